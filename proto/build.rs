@@ -1,0 +1,15 @@
+//! Generates the message and service types. `protox` compiles the files, so no `protoc` is needed.
+
+use prost::Message as _;
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    println!("cargo:rerun-if-changed=proto");
+    let files = ["channel.proto", "attach.proto", "trace.proto", "control.proto", "agent.proto"];
+    let descriptors = protox::compile(files, ["proto"])?;
+    let services = std::env::var_os("CARGO_FEATURE_SERVICES").is_some();
+    // Reflection serves this.
+    let path = std::path::PathBuf::from(std::env::var("OUT_DIR")?).join("descriptors.bin");
+    std::fs::write(path, descriptors.encode_to_vec())?;
+    tonic_prost_build::configure().build_client(services).build_server(services).compile_fds(descriptors)?;
+    Ok(())
+}

@@ -1,0 +1,50 @@
+//! The wire: generated messages, framing, and the conversions between messages and the types of
+//! [`d3dkmt`]. Messages stop at this crate's edge: the model never sees one.
+#![forbid(unsafe_code)]
+
+pub mod convert;
+pub mod frame;
+pub mod limits;
+
+/// The data channel.
+pub mod channel {
+    #![allow(clippy::all)]
+    include!(concat!(env!("OUT_DIR"), "/gpupv.channel.rs"));
+}
+
+/// Brokers: how a process gets its stream and its memory.
+pub mod attach {
+    #![allow(clippy::all)]
+    include!(concat!(env!("OUT_DIR"), "/gpupv.attach.rs"));
+}
+
+/// Trace records.
+pub mod trace {
+    #![allow(clippy::all)]
+    include!(concat!(env!("OUT_DIR"), "/gpupv.trace.rs"));
+}
+
+/// Daemon administration.
+#[cfg(feature = "services")]
+pub mod control {
+    #![allow(clippy::all)]
+    include!(concat!(env!("OUT_DIR"), "/gpupv.control.v1.rs"));
+}
+
+/// The guest agent.
+#[cfg(feature = "services")]
+pub mod agent {
+    #![allow(clippy::all)]
+    include!(concat!(env!("OUT_DIR"), "/gpupv.agent.v1.rs"));
+}
+
+/// File descriptor set of every message and service, for gRPC reflection.
+pub const DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/descriptors.bin"));
+
+/// Version of the channel and attach protocols. The two sides must agree exactly.
+pub const PROTOCOL_VERSION: u32 = 1;
+
+pub use prost::Message;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,60 @@
+//! Flag words. Unknown bits are retained; the kernel model refuses them.
+
+use bitflags::bitflags;
+
+bitflags! {
+    /// `D3DDDI_SYNCHRONIZATIONOBJECT_FLAGS`.
+    #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+    pub struct SyncObjectFlags: u32 {
+        const SHARED = 0x1;
+        const NT_SECURITY_SHARING = 0x2;
+        const CROSS_ADAPTER = 0x4;
+        const TOP_OF_PIPELINE = 0x8;
+        const NO_SIGNAL = 0x10;
+        const NO_WAIT = 0x20;
+        const NO_SIGNAL_MAX_VALUE_ON_TDR = 0x40;
+        const NO_GPU_ACCESS = 0x80;
+        const SIGNAL_BY_KMD = 0x100;
+        const LOCAL_MEMORY_PREFERRED = 0x200;
+        const UNWAIT_CPU_WAITERS_ONLY_ON_DESTROY = 0x400;
+    }
+
+    /// `D3DDDICB_SIGNALFLAGS`.
+    #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+    pub struct SignalFlags: u32 {
+        const SIGNAL_AT_SUBMISSION = 0x1;
+        const ENQUEUE_CPU_EVENT = 0x2;
+        const ALLOW_FENCE_REWIND = 0x4;
+    }
+
+    /// `D3DDDI_WAITFORSYNCHRONIZATIONOBJECTFROMCPU_FLAGS`.
+    #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+    pub struct WaitFromCpuFlags: u32 {
+        const WAIT_ANY = 0x1;
+    }
+
+    /// `D3DDDI_CREATECONTEXTFLAGS`.
+    #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+    pub struct CreateContextFlags: u32 {
+        const NULL_RENDERING = 0x1;
+        const INITIAL_DATA = 0x2;
+        const DISABLE_GPU_TIMEOUT = 0x4;
+        const SYNCHRONIZATION_ONLY = 0x8;
+        const HW_QUEUE_SUPPORTED = 0x10;
+        const NO_KMD_ACCESS = 0x20;
+        const TEST_CONTEXT = 0x40;
+    }
+}
+
+/// True if the word carries bits this interface version does not define.
+macro_rules! unknown_bits {
+    ($($flags:ty),+) => {
+        $(impl $flags {
+            /// Bits that this interface version does not define.
+            pub const fn unknown(self) -> u32 {
+                self.bits() & !Self::all().bits()
+            }
+        })+
+    };
+}
+unknown_bits!(SyncObjectFlags, SignalFlags, WaitFromCpuFlags, CreateContextFlags);

@@ -1,0 +1,26 @@
+//! The words of the D3DKMT interface, shared by guest, wire and host: handles, statuses, object
+//! types, flags, limits, and the closed enums [`Call`] and [`Reply`].
+//!
+//! Numbers that come from outside (a status, an object type, a flag word) are kept as they came:
+//! open enums and flag words that retain unknown bits. Only the kernel model decides what is refused.
+#![no_std]
+#![forbid(unsafe_code)]
+
+extern crate alloc;
+
+mod call;
+mod flags;
+mod handle;
+pub mod isa;
+pub mod limits;
+mod object;
+mod status;
+
+pub use call::{Adapter, Call, CreatedSyncObject, GpuSignal, Reply, WaitOutcome};
+pub use flags::{CreateContextFlags, SignalFlags, SyncObjectFlags, WaitFromCpuFlags};
+pub use handle::{EventId, Handle, HandleKind, Luid, ShareToken};
+pub use object::{DeviceExecutionState, SyncObjectInfo, SyncObjectType};
+pub use status::NtStatus;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,24 @@
+//! Limits of the D3DKMT interface and of our channel. The length of a wait has none.
+
+/// `D3DDDI_MAX_OBJECT_WAITED_ON`.
+pub const OBJECTS_WAITED_ON_MAX: usize = 32;
+/// `D3DDDI_MAX_OBJECT_SIGNALED`.
+pub const OBJECTS_SIGNALED_MAX: usize = 32;
+/// `D3DDDI_MAX_BROADCAST_CONTEXT`.
+pub const BROADCAST_CONTEXTS_MAX: usize = 64;
+/// Adapters that one enumeration returns at most: what `EnumAdapters2` answers for a NULL array (W-288).
+pub const ADAPTERS_MAX: usize = 34;
+/// One message, either way (GPV-009): a bigger request fails whole, it is never split.
+pub const MESSAGE_BYTES_MAX: usize = 128 * 1024;
+/// Private driver data of one call: what fits a message beside the largest fixed part.
+pub const PRIVATE_DATA_BYTES_MAX: usize = MESSAGE_BYTES_MAX - 1024;
+/// Handles of one process: the 24-bit index of a handle, less the last.
+pub const HANDLES_PER_PROCESS_MAX: usize = 0xFF_FFFF;
+/// CPU waits that one process may have pending.
+pub const WAITS_PER_PROCESS_MAX: usize = 1 << 20;
+/// Packets queued in one context.
+pub const PACKETS_PER_CONTEXT_MAX: usize = 1 << 16;
+/// Fence slots of one process: 64 MiB of fence memory.
+pub const FENCE_SLOTS_PER_PROCESS_MAX: u32 = 1 << 20;
+/// Processes of one VM.
+pub const PROCESSES_PER_VM_MAX: usize = 4096;
