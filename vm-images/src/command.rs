@@ -49,12 +49,15 @@ fn quoted(word: &str) -> String {
 pub(crate) fn output_of(command: &mut Command) -> Result<String> {
     // Fixed messages: we read this output.
     command.env("LC_ALL", "C").stdin(Stdio::null());
-    let done = command
-        .output()
-        .map_err(|source| Error::CommandStart { command: rendered(command), source })?;
+    let done =
+        command.output().map_err(|source| Error::CommandStart { command: rendered(command), source })?;
     if !done.status.success() {
         let output = last_lines(&String::from_utf8_lossy(&done.stderr), COMMAND_LINES_SHOWN);
-        return Err(Error::CommandFailed { command: rendered(command), status: done.status.to_string(), output });
+        return Err(Error::CommandFailed {
+            command: rendered(command),
+            status: done.status.to_string(),
+            output,
+        });
     }
     Ok(String::from_utf8_lossy(&done.stdout).into_owned())
 }
@@ -62,11 +65,9 @@ pub(crate) fn output_of(command: &mut Command) -> Result<String> {
 /// Runs `command` to its end, each line of its output going to `progress`.
 pub(crate) fn run(command: &mut Command, progress: &dyn Progress) -> Result<()> {
     command.env("LC_ALL", "C").stdout(Stdio::piped()).stderr(Stdio::piped());
+    let started = command.spawn();
     let failed = |source| Error::CommandStart { command: rendered(command), source };
-    let mut child = match command.spawn() {
-        Ok(child) => child,
-        Err(source) => return Err(failed(source)),
-    };
+    let mut child = started.map_err(failed)?;
     let kept = Mutex::new(VecDeque::new());
     std::thread::scope(|scope| {
         if let Some(output) = child.stdout.take() {

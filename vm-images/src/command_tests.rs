@@ -14,7 +14,8 @@ fn a_relative_path_folder_is_not_searched() {
 
 #[test]
 fn a_failed_command_shows_its_last_words() {
-    let error = run(Command::new("sh").args(["-c", "echo first; echo second >&2; exit 3"]), &Silent).unwrap_err();
+    let error =
+        run(Command::new("sh").args(["-c", "echo first; echo second >&2; exit 3"]), &Silent).unwrap_err();
     let text = error.to_string();
     assert!(text.contains("exit status: 3") && text.contains("second"), "{text}");
     assert!(text.starts_with("`sh -c 'echo first;"), "{text}");

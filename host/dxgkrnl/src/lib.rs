@@ -1,1 +1,43 @@
+//! The model of the WDDM graphics kernel (dxgkrnl), as a value.
+//!
+//! [`Kernel::handle`] is told the time and what happened ([`Input`]) and answers with what is to be
+//! done about it ([`Effects`]). It has no clock, no socket, no thread and no hash iteration; it never
+//! blocks and never fails. Laws:
+//!
+//! - the same config and the same `(now, Input)` list give the same effects and the same snapshot;
+//! - one answer for each call with a request number, at once; none for a one-way call;
+//! - a wait latches on any value transition that happens after it was queued, never on one before;
+//! - memory is write-only: the kernel keeps fence values itself and asks for stores;
+//! - no guest input can panic it: bad input gets an NTSTATUS and a note that says why.
+//!
+//! Start reading at [`kernel`]; `sync` has the objects, `wait` the signals and waits, `vidsch` the
+//! contexts and engines, `ddi` what a kernel-mode driver implements.
+#![no_std]
+#![forbid(unsafe_code)]
 
+extern crate alloc;
+
+mod adapter;
+mod config;
+pub mod ddi;
+mod effects;
+mod handles;
+mod input;
+pub mod kernel;
+pub mod policy;
+mod process;
+mod slab;
+pub mod snapshot;
+mod sync;
+mod vidsch;
+mod wait;
+
+pub use config::{AdapterConfig, Config, EngineType, NodeConfig};
+pub use effects::{Answer, Effects, FenceStore, HostEvent, Note};
+pub use input::{Input, Nanos, ProcessId, VmId};
+pub use kernel::Kernel;
+pub use policy::Policy;
+pub use snapshot::Snapshot;
+
+/// Changes whenever the same inputs may give other effects: a trace names the version it was made with.
+pub const SEMANTIC_VERSION: u32 = 1;

@@ -1,1 +1,73 @@
+//! The simulated miniport: engines that run the command packets of [`d3dkmt::isa`].
+//!
+//! It sees the kernel only through [`dxgkrnl::ddi`] and its configuration.
+#![no_std]
+#![forbid(unsafe_code)]
 
+extern crate alloc;
+
+mod engine;
+
+use alloc::collections::BTreeMap;
+use alloc::string::ToString;
+use alloc::vec::Vec;
+
+use d3dkmt::isa;
+use dxgkrnl::ddi::{BadCommands, Callback, EngineId, EngineState, HwContext, Miniport, Submission};
+use dxgkrnl::{Config, Nanos};
+
+use engine::Engine;
+
+/// See the crate. One engine for each node of each adapter.
+#[derive(Default)]
+pub struct SimulatedMiniport {
+    engines: BTreeMap<EngineId, Engine>,
+}
+
+impl Miniport for SimulatedMiniport {
+    fn start(&mut self, config: &Config) {
+        self.engines.clear();
+        for (adapter, config) in config.adapters.iter().enumerate() {
+            for (node, config) in config.nodes.iter().enumerate() {
+                let id = EngineId { adapter: adapter as u32, node: node as u32 };
+                self.engines.insert(id, Engine::new(id, config));
+            }
+        }
+    }
+
+    fn validate(&self, commands: &[u8]) -> Result<(), BadCommands> {
+        isa::decode(commands).map(drop).map_err(|error| BadCommands(error.to_string()))
+    }
+
+    fn submit_command(&mut self, now: Nanos, submission: Submission, callbacks: &mut Vec<Callback>) {
+        if let Some(engine) = self.engines.get_mut(&submission.engine) {
+            engine.submit(now, submission, callbacks);
+        }
+    }
+
+    fn destroy_context(&mut self, now: Nanos, context: HwContext, callbacks: &mut Vec<Callback>) {
+        for engine in self.engines.values_mut() {
+            engine.drop_context(now, context, callbacks);
+        }
+    }
+
+    fn next_deadline(&self) -> Option<Nanos> {
+        self.engines.values().filter_map(Engine::busy_until).min()
+    }
+
+    fn deadline(&mut self, now: Nanos, callbacks: &mut Vec<Callback>) {
+        // Engines move on in the order of their times, so that effects come in the order they happen.
+        while let Some(engine) = self
+            .engines
+            .values_mut()
+            .filter(|engine| engine.busy_until().is_some_and(|until| until <= now))
+            .min_by_key(|engine| engine.busy_until())
+        {
+            engine.finish_packet(callbacks);
+        }
+    }
+
+    fn engine_state(&self, engine: EngineId) -> EngineState {
+        self.engines.get(&engine).map_or(EngineState::Idle, Engine::state)
+    }
+}

@@ -1,1 +1,44 @@
+//! The daemon's own vhost-user-vsock device.
+//!
+//! QEMU connects to a socket of this process (`-chardev socket,id=vs,path=SOCK -device vhost-user-vsock-pci,chardev=vs`,
+//! guest memory shared through a memfd) and hands over its guest's memory and virtqueues. Guest connections to CID 2
+//! then end here, in this process: identity, transport and memory of a VM come and go together with that one socket.
+//!
+//! [`Device`] is the device of one VM. The daemon offers itself to the VM as [`Services`], and each connection is an
+//! [`Endpoint`] of the daemon's and a [`Connection`] to send on. [`GuestMemory`] is the VM's memory by guest-physical
+//! address.
+//!
+//! | module | holds |
+//! |---|---|
+//! | [`packet`] | virtio-vsock on the wire, with a primer |
+//! | [`muxer`] | the protocol as a plain value |
+//! | `queues` | virtqueues |
+//! | `session` | muxer and rings of one QEMU behind two locks; the way to the guest |
+//! | `serving` | the device's thread; the way from the guest |
+//! | `frontend` | vhost-user requests |
+//! | [`limits`] | every limit |
+//!
+//! There is no hop: the thread that takes a kick calls [`Endpoint::received`], and the thread that calls
+//! [`Connection::send`] fills the guest's ring. There is no unsafe code, no timer, and at rest no wake-up.
 
+#![forbid(unsafe_code)]
+#![warn(missing_docs)]
+
+mod complaints;
+mod connection;
+mod device;
+mod frontend;
+pub mod limits;
+mod memory;
+pub mod muxer;
+pub mod packet;
+mod queues;
+mod services;
+mod serving;
+mod session;
+
+pub use connection::Connection;
+pub use device::{ConnectError, Device, DeviceConfig, DeviceError, DeviceStats};
+pub use memory::{GuestMemory, MemoryError};
+pub use muxer::{SendError, TooManyConnections};
+pub use services::{CloseReason, ConnectRequest, Credit, Endpoint, Services};

@@ -1,0 +1,30 @@
+//! guestd: the privileged daemon of a guest, and PID 1 of the bundled guest image.
+//!
+//! ```text
+//!            guest processes                        host daemon
+//!                  │ Unix SOCK_SEQPACKET                 ▲ vsock, from a port below 1024
+//!                  ▼                                     │
+//!   init ──▶ serve ├─ thread "broker": driver ── Broker ─┘   blocking std + rustix, asleep at rest
+//!  (PID 1)         └─ thread "agent":  gRPC over vsock: programs, files, power-off
+//! ```
+//!
+//! Invariants:
+//! - [`broker::Broker`] is a value: told the time and what happened, it answers with effects.
+//! - A fence page stays pinned and allocated until the host has said that it will never store into it again, or is
+//!   no longer there to do so.
+//! - PID 1 does as little as it can: all that may fail or be talked to from outside is in its child `serve`.
+//! - One line, one `write`, one prefix: everything said goes through [`console::say`].
+
+pub mod agent;
+pub mod arguments;
+pub mod broker;
+pub mod console;
+pub mod driver;
+pub mod init;
+pub mod limits;
+pub mod machine;
+pub mod pagemap;
+pub mod pin;
+pub mod region;
+pub mod serve;
+pub mod vsock;

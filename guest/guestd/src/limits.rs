@@ -1,0 +1,42 @@
+//! Limits and times of guestd.
+
+use std::time::Duration;
+
+/// How long an attach is held while the host is not connected; then it is refused.
+pub const HOST_WAIT_MAX: Duration = Duration::from_secs(10);
+/// How long the host may take to answer our hello, and to close its end of a link that we gave up.
+pub const GREETING_MAX: Duration = Duration::from_secs(10);
+/// First pause before the host is tried again; it doubles up to [`RETRY_PAUSE_MAX`].
+pub const RETRY_PAUSE_MIN: Duration = Duration::from_millis(50);
+pub const RETRY_PAUSE_MAX: Duration = Duration::from_secs(2);
+/// Connections to the broker at a time, attached or not: every process a VM may have, and some that ask.
+pub const CLIENTS_MAX: usize = d3dkmt::limits::PROCESSES_PER_VM_MAX + 64;
+/// Refused requests after which a connection is closed.
+pub const REFUSALS_MAX: u32 = 16;
+/// Pages of one region of fence memory, unless a process asks for more at once.
+pub const REGION_PAGES_MAX: u32 = 256;
+/// Pages that one process may hold.
+pub const PROCESS_PAGES_MAX: u32 = d3dkmt::limits::FENCE_SLOTS_PER_PROCESS_MAX / fence_page::SLOTS_PER_PAGE;
+/// Pages of one Grow: what one message to the host can name.
+pub const GROW_PAGES_MAX: u32 = proto::limits::PAGES_PER_MESSAGE_MAX as u32;
+/// Regions that are pinned at a time: the size of the io_uring buffer table.
+pub const PINNED_REGIONS_MAX: u32 = 8192;
+/// Open descriptors of `guestd serve`: three for each process, and the agent's.
+pub const DESCRIPTORS_MAX: u64 = 32 * 1024;
+/// Packets thrown away from a connection before it is closed, so that the peer still sees why.
+pub const DISCARDED_PACKETS_MAX: usize = 64;
+/// Bytes read at once from the host's link, a pipe or a file.
+pub const READ_BYTES: usize = 64 * 1024;
+
+/// Chunks of a program's output, or of its input, that wait for their reader.
+pub const CHUNKS_QUEUED_MAX: usize = 8;
+/// Bytes read from a program's pipe after its end: what the pipe can hold. Its background children may write on.
+pub const PIPE_BYTES_MAX: usize = 64 * 1024;
+/// How long answers may take to leave before the guest is powered off.
+pub const FAREWELL_MAX: Duration = Duration::from_secs(2);
+
+/// First pause of PID 1 before it starts `serve` again; it doubles up to [`RESTART_PAUSE_MAX`].
+pub const RESTART_PAUSE_MIN: Duration = Duration::from_millis(100);
+pub const RESTART_PAUSE_MAX: Duration = Duration::from_secs(5);
+/// A `serve` that ran this long was well: the next restart is quick again.
+pub const RESTART_PAUSE_RESET: Duration = Duration::from_secs(10);

@@ -1,0 +1,67 @@
+//! `/proc/self/pagemap`: where in guest-physical memory a page of ours is.
+//!
+//! The file has one little-endian u64 for each virtual page: bit 63 says that the page is present, bits 0-54 are its
+//! frame number, which reads as 0 without CAP_SYS_ADMIN. See the kernel's Documentation/admin-guide/mm/pagemap.rst.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+
+use fence_page::PAGE_BYTES;
+
+const PRESENT: u64 = 1 << 63;
+const FRAME_NUMBER: u64 = (1 << 55) - 1;
+const ENTRY_BYTES: usize = 8;
+
+/// Why a page has no address that the host could use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum PagemapError {
+    #[error("the page is not in memory")]
+    Absent,
+    #[error("frame numbers are hidden: guestd needs CAP_SYS_ADMIN (run it as root)")]
+    Hidden,
+}
+
+/// Guest-physical addresses of `pages` pages from the virtual address `start`.
+pub fn physical_addresses(start: usize, pages: u32) -> Result<Vec<u64>, String> {
+    let file = File::open("/proc/self/pagemap").map_err(|error| format!("cannot open /proc/self/pagemap: {error}"))?;
+    let mut bytes = vec![0; pages as usize * ENTRY_BYTES];
+    file.read_exact_at(&mut bytes, (start / PAGE_BYTES * ENTRY_BYTES) as u64)
+        .map_err(|error| format!("cannot read /proc/self/pagemap: {error}"))?;
+    parse(&bytes).map_err(|error| error.to_string())
+}
+
+fn parse(bytes: &[u8]) -> Result<Vec<u64>, PagemapError> {
+    let entries = bytes.as_chunks::<ENTRY_BYTES>().0;
+    entries.iter().map(|entry| address(u64::from_le_bytes(*entry))).collect()
+}
+
+fn address(entry: u64) -> Result<u64, PagemapError> {
+    if entry & PRESENT == 0 {
+        return Err(PagemapError::Absent);
+    }
+    match entry & FRAME_NUMBER {
+        0 => Err(PagemapError::Hidden),
+        frame => Ok(frame * PAGE_BYTES as u64),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{PagemapError, address, parse};
+
+    #[test]
+    fn an_entry_is_a_frame_number_or_says_why_not() {
+        assert_eq!(address(1 << 63 | 0x1234), Ok(0x1234_000));
+        // Soft-dirty, exclusive and file bits (55, 56, 61) are no part of the address.
+        assert_eq!(address(1 << 63 | 1 << 61 | 1 << 56 | 1 << 55 | 1), Ok(0x1000));
+        assert_eq!(address(0x1234), Err(PagemapError::Absent));
+        assert_eq!(address(1 << 63), Err(PagemapError::Hidden));
+    }
+
+    #[test]
+    fn one_page_without_an_address_spoils_the_lot() {
+        let bytes = [(1_u64 << 63 | 5).to_le_bytes(), 0_u64.to_le_bytes()].concat();
+        assert_eq!(parse(&bytes[..8]), Ok(vec![0x5000]));
+        assert_eq!(parse(&bytes), Err(PagemapError::Absent));
+    }
+}

@@ -1,0 +1,101 @@
+//! A region of fence memory: pages of a memfd that the host writes and one guest process reads.
+//!
+//! The order matters: map, fill with zeroes, pin, *then* read the addresses (pinning may move a page), and seal last.
+//! After `F_SEAL_FUTURE_WRITE` nobody can make a writable mapping or write, not even by opening the memfd again; the
+//! mapping from before goes on. What is handed out is open for reading only on top of that.
+//!
+//! `unsafe`: memory is mapped and unmapped here.
+
+use std::ffi::c_void;
+use std::fs::File;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::fs::FileExt;
+
+use fence_page::PAGE_BYTES;
+use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
+use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+
+use crate::pagemap::physical_addresses;
+use crate::pin::{Pin, Pinner};
+
+/// Pages that stay where they are until this is dropped.
+pub struct Region {
+    // Before the mapping: a pin ends first.
+    _pin: Pin,
+    _mapping: Mapping,
+}
+
+/// A new region with what the host and the process need to know of it.
+pub struct NewRegion {
+    pub region: Region,
+    /// Guest-physical address of each page.
+    pub addresses: Vec<u64>,
+    /// Opened for reading only, sealed.
+    pub descriptor: OwnedFd,
+}
+
+struct Mapping {
+    start: *mut c_void,
+    length_bytes: usize,
+}
+
+impl Region {
+    /// Makes a region of `pages` pages, all zero. The error is in words for a person.
+    pub fn new(pages: u32, pinner: &Pinner) -> Result<NewRegion, String> {
+        let length_bytes = pages as usize * PAGE_BYTES;
+        let memory = zeroed_memfd(length_bytes)
+            .map_err(|error| format!("cannot make {length_bytes} bytes of fence memory: {error}"))?;
+        let mapping = Mapping::new(&memory, length_bytes)?;
+        // SAFETY: `Region` drops the pin before the mapping.
+        let pin = unsafe { pinner.pin(mapping.start, length_bytes)? };
+        let addresses = physical_addresses(mapping.start as usize, pages)?;
+        let descriptor = sealed(&memory).map_err(|error| format!("cannot seal fence memory: {error}"))?;
+        Ok(NewRegion { region: Self { _pin: pin, _mapping: mapping }, addresses, descriptor })
+    }
+}
+
+/// Every page written once, so that all are there.
+fn zeroed_memfd(length_bytes: usize) -> std::io::Result<File> {
+    let memory = memfd_create("gpupv-fences", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
+    ftruncate(&memory, length_bytes as u64)?;
+    let memory = File::from(memory);
+    for offset in (0..length_bytes).step_by(PAGE_BYTES) {
+        memory.write_all_at(&[0; PAGE_BYTES], offset as u64)?;
+    }
+    Ok(memory)
+}
+
+/// Seals the memfd and opens it again for reading only.
+fn sealed(memory: &File) -> std::io::Result<OwnedFd> {
+    let seals = SealFlags::FUTURE_WRITE | SealFlags::GROW | SealFlags::SHRINK | SealFlags::SEAL;
+    fcntl_add_seals(memory, seals)?;
+    Ok(File::open(format!("/proc/self/fd/{}", memory.as_raw_fd()))?.into())
+}
+
+impl Mapping {
+    fn new(memory: &File, length_bytes: usize) -> Result<Self, String> {
+        // SAFETY: a fresh mapping at an address of the kernel's choice overlaps nothing of ours.
+        let start = unsafe {
+            mmap(
+                std::ptr::null_mut(),
+                length_bytes,
+                ProtFlags::READ | ProtFlags::WRITE,
+                MapFlags::SHARED | MapFlags::POPULATE,
+                memory,
+                0,
+            )
+        }
+        .map_err(|error| format!("cannot map {length_bytes} bytes of fence memory: {error}"))?;
+        Ok(Self { start, length_bytes })
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: the range is ours, and nothing refers into it: its pin has ended.
+        let _ = unsafe { munmap(self.start, self.length_bytes) };
+    }
+}
+
+#[cfg(test)]
+mod tests;

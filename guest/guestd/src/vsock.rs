@@ -1,0 +1,83 @@
+//! AF_VSOCK for the broker: blocking connections to the host.
+//!
+//! A vsock address is a context id (which machine) and a port. The host is always CID 2. Source ports below 1024 need
+//! CAP_NET_BIND_SERVICE, which is how the host knows guestd from everybody else in the guest.
+//!
+//! `unsafe`: rustix knows no vsock address, so one is laid out here as the kernel's `struct sockaddr_vm`.
+
+use std::os::fd::OwnedFd;
+
+use proto::limits::PRIVILEGED_PORT_END;
+use rustix::io::Errno;
+use rustix::net::addr::{SocketAddrArg, SocketAddrLen, SocketAddrOpaque};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, connect, socket_with};
+
+/// `VMADDR_CID_HOST`.
+pub const HOST_CID: u32 = libc::VMADDR_CID_HOST;
+/// `VMADDR_CID_ANY`.
+pub const ANY_CID: u32 = libc::VMADDR_CID_ANY;
+
+/// `struct sockaddr_vm`.
+#[derive(Clone, Copy)]
+pub struct VsockAddress(libc::sockaddr_vm);
+
+impl VsockAddress {
+    pub fn new(cid: u32, port: u32) -> Self {
+        let family = AddressFamily::VSOCK.as_raw();
+        Self(libc::sockaddr_vm {
+            svm_family: family,
+            svm_reserved1: 0,
+            svm_port: port,
+            svm_cid: cid,
+            svm_zero: [0; 4],
+        })
+    }
+}
+
+// SAFETY: `f` gets a pointer to an initialised `sockaddr_vm` that lives across the call, and its size.
+unsafe impl SocketAddrArg for VsockAddress {
+    unsafe fn with_sockaddr<R>(&self, f: impl FnOnce(*const SocketAddrOpaque, SocketAddrLen) -> R) -> R {
+        f((&raw const self.0).cast(), size_of::<libc::sockaddr_vm>() as SocketAddrLen)
+    }
+}
+
+/// Connects to a port of the host from any source port. Waits as long as the kernel does: 2 s if nobody answers.
+pub fn connect_host(port: u32) -> Result<OwnedFd, Errno> {
+    let socket = open()?;
+    connect(&socket, &VsockAddress::new(HOST_CID, port))?;
+    Ok(socket)
+}
+
+/// Connects to a port of the host from a source port below 1024.
+pub fn connect_host_privileged(port: u32) -> Result<OwnedFd, Errno> {
+    // Downwards, and past ports that an earlier connection still holds.
+    for source in (1..PRIVILEGED_PORT_END).rev() {
+        let socket = open()?;
+        match bind(&socket, &VsockAddress::new(ANY_CID, source)) {
+            Ok(()) => {
+                connect(&socket, &VsockAddress::new(HOST_CID, port))?;
+                return Ok(socket);
+            }
+            Err(Errno::ADDRINUSE) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Err(Errno::ADDRINUSE)
+}
+
+fn open() -> Result<OwnedFd, Errno> {
+    socket_with(AddressFamily::VSOCK, SocketType::STREAM, SocketFlags::CLOEXEC, None)
+}
+
+/// Why the host cannot be reached, in words for a person.
+pub fn connect_words(error: Errno) -> String {
+    let reason = match error {
+        Errno::AFNOSUPPORT => "this kernel has no vsock (are the modules loaded?)",
+        Errno::NODEV | Errno::NETUNREACH | Errno::ADDRNOTAVAIL => "this machine has no vsock device",
+        Errno::CONNRESET | Errno::CONNREFUSED => "nobody listens there (is the gpupv daemon running?)",
+        Errno::TIMEDOUT => "the host does not answer",
+        Errno::ACCESS => "guestd may not use ports below 1024 (run it as root)",
+        _ => return error.to_string(),
+    };
+    format!("{reason} [{error}]")
+}

@@ -1,0 +1,189 @@
+//! The desk: who waits for which answer or wake, and who reads the stream.
+//!
+//! ```text
+//!            register                 dispatch                     collect
+//!  (none) ─────────────▶ expected ──────────────▶ arrived ──────────────────▶ (none)
+//!                            └── transport lost ──▶ arrived(DEVICE_REMOVED)
+//! ```
+//!
+//! A plain value behind one lock; it never blocks and never writes. What must happen outside the
+//! lock (setting events) it hands back.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Condvar};
+
+use d3dkmt::{EventId, NtStatus, Reply};
+use proto::convert::FromHost;
+
+use super::event::Event;
+
+/// What a call answers once the transport is lost. The one place that says so.
+pub const TRANSPORT_LOST: NtStatus = NtStatus::DEVICE_REMOVED;
+
+/// Where one waiting thread sleeps while another reads the stream.
+pub(super) type Bell = Arc<Condvar>;
+
+/// The answer to one request.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Answer {
+    pub status: NtStatus,
+    pub reply: Reply,
+}
+
+impl Answer {
+    pub(super) fn refused(status: NtStatus) -> Answer {
+        Answer { status, reply: Reply::None }
+    }
+}
+
+/// A request whose answer is awaited.
+#[derive(Debug)]
+struct ExpectedAnswer {
+    arrived: Option<Answer>,
+    bell: Bell,
+}
+
+/// What a wake of one name does.
+#[derive(Debug)]
+enum ExpectedWake {
+    /// Ends a blocking wait.
+    Thread { arrived: Option<NtStatus>, bell: Bell },
+    /// Sets an event once and is forgotten.
+    EventOnce(Arc<Event>),
+    /// Sets an event each time (CPU_NOTIFICATION).
+    EventEachTime(Arc<Event>),
+}
+
+/// Who waits for what.
+#[derive(Debug, Default)]
+pub(super) struct Desk {
+    answers: HashMap<u64, ExpectedAnswer>,
+    wakes: HashMap<EventId, ExpectedWake>,
+    /// Wakes that set events: somebody must read the stream for them though no thread waits.
+    pub armed: usize,
+    /// A thread reads the stream.
+    pub leading: bool,
+    /// Threads that wait for the leader to leave or to bring their answer.
+    pub followers: Vec<Bell>,
+    pub helper_started: bool,
+    /// The stream is gone; nothing more will arrive.
+    pub lost: bool,
+}
+
+impl Desk {
+    /// Expects the answer to `request`; false when the transport is lost.
+    pub fn expect_answer(&mut self, request: u64, bell: Bell) -> bool {
+        if !self.lost {
+            self.answers.insert(request, ExpectedAnswer { arrived: None, bell });
+        }
+        !self.lost
+    }
+
+    /// Expects the wake that ends a blocking wait.
+    pub fn expect_wake(&mut self, event: EventId, bell: Bell) {
+        self.wakes.insert(event, ExpectedWake::Thread { arrived: None, bell });
+    }
+
+    /// Lets the wakes of this name set an event.
+    pub fn arm(&mut self, event: EventId, target: Arc<Event>, once: bool) {
+        let wake =
+            if once { ExpectedWake::EventOnce(target) } else { ExpectedWake::EventEachTime(target) };
+        self.wakes.insert(event, wake);
+        self.armed += 1;
+    }
+
+    /// Forgets a wake: its call was refused, its object destroyed, or its wait satisfied at once.
+    pub fn forget_wake(&mut self, event: EventId) {
+        match self.wakes.remove(&event) {
+            Some(ExpectedWake::EventOnce(_) | ExpectedWake::EventEachTime(_)) => self.armed -= 1,
+            Some(ExpectedWake::Thread { .. }) | None => {}
+        }
+    }
+
+    /// The answer, once it is there.
+    pub fn collect_answer(&mut self, request: u64) -> Option<Answer> {
+        let answer = self.answers.get_mut(&request).and_then(|expected| expected.arrived.take())?;
+        self.answers.remove(&request);
+        Some(answer)
+    }
+
+    /// The status of the wake, once it is there.
+    pub fn collect_wake(&mut self, event: EventId) -> Option<NtStatus> {
+        match self.wakes.get(&event) {
+            Some(ExpectedWake::Thread { arrived: Some(status), .. }) => {
+                let status = *status;
+                self.wakes.remove(&event);
+                Some(status)
+            }
+            Some(_) => None,
+            // Never expected, or the transport was lost before.
+            None => Some(TRANSPORT_LOST),
+        }
+    }
+
+    /// Gives an answer or wake to whoever expects it; events to set go to `events`. A name that
+    /// nobody expects is ignored (EVT-027).
+    pub fn dispatch(&mut self, message: FromHost, events: &mut Vec<Arc<Event>>) -> Result<(), String> {
+        match message {
+            FromHost::Answer { request, status, reply } => {
+                if let Some(expected) = self.answers.get_mut(&request) {
+                    expected.arrived = Some(Answer { status, reply });
+                    expected.bell.notify_one();
+                }
+                Ok(())
+            }
+            FromHost::Wake { event, status } => {
+                self.wake(event, status, events);
+                Ok(())
+            }
+            FromHost::Goodbye(reason) => Err(format!("the host closed the session: {reason}")),
+            FromHost::Welcome(_) => Err("the host sent a second Welcome".to_owned()),
+        }
+    }
+
+    fn wake(&mut self, event: EventId, status: NtStatus, events: &mut Vec<Arc<Event>>) {
+        match self.wakes.get_mut(&event) {
+            Some(ExpectedWake::Thread { arrived, bell }) => {
+                *arrived = Some(status);
+                bell.notify_one();
+            }
+            Some(ExpectedWake::EventOnce(target)) => {
+                events.push(target.clone());
+                self.forget_wake(event);
+            }
+            Some(ExpectedWake::EventEachTime(target)) => events.push(target.clone()),
+            None => {}
+        }
+    }
+
+    /// The stream is gone: every pending call and wait completes, every armed event is handed back
+    /// to be set. True the first time.
+    pub fn lose(&mut self, events: &mut Vec<Arc<Event>>) -> bool {
+        if std::mem::replace(&mut self.lost, true) {
+            return false;
+        }
+        for expected in self.answers.values_mut() {
+            expected.arrived.get_or_insert_with(|| Answer::refused(TRANSPORT_LOST));
+            expected.bell.notify_one();
+        }
+        self.wakes.retain(|_, wake| match wake {
+            ExpectedWake::Thread { arrived, bell } => {
+                arrived.get_or_insert(TRANSPORT_LOST);
+                bell.notify_one();
+                true
+            }
+            ExpectedWake::EventOnce(target) | ExpectedWake::EventEachTime(target) => {
+                events.push(target.clone());
+                false
+            }
+        });
+        self.armed = 0;
+        true
+    }
+
+    /// Nothing is expected any more and nobody waits.
+    #[cfg(test)]
+    pub fn is_idle(&self) -> bool {
+        self.answers.is_empty() && self.wakes.is_empty() && self.followers.is_empty() && !self.leading
+    }
+}

@@ -1,0 +1,92 @@
+//! Events of the caller: eventfd numbers where Windows has event handles.
+//!
+//! The caller may close its number as soon as the call returns, while the wait is still pending, so
+//! an event that is kept is a duplicate.
+//!
+//! `unsafe` here: the caller's number is borrowed for the length of a call.
+
+use std::io::Write as _;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
+
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::io::Errno;
+
+/// The number given is no eventfd of this process.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("not an eventfd")]
+pub struct NotAnEvent;
+
+/// A caller's event, checked, for the length of the call.
+#[derive(Clone, Copy, Debug)]
+pub struct CallerEvent(RawFd);
+
+impl CallerEvent {
+    /// Takes a HANDLE of an event: the number of an eventfd. Never 0, which is NULL.
+    pub fn from_handle(handle: u64) -> Result<CallerEvent, NotAnEvent> {
+        match RawFd::try_from(handle) {
+            Ok(number) if number > 0 && is_eventfd(number) => Ok(CallerEvent(number)),
+            _ => Err(NotAnEvent),
+        }
+    }
+
+    fn borrow(&self) -> BorrowedFd<'_> {
+        // SAFETY: seen open in this call; a caller that closes it meanwhile gets an error or sets
+        // another event of its own, and no memory is at stake.
+        unsafe { BorrowedFd::borrow_raw(self.0) }
+    }
+
+    /// Sets the event during the call.
+    pub fn set(&self) {
+        set(self.borrow());
+    }
+
+    /// Our own reference, for after the call.
+    pub fn keep(&self) -> Result<Event, NotAnEvent> {
+        const ABOVE_STANDARD_STREAMS: RawFd = 3;
+        let kept = rustix::io::fcntl_dupfd_cloexec(self.borrow(), ABOVE_STANDARD_STREAMS);
+        kept.map(Event).map_err(|_| NotAnEvent)
+    }
+}
+
+/// An event that we hold a reference of.
+#[derive(Debug)]
+pub struct Event(OwnedFd);
+
+impl Event {
+    pub fn set(&self) {
+        set(self.0.as_fd());
+    }
+}
+
+/// Adds 1, never blocking: an eventfd at its limit is set already.
+fn set(event: BorrowedFd<'_>) {
+    let mut ready = [PollFd::from_borrowed_fd(event, PollFlags::OUT)];
+    let now = Timespec::default();
+    while rustix::event::poll(&mut ready, Some(&now)) == Err(Errno::INTR) {}
+    if ready[0].revents().contains(PollFlags::OUT) {
+        while rustix::io::write(event, &1u64.to_ne_bytes()) == Err(Errno::INTR) {}
+    }
+}
+
+fn is_eventfd(number: RawFd) -> bool {
+    const LINK: &[u8] = b"anon_inode:[eventfd]";
+    let mut path = [0u8; 32];
+    let mut rest = &mut path[..];
+    write!(rest, "/proc/self/fd/{number}").expect("the path fits");
+    let left = rest.len();
+    let length = path.len() - left;
+    let mut target = [MaybeUninit::<u8>::uninit(); 32];
+    match rustix::fs::readlinkat_raw(rustix::fs::CWD, &path[..length], &mut target) {
+        Ok((target, _)) => *target == *LINK,
+        // Without /proc, any anonymous inode will do: those that are no event refuse the write.
+        Err(Errno::NOENT) if std::fs::metadata("/proc/self").is_err() => is_anonymous(number),
+        Err(_) => false,
+    }
+}
+
+fn is_anonymous(number: RawFd) -> bool {
+    // SAFETY: borrowed for one fstat, which answers EBADF for a number that is not open.
+    let borrowed = unsafe { BorrowedFd::borrow_raw(number) };
+    rustix::fs::fstat(borrowed).is_ok_and(|status| status.st_mode & libc::S_IFMT == 0)
+}

@@ -1,0 +1,176 @@
+//! What `fork` means for a process that has a session.
+//!
+//! The child inherits the parent's stream and broker connection, locks that other threads held, and
+//! the fence memory. It keeps the memory (reading fences is fine), closes its copies of the two
+//! descriptors, so that the host sees the parent's end when the parent ends, and forgets the rest.
+//!
+//! ```text
+//!   fork()       ─▶ child handler ─┐
+//!                                  ├─▶ notice_fork: descriptors closed, generation + 1
+//!   raw clone()  ─▶ next call ─────┘   (the flag page reads 0 in a child: MADV_WIPEONFORK)
+//! ```
+//!
+//! Everything that belongs to a session remembers the *generation* it was made in; in another
+//! generation it is dead. Nothing here allocates or takes a lock that another thread may hold.
+//!
+//! `unsafe` here: the flag page is shared with the kernel, and handlers are registered with libc.
+
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, IntoRawFd, OwnedFd, RawFd};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, Ordering};
+
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous};
+
+use crate::limits::SESSION_DESCRIPTORS_MAX;
+
+const WIPED: u32 = 0;
+const NOTICING: u32 = 1;
+const ALIVE: u32 = 2;
+const NO_DESCRIPTOR: i32 = -1;
+
+/// Points to the flag: `ALIVE`, or `WIPED` in a child that has not noticed yet.
+static FLAG: AtomicPtr<AtomicU32> = AtomicPtr::new(std::ptr::null_mut());
+/// The flag where the kernel cannot wipe a page: then only `fork()` itself is noticed.
+static FALLBACK_FLAG: AtomicU32 = AtomicU32::new(ALIVE);
+static GENERATION: AtomicU32 = AtomicU32::new(0);
+/// Held while a descriptor exists that is not in the list yet; `fork()` waits for it.
+static GATE: AtomicBool = AtomicBool::new(false);
+static DESCRIPTORS: [AtomicI32; SESSION_DESCRIPTORS_MAX] =
+    [const { AtomicI32::new(NO_DESCRIPTOR) }; SESSION_DESCRIPTORS_MAX];
+
+/// How many forks lie between the first process that used this library and this one.
+#[inline]
+pub(crate) fn generation() -> u32 {
+    let flag = match FLAG.load(Ordering::Acquire) {
+        pointer if pointer.is_null() => first_use(),
+        // SAFETY: only ever set to a page that is never unmapped, or to a static.
+        pointer => unsafe { &*pointer },
+    };
+    if flag.load(Ordering::Acquire) != ALIVE {
+        notice_fork(flag);
+    }
+    GENERATION.load(Ordering::Acquire)
+}
+
+#[cold]
+fn first_use() -> &'static AtomicU32 {
+    static ONCE: OnceLock<&'static AtomicU32> = OnceLock::new();
+    let flag = *ONCE.get_or_init(|| {
+        let flag = wiped_page().unwrap_or(&FALLBACK_FLAG);
+        // SAFETY: the handlers are functions of this library, which is never unloaded.
+        unsafe { libc::pthread_atfork(Some(before_fork), Some(after_fork_in_parent), Some(after_fork_in_child)) };
+        flag
+    });
+    FLAG.store(std::ptr::from_ref(flag).cast_mut(), Ordering::Release);
+    flag
+}
+
+/// A page that reads as zero in every child, however it was made.
+fn wiped_page() -> Option<&'static AtomicU32> {
+    let bytes = fence_page::PAGE_BYTES;
+    // SAFETY: a new private anonymous mapping touches nothing that exists.
+    let page = unsafe {
+        mmap_anonymous(std::ptr::null_mut(), bytes, ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE).ok()?
+    };
+    // SAFETY: the page is ours, mapped, zeroed, aligned, and stays for the life of the process.
+    unsafe {
+        madvise(page, bytes, Advice::LinuxWipeOnFork).ok()?;
+        let flag = &*page.cast::<AtomicU32>();
+        flag.store(ALIVE, Ordering::Release);
+        Some(flag)
+    }
+}
+
+#[cold]
+fn notice_fork(flag: &AtomicU32) {
+    if flag.compare_exchange(WIPED, NOTICING, Ordering::AcqRel, Ordering::Acquire).is_err() {
+        while flag.load(Ordering::Acquire) != ALIVE {
+            std::thread::yield_now();
+        }
+        return;
+    }
+    GATE.store(false, Ordering::Release);
+    for place in &DESCRIPTORS {
+        let descriptor = place.swap(NO_DESCRIPTOR, Ordering::AcqRel);
+        if descriptor != NO_DESCRIPTOR {
+            // SAFETY: the list owns the descriptor; a session of the parent's generation no longer
+            // closes or uses it. Closing a copy sends nothing to the peer.
+            unsafe { libc::close(descriptor) };
+        }
+    }
+    GENERATION.fetch_add(1, Ordering::AcqRel);
+    flag.store(ALIVE, Ordering::Release);
+}
+
+extern "C" fn before_fork() {
+    while GATE.swap(true, Ordering::Acquire) {
+        std::thread::yield_now();
+    }
+}
+
+extern "C" fn after_fork_in_parent() {
+    GATE.store(false, Ordering::Release);
+}
+
+extern "C" fn after_fork_in_child() {
+    GATE.store(false, Ordering::Release);
+    // SAFETY: as in `generation`.
+    if let Some(flag) = unsafe { FLAG.load(Ordering::Acquire).as_ref() } {
+        flag.store(WIPED, Ordering::Release);
+        generation();
+    }
+}
+
+/// A descriptor of a session: closed when dropped, and in a forked child at once.
+#[derive(Debug)]
+pub struct SessionDescriptor {
+    raw: RawFd,
+    place: usize,
+    generation: u32,
+}
+
+impl SessionDescriptor {
+    /// Makes descriptors with `make` and takes charge of them, with no fork in between. `make` must
+    /// not block.
+    pub(crate) fn adopt<const N: usize, E: From<rustix::io::Errno>>(
+        make: impl FnOnce() -> Result<[OwnedFd; N], E>,
+    ) -> Result<[SessionDescriptor; N], E> {
+        let generation = generation();
+        before_fork();
+        let adopted = make().and_then(|descriptors| {
+            let mut adopted = Vec::with_capacity(N);
+            for descriptor in descriptors {
+                adopted.push(SessionDescriptor::enlist(descriptor, generation)?);
+            }
+            Ok(adopted)
+        });
+        after_fork_in_parent();
+        Ok(adopted?.try_into().expect("as many descriptors as were made"))
+    }
+
+    fn enlist(descriptor: OwnedFd, generation: u32) -> Result<SessionDescriptor, rustix::io::Errno> {
+        let raw = descriptor.as_raw_fd();
+        let free = DESCRIPTORS.iter().position(|place| {
+            place.compare_exchange(NO_DESCRIPTOR, raw, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+        });
+        let place = free.ok_or(rustix::io::Errno::MFILE)?;
+        let raw = descriptor.into_raw_fd();
+        Ok(SessionDescriptor { raw, place, generation })
+    }
+}
+
+impl AsFd for SessionDescriptor {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        // SAFETY: open as long as `self` lives in its own generation; users check the generation.
+        unsafe { BorrowedFd::borrow_raw(self.raw) }
+    }
+}
+
+impl Drop for SessionDescriptor {
+    fn drop(&mut self) {
+        if self.generation == generation() && DESCRIPTORS[self.place].swap(NO_DESCRIPTOR, Ordering::AcqRel) == self.raw {
+            // SAFETY: the list said that this descriptor is still ours.
+            unsafe { libc::close(self.raw) };
+        }
+    }
+}

@@ -1,0 +1,243 @@
+//! Adapters and devices.
+
+use alloc::collections::BTreeSet;
+use alloc::format;
+use alloc::vec::Vec;
+
+use d3dkmt::{Adapter, DeviceExecutionState, Handle, Luid, NtStatus, Reply, limits};
+
+use crate::ddi::Miniport;
+use crate::effects::Effects;
+use crate::kernel::{Called, Device, Kernel, Refusal, invalid, refuse};
+use crate::process::Local;
+use crate::{AdapterConfig, ProcessId};
+
+/// `KMTQUERYADAPTERINFOTYPE`, the ones we answer.
+mod query {
+    pub const ADAPTER_TYPE: u32 = 15;
+    pub const PHYSICAL_ADAPTER_DEVICE_IDS: u32 = 31;
+    pub const ADAPTER_TYPE_RENDER: u32 = 57;
+    pub const DRIVER_DESCRIPTION: u32 = 65;
+    pub const WDDM_2_7_CAPS: u32 = 70;
+}
+
+/// `D3DKMT_ADAPTERTYPE`: RenderSupported and Paravirtualized.
+const ADAPTER_TYPE_BITS: u32 = 0x01 | 0x80;
+/// `D3DKMT_DRIVER_DESCRIPTION`: 4096 UTF-16 units.
+const DESCRIPTION_BYTES: usize = 8192;
+
+/// `D3DKMT_DEVICESTATE_TYPE`.
+mod state_type {
+    pub const EXECUTION: u32 = 1;
+    pub const PRESENT: u32 = 2;
+    pub const RESET: u32 = 3;
+    pub const PAGE_FAULT: u32 = 5;
+}
+
+impl<M: Miniport> Kernel<M> {
+    /// One handle for each adapter, or none at all if they do not fit (W-289, W-290).
+    pub(crate) fn enum_adapters(&mut self, process: ProcessId, capacity: u32) -> Called {
+        let count = self.config.adapters.len();
+        if (capacity as usize) < count {
+            let why = format!("{count} adapters do not fit an array of {capacity}");
+            return refuse(NtStatus::BUFFER_TOO_SMALL, why);
+        }
+        let mut adapters = Vec::with_capacity(count);
+        for ordinal in 0..count {
+            let luid = self.config.adapters[ordinal].luid;
+            match self.insert_handle(process, Local::Adapter(ordinal as u32)) {
+                Ok(handle) => adapters.push(Adapter { handle, luid, sources: 0 }),
+                Err(refusal) => {
+                    for adapter in adapters {
+                        self.process_mut(process).handles.remove(adapter.handle);
+                    }
+                    return Err(refusal);
+                }
+            }
+        }
+        Ok(Reply::Adapters(adapters))
+    }
+
+    pub(crate) fn open_adapter_from_luid(&mut self, process: ProcessId, luid: Luid) -> Called {
+        let Some(ordinal) = self.config.adapters.iter().position(|adapter| adapter.luid == luid) else {
+            return invalid(format!("there is no adapter with LUID {luid}"));
+        };
+        Ok(Reply::Adapter(self.insert_handle(process, Local::Adapter(ordinal as u32))?))
+    }
+
+    /// Closing the last handle of an adapter destroys the process's devices on it.
+    pub(crate) fn close_adapter(
+        &mut self,
+        process: ProcessId,
+        adapter: Handle,
+        effects: &mut Effects,
+    ) -> Called {
+        let ordinal = self.adapter(process, adapter)?;
+        self.process_mut(process).handles.remove(adapter);
+        if self.process(process).opens_of_adapter(ordinal) == 0 {
+            let devices = self.process(process).handles_where(
+                |local| matches!(local, Local::Device(device) if self.devices[*device].adapter == ordinal),
+            );
+            for device in devices {
+                self.destroy_device(process, device, effects)?;
+            }
+        }
+        Ok(Reply::None)
+    }
+
+    pub(crate) fn query_adapter_info(
+        &mut self,
+        process: ProcessId,
+        adapter: Handle,
+        kind: u32,
+        mut data: Vec<u8>,
+    ) -> Called {
+        let ordinal = self.adapter(process, adapter)?;
+        let adapter = &self.config.adapters[ordinal as usize];
+        let Some(size) = query_size(kind) else {
+            return refuse(NtStatus::NOT_SUPPORTED, format!("query type {kind} is not modelled"));
+        };
+        if data.len() < size {
+            return invalid(format!("query type {kind} needs {size} bytes, the buffer has {}", data.len()));
+        }
+        answer_query(adapter, kind, &mut data[..size])?;
+        Ok(Reply::AdapterInfo(data))
+    }
+
+    pub(crate) fn create_device(&mut self, process: ProcessId, adapter: Handle, flags: u32) -> Called {
+        /// `D3DKMT_CREATEDEVICEFLAGS`: LegacyMode, RequestVSync, DisableGpuTimeout.
+        const KNOWN_FLAGS: u32 = 0x7;
+        let adapter = self.adapter(process, adapter)?;
+        if flags & !KNOWN_FLAGS != 0 {
+            return invalid(format!("device flags {flags:#x} have reserved bits set"));
+        }
+        let device = Device {
+            process,
+            handle: Handle::NULL,
+            adapter,
+            state: DeviceExecutionState::ACTIVE,
+            children: BTreeSet::new(),
+        };
+        let id = self.devices.insert(device);
+        match self.insert_handle(process, Local::Device(id)) {
+            Ok(handle) => {
+                self.devices[id].handle = handle;
+                Ok(Reply::Device(handle))
+            }
+            Err(refusal) => {
+                self.devices.remove(id);
+                Err(refusal)
+            }
+        }
+    }
+
+    pub(crate) fn destroy_device(
+        &mut self,
+        process: ProcessId,
+        device: Handle,
+        effects: &mut Effects,
+    ) -> Called {
+        let id = self.device(process, device)?;
+        for child in core::mem::take(&mut self.devices[id].children) {
+            match self.process(process).handles.get(child) {
+                Some(Local::Context(_)) => self.destroy_context(process, child, effects)?,
+                Some(Local::Sync(_)) => self.destroy_sync_object(process, child, effects)?,
+                Some(Local::Adapter(_) | Local::Device(_)) | None => Reply::None,
+            };
+        }
+        self.process_mut(process).handles.remove(device);
+        self.devices.remove(id);
+        Ok(Reply::None)
+    }
+
+    pub(crate) fn device_state(&mut self, process: ProcessId, device: Handle, state_type: u32) -> Called {
+        let device = &self.devices[self.device(process, device)?];
+        match state_type {
+            state_type::EXECUTION => Ok(Reply::DeviceState(device.state.0)),
+            // No display, no reset and no fault so far: all zero.
+            state_type::PRESENT | state_type::RESET | state_type::PAGE_FAULT => Ok(Reply::DeviceState(0)),
+            other => invalid(format!("device state type {other} is unknown")),
+        }
+    }
+
+    // What a handle stands for, or the refusal.
+
+    pub(crate) fn adapter(&self, process: ProcessId, handle: Handle) -> Result<u32, Refusal> {
+        match self.process(process).handles.get(handle) {
+            Some(Local::Adapter(ordinal)) => Ok(*ordinal),
+            _ => invalid(format!("{handle} is no adapter handle of this process")),
+        }
+    }
+
+    pub(crate) fn device(&self, process: ProcessId, handle: Handle) -> Result<u32, Refusal> {
+        match self.process(process).handles.get(handle) {
+            Some(Local::Device(device)) => Ok(*device),
+            _ => invalid(format!("{handle} is no device handle of this process")),
+        }
+    }
+
+    /// A device on which work may be done.
+    pub(crate) fn active_device(&self, process: ProcessId, handle: Handle) -> Result<u32, Refusal> {
+        let device = self.device(process, handle)?;
+        self.require_active(device)?;
+        Ok(device)
+    }
+
+    pub(crate) fn require_active(&self, device: u32) -> Result<(), Refusal> {
+        let device = &self.devices[device];
+        if device.state == DeviceExecutionState::ACTIVE {
+            return Ok(());
+        }
+        let why = format!("device {} is in execution state {}", device.handle, device.state.0);
+        refuse(NtStatus::DEVICE_REMOVED, why)
+    }
+
+    pub(crate) fn insert_handle(&mut self, process: ProcessId, local: Local) -> Result<Handle, Refusal> {
+        match self.process_mut(process).handles.insert(local) {
+            Some(handle) => Ok(handle),
+            None => refuse(
+                NtStatus::NO_MEMORY,
+                format!("the process has {} handles, the limit", limits::HANDLES_PER_PROCESS_MAX),
+            ),
+        }
+    }
+}
+
+fn query_size(kind: u32) -> Option<usize> {
+    match kind {
+        query::ADAPTER_TYPE | query::ADAPTER_TYPE_RENDER | query::WDDM_2_7_CAPS => Some(4),
+        query::PHYSICAL_ADAPTER_DEVICE_IDS => Some(28),
+        query::DRIVER_DESCRIPTION => Some(DESCRIPTION_BYTES),
+        _ => None,
+    }
+}
+
+/// Fills `data`, which has the size of the query's structure.
+fn answer_query(adapter: &AdapterConfig, kind: u32, data: &mut [u8]) -> Result<(), Refusal> {
+    match kind {
+        query::ADAPTER_TYPE | query::ADAPTER_TYPE_RENDER => {
+            data.copy_from_slice(&ADAPTER_TYPE_BITS.to_le_bytes());
+        }
+        query::PHYSICAL_ADAPTER_DEVICE_IDS => {
+            let index = u32::from_le_bytes(data[..4].try_into().expect("four bytes"));
+            if index != 0 {
+                return invalid(format!("physical adapter {index} does not exist, there is only 0"));
+            }
+            // VendorID, DeviceID, SubVendorID, SubSystemID, RevisionID, BusType (1 = PCI).
+            let ids = [adapter.vendor, adapter.device, adapter.vendor, 0, 0, 1];
+            for (place, id) in data[4..].chunks_exact_mut(4).zip(ids) {
+                place.copy_from_slice(&id.to_le_bytes());
+            }
+        }
+        query::DRIVER_DESCRIPTION => {
+            data.fill(0);
+            let most = DESCRIPTION_BYTES / 2 - 1;
+            for (place, unit) in data.chunks_exact_mut(2).zip(adapter.description.encode_utf16().take(most)) {
+                place.copy_from_slice(&unit.to_le_bytes());
+            }
+        }
+        // WDDM_2_7_CAPS: hardware scheduling is neither supported nor enabled yet.
+        _ => data.fill(0),
+    }
+    Ok(())
+}

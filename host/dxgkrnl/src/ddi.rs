@@ -1,0 +1,84 @@
+//! The driver interface: what a kernel-mode driver implements, and what it asks of the kernel.
+//!
+//! Named for the DDI. A miniport never calls back: it pushes [`Callback`]s, which the kernel works off
+//! in order when the DDI returns. It makes no time either: it says when it next wants to be told it.
+//! Its calls are made one at a time, as at IRQL of the scheduler's thread class (level-1 synchronization).
+
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use crate::{Config, Nanos, ProcessId};
+
+/// A hardware context for the miniport: an index that is unique while the context lives.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub struct HwContext(pub u32);
+
+/// An engine: adapter and node, by ordinal. Each node has one engine.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub struct EngineId {
+    pub adapter: u32,
+    pub node: u32,
+}
+
+/// `DXGKARG_SUBMITCOMMANDVIRTUAL`: run this command buffer.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Submission {
+    pub engine: EngineId,
+    pub context: HwContext,
+    /// Whose GPU address space the commands use.
+    pub process: ProcessId,
+    /// `SubmissionFenceId`: grows by one on each engine (SCH-005).
+    pub submission_fence_id: u64,
+    pub commands: Vec<u8>,
+}
+
+/// `DXGK_INTERRUPT_TYPE`, the ones we model.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Interrupt {
+    /// 1 `DMA_COMPLETED`.
+    DmaCompleted { engine: EngineId, submission_fence_id: u64 },
+    /// 11 `MONITORED_FENCE_SIGNALED`: names an engine, not a fence.
+    MonitoredFenceSignaled { engine: EngineId },
+}
+
+/// What a miniport asks of the kernel.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Callback {
+    /// `DxgkCbNotifyInterrupt`, with its DPC.
+    NotifyInterrupt(Interrupt),
+    /// The engine stored a 64-bit value at an address of that process's GPU address space.
+    GpuStore { engine: EngineId, process: ProcessId, gpu_address: u64, value: u64 },
+}
+
+/// What an engine does at the moment.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub enum EngineState {
+    /// Nothing to run.
+    Idle,
+    /// Runs a packet until that time.
+    Running { submission_fence_id: u64, until: Nanos, queued: u32 },
+    /// Runs a packet that never ends.
+    Hung { submission_fence_id: u64, queued: u32 },
+}
+
+/// Why a command buffer is refused at submission.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct BadCommands(pub String);
+
+/// A kernel-mode driver with its hardware.
+pub trait Miniport {
+    /// `DxgkDdiStartDevice` for every adapter of the configuration.
+    fn start(&mut self, config: &Config);
+    /// Checks a command buffer before it is queued.
+    fn validate(&self, commands: &[u8]) -> Result<(), BadCommands>;
+    /// `DxgkDdiSubmitCommandVirtual`.
+    fn submit_command(&mut self, now: Nanos, submission: Submission, callbacks: &mut Vec<Callback>);
+    /// `DxgkDdiDestroyContext`: what the engines hold of this context is dropped, running work too.
+    fn destroy_context(&mut self, now: Nanos, context: HwContext, callbacks: &mut Vec<Callback>);
+    /// When it next wants [`Miniport::deadline`].
+    fn next_deadline(&self) -> Option<Nanos>;
+    /// The time has come: engines move on to `now`.
+    fn deadline(&mut self, now: Nanos, callbacks: &mut Vec<Callback>);
+    /// For people and snapshots.
+    fn engine_state(&self, engine: EngineId) -> EngineState;
+}

@@ -1,0 +1,94 @@
+//! Everything the kernel asks for, in lanes that are drained in this order: stores, answers, events,
+//! notes. Memory first, then the answer, then the wake-up.
+
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::fmt;
+
+use d3dkmt::{EventId, NtStatus, Reply};
+
+use crate::ProcessId;
+
+/// Store a value into a slot of a process's fence memory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct FenceStore {
+    pub process: ProcessId,
+    pub slot: u32,
+    pub value: u64,
+}
+
+/// Answer a call.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Answer {
+    pub process: ProcessId,
+    pub request: u64,
+    pub status: NtStatus,
+    pub reply: Reply,
+}
+
+/// Tell a guest that an event of its is set: a registered wait ended, or an enqueued CPU event came up.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct HostEvent {
+    pub process: ProcessId,
+    pub event: EventId,
+    /// What a blocking wait returns.
+    pub status: NtStatus,
+}
+
+/// A line for people: why a call was refused, what a policy decided.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Note {
+    pub process: Option<ProcessId>,
+    pub text: String,
+}
+
+/// What one input leads to.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Effects {
+    pub stores: Vec<FenceStore>,
+    pub answers: Vec<Answer>,
+    pub events: Vec<HostEvent>,
+    pub notes: Vec<Note>,
+}
+
+impl Effects {
+    pub fn clear(&mut self) {
+        let Effects { stores, answers, events, notes } = self;
+        stores.clear();
+        answers.clear();
+        events.clear();
+        notes.clear();
+    }
+
+    pub fn is_empty(&self) -> bool {
+        let Effects { stores, answers, events, notes } = self;
+        stores.is_empty() && answers.is_empty() && events.is_empty() && notes.is_empty()
+    }
+}
+
+impl fmt::Display for FenceStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "store p{} slot {} = {}", self.process.0, self.slot, self.value)
+    }
+}
+
+impl fmt::Display for Answer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "answer p{} #{}: {} {:?}", self.process.0, self.request, self.status, self.reply)
+    }
+}
+
+impl fmt::Display for HostEvent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "wake p{} event {}: {}", self.process.0, self.event.0, self.status)
+    }
+}
+
+impl fmt::Display for Note {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.process {
+            Some(process) => write!(f, "note p{}: {}", process.0, self.text),
+            None => write!(f, "note: {}", self.text),
+        }
+    }
+}

@@ -1,0 +1,78 @@
+//! Everything that can happen to the kernel.
+
+use alloc::string::String;
+use core::fmt;
+
+use d3dkmt::Call;
+
+/// Nanoseconds since the daemon started; the daemon's monotonic clock.
+pub type Nanos = u64;
+
+/// A VM. 0 is the host itself: local processes without a VM.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub struct VmId(pub u32);
+
+impl VmId {
+    pub const HOST: VmId = VmId(0);
+}
+
+/// A guest process. Never reused while the daemon lives.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub struct ProcessId(pub u32);
+
+/// One thing that happened.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Input {
+    VmAttached {
+        vm: VmId,
+        name: String,
+    },
+    /// Ends every process of the VM.
+    VmDetached {
+        vm: VmId,
+    },
+    /// The VM's memory table was sent again: fence values are stored once more.
+    MemoryChanged {
+        vm: VmId,
+    },
+    ProcessAttached {
+        process: ProcessId,
+        vm: VmId,
+        pid: u32,
+        name: String,
+    },
+    /// The process has so many more fence slots, numbered on from those it had.
+    FenceMemoryAdded {
+        process: ProcessId,
+        slots: u32,
+    },
+    /// `request` 0 is one-way.
+    Call {
+        process: ProcessId,
+        request: u64,
+        call: Call,
+    },
+    ProcessGone {
+        process: ProcessId,
+    },
+    /// The time that [`crate::Kernel::next_deadline`] named has come.
+    Deadline,
+}
+
+impl fmt::Display for Input {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Input::VmAttached { vm, name } => write!(f, "vm {} attached ({name})", vm.0),
+            Input::VmDetached { vm } => write!(f, "vm {} detached", vm.0),
+            Input::MemoryChanged { vm } => write!(f, "vm {} memory changed", vm.0),
+            Input::ProcessAttached { process, vm, pid, name } => {
+                write!(f, "p{} attached: pid {pid} of vm {} ({name})", process.0, vm.0)
+            }
+            Input::FenceMemoryAdded { process, slots } => write!(f, "p{} +{slots} fence slots", process.0),
+            Input::Call { process, request: 0, call } => write!(f, "p{} one-way {call:?}", process.0),
+            Input::Call { process, request, call } => write!(f, "p{} #{request} {call:?}", process.0),
+            Input::ProcessGone { process } => write!(f, "p{} gone", process.0),
+            Input::Deadline => write!(f, "deadline"),
+        }
+    }
+}

@@ -1,0 +1,60 @@
+//! Rules that the documents leave open: each a named switch with its default and the reason.
+
+/// What a queued GPU signal does when its value is below the fence's and AllowFenceRewind is not set.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash, Default)]
+pub enum LowerGpuSignal {
+    /// Default: a packet-based signal without the flag is not meant to go back (F-57).
+    #[default]
+    Ignored,
+    /// As a raw GPU write would.
+    Applied,
+}
+
+/// How a CPU wait ends when its fence is destroyed under it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash, Default)]
+pub enum DestroyedWait {
+    /// Default: documents say that waiters are released, and name no error (FEN-058).
+    #[default]
+    Success,
+    /// The waiter learns that the value was not reached.
+    DeviceRemoved,
+}
+
+/// What a refused one-way call does to its device.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash, Default)]
+pub enum RefusedOneWay {
+    /// Default: the status is lost on the wire, so the error appears as device state (GPV-016).
+    #[default]
+    StopsDevice,
+    /// Only a note.
+    NoteOnly,
+}
+
+/// Every switch.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash, Default)]
+pub struct Policy {
+    pub lower_gpu_signal: LowerGpuSignal,
+    pub destroyed_wait: DestroyedWait,
+    pub refused_one_way: RefusedOneWay,
+}
+
+impl Policy {
+    /// The switches as bits, for a trace's header.
+    pub const fn to_bits(self) -> u32 {
+        (matches!(self.lower_gpu_signal, LowerGpuSignal::Applied) as u32)
+            | (matches!(self.destroyed_wait, DestroyedWait::DeviceRemoved) as u32) << 1
+            | (matches!(self.refused_one_way, RefusedOneWay::NoteOnly) as u32) << 2
+    }
+
+    /// The switches from a trace's header; `None` if a bit is unknown.
+    pub const fn from_bits(bits: u32) -> Option<Policy> {
+        if bits & !0b111 != 0 {
+            return None;
+        }
+        Some(Policy {
+            lower_gpu_signal: if bits & 1 != 0 { LowerGpuSignal::Applied } else { LowerGpuSignal::Ignored },
+            destroyed_wait: if bits & 2 != 0 { DestroyedWait::DeviceRemoved } else { DestroyedWait::Success },
+            refused_one_way: if bits & 4 != 0 { RefusedOneWay::NoteOnly } else { RefusedOneWay::StopsDevice },
+        })
+    }
+}

@@ -1,0 +1,121 @@
+//! A guest process as the kernel sees it: its handles, its fence slots, its pending waits by name.
+
+use alloc::collections::{BTreeMap, VecDeque};
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use d3dkmt::{EventId, Handle, limits};
+
+use crate::VmId;
+use crate::handles::HandleTable;
+use crate::wait::WaitId;
+
+/// What a local handle stands for: a position in one of the kernel's tables.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Local {
+    /// Ordinal of the adapter.
+    Adapter(u32),
+    Device(u32),
+    Context(u32),
+    /// An open of a sync object.
+    Sync(u32),
+}
+
+pub(crate) struct Process {
+    pub vm: VmId,
+    pub pid: u32,
+    pub name: String,
+    pub handles: HandleTable<Local>,
+    pub slots: Slots,
+    /// Pending CPU waits by the guest's name for them.
+    pub waits: BTreeMap<EventId, WaitId>,
+    /// Fences that an engine of the basic kind wrote and that were not looked at since (FEN-017).
+    pub written: Vec<u32>,
+}
+
+impl Process {
+    pub fn new(vm: VmId, pid: u32, name: String) -> Self {
+        Process {
+            vm,
+            pid,
+            name,
+            handles: HandleTable::new(limits::HANDLES_PER_PROCESS_MAX),
+            slots: Slots::default(),
+            waits: BTreeMap::new(),
+            written: Vec::new(),
+        }
+    }
+
+    /// How many handles of this adapter the process has open.
+    pub fn opens_of_adapter(&self, adapter: u32) -> usize {
+        self.handles.iter().filter(|(_, local)| **local == Local::Adapter(adapter)).count()
+    }
+
+    /// Handles of the given kind, in order.
+    pub fn handles_where(&self, wanted: impl Fn(&Local) -> bool) -> Vec<Handle> {
+        self.handles.iter().filter(|(_, local)| wanted(local)).map(|(handle, _)| handle).collect()
+    }
+}
+
+/// First GPU virtual address of a process's fence memory; slots follow each other from here.
+const GPU_BASE: u64 = 0x1_0000_0000;
+const SLOT_BYTES: u64 = 64;
+
+/// The fence slots of a process: who has which. Freed slots are reused longest-free first.
+#[derive(Default, Clone, Debug)]
+pub(crate) struct Slots {
+    capacity: u32,
+    /// Open index by slot, for slots used at least once.
+    owners: Vec<Option<u32>>,
+    free: VecDeque<u32>,
+}
+
+impl Slots {
+    pub fn capacity(&self) -> u32 {
+        self.capacity
+    }
+
+    pub fn used(&self) -> u32 {
+        (self.owners.len() - self.free.len()) as u32
+    }
+
+    pub fn add(&mut self, slots: u32) {
+        self.capacity = self.capacity.saturating_add(slots).min(limits::FENCE_SLOTS_PER_PROCESS_MAX);
+    }
+
+    pub fn has_room(&self) -> bool {
+        !self.free.is_empty() || (self.owners.len() as u32) < self.capacity
+    }
+
+    /// Gives a slot to an open; `None` if there is none.
+    pub fn allocate(&mut self, open: u32) -> Option<u32> {
+        if let Some(slot) = self.free.pop_front() {
+            self.owners[slot as usize] = Some(open);
+            return Some(slot);
+        }
+        if self.owners.len() as u32 >= self.capacity {
+            return None;
+        }
+        self.owners.push(Some(open));
+        Some(self.owners.len() as u32 - 1)
+    }
+
+    pub fn release(&mut self, slot: u32) {
+        self.owners[slot as usize] = None;
+        self.free.push_back(slot);
+    }
+
+    /// GPU virtual address of a slot.
+    pub fn gpu_address(slot: u32) -> u64 {
+        GPU_BASE + u64::from(slot) * SLOT_BYTES
+    }
+
+    /// The open whose value stands at this GPU virtual address.
+    pub fn owner_at(&self, gpu_address: u64) -> Option<u32> {
+        let offset = gpu_address.checked_sub(GPU_BASE)?;
+        if !offset.is_multiple_of(SLOT_BYTES) {
+            return None;
+        }
+        *self.owners.get(usize::try_from(offset / SLOT_BYTES).ok()?)?
+    }
+}

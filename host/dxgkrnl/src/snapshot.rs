@@ -1,0 +1,257 @@
+//! The whole state, as plain data: for `inspect`, for checkers, and for the digest of a trace's end.
+
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::hash::{Hash, Hasher};
+
+use d3dkmt::{Handle, SyncObjectType};
+
+use crate::ddi::{EngineId, EngineState, Miniport};
+use crate::kernel::Kernel;
+use crate::vidsch::Packet;
+use crate::wait::WaitOwner;
+use crate::{EngineType, Nanos, ProcessId, VmId};
+
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
+pub struct Snapshot {
+    pub now: Nanos,
+    pub vms: Vec<(u32, String)>,
+    pub processes: Vec<ProcessState>,
+    pub devices: Vec<DeviceState>,
+    pub contexts: Vec<ContextState>,
+    pub objects: Vec<ObjectState>,
+    pub waits: Vec<WaitState>,
+    pub engines: Vec<EngineReport>,
+    /// Objects alive, with or without an open.
+    pub objects_alive: u32,
+    pub shares: u32,
+}
+
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct ProcessState {
+    pub process: u32,
+    pub vm: u32,
+    pub pid: u32,
+    pub name: String,
+    pub handles: u32,
+    pub fence_slots: u32,
+    pub fence_slots_used: u32,
+}
+
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct DeviceState {
+    pub process: u32,
+    pub handle: Handle,
+    pub adapter: u32,
+    pub state: u32,
+}
+
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct ContextState {
+    pub process: u32,
+    pub handle: Handle,
+    pub node: u32,
+    /// The submission on the engine, if any, then the packets in order, one line each.
+    pub queue: Vec<String>,
+}
+
+/// One open of a sync object.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct ObjectState {
+    pub process: u32,
+    pub handle: Handle,
+    pub object_type: SyncObjectType,
+    pub flags: u32,
+    pub value: u64,
+    pub slot: Option<u32>,
+    pub waiters: u32,
+}
+
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct WaitState {
+    pub process: u32,
+    /// The guest's name for it; `None` for the wait of a context.
+    pub event: Option<u64>,
+    pub context: Option<Handle>,
+    pub any: bool,
+    pub since: Nanos,
+    pub items: Vec<WaitItemState>,
+}
+
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct WaitItemState {
+    /// NULL if the handle it was made through is gone.
+    pub object: Handle,
+    pub value: u64,
+    pub current: u64,
+    pub satisfied: bool,
+}
+
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct EngineReport {
+    pub adapter: u32,
+    pub node: u32,
+    pub kind: EngineType,
+    pub state: EngineState,
+}
+
+/// FNV-1a: the digest must be the same on every machine, so the hasher is ours and fixed.
+struct Fnv(u64);
+
+impl Hasher for Fnv {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.0 = (self.0 ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01B3);
+        }
+    }
+
+    fn write_u32(&mut self, value: u32) {
+        self.write(&value.to_le_bytes());
+    }
+
+    fn write_u64(&mut self, value: u64) {
+        self.write(&value.to_le_bytes());
+    }
+
+    fn write_usize(&mut self, value: usize) {
+        self.write_u64(value as u64);
+    }
+
+    fn write_isize(&mut self, value: isize) {
+        self.write_u64(value as u64);
+    }
+}
+
+impl Snapshot {
+    /// 64 bits that differ if the states do.
+    pub fn digest(&self) -> u64 {
+        let mut hasher = Fnv(0xCBF2_9CE4_8422_2325);
+        self.hash(&mut hasher);
+        hasher.finish()
+    }
+
+    /// True if no process, device, context, object or wait is left.
+    pub fn is_empty(&self) -> bool {
+        self.processes.is_empty()
+            && self.devices.is_empty()
+            && self.contexts.is_empty()
+            && self.objects_alive == 0
+            && self.waits.is_empty()
+            && self.shares == 0
+    }
+}
+
+impl<M: Miniport> Kernel<M> {
+    /// The whole state, in the order of ids.
+    pub fn snapshot(&self) -> Snapshot {
+        Snapshot {
+            now: self.now,
+            vms: self.vms.iter().map(|(VmId(id), name)| (*id, name.clone())).collect(),
+            processes: self.process_states(),
+            devices: self.devices.iter().map(|(_, device)| device_state(device)).collect(),
+            contexts: self.contexts.iter().map(|(_, context)| context_state(context)).collect(),
+            objects: self.object_states(),
+            waits: self.waits.values().map(|wait| self.wait_state(wait)).collect(),
+            engines: self.engine_reports(),
+            objects_alive: self.objects.len() as u32,
+            shares: self.shares.len() as u32,
+        }
+    }
+
+    fn process_states(&self) -> Vec<ProcessState> {
+        let state = |(ProcessId(id), process): (&ProcessId, &crate::process::Process)| ProcessState {
+            process: *id,
+            vm: process.vm.0,
+            pid: process.pid,
+            name: process.name.clone(),
+            handles: process.handles.len() as u32,
+            fence_slots: process.slots.capacity(),
+            fence_slots_used: process.slots.used(),
+        };
+        self.processes.iter().map(state).collect()
+    }
+
+    fn object_states(&self) -> Vec<ObjectState> {
+        let state = |(_, open): (u32, &crate::sync::Open)| {
+            let object = &self.objects[open.object];
+            ObjectState {
+                process: open.process.0,
+                handle: open.handle,
+                object_type: object.object_type,
+                flags: open.flags.bits(),
+                value: object.value,
+                slot: open.slot,
+                waiters: object.waiters.len() as u32,
+            }
+        };
+        self.opens.iter().map(state).collect()
+    }
+
+    fn wait_state(&self, wait: &crate::wait::Wait) -> WaitState {
+        let (process, event, context) = match wait.owner {
+            WaitOwner::Cpu { process, event } => (process, Some(event.0), None),
+            WaitOwner::Gpu { context } => {
+                let context = &self.contexts[context];
+                (context.process, None, Some(context.handle))
+            }
+        };
+        let item = |item: &crate::wait::WaitItem| WaitItemState {
+            object: item
+                .open
+                .and_then(|open| self.opens.get(open))
+                .filter(|open| open.object == item.object)
+                .map_or(Handle::NULL, |open| open.handle),
+            value: item.value,
+            current: self.objects[item.object].value,
+            satisfied: item.satisfied,
+        };
+        let items = wait.items.iter().map(item).collect();
+        WaitState { process: process.0, event, context, any: wait.any, since: wait.since, items }
+    }
+
+    fn engine_reports(&self) -> Vec<EngineReport> {
+        let mut reports = Vec::new();
+        for (adapter, config) in self.config.adapters.iter().enumerate() {
+            for (node, config) in config.nodes.iter().enumerate() {
+                let engine = EngineId { adapter: adapter as u32, node: node as u32 };
+                let state = self.miniport.engine_state(engine);
+                let EngineId { adapter, node } = engine;
+                reports.push(EngineReport { adapter, node, kind: config.engine_type, state });
+            }
+        }
+        reports
+    }
+}
+
+fn device_state(device: &crate::kernel::Device) -> DeviceState {
+    DeviceState {
+        process: device.process.0,
+        handle: device.handle,
+        adapter: device.adapter,
+        state: device.state.0,
+    }
+}
+
+fn context_state(context: &crate::vidsch::Context) -> ContextState {
+    use alloc::format;
+    let running = context.running.map(|id| format!("running submission {id}"));
+    let packet = |packet: &Packet| match packet {
+        Packet::Wait(wait) => format!("wait {}", wait.0),
+        Packet::Signal(signal) => match signal.event {
+            Some(event) => format!("set CPU event {}", event.0),
+            None => format!("signal {:?}", signal.targets.iter().map(|(_, value)| value).collect::<Vec<_>>()),
+        },
+        Packet::Broadcast(_) => String::from("broadcast signal"),
+        Packet::Command(bytes) => format!("command buffer of {} bytes", bytes.len()),
+    };
+    ContextState {
+        process: context.process.0,
+        handle: context.handle,
+        node: context.engine.node,
+        queue: running.into_iter().chain(context.queue.iter().map(packet)).collect(),
+    }
+}

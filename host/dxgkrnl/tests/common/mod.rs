@@ -1,0 +1,217 @@
+//! A kernel with one process on it, driven in virtual time.
+#![allow(dead_code)]
+
+use d3dkmt::{
+    Call, CreateContextFlags, CreatedSyncObject, EventId, GpuSignal, Handle, NtStatus, Reply, SignalFlags,
+    SyncObjectFlags, SyncObjectInfo, SyncObjectType, WaitFromCpuFlags, WaitOutcome, isa,
+};
+use dxgkrnl::{Config, Effects, Input, Kernel, ProcessId, VmId};
+use kmd::SimulatedMiniport;
+
+pub const P: ProcessId = ProcessId(1);
+
+pub struct World {
+    pub kernel: Kernel<SimulatedMiniport>,
+    pub now: u64,
+    pub process: ProcessId,
+    /// Effects since the last `take`.
+    pub effects: Effects,
+    request: u64,
+    next_event: u64,
+}
+
+impl World {
+    pub fn new() -> Self {
+        Self::with_config(Config::default())
+    }
+
+    pub fn with_config(config: Config) -> Self {
+        let mut world = World {
+            kernel: Kernel::new(config, SimulatedMiniport::default()),
+            now: 0,
+            process: P,
+            effects: Effects::default(),
+            request: 0,
+            next_event: 0,
+        };
+        world.attach(P);
+        world
+    }
+
+    pub fn attach(&mut self, process: ProcessId) {
+        self.input(Input::ProcessAttached { process, vm: VmId::HOST, pid: 100, name: "test".into() });
+        self.input(Input::FenceMemoryAdded { process, slots: 64 });
+    }
+
+    pub fn input(&mut self, input: Input) {
+        self.kernel.handle(self.now, input, &mut self.effects);
+    }
+
+    /// One synchronous call; exactly one answer is asserted.
+    pub fn call(&mut self, call: Call) -> (NtStatus, Reply) {
+        self.request += 1;
+        let (process, request) = (self.process, self.request);
+        self.input(Input::Call { process, request, call });
+        let answers = std::mem::take(&mut self.effects.answers);
+        assert_eq!(answers.len(), 1, "one answer for one call");
+        assert_eq!((answers[0].process, answers[0].request), (process, request));
+        let answer = answers.into_iter().next().unwrap();
+        (answer.status, answer.reply)
+    }
+
+    pub fn status(&mut self, call: Call) -> NtStatus {
+        self.call(call).0
+    }
+
+    pub fn ok(&mut self, call: Call) -> Reply {
+        let (status, reply) = self.call(call.clone());
+        assert_eq!(status, NtStatus::SUCCESS, "{call:?}: {:?}", self.effects.notes.last());
+        reply
+    }
+
+    /// Lets virtual time pass, stopping at each deadline.
+    pub fn advance(&mut self, nanos: u64) {
+        let end = self.now + nanos;
+        while let Some(due) = self.kernel.next_deadline().filter(|due| *due <= end) {
+            self.now = self.now.max(due);
+            self.input(Input::Deadline);
+        }
+        self.now = end;
+    }
+
+    pub fn adapter(&mut self) -> Handle {
+        match self.ok(Call::EnumAdapters { capacity: 1 }) {
+            Reply::Adapters(list) => list[0].handle,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    pub fn device(&mut self) -> Handle {
+        let adapter = self.adapter();
+        match self.ok(Call::CreateDevice { adapter, flags: 0 }) {
+            Reply::Device(device) => device,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    pub fn context(&mut self, device: Handle, node_ordinal: u32) -> Handle {
+        let call = Call::CreateContextVirtual {
+            device,
+            node_ordinal,
+            engine_affinity: 0,
+            flags: CreateContextFlags::empty(),
+            client_hint: 0,
+            private_data: Vec::new(),
+        };
+        match self.ok(call) {
+            Reply::Context(context) => context,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    pub fn try_create(&mut self, device: Handle, info: SyncObjectInfo, legacy: bool) -> (NtStatus, Reply) {
+        self.call(Call::CreateSynchronizationObject { device, info, legacy })
+    }
+
+    pub fn object(&mut self, device: Handle, info: SyncObjectInfo) -> CreatedSyncObject {
+        match self.ok(Call::CreateSynchronizationObject { device, info, legacy: false }) {
+            Reply::SyncObject(created) => created,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    pub fn fence(&mut self, device: Handle, initial_value: u64) -> CreatedSyncObject {
+        self.fence_with(device, initial_value, SyncObjectFlags::empty())
+    }
+
+    pub fn fence_with(
+        &mut self,
+        device: Handle,
+        initial_value: u64,
+        flags: SyncObjectFlags,
+    ) -> CreatedSyncObject {
+        let info = SyncObjectInfo {
+            object_type: SyncObjectType::MONITORED_FENCE,
+            flags,
+            initial_value,
+            ..SyncObjectInfo::default()
+        };
+        self.object(device, info)
+    }
+
+    pub fn signal(&mut self, device: Handle, object: Handle, value: u64) -> NtStatus {
+        self.signal_flags(device, object, value, SignalFlags::empty())
+    }
+
+    pub fn signal_flags(
+        &mut self,
+        device: Handle,
+        object: Handle,
+        value: u64,
+        flags: SignalFlags,
+    ) -> NtStatus {
+        self.status(Call::SignalFromCpu { device, objects: vec![object], values: vec![value], flags })
+    }
+
+    /// Begins a CPU wait; the event's name and how it was taken.
+    pub fn wait(
+        &mut self,
+        device: Handle,
+        items: &[(Handle, u64)],
+        any: bool,
+    ) -> Result<(EventId, WaitOutcome), NtStatus> {
+        self.next_event += 1;
+        let event = EventId(self.next_event);
+        let flags = if any { WaitFromCpuFlags::WAIT_ANY } else { WaitFromCpuFlags::empty() };
+        let (objects, values) = items.iter().copied().unzip();
+        match self.call(Call::WaitFromCpu { device, objects, values, flags, event }) {
+            (NtStatus::SUCCESS, Reply::Wait(outcome)) => Ok((event, outcome)),
+            (status, _) => Err(status),
+        }
+    }
+
+    /// Begins a wait that must be registered.
+    pub fn pending(&mut self, device: Handle, items: &[(Handle, u64)], any: bool) -> EventId {
+        let (event, outcome) = self.wait(device, items, any).unwrap();
+        assert_eq!(outcome, WaitOutcome::Registered);
+        event
+    }
+
+    /// Events set since the last time this was asked.
+    pub fn woken(&mut self) -> Vec<EventId> {
+        std::mem::take(&mut self.effects.events).into_iter().map(|event| event.event).collect()
+    }
+
+    /// Values stored since the last time this was asked: slot and value.
+    pub fn stores(&mut self) -> Vec<(u32, u64)> {
+        std::mem::take(&mut self.effects.stores).into_iter().map(|store| (store.slot, store.value)).collect()
+    }
+
+    pub fn submit(&mut self, context: Handle, packets: &[isa::Packet]) -> NtStatus {
+        let private_data = isa::encode(packets);
+        self.status(Call::SubmitCommand {
+            contexts: vec![context],
+            commands: 0,
+            length: 0,
+            flags: 0,
+            private_data,
+        })
+    }
+
+    pub fn gpu_signal(&mut self, contexts: &[Handle], object: Handle, value: u64) -> NtStatus {
+        self.status(Call::SignalFromGpu {
+            contexts: contexts.to_vec(),
+            signal: GpuSignal::Monitored { objects: vec![object], values: vec![value] },
+            flags: SignalFlags::empty(),
+        })
+    }
+
+    pub fn gpu_wait(&mut self, context: Handle, object: Handle, value: u64) -> NtStatus {
+        self.status(Call::WaitFromGpu { context, objects: vec![object], values: vec![value] })
+    }
+
+    pub fn value(&self, object: Handle) -> u64 {
+        let snapshot = self.kernel.snapshot();
+        snapshot.objects.iter().find(|state| state.handle == object).expect("the object lives").value
+    }
+}

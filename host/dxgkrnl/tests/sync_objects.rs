@@ -1,0 +1,263 @@
+//! Creating and destroying objects: what real Windows answers, row by row.
+
+mod common;
+
+use common::{P, World};
+use d3dkmt::{
+    Call, CreatedSyncObject, EventId, Handle, HandleKind, NtStatus, Reply, SyncObjectFlags as F,
+    SyncObjectInfo, SyncObjectType as T,
+};
+use dxgkrnl::{Input, ProcessId, VmId};
+
+const IP: NtStatus = NtStatus::INVALID_PARAMETER;
+
+fn info(object_type: T) -> SyncObjectInfo {
+    SyncObjectInfo { object_type, ..SyncObjectInfo::default() }
+}
+
+fn with_flags(object_type: T, flags: F) -> SyncObjectInfo {
+    SyncObjectInfo { object_type, flags, ..SyncObjectInfo::default() }
+}
+
+#[test]
+fn handles_come_in_one_sequence_and_failures_take_none() {
+    // covers: W-001 W-003 W-005 W-006 W-007 W-008
+    let mut world = World::new();
+    let device = world.device();
+    let first = world.fence(device, 0).object;
+    assert_eq!(first.0, device.0 + 0x40);
+    assert_eq!(world.try_create(device, info(T(0)), false).0, IP);
+    let mutex = world.object(device, with_flags(T::MUTEX, F::SHARED));
+    assert_eq!(mutex.object.0, first.0 + 0x40);
+    assert_eq!(mutex.shared_handle.kind(), HandleKind::Global);
+    let context = world.context(device, 0);
+    assert_eq!(context.0, mutex.object.0 + 0x40);
+    world.ok(Call::DestroySynchronizationObject { object: first });
+    let next = world.fence(device, 0).object;
+    assert_eq!(next.0, context.0 + 0x40);
+    assert_eq!(next.kind(), HandleKind::Local);
+}
+
+#[test]
+fn handles_are_reused_only_late_and_with_another_generation() {
+    let mut world = World::new();
+    let device = world.device();
+    let mut seen = std::collections::BTreeSet::new();
+    let mut reused = false;
+    for _ in 0..3000 {
+        let fence = world.fence(device, 0).object;
+        reused |= fence.unique() != 1;
+        assert!(seen.insert(fence), "{fence} was handed out before");
+        world.ok(Call::DestroySynchronizationObject { object: fence });
+        assert_eq!(world.signal(device, fence, 1), IP);
+        if seen.len() > 1500 {
+            seen.pop_first();
+        }
+    }
+    assert!(reused);
+}
+
+#[test]
+fn first_form_creates_mutexes_and_semaphores_only() {
+    // covers: W-021 W-022 W-023 W-024 W-025 W-026 W-027 W-028 W-029
+    let mut world = World::new();
+    assert_eq!(world.try_create(Handle::NULL, info(T(0)), true).0, IP);
+    let device = world.device();
+    assert_eq!(world.try_create(device, info(T(0)), true).0, IP);
+    assert_eq!(world.try_create(Handle::NULL, info(T::MUTEX), true).0, IP);
+    let (status, reply) = world.try_create(device, info(T::MUTEX), true);
+    assert_eq!(status, NtStatus::SUCCESS);
+    let Reply::SyncObject(CreatedSyncObject { object, slot: None, .. }) = reply else { panic!("{reply:?}") };
+    assert_eq!(world.try_create(device, info(T::MUTEX), true).0, NtStatus::SUCCESS);
+    world.ok(Call::DestroySynchronizationObject { object });
+    assert_eq!(world.status(Call::DestroySynchronizationObject { object }), IP);
+    assert_eq!(world.try_create(device, info(T::SEMAPHORE), true).0, NtStatus::SUCCESS);
+    assert_eq!(world.try_create(device, info(T::FENCE), true).0, IP);
+    assert_eq!(world.try_create(device, info(T::MONITORED_FENCE), true).0, IP);
+}
+
+#[test]
+fn second_form_creates_every_type() {
+    // covers: W-041 W-042 W-043 W-044 W-045 W-046 W-047 W-048 W-049 W-050 FEN-001 FEN-002
+    let mut world = World::new();
+    let device = world.device();
+    assert_eq!(world.try_create(Handle::NULL, info(T::MUTEX), false).0, IP);
+    for object_type in [T::MUTEX, T::SEMAPHORE, T::FENCE, T::MONITORED_FENCE] {
+        let created = world.object(device, info(object_type));
+        assert_eq!(created.slot.is_some(), object_type == T::MONITORED_FENCE);
+        world.ok(Call::DestroySynchronizationObject { object: created.object });
+    }
+    assert_eq!(world.try_create(device, info(T::CPU_NOTIFICATION), false).0, NtStatus::INVALID_HANDLE);
+    let event = SyncObjectInfo { event: Some(EventId(1)), ..info(T::CPU_NOTIFICATION) };
+    let created = world.object(device, event);
+    world.ok(Call::DestroySynchronizationObject { object: created.object });
+    for other in [0, 7, 8, u32::MAX] {
+        assert_eq!(world.try_create(device, info(T(other)), false).0, IP);
+    }
+}
+
+#[test]
+fn sharing_flags_follow_the_observed_rows() {
+    // covers: W-060 W-061 W-062 W-063 W-064 W-065 FEN-044 FEN-045 FEN-063
+    let mut world = World::new();
+    let device = world.device();
+    let first = world.object(device, with_flags(T::MUTEX, F::SHARED));
+    let second = world.object(device, with_flags(T::MUTEX, F::SHARED));
+    assert_ne!(first.shared_handle, second.shared_handle);
+    assert_eq!(world.try_create(device, with_flags(T::MUTEX, F::NT_SECURITY_SHARING), false).0, IP);
+    let nt = world.object(device, with_flags(T::MUTEX, F::SHARED | F::NT_SECURITY_SHARING));
+    assert_eq!(nt.shared_handle, Handle::NULL);
+    let global = first.shared_handle;
+    assert_eq!(world.status(Call::DestroySynchronizationObject { object: global }), IP);
+    assert_eq!(world.try_create(device, with_flags(T::MONITORED_FENCE, F::SHARED), false).0, IP);
+    world.fence_with(device, 0, F::SHARED | F::NT_SECURITY_SHARING);
+}
+
+#[test]
+fn flags_that_make_no_sense_are_refused() {
+    // covers: FEN-049 FEN-052 FEN-055 FEN-057
+    let mut world = World::new();
+    let device = world.device();
+    let refused = [
+        (T::MONITORED_FENCE, F::NO_SIGNAL | F::NO_WAIT),
+        (T::MONITORED_FENCE, F::SIGNAL_BY_KMD),
+        (T::MONITORED_FENCE, F::CROSS_ADAPTER),
+        (T::MONITORED_FENCE, F::from_bits_retain(0x8000_0000)),
+        (T::MONITORED_FENCE, F::from_bits_retain(0x800)),
+        (T::MUTEX, F::NO_SIGNAL),
+        (T::MUTEX, F::NO_WAIT),
+        (T::SEMAPHORE, F::TOP_OF_PIPELINE),
+        (T::FENCE, F::NO_SIGNAL_MAX_VALUE_ON_TDR),
+    ];
+    for (object_type, flags) in refused {
+        let (status, _) = world.try_create(device, with_flags(object_type, flags), false);
+        assert_eq!(status, IP, "{object_type:?} {flags:?}");
+    }
+    assert_eq!(world.kernel.snapshot().objects.len(), 0);
+}
+
+#[test]
+fn a_new_fence_has_its_value_in_memory_before_the_answer_and_two_aligned_addresses() {
+    // covers: FEN-002 FEN-003 FEN-054
+    let mut world = World::new();
+    let device = world.device();
+    let fence = world.fence(device, 41);
+    assert_eq!(world.stores(), [(fence.slot.unwrap(), 41)]);
+    assert!(fence.gpu_address != 0 && fence.gpu_address % 8 == 0);
+    let other = world.fence(device, 0);
+    assert_ne!(other.slot, fence.slot);
+    assert_ne!(other.gpu_address, fence.gpu_address);
+    assert_eq!(world.fence_with(device, 0, F::NO_GPU_ACCESS).gpu_address, 0);
+}
+
+#[test]
+fn a_process_without_fence_memory_is_asked_to_bring_some() {
+    let mut world = World::new();
+    let device = world.device();
+    for _ in 0..64 {
+        world.fence(device, 0);
+    }
+    let create = Call::CreateSynchronizationObject { device, info: info(T::MONITORED_FENCE), legacy: false };
+    assert_eq!(world.ok(create.clone()), Reply::FenceMemoryExhausted);
+    world.input(Input::FenceMemoryAdded { process: P, slots: 64 });
+    let Reply::SyncObject(created) = world.ok(create) else { panic!() };
+    assert_eq!(created.slot, Some(64));
+}
+
+#[test]
+fn device_destruction_takes_fences_and_contexts_but_not_legacy_objects() {
+    let mut world = World::new();
+    let device = world.device();
+    let fence = world.fence(device, 0).object;
+    let context = world.context(device, 0);
+    let mutex = world.object(device, info(T::MUTEX)).object;
+    world.ok(Call::DestroyDevice { device });
+    assert_eq!(world.status(Call::DestroySynchronizationObject { object: fence }), IP);
+    assert_eq!(world.status(Call::DestroyContext { context }), IP);
+    world.ok(Call::DestroySynchronizationObject { object: mutex });
+    assert_eq!(world.status(Call::DestroyDevice { device }), IP);
+}
+
+#[test]
+fn the_end_of_a_process_leaves_nothing() {
+    let mut world = World::new();
+    let device = world.device();
+    let fence = world.fence_with(device, 0, F::SHARED | F::NT_SECURITY_SHARING).object;
+    let context = world.context(device, 0);
+    world.object(device, with_flags(T::MUTEX, F::SHARED));
+    world.ok(Call::ShareObject { object: fence, desired_access: 0, token: d3dkmt::ShareToken([1; 16]) });
+    world.submit(context, &[d3dkmt::isa::Packet::Hang]);
+    world.gpu_wait(context, fence, 9);
+    world.gpu_signal(&[context], fence, 9);
+    world.pending(device, &[(fence, 5)], false);
+    world.input(Input::ProcessGone { process: P });
+    let snapshot = world.kernel.snapshot();
+    assert!(snapshot.is_empty(), "{snapshot:?}");
+    assert_eq!(world.kernel.next_deadline(), None);
+    assert_eq!(world.woken(), []);
+}
+
+#[test]
+fn adapters_are_enumerated_opened_queried_and_closed() {
+    // covers: W-280 W-281 W-282 W-283 W-289 W-290 W-291
+    let mut world = World::new();
+    assert_eq!(world.status(Call::EnumAdapters { capacity: 0 }), NtStatus::BUFFER_TOO_SMALL);
+    let Reply::Adapters(list) = world.ok(Call::EnumAdapters { capacity: 1 }) else { panic!() };
+    let Reply::Adapter(again) = world.ok(Call::OpenAdapterFromLuid { luid: list[0].luid }) else { panic!() };
+    assert_eq!(again.0, list[0].handle.0 + 0x40);
+    let luid = d3dkmt::Luid { low: 1, high: 1 };
+    assert_eq!(world.status(Call::OpenAdapterFromLuid { luid }), IP);
+    for (kind, size) in [(15, 4), (31, 28), (57, 4), (65, 8192), (70, 4)] {
+        let query = |data| Call::QueryAdapterInfo { adapter: again, kind, data };
+        assert!(matches!(world.ok(query(vec![0; size])), Reply::AdapterInfo(data) if data.len() == size));
+        assert_eq!(world.status(query(vec![0; size - 1])), IP, "type {kind}");
+    }
+    let device = match world.ok(Call::CreateDevice { adapter: again, flags: 0 }) {
+        Reply::Device(device) => device,
+        other => panic!("{other:?}"),
+    };
+    world.ok(Call::CloseAdapter { adapter: again });
+    assert_eq!(world.status(Call::CloseAdapter { adapter: again }), IP);
+    assert_eq!(world.ok(Call::GetDeviceState { device, state_type: 1 }), Reply::DeviceState(1));
+    world.ok(Call::CloseAdapter { adapter: list[0].handle });
+    assert_eq!(world.status(Call::DestroyDevice { device }), IP);
+}
+
+#[test]
+fn a_shared_fence_has_one_value_in_every_process_of_its_vm() {
+    // covers: FEN-061 FEN-065 FEN-067
+    let mut world = World::new();
+    let device = world.device();
+    let token = d3dkmt::ShareToken([7; 16]);
+    let private = world.fence(device, 0).object;
+    assert_eq!(world.status(Call::ShareObject { object: private, desired_access: 0, token }), IP);
+    let fence = world.fence_with(device, 3, F::SHARED | F::NT_SECURITY_SHARING);
+    world.ok(Call::ShareObject { object: fence.object, desired_access: 0, token });
+
+    world.process = ProcessId(2);
+    world.attach(ProcessId(2));
+    let other_device = world.device();
+    world.stores();
+    let open = |device| Call::OpenSyncObject { device, token, flags: F::empty(), engine_affinity: 0 };
+    let Reply::SyncObject(opened) = world.ok(open(other_device)) else { panic!() };
+    assert_eq!(world.stores(), [(opened.slot.unwrap(), 3)]);
+    let event = world.pending(other_device, &[(opened.object, 8)], false);
+
+    world.process = P;
+    assert_eq!(world.signal(device, fence.object, 8), NtStatus::SUCCESS);
+    assert_eq!(world.effects.stores.len(), 2);
+    assert_eq!(world.woken(), [event]);
+
+    let stranger = ProcessId(3);
+    let vm = VmId(1);
+    world.input(Input::VmAttached { vm, name: "one".into() });
+    world.input(Input::ProcessAttached { process: stranger, vm, pid: 1, name: "s".into() });
+    world.input(Input::FenceMemoryAdded { process: stranger, slots: 64 });
+    world.process = stranger;
+    let device = world.device();
+    assert_eq!(world.status(open(device)), NtStatus::INVALID_HANDLE);
+    world.input(Input::VmDetached { vm });
+    world.input(Input::ProcessGone { process: P });
+    world.input(Input::ProcessGone { process: ProcessId(2) });
+    assert!(world.kernel.snapshot().is_empty());
+}

@@ -1,0 +1,137 @@
+//! One engine: a queue of command buffers and the one that runs.
+//!
+//! ```text
+//!           submit                    a Busy packet's time is over, more packets
+//!   Idle ------------> Running{until} ------------------------------------------.
+//!     ^                  |   ^                                                  |
+//!     |  last packet,    |   `--------------------------------------------------'
+//!     `------------------'   Hang packet
+//!        queue empty         ------------> Hung (left only when its context is destroyed)
+//! ```
+
+use alloc::collections::VecDeque;
+use alloc::vec;
+use alloc::vec::Vec;
+
+use d3dkmt::isa::{self, CommandBuffer, Packet};
+use dxgkrnl::ddi::{Callback, EngineId, EngineState, HwContext, Interrupt, Submission};
+use dxgkrnl::{Nanos, NodeConfig};
+
+/// A command buffer on the engine.
+struct Job {
+    submission: Submission,
+    packets: vec::IntoIter<Packet>,
+    /// When the packet that runs ends; `None` for one that never does.
+    until: Option<Nanos>,
+}
+
+pub(crate) struct Engine {
+    id: EngineId,
+    signals_at_write: bool,
+    opaque_packet_ns: Nanos,
+    running: Option<Job>,
+    queue: VecDeque<Submission>,
+}
+
+impl Engine {
+    pub fn new(id: EngineId, config: &NodeConfig) -> Self {
+        Engine {
+            id,
+            signals_at_write: config.signals_at_write,
+            opaque_packet_ns: config.opaque_packet_ns,
+            running: None,
+            queue: VecDeque::new(),
+        }
+    }
+
+    pub fn submit(&mut self, now: Nanos, submission: Submission, callbacks: &mut Vec<Callback>) {
+        self.queue.push_back(submission);
+        if self.running.is_none() {
+            self.start_next(now, callbacks);
+        }
+    }
+
+    /// When the running packet ends, if it does.
+    pub fn busy_until(&self) -> Option<Nanos> {
+        self.running.as_ref()?.until
+    }
+
+    /// The running packet's time is over: the buffer goes on from that time, not from now.
+    pub fn finish_packet(&mut self, callbacks: &mut Vec<Callback>) {
+        let Some(mut job) = self.running.take() else { return };
+        let Some(clock) = job.until.take() else {
+            self.running = Some(job);
+            return;
+        };
+        self.run(clock, job, callbacks);
+        self.start_next(clock, callbacks);
+    }
+
+    /// Drops what the engine has of a context; the next command buffer starts if the running one went.
+    pub fn drop_context(&mut self, now: Nanos, context: HwContext, callbacks: &mut Vec<Callback>) {
+        self.queue.retain(|submission| submission.context != context);
+        if self.running.as_ref().is_some_and(|job| job.submission.context == context) {
+            self.running = None;
+            self.start_next(now, callbacks);
+        }
+    }
+
+    pub fn state(&self) -> EngineState {
+        let queued = self.queue.len() as u32;
+        match &self.running {
+            None => EngineState::Idle,
+            Some(job) => {
+                let submission_fence_id = job.submission.submission_fence_id;
+                match job.until {
+                    Some(until) => EngineState::Running { submission_fence_id, until, queued },
+                    None => EngineState::Hung { submission_fence_id, queued },
+                }
+            }
+        }
+    }
+
+    fn start_next(&mut self, clock: Nanos, callbacks: &mut Vec<Callback>) {
+        while self.running.is_none() {
+            let Some(submission) = self.queue.pop_front() else { return };
+            let packets = match isa::decode(&submission.commands) {
+                Ok(CommandBuffer::Packets(packets)) => packets,
+                // Bytes of another KMD's format: work of a usual length. Damaged buffers were refused
+                // at submission.
+                Ok(CommandBuffer::Opaque(_)) | Err(_) => {
+                    vec![Packet::Busy { duration_ns: self.opaque_packet_ns }]
+                }
+            };
+            let job = Job { submission, packets: packets.into_iter(), until: None };
+            self.run(clock, job, callbacks);
+        }
+    }
+
+    /// Runs packets from time `clock` until one takes time, or to the end of the command buffer.
+    fn run(&mut self, clock: Nanos, mut job: Job, callbacks: &mut Vec<Callback>) {
+        let (engine, process) = (self.id, job.submission.process);
+        while let Some(packet) = job.packets.next() {
+            match packet {
+                Packet::FenceWrite { gpu_address, value } => {
+                    callbacks.push(Callback::GpuStore { engine, process, gpu_address, value });
+                    if self.signals_at_write {
+                        let interrupt = Interrupt::MonitoredFenceSignaled { engine };
+                        callbacks.push(Callback::NotifyInterrupt(interrupt));
+                    }
+                }
+                Packet::Busy { duration_ns } => {
+                    // The end of time is a time like any other: such a packet just never ends.
+                    job.until = Some(clock.saturating_add(duration_ns));
+                    self.running = Some(job);
+                    return;
+                }
+                Packet::Hang => {
+                    job.until = None;
+                    self.running = Some(job);
+                    return;
+                }
+            }
+        }
+        let submission_fence_id = job.submission.submission_fence_id;
+        callbacks.push(Callback::NotifyInterrupt(Interrupt::DmaCompleted { engine, submission_fence_id }));
+    }
+}

@@ -1,0 +1,66 @@
+//! Warnings about a guest, at a bounded rate: a hostile guest must not fill the log.
+
+use std::time::{Duration, Instant};
+
+use crate::limits::{COMPLAINT_PERIOD_SECONDS, COMPLAINTS_PER_PERIOD_MAX};
+
+/// Decides which complaints about one VM reach the log.
+#[derive(Debug)]
+pub(crate) struct Complaints {
+    guest_cid: u64,
+    period_start: Option<Instant>,
+    logged: u32,
+    suppressed: u64,
+}
+
+impl Complaints {
+    pub fn new(guest_cid: u64) -> Self {
+        Self { guest_cid, period_start: None, logged: 0, suppressed: 0 }
+    }
+
+    /// Whether a complaint at this moment is to be logged; `Some` holds how many were passed over before it.
+    fn admit(&mut self, now: Instant) -> Option<u64> {
+        let period = Duration::from_secs(COMPLAINT_PERIOD_SECONDS);
+        if self.period_start.is_none_or(|start| now.duration_since(start) >= period) {
+            self.period_start = Some(now);
+            self.logged = 0;
+        }
+        if self.logged >= COMPLAINTS_PER_PERIOD_MAX {
+            self.suppressed += 1;
+            return None;
+        }
+        self.logged += 1;
+        Some(std::mem::take(&mut self.suppressed))
+    }
+
+    /// A packet that broke a rule of virtio-vsock.
+    pub fn packet(&mut self, peer_port: u32, local_port: u32, reason: &dyn std::fmt::Display) {
+        if let Some(suppressed) = self.admit(Instant::now()) {
+            let cid = self.guest_cid;
+            tracing::warn!(cid, peer_port, local_port, suppressed, "bad vsock packet: {reason}");
+        }
+    }
+
+    /// A virtqueue that the guest filled with nonsense.
+    pub fn ring(&mut self, ring: &'static str, reason: &dyn std::fmt::Display) {
+        if let Some(suppressed) = self.admit(Instant::now()) {
+            let cid = self.guest_cid;
+            tracing::warn!(cid, ring, suppressed, "bad virtqueue: {reason}");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn complaints_are_bounded_per_period_and_the_rest_counted() {
+        let mut complaints = Complaints::new(3);
+        let start = Instant::now();
+        let logged = (0..100).filter(|_| complaints.admit(start).is_some()).count();
+        assert_eq!(logged, COMPLAINTS_PER_PERIOD_MAX as usize);
+        let later = start + Duration::from_secs(COMPLAINT_PERIOD_SECONDS);
+        assert_eq!(complaints.admit(later), Some(100 - u64::from(COMPLAINTS_PER_PERIOD_MAX)));
+    }
+}

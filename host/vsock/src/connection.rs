@@ -1,0 +1,63 @@
+//! The daemon's handle on one connection.
+
+use std::fmt;
+use std::sync::Arc;
+
+use crate::muxer::{ConnectionId, Ports, SendError};
+use crate::session::Session;
+
+/// Sends on one connection, from any thread. Cheap to clone; dropping it closes nothing.
+///
+/// The thread that calls [`Connection::send`] puts the packet into the guest's receive ring itself and interrupts
+/// the guest, if the guest has given credit and buffers. Nothing here blocks on the guest.
+#[derive(Clone)]
+pub struct Connection {
+    session: Arc<Session>,
+    id: ConnectionId,
+    ports: Ports,
+}
+
+impl Connection {
+    pub(crate) fn new(session: Arc<Session>, id: ConnectionId, ports: Ports) -> Self {
+        Self { session, id, ports }
+    }
+
+    /// Sends all of `bytes` or nothing. At most [`crate::limits::QUEUED_BYTES_PER_CONNECTION_MAX`] bytes wait for the
+    /// guest; over that it is [`SendError::Full`], and [`crate::Endpoint::writable`] tells when to try again.
+    pub fn send(&self, bytes: &[u8]) -> Result<(), SendError> {
+        self.session.enter(|outbound| outbound.muxer.send(self.id, bytes))
+    }
+
+    /// Half-closes: after everything sent so far the guest sees end of file. The guest may go on sending.
+    pub fn finish(&self) {
+        self.session.enter(|outbound| outbound.muxer.finish(self.id));
+    }
+
+    /// Ends the connection at once. Bytes that wait are lost, the guest sees a reset, and the endpoint is told
+    /// [`crate::CloseReason::ResetByHost`] from the device's thread.
+    pub fn reset(&self) {
+        self.session.enter(|outbound| outbound.muxer.reset(self.id));
+    }
+
+    /// Gives the guest credit for `len` bytes of a connection with [`crate::Credit::Manual`].
+    pub fn consumed(&self, len: u32) {
+        self.session.enter(|outbound| outbound.muxer.consumed(self.id, len));
+    }
+
+    /// The guest's port.
+    pub fn peer_port(&self) -> u32 {
+        self.ports.peer
+    }
+
+    /// The host's port.
+    pub fn local_port(&self) -> u32 {
+        self.ports.local
+    }
+}
+
+impl fmt::Debug for Connection {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Ports { peer, local } = self.ports;
+        write!(formatter, "Connection(guest port {peer}, host port {local})")
+    }
+}

@@ -1,0 +1,256 @@
+//! The device: a socket for QEMU, and the one thread that serves it.
+
+use std::fmt;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+
+use vmm_sys_util::eventfd::EventFd;
+
+use crate::connection::Connection;
+use crate::memory::GuestMemory;
+use crate::muxer::TooManyConnections;
+use crate::services::{Endpoint, Services};
+use crate::serving::Server;
+use crate::session::{Session, lock};
+
+/// Where a device listens and who its guest is.
+#[derive(Clone, Debug)]
+pub struct DeviceConfig {
+    /// Context id of the guest, 3 to 2^32 - 2; 0 to 2 and 2^32 - 1 have meanings of their own.
+    pub guest_cid: u64,
+    /// Unix socket that QEMU's `-chardev socket,path=` names. Made by [`Device::serve`].
+    pub socket: PathBuf,
+}
+
+/// Why a device could not be made.
+#[derive(Debug, thiserror::Error)]
+pub enum DeviceError {
+    /// The CID is one of the reserved ones.
+    #[error("{0} cannot be a guest's CID: take one from 3 to 4294967294")]
+    GuestCid(u64),
+    /// Another process listens there.
+    #[error("socket {path} is in use by {owner}; stop that process or take another path")]
+    SocketInUse {
+        /// The socket.
+        path: PathBuf,
+        /// "process 123 (name)".
+        owner: String,
+    },
+    /// The socket could not be made.
+    #[error("cannot listen on {path}: {source}")]
+    Listen {
+        /// The socket.
+        path: PathBuf,
+        /// What the kernel said.
+        source: std::io::Error,
+    },
+    /// The kernel refused an eventfd, an epoll or a thread.
+    #[error("cannot start the vsock device: {0}")]
+    System(#[from] std::io::Error),
+}
+
+/// Why [`Device::connect`] did nothing.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum ConnectError {
+    /// No QEMU is connected.
+    #[error("no VM is attached to the device")]
+    NotAttached,
+    /// The VM's connection table is full.
+    #[error(transparent)]
+    TooManyConnections(#[from] TooManyConnections),
+}
+
+/// What a device has done, and what it holds. Totals are of the QEMU that is connected now; all zero without one.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub struct DeviceStats {
+    /// Whether a QEMU is connected.
+    pub attached: bool,
+    /// QEMUs that have connected since the device was made.
+    pub sessions: u64,
+    /// Connections now.
+    pub connections: usize,
+    /// Bytes that wait for the guest now.
+    pub queued_bytes: usize,
+    /// Packets from the guest.
+    pub packets_received: u64,
+    /// Packets to the guest.
+    pub packets_sent: u64,
+    /// Payload bytes from the guest.
+    pub bytes_received: u64,
+    /// Payload bytes to the guest.
+    pub bytes_sent: u64,
+    /// Packets that broke a rule.
+    pub violations: u64,
+    /// Kicks of the guest.
+    pub kicks: u64,
+    /// Interrupts sent to the guest for received packets.
+    pub signals: u64,
+    /// Times the device's thread woke up, since the device was made. At rest this stands still.
+    pub wakeups: u64,
+}
+
+/// One vhost-user-vsock device, for one VM at a time. Dropping it is [`Device::shutdown`].
+pub struct Device {
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// What the device's thread and its owner both hold.
+pub(crate) struct Shared {
+    pub config: DeviceConfig,
+    pub services: Arc<dyn Services>,
+    pub attached: Mutex<Option<Attached>>,
+    pub wake: Arc<EventFd>,
+    pub stop: AtomicBool,
+    pub sessions: AtomicU64,
+    pub wakeups: AtomicU64,
+}
+
+/// The QEMU that is connected.
+pub(crate) struct Attached {
+    pub session: Arc<Session>,
+    /// To cut the connection when the device shuts down.
+    pub stream: UnixStream,
+}
+
+impl Device {
+    /// Binds the socket and starts the device's thread, which serves one QEMU after the other.
+    ///
+    /// A leftover socket file that nobody listens on is replaced.
+    pub fn serve(config: DeviceConfig, services: Arc<dyn Services>) -> Result<Device, DeviceError> {
+        if config.guest_cid < 3 || config.guest_cid >= u64::from(u32::MAX) {
+            return Err(DeviceError::GuestCid(config.guest_cid));
+        }
+        let listener = listen(&config.socket)?;
+        let shared = Arc::new(Shared {
+            services,
+            attached: Mutex::new(None),
+            wake: Arc::new(EventFd::new(libc_eventfd_flags())?),
+            stop: AtomicBool::new(false),
+            sessions: AtomicU64::new(0),
+            wakeups: AtomicU64::new(0),
+            config,
+        });
+        let server = Server::new(Arc::clone(&shared), listener)?;
+        let name = format!("vsock-{}", shared.config.guest_cid);
+        let thread = std::thread::Builder::new().name(name).spawn(move || server.run())?;
+        Ok(Device { shared, thread: Some(thread) })
+    }
+
+    /// Asks the guest for a connection to its port. The endpoint is told `connected` or `closed`.
+    ///
+    /// Bytes sent before `connected` wait for it.
+    pub fn connect(&self, guest_port: u32, endpoint: Box<dyn Endpoint>) -> Result<Connection, ConnectError> {
+        let session = self.session().ok_or(ConnectError::NotAttached)?;
+        let credit = endpoint.credit();
+        let (id, ports) = session.enter(|outbound| {
+            if !outbound.alive {
+                return Err(ConnectError::NotAttached);
+            }
+            let (id, ports) = outbound.muxer.connect(guest_port, credit)?;
+            outbound.arrivals.push((id, endpoint));
+            Ok((id, ports))
+        })?;
+        Ok(Connection::new(session, id, ports))
+    }
+
+    /// The VM's memory, once QEMU has sent its table.
+    pub fn memory(&self) -> Option<GuestMemory> {
+        let session = self.session().filter(|session| session.has_memory.load(Ordering::Acquire))?;
+        Some(GuestMemory::new(session.table.clone()))
+    }
+
+    /// Figures of this moment.
+    pub fn stats(&self) -> DeviceStats {
+        let sessions = self.shared.sessions.load(Ordering::Relaxed);
+        let wakeups = self.shared.wakeups.load(Ordering::Relaxed);
+        let Some(session) = self.session() else {
+            return DeviceStats { sessions, wakeups, ..DeviceStats::default() };
+        };
+        session.peek(|outbound| {
+            let totals = outbound.muxer.totals();
+            DeviceStats {
+                attached: true,
+                sessions,
+                connections: outbound.muxer.connections(),
+                queued_bytes: outbound.muxer.queued_bytes(),
+                packets_received: totals.packets_received,
+                packets_sent: totals.packets_sent,
+                bytes_received: totals.bytes_received,
+                bytes_sent: totals.bytes_sent,
+                violations: totals.violations,
+                kicks: session.kicks.load(Ordering::Relaxed),
+                signals: outbound.signals,
+                wakeups,
+            }
+        })
+    }
+
+    /// Cuts QEMU off, tells the endpoints and services, ends the thread and removes the socket.
+    pub fn shutdown(mut self) {
+        self.stop();
+    }
+
+    fn session(&self) -> Option<Arc<Session>> {
+        lock(&self.shared.attached).as_ref().map(|attached| Arc::clone(&attached.session))
+    }
+
+    fn stop(&mut self) {
+        let Some(thread) = self.thread.take() else { return };
+        self.shared.stop.store(true, Ordering::Release);
+        if let Some(attached) = lock(&self.shared.attached).as_ref() {
+            // Ends a request that QEMU has sent half of.
+            let _ = attached.stream.shutdown(std::net::Shutdown::Both);
+        }
+        let _ = self.shared.wake.write(1);
+        if thread.thread().id() != std::thread::current().id() && thread.join().is_err() {
+            tracing::error!(cid = self.shared.config.guest_cid, "the vsock device's thread panicked");
+        }
+        let _ = std::fs::remove_file(&self.shared.config.socket);
+    }
+}
+
+impl Drop for Device {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+impl fmt::Debug for Device {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("Device").field("config", &self.shared.config).finish_non_exhaustive()
+    }
+}
+
+fn listen(path: &Path) -> Result<UnixListener, DeviceError> {
+    let failed = |source| DeviceError::Listen { path: path.to_owned(), source };
+    let listener = match UnixListener::bind(path) {
+        Err(error) if error.kind() == std::io::ErrorKind::AddrInUse => {
+            if let Ok(stream) = UnixStream::connect(path) {
+                return Err(DeviceError::SocketInUse { path: path.to_owned(), owner: owner_of(&stream) });
+            }
+            std::fs::remove_file(path).map_err(failed)?;
+            UnixListener::bind(path).map_err(failed)?
+        }
+        outcome => outcome.map_err(failed)?,
+    };
+    listener.set_nonblocking(true).map_err(failed)?;
+    Ok(listener)
+}
+
+/// The process that called listen() on the other end.
+fn owner_of(stream: &UnixStream) -> String {
+    let Ok(peer) = rustix::net::sockopt::socket_peercred(stream) else {
+        return "another process".to_owned();
+    };
+    let pid = peer.pid.as_raw_nonzero();
+    let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+    format!("process {pid} ({})", name.trim())
+}
+
+fn libc_eventfd_flags() -> i32 {
+    (rustix::event::EventfdFlags::NONBLOCK | rustix::event::EventfdFlags::CLOEXEC).bits() as i32
+}

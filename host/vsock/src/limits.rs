@@ -1,0 +1,50 @@
+//! Every limit of the device, in one place. Sizes are bytes unless the name says otherwise.
+//!
+//! A guest that reaches one of them gets RST or waits for credit; the daemon gets [`crate::SendError::Full`].
+//! Nobody else is slowed.
+
+/// Connections one VM may hold at a time, offered and half-closed ones included.
+pub const CONNECTIONS_PER_VM_MAX: usize = 4096;
+
+/// Bytes the device holds for one connection while the guest gives no credit or no buffers.
+pub const QUEUED_BYTES_PER_CONNECTION_MAX: usize = 256 * 1024;
+
+/// Bytes the device holds for all connections of one VM together.
+pub const QUEUED_BYTES_PER_VM_MAX: usize = 32 * 1024 * 1024;
+
+/// Queue memory a connection keeps once its queue has run empty, so that ten thousand idle connections cost little.
+pub const QUEUE_KEPT_BYTES: usize = 8 * 1024;
+
+/// Payload of one packet, both ways. Linux sends at most 64 KiB and offers 4 KiB receive buffers.
+pub const PACKET_BYTES_MAX: usize = 64 * 1024;
+
+/// `buf_alloc` we grant each connection: what a guest may send before we have consumed any of it.
+pub const WINDOW_BYTES: u32 = 256 * 1024;
+
+/// We tell the guest about consumed bytes once this many are untold. A quarter of the window, so that an endpoint
+/// with manual credit can gather a message of three quarters of the window before it consumes any of it.
+pub const CREDIT_UPDATE_BYTES: u32 = WINDOW_BYTES / 4;
+
+/// The most window we believe of a guest. Also keeps "behind" and "ahead" of the wrapping counters apart.
+pub const PEER_WINDOW_BYTES_MAX: u32 = 256 * 1024 * 1024;
+
+/// RST answers that wait for receive buffers. More are dropped: a guest that floods us can wait for its timeout.
+pub const RESETS_QUEUED_MAX: usize = 256;
+
+/// Packets taken from the transmit ring before `Endpoint::idle` runs and other events get their turn.
+pub const PACKETS_PER_TURN_MAX: usize = 128;
+
+/// Entries of one virtqueue. QEMU offers 128.
+pub const QUEUE_SIZE_MAX: u16 = 1024;
+
+/// Descriptors of one chain that the device follows.
+pub const DESCRIPTORS_PER_CHAIN_MAX: usize = 64;
+
+/// Memory regions of one VM. QEMU sends at most 8 in SET_MEM_TABLE.
+pub const MEMORY_REGIONS_MAX: u64 = 32;
+
+/// Complaints about one VM that are logged in [`COMPLAINT_PERIOD_SECONDS`]; the rest are counted.
+pub const COMPLAINTS_PER_PERIOD_MAX: u32 = 8;
+
+/// See [`COMPLAINTS_PER_PERIOD_MAX`].
+pub const COMPLAINT_PERIOD_SECONDS: u64 = 10;

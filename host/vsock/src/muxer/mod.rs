@@ -1,0 +1,635 @@
+//! The virtio-vsock multiplexer as a plain value: no socket, no thread, no clock, no guest memory.
+//!
+//! Packets of the guest go in at [`Muxer::receive`], the daemon's wishes at [`Muxer::send`] and its neighbours. Out
+//! come packets for the guest ([`Muxer::next_packet`]) and [`Event`]s for the daemon ([`Muxer::take_events`]). The
+//! packet format and the credit rules are explained in [`crate::packet`].
+//!
+//! ```text
+//!   guest's REQUEST ──▶ Offered ──accept──▶ Open ◀──RESPONSE── Requested ◀── connect()
+//!                          │                │  │                   │
+//!                        refuse   SHUTDOWN(send) finish()          RST
+//!                          │                │  │                   │
+//!                          ▼                ▼  ▼                   ▼
+//!                        (gone)  GuestFinished  HostFinished     (gone)
+//!                                         │        │
+//!                                   finish()     SHUTDOWN(send)
+//!                                         ▼        ▼
+//!                                       BothFinished ──all sent──▶ RST, (gone)
+//!
+//!   From every state: RST of the guest, reset(), a broken rule, SHUTDOWN(both) ──▶ (gone)
+//! ```
+//!
+//! Invariants, all of them property-tested: a `Closed` event comes exactly once for each accepted or requested
+//! connection and is its last; bytes in flight never exceed what the guest granted; nothing answers RST with RST;
+//! no table or queue outgrows [`crate::limits`].
+
+mod flow;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{HashMap, VecDeque};
+
+pub use flow::{Ports, State};
+
+use crate::limits::{
+    CONNECTIONS_PER_VM_MAX, QUEUED_BYTES_PER_CONNECTION_MAX, QUEUED_BYTES_PER_VM_MAX, RESETS_QUEUED_MAX,
+};
+use crate::packet::{HOST_CID, Header, Operation, SHUTDOWN_RECEIVE, SHUTDOWN_SEND, TYPE_STREAM};
+use crate::services::{CloseReason, ConnectRequest, Credit};
+use flow::Flow;
+
+/// First port the device uses for its own end of connections it opens.
+const FIRST_LOCAL_PORT: u32 = 0x8000_0000;
+
+/// Names a connection. Never reused: a new connection in the same table row has another generation.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct ConnectionId {
+    index: u32,
+    generation: u32,
+}
+
+/// What the daemon has to be told.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Event {
+    /// The guest wants to connect; answer with [`Muxer::decide`].
+    Offered(ConnectionId, ConnectRequest),
+    /// The guest accepted our request.
+    Connected(ConnectionId),
+    /// The payload of the packet just received belongs to this connection.
+    Received(ConnectionId),
+    /// The guest will send no more.
+    PeerFinished(ConnectionId),
+    /// There is room again after a refused send.
+    Writable(ConnectionId),
+    /// The connection is over.
+    Closed(ConnectionId, CloseReason),
+}
+
+/// Why [`Muxer::send`] took nothing.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum SendError {
+    /// The connection's or the VM's queue has no room; `Endpoint::writable` will tell when it has. A slice longer
+    /// than [`QUEUED_BYTES_PER_CONNECTION_MAX`] never fits.
+    #[error("the queue of the connection is full")]
+    Full,
+    /// The connection is over, or this side has finished.
+    #[error("the connection is closed")]
+    Closed,
+}
+
+/// The VM already holds [`CONNECTIONS_PER_VM_MAX`] connections.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("the VM already has {CONNECTIONS_PER_VM_MAX} connections")]
+pub struct TooManyConnections;
+
+/// A packet that broke a rule. It was dropped or answered with RST; this is for the log.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum Violation {
+    /// Spoofed sender. Dropped.
+    #[error("source CID is not the guest's")]
+    SourceCid,
+    /// Answered with RST.
+    #[error("destination CID is not the host's")]
+    DestinationCid,
+    /// Answered with RST.
+    #[error("socket type is not stream")]
+    SocketType,
+    /// Answered with RST.
+    #[error("unknown operation")]
+    Operation,
+    /// Answered with RST. Ordinary after a reset: the guest had packets under way.
+    #[error("no such connection")]
+    NoSuchConnection,
+    /// Answered with RST.
+    #[error("the VM has too many connections")]
+    TooManyConnections,
+    /// Ends the connection.
+    #[error("REQUEST on a pair of ports in use")]
+    PortsInUse,
+    /// Ends the connection.
+    #[error("operation does not fit the connection's state")]
+    State,
+    /// Ends the connection.
+    #[error("more payload than credit")]
+    CreditOverrun,
+}
+
+impl Violation {
+    /// Whether a well-behaved guest can cause it.
+    pub fn is_ordinary(self) -> bool {
+        self == Violation::NoSuchConnection
+    }
+}
+
+/// Totals since the muxer was made.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub struct Totals {
+    /// Packets taken from the guest, bad ones included.
+    pub packets_received: u64,
+    /// Packets handed to the guest.
+    pub packets_sent: u64,
+    /// Payload bytes delivered to endpoints.
+    pub bytes_received: u64,
+    /// Payload bytes handed to the guest.
+    pub bytes_sent: u64,
+    /// Packets that broke a rule.
+    pub violations: u64,
+}
+
+#[derive(Debug, Default)]
+struct Row {
+    generation: u32,
+    flow: Option<Flow>,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct Muxer {
+    guest_cid: u64,
+    rows: Vec<Row>,
+    free_rows: Vec<u32>,
+    by_ports: HashMap<Ports, u32>,
+    /// Connections with something to emit, served in turns, one packet each.
+    ready: VecDeque<ConnectionId>,
+    resets: VecDeque<Header>,
+    events: Vec<Event>,
+    queued_bytes: usize,
+    /// Connections whose send was refused because the VM as a whole had queued too much.
+    starved: Vec<ConnectionId>,
+    next_local_port: u32,
+    totals: Totals,
+}
+
+impl Muxer {
+    /// A muxer without connections for the guest with this CID.
+    pub fn new(guest_cid: u64) -> Self {
+        Self {
+            guest_cid,
+            rows: Vec::new(),
+            free_rows: Vec::new(),
+            by_ports: HashMap::new(),
+            ready: VecDeque::new(),
+            resets: VecDeque::new(),
+            events: Vec::new(),
+            queued_bytes: 0,
+            starved: Vec::new(),
+            next_local_port: FIRST_LOCAL_PORT,
+            totals: Totals::default(),
+        }
+    }
+
+    /// Takes a packet of the guest. Its `header.len` bytes of payload stay with the caller, who hands them to the
+    /// endpoint if the events say [`Event::Received`].
+    pub fn receive(&mut self, header: &Header) -> Result<(), Violation> {
+        self.totals.packets_received += 1;
+        let outcome = self.route(header);
+        if outcome.is_err() {
+            self.totals.violations += 1;
+        }
+        outcome
+    }
+
+    fn route(&mut self, header: &Header) -> Result<(), Violation> {
+        if header.src_cid != self.guest_cid {
+            return Err(Violation::SourceCid);
+        }
+        if header.dst_cid != HOST_CID {
+            return Err(self.refuse(header, Violation::DestinationCid));
+        }
+        if header.socket_type != TYPE_STREAM {
+            return Err(self.refuse(header, Violation::SocketType));
+        }
+        let ports = Ports { peer: header.src_port, local: header.dst_port };
+        match (self.find(ports), header.operation) {
+            (None, Operation::RST) => Ok(()),
+            (None, Operation::REQUEST) => self.offer(ports, header),
+            (None, _) => Err(self.refuse(header, Violation::NoSuchConnection)),
+            (Some(id), _) => self.advance(id, header).map_err(|violation| self.punish(id, violation)),
+        }
+    }
+
+    fn offer(&mut self, ports: Ports, header: &Header) -> Result<(), Violation> {
+        let mut flow = Flow::new(ports, State::Offered, Credit::Automatic);
+        flow.learn_credit(header);
+        match self.insert(flow) {
+            Ok(id) => {
+                let request = ConnectRequest { peer_port: ports.peer, local_port: ports.local };
+                self.events.push(Event::Offered(id, request));
+                Ok(())
+            }
+            Err(TooManyConnections) => Err(self.refuse(header, Violation::TooManyConnections)),
+        }
+    }
+
+    /// A packet for a connection in the table.
+    fn advance(&mut self, id: ConnectionId, header: &Header) -> Result<(), Violation> {
+        let Some(flow) = self.flow(id) else { return Ok(()) };
+        match header.operation {
+            Operation::RST => {
+                let refused = flow.state == State::Requested;
+                let reason = if refused { CloseReason::Refused } else { CloseReason::ResetByGuest };
+                self.close(id, reason);
+                return Ok(());
+            }
+            Operation::REQUEST => return Err(Violation::PortsInUse),
+            Operation::RESPONSE if flow.state == State::Requested && flow.greeting.is_none() => {
+                flow.open();
+                flow.learn_credit(header);
+                self.events.push(Event::Connected(id));
+            }
+            Operation::RESPONSE => return Err(Violation::State),
+            Operation::RW => {
+                if !flow.state.guest_may_send() {
+                    return Err(Violation::State);
+                }
+                if header.len > flow.window_left() {
+                    return Err(Violation::CreditOverrun);
+                }
+                flow.learn_credit(header);
+                flow.note_received(header.len);
+                if header.len > 0 {
+                    self.totals.bytes_received += u64::from(header.len);
+                    self.events.push(Event::Received(id));
+                }
+            }
+            Operation::CREDIT_UPDATE | Operation::CREDIT_REQUEST | Operation::SHUTDOWN
+                if !flow.state.is_established() =>
+            {
+                return Err(Violation::State);
+            }
+            Operation::CREDIT_UPDATE => flow.learn_credit(header),
+            Operation::CREDIT_REQUEST => {
+                flow.learn_credit(header);
+                flow.owes_credit_update = true;
+            }
+            Operation::SHUTDOWN => {
+                flow.learn_credit(header);
+                self.shutdown(id, header.flags);
+            }
+            Operation(_) => return Err(Violation::Operation),
+        }
+        self.refresh(id);
+        Ok(())
+    }
+
+    fn shutdown(&mut self, id: ConnectionId, flags: u32) {
+        let Some(flow) = self.flow(id) else { return };
+        let guest_finishes = flags & SHUTDOWN_SEND != 0 && flow.state != State::GuestFinished;
+        let deaf = flags & SHUTDOWN_RECEIVE != 0;
+        let told = flow.state == State::BothFinished;
+        if guest_finishes && !told {
+            flow.state = match flow.state {
+                State::HostFinished => State::BothFinished,
+                _ => State::GuestFinished,
+            };
+            self.events.push(Event::PeerFinished(id));
+        }
+        if deaf {
+            self.stop_hearing(id);
+        }
+        if self.flow(id).is_some_and(|flow| flow.is_spent()) {
+            self.end(id, CloseReason::Finished);
+        }
+    }
+
+    /// The guest will read no more: what is queued has nowhere to go, and a writer who waits should learn it.
+    fn stop_hearing(&mut self, id: ConnectionId) {
+        let Some(flow) = self.flow(id) else { return };
+        let dropped = flow.outgoing.len();
+        flow.outgoing = VecDeque::new();
+        flow.owes_shutdown = false;
+        flow.state = match flow.state {
+            State::GuestFinished | State::BothFinished => State::BothFinished,
+            _ => State::HostFinished,
+        };
+        let waits = std::mem::take(&mut flow.refused_bytes) > 0;
+        self.queued_bytes -= dropped;
+        if waits {
+            self.events.push(Event::Writable(id));
+        }
+    }
+
+    /// Answers an [`Event::Offered`]. A connection that has ended meanwhile stays ended.
+    pub fn decide(&mut self, id: ConnectionId, accepted: Option<Credit>) {
+        let Some(flow) = self.flow(id) else { return };
+        if flow.state != State::Offered {
+            return;
+        }
+        match accepted {
+            Some(credit) => {
+                flow.open();
+                flow.credit = credit;
+                flow.greeting = Some(Operation::RESPONSE);
+                self.refresh(id);
+            }
+            None => {
+                let ports = flow.ports;
+                self.remove(id);
+                self.queue_reset(ports);
+            }
+        }
+    }
+
+    /// Opens a connection to a port of the guest. [`Event::Connected`] or [`Event::Closed`] tells how it went.
+    pub fn connect(
+        &mut self,
+        guest_port: u32,
+        credit: Credit,
+    ) -> Result<(ConnectionId, Ports), TooManyConnections> {
+        if self.connections() >= CONNECTIONS_PER_VM_MAX {
+            return Err(TooManyConnections);
+        }
+        let ports = loop {
+            let ports = Ports { peer: guest_port, local: self.next_local_port };
+            self.next_local_port = self.next_local_port.checked_add(1).unwrap_or(FIRST_LOCAL_PORT);
+            if ports.local != u32::MAX && !self.by_ports.contains_key(&ports) {
+                break ports;
+            }
+        };
+        let id = self.insert(Flow::new(ports, State::Requested, credit))?;
+        self.refresh(id);
+        Ok((id, ports))
+    }
+
+    /// Queues bytes for the guest: all of them or none.
+    pub fn send(&mut self, id: ConnectionId, bytes: &[u8]) -> Result<(), SendError> {
+        let queued_bytes = self.queued_bytes;
+        let flow = self.flow(id).ok_or(SendError::Closed)?;
+        if !flow.host_may_send() {
+            return Err(SendError::Closed);
+        }
+        let connection_full = flow.outgoing.len() + bytes.len() > QUEUED_BYTES_PER_CONNECTION_MAX;
+        let vm_full = queued_bytes + bytes.len() > QUEUED_BYTES_PER_VM_MAX;
+        if connection_full || vm_full {
+            let first_refusal = flow.refused_bytes == 0;
+            flow.refused_bytes = flow.refused_bytes.max(bytes.len()).min(QUEUED_BYTES_PER_CONNECTION_MAX);
+            if vm_full && first_refusal {
+                self.starved.push(id);
+            }
+            return Err(SendError::Full);
+        }
+        flow.outgoing.extend(bytes);
+        self.queued_bytes += bytes.len();
+        self.refresh(id);
+        Ok(())
+    }
+
+    /// Half-closes: the guest sees end of file after everything queued.
+    pub fn finish(&mut self, id: ConnectionId) {
+        let Some(flow) = self.flow(id) else { return };
+        flow.state = match flow.state {
+            // Takes effect when both sides have agreed on the connection.
+            State::Offered | State::Requested => flow.state,
+            State::Open => State::HostFinished,
+            State::GuestFinished => State::BothFinished,
+            State::HostFinished | State::BothFinished => return,
+        };
+        flow.owes_shutdown = true;
+        self.refresh(id);
+    }
+
+    /// Ends the connection at once with RST. What is queued is lost.
+    pub fn reset(&mut self, id: ConnectionId) {
+        self.end(id, CloseReason::ResetByHost);
+    }
+
+    /// Gives credit back for bytes of a connection with [`Credit::Manual`].
+    pub fn consumed(&mut self, id: ConnectionId, len: u32) {
+        let Some(flow) = self.flow(id) else { return };
+        if flow.credit == Credit::Manual {
+            flow.note_consumed(len);
+            self.refresh(id);
+        }
+    }
+
+    /// Forgets every connection without a word to the guest, which has forgotten them too or is gone.
+    pub fn close_all(&mut self, reason: CloseReason) {
+        for index in 0..self.rows.len() {
+            let id = ConnectionId { index: index as u32, generation: self.rows[index].generation };
+            self.close(id, reason);
+        }
+        self.ready.clear();
+        self.resets.clear();
+        self.starved.clear();
+    }
+
+    /// Whether a packet waits for a receive buffer.
+    pub fn has_packet(&mut self) -> bool {
+        if !self.resets.is_empty() {
+            return true;
+        }
+        while let Some(&id) = self.ready.front() {
+            match self.flow(id) {
+                Some(flow) if flow.can_emit() => return true,
+                Some(flow) => flow.in_ready = false,
+                None => {}
+            }
+            self.ready.pop_front();
+        }
+        false
+    }
+
+    /// The next packet for the guest, with at most `room` bytes of payload, which are appended to `payload`.
+    pub fn next_packet(&mut self, room: usize, payload: &mut Vec<u8>) -> Option<Header> {
+        if !self.has_packet() {
+            return None;
+        }
+        if let Some(reset) = self.resets.pop_front() {
+            self.totals.packets_sent += 1;
+            return Some(reset);
+        }
+        let id = self.ready.pop_front()?;
+        let guest_cid = self.guest_cid;
+        let flow = self.flow(id)?;
+        flow.in_ready = false;
+        let header = flow.emit(guest_cid, room, payload);
+        let len = header.map_or(0, |header| header.len as usize);
+        if flow.is_spent() {
+            self.end(id, CloseReason::Finished);
+        }
+        self.queued_bytes -= len;
+        self.totals.bytes_sent += len as u64;
+        self.totals.packets_sent += u64::from(header.is_some());
+        self.refresh(id);
+        self.announce_room(id);
+        header
+    }
+
+    /// Moves the events that have gathered to the end of `events`.
+    pub fn take_events(&mut self, events: &mut Vec<Event>) {
+        events.append(&mut self.events);
+    }
+
+    /// Whether [`Muxer::take_events`] would give any.
+    pub fn has_events(&self) -> bool {
+        !self.events.is_empty()
+    }
+
+    /// Connections in the table.
+    pub fn connections(&self) -> usize {
+        self.by_ports.len()
+    }
+
+    /// Bytes queued for the guest.
+    pub fn queued_bytes(&self) -> usize {
+        self.queued_bytes
+    }
+
+    /// Totals since the start.
+    pub fn totals(&self) -> Totals {
+        self.totals
+    }
+
+    /// The state of a connection; `None` when it is over.
+    pub fn state(&self, id: ConnectionId) -> Option<State> {
+        let row = self.rows.get(id.index as usize)?;
+        if row.generation != id.generation { None } else { row.flow.as_ref().map(|flow| flow.state) }
+    }
+
+    /// The ports of a connection; `None` when it is over.
+    pub fn ports(&self, id: ConnectionId) -> Option<Ports> {
+        let row = self.rows.get(id.index as usize)?;
+        if row.generation != id.generation { None } else { row.flow.as_ref().map(|flow| flow.ports) }
+    }
+
+    fn flow(&mut self, id: ConnectionId) -> Option<&mut Flow> {
+        let row = self.rows.get_mut(id.index as usize)?;
+        if row.generation != id.generation { None } else { row.flow.as_mut() }
+    }
+
+    fn find(&self, ports: Ports) -> Option<ConnectionId> {
+        let index = *self.by_ports.get(&ports)?;
+        Some(ConnectionId { index, generation: self.rows[index as usize].generation })
+    }
+
+    fn insert(&mut self, flow: Flow) -> Result<ConnectionId, TooManyConnections> {
+        if self.connections() >= CONNECTIONS_PER_VM_MAX {
+            return Err(TooManyConnections);
+        }
+        let index = self.free_rows.pop().unwrap_or_else(|| {
+            self.rows.push(Row::default());
+            (self.rows.len() - 1) as u32
+        });
+        self.by_ports.insert(flow.ports, index);
+        let row = &mut self.rows[index as usize];
+        row.flow = Some(flow);
+        Ok(ConnectionId { index, generation: row.generation })
+    }
+
+    fn remove(&mut self, id: ConnectionId) -> Option<Flow> {
+        let row = self.rows.get_mut(id.index as usize)?;
+        if row.generation != id.generation {
+            return None;
+        }
+        let flow = row.flow.take()?;
+        row.generation = row.generation.wrapping_add(1);
+        self.free_rows.push(id.index);
+        self.by_ports.remove(&flow.ports);
+        self.queued_bytes -= flow.outgoing.len();
+        // Dead entries would pile up behind a live one while the guest offers no receive buffers.
+        if flow.in_ready {
+            self.ready.retain(|other| *other != id);
+        }
+        if flow.refused_bytes > 0 {
+            self.starved.retain(|other| *other != id);
+        }
+        Some(flow)
+    }
+
+    /// Ends a connection without a packet.
+    fn close(&mut self, id: ConnectionId, reason: CloseReason) -> Option<Flow> {
+        let flow = self.remove(id)?;
+        self.events.push(Event::Closed(id, reason));
+        self.relieve_starved();
+        Some(flow)
+    }
+
+    /// Ends a connection with RST.
+    fn end(&mut self, id: ConnectionId, reason: CloseReason) {
+        if let Some(flow) = self.close(id, reason) {
+            // A guest that never saw our REQUEST has nothing to reset.
+            if flow.greeting != Some(Operation::REQUEST) {
+                self.queue_reset(flow.ports);
+            }
+        }
+    }
+
+    fn punish(&mut self, id: ConnectionId, violation: Violation) -> Violation {
+        self.end(id, CloseReason::ProtocolViolation);
+        violation
+    }
+
+    /// Answers a packet that belongs to no connection with RST, unless it is one.
+    fn refuse(&mut self, header: &Header, violation: Violation) -> Violation {
+        if header.operation != Operation::RST {
+            self.push_reset(Header {
+                src_cid: header.dst_cid,
+                dst_cid: header.src_cid,
+                src_port: header.dst_port,
+                dst_port: header.src_port,
+                len: 0,
+                socket_type: header.socket_type,
+                operation: Operation::RST,
+                flags: 0,
+                buf_alloc: 0,
+                fwd_cnt: 0,
+            });
+        }
+        violation
+    }
+
+    fn queue_reset(&mut self, ports: Ports) {
+        self.push_reset(Header {
+            src_cid: HOST_CID,
+            dst_cid: self.guest_cid,
+            src_port: ports.local,
+            dst_port: ports.peer,
+            len: 0,
+            socket_type: TYPE_STREAM,
+            operation: Operation::RST,
+            flags: 0,
+            buf_alloc: 0,
+            fwd_cnt: 0,
+        });
+    }
+
+    /// One RST says it all: a second one for the same ports could hit the next connection on them.
+    fn push_reset(&mut self, reset: Header) {
+        if self.resets.len() < RESETS_QUEUED_MAX && !self.resets.contains(&reset) {
+            self.resets.push_back(reset);
+        }
+    }
+
+    /// Puts a connection in the ready list if it has something to emit and is not there yet.
+    fn refresh(&mut self, id: ConnectionId) {
+        if let Some(flow) = self.flow(id) {
+            if !flow.in_ready && flow.can_emit() {
+                flow.in_ready = true;
+                self.ready.push_back(id);
+            }
+        }
+    }
+
+    /// Tells a writer who was refused once what it wanted fits, and not before half the queue is free.
+    fn announce_room(&mut self, id: ConnectionId) {
+        self.relieve_starved();
+        if self.queued_bytes > QUEUED_BYTES_PER_VM_MAX / 2 && self.starved.contains(&id) {
+            return;
+        }
+        let Some(flow) = self.flow(id) else { return };
+        let room = QUEUED_BYTES_PER_CONNECTION_MAX - flow.outgoing.len();
+        if flow.refused_bytes > 0 && room >= flow.refused_bytes.max(QUEUED_BYTES_PER_CONNECTION_MAX / 2) {
+            flow.refused_bytes = 0;
+            self.events.push(Event::Writable(id));
+        }
+    }
+
+    fn relieve_starved(&mut self) {
+        if self.starved.is_empty() || self.queued_bytes > QUEUED_BYTES_PER_VM_MAX / 2 {
+            return;
+        }
+        for id in std::mem::take(&mut self.starved) {
+            self.announce_room(id);
+        }
+    }
+}

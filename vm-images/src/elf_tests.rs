@@ -1,0 +1,41 @@
+use super::*;
+
+fn this_program() -> Vec<u8> {
+    std::fs::read(std::env::current_exe().unwrap()).unwrap()
+}
+
+#[test]
+fn this_test_program_names_its_loader() {
+    let FileKind::Elf { interpreter: Some(loader) } = kind_of(&this_program()) else {
+        panic!("not dynamic ELF")
+    };
+    assert!(loader.starts_with('/'), "{loader}");
+    let section = section(&this_program(), ".interp").unwrap().to_vec();
+    assert_eq!(section.strip_suffix(b"\0").unwrap(), loader.as_bytes());
+}
+
+#[test]
+fn a_script_names_its_interpreter() {
+    assert_eq!(kind_of(b"#! /usr/bin/env python3\nrest"), FileKind::Script("/usr/bin/env".to_owned()));
+}
+
+#[test]
+fn another_machine_is_named() {
+    let mut bytes = this_program();
+    bytes[18] = 183;
+    let FileKind::ElfOther(words) = kind_of(&bytes) else { panic!("taken for ours") };
+    assert!(words.contains("aarch64"), "{words}");
+}
+
+#[test]
+fn a_file_cut_short_at_any_byte_of_its_headers_does_not_panic() {
+    let bytes = this_program();
+    for size in 0..4096 {
+        kind_of(&bytes[..size]);
+        assert_eq!(section(&bytes[..size], ".interp"), None);
+    }
+    let mut wild = bytes.clone();
+    wild[32..48].fill(0xff);
+    kind_of(&wild);
+    section(&wild, ".interp");
+}

@@ -1,0 +1,107 @@
+//! Which kernel modules the guest needs and in which order they load.
+//!
+//! `modules.dep` is made by depmod when a kernel is *installed*, so an unpacked package has none. Each module says in
+//! its own `.modinfo` section what it depends on; that is what depmod reads too. A module compiled into the kernel is
+//! listed in `modules.builtin` and needs no file.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::cache::files_below;
+use crate::command::find_on_path;
+use crate::elf::section;
+use crate::error::{Error, FileContext, Result};
+use crate::requirements::Mend;
+
+/// What a guest must be able to do: find PCI virtio devices, and talk vsock over one.
+const WANTED: [&str; 2] = ["virtio_pci", "vmw_vsock_virtio_transport"];
+
+/// A module and its decompressed bytes.
+pub(crate) struct Module {
+    pub(crate) name: String,
+    pub(crate) bytes: Vec<u8>,
+}
+
+/// The wanted modules with all they depend on, each after its dependencies.
+pub(crate) fn load_order(modules_folder: &Path) -> Result<Vec<Module>> {
+    let files = files_below(modules_folder)?
+        .into_iter()
+        .filter_map(|file| Some((module_name(&file)?, file)))
+        .collect::<BTreeMap<_, _>>();
+    let builtin = fs::read_to_string(modules_folder.join("modules.builtin")).unwrap_or_default();
+    let builtin = builtin.lines().filter_map(|line| module_name(Path::new(line))).collect::<BTreeSet<_>>();
+    let mut order = Vec::new();
+    for name in WANTED {
+        visit(name, &files, &builtin, &mut order)?;
+    }
+    Ok(order)
+}
+
+fn visit(
+    name: &str,
+    files: &BTreeMap<String, PathBuf>,
+    builtin: &BTreeSet<String>,
+    order: &mut Vec<Module>,
+) -> Result<()> {
+    if builtin.contains(name) || order.iter().any(|module| module.name == name) {
+        return Ok(());
+    }
+    let Some(file) = files.get(name) else {
+        let reason = format!("it has no module {name}, neither as a file nor built in");
+        return Err(Error::KernelPackageUnusable { package: "unpacked kernel".to_owned(), reason });
+    };
+    let bytes = decompressed(file)?;
+    // The kernel refuses cyclic dependencies when modules are built, so this recursion ends.
+    for dependency in dependencies(&bytes) {
+        visit(&dependency, files, builtin, order)?;
+    }
+    order.push(Module { name: name.to_owned(), bytes });
+    Ok(())
+}
+
+/// `kernel/net/vmw_vsock/vsock.ko.xz` is the module `vsock`; dashes and underscores are the same to the kernel.
+fn module_name(file: &Path) -> Option<String> {
+    let (name, extension) = file.file_name()?.to_str()?.split_once('.')?;
+    matches!(extension, "ko" | "ko.xz" | "ko.zst" | "ko.gz").then(|| name.replace('-', "_"))
+}
+
+fn decompressed(file: &Path) -> Result<Vec<u8>> {
+    let (tool, package) = match file.extension().and_then(|extension| extension.to_str()) {
+        Some("xz") => ("xz", "xz-utils"),
+        Some("zst") => ("zstd", "zstd"),
+        Some("gz") => ("gzip", "gzip"),
+        _ => return fs::read(file).at("read", file),
+    };
+    if find_on_path(tool).is_none() {
+        let mend = Mend::install(&[package]).to_string();
+        return Err(Error::ProgramMissing { program: tool.to_owned(), mend });
+    }
+    let failed = |status: String, output: String| Error::CommandFailed {
+        command: format!("{tool} -dc {}", file.display()),
+        status,
+        output,
+    };
+    let done = Command::new(tool).arg("-dc").arg(file).output().at("decompress", file)?;
+    if done.status.success() {
+        return Ok(done.stdout);
+    }
+    Err(failed(done.status.to_string(), String::from_utf8_lossy(&done.stderr).trim().to_owned()))
+}
+
+/// `.modinfo` is a list of zero-ended `key=value` strings; `depends` is a comma list.
+fn dependencies(module: &[u8]) -> Vec<String> {
+    section(module, ".modinfo")
+        .unwrap_or_default()
+        .split(|&byte| byte == 0)
+        .filter_map(|entry| std::str::from_utf8(entry).ok()?.strip_prefix("depends="))
+        .flat_map(|list| list.split(','))
+        .filter(|name| !name.is_empty())
+        .map(|name| name.replace('-', "_"))
+        .collect()
+}
+
+#[cfg(test)]
+#[path = "modules_tests.rs"]
+mod tests;
