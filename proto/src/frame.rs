@@ -61,16 +61,6 @@ impl FrameBuffer {
         self.bytes.extend_from_slice(bytes);
     }
 
-    /// Reads once from `source` straight into the buffer: at most `most` bytes. 0 means the end.
-    pub fn read_from(&mut self, source: &mut impl std::io::Read, most: usize) -> std::io::Result<usize> {
-        self.reclaim();
-        let old = self.bytes.len();
-        self.bytes.resize(old + most, 0);
-        let result = source.read(&mut self.bytes[old..]);
-        self.bytes.truncate(old + result.as_ref().map_or(0, |count| *count));
-        result
-    }
-
     fn reclaim(&mut self) {
         if self.start == self.bytes.len() {
             self.bytes.clear();
@@ -97,9 +87,10 @@ impl FrameBuffer {
         self.bytes.len() - self.start
     }
 
-    /// Gives memory back when nothing is pending; an idle stream keeps none.
+    /// Gives memory back when nothing is pending: an idle stream keeps a page at most.
     pub fn release(&mut self) {
-        if self.pending() == 0 {
+        const KEPT_BYTES: usize = 4096;
+        if self.pending() == 0 && self.bytes.capacity() > KEPT_BYTES {
             *self = FrameBuffer::default();
         }
     }

@@ -39,6 +39,8 @@ pub enum Cause {
     NotReady,
     /// The guest powered off or rebooted before it was up.
     PoweredOff,
+    /// The guest reset before its kernel printed a line: its memory cannot hold the unpacked kernel and the image.
+    ResetAtOnce,
 }
 
 /// A guest that did not come up. [`fmt::Display`] gives what, where and what to do next, over several lines.
@@ -97,7 +99,7 @@ impl BootFailure {
                 "KVM opens but does not run this guest; set GPUPV_ACCEL=tcg"
             }
             Cause::QemuCrashed { .. } => "read QEMU's messages; another QEMU version may do",
-            Cause::GuestMemory { .. } => "give the guest more memory",
+            Cause::GuestMemory { .. } | Cause::ResetAtOnce => "give the guest more memory",
             Cause::InitMissing { .. } => {
                 "check that /init and the loader it names are in the image and for x86-64"
             }
@@ -129,6 +131,9 @@ impl fmt::Display for Cause {
             Self::NoOutput => formatter.write_str("it printed nothing in the time given"),
             Self::NotReady => formatter.write_str("it was not ready in the time given"),
             Self::PoweredOff => formatter.write_str("it powered off or rebooted before it was ready"),
+            Self::ResetAtOnce => {
+                formatter.write_str("it reset before its kernel printed a line, probably for lack of memory")
+            }
         }
     }
 }
@@ -164,13 +169,13 @@ fn cause_of(evidence: &Evidence) -> Cause {
         };
     }
     // QEMU notes the signal that asked it to exit.
-    if evidence.exit.is_some() {
-        if let Some(signal) = evidence.messages.iter().find_map(|line| terminating_signal(line)) {
-            return Cause::QemuKilled { signal };
-        }
+    let asked = evidence.messages.iter().find_map(|line| terminating_signal(line));
+    if let (Some(_), Some(signal)) = (evidence.exit, asked) {
+        return Cause::QemuKilled { signal };
     }
     cause_on_console(&evidence.console).unwrap_or(match (evidence.exit, evidence.console.is_empty()) {
-        (Some(_), _) => Cause::PoweredOff,
+        (Some(_), true) => Cause::ResetAtOnce,
+        (Some(_), false) => Cause::PoweredOff,
         (None, true) => Cause::NoOutput,
         (None, false) => Cause::NotReady,
     })

@@ -53,6 +53,7 @@ fn panics_are_told_apart() {
 fn silence_and_slowness_are_told_apart() {
     assert_eq!(cause(&[], &[], None), Cause::NoOutput);
     assert_eq!(cause(&["Linux version"], &[], None), Cause::NotReady);
+    assert_eq!(cause(&[], &[], exit_code(0)), Cause::ResetAtOnce);
     assert_eq!(cause(&["reboot: Power down"], &[], exit_code(0)), Cause::PoweredOff);
 }
 

@@ -92,6 +92,24 @@ pub(crate) fn section<'a>(bytes: &'a [u8], name: &str) -> Option<&'a [u8]> {
     None
 }
 
+/// The content of the note `kind` of `owner` in a section or segment of notes.
+///
+/// A note is the sizes of its owner and content, its kind, the zero-ended owner and the content, each filled up to
+/// four bytes.
+pub(crate) fn note<'a>(mut notes: &'a [u8], owner: &str, kind: u32) -> Option<&'a [u8]> {
+    loop {
+        let owner_size = usize::try_from(u32_at(notes, 0)?).ok()?;
+        let content_size = usize::try_from(u32_at(notes, 4)?).ok()?;
+        let content_start = 12_usize.checked_add(owner_size.checked_next_multiple_of(4)?)?;
+        let content = notes.get(content_start..content_start.checked_add(content_size)?)?;
+        let found = notes.get(12..12 + owner_size)?.strip_suffix(b"\0")?;
+        if found == owner.as_bytes() && u32_at(notes, 8)? == kind {
+            return Some(content);
+        }
+        notes = notes.get(content_start.checked_add(content_size.checked_next_multiple_of(4)?)?..)?;
+    }
+}
+
 fn range(bytes: &[u8], offset: u64, size: u64) -> Option<&[u8]> {
     let start = usize::try_from(offset).ok()?;
     bytes.get(start..start.checked_add(usize::try_from(size).ok()?)?)

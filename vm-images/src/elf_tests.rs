@@ -39,3 +39,15 @@ fn a_file_cut_short_at_any_byte_of_its_headers_does_not_panic() {
     kind_of(&wild);
     section(&wild, ".interp");
 }
+
+#[test]
+fn this_test_programs_build_id_is_a_note_of_its_kind_only() {
+    let program = this_program();
+    let Some(notes) = section(&program, ".note.gnu.build-id") else { return };
+    assert_eq!(note(notes, "GNU", 3).map(<[u8]>::len), Some(20));
+    assert_eq!(note(notes, "GNU", 4), None);
+    assert_eq!(note(notes, "Xen", 3), None);
+    for size in 0..notes.len() {
+        assert_eq!(note(&notes[..size], "GNU", 3), None, "{size}");
+    }
+}

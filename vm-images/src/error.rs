@@ -19,6 +19,8 @@ pub enum Error {
     CommandFailed { command: String, status: String, output: String },
     #[error("no permission to run `{command}`: {reason}; run it as root, or ask who may")]
     NotPermitted { command: String, reason: String },
+    #[error("this is for you to decide and to do: {what}")]
+    ByHand { what: String },
     #[error("no kernel package is known to apt (looked for {looked_for}); refresh its lists: {mend}")]
     KernelPackageUnknown { looked_for: String, mend: String },
     #[error("kernel package {package} is not usable: {reason}")]

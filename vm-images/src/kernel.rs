@@ -1,7 +1,7 @@
 //! The guest's kernel: the distribution's own, downloaded once, unpacked into the cache, never installed.
 //!
 //! ```text
-//!   <cache>/kernel/<key>/vmlinuz
+//!   <cache>/kernel/<key>/vmlinux                                      or vmlinuz, if it cannot be unpacked
 //!                       /modules/00-virtio.ko 01-virtio_ring.ko ...   in load order
 //!                       /package                                      the package's name
 //!   <cache>/kernel/current                                            the key in use
@@ -18,10 +18,13 @@ use crate::error::{Error, FileContext, Result};
 use crate::modules::load_order;
 use crate::package::{release_of, resolve, unpack};
 use crate::progress::Progress;
+use crate::vmlinux::extract;
 
 const KIND: &str = "kernel";
 const CURRENT: &str = "current";
-const IMAGE: &str = "vmlinuz";
+/// The kernel as QEMU starts it fastest, and as the package has it.
+const UNCOMPRESSED_IMAGE: &str = "vmlinux";
+const COMPRESSED_IMAGE: &str = "vmlinuz";
 const MODULES: &str = "modules";
 const PACKAGE: &str = "package";
 
@@ -32,7 +35,7 @@ pub struct Kernel {
     pub package: String,
     /// Hash of its content.
     pub key: String,
-    /// The compressed kernel image QEMU loads.
+    /// The kernel image QEMU loads.
     pub image: PathBuf,
     /// Uncompressed modules, in the order in which they must load.
     pub modules: Vec<PathBuf>,
@@ -68,12 +71,9 @@ impl Kernel {
         modules.sort();
         let package_file = folder.join(PACKAGE);
         let package = fs::read_to_string(&package_file).at("read", &package_file)?;
-        Ok(Self {
-            package: package.trim().to_owned(),
-            key: key.to_owned(),
-            image: folder.join(IMAGE),
-            modules,
-        })
+        let image = [UNCOMPRESSED_IMAGE, COMPRESSED_IMAGE].map(|name| folder.join(name));
+        let image = image.into_iter().find(|image| image.is_file()).unwrap_or_default();
+        Ok(Self { package: package.trim().to_owned(), key: key.to_owned(), image, modules })
     }
 
     fn make(cache: &Cache, lock: &Lock, progress: &dyn Progress) -> Result<Self> {
@@ -82,7 +82,7 @@ impl Kernel {
         let building = cache.building(KIND, lock)?;
         let root = unpack(&package, &building, progress)?;
         let content = building.join("content");
-        collect(&package, &root, &content)?;
+        collect(&package, &root, &content, progress)?;
         let (key, folder) = cache.publish(KIND, None, &content, lock)?;
         write_whole(&cache.folder(KIND).join(CURRENT), key.as_bytes())?;
         Self::from_entry(&key, &folder)
@@ -90,7 +90,7 @@ impl Kernel {
 }
 
 /// Picks from the unpacked package what a guest needs.
-fn collect(package: &str, root: &Path, content: &Path) -> Result<()> {
+fn collect(package: &str, root: &Path, content: &Path, progress: &dyn Progress) -> Result<()> {
     let unusable = |reason: String| Error::KernelPackageUnusable { package: package.to_owned(), reason };
     let release = release_of(package).unwrap_or_default();
     make_folder(&content.join(MODULES))?;
@@ -98,7 +98,13 @@ fn collect(package: &str, root: &Path, content: &Path) -> Result<()> {
     if !image.is_file() {
         return Err(unusable(format!("it holds no boot/vmlinuz-{release}")));
     }
-    fs::rename(&image, content.join(IMAGE)).at("move", &image)?;
+    progress.step("unpack the kernel image");
+    let bytes = fs::read(&image).at("read", &image)?;
+    let (file, bytes) = match extract(&bytes) {
+        Some(kernel) => (content.join(UNCOMPRESSED_IMAGE), kernel),
+        None => (content.join(COMPRESSED_IMAGE), bytes),
+    };
+    fs::write(&file, bytes).at("write", &file)?;
     // Newer distributions have merged /lib into /usr/lib inside packages as well.
     let modules_folder = ["lib/modules", "usr/lib/modules"]
         .iter()

@@ -23,11 +23,9 @@ static FORKING_THREAD: LazyLock<io::Result<Sender<Order>>> = LazyLock::new(|| {
         // Ends only with the process: the sender is in a static.
         while let Ok(Order { mut command, answer }) = received.recv() {
             // A caller that is gone has no use for the child; `Child` does not kill on drop, so that is done here.
-            if let Err(unsent) = answer.send(command.spawn()) {
-                if let Ok(mut child) = unsent.0 {
-                    let _ = child.kill();
-                    let _ = child.wait();
-                }
+            if let Err(std::sync::mpsc::SendError(Ok(mut child))) = answer.send(command.spawn()) {
+                let _ = child.kill();
+                let _ = child.wait();
             }
         }
     })?;

@@ -19,6 +19,7 @@
 mod accelerator;
 mod cache;
 mod command;
+mod decompress;
 mod diagnose;
 mod elf;
 mod error;
@@ -32,6 +33,7 @@ mod package;
 mod progress;
 mod requirements;
 mod vm;
+mod vmlinux;
 
 pub use accelerator::{Accelerator, AcceleratorChoice, accelerator};
 pub use cache::Cache;

@@ -20,3 +20,5 @@ pub const INITRAMFS_PRUNE_AGE_MIN: Duration = Duration::from_secs(3600);
 pub const COMMAND_LINES_SHOWN: usize = 12;
 /// A file in the guest is below this size: newc archives hold 32-bit sizes.
 pub const GUEST_FILE_BYTES_MAX: u64 = u32::MAX as u64;
+/// A kernel is far below this size; damaged data may claim any.
+pub const DECOMPRESSED_BYTES_MAX: usize = 512 << 20;

@@ -7,13 +7,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use crate::cache::files_below;
-use crate::command::find_on_path;
+use crate::decompress::decompressed;
 use crate::elf::section;
 use crate::error::{Error, FileContext, Result};
-use crate::requirements::Mend;
 
 /// What a guest must be able to do: find PCI virtio devices, and talk vsock over one.
 const WANTED: [&str; 2] = ["virtio_pci", "vmw_vsock_virtio_transport"];
@@ -52,7 +50,7 @@ fn visit(
         let reason = format!("it has no module {name}, neither as a file nor built in");
         return Err(Error::KernelPackageUnusable { package: "unpacked kernel".to_owned(), reason });
     };
-    let bytes = decompressed(file)?;
+    let bytes = decompressed(fs::read(file).at("read", file)?)?;
     // The kernel refuses cyclic dependencies when modules are built, so this recursion ends.
     for dependency in dependencies(&bytes) {
         visit(&dependency, files, builtin, order)?;
@@ -65,29 +63,6 @@ fn visit(
 fn module_name(file: &Path) -> Option<String> {
     let (name, extension) = file.file_name()?.to_str()?.split_once('.')?;
     matches!(extension, "ko" | "ko.xz" | "ko.zst" | "ko.gz").then(|| name.replace('-', "_"))
-}
-
-fn decompressed(file: &Path) -> Result<Vec<u8>> {
-    let (tool, package) = match file.extension().and_then(|extension| extension.to_str()) {
-        Some("xz") => ("xz", "xz-utils"),
-        Some("zst") => ("zstd", "zstd"),
-        Some("gz") => ("gzip", "gzip"),
-        _ => return fs::read(file).at("read", file),
-    };
-    if find_on_path(tool).is_none() {
-        let mend = Mend::install(&[package]).to_string();
-        return Err(Error::ProgramMissing { program: tool.to_owned(), mend });
-    }
-    let failed = |status: String, output: String| Error::CommandFailed {
-        command: format!("{tool} -dc {}", file.display()),
-        status,
-        output,
-    };
-    let done = Command::new(tool).arg("-dc").arg(file).output().at("decompress", file)?;
-    if done.status.success() {
-        return Ok(done.stdout);
-    }
-    Err(failed(done.status.to_string(), String::from_utf8_lossy(&done.stderr).trim().to_owned()))
 }
 
 /// `.modinfo` is a list of zero-ended `key=value` strings; `depends` is a comma list.

@@ -117,14 +117,17 @@ pub fn requirements(cache: &Cache) -> Vec<Requirement> {
 pub fn mend(requirement: &Requirement, progress: &dyn Progress) -> Result<()> {
     let State::Missing { mend, .. } = &requirement.state else { return Ok(()) };
     if let Mend::ByHand(text) = mend {
-        let reason = "it is for a person to decide".to_owned();
-        return Err(Error::NotPermitted { command: text.clone(), reason });
+        return Err(Error::ByHand { what: text.clone() });
     }
     if !running_as_root() && find_on_path("sudo").is_none() {
         let reason = "not root, and there is no sudo".to_owned();
         return Err(Error::NotPermitted { command: mend.to_string(), reason });
     }
-    let commands = mend.commands();
+    let mut commands = mend.commands();
+    // An earlier mend may have fetched the lists since this one was thought out.
+    if commands.len() > 1 && have_package_lists() {
+        commands.remove(0);
+    }
     for words in &commands {
         progress.step(&words.join(" "));
         if let Err(error) = run_as_root(words, progress) {
@@ -150,7 +153,9 @@ fn run_as_root(words: &[&str], progress: &dyn Progress) -> Result<()> {
         command.arg("env");
         command
     };
-    command.args(["DEBIAN_FRONTEND=noninteractive", words[0], "-q", "-o", "DPkg::Lock::Timeout=120"]);
+    // Another apt may be at work, and dpkg draws no progress bar without a terminal of its own.
+    command.args(["DEBIAN_FRONTEND=noninteractive", words[0], "-q"]);
+    command.args(["-o", "DPkg::Lock::Timeout=120", "-o", "Dpkg::Use-Pty=0"]);
     command.args(&words[1..]);
     run(&mut command, progress).map_err(|error| match error {
         Error::CommandFailed { output, .. } if refused_by_sudo(&output) => {

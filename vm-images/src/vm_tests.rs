@@ -47,3 +47,13 @@ fn a_marker_is_found_across_two_reads_and_each_byte_is_read_once() {
     log.write_all(b"std: ready\r\n").unwrap();
     assert!(search.found_in_new_bytes().unwrap());
 }
+
+#[test]
+fn the_small_firmware_is_used_where_qemu_brings_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let program = folder.path().join("bin/qemu-system-x86_64");
+    assert!(firmware(&program).is_empty());
+    make_folder(&folder.path().join("share/qemu")).unwrap();
+    File::create(folder.path().join("share/qemu/qboot.rom")).unwrap();
+    assert_eq!(firmware(&program), ["-bios", "qboot.rom"]);
+}

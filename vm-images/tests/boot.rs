@@ -11,7 +11,7 @@ use common::{compile, fixture, role, second_process};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
 use vm_images::{
-    Accelerator, BootFailure, Cause, Error, GUEST_READY_MARKER, Silent, Vm, VmConfig, accelerator,
+    Accelerator, BootFailure, Cause, Error, GUEST_READY_MARKER, GuestFile, Silent, Vm, VmConfig, accelerator,
 };
 
 /// Generous: other tests use the processors too. A guest that is up ends the wait at once.
@@ -42,7 +42,7 @@ fn a_guest_boots_and_loads_its_modules_in_order() {
     assert!(modules.iter().all(|line| line.ends_with(": 0")), "{modules:?}");
     assert_eq!(lines("vsock family: present").len(), 1);
     assert!(lines("/proc/cmdline")[0].ends_with(" gpupv.cid=7"), "{console:?}");
-    assert!(lines("current_clocksource")[0].ends_with(": tsc"), "{console:?}");
+    assert!(lines("current_clocksource")[0].contains(": tsc"), "{console:?}");
     assert_eq!(vm.try_wait(), None);
     assert!(vm.kill().is_some());
 }
@@ -73,7 +73,14 @@ fn an_init_that_ends_is_diagnosed_with_its_exit_code() {
 #[test]
 fn a_guest_with_too_little_memory_is_diagnosed() {
     let Some(fixture) = fixture() else { return };
-    let failure = failure_of(&VmConfig { memory_mib: 64, ..fixture.config("small") });
+    // Enough for the firmware, not for the kernel; then for the kernel, not for the image.
+    let failure = failure_of(&VmConfig { memory_mib: 40, ..fixture.config("tiny") });
+    assert_eq!(failure.cause, Cause::ResetAtOnce, "{failure}");
+    let big = fixture.folder.path().join("big");
+    std::fs::write(&big, vec![0x5a; 60 << 20]).unwrap();
+    let config = fixture.config("small");
+    let initramfs = fixture.image_with(&fixture.init, &[GuestFile::new(big, "/big")]).unwrap();
+    let failure = failure_of(&VmConfig { memory_mib: 150, initramfs, ..config });
     println!("{failure}");
     assert!(matches!(failure.cause, Cause::GuestMemory { .. }), "{failure}");
 }
@@ -85,7 +92,7 @@ fn what_qemu_refuses_is_shown_in_its_own_words() {
     config.kernel.image = fixture.folder.path().join("no-kernel");
     let failure = failure_of(&config);
     assert!(matches!(&failure.cause, Cause::QemuRefused { line } if line.contains("no-kernel")), "{failure}");
-    let failure = failure_of(&VmConfig { cpus: 0, ..fixture.config("refused") });
+    let failure = failure_of(&VmConfig { cpus: 100_000, ..fixture.config("refused") });
     assert!(matches!(failure.cause, Cause::QemuRefused { .. }), "{failure}");
     let socket = Some(fixture.folder.path().join("no-daemon.sock"));
     let failure = failure_of(&VmConfig { vhost_user_vsock_socket: socket, ..fixture.config("refused") });

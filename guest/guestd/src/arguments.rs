@@ -78,7 +78,8 @@ mod tests {
 
     #[test]
     fn serve_takes_a_socket_path() {
-        let serve = |socket: &str, supervised| Command::Serve(ServeOptions { socket: socket.into(), supervised });
+        let serve =
+            |socket: &str, supervised| Command::Serve(ServeOptions { socket: socket.into(), supervised });
         assert_eq!(check("serve", 7), Ok(serve("/run/gpupv/broker.sock", false)));
         assert_eq!(check("serve --supervised --socket /x", 7), Ok(serve("/x", true)));
         assert_eq!(check("serve --socket", 7), Err("--socket needs a path".to_owned()));

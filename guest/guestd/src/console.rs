@@ -19,7 +19,9 @@ pub fn say(text: &str) {
 fn line(text: &str) -> String {
     let mut line = String::with_capacity(PREFIX.len() + text.len() + 1);
     line.push_str(PREFIX);
-    line.extend(text.trim_end().chars().map(|character| if character.is_control() { ' ' } else { character }));
+    line.extend(
+        text.trim_end().chars().map(|character| if character.is_control() { ' ' } else { character }),
+    );
     line.push('\n');
     line
 }
@@ -33,7 +35,9 @@ pub fn on_panic(role: &'static str, last: fn()) {
 }
 
 fn panic_words(info: &PanicHookInfo<'_>) -> String {
-    let text = info.payload_as_str().unwrap_or("no words");
+    let payload = info.payload();
+    let text = payload.downcast_ref::<&str>().copied();
+    let text = text.or_else(|| payload.downcast_ref::<String>().map(String::as_str)).unwrap_or("no words");
     match info.location() {
         Some(place) => format!("{text} ({}:{})", place.file(), place.line()),
         None => text.to_owned(),

@@ -9,6 +9,8 @@ pub const GREETING_MAX: Duration = Duration::from_secs(10);
 /// First pause before the host is tried again; it doubles up to [`RETRY_PAUSE_MAX`].
 pub const RETRY_PAUSE_MIN: Duration = Duration::from_millis(50);
 pub const RETRY_PAUSE_MAX: Duration = Duration::from_secs(2);
+/// Different lines that are said about a link that does not come up.
+pub const LINK_WORDS_MAX: usize = 16;
 /// Connections to the broker at a time, attached or not: every process a VM may have, and some that ask.
 pub const CLIENTS_MAX: usize = d3dkmt::limits::PROCESSES_PER_VM_MAX + 64;
 /// Refused requests after which a connection is closed.

@@ -23,7 +23,8 @@ pub enum PagemapError {
 
 /// Guest-physical addresses of `pages` pages from the virtual address `start`.
 pub fn physical_addresses(start: usize, pages: u32) -> Result<Vec<u64>, String> {
-    let file = File::open("/proc/self/pagemap").map_err(|error| format!("cannot open /proc/self/pagemap: {error}"))?;
+    let file = File::open("/proc/self/pagemap")
+        .map_err(|error| format!("cannot open /proc/self/pagemap: {error}"))?;
     let mut bytes = vec![0; pages as usize * ENTRY_BYTES];
     file.read_exact_at(&mut bytes, (start / PAGE_BYTES * ENTRY_BYTES) as u64)
         .map_err(|error| format!("cannot read /proc/self/pagemap: {error}"))?;
@@ -31,8 +32,8 @@ pub fn physical_addresses(start: usize, pages: u32) -> Result<Vec<u64>, String> 
 }
 
 fn parse(bytes: &[u8]) -> Result<Vec<u64>, PagemapError> {
-    let entries = bytes.as_chunks::<ENTRY_BYTES>().0;
-    entries.iter().map(|entry| address(u64::from_le_bytes(*entry))).collect()
+    let entries = bytes.chunks_exact(ENTRY_BYTES);
+    entries.map(|entry| address(u64::from_le_bytes(entry.try_into().expect("a chunk is 8 bytes")))).collect()
 }
 
 fn address(entry: u64) -> Result<u64, PagemapError> {
@@ -51,7 +52,7 @@ mod tests {
 
     #[test]
     fn an_entry_is_a_frame_number_or_says_why_not() {
-        assert_eq!(address(1 << 63 | 0x1234), Ok(0x1234_000));
+        assert_eq!(address(1 << 63 | 0x1234), Ok(0x0123_4000));
         // Soft-dirty, exclusive and file bits (55, 56, 61) are no part of the address.
         assert_eq!(address(1 << 63 | 1 << 61 | 1 << 56 | 1 << 55 | 1), Ok(0x1000));
         assert_eq!(address(0x1234), Err(PagemapError::Absent));

@@ -58,12 +58,7 @@ impl Pinner {
     }
 
     fn locked(error: &std::io::Error) -> Self {
-        let compaction = std::fs::write("/proc/sys/vm/compact_unevictable_allowed", "0");
-        let rest = match compaction {
-            Ok(()) => "compaction is told to leave locked memory alone".to_owned(),
-            Err(error) => format!("and compaction may move it (compact_unevictable_allowed: {error})"),
-        };
-        let weakness = format!("io_uring is not usable ({error}): fence memory is only locked, {rest}");
+        let weakness = format!("io_uring is not usable ({error}): fence memory is locked instead");
         Self { kind: Kind::Locked, weakness: Some(weakness) }
     }
 
@@ -86,6 +81,14 @@ impl Pinner {
     }
 }
 
+/// Tells the kernel of this machine to leave locked memory alone, where locking is all there is.
+pub fn keep_locked_memory_in_place() -> Result<(), String> {
+    const SETTING: &str = "/proc/sys/vm/compact_unevictable_allowed";
+    std::fs::write(SETTING, "0").map_err(|error| {
+        format!("the kernel may move fence memory, so fence values may be lost ({SETTING}: {error})")
+    })
+}
+
 fn ring() -> std::io::Result<Ring> {
     let ring = IoUring::new(1)?;
     ring.submitter().register_buffers_sparse(PINNED_REGIONS_MAX)?;
@@ -98,7 +101,9 @@ impl Ring {
     unsafe fn register(&self, start: *mut c_void, length_bytes: usize) -> Result<u32, String> {
         let mut free = self.free.borrow_mut();
         let Some(index) = free.last().copied() else {
-            return Err(format!("{PINNED_REGIONS_MAX} regions of fence memory are pinned, there is no room for more"));
+            return Err(format!(
+                "{PINNED_REGIONS_MAX} regions of fence memory are pinned, there is no room for more"
+            ));
         };
         let buffer = libc::iovec { iov_base: start, iov_len: length_bytes };
         // SAFETY: the caller keeps the buffer mapped until `unregister`.

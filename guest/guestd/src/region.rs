@@ -39,9 +39,9 @@ struct Mapping {
     length_bytes: usize,
 }
 
-impl Region {
+impl NewRegion {
     /// Makes a region of `pages` pages, all zero. The error is in words for a person.
-    pub fn new(pages: u32, pinner: &Pinner) -> Result<NewRegion, String> {
+    pub fn make(pages: u32, pinner: &Pinner) -> Result<Self, String> {
         let length_bytes = pages as usize * PAGE_BYTES;
         let memory = zeroed_memfd(length_bytes)
             .map_err(|error| format!("cannot make {length_bytes} bytes of fence memory: {error}"))?;
@@ -50,7 +50,7 @@ impl Region {
         let pin = unsafe { pinner.pin(mapping.start, length_bytes)? };
         let addresses = physical_addresses(mapping.start as usize, pages)?;
         let descriptor = sealed(&memory).map_err(|error| format!("cannot seal fence memory: {error}"))?;
-        Ok(NewRegion { region: Self { _pin: pin, _mapping: mapping }, addresses, descriptor })
+        Ok(Self { region: Region { _pin: pin, _mapping: mapping }, addresses, descriptor })
     }
 }
 

@@ -58,7 +58,9 @@ fn first_use() -> &'static AtomicU32 {
     let flag = *ONCE.get_or_init(|| {
         let flag = wiped_page().unwrap_or(&FALLBACK_FLAG);
         // SAFETY: the handlers are functions of this library, which is never unloaded.
-        unsafe { libc::pthread_atfork(Some(before_fork), Some(after_fork_in_parent), Some(after_fork_in_child)) };
+        unsafe {
+            libc::pthread_atfork(Some(before_fork), Some(after_fork_in_parent), Some(after_fork_in_child))
+        };
         flag
     });
     FLAG.store(std::ptr::from_ref(flag).cast_mut(), Ordering::Release);
@@ -70,7 +72,8 @@ fn wiped_page() -> Option<&'static AtomicU32> {
     let bytes = fence_page::PAGE_BYTES;
     // SAFETY: a new private anonymous mapping touches nothing that exists.
     let page = unsafe {
-        mmap_anonymous(std::ptr::null_mut(), bytes, ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE).ok()?
+        mmap_anonymous(std::ptr::null_mut(), bytes, ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE)
+            .ok()?
     };
     // SAFETY: the page is ours, mapped, zeroed, aligned, and stays for the life of the process.
     unsafe {
@@ -168,7 +171,9 @@ impl AsFd for SessionDescriptor {
 
 impl Drop for SessionDescriptor {
     fn drop(&mut self) {
-        if self.generation == generation() && DESCRIPTORS[self.place].swap(NO_DESCRIPTOR, Ordering::AcqRel) == self.raw {
+        if self.generation == generation()
+            && DESCRIPTORS[self.place].swap(NO_DESCRIPTOR, Ordering::AcqRel) == self.raw
+        {
             // SAFETY: the list said that this descriptor is still ours.
             unsafe { libc::close(self.raw) };
         }

@@ -199,15 +199,21 @@ impl<M: Miniport> Kernel<M> {
                 (context.process, None, Some(context.handle))
             }
         };
-        let item = |item: &crate::wait::WaitItem| WaitItemState {
-            object: item
-                .open
-                .and_then(|open| self.opens.get(open))
-                .filter(|open| open.object == item.object)
-                .map_or(Handle::NULL, |open| open.handle),
-            value: item.value,
-            current: self.objects[item.object].value,
-            satisfied: item.satisfied,
+        let item = |item: &crate::wait::WaitItem| {
+            let open = item.open.and_then(|open| self.opens.get(open));
+            let same = |open: &crate::sync::Open| {
+                (open.process.0, open.handle, open.object) == (process.0, item.handle, item.object)
+            };
+            let lives = open.is_some_and(same);
+            // A CPU wait holds no object that it no longer needs: a latched one may be gone.
+            let current =
+                if lives || !item.satisfied { self.objects[item.object].value } else { item.value };
+            WaitItemState {
+                object: if lives { item.handle } else { Handle::NULL },
+                value: item.value,
+                current,
+                satisfied: item.satisfied,
+            }
         };
         let items = wait.items.iter().map(item).collect();
         WaitState { process: process.0, event, context, any: wait.any, since: wait.since, items }

@@ -272,7 +272,8 @@ impl<M: Miniport> Kernel<M> {
             queueable(self.objects[object].object_type, objects.len())?;
             self.check_adapter(self.objects[object].adapter, device, *handle)?;
             self.check_right(open, denied_by)?;
-            Ok(WaitItem { object, open: Some(open), value: *value, satisfied: false })
+            let (handle, value) = (*handle, *value);
+            Ok(WaitItem { object, open: Some(open), handle, value, satisfied: false })
         };
         objects.iter().zip(values).map(resolve_one).collect()
     }

@@ -43,6 +43,8 @@ pub(crate) struct WaitItem {
     pub object: u32,
     /// The open it was made through. Only while that open lives.
     pub open: Option<u32>,
+    /// The handle it was made through, for people: the open's index may be reused.
+    pub handle: Handle,
     pub value: u64,
     pub satisfied: bool,
 }
@@ -123,7 +125,8 @@ impl<M: Miniport> Kernel<M> {
             let (open, object) = self.sync_object(process, *handle)?;
             self.check_monitored(object, device, *handle)?;
             self.check_right(open, SyncObjectFlags::NO_WAIT)?;
-            items.push(WaitItem { object, open: Some(open), value: *value, satisfied: false });
+            let (handle, value) = (*handle, *value);
+            items.push(WaitItem { object, open: Some(open), handle, value, satisfied: false });
         }
         let pending = &self.process(process).waits;
         if pending.contains_key(&event) {

@@ -143,7 +143,7 @@ fn a_new_fence_has_its_value_in_memory_before_the_answer_and_two_aligned_address
     let device = world.device();
     let fence = world.fence(device, 41);
     assert_eq!(world.stores(), [(fence.slot.unwrap(), 41)]);
-    assert!(fence.gpu_address != 0 && fence.gpu_address % 8 == 0);
+    assert!(fence.gpu_address != 0 && fence.gpu_address.is_multiple_of(8));
     let other = world.fence(device, 0);
     assert_ne!(other.slot, fence.slot);
     assert_ne!(other.gpu_address, fence.gpu_address);

@@ -1,1 +1,10 @@
+//! The gpupv daemon as a library, and what its command line is made of.
+//!
+//! Start reading at [`daemon::seat`]: whoever has bytes from a guest takes the seat, calls the kernel,
+//! and performs the effects before leaving.
 
+pub mod artifacts;
+pub mod commands;
+pub mod daemon;
+pub mod output;
+pub mod virtual_machine;

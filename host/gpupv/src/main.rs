@@ -1,1 +1,53 @@
-fn main() {}
+//! The `gpupv` command line.
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+use gpupv::commands::{inspect, replay, run, serve};
+use gpupv::output;
+
+/// A paravirtualized GPU without Windows and without a GPU: the WDDM graphics kernel as a model, guests
+/// that talk to it through libdxcore.so, from local processes or from QEMU VMs
+#[derive(Parser, Debug)]
+#[command(version, max_term_width = 100)]
+struct Cli {
+    /// Say more: refused calls with their reason, connections, VMs (-vv: everything)
+    #[arg(short, long, global = true, action = clap::ArgAction::Count)]
+    verbose: u8,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand, Debug)]
+enum Command {
+    /// Run a program as a local guest process, with a daemon in this process
+    Run(run::RunArgs),
+    /// The daemon by itself: local processes and VMs attach to it
+    Serve(serve::ServeArgs),
+    /// Show the live state of a daemon
+    Inspect(inspect::InspectArgs),
+    /// Replay a recorded trace and compare
+    Replay(replay::ReplayArgs),
+}
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let level = match cli.verbose {
+        0 => "warn",
+        1 => "warn,gpupv=debug",
+        _ => "debug",
+    };
+    let filter = tracing_subscriber::EnvFilter::try_from_env("GPUPV_LOG")
+        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new(level));
+    tracing_subscriber::fmt().with_env_filter(filter).with_target(false).with_writer(std::io::stderr).init();
+    let result = match &cli.command {
+        Command::Run(args) => run::run(args),
+        Command::Serve(args) => serve::run(args),
+        Command::Inspect(args) => inspect::run(args),
+        Command::Replay(args) => replay::run(args),
+    };
+    match result {
+        Ok(code) => ExitCode::from(code),
+        Err(error) => output::fail(&error),
+    }
+}

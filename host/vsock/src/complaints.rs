@@ -1,23 +1,26 @@
 //! Warnings about a guest, at a bounded rate: a hostile guest must not fill the log.
 
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use crate::limits::{COMPLAINT_PERIOD_SECONDS, COMPLAINTS_PER_PERIOD_MAX};
+use crate::session::lock;
 
 /// Decides which complaints about one VM reach the log.
 #[derive(Debug)]
 pub(crate) struct Complaints {
     guest_cid: u64,
+    budget: Mutex<Budget>,
+}
+
+#[derive(Debug, Default)]
+struct Budget {
     period_start: Option<Instant>,
     logged: u32,
     suppressed: u64,
 }
 
-impl Complaints {
-    pub fn new(guest_cid: u64) -> Self {
-        Self { guest_cid, period_start: None, logged: 0, suppressed: 0 }
-    }
-
+impl Budget {
     /// Whether a complaint at this moment is to be logged; `Some` holds how many were passed over before it.
     fn admit(&mut self, now: Instant) -> Option<u64> {
         let period = Duration::from_secs(COMPLAINT_PERIOD_SECONDS);
@@ -32,21 +35,31 @@ impl Complaints {
         self.logged += 1;
         Some(std::mem::take(&mut self.suppressed))
     }
+}
+
+impl Complaints {
+    pub fn new(guest_cid: u64) -> Self {
+        Self { guest_cid, budget: Mutex::default() }
+    }
 
     /// A packet that broke a rule of virtio-vsock.
-    pub fn packet(&mut self, peer_port: u32, local_port: u32, reason: &dyn std::fmt::Display) {
-        if let Some(suppressed) = self.admit(Instant::now()) {
+    pub fn packet(&self, peer_port: u32, local_port: u32, reason: &dyn std::fmt::Display) {
+        if let Some(suppressed) = self.admit() {
             let cid = self.guest_cid;
             tracing::warn!(cid, peer_port, local_port, suppressed, "bad vsock packet: {reason}");
         }
     }
 
     /// A virtqueue that the guest filled with nonsense.
-    pub fn ring(&mut self, ring: &'static str, reason: &dyn std::fmt::Display) {
-        if let Some(suppressed) = self.admit(Instant::now()) {
+    pub fn ring(&self, ring: &'static str, reason: &dyn std::fmt::Display) {
+        if let Some(suppressed) = self.admit() {
             let cid = self.guest_cid;
             tracing::warn!(cid, ring, suppressed, "bad virtqueue: {reason}");
         }
+    }
+
+    fn admit(&self) -> Option<u64> {
+        lock(&self.budget).admit(Instant::now())
     }
 }
 
@@ -56,7 +69,7 @@ mod tests {
 
     #[test]
     fn complaints_are_bounded_per_period_and_the_rest_counted() {
-        let mut complaints = Complaints::new(3);
+        let mut complaints = Budget::default();
         let start = Instant::now();
         let logged = (0..100).filter(|_| complaints.admit(start).is_some()).count();
         assert_eq!(logged, COMPLAINTS_PER_PERIOD_MAX as usize);

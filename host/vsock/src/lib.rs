@@ -15,7 +15,7 @@
 //! | `queues` | virtqueues |
 //! | `session` | muxer and rings of one QEMU behind two locks; the way to the guest |
 //! | `serving` | the device's thread; the way from the guest |
-//! | `frontend` | vhost-user requests |
+//! | `requests` | vhost-user requests |
 //! | [`limits`] | every limit |
 //!
 //! There is no hop: the thread that takes a kick calls [`Endpoint::received`], and the thread that calls
@@ -27,12 +27,12 @@
 mod complaints;
 mod connection;
 mod device;
-mod frontend;
 pub mod limits;
 mod memory;
 pub mod muxer;
 pub mod packet;
 mod queues;
+mod requests;
 mod services;
 mod serving;
 mod session;

@@ -83,7 +83,7 @@ impl fmt::Debug for GuestMemory {
 }
 
 fn check_alignment(gpa: u64) -> Result<(), MemoryError> {
-    if gpa.is_multiple_of(8) { Ok(()) } else { Err(MemoryError::Misaligned { gpa }) }
+    if gpa & 7 == 0 { Ok(()) } else { Err(MemoryError::Misaligned { gpa }) }
 }
 
 #[cfg(test)]

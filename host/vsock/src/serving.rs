@@ -14,11 +14,11 @@ use vmm_sys_util::epoll::{ControlOperation, Epoll, EpollEvent, EventSet};
 
 use crate::connection::Connection;
 use crate::device::{Attached, Shared};
-use crate::frontend::{EVENT, Frontend, RECEIVE, TRANSMIT};
 use crate::limits::PACKETS_PER_TURN_MAX;
 use crate::muxer::{ConnectionId, Event, Ports, Violation};
 use crate::packet::{HEADER_BYTES, Header};
 use crate::queues::QueueError;
+use crate::requests::{EVENT, RECEIVE, Requests, TRANSMIT};
 use crate::services::{CloseReason, ConnectRequest, Endpoint};
 use crate::session::{Session, lock};
 
@@ -43,7 +43,8 @@ pub(crate) struct Server {
 impl Server {
     pub fn new(shared: Arc<Shared>, listener: UnixListener) -> io::Result<Self> {
         let epoll = Arc::new(Epoll::new()?);
-        watch(&epoll, &listener, EventSet::IN, LISTENER)?;
+        // Edge-triggered: a connection that cannot be accepted (no descriptors left) must not keep the thread busy.
+        watch(&epoll, &listener, EventSet::IN | EventSet::EDGE_TRIGGERED, LISTENER)?;
         watch(&epoll, &*shared.wake, EventSet::IN, WAKE)?;
         Ok(Self { shared, listener, epoll })
     }
@@ -56,10 +57,22 @@ impl Server {
                 return;
             }
             let _ = self.shared.wake.read();
-            if let Ok((stream, _)) = self.listener.accept() {
-                if let Err(error) = self.serve(stream) {
-                    tracing::warn!(cid = self.shared.config.guest_cid, "QEMU could not be served: {error}");
+            self.serve_waiting();
+        }
+    }
+
+    /// Serves the QEMUs that wait at the listener, one after the other.
+    fn serve_waiting(&self) {
+        let cid = self.shared.config.guest_cid;
+        while !self.shared.stop.load(Ordering::Acquire) {
+            match self.listener.accept() {
+                Ok((stream, _)) => {
+                    if let Err(error) = self.serve(stream) {
+                        tracing::warn!(cid, "QEMU could not be served: {error}");
+                    }
                 }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
+                Err(error) => return tracing::warn!(cid, "QEMU could not be accepted: {error}"),
             }
         }
     }
@@ -71,7 +84,7 @@ impl Server {
         stream.set_read_timeout(Some(REQUEST_PATIENCE))?;
         watch(&self.epoll, &stream, EventSet::IN | EventSet::READ_HANG_UP, SOCKET)?;
         let session = Arc::new(Session::new(shared.config.guest_cid, Arc::clone(&shared.wake)));
-        let frontend = Arc::new(Mutex::new(Frontend::new(
+        let requests = Arc::new(Mutex::new(Requests::new(
             Arc::clone(&session),
             Arc::clone(&shared.services),
             Arc::clone(&self.epoll),
@@ -82,15 +95,15 @@ impl Server {
         shared.sessions.fetch_add(1, Ordering::Relaxed);
         tracing::info!(cid = shared.config.guest_cid, "QEMU connected");
 
-        let mut worker = Worker::new(Arc::clone(shared), Arc::clone(&session), Arc::clone(&frontend));
-        let mut requests = BackendReqHandler::from_stream(stream, Arc::clone(&frontend));
-        worker.run(&self.epoll, &self.listener, &mut requests);
+        let mut worker = Worker::new(Arc::clone(shared), Arc::clone(&session), Arc::clone(&requests));
+        let mut handler = BackendReqHandler::from_stream(stream, Arc::clone(&requests));
+        worker.run(&self.epoll, &self.listener, &mut handler);
 
         *lock(&shared.attached) = None;
         session.end();
         worker.end();
-        drop(requests);
-        lock(&frontend).drop_kicks();
+        drop(handler);
+        lock(&requests).drop_kicks();
         if session.has_memory.load(Ordering::Acquire) {
             shared.services.disconnected();
         }
@@ -103,7 +116,7 @@ impl Server {
 struct Worker {
     shared: Arc<Shared>,
     session: Arc<Session>,
-    frontend: Arc<Mutex<Frontend>>,
+    requests: Arc<Mutex<Requests>>,
     endpoints: HashMap<ConnectionId, Box<dyn Endpoint>>,
     /// Endpoints that received bytes since the last `idle`.
     touched: Vec<ConnectionId>,
@@ -113,11 +126,11 @@ struct Worker {
 }
 
 impl Worker {
-    fn new(shared: Arc<Shared>, session: Arc<Session>, frontend: Arc<Mutex<Frontend>>) -> Self {
+    fn new(shared: Arc<Shared>, session: Arc<Session>, requests: Arc<Mutex<Requests>>) -> Self {
         Self {
             shared,
             session,
-            frontend,
+            requests,
             endpoints: HashMap::new(),
             touched: Vec::new(),
             events: Vec::new(),
@@ -130,21 +143,27 @@ impl Worker {
         &mut self,
         epoll: &Epoll,
         listener: &UnixListener,
-        requests: &mut BackendReqHandler<Mutex<Frontend>>,
+        handler: &mut BackendReqHandler<Mutex<Requests>>,
     ) {
         let mut ready = [EpollEvent::default(); 8];
         let mut more = false;
         while !self.shared.stop.load(Ordering::Acquire) {
             let timeout = if more { 0 } else { -1 };
-            let Ok(count) = wait(&self.shared, epoll, timeout, &mut ready) else { return };
+            let count = match wait(&self.shared, epoll, timeout, &mut ready) {
+                Ok(count) => count,
+                Err(error) => {
+                    let cid = self.shared.config.guest_cid;
+                    return tracing::error!(cid, "the vsock device cannot wait: {error}");
+                }
+            };
             let mut look_at_transmit = more;
             for event in &ready[..count] {
                 match event.data() {
                     SOCKET => {
-                        if let Err(error) = requests.handle_request() {
+                        if let Err(error) = handler.handle_request() {
                             return self.log_end(&error);
                         }
-                        look_at_transmit |= std::mem::take(&mut lock(&self.frontend).look_at_rings);
+                        look_at_transmit |= std::mem::take(&mut lock(&self.requests).look_at_rings);
                     }
                     WAKE => drop(self.shared.wake.read()),
                     LISTENER => self.turn_away(listener),
@@ -158,7 +177,7 @@ impl Worker {
     }
 
     fn take_kick(&mut self, index: usize) -> bool {
-        if !lock(&self.frontend).take_kick(index) {
+        if !lock(&self.requests).take_kick(index) {
             return false;
         }
         self.session.count_kick();
@@ -171,7 +190,7 @@ impl Worker {
 
     /// Two QEMUs on one socket would be two VMs with one identity.
     fn turn_away(&self, listener: &UnixListener) {
-        if listener.accept().is_ok() {
+        while listener.accept().is_ok() {
             let cid = self.shared.config.guest_cid;
             tracing::warn!(cid, "a second QEMU connected to the device of a running one and was turned away");
         }
@@ -206,7 +225,7 @@ impl Worker {
     fn handle_packet(&mut self, outcome: Result<Header, QueueError>) {
         let header = match outcome {
             Ok(header) => header,
-            Err(error) => return lock(&self.session.complaints).ring("tx", &error),
+            Err(error) => return self.session.complaints.ring("tx", &error),
         };
         let events = &mut self.events;
         let arrivals = &mut self.arrivals;
@@ -221,7 +240,7 @@ impl Worker {
             Ok(()) => {}
             Err(violation) if violation.is_ordinary() => self.note_ordinary(&header, violation),
             Err(violation) => {
-                lock(&self.session.complaints).packet(header.src_port, header.dst_port, &violation);
+                self.session.complaints.packet(header.src_port, header.dst_port, &violation);
             }
         }
     }

@@ -33,7 +33,7 @@ pub(crate) struct Session {
     pub table: MemoryTable,
     pub transmit: Mutex<Ring>,
     outbound: Mutex<Outbound>,
-    pub complaints: Mutex<Complaints>,
+    pub complaints: Complaints,
     device_thread: ThreadId,
     wake: Arc<EventFd>,
     pub kicks: AtomicU64,
@@ -81,7 +81,7 @@ impl Session {
                 starving: false,
                 payload: Vec::new(),
             }),
-            complaints: Mutex::new(Complaints::new(guest_cid)),
+            complaints: Complaints::new(guest_cid),
             device_thread: std::thread::current().id(),
             wake,
             kicks: AtomicU64::new(0),
@@ -102,7 +102,7 @@ impl Session {
             call.signal();
         }
         if let Some(fault) = aftermath.fault {
-            lock(&self.complaints).ring("rx", &fault);
+            self.complaints.ring("rx", &fault);
         }
         if has_events && std::thread::current().id() != self.device_thread {
             // Fails only when the counter is full, and then the thread is awake.
@@ -191,7 +191,11 @@ impl Outbound {
         if !self.owes_transport_reset {
             return;
         }
-        if let Some(Ok(buffer)) = self.event.take_buffer(EVENT_TRANSPORT_RESET.len()) {
+        let mut buffer = self.event.take_buffer(EVENT_TRANSPORT_RESET.len());
+        if buffer.is_none() && self.event.ask_for_kick() {
+            buffer = self.event.take_buffer(EVENT_TRANSPORT_RESET.len());
+        }
+        if let Some(Ok(buffer)) = buffer {
             self.owes_transport_reset = false;
             aftermath.fault = self.event.fill_buffer(buffer, [&EVENT_TRANSPORT_RESET, &[]]).err();
             aftermath.calls[1] = self.event.call_if_wanted();

@@ -17,6 +17,7 @@ pub struct Fixture {
     pub folder: tempfile::TempDir,
     pub cache: Cache,
     pub kernel: Kernel,
+    pub init: PathBuf,
     pub initramfs: Initramfs,
 }
 
@@ -35,7 +36,7 @@ pub fn fixture() -> Option<Fixture> {
     let kernel = Kernel::provide(&cache, &Silent).unwrap();
     let init = compile(folder.path(), "init", INIT_SOURCE);
     let initramfs = Initramfs::build(&kernel, &init, &[], &cache, &Silent).unwrap();
-    Some(Fixture { folder, cache, kernel, initramfs })
+    Some(Fixture { folder, cache, kernel, init, initramfs })
 }
 
 impl Fixture {

@@ -18,8 +18,7 @@
 //! Lock order: `inbound`, then `desk`. `outbound` is taken alone. No lock is held while an event is
 //! set; only `outbound` is held during a write, and only the leader's `inbound` during a read.
 
-use std::io::Read;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
@@ -45,6 +44,8 @@ pub enum SendError {
     TooLong { bytes: usize },
     #[error("the transport is lost")]
     Lost,
+    #[error("no thread can be made that delivers the event")]
+    NoThread,
 }
 
 impl From<SendError> for NtStatus {
@@ -52,6 +53,7 @@ impl From<SendError> for NtStatus {
         match error {
             SendError::TooLong { .. } => NtStatus::INVALID_PARAMETER,
             SendError::Lost => TRANSPORT_LOST,
+            SendError::NoThread => NtStatus::NO_MEMORY,
         }
     }
 }
@@ -74,7 +76,7 @@ pub struct Channel {
     stream: SessionDescriptor,
     /// Whose process this is; a forked child is another one.
     generation: u32,
-    inbound: Mutex<FrameBuffer>,
+    inbound: Mutex<Inbound>,
     outbound: Mutex<Vec<u8>>,
     desk: Mutex<Desk>,
     /// Where the helper sleeps while it is not needed.
@@ -84,12 +86,26 @@ pub struct Channel {
     lost: AtomicBool,
 }
 
-/// The stream as a source of bytes.
-struct Source<'a>(BorrowedFd<'a>, RecvFlags);
+/// What was read and not dispatched, and where reads land. Whoever has the role has this.
+#[derive(Debug)]
+struct Inbound {
+    frames: FrameBuffer,
+    landing: Box<[u8]>,
+}
 
-impl Read for Source<'_> {
-    fn read(&mut self, bytes: &mut [u8]) -> std::io::Result<usize> {
-        Ok(rustix::io::retry_on_intr(|| rustix::net::recv(self.0, &mut *bytes, self.1)).map(|(count, _)| count)?)
+impl Inbound {
+    /// One read. 0 bytes mean the end of the stream.
+    fn read(&mut self, stream: &SessionDescriptor, flags: RecvFlags) -> Result<usize, Errno> {
+        let landing = &mut *self.landing;
+        let count = loop {
+            match rustix::net::recv(stream.as_fd(), &mut *landing, flags) {
+                Ok((count, _)) => break count,
+                Err(Errno::INTR) => {}
+                Err(error) => return Err(error),
+            }
+        };
+        self.frames.extend(&self.landing[..count]);
+        Ok(count)
     }
 }
 
@@ -98,11 +114,13 @@ pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Channel {
-    pub fn new(stream: SessionDescriptor) -> Channel {
+    /// `inbound` holds what came after the Welcome.
+    pub fn new(stream: SessionDescriptor, frames: FrameBuffer) -> Channel {
+        let inbound = Inbound { frames, landing: vec![0; READ_BYTES].into_boxed_slice() };
         Channel {
             stream,
             generation: generation(),
-            inbound: Mutex::default(),
+            inbound: Mutex::new(inbound),
             outbound: Mutex::default(),
             desk: Mutex::default(),
             helper_bell: Condvar::new(),
@@ -165,11 +183,16 @@ impl Channel {
     }
 
     /// Makes a call without an answer.
-    pub fn post(&self, call: &Call, wakes: &Wakes) -> Result<(), SendError> {
+    pub fn post(self: &Arc<Self>, call: &Call, wakes: &Wakes) -> Result<(), SendError> {
         if !self.expect_wakes(wakes, None) {
             return Err(SendError::Lost);
         }
-        self.send(&call_to_frame(0, call)).inspect_err(|_| self.forget_wakes(wakes))
+        self.require_helper(wakes)?;
+        let sent = self.send(&call_to_frame(0, call)).inspect_err(|_| self.forget_wakes(wakes));
+        if !matches!(wakes, Wakes::None) {
+            self.pass_on(&mut lock(&self.desk));
+        }
+        sent
     }
 
     /// Makes a call and waits for its answer; `wakes` are expected from before it is sent, and
@@ -180,22 +203,14 @@ impl Channel {
         if self.is_lost() || !self.expect_wakes(wakes, Some((request, &bell))) {
             return Answer::refused(TRANSPORT_LOST);
         }
-        if let Wakes::Once(..) | Wakes::EachTime(..) = wakes
-            && let Err(error) = self.require_helper()
-        {
-            tell(format_args!("no thread can be made for an event: {error}"));
-            self.forget_wakes(wakes);
-            return Answer::refused(NtStatus::NO_MEMORY);
-        }
-        let answer = match self.send(&call_to_frame(request, call)) {
-            Err(error @ SendError::TooLong { .. }) => {
+        let sent = self.require_helper(wakes).and_then(|()| self.send(&call_to_frame(request, call)));
+        let answer = match sent {
+            Err(error @ (SendError::TooLong { .. } | SendError::NoThread)) => {
                 lock(&self.desk).forget_answer(request);
                 Answer::refused(error.into())
             }
             // Lost: the desk has completed it already.
-            Ok(()) | Err(SendError::Lost) => {
-                self.wait_until(&bell, |desk| desk.collect_answer(request))
-            }
+            Ok(()) | Err(SendError::Lost) => self.wait_until(&bell, |desk| desk.collect_answer(request)),
         };
         if !answer.status.is_success() {
             self.forget_wakes(wakes);
@@ -225,10 +240,12 @@ impl Channel {
         true
     }
 
-    fn forget_wakes(&self, wakes: &Wakes) {
+    pub(super) fn forget_wakes(&self, wakes: &Wakes) {
         match wakes {
             Wakes::None => {}
-            Wakes::Thread(event) | Wakes::Once(event, _) | Wakes::EachTime(event, _) => self.forget_wake(*event),
+            Wakes::Thread(event) | Wakes::Once(event, _) | Wakes::EachTime(event, _) => {
+                self.forget_wake(*event)
+            }
         }
     }
 
@@ -242,7 +259,7 @@ impl Channel {
         let mut desk = lock(&self.desk);
         loop {
             if let Some(value) = ready(&mut desk) {
-                self.pass_on(&desk);
+                self.pass_on(&mut desk);
                 return value;
             }
             if desk.leading {
@@ -260,45 +277,49 @@ impl Channel {
     }
 
     /// Whoever leaves while nobody reads wakes one who will: a follower, else the helper.
-    fn pass_on(&self, desk: &Desk) {
+    fn pass_on(&self, desk: &mut Desk) {
         if desk.leading {
             return;
         }
         match desk.followers.last() {
             Some(follower) => follower.notify_one(),
-            None if desk.armed > 0 => self.helper_bell.notify_one(),
+            None if desk.armed > 0 && desk.helper_asleep => {
+                desk.helper_asleep = false;
+                self.helper_bell.notify_one();
+            }
             None => {}
         }
     }
 
-    /// One read by whoever has the role, and everything that came with it.
-    fn read_once(&self, flags: RecvFlags) {
+    /// One read by whoever has the role, and everything that came with it. True when there may be more.
+    fn read_once(&self, flags: RecvFlags) -> bool {
         let mut inbound = lock(&self.inbound);
-        let end = match inbound.read_from(&mut Source(self.stream.as_fd(), flags), READ_BYTES) {
+        let end = match inbound.read(&self.stream, flags) {
             Ok(0) => Some("the host closed the stream".to_owned()),
             Ok(_) => None,
-            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => return,
+            Err(Errno::AGAIN) => return false,
             Err(error) => Some(format!("reading from the host failed: {error}")),
         };
         let mut events = Vec::new();
-        let end = self.dispatch_all(&mut inbound, &mut events).err().or(end);
+        let end = self.dispatch_all(&mut inbound.frames, &mut events).err().or(end);
         drop(inbound);
         for event in events {
             event.set();
         }
-        if let Some(reason) = end {
-            self.lose(&reason);
+        match end {
+            Some(reason) => self.lose(&reason),
+            None => return true,
         }
+        false
     }
 
-    fn dispatch_all(&self, inbound: &mut FrameBuffer, events: &mut Vec<Arc<Event>>) -> Result<(), String> {
+    fn dispatch_all(&self, frames: &mut FrameBuffer, events: &mut Vec<Arc<Event>>) -> Result<(), String> {
         let mut desk = lock(&self.desk);
-        while let Some(frame) = inbound.next_frame().map_err(|error| format!("the host sent nonsense: {error}"))? {
+        while let Some(frame) =
+            frames.next_frame().map_err(|error| format!("the host sent nonsense: {error}"))?
+        {
             let message = read_message(frame)?;
             desk.dispatch(message, events)?;
-        }
-        if inbound.pending() == 0 && desk.lost {
-            inbound.release();
         }
         Ok(())
     }
@@ -311,9 +332,7 @@ impl Channel {
         }
         desk.leading = true;
         drop(desk);
-        let before = lock(&self.inbound).pending();
-        self.read_once(RecvFlags::DONTWAIT);
-        let _ = before;
+        while self.read_once(RecvFlags::DONTWAIT) {}
         lock(&self.desk).leading = false;
     }
 
@@ -346,17 +365,22 @@ impl Channel {
         }
     }
 
-    /// Sees to it that the helper thread runs while events are armed.
-    fn require_helper(self: &Arc<Self>) -> std::io::Result<()> {
-        {
-            let mut desk = lock(&self.desk);
-            if std::mem::replace(&mut desk.helper_started, true) {
-                self.helper_bell.notify_one();
-                return Ok(());
-            }
+    /// Sees to it that there is a helper thread once an event is armed.
+    fn require_helper(self: &Arc<Self>, wakes: &Wakes) -> Result<(), SendError> {
+        match wakes {
+            Wakes::None | Wakes::Thread(_) => return Ok(()),
+            Wakes::Once(..) | Wakes::EachTime(..) => {}
+        }
+        if std::mem::replace(&mut lock(&self.desk).helper_started, true) {
+            return Ok(());
         }
         let channel = self.clone();
-        super::helper::start(move || channel.help()).inspect_err(|_| lock(&self.desk).helper_started = false)
+        super::helper::start(move || channel.help()).map_err(|error| {
+            tell(format_args!("no thread can be made that delivers an event: {error}"));
+            lock(&self.desk).helper_started = false;
+            self.forget_wakes(wakes);
+            SendError::NoThread
+        })
     }
 
     /// The helper's life: sleeps while nothing is armed or a leader reads, else polls the stream
@@ -365,7 +389,9 @@ impl Channel {
         let mut desk = lock(&self.desk);
         while !desk.lost {
             if desk.armed == 0 || desk.leading {
+                desk.helper_asleep = true;
                 desk = self.helper_bell.wait(desk).unwrap_or_else(PoisonError::into_inner);
+                desk.helper_asleep = false;
                 continue;
             }
             drop(desk);
@@ -385,10 +411,9 @@ impl Channel {
         }
     }
 
-    /// Nothing is expected and nobody waits: what every test ends with.
-    #[cfg(test)]
-    pub(super) fn is_idle(&self) -> bool {
-        lock(&self.desk).is_idle()
+    /// Answers and wakes that are expected and not there yet.
+    pub fn pending(&self) -> usize {
+        lock(&self.desk).pending()
     }
 }
 

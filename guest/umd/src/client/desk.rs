@@ -54,6 +54,13 @@ enum ExpectedWake {
     EventEachTime(Arc<Event>),
 }
 
+/// Wakes the owner of a bell if it sleeps; the leader does not, and a futex call is not free.
+fn ring(followers: &[Bell], bell: &Bell) {
+    if followers.iter().any(|follower| Arc::ptr_eq(follower, bell)) {
+        bell.notify_one();
+    }
+}
+
 /// Who waits for what.
 #[derive(Debug, Default)]
 pub(super) struct Desk {
@@ -66,6 +73,8 @@ pub(super) struct Desk {
     /// Threads that wait for the leader to leave or to bring their answer.
     pub followers: Vec<Bell>,
     pub helper_started: bool,
+    /// The helper sleeps on its bell.
+    pub helper_asleep: bool,
     /// The stream is gone; nothing more will arrive.
     pub lost: bool,
 }
@@ -86,8 +95,7 @@ impl Desk {
 
     /// Lets the wakes of this name set an event.
     pub fn arm(&mut self, event: EventId, target: Arc<Event>, once: bool) {
-        let wake =
-            if once { ExpectedWake::EventOnce(target) } else { ExpectedWake::EventEachTime(target) };
+        let wake = if once { ExpectedWake::EventOnce(target) } else { ExpectedWake::EventEachTime(target) };
         self.wakes.insert(event, wake);
         self.armed += 1;
     }
@@ -97,6 +105,19 @@ impl Desk {
         match self.wakes.remove(&event) {
             Some(ExpectedWake::EventOnce(_) | ExpectedWake::EventEachTime(_)) => self.armed -= 1,
             Some(ExpectedWake::Thread { .. }) | None => {}
+        }
+    }
+
+    /// Forgets a request that never left.
+    pub fn forget_answer(&mut self, request: u64) {
+        self.answers.remove(&request);
+    }
+
+    /// The bell of a blocking wait.
+    pub fn bell_of(&self, event: EventId) -> Bell {
+        match self.wakes.get(&event) {
+            Some(ExpectedWake::Thread { bell, .. }) => bell.clone(),
+            Some(ExpectedWake::EventOnce(_) | ExpectedWake::EventEachTime(_)) | None => Bell::default(),
         }
     }
 
@@ -128,7 +149,7 @@ impl Desk {
             FromHost::Answer { request, status, reply } => {
                 if let Some(expected) = self.answers.get_mut(&request) {
                     expected.arrived = Some(Answer { status, reply });
-                    expected.bell.notify_one();
+                    ring(&self.followers, &expected.bell);
                 }
                 Ok(())
             }
@@ -145,7 +166,7 @@ impl Desk {
         match self.wakes.get_mut(&event) {
             Some(ExpectedWake::Thread { arrived, bell }) => {
                 *arrived = Some(status);
-                bell.notify_one();
+                ring(&self.followers, bell);
             }
             Some(ExpectedWake::EventOnce(target)) => {
                 events.push(target.clone());
@@ -181,9 +202,8 @@ impl Desk {
         true
     }
 
-    /// Nothing is expected any more and nobody waits.
-    #[cfg(test)]
-    pub fn is_idle(&self) -> bool {
-        self.answers.is_empty() && self.wakes.is_empty() && self.followers.is_empty() && !self.leading
+    /// Answers and wakes that are expected.
+    pub fn pending(&self) -> usize {
+        self.answers.len() + self.wakes.len()
     }
 }

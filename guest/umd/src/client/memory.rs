@@ -42,7 +42,14 @@ impl Region {
         // SAFETY: a new mapping at an address of the kernel's choice; the size was checked, and the
         // memory is sealed against shrinking by whoever made it.
         let base = unsafe {
-            rustix::mm::mmap(std::ptr::null_mut(), bytes, ProtFlags::READ, MapFlags::SHARED, memory.as_fd(), 0)?
+            rustix::mm::mmap(
+                std::ptr::null_mut(),
+                bytes,
+                ProtFlags::READ,
+                MapFlags::SHARED,
+                memory.as_fd(),
+                0,
+            )?
         };
         let base = NonNull::new(base.cast()).expect("mmap never answers NULL");
         Ok(Region { first_slot, slots, base })

@@ -54,7 +54,7 @@ struct Mapping {
 }
 
 /// Answers QEMU's requests on the device's thread.
-pub(crate) struct Frontend {
+pub(crate) struct Requests {
     session: Arc<Session>,
     services: Arc<dyn Services>,
     epoll: Arc<Epoll>,
@@ -67,7 +67,7 @@ pub(crate) struct Frontend {
     pub look_at_rings: bool,
 }
 
-impl Frontend {
+impl Requests {
     pub fn new(
         session: Arc<Session>,
         services: Arc<dyn Services>,
@@ -149,7 +149,7 @@ impl Frontend {
     }
 }
 
-impl VhostUserBackendReqHandlerMut for Frontend {
+impl VhostUserBackendReqHandlerMut for Requests {
     fn set_owner(&mut self) -> Result<()> {
         Ok(())
     }

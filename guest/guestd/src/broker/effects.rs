@@ -1,0 +1,87 @@
+//! What the broker is told, what it asks for, and what it needs of the machine.
+
+use proto::attach::{BrokerReply, GuestdToHost, HostToGuestd};
+
+/// One connection to the broker's socket. Numbers are never used twice.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ClientId(pub u64);
+
+/// Everything that can happen to the broker.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Input {
+    /// The connection that `Effect::OpenLink` asked for is there.
+    LinkOpened,
+    /// It could not be made, or it is gone: the host has closed it, nothing more will come.
+    LinkLost {
+        why: String,
+    },
+    /// The host sent something that is no message; the link is still open.
+    LinkGarbled {
+        why: String,
+    },
+    FromHost(HostToGuestd),
+    ClientArrived {
+        client: ClientId,
+        pid: u32,
+    },
+    Packet {
+        client: ClientId,
+        bytes: Vec<u8>,
+    },
+    /// Its connection closed or the process that made it ended.
+    ClientGone {
+        client: ClientId,
+    },
+    /// The time of [`super::Broker::next_deadline`] has come.
+    Deadline,
+}
+
+/// Everything that the broker asks for, to be done in order.
+#[derive(Debug)]
+pub enum Effect<Descriptor> {
+    /// Connect to the host; answered by `LinkOpened` or `LinkLost`.
+    OpenLink,
+    /// Send nothing more, and read until the host closes its end too: `LinkLost` then.
+    FinishLink,
+    /// Close the link now; no `LinkLost` follows.
+    DropLink,
+    ToHost(GuestdToHost),
+    /// Answer a client and listen to it again.
+    Reply {
+        client: ClientId,
+        reply: BrokerReply,
+        descriptors: Vec<Descriptor>,
+    },
+    /// Close a client's connection; no `ClientGone` follows.
+    Close {
+        client: ClientId,
+    },
+    /// For the console.
+    Say(String),
+}
+
+/// Memory that the host may write, with what the host and the process need to know of it.
+pub struct MadeRegion<M: Machine + ?Sized> {
+    pub region: M::Region,
+    /// Guest-physical address of each page.
+    pub addresses: Vec<u64>,
+    pub descriptor: M::Descriptor,
+}
+
+/// A connection to the host for one process: our copy and the process's.
+pub struct MadeStream<M: Machine + ?Sized> {
+    pub stream: M::Stream,
+    pub descriptor: M::Descriptor,
+}
+
+/// Where memory and streams come from. Errors are in words for a person.
+pub trait Machine {
+    /// Pinned until dropped.
+    type Region;
+    /// Shut down when dropped.
+    type Stream;
+    type Descriptor;
+
+    fn make_region(&mut self, pages: u32) -> Result<MadeRegion<Self>, String>;
+    fn open_stream(&mut self) -> Result<MadeStream<Self>, String>;
+}

@@ -1,0 +1,60 @@
+//! How much fence memory a process gets: each region doubles what it has, up to a bound, and at least what it asks for.
+
+use fence_page::{SLOTS_PER_PAGE, pages_for};
+
+use crate::limits::{GROW_PAGES_MAX, PROCESS_PAGES_MAX, REGION_PAGES_MAX};
+
+/// Pages of a process's first region.
+pub const FIRST_PAGES: u32 = 1;
+
+/// Pages of the next region of a process that has `held` pages and asks for `slots` more slots.
+pub fn next_pages(held: u32, slots: u32) -> Result<u32, String> {
+    let asked = pages_for(slots).max(1);
+    if asked > GROW_PAGES_MAX {
+        let most = GROW_PAGES_MAX * SLOTS_PER_PAGE;
+        return Err(format!("{slots} fence slots at once are too many, ask for at most {most}"));
+    }
+    let room = PROCESS_PAGES_MAX.saturating_sub(held);
+    if asked > room {
+        let (has, most) = (held * SLOTS_PER_PAGE, PROCESS_PAGES_MAX * SLOTS_PER_PAGE);
+        return Err(format!("the process has {has} of at most {most} fence slots and asks for {slots} more"));
+    }
+    Ok(held.clamp(1, REGION_PAGES_MAX).max(asked).min(room))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{FIRST_PAGES, next_pages};
+    use crate::limits::{GROW_PAGES_MAX, PROCESS_PAGES_MAX};
+
+    #[test]
+    fn memory_doubles_up_to_256_pages_at_a_time() {
+        let mut held = FIRST_PAGES;
+        let mut regions = vec![held];
+        while regions.len() < 12 {
+            let pages = next_pages(held, 1).unwrap();
+            held += pages;
+            regions.push(pages);
+        }
+        assert_eq!(regions, [1, 1, 2, 4, 8, 16, 32, 64, 128, 256, 256, 256]);
+    }
+
+    #[test]
+    fn a_process_gets_at_least_what_it_asks_for() {
+        assert_eq!(next_pages(1, 65), Ok(2));
+        assert_eq!(next_pages(1, 0), Ok(1));
+        assert_eq!(next_pages(4, 64 * 300), Ok(300));
+        assert_eq!(next_pages(1, GROW_PAGES_MAX * 64), Ok(GROW_PAGES_MAX));
+        assert!(next_pages(1, GROW_PAGES_MAX * 64 + 1).unwrap_err().contains("at most 262144"));
+        assert!(next_pages(1, u32::MAX).is_err());
+    }
+
+    #[test]
+    fn the_last_region_is_what_is_left() {
+        assert_eq!(next_pages(PROCESS_PAGES_MAX - 3, 1), Ok(3));
+        assert!(
+            next_pages(PROCESS_PAGES_MAX - 3, 64 * 4).unwrap_err().contains("1048384 of at most 1048576")
+        );
+        assert!(next_pages(PROCESS_PAGES_MAX, 1).is_err());
+    }
+}

@@ -1,0 +1,250 @@
+//! The broker's side towards the host: the link's life, the hello, and the host's answers.
+
+use std::time::Duration;
+
+use proto::attach::{Attached, GuestdHello, HostToGuestd, guestd_to_host, host_to_guestd};
+
+use super::state::{ClientState, Link, Pending, Process, ProcessState};
+use super::{Broker, ClientId, Effect, FIRST_PAGES, Input, Machine};
+use crate::limits::{GREETING_MAX, LINK_WORDS_MAX, RETRY_PAUSE_MAX, RETRY_PAUSE_MIN};
+
+impl<M: Machine> Broker<M> {
+    pub(super) fn link_opened(&mut self, now: Duration) {
+        self.link = Link::Greeting { until: now + GREETING_MAX };
+        let hello = GuestdHello { version: proto::PROTOCOL_VERSION, kernel: self.config.kernel.clone() };
+        self.tell_host(guestd_to_host::Body::Hello(hello), Pending::Hello);
+    }
+
+    /// The host is gone, and with it everything that it knew of. It can store into no page any more.
+    pub(super) fn link_lost(&mut self, now: Duration, why: &str) {
+        let pause = match &self.link {
+            Link::Down { pause, .. } | Link::Opening { pause, .. } => *pause,
+            Link::Greeting { .. } | Link::Finishing { .. } => RETRY_PAUSE_MAX,
+            Link::Up => RETRY_PAUSE_MIN,
+        };
+        let was_up = self.link.is_up();
+        let ended = self.end_everybody();
+        if was_up || ended > 0 {
+            self.say_once(format!("the host is gone ({why}); processes ended: {ended}"));
+        } else {
+            self.say_once(format!("no connection to the host, trying again: {why}"));
+        }
+        let next = (pause * 2).min(RETRY_PAUSE_MAX);
+        self.link = Link::Down { retry: now + pause, pause: next, why: why.to_owned() };
+    }
+
+    /// Says what it has not said since the last welcome: the link is tried again and again.
+    fn say_once(&mut self, words: String) {
+        if self.said.len() < LINK_WORDS_MAX && self.said.insert(words.clone()) {
+            self.effects.push(Effect::Say(words));
+        }
+    }
+
+    /// Frees every process and closes the clients that have one or are about to. Clients that wait go on waiting.
+    fn end_everybody(&mut self) -> usize {
+        self.pending.clear();
+        let ended = self.processes.len();
+        let with_host = |state: &ClientState<M::Descriptor>| match state {
+            ClientState::Fresh | ClientState::Held { .. } => false,
+            ClientState::Attaching | ClientState::Adding { .. } | ClientState::Attached { .. } => true,
+        };
+        let clients = self.clients.iter().filter(|(_, client)| with_host(&client.state));
+        for client in clients.map(|(client, _)| *client).collect::<Vec<_>>() {
+            self.clients.remove(&client);
+            self.effects.push(Effect::Close { client });
+        }
+        self.processes.clear();
+        ended
+    }
+
+    /// Gives up a link whose host breaks the protocol.
+    pub(super) fn garbled(&mut self, now: Duration, how: &str) {
+        self.give_up(now, format!("the host breaks the protocol, its connection is closed: {how}"));
+    }
+
+    /// The host may still store into pages until it has closed its end too, so nothing is freed before.
+    fn give_up(&mut self, now: Duration, words: String) {
+        match self.link {
+            Link::Greeting { .. } | Link::Up => {
+                self.say_once(words);
+                self.effects.push(Effect::FinishLink);
+                self.link = Link::Finishing { until: now + GREETING_MAX };
+            }
+            Link::Down { .. } | Link::Opening { .. } | Link::Finishing { .. } => {}
+        }
+    }
+
+    pub(super) fn deadline(&mut self, now: Duration) {
+        match &self.link {
+            Link::Down { retry, pause, why } if *retry <= now => {
+                self.link = Link::Opening { pause: *pause, why: why.clone() };
+                self.effects.push(Effect::OpenLink);
+            }
+            Link::Greeting { until } | Link::Finishing { until } if *until <= now => {
+                self.effects.push(Effect::DropLink);
+                self.link_lost(now, "it does not answer");
+            }
+            Link::Down { .. }
+            | Link::Opening { .. }
+            | Link::Greeting { .. }
+            | Link::Up
+            | Link::Finishing { .. } => {}
+        }
+        let late =
+            self.clients.iter().filter(|(_, client)| client.held_until().is_some_and(|until| until <= now));
+        for client in late.map(|(client, _)| *client).collect::<Vec<_>>() {
+            let why = match &self.link {
+                Link::Down { why, .. } | Link::Opening { why, .. } => why.clone(),
+                Link::Greeting { .. } | Link::Up | Link::Finishing { .. } => "it does not answer".to_owned(),
+            };
+            self.expel(client, format!("the host is not there: {why}"));
+        }
+    }
+
+    pub(super) fn host_says(&mut self, now: Duration, message: HostToGuestd) {
+        match self.link {
+            Link::Greeting { .. } | Link::Up => {}
+            // Nothing it says counts any more.
+            Link::Finishing { .. } | Link::Down { .. } | Link::Opening { .. } => return,
+        }
+        if message.request == 0 {
+            return match message.body {
+                Some(host_to_guestd::Body::Ended(process)) => self.ended_by_host(process),
+                Some(_) | None => self.garbled(now, "a message of its own is not `ended`"),
+            };
+        }
+        let Some(pending) = self.pending.remove(&message.request) else {
+            return self.garbled(now, &format!("it answers request {}, which is not open", message.request));
+        };
+        let answer = if message.refused.is_empty() { Ok(message.body) } else { Err(message.refused) };
+        if let Err(why) = self.answered(now, pending, answer) {
+            self.garbled(now, why);
+        }
+    }
+
+    /// An error says how the host breaks the protocol.
+    fn answered(
+        &mut self,
+        now: Duration,
+        pending: Pending,
+        answer: Result<Option<host_to_guestd::Body>, String>,
+    ) -> Result<(), &'static str> {
+        match (pending, answer) {
+            (Pending::Hello, Ok(Some(host_to_guestd::Body::Welcome(welcome)))) => {
+                self.welcomed(now, welcome.version, welcome.vm);
+            }
+            (Pending::Hello, Err(words)) => {
+                self.give_up(now, format!("the host refuses this guest: {words}"))
+            }
+            (Pending::Attach { client }, Ok(Some(host_to_guestd::Body::Attached(attached)))) => {
+                return self.attached(client, attached);
+            }
+            (Pending::Attach { client }, Err(words)) => self.expel(client, words),
+            (
+                Pending::AddMemory { client, process },
+                Ok(Some(host_to_guestd::Body::FirstSlot(first_slot))),
+            ) => {
+                self.memory_added(client, process, first_slot);
+            }
+            (Pending::AddMemory { client, process }, Err(words)) => {
+                self.memory_refused(client, process, words)
+            }
+            (Pending::Detach { process }, Ok(Some(host_to_guestd::Body::Detached(true)))) => {
+                self.processes.remove(&process);
+            }
+            // A process that the host does not know is one that it stores nothing for.
+            (Pending::Detach { process }, Err(words)) => {
+                self.effects
+                    .push(Effect::Say(format!("process {process} is freed, the host refused: {words}")));
+                self.processes.remove(&process);
+            }
+            // Whoever waits for this answer is ended when the link is.
+            (Pending::Hello, Ok(_)) => return Err("its answer to our hello is not `welcome`"),
+            (Pending::Attach { .. }, Ok(_)) => return Err("its answer to an attach is not `attached`"),
+            (Pending::AddMemory { .. }, Ok(_)) => return Err("its answer to new memory is not `first_slot`"),
+            (Pending::Detach { .. }, Ok(_)) => return Err("its answer to a detach is not `detached`"),
+        }
+        Ok(())
+    }
+
+    fn welcomed(&mut self, now: Duration, version: u32, vm: u32) {
+        if version != proto::PROTOCOL_VERSION {
+            let ours = proto::PROTOCOL_VERSION;
+            return self
+                .give_up(now, format!("the host speaks protocol version {version}, guestd speaks {ours}"));
+        }
+        self.link = Link::Up;
+        self.said.clear();
+        self.effects.push(Effect::Say(format!("connected to the host as VM {vm}")));
+        let held = self.clients.iter().filter_map(|(client, entry)| match &entry.state {
+            ClientState::Held { name, .. } => Some((*client, name.clone())),
+            ClientState::Fresh
+            | ClientState::Attaching
+            | ClientState::Adding { .. }
+            | ClientState::Attached { .. } => None,
+        });
+        for (client, name) in held.collect::<Vec<_>>() {
+            self.attach_to_host(client, name);
+        }
+    }
+
+    fn attached(&mut self, client: ClientId, attached: Attached) -> Result<(), &'static str> {
+        let process = attached.process;
+        if self.processes.contains_key(&process) {
+            return Err("it gives one process number to two processes");
+        }
+        let state = ProcessState::Alive { client, stream: None };
+        self.processes.insert(process, Process { state, regions: Vec::new(), token: attached.token });
+        match self.clients.get_mut(&client) {
+            Some(entry) => {
+                entry.state = ClientState::Attached { process };
+                self.add_memory(client, process, FIRST_PAGES, true);
+            }
+            None => self.leave(process),
+        }
+        Ok(())
+    }
+
+    /// The host does not take the memory, so it will not store there.
+    fn memory_refused(&mut self, client: ClientId, process: u32, words: String) {
+        let Some(entry) = self.clients.get_mut(&client) else { return };
+        let state = std::mem::replace(&mut entry.state, ClientState::Attached { process });
+        if let Some(entry) = self.processes.get_mut(&process) {
+            entry.regions.pop();
+        }
+        let first = matches!(state, ClientState::Adding { first: true, .. });
+        self.refuse_memory(client, words, first);
+    }
+
+    fn ended_by_host(&mut self, process: u32) {
+        let Some(ProcessState::Alive { client, .. }) = self.processes.get(&process).map(|entry| &entry.state)
+        else {
+            // Our detach and the host's word have crossed.
+            return;
+        };
+        let client = *client;
+        self.effects.push(Effect::Say(format!("process {process} is ended by the host")));
+        self.effects.push(Effect::Close { client });
+        self.client_gone(client);
+    }
+}
+
+/// One line for logs and tests.
+impl std::fmt::Display for Input {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::LinkOpened => write!(formatter, "link opened"),
+            Self::LinkLost { why } => write!(formatter, "link lost: {why}"),
+            Self::LinkGarbled { why } => write!(formatter, "link garbled: {why}"),
+            Self::FromHost(message) => write!(formatter, "from host: {message:?}"),
+            Self::ClientArrived { client, pid } => {
+                write!(formatter, "client {} arrived, pid {pid}", client.0)
+            }
+            Self::Packet { client, bytes } => {
+                write!(formatter, "client {} sent {} bytes", client.0, bytes.len())
+            }
+            Self::ClientGone { client } => write!(formatter, "client {} gone", client.0),
+            Self::Deadline => write!(formatter, "deadline"),
+        }
+    }
+}

@@ -1,0 +1,309 @@
+//! The broker: how a guest process gets its stream to the host and its fence memory. A value: no clock, no socket.
+//!
+//! Primer. A process connects to a Unix socket and asks to *attach*. The broker tells the host of it and gets a process
+//! number and a one-time token; makes a page of fence memory and names its guest-physical address to the host, which
+//! answers with the first slot that the page holds; opens a stream to the host; and hands stream, memory and token to
+//! the process. Later the process may ask to *grow* its memory. Its connection stays open as long as it lives.
+//!
+//! ```text
+//! client:   Fresh ──Attach──▶ Held ──link up──▶ Attaching ──attached──▶ Adding ──first slot──▶ Attached
+//!             │                 ▲                   ▲                      ▲                      │
+//!             └── link is up ───┼───────────────────┘                      └───────── Grow ───────┘
+//!                               └─ until the host is there, or HOST_WAIT_MAX has passed
+//! process:  attached ──▶ alive ──client gone, or ended by the host──▶ leaving ──detached──▶ freed
+//!             the stream is shut down when it leaves; its pages are unpinned and freed when the host has *answered*,
+//!             because until then the host may store into them
+//! link:     Down ──OpenLink──▶ Opening ──▶ Greeting ──welcome──▶ Up        any ──lost──▶ Down: every process is freed
+//!             a host that breaks the protocol: Finishing, until it has closed its end too
+//! ```
+//!
+//! A client has at most one request under way and is not listened to meanwhile. What it must not do gets `refused` with
+//! the reason, and its connection is closed; what it may not have gets `refused` only.
+
+mod effects;
+mod growth;
+mod link;
+mod state;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use proto::Message;
+use proto::attach::{AddFenceMemory, AttachProcess, BrokerReply, BrokerRequest, GuestdToHost};
+use proto::attach::{broker_request, guestd_to_host};
+use proto::limits::{BROKER_PACKET_BYTES_MAX, NAME_BYTES_MAX};
+
+use crate::limits::{CLIENTS_MAX, HOST_WAIT_MAX, REFUSALS_MAX};
+pub use effects::{ClientId, Effect, Input, Machine, MadeRegion, MadeStream};
+use growth::{FIRST_PAGES, next_pages};
+use state::{Client, ClientState, Link, Pending, Process, ProcessState};
+
+/// What the broker is told once.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// Kernel release, for the host's log.
+    pub kernel: String,
+    /// Pages that all processes together may hold.
+    pub pages_total_max: u32,
+}
+
+/// The broker. `M` makes memory and streams.
+pub struct Broker<M: Machine> {
+    config: Config,
+    machine: M,
+    link: Link,
+    clients: BTreeMap<ClientId, Client<M::Descriptor>>,
+    processes: BTreeMap<u32, Process<M>>,
+    pending: BTreeMap<u64, Pending>,
+    last_request: u64,
+    /// What was said of the link since the last welcome.
+    said: BTreeSet<String>,
+    effects: Vec<Effect<M::Descriptor>>,
+}
+
+impl<M: Machine> Broker<M> {
+    pub fn new(config: Config, machine: M) -> Self {
+        Self {
+            config,
+            machine,
+            link: Link::new(),
+            clients: BTreeMap::new(),
+            processes: BTreeMap::new(),
+            pending: BTreeMap::new(),
+            last_request: 0,
+            said: BTreeSet::new(),
+            effects: Vec::new(),
+        }
+    }
+
+    /// Takes note of what happened at `now` (since any fixed moment) and says what is to be done, in order.
+    pub fn handle(&mut self, now: Duration, input: Input) -> Vec<Effect<M::Descriptor>> {
+        match input {
+            Input::LinkOpened => self.link_opened(now),
+            Input::LinkLost { why } => self.link_lost(now, &why),
+            Input::LinkGarbled { why } => self.garbled(now, &why),
+            Input::FromHost(message) => self.host_says(now, message),
+            Input::ClientArrived { client, pid } => self.client_arrived(client, pid),
+            Input::Packet { client, bytes } => self.packet(now, client, &bytes),
+            Input::ClientGone { client } => self.client_gone(client),
+            Input::Deadline => self.deadline(now),
+        }
+        debug_assert_eq!(self.violation(), None);
+        std::mem::take(&mut self.effects)
+    }
+
+    /// When `Input::Deadline` is due; at rest never.
+    pub fn next_deadline(&self) -> Option<Duration> {
+        let held = self.clients.values().filter_map(|client| client.held_until());
+        held.chain(self.link.deadline()).min()
+    }
+
+    /// Whether a client may send its next request. One is under way otherwise.
+    pub fn listens_to(&self, client: ClientId) -> bool {
+        self.clients.get(&client).is_some_and(|client| !client.is_busy())
+    }
+
+    /// Processes that the host knows of, those that are leaving included.
+    pub fn process_count(&self) -> usize {
+        self.processes.len()
+    }
+
+    fn client_arrived(&mut self, client: ClientId, pid: u32) {
+        if self.clients.len() >= CLIENTS_MAX {
+            let words =
+                format!("the guest has {CLIENTS_MAX} connections to its broker, there is no room for more");
+            self.reply(client, refused(words), Vec::new());
+            self.effects.push(Effect::Close { client });
+            return;
+        }
+        self.clients.insert(client, Client { pid, state: ClientState::Fresh, refusals: 0 });
+    }
+
+    fn packet(&mut self, now: Duration, client: ClientId, bytes: &[u8]) {
+        let Some(entry) = self.clients.get(&client) else { return };
+        if bytes.len() > BROKER_PACKET_BYTES_MAX {
+            let words = format!("a request is over {BROKER_PACKET_BYTES_MAX} bytes");
+            return self.expel(client, words);
+        }
+        let body = match BrokerRequest::decode(bytes) {
+            Ok(BrokerRequest { body: Some(body) }) => body,
+            Ok(BrokerRequest { body: None }) => return self.expel(client, "the request is empty".to_owned()),
+            Err(error) => return self.expel(client, format!("the request is not a message: {error}")),
+        };
+        match (&entry.state, body) {
+            (ClientState::Fresh, broker_request::Body::Attach(attach)) => self.attach(now, client, attach),
+            (ClientState::Attached { process }, broker_request::Body::Grow(grow)) => {
+                let process = *process;
+                self.grow(client, process, grow.slots);
+            }
+            (ClientState::Fresh, broker_request::Body::Grow(_)) => {
+                self.expel(client, "attach before you ask for more fence memory".to_owned());
+            }
+            (ClientState::Attached { .. }, broker_request::Body::Attach(_)) => {
+                self.expel(client, "this connection has attached its process already".to_owned());
+            }
+            (ClientState::Held { .. } | ClientState::Attaching | ClientState::Adding { .. }, _) => {
+                self.expel(client, "the request before this one is not answered yet".to_owned());
+            }
+        }
+    }
+
+    fn attach(&mut self, now: Duration, client: ClientId, attach: broker_request::Attach) {
+        if attach.version != proto::PROTOCOL_VERSION {
+            let words = format!(
+                "protocol version {} of the library is not version {} of the broker: use files of one build",
+                attach.version,
+                proto::PROTOCOL_VERSION
+            );
+            return self.expel(client, words);
+        }
+        let name = kept_name(attach.name);
+        if self.link.is_up() {
+            self.attach_to_host(client, name);
+        } else if let Some(entry) = self.clients.get_mut(&client) {
+            entry.state = ClientState::Held { name, until: now + HOST_WAIT_MAX };
+        }
+    }
+
+    fn attach_to_host(&mut self, client: ClientId, name: String) {
+        let Some(entry) = self.clients.get_mut(&client) else { return };
+        entry.state = ClientState::Attaching;
+        let pid = entry.pid;
+        self.tell_host(guestd_to_host::Body::Attach(AttachProcess { pid, name }), Pending::Attach { client });
+    }
+
+    fn grow(&mut self, client: ClientId, process: u32, slots: u32) {
+        let held = self.processes.get(&process).map_or(0, Process::pages);
+        match next_pages(held, slots) {
+            Ok(pages) => self.add_memory(client, process, pages, false),
+            Err(words) => self.refuse(client, words),
+        }
+    }
+
+    /// Makes memory and names it to the host. `first`: the process is being attached and gets its stream too.
+    fn add_memory(&mut self, client: ClientId, process: u32, pages: u32, first: bool) {
+        let made = self.make_region(pages);
+        let Some(entry) = self.processes.get_mut(&process) else { return };
+        match made {
+            Ok(made) => {
+                entry.regions.push((made.region, pages));
+                if let Some(client) = self.clients.get_mut(&client) {
+                    client.state = ClientState::Adding { process, first, descriptor: made.descriptor };
+                }
+                let body = guestd_to_host::Body::AddMemory(AddFenceMemory { process, pages: made.addresses });
+                self.tell_host(body, Pending::AddMemory { client, process });
+            }
+            Err(words) => {
+                self.effects.push(Effect::Say(format!("process {process} gets no fence memory: {words}")));
+                self.refuse_memory(client, words, first);
+            }
+        }
+    }
+
+    fn make_region(&mut self, pages: u32) -> Result<MadeRegion<M>, String> {
+        let total: u32 = self.processes.values().map(Process::pages).sum();
+        let most = self.config.pages_total_max;
+        if pages > most.saturating_sub(total) {
+            return Err(format!(
+                "the guest's processes hold {total} of at most {most} pages of fence memory"
+            ));
+        }
+        self.machine.make_region(pages)
+    }
+
+    /// A process that got no first memory is no use to anybody; one that asked for more lives on.
+    fn refuse_memory(&mut self, client: ClientId, words: String, first: bool) {
+        if first {
+            self.expel(client, words);
+        } else {
+            self.refuse(client, words);
+        }
+    }
+
+    /// The host has taken the memory: hand it out.
+    fn memory_added(&mut self, client: ClientId, process: u32, first_slot: u32) {
+        // The client may have gone while the host was asked; its process is leaving then.
+        let Some(entry) = self.clients.get_mut(&client) else { return };
+        let state = std::mem::replace(&mut entry.state, ClientState::Attached { process });
+        let ClientState::Adding { first, descriptor, .. } = state else {
+            unreachable!("memory is added for a client that waits for it")
+        };
+        let Some(entry) = self.processes.get_mut(&process) else { return };
+        let slots = entry.regions.last().map_or(0, |(_, pages)| pages * fence_page::SLOTS_PER_PAGE);
+        let mut reply = BrokerReply { process, first_slot, slots, ..BrokerReply::default() };
+        let mut descriptors = vec![descriptor];
+        if first {
+            match self.machine.open_stream() {
+                Ok(made) => {
+                    reply.token = std::mem::take(&mut entry.token);
+                    entry.state = ProcessState::Alive { client, stream: Some(made.stream) };
+                    descriptors.insert(0, made.descriptor);
+                }
+                Err(words) => return self.expel(client, words),
+            }
+        }
+        self.reply(client, reply, descriptors);
+    }
+
+    fn client_gone(&mut self, client: ClientId) {
+        let Some(entry) = self.clients.remove(&client) else { return };
+        match entry.state {
+            // The host's answer to an attach under way finds no client, and is detached again then.
+            ClientState::Fresh | ClientState::Held { .. } | ClientState::Attaching => {}
+            ClientState::Adding { process, .. } | ClientState::Attached { process } => self.leave(process),
+        }
+    }
+
+    /// Shuts the stream down and asks the host to let go of the process; its pages stay until it has answered.
+    fn leave(&mut self, process: u32) {
+        let Some(entry) = self.processes.get_mut(&process) else { return };
+        entry.state = ProcessState::Leaving;
+        self.tell_host(guestd_to_host::Body::Detach(process), Pending::Detach { process });
+    }
+
+    /// Refuses what a client may not have. Too often is misbehaviour.
+    fn refuse(&mut self, client: ClientId, words: String) {
+        let Some(entry) = self.clients.get_mut(&client) else { return };
+        entry.refusals += 1;
+        if entry.refusals >= REFUSALS_MAX {
+            return self.expel(client, words);
+        }
+        self.reply(client, refused(words), Vec::new());
+    }
+
+    /// Refuses what a client must not do, and ends it.
+    fn expel(&mut self, client: ClientId, words: String) {
+        let Some(entry) = self.clients.get(&client) else { return };
+        self.effects.push(Effect::Say(format!("process with pid {} is refused: {words}", entry.pid)));
+        self.reply(client, refused(words), Vec::new());
+        self.effects.push(Effect::Close { client });
+        self.client_gone(client);
+    }
+
+    fn reply(&mut self, client: ClientId, reply: BrokerReply, descriptors: Vec<M::Descriptor>) {
+        self.effects.push(Effect::Reply { client, reply, descriptors });
+    }
+
+    fn tell_host(&mut self, body: guestd_to_host::Body, pending: Pending) {
+        self.last_request += 1;
+        self.pending.insert(self.last_request, pending);
+        // A link that is given up carries nothing more.
+        if !matches!(self.link, Link::Finishing { .. }) {
+            self.effects.push(Effect::ToHost(GuestdToHost { request: self.last_request, body: Some(body) }));
+        }
+    }
+}
+
+fn refused(words: String) -> BrokerReply {
+    BrokerReply { refused: words, ..BrokerReply::default() }
+}
+
+/// The name as it is kept: cut at a character, at most [`NAME_BYTES_MAX`] bytes.
+fn kept_name(mut name: String) -> String {
+    let end = (0..=NAME_BYTES_MAX.min(name.len())).rev().find(|end| name.is_char_boundary(*end));
+    name.truncate(end.unwrap_or(0));
+    name
+}
+
+#[cfg(test)]
+mod tests;

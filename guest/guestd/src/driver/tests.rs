@@ -1,0 +1,250 @@
+//! The driver over real sockets: the host is a thread with a stream, the machine makes plain files.
+
+use std::fs::File;
+use std::io::{IoSliceMut, Read, Write};
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use proto::Message;
+use proto::attach::{
+    Attached, BrokerReply, BrokerRequest, GuestdToHost, GuestdWelcome, HostToGuestd, broker_request,
+    guestd_to_host, host_to_guestd,
+};
+use proto::frame::{self, FrameBuffer};
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendFlags, SocketAddrUnix,
+    SocketFlags, SocketType, connect, recvmsg, send, socket_with,
+};
+
+use super::*;
+use crate::broker::{Config, MadeRegion, MadeStream};
+
+/// Tells a test that it is the process which connects in another test, and where to.
+const ROLE: &str = "GUESTD_TEST_BROKER";
+
+struct Files;
+
+impl Machine for Files {
+    type Region = ();
+    type Stream = OwnedFd;
+    type Descriptor = OwnedFd;
+
+    fn make_region(&mut self, pages: u32) -> Result<MadeRegion<Self>, String> {
+        let descriptor = File::open("/dev/zero").unwrap().into();
+        Ok(MadeRegion { region: (), addresses: vec![0x1000; pages as usize], descriptor })
+    }
+
+    fn open_stream(&mut self) -> Result<MadeStream<Self>, String> {
+        let (near, far) = UnixStream::pair().unwrap();
+        Ok(MadeStream { stream: near.into(), descriptor: far.into() })
+    }
+}
+
+/// The host's end of the link, and the broker's socket.
+struct Host {
+    stream: UnixStream,
+    received: FrameBuffer,
+    socket: PathBuf,
+    _folder: tempfile::TempDir,
+}
+
+impl Host {
+    /// Starts a driver in a thread of its own, and welcomes it.
+    fn start() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let socket = folder.path().join("broker.sock");
+        let listener = crate::serve::listen_at(&socket).unwrap();
+        let (stream, guest) = UnixStream::pair().unwrap();
+        let mut guest = Some(OwnedFd::from(guest));
+        std::thread::spawn(move || {
+            let config = Config { kernel: "test".to_owned(), pages_total_max: 1000 };
+            let connect = Box::new(move || guest.take().ok_or_else(|| "it was there once".to_owned()));
+            Driver::new(Broker::new(config, Files), listener, connect).unwrap().run()
+        });
+        let mut host = Self { stream, received: FrameBuffer::default(), socket, _folder: folder };
+        let hello = host.next();
+        let welcome = GuestdWelcome { version: proto::PROTOCOL_VERSION, vm: 1 };
+        host.answer(hello.request, host_to_guestd::Body::Welcome(welcome));
+        host
+    }
+
+    fn next(&mut self) -> GuestdToHost {
+        loop {
+            if let Some(bytes) = self.received.next_frame().unwrap() {
+                return frame::decode(bytes).unwrap();
+            }
+            let mut bytes = [0; 1024];
+            let count = self.stream.read(&mut bytes).unwrap();
+            assert_ne!(count, 0, "guestd closed the link");
+            self.received.extend(&bytes[..count]);
+        }
+    }
+
+    fn answer(&mut self, request: u64, body: host_to_guestd::Body) {
+        let mut bytes = Vec::new();
+        frame::append(&HostToGuestd { request, body: Some(body), ..HostToGuestd::default() }, &mut bytes);
+        self.stream.write_all(&bytes).unwrap();
+    }
+
+    /// Answers an attach and its first page with process number 5, and says which pid asked.
+    fn attach(&mut self) -> u32 {
+        let request = self.next();
+        let Some(guestd_to_host::Body::Attach(attach)) = request.body else { panic!("{request:?}") };
+        self.answer(
+            request.request,
+            host_to_guestd::Body::Attached(Attached { process: 5, token: vec![1; 16] }),
+        );
+        let request = self.next();
+        assert!(matches!(request.body, Some(guestd_to_host::Body::AddMemory(_))), "{request:?}");
+        self.answer(request.request, host_to_guestd::Body::FirstSlot(0));
+        attach.pid
+    }
+
+    /// Waits for the detach of process 5.
+    fn expect_detach(&mut self) {
+        let request = self.next();
+        assert_eq!(request.body, Some(guestd_to_host::Body::Detach(5)));
+        self.answer(request.request, host_to_guestd::Body::Detached(true));
+    }
+}
+
+struct Client(OwnedFd);
+
+impl Client {
+    fn connect(socket: &Path) -> Self {
+        let client =
+            socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::empty(), None).unwrap();
+        connect(&client, &SocketAddrUnix::new(socket).unwrap()).unwrap();
+        Self(client)
+    }
+
+    fn send(&self, bytes: &[u8]) {
+        assert_eq!(send(&self.0, bytes, SendFlags::NOSIGNAL), Ok(bytes.len()));
+    }
+
+    fn send_attach(&self) {
+        let attach = broker_request::Attach { version: proto::PROTOCOL_VERSION, name: "test".to_owned() };
+        self.send(&BrokerRequest { body: Some(broker_request::Body::Attach(attach)) }.encode_to_vec());
+    }
+
+    /// The next reply with its descriptors; nothing at the end of the connection.
+    fn reply(&self) -> Option<(BrokerReply, Vec<OwnedFd>)> {
+        let mut bytes = [0; 1024];
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(4))];
+        let mut control = RecvAncillaryBuffer::new(&mut space);
+        let count = recvmsg(
+            self.0.as_fd(),
+            &mut [IoSliceMut::new(&mut bytes)],
+            &mut control,
+            RecvFlags::CMSG_CLOEXEC,
+        )
+        .unwrap()
+        .bytes;
+        let mut descriptors = Vec::new();
+        for message in control.drain() {
+            if let RecvAncillaryMessage::ScmRights(received) = message {
+                descriptors.extend(received);
+            }
+        }
+        (count > 0).then(|| (BrokerReply::decode(&bytes[..count]).unwrap(), descriptors))
+    }
+}
+
+#[test]
+fn a_process_attaches_and_is_detached_when_its_connection_closes() {
+    let mut host = Host::start();
+    let client = Client::connect(&host.socket);
+    client.send_attach();
+    assert_eq!(host.attach(), std::process::id());
+    let (reply, descriptors) = client.reply().unwrap();
+    assert_eq!((reply.refused.as_str(), reply.process, reply.slots, descriptors.len()), ("", 5, 64, 2));
+    assert_eq!(reply.token, [1; 16]);
+    drop(client);
+    host.expect_detach();
+    // The stream was shut down for every copy of it.
+    let mut stream = UnixStream::from(descriptors.into_iter().next().unwrap());
+    assert_eq!(stream.read(&mut [0; 1]).unwrap(), 0);
+}
+
+#[test]
+fn a_process_that_dies_is_detached_although_its_child_holds_the_connection() {
+    if let Some(socket) = std::env::var_os(ROLE) {
+        return connect_and_leave_a_child(Path::new(&socket));
+    }
+    let mut host = Host::start();
+    let name = "driver::tests::a_process_that_dies_is_detached_although_its_child_holds_the_connection";
+    let mut process = Command::new(std::env::current_exe().unwrap())
+        .args([name, "--exact", "--nocapture"])
+        .env(ROLE, &host.socket)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    // The grandchild lives as long as this pipe.
+    let life = process.stdin.take();
+    assert_eq!(host.attach(), process.id());
+    assert!(process.wait().unwrap().success());
+    host.expect_detach();
+    drop(life);
+}
+
+fn connect_and_leave_a_child(socket: &Path) {
+    let client = Client::connect(socket);
+    client.send_attach();
+    assert_eq!(client.reply().unwrap().0.process, 5);
+    // It inherits the connection, which is not closed on exec, and waits on our standard input.
+    let child = Command::new("cat").stdout(Stdio::null()).spawn().unwrap();
+    drop(child);
+}
+
+#[test]
+fn what_is_no_request_is_refused_in_words_and_closed() {
+    let mut host = Host::start();
+    let good = Client::connect(&host.socket);
+    good.send_attach();
+    host.attach();
+    assert!(good.reply().unwrap().0.refused.is_empty());
+    let packets: [&[u8]; 2] = [&[0xff; 100], &[0; proto::limits::BROKER_PACKET_BYTES_MAX + 100]];
+    for packet in packets {
+        let client = Client::connect(&host.socket);
+        client.send(packet);
+        // Unread packets must not hide the reason.
+        let _ = send(&client.0, packet, SendFlags::NOSIGNAL);
+        let (reply, _) = client.reply().unwrap();
+        assert!(!reply.refused.is_empty());
+        assert!(client.reply().is_none());
+    }
+    drop(good);
+    host.expect_detach();
+}
+
+#[test]
+fn a_host_that_sends_garbage_or_goes_ends_its_processes() {
+    for garbage in [None, Some([0xff; 16])] {
+        let mut host = Host::start();
+        let client = Client::connect(&host.socket);
+        client.send_attach();
+        host.attach();
+        client.reply().unwrap();
+        if let Some(garbage) = garbage {
+            host.stream.write_all(&garbage).unwrap();
+            // It closes its end and waits for ours.
+            assert_eq!(host.stream.read(&mut [0; 1]).unwrap(), 0);
+        }
+        host.stream.shutdown(std::net::Shutdown::Both).unwrap();
+        assert!(client.reply().is_none());
+    }
+}
+
+#[test]
+fn a_second_broker_at_the_same_path_names_the_first_and_a_left_over_socket_is_replaced() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("below/broker.sock");
+    let first = crate::serve::listen_at(&path).unwrap();
+    let error = crate::serve::listen_at(&path).unwrap_err().to_string();
+    assert!(error.contains("served by another guestd"), "{error}");
+    drop(first);
+    crate::serve::listen_at(&path).unwrap();
+}

@@ -1,0 +1,71 @@
+//! What the kernel's command line says to guestd: words that begin with `gpupv.`; all others are not for us.
+
+use crate::console::say;
+
+/// Host name unless told otherwise.
+const HOSTNAME_DEFAULT: &str = "gpupv";
+
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct KernelArguments {
+    /// `gpupv.probe=1`: say ready and power off. Shows that a machine can boot.
+    pub(super) probe: bool,
+    /// `gpupv.hostname=NAME`.
+    pub(super) hostname: String,
+}
+
+impl KernelArguments {
+    pub(super) fn read() -> Self {
+        let line = std::fs::read_to_string("/proc/cmdline").unwrap_or_else(|error| {
+            say(&format!("the kernel's arguments cannot be read: {error}"));
+            String::new()
+        });
+        let (arguments, unknown) = Self::parse(&line);
+        for word in unknown {
+            say(&format!("kernel argument `{word}` is not known and ignored"));
+        }
+        arguments
+    }
+
+    /// The last of equal arguments counts. Second: words for us that mean nothing to us.
+    fn parse(line: &str) -> (Self, Vec<String>) {
+        let mut arguments = Self { probe: false, hostname: HOSTNAME_DEFAULT.to_owned() };
+        let mut unknown = Vec::new();
+        for word in line.split_whitespace().take_while(|word| *word != "--") {
+            let Some(ours) = word.strip_prefix("gpupv.") else { continue };
+            match ours.split_once('=').unwrap_or((ours, "1")) {
+                ("probe", value @ ("0" | "1")) => arguments.probe = value == "1",
+                ("hostname", name) if !name.is_empty() => arguments.hostname = name.to_owned(),
+                _ => unknown.push(word.to_owned()),
+            }
+        }
+        (arguments, unknown)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::KernelArguments;
+
+    fn check(line: &str) -> (bool, String, Vec<String>) {
+        let (arguments, unknown) = KernelArguments::parse(line);
+        (arguments.probe, arguments.hostname, unknown)
+    }
+
+    #[test]
+    fn words_for_others_are_passed_over() {
+        assert_eq!(check("console=ttyS0 quiet panic=-1\n"), (false, "gpupv".to_owned(), vec![]));
+    }
+
+    #[test]
+    fn ours_are_read_and_the_last_counts() {
+        assert_eq!(check("gpupv.probe gpupv.hostname=a gpupv.hostname=b"), (true, "b".to_owned(), vec![]));
+        assert!(!check("gpupv.probe=1 gpupv.probe=0").0);
+    }
+
+    #[test]
+    fn what_means_nothing_is_named() {
+        let unknown =
+            vec!["gpupv.prove=1".to_owned(), "gpupv.probe=yes".to_owned(), "gpupv.hostname=".to_owned()];
+        assert_eq!(check(&unknown.join(" ")), (false, "gpupv".to_owned(), unknown));
+    }
+}

@@ -1,0 +1,152 @@
+//! PID 1 of the bundled guest image: sets the guest up, starts `guestd serve`, and starts it again should it end.
+//!
+//! ```text
+//!   mounts ─▶ kernel arguments ─▶ modules ─▶ loopback, host name ─▶ supervise ──exit 75──▶ power off
+//!                    └─ gpupv.probe=1: ready, power off               │   ▲
+//!                                                                     └───┘ any other end: pause, start again
+//! ```
+//!
+//! It has one thread, no socket and no signal handler: a signal without a handler does nothing to PID 1. A step that
+//! fails is said and passed over, because a guest that is half set up can still say what is wrong.
+
+mod kernel_arguments;
+mod loopback;
+mod modules;
+mod mounts;
+
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Command, ExitCode, ExitStatus};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, WaitOptions, wait};
+use rustix::system::{RebootCommand, reboot};
+
+use crate::console::{READY, on_panic, say};
+use crate::limits::{RESTART_PAUSE_MAX, RESTART_PAUSE_MIN, RESTART_PAUSE_RESET};
+use crate::serve::POWER_OFF_STATUS;
+use kernel_arguments::KernelArguments;
+
+/// Does the work of PID 1; the guest is powered off when it returns.
+pub fn run() -> ExitCode {
+    on_panic("init", power_off);
+    mounts::open_console();
+    for failure in mounts::mount_all() {
+        say(&failure);
+    }
+    let arguments = KernelArguments::read();
+    if arguments.probe {
+        say(READY);
+    } else {
+        set_up(&arguments);
+        supervise();
+    }
+    power_off();
+    // Only if the machine cannot be powered off: PID 1 must not end.
+    loop {
+        std::thread::park();
+    }
+}
+
+fn set_up(arguments: &KernelArguments) {
+    modules::load_all();
+    if let Err(error) = loopback::bring_up() {
+        say(&format!("the loopback interface stays down: {error}"));
+    }
+    if let Err(error) = rustix::system::sethostname(arguments.hostname.as_bytes()) {
+        say(&format!("the host name is not set: {error}"));
+    }
+}
+
+/// Runs `serve` until it asks for the guest to be powered off.
+fn supervise() {
+    let mut pause = RESTART_PAUSE_MIN;
+    loop {
+        let started = Instant::now();
+        let ended = serve_once();
+        if ended == Ok(Ended::PowerOff) {
+            return;
+        }
+        if started.elapsed() >= RESTART_PAUSE_RESET {
+            pause = RESTART_PAUSE_MIN;
+        }
+        let why = match ended {
+            Ok(Ended::PowerOff) => return,
+            Ok(Ended::Otherwise(words)) => format!("serve has ended ({words})"),
+            Err(words) => format!("serve cannot be started: {words}"),
+        };
+        say(&format!("{why}, starting it again in {} ms", pause.as_millis()));
+        pause = wait_out(pause);
+    }
+}
+
+/// How `serve` ended.
+#[derive(Debug, PartialEq, Eq)]
+enum Ended {
+    PowerOff,
+    Otherwise(String),
+}
+
+fn serve_once() -> Result<Ended, String> {
+    let program = std::env::current_exe().map_err(|error| error.to_string())?;
+    let child =
+        Command::new(program).args(["serve", "--supervised"]).spawn().map_err(|error| error.to_string())?;
+    let serve = child.id().cast_signed();
+    loop {
+        // Every orphan of the guest is ours to wait for, too.
+        match wait(WaitOptions::empty()) {
+            Ok(Some((pid, status))) if pid.as_raw_nonzero().get() == serve => {
+                return Ok(ended(ExitStatus::from_raw(status.as_raw())));
+            }
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(format!("waiting for it failed: {error}")),
+        }
+    }
+}
+
+fn ended(status: ExitStatus) -> Ended {
+    if status.code() == Some(i32::from(POWER_OFF_STATUS)) {
+        return Ended::PowerOff;
+    }
+    Ended::Otherwise(status.to_string())
+}
+
+/// Lets the pause pass, waits for the orphans that ended meanwhile, and answers with the next pause.
+fn wait_out(pause: Duration) -> Duration {
+    std::thread::sleep(pause);
+    while let Ok(Some(_)) = wait(WaitOptions::NOHANG) {}
+    (pause * 2).min(RESTART_PAUSE_MAX)
+}
+
+fn power_off() {
+    rustix::fs::sync();
+    if rustix::process::getpid() != Pid::INIT {
+        return;
+    }
+    if let Err(error) = reboot(RebootCommand::PowerOff) {
+        say(&format!("the machine cannot be powered off: {error}"));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Ended, ended, wait_out};
+    use crate::limits::RESTART_PAUSE_MAX;
+    use std::time::Duration;
+
+    fn check(code: i32) -> Ended {
+        let status = std::process::Command::new("sh").args(["-c", &format!("exit {code}")]).status().unwrap();
+        ended(status)
+    }
+
+    #[test]
+    fn only_status_75_powers_off() {
+        assert_eq!(check(75), Ended::PowerOff);
+        assert_eq!(check(1), Ended::Otherwise("exit status: 1".to_owned()));
+    }
+
+    #[test]
+    fn the_pause_doubles_up_to_a_bound() {
+        assert_eq!(wait_out(Duration::from_nanos(1)), Duration::from_nanos(2));
+        assert!((Duration::from_secs(4) * 2).min(RESTART_PAUSE_MAX) == RESTART_PAUSE_MAX);
+    }
+}

@@ -1,0 +1,57 @@
+//! What the broker needs of the machine it runs on: pinned memory and streams to the host.
+
+use std::os::fd::OwnedFd;
+
+use proto::limits::CHANNEL_PORT;
+use rustix::net::{Shutdown, shutdown};
+
+use crate::broker::{Machine, MadeRegion, MadeStream};
+use crate::pin::Pinner;
+use crate::region::{NewRegion, Region};
+use crate::vsock;
+
+/// Real memory, real vsock.
+pub struct Guest {
+    pinner: Pinner,
+}
+
+/// Our copy of a process's stream. Dropping it ends the stream for every copy, also those of forked children.
+pub struct ProcessStream(OwnedFd);
+
+impl Drop for ProcessStream {
+    fn drop(&mut self) {
+        // The peer may have ended it already.
+        let _ = shutdown(&self.0, Shutdown::Both);
+    }
+}
+
+impl Guest {
+    pub fn new(pinner: Pinner) -> Self {
+        Self { pinner }
+    }
+}
+
+impl Machine for Guest {
+    type Region = Region;
+    type Stream = ProcessStream;
+    type Descriptor = OwnedFd;
+
+    fn make_region(&mut self, pages: u32) -> Result<MadeRegion<Self>, String> {
+        let new = NewRegion::make(pages, &self.pinner)?;
+        Ok(MadeRegion { region: new.region, addresses: new.addresses, descriptor: new.descriptor })
+    }
+
+    fn open_stream(&mut self) -> Result<MadeStream<Self>, String> {
+        let stream = vsock::connect_host(CHANNEL_PORT)
+            .map_err(|error| format!("cannot open a stream to the host: {}", vsock::connect_words(error)))?;
+        let descriptor = stream.try_clone().map_err(|error| format!("cannot copy a stream: {error}"))?;
+        Ok(MadeStream { stream: ProcessStream(stream), descriptor })
+    }
+}
+
+/// Pages that all processes together may pin: half of the memory, so that the guest keeps working.
+pub fn pages_total_max() -> u32 {
+    let info = rustix::system::sysinfo();
+    let bytes = info.totalram * u64::from(info.mem_unit);
+    u32::try_from(bytes / 2 / fence_page::PAGE_BYTES as u64).unwrap_or(u32::MAX)
+}

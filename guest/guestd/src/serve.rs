@@ -1,0 +1,115 @@
+//! `guestd serve`: the broker's thread and the agent's.
+
+use std::convert::Infallible;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::exit;
+use std::thread;
+
+use proto::limits::GUESTD_PORT;
+use rustix::io::Errno;
+use rustix::net::{
+    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, connect, listen, socket_with,
+};
+use rustix::process::{Resource, Rlimit, setrlimit};
+
+use crate::arguments::ServeOptions;
+use crate::broker::{Broker, Config};
+use crate::console::{READY, on_panic, say};
+use crate::driver::Driver;
+use crate::limits::DESCRIPTORS_MAX;
+use crate::machine::{Guest, pages_total_max};
+use crate::pin::{Pinner, keep_locked_memory_in_place};
+use crate::{agent, vsock};
+
+/// `serve` exits with this when it was asked to power the guest off (`EX_TEMPFAIL`: no other of ours).
+pub const POWER_OFF_STATUS: u8 = 75;
+/// What Rust gives a panicked program.
+const PANIC_STATUS: i32 = 101;
+/// Connections that may wait to be accepted.
+const BACKLOG: i32 = 128;
+
+/// Why `serve` cannot serve.
+#[derive(Debug, thiserror::Error)]
+pub enum ServeError {
+    #[error("cannot make the folder of {}: {source}", path.display())]
+    Folder { path: PathBuf, source: std::io::Error },
+    #[error("cannot listen at {}: {source}", path.display())]
+    Listen { path: PathBuf, source: std::io::Error },
+    #[error("{} is served by another guestd already; end that one, or use --socket", path.display())]
+    Busy { path: PathBuf },
+    #[error("cannot start a thread: {0}")]
+    Thread(std::io::Error),
+    #[error("the broker cannot wait for events: {0}")]
+    Events(Errno),
+}
+
+/// Serves until the process is ended.
+pub fn run(options: &ServeOptions) -> Result<Infallible, ServeError> {
+    on_panic("serve", || exit(PANIC_STATUS));
+    let most = Rlimit { current: Some(DESCRIPTORS_MAX), maximum: Some(DESCRIPTORS_MAX) };
+    if let Err(error) = setrlimit(Resource::Nofile, most) {
+        say(&format!("at most a few processes can attach, the number of open files is not raised: {error}"));
+    }
+    let listener = listen_at(&options.socket)?;
+    let agent = agent::start(options.supervised).map_err(ServeError::Thread)?;
+    let broker = thread::Builder::new()
+        .name("broker".to_owned())
+        .spawn(move || broker_thread(listener))
+        .map_err(ServeError::Thread)?;
+    if agent.is_listening() {
+        say(READY);
+    }
+    match broker.join() {
+        Ok(error) => Err(error),
+        Err(_) => exit(PANIC_STATUS),
+    }
+}
+
+fn broker_thread(listener: OwnedFd) -> ServeError {
+    let pinner = Pinner::new();
+    if let Some(weakness) = &pinner.weakness {
+        say(weakness);
+        if let Err(words) = keep_locked_memory_in_place() {
+            say(&words);
+        }
+    }
+    let kernel = rustix::system::uname().release().to_string_lossy().into_owned();
+    let config = Config { kernel, pages_total_max: pages_total_max() };
+    let connect = Box::new(|| vsock::connect_host_privileged(GUESTD_PORT).map_err(vsock::connect_words));
+    match Driver::new(Broker::new(config, Guest::new(pinner)), listener, connect) {
+        Ok(mut driver) => ServeError::Events(driver.run()),
+        Err(error) => ServeError::Events(error),
+    }
+}
+
+/// The broker's socket, open to every process of the guest.
+pub fn listen_at(path: &Path) -> Result<OwnedFd, ServeError> {
+    if let Some(folder) = path.parent() {
+        std::fs::create_dir_all(folder)
+            .map_err(|source| ServeError::Folder { path: path.to_owned(), source })?;
+    }
+    bind_at(path).map_err(|error| match error {
+        Errno::ADDRINUSE => ServeError::Busy { path: path.to_owned() },
+        error => ServeError::Listen { path: path.to_owned(), source: error.into() },
+    })
+}
+
+fn bind_at(path: &Path) -> Result<OwnedFd, Errno> {
+    let open =
+        |flags| socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC | flags, None);
+    let address = SocketAddrUnix::new(path)?;
+    // A socket file that nobody listens at is what a killed guestd left behind.
+    match connect(open(SocketFlags::NONBLOCK)?, &address) {
+        Ok(()) | Err(Errno::AGAIN) => return Err(Errno::ADDRINUSE),
+        Err(Errno::CONNREFUSED) => rustix::fs::unlink(path)?,
+        Err(_) => {}
+    }
+    let listener = open(SocketFlags::NONBLOCK)?;
+    bind(&listener, &address)?;
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o666))
+        .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?;
+    listen(&listener, BACKLOG)?;
+    Ok(listener)
+}

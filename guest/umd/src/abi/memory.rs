@@ -1,0 +1,155 @@
+//! Reading and writing the caller's memory.
+//!
+//! `unsafe` here: this is where C's pointers are followed. A caller that passes a pointer to
+//! something else than it says is at fault, as with any C library; what can be told (NULL, counts
+//! that no message could carry) is answered with INVALID_PARAMETER.
+
+use std::ffi::c_void;
+use std::ops::Deref;
+
+use d3dkmt::limits::OBJECTS_WAITED_ON_MAX;
+use d3dkmt::{Handle, NtStatus};
+
+use crate::limits::ARRAY_ENTRIES_MAX;
+
+/// A C struct or word: any bytes are a value of it.
+///
+/// # Safety
+/// Only for types without padding-sensitive or invalid bit patterns.
+pub(crate) unsafe trait Plain: Copy {}
+
+// SAFETY: integers.
+unsafe impl Plain for u32 {}
+// SAFETY: integers.
+unsafe impl Plain for u64 {}
+// SAFETY: integers.
+unsafe impl Plain for u8 {}
+
+macro_rules! plain {
+    ($($name:ident),+) => {
+        // SAFETY: `repr(C)` structs of integers and raw pointers.
+        $(unsafe impl Plain for super::types::$name {})+
+    };
+}
+plain!(
+    AdapterInfo,
+    EnumAdapters2,
+    EnumAdapters3,
+    OpenAdapterFromLuid,
+    OneHandle,
+    QueryAdapterInfo,
+    CreateDevice,
+    GetDeviceState,
+    CreateContextVirtual,
+    CreateSynchronizationObject,
+    CreateSynchronizationObject2,
+    OpenSyncObjectFromNtHandle2,
+    SignalFromCpu,
+    WaitFromCpu,
+    FromGpu,
+    SignalFromGpu2,
+    SubmitCommand
+);
+
+/// The caller's struct. NULL is INVALID_PARAMETER.
+pub(crate) fn read<T: Plain>(argument: *const T) -> Result<T, NtStatus> {
+    if argument.is_null() {
+        return Err(NtStatus::INVALID_PARAMETER);
+    }
+    // SAFETY: not NULL; the C contract says that it points to a `T`, perhaps not an aligned one.
+    Ok(unsafe { argument.read_unaligned() })
+}
+
+/// Gives the struct back with its outputs.
+pub(crate) fn write<T: Plain>(argument: *mut T, value: T) {
+    // SAFETY: `read` found it not NULL; the C contract says that it points to a `T` to write to.
+    unsafe { argument.write_unaligned(value) };
+}
+
+/// Writes the first entries of the caller's array.
+pub(crate) fn write_array<T: Plain>(array: *mut T, values: &[T]) {
+    // SAFETY: the caller's array has room for as many entries as it said; `values` is no longer.
+    unsafe {
+        std::ptr::copy_nonoverlapping(values.as_ptr().cast::<u8>(), array.cast::<u8>(), size_of_val(values))
+    };
+}
+
+/// A caller's array, copied once: short ones without an allocation.
+pub(crate) struct Array<T> {
+    inline: [T; OBJECTS_WAITED_ON_MAX],
+    heap: Vec<T>,
+    count: usize,
+}
+
+impl<T: Plain + Default> Array<T> {
+    fn read(array: *const T, count: u32) -> Result<Array<T>, NtStatus> {
+        let count = count as usize;
+        if count > ARRAY_ENTRIES_MAX || (count > 0 && array.is_null()) {
+            return Err(NtStatus::INVALID_PARAMETER);
+        }
+        let mut copy = Array { inline: [T::default(); OBJECTS_WAITED_ON_MAX], heap: Vec::new(), count };
+        let target = if count <= OBJECTS_WAITED_ON_MAX {
+            copy.inline.as_mut_ptr()
+        } else {
+            copy.heap.resize(count, T::default());
+            copy.heap.as_mut_ptr()
+        };
+        if count > 0 {
+            // SAFETY: the C contract says that the array has `count` entries; `target` has as many.
+            unsafe {
+                std::ptr::copy_nonoverlapping(array.cast::<u8>(), target.cast::<u8>(), count * size_of::<T>())
+            };
+        }
+        Ok(copy)
+    }
+}
+
+impl<T> Deref for Array<T> {
+    type Target = [T];
+
+    fn deref(&self) -> &[T] {
+        if self.count <= OBJECTS_WAITED_ON_MAX { &self.inline[..self.count] } else { &self.heap }
+    }
+}
+
+// SAFETY: a handle is one integer.
+unsafe impl Plain for Handle {}
+
+/// An array of handles.
+pub(crate) fn read_handles(array: *const u32, count: u32) -> Result<Array<Handle>, NtStatus> {
+    const { assert!(size_of::<Handle>() == size_of::<u32>()) };
+    Array::read(array.cast::<Handle>(), count)
+}
+
+/// An array of fence values.
+pub(crate) fn read_values(array: *const u64, count: u32) -> Result<Array<u64>, NtStatus> {
+    Array::read(array, count)
+}
+
+/// An array of fence values at an address that may be no pointer at all (a union whose member is
+/// not known here): `None` if nothing can be read there.
+pub(crate) fn probe_values(address: u64, count: u32) -> Option<Vec<u64>> {
+    let count = Some(count as usize).filter(|count| *count <= ARRAY_ENTRIES_MAX)?;
+    let mut values = vec![0u64; count];
+    let bytes = count * size_of::<u64>();
+    let local = libc::iovec { iov_base: values.as_mut_ptr().cast::<c_void>(), iov_len: bytes };
+    let remote = libc::iovec { iov_base: address as *mut c_void, iov_len: bytes };
+    // SAFETY: writes only to `values`; the kernel checks the other address.
+    let copied =
+        unsafe { libc::process_vm_readv(libc::getpid(), &raw const local, 1, &raw const remote, 1, 0) };
+    (copied == bytes as isize).then_some(values)
+}
+
+/// Private driver data: bytes of the caller.
+pub(crate) fn read_bytes(data: *const c_void, size: u32) -> Result<Vec<u8>, NtStatus> {
+    let size = size as usize;
+    if size > d3dkmt::limits::PRIVATE_DATA_BYTES_MAX || (size > 0 && data.is_null()) {
+        return Err(NtStatus::INVALID_PARAMETER);
+    }
+    let mut bytes = vec![0; size];
+    if size > 0 {
+        // SAFETY: the C contract says that `data` has `size` bytes.
+        unsafe { std::ptr::copy_nonoverlapping(data.cast::<u8>(), bytes.as_mut_ptr(), size) };
+    }
+    Ok(bytes)
+}

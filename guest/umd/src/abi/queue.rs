@@ -1,0 +1,92 @@
+//! What is queued in contexts: GPU signals, GPU waits, command buffers.
+
+use d3dkmt::limits::BROADCAST_CONTEXTS_MAX;
+use d3dkmt::{Call, GpuSignal, Handle, NtStatus, SignalFlags};
+
+use super::memory::{probe_values, read, read_bytes, read_handles, read_values};
+use super::thunk::{CStatus, enter};
+use super::types::{FromGpu, SignalFromGpu2, SubmitCommand};
+use crate::client::{CallerEvent, Session, ValueForm};
+use crate::process::Starts;
+
+/// `D3DKMTSignalSynchronizationObjectFromGpu`.
+#[unsafe(no_mangle)]
+pub extern "C" fn D3DKMTSignalSynchronizationObjectFromGpu(argument: *const FromGpu) -> CStatus {
+    enter(Starts::Nothing, |session| {
+        let arguments = read(argument)?;
+        let objects = read_handles(arguments.objects, arguments.object_count)?.to_vec();
+        let values = values_of_union(session, &objects, arguments.values)?;
+        let contexts = vec![Handle(arguments.context)];
+        let signal = GpuSignal::Monitored { objects, values };
+        Ok(session.submit(&Call::SignalFromGpu { contexts, signal, flags: SignalFlags::empty() }))
+    })
+}
+
+/// `D3DKMTSignalSynchronizationObjectFromGpu2`. With EnqueueCpuEvent the union is an event and there
+/// are no objects (FEN-036).
+#[unsafe(no_mangle)]
+pub extern "C" fn D3DKMTSignalSynchronizationObjectFromGpu2(argument: *const SignalFromGpu2) -> CStatus {
+    enter(Starts::Nothing, |session| {
+        let arguments = read(argument)?;
+        let flags = SignalFlags::from_bits_retain(arguments.flags);
+        let contexts = read_handles(arguments.contexts, arguments.context_count)?.to_vec();
+        if contexts.is_empty() {
+            return Err(NtStatus::INVALID_PARAMETER);
+        }
+        if flags.contains(SignalFlags::ENQUEUE_CPU_EVENT) {
+            if arguments.object_count != 0 {
+                return Err(NtStatus::INVALID_PARAMETER);
+            }
+            let event =
+                CallerEvent::from_handle(arguments.values).map_err(|_| NtStatus::INVALID_PARAMETER)?;
+            return Ok(session.signal_event_from_gpu(contexts, flags, event));
+        }
+        let objects = read_handles(arguments.objects, arguments.object_count)?.to_vec();
+        let values = values_of_union(session, &objects, arguments.values)?;
+        let signal = GpuSignal::Monitored { objects, values };
+        Ok(session.submit(&Call::SignalFromGpu { contexts, signal, flags }))
+    })
+}
+
+/// `D3DKMTWaitForSynchronizationObjectFromGpu`.
+#[unsafe(no_mangle)]
+pub extern "C" fn D3DKMTWaitForSynchronizationObjectFromGpu(argument: *const FromGpu) -> CStatus {
+    enter(Starts::Nothing, |session| {
+        let arguments = read(argument)?;
+        let objects = read_handles(arguments.objects, arguments.object_count)?.to_vec();
+        let values = values_of_union(session, &objects, arguments.values)?;
+        Ok(session.submit(&Call::WaitFromGpu { context: Handle(arguments.context), objects, values }))
+    })
+}
+
+/// One value for each object, from a union that is a pointer for monitored fences and the value
+/// itself for legacy ones; the first object decides. A handle that is not known here is the host's
+/// to refuse: its union is a pointer if something can be read there, for a crash would be no answer.
+fn values_of_union(session: &Session, objects: &[Handle], union: u64) -> Result<Vec<u64>, NtStatus> {
+    let count = objects.len() as u32;
+    match session.value_form(objects) {
+        ValueForm::Array => Ok(read_values(union as *const u64, count)?.to_vec()),
+        ValueForm::Inline => Ok(vec![union; objects.len()]),
+        ValueForm::Unknown if union == 0 => Ok(vec![0; objects.len()]),
+        ValueForm::Unknown => Ok(probe_values(union, count).unwrap_or_else(|| vec![union; objects.len()])),
+    }
+}
+
+/// `D3DKMTSubmitCommand`. The command buffer travels in the private driver data.
+#[unsafe(no_mangle)]
+pub extern "C" fn D3DKMTSubmitCommand(argument: *const SubmitCommand) -> CStatus {
+    enter(Starts::Nothing, |session| {
+        let arguments = read(argument)?;
+        let count = arguments.context_count as usize;
+        if count > BROADCAST_CONTEXTS_MAX {
+            return Err(NtStatus::INVALID_PARAMETER);
+        }
+        Ok(session.submit(&Call::SubmitCommand {
+            contexts: arguments.contexts[..count].iter().copied().map(Handle).collect(),
+            commands: arguments.commands,
+            length: arguments.command_length,
+            flags: arguments.flags,
+            private_data: read_bytes(arguments.private_data, arguments.private_data_size)?,
+        }))
+    })
+}

@@ -1,0 +1,27 @@
+//! What all thunks share: the session, and the guard that no panic passes.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use d3dkmt::NtStatus;
+
+use crate::client::Session;
+use crate::process::{Starts, session, started_session};
+
+/// `NTSTATUS` as C sees it.
+pub(crate) type CStatus = i32;
+
+/// Runs one thunk with the session of this process. A panic is our bug: the caller gets
+/// INTERNAL_ERROR, and no unwinding reaches C.
+pub(crate) fn enter(
+    starts: Starts,
+    body: impl FnOnce(&'static Session) -> Result<NtStatus, NtStatus>,
+) -> CStatus {
+    let run = || session(starts).and_then(body).unwrap_or_else(|refused| refused);
+    catch_unwind(AssertUnwindSafe(run)).unwrap_or(NtStatus::INTERNAL_ERROR).0 as CStatus
+}
+
+/// Frames that this process has sent so far: for test programs that assert that a call sent none.
+#[unsafe(no_mangle)]
+pub extern "C" fn gpupv_messages_sent() -> u64 {
+    catch_unwind(|| started_session().map_or(0, Session::messages_sent)).unwrap_or(0)
+}

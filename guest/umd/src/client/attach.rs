@@ -1,0 +1,218 @@
+//! Attaching: from the broker's socket to a stream, fence memory and the host's Welcome.
+//!
+//! ```text
+//!   connect ─▶ Attach ─▶ reply + [stream, memory] ─▶ map ─▶ Hello{token} on the stream ─▶ Welcome
+//! ```
+
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use proto::Message;
+use proto::attach::{BrokerReply, BrokerRequest, broker_request};
+use proto::channel::{Hello, ToHost, Welcome, to_host};
+use proto::convert::{FromHost, from_host};
+use proto::frame::{FrameBuffer, append, decode};
+use proto::limits::{BROKER_ENV, BROKER_PACKET_BYTES_MAX, BROKER_PATH, NAME_BYTES_MAX};
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::io::Errno;
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendFlags, SocketAddrUnix,
+    SocketFlags, SocketType, sockopt,
+};
+
+use super::memory::{MemoryError, Region};
+use crate::fork::SessionDescriptor;
+use crate::limits::{ATTACH_SECONDS_MAX, READ_BYTES};
+
+/// Why a session could not be started. The text is for the person who runs the program.
+#[derive(Debug, thiserror::Error)]
+pub enum AttachError {
+    #[error("no broker at {path}: {error}")]
+    NoBroker { path: PathBuf, error: Errno },
+    #[error("the broker refused: {0}")]
+    Refused(String),
+    #[error("the broker's answer makes no sense: {0}")]
+    BadReply(String),
+    #[error("the broker did not answer within {ATTACH_SECONDS_MAX} seconds")]
+    TimedOut,
+    #[error(transparent)]
+    Memory(#[from] MemoryError),
+    #[error("the host did not welcome us: {0}")]
+    NoWelcome(String),
+    #[error("attaching failed: {0}")]
+    System(#[from] Errno),
+}
+
+/// Where the broker's socket is: `$GPUPV_BROKER`, or the usual place.
+pub fn broker_path() -> PathBuf {
+    std::env::var_os(BROKER_ENV).map_or_else(|| PathBuf::from(BROKER_PATH), PathBuf::from)
+}
+
+/// The connection to the broker. Open for the life of the process: it is the sign of life.
+#[derive(Debug)]
+pub struct Broker(SessionDescriptor);
+
+/// What the broker gives on attaching.
+#[derive(Debug)]
+pub struct Attachment {
+    pub broker: Broker,
+    pub stream: SessionDescriptor,
+    pub memory: Region,
+    pub token: Vec<u8>,
+}
+
+impl Broker {
+    /// Connects to the broker's socket.
+    pub fn connect(path: &Path) -> Result<Broker, AttachError> {
+        let [socket] = SessionDescriptor::adopt(|| {
+            let socket = rustix::net::socket_with(
+                AddressFamily::UNIX,
+                SocketType::SEQPACKET,
+                SocketFlags::CLOEXEC,
+                None,
+            )?;
+            Ok::<_, Errno>([socket])
+        })?;
+        let limit = Some(Duration::from_secs(ATTACH_SECONDS_MAX));
+        sockopt::set_socket_timeout(&socket, sockopt::Timeout::Recv, limit)?;
+        sockopt::set_socket_timeout(&socket, sockopt::Timeout::Send, limit)?;
+        let connected = SocketAddrUnix::new(path)
+            .and_then(|address| rustix::io::retry_on_intr(|| rustix::net::connect(&socket, &address)));
+        match connected {
+            Ok(()) => Ok(Broker(socket)),
+            Err(error) => Err(AttachError::NoBroker { path: path.to_owned(), error }),
+        }
+    }
+
+    /// Attaches this process.
+    pub fn attach(self, name: &str) -> Result<Attachment, AttachError> {
+        let request = broker_request::Attach { version: proto::PROTOCOL_VERSION, name: name.to_owned() };
+        self.send(broker_request::Body::Attach(request))?;
+        let (reply, [stream, memory]) = self.receive::<2>()?;
+        let memory = Region::map(memory.as_fd(), reply.first_slot, reply.slots)?;
+        Ok(Attachment { broker: self, stream, memory, token: reply.token })
+    }
+
+    /// Asks for at least `slots` more slots of fence memory. The host knows them when this returns.
+    pub fn grow(&self, slots: u32) -> Result<Region, AttachError> {
+        self.send(broker_request::Body::Grow(broker_request::Grow { slots }))?;
+        let (reply, [memory]) = self.receive::<1>()?;
+        Ok(Region::map(memory.as_fd(), reply.first_slot, reply.slots)?)
+    }
+
+    fn send(&self, body: broker_request::Body) -> Result<(), AttachError> {
+        let packet = BrokerRequest { body: Some(body) }.encode_to_vec();
+        rustix::io::retry_on_intr(|| rustix::net::send(&self.0, &packet, SendFlags::NOSIGNAL))
+            .map_err(timed_out)?;
+        Ok(())
+    }
+
+    fn receive<const N: usize>(&self) -> Result<(BrokerReply, [SessionDescriptor; N]), AttachError> {
+        wait_for(self.0.as_fd())?;
+        let mut packet = vec![0; BROKER_PACKET_BYTES_MAX];
+        let mut length = 0;
+        let mut reply = BrokerReply::default();
+        // The descriptors exist from the moment of receiving: no fork until they are in the list.
+        let descriptors = SessionDescriptor::adopt(|| {
+            let (count, received) = receive_packet(self.0.as_fd(), &mut packet)?;
+            length = count;
+            reply = decode(&packet[..length]).map_err(|error| AttachError::BadReply(error.to_string()))?;
+            if length == 0 {
+                return Err(AttachError::BadReply("it closed the connection".to_owned()));
+            }
+            if !reply.refused.is_empty() {
+                return Err(AttachError::Refused(std::mem::take(&mut reply.refused)));
+            }
+            let count = received.len();
+            received
+                .try_into()
+                .map_err(|_| AttachError::BadReply(format!("{count} descriptors instead of {N}")))
+        })?;
+        Ok((reply, descriptors))
+    }
+}
+
+/// One packet with its descriptors; never blocks.
+fn receive_packet(socket: BorrowedFd<'_>, packet: &mut [u8]) -> Result<(usize, Vec<OwnedFd>), Errno> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(4))];
+    let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+    let flags = RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT;
+    let mut buffers = [std::io::IoSliceMut::new(packet)];
+    let message =
+        rustix::io::retry_on_intr(|| rustix::net::recvmsg(socket, &mut buffers, &mut ancillary, flags))?;
+    let mut descriptors = Vec::new();
+    for part in ancillary.drain() {
+        if let RecvAncillaryMessage::ScmRights(received) = part {
+            descriptors.extend(received);
+        }
+    }
+    Ok((message.bytes, descriptors))
+}
+
+fn wait_for(socket: BorrowedFd<'_>) -> Result<(), AttachError> {
+    let limit = Timespec { tv_sec: ATTACH_SECONDS_MAX as i64, tv_nsec: 0 };
+    let mut ready = [PollFd::from_borrowed_fd(socket, PollFlags::IN)];
+    match rustix::io::retry_on_intr(|| rustix::event::poll(&mut ready, Some(&limit)))? {
+        0 => Err(AttachError::TimedOut),
+        _ => Ok(()),
+    }
+}
+
+fn timed_out(error: Errno) -> AttachError {
+    if error == Errno::AGAIN { AttachError::TimedOut } else { AttachError::System(error) }
+}
+
+/// Says Hello on the stream and reads the Welcome. What came after it stays in the buffer.
+pub fn greet(stream: BorrowedFd<'_>, token: Vec<u8>) -> Result<(Welcome, FrameBuffer), AttachError> {
+    let hello = Hello { version: proto::PROTOCOL_VERSION, token };
+    let mut bytes = Vec::new();
+    append(&ToHost { request: 0, body: Some(to_host::Body::Hello(hello)) }, &mut bytes);
+    let mut rest = &bytes[..];
+    while !rest.is_empty() {
+        let count = rustix::io::retry_on_intr(|| rustix::net::send(stream, rest, SendFlags::NOSIGNAL))?;
+        rest = &rest[count..];
+    }
+    let mut buffer = FrameBuffer::default();
+    loop {
+        if let Some(frame) = buffer.next_frame().map_err(no_welcome)? {
+            let message = from_host(decode(frame).map_err(no_welcome)?).map_err(no_welcome)?;
+            return match message {
+                FromHost::Welcome(welcome) if welcome.version == proto::PROTOCOL_VERSION => {
+                    Ok((welcome, buffer))
+                }
+                FromHost::Welcome(welcome) => Err(no_welcome(format!(
+                    "it speaks version {} and this library version {}",
+                    welcome.version,
+                    proto::PROTOCOL_VERSION
+                ))),
+                FromHost::Goodbye(reason) => Err(no_welcome(reason)),
+                FromHost::Wake { .. } | FromHost::Answer { .. } => {
+                    Err(no_welcome("it sent something else first"))
+                }
+            };
+        }
+        wait_for(stream)?;
+        let mut bytes = [0; READ_BYTES];
+        match rustix::io::retry_on_intr(|| rustix::io::read(stream, &mut bytes)).map_err(no_welcome)? {
+            0 => return Err(no_welcome("it closed the stream")),
+            count => buffer.extend(&bytes[..count]),
+        }
+    }
+}
+
+fn no_welcome(reason: impl std::fmt::Display) -> AttachError {
+    AttachError::NoWelcome(reason.to_string())
+}
+
+/// The name under which the broker and the host know this process.
+pub fn process_name() -> String {
+    let path = std::env::current_exe().ok();
+    let name = path.as_deref().and_then(Path::file_name).map(|name| name.to_string_lossy().into_owned());
+    let mut name = name.unwrap_or_else(|| "unknown".to_owned());
+    while name.len() > NAME_BYTES_MAX {
+        name.pop();
+    }
+    name
+}

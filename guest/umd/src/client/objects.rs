@@ -1,0 +1,148 @@
+//! What this process knows of its own handles: enough to answer a satisfied wait without a message
+//! and to read a C union the right way. The host remains the judge; a handle that is not known here
+//! is simply forwarded.
+//!
+//! A handle leaves this table *before* the host is told that it is destroyed (F-69), so that it is
+//! never found here after the host gave its number to something else.
+
+use std::collections::HashMap;
+use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+use d3dkmt::{EventId, Handle, Luid, SyncObjectFlags, SyncObjectType};
+
+use super::memory::FenceLocation;
+
+/// A sync object of this process.
+#[derive(Clone, Debug)]
+pub struct Object {
+    /// `None` for an object that was opened and has no value of its own here.
+    pub object_type: Option<SyncObjectType>,
+    pub device: Handle,
+    pub flags: SyncObjectFlags,
+    /// Where its value stands: monitored fences only.
+    pub location: Option<FenceLocation>,
+    /// CPU_NOTIFICATION: the name under which its event is armed.
+    pub event: Option<EventId>,
+}
+
+/// How `WaitFromGpu` and `SignalFromGpu` mean their union.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ValueForm {
+    /// A pointer to one value for each object.
+    Array,
+    /// One value in place, for all objects.
+    Inline,
+    /// Not known here.
+    Unknown,
+}
+
+#[derive(Debug, Default)]
+struct Tables {
+    adapters: HashMap<Handle, Luid>,
+    /// With the adapter that each was made on.
+    devices: HashMap<Handle, Option<Luid>>,
+    objects: HashMap<Handle, Object>,
+}
+
+/// The tables of one session.
+#[derive(Debug, Default)]
+pub struct Objects(RwLock<Tables>);
+
+impl Objects {
+    fn read(&self) -> RwLockReadGuard<'_, Tables> {
+        self.0.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write(&self) -> RwLockWriteGuard<'_, Tables> {
+        self.0.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub fn adapter_opened(&self, adapter: Handle, luid: Luid) {
+        self.write().adapters.insert(adapter, luid);
+    }
+
+    /// Closing the last handle of an adapter destroys its devices.
+    pub fn adapter_closing(&self, adapter: Handle) {
+        let mut tables = self.write();
+        let Some(luid) = tables.adapters.remove(&adapter) else { return };
+        if tables.adapters.values().any(|other| *other == luid) {
+            return;
+        }
+        let Tables { devices, objects, .. } = &mut *tables;
+        devices.retain(|device, made_on| {
+            let stays = *made_on != Some(luid);
+            if !stays {
+                forget_fences_of(objects, *device);
+            }
+            stays
+        });
+    }
+
+    pub fn device_created(&self, device: Handle, adapter: Handle) {
+        let mut tables = self.write();
+        let luid = tables.adapters.get(&adapter).copied();
+        tables.devices.insert(device, luid);
+    }
+
+    /// A device takes its monitored fences along; other objects outlive it.
+    pub fn device_destroying(&self, device: Handle) {
+        let mut tables = self.write();
+        if tables.devices.remove(&device).is_some() {
+            forget_fences_of(&mut tables.objects, device);
+        }
+    }
+
+    pub fn knows_device(&self, device: Handle) -> bool {
+        self.read().devices.contains_key(&device)
+    }
+
+    pub fn object_created(&self, handle: Handle, object: Object) {
+        self.write().objects.insert(handle, object);
+    }
+
+    pub fn object_destroying(&self, handle: Handle) -> Option<Object> {
+        self.write().objects.remove(&handle)
+    }
+
+    /// How the union beside these objects is meant: the first object decides.
+    pub fn value_form(&self, objects: &[Handle]) -> ValueForm {
+        let tables = self.read();
+        match objects.first().and_then(|first| tables.objects.get(first)) {
+            Some(Object { location: Some(_), .. }) => ValueForm::Array,
+            Some(Object { object_type: Some(SyncObjectType::MONITORED_FENCE), .. }) => ValueForm::Array,
+            Some(Object { object_type: Some(_), .. }) => ValueForm::Inline,
+            Some(_) | None => ValueForm::Unknown,
+        }
+    }
+
+    /// True when the wait is known to hold already, from the fence memory alone. False means: ask
+    /// the host. Allocates nothing.
+    pub fn reached(&self, device: Handle, objects: &[Handle], values: &[u64], any: bool) -> bool {
+        let tables = self.read();
+        if !tables.devices.contains_key(&device) {
+            return false;
+        }
+        let mut all_reached = true;
+        let mut any_reached = false;
+        for (handle, value) in objects.iter().zip(values) {
+            // All must be fences that this device may wait for, or the host has something to say.
+            let Some(location) = tables.objects.get(handle).and_then(|object| waitable(object, device))
+            else {
+                return false;
+            };
+            let reached = location.value() >= *value;
+            all_reached &= reached;
+            any_reached |= reached;
+        }
+        if any { any_reached } else { all_reached }
+    }
+}
+
+fn waitable(object: &Object, device: Handle) -> Option<&FenceLocation> {
+    let allowed = object.device == device && !object.flags.contains(SyncObjectFlags::NO_WAIT);
+    object.location.as_ref().filter(|_| allowed)
+}
+
+fn forget_fences_of(objects: &mut HashMap<Handle, Object>, device: Handle) {
+    objects.retain(|_, object| object.device != device || object.location.is_none());
+}

@@ -1,0 +1,121 @@
+//! CPU waits: at once from the fence memory, blocking, or with an event.
+
+use std::sync::Arc;
+
+use d3dkmt::limits::OBJECTS_WAITED_ON_MAX;
+use d3dkmt::{Call, Handle, NtStatus, Reply, SignalFlags, WaitFromCpuFlags, WaitOutcome};
+
+use super::channel::Wakes;
+use super::event::CallerEvent;
+use super::session::{Session, unexpected};
+
+impl Session {
+    /// `D3DKMTWaitForSynchronizationObjectFromCpu`. Without an event it returns when the wait is
+    /// over, however long that takes; with one it returns at once, and the event is set once (W-105,
+    /// W-107, FEN-031).
+    pub fn wait_from_cpu(
+        &self,
+        device: Handle,
+        objects: &[Handle],
+        values: &[u64],
+        flags: WaitFromCpuFlags,
+        event: Option<CallerEvent>,
+    ) -> NtStatus {
+        if self.holds_already(device, objects, values, flags) {
+            if let Some(event) = event {
+                event.set();
+            }
+            return NtStatus::SUCCESS;
+        }
+        match event {
+            None => self.wait_blocking(device, objects, values, flags),
+            Some(event) => self.wait_with_event(device, objects, values, flags, event),
+        }
+    }
+
+    /// The wait needs no message: everything is known here, and the values are there.
+    fn holds_already(
+        &self,
+        device: Handle,
+        objects: &[Handle],
+        values: &[u64],
+        flags: WaitFromCpuFlags,
+    ) -> bool {
+        !self.welcome.recording
+            && flags.unknown() == 0
+            && (1..=OBJECTS_WAITED_ON_MAX).contains(&objects.len())
+            && objects.len() == values.len()
+            && !self.channel.is_lost()
+            && self.objects.reached(device, objects, values, flags.contains(WaitFromCpuFlags::WAIT_ANY))
+    }
+
+    fn wait_blocking(
+        &self,
+        device: Handle,
+        objects: &[Handle],
+        values: &[u64],
+        flags: WaitFromCpuFlags,
+    ) -> NtStatus {
+        let event = self.new_event();
+        let (objects, values) = (objects.to_vec(), values.to_vec());
+        let call = Call::WaitFromCpu { device, objects, values, flags, event };
+        let answer = self.channel.call(&call, &Wakes::Thread(event));
+        if !answer.status.is_success() {
+            return answer.status;
+        }
+        match answer.reply {
+            Reply::Wait(WaitOutcome::Registered) => self.channel.wait_for_wake(event),
+            Reply::Wait(WaitOutcome::Satisfied) => {
+                self.channel.forget_wake(event);
+                answer.status
+            }
+            other => {
+                self.channel.forget_wake(event);
+                unexpected("WaitFromCpu", &other)
+            }
+        }
+    }
+
+    fn wait_with_event(
+        &self,
+        device: Handle,
+        objects: &[Handle],
+        values: &[u64],
+        flags: WaitFromCpuFlags,
+        target: CallerEvent,
+    ) -> NtStatus {
+        let Ok(kept) = target.keep() else { return NtStatus::INVALID_PARAMETER };
+        let kept = Arc::new(kept);
+        let event = self.new_event();
+        let (objects, values) = (objects.to_vec(), values.to_vec());
+        let call = Call::WaitFromCpu { device, objects, values, flags, event };
+        let answer = self.channel.call(&call, &Wakes::Once(event, kept.clone()));
+        if !answer.status.is_success() {
+            return answer.status;
+        }
+        match answer.reply {
+            Reply::Wait(WaitOutcome::Registered) => answer.status,
+            Reply::Wait(WaitOutcome::Satisfied) => {
+                self.channel.forget_wake(event);
+                kept.set();
+                answer.status
+            }
+            other => {
+                self.channel.forget_wake(event);
+                unexpected("WaitFromCpu", &other)
+            }
+        }
+    }
+
+    /// `D3DKMTSignalSynchronizationObjectFromCpu`.
+    pub fn signal_from_cpu(
+        &self,
+        device: Handle,
+        objects: &[Handle],
+        values: &[u64],
+        flags: SignalFlags,
+    ) -> NtStatus {
+        let (objects, values) = (objects.to_vec(), values.to_vec());
+        self.call(&Call::SignalFromCpu { device, objects, values, flags }).status
+    }
+}

@@ -1,0 +1,131 @@
+//! The one session of this process, as the C ABI uses it.
+//!
+//! ```text
+//!                       any call                            the stream is gone
+//!   NOT STARTED ───────────────────▶ STARTED ───────────────▶ (calls answer DEVICE_REMOVED)
+//!     │      │  └─ no broker ─▶ FAILED: every call answers UNSUCCESSFUL; EnumAdapters2, EnumAdapters3
+//!     │      │                  and OpenAdapterFromLuid try again
+//!     │      └─ fork ─▶ a NOT STARTED of the child's own, where only those three start a session and
+//!     │                 every other call answers INVALID_PARAMETER, as with libdxg
+//! ```
+//!
+//! `unsafe` here: the state is leaked, for it must outlive every thread of a process that may exit
+//! or fork at any moment; it is read through atomics so that a fork cannot leave a lock behind.
+
+use std::ptr::null_mut;
+use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use d3dkmt::NtStatus;
+
+use crate::client::{AttachError, Session, broker_path, process_name};
+use crate::fork::generation;
+use crate::notice::tell;
+
+/// Whether a call may start the session of a forked child (and try again after a failure).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Starts {
+    Session,
+    Nothing,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Start {
+    NotYet,
+    Failed,
+}
+
+/// What one process (one generation) knows.
+#[derive(Debug)]
+struct Process {
+    generation: u32,
+    session: AtomicPtr<Session>,
+    start: Mutex<Start>,
+}
+
+static CURRENT: AtomicPtr<Process> = AtomicPtr::new(null_mut());
+
+fn current() -> &'static Process {
+    let generation = generation();
+    loop {
+        let pointer = CURRENT.load(Ordering::Acquire);
+        // SAFETY: null, or leaked below and never freed.
+        if let Some(process) = unsafe { pointer.as_ref() }
+            && process.generation == generation
+        {
+            return process;
+        }
+        // The parent's state is left behind: its locks may be held by threads that are not here.
+        let session = AtomicPtr::new(null_mut());
+        let fresh =
+            Box::into_raw(Box::new(Process { generation, session, start: Mutex::new(Start::NotYet) }));
+        if CURRENT.compare_exchange(pointer, fresh, Ordering::AcqRel, Ordering::Acquire).is_err() {
+            // SAFETY: nobody else has seen this one.
+            drop(unsafe { Box::from_raw(fresh) });
+        }
+    }
+}
+
+/// The session of this process, started by the first call.
+pub(crate) fn session(starts: Starts) -> Result<&'static Session, NtStatus> {
+    let process = current();
+    if let Some(session) = process.session() {
+        return Ok(session);
+    }
+    let mut start = process.start.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(session) = process.session() {
+        return Ok(session);
+    }
+    if starts == Starts::Nothing {
+        if *start == Start::Failed {
+            return Err(NtStatus::UNSUCCESSFUL);
+        }
+        if process.generation > 0 {
+            return Err(NtStatus::INVALID_PARAMETER);
+        }
+    }
+    match Session::attach(&broker_path(), &process_name()) {
+        Ok(session) => {
+            process.session.store(Box::into_raw(Box::new(session)), Ordering::Release);
+            Ok(process.session().expect("stored just now"))
+        }
+        Err(error) => {
+            *start = Start::Failed;
+            explain(&error);
+            Err(NtStatus::UNSUCCESSFUL)
+        }
+    }
+}
+
+/// The session, if one was started.
+pub(crate) fn started_session() -> Option<&'static Session> {
+    current().session()
+}
+
+impl Process {
+    fn session(&self) -> Option<&'static Session> {
+        // SAFETY: null, or leaked by `session` and never freed.
+        unsafe { self.session.load(Ordering::Acquire).as_ref() }
+    }
+}
+
+/// Says once what is missing and what to do.
+fn explain(error: &AttachError) {
+    static TOLD: AtomicBool = AtomicBool::new(false);
+    if TOLD.swap(true, Ordering::Relaxed) {
+        return;
+    }
+    match error {
+        AttachError::NoBroker { .. } => {
+            tell(format_args!("{error}; start the program with `gpupv run -- PROG`, or set GPUPV_BROKER"));
+        }
+        AttachError::Refused(_)
+        | AttachError::BadReply(_)
+        | AttachError::TimedOut
+        | AttachError::Memory(_)
+        | AttachError::NoWelcome(_)
+        | AttachError::System(_) => {
+            tell(format_args!("no session with the broker at {}: {error}", broker_path().display()));
+        }
+    }
+}

@@ -1,0 +1,306 @@
+//! The stream and its readers: leader and followers, wakes, events, growth.
+
+mod host;
+
+use std::os::fd::AsRawFd;
+use std::sync::Arc;
+use std::thread;
+
+use d3dkmt::limits::MESSAGE_BYTES_MAX;
+use d3dkmt::{Call, Handle, NtStatus, Reply, SignalFlags, SyncObjectFlags, WaitFromCpuFlags, WaitOutcome};
+use dxcore::client::{CallerEvent, CreatedFence, Session};
+use host::{DEVICE, Peer, connect, connect_with_fences, create_fence, created, fence_handle, welcome};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+
+fn state_of(session: &Session, device: Handle) -> (NtStatus, Reply) {
+    let answer = session.call(&Call::GetDeviceState { device, state_type: 1 });
+    (answer.status, answer.reply)
+}
+
+fn wait_for(session: &Session, fence: &CreatedFence, value: u64, event: Option<CallerEvent>) -> NtStatus {
+    session.wait_from_cpu(DEVICE, &[fence.object], &[value], WaitFromCpuFlags::empty(), event)
+}
+
+fn new_event() -> (std::os::fd::OwnedFd, CallerEvent) {
+    let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).unwrap();
+    let caller = CallerEvent::from_handle(event.as_raw_fd() as u64).unwrap();
+    (event, caller)
+}
+
+/// How often the event was set, once it is.
+fn taken(event: &std::os::fd::OwnedFd) -> u64 {
+    let long = Timespec { tv_sec: 60, tv_nsec: 0 };
+    poll(&mut [PollFd::new(event, PollFlags::IN)], Some(&long)).unwrap();
+    let mut count = [0; 8];
+    rustix::io::read(event, &mut count).expect("set in time");
+    u64::from_ne_bytes(count)
+}
+
+fn is_set(event: &std::os::fd::OwnedFd) -> bool {
+    poll(&mut [PollFd::new(event, PollFlags::IN)], Some(&Timespec::default())).unwrap() == 1
+}
+
+#[test]
+fn eight_threads_get_their_own_answers_whatever_the_order() {
+    const THREADS: u32 = 8;
+    const CALLS: u32 = 500;
+    let (session, mut peer) = connect(welcome(), 64);
+    let callers: Vec<_> = (0..THREADS)
+        .map(|thread| {
+            let session = session.clone();
+            thread::spawn(move || {
+                for call in 0..CALLS {
+                    let device = thread << 16 | call;
+                    assert_eq!(
+                        state_of(&session, Handle(device)),
+                        (NtStatus::SUCCESS, Reply::DeviceState(device))
+                    );
+                }
+            })
+        })
+        .collect();
+    let mut left = [CALLS; THREADS as usize];
+    for round in 0.. {
+        let active = left.iter().filter(|left| **left > 0).count();
+        if active == 0 {
+            break;
+        }
+        // Last come, first served.
+        let batch: Vec<_> = (0..active.min(1 + round % THREADS as usize)).map(|_| peer.call()).collect();
+        for (request, call) in batch.into_iter().rev() {
+            let Call::GetDeviceState { device, .. } = call else { panic!("{call:?}") };
+            left[device.0 as usize >> 16] -= 1;
+            peer.answer(request, NtStatus::SUCCESS, &Reply::DeviceState(device.0));
+        }
+    }
+    for caller in callers {
+        caller.join().unwrap();
+    }
+    assert_eq!(session.pending(), 0);
+    assert_eq!(session.messages_sent(), u64::from(THREADS * CALLS));
+}
+
+#[test]
+fn a_blocking_wait_ends_with_its_wake_whatever_comes_first() {
+    // covers: FEN-027
+    let (session, mut peer, fences) = connect_with_fences(welcome(), &[0]);
+    let blocked = |session: &Arc<Session>| {
+        let (session, fence) = (session.clone(), fences[0].clone());
+        thread::spawn(move || wait_for(&session, &fence, 1, None))
+    };
+    for wake_first in [false, true] {
+        for status in [NtStatus::SUCCESS, NtStatus::ABANDONED, NtStatus::DEVICE_REMOVED] {
+            let waiter = blocked(&session);
+            let (request, event) = peer.wait_call();
+            if wake_first {
+                peer.wake(event, status);
+                peer.answer_wait(request, WaitOutcome::Registered);
+            } else {
+                peer.answer_wait(request, WaitOutcome::Registered);
+                peer.wake(event, status);
+            }
+            assert_eq!(waiter.join().unwrap(), status);
+        }
+    }
+    let waiter = blocked(&session);
+    let (request, _) = peer.wait_call();
+    peer.answer_wait(request, WaitOutcome::Satisfied);
+    assert_eq!(waiter.join().unwrap(), NtStatus::SUCCESS);
+    let waiter = blocked(&session);
+    let (request, _) = peer.wait_call();
+    peer.answer(request, NtStatus::ACCESS_DENIED, &Reply::None);
+    assert_eq!(waiter.join().unwrap(), NtStatus::ACCESS_DENIED);
+    assert_eq!(session.pending(), 0);
+}
+
+#[test]
+fn a_blocked_leader_delivers_the_answers_of_others() {
+    let (session, mut peer, fences) = connect_with_fences(welcome(), &[0]);
+    let (guest, fence) = (session.clone(), fences[0].clone());
+    let waiter = thread::spawn(move || wait_for(&guest, &fence, 1, None));
+    let (request, event) = peer.wait_call();
+    peer.answer_wait(request, WaitOutcome::Registered);
+    let guest = session.clone();
+    let caller = thread::spawn(move || {
+        for device in 1..100 {
+            assert_eq!(state_of(&guest, Handle(device)).1, Reply::DeviceState(device));
+        }
+    });
+    for device in 1..100 {
+        let (request, _) = peer.call();
+        peer.answer(request, NtStatus::SUCCESS, &Reply::DeviceState(device));
+    }
+    caller.join().unwrap();
+    peer.wake(event, NtStatus::SUCCESS);
+    assert_eq!(waiter.join().unwrap(), NtStatus::SUCCESS);
+}
+
+#[test]
+fn an_event_is_set_once_though_the_caller_closed_it_and_nobody_waits() {
+    // covers: W-107 FEN-028
+    let (session, mut peer, fences) = connect_with_fences(welcome(), &[0]);
+    for _ in 0..20 {
+        let (event, caller) = new_event();
+        let watched = event.try_clone().unwrap();
+        let (guest, fence) = (session.clone(), fences[0].clone());
+        let waiting = thread::spawn(move || wait_for(&guest, &fence, 1, Some(caller)));
+        let (request, name) = peer.wait_call();
+        peer.answer_wait(request, WaitOutcome::Registered);
+        assert_eq!(waiting.join().unwrap(), NtStatus::SUCCESS);
+        drop(event);
+        assert!(!is_set(&watched));
+        peer.wake(name, NtStatus::SUCCESS);
+        // A second wake of the same name means nothing.
+        peer.wake(name, NtStatus::SUCCESS);
+        assert_eq!(taken(&watched), 1);
+    }
+    exchange(&session, &mut peer);
+    assert_eq!(session.pending(), 0);
+}
+
+/// One call there and back: everything sent before has been dispatched.
+fn exchange(session: &Arc<Session>, peer: &mut Peer) {
+    let guest = session.clone();
+    let caller = thread::spawn(move || state_of(&guest, DEVICE));
+    let (request, _) = peer.call();
+    peer.answer(request, NtStatus::SUCCESS, &Reply::DeviceState(1));
+    assert_eq!(caller.join().unwrap().0, NtStatus::SUCCESS);
+}
+
+#[test]
+fn events_are_delivered_while_another_thread_makes_calls() {
+    let (session, mut peer, fences) = connect_with_fences(welcome(), &[0]);
+    let (event, caller) = new_event();
+    let (guest, fence) = (session.clone(), fences[0].clone());
+    let waiting = thread::spawn(move || wait_for(&guest, &fence, 1, Some(caller)));
+    let (request, name) = peer.wait_call();
+    peer.answer_wait(request, WaitOutcome::Registered);
+    waiting.join().unwrap();
+    for _ in 0..200 {
+        exchange(&session, &mut peer);
+    }
+    assert!(!is_set(&event));
+    peer.wake(name, NtStatus::SUCCESS);
+    assert_eq!(taken(&event), 1);
+}
+
+#[test]
+fn a_wait_satisfied_meanwhile_sets_its_event_before_it_returns() {
+    // covers: W-105
+    let (session, mut peer, fences) = connect_with_fences(welcome(), &[0]);
+    let (event, caller) = new_event();
+    let (guest, fence) = (session.clone(), fences[0].clone());
+    let waiting = thread::spawn(move || wait_for(&guest, &fence, 1, Some(caller)));
+    let (request, _) = peer.wait_call();
+    peer.answer_wait(request, WaitOutcome::Satisfied);
+    assert_eq!(waiting.join().unwrap(), NtStatus::SUCCESS);
+    assert!(is_set(&event));
+    assert_eq!((taken(&event), session.pending()), (1, 0));
+}
+
+#[test]
+fn an_event_at_its_limit_blocks_nobody() {
+    let (event, caller) = new_event();
+    rustix::io::write(&event, &(u64::MAX - 1).to_ne_bytes()).unwrap();
+    caller.set();
+    let blocking = eventfd(0, EventfdFlags::CLOEXEC).unwrap();
+    rustix::io::write(&blocking, &(u64::MAX - 1).to_ne_bytes()).unwrap();
+    let caller = CallerEvent::from_handle(blocking.as_raw_fd() as u64).unwrap();
+    caller.keep().unwrap().set();
+    assert_eq!(taken(&blocking), u64::MAX - 1);
+}
+
+#[test]
+fn what_is_no_eventfd_is_no_event() {
+    // covers: W-047
+    let pipe = rustix::pipe::pipe().unwrap();
+    for number in [0, 1 << 20, u64::MAX, pipe.1.as_raw_fd() as u64] {
+        assert!(CallerEvent::from_handle(number).is_err(), "{number}");
+    }
+}
+
+#[test]
+fn more_fence_memory_is_brought_behind_the_callers_back() {
+    let (session, mut peer, _) = connect_with_fences(welcome(), &[]);
+    let guest = session.clone();
+    let creating = thread::spawn(move || create_fence(&guest, 7, SyncObjectFlags::empty()));
+    let (request, _) = peer.call();
+    peer.answer(request, NtStatus::SUCCESS, &Reply::FenceMemoryExhausted);
+    assert_eq!(peer.grow(), 64);
+    peer.answer_create(64, 7);
+    let fence = creating.join().unwrap();
+    let location = fence.location.unwrap();
+    assert_eq!((fence.object, location.value(), location.address() % 64), (fence_handle(64), 7, 0));
+    peer.store(64, 8);
+    assert_eq!(location.value(), 8);
+
+    // The refusal may carry a failing status; the next growth doubles.
+    let guest = session.clone();
+    let creating = thread::spawn(move || create_fence(&guest, 1, SyncObjectFlags::empty()));
+    let (request, _) = peer.call();
+    peer.answer(request, NtStatus::NO_MEMORY, &Reply::FenceMemoryExhausted);
+    assert_eq!(peer.grow(), 128);
+    peer.answer_create(128, 1);
+    assert_eq!(creating.join().unwrap().object, fence_handle(128));
+}
+
+#[test]
+fn a_broker_without_memory_is_no_memory_for_the_caller() {
+    let (session, mut peer, _) = connect_with_fences(welcome(), &[]);
+    let guest = session.clone();
+    let creating = thread::spawn(move || {
+        guest.create_sync_object(DEVICE, d3dkmt::SyncObjectInfo::default(), false, None).map(|_| ())
+    });
+    let (request, _) = peer.call();
+    peer.answer(request, NtStatus::SUCCESS, &Reply::FenceMemoryExhausted);
+    peer.refuse_grow("enough is enough");
+    assert_eq!(creating.join().unwrap(), Err(NtStatus::NO_MEMORY));
+    assert_eq!(session.pending(), 0);
+}
+
+#[test]
+fn submissions_are_one_way_when_the_host_says_so() {
+    // covers: GPV-015
+    let one_way = proto::channel::Welcome { async_submission: true, ..welcome() };
+    let (session, mut peer, fences) = connect_with_fences(one_way, &[0]);
+    let contexts = vec![Handle(0x4000_0100)];
+    let objects = vec![fences[0].object];
+    let wait = Call::WaitFromGpu { context: contexts[0], objects, values: vec![1] };
+    assert_eq!(session.submit(&wait), NtStatus::SUCCESS);
+    assert_eq!(peer.call(), (0, wait));
+    let (event, caller) = new_event();
+    assert_eq!(
+        session.signal_event_from_gpu(contexts, SignalFlags::ENQUEUE_CPU_EVENT, caller),
+        NtStatus::SUCCESS
+    );
+    let (request, Call::SignalFromGpu { signal: d3dkmt::GpuSignal::CpuEvent { event: name }, .. }) = peer.call()
+    else {
+        panic!("not the signal")
+    };
+    assert_eq!(request, 0);
+    peer.wake(name, NtStatus::SUCCESS);
+    assert_eq!(taken(&event), 1);
+}
+
+#[test]
+fn a_message_over_the_limit_is_refused_and_not_sent() {
+    // covers: GPV-009
+    let (session, mut peer) = connect(welcome(), 64);
+    let private_data = vec![0; MESSAGE_BYTES_MAX];
+    let call = Call::SubmitCommand { contexts: vec![], commands: 0, length: 0, flags: 0, private_data };
+    assert_eq!(session.submit(&call), NtStatus::INVALID_PARAMETER);
+    assert_eq!((session.messages_sent(), session.pending()), (0, 0));
+    exchange(&session, &mut peer);
+}
+
+#[test]
+fn a_slot_that_is_not_ours_is_the_hosts_defect() {
+    let (session, mut peer, _) = connect_with_fences(welcome(), &[]);
+    let guest = session.clone();
+    let creating = thread::spawn(move || {
+        guest.create_sync_object(DEVICE, d3dkmt::SyncObjectInfo::default(), false, None).map(|_| ())
+    });
+    let (request, _) = peer.call();
+    peer.answer(request, NtStatus::SUCCESS, &Reply::SyncObject(created(64)));
+    assert_eq!(creating.join().unwrap(), Err(NtStatus::INTERNAL_ERROR));
+}

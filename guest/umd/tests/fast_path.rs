@@ -1,0 +1,150 @@
+//! A CPU wait whose value is there already: no message, no allocation. And when it must be asked.
+
+mod host;
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+use std::os::fd::AsRawFd;
+use std::thread;
+
+use d3dkmt::{Handle, NtStatus, SyncObjectFlags, WaitFromCpuFlags, WaitOutcome};
+use dxcore::client::{CallerEvent, Session};
+use host::{ADAPTER, DEVICE, Peer, connect_with_fences, create_fence, welcome};
+use rustix::event::{EventfdFlags, eventfd};
+
+/// Counts what the current thread allocates.
+struct Counting;
+
+thread_local! {
+    static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
+}
+
+// SAFETY: hands everything to the system's allocator.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        ALLOCATIONS.with(|count| count.set(count.get() + 1));
+        // SAFETY: the caller's contract is the system allocator's.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        // SAFETY: as above.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+}
+
+#[global_allocator]
+static COUNTING: Counting = Counting;
+
+const ALL: WaitFromCpuFlags = WaitFromCpuFlags::empty();
+const ANY: WaitFromCpuFlags = WaitFromCpuFlags::WAIT_ANY;
+
+#[test]
+fn a_reached_value_costs_no_message_and_no_allocation() {
+    // covers: FEN-031 W-105 W-106
+    let (session, peer, fences) = connect_with_fences(welcome(), &[5, 9]);
+    let objects = [fences[0].object, fences[1].object];
+    let event = eventfd(0, EventfdFlags::CLOEXEC).unwrap();
+    let sent = session.messages_sent();
+    let wait = |objects: &[Handle], values: &[u64], flags| {
+        let before = ALLOCATIONS.get();
+        assert_eq!(session.wait_from_cpu(DEVICE, objects, values, flags, None), NtStatus::SUCCESS);
+        assert_eq!(ALLOCATIONS.get(), before);
+    };
+    wait(&objects[..1], &[5], ALL);
+    wait(&objects, &[4, 9], ALL);
+    wait(&objects, &[6, 9], ANY);
+    peer.store(0, u64::MAX);
+    wait(&objects, &[u64::MAX, 0], ALL);
+    let many = [objects[0]; 32];
+    wait(&many, &[1; 32], ALL);
+
+    let before = ALLOCATIONS.get();
+    let caller = CallerEvent::from_handle(event.as_raw_fd() as u64).unwrap();
+    assert_eq!(session.wait_from_cpu(DEVICE, &objects, &[1, 1], ALL, Some(caller)), NtStatus::SUCCESS);
+    assert_eq!(ALLOCATIONS.get(), before);
+    let mut count = [0; 8];
+    rustix::io::read(&event, &mut count).unwrap();
+    assert_eq!(u64::from_ne_bytes(count), 1);
+    assert_eq!(session.messages_sent(), sent);
+}
+
+/// The wait is forwarded: the host is asked and says yes.
+fn assert_asked(session: &Session, peer: &mut Peer, device: Handle, objects: &[Handle], values: &[u64], flags: u32) {
+    let flags = WaitFromCpuFlags::from_bits_retain(flags);
+    thread::scope(|scope| {
+        let waiting = scope.spawn(|| session.wait_from_cpu(device, objects, values, flags, None));
+        let (request, _) = peer.wait_call();
+        peer.answer_wait(request, WaitOutcome::Satisfied);
+        assert_eq!(waiting.join().unwrap(), NtStatus::SUCCESS);
+    });
+}
+
+#[test]
+fn whatever_is_not_known_for_sure_is_asked() {
+    // covers: FEN-051
+    let (session, mut peer, fences) = connect_with_fences(welcome(), &[5]);
+    let fence = fences[0].object;
+    let no_wait = thread::scope(|scope| {
+        let creating = scope.spawn(|| create_fence(&session, 5, SyncObjectFlags::NO_WAIT));
+        peer.answer_create(1, 5);
+        creating.join().unwrap().object
+    });
+    let other_device = Handle(DEVICE.0 + 0x40);
+    assert_asked(&session, &mut peer, DEVICE, &[fence], &[6], 0);
+    assert_asked(&session, &mut peer, DEVICE, &[no_wait], &[5], 0);
+    assert_asked(&session, &mut peer, DEVICE, &[fence, no_wait], &[5, 5], 1);
+    assert_asked(&session, &mut peer, DEVICE, &[Handle(0x4000_4000)], &[0], 0);
+    assert_asked(&session, &mut peer, DEVICE, &[fence], &[5], 2);
+    assert_asked(&session, &mut peer, DEVICE, &[], &[], 0);
+    assert_asked(&session, &mut peer, DEVICE, &[fence; 33], &[5; 33], 0);
+    assert_asked(&session, &mut peer, other_device, &[fence], &[5], 0);
+}
+
+#[test]
+fn a_destroyed_handle_is_asked_about_before_the_host_has_heard() {
+    // covers: F-69
+    let (session, mut peer, fences) = connect_with_fences(welcome(), &[5, 5]);
+    thread::scope(|scope| {
+        let destroying = scope.spawn(|| session.destroy_sync_object(fences[0].object));
+        let (request, _) = peer.call();
+        // The host knows, the caller has no answer yet.
+        assert_asked(&session, &mut peer, DEVICE, &[fences[0].object], &[5], 0);
+        peer.answer(request, NtStatus::SUCCESS, &d3dkmt::Reply::None);
+        assert_eq!(destroying.join().unwrap(), NtStatus::SUCCESS);
+        let destroying = scope.spawn(|| session.destroy_device(DEVICE));
+        let (request, _) = peer.call();
+        peer.answer(request, NtStatus::SUCCESS, &d3dkmt::Reply::None);
+        assert_eq!(destroying.join().unwrap(), NtStatus::SUCCESS);
+    });
+    assert!(!session.knows_device(DEVICE));
+    assert_asked(&session, &mut peer, DEVICE, &[fences[1].object], &[5], 0);
+}
+
+#[test]
+fn closing_the_last_handle_of_an_adapter_forgets_its_devices() {
+    let (session, mut peer) = host::connect(welcome(), 64);
+    thread::scope(|scope| {
+        let setting_up = scope.spawn(|| {
+            let luid = d3dkmt::Luid { low: 1, high: 0 };
+            assert_eq!(session.open_adapter(luid), Ok(ADAPTER));
+            assert_eq!(session.create_device(ADAPTER, 0), Ok(DEVICE));
+            assert!(session.knows_device(DEVICE));
+            assert_eq!(session.close_adapter(ADAPTER), NtStatus::SUCCESS);
+            assert!(!session.knows_device(DEVICE));
+        });
+        for reply in [d3dkmt::Reply::Adapter(ADAPTER), d3dkmt::Reply::Device(DEVICE), d3dkmt::Reply::None] {
+            let (request, _) = peer.call();
+            peer.answer(request, NtStatus::SUCCESS, &reply);
+        }
+        setting_up.join().unwrap();
+    });
+}
+
+#[test]
+fn a_recorded_session_forwards_every_wait() {
+    let recording = proto::channel::Welcome { recording: true, ..welcome() };
+    let (session, mut peer, fences) = connect_with_fences(recording, &[5]);
+    assert!(session.is_recording());
+    assert_asked(&session, &mut peer, DEVICE, &[fences[0].object], &[1], 0);
+}

@@ -1,0 +1,271 @@
+//! A broker and host that does what a test tells it: one socket in a directory, one [`Peer`] for
+//! each process that attaches. The test is the host's program.
+#![allow(dead_code)]
+
+use std::io::{IoSlice, Read, Write};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use d3dkmt::{
+    Call, CreatedSyncObject, EventId, Handle, NtStatus, Reply, SyncObjectFlags, SyncObjectInfo, SyncObjectType,
+    WaitOutcome,
+};
+use dxcore::client::{CreatedFence, Session};
+use proto::Message;
+use proto::attach::{BrokerReply, BrokerRequest, broker_request};
+use proto::channel::{ToGuest, ToHost, Welcome, to_guest, to_host};
+use proto::convert::{answer_to_frame, call_from_body, wake_to_frame};
+use proto::frame::{FrameBuffer, append, decode};
+use rustix::fs::{MemfdFlags, SealFlags};
+use rustix::net::{
+    AddressFamily, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketType,
+};
+
+pub const ADAPTER: Handle = Handle(0x4000_0040);
+pub const DEVICE: Handle = Handle(0x4000_0080);
+pub const TOKEN: [u8; 16] = *b"a one-time token";
+
+/// Where the broker listens.
+pub struct Listener {
+    socket: OwnedFd,
+    pub path: PathBuf,
+}
+
+impl Listener {
+    pub fn new() -> Listener {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let number = COUNT.fetch_add(1, Ordering::Relaxed);
+        let path = std::env::temp_dir().join(format!("umd-test-{}-{number}.sock", std::process::id()));
+        let _ = std::fs::remove_file(&path);
+        let socket = rustix::net::socket(AddressFamily::UNIX, SocketType::SEQPACKET, None).unwrap();
+        rustix::io::fcntl_setfd(&socket, rustix::io::FdFlags::CLOEXEC).unwrap();
+        rustix::net::bind(&socket, &SocketAddrUnix::new(&path).unwrap()).unwrap();
+        rustix::net::listen(&socket, 16).unwrap();
+        Listener { socket, path }
+    }
+
+    /// Turns one process away.
+    pub fn refuse(&self, why: &str) {
+        let broker = rustix::net::accept(&self.socket).unwrap();
+        receive_packet(&broker).unwrap();
+        send_packet(&broker, &BrokerReply { refused: why.to_owned(), ..BrokerReply::default() }, &[]);
+    }
+
+    /// Takes one process: attach, stream, memory of `slots` slots, Welcome.
+    pub fn accept(&self, welcome: Welcome, slots: u32) -> Peer {
+        let broker = rustix::net::accept(&self.socket).unwrap();
+        let Some(broker_request::Body::Attach(attach)) = receive_packet(&broker).unwrap().body else {
+            panic!("the first request is not Attach");
+        };
+        assert_eq!(attach.version, proto::PROTOCOL_VERSION);
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        let memory = memory(slots);
+        let reply = BrokerReply { token: TOKEN.to_vec(), process: 1, first_slot: 0, slots, ..BrokerReply::default() };
+        send_packet(&broker, &reply, &[theirs.as_fd(), memory.as_fd()]);
+        drop(theirs);
+        let mut peer = Peer {
+            broker,
+            stream: ours,
+            frames: FrameBuffer::default(),
+            regions: vec![(0, slots, memory)],
+            name: attach.name,
+        };
+        let Some(to_host::Body::Hello(hello)) = peer.frame().unwrap().body else { panic!("no Hello") };
+        assert_eq!(hello.token, TOKEN);
+        peer.send(&ToGuest { request: 0, status: 0, body: Some(to_guest::Body::Welcome(welcome)) });
+        peer
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.path);
+    }
+}
+
+pub fn welcome() -> Welcome {
+    Welcome { version: proto::PROTOCOL_VERSION, process: 1, recording: false, async_submission: false }
+}
+
+/// A session and its host.
+pub fn connect(welcome: Welcome, slots: u32) -> (Arc<Session>, Peer) {
+    let listener = Listener::new();
+    std::thread::scope(|scope| {
+        let session = scope.spawn(|| Session::attach(&listener.path, "test").expect("attaches"));
+        let peer = listener.accept(welcome, slots);
+        (Arc::new(session.join().unwrap()), peer)
+    })
+}
+
+/// As [`connect`], with an adapter and a device on it, and a monitored fence for each initial value.
+pub fn connect_with_fences(welcome: Welcome, values: &[u64]) -> (Arc<Session>, Peer, Vec<CreatedFence>) {
+    let (session, mut peer) = connect(welcome, 64);
+    let guest = session.clone();
+    let values_wanted = values.to_vec();
+    let creating = std::thread::spawn(move || {
+        assert_eq!(guest.create_device(ADAPTER, 0), Ok(DEVICE));
+        values_wanted.iter().map(|value| create_fence(&guest, *value, SyncObjectFlags::empty())).collect()
+    });
+    let (request, _) = peer.call();
+    peer.answer(request, NtStatus::SUCCESS, &Reply::Device(DEVICE));
+    for (slot, value) in values.iter().enumerate() {
+        peer.answer_create(slot as u32, *value);
+    }
+    (session, peer, creating.join().unwrap())
+}
+
+pub fn create_fence(session: &Session, initial_value: u64, flags: SyncObjectFlags) -> CreatedFence {
+    let object_type = SyncObjectType::MONITORED_FENCE;
+    let info = SyncObjectInfo { object_type, flags, initial_value, ..SyncObjectInfo::default() };
+    session.create_sync_object(DEVICE, info, false, None).expect("creates")
+}
+
+pub fn fence_handle(slot: u32) -> Handle {
+    Handle::local(100 + slot, 1)
+}
+
+/// The host's end of one process.
+pub struct Peer {
+    pub broker: OwnedFd,
+    pub stream: UnixStream,
+    pub frames: FrameBuffer,
+    pub regions: Vec<(u32, u32, OwnedFd)>,
+    pub name: String,
+}
+
+impl Peer {
+    /// The next frame; `None` when the guest is gone.
+    pub fn frame(&mut self) -> Option<ToHost> {
+        loop {
+            if let Some(frame) = self.frames.next_frame().unwrap() {
+                return Some(decode(frame).unwrap());
+            }
+            let mut bytes = [0; 4096];
+            match self.stream.read(&mut bytes) {
+                Ok(0) | Err(_) => return None,
+                Ok(count) => self.frames.extend(&bytes[..count]),
+            }
+        }
+    }
+
+    /// The next call with its request id.
+    pub fn call(&mut self) -> (u64, Call) {
+        let frame = self.frame().expect("the guest sends a call");
+        (frame.request, call_from_body(frame.body.unwrap()).unwrap())
+    }
+
+    pub fn send(&mut self, frame: &ToGuest) {
+        let mut bytes = Vec::new();
+        append(frame, &mut bytes);
+        self.raw(&bytes);
+    }
+
+    pub fn raw(&mut self, bytes: &[u8]) {
+        self.stream.write_all(bytes).unwrap();
+    }
+
+    pub fn answer(&mut self, request: u64, status: NtStatus, reply: &Reply) {
+        self.send(&answer_to_frame(request, status, reply));
+    }
+
+    pub fn wake(&mut self, event: EventId, status: NtStatus) {
+        self.send(&wake_to_frame(event, status));
+    }
+
+    pub fn goodbye(&mut self, reason: &str) {
+        let body = Some(to_guest::Body::Goodbye(reason.to_owned()));
+        self.send(&ToGuest { request: 0, status: 0, body });
+    }
+
+    /// Answers the next call, a create, with a fence in this slot.
+    pub fn answer_create(&mut self, slot: u32, value: u64) {
+        let (request, call) = self.call();
+        assert!(matches!(call, Call::CreateSynchronizationObject { .. }), "{call:?}");
+        self.store(slot, value);
+        self.answer(request, NtStatus::SUCCESS, &Reply::SyncObject(created(slot)));
+    }
+
+    /// The next call must be a CPU wait: its request and event.
+    pub fn wait_call(&mut self) -> (u64, EventId) {
+        match self.call() {
+            (request, Call::WaitFromCpu { event, .. }) => (request, event),
+            (_, other) => panic!("not a wait: {other:?}"),
+        }
+    }
+
+    pub fn answer_wait(&mut self, request: u64, outcome: WaitOutcome) {
+        self.answer(request, NtStatus::SUCCESS, &Reply::Wait(outcome));
+    }
+
+    /// Stores a fence value, as the host does.
+    pub fn store(&self, slot: u32, value: u64) {
+        let (first, _, memory) =
+            self.regions.iter().find(|(first, count, _)| (*first..first + count).contains(&slot)).unwrap();
+        let offset = fence_page::slot_offset(slot - first) as u64;
+        assert_eq!(rustix::io::pwrite(memory, &value.to_ne_bytes(), offset).unwrap(), 8);
+    }
+
+    /// Serves one request for more memory; answers how much was asked for.
+    pub fn grow(&mut self) -> u32 {
+        let Some(broker_request::Body::Grow(grow)) = receive_packet(&self.broker).unwrap().body else {
+            panic!("not Grow");
+        };
+        let first_slot = self.regions.iter().map(|(_, count, _)| count).sum();
+        let memory = memory(grow.slots);
+        let reply = BrokerReply { first_slot, slots: grow.slots, ..BrokerReply::default() };
+        send_packet(&self.broker, &reply, &[memory.as_fd()]);
+        self.regions.push((first_slot, grow.slots, memory));
+        grow.slots
+    }
+
+    pub fn refuse_grow(&mut self, why: &str) {
+        receive_packet(&self.broker).unwrap();
+        send_packet(&self.broker, &BrokerReply { refused: why.to_owned(), ..BrokerReply::default() }, &[]);
+    }
+
+    /// The guest's broker connection ended (true) or is still there.
+    pub fn broker_ended(&self) -> bool {
+        let mut byte = [0; 1];
+        matches!(rustix::net::recv(&self.broker, &mut byte, RecvFlags::DONTWAIT), Ok((0, _)))
+    }
+}
+
+pub fn created(slot: u32) -> CreatedSyncObject {
+    let gpu_address = 0x1_0000 + u64::from(slot) * 64;
+    CreatedSyncObject { object: fence_handle(slot), shared_handle: Handle::NULL, slot: Some(slot), gpu_address }
+}
+
+fn memory(slots: u32) -> OwnedFd {
+    let memory = rustix::fs::memfd_create("fences", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).unwrap();
+    let bytes = fence_page::pages_for(slots) as usize * fence_page::PAGE_BYTES;
+    rustix::fs::ftruncate(&memory, bytes as u64).unwrap();
+    // Not FUTURE_WRITE: this host stores with pwrite.
+    rustix::fs::fcntl_add_seals(&memory, SealFlags::SHRINK | SealFlags::GROW).unwrap();
+    memory
+}
+
+fn receive_packet(socket: &OwnedFd) -> Option<BrokerRequest> {
+    let mut bytes = [0; 4096];
+    let (count, _) = rustix::net::recv(socket, &mut bytes, RecvFlags::empty()).ok()?;
+    (count > 0).then(|| BrokerRequest::decode(&bytes[..count]).unwrap())
+}
+
+pub fn send_packet(socket: &OwnedFd, reply: &BrokerReply, descriptors: &[std::os::fd::BorrowedFd<'_>]) {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
+    let mut ancillary = SendAncillaryBuffer::new(&mut space);
+    if !descriptors.is_empty() {
+        assert!(ancillary.push(SendAncillaryMessage::ScmRights(descriptors)));
+    }
+    let bytes = reply.encode_to_vec();
+    rustix::net::sendmsg(socket, &[IoSlice::new(&bytes)], &mut ancillary, SendFlags::NOSIGNAL).unwrap();
+}
+
+/// The socket's path in the environment of this test process, for the C ABI.
+pub fn point_environment_to(path: &Path) {
+    // SAFETY: called before the test process has other threads that read the environment.
+    unsafe { std::env::set_var(proto::limits::BROKER_ENV, path) };
+}

@@ -1,0 +1,376 @@
+//! A busy session by seed: processes of several VMs that make valid and invalid calls, on and off.
+#![allow(dead_code)]
+
+use d3dkmt::{
+    Call, CreateContextFlags, EventId, GpuSignal, Handle, Luid, NtStatus, Reply, ShareToken, SignalFlags,
+    SyncObjectFlags, SyncObjectInfo, SyncObjectType, WaitFromCpuFlags, isa,
+};
+use dxgkrnl::{Config, Effects, Input, Kernel, ProcessId, VmId};
+use kmd::SimulatedMiniport;
+
+/// SplitMix64.
+pub struct Random(pub u64);
+
+impl Random {
+    pub fn number(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        mixed ^ (mixed >> 31)
+    }
+
+    pub fn below(&mut self, end: u64) -> u64 {
+        self.number() % end
+    }
+
+    pub fn one_in(&mut self, chances: u64) -> bool {
+        self.below(chances) == 0
+    }
+}
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Step {
+    pub now: u64,
+    pub input: Input,
+    pub effects: Effects,
+}
+
+/// What a guest knows of its own handles.
+struct Guest {
+    process: ProcessId,
+    vm: VmId,
+    adapters: Vec<Handle>,
+    devices: Vec<Handle>,
+    contexts: Vec<Handle>,
+    objects: Vec<Handle>,
+    gpu_addresses: Vec<u64>,
+    stale: Vec<Handle>,
+    events: u64,
+}
+
+pub struct Session {
+    pub kernel: Kernel<SimulatedMiniport>,
+    random: Random,
+    now: u64,
+    request: u64,
+    processes: u32,
+    guests: Vec<Guest>,
+    tokens: Vec<ShareToken>,
+    /// Inputs that come before the next random one.
+    due: Vec<Input>,
+}
+
+impl Session {
+    pub fn new(seed: u64, config: Config) -> Self {
+        let mut session = Session {
+            kernel: Kernel::new(config, SimulatedMiniport::default()),
+            random: Random(seed),
+            now: 0,
+            request: 0,
+            processes: 0,
+            guests: Vec::new(),
+            tokens: Vec::new(),
+            due: Vec::new(),
+        };
+        for vm in [1, 2] {
+            session.due.push(Input::VmAttached { vm: VmId(vm), name: format!("vm-{vm}") });
+        }
+        for vm in [1, 1, 2] {
+            session.attach(VmId(vm));
+        }
+        session.due.reverse();
+        session
+    }
+
+    fn attach(&mut self, vm: VmId) {
+        self.processes += 1;
+        let process = ProcessId(self.processes);
+        let pid = 1000 + self.processes;
+        self.due.push(Input::ProcessAttached { process, vm, pid, name: format!("program {pid}") });
+        self.due.push(Input::FenceMemoryAdded { process, slots: 64 });
+        self.guests.push(Guest {
+            process,
+            vm,
+            adapters: Vec::new(),
+            devices: Vec::new(),
+            contexts: Vec::new(),
+            objects: Vec::new(),
+            gpu_addresses: vec![0],
+            stale: vec![Handle::NULL],
+            events: 0,
+        });
+    }
+
+    /// One thing that happens, and what it leads to.
+    pub fn step(&mut self) -> Step {
+        self.now += if self.random.one_in(3) { self.random.below(50_000) } else { 0 };
+        let deadline = self.kernel.next_deadline().filter(|due| *due <= self.now);
+        let input = match self.due.pop() {
+            Some(input) => input,
+            None if deadline.is_some() && self.random.one_in(2) => Input::Deadline,
+            None => self.random_input(),
+        };
+        let mut effects = Effects::default();
+        self.kernel.handle(self.now, input.clone(), &mut effects);
+        if let Input::Call { process, call, .. } = &input {
+            self.learn(*process, call, &effects);
+        }
+        Step { now: self.now, input, effects }
+    }
+
+    fn random_input(&mut self) -> Input {
+        let at = self.random.below(self.guests.len() as u64) as usize;
+        match self.random.below(400) {
+            0 => {
+                let guest = self.guests.remove(at);
+                self.attach(guest.vm);
+                // The new one attaches after this.
+                self.due.reverse();
+                Input::ProcessGone { process: guest.process }
+            }
+            1 => Input::MemoryChanged { vm: self.guests[at].vm },
+            2 => Input::FenceMemoryAdded { process: self.guests[at].process, slots: 64 },
+            3 => Input::Call { process: ProcessId(99), request: 1, call: Call::EnumAdapters { capacity: 1 } },
+            _ => {
+                let call = self.call(at);
+                self.request += 1;
+                let request = if self.random.one_in(8) { 0 } else { self.request };
+                Input::Call { process: self.guests[at].process, request, call }
+            }
+        }
+    }
+
+    /// A handle: mostly a live one of the wanted kind.
+    fn pick(&mut self, at: usize, kind: fn(&Guest) -> &Vec<Handle>) -> Handle {
+        let guest = &self.guests[at];
+        let list = match self.random.below(60) {
+            0 => &guest.stale,
+            1 => &guest.devices,
+            2 => &guest.objects,
+            3 => return Handle(self.random.number() as u32),
+            _ => kind(guest),
+        };
+        if list.is_empty() { Handle::NULL } else { list[self.random.below(list.len() as u64) as usize] }
+    }
+
+    fn targets(&mut self, at: usize) -> (Vec<Handle>, Vec<u64>) {
+        let count = if self.random.one_in(20) { self.random.below(40) } else { 1 + self.random.below(3) };
+        let objects: Vec<_> = (0..count).map(|_| self.pick(at, |guest| &guest.objects)).collect();
+        let mut values: Vec<_> = (0..count).map(|_| self.random.below(60)).collect();
+        if self.random.one_in(30) {
+            values.pop();
+        }
+        (objects, values)
+    }
+
+    fn contexts(&mut self, at: usize) -> Vec<Handle> {
+        let count = if self.random.one_in(4) { self.random.below(4) } else { 1 };
+        (0..count).map(|_| self.pick(at, |guest| &guest.contexts)).collect()
+    }
+
+    fn event(&mut self, at: usize) -> EventId {
+        let guest = &mut self.guests[at];
+        if self.random.one_in(6) {
+            EventId(1 + self.random.below(guest.events + 1))
+        } else {
+            guest.events += 1;
+            EventId(guest.events)
+        }
+    }
+
+    fn token(&mut self) -> ShareToken {
+        if self.tokens.is_empty() || self.random.one_in(3) {
+            self.tokens.push(ShareToken([self.random.number() as u8; 16]));
+        }
+        self.tokens[self.random.below(self.tokens.len() as u64) as usize]
+    }
+
+    fn call(&mut self, at: usize) -> Call {
+        let guest = &self.guests[at];
+        if guest.devices.is_empty() && !guest.adapters.is_empty() {
+            return Call::CreateDevice { adapter: guest.adapters[0], flags: 0 };
+        }
+        match self.random.below(100) {
+            _ if self.guests[at].adapters.is_empty() => Call::EnumAdapters { capacity: 34 },
+            0..8 => self.create_object(at),
+            8..11 => Call::DestroySynchronizationObject { object: self.pick(at, |guest| &guest.objects) },
+            11..38 => self.signal(at),
+            38..54 => self.wait(at),
+            54..57 => Call::CancelWait { event: self.event(at) },
+            57..63 => {
+                let contexts = self.contexts(at);
+                let (objects, values) = self.targets(at);
+                let flags = SignalFlags::from_bits_retain(self.random.below(9) as u32 & !2);
+                let signal = GpuSignal::Monitored { objects, values };
+                Call::SignalFromGpu { contexts, signal, flags }
+            }
+            63..65 => {
+                let (contexts, event) = (self.contexts(at), self.event(at));
+                let flags = SignalFlags::ENQUEUE_CPU_EVENT;
+                Call::SignalFromGpu { contexts, signal: GpuSignal::CpuEvent { event }, flags }
+            }
+            65..70 => {
+                let context = self.pick(at, |guest| &guest.contexts);
+                let (objects, values) = self.targets(at);
+                Call::WaitFromGpu { context, objects, values }
+            }
+            70..82 => {
+                let (contexts, private_data) = (self.contexts(at), self.commands(at));
+                Call::SubmitCommand { contexts, commands: 0, length: 0, flags: 0, private_data }
+            }
+            _ => self.rare_call(at),
+        }
+    }
+
+    fn signal(&mut self, at: usize) -> Call {
+        let device = self.pick(at, |guest| &guest.devices);
+        let (objects, values) = self.targets(at);
+        let flags = [SignalFlags::empty(), SignalFlags::ALLOW_FENCE_REWIND, SignalFlags::all()];
+        let flags = flags[[0, 0, 1, 1, 1, 1, 1, 2][self.random.below(8) as usize]];
+        Call::SignalFromCpu { device, objects, values, flags }
+    }
+
+    fn wait(&mut self, at: usize) -> Call {
+        let (device, event) = (self.pick(at, |guest| &guest.devices), self.event(at));
+        let (objects, values) = self.targets(at);
+        let flags = WaitFromCpuFlags::from_bits_retain(u32::from(self.random.one_in(3)));
+        Call::WaitFromCpu { device, objects, values, flags, event }
+    }
+
+    fn rare_call(&mut self, at: usize) -> Call {
+        let random = self.random.number();
+        match random % 16 {
+            0 => Call::EnumAdapters { capacity: (random >> 8) as u32 % 3 },
+            1 => Call::OpenAdapterFromLuid { luid: Luid { low: 0x6770_0001, high: (random >> 63) as i32 } },
+            2 if random >> 60 == 0 => Call::CloseAdapter { adapter: self.pick(at, |guest| &guest.adapters) },
+            3 => Call::QueryAdapterInfo {
+                adapter: self.pick(at, |guest| &guest.adapters),
+                kind: [15, 31, 57, 70, 99][(random >> 8) as usize % 5],
+                data: vec![0; (random >> 16) as usize % 40],
+            },
+            4 if random >> 61 == 0 => Call::DestroyDevice { device: self.pick(at, |guest| &guest.devices) },
+            5 => Call::CreateDevice { adapter: self.pick(at, |guest| &guest.adapters), flags: 0 },
+            6 => Call::GetDeviceState {
+                device: self.pick(at, |guest| &guest.devices),
+                state_type: random as u32 % 7,
+            },
+            7 => Call::DestroyContext { context: self.pick(at, |guest| &guest.contexts) },
+            8 | 9 => Call::ShareObject {
+                object: self.pick(at, |guest| &guest.objects),
+                desired_access: 0,
+                token: self.token(),
+            },
+            10 | 11 => Call::OpenSyncObject {
+                device: self.pick(at, |guest| &guest.devices),
+                token: self.token(),
+                flags: SyncObjectFlags::empty(),
+                engine_affinity: 0,
+            },
+            12 => Call::CloseShare { token: self.token() },
+            _ => Call::CreateContextVirtual {
+                device: self.pick(at, |guest| &guest.devices),
+                node_ordinal: (random >> 8) as u32 % 7,
+                engine_affinity: 0,
+                flags: CreateContextFlags::empty(),
+                client_hint: 0,
+                private_data: vec![7; 3],
+            },
+        }
+    }
+
+    fn create_object(&mut self, at: usize) -> Call {
+        let random = self.random.number();
+        let monitored = !random.is_multiple_of(8);
+        let shared = SyncObjectFlags::SHARED | SyncObjectFlags::NT_SECURITY_SHARING;
+        let flags = match (random >> 8) % 16 {
+            0..10 => SyncObjectFlags::empty(),
+            10..13 => shared,
+            13 => SyncObjectFlags::UNWAIT_CPU_WAITERS_ONLY_ON_DESTROY | shared,
+            14 => SyncObjectFlags::NO_SIGNAL,
+            _ => SyncObjectFlags::from_bits_retain((random >> 32) as u32),
+        };
+        let info = SyncObjectInfo {
+            object_type: SyncObjectType(if monitored { 5 } else { (random >> 16) as u32 % 9 }),
+            flags,
+            initial_value: (random >> 24) % 20,
+            max_count: 4,
+            event: (random >> 62 == 0).then_some(EventId(1)),
+            ..SyncObjectInfo::default()
+        };
+        Call::CreateSynchronizationObject {
+            device: self.pick(at, |guest| &guest.devices),
+            info,
+            legacy: false,
+        }
+    }
+
+    fn commands(&mut self, at: usize) -> Vec<u8> {
+        let addresses = &self.guests[at].gpu_addresses;
+        let mut packets = Vec::new();
+        for _ in 0..self.random.below(4) {
+            packets.push(match self.random.below(30) {
+                0 => isa::Packet::Hang,
+                1..15 => isa::Packet::Busy { duration_ns: self.random.below(200_000) },
+                _ => isa::Packet::FenceWrite {
+                    gpu_address: addresses[self.random.below(addresses.len() as u64) as usize],
+                    value: self.random.below(60),
+                },
+            });
+        }
+        let mut bytes = isa::encode(&packets);
+        if self.random.one_in(10) {
+            let damaged = self.random.below(bytes.len() as u64) as usize;
+            bytes[damaged] ^= self.random.number() as u8;
+        }
+        bytes
+    }
+
+    /// Keeps the handles that answers brought, and drops those that are gone.
+    fn learn(&mut self, process: ProcessId, call: &Call, effects: &Effects) {
+        let Some(guest) = self.guests.iter_mut().find(|guest| guest.process == process) else { return };
+        let Some(answer) = effects.answers.first() else { return };
+        match &answer.reply {
+            Reply::Adapters(list) => guest.adapters.extend(list.iter().map(|adapter| adapter.handle)),
+            Reply::Adapter(handle) => guest.adapters.push(*handle),
+            Reply::Device(handle) => guest.devices.push(*handle),
+            Reply::Context(handle) => guest.contexts.push(*handle),
+            Reply::SyncObject(created) => {
+                guest.objects.push(created.object);
+                guest.gpu_addresses.push(created.gpu_address);
+            }
+            _ => {}
+        }
+        let gone = match call {
+            Call::DestroyDevice { device } => *device,
+            Call::DestroyContext { context } => *context,
+            Call::DestroySynchronizationObject { object } => *object,
+            Call::CloseAdapter { adapter } => *adapter,
+            // Nothing can be done with a stopped device: go on with others.
+            _ if answer.status == NtStatus::DEVICE_REMOVED => match call {
+                Call::SignalFromGpu { contexts, .. } | Call::SubmitCommand { contexts, .. } => contexts[0],
+                Call::WaitFromGpu { context, .. } => *context,
+                Call::SignalFromCpu { device, .. }
+                | Call::WaitFromCpu { device, .. }
+                | Call::CreateContextVirtual { device, .. }
+                | Call::CreateSynchronizationObject { device, .. }
+                | Call::OpenSyncObject { device, .. } => *device,
+                _ => return,
+            },
+            _ => return,
+        };
+        if answer.status.is_success() || answer.status == NtStatus::DEVICE_REMOVED {
+            for list in [&mut guest.adapters, &mut guest.devices, &mut guest.contexts, &mut guest.objects] {
+                list.retain(|handle| *handle != gone);
+            }
+            guest.stale.push(gone);
+        }
+    }
+}
+
+/// The first steps of the session of a seed, and the digest of the state after them.
+pub fn run(seed: u64, config: Config, steps: usize) -> (Vec<Step>, u64) {
+    let mut session = Session::new(seed, config);
+    let steps = (0..steps).map(|_| session.step()).collect();
+    (steps, session.kernel.snapshot().digest())
+}

@@ -1,0 +1,30 @@
+//! The subcommands, one module each: arguments in, exit code out.
+
+pub mod inspect;
+pub mod replay;
+pub mod run;
+pub mod serve;
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+/// Options of every command that starts a daemon.
+#[derive(Args, Debug, Clone, Default)]
+pub struct DaemonArgs {
+    /// Record everything the kernel is told and answers into this trace file (.gvt)
+    #[arg(long, value_name = "FILE")]
+    pub record: Option<PathBuf>,
+    /// GPU signals, GPU waits and submissions are one-way messages, as on a real GPU-PV host: their
+    /// statuses are lost and errors appear as device state
+    #[arg(long)]
+    pub async_submission: bool,
+}
+
+/// Where a daemon's sockets are, unless `--directory` says otherwise.
+pub fn default_directory() -> PathBuf {
+    match std::env::var_os("XDG_RUNTIME_DIR") {
+        Some(runtime) if !runtime.is_empty() => PathBuf::from(runtime).join("gpupv"),
+        _ => PathBuf::from("/run/gpupv"),
+    }
+}

@@ -1,0 +1,63 @@
+//! `gpupv serve`: the daemon by itself. Local processes and VMs attach to it.
+
+use std::path::PathBuf;
+
+use anyhow::Context as _;
+use clap::Args;
+
+use crate::commands::{DaemonArgs, default_directory};
+use crate::daemon::{Daemon, Options, control};
+use crate::output::OK;
+
+/// Arguments of `gpupv serve`.
+#[derive(Args, Debug)]
+pub struct ServeArgs {
+    #[command(flatten)]
+    pub daemon: DaemonArgs,
+    /// Folder of the sockets: broker.sock, control.sock, vm1.sock, ..
+    #[arg(long, value_name = "DIR")]
+    pub directory: Option<PathBuf>,
+    /// Sockets for so many VMs, for QEMU's vhost-user-vsock device
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub vms: u32,
+    /// Adapters and policies (TOML)
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+}
+
+pub fn run(args: &ServeArgs) -> anyhow::Result<u8> {
+    let kernel = match &args.config {
+        Some(path) => crate::daemon::config::read(path)?,
+        None => dxgkrnl::Config::default(),
+    };
+    let daemon = Daemon::start(Options {
+        directory: args.directory.clone().unwrap_or_else(default_directory),
+        record: args.daemon.record.clone(),
+        async_submission: args.daemon.async_submission,
+        kernel,
+        ..Options::default()
+    })?;
+    println!("local programs: {}={}", proto::limits::BROKER_ENV, daemon.broker_path().display());
+    for number in 1..=args.vms {
+        let name = format!("vm{number}");
+        let entry = daemon.vms.add(&name, &daemon.directory().join(format!("{name}.sock")))?;
+        println!(
+            "{name}: -chardev socket,id=gpupv,path={} -device vhost-user-vsock-pci,chardev=gpupv",
+            entry.socket.display()
+        );
+    }
+    println!("control: {}", daemon.directory().join(control::SOCKET_NAME).display());
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(async {
+        let mut terminate = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())
+            .context("cannot listen for SIGTERM")?;
+        tokio::select! {
+            result = control::serve(&daemon) => result,
+            result = tokio::signal::ctrl_c() => result.context("cannot listen for SIGINT"),
+            _ = terminate.recv() => Ok(()),
+        }
+    })?;
+    drop(runtime);
+    daemon.stop()?;
+    Ok(OK)
+}

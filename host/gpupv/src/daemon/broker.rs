@@ -1,0 +1,104 @@
+//! The broker for local processes: hands each its stream and its memory.
+//!
+//! One packet of a SOCK_SEQPACKET connection is one message of `attach.proto`; descriptors ride along.
+//! In a VM guestd does the same; the guest library cannot tell the difference.
+
+use std::io::IoSlice;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use anyhow::Context as _;
+use proto::attach::{BrokerReply, BrokerRequest};
+use proto::limits::{BROKER_PACKET_BYTES_MAX, NAME_BYTES_MAX};
+use proto::{Message as _, PROTOCOL_VERSION};
+use rustix::net::{RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
+
+use super::limits::GROW_PAGES_MAX;
+use super::memory::{FenceMemory, LocalRegion};
+use super::seat::Seat;
+use fence_page::{SLOTS_PER_PAGE, pages_for};
+
+/// What a packet of a client asks for.
+pub enum Request {
+    Attach {
+        name: String,
+    },
+    Grow {
+        slots: u32,
+    },
+    /// The client closed the connection.
+    End,
+}
+
+/// Reads one packet. An error is the reason to refuse the client.
+pub fn read_request(connection: impl AsFd) -> anyhow::Result<Request> {
+    use proto::attach::broker_request::Body;
+    let mut packet = [0u8; BROKER_PACKET_BYTES_MAX];
+    let (length, whole) = rustix::net::recv(connection, &mut packet[..], RecvFlags::TRUNC)?;
+    if length == 0 {
+        return Ok(Request::End);
+    }
+    anyhow::ensure!(
+        whole <= packet.len(),
+        "a request of {whole} bytes is over the limit of {}",
+        packet.len()
+    );
+    let request = BrokerRequest::decode(&packet[..length]).context("the request is not a BrokerRequest")?;
+    match request.body.context("the request has no body")? {
+        Body::Attach(attach) => {
+            anyhow::ensure!(
+                attach.version == PROTOCOL_VERSION,
+                "libdxcore.so speaks protocol version {}, this daemon speaks {PROTOCOL_VERSION}",
+                attach.version
+            );
+            let mut name = attach.name;
+            while name.len() > NAME_BYTES_MAX {
+                name.pop();
+            }
+            Ok(Request::Attach { name })
+        }
+        Body::Grow(grow) => Ok(Request::Grow { slots: grow.slots }),
+    }
+}
+
+/// Sends one reply with descriptors.
+pub fn send_reply(
+    connection: impl AsFd,
+    reply: &BrokerReply,
+    descriptors: &[BorrowedFd<'_>],
+) -> anyhow::Result<()> {
+    let bytes = reply.encode_to_vec();
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
+    let mut ancillary = SendAncillaryBuffer::new(&mut space);
+    if !descriptors.is_empty() && !ancillary.push(SendAncillaryMessage::ScmRights(descriptors)) {
+        anyhow::bail!("{} descriptors do not fit a reply", descriptors.len());
+    }
+    let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+    rustix::net::sendmsg(connection, &[IoSlice::new(&bytes)], &mut ancillary, flags)?;
+    Ok(())
+}
+
+/// The first memory of a process: one page.
+pub fn first_memory() -> anyhow::Result<(FenceMemory, OwnedFd)> {
+    let (region, descriptor) = LocalRegion::create(1)?;
+    Ok((FenceMemory::Local(vec![(0, region)]), descriptor))
+}
+
+/// More memory for a process: as much again as it has, within limits, and at least what it asks for.
+/// Returns the first slot, the slots, and the descriptor for the process.
+pub fn grow(seat: &Seat, process: dxgkrnl::ProcessId, slots: u32) -> anyhow::Result<(u32, u32, OwnedFd)> {
+    let now = seat.slots(process).context("the process is not attached")?;
+    let most =
+        d3dkmt::limits::FENCE_SLOTS_PER_PROCESS_MAX - now.min(d3dkmt::limits::FENCE_SLOTS_PER_PROCESS_MAX);
+    anyhow::ensure!(slots > 0 && slots <= most, "{slots} more fence slots are asked for, {most} are allowed");
+    let pages = pages_for(now).clamp(1, GROW_PAGES_MAX).max(pages_for(slots)).min(most / SLOTS_PER_PAGE);
+    let (region, descriptor) = LocalRegion::create(pages)?;
+    let first = seat.add_memory(process, |memory| match memory {
+        FenceMemory::Local(regions) => {
+            regions.push((now, region));
+            Ok(())
+        }
+        FenceMemory::Guest { .. } => anyhow::bail!("the process is not a local one"),
+    })?;
+    Ok((first, pages * SLOTS_PER_PAGE, descriptor))
+}

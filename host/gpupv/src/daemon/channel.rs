@@ -1,0 +1,178 @@
+//! One data channel: bytes of a guest process become calls of the kernel.
+//!
+//! States: *fresh* (only Hello is allowed), *open* (a process), *closed*. What breaks the protocol closes
+//! this stream with a logged reason and a Goodbye; nobody else is disturbed.
+
+use std::sync::Arc;
+
+use dxgkrnl::VmId;
+use proto::channel::{ToGuest, ToHost, Welcome, to_guest, to_host};
+use proto::convert::{ConvertError, call_from_body};
+use proto::frame::{self, FrameBuffer, FrameError};
+use proto::{Message as _, PROTOCOL_VERSION};
+
+use super::guest::{Guest, Sink};
+use super::seat::{Dirty, Seat};
+
+/// How a guest broke the protocol.
+#[derive(Debug, thiserror::Error)]
+pub enum ProtocolError {
+    #[error("frame {frame}: {source}")]
+    Frame { frame: u64, source: FrameError },
+    #[error("frame {frame}: {source}")]
+    Convert { frame: u64, source: ConvertError },
+    #[error("frame {frame}: the message has no body, or one of a kind unknown to version {PROTOCOL_VERSION}")]
+    NoBody { frame: u64 },
+    #[error("the stream begins with something else than Hello")]
+    NoHello,
+    #[error(
+        "the guest speaks protocol version {0}, this daemon speaks {PROTOCOL_VERSION}: rebuild libdxcore.so and the daemon from one version"
+    )]
+    Version(u32),
+    #[error("the token of the stream is unknown or used up")]
+    Token,
+    #[error("the token belongs to a process of vm {of}, the stream comes from vm {from}")]
+    WrongVm { of: u32, from: u32 },
+    #[error("the stream ended inside a frame, {0} bytes after its start")]
+    CutOff(usize),
+    #[error("the stream is cut off: too much waits to be read by the guest")]
+    NotReading,
+}
+
+/// See the module.
+pub struct Channel {
+    seat: Arc<Seat>,
+    vm: VmId,
+    frames: FrameBuffer,
+    count: u64,
+    /// Taken by the guest's outbox once Hello is accepted.
+    sink: Option<Sink>,
+    guest: Option<Arc<Guest>>,
+    dirty: Dirty,
+}
+
+impl Channel {
+    pub fn new(seat: Arc<Seat>, vm: VmId, sink: Sink) -> Self {
+        Channel {
+            seat,
+            vm,
+            frames: FrameBuffer::default(),
+            count: 0,
+            sink: Some(sink),
+            guest: None,
+            dirty: Dirty::default(),
+        }
+    }
+
+    pub fn seat(&self) -> &Arc<Seat> {
+        &self.seat
+    }
+
+    /// The process, once Hello is accepted.
+    pub fn guest(&self) -> Option<&Arc<Guest>> {
+        self.guest.as_ref()
+    }
+
+    /// Takes bytes of the stream and works off every whole frame. Answers may still be held back:
+    /// [`Channel::idle`] sends them.
+    pub fn received(&mut self, bytes: &[u8]) -> Result<(), ProtocolError> {
+        self.frames.extend(bytes);
+        let result = self.work_off();
+        self.frames.release();
+        match result {
+            Ok(()) if self.guest.as_ref().is_some_and(|guest| !guest.outbox.is_connected()) => {
+                Err(ProtocolError::NotReading)
+            }
+            other => other,
+        }
+    }
+
+    fn work_off(&mut self) -> Result<(), ProtocolError> {
+        loop {
+            let frame = self.count;
+            let message = match self.frames.next_frame() {
+                Ok(None) => return Ok(()),
+                Ok(Some(bytes)) => frame::decode::<ToHost>(bytes),
+                Err(source) => Err(source),
+            };
+            let message = message.map_err(|source| ProtocolError::Frame { frame, source })?;
+            self.count += 1;
+            self.seat.counters.frames_received.add(1);
+            let body = message.body.ok_or(ProtocolError::NoBody { frame })?;
+            match (&self.guest, body) {
+                (None, to_host::Body::Hello(hello)) => self.hello(hello.version, &hello.token)?,
+                (None, _) => return Err(ProtocolError::NoHello),
+                (Some(guest), body) => {
+                    let call =
+                        call_from_body(body).map_err(|source| ProtocolError::Convert { frame, source })?;
+                    self.seat.call(guest.id, message.request, call, &mut self.dirty);
+                    // A wake of somebody else is never held back for the rest of this batch.
+                    self.dirty.flush_others(guest.id);
+                }
+            }
+        }
+    }
+
+    fn hello(&mut self, version: u32, token: &[u8]) -> Result<(), ProtocolError> {
+        if version != PROTOCOL_VERSION {
+            return Err(ProtocolError::Version(version));
+        }
+        let token = token.try_into().map_err(|_| ProtocolError::Token)?;
+        let guest = self.seat.redeem(&token).ok_or(ProtocolError::Token)?;
+        if guest.vm != self.vm {
+            return Err(ProtocolError::WrongVm { of: guest.vm.0, from: self.vm.0 });
+        }
+        if let Some(sink) = self.sink.take() {
+            guest.outbox.connect(sink);
+        }
+        let welcome = Welcome {
+            version: PROTOCOL_VERSION,
+            process: guest.id.0,
+            recording: self.seat.recording,
+            async_submission: self.seat.async_submission,
+        };
+        let frame = ToGuest { request: 0, status: 0, body: Some(to_guest::Body::Welcome(welcome)) };
+        // An outbox that was connected a line above has room.
+        let _ = guest.outbox.append(&frame);
+        guest.outbox.flush();
+        tracing::debug!("process {} (pid {}, {}) connected", guest.id.0, guest.pid, guest.name);
+        self.guest = Some(guest);
+        Ok(())
+    }
+
+    /// The batch is over: what was held back goes out.
+    pub fn idle(&mut self) {
+        self.dirty.flush();
+        self.seat.flush_trace();
+    }
+
+    /// The guest will send no more. A frame that was cut off is a breach of the protocol.
+    pub fn end_of_stream(&self) -> Result<(), ProtocolError> {
+        match self.frames.pending() {
+            0 => Ok(()),
+            pending => Err(ProtocolError::CutOff(pending)),
+        }
+    }
+
+    /// Says why the stream is closed: to the log, and to the guest if it still listens.
+    pub fn close_with(&mut self, error: &ProtocolError) {
+        self.seat.counters.protocol_errors.add(1);
+        let process = self.guest.as_ref().map_or("a stream without a process".into(), |guest| {
+            format!("process {} (pid {}, {})", guest.id.0, guest.pid, guest.name)
+        });
+        tracing::warn!("vm {}, {process}: {error}; the stream is closed", self.vm.0);
+        let goodbye =
+            ToGuest { request: 0, status: 0, body: Some(to_guest::Body::Goodbye(error.to_string())) };
+        match (&self.guest, &self.sink) {
+            (Some(guest), _) => {
+                self.dirty.flush();
+                let _ = guest.outbox.append(&goodbye);
+                guest.outbox.flush();
+            }
+            (None, Some(sink)) => {
+                let _ = sink.send(&goodbye.encode_length_delimited_to_vec());
+            }
+            (None, None) => {}
+        }
+    }
+}

@@ -1,0 +1,153 @@
+//! A guest process as the daemon serves it: who it is and what waits to be sent to it.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+
+use dxgkrnl::{ProcessId, VmId};
+use rustix::event::epoll;
+use vsock_device::{Connection, SendError};
+
+use super::limits::{OUTBOX_BYTES_MAX, VSOCK_PIECE_BYTES};
+
+/// One guest process.
+#[derive(Debug)]
+pub struct Guest {
+    pub id: ProcessId,
+    pub vm: VmId,
+    pub pid: u32,
+    pub name: String,
+    pub outbox: Outbox,
+}
+
+/// Where the bytes go.
+#[derive(Debug)]
+pub enum Sink {
+    /// A non-blocking Unix stream in the local loop's epoll set, under `key`.
+    Local {
+        stream: Arc<OwnedFd>,
+        epoll: Arc<OwnedFd>,
+        key: u64,
+    },
+    Vsock(Connection),
+}
+
+/// Bytes on their way to one guest. Appended to under the seat, so their order is the kernel's;
+/// sent after leaving it, by whoever appended.
+#[derive(Debug, Default)]
+pub struct Outbox {
+    state: Mutex<OutboxState>,
+    connected: AtomicBool,
+}
+
+#[derive(Debug, Default)]
+struct OutboxState {
+    sink: Option<Sink>,
+    bytes: Vec<u8>,
+    /// Bytes at the head that are sent already.
+    sent: usize,
+    /// The sink said it is full: it will say when there is room.
+    blocked: bool,
+}
+
+/// The guest does not read, and what waits for it is over the limit.
+#[derive(Debug, thiserror::Error)]
+#[error("{waiting} bytes wait to be read by the guest, the limit is {OUTBOX_BYTES_MAX}")]
+pub struct OutboxFull {
+    waiting: usize,
+}
+
+impl Outbox {
+    fn lock(&self) -> std::sync::MutexGuard<'_, OutboxState> {
+        self.state.lock().expect("no panic happens under an outbox lock")
+    }
+
+    pub fn connect(&self, sink: Sink) {
+        self.lock().sink = Some(sink);
+        self.connected.store(true, Ordering::Release);
+    }
+
+    pub fn is_connected(&self) -> bool {
+        self.connected.load(Ordering::Acquire)
+    }
+
+    /// Nothing more is sent; what waits is forgotten.
+    pub fn disconnect(&self) {
+        self.connected.store(false, Ordering::Release);
+        *self.lock() = OutboxState::default();
+    }
+
+    /// Adds one frame. False if nobody is connected to get it.
+    pub fn append(&self, frame: &proto::channel::ToGuest) -> Result<bool, OutboxFull> {
+        let mut state = self.lock();
+        if state.sink.is_none() {
+            return Ok(false);
+        }
+        proto::frame::append(frame, &mut state.bytes);
+        let waiting = state.bytes.len() - state.sent;
+        if waiting > OUTBOX_BYTES_MAX { Err(OutboxFull { waiting }) } else { Ok(true) }
+    }
+
+    /// Sends what it can without blocking.
+    pub fn flush(&self) {
+        let mut state = self.lock();
+        if !state.blocked {
+            state.send();
+        }
+    }
+
+    /// The sink has room again.
+    pub fn writable(&self) {
+        let mut state = self.lock();
+        state.blocked = false;
+        state.send();
+    }
+}
+
+impl OutboxState {
+    fn send(&mut self) {
+        while self.sent < self.bytes.len() {
+            let Some(sink) = &self.sink else { return };
+            match sink.send(&self.bytes[self.sent..]) {
+                Ok(count) => self.sent += count,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    self.blocked = true;
+                    return;
+                }
+                // The stream's reader learns of its end as well and ends the process.
+                Err(_) => {
+                    self.sink = None;
+                    return;
+                }
+            }
+        }
+        self.sent = 0;
+        self.bytes.clear();
+        if self.bytes.capacity() > 16 * 1024 {
+            self.bytes = Vec::new();
+        }
+    }
+}
+
+impl Sink {
+    pub fn send(&self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Sink::Local { stream, epoll, key } => {
+                use rustix::net::SendFlags;
+                let result = rustix::net::send(&**stream, bytes, SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
+                if let Err(rustix::io::Errno::AGAIN) = result {
+                    let interest = epoll::EventFlags::IN | epoll::EventFlags::OUT | epoll::EventFlags::RDHUP;
+                    epoll::modify(&**epoll, stream.as_fd(), epoll::EventData::new_u64(*key), interest)?;
+                }
+                Ok(result?)
+            }
+            // It takes all or nothing: pieces that always fit its queue once that is empty.
+            Sink::Vsock(connection) => match connection.send(&bytes[..bytes.len().min(VSOCK_PIECE_BYTES)]) {
+                Ok(()) => Ok(bytes.len().min(VSOCK_PIECE_BYTES)),
+                Err(SendError::Full) => Err(io::ErrorKind::WouldBlock.into()),
+                Err(_) => Err(io::ErrorKind::BrokenPipe.into()),
+            },
+        }
+    }
+}

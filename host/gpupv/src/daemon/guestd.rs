@@ -1,0 +1,158 @@
+//! guestd's connection: the only one of a VM that may attach processes and register pages.
+
+use std::sync::Arc;
+
+use anyhow::Context as _;
+use dxgkrnl::ProcessId;
+use fence_page::PAGE_BYTES;
+use proto::PROTOCOL_VERSION;
+use proto::attach::{Attached, GuestdToHost, GuestdWelcome, HostToGuestd, guestd_to_host, host_to_guestd};
+use proto::frame::{self, FrameBuffer};
+use proto::limits::{NAME_BYTES_MAX, PAGES_PER_MESSAGE_MAX};
+use vsock_device::{CloseReason, Connection, Endpoint, GuestMemory};
+
+use super::memory::FenceMemory;
+use super::vm::{VmShared, VmState};
+
+/// See the module. One for each connection that guestd makes.
+pub struct GuestdEndpoint {
+    vm: Arc<VmShared>,
+    /// Which connection of guestd this is.
+    number: u64,
+    memory: GuestMemory,
+    connection: Connection,
+    frames: FrameBuffer,
+    welcomed: bool,
+}
+
+impl GuestdEndpoint {
+    pub fn new(vm: Arc<VmShared>, number: u64, memory: GuestMemory, connection: Connection) -> Self {
+        GuestdEndpoint { vm, number, memory, connection, frames: FrameBuffer::default(), welcomed: false }
+    }
+
+    fn send(&self, message: &HostToGuestd) {
+        let mut bytes = Vec::new();
+        frame::append(message, &mut bytes);
+        if let Err(error) = self.connection.send(&bytes) {
+            tracing::warn!("vm {}: guestd does not read: {error}; its connection is reset", self.vm.id.0);
+            self.connection.reset();
+        }
+    }
+
+    fn work_off(&mut self) -> anyhow::Result<()> {
+        loop {
+            let message = match self.frames.next_frame().context("guestd's connection")? {
+                Some(bytes) => frame::decode::<GuestdToHost>(bytes).context("guestd's connection")?,
+                None => return Ok(()),
+            };
+            let body = message.body.context("a message of guestd has no body")?;
+            let reply = self.message(body)?;
+            let reply = match reply {
+                Ok(body) => {
+                    HostToGuestd { request: message.request, body: Some(body), ..HostToGuestd::default() }
+                }
+                Err(refused) => {
+                    let refused = format!("{refused:#}");
+                    tracing::warn!("vm {}: guestd is refused: {refused}", self.vm.id.0);
+                    HostToGuestd { request: message.request, refused, body: None }
+                }
+            };
+            self.send(&reply);
+        }
+    }
+
+    /// Works off one message. The outer error ends the connection, the inner one refuses the request.
+    fn message(
+        &mut self,
+        body: guestd_to_host::Body,
+    ) -> anyhow::Result<anyhow::Result<host_to_guestd::Body>> {
+        use guestd_to_host::Body;
+        use host_to_guestd::Body as Reply;
+        if let Body::Hello(hello) = &body {
+            anyhow::ensure!(!self.welcomed, "guestd said hello twice");
+            anyhow::ensure!(
+                hello.version == PROTOCOL_VERSION,
+                "guestd speaks protocol version {}, this daemon speaks {PROTOCOL_VERSION}",
+                hello.version
+            );
+            self.welcomed = true;
+            tracing::debug!("vm {}: guestd is there, kernel {}", self.vm.id.0, hello.kernel);
+            self.vm.set_state(VmState::Ready);
+            let welcome = GuestdWelcome { version: PROTOCOL_VERSION, vm: self.vm.id.0 };
+            return Ok(Ok(Reply::Welcome(welcome)));
+        }
+        anyhow::ensure!(self.welcomed, "guestd did not say hello first");
+        Ok(match body {
+            Body::Hello(_) => unreachable!("taken above"),
+            Body::Attach(mut attach) => {
+                while attach.name.len() > NAME_BYTES_MAX {
+                    attach.name.pop();
+                }
+                let memory = FenceMemory::Guest { memory: self.memory.clone(), pages: Vec::new() };
+                self.vm.seat.attach(self.vm.id, attach.pid, attach.name, memory).map(|(guest, token)| {
+                    Reply::Attached(Attached { process: guest.id.0, token: token.to_vec() })
+                })
+            }
+            Body::AddMemory(add) => self.add_memory(ProcessId(add.process), &add.pages).map(Reply::FirstSlot),
+            Body::Detach(process) => {
+                // A process of another VM is none of this guestd's business; one that is gone is gone.
+                if self.owns(ProcessId(process)) {
+                    self.vm.seat.detach(ProcessId(process));
+                    self.vm.seat.flush_trace();
+                }
+                Ok(Reply::Detached(true))
+            }
+        })
+    }
+
+    fn owns(&self, process: ProcessId) -> bool {
+        self.vm.seat.guests().iter().any(|guest| guest.id == process && guest.vm == self.vm.id)
+    }
+
+    /// Registers pages of guest RAM as fence memory of a process.
+    fn add_memory(&self, process: ProcessId, pages: &[u64]) -> anyhow::Result<u32> {
+        anyhow::ensure!(self.owns(process), "process {} is not attached in this VM", process.0);
+        anyhow::ensure!(
+            !pages.is_empty() && pages.len() <= PAGES_PER_MESSAGE_MAX,
+            "{} pages at once, allowed are 1 to {PAGES_PER_MESSAGE_MAX}",
+            pages.len()
+        );
+        for page in pages {
+            anyhow::ensure!(page % PAGE_BYTES as u64 == 0, "page {page:#x} is not aligned");
+            self.memory.check(*page, PAGE_BYTES as u64).with_context(|| format!("page {page:#x}"))?;
+        }
+        let have = self.vm.seat.slots(process).unwrap_or(0) as usize;
+        let slots = have + pages.len() * fence_page::SLOTS_PER_PAGE as usize;
+        let most = d3dkmt::limits::FENCE_SLOTS_PER_PROCESS_MAX as usize;
+        anyhow::ensure!(slots <= most, "{slots} fence slots for one process, the limit is {most}");
+        self.vm.seat.add_memory(process, |memory| match memory {
+            FenceMemory::Guest { pages: known, .. } => {
+                known.extend_from_slice(pages);
+                Ok(())
+            }
+            FenceMemory::Local(_) => anyhow::bail!("the process is a local one"),
+        })
+    }
+}
+
+impl Endpoint for GuestdEndpoint {
+    fn received(&mut self, bytes: &[u8]) {
+        self.frames.extend(bytes);
+        if let Err(error) = self.work_off() {
+            self.vm.seat.counters.protocol_errors.add(1);
+            tracing::warn!("vm {}: {error:#}; guestd's connection is reset", self.vm.id.0);
+            self.connection.reset();
+        }
+        self.frames.release();
+    }
+
+    fn peer_finished(&mut self) {
+        self.connection.finish();
+    }
+
+    fn closed(&mut self, _reason: CloseReason) {
+        if self.welcomed {
+            self.vm.guestd_gone(self.number);
+        }
+    }
+}

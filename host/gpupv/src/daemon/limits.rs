@@ -1,0 +1,14 @@
+//! Limits of the daemon. The length of a wait has none.
+
+/// Bytes read from one stream before the others get their turn.
+pub const READ_BYTES: usize = 64 * 1024;
+/// Bytes that may wait for a guest that does not read; a guest over it is cut off.
+pub const OUTBOX_BYTES_MAX: usize = 4 * 1024 * 1024;
+/// Pages by which a local process's fence memory grows at most at once.
+pub const GROW_PAGES_MAX: u32 = 256;
+/// VMs that one daemon serves.
+pub const VMS_MAX: u32 = 64;
+/// Notes kept for a reader of the note stream that is slow.
+pub const NOTES_QUEUED_MAX: usize = 1024;
+/// Bytes given to a vsock connection at once.
+pub const VSOCK_PIECE_BYTES: usize = 16 * 1024;

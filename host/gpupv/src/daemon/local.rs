@@ -1,0 +1,318 @@
+//! Local guest processes: one thread that waits for all of them.
+//!
+//! It accepts broker connections, reads streams, notices the end of processes, and tells the kernel
+//! the time when the timer says so. It sleeps in `epoll_wait` without a timeout.
+
+use std::collections::HashMap;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+use anyhow::Context as _;
+use dxgkrnl::{Input, ProcessId, VmId};
+use proto::attach::BrokerReply;
+use rustix::event::{EventfdFlags, epoll, eventfd};
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SocketFlags, SocketType};
+use rustix::process::{Pid, PidfdFlags};
+
+use super::broker::{self, Request};
+use super::channel::Channel;
+use super::guest::Sink;
+use super::limits::READ_BYTES;
+use super::seat::Seat;
+use super::socket::{self, Listener};
+
+const INTEREST: epoll::EventFlags = epoll::EventFlags::IN.union(epoll::EventFlags::RDHUP);
+
+/// The running thread.
+pub struct LocalLoop {
+    stop: Arc<OwnedFd>,
+    thread: JoinHandle<()>,
+}
+
+/// What an epoll event is about, by its key.
+enum Source {
+    Listener,
+    Timer,
+    Stop,
+    /// A broker connection and the process that it attached.
+    Broker {
+        connection: Arc<OwnedFd>,
+        process: Option<ProcessId>,
+    },
+    Stream {
+        process: ProcessId,
+        stream: Arc<OwnedFd>,
+        channel: Box<Channel>,
+    },
+    /// Readable when the process has ended, whoever may still hold its descriptors.
+    Pid {
+        process: ProcessId,
+        pidfd: OwnedFd,
+    },
+}
+
+impl Source {
+    /// The descriptor that is watched for it; the loop's own have theirs elsewhere.
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        match self {
+            Source::Listener | Source::Timer | Source::Stop => None,
+            Source::Broker { connection, .. } => Some(connection.as_fd()),
+            Source::Stream { stream, .. } => Some(stream.as_fd()),
+            Source::Pid { pidfd, .. } => Some(pidfd.as_fd()),
+        }
+    }
+}
+
+struct Loop {
+    seat: Arc<Seat>,
+    epoll: Arc<OwnedFd>,
+    listener: Listener,
+    sources: HashMap<u64, Source>,
+    keys_of: HashMap<ProcessId, Vec<u64>>,
+    next_key: u64,
+    scratch: Vec<u8>,
+}
+
+impl LocalLoop {
+    pub fn start(seat: Arc<Seat>, broker_path: &Path) -> anyhow::Result<LocalLoop> {
+        let listener = socket::listen(broker_path, SocketType::SEQPACKET)?;
+        // Anybody on this machine may attach; the folder's mode says who comes this far.
+        let mode = std::os::unix::fs::PermissionsExt::from_mode(0o666);
+        std::fs::set_permissions(broker_path, mode).context("cannot set the mode of the broker's socket")?;
+        let stop = Arc::new(eventfd(0, EventfdFlags::CLOEXEC)?);
+        let mut state = Loop {
+            seat,
+            epoll: Arc::new(epoll::create(epoll::CreateFlags::CLOEXEC)?),
+            listener,
+            sources: HashMap::new(),
+            keys_of: HashMap::new(),
+            next_key: 0,
+            scratch: vec![0; READ_BYTES],
+        };
+        state.watch_own(&stop)?;
+        let thread = std::thread::Builder::new().name("gpupv-local".into()).spawn(move || state.run())?;
+        Ok(LocalLoop { stop, thread })
+    }
+
+    /// Ends the thread; every local process is detached.
+    pub fn stop(self) {
+        let _ = rustix::io::write(&*self.stop, &1u64.to_ne_bytes());
+        if self.thread.join().is_err() {
+            tracing::error!("the thread of local processes panicked");
+        }
+    }
+}
+
+impl Loop {
+    fn watch_own(&mut self, stop: &OwnedFd) -> anyhow::Result<()> {
+        let interest = epoll::EventFlags::IN;
+        for (key, source) in [(0, Source::Listener), (1, Source::Timer), (2, Source::Stop)] {
+            let data = epoll::EventData::new_u64(key);
+            match source {
+                Source::Listener => epoll::add(&*self.epoll, &self.listener.descriptor, data, interest)?,
+                Source::Timer => epoll::add(&*self.epoll, self.seat.timer.descriptor(), data, interest)?,
+                _ => epoll::add(&*self.epoll, stop, data, interest)?,
+            }
+            self.sources.insert(key, source);
+        }
+        self.next_key = 3;
+        Ok(())
+    }
+
+    fn run(mut self) {
+        let mut events = Vec::with_capacity(64);
+        loop {
+            events.clear();
+            match epoll::wait(&*self.epoll, rustix::buffer::spare_capacity(&mut events), None) {
+                Ok(_) | Err(Errno::INTR) => {}
+                Err(error) => {
+                    tracing::error!("local processes cannot be served any more: {error}");
+                    break;
+                }
+            }
+            for event in &events {
+                let key = event.data.u64();
+                if matches!(self.sources.get(&key), Some(Source::Stop)) {
+                    return self.detach_all();
+                }
+                self.event(key, event.flags);
+            }
+        }
+        self.detach_all();
+    }
+
+    fn detach_all(&mut self) {
+        for process in self.keys_of.keys().copied().collect::<Vec<_>>() {
+            self.end_process(process);
+        }
+    }
+
+    fn event(&mut self, key: u64, flags: epoll::EventFlags) {
+        match self.sources.get_mut(&key) {
+            // An event of a source that an earlier event of this round ended.
+            None | Some(Source::Stop) => {}
+            Some(Source::Listener) => self.accept(),
+            Some(Source::Timer) => {
+                self.seat.timer.acknowledge();
+                self.seat.input(Input::Deadline);
+                self.seat.flush_trace();
+            }
+            Some(Source::Pid { process, .. }) => {
+                let process = *process;
+                self.end_process(process);
+            }
+            Some(Source::Broker { .. }) => self.broker_packet(key),
+            Some(Source::Stream { .. }) => self.stream_event(key, flags),
+        }
+    }
+
+    fn add(&mut self, source: Source) -> anyhow::Result<u64> {
+        let key = self.next_key;
+        self.next_key += 1;
+        let descriptor = source.descriptor().context("the loop's own sources are watched from the start")?;
+        epoll::add(&*self.epoll, descriptor, epoll::EventData::new_u64(key), INTEREST)?;
+        self.sources.insert(key, source);
+        Ok(key)
+    }
+
+    fn accept(&mut self) {
+        loop {
+            let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+            match rustix::net::accept_with(&self.listener.descriptor, flags) {
+                Ok(connection) => {
+                    let connection = Arc::new(connection);
+                    if let Err(error) = self.add(Source::Broker { connection, process: None }) {
+                        tracing::warn!("a local process could not be accepted: {error:#}");
+                    }
+                }
+                Err(Errno::AGAIN) => return,
+                Err(error) => {
+                    tracing::warn!("a local process could not be accepted: {error}");
+                    return;
+                }
+            }
+        }
+    }
+
+    fn broker_packet(&mut self, key: u64) {
+        let Some(Source::Broker { connection, process }) = self.sources.get(&key) else { return };
+        let (connection, process) = (connection.clone(), *process);
+        let result = broker::read_request(&*connection).and_then(|request| match (request, process) {
+            (Request::End, _) => Ok(false),
+            (Request::Attach { name }, None) => self.attach(key, &connection, name).map(|()| true),
+            (Request::Attach { .. }, Some(_)) => {
+                anyhow::bail!("this connection has attached a process already")
+            }
+            (Request::Grow { .. }, None) => anyhow::bail!("no process is attached on this connection"),
+            (Request::Grow { slots }, Some(process)) => {
+                let (first_slot, slots, memory) = broker::grow(&self.seat, process, slots)?;
+                let reply = BrokerReply { first_slot, slots, process: process.0, ..BrokerReply::default() };
+                broker::send_reply(&*connection, &reply, &[memory.as_fd()]).map(|()| true)
+            }
+        });
+        match result {
+            Ok(true) => {}
+            Ok(false) => self.end_broker(key),
+            Err(error) => {
+                tracing::warn!("a local process is refused: {error:#}");
+                let reply = BrokerReply { refused: format!("{error:#}"), ..BrokerReply::default() };
+                let _ = broker::send_reply(&*connection, &reply, &[]);
+                self.end_broker(key);
+            }
+        }
+    }
+
+    /// The broker connection is closed: the process is at its end, or never was.
+    fn end_broker(&mut self, key: u64) {
+        match self.sources.get(&key) {
+            Some(Source::Broker { process: Some(process), .. }) => self.end_process(*process),
+            _ => self.forget(key),
+        }
+    }
+
+    fn attach(&mut self, key: u64, connection: &OwnedFd, name: String) -> anyhow::Result<()> {
+        let credentials = rustix::net::sockopt::socket_peercred(connection)?;
+        let pid = credentials.pid;
+        let (memory, memory_descriptor) = broker::first_memory()?;
+        let slots = memory.slots();
+        let flags = SocketFlags::CLOEXEC;
+        let (ours, theirs) =
+            rustix::net::socketpair(rustix::net::AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+        let (guest, token) = self.seat.attach(VmId::HOST, pid.as_raw_nonzero().get() as u32, name, memory)?;
+        let mut keys = vec![key];
+        let result = self.watch_process(guest.id, pid, ours, &mut keys).and_then(|()| {
+            let reply =
+                BrokerReply { token: token.to_vec(), process: guest.id.0, slots, ..BrokerReply::default() };
+            broker::send_reply(connection, &reply, &[theirs.as_fd(), memory_descriptor.as_fd()])
+        });
+        if let Some(Source::Broker { process, .. }) = self.sources.get_mut(&key) {
+            *process = Some(guest.id);
+        }
+        self.keys_of.insert(guest.id, keys);
+        result
+    }
+
+    fn watch_process(
+        &mut self,
+        process: ProcessId,
+        pid: Pid,
+        stream: OwnedFd,
+        keys: &mut Vec<u64>,
+    ) -> anyhow::Result<()> {
+        // A process that has ended by now is noticed by its closed connection.
+        if let Ok(pidfd) = rustix::process::pidfd_open(pid, PidfdFlags::empty()) {
+            keys.push(self.add(Source::Pid { process, pidfd })?);
+        }
+        let stream = Arc::new(stream);
+        let sink = Sink::Local { stream: stream.clone(), epoll: self.epoll.clone(), key: self.next_key };
+        let channel = Box::new(Channel::new(self.seat.clone(), VmId::HOST, sink));
+        keys.push(self.add(Source::Stream { process, stream, channel })?);
+        Ok(())
+    }
+
+    fn stream_event(&mut self, key: u64, flags: epoll::EventFlags) {
+        let Some(Source::Stream { process, stream, channel }) = self.sources.get_mut(&key) else { return };
+        let process = *process;
+        if flags.contains(epoll::EventFlags::OUT) {
+            let _ = epoll::modify(&*self.epoll, &**stream, epoll::EventData::new_u64(key), INTEREST);
+            if let Some(guest) = channel.guest() {
+                guest.outbox.writable();
+            }
+        }
+        let result = match rustix::net::recv(&**stream, &mut self.scratch[..], RecvFlags::DONTWAIT) {
+            Ok((0, _)) => channel.end_of_stream().map(|()| false),
+            Ok((count, _)) => channel.received(&self.scratch[..count]).map(|()| true),
+            Err(Errno::AGAIN | Errno::INTR) => Ok(true),
+            Err(_) => Ok(false),
+        };
+        channel.idle();
+        match result {
+            Ok(true) => {}
+            Ok(false) => self.end_process(process),
+            Err(error) => {
+                channel.close_with(&error);
+                self.end_process(process);
+            }
+        }
+    }
+
+    fn end_process(&mut self, process: ProcessId) {
+        self.seat.detach(process);
+        self.seat.flush_trace();
+        for key in self.keys_of.remove(&process).unwrap_or_default() {
+            self.forget(key);
+        }
+    }
+
+    /// Stops watching a source and closes what it holds.
+    fn forget(&mut self, key: u64) {
+        let Some(source) = self.sources.remove(&key) else { return };
+        if let Some(descriptor) = source.descriptor() {
+            // Others may hold the same open file: closing alone would not end the watch.
+            let _ = epoll::delete(&*self.epoll, descriptor);
+        }
+    }
+}

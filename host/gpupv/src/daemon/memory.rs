@@ -1,0 +1,108 @@
+//! A process's fence memory as the daemon writes it: mapped here for a local process, guest RAM for
+//! a process in a VM.
+//!
+//! Unsafe because it maps memory that a guest process reads at the same time.
+
+use std::fs::File;
+use std::os::fd::{AsFd, OwnedFd};
+use std::ptr::NonNull;
+
+use anyhow::Context as _;
+use fence_page::{PAGE_BYTES, SLOT_BYTES, SLOTS_PER_PAGE, Slot};
+use rustix::fs::{MemfdFlags, SealFlags};
+use rustix::mm::{MapFlags, ProtFlags};
+use vsock_device::GuestMemory;
+
+/// A memfd of whole pages, mapped for writing here and nowhere else.
+#[derive(Debug)]
+pub struct LocalRegion {
+    base: NonNull<Slot>,
+    pages: u32,
+}
+
+// SAFETY: the mapping belongs to this value alone and lives as long; what it holds are atomics.
+unsafe impl Send for LocalRegion {}
+
+impl LocalRegion {
+    /// Makes a region and the descriptor for the process: open for reading only, sealed so that nobody
+    /// can ever map it for writing again.
+    pub fn create(pages: u32) -> anyhow::Result<(LocalRegion, OwnedFd)> {
+        let length = pages as usize * PAGE_BYTES;
+        let memfd = rustix::fs::memfd_create("gpupv-fences", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)
+            .context("cannot create fence memory")?;
+        rustix::fs::ftruncate(&memfd, length as u64)
+            .with_context(|| format!("cannot size fence memory to {length} bytes"))?;
+        // SAFETY: a new mapping at an address of the kernel's choice; no Rust object is there yet.
+        let base = unsafe {
+            rustix::mm::mmap(
+                std::ptr::null_mut(),
+                length,
+                ProtFlags::READ | ProtFlags::WRITE,
+                MapFlags::SHARED,
+                &memfd,
+                0,
+            )
+        }
+        .context("cannot map fence memory")?;
+        let base = NonNull::new(base.cast::<Slot>()).context("fence memory was mapped at address 0")?;
+        let region = LocalRegion { base, pages };
+        let seals = SealFlags::FUTURE_WRITE | SealFlags::GROW | SealFlags::SHRINK | SealFlags::SEAL;
+        rustix::fs::fcntl_add_seals(&memfd, seals).context("cannot seal fence memory")?;
+        let path = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&memfd.as_fd()));
+        let reader = File::open(&path).with_context(|| format!("cannot reopen {path} for reading"))?;
+        Ok((region, reader.into()))
+    }
+
+    fn store(&self, slot: u32, value: u64) {
+        debug_assert!(slot < self.pages * SLOTS_PER_PAGE);
+        // SAFETY: the caller keeps `slot` below the region's slots; a zeroed page is valid `Slot`s.
+        unsafe { self.base.add(slot as usize).as_ref() }.publish(value);
+    }
+}
+
+impl Drop for LocalRegion {
+    fn drop(&mut self) {
+        let length = self.pages as usize * PAGE_BYTES;
+        // SAFETY: this is the mapping made in `create`; nothing refers into it after this value.
+        let _ = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), length) };
+    }
+}
+
+/// Where the slots of one process are.
+#[derive(Debug)]
+pub enum FenceMemory {
+    /// Regions with the first slot of each, in order.
+    Local(Vec<(u32, LocalRegion)>),
+    /// Guest-physical address of each page, in order of slots.
+    Guest { memory: GuestMemory, pages: Vec<u64> },
+}
+
+impl FenceMemory {
+    /// Slots there are.
+    pub fn slots(&self) -> u32 {
+        match self {
+            FenceMemory::Local(regions) => {
+                regions.last().map_or(0, |(first, region)| first + region.pages * SLOTS_PER_PAGE)
+            }
+            FenceMemory::Guest { pages, .. } => pages.len() as u32 * SLOTS_PER_PAGE,
+        }
+    }
+
+    /// Stores a value. A guest page that is no longer in the VM's memory table is an error, for the log.
+    pub fn store(&self, slot: u32, value: u64) -> anyhow::Result<()> {
+        match self {
+            FenceMemory::Local(regions) => {
+                let at = regions.partition_point(|(first, _)| *first <= slot);
+                let (first, region) =
+                    at.checked_sub(1).map(|at| &regions[at]).context("slot has no memory")?;
+                region.store(slot - first, value);
+                Ok(())
+            }
+            FenceMemory::Guest { memory, pages } => {
+                let page = pages.get((slot / SLOTS_PER_PAGE) as usize).context("slot has no memory")?;
+                let address = page + u64::from(slot % SLOTS_PER_PAGE) * SLOT_BYTES as u64;
+                Ok(memory.store_u64(address, value)?)
+            }
+        }
+    }
+}

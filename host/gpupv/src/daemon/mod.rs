@@ -1,0 +1,99 @@
+//! The daemon: the kernel behind its one lock, and everything that brings it bytes.
+//!
+//! ```text
+//!   local process -- Unix stream --> local.rs (one thread, epoll) --.
+//!                                                                   |--> channel.rs --> seat.rs --> Kernel
+//!   VM -- vsock --> vsock_device's thread --> vm.rs ----------------'        |
+//!                                                                            v
+//!   fence pages <- memory.rs <---- stores, answers, wakes (in that order) <- Effects
+//! ```
+
+pub mod bench_ports;
+pub mod broker;
+pub mod channel;
+pub mod config;
+pub mod control;
+pub mod counters;
+pub mod guest;
+pub mod guestd;
+pub mod limits;
+pub mod local;
+pub mod memory;
+pub mod seat;
+pub mod socket;
+pub mod timer;
+pub mod vm;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use anyhow::Context as _;
+
+use local::LocalLoop;
+use seat::Seat;
+use vm::VmRegistry;
+
+/// How to start a daemon.
+#[derive(Debug, Clone, Default)]
+pub struct Options {
+    /// Directory of its sockets: `broker.sock` and `control.sock`.
+    pub directory: PathBuf,
+    /// Record a trace into this file.
+    pub record: Option<PathBuf>,
+    /// GPU signals, GPU waits and submissions are one-way messages (GPV-015).
+    pub async_submission: bool,
+    /// Serve the echo, sink and relay ports that `gpupv bench` measures against.
+    pub bench_services: bool,
+    pub kernel: dxgkrnl::Config,
+}
+
+/// A running daemon. Dropping it ends it.
+pub struct Daemon {
+    pub seat: Arc<Seat>,
+    pub vms: Arc<VmRegistry>,
+    local: Option<LocalLoop>,
+    directory: PathBuf,
+}
+
+impl Daemon {
+    /// Binds the broker's socket and starts serving local processes.
+    pub fn start(options: Options) -> anyhow::Result<Daemon> {
+        std::fs::create_dir_all(&options.directory)
+            .with_context(|| format!("cannot create the socket folder {}", options.directory.display()))?;
+        let seat = Seat::new(&options)?;
+        let vms = Arc::new(VmRegistry::new(seat.clone(), options.bench_services));
+        let local = LocalLoop::start(seat.clone(), &options.directory.join("broker.sock"))?;
+        Ok(Daemon { seat, vms, local: Some(local), directory: options.directory })
+    }
+
+    /// The broker's socket: what `GPUPV_BROKER` must say.
+    pub fn broker_path(&self) -> PathBuf {
+        self.directory.join("broker.sock")
+    }
+
+    /// Directory of the daemon's sockets.
+    pub fn directory(&self) -> &Path {
+        &self.directory
+    }
+
+    /// Ends the daemon in order: local processes and VMs cut off, trace finished.
+    pub fn stop(mut self) -> anyhow::Result<()> {
+        self.shut_down()
+    }
+
+    fn shut_down(&mut self) -> anyhow::Result<()> {
+        if let Some(local) = self.local.take() {
+            local.stop();
+        }
+        self.vms.shut_down();
+        self.seat.finish_trace()
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        if let Err(error) = self.shut_down() {
+            tracing::error!("the daemon did not end in order: {error:#}");
+        }
+    }
+}

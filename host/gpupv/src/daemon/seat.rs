@@ -1,0 +1,307 @@
+//! The seat: the one lock around the kernel.
+//!
+//! Whoever has bytes from a guest takes it, calls the kernel, stores fence values, appends answers and
+//! wakes to the outboxes of those they are for, and leaves. Only then is anything sent. So a signal and
+//! the wake-up that it causes need no other thread.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use anyhow::Context as _;
+use d3dkmt::Call;
+use dxgkrnl::{Effects, Input, Kernel, Nanos, ProcessId, Snapshot, VmId};
+use kmd::SimulatedMiniport;
+use proto::convert;
+use proto::limits::TOKEN_BYTES;
+use tokio::sync::broadcast;
+use trace::Recorder;
+
+use super::Options;
+use super::counters::Counters;
+use super::guest::{Guest, Outbox, OutboxFull};
+use super::limits::NOTES_QUEUED_MAX;
+use super::memory::FenceMemory;
+use super::timer::Timer;
+
+/// One-time password of a process's stream.
+pub type Token = [u8; TOKEN_BYTES];
+
+/// A line for people, as it is streamed by the control service.
+#[derive(Debug, Clone)]
+pub struct NoteLine {
+    pub now: Nanos,
+    pub process: Option<ProcessId>,
+    pub text: String,
+}
+
+/// The kernel and all that must change together with it.
+struct Seated {
+    kernel: Kernel<SimulatedMiniport>,
+    recorder: Option<Recorder>,
+    effects: Effects,
+    guests: BTreeMap<ProcessId, Attached>,
+    tokens: HashMap<Token, ProcessId>,
+    processes_begun: u32,
+    armed: Option<Nanos>,
+}
+
+struct Attached {
+    guest: Arc<Guest>,
+    memory: FenceMemory,
+    token: Token,
+}
+
+/// See the module.
+pub struct Seat {
+    seated: Mutex<Seated>,
+    pub timer: Timer,
+    pub counters: Counters,
+    pub recording: bool,
+    pub async_submission: bool,
+    notes: broadcast::Sender<NoteLine>,
+}
+
+/// Guests that have something to send to, collected under the seat and served after leaving it.
+#[derive(Default)]
+pub struct Dirty(Vec<Arc<Guest>>);
+
+impl Dirty {
+    fn add(&mut self, guest: &Arc<Guest>) {
+        if !self.0.iter().any(|other| Arc::ptr_eq(other, guest)) {
+            self.0.push(guest.clone());
+        }
+    }
+
+    /// Sends to everybody but `held`, whose own answers may wait for the end of its batch.
+    pub fn flush_others(&mut self, held: ProcessId) {
+        self.0.retain(|guest| {
+            if guest.id != held {
+                guest.outbox.flush();
+            }
+            guest.id == held
+        });
+    }
+
+    pub fn flush(&mut self) {
+        for guest in self.0.drain(..) {
+            guest.outbox.flush();
+        }
+    }
+}
+
+impl Seat {
+    pub fn new(options: &Options) -> anyhow::Result<Arc<Seat>> {
+        let recorder = match &options.record {
+            Some(path) => {
+                Some(Recorder::create(path, &options.kernel, concat!("gpupv ", env!("CARGO_PKG_VERSION")))?)
+            }
+            None => None,
+        };
+        Ok(Arc::new(Seat {
+            recording: recorder.is_some(),
+            seated: Mutex::new(Seated {
+                kernel: Kernel::new(options.kernel.clone(), SimulatedMiniport::default()),
+                recorder,
+                effects: Effects::default(),
+                guests: BTreeMap::new(),
+                tokens: HashMap::new(),
+                processes_begun: 0,
+                armed: None,
+            }),
+            timer: Timer::new().context("cannot create a timer")?,
+            counters: Counters::default(),
+            async_submission: options.async_submission,
+            notes: broadcast::Sender::new(NOTES_QUEUED_MAX),
+        }))
+    }
+
+    fn take(&self) -> MutexGuard<'_, Seated> {
+        // A panic under the seat is a bug of ours: the state is not to be trusted after it.
+        self.seated.lock().unwrap_or_else(|_| std::process::abort())
+    }
+
+    /// Notes as they happen.
+    pub fn subscribe(&self) -> broadcast::Receiver<NoteLine> {
+        self.notes.subscribe()
+    }
+
+    pub fn snapshot(&self) -> Snapshot {
+        self.take().kernel.snapshot()
+    }
+
+    /// Every guest process there is.
+    pub fn guests(&self) -> Vec<Arc<Guest>> {
+        self.take().guests.values().map(|attached| attached.guest.clone()).collect()
+    }
+
+    /// A new process, without memory yet, and the token that its stream must present.
+    pub fn attach(
+        &self,
+        vm: VmId,
+        pid: u32,
+        name: String,
+        memory: FenceMemory,
+    ) -> anyhow::Result<(Arc<Guest>, Token)> {
+        let mut token = [0; TOKEN_BYTES];
+        let filled = rustix::rand::getrandom(&mut token, rustix::rand::GetRandomFlags::empty())?;
+        anyhow::ensure!(filled == TOKEN_BYTES, "the system gave {filled} random bytes");
+        let mut seated = self.take();
+        let of_vm = seated.guests.values().filter(|attached| attached.guest.vm == vm).count();
+        anyhow::ensure!(
+            of_vm < d3dkmt::limits::PROCESSES_PER_VM_MAX,
+            "{of_vm} processes are attached, the limit of one VM"
+        );
+        seated.processes_begun += 1;
+        let id = ProcessId(seated.processes_begun);
+        let guest = Arc::new(Guest { id, vm, pid, name: name.clone(), outbox: Outbox::default() });
+        seated.tokens.insert(token, id);
+        let slots = memory.slots();
+        seated.guests.insert(id, Attached { guest: guest.clone(), memory, token });
+        let mut dirty = Dirty::default();
+        self.step(&mut seated, Input::ProcessAttached { process: id, vm, pid, name }, &mut dirty);
+        if slots > 0 {
+            self.step(&mut seated, Input::FenceMemoryAdded { process: id, slots }, &mut dirty);
+        }
+        Ok((guest, token))
+    }
+
+    /// Adds fence memory to a process; returns the first slot of it.
+    pub fn add_memory(
+        &self,
+        process: ProcessId,
+        add: impl FnOnce(&mut FenceMemory) -> anyhow::Result<()>,
+    ) -> anyhow::Result<u32> {
+        let mut seated = self.take();
+        let attached = seated.guests.get_mut(&process).context("no such process")?;
+        let first = attached.memory.slots();
+        add(&mut attached.memory)?;
+        let slots = attached.memory.slots() - first;
+        self.step(&mut seated, Input::FenceMemoryAdded { process, slots }, &mut Dirty::default());
+        Ok(first)
+    }
+
+    /// Slots that a process has.
+    pub fn slots(&self, process: ProcessId) -> Option<u32> {
+        Some(self.take().guests.get(&process)?.memory.slots())
+    }
+
+    /// Which process a token stands for. A token works once.
+    pub fn redeem(&self, token: &Token) -> Option<Arc<Guest>> {
+        let mut seated = self.take();
+        let process = seated.tokens.remove(token)?;
+        Some(seated.guests.get(&process)?.guest.clone())
+    }
+
+    /// A process is gone: nothing is stored into its memory after this returns. No error if it was
+    /// gone already.
+    pub fn detach(&self, process: ProcessId) {
+        let mut dirty = Dirty::default();
+        let mut seated = self.take();
+        let Some(attached) = seated.guests.remove(&process) else { return };
+        seated.tokens.remove(&attached.token);
+        self.step(&mut seated, Input::ProcessGone { process }, &mut dirty);
+        drop(seated);
+        attached.guest.outbox.disconnect();
+        dirty.flush();
+        tracing::debug!("process {} (pid {}) is gone", process.0, attached.guest.pid);
+    }
+
+    /// One call of a guest; effects are performed, what is to be sent is left to `dirty`.
+    pub fn call(&self, process: ProcessId, request: u64, call: Call, dirty: &mut Dirty) {
+        self.step(&mut self.take(), Input::Call { process, request, call }, dirty);
+    }
+
+    /// Anything else that happened; effects are performed and sent.
+    pub fn input(&self, input: Input) {
+        let mut dirty = Dirty::default();
+        self.step(&mut self.take(), input, &mut dirty);
+        dirty.flush();
+    }
+
+    /// Tells the kernel about an event; performs what it asks for, in the order of the lanes.
+    fn step(&self, seated: &mut Seated, input: Input, dirty: &mut Dirty) {
+        let now = self.timer.now();
+        if let Some(recorder) = &mut seated.recorder {
+            self.recorded(recorder.begin(now, &input));
+        }
+        let mut effects = std::mem::take(&mut seated.effects);
+        seated.kernel.handle(now, input, &mut effects);
+        if let Some(recorder) = &mut seated.recorder {
+            self.recorded(recorder.end(&effects));
+        }
+        self.perform(seated, &effects, dirty);
+        effects.clear();
+        seated.effects = effects;
+        let due = seated.kernel.next_deadline();
+        if due != seated.armed {
+            seated.armed = due;
+            self.timer.arm(due);
+        }
+    }
+
+    fn perform(&self, seated: &Seated, effects: &Effects, dirty: &mut Dirty) {
+        for store in &effects.stores {
+            let Some(attached) = seated.guests.get(&store.process) else { continue };
+            if let Err(error) = attached.memory.store(store.slot, store.value) {
+                tracing::warn!("process {}: {store}: {error:#}", store.process.0);
+            }
+        }
+        self.counters.fence_stores.add(effects.stores.len() as u64);
+        for answer in &effects.answers {
+            let frame = convert::answer_to_frame(answer.request, answer.status, &answer.reply);
+            self.post(seated, answer.process, &frame, dirty);
+        }
+        for event in &effects.events {
+            self.counters.wakes.add(1);
+            self.post(seated, event.process, &convert::wake_to_frame(event.event, event.status), dirty);
+        }
+        for note in &effects.notes {
+            self.counters.refusals.add(1);
+            tracing::debug!("{note}");
+            // Nobody listening is fine.
+            let line = NoteLine { now: self.timer.now(), process: note.process, text: note.text.clone() };
+            let _ = self.notes.send(line);
+        }
+    }
+
+    fn post(&self, seated: &Seated, process: ProcessId, frame: &proto::channel::ToGuest, dirty: &mut Dirty) {
+        let Some(attached) = seated.guests.get(&process) else { return };
+        match attached.guest.outbox.append(frame) {
+            Ok(true) => {
+                self.counters.frames_sent.add(1);
+                dirty.add(&attached.guest);
+            }
+            Ok(false) => {}
+            Err(full @ OutboxFull { .. }) => {
+                tracing::warn!("process {} of vm {} is cut off: {full}", process.0, attached.guest.vm.0);
+                attached.guest.outbox.disconnect();
+            }
+        }
+    }
+
+    fn recorded(&self, result: Result<(), trace::TraceError>) {
+        if let Err(error) = result {
+            // A trace with a hole would be worse than none.
+            tracing::error!("recording failed, the daemon ends: {error}");
+            std::process::exit(2);
+        }
+    }
+
+    /// Writes what the recorder still holds.
+    pub fn flush_trace(&self) {
+        if self.recording
+            && let Some(recorder) = &mut self.take().recorder
+        {
+            self.recorded(recorder.flush());
+        }
+    }
+
+    /// Ends the recording with the digest of the state.
+    pub fn finish_trace(&self) -> anyhow::Result<()> {
+        let mut seated = self.take();
+        let Some(recorder) = seated.recorder.take() else { return Ok(()) };
+        let digest = seated.kernel.snapshot().digest();
+        recorder.finish(digest)?;
+        Ok(())
+    }
+}

@@ -1,0 +1,323 @@
+//! VMs: what the daemon offers to each over its vsock device.
+//!
+//! ```text
+//!   port          from                          first must be      then
+//!   GUESTD_PORT   guestd, source port < 1024    GuestdHello        AttachProcess, AddFenceMemory, detach
+//!   CHANNEL_PORT  a guest process, only while   Hello with its     calls
+//!                 guestd is connected           one-time token
+//!   bench ports   only with `gpupv bench`       -                  echo, sink, relay
+//! ```
+//! The end of guestd's connection ends the VM's processes; the end of QEMU ends everything.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::{Duration, Instant};
+
+use dxgkrnl::{Input, VmId};
+use proto::limits::{CHANNEL_PORT, ECHO_PORT, GUESTD_PORT, PRIVILEGED_PORT_END, RELAY_PORT, SINK_PORT};
+use vsock_device::{
+    CloseReason, ConnectRequest, Connection, Device, DeviceConfig, Endpoint, GuestMemory, Services,
+};
+
+use super::bench_ports::{Echo, Relay, RelayHub, Sink as Swallow};
+use super::channel::Channel;
+use super::guest::Sink;
+use super::guestd::GuestdEndpoint;
+use super::limits::VMS_MAX;
+use super::seat::Seat;
+
+/// How far a VM has come.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum VmState {
+    /// The socket waits for QEMU.
+    Waiting,
+    /// QEMU is there, guestd is not.
+    Booting,
+    /// guestd is connected.
+    Ready,
+    /// QEMU went away.
+    Gone,
+}
+
+impl VmState {
+    pub fn name(self) -> &'static str {
+        match self {
+            VmState::Waiting => "waiting for QEMU",
+            VmState::Booting => "booting",
+            VmState::Ready => "ready",
+            VmState::Gone => "gone",
+        }
+    }
+}
+
+/// What the threads of one VM share.
+pub struct VmShared {
+    pub id: VmId,
+    pub name: String,
+    pub seat: Arc<Seat>,
+    status: Mutex<VmStatus>,
+    changed: Condvar,
+    bench_services: bool,
+    relay: RelayHub,
+}
+
+struct VmStatus {
+    state: VmState,
+    memory: Option<GuestMemory>,
+    /// Connections of guestd so far: the latest one counts.
+    guestd: u64,
+}
+
+impl VmShared {
+    fn status(&self) -> std::sync::MutexGuard<'_, VmStatus> {
+        self.status.lock().expect("no panic happens under a VM's status lock")
+    }
+
+    pub fn state(&self) -> VmState {
+        self.status().state
+    }
+
+    pub fn memory(&self) -> Option<GuestMemory> {
+        self.status().memory.clone()
+    }
+
+    pub fn set_state(&self, state: VmState) {
+        self.status().state = state;
+        self.changed.notify_all();
+    }
+
+    /// Waits until the VM is in `state`; false if `timeout` passes or `give_up` says so.
+    pub fn wait_for(&self, state: VmState, timeout: Duration, mut give_up: impl FnMut() -> bool) -> bool {
+        const LOOK_AGAIN: Duration = Duration::from_millis(100);
+        let end = Instant::now() + timeout;
+        let mut status = self.status();
+        while status.state != state {
+            let left = end.saturating_duration_since(Instant::now());
+            if left.is_zero() || give_up() {
+                return false;
+            }
+            let waited = self.changed.wait_timeout(status, left.min(LOOK_AGAIN));
+            status = waited.expect("no panic happens under a VM's status lock").0;
+        }
+        true
+    }
+
+    /// Ends every process of this VM.
+    pub fn detach_processes(&self) {
+        for guest in self.seat.guests() {
+            if guest.vm == self.id {
+                self.seat.detach(guest.id);
+            }
+        }
+        self.seat.flush_trace();
+    }
+
+    /// guestd's connection number `connection` ended.
+    pub fn guestd_gone(&self, connection: u64) {
+        let mut status = self.status();
+        if status.guestd != connection || status.state != VmState::Ready {
+            return;
+        }
+        status.state = VmState::Booting;
+        drop(status);
+        self.changed.notify_all();
+        self.detach_processes();
+    }
+}
+
+/// The services of one VM.
+struct VmServices(Arc<VmShared>);
+
+impl Services for VmServices {
+    fn accept(&self, request: ConnectRequest, connection: Connection) -> Option<Box<dyn Endpoint>> {
+        let shared = &self.0;
+        let refuse = |why: &str| {
+            let ConnectRequest { peer_port, local_port } = request;
+            tracing::warn!(
+                "vm {}: connection from port {peer_port} to {local_port} refused: {why}",
+                shared.id.0
+            );
+            None
+        };
+        match request.local_port {
+            GUESTD_PORT if request.peer_port >= PRIVILEGED_PORT_END => {
+                refuse("guestd must come from a port below 1024")
+            }
+            GUESTD_PORT => {
+                let mut status = shared.status();
+                if status.state == VmState::Ready {
+                    return refuse("guestd is connected already");
+                }
+                let Some(memory) = status.memory.clone() else { return refuse("the VM has no memory table") };
+                status.guestd += 1;
+                let number = status.guestd;
+                Some(Box::new(GuestdEndpoint::new(shared.clone(), number, memory, connection)))
+            }
+            CHANNEL_PORT if shared.state() == VmState::Ready => {
+                let channel = Channel::new(shared.seat.clone(), shared.id, Sink::Vsock(connection.clone()));
+                Some(Box::new(ChannelEndpoint { channel, connection, closed: false }))
+            }
+            CHANNEL_PORT => refuse("guestd is not connected"),
+            ECHO_PORT if shared.bench_services => Some(Box::new(Echo::new(connection))),
+            SINK_PORT if shared.bench_services => Some(Box::new(Swallow::new(connection))),
+            RELAY_PORT if shared.bench_services => {
+                Some(Box::new(Relay::new(shared.relay.clone(), connection)))
+            }
+            _ => refuse("nothing is served on that port"),
+        }
+    }
+
+    fn memory_changed(&self, memory: GuestMemory) {
+        let shared = &self.0;
+        let mut status = shared.status();
+        let first = status.memory.replace(memory).is_none();
+        if matches!(status.state, VmState::Waiting | VmState::Gone) {
+            status.state = VmState::Booting;
+        }
+        drop(status);
+        shared.changed.notify_all();
+        shared.seat.input(if first {
+            Input::VmAttached { vm: shared.id, name: shared.name.clone() }
+        } else {
+            Input::MemoryChanged { vm: shared.id }
+        });
+    }
+
+    fn disconnected(&self) {
+        let shared = &self.0;
+        let mut status = shared.status();
+        let attached = status.memory.take().is_some();
+        status.state = VmState::Gone;
+        drop(status);
+        shared.detach_processes();
+        if attached {
+            shared.seat.input(Input::VmDetached { vm: shared.id });
+            shared.seat.flush_trace();
+        }
+        tracing::debug!("vm {} ({}) is gone", shared.id.0, shared.name);
+        shared.changed.notify_all();
+    }
+}
+
+/// The stream of a guest process in a VM.
+struct ChannelEndpoint {
+    channel: Channel,
+    connection: Connection,
+    closed: bool,
+}
+
+impl ChannelEndpoint {
+    fn end(&mut self) {
+        if let Some(guest) = self.channel.guest() {
+            let (seat, id) = (self.channel.seat(), guest.id);
+            seat.detach(id);
+        }
+        self.closed = true;
+    }
+}
+
+impl Endpoint for ChannelEndpoint {
+    fn received(&mut self, bytes: &[u8]) {
+        if self.closed {
+            return;
+        }
+        if let Err(error) = self.channel.received(bytes) {
+            self.channel.close_with(&error);
+            self.end();
+            // Half-close first would let the Goodbye out; then whatever the guest still sends is ignored.
+            self.connection.finish();
+        }
+    }
+
+    fn idle(&mut self) {
+        self.channel.idle();
+    }
+
+    fn peer_finished(&mut self) {
+        if self.closed {
+            return;
+        }
+        if let Err(error) = self.channel.end_of_stream() {
+            self.channel.close_with(&error);
+        }
+        self.end();
+        self.connection.finish();
+    }
+
+    fn writable(&mut self) {
+        if let Some(guest) = self.channel.guest() {
+            guest.outbox.writable();
+        }
+    }
+
+    fn closed(&mut self, _reason: CloseReason) {
+        if !self.closed {
+            self.end();
+        }
+    }
+}
+
+/// One VM as the daemon has it.
+pub struct VmEntry {
+    pub shared: Arc<VmShared>,
+    pub device: Device,
+    pub socket: PathBuf,
+}
+
+/// Every VM of the daemon.
+pub struct VmRegistry {
+    seat: Arc<Seat>,
+    bench_services: bool,
+    vms: Mutex<BTreeMap<VmId, Arc<VmEntry>>>,
+}
+
+impl VmRegistry {
+    pub fn new(seat: Arc<Seat>, bench_services: bool) -> Self {
+        VmRegistry { seat, bench_services, vms: Mutex::default() }
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, BTreeMap<VmId, Arc<VmEntry>>> {
+        self.vms.lock().expect("no panic happens under the VM table's lock")
+    }
+
+    /// Serves one more VM on a socket that QEMU's `vhost-user-vsock` device connects to.
+    pub fn add(&self, name: &str, socket: &Path) -> anyhow::Result<Arc<VmEntry>> {
+        let mut vms = self.lock();
+        let id = VmId(vms.keys().last().map_or(0, |id| id.0) + 1);
+        anyhow::ensure!(id.0 <= VMS_MAX, "{VMS_MAX} VMs are served, the limit");
+        let shared = Arc::new(VmShared {
+            id,
+            name: name.into(),
+            seat: self.seat.clone(),
+            status: Mutex::new(VmStatus { state: VmState::Waiting, memory: None, guestd: 0 }),
+            changed: Condvar::new(),
+            bench_services: self.bench_services,
+            relay: RelayHub::default(),
+        });
+        let config = DeviceConfig { guest_cid: guest_cid(id), socket: socket.into() };
+        let device = Device::serve(config, Arc::new(VmServices(shared.clone())))?;
+        let entry = Arc::new(VmEntry { shared, device, socket: socket.into() });
+        vms.insert(id, entry.clone());
+        Ok(entry)
+    }
+
+    pub fn list(&self) -> Vec<Arc<VmEntry>> {
+        self.lock().values().cloned().collect()
+    }
+
+    /// Stops serving a VM.
+    pub fn remove(&self, id: VmId) {
+        self.lock().remove(&id);
+    }
+
+    pub fn shut_down(&self) {
+        let vms = std::mem::take(&mut *self.lock());
+        drop(vms);
+    }
+}
+
+/// Context identifiers 0 to 2 belong to the hypervisor, the loopback and the host.
+pub fn guest_cid(vm: VmId) -> u64 {
+    u64::from(vm.0) + 2
+}

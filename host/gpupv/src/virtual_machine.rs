@@ -1,0 +1,1 @@
+//! VMs: image, launch, agent.

@@ -1,0 +1,155 @@
+//! From the kernel's words to the bytes of `trace.proto`, straight into the open block: no message is
+//! built in between. The bytes are those that prost would write; `convert` reads them back.
+
+use dxgkrnl::{Effects, Input, ProcessId};
+use prost::Message;
+use prost::encoding::{WireType, encode_varint, encoded_len_varint};
+use proto::convert::{answer_to_frame, call_to_frame, wake_to_frame};
+
+/// A length that is known only when what it counts has been written: one byte is kept for it, and more
+/// are made when it needs them.
+#[derive(Clone, Copy)]
+pub(crate) struct Length {
+    at: usize,
+    bytes: usize,
+}
+
+impl Length {
+    pub fn reserve(out: &mut Vec<u8>) -> Length {
+        out.push(0);
+        Length { at: out.len() - 1, bytes: 1 }
+    }
+
+    /// Writes the number of bytes from here to the end of `out`; how many bytes that moved what follows.
+    pub fn set(&mut self, out: &mut Vec<u8>) -> usize {
+        let start = self.at + self.bytes;
+        let end = out.len();
+        let length = (end - start) as u64;
+        if length < 0x80 && self.bytes == 1 {
+            out[self.at] = length as u8;
+            return 0;
+        }
+        let growth = encoded_len_varint(length).saturating_sub(self.bytes);
+        if growth > 0 {
+            out.resize(end + growth, 0);
+            out.copy_within(start..end, start + growth);
+            self.bytes += growth;
+        }
+        let mut place = &mut out[self.at..self.at + self.bytes];
+        encode_varint(length, &mut place);
+        growth
+    }
+
+    /// Something before it was moved.
+    pub fn shift(&mut self, by: usize) {
+        self.at += by;
+    }
+}
+
+/// The varint of almost every key and most numbers is one byte.
+fn varint(value: u64, out: &mut Vec<u8>) {
+    if value < 0x80 { out.push(value as u8) } else { encode_varint(value, out) }
+}
+
+/// Key of a field; our tags are below 16.
+fn key(tag: u32, wire_type: WireType, out: &mut Vec<u8>) {
+    debug_assert!(tag < 16);
+    out.push((tag << 3) as u8 | wire_type as u8);
+}
+
+/// Opens a message field; what is appended until [`Length::set`] is its content.
+pub(crate) fn open(tag: u32, out: &mut Vec<u8>) -> Length {
+    key(tag, WireType::LengthDelimited, out);
+    Length::reserve(out)
+}
+
+fn nested(tag: u32, out: &mut Vec<u8>, content: impl FnOnce(&mut Vec<u8>)) {
+    let mut length = open(tag, out);
+    content(out);
+    length.set(out);
+}
+
+/// A number; 0 is left out, as everywhere in proto3.
+pub(crate) fn number(tag: u32, value: u64, out: &mut Vec<u8>) {
+    if value != 0 {
+        chosen(tag, value, out);
+    }
+}
+
+/// A number in a oneof or an optional field: 0 is written as well.
+fn chosen(tag: u32, value: u64, out: &mut Vec<u8>) {
+    key(tag, WireType::Varint, out);
+    varint(value, out);
+}
+
+fn text(tag: u32, value: &str, out: &mut Vec<u8>) {
+    if !value.is_empty() {
+        key(tag, WireType::LengthDelimited, out);
+        varint(value.len() as u64, out);
+        out.extend_from_slice(value.as_bytes());
+    }
+}
+
+fn frame(tag: u32, process: ProcessId, message: &impl Message, out: &mut Vec<u8>) {
+    nested(tag, out, |out| {
+        number(1, process.0.into(), out);
+        nested(2, out, |out| message.encode_raw(out));
+    });
+}
+
+/// `Step.input`.
+pub(crate) fn input(input: &Input, out: &mut Vec<u8>) {
+    nested(1, out, |out| match input {
+        Input::VmAttached { vm, name } => nested(1, out, |out| {
+            number(1, vm.0.into(), out);
+            text(2, name, out);
+        }),
+        Input::VmDetached { vm } => chosen(2, vm.0.into(), out),
+        Input::MemoryChanged { vm } => chosen(3, vm.0.into(), out),
+        Input::ProcessAttached { process, vm, pid, name } => nested(4, out, |out| {
+            number(1, process.0.into(), out);
+            number(2, vm.0.into(), out);
+            number(3, (*pid).into(), out);
+            text(4, name, out);
+        }),
+        Input::FenceMemoryAdded { process, slots } => nested(5, out, |out| {
+            number(1, process.0.into(), out);
+            number(2, (*slots).into(), out);
+        }),
+        Input::Call { process, request, call } => frame(6, *process, &call_to_frame(*request, call), out),
+        Input::ProcessGone { process } => chosen(7, process.0.into(), out),
+        Input::Deadline => chosen(8, 1, out),
+    });
+}
+
+/// `Step.effects`: written even if there are none, for a step without is one that never ended.
+pub(crate) fn effects(effects: &Effects, out: &mut Vec<u8>) {
+    let Effects { stores, answers, events, notes } = effects;
+    nested(2, out, |out| {
+        for store in stores {
+            nested(1, out, |out| {
+                number(1, store.process.0.into(), out);
+                number(2, store.slot.into(), out);
+                if store.value != 0 {
+                    key(3, WireType::SixtyFourBit, out);
+                    out.extend_from_slice(&store.value.to_le_bytes());
+                }
+            });
+        }
+        for answer in answers {
+            let message = answer_to_frame(answer.request, answer.status, &answer.reply);
+            frame(2, answer.process, &message, out);
+        }
+        for event in events {
+            frame(3, event.process, &wake_to_frame(event.event, event.status), out);
+        }
+        for note in notes {
+            nested(4, out, |out| {
+                if let Some(process) = note.process {
+                    chosen(1, process.0.into(), out);
+                }
+                text(2, &note.text, out);
+            });
+        }
+    });
+}

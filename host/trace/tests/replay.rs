@@ -1,0 +1,159 @@
+//! Replay: identical when nothing changed, and the right place when something did.
+
+mod common;
+
+use common::{config, record, replay, session, steps};
+use dxgkrnl::{Config, Effects, FenceStore, Input, Note, ProcessId};
+use trace::{Lane, Recorder, Verdict};
+
+#[test]
+fn busy_sessions_replay_identically() {
+    for seed in 0..20 {
+        let config = if seed % 2 == 0 { Config::default() } else { config() };
+        let (steps, digest) = session::run(seed, config.clone(), 3000);
+        let report = replay(&record(&config, &steps, Some(digest))).unwrap();
+        assert_eq!(report.verdict, Verdict::Identical { digest }, "seed {seed}");
+        assert_eq!((report.steps, report.ended, report.unfinished), (3000, true, None));
+        assert_eq!(report.program, "test 1.0");
+    }
+}
+
+#[test]
+fn sessions_are_busy() {
+    // Guards the test above: every lane is used, calls succeed and fail, waits end, time passes.
+    let (steps, _) = session::run(1, Config::default(), 3000);
+    let count = |of: fn(&Effects) -> usize| steps.iter().map(|step| of(&step.effects)).sum::<usize>();
+    assert!(count(|effects| effects.stores.len()) > 500);
+    assert!(count(|effects| effects.events.len()) > 100);
+    assert!(count(|effects| effects.notes.len()) > 300);
+    assert!(
+        count(|effects| effects.answers.iter().filter(|answer| answer.status.is_success()).count()) > 500
+    );
+    assert!(steps.iter().filter(|step| step.input == Input::Deadline).count() > 10);
+    assert!(steps.iter().any(|step| matches!(step.input, Input::ProcessGone { .. })));
+}
+
+#[test]
+fn recording_a_replay_gives_the_same_bytes() {
+    let (original, digest) = session::run(3, config(), 2000);
+    let bytes = record(&config(), &original, Some(digest));
+    let read = steps(&bytes);
+    assert_eq!(read, original);
+    assert_eq!(record(&config(), &read, Some(digest)), bytes);
+    assert_eq!(common::reader(&bytes).unwrap().header().config, config());
+}
+
+#[test]
+fn a_planted_difference_is_found_at_its_step_and_lane() {
+    let (steps, digest) = session::run(4, Config::default(), 500);
+    let plant = |wanted: fn(&Effects) -> bool, change: fn(&mut Effects)| {
+        let at = 200 + steps[200..].iter().position(|step| wanted(&step.effects)).unwrap();
+        let mut planted = steps.clone();
+        change(&mut planted[at].effects);
+        let report = replay(&record(&Config::default(), &planted, Some(digest))).unwrap();
+        assert_eq!(report.steps, at as u64);
+        let Verdict::Diverged { sequence, now, input, first_difference } = report.verdict else {
+            panic!("{report}")
+        };
+        assert_eq!((sequence, now, input), (at as u64 + 1, steps[at].now, steps[at].input.to_string()));
+        first_difference
+    };
+    let stores = plant(|effects| !effects.stores.is_empty(), |effects| effects.stores[0].value ^= 1 << 40);
+    assert_eq!((stores.lane, stores.position), (Lane::Stores, 0));
+    assert!(stores.recorded.starts_with("store p") && stores.recorded != stores.replayed);
+    let answers = plant(
+        |effects| effects.answers.len() == 1,
+        |effects| effects.answers[0].status = d3dkmt::NtStatus::UNSUCCESSFUL,
+    );
+    assert_eq!(answers.lane, Lane::Answers);
+    assert!(answers.recorded.contains("STATUS_UNSUCCESSFUL"), "{answers:?}");
+    let events = plant(|effects| effects.events.len() == 1, |effects| effects.events.clear());
+    assert_eq!((events.lane, &*events.recorded), (Lane::Events, "nothing"));
+    let note = Note { process: None, text: "planted".into() };
+    let notes = plant(Effects::is_empty, |effects| {
+        effects.notes.push(Note { process: None, text: "planted".into() });
+    });
+    assert_eq!((notes.lane, notes.recorded, &*notes.replayed), (Lane::Notes, note.to_string(), "nothing"));
+}
+
+#[test]
+fn lanes_are_compared_in_the_order_in_which_they_are_drained() {
+    let (mut steps, digest) = session::run(5, Config::default(), 50);
+    steps[10].effects.notes.clear();
+    steps[10].effects.notes.push(Note { process: Some(ProcessId(0)), text: String::new() });
+    steps[10].effects.stores.push(FenceStore { process: ProcessId(8), slot: 1, value: 2 });
+    let report = replay(&record(&Config::default(), &steps, Some(digest))).unwrap();
+    let Verdict::Diverged { sequence: 11, first_difference, .. } = report.verdict else { panic!("{report}") };
+    assert_eq!(first_difference.lane, Lane::Stores);
+    assert_eq!(first_difference.recorded, "store p8 slot 1 = 2");
+}
+
+#[test]
+fn a_changed_input_shows_as_a_divergence_or_another_state() {
+    let (mut steps, digest) = session::run(6, Config::default(), 300);
+    steps.remove(0);
+    let report = replay(&record(&Config::default(), &steps, Some(digest))).unwrap();
+    assert!(!report.agrees(), "{report}");
+}
+
+#[test]
+fn another_state_in_the_end_is_told() {
+    let (steps, digest) = session::run(7, Config::default(), 300);
+    let report = replay(&record(&Config::default(), &steps, Some(digest ^ 1))).unwrap();
+    assert_eq!(report.verdict, Verdict::StateDiffers { recorded: digest ^ 1, replayed: digest });
+    assert!(report.to_string().starts_with("the state differs after 300 steps"));
+}
+
+#[test]
+fn a_trace_without_an_end_replays_as_far_as_it_goes_and_says_so() {
+    let (steps, digest) = session::run(8, Config::default(), 300);
+    let report = replay(&record(&Config::default(), &steps, None)).unwrap();
+    assert_eq!(report.verdict, Verdict::Identical { digest });
+    assert_eq!((report.steps, report.ended), (300, false));
+    assert!(report.to_string().contains("not ended"), "{report}");
+}
+
+#[test]
+fn the_call_that_crashed_is_in_the_trace() {
+    let (steps, _) = session::run(9, Config::default(), 100);
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let crash = std::panic::catch_unwind(|| {
+        let mut recorder = Recorder::create(file.path(), &Config::default(), "test").unwrap();
+        for step in &steps[..99] {
+            recorder.begin(step.now, &step.input).unwrap();
+            recorder.end(&step.effects).unwrap();
+        }
+        recorder.begin(steps[99].now, &steps[99].input).unwrap();
+        panic!("as the kernel might");
+    });
+    assert!(crash.is_err());
+    let report = trace::replay(file.path(), &mut |_, _| {}).unwrap();
+    assert_eq!((report.unfinished, report.steps, report.ended), (Some(100), 100, false));
+    assert!(report.to_string().contains("step #100 has no effects"), "{report}");
+}
+
+#[test]
+fn a_flush_within_a_step_is_the_last_of_a_trace() {
+    let (steps, _) = session::run(9, Config::default(), 10);
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let mut recorder = Recorder::create(file.path(), &Config::default(), "test").unwrap();
+    recorder.begin(0, &steps[0].input).unwrap();
+    recorder.flush().unwrap();
+    for result in [recorder.end(&steps[0].effects), recorder.begin(0, &steps[1].input)] {
+        let error = result.unwrap_err().to_string();
+        assert!(error.contains("recording has stopped"), "{error}");
+    }
+    drop(recorder);
+    let report = trace::replay(file.path(), &mut |_, _| {}).unwrap();
+    assert_eq!(report.unfinished, Some(1));
+}
+
+#[test]
+fn a_kernel_that_panics_under_a_trace_is_a_verdict() {
+    // Times at the end of time, handles of nobody: whatever stands in a trace, replay returns.
+    let (mut steps, digest) = session::run(10, Config::default(), 400);
+    for step in &mut steps {
+        step.now = u64::MAX - step.now;
+    }
+    assert!(replay(&record(&Config::default(), &steps, Some(digest))).is_ok());
+}

@@ -1,0 +1,330 @@
+//! The device through its rings, as a guest sees it, and through its API, as the daemon does.
+
+mod guest;
+
+use guest::services::{ABORT, ABORT_IN_ACCEPT, ECHO, GATHER, HOARD, RECORD, REFUSED, Rig, Told};
+use guest::{CID, FREE_AREA, Guest};
+use vsock_device::limits::{QUEUED_BYTES_PER_CONNECTION_MAX, WINDOW_BYTES};
+use vsock_device::packet::{Operation, SHUTDOWN_RECEIVE, SHUTDOWN_SEND};
+use vsock_device::{CloseReason, ConnectError, SendError};
+
+fn shutdown(guest: &mut Guest, peer: u32, local: u32, flags: u32) {
+    let mut header = guest.header(Operation::SHUTDOWN, peer, local);
+    header.flags = flags;
+    guest.send(header, &[]);
+}
+
+#[test]
+fn configuration_space_is_the_cid() {
+    let rig = Rig::new();
+    assert_eq!(Guest::boot(&rig.socket).config(), CID);
+}
+
+#[test]
+fn bytes_are_echoed_with_and_without_event_index() {
+    for features in [guest::FEATURES, guest::FEATURES & !(1 << 29), 1 << 32] {
+        let rig = Rig::new();
+        let mut guest = Guest::boot_with(&rig.socket, features, 0);
+        guest.connect(1000, ECHO);
+        for round in 0..1000u32 {
+            guest.say(1000, ECHO, &round.to_le_bytes());
+            let (header, payload) = guest.receive();
+            assert_eq!((header.operation, &payload[..]), (Operation::RW, &round.to_le_bytes()[..]));
+        }
+    }
+}
+
+#[test]
+fn a_large_payload_comes_back_in_order_in_small_buffers() {
+    let rig = Rig::new();
+    let mut guest = Guest::boot(&rig.socket);
+    guest.connect(1000, ECHO);
+    let payload: Vec<u8> = (0..65536u32).map(|n| (n * 7 / 3) as u8).collect();
+    guest.say(1000, ECHO, &payload);
+    let mut heard = Vec::new();
+    while heard.len() < payload.len() {
+        let (header, part) = guest.receive();
+        if header.operation == Operation::RW {
+            heard.extend(part);
+        }
+    }
+    assert_eq!(heard, payload);
+}
+
+#[test]
+fn a_port_without_service_is_refused() {
+    let rig = Rig::new();
+    let mut guest = Guest::boot(&rig.socket);
+    guest.send(guest.header(Operation::REQUEST, 1000, REFUSED), &[]);
+    assert_eq!(guest.receive_operation(), Operation::RST);
+    assert_eq!(rig.device.stats().connections, 0);
+}
+
+#[test]
+fn idle_follows_the_last_packet_of_a_kick() {
+    let rig = Rig::new();
+    let mut guest = Guest::boot(&rig.socket);
+    guest.connect(1000, GATHER);
+    for _ in 0..20 {
+        guest.post(guest.header(Operation::RW, 1000, GATHER), b"abc");
+    }
+    guest.tx.kick_if_wanted();
+    assert_eq!(guest.receive().1.len(), 60);
+}
+
+#[test]
+fn the_host_connects_to_the_guest() {
+    let rig = Rig::new();
+    assert_eq!(rig.device.connect(7, rig.note(7)).unwrap_err(), ConnectError::NotAttached);
+    let mut guest = Guest::boot(&rig.socket);
+    guest.config();
+    let connection = rig.device.connect(7, rig.note(7)).unwrap();
+    connection.send(b"hello").unwrap();
+    let (request, _) = guest.receive();
+    assert_eq!((request.operation, request.dst_port), (Operation::REQUEST, 7));
+    guest.send(guest.header(Operation::RESPONSE, 7, request.src_port), &[]);
+    assert_eq!(guest.receive().1, b"hello");
+    assert!(matches!(rig.next(), Told::Connected(7)));
+    guest.say(7, request.src_port, b"welcome");
+    assert!(matches!(rig.next(), Told::Received(7, bytes) if bytes == b"welcome"));
+    rig.device.connect(8, rig.note(8)).unwrap();
+    let (request, _) = guest.receive();
+    guest.send(guest.header(Operation::RST, 8, request.src_port), &[]);
+    rig.assert_closed(8, CloseReason::Refused);
+}
+
+#[test]
+fn both_halves_close_in_order() {
+    let rig = Rig::new();
+    let mut guest = Guest::boot(&rig.socket);
+    guest.connect(1000, ECHO);
+    rig.accepted();
+    guest.say(1000, ECHO, b"last words");
+    shutdown(&mut guest, 1000, ECHO, SHUTDOWN_SEND);
+    assert_eq!(guest.receive().1, b"last words");
+    assert_eq!(guest.receive_operation(), Operation::SHUTDOWN);
+    assert_eq!(guest.receive_operation(), Operation::RST);
+    assert!(matches!(rig.next(), Told::PeerFinished(1000)));
+    rig.assert_closed(1000, CloseReason::Finished);
+
+    guest.connect(1000, RECORD);
+    let connection = rig.accepted();
+    connection.send(b"mine").unwrap();
+    connection.finish();
+    assert_eq!(connection.send(b"more"), Err(SendError::Closed));
+    assert_eq!(guest.receive().1, b"mine");
+    let (end, _) = guest.receive();
+    assert_eq!((end.operation, end.flags), (Operation::SHUTDOWN, SHUTDOWN_SEND));
+    guest.say(1000, RECORD, b"yours");
+    assert!(matches!(rig.next(), Told::Received(1000, bytes) if bytes == b"yours"));
+    shutdown(&mut guest, 1000, RECORD, SHUTDOWN_SEND | SHUTDOWN_RECEIVE);
+    assert_eq!(guest.receive_operation(), Operation::RST);
+}
+
+#[test]
+fn resets_work_from_every_side() {
+    let rig = Rig::new();
+    let mut guest = Guest::boot(&rig.socket);
+    guest.connect(1, RECORD);
+    let connection = rig.accepted();
+    guest.send(guest.header(Operation::RST, 1, RECORD), &[]);
+    rig.assert_closed(1, CloseReason::ResetByGuest);
+    assert_eq!(connection.send(b"late"), Err(SendError::Closed));
+
+    guest.connect(1, RECORD);
+    rig.accepted().reset();
+    rig.assert_closed(1, CloseReason::ResetByHost);
+    assert_eq!(guest.receive_operation(), Operation::RST);
+
+    guest.connect(1, ABORT);
+    rig.accepted();
+    guest.say(1, ABORT, b"x");
+    rig.assert_closed(1, CloseReason::ResetByHost);
+    assert_eq!(guest.receive_operation(), Operation::RST);
+
+    guest.send(guest.header(Operation::REQUEST, 1, ABORT_IN_ACCEPT), &[]);
+    rig.accepted();
+    rig.assert_closed(1, CloseReason::ResetByHost);
+    assert_eq!(guest.receive_operation(), Operation::RST);
+    assert_eq!(rig.device.stats().connections, 0);
+}
+
+#[test]
+fn a_guest_without_credit_stalls_nobody_and_resumes() {
+    let rig = Rig::new();
+    let mut guest = Guest::boot(&rig.socket);
+    guest.buf_alloc = 10_000;
+    guest.connect(1, RECORD);
+    let connection = rig.accepted();
+    connection.send(&[1; 50_000]).unwrap();
+    let mut heard: usize = (0..3).map(|_| guest.receive().1.len()).sum();
+    assert_eq!(heard, 10_000);
+    connection.send(&vec![1; QUEUED_BYTES_PER_CONNECTION_MAX - 40_000]).unwrap();
+    assert_eq!(connection.send(&[1]), Err(SendError::Full));
+    // Another connection is not held up.
+    guest.connect(2, ECHO);
+    rig.accepted();
+    while heard < 10_000 + QUEUED_BYTES_PER_CONNECTION_MAX {
+        let mut update = guest.header(Operation::CREDIT_UPDATE, 1, RECORD);
+        update.fwd_cnt = heard as u32;
+        guest.send(update, &[]);
+        let target = (heard + 10_000).min(10_000 + QUEUED_BYTES_PER_CONNECTION_MAX);
+        while heard < target {
+            heard += guest.receive().1.len();
+        }
+    }
+    assert!(matches!(rig.next(), Told::Writable(1)));
+}
+
+#[test]
+fn a_guest_without_buffers_gets_what_waited_when_it_offers_some() {
+    let rig = Rig::new();
+    let mut guest = Guest::boot(&rig.socket);
+    guest.connect(1, RECORD);
+    let connection = rig.accepted();
+    for n in 0..200u32 {
+        connection.send(&n.to_le_bytes()).unwrap();
+        connection.send(&n.to_le_bytes()).unwrap();
+    }
+    let mut heard = Vec::new();
+    for _ in 0..guest::queue::QUEUE_SIZE {
+        heard.extend(guest.receive_and_keep_buffer().1);
+    }
+    assert!(heard.len() < 1600);
+    guest.offer_buffers(guest::queue::QUEUE_SIZE);
+    while heard.len() < 1600 {
+        heard.extend(guest.receive().1);
+    }
+    let expected: Vec<u8> = (0..200u32).flat_map(|n| [n.to_le_bytes(), n.to_le_bytes()].concat()).collect();
+    assert_eq!(heard, expected);
+}
+
+#[test]
+fn manual_credit_stops_the_guest_until_bytes_are_consumed() {
+    let rig = Rig::new();
+    let mut guest = Guest::boot(&rig.socket);
+    guest.connect(1, HOARD);
+    let connection = rig.accepted();
+    for _ in 0..4 {
+        guest.say(1, HOARD, &vec![0; WINDOW_BYTES as usize / 4]);
+        assert!(matches!(rig.next(), Told::Received(1, _)));
+    }
+    connection.consumed(WINDOW_BYTES / 2);
+    let (update, _) = guest.receive();
+    assert_eq!((update.operation, update.fwd_cnt), (Operation::CREDIT_UPDATE, WINDOW_BYTES / 2));
+    for _ in 0..2 {
+        guest.say(1, HOARD, &vec![0; WINDOW_BYTES as usize / 4]);
+        assert!(matches!(rig.next(), Told::Received(1, _)));
+    }
+    guest.say(1, HOARD, b"too much");
+    rig.assert_closed(1, CloseReason::ProtocolViolation);
+    assert_eq!(guest.receive_operation(), Operation::RST);
+}
+
+#[test]
+fn a_thousand_connections_work_at_once() {
+    let rig = Rig::new();
+    let mut guest = Guest::boot(&rig.socket);
+    for peer in 0..1000 {
+        guest.connect(2000 + peer, ECHO);
+    }
+    assert_eq!(rig.device.stats().connections, 1000);
+    for peer in 0..1000u32 {
+        guest.say(2000 + peer, ECHO, &peer.to_le_bytes());
+        let (header, payload) = guest.receive();
+        assert_eq!((header.dst_port, &payload[..]), (2000 + peer, &peer.to_le_bytes()[..]));
+    }
+    for peer in 0..1000 {
+        shutdown(&mut guest, 2000 + peer, ECHO, SHUTDOWN_SEND | SHUTDOWN_RECEIVE);
+        assert_eq!(guest.receive_operation(), Operation::RST);
+    }
+    assert_eq!(rig.device.stats().connections, 0);
+}
+
+#[test]
+fn guest_memory_is_stored_to_by_guest_address() {
+    let rig = Rig::new();
+    assert!(rig.device.memory().is_none());
+    let guest = Guest::boot(&rig.socket);
+    let Told::Memory(memory) = rig.told.recv_timeout(guest::PATIENCE).unwrap() else { panic!() };
+    memory.check(FREE_AREA, 4096).unwrap();
+    memory.store_u64(FREE_AREA + 8, 0x1122_3344_5566_7788).unwrap();
+    let seen: u64 =
+        vm_memory::Bytes::read_obj(&guest.memory, vm_memory::GuestAddress(FREE_AREA + 8)).unwrap();
+    assert_eq!(seen, 0x1122_3344_5566_7788);
+    assert!(memory.store_u64(0, 1).is_err());
+    assert!(rig.device.memory().is_some());
+    drop(guest);
+    assert!(matches!(rig.next(), Told::Disconnected));
+    assert!(memory.store_u64(FREE_AREA + 8, 1).is_err());
+    assert!(rig.device.memory().is_none());
+}
+
+#[test]
+fn two_vms_that_send_into_each_other_do_not_deadlock() {
+    let (left, right) = (Rig::with_cid(CID), Rig::with_cid(CID));
+    let mut guests = [Guest::boot(&left.socket), Guest::boot(&right.socket)];
+    // Guest port 1 is where a guest hears what the other one says on its port 2.
+    for guest in &mut guests {
+        guest.connect(1, RECORD);
+    }
+    left.daemon.relays.lock().unwrap().insert(2, right.accepted());
+    right.daemon.relays.lock().unwrap().insert(2, left.accepted());
+    for guest in &mut guests {
+        guest.connect(2, RECORD);
+    }
+    let talkers = guests.map(|mut guest| {
+        std::thread::spawn(move || {
+            for round in 0..2000u32 {
+                guest.say(2, RECORD, &round.to_le_bytes());
+            }
+            let mut heard = 0;
+            while heard < 8000 {
+                heard += guest.receive().1.len();
+            }
+        })
+    });
+    talkers.into_iter().for_each(|talker| talker.join().unwrap());
+}
+
+#[test]
+fn many_threads_send_on_one_connection_without_losing_a_byte() {
+    let rig = Rig::new();
+    let mut guest = Guest::boot(&rig.socket);
+    guest.connect(1, RECORD);
+    let connection = rig.accepted();
+    let senders: Vec<_> = (0..4)
+        .map(|_| {
+            let connection = connection.clone();
+            std::thread::spawn(move || (0..5000).for_each(|_| connection.send(b"12345678").unwrap()))
+        })
+        .collect();
+    let (mut heard, mut told) = (Vec::new(), 0);
+    while heard.len() < 4 * 5000 * 8 {
+        heard.extend(guest.receive().1);
+        if heard.len() - told > 50_000 {
+            told = heard.len();
+            let mut update = guest.header(Operation::CREDIT_UPDATE, 1, RECORD);
+            update.fwd_cnt = told as u32;
+            guest.send(update, &[]);
+        }
+    }
+    assert!(heard.chunks(8).all(|chunk| chunk == b"12345678"));
+    senders.into_iter().for_each(|sender| sender.join().unwrap());
+}
+
+#[test]
+fn a_device_at_rest_does_not_wake_up() {
+    let rig = Rig::new();
+    let mut guest = Guest::boot(&rig.socket);
+    guest.connect(1, ECHO);
+    guest.say(1, ECHO, b"x");
+    guest.receive();
+    // Returns once the device has nothing left to do: the reply to a request comes after all before it.
+    guest.config();
+    let before = rig.device.stats();
+    std::thread::sleep(std::time::Duration::from_millis(300));
+    let after = rig.device.stats();
+    // The request itself may be counted late.
+    assert!(after.wakeups - before.wakeups <= 1, "{before:?} {after:?}");
+}

@@ -1,0 +1,236 @@
+//! A guest without a VM: shared memory in a memfd, hand-made virtqueues, and a vhost-user front-end in place of QEMU.
+
+#![allow(dead_code, reason = "each test binary uses its part")]
+
+pub mod queue;
+pub mod services;
+
+use std::fs::File;
+use std::os::fd::AsRawFd;
+use std::path::Path;
+use std::time::Duration;
+
+use vhost::vhost_user::message::{VhostUserConfigFlags, VhostUserHeaderFlag, VhostUserProtocolFeatures};
+use vhost::vhost_user::{Frontend, VhostUserFrontend};
+use vhost::{VhostBackend, VhostUserMemoryRegionInfo, VringConfigData};
+use vm_memory::{FileOffset, GuestAddress, GuestMemoryBackend, GuestMemoryMmap, GuestMemoryRegion};
+use vsock_device::packet::{HOST_CID, Header, Operation, TYPE_STREAM};
+
+use queue::{DriverQueue, QUEUE_SIZE};
+
+pub const CID: u64 = 5;
+/// Where guest memory starts, so that address 0 is outside.
+pub const MEMORY_START: u64 = 0x10_0000;
+pub const MEMORY_BYTES: usize = 16 << 20;
+const RX_AREA: u64 = MEMORY_START;
+const TX_AREA: u64 = MEMORY_START + (4 << 20);
+const EVENT_AREA: u64 = MEMORY_START + (13 << 20);
+/// Guest memory no queue uses.
+pub const FREE_AREA: u64 = MEMORY_START + (15 << 20);
+const RX_BUFFER: u32 = 4096;
+/// Long enough for any machine; only a failing test waits for it.
+pub const PATIENCE: Duration = Duration::from_secs(20);
+
+/// VERSION_1, EVENT_IDX, PROTOCOL_FEATURES.
+pub const FEATURES: u64 = 1 << 32 | 1 << 29 | 1 << 30;
+
+/// The guest and its machine. Dropping it is SIGKILL to QEMU.
+pub struct Guest {
+    pub frontend: Frontend,
+    pub memory: GuestMemoryMmap,
+    pub rx: DriverQueue,
+    pub tx: DriverQueue,
+    pub event: DriverQueue,
+    pub buf_alloc: u32,
+    has_protocol_features: bool,
+}
+
+impl Guest {
+    /// Connects, hands memory over and starts the rings at position 0.
+    pub fn boot(socket: &Path) -> Self {
+        Self::boot_with(socket, FEATURES, 0)
+    }
+
+    /// As [`Guest::boot`], with features and a ring position of choice.
+    pub fn boot_with(socket: &Path, features: u64, base: u16) -> Self {
+        let mut frontend = Frontend::connect(socket, 3).unwrap();
+        frontend.set_owner().unwrap();
+        let offered = frontend.get_features().unwrap();
+        assert_eq!(features & !offered, 0, "the device lacks a feature");
+        frontend.set_features(features).unwrap();
+        if features & 1 << 30 != 0 {
+            let protocol = frontend.get_protocol_features().unwrap();
+            assert!(protocol.contains(VhostUserProtocolFeatures::CONFIG));
+            frontend.set_protocol_features(protocol).unwrap();
+            // Every request waits until the device has done it.
+            frontend.set_hdr_flags(VhostUserHeaderFlag::NEED_REPLY);
+        }
+        let memory = memory(MEMORY_START, MEMORY_BYTES);
+        let event_index = features & 1 << 29 != 0;
+        let mut guest = Self {
+            rx: DriverQueue::new(&memory, RX_AREA, event_index, base),
+            tx: DriverQueue::new(&memory, TX_AREA, event_index, base),
+            event: DriverQueue::new(&memory, EVENT_AREA, event_index, base),
+            frontend,
+            memory,
+            buf_alloc: 256 * 1024,
+            has_protocol_features: features & 1 << 30 != 0,
+        };
+        guest.send_memory_table();
+        guest.start(base);
+        guest
+    }
+
+    pub fn send_memory_table(&self) {
+        let regions: Vec<_> = self
+            .memory
+            .iter()
+            .map(|region| VhostUserMemoryRegionInfo::from_guest_region(region).unwrap())
+            .collect();
+        self.frontend.set_mem_table(&regions).unwrap();
+    }
+
+    /// Starts all rings at `base` with a full rx ring.
+    pub fn start(&mut self, base: u16) {
+        for index in 0..3 {
+            self.start_queue(index, base);
+        }
+        self.offer_buffers(QUEUE_SIZE);
+        self.event.offer_buffer(0, 8);
+        self.event.kick_if_wanted();
+    }
+
+    fn start_queue(&mut self, index: usize, base: u16) {
+        let host = |gpa: u64| self.memory.get_host_address(GuestAddress(gpa)).unwrap() as u64;
+        let queue = [&self.rx, &self.tx, &self.event][index];
+        let config = VringConfigData {
+            queue_max_size: QUEUE_SIZE,
+            queue_size: QUEUE_SIZE,
+            flags: 0,
+            desc_table_addr: host(queue.descriptors()),
+            used_ring_addr: host(queue.used()),
+            avail_ring_addr: host(queue.available()),
+            log_addr: None,
+        };
+        self.frontend.set_vring_num(index, QUEUE_SIZE).unwrap();
+        self.frontend.set_vring_base(index, base).unwrap();
+        self.frontend.set_vring_addr(index, &config).unwrap();
+        self.frontend.set_vring_call(index, &queue.call).unwrap();
+        self.frontend.set_vring_kick(index, &queue.kick).unwrap();
+        if self.has_protocol_features {
+            self.frontend.set_vring_enable(index, true).unwrap();
+        }
+    }
+
+    /// Stops all rings as QEMU does on pause and reset; the positions they stopped at.
+    pub fn stop(&mut self) -> [u32; 3] {
+        std::array::from_fn(|index| {
+            self.frontend.set_vring_enable(index, false).unwrap();
+            self.frontend.get_vring_base(index).unwrap()
+        })
+    }
+
+    /// The driver forgets everything, as after a reboot.
+    pub fn reset_driver(&mut self) {
+        let event_index = self.rx.event_index;
+        self.rx = DriverQueue::new(&self.memory, RX_AREA, event_index, 0);
+        self.tx = DriverQueue::new(&self.memory, TX_AREA, event_index, 0);
+        self.event = DriverQueue::new(&self.memory, EVENT_AREA, event_index, 0);
+    }
+
+    pub fn offer_buffers(&mut self, count: u16) {
+        for _ in 0..count {
+            self.rx.offer_next_buffer(RX_BUFFER);
+        }
+        self.rx.kick_if_wanted();
+    }
+
+    pub fn config(&mut self) -> u64 {
+        let (_, bytes) = self.frontend.get_config(0, 8, VhostUserConfigFlags::empty(), &[0; 8]).unwrap();
+        u64::from_le_bytes(bytes.try_into().unwrap())
+    }
+
+    pub fn header(&self, operation: Operation, peer: u32, local: u32) -> Header {
+        Header {
+            src_cid: CID,
+            dst_cid: HOST_CID,
+            src_port: peer,
+            dst_port: local,
+            len: 0,
+            socket_type: TYPE_STREAM,
+            operation,
+            flags: 0,
+            buf_alloc: self.buf_alloc,
+            fwd_cnt: 0,
+        }
+    }
+
+    pub fn send(&mut self, header: Header, payload: &[u8]) {
+        self.post(header, payload);
+        self.tx.kick_if_wanted();
+    }
+
+    /// Queues a packet without a kick.
+    pub fn post(&mut self, header: Header, payload: &[u8]) {
+        let header = Header { len: payload.len() as u32, ..header };
+        self.tx.post(&[&header.encode(), payload]);
+    }
+
+    /// The next packet from the device; waits for it. The buffer goes back to the device.
+    pub fn receive(&mut self) -> (Header, Vec<u8>) {
+        let packet = self.receive_and_keep_buffer();
+        self.offer_buffers(1);
+        packet
+    }
+
+    pub fn receive_and_keep_buffer(&mut self) -> (Header, Vec<u8>) {
+        let bytes = self.rx.wait_used(PATIENCE).expect("no packet came");
+        let header = Header::decode(bytes.first_chunk().expect("a packet has a header"));
+        (header, bytes[44..].to_vec())
+    }
+
+    pub fn receive_operation(&mut self) -> Operation {
+        self.receive().0.operation
+    }
+
+    /// Opens a connection from the guest.
+    pub fn connect(&mut self, peer: u32, local: u32) {
+        self.send(self.header(Operation::REQUEST, peer, local), &[]);
+        let (header, _) = self.receive();
+        assert_eq!(header.operation, Operation::RESPONSE);
+        assert_eq!((header.src_cid, header.dst_cid, header.src_port, header.dst_port), (2, CID, local, peer));
+    }
+
+    pub fn say(&mut self, peer: u32, local: u32, payload: &[u8]) {
+        self.send(self.header(Operation::RW, peer, local), payload);
+    }
+}
+
+/// Shared memory as QEMU's memory-backend-memfd makes it.
+pub fn memory(start: u64, bytes: usize) -> GuestMemoryMmap {
+    let memfd = rustix::fs::memfd_create("guest", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
+    rustix::fs::ftruncate(&memfd, bytes as u64).unwrap();
+    let file = FileOffset::new(File::from(memfd), 0);
+    GuestMemoryMmap::from_ranges_with_files([(GuestAddress(start), bytes, Some(file))]).unwrap()
+}
+
+/// Threads and descriptors of this process, to show that nothing is left behind.
+pub fn threads_named(prefix: &str) -> usize {
+    let tasks = std::fs::read_dir("/proc/self/task").unwrap();
+    let names = tasks.flatten().filter_map(|task| std::fs::read_to_string(task.path().join("comm")).ok());
+    names.filter(|name| name.starts_with(prefix)).count()
+}
+
+pub fn is_readable(file: &impl AsRawFd, patience: Duration) -> bool {
+    // vmm-sys-util's epoll is at hand and safe.
+    use vmm_sys_util::epoll::{ControlOperation, Epoll, EpollEvent, EventSet};
+    let epoll = Epoll::new().unwrap();
+    epoll.ctl(ControlOperation::Add, file.as_raw_fd(), EpollEvent::new(EventSet::IN, 0)).unwrap();
+    let mut ready = [EpollEvent::default()];
+    epoll.wait(patience.as_millis() as i32, &mut ready).unwrap() == 1
+}
+
+/// Length of the first region, for tests that replace it.
+pub fn region_len(memory: &GuestMemoryMmap) -> u64 {
+    memory.iter().next().unwrap().len()
+}

@@ -1,0 +1,210 @@
+//! A daemon that notes all it is told.
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex};
+
+use vsock_device::{
+    CloseReason, ConnectRequest, Connection, Credit, Device, DeviceConfig, Endpoint, GuestMemory, Services,
+};
+
+/// What a service or an endpoint was told, with the guest's port.
+#[derive(Debug)]
+pub enum Told {
+    Accepted(Connection),
+    Connected(u32),
+    Received(u32, Vec<u8>),
+    Idle(u32),
+    PeerFinished(u32),
+    Writable(u32),
+    Closed(u32, CloseReason),
+    Memory(GuestMemory),
+    Disconnected,
+}
+
+/// What a connection to a port does.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Manner {
+    /// Notes what comes.
+    Record,
+    /// The same, and consumes nothing by itself.
+    Hoard,
+    /// Sends back what comes, and finishes when the guest does.
+    Echo,
+    /// Answers in `idle` with one packet for all that came.
+    Gather,
+    /// Resets its own connection from `received`.
+    Abort,
+    /// Resets its own connection before it is accepted.
+    AbortInAccept,
+}
+
+pub const RECORD: u32 = 1;
+pub const HOARD: u32 = 2;
+pub const ECHO: u32 = 3;
+pub const GATHER: u32 = 4;
+pub const ABORT: u32 = 5;
+pub const ABORT_IN_ACCEPT: u32 = 6;
+pub const REFUSED: u32 = 99;
+
+pub struct Daemon {
+    told: Mutex<Sender<Told>>,
+    /// Where connections to port [`RECORD`] pass bytes on to, by guest port.
+    pub relays: Mutex<HashMap<u32, Connection>>,
+}
+
+impl Services for Daemon {
+    fn accept(&self, request: ConnectRequest, connection: Connection) -> Option<Box<dyn Endpoint>> {
+        let manner = match request.local_port {
+            RECORD => Manner::Record,
+            HOARD => Manner::Hoard,
+            ECHO => Manner::Echo,
+            GATHER => Manner::Gather,
+            ABORT => Manner::Abort,
+            ABORT_IN_ACCEPT => Manner::AbortInAccept,
+            _ => return None,
+        };
+        if manner == Manner::AbortInAccept {
+            connection.reset();
+        }
+        let relay = self.relays.lock().unwrap().get(&request.peer_port).cloned();
+        let told = self.told.lock().unwrap().clone();
+        told.send(Told::Accepted(connection.clone())).unwrap();
+        let port = request.peer_port;
+        Some(Box::new(Note { told, port, manner, connection: Some(connection), relay, held: Vec::new() }))
+    }
+
+    fn memory_changed(&self, memory: GuestMemory) {
+        self.told.lock().unwrap().send(Told::Memory(memory)).unwrap();
+    }
+
+    fn disconnected(&self) {
+        self.told.lock().unwrap().send(Told::Disconnected).unwrap();
+    }
+}
+
+pub struct Note {
+    pub told: Sender<Told>,
+    pub port: u32,
+    pub manner: Manner,
+    pub connection: Option<Connection>,
+    pub relay: Option<Connection>,
+    pub held: Vec<u8>,
+}
+
+impl Note {
+    fn note(&self, told: Told) {
+        // The test may be over.
+        let _ = self.told.send(told);
+    }
+}
+
+impl Endpoint for Note {
+    fn connected(&mut self) {
+        self.note(Told::Connected(self.port));
+    }
+
+    fn received(&mut self, bytes: &[u8]) {
+        if let Some(relay) = &self.relay {
+            let _ = relay.send(bytes);
+            return;
+        }
+        match self.manner {
+            Manner::Record | Manner::Hoard => self.note(Told::Received(self.port, bytes.to_vec())),
+            Manner::Echo => self.connection.as_ref().unwrap().send(bytes).unwrap(),
+            Manner::Gather => self.held.extend(bytes),
+            Manner::Abort | Manner::AbortInAccept => self.connection.as_ref().unwrap().reset(),
+        }
+    }
+
+    fn idle(&mut self) {
+        if self.manner == Manner::Gather {
+            self.connection.as_ref().unwrap().send(&std::mem::take(&mut self.held)).unwrap();
+        }
+        if self.manner == Manner::Record && self.relay.is_none() {
+            self.note(Told::Idle(self.port));
+        }
+    }
+
+    fn peer_finished(&mut self) {
+        if self.manner == Manner::Echo {
+            self.connection.as_ref().unwrap().finish();
+        }
+        self.note(Told::PeerFinished(self.port));
+    }
+
+    fn writable(&mut self) {
+        self.note(Told::Writable(self.port));
+    }
+
+    fn closed(&mut self, reason: CloseReason) {
+        self.note(Told::Closed(self.port, reason));
+    }
+
+    fn credit(&self) -> Credit {
+        if self.manner == Manner::Hoard { Credit::Manual } else { Credit::Automatic }
+    }
+}
+
+/// A device and everything its daemon is told.
+pub struct Rig {
+    pub device: Device,
+    pub daemon: Arc<Daemon>,
+    pub told: Receiver<Told>,
+    pub sender: Sender<Told>,
+    pub socket: PathBuf,
+    _directory: tempfile::TempDir,
+}
+
+impl Rig {
+    pub fn new() -> Self {
+        Self::with_cid(super::CID)
+    }
+
+    pub fn with_cid(guest_cid: u64) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let socket = directory.path().join("vsock");
+        let (sender, told) = channel();
+        let daemon =
+            Arc::new(Daemon { told: Mutex::new(sender.clone()), relays: Mutex::new(HashMap::new()) });
+        let config = DeviceConfig { guest_cid, socket: socket.clone() };
+        let device = Device::serve(config, Arc::clone(&daemon) as Arc<dyn Services>).unwrap();
+        Self { device, daemon, told, sender, socket, _directory: directory }
+    }
+
+    /// The next thing the daemon is told, memory tables and idle calls passed over.
+    pub fn next(&self) -> Told {
+        loop {
+            match self.told.recv_timeout(super::PATIENCE).expect("nothing was told") {
+                Told::Memory(_) | Told::Idle(_) => {}
+                told => return told,
+            }
+        }
+    }
+
+    pub fn accepted(&self) -> Connection {
+        match self.next() {
+            Told::Accepted(connection) => connection,
+            other => panic!("not accepted but {other:?}"),
+        }
+    }
+
+    pub fn note(&self, port: u32) -> Box<Note> {
+        Box::new(Note {
+            told: self.sender.clone(),
+            port,
+            manner: Manner::Record,
+            connection: None,
+            relay: None,
+            held: Vec::new(),
+        })
+    }
+
+    pub fn assert_closed(&self, port: u32, reason: CloseReason) {
+        match self.next() {
+            Told::Closed(told_port, told_reason) => assert_eq!((told_port, told_reason), (port, reason)),
+            other => panic!("not closed but {other:?}"),
+        }
+    }
+}
