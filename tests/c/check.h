@@ -21,7 +21,7 @@ static int failures;
 #define CHECK(condition, ...)                                                 \
     do {                                                                      \
         if (!(condition)) {                                                   \
-            failures++;                                                       \
+            __atomic_fetch_add(&failures, 1, __ATOMIC_RELAXED);               \
             printf("FAILED %s:%d: %s: ", __FILE__, __LINE__, #condition);     \
             printf(__VA_ARGS__);                                              \
             printf("\n");                                                     \

@@ -92,6 +92,34 @@ pub(crate) fn section<'a>(bytes: &'a [u8], name: &str) -> Option<&'a [u8]> {
     None
 }
 
+/// How much of a program its loader reads: all that lies behind is symbols and debug information.
+///
+/// `None` if the headers are not as expected; the whole file is then needed.
+fn loaded_size_bytes(bytes: &[u8]) -> Option<usize> {
+    let table = usize::try_from(u64_at(bytes, 32)?).ok()?;
+    let (entry_size, count) = (usize::from(u16_at(bytes, 54)?), usize::from(u16_at(bytes, 56)?));
+    let mut end = table.checked_add(entry_size * count)?;
+    for index in 0..count {
+        let header = table.checked_add(index * entry_size)?;
+        let (offset, size) =
+            (u64_at(bytes, header.checked_add(8)?)?, u64_at(bytes, header.checked_add(32)?)?);
+        end = end.max(usize::try_from(offset.checked_add(size)?).ok()?);
+    }
+    (count > 0 && end <= bytes.len()).then_some(end)
+}
+
+/// The program without what only a debugger reads; it runs as before.
+pub(crate) fn stripped(mut bytes: Vec<u8>) -> Vec<u8> {
+    let FileKind::Elf { .. } = kind_of(&bytes) else { return bytes };
+    if let Some(size) = loaded_size_bytes(&bytes) {
+        bytes.truncate(size);
+        // The section table is gone: its offset, and the number of its entries with the index of their names.
+        bytes[40..48].fill(0);
+        bytes[60..64].fill(0);
+    }
+    bytes
+}
+
 /// The content of the note `kind` of `owner` in a section or segment of notes.
 ///
 /// A note is the sizes of its owner and content, its kind, the zero-ended owner and the content, each filled up to

@@ -51,3 +51,26 @@ fn this_test_programs_build_id_is_a_note_of_its_kind_only() {
         assert_eq!(note(&notes[..size], "GNU", 3), None, "{size}");
     }
 }
+
+#[test]
+fn a_stripped_program_is_smaller_and_still_runs() {
+    use std::os::unix::fs::PermissionsExt;
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("program");
+    let whole = this_program();
+    let stripped = stripped(whole.clone());
+    assert!(stripped.len() < whole.len());
+    std::fs::write(&file, stripped).unwrap();
+    std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let listed = std::process::Command::new(&file).arg("--list").output().unwrap();
+    assert!(listed.status.success() && listed.stdout.starts_with(b"accelerator::"), "{listed:?}");
+}
+
+#[test]
+fn what_cannot_be_stripped_stays_whole() {
+    assert_eq!(stripped(b"#!/bin/sh".to_vec()), b"#!/bin/sh");
+    let bytes = this_program();
+    for size in 0..2048 {
+        assert_eq!(stripped(bytes[..size].to_vec()).len(), size);
+    }
+}

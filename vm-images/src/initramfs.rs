@@ -22,6 +22,7 @@ use std::time::SystemTime;
 use cpio::newc;
 
 use crate::cache::{Cache, hash_file, hash_text, make_folder};
+use crate::elf::stripped;
 use crate::error::{Error, FileContext, Result};
 use crate::kernel::Kernel;
 use crate::libraries::libraries_of;
@@ -31,7 +32,7 @@ use crate::progress::Progress;
 const KIND: &str = "initramfs";
 const ARCHIVE: &str = "initramfs.cpio";
 /// Part of every key: raise it when the layout changes.
-const LAYOUT_VERSION: u32 = 1;
+const LAYOUT_VERSION: u32 = 2;
 /// Where the guest reads which modules to load, one absolute path per line.
 pub const MODULE_LIST_PATH: &str = "/etc/gpupv/modules";
 const MODULE_FOLDER: &str = "/lib/modules/gpupv";
@@ -78,7 +79,7 @@ pub struct Initramfs {
 enum Node {
     Folder { mode: u32 },
     CharacterDevice { mode: u32, major: u32, minor: u32 },
-    Text { mode: u32, content: String },
+    Bytes { mode: u32, content: Vec<u8> },
     File { mode: u32, host: PathBuf, hash: String, size_bytes: u64 },
 }
 
@@ -138,7 +139,7 @@ fn tree_of(kernel: &Kernel, init: &Path, files: &[GuestFile]) -> Result<Tree> {
         tree.insert(folder.to_owned(), Node::Folder { mode });
     }
     tree.insert("dev/console".to_owned(), Node::CharacterDevice { mode: 0o600, major: 5, minor: 1 });
-    let text = |content: &str| Node::Text { mode: 0o644, content: content.to_owned() };
+    let text = |content: &str| Node::Bytes { mode: 0o644, content: content.as_bytes().to_vec() };
     add(
         &mut tree,
         "/etc/passwd",
@@ -153,7 +154,13 @@ fn tree_of(kernel: &Kernel, init: &Path, files: &[GuestFile]) -> Result<Tree> {
         add_host(&mut tree, &GuestFile { mode: Some(0o644), ..GuestFile::new(module, guest) })?;
     }
     add(&mut tree, MODULE_LIST_PATH, text(&list))?;
-    for file in GuestFile::program(init, "/init", &[])?.iter().chain(files) {
+    // A debug build of guestd is mostly debug information, which an emulated guest would copy for 0.3 s.
+    let content = stripped(fs::read(init).at("read", init)?);
+    add(&mut tree, "/init", Node::Bytes { mode: 0o755, content })?;
+    for library in libraries_of(init, &[])? {
+        add_host(&mut tree, &GuestFile { mode: Some(0o755), ..GuestFile::new(library.host, library.guest) })?;
+    }
+    for file in files {
         add_host(&mut tree, file)?;
     }
     Ok(tree)
@@ -220,8 +227,8 @@ fn key_of(tree: &Tree) -> String {
             Node::CharacterDevice { mode, major, minor } => {
                 writeln!(text, "{path}\0device {mode:o} {major} {minor}")
             }
-            Node::Text { mode, content } => {
-                writeln!(text, "{path}\0text {mode:o} {}", hash_text(content.as_bytes()))
+            Node::Bytes { mode, content } => {
+                writeln!(text, "{path}\0file {mode:o} {}", hash_text(content))
             }
             Node::File { mode, hash, .. } => writeln!(text, "{path}\0file {mode:o} {hash}"),
         };
@@ -237,7 +244,7 @@ fn write_archive(tree: &Tree, path: &Path, progress: &dyn Progress) -> Result<()
         let size_bytes = u32::try_from(node.size_bytes()).unwrap_or(u32::MAX);
         let mut writer = node.header(name, number as u32 + 1).write(&mut output, size_bytes);
         match node {
-            Node::Text { content, .. } => writer.write_all(content.as_bytes()).at("write", path)?,
+            Node::Bytes { content, .. } => writer.write_all(content).at("write", path)?,
             Node::File { host, hash, size_bytes, .. } => copy_file(host, hash, *size_bytes, &mut writer)?,
             Node::Folder { .. } | Node::CharacterDevice { .. } => {}
         }
@@ -263,7 +270,7 @@ impl Node {
     fn size_bytes(&self) -> u64 {
         match self {
             Self::Folder { .. } | Self::CharacterDevice { .. } => 0,
-            Self::Text { content, .. } => content.len() as u64,
+            Self::Bytes { content, .. } => content.len() as u64,
             Self::File { size_bytes, .. } => *size_bytes,
         }
     }
@@ -275,7 +282,7 @@ impl Node {
             Self::CharacterDevice { mode, major, minor } => {
                 header.mode(KIND_CHARACTER_DEVICE | mode).rdev_major(*major).rdev_minor(*minor)
             }
-            Self::Text { mode, .. } | Self::File { mode, .. } => header.mode(KIND_FILE | mode),
+            Self::Bytes { mode, .. } | Self::File { mode, .. } => header.mode(KIND_FILE | mode),
         }
     }
 }

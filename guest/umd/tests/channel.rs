@@ -273,7 +273,8 @@ fn submissions_are_one_way_when_the_host_says_so() {
         session.signal_event_from_gpu(contexts, SignalFlags::ENQUEUE_CPU_EVENT, caller),
         NtStatus::SUCCESS
     );
-    let (request, Call::SignalFromGpu { signal: d3dkmt::GpuSignal::CpuEvent { event: name }, .. }) = peer.call()
+    let (request, Call::SignalFromGpu { signal: d3dkmt::GpuSignal::CpuEvent { event: name }, .. }) =
+        peer.call()
     else {
         panic!("not the signal")
     };

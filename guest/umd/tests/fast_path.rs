@@ -70,7 +70,14 @@ fn a_reached_value_costs_no_message_and_no_allocation() {
 }
 
 /// The wait is forwarded: the host is asked and says yes.
-fn assert_asked(session: &Session, peer: &mut Peer, device: Handle, objects: &[Handle], values: &[u64], flags: u32) {
+fn assert_asked(
+    session: &Session,
+    peer: &mut Peer,
+    device: Handle,
+    objects: &[Handle],
+    values: &[u64],
+    flags: u32,
+) {
     let flags = WaitFromCpuFlags::from_bits_retain(flags);
     thread::scope(|scope| {
         let waiting = scope.spawn(|| session.wait_from_cpu(device, objects, values, flags, None));

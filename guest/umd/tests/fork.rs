@@ -270,7 +270,8 @@ fn a_sealed_fence_page_cannot_be_made_writable() {
     let _seen = alone();
     let fence = create_fence();
     let page = (fence as usize & !(fence_page::PAGE_BYTES - 1)) as *mut libc::c_void;
-    // SAFETY: only asks for the right; the memory stays as it is.
-    let asked = unsafe { libc::mprotect(page, fence_page::PAGE_BYTES, libc::PROT_READ) };
-    assert_eq!(asked, 0);
+    let writable = libc::PROT_READ | libc::PROT_WRITE;
+    // SAFETY: asks for a right that must be refused; nothing is written.
+    assert_eq!(unsafe { libc::mprotect(page, fence_page::PAGE_BYTES, writable) }, -1);
+    assert_eq!(std::io::Error::last_os_error().raw_os_error(), Some(libc::EACCES));
 }

@@ -147,7 +147,10 @@ fn an_answer_in_many_pieces_is_one_answer() {
     });
     let (request, _) = peer.call();
     let mut bytes = Vec::new();
-    append(&proto::convert::answer_to_frame(request, NtStatus::SUCCESS, &Reply::AdapterInfo(data)), &mut bytes);
+    append(
+        &proto::convert::answer_to_frame(request, NtStatus::SUCCESS, &Reply::AdapterInfo(data)),
+        &mut bytes,
+    );
     for piece in bytes.chunks(97) {
         peer.raw(piece);
         thread::yield_now();

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use gpupv::commands::{inspect, replay, run, serve};
+use gpupv::commands::{inspect, replay, run, serve, vm};
 use gpupv::output;
 
 /// A paravirtualized GPU without Windows and without a GPU: the WDDM graphics kernel as a model, guests
@@ -22,6 +22,8 @@ struct Cli {
 enum Command {
     /// Run a program as a local guest process, with a daemon in this process
     Run(run::RunArgs),
+    /// Real guests in QEMU
+    Vm(vm::VmArgs),
     /// The daemon by itself: local processes and VMs attach to it
     Serve(serve::ServeArgs),
     /// Show the live state of a daemon
@@ -42,6 +44,7 @@ fn main() -> ExitCode {
     tracing_subscriber::fmt().with_env_filter(filter).with_target(false).with_writer(std::io::stderr).init();
     let result = match &cli.command {
         Command::Run(args) => run::run(args),
+        Command::Vm(args) => vm::run(args),
         Command::Serve(args) => serve::run(args),
         Command::Inspect(args) => inspect::run(args),
         Command::Replay(args) => replay::run(args),

@@ -2,7 +2,7 @@
 
 use std::io::IsTerminal as _;
 use std::process::ExitCode;
-use std::sync::Mutex;
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
@@ -14,11 +14,22 @@ pub const VERDICT_FAILED: u8 = 1;
 /// Usage or set-up error.
 pub const SET_UP_FAILED: u8 = 2;
 
-/// Steps of a longer job on standard error: a spinner on a terminal, a line for each step elsewhere.
+/// Steps of a longer job on standard error: a spinner on a terminal; elsewhere a line for each step that
+/// takes over a second.
 pub struct Steps {
     bar: Option<ProgressBar>,
-    last: Mutex<String>,
+    state: Arc<(Mutex<StepState>, Condvar)>,
 }
+
+#[derive(Default)]
+struct StepState {
+    text: String,
+    /// Counts the steps, so that a late line is never printed for an earlier one.
+    number: u64,
+    over: bool,
+}
+
+const SHOWN_AFTER: Duration = Duration::from_secs(1);
 
 impl Default for Steps {
     fn default() -> Self {
@@ -35,21 +46,37 @@ impl Steps {
             bar.enable_steady_tick(Duration::from_millis(120));
             bar
         });
-        Steps { bar, last: Mutex::default() }
+        let state = Arc::<(Mutex<StepState>, Condvar)>::default();
+        if bar.is_none() {
+            let state = state.clone();
+            std::thread::spawn(move || print_slow_steps(&state));
+        }
+        Steps { bar, state }
+    }
+
+    fn change(&self, change: impl FnOnce(&mut StepState)) {
+        let (state, changed) = &*self.state;
+        change(&mut state.lock().unwrap_or_else(PoisonError::into_inner));
+        changed.notify_all();
     }
 
     /// Says what is being done now.
     pub fn step(&self, text: impl Into<String>) {
         let text = text.into();
-        match &self.bar {
-            Some(bar) => bar.set_message(text),
-            None => {
-                let mut last = self.last.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-                if *last != text {
-                    eprintln!("gpupv: {text}");
-                    *last = text;
-                }
-            }
+        if let Some(bar) = &self.bar {
+            bar.set_message(text.clone());
+        }
+        self.change(|state| {
+            state.number += 1;
+            state.text = text;
+        });
+    }
+
+    /// Says how far the step is, or what the command it runs says. For terminals only.
+    pub fn detail(&self, detail: &str) {
+        if let Some(bar) = &self.bar {
+            let step = self.state.0.lock().unwrap_or_else(PoisonError::into_inner).text.clone();
+            bar.set_message(format!("{step}: {detail}"));
         }
     }
 
@@ -58,12 +85,37 @@ impl Steps {
         if let Some(bar) = &self.bar {
             bar.finish_and_clear();
         }
+        self.change(|state| {
+            state.number += 1;
+            state.text.clear();
+        });
+    }
+}
+
+/// Prints a step once it has lasted a second, and nothing for one that has not.
+fn print_slow_steps((state, changed): &(Mutex<StepState>, Condvar)) {
+    let mut printed = 0;
+    let mut state = state.lock().unwrap_or_else(PoisonError::into_inner);
+    while !state.over {
+        let number = state.number;
+        let waited = changed.wait_timeout_while(state, SHOWN_AFTER, |now| !now.over && now.number == number);
+        let (now, timeout) = waited.unwrap_or_else(PoisonError::into_inner);
+        state = now;
+        if timeout.timed_out() && printed != number && !state.text.is_empty() {
+            eprintln!("gpupv: {}", state.text);
+            printed = number;
+        }
+        if timeout.timed_out() {
+            let idle = changed.wait_while(state, |now| !now.over && now.number == number);
+            state = idle.unwrap_or_else(PoisonError::into_inner);
+        }
     }
 }
 
 impl Drop for Steps {
     fn drop(&mut self) {
         self.finish();
+        self.change(|state| state.over = true);
     }
 }
 

@@ -128,7 +128,7 @@ impl Device {
         let shared = Arc::new(Shared {
             services,
             attached: Mutex::new(None),
-            wake: Arc::new(EventFd::new(libc_eventfd_flags())?),
+            wake: Arc::new(EventFd::new(eventfd_flags())?),
             stop: AtomicBool::new(false),
             sessions: AtomicU64::new(0),
             wakeups: AtomicU64::new(0),
@@ -251,6 +251,6 @@ fn owner_of(stream: &UnixStream) -> String {
     format!("process {pid} ({})", name.trim())
 }
 
-fn libc_eventfd_flags() -> i32 {
+fn eventfd_flags() -> i32 {
     (rustix::event::EventfdFlags::NONBLOCK | rustix::event::EventfdFlags::CLOEXEC).bits() as i32
 }

@@ -18,7 +18,7 @@ use crate::limits::PACKETS_PER_TURN_MAX;
 use crate::muxer::{ConnectionId, Event, Ports, Violation};
 use crate::packet::{HEADER_BYTES, Header};
 use crate::queues::QueueError;
-use crate::requests::{EVENT, RECEIVE, Requests, TRANSMIT};
+use crate::requests::{Requests, TRANSMIT};
 use crate::services::{CloseReason, ConnectRequest, Endpoint};
 use crate::session::{Session, lock};
 
@@ -176,16 +176,13 @@ impl Worker {
         }
     }
 
+    /// `true` if it was a kick of the transmit queue. The others are served by whatever moves packets next.
     fn take_kick(&mut self, index: usize) -> bool {
         if !lock(&self.requests).take_kick(index) {
             return false;
         }
-        self.session.count_kick();
-        match index {
-            TRANSMIT => true,
-            RECEIVE | EVENT => false,
-            _ => false,
-        }
+        self.session.kicks.fetch_add(1, Ordering::Relaxed);
+        index == TRANSMIT
     }
 
     /// Two QEMUs on one socket would be two VMs with one identity.

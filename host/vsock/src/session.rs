@@ -10,7 +10,7 @@
 //! belong together because the order of packets in the ring is the muxer's order. Neither is held across a call
 //! into an endpoint, a write to an eventfd or a line of log.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::ThreadId;
 
@@ -135,10 +135,6 @@ impl Session {
         outbound.muxer.close_all(CloseReason::Disconnected);
         drop(outbound);
         self.table.lock().unwrap_or_else(PoisonError::into_inner).replace(GuestMemoryMmap::new());
-    }
-
-    pub fn count_kick(&self) {
-        self.kicks.fetch_add(1, Ordering::Relaxed);
     }
 }
 

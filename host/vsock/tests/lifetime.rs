@@ -7,6 +7,7 @@ use std::os::unix::net::UnixListener;
 use guest::queue::QUEUE_SIZE;
 use guest::services::{ECHO, RECORD, Rig, Told};
 use guest::{FREE_AREA, Guest, MEMORY_START, threads_named};
+use vsock_device::limits::QUEUE_SIZE_MAX;
 use vsock_device::packet::{HEADER_BYTES, Operation};
 use vsock_device::{CloseReason, Device, DeviceConfig, DeviceError, SendError};
 
@@ -172,6 +173,15 @@ fn bad_addresses_from_the_front_end_end_only_that_session() {
     assert!(matches!(rig.next(), Told::Disconnected));
     let mut guest = Guest::boot(&rig.socket);
     assert_still_works(&mut guest, 1);
+}
+
+#[test]
+fn a_ring_over_the_limit_ends_only_that_session() {
+    let rig = Rig::new();
+    let guest = Guest::boot(&rig.socket);
+    assert!(vhost::VhostBackend::set_vring_num(&guest.frontend, 0, 2 * QUEUE_SIZE_MAX).is_err());
+    assert!(matches!(rig.next(), Told::Disconnected));
+    assert_still_works(&mut Guest::boot(&rig.socket), 1);
 }
 
 #[test]

@@ -3,13 +3,13 @@
 
 use std::mem::offset_of;
 
-use super::types::*;
+use super::types;
 
 macro_rules! layout {
     ($name:ident $size:literal / $align:literal: $($field:ident $(. $inner:ident)? $offset:literal),+ $(,)?) => {
         const _: () = {
-            assert!(size_of::<$name>() == $size && align_of::<$name>() == $align);
-            $(assert!(offset_of!($name, $field $(. $inner)?) == $offset);)+
+            assert!(size_of::<types::$name>() == $size && align_of::<types::$name>() == $align);
+            $(assert!(offset_of!(types::$name, $field $(. $inner)?) == $offset);)+
         };
     };
 }

@@ -2,17 +2,17 @@
 
 use std::mem::offset_of;
 
-use windows_sys::Wdk::Graphics::Direct3D::*;
+use windows_sys::Wdk::Graphics::Direct3D as windows;
 
-use super::types::{self as ours, *};
+use super::types as ours;
 
 macro_rules! same {
-    ($ours:ty, $theirs:ty: $($field:ident $(. $inner:ident)* = $their_field:ident),+ $(,)?) => {
-        assert_eq!(size_of::<$ours>(), size_of::<$theirs>(), stringify!($theirs));
-        assert_eq!(align_of::<$ours>(), align_of::<$theirs>(), stringify!($theirs));
+    ($ours:ident, $theirs:ident: $($field:ident $(. $inner:ident)* = $their_field:ident),+ $(,)?) => {
+        assert_eq!(size_of::<ours::$ours>(), size_of::<windows::$theirs>(), stringify!($theirs));
+        assert_eq!(align_of::<ours::$ours>(), align_of::<windows::$theirs>(), stringify!($theirs));
         $(assert_eq!(
-            offset_of!($ours, $field $(. $inner)*),
-            offset_of!($theirs, $their_field),
+            offset_of!(ours::$ours, $field $(. $inner)*),
+            offset_of!(windows::$theirs, $their_field),
             concat!(stringify!($theirs), ".", stringify!($their_field))
         );)+
     };
@@ -22,8 +22,8 @@ macro_rules! same {
 fn adapter_structs_have_the_layout_of_windows() {
     same!(AdapterInfo, D3DKMT_ADAPTERINFO: adapter = hAdapter, luid_low = AdapterLuid, sources = NumOfSources,
         precise_present_regions_preferred = bPrecisePresentRegionsPreferred);
-    same!(ours::EnumAdapters2, D3DKMT_ENUMADAPTERS2: count = NumAdapters, adapters = pAdapters);
-    same!(ours::EnumAdapters3, D3DKMT_ENUMADAPTERS3: filter = Filter, count = NumAdapters, adapters = pAdapters);
+    same!(EnumAdapters2, D3DKMT_ENUMADAPTERS2: count = NumAdapters, adapters = pAdapters);
+    same!(EnumAdapters3, D3DKMT_ENUMADAPTERS3: filter = Filter, count = NumAdapters, adapters = pAdapters);
     same!(OpenAdapterFromLuid, D3DKMT_OPENADAPTERFROMLUID: luid_low = AdapterLuid, adapter = hAdapter);
     same!(OneHandle, D3DKMT_CLOSEADAPTER: handle = hAdapter);
     same!(QueryAdapterInfo, D3DKMT_QUERYADAPTERINFO: adapter = hAdapter, kind = Type,
@@ -51,26 +51,32 @@ fn sync_object_structs_have_the_layout_of_windows() {
         object = hSyncObject);
     same!(SyncObjectInfo2, D3DDDI_SYNCHRONIZATIONOBJECTINFO2: object_type = Type, flags = Flags,
         union = Anonymous, shared_handle = SharedHandle);
-    assert_eq!(size_of::<SyncObjectUnion>(), size_of::<D3DDDI_SYNCHRONIZATIONOBJECTINFO2_0>());
+    assert_eq!(size_of::<ours::SyncObjectUnion>(), size_of::<windows::D3DDDI_SYNCHRONIZATIONOBJECTINFO2_0>());
     // The member of monitored fences; the union as a whole is longer.
-    type Monitored = D3DDDI_SYNCHRONIZATIONOBJECTINFO2_0_4;
-    assert_eq!(offset_of!(SyncObjectUnion, first), offset_of!(Monitored, InitialFenceValue));
-    assert_eq!(offset_of!(SyncObjectUnion, cpu_address), offset_of!(Monitored, FenceValueCPUVirtualAddress));
-    assert_eq!(offset_of!(SyncObjectUnion, gpu_address), offset_of!(Monitored, FenceValueGPUVirtualAddress));
-    assert_eq!(offset_of!(SyncObjectUnion, engine_affinity), offset_of!(Monitored, EngineAffinity));
+    type Monitored = windows::D3DDDI_SYNCHRONIZATIONOBJECTINFO2_0_4;
+    assert_eq!(offset_of!(ours::SyncObjectUnion, first), offset_of!(Monitored, InitialFenceValue));
+    assert_eq!(
+        offset_of!(ours::SyncObjectUnion, cpu_address),
+        offset_of!(Monitored, FenceValueCPUVirtualAddress)
+    );
+    assert_eq!(
+        offset_of!(ours::SyncObjectUnion, gpu_address),
+        offset_of!(Monitored, FenceValueGPUVirtualAddress)
+    );
+    assert_eq!(offset_of!(ours::SyncObjectUnion, engine_affinity), offset_of!(Monitored, EngineAffinity));
     same!(CreateSynchronizationObject2, D3DKMT_CREATESYNCHRONIZATIONOBJECT2: device = hDevice, info = Info,
         object = hSyncObject);
     same!(OneHandle, D3DKMT_DESTROYSYNCHRONIZATIONOBJECT: handle = hSyncObject);
     same!(OpenSyncObjectFromNtHandle2, D3DKMT_OPENSYNCOBJECTFROMNTHANDLE2: nt_handle = hNtHandle,
         device = hDevice, flags = Flags, object = hSyncObject, cpu_address = Anonymous);
-    type Opened = D3DKMT_OPENSYNCOBJECTFROMNTHANDLE2_0_0;
-    let union = offset_of!(D3DKMT_OPENSYNCOBJECTFROMNTHANDLE2, Anonymous);
+    type Opened = windows::D3DKMT_OPENSYNCOBJECTFROMNTHANDLE2_0_0;
+    let union = offset_of!(windows::D3DKMT_OPENSYNCOBJECTFROMNTHANDLE2, Anonymous);
     assert_eq!(
-        offset_of!(OpenSyncObjectFromNtHandle2, gpu_address),
+        offset_of!(ours::OpenSyncObjectFromNtHandle2, gpu_address),
         union + offset_of!(Opened, FenceValueGPUVirtualAddress)
     );
     assert_eq!(
-        offset_of!(OpenSyncObjectFromNtHandle2, engine_affinity),
+        offset_of!(ours::OpenSyncObjectFromNtHandle2, engine_affinity),
         union + offset_of!(Opened, EngineAffinity)
     );
 }

@@ -11,18 +11,21 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use d3dkmt::{
-    Call, CreatedSyncObject, EventId, Handle, NtStatus, Reply, SyncObjectFlags, SyncObjectInfo, SyncObjectType,
-    WaitOutcome,
+    Call, CreatedSyncObject, EventId, Handle, NtStatus, Reply, SyncObjectFlags, SyncObjectInfo,
+    SyncObjectType, WaitOutcome,
 };
 use dxcore::client::{CreatedFence, Session};
+use fence_page::Slot;
 use proto::Message;
 use proto::attach::{BrokerReply, BrokerRequest, broker_request};
 use proto::channel::{ToGuest, ToHost, Welcome, to_guest, to_host};
 use proto::convert::{answer_to_frame, call_from_body, wake_to_frame};
 use proto::frame::{FrameBuffer, append, decode};
 use rustix::fs::{MemfdFlags, SealFlags};
+use rustix::mm::{MapFlags, ProtFlags, mmap};
 use rustix::net::{
-    AddressFamily, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketType,
+    AddressFamily, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix,
+    SocketType,
 };
 
 pub const ADAPTER: Handle = Handle(0x4000_0040);
@@ -63,15 +66,16 @@ impl Listener {
         };
         assert_eq!(attach.version, proto::PROTOCOL_VERSION);
         let (ours, theirs) = UnixStream::pair().unwrap();
-        let memory = memory(slots);
-        let reply = BrokerReply { token: TOKEN.to_vec(), process: 1, first_slot: 0, slots, ..BrokerReply::default() };
-        send_packet(&broker, &reply, &[theirs.as_fd(), memory.as_fd()]);
+        let memory = Memory::new(0, slots);
+        let reply =
+            BrokerReply { token: TOKEN.to_vec(), process: 1, first_slot: 0, slots, ..BrokerReply::default() };
+        send_packet(&broker, &reply, &[theirs.as_fd(), memory.descriptor.as_fd()]);
         drop(theirs);
         let mut peer = Peer {
             broker,
             stream: ours,
             frames: FrameBuffer::default(),
-            regions: vec![(0, slots, memory)],
+            regions: vec![memory],
             name: attach.name,
         };
         let Some(to_host::Body::Hello(hello)) = peer.frame().unwrap().body else { panic!("no Hello") };
@@ -133,7 +137,7 @@ pub struct Peer {
     pub broker: OwnedFd,
     pub stream: UnixStream,
     pub frames: FrameBuffer,
-    pub regions: Vec<(u32, u32, OwnedFd)>,
+    pub regions: Vec<Memory>,
     pub name: String,
 }
 
@@ -203,10 +207,7 @@ impl Peer {
 
     /// Stores a fence value, as the host does.
     pub fn store(&self, slot: u32, value: u64) {
-        let (first, _, memory) =
-            self.regions.iter().find(|(first, count, _)| (*first..first + count).contains(&slot)).unwrap();
-        let offset = fence_page::slot_offset(slot - first) as u64;
-        assert_eq!(rustix::io::pwrite(memory, &value.to_ne_bytes(), offset).unwrap(), 8);
+        self.regions.iter().find_map(|memory| memory.slot(slot)).expect("a slot of ours").publish(value);
     }
 
     /// Serves one request for more memory; answers how much was asked for.
@@ -214,11 +215,11 @@ impl Peer {
         let Some(broker_request::Body::Grow(grow)) = receive_packet(&self.broker).unwrap().body else {
             panic!("not Grow");
         };
-        let first_slot = self.regions.iter().map(|(_, count, _)| count).sum();
-        let memory = memory(grow.slots);
+        let first_slot = self.regions.iter().map(|memory| memory.slots).sum();
+        let memory = Memory::new(first_slot, grow.slots);
         let reply = BrokerReply { first_slot, slots: grow.slots, ..BrokerReply::default() };
-        send_packet(&self.broker, &reply, &[memory.as_fd()]);
-        self.regions.push((first_slot, grow.slots, memory));
+        send_packet(&self.broker, &reply, &[memory.descriptor.as_fd()]);
+        self.regions.push(memory);
         grow.slots
     }
 
@@ -236,16 +237,50 @@ impl Peer {
 
 pub fn created(slot: u32) -> CreatedSyncObject {
     let gpu_address = 0x1_0000 + u64::from(slot) * 64;
-    CreatedSyncObject { object: fence_handle(slot), shared_handle: Handle::NULL, slot: Some(slot), gpu_address }
+    CreatedSyncObject {
+        object: fence_handle(slot),
+        shared_handle: Handle::NULL,
+        slot: Some(slot),
+        gpu_address,
+    }
 }
 
-fn memory(slots: u32) -> OwnedFd {
-    let memory = rustix::fs::memfd_create("fences", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).unwrap();
-    let bytes = fence_page::pages_for(slots) as usize * fence_page::PAGE_BYTES;
-    rustix::fs::ftruncate(&memory, bytes as u64).unwrap();
-    // Not FUTURE_WRITE: this host stores with pwrite.
-    rustix::fs::fcntl_add_seals(&memory, SealFlags::SHRINK | SealFlags::GROW).unwrap();
-    memory
+/// Fence memory as the real broker makes it: mapped writable here, then sealed against every later
+/// writable mapping.
+pub struct Memory {
+    first_slot: u32,
+    slots: u32,
+    descriptor: OwnedFd,
+    base: *const Slot,
+}
+
+// SAFETY: the slots are atomics, and the mapping stays for the life of the test process.
+unsafe impl Send for Memory {}
+
+impl Memory {
+    fn new(first_slot: u32, slots: u32) -> Memory {
+        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+        let descriptor = rustix::fs::memfd_create("fences", flags).unwrap();
+        let bytes = fence_page::pages_for(slots) as usize * fence_page::PAGE_BYTES;
+        rustix::fs::ftruncate(&descriptor, bytes as u64).unwrap();
+        // SAFETY: a new mapping, never unmapped.
+        let base = unsafe {
+            let writable = ProtFlags::READ | ProtFlags::WRITE;
+            mmap(std::ptr::null_mut(), bytes, writable, MapFlags::SHARED, &descriptor, 0).unwrap()
+        };
+        rustix::fs::fcntl_add_seals(
+            &descriptor,
+            SealFlags::FUTURE_WRITE | SealFlags::SHRINK | SealFlags::GROW,
+        )
+        .unwrap();
+        Memory { first_slot, slots, descriptor, base: base.cast_const().cast() }
+    }
+
+    fn slot(&self, slot: u32) -> Option<&Slot> {
+        let index = slot.checked_sub(self.first_slot).filter(|index| *index < self.slots)?;
+        // SAFETY: inside the mapping.
+        Some(unsafe { &*self.base.add(index as usize) })
+    }
 }
 
 fn receive_packet(socket: &OwnedFd) -> Option<BrokerRequest> {

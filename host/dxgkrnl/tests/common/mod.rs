@@ -2,7 +2,7 @@
 #![allow(dead_code)]
 
 use d3dkmt::{
-    Call, CreateContextFlags, CreatedSyncObject, EventId, GpuSignal, Handle, NtStatus, Reply, SignalFlags,
+    Call, CreateContextFlags, CreatedSyncObject, EventId, GpuSignal, Handle, Luid, NtStatus, Reply, SignalFlags,
     SyncObjectFlags, SyncObjectInfo, SyncObjectType, WaitFromCpuFlags, WaitOutcome, isa,
 };
 use dxgkrnl::{Config, Effects, Input, Kernel, ProcessId, VmId};
@@ -88,6 +88,15 @@ impl World {
 
     pub fn device(&mut self) -> Handle {
         let adapter = self.adapter();
+        match self.ok(Call::CreateDevice { adapter, flags: 0 }) {
+            Reply::Device(device) => device,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// A device on the adapter of this LUID.
+    pub fn device_on(&mut self, luid: Luid) -> Handle {
+        let Reply::Adapter(adapter) = self.ok(Call::OpenAdapterFromLuid { luid }) else { panic!() };
         match self.ok(Call::CreateDevice { adapter, flags: 0 }) {
             Reply::Device(device) => device,
             other => panic!("{other:?}"),

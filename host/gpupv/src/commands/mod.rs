@@ -4,6 +4,7 @@ pub mod inspect;
 pub mod replay;
 pub mod run;
 pub mod serve;
+pub mod vm;
 
 use std::path::PathBuf;
 

@@ -13,7 +13,7 @@ use std::time::Duration;
 use vhost::vhost_user::message::{VhostUserConfigFlags, VhostUserHeaderFlag, VhostUserProtocolFeatures};
 use vhost::vhost_user::{Frontend, VhostUserFrontend};
 use vhost::{VhostBackend, VhostUserMemoryRegionInfo, VringConfigData};
-use vm_memory::{FileOffset, GuestAddress, GuestMemoryBackend, GuestMemoryMmap, GuestMemoryRegion};
+use vm_memory::{FileOffset, GuestAddress, GuestMemoryBackend, GuestMemoryMmap};
 use vsock_device::packet::{HOST_CID, Header, Operation, TYPE_STREAM};
 
 use queue::{DriverQueue, QUEUE_SIZE};
@@ -228,9 +228,4 @@ pub fn is_readable(file: &impl AsRawFd, patience: Duration) -> bool {
     epoll.ctl(ControlOperation::Add, file.as_raw_fd(), EpollEvent::new(EventSet::IN, 0)).unwrap();
     let mut ready = [EpollEvent::default()];
     epoll.wait(patience.as_millis() as i32, &mut ready).unwrap() == 1
-}
-
-/// Length of the first region, for tests that replace it.
-pub fn region_len(memory: &GuestMemoryMmap) -> u64 {
-    memory.iter().next().unwrap().len()
 }

@@ -1,0 +1,319 @@
+//! Engines and command buffers: what they do to fences, and when whoever waits hears of it.
+
+mod common;
+
+use common::World;
+use d3dkmt::isa::{self, Packet::*};
+use d3dkmt::{Call, Handle, NtStatus, Reply, SignalFlags};
+use dxgkrnl::ddi::EngineState;
+use dxgkrnl::policy::RefusedOneWay;
+use dxgkrnl::{Config, Input, Policy};
+
+const IP: NtStatus = NtStatus::INVALID_PARAMETER;
+const OK: NtStatus = NtStatus::SUCCESS;
+/// Nodes of the default adapter: an engine of the advanced kind and one of the basic kind.
+const ADVANCED: u32 = 0;
+const BASIC: u32 = 2;
+
+fn busy(duration_ns: u64) -> isa::Packet {
+    Busy { duration_ns }
+}
+
+fn write(gpu_address: u64, value: u64) -> isa::Packet {
+    FenceWrite { gpu_address, value }
+}
+
+fn submit_bytes(world: &mut World, context: Handle, private_data: Vec<u8>) -> NtStatus {
+    let contexts = vec![context];
+    world.status(Call::SubmitCommand { contexts, commands: 0, length: 0, flags: 0, private_data })
+}
+
+fn engine(world: &World, node: u32) -> EngineState {
+    world.kernel.snapshot().engines[node as usize].state.clone()
+}
+
+fn execution_state(world: &mut World, device: Handle) -> u32 {
+    match world.ok(Call::GetDeviceState { device, state_type: 1 }) {
+        Reply::DeviceState(state) => state,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn an_engine_signals_by_a_store_without_a_call() {
+    // covers: FEN-007 FEN-022
+    let mut world = World::new();
+    let device = world.device();
+    let context = world.context(device, ADVANCED);
+    let fence = world.fence(device, 0);
+    let event = world.pending(device, &[(fence.object, 5)], false);
+    world.stores();
+    assert_eq!(world.submit(context, &[busy(1000), write(fence.gpu_address, 5)]), OK);
+    world.advance(999);
+    assert_eq!((world.value(fence.object), world.woken()), (0, vec![]));
+    world.advance(1);
+    assert_eq!(world.stores(), [(fence.slot.unwrap(), 5)]);
+    assert_eq!(world.woken(), [event]);
+    assert_eq!(engine(&world, ADVANCED), EngineState::Idle);
+}
+
+#[test]
+fn a_basic_engine_shows_a_write_at_once_and_releases_waits_when_its_buffer_is_done() {
+    // covers: FEN-017 FEN-018
+    let mut world = World::new();
+    let device = world.device();
+    let context = world.context(device, BASIC);
+    let fence = world.fence(device, 0);
+    let event = world.pending(device, &[(fence.object, 5)], false);
+    let other = world.context(device, ADVANCED);
+    assert_eq!(world.gpu_wait(other, fence.object, 5), OK);
+    assert_eq!(world.submit(other, &[busy(10)]), OK);
+    world.stores();
+    assert_eq!(world.submit(context, &[busy(100), write(fence.gpu_address, 5), busy(100)]), OK);
+    world.advance(199);
+    assert_eq!(world.stores(), [(fence.slot.unwrap(), 5)], "pollers see it");
+    assert_eq!(world.woken(), []);
+    assert_eq!(engine(&world, ADVANCED), EngineState::Idle, "the other context is still held");
+    world.advance(1);
+    assert_eq!(world.woken(), [event]);
+    assert!(matches!(engine(&world, ADVANCED), EngineState::Running { until: 210, .. }));
+}
+
+#[test]
+fn an_advanced_engine_releases_waits_right_after_the_write_and_after_the_store() {
+    // covers: FEN-018 FEN-019 FEN-020
+    let mut world = World::new();
+    let device = world.device();
+    let (advanced, basic) = (world.context(device, ADVANCED), world.context(device, BASIC));
+    let [first, second] = [0, 0].map(|value| world.fence(device, value));
+    let early = world.pending(device, &[(first.object, 5)], false);
+    let late = world.pending(device, &[(second.object, 5)], false);
+    world.effects.clear();
+    world.submit(advanced, &[busy(100), write(first.gpu_address, 5), busy(100)]);
+    world.submit(basic, &[busy(100), write(second.gpu_address, 5), busy(100)]);
+    world.advance(100);
+    assert_eq!(world.effects.stores.len(), 2, "both kinds show the value at once");
+    assert_eq!(world.woken(), [early]);
+    assert!(matches!(engine(&world, ADVANCED), EngineState::Running { .. }));
+    world.advance(100);
+    assert_eq!(world.woken(), [late]);
+}
+
+#[test]
+fn a_value_that_an_engine_passed_through_latches() {
+    // covers: FEN-033
+    let mut world = World::new();
+    let device = world.device();
+    let context = world.context(device, ADVANCED);
+    let fence = world.fence(device, 0);
+    let event = world.pending(device, &[(fence.object, 9)], false);
+    world.submit(context, &[write(fence.gpu_address, 9), write(fence.gpu_address, 2)]);
+    assert_eq!((world.woken(), world.value(fence.object)), (vec![event], 2));
+}
+
+#[test]
+fn a_signal_packet_comes_after_the_work_before_it_and_before_the_work_after_it() {
+    // covers: FEN-015 FEN-016 FEN-054 SCH-001
+    let mut world = World::new();
+    let device = world.device();
+    let context = world.context(device, ADVANCED);
+    let fence = world.fence_with(device, 0, d3dkmt::SyncObjectFlags::NO_GPU_ACCESS).object;
+    let done = world.fence(device, 0);
+    world.submit(context, &[busy(100)]);
+    assert_eq!(world.gpu_signal(&[context], fence, 5), OK);
+    world.submit(context, &[write(done.gpu_address, 1), busy(100)]);
+    world.advance(99);
+    assert_eq!((world.value(fence), world.value(done.object)), (0, 0));
+    world.stores();
+    world.advance(1);
+    let slots: Vec<u32> = world.stores().into_iter().map(|(slot, _)| slot).collect();
+    assert_eq!(slots, [0, 1], "first the packet's value, then that of the buffer after it");
+}
+
+#[test]
+fn work_before_a_gpu_wait_runs_and_work_after_it_is_held_with_that_context_only() {
+    // covers: FEN-022 FEN-023 FEN-024
+    let mut world = World::new();
+    let device = world.device();
+    let [held, free] = [0, 0].map(|_| world.context(device, ADVANCED));
+    let fence = world.fence(device, 0).object;
+    let [before, after, other] = [0; 3].map(|_| world.fence(device, 0));
+    world.submit(held, &[busy(100), write(before.gpu_address, 1)]);
+    assert_eq!(world.gpu_wait(held, fence, 1), OK);
+    world.submit(held, &[write(after.gpu_address, 1)]);
+    world.submit(free, &[busy(100), write(other.gpu_address, 1)]);
+    world.advance(1_000_000);
+    let values = |world: &World| [before, after, other].map(|fence| world.value(fence.object));
+    assert_eq!(values(&world), [1, 0, 1]);
+    assert_eq!(world.signal(device, fence, 1), OK);
+    assert_eq!(values(&world), [1, 1, 1]);
+}
+
+#[test]
+fn a_gpu_wait_latches_and_one_that_is_satisfied_leaves_no_packet() {
+    // covers: FEN-032 FEN-033
+    let mut world = World::new();
+    let device = world.device();
+    let context = world.context(device, ADVANCED);
+    let (a, b) = (world.fence(device, 3).object, world.fence(device, 0).object);
+    let queue = |world: &World| world.kernel.snapshot().contexts[0].queue.len();
+    world.gpu_wait(context, a, 3);
+    assert_eq!(queue(&world), 0);
+    world.ok(Call::WaitFromGpu { context, objects: vec![a, b], values: vec![4, 1] });
+    world.submit(context, &[Hang]);
+    assert_eq!(queue(&world), 2);
+    world.signal(device, a, 4);
+    world.signal_flags(device, a, 0, SignalFlags::ALLOW_FENCE_REWIND);
+    assert_eq!(queue(&world), 2);
+    world.signal(device, b, 1);
+    assert!(matches!(engine(&world, ADVANCED), EngineState::Hung { .. }));
+}
+
+#[test]
+fn what_is_queued_outlives_the_handle_it_was_queued_through() {
+    let mut world = World::new();
+    let device = world.device();
+    let context = world.context(device, ADVANCED);
+    let (gate, fence) = (world.fence(device, 0).object, world.fence(device, 0).object);
+    world.gpu_wait(context, gate, 1);
+    world.gpu_signal(&[context], fence, 1);
+    world.ok(Call::DestroySynchronizationObject { object: fence });
+    assert_eq!(world.kernel.snapshot().objects_alive, 2);
+    world.signal(device, gate, 1);
+    assert_eq!(world.kernel.snapshot().objects_alive, 1, "the packet was the last to name it");
+}
+
+#[test]
+fn submission_fence_ids_grow_by_one_on_each_engine() {
+    // covers: SCH-005
+    let mut world = World::new();
+    let device = world.device();
+    let contexts = [ADVANCED, ADVANCED, BASIC].map(|node| world.context(device, node));
+    let id = |world: &World, node| match engine(world, node) {
+        EngineState::Running { submission_fence_id, queued, .. } => (submission_fence_id, queued),
+        other => panic!("{other:?}"),
+    };
+    for context in contexts {
+        world.submit(context, &[busy(100)]);
+        world.submit(context, &[busy(100)]);
+    }
+    // A context has one buffer on its engine at a time; the other context's is queued behind it.
+    assert_eq!((id(&world, ADVANCED), id(&world, BASIC)), ((1, 1), (1, 0)));
+    world.advance(100);
+    assert_eq!((id(&world, ADVANCED), id(&world, BASIC)), ((2, 1), (2, 0)));
+    world.advance(200);
+    assert_eq!((id(&world, ADVANCED), engine(&world, BASIC)), ((4, 0), EngineState::Idle));
+}
+
+#[test]
+fn a_full_queue_says_so_and_takes_more_when_it_has_drained() {
+    let mut world = World::new();
+    let device = world.device();
+    let context = world.context(device, ADVANCED);
+    let gate = world.fence(device, 0).object;
+    for _ in 0..d3dkmt::limits::PACKETS_PER_CONTEXT_MAX {
+        assert_eq!(world.gpu_wait(context, gate, 1), OK);
+    }
+    assert_eq!(world.gpu_wait(context, gate, 1), NtStatus::NO_MEMORY);
+    assert_eq!(world.submit(context, &[]), NtStatus::NO_MEMORY);
+    assert_eq!(world.gpu_signal(&[context], gate, 1), NtStatus::NO_MEMORY);
+    assert!(world.effects.notes.last().unwrap().text.contains("is full: 65536 packets"));
+    assert_eq!(world.signal(device, gate, 1), OK);
+    assert_eq!(world.submit(context, &[]), OK);
+    assert!(world.kernel.snapshot().contexts[0].queue.is_empty());
+}
+
+#[test]
+fn command_buffers_of_another_format_take_their_time() {
+    let mut world = World::new();
+    let device = world.device();
+    let context = world.context(device, ADVANCED);
+    let fence = world.fence(device, 0).object;
+    for bytes in [b"a vendor's packets".to_vec(), Vec::new()] {
+        let begun = world.now;
+        assert_eq!(submit_bytes(&mut world, context, bytes), OK);
+        assert_eq!(world.kernel.next_deadline(), Some(begun + 100_000));
+        world.gpu_signal(&[context], fence, begun + 1);
+        world.advance(100_000);
+        assert_eq!(world.value(fence), begun + 1);
+    }
+}
+
+#[test]
+fn a_damaged_command_buffer_is_refused_whole() {
+    let mut world = World::new();
+    let device = world.device();
+    let context = world.context(device, ADVANCED);
+    let fence = world.fence(device, 0);
+    let bytes = isa::encode(&[write(fence.gpu_address, 1), busy(5)]);
+    for cut in 8..bytes.len() {
+        assert_eq!(submit_bytes(&mut world, context, bytes[..cut].to_vec()), IP, "cut at {cut}");
+    }
+    let mut unknown = bytes.clone();
+    unknown[32] = 200;
+    assert_eq!(submit_bytes(&mut world, context, unknown), IP);
+    assert!(world.effects.notes.last().unwrap().text.contains("unknown opcode 200"));
+    assert_eq!((world.value(fence.object), engine(&world, ADVANCED)), (0, EngineState::Idle));
+    assert_eq!(submit_bytes(&mut world, context, bytes), OK);
+}
+
+#[test]
+fn a_store_where_no_fence_is_leaves_a_note_and_nothing_else() {
+    let mut world = World::new();
+    let device = world.device();
+    let context = world.context(device, ADVANCED);
+    let gone = world.fence(device, 0);
+    let private = world.fence_with(device, 0, d3dkmt::SyncObjectFlags::NO_GPU_ACCESS);
+    let hidden = gone.gpu_address + 64;
+    world.ok(Call::DestroySynchronizationObject { object: gone.object });
+    world.effects.clear();
+    for address in [0, gone.gpu_address, hidden, hidden + 8, u64::MAX] {
+        assert_eq!(world.submit(context, &[write(address, 9)]), OK);
+        let note = world.effects.notes.pop().unwrap();
+        assert!(note.text.contains(&format!("{address:#x}: nothing is mapped there")), "{}", note.text);
+    }
+    assert_eq!((world.stores(), world.value(private.object)), (vec![], 0));
+}
+
+#[test]
+fn destroying_a_hung_context_frees_the_engine() {
+    let mut world = World::new();
+    let device = world.device();
+    let [hung, waiting] = [0; 2].map(|_| world.context(device, ADVANCED));
+    let fence = world.fence(device, 0);
+    world.submit(hung, &[Hang, write(fence.gpu_address, 66)]);
+    world.submit(waiting, &[busy(10), write(fence.gpu_address, 1)]);
+    world.advance(1_000_000_000);
+    assert!(matches!(engine(&world, ADVANCED), EngineState::Hung { submission_fence_id: 1, queued: 1 }));
+    assert_eq!(world.kernel.next_deadline(), None);
+    world.ok(Call::DestroyContext { context: hung });
+    world.advance(10);
+    assert_eq!((world.value(fence.object), engine(&world, ADVANCED)), (1, EngineState::Idle));
+}
+
+#[test]
+fn a_refused_one_way_call_stops_its_device_unless_the_policy_says_otherwise() {
+    // covers: GPV-016
+    for (refused_one_way, state) in [(RefusedOneWay::StopsDevice, 4), (RefusedOneWay::NoteOnly, 1)] {
+        let policy = Policy { refused_one_way, ..Policy::default() };
+        let mut world = World::with_config(Config { policy, ..Config::default() });
+        let (device, bystander) = (world.device(), world.device());
+        let context = world.context(device, ADVANCED);
+        let fence = world.fence(device, 0).object;
+        let bad_wait = Call::WaitFromGpu { context, objects: vec![device], values: vec![1] };
+        let process = world.process;
+        assert_eq!(world.status(bad_wait.clone()), IP, "a call with an answer needs no such thing");
+        assert_eq!(execution_state(&mut world, device), 1);
+        world.effects.clear();
+        world.input(Input::Call { process, request: 0, call: bad_wait });
+        assert!(world.effects.answers.is_empty());
+        assert!(world.effects.notes[0].text.contains("STATUS_INVALID_PARAMETER"));
+        assert_eq!(execution_state(&mut world, device), state);
+        assert_eq!(execution_state(&mut world, bystander), 1);
+        let expected = if state == 1 { OK } else { NtStatus::DEVICE_REMOVED };
+        assert_eq!(world.signal(device, fence, 1), expected);
+        assert_eq!(world.wait(device, &[(fence, 0)], false).map(drop), if state == 1 { Ok(()) } else { Err(expected) });
+        assert_eq!(world.submit(context, &[]), expected);
+        world.ok(Call::DestroyDevice { device });
+    }
+}

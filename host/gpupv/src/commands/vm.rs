@@ -1,0 +1,280 @@
+//! `gpupv vm run`: boots guests, runs a program in each, passes its exit code on.
+
+use std::collections::HashMap;
+use std::io::Write as _;
+use std::path::PathBuf;
+
+use anyhow::Context as _;
+use clap::{Args, Subcommand};
+use proto::agent::exec_input;
+use tokio::sync::mpsc;
+
+use crate::artifacts::Artifacts;
+use crate::commands::DaemonArgs;
+use crate::daemon::{Daemon, Options};
+use crate::output::Steps;
+use crate::virtual_machine::agent::{Agent, Output, Program};
+use crate::virtual_machine::boot::{self, Guest};
+use crate::virtual_machine::image::{Brought, GUEST_LIBRARY_FOLDER, Image};
+
+/// Arguments of `gpupv vm`.
+#[derive(Args, Debug)]
+pub struct VmArgs {
+    #[command(subcommand)]
+    pub command: VmCommand,
+}
+
+#[derive(Subcommand, Debug)]
+pub enum VmCommand {
+    /// Boot guests, run a program inside, stream its output, pass its exit code on
+    Run(VmRunArgs),
+}
+
+/// Arguments of `gpupv vm run`.
+#[derive(Args, Debug)]
+pub struct VmRunArgs {
+    #[command(flatten)]
+    pub daemon: DaemonArgs,
+    /// How many guests; the program runs in each
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub vms: u32,
+    /// Bring a file or folder of this machine into the guests, with the shared libraries it needs
+    #[arg(long, value_name = "SRC[:DST]")]
+    pub with: Vec<Brought>,
+    /// Keep the console logs in this folder
+    #[arg(long, value_name = "DIR")]
+    pub console: Option<PathBuf>,
+    /// The program, by its path in the guest, and its arguments
+    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "PROG")]
+    pub command: Vec<String>,
+}
+
+/// Where the consoles of guests are logged: kept if a guest fails, or if the user named the folder.
+struct Consoles {
+    folder: PathBuf,
+    keep: bool,
+}
+
+impl Consoles {
+    fn new(named: Option<&PathBuf>) -> anyhow::Result<Consoles> {
+        let (folder, keep) = match named {
+            Some(folder) => (folder.clone(), true),
+            None => {
+                let cache = vm_images::Cache::from_environment()?;
+                (cache.root().join("consoles").join(std::process::id().to_string()), false)
+            }
+        };
+        std::fs::create_dir_all(&folder).with_context(|| format!("cannot create {}", folder.display()))?;
+        Ok(Consoles { folder, keep })
+    }
+}
+
+impl Drop for Consoles {
+    fn drop(&mut self) {
+        if !self.keep {
+            // Only a log is lost if this fails.
+            let _ = std::fs::remove_dir_all(&self.folder);
+        }
+    }
+}
+
+/// Guests of one daemon, up and with their agents, ended with this.
+pub struct Fleet {
+    // In this order: guests end before their daemon.
+    pub guests: Vec<(Guest, Agent)>,
+    pub daemon: Daemon,
+    _consoles: Consoles,
+    _folder: tempfile::TempDir,
+}
+
+/// What guests are to be booted with.
+#[derive(Default, Clone)]
+pub struct FleetPlan {
+    pub options: Options,
+    pub count: u32,
+    pub with: Vec<Brought>,
+    pub console: Option<PathBuf>,
+}
+
+impl Fleet {
+    /// Boots the guests and puts files into each.
+    pub async fn boot(plan: &FleetPlan, steps: &Steps) -> anyhow::Result<Fleet> {
+        let artifacts = Artifacts::provide(steps)?;
+        let image = Image::provide(steps, &artifacts)?;
+        let folder = tempfile::Builder::new().prefix("gpupv-").tempdir()?;
+        let daemon = Daemon::start(Options { directory: folder.path().into(), ..plan.options.clone() })?;
+        let mut consoles = Consoles::new(plan.console.as_ref())?;
+        let guests_word = if plan.count == 1 { "a guest" } else { "the guests" };
+        steps.step(format!("booting {guests_word} under {}", image.accelerator));
+        let booting = (1..=plan.count)
+            .map(|number| boot::launch(&daemon, &image, &format!("vm{number}"), &consoles.folder))
+            .collect::<anyhow::Result<Vec<_>>>()?;
+        let mut guests = Vec::new();
+        for guest in booting {
+            if let Err(error) = guest.wait_ready() {
+                consoles.keep = true;
+                return Err(error);
+            }
+            let agent = Agent::connect(guest.entry.clone()).await?;
+            guests.push((guest, agent));
+        }
+        for brought in &plan.with {
+            steps.step(format!("bringing {} into {guests_word}", brought.host.display()));
+            for (host, path, mode) in brought.files(&image, std::slice::from_ref(&artifacts.directory))? {
+                for (_, agent) in &mut guests {
+                    agent.put(&host, &path, mode).await?;
+                }
+            }
+        }
+        Ok(Fleet { guests, daemon, _consoles: consoles, _folder: folder })
+    }
+
+    /// Ends the guests, then the daemon in order.
+    pub fn end(self) -> anyhow::Result<()> {
+        drop(self.guests);
+        self.daemon.stop()
+    }
+}
+
+/// The environment of every program in a guest.
+pub fn guest_environment() -> HashMap<String, String> {
+    HashMap::from([
+        ("LD_LIBRARY_PATH".into(), GUEST_LIBRARY_FOLDER.into()),
+        ("PATH".into(), "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin".into()),
+        ("HOME".into(), "/root".into()),
+    ])
+}
+
+/// Prints what guests say. With several guests each line begins with the guest's name.
+struct Printer {
+    prefix: Option<String>,
+    partial: [Vec<u8>; 2],
+}
+
+impl Printer {
+    fn print(&mut self, output: Output) {
+        let (at, bytes) = match &output {
+            Output::Stdout(bytes) => (0, bytes),
+            Output::Stderr(bytes) => (1, bytes),
+        };
+        let Some(prefix) = &self.prefix else { return write_out(at, bytes) };
+        let partial = &mut self.partial[at];
+        partial.extend_from_slice(bytes);
+        let mut text = Vec::new();
+        while let Some(end) = partial.iter().position(|byte| *byte == b'\n') {
+            text.extend_from_slice(prefix.as_bytes());
+            text.extend(partial.drain(..=end));
+        }
+        write_out(at, &text);
+    }
+
+    fn finish(mut self) {
+        for at in 0..2 {
+            if !self.partial[at].is_empty() {
+                let mut last = std::mem::take(&mut self.partial[at]);
+                last.push(b'\n');
+                last.splice(0..0, self.prefix.iter().flat_map(|prefix| prefix.bytes()));
+                write_out(at, &last);
+            }
+        }
+    }
+}
+
+/// Writes to standard output (0) or standard error (1). A reader that went away is no error of ours.
+fn write_out(at: usize, bytes: &[u8]) {
+    if at == 0 {
+        let mut out = std::io::stdout().lock();
+        let _ = out.write_all(bytes).and_then(|()| out.flush());
+    } else {
+        let _ = std::io::stderr().write_all(bytes);
+    }
+}
+
+/// Passes this process's standard input on, from a thread: it may block for ever.
+fn forward_stdin(sender: mpsc::Sender<exec_input::Body>) {
+    std::thread::spawn(move || {
+        use std::io::Read as _;
+        let mut buffer = [0; 16 * 1024];
+        while let Ok(count @ 1..) = std::io::stdin().read(&mut buffer) {
+            if sender.blocking_send(exec_input::Body::Stdin(buffer[..count].to_vec())).is_err() {
+                return;
+            }
+        }
+    });
+}
+
+async fn run_in(agent: &mut Agent, name: &str, alone: bool, command: &[String]) -> anyhow::Result<u8> {
+    let program = Program { arguments: command.to_vec(), environment: guest_environment() };
+    let (sender, inputs) = mpsc::channel(4);
+    if alone {
+        forward_stdin(sender);
+    } else {
+        drop(sender);
+    }
+    let prefix = (!alone).then(|| format!("[{name}] "));
+    let mut printer = Printer { prefix, partial: Default::default() };
+    let code = agent.exec(&program, inputs, |output| printer.print(output)).await;
+    printer.finish();
+    code.with_context(|| format!("in {name}"))
+}
+
+pub fn run(args: &VmArgs) -> anyhow::Result<u8> {
+    let VmCommand::Run(args) = &args.command;
+    anyhow::ensure!(args.vms >= 1, "--vms must be at least 1");
+    let plan = FleetPlan {
+        options: Options {
+            record: args.daemon.record.clone(),
+            async_submission: args.daemon.async_submission,
+            ..Options::default()
+        },
+        count: args.vms,
+        with: args.with.clone(),
+        console: args.console.clone(),
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let code = runtime.block_on(async {
+        let steps = Steps::new();
+        let mut fleet = Fleet::boot(&plan, &steps).await?;
+        steps.finish();
+        let alone = fleet.guests.len() == 1;
+        let programs = fleet.guests.iter_mut().map(|(guest, agent)| {
+            run_in(agent, &guest.entry.shared.name, alone, &args.command)
+        });
+        let codes = tokio::select! {
+            codes = join_all(programs) => codes,
+            result = tokio::signal::ctrl_c() => {
+                result.context("cannot listen for SIGINT")?;
+                return Ok(130);
+            }
+        };
+        // In order even if a program could not be run: the trace gets its end.
+        fleet.end()?;
+        let codes = codes.into_iter().collect::<anyhow::Result<Vec<u8>>>()?;
+        anyhow::Ok(codes.into_iter().find(|code| *code != 0).unwrap_or(0))
+    });
+    // A thread may still wait for standard input.
+    runtime.shutdown_background();
+    code
+}
+
+/// Runs all to their end, side by side.
+async fn join_all<T>(futures: impl Iterator<Item = impl Future<Output = T>>) -> Vec<T> {
+    let mut futures: Vec<_> = futures.map(|future| (Box::pin(future), None)).collect();
+    std::future::poll_fn(move |context| {
+        let mut pending = false;
+        for (future, output) in &mut futures {
+            if output.is_none() {
+                match future.as_mut().poll(context) {
+                    std::task::Poll::Ready(value) => *output = Some(value),
+                    std::task::Poll::Pending => pending = true,
+                }
+            }
+        }
+        if pending {
+            std::task::Poll::Pending
+        } else {
+            std::task::Poll::Ready(futures.drain(..).filter_map(|(_, output)| output).collect())
+        }
+    })
+    .await
+}

@@ -1,1 +1,0 @@
-//! VMs: image, launch, agent.

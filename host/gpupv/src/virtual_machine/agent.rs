@@ -1,0 +1,157 @@
+//! The client of the guest's agent: programs and files inside a guest.
+
+use std::collections::HashMap;
+use std::path::Path;
+use std::sync::Arc;
+
+use anyhow::{Context as _, bail};
+use proto::agent::agent_client::AgentClient;
+use proto::agent::{ExecInput, GetRequest, PutChunk, exec_input, exec_output};
+use proto::limits::AGENT_PORT;
+use tokio::io::AsyncReadExt as _;
+use tokio::sync::mpsc;
+use tonic::transport::{Channel, Endpoint, Uri};
+
+use super::stream::GuestStream;
+use crate::daemon::vm::VmEntry;
+
+const CHUNK_BYTES: usize = 64 * 1024;
+
+/// The agent of one VM.
+#[derive(Clone)]
+pub struct Agent {
+    client: AgentClient<Channel>,
+}
+
+/// What a program in a guest says.
+#[derive(Debug)]
+pub enum Output {
+    Stdout(Vec<u8>),
+    Stderr(Vec<u8>),
+}
+
+/// What to run in a guest.
+#[derive(Debug, Clone, Default)]
+pub struct Program {
+    pub arguments: Vec<String>,
+    pub environment: HashMap<String, String>,
+}
+
+/// Input for a running program.
+pub type Inputs = mpsc::Receiver<exec_input::Body>;
+
+impl Agent {
+    pub async fn connect(entry: Arc<VmEntry>) -> anyhow::Result<Agent> {
+        let name = entry.shared.name.clone();
+        let connector = tower::service_fn(move |_: Uri| {
+            let entry = entry.clone();
+            async move {
+                let stream = GuestStream::connect(&entry.device, AGENT_PORT).await?;
+                Ok::<_, std::io::Error>(hyper_util::rt::TokioIo::new(stream))
+            }
+        });
+        let endpoint = Endpoint::from_static("http://agent.invalid");
+        let channel = endpoint.connect_with_connector(connector).await;
+        let channel = channel.with_context(|| format!("the agent of {name} does not answer"))?;
+        Ok(Agent { client: AgentClient::new(channel) })
+    }
+
+    /// Writes a file in the guest.
+    pub async fn put(&mut self, host: &Path, guest: &str, mode: u32) -> anyhow::Result<()> {
+        let mut file = tokio_file(host)?;
+        let (sender, receiver) = mpsc::channel(4);
+        let first = PutChunk { path: guest.into(), mode, data: Vec::new() };
+        let feed = async move {
+            let mut chunk = first;
+            loop {
+                let mut data = vec![0; CHUNK_BYTES];
+                let count = file.read(&mut data).await?;
+                data.truncate(count);
+                let last = count == 0;
+                chunk.data = data;
+                if sender.send(std::mem::take(&mut chunk)).await.is_err() || last {
+                    return std::io::Result::Ok(());
+                }
+            }
+        };
+        let chunks = tokio_stream::wrappers::ReceiverStream::new(receiver);
+        let (put, fed) = tokio::join!(self.client.put(chunks), feed);
+        fed.with_context(|| format!("cannot read {}", host.display()))?;
+        put.map_err(words).with_context(|| format!("cannot write {guest} in the guest"))?;
+        Ok(())
+    }
+
+    /// Reads a file of the guest.
+    pub async fn get(&mut self, guest: &str) -> anyhow::Result<Vec<u8>> {
+        let request = GetRequest { path: guest.into() };
+        let mut chunks = self.client.get(request).await.map_err(words)?.into_inner();
+        let mut bytes = Vec::new();
+        while let Some(chunk) = chunks.message().await.map_err(words)? {
+            bytes.extend_from_slice(&chunk.data);
+        }
+        Ok(bytes)
+    }
+
+    /// Runs a program; its output goes to `sink` as it comes. Returns the exit code, 128 + signal if one ended it.
+    pub async fn exec(
+        &mut self,
+        program: &Program,
+        mut inputs: Inputs,
+        mut sink: impl FnMut(Output),
+    ) -> anyhow::Result<u8> {
+        let start = exec_input::Start {
+            arguments: program.arguments.clone(),
+            environment: program.environment.clone(),
+            directory: String::new(),
+        };
+        let (sender, receiver) = mpsc::channel(4);
+        let _ = sender.send(ExecInput { body: Some(exec_input::Body::Start(start)) }).await;
+        let feed = tokio::spawn(async move {
+            while let Some(body) = inputs.recv().await {
+                if sender.send(ExecInput { body: Some(body) }).await.is_err() {
+                    return;
+                }
+            }
+            let end = ExecInput { body: Some(exec_input::Body::StdinEnd(true)) };
+            let _ = sender.send(end).await;
+            // The stream of inputs stays open: its end would end the program.
+            std::future::pending::<()>().await;
+        });
+        let inputs = tokio_stream::wrappers::ReceiverStream::new(receiver);
+        let result = async {
+            let mut outputs = self.client.exec(inputs).await.map_err(words)?.into_inner();
+            while let Some(output) = outputs.message().await.map_err(words)? {
+                match output.body {
+                    Some(exec_output::Body::Stdout(bytes)) => sink(Output::Stdout(bytes)),
+                    Some(exec_output::Body::Stderr(bytes)) => sink(Output::Stderr(bytes)),
+                    Some(exec_output::Body::Exit(exit)) => {
+                        return Ok(if exit.signal != 0 { 128 + exit.signal as u8 } else { exit.code as u8 });
+                    }
+                    Some(exec_output::Body::Started(_)) | None => {}
+                }
+            }
+            bail!("the guest went away while {} ran", program.arguments[0])
+        }
+        .await;
+        feed.abort();
+        result
+    }
+
+    pub async fn power_off(&mut self) -> anyhow::Result<()> {
+        self.client.power_off(proto::agent::PowerOffRequest {}).await.map_err(words)?;
+        Ok(())
+    }
+}
+
+fn tokio_file(path: &Path) -> anyhow::Result<impl tokio::io::AsyncRead + Unpin + use<>> {
+    let bytes = std::fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
+    Ok(std::io::Cursor::new(bytes))
+}
+
+/// A gRPC status in words: the agent's message is for people already.
+fn words(status: tonic::Status) -> anyhow::Error {
+    match status.message() {
+        "" => anyhow::anyhow!("{:?}", status.code()),
+        message => anyhow::anyhow!("{message}"),
+    }
+}

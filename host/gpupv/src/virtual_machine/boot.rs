@@ -1,0 +1,56 @@
+//! From an image to a guest with its agent.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::anyhow;
+use vm_images::{Vm, VmConfig};
+
+use super::image::Image;
+use crate::daemon::Daemon;
+use crate::daemon::vm::{VmEntry, VmState, guest_cid};
+
+/// How long a guest may take to come up; under emulation on a busy machine a boot takes a few seconds.
+const BOOT_TIME_MAX: Duration = Duration::from_secs(120);
+const GUEST_MEMORY_MIB: u32 = 256;
+
+/// A guest that is up. Dropping it ends QEMU.
+pub struct Guest {
+    pub vm: Vm,
+    pub entry: Arc<VmEntry>,
+}
+
+/// Starts QEMU for one more VM of the daemon; `folder` gets the console's log.
+pub fn launch(daemon: &Daemon, image: &Image, name: &str, folder: &Path) -> anyhow::Result<Guest> {
+    let entry = daemon.vms.add(name, &daemon.directory().join(format!("{name}.sock")))?;
+    let cid = guest_cid(entry.shared.id);
+    let config = VmConfig {
+        name: name.into(),
+        kernel: image.kernel.clone(),
+        initramfs: image.initramfs.clone(),
+        memory_mib: GUEST_MEMORY_MIB,
+        cpus: 1,
+        accelerator: image.accelerator,
+        vhost_user_vsock_socket: Some(entry.socket.clone()),
+        console_log: folder.join(format!("{name}.console.log")),
+        extra_kernel_args: vec![format!("gpupv.cid={cid}"), format!("gpupv.name={name}")],
+    };
+    let vm = Vm::launch(&config)?;
+    tracing::debug!("{name}: {}", vm.command_line());
+    Ok(Guest { vm, entry })
+}
+
+impl Guest {
+    /// Waits until guestd is connected; otherwise says why it is not.
+    pub fn wait_ready(&self) -> anyhow::Result<()> {
+        let ready =
+            self.entry.shared.wait_for(VmState::Ready, BOOT_TIME_MAX, || self.vm.try_wait().is_some());
+        if ready {
+            return Ok(());
+        }
+        // While QEMU runs there is still something to see of what it does.
+        let failure = self.vm.diagnose();
+        Err(anyhow!("{failure}"))
+    }
+}

@@ -1,0 +1,6 @@
+//! Real guests: the image they boot, QEMU, and the agent inside.
+
+pub mod agent;
+pub mod boot;
+pub mod image;
+pub mod stream;

@@ -1,0 +1,130 @@
+/* Fork after connect: the child reads the parent's fences, gets a process of its own, and disturbs
+ * nobody however it ends; and the other way round. */
+#include "check.h"
+#include <sys/prctl.h>
+
+static handle_t adapter, device;
+static struct fence fence;
+
+/* Runs `body` in a child; its exit code is the number of its failures. */
+static pid_t in_child(void (*body)(void))
+{
+    fflush(stdout);
+    pid_t child = fork();
+    if (child == 0) {
+        failures = 0;
+        body();
+        fflush(stdout);
+        _exit(failures);
+    }
+    CHECK(child > 0, "fork: %s", strerror(errno));
+    return child;
+}
+
+static void parent_is_well(const char *after)
+{
+    uint64_t next = fence_value(&fence) + 1;
+    EXPECT(cpu_signal(device, fence.handle, next, 0), STATUS_SUCCESS);
+    EXPECT(cpu_wait(device, fence.handle, next, 0), STATUS_SUCCESS);
+    CHECK(fence_value(&fence) == next, "after %s", after);
+    printf("parent at work after: %s\n", after);
+}
+
+static void only_exits(void)
+{
+}
+
+static void kills_itself(void)
+{
+    raise(SIGKILL);
+}
+
+static void reads_and_reconnects(void)
+{
+    uint64_t before = fence_value(&fence);
+    CHECK(before > 0, "the fence is not readable");
+    /* Nothing but the three session-starting calls works before the child has a session. */
+    EXPECT(cpu_signal(device, fence.handle, before + 1, 0), STATUS_INVALID_PARAMETER);
+    handle_t own_adapter = open_adapter(NULL);
+    handle_t own_device = create_device(own_adapter);
+    struct fence own = create_fence(own_device, 41, 0);
+    CHECK(own.value != fence.value, "the address of the parent's fence was taken");
+    EXPECT(cpu_signal(own_device, own.handle, 42, 0), STATUS_SUCCESS);
+    EXPECT(cpu_wait(own_device, own.handle, 42, 0), STATUS_SUCCESS);
+    CHECK(fence_value(&own) == 42 && fence_value(&fence) == before, "wrong values");
+    /* No clean-up: the host does it. */
+}
+
+/* The parent signals while the child watches the same fence in inherited memory. */
+static void watches(void)
+{
+    for (int i = 0; i < LONG_MS && fence_value(&fence) < 1000; i++)
+        usleep(1000);
+    CHECK(fence_value(&fence) == 1000, "the parent's signal was not seen");
+}
+
+/* Forks a child of its own and is killed; the grandchild must be able to go on. */
+static int killed_parents_pipe[2];
+
+static void grandchild_outlives(void)
+{
+    handle_t own_adapter = open_adapter(NULL);
+    handle_t own_device = create_device(own_adapter);
+    struct fence own = create_fence(own_device, 5, 0);
+    pid_t me = getpid();
+    if (fork() == 0) {
+        prctl(PR_SET_PDEATHSIG, 0);
+        while (getppid() == me)
+            usleep(1000);
+        failures = 0;
+        CHECK(fence_value(&own) == 5, "inherited memory is gone");
+        reads_and_reconnects();
+        char code = (char)failures;
+        CHECK(write(killed_parents_pipe[1], &code, 1) == 1, "pipe");
+        _exit(0);
+    }
+    raise(SIGKILL);
+}
+
+int main(void)
+{
+    adapter = open_adapter(NULL);
+    if (!adapter)
+        return 1;
+    device = create_device(adapter);
+    fence = create_fence(device, 1, 0);
+
+    CHECK(child_end(in_child(only_exits)) == 0, "the child failed");
+    parent_is_well("a child that only exits");
+    CHECK(child_end(in_child(kills_itself)) == -SIGKILL, "the child was not killed");
+    parent_is_well("a child that is killed");
+    CHECK(child_end(in_child(reads_and_reconnects)) == 0, "the child failed");
+    parent_is_well("a child with a process of its own");
+
+    /* Armed when the fork happens, delivered to the parent after it. */
+    int event = new_event();
+    uint64_t next = fence_value(&fence) + 1;
+    EXPECT(cpu_wait(device, fence.handle, next, event), STATUS_SUCCESS);
+    CHECK(child_end(in_child(reads_and_reconnects)) == 0, "the child failed");
+    parent_is_well("a fork with an armed event");
+    CHECK(take_event(event, LONG_MS) == 1, "the event was lost");
+    close(event);
+
+    pid_t watcher = in_child(watches);
+    EXPECT(cpu_signal(device, fence.handle, 1000, 0), STATUS_SUCCESS);
+    CHECK(child_end(watcher) == 0, "the child failed");
+    parent_is_well("a child that watches the parent's fence");
+
+    CHECK(pipe(killed_parents_pipe) == 0, "pipe");
+    char code = 1;
+    CHECK(child_end(in_child(grandchild_outlives)) == -SIGKILL, "the child was not killed");
+    CHECK(read(killed_parents_pipe[0], &code, 1) == 1 && code == 0, "the grandchild failed");
+    parent_is_well("a grandchild whose parent was killed");
+
+    for (int i = 0; i < 20; i++)
+        CHECK(child_end(in_child(i % 2 ? reads_and_reconnects : only_exits)) == 0, "child %d", i);
+    parent_is_well("twenty more children");
+    printf("%s\n", failures ? "fork_tour: FAILED" : "fork_tour: all as expected");
+    /* Exits without destroying anything. */
+    return failures != 0;
+}
