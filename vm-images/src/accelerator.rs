@@ -73,7 +73,7 @@ impl fmt::Display for Accelerator {
     }
 }
 
-/// The accelerator to launch guests with. Costs a boot of at most [`ACCELERATOR_PROBE_MAX`] the first time on a
+/// The accelerator to launch guests with. Costs a boot of at most five seconds the first time on a
 /// machine whose `/dev/kvm` opens, and nothing otherwise. The environment variable `GPUPV_ACCEL` decides if it is set.
 pub fn accelerator(
     kernel: &Kernel,

@@ -88,7 +88,9 @@ pub(crate) fn run(command: &mut Command, progress: &dyn Progress) -> Result<()> 
 
 fn forward(output: impl Read, kept: &Mutex<VecDeque<String>>, progress: &dyn Progress) {
     for line in BufReader::new(output).split(b'\n').map_while(std::result::Result::ok) {
-        let line = String::from_utf8_lossy(&line).trim_end().to_owned();
+        let line = String::from_utf8_lossy(&line);
+        // What a program overwrote on its line with carriage returns is not worth showing.
+        let line = line.trim_end().rsplit('\r').next().unwrap_or_default().to_owned();
         progress.line(&line);
         let mut kept = kept.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         if kept.len() == COMMAND_LINES_SHOWN {

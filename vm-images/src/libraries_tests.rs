@@ -27,7 +27,7 @@ fn what_is_not_a_program_is_refused_with_the_reason() {
 #[test]
 fn a_library_outside_the_standard_folders_moves_to_where_the_guest_looks() {
     let listing = "\tlinux-vdso.so.1 (0x0000)\n\
-                   \tlibdxcore.so => /work/debug/libdxcore.so (0x0001)\n\
+                   \tlibdxcore.so => /elsewhere/libdxcore.so (0x0001)\n\
                    \tlibc.so.6 => /lib/x86_64-linux-gnu/libc.so.6 (0x0002)\n\
                    \tlibm.so.6 => /usr/lib/x86_64-linux-gnu/glibc-hwcaps/x86-64-v3/libm.so.6 (0x0003)\n\
                    \t/opt/exact.so (0x0004)\n\

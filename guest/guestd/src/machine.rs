@@ -3,6 +3,7 @@
 use std::os::fd::OwnedFd;
 
 use proto::limits::CHANNEL_PORT;
+use rustix::io::Errno;
 use rustix::net::{Shutdown, shutdown};
 
 use crate::broker::{Machine, MadeRegion, MadeStream};
@@ -42,8 +43,11 @@ impl Machine for Guest {
     }
 
     fn open_stream(&mut self) -> Result<MadeStream<Self>, String> {
-        let stream = vsock::connect_host(CHANNEL_PORT)
-            .map_err(|error| format!("cannot open a stream to the host: {}", vsock::connect_words(error)))?;
+        let stream = vsock::connect_host(CHANNEL_PORT).map_err(|error| match error {
+            // The host is there: it has just told us of the process.
+            Errno::CONNRESET => "the host refuses a stream (has this VM too many connections?)".to_owned(),
+            error => format!("cannot open a stream to the host: {}", vsock::connect_words(error)),
+        })?;
         let descriptor = stream.try_clone().map_err(|error| format!("cannot copy a stream: {error}"))?;
         Ok(MadeStream { stream: ProcessStream(stream), descriptor })
     }

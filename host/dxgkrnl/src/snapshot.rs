@@ -206,8 +206,7 @@ impl<M: Miniport> Kernel<M> {
             };
             let lives = open.is_some_and(same);
             // A CPU wait holds no object that it no longer needs: a latched one may be gone.
-            let current =
-                if lives || !item.satisfied { self.objects[item.object].value } else { item.value };
+            let current = if lives || !item.satisfied { self.objects[item.object].value } else { item.value };
             WaitItemState {
                 object: if lives { item.handle } else { Handle::NULL },
                 value: item.value,

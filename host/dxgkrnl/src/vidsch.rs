@@ -5,7 +5,7 @@
 //!   Wait(wait)                the wait has ended                     is gone
 //!   Signal(..)                no command runs (SignalAtSubmission:   fence values change, waits end
 //!                             always)
-//!   Broadcast(id)             no command runs                        the last context signals
+//!   Broadcast(id)             as a Signal                            the last context signals
 //!   Command(bytes)            no command runs                        the miniport gets it; the context
 //!                                                                    runs until DMA_COMPLETED
 //! ```
@@ -318,7 +318,10 @@ impl<M: Miniport> Kernel<M> {
             None => false,
             Some(Packet::Wait(wait)) => !self.waits.contains_key(wait),
             Some(Packet::Signal(signal)) => idle || signal.flags.contains(SignalFlags::SIGNAL_AT_SUBMISSION),
-            Some(Packet::Broadcast(_) | Packet::Command(_)) => idle,
+            Some(Packet::Broadcast(id)) => {
+                idle || self.broadcasts[*id].signal.flags.contains(SignalFlags::SIGNAL_AT_SUBMISSION)
+            }
+            Some(Packet::Command(_)) => idle,
         };
         if !ready {
             return false;

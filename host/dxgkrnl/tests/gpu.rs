@@ -312,7 +312,10 @@ fn a_refused_one_way_call_stops_its_device_unless_the_policy_says_otherwise() {
         assert_eq!(execution_state(&mut world, bystander), 1);
         let expected = if state == 1 { OK } else { NtStatus::DEVICE_REMOVED };
         assert_eq!(world.signal(device, fence, 1), expected);
-        assert_eq!(world.wait(device, &[(fence, 0)], false).map(drop), if state == 1 { Ok(()) } else { Err(expected) });
+        assert_eq!(
+            world.wait(device, &[(fence, 0)], false).map(drop),
+            if state == 1 { Ok(()) } else { Err(expected) }
+        );
         assert_eq!(world.submit(context, &[]), expected);
         world.ok(Call::DestroyDevice { device });
     }

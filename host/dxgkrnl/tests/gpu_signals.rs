@@ -14,12 +14,7 @@ use dxgkrnl::{Config, Policy};
 const IP: NtStatus = NtStatus::INVALID_PARAMETER;
 const OK: NtStatus = NtStatus::SUCCESS;
 
-fn signal(
-    world: &mut World,
-    contexts: &[Handle],
-    targets: &[(Handle, u64)],
-    flags: S,
-) -> NtStatus {
+fn signal(world: &mut World, contexts: &[Handle], targets: &[(Handle, u64)], flags: S) -> NtStatus {
     let (objects, values) = targets.iter().copied().unzip();
     let signal = GpuSignal::Monitored { objects, values };
     world.status(Call::SignalFromGpu { contexts: contexts.to_vec(), signal, flags })
@@ -61,6 +56,13 @@ fn signal_at_submission_comes_when_the_work_before_it_is_with_the_engine() {
     assert_eq!((world.value(early), world.value(late)), (1, 0));
     world.advance(100);
     assert_eq!(world.value(late), 1);
+    // So it is for a broadcast, in each of its contexts.
+    let (both, other) = (world.fence(device, 0).object, world.context(device, 0));
+    world.submit(context, &[Busy { duration_ns: 100 }]);
+    world.submit(other, &[Busy { duration_ns: 100 }]);
+    signal(&mut world, &[context, other], &[(both, 1)], S::SIGNAL_AT_SUBMISSION);
+    assert_eq!(world.value(both), 1);
+    world.advance(200);
     // It does not overtake: the packet before it has not been reached.
     world.gpu_wait(context, gate, 1);
     signal(&mut world, &[context], &[(held, 1)], S::SIGNAL_AT_SUBMISSION);
@@ -172,7 +174,8 @@ fn a_legacy_fence_must_be_the_only_object() {
     let device = world.device();
     let context = world.context(device, 0);
     let monitored = world.fence(device, 0).object;
-    let legacy = world.object(device, SyncObjectInfo { object_type: T::FENCE, ..SyncObjectInfo::default() }).object;
+    let legacy =
+        world.object(device, SyncObjectInfo { object_type: T::FENCE, ..SyncObjectInfo::default() }).object;
     assert_eq!(signal(&mut world, &[context], &[(legacy, 1)], S::empty()), OK);
     assert_eq!(world.value(legacy), 1);
     assert_eq!(world.gpu_wait(context, legacy, 1), OK);

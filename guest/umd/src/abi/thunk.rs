@@ -4,7 +4,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use d3dkmt::NtStatus;
 
-use crate::client::Session;
+use crate::client::{Session, TRANSPORT_LOST};
 use crate::process::{Starts, session, started_session};
 
 /// `NTSTATUS` as C sees it.
@@ -16,7 +16,14 @@ pub(crate) fn enter(
     starts: Starts,
     body: impl FnOnce(&'static Session) -> Result<NtStatus, NtStatus>,
 ) -> CStatus {
-    let run = || session(starts).and_then(body).unwrap_or_else(|refused| refused);
+    let run = || -> Result<NtStatus, NtStatus> {
+        let session = session(starts)?;
+        if session.is_lost() {
+            return Err(TRANSPORT_LOST);
+        }
+        body(session)
+    };
+    let run = || run().unwrap_or_else(|refused| refused);
     catch_unwind(AssertUnwindSafe(run)).unwrap_or(NtStatus::INTERNAL_ERROR).0 as CStatus
 }
 

@@ -2,8 +2,8 @@
 #![allow(dead_code)]
 
 use d3dkmt::{
-    Call, CreateContextFlags, CreatedSyncObject, EventId, GpuSignal, Handle, Luid, NtStatus, Reply, SignalFlags,
-    SyncObjectFlags, SyncObjectInfo, SyncObjectType, WaitFromCpuFlags, WaitOutcome, isa,
+    Call, CreateContextFlags, CreatedSyncObject, EventId, GpuSignal, Handle, Luid, NtStatus, Reply,
+    SignalFlags, SyncObjectFlags, SyncObjectInfo, SyncObjectType, WaitFromCpuFlags, WaitOutcome, isa,
 };
 use dxgkrnl::{Config, Effects, Input, Kernel, ProcessId, VmId};
 use kmd::SimulatedMiniport;
