@@ -25,6 +25,10 @@ pub const GROW_PAGES_MAX: u32 = proto::limits::PAGES_PER_MESSAGE_MAX as u32;
 pub const PINNED_REGIONS_MAX: u32 = 8192;
 /// Open descriptors of `guestd serve`: three for each process, and the agent's.
 pub const DESCRIPTORS_MAX: u64 = 32 * 1024;
+/// Refusals that the console is told of in one [`REFUSALS_SAID_WINDOW`]: a serial console is slow, and the broker waits
+/// for it.
+pub const REFUSALS_SAID_MAX: u32 = 20;
+pub const REFUSALS_SAID_WINDOW: Duration = Duration::from_secs(60);
 /// Packets thrown away from a connection before it is closed, so that the peer still sees why.
 pub const DISCARDED_PACKETS_MAX: usize = 64;
 /// Bytes read at once from the host's link, a pipe or a file.

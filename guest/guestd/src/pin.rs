@@ -57,7 +57,8 @@ impl Pinner {
         }
     }
 
-    fn locked(error: &std::io::Error) -> Self {
+    /// Without io_uring, because of `error`.
+    pub(crate) fn locked(error: &std::io::Error) -> Self {
         let weakness = format!("io_uring is not usable ({error}): fence memory is locked instead");
         Self { kind: Kind::Locked, weakness: Some(weakness) }
     }

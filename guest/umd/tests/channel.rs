@@ -8,7 +8,7 @@ use std::thread;
 
 use d3dkmt::limits::MESSAGE_BYTES_MAX;
 use d3dkmt::{Call, Handle, NtStatus, Reply, SignalFlags, SyncObjectFlags, WaitFromCpuFlags, WaitOutcome};
-use dxcore::client::{CallerEvent, CreatedFence, Session};
+use dxcore::client::{CallerEvent, CreatedFence, NotAnEvent, Session};
 use host::{DEVICE, Peer, connect, connect_with_fences, create_fence, created, fence_handle, welcome};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 
@@ -202,7 +202,7 @@ fn a_wait_satisfied_meanwhile_sets_its_event_before_it_returns() {
 fn an_event_at_its_limit_blocks_nobody() {
     let (event, caller) = new_event();
     rustix::io::write(&event, &(u64::MAX - 1).to_ne_bytes()).unwrap();
-    caller.set();
+    assert_eq!(caller.set(), Ok(()));
     let blocking = eventfd(0, EventfdFlags::CLOEXEC).unwrap();
     rustix::io::write(&blocking, &(u64::MAX - 1).to_ne_bytes()).unwrap();
     let caller = CallerEvent::from_handle(blocking.as_raw_fd() as u64).unwrap();
@@ -217,6 +217,11 @@ fn what_is_no_eventfd_is_no_event() {
     for number in [0, 1 << 20, u64::MAX, pipe.1.as_raw_fd() as u64] {
         assert!(CallerEvent::from_handle(number).is_err(), "{number}");
     }
+    // As anonymous as an eventfd, and found out when it matters.
+    let epoll = rustix::event::epoll::create(rustix::event::epoll::CreateFlags::CLOEXEC).unwrap();
+    let caller = CallerEvent::from_handle(epoll.as_raw_fd() as u64).unwrap();
+    assert_eq!(caller.set(), Err(NotAnEvent));
+    assert_eq!(caller.keep().err(), Some(NotAnEvent));
 }
 
 #[test]

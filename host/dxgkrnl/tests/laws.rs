@@ -15,7 +15,7 @@ fn config(bits: u32) -> Config {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(5000))]
+    #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
     fn the_same_inputs_give_the_same_effects_and_state(seed in any::<u64>(), policy in 0..8u32) {

@@ -250,7 +250,7 @@ impl Pair {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(300000))]
+    #![proptest_config(ProptestConfig::with_cases(1024))]
 
     #[test]
     fn the_kernel_does_what_the_reference_does(ops in ops()) {

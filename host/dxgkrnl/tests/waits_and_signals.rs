@@ -4,36 +4,18 @@ mod common;
 
 use common::{P, World};
 use d3dkmt::{
-    Call, EventId, Handle, NtStatus, Reply, ShareToken, SignalFlags, SyncObjectFlags as F, SyncObjectInfo,
-    SyncObjectType as T, WaitFromCpuFlags, WaitOutcome, limits,
+    Call, EventId, Handle, NtStatus, SignalFlags, SyncObjectFlags as F, SyncObjectInfo, SyncObjectType as T,
+    WaitFromCpuFlags, WaitOutcome,
 };
-use dxgkrnl::policy::DestroyedWait;
-use dxgkrnl::{AdapterConfig, Config, FenceStore, Input, Policy, ProcessId, VmId};
+use dxgkrnl::{FenceStore, Input, ProcessId, VmId};
 
 const IP: NtStatus = NtStatus::INVALID_PARAMETER;
-const AD: NtStatus = NtStatus::ACCESS_DENIED;
 const OK: NtStatus = NtStatus::SUCCESS;
 const REWIND: SignalFlags = SignalFlags::ALLOW_FENCE_REWIND;
-const SHARED: F = F::SHARED.union(F::NT_SECURITY_SHARING);
 
 fn signal_many(world: &mut World, device: Handle, targets: &[(Handle, u64)], flags: SignalFlags) -> NtStatus {
     let (objects, values) = targets.iter().copied().unzip();
     world.status(Call::SignalFromCpu { device, objects, values, flags })
-}
-
-/// A shared fence of `P` with this value, and process 2's device and handle of it.
-fn shared_fence(world: &mut World, device: Handle, flags: F, opened_with: F) -> (Handle, Handle, Handle) {
-    let fence = world.fence_with(device, 0, SHARED | flags).object;
-    let token = ShareToken([1; 16]);
-    world.ok(Call::ShareObject { object: fence, desired_access: 0, token });
-    world.process = ProcessId(2);
-    world.attach(ProcessId(2));
-    let other_device = world.device();
-    let open = Call::OpenSyncObject { device: other_device, token, flags: opened_with, engine_affinity: 0 };
-    let Reply::SyncObject(opened) = world.ok(open) else { panic!() };
-    world.process = P;
-    world.ok(Call::CloseShare { token });
-    (fence, other_device, opened.object)
 }
 
 #[test]
@@ -80,7 +62,7 @@ fn a_signal_stores_the_value_for_every_process_before_it_wakes() {
     // covers: FEN-005 FEN-009 FEN-025 FEN-065
     let mut world = World::new();
     let device = world.device();
-    let (fence, other_device, opened) = shared_fence(&mut world, device, F::empty(), F::empty());
+    let (fence, other_device, opened) = world.shared_fence(device, F::empty(), F::empty());
     let mine = world.pending(device, &[(fence, 3)], false);
     world.process = ProcessId(2);
     let theirs = world.pending(other_device, &[(opened, 2)], false);
@@ -247,158 +229,4 @@ fn waits_end_lowest_value_first_then_in_the_order_they_came() {
     let [high, low, low_later] = [9, 3, 3].map(|value| world.pending(device, &[(fence, value)], false));
     world.signal(device, fence, 9);
     assert_eq!(world.woken(), [low, low_later, high]);
-}
-
-#[test]
-fn a_name_of_a_pending_wait_is_taken_until_it_ends() {
-    let mut world = World::new();
-    let device = world.device();
-    let fence = world.fence(device, 0).object;
-    let wait = |value| Call::WaitFromCpu {
-        device,
-        objects: vec![fence],
-        values: vec![value],
-        flags: WaitFromCpuFlags::empty(),
-        event: EventId(50),
-    };
-    assert_eq!(world.status(wait(1)), OK);
-    assert_eq!(world.status(wait(1)), IP);
-    world.signal(device, fence, 1);
-    assert_eq!(world.status(wait(2)), OK);
-}
-
-#[test]
-fn a_cancelled_wait_never_wakes() {
-    let mut world = World::new();
-    let device = world.device();
-    let (a, b) = (world.fence(device, 0).object, world.fence(device, 0).object);
-    let cancelled = world.pending(device, &[(a, 1), (b, 1)], true);
-    let kept = world.pending(device, &[(a, 1)], false);
-    world.ok(Call::CancelWait { event: cancelled });
-    world.ok(Call::CancelWait { event: cancelled });
-    world.ok(Call::CancelWait { event: EventId(4711) });
-    signal_many(&mut world, device, &[(a, 1), (b, 1)], SignalFlags::empty());
-    assert_eq!(world.woken(), [kept]);
-    assert!(world.kernel.snapshot().waits.is_empty());
-}
-
-#[test]
-fn a_process_may_have_so_many_waits_and_no_more() {
-    let mut world = World::new();
-    let device = world.device();
-    let fence = world.fence(device, 0).object;
-    let first = world.pending(device, &[(fence, 1)], false);
-    for _ in 1..limits::WAITS_PER_PROCESS_MAX {
-        world.pending(device, &[(fence, 2)], false);
-    }
-    assert_eq!(world.wait(device, &[(fence, 2)], false), Err(NtStatus::NO_MEMORY));
-    assert!(world.effects.notes.last().unwrap().text.contains("the limit"));
-    world.ok(Call::CancelWait { event: first });
-    world.pending(device, &[(fence, 2)], false);
-    world.signal(device, fence, 2);
-    assert_eq!(world.woken().len(), limits::WAITS_PER_PROCESS_MAX);
-}
-
-/// Two waits through the open that is destroyed, one through the other process's.
-fn destroy_under_waits(world: &mut World, flags: F) -> (EventId, EventId, EventId, Handle, Handle) {
-    let device = world.device();
-    let (fence, other_device, opened) = shared_fence(world, device, flags, flags & !SHARED);
-    let bystander = world.fence(device, 0).object;
-    let one = world.pending(device, &[(fence, 1)], false);
-    let two = world.pending(device, &[(fence, 1), (bystander, 1), (fence, 2)], false);
-    world.process = ProcessId(2);
-    let theirs = world.pending(other_device, &[(opened, 1)], false);
-    world.process = P;
-    world.ok(Call::DestroySynchronizationObject { object: fence });
-    (one, two, theirs, other_device, opened)
-}
-
-#[test]
-fn destroying_a_handle_releases_the_waits_made_through_it() {
-    // covers: FEN-058
-    for (policy, status) in
-        [(DestroyedWait::Success, OK), (DestroyedWait::DeviceRemoved, NtStatus::DEVICE_REMOVED)]
-    {
-        let policy = Policy { destroyed_wait: policy, ..Policy::default() };
-        let mut world = World::with_config(Config { policy, ..Config::default() });
-        let (one, two, theirs, other_device, opened) = destroy_under_waits(&mut world, F::empty());
-        assert!(world.effects.events.iter().all(|event| event.process == P && event.status == status));
-        assert_eq!(world.woken(), [one, two], "each once, also the one that named it twice");
-        world.process = ProcessId(2);
-        assert_eq!(world.signal(other_device, opened, 1), OK);
-        assert_eq!(world.woken(), [theirs]);
-    }
-}
-
-#[test]
-fn unwait_only_on_destroy_defers_the_release_to_the_last_handle() {
-    // covers: FEN-058
-    let mut world = World::new();
-    let flags = F::UNWAIT_CPU_WAITERS_ONLY_ON_DESTROY;
-    let (one, two, theirs, other_device, opened) = destroy_under_waits(&mut world, flags);
-    assert_eq!(world.woken(), []);
-    world.process = ProcessId(2);
-    assert_eq!(world.signal(other_device, opened, 1), OK);
-    assert_eq!(world.woken(), [one, theirs]);
-    world.ok(Call::DestroySynchronizationObject { object: opened });
-    assert_eq!(world.woken(), [two]);
-}
-
-#[test]
-fn a_latched_object_may_go_while_its_wait_stays() {
-    let mut world = World::new();
-    let device = world.device();
-    let (a, b) = (world.fence(device, 4).object, world.fence(device, 0).object);
-    let all = world.pending(device, &[(a, 1), (b, 1)], false);
-    world.ok(Call::DestroySynchronizationObject { object: a });
-    assert_eq!(world.woken(), []);
-    // The place of what is gone is taken at once: the report must not show the newcomer.
-    world.fence(device, 100);
-    let item = world.kernel.snapshot().waits[0].items[0].clone();
-    assert_eq!((item.object, item.satisfied, item.current), (Handle::NULL, true, 1));
-    world.signal(device, b, 1);
-    assert_eq!(world.woken(), [all]);
-}
-
-#[test]
-fn no_signal_and_no_wait_belong_to_the_open_that_has_them() {
-    // covers: FEN-050 FEN-051 FEN-053
-    let mut world = World::new();
-    let device = world.device();
-    let no_signal = world.fence_with(device, 0, F::NO_SIGNAL).object;
-    assert_eq!(world.signal(device, no_signal, 1), AD);
-    assert!(world.wait(device, &[(no_signal, 1)], false).is_ok());
-    let no_wait = world.fence_with(device, 0, F::NO_WAIT).object;
-    assert_eq!(world.wait(device, &[(no_wait, 0)], false), Err(AD));
-    assert_eq!(world.signal(device, no_wait, 1), OK);
-
-    let (fence, other_device, opened) = shared_fence(&mut world, device, F::NO_SIGNAL, F::NO_WAIT);
-    let event = world.pending(device, &[(fence, 1)], false);
-    assert_eq!(world.signal(device, fence, 1), AD);
-    world.process = ProcessId(2);
-    assert_eq!(world.wait(other_device, &[(opened, 0)], false), Err(AD));
-    assert_eq!(world.signal(other_device, opened, 1), OK);
-    assert_eq!(world.woken(), [event]);
-}
-
-#[test]
-fn any_device_of_the_adapter_will_do_and_none_of_another() {
-    // covers: FEN-042
-    let second = d3dkmt::Luid { low: 2, high: 0 };
-    let adapters = vec![AdapterConfig::default(), AdapterConfig { luid: second, ..AdapterConfig::default() }];
-    let mut world = World::with_config(Config { adapters, ..Config::default() });
-    let first = AdapterConfig::default().luid;
-    let [device, sibling, stranger] = [first, first, second].map(|luid| world.device_on(luid));
-    let fence = world.fence(device, 0).object;
-    assert_eq!(world.signal(sibling, fence, 1), OK);
-    assert!(world.wait(sibling, &[(fence, 1)], false).is_ok());
-    assert_eq!(world.signal(stranger, fence, 2), IP);
-    assert_eq!(world.wait(stranger, &[(fence, 1)], false), Err(IP));
-    let context = world.context(stranger, 0);
-    assert_eq!(world.gpu_signal(&[context], fence, 2), IP);
-    assert_eq!(world.gpu_wait(context, fence, 1), IP);
-    for nobody in [Handle::NULL, fence, Handle(0x4000_8000)] {
-        assert_eq!(world.signal(nobody, fence, 2), IP);
-        assert_eq!(world.wait(nobody, &[(fence, 1)], false), Err(IP));
-    }
 }

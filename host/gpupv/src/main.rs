@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use gpupv::commands::{inspect, replay, run, serve, vm};
+use gpupv::commands::{demo, doctor, inspect, replay, run, serve, vm};
 use gpupv::output;
 
 /// A paravirtualized GPU without Windows and without a GPU: the WDDM graphics kernel as a model, guests
@@ -20,6 +20,10 @@ struct Cli {
 
 #[derive(Subcommand, Debug)]
 enum Command {
+    /// The tour: a guest boots, a C program runs in it, recorded, replayed; a hang is explained
+    Demo(demo::DemoArgs),
+    /// What this machine lacks, and the command that mends it
+    Doctor(doctor::DoctorArgs),
     /// Run a program as a local guest process, with a daemon in this process
     Run(run::RunArgs),
     /// Real guests in QEMU
@@ -43,6 +47,8 @@ fn main() -> ExitCode {
         .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new(level));
     tracing_subscriber::fmt().with_env_filter(filter).with_target(false).with_writer(std::io::stderr).init();
     let result = match &cli.command {
+        Command::Demo(args) => demo::run(args),
+        Command::Doctor(args) => doctor::run(args),
         Command::Run(args) => run::run(args),
         Command::Vm(args) => vm::run(args),
         Command::Serve(args) => serve::run(args),

@@ -33,7 +33,7 @@ use proto::attach::{AddFenceMemory, AttachProcess, BrokerReply, BrokerRequest, G
 use proto::attach::{broker_request, guestd_to_host};
 use proto::limits::{BROKER_PACKET_BYTES_MAX, NAME_BYTES_MAX};
 
-use crate::limits::{CLIENTS_MAX, HOST_WAIT_MAX, REFUSALS_MAX};
+use crate::limits::{CLIENTS_MAX, HOST_WAIT_MAX, REFUSALS_MAX, REFUSALS_SAID_MAX, REFUSALS_SAID_WINDOW};
 pub use effects::{ClientId, Effect, Input, Machine, MadeRegion, MadeStream};
 use growth::{FIRST_PAGES, next_pages};
 use state::{Client, ClientState, Link, Pending, Process, ProcessState};
@@ -56,6 +56,10 @@ pub struct Broker<M: Machine> {
     processes: BTreeMap<u32, Process<M>>,
     pending: BTreeMap<u64, Pending>,
     last_request: u64,
+    /// The time of the input that is being handled.
+    now: Duration,
+    /// When refusals were first told in this window, and how many since.
+    refusals_said: (Duration, u32),
     /// What was said of the link since the last welcome.
     said: BTreeSet<String>,
     effects: Vec<Effect<M::Descriptor>>,
@@ -71,6 +75,8 @@ impl<M: Machine> Broker<M> {
             processes: BTreeMap::new(),
             pending: BTreeMap::new(),
             last_request: 0,
+            now: Duration::ZERO,
+            refusals_said: (Duration::ZERO, 0),
             said: BTreeSet::new(),
             effects: Vec::new(),
         }
@@ -78,6 +84,7 @@ impl<M: Machine> Broker<M> {
 
     /// Takes note of what happened at `now` (since any fixed moment) and says what is to be done, in order.
     pub fn handle(&mut self, now: Duration, input: Input) -> Vec<Effect<M::Descriptor>> {
+        self.now = now;
         match input {
             Input::LinkOpened => self.link_opened(now),
             Input::LinkLost { why } => self.link_lost(now, &why),
@@ -197,7 +204,7 @@ impl<M: Machine> Broker<M> {
                 self.tell_host(body, Pending::AddMemory { client, process });
             }
             Err(words) => {
-                self.effects.push(Effect::Say(format!("process {process} gets no fence memory: {words}")));
+                self.say_refusal(format!("process {process} gets no fence memory: {words}"));
                 self.refuse_memory(client, words, first);
             }
         }
@@ -277,10 +284,25 @@ impl<M: Machine> Broker<M> {
     /// Refuses what a client must not do, and ends it.
     fn expel(&mut self, client: ClientId, words: String) {
         let Some(entry) = self.clients.get(&client) else { return };
-        self.effects.push(Effect::Say(format!("process with pid {} is refused: {words}", entry.pid)));
+        self.say_refusal(format!("process with pid {} is refused: {words}", entry.pid));
         self.reply(client, refused(words), Vec::new());
         self.effects.push(Effect::Close { client });
         self.client_gone(client);
+    }
+
+    /// Tells the console, but not as often as a process can be refused.
+    fn say_refusal(&mut self, words: String) {
+        let (since, count) = &mut self.refusals_said;
+        if self.now.saturating_sub(*since) >= REFUSALS_SAID_WINDOW {
+            (*since, *count) = (self.now, 0);
+        }
+        *count += 1;
+        if *count <= REFUSALS_SAID_MAX {
+            self.effects.push(Effect::Say(words));
+        } else if *count == REFUSALS_SAID_MAX + 1 {
+            let seconds = REFUSALS_SAID_WINDOW.as_secs();
+            self.effects.push(Effect::Say(format!("more is refused, and told again in {seconds} s at most")));
+        }
     }
 
     fn reply(&mut self, client: ClientId, reply: BrokerReply, descriptors: Vec<M::Descriptor>) {
@@ -308,5 +330,7 @@ fn kept_name(mut name: String) -> String {
     name
 }
 
+#[cfg(test)]
+mod random_tests;
 #[cfg(test)]
 mod tests;

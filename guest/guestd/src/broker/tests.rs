@@ -373,6 +373,24 @@ fn a_client_that_misbehaves_is_refused_and_closed_and_others_are_not_touched() {
 }
 
 #[test]
+fn a_flood_of_refusals_does_not_flood_the_console() {
+    let mut harness = Harness::up();
+    let flood = |harness: &mut Harness, first: u64| {
+        for number in first..first + 100 {
+            harness.arrive(ClientId(number), 1);
+            harness.input(Input::Packet { client: ClientId(number), bytes: vec![0xff] });
+        }
+        let log = std::mem::take(&mut *harness.log.borrow_mut());
+        assert_eq!(log.iter().filter(|line| line.contains(": refused: ")).count(), 100);
+        log.iter().filter(|line| line.starts_with("say ")).count()
+    };
+    assert_eq!(flood(&mut harness, 0), REFUSALS_SAID_MAX as usize + 1);
+    assert_eq!(flood(&mut harness, 100), 0);
+    harness.now += REFUSALS_SAID_WINDOW;
+    assert_eq!(flood(&mut harness, 200), REFUSALS_SAID_MAX as usize + 1);
+}
+
+#[test]
 fn a_second_attach_ends_the_process() {
     let mut harness = Harness::attached();
     harness.attach(A);

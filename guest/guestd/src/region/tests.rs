@@ -77,3 +77,13 @@ fn a_dropped_region_gives_its_place_in_the_table_back() {
         }
     }
 }
+
+#[test]
+fn without_io_uring_memory_is_locked_and_the_reason_is_told() {
+    let pinner = Pinner::locked(&std::io::Error::from(ErrorKind::Unsupported));
+    assert!(pinner.weakness.as_ref().unwrap().contains("io_uring is not usable"));
+    match NewRegion::make(2, &pinner) {
+        Ok(new) => assert_eq!(new.addresses.len(), 2),
+        Err(words) => assert!(words.contains("CAP_SYS_ADMIN") || words.contains("cannot lock"), "{words}"),
+    }
+}

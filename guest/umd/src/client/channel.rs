@@ -16,26 +16,27 @@
 //! for one read that cannot block.
 //!
 //! Lock order: `inbound`, then `desk`. `outbound` is taken alone. No lock is held while an event is
-//! set; only `outbound` is held during a write, and only the leader's `inbound` during a read.
+//! set or a thread woken; only `outbound` is held during a write, and only the leader's `inbound`
+//! during a read. This file has the writing half; `reading` has the other.
 
-use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use d3dkmt::{Call, EventId, NtStatus};
+use d3dkmt::{Call, EventId, NtStatus, Reply, WaitOutcome};
 use proto::Message;
-use proto::channel::{ToGuest, ToHost};
-use proto::convert::{FromHost, call_to_frame, from_host};
-use proto::frame::{FrameBuffer, append, decode};
+use proto::channel::ToHost;
+use proto::convert::call_to_frame;
+use proto::frame::{FrameBuffer, append};
 use proto::limits::FRAME_BYTES_MAX;
 use rustix::io::Errno;
-use rustix::net::{RecvFlags, SendFlags, Shutdown};
+use rustix::net::SendFlags;
 
 use super::desk::{Answer, Bell, Desk, TRANSPORT_LOST};
 use super::event::Event;
+use super::helper::Watch;
+use super::reading::Inbound;
 use crate::fork::{SessionDescriptor, generation};
-use crate::limits::{READ_BYTES, WRITE_BUFFER_KEPT_BYTES};
-use crate::notice::tell;
+use crate::limits::WRITE_BUFFER_KEPT_BYTES;
 
 /// Why a frame did not leave.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
@@ -73,40 +74,17 @@ pub enum Wakes {
 /// One stream and everybody who uses it.
 #[derive(Debug)]
 pub struct Channel {
-    stream: SessionDescriptor,
+    pub(super) stream: SessionDescriptor,
     /// Whose process this is; a forked child is another one.
-    generation: u32,
-    inbound: Mutex<Inbound>,
+    pub(super) generation: u32,
+    pub(super) inbound: Mutex<Inbound>,
     outbound: Mutex<Vec<u8>>,
-    desk: Mutex<Desk>,
-    /// Where the helper sleeps while it is not needed.
-    helper_bell: Condvar,
+    pub(super) desk: Mutex<Desk>,
+    /// Where the helper sleeps, once there is one.
+    pub(super) watch: OnceLock<Watch>,
     next_request: AtomicU64,
     messages_sent: AtomicU64,
-    lost: AtomicBool,
-}
-
-/// What was read and not dispatched, and where reads land. Whoever has the role has this.
-#[derive(Debug)]
-struct Inbound {
-    frames: FrameBuffer,
-    landing: Box<[u8]>,
-}
-
-impl Inbound {
-    /// One read. 0 bytes mean the end of the stream.
-    fn read(&mut self, stream: &SessionDescriptor, flags: RecvFlags) -> Result<usize, Errno> {
-        let landing = &mut *self.landing;
-        let count = loop {
-            match rustix::net::recv(stream.as_fd(), &mut *landing, flags) {
-                Ok((count, _)) => break count,
-                Err(Errno::INTR) => {}
-                Err(error) => return Err(error),
-            }
-        };
-        self.frames.extend(&self.landing[..count]);
-        Ok(count)
-    }
+    pub(super) lost: AtomicBool,
 }
 
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -116,14 +94,13 @@ pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl Channel {
     /// `inbound` holds what came after the Welcome.
     pub fn new(stream: SessionDescriptor, frames: FrameBuffer) -> Channel {
-        let inbound = Inbound { frames, landing: vec![0; READ_BYTES].into_boxed_slice() };
         Channel {
             stream,
             generation: generation(),
-            inbound: Mutex::new(inbound),
+            inbound: Mutex::new(Inbound::new(frames)),
             outbound: Mutex::default(),
             desk: Mutex::default(),
-            helper_bell: Condvar::new(),
+            watch: OnceLock::new(),
             next_request: AtomicU64::new(1),
             messages_sent: AtomicU64::new(0),
             lost: AtomicBool::new(false),
@@ -162,9 +139,8 @@ impl Channel {
                 self.messages_sent.fetch_add(1, Ordering::Relaxed);
                 Ok(())
             }
-            Err(error) => {
-                self.read_what_is_left();
-                self.lose(&format!("writing to the host failed: {error}"));
+            Err(_) => {
+                self.read_to_the_end();
                 Err(SendError::Lost)
             }
         }
@@ -190,7 +166,7 @@ impl Channel {
         self.require_helper(wakes)?;
         let sent = self.send(&call_to_frame(0, call)).inspect_err(|_| self.forget_wakes(wakes));
         if !matches!(wakes, Wakes::None) {
-            self.pass_on(&mut lock(&self.desk));
+            self.pass_on(lock(&self.desk));
         }
         sent
     }
@@ -198,30 +174,53 @@ impl Channel {
     /// Makes a call and waits for its answer; `wakes` are expected from before it is sent, and
     /// forgotten again if it is refused.
     pub fn call(self: &Arc<Self>, call: &Call, wakes: &Wakes) -> Answer {
-        let request = self.next_request.fetch_add(1, Ordering::Relaxed);
-        let bell = Bell::default();
-        if self.is_lost() || !self.expect_wakes(wakes, Some((request, &bell))) {
-            return Answer::refused(TRANSPORT_LOST);
-        }
-        let sent = self.require_helper(wakes).and_then(|()| self.send(&call_to_frame(request, call)));
-        let answer = match sent {
-            Err(error @ (SendError::TooLong { .. } | SendError::NoThread)) => {
-                lock(&self.desk).forget_answer(request);
-                Answer::refused(error.into())
-            }
-            // Lost: the desk has completed it already.
-            Ok(()) | Err(SendError::Lost) => self.wait_until(&bell, |desk| desk.collect_answer(request)),
-        };
+        let answer = self.exchange(call, wakes, |desk, request| desk.collect_answer(request));
         if !answer.status.is_success() {
             self.forget_wakes(wakes);
         }
         answer
     }
 
-    /// Waits for the wake that a call has registered. As long as it takes.
-    pub fn wait_for_wake(&self, event: EventId) -> NtStatus {
-        let bell = lock(&self.desk).bell_of(event);
-        self.wait_until(&bell, |desk| desk.collect_wake(event))
+    /// Makes a call that registers a wait of the name `event`, and waits until that wait is over: as
+    /// long as it takes. Anything but a registered wait is answered at once.
+    pub fn call_and_wait(self: &Arc<Self>, call: &Call, event: EventId) -> Answer {
+        const REGISTERED: Reply = Reply::Wait(WaitOutcome::Registered);
+        let mut registered = false;
+        let answer = self.exchange(call, &Wakes::Thread(event), |desk, request| {
+            if !registered {
+                let answer = desk.collect_answer(request)?;
+                if !answer.status.is_success() || answer.reply != REGISTERED {
+                    return Some(answer);
+                }
+                registered = true;
+            }
+            let reply = Reply::Wait(WaitOutcome::Satisfied);
+            desk.collect_wake(event).map(|status| Answer { status, reply })
+        });
+        self.forget_wake(event);
+        answer
+    }
+
+    fn exchange(
+        self: &Arc<Self>,
+        call: &Call,
+        wakes: &Wakes,
+        mut ready: impl FnMut(&mut Desk, u64) -> Option<Answer>,
+    ) -> Answer {
+        let request = self.next_request.fetch_add(1, Ordering::Relaxed);
+        let bell = Bell::default();
+        if self.is_lost() || !self.expect_wakes(wakes, Some((request, &bell))) {
+            return Answer::refused(TRANSPORT_LOST);
+        }
+        let sent = self.require_helper(wakes).and_then(|()| self.send(&call_to_frame(request, call)));
+        match sent {
+            Err(error @ (SendError::TooLong { .. } | SendError::NoThread)) => {
+                lock(&self.desk).forget_answer(request);
+                Answer::refused(error.into())
+            }
+            // Lost: the desk completes it.
+            Ok(()) | Err(SendError::Lost) => self.wait_until(&bell, |desk| ready(desk, request)),
+        }
     }
 
     fn expect_wakes(&self, wakes: &Wakes, answer: Option<(u64, &Bell)>) -> bool {
@@ -233,7 +232,9 @@ impl Channel {
         }
         match wakes {
             Wakes::None => {}
-            Wakes::Thread(event) => desk.expect_wake(*event, Bell::default()),
+            Wakes::Thread(event) => {
+                desk.expect_wake(*event, answer.map_or_else(Bell::default, |(_, bell)| bell.clone()));
+            }
             Wakes::Once(event, target) => desk.arm(*event, target.clone(), true),
             Wakes::EachTime(event, target) => desk.arm(*event, target.clone(), false),
         }
@@ -254,170 +255,8 @@ impl Channel {
         lock(&self.desk).forget_wake(event);
     }
 
-    /// Waits until `ready` has something: as the leader if nobody reads the stream, else asleep.
-    fn wait_until<T>(&self, bell: &Bell, mut ready: impl FnMut(&mut Desk) -> Option<T>) -> T {
-        let mut desk = lock(&self.desk);
-        loop {
-            if let Some(value) = ready(&mut desk) {
-                self.pass_on(&mut desk);
-                return value;
-            }
-            if desk.leading {
-                desk.followers.push(bell.clone());
-                desk = bell.wait(desk).unwrap_or_else(PoisonError::into_inner);
-                desk.followers.retain(|follower| !Arc::ptr_eq(follower, bell));
-            } else {
-                desk.leading = true;
-                drop(desk);
-                self.read_once(RecvFlags::empty());
-                desk = lock(&self.desk);
-                desk.leading = false;
-            }
-        }
-    }
-
-    /// Whoever leaves while nobody reads wakes one who will: a follower, else the helper.
-    fn pass_on(&self, desk: &mut Desk) {
-        if desk.leading {
-            return;
-        }
-        match desk.followers.last() {
-            Some(follower) => follower.notify_one(),
-            None if desk.armed > 0 && desk.helper_asleep => {
-                desk.helper_asleep = false;
-                self.helper_bell.notify_one();
-            }
-            None => {}
-        }
-    }
-
-    /// One read by whoever has the role, and everything that came with it. True when there may be more.
-    fn read_once(&self, flags: RecvFlags) -> bool {
-        let mut inbound = lock(&self.inbound);
-        let end = match inbound.read(&self.stream, flags) {
-            Ok(0) => Some("the host closed the stream".to_owned()),
-            Ok(_) => None,
-            Err(Errno::AGAIN) => return false,
-            Err(error) => Some(format!("reading from the host failed: {error}")),
-        };
-        let mut events = Vec::new();
-        let end = self.dispatch_all(&mut inbound.frames, &mut events).err().or(end);
-        drop(inbound);
-        for event in events {
-            event.set();
-        }
-        match end {
-            Some(reason) => self.lose(&reason),
-            None => return true,
-        }
-        false
-    }
-
-    fn dispatch_all(&self, frames: &mut FrameBuffer, events: &mut Vec<Arc<Event>>) -> Result<(), String> {
-        let mut desk = lock(&self.desk);
-        while let Some(frame) =
-            frames.next_frame().map_err(|error| format!("the host sent nonsense: {error}"))?
-        {
-            let message = read_message(frame)?;
-            desk.dispatch(message, events)?;
-        }
-        Ok(())
-    }
-
-    /// After a failed write: what the host said before it went, a Goodbye above all.
-    fn read_what_is_left(&self) {
-        let mut desk = lock(&self.desk);
-        if desk.leading || desk.lost {
-            return;
-        }
-        desk.leading = true;
-        drop(desk);
-        while self.read_once(RecvFlags::DONTWAIT) {}
-        lock(&self.desk).leading = false;
-    }
-
-    /// The end of this session: everything pending completes with [`TRANSPORT_LOST`].
-    fn lose(&self, reason: &str) {
-        let mut events = Vec::new();
-        let first = {
-            let mut desk = lock(&self.desk);
-            let first = desk.lose(&mut events);
-            self.lost.store(true, Ordering::Release);
-            self.helper_bell.notify_one();
-            first
-        };
-        if first {
-            // Ends a read or poll of another thread.
-            let _ = rustix::net::shutdown(&self.stream, Shutdown::Both);
-            for event in events {
-                event.set();
-            }
-            if !reason.is_empty() {
-                tell(format_args!("{reason}; every call now answers {TRANSPORT_LOST}"));
-            }
-        }
-    }
-
-    /// Ends the session on our side, silently.
-    pub fn close(&self) {
-        if self.generation == generation() {
-            self.lose("");
-        }
-    }
-
-    /// Sees to it that there is a helper thread once an event is armed.
-    fn require_helper(self: &Arc<Self>, wakes: &Wakes) -> Result<(), SendError> {
-        match wakes {
-            Wakes::None | Wakes::Thread(_) => return Ok(()),
-            Wakes::Once(..) | Wakes::EachTime(..) => {}
-        }
-        if std::mem::replace(&mut lock(&self.desk).helper_started, true) {
-            return Ok(());
-        }
-        let channel = self.clone();
-        super::helper::start(move || channel.help()).map_err(|error| {
-            tell(format_args!("no thread can be made that delivers an event: {error}"));
-            lock(&self.desk).helper_started = false;
-            self.forget_wakes(wakes);
-            SendError::NoThread
-        })
-    }
-
-    /// The helper's life: sleeps while nothing is armed or a leader reads, else polls the stream
-    /// without the role, and takes the role for one read when something is there.
-    fn help(&self) {
-        let mut desk = lock(&self.desk);
-        while !desk.lost {
-            if desk.armed == 0 || desk.leading {
-                desk.helper_asleep = true;
-                desk = self.helper_bell.wait(desk).unwrap_or_else(PoisonError::into_inner);
-                desk.helper_asleep = false;
-                continue;
-            }
-            drop(desk);
-            super::helper::wait_readable(self.stream.as_fd());
-            desk = lock(&self.desk);
-            if !desk.lost && !desk.leading && desk.armed > 0 {
-                desk.leading = true;
-                drop(desk);
-                self.read_once(RecvFlags::DONTWAIT);
-                desk = lock(&self.desk);
-                desk.leading = false;
-                // Not to itself: it goes on polling if nobody else reads.
-                if let Some(follower) = desk.followers.last() {
-                    follower.notify_one();
-                }
-            }
-        }
-    }
-
     /// Answers and wakes that are expected and not there yet.
     pub fn pending(&self) -> usize {
         lock(&self.desk).pending()
     }
-}
-
-fn read_message(frame: &[u8]) -> Result<FromHost, String> {
-    let message: ToGuest = decode(frame).map_err(|error| format!("the host sent nonsense: {error}"))?;
-    from_host(message).map_err(|error| format!("the host sent nonsense: {error}"))
 }

@@ -6,8 +6,8 @@
 //!                            └── transport lost ──▶ arrived(DEVICE_REMOVED)
 //! ```
 //!
-//! A plain value behind one lock; it never blocks and never writes. What must happen outside the
-//! lock (setting events) it hands back.
+//! A plain value behind one lock; it never blocks, writes or wakes. What must happen outside the lock
+//! it hands back as [`Delivery`].
 
 use std::collections::HashMap;
 use std::sync::{Arc, Condvar};
@@ -22,6 +22,22 @@ pub const TRANSPORT_LOST: NtStatus = NtStatus::DEVICE_REMOVED;
 
 /// Where one waiting thread sleeps while another reads the stream.
 pub(super) type Bell = Arc<Condvar>;
+
+/// What to do once the lock is left.
+#[derive(Debug)]
+pub(super) enum Delivery {
+    Set(Arc<Event>),
+    Ring(Bell),
+}
+
+impl Delivery {
+    pub fn perform(self) {
+        match self {
+            Delivery::Set(event) => event.set(),
+            Delivery::Ring(bell) => bell.notify_one(),
+        }
+    }
+}
 
 /// The answer to one request.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -55,9 +71,9 @@ enum ExpectedWake {
 }
 
 /// Wakes the owner of a bell if it sleeps; the leader does not, and a futex call is not free.
-fn ring(followers: &[Bell], bell: &Bell) {
+fn ring(followers: &[Bell], bell: &Bell, deliveries: &mut Vec<Delivery>) {
     if followers.iter().any(|follower| Arc::ptr_eq(follower, bell)) {
-        bell.notify_one();
+        deliveries.push(Delivery::Ring(bell.clone()));
     }
 }
 
@@ -73,8 +89,8 @@ pub(super) struct Desk {
     /// Threads that wait for the leader to leave or to bring their answer.
     pub followers: Vec<Bell>,
     pub helper_started: bool,
-    /// The helper sleeps on its bell.
-    pub helper_asleep: bool,
+    /// The helper's watch is on.
+    pub watched: bool,
     /// The stream is gone; nothing more will arrive.
     pub lost: bool,
 }
@@ -113,14 +129,6 @@ impl Desk {
         self.answers.remove(&request);
     }
 
-    /// The bell of a blocking wait.
-    pub fn bell_of(&self, event: EventId) -> Bell {
-        match self.wakes.get(&event) {
-            Some(ExpectedWake::Thread { bell, .. }) => bell.clone(),
-            Some(ExpectedWake::EventOnce(_) | ExpectedWake::EventEachTime(_)) | None => Bell::default(),
-        }
-    }
-
     /// The answer, once it is there.
     pub fn collect_answer(&mut self, request: u64) -> Option<Answer> {
         let answer = self.answers.get_mut(&request).and_then(|expected| expected.arrived.take())?;
@@ -142,19 +150,19 @@ impl Desk {
         }
     }
 
-    /// Gives an answer or wake to whoever expects it; events to set go to `events`. A name that
-    /// nobody expects is ignored (EVT-027).
-    pub fn dispatch(&mut self, message: FromHost, events: &mut Vec<Arc<Event>>) -> Result<(), String> {
+    /// Gives an answer or wake to whoever expects it; a name that nobody expects is ignored
+    /// (EVT-027).
+    pub fn dispatch(&mut self, message: FromHost, deliveries: &mut Vec<Delivery>) -> Result<(), String> {
         match message {
             FromHost::Answer { request, status, reply } => {
                 if let Some(expected) = self.answers.get_mut(&request) {
                     expected.arrived = Some(Answer { status, reply });
-                    ring(&self.followers, &expected.bell);
+                    ring(&self.followers, &expected.bell, deliveries);
                 }
                 Ok(())
             }
             FromHost::Wake { event, status } => {
-                self.wake(event, status, events);
+                self.wake(event, status, deliveries);
                 Ok(())
             }
             FromHost::Goodbye(reason) => Err(format!("the host closed the session: {reason}")),
@@ -162,39 +170,39 @@ impl Desk {
         }
     }
 
-    fn wake(&mut self, event: EventId, status: NtStatus, events: &mut Vec<Arc<Event>>) {
+    fn wake(&mut self, event: EventId, status: NtStatus, deliveries: &mut Vec<Delivery>) {
         match self.wakes.get_mut(&event) {
             Some(ExpectedWake::Thread { arrived, bell }) => {
                 *arrived = Some(status);
-                ring(&self.followers, bell);
+                ring(&self.followers, bell, deliveries);
             }
             Some(ExpectedWake::EventOnce(target)) => {
-                events.push(target.clone());
+                deliveries.push(Delivery::Set(target.clone()));
                 self.forget_wake(event);
             }
-            Some(ExpectedWake::EventEachTime(target)) => events.push(target.clone()),
+            Some(ExpectedWake::EventEachTime(target)) => deliveries.push(Delivery::Set(target.clone())),
             None => {}
         }
     }
 
     /// The stream is gone: every pending call and wait completes, every armed event is handed back
     /// to be set. True the first time.
-    pub fn lose(&mut self, events: &mut Vec<Arc<Event>>) -> bool {
+    pub fn lose(&mut self, deliveries: &mut Vec<Delivery>) -> bool {
         if std::mem::replace(&mut self.lost, true) {
             return false;
         }
         for expected in self.answers.values_mut() {
             expected.arrived.get_or_insert_with(|| Answer::refused(TRANSPORT_LOST));
-            expected.bell.notify_one();
+            deliveries.push(Delivery::Ring(expected.bell.clone()));
         }
         self.wakes.retain(|_, wake| match wake {
             ExpectedWake::Thread { arrived, bell } => {
                 arrived.get_or_insert(TRANSPORT_LOST);
-                bell.notify_one();
+                deliveries.push(Delivery::Ring(bell.clone()));
                 true
             }
             ExpectedWake::EventOnce(target) | ExpectedWake::EventEachTime(target) => {
-                events.push(target.clone());
+                deliveries.push(Delivery::Set(target.clone()));
                 false
             }
         });

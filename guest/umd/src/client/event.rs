@@ -22,10 +22,14 @@ pub struct NotAnEvent;
 pub struct CallerEvent(RawFd);
 
 impl CallerEvent {
-    /// Takes a HANDLE of an event: the number of an eventfd. Never 0, which is NULL.
+    /// Takes a HANDLE of an event: the number of an eventfd. Never 0, which is NULL. What is plainly
+    /// no event is refused here; what may be one is known for sure once it is set or kept, since the
+    /// sure test costs as much as a call.
     pub fn from_handle(handle: u64) -> Result<CallerEvent, NotAnEvent> {
         match RawFd::try_from(handle) {
-            Ok(number) if number > 0 && is_eventfd(number) => Ok(CallerEvent(number)),
+            Ok(number) if number > 0 && (is_anonymous(number) || is_eventfd(number)) => {
+                Ok(CallerEvent(number))
+            }
             _ => Err(NotAnEvent),
         }
     }
@@ -36,14 +40,21 @@ impl CallerEvent {
         unsafe { BorrowedFd::borrow_raw(self.0) }
     }
 
-    /// Sets the event during the call.
-    pub fn set(&self) {
-        set(self.borrow());
+    /// Sets the event during the call. Whatever else has no inode of its own refuses the write.
+    pub fn set(&self) -> Result<(), NotAnEvent> {
+        match set(self.borrow()) {
+            Ok(true) => Ok(()),
+            Ok(false) if is_eventfd(self.0) => Ok(()),
+            Ok(false) | Err(_) => Err(NotAnEvent),
+        }
     }
 
     /// Our own reference, for after the call.
     pub fn keep(&self) -> Result<Event, NotAnEvent> {
         const ABOVE_STANDARD_STREAMS: RawFd = 3;
+        if !is_eventfd(self.0) {
+            return Err(NotAnEvent);
+        }
         let kept = rustix::io::fcntl_dupfd_cloexec(self.borrow(), ABOVE_STANDARD_STREAMS);
         kept.map(Event).map_err(|_| NotAnEvent)
     }
@@ -55,18 +66,22 @@ pub struct Event(OwnedFd);
 
 impl Event {
     pub fn set(&self) {
-        set(self.0.as_fd());
+        // Seen to be an eventfd when it was kept.
+        let _ = set(self.0.as_fd());
     }
 }
 
-/// Adds 1, never blocking: an eventfd at its limit is set already.
-fn set(event: BorrowedFd<'_>) {
+/// Adds 1, never blocking: false when there is no room, as in an eventfd at its limit, which is set
+/// already.
+fn set(event: BorrowedFd<'_>) -> Result<bool, Errno> {
     let mut ready = [PollFd::from_borrowed_fd(event, PollFlags::OUT)];
     let now = Timespec::default();
-    while rustix::event::poll(&mut ready, Some(&now)) == Err(Errno::INTR) {}
-    if ready[0].revents().contains(PollFlags::OUT) {
-        while rustix::io::write(event, &1u64.to_ne_bytes()) == Err(Errno::INTR) {}
+    rustix::io::retry_on_intr(|| rustix::event::poll(&mut ready, Some(&now)))?;
+    let room = ready[0].revents().contains(PollFlags::OUT);
+    if room {
+        rustix::io::retry_on_intr(|| rustix::io::write(event, &1u64.to_ne_bytes()))?;
     }
+    Ok(room)
 }
 
 fn is_eventfd(number: RawFd) -> bool {

@@ -22,9 +22,10 @@ pub(super) struct Watch(SessionDescriptor);
 impl Watch {
     /// A watch on the stream, switched off.
     pub fn new(stream: BorrowedFd<'_>) -> Result<Watch, Errno> {
-        let [epoll] = SessionDescriptor::adopt(|| epoll::create(epoll::CreateFlags::CLOEXEC).map(|epoll| [epoll]))?;
-        epoll::add(epoll.as_fd(), stream, epoll::EventData::new_u64(0), epoll::EventFlags::empty())?;
-        // As new, an entry without flags still tells of a hang-up; a one-shot that fired does not.
+        let [epoll] =
+            SessionDescriptor::adopt(|| epoll::create(epoll::CreateFlags::CLOEXEC).map(|epoll| [epoll]))?;
+        // One-shot in every state: a hang-up is told of even without flags, but only once.
+        epoll::add(epoll.as_fd(), stream, epoll::EventData::new_u64(0), epoll::EventFlags::ONESHOT)?;
         Ok(Watch(epoll))
     }
 

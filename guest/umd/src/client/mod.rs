@@ -7,6 +7,7 @@ mod event;
 mod helper;
 mod memory;
 mod objects;
+mod reading;
 mod session;
 mod submit;
 mod wait;

@@ -6,7 +6,8 @@ use d3dkmt::limits::OBJECTS_WAITED_ON_MAX;
 use d3dkmt::{Call, Handle, NtStatus, Reply, SignalFlags, WaitFromCpuFlags, WaitOutcome};
 
 use super::channel::Wakes;
-use super::event::CallerEvent;
+use super::desk::Answer;
+use super::event::{CallerEvent, NotAnEvent};
 use super::session::{Session, unexpected};
 
 impl Session {
@@ -22,10 +23,10 @@ impl Session {
         event: Option<CallerEvent>,
     ) -> NtStatus {
         if self.holds_already(device, objects, values, flags) {
-            if let Some(event) = event {
-                event.set();
-            }
-            return NtStatus::SUCCESS;
+            return match event.map(|event| event.set()) {
+                None | Some(Ok(())) => NtStatus::SUCCESS,
+                Some(Err(NotAnEvent)) => NtStatus::INVALID_PARAMETER,
+            };
         }
         match event {
             None => self.wait_blocking(device, objects, values, flags),
@@ -59,20 +60,10 @@ impl Session {
         let event = self.new_event();
         let (objects, values) = (objects.to_vec(), values.to_vec());
         let call = Call::WaitFromCpu { device, objects, values, flags, event };
-        let answer = self.channel.call(&call, &Wakes::Thread(event));
-        if !answer.status.is_success() {
-            return answer.status;
-        }
-        match answer.reply {
-            Reply::Wait(WaitOutcome::Registered) => self.channel.wait_for_wake(event),
-            Reply::Wait(WaitOutcome::Satisfied) => {
-                self.channel.forget_wake(event);
-                answer.status
-            }
-            other => {
-                self.channel.forget_wake(event);
-                unexpected("WaitFromCpu", &other)
-            }
+        match self.channel.call_and_wait(&call, event) {
+            Answer { status, reply: Reply::Wait(_) } => status,
+            Answer { status, .. } if !status.is_success() => status,
+            Answer { reply, .. } => unexpected("WaitFromCpu", &reply),
         }
     }
 

@@ -3,7 +3,8 @@
 
 use d3dkmt::{
     Call, CreateContextFlags, CreatedSyncObject, EventId, GpuSignal, Handle, Luid, NtStatus, Reply,
-    SignalFlags, SyncObjectFlags, SyncObjectInfo, SyncObjectType, WaitFromCpuFlags, WaitOutcome, isa,
+    ShareToken, SignalFlags, SyncObjectFlags, SyncObjectInfo, SyncObjectType, WaitFromCpuFlags, WaitOutcome,
+    isa,
 };
 use dxgkrnl::{Config, Effects, Input, Kernel, ProcessId, VmId};
 use kmd::SimulatedMiniport;
@@ -146,6 +147,28 @@ impl World {
             ..SyncObjectInfo::default()
         };
         self.object(device, info)
+    }
+
+    /// A shared fence of [`P`], whose device is given, and process 2's device and handle of it.
+    pub fn shared_fence(
+        &mut self,
+        device: Handle,
+        flags: SyncObjectFlags,
+        opened_with: SyncObjectFlags,
+    ) -> (Handle, Handle, Handle) {
+        let shared = SyncObjectFlags::SHARED | SyncObjectFlags::NT_SECURITY_SHARING;
+        let fence = self.fence_with(device, 0, shared | flags).object;
+        let token = ShareToken([1; 16]);
+        self.ok(Call::ShareObject { object: fence, desired_access: 0, token });
+        self.process = ProcessId(2);
+        self.attach(ProcessId(2));
+        let other_device = self.device();
+        let open =
+            Call::OpenSyncObject { device: other_device, token, flags: opened_with, engine_affinity: 0 };
+        let Reply::SyncObject(opened) = self.ok(open) else { panic!() };
+        self.process = P;
+        self.ok(Call::CloseShare { token });
+        (fence, other_device, opened.object)
     }
 
     pub fn signal(&mut self, device: Handle, object: Handle, value: u64) -> NtStatus {

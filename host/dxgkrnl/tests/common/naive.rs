@@ -74,9 +74,8 @@ pub struct Naive {
     contexts: Vec<Context>,
     /// Context and commands left; the first is running.
     jobs: Vec<(usize, Vec<Command>)>,
-    /// When the running command ends.
+    /// When the running command ends, if it does.
     busy_until: Option<u64>,
-    hung: bool,
     /// Contexts that may be able to go on.
     able: Vec<usize>,
     pub woken: Vec<u64>,
@@ -218,7 +217,6 @@ impl Naive {
         let was_running = self.jobs.first().is_some_and(|job| job.0 == context);
         self.jobs.retain(|job| job.0 != context);
         if was_running {
-            self.hung = false;
             self.busy_until = None;
             self.run_engine(self.now);
         }
@@ -362,10 +360,7 @@ impl Naive {
                     self.busy_until = Some(time + nanos);
                     return;
                 }
-                Command::Hang => {
-                    self.hung = true;
-                    return;
-                }
+                Command::Hang => return,
                 Command::Write(slot, value) => {
                     let owner = self.fences.iter().position(|fence| fence.open && fence.slot == slot);
                     if let Some(fence) = owner {

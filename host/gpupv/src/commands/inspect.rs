@@ -61,7 +61,7 @@ fn render_wait(wait: &Wait, now_ns: u64) -> String {
         .collect();
     let kind = if wait.any { " or " } else { " and " };
     let age = milliseconds(now_ns.saturating_sub(wait.since_ns));
-    format!("  {who} waits since {age} for {}\n", items.join(kind))
+    format!("  {who} has waited {age} for {}\n", items.join(kind))
 }
 
 /// The state for a person.

@@ -1,5 +1,7 @@
 //! The subcommands, one module each: arguments in, exit code out.
 
+pub mod demo;
+pub mod doctor;
 pub mod inspect;
 pub mod replay;
 pub mod run;

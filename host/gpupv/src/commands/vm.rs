@@ -237,9 +237,10 @@ pub fn run(args: &VmArgs) -> anyhow::Result<u8> {
         let mut fleet = Fleet::boot(&plan, &steps).await?;
         steps.finish();
         let alone = fleet.guests.len() == 1;
-        let programs = fleet.guests.iter_mut().map(|(guest, agent)| {
-            run_in(agent, &guest.entry.shared.name, alone, &args.command)
-        });
+        let programs = fleet
+            .guests
+            .iter_mut()
+            .map(|(guest, agent)| run_in(agent, &guest.entry.shared.name, alone, &args.command));
         let codes = tokio::select! {
             codes = join_all(programs) => codes,
             result = tokio::signal::ctrl_c() => {

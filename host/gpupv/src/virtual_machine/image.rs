@@ -76,8 +76,7 @@ impl Image {
         let cache = Cache::from_environment()?;
         check(&cache)?;
         let kernel = Kernel::provide(&cache, steps)?;
-        let mut library =
-            GuestFile::new(&artifacts.library, format!("{GUEST_LIBRARY_FOLDER}/libdxcore.so"));
+        let mut library = GuestFile::new(&artifacts.library, format!("{GUEST_LIBRARY_FOLDER}/libdxcore.so"));
         library.mode = Some(0o755);
         let mut files = vec![library];
         // The library's own libraries; guestd brings most of them.
@@ -85,7 +84,8 @@ impl Image {
             files.push(GuestFile { mode: Some(0o755), ..GuestFile::new(needed.host, needed.guest) });
         }
         let mut present: BTreeSet<String> = files.iter().map(|file| file.guest.clone()).collect();
-        present.extend(vm_images::libraries_of(&artifacts.guestd, &[])?.into_iter().map(|needed| needed.guest));
+        present
+            .extend(vm_images::libraries_of(&artifacts.guestd, &[])?.into_iter().map(|needed| needed.guest));
         let initramfs = Initramfs::build(&kernel, &artifacts.guestd, &files, &cache, steps)?;
         let choice = vm_images::accelerator(&kernel, &initramfs, &cache, steps)?;
         Ok(Image {
@@ -126,16 +126,21 @@ impl std::str::FromStr for Brought {
 
 impl Brought {
     /// The files to put into a guest: itself, or what is below it, with the shared libraries that programs need.
-    pub fn files(&self, image: &Image, library_path: &[PathBuf]) -> anyhow::Result<Vec<(PathBuf, String, u32)>> {
+    pub fn files(
+        &self,
+        image: &Image,
+        library_path: &[PathBuf],
+    ) -> anyhow::Result<Vec<(PathBuf, String, u32)>> {
         use std::os::unix::fs::PermissionsExt as _;
         let metadata = std::fs::metadata(&self.host).with_context(|| format!("{}", self.host.display()))?;
         if metadata.is_dir() {
             let mut files = Vec::new();
             for entry in std::fs::read_dir(&self.host)? {
                 let entry = entry?;
-                let name = entry.file_name().into_string().map_err(|name| {
-                    anyhow::anyhow!("{} is not UTF-8", name.display())
-                })?;
+                let name = entry
+                    .file_name()
+                    .into_string()
+                    .map_err(|name| anyhow::anyhow!("{} is not UTF-8", name.display()))?;
                 let below = Brought { host: entry.path(), guest: format!("{}/{name}", self.guest) };
                 files.extend(below.files(image, library_path)?);
             }

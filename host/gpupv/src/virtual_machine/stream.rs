@@ -84,9 +84,10 @@ impl GuestStream {
             Ok(Ok(())) => {
                 Ok(GuestStream { connection, bytes, current: Vec::new(), at: 0, ended: false, writer })
             }
-            Ok(Err(reason)) => {
-                Err(io::Error::new(io::ErrorKind::ConnectionRefused, format!("guest port {port}: {reason:?}")))
-            }
+            Ok(Err(reason)) => Err(io::Error::new(
+                io::ErrorKind::ConnectionRefused,
+                format!("guest port {port}: {reason:?}"),
+            )),
             Err(_) => Err(io::ErrorKind::NotConnected.into()),
         }
     }
@@ -124,7 +125,8 @@ impl AsyncWrite for GuestStream {
     fn poll_write(self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let piece = &bytes[..bytes.len().min(PIECE_BYTES)];
         // The waker is there before the attempt, so that room in between is not missed.
-        *self.writer.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = Some(context.waker().clone());
+        *self.writer.lock().unwrap_or_else(std::sync::PoisonError::into_inner) =
+            Some(context.waker().clone());
         match self.connection.send(piece) {
             Ok(()) => Poll::Ready(Ok(piece.len())),
             Err(SendError::Full) => Poll::Pending,

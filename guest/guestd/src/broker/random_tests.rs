@@ -1,0 +1,249 @@
+//! Random inputs, right and wrong, against the one promise that memory safety of the guest rests on: a region is given
+//! back only when the host has answered the detach, has refused the memory, or is gone.
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
+
+use proptest::prelude::*;
+use proto::attach::{Attached, GuestdWelcome, HostToGuestd, host_to_guestd};
+
+use super::*;
+
+/// Regions that live, by their first address.
+type Living = Rc<RefCell<BTreeSet<u64>>>;
+
+struct Region(u64, Living);
+
+impl Drop for Region {
+    fn drop(&mut self) {
+        assert!(self.1.borrow_mut().remove(&self.0));
+    }
+}
+
+struct Counting {
+    living: Living,
+    last: u64,
+}
+
+impl Machine for Counting {
+    type Region = Region;
+    type Stream = ();
+    type Descriptor = ();
+
+    fn make_region(&mut self, pages: u32) -> Result<MadeRegion<Self>, String> {
+        self.last += 1;
+        if self.last % 11 == 0 {
+            return Err("no memory".to_owned());
+        }
+        self.living.borrow_mut().insert(self.last);
+        let region = Region(self.last, self.living.clone());
+        Ok(MadeRegion { region, addresses: vec![self.last; pages as usize], descriptor: () })
+    }
+
+    fn open_stream(&mut self) -> Result<MadeStream<Self>, String> {
+        if self.last % 7 == 0 {
+            return Err("no stream".to_owned());
+        }
+        Ok(MadeStream { stream: (), descriptor: () })
+    }
+}
+
+/// What the host knows: requests to answer, and the pages that it may store into.
+#[derive(Default)]
+struct Host {
+    requests: Vec<GuestdToHost>,
+    pages: BTreeMap<u32, BTreeSet<u64>>,
+    next_process: u32,
+}
+
+impl Host {
+    /// Takes one request and answers it well or refuses it; pages it lets go of are forgotten *before* the answer.
+    fn answer(&mut self, pick: usize, refuse: bool) -> Option<HostToGuestd> {
+        if self.requests.is_empty() {
+            return None;
+        }
+        let message = self.requests.remove(pick % self.requests.len());
+        let body = match message.body.unwrap() {
+            guestd_to_host::Body::Hello(_) => {
+                host_to_guestd::Body::Welcome(GuestdWelcome { version: proto::PROTOCOL_VERSION, vm: 1 })
+            }
+            guestd_to_host::Body::Attach(_) => {
+                self.next_process += u32::from(!refuse);
+                host_to_guestd::Body::Attached(Attached { process: self.next_process, token: vec![] })
+            }
+            guestd_to_host::Body::AddMemory(add) => {
+                if refuse {
+                    self.pages.entry(add.process).or_default().remove(&add.pages[0]);
+                }
+                host_to_guestd::Body::FirstSlot(0)
+            }
+            guestd_to_host::Body::Detach(process) => {
+                self.pages.remove(&process);
+                host_to_guestd::Body::Detached(true)
+            }
+        };
+        let (body, refused) = if refuse { (None, "no".to_owned()) } else { (Some(body), String::new()) };
+        Some(HostToGuestd { request: message.request, refused, body })
+    }
+
+    fn forget(&mut self) {
+        self.requests.clear();
+        self.pages.clear();
+    }
+}
+
+#[derive(Debug, Clone)]
+enum Step {
+    Answer { pick: usize, refuse: bool },
+    Arrive,
+    Attach(u64),
+    Grow(u64, u32),
+    Garbage(u64),
+    Gone(u64),
+    Ended(u32),
+    WrongAnswer(u64),
+    LinkLost,
+    Time(u64),
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let client = 0..8_u64;
+    prop_oneof![
+        20 => (any::<usize>(), prop::bool::weighted(0.1)).prop_map(|(pick, refuse)| Step::Answer { pick, refuse }),
+        6 => Just(Step::Arrive),
+        8 => client.clone().prop_map(Step::Attach),
+        6 => (client.clone(), 0..200_u32).prop_map(|(client, slots)| Step::Grow(client, slots)),
+        1 => client.clone().prop_map(Step::Garbage),
+        4 => client.prop_map(Step::Gone),
+        2 => (0..8_u32).prop_map(Step::Ended),
+        1 => (0..40_u64).prop_map(Step::WrongAnswer),
+        1 => Just(Step::LinkLost),
+        6 => (0..3000_u64).prop_map(Step::Time),
+    ]
+}
+
+struct World {
+    broker: Broker<Counting>,
+    living: Living,
+    host: Host,
+    now: Duration,
+    arrived: u64,
+    link: bool,
+}
+
+impl World {
+    fn new() -> Self {
+        let living = Living::default();
+        let machine = Counting { living: living.clone(), last: 0 };
+        let config = Config { kernel: String::new(), pages_total_max: 40 };
+        let broker = Broker::new(config, machine);
+        Self { broker, living, host: Host::default(), now: Duration::ZERO, arrived: 0, link: false }
+    }
+
+    /// The client that is `back` arrivals ago.
+    fn client(&self, back: u64) -> ClientId {
+        ClientId(self.arrived.saturating_sub(back))
+    }
+
+    fn packet(&mut self, client: ClientId, body: broker_request::Body) {
+        // The driver does not listen to a busy client.
+        if self.broker.listens_to(client) {
+            self.feed(Input::Packet { client, bytes: BrokerRequest { body: Some(body) }.encode_to_vec() });
+        }
+    }
+
+    fn feed(&mut self, input: Input) {
+        if let Input::LinkLost { .. } = input {
+            self.link = false;
+            self.host.forget();
+        }
+        for effect in self.broker.handle(self.now, input) {
+            match effect {
+                Effect::OpenLink => self.link = true,
+                Effect::DropLink => {
+                    self.link = false;
+                    self.host.forget();
+                }
+                Effect::ToHost(message) => {
+                    assert!(self.link, "nothing is sent without a link");
+                    if let Some(guestd_to_host::Body::AddMemory(add)) = &message.body {
+                        self.host.pages.entry(add.process).or_default().insert(add.pages[0]);
+                    }
+                    self.host.requests.push(message);
+                }
+                Effect::FinishLink | Effect::Reply { .. } | Effect::Close { .. } | Effect::Say(_) => {}
+            }
+        }
+        // What the host may store into is still there.
+        let living = self.living.borrow();
+        for page in self.host.pages.values().flatten() {
+            assert!(living.contains(page), "page {page} was given back too early");
+        }
+    }
+
+    fn step(&mut self, step: Step) {
+        match step {
+            Step::Answer { pick, refuse } => {
+                if let Some(answer) = self.host.answer(pick, refuse) {
+                    self.feed(Input::FromHost(answer));
+                }
+            }
+            Step::Arrive => {
+                self.arrived += 1;
+                self.feed(Input::ClientArrived { client: ClientId(self.arrived), pid: 1 });
+            }
+            Step::Attach(back) => {
+                let attach = broker_request::Attach { version: proto::PROTOCOL_VERSION, name: String::new() };
+                self.packet(self.client(back), broker_request::Body::Attach(attach));
+            }
+            Step::Grow(back, slots) => {
+                self.packet(self.client(back), broker_request::Body::Grow(broker_request::Grow { slots }));
+            }
+            Step::Garbage(back) => self.feed(Input::Packet { client: self.client(back), bytes: vec![0xff] }),
+            Step::Gone(back) => self.feed(Input::ClientGone { client: self.client(back) }),
+            Step::Ended(back) => {
+                let body = Some(host_to_guestd::Body::Ended(self.host.next_process.saturating_sub(back)));
+                self.feed(Input::FromHost(HostToGuestd { request: 0, refused: String::new(), body }));
+            }
+            Step::WrongAnswer(request) if self.link => {
+                let body = Some(host_to_guestd::Body::Detached(false));
+                self.host.requests.retain(|message| message.request != request);
+                self.feed(Input::FromHost(HostToGuestd { request, refused: String::new(), body }));
+            }
+            Step::LinkLost if self.link => self.feed(Input::LinkLost { why: "lost".to_owned() }),
+            Step::WrongAnswer(_) | Step::LinkLost => {}
+            Step::Time(milliseconds) => {
+                self.now += Duration::from_millis(milliseconds);
+                let was = self.link;
+                if self.broker.next_deadline().is_some_and(|deadline| deadline <= self.now) {
+                    self.feed(Input::Deadline);
+                }
+                if self.link && !was {
+                    self.feed(Input::LinkOpened);
+                }
+            }
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn no_region_is_given_back_while_the_host_may_store_into_it(steps in prop::collection::vec(step(), 1..400)) {
+        let mut world = World::new();
+        for step in steps {
+            world.step(step);
+        }
+        // All clients go, and a host that answers frees all.
+        for client in 0..=world.arrived {
+            world.feed(Input::ClientGone { client: ClientId(client) });
+        }
+        if world.link {
+            world.feed(Input::LinkLost { why: "end".to_owned() });
+        }
+        prop_assert!(world.living.borrow().is_empty());
+        prop_assert_eq!(world.broker.process_count(), 0);
+    }
+}

@@ -1,0 +1,244 @@
+//! `gpupv demo`: the tour. A real guest runs a real C program; its run is recorded and replayed; a hang
+//! is shown for what it is. Sets up what is missing first; without QEMU it takes the local arm.
+
+use std::cell::Cell;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, ensure};
+use clap::Args;
+use proto::agent::exec_input;
+use tokio::sync::mpsc;
+
+use crate::artifacts::Artifacts;
+use crate::commands::vm::{Fleet, FleetPlan, guest_environment};
+use crate::commands::{inspect, run};
+use crate::daemon::seat::Seat;
+use crate::daemon::{Daemon, Options, control};
+use crate::output::{OK, Steps, VERDICT_FAILED};
+use crate::virtual_machine::agent::{Output, Program};
+use crate::virtual_machine::image::{Brought, set_up};
+
+/// Arguments of `gpupv demo`.
+#[derive(Args, Debug)]
+pub struct DemoArgs {
+    /// Take the local arm: no VM
+    #[arg(long)]
+    pub local: bool,
+    /// Keep the recorded trace here
+    #[arg(long, value_name = "FILE")]
+    pub record: Option<PathBuf>,
+}
+
+/// The C programs of the tour, as they stand in the tree, so that an installed binary has them too.
+const SOURCES: [(&str, &str); 5] = [
+    ("fence_tour.c", include_str!("../../../../tests/c/fence_tour.c")),
+    ("hang.c", include_str!("../../../../tests/c/hang.c")),
+    ("check.h", include_str!("../../../../tests/c/check.h")),
+    ("d3dkmthk.h", include_str!("../../../../guest/umd/include/d3dkmthk.h")),
+    ("gpupv_isa.h", include_str!("../../../../guest/umd/include/gpupv_isa.h")),
+];
+
+/// How long the tour waits for its own client to block.
+const HANG_SHOWS_MAX: Duration = Duration::from_secs(60);
+
+fn say(text: &str) {
+    println!("\n== {text}");
+}
+
+/// Compiles one of the sources with the machine's C compiler.
+fn compile(folder: &Path, name: &str, artifacts: &Artifacts) -> anyhow::Result<PathBuf> {
+    let program = folder.join(name);
+    let output = Command::new("cc")
+        .current_dir(folder)
+        .args(["-Wall", "-Wextra", "-I.", "-o", name])
+        .arg(format!("{name}.c"))
+        .arg("-L")
+        .arg(&artifacts.directory)
+        .arg("-ldxcore")
+        .output()
+        .context("cannot start the C compiler `cc`; mend: apt-get install -y gcc libc6-dev")?;
+    let errors = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "the C compiler refused {name}.c:\n{errors}");
+    println!("$ cc -o {name} {name}.c -ldxcore");
+    Ok(program)
+}
+
+/// What the daemon knows while a client hangs, as `gpupv inspect` shows it: the waits and the engines.
+fn show_hang(daemon: &Daemon) {
+    let state = control::inspection(&daemon.seat, &daemon.vms);
+    println!("$ gpupv inspect");
+    print!("{}", inspect::render(&state));
+}
+
+/// Waits until a CPU wait is pending: the client hangs as planned.
+fn hang_is_there(seat: &Seat) -> bool {
+    seat.snapshot().waits.iter().any(|wait| wait.event.is_some())
+}
+
+fn nothing_left(daemon: &Daemon) -> anyhow::Result<()> {
+    let end = Instant::now() + HANG_SHOWS_MAX;
+    while !daemon.seat.snapshot().is_empty() {
+        ensure!(Instant::now() < end, "something of the killed client stayed behind");
+        std::thread::yield_now();
+    }
+    println!("the client was killed: no process, device, context, fence or wait is left");
+    Ok(())
+}
+
+/// Replays the recording, then a copy of it with one byte changed.
+fn replay(trace_path: &Path) -> anyhow::Result<bool> {
+    println!("$ gpupv replay {}", trace_path.display());
+    let report = trace::replay(trace_path, &mut |_, _| {})?;
+    println!("{report}");
+    let mut bytes = std::fs::read(trace_path)?;
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    let damaged = trace_path.with_extension("damaged.gvt");
+    std::fs::write(&damaged, bytes)?;
+    println!("$ gpupv replay {}   (byte {middle} changed)", damaged.display());
+    let found = trace::replay(&damaged, &mut |_, _| {});
+    let noticed = match found {
+        Ok(damaged) => {
+            println!("{damaged}");
+            !damaged.agrees()
+        }
+        Err(error) => {
+            println!("{error}");
+            true
+        }
+    };
+    std::fs::remove_file(&damaged)?;
+    Ok(report.agrees() && noticed)
+}
+
+/// The tour's programs and where it records.
+struct Tour {
+    artifacts: Artifacts,
+    fence_tour: PathBuf,
+    hang: PathBuf,
+    trace: PathBuf,
+    _folder: tempfile::TempDir,
+}
+
+impl Tour {
+    fn prepare(args: &DemoArgs, steps: &Steps) -> anyhow::Result<Tour> {
+        let artifacts = Artifacts::provide(steps)?;
+        let folder = tempfile::Builder::new().prefix("gpupv-demo-").tempdir()?;
+        for (name, text) in SOURCES {
+            std::fs::write(folder.path().join(name), text)?;
+        }
+        steps.finish();
+        say("a C program, built against d3dkmthk.h and libdxcore.so");
+        let fence_tour = compile(folder.path(), "fence_tour", &artifacts)?;
+        let hang = compile(folder.path(), "hang", &artifacts)?;
+        let trace = args.record.clone().unwrap_or_else(|| folder.path().join("demo.gvt"));
+        Ok(Tour { artifacts, fence_tour, hang, trace, _folder: folder })
+    }
+
+    fn options(&self) -> Options {
+        Options { record: Some(self.trace.clone()), ..Options::default() }
+    }
+
+    /// In a QEMU guest.
+    async fn in_guest(&self, steps: &Steps) -> anyhow::Result<bool> {
+        let bring = |host: &Path, guest: &str| Brought { host: host.into(), guest: guest.into() };
+        let plan = FleetPlan {
+            options: self.options(),
+            count: 1,
+            with: vec![bring(&self.fence_tour, "/fence_tour"), bring(&self.hang, "/hang")],
+            console: None,
+        };
+        let begun = Instant::now();
+        let mut fleet = Fleet::boot(&plan, steps).await?;
+        steps.finish();
+        say(&format!(
+            "a QEMU guest is up after {:.1} s; the program runs in it",
+            begun.elapsed().as_secs_f64()
+        ));
+        let (_, agent) = &mut fleet.guests[0];
+        let program = |path: &str| Program { arguments: vec![path.into()], environment: guest_environment() };
+        let print = |output: Output| match output {
+            Output::Stdout(bytes) | Output::Stderr(bytes) => {
+                print!("{}", String::from_utf8_lossy(&bytes));
+            }
+        };
+        let (sender, inputs) = mpsc::channel(1);
+        drop(sender);
+        let code = agent.exec(&program("/fence_tour"), inputs, print).await?;
+
+        say("another client hangs: its engine never comes back");
+        let (sender, inputs) = mpsc::channel(1);
+        let (seat, end) = (fleet.daemon.seat.clone(), Instant::now() + HANG_SHOWS_MAX);
+        let daemon = &fleet.daemon;
+        let said = Cell::new(false);
+        let watch = async {
+            while !(said.get() && hang_is_there(&seat)) && Instant::now() < end {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+            show_hang(daemon);
+            let _ = sender.send(exec_input::Body::Signal(9)).await;
+        };
+        let hang = program("/hang");
+        let print_and_tell = |output| {
+            print(output);
+            said.set(true);
+        };
+        let (killed, ()) = tokio::join!(agent.exec(&hang, inputs, print_and_tell), watch);
+        ensure!(killed? == 128 + 9, "the hanging client ended by itself");
+        nothing_left(&fleet.daemon)?;
+        fleet.end()?;
+        Ok(code == 0)
+    }
+
+    /// As local processes.
+    fn locally(&self) -> anyhow::Result<bool> {
+        let folder = tempfile::Builder::new().prefix("gpupv-").tempdir()?;
+        let daemon = Daemon::start(Options { directory: folder.path().into(), ..self.options() })?;
+        say("the program runs as a local guest process");
+        let guest = |program: &Path| {
+            run::guest_command(&[program.as_os_str().to_owned()], &daemon.broker_path(), &self.artifacts)
+        };
+        let status = guest(&self.fence_tour).status().context("cannot start the tour's program")?;
+        say("another client hangs: its engine never comes back");
+        let mut hang = guest(&self.hang).spawn().context("cannot start the tour's program")?;
+        let end = Instant::now() + HANG_SHOWS_MAX;
+        while !hang_is_there(&daemon.seat) && Instant::now() < end {
+            std::thread::yield_now();
+        }
+        show_hang(&daemon);
+        hang.kill()?;
+        hang.wait()?;
+        nothing_left(&daemon)?;
+        daemon.stop()?;
+        Ok(status.success())
+    }
+}
+
+pub fn run(args: &DemoArgs) -> anyhow::Result<u8> {
+    let steps = Steps::new();
+    let mut local = args.local;
+    if !local && let Err(error) = set_up(&steps) {
+        steps.finish();
+        println!("No guest can run on this machine: {error:#}\nThe tour goes on with local processes.");
+        local = true;
+    }
+    let tour = Tour::prepare(args, &steps)?;
+    let as_expected = if local {
+        tour.locally()?
+    } else {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        runtime.block_on(tour.in_guest(&steps))?
+    };
+    say("everything that crossed the boundary was recorded; it replays");
+    let replayed = replay(&tour.trace)?;
+    if as_expected && replayed {
+        println!(
+            "\nThat was gpupv. Next: gpupv run -- PROG, gpupv vm run --with ./PROG:/PROG -- /PROG, gpupv bench"
+        );
+        return Ok(OK);
+    }
+    println!("\nSomething was not as expected, see above.");
+    Ok(VERDICT_FAILED)
+}

@@ -1,0 +1,81 @@
+//! `gpupv doctor`: what this machine lacks to run guests, and the exact command that mends it.
+
+use clap::Args;
+use serde_json::json;
+use vm_images::{Cache, Requirement, State};
+
+use crate::output::{OK, SET_UP_FAILED, Steps};
+
+/// Arguments of `gpupv doctor`.
+#[derive(Args, Debug)]
+pub struct DoctorArgs {
+    /// Run the commands that mend what is missing
+    #[arg(long)]
+    pub fix: bool,
+    /// Print the findings as JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+fn word(requirement: &Requirement) -> &'static str {
+    match (&requirement.state, requirement.optional) {
+        (State::Ok(_), _) => "ok",
+        (State::Missing { .. }, true) => "missing (optional)",
+        (State::Missing { .. }, false) => "missing",
+    }
+}
+
+fn as_json(requirement: &Requirement) -> serde_json::Value {
+    let (detail, mend, needed_for) = match &requirement.state {
+        State::Ok(detail) => (detail, None, None),
+        State::Missing { what, mend, needed_for } => (what, Some(mend.to_string()), Some(*needed_for)),
+    };
+    json!({
+        "name": requirement.name, "state": word(requirement), "optional": requirement.optional,
+        "detail": detail, "mend": mend, "needed_for": needed_for,
+    })
+}
+
+fn print(requirement: &Requirement) {
+    match &requirement.state {
+        State::Ok(detail) => println!("ok       {}: {detail}", requirement.name),
+        State::Missing { what, mend, needed_for } => {
+            let optional = if requirement.optional { " (optional)" } else { "" };
+            println!(
+                "missing  {}{optional}: {what}\n         needed for: {needed_for}\n         mend: {mend}",
+                requirement.name
+            );
+        }
+    }
+}
+
+pub fn run(args: &DoctorArgs) -> anyhow::Result<u8> {
+    let steps = Steps::new();
+    let cache = Cache::from_environment()?;
+    steps.step("looking at this machine");
+    let mut requirements = vm_images::requirements(&cache);
+    let mut failed = Vec::new();
+    if args.fix {
+        for requirement in requirements.iter().filter(|requirement| !requirement.is_ok()) {
+            if let Err(error) = vm_images::mend(requirement, &steps) {
+                failed.push(format!("{}: {error}", requirement.name));
+            }
+        }
+        requirements = vm_images::requirements(&cache);
+    }
+    steps.finish();
+    if args.json {
+        let findings: Vec<_> = requirements.iter().map(as_json).collect();
+        println!("{:#}", json!({ "requirements": findings, "failed": failed }));
+    } else {
+        requirements.iter().for_each(print);
+        for failure in &failed {
+            eprintln!("gpupv: could not mend {failure}");
+        }
+    }
+    let well = requirements.iter().all(|requirement| requirement.is_ok() || requirement.optional);
+    if !well && !args.fix && !args.json {
+        println!("\nAll at once: gpupv doctor --fix");
+    }
+    Ok(if well { OK } else { SET_UP_FAILED })
+}
