@@ -1,9 +1,11 @@
 /* Threads that call and wait at once: ping-pong over two fences, waits by event, creates and
- * destroys, all on one session. Prints what was counted; nothing may get lost. */
+ * destroys, all on one session, with a signal every other millisecond that restarts nothing. Prints
+ * what was counted; nothing may get lost. */
 #include "check.h"
 #include <pthread.h>
+#include <sys/time.h>
 
-enum { ROUNDS = 2000, OBJECTS = 1000, EVENTS = 1000 };
+enum { ROUNDS = 2000, OBJECTS = 1000, EVENTS = 1000, HELD = 1000 };
 
 static handle_t device, context;
 static struct fence ping, pong, ticks;
@@ -67,6 +69,39 @@ static void *ticker(void *arg)
     return NULL;
 }
 
+/* More fences at once than one page of fence memory holds: each has a value of its own. */
+static void hold_many(void)
+{
+    static struct fence held[HELD];
+    int right = 0;
+    for (int i = 0; i < HELD; i++)
+        held[i] = create_fence(device, (uint64_t)i, 0);
+    for (int i = 0; i < HELD; i += 2)
+        EXPECT(cpu_signal(device, held[i].handle, (uint64_t)i + 1, 0), STATUS_SUCCESS);
+    for (int i = 0; i < HELD; i++) {
+        right += fence_value(&held[i]) == (uint64_t)i + (i % 2 == 0);
+        EXPECT(destroy_object(held[i].handle), STATUS_SUCCESS);
+    }
+    printf("fences at once: %d of %d\n", right, HELD);
+    CHECK(right == HELD, "a fence had another's value");
+}
+
+static volatile sig_atomic_t interruptions;
+
+static void interrupted(int number)
+{
+    (void)number;
+    interruptions = interruptions + 1;
+}
+
+static void interrupt_every_ms(int ms)
+{
+    struct sigaction action = {.sa_handler = interrupted};
+    struct itimerval every = {{0, ms * 1000}, {0, ms * 1000}};
+    sigaction(SIGALRM, &action, NULL);
+    setitimer(ITIMER_REAL, &every, NULL);
+}
+
 int main(void)
 {
     handle_t adapter = open_adapter(NULL);
@@ -78,12 +113,15 @@ int main(void)
     pong = create_fence(device, 0, 0);
     ticks = create_fence(device, 0, 0);
 
+    interrupt_every_ms(2);
     void *(*const bodies[])(void *) = {pinger, ponger, churner, churner, listener, ticker};
     pthread_t threads[6];
     for (int i = 0; i < 6; i++)
         CHECK(pthread_create(&threads[i], NULL, bodies[i], &done[i]) == 0, "thread %d", i);
     for (int i = 0; i < 6; i++)
         pthread_join(threads[i], NULL);
+    interrupt_every_ms(0);
+    CHECK(interruptions > 0, "no signal came");
 
     printf("ping-pong rounds: %d and %d of %d\n", done[0], done[1], ROUNDS);
     printf("objects: %d and %d of %d\n", done[2], done[3], OBJECTS);
@@ -91,6 +129,8 @@ int main(void)
     CHECK(done[0] == ROUNDS && done[1] == ROUNDS, "a ping-pong round was lost");
     CHECK(done[2] == OBJECTS && done[3] == OBJECTS, "an object was lost");
     CHECK(done[4] == EVENTS && done[5] == EVENTS, "an event was lost");
+
+    hold_many();
 
     /* What is reached already costs no message. */
     uint64_t sent = gpupv_messages_sent();

@@ -1,1 +1,81 @@
-fn main() {}
+//! The guest side of `gpupv bench`: runs as a guest process, locally or in a VM, and prints what it
+//! measured as JSON lines. `gpupv bench` starts it, judges and shows.
+//!
+//! ```text
+//!   measure PEERS ROUNDS full|quick    every figure that a guest process can measure
+//!   waiter FD                          the other process of cross_process_wake, on a control socket
+//!   idle COUNT                         attaches, makes COUNT fences, says so, waits for the end of input
+//! ```
+//! Each figure is measured beside a raw peer in the same rounds, in alternating blocks. What is called
+//! is the public C ABI, as users call it.
+
+mod abi;
+mod fence_read;
+mod peers;
+mod pipeline;
+mod record;
+mod satisfied_wait;
+mod sync_call;
+mod wake;
+
+use std::io::Read as _;
+
+use anyhow::{Context as _, bail};
+
+use peers::Peers;
+
+/// How much is measured.
+#[derive(Clone, Copy, Debug)]
+pub struct Plan {
+    pub peers: Peers,
+    pub rounds: u32,
+    /// Operations are divided by this.
+    pub divisor: usize,
+}
+
+impl Plan {
+    /// Operations of one arm in one round.
+    pub fn operations(&self, local: usize, vm: usize) -> usize {
+        let full = match self.peers {
+            Peers::Unix(_) => local,
+            Peers::Vsock => vm,
+        };
+        (full / self.divisor).max(1)
+    }
+}
+
+fn main() -> anyhow::Result<()> {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    match words[..] {
+        ["measure", peers, rounds, size] => {
+            let divisor = match size {
+                "full" => 1,
+                "quick" => 10,
+                other => bail!("full or quick, not {other}"),
+            };
+            measure(&Plan { peers: Peers::parse(peers)?, rounds: rounds.parse()?, divisor })
+        }
+        ["waiter", descriptor] => wake::waiter(descriptor.parse()?),
+        ["idle", fences] => idle(fences.parse()?),
+        _ => bail!("guest-bench is started by `gpupv bench`"),
+    }
+}
+
+fn measure(plan: &Plan) -> anyhow::Result<()> {
+    fence_read::measure(plan).context("fence_read")?;
+    satisfied_wait::measure(plan).context("satisfied_wait")?;
+    sync_call::measure(plan).context("sync_call")?;
+    wake::measure(plan).context("cross_process_wake")?;
+    pipeline::measure(plan).context("pipelined_signals")
+}
+
+/// A process that is attached and does nothing.
+fn idle(fences: u32) -> anyhow::Result<()> {
+    let guest = abi::Guest::open()?;
+    let kept = (0..fences).map(|_| guest.create_fence(false)).collect::<anyhow::Result<Vec<_>>>()?;
+    record::fact("idle", "fences", kept.len() as u64);
+    // Until whoever started this closes its end.
+    std::io::stdin().read_to_end(&mut Vec::new())?;
+    Ok(())
+}

@@ -144,6 +144,8 @@ impl<M: Miniport> Kernel<M> {
         self.with_miniport(effects, |miniport, now, callbacks| {
             miniport.destroy_context(now, HwContext(id), callbacks);
         });
+        // A buffer that was dropped will not complete: what it wrote is looked at now.
+        self.evaluate_written(process, effects);
         for packet in context.queue.drain(..) {
             match packet {
                 Packet::Wait(wait) => drop(self.end_wait(wait, effects)),

@@ -41,7 +41,7 @@ fn execution_state(world: &mut World, device: Handle) -> u32 {
 
 #[test]
 fn an_engine_signals_by_a_store_without_a_call() {
-    // covers: FEN-007 FEN-022
+    // covers: FEN-007
     let mut world = World::new();
     let device = world.device();
     let context = world.context(device, ADVANCED);
@@ -289,6 +289,21 @@ fn destroying_a_hung_context_frees_the_engine() {
     world.ok(Call::DestroyContext { context: hung });
     world.advance(10);
     assert_eq!((world.value(fence.object), engine(&world, ADVANCED)), (1, EngineState::Idle));
+}
+
+#[test]
+fn what_a_basic_engine_wrote_is_looked_at_when_its_context_ends_under_it() {
+    // covers: FEN-017
+    let mut world = World::new();
+    let device = world.device();
+    let context = world.context(device, BASIC);
+    let fence = world.fence(device, 0);
+    let event = world.pending(device, &[(fence.object, 5)], false);
+    world.submit(context, &[write(fence.gpu_address, 5), Hang]);
+    assert_eq!((world.value(fence.object), world.woken()), (5, vec![]));
+    // The buffer will never be done: nobody else would tell the waiter.
+    world.ok(Call::DestroyContext { context });
+    assert_eq!(world.woken(), [event]);
 }
 
 #[test]

@@ -94,7 +94,7 @@ fn memory_is_never_read_back_and_is_stored_again_when_it_is_mapped_anew() {
 
 #[test]
 fn a_wait_is_answered_at_once_and_wakes_later() {
-    // covers: FEN-026 FEN-027 FEN-028 FEN-032
+    // covers: FEN-027 FEN-028 FEN-032 (the model's side: blocking is the guest's affair)
     let mut world = World::new();
     let device = world.device();
     let fence = world.fence(device, 0).object;

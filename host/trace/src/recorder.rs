@@ -23,9 +23,10 @@ use crate::{FORMAT_VERSION, TraceError, convert};
 /// ```
 ///
 /// Neither half makes a system call unless the block is full. If the kernel panics, dropping the recorder
-/// while unwinding writes the open block, with the input of the call that crashed as its last record; a
-/// panic that does not unwind calls [`Recorder::flush`] from its hook. Only what was told since the last
-/// flush is lost to SIGKILL, so flush when idle.
+/// while unwinding writes the open block, with the input of the call that crashed as its last record. A
+/// recorder that outlives the panic behind a lock is not dropped: whoever finds the lock poisoned flushes
+/// it before the program ends. Only what was told since the last flush is lost to SIGKILL, so flush when
+/// idle.
 pub struct Recorder {
     path: PathBuf,
     file: File,

@@ -97,21 +97,26 @@ impl Channel {
         }
     }
 
-    /// One read by whoever has the role, and everything that came with it.
-    fn read_once(&self, flags: RecvFlags) {
+    /// One read by whoever has the role, and everything that came with it. True when there was
+    /// something and there may be more.
+    fn read_once(&self, flags: RecvFlags) -> bool {
         let mut inbound = lock(&self.inbound);
         let end = match inbound.read(&self.stream, flags) {
             Ok(0) => Some("the host closed the stream".to_owned()),
             Ok(_) => None,
-            Err(Errno::AGAIN) => return,
+            Err(Errno::AGAIN) => return false,
             Err(error) => Some(format!("reading from the host failed: {error}")),
         };
         let mut deliveries = Vec::new();
         let end = self.dispatch_all(&mut inbound.frames, &mut deliveries).err().or(end);
         drop(inbound);
         deliveries.into_iter().for_each(Delivery::perform);
-        if let Some(reason) = end {
-            self.lose(&reason);
+        match end {
+            Some(reason) => {
+                self.lose(&reason);
+                false
+            }
+            None => true,
         }
     }
 
@@ -126,9 +131,16 @@ impl Channel {
     /// A write failed: nothing more will come but what is here already, a Goodbye above all. Whoever
     /// leads reads that, to the end, and completes everything.
     pub(super) fn read_to_the_end(&self) {
-        // What was received can still be read, and then comes the end: no read blocks any more.
-        let _ = rustix::net::shutdown(&self.stream, Shutdown::Both);
         let mut desk = lock(&self.desk);
+        if !desk.leading && !desk.lost {
+            desk.leading = true;
+            drop(desk);
+            while self.read_once(RecvFlags::DONTWAIT) {}
+            desk = lock(&self.desk);
+            desk.leading = false;
+        }
+        // From here on a read comes to the end at once, also one that blocks already.
+        let _ = rustix::net::shutdown(&self.stream, Shutdown::Both);
         while !desk.leading && !desk.lost {
             desk = self.lead_once(desk, RecvFlags::empty());
         }

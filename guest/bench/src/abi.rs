@@ -1,0 +1,181 @@
+//! The D3DKMT calls that are measured, declared as the Windows SDK declares them.
+//!
+//! `unsafe` here: C is spoken. Every pointer handed over points to a local that outlives the call.
+
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::sync::atomic::AtomicU64;
+
+use anyhow::ensure;
+use d3dkmt::SyncObjectFlags;
+// The library itself: its exported C names are what the declarations below link to.
+use dxcore as _;
+use windows_sys::Wdk::Graphics::Direct3D as sdk;
+
+unsafe extern "C" {
+    safe fn gpupv_messages_sent() -> u64;
+}
+
+const MONITORED_FENCE: i32 = 5;
+
+/// Frames that this process has sent.
+pub fn messages_sent() -> u64 {
+    gpupv_messages_sent()
+}
+
+/// A device on the first adapter.
+#[derive(Debug)]
+pub struct Guest {
+    pub device: u32,
+}
+
+/// A monitored fence.
+#[derive(Clone, Copy, Debug)]
+pub struct Fence {
+    pub handle: u32,
+    /// What `FenceValueCPUVirtualAddress` points to.
+    pub value: &'static AtomicU64,
+    pub gpu_address: u64,
+}
+
+fn check(status: i32, call: &str) -> anyhow::Result<()> {
+    ensure!(status >= 0, "{call} answers {:#010x}", status as u32);
+    Ok(())
+}
+
+fn value_at(address: *mut core::ffi::c_void) -> anyhow::Result<&'static AtomicU64> {
+    ensure!(!address.is_null(), "the fence has no CPU address");
+    // SAFETY: an aligned u64 in fence memory, mapped as long as the fence lives; fences are kept to
+    // the end of this process, and nothing is stored through the reference.
+    Ok(unsafe { AtomicU64::from_ptr(address.cast()) })
+}
+
+impl Guest {
+    pub fn open() -> anyhow::Result<Guest> {
+        let mut adapters = [sdk::D3DKMT_ADAPTERINFO::default(); 4];
+        let mut enumerate = sdk::D3DKMT_ENUMADAPTERS2 { NumAdapters: 4, pAdapters: adapters.as_mut_ptr() };
+        // SAFETY: see the module.
+        check(unsafe { sdk::D3DKMTEnumAdapters2(&mut enumerate) }, "EnumAdapters2")?;
+        ensure!(enumerate.NumAdapters > 0, "there is no adapter");
+        let mut create = sdk::D3DKMT_CREATEDEVICE::default();
+        create.Anonymous.hAdapter = adapters[0].hAdapter;
+        // SAFETY: see the module.
+        check(unsafe { sdk::D3DKMTCreateDevice(&mut create) }, "CreateDevice")?;
+        Ok(Guest { device: create.hDevice })
+    }
+
+    pub fn create_fence(&self, shared: bool) -> anyhow::Result<Fence> {
+        let mut create = sdk::D3DKMT_CREATESYNCHRONIZATIONOBJECT2 { hDevice: self.device, ..Default::default() };
+        create.Info.Type = MONITORED_FENCE;
+        if shared {
+            let flags = SyncObjectFlags::SHARED | SyncObjectFlags::NT_SECURITY_SHARING;
+            create.Info.Flags.Anonymous.Value = flags.bits();
+        }
+        // SAFETY: see the module.
+        check(unsafe { sdk::D3DKMTCreateSynchronizationObject2(&mut create) }, "CreateSynchronizationObject2")?;
+        // SAFETY: the call filled in the member of the type that was asked for.
+        let fence = unsafe { create.Info.Anonymous.MonitoredFence };
+        Ok(Fence {
+            handle: create.hSyncObject,
+            value: value_at(fence.FenceValueCPUVirtualAddress)?,
+            gpu_address: fence.FenceValueGPUVirtualAddress,
+        })
+    }
+
+    /// An NT handle of a shared fence.
+    pub fn share(&self, fence: &Fence) -> anyhow::Result<OwnedFd> {
+        let mut handle = std::ptr::null_mut();
+        let access = 0x001F_0003;
+        // SAFETY: see the module.
+        let status =
+            unsafe { sdk::D3DKMTShareObjects(1, &fence.handle, std::ptr::null(), access, &mut handle) };
+        check(status, "ShareObjects")?;
+        // SAFETY: an NT handle is a file descriptor that is ours from here on.
+        Ok(unsafe { OwnedFd::from_raw_fd(handle as usize as i32) })
+    }
+
+    pub fn open_shared(&self, handle: BorrowedFd<'_>) -> anyhow::Result<Fence> {
+        let mut open = sdk::D3DKMT_OPENSYNCOBJECTFROMNTHANDLE2 {
+            hNtHandle: handle.as_raw_fd() as usize as *mut _,
+            hDevice: self.device,
+            ..Default::default()
+        };
+        // SAFETY: see the module.
+        check(unsafe { sdk::D3DKMTOpenSyncObjectFromNtHandle2(&mut open) }, "OpenSyncObjectFromNtHandle2")?;
+        // SAFETY: the call filled it in.
+        let fence = unsafe { open.Anonymous.MonitoredFence };
+        Ok(Fence {
+            handle: open.hSyncObject,
+            value: value_at(fence.FenceValueCPUVirtualAddress)?,
+            gpu_address: fence.FenceValueGPUVirtualAddress,
+        })
+    }
+
+    pub fn create_context(&self, node_ordinal: u32) -> anyhow::Result<u32> {
+        let mut create = sdk::D3DKMT_CREATECONTEXTVIRTUAL {
+            hDevice: self.device,
+            NodeOrdinal: node_ordinal,
+            EngineAffinity: 1,
+            ..Default::default()
+        };
+        // The SDK's binding says const; hContext is written all the same.
+        // SAFETY: see the module.
+        check(unsafe { sdk::D3DKMTCreateContextVirtual(&raw mut create) }, "CreateContextVirtual")?;
+        Ok(create.hContext)
+    }
+
+    pub fn signal_from_cpu(&self, fence: &Fence, value: u64) -> anyhow::Result<()> {
+        let signal = sdk::D3DKMT_SIGNALSYNCHRONIZATIONOBJECTFROMCPU {
+            hDevice: self.device,
+            ObjectCount: 1,
+            ObjectHandleArray: &fence.handle,
+            FenceValueArray: &value,
+            ..Default::default()
+        };
+        // SAFETY: see the module.
+        check(unsafe { sdk::D3DKMTSignalSynchronizationObjectFromCpu(&signal) }, "SignalFromCpu")
+    }
+
+    /// Blocks until the value is reached.
+    pub fn wait_from_cpu(&self, fence: &Fence, value: u64) -> anyhow::Result<()> {
+        let wait = sdk::D3DKMT_WAITFORSYNCHRONIZATIONOBJECTFROMCPU {
+            hDevice: self.device,
+            ObjectCount: 1,
+            ObjectHandleArray: &fence.handle,
+            FenceValueArray: &value,
+            ..Default::default()
+        };
+        // SAFETY: see the module.
+        check(unsafe { sdk::D3DKMTWaitForSynchronizationObjectFromCpu(&wait) }, "WaitFromCpu")
+    }
+
+    pub fn signal_from_gpu(&self, context: u32, fence: &Fence, value: u64) -> anyhow::Result<()> {
+        let mut signal = sdk::D3DKMT_SIGNALSYNCHRONIZATIONOBJECTFROMGPU {
+            hContext: context,
+            ObjectCount: 1,
+            ObjectHandleArray: &fence.handle,
+            ..Default::default()
+        };
+        signal.Anonymous.MonitoredFenceValueArray = &value;
+        // SAFETY: see the module.
+        check(unsafe { sdk::D3DKMTSignalSynchronizationObjectFromGpu(&signal) }, "SignalFromGpu")
+    }
+
+    pub fn submit_command(&self, context: u32, commands: &mut [u8]) -> anyhow::Result<()> {
+        let mut submit = sdk::D3DKMT_SUBMITCOMMAND {
+            BroadcastContextCount: 1,
+            pPrivateDriverData: commands.as_mut_ptr().cast(),
+            PrivateDriverDataSize: commands.len() as u32,
+            ..Default::default()
+        };
+        submit.BroadcastContext[0] = context;
+        // SAFETY: see the module.
+        check(unsafe { sdk::D3DKMTSubmitCommand(&submit) }, "SubmitCommand")
+    }
+
+    /// The execution state: a synchronous call that changes nothing.
+    pub fn device_state(&self) -> anyhow::Result<()> {
+        let mut state = sdk::D3DKMT_GETDEVICESTATE { hDevice: self.device, StateType: 1, ..Default::default() };
+        // SAFETY: see the module.
+        check(unsafe { sdk::D3DKMTGetDeviceState(&mut state) }, "GetDeviceState")
+    }
+}

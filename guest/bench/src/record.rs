@@ -1,0 +1,77 @@
+//! What is printed: one JSON object a line.
+//!
+//! ```text
+//!   {"figure": "sync_call", "round": 3, "arms": {"ours": {"p50": .., "p99": .., "count": ..}, "peer": ..}}
+//!   {"figure": "satisfied_wait", "fact": "messages", "value": 0}
+//! ```
+//! Times are nanoseconds, rates are bytes per second.
+
+use std::time::Instant;
+
+use anyhow::ensure;
+use rustix::time::{ClockId, clock_gettime};
+use serde_json::{Map, Value, json};
+
+/// Samples of one arm in one round.
+#[derive(Default, Debug)]
+pub struct Samples(Vec<f64>);
+
+impl Samples {
+    pub fn add(&mut self, sample: f64) {
+        self.0.push(sample);
+    }
+
+    /// Times `operation` so many times.
+    pub fn time(
+        &mut self,
+        count: usize,
+        mut operation: impl FnMut() -> anyhow::Result<()>,
+    ) -> anyhow::Result<()> {
+        for _ in 0..count {
+            let begun = Instant::now();
+            operation()?;
+            self.add(begun.elapsed().as_nanos() as f64);
+        }
+        Ok(())
+    }
+
+    fn quantile(&self, quantile: f64) -> f64 {
+        let last = self.0.len().saturating_sub(1);
+        self.0[(last as f64 * quantile).round() as usize]
+    }
+}
+
+/// Prints one round.
+pub fn round(figure: &str, round: u32, arms: &mut [(&str, Samples)]) -> anyhow::Result<()> {
+    let mut shown = Map::new();
+    for (name, samples) in arms {
+        ensure!(!samples.0.is_empty(), "nothing was measured of {name}");
+        samples.0.sort_by(f64::total_cmp);
+        let arm = json!({
+            "p50": samples.quantile(0.5), "p99": samples.quantile(0.99), "count": samples.0.len()
+        });
+        shown.insert((*name).into(), arm);
+    }
+    line(&json!({ "figure": figure, "round": round, "arms": Value::Object(shown) }));
+    Ok(())
+}
+
+/// Prints something that was counted.
+pub fn fact(figure: &str, name: &str, value: u64) {
+    line(&json!({ "figure": figure, "fact": name, "value": value }));
+}
+
+fn line(value: &Value) {
+    use std::io::Write as _;
+    let mut out = std::io::stdout().lock();
+    // Whoever reads is gone: then nothing is left to do here either.
+    if writeln!(out, "{value}").and_then(|()| out.flush()).is_err() {
+        std::process::exit(1);
+    }
+}
+
+/// CLOCK_MONOTONIC, the same for all processes of a machine.
+pub fn monotonic_ns() -> u64 {
+    let now = clock_gettime(ClockId::Monotonic);
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+}

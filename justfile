@@ -1,0 +1,33 @@
+# Everything the project does, one line each. Plain cargo works as well: see README.md.
+
+# The tour: a guest boots, a C program runs in it, recorded and replayed
+demo:
+    cargo demo
+
+# Every test, those that boot guests included
+test:
+    cargo test
+
+# What CI runs
+ci:
+    .ci/run
+
+# Formatting and lints
+check:
+    cargo fmt --check && cargo clippy --workspace --all-targets -- -D warnings
+
+# Figures of this machine beside raw peers, locally and in a guest
+bench:
+    cargo run --release --package gpupv -- bench --vm
+
+# Licences, advisories and sources of the dependencies (needs cargo-deny)
+deny:
+    cargo deny check
+
+# What is missing on this machine, mended
+doctor:
+    cargo gpupv doctor --fix
+
+# An hour of random frames at a daemon
+soak:
+    GPUPV_FUZZ_FRAMES=100000000 cargo test --release --package e2e --test protocol random_frames
