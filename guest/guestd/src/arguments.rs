@@ -2,13 +2,14 @@
 
 use std::path::PathBuf;
 
-pub const USAGE: &str = "usage: guestd init                        be PID 1 of the bundled guest image\n\
-       guestd serve [--socket PATH] [--supervised]  be the broker and the agent of this guest\n\
-       guestd --version | --help\n\
-\n\
-  --socket PATH   where guest processes find the broker (default /run/gpupv/broker.sock)\n\
-  --supervised    exit with code 75 when asked to power the guest off; for PID 1\n\
-\n\
+pub const USAGE: &str = "\
+usage: guestd init                                  be PID 1 of the bundled guest image
+       guestd serve [--socket PATH] [--supervised]  be the broker and the agent of this guest
+       guestd --version | --help
+
+  --socket PATH   where guest processes find the broker (default /run/gpupv/broker.sock)
+  --supervised    exit with code 75 when asked to power the guest off; for PID 1
+
 Kernel arguments read by `guestd init`: gpupv.probe=1 (say ready and power off), gpupv.hostname=NAME.";
 
 /// What guestd is asked to be.

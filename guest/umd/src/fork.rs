@@ -3,6 +3,7 @@
 //! The child inherits the parent's stream and broker connection, locks that other threads held, and
 //! the fence memory. It keeps the memory (reading fences is fine), closes its copies of the two
 //! descriptors, so that the host sees the parent's end when the parent ends, and forgets the rest.
+//! (Copies of events that the parent had armed stay open in the child; nobody sets them there.)
 //!
 //! ```text
 //!   fork()       ─▶ child handler ─┐
@@ -27,6 +28,8 @@ const WIPED: u32 = 0;
 const NOTICING: u32 = 1;
 const ALIVE: u32 = 2;
 const NO_DESCRIPTOR: i32 = -1;
+/// The first descriptor that is none of stdin, stdout and stderr.
+pub(crate) const ABOVE_STANDARD_STREAMS: RawFd = 3;
 
 /// Points to the flag: `ALIVE`, or `WIPED` in a child that has not noticed yet.
 static FLAG: AtomicPtr<AtomicU32> = AtomicPtr::new(std::ptr::null_mut());
@@ -151,7 +154,11 @@ impl SessionDescriptor {
         Ok(adopted?.try_into().expect("as many descriptors as were made"))
     }
 
-    fn enlist(descriptor: OwnedFd, generation: u32) -> Result<SessionDescriptor, rustix::io::Errno> {
+    fn enlist(mut descriptor: OwnedFd, generation: u32) -> Result<SessionDescriptor, rustix::io::Errno> {
+        // In a program without standard streams, what it prints must not go into our stream.
+        if descriptor.as_raw_fd() < ABOVE_STANDARD_STREAMS {
+            descriptor = rustix::io::fcntl_dupfd_cloexec(&descriptor, ABOVE_STANDARD_STREAMS)?;
+        }
         let raw = descriptor.as_raw_fd();
         let free = DESCRIPTORS.iter().position(|place| {
             place.compare_exchange(NO_DESCRIPTOR, raw, Ordering::AcqRel, Ordering::Relaxed).is_ok()

@@ -50,9 +50,8 @@ fn current() -> &'static Process {
     loop {
         let pointer = CURRENT.load(Ordering::Acquire);
         // SAFETY: null, or leaked below and never freed.
-        if let Some(process) = unsafe { pointer.as_ref() }
-            && process.generation == generation
-        {
+        let known = unsafe { pointer.as_ref() };
+        if let Some(process) = known.filter(|process| process.generation == generation) {
             return process;
         }
         // The parent's state is left behind: its locks may be held by threads that are not here.

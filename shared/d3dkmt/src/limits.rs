@@ -20,5 +20,5 @@ pub const WAITS_PER_PROCESS_MAX: usize = 1 << 20;
 pub const PACKETS_PER_CONTEXT_MAX: usize = 1 << 16;
 /// Fence slots of one process: 64 MiB of fence memory.
 pub const FENCE_SLOTS_PER_PROCESS_MAX: u32 = 1 << 20;
-/// Processes of one VM.
-pub const PROCESSES_PER_VM_MAX: usize = 4096;
+/// Processes of one VM. Each has a stream; the vsock device has room for 4096, a few of them not for processes.
+pub const PROCESSES_PER_VM_MAX: usize = 4000;

@@ -33,7 +33,7 @@ impl Machine for Counting {
 
     fn make_region(&mut self, pages: u32) -> Result<MadeRegion<Self>, String> {
         self.last += 1;
-        if self.last % 11 == 0 {
+        if self.last.is_multiple_of(11) {
             return Err("no memory".to_owned());
         }
         self.living.borrow_mut().insert(self.last);
@@ -42,7 +42,7 @@ impl Machine for Counting {
     }
 
     fn open_stream(&mut self) -> Result<MadeStream<Self>, String> {
-        if self.last % 7 == 0 {
+        if self.last.is_multiple_of(7) {
             return Err("no stream".to_owned());
         }
         Ok(MadeStream { stream: (), descriptor: () })

@@ -111,6 +111,7 @@ fn ended(status: ExitStatus) -> Ended {
 }
 
 /// Lets the pause pass, waits for the orphans that ended meanwhile, and answers with the next pause.
+#[allow(clippy::disallowed_methods, reason = "nothing is waited for: the pause itself is wanted")]
 fn wait_out(pause: Duration) -> Duration {
     std::thread::sleep(pause);
     while let Ok(Some(_)) = wait(WaitOptions::NOHANG) {}

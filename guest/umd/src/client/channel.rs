@@ -215,7 +215,9 @@ impl Channel {
         let sent = self.require_helper(wakes).and_then(|()| self.send(&call_to_frame(request, call)));
         match sent {
             Err(error @ (SendError::TooLong { .. } | SendError::NoThread)) => {
-                lock(&self.desk).forget_answer(request);
+                let mut desk = lock(&self.desk);
+                desk.forget_answer(request);
+                self.pass_on(desk);
                 Answer::refused(error.into())
             }
             // Lost: the desk completes it.

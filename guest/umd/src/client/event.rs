@@ -12,6 +12,8 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 
+use crate::fork::ABOVE_STANDARD_STREAMS;
+
 /// The number given is no eventfd of this process.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("not an eventfd")]
@@ -51,7 +53,6 @@ impl CallerEvent {
 
     /// Our own reference, for after the call.
     pub fn keep(&self) -> Result<Event, NotAnEvent> {
-        const ABOVE_STANDARD_STREAMS: RawFd = 3;
         if !is_eventfd(self.0) {
             return Err(NotAnEvent);
         }

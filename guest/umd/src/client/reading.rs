@@ -88,12 +88,12 @@ impl Channel {
         if let Some(follower) = desk.followers.last().cloned() {
             drop(desk);
             follower.notify_one();
-        } else if desk.armed > 0
-            && !desk.watched
-            && let Some(watch) = self.watch.get()
-        {
-            desk.watched = true;
-            watch.switch_on(self.stream.as_fd());
+        } else if desk.armed > 0 && !desk.watched {
+            // No watch yet: its maker passes on once there is one.
+            if let Some(watch) = self.watch.get() {
+                desk.watched = true;
+                watch.switch_on(self.stream.as_fd());
+            }
         }
     }
 

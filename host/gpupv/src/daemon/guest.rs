@@ -72,10 +72,23 @@ impl Outbox {
         self.connected.load(Ordering::Acquire)
     }
 
-    /// Nothing more is sent; what waits is forgotten.
+    /// Nothing more is sent. The guest sees the end of the stream after what was sent.
     pub fn disconnect(&self) {
+        if let Some(sink) = self.forget() {
+            sink.finish();
+        }
+    }
+
+    /// Ends the stream at once, for a guest that does not read: it would never come to its end.
+    pub fn cut_off(&self) {
+        if let Some(sink) = self.forget() {
+            sink.cut_off();
+        }
+    }
+
+    fn forget(&self) -> Option<Sink> {
         self.connected.store(false, Ordering::Release);
-        *self.lock() = OutboxState::default();
+        std::mem::take(&mut *self.lock()).sink
     }
 
     /// Adds one frame. False if nobody is connected to get it.
@@ -131,6 +144,24 @@ impl OutboxState {
 }
 
 impl Sink {
+    fn finish(&self) {
+        match self {
+            // Whoever reads the stream has ended it or does so next; closing is enough.
+            Sink::Local { .. } => {}
+            Sink::Vsock(connection) => connection.finish(),
+        }
+    }
+
+    fn cut_off(&self) {
+        match self {
+            // The loop that reads the stream is told of its end by this.
+            Sink::Local { stream, .. } => {
+                let _ = rustix::net::shutdown(&**stream, rustix::net::Shutdown::Both);
+            }
+            Sink::Vsock(connection) => connection.reset(),
+        }
+    }
+
     pub fn send(&self, bytes: &[u8]) -> io::Result<usize> {
         match self {
             Sink::Local { stream, epoll, key } => {

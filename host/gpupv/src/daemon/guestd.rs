@@ -105,6 +105,14 @@ impl GuestdEndpoint {
         })
     }
 
+    /// guestd frees the pages when it sees its connection closed: nothing may be stored after that, so
+    /// this comes before any close of ours.
+    fn end_processes(&self) {
+        if self.welcomed {
+            self.vm.guestd_gone(self.number);
+        }
+    }
+
     fn owns(&self, process: ProcessId) -> bool {
         self.vm.seat.guests().iter().any(|guest| guest.id == process && guest.vm == self.vm.id)
     }
@@ -141,18 +149,18 @@ impl Endpoint for GuestdEndpoint {
         if let Err(error) = self.work_off() {
             self.vm.seat.counters.protocol_errors.add(1);
             tracing::warn!("vm {}: {error:#}; guestd's connection is reset", self.vm.id.0);
+            self.end_processes();
             self.connection.reset();
         }
         self.frames.release();
     }
 
     fn peer_finished(&mut self) {
+        self.end_processes();
         self.connection.finish();
     }
 
     fn closed(&mut self, _reason: CloseReason) {
-        if self.welcomed {
-            self.vm.guestd_gone(self.number);
-        }
+        self.end_processes();
     }
 }

@@ -274,7 +274,7 @@ impl Seat {
             Ok(false) => {}
             Err(full @ OutboxFull { .. }) => {
                 tracing::warn!("process {} of vm {} is cut off: {full}", process.0, attached.guest.vm.0);
-                attached.guest.outbox.disconnect();
+                attached.guest.outbox.cut_off();
             }
         }
     }

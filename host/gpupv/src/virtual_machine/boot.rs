@@ -9,7 +9,7 @@ use vm_images::{Vm, VmConfig};
 
 use super::image::Image;
 use crate::daemon::Daemon;
-use crate::daemon::vm::{VmEntry, VmState, guest_cid};
+use crate::daemon::vm::{VmEntry, VmState};
 
 /// How long a guest may take to come up; under emulation on a busy machine a boot takes a few seconds.
 const BOOT_TIME_MAX: Duration = Duration::from_secs(120);
@@ -24,7 +24,6 @@ pub struct Guest {
 /// Starts QEMU for one more VM of the daemon; `folder` gets the console's log.
 pub fn launch(daemon: &Daemon, image: &Image, name: &str, folder: &Path) -> anyhow::Result<Guest> {
     let entry = daemon.vms.add(name, &daemon.directory().join(format!("{name}.sock")))?;
-    let cid = guest_cid(entry.shared.id);
     let config = VmConfig {
         name: name.into(),
         kernel: image.kernel.clone(),
@@ -34,7 +33,7 @@ pub fn launch(daemon: &Daemon, image: &Image, name: &str, folder: &Path) -> anyh
         accelerator: image.accelerator,
         vhost_user_vsock_socket: Some(entry.socket.clone()),
         console_log: folder.join(format!("{name}.console.log")),
-        extra_kernel_args: vec![format!("gpupv.cid={cid}"), format!("gpupv.name={name}")],
+        extra_kernel_args: vec![format!("gpupv.hostname={name}")],
     };
     let vm = Vm::launch(&config)?;
     tracing::debug!("{name}: {}", vm.command_line());
