@@ -64,14 +64,18 @@ impl Guest {
     }
 
     pub fn create_fence(&self, shared: bool) -> anyhow::Result<Fence> {
-        let mut create = sdk::D3DKMT_CREATESYNCHRONIZATIONOBJECT2 { hDevice: self.device, ..Default::default() };
+        let mut create =
+            sdk::D3DKMT_CREATESYNCHRONIZATIONOBJECT2 { hDevice: self.device, ..Default::default() };
         create.Info.Type = MONITORED_FENCE;
         if shared {
             let flags = SyncObjectFlags::SHARED | SyncObjectFlags::NT_SECURITY_SHARING;
             create.Info.Flags.Anonymous.Value = flags.bits();
         }
         // SAFETY: see the module.
-        check(unsafe { sdk::D3DKMTCreateSynchronizationObject2(&mut create) }, "CreateSynchronizationObject2")?;
+        check(
+            unsafe { sdk::D3DKMTCreateSynchronizationObject2(&mut create) },
+            "CreateSynchronizationObject2",
+        )?;
         // SAFETY: the call filled in the member of the type that was asked for.
         let fence = unsafe { create.Info.Anonymous.MonitoredFence };
         Ok(Fence {
@@ -174,7 +178,8 @@ impl Guest {
 
     /// The execution state: a synchronous call that changes nothing.
     pub fn device_state(&self) -> anyhow::Result<()> {
-        let mut state = sdk::D3DKMT_GETDEVICESTATE { hDevice: self.device, StateType: 1, ..Default::default() };
+        let mut state =
+            sdk::D3DKMT_GETDEVICESTATE { hDevice: self.device, StateType: 1, ..Default::default() };
         // SAFETY: see the module.
         check(unsafe { sdk::D3DKMTGetDeviceState(&mut state) }, "GetDeviceState")
     }

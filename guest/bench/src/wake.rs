@@ -112,12 +112,8 @@ struct Waiter {
 
 impl Waiter {
     fn start(plan: &Plan) -> anyhow::Result<Waiter> {
-        let (ours, theirs) = rustix::net::socketpair(
-            AddressFamily::UNIX,
-            SocketType::SEQPACKET,
-            SocketFlags::CLOEXEC,
-            None,
-        )?;
+        let (ours, theirs) =
+            rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
         let mut command = Command::new(std::env::current_exe()?);
         let number = theirs.as_raw_fd();
         command

@@ -36,6 +36,8 @@ pub(crate) struct Context {
     pub engine: EngineId,
     pub flags: CreateContextFlags,
     pub queue: VecDeque<Packet>,
+    /// Bytes of the command buffers in the queue.
+    pub queued_bytes: usize,
     /// The submission that the engine has of this context.
     pub running: Option<u64>,
 }
@@ -113,6 +115,7 @@ impl<M: Miniport> Kernel<M> {
             engine: EngineId { adapter, node: node_ordinal },
             flags,
             queue: VecDeque::new(),
+            queued_bytes: 0,
             running: None,
         });
         match self.insert_handle(process, Local::Context(id)) {
@@ -301,6 +304,16 @@ impl<M: Miniport> Kernel<M> {
         if let Err(BadCommands(why)) = self.miniport.validate(&commands) {
             return invalid(why);
         }
+        let state = &mut self.contexts[context];
+        let most = limits::COMMAND_BYTES_PER_CONTEXT_MAX;
+        if state.queued_bytes + commands.len() > most {
+            let why = format!(
+                "context {} has {} bytes of commands queued, {most} is the limit",
+                state.handle, state.queued_bytes
+            );
+            return refuse(NtStatus::NO_MEMORY, why);
+        }
+        state.queued_bytes += commands.len();
         self.enqueue(context, Packet::Command(commands));
         Ok(Reply::None)
     }
@@ -342,6 +355,7 @@ impl<M: Miniport> Kernel<M> {
         let engine = context.engine;
         let submission_fence_id = self.in_flight.begin(engine, id);
         context.running = Some(submission_fence_id);
+        context.queued_bytes -= commands.len();
         let submission = Submission {
             engine,
             context: HwContext(id),

@@ -335,3 +335,26 @@ fn a_refused_one_way_call_stops_its_device_unless_the_policy_says_otherwise() {
         world.ok(Call::DestroyDevice { device });
     }
 }
+
+#[test]
+fn a_context_takes_command_bytes_up_to_the_limit_and_again_once_they_have_run() {
+    let mut world = World::new();
+    let device = world.device();
+    let context = world.context(device, 0);
+    let fence = world.fence(device, 0).object;
+    world.gpu_wait(context, fence, 1);
+    let opaque = |private_data| Call::SubmitCommand {
+        contexts: vec![context],
+        commands: 0,
+        length: 0,
+        flags: 0,
+        private_data,
+    };
+    let piece = 64 * 1024;
+    for _ in 0..d3dkmt::limits::COMMAND_BYTES_PER_CONTEXT_MAX / piece {
+        assert_eq!(world.status(opaque(vec![0; piece])), NtStatus::SUCCESS);
+    }
+    assert_eq!(world.status(opaque(vec![0; 1])), NtStatus::NO_MEMORY);
+    assert_eq!(world.signal(device, fence, 1), NtStatus::SUCCESS);
+    assert_eq!(world.status(opaque(vec![0; 1])), NtStatus::SUCCESS);
+}

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use gpupv::commands::{demo, doctor, inspect, replay, run, serve, vm};
+use gpupv::commands::{bench, demo, doctor, inspect, replay, run, serve, vm};
 use gpupv::output;
 
 /// A paravirtualized GPU without Windows and without a GPU: the WDDM graphics kernel as a model, guests
@@ -34,6 +34,8 @@ enum Command {
     Inspect(inspect::InspectArgs),
     /// Replay a recorded trace and compare
     Replay(replay::ReplayArgs),
+    /// This machine's figures, each beside a raw peer in the same run
+    Bench(bench::BenchArgs),
 }
 
 fn main() -> ExitCode {
@@ -54,6 +56,7 @@ fn main() -> ExitCode {
         Command::Serve(args) => serve::run(args),
         Command::Inspect(args) => inspect::run(args),
         Command::Replay(args) => replay::run(args),
+        Command::Bench(args) => bench::run(args),
     };
     match result {
         Ok(code) => ExitCode::from(code),

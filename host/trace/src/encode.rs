@@ -1,6 +1,7 @@
 //! From the kernel's words to the bytes of `trace.proto`, straight into the open block: no message is
 //! built in between. The bytes are those that prost would write; `convert` reads them back.
 
+use d3dkmt::{Call, Handle};
 use dxgkrnl::{Effects, Input, ProcessId};
 use prost::Message;
 use prost::encoding::{WireType, encode_varint, encoded_len_varint};
@@ -97,6 +98,42 @@ fn frame(tag: u32, process: ProcessId, message: &impl Message, out: &mut Vec<u8>
     });
 }
 
+/// `channel.ToHost`. Signals and waits are by far the most: they are written without a message in between,
+/// which would own copies of their arrays.
+fn call_frame(request: u64, call: &Call, out: &mut Vec<u8>) {
+    match call {
+        Call::SignalFromCpu { device, objects, values, flags } => {
+            number(1, request, out);
+            nested(14, out, |out| cpu_operation(*device, objects, values, flags.bits(), out));
+        }
+        Call::WaitFromCpu { device, objects, values, flags, event } => {
+            number(1, request, out);
+            nested(15, out, |out| {
+                cpu_operation(*device, objects, values, flags.bits(), out);
+                number(5, event.0, out);
+            });
+        }
+        other => call_to_frame(request, other).encode_raw(out),
+    }
+}
+
+/// The fields that `channel.SignalFromCpu` and `channel.WaitFromCpu` share.
+fn cpu_operation(device: Handle, objects: &[Handle], values: &[u64], flags: u32, out: &mut Vec<u8>) {
+    if device != Handle::NULL {
+        key(1, WireType::ThirtyTwoBit, out);
+        out.extend_from_slice(&device.0.to_le_bytes());
+    }
+    if !objects.is_empty() {
+        nested(2, out, |out| {
+            objects.iter().for_each(|object| out.extend_from_slice(&object.0.to_le_bytes()))
+        });
+    }
+    if !values.is_empty() {
+        nested(3, out, |out| values.iter().for_each(|value| varint(*value, out)));
+    }
+    number(4, flags.into(), out);
+}
+
 /// `Step.input`.
 pub(crate) fn input(input: &Input, out: &mut Vec<u8>) {
     nested(1, out, |out| match input {
@@ -116,7 +153,10 @@ pub(crate) fn input(input: &Input, out: &mut Vec<u8>) {
             number(1, process.0.into(), out);
             number(2, (*slots).into(), out);
         }),
-        Input::Call { process, request, call } => frame(6, *process, &call_to_frame(*request, call), out),
+        Input::Call { process, request, call } => nested(6, out, |out| {
+            number(1, process.0.into(), out);
+            nested(2, out, |out| call_frame(*request, call, out));
+        }),
         Input::ProcessGone { process } => chosen(7, process.0.into(), out),
         Input::Deadline => chosen(8, 1, out),
     });

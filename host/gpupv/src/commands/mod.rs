@@ -1,5 +1,6 @@
 //! The subcommands, one module each: arguments in, exit code out.
 
+pub mod bench;
 pub mod demo;
 pub mod doctor;
 pub mod inspect;

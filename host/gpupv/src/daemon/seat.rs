@@ -116,8 +116,25 @@ impl Seat {
     }
 
     fn take(&self) -> MutexGuard<'_, Seated> {
-        // A panic under the seat is a bug of ours: the state is not to be trusted after it.
+        // A panic of the kernel ends the process where it happens; anywhere else under the seat it is as
+        // much a bug of ours, and the state is not to be trusted after it.
         self.seated.lock().unwrap_or_else(|_| std::process::abort())
+    }
+
+    /// Runs the kernel. Should it panic, that is a bug of ours: the trace, which has the input already,
+    /// is written, and the daemon ends.
+    fn handle(&self, seated: &mut Seated, now: Nanos, input: Input, effects: &mut Effects) {
+        let kernel = std::panic::AssertUnwindSafe(|| seated.kernel.handle(now, input, effects));
+        if std::panic::catch_unwind(kernel).is_err() {
+            let flushed = seated.recorder.as_mut().map(Recorder::flush);
+            let trace = match flushed {
+                Some(Ok(())) => "the trace has the call that led to it: gpupv replay shows it again",
+                Some(Err(_)) => "the trace could not be written",
+                None => "start with --record to have the call that leads to it",
+            };
+            tracing::error!("the kernel model panicked, a bug of gpupv; the daemon ends; {trace}");
+            std::process::abort();
+        }
     }
 
     /// Notes as they happen.
@@ -225,7 +242,7 @@ impl Seat {
             self.recorded(recorder.begin(now, &input));
         }
         let mut effects = std::mem::take(&mut seated.effects);
-        seated.kernel.handle(now, input, &mut effects);
+        self.handle(seated, now, input, &mut effects);
         if let Some(recorder) = &mut seated.recorder {
             self.recorded(recorder.end(&effects));
         }

@@ -1,0 +1,160 @@
+//! The daemon at rest: a `gpupv serve` of its own, watched from outside through /proc.
+
+use std::io::{BufRead as _, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, ensure};
+use proto::limits::BROKER_ENV;
+
+use super::Plan;
+use super::guest::Collected;
+use crate::artifacts::Artifacts;
+use crate::output::Steps;
+
+const IDLE_PROCESSES: u32 = 200;
+const FENCES: u32 = 20_000;
+const FENCES_WARM_UP: u32 = 200;
+/// How long the daemon may take to come to rest.
+const SETTLE: Duration = Duration::from_millis(500);
+
+/// A process that ends with this.
+struct Ended(Child);
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+struct Served {
+    daemon: Ended,
+    broker: PathBuf,
+    guest_bench: PathBuf,
+    _folder: tempfile::TempDir,
+}
+
+/// A guest process that does nothing; it ends when its input does.
+struct Idle {
+    process: Ended,
+    _input: Option<ChildStdin>,
+}
+
+impl Drop for Idle {
+    fn drop(&mut self) {
+        self._input.take();
+        let _ = self.process.0.wait();
+    }
+}
+
+impl Served {
+    fn start(artifacts: &Artifacts) -> anyhow::Result<Served> {
+        let folder = tempfile::Builder::new().prefix("gpupv-").tempdir()?;
+        let mut child = Command::new(std::env::current_exe()?)
+            .args(["serve", "--vms", "0", "--directory"])
+            .arg(folder.path())
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .spawn()
+            .context("cannot start `gpupv serve`")?;
+        let output = child.stdout.take().context("the daemon has no output")?;
+        let daemon = Ended(child);
+        let ready =
+            BufReader::new(output).lines().map_while(Result::ok).any(|line| line.starts_with("control:"));
+        ensure!(ready, "`gpupv serve` did not come up");
+        Ok(Served {
+            daemon,
+            broker: folder.path().join("broker.sock"),
+            guest_bench: artifacts.guest_bench.clone(),
+            _folder: folder,
+        })
+    }
+
+    /// Attaches a process with so many fences; returns when it has them.
+    fn idle(&self, fences: u32) -> anyhow::Result<Idle> {
+        let mut child = Command::new(&self.guest_bench)
+            .args(["idle", &fences.to_string()])
+            .env(BROKER_ENV, &self.broker)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .with_context(|| format!("cannot start {}", self.guest_bench.display()))?;
+        let (input, output) = (child.stdin.take(), child.stdout.take());
+        let idle = Idle { process: Ended(child), _input: input };
+        let mut line = String::new();
+        BufReader::new(output.context("guest-bench has no output")?).read_line(&mut line)?;
+        ensure!(line.contains("fences"), "guest-bench could not attach");
+        Ok(idle)
+    }
+
+    fn folder(&self) -> PathBuf {
+        Path::new("/proc").join(self.daemon.0.id().to_string())
+    }
+
+    /// Bytes of memory that the daemon holds.
+    fn memory(&self) -> anyhow::Result<f64> {
+        let status = std::fs::read_to_string(self.folder().join("status"))?;
+        Ok(field(&status, "VmRSS:")? * 1024.0)
+    }
+
+    /// Times that a thread of the daemon was switched to, all threads together.
+    fn switches(&self) -> anyhow::Result<f64> {
+        let mut switches = 0.0;
+        for task in std::fs::read_dir(self.folder().join("task"))? {
+            let status = std::fs::read_to_string(task?.path().join("status"))?;
+            switches += field(&status, "voluntary_ctxt_switches:")?;
+            switches += field(&status, "nonvoluntary_ctxt_switches:")?;
+        }
+        Ok(switches)
+    }
+}
+
+fn field(status: &str, name: &str) -> anyhow::Result<f64> {
+    let line = status.lines().find_map(|line| line.strip_prefix(name));
+    let word = line.and_then(|rest| rest.split_whitespace().next());
+    word.and_then(|word| word.parse().ok()).with_context(|| format!("/proc/PID/status has no {name}"))
+}
+
+pub fn measure(
+    plan: Plan,
+    steps: &Steps,
+    artifacts: &Artifacts,
+    collected: &mut Collected,
+) -> anyhow::Result<()> {
+    let (divisor, watched) = if plan.quick { (10, 2) } else { (1, 5) };
+    let served = Served::start(artifacts)?;
+    steps.step("measuring the daemon at rest: wake-ups");
+    let client = served.idle(1)?;
+    std::thread::sleep(SETTLE);
+    let (before, begun) = (served.switches()?, Instant::now());
+    std::thread::sleep(Duration::from_secs(watched));
+    let per_second = (served.switches()? - before) / begun.elapsed().as_secs_f64();
+    collected.add_round("wakeups_at_rest", &[("ours", per_second)]);
+    collected.add_fact("wakeups_at_rest", "seconds", watched as f64);
+
+    steps.step("measuring the daemon at rest: memory of processes");
+    let count = IDLE_PROCESSES / divisor;
+    // What is needed once is not the first process's burden.
+    let warm_up = (0..4).map(|_| served.idle(0)).collect::<anyhow::Result<Vec<_>>>()?;
+    let before = served.memory()?;
+    let processes = (0..count).map(|_| served.idle(0)).collect::<anyhow::Result<Vec<_>>>()?;
+    let bytes = (served.memory()? - before) / f64::from(count);
+    collected.add_round("memory_per_process", &[("ours", bytes.max(0.0))]);
+    collected.add_fact("memory_per_process", "processes", f64::from(count));
+    drop((warm_up, processes, client));
+
+    steps.step("measuring the daemon at rest: memory of fences");
+    // A daemon of its own: what processes left free would hide what fences take.
+    let served = Served::start(artifacts)?;
+    let warm_up = served.idle(FENCES_WARM_UP)?;
+    let before = served.memory()?;
+    let fences = FENCES / divisor;
+    let holder = served.idle(fences)?;
+    let bytes = (served.memory()? - before) / f64::from(fences);
+    collected.add_round("memory_per_fence", &[("ours", bytes.max(0.0))]);
+    collected.add_fact("memory_per_fence", "fences", f64::from(fences));
+    drop((warm_up, holder));
+    Ok(())
+}

@@ -1,0 +1,243 @@
+//! The figures: what each is beside, its goal, and the judgement.
+
+use super::guest::Collected;
+use super::statistics::{Estimate, estimate, median};
+
+/// Where a figure was measured.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Place {
+    Local,
+    Vm,
+}
+
+impl Place {
+    pub fn name(self) -> &'static str {
+        match self {
+            Place::Local => "local",
+            Place::Vm => "vm",
+        }
+    }
+}
+
+/// What a figure counts.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Unit {
+    Nanoseconds,
+    BytesPerSecond,
+    Bytes,
+    PerSecond,
+}
+
+/// What is asked of a figure.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub enum Goal {
+    /// Ours over the peer's.
+    RatioAtMost(f64),
+    /// Ours over the peer's.
+    RatioAtLeast(f64),
+    /// Ours, whatever the peer's.
+    AtMost(f64),
+    /// For information.
+    None,
+}
+
+/// What a figure is.
+#[derive(Debug)]
+pub struct Definition {
+    /// Name in the records and in the JSON.
+    pub id: &'static str,
+    pub title: &'static str,
+    pub unit: Unit,
+    /// Name of the peer's arm and what it is; empty if there is none.
+    pub peer: (&'static str, &'static str),
+    pub goal: Goal,
+    /// The goal in a VM, where it differs.
+    pub goal_vm: Option<Goal>,
+}
+
+const fn beside(
+    id: &'static str,
+    title: &'static str,
+    unit: Unit,
+    peer: (&'static str, &'static str),
+    goal: Goal,
+) -> Definition {
+    Definition { id, title, unit, peer, goal, goal_vm: None }
+}
+
+const fn alone(id: &'static str, title: &'static str, unit: Unit, goal: Goal) -> Definition {
+    Definition { id, title, unit, peer: ("", ""), goal, goal_vm: None }
+}
+
+/// Every figure, in the order they are shown.
+pub const DEFINITIONS: &[Definition] = &[
+    beside(
+        "fence_read",
+        "read a fence value, nobody writes",
+        Unit::Nanoseconds,
+        ("peer", "atomic load of private memory"),
+        Goal::RatioAtMost(1.5),
+    ),
+    beside(
+        "fence_read_written",
+        "read a fence value, engine writes at 50 kHz",
+        Unit::Nanoseconds,
+        ("peer", "atomic load of private memory"),
+        Goal::RatioAtMost(1.5),
+    ),
+    beside(
+        "sync_call_signal",
+        "synchronous call: CPU signal",
+        Unit::Nanoseconds,
+        ("peer", "raw echo of the same bytes"),
+        Goal::RatioAtMost(1.5),
+    ),
+    beside(
+        "sync_call_state",
+        "synchronous call: device state",
+        Unit::Nanoseconds,
+        ("peer", "raw echo of the same bytes"),
+        Goal::RatioAtMost(1.5),
+    ),
+    beside(
+        "cross_process_wake",
+        "CPU signal to parked waiter in another process",
+        Unit::Nanoseconds,
+        ("peer", "raw relay: write, passed on, read returns (two hops, as a signal needs by nature)"),
+        Goal::RatioAtMost(1.5),
+    ),
+    beside(
+        "cross_process_wake",
+        "  the same beside one hop",
+        Unit::Nanoseconds,
+        ("hop", "one raw hop: half an echo with the same pauses (a signal needs two)"),
+        Goal::None,
+    ),
+    beside(
+        "pipelined_signals",
+        "one-way GPU signals, one write each",
+        Unit::BytesPerSecond,
+        ("peer", "raw writes of the same size"),
+        Goal::RatioAtLeast(0.5),
+    ),
+    Definition {
+        goal_vm: Some(Goal::None),
+        ..alone("satisfied_wait", "CPU wait on a value reached", Unit::Nanoseconds, Goal::AtMost(1000.0))
+    },
+    alone("wakeups_at_rest", "daemon at rest, one client attached", Unit::PerSecond, Goal::AtMost(0.0)),
+    alone("memory_per_fence", "host memory of a fence", Unit::Bytes, Goal::AtMost(1024.0)),
+    alone("memory_per_process", "host memory of an idle process", Unit::Bytes, Goal::AtMost(65536.0)),
+    beside(
+        "kernel_signal_100",
+        "kernel alone: CPU signal, 100 fences",
+        Unit::Nanoseconds,
+        ("peer", "HashMap look-up and store"),
+        Goal::None,
+    ),
+    beside(
+        "kernel_signal_100k",
+        "kernel alone: CPU signal, 100,000 fences",
+        Unit::Nanoseconds,
+        ("peer", "HashMap look-up and store"),
+        Goal::None,
+    ),
+    beside(
+        "recording",
+        "kernel with the recorder on, 100 fences",
+        Unit::Nanoseconds,
+        ("peer", "the kernel without"),
+        Goal::None,
+    ),
+];
+
+/// A figure as it came out.
+#[derive(Debug)]
+pub struct Outcome {
+    pub place: Place,
+    pub definition: &'static Definition,
+    pub goal: Goal,
+    pub rounds: usize,
+    /// Median over the rounds of each round's median.
+    pub ours: Estimate,
+    pub ours_p99: f64,
+    pub peer: Option<Estimate>,
+    pub peer_p99: f64,
+    pub ratio: Option<Estimate>,
+    pub met: Option<bool>,
+    /// What was counted beside.
+    pub facts: Vec<(String, f64)>,
+}
+
+/// Judges everything that was measured at a place.
+pub fn results(place: Place, collected: &Collected) -> Vec<Outcome> {
+    DEFINITIONS.iter().filter_map(|definition| outcome(place, definition, collected)).collect()
+}
+
+fn outcome(place: Place, definition: &'static Definition, collected: &Collected) -> Option<Outcome> {
+    let rounds = collected.rounds.get(definition.id)?;
+    let arm = |name: &str| -> Vec<_> { rounds.iter().filter_map(|round| round.get(name)).copied().collect() };
+    let (ours, peers) = (arm("ours"), arm(definition.peer.0));
+    let p50 = |arm: &[super::guest::Arm]| arm.iter().map(|arm| arm.p50).collect::<Vec<_>>();
+    let p99 = |arm: &[super::guest::Arm]| median(&arm.iter().map(|arm| arm.p99).collect::<Vec<_>>());
+    let ratios: Vec<f64> = ours.iter().zip(&peers).map(|(ours, peer)| ours.p50 / peer.p50).collect();
+    let ratio = (!ratios.is_empty()).then(|| estimate(&ratios));
+    let goal = match place {
+        Place::Local => definition.goal,
+        Place::Vm => definition.goal_vm.unwrap_or(definition.goal),
+    };
+    let own = estimate(&p50(&ours));
+    Some(Outcome {
+        place,
+        definition,
+        goal,
+        rounds: rounds.len(),
+        ours: own,
+        ours_p99: p99(&ours),
+        peer: (!peers.is_empty()).then(|| estimate(&p50(&peers))),
+        peer_p99: p99(&peers),
+        ratio,
+        met: judge(goal, own, ratio),
+        facts: collected.facts.get(definition.id).cloned().unwrap_or_default(),
+    })
+}
+
+/// Met only if the whole interval is inside the goal.
+fn judge(goal: Goal, ours: Estimate, ratio: Option<Estimate>) -> Option<bool> {
+    match goal {
+        Goal::RatioAtMost(most) => ratio.map(|ratio| ratio.high <= most),
+        Goal::RatioAtLeast(least) => ratio.map(|ratio| ratio.low >= least),
+        Goal::AtMost(most) => Some(ours.high <= most),
+        Goal::None => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_goal_is_met_only_by_the_whole_interval() {
+        let estimate = |low, high| Estimate { median: 1.0, low, high };
+        let ratio = |low, high| Some(estimate(low, high));
+        let ours = estimate(0.0, 10.0);
+        assert_eq!(judge(Goal::RatioAtMost(1.5), ours, ratio(1.0, 1.5)), Some(true));
+        assert_eq!(judge(Goal::RatioAtMost(1.5), ours, ratio(1.0, 1.6)), Some(false));
+        assert_eq!(judge(Goal::RatioAtLeast(0.5), ours, ratio(0.4, 0.9)), Some(false));
+        assert_eq!(judge(Goal::AtMost(10.0), ours, None), Some(true));
+        assert_eq!(judge(Goal::AtMost(9.0), ours, None), Some(false));
+        assert_eq!(judge(Goal::None, ours, ratio(9.0, 9.0)), None);
+    }
+
+    #[test]
+    fn rounds_become_ratios() {
+        let mut collected = Collected::default();
+        for (ours, peer) in [(10.0, 10.0), (12.0, 10.0), (14.0, 10.0)] {
+            collected.add_round("sync_call_signal", &[("ours", ours), ("peer", peer)]);
+        }
+        let results = results(Place::Local, &collected);
+        let [outcome] = &results[..] else { panic!("{results:?}") };
+        assert_eq!(outcome.ratio.unwrap().median, 1.2);
+        assert_eq!(outcome.met, Some(true));
+        assert_eq!(outcome.rounds, 3);
+    }
+}

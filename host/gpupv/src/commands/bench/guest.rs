@@ -1,0 +1,207 @@
+//! Runs `guest-bench`, here or in a VM, and takes in what it prints.
+
+use std::collections::BTreeMap;
+use std::io::{BufRead as _, BufReader};
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use anyhow::{Context as _, bail, ensure};
+use proto::limits::BROKER_ENV;
+use serde_json::Value;
+
+use super::Plan;
+use super::peers::RawPeers;
+use crate::artifacts::Artifacts;
+use crate::commands::vm::{Fleet, FleetPlan, guest_environment};
+use crate::daemon::{Daemon, Options};
+use crate::output::Steps;
+use crate::virtual_machine::agent::{Output, Program};
+use crate::virtual_machine::image::Brought;
+
+const PROGRAM_IN_GUEST: &str = "/guest-bench";
+
+/// One arm of one round.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Arm {
+    pub p50: f64,
+    pub p99: f64,
+}
+
+/// Everything that was measured at one place, by the names of figures.
+#[derive(Default, Debug)]
+pub struct Collected {
+    pub rounds: BTreeMap<String, Vec<BTreeMap<String, Arm>>>,
+    pub facts: BTreeMap<String, Vec<(String, f64)>>,
+}
+
+impl Collected {
+    /// Adds a round of arms with one value each.
+    pub fn add_round(&mut self, figure: &str, arms: &[(&str, f64)]) {
+        let arm = |value| Arm { p50: value, p99: value };
+        let round = arms.iter().map(|(name, value)| ((*name).to_owned(), arm(*value))).collect();
+        self.rounds.entry(figure.into()).or_default().push(round);
+    }
+
+    pub fn add_fact(&mut self, figure: &str, name: &str, value: f64) {
+        self.facts.entry(figure.into()).or_default().push((name.into(), value));
+    }
+
+    /// Takes a line of `guest-bench`; returns the figure it is about.
+    pub fn add_line(&mut self, line: &str) -> anyhow::Result<String> {
+        let unclear = || format!("guest-bench printed what is no record: {line}");
+        let value: Value = serde_json::from_str(line).with_context(unclear)?;
+        let figure = value["figure"].as_str().with_context(unclear)?.to_owned();
+        if let Some(name) = value["fact"].as_str() {
+            self.add_fact(&figure, name, value["value"].as_f64().with_context(unclear)?);
+            return Ok(figure);
+        }
+        let arms = value["arms"].as_object().with_context(unclear)?;
+        let arm = |value: &Value| Some(Arm { p50: value["p50"].as_f64()?, p99: value["p99"].as_f64()? });
+        let round = arms.iter().map(|(name, value)| Some((name.clone(), arm(value)?)));
+        let round = round.collect::<Option<BTreeMap<_, _>>>().with_context(unclear)?;
+        self.rounds.entry(figure.clone()).or_default().push(round);
+        Ok(figure)
+    }
+
+    fn rounds_of(&self, figure: &str) -> usize {
+        self.rounds.get(figure).map_or(0, Vec::len)
+    }
+}
+
+/// How daemons are started for measuring: GPU signals are one-way, the raw peers are served.
+fn options(directory: &Path) -> Options {
+    Options {
+        directory: directory.into(),
+        async_submission: true,
+        bench_services: true,
+        ..Options::default()
+    }
+}
+
+fn words(plan: Plan, peers: &str) -> Vec<String> {
+    let size = if plan.quick { "quick" } else { "full" };
+    ["measure", peers, &plan.rounds.to_string(), size].map(str::to_owned).to_vec()
+}
+
+/// Shows how far it is.
+struct Progress<'a> {
+    steps: &'a Steps,
+    place: &'static str,
+    rounds: u32,
+    figure: String,
+}
+
+impl Progress<'_> {
+    fn line(&mut self, collected: &mut Collected, line: &str) -> anyhow::Result<()> {
+        let figure = collected.add_line(line)?;
+        if figure != self.figure {
+            self.steps.step(format!("measuring {}: {figure}", self.place));
+            self.figure = figure;
+        }
+        let round = collected.rounds_of(&self.figure);
+        self.steps.detail(&format!("round {round} of {}", self.rounds));
+        Ok(())
+    }
+}
+
+/// The figures of a guest process, as a local process of a daemon in this one.
+pub fn measure_local(
+    plan: Plan,
+    steps: &Steps,
+    artifacts: &Artifacts,
+    collected: &mut Collected,
+) -> anyhow::Result<()> {
+    let folder = tempfile::Builder::new().prefix("gpupv-").tempdir()?;
+    let daemon = Daemon::start(options(folder.path()))?;
+    let peers = RawPeers::start(folder.path())?;
+    let mut child = Command::new(&artifacts.guest_bench)
+        .args(words(plan, &format!("unix:{}", folder.path().display())))
+        .env(BROKER_ENV, daemon.broker_path())
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .spawn()
+        .with_context(|| format!("cannot start {}", artifacts.guest_bench.display()))?;
+    let output = child.stdout.take().context("guest-bench has no output")?;
+    let mut progress = Progress { steps, place: "locally", rounds: plan.rounds, figure: String::new() };
+    let mut taken_in = Ok(());
+    for line in BufReader::new(output).lines() {
+        taken_in = line.map_err(Into::into).and_then(|line| progress.line(collected, &line));
+        if taken_in.is_err() {
+            break;
+        }
+    }
+    let status = child.wait()?;
+    taken_in?;
+    ensure!(status.success(), "guest-bench ended with {status}");
+    drop(peers);
+    daemon.stop()
+}
+
+/// The same in a QEMU guest.
+pub async fn measure_vm(
+    plan: Plan,
+    steps: &Steps,
+    artifacts: &Artifacts,
+    collected: &mut Collected,
+) -> anyhow::Result<()> {
+    let brought = Brought { host: artifacts.guest_bench.clone(), guest: PROGRAM_IN_GUEST.into() };
+    let fleet_plan =
+        FleetPlan { options: options(Path::new("")), count: 1, with: vec![brought], console: None };
+    let mut fleet = Fleet::boot(&fleet_plan, steps).await?;
+    let measured = measure_in(&mut fleet, plan, steps, collected).await;
+    fleet.end()?;
+    measured
+}
+
+async fn measure_in(
+    fleet: &mut Fleet,
+    plan: Plan,
+    steps: &Steps,
+    collected: &mut Collected,
+) -> anyhow::Result<()> {
+    let Some((_, agent)) = fleet.guests.first_mut() else { bail!("no guest was booted") };
+    let mut arguments = vec![PROGRAM_IN_GUEST.to_owned()];
+    arguments.extend(words(plan, "vsock"));
+    let program = Program { arguments, environment: guest_environment() };
+    let (inputs, receiver) = tokio::sync::mpsc::channel(1);
+    drop(inputs);
+    let mut progress = Progress { steps, place: "in a VM", rounds: plan.rounds, figure: String::new() };
+    let (mut line, mut complaints) = (Vec::new(), Vec::new());
+    let mut taken_in = Ok(());
+    let code = agent
+        .exec(&program, receiver, |output| match output {
+            Output::Stdout(bytes) => {
+                line.extend_from_slice(&bytes);
+                while let Some(end) = line.iter().position(|byte| *byte == b'\n') {
+                    let whole: Vec<u8> = line.drain(..=end).collect();
+                    if taken_in.is_ok() {
+                        taken_in = progress.line(collected, String::from_utf8_lossy(&whole).trim_end());
+                    }
+                }
+            }
+            Output::Stderr(bytes) => complaints.extend_from_slice(&bytes),
+        })
+        .await?;
+    taken_in?;
+    let complaints = String::from_utf8_lossy(&complaints);
+    ensure!(code == 0, "guest-bench ended with {code} in the guest:\n{}", complaints.trim_end());
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn records_are_taken_in_and_nonsense_is_named() {
+        let mut collected = Collected::default();
+        let round = r#"{"figure":"a","round":0,"arms":{"ours":{"p50":2.0,"p99":3.0,"count":9}}}"#;
+        assert_eq!(collected.add_line(round).unwrap(), "a");
+        assert_eq!(collected.add_line(r#"{"figure":"a","fact":"messages","value":0}"#).unwrap(), "a");
+        assert_eq!(collected.rounds["a"][0]["ours"], Arm { p50: 2.0, p99: 3.0 });
+        assert_eq!(collected.facts["a"], [("messages".to_owned(), 0.0)]);
+        for nonsense in ["", "{}", r#"{"figure":"a"}"#, r#"{"figure":"a","arms":{"ours":{}}}"#] {
+            assert!(format!("{:#}", collected.add_line(nonsense).unwrap_err()).contains("no record"));
+        }
+    }
+}

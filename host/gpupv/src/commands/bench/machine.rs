@@ -1,0 +1,43 @@
+//! What machine it was.
+
+use std::process::Command;
+
+use serde_json::{Value, json};
+
+/// The load average over a minute: other work on the machine makes figures worse.
+pub fn load_average() -> f64 {
+    let text = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    text.split_whitespace().next().and_then(|first| first.parse().ok()).unwrap_or(f64::NAN)
+}
+
+fn processor() -> String {
+    let text = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let line = text.lines().find(|line| line.starts_with("model name"));
+    line.and_then(|line| line.split_once(':')).map_or("unknown", |(_, name)| name.trim()).to_owned()
+}
+
+fn qemu() -> Option<String> {
+    let output = Command::new("qemu-system-x86_64").arg("--version").output().ok()?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    text.lines().next().map(str::to_owned)
+}
+
+/// Whether figures mean anything: those of a debug build do not.
+pub fn profile() -> &'static str {
+    if cfg!(debug_assertions) { "debug" } else { "release" }
+}
+
+/// The machine and the build.
+pub fn describe(load_before: f64) -> Value {
+    let kernel = rustix::system::uname();
+    json!({
+        "processor": processor(),
+        "cores": std::thread::available_parallelism().map_or(0, usize::from),
+        "kernel": kernel.release().to_string_lossy(),
+        "qemu": qemu(),
+        "profile": profile(),
+        "version": env!("CARGO_PKG_VERSION"),
+        "placement": "not pinned",
+        "load_average": { "before": load_before, "after": load_average() },
+    })
+}

@@ -1,0 +1,87 @@
+//! `gpupv bench`: this machine's figures, each beside a raw peer in the same run.
+//!
+//! ```text
+//!   this process          daemon, raw peers (peers.rs)      guest-bench      figures of a guest process
+//!     model.rs            the kernel alone                  a `gpupv serve`  at_rest.rs
+//!   with --vm             daemon with its bench ports       guest-bench in a QEMU guest
+//! ```
+//! What was measured comes back as rounds; [`figures`] says what each figure is beside and what its goal
+//! is; [`statistics`] judges: a goal is met only if the whole 95% interval of the ratio is inside it.
+
+mod at_rest;
+mod figures;
+mod guest;
+mod machine;
+mod model;
+mod peers;
+mod report;
+mod statistics;
+
+use clap::Args;
+
+use crate::artifacts::Artifacts;
+use crate::output::{OK, Steps, VERDICT_FAILED};
+use figures::Place;
+use guest::Collected;
+
+/// Rounds of a full run, and the fewest that are worth an interval.
+const ROUNDS: u32 = 21;
+const ROUNDS_QUICK: u32 = 5;
+
+/// Arguments of `gpupv bench`.
+#[derive(Args, Debug)]
+pub struct BenchArgs {
+    /// Print JSON instead of a table
+    #[arg(long)]
+    pub json: bool,
+    /// Measure in a QEMU guest as well
+    #[arg(long)]
+    pub vm: bool,
+    /// Rounds of each figure; ours and the peer take turns within each
+    #[arg(long, value_name = "N")]
+    pub rounds: Option<u32>,
+    /// A tenth of the operations and few rounds: to see that it works, not to judge
+    #[arg(long)]
+    pub quick: bool,
+}
+
+/// How much is measured.
+#[derive(Clone, Copy, Debug)]
+pub struct Plan {
+    pub rounds: u32,
+    pub quick: bool,
+}
+
+pub fn run(args: &BenchArgs) -> anyhow::Result<u8> {
+    let plan = Plan {
+        rounds: args.rounds.unwrap_or(if args.quick { ROUNDS_QUICK } else { ROUNDS }),
+        quick: args.quick,
+    };
+    anyhow::ensure!(plan.rounds >= 1, "--rounds must be at least 1");
+    let steps = Steps::new();
+    let artifacts = Artifacts::provide(&steps)?;
+    let before = machine::load_average();
+    let mut measured = Vec::new();
+    let mut local = Collected::default();
+    model::measure(plan, &steps, &mut local)?;
+    at_rest::measure(plan, &steps, &artifacts, &mut local)?;
+    guest::measure_local(plan, &steps, &artifacts, &mut local)?;
+    measured.push((Place::Local, local));
+    if args.vm {
+        let mut vm = Collected::default();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        runtime.block_on(guest::measure_vm(plan, &steps, &artifacts, &mut vm))?;
+        measured.push((Place::Vm, vm));
+    }
+    steps.finish();
+    let results: Vec<_> =
+        measured.iter().flat_map(|(place, collected)| figures::results(*place, collected)).collect();
+    let machine = machine::describe(before);
+    if args.json {
+        println!("{:#}", report::to_json(&machine, plan, &results));
+    } else {
+        report::print_table(&machine, plan, &results);
+    }
+    let missed = results.iter().any(|result| result.met == Some(false));
+    Ok(if missed { VERDICT_FAILED } else { OK })
+}

@@ -1,0 +1,141 @@
+//! The raw peers of local figures: blocking threads on Unix sockets, with nothing of ours in between.
+
+use std::io::{self, Read as _, Write as _};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use anyhow::Context as _;
+
+const BUFFER_BYTES: usize = 64 * 1024;
+
+/// Sockets `echo`, `sink` and `relay` in a folder. Their threads end with their connections.
+pub struct RawPeers {
+    sockets: Vec<PathBuf>,
+    over: Arc<AtomicBool>,
+}
+
+/// A socket, until the peers are over.
+struct Door {
+    listener: UnixListener,
+    over: Arc<AtomicBool>,
+}
+
+impl RawPeers {
+    pub fn start(folder: &Path) -> anyhow::Result<RawPeers> {
+        let mut peers = RawPeers { sockets: Vec::new(), over: Arc::default() };
+        peers.serve(folder.join("echo"), |door| each(&door, echo))?;
+        peers.serve(folder.join("sink"), |door| each(&door, sink))?;
+        peers.serve(folder.join("relay"), |door| relay_pairs(&door))?;
+        Ok(peers)
+    }
+
+    fn serve(&mut self, path: PathBuf, serve: impl FnOnce(Door) + Send + 'static) -> anyhow::Result<()> {
+        let listener =
+            UnixListener::bind(&path).with_context(|| format!("cannot listen on {}", path.display()))?;
+        self.sockets.push(path);
+        let door = Door { listener, over: self.over.clone() };
+        std::thread::Builder::new().name("raw-peer".into()).spawn(move || serve(door))?;
+        Ok(())
+    }
+}
+
+impl Drop for RawPeers {
+    fn drop(&mut self) {
+        self.over.store(true, Ordering::Release);
+        for socket in &self.sockets {
+            // Wakes the thread that accepts there, which then sees that it is over.
+            let _ = UnixStream::connect(socket);
+            let _ = std::fs::remove_file(socket);
+        }
+    }
+}
+
+impl Door {
+    fn accept(&self) -> Option<UnixStream> {
+        let (stream, _) = self.listener.accept().ok()?;
+        (!self.over.load(Ordering::Acquire)).then_some(stream)
+    }
+}
+
+fn each(door: &Door, serve: fn(UnixStream) -> io::Result<()>) {
+    while let Some(stream) = door.accept() {
+        // The end of a connection is no error here.
+        std::thread::spawn(move || drop(serve(stream)));
+    }
+}
+
+/// Sends back what it gets.
+fn echo(mut stream: UnixStream) -> io::Result<()> {
+    let mut buffer = vec![0; BUFFER_BYTES];
+    loop {
+        match stream.read(&mut buffer)? {
+            0 => return Ok(()),
+            count => stream.write_all(&buffer[..count])?,
+        }
+    }
+}
+
+/// Swallows as much as the first 8 bytes say, answers one byte, and begins anew.
+fn sink(mut stream: UnixStream) -> io::Result<()> {
+    let mut buffer = vec![0; BUFFER_BYTES];
+    loop {
+        let mut length = [0; 8];
+        stream.read_exact(&mut length)?;
+        let mut left = u64::from_le_bytes(length);
+        while left > 0 {
+            let wanted = left.min(BUFFER_BYTES as u64) as usize;
+            match stream.read(&mut buffer[..wanted])? {
+                0 => return Ok(()),
+                count => left -= count as u64,
+            }
+        }
+        stream.write_all(&[1])?;
+    }
+}
+
+/// Passes on what the first of two connections sends to the second.
+fn relay_pairs(door: &Door) {
+    while let Some(mut from) = door.accept()
+        && let Some(mut to) = door.accept()
+    {
+        std::thread::spawn(move || -> io::Result<()> {
+            let mut buffer = vec![0; BUFFER_BYTES];
+            loop {
+                match from.read(&mut buffer)? {
+                    0 => return Ok(()),
+                    count => to.write_all(&buffer[..count])?,
+                }
+            }
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_peer_does_what_it_says() {
+        let folder = tempfile::tempdir().unwrap();
+        let peers = RawPeers::start(folder.path()).unwrap();
+        let connect = |name| UnixStream::connect(folder.path().join(name)).unwrap();
+        let mut buffer = [0; 3];
+        let mut echo = connect("echo");
+        echo.write_all(b"abc").unwrap();
+        echo.read_exact(&mut buffer).unwrap();
+        assert_eq!(buffer, *b"abc");
+        let mut sink = connect("sink");
+        for _ in 0..2 {
+            sink.write_all(&5u64.to_le_bytes()).unwrap();
+            sink.write_all(b"abcde").unwrap();
+            sink.read_exact(&mut buffer[..1]).unwrap();
+        }
+        let (mut from, mut to) = (connect("relay"), connect("relay"));
+        from.write_all(b"xyz").unwrap();
+        to.read_exact(&mut buffer).unwrap();
+        assert_eq!(buffer, *b"xyz");
+        drop(peers);
+    }
+}

@@ -1,0 +1,175 @@
+/* Brings itself into the state that its argument names, says "ready", and stays there until it is
+ * killed, or until its standard input ends where the state says so. For tests of what remains. */
+#include "check.h"
+#include <pthread.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+
+enum { CALLERS = 8, WAITS = 1000 };
+
+static handle_t adapter, device, context;
+static struct fence fence;
+
+static void open_all(void)
+{
+    adapter = open_adapter(NULL);
+    if (!adapter)
+        exit(1);
+    device = create_device(adapter);
+    context = create_context(device, 0);
+    fence = create_fence(device, 0, 0);
+}
+
+static void ready(void)
+{
+    printf("ready\n");
+    fflush(stdout);
+}
+
+static void stay(void)
+{
+    ready();
+    for (;;)
+        pause();
+}
+
+/* 0 once standard input has something or has ended. */
+static int nothing_to_read(void)
+{
+    struct pollfd input = {0, POLLIN, 0};
+    return poll(&input, 1, 0) == 0;
+}
+
+/* Attached at the broker, but nothing was said on the stream: no library of ours does that. */
+static void attached(void)
+{
+    static const char attach_version_1[] = {0x0a, 0x02, 0x08, 0x01};
+    const char *path = getenv("GPUPV_BROKER");
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    snprintf(address.sun_path, sizeof address.sun_path, "%s", path ? path : "/run/gpupv/broker.sock");
+    int broker = socket(AF_UNIX, SOCK_SEQPACKET, 0);
+    CHECK(connect(broker, (struct sockaddr *)&address, sizeof address) == 0, "connect: %s", strerror(errno));
+    CHECK(send(broker, attach_version_1, sizeof attach_version_1, 0) == sizeof attach_version_1, "send");
+    char reply[4096];
+    CHECK(recv(broker, reply, sizeof reply, 0) > 0, "no reply");
+    stay();
+}
+
+/* Everything exists, nothing is destroyed, waits are armed, packets are queued; then the end. */
+static void leaves(void)
+{
+    open_all();
+    for (int i = 0; i < 100; i++) {
+        struct fence other = create_fence(device, 0, 0);
+        EXPECT(cpu_wait(device, other.handle, 1, new_event()), STATUS_SUCCESS);
+    }
+    EXPECT(gpu_wait(context, fence.handle, 5), STATUS_SUCCESS);
+    EXPECT(gpu_signal(context, fence.handle, 6), STATUS_SUCCESS);
+    printf("leaves everything behind\n");
+}
+
+static void blocked(void)
+{
+    open_all();
+    ready();
+    EXPECT(cpu_wait(device, fence.handle, 1, 0), STATUS_SUCCESS);
+}
+
+static void armed(void)
+{
+    open_all();
+    EXPECT(cpu_wait(device, fence.handle, 1, new_event()), STATUS_SUCCESS);
+    stay();
+}
+
+/* On the first context a command that never ends, behind it work; a GPU wait on a second one. */
+static void hung(void)
+{
+    static struct gpupv_commands commands;
+    open_all();
+    gpupv_begin(&commands);
+    gpupv_hang(&commands);
+    EXPECT(submit(context, &commands), STATUS_SUCCESS);
+    EXPECT(gpu_signal(context, fence.handle, 1), STATUS_SUCCESS);
+    handle_t second = create_context(device, 1);
+    EXPECT(gpu_wait(second, fence.handle, 1), STATUS_SUCCESS);
+    EXPECT(cpu_wait(device, fence.handle, 1, new_event()), STATUS_SUCCESS);
+    stay();
+}
+
+static void *calls_for_ever(void *arg)
+{
+    (void)arg;
+    for (;;) {
+        struct fence own = create_fence(device, 0, 0);
+        EXPECT(cpu_signal(device, own.handle, 1, 0), STATUS_SUCCESS);
+        EXPECT(cpu_wait(device, own.handle, 1, 0), STATUS_SUCCESS);
+        EXPECT(gpu_signal(context, own.handle, 2), STATUS_SUCCESS);
+        EXPECT(cpu_wait(device, own.handle, 2, 0), STATUS_SUCCESS);
+        EXPECT(destroy_object(own.handle), STATUS_SUCCESS);
+    }
+    return NULL;
+}
+
+static void calls(void)
+{
+    open_all();
+    pthread_t threads[CALLERS];
+    for (int i = 0; i < CALLERS; i++)
+        CHECK(pthread_create(&threads[i], NULL, calls_for_ever, NULL) == 0, "thread %d", i);
+    stay();
+}
+
+/* Signals and waits until standard input ends: somebody who must not be disturbed. */
+static void steady(void)
+{
+    open_all();
+    ready();
+    uint64_t value = 0;
+    do {
+        value++;
+        EXPECT(cpu_signal(device, fence.handle, value, 0), STATUS_SUCCESS);
+        EXPECT(cpu_wait(device, fence.handle, value, 0), STATUS_SUCCESS);
+        CHECK(fence_value(&fence) == value, "wrong value");
+        usleep(1000);
+    } while (nothing_to_read());
+    printf("steady: %s\n", failures ? "FAILED" : "undisturbed");
+}
+
+/* Between the two lines: waits for what is reached, in both forms, and nothing else. */
+static void satisfied(void)
+{
+    open_all();
+    EXPECT(cpu_signal(device, fence.handle, 9, 0), STATUS_SUCCESS);
+    int event = new_event();
+    char byte;
+    ready();
+    CHECK(read(0, &byte, 1) == 1, "no word to go on");
+    for (int i = 0; i < WAITS; i++) {
+        EXPECT(cpu_wait(device, fence.handle, 9, 0), STATUS_SUCCESS);
+        EXPECT(cpu_wait(device, fence.handle, 1, event), STATUS_SUCCESS);
+        CHECK(take_event(event, 0) == 1, "the event was not set at once");
+    }
+    printf("waited\n");
+    fflush(stdout);
+    CHECK(read(0, &byte, 1) >= 0, "input");
+}
+
+int main(int argc, char **argv)
+{
+    static const struct {
+        const char *name;
+        void (*body)(void);
+    } states[] = {
+        {"attached", attached}, {"leaves", leaves}, {"blocked", blocked},     {"armed", armed},
+        {"hung", hung},         {"calls", calls},   {"steady", steady}, {"satisfied", satisfied},
+    };
+    for (size_t i = 0; argc == 2 && i < sizeof states / sizeof *states; i++) {
+        if (strcmp(argv[1], states[i].name) == 0) {
+            states[i].body();
+            return failures != 0;
+        }
+    }
+    fprintf(stderr, "usage: states STATE\n");
+    return 2;
+}

@@ -1,0 +1,153 @@
+//! A daemon in the test's own process, and the proof that nothing is left of its guests.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use gpupv::commands::run::guest_command;
+use gpupv::daemon::counters::Counters;
+use gpupv::daemon::seat::Seat;
+use gpupv::daemon::{Daemon, Options, control};
+use proto::control::Inspection;
+
+use crate::machine;
+use crate::polling::eventually;
+use crate::programs::{artifacts, c_program};
+
+/// Tests that count what their process holds run one at a time.
+pub fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    // A test that failed is over all the same.
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// What is left of a guest, for whoever wants nothing to be: the kernel's state in words.
+pub fn remains(seat: &Seat) -> Vec<String> {
+    let state = seat.snapshot();
+    let mut remains: Vec<String> = state.processes.iter().map(|process| format!("{process:?}")).collect();
+    remains.extend(state.devices.iter().map(|device| format!("{device:?}")));
+    remains.extend(state.contexts.iter().map(|context| format!("{context:?}")));
+    remains.extend(state.objects.iter().map(|object| format!("{object:?}")));
+    remains.extend(state.waits.iter().map(|wait| format!("{wait:?}")));
+    let idle = |engine: &&_| !format!("{engine:?}").contains("state: Idle");
+    remains.extend(state.engines.iter().filter(idle).map(|engine| format!("{engine:?}")));
+    if state.objects_alive + state.shares > 0 {
+        remains.push(format!("{} objects, {} shares", state.objects_alive, state.shares));
+    }
+    remains.extend(seat.guests().iter().map(|guest| format!("{guest:?}")));
+    remains
+}
+
+/// An embedded daemon for local processes.
+pub struct Embedded {
+    daemon: Daemon,
+    folder: tempfile::TempDir,
+    /// Descriptors of this process before the daemon and right after its start.
+    files: [Vec<String>; 2],
+    threads: Vec<String>,
+    _alone: MutexGuard<'static, ()>,
+}
+
+impl Embedded {
+    pub fn start() -> Embedded {
+        Embedded::start_with(Options::default())
+    }
+
+    /// Starts with these options; the folder of the sockets is ours.
+    pub fn start_with(options: Options) -> Embedded {
+        let alone = alone();
+        artifacts();
+        let folder = tempfile::Builder::new().prefix("gpupv-e2e-").tempdir().expect("a folder");
+        let before = machine::open_files(std::process::id());
+        let threads = machine::daemon_threads();
+        let daemon = Daemon::start(Options { directory: folder.path().into(), ..options });
+        let daemon = daemon.expect("the daemon starts");
+        let files = [before, machine::open_files(std::process::id())];
+        Embedded { daemon, folder, files, threads, _alone: alone }
+    }
+
+    pub fn seat(&self) -> &Arc<Seat> {
+        &self.daemon.seat
+    }
+
+    pub fn counters(&self) -> &Counters {
+        &self.daemon.seat.counters
+    }
+
+    pub fn broker(&self) -> PathBuf {
+        self.daemon.broker_path()
+    }
+
+    /// A file in the daemon's folder, gone with it.
+    pub fn file(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    pub fn inspection(&self) -> Inspection {
+        control::inspection(&self.daemon.seat, &self.daemon.vms)
+    }
+
+    /// The command that runs a program of `tests/c` as a guest process.
+    pub fn command(&self, program: &str, arguments: &[&str]) -> Command {
+        let mut command: Vec<OsString> = vec![c_program(program).into()];
+        command.extend(arguments.iter().map(OsString::from));
+        guest_command(&command, &self.broker(), artifacts())
+    }
+
+    /// Runs it to its end.
+    pub fn run(&self, program: &str, arguments: &[&str]) -> Output {
+        let mut command = self.command(program, arguments);
+        command.stdin(Stdio::null()).output().expect("a compiled program starts")
+    }
+
+    /// Starts it with pipes to its standard input and output.
+    pub fn spawn(&self, program: &str, arguments: &[&str]) -> Child {
+        let mut command = self.command(program, arguments);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("a compiled program starts")
+    }
+
+    /// Waits until nothing is left of any guest: no object, no wait, no descriptor, no thread.
+    #[track_caller]
+    pub fn wait_until_empty(&self) {
+        eventually("nothing is left of the guests", || {
+            let remains = remains(&self.daemon.seat);
+            let files = machine::open_files(std::process::id());
+            match (remains.is_empty(), files == self.files[1]) {
+                (true, true) => Ok(()),
+                (false, _) => Err(remains.join("\n")),
+                (true, false) => Err(format!("open files {files:?}, at the start {:?}", self.files[1])),
+            }
+        });
+    }
+
+    /// Waits until nothing is left, ends the daemon, and sees that nothing is left of it either.
+    #[track_caller]
+    pub fn end(self) {
+        self.wait_until_empty();
+        let Embedded { daemon, folder, files: [before, _], threads, _alone } = self;
+        daemon.stop().expect("the daemon ends in order");
+        assert_eq!(machine::open_files(std::process::id()), before, "open files after the daemon");
+        assert_eq!(machine::daemon_threads(), threads, "threads after the daemon");
+        drop(folder);
+    }
+}
+
+/// Waits for a line of a child's output. What the child says later is still in its pipe.
+#[track_caller]
+pub fn wait_for_line(child: &mut Child, wanted: &str) {
+    use std::io::Read as _;
+    let output = child.stdout.as_mut().expect("the output is a pipe");
+    let mut line = Vec::new();
+    let mut byte = [0];
+    while output.read(&mut byte).expect("the output is readable") == 1 {
+        if byte[0] != b'\n' {
+            line.push(byte[0]);
+        } else if line == wanted.as_bytes() {
+            return;
+        } else {
+            line.clear();
+        }
+    }
+    panic!("the program ended without saying {wanted:?}; its last words: {}", String::from_utf8_lossy(&line));
+}

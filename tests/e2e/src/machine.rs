@@ -1,0 +1,77 @@
+//! Processes as `/proc` shows them: descriptors, threads, memory, context switches.
+
+use std::fs;
+
+fn folder(pid: u32, name: &str) -> Vec<fs::DirEntry> {
+    let path = format!("/proc/{pid}/{name}");
+    let entries = fs::read_dir(&path).unwrap_or_else(|error| panic!("{path}: {error}"));
+    entries.filter_map(Result::ok).collect()
+}
+
+/// What each open descriptor of a process is, in order. The look itself is not in it.
+pub fn open_files(pid: u32) -> Vec<String> {
+    let own = format!("/proc/{pid}/fd");
+    let mut files: Vec<String> = folder(pid, "fd")
+        .iter()
+        .filter_map(|entry| fs::read_link(entry.path()).ok())
+        .map(|target| kind_of(&target.to_string_lossy()))
+        .filter(|target| *target != own)
+        .collect();
+    files.sort();
+    files
+}
+
+/// Without the numbers that are new for each socket and pipe.
+fn kind_of(target: &str) -> String {
+    match target.split_once(":[") {
+        Some((kind, _)) => kind.into(),
+        None => target.into(),
+    }
+}
+
+/// The names of a process's threads, in order.
+pub fn threads(pid: u32) -> Vec<String> {
+    let mut names: Vec<String> = folder(pid, "task")
+        .iter()
+        .filter_map(|entry| fs::read_to_string(entry.path().join("comm")).ok())
+        .map(|name| name.trim().to_owned())
+        .collect();
+    names.sort();
+    names
+}
+
+/// The threads of a daemon and its VMs in this process, in which tests have threads as well.
+pub fn daemon_threads() -> Vec<String> {
+    let mut names = threads(std::process::id());
+    names.retain(|name| name.starts_with("gpupv-") || name.starts_with("vsock-"));
+    names
+}
+
+/// Mappings of this process whose file has this in its name.
+pub fn mappings_of(name: &str) -> usize {
+    let maps = fs::read_to_string("/proc/self/maps").expect("our own mappings");
+    maps.lines().filter(|line| line.contains(name)).count()
+}
+
+fn status_number(text: &str, field: &str) -> u64 {
+    let line = text.lines().find_map(|line| line.strip_prefix(field)).unwrap_or_default();
+    line.split_whitespace().next().and_then(|number| number.parse().ok()).unwrap_or(0)
+}
+
+/// Resident bytes of a process.
+pub fn resident_bytes(pid: u32) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).expect("the process lives");
+    status_number(&status, "VmRSS:") * 1024
+}
+
+/// How often the threads of a process were switched to and from so far.
+pub fn context_switches(pid: u32) -> u64 {
+    folder(pid, "task")
+        .iter()
+        .map(|entry| fs::read_to_string(entry.path().join("status")).unwrap_or_default())
+        .map(|status| {
+            status_number(&status, "voluntary_ctxt_switches:")
+                + status_number(&status, "nonvoluntary_ctxt_switches:")
+        })
+        .sum()
+}

@@ -1,0 +1,78 @@
+//! The programs that tests run: those of `tests/c`, and `gpupv` itself.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::{Mutex, OnceLock, PoisonError};
+
+use gpupv::artifacts::Artifacts;
+use gpupv::output::Steps;
+
+/// The root of the source tree.
+pub fn tree() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).expect("tests/e2e is two below the root")
+}
+
+/// The guest's programs, built first.
+pub fn artifacts() -> &'static Artifacts {
+    static ARTIFACTS: OnceLock<Artifacts> = OnceLock::new();
+    ARTIFACTS.get_or_init(|| Artifacts::provide(&Steps::new()).expect("the guest's programs are built"))
+}
+
+/// A program of `tests/c`, compiled as a user would: plain gcc, our headers, `libdxcore.so`.
+pub fn c_program(name: &str) -> PathBuf {
+    static COMPILED: Mutex<BTreeMap<String, PathBuf>> = Mutex::new(BTreeMap::new());
+    let mut compiled = COMPILED.lock().unwrap_or_else(PoisonError::into_inner);
+    compiled.entry(name.into()).or_insert_with(|| compile(name)).clone()
+}
+
+fn compile(name: &str) -> PathBuf {
+    let folder = artifacts().directory.join("e2e-programs");
+    std::fs::create_dir_all(&folder).expect("the target folder is writable");
+    // Another test binary may run the program at this moment: it keeps the file that it has open.
+    let fresh = folder.join(format!("{name}.{}", std::process::id()));
+    let program = folder.join(name);
+    let output = Command::new("gcc")
+        .args(["-std=c11", "-Wall", "-Wextra", "-Werror", "-O1", "-pthread"])
+        .arg("-I")
+        .arg(tree().join("guest/umd/include"))
+        .arg(tree().join(format!("tests/c/{name}.c")))
+        .arg("-o")
+        .arg(&fresh)
+        .arg("-L")
+        .arg(&artifacts().directory)
+        .args(["-Wl,--as-needed", "-ldxcore"])
+        .output()
+        .expect("gcc is needed to compile tests/c: apt-get install gcc");
+    assert!(output.status.success(), "gcc {name}.c:\n{}", String::from_utf8_lossy(&output.stderr));
+    std::fs::rename(&fresh, &program).expect("the target folder is writable");
+    program
+}
+
+/// The `gpupv` binary of this source tree, built with the profile of the tests.
+pub fn gpupv_binary() -> &'static Path {
+    static BINARY: OnceLock<PathBuf> = OnceLock::new();
+    BINARY.get_or_init(|| {
+        let folder = &artifacts().directory;
+        let profile = match folder.file_name().and_then(|name| name.to_str()) {
+            Some("debug") | None => "dev",
+            Some(other) => other,
+        };
+        let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+        let output = Command::new(cargo)
+            .current_dir(tree())
+            .args(["build", "--quiet", "-p", "gpupv", "--profile", profile, "--target-dir"])
+            .arg(folder.parent().expect("a target folder"))
+            .output()
+            .expect("cargo runs");
+        assert!(output.status.success(), "building gpupv:\n{}", String::from_utf8_lossy(&output.stderr));
+        folder.join("gpupv")
+    })
+}
+
+/// The `gpupv` command, with the guest's programs that are built already.
+pub fn gpupv(arguments: &[&str]) -> Command {
+    let mut command = Command::new(gpupv_binary());
+    command.args(arguments).env(gpupv::artifacts::LIBDIR_ENV, &artifacts().directory);
+    command
+}

@@ -1,0 +1,70 @@
+//! `gpupv serve` as a process of its own, as users start it.
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Stdio};
+
+use gpupv::daemon::control;
+use proto::control::{InspectRequest, Inspection};
+
+use crate::polling::eventually;
+use crate::programs::gpupv;
+
+/// A serving daemon, killed with this.
+pub struct Served {
+    pub child: Child,
+    folder: tempfile::TempDir,
+}
+
+/// Runs one future on a runtime of its own.
+pub fn block_on<F: Future>(future: F) -> F::Output {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    runtime.expect("a runtime").block_on(future)
+}
+
+impl Served {
+    /// Starts it and waits until it answers.
+    pub fn start(arguments: &[&str]) -> Served {
+        let folder = tempfile::Builder::new().prefix("gpupv-e2e-").tempdir().expect("a folder");
+        let mut command = gpupv(&["serve", "--directory"]);
+        command.arg(folder.path()).args(arguments).stdin(Stdio::null()).stdout(Stdio::null());
+        let child = command.stderr(Stdio::null()).spawn().expect("gpupv starts");
+        let mut served = Served { child, folder };
+        eventually("gpupv serve answers", || match served.child.try_wait() {
+            Ok(None) => served.try_inspect(),
+            ended => panic!("gpupv serve has ended: {ended:?}"),
+        });
+        served
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    pub fn directory(&self) -> &Path {
+        self.folder.path()
+    }
+
+    pub fn broker(&self) -> PathBuf {
+        self.directory().join("broker.sock")
+    }
+
+    fn try_inspect(&self) -> Result<Inspection, String> {
+        block_on(async {
+            let mut client =
+                control::connect(self.directory()).await.map_err(|error| format!("{error:#}"))?;
+            let reply = client.inspect(InspectRequest {}).await.map_err(|status| status.to_string())?;
+            Ok(reply.into_inner())
+        })
+    }
+
+    pub fn inspect(&self) -> Inspection {
+        self.try_inspect().expect("the daemon answers")
+    }
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

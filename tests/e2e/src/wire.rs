@@ -1,0 +1,346 @@
+//! A guest process in Rust that speaks the protocol itself: for what no library would ever say.
+
+use std::fs::File;
+use std::io::{self, IoSliceMut, Read as _, Write as _};
+use std::mem::MaybeUninit;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::FileExt as _;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::time::Duration;
+
+use d3dkmt::{
+    Call, CreatedSyncObject, EventId, Handle, NtStatus, Reply, SignalFlags, SyncObjectFlags, SyncObjectInfo,
+    SyncObjectType, WaitFromCpuFlags, WaitOutcome,
+};
+use proto::attach::{BrokerReply, BrokerRequest, broker_request};
+use proto::channel::{Hello, ToGuest, ToHost, to_host};
+use proto::convert::{FromHost, call_to_frame, from_host};
+use proto::frame::{FrameBuffer, append, decode};
+use proto::{Message as _, PROTOCOL_VERSION};
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendFlags, SocketAddrUnix,
+    SocketFlags, SocketType,
+};
+
+/// A read that lasts so long would last for ever.
+const READ_TIME_MAX: Duration = Duration::from_secs(90);
+const SLOT_BYTES: u64 = 64;
+
+/// A connection to a broker.
+pub struct Broker(OwnedFd);
+
+impl Broker {
+    pub fn connect(path: &Path) -> Broker {
+        let socket = rustix::net::socket_with(
+            AddressFamily::UNIX,
+            SocketType::SEQPACKET,
+            SocketFlags::CLOEXEC,
+            None,
+        );
+        let socket = socket.expect("a socket");
+        let address = SocketAddrUnix::new(path).expect("a short path");
+        rustix::net::connect(&socket, &address).expect("the broker listens");
+        Broker(socket)
+    }
+
+    pub fn send(&self, packet: &[u8]) {
+        rustix::net::send(&self.0, packet, SendFlags::NOSIGNAL).expect("the broker takes a packet");
+    }
+
+    pub fn request(&self, body: broker_request::Body) -> (BrokerReply, Vec<OwnedFd>) {
+        self.send(&BrokerRequest { body: Some(body) }.encode_to_vec());
+        self.reply().expect("the broker answers")
+    }
+
+    /// The next reply with its descriptors; `None` if the broker has closed the connection.
+    pub fn reply(&self) -> Option<(BrokerReply, Vec<OwnedFd>)> {
+        let mut packet = [0; 8192];
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(4))];
+        let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+        let mut buffers = [IoSliceMut::new(&mut packet)];
+        let flags = RecvFlags::CMSG_CLOEXEC;
+        let count = match rustix::net::recvmsg(&self.0, &mut buffers, &mut ancillary, flags) {
+            Ok(message) => message.bytes,
+            // It was closed with a packet of ours unread.
+            Err(rustix::io::Errno::CONNRESET) => 0,
+            Err(error) => panic!("the broker's connection: {error}"),
+        };
+        let descriptors = ancillary.drain().flat_map(|part| match part {
+            RecvAncillaryMessage::ScmRights(rights) => rights.collect::<Vec<_>>(),
+            _ => Vec::new(),
+        });
+        let descriptors = descriptors.collect();
+        (count > 0).then(|| (BrokerReply::decode(&packet[..count]).expect("a reply"), descriptors))
+    }
+}
+
+/// Attached at the broker, nothing said on the stream yet.
+pub struct Attached {
+    pub broker: Broker,
+    pub stream: Stream,
+    pub memory: File,
+    pub token: Vec<u8>,
+    pub process: u32,
+    pub slots: u32,
+}
+
+/// The frame that greets.
+pub fn hello_frame(version: u32, token: &[u8]) -> ToHost {
+    let hello = Hello { version, token: token.to_vec() };
+    ToHost { request: 0, body: Some(to_host::Body::Hello(hello)) }
+}
+
+impl Attached {
+    pub fn new(broker: &Path) -> Attached {
+        Attached::try_new(broker).unwrap_or_else(|why| panic!("the broker refused: {why}"))
+    }
+
+    pub fn try_new(broker: &Path) -> Result<Attached, String> {
+        let broker = Broker::connect(broker);
+        let attach = broker_request::Attach { version: PROTOCOL_VERSION, name: "e2e".into() };
+        let (reply, descriptors) = broker.request(broker_request::Body::Attach(attach));
+        if !reply.refused.is_empty() {
+            return Err(reply.refused);
+        }
+        let [stream, memory] = <[OwnedFd; 2]>::try_from(descriptors).expect("a stream and memory");
+        Ok(Attached {
+            broker,
+            stream: Stream::new(stream),
+            memory: memory.into(),
+            token: reply.token,
+            process: reply.process,
+            slots: reply.slots,
+        })
+    }
+
+    pub fn hello(mut self) -> Client {
+        self.stream.send_frame(&hello_frame(PROTOCOL_VERSION, &self.token));
+        match self.stream.read() {
+            Ok(FromHost::Welcome(welcome)) => assert_eq!(welcome.process, self.process),
+            other => panic!("no welcome: {other:?}"),
+        }
+        let memory = vec![(0, self.memory)];
+        Client {
+            broker: self.broker,
+            stream: self.stream,
+            memory,
+            slots: self.slots,
+            process: self.process,
+            requests: 0,
+        }
+    }
+}
+
+/// Why nothing more can be read.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Ended {
+    Closed,
+    /// Closed while bytes of ours were unread.
+    Reset,
+}
+
+/// The channel's stream.
+pub struct Stream {
+    pub socket: UnixStream,
+    frames: FrameBuffer,
+}
+
+impl Stream {
+    fn new(descriptor: OwnedFd) -> Stream {
+        let socket = UnixStream::from(descriptor);
+        socket.set_read_timeout(Some(READ_TIME_MAX)).expect("not zero");
+        Stream { socket, frames: FrameBuffer::default() }
+    }
+
+    /// Sends bytes; false if the other side has closed.
+    pub fn send(&mut self, bytes: &[u8]) -> bool {
+        match self.socket.write_all(bytes) {
+            Ok(()) => true,
+            Err(error) if matches!(error.kind(), io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset) => {
+                false
+            }
+            Err(error) => panic!("cannot send: {error}"),
+        }
+    }
+
+    pub fn send_frame(&mut self, frame: &ToHost) -> bool {
+        let mut bytes = Vec::new();
+        append(frame, &mut bytes);
+        self.send(&bytes)
+    }
+
+    /// The next message.
+    pub fn read(&mut self) -> Result<FromHost, Ended> {
+        loop {
+            if let Some(frame) = self.frames.next_frame().expect("the host's frames are whole") {
+                let frame: ToGuest = decode(frame).expect("the host's messages are messages");
+                return Ok(from_host(frame).expect("the host's messages make sense"));
+            }
+            let mut bytes = [0; 16 * 1024];
+            match self.socket.read(&mut bytes) {
+                Ok(0) => return Err(Ended::Closed),
+                Ok(count) => self.frames.extend(&bytes[..count]),
+                Err(error) if error.kind() == io::ErrorKind::ConnectionReset => return Err(Ended::Reset),
+                Err(error) => panic!("nothing came in {READ_TIME_MAX:?}: {error}"),
+            }
+        }
+    }
+
+    /// Reads to the end of the stream; the Goodbye, if there was one.
+    pub fn read_goodbye(&mut self) -> Option<String> {
+        let mut goodbye = None;
+        while let Ok(message) = self.read() {
+            if let FromHost::Goodbye(reason) = message {
+                assert!(goodbye.replace(reason).is_none(), "two Goodbyes");
+            }
+        }
+        goodbye
+    }
+}
+
+/// An open channel.
+pub struct Client {
+    pub broker: Broker,
+    pub stream: Stream,
+    /// First slot and memory.
+    memory: Vec<(u32, File)>,
+    slots: u32,
+    pub process: u32,
+    requests: u64,
+}
+
+impl Client {
+    pub fn new(broker: &Path) -> Client {
+        Attached::new(broker).hello()
+    }
+
+    /// One synchronous call. No wake may come in between.
+    pub fn call(&mut self, call: &Call) -> (NtStatus, Reply) {
+        self.requests += 1;
+        assert!(self.stream.send_frame(&call_to_frame(self.requests, call)), "the stream is closed");
+        match self.stream.read() {
+            Ok(FromHost::Answer { request, status, reply }) => {
+                assert_eq!(request, self.requests, "the answer to another request");
+                (status, reply)
+            }
+            other => panic!("{call:?}: no answer but {other:?}"),
+        }
+    }
+
+    /// One call without an answer.
+    pub fn post(&mut self, call: &Call) -> bool {
+        self.stream.send_frame(&call_to_frame(0, call))
+    }
+
+    pub fn open_device(&mut self) -> Handle {
+        let (_, reply) = self.call(&Call::EnumAdapters { capacity: 1 });
+        let Reply::Adapters(adapters) = reply else { panic!("no adapters: {reply:?}") };
+        let (_, reply) = self.call(&Call::CreateDevice { adapter: adapters[0].handle, flags: 0 });
+        let Reply::Device(device) = reply else { panic!("no device: {reply:?}") };
+        device
+    }
+
+    pub fn create_context(&mut self, device: Handle) -> Handle {
+        let (_, reply) = self.call(&Call::CreateContextVirtual {
+            device,
+            node_ordinal: 0,
+            engine_affinity: 0,
+            flags: d3dkmt::CreateContextFlags::empty(),
+            client_hint: 0,
+            private_data: Vec::new(),
+        });
+        let Reply::Context(context) = reply else { panic!("no context: {reply:?}") };
+        context
+    }
+
+    /// A monitored fence; more fence memory is fetched when it is needed.
+    pub fn create_fence(&mut self, device: Handle, initial_value: u64) -> CreatedSyncObject {
+        let info = SyncObjectInfo {
+            object_type: SyncObjectType::MONITORED_FENCE,
+            flags: SyncObjectFlags::empty(),
+            initial_value,
+            ..SyncObjectInfo::default()
+        };
+        let create = Call::CreateSynchronizationObject { device, info, legacy: false };
+        loop {
+            match self.call(&create) {
+                (NtStatus::SUCCESS, Reply::SyncObject(created)) => return created,
+                (_, Reply::FenceMemoryExhausted) => self.grow(1),
+                other => panic!("no fence: {other:?}"),
+            }
+        }
+    }
+
+    pub fn grow(&mut self, slots: u32) {
+        let (reply, mut descriptors) =
+            self.broker.request(broker_request::Body::Grow(broker_request::Grow { slots }));
+        assert_eq!(reply.refused, "");
+        assert_eq!(reply.first_slot, self.slots);
+        self.slots += reply.slots;
+        self.memory.push((reply.first_slot, descriptors.pop().expect("memory").into()));
+    }
+
+    pub fn signal(&mut self, device: Handle, object: Handle, value: u64) -> NtStatus {
+        let flags = SignalFlags::empty();
+        self.call(&Call::SignalFromCpu { device, objects: vec![object], values: vec![value], flags }).0
+    }
+
+    pub fn wait(&mut self, device: Handle, object: Handle, value: u64, event: u64) -> Option<WaitOutcome> {
+        match self.call(&wait_call(device, object, value, event)) {
+            (NtStatus::SUCCESS, Reply::Wait(outcome)) => Some(outcome),
+            _ => None,
+        }
+    }
+
+    /// The value of a fence as its memory has it.
+    pub fn value(&self, fence: &CreatedSyncObject) -> u64 {
+        let slot = fence.slot.expect("a monitored fence has a slot");
+        let (first, file) = self.memory.iter().rfind(|(first, _)| *first <= slot).expect("memory of the slot");
+        let mut bytes = [0; 8];
+        file.read_exact_at(&mut bytes, u64::from(slot - first) * SLOT_BYTES).expect("fence memory is readable");
+        u64::from_ne_bytes(bytes)
+    }
+}
+
+/// A CPU wait for one fence.
+pub fn wait_call(device: Handle, object: Handle, value: u64, event: u64) -> Call {
+    Call::WaitFromCpu {
+        device,
+        objects: vec![object],
+        values: vec![value],
+        flags: WaitFromCpuFlags::empty(),
+        event: EventId(event),
+    }
+}
+
+/// A client that behaves, and notices at once when it is disturbed.
+pub struct Steady {
+    client: Client,
+    device: Handle,
+    fence: CreatedSyncObject,
+    value: u64,
+}
+
+impl Steady {
+    pub fn new(broker: &Path) -> Steady {
+        let mut client = Client::new(broker);
+        let device = client.open_device();
+        let fence = client.create_fence(device, 0);
+        Steady { client, device, fence, value: 0 }
+    }
+
+    /// A wait that is registered, a signal, its wake, the value in memory.
+    #[track_caller]
+    pub fn works(&mut self) {
+        self.value += 1;
+        let (device, object, value) = (self.device, self.fence.object, self.value);
+        assert_eq!(self.client.wait(device, object, value, value), Some(WaitOutcome::Registered));
+        let flags = SignalFlags::empty();
+        let signal = Call::SignalFromCpu { device, objects: vec![object], values: vec![value], flags };
+        assert_eq!(self.client.call(&signal), (NtStatus::SUCCESS, Reply::None));
+        let wake = self.client.stream.read();
+        assert_eq!(wake, Ok(FromHost::Wake { event: EventId(value), status: NtStatus::SUCCESS }));
+        assert_eq!(self.client.value(&self.fence), value);
+    }
+}
