@@ -2,9 +2,9 @@
 //! measured as JSON lines. `gpupv bench` starts it, judges and shows.
 //!
 //! ```text
-//!   measure PEERS ROUNDS full|quick    every figure that a guest process can measure
-//!   waiter FD                          the other process of cross_process_wake, on a control socket
-//!   idle COUNT                         attaches, makes COUNT fences, says so, waits for the end of input
+//!   measure PEERS ROUNDS full|quick WORD    figures with WORD in their names, or all for none
+//!   waiter FD                               the other process of cross_process_wake, on a control socket
+//!   idle COUNT                              attaches, makes COUNT fences, says so, waits for the end of input
 //! ```
 //! Each figure is measured beside a raw peer in the same rounds, in alternating blocks. What is called
 //! is the public C ABI, as users call it.
@@ -31,9 +31,15 @@ pub struct Plan {
     pub rounds: u32,
     /// Operations are divided by this.
     pub divisor: usize,
+    /// Part of the names of the figures that are wanted.
+    pub only: &'static str,
 }
 
 impl Plan {
+    pub fn wants(&self, figure: &str) -> bool {
+        figure.contains(self.only)
+    }
+
     /// Operations of one arm in one round.
     pub fn operations(&self, local: usize, vm: usize) -> usize {
         let full = match self.peers {
@@ -48,13 +54,14 @@ fn main() -> anyhow::Result<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     match words[..] {
-        ["measure", peers, rounds, size] => {
+        ["measure", peers, rounds, size, only] => {
             let divisor = match size {
                 "full" => 1,
                 "quick" => 10,
                 other => bail!("full or quick, not {other}"),
             };
-            measure(&Plan { peers: Peers::parse(peers)?, rounds: rounds.parse()?, divisor })
+            let only = only.to_owned().leak();
+            measure(&Plan { peers: Peers::parse(peers)?, rounds: rounds.parse()?, divisor, only })
         }
         ["waiter", descriptor] => wake::waiter(descriptor.parse()?),
         ["idle", fences] => idle(fences.parse()?),
@@ -64,10 +71,17 @@ fn main() -> anyhow::Result<()> {
 
 fn measure(plan: &Plan) -> anyhow::Result<()> {
     fence_read::measure(plan).context("fence_read")?;
-    satisfied_wait::measure(plan).context("satisfied_wait")?;
+    if plan.wants("satisfied_wait") {
+        satisfied_wait::measure(plan).context("satisfied_wait")?;
+    }
     sync_call::measure(plan).context("sync_call")?;
-    wake::measure(plan).context("cross_process_wake")?;
-    pipeline::measure(plan).context("pipelined_signals")
+    if plan.wants("cross_process_wake") {
+        wake::measure(plan).context("cross_process_wake")?;
+    }
+    if plan.wants("pipelined_signals") {
+        pipeline::measure(plan).context("pipelined_signals")?;
+    }
+    Ok(())
 }
 
 /// A process that is attached and does nothing.

@@ -47,6 +47,9 @@ fn beside_echo(
     bytes: usize,
     call: &mut dyn FnMut() -> anyhow::Result<()>,
 ) -> anyhow::Result<()> {
+    if !plan.wants(figure) {
+        return Ok(());
+    }
     let mut echo = plan.peers.connect(Service::Echo)?;
     let mut buffer = vec![0x5A; bytes];
     let blocks = plan.operations(40, 8);

@@ -127,6 +127,9 @@ fn alone() -> MutexGuard<'static, mpsc::Receiver<Seen>> {
     let seen = SEEN.get_or_init(|| {
         let listener = Listener::new();
         point_environment_to(&listener.path);
+        // Children end by `_exit`: only the test process itself clears up.
+        // SAFETY: registers a function of this binary.
+        unsafe { libc::atexit(remove_socket) };
         let (sender, receiver) = mpsc::channel();
         thread::spawn(move || serve(listener, sender));
         assert_eq!(enum_adapters(), 0);
@@ -134,6 +137,12 @@ fn alone() -> MutexGuard<'static, mpsc::Receiver<Seen>> {
         Mutex::new(receiver)
     });
     seen.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+extern "C" fn remove_socket() {
+    if let Some(path) = std::env::var_os(proto::limits::BROKER_ENV) {
+        let _ = std::fs::remove_file(path);
+    }
 }
 
 fn next(seen: &mpsc::Receiver<Seen>) -> Seen {

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use dxgkrnl::ddi::EngineState;
 use gpupv::commands::run::guest_command;
 use gpupv::daemon::counters::Counters;
 use gpupv::daemon::seat::Seat;
@@ -30,8 +31,8 @@ pub fn remains(seat: &Seat) -> Vec<String> {
     remains.extend(state.contexts.iter().map(|context| format!("{context:?}")));
     remains.extend(state.objects.iter().map(|object| format!("{object:?}")));
     remains.extend(state.waits.iter().map(|wait| format!("{wait:?}")));
-    let idle = |engine: &&_| !format!("{engine:?}").contains("state: Idle");
-    remains.extend(state.engines.iter().filter(idle).map(|engine| format!("{engine:?}")));
+    let busy = state.engines.iter().filter(|engine| engine.state != EngineState::Idle);
+    remains.extend(busy.map(|engine| format!("{engine:?}")));
     if state.objects_alive + state.shares > 0 {
         remains.push(format!("{} objects, {} shares", state.objects_alive, state.shares));
     }

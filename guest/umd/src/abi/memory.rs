@@ -5,7 +5,6 @@
 //! that no message could carry) is answered with INVALID_PARAMETER.
 
 use std::ffi::c_void;
-use std::ops::Deref;
 
 use d3dkmt::limits::OBJECTS_WAITED_ON_MAX;
 use d3dkmt::{Handle, NtStatus};
@@ -78,21 +77,26 @@ pub(crate) fn write_array<T: Plain>(array: *mut T, values: &[T]) {
 pub(crate) struct Array<T> {
     inline: [T; OBJECTS_WAITED_ON_MAX],
     heap: Vec<T>,
-    count: usize,
+}
+
+impl<T: Plain + Default> Default for Array<T> {
+    fn default() -> Self {
+        Array { inline: [T::default(); OBJECTS_WAITED_ON_MAX], heap: Vec::new() }
+    }
 }
 
 impl<T: Plain + Default> Array<T> {
-    fn read(array: *const T, count: u32) -> Result<Array<T>, NtStatus> {
+    /// Reads in place: the array is too large to be handed about on the way of a wait.
+    fn read(&mut self, array: *const T, count: u32) -> Result<&[T], NtStatus> {
         let count = count as usize;
         if count > ARRAY_ENTRIES_MAX || (count > 0 && array.is_null()) {
             return Err(NtStatus::INVALID_PARAMETER);
         }
-        let mut copy = Array { inline: [T::default(); OBJECTS_WAITED_ON_MAX], heap: Vec::new(), count };
         let target = if count <= OBJECTS_WAITED_ON_MAX {
-            copy.inline.as_mut_ptr()
+            self.inline.as_mut_ptr()
         } else {
-            copy.heap.resize(count, T::default());
-            copy.heap.as_mut_ptr()
+            self.heap.resize(count, T::default());
+            self.heap.as_mut_ptr()
         };
         if count > 0 {
             // SAFETY: the C contract says that the array has `count` entries; `target` has as many.
@@ -100,30 +104,26 @@ impl<T: Plain + Default> Array<T> {
                 std::ptr::copy_nonoverlapping(array.cast::<u8>(), target.cast::<u8>(), count * size_of::<T>())
             };
         }
-        Ok(copy)
-    }
-}
-
-impl<T> Deref for Array<T> {
-    type Target = [T];
-
-    fn deref(&self) -> &[T] {
-        if self.count <= OBJECTS_WAITED_ON_MAX { &self.inline[..self.count] } else { &self.heap }
+        Ok(if count <= OBJECTS_WAITED_ON_MAX { &self.inline[..count] } else { &self.heap })
     }
 }
 
 // SAFETY: a handle is one integer.
 unsafe impl Plain for Handle {}
 
-/// An array of handles.
-pub(crate) fn read_handles(array: *const u32, count: u32) -> Result<Array<Handle>, NtStatus> {
+/// The caller's array of handles, copied into `copy`.
+pub(crate) fn read_handles(
+    copy: &mut Array<Handle>,
+    array: *const u32,
+    count: u32,
+) -> Result<&[Handle], NtStatus> {
     const { assert!(size_of::<Handle>() == size_of::<u32>()) };
-    Array::read(array.cast::<Handle>(), count)
+    copy.read(array.cast::<Handle>(), count)
 }
 
-/// An array of fence values.
-pub(crate) fn read_values(array: *const u64, count: u32) -> Result<Array<u64>, NtStatus> {
-    Array::read(array, count)
+/// The caller's array of fence values, copied into `copy`.
+pub(crate) fn read_values(copy: &mut Array<u64>, array: *const u64, count: u32) -> Result<&[u64], NtStatus> {
+    copy.read(array, count)
 }
 
 /// An array of fence values at an address that may be no pointer at all (a union whose member is

@@ -3,7 +3,7 @@
 use d3dkmt::limits::BROADCAST_CONTEXTS_MAX;
 use d3dkmt::{Call, GpuSignal, Handle, NtStatus, SignalFlags};
 
-use super::memory::{probe_values, read, read_bytes, read_handles, read_values};
+use super::memory::{Array, probe_values, read, read_bytes, read_handles, read_values};
 use super::thunk::{CStatus, enter};
 use super::types::{FromGpu, SignalFromGpu2, SubmitCommand};
 use crate::client::{CallerEvent, Session, ValueForm};
@@ -14,7 +14,8 @@ use crate::process::Starts;
 pub extern "C" fn D3DKMTSignalSynchronizationObjectFromGpu(argument: *const FromGpu) -> CStatus {
     enter(Starts::Nothing, |session| {
         let arguments = read(argument)?;
-        let objects = read_handles(arguments.objects, arguments.object_count)?.to_vec();
+        let objects =
+            read_handles(&mut Array::default(), arguments.objects, arguments.object_count)?.to_vec();
         let values = values_of_union(session, &objects, arguments.values)?;
         let contexts = vec![Handle(arguments.context)];
         let signal = GpuSignal::Monitored { objects, values };
@@ -29,7 +30,8 @@ pub extern "C" fn D3DKMTSignalSynchronizationObjectFromGpu2(argument: *const Sig
     enter(Starts::Nothing, |session| {
         let arguments = read(argument)?;
         let flags = SignalFlags::from_bits_retain(arguments.flags);
-        let contexts = read_handles(arguments.contexts, arguments.context_count)?.to_vec();
+        let contexts =
+            read_handles(&mut Array::default(), arguments.contexts, arguments.context_count)?.to_vec();
         if contexts.is_empty() {
             return Err(NtStatus::INVALID_PARAMETER);
         }
@@ -41,7 +43,8 @@ pub extern "C" fn D3DKMTSignalSynchronizationObjectFromGpu2(argument: *const Sig
                 CallerEvent::from_handle(arguments.values).map_err(|_| NtStatus::INVALID_PARAMETER)?;
             return Ok(session.signal_event_from_gpu(contexts, flags, event));
         }
-        let objects = read_handles(arguments.objects, arguments.object_count)?.to_vec();
+        let objects =
+            read_handles(&mut Array::default(), arguments.objects, arguments.object_count)?.to_vec();
         let values = values_of_union(session, &objects, arguments.values)?;
         let signal = GpuSignal::Monitored { objects, values };
         Ok(session.submit(&Call::SignalFromGpu { contexts, signal, flags }))
@@ -53,7 +56,8 @@ pub extern "C" fn D3DKMTSignalSynchronizationObjectFromGpu2(argument: *const Sig
 pub extern "C" fn D3DKMTWaitForSynchronizationObjectFromGpu(argument: *const FromGpu) -> CStatus {
     enter(Starts::Nothing, |session| {
         let arguments = read(argument)?;
-        let objects = read_handles(arguments.objects, arguments.object_count)?.to_vec();
+        let objects =
+            read_handles(&mut Array::default(), arguments.objects, arguments.object_count)?.to_vec();
         let values = values_of_union(session, &objects, arguments.values)?;
         Ok(session.submit(&Call::WaitFromGpu { context: Handle(arguments.context), objects, values }))
     })
@@ -65,7 +69,7 @@ pub extern "C" fn D3DKMTWaitForSynchronizationObjectFromGpu(argument: *const Fro
 fn values_of_union(session: &Session, objects: &[Handle], union: u64) -> Result<Vec<u64>, NtStatus> {
     let count = objects.len() as u32;
     match session.value_form(objects) {
-        ValueForm::Array => Ok(read_values(union as *const u64, count)?.to_vec()),
+        ValueForm::Array => Ok(read_values(&mut Array::default(), union as *const u64, count)?.to_vec()),
         ValueForm::Inline => Ok(vec![union; objects.len()]),
         ValueForm::Unknown if union == 0 => Ok(vec![0; objects.len()]),
         ValueForm::Unknown => Ok(probe_values(union, count).unwrap_or_else(|| vec![union; objects.len()])),

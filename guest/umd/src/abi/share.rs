@@ -5,7 +5,7 @@ use std::os::fd::IntoRawFd;
 
 use d3dkmt::{Call, Handle, NtStatus, SyncObjectFlags};
 
-use super::memory::{read, read_handles, write};
+use super::memory::{Array, read, read_handles, write};
 use super::thunk::{CStatus, enter};
 use super::types::OpenSyncObjectFromNtHandle2;
 use crate::nt_handle;
@@ -24,7 +24,7 @@ pub extern "C" fn D3DKMTShareObjects(
         if count != 1 || nt_handle.is_null() {
             return Err(NtStatus::INVALID_PARAMETER);
         }
-        let object = read_handles(objects, count)?[0];
+        let object = read_handles(&mut Array::default(), objects, count)?[0];
         let (token, descriptor) = nt_handle::create().map_err(|_| NtStatus::NO_MEMORY)?;
         let status = session.call(&Call::ShareObject { object, desired_access, token }).status;
         if !status.is_success() {

@@ -2,7 +2,7 @@
 
 use d3dkmt::{Handle, NtStatus, SignalFlags, WaitFromCpuFlags};
 
-use super::memory::{read, read_handles, read_values};
+use super::memory::{Array, read, read_handles, read_values};
 use super::thunk::{CStatus, enter};
 use super::types::{SignalFromCpu, WaitFromCpu};
 use crate::client::CallerEvent;
@@ -13,10 +13,11 @@ use crate::process::Starts;
 pub extern "C" fn D3DKMTSignalSynchronizationObjectFromCpu(argument: *const SignalFromCpu) -> CStatus {
     enter(Starts::Nothing, |session| {
         let arguments = read(argument)?;
-        let objects = read_handles(arguments.objects, arguments.object_count)?;
-        let values = read_values(arguments.values, arguments.object_count)?;
+        let (mut objects, mut values) = (Array::default(), Array::default());
+        let objects = read_handles(&mut objects, arguments.objects, arguments.object_count)?;
+        let values = read_values(&mut values, arguments.values, arguments.object_count)?;
         let flags = SignalFlags::from_bits_retain(arguments.flags);
-        Ok(session.signal_from_cpu(Handle(arguments.device), &objects, &values, flags))
+        Ok(session.signal_from_cpu(Handle(arguments.device), objects, values, flags))
     })
 }
 
@@ -25,13 +26,14 @@ pub extern "C" fn D3DKMTSignalSynchronizationObjectFromCpu(argument: *const Sign
 pub extern "C" fn D3DKMTWaitForSynchronizationObjectFromCpu(argument: *const WaitFromCpu) -> CStatus {
     enter(Starts::Nothing, |session| {
         let arguments = read(argument)?;
-        let objects = read_handles(arguments.objects, arguments.object_count)?;
-        let values = read_values(arguments.values, arguments.object_count)?;
+        let (mut objects, mut values) = (Array::default(), Array::default());
+        let objects = read_handles(&mut objects, arguments.objects, arguments.object_count)?;
+        let values = read_values(&mut values, arguments.values, arguments.object_count)?;
         let event = match arguments.async_event {
             0 => None,
             handle => Some(CallerEvent::from_handle(handle).map_err(|_| NtStatus::INVALID_PARAMETER)?),
         };
         let flags = WaitFromCpuFlags::from_bits_retain(arguments.flags);
-        Ok(session.wait_from_cpu(Handle(arguments.device), &objects, &values, flags, event))
+        Ok(session.wait_from_cpu(Handle(arguments.device), objects, values, flags, event))
     })
 }

@@ -30,8 +30,8 @@ impl Progress for Steps {
     }
 
     fn advance(&self, done: u64, total: u64) {
-        if total > 0 {
-            self.detail(&format!("{}%", done * 100 / total));
+        if let Some(percent) = (done * 100).checked_div(total) {
+            self.detail(&format!("{percent}%"));
         }
     }
 

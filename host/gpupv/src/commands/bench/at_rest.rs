@@ -118,43 +118,61 @@ fn field(status: &str, name: &str) -> anyhow::Result<f64> {
 }
 
 pub fn measure(
-    plan: Plan,
+    plan: &Plan,
     steps: &Steps,
     artifacts: &Artifacts,
     collected: &mut Collected,
 ) -> anyhow::Result<()> {
-    let (divisor, watched) = if plan.quick { (10, 2) } else { (1, 5) };
-    let served = Served::start(artifacts)?;
-    steps.step("measuring the daemon at rest: wake-ups");
-    let client = served.idle(1)?;
+    if plan.wants(&["wakeups_at_rest"]) {
+        steps.step("measuring the daemon at rest: wake-ups");
+        wake_ups(plan, &Served::start(artifacts)?, collected)?;
+    }
+    if plan.wants(&["memory_per_process"]) {
+        steps.step("measuring the daemon at rest: memory of processes");
+        memory_of_processes(plan, &Served::start(artifacts)?, collected)?;
+    }
+    if plan.wants(&["memory_per_fence"]) {
+        steps.step("measuring the daemon at rest: memory of fences");
+        memory_of_fences(plan, &Served::start(artifacts)?, collected)?;
+    }
+    Ok(())
+}
+
+fn divisor(plan: &Plan) -> u32 {
+    if plan.quick { 10 } else { 1 }
+}
+
+fn wake_ups(plan: &Plan, served: &Served, collected: &mut Collected) -> anyhow::Result<()> {
+    let seconds = if plan.quick { 2 } else { 10 };
+    let _client = served.idle(1)?;
     std::thread::sleep(SETTLE);
     let (before, begun) = (served.switches()?, Instant::now());
-    std::thread::sleep(Duration::from_secs(watched));
+    std::thread::sleep(Duration::from_secs(seconds));
     let per_second = (served.switches()? - before) / begun.elapsed().as_secs_f64();
     collected.add_round("wakeups_at_rest", &[("ours", per_second)]);
-    collected.add_fact("wakeups_at_rest", "seconds", watched as f64);
+    collected.add_fact("wakeups_at_rest", "seconds", seconds as f64);
+    Ok(())
+}
 
-    steps.step("measuring the daemon at rest: memory of processes");
-    let count = IDLE_PROCESSES / divisor;
+fn memory_of_processes(plan: &Plan, served: &Served, collected: &mut Collected) -> anyhow::Result<()> {
+    let count = IDLE_PROCESSES / divisor(plan);
     // What is needed once is not the first process's burden.
-    let warm_up = (0..4).map(|_| served.idle(0)).collect::<anyhow::Result<Vec<_>>>()?;
+    let _warm_up = served.idle(0)?;
     let before = served.memory()?;
-    let processes = (0..count).map(|_| served.idle(0)).collect::<anyhow::Result<Vec<_>>>()?;
+    let _processes = (0..count).map(|_| served.idle(0)).collect::<anyhow::Result<Vec<_>>>()?;
     let bytes = (served.memory()? - before) / f64::from(count);
-    collected.add_round("memory_per_process", &[("ours", bytes.max(0.0))]);
+    collected.add_round("memory_per_process", &[("ours", bytes)]);
     collected.add_fact("memory_per_process", "processes", f64::from(count));
-    drop((warm_up, processes, client));
+    Ok(())
+}
 
-    steps.step("measuring the daemon at rest: memory of fences");
-    // A daemon of its own: what processes left free would hide what fences take.
-    let served = Served::start(artifacts)?;
-    let warm_up = served.idle(FENCES_WARM_UP)?;
+fn memory_of_fences(plan: &Plan, served: &Served, collected: &mut Collected) -> anyhow::Result<()> {
+    let fences = FENCES / divisor(plan);
+    let _warm_up = served.idle(FENCES_WARM_UP)?;
     let before = served.memory()?;
-    let fences = FENCES / divisor;
-    let holder = served.idle(fences)?;
+    let _holder = served.idle(fences)?;
     let bytes = (served.memory()? - before) / f64::from(fences);
-    collected.add_round("memory_per_fence", &[("ours", bytes.max(0.0))]);
+    collected.add_round("memory_per_fence", &[("ours", bytes)]);
     collected.add_fact("memory_per_fence", "fences", f64::from(fences));
-    drop((warm_up, holder));
     Ok(())
 }

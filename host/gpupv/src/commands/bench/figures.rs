@@ -150,6 +150,11 @@ pub const DEFINITIONS: &[Definition] = &[
     ),
 ];
 
+/// The names of all figures.
+pub fn names() -> Vec<&'static str> {
+    DEFINITIONS.iter().map(|definition| definition.id).collect()
+}
+
 /// A figure as it came out.
 #[derive(Debug)]
 pub struct Outcome {

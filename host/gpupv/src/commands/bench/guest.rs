@@ -78,9 +78,9 @@ fn options(directory: &Path) -> Options {
     }
 }
 
-fn words(plan: Plan, peers: &str) -> Vec<String> {
+fn words(plan: &Plan, peers: &str) -> Vec<String> {
     let size = if plan.quick { "quick" } else { "full" };
-    ["measure", peers, &plan.rounds.to_string(), size].map(str::to_owned).to_vec()
+    ["measure", peers, &plan.rounds.to_string(), size, &plan.only].map(str::to_owned).to_vec()
 }
 
 /// Shows how far it is.
@@ -106,7 +106,7 @@ impl Progress<'_> {
 
 /// The figures of a guest process, as a local process of a daemon in this one.
 pub fn measure_local(
-    plan: Plan,
+    plan: &Plan,
     steps: &Steps,
     artifacts: &Artifacts,
     collected: &mut Collected,
@@ -139,7 +139,7 @@ pub fn measure_local(
 
 /// The same in a QEMU guest.
 pub async fn measure_vm(
-    plan: Plan,
+    plan: &Plan,
     steps: &Steps,
     artifacts: &Artifacts,
     collected: &mut Collected,
@@ -155,7 +155,7 @@ pub async fn measure_vm(
 
 async fn measure_in(
     fleet: &mut Fleet,
-    plan: Plan,
+    plan: &Plan,
     steps: &Steps,
     collected: &mut Collected,
 ) -> anyhow::Result<()> {

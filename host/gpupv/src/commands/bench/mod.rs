@@ -43,34 +43,47 @@ pub struct BenchArgs {
     /// A tenth of the operations and few rounds: to see that it works, not to judge
     #[arg(long)]
     pub quick: bool,
+    /// Only the figures with this in their name
+    #[arg(long, value_name = "WORD", default_value = "")]
+    pub only: String,
 }
 
 /// How much is measured.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Plan {
     pub rounds: u32,
     pub quick: bool,
+    only: String,
+}
+
+impl Plan {
+    /// Whether one of these figures is wanted.
+    fn wants(&self, figures: &[&str]) -> bool {
+        figures.iter().any(|figure| figure.contains(&self.only))
+    }
 }
 
 pub fn run(args: &BenchArgs) -> anyhow::Result<u8> {
     let plan = Plan {
         rounds: args.rounds.unwrap_or(if args.quick { ROUNDS_QUICK } else { ROUNDS }),
         quick: args.quick,
+        only: args.only.clone(),
     };
+    anyhow::ensure!(plan.wants(&figures::names()), "no figure has {:?} in its name", plan.only);
     anyhow::ensure!(plan.rounds >= 1, "--rounds must be at least 1");
     let steps = Steps::new();
     let artifacts = Artifacts::provide(&steps)?;
     let before = machine::load_average();
     let mut measured = Vec::new();
     let mut local = Collected::default();
-    model::measure(plan, &steps, &mut local)?;
-    at_rest::measure(plan, &steps, &artifacts, &mut local)?;
-    guest::measure_local(plan, &steps, &artifacts, &mut local)?;
+    model::measure(&plan, &steps, &mut local)?;
+    at_rest::measure(&plan, &steps, &artifacts, &mut local)?;
+    guest::measure_local(&plan, &steps, &artifacts, &mut local)?;
     measured.push((Place::Local, local));
     if args.vm {
         let mut vm = Collected::default();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        runtime.block_on(guest::measure_vm(plan, &steps, &artifacts, &mut vm))?;
+        runtime.block_on(guest::measure_vm(&plan, &steps, &artifacts, &mut vm))?;
         measured.push((Place::Vm, vm));
     }
     steps.finish();
@@ -78,9 +91,9 @@ pub fn run(args: &BenchArgs) -> anyhow::Result<u8> {
         measured.iter().flat_map(|(place, collected)| figures::results(*place, collected)).collect();
     let machine = machine::describe(before);
     if args.json {
-        println!("{:#}", report::to_json(&machine, plan, &results));
+        println!("{:#}", report::to_json(&machine, &plan, &results));
     } else {
-        report::print_table(&machine, plan, &results);
+        report::print_table(&machine, &plan, &results);
     }
     let missed = results.iter().any(|result| result.met == Some(false));
     Ok(if missed { VERDICT_FAILED } else { OK })

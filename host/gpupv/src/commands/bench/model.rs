@@ -118,12 +118,17 @@ fn time_table(table: &mut HashMap<u32, u64>, keys: &[Handle], count: usize) -> f
     begun.elapsed().as_nanos() as f64 / count as f64
 }
 
-pub fn measure(plan: Plan, steps: &Steps, collected: &mut Collected) -> anyhow::Result<()> {
-    steps.step("measuring the kernel alone");
+pub fn measure(plan: &Plan, steps: &Steps, collected: &mut Collected) -> anyhow::Result<()> {
+    let figures = [("kernel_signal_100", 100), ("kernel_signal_100k", 100_000)];
+    if plan.wants(&["kernel_signal_100", "kernel_signal_100k", "recording"]) {
+        steps.step("measuring the kernel alone");
+    }
     let count = OPERATIONS / BLOCKS / if plan.quick { 10 } else { 1 };
-    for (figure, fences) in [("kernel_signal_100", 100), ("kernel_signal_100k", 100_000)] {
+    for (figure, fences) in figures.into_iter().filter(|(figure, _)| plan.wants(&[figure])) {
         let mut model = Model::new(fences)?;
         let mut table: HashMap<u32, u64> = model.fences.iter().map(|fence| (fence.0, 0)).collect();
+        // Every fence once: memory is touched for the first time before anything is timed.
+        model.time(fences as usize);
         for _ in 0..plan.rounds {
             let (mut ours, mut peer) = (0.0, 0.0);
             for _ in 0..BLOCKS {
@@ -134,10 +139,10 @@ pub fn measure(plan: Plan, steps: &Steps, collected: &mut Collected) -> anyhow::
             collected.add_round(figure, &arms);
         }
     }
-    measure_recording(plan, count, collected)
+    if plan.wants(&["recording"]) { measure_recording(plan, count, collected) } else { Ok(()) }
 }
 
-fn measure_recording(plan: Plan, count: usize, collected: &mut Collected) -> anyhow::Result<()> {
+fn measure_recording(plan: &Plan, count: usize, collected: &mut Collected) -> anyhow::Result<()> {
     let folder = tempfile::Builder::new().prefix("gpupv-").tempdir()?;
     let path = folder.path().join("bench.gvt");
     let mut recorder = Recorder::create(&path, &Config::default(), "gpupv bench")?;

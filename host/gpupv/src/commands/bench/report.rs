@@ -81,7 +81,7 @@ fn outcome_to_json(outcome: &Outcome) -> Value {
 }
 
 /// Everything, for programs. Intervals are 95% bootstrap intervals of the median over the rounds.
-pub fn to_json(machine: &Value, plan: Plan, outcomes: &[Outcome]) -> Value {
+pub fn to_json(machine: &Value, plan: &Plan, outcomes: &[Outcome]) -> Value {
     json!({
         "machine": machine,
         "rounds": plan.rounds,
@@ -107,7 +107,7 @@ fn row(outcome: &Outcome) -> [String; 7] {
 }
 
 /// Everything, for people.
-pub fn print_table(machine: &Value, plan: Plan, outcomes: &[Outcome]) {
+pub fn print_table(machine: &Value, plan: &Plan, outcomes: &[Outcome]) {
     let text = |name: &str| machine[name].as_str().unwrap_or("none").to_owned();
     println!("{}, {} cores, Linux {}", text("processor"), machine["cores"], text("kernel"));
     println!(

@@ -1,0 +1,175 @@
+//! The C programs of `tests/c` as local guest processes of a daemon in this process.
+
+use std::process::{Child, Output};
+
+use e2e::embedded::{Embedded, wait_for_line};
+use e2e::polling::{eventually, until};
+use rustix::process::{Pid, Signal, kill_process};
+
+fn text(output: &Output) -> String {
+    String::from_utf8(output.stdout.clone()).expect("the programs print text")
+}
+
+/// Runs a program to its end in a daemon of its own; its output.
+fn check(program: &str) -> String {
+    let daemon = Embedded::start();
+    let output = daemon.run(program, &[]);
+    assert!(output.status.success(), "{program}: {}\n{}", output.status, text(&output));
+    daemon.end();
+    text(&output)
+}
+
+fn kill(mut child: Child) {
+    kill_process(Pid::from_child(&child), Signal::KILL).expect("it runs");
+    let status = child.wait().expect("it is ours");
+    assert_eq!(std::os::unix::process::ExitStatusExt::signal(&status), Some(9));
+}
+
+#[test]
+fn fence_tour_prints_what_it_always_printed_and_leaves_nothing() {
+    // covers: FEN-001, FEN-004, FEN-005, FEN-009, FEN-023, FEN-027, FEN-028, FEN-029, FEN-031
+    assert_eq!(check("fence_tour"), include_str!("golden/fence_tour.txt"));
+}
+
+#[test]
+fn fork_tour_leaves_nothing() {
+    assert!(check("fork_tour").ends_with("fork_tour: all as expected\n"));
+}
+
+#[test]
+fn threads_lose_nothing_and_leave_nothing() {
+    let output = check("threads");
+    assert!(output.contains("messages of 1000 waits for what is reached: 0\n"), "{output}");
+    assert!(output.ends_with("threads: all as expected\n"), "{output}");
+}
+
+#[test]
+fn every_windows_row_is_ok() {
+    let output = check("windows_rows");
+    assert!(output.lines().any(|line| line.starts_with("ok W-")), "{output}");
+    assert!(!output.contains("not ok "), "{output}");
+}
+
+#[test]
+fn the_c_header_has_the_layout_of_the_interface() {
+    check("abi_check");
+}
+
+#[test]
+fn fence_memory_can_only_be_read() {
+    // covers: FEN-004
+    assert!(check("sealed").ends_with("sealed: all as expected\n"));
+}
+
+#[test]
+fn a_program_that_destroys_nothing_leaves_nothing() {
+    let daemon = Embedded::start();
+    for _ in 0..3 {
+        let output = daemon.run("states", &["leaves"]);
+        assert!(output.status.success(), "{}", text(&output));
+        daemon.wait_until_empty();
+    }
+    daemon.end();
+}
+
+/// What the daemon must show of a program before it is killed.
+type Interesting = fn(&Embedded) -> bool;
+
+const WAITS: Interesting = |daemon| daemon.inspection().waits.iter().any(|wait| wait.event != 0);
+
+#[test]
+fn a_program_killed_in_any_state_leaves_nothing() {
+    let states: [(&str, Interesting); 4] = [
+        ("blocked", WAITS),
+        ("armed", WAITS),
+        ("hung", |daemon| {
+            let state = daemon.inspection();
+            state.engines.iter().any(|engine| engine.state.contains("hung")) && state.waits.len() == 2
+        }),
+        ("attached", |daemon| daemon.inspection().processes.iter().any(|process| !process.connected)),
+    ];
+    let daemon = Embedded::start();
+    for (state, interesting) in states {
+        let mut child = daemon.spawn("states", &[state]);
+        wait_for_line(&mut child, "ready");
+        until(state, || interesting(&daemon));
+        kill(child);
+        daemon.wait_until_empty();
+    }
+    daemon.end();
+}
+
+#[test]
+fn a_program_killed_while_eight_threads_call_leaves_nothing() {
+    let daemon = Embedded::start();
+    for round in 0..5 {
+        let mut child = daemon.spawn("states", &["calls"]);
+        wait_for_line(&mut child, "ready");
+        let seen = daemon.counters().frames_received.count();
+        until("it calls", || daemon.counters().frames_received.count() > seen + 100 * round);
+        kill(child);
+        daemon.wait_until_empty();
+    }
+    daemon.end();
+}
+
+#[test]
+fn a_child_that_outlives_a_killed_parent_keeps_nothing_of_it_alive() {
+    let daemon = Embedded::start();
+    let mut first = daemon.spawn("states", &["armed"]);
+    wait_for_line(&mut first, "ready");
+    let mut steady = daemon.spawn("states", &["steady"]);
+    wait_for_line(&mut steady, "ready");
+    assert_eq!(daemon.inspection().processes.len(), 2);
+    kill(first);
+    eventually("one of two is left", || {
+        let state = daemon.inspection();
+        let left = (state.processes.len(), state.objects.len());
+        if left == (1, 1) { Ok(()) } else { Err(format!("{left:?}")) }
+    });
+    let output = end(steady);
+    assert!(output.ends_with("steady: undisturbed\n"), "{output}");
+    daemon.end();
+}
+
+/// Ends a program by the end of its input; the rest of its output.
+fn end(mut child: Child) -> String {
+    drop(child.stdin.take());
+    let output = child.wait_with_output().expect("it ends");
+    assert!(output.status.success(), "{}", output.status);
+    text(&output)
+}
+
+#[test]
+fn two_programs_at_once_do_not_see_each_other() {
+    let daemon = Embedded::start();
+    let mut steady = daemon.spawn("states", &["steady"]);
+    wait_for_line(&mut steady, "ready");
+    let tours = [(); 2].map(|()| {
+        let mut command = daemon.command("fence_tour", &[]);
+        command.stdout(std::process::Stdio::piped()).spawn().expect("it starts")
+    });
+    for tour in tours {
+        let output = tour.wait_with_output().expect("it ends");
+        assert!(output.status.success());
+        assert_eq!(text(&output), include_str!("golden/fence_tour.txt"));
+    }
+    assert!(end(steady).ends_with("steady: undisturbed\n"));
+    daemon.end();
+}
+
+#[test]
+fn a_wait_for_what_is_reached_sends_no_message() {
+    use std::io::Write as _;
+    // covers: FEN-031
+    let daemon = Embedded::start();
+    let mut child = daemon.spawn("states", &["satisfied"]);
+    wait_for_line(&mut child, "ready");
+    let counts = || (daemon.counters().frames_received.count(), daemon.counters().frames_sent.count());
+    let before = counts();
+    child.stdin.as_mut().expect("a pipe").write_all(b"x").expect("it reads");
+    wait_for_line(&mut child, "waited");
+    assert_eq!(counts(), before, "2000 waits for reached values");
+    end(child);
+    daemon.end();
+}

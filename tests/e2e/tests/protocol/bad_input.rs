@@ -1,0 +1,240 @@
+//! One bad frame closes one stream, with a reason; everybody else works on.
+
+use std::net::Shutdown;
+
+use e2e::embedded::Embedded;
+use e2e::polling::until;
+use e2e::wire::{Attached, Broker, Client, Steady, Stream, hello_frame};
+use proto::PROTOCOL_VERSION;
+use proto::attach::broker_request::{Attach, Body, Grow};
+use proto::channel::{EnumAdapters, ShareObject, ToHost, WaitFromCpu, to_host};
+use proto::frame::append;
+
+fn framed(frame: &ToHost) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    append(frame, &mut bytes);
+    bytes
+}
+
+fn framed_body(body: to_host::Body) -> Vec<u8> {
+    framed(&ToHost { request: 1, body: Some(body) })
+}
+
+/// The stream ends with this reason, counted, and the process is gone. Everybody else works on.
+#[track_caller]
+fn ends(daemon: &Embedded, steady: &mut Steady, case: &str, stream: &mut Stream, wanted: &str) {
+    let goodbye = stream.read_goodbye().unwrap_or_else(|| panic!("{case}: no Goodbye"));
+    assert!(goodbye.contains(wanted), "{case}: {goodbye}");
+    steady.works();
+    until(case, || daemon.inspection().processes.len() == 1);
+}
+
+/// Each is sent by an open channel; the reason that its Goodbye must name.
+fn bad_frames() -> Vec<(&'static str, Vec<u8>, &'static str)> {
+    let wait = WaitFromCpu { event: 0, ..WaitFromCpu::default() };
+    let share = ShareObject { token: vec![1; 15], ..ShareObject::default() };
+    let hello = hello_frame(PROTOCOL_VERSION, &[0; 16]);
+    vec![
+        ("a second Hello", framed(&hello), "second Hello"),
+        ("a frame over the limit", vec![0x81, 0x80, 0x08], "131073 bytes is over the limit"),
+        ("a length beyond all bounds", [vec![0xFF; 9], vec![1]].concat(), "over the limit"),
+        ("a length that is no varint", vec![0xFF; 11], "not a varint"),
+        ("no message", vec![3, 0xFF, 0xFF, 0xFF], "not a message"),
+        ("a wrong wire type", vec![2, 0x3D, 0x01], "not a message"),
+        ("an empty frame", vec![0], "no body"),
+        // Field 200, a varint.
+        ("a body nobody knows", vec![3, 0xC0, 0x0C, 0x01], "kind unknown"),
+        ("a wait without a name", framed_body(to_host::Body::WaitFromCpu(wait)), "event is 0"),
+        ("a cancelled wait without a name", framed_body(to_host::Body::CancelWait(0)), "event is 0"),
+        ("a share token of 15 bytes", framed_body(to_host::Body::ShareObject(share)), "token is 15"),
+        ("a close of a bad token", framed_body(to_host::Body::CloseShare(vec![])), "token is 0"),
+    ]
+}
+
+#[test]
+fn a_bad_frame_closes_its_stream_with_a_reason_and_nothing_else() {
+    let daemon = Embedded::start();
+    let mut steady = Steady::new(&daemon.broker());
+    for (count, (case, bytes, wanted)) in (1..).zip(bad_frames()) {
+        let mut client = Client::new(&daemon.broker());
+        let device = client.open_device();
+        client.create_fence(device, 0);
+        steady.works();
+        client.stream.send(&bytes);
+        ends(&daemon, &mut steady, case, &mut client.stream, wanted);
+        assert_eq!(daemon.counters().protocol_errors.count(), count, "{case}");
+    }
+    drop(steady);
+    daemon.end();
+}
+
+#[test]
+fn frames_before_a_bad_one_are_answered_first() {
+    let daemon = Embedded::start();
+    let mut client = Client::new(&daemon.broker());
+    let enumerate = framed_body(to_host::Body::EnumAdapters(EnumAdapters { capacity: 1 }));
+    client.stream.send(&[enumerate.clone(), enumerate.clone(), vec![0], enumerate].concat());
+    let mut answers = 0;
+    let goodbye = loop {
+        match client.stream.read() {
+            Ok(proto::convert::FromHost::Answer { .. }) => answers += 1,
+            other => break other,
+        }
+    };
+    assert!(matches!(goodbye, Ok(proto::convert::FromHost::Goodbye(_))), "{goodbye:?}");
+    assert_eq!(answers, 2, "nothing after the bad frame is worked off");
+    drop(client);
+    daemon.end();
+}
+
+#[test]
+fn a_stream_that_does_not_begin_well_is_closed_with_a_reason() {
+    let daemon = Embedded::start();
+    let mut steady = Steady::new(&daemon.broker());
+    let enumerate = framed_body(to_host::Body::EnumAdapters(EnumAdapters { capacity: 1 }));
+    let cases = [
+        ("no Hello", enumerate, "something else than Hello"),
+        ("a wrong version", framed(&hello_frame(PROTOCOL_VERSION + 1, &[0; 16])), "protocol version"),
+        ("an unknown token", framed(&hello_frame(PROTOCOL_VERSION, &[0xAB; 16])), "token"),
+        ("a short token", framed(&hello_frame(PROTOCOL_VERSION, &[0xAB; 15])), "token"),
+        ("no token", framed(&hello_frame(PROTOCOL_VERSION, &[])), "token"),
+        ("a frame over the limit", vec![0xFF, 0xFF, 0xFF, 0x7F], "over the limit"),
+    ];
+    for (count, (case, bytes, wanted)) in (1..).zip(cases) {
+        let mut attached = Attached::new(&daemon.broker());
+        attached.stream.send(&bytes);
+        ends(&daemon, &mut steady, case, &mut attached.stream, wanted);
+        assert_eq!(daemon.counters().protocol_errors.count(), count, "{case}");
+    }
+    drop(steady);
+    daemon.end();
+}
+
+#[test]
+fn a_token_opens_the_stream_it_came_with_once_and_no_other() {
+    let daemon = Embedded::start();
+    let mut steady = Steady::new(&daemon.broker());
+
+    // Used already.
+    let first = Attached::new(&daemon.broker());
+    let token = first.token.clone();
+    let first = first.hello();
+    let mut second = Attached::new(&daemon.broker());
+    second.stream.send_frame(&hello_frame(PROTOCOL_VERSION, &token));
+    assert!(second.stream.read_goodbye().expect("a Goodbye").contains("token"));
+    drop((first, second));
+
+    // Of a process that is attached but has not said Hello: it is not robbed of its token.
+    let robbed = Attached::new(&daemon.broker());
+    let mut thief = Attached::new(&daemon.broker());
+    thief.stream.send_frame(&hello_frame(PROTOCOL_VERSION, &robbed.token));
+    assert!(thief.stream.read_goodbye().expect("a Goodbye").contains("token"));
+    steady.works();
+    let mut robbed = robbed.hello();
+    robbed.open_device();
+    assert_eq!(daemon.counters().protocol_errors.count(), 2);
+    drop((robbed, thief, steady));
+    daemon.end();
+}
+
+#[test]
+fn a_stream_cut_off_inside_a_frame_is_a_breach_and_one_that_ends_between_frames_is_not() {
+    let daemon = Embedded::start();
+    let mut steady = Steady::new(&daemon.broker());
+    let enumerate = framed_body(to_host::Body::EnumAdapters(EnumAdapters { capacity: 1 }));
+    for length in 1..enumerate.len() {
+        let mut client = Client::new(&daemon.broker());
+        client.stream.send(&enumerate[..length]);
+        client.stream.socket.shutdown(Shutdown::Write).expect("a connected socket");
+        ends(&daemon, &mut steady, "cut off", &mut client.stream, "ended inside a frame");
+        assert_eq!(daemon.counters().protocol_errors.count(), length as u64);
+    }
+    let before = daemon.counters().protocol_errors.count();
+    let mut client = Client::new(&daemon.broker());
+    client.stream.socket.shutdown(Shutdown::Write).expect("a connected socket");
+    assert_eq!(client.stream.read_goodbye(), None);
+    assert_eq!(daemon.counters().protocol_errors.count(), before);
+    drop((client, steady));
+    daemon.end();
+}
+
+/// The broker refuses with these words and closes.
+#[track_caller]
+fn refuses(broker: &Broker, wanted: &str) {
+    let (reply, descriptors) = broker.reply().expect("a refusal");
+    assert!(reply.refused.contains(wanted), "{}", reply.refused);
+    assert!(descriptors.is_empty());
+    assert!(broker.reply().is_none(), "the connection is closed");
+}
+
+#[test]
+fn the_broker_refuses_with_a_reason() {
+    let daemon = Embedded::start();
+    let mut steady = Steady::new(&daemon.broker());
+    let packet = |body| proto::Message::encode_to_vec(&proto::attach::BrokerRequest { body: Some(body) });
+    let cases = [
+        (vec![0xFF; 10], "not a BrokerRequest"),
+        (vec![0x0A, 0x7F], "not a BrokerRequest"),
+        (vec![7; 5000], "over the limit"),
+        (packet(Body::Grow(Grow { slots: 1 })), "no process is attached"),
+        (packet(Body::Attach(Attach { version: 99, name: String::new() })), "protocol version 99"),
+        // A field that nobody knows.
+        (vec![0xC0, 0x0C, 0x01], "no body"),
+    ];
+    for (bytes, wanted) in cases {
+        let broker = Broker::connect(&daemon.broker());
+        broker.send(&bytes);
+        refuses(&broker, wanted);
+        steady.works();
+    }
+    for slots in [0, u32::MAX, d3dkmt::limits::FENCE_SLOTS_PER_PROCESS_MAX] {
+        let client = Client::new(&daemon.broker());
+        client.broker.send(&packet(Body::Grow(Grow { slots })));
+        refuses(&client.broker, "more fence slots");
+    }
+    let client = Client::new(&daemon.broker());
+    client.broker.send(&packet(Body::Attach(Attach { version: PROTOCOL_VERSION, name: String::new() })));
+    refuses(&client.broker, "attached a process already");
+    steady.works();
+    drop((client, steady));
+    daemon.end();
+}
+
+#[test]
+fn a_name_is_cut_at_its_limit_and_stays_text() {
+    let daemon = Embedded::start();
+    let broker = Broker::connect(&daemon.broker());
+    let name = "\u{1F980}".repeat(500);
+    let (reply, _rights) = broker.request(Body::Attach(Attach { version: PROTOCOL_VERSION, name }));
+    assert_eq!(reply.refused, "");
+    assert_eq!(daemon.inspection().processes[0].name, "\u{1F980}".repeat(65));
+    drop((broker, _rights));
+    daemon.end();
+}
+
+#[test]
+fn a_daemon_full_of_processes_says_so_and_has_room_again() {
+    let daemon = Embedded::start();
+    let limit = d3dkmt::limits::PROCESSES_PER_VM_MAX;
+    // Four descriptors each on both sides: the limit of open files may come first, and must say so as well.
+    let files = rustix::process::getrlimit(rustix::process::Resource::Nofile).current.unwrap_or(u64::MAX);
+    let mut attached = Vec::new();
+    let refusal = loop {
+        if attached.len() as u64 * 8 + 100 > files && attached.len() < limit {
+            eprintln!("only {files} files may be open: the limit of {limit} processes is not reached");
+            break None;
+        }
+        match Attached::try_new(&daemon.broker()) {
+            Ok(process) => attached.push(process),
+            Err(why) => break Some(why),
+        }
+    };
+    if let Some(why) = refusal {
+        assert_eq!(attached.len(), limit);
+        assert!(why.contains("the limit of one VM"), "{why}");
+        attached.pop();
+        until("there is room", || Attached::try_new(&daemon.broker()).is_ok());
+    }
+    drop(attached);
+    daemon.end();
+}

@@ -1,0 +1,64 @@
+//! What a daemon costs while nothing happens: no wake-ups, and little memory.
+
+use std::time::Duration;
+
+use e2e::embedded::alone;
+use e2e::machine::{context_switches, resident_bytes};
+use e2e::polling::eventually;
+use e2e::served::Served;
+use e2e::wire::Client;
+
+const KIB: u64 = 1024;
+
+#[test]
+fn a_daemon_at_rest_is_not_woken() {
+    let _alone = alone();
+    let served = Served::start(&["--vms", "2"]);
+    // Guests that are attached, with an armed wait, but idle.
+    let mut clients: Vec<Client> = (0..3).map(|_| Client::new(&served.broker())).collect();
+    for client in &mut clients {
+        let device = client.open_device();
+        let fence = client.create_fence(device, 0);
+        client.wait(device, fence.object, 1, 1);
+    }
+    let mut before = context_switches(served.pid());
+    // What was under way comes to rest first: two looks in a row that agree.
+    let interval = Duration::from_millis(500);
+    eventually("the daemon comes to rest", || {
+        std::thread::sleep(interval);
+        let last = std::mem::replace(&mut before, context_switches(served.pid()));
+        if last == before { Ok(()) } else { Err(format!("{} switches", before - last)) }
+    });
+    std::thread::sleep(interval * 4);
+    assert_eq!(context_switches(served.pid()), before, "context switches of a daemon at rest");
+}
+
+#[test]
+fn an_idle_process_costs_at_most_64_kib_and_a_fence_at_most_1_kib() {
+    const PROCESSES: u64 = 200;
+    const FENCES: u64 = 20_000;
+    let _alone = alone();
+    let served = Served::start(&[]);
+    // Buffers that exist once, whoever comes.
+    let mut clients: Vec<Client> = (0..4).map(|_| Client::new(&served.broker())).collect();
+    let device = clients[0].open_device();
+    clients[0].create_fence(device, 0);
+
+    let before = resident_bytes(served.pid());
+    for _ in 0..PROCESSES {
+        let mut client = Client::new(&served.broker());
+        client.open_device();
+        clients.push(client);
+    }
+    let process = (resident_bytes(served.pid()) - before) / PROCESSES;
+    println!("{process} bytes for an idle process with a device");
+    assert!(process <= 64 * KIB, "{process} bytes for an idle process");
+
+    let before = resident_bytes(served.pid());
+    for value in 0..FENCES {
+        clients[0].create_fence(device, value);
+    }
+    let fence = (resident_bytes(served.pid()) - before) / FENCES;
+    println!("{fence} bytes for a fence");
+    assert!(fence <= KIB, "{fence} bytes for a fence");
+}

@@ -1,0 +1,60 @@
+//! Messages for each call, and nothing left after many clients.
+
+use d3dkmt::{Call, NtStatus, WaitOutcome};
+use e2e::embedded::Embedded;
+use e2e::wire::{Attached, Client};
+
+#[test]
+fn a_synchronous_call_is_one_frame_each_way_and_a_one_way_call_is_one_frame() {
+    // covers: GPV-015
+    let daemon = Embedded::start();
+    let mut client = Client::new(&daemon.broker());
+    let device = client.open_device();
+    let fence = client.create_fence(device, 0);
+    let counts = || (daemon.counters().frames_received.count(), daemon.counters().frames_sent.count());
+    let (received, sent) = counts();
+    for value in 1..=1000 {
+        assert_eq!(client.signal(device, fence.object, value), NtStatus::SUCCESS);
+    }
+    assert_eq!(counts(), (received + 1000, sent + 1000));
+    for _ in 0..1000 {
+        client.post(&Call::GetDeviceState { device, state_type: 1 });
+    }
+    // In order: what was sent before is worked off when this is answered.
+    assert_eq!(client.signal(device, fence.object, 1001), NtStatus::SUCCESS);
+    assert_eq!(counts(), (received + 2001, sent + 1001));
+    assert_eq!(client.wait(device, fence.object, 1002, 7), Some(WaitOutcome::Registered));
+    assert_eq!(counts(), (received + 2002, sent + 1002));
+    assert_eq!(daemon.counters().wakes.count(), 0);
+    assert_eq!(client.signal(device, fence.object, 1002), NtStatus::SUCCESS);
+    assert_eq!(counts(), (received + 2003, sent + 1004), "the answer and one wake");
+    assert_eq!(daemon.counters().protocol_errors.count(), 0);
+    drop(client);
+    daemon.end();
+}
+
+#[test]
+fn two_hundred_attached_and_detached_processes_leave_nothing() {
+    let daemon = Embedded::start();
+    for round in 0..200 {
+        match round % 4 {
+            // Attached, never heard of again.
+            0 => drop(Attached::new(&daemon.broker())),
+            1 => drop(Client::new(&daemon.broker())),
+            2 => {
+                let mut client = Client::new(&daemon.broker());
+                let device = client.open_device();
+                let fence = client.create_fence(device, 0);
+                client.wait(device, fence.object, 1, 1);
+                client.grow(100);
+            }
+            // The stream ends before the broker's connection does.
+            _ => {
+                let client = Client::new(&daemon.broker());
+                drop(client.stream);
+                assert!(client.broker.reply().is_none());
+            }
+        }
+    }
+    daemon.end();
+}

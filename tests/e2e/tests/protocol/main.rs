@@ -1,0 +1,7 @@
+//! Bad input, counts and costs, over the daemon's real sockets.
+
+mod bad_input;
+mod cost;
+mod counts;
+mod cut_off;
+mod fuzz;
