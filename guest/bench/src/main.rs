@@ -2,9 +2,9 @@
 //! measured as JSON lines. `gpupv bench` starts it, judges and shows.
 //!
 //! ```text
-//!   measure PEERS ROUNDS full|quick WORD    figures with WORD in their names, or all for none
-//!   waiter FD                               the other process of cross_process_wake, on a control socket
-//!   idle COUNT                              attaches, makes COUNT fences, says so, waits for the end of input
+//!   measure PEERS ROUNDS full|quick FIGURE,..    figures of a guest process
+//!   waiter FD                                    the other process of cross_process_wake, on a control socket
+//!   idle COUNT                                   attaches, makes COUNT fences, says so, waits for the end of input
 //! ```
 //! Each figure is measured beside a raw peer in the same rounds, in alternating blocks. What is called
 //! is the public C ABI, as users call it.
@@ -31,13 +31,13 @@ pub struct Plan {
     pub rounds: u32,
     /// Operations are divided by this.
     pub divisor: usize,
-    /// Part of the names of the figures that are wanted.
-    pub only: &'static str,
+    /// The names of the figures that are wanted.
+    pub figures: &'static str,
 }
 
 impl Plan {
     pub fn wants(&self, figure: &str) -> bool {
-        figure.contains(self.only)
+        self.figures.split(',').any(|wanted| wanted == figure)
     }
 
     /// Operations of one arm in one round.
@@ -54,14 +54,14 @@ fn main() -> anyhow::Result<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     match words[..] {
-        ["measure", peers, rounds, size, only] => {
+        ["measure", peers, rounds, size, figures] => {
             let divisor = match size {
                 "full" => 1,
                 "quick" => 10,
                 other => bail!("full or quick, not {other}"),
             };
-            let only = only.to_owned().leak();
-            measure(&Plan { peers: Peers::parse(peers)?, rounds: rounds.parse()?, divisor, only })
+            let figures = figures.to_owned().leak();
+            measure(&Plan { peers: Peers::parse(peers)?, rounds: rounds.parse()?, divisor, figures })
         }
         ["waiter", descriptor] => wake::waiter(descriptor.parse()?),
         ["idle", fences] => idle(fences.parse()?),

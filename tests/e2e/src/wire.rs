@@ -32,12 +32,8 @@ pub struct Broker(OwnedFd);
 
 impl Broker {
     pub fn connect(path: &Path) -> Broker {
-        let socket = rustix::net::socket_with(
-            AddressFamily::UNIX,
-            SocketType::SEQPACKET,
-            SocketFlags::CLOEXEC,
-            None,
-        );
+        let socket =
+            rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None);
         let socket = socket.expect("a socket");
         let address = SocketAddrUnix::new(path).expect("a short path");
         rustix::net::connect(&socket, &address).expect("the broker listens");
@@ -157,7 +153,9 @@ impl Stream {
     pub fn send(&mut self, bytes: &[u8]) -> bool {
         match self.socket.write_all(bytes) {
             Ok(()) => true,
-            Err(error) if matches!(error.kind(), io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset) => {
+            Err(error)
+                if matches!(error.kind(), io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset) =>
+            {
                 false
             }
             Err(error) => panic!("cannot send: {error}"),
@@ -296,9 +294,11 @@ impl Client {
     /// The value of a fence as its memory has it.
     pub fn value(&self, fence: &CreatedSyncObject) -> u64 {
         let slot = fence.slot.expect("a monitored fence has a slot");
-        let (first, file) = self.memory.iter().rfind(|(first, _)| *first <= slot).expect("memory of the slot");
+        let (first, file) =
+            self.memory.iter().rfind(|(first, _)| *first <= slot).expect("memory of the slot");
         let mut bytes = [0; 8];
-        file.read_exact_at(&mut bytes, u64::from(slot - first) * SLOT_BYTES).expect("fence memory is readable");
+        file.read_exact_at(&mut bytes, u64::from(slot - first) * SLOT_BYTES)
+            .expect("fence memory is readable");
         u64::from_ne_bytes(bytes)
     }
 }

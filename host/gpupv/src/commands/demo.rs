@@ -178,7 +178,7 @@ impl Tour {
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
             show_hang(daemon);
-            let _ = sender.send(exec_input::Body::Signal(9)).await;
+            let _ = sender.send(exec_input::Body::Signal(libc::SIGKILL)).await;
         };
         let hang = program("/hang");
         let print_and_tell = |output| {
@@ -186,7 +186,7 @@ impl Tour {
             said.set(true);
         };
         let (killed, ()) = tokio::join!(agent.exec(&hang, inputs, print_and_tell), watch);
-        ensure!(killed? == 128 + 9, "the hanging client ended by itself");
+        ensure!(killed? == 128 + libc::SIGKILL as u8, "the hanging client ended by itself");
         nothing_left(&fleet.daemon)?;
         fleet.end()?;
         Ok(code == 0)

@@ -242,7 +242,7 @@ pub fn run(args: &VmArgs) -> anyhow::Result<u8> {
             .iter_mut()
             .map(|(guest, agent)| run_in(agent, &guest.entry.shared.name, alone, &args.command));
         let codes = tokio::select! {
-            codes = join_all(programs) => codes,
+            codes = futures::future::join_all(programs) => codes,
             result = tokio::signal::ctrl_c() => {
                 result.context("cannot listen for SIGINT")?;
                 return Ok(130);
@@ -256,26 +256,4 @@ pub fn run(args: &VmArgs) -> anyhow::Result<u8> {
     // A thread may still wait for standard input.
     runtime.shutdown_background();
     code
-}
-
-/// Runs all to their end, side by side.
-async fn join_all<T>(futures: impl Iterator<Item = impl Future<Output = T>>) -> Vec<T> {
-    let mut futures: Vec<_> = futures.map(|future| (Box::pin(future), None)).collect();
-    std::future::poll_fn(move |context| {
-        let mut pending = false;
-        for (future, output) in &mut futures {
-            if output.is_none() {
-                match future.as_mut().poll(context) {
-                    std::task::Poll::Ready(value) => *output = Some(value),
-                    std::task::Poll::Pending => pending = true,
-                }
-            }
-        }
-        if pending {
-            std::task::Poll::Pending
-        } else {
-            std::task::Poll::Ready(futures.drain(..).filter_map(|(_, output)| output).collect())
-        }
-    })
-    .await
 }

@@ -39,6 +39,11 @@ pub enum ProtocolError {
     NotReading,
 }
 
+/// The frame that says why a stream is closed.
+pub fn goodbye(reason: &str) -> ToGuest {
+    ToGuest { request: 0, status: 0, body: Some(to_guest::Body::Goodbye(reason.into())) }
+}
+
 /// See the module.
 pub struct Channel {
     seat: Arc<Seat>,
@@ -161,13 +166,11 @@ impl Channel {
             format!("process {} (pid {}, {})", guest.id.0, guest.pid, guest.name)
         });
         tracing::warn!("vm {}, {process}: {error}; the stream is closed", self.vm.0);
-        let goodbye =
-            ToGuest { request: 0, status: 0, body: Some(to_guest::Body::Goodbye(error.to_string())) };
+        let goodbye = goodbye(&error.to_string());
         match (&self.guest, &self.sink) {
             (Some(guest), _) => {
                 self.dirty.flush();
-                let _ = guest.outbox.append(&goodbye);
-                guest.outbox.flush();
+                guest.outbox.send_last(&goodbye);
             }
             (None, Some(sink)) => {
                 let _ = sink.send(&goodbye.encode_length_delimited_to_vec());

@@ -102,6 +102,13 @@ impl Outbox {
         if waiting > OUTBOX_BYTES_MAX { Err(OutboxFull { waiting }) } else { Ok(true) }
     }
 
+    /// Adds the last frame of a stream and sends what it can. A guest that is cut off gets none.
+    pub fn send_last(&self, frame: &proto::channel::ToGuest) {
+        if self.append(frame).is_ok() {
+            self.flush();
+        }
+    }
+
     /// Sends what it can without blocking.
     pub fn flush(&self) {
         let mut state = self.lock();

@@ -82,6 +82,9 @@ impl Daemon {
     }
 
     fn shut_down(&mut self) -> anyhow::Result<()> {
+        if self.local.is_some() {
+            self.seat.say_goodbye("the daemon was stopped");
+        }
         if let Some(local) = self.local.take() {
             local.stop();
         }

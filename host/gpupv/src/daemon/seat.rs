@@ -304,6 +304,14 @@ impl Seat {
         }
     }
 
+    /// Tells every guest why its stream is about to end.
+    pub fn say_goodbye(&self, reason: &str) {
+        let goodbye = super::channel::goodbye(reason);
+        for guest in self.guests() {
+            guest.outbox.send_last(&goodbye);
+        }
+    }
+
     /// Writes what the recorder still holds.
     pub fn flush_trace(&self) {
         if self.recording

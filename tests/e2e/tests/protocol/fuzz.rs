@@ -83,9 +83,9 @@ fn any_call(random: &mut Random, known: &Known) -> Call {
     let handle = known.handle(random);
     match random.below(18) {
         0 => Call::EnumAdapters { capacity: random.below(40) as u32 },
-        1 => {
-            Call::OpenAdapterFromLuid { luid: Luid { low: random.number() as u32, high: random.below(2) as i32 } }
-        }
+        1 => Call::OpenAdapterFromLuid {
+            luid: Luid { low: random.number() as u32, high: random.below(2) as i32 },
+        },
         2 => {
             let count = random.pick(&[0, 4, 8, 24, 1000]);
             let kind = random.pick(&[15, 31, 57, 65, 70, 0, 9999]);
@@ -153,7 +153,12 @@ fn any_sync_call(random: &mut Random, known: &Known, device: Handle) -> Call {
             let token = ShareToken([random.below(4) as u8; 16]);
             match random.below(3) {
                 0 => Call::ShareObject { object: device, desired_access: random.number() as u32, token },
-                1 => Call::OpenSyncObject { device, token, flags: SyncObjectFlags::empty(), engine_affinity: 0 },
+                1 => Call::OpenSyncObject {
+                    device,
+                    token,
+                    flags: SyncObjectFlags::empty(),
+                    engine_affinity: 0,
+                },
                 _ => Call::CloseShare { token },
             }
         }
@@ -251,7 +256,10 @@ fn a_hundred_thousand_random_frames_harm_nobody() {
     steady.works();
     let breaches = daemon.counters().protocol_errors.count();
     println!("{frames} frames over {streams} streams, {breaches} of them closed for a breach");
-    assert!(breaches > 1000, "only {breaches} of {streams} streams broke the protocol: the test has no teeth");
+    assert!(
+        breaches > 1000,
+        "only {breaches} of {streams} streams broke the protocol: the test has no teeth"
+    );
     let calls = daemon.counters().frames_received.count();
     assert!(calls > u64::from(FRAMES) / 4, "only {calls} calls came through: the test has no teeth");
     drop(steady);

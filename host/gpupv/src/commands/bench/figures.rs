@@ -6,15 +6,40 @@ use super::statistics::{Estimate, estimate, median};
 /// Where a figure was measured.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Place {
+    /// The daemon on one core, guest processes on another.
     Local,
+    /// All on one core: no wake of another core hides what the software does.
+    LocalOneCore,
+    /// The daemon on one core, QEMU on another.
     Vm,
 }
+
+/// What a guest process measures; those that two cores have nothing to do with come last.
+const OF_GUESTS: &[&str] = &[
+    "sync_call_signal",
+    "sync_call_state",
+    "cross_process_wake",
+    "pipelined_signals",
+    "fence_read",
+    "fence_read_written",
+    "satisfied_wait",
+];
+const OF_ONE_CORE: usize = 4;
 
 impl Place {
     pub fn name(self) -> &'static str {
         match self {
             Place::Local => "local",
+            Place::LocalOneCore => "1 core",
             Place::Vm => "vm",
+        }
+    }
+
+    /// The figures that a guest process measures there.
+    pub fn figures_of_guests(self) -> &'static [&'static str] {
+        match self {
+            Place::Local | Place::Vm => OF_GUESTS,
+            Place::LocalOneCore => &OF_GUESTS[..OF_ONE_CORE],
         }
     }
 }
@@ -187,7 +212,7 @@ fn outcome(place: Place, definition: &'static Definition, collected: &Collected)
     let ratios: Vec<f64> = ours.iter().zip(&peers).map(|(ours, peer)| ours.p50 / peer.p50).collect();
     let ratio = (!ratios.is_empty()).then(|| estimate(&ratios));
     let goal = match place {
-        Place::Local => definition.goal,
+        Place::Local | Place::LocalOneCore => definition.goal,
         Place::Vm => definition.goal_vm.unwrap_or(definition.goal),
     };
     let own = estimate(&p50(&ours));

@@ -10,7 +10,9 @@ use proto::limits::BROKER_ENV;
 use serde_json::Value;
 
 use super::Plan;
+use super::figures::Place;
 use super::peers::RawPeers;
+use super::placement::{self, Cores, Kept};
 use crate::artifacts::Artifacts;
 use crate::commands::vm::{Fleet, FleetPlan, guest_environment};
 use crate::daemon::{Daemon, Options};
@@ -78,15 +80,18 @@ fn options(directory: &Path) -> Options {
     }
 }
 
-fn words(plan: &Plan, peers: &str) -> Vec<String> {
+/// The arguments of `guest-bench`; none if nothing there is wanted.
+fn words(plan: &Plan, place: Place, peers: &str) -> Option<Vec<String>> {
     let size = if plan.quick { "quick" } else { "full" };
-    ["measure", peers, &plan.rounds.to_string(), size, &plan.only].map(str::to_owned).to_vec()
+    let figures = plan.wanted(place.figures_of_guests());
+    let words = ["measure", peers, &plan.rounds.to_string(), size, &figures.join(",")];
+    (!figures.is_empty()).then(|| words.map(str::to_owned).to_vec())
 }
 
 /// Shows how far it is.
 struct Progress<'a> {
     steps: &'a Steps,
-    place: &'static str,
+    place: Place,
     rounds: u32,
     figure: String,
 }
@@ -95,7 +100,7 @@ impl Progress<'_> {
     fn line(&mut self, collected: &mut Collected, line: &str) -> anyhow::Result<()> {
         let figure = collected.add_line(line)?;
         if figure != self.figure {
-            self.steps.step(format!("measuring {}: {figure}", self.place));
+            self.steps.step(format!("measuring ({}): {figure}", self.place.name()));
             self.figure = figure;
         }
         let round = collected.rounds_of(&self.figure);
@@ -107,22 +112,29 @@ impl Progress<'_> {
 /// The figures of a guest process, as a local process of a daemon in this one.
 pub fn measure_local(
     plan: &Plan,
+    place: Place,
+    cores: Cores,
     steps: &Steps,
     artifacts: &Artifacts,
     collected: &mut Collected,
 ) -> anyhow::Result<()> {
     let folder = tempfile::Builder::new().prefix("gpupv-").tempdir()?;
+    let Some(words) = words(plan, place, &format!("unix:{}", folder.path().display())) else { return Ok(()) };
+    let kept = Kept::on(cores.host)?;
     let daemon = Daemon::start(options(folder.path()))?;
     let peers = RawPeers::start(folder.path())?;
+    drop(kept);
+    // Inherited by the child; and the little that this thread does meanwhile disturbs the daemon least there.
+    let _kept = Kept::on(cores.guest)?;
     let mut child = Command::new(&artifacts.guest_bench)
-        .args(words(plan, &format!("unix:{}", folder.path().display())))
+        .args(words)
         .env(BROKER_ENV, daemon.broker_path())
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .spawn()
         .with_context(|| format!("cannot start {}", artifacts.guest_bench.display()))?;
     let output = child.stdout.take().context("guest-bench has no output")?;
-    let mut progress = Progress { steps, place: "locally", rounds: plan.rounds, figure: String::new() };
+    let mut progress = Progress { steps, place, rounds: plan.rounds, figure: String::new() };
     let mut taken_in = Ok(());
     for line in BufReader::new(output).lines() {
         taken_in = line.map_err(Into::into).and_then(|line| progress.line(collected, &line));
@@ -140,15 +152,21 @@ pub fn measure_local(
 /// The same in a QEMU guest.
 pub async fn measure_vm(
     plan: &Plan,
+    cores: Cores,
     steps: &Steps,
     artifacts: &Artifacts,
     collected: &mut Collected,
 ) -> anyhow::Result<()> {
+    let Some(words) = words(plan, Place::Vm, "vsock") else { return Ok(()) };
     let brought = Brought { host: artifacts.guest_bench.clone(), guest: PROGRAM_IN_GUEST.into() };
     let fleet_plan =
         FleetPlan { options: options(Path::new("")), count: 1, with: vec![brought], console: None };
     let mut fleet = Fleet::boot(&fleet_plan, steps).await?;
-    let measured = measure_in(&mut fleet, plan, steps, collected).await;
+    for (guest, _) in &fleet.guests {
+        placement::move_process(guest.vm.pid(), cores.guest)?;
+    }
+    placement::move_process(std::process::id(), cores.host)?;
+    let measured = measure_in(&mut fleet, plan, words, steps, collected).await;
     fleet.end()?;
     measured
 }
@@ -156,16 +174,17 @@ pub async fn measure_vm(
 async fn measure_in(
     fleet: &mut Fleet,
     plan: &Plan,
+    words: Vec<String>,
     steps: &Steps,
     collected: &mut Collected,
 ) -> anyhow::Result<()> {
     let Some((_, agent)) = fleet.guests.first_mut() else { bail!("no guest was booted") };
     let mut arguments = vec![PROGRAM_IN_GUEST.to_owned()];
-    arguments.extend(words(plan, "vsock"));
+    arguments.extend(words);
     let program = Program { arguments, environment: guest_environment() };
     let (inputs, receiver) = tokio::sync::mpsc::channel(1);
     drop(inputs);
-    let mut progress = Progress { steps, place: "in a VM", rounds: plan.rounds, figure: String::new() };
+    let mut progress = Progress { steps, place: Place::Vm, rounds: plan.rounds, figure: String::new() };
     let (mut line, mut complaints) = (Vec::new(), Vec::new());
     let mut taken_in = Ok(());
     let code = agent

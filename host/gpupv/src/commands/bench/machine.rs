@@ -4,6 +4,8 @@ use std::process::Command;
 
 use serde_json::{Value, json};
 
+use super::placement::Cores;
+
 /// The load average over a minute: other work on the machine makes figures worse.
 pub fn load_average() -> f64 {
     let text = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
@@ -28,7 +30,7 @@ pub fn profile() -> &'static str {
 }
 
 /// The machine and the build.
-pub fn describe(load_before: f64) -> Value {
+pub fn describe(load_before: f64, cores: Cores) -> Value {
     let kernel = rustix::system::uname();
     json!({
         "processor": processor(),
@@ -37,7 +39,7 @@ pub fn describe(load_before: f64) -> Value {
         "qemu": qemu(),
         "profile": profile(),
         "version": env!("CARGO_PKG_VERSION"),
-        "placement": "not pinned",
+        "placement": { "host_core": cores.host, "guest_core": cores.guest },
         "load_average": { "before": load_before, "after": load_average() },
     })
 }

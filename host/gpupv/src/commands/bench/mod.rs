@@ -14,6 +14,7 @@ mod guest;
 mod machine;
 mod model;
 mod peers;
+mod placement;
 mod report;
 mod statistics;
 
@@ -23,6 +24,7 @@ use crate::artifacts::Artifacts;
 use crate::output::{OK, Steps, VERDICT_FAILED};
 use figures::Place;
 use guest::Collected;
+use placement::Cores;
 
 /// Rounds of a full run, and the fewest that are worth an interval.
 const ROUNDS: u32 = 21;
@@ -61,6 +63,11 @@ impl Plan {
     fn wants(&self, figures: &[&str]) -> bool {
         figures.iter().any(|figure| figure.contains(&self.only))
     }
+
+    /// Those of these figures that are wanted.
+    fn wanted(&self, figures: &[&'static str]) -> Vec<&'static str> {
+        figures.iter().copied().filter(|figure| self.wants(&[figure])).collect()
+    }
 }
 
 pub fn run(args: &BenchArgs) -> anyhow::Result<u8> {
@@ -78,18 +85,24 @@ pub fn run(args: &BenchArgs) -> anyhow::Result<u8> {
     let mut local = Collected::default();
     model::measure(&plan, &steps, &mut local)?;
     at_rest::measure(&plan, &steps, &artifacts, &mut local)?;
-    guest::measure_local(&plan, &steps, &artifacts, &mut local)?;
+    let cores = Cores::two()?;
+    guest::measure_local(&plan, Place::Local, cores, &steps, &artifacts, &mut local)?;
     measured.push((Place::Local, local));
+    if cores != cores.one() {
+        let mut one = Collected::default();
+        guest::measure_local(&plan, Place::LocalOneCore, cores.one(), &steps, &artifacts, &mut one)?;
+        measured.push((Place::LocalOneCore, one));
+    }
     if args.vm {
         let mut vm = Collected::default();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        runtime.block_on(guest::measure_vm(&plan, &steps, &artifacts, &mut vm))?;
+        runtime.block_on(guest::measure_vm(&plan, cores, &steps, &artifacts, &mut vm))?;
         measured.push((Place::Vm, vm));
     }
     steps.finish();
     let results: Vec<_> =
         measured.iter().flat_map(|(place, collected)| figures::results(*place, collected)).collect();
-    let machine = machine::describe(before);
+    let machine = machine::describe(before, cores);
     if args.json {
         println!("{:#}", report::to_json(&machine, &plan, &results));
     } else {
