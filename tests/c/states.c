@@ -1,9 +1,7 @@
 /* Brings itself into the state that its argument names, says "ready", and stays there until it is
  * killed, or until its standard input ends where the state says so. For tests of what remains. */
-#include "check.h"
+#include "attach.h"
 #include <pthread.h>
-#include <sys/socket.h>
-#include <sys/un.h>
 
 enum { CALLERS = 8, WAITS = 1000 };
 
@@ -43,15 +41,8 @@ static int nothing_to_read(void)
 /* Attached at the broker, but nothing was said on the stream: no library of ours does that. */
 static void attached(void)
 {
-    static const char attach_version_1[] = {0x0a, 0x02, 0x08, 0x01};
-    const char *path = getenv("GPUPV_BROKER");
-    struct sockaddr_un address = {.sun_family = AF_UNIX};
-    snprintf(address.sun_path, sizeof address.sun_path, "%s", path ? path : "/run/gpupv/broker.sock");
-    int broker = socket(AF_UNIX, SOCK_SEQPACKET, 0);
-    CHECK(connect(broker, (struct sockaddr *)&address, sizeof address) == 0, "connect: %s", strerror(errno));
-    CHECK(send(broker, attach_version_1, sizeof attach_version_1, 0) == sizeof attach_version_1, "send");
-    char reply[4096];
-    CHECK(recv(broker, reply, sizeof reply, 0) > 0, "no reply");
+    int descriptors[2];
+    attach_by_hand(descriptors);
     stay();
 }
 

@@ -131,6 +131,17 @@ pub fn exit_code(status: std::process::ExitStatus) -> u8 {
 
 /// Prints an error with its causes and what to do, and gives the exit code for it.
 pub fn fail(error: &anyhow::Error) -> ExitCode {
-    eprintln!("gpupv: {error:#}");
+    eprintln!("gpupv: {}", in_words(error));
     ExitCode::from(SET_UP_FAILED)
+}
+
+/// An error with its causes, each said once: many errors say their cause in their own words already.
+pub fn in_words(error: &anyhow::Error) -> String {
+    let mut words = error.to_string();
+    for cause in error.chain().skip(1).map(ToString::to_string) {
+        if !words.contains(&cause) {
+            words = format!("{words}: {cause}");
+        }
+    }
+    words
 }

@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::fs::File;
-use std::io::{ErrorKind, Read};
+use std::io::{ErrorKind, Read, Seek as _};
 use std::path::{Path, PathBuf};
 
 use dxgkrnl::{Config, Effects, Input, Nanos, SEMANTIC_VERSION};
@@ -10,7 +10,7 @@ use prost::Message;
 use prost::encoding::decode_varint;
 use proto::trace::{self as wire, record::Body};
 
-use crate::block::{BlockHeader, HEADER_BYTES};
+use crate::block::{BlockHeader, HEADER_BYTES, MAGIC};
 use crate::{Damage, FORMAT_VERSION, TraceError, convert};
 
 /// What record 0 says.
@@ -86,10 +86,21 @@ impl Reader {
     /// Opens a trace and reads its header.
     pub fn open(path: &Path) -> Result<Reader, TraceError> {
         let io = |source| TraceError::Io { doing: "open", path: path.to_owned(), source };
-        let file = File::open(path).map_err(io)?;
+        let mut file = File::open(path).map_err(io)?;
         let metadata = file.metadata().map_err(io)?;
         if !metadata.is_file() {
             return Err(TraceError::NotATrace { path: path.to_owned(), why: "it is no file".into() });
+        }
+        let mut head = [0; MAGIC.len()];
+        let begun = metadata.len() >= head.len() as u64;
+        if begun {
+            file.read_exact(&mut head).and_then(|()| file.rewind()).map_err(io)?;
+            // A damaged trace still has most of its first word; another file has none of it.
+            let alike = head.iter().zip(MAGIC).filter(|(found, expected)| **found == *expected).count();
+            if alike < MAGIC.len() / 2 {
+                let why = "it does not begin with GPVTRACE".into();
+                return Err(TraceError::NotATrace { path: path.to_owned(), why });
+            }
         }
         Reader::new(file, metadata.len(), path)
     }

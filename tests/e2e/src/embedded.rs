@@ -1,6 +1,8 @@
 //! A daemon in the test's own process, and the proof that nothing is left of its guests.
 
 use std::ffi::OsString;
+use std::io::{Read as _, Write as _};
+use std::os::unix::process::ExitStatusExt as _;
 use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -103,9 +105,8 @@ impl Embedded {
     }
 
     /// Starts it with pipes to its standard input and output.
-    pub fn spawn(&self, program: &str, arguments: &[&str]) -> Child {
-        let mut command = self.command(program, arguments);
-        command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("a compiled program starts")
+    pub fn spawn(&self, program: &str, arguments: &[&str]) -> Running {
+        Running::start(self.command(program, arguments))
     }
 
     /// Waits until nothing is left of any guest: no object, no wait, no descriptor, no thread.
@@ -134,21 +135,62 @@ impl Embedded {
     }
 }
 
-/// Waits for a line of a child's output. What the child says later is still in its pipe.
-#[track_caller]
-pub fn wait_for_line(child: &mut Child, wanted: &str) {
-    use std::io::Read as _;
-    let output = child.stdout.as_mut().expect("the output is a pipe");
-    let mut line = Vec::new();
-    let mut byte = [0];
-    while output.read(&mut byte).expect("the output is readable") == 1 {
-        if byte[0] != b'\n' {
-            line.push(byte[0]);
-        } else if line == wanted.as_bytes() {
-            return;
-        } else {
-            line.clear();
-        }
+/// A program with pipes to its standard input and output, killed with this.
+pub struct Running(Child);
+
+impl Running {
+    pub fn start(mut command: Command) -> Running {
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        Running(command.spawn().expect("a compiled program starts"))
     }
-    panic!("the program ended without saying {wanted:?}; its last words: {}", String::from_utf8_lossy(&line));
+
+    /// Waits for a line of its output. What it says later is still in its pipe.
+    #[track_caller]
+    pub fn says(&mut self, wanted: &str) {
+        let output = self.0.stdout.as_mut().expect("the output is a pipe");
+        let mut line = Vec::new();
+        let mut byte = [0];
+        while output.read(&mut byte).expect("the output is readable") == 1 {
+            if byte[0] != b'\n' {
+                line.push(byte[0]);
+            } else if line == wanted.as_bytes() {
+                return;
+            } else {
+                line.clear();
+            }
+        }
+        panic!("it ended without saying {wanted:?}; its last words: {}", String::from_utf8_lossy(&line));
+    }
+
+    pub fn tell(&mut self, bytes: &[u8]) {
+        let input = self.0.stdin.as_mut().expect("the input is a pipe");
+        input.write_all(bytes).expect("the program reads");
+    }
+
+    /// Kills it with SIGKILL.
+    #[track_caller]
+    pub fn kill(mut self) {
+        self.0.kill().expect("it is ours");
+        let status = self.0.wait().expect("it is ours");
+        assert_eq!(status.signal(), Some(9), "it ended before it was killed");
+    }
+
+    /// Ends its input and waits for its end; the rest of its output.
+    #[track_caller]
+    pub fn end(mut self) -> String {
+        drop(self.0.stdin.take());
+        let mut text = String::new();
+        let output = self.0.stdout.as_mut().expect("the output is a pipe");
+        output.read_to_string(&mut text).expect("the programs print text");
+        let status = self.0.wait().expect("it is ours");
+        assert!(status.success(), "{status}:\n{text}");
+        text
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
 }

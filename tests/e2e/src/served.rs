@@ -25,6 +25,11 @@ impl Served {
     /// Starts it and waits until it answers.
     pub fn start(arguments: &[&str]) -> Served {
         let folder = tempfile::Builder::new().prefix("gpupv-e2e-").tempdir().expect("a folder");
+        Served::start_in(folder, arguments)
+    }
+
+    /// Starts it with its sockets in a folder that is there already.
+    pub fn start_in(folder: tempfile::TempDir, arguments: &[&str]) -> Served {
         let mut command = gpupv(&["serve", "--directory"]);
         command.arg(folder.path()).args(arguments).stdin(Stdio::null()).stdout(Stdio::null());
         let child = command.stderr(Stdio::null()).spawn().expect("gpupv starts");

@@ -1,10 +1,9 @@
 //! The C programs of `tests/c` as local guest processes of a daemon in this process.
 
-use std::process::{Child, Output};
+use std::process::Output;
 
-use e2e::embedded::{Embedded, wait_for_line};
+use e2e::embedded::Embedded;
 use e2e::polling::{eventually, until};
-use rustix::process::{Pid, Signal, kill_process};
 
 fn text(output: &Output) -> String {
     String::from_utf8(output.stdout.clone()).expect("the programs print text")
@@ -17,12 +16,6 @@ fn check(program: &str) -> String {
     assert!(output.status.success(), "{program}: {}\n{}", output.status, text(&output));
     daemon.end();
     text(&output)
-}
-
-fn kill(mut child: Child) {
-    kill_process(Pid::from_child(&child), Signal::KILL).expect("it runs");
-    let status = child.wait().expect("it is ours");
-    assert_eq!(std::os::unix::process::ExitStatusExt::signal(&status), Some(9));
 }
 
 #[test]
@@ -91,9 +84,9 @@ fn a_program_killed_in_any_state_leaves_nothing() {
     let daemon = Embedded::start();
     for (state, interesting) in states {
         let mut child = daemon.spawn("states", &[state]);
-        wait_for_line(&mut child, "ready");
+        child.says("ready");
         until(state, || interesting(&daemon));
-        kill(child);
+        child.kill();
         daemon.wait_until_empty();
     }
     daemon.end();
@@ -104,10 +97,10 @@ fn a_program_killed_while_eight_threads_call_leaves_nothing() {
     let daemon = Embedded::start();
     for round in 0..5 {
         let mut child = daemon.spawn("states", &["calls"]);
-        wait_for_line(&mut child, "ready");
+        child.says("ready");
         let seen = daemon.counters().frames_received.count();
         until("it calls", || daemon.counters().frames_received.count() > seen + 100 * round);
-        kill(child);
+        child.kill();
         daemon.wait_until_empty();
     }
     daemon.end();
@@ -117,59 +110,45 @@ fn a_program_killed_while_eight_threads_call_leaves_nothing() {
 fn a_child_that_outlives_a_killed_parent_keeps_nothing_of_it_alive() {
     let daemon = Embedded::start();
     let mut first = daemon.spawn("states", &["armed"]);
-    wait_for_line(&mut first, "ready");
+    first.says("ready");
     let mut steady = daemon.spawn("states", &["steady"]);
-    wait_for_line(&mut steady, "ready");
+    steady.says("ready");
     assert_eq!(daemon.inspection().processes.len(), 2);
-    kill(first);
+    first.kill();
     eventually("one of two is left", || {
         let state = daemon.inspection();
         let left = (state.processes.len(), state.objects.len());
         if left == (1, 1) { Ok(()) } else { Err(format!("{left:?}")) }
     });
-    let output = end(steady);
+    let output = steady.end();
     assert!(output.ends_with("steady: undisturbed\n"), "{output}");
     daemon.end();
-}
-
-/// Ends a program by the end of its input; the rest of its output.
-fn end(mut child: Child) -> String {
-    drop(child.stdin.take());
-    let output = child.wait_with_output().expect("it ends");
-    assert!(output.status.success(), "{}", output.status);
-    text(&output)
 }
 
 #[test]
 fn two_programs_at_once_do_not_see_each_other() {
     let daemon = Embedded::start();
     let mut steady = daemon.spawn("states", &["steady"]);
-    wait_for_line(&mut steady, "ready");
-    let tours = [(); 2].map(|()| {
-        let mut command = daemon.command("fence_tour", &[]);
-        command.stdout(std::process::Stdio::piped()).spawn().expect("it starts")
-    });
+    steady.says("ready");
+    let tours = [(); 2].map(|()| daemon.spawn("fence_tour", &[]));
     for tour in tours {
-        let output = tour.wait_with_output().expect("it ends");
-        assert!(output.status.success());
-        assert_eq!(text(&output), include_str!("golden/fence_tour.txt"));
+        assert_eq!(tour.end(), include_str!("golden/fence_tour.txt"));
     }
-    assert!(end(steady).ends_with("steady: undisturbed\n"));
+    assert!(steady.end().ends_with("steady: undisturbed\n"));
     daemon.end();
 }
 
 #[test]
 fn a_wait_for_what_is_reached_sends_no_message() {
-    use std::io::Write as _;
     // covers: FEN-031
     let daemon = Embedded::start();
     let mut child = daemon.spawn("states", &["satisfied"]);
-    wait_for_line(&mut child, "ready");
+    child.says("ready");
     let counts = || (daemon.counters().frames_received.count(), daemon.counters().frames_sent.count());
     let before = counts();
-    child.stdin.as_mut().expect("a pipe").write_all(b"x").expect("it reads");
-    wait_for_line(&mut child, "waited");
+    child.tell(b"x");
+    child.says("waited");
     assert_eq!(counts(), before, "2000 waits for reached values");
-    end(child);
+    child.end();
     daemon.end();
 }

@@ -19,7 +19,7 @@ pub struct RunArgs {
     #[command(flatten)]
     pub daemon: DaemonArgs,
     /// The program and its arguments
-    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "PROG")]
+    #[arg(required = true, trailing_var_arg = true, value_name = "PROG")]
     pub command: Vec<OsString>,
 }
 

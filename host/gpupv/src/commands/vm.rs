@@ -45,7 +45,7 @@ pub struct VmRunArgs {
     #[arg(long, value_name = "DIR")]
     pub console: Option<PathBuf>,
     /// The program, by its path in the guest, and its arguments
-    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "PROG")]
+    #[arg(required = true, trailing_var_arg = true, value_name = "PROG")]
     pub command: Vec<String>,
 }
 
@@ -215,7 +215,12 @@ async fn run_in(agent: &mut Agent, name: &str, alone: bool, command: &[String]) 
     let mut printer = Printer { prefix, partial: Default::default() };
     let code = agent.exec(&program, inputs, |output| printer.print(output)).await;
     printer.finish();
-    code.with_context(|| format!("in {name}"))
+    code.with_context(|| {
+        format!(
+            "in {name}: cannot run {} (programs of this machine come along with --with SRC:DST)",
+            command[0]
+        )
+    })
 }
 
 pub fn run(args: &VmArgs) -> anyhow::Result<u8> {

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use dxgkrnl::VmId;
+use dxgkrnl::{ProcessId, VmId};
 use proto::channel::{ToGuest, ToHost, Welcome, to_guest, to_host};
 use proto::convert::{ConvertError, call_from_body};
 use proto::frame::{self, FrameBuffer, FrameError};
@@ -33,6 +33,8 @@ pub enum ProtocolError {
     Token,
     #[error("the token belongs to a process of vm {of}, the stream comes from vm {from}")]
     WrongVm { of: u32, from: u32 },
+    #[error("the token belongs to process {of}, the stream to process {stream}")]
+    WrongProcess { of: u32, stream: u32 },
     #[error("the stream ended inside a frame, {0} bytes after its start")]
     CutOff(usize),
     #[error("the stream is cut off: too much waits to be read by the guest")]
@@ -48,6 +50,8 @@ pub fn goodbye(reason: &str) -> ToGuest {
 pub struct Channel {
     seat: Arc<Seat>,
     vm: VmId,
+    /// Whose stream this is, where that is known before Hello.
+    process: Option<ProcessId>,
     frames: FrameBuffer,
     count: u64,
     /// Taken by the guest's outbox once Hello is accepted.
@@ -57,10 +61,11 @@ pub struct Channel {
 }
 
 impl Channel {
-    pub fn new(seat: Arc<Seat>, vm: VmId, sink: Sink) -> Self {
+    pub fn new(seat: Arc<Seat>, vm: VmId, process: Option<ProcessId>, sink: Sink) -> Self {
         Channel {
             seat,
             vm,
+            process,
             frames: FrameBuffer::default(),
             count: 0,
             sink: Some(sink),
@@ -123,10 +128,8 @@ impl Channel {
             return Err(ProtocolError::Version(version));
         }
         let token = token.try_into().map_err(|_| ProtocolError::Token)?;
-        let guest = self.seat.redeem(&token).ok_or(ProtocolError::Token)?;
-        if guest.vm != self.vm {
-            return Err(ProtocolError::WrongVm { of: guest.vm.0, from: self.vm.0 });
-        }
+        let guest = self.seat.redeem(&token, |guest| self.is_stream_of(guest))?;
+        let guest = guest.ok_or(ProtocolError::Token)?;
         if let Some(sink) = self.sink.take() {
             guest.outbox.connect(sink);
         }
@@ -143,6 +146,18 @@ impl Channel {
         tracing::debug!("process {} (pid {}, {}) connected", guest.id.0, guest.pid, guest.name);
         self.guest = Some(guest);
         Ok(())
+    }
+
+    fn is_stream_of(&self, guest: &Guest) -> Result<(), ProtocolError> {
+        if guest.vm != self.vm {
+            return Err(ProtocolError::WrongVm { of: guest.vm.0, from: self.vm.0 });
+        }
+        match self.process {
+            Some(stream) if stream != guest.id => {
+                Err(ProtocolError::WrongProcess { of: guest.id.0, stream: stream.0 })
+            }
+            _ => Ok(()),
+        }
     }
 
     /// The batch is over: what was held back goes out.

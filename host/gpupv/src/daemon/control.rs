@@ -216,8 +216,13 @@ pub async fn serve(daemon: &Daemon) -> anyhow::Result<()> {
         .context("the control service failed")
 }
 
-/// Connects to the control socket in a daemon's directory.
+/// The control service of the daemon in a directory.
 pub async fn connect(directory: &Path) -> anyhow::Result<ControlClient<tonic::transport::Channel>> {
+    Ok(ControlClient::new(channel(directory).await?))
+}
+
+/// Connects to the control socket in a daemon's directory; health and reflection are there as well.
+pub async fn channel(directory: &Path) -> anyhow::Result<tonic::transport::Channel> {
     let path: PathBuf = directory.join(SOCKET_NAME);
     let shown = path.display().to_string();
     let connector = tower::service_fn(move |_: tonic::transport::Uri| {
@@ -228,12 +233,11 @@ pub async fn connect(directory: &Path) -> anyhow::Result<ControlClient<tonic::tr
         }
     });
     let endpoint = tonic::transport::Endpoint::from_static("http://gpupv.invalid");
-    let channel = endpoint.connect_with_connector(connector).await.with_context(|| {
+    endpoint.connect_with_connector(connector).await.with_context(|| {
         format!(
             "no daemon answers on {shown}: start one with `gpupv serve`, or name its folder with --directory"
         )
-    })?;
-    Ok(ControlClient::new(channel))
+    })
 }
 
 /// Dropping filter for streams that end with the daemon.

@@ -268,7 +268,7 @@ impl Loop {
         }
         let stream = Arc::new(stream);
         let sink = Sink::Local { stream: stream.clone(), epoll: self.epoll.clone(), key: self.next_key };
-        let channel = Box::new(Channel::new(self.seat.clone(), VmId::HOST, sink));
+        let channel = Box::new(Channel::new(self.seat.clone(), VmId::HOST, Some(process), sink));
         keys.push(self.add(Source::Stream { process, stream, channel })?);
         Ok(())
     }

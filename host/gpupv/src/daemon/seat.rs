@@ -202,11 +202,20 @@ impl Seat {
         Some(self.take().guests.get(&process)?.memory.slots())
     }
 
-    /// Which process a token stands for. A token works once.
-    pub fn redeem(&self, token: &Token) -> Option<Arc<Guest>> {
+    /// The process that a token stands for, if `check` lets it through. A token works once; a refused one
+    /// is not used up.
+    pub fn redeem<E>(
+        &self,
+        token: &Token,
+        check: impl FnOnce(&Guest) -> Result<(), E>,
+    ) -> Result<Option<Arc<Guest>>, E> {
         let mut seated = self.take();
-        let process = seated.tokens.remove(token)?;
-        Some(seated.guests.get(&process)?.guest.clone())
+        let process = seated.tokens.get(token);
+        let Some(attached) = process.and_then(|process| seated.guests.get(process)) else { return Ok(None) };
+        let guest = attached.guest.clone();
+        check(&guest)?;
+        seated.tokens.remove(token);
+        Ok(Some(guest))
     }
 
     /// A process is gone: nothing is stored into its memory after this returns. No error if it was

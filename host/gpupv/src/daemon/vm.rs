@@ -155,7 +155,8 @@ impl Services for VmServices {
                 Some(Box::new(GuestdEndpoint::new(shared.clone(), number, memory, connection)))
             }
             CHANNEL_PORT if shared.state() == VmState::Ready => {
-                let channel = Channel::new(shared.seat.clone(), shared.id, Sink::Vsock(connection.clone()));
+                let channel =
+                    Channel::new(shared.seat.clone(), shared.id, None, Sink::Vsock(connection.clone()));
                 Some(Box::new(ChannelEndpoint { channel, connection, closed: false }))
             }
             CHANNEL_PORT => refuse("guestd is not connected"),

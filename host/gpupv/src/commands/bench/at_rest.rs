@@ -1,7 +1,7 @@
 //! The daemon at rest: a `gpupv serve` of its own, watched from outside through /proc.
 
 use std::io::{BufRead as _, BufReader};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -10,14 +10,15 @@ use proto::limits::BROKER_ENV;
 
 use super::Plan;
 use super::guest::Collected;
+use super::watched;
 use crate::artifacts::Artifacts;
 use crate::output::Steps;
 
 const IDLE_PROCESSES: u32 = 200;
-const FENCES: u32 = 20_000;
-const FENCES_WARM_UP: u32 = 200;
+pub(super) const FENCES: u32 = 20_000;
+pub(super) const FENCES_WARM_UP: u32 = 200;
 /// How long the daemon may take to come to rest.
-const SETTLE: Duration = Duration::from_millis(500);
+pub(super) const SETTLE: Duration = Duration::from_millis(500);
 
 /// A process that ends with this.
 struct Ended(Child);
@@ -89,32 +90,15 @@ impl Served {
         Ok(idle)
     }
 
-    fn folder(&self) -> PathBuf {
-        Path::new("/proc").join(self.daemon.0.id().to_string())
-    }
-
     /// Bytes of memory that the daemon holds.
     fn memory(&self) -> anyhow::Result<f64> {
-        let status = std::fs::read_to_string(self.folder().join("status"))?;
-        Ok(field(&status, "VmRSS:")? * 1024.0)
+        watched::memory_bytes(self.daemon.0.id(), "VmRSS:")
     }
 
     /// Times that a thread of the daemon was switched to, all threads together.
     fn switches(&self) -> anyhow::Result<f64> {
-        let mut switches = 0.0;
-        for task in std::fs::read_dir(self.folder().join("task"))? {
-            let status = std::fs::read_to_string(task?.path().join("status"))?;
-            switches += field(&status, "voluntary_ctxt_switches:")?;
-            switches += field(&status, "nonvoluntary_ctxt_switches:")?;
-        }
-        Ok(switches)
+        watched::switches(self.daemon.0.id(), |_| true)
     }
-}
-
-fn field(status: &str, name: &str) -> anyhow::Result<f64> {
-    let line = status.lines().find_map(|line| line.strip_prefix(name));
-    let word = line.and_then(|rest| rest.split_whitespace().next());
-    word.and_then(|word| word.parse().ok()).with_context(|| format!("/proc/PID/status has no {name}"))
 }
 
 pub fn measure(
@@ -138,12 +122,18 @@ pub fn measure(
     Ok(())
 }
 
-fn divisor(plan: &Plan) -> u32 {
+/// What numbers are divided by.
+pub(super) fn divisor(plan: &Plan) -> u32 {
     if plan.quick { 10 } else { 1 }
 }
 
+/// How long the daemon is watched for wake-ups.
+pub(super) fn watched_seconds(plan: &Plan) -> u64 {
+    if plan.quick { 2 } else { 10 }
+}
+
 fn wake_ups(plan: &Plan, served: &Served, collected: &mut Collected) -> anyhow::Result<()> {
-    let seconds = if plan.quick { 2 } else { 10 };
+    let seconds = watched_seconds(plan);
     let _client = served.idle(1)?;
     std::thread::sleep(SETTLE);
     let (before, begun) = (served.switches()?, Instant::now());

@@ -10,6 +10,7 @@ use proto::limits::BROKER_ENV;
 use serde_json::Value;
 
 use super::Plan;
+use super::at_rest_vm;
 use super::figures::Place;
 use super::peers::RawPeers;
 use super::placement::{self, Cores, Kept};
@@ -20,7 +21,7 @@ use crate::output::Steps;
 use crate::virtual_machine::agent::{Output, Program};
 use crate::virtual_machine::image::Brought;
 
-const PROGRAM_IN_GUEST: &str = "/guest-bench";
+pub(super) const PROGRAM_IN_GUEST: &str = "/guest-bench";
 
 /// One arm of one round.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -157,7 +158,6 @@ pub async fn measure_vm(
     artifacts: &Artifacts,
     collected: &mut Collected,
 ) -> anyhow::Result<()> {
-    let Some(words) = words(plan, Place::Vm, "vsock") else { return Ok(()) };
     let brought = Brought { host: artifacts.guest_bench.clone(), guest: PROGRAM_IN_GUEST.into() };
     let fleet_plan =
         FleetPlan { options: options(Path::new("")), count: 1, with: vec![brought], console: None };
@@ -166,7 +166,7 @@ pub async fn measure_vm(
         placement::move_process(guest.vm.pid(), cores.guest)?;
     }
     placement::move_process(std::process::id(), cores.host)?;
-    let measured = measure_in(&mut fleet, plan, words, steps, collected).await;
+    let measured = measure_in(&mut fleet, plan, steps, collected).await;
     fleet.end()?;
     measured
 }
@@ -174,11 +174,12 @@ pub async fn measure_vm(
 async fn measure_in(
     fleet: &mut Fleet,
     plan: &Plan,
-    words: Vec<String>,
     steps: &Steps,
     collected: &mut Collected,
 ) -> anyhow::Result<()> {
     let Some((_, agent)) = fleet.guests.first_mut() else { bail!("no guest was booted") };
+    at_rest_vm::measure(plan, agent, steps, collected).await?;
+    let Some(words) = words(plan, Place::Vm, "vsock") else { return Ok(()) };
     let mut arguments = vec![PROGRAM_IN_GUEST.to_owned()];
     arguments.extend(words);
     let program = Program { arguments, environment: guest_environment() };

@@ -9,6 +9,7 @@
 //! is; [`statistics`] judges: a goal is met only if the whole 95% interval of the ratio is inside it.
 
 mod at_rest;
+mod at_rest_vm;
 mod figures;
 mod guest;
 mod machine;
@@ -17,6 +18,7 @@ mod peers;
 mod placement;
 mod report;
 mod statistics;
+mod watched;
 
 use clap::Args;
 

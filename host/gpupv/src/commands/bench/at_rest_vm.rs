@@ -1,0 +1,91 @@
+//! The daemon at rest with a guest attached. It runs in this process, so only its own threads are watched,
+//! and of its memory only what is not the guest's.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, ensure};
+use proto::agent::exec_input;
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::JoinHandle;
+
+use super::Plan;
+use super::at_rest::{FENCES, FENCES_WARM_UP, SETTLE, divisor, watched_seconds};
+use super::guest::{Collected, PROGRAM_IN_GUEST};
+use super::watched;
+use crate::commands::vm::guest_environment;
+use crate::output::Steps;
+use crate::virtual_machine::agent::{Agent, Program};
+
+/// A guest process that does nothing until its input ends.
+struct Idle {
+    inputs: mpsc::Sender<exec_input::Body>,
+    program: JoinHandle<anyhow::Result<u8>>,
+}
+
+impl Idle {
+    /// Attaches a process with so many fences; returns when it has them.
+    async fn start(agent: &Agent, fences: u32) -> anyhow::Result<Idle> {
+        let (inputs, receiver) = mpsc::channel(1);
+        let (ready, is_ready) = oneshot::channel();
+        let mut agent = agent.clone();
+        let arguments = [PROGRAM_IN_GUEST, "idle", &fences.to_string()].map(str::to_owned).to_vec();
+        let program = tokio::spawn(async move {
+            let mut ready = Some(ready);
+            let program = Program { arguments, environment: guest_environment() };
+            // The first thing it says is that it has its fences.
+            let said = |_| {
+                // Nobody waits any more if the daemon's measuring has failed.
+                let _ = ready.take().map(|ready| ready.send(()));
+            };
+            agent.exec(&program, receiver, said).await
+        });
+        is_ready.await.context("guest-bench could not attach in the guest")?;
+        Ok(Idle { inputs, program })
+    }
+
+    async fn end(self) -> anyhow::Result<()> {
+        drop(self.inputs);
+        let code = self.program.await??;
+        ensure!(code == 0, "guest-bench ended with {code} in the guest");
+        Ok(())
+    }
+}
+
+/// Threads of the daemon: local processes, and the vsock device.
+fn is_of_daemon(thread: &str) -> bool {
+    thread == "gpupv-local" || thread.starts_with("vsock-")
+}
+
+pub async fn measure(
+    plan: &Plan,
+    agent: &Agent,
+    steps: &Steps,
+    collected: &mut Collected,
+) -> anyhow::Result<()> {
+    let process = std::process::id();
+    if plan.wants(&["wakeups_at_rest"]) {
+        steps.step("measuring (vm): wakeups_at_rest");
+        let idle = Idle::start(agent, 1).await?;
+        tokio::time::sleep(SETTLE).await;
+        let seconds = watched_seconds(plan);
+        let (before, begun) = (watched::switches(process, is_of_daemon)?, Instant::now());
+        tokio::time::sleep(Duration::from_secs(seconds)).await;
+        let switches = watched::switches(process, is_of_daemon)? - before;
+        collected.add_round("wakeups_at_rest", &[("ours", switches / begun.elapsed().as_secs_f64())]);
+        collected.add_fact("wakeups_at_rest", "seconds", seconds as f64);
+        idle.end().await?;
+    }
+    if plan.wants(&["memory_per_fence"]) {
+        steps.step("measuring (vm): memory_per_fence");
+        let warm_up = Idle::start(agent, FENCES_WARM_UP).await?;
+        let fences = FENCES / divisor(plan);
+        let before = watched::memory_bytes(process, "RssAnon:")?;
+        let holder = Idle::start(agent, fences).await?;
+        let bytes = (watched::memory_bytes(process, "RssAnon:")? - before) / f64::from(fences);
+        collected.add_round("memory_per_fence", &[("ours", bytes)]);
+        collected.add_fact("memory_per_fence", "fences", f64::from(fences));
+        holder.end().await?;
+        warm_up.end().await?;
+    }
+    Ok(())
+}

@@ -1,0 +1,33 @@
+/* Attaching at the broker by hand, without libdxcore.so: the messages of proto/proto/attach.proto. */
+#ifndef ATTACH_H
+#define ATTACH_H
+
+#include "check.h"
+#include <sys/socket.h>
+#include <sys/un.h>
+
+/* Attaches this process; gives the stream and the fence memory. Leaves the broker's connection open. */
+static inline void attach_by_hand(int descriptors[2])
+{
+    static const char attach_version_1[] = {0x0a, 0x02, 0x08, 0x01};
+    const char *path = getenv("GPUPV_BROKER");
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    snprintf(address.sun_path, sizeof address.sun_path, "%s", path ? path : "/run/gpupv/broker.sock");
+    int broker = socket(AF_UNIX, SOCK_SEQPACKET, 0);
+    CHECK(connect(broker, (struct sockaddr *)&address, sizeof address) == 0, "connect: %s", strerror(errno));
+    CHECK(send(broker, attach_version_1, sizeof attach_version_1, 0) == sizeof attach_version_1, "send");
+    char packet[4096], control[256];
+    struct iovec part = {packet, sizeof packet};
+    struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1};
+    message.msg_control = control;
+    message.msg_controllen = sizeof control;
+    CHECK(recvmsg(broker, &message, 0) > 0, "no reply");
+    struct cmsghdr *rights = CMSG_FIRSTHDR(&message);
+    int good = rights && rights->cmsg_len == CMSG_LEN(2 * sizeof(int));
+    CHECK(good, "not two descriptors");
+    descriptors[0] = descriptors[1] = -1;
+    if (good)
+        memcpy(descriptors, CMSG_DATA(rights), 2 * sizeof(int));
+}
+
+#endif

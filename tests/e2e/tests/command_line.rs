@@ -1,0 +1,213 @@
+//! The real `gpupv` binary: what it says, its exit codes, its sockets.
+
+use std::path::Path;
+use std::process::{Output, Stdio};
+
+use e2e::programs::{c_program, gpupv, gpupv_binary};
+use e2e::served::{Served, block_on};
+use gpupv::daemon::control;
+use serde_json::Value;
+use tonic_health::pb::HealthCheckRequest;
+use tonic_health::pb::health_client::HealthClient;
+use tonic_reflection::pb::v1::server_reflection_client::ServerReflectionClient;
+use tonic_reflection::pb::v1::server_reflection_request::MessageRequest;
+use tonic_reflection::pb::v1::server_reflection_response::MessageResponse;
+use tonic_reflection::pb::v1::{ServerReflectionRequest, ServerReflectionResponse};
+
+fn run(arguments: &[&str]) -> Output {
+    gpupv(arguments).stdin(Stdio::null()).output().expect("gpupv starts")
+}
+
+fn stderr(output: &Output) -> &str {
+    std::str::from_utf8(&output.stderr).expect("gpupv prints text")
+}
+
+fn stdout(output: &Output) -> &str {
+    std::str::from_utf8(&output.stdout).expect("gpupv prints text")
+}
+
+#[test]
+fn a_wrong_flag_is_a_usage_error_with_a_suggestion() {
+    for (arguments, wanted) in [
+        (&["inspect", "--jsn"][..], "--json"),
+        (&["run", "--recrd", "x.gvt", "--", "true"], "--record"),
+        (&["vm", "run", "--vm", "2", "--", "/x"], "--vms"),
+        (&["serv"], "serve"),
+        (&["replay"], "<TRACE>"),
+        (&["run"], "<PROG>"),
+        (&["serve", "--vms", "many"], "many"),
+    ] {
+        let output = run(arguments);
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}");
+        assert!(stderr(&output).contains(wanted), "{arguments:?}: {}", stderr(&output));
+    }
+}
+
+#[test]
+fn a_missing_program_is_a_set_up_error_with_its_name() {
+    let output = run(&["run", "--", "/no/such/program"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(stderr(&output).contains("cannot start /no/such/program"), "{}", stderr(&output));
+    let output = run(&["run", "--", "/etc/passwd"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(stderr(&output).contains("/etc/passwd"), "{}", stderr(&output));
+}
+
+#[test]
+fn what_cannot_be_brought_into_a_guest_is_named_before_anything_boots() {
+    for (with, wanted) in
+        [("/no/such/file", "/no/such/file does not exist"), ("/etc/passwd:relative", "must be absolute")]
+    {
+        let output = run(&["vm", "run", "--with", with, "--", "/x"]);
+        assert_eq!(output.status.code(), Some(2), "{}", stderr(&output));
+        assert!(stderr(&output).contains(wanted), "{}", stderr(&output));
+    }
+}
+
+#[test]
+fn a_programs_exit_code_and_signal_pass_through() {
+    for (script, code) in
+        [("exit 0", 0), ("exit 7", 7), ("exit 255", 255), ("kill -9 $$", 137), ("kill -15 $$", 143)]
+    {
+        assert_eq!(run(&["run", "--", "sh", "-c", script]).status.code(), Some(code), "{script}");
+    }
+    // Its own flags are its own.
+    let output = run(&["run", "echo", "--json", "-n", "x"]);
+    assert_eq!(stdout(&output), "--json -n x\n");
+}
+
+#[test]
+fn a_program_finds_the_broker_and_the_library_by_its_environment() {
+    let output = run(&["run", "--", c_program("fence_tour").to_str().expect("UTF-8")]);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    assert_eq!(stdout(&output), include_str!("golden/fence_tour.txt"));
+    // Without a daemon it says so instead of hanging.
+    let mut alone = std::process::Command::new(c_program("fence_tour"));
+    alone.env("LD_LIBRARY_PATH", &e2e::programs::artifacts().directory);
+    let output = alone.env("GPUPV_BROKER", "/no/such/socket").output().expect("it starts");
+    assert_eq!(output.status.code(), Some(1));
+    assert!(stderr(&output).contains("/no/such/socket"), "{}", stderr(&output));
+}
+
+#[test]
+fn a_second_daemon_in_one_folder_names_the_first() {
+    let served = Served::start(&[]);
+    let output = gpupv(&["serve", "--directory"]).arg(served.directory()).output().expect("gpupv starts");
+    assert_eq!(output.status.code(), Some(2));
+    assert!(stderr(&output).contains(&format!("process {}", served.pid())), "{}", stderr(&output));
+    assert!(stderr(&output).contains("broker.sock is in use"), "{}", stderr(&output));
+    // The first one is not disturbed.
+    assert_eq!(served.inspect().pid, served.pid());
+}
+
+#[test]
+fn sockets_that_a_killed_daemon_left_are_replaced() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let sockets = ["broker.sock", "control.sock", "vm1.sock"];
+    for name in sockets {
+        // Bound and closed: the file stays, nobody listens.
+        drop(std::os::unix::net::UnixListener::bind(folder.path().join(name)).expect("it binds"));
+    }
+    let served = Served::start_in(folder, &[]);
+    assert_eq!(served.inspect().vms.len(), 1);
+}
+
+#[test]
+fn a_daemon_that_is_told_to_end_leaves_no_socket_behind() {
+    use rustix::process::{Pid, Signal, kill_process};
+    for signal in [Signal::TERM, Signal::INT] {
+        let mut served = Served::start(&["--vms", "2"]);
+        kill_process(Pid::from_child(&served.child), signal).expect("it runs");
+        assert_eq!(served.child.wait().expect("it is ours").code(), Some(0), "{signal:?}");
+        let left: Vec<_> = std::fs::read_dir(served.directory()).expect("the folder").collect();
+        assert!(left.is_empty(), "{left:?}");
+    }
+}
+
+#[test]
+fn inspect_without_a_daemon_says_what_to_do() {
+    let output = run(&["inspect", "--directory", "/no/such/folder"]);
+    assert_eq!(output.status.code(), Some(2));
+    for wanted in ["/no/such/folder/control.sock", "gpupv serve", "--directory"] {
+        assert!(stderr(&output).contains(wanted), "{}", stderr(&output));
+    }
+}
+
+#[test]
+fn inspect_prints_text_for_people_and_json_for_programs() {
+    let served = Served::start(&["--vms", "3"]);
+    let inspect = |more: &[&str]| {
+        let mut command = gpupv(&["inspect", "--directory"]);
+        let output = command.arg(served.directory()).args(more).output().expect("gpupv starts");
+        assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+        stdout(&output).to_owned()
+    };
+    let state: Value = serde_json::from_str(&inspect(&["--json"])).expect("JSON");
+    assert_eq!(state["pid"], served.pid());
+    assert_eq!(state["vms"].as_array().map(Vec::len), Some(3));
+    assert_eq!(state["vms"][0]["state"], "waiting for QEMU");
+    for list in ["processes", "devices", "contexts", "objects", "waits"] {
+        assert_eq!(state[list], Value::Array(Vec::new()), "{list}");
+    }
+    assert!(inspect(&[]).starts_with(&format!("daemon {}: ", served.pid())));
+}
+
+#[test]
+fn the_control_socket_answers_health_and_reflection() {
+    let served = Served::start(&[]);
+    block_on(async {
+        let channel = control::channel(served.directory()).await.expect("it connects");
+        let service = "gpupv.control.v1.Control";
+        let health = HealthCheckRequest { service: service.into() };
+        let health = HealthClient::new(channel.clone()).check(health).await.expect("health answers");
+        assert_eq!(health.into_inner().status, 1, "serving");
+        assert!(services(channel.clone()).await.iter().any(|name| name == service));
+    });
+}
+
+/// The names of the services, by reflection.
+async fn services(channel: tonic::transport::Channel) -> Vec<String> {
+    let request = ServerReflectionRequest {
+        host: String::new(),
+        message_request: Some(MessageRequest::ListServices(String::new())),
+    };
+    let mut client = ServerReflectionClient::new(channel);
+    let replies = client.server_reflection_info(tokio_stream::once(request)).await;
+    let reply = replies.expect("reflection answers").into_inner().message().await;
+    let Ok(Some(ServerReflectionResponse { message_response: Some(response), .. })) = reply else {
+        panic!("no reply: {reply:?}")
+    };
+    let MessageResponse::ListServicesResponse(list) = response else { panic!("another reply: {response:?}") };
+    list.service.into_iter().map(|service| service.name).collect()
+}
+
+#[test]
+fn without_qemu_the_command_that_mends_it_is_named() {
+    let empty = tempfile::tempdir().expect("a folder");
+    let output = gpupv(&["vm", "run", "--", "/x"]).env("PATH", empty.path()).output().expect("gpupv starts");
+    assert_eq!(output.status.code(), Some(2));
+    for wanted in ["qemu-system-x86_64", "install", "qemu-system-x86", "gpupv doctor --fix"] {
+        assert!(stderr(&output).contains(wanted), "{wanted:?} is missing: {}", stderr(&output));
+    }
+}
+
+#[test]
+fn a_bad_configuration_is_named_and_no_daemon_starts() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let config = folder.path().join("gpupv.toml");
+    std::fs::write(&config, "[policy]\nlower_gpu_signal = \"perhaps\"\n").expect("writable");
+    let sockets = folder.path().join("sockets");
+    let output = gpupv(&["serve", "--config"]).arg(&config).arg("--directory").arg(&sockets).output();
+    let output = output.expect("gpupv starts");
+    assert_eq!(output.status.code(), Some(2));
+    assert!(stderr(&output).contains("gpupv.toml") && stderr(&output).contains("ignored, applied"));
+    assert!(!sockets.exists());
+}
+
+#[test]
+fn a_folder_that_cannot_be_made_is_named() {
+    let output = run(&["serve", "--directory", "/proc/no/folder"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(stderr(&output).contains("/proc/no/folder"), "{}", stderr(&output));
+    assert!(Path::new(gpupv_binary()).is_file());
+}

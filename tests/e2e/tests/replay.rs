@@ -1,0 +1,163 @@
+//! Recorded runs replay identical; a damaged trace says where.
+
+use std::path::{Path, PathBuf};
+use std::process::Output;
+
+use e2e::embedded::{Embedded, Running, alone};
+use e2e::polling::until;
+use e2e::programs::{artifacts, c_program, gpupv};
+use e2e::served::Served;
+use gpupv::commands::run::guest_command;
+use gpupv::daemon::Options;
+use serde_json::Value;
+
+fn text(bytes: &[u8]) -> &str {
+    std::str::from_utf8(bytes).expect("gpupv prints text")
+}
+
+fn replay(trace: &Path) -> Output {
+    gpupv(&["replay"]).arg(trace).output().expect("gpupv starts")
+}
+
+/// Records programs, one after the other, into a trace that ends in order.
+fn record(trace: &Path, programs: &[(&str, &[&str])]) {
+    let daemon = Embedded::start_with(Options { record: Some(trace.into()), ..Options::default() });
+    for (program, arguments) in programs {
+        let output = daemon.run(program, arguments);
+        assert!(output.status.success(), "{program}: {}", text(&output.stdout));
+        daemon.wait_until_empty();
+    }
+    daemon.end();
+}
+
+struct Folder(tempfile::TempDir);
+
+impl Folder {
+    fn new() -> Folder {
+        Folder(tempfile::tempdir().expect("a folder"))
+    }
+
+    fn file(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+}
+
+#[test]
+fn a_recorded_run_replays_identical() {
+    let folder = Folder::new();
+    let trace = folder.file("run.gvt");
+    record(&trace, &[("fence_tour", &[]), ("states", &["leaves"]), ("threads", &[]), ("windows_rows", &[])]);
+    let output = replay(&trace);
+    assert_eq!(output.status.code(), Some(0), "{}{}", text(&output.stdout), text(&output.stderr));
+    assert!(text(&output.stdout).starts_with("identical: "), "{}", text(&output.stdout));
+    assert!(!text(&output.stdout).contains("not ended"), "{}", text(&output.stdout));
+
+    let output = gpupv(&["replay", "--json"]).arg(&trace).output().expect("gpupv starts");
+    let verdict: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    assert_eq!(verdict["verdict"], "identical");
+    assert_eq!(verdict["ended"], true);
+    assert!(verdict["steps"].as_u64().expect("a number") > 10_000, "waits are recorded: {verdict}");
+}
+
+#[test]
+fn the_command_line_records_and_replays() {
+    let folder = Folder::new();
+    let trace = folder.file("run.gvt");
+    let output = gpupv(&["run", "--record"]).arg(&trace).arg(c_program("fence_tour")).output();
+    let output = output.expect("gpupv starts");
+    assert_eq!(text(&output.stdout), include_str!("golden/fence_tour.txt"));
+    assert_eq!(replay(&trace).status.code(), Some(0));
+}
+
+#[test]
+fn a_flipped_byte_is_named_by_block_and_offset() {
+    const POSITIONS: usize = 64;
+    let folder = Folder::new();
+    let (trace, damaged) = (folder.file("run.gvt"), folder.file("damaged.gvt"));
+    record(&trace, &[("fence_tour", &[]), ("states", &["leaves"])]);
+    let bytes = std::fs::read(&trace).expect("the trace is there");
+    assert!(bytes.len() > POSITIONS * 8);
+    for position in 0..POSITIONS {
+        // The first and the last byte as well.
+        let at = position * (bytes.len() - 1) / (POSITIONS - 1);
+        let mut copy = bytes.clone();
+        copy[at] ^= 1 << (position % 8);
+        std::fs::write(&damaged, copy).expect("the folder is writable");
+        let output = replay(&damaged);
+        let said = text(&output.stdout);
+        assert_eq!(output.status.code(), Some(1), "byte {at}: {said}{}", text(&output.stderr));
+        let block = said.split("block ").nth(1).and_then(|rest| rest.split(' ').next());
+        assert!(block.is_some_and(|number| number.parse::<u32>().is_ok()), "byte {at}: {said}");
+        let offset = said.split(" at byte ").nth(1).and_then(|rest| rest.split(' ').next());
+        let offset: usize = offset.and_then(|number| number.parse().ok()).expect("a byte offset");
+        assert!(offset <= at, "byte {at} is before the damage that is named: {said}");
+    }
+}
+
+#[test]
+fn a_cut_trace_says_where_it_is_cut() {
+    let folder = Folder::new();
+    let (trace, cut) = (folder.file("run.gvt"), folder.file("cut.gvt"));
+    record(&trace, &[("fence_tour", &[])]);
+    let bytes = std::fs::read(&trace).expect("the trace is there");
+    for length in [1, 20, bytes.len() / 3, bytes.len() / 2, bytes.len() - 1] {
+        std::fs::write(&cut, &bytes[..length]).expect("the folder is writable");
+        let output = replay(&cut);
+        let said = text(&output.stdout);
+        // A cut between two blocks is what a killed daemon leaves: whole, but not ended.
+        if output.status.code() == Some(0) {
+            assert!(said.contains("not ended"), "{length}: {said}");
+        } else {
+            assert_eq!(output.status.code(), Some(1), "{length}: {said}{}", text(&output.stderr));
+            assert!(said.contains("block ") && said.contains(" at byte "), "{length}: {said}");
+        }
+    }
+}
+
+#[test]
+fn what_is_no_trace_is_a_mistake_of_the_caller() {
+    let folder = Folder::new();
+    let text_file = folder.file("notes.gvt");
+    std::fs::write(&text_file, "These are my notes, and they are longer than a header.").expect("writable");
+    let empty = folder.file("empty.gvt");
+    std::fs::write(&empty, "").expect("writable");
+    for (path, wanted) in
+        [(text_file.clone(), "is no trace"), (empty, "is no trace"), (folder.file("gone.gvt"), "gone.gvt")]
+    {
+        let output = replay(&path);
+        assert_eq!(output.status.code(), Some(2), "{}", path.display());
+        assert!(text(&output.stderr).contains(wanted), "{}", text(&output.stderr));
+    }
+    // And recording does not write over it.
+    let output = gpupv(&["run", "--record"]).arg(&text_file).arg(c_program("fence_tour")).output();
+    let output = output.expect("gpupv starts");
+    assert_eq!(output.status.code(), Some(2));
+    assert!(text(&output.stderr).contains("not overwritten"), "{}", text(&output.stderr));
+    assert!(std::fs::read(&text_file).expect("there").starts_with(b"These are my notes"));
+}
+
+#[test]
+fn the_trace_of_a_killed_daemon_replays_as_far_as_it_goes_and_says_so() {
+    let _alone = alone();
+    let folder = Folder::new();
+    let trace = folder.file("killed.gvt");
+    let mut served = Served::start(&["--record", trace.to_str().expect("UTF-8")]);
+    let command = [c_program("states").into(), "calls".into()];
+    let mut callers = Running::start(guest_command(&command, &served.broker(), artifacts()));
+    callers.says("ready");
+    until("it calls", || served.inspect().counters.is_some_and(|counters| counters.frames_received > 2000));
+    served.child.kill().expect("it is ours");
+    served.child.wait().expect("it is ours");
+    drop(callers);
+    let output = gpupv(&["replay", "--json"]).arg(&trace).output().expect("gpupv starts");
+    let verdict: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let said = verdict["report"].as_str().expect("words");
+    assert_eq!(verdict["ended"], false, "{said}");
+    assert!(verdict["steps"].as_u64().expect("a number") > 1000, "{said}");
+    // The last block may be half written; everything before it counts.
+    match verdict["verdict"].as_str() {
+        Some("identical") => assert!(said.contains("not ended") && output.status.code() == Some(0), "{said}"),
+        Some("damaged") => assert!(said.contains(" at byte ") && output.status.code() == Some(1), "{said}"),
+        other => panic!("{other:?}: {said}"),
+    }
+}
