@@ -34,7 +34,7 @@ impl Connection {
     }
 
     /// Ends the connection at once. Bytes that wait are lost, the guest sees a reset, and the endpoint is told
-    /// [`crate::CloseReason::ResetByHost`] from the device's thread.
+    /// [`crate::CloseReason::ResetByHost`] from a thread of the device.
     pub fn reset(&self) {
         self.session.enter(|outbound| outbound.muxer.reset(self.id));
     }

@@ -1,4 +1,4 @@
-//! The device: a socket for QEMU, and the one thread that serves it.
+//! The device: a socket for QEMU, and the thread that serves it.
 
 use std::fmt;
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -13,8 +13,9 @@ use crate::connection::Connection;
 use crate::memory::GuestMemory;
 use crate::muxer::TooManyConnections;
 use crate::services::{Endpoint, Services};
-use crate::serving::Server;
+use crate::serving::{Scissors, Server};
 use crate::session::{Session, lock};
+use crate::vring::Ring;
 
 /// Where a device listens and who its guest is.
 #[derive(Clone, Debug)]
@@ -88,7 +89,7 @@ pub struct DeviceStats {
     pub kicks: u64,
     /// Interrupts sent to the guest for received packets.
     pub signals: u64,
-    /// Times the device's thread woke up, since the device was made. At rest this stands still.
+    /// Times the device's worker was woken, since the device was made. At rest this stands still.
     pub wakeups: u64,
 }
 
@@ -98,12 +99,15 @@ pub struct Device {
     thread: Option<JoinHandle<()>>,
 }
 
-/// What the device's thread and its owner both hold.
+/// What the device's threads and its owner hold.
 pub(crate) struct Shared {
     pub config: DeviceConfig,
     pub services: Arc<dyn Services>,
     pub attached: Mutex<Option<Attached>>,
-    pub wake: Arc<EventFd>,
+    /// Tells the device's thread to look at `stop`.
+    pub wake: EventFd,
+    /// Tells the worker of the QEMU of the time that there is news.
+    pub news: Arc<EventFd>,
     pub stop: AtomicBool,
     pub sessions: AtomicU64,
     pub wakeups: AtomicU64,
@@ -113,7 +117,7 @@ pub(crate) struct Shared {
 pub(crate) struct Attached {
     pub session: Arc<Session>,
     /// To cut the connection when the device shuts down.
-    pub stream: UnixStream,
+    pub scissors: Arc<Scissors>,
 }
 
 impl Device {
@@ -128,7 +132,8 @@ impl Device {
         let shared = Arc::new(Shared {
             services,
             attached: Mutex::new(None),
-            wake: Arc::new(EventFd::new(eventfd_flags())?),
+            wake: EventFd::new(eventfd_flags())?,
+            news: Arc::new(EventFd::new(eventfd_flags())?),
             stop: AtomicBool::new(false),
             sessions: AtomicU64::new(0),
             wakeups: AtomicU64::new(0),
@@ -182,7 +187,7 @@ impl Device {
                 bytes_received: totals.bytes_received,
                 bytes_sent: totals.bytes_sent,
                 violations: totals.violations,
-                kicks: session.kicks.load(Ordering::Relaxed),
+                kicks: session.rings.iter().map(Ring::kicks).sum(),
                 signals: outbound.signals,
                 wakeups,
             }
@@ -201,12 +206,14 @@ impl Device {
     fn stop(&mut self) {
         let Some(thread) = self.thread.take() else { return };
         self.shared.stop.store(true, Ordering::Release);
+        let mut in_callback = thread.thread().id() == std::thread::current().id();
         if let Some(attached) = lock(&self.shared.attached).as_ref() {
-            // Ends a request that QEMU has sent half of.
-            let _ = attached.stream.shutdown(std::net::Shutdown::Both);
+            in_callback |= attached.session.is_own_thread();
+            attached.scissors.cut();
         }
         let _ = self.shared.wake.write(1);
-        if thread.thread().id() != std::thread::current().id() && thread.join().is_err() {
+        // Whoever calls this from a service or an endpoint would wait for itself.
+        if !in_callback && thread.join().is_err() {
             tracing::error!(cid = self.shared.config.guest_cid, "the vsock device's thread panicked");
         }
         let _ = std::fs::remove_file(&self.shared.config.socket);

@@ -12,18 +12,25 @@
 //! |---|---|
 //! | [`packet`] | virtio-vsock on the wire, with a primer |
 //! | [`muxer`] | the protocol as a plain value |
-//! | `queues` | virtqueues |
-//! | `session` | muxer and rings of one QEMU behind two locks; the way to the guest |
-//! | `serving` | the device's thread; the way from the guest |
-//! | `requests` | vhost-user requests |
+//! | `vring` | a vring of `vhost-user-backend`, and what it leaves to us |
+//! | `queues` | packets in and out of a vring |
+//! | `session` | muxer and vrings of one QEMU; the way to the guest |
+//! | `worker` | the way from the guest |
+//! | `backend` | the device as `vhost-user-backend` sees it |
+//! | `serving` | the device's thread; one QEMU from its connect to its end |
 //! | [`limits`] | every limit |
 //!
+//! The vhost-user protocol, the vrings with their eventfds, and the memory table are those of `vhost-user-backend`.
+//! A device has one thread that waits for QEMUs and, while there is one, two of that crate: for requests and for kicks.
+//!
 //! There is no hop: the thread that takes a kick calls [`Endpoint::received`], and the thread that calls
-//! [`Connection::send`] fills the guest's ring. There is no unsafe code, no timer, and at rest no wake-up.
+//! [`Connection::send`] fills the guest's ring. There is no unsafe code, no timer that runs, and at rest
+//! no wake-up.
 
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
+mod backend;
 mod complaints;
 mod connection;
 mod device;
@@ -32,10 +39,11 @@ mod memory;
 pub mod muxer;
 pub mod packet;
 mod queues;
-mod requests;
 mod services;
 mod serving;
 mod session;
+mod vring;
+mod worker;
 
 pub use connection::Connection;
 pub use device::{ConnectError, Device, DeviceConfig, DeviceError, DeviceStats};

@@ -40,6 +40,9 @@ pub const QUEUE_SIZE_MAX: u16 = 1024;
 /// Descriptors of one chain that the device follows.
 pub const DESCRIPTORS_PER_CHAIN_MAX: usize = 64;
 
+/// How long a second QEMU on a socket waits before it is turned away, because the first may have died just now.
+pub const SECOND_QEMU_WAIT_NS: i64 = 250_000_000;
+
 /// Memory regions of one VM. QEMU sends at most 8 in SET_MEM_TABLE.
 pub const MEMORY_REGIONS_MAX: u64 = 32;
 

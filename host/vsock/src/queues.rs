@@ -1,19 +1,15 @@
-//! One virtqueue: descriptor chains in guest memory, the kick and call eventfds, and when to use them.
+//! Packets in and out of an open vring.
 //!
 //! Nothing a guest writes here is believed: chains are cut at a limit, lengths are bounded before anything is copied,
 //! addresses go through the memory table, and a ring whose indices make no sense is left alone until QEMU resets it.
 
-use std::fs::File;
-use std::io::Write;
-use std::sync::Arc;
-
 use virtio_queue::desc::split::Descriptor;
 use virtio_queue::{DescriptorChain, Queue, QueueOwnedT, QueueT};
-use vm_memory::{Bytes, GuestAddress, GuestAddressSpace, GuestMemory as _, GuestMemoryMmap, Permissions};
+use vm_memory::{Bytes, GuestAddress, GuestMemory as _, GuestMemoryMmap, Permissions};
 
-use crate::limits::{DESCRIPTORS_PER_CHAIN_MAX, PACKET_BYTES_MAX, QUEUE_SIZE_MAX};
-use crate::memory::MemoryTable;
+use crate::limits::{DESCRIPTORS_PER_CHAIN_MAX, PACKET_BYTES_MAX};
 use crate::packet::{HEADER_BYTES, Header};
+use crate::vring::{Call, OpenRing};
 
 /// A ring or a chain that the guest got wrong.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
@@ -29,29 +25,6 @@ pub(crate) enum QueueError {
     PayloadTooLong(u32),
 }
 
-/// What to write to so that the guest looks at its used ring.
-#[derive(Clone, Debug)]
-pub(crate) struct Call(Arc<File>);
-
-impl Call {
-    /// Interrupts the guest. A full eventfd counter already holds an interrupt, so errors do not matter.
-    pub fn signal(&self) {
-        let _ = (&*self.0).write_all(&1u64.to_ne_bytes());
-    }
-}
-
-/// One virtqueue as the front-end set it up.
-pub(crate) struct Ring {
-    queue: Queue,
-    table: MemoryTable,
-    call: Option<Call>,
-    /// SET_VRING_ENABLE.
-    pub enabled: bool,
-    /// The guest broke the ring itself.
-    broken: bool,
-    segments: Vec<(GuestAddress, usize)>,
-}
-
 /// A chain of receive buffers, checked, of which packets can be made.
 pub(crate) struct ReceiveBuffer {
     head: u16,
@@ -59,108 +32,42 @@ pub(crate) struct ReceiveBuffer {
     pub size: usize,
 }
 
-impl Ring {
-    pub fn new(table: MemoryTable) -> Self {
-        let queue = Queue::new(QUEUE_SIZE_MAX).expect("the limit is a power of two");
-        Self { queue, table, call: None, enabled: false, broken: false, segments: Vec::new() }
-    }
+/// The parts of a receive buffer, in order; none of them empty.
+pub(crate) type Segments = Vec<(GuestAddress, usize)>;
 
-    pub fn set_size(&mut self, size: u16) -> bool {
-        self.queue.try_set_size(size).is_ok()
-    }
-
-    /// Guest-physical addresses of descriptor table, available ring and used ring.
-    pub fn set_addresses(&mut self, descriptors: u64, available: u64, used: u64) -> bool {
-        let queue = &mut self.queue;
-        let aligned = queue.try_set_desc_table_address(GuestAddress(descriptors)).is_ok()
-            && queue.try_set_avail_ring_address(GuestAddress(available)).is_ok()
-            && queue.try_set_used_ring_address(GuestAddress(used)).is_ok();
-        if !aligned {
-            return false;
-        }
-        // SET_VRING_BASE tells only where we read; where we write is in the ring.
-        match self.queue.used_idx(&*self.table.memory(), std::sync::atomic::Ordering::Acquire) {
-            Ok(index) => {
-                self.queue.set_next_used(index.0);
-                true
-            }
-            Err(_) => false,
-        }
-    }
-
-    pub fn set_event_index(&mut self, enabled: bool) {
-        self.queue.set_event_idx(enabled);
-    }
-
-    pub fn set_base(&mut self, next_available: u16) {
-        self.queue.set_next_avail(next_available);
-    }
-
-    pub fn base(&self) -> u16 {
-        self.queue.next_avail()
-    }
-
-    pub fn set_call(&mut self, call: Option<File>) {
-        self.call = call.map(|file| Call(Arc::new(file)));
-    }
-
-    /// Starts or stops the ring; a stopped ring touches no guest memory.
-    pub fn set_ready(&mut self, ready: bool) {
-        self.queue.set_ready(ready);
-        self.broken = ready && !self.queue.is_valid(&*self.table.memory());
-    }
-
-    /// The memory table changed: a ring outside it must stop, and a ring that was outside may be inside now.
-    pub fn revalidate(&mut self) {
-        self.set_ready(self.queue.ready());
-    }
-
-    pub fn is_running(&self) -> bool {
-        self.enabled && !self.broken && self.queue.ready()
-    }
-
+impl OpenRing<'_> {
     /// Takes the next packet of the guest out of the ring into `bytes` (header, then payload) and gives the chain
-    /// back. `None`: the ring is empty or stopped.
+    /// back. `None`: the ring is empty or broken.
     pub fn take_packet(&mut self, bytes: &mut Vec<u8>) -> Option<Result<Header, QueueError>> {
-        if !self.is_running() {
-            return None;
-        }
-        let table = self.table.clone();
-        let memory = table.memory();
-        let chain = match self.pop(&memory) {
-            Ok(chain) => chain?,
-            Err(error) => return Some(Err(error)),
-        };
-        let head = chain.head_index();
-        let outcome = gather(&memory, chain, bytes);
-        Some(self.give_back(&memory, head, 0).and(outcome))
+        let outcome = self.take(|memory, chain| gather(memory, chain, bytes))?;
+        let given_back = |(head, outcome)| self.give_back(head, 0).and(outcome);
+        Some(outcome.and_then(given_back))
     }
 
-    /// Takes the next chain of receive buffers, of at least `size_min` bytes. `None`: the ring is empty or stopped.
-    pub fn take_buffer(&mut self, size_min: usize) -> Option<Result<ReceiveBuffer, QueueError>> {
-        if !self.is_running() {
-            return None;
-        }
-        let table = self.table.clone();
-        let memory = table.memory();
-        let chain = match self.pop(&memory) {
-            Ok(chain) => chain?,
-            Err(error) => return Some(Err(error)),
-        };
-        let head = chain.head_index();
-        match writable_segments(&memory, chain, &mut self.segments) {
-            Ok(size) if size >= size_min => Some(Ok(ReceiveBuffer { head, size })),
-            Ok(_) => Some(self.give_back(&memory, head, 0).and(Err(QueueError::ChainTooShort))),
+    /// Takes the next chain of receive buffers, of at least `size_min` bytes. `None`: the ring is empty or broken.
+    pub fn take_buffer(
+        &mut self,
+        size_min: usize,
+        segments: &mut Segments,
+    ) -> Option<Result<ReceiveBuffer, QueueError>> {
+        let outcome = self.take(|memory, chain| writable_segments(memory, chain, segments))?;
+        Some(outcome.and_then(|(head, size)| match size {
+            Ok(size) if size >= size_min => Ok(ReceiveBuffer { head, size }),
             // The guest gets its useless chain back, with nothing in it.
-            Err(error) => Some(self.give_back(&memory, head, 0).and(Err(error))),
-        }
+            Ok(_) => self.give_back(head, 0).and(Err(QueueError::ChainTooShort)),
+            Err(error) => self.give_back(head, 0).and(Err(error)),
+        }))
     }
 
     /// Fills the buffer just taken with `parts`, one after the other, and gives it back to the guest.
-    pub fn fill_buffer(&mut self, buffer: ReceiveBuffer, parts: [&[u8]; 2]) -> Result<(), QueueError> {
-        let table = self.table.clone();
-        let memory = table.memory();
-        let mut segments = self.segments.iter().copied();
+    pub fn fill_buffer(
+        &mut self,
+        buffer: ReceiveBuffer,
+        segments: &Segments,
+        parts: [&[u8]; 2],
+    ) -> Result<(), QueueError> {
+        let (_, memory) = self.parts();
+        let mut segments = segments.iter().copied();
         let mut segment = segments.next();
         for mut part in parts {
             while !part.is_empty() {
@@ -176,59 +83,52 @@ impl Ring {
             }
         }
         let len = parts[0].len() + parts[1].len();
-        self.give_back(&memory, buffer.head, len as u32)
+        self.give_back(buffer.head, len as u32)
     }
 
     /// Asks for a kick on the next chain. `true`: chains have come meanwhile, look again.
     pub fn ask_for_kick(&mut self) -> bool {
-        if !self.is_running() {
-            return false;
-        }
-        let table = self.table.clone();
-        let outcome = self.queue.enable_notification(&*table.memory());
-        self.broken |= outcome.is_err();
-        outcome.unwrap_or(false)
+        self.on_queue(|queue, memory| queue.enable_notification(memory)).unwrap_or(false)
     }
 
     /// Kicks are useless while we look at the ring anyway.
     pub fn refuse_kicks(&mut self) {
-        if self.is_running() {
-            let table = self.table.clone();
-            let outcome = self.queue.disable_notification(&*table.memory());
-            self.broken |= outcome.is_err();
-        }
+        let _ = self.on_queue(|queue, memory| queue.disable_notification(memory));
     }
 
     /// The call to signal after chains were given back, if the guest wants to hear of them.
     pub fn call_if_wanted(&mut self) -> Option<Call> {
-        if !self.is_running() {
-            return None;
-        }
-        let table = self.table.clone();
-        match self.queue.needs_notification(&*table.memory()) {
-            Ok(true) => self.call.clone(),
-            Ok(false) => None,
-            Err(_) => {
-                self.broken = true;
-                None
-            }
-        }
+        let wanted = self.on_queue(|queue, memory| queue.needs_notification(memory));
+        if wanted.unwrap_or(false) { self.call() } else { None }
     }
 
-    fn pop<'m>(
+    /// Takes the next chain out of the available ring and reads it. `None`: there is none.
+    fn take<R>(
         &mut self,
-        memory: &'m GuestMemoryMmap,
-    ) -> Result<Option<DescriptorChain<&'m GuestMemoryMmap>>, QueueError> {
-        let mut available = self.queue.iter(memory).map_err(|_| {
-            self.broken = true;
-            QueueError::Ring
-        })?;
-        Ok(available.next())
+        read: impl FnOnce(&GuestMemoryMmap, DescriptorChain<&GuestMemoryMmap>) -> R,
+    ) -> Option<Result<(u16, R), QueueError>> {
+        let taken = self.on_queue(|queue, memory| {
+            let chain = queue.iter(memory)?.next();
+            Ok(chain.map(|chain| (chain.head_index(), read(memory, chain))))
+        });
+        taken.transpose()
     }
 
-    fn give_back(&mut self, memory: &GuestMemoryMmap, head: u16, len: u32) -> Result<(), QueueError> {
-        self.queue.add_used(memory, head, len).map_err(|_| {
-            self.broken = true;
+    fn give_back(&mut self, head: u16, len: u32) -> Result<(), QueueError> {
+        self.on_queue(|queue, memory| queue.add_used(memory, head, len))
+    }
+
+    /// Does something with the ring itself. A ring that it does not work with is broken; a broken one looks empty.
+    fn on_queue<R: Default>(
+        &mut self,
+        work: impl FnOnce(&mut Queue, &GuestMemoryMmap) -> Result<R, virtio_queue::Error>,
+    ) -> Result<R, QueueError> {
+        if self.is_broken() {
+            return Ok(R::default());
+        }
+        let (queue, memory) = self.parts();
+        work(queue, memory).map_err(|_| {
+            self.set_broken();
             QueueError::Ring
         })
     }
@@ -285,7 +185,7 @@ fn readable(descriptor: &Descriptor) -> Result<(GuestAddress, usize), QueueError
 fn writable_segments(
     memory: &GuestMemoryMmap,
     chain: DescriptorChain<&GuestMemoryMmap>,
-    segments: &mut Vec<(GuestAddress, usize)>,
+    segments: &mut Segments,
 ) -> Result<usize, QueueError> {
     segments.clear();
     let mut size = 0;

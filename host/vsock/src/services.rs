@@ -12,8 +12,8 @@ pub struct ConnectRequest {
     pub local_port: u32,
 }
 
-/// What the daemon offers to one VM. All methods run in the device's thread, with no lock of the device held, and
-/// must not block: the VM's packets wait meanwhile.
+/// What the daemon offers to one VM. All methods run in threads of the device, one call at a time, with no lock held
+/// that a method of the device takes, and must not block: the VM's packets wait meanwhile.
 pub trait Services: Send + Sync + 'static {
     /// The guest asks to connect to `local_port` of CID 2. `None` answers RST.
     ///
@@ -30,8 +30,9 @@ pub trait Services: Send + Sync + 'static {
     fn disconnected(&self) {}
 }
 
-/// The daemon's end of one connection. Called only in the device's thread, one call at a time, with no lock of the
-/// device held: it may send on any connection, reset any connection, and take locks of its own. It must not block.
+/// The daemon's end of one connection. Called only in threads of the device, one call at a time for each VM, with no
+/// lock held that a method of the device takes: it may send on any connection, reset any connection, shut the device
+/// down, and take locks of its own. It must not block.
 pub trait Endpoint: Send {
     /// The guest accepted a connection made with [`crate::Device::connect`].
     fn connected(&mut self) {}

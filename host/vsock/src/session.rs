@@ -1,52 +1,57 @@
-//! One QEMU, from its connect to its end: the muxer and the rings, shared between the device's thread and whoever
-//! sends.
+//! One QEMU, from its connect to its end: the muxer and the vrings, shared between the device's worker, QEMU's
+//! requests and whoever sends.
 //!
 //! ```text
-//!   guest ──tx ring──▶ device thread ──▶ muxer ──▶ Endpoint::received      (no lock held)
+//!   guest ──tx ring──▶ worker ──▶ muxer ──▶ Endpoint::received             (no lock held)
 //!   guest ◀──rx ring── pump ◀── muxer ◀── Connection::send                 (any thread, no hop)
 //! ```
 //!
-//! Two locks, never held together: `transmit` guards the tx ring, `outbound` guards the muxer and the rx ring, which
-//! belong together because the order of packets in the ring is the muxer's order. Neither is held across a call
-//! into an endpoint, a write to an eventfd or a line of log.
+//! `outbound` guards the muxer and, with the rx ring's own lock inside it, the rx ring: they belong together because
+//! the order of packets in the ring is the muxer's order. The tx ring has only its own lock. None of them is held
+//! across a call into an endpoint, a write to an eventfd or a line of log.
 
-use std::sync::atomic::{AtomicBool, AtomicU64};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::ThreadId;
 
 use vm_memory::GuestMemoryMmap;
 use vmm_sys_util::eventfd::EventFd;
 
+use crate::backend::{EVENT, QUEUES, RECEIVE, TRANSMIT};
 use crate::complaints::Complaints;
 use crate::limits::QUEUE_SIZE_MAX;
 use crate::memory::MemoryTable;
 use crate::muxer::{ConnectionId, Event, Muxer};
 use crate::packet::HEADER_BYTES;
-use crate::queues::{Call, QueueError, Ring};
+use crate::queues::{QueueError, Segments};
 use crate::services::{CloseReason, Endpoint};
+use crate::vring::{Call, Ring};
 
 /// What the guest's identifier of the only transport event is (`VIRTIO_VSOCK_EVENT_TRANSPORT_RESET`).
 const EVENT_TRANSPORT_RESET: [u8; 4] = 0u32.to_le_bytes();
 
 /// See the module.
 pub(crate) struct Session {
+    guest_cid: u64,
     pub table: MemoryTable,
-    pub transmit: Mutex<Ring>,
+    pub rings: [Ring; QUEUES],
     outbound: Mutex<Outbound>,
     pub complaints: Complaints,
-    device_thread: ThreadId,
-    wake: Arc<EventFd>,
-    pub kicks: AtomicU64,
+    worker_thread: ThreadId,
+    request_thread: OnceLock<ThreadId>,
+    news: Arc<EventFd>,
+    /// The tx ring may hold packets whose kick was missed.
+    pub look_at_transmit: AtomicBool,
     /// QEMU has sent a memory table, and services know of it.
     pub has_memory: AtomicBool,
+    /// The worker is to end.
+    pub over: AtomicBool,
 }
 
 /// Everything on the way to the guest.
 pub(crate) struct Outbound {
     pub muxer: Muxer,
-    pub receive: Ring,
-    pub event: Ring,
-    /// Endpoints of host-initiated connections on their way to the device's thread.
+    /// Endpoints of host-initiated connections on their way to the worker.
     pub arrivals: Vec<(ConnectionId, Box<dyn Endpoint>)>,
     /// The guest must be told that its connections are gone, once there is an event ring.
     pub owes_transport_reset: bool,
@@ -55,6 +60,7 @@ pub(crate) struct Outbound {
     pub signals: u64,
     starving: bool,
     payload: Vec<u8>,
+    segments: Segments,
 }
 
 /// What is left to do once the lock is released.
@@ -65,37 +71,38 @@ struct Aftermath {
 }
 
 impl Session {
-    /// A session of the calling thread, which becomes the device's thread for it.
-    pub fn new(guest_cid: u64, wake: Arc<EventFd>) -> Self {
-        let table = MemoryTable::new(GuestMemoryMmap::new());
+    /// A session whose worker is the calling thread.
+    pub fn new(guest_cid: u64, news: Arc<EventFd>, table: MemoryTable, rings: [Ring; QUEUES]) -> Self {
         Self {
-            transmit: Mutex::new(Ring::new(table.clone())),
+            guest_cid,
+            table,
+            rings,
             outbound: Mutex::new(Outbound {
                 muxer: Muxer::new(guest_cid),
-                receive: Ring::new(table.clone()),
-                event: Ring::new(table.clone()),
                 arrivals: Vec::new(),
                 owes_transport_reset: false,
                 alive: true,
                 signals: 0,
                 starving: false,
                 payload: Vec::new(),
+                segments: Segments::new(),
             }),
             complaints: Complaints::new(guest_cid),
-            device_thread: std::thread::current().id(),
-            wake,
-            kicks: AtomicU64::new(0),
+            worker_thread: std::thread::current().id(),
+            request_thread: OnceLock::new(),
+            news,
+            look_at_transmit: AtomicBool::new(false),
             has_memory: AtomicBool::new(false),
-            table,
+            over: AtomicBool::new(false),
         }
     }
 
     /// Runs `change` on the muxer, then moves what can be moved into the rx ring and interrupts the guest if it
-    /// wants that. Events wait for the device's thread, which is woken if there are any and this is another thread.
+    /// wants that. Events wait for the worker, which is woken if there are any and this is another thread.
     pub fn enter<R>(&self, change: impl FnOnce(&mut Outbound) -> R) -> R {
         let mut outbound = lock(&self.outbound);
         let outcome = change(&mut outbound);
-        let aftermath = outbound.pump();
+        let aftermath = outbound.pump(&self.rings);
         let has_events = outbound.muxer.has_events() || !outbound.arrivals.is_empty();
         drop(outbound);
         for call in aftermath.calls.iter().flatten() {
@@ -104,9 +111,8 @@ impl Session {
         if let Some(fault) = aftermath.fault {
             self.complaints.ring("rx", &fault);
         }
-        if has_events && std::thread::current().id() != self.device_thread {
-            // Fails only when the counter is full, and then the thread is awake.
-            let _ = self.wake.write(1);
+        if has_events && std::thread::current().id() != self.worker_thread {
+            self.wake_worker();
         }
         outcome
     }
@@ -116,22 +122,61 @@ impl Session {
         look(&lock(&self.outbound))
     }
 
-    /// Moves events and arrivals to the device's thread.
+    /// Moves events and arrivals to the worker.
     pub fn take_news(&self, events: &mut Vec<Event>, arrivals: &mut Vec<(ConnectionId, Box<dyn Endpoint>)>) {
         let mut outbound = lock(&self.outbound);
         outbound.muxer.take_events(events);
         arrivals.append(&mut outbound.arrivals);
     }
 
+    pub fn wake_worker(&self) {
+        // Fails only when the counter is full, and then the worker is awake.
+        let _ = self.news.write(1);
+    }
+
+    pub fn take_wake(&self) {
+        let _ = self.news.read();
+    }
+
+    /// The worker is to look at the tx ring without a kick.
+    pub fn ask_for_look(&self) {
+        self.look_at_transmit.store(true, Ordering::Release);
+        self.wake_worker();
+    }
+
+    /// QEMU hands a ring's position back when it resumes a paused guest; another position means that the guest's
+    /// driver started afresh and remembers no connection. A first start at a position other than 0 means that a
+    /// guest with a past has come to a device without one.
+    pub fn ring_placed(&self, index: usize, stopped_at: Option<u16>, base: u16) {
+        match stopped_at {
+            Some(position) if position != base => {
+                tracing::info!(cid = self.guest_cid, "the guest's vsock driver started afresh");
+                self.enter(|outbound| outbound.muxer.close_all(CloseReason::GuestRestarted));
+            }
+            Some(_) => {}
+            None if index == TRANSMIT && base != 0 => {
+                self.enter(|outbound| outbound.owes_transport_reset = true);
+            }
+            None => {}
+        }
+    }
+
+    /// The calling thread answers QEMU's requests.
+    pub fn note_request_thread(&self) {
+        let _ = self.request_thread.set(std::thread::current().id());
+    }
+
+    /// Whether the calling thread may be inside a call to services or endpoints of this session.
+    pub fn is_own_thread(&self) -> bool {
+        let id = std::thread::current().id();
+        id == self.worker_thread || self.request_thread.get() == Some(&id)
+    }
+
     /// QEMU went away: no ring, no memory, no connection from here on. Endpoints still have to be told.
     pub fn end(&self) {
-        lock(&self.transmit).set_ready(false);
+        self.rings.iter().for_each(Ring::release);
         let mut outbound = lock(&self.outbound);
         outbound.alive = false;
-        outbound.receive.set_ready(false);
-        outbound.event.set_ready(false);
-        outbound.receive.set_call(None);
-        outbound.event.set_call(None);
         outbound.muxer.close_all(CloseReason::Disconnected);
         drop(outbound);
         self.table.lock().unwrap_or_else(PoisonError::into_inner).replace(GuestMemoryMmap::new());
@@ -140,18 +185,31 @@ impl Session {
 
 impl Outbound {
     /// Moves packets from the muxer into the rx ring until one of them runs out.
-    fn pump(&mut self) -> Aftermath {
+    fn pump(&mut self, rings: &[Ring; QUEUES]) -> Aftermath {
         let mut aftermath = Aftermath::default();
-        self.send_transport_reset(&mut aftermath);
+        if self.owes_transport_reset {
+            self.send_transport_reset(&rings[EVENT], &mut aftermath);
+        }
+        if self.starving || self.muxer.has_packet() {
+            self.fill(&rings[RECEIVE], &mut aftermath);
+        }
+        aftermath
+    }
+
+    fn fill(&mut self, ring: &Ring, aftermath: &mut Aftermath) {
+        let Some(mut ring) = ring.open() else {
+            self.starving = true;
+            return;
+        };
         let (mut moved, mut bad, mut starving) = (0, 0, false);
         while self.muxer.has_packet() {
-            match self.receive.take_buffer(HEADER_BYTES + 1) {
+            match ring.take_buffer(HEADER_BYTES + 1, &mut self.segments) {
                 Some(Ok(buffer)) => {
                     self.payload.clear();
                     let header = self.muxer.next_packet(buffer.size - HEADER_BYTES, &mut self.payload);
                     let encoded = header.map(|header| header.encode());
                     let head = encoded.as_ref().map_or(&[][..], |bytes| &bytes[..]);
-                    if let Err(fault) = self.receive.fill_buffer(buffer, [head, &self.payload]) {
+                    if let Err(fault) = ring.fill_buffer(buffer, &self.segments, [head, &self.payload]) {
                         aftermath.fault = Some(fault);
                     }
                     moved += 1;
@@ -164,7 +222,7 @@ impl Outbound {
                         break;
                     }
                 }
-                None if self.receive.ask_for_kick() => {}
+                None if ring.ask_for_kick() => {}
                 None => {
                     starving = true;
                     break;
@@ -173,28 +231,25 @@ impl Outbound {
         }
         // Refilled buffers are of interest only while packets wait for them.
         if self.starving && !starving {
-            self.receive.refuse_kicks();
+            ring.refuse_kicks();
         }
         self.starving = starving;
         if moved + bad > 0 {
-            aftermath.calls[0] = self.receive.call_if_wanted();
+            aftermath.calls[0] = ring.call_if_wanted();
             self.signals += u64::from(aftermath.calls[0].is_some());
         }
-        aftermath
     }
 
-    fn send_transport_reset(&mut self, aftermath: &mut Aftermath) {
-        if !self.owes_transport_reset {
-            return;
-        }
-        let mut buffer = self.event.take_buffer(EVENT_TRANSPORT_RESET.len());
-        if buffer.is_none() && self.event.ask_for_kick() {
-            buffer = self.event.take_buffer(EVENT_TRANSPORT_RESET.len());
+    fn send_transport_reset(&mut self, ring: &Ring, aftermath: &mut Aftermath) {
+        let Some(mut ring) = ring.open() else { return };
+        let mut buffer = ring.take_buffer(EVENT_TRANSPORT_RESET.len(), &mut self.segments);
+        if buffer.is_none() && ring.ask_for_kick() {
+            buffer = ring.take_buffer(EVENT_TRANSPORT_RESET.len(), &mut self.segments);
         }
         if let Some(Ok(buffer)) = buffer {
             self.owes_transport_reset = false;
-            aftermath.fault = self.event.fill_buffer(buffer, [&EVENT_TRANSPORT_RESET, &[]]).err();
-            aftermath.calls[1] = self.event.call_if_wanted();
+            aftermath.fault = ring.fill_buffer(buffer, &self.segments, [&EVENT_TRANSPORT_RESET, &[]]).err();
+            aftermath.calls[1] = ring.call_if_wanted();
         }
     }
 }

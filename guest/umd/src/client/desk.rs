@@ -9,7 +9,7 @@
 //! A plain value behind one lock; it never blocks, writes or wakes. What must happen outside the lock
 //! it hands back as [`Delivery`].
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::{Arc, Condvar};
 
 use d3dkmt::{EventId, NtStatus, Reply};
@@ -80,8 +80,9 @@ fn ring(followers: &[Bell], bell: &Bell, deliveries: &mut Vec<Delivery>) {
 /// Who waits for what.
 #[derive(Debug, Default)]
 pub(super) struct Desk {
-    answers: HashMap<u64, ExpectedAnswer>,
-    wakes: HashMap<EventId, ExpectedWake>,
+    // Few at a time, and looked at cold, right after a wake: no hashing.
+    answers: BTreeMap<u64, ExpectedAnswer>,
+    wakes: BTreeMap<EventId, ExpectedWake>,
     /// Wakes that set events: somebody must read the stream for them though no thread waits.
     pub armed: usize,
     /// A thread reads the stream.

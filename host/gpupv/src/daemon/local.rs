@@ -3,7 +3,7 @@
 //! It accepts broker connections, reads streams, notices the end of processes, and tells the kernel
 //! the time when the timer says so. It sleeps in `epoll_wait` without a timeout.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
@@ -24,6 +24,8 @@ use super::limits::READ_BYTES;
 use super::seat::Seat;
 use super::socket::{self, Listener};
 
+/// Key of the loop's own end.
+const STOP: u64 = 2;
 const INTEREST: epoll::EventFlags = epoll::EventFlags::IN.union(epoll::EventFlags::RDHUP);
 
 /// The running thread.
@@ -70,7 +72,8 @@ struct Loop {
     seat: Arc<Seat>,
     epoll: Arc<OwnedFd>,
     listener: Listener,
-    sources: HashMap<u64, Source>,
+    // Looked at cold, right after a wake: no hashing.
+    sources: BTreeMap<u64, Source>,
     keys_of: HashMap<ProcessId, Vec<u64>>,
     next_key: u64,
     scratch: Vec<u8>,
@@ -87,7 +90,7 @@ impl LocalLoop {
             seat,
             epoll: Arc::new(epoll::create(epoll::CreateFlags::CLOEXEC)?),
             listener,
-            sources: HashMap::new(),
+            sources: BTreeMap::new(),
             keys_of: HashMap::new(),
             next_key: 0,
             scratch: vec![0; READ_BYTES],
@@ -109,7 +112,7 @@ impl LocalLoop {
 impl Loop {
     fn watch_own(&mut self, stop: &OwnedFd) -> anyhow::Result<()> {
         let interest = epoll::EventFlags::IN;
-        for (key, source) in [(0, Source::Listener), (1, Source::Timer), (2, Source::Stop)] {
+        for (key, source) in [(0, Source::Listener), (1, Source::Timer), (STOP, Source::Stop)] {
             let data = epoll::EventData::new_u64(key);
             match source {
                 Source::Listener => epoll::add(&*self.epoll, &self.listener.descriptor, data, interest)?,
@@ -118,7 +121,7 @@ impl Loop {
             }
             self.sources.insert(key, source);
         }
-        self.next_key = 3;
+        self.next_key = STOP + 1;
         Ok(())
     }
 
@@ -135,7 +138,7 @@ impl Loop {
             }
             for event in &events {
                 let key = event.data.u64();
-                if matches!(self.sources.get(&key), Some(Source::Stop)) {
+                if key == STOP {
                     return self.detach_all();
                 }
                 self.event(key, event.flags);

@@ -42,6 +42,7 @@ pub struct Guest {
     pub tx: DriverQueue,
     pub event: DriverQueue,
     pub buf_alloc: u32,
+    pub cid: u64,
     has_protocol_features: bool,
 }
 
@@ -49,6 +50,11 @@ impl Guest {
     /// Connects, hands memory over and starts the rings at position 0.
     pub fn boot(socket: &Path) -> Self {
         Self::boot_with(socket, FEATURES, 0)
+    }
+
+    /// As [`Guest::boot`], with a CID of its own.
+    pub fn boot_as(socket: &Path, cid: u64) -> Self {
+        Self { cid, ..Self::boot(socket) }
     }
 
     /// As [`Guest::boot`], with features and a ring position of choice.
@@ -74,6 +80,7 @@ impl Guest {
             frontend,
             memory,
             buf_alloc: 256 * 1024,
+            cid: CID,
             has_protocol_features: features & 1 << 30 != 0,
         };
         guest.send_memory_table();
@@ -152,7 +159,7 @@ impl Guest {
 
     pub fn header(&self, operation: Operation, peer: u32, local: u32) -> Header {
         Header {
-            src_cid: CID,
+            src_cid: self.cid,
             dst_cid: HOST_CID,
             src_port: peer,
             dst_port: local,
@@ -198,7 +205,10 @@ impl Guest {
         self.send(self.header(Operation::REQUEST, peer, local), &[]);
         let (header, _) = self.receive();
         assert_eq!(header.operation, Operation::RESPONSE);
-        assert_eq!((header.src_cid, header.dst_cid, header.src_port, header.dst_port), (2, CID, local, peer));
+        assert_eq!(
+            (header.src_cid, header.dst_cid, header.src_port, header.dst_port),
+            (2, self.cid, local, peer)
+        );
     }
 
     pub fn say(&mut self, peer: u32, local: u32, payload: &[u8]) {
@@ -219,6 +229,27 @@ pub fn threads_named(prefix: &str) -> usize {
     let tasks = std::fs::read_dir("/proc/self/task").unwrap();
     let names = tasks.flatten().filter_map(|task| std::fs::read_to_string(task.path().join("comm")).ok());
     names.filter(|name| name.starts_with(prefix)).count()
+}
+
+/// A thread that was joined may be in the list a moment longer; this waits for that moment to pass.
+pub fn threads_come_to(prefix: &str, count: usize) -> bool {
+    let deadline = std::time::Instant::now() + PATIENCE;
+    while threads_named(prefix) != count && std::time::Instant::now() < deadline {
+        std::thread::yield_now();
+    }
+    threads_named(prefix) == count
+}
+
+/// Times the threads with these names went to sleep, which is also how often they woke up.
+pub fn sleeps_of_threads_named(prefix: &str) -> u64 {
+    let tasks = std::fs::read_dir("/proc/self/task").unwrap().flatten();
+    let statuses = tasks.filter_map(|task| std::fs::read_to_string(task.path().join("status")).ok());
+    let ours = statuses.filter(|status| status.starts_with(&format!("Name:\t{prefix}")));
+    let lines = ours.filter_map(|status| {
+        let line = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"))?;
+        line.trim().parse::<u64>().ok()
+    });
+    lines.sum()
 }
 
 pub fn is_readable(file: &impl AsRawFd, patience: Duration) -> bool {

@@ -47,6 +47,11 @@ impl DriverQueue {
         queue
     }
 
+    /// Where the next chain goes.
+    pub fn position(&self) -> u16 {
+        self.next_available
+    }
+
     pub fn descriptors(&self) -> u64 {
         self.area
     }

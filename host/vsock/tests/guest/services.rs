@@ -38,6 +38,8 @@ pub enum Manner {
     Abort,
     /// Resets its own connection before it is accepted.
     AbortInAccept,
+    /// Has a bug.
+    Panic,
 }
 
 pub const RECORD: u32 = 1;
@@ -46,6 +48,7 @@ pub const ECHO: u32 = 3;
 pub const GATHER: u32 = 4;
 pub const ABORT: u32 = 5;
 pub const ABORT_IN_ACCEPT: u32 = 6;
+pub const PANIC: u32 = 7;
 pub const REFUSED: u32 = 99;
 
 pub struct Daemon {
@@ -63,6 +66,7 @@ impl Services for Daemon {
             GATHER => Manner::Gather,
             ABORT => Manner::Abort,
             ABORT_IN_ACCEPT => Manner::AbortInAccept,
+            PANIC => Manner::Panic,
             _ => return None,
         };
         if manner == Manner::AbortInAccept {
@@ -115,6 +119,7 @@ impl Endpoint for Note {
             Manner::Echo => self.connection.as_ref().unwrap().send(bytes).unwrap(),
             Manner::Gather => self.held.extend(bytes),
             Manner::Abort | Manner::AbortInAccept => self.connection.as_ref().unwrap().reset(),
+            Manner::Panic => panic!("a bug of an endpoint, made by a test"),
         }
     }
 

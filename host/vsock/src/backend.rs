@@ -1,0 +1,236 @@
+//! The device as `vhost-user-backend` sees it: what it offers to QEMU, and what it does about an event.
+//!
+//! The crate speaks the protocol in one thread and waits for kicks in another, the *worker*. Three things it leaves
+//! to us:
+//!
+//! * *How the worker ends.* [`Backend::handle_event`] fails once the session is over, which ends the crate's loop. Its
+//!   own exit event is not used, because the crate never closes the descriptor of it.
+//! * *That a worker ended.* Nobody is told when a worker stops by itself, of a bug in an endpoint or of an error of
+//!   its epoll. So the worker's thread holds an [`Alarm`] that cuts QEMU off when the thread is gone, whatever the
+//!   reason: the session then ends in order.
+//! * *One call at a time.* Services hear of memory in the thread that got the table. That thread takes the worker's
+//!   turn first, and so does GET_VRING_BASE: a ring is stopped between packets, not during one.
+
+use std::cell::RefCell;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixListener;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, OnceLock};
+
+use rustix::time::{
+    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create, timerfd_settime,
+};
+use vhost::vhost_user::message::{VhostUserProtocolFeatures, VhostUserVirtioFeatures};
+use vhost_user_backend::VhostUserBackend;
+use virtio_bindings::bindings::virtio_ring::{VIRTIO_RING_F_EVENT_IDX, VIRTIO_RING_F_INDIRECT_DESC};
+use virtio_bindings::virtio_config::VIRTIO_F_VERSION_1;
+use vm_memory::{GuestAddressSpace, GuestMemoryBackend};
+use vmm_sys_util::epoll::EventSet;
+
+use crate::device::Shared;
+use crate::limits::{MEMORY_REGIONS_MAX, QUEUE_SIZE_MAX, SECOND_QEMU_WAIT_NS};
+use crate::memory::{GuestMemory, MemoryTable};
+use crate::services::CloseReason;
+use crate::serving::Scissors;
+use crate::session::{Session, lock};
+use crate::vring::Ring;
+use crate::worker::Worker;
+
+/// Index of the queue with packets to the guest.
+pub(crate) const RECEIVE: usize = 0;
+/// Index of the queue with packets from the guest.
+pub(crate) const TRANSMIT: usize = 1;
+/// Index of the queue with transport events. QEMU serves it itself and does not hand it over.
+pub(crate) const EVENT: usize = 2;
+/// Queues of the device. The crate keeps the event of this number for itself.
+pub(crate) const QUEUES: usize = 3;
+/// Event: another thread has news for the worker, or the session is over.
+pub(crate) const NEWS: u64 = 4;
+/// Event: a second QEMU connects.
+pub(crate) const LISTENER: u64 = 5;
+/// Event: the second QEMU has waited long enough.
+pub(crate) const GRACE: u64 = 6;
+
+/// `VIRTIO_VSOCK_F_STREAM`.
+const VSOCK_F_STREAM: u64 = 1 << 0;
+
+const FEATURES: u64 = VSOCK_F_STREAM
+    | 1 << VIRTIO_F_VERSION_1
+    | 1 << VIRTIO_RING_F_EVENT_IDX
+    | 1 << VIRTIO_RING_F_INDIRECT_DESC
+    | VhostUserVirtioFeatures::PROTOCOL_FEATURES.bits();
+
+/// The device of one QEMU.
+pub(crate) struct Backend {
+    shared: Arc<Shared>,
+    listener: Arc<UnixListener>,
+    table: MemoryTable,
+    pub scissors: Arc<Scissors>,
+    /// A timer that runs only while a second QEMU waits.
+    pub grace: OwnedFd,
+    /// Made by the worker at its first event, which is ours and comes before QEMU's first request.
+    running: OnceLock<Running>,
+}
+
+/// What a worker serves.
+pub(crate) struct Running {
+    pub session: Arc<Session>,
+    /// Whoever holds this may call services and endpoints. It is not a lock of the device: nothing that they can call
+    /// takes it.
+    pub worker: Mutex<Worker>,
+}
+
+/// Cuts QEMU off when the worker's thread ends.
+struct Alarm(Arc<Scissors>);
+
+impl Drop for Alarm {
+    fn drop(&mut self) {
+        self.0.cut();
+    }
+}
+
+thread_local! {
+    static ALARM: RefCell<Option<Alarm>> = const { RefCell::new(None) };
+}
+
+impl Backend {
+    pub fn new(
+        shared: Arc<Shared>,
+        listener: Arc<UnixListener>,
+        table: MemoryTable,
+        scissors: Arc<Scissors>,
+    ) -> io::Result<Self> {
+        let flags = TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC;
+        let grace = timerfd_create(TimerfdClockId::Monotonic, flags)?;
+        Ok(Self { shared, listener, table, scissors, grace, running: OnceLock::new() })
+    }
+
+    /// What the worker serves; waits for its first event.
+    pub fn running(&self) -> &Running {
+        self.running.wait()
+    }
+
+    /// Runs in the worker's thread.
+    fn begin(&self, rings: &[Ring]) -> Running {
+        let guest_cid = self.shared.config.guest_cid;
+        ALARM.set(Some(Alarm(Arc::clone(&self.scissors))));
+        if let Ok(name) = std::ffi::CString::new(format!("vsock-{guest_cid}-io")) {
+            // Longer names are cut by the kernel.
+            let _ = rustix::thread::set_name(&name);
+        }
+        let rings = std::array::from_fn(|index| rings[index].clone());
+        let session =
+            Arc::new(Session::new(guest_cid, Arc::clone(&self.shared.news), self.table.clone(), rings));
+        let worker = Worker::new(guest_cid, Arc::clone(&self.shared.services), Arc::clone(&session));
+        Running { session, worker: Mutex::new(worker) }
+    }
+
+    /// Two QEMUs on one socket would be two VMs with one identity, so a second one is turned away, but not at once.
+    ///
+    /// The crate keeps QEMU's socket to itself, so the worker cannot see whether the first QEMU is there still. If it
+    /// died before the second came, its end is under way in other threads, and the second is the next.
+    fn wait_for_an_end(&self) {
+        let span = Timespec { tv_sec: 0, tv_nsec: SECOND_QEMU_WAIT_NS };
+        let once = Itimerspec { it_interval: Timespec { tv_sec: 0, tv_nsec: 0 }, it_value: span };
+        if let Err(error) = timerfd_settime(&self.grace, TimerfdTimerFlags::empty(), &once) {
+            let cid = self.shared.config.guest_cid;
+            tracing::warn!(cid, "a second QEMU connected and will have to wait: {error}");
+        }
+    }
+
+    /// The first QEMU has outlived the time that its end would have taken.
+    fn turn_away(&self) {
+        let _ = rustix::io::read(&self.grace, &mut [0; 8]);
+        while self.listener.accept().is_ok() {
+            let cid = self.shared.config.guest_cid;
+            tracing::warn!(cid, "a second QEMU connected to the device of a running one and was turned away");
+        }
+    }
+}
+
+impl VhostUserBackend for Backend {
+    type Bitmap = ();
+    type Vring = Ring;
+
+    fn num_queues(&self) -> usize {
+        QUEUES
+    }
+
+    fn max_queue_size(&self) -> usize {
+        usize::from(QUEUE_SIZE_MAX)
+    }
+
+    fn features(&self) -> u64 {
+        FEATURES
+    }
+
+    fn protocol_features(&self) -> VhostUserProtocolFeatures {
+        VhostUserProtocolFeatures::MQ
+            | VhostUserProtocolFeatures::CONFIG
+            | VhostUserProtocolFeatures::REPLY_ACK
+    }
+
+    /// The crate has told the vrings.
+    fn set_event_idx(&self, _enabled: bool) {}
+
+    fn reset_device(&self) {
+        let session = &self.running().session;
+        session.enter(|outbound| outbound.muxer.close_all(CloseReason::GuestRestarted));
+    }
+
+    /// Configuration space is the guest's CID, a little-endian u64.
+    fn get_config(&self, offset: u32, size: u32) -> Vec<u8> {
+        let space = self.shared.config.guest_cid.to_le_bytes();
+        let range = offset as usize..(offset as usize).saturating_add(size as usize);
+        // An answer of the wrong length is a refusal.
+        space.get(range).map(<[u8]>::to_vec).unwrap_or_default()
+    }
+
+    fn set_config(&self, _offset: u32, _bytes: &[u8]) -> io::Result<()> {
+        Err(io::Error::new(io::ErrorKind::Unsupported, "the configuration space is read-only"))
+    }
+
+    fn update_memory(&self, table: MemoryTable) -> io::Result<()> {
+        if table.memory().num_regions() as u64 > MEMORY_REGIONS_MAX {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "too many memory regions"));
+        }
+        let Running { session, worker } = self.running();
+        let turn = lock(worker);
+        session.note_request_thread();
+        session.rings.iter().for_each(Ring::revalidate);
+        session.has_memory.store(true, Ordering::Release);
+        self.shared.services.memory_changed(GuestMemory::new(table));
+        drop(turn);
+        session.ask_for_look();
+        Ok(())
+    }
+
+    /// The ring is stopped already; the packet that was taken from it last is handled when this returns.
+    fn stop_vring(&self, _index: u32) -> io::Result<()> {
+        drop(lock(&self.running().worker));
+        Ok(())
+    }
+
+    fn handle_event(&self, event: u16, _set: EventSet, rings: &[Ring], _thread: usize) -> io::Result<()> {
+        let Running { session, worker } = self.running.get_or_init(|| self.begin(rings));
+        self.shared.wakeups.fetch_add(1, Ordering::Relaxed);
+        match u64::from(event) {
+            NEWS => session.take_wake(),
+            LISTENER => self.wait_for_an_end(),
+            _ => {}
+        }
+        if session.over.load(Ordering::Acquire) {
+            return Err(io::Error::other("the session is over"));
+        }
+        if u64::from(event) == GRACE {
+            self.turn_away();
+        }
+        // After the wake-up was taken, so that a look asked for from here on wakes again.
+        let asked = session.look_at_transmit.swap(false, Ordering::AcqRel);
+        if lock(worker).turn(asked || usize::from(event) == TRANSMIT) {
+            session.ask_for_look();
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,272 @@
+//! A vring of `vhost-user-backend`, and the few things about it that the crate leaves to its user.
+//!
+//! The crate drives a vring through [`VringT`]: addresses, positions, enabling, and the eventfds. [`Ring`] passes all
+//! of that on to the crate's [`VringMutex`] and adds what a vring of ours needs besides:
+//!
+//! * *A kick never stops the worker.* The crate reads the kick of the vring when its epoll says so, and ends the
+//!   worker when that read fails. But the event may be of a kick that QEMU has emptied or replaced meanwhile, so here
+//!   a kick is read without waiting, and one that is not there is no error.
+//! * *A replaced kick is forgotten.* QEMU shares the eventfd, so that closing our descriptor does not take it out of
+//!   the epoll. It is taken out first, and the vring starts again so that the crate watches the new one.
+//! * *A vring outside guest memory does not run*, nor does one of a size that no split ring can have.
+//! * *Calls are made without the vring's lock*, so they are kept beside it.
+//! * *Where a vring stopped and starts again* is told to the [`Session`].
+
+use std::fs::File;
+use std::io::{self, Write};
+use std::os::fd::{AsRawFd, RawFd};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
+
+use vhost_user_backend::{
+    VringEpollHandler, VringMutex, VringState, VringStateGuard, VringStateMutGuard, VringT,
+};
+use virtio_queue::{Error, Queue, QueueT};
+use vm_memory::{GuestAddressSpace, GuestMemoryMmap};
+use vmm_sys_util::epoll::EventSet;
+
+use crate::backend::{Backend, QUEUES};
+use crate::memory::MemoryTable;
+use crate::session::{Session, lock};
+
+/// What to write to so that the guest looks at its used ring.
+#[derive(Clone, Debug)]
+pub(crate) struct Call(Arc<File>);
+
+impl Call {
+    /// Interrupts the guest. A full eventfd counter already holds an interrupt, so errors do not matter.
+    pub fn signal(&self) {
+        let _ = (&*self.0).write_all(&1u64.to_ne_bytes());
+    }
+}
+
+/// See the module. Clones are the same vring.
+#[derive(Clone)]
+pub(crate) struct Ring(Arc<Shared>);
+
+/// A vring of the crate, and what is known of it besides. Where several locks are held, `vring` is taken first.
+struct Shared {
+    vring: VringMutex<MemoryTable>,
+    table: MemoryTable,
+    call: Mutex<Option<Call>>,
+    /// The guest broke the ring itself, or it is not in guest memory. Written with `vring` held.
+    broken: AtomicBool,
+    /// QEMU asked for a size that is not a power of two. Written by QEMU's requests only.
+    misfit: AtomicBool,
+    /// Where the ring stood when it was stopped.
+    stopped_at: Mutex<Option<u16>>,
+    kicks: AtomicU64,
+    place: OnceLock<Place>,
+}
+
+/// Where a vring belongs. Weak, because the other side owns the vring.
+struct Place {
+    index: usize,
+    session: Weak<Session>,
+    epoll: Weak<VringEpollHandler<Arc<Backend>>>,
+}
+
+/// A vring that runs, locked, and guest memory as it is now.
+pub(crate) struct OpenRing<'a> {
+    ring: &'a Shared,
+    state: MutexGuard<'a, VringState<MemoryTable>>,
+    memory: <MemoryTable as GuestAddressSpace>::T,
+}
+
+impl OpenRing<'_> {
+    /// The queue, and the memory it is in.
+    pub fn parts(&mut self) -> (&mut Queue, &GuestMemoryMmap) {
+        (self.state.get_queue_mut(), &self.memory)
+    }
+
+    /// The guest broke the ring: it stops until QEMU resets it.
+    pub fn set_broken(&self) {
+        self.ring.broken.store(true, Ordering::Relaxed);
+    }
+
+    pub fn is_broken(&self) -> bool {
+        self.ring.broken.load(Ordering::Relaxed)
+    }
+
+    pub fn call(&self) -> Option<Call> {
+        lock(&self.ring.call).clone()
+    }
+}
+
+impl Ring {
+    /// Tells the vring where it belongs, before QEMU's first request.
+    pub fn attach(&self, index: usize, session: &Arc<Session>, epoll: &Arc<VringEpollHandler<Arc<Backend>>>) {
+        let place = Place { index, session: Arc::downgrade(session), epoll: Arc::downgrade(epoll) };
+        let _ = self.0.place.set(place);
+    }
+
+    /// The vring, if it runs. While it is open it does not stop.
+    pub fn open(&self) -> Option<OpenRing<'_>> {
+        let state = self.0.vring.get_mut();
+        if !state.is_enabled() || !state.get_queue().ready() || self.0.broken.load(Ordering::Relaxed) {
+            return None;
+        }
+        Some(OpenRing { ring: &self.0, memory: self.0.table.memory(), state })
+    }
+
+    /// The memory table changed: a ring outside it must stop, and a ring that was outside may be inside now.
+    pub fn revalidate(&self) {
+        self.judge(self.0.vring.get_mut().get_queue());
+    }
+
+    /// QEMU is gone, and so are the eventfds it shared.
+    pub fn release(&self) {
+        self.set_kick(None);
+        self.set_call(None);
+    }
+
+    /// Kicks taken so far.
+    pub fn kicks(&self) -> u64 {
+        self.0.kicks.load(Ordering::Relaxed)
+    }
+
+    fn judge(&self, queue: &Queue) {
+        let fits = || !self.0.misfit.load(Ordering::Relaxed) && queue.is_valid(&*self.0.table.memory());
+        self.0.broken.store(queue.ready() && !fits(), Ordering::Relaxed);
+    }
+
+    fn forget_kick(&self, kick: RawFd) {
+        let epoll = self.0.place.get().and_then(|place| place.epoll.upgrade());
+        if let Some(epoll) = epoll {
+            // The number only has to be none of a vring's; that the kick is not watched is no error.
+            let _ = epoll.unregister_listener(kick, EventSet::IN, QUEUES as u64 + 1);
+        }
+    }
+}
+
+impl<'a> VringStateGuard<'a, MemoryTable> for Ring {
+    type G = MutexGuard<'a, VringState<MemoryTable>>;
+}
+
+impl<'a> VringStateMutGuard<'a, MemoryTable> for Ring {
+    type G = MutexGuard<'a, VringState<MemoryTable>>;
+}
+
+impl VringT<MemoryTable> for Ring {
+    fn new(table: MemoryTable, queue_size_max: u16) -> Result<Self, Error> {
+        Ok(Self(Arc::new(Shared {
+            vring: VringMutex::new(table.clone(), queue_size_max)?,
+            table,
+            call: Mutex::default(),
+            broken: AtomicBool::new(false),
+            misfit: AtomicBool::new(false),
+            stopped_at: Mutex::default(),
+            kicks: AtomicU64::new(0),
+            place: OnceLock::new(),
+        })))
+    }
+
+    fn get_ref(&self) -> MutexGuard<'_, VringState<MemoryTable>> {
+        self.0.vring.get_ref()
+    }
+
+    fn get_mut(&self) -> MutexGuard<'_, VringState<MemoryTable>> {
+        self.0.vring.get_mut()
+    }
+
+    fn add_used(&self, head: u16, len: u32) -> Result<(), Error> {
+        self.0.vring.add_used(head, len)
+    }
+
+    fn signal_used_queue(&self) -> io::Result<()> {
+        let call = lock(&self.0.call).clone();
+        call.iter().for_each(Call::signal);
+        Ok(())
+    }
+
+    fn enable_notification(&self) -> Result<bool, Error> {
+        self.0.vring.enable_notification()
+    }
+
+    fn disable_notification(&self) -> Result<(), Error> {
+        self.0.vring.disable_notification()
+    }
+
+    fn needs_notification(&self) -> Result<bool, Error> {
+        self.0.vring.needs_notification()
+    }
+
+    fn set_enabled(&self, enabled: bool) {
+        self.0.vring.set_enabled(enabled);
+    }
+
+    fn set_queue_info(&self, descriptors: u64, available: u64, used: u64) -> Result<(), Error> {
+        self.0.vring.set_queue_info(descriptors, available, used)
+    }
+
+    fn queue_next_avail(&self) -> u16 {
+        self.0.vring.queue_next_avail()
+    }
+
+    fn set_queue_next_avail(&self, base: u16) {
+        self.0.vring.set_queue_next_avail(base);
+        let stopped_at = lock(&self.0.stopped_at).take();
+        let place = self.0.place.get();
+        if let Some((session, index)) = place.and_then(|place| Some((place.session.upgrade()?, place.index)))
+        {
+            session.ring_placed(index, stopped_at, base);
+        }
+    }
+
+    fn set_queue_next_used(&self, index: u16) {
+        self.0.vring.set_queue_next_used(index);
+    }
+
+    fn queue_used_idx(&self) -> Result<u16, Error> {
+        self.0.vring.queue_used_idx()
+    }
+
+    fn set_queue_size(&self, size: u16) {
+        let fits = self.0.vring.get_mut().get_queue_mut().try_set_size(size).is_ok();
+        self.0.misfit.store(!fits, Ordering::Relaxed);
+    }
+
+    fn set_queue_event_idx(&self, enabled: bool) {
+        self.0.vring.set_queue_event_idx(enabled);
+    }
+
+    fn set_queue_ready(&self, ready: bool) {
+        let mut state = self.0.vring.get_mut();
+        state.get_queue_mut().set_ready(ready);
+        self.judge(state.get_queue());
+        if !ready {
+            *lock(&self.0.stopped_at) = Some(state.get_queue().next_avail());
+        }
+    }
+
+    fn set_kick(&self, kick: Option<File>) {
+        let mut state = self.0.vring.get_mut();
+        if let Some(old) = state.get_kick() {
+            self.forget_kick(old.as_raw_fd());
+        }
+        state.get_queue_mut().set_ready(false);
+        drop(state);
+        self.0.vring.set_kick(kick.filter(make_nonblocking));
+    }
+
+    /// Empties the eventfd behind a kick, if there is anything in it. Whether the vring is enabled.
+    fn read_kick(&self) -> io::Result<bool> {
+        let state = self.0.vring.get_ref();
+        if state.get_kick().as_ref().is_some_and(|kick| kick.consume().is_ok()) {
+            self.0.kicks.fetch_add(1, Ordering::Relaxed);
+        }
+        Ok(state.is_enabled())
+    }
+
+    fn set_call(&self, call: Option<File>) {
+        *lock(&self.0.call) = call.filter(make_nonblocking).map(|file| Call(Arc::new(file)));
+    }
+
+    /// The device reports ring errors in its log, not to QEMU.
+    fn set_err(&self, _error: Option<File>) {}
+}
+
+/// No thread of ours may ever wait for an eventfd of QEMU's.
+fn make_nonblocking(file: &File) -> bool {
+    rustix::io::ioctl_fionbio(file, true).is_ok()
+}

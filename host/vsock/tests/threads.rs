@@ -1,0 +1,240 @@
+//! The threads behind a device: how they end, and that none of them holds another one up.
+
+mod guest;
+
+use std::io::Write;
+use std::os::unix::net::UnixStream;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex};
+
+use guest::services::{ECHO, PANIC, RECORD, Rig, Told};
+use guest::{Guest, sleeps_of_threads_named, threads_come_to};
+use vhost::VhostBackend;
+use vhost::vhost_user::VhostUserFrontend;
+use vmm_sys_util::eventfd::{EFD_NONBLOCK, EventFd};
+use vsock_device::{
+    CloseReason, ConnectRequest, Connection, Device, DeviceConfig, Endpoint, GuestMemory, Services,
+};
+
+const TRANSMIT: usize = 1;
+
+fn assert_echoes(guest: &mut Guest, peer: u32, words: &[u8]) {
+    guest.say(peer, ECHO, words);
+    assert_eq!(guest.receive().1, words);
+}
+
+#[test]
+fn a_worker_that_dies_ends_its_session_in_order_and_no_other() {
+    let (rig, neighbour) = (Rig::new(), Rig::new());
+    let mut bystander = Guest::boot(&neighbour.socket);
+    bystander.connect(1, ECHO);
+    for _ in 0..3 {
+        let mut guest = Guest::boot(&rig.socket);
+        guest.connect(1, RECORD);
+        guest.connect(2, PANIC);
+        let (kept, _) = (rig.accepted(), rig.accepted());
+        guest.say(2, PANIC, b"x");
+        let mut closed: Vec<u32> = (0..2)
+            .map(|_| match rig.next() {
+                Told::Closed(port, CloseReason::Disconnected) => port,
+                other => panic!("not closed but {other:?}"),
+            })
+            .collect();
+        closed.sort_unstable();
+        assert_eq!(closed, [1, 2]);
+        assert!(matches!(rig.next(), Told::Disconnected));
+        assert!(kept.send(b"late").is_err());
+        // QEMU was cut off.
+        assert!(guest.frontend.get_features().is_err());
+        assert_echoes(&mut bystander, 1, b"unmoved");
+    }
+    let mut guest = Guest::boot(&rig.socket);
+    guest.connect(1, ECHO);
+    assert_echoes(&mut guest, 1, b"as if nothing had happened");
+}
+
+#[test]
+fn a_kick_that_is_replaced_while_packets_flow_loses_none() {
+    let rig = Rig::with_cid(777_001);
+    let mut guest = Guest::boot_as(&rig.socket, 777_001);
+    guest.connect(1, ECHO);
+    let mut old_kicks = Vec::new();
+    for round in 0..300u32 {
+        guest.post(guest.header(vsock_device::packet::Operation::RW, 1, ECHO), &round.to_le_bytes());
+        guest.tx.kick_if_wanted();
+        let new = EventFd::new(EFD_NONBLOCK).unwrap();
+        let old = std::mem::replace(&mut guest.tx.kick, new);
+        guest.frontend.set_vring_kick(TRANSMIT, &guest.tx.kick).unwrap();
+        // The front-end still holds the old one, and may well use it.
+        old.write(1).unwrap();
+        old_kicks.push(old);
+        assert_eq!(guest.receive().1, round.to_le_bytes());
+    }
+    assert_echoes(&mut guest, 1, b"after all that");
+    // Nobody looks at the old ones: they are full, and still the worker rests.
+    assert_rests(&rig.device, "vsock-777001");
+    assert!(old_kicks.iter().any(|kick| kick.read().is_ok()));
+}
+
+/// Nothing wakes the threads of a device while nothing happens, and none of them turns round and round.
+fn assert_rests(device: &Device, prefix: &str) {
+    let settled = std::iter::repeat_with(|| {
+        let before = (sleeps_of_threads_named(prefix), device.stats().wakeups);
+        std::thread::sleep(std::time::Duration::from_millis(200));
+        (sleeps_of_threads_named(prefix), device.stats().wakeups) == before
+    });
+    // A machine under load may take its time to put the threads to sleep.
+    assert!(settled.take(20).any(|rested| rested), "threads named {prefix} do not rest");
+}
+
+#[test]
+fn threads_of_an_attached_vm_rest() {
+    let rig = Rig::with_cid(777_002);
+    let mut guest = Guest::boot_as(&rig.socket, 777_002);
+    guest.connect(1, ECHO);
+    assert_echoes(&mut guest, 1, b"x");
+    // One for QEMUs, one for requests, one for kicks.
+    assert!(threads_come_to("vsock-777002", 3));
+    assert!(sleeps_of_threads_named("vsock-777002") > 0);
+    assert_rests(&rig.device, "vsock-777002");
+}
+
+#[test]
+fn a_kick_that_the_front_end_takes_back_hurts_nobody() {
+    let rig = Rig::new();
+    let mut guest = Guest::boot(&rig.socket);
+    guest.connect(1, ECHO);
+    for round in 0..2000u32 {
+        // The worker wakes up for a kick that is gone when it reads it.
+        guest.tx.kick.write(1).unwrap();
+        let _ = guest.tx.kick.read();
+        if round % 100 == 0 {
+            assert_echoes(&mut guest, 1, &round.to_le_bytes());
+        }
+    }
+    assert_eq!(rig.device.stats().sessions, 1);
+}
+
+#[test]
+fn half_a_request_holds_nobody_up() {
+    let (rig, neighbour) = (Rig::new(), Rig::new());
+    let mut half = UnixStream::connect(&rig.socket).unwrap();
+    half.write_all(&[1, 0, 0]).unwrap();
+    let mut bystander = Guest::boot(&neighbour.socket);
+    bystander.connect(1, ECHO);
+    assert_echoes(&mut bystander, 1, b"unmoved");
+    wait_until(|| rig.device.stats().sessions == 1);
+    drop(half);
+    wait_until(|| !rig.device.stats().attached);
+    drop(Guest::boot(&rig.socket));
+    assert!(matches!(rig.next(), Told::Disconnected));
+    let mut half = UnixStream::connect(&rig.socket).unwrap();
+    half.write_all(&[1, 0, 0]).unwrap();
+    wait_until(|| rig.device.stats().sessions == 3);
+    rig.device.shutdown();
+}
+
+fn wait_until(reached: impl Fn() -> bool) {
+    let deadline = std::time::Instant::now() + guest::PATIENCE;
+    while !reached() {
+        assert!(std::time::Instant::now() < deadline);
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn a_ring_of_impossible_size_does_not_run_and_a_restart_mends_it() {
+    let rig = Rig::new();
+    let mut guest = Guest::boot(&rig.socket);
+    guest.connect(1, RECORD);
+    rig.accepted();
+    guest.stop();
+    guest.frontend.set_vring_num(TRANSMIT, 100).unwrap();
+    let base = guest.tx.position();
+    guest.frontend.set_vring_base(TRANSMIT, base).unwrap();
+    guest.frontend.set_vring_kick(TRANSMIT, &guest.tx.kick).unwrap();
+    guest.frontend.set_vring_enable(TRANSMIT, true).unwrap();
+    guest.post(guest.header(vsock_device::packet::Operation::RW, 1, RECORD), b"unheard");
+    guest.tx.kick.write(1).unwrap();
+    assert_eq!(guest.stop()[TRANSMIT], u32::from(base));
+    guest.reset_driver();
+    guest.start(0);
+    rig.assert_closed(1, CloseReason::GuestRestarted);
+    guest.connect(1, ECHO);
+    assert_echoes(&mut guest, 1, b"mended");
+}
+
+/// Shuts its own device down from inside a call of the device.
+struct Suicidal {
+    device: Arc<Mutex<Option<Device>>>,
+    at_memory: bool,
+    done: Mutex<Sender<&'static str>>,
+}
+
+struct LastCall {
+    device: Arc<Mutex<Option<Device>>>,
+    done: Sender<&'static str>,
+}
+
+impl Services for Suicidal {
+    fn accept(&self, _request: ConnectRequest, _connection: Connection) -> Option<Box<dyn Endpoint>> {
+        Some(Box::new(LastCall { device: Arc::clone(&self.device), done: self.done.lock().unwrap().clone() }))
+    }
+
+    fn memory_changed(&self, _memory: GuestMemory) {
+        if self.at_memory {
+            drop(self.device.lock().unwrap().take());
+            self.done.lock().unwrap().send("memory").unwrap();
+        }
+    }
+
+    fn disconnected(&self) {
+        let _ = self.done.lock().unwrap().send("disconnected");
+    }
+}
+
+impl Endpoint for LastCall {
+    fn received(&mut self, _bytes: &[u8]) {
+        drop(self.device.lock().unwrap().take());
+        self.done.send("received").unwrap();
+    }
+
+    fn closed(&mut self, reason: CloseReason) {
+        assert_eq!(reason, CloseReason::Disconnected);
+        self.done.send("closed").unwrap();
+    }
+}
+
+fn suicidal(at_memory: bool) -> (tempfile::TempDir, std::path::PathBuf, Receiver<&'static str>) {
+    let directory = tempfile::tempdir().unwrap();
+    let socket = directory.path().join("vsock");
+    let (sender, told) = channel();
+    let device = Arc::new(Mutex::new(None));
+    let services = Suicidal { device: Arc::clone(&device), at_memory, done: Mutex::new(sender) };
+    let config = DeviceConfig { guest_cid: guest::CID, socket: socket.clone() };
+    *device.lock().unwrap() = Some(Device::serve(config, Arc::new(services)).unwrap());
+    (directory, socket, told)
+}
+
+#[test]
+fn an_endpoint_may_shut_its_device_down() {
+    let (_directory, socket, told) = suicidal(false);
+    let mut guest = Guest::boot(&socket);
+    guest.connect(1, ECHO);
+    guest.say(1, ECHO, b"die");
+    for expected in ["received", "closed", "disconnected"] {
+        assert_eq!(told.recv_timeout(guest::PATIENCE), Ok(expected));
+    }
+    assert!(!socket.exists());
+}
+
+#[test]
+fn a_service_may_shut_its_device_down() {
+    let (_directory, socket, told) = suicidal(true);
+    // The front-end's request is cut short.
+    let _ = std::panic::catch_unwind(|| Guest::boot(&socket));
+    for expected in ["memory", "disconnected"] {
+        assert_eq!(told.recv_timeout(guest::PATIENCE), Ok(expected));
+    }
+    assert!(!socket.exists());
+}

@@ -1,0 +1,143 @@
+//! The cases, in the order in which they run.
+
+use dxgkrnl::VmId;
+use e2e::machine;
+use e2e::polling::{eventually, until};
+use gpupv::daemon::control;
+use gpupv::daemon::vm::VmState;
+use proto::agent::exec_input;
+use proto::control::Inspection;
+
+use crate::lab::Lab;
+
+const TOUR: &str = include_str!("../golden/fence_tour.txt");
+
+fn inspection(lab: &Lab) -> Inspection {
+    control::inspection(&lab.fleet.daemon.seat, &lab.fleet.daemon.vms)
+}
+
+/// The same programs, in both guests at the same time.
+pub fn same_output(lab: &mut Lab, local: &[(&str, String)]) {
+    for (program, output) in local {
+        let path = format!("/{program}");
+        let jobs = [0, 1].map(|guest| lab.start(guest, &[&path]));
+        for job in jobs {
+            let (code, said) = job.end();
+            assert_eq!(&said, output, "{program}");
+            assert_eq!(code, 0, "{program}");
+        }
+        lab.wait_until_empty();
+    }
+    lab.files_are_as_after_boot();
+}
+
+pub fn leaves_everything(lab: &mut Lab) {
+    for _ in 0..3 {
+        let (code, output) = lab.run(0, &["/states", "leaves"]);
+        assert_eq!(code, 0, "{output}");
+        lab.wait_until_empty();
+    }
+}
+
+/// Killed where it is interesting; see `tests/c/states.c`.
+pub fn killed_in_any_state(lab: &mut Lab) {
+    let waits = |state: &Inspection| state.waits.iter().any(|wait| wait.event != 0);
+    let hung = |state: &Inspection| {
+        state.engines.iter().any(|engine| engine.state.contains("hung")) && state.waits.len() == 2
+    };
+    let attached = |state: &Inspection| state.processes.iter().any(|process| !process.connected);
+    let states: [(&str, &dyn Fn(&Inspection) -> bool); 4] =
+        [("blocked", &waits), ("armed", &waits), ("hung", &hung), ("attached", &attached)];
+    for (state, interesting) in states {
+        let job = lab.start(1, &["/states", state]);
+        job.says("ready");
+        until(state, || interesting(&inspection(lab)));
+        assert!(inspection(lab).processes.iter().all(|process| process.vm == 2));
+        job.kill();
+        lab.wait_until_empty();
+    }
+    lab.files_are_as_after_boot();
+}
+
+pub fn killed_while_calling(lab: &mut Lab) {
+    let job = lab.start(0, &["/states", "calls"]);
+    job.says("ready");
+    let counters = &lab.fleet.daemon.seat.counters;
+    let before = counters.frames_received.count();
+    until("it calls", || counters.frames_received.count() > before + 100);
+    job.kill();
+    lab.wait_until_empty();
+}
+
+pub fn satisfied_waits(lab: &mut Lab) {
+    let job = lab.start(0, &["/states", "satisfied"]);
+    job.says("ready");
+    let counters = &lab.fleet.daemon.seat.counters;
+    let before = counters.frames_received.count();
+    job.send(exec_input::Body::Stdin(b"x".to_vec()));
+    job.says("waited");
+    assert_eq!(counters.frames_received.count(), before, "2000 waits for reached values");
+    assert_eq!(job.end().0, 0);
+    lab.wait_until_empty();
+}
+
+/// A client in the other guest runs meanwhile.
+pub fn guestd_killed(lab: &mut Lab) {
+    let steady = lab.start(1, &["/states", "steady"]);
+    steady.says("ready");
+    let blocked = lab.start(0, &["/states", "blocked"]);
+    blocked.says("ready");
+    let processes = |vm| {
+        let state = inspection(lab);
+        state.processes.iter().filter(|process| process.vm == vm).count()
+    };
+    assert_eq!((processes(1), processes(2)), (1, 1));
+    // It takes the agent along, so how it ends is not told.
+    let _ = lab.start(0, &["/kill_named", "serve", "--supervised"]).end_somehow();
+    assert!(blocked.end_somehow().is_err(), "its agent is gone");
+    until("its process is ended", || processes(1) == 0);
+    assert_eq!(processes(2), 1);
+    until("the guest is ready again", || lab.entry(0).shared.state() == VmState::Ready);
+    lab.reconnect(0);
+    assert_eq!(lab.run(0, &["/fence_tour"]), (0, TOUR.into()));
+    assert_eq!(steady.end(), (0, "ready\nsteady: undisturbed\n".into()));
+    lab.wait_until_empty();
+    lab.files_are_as_after_boot();
+}
+
+/// A client in the other guest runs meanwhile, and starts after.
+pub fn qemu_killed(lab: &mut Lab) {
+    let steady = lab.start(1, &["/states", "steady"]);
+    steady.says("ready");
+    let victims = ["blocked", "hung", "calls"].map(|state| lab.start(0, &["/states", state]));
+    victims.iter().for_each(|job| job.says("ready"));
+    let mapped = machine::mappings_of("memfd:");
+    let threads = machine::daemon_threads();
+    assert!(threads.contains(&"vsock-3".to_owned()), "{threads:?}");
+
+    lab.fleet.guests[0].0.vm.kill();
+    until("the VM is gone", || lab.entry(0).shared.state() == VmState::Gone);
+    for job in victims {
+        assert!(job.end_somehow().is_err(), "its guest is gone");
+    }
+    eventually("nothing stays of the VM", || {
+        let state = inspection(lab);
+        let processes = state.processes.iter().filter(|process| process.vm != 2).count();
+        let hung = state.engines.iter().any(|engine| engine.state.contains("hung"));
+        let left = (processes, state.devices.len(), state.objects.len(), state.waits.len(), hung);
+        if left == (0, 1, 1, 0, false) { Ok(()) } else { Err(format!("{left:?}")) }
+    });
+    until("its memory is given back", || machine::mappings_of("memfd:") < mapped);
+
+    // The VM is taken out of the daemon: its thread and its socket go with it.
+    let (guest, agent) = lab.fleet.guests.remove(0);
+    let socket = guest.entry.socket.clone();
+    drop((guest, agent));
+    lab.fleet.daemon.vms.remove(VmId(1));
+    until("its thread is gone", || !machine::daemon_threads().contains(&"vsock-3".to_owned()));
+    until("its socket is gone", || !socket.exists());
+
+    assert_eq!(lab.run(0, &["/fence_tour"]), (0, TOUR.into()));
+    assert_eq!(steady.end(), (0, "ready\nsteady: undisturbed\n".into()));
+    lab.wait_until_empty();
+}

@@ -1,0 +1,203 @@
+//! Two booted guests, and programs running in them while the test looks on.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use e2e::embedded::{alone, remains};
+use e2e::machine;
+use e2e::polling::{eventually, until};
+use e2e::programs::{artifacts, c_program};
+use gpupv::commands::vm::{Fleet, FleetPlan, guest_environment};
+use gpupv::daemon::vm::VmEntry;
+use gpupv::output::Steps;
+use gpupv::virtual_machine::agent::{Agent, Output, Program};
+use gpupv::virtual_machine::image;
+use proto::agent::exec_input;
+use tokio::runtime::{Builder, Handle};
+use tokio::sync::{Notify, mpsc};
+use tokio::task::JoinHandle;
+
+/// Installs what guests need. If that cannot be had, the reason: a failure in CI, a note elsewhere.
+pub fn guests_can_run() -> bool {
+    let Err(why) = image::set_up(&Steps::new()) else { return true };
+    let in_ci = std::env::var_os("CI").is_some_and(|value| value == "true");
+    assert!(!in_ci, "guests must run in CI: {why:#}");
+    eprintln!("NOT TESTED in real guests: {why:#}");
+    false
+}
+
+/// Drives the futures of the guests' agents from a thread of its own.
+struct Driver {
+    handle: Handle,
+    stop: Arc<Notify>,
+    thread: Option<std::thread::JoinHandle<()>>,
+}
+
+impl Driver {
+    fn start() -> Driver {
+        let runtime = Builder::new_current_thread().enable_all().build().expect("a runtime");
+        let (handle, stop) = (runtime.handle().clone(), Arc::new(Notify::new()));
+        let stopped = stop.clone();
+        let thread = std::thread::spawn(move || runtime.block_on(stopped.notified()));
+        Driver { handle, stop, thread: Some(thread) }
+    }
+}
+
+impl Drop for Driver {
+    fn drop(&mut self) {
+        self.stop.notify_one();
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Two guests of one daemon in this process.
+pub struct Lab {
+    // In this order: the guests end before what drives their agents.
+    pub fleet: Fleet,
+    driver: Driver,
+    /// Descriptors and threads of this process before the boot, and descriptors after it.
+    before: (Vec<String>, Vec<String>),
+    files: Vec<String>,
+    _alone: MutexGuard<'static, ()>,
+}
+
+impl Lab {
+    pub fn boot(programs: &[&str]) -> Lab {
+        let alone = alone();
+        artifacts();
+        let with =
+            programs.iter().map(|name| image::Brought { host: c_program(name), guest: format!("/{name}") });
+        let plan = FleetPlan { count: 2, with: with.collect(), ..FleetPlan::default() };
+        let before = (machine::open_files(std::process::id()), machine::daemon_threads());
+        let driver = Driver::start();
+        let fleet = driver.handle.block_on(Fleet::boot(&plan, &Steps::new())).expect("the guests boot");
+        let files = machine::open_files(std::process::id());
+        Lab { fleet, driver, before, files, _alone: alone }
+    }
+
+    pub fn entry(&self, guest: usize) -> &Arc<VmEntry> {
+        &self.fleet.guests[guest].0.entry
+    }
+
+    /// Starts a program in a guest.
+    pub fn start(&self, guest: usize, arguments: &[&str]) -> Job {
+        let mut agent = self.fleet.guests[guest].1.clone();
+        let name = format!("{} in guest {guest}", arguments.join(" "));
+        let arguments = arguments.iter().map(|argument| (*argument).to_owned()).collect();
+        let program = Program { arguments, environment: guest_environment() };
+        let (sender, inputs) = mpsc::channel(4);
+        let output = Arc::new(Mutex::new(String::new()));
+        let written = output.clone();
+        let done = self.driver.handle.spawn(async move {
+            let write = |piece| {
+                let (Output::Stdout(bytes) | Output::Stderr(bytes)) = piece;
+                lock(&written).push_str(&String::from_utf8_lossy(&bytes));
+            };
+            agent.exec(&program, inputs, write).await.map_err(|error| format!("{error:#}"))
+        });
+        Job { name, sender, output, done, handle: self.driver.handle.clone() }
+    }
+
+    /// Runs a program in a guest to its end: its exit code and output.
+    #[track_caller]
+    pub fn run(&self, guest: usize, arguments: &[&str]) -> (u8, String) {
+        self.start(guest, arguments).end()
+    }
+
+    /// Connects to the agent of a guest anew.
+    pub fn reconnect(&mut self, guest: usize) {
+        let entry = self.entry(guest).clone();
+        let agent = eventually("the agent answers again", || {
+            let connecting = Agent::connect(entry.clone());
+            self.driver.handle.block_on(connecting).map_err(|error| format!("{error:#}"))
+        });
+        self.fleet.guests[guest].1 = agent;
+    }
+
+    /// Waits until nothing is left of any guest's process.
+    #[track_caller]
+    pub fn wait_until_empty(&self) {
+        eventually("nothing is left of the guests' processes", || {
+            let remains = remains(&self.fleet.daemon.seat);
+            if remains.is_empty() { Ok(()) } else { Err(remains.join("\n")) }
+        });
+    }
+
+    /// Descriptors of this process are as they were after the boot.
+    #[track_caller]
+    pub fn files_are_as_after_boot(&self) {
+        assert_eq!(machine::open_files(std::process::id()), self.files);
+    }
+
+    /// Ends guests and daemon, and sees that nothing is left.
+    pub fn end(self) {
+        let Lab { fleet, driver, before, .. } = self;
+        fleet.end().expect("the daemon ends in order");
+        drop(driver);
+        until("every descriptor is closed", || machine::open_files(std::process::id()) == before.0);
+        assert_eq!(machine::daemon_threads(), before.1);
+    }
+}
+
+fn lock(text: &Mutex<String>) -> MutexGuard<'_, String> {
+    text.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A program that runs in a guest.
+pub struct Job {
+    name: String,
+    sender: mpsc::Sender<exec_input::Body>,
+    output: Arc<Mutex<String>>,
+    done: JoinHandle<Result<u8, String>>,
+    handle: Handle,
+}
+
+impl Job {
+    /// Waits until it has said this line.
+    #[track_caller]
+    pub fn says(&self, line: &str) {
+        let wanted = format!("{line}\n");
+        eventually(&format!("{} says {line:?}", self.name), || {
+            let output = lock(&self.output);
+            if output.contains(&wanted) {
+                return Ok(());
+            }
+            assert!(!self.done.is_finished(), "{} has ended: {output}", self.name);
+            Err(output.clone())
+        });
+    }
+
+    pub fn send(&self, input: exec_input::Body) {
+        self.sender.blocking_send(input).expect("it runs");
+    }
+
+    /// Kills its process group with SIGKILL; it ends of that.
+    #[track_caller]
+    pub fn kill(self) {
+        self.send(exec_input::Body::Signal(9));
+        let (code, output) = self.end();
+        assert_eq!(code, 128 + 9, "{output}");
+    }
+
+    /// Ends its input and waits for its end: exit code and output.
+    #[track_caller]
+    pub fn end(self) -> (u8, String) {
+        let (name, output) = (self.name.clone(), self.output.clone());
+        match self.end_somehow() {
+            Ok(code) => (code, lock(&output).clone()),
+            Err(why) => panic!("{name}: {why}"),
+        }
+    }
+
+    /// The same, for a program whose guest may go away.
+    #[track_caller]
+    pub fn end_somehow(self) -> Result<u8, String> {
+        let Job { name, sender, output, done, handle } = self;
+        drop(sender);
+        eventually(&format!("{name} ends"), || {
+            if done.is_finished() { Ok(()) } else { Err(lock(&output).clone()) }
+        });
+        handle.block_on(done).expect("the task does not panic")
+    }
+}

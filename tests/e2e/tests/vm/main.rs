@@ -1,0 +1,88 @@
+//! Real guests in QEMU: what local processes do, they do as well, and whatever dies leaves nothing.
+//!
+//! Booting takes seconds, so one boot of two guests serves all cases, in order; the last ones kill things.
+
+mod cases;
+mod lab;
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::process::Stdio;
+
+use e2e::embedded::{Embedded, alone};
+use e2e::programs::{c_program, gpupv};
+
+use lab::{Lab, guests_can_run};
+
+/// Programs whose output must be the same on both arms.
+const SAME_OUTPUT: [&str; 6] = ["fence_tour", "fork_tour", "threads", "windows_rows", "abi_check", "sealed"];
+
+type Case = fn(&mut Lab);
+
+#[test]
+fn two_guests() {
+    if !guests_can_run() {
+        return;
+    }
+    let local = local_outputs();
+    let mut lab = Lab::boot(&[&SAME_OUTPUT[..], &["states", "kill_named"]].concat());
+    let mut failed = Vec::new();
+    let mut check = |name: &str, lab: &mut Lab, case: &dyn Fn(&mut Lab)| {
+        let began = std::time::Instant::now();
+        let ended = catch_unwind(AssertUnwindSafe(|| case(lab)));
+        println!("case {name}: {} in {:.1?}", if ended.is_ok() { "ok" } else { "FAILED" }, began.elapsed());
+        if ended.is_err() {
+            failed.push(name.to_owned());
+        }
+    };
+    check("the output is the same on both arms", &mut lab, &|lab| cases::same_output(lab, &local));
+    let cases: [(&str, Case); 6] = [
+        ("a program that destroys nothing leaves nothing", cases::leaves_everything),
+        ("a program killed in any state leaves nothing", cases::killed_in_any_state),
+        ("a program killed while it calls leaves nothing", cases::killed_while_calling),
+        ("a wait for what is reached sends no message", cases::satisfied_waits),
+        ("guestd killed: its processes end, the guest comes back", cases::guestd_killed),
+        ("QEMU killed: nothing stays of its guest, the other one works on", cases::qemu_killed),
+    ];
+    for (name, case) in cases {
+        check(name, &mut lab, &case);
+    }
+    assert!(failed.is_empty(), "failed: {failed:#?}");
+    lab.end();
+}
+
+/// What the programs print as local processes.
+fn local_outputs() -> Vec<(&'static str, String)> {
+    let daemon = Embedded::start();
+    let outputs = SAME_OUTPUT.map(|program| {
+        let output = daemon.run(program, &[]);
+        assert!(output.status.success(), "{program} fails locally");
+        (program, String::from_utf8(output.stdout).expect("text"))
+    });
+    daemon.end();
+    outputs.to_vec()
+}
+
+#[test]
+fn a_recorded_run_in_two_guests_replays_identical() {
+    if !guests_can_run() {
+        return;
+    }
+    let _alone = alone();
+    let folder = tempfile::tempdir().expect("a folder");
+    let trace = folder.path().join("two.gvt");
+    let program = c_program("fence_tour");
+    let mut command = gpupv(&["vm", "run", "--vms", "2", "--record"]);
+    command.arg(&trace).arg("--with").arg(format!("{}:/tour", program.display())).args(["--", "/tour"]);
+    let output = command.stdin(Stdio::null()).output().expect("gpupv starts");
+    let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert_eq!(output.status.code(), Some(0), "{out}{err}");
+    for name in ["[vm1] ", "[vm2] "] {
+        let said: String =
+            out.lines().filter_map(|line| line.strip_prefix(name)).map(|line| format!("{line}\n")).collect();
+        assert_eq!(said, include_str!("../golden/fence_tour.txt"), "{name}: {err}");
+    }
+    let replay = gpupv(&["replay"]).arg(&trace).output().expect("gpupv starts");
+    let said = String::from_utf8_lossy(&replay.stdout);
+    assert_eq!(replay.status.code(), Some(0), "{said}");
+    assert!(said.starts_with("identical: ") && !said.contains("not ended"), "{said}");
+}
