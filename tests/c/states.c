@@ -46,6 +46,20 @@ static void attached(void)
     stay();
 }
 
+/* The same, and a child holds every descriptor of it until its standard input ends. */
+static void forked(void)
+{
+    int descriptors[2];
+    attach_by_hand(descriptors);
+    if (fork() == 0) {
+        char byte;
+        while (read(0, &byte, 1) > 0)
+            ;
+        _exit(0);
+    }
+    stay();
+}
+
 /* Everything exists, nothing is destroyed, waits are armed, packets are queued; then the end. */
 static void leaves(void)
 {
@@ -152,8 +166,9 @@ int main(int argc, char **argv)
         const char *name;
         void (*body)(void);
     } states[] = {
-        {"attached", attached}, {"leaves", leaves}, {"blocked", blocked},     {"armed", armed},
-        {"hung", hung},         {"calls", calls},   {"steady", steady}, {"satisfied", satisfied},
+        {"attached", attached}, {"forked", forked}, {"leaves", leaves}, {"blocked", blocked},
+        {"armed", armed},       {"hung", hung},     {"calls", calls},   {"steady", steady},
+        {"satisfied", satisfied},
     };
     for (size_t i = 0; argc == 2 && i < sizeof states / sizeof *states; i++) {
         if (strcmp(argv[1], states[i].name) == 0) {

@@ -30,16 +30,30 @@ pub fn measure(plan: &Plan) -> anyhow::Result<()> {
     guest.signal_from_gpu(context, &fence, last)?;
     let bytes = signal_bytes(context, fence.handle, last + 1);
     let before = messages_sent();
+    let mut of_ours = [("user_us", 0), ("system_us", 0), ("switches", 0)];
+    let mut of_peer = of_ours;
     for round in 0..plan.rounds {
         let (mut ours, mut peer) = (Samples::default(), Samples::default());
+        let begun = record::used();
         ours.add(signals(&guest, context, &fence, last, count, bytes)?);
         last += count;
+        let half = record::used();
         peer.add(raw_writes(&mut sink, count, bytes)?);
+        let end = record::used();
+        for at in 0..of_ours.len() {
+            of_ours[at].1 += half[at].1 - begun[at].1;
+            of_peer[at].1 += end[at].1 - half[at].1;
+        }
         record::round("pipelined_signals", round, &mut [("ours", ours), ("peer", peer)])?;
     }
     record::fact("pipelined_signals", "frame_bytes", bytes as u64);
     record::fact("pipelined_signals", "signals", count * u64::from(plan.rounds));
     record::fact("pipelined_signals", "messages", messages_sent() - before);
+    for (arm, used) in [("ours", of_ours), ("peer", of_peer)] {
+        for (name, sum) in used {
+            record::fact("pipelined_signals", &format!("{arm}_{name}"), sum);
+        }
+    }
     Ok(())
 }
 

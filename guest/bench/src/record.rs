@@ -70,6 +70,25 @@ fn line(value: &Value) {
     }
 }
 
+/// What this process has used so far: user and system time in microseconds, and how often it was
+/// switched away from.
+///
+/// `unsafe` here: C fills in a struct of numbers.
+pub fn used() -> [(&'static str, u64); 3] {
+    let mut usage = std::mem::MaybeUninit::<libc::rusage>::zeroed();
+    // SAFETY: the pointer is to a struct of that type; all zeroes are a value of it if the call fails.
+    let usage = unsafe {
+        libc::getrusage(libc::RUSAGE_SELF, usage.as_mut_ptr());
+        usage.assume_init()
+    };
+    let micros = |time: libc::timeval| time.tv_sec as u64 * 1_000_000 + time.tv_usec as u64;
+    [
+        ("user_us", micros(usage.ru_utime)),
+        ("system_us", micros(usage.ru_stime)),
+        ("switches", (usage.ru_nvcsw + usage.ru_nivcsw) as u64),
+    ]
+}
+
 /// CLOCK_MONOTONIC, the same for all processes of a machine.
 pub fn monotonic_ns() -> u64 {
     let now = clock_gettime(ClockId::Monotonic);

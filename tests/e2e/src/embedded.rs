@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::io::{Read as _, Write as _};
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::PathBuf;
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Child, ChildStdin, Command, Output, Stdio};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use dxgkrnl::ddi::EngineState;
@@ -109,17 +109,27 @@ impl Embedded {
         Running::start(self.command(program, arguments))
     }
 
+    /// Ends the daemon, for tests beside which others open and close files.
+    pub fn stop(self) {
+        self.daemon.stop().expect("the daemon ends in order");
+    }
+
+    /// Waits until the kernel has nothing of any guest.
+    #[track_caller]
+    pub fn wait_until_forgotten(&self) {
+        eventually("the kernel has nothing of the guests", || {
+            let remains = remains(&self.daemon.seat);
+            if remains.is_empty() { Ok(()) } else { Err(remains.join("\n")) }
+        });
+    }
+
     /// Waits until nothing is left of any guest: no object, no wait, no descriptor, no thread.
     #[track_caller]
     pub fn wait_until_empty(&self) {
-        eventually("nothing is left of the guests", || {
-            let remains = remains(&self.daemon.seat);
+        self.wait_until_forgotten();
+        eventually("every descriptor of the guests is closed", || {
             let files = machine::open_files(std::process::id());
-            match (remains.is_empty(), files == self.files[1]) {
-                (true, true) => Ok(()),
-                (false, _) => Err(remains.join("\n")),
-                (true, false) => Err(format!("open files {files:?}, at the start {:?}", self.files[1])),
-            }
+            if files == self.files[1] { Ok(()) } else { Err(format!("{files:?}, not {:?}", self.files[1])) }
         });
     }
 
@@ -167,12 +177,14 @@ impl Running {
         input.write_all(bytes).expect("the program reads");
     }
 
-    /// Kills it with SIGKILL.
+    /// Kills it with SIGKILL. Its input is still open for whom it leaves behind.
     #[track_caller]
-    pub fn kill(mut self) {
+    pub fn kill(mut self) -> Option<ChildStdin> {
+        let input = self.0.stdin.take();
         self.0.kill().expect("it is ours");
         let status = self.0.wait().expect("it is ours");
         assert_eq!(status.signal(), Some(9), "it ended before it was killed");
+        input
     }
 
     /// Ends its input and waits for its end; the rest of its output.

@@ -8,6 +8,7 @@ const LOOK_AGAIN: Duration = Duration::from_millis(4);
 
 /// Looks until there is something to see. The error of the last look is what the failure says.
 #[track_caller]
+#[expect(clippy::disallowed_methods, reason = "the state that is looked at decides, not the time")]
 pub fn eventually<T>(what: &str, mut look: impl FnMut() -> Result<T, String>) -> T {
     let end = Instant::now() + GIVE_UP;
     loop {

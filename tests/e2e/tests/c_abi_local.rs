@@ -107,7 +107,7 @@ fn a_program_killed_while_eight_threads_call_leaves_nothing() {
 }
 
 #[test]
-fn a_child_that_outlives_a_killed_parent_keeps_nothing_of_it_alive() {
+fn a_killed_program_leaves_the_other_one_at_work() {
     let daemon = Embedded::start();
     let mut first = daemon.spawn("states", &["armed"]);
     first.says("ready");
@@ -122,6 +122,19 @@ fn a_child_that_outlives_a_killed_parent_keeps_nothing_of_it_alive() {
     });
     let output = steady.end();
     assert!(output.ends_with("steady: undisturbed\n"), "{output}");
+    daemon.end();
+}
+
+#[test]
+fn a_child_that_holds_the_descriptors_of_a_killed_parent_keeps_nothing_alive() {
+    let daemon = Embedded::start();
+    let mut parent = daemon.spawn("states", &["forked"]);
+    parent.says("ready");
+    assert_eq!(daemon.inspection().processes.len(), 1);
+    // The child ends with its input, which is dropped only after the daemon has forgotten the parent.
+    let input = parent.kill();
+    daemon.wait_until_forgotten();
+    drop(input);
     daemon.end();
 }
 

@@ -25,9 +25,9 @@ fn record(trace: &Path, programs: &[(&str, &[&str])]) {
     for (program, arguments) in programs {
         let output = daemon.run(program, arguments);
         assert!(output.status.success(), "{program}: {}", text(&output.stdout));
-        daemon.wait_until_empty();
+        daemon.wait_until_forgotten();
     }
-    daemon.end();
+    daemon.stop();
 }
 
 struct Folder(tempfile::TempDir);

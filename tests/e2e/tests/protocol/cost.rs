@@ -11,6 +11,7 @@ use e2e::wire::Client;
 const KIB: u64 = 1024;
 
 #[test]
+#[expect(clippy::disallowed_methods, reason = "nothing is to happen for a while")]
 fn a_daemon_at_rest_is_not_woken() {
     let _alone = alone();
     let served = Served::start(&["--vms", "2"]);

@@ -34,6 +34,24 @@ fn a_synchronous_call_is_one_frame_each_way_and_a_one_way_call_is_one_frame() {
 }
 
 #[test]
+fn a_destroyed_fence_gives_its_slot_and_its_handle_back() {
+    let daemon = Embedded::start();
+    let mut client = Client::new(&daemon.broker());
+    let device = client.open_device();
+    let state = || daemon.inspection().processes[0].clone();
+    let before = state();
+    for value in 0..2000 {
+        let fence = client.create_fence(device, value);
+        assert_eq!(client.value(&fence), value, "a slot is used again with its new value");
+        let destroy = Call::DestroySynchronizationObject { object: fence.object };
+        assert_eq!(client.call(&destroy).0, NtStatus::SUCCESS);
+    }
+    assert_eq!(state(), before, "slots, slots in use and handles");
+    drop(client);
+    daemon.end();
+}
+
+#[test]
 fn two_hundred_attached_and_detached_processes_leave_nothing() {
     let daemon = Embedded::start();
     for round in 0..200 {

@@ -13,6 +13,8 @@ use proto::frame::append;
 
 const FRAMES: u32 = 100_000;
 const SEED: u64 = 0x6770_7576_2e66_757a;
+/// Environment variable with another seed.
+const SEED_ENV: &str = "GPUPV_FUZZ_SEED";
 
 /// Names and numbers that are right now and then.
 struct Known {
@@ -222,8 +224,9 @@ fn drain(client: &mut Client) {
 
 #[test]
 fn a_hundred_thousand_random_frames_harm_nobody() {
-    println!("seed {SEED:#x}");
-    let mut random = Random::new(SEED);
+    let seed = std::env::var(SEED_ENV).map_or(SEED, |seed| seed.parse().expect("a number"));
+    println!("{SEED_ENV}={seed}");
+    let mut random = Random::new(seed);
     let daemon = Embedded::start();
     let mut steady = Steady::new(&daemon.broker());
     let (mut frames, mut streams) = (0, 0);

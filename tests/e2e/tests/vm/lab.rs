@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use e2e::embedded::{alone, remains};
 use e2e::machine;
-use e2e::polling::{eventually, until};
+use e2e::polling::eventually;
 use e2e::programs::{artifacts, c_program};
 use gpupv::commands::vm::{Fleet, FleetPlan, guest_environment};
 use gpupv::daemon::vm::VmEntry;
@@ -69,6 +69,8 @@ impl Lab {
         let with =
             programs.iter().map(|name| image::Brought { host: c_program(name), guest: format!("/{name}") });
         let plan = FleetPlan { count: 2, with: with.collect(), ..FleetPlan::default() };
+        // The first runtime of a process opens what its signals come through, for ever.
+        drop(Driver::start());
         let before = (machine::open_files(std::process::id()), machine::daemon_threads());
         let driver = Driver::start();
         let fleet = driver.handle.block_on(Fleet::boot(&plan, &Steps::new())).expect("the guests boot");
@@ -135,7 +137,10 @@ impl Lab {
         let Lab { fleet, driver, before, .. } = self;
         fleet.end().expect("the daemon ends in order");
         drop(driver);
-        until("every descriptor is closed", || machine::open_files(std::process::id()) == before.0);
+        eventually("every descriptor is closed", || {
+            let files = machine::open_files(std::process::id());
+            if files == before.0 { Ok(()) } else { Err(format!("{files:?}, not {:?}", before.0)) }
+        });
         assert_eq!(machine::daemon_threads(), before.1);
     }
 }
