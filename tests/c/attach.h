@@ -6,8 +6,10 @@
 #include <sys/socket.h>
 #include <sys/un.h>
 
-/* Attaches this process; gives the stream and the fence memory. Leaves the broker's connection open. */
-static inline void attach_by_hand(int descriptors[2])
+enum { TOKEN_BYTES = 16 };
+
+/* Attaches this process; gives the stream, the fence memory and the token. Leaves the broker's connection open. */
+static inline void attach_by_hand(int descriptors[2], char token[TOKEN_BYTES])
 {
     static const char attach_version_1[] = {0x0a, 0x02, 0x08, 0x01};
     const char *path = getenv("GPUPV_BROKER");
@@ -21,7 +23,9 @@ static inline void attach_by_hand(int descriptors[2])
     struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1};
     message.msg_control = control;
     message.msg_controllen = sizeof control;
-    CHECK(recvmsg(broker, &message, 0) > 0, "no reply");
+    CHECK(recvmsg(broker, &message, 0) > 2 + TOKEN_BYTES, "no reply");
+    CHECK(packet[0] == 0x12 && packet[1] == TOKEN_BYTES, "the reply does not begin with a token");
+    memcpy(token, packet + 2, TOKEN_BYTES);
     struct cmsghdr *rights = CMSG_FIRSTHDR(&message);
     int good = rights && rights->cmsg_len == CMSG_LEN(2 * sizeof(int));
     CHECK(good, "not two descriptors");

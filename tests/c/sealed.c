@@ -16,7 +16,8 @@ static int refused(const char *what, int failed)
 int main(void)
 {
     int descriptors[2];
-    attach_by_hand(descriptors);
+    char token[TOKEN_BYTES];
+    attach_by_hand(descriptors, token);
     int memory = descriptors[1];
     void *page = mmap(NULL, PAGE, PROT_READ, MAP_SHARED, memory, 0);
     CHECK(page != MAP_FAILED, "cannot be read: %s", strerror(errno));

@@ -42,7 +42,8 @@ static int nothing_to_read(void)
 static void attached(void)
 {
     int descriptors[2];
-    attach_by_hand(descriptors);
+    char token[TOKEN_BYTES];
+    attach_by_hand(descriptors, token);
     stay();
 }
 
@@ -50,7 +51,8 @@ static void attached(void)
 static void forked(void)
 {
     int descriptors[2];
-    attach_by_hand(descriptors);
+    char token[TOKEN_BYTES];
+    attach_by_hand(descriptors, token);
     if (fork() == 0) {
         char byte;
         while (read(0, &byte, 1) > 0)

@@ -72,10 +72,8 @@ impl Guest {
             create.Info.Flags.Anonymous.Value = flags.bits();
         }
         // SAFETY: see the module.
-        check(
-            unsafe { sdk::D3DKMTCreateSynchronizationObject2(&mut create) },
-            "CreateSynchronizationObject2",
-        )?;
+        let status = unsafe { sdk::D3DKMTCreateSynchronizationObject2(&mut create) };
+        check(status, "CreateSynchronizationObject2")?;
         // SAFETY: the call filled in the member of the type that was asked for.
         let fence = unsafe { create.Info.Anonymous.MonitoredFence };
         Ok(Fence {

@@ -36,6 +36,12 @@ const END: u64 = 4;
 /// Looks at the waiter before it is given up that it sleeps.
 const LOOKS_MAX: u32 = 1000;
 
+/// Lets the machine come to rest before something is measured.
+#[expect(clippy::disallowed_methods, reason = "nothing is waited for: rest itself is wanted")]
+fn pause(duration: Duration) {
+    std::thread::sleep(duration);
+}
+
 /// Packets of two numbers between the two processes, descriptors beside them.
 struct Control(OwnedFd);
 
@@ -143,7 +149,7 @@ impl Waiter {
         let ([parking, _], _) = self.control.receive()?;
         ensure!(parking == PARKING, "the waiter is out of step");
         for _ in 0..LOOKS_MAX {
-            std::thread::sleep(self.settle);
+            pause(self.settle);
             if self.sleeps()? {
                 return Ok(());
             }
@@ -215,7 +221,7 @@ impl Setting {
     }
 
     fn hop(&mut self) -> anyhow::Result<f64> {
-        std::thread::sleep(self.waiter.settle);
+        pause(self.waiter.settle);
         let begun = monotonic_ns();
         self.echo.echo(&mut self.message)?;
         Ok((monotonic_ns() - begun) as f64 / 2.0)

@@ -284,6 +284,17 @@ impl Client {
         self.call(&Call::SignalFromCpu { device, objects: vec![object], values: vec![value], flags }).0
     }
 
+    /// Submits a command buffer: the engine works for a millisecond, then stores the fence's value.
+    pub fn submit_write(&mut self, context: Handle, fence: &CreatedSyncObject, value: u64) -> NtStatus {
+        const BUSY: u64 = 2 | 16 << 32;
+        const FENCE_WRITE: u64 = 1 | 24 << 32;
+        let header = u64::from(d3dkmt::isa::MAGIC) | (8 + 16 + 24) << 32;
+        let words = [header, BUSY, 1_000_000, FENCE_WRITE, fence.gpu_address, value];
+        let private_data = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+        let contexts = vec![context];
+        self.call(&Call::SubmitCommand { contexts, commands: 0, length: 0, flags: 0, private_data }).0
+    }
+
     pub fn wait(&mut self, device: Handle, object: Handle, value: u64, event: u64) -> Option<WaitOutcome> {
         match self.call(&wait_call(device, object, value, event)) {
             (NtStatus::SUCCESS, Reply::Wait(outcome)) => Some(outcome),

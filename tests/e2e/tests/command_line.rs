@@ -192,6 +192,18 @@ fn without_qemu_the_command_that_mends_it_is_named() {
 }
 
 #[test]
+fn doctor_tells_programs_what_is_missing_and_what_mends_it() {
+    let empty = tempfile::tempdir().expect("a folder");
+    let output = gpupv(&["doctor", "--json"]).env("PATH", empty.path()).output().expect("gpupv starts");
+    assert_ne!(output.status.code(), Some(0), "QEMU is missing");
+    let findings: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let requirements = findings["requirements"].as_array().expect("a list");
+    let qemu = requirements.iter().find(|requirement| requirement["name"] == "QEMU").expect("it is needed");
+    assert_eq!(qemu["state"], "missing");
+    assert!(qemu["mend"].as_str().is_some_and(|mend| mend.contains("qemu-system-x86")), "{qemu}");
+}
+
+#[test]
 fn a_bad_configuration_is_named_and_no_daemon_starts() {
     let folder = tempfile::tempdir().expect("a folder");
     let config = folder.path().join("gpupv.toml");

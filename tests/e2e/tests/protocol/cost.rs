@@ -2,11 +2,13 @@
 
 use std::time::Duration;
 
+use d3dkmt::{NtStatus, WaitOutcome};
 use e2e::embedded::alone;
 use e2e::machine::{context_switches, resident_bytes};
 use e2e::polling::eventually;
 use e2e::served::Served;
 use e2e::wire::Client;
+use proto::convert::FromHost;
 
 const KIB: u64 = 1024;
 
@@ -15,12 +17,16 @@ const KIB: u64 = 1024;
 fn a_daemon_at_rest_is_not_woken() {
     let _alone = alone();
     let served = Served::start(&["--vms", "2"]);
-    // Guests that are attached, with an armed wait, but idle.
+    // Guests that are attached, whose engine has worked, with an armed wait, but idle.
     let mut clients: Vec<Client> = (0..3).map(|_| Client::new(&served.broker())).collect();
     for client in &mut clients {
         let device = client.open_device();
+        let context = client.create_context(device);
         let fence = client.create_fence(device, 0);
-        client.wait(device, fence.object, 1, 1);
+        assert_eq!(client.wait(device, fence.object, 1, 1), Some(WaitOutcome::Registered));
+        assert_eq!(client.submit_write(context, &fence, 1), NtStatus::SUCCESS);
+        assert!(matches!(client.stream.read(), Ok(FromHost::Wake { .. })));
+        assert_eq!(client.wait(device, fence.object, 2, 2), Some(WaitOutcome::Registered));
     }
     let mut before = context_switches(served.pid());
     // What was under way comes to rest first: two looks in a row that agree.

@@ -48,33 +48,9 @@ fn a_client_that_never_reads_its_wakes_is_cut_off_while_it_is_silent() {
     }
     assert!(silent.stream.send(&frames));
     // The answer says that all waits are queued. Then an engine signals, and the client says nothing more.
-    let commands = busy_then_write(fence.gpu_address, 1);
-    let submit = Call::SubmitCommand {
-        contexts: vec![context],
-        commands: 0,
-        length: 0,
-        flags: 0,
-        private_data: commands,
-    };
-    assert_eq!(silent.call(&submit).0, NtStatus::SUCCESS);
+    assert_eq!(silent.submit_write(context, &fence, 1), NtStatus::SUCCESS);
     until("the silent client is gone", || daemon.inspection().processes.len() == 1);
     steady.works();
     drop((silent, steady));
     daemon.end();
-}
-
-/// A command buffer: the engine works for a millisecond, then stores a fence value.
-fn busy_then_write(gpu_address: u64, value: u64) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    for word in [d3dkmt::isa::MAGIC, 8 + 16 + 24, 2, 16] {
-        bytes.extend_from_slice(&word.to_le_bytes());
-    }
-    bytes.extend_from_slice(&1_000_000u64.to_le_bytes());
-    for word in [1u32, 24] {
-        bytes.extend_from_slice(&word.to_le_bytes());
-    }
-    for word in [gpu_address, value] {
-        bytes.extend_from_slice(&word.to_le_bytes());
-    }
-    bytes
 }

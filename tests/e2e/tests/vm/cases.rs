@@ -39,15 +39,23 @@ pub fn leaves_everything(lab: &mut Lab) {
     }
 }
 
+/// What the daemon must show of a program before it is killed.
+type Interesting = fn(&Inspection) -> bool;
+
+fn waits(state: &Inspection) -> bool {
+    state.waits.iter().any(|wait| wait.event != 0)
+}
+
 /// Killed where it is interesting; see `tests/c/states.c`.
 pub fn killed_in_any_state(lab: &mut Lab) {
-    let waits = |state: &Inspection| state.waits.iter().any(|wait| wait.event != 0);
-    let hung = |state: &Inspection| {
-        state.engines.iter().any(|engine| engine.state.contains("hung")) && state.waits.len() == 2
-    };
-    let attached = |state: &Inspection| state.processes.iter().any(|process| !process.connected);
-    let states: [(&str, &dyn Fn(&Inspection) -> bool); 4] =
-        [("blocked", &waits), ("armed", &waits), ("hung", &hung), ("attached", &attached)];
+    let states: [(&str, Interesting); 4] = [
+        ("blocked", waits),
+        ("armed", waits),
+        ("hung", |state| {
+            state.engines.iter().any(|engine| engine.state.contains("hung")) && state.waits.len() == 2
+        }),
+        ("attached", |state| state.processes.iter().any(|process| !process.connected)),
+    ];
     for (state, interesting) in states {
         let job = lab.start(1, &["/states", state]);
         job.says("ready");
@@ -81,6 +89,13 @@ pub fn satisfied_waits(lab: &mut Lab) {
     lab.wait_until_empty();
 }
 
+pub fn intruder(lab: &mut Lab) {
+    let breaches = lab.fleet.daemon.seat.counters.protocol_errors.count();
+    assert_eq!(lab.run(0, &["/intruder"]), (0, "intruder: got nothing\n".into()));
+    assert_eq!(lab.fleet.daemon.seat.counters.protocol_errors.count(), breaches + 2, "two bad tokens");
+    lab.wait_until_empty();
+}
+
 /// A client in the other guest runs meanwhile.
 pub fn guestd_killed(lab: &mut Lab) {
     let steady = lab.start(1, &["/states", "steady"]);
@@ -109,7 +124,7 @@ pub fn guestd_killed(lab: &mut Lab) {
 pub fn qemu_killed(lab: &mut Lab) {
     let steady = lab.start(1, &["/states", "steady"]);
     steady.says("ready");
-    let victims = ["blocked", "hung", "calls"].map(|state| lab.start(0, &["/states", state]));
+    let victims = ["blocked", "hung", "calls", "attached"].map(|state| lab.start(0, &["/states", state]));
     victims.iter().for_each(|job| job.says("ready"));
     let mapped = machine::mappings_of("memfd:");
     let threads = machine::daemon_threads();

@@ -24,7 +24,7 @@ fn two_guests() {
         return;
     }
     let local = local_outputs();
-    let mut lab = Lab::boot(&[&SAME_OUTPUT[..], &["states", "kill_named"]].concat());
+    let mut lab = Lab::boot(&[&SAME_OUTPUT[..], &["states", "kill_named", "intruder"]].concat());
     let mut failed = Vec::new();
     let mut check = |name: &str, lab: &mut Lab, case: &dyn Fn(&mut Lab)| {
         let began = std::time::Instant::now();
@@ -35,11 +35,12 @@ fn two_guests() {
         }
     };
     check("the output is the same on both arms", &mut lab, &|lab| cases::same_output(lab, &local));
-    let cases: [(&str, Case); 6] = [
+    let cases: [(&str, Case); 7] = [
         ("a program that destroys nothing leaves nothing", cases::leaves_everything),
         ("a program killed in any state leaves nothing", cases::killed_in_any_state),
         ("a program killed while it calls leaves nothing", cases::killed_while_calling),
         ("a wait for what is reached sends no message", cases::satisfied_waits),
+        ("a process that goes to the host by itself gets nothing", cases::intruder),
         ("guestd killed: its processes end, the guest comes back", cases::guestd_killed),
         ("QEMU killed: nothing stays of its guest, the other one works on", cases::qemu_killed),
     ];

@@ -132,6 +132,7 @@ pub(super) fn watched_seconds(plan: &Plan) -> u64 {
     if plan.quick { 2 } else { 10 }
 }
 
+#[expect(clippy::disallowed_methods, reason = "nothing is to happen for a while")]
 fn wake_ups(plan: &Plan, served: &Served, collected: &mut Collected) -> anyhow::Result<()> {
     let seconds = watched_seconds(plan);
     let _client = served.idle(1)?;

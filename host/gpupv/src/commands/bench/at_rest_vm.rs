@@ -51,9 +51,10 @@ impl Idle {
     }
 }
 
-/// Threads of the daemon: local processes, and the vsock device.
+/// Threads of the daemon have names of their own; those of the measuring have the program's, or tokio's.
 fn is_of_daemon(thread: &str) -> bool {
-    thread == "gpupv-local" || thread.starts_with("vsock-")
+    let program = std::fs::read_to_string("/proc/self/comm").unwrap_or_default();
+    thread != program.trim() && !thread.starts_with("tokio")
 }
 
 pub async fn measure(

@@ -6,8 +6,21 @@ use serde_json::{Value, json};
 
 use super::placement::Cores;
 
+/// What is asked before anything runs: later this process may be kept on one core.
+pub struct Before {
+    cores: usize,
+    load_average: f64,
+}
+
+impl Before {
+    pub fn look() -> Before {
+        let cores = std::thread::available_parallelism().map_or(0, usize::from);
+        Before { cores, load_average: load_average() }
+    }
+}
+
 /// The load average over a minute: other work on the machine makes figures worse.
-pub fn load_average() -> f64 {
+fn load_average() -> f64 {
     let text = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
     text.split_whitespace().next().and_then(|first| first.parse().ok()).unwrap_or(f64::NAN)
 }
@@ -30,16 +43,16 @@ pub fn profile() -> &'static str {
 }
 
 /// The machine and the build.
-pub fn describe(load_before: f64, cores: Cores) -> Value {
+pub fn describe(before: &Before, cores: Cores) -> Value {
     let kernel = rustix::system::uname();
     json!({
         "processor": processor(),
-        "cores": std::thread::available_parallelism().map_or(0, usize::from),
+        "cores": before.cores,
         "kernel": kernel.release().to_string_lossy(),
         "qemu": qemu(),
         "profile": profile(),
         "version": env!("CARGO_PKG_VERSION"),
         "placement": { "host_core": cores.host, "guest_core": cores.guest },
-        "load_average": { "before": load_before, "after": load_average() },
+        "load_average": { "before": before.load_average, "after": load_average() },
     })
 }

@@ -82,7 +82,7 @@ pub fn run(args: &BenchArgs) -> anyhow::Result<u8> {
     anyhow::ensure!(plan.rounds >= 1, "--rounds must be at least 1");
     let steps = Steps::new();
     let artifacts = Artifacts::provide(&steps)?;
-    let before = machine::load_average();
+    let before = machine::Before::look();
     let mut measured = Vec::new();
     let mut local = Collected::default();
     model::measure(&plan, &steps, &mut local)?;
@@ -104,7 +104,7 @@ pub fn run(args: &BenchArgs) -> anyhow::Result<u8> {
     steps.finish();
     let results: Vec<_> =
         measured.iter().flat_map(|(place, collected)| figures::results(*place, collected)).collect();
-    let machine = machine::describe(before, cores);
+    let machine = machine::describe(&before, cores);
     if args.json {
         println!("{:#}", report::to_json(&machine, &plan, &results));
     } else {
