@@ -53,7 +53,8 @@ impl Drop for Idle {
 impl Served {
     fn start(artifacts: &Artifacts) -> anyhow::Result<Served> {
         let folder = tempfile::Builder::new().prefix("gpupv-").tempdir()?;
-        let mut child = Command::new(std::env::current_exe()?)
+        // The running binary itself, even if its file was built anew meanwhile.
+        let mut child = Command::new("/proc/self/exe")
             .args(["serve", "--vms", "0", "--directory"])
             .arg(folder.path())
             .stdin(Stdio::null())
