@@ -314,6 +314,7 @@ fn many_threads_send_on_one_connection_without_losing_a_byte() {
 }
 
 #[test]
+#[expect(clippy::disallowed_methods, reason = "nothing is to happen for a while")]
 fn a_device_at_rest_does_not_wake_up() {
     let rig = Rig::new();
     let mut guest = Guest::boot(&rig.socket);

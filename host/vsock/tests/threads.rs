@@ -77,6 +77,7 @@ fn a_kick_that_is_replaced_while_packets_flow_loses_none() {
 }
 
 /// Nothing wakes the threads of a device while nothing happens, and none of them turns round and round.
+#[expect(clippy::disallowed_methods, reason = "nothing is to happen for a while")]
 fn assert_rests(device: &Device, prefix: &str) {
     let settled = std::iter::repeat_with(|| {
         let before = (sleeps_of_threads_named(prefix), device.stats().wakeups);
