@@ -73,8 +73,15 @@ pub trait Miniport {
     fn validate(&self, commands: &[u8]) -> Result<(), BadCommands>;
     /// `DxgkDdiSubmitCommandVirtual`.
     fn submit_command(&mut self, now: Nanos, submission: Submission, callbacks: &mut Vec<Callback>);
-    /// `DxgkDdiDestroyContext`: what the engines hold of this context is dropped, running work too.
-    fn destroy_context(&mut self, now: Nanos, context: HwContext, callbacks: &mut Vec<Callback>);
+    /// `DxgkDdiDestroyContext`. `submitted` is the one submission of this context that has not completed,
+    /// if any: it is dropped, running or queued.
+    fn destroy_context(
+        &mut self,
+        now: Nanos,
+        context: HwContext,
+        submitted: Option<(EngineId, u64)>,
+        callbacks: &mut Vec<Callback>,
+    );
     /// When it next wants [`Miniport::deadline`].
     fn next_deadline(&self) -> Option<Nanos>;
     /// The time has come: engines move on to `now`.

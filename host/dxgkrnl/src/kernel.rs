@@ -58,6 +58,8 @@ pub struct Kernel<M: Miniport> {
     pub(crate) config: Config,
     pub(crate) miniport: M,
     pub(crate) now: Nanos,
+    /// Counts the calls of `handle`: what was stored in this one can be stored over.
+    pub(crate) step: u64,
     pub(crate) vms: BTreeMap<VmId, String>,
     pub(crate) processes: BTreeMap<ProcessId, Process>,
     pub(crate) devices: Slab<Device>,
@@ -83,6 +85,7 @@ impl<M: Miniport> Kernel<M> {
             config,
             miniport,
             now: 0,
+            step: 0,
             vms: BTreeMap::new(),
             processes: BTreeMap::new(),
             devices: Slab::default(),
@@ -113,6 +116,7 @@ impl<M: Miniport> Kernel<M> {
     /// counts as the latest one seen.
     pub fn handle(&mut self, now: Nanos, input: Input, effects: &mut Effects) {
         self.now = self.now.max(now);
+        self.step += 1;
         if self.miniport.next_deadline().is_some_and(|due| due <= self.now) {
             self.with_miniport(effects, |miniport, now, callbacks| miniport.deadline(now, callbacks));
             self.run_contexts(effects);
@@ -245,7 +249,8 @@ impl<M: Miniport> Kernel<M> {
         }
         self.end_shares_of(id, effects);
         self.processes.remove(&id);
-        // Nobody is left to hear of it.
+        // Nobody is left to hear of it. What is stored from here on finds its stores elsewhere.
+        self.step += 1;
         effects.stores.retain(|store| store.process != id);
         effects.events.retain(|event| event.process != id);
     }

@@ -29,6 +29,10 @@ pub(crate) struct Process {
     pub slots: Slots,
     /// Pending CPU waits by the guest's name for them.
     pub waits: BTreeMap<EventId, WaitId>,
+    pub contexts: usize,
+    /// What the queues of its contexts hold: see [`crate::vidsch::Packet::weight`].
+    pub queued_bytes: usize,
+    pub shares: usize,
     /// Fences that an engine of the basic kind wrote and that were not looked at since (FEN-017).
     pub written: Vec<u32>,
 }
@@ -42,6 +46,9 @@ impl Process {
             handles: HandleTable::new(limits::HANDLES_PER_PROCESS_MAX),
             slots: Slots::default(),
             waits: BTreeMap::new(),
+            contexts: 0,
+            queued_bytes: 0,
+            shares: 0,
             written: Vec::new(),
         }
     }

@@ -27,6 +27,10 @@ pub(crate) struct SyncObject {
     pub value: u64,
     pub adapter: u32,
     pub opens: Vec<u32>,
+    /// The step in which its value was last stored, and where its stores begin among the effects.
+    pub stored: (u64, usize),
+    /// How many stores those are.
+    pub slots: usize,
     /// Waits that this object's value holds up, lowest value first, then in the order they came.
     pub waiters: BTreeSet<WaitKey>,
     /// Shares and queued packets that keep it alive.
@@ -141,6 +145,8 @@ impl<M: Miniport> Kernel<M> {
             value,
             adapter: self.devices[device].adapter,
             opens: Vec::new(),
+            stored: (0, 0),
+            slots: 0,
             waiters: BTreeSet::new(),
             references: 0,
             global: None,
@@ -154,7 +160,11 @@ impl<M: Miniport> Kernel<M> {
         };
         let global = info.flags.contains(SyncObjectFlags::SHARED)
             && !info.flags.contains(SyncObjectFlags::NT_SECURITY_SHARING);
-        if global && let Some(handle) = self.globals.insert(object) {
+        if global {
+            let Some(handle) = self.globals.insert(object) else {
+                self.destroy_sync_object(process, created.object, effects)?;
+                return refuse(NtStatus::NO_MEMORY, "there are no global handles left");
+            };
             // Same table shape, other instance bits (W-004); the local sequence is untouched (W-008).
             let handle = Handle::global(handle.index(), handle.unique());
             self.objects[object].global = Some(handle);
@@ -186,6 +196,10 @@ impl<M: Miniport> Kernel<M> {
         effects: &mut Effects,
     ) -> Result<CreatedSyncObject, Refusal> {
         let monitored = self.objects[object].object_type == SyncObjectType::MONITORED_FENCE;
+        if self.objects[object].opens.len() >= limits::OPENS_PER_OBJECT_MAX {
+            let why = format!("the object is open {} times, the limit", limits::OPENS_PER_OBJECT_MAX);
+            return refuse(NtStatus::NO_MEMORY, why);
+        }
         let open = self.opens.insert(Open {
             process,
             handle: Handle::NULL,
@@ -304,6 +318,11 @@ impl<M: Miniport> Kernel<M> {
         if self.shares.contains_key(&token) {
             return invalid("this share token is in use");
         }
+        let shares = self.process(process).shares;
+        if shares >= limits::SHARES_PER_PROCESS_MAX {
+            return refuse(NtStatus::NO_MEMORY, format!("the process shares {shares} objects, the limit"));
+        }
+        self.process_mut(process).shares += 1;
         self.shares.insert(token, Share { object, process });
         self.objects[object].references += 1;
         Ok(Reply::None)
@@ -352,6 +371,7 @@ impl<M: Miniport> Kernel<M> {
             Some(share) if share.process == process => {
                 let object = share.object;
                 self.shares.remove(&token);
+                self.process_mut(process).shares -= 1;
                 self.release_reference(object, effects);
                 Ok(Reply::None)
             }

@@ -36,8 +36,6 @@ pub(crate) struct Context {
     pub engine: EngineId,
     pub flags: CreateContextFlags,
     pub queue: VecDeque<Packet>,
-    /// Bytes of the command buffers in the queue.
-    pub queued_bytes: usize,
     /// The submission that the engine has of this context.
     pub running: Option<u64>,
 }
@@ -48,6 +46,19 @@ pub(crate) enum Packet {
     Signal(Signal),
     Broadcast(u32),
     Command(Vec<u8>),
+}
+
+impl Packet {
+    /// What it counts against the process's limit of queued bytes.
+    fn weight(&self) -> usize {
+        const PACKET_BYTES: usize = 64;
+        PACKET_BYTES
+            + match self {
+                Packet::Wait(_) | Packet::Broadcast(_) => 0,
+                Packet::Signal(signal) => signal.targets.len() * size_of::<(u32, u64)>(),
+                Packet::Command(commands) => commands.len(),
+            }
+    }
 }
 
 /// What a signal packet does when it is reached.
@@ -108,6 +119,10 @@ impl<M: Miniport> Kernel<M> {
         if flags.unknown() != 0 {
             return invalid(format!("context flags {:#x} have reserved bits set", flags.bits()));
         }
+        if self.process(process).contexts >= limits::CONTEXTS_PER_PROCESS_MAX {
+            let why = format!("the process has {} contexts, the limit", limits::CONTEXTS_PER_PROCESS_MAX);
+            return refuse(NtStatus::NO_MEMORY, why);
+        }
         let id = self.contexts.insert(Context {
             process,
             handle: Handle::NULL,
@@ -115,12 +130,12 @@ impl<M: Miniport> Kernel<M> {
             engine: EngineId { adapter, node: node_ordinal },
             flags,
             queue: VecDeque::new(),
-            queued_bytes: 0,
             running: None,
         });
         match self.insert_handle(process, Local::Context(id)) {
             Ok(handle) => {
                 self.contexts[id].handle = handle;
+                self.process_mut(process).contexts += 1;
                 self.devices[device].children.insert(handle);
                 Ok(Reply::Context(handle))
             }
@@ -142,10 +157,16 @@ impl<M: Miniport> Kernel<M> {
         self.process_mut(process).handles.remove(handle);
         let mut context = self.contexts.remove(id).expect("a handle names a live context");
         self.devices[context.device].children.remove(&handle);
-        self.runnable.retain(|other| *other != id);
-        self.in_flight.contexts.retain(|_, other| *other != id);
+        let queued: usize = context.queue.iter().map(Packet::weight).sum();
+        let owner = self.process_mut(process);
+        owner.contexts -= 1;
+        owner.queued_bytes -= queued;
+        let running = context.running.map(|submission_fence_id| (context.engine, submission_fence_id));
+        if let Some(key) = running {
+            self.in_flight.contexts.remove(&key);
+        }
         self.with_miniport(effects, |miniport, now, callbacks| {
-            miniport.destroy_context(now, HwContext(id), callbacks);
+            miniport.destroy_context(now, HwContext(id), running, callbacks);
         });
         // A buffer that was dropped will not complete: what it wrote is looked at now.
         self.evaluate_written(process, effects);
@@ -179,10 +200,16 @@ impl<M: Miniport> Kernel<M> {
             let why = format!("the queue of context {handle} is full: {} packets", context.queue.len());
             return refuse(NtStatus::NO_MEMORY, why);
         }
+        let queued = self.process(process).queued_bytes;
+        if queued >= limits::QUEUED_BYTES_PER_PROCESS_MAX {
+            return refuse(NtStatus::NO_MEMORY, format!("the process has {queued} bytes queued, the limit"));
+        }
         Ok(id)
     }
 
     fn enqueue(&mut self, context: u32, packet: Packet) {
+        let process = self.contexts[context].process;
+        self.process_mut(process).queued_bytes += packet.weight();
         self.contexts[context].queue.push_back(packet);
         self.runnable.push_back(context);
     }
@@ -304,16 +331,6 @@ impl<M: Miniport> Kernel<M> {
         if let Err(BadCommands(why)) = self.miniport.validate(&commands) {
             return invalid(why);
         }
-        let state = &mut self.contexts[context];
-        let most = limits::COMMAND_BYTES_PER_CONTEXT_MAX;
-        if state.queued_bytes + commands.len() > most {
-            let why = format!(
-                "context {} has {} bytes of commands queued, {most} is the limit",
-                state.handle, state.queued_bytes
-            );
-            return refuse(NtStatus::NO_MEMORY, why);
-        }
-        state.queued_bytes += commands.len();
         self.enqueue(context, Packet::Command(commands));
         Ok(Reply::None)
     }
@@ -341,11 +358,14 @@ impl<M: Miniport> Kernel<M> {
         if !ready {
             return false;
         }
-        match context.queue.pop_front() {
-            None | Some(Packet::Wait(_)) => {}
-            Some(Packet::Signal(signal)) => self.apply_signal(signal, effects),
-            Some(Packet::Broadcast(broadcast)) => self.reach_broadcast(broadcast, effects),
-            Some(Packet::Command(commands)) => self.start_command(id, commands, effects),
+        let Some(packet) = context.queue.pop_front() else { return false };
+        let process = context.process;
+        self.process_mut(process).queued_bytes -= packet.weight();
+        match packet {
+            Packet::Wait(_) => {}
+            Packet::Signal(signal) => self.apply_signal(signal, effects),
+            Packet::Broadcast(broadcast) => self.reach_broadcast(broadcast, effects),
+            Packet::Command(commands) => self.start_command(id, commands, effects),
         }
         true
     }
@@ -355,7 +375,6 @@ impl<M: Miniport> Kernel<M> {
         let engine = context.engine;
         let submission_fence_id = self.in_flight.begin(engine, id);
         context.running = Some(submission_fence_id);
-        context.queued_bytes -= commands.len();
         let submission = Submission {
             engine,
             context: HwContext(id),
@@ -441,16 +460,23 @@ impl<M: Miniport> Kernel<M> {
     ) {
         let Some(owner) = self.processes.get_mut(&process) else { return };
         let open = owner.slots.owner_at(gpu_address).map(|open| &self.opens[open]);
+        // An open with NoSignal is mapped for reading only, one with NoGPUAccess not at all; and a fence is
+        // mapped on its own adapter.
+        let unwritable = SyncObjectFlags::NO_GPU_ACCESS | SyncObjectFlags::NO_SIGNAL;
         match open {
-            Some(open) if !open.flags.contains(SyncObjectFlags::NO_GPU_ACCESS) => {
+            Some(open)
+                if !open.flags.intersects(unwritable)
+                    && self.objects[open.object].adapter == engine.adapter =>
+            {
                 let object = open.object;
                 owner.written.push(object);
                 self.store_value(object, value, effects);
             }
             _ => {
                 let node = engine.node;
-                let text =
-                    format!("node {node} stored to GPU address {gpu_address:#x}: nothing is mapped there");
+                let text = format!(
+                    "node {node} stored to GPU address {gpu_address:#x}: nothing it may write is there"
+                );
                 self.note(process, text, effects);
             }
         }

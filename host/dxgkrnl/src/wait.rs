@@ -244,12 +244,24 @@ impl<M: Miniport> Kernel<M> {
     pub(crate) fn store_value(&mut self, object: u32, value: u64, effects: &mut Effects) {
         let state = &mut self.objects[object];
         state.value = value;
+        let (step, begin) = state.stored;
+        if step == self.step {
+            // Nobody can see what stood there for no time at all: a step stores a fence once, however
+            // often a command buffer writes it.
+            for store in &mut effects.stores[begin..begin + state.slots] {
+                store.value = value;
+            }
+            return;
+        }
+        let begin = effects.stores.len();
         for open in &state.opens {
             let open = &self.opens[*open];
             if let Some(slot) = open.slot {
                 effects.stores.push(FenceStore { process: open.process, slot, value });
             }
         }
+        state.stored = (self.step, begin);
+        state.slots = effects.stores.len() - begin;
     }
 
     /// Latches every wait that the object's present value satisfies, and ends those that are complete.

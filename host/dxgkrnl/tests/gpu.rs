@@ -270,7 +270,7 @@ fn a_store_where_no_fence_is_leaves_a_note_and_nothing_else() {
     for address in [0, gone.gpu_address, hidden, hidden + 8, u64::MAX] {
         assert_eq!(world.submit(context, &[write(address, 9)]), OK);
         let note = world.effects.notes.pop().unwrap();
-        assert!(note.text.contains(&format!("{address:#x}: nothing is mapped there")), "{}", note.text);
+        assert!(note.text.contains(&format!("{address:#x}: nothing it may write is there")), "{}", note.text);
     }
     assert_eq!((world.stores(), world.value(private.object)), (vec![], 0));
 }
@@ -337,7 +337,7 @@ fn a_refused_one_way_call_stops_its_device_unless_the_policy_says_otherwise() {
 }
 
 #[test]
-fn a_context_takes_command_bytes_up_to_the_limit_and_again_once_they_have_run() {
+fn a_process_queues_bytes_up_to_the_limit_and_again_once_they_have_run() {
     let mut world = World::new();
     let device = world.device();
     let context = world.context(device, 0);
@@ -351,10 +351,60 @@ fn a_context_takes_command_bytes_up_to_the_limit_and_again_once_they_have_run() 
         private_data,
     };
     let piece = 64 * 1024;
-    for _ in 0..d3dkmt::limits::COMMAND_BYTES_PER_CONTEXT_MAX / piece {
-        assert_eq!(world.status(opaque(vec![0; piece])), NtStatus::SUCCESS);
-    }
+    let most = d3dkmt::limits::QUEUED_BYTES_PER_PROCESS_MAX / piece;
+    let taken = (0..=most).take_while(|_| world.status(opaque(vec![0; piece])) == NtStatus::SUCCESS).count();
+    assert_eq!(taken, most);
     assert_eq!(world.status(opaque(vec![0; 1])), NtStatus::NO_MEMORY);
     assert_eq!(world.signal(device, fence, 1), NtStatus::SUCCESS);
     assert_eq!(world.status(opaque(vec![0; 1])), NtStatus::SUCCESS);
+}
+
+#[test]
+fn an_engine_writes_only_what_the_opener_may_signal() {
+    // covers: FEN-050
+    let mut world = World::new();
+    let device = world.device();
+    let context = world.context(device, ADVANCED);
+    let fence = world.fence_with(device, 1, d3dkmt::SyncObjectFlags::NO_SIGNAL);
+    world.submit(context, &[FenceWrite { gpu_address: fence.gpu_address, value: 3 }]);
+    assert_eq!(world.value(fence.object), 1);
+    assert!(world.effects.notes.last().unwrap().text.contains("nothing it may write"));
+}
+
+#[test]
+fn a_command_buffer_that_writes_a_fence_often_stores_it_once_with_the_last_value() {
+    let mut world = World::new();
+    let device = world.device();
+    let context = world.context(device, ADVANCED);
+    let (first, second) = (world.fence(device, 0), world.fence(device, 0));
+    let waits = [7, 300].map(|value| world.pending(device, &[(first.object, value)], false));
+    world.stores();
+    let writes: Vec<isa::Packet> = (1..=300)
+        .flat_map(|value| [first, second].map(|fence| FenceWrite { gpu_address: fence.gpu_address, value }))
+        .collect();
+    world.submit(context, &writes);
+    assert_eq!(world.stores(), [(first.slot.unwrap(), 300), (second.slot.unwrap(), 300)]);
+    assert_eq!(world.woken(), waits);
+}
+
+#[test]
+fn a_process_with_thousands_of_contexts_and_opens_ends_without_quadratic_work() {
+    // With work that grew with the square of this, the test would take minutes.
+    let mut world = World::new();
+    let device = world.device();
+    for _ in 0..d3dkmt::limits::CONTEXTS_PER_PROCESS_MAX {
+        let context = world.context(device, ADVANCED);
+        world.submit(context, &[Hang]);
+    }
+    let call = Call::CreateContextVirtual {
+        device,
+        node_ordinal: 0,
+        engine_affinity: 0,
+        flags: d3dkmt::CreateContextFlags::empty(),
+        client_hint: 0,
+        private_data: Vec::new(),
+    };
+    assert_eq!(world.status(call), NtStatus::NO_MEMORY);
+    world.input(Input::ProcessGone { process: common::P });
+    assert!(world.kernel.snapshot().is_empty());
 }

@@ -175,7 +175,7 @@ fn one_object_may_be_named_twice_in_a_call() {
     assert_eq!(signal_many(&mut world, device, &[(fence, 8), (fence, 7)], SignalFlags::empty()), IP);
     assert_eq!((world.value(fence), world.stores()), (5, vec![]));
     assert_eq!(signal_many(&mut world, device, &[(fence, 6), (fence, 7)], SignalFlags::empty()), OK);
-    assert_eq!(world.stores(), [(0, 6), (0, 7)]);
+    assert_eq!(world.stores(), [(0, 7)]);
 }
 
 #[test]

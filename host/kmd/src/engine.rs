@@ -9,12 +9,12 @@
 //!        queue empty         ------------> Hung (left only when its context is destroyed)
 //! ```
 
-use alloc::collections::VecDeque;
+use alloc::collections::BTreeMap;
 use alloc::vec;
 use alloc::vec::Vec;
 
 use d3dkmt::isa::{self, CommandBuffer, Packet};
-use dxgkrnl::ddi::{Callback, EngineId, EngineState, HwContext, Interrupt, Submission};
+use dxgkrnl::ddi::{Callback, EngineId, EngineState, Interrupt, Submission};
 use dxgkrnl::{Nanos, NodeConfig};
 
 /// A command buffer on the engine.
@@ -30,7 +30,8 @@ pub(crate) struct Engine {
     signals_at_write: bool,
     opaque_packet_ns: Nanos,
     running: Option<Job>,
-    queue: VecDeque<Submission>,
+    /// By submission fence id, which only grows: the first is the next to run.
+    queue: BTreeMap<u64, Submission>,
 }
 
 impl Engine {
@@ -40,12 +41,12 @@ impl Engine {
             signals_at_write: config.signals_at_write,
             opaque_packet_ns: config.opaque_packet_ns,
             running: None,
-            queue: VecDeque::new(),
+            queue: BTreeMap::new(),
         }
     }
 
     pub fn submit(&mut self, now: Nanos, submission: Submission, callbacks: &mut Vec<Callback>) {
-        self.queue.push_back(submission);
+        self.queue.insert(submission.submission_fence_id, submission);
         if self.running.is_none() {
             self.start_next(now, callbacks);
         }
@@ -67,10 +68,11 @@ impl Engine {
         self.start_next(clock, callbacks);
     }
 
-    /// Drops what the engine has of a context; the next command buffer starts if the running one went.
-    pub fn drop_context(&mut self, now: Nanos, context: HwContext, callbacks: &mut Vec<Callback>) {
-        self.queue.retain(|submission| submission.context != context);
-        if self.running.as_ref().is_some_and(|job| job.submission.context == context) {
+    /// Drops a submission; the next command buffer starts if it was the running one.
+    pub fn drop_submission(&mut self, now: Nanos, submission_fence_id: u64, callbacks: &mut Vec<Callback>) {
+        self.queue.remove(&submission_fence_id);
+        let is_running = |job: &Job| job.submission.submission_fence_id == submission_fence_id;
+        if self.running.as_ref().is_some_and(is_running) {
             self.running = None;
             self.start_next(now, callbacks);
         }
@@ -92,7 +94,7 @@ impl Engine {
 
     fn start_next(&mut self, clock: Nanos, callbacks: &mut Vec<Callback>) {
         while self.running.is_none() {
-            let Some(submission) = self.queue.pop_front() else { return };
+            let Some(submission) = self.queue.pop_first().map(|(_, submission)| submission) else { return };
             let packets = match isa::decode(&submission.commands) {
                 Ok(CommandBuffer::Packets(packets)) => packets,
                 // Bytes of another KMD's format: work of a usual length. Damaged buffers were refused

@@ -45,9 +45,17 @@ impl Miniport for SimulatedMiniport {
         }
     }
 
-    fn destroy_context(&mut self, now: Nanos, context: HwContext, callbacks: &mut Vec<Callback>) {
-        for engine in self.engines.values_mut() {
-            engine.drop_context(now, context, callbacks);
+    fn destroy_context(
+        &mut self,
+        now: Nanos,
+        _context: HwContext,
+        submitted: Option<(EngineId, u64)>,
+        callbacks: &mut Vec<Callback>,
+    ) {
+        if let Some((engine, submission_fence_id)) = submitted
+            && let Some(engine) = self.engines.get_mut(&engine)
+        {
+            engine.drop_submission(now, submission_fence_id, callbacks);
         }
     }
 

@@ -92,13 +92,16 @@ fn engines_call_back_in_the_order_of_their_times() {
 fn a_hung_engine_wants_no_time_and_is_freed_with_its_context() {
     let mut miniport = started();
     submit(&mut miniport, 0, ADVANCED, (1, 1), &[Packet::Hang, WRITE]);
-    submit(&mut miniport, 0, ADVANCED, (1, 2), &[WRITE]);
-    submit(&mut miniport, 0, ADVANCED, (2, 3), &[busy(10)]);
+    submit(&mut miniport, 0, ADVANCED, (2, 2), &[WRITE]);
+    submit(&mut miniport, 0, ADVANCED, (3, 3), &[busy(10)]);
     assert_eq!(miniport.engine_state(ADVANCED), EngineState::Hung { submission_fence_id: 1, queued: 2 });
     assert_eq!((miniport.next_deadline(), deadline(&mut miniport, 1000)), (None, vec![]));
     let mut callbacks = Vec::new();
-    miniport.destroy_context(1000, HwContext(1), &mut callbacks);
-    assert_eq!(callbacks, [], "nothing of the dead context runs");
+    miniport.destroy_context(1000, HwContext(2), Some((ADVANCED, 2)), &mut callbacks);
+    miniport.destroy_context(1000, HwContext(9), None, &mut callbacks);
+    assert_eq!(miniport.engine_state(ADVANCED), EngineState::Hung { submission_fence_id: 1, queued: 1 });
+    miniport.destroy_context(1000, HwContext(1), Some((ADVANCED, 1)), &mut callbacks);
+    assert_eq!(callbacks, [], "nothing of the dead contexts runs");
     let running = EngineState::Running { submission_fence_id: 3, until: 1010, queued: 0 };
     assert_eq!(miniport.engine_state(ADVANCED), running);
 }

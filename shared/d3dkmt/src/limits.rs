@@ -18,8 +18,14 @@ pub const HANDLES_PER_PROCESS_MAX: usize = 0xFF_FFFF;
 pub const WAITS_PER_PROCESS_MAX: usize = 1 << 20;
 /// Packets queued in one context.
 pub const PACKETS_PER_CONTEXT_MAX: usize = 1 << 16;
-/// Bytes of command buffers queued in one context.
-pub const COMMAND_BYTES_PER_CONTEXT_MAX: usize = 16 << 20;
+/// Bytes that the queues of one process's contexts may hold: command buffers and the packets themselves.
+pub const QUEUED_BYTES_PER_PROCESS_MAX: usize = 32 << 20;
+/// Contexts of one process.
+pub const CONTEXTS_PER_PROCESS_MAX: usize = 1 << 14;
+/// Opens of one synchronization object, in all processes.
+pub const OPENS_PER_OBJECT_MAX: usize = 1024;
+/// Objects that one process shares at a time.
+pub const SHARES_PER_PROCESS_MAX: usize = 4096;
 /// Fence slots of one process: 64 MiB of fence memory.
 pub const FENCE_SLOTS_PER_PROCESS_MAX: u32 = 1 << 20;
 /// Processes of one VM. Each has a stream; the vsock device has room for 4096, a few of them not for processes.

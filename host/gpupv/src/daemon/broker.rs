@@ -9,10 +9,11 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use anyhow::Context as _;
 use proto::attach::{BrokerReply, BrokerRequest};
-use proto::limits::{BROKER_PACKET_BYTES_MAX, NAME_BYTES_MAX};
+use proto::limits::BROKER_PACKET_BYTES_MAX;
 use proto::{Message as _, PROTOCOL_VERSION};
 use rustix::net::{RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
 
+use super::guest::kept_name;
 use super::limits::GROW_PAGES_MAX;
 use super::memory::{FenceMemory, LocalRegion};
 use super::seat::Seat;
@@ -51,11 +52,7 @@ pub fn read_request(connection: impl AsFd) -> anyhow::Result<Request> {
                 "libdxcore.so speaks protocol version {}, this daemon speaks {PROTOCOL_VERSION}",
                 attach.version
             );
-            let mut name = attach.name;
-            while name.len() > NAME_BYTES_MAX {
-                name.pop();
-            }
-            Ok(Request::Attach { name })
+            Ok(Request::Attach { name: kept_name(&attach.name) })
         }
         Body::Grow(grow) => Ok(Request::Grow { slots: grow.slots }),
     }

@@ -218,7 +218,8 @@ pub async fn serve(daemon: &Daemon) -> anyhow::Result<()> {
 
 /// The control service of the daemon in a directory.
 pub async fn connect(directory: &Path) -> anyhow::Result<ControlClient<tonic::transport::Channel>> {
-    Ok(ControlClient::new(channel(directory).await?))
+    // The state of a busy daemon is larger than what gRPC takes by default.
+    Ok(ControlClient::new(channel(directory).await?).max_decoding_message_size(usize::MAX))
 }
 
 /// Connects to the control socket in a daemon's directory; health and reflection are there as well.

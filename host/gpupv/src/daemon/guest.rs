@@ -6,10 +6,25 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use dxgkrnl::{ProcessId, VmId};
+use proto::limits::NAME_BYTES_MAX;
 use rustix::event::epoll;
 use vsock_device::{Connection, SendError};
 
 use super::limits::{OUTBOX_BYTES_MAX, VSOCK_PIECE_BYTES};
+
+/// Text from a guest as it may stand on a terminal and in a line of a log.
+pub fn without_controls(text: &str) -> String {
+    text.chars().map(|letter| if letter.is_control() { '\u{FFFD}' } else { letter }).collect()
+}
+
+/// What is kept of a process's name.
+pub fn kept_name(name: &str) -> String {
+    let mut name = without_controls(name);
+    while name.len() > NAME_BYTES_MAX {
+        name.pop();
+    }
+    name
+}
 
 /// One guest process.
 #[derive(Debug)]

@@ -8,34 +8,60 @@ use fence_page::PAGE_BYTES;
 use proto::PROTOCOL_VERSION;
 use proto::attach::{Attached, GuestdToHost, GuestdWelcome, HostToGuestd, guestd_to_host, host_to_guestd};
 use proto::frame::{self, FrameBuffer};
-use proto::limits::{NAME_BYTES_MAX, PAGES_PER_MESSAGE_MAX};
+use proto::limits::PAGES_PER_MESSAGE_MAX;
 use vsock_device::{CloseReason, Connection, Endpoint, GuestMemory};
 
+use super::guest::{kept_name, without_controls};
+use super::limits::VSOCK_PIECE_BYTES;
 use super::memory::FenceMemory;
-use super::vm::{VmShared, VmState};
+use super::vm::VmShared;
 
 /// See the module. One for each connection that guestd makes.
 pub struct GuestdEndpoint {
     vm: Arc<VmShared>,
-    /// Which connection of guestd this is.
-    number: u64,
+    /// Which session of guestd this is, once it said hello.
+    session: Option<u64>,
     memory: GuestMemory,
     connection: Connection,
     frames: FrameBuffer,
-    welcomed: bool,
+    /// What the connection had no room for yet: other connections of the guest may fill what they share.
+    unsent: Vec<u8>,
 }
 
+/// A guestd that leaves this much unread does not read at all.
+const UNSENT_BYTES_MAX: usize = 1 << 20;
+
 impl GuestdEndpoint {
-    pub fn new(vm: Arc<VmShared>, number: u64, memory: GuestMemory, connection: Connection) -> Self {
-        GuestdEndpoint { vm, number, memory, connection, frames: FrameBuffer::default(), welcomed: false }
+    pub fn new(vm: Arc<VmShared>, memory: GuestMemory, connection: Connection) -> Self {
+        GuestdEndpoint {
+            vm,
+            session: None,
+            memory,
+            connection,
+            frames: FrameBuffer::default(),
+            unsent: Vec::new(),
+        }
     }
 
-    fn send(&self, message: &HostToGuestd) {
-        let mut bytes = Vec::new();
-        frame::append(message, &mut bytes);
-        if let Err(error) = self.connection.send(&bytes) {
-            tracing::warn!("vm {}: guestd does not read: {error}; its connection is reset", self.vm.id.0);
+    fn send(&mut self, message: &HostToGuestd) {
+        frame::append(message, &mut self.unsent);
+        self.send_more();
+        if self.unsent.len() > UNSENT_BYTES_MAX {
+            tracing::warn!("vm {}: guestd does not read; its connection is reset", self.vm.id.0);
+            self.end_processes();
             self.connection.reset();
+        }
+    }
+
+    /// Sends what there is room for; `writable` goes on with the rest.
+    fn send_more(&mut self) {
+        while !self.unsent.is_empty() {
+            let piece = self.unsent.len().min(VSOCK_PIECE_BYTES);
+            // A closed connection tells its endpoint so.
+            if self.connection.send(&self.unsent[..piece]).is_err() {
+                return;
+            }
+            self.unsent.drain(..piece);
         }
     }
 
@@ -69,27 +95,28 @@ impl GuestdEndpoint {
         use guestd_to_host::Body;
         use host_to_guestd::Body as Reply;
         if let Body::Hello(hello) = &body {
-            anyhow::ensure!(!self.welcomed, "guestd said hello twice");
+            anyhow::ensure!(self.session.is_none(), "guestd said hello twice");
             anyhow::ensure!(
                 hello.version == PROTOCOL_VERSION,
                 "guestd speaks protocol version {}, this daemon speaks {PROTOCOL_VERSION}",
                 hello.version
             );
-            self.welcomed = true;
-            tracing::debug!("vm {}: guestd is there, kernel {}", self.vm.id.0, hello.kernel);
-            self.vm.set_state(VmState::Ready);
+            self.session = Some(self.vm.guestd_there().context("another guestd said hello before")?);
+            tracing::debug!(
+                "vm {}: guestd is there, kernel {}",
+                self.vm.id.0,
+                without_controls(&hello.kernel)
+            );
             let welcome = GuestdWelcome { version: PROTOCOL_VERSION, vm: self.vm.id.0 };
             return Ok(Ok(Reply::Welcome(welcome)));
         }
-        anyhow::ensure!(self.welcomed, "guestd did not say hello first");
+        anyhow::ensure!(self.session.is_some(), "guestd did not say hello first");
         Ok(match body {
             Body::Hello(_) => unreachable!("taken above"),
-            Body::Attach(mut attach) => {
-                while attach.name.len() > NAME_BYTES_MAX {
-                    attach.name.pop();
-                }
+            Body::Attach(attach) => {
+                let name = kept_name(&attach.name);
                 let memory = FenceMemory::Guest { memory: self.memory.clone(), pages: Vec::new() };
-                self.vm.seat.attach(self.vm.id, attach.pid, attach.name, memory).map(|(guest, token)| {
+                self.vm.seat.attach(self.vm.id, attach.pid, name, memory).map(|(guest, token)| {
                     Reply::Attached(Attached { process: guest.id.0, token: token.to_vec() })
                 })
             }
@@ -108,8 +135,8 @@ impl GuestdEndpoint {
     /// guestd frees the pages when it sees its connection closed: nothing may be stored after that, so
     /// this comes before any close of ours.
     fn end_processes(&self) {
-        if self.welcomed {
-            self.vm.guestd_gone(self.number);
+        if let Some(session) = self.session {
+            self.vm.guestd_gone(session);
         }
     }
 
@@ -158,6 +185,10 @@ impl Endpoint for GuestdEndpoint {
     fn peer_finished(&mut self) {
         self.end_processes();
         self.connection.finish();
+    }
+
+    fn writable(&mut self) {
+        self.send_more();
     }
 
     fn closed(&mut self, _reason: CloseReason) {

@@ -26,6 +26,7 @@ use super::socket::{self, Listener};
 
 /// Key of the loop's own end.
 const STOP: u64 = 2;
+const LISTENER_KEY: u64 = 0;
 const INTEREST: epoll::EventFlags = epoll::EventFlags::IN.union(epoll::EventFlags::RDHUP);
 
 /// The running thread.
@@ -77,6 +78,8 @@ struct Loop {
     keys_of: HashMap<ProcessId, Vec<u64>>,
     next_key: u64,
     scratch: Vec<u8>,
+    /// The listener is watched; not while descriptors are used up.
+    accepting: bool,
 }
 
 impl LocalLoop {
@@ -94,6 +97,7 @@ impl LocalLoop {
             keys_of: HashMap::new(),
             next_key: 0,
             scratch: vec![0; READ_BYTES],
+            accepting: true,
         };
         state.watch_own(&stop)?;
         let thread = std::thread::Builder::new().name("gpupv-local".into()).spawn(move || state.run())?;
@@ -112,7 +116,7 @@ impl LocalLoop {
 impl Loop {
     fn watch_own(&mut self, stop: &OwnedFd) -> anyhow::Result<()> {
         let interest = epoll::EventFlags::IN;
-        for (key, source) in [(0, Source::Listener), (1, Source::Timer), (STOP, Source::Stop)] {
+        for (key, source) in [(LISTENER_KEY, Source::Listener), (1, Source::Timer), (STOP, Source::Stop)] {
             let data = epoll::EventData::new_u64(key);
             match source {
                 Source::Listener => epoll::add(&*self.epoll, &self.listener.descriptor, data, interest)?,
@@ -193,7 +197,12 @@ impl Loop {
                 }
                 Err(Errno::AGAIN) => return,
                 Err(error) => {
-                    tracing::warn!("a local process could not be accepted: {error}");
+                    tracing::warn!(
+                        "no local process can be accepted until another one ends: {error}; \
+                         start the daemon with a higher limit of open files (ulimit -n)"
+                    );
+                    // It would be ready again at once, and again.
+                    self.accepting = epoll::delete(&*self.epoll, &self.listener.descriptor).is_err();
                     return;
                 }
             }
@@ -316,6 +325,12 @@ impl Loop {
         if let Some(descriptor) = source.descriptor() {
             // Others may hold the same open file: closing alone would not end the watch.
             let _ = epoll::delete(&*self.epoll, descriptor);
+        }
+        drop(source);
+        if !self.accepting {
+            let data = epoll::EventData::new_u64(LISTENER_KEY);
+            let added = epoll::add(&*self.epoll, &self.listener.descriptor, data, epoll::EventFlags::IN);
+            self.accepting = added.is_ok();
         }
     }
 }

@@ -58,6 +58,7 @@ pub struct Daemon {
 impl Daemon {
     /// Binds the broker's socket and starts serving local processes.
     pub fn start(options: Options) -> anyhow::Result<Daemon> {
+        raise_file_limit();
         std::fs::create_dir_all(&options.directory)
             .with_context(|| format!("cannot create the socket folder {}", options.directory.display()))?;
         let seat = Seat::new(&options)?;
@@ -91,6 +92,14 @@ impl Daemon {
         self.vms.shut_down();
         self.seat.finish_trace()
     }
+}
+
+/// Each local process takes three descriptors: as many as the system allows are asked for.
+fn raise_file_limit() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let limit = getrlimit(Resource::Nofile);
+    // Without it there is room for fewer processes, and the log says so when it comes to that.
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
 }
 
 impl Drop for Daemon {

@@ -34,6 +34,9 @@ pub struct NoteLine {
     pub text: String,
 }
 
+/// Effects of one lane that the next step finds room for.
+const EFFECTS_KEPT: usize = 4096;
+
 /// The kernel and all that must change together with it.
 struct Seated {
     kernel: Kernel<SimulatedMiniport>,
@@ -257,6 +260,9 @@ impl Seat {
         }
         self.perform(seated, &effects, dirty);
         effects.clear();
+        // A step of rare size keeps no memory behind.
+        effects.stores.shrink_to(EFFECTS_KEPT);
+        effects.events.shrink_to(EFFECTS_KEPT);
         seated.effects = effects;
         let due = seated.kernel.next_deadline();
         if due != seated.armed {

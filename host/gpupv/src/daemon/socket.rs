@@ -1,6 +1,7 @@
 //! Unix sockets that a daemon owns by their path.
 
 use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::FileTypeExt as _;
 use std::path::{Path, PathBuf};
 
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
@@ -37,11 +38,16 @@ pub fn listen(path: &Path, kind: SocketType) -> Result<Listener, SocketError> {
     let bound = match rustix::net::bind(&descriptor, &address) {
         Err(rustix::io::Errno::ADDRINUSE) => {
             let probe = open().map_err(|error| failed(error.into()))?;
-            if rustix::net::connect(&probe, &address).is_ok() {
-                return Err(SocketError::Busy { path: path.into(), owner: owner(&probe) });
+            let is_socket = std::fs::symlink_metadata(path).map_err(failed)?.file_type().is_socket();
+            match rustix::net::connect(&probe, &address) {
+                Ok(()) => return Err(SocketError::Busy { path: path.into(), owner: owner(&probe) }),
+                // Nobody accepts: left over from a daemon that was killed.
+                Err(rustix::io::Errno::CONNREFUSED) if is_socket => {
+                    std::fs::remove_file(path).map_err(failed)?;
+                }
+                // Somebody's file, or a socket of which no more can be told.
+                Err(_) => return Err(failed(rustix::io::Errno::ADDRINUSE.into())),
             }
-            // Nobody accepts: left over from a daemon that was killed.
-            std::fs::remove_file(path).map_err(failed)?;
             rustix::net::bind(&descriptor, &address)
         }
         other => other,

@@ -65,7 +65,7 @@ pub struct VmShared {
 struct VmStatus {
     state: VmState,
     memory: Option<GuestMemory>,
-    /// Connections of guestd so far: the latest one counts.
+    /// Sessions of guestd so far: the latest one counts.
     guestd: u64,
 }
 
@@ -80,11 +80,6 @@ impl VmShared {
 
     pub fn memory(&self) -> Option<GuestMemory> {
         self.status().memory.clone()
-    }
-
-    pub fn set_state(&self, state: VmState) {
-        self.status().state = state;
-        self.changed.notify_all();
     }
 
     /// Waits until the VM is in `state`; false if `timeout` passes or `give_up` says so.
@@ -113,10 +108,22 @@ impl VmShared {
         self.seat.flush_trace();
     }
 
-    /// guestd's connection number `connection` ended.
-    pub fn guestd_gone(&self, connection: u64) {
+    /// guestd said hello: the number of its session. `None` while another one is there.
+    pub fn guestd_there(&self) -> Option<u64> {
         let mut status = self.status();
-        if status.guestd != connection || status.state != VmState::Ready {
+        if status.state == VmState::Ready {
+            return None;
+        }
+        status.guestd += 1;
+        status.state = VmState::Ready;
+        self.changed.notify_all();
+        Some(status.guestd)
+    }
+
+    /// That session of guestd ended.
+    pub fn guestd_gone(&self, session: u64) {
+        let mut status = self.status();
+        if status.guestd != session || status.state != VmState::Ready {
             return;
         }
         status.state = VmState::Booting;
@@ -145,14 +152,12 @@ impl Services for VmServices {
                 refuse("guestd must come from a port below 1024")
             }
             GUESTD_PORT => {
-                let mut status = shared.status();
+                let status = shared.status();
                 if status.state == VmState::Ready {
                     return refuse("guestd is connected already");
                 }
                 let Some(memory) = status.memory.clone() else { return refuse("the VM has no memory table") };
-                status.guestd += 1;
-                let number = status.guestd;
-                Some(Box::new(GuestdEndpoint::new(shared.clone(), number, memory, connection)))
+                Some(Box::new(GuestdEndpoint::new(shared.clone(), memory, connection)))
             }
             CHANNEL_PORT if shared.state() == VmState::Ready => {
                 let channel =

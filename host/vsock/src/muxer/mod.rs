@@ -214,6 +214,7 @@ impl Muxer {
         if waits {
             self.events.push(Event::Writable(id));
         }
+        self.relieve_starved();
     }
 
     /// Answers an [`Event::Offered`]. A connection that has ended meanwhile stays ended.
