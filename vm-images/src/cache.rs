@@ -56,7 +56,10 @@ impl Cache {
     /// Makes the folder and proves that a file can be written in it.
     pub(crate) fn check_writable(&self) -> Result<()> {
         make_folder(&self.root)?;
-        let probe = self.root.join(format!(".writable-{}", std::process::id()));
+        // Several threads may ask at once.
+        static PROBES: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
+        let number = PROBES.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        let probe = self.root.join(format!(".writable-{}-{number}", std::process::id()));
         fs::write(&probe, b"").at("write", &probe)?;
         fs::remove_file(&probe).at("remove", &probe)
     }

@@ -60,6 +60,9 @@ fn check(cache: &Cache) -> anyhow::Result<()> {
 
 /// Installs what is missing to run guests.
 pub fn set_up(steps: &Steps) -> anyhow::Result<()> {
+    // Two installations at once would refuse each other.
+    static ONE_AT_A_TIME: std::sync::Mutex<()> = std::sync::Mutex::new(());
+    let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     let cache = Cache::from_environment()?;
     for requirement in vm_images::requirements(&cache) {
         if !requirement.optional && !requirement.is_ok() {
