@@ -13,14 +13,10 @@
 
 use std::cell::RefCell;
 use std::io;
-use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixListener;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, OnceLock};
 
-use rustix::time::{
-    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create, timerfd_settime,
-};
 use vhost::vhost_user::message::{VhostUserProtocolFeatures, VhostUserVirtioFeatures};
 use vhost_user_backend::VhostUserBackend;
 use virtio_bindings::bindings::virtio_ring::{VIRTIO_RING_F_EVENT_IDX, VIRTIO_RING_F_INDIRECT_DESC};
@@ -34,6 +30,7 @@ use crate::memory::{GuestMemory, MemoryTable};
 use crate::services::CloseReason;
 use crate::serving::Scissors;
 use crate::session::{Session, lock};
+use crate::timer::OneShot;
 use crate::vring::Ring;
 use crate::worker::Worker;
 
@@ -51,6 +48,8 @@ pub(crate) const NEWS: u64 = 4;
 pub(crate) const LISTENER: u64 = 5;
 /// Event: the second QEMU has waited long enough.
 pub(crate) const GRACE: u64 = 6;
+/// Event: packets have gone untold long enough.
+pub(crate) const UNTOLD: u64 = 7;
 
 /// `VIRTIO_VSOCK_F_STREAM`.
 const VSOCK_F_STREAM: u64 = 1 << 0;
@@ -68,7 +67,9 @@ pub(crate) struct Backend {
     table: MemoryTable,
     pub scissors: Arc<Scissors>,
     /// A timer that runs only while a second QEMU waits.
-    pub grace: OwnedFd,
+    pub grace: OneShot,
+    /// A timer that runs only while the guest is still to be told of packets.
+    pub untold: OneShot,
     /// Made by the worker at its first event, which is ours and comes before QEMU's first request.
     running: OnceLock<Running>,
 }
@@ -101,9 +102,8 @@ impl Backend {
         table: MemoryTable,
         scissors: Arc<Scissors>,
     ) -> io::Result<Self> {
-        let flags = TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC;
-        let grace = timerfd_create(TimerfdClockId::Monotonic, flags)?;
-        Ok(Self { shared, listener, table, scissors, grace, running: OnceLock::new() })
+        let (grace, untold) = (OneShot::new()?, OneShot::new()?);
+        Ok(Self { shared, listener, table, scissors, grace, untold, running: OnceLock::new() })
     }
 
     /// What the worker serves; waits for its first event.
@@ -122,7 +122,8 @@ impl Backend {
         let rings = std::array::from_fn(|index| rings[index].clone());
         let session =
             Arc::new(Session::new(guest_cid, Arc::clone(&self.shared.news), self.table.clone(), rings));
-        let worker = Worker::new(guest_cid, Arc::clone(&self.shared.services), Arc::clone(&session));
+        let services = Arc::clone(&self.shared.services);
+        let worker = Worker::new(guest_cid, services, Arc::clone(&session), self.untold.clone());
         Running { session, worker: Mutex::new(worker) }
     }
 
@@ -131,17 +132,15 @@ impl Backend {
     /// The crate keeps QEMU's socket to itself, so the worker cannot see whether the first QEMU is there still. If it
     /// died before the second came, its end is under way in other threads, and the second is the next.
     fn wait_for_an_end(&self) {
-        let span = Timespec { tv_sec: 0, tv_nsec: SECOND_QEMU_WAIT_NS };
-        let once = Itimerspec { it_interval: Timespec { tv_sec: 0, tv_nsec: 0 }, it_value: span };
-        if let Err(error) = timerfd_settime(&self.grace, TimerfdTimerFlags::empty(), &once) {
+        if !self.grace.start(SECOND_QEMU_WAIT_NS) {
             let cid = self.shared.config.guest_cid;
-            tracing::warn!(cid, "a second QEMU connected and will have to wait: {error}");
+            tracing::warn!(cid, "a second QEMU connected and will have to wait");
         }
     }
 
     /// The first QEMU has outlived the time that its end would have taken.
     fn turn_away(&self) {
-        let _ = rustix::io::read(&self.grace, &mut [0; 8]);
+        self.grace.acknowledge();
         while self.listener.accept().is_ok() {
             let cid = self.shared.config.guest_cid;
             tracing::warn!(cid, "a second QEMU connected to the device of a running one and was turned away");
@@ -223,8 +222,10 @@ impl VhostUserBackend for Backend {
         if session.over.load(Ordering::Acquire) {
             return Err(io::Error::other("the session is over"));
         }
-        if u64::from(event) == GRACE {
-            self.turn_away();
+        match u64::from(event) {
+            GRACE => self.turn_away(),
+            UNTOLD => lock(worker).untold_time_is_over(),
+            _ => {}
         }
         // After the wake-up was taken, so that a look asked for from here on wakes again.
         let asked = session.look_at_transmit.swap(false, Ordering::AcqRel);

@@ -24,8 +24,8 @@
 //! A device has one thread that waits for QEMUs and, while there is one, two of that crate: for requests and for kicks.
 //!
 //! There is no hop: the thread that takes a kick calls [`Endpoint::received`], and the thread that calls
-//! [`Connection::send`] fills the guest's ring. There is no unsafe code, no timer that runs, and at rest
-//! no wake-up.
+//! [`Connection::send`] fills the guest's ring. There is no unsafe code, and at rest
+//! no wake-up: a timer runs only while the guest is still to be told of packets that were taken.
 
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
@@ -42,6 +42,7 @@ mod queues;
 mod services;
 mod serving;
 mod session;
+mod timer;
 mod vring;
 mod worker;
 

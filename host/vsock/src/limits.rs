@@ -51,3 +51,8 @@ pub const COMPLAINTS_PER_PERIOD_MAX: u32 = 8;
 
 /// See [`COMPLAINTS_PER_PERIOD_MAX`].
 pub const COMPLAINT_PERIOD_SECONDS: u64 = 10;
+/// Packets taken from the guest before it is told that their buffers are free. It does not wait for that: telling
+/// it of each packet costs it an interrupt for each.
+pub const TAKEN_UNTOLD_MAX: usize = 16;
+/// How long fewer packets than that may go untold.
+pub const TAKEN_UNTOLD_NS: i64 = 1_000_000;

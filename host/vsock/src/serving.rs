@@ -7,7 +7,7 @@
 //! ```
 
 use std::io;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsFd as _, AsRawFd};
 use std::os::unix::net::UnixListener;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
@@ -18,7 +18,7 @@ use vhost_user_backend::{Error as DaemonError, ShutdownHandle, VhostUserDaemon};
 use vm_memory::GuestMemoryMmap;
 use vmm_sys_util::epoll::{ControlOperation, Epoll, EpollEvent, EventSet};
 
-use crate::backend::{Backend, GRACE, LISTENER, NEWS};
+use crate::backend::{Backend, GRACE, LISTENER, NEWS, UNTOLD};
 use crate::device::{Attached, Shared};
 use crate::memory::MemoryTable;
 use crate::session::{Session, lock};
@@ -174,7 +174,11 @@ impl Server {
         // From here on a QEMU that waits is a second one.
         for epoll in &epolls {
             let edge = EventSet::IN | EventSet::EDGE_TRIGGERED;
-            let grace = epoll.register_listener(backend.grace.as_raw_fd(), EventSet::IN, GRACE);
+            let grace = epoll.register_listener(backend.grace.as_fd().as_raw_fd(), EventSet::IN, GRACE);
+            let untold = epoll.register_listener(backend.untold.as_fd().as_raw_fd(), EventSet::IN, UNTOLD);
+            if let Err(error) = untold {
+                tracing::warn!(cid, "the guest may hear late that its packets were taken: {error}");
+            }
             let listener = epoll.register_listener(self.socket.as_raw_fd(), edge, LISTENER);
             if let Err(error) = grace.and(listener) {
                 tracing::warn!(cid, "a second QEMU will have to wait for the end of this one: {error}");

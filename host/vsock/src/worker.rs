@@ -8,12 +8,13 @@ use std::sync::Arc;
 
 use crate::backend::TRANSMIT;
 use crate::connection::Connection;
-use crate::limits::PACKETS_PER_TURN_MAX;
+use crate::limits::{PACKETS_PER_TURN_MAX, TAKEN_UNTOLD_MAX, TAKEN_UNTOLD_NS};
 use crate::muxer::{ConnectionId, Event, Ports, Violation};
 use crate::packet::{HEADER_BYTES, Header};
 use crate::queues::QueueError;
 use crate::services::{CloseReason, ConnectRequest, Endpoint, Services};
 use crate::session::Session;
+use crate::timer::OneShot;
 
 /// Rounds of events that endpoints may cause by what they do about events, before other work gets its turn.
 const EVENT_ROUNDS_PER_TURN: usize = 16;
@@ -29,11 +30,22 @@ pub(crate) struct Worker {
     events: Vec<Event>,
     arrivals: Vec<(ConnectionId, Box<dyn Endpoint>)>,
     packet: Vec<u8>,
+    /// Packets taken from the tx ring that the guest was not told of.
+    untold: usize,
+    /// Runs while there are any.
+    untold_timer: OneShot,
 }
 
 impl Worker {
-    pub fn new(guest_cid: u64, services: Arc<dyn Services>, session: Arc<Session>) -> Self {
+    pub fn new(
+        guest_cid: u64,
+        services: Arc<dyn Services>,
+        session: Arc<Session>,
+        untold_timer: OneShot,
+    ) -> Self {
         Self {
+            untold: 0,
+            untold_timer,
             guest_cid,
             services,
             session,
@@ -66,6 +78,7 @@ impl Worker {
             match ring.take_packet(&mut self.packet) {
                 Some(outcome) => {
                     drop(ring);
+                    self.untold += 1;
                     self.handle_packet(outcome);
                 }
                 None if ring.ask_for_kick() => {}
@@ -76,11 +89,28 @@ impl Worker {
             }
         }
         self.flush();
+        let enough = self.untold >= TAKEN_UNTOLD_MAX;
+        if enough || (self.untold > 0 && !self.untold_timer.start(TAKEN_UNTOLD_NS)) {
+            self.tell_taken();
+        }
+        more
+    }
+
+    /// Tells the guest that buffers of the tx ring are free again, if it wants to hear of it.
+    pub fn tell_taken(&mut self) {
+        self.untold = 0;
         let call = self.session.rings[TRANSMIT].open().and_then(|mut ring| ring.call_if_wanted());
         if let Some(call) = call {
             call.signal();
         }
-        more
+    }
+
+    /// The time of [`TAKEN_UNTOLD_NS`] is over.
+    pub fn untold_time_is_over(&mut self) {
+        self.untold_timer.acknowledge();
+        if self.untold > 0 {
+            self.tell_taken();
+        }
     }
 
     fn handle_packet(&mut self, outcome: Result<Header, QueueError>) {

@@ -3,7 +3,8 @@
 mod guest;
 
 use guest::services::{ABORT, ABORT_IN_ACCEPT, ECHO, GATHER, HOARD, RECORD, REFUSED, Rig, Told};
-use guest::{CID, FREE_AREA, Guest};
+use guest::{CID, FREE_AREA, Guest, is_readable};
+use std::time::Duration;
 use vsock_device::limits::{QUEUED_BYTES_PER_CONNECTION_MAX, WINDOW_BYTES};
 use vsock_device::packet::{Operation, SHUTDOWN_RECEIVE, SHUTDOWN_SEND};
 use vsock_device::{CloseReason, ConnectError, SendError};
@@ -314,6 +315,30 @@ fn many_threads_send_on_one_connection_without_losing_a_byte() {
 }
 
 #[test]
+fn a_guest_is_told_of_packets_taken_many_at_a_time_and_of_the_last_ones_soon() {
+    let rig = Rig::new();
+    // Without EVENT_IDX the guest wants to hear of everything.
+    let mut guest = Guest::boot_with(&rig.socket, guest::FEATURES & !(1 << 29), 0);
+    guest.connect(1, ECHO);
+    let mut calls = 0;
+    for round in 0..64u32 {
+        guest.say(1, ECHO, &round.to_le_bytes());
+        guest.receive();
+        calls += u32::from(guest.tx.call.read().is_ok());
+    }
+    // One for 16 packets; more only if a millisecond passed between two of them.
+    assert!(calls < 64, "{calls} calls for 64 packets");
+    let told = is_readable(&guest.tx.call, Duration::from_secs(10)) || calls > 0;
+    assert!(told, "the guest was never told");
+    guest.say(1, ECHO, b"the last one");
+    guest.receive();
+    assert!(
+        is_readable(&guest.tx.call, Duration::from_secs(10)),
+        "the guest was not told of the last packet"
+    );
+}
+
+#[test]
 #[expect(clippy::disallowed_methods, reason = "nothing is to happen for a while")]
 fn a_device_at_rest_does_not_wake_up() {
     let rig = Rig::new();
@@ -321,6 +346,8 @@ fn a_device_at_rest_does_not_wake_up() {
     guest.connect(1, ECHO);
     guest.say(1, ECHO, b"x");
     guest.receive();
+    // The last thing that the device does about it is to tell that the packets were taken.
+    assert!(is_readable(&guest.tx.call, Duration::from_secs(10)));
     // Returns once the device has nothing left to do: the reply to a request comes after all before it.
     guest.config();
     let before = rig.device.stats();

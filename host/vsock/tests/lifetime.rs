@@ -70,7 +70,7 @@ fn sessions_leave_no_descriptor_or_thread_behind() {
         drop(Guest::boot(&rig.socket));
         assert!(matches!(rig.next(), Told::Disconnected));
     }
-    assert!(descriptors().unwrap_or(0) <= 7, "kicks of dead sessions are still watched");
+    assert!(descriptors().unwrap_or(0) <= 8, "kicks of dead sessions are still watched");
     assert!(threads_come_to("vsock-777777", 1));
     let socket = rig.socket.clone();
     rig.device.shutdown();
