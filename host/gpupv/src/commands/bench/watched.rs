@@ -21,8 +21,10 @@ pub fn switches(process: u32, wanted: impl Fn(&str) -> bool) -> anyhow::Result<f
     let mut switches = 0.0;
     for task in std::fs::read_dir(Path::new("/proc").join(process.to_string()).join("task"))? {
         let folder = task?.path();
-        if wanted(std::fs::read_to_string(folder.join("comm"))?.trim()) {
-            let status = std::fs::read_to_string(folder.join("status"))?;
+        let read = |file| std::fs::read_to_string(folder.join(file));
+        // A thread that ends meanwhile is none that is watched.
+        let (Ok(name), Ok(status)) = (read("comm"), read("status")) else { continue };
+        if wanted(name.trim()) {
             switches += field(&status, "voluntary_ctxt_switches:")?;
             switches += field(&status, "nonvoluntary_ctxt_switches:")?;
         }
