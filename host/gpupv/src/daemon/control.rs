@@ -12,7 +12,7 @@ use proto::control::{
     Counters, Engine, InspectRequest, Inspection, Note, NotesRequest, StopReply, StopRequest, Vm,
 };
 use tokio::sync::{Notify, broadcast};
-use tokio_stream::{Stream, StreamExt as _};
+use tokio_stream::Stream;
 use tonic::{Request, Response, Status};
 
 use super::Daemon;
@@ -239,12 +239,4 @@ pub async fn channel(directory: &Path) -> anyhow::Result<tonic::transport::Chann
             "no daemon answers on {shown}: start one with `gpupv serve`, or name its folder with --directory"
         )
     })
-}
-
-/// Dropping filter for streams that end with the daemon.
-pub fn until_closed<S>(notes: S) -> impl Stream<Item = Note>
-where
-    S: Stream<Item = Result<Note, Status>>,
-{
-    notes.take_while(Result::is_ok).filter_map(Result::ok)
 }

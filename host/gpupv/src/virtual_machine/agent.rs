@@ -8,7 +8,6 @@ use anyhow::{Context as _, bail};
 use proto::agent::agent_client::AgentClient;
 use proto::agent::{ExecInput, GetRequest, PutChunk, exec_input, exec_output};
 use proto::limits::AGENT_PORT;
-use tokio::io::AsyncReadExt as _;
 use tokio::sync::mpsc;
 use tonic::transport::{Channel, Endpoint, Uri};
 
@@ -58,25 +57,12 @@ impl Agent {
 
     /// Writes a file in the guest.
     pub async fn put(&mut self, host: &Path, guest: &str, mode: u32) -> anyhow::Result<()> {
-        let mut file = tokio_file(host)?;
-        let (sender, receiver) = mpsc::channel(4);
+        let bytes = std::fs::read(host).with_context(|| format!("cannot read {}", host.display()))?;
         let first = PutChunk { path: guest.into(), mode, data: Vec::new() };
-        let feed = async move {
-            let mut chunk = first;
-            loop {
-                let mut data = vec![0; CHUNK_BYTES];
-                let count = file.read(&mut data).await?;
-                data.truncate(count);
-                let last = count == 0;
-                chunk.data = data;
-                if sender.send(std::mem::take(&mut chunk)).await.is_err() || last {
-                    return std::io::Result::Ok(());
-                }
-            }
-        };
-        let chunks = tokio_stream::wrappers::ReceiverStream::new(receiver);
-        let (put, fed) = tokio::join!(self.client.put(chunks), feed);
-        fed.with_context(|| format!("cannot read {}", host.display()))?;
+        let chunk = |data: &[u8]| PutChunk { data: data.to_vec(), ..PutChunk::default() };
+        let rest: Vec<PutChunk> = bytes.chunks(CHUNK_BYTES).map(chunk).collect();
+        let chunks = tokio_stream::iter(std::iter::once(first).chain(rest));
+        let put = self.client.put(chunks).await;
         put.map_err(words).with_context(|| format!("cannot write {guest} in the guest"))?;
         Ok(())
     }
@@ -141,11 +127,6 @@ impl Agent {
         self.client.power_off(proto::agent::PowerOffRequest {}).await.map_err(words)?;
         Ok(())
     }
-}
-
-fn tokio_file(path: &Path) -> anyhow::Result<impl tokio::io::AsyncRead + Unpin + use<>> {
-    let bytes = std::fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
-    Ok(std::io::Cursor::new(bytes))
 }
 
 /// A gRPC status in words: the agent's message is for people already.
