@@ -39,6 +39,28 @@ pub struct Policy {
 }
 
 impl Policy {
+    /// Each switch by name, with its values by name: the first is bit 0, the default; in the order of the bits.
+    pub const SWITCHES: [(&'static str, [&'static str; 2]); 3] = [
+        ("lower_gpu_signal", ["ignored", "applied"]),
+        ("destroyed_wait", ["success", "device-removed"]),
+        ("refused_one_way", ["stops-device", "note-only"]),
+    ];
+
+    /// This policy with one switch set by name; `None` if there is no such switch or value.
+    pub fn with(self, switch: &str, value: &str) -> Option<Policy> {
+        let bit = Policy::SWITCHES.iter().position(|(name, _)| *name == switch)?;
+        let set = Policy::SWITCHES[bit].1.iter().position(|name| *name == value)? as u32;
+        Policy::from_bits(self.to_bits() & !(1 << bit) | set << bit)
+    }
+
+    /// Every switch by name, with its value by name.
+    pub fn values(self) -> impl Iterator<Item = (&'static str, &'static str)> {
+        let bits = self.to_bits();
+        Policy::SWITCHES.into_iter().enumerate().map(move |(bit, (name, values))| {
+            (name, values[(bits >> bit & 1) as usize])
+        })
+    }
+
     /// The switches as bits, for a trace's header.
     pub const fn to_bits(self) -> u32 {
         (matches!(self.lower_gpu_signal, LowerGpuSignal::Applied) as u32)

@@ -1,0 +1,89 @@
+//! Where a run could go one way or another, somebody chooses: the first, by seed, or every way in turn.
+
+/// Chooses among ways to go on.
+pub trait Choose {
+    /// A number below `ways`, which is at least 1.
+    fn choose(&mut self, ways: usize) -> usize;
+}
+
+/// Always the first: the plain order.
+#[derive(Debug, Default)]
+pub struct First;
+
+impl Choose for First {
+    fn choose(&mut self, _ways: usize) -> usize {
+        0
+    }
+}
+
+/// SplitMix64: the same numbers for the same seed, on every machine.
+#[derive(Clone, Debug)]
+pub struct Random(u64);
+
+impl Random {
+    pub fn new(seed: u64) -> Random {
+        Random(seed)
+    }
+
+    pub fn number(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        mixed ^ (mixed >> 31)
+    }
+
+    /// Below `end`, which is not 0.
+    pub fn below(&mut self, end: u64) -> u64 {
+        self.number() % end
+    }
+
+    pub fn one_in(&mut self, chances: u64) -> bool {
+        self.below(chances) == 0
+    }
+
+    pub fn pick<'a, T>(&mut self, from: &'a [T]) -> Option<&'a T> {
+        if from.is_empty() { None } else { Some(&from[self.below(from.len() as u64) as usize]) }
+    }
+}
+
+impl Choose for Random {
+    fn choose(&mut self, ways: usize) -> usize {
+        if ways == 1 { 0 } else { self.below(ways as u64) as usize }
+    }
+}
+
+/// Every way in turn: run after run, depth first.
+#[derive(Debug, Default)]
+pub struct EveryWay {
+    /// The choices of this run, each with how many ways there were.
+    path: Vec<(usize, usize)>,
+    at: usize,
+}
+
+impl EveryWay {
+    /// Goes to the next way; false when there is none left.
+    pub fn next_way(&mut self) -> bool {
+        self.path.truncate(self.at);
+        self.at = 0;
+        while let Some((choice, ways)) = self.path.pop() {
+            if choice + 1 < ways {
+                self.path.push((choice + 1, ways));
+                return true;
+            }
+        }
+        false
+    }
+}
+
+impl Choose for EveryWay {
+    fn choose(&mut self, ways: usize) -> usize {
+        if self.at == self.path.len() {
+            self.path.push((0, ways));
+        }
+        let (choice, known) = self.path[self.at];
+        debug_assert_eq!(known, ways, "the same choices lead to the same place");
+        self.at += 1;
+        choice
+    }
+}

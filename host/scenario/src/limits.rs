@@ -1,0 +1,20 @@
+//! Limits of a scenario. Each has a test that reaches it.
+
+/// Bytes of a file.
+pub const FILE_BYTES_MAX: usize = 1 << 20;
+/// Characters of a line.
+pub const LINE_CHARACTERS_MAX: usize = 2000;
+/// Steps of a case.
+pub const STEPS_MAX: usize = 10_000;
+/// Cases that the matrices of one file give.
+pub const CASES_MAX: usize = 10_000;
+/// Values of one axis.
+pub const AXIS_VALUES_MAX: usize = 1000;
+/// Processes, and VMs, of a case.
+pub const PROCESSES_MAX: usize = 64;
+/// Errors that are shown for one file.
+pub const ERRORS_SHOWN_MAX: usize = 20;
+/// Interleavings that an exhaustive search looks at.
+pub const INTERLEAVINGS_MAX: u64 = 1_000_000;
+/// Virtual time of a scenario: 10 years. Later times could overflow nothing but patience.
+pub const TIME_MAX_NS: u64 = 10 * 365 * 24 * 3600 * 1_000_000_000;

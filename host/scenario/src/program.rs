@@ -1,0 +1,384 @@
+//! A scenario as the runner sees it: names resolved to indexes, matrices expanded, everything checked.
+//!
+//! One file gives one [`Program`] for each case of its matrix. A program is plain data: the explorer
+//! draws programs, the shrinker takes steps out of them, [`crate::script::print`] writes them as text.
+
+use d3dkmt::{CreateContextFlags, NtStatus, SignalFlags, SyncObjectFlags, SyncObjectType, WaitFromCpuFlags};
+use dxgkrnl::{Config, Nanos};
+
+macro_rules! indexes {
+    ($($(#[$doc:meta])* $name:ident),+) => {
+        $($(#[$doc])*
+        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+        pub struct $name(pub u32);
+
+        impl $name {
+            pub const fn index(self) -> usize {
+                self.0 as usize
+            }
+        })+
+    };
+}
+
+indexes! {
+    /// A VM of the scenario.
+    Vm,
+    /// A guest process.
+    Process,
+    /// A thread of a guest process. The first thread of a process carries its name.
+    Thread,
+    /// Something with a name: a handle, an event, an NT handle, a call under way, a value that was read.
+    Binding
+}
+
+/// The arms that a scenario can run on.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Arm {
+    /// The kernel alone, in virtual time.
+    Model,
+    /// The guest client core and the kernel over a simulated link.
+    Link,
+    /// A real daemon, the real C ABI, real processes.
+    Local,
+    /// The same processes inside QEMU guests.
+    Vm,
+}
+
+impl Arm {
+    pub const ALL: [Arm; 4] = [Arm::Model, Arm::Link, Arm::Local, Arm::Vm];
+
+    pub const fn name(self) -> &'static str {
+        match self {
+            Arm::Model => "model",
+            Arm::Link => "link",
+            Arm::Local => "local",
+            Arm::Vm => "vm",
+        }
+    }
+
+    pub fn from_name(name: &str) -> Option<Arm> {
+        Arm::ALL.into_iter().find(|arm| arm.name() == name)
+    }
+}
+
+/// What a name stands for.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Kind {
+    Adapter,
+    Device,
+    Context,
+    /// A synchronization object of any type.
+    Object,
+    /// An NT handle.
+    Share,
+    Event,
+    /// A call that may block.
+    Call,
+    /// A value that `read` took (litmus registers).
+    Register,
+}
+
+impl Kind {
+    pub const fn name(self) -> &'static str {
+        match self {
+            Kind::Adapter => "an adapter",
+            Kind::Device => "a device",
+            Kind::Context => "a context",
+            Kind::Object => "a synchronization object",
+            Kind::Share => "an NT handle",
+            Kind::Event => "an event",
+            Kind::Call => "a call",
+            Kind::Register => "a value that was read",
+        }
+    }
+
+    /// It has a D3DKMT handle, so it can stand wherever one is taken, also where another is meant.
+    pub const fn is_handle(self) -> bool {
+        matches!(self, Kind::Adapter | Kind::Device | Kind::Context | Kind::Object)
+    }
+}
+
+/// A D3DKMT handle operand.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum HandleRef {
+    Bound(Binding),
+    /// A number written out; 0 is `null`.
+    Raw(u32),
+}
+
+/// One command of a submission.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Command {
+    /// Store the value into the fence.
+    Write { object: HandleRef, value: u64 },
+    Busy { duration_ns: Nanos },
+    Hang,
+    /// A whole command buffer of somebody else's format, of that many bytes.
+    Opaque { bytes: u32 },
+}
+
+/// What `object` and `fence` create.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub struct ObjectSpec {
+    pub object_type: SyncObjectType,
+    pub flags: SyncObjectFlags,
+    pub initial_state: bool,
+    pub max_count: u32,
+    pub initial_count: u32,
+    pub initial_value: u64,
+    pub engine_affinity: u32,
+    pub event: Option<Binding>,
+    /// Through `D3DKMTCreateSynchronizationObject` instead of `..2`.
+    pub legacy: bool,
+}
+
+/// What an actor does: one D3DKMT call, or something of the program's own.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub enum Operation {
+    /// `D3DKMTEnumAdapters2`; binds the first.
+    EnumAdapters { capacity: u32 },
+    /// `D3DKMTOpenAdapterFromLuid`, of the adapter with this number.
+    OpenAdapter { adapter: u32 },
+    CloseAdapter { adapter: HandleRef },
+    QueryAdapter { adapter: HandleRef, kind: u32, bytes: u32 },
+    /// `D3DKMTOpenAdapterFromLuid` and `D3DKMTCreateDevice`.
+    Device { adapter: u32 },
+    CreateDevice { adapter: HandleRef },
+    DestroyDevice { device: HandleRef },
+    DeviceState { device: HandleRef, state_type: u32 },
+    CreateContext { device: HandleRef, node: u32, flags: CreateContextFlags },
+    DestroyContext { context: HandleRef },
+    CreateObject { device: HandleRef, spec: ObjectSpec },
+    DestroyObject { object: HandleRef },
+    /// `D3DKMTShareObjects`.
+    Share { object: HandleRef },
+    /// `D3DKMTOpenSyncObjectFromNtHandle2`.
+    Open { device: HandleRef, share: Binding, flags: SyncObjectFlags },
+    /// `CloseHandle` of an NT handle.
+    CloseShare { share: Binding },
+    Signal { device: HandleRef, targets: Vec<(HandleRef, u64)>, flags: SignalFlags },
+    Wait { device: HandleRef, items: Vec<(HandleRef, u64)>, flags: WaitFromCpuFlags, event: Option<Binding> },
+    GpuSignal { contexts: Vec<HandleRef>, targets: Vec<(HandleRef, u64)>, flags: SignalFlags },
+    /// `D3DKMTSignalSynchronizationObjectFromGpu2` with EnqueueCpuEvent.
+    GpuSignalEvent { contexts: Vec<HandleRef>, event: Binding, flags: SignalFlags },
+    GpuWait { context: HandleRef, items: Vec<(HandleRef, u64)> },
+    Submit { contexts: Vec<HandleRef>, commands: Vec<Command> },
+    /// An event of the program (`eventfd`).
+    NewEvent,
+    /// One load of a fence value.
+    Read { object: HandleRef },
+}
+
+/// What a call is expected to come to.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Expected {
+    Status(NtStatus),
+    /// It does not return for now.
+    Blocks,
+    /// Whatever it says: the checkers judge.
+    Any,
+}
+
+/// A step of an actor.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Act {
+    pub thread: Thread,
+    pub binding: Option<Binding>,
+    pub operation: Operation,
+    pub expected: Expected,
+}
+
+/// An engine, as adapter and node numbers.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Engine {
+    pub adapter: u32,
+    pub node: u32,
+}
+
+/// What is done to an actor, the link or the hardware.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Fault {
+    /// SIGKILL.
+    Kill(Process),
+    /// SIGSTOP.
+    Freeze(Process),
+    /// SIGCONT.
+    Thaw(Process),
+    /// The process's stream breaks.
+    Cut(Process),
+    /// Nothing of the process's stream arrives, either way, until it is released.
+    Hold(Process),
+    Release(Process),
+    /// What is sent from now on arrives that much later.
+    Delay(Process, Nanos),
+    /// Of what is under way now, the streams' last arrives first; within a stream the order stays.
+    Reorder,
+    /// The VM dies.
+    CrashVm(Vm),
+    LoseInterrupt(Engine),
+    Hang(Engine),
+    StopAdapter(u32),
+    /// The context's process submits until a queue is full.
+    Fill(Binding),
+    RestartDaemon,
+}
+
+/// An event's count of sets since it was last looked at.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum EventCount {
+    Clear,
+    Set,
+    Times(u64),
+}
+
+/// What an engine is expected to do.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum EngineIs {
+    Idle,
+    Running,
+    Hung,
+}
+
+/// What must hold now.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub enum Expectation {
+    /// The owner of the handle reads this from its fence memory.
+    Value { object: Binding, value: u64 },
+    Blocked { call: Binding },
+    Returned { call: Binding, status: NtStatus },
+    Event { event: Binding, count: EventCount },
+    /// `D3DKMT_DEVICEEXECUTION_STATE` of the device, in the kernel.
+    DeviceState { device: Binding, state: u32 },
+    Engine { engine: Engine, is: EngineIs },
+    /// A note with this text was given since reports were last looked at.
+    Report { text: String },
+    NoReport,
+    /// Frames that the process sent since this was last asked.
+    Messages { process: Process, count: u64 },
+    /// Wakes for the process since this was last asked.
+    Wakes { process: Process, count: u64 },
+    /// CPU waits pending in the kernel.
+    Waits { count: u64 },
+    /// The kernel has nothing of the process, or of anybody.
+    NothingLeft { process: Option<Process> },
+}
+
+/// One thing the runner does.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub enum Action {
+    StartVm(Vm),
+    StartProcess(Process),
+    StartThread(Thread),
+    Act(Act),
+    Advance(Nanos),
+    /// The process ends in order.
+    Exit(Process),
+    Fault(Fault),
+    Expect(Expectation),
+}
+
+/// An action and the line it stands on.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Step {
+    /// From 1; 0 for what was not written by anybody.
+    pub line: u32,
+    pub action: Action,
+}
+
+/// A condition on the end of a race.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Term {
+    /// A register holds this value.
+    Register { register: Binding, value: u64 },
+    /// A call is asleep (`true`) or has returned.
+    Asleep { call: Binding, asleep: bool },
+    /// A call has returned this.
+    Status { call: Binding, status: NtStatus },
+    /// A fence has this value at the end.
+    Value { object: Binding, value: u64 },
+}
+
+/// A set of outcomes: all terms hold.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Outcome {
+    pub line: u32,
+    pub terms: Vec<Term>,
+}
+
+/// Columns that run at the same time, and how that may end.
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
+pub struct Race {
+    pub line: u32,
+    pub columns: Vec<Column>,
+    pub allowed: Vec<Outcome>,
+    pub forbidden: Vec<Outcome>,
+}
+
+/// What one thread does in a race.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Column {
+    pub thread: Thread,
+    pub steps: Vec<(u32, Act)>,
+}
+
+/// A name with what it stands for, and the thread that brought it about.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Named {
+    pub name: String,
+    pub kind: Kind,
+    pub thread: Thread,
+}
+
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct ProcessInfo {
+    pub name: String,
+    pub vm: Option<Vm>,
+    pub main: Thread,
+}
+
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct ThreadInfo {
+    pub name: String,
+    pub process: Process,
+}
+
+/// What the hardware and the daemon are like.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Setting {
+    pub kernel: Config,
+    /// GPU signals, GPU waits and submissions are one-way (GPV-015).
+    pub async_submission: bool,
+}
+
+/// One case of a scenario.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Program {
+    pub title: String,
+    /// `value=5,flags=NO_WAIT`; empty if the file has no matrix.
+    pub case: String,
+    pub covers: Vec<String>,
+    pub tags: Vec<String>,
+    /// Arms it is not for, with the reason.
+    pub not_on: Vec<(Arm, String)>,
+    pub setting: Setting,
+    pub vms: Vec<String>,
+    pub processes: Vec<ProcessInfo>,
+    pub threads: Vec<ThreadInfo>,
+    pub bindings: Vec<Named>,
+    pub steps: Vec<Step>,
+    pub race: Option<Race>,
+}
+
+impl Program {
+    pub fn process_of(&self, thread: Thread) -> Process {
+        self.threads[thread.index()].process
+    }
+
+    pub fn owner(&self, binding: Binding) -> Process {
+        self.process_of(self.bindings[binding.index()].thread)
+    }
+
+    pub fn name(&self, binding: Binding) -> &str {
+        &self.bindings[binding.index()].name
+    }
+}

@@ -1,0 +1,147 @@
+//! A place in a line while it is read.
+
+use crate::script::error::{Place, ScriptError, suggestion};
+use crate::script::token::{Token, TokenKind};
+use crate::script::words;
+
+pub(crate) struct Cursor<'a> {
+    tokens: &'a [Token],
+    at: usize,
+}
+
+pub(crate) type Parsed<T> = Result<T, ScriptError>;
+
+impl<'a> Cursor<'a> {
+    pub fn new(tokens: &'a [Token]) -> Cursor<'a> {
+        Cursor { tokens, at: 0 }
+    }
+
+    pub fn peek(&self) -> Option<&'a Token> {
+        self.tokens.get(self.at)
+    }
+
+    pub fn peek_second(&self) -> Option<&'a Token> {
+        self.tokens.get(self.at + 1)
+    }
+
+    pub fn next(&mut self) -> Option<&'a Token> {
+        let token = self.tokens.get(self.at)?;
+        self.at += 1;
+        Some(token)
+    }
+
+    /// Where the next word stands, or would stand.
+    pub fn place(&self) -> Place {
+        match (self.peek(), self.tokens.last()) {
+            (Some(token), _) => token.place,
+            (None, Some(last)) => {
+                let Place { line, column, width } = last.place;
+                Place { line, column: column + width, width: 1 }
+            }
+            (None, None) => Place { line: 1, column: 1, width: 1 },
+        }
+    }
+
+    pub fn expected<T>(&self, what: &str) -> Parsed<T> {
+        let found = match self.peek() {
+            Some(Token { kind: TokenKind::Text, .. }) => "a text".into(),
+            Some(token) => format!("`{}`", token.text),
+            None => "the end of the line".into(),
+        };
+        Err(ScriptError::new(self.place(), format!("expected {what}, found {found}")))
+    }
+
+    /// The next word, which `what` describes.
+    pub fn atom(&mut self, what: &str) -> Parsed<&'a Token> {
+        match self.peek() {
+            Some(token) if token.kind == TokenKind::Atom => {
+                self.at += 1;
+                Ok(token)
+            }
+            _ => self.expected(what),
+        }
+    }
+
+    pub fn text(&mut self, what: &str) -> Parsed<&'a Token> {
+        match self.peek() {
+            Some(token) if token.kind == TokenKind::Text => {
+                self.at += 1;
+                Ok(token)
+            }
+            _ => self.expected(what),
+        }
+    }
+
+    pub fn is_symbol(&self, symbol: &str) -> bool {
+        self.peek().is_some_and(|token| token.is_symbol(symbol))
+    }
+
+    /// Takes the symbol if it is next.
+    pub fn take_symbol(&mut self, symbol: &str) -> bool {
+        let is_next = self.is_symbol(symbol);
+        self.at += usize::from(is_next);
+        is_next
+    }
+
+    pub fn symbol(&mut self, symbol: &str) -> Parsed<()> {
+        if self.take_symbol(symbol) { Ok(()) } else { self.expected(&format!("`{symbol}`")) }
+    }
+
+    /// Takes the word if it is next.
+    pub fn take_word(&mut self, word: &str) -> bool {
+        let is_next = self.peek().is_some_and(|token| token.kind == TokenKind::Atom && token.text == word);
+        self.at += usize::from(is_next);
+        is_next
+    }
+
+    pub fn word(&mut self, word: &str) -> Parsed<()> {
+        if self.take_word(word) { Ok(()) } else { self.expected(&format!("`{word}`")) }
+    }
+
+    pub fn number(&mut self, what: &str) -> Parsed<u64> {
+        let token = self.atom(what)?;
+        words::number(&token.text).ok_or_else(|| {
+            let message = format!("`{}` is no number for {what}", token.text);
+            ScriptError::new(token.place, message).help("numbers are 7, 0x40, 2^63 or max")
+        })
+    }
+
+    pub fn number32(&mut self, what: &str) -> Parsed<u32> {
+        let place = self.place();
+        let number = self.number(what)?;
+        u32::try_from(number).map_err(|_| ScriptError::new(place, format!("{number} does not fit 32 bits, as {what} must")))
+    }
+
+    pub fn duration(&mut self) -> Parsed<u64> {
+        let token = self.atom("a duration, as 2ms")?;
+        words::duration(&token.text).ok_or_else(|| {
+            ScriptError::new(token.place, format!("`{}` is no duration", token.text))
+                .help("durations are a number and a unit: 500ns, 20us, 2ms, 1s")
+        })
+    }
+
+    /// One of the known words.
+    pub fn choice<T: Copy>(&mut self, what: &str, known: &[(&'static str, T)]) -> Parsed<T> {
+        let token = self.atom(what)?;
+        let found = known.iter().find(|(name, _)| *name == token.text);
+        found.map(|(_, value)| *value).ok_or_else(|| {
+            let names: Vec<&str> = known.iter().map(|(name, _)| *name).collect();
+            unknown(token, what, names)
+        })
+    }
+
+    /// Nothing is left.
+    pub fn end(&self) -> Parsed<()> {
+        if self.peek().is_none() { Ok(()) } else { self.expected("the end of the line") }
+    }
+}
+
+/// `word` is not among what is known.
+pub(crate) fn unknown<'a>(
+    token: &Token,
+    what: &str,
+    known: impl IntoIterator<Item = &'a str> + Clone,
+) -> ScriptError {
+    let message = format!("`{}` is not {what}", token.text);
+    ScriptError::new(token.place, message).help(suggestion(&token.text, known))
+}

@@ -1,0 +1,244 @@
+//! `expect CONDITION`, `fault ..`, and the outcomes of races.
+
+use crate::program::{EngineIs, EventCount, Engine, Expectation, Fault, Kind, Outcome, Term};
+use crate::script::cursor::{Cursor, Parsed, unknown};
+use crate::script::error::ScriptError;
+use crate::script::names::{Named1, Names};
+use crate::script::token::{Token, TokenKind};
+use crate::script::verbs::FAULTS;
+use crate::script::words;
+
+const FORMS: &str = "a condition: `F = V`, `W blocked`, `W returned STATUS`, `E set [N]`, `E clear`, `D state STATE`, \
+                     `engine ENGINE idle|running|hung`, `report \"TEXT\"`, `no report`, `messages p = N`, `wakes p = N`, \
+                     `waits = N`, `nothing left [of p]`";
+
+/// Reads what comes after `expect`.
+pub(crate) fn expectation(names: &mut Names, cursor: &mut Cursor<'_>) -> Parsed<Expectation> {
+    let token = match cursor.peek() {
+        Some(token) if token.kind == TokenKind::Atom => token,
+        _ => return cursor.expected(FORMS),
+    };
+    let expectation = match (token.text.as_str(), names.look_up(&token.text)) {
+        (_, Some(Named1::Binding(_))) => of_binding(names, cursor)?,
+        ("engine", _) => {
+            cursor.next();
+            let engine = engine(names, cursor)?;
+            let states = [("idle", EngineIs::Idle), ("running", EngineIs::Running), ("hung", EngineIs::Hung)];
+            Expectation::Engine { engine, is: cursor.choice("a state of an engine", &states)? }
+        }
+        ("report", _) => {
+            cursor.next();
+            Expectation::Report { text: cursor.text("the text, in quotes")?.text.clone() }
+        }
+        ("no", _) => {
+            cursor.next();
+            cursor.word("report")?;
+            Expectation::NoReport
+        }
+        ("messages" | "wakes", _) => {
+            cursor.next();
+            let process = names.process(cursor.atom("a process")?)?;
+            cursor.symbol("=")?;
+            let count = cursor.number("a count")?;
+            match token.text.as_str() {
+                "wakes" => Expectation::Wakes { process, count },
+                _ => Expectation::Messages { process, count },
+            }
+        }
+        ("waits", _) => {
+            cursor.next();
+            cursor.symbol("=")?;
+            Expectation::Waits { count: cursor.number("a count")? }
+        }
+        ("nothing", _) => {
+            cursor.next();
+            cursor.word("left")?;
+            let process = if cursor.take_word("of") { Some(names.process(cursor.atom("a process")?)?) } else { None };
+            Expectation::NothingLeft { process }
+        }
+        _ => {
+            let words = ["engine", "report", "no", "messages", "wakes", "waits", "nothing"];
+            let names = names.program.bindings.iter().map(|binding| binding.name.as_str());
+            let known: Vec<&str> = names.chain(words).collect();
+            return Err(unknown(token, "something to expect: no name, and no word for it", known));
+        }
+    };
+    cursor.end()?;
+    Ok(expectation)
+}
+
+fn of_binding(names: &mut Names, cursor: &mut Cursor<'_>) -> Parsed<Expectation> {
+    let token = cursor.next().expect("it was looked at");
+    let binding = names.binding(token, "a name", |_| true)?;
+    match names.kind(binding) {
+        Kind::Object | Kind::Register => {
+            cursor.symbol("=")?;
+            Ok(Expectation::Value { object: binding, value: cursor.number("a value")? })
+        }
+        Kind::Event => {
+            if cursor.take_word("clear") {
+                return Ok(Expectation::Event { event: binding, count: EventCount::Clear });
+            }
+            if !cursor.take_word("set") {
+                return cursor.expected("`set`, `set N` or `clear`");
+            }
+            let count = match cursor.peek() {
+                Some(_) => EventCount::Times(cursor.number("how often")?),
+                None => EventCount::Set,
+            };
+            Ok(Expectation::Event { event: binding, count })
+        }
+        Kind::Device => {
+            cursor.word("state")?;
+            let state = cursor.choice("a device state", &words::DEVICE_STATES)?;
+            Ok(Expectation::DeviceState { device: binding, state })
+        }
+        Kind::Adapter | Kind::Context | Kind::Share | Kind::Call => {
+            if cursor.take_word("blocked") {
+                return Ok(Expectation::Blocked { call: binding });
+            }
+            if !cursor.take_word("returned") {
+                return cursor.expected("`blocked` or `returned STATUS`");
+            }
+            let status = status(cursor)?;
+            names.returned(binding);
+            Ok(Expectation::Returned { call: binding, status })
+        }
+    }
+}
+
+fn status(cursor: &mut Cursor<'_>) -> Parsed<d3dkmt::NtStatus> {
+    let token = cursor.atom("a status")?;
+    words::status(&token.text).ok_or_else(|| unknown(token, "a status", words::status_names()))
+}
+
+fn engine(names: &Names, cursor: &mut Cursor<'_>) -> Parsed<Engine> {
+    let token = cursor.atom("an engine, as 3D or COPY.1")?;
+    let config = &names.program.setting.kernel;
+    words::engine(&token.text, config).ok_or_else(|| {
+        let known = config.adapters[0].nodes.iter().map(|node| node.engine_type.name());
+        unknown(token, "an engine", known)
+    })
+}
+
+/// Reads what comes after `fault`.
+pub(crate) fn fault(names: &mut Names, cursor: &mut Cursor<'_>, line: u32) -> Parsed<Fault> {
+    let token = cursor.atom("a fault")?;
+    let fault = match token.text.as_str() {
+        "kill" => Fault::Kill(process(names, cursor, line, Some("was killed"))?),
+        "cut" => Fault::Cut(process(names, cursor, line, None)?),
+        "hold" => Fault::Hold(process(names, cursor, line, None)?),
+        "release" => Fault::Release(process(names, cursor, line, None)?),
+        "freeze" => {
+            let name = cursor.peek();
+            let process = process(names, cursor, line, None)?;
+            names.freeze(process, name.expect("it was read"), line)?;
+            Fault::Freeze(process)
+        }
+        "thaw" => {
+            let name = cursor.peek();
+            let process = process(names, cursor, line, None)?;
+            names.thaw(process, name.expect("it was read"))?;
+            Fault::Thaw(process)
+        }
+        "delay" => {
+            let process = process(names, cursor, line, None)?;
+            Fault::Delay(process, cursor.duration()?)
+        }
+        "reorder" => Fault::Reorder,
+        "crash" => {
+            let name = cursor.atom("a VM")?;
+            let vm = names.vm(name)?;
+            let inside = names.program.processes.iter().enumerate().filter(|(_, process)| process.vm == Some(vm));
+            let inside: Vec<u32> = inside.map(|(at, _)| at as u32).collect();
+            for process in inside {
+                names.end(crate::program::Process(process), line, "was in a VM that crashed");
+            }
+            Fault::CrashVm(vm)
+        }
+        "lose_interrupt" => Fault::LoseInterrupt(engine(names, cursor)?),
+        "hang" => Fault::Hang(engine(names, cursor)?),
+        "stop_adapter" => {
+            let place = cursor.place();
+            let number = cursor.number32("an adapter's number")?;
+            let count = names.program.setting.kernel.adapters.len();
+            if number as usize >= count {
+                let message = format!("there is no adapter {number}: the scenario has {count}, numbered from 0");
+                return Err(ScriptError::new(place, message));
+            }
+            Fault::StopAdapter(number)
+        }
+        "fill" => {
+            let context = cursor.atom("the name of a context")?;
+            Fault::Fill(names.binding(context, "a context", |kind| kind == Kind::Context)?)
+        }
+        "restart" => {
+            cursor.word("daemon")?;
+            Fault::RestartDaemon
+        }
+        _ => return Err(unknown(token, "a fault", FAULTS.iter().map(|word| word.name))),
+    };
+    cursor.end()?;
+    Ok(fault)
+}
+
+fn process(
+    names: &mut Names,
+    cursor: &mut Cursor<'_>,
+    line: u32,
+    ends: Option<&'static str>,
+) -> Parsed<crate::program::Process> {
+    let token = cursor.atom("a process")?;
+    let process = names.process(token)?;
+    names.check_alive(process, token)?;
+    if let Some(how) = ends {
+        names.end(process, line, how);
+    }
+    Ok(process)
+}
+
+/// Sets of terms with commas between.
+pub(crate) fn outcomes(names: &Names, cursor: &mut Cursor<'_>, line: u32) -> Parsed<Vec<Outcome>> {
+    let mut outcomes = vec![Outcome { line, terms: Vec::new() }];
+    loop {
+        let terms = &mut outcomes.last_mut().expect("there is one").terms;
+        if cursor.take_symbol(",") {
+            outcomes.push(Outcome { line, terms: Vec::new() });
+            continue;
+        }
+        if cursor.peek().is_none() {
+            break;
+        }
+        terms.push(term(names, cursor)?);
+    }
+    if outcomes.iter().any(|outcome| outcome.terms.is_empty()) {
+        return cursor.expected("terms, as `r0=1 W=asleep`, with a comma between outcomes");
+    }
+    Ok(outcomes)
+}
+
+fn term(names: &Names, cursor: &mut Cursor<'_>) -> Parsed<Term> {
+    let token: &Token = cursor.atom("a name of the race")?;
+    let binding = names.binding(token, "a name of the race", |kind| {
+        matches!(kind, Kind::Register | Kind::Call | Kind::Object)
+    })?;
+    cursor.symbol("=")?;
+    match names.kind(binding) {
+        Kind::Register => Ok(Term::Register { register: binding, value: cursor.number("a value")? }),
+        Kind::Object => Ok(Term::Value { object: binding, value: cursor.number("a value")? }),
+        _ => {
+            let word = cursor.atom("`asleep`, `returned` or a status")?;
+            match word.text.as_str() {
+                "asleep" => Ok(Term::Asleep { call: binding, asleep: true }),
+                "returned" => Ok(Term::Asleep { call: binding, asleep: false }),
+                status => match words::status(status) {
+                    Some(status) => Ok(Term::Status { call: binding, status }),
+                    None => {
+                        let known = words::status_names().chain(["asleep", "returned"]);
+                        Err(unknown(word, "how a call can end", known))
+                    }
+                },
+            }
+        }
+    }
+}

@@ -1,0 +1,222 @@
+//! Matrices: `matrix NAME = VALUE ..` lines span cases, `given NAME = VALUE when ..` lines compute what a
+//! case expects. What they name stands in other lines as `$NAME`.
+//!
+//! ```text
+//! matrix value = 4 5 6
+//! given  comes = ok     when value below 6
+//! given  comes = blocks otherwise
+//! ```
+
+use std::collections::BTreeMap;
+
+use crate::limits::{AXIS_VALUES_MAX, CASES_MAX};
+use crate::script::error::{ScriptError, suggestion};
+use crate::script::token::{Token, TokenKind};
+use crate::script::words::number;
+
+/// `matrix NAME = VALUE ..`
+struct Axis {
+    name: String,
+    values: Vec<Token>,
+}
+
+enum Relation {
+    Is,
+    Not,
+    Below,
+    AtLeast,
+}
+
+struct Condition {
+    name: String,
+    relation: Relation,
+    values: Vec<String>,
+}
+
+/// `given NAME = VALUE when ..`: without conditions it is `otherwise`.
+struct Given {
+    name: Token,
+    value: Vec<Token>,
+    conditions: Vec<Condition>,
+}
+
+/// All matrix lines of a file.
+#[derive(Default)]
+pub(crate) struct Matrix {
+    axes: Vec<Axis>,
+    given: Vec<Given>,
+}
+
+/// What each name stands for in one case.
+#[derive(Clone, Default)]
+pub(crate) struct Case {
+    pub name: String,
+    values: BTreeMap<String, Vec<Token>>,
+}
+
+const RELATIONS: [&str; 4] = ["is", "not", "below", "at_least"];
+const FORM: &str = "`matrix NAME = VALUE VALUE ..`";
+const GIVEN_FORM: &str = "`given NAME = VALUE when AXIS is VALUE and ..`, or `.. otherwise`";
+
+fn name_and_rest<'a>(tokens: &'a [Token], form: &str) -> Result<(&'a Token, &'a [Token]), ScriptError> {
+    match tokens {
+        [_, name, equals, rest @ ..] if name.kind == TokenKind::Atom && equals.is_symbol("=") => Ok((name, rest)),
+        [.., last] => Err(ScriptError::new(last.place, format!("expected {form}"))),
+        [] => unreachable!("a line has a first word"),
+    }
+}
+
+impl Matrix {
+    /// Takes a line that begins with `matrix`.
+    pub fn axis(&mut self, tokens: &[Token]) -> Result<(), ScriptError> {
+        let (name, values) = name_and_rest(tokens, FORM)?;
+        if values.is_empty() || values.len() > AXIS_VALUES_MAX {
+            let message = format!("{} has {} values, allowed are 1 to {AXIS_VALUES_MAX}", name.text, values.len());
+            return Err(ScriptError::new(name.place, message));
+        }
+        if let Some(symbol) = values.iter().find(|value| value.kind == TokenKind::Symbol) {
+            return Err(ScriptError::new(symbol.place, "values stand beside each other, with nothing between"));
+        }
+        if let Some(twice) = (1..values.len()).find(|at| values[..*at].iter().any(|other| other.text == values[*at].text)) {
+            let message = format!("{} has the value {} twice", name.text, values[twice].text);
+            return Err(ScriptError::new(values[twice].place, message));
+        }
+        if self.axes.iter().any(|axis| axis.name == name.text) {
+            return Err(ScriptError::new(name.place, format!("there is a matrix {} already", name.text)));
+        }
+        self.axes.push(Axis { name: name.text.clone(), values: values.to_vec() });
+        Ok(())
+    }
+
+    /// Takes a line that begins with `given`.
+    pub fn given(&mut self, tokens: &[Token]) -> Result<(), ScriptError> {
+        let (name, rest) = name_and_rest(tokens, GIVEN_FORM)?;
+        if self.axes.iter().any(|axis| axis.name == name.text) {
+            return Err(ScriptError::new(name.place, format!("{} is a matrix already", name.text)));
+        }
+        let word = |word: &'static str| move |token: &Token| token.kind == TokenKind::Atom && token.text == word;
+        if let Some(at) = rest.iter().position(word("otherwise")) {
+            if let Some(more) = rest.get(at + 1) {
+                return Err(ScriptError::new(more.place, "nothing comes after `otherwise`"));
+            }
+            self.given.push(Given { name: name.clone(), value: rest[..at].to_vec(), conditions: Vec::new() });
+            return Ok(());
+        }
+        let Some(when) = rest.iter().position(word("when")) else {
+            let last = tokens.last().expect("a line has a first word");
+            return Err(ScriptError::new(last.place, format!("expected {GIVEN_FORM}")));
+        };
+        let conditions = rest[when + 1..].split(word("and")).map(|part| self.condition(part, &rest[when]));
+        let conditions = conditions.collect::<Result<Vec<_>, _>>()?;
+        self.given.push(Given { name: name.clone(), value: rest[..when].to_vec(), conditions });
+        Ok(())
+    }
+
+    fn condition(&self, tokens: &[Token], when: &Token) -> Result<Condition, ScriptError> {
+        let [name, relation, values @ ..] = tokens else {
+            let place = tokens.first().unwrap_or(when).place;
+            return Err(ScriptError::new(place, "expected a condition, as `value below 6`"));
+        };
+        let known: Vec<&str> = self.names().collect();
+        if !known.contains(&name.text.as_str()) {
+            let error = ScriptError::new(name.place, format!("there is no matrix {}", name.text));
+            return Err(error.help(suggestion(&name.text, known)));
+        }
+        let relation = match relation.text.as_str() {
+            "is" => Relation::Is,
+            "not" => Relation::Not,
+            "below" => Relation::Below,
+            "at_least" => Relation::AtLeast,
+            other => {
+                let error = ScriptError::new(relation.place, format!("there is no relation `{other}`"));
+                return Err(error.help(suggestion(other, RELATIONS)));
+            }
+        };
+        let numeric = matches!(relation, Relation::Below | Relation::AtLeast);
+        if values.is_empty() || (numeric && (values.len() != 1 || number(&values[0].text).is_none())) {
+            let expected = if numeric { "one number" } else { "a value" };
+            return Err(ScriptError::new(name.place, format!("the condition needs {expected} at its end")));
+        }
+        let values = values.iter().map(|value| value.text.clone()).collect();
+        Ok(Condition { name: name.text.clone(), relation, values })
+    }
+
+    fn names(&self) -> impl Iterator<Item = &str> {
+        self.axes.iter().map(|axis| axis.name.as_str()).chain(self.given.iter().map(|given| given.name.text.as_str()))
+    }
+
+    /// Every combination of the axes' values, the last axis the fastest.
+    pub fn cases(&self) -> Result<Vec<Case>, ScriptError> {
+        let mut cases = vec![Case::default()];
+        for axis in &self.axes {
+            if cases.len() * axis.values.len() > CASES_MAX {
+                let message = format!("the matrices give more than {CASES_MAX} cases, the limit");
+                return Err(ScriptError::new(axis.values[0].place, message));
+            }
+            let grown = cases.iter().flat_map(|case| axis.values.iter().map(move |value| case.with(&axis.name, value)));
+            cases = grown.collect();
+        }
+        for case in &mut cases {
+            for given in &self.given {
+                if !case.values.contains_key(&given.name.text) && given.conditions.iter().all(|one| one.holds(case)) {
+                    case.values.insert(given.name.text.clone(), given.value.clone());
+                }
+            }
+        }
+        for given in &self.given {
+            if let Some(case) = cases.iter().find(|case| !case.values.contains_key(&given.name.text)) {
+                let message = format!("nothing is given for {} in the case {}", given.name.text, case.name);
+                return Err(ScriptError::new(given.name.place, message).help("add a line with `otherwise`"));
+            }
+        }
+        Ok(cases)
+    }
+}
+
+impl Condition {
+    fn holds(&self, case: &Case) -> bool {
+        let Some(value) = case.values.get(&self.name) else { return false };
+        let text = value.first().map_or("none", |token| token.text.as_str());
+        let ordered = |below: bool| match (number(text), number(&self.values[0])) {
+            (Some(value), Some(bound)) => (value < bound) == below,
+            _ => false,
+        };
+        match self.relation {
+            Relation::Is => self.values.iter().any(|wanted| wanted == text),
+            Relation::Not => self.values.iter().all(|wanted| wanted != text),
+            Relation::Below => ordered(true),
+            Relation::AtLeast => ordered(false),
+        }
+    }
+}
+
+impl Case {
+    fn with(&self, axis: &str, value: &Token) -> Case {
+        let mut case = self.clone();
+        if !case.name.is_empty() {
+            case.name.push(',');
+        }
+        case.name += &format!("{axis}={}", value.text);
+        // `none` stands for no word at all.
+        let tokens = if value.text == "none" { Vec::new() } else { vec![value.clone()] };
+        case.values.insert(axis.into(), tokens);
+        case
+    }
+
+    /// The tokens with every `$NAME` replaced; what comes from a value keeps the place of its `$NAME`.
+    pub fn substitute(&self, tokens: &[Token]) -> Result<Vec<Token>, ScriptError> {
+        let mut replaced = Vec::with_capacity(tokens.len());
+        for token in tokens {
+            let Some(name) = token.text.strip_prefix('$').filter(|_| token.kind == TokenKind::Atom) else {
+                replaced.push(token.clone());
+                continue;
+            };
+            let Some(value) = self.values.get(name) else {
+                let error = ScriptError::new(token.place, format!("there is no matrix {name}"));
+                return Err(error.help(suggestion(name, self.values.keys().map(String::as_str))));
+            };
+            replaced.extend(value.iter().map(|value| Token { place: token.place, ..value.clone() }));
+        }
+        Ok(replaced)
+    }
+}

@@ -1,0 +1,22 @@
+//! The scenario language: text to [`Program`]s, and back.
+//!
+//! One statement a line. Names are declared before they are used, so a file is read once, top to
+//! bottom, for each case of its matrix. docs/SCENARIOS.md is the reference, an example for each construct.
+
+mod acts;
+mod cursor;
+mod error;
+mod expects;
+mod matrix;
+mod names;
+mod parse;
+mod print;
+mod token;
+pub(crate) mod verbs;
+pub(crate) mod words;
+
+pub use error::{Place, ScriptError};
+pub use parse::{parse, parse_bytes};
+pub(crate) use print::write_outcome;
+pub use print::print;
+pub use verbs::{STATEMENTS, VERBS, Word};

@@ -1,0 +1,244 @@
+//! Names of one case, and what is known of each thread while the file is read.
+
+use std::collections::BTreeMap;
+
+use crate::program::{Binding, Kind, Named, Process, ProcessInfo, Program, Thread, ThreadInfo, Vm};
+use crate::script::error::{ScriptError, suggestion};
+use crate::script::token::{Token, TokenKind};
+use crate::script::verbs::{STATEMENTS, VERBS};
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Named1 {
+    Vm(Vm),
+    Process(Process),
+    Thread(Thread),
+    Binding(Binding),
+}
+
+impl Named1 {
+    fn what(self, program: &Program) -> &'static str {
+        match self {
+            Named1::Vm(_) => "a VM",
+            Named1::Process(_) => "a process",
+            Named1::Thread(_) => "a thread",
+            Named1::Binding(binding) => program.bindings[binding.index()].kind.name(),
+        }
+    }
+}
+
+/// Why a thread takes no steps.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Blocked {
+    In { call: Binding, line: u32 },
+}
+
+/// What the reader knows of one case.
+#[derive(Default)]
+pub(crate) struct Names {
+    pub program: Program,
+    names: BTreeMap<String, (Named1, u32)>,
+    blocked: BTreeMap<Thread, Blocked>,
+    /// Processes that have ended, and where.
+    ended: BTreeMap<Process, (u32, &'static str)>,
+    frozen: BTreeMap<Process, u32>,
+}
+
+impl Names {
+    /// Checks that a name is new and fit to be one.
+    fn check_new(&self, token: &Token) -> Result<(), ScriptError> {
+        let text = &token.text;
+        if !text.starts_with(|letter: char| letter.is_ascii_alphabetic()) || text.contains(['^', '$', '.']) {
+            let message = format!("`{text}` cannot be a name");
+            return Err(ScriptError::new(token.place, message).help("names begin with a letter, as F, D0 or gpu_fence"));
+        }
+        let reserved = ["null", "max", "ok", "on", "in", "any", "blocks", "anything"];
+        let is_word = |word: &&str| *word == text;
+        if reserved.iter().any(is_word) || STATEMENTS.iter().chain(VERBS).any(|word| word.name == text) {
+            return Err(ScriptError::new(token.place, format!("`{text}` is a word of the language, not a name")));
+        }
+        match self.names.get(text) {
+            None => Ok(()),
+            Some((named, line)) => {
+                let what = named.what(&self.program);
+                let message = format!("the name {text} is taken: {what} of line {line} has it");
+                Err(ScriptError::new(token.place, message).help("every name is given once"))
+            }
+        }
+    }
+
+    pub fn add_vm(&mut self, token: &Token) -> Result<Vm, ScriptError> {
+        self.check_new(token)?;
+        let vm = Vm(self.program.vms.len() as u32);
+        self.program.vms.push(token.text.clone());
+        self.names.insert(token.text.clone(), (Named1::Vm(vm), token.place.line));
+        Ok(vm)
+    }
+
+    pub fn add_process(&mut self, token: &Token, vm: Option<Vm>) -> Result<Process, ScriptError> {
+        self.check_new(token)?;
+        let process = Process(self.program.processes.len() as u32);
+        let main = self.push_thread(&token.text, process);
+        self.program.processes.push(ProcessInfo { name: token.text.clone(), vm, main });
+        self.names.insert(token.text.clone(), (Named1::Process(process), token.place.line));
+        Ok(process)
+    }
+
+    fn push_thread(&mut self, name: &str, process: Process) -> Thread {
+        let thread = Thread(self.program.threads.len() as u32);
+        self.program.threads.push(ThreadInfo { name: name.into(), process });
+        thread
+    }
+
+    pub fn add_thread(&mut self, token: &Token, process: Process) -> Result<Thread, ScriptError> {
+        self.check_new(token)?;
+        let thread = self.push_thread(&token.text, process);
+        self.names.insert(token.text.clone(), (Named1::Thread(thread), token.place.line));
+        Ok(thread)
+    }
+
+    pub fn add_binding(&mut self, token: &Token, kind: Kind, thread: Thread) -> Result<Binding, ScriptError> {
+        self.check_new(token)?;
+        let binding = Binding(self.program.bindings.len() as u32);
+        self.program.bindings.push(Named { name: token.text.clone(), kind, thread });
+        self.names.insert(token.text.clone(), (Named1::Binding(binding), token.place.line));
+        Ok(binding)
+    }
+
+    /// The names that `wanted` takes, for suggestions.
+    fn known(&self, wanted: impl Fn(Named1) -> bool) -> Vec<&str> {
+        self.names.iter().filter(|(_, (named, _))| wanted(*named)).map(|(name, _)| name.as_str()).collect()
+    }
+
+    pub fn look_up(&self, name: &str) -> Option<Named1> {
+        self.names.get(name).map(|(named, _)| *named)
+    }
+
+    fn unknown(&self, token: &Token, what: &str, wanted: impl Fn(Named1) -> bool) -> ScriptError {
+        let (message, known) = match self.look_up(&token.text) {
+            Some(named) => {
+                (format!("{} is {}, not {what}", token.text, named.what(&self.program)), self.known(wanted))
+            }
+            None if token.kind == TokenKind::Atom => (format!("there is no {} here", quoted(what, &token.text)), self.known(wanted)),
+            None => (format!("expected the name of {what}"), self.known(wanted)),
+        };
+        ScriptError::new(token.place, message).help(suggestion(&token.text, known))
+    }
+
+    pub fn vm(&self, token: &Token) -> Result<Vm, ScriptError> {
+        match self.look_up(&token.text) {
+            Some(Named1::Vm(vm)) => Ok(vm),
+            _ => Err(self.unknown(token, "a VM", |named| matches!(named, Named1::Vm(_)))),
+        }
+    }
+
+    pub fn process(&self, token: &Token) -> Result<Process, ScriptError> {
+        match self.look_up(&token.text) {
+            Some(Named1::Process(process)) => Ok(process),
+            _ => Err(self.unknown(token, "a process", |named| matches!(named, Named1::Process(_)))),
+        }
+    }
+
+    /// A process, or one of its threads.
+    pub fn thread(&self, token: &Token) -> Option<Thread> {
+        match self.look_up(&token.text)? {
+            Named1::Process(process) => Some(self.program.processes[process.index()].main),
+            Named1::Thread(thread) => Some(thread),
+            Named1::Vm(_) | Named1::Binding(_) => None,
+        }
+    }
+
+    pub fn actors(&self) -> Vec<&str> {
+        self.known(|named| matches!(named, Named1::Process(_) | Named1::Thread(_)))
+    }
+
+    /// A binding that `fits`.
+    pub fn binding(&self, token: &Token, what: &str, fits: impl Fn(Kind) -> bool) -> Result<Binding, ScriptError> {
+        let is_fit = |named| match named {
+            Named1::Binding(binding) => fits(self.program.bindings[binding.index()].kind),
+            Named1::Vm(_) | Named1::Process(_) | Named1::Thread(_) => false,
+        };
+        match self.look_up(&token.text) {
+            Some(named @ Named1::Binding(binding)) if is_fit(named) => Ok(binding),
+            _ => Err(self.unknown(token, what, is_fit)),
+        }
+    }
+
+    pub fn kind(&self, binding: Binding) -> Kind {
+        self.program.bindings[binding.index()].kind
+    }
+
+    /// Checks that a thread can take a step.
+    pub fn check_able(&self, thread: Thread, token: &Token) -> Result<(), ScriptError> {
+        self.check_alive(self.program.process_of(thread), token)?;
+        if let Some(Blocked::In { call, line }) = self.blocked.get(&thread) {
+            let name = self.program.name(*call);
+            let message = format!("{} is in the call {name} since line {line}", token.text);
+            let help = format!("let another thread do this, or `expect {name} returned ..` first");
+            return Err(ScriptError::new(token.place, message).help(help));
+        }
+        if let Some(line) = self.frozen.get(&self.program.process_of(thread)) {
+            let message = format!("{} is frozen since line {line}", token.text);
+            return Err(ScriptError::new(token.place, message).help("thaw its process first"));
+        }
+        Ok(())
+    }
+
+    pub fn check_alive(&self, process: Process, token: &Token) -> Result<(), ScriptError> {
+        match self.ended.get(&process) {
+            None => Ok(()),
+            Some((line, how)) => {
+                let name = &self.program.processes[process.index()].name;
+                Err(ScriptError::new(token.place, format!("process {name} {how} in line {line}")))
+            }
+        }
+    }
+
+    pub fn block(&mut self, thread: Thread, call: Binding, line: u32) {
+        self.blocked.insert(thread, Blocked::In { call, line });
+    }
+
+    pub fn returned(&mut self, call: Binding) {
+        self.blocked.retain(|_, Blocked::In { call: other, .. }| *other != call);
+    }
+
+    pub fn end(&mut self, process: Process, line: u32, how: &'static str) {
+        self.ended.entry(process).or_insert((line, how));
+        self.frozen.remove(&process);
+        let of_process: Vec<Thread> = self.blocked.keys().copied().filter(|thread| self.program.process_of(*thread) == process).collect();
+        for thread in of_process {
+            self.blocked.remove(&thread);
+        }
+    }
+
+    pub fn freeze(&mut self, process: Process, token: &Token, line: u32) -> Result<(), ScriptError> {
+        match self.frozen.insert(process, line) {
+            None => Ok(()),
+            Some(before) => Err(ScriptError::new(token.place, format!("{} is frozen since line {before}", token.text))),
+        }
+    }
+
+    pub fn thaw(&mut self, process: Process, token: &Token) -> Result<(), ScriptError> {
+        match self.frozen.remove(&process) {
+            Some(_) => Ok(()),
+            None => Err(ScriptError::new(token.place, format!("{} is not frozen", token.text))),
+        }
+    }
+
+    pub fn is_frozen(&self, process: Process) -> bool {
+        self.frozen.contains_key(&process)
+    }
+
+    pub fn is_alive(&self, process: Process) -> bool {
+        !self.ended.contains_key(&process)
+    }
+
+    pub fn is_blocked(&self, thread: Thread) -> bool {
+        self.blocked.contains_key(&thread)
+    }
+}
+
+/// "process named q"
+fn quoted(what: &str, name: &str) -> String {
+    let bare = what.strip_prefix("a ").or_else(|| what.strip_prefix("an ")).unwrap_or(what);
+    format!("{bare} named {name}")
+}

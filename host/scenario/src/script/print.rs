@@ -1,0 +1,336 @@
+//! A program as text: `parse(print(program))` gives the program back.
+
+use std::fmt::Write as _;
+
+use d3dkmt::{SignalFlags, SyncObjectType, WaitFromCpuFlags};
+
+use crate::program::{
+    Act, Action, Command, EngineIs, EventCount, Expectation, Expected, Fault, HandleRef, ObjectSpec, Operation,
+    Outcome, Program, Term,
+};
+use crate::script::words::{
+    DEVICE_STATES, OBJECT_TYPES, write_context_flags, write_duration, write_engine, write_number,
+    write_object_flags, write_signal_flags, write_status,
+};
+
+/// Writes a program as a scenario file. The case of a matrix becomes a file of its own.
+pub fn print(program: &Program) -> String {
+    let printer = Printer { program };
+    let mut text = printer.head();
+    for step in &program.steps {
+        let _ = writeln!(text, "{}", printer.action(&step.action));
+    }
+    if program.race.is_some() {
+        text += &printer.race();
+    }
+    text
+}
+
+struct Printer<'a> {
+    program: &'a Program,
+}
+
+impl Printer<'_> {
+    fn head(&self) -> String {
+        let program = self.program;
+        let word = if program.race.is_some() { "litmus" } else { "scenario" };
+        let case = if program.case.is_empty() { String::new() } else { format!(", {}", program.case) };
+        let mut head = format!("{word} \"{}{case}\"\n", program.title);
+        if !program.covers.is_empty() {
+            let _ = writeln!(head, "covers {}", program.covers.join(" "));
+        }
+        if !program.tags.is_empty() {
+            let _ = writeln!(head, "tags {}", program.tags.join(" "));
+        }
+        for (arm, reason) in &program.not_on {
+            let _ = writeln!(head, "skip {} \"{reason}\"", arm.name());
+        }
+        if program.setting.kernel.adapters.len() != 1 {
+            let _ = writeln!(head, "config adapters = {}", program.setting.kernel.adapters.len());
+        }
+        if program.setting.async_submission {
+            head += "config async_submission\n";
+        }
+        let defaults = dxgkrnl::Policy::default().values();
+        for ((switch, value), (_, default)) in program.setting.kernel.policy.values().zip(defaults) {
+            if value != default {
+                let _ = writeln!(head, "config {switch} = {value}");
+            }
+        }
+        head
+    }
+
+    fn action(&self, action: &Action) -> String {
+        let program = self.program;
+        match action {
+            Action::StartVm(vm) => format!("vm {}", program.vms[vm.index()]),
+            Action::StartProcess(process) => {
+                let info = &program.processes[process.index()];
+                let place = info.vm.map(|vm| format!(" in {}", program.vms[vm.index()])).unwrap_or_default();
+                format!("process {}{place}", info.name)
+            }
+            Action::StartThread(thread) => {
+                let info = &program.threads[thread.index()];
+                format!("thread {} in {}", info.name, self.process(info.process))
+            }
+            Action::Act(act) => format!("{}  {}", program.threads[act.thread.index()].name, self.act(act)),
+            Action::Advance(nanos) => format!("+{}", write_duration(*nanos)),
+            Action::Exit(process) => format!("exit {}", self.process(*process)),
+            Action::Fault(fault) => format!("fault {}", self.fault(fault)),
+            Action::Expect(expectation) => format!("expect {}", self.expectation(expectation)),
+        }
+    }
+
+    fn process(&self, process: crate::program::Process) -> &str {
+        &self.program.processes[process.index()].name
+    }
+
+    fn act(&self, act: &Act) -> String {
+        let name = act.binding.map(|binding| format!("{} = ", self.program.name(binding))).unwrap_or_default();
+        let expected = match (&act.operation, act.expected) {
+            (Operation::NewEvent | Operation::Read { .. }, _) => String::new(),
+            (_, Expected::Status(status)) => format!(" -> {}", write_status(status)),
+            (_, Expected::Blocks) => " -> blocks".into(),
+            (_, Expected::Any) => " -> anything".into(),
+        };
+        format!("{name}{}{expected}", self.operation(&act.operation))
+    }
+
+    fn handle(&self, handle: HandleRef) -> String {
+        match handle {
+            HandleRef::Bound(binding) => self.program.name(binding).into(),
+            HandleRef::Raw(0) => "null".into(),
+            HandleRef::Raw(raw) => format!("{raw:#x}"),
+        }
+    }
+
+    fn handles(&self, handles: &[HandleRef]) -> String {
+        handles.iter().map(|handle| format!(" {}", self.handle(*handle))).collect()
+    }
+
+    fn pairs(&self, pairs: &[(HandleRef, u64)], relation: &str) -> String {
+        let pair = |(object, value): &(HandleRef, u64)| {
+            format!(" {}{relation}{}", self.handle(*object), write_number(*value))
+        };
+        pairs.iter().map(pair).collect()
+    }
+
+    fn operation(&self, operation: &Operation) -> String {
+        match operation {
+            Operation::EnumAdapters { capacity: 34 } => "adapters".into(),
+            Operation::EnumAdapters { capacity } => format!("adapters capacity={capacity}"),
+            Operation::OpenAdapter { adapter } => format!("open_adapter {adapter}"),
+            Operation::CloseAdapter { adapter } => format!("close_adapter {}", self.handle(*adapter)),
+            Operation::QueryAdapter { adapter, kind, bytes } => {
+                format!("query_adapter {} kind={kind} bytes={bytes}", self.handle(*adapter))
+            }
+            Operation::Device { adapter: 0 } => "device".into(),
+            Operation::Device { adapter } => format!("device on {adapter}"),
+            Operation::CreateDevice { adapter } => format!("create_device {}", self.handle(*adapter)),
+            Operation::DestroyDevice { device } => format!("destroy_device {}", self.handle(*device)),
+            Operation::DeviceState { device, state_type: 1 } => format!("device_state {}", self.handle(*device)),
+            Operation::DeviceState { device, state_type } => {
+                format!("device_state {} type={state_type}", self.handle(*device))
+            }
+            Operation::CreateContext { device, node, flags } => {
+                let engine = crate::program::Engine { adapter: 0, node: *node };
+                let engine = write_engine(engine, &self.program.setting.kernel);
+                format!("context {} {engine}{}", self.handle(*device), write_context_flags(*flags))
+            }
+            Operation::DestroyContext { context } => format!("destroy_context {}", self.handle(*context)),
+            Operation::CreateObject { device, spec } => self.object(*device, spec),
+            Operation::DestroyObject { object } => format!("destroy {}", self.handle(*object)),
+            Operation::Share { object } => format!("share {}", self.handle(*object)),
+            Operation::Open { device, share, flags } => {
+                let share = self.program.name(*share);
+                format!("open {} {share}{}", self.handle(*device), write_object_flags(*flags))
+            }
+            Operation::CloseShare { share } => format!("close_share {}", self.program.name(*share)),
+            Operation::Signal { device, targets, flags } => {
+                format!("signal {}{}{}", self.handle(*device), self.pairs(targets, "="), signal_flags(*flags))
+            }
+            Operation::Wait { device, items, flags, event } => {
+                let any = match *flags {
+                    WaitFromCpuFlags::WAIT_ANY => " any".into(),
+                    flags if flags.is_empty() => String::new(),
+                    flags => format!(" flags={:#x}", flags.bits()),
+                };
+                let event = event.map(|event| format!(" event={}", self.program.name(event))).unwrap_or_default();
+                format!("wait {}{}{any}{event}", self.handle(*device), self.pairs(items, ">="))
+            }
+            Operation::GpuSignal { contexts, targets, flags } => {
+                format!("gpu_signal{}{}{}", self.handles(contexts), self.pairs(targets, "="), signal_flags(*flags))
+            }
+            Operation::GpuSignalEvent { contexts, event, flags } => {
+                let flags = write_signal_flags(*flags, SignalFlags::ENQUEUE_CPU_EVENT);
+                format!("gpu_signal{} event={}{flags}", self.handles(contexts), self.program.name(*event))
+            }
+            Operation::GpuWait { context, items } => {
+                format!("gpu_wait {}{}", self.handle(*context), self.pairs(items, ">="))
+            }
+            Operation::Submit { contexts, commands } => {
+                let commands: String = commands.iter().map(|command| format!(" {}", self.command(command))).collect();
+                format!("submit{}{commands}", self.handles(contexts))
+            }
+            Operation::NewEvent => "event".into(),
+            Operation::Read { object } => format!("read {}", self.handle(*object)),
+        }
+    }
+
+    fn command(&self, command: &Command) -> String {
+        match command {
+            Command::Write { object, value } => format!("write({}, {})", self.handle(*object), write_number(*value)),
+            Command::Busy { duration_ns } => format!("busy({})", write_duration(*duration_ns)),
+            Command::Hang => "hang".into(),
+            Command::Opaque { bytes } => format!("opaque({bytes})"),
+        }
+    }
+
+    fn object(&self, device: HandleRef, spec: &ObjectSpec) -> String {
+        let mut text = match spec.object_type {
+            SyncObjectType::MONITORED_FENCE if !spec.legacy => format!("fence {}", self.handle(device)),
+            other => {
+                let named = OBJECT_TYPES.into_iter().find(|(_, known)| *known == other);
+                let name = named.map_or_else(|| other.0.to_string(), |(name, _)| name.into());
+                format!("object {} {name}", self.handle(device))
+            }
+        };
+        let numbers = [
+            ("initial", spec.initial_value),
+            ("count", spec.initial_count.into()),
+            ("max", spec.max_count.into()),
+            ("affinity", spec.engine_affinity.into()),
+        ];
+        for (key, number) in numbers.into_iter().filter(|(_, number)| *number != 0) {
+            let _ = write!(text, " {key}={}", write_number(number));
+        }
+        if spec.initial_state {
+            text += " owned";
+        }
+        if let Some(event) = spec.event {
+            let _ = write!(text, " event={}", self.program.name(event));
+        }
+        text += &write_object_flags(spec.flags);
+        if spec.legacy {
+            text += " legacy";
+        }
+        text
+    }
+
+    fn fault(&self, fault: &Fault) -> String {
+        let engine = |engine| write_engine(engine, &self.program.setting.kernel);
+        match *fault {
+            Fault::Kill(process) => format!("kill {}", self.process(process)),
+            Fault::Freeze(process) => format!("freeze {}", self.process(process)),
+            Fault::Thaw(process) => format!("thaw {}", self.process(process)),
+            Fault::Cut(process) => format!("cut {}", self.process(process)),
+            Fault::Hold(process) => format!("hold {}", self.process(process)),
+            Fault::Release(process) => format!("release {}", self.process(process)),
+            Fault::Delay(process, nanos) => format!("delay {} {}", self.process(process), write_duration(nanos)),
+            Fault::Reorder => "reorder".into(),
+            Fault::CrashVm(vm) => format!("crash {}", self.program.vms[vm.index()]),
+            Fault::LoseInterrupt(which) => format!("lose_interrupt {}", engine(which)),
+            Fault::Hang(which) => format!("hang {}", engine(which)),
+            Fault::StopAdapter(number) => format!("stop_adapter {number}"),
+            Fault::Fill(context) => format!("fill {}", self.program.name(context)),
+            Fault::RestartDaemon => "restart daemon".into(),
+        }
+    }
+
+    fn expectation(&self, expectation: &Expectation) -> String {
+        let name = |binding| self.program.name(binding);
+        match expectation {
+            Expectation::Value { object, value } => format!("{} = {}", name(*object), write_number(*value)),
+            Expectation::Blocked { call } => format!("{} blocked", name(*call)),
+            Expectation::Returned { call, status } => format!("{} returned {}", name(*call), write_status(*status)),
+            Expectation::Event { event, count } => match count {
+                EventCount::Clear => format!("{} clear", name(*event)),
+                EventCount::Set => format!("{} set", name(*event)),
+                EventCount::Times(times) => format!("{} set {times}", name(*event)),
+            },
+            Expectation::DeviceState { device, state } => {
+                let named = DEVICE_STATES.into_iter().find(|(_, number)| number == state);
+                let state = named.map_or_else(|| state.to_string(), |(name, _)| name.into());
+                format!("{} state {state}", name(*device))
+            }
+            Expectation::Engine { engine, is } => {
+                let is = match is {
+                    EngineIs::Idle => "idle",
+                    EngineIs::Running => "running",
+                    EngineIs::Hung => "hung",
+                };
+                format!("engine {} {is}", write_engine(*engine, &self.program.setting.kernel))
+            }
+            Expectation::Report { text } => format!("report \"{text}\""),
+            Expectation::NoReport => "no report".into(),
+            Expectation::Messages { process, count } => format!("messages {} = {count}", self.process(*process)),
+            Expectation::Wakes { process, count } => format!("wakes {} = {count}", self.process(*process)),
+            Expectation::Waits { count } => format!("waits = {count}"),
+            Expectation::NothingLeft { process: None } => "nothing left".into(),
+            Expectation::NothingLeft { process: Some(process) } => {
+                format!("nothing left of {}", self.process(*process))
+            }
+        }
+    }
+
+    fn race(&self) -> String {
+        let Some(race) = &self.program.race else { return String::new() };
+        let threads: Vec<&str> =
+            race.columns.iter().map(|column| self.program.threads[column.thread.index()].name.as_str()).collect();
+        let mut text = format!("race {}\n", threads.join(" | "));
+        let rows = race.columns.iter().map(|column| column.steps.len()).max().unwrap_or(0);
+        for row in 0..rows {
+            let cell = |column: &crate::program::Column| {
+                column.steps.get(row).map(|(_, act)| self.act(act)).unwrap_or_default()
+            };
+            let cells: Vec<String> = race.columns.iter().map(cell).collect();
+            let _ = writeln!(text, "     {}", cells.join(" | "));
+        }
+        for (word, outcomes) in [("allowed", &race.allowed), ("forbidden", &race.forbidden)] {
+            for outcome in outcomes {
+                let _ = writeln!(text, "{word} {}", self.outcome(outcome));
+            }
+        }
+        text
+    }
+
+    /// `r0=1 W=asleep`
+    pub fn outcome(&self, outcome: &Outcome) -> String {
+        let terms: Vec<String> = outcome.terms.iter().map(|term| self.term(*term)).collect();
+        terms.join(" ")
+    }
+
+    fn term(&self, term: Term) -> String {
+        let name = |binding| self.program.name(binding);
+        match term {
+            Term::Register { register, value } => format!("{}={}", name(register), write_number(value)),
+            Term::Value { object, value } => format!("{}={}", name(object), write_number(value)),
+            Term::Asleep { call, asleep: true } => format!("{}=asleep", name(call)),
+            Term::Asleep { call, asleep: false } => format!("{}=returned", name(call)),
+            Term::Status { call, status } => format!("{}={}", name(call), write_status(status)),
+        }
+    }
+}
+
+/// The terms of an outcome as they are written in a file.
+pub(crate) fn write_outcome(program: &Program, outcome: &Outcome) -> String {
+    Printer { program }.outcome(outcome)
+}
+
+/// A step as it is written in a file.
+pub(crate) fn write_action(program: &Program, action: &Action) -> String {
+    Printer { program }.action(action)
+}
+
+/// An act as it is written in a cell of a race.
+pub(crate) fn write_act(program: &Program, act: &Act) -> String {
+    Printer { program }.act(act)
+}
+
+fn signal_flags(flags: SignalFlags) -> String {
+    if flags.contains(SignalFlags::ALLOW_FENCE_REWIND) && flags.unknown() == 0 {
+        format!(" rewind{}", write_signal_flags(flags - SignalFlags::ALLOW_FENCE_REWIND, SignalFlags::empty()))
+    } else {
+        write_signal_flags(flags, SignalFlags::empty())
+    }
+}

@@ -1,0 +1,182 @@
+//! Words that the language shares with the field: statuses, types, flags, engines, states, rule ids.
+
+use d3dkmt::{CreateContextFlags, NtStatus, SignalFlags, SyncObjectFlags, SyncObjectType};
+use dxgkrnl::{Config, Nanos};
+
+use crate::program::Engine;
+
+pub(crate) const OBJECT_TYPES: [(&str, SyncObjectType); 7] = [
+    ("MUTEX", SyncObjectType::MUTEX),
+    ("SEMAPHORE", SyncObjectType::SEMAPHORE),
+    ("FENCE", SyncObjectType::FENCE),
+    ("CPU_NOTIFICATION", SyncObjectType::CPU_NOTIFICATION),
+    ("MONITORED_FENCE", SyncObjectType::MONITORED_FENCE),
+    ("PERIODIC_MONITORED_FENCE", SyncObjectType::PERIODIC_MONITORED_FENCE),
+    ("NATIVE_FENCE", SyncObjectType::NATIVE_FENCE),
+];
+
+/// `D3DKMT_DEVICEEXECUTION_STATE`.
+pub(crate) const DEVICE_STATES: [(&str, u32); 7] = [
+    ("ACTIVE", 1),
+    ("RESET", 2),
+    ("HUNG", 3),
+    ("STOPPED", 4),
+    ("ERROR_OUT_OF_MEMORY", 5),
+    ("ERROR_DMA_FAULT", 6),
+    ("ERROR_DMA_PAGE_FAULT", 7),
+];
+
+pub(crate) const UNITS: [(&str, Nanos); 4] = [("ns", 1), ("us", 1_000), ("ms", 1_000_000), ("s", 1_000_000_000)];
+
+/// A status by its name without `STATUS_`, as `ok`, or as a number.
+pub(crate) fn status(word: &str) -> Option<NtStatus> {
+    if word == "ok" {
+        return Some(NtStatus::SUCCESS);
+    }
+    let named = NtStatus::NAMED.iter().find(|status| status.name() == Some(word));
+    named.copied().or_else(|| word.starts_with("0x").then(|| number(word)).flatten().map(|raw| NtStatus(raw as u32)))
+}
+
+pub(crate) fn status_names() -> impl Iterator<Item = &'static str> + Clone {
+    NtStatus::NAMED.iter().filter_map(|status| status.name()).chain(["ok"])
+}
+
+pub(crate) fn write_status(status: NtStatus) -> String {
+    match status {
+        NtStatus::SUCCESS => "ok".into(),
+        other => other.name().map_or_else(|| format!("{:#x}", other.0), Into::into),
+    }
+}
+
+/// A number: decimal, hexadecimal, `2^63`, or `max` for 2^64-1.
+pub(crate) fn number(word: &str) -> Option<u64> {
+    if word == "max" {
+        return Some(u64::MAX);
+    }
+    if let Some(digits) = word.strip_prefix("0x") {
+        return u64::from_str_radix(digits, 16).ok();
+    }
+    if let Some((base, power)) = word.split_once('^') {
+        return base.parse::<u64>().ok()?.checked_pow(power.parse().ok()?);
+    }
+    if !word.starts_with(|letter: char| letter.is_ascii_digit()) {
+        return None;
+    }
+    word.parse().ok()
+}
+
+pub(crate) fn write_number(number: u64) -> String {
+    match number {
+        u64::MAX => "max".into(),
+        _ if number >= 1 << 32 && number.is_power_of_two() => format!("2^{}", number.trailing_zeros()),
+        _ => number.to_string(),
+    }
+}
+
+/// A duration with its unit.
+pub(crate) fn duration(word: &str) -> Option<Nanos> {
+    let digits = word.find(|letter: char| !letter.is_ascii_digit())?;
+    let (_, unit) = UNITS.into_iter().find(|(unit, _)| *unit == &word[digits..])?;
+    word[..digits].parse::<u64>().ok()?.checked_mul(unit)
+}
+
+pub(crate) fn write_duration(nanos: Nanos) -> String {
+    let (unit, length) = UNITS.into_iter().rev().find(|(_, length)| nanos.is_multiple_of(*length)).expect("1 ns divides");
+    format!("{}{unit}", nanos / length)
+}
+
+/// A word for one flag or several.
+pub(crate) fn object_flag(word: &str) -> Option<SyncObjectFlags> {
+    match word {
+        "shared" => Some(SyncObjectFlags::SHARED | SyncObjectFlags::NT_SECURITY_SHARING),
+        _ => SyncObjectFlags::from_name(word),
+    }
+}
+
+pub(crate) fn object_flag_names() -> impl Iterator<Item = &'static str> + Clone {
+    SyncObjectFlags::all().iter_names().map(|(name, _)| name).chain(["shared"]).collect::<Vec<_>>().into_iter()
+}
+
+/// Flags as words, unknown bits as a number.
+pub(crate) fn write_object_flags(flags: SyncObjectFlags) -> String {
+    let shared = SyncObjectFlags::SHARED | SyncObjectFlags::NT_SECURITY_SHARING;
+    let (first, rest) = if flags.contains(shared) { (" shared", flags - shared) } else { ("", flags) };
+    if rest.unknown() != 0 {
+        return format!(" flags={:#x}", flags.bits());
+    }
+    let names: String = rest.iter_names().map(|(name, _)| format!(" {name}")).collect();
+    format!("{first}{names}")
+}
+
+pub(crate) fn signal_flag_names() -> Vec<&'static str> {
+    SignalFlags::all().iter_names().map(|(name, _)| name).collect()
+}
+
+pub(crate) fn write_signal_flags(flags: SignalFlags, implied: SignalFlags) -> String {
+    let shown = flags - implied;
+    if flags.unknown() != 0 || !flags.contains(implied) {
+        return format!(" flags={:#x}", flags.bits());
+    }
+    shown.iter_names().map(|(name, _)| format!(" {name}")).collect()
+}
+
+pub(crate) fn context_flag_names() -> Vec<&'static str> {
+    CreateContextFlags::all().iter_names().map(|(name, _)| name).collect()
+}
+
+pub(crate) fn write_context_flags(flags: CreateContextFlags) -> String {
+    if flags.unknown() != 0 {
+        return format!(" flags={:#x}", flags.bits());
+    }
+    flags.iter_names().map(|(name, _)| format!(" {name}")).collect()
+}
+
+/// The node with this engine name, `COPY`, or this number; on another adapter than 0 `COPY.1`.
+pub(crate) fn engine(word: &str, config: &Config) -> Option<Engine> {
+    let (node, adapter) = match word.rsplit_once('.') {
+        Some((node, adapter)) => (node, u32::try_from(number(adapter)?).ok()?),
+        None => (word, 0),
+    };
+    let nodes = &config.adapters.get(adapter as usize)?.nodes;
+    let named = nodes.iter().position(|known| known.engine_type.name() == node);
+    let node = named.map(|at| at as u32).or_else(|| u32::try_from(number(node)?).ok())?;
+    ((node as usize) < nodes.len()).then_some(Engine { adapter, node })
+}
+
+pub(crate) fn write_engine(engine: Engine, config: &Config) -> String {
+    let nodes = config.adapters.get(engine.adapter as usize).map(|adapter| adapter.nodes.as_slice()).unwrap_or_default();
+    let first = |at: usize| nodes.iter().position(|node| node.engine_type == nodes[at].engine_type) == Some(at);
+    let node = match nodes.get(engine.node as usize) {
+        Some(node) if first(engine.node as usize) => node.engine_type.name().to_owned(),
+        Some(_) | None => engine.node.to_string(),
+    };
+    if engine.adapter == 0 { node } else { format!("{node}.{}", engine.adapter) }
+}
+
+/// Groups of rules and how many rows each has; of `W`, the highest number.
+const RULES: [(&str, u32); 8] = [
+    ("FEN", 132),
+    ("EVT", 30),
+    ("ESC", 24),
+    ("GPV", 38),
+    ("SCH", 45),
+    ("TDR", 42),
+    ("BAR", 123),
+    ("W", 293),
+];
+
+/// Why a word is no rule id; `None` if it is one.
+pub(crate) fn rule_error(word: &str) -> Option<String> {
+    let groups = || RULES.map(|(group, _)| group).join(", ");
+    let Some((group, number)) = word.split_once('-') else {
+        return Some(format!("a rule id is a group and three digits, as FEN-030; groups are {}", groups()));
+    };
+    let Some((_, rows)) = RULES.into_iter().find(|(known, _)| *known == group) else {
+        return Some(format!("there is no group {group}; groups are {}", groups()));
+    };
+    let digits = number.len() == 3 && number.chars().all(|digit| digit.is_ascii_digit());
+    match number.parse::<u32>() {
+        Ok(row) if digits && (1..=rows).contains(&row) => None,
+        _ => Some(format!("group {group} has rows {group}-001 to {group}-{rows:03}")),
+    }
+}

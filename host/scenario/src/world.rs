@@ -1,0 +1,91 @@
+//! What an arm gives the runner: processes, threads and calls, and a look at what came of them.
+
+use d3dkmt::{Call, Handle, NtStatus, Reply};
+use dxgkrnl::{Nanos, Snapshot};
+
+use crate::program::{Arm, Fault, Process, Program, Thread, Vm};
+
+/// What a thread is to do, every operand filled in.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Request {
+    /// `event` is the program's number of the event that goes with the call: of a wait that returns at
+    /// once, of a packet that sets it, of a CPU_NOTIFICATION. The call's own event ids are the arm's affair.
+    Call { call: Call, event: Option<u32> },
+    /// Makes the event of this number.
+    NewEvent { event: u32 },
+}
+
+/// What a call came to.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Answer {
+    pub status: NtStatus,
+    pub reply: Reply,
+}
+
+/// Why a run cannot go on.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum Trouble {
+    /// The arm cannot do this; the file must say so.
+    #[error("{0}")]
+    Unsupported(String),
+    /// The arm itself failed.
+    #[error("{0}")]
+    Broken(String),
+}
+
+pub type Done<T = ()> = Result<T, Trouble>;
+
+/// One run of one program on one arm. Numbers of VMs, processes, threads are the program's.
+pub trait World {
+    fn arm(&self) -> Arm;
+
+    fn start_vm(&mut self, vm: Vm) -> Done;
+    fn start_process(&mut self, process: Process) -> Done;
+    fn start_thread(&mut self, thread: Thread) -> Done;
+    /// The process ends in order.
+    fn exit(&mut self, process: Process) -> Done;
+
+    /// A thread begins a request. What comes of it is there after [`World::rest`], not before.
+    fn begin(&mut self, thread: Thread, request: Request) -> Done;
+    /// What the thread's request came to, once; `None` while it is under way or asleep.
+    fn returned(&mut self, thread: Thread) -> Option<Answer>;
+
+    /// In how many ways the world can go on by itself at this time: messages that can arrive.
+    fn moves(&self) -> usize {
+        0
+    }
+    /// Goes on in one of those ways.
+    fn make_move(&mut self, which: usize) -> Done {
+        unreachable!("there is no move {which}")
+    }
+    /// Waits until nothing more happens by itself. For arms without [`World::moves`].
+    fn rest(&mut self) -> Done {
+        Ok(())
+    }
+
+    /// Lets virtual time pass, stopping wherever something is due.
+    fn advance(&mut self, nanos: Nanos) -> Done;
+    fn fault(&mut self, fault: &Fault) -> Done;
+
+    /// The fence value as the process reads it from its memory; `None` if it has no such fence.
+    fn value(&mut self, process: Process, object: Handle) -> Done<Option<u64>>;
+    /// How often the event was set since this was last asked.
+    fn take_event(&mut self, process: Process, event: u32) -> Done<u64>;
+    /// Frames the process has sent so far; `None` if the arm has no frames.
+    fn messages(&mut self, process: Process) -> Done<Option<u64>>;
+    /// Wakes the kernel has given the process so far.
+    fn wakes(&mut self, process: Process) -> u64;
+    /// The kernel's number of the process.
+    fn process_number(&self, process: Process) -> u32;
+    /// The kernel's whole state.
+    fn snapshot(&mut self) -> Snapshot;
+    /// Notes since this was last asked.
+    fn take_notes(&mut self) -> Vec<String>;
+    /// What the checkers found since this was last asked.
+    fn take_violations(&mut self) -> Vec<String>;
+}
+
+/// What every arm that runs a program needs to tell before it does.
+pub fn declared_skip(program: &Program, arm: Arm) -> Option<&str> {
+    program.not_on.iter().find(|(other, _)| *other == arm).map(|(_, reason)| reason.as_str())
+}
