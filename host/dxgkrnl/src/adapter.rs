@@ -35,15 +35,18 @@ mod state_type {
 }
 
 impl<M: Miniport> Kernel<M> {
-    /// One handle for each adapter, or none at all if they do not fit (W-289, W-290).
+    /// One handle for each adapter that is not stopped, or none at all if they do not fit (W-289, W-290).
     pub(crate) fn enum_adapters(&mut self, process: ProcessId, capacity: u32) -> Called {
-        let count = self.config.adapters.len();
+        let count = self.config.adapters.len() - self.stopped_adapters.len();
         if (capacity as usize) < count {
             let why = format!("{count} adapters do not fit an array of {capacity}");
             return refuse(NtStatus::BUFFER_TOO_SMALL, why);
         }
         let mut adapters = Vec::with_capacity(count);
-        for ordinal in 0..count {
+        for ordinal in 0..self.config.adapters.len() {
+            if self.stopped_adapters.contains(&(ordinal as u32)) {
+                continue;
+            }
             let luid = self.config.adapters[ordinal].luid;
             match self.insert_handle(process, Local::Adapter(ordinal as u32)) {
                 Ok(handle) => adapters.push(Adapter { handle, luid, sources: 0 }),
@@ -62,6 +65,7 @@ impl<M: Miniport> Kernel<M> {
         let Some(ordinal) = self.config.adapters.iter().position(|adapter| adapter.luid == luid) else {
             return invalid(format!("there is no adapter with LUID {luid}"));
         };
+        self.require_started(ordinal as u32)?;
         Ok(Reply::Adapter(self.insert_handle(process, Local::Adapter(ordinal as u32))?))
     }
 
@@ -93,6 +97,7 @@ impl<M: Miniport> Kernel<M> {
         mut data: Vec<u8>,
     ) -> Called {
         let ordinal = self.adapter(process, adapter)?;
+        self.require_started(ordinal)?;
         let adapter = &self.config.adapters[ordinal as usize];
         let Some(size) = query_size(kind) else {
             return refuse(NtStatus::NOT_SUPPORTED, format!("query type {kind} is not modelled"));
@@ -108,6 +113,7 @@ impl<M: Miniport> Kernel<M> {
         /// `D3DKMT_CREATEDEVICEFLAGS`: LegacyMode, RequestVSync, DisableGpuTimeout.
         const KNOWN_FLAGS: u32 = 0x7;
         let adapter = self.adapter(process, adapter)?;
+        self.require_started(adapter)?;
         if flags & !KNOWN_FLAGS != 0 {
             return invalid(format!("device flags {flags:#x} have reserved bits set"));
         }

@@ -82,6 +82,13 @@ pub trait Miniport {
         submitted: Option<(EngineId, u64)>,
         callbacks: &mut Vec<Callback>,
     );
+    /// `DxgkDdiStopDevice`: the engines of this adapter drop what they have and stay idle. What they wrote
+    /// before stays written; the kernel counts nothing of it as completed.
+    fn stop_device(&mut self, adapter: u32, callbacks: &mut Vec<Callback>);
+    /// [`crate::Fault::LoseInterrupt`]: the next `DxgkCbNotifyInterrupt` of this engine does not happen.
+    fn lose_interrupt(&mut self, engine: EngineId);
+    /// [`crate::Fault::Hang`]: the packet that runs, or else the next one to run, never ends.
+    fn hang_engine(&mut self, engine: EngineId);
     /// When it next wants [`Miniport::deadline`].
     fn next_deadline(&self) -> Option<Nanos>;
     /// The time has come: engines move on to `now`.

@@ -5,6 +5,8 @@ use core::fmt;
 
 use d3dkmt::Call;
 
+use crate::Fault;
+
 /// Nanoseconds since the daemon started; the daemon's monotonic clock.
 pub type Nanos = u64;
 
@@ -57,6 +59,8 @@ pub enum Input {
     },
     /// The time that [`crate::Kernel::next_deadline`] named has come.
     Deadline,
+    /// A test has something go wrong.
+    Fault(Fault),
 }
 
 impl fmt::Display for Input {
@@ -73,6 +77,7 @@ impl fmt::Display for Input {
             Input::Call { process, request, call } => write!(f, "p{} #{request} {call:?}", process.0),
             Input::ProcessGone { process } => write!(f, "p{} gone", process.0),
             Input::Deadline => write!(f, "deadline"),
+            Input::Fault(fault) => write!(f, "fault: {fault}"),
         }
     }
 }

@@ -17,6 +17,7 @@ use d3dkmt::{Call, Handle, NtStatus, Reply, ShareToken, limits};
 use crate::ddi::{Callback, Miniport};
 use crate::effects::{Answer, Effects, FenceStore, HostEvent, Note};
 use crate::handles::HandleTable;
+use crate::planted::PlantedBug;
 use crate::policy::RefusedOneWay;
 use crate::process::{Local, Process};
 use crate::slab::Slab;
@@ -75,6 +76,9 @@ pub struct Kernel<M: Miniport> {
     pub(crate) in_flight: InFlight,
     /// Contexts that may be able to go on.
     pub(crate) runnable: VecDeque<u32>,
+    /// Adapters that are gone for their users, by ordinal.
+    pub(crate) stopped_adapters: BTreeSet<u32>,
+    pub(crate) planted: Option<PlantedBug>,
     callbacks: Vec<Callback>,
 }
 
@@ -99,6 +103,8 @@ impl<M: Miniport> Kernel<M> {
             shares: BTreeMap::new(),
             in_flight: InFlight::default(),
             runnable: VecDeque::new(),
+            stopped_adapters: BTreeSet::new(),
+            planted: None,
             callbacks: Vec::new(),
         }
     }
@@ -147,13 +153,17 @@ impl<M: Miniport> Kernel<M> {
                     process.slots.add(slots);
                 }
             }
+            Input::Call { process, request, call } if self.planted.is_some() => {
+                self.call_wrongly(process, request, call, effects);
+            }
             Input::Call { process, request, call } => self.call(process, request, call, effects),
             Input::ProcessGone { process } => self.end_process(process, effects),
             Input::Deadline => {}
+            Input::Fault(fault) => self.fault(fault, effects),
         }
     }
 
-    fn call(&mut self, process: ProcessId, request: u64, call: Call, effects: &mut Effects) {
+    pub(crate) fn call(&mut self, process: ProcessId, request: u64, call: Call, effects: &mut Effects) {
         let one_way_device = if request == 0 { self.device_of_call(process, &call) } else { None };
         let result = if self.processes.contains_key(&process) {
             self.dispatch(process, call, effects)

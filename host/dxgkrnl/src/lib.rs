@@ -11,7 +11,8 @@
 //! - no guest input can panic it: bad input gets an NTSTATUS and a note that says why.
 //!
 //! Start reading at [`kernel`]; `sync` has the objects, `wait` the signals and waits, `vidsch` the
-//! contexts and engines, `ddi` what a kernel-mode driver implements.
+//! contexts and engines, `fault` what can go wrong with them, `ddi` what a kernel-mode driver implements.
+//! [`views`] is for checkers that look after every step.
 #![no_std]
 #![forbid(unsafe_code)]
 
@@ -21,23 +22,30 @@ mod adapter;
 mod config;
 pub mod ddi;
 mod effects;
+mod fault;
 mod handles;
 mod input;
 pub mod kernel;
+mod planted;
 pub mod policy;
 mod process;
 mod slab;
 pub mod snapshot;
 mod sync;
 mod vidsch;
+pub mod views;
 mod wait;
 
 pub use config::{AdapterConfig, Config, EngineType, NodeConfig};
+pub use ddi::EngineId;
 pub use effects::{Answer, Effects, FenceStore, HostEvent, Note};
+pub use fault::Fault;
 pub use input::{Input, Nanos, ProcessId, VmId};
 pub use kernel::Kernel;
+#[doc(hidden)]
+pub use planted::PlantedBug;
 pub use policy::Policy;
 pub use snapshot::Snapshot;
 
 /// Changes whenever the same inputs may give other effects: a trace names the version it was made with.
-pub const SEMANTIC_VERSION: u32 = 1;
+pub const SEMANTIC_VERSION: u32 = 2;

@@ -9,7 +9,7 @@ use d3dkmt::{Handle, SyncObjectType};
 use crate::ddi::{EngineId, EngineState, Miniport};
 use crate::kernel::Kernel;
 use crate::vidsch::Packet;
-use crate::wait::WaitOwner;
+use crate::views::WaitItemView;
 use crate::{EngineType, Nanos, ProcessId, VmId};
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
@@ -22,6 +22,8 @@ pub struct Snapshot {
     pub objects: Vec<ObjectState>,
     pub waits: Vec<WaitState>,
     pub engines: Vec<EngineReport>,
+    /// Ordinals of adapters that were stopped.
+    pub stopped_adapters: Vec<u32>,
     /// Objects alive, with or without an open.
     pub objects_alive: u32,
     pub shares: u32,
@@ -157,6 +159,7 @@ impl<M: Miniport> Kernel<M> {
             objects: self.object_states(),
             waits: self.waits.values().map(|wait| self.wait_state(wait)).collect(),
             engines: self.engine_reports(),
+            stopped_adapters: self.stopped_adapters.iter().copied().collect(),
             objects_alive: self.objects.len() as u32,
             shares: self.shares.len() as u32,
         }
@@ -192,30 +195,21 @@ impl<M: Miniport> Kernel<M> {
     }
 
     fn wait_state(&self, wait: &crate::wait::Wait) -> WaitState {
-        let (process, event, context) = match wait.owner {
-            WaitOwner::Cpu { process, event } => (process, Some(event.0), None),
-            WaitOwner::Gpu { context } => {
-                let context = &self.contexts[context];
-                (context.process, None, Some(context.handle))
-            }
+        let view = self.wait_view(wait);
+        let item = |item: WaitItemView| WaitItemState {
+            object: item.handle,
+            value: item.value,
+            current: item.current,
+            satisfied: item.satisfied,
         };
-        let item = |item: &crate::wait::WaitItem| {
-            let open = item.open.and_then(|open| self.opens.get(open));
-            let same = |open: &crate::sync::Open| {
-                (open.process.0, open.handle, open.object) == (process.0, item.handle, item.object)
-            };
-            let lives = open.is_some_and(same);
-            // A CPU wait holds no object that it no longer needs: a latched one may be gone.
-            let current = if lives || !item.satisfied { self.objects[item.object].value } else { item.value };
-            WaitItemState {
-                object: if lives { item.handle } else { Handle::NULL },
-                value: item.value,
-                current,
-                satisfied: item.satisfied,
-            }
-        };
-        let items = wait.items.iter().map(item).collect();
-        WaitState { process: process.0, event, context, any: wait.any, since: wait.since, items }
+        WaitState {
+            process: view.process.0,
+            event: view.event.map(|event| event.0),
+            context: view.context,
+            any: view.any,
+            since: wait.since,
+            items: view.items().map(item).collect(),
+        }
     }
 
     fn engine_reports(&self) -> Vec<EngineReport> {

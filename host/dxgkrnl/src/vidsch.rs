@@ -79,22 +79,56 @@ pub(crate) struct Broadcast {
     pub remaining: u32,
     /// A context ended before it: the signal never happens.
     pub broken: bool,
+    /// What its CPU event is set with if it never happens.
+    pub status: Option<NtStatus>,
 }
 
 /// Submissions that are with the miniport.
 #[derive(Default)]
 pub(crate) struct InFlight {
-    contexts: BTreeMap<(EngineId, u64), u32>,
-    last: BTreeMap<EngineId, u64>,
+    engines: BTreeMap<EngineId, OnEngine>,
+}
+
+#[derive(Default)]
+struct OnEngine {
+    last: u64,
+    /// Submission fence ids, which grow, and their contexts.
+    submitted: VecDeque<(u64, u32)>,
 }
 
 impl InFlight {
     /// The next `SubmissionFenceId` of an engine, for this context.
     fn begin(&mut self, engine: EngineId, context: u32) -> u64 {
-        let last = self.last.entry(engine).or_insert(0);
-        *last += 1;
-        self.contexts.insert((engine, *last), context);
-        *last
+        let engine = self.engines.entry(engine).or_default();
+        engine.last += 1;
+        engine.submitted.push_back((engine.last, context));
+        engine.last
+    }
+
+    /// Takes out the oldest submission of an engine up to this one; its context.
+    ///
+    /// Ids grow on each engine (SCH-005) and there is one last completed id of it (SCH-007): the report of
+    /// one is the report of all before it, should theirs have been lost.
+    fn complete(&mut self, engine: EngineId, submission_fence_id: u64) -> Option<u32> {
+        let submitted = &mut self.engines.get_mut(&engine)?.submitted;
+        let oldest = submitted.front().filter(|(id, _)| *id <= submission_fence_id)?.1;
+        submitted.pop_front();
+        Some(oldest)
+    }
+
+    /// This one will not complete.
+    fn forget(&mut self, engine: EngineId, submission_fence_id: u64) {
+        let Some(engine) = self.engines.get_mut(&engine) else { return };
+        if let Ok(at) = engine.submitted.binary_search_by_key(&submission_fence_id, |(id, _)| *id) {
+            engine.submitted.remove(at);
+        }
+    }
+
+    /// Nothing of this adapter will complete.
+    pub fn forget_adapter(&mut self, adapter: u32) {
+        for (_, engine) in self.engines.iter_mut().filter(|(id, _)| id.adapter == adapter) {
+            engine.submitted.clear();
+        }
     }
 }
 
@@ -155,33 +189,44 @@ impl<M: Miniport> Kernel<M> {
     ) -> Called {
         let id = self.context(process, handle)?;
         self.process_mut(process).handles.remove(handle);
-        let mut context = self.contexts.remove(id).expect("a handle names a live context");
+        let context = self.contexts.remove(id).expect("a handle names a live context");
         self.devices[context.device].children.remove(&handle);
-        let queued: usize = context.queue.iter().map(Packet::weight).sum();
-        let owner = self.process_mut(process);
-        owner.contexts -= 1;
-        owner.queued_bytes -= queued;
+        self.process_mut(process).contexts -= 1;
         let running = context.running.map(|submission_fence_id| (context.engine, submission_fence_id));
-        if let Some(key) = running {
-            self.in_flight.contexts.remove(&key);
+        if let Some((engine, submission_fence_id)) = running {
+            self.in_flight.forget(engine, submission_fence_id);
         }
         self.with_miniport(effects, |miniport, now, callbacks| {
             miniport.destroy_context(now, HwContext(id), running, callbacks);
         });
         // A buffer that was dropped will not complete: what it wrote is looked at now.
         self.evaluate_written(process, effects);
-        for packet in context.queue.drain(..) {
+        self.drop_packets(process, context.queue, None, effects);
+        Ok(Reply::None)
+    }
+
+    /// Drops what was queued in a context of this process: no value changes. CPU events among it are set
+    /// if there is a status to say, or else never.
+    pub(crate) fn drop_packets(
+        &mut self,
+        process: ProcessId,
+        queue: VecDeque<Packet>,
+        status: Option<NtStatus>,
+        effects: &mut Effects,
+    ) {
+        self.process_mut(process).queued_bytes -= queue.iter().map(Packet::weight).sum::<usize>();
+        for packet in queue {
             match packet {
                 Packet::Wait(wait) => drop(self.end_wait(wait, effects)),
-                Packet::Signal(signal) => self.drop_signal(signal, effects),
+                Packet::Signal(signal) => self.drop_signal(signal, status, effects),
                 Packet::Broadcast(broadcast) => {
                     self.broadcasts[broadcast].broken = true;
+                    self.broadcasts[broadcast].status = status;
                     self.reach_broadcast(broadcast, effects);
                 }
                 Packet::Command(_) => {}
             }
         }
-        Ok(Reply::None)
     }
 
     pub(crate) fn context(&self, process: ProcessId, handle: Handle) -> Result<u32, Refusal> {
@@ -257,7 +302,7 @@ impl<M: Miniport> Kernel<M> {
         if let [context] = ids[..] {
             self.enqueue(context, Packet::Signal(signal));
         } else {
-            let broadcast = Broadcast { signal, remaining: ids.len() as u32, broken: false };
+            let broadcast = Broadcast { signal, remaining: ids.len() as u32, broken: false, status: None };
             let broadcast = self.broadcasts.insert(broadcast);
             for context in ids {
                 self.enqueue(context, Packet::Broadcast(broadcast));
@@ -399,13 +444,14 @@ impl<M: Miniport> Kernel<M> {
                 LowerGpuSignal::Ignored | LowerGpuSignal::Applied => self.set_value(*object, *value, effects),
             }
         }
-        if let Some(event) = signal.event {
-            self.wake(signal.process, event, NtStatus::SUCCESS, effects);
-        }
-        self.drop_signal(signal, effects);
+        self.drop_signal(signal, Some(NtStatus::SUCCESS), effects);
     }
 
-    fn drop_signal(&mut self, signal: Signal, effects: &mut Effects) {
+    /// The packet is over: its event is set if there is a status to say, and it keeps nothing alive.
+    fn drop_signal(&mut self, signal: Signal, status: Option<NtStatus>, effects: &mut Effects) {
+        if let (Some(event), Some(status)) = (signal.event, status) {
+            self.wake(signal.process, event, status, effects);
+        }
         for (object, _) in signal.targets {
             self.release_reference(object, effects);
         }
@@ -419,7 +465,7 @@ impl<M: Miniport> Kernel<M> {
         }
         let broadcast = self.broadcasts.remove(id).expect("the last context takes it out");
         if broadcast.broken {
-            self.drop_signal(broadcast.signal, effects);
+            self.drop_signal(broadcast.signal, broadcast.status, effects);
         } else {
             self.apply_signal(broadcast.signal, effects);
         }
@@ -432,12 +478,13 @@ impl<M: Miniport> Kernel<M> {
                 self.gpu_store(engine, process, gpu_address, value, effects);
             }
             Callback::NotifyInterrupt(Interrupt::DmaCompleted { engine, submission_fence_id }) => {
-                let Some(id) = self.in_flight.contexts.remove(&(engine, submission_fence_id)) else { return };
-                let context = &mut self.contexts[id];
-                context.running = None;
-                let process = context.process;
-                self.runnable.push_back(id);
-                self.evaluate_written(process, effects);
+                while let Some(id) = self.in_flight.complete(engine, submission_fence_id) {
+                    let context = &mut self.contexts[id];
+                    context.running = None;
+                    let process = context.process;
+                    self.runnable.push_back(id);
+                    self.evaluate_written(process, effects);
+                }
             }
             Callback::NotifyInterrupt(Interrupt::MonitoredFenceSignaled { .. }) => {
                 // It names an engine, not a fence: whatever was written anywhere is looked at.

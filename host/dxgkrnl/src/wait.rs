@@ -242,6 +242,9 @@ impl<M: Miniport> Kernel<M> {
 
     /// The value and its stores, waits not looked at: what an engine's write does (FEN-018).
     pub(crate) fn store_value(&mut self, object: u32, value: u64, effects: &mut Effects) {
+        if self.planted.is_some() && self.stores_stale(object, value, effects) {
+            return;
+        }
         let state = &mut self.objects[object];
         state.value = value;
         let (step, begin) = state.stored;
@@ -268,6 +271,7 @@ impl<M: Miniport> Kernel<M> {
     pub(crate) fn evaluate(&mut self, object: u32, effects: &mut Effects) {
         // Ending a wait may drop the last reference; hold one meanwhile.
         self.objects[object].references += 1;
+        let events = effects.events.len();
         loop {
             let state = &mut self.objects[object];
             let Some(key) = state.waiters.first().copied().filter(|key| key.value <= state.value) else {
@@ -281,10 +285,13 @@ impl<M: Miniport> Kernel<M> {
                 self.complete_wait(key.wait, effects);
             }
         }
+        if self.planted.is_some() {
+            self.evaluate_wrongly(object, events, effects);
+        }
         self.release_reference(object, effects);
     }
 
-    fn complete_wait(&mut self, id: WaitId, effects: &mut Effects) {
+    pub(crate) fn complete_wait(&mut self, id: WaitId, effects: &mut Effects) {
         match self.end_wait(id, effects).map(|wait| wait.owner) {
             Some(WaitOwner::Cpu { process, event }) => self.wake(process, event, NtStatus::SUCCESS, effects),
             Some(WaitOwner::Gpu { context }) => self.runnable.push_back(context),

@@ -5,7 +5,9 @@ mod session;
 
 use std::collections::BTreeMap;
 
-use dxgkrnl::{Config, Effects, Input, Kernel, Policy};
+use dxgkrnl::ddi::EngineState;
+use dxgkrnl::views::Belongings;
+use dxgkrnl::{Config, Effects, Input, Kernel, Policy, ProcessId};
 use kmd::SimulatedMiniport;
 use proptest::prelude::*;
 use session::{Session, run};
@@ -47,6 +49,52 @@ proptest! {
     }
 
     #[test]
+    fn views_show_what_a_snapshot_shows(seed in any::<u64>()) {
+        let mut session = Session::new(seed, config(0));
+        for _ in 0..1000 {
+            session.step();
+            let (kernel, snapshot) = (&session.kernel, session.kernel.snapshot());
+            let mut fences = Vec::new();
+            kernel.fences(&mut |fence| {
+                fences.push((fence.process.0, fence.handle, fence.slot, fence.value));
+            });
+            let of_snapshot = snapshot.objects.iter().filter(|object| [3, 5].contains(&object.object_type.0));
+            let of_snapshot =
+                of_snapshot.map(|object| (object.process, object.handle, object.slot, object.value));
+            prop_assert_eq!(fences, of_snapshot.collect::<Vec<_>>());
+            let mut waits = 0;
+            kernel.pending_waits(&mut |wait| {
+                let state = &snapshot.waits[waits];
+                let names = (wait.process.0, wait.event.map(|event| event.0), wait.context, wait.any);
+                assert_eq!(names, (state.process, state.event, state.context, state.any));
+                let items = wait.items().map(|item| (item.handle, item.value, item.current, item.satisfied));
+                let of_state =
+                    state.items.iter().map(|item| (item.object, item.value, item.current, item.satisfied));
+                assert!(items.eq(of_state));
+                waits += 1;
+            });
+            prop_assert_eq!(waits, snapshot.waits.len());
+            for process in kernel.processes() {
+                let of = |owner: &u32| *owner == process.0;
+                let belongings = kernel.belongings(process);
+                let state = snapshot.processes.iter().find(|state| of(&state.process)).unwrap();
+                prop_assert_eq!(belongings.handles, state.handles);
+                prop_assert_eq!(belongings.slots_used, state.fence_slots_used);
+                let counts = [
+                    snapshot.devices.iter().filter(|device| of(&device.process)).count(),
+                    snapshot.contexts.iter().filter(|context| of(&context.process)).count(),
+                    snapshot.objects.iter().filter(|object| of(&object.process)).count(),
+                    snapshot.waits.iter().filter(|wait| of(&wait.process)).count(),
+                ];
+                let own = [belongings.devices, belongings.contexts, belongings.opens, belongings.waits];
+                prop_assert_eq!(own.map(|count| count as usize), counts);
+            }
+            let idle = snapshot.engines.iter().all(|engine| engine.state == EngineState::Idle);
+            prop_assert_eq!(kernel.engines_idle(), idle);
+        }
+    }
+
+    #[test]
     fn memory_holds_what_the_kernel_holds_and_no_complete_wait_is_pending(seed in any::<u64>()) {
         let mut session = Session::new(seed, config(0));
         let mut memory = BTreeMap::new();
@@ -77,6 +125,9 @@ proptest! {
         let mut effects = Effects::default();
         for vm in [1, 2] {
             session.kernel.handle(0, Input::VmDetached { vm: dxgkrnl::VmId(vm) }, &mut effects);
+        }
+        for process in (0..20).map(ProcessId) {
+            prop_assert_eq!(session.kernel.belongings(process), Belongings::default());
         }
         let snapshot = session.kernel.snapshot();
         prop_assert!(snapshot.is_empty(), "{:?}", snapshot);

@@ -6,8 +6,10 @@
 //!     ^                  |   ^                                                  |
 //!     |  last packet,    |   `--------------------------------------------------'
 //!     `------------------'   Hang packet
-//!        queue empty         ------------> Hung (left only when its context is destroyed)
+//!        queue empty         ------------> Hung (left when its context is destroyed or the adapter stops)
 //! ```
+//! Faults: a hang makes the packet that runs a Hang packet, or else the next one to run; an interrupt
+//! that is to be lost is left out of what is called back, and nothing else changes.
 
 use alloc::collections::BTreeMap;
 use alloc::vec;
@@ -32,6 +34,10 @@ pub(crate) struct Engine {
     running: Option<Job>,
     /// By submission fence id, which only grows: the first is the next to run.
     queue: BTreeMap<u64, Submission>,
+    /// How many of the next interrupts are lost.
+    interrupts_lost: u32,
+    /// The next packet never ends.
+    hangs_next: bool,
 }
 
 impl Engine {
@@ -42,6 +48,8 @@ impl Engine {
             opaque_packet_ns: config.opaque_packet_ns,
             running: None,
             queue: BTreeMap::new(),
+            interrupts_lost: 0,
+            hangs_next: false,
         }
     }
 
@@ -75,6 +83,33 @@ impl Engine {
         if self.running.as_ref().is_some_and(is_running) {
             self.running = None;
             self.start_next(now, callbacks);
+        }
+    }
+
+    /// One more of the interrupts to come is lost.
+    pub fn lose_interrupt(&mut self) {
+        self.interrupts_lost = self.interrupts_lost.saturating_add(1);
+    }
+
+    /// The packet that runs, or else the next one, never ends.
+    pub fn hang(&mut self) {
+        match &mut self.running {
+            Some(job) => job.until = None,
+            None => self.hangs_next = true,
+        }
+    }
+
+    /// Drops everything; nothing is called back.
+    pub fn stop(&mut self) {
+        self.running = None;
+        self.queue.clear();
+        (self.interrupts_lost, self.hangs_next) = (0, false);
+    }
+
+    fn interrupt(&mut self, interrupt: Interrupt, callbacks: &mut Vec<Callback>) {
+        match self.interrupts_lost.checked_sub(1) {
+            None => callbacks.push(Callback::NotifyInterrupt(interrupt)),
+            Some(left) => self.interrupts_lost = left,
         }
     }
 
@@ -112,12 +147,12 @@ impl Engine {
     fn run(&mut self, clock: Nanos, mut job: Job, callbacks: &mut Vec<Callback>) {
         let (engine, process) = (self.id, job.submission.process);
         while let Some(packet) = job.packets.next() {
+            let packet = if core::mem::take(&mut self.hangs_next) { Packet::Hang } else { packet };
             match packet {
                 Packet::FenceWrite { gpu_address, value } => {
                     callbacks.push(Callback::GpuStore { engine, process, gpu_address, value });
                     if self.signals_at_write {
-                        let interrupt = Interrupt::MonitoredFenceSignaled { engine };
-                        callbacks.push(Callback::NotifyInterrupt(interrupt));
+                        self.interrupt(Interrupt::MonitoredFenceSignaled { engine }, callbacks);
                     }
                 }
                 Packet::Busy { duration_ns } => {
@@ -134,6 +169,6 @@ impl Engine {
             }
         }
         let submission_fence_id = job.submission.submission_fence_id;
-        callbacks.push(Callback::NotifyInterrupt(Interrupt::DmaCompleted { engine, submission_fence_id }));
+        self.interrupt(Interrupt::DmaCompleted { engine, submission_fence_id }, callbacks);
     }
 }

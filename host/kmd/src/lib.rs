@@ -59,6 +59,24 @@ impl Miniport for SimulatedMiniport {
         }
     }
 
+    fn stop_device(&mut self, adapter: u32, _callbacks: &mut Vec<Callback>) {
+        for (_, engine) in self.engines.iter_mut().filter(|(id, _)| id.adapter == adapter) {
+            engine.stop();
+        }
+    }
+
+    fn lose_interrupt(&mut self, engine: EngineId) {
+        if let Some(engine) = self.engines.get_mut(&engine) {
+            engine.lose_interrupt();
+        }
+    }
+
+    fn hang_engine(&mut self, engine: EngineId) {
+        if let Some(engine) = self.engines.get_mut(&engine) {
+            engine.hang();
+        }
+    }
+
     fn next_deadline(&self) -> Option<Nanos> {
         self.engines.values().filter_map(Engine::busy_until).min()
     }

@@ -121,3 +121,31 @@ fn an_engine_that_does_not_exist_is_idle_and_takes_nothing() {
     assert_eq!(submit(&mut miniport, 0, nowhere, (1, 1), &[busy(10)]), []);
     assert_eq!((miniport.engine_state(nowhere), miniport.next_deadline()), (EngineState::Idle, None));
 }
+
+#[test]
+fn a_lost_interrupt_is_the_only_thing_lost() {
+    let mut miniport = started();
+    miniport.lose_interrupt(ADVANCED);
+    miniport.lose_interrupt(EngineId { adapter: 3, node: 9 });
+    let called_back = submit(&mut miniport, 0, ADVANCED, (1, 1), &[WRITE]);
+    assert_eq!(called_back, [stored(ADVANCED), completed(ADVANCED, 1)]);
+    miniport.lose_interrupt(BASIC);
+    assert_eq!(submit(&mut miniport, 0, BASIC, (2, 1), &[WRITE]), [stored(BASIC)]);
+    assert_eq!(submit(&mut miniport, 0, BASIC, (2, 2), &[WRITE]), [stored(BASIC), completed(BASIC, 2)]);
+}
+
+#[test]
+fn a_stopped_adapter_drops_what_it_has_and_forgets_its_faults() {
+    let mut miniport = started();
+    submit(&mut miniport, 0, ADVANCED, (1, 1), &[busy(10), WRITE]);
+    submit(&mut miniport, 0, ADVANCED, (2, 2), &[WRITE]);
+    miniport.hang_engine(BASIC);
+    miniport.lose_interrupt(BASIC);
+    let mut callbacks = Vec::new();
+    miniport.stop_device(7, &mut callbacks);
+    assert_eq!(miniport.next_deadline(), Some(10));
+    miniport.stop_device(0, &mut callbacks);
+    assert_eq!((callbacks, miniport.next_deadline()), (vec![], None));
+    assert_eq!(miniport.engine_state(ADVANCED), EngineState::Idle);
+    assert_eq!(submit(&mut miniport, 20, BASIC, (3, 1), &[WRITE]), [stored(BASIC), completed(BASIC, 1)]);
+}

@@ -4,8 +4,8 @@
 
 use d3dkmt::Luid;
 use dxgkrnl::{
-    AdapterConfig, Answer, Config, Effects, EngineType, FenceStore, HostEvent, Input, NodeConfig, Note,
-    Policy, ProcessId, VmId,
+    AdapterConfig, Answer, Config, Effects, EngineId, EngineType, Fault, FenceStore, HostEvent, Input,
+    NodeConfig, Note, Policy, ProcessId, VmId,
 };
 use proto::convert::{ConvertError, FromHost, call_from_body, from_host, luid_to_wire};
 use proto::trace as wire;
@@ -87,6 +87,17 @@ pub(crate) fn input_from_wire(input: wire::Input) -> Result<Input, ConvertError>
         }
         Body::ProcessGone(process) => Input::ProcessGone { process: ProcessId(process) },
         Body::Deadline(_) => Input::Deadline,
+        Body::Fault(wire) => Input::Fault(fault_from_wire(wire)?),
+    })
+}
+
+fn fault_from_wire(fault: wire::Fault) -> Result<Fault, ConvertError> {
+    use wire::fault::Kind;
+    let engine = |wire::Engine { adapter, node }: wire::Engine| EngineId { adapter, node };
+    Ok(match fault.kind.ok_or(missing("Fault", "kind"))? {
+        Kind::LoseInterrupt(of) => Fault::LoseInterrupt { engine: engine(of) },
+        Kind::Hang(of) => Fault::Hang { engine: engine(of) },
+        Kind::StopAdapter(adapter) => Fault::StopAdapter { adapter },
     })
 }
 

@@ -2,7 +2,7 @@
 //! built in between. The bytes are those that prost would write; `convert` reads them back.
 
 use d3dkmt::{Call, Handle};
-use dxgkrnl::{Effects, Input, ProcessId};
+use dxgkrnl::{Effects, EngineId, Fault, Input, ProcessId};
 use prost::Message;
 use prost::encoding::{WireType, encode_varint, encoded_len_varint};
 use proto::convert::{answer_to_frame, call_to_frame, wake_to_frame};
@@ -159,7 +159,20 @@ pub(crate) fn input(input: &Input, out: &mut Vec<u8>) {
         }),
         Input::ProcessGone { process } => chosen(7, process.0.into(), out),
         Input::Deadline => chosen(8, 1, out),
+        Input::Fault(fault) => nested(9, out, |out| self::fault(*fault, out)),
     });
+}
+
+fn fault(fault: Fault, out: &mut Vec<u8>) {
+    let engine = |EngineId { adapter, node }: EngineId, out: &mut Vec<u8>| {
+        number(1, adapter.into(), out);
+        number(2, node.into(), out);
+    };
+    match fault {
+        Fault::LoseInterrupt { engine: of } => nested(1, out, |out| engine(of, out)),
+        Fault::Hang { engine: of } => nested(2, out, |out| engine(of, out)),
+        Fault::StopAdapter { adapter } => chosen(3, adapter.into(), out),
+    }
 }
 
 /// `Step.effects`: written even if there are none, for a step without is one that never ended.

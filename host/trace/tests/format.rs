@@ -5,7 +5,8 @@ mod common;
 use common::{config, reader, record, replay, session, steps};
 use d3dkmt::{Adapter, CreatedSyncObject, EventId, Handle, Luid, NtStatus, Reply, WaitOutcome};
 use dxgkrnl::{
-    Answer, Config, Effects, FenceStore, HostEvent, Input, Note, ProcessId, SEMANTIC_VERSION, VmId,
+    Answer, Config, Effects, EngineId, Fault, FenceStore, HostEvent, Input, Note, ProcessId,
+    SEMANTIC_VERSION, VmId,
 };
 use proptest::collection::vec;
 use proptest::option;
@@ -117,6 +118,7 @@ fn records_that_make_no_sense_are_damage_whatever_their_checksum() {
     use wire::record::Body;
     let step = |input| Some(Body::Step(wire::Step { input, effects: Some(wire::Effects::default()) }));
     let gone = |process| Some(wire::Input { body: Some(wire::input::Body::ProcessGone(process)) });
+    let bare_fault = wire::input::Body::Fault(wire::Fault { kind: None });
     let bare_call = wire::input::Body::Call(wire::Call { process: 1, frame: None });
     let unfinished = Some(Body::Step(wire::Step { input: gone(1), effects: None }));
     let answer = wire::Sent { process: 1, frame: Some(proto::channel::ToGuest::default()) };
@@ -126,6 +128,7 @@ fn records_that_make_no_sense_are_damage_whatever_their_checksum() {
         (vec![step(None)], "a step has no input"),
         (vec![step(Some(wire::Input { body: None }))], "Input has no body"),
         (vec![step(Some(wire::Input { body: Some(bare_call) }))], "Call has no frame"),
+        (vec![step(Some(wire::Input { body: Some(bare_fault) }))], "Fault has no kind"),
         (vec![Some(Body::Header(header()))], "a second header"),
         (vec![Some(Body::End(wire::End { steps: 3, state_digest: 0 }))], "counts 3 steps, the file has 0"),
         (vec![unfinished, step(gone(2))], "step #1 has no effects and is not the last"),
@@ -158,6 +161,16 @@ fn vm() -> impl Strategy<Value = VmId> {
     prop_oneof![0..3u32, any::<u32>()].prop_map(VmId)
 }
 
+fn fault() -> impl Strategy<Value = Fault> {
+    let number = || prop_oneof![0..3u32, any::<u32>()];
+    let engine = move || (number(), number()).prop_map(|(adapter, node)| EngineId { adapter, node });
+    prop_oneof![
+        engine().prop_map(|engine| Fault::LoseInterrupt { engine }),
+        engine().prop_map(|engine| Fault::Hang { engine }),
+        number().prop_map(|adapter| Fault::StopAdapter { adapter }),
+    ]
+}
+
 /// Inputs other than calls; calls have their own property in `proto`, and come from sessions here.
 fn input() -> impl Strategy<Value = Input> {
     prop_oneof![
@@ -169,6 +182,7 @@ fn input() -> impl Strategy<Value = Input> {
         (process(), any::<u32>()).prop_map(|(process, slots)| Input::FenceMemoryAdded { process, slots }),
         process().prop_map(|process| Input::ProcessGone { process }),
         Just(Input::Deadline),
+        fault().prop_map(Input::Fault),
         (any::<u64>(), 1..40u64, process(), any::<u64>()).prop_map(|(seed, skip, process, request)| {
             let mut session = session::Session::new(seed, Config::default());
             let calls = (0..60 + skip).filter_map(|_| match session.step().input {

@@ -5,7 +5,7 @@ use d3dkmt::{
     Call, CreateContextFlags, EventId, GpuSignal, Handle, Luid, NtStatus, Reply, ShareToken, SignalFlags,
     SyncObjectFlags, SyncObjectInfo, SyncObjectType, WaitFromCpuFlags, isa,
 };
-use dxgkrnl::{Config, Effects, Input, Kernel, ProcessId, VmId};
+use dxgkrnl::{Config, Effects, EngineId, Fault, Input, Kernel, ProcessId, VmId};
 use kmd::SimulatedMiniport;
 
 /// SplitMix64.
@@ -132,12 +132,24 @@ impl Session {
             1 => Input::MemoryChanged { vm: self.guests[at].vm },
             2 => Input::FenceMemoryAdded { process: self.guests[at].process, slots: 64 },
             3 => Input::Call { process: ProcessId(99), request: 1, call: Call::EnumAdapters { capacity: 1 } },
+            4 => Input::Fault(self.fault()),
             _ => {
                 let call = self.call(at);
                 self.request += 1;
                 let request = if self.random.one_in(8) { 0 } else { self.request };
                 Input::Call { process: self.guests[at].process, request, call }
             }
+        }
+    }
+
+    /// Mostly of engines that are there; an adapter is stopped once in a few sessions.
+    fn fault(&mut self) -> Fault {
+        let engine =
+            EngineId { adapter: self.random.below(20) as u32 / 19, node: self.random.below(7) as u32 };
+        match self.random.below(10) {
+            0 => Fault::StopAdapter { adapter: self.random.below(2) as u32 },
+            1..4 => Fault::Hang { engine },
+            _ => Fault::LoseInterrupt { engine },
         }
     }
 

@@ -1,0 +1,131 @@
+//! Faults that a test brings about: what can go wrong with the hardware under the kernel.
+//!
+//! ```text
+//!   LoseInterrupt   the engine has done the work, the kernel is not told. What hangs on it stays: the
+//!                   context counts as running, waits on what was written are not looked at, until a
+//!                   later interrupt of that engine. One that names a later submission completes the
+//!                   earlier ones too (SCH-005, SCH-007).
+//!   Hang            the packet that runs, or else the next one to run, never ends.
+//!   StopAdapter     the adapter is gone for its users, for good:
+//!                     devices           STOPPED (TDR-030); calls on them DEVICE_REMOVED (FEN-095, R03)
+//!                     pending CPU waits end with DEVICE_REMOVED (TDR-031, TDR-032)
+//!                     queued GPU work   is dropped (F-67), engines idle; a CPU event in a queue is set
+//!                     the adapter       is enumerated no more; its other calls DEVICE_REMOVED (P12)
+//!                     values            stay as they are, mappings stay (R03)
+//!                     destroy, close, cancel, share and device state go on as ever
+//! ```
+
+use alloc::format;
+use alloc::vec::Vec;
+use core::fmt;
+
+use d3dkmt::{DeviceExecutionState, NtStatus};
+
+use crate::ddi::{EngineId, Miniport};
+use crate::effects::{Effects, Note};
+use crate::kernel::{Kernel, Refusal, refuse};
+use crate::wait::{Wait, WaitId, WaitOwner};
+
+/// Something that goes wrong with the hardware. See the module.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Fault {
+    /// The next interrupt of this engine is lost.
+    LoseInterrupt { engine: EngineId },
+    /// The packet that runs on this engine, or the next one to run there, never ends.
+    Hang { engine: EngineId },
+    /// The adapter of this ordinal is stopped, as by a removal.
+    StopAdapter { adapter: u32 },
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Fault::LoseInterrupt { engine: EngineId { adapter, node } } => {
+                write!(f, "engine {adapter}.{node} loses an interrupt")
+            }
+            Fault::Hang { engine: EngineId { adapter, node } } => write!(f, "engine {adapter}.{node} hangs"),
+            Fault::StopAdapter { adapter } => write!(f, "adapter {adapter} stops"),
+        }
+    }
+}
+
+impl<M: Miniport> Kernel<M> {
+    pub(crate) fn fault(&mut self, fault: Fault, effects: &mut Effects) {
+        if let Err(why) = self.fault_can_happen(fault) {
+            effects.notes.push(Note { process: None, text: format!("{fault}: {why}") });
+            return;
+        }
+        match fault {
+            Fault::LoseInterrupt { engine } => self.miniport.lose_interrupt(engine),
+            Fault::Hang { engine } => self.miniport.hang_engine(engine),
+            Fault::StopAdapter { adapter } => self.stop_adapter(adapter, effects),
+        }
+    }
+
+    fn fault_can_happen(&self, fault: Fault) -> Result<(), &'static str> {
+        let (adapter, node) = match fault {
+            Fault::LoseInterrupt { engine } | Fault::Hang { engine } => (engine.adapter, Some(engine.node)),
+            Fault::StopAdapter { adapter } => (adapter, None),
+        };
+        match self.config.adapters.get(adapter as usize) {
+            None => Err("there is no such adapter"),
+            Some(_) if self.stopped_adapters.contains(&adapter) => Err("the adapter is stopped already"),
+            Some(config) if node.is_some_and(|node| node as usize >= config.nodes.len()) => {
+                Err("there is no such engine")
+            }
+            Some(_) => Ok(()),
+        }
+    }
+
+    /// Refuses calls on an adapter that is stopped.
+    pub(crate) fn require_started(&self, adapter: u32) -> Result<(), Refusal> {
+        if !self.stopped_adapters.contains(&adapter) {
+            return Ok(());
+        }
+        refuse(NtStatus::DEVICE_REMOVED, format!("adapter {adapter} is stopped"))
+    }
+
+    fn stop_adapter(&mut self, adapter: u32, effects: &mut Effects) {
+        self.stopped_adapters.insert(adapter);
+        self.with_miniport(effects, |miniport, _, callbacks| miniport.stop_device(adapter, callbacks));
+        for device in self.devices.iter_mut().filter(|device| device.adapter == adapter) {
+            device.state = DeviceExecutionState::STOPPED;
+        }
+        let waits = self.end_waits_on(adapter, effects);
+        let contexts = self.drop_work_of(adapter, effects);
+        let text = format!("adapter {adapter} is stopped: {waits} waits ended, {contexts} contexts emptied");
+        effects.notes.push(Note { process: None, text });
+    }
+
+    /// Ends every CPU wait for fences of this adapter. All objects of a wait are on one.
+    fn end_waits_on(&mut self, adapter: u32, effects: &mut Effects) -> usize {
+        let of_adapter = |wait: &Wait| {
+            // What is not satisfied keeps its object.
+            let held_up_by = wait.items.iter().find(|item| !item.satisfied);
+            let here = held_up_by.is_some_and(|item| self.objects[item.object].adapter == adapter);
+            here && matches!(wait.owner, WaitOwner::Cpu { .. })
+        };
+        let ended: Vec<WaitId> =
+            self.waits.iter().filter_map(|(id, wait)| of_adapter(wait).then_some(*id)).collect();
+        for id in &ended {
+            if let Some(Wait { owner: WaitOwner::Cpu { process, event }, .. }) = self.end_wait(*id, effects) {
+                self.wake(process, event, NtStatus::DEVICE_REMOVED, effects);
+            }
+        }
+        ended.len()
+    }
+
+    /// Drops what is queued in the contexts of this adapter or runs on its engines.
+    fn drop_work_of(&mut self, adapter: u32, effects: &mut Effects) -> usize {
+        self.in_flight.forget_adapter(adapter);
+        let of_adapter = self.contexts.iter().filter(|(_, context)| context.engine.adapter == adapter);
+        let contexts: Vec<u32> = of_adapter.map(|(id, _)| id).collect();
+        for context in &contexts {
+            let context = &mut self.contexts[*context];
+            context.running = None;
+            let (process, queue) = (context.process, core::mem::take(&mut context.queue));
+            self.drop_packets(process, queue, Some(NtStatus::DEVICE_REMOVED), effects);
+        }
+        contexts.len()
+    }
+}

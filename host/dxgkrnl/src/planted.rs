@@ -1,0 +1,125 @@
+//! Bugs on demand: the switch that proves that checkers can fail.
+//!
+//! A checker that never saw a failure proves nothing. [`Kernel::plant`] makes this kernel wrong in one of
+//! four ways, each only under a condition that a search must find. Nothing else sets the switch; neither
+//! a trace nor a configuration knows of it.
+
+use d3dkmt::{Call, Reply, WaitOutcome};
+
+use crate::ProcessId;
+use crate::ddi::Miniport;
+use crate::effects::{Answer, Effects, FenceStore};
+use crate::kernel::Kernel;
+use crate::process::Local;
+use crate::wait::{WaitId, WaitOwner};
+
+/// A way for the kernel to be wrong.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum PlantedBug {
+    /// Of two or more CPU waits that one store satisfies at once, the last is ended without its event.
+    LostWake,
+    /// A CPU wait on two or more items ends when the value of one comes to one below what it waits for.
+    EarlyWake,
+    /// A fence with two or more opens: a lower value is not stored for the second.
+    StaleValue,
+    /// A CPU wait that is satisfied at once, on a device with two or more fences, is answered twice.
+    DoubleAnswer,
+}
+
+impl PlantedBug {
+    pub const ALL: [PlantedBug; 4] =
+        [PlantedBug::LostWake, PlantedBug::EarlyWake, PlantedBug::StaleValue, PlantedBug::DoubleAnswer];
+
+    pub const fn name(self) -> &'static str {
+        match self {
+            PlantedBug::LostWake => "lost-wake",
+            PlantedBug::EarlyWake => "early-wake",
+            PlantedBug::StaleValue => "stale-value",
+            PlantedBug::DoubleAnswer => "double-answer",
+        }
+    }
+
+    pub fn from_name(name: &str) -> Option<PlantedBug> {
+        PlantedBug::ALL.into_iter().find(|bug| bug.name() == name)
+    }
+}
+
+impl<M: Miniport> Kernel<M> {
+    /// Makes this kernel wrong from here on. For tests of checkers only.
+    #[doc(hidden)]
+    pub fn plant(&mut self, bug: PlantedBug) {
+        self.planted = Some(bug);
+    }
+
+    /// [`PlantedBug::DoubleAnswer`].
+    #[cold]
+    pub(crate) fn call_wrongly(
+        &mut self,
+        process: ProcessId,
+        request: u64,
+        call: Call,
+        effects: &mut Effects,
+    ) {
+        let doubled = self.planted == Some(PlantedBug::DoubleAnswer) && self.has_two_fences(process, &call);
+        self.call(process, request, call, effects);
+        let satisfied = |answer: &&Answer| answer.reply == Reply::Wait(WaitOutcome::Satisfied);
+        if doubled && let Some(answer) = effects.answers.last().filter(satisfied).cloned() {
+            effects.answers.push(answer);
+        }
+    }
+
+    /// Whether a CPU wait is made on a device with two or more fences.
+    fn has_two_fences(&self, process: ProcessId, call: &Call) -> bool {
+        let Call::WaitFromCpu { device, .. } = call else { return false };
+        let Some(owner) = self.processes.get(&process) else { return false };
+        let Some(Local::Device(device)) = owner.handles.get(*device) else { return false };
+        let children = self.devices[*device].children.iter();
+        let fences = children.filter(|child| matches!(owner.handles.get(**child), Some(Local::Sync(_))));
+        fences.count() >= 2
+    }
+
+    /// [`PlantedBug::StaleValue`]: true if it stored the value itself.
+    #[cold]
+    pub(crate) fn stores_stale(&mut self, object: u32, value: u64, effects: &mut Effects) -> bool {
+        let state = &mut self.objects[object];
+        let lower = value < state.value && state.opens.len() >= 2;
+        if self.planted != Some(PlantedBug::StaleValue) || !lower || state.stored.0 == self.step {
+            return false;
+        }
+        state.value = value;
+        state.stored = (self.step, effects.stores.len());
+        for open in state.opens.iter().enumerate().filter_map(|(at, open)| (at != 1).then_some(*open)) {
+            let open = &self.opens[open];
+            if let Some(slot) = open.slot {
+                effects.stores.push(FenceStore { process: open.process, slot, value });
+            }
+        }
+        state.slots = effects.stores.len() - state.stored.1;
+        true
+    }
+
+    /// [`PlantedBug::LostWake`] and [`PlantedBug::EarlyWake`], after the waits on an object were looked at
+    /// and the events from `events` on were set by that.
+    #[cold]
+    pub(crate) fn evaluate_wrongly(&mut self, object: u32, events: usize, effects: &mut Effects) {
+        if self.planted == Some(PlantedBug::LostWake) && effects.events.len() >= events + 2 {
+            effects.events.pop();
+        }
+        if self.planted == Some(PlantedBug::EarlyWake) {
+            while let Some(wait) = self.almost_satisfied(object) {
+                self.complete_wait(wait, effects);
+            }
+        }
+    }
+
+    fn almost_satisfied(&self, object: u32) -> Option<WaitId> {
+        let state = &self.objects[object];
+        let one_below = |value: u64| value.checked_sub(1) == Some(state.value);
+        let mut keys = state.waiters.iter().take_while(|key| one_below(key.value));
+        let found = keys.find(|key| {
+            let wait = &self.waits[&key.wait];
+            wait.items.len() >= 2 && matches!(wait.owner, WaitOwner::Cpu { .. })
+        });
+        found.map(|key| key.wait)
+    }
+}

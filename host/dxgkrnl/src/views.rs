@@ -1,0 +1,160 @@
+//! Cheap views of the state, for checkers that look after every step: no allocation, no snapshot.
+//!
+//! What belongs to a process is counted in the tables themselves, not in the process's record, so that
+//! it shows what a process left behind. Indices of objects are identities while the object lives; they
+//! are reused after it.
+
+use d3dkmt::{EventId, Handle, SyncObjectType};
+
+use crate::ProcessId;
+use crate::ddi::{EngineId, EngineState, Miniport};
+use crate::kernel::Kernel;
+use crate::slab::Slab;
+use crate::sync::{Open, SyncObject};
+use crate::wait::{Wait, WaitItem, WaitOwner};
+
+/// One open of a fence, monitored or legacy.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct FenceView {
+    pub process: ProcessId,
+    pub handle: Handle,
+    /// Where the process reads the value; legacy fences have none.
+    pub slot: Option<u32>,
+    /// Which fence: the same number for each open of it.
+    pub object: u32,
+    pub value: u64,
+}
+
+/// A pending wait.
+#[derive(Clone, Copy)]
+pub struct WaitView<'a> {
+    pub process: ProcessId,
+    /// The guest's name for it; `None` for the wait of a context.
+    pub event: Option<EventId>,
+    /// The context whose queue it holds up; `None` for a CPU wait.
+    pub context: Option<Handle>,
+    pub any: bool,
+    items: &'a [WaitItem],
+    objects: &'a Slab<SyncObject>,
+    opens: &'a Slab<Open>,
+}
+
+/// One item of a pending wait.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct WaitItemView {
+    /// As [`FenceView::object`]. The object of a satisfied item may be gone.
+    pub object: u32,
+    /// The handle it was made through; NULL if that is gone.
+    pub handle: Handle,
+    /// Where the process sees the value, while the handle lives.
+    pub slot: Option<u32>,
+    pub value: u64,
+    /// The value now; of a satisfied item that may be gone, what it waited for.
+    pub current: u64,
+    /// Reached once, whatever the value is now.
+    pub satisfied: bool,
+}
+
+/// How much of each kind a process has; all zero for one that is unknown and left nothing.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Belongings {
+    pub handles: u32,
+    pub devices: u32,
+    pub contexts: u32,
+    /// Opens of synchronization objects.
+    pub opens: u32,
+    /// Pending waits, CPU and context.
+    pub waits: u32,
+    pub shares: u32,
+    pub slots_used: u32,
+}
+
+impl<'a> WaitView<'a> {
+    pub fn items(&self) -> impl Iterator<Item = WaitItemView> + 'a {
+        let WaitView { process, items, objects, opens, .. } = *self;
+        items.iter().map(move |item| {
+            let same = |open: &&Open| {
+                (open.process, open.handle, open.object) == (process, item.handle, item.object)
+            };
+            let open = item.open.and_then(|open| opens.get(open)).filter(same);
+            // A CPU wait holds no object that it no longer needs: a latched one may be gone.
+            let lives = open.is_some() || !item.satisfied;
+            WaitItemView {
+                object: item.object,
+                handle: open.map_or(Handle::NULL, |open| open.handle),
+                slot: open.and_then(|open| open.slot),
+                value: item.value,
+                current: if lives { objects[item.object].value } else { item.value },
+                satisfied: item.satisfied,
+            }
+        })
+    }
+}
+
+impl<M: Miniport> Kernel<M> {
+    /// Every open of a fence.
+    pub fn fences(&self, each: &mut impl FnMut(FenceView)) {
+        for (_, open) in self.opens.iter() {
+            let object = &self.objects[open.object];
+            if matches!(object.object_type, SyncObjectType::MONITORED_FENCE | SyncObjectType::FENCE) {
+                let Open { process, handle, object: number, slot, .. } = *open;
+                each(FenceView { process, handle, slot, object: number, value: object.value });
+            }
+        }
+    }
+
+    /// Every pending wait, in the order they came.
+    pub fn pending_waits(&self, each: &mut impl FnMut(WaitView<'_>)) {
+        for wait in self.waits.values() {
+            each(self.wait_view(wait));
+        }
+    }
+
+    pub(crate) fn wait_view<'a>(&'a self, wait: &'a Wait) -> WaitView<'a> {
+        let (process, event, context) = match wait.owner {
+            WaitOwner::Cpu { process, event } => (process, Some(event), None),
+            WaitOwner::Gpu { context } => {
+                let context = &self.contexts[context];
+                (context.process, None, Some(context.handle))
+            }
+        };
+        let (objects, opens) = (&self.objects, &self.opens);
+        WaitView { process, event, context, any: wait.any, items: &wait.items, objects, opens }
+    }
+
+    /// How much of each kind the tables have of a process.
+    pub fn belongings(&self, process: ProcessId) -> Belongings {
+        let owner = self.processes.get(&process);
+        let of_wait = |wait: &&Wait| match wait.owner {
+            WaitOwner::Cpu { process: owner, .. } => owner == process,
+            WaitOwner::Gpu { context } => self.contexts[context].process == process,
+        };
+        Belongings {
+            handles: owner.map_or(0, |owner| owner.handles.len() as u32),
+            devices: count(self.devices.iter().filter(|(_, device)| device.process == process)),
+            contexts: count(self.contexts.iter().filter(|(_, context)| context.process == process)),
+            opens: count(self.opens.iter().filter(|(_, open)| open.process == process)),
+            waits: count(self.waits.values().filter(of_wait)),
+            shares: count(self.shares.values().filter(|share| share.process == process)),
+            slots_used: owner.map_or(0, |owner| owner.slots.used()),
+        }
+    }
+
+    /// The processes there are, in the order they came.
+    pub fn processes(&self) -> impl Iterator<Item = ProcessId> {
+        self.processes.keys().copied()
+    }
+
+    /// True if no engine has anything to run.
+    pub fn engines_idle(&self) -> bool {
+        let adapters = (0..).zip(&self.config.adapters);
+        let mut engines = adapters.flat_map(|(adapter, config)| {
+            (0..).zip(&config.nodes).map(move |(node, _)| EngineId { adapter, node })
+        });
+        engines.all(|engine| self.miniport.engine_state(engine) == EngineState::Idle)
+    }
+}
+
+fn count(items: impl Iterator) -> u32 {
+    items.count() as u32
+}
