@@ -56,9 +56,10 @@ impl Policy {
     /// Every switch by name, with its value by name.
     pub fn values(self) -> impl Iterator<Item = (&'static str, &'static str)> {
         let bits = self.to_bits();
-        Policy::SWITCHES.into_iter().enumerate().map(move |(bit, (name, values))| {
-            (name, values[(bits >> bit & 1) as usize])
-        })
+        Policy::SWITCHES
+            .into_iter()
+            .enumerate()
+            .map(move |(bit, (name, values))| (name, values[(bits >> bit & 1) as usize]))
     }
 
     /// The switches as bits, for a trace's header.

@@ -1,8 +1,25 @@
 //! Scenarios: one file, one verdict, on every arm.
+//!
+//! ```text
+//!  .scn text ──parse──▶ Program (one for each case) ──run──▶ World: model | link | local | vm ──▶ verdict
+//!                          ▲                                   │
+//!        random, shrink ───┘                    checker after every step of the kernel
+//! ```
+//!
+//! `script` is the language, `program` what it says, `run` the runner, `world` what an arm is, `checker`
+//! the laws that hold whatever the scenario. The model and link arms are here; the live ones need a daemon
+//! and are in `gpupv`.
 #![forbid(unsafe_code)]
 
+pub mod checker;
+pub mod choose;
+mod host;
 pub mod limits;
+pub mod model;
 pub mod program;
+pub mod run;
 pub mod script;
+pub mod world;
 
 pub use program::{Arm, Program};
+pub use run::{Ended, Failure, Verdict};

@@ -110,11 +110,18 @@ pub enum HandleRef {
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Command {
     /// Store the value into the fence.
-    Write { object: HandleRef, value: u64 },
-    Busy { duration_ns: Nanos },
+    Write {
+        object: HandleRef,
+        value: u64,
+    },
+    Busy {
+        duration_ns: Nanos,
+    },
     Hang,
     /// A whole command buffer of somebody else's format, of that many bytes.
-    Opaque { bytes: u32 },
+    Opaque {
+        bytes: u32,
+    },
 }
 
 /// What `object` and `fence` create.
@@ -136,37 +143,100 @@ pub struct ObjectSpec {
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Operation {
     /// `D3DKMTEnumAdapters2`; binds the first.
-    EnumAdapters { capacity: u32 },
+    EnumAdapters {
+        capacity: u32,
+    },
     /// `D3DKMTOpenAdapterFromLuid`, of the adapter with this number.
-    OpenAdapter { adapter: u32 },
-    CloseAdapter { adapter: HandleRef },
-    QueryAdapter { adapter: HandleRef, kind: u32, bytes: u32 },
+    OpenAdapter {
+        adapter: u32,
+    },
+    CloseAdapter {
+        adapter: HandleRef,
+    },
+    QueryAdapter {
+        adapter: HandleRef,
+        kind: u32,
+        bytes: u32,
+    },
     /// `D3DKMTOpenAdapterFromLuid` and `D3DKMTCreateDevice`.
-    Device { adapter: u32 },
-    CreateDevice { adapter: HandleRef },
-    DestroyDevice { device: HandleRef },
-    DeviceState { device: HandleRef, state_type: u32 },
-    CreateContext { device: HandleRef, node: u32, flags: CreateContextFlags },
-    DestroyContext { context: HandleRef },
-    CreateObject { device: HandleRef, spec: ObjectSpec },
-    DestroyObject { object: HandleRef },
+    Device {
+        adapter: u32,
+    },
+    CreateDevice {
+        adapter: HandleRef,
+    },
+    DestroyDevice {
+        device: HandleRef,
+    },
+    DeviceState {
+        device: HandleRef,
+        state_type: u32,
+    },
+    CreateContext {
+        device: HandleRef,
+        node: u32,
+        flags: CreateContextFlags,
+    },
+    DestroyContext {
+        context: HandleRef,
+    },
+    CreateObject {
+        device: HandleRef,
+        spec: ObjectSpec,
+    },
+    DestroyObject {
+        object: HandleRef,
+    },
     /// `D3DKMTShareObjects`.
-    Share { object: HandleRef },
+    Share {
+        object: HandleRef,
+    },
     /// `D3DKMTOpenSyncObjectFromNtHandle2`.
-    Open { device: HandleRef, share: Binding, flags: SyncObjectFlags },
+    Open {
+        device: HandleRef,
+        share: Binding,
+        flags: SyncObjectFlags,
+    },
     /// `CloseHandle` of an NT handle.
-    CloseShare { share: Binding },
-    Signal { device: HandleRef, targets: Vec<(HandleRef, u64)>, flags: SignalFlags },
-    Wait { device: HandleRef, items: Vec<(HandleRef, u64)>, flags: WaitFromCpuFlags, event: Option<Binding> },
-    GpuSignal { contexts: Vec<HandleRef>, targets: Vec<(HandleRef, u64)>, flags: SignalFlags },
+    CloseShare {
+        share: Binding,
+    },
+    Signal {
+        device: HandleRef,
+        targets: Vec<(HandleRef, u64)>,
+        flags: SignalFlags,
+    },
+    Wait {
+        device: HandleRef,
+        items: Vec<(HandleRef, u64)>,
+        flags: WaitFromCpuFlags,
+        event: Option<Binding>,
+    },
+    GpuSignal {
+        contexts: Vec<HandleRef>,
+        targets: Vec<(HandleRef, u64)>,
+        flags: SignalFlags,
+    },
     /// `D3DKMTSignalSynchronizationObjectFromGpu2` with EnqueueCpuEvent.
-    GpuSignalEvent { contexts: Vec<HandleRef>, event: Binding, flags: SignalFlags },
-    GpuWait { context: HandleRef, items: Vec<(HandleRef, u64)> },
-    Submit { contexts: Vec<HandleRef>, commands: Vec<Command> },
+    GpuSignalEvent {
+        contexts: Vec<HandleRef>,
+        event: Binding,
+        flags: SignalFlags,
+    },
+    GpuWait {
+        context: HandleRef,
+        items: Vec<(HandleRef, u64)>,
+    },
+    Submit {
+        contexts: Vec<HandleRef>,
+        commands: Vec<Command>,
+    },
     /// An event of the program (`eventfd`).
     NewEvent,
     /// One load of a fence value.
-    Read { object: HandleRef },
+    Read {
+        object: HandleRef,
+    },
 }
 
 /// What a call is expected to come to.
@@ -243,24 +313,53 @@ pub enum EngineIs {
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Expectation {
     /// The owner of the handle reads this from its fence memory.
-    Value { object: Binding, value: u64 },
-    Blocked { call: Binding },
-    Returned { call: Binding, status: NtStatus },
-    Event { event: Binding, count: EventCount },
+    Value {
+        object: Binding,
+        value: u64,
+    },
+    Blocked {
+        call: Binding,
+    },
+    Returned {
+        call: Binding,
+        status: NtStatus,
+    },
+    Event {
+        event: Binding,
+        count: EventCount,
+    },
     /// `D3DKMT_DEVICEEXECUTION_STATE` of the device, in the kernel.
-    DeviceState { device: Binding, state: u32 },
-    Engine { engine: Engine, is: EngineIs },
+    DeviceState {
+        device: Binding,
+        state: u32,
+    },
+    Engine {
+        engine: Engine,
+        is: EngineIs,
+    },
     /// A note with this text was given since reports were last looked at.
-    Report { text: String },
+    Report {
+        text: String,
+    },
     NoReport,
     /// Frames that the process sent since this was last asked.
-    Messages { process: Process, count: u64 },
+    Messages {
+        process: Process,
+        count: u64,
+    },
     /// Wakes for the process since this was last asked.
-    Wakes { process: Process, count: u64 },
+    Wakes {
+        process: Process,
+        count: u64,
+    },
     /// CPU waits pending in the kernel.
-    Waits { count: u64 },
+    Waits {
+        count: u64,
+    },
     /// The kernel has nothing of the process, or of anybody.
-    NothingLeft { process: Option<Process> },
+    NothingLeft {
+        process: Option<Process>,
+    },
 }
 
 /// One thing the runner does.

@@ -3,14 +3,15 @@
 use std::fmt;
 
 use d3dkmt::{
-    Call, CreatedSyncObject, EventId, GpuSignal, Handle, Luid, NtStatus, Reply, ShareToken, SyncObjectInfo, isa,
+    Call, CreatedSyncObject, EventId, GpuSignal, Handle, Luid, NtStatus, Reply, ShareToken, SyncObjectInfo,
+    isa,
 };
 use dxgkrnl::ddi::EngineState;
 
 use crate::choose::Choose;
 use crate::program::{
-    Act, Action, Arm, Binding, Column, Command, EngineIs, EventCount, Expectation, Expected, Fault, HandleRef, Kind,
-    ObjectSpec, Operation, Outcome, Process, Program, Term, Thread,
+    Act, Action, Arm, Binding, Column, Command, EngineIs, EventCount, Expectation, Expected, Fault,
+    HandleRef, Kind, ObjectSpec, Operation, Outcome, Process, Program, Term, Thread,
 };
 use crate::script;
 use crate::script::words::{write_number, write_status};
@@ -226,7 +227,10 @@ impl<'a, W: World> Run<'a, W> {
             (Expected::Any, _) | (Expected::Blocks, None) => Ok(()),
             (Expected::Status(wanted), Some(status)) if wanted == status => Ok(()),
             (Expected::Status(wanted), found) => {
-                let found = found.map_or_else(|| "it does not return".into(), |status| format!("answers {}", write_status(status)));
+                let found = found.map_or_else(
+                    || "it does not return".into(),
+                    |status| format!("answers {}", write_status(status)),
+                );
                 let why = self.last_reason();
                 failed(format!("expected {}, found: {found}{why}", write_status(wanted)))
             }
@@ -252,7 +256,10 @@ impl<'a, W: World> Run<'a, W> {
             return self.judge(act, status);
         };
         self.busy[act.thread.index()] = Some(act);
-        self.world.begin(act.thread, Request::Call { call: Call::CreateDevice { adapter, flags: 0 }, event: None })?;
+        self.world.begin(
+            act.thread,
+            Request::Call { call: Call::CreateDevice { adapter, flags: 0 }, event: None },
+        )?;
         self.settle(choose)?;
         let status = act.binding.and_then(|binding| self.bound[binding.index()].answer);
         match act.binding {
@@ -317,14 +324,18 @@ impl<'a, W: World> Run<'a, W> {
         let bound = &mut self.bound[binding.index()];
         bound.answer = Some(answer.status);
         match &answer.reply {
-            Reply::Adapters(adapters) => bound.handle = adapters.first().map_or(Handle::NULL, |first| first.handle),
+            Reply::Adapters(adapters) => {
+                bound.handle = adapters.first().map_or(Handle::NULL, |first| first.handle)
+            }
             Reply::Adapter(handle) | Reply::Device(handle) | Reply::Context(handle) => bound.handle = *handle,
             Reply::SyncObject(CreatedSyncObject { object, gpu_address, .. }) => {
                 bound.handle = *object;
                 bound.gpu_address = *gpu_address;
             }
             Reply::None | Reply::AdapterInfo(_) | Reply::DeviceState(_) | Reply::Wait(_) => {}
-            Reply::FenceMemoryExhausted => return failed("a caller saw FenceMemoryExhausted, which stays inside"),
+            Reply::FenceMemoryExhausted => {
+                return failed("a caller saw FenceMemoryExhausted, which stays inside");
+            }
         }
         Ok(())
     }
@@ -376,7 +387,9 @@ impl<'a, W: World> Run<'a, W> {
                 let data = vec![0; *bytes as usize];
                 Call::QueryAdapterInfo { adapter: self.handle(*adapter), kind: *kind, data }
             }
-            Operation::CreateDevice { adapter } => Call::CreateDevice { adapter: self.handle(*adapter), flags: 0 },
+            Operation::CreateDevice { adapter } => {
+                Call::CreateDevice { adapter: self.handle(*adapter), flags: 0 }
+            }
             Operation::DestroyDevice { device } => Call::DestroyDevice { device: self.handle(*device) },
             Operation::DeviceState { device, state_type } => {
                 Call::GetDeviceState { device: self.handle(*device), state_type: *state_type }
@@ -412,7 +425,13 @@ impl<'a, W: World> Run<'a, W> {
             }
             Operation::Wait { device, items, flags, .. } => {
                 let (objects, values) = self.pairs(items);
-                Call::WaitFromCpu { device: self.handle(*device), objects, values, flags: *flags, event: no_event }
+                Call::WaitFromCpu {
+                    device: self.handle(*device),
+                    objects,
+                    values,
+                    flags: *flags,
+                    event: no_event,
+                }
             }
             Operation::GpuSignal { contexts, targets, flags } => {
                 let (objects, values) = self.pairs(targets);
@@ -530,12 +549,25 @@ impl<'a, W: World> Run<'a, W> {
             Expectation::Value { object, value } => self.expect_value(*object, *value),
             Expectation::Blocked { call } => match self.bound[call.index()].answer {
                 None => Ok(()),
-                Some(status) => failed(format!("expected that {} is blocked, found: it has returned {}", self.program.name(*call), write_status(status))),
+                Some(status) => failed(format!(
+                    "expected that {} is blocked, found: it has returned {}",
+                    self.program.name(*call),
+                    write_status(status)
+                )),
             },
             Expectation::Returned { call, status } => match self.bound[call.index()].answer {
                 Some(found) if found == *status => Ok(()),
-                Some(found) => failed(format!("expected that {} returned {}, found: {}", self.program.name(*call), write_status(*status), write_status(found))),
-                None => failed(format!("expected that {} returned {}, found: it has not returned", self.program.name(*call), write_status(*status))),
+                Some(found) => failed(format!(
+                    "expected that {} returned {}, found: {}",
+                    self.program.name(*call),
+                    write_status(*status),
+                    write_status(found)
+                )),
+                None => failed(format!(
+                    "expected that {} returned {}, found: it has not returned",
+                    self.program.name(*call),
+                    write_status(*status)
+                )),
             },
             Expectation::Event { event, count } => {
                 let found = self.world.take_event(self.program.owner(*event), event.0)?;
@@ -545,39 +577,66 @@ impl<'a, W: World> Run<'a, W> {
                     EventCount::Times(times) => found == times,
                 };
                 let name = self.program.name(*event);
-                if holds { Ok(()) } else { failed(format!("expected that {name} is {}, found: set {found} times", expected_count(*count))) }
+                if holds {
+                    Ok(())
+                } else {
+                    failed(format!(
+                        "expected that {name} is {}, found: set {found} times",
+                        expected_count(*count)
+                    ))
+                }
             }
             Expectation::DeviceState { device, state } => {
                 let handle = self.bound[device.index()].handle;
                 let process = self.world.process_number(self.program.owner(*device));
                 let snapshot = self.world.snapshot();
-                let found = snapshot.devices.iter().find(|known| known.process == process && known.handle == handle);
+                let found =
+                    snapshot.devices.iter().find(|known| known.process == process && known.handle == handle);
                 match found {
                     Some(found) if found.state == *state => Ok(()),
-                    Some(found) => failed(format!("expected device state {}, found: {}", state_name(*state), state_name(found.state))),
+                    Some(found) => failed(format!(
+                        "expected device state {}, found: {}",
+                        state_name(*state),
+                        state_name(found.state)
+                    )),
                     None => failed("expected a device, found: there is none of that handle"),
                 }
             }
             Expectation::Engine { engine, is } => {
                 let snapshot = self.world.snapshot();
-                let report = snapshot.engines.iter().find(|report| (report.adapter, report.node) == (engine.adapter, engine.node));
+                let report = snapshot
+                    .engines
+                    .iter()
+                    .find(|report| (report.adapter, report.node) == (engine.adapter, engine.node));
                 let found = match report.map(|report| &report.state) {
                     Some(EngineState::Idle) => EngineIs::Idle,
                     Some(EngineState::Running { .. }) => EngineIs::Running,
                     Some(EngineState::Hung { .. }) => EngineIs::Hung,
                     None => return failed("there is no such engine"),
                 };
-                if found == *is { Ok(()) } else { failed(format!("expected that the engine is {is:?}, found: {found:?}")) }
+                if found == *is {
+                    Ok(())
+                } else {
+                    failed(format!("expected that the engine is {is:?}, found: {found:?}"))
+                }
             }
             Expectation::Report { text } => {
                 self.notes.extend(self.world.take_notes());
                 let found = std::mem::take(&mut self.notes);
-                if found.iter().any(|note| note.contains(text)) { Ok(()) } else { failed(format!("expected a report with {text:?}, found: {found:?}")) }
+                if found.iter().any(|note| note.contains(text)) {
+                    Ok(())
+                } else {
+                    failed(format!("expected a report with {text:?}, found: {found:?}"))
+                }
             }
             Expectation::NoReport => {
                 self.notes.extend(self.world.take_notes());
                 let found = std::mem::take(&mut self.notes);
-                if found.is_empty() { Ok(()) } else { failed(format!("expected no report, found: {found:?}")) }
+                if found.is_empty() {
+                    Ok(())
+                } else {
+                    failed(format!("expected no report, found: {found:?}"))
+                }
             }
             Expectation::Messages { process, count } => match self.world.messages(*process)? {
                 None => {
@@ -599,8 +658,15 @@ impl<'a, W: World> Run<'a, W> {
                 same("pending CPU waits", *count, found as u64)
             }
             Expectation::NothingLeft { process } => {
-                let remains = remains(&self.world.snapshot(), process.map(|process| self.world.process_number(process)));
-                if remains.is_empty() { Ok(()) } else { failed(format!("expected that nothing is left, found: {}", remains.join("; "))) }
+                let remains = remains(
+                    &self.world.snapshot(),
+                    process.map(|process| self.world.process_number(process)),
+                );
+                if remains.is_empty() {
+                    Ok(())
+                } else {
+                    failed(format!("expected that nothing is left, found: {}", remains.join("; ")))
+                }
             }
         }
     }
@@ -613,8 +679,12 @@ impl<'a, W: World> Run<'a, W> {
         };
         match found {
             Some(found) if found == value => Ok(()),
-            Some(found) => failed(format!("expected {name} = {}, found: {}", write_number(value), write_number(found))),
-            None => failed(format!("expected {name} = {}, found: it has no value in memory", write_number(value))),
+            Some(found) => {
+                failed(format!("expected {name} = {}, found: {}", write_number(value), write_number(found)))
+            }
+            None => {
+                failed(format!("expected {name} = {}, found: it has no value in memory", write_number(value)))
+            }
         }
     }
 
@@ -675,7 +745,10 @@ impl<'a, W: World> Run<'a, W> {
         for outcome in forbidden {
             if self.holds(outcome)? {
                 self.line = outcome.line;
-                return failed(format!("the race ended in the forbidden outcome {}", script::write_outcome(self.program, outcome)));
+                return failed(format!(
+                    "the race ended in the forbidden outcome {}",
+                    script::write_outcome(self.program, outcome)
+                ));
             }
         }
         for (at, outcome) in allowed.iter().enumerate() {
@@ -716,10 +789,12 @@ impl<'a, W: World> Run<'a, W> {
                 Term::Register { register, .. } => {
                     Term::Register { register, value: self.bound[register.index()].value.unwrap_or_default() }
                 }
-                Term::Asleep { call, .. } | Term::Status { call, .. } => match self.bound[call.index()].answer {
-                    None => Term::Asleep { call, asleep: true },
-                    Some(status) => Term::Status { call, status },
-                },
+                Term::Asleep { call, .. } | Term::Status { call, .. } => {
+                    match self.bound[call.index()].answer {
+                        None => Term::Asleep { call, asleep: true },
+                        Some(status) => Term::Status { call, status },
+                    }
+                }
                 Term::Value { object, .. } => {
                     let handle = self.bound[object.index()].handle;
                     let value = self.world.value(self.program.owner(object), handle)?.unwrap_or_default();
@@ -745,7 +820,11 @@ impl<'a, W: World> Run<'a, W> {
         self.settle(choose)?;
         self.check_violations()?;
         let remains = remains(&self.world.snapshot(), None);
-        if remains.is_empty() { Ok(()) } else { failed(format!("when all processes had ended there was left: {}", remains.join("; "))) }
+        if remains.is_empty() {
+            Ok(())
+        } else {
+            failed(format!("when all processes had ended there was left: {}", remains.join("; ")))
+        }
     }
 }
 
@@ -783,7 +862,8 @@ fn remains(snapshot: &dxgkrnl::Snapshot, of: Option<u32>) -> Vec<String> {
     .flatten()
     .collect();
     if of.is_none() && remains.is_empty() && !snapshot.is_empty() {
-        remains.push(format!("{} objects without an open, {} shares", snapshot.objects_alive, snapshot.shares));
+        remains
+            .push(format!("{} objects without an open, {} shares", snapshot.objects_alive, snapshot.shares));
     }
     remains
 }

@@ -261,7 +261,8 @@ fn object_flags(cursor: &mut Cursor<'_>) -> Parsed<SyncObjectFlags> {
         cursor.next();
         flags |= match token.text.as_str() {
             "flags" => SyncObjectFlags::from_bits_retain(value32(cursor, "flags")?),
-            word => words::object_flag(word).ok_or_else(|| unknown(token, "a flag", words::object_flag_names()))?,
+            word => words::object_flag(word)
+                .ok_or_else(|| unknown(token, "a flag", words::object_flag_names()))?,
         };
     }
     Ok(flags)
@@ -365,7 +366,13 @@ fn wait(names: &Names, cursor: &mut Cursor<'_>) -> Parsed<Operation> {
             "any" => flags |= WaitFromCpuFlags::WAIT_ANY,
             "flags" => flags |= WaitFromCpuFlags::from_bits_retain(value32(cursor, "flags")?),
             "event" => set = Some(event(names, cursor)?),
-            _ => return Err(unknown(token, "an option of a wait, nor `FENCE>=VALUE`", ["any", "event", "flags"])),
+            _ => {
+                return Err(unknown(
+                    token,
+                    "an option of a wait, nor `FENCE>=VALUE`",
+                    ["any", "event", "flags"],
+                ));
+            }
         }
     }
     Ok(Operation::Wait { device, items, flags, event: set })
@@ -373,11 +380,10 @@ fn wait(names: &Names, cursor: &mut Cursor<'_>) -> Parsed<Operation> {
 
 fn contexts(names: &Names, cursor: &mut Cursor<'_>) -> Parsed<Vec<HandleRef>> {
     let mut contexts = vec![handle(names, cursor, Kind::Context)?];
-    loop {
-        let Some(token) = cursor.peek().filter(|token| token.kind == TokenKind::Atom) else { break };
+    while let Some(token) = cursor.peek().filter(|token| token.kind == TokenKind::Atom) {
         let alone = !cursor.peek_second().is_some_and(|next| next.is_symbol("=") || next.is_symbol("("));
         let is_handle = match names.look_up(&token.text) {
-            Some(crate::script::names::Named1::Binding(binding)) => names.kind(binding).is_handle(),
+            Some(crate::script::names::Meaning::Binding(binding)) => names.kind(binding).is_handle(),
             Some(_) => false,
             None => token.text == "null" || token.text.starts_with("0x"),
         };

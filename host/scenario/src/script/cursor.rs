@@ -109,7 +109,8 @@ impl<'a> Cursor<'a> {
     pub fn number32(&mut self, what: &str) -> Parsed<u32> {
         let place = self.place();
         let number = self.number(what)?;
-        u32::try_from(number).map_err(|_| ScriptError::new(place, format!("{number} does not fit 32 bits, as {what} must")))
+        u32::try_from(number)
+            .map_err(|_| ScriptError::new(place, format!("{number} does not fit 32 bits, as {what} must")))
     }
 
     pub fn duration(&mut self) -> Parsed<u64> {

@@ -39,7 +39,9 @@ impl ScriptError {
     pub fn render(&self, file: &str, text: &str) -> String {
         let Place { line, column, width } = self.place;
         let shown: String = match line.checked_sub(1).and_then(|at| text.lines().nth(at as usize)) {
-            Some(shown) => shown.chars().map(|letter| if letter.is_control() { ' ' } else { letter }).collect(),
+            Some(shown) => {
+                shown.chars().map(|letter| if letter.is_control() { ' ' } else { letter }).collect()
+            }
             None => String::new(),
         };
         let number = line.to_string();
@@ -78,10 +80,7 @@ pub(crate) fn nearest<'a>(written: &str, known: impl IntoIterator<Item = &'a str
 }
 
 /// "did you mean", or else all there are.
-pub(crate) fn suggestion<'a>(
-    written: &str,
-    known: impl IntoIterator<Item = &'a str> + Clone,
-) -> String {
+pub(crate) fn suggestion<'a>(written: &str, known: impl IntoIterator<Item = &'a str> + Clone) -> String {
     match nearest(written, known.clone()) {
         Some(word) => format!("did you mean `{word}`?"),
         None => {

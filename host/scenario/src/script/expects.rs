@@ -1,9 +1,9 @@
 //! `expect CONDITION`, `fault ..`, and the outcomes of races.
 
-use crate::program::{EngineIs, EventCount, Engine, Expectation, Fault, Kind, Outcome, Term};
+use crate::program::{Engine, EngineIs, EventCount, Expectation, Fault, Kind, Outcome, Term};
 use crate::script::cursor::{Cursor, Parsed, unknown};
 use crate::script::error::ScriptError;
-use crate::script::names::{Named1, Names};
+use crate::script::names::{Meaning, Names};
 use crate::script::token::{Token, TokenKind};
 use crate::script::verbs::FAULTS;
 use crate::script::words;
@@ -19,7 +19,7 @@ pub(crate) fn expectation(names: &mut Names, cursor: &mut Cursor<'_>) -> Parsed<
         _ => return cursor.expected(FORMS),
     };
     let expectation = match (token.text.as_str(), names.look_up(&token.text)) {
-        (_, Some(Named1::Binding(_))) => of_binding(names, cursor)?,
+        (_, Some(Meaning::Binding(_))) => of_binding(names, cursor)?,
         ("engine", _) => {
             cursor.next();
             let engine = engine(names, cursor)?;
@@ -53,7 +53,8 @@ pub(crate) fn expectation(names: &mut Names, cursor: &mut Cursor<'_>) -> Parsed<
         ("nothing", _) => {
             cursor.next();
             cursor.word("left")?;
-            let process = if cursor.take_word("of") { Some(names.process(cursor.atom("a process")?)?) } else { None };
+            let process =
+                if cursor.take_word("of") { Some(names.process(cursor.atom("a process")?)?) } else { None };
             Expectation::NothingLeft { process }
         }
         _ => {
@@ -149,7 +150,8 @@ pub(crate) fn fault(names: &mut Names, cursor: &mut Cursor<'_>, line: u32) -> Pa
         "crash" => {
             let name = cursor.atom("a VM")?;
             let vm = names.vm(name)?;
-            let inside = names.program.processes.iter().enumerate().filter(|(_, process)| process.vm == Some(vm));
+            let inside =
+                names.program.processes.iter().enumerate().filter(|(_, process)| process.vm == Some(vm));
             let inside: Vec<u32> = inside.map(|(at, _)| at as u32).collect();
             for process in inside {
                 names.end(crate::program::Process(process), line, "was in a VM that crashed");
@@ -163,7 +165,8 @@ pub(crate) fn fault(names: &mut Names, cursor: &mut Cursor<'_>, line: u32) -> Pa
             let number = cursor.number32("an adapter's number")?;
             let count = names.program.setting.kernel.adapters.len();
             if number as usize >= count {
-                let message = format!("there is no adapter {number}: the scenario has {count}, numbered from 0");
+                let message =
+                    format!("there is no adapter {number}: the scenario has {count}, numbered from 0");
                 return Err(ScriptError::new(place, message));
             }
             Fault::StopAdapter(number)

@@ -60,7 +60,9 @@ const GIVEN_FORM: &str = "`given NAME = VALUE when AXIS is VALUE and ..`, or `..
 
 fn name_and_rest<'a>(tokens: &'a [Token], form: &str) -> Result<(&'a Token, &'a [Token]), ScriptError> {
     match tokens {
-        [_, name, equals, rest @ ..] if name.kind == TokenKind::Atom && equals.is_symbol("=") => Ok((name, rest)),
+        [_, name, equals, rest @ ..] if name.kind == TokenKind::Atom && equals.is_symbol("=") => {
+            Ok((name, rest))
+        }
         [.., last] => Err(ScriptError::new(last.place, format!("expected {form}"))),
         [] => unreachable!("a line has a first word"),
     }
@@ -71,13 +73,19 @@ impl Matrix {
     pub fn axis(&mut self, tokens: &[Token]) -> Result<(), ScriptError> {
         let (name, values) = name_and_rest(tokens, FORM)?;
         if values.is_empty() || values.len() > AXIS_VALUES_MAX {
-            let message = format!("{} has {} values, allowed are 1 to {AXIS_VALUES_MAX}", name.text, values.len());
+            let message =
+                format!("{} has {} values, allowed are 1 to {AXIS_VALUES_MAX}", name.text, values.len());
             return Err(ScriptError::new(name.place, message));
         }
         if let Some(symbol) = values.iter().find(|value| value.kind == TokenKind::Symbol) {
-            return Err(ScriptError::new(symbol.place, "values stand beside each other, with nothing between"));
+            return Err(ScriptError::new(
+                symbol.place,
+                "values stand beside each other, with nothing between",
+            ));
         }
-        if let Some(twice) = (1..values.len()).find(|at| values[..*at].iter().any(|other| other.text == values[*at].text)) {
+        if let Some(twice) =
+            (1..values.len()).find(|at| values[..*at].iter().any(|other| other.text == values[*at].text))
+        {
             let message = format!("{} has the value {} twice", name.text, values[twice].text);
             return Err(ScriptError::new(values[twice].place, message));
         }
@@ -94,7 +102,8 @@ impl Matrix {
         if self.axes.iter().any(|axis| axis.name == name.text) {
             return Err(ScriptError::new(name.place, format!("{} is a matrix already", name.text)));
         }
-        let word = |word: &'static str| move |token: &Token| token.kind == TokenKind::Atom && token.text == word;
+        let word =
+            |word: &'static str| move |token: &Token| token.kind == TokenKind::Atom && token.text == word;
         if let Some(at) = rest.iter().position(word("otherwise")) {
             if let Some(more) = rest.get(at + 1) {
                 return Err(ScriptError::new(more.place, "nothing comes after `otherwise`"));
@@ -142,7 +151,10 @@ impl Matrix {
     }
 
     fn names(&self) -> impl Iterator<Item = &str> {
-        self.axes.iter().map(|axis| axis.name.as_str()).chain(self.given.iter().map(|given| given.name.text.as_str()))
+        self.axes
+            .iter()
+            .map(|axis| axis.name.as_str())
+            .chain(self.given.iter().map(|given| given.name.text.as_str()))
     }
 
     /// Every combination of the axes' values, the last axis the fastest.
@@ -153,12 +165,16 @@ impl Matrix {
                 let message = format!("the matrices give more than {CASES_MAX} cases, the limit");
                 return Err(ScriptError::new(axis.values[0].place, message));
             }
-            let grown = cases.iter().flat_map(|case| axis.values.iter().map(move |value| case.with(&axis.name, value)));
+            let grown = cases
+                .iter()
+                .flat_map(|case| axis.values.iter().map(move |value| case.with(&axis.name, value)));
             cases = grown.collect();
         }
         for case in &mut cases {
             for given in &self.given {
-                if !case.values.contains_key(&given.name.text) && given.conditions.iter().all(|one| one.holds(case)) {
+                if !case.values.contains_key(&given.name.text)
+                    && given.conditions.iter().all(|one| one.holds(case))
+                {
                     case.values.insert(given.name.text.clone(), given.value.clone());
                 }
             }

@@ -17,6 +17,6 @@ pub(crate) mod words;
 
 pub use error::{Place, ScriptError};
 pub use parse::{parse, parse_bytes};
-pub(crate) use print::write_outcome;
 pub use print::print;
+pub(crate) use print::write_outcome;
 pub use verbs::{STATEMENTS, VERBS, Word};

@@ -8,20 +8,20 @@ use crate::script::token::{Token, TokenKind};
 use crate::script::verbs::{STATEMENTS, VERBS};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Named1 {
+pub(crate) enum Meaning {
     Vm(Vm),
     Process(Process),
     Thread(Thread),
     Binding(Binding),
 }
 
-impl Named1 {
+impl Meaning {
     fn what(self, program: &Program) -> &'static str {
         match self {
-            Named1::Vm(_) => "a VM",
-            Named1::Process(_) => "a process",
-            Named1::Thread(_) => "a thread",
-            Named1::Binding(binding) => program.bindings[binding.index()].kind.name(),
+            Meaning::Vm(_) => "a VM",
+            Meaning::Process(_) => "a process",
+            Meaning::Thread(_) => "a thread",
+            Meaning::Binding(binding) => program.bindings[binding.index()].kind.name(),
         }
     }
 }
@@ -36,7 +36,7 @@ pub(crate) enum Blocked {
 #[derive(Default)]
 pub(crate) struct Names {
     pub program: Program,
-    names: BTreeMap<String, (Named1, u32)>,
+    names: BTreeMap<String, (Meaning, u32)>,
     blocked: BTreeMap<Thread, Blocked>,
     /// Processes that have ended, and where.
     ended: BTreeMap<Process, (u32, &'static str)>,
@@ -49,12 +49,16 @@ impl Names {
         let text = &token.text;
         if !text.starts_with(|letter: char| letter.is_ascii_alphabetic()) || text.contains(['^', '$', '.']) {
             let message = format!("`{text}` cannot be a name");
-            return Err(ScriptError::new(token.place, message).help("names begin with a letter, as F, D0 or gpu_fence"));
+            return Err(ScriptError::new(token.place, message)
+                .help("names begin with a letter, as F, D0 or gpu_fence"));
         }
         let reserved = ["null", "max", "ok", "on", "in", "any", "blocks", "anything"];
         let is_word = |word: &&str| *word == text;
         if reserved.iter().any(is_word) || STATEMENTS.iter().chain(VERBS).any(|word| word.name == text) {
-            return Err(ScriptError::new(token.place, format!("`{text}` is a word of the language, not a name")));
+            return Err(ScriptError::new(
+                token.place,
+                format!("`{text}` is a word of the language, not a name"),
+            ));
         }
         match self.names.get(text) {
             None => Ok(()),
@@ -70,7 +74,7 @@ impl Names {
         self.check_new(token)?;
         let vm = Vm(self.program.vms.len() as u32);
         self.program.vms.push(token.text.clone());
-        self.names.insert(token.text.clone(), (Named1::Vm(vm), token.place.line));
+        self.names.insert(token.text.clone(), (Meaning::Vm(vm), token.place.line));
         Ok(vm)
     }
 
@@ -79,7 +83,7 @@ impl Names {
         let process = Process(self.program.processes.len() as u32);
         let main = self.push_thread(&token.text, process);
         self.program.processes.push(ProcessInfo { name: token.text.clone(), vm, main });
-        self.names.insert(token.text.clone(), (Named1::Process(process), token.place.line));
+        self.names.insert(token.text.clone(), (Meaning::Process(process), token.place.line));
         Ok(process)
     }
 
@@ -92,7 +96,7 @@ impl Names {
     pub fn add_thread(&mut self, token: &Token, process: Process) -> Result<Thread, ScriptError> {
         self.check_new(token)?;
         let thread = self.push_thread(&token.text, process);
-        self.names.insert(token.text.clone(), (Named1::Thread(thread), token.place.line));
+        self.names.insert(token.text.clone(), (Meaning::Thread(thread), token.place.line));
         Ok(thread)
     }
 
@@ -100,25 +104,27 @@ impl Names {
         self.check_new(token)?;
         let binding = Binding(self.program.bindings.len() as u32);
         self.program.bindings.push(Named { name: token.text.clone(), kind, thread });
-        self.names.insert(token.text.clone(), (Named1::Binding(binding), token.place.line));
+        self.names.insert(token.text.clone(), (Meaning::Binding(binding), token.place.line));
         Ok(binding)
     }
 
     /// The names that `wanted` takes, for suggestions.
-    fn known(&self, wanted: impl Fn(Named1) -> bool) -> Vec<&str> {
+    fn known(&self, wanted: impl Fn(Meaning) -> bool) -> Vec<&str> {
         self.names.iter().filter(|(_, (named, _))| wanted(*named)).map(|(name, _)| name.as_str()).collect()
     }
 
-    pub fn look_up(&self, name: &str) -> Option<Named1> {
+    pub fn look_up(&self, name: &str) -> Option<Meaning> {
         self.names.get(name).map(|(named, _)| *named)
     }
 
-    fn unknown(&self, token: &Token, what: &str, wanted: impl Fn(Named1) -> bool) -> ScriptError {
+    fn unknown(&self, token: &Token, what: &str, wanted: impl Fn(Meaning) -> bool) -> ScriptError {
         let (message, known) = match self.look_up(&token.text) {
             Some(named) => {
                 (format!("{} is {}, not {what}", token.text, named.what(&self.program)), self.known(wanted))
             }
-            None if token.kind == TokenKind::Atom => (format!("there is no {} here", quoted(what, &token.text)), self.known(wanted)),
+            None if token.kind == TokenKind::Atom => {
+                (format!("there is no {} here", quoted(what, &token.text)), self.known(wanted))
+            }
             None => (format!("expected the name of {what}"), self.known(wanted)),
         };
         ScriptError::new(token.place, message).help(suggestion(&token.text, known))
@@ -126,39 +132,44 @@ impl Names {
 
     pub fn vm(&self, token: &Token) -> Result<Vm, ScriptError> {
         match self.look_up(&token.text) {
-            Some(Named1::Vm(vm)) => Ok(vm),
-            _ => Err(self.unknown(token, "a VM", |named| matches!(named, Named1::Vm(_)))),
+            Some(Meaning::Vm(vm)) => Ok(vm),
+            _ => Err(self.unknown(token, "a VM", |named| matches!(named, Meaning::Vm(_)))),
         }
     }
 
     pub fn process(&self, token: &Token) -> Result<Process, ScriptError> {
         match self.look_up(&token.text) {
-            Some(Named1::Process(process)) => Ok(process),
-            _ => Err(self.unknown(token, "a process", |named| matches!(named, Named1::Process(_)))),
+            Some(Meaning::Process(process)) => Ok(process),
+            _ => Err(self.unknown(token, "a process", |named| matches!(named, Meaning::Process(_)))),
         }
     }
 
     /// A process, or one of its threads.
     pub fn thread(&self, token: &Token) -> Option<Thread> {
         match self.look_up(&token.text)? {
-            Named1::Process(process) => Some(self.program.processes[process.index()].main),
-            Named1::Thread(thread) => Some(thread),
-            Named1::Vm(_) | Named1::Binding(_) => None,
+            Meaning::Process(process) => Some(self.program.processes[process.index()].main),
+            Meaning::Thread(thread) => Some(thread),
+            Meaning::Vm(_) | Meaning::Binding(_) => None,
         }
     }
 
     pub fn actors(&self) -> Vec<&str> {
-        self.known(|named| matches!(named, Named1::Process(_) | Named1::Thread(_)))
+        self.known(|named| matches!(named, Meaning::Process(_) | Meaning::Thread(_)))
     }
 
     /// A binding that `fits`.
-    pub fn binding(&self, token: &Token, what: &str, fits: impl Fn(Kind) -> bool) -> Result<Binding, ScriptError> {
+    pub fn binding(
+        &self,
+        token: &Token,
+        what: &str,
+        fits: impl Fn(Kind) -> bool,
+    ) -> Result<Binding, ScriptError> {
         let is_fit = |named| match named {
-            Named1::Binding(binding) => fits(self.program.bindings[binding.index()].kind),
-            Named1::Vm(_) | Named1::Process(_) | Named1::Thread(_) => false,
+            Meaning::Binding(binding) => fits(self.program.bindings[binding.index()].kind),
+            Meaning::Vm(_) | Meaning::Process(_) | Meaning::Thread(_) => false,
         };
         match self.look_up(&token.text) {
-            Some(named @ Named1::Binding(binding)) if is_fit(named) => Ok(binding),
+            Some(named @ Meaning::Binding(binding)) if is_fit(named) => Ok(binding),
             _ => Err(self.unknown(token, what, is_fit)),
         }
     }
@@ -204,7 +215,12 @@ impl Names {
     pub fn end(&mut self, process: Process, line: u32, how: &'static str) {
         self.ended.entry(process).or_insert((line, how));
         self.frozen.remove(&process);
-        let of_process: Vec<Thread> = self.blocked.keys().copied().filter(|thread| self.program.process_of(*thread) == process).collect();
+        let of_process: Vec<Thread> = self
+            .blocked
+            .keys()
+            .copied()
+            .filter(|thread| self.program.process_of(*thread) == process)
+            .collect();
         for thread in of_process {
             self.blocked.remove(&thread);
         }
@@ -213,7 +229,9 @@ impl Names {
     pub fn freeze(&mut self, process: Process, token: &Token, line: u32) -> Result<(), ScriptError> {
         match self.frozen.insert(process, line) {
             None => Ok(()),
-            Some(before) => Err(ScriptError::new(token.place, format!("{} is frozen since line {before}", token.text))),
+            Some(before) => {
+                Err(ScriptError::new(token.place, format!("{} is frozen since line {before}", token.text)))
+            }
         }
     }
 
@@ -226,14 +244,6 @@ impl Names {
 
     pub fn is_frozen(&self, process: Process) -> bool {
         self.frozen.contains_key(&process)
-    }
-
-    pub fn is_alive(&self, process: Process) -> bool {
-        !self.ended.contains_key(&process)
-    }
-
-    pub fn is_blocked(&self, thread: Thread) -> bool {
-        self.blocked.contains_key(&thread)
     }
 }
 

@@ -20,7 +20,9 @@ pub fn parse_bytes(bytes: &[u8]) -> Result<Vec<Program>, Vec<ScriptError>> {
     let start = Place { line: 1, column: 1, width: 1 };
     if bytes.len() > FILE_BYTES_MAX {
         let message = format!("the file has {} bytes, the limit is {FILE_BYTES_MAX}", bytes.len());
-        return Err(vec![ScriptError::new(start, message).help("scenarios are small texts: is it the right file?")]);
+        return Err(vec![
+            ScriptError::new(start, message).help("scenarios are small texts: is it the right file?"),
+        ]);
     }
     let not_text = |at: usize| {
         let line = bytes[..at].iter().filter(|byte| **byte == b'\n').count() as u32 + 1;
@@ -133,7 +135,8 @@ impl<'a> Reader<'a> {
         if matches!(self.race, RaceState::Rows) && !matches!(first.text.as_str(), "allowed" | "forbidden") {
             return self.row(tokens, line);
         }
-        if matches!(self.race, RaceState::Outcomes) && !matches!(first.text.as_str(), "allowed" | "forbidden") {
+        if matches!(self.race, RaceState::Outcomes) && !matches!(first.text.as_str(), "allowed" | "forbidden")
+        {
             return Err(ScriptError::new(first.place, "a race is the end of its file"));
         }
         if first.is_symbol("+") {
@@ -234,7 +237,8 @@ impl<'a> Reader<'a> {
             Some(word) => format!("did you mean `{word}`?"),
             None => format!("actors: {}", suggestion("", self.names.actors()).replace("there are: ", "")),
         };
-        let message = format!("`{}` is no statement, and no process or thread of that name is declared", first.text);
+        let message =
+            format!("`{}` is no statement, and no process or thread of that name is declared", first.text);
         ScriptError::new(first.place, message).help(help)
     }
 
@@ -282,7 +286,9 @@ impl<'a> Reader<'a> {
     fn title(&mut self, first: &Token, cursor: &mut Cursor<'_>) -> Parsed<()> {
         let title = cursor.text("the title, in quotes")?;
         if !self.names.program.title.is_empty() {
-            return Err(ScriptError::new(first.place, "the file has a title already").help("one scenario a file"));
+            return Err(
+                ScriptError::new(first.place, "the file has a title already").help("one scenario a file")
+            );
         }
         if title.text.trim().is_empty() {
             return Err(ScriptError::new(title.place, "the title says nothing"));
@@ -360,7 +366,8 @@ impl<'a> Reader<'a> {
             switch => {
                 let Some((_, values)) = Policy::SWITCHES.into_iter().find(|(name, _)| *name == switch) else {
                     let switches = Policy::SWITCHES.map(|(name, _)| name);
-                    let known: Vec<&str> = switches.into_iter().chain(["adapters", "async_submission"]).collect();
+                    let known: Vec<&str> =
+                        switches.into_iter().chain(["adapters", "async_submission"]).collect();
                     return Err(unknown(key, "a setting", known));
                 };
                 cursor.symbol("=")?;
@@ -423,7 +430,11 @@ impl<'a> Reader<'a> {
         let Some(race) = &mut self.names.program.race else {
             return Err(ScriptError::new(first.place, format!("`{}` belongs to a race", first.text)));
         };
-        if first.text == "allowed" { race.allowed.extend(outcomes) } else { race.forbidden.extend(outcomes) }
+        if first.text == "allowed" {
+            race.allowed.extend(outcomes)
+        } else {
+            race.forbidden.extend(outcomes)
+        }
         self.race = RaceState::Outcomes;
         Ok(())
     }

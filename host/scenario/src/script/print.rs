@@ -5,8 +5,8 @@ use std::fmt::Write as _;
 use d3dkmt::{SignalFlags, SyncObjectType, WaitFromCpuFlags};
 
 use crate::program::{
-    Act, Action, Command, EngineIs, EventCount, Expectation, Expected, Fault, HandleRef, ObjectSpec, Operation,
-    Outcome, Program, Term,
+    Act, Action, Command, EngineIs, EventCount, Expectation, Expected, Fault, HandleRef, ObjectSpec,
+    Operation, Outcome, Program, Term,
 };
 use crate::script::words::{
     DEVICE_STATES, OBJECT_TYPES, write_context_flags, write_duration, write_engine, write_number,
@@ -86,7 +86,8 @@ impl Printer<'_> {
     }
 
     fn act(&self, act: &Act) -> String {
-        let name = act.binding.map(|binding| format!("{} = ", self.program.name(binding))).unwrap_or_default();
+        let name =
+            act.binding.map(|binding| format!("{} = ", self.program.name(binding))).unwrap_or_default();
         let expected = match (&act.operation, act.expected) {
             (Operation::NewEvent | Operation::Read { .. }, _) => String::new(),
             (_, Expected::Status(status)) => format!(" -> {}", write_status(status)),
@@ -128,7 +129,9 @@ impl Printer<'_> {
             Operation::Device { adapter } => format!("device on {adapter}"),
             Operation::CreateDevice { adapter } => format!("create_device {}", self.handle(*adapter)),
             Operation::DestroyDevice { device } => format!("destroy_device {}", self.handle(*device)),
-            Operation::DeviceState { device, state_type: 1 } => format!("device_state {}", self.handle(*device)),
+            Operation::DeviceState { device, state_type: 1 } => {
+                format!("device_state {}", self.handle(*device))
+            }
             Operation::DeviceState { device, state_type } => {
                 format!("device_state {} type={state_type}", self.handle(*device))
             }
@@ -155,11 +158,17 @@ impl Printer<'_> {
                     flags if flags.is_empty() => String::new(),
                     flags => format!(" flags={:#x}", flags.bits()),
                 };
-                let event = event.map(|event| format!(" event={}", self.program.name(event))).unwrap_or_default();
+                let event =
+                    event.map(|event| format!(" event={}", self.program.name(event))).unwrap_or_default();
                 format!("wait {}{}{any}{event}", self.handle(*device), self.pairs(items, ">="))
             }
             Operation::GpuSignal { contexts, targets, flags } => {
-                format!("gpu_signal{}{}{}", self.handles(contexts), self.pairs(targets, "="), signal_flags(*flags))
+                format!(
+                    "gpu_signal{}{}{}",
+                    self.handles(contexts),
+                    self.pairs(targets, "="),
+                    signal_flags(*flags)
+                )
             }
             Operation::GpuSignalEvent { contexts, event, flags } => {
                 let flags = write_signal_flags(*flags, SignalFlags::ENQUEUE_CPU_EVENT);
@@ -169,7 +178,8 @@ impl Printer<'_> {
                 format!("gpu_wait {}{}", self.handle(*context), self.pairs(items, ">="))
             }
             Operation::Submit { contexts, commands } => {
-                let commands: String = commands.iter().map(|command| format!(" {}", self.command(command))).collect();
+                let commands: String =
+                    commands.iter().map(|command| format!(" {}", self.command(command))).collect();
                 format!("submit{}{commands}", self.handles(contexts))
             }
             Operation::NewEvent => "event".into(),
@@ -179,7 +189,9 @@ impl Printer<'_> {
 
     fn command(&self, command: &Command) -> String {
         match command {
-            Command::Write { object, value } => format!("write({}, {})", self.handle(*object), write_number(*value)),
+            Command::Write { object, value } => {
+                format!("write({}, {})", self.handle(*object), write_number(*value))
+            }
             Command::Busy { duration_ns } => format!("busy({})", write_duration(*duration_ns)),
             Command::Hang => "hang".into(),
             Command::Opaque { bytes } => format!("opaque({bytes})"),
@@ -226,7 +238,9 @@ impl Printer<'_> {
             Fault::Cut(process) => format!("cut {}", self.process(process)),
             Fault::Hold(process) => format!("hold {}", self.process(process)),
             Fault::Release(process) => format!("release {}", self.process(process)),
-            Fault::Delay(process, nanos) => format!("delay {} {}", self.process(process), write_duration(nanos)),
+            Fault::Delay(process, nanos) => {
+                format!("delay {} {}", self.process(process), write_duration(nanos))
+            }
             Fault::Reorder => "reorder".into(),
             Fault::CrashVm(vm) => format!("crash {}", self.program.vms[vm.index()]),
             Fault::LoseInterrupt(which) => format!("lose_interrupt {}", engine(which)),
@@ -242,7 +256,9 @@ impl Printer<'_> {
         match expectation {
             Expectation::Value { object, value } => format!("{} = {}", name(*object), write_number(*value)),
             Expectation::Blocked { call } => format!("{} blocked", name(*call)),
-            Expectation::Returned { call, status } => format!("{} returned {}", name(*call), write_status(*status)),
+            Expectation::Returned { call, status } => {
+                format!("{} returned {}", name(*call), write_status(*status))
+            }
             Expectation::Event { event, count } => match count {
                 EventCount::Clear => format!("{} clear", name(*event)),
                 EventCount::Set => format!("{} set", name(*event)),
@@ -263,7 +279,9 @@ impl Printer<'_> {
             }
             Expectation::Report { text } => format!("report \"{text}\""),
             Expectation::NoReport => "no report".into(),
-            Expectation::Messages { process, count } => format!("messages {} = {count}", self.process(*process)),
+            Expectation::Messages { process, count } => {
+                format!("messages {} = {count}", self.process(*process))
+            }
             Expectation::Wakes { process, count } => format!("wakes {} = {count}", self.process(*process)),
             Expectation::Waits { count } => format!("waits = {count}"),
             Expectation::NothingLeft { process: None } => "nothing left".into(),
@@ -275,8 +293,11 @@ impl Printer<'_> {
 
     fn race(&self) -> String {
         let Some(race) = &self.program.race else { return String::new() };
-        let threads: Vec<&str> =
-            race.columns.iter().map(|column| self.program.threads[column.thread.index()].name.as_str()).collect();
+        let threads: Vec<&str> = race
+            .columns
+            .iter()
+            .map(|column| self.program.threads[column.thread.index()].name.as_str())
+            .collect();
         let mut text = format!("race {}\n", threads.join(" | "));
         let rows = race.columns.iter().map(|column| column.steps.len()).max().unwrap_or(0);
         for row in 0..rows {
@@ -317,19 +338,12 @@ pub(crate) fn write_outcome(program: &Program, outcome: &Outcome) -> String {
     Printer { program }.outcome(outcome)
 }
 
-/// A step as it is written in a file.
-pub(crate) fn write_action(program: &Program, action: &Action) -> String {
-    Printer { program }.action(action)
-}
-
-/// An act as it is written in a cell of a race.
-pub(crate) fn write_act(program: &Program, act: &Act) -> String {
-    Printer { program }.act(act)
-}
-
 fn signal_flags(flags: SignalFlags) -> String {
     if flags.contains(SignalFlags::ALLOW_FENCE_REWIND) && flags.unknown() == 0 {
-        format!(" rewind{}", write_signal_flags(flags - SignalFlags::ALLOW_FENCE_REWIND, SignalFlags::empty()))
+        format!(
+            " rewind{}",
+            write_signal_flags(flags - SignalFlags::ALLOW_FENCE_REWIND, SignalFlags::empty())
+        )
     } else {
         write_signal_flags(flags, SignalFlags::empty())
     }

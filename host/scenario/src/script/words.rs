@@ -26,7 +26,8 @@ pub(crate) const DEVICE_STATES: [(&str, u32); 7] = [
     ("ERROR_DMA_PAGE_FAULT", 7),
 ];
 
-pub(crate) const UNITS: [(&str, Nanos); 4] = [("ns", 1), ("us", 1_000), ("ms", 1_000_000), ("s", 1_000_000_000)];
+pub(crate) const UNITS: [(&str, Nanos); 4] =
+    [("ns", 1), ("us", 1_000), ("ms", 1_000_000), ("s", 1_000_000_000)];
 
 /// A status by its name without `STATUS_`, as `ok`, or as a number.
 pub(crate) fn status(word: &str) -> Option<NtStatus> {
@@ -34,7 +35,9 @@ pub(crate) fn status(word: &str) -> Option<NtStatus> {
         return Some(NtStatus::SUCCESS);
     }
     let named = NtStatus::NAMED.iter().find(|status| status.name() == Some(word));
-    named.copied().or_else(|| word.starts_with("0x").then(|| number(word)).flatten().map(|raw| NtStatus(raw as u32)))
+    named
+        .copied()
+        .or_else(|| word.starts_with("0x").then(|| number(word)).flatten().map(|raw| NtStatus(raw as u32)))
 }
 
 pub(crate) fn status_names() -> impl Iterator<Item = &'static str> + Clone {
@@ -81,7 +84,8 @@ pub(crate) fn duration(word: &str) -> Option<Nanos> {
 }
 
 pub(crate) fn write_duration(nanos: Nanos) -> String {
-    let (unit, length) = UNITS.into_iter().rev().find(|(_, length)| nanos.is_multiple_of(*length)).expect("1 ns divides");
+    let (unit, length) =
+        UNITS.into_iter().rev().find(|(_, length)| nanos.is_multiple_of(*length)).expect("1 ns divides");
     format!("{}{unit}", nanos / length)
 }
 
@@ -94,7 +98,12 @@ pub(crate) fn object_flag(word: &str) -> Option<SyncObjectFlags> {
 }
 
 pub(crate) fn object_flag_names() -> impl Iterator<Item = &'static str> + Clone {
-    SyncObjectFlags::all().iter_names().map(|(name, _)| name).chain(["shared"]).collect::<Vec<_>>().into_iter()
+    SyncObjectFlags::all()
+        .iter_names()
+        .map(|(name, _)| name)
+        .chain(["shared"])
+        .collect::<Vec<_>>()
+        .into_iter()
 }
 
 /// Flags as words, unknown bits as a number.
@@ -144,8 +153,13 @@ pub(crate) fn engine(word: &str, config: &Config) -> Option<Engine> {
 }
 
 pub(crate) fn write_engine(engine: Engine, config: &Config) -> String {
-    let nodes = config.adapters.get(engine.adapter as usize).map(|adapter| adapter.nodes.as_slice()).unwrap_or_default();
-    let first = |at: usize| nodes.iter().position(|node| node.engine_type == nodes[at].engine_type) == Some(at);
+    let nodes = config
+        .adapters
+        .get(engine.adapter as usize)
+        .map(|adapter| adapter.nodes.as_slice())
+        .unwrap_or_default();
+    let first =
+        |at: usize| nodes.iter().position(|node| node.engine_type == nodes[at].engine_type) == Some(at);
     let node = match nodes.get(engine.node as usize) {
         Some(node) if first(engine.node as usize) => node.engine_type.name().to_owned(),
         Some(_) | None => engine.node.to_string(),
@@ -154,16 +168,8 @@ pub(crate) fn write_engine(engine: Engine, config: &Config) -> String {
 }
 
 /// Groups of rules and how many rows each has; of `W`, the highest number.
-const RULES: [(&str, u32); 8] = [
-    ("FEN", 132),
-    ("EVT", 30),
-    ("ESC", 24),
-    ("GPV", 38),
-    ("SCH", 45),
-    ("TDR", 42),
-    ("BAR", 123),
-    ("W", 293),
-];
+const RULES: [(&str, u32); 8] =
+    [("FEN", 132), ("EVT", 30), ("ESC", 24), ("GPV", 38), ("SCH", 45), ("TDR", 42), ("BAR", 123), ("W", 293)];
 
 /// Why a word is no rule id; `None` if it is one.
 pub(crate) fn rule_error(word: &str) -> Option<String> {

@@ -1,0 +1,391 @@
+//! What must hold after every step of the kernel, on every arm, whatever the scenario.
+//!
+//! The checker knows only what went in and what came out: from the stores it keeps the memory that the
+//! guests see, from calls and answers the waits that are asleep. It holds that against each other and
+//! against views of the kernel's tables:
+//!
+//! - each synchronous call has exactly one answer, a one-way call none;
+//! - a wake belongs to a wait that is asleep, and is justified by a value once stored (not by the value now:
+//!   a fence may be rewound);
+//! - nobody is asleep whose condition has held since the kernel came to rest;
+//! - memory has the values that the kernel has;
+//! - of a process that ended nothing is left, anywhere.
+//!
+//! Where an engine writes, a wait is looked at when its interrupt comes, and several writes of one step are
+//! one store: there a value that was submitted counts as one that was stored, and sleepers are looked at
+//! when the engines are idle and no interrupt was lost.
+
+use std::collections::BTreeMap;
+
+use d3dkmt::{Call, EventId, GpuSignal, Handle, NtStatus, Reply, WaitFromCpuFlags, WaitOutcome, isa};
+use dxgkrnl::ddi::Miniport;
+use dxgkrnl::{Effects, Fault, Input, Kernel, ProcessId};
+
+/// What the checker keeps of an input: made before the kernel takes the input away.
+#[derive(Clone, Debug)]
+pub struct Told {
+    process: Option<ProcessId>,
+    /// Of a synchronous call.
+    request: Option<u64>,
+    kind: ToldKind,
+    /// The greatest value that the call has an engine or a queue write.
+    gpu_value: Option<u64>,
+}
+
+#[derive(Clone, Debug)]
+enum ToldKind {
+    Wait {
+        event: EventId,
+        any: bool,
+        items: Vec<(Handle, u64)>,
+    },
+    Cancel {
+        event: EventId,
+    },
+    /// An event that may come without a wait: of a packet, or of a CPU_NOTIFICATION.
+    Arms {
+        event: EventId,
+    },
+    /// Objects or devices go: waits may end with them.
+    Destroys,
+    Gone {
+        process: ProcessId,
+    },
+    /// Everything of a VM, or of an adapter, goes.
+    GoneMany {
+        lost_interrupt: bool,
+    },
+    Other,
+}
+
+impl Told {
+    pub fn of(input: &Input) -> Told {
+        let none = Told { process: None, request: None, kind: ToldKind::Other, gpu_value: None };
+        match input {
+            Input::Call { process, request, call } => {
+                let (kind, gpu_value) = of_call(call);
+                let request = (*request != 0).then_some(*request);
+                Told { process: Some(*process), request, kind, gpu_value }
+            }
+            Input::ProcessGone { process } => Told { kind: ToldKind::Gone { process: *process }, ..none },
+            Input::VmDetached { .. } => Told { kind: ToldKind::GoneMany { lost_interrupt: false }, ..none },
+            Input::Fault(fault) => {
+                let lost_interrupt = matches!(fault, Fault::LoseInterrupt { .. });
+                Told { kind: ToldKind::GoneMany { lost_interrupt }, ..none }
+            }
+            Input::VmAttached { .. }
+            | Input::MemoryChanged { .. }
+            | Input::ProcessAttached { .. }
+            | Input::FenceMemoryAdded { .. }
+            | Input::Deadline => none,
+        }
+    }
+}
+
+fn of_call(call: &Call) -> (ToldKind, Option<u64>) {
+    match call {
+        Call::WaitFromCpu { objects, values, flags, event, .. } => {
+            let items = objects.iter().copied().zip(values.iter().copied()).collect();
+            let any = flags.contains(WaitFromCpuFlags::WAIT_ANY);
+            (ToldKind::Wait { event: *event, any, items }, None)
+        }
+        Call::CancelWait { event } => (ToldKind::Cancel { event: *event }, None),
+        Call::CreateSynchronizationObject { info, .. } => match info.event {
+            Some(event) => (ToldKind::Arms { event }, None),
+            None => (ToldKind::Other, None),
+        },
+        Call::SignalFromGpu { signal, .. } => match signal {
+            GpuSignal::CpuEvent { event } => (ToldKind::Arms { event: *event }, None),
+            GpuSignal::Monitored { values, .. } => (ToldKind::Other, values.iter().copied().max()),
+        },
+        Call::SubmitCommand { private_data, .. } => (ToldKind::Other, greatest_write(private_data)),
+        Call::DestroyDevice { .. }
+        | Call::CloseAdapter { .. }
+        | Call::DestroyContext { .. }
+        | Call::DestroySynchronizationObject { .. } => (ToldKind::Destroys, None),
+        Call::EnumAdapters { .. }
+        | Call::OpenAdapterFromLuid { .. }
+        | Call::QueryAdapterInfo { .. }
+        | Call::CreateDevice { .. }
+        | Call::GetDeviceState { .. }
+        | Call::CreateContextVirtual { .. }
+        | Call::SignalFromCpu { .. }
+        | Call::WaitFromGpu { .. }
+        | Call::ShareObject { .. }
+        | Call::OpenSyncObject { .. }
+        | Call::CloseShare { .. } => (ToldKind::Other, None),
+    }
+}
+
+/// Of a command buffer; 0 for one that writes nothing, so that it counts as work for an engine.
+fn greatest_write(private_data: &[u8]) -> Option<u64> {
+    let Ok(isa::CommandBuffer::Packets(packets)) = isa::decode(private_data) else { return Some(0) };
+    let write = |packet: &isa::Packet| match packet {
+        isa::Packet::FenceWrite { value, .. } => Some(*value),
+        isa::Packet::Busy { .. } | isa::Packet::Hang => None,
+    };
+    Some(packets.iter().filter_map(write).max().unwrap_or(0))
+}
+
+/// A wait that is asleep.
+#[derive(Debug)]
+struct Sleeper {
+    event: EventId,
+    any: bool,
+    items: Vec<Item>,
+}
+
+#[derive(Debug)]
+struct Item {
+    slot: Option<u32>,
+    value: u64,
+    /// A value as high has been stored since, or was there.
+    reached: bool,
+}
+
+impl Sleeper {
+    fn holds(&self, reached: impl Fn(&Item) -> bool) -> bool {
+        if self.any { self.items.iter().any(reached) } else { self.items.iter().all(reached) }
+    }
+}
+
+/// A process as its guest sees it.
+#[derive(Debug, Default)]
+struct View {
+    /// The fence memory, as far as anything was stored.
+    slots: Vec<u64>,
+    objects: BTreeMap<Handle, u32>,
+    asleep: Vec<Sleeper>,
+    armed: Vec<EventId>,
+}
+
+/// See the module.
+#[derive(Debug, Default)]
+pub struct Checker {
+    processes: BTreeMap<ProcessId, View>,
+    /// Engines have had work; the greatest value they may have written.
+    gpu_value: Option<u64>,
+    lost_interrupt: bool,
+    violations: Vec<String>,
+}
+
+impl Checker {
+    /// What was found since this was last asked.
+    pub fn take_violations(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.violations)
+    }
+
+    /// The value that a process reads from a slot of its memory.
+    pub fn memory(&self, process: ProcessId, slot: u32) -> Option<u64> {
+        self.processes.get(&process)?.slots.get(slot as usize).copied()
+    }
+
+    /// The slot of a process's object.
+    pub fn slot_of(&self, process: ProcessId, object: Handle) -> Option<u32> {
+        self.processes.get(&process)?.objects.get(&object).copied()
+    }
+
+    /// Looks at one step of the kernel, right after it.
+    pub fn step<M: Miniport>(&mut self, told: &Told, effects: &Effects, kernel: &Kernel<M>) {
+        if let Some(value) = told.gpu_value {
+            self.gpu_value = Some(self.gpu_value.map_or(value, |before| before.max(value)));
+        }
+        if let ToldKind::GoneMany { lost_interrupt: true } = told.kind {
+            self.lost_interrupt = true;
+        }
+        self.stores(effects);
+        self.answers(told, effects);
+        self.wakes(told, effects);
+        self.nobody_oversleeps(kernel);
+        self.memory_is_right(kernel);
+        self.nothing_is_left(told, kernel);
+    }
+
+    fn stores(&mut self, effects: &Effects) {
+        for store in &effects.stores {
+            let view = self.processes.entry(store.process).or_default();
+            let slot = store.slot as usize;
+            if view.slots.len() <= slot {
+                view.slots.resize(slot + 1, 0);
+            }
+            view.slots[slot] = store.value;
+            for item in view.asleep.iter_mut().flat_map(|sleeper| &mut sleeper.items) {
+                item.reached |= item.slot == Some(store.slot) && store.value >= item.value;
+            }
+        }
+    }
+
+    fn answers(&mut self, told: &Told, effects: &Effects) {
+        let of_call = |process, request| {
+            effects
+                .answers
+                .iter()
+                .filter(|answer| (answer.process, answer.request) == (process, request))
+                .count()
+        };
+        let expected = match (told.process, told.request) {
+            (Some(process), Some(request)) => {
+                let found = of_call(process, request);
+                if found != 1 {
+                    self.violations.push(format!("a call of process {} has {found} answers", process.0));
+                }
+                found
+            }
+            _ => 0,
+        };
+        if effects.answers.len() != expected {
+            let extra = effects.answers.len() - expected;
+            self.violations.push(format!("{extra} answers that no call asked for"));
+        }
+        let Some(process) = told.process else { return };
+        let Some(answer) = effects.answers.first().filter(|answer| answer.process == process) else {
+            if let ToldKind::Arms { event } = told.kind {
+                self.processes.entry(process).or_default().armed.push(event);
+            }
+            return;
+        };
+        if answer.status.is_success() {
+            self.succeeded(process, told, &answer.reply);
+        }
+    }
+
+    fn succeeded(&mut self, process: ProcessId, told: &Told, reply: &Reply) {
+        let view = self.processes.entry(process).or_default();
+        if let Reply::SyncObject(created) = reply {
+            match created.slot {
+                Some(slot) => view.objects.insert(created.object, slot),
+                None => view.objects.remove(&created.object),
+            };
+        }
+        match &told.kind {
+            ToldKind::Wait { event, any, items } => {
+                let item = |(handle, value): &(Handle, u64)| {
+                    let slot = view.objects.get(handle).copied();
+                    let current = slot.and_then(|slot| view.slots.get(slot as usize));
+                    Item { slot, value: *value, reached: current.is_some_and(|current| current >= value) }
+                };
+                let sleeper = Sleeper { event: *event, any: *any, items: items.iter().map(item).collect() };
+                match reply {
+                    Reply::Wait(WaitOutcome::Registered) => view.asleep.push(sleeper),
+                    Reply::Wait(WaitOutcome::Satisfied)
+                        if !sleeper.holds(|item| item.reached || item.slot.is_none()) =>
+                    {
+                        self.violations.push(format!(
+                            "early wake: a wait of process {} is satisfied, its fences are not there: {}",
+                            process.0,
+                            in_words(&sleeper)
+                        ));
+                    }
+                    _ => {}
+                }
+            }
+            ToldKind::Cancel { event } => view.asleep.retain(|sleeper| sleeper.event != *event),
+            ToldKind::Arms { event } => view.armed.push(*event),
+            ToldKind::Destroys | ToldKind::Gone { .. } | ToldKind::GoneMany { .. } | ToldKind::Other => {}
+        }
+    }
+
+    fn wakes(&mut self, told: &Told, effects: &Effects) {
+        let unjudged =
+            matches!(told.kind, ToldKind::Destroys | ToldKind::Gone { .. } | ToldKind::GoneMany { .. });
+        for wake in &effects.events {
+            let view = self.processes.entry(wake.process).or_default();
+            let Some(at) = view.asleep.iter().position(|sleeper| sleeper.event == wake.event) else {
+                if !view.armed.contains(&wake.event) {
+                    let process = wake.process.0;
+                    self.violations.push(format!(
+                        "double wake: event {} of process {process} names no wait that is asleep",
+                        wake.event.0
+                    ));
+                }
+                continue;
+            };
+            let sleeper = view.asleep.remove(at);
+            let written = self.gpu_value;
+            let justified = |item: &Item| {
+                item.reached || item.slot.is_none() || written.is_some_and(|value| value >= item.value)
+            };
+            if wake.status == NtStatus::SUCCESS && !unjudged && !sleeper.holds(justified) {
+                self.violations.push(format!(
+                    "early wake: a wait of process {} ended, its fences never were there: {}",
+                    wake.process.0,
+                    in_words(&sleeper)
+                ));
+            }
+        }
+    }
+
+    /// The kernel has come to rest: whoever can go on has been woken.
+    fn nobody_oversleeps<M: Miniport>(&mut self, kernel: &Kernel<M>) {
+        if self.gpu_value.is_some() && (self.lost_interrupt || !kernel.engines_idle()) {
+            return;
+        }
+        for (process, view) in &self.processes {
+            for sleeper in view.asleep.iter().filter(|sleeper| sleeper.holds(|item| item.reached)) {
+                self.violations.push(format!(
+                    "lost wake: a wait of process {} is asleep, its fences are there: {}",
+                    process.0,
+                    in_words(sleeper)
+                ));
+            }
+        }
+        let violations = &mut self.violations;
+        kernel.pending_waits(&mut |wait| {
+            let reached = |(satisfied, current, value): (bool, u64, u64)| satisfied || current >= value;
+            let mut items = wait.items().map(|item| reached((item.satisfied, item.current, item.value)));
+            if if wait.any { items.any(|reached| reached) } else { items.all(|reached| reached) } {
+                let what = if wait.context.is_some() { "a context" } else { "a CPU wait" };
+                violations
+                    .push(format!("lost wake: {what} of process {} waits for what is there", wait.process.0));
+            }
+        });
+    }
+
+    fn memory_is_right<M: Miniport>(&mut self, kernel: &Kernel<M>) {
+        let Checker { processes, violations, .. } = self;
+        kernel.fences(&mut |fence| {
+            let Some(slot) = fence.slot else { return };
+            let found = processes.get(&fence.process).and_then(|view| view.slots.get(slot as usize));
+            if found != Some(&fence.value) {
+                let (process, handle, value) = (fence.process.0, fence.handle, fence.value);
+                violations.push(format!(
+                    "stale value: process {process} reads {found:?} of {handle}, the fence is at {value}"
+                ));
+            }
+        });
+    }
+
+    fn nothing_is_left<M: Miniport>(&mut self, told: &Told, kernel: &Kernel<M>) {
+        let gone: Vec<ProcessId> = match told.kind {
+            ToldKind::Gone { process } => vec![process],
+            ToldKind::GoneMany { .. } => {
+                let alive: Vec<ProcessId> = kernel.processes().collect();
+                self.processes.keys().copied().filter(|process| !alive.contains(process)).collect()
+            }
+            _ => return,
+        };
+        for process in gone {
+            let belongings = kernel.belongings(process);
+            if belongings != Default::default() {
+                self.violations.push(format!("process {} has ended and left {belongings:?}", process.0));
+            }
+            self.processes.remove(&process);
+        }
+    }
+}
+
+fn in_words(sleeper: &Sleeper) -> String {
+    let items: Vec<String> = sleeper
+        .items
+        .iter()
+        .map(|item| {
+            format!(
+                "slot {:?} >= {} ({})",
+                item.slot,
+                item.value,
+                if item.reached { "reached" } else { "not reached" }
+            )
+        })
+        .collect();
+    format!("{}{}", if sleeper.any { "any of " } else { "" }, items.join(", "))
+}

@@ -1,0 +1,375 @@
+//! The model arm: the kernel alone. A call is one step of it; wakes arrive at once, unless the process is
+//! frozen or its stream held.
+
+use d3dkmt::{Call, EventId, GpuSignal, Handle, NtStatus, Reply, WaitOutcome};
+use dxgkrnl::ddi::EngineId;
+use dxgkrnl::{HostEvent, Input, Nanos, PlantedBug, ProcessId, Snapshot, VmId};
+
+use crate::host::Host;
+use crate::program::{Arm, Fault, Process, Program, Thread, Vm};
+use crate::run::unsupported;
+use crate::world::{Answer, Done, Request, World};
+
+/// Slots a process gets at a time, as a page of fence memory has.
+const SLOTS: u32 = 64;
+
+/// What a wake of some id is for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Target {
+    Thread(Thread),
+    Event { event: u32, each_time: bool },
+}
+
+/// A process of the scenario.
+#[derive(Default)]
+struct Guest {
+    attached: bool,
+    /// Its stream is gone: calls answer DEVICE_REMOVED.
+    lost: bool,
+    frozen: bool,
+    held: bool,
+    next_event: u64,
+    targets: Vec<(EventId, Target)>,
+    events: Vec<(u32, u64)>,
+    wakes: u64,
+    /// What arrives when it can again.
+    undelivered: Vec<HostEvent>,
+    /// Requests made while its stream is held.
+    waiting: Vec<(Thread, Request)>,
+}
+
+/// See the module.
+pub struct ModelWorld<'a> {
+    program: &'a Program,
+    host: Host,
+    planted: Option<PlantedBug>,
+    guests: Vec<Guest>,
+    answers: Vec<Option<Answer>>,
+    request: u64,
+    /// Processes of earlier daemons: numbers are not used twice.
+    first_process: u32,
+}
+
+impl<'a> ModelWorld<'a> {
+    pub fn new(program: &'a Program, planted: Option<PlantedBug>) -> ModelWorld<'a> {
+        ModelWorld {
+            program,
+            host: Host::new(program.setting.kernel.clone(), planted),
+            planted,
+            guests: program.processes.iter().map(|_| Guest::default()).collect(),
+            answers: vec![None; program.threads.len()],
+            request: 0,
+            first_process: 1,
+        }
+    }
+
+    fn id(&self, process: Process) -> ProcessId {
+        ProcessId(self.first_process + process.0)
+    }
+
+    fn input(&mut self, input: Input) {
+        self.host.input(input);
+        for event in std::mem::take(&mut self.host.effects.events) {
+            let at = event.process.0.wrapping_sub(self.first_process) as usize;
+            let Some(guest) = self.guests.get_mut(at) else { continue };
+            guest.wakes += 1;
+            if guest.frozen || guest.held {
+                guest.undelivered.push(event);
+            } else {
+                deliver(guest, event, &mut self.answers);
+            }
+        }
+    }
+
+    fn call(&mut self, process: Process, call: Call) -> Answer {
+        let id = self.id(process);
+        loop {
+            self.request += 1;
+            let one_way = self.program.setting.async_submission && is_submission(&call);
+            let request = if one_way { 0 } else { self.request };
+            self.input(Input::Call { process: id, request, call: call.clone() });
+            if one_way {
+                return Answer { status: NtStatus::SUCCESS, reply: Reply::None };
+            }
+            let answer = self.host.effects.answers.pop();
+            let Some(answer) = answer else {
+                // The checker has seen it already.
+                return Answer { status: NtStatus::INTERNAL_ERROR, reply: Reply::None };
+            };
+            if answer.reply == Reply::FenceMemoryExhausted {
+                self.input(Input::FenceMemoryAdded { process: id, slots: SLOTS });
+                continue;
+            }
+            return Answer { status: answer.status, reply: answer.reply };
+        }
+    }
+
+    fn perform(&mut self, thread: Thread, request: Request) {
+        let process = self.program.process_of(thread);
+        let guest = &mut self.guests[process.index()];
+        let (mut call, event) = match request {
+            Request::NewEvent { event } => {
+                guest.events.push((event, 0));
+                self.answers[thread.index()] = Some(Answer { status: NtStatus::SUCCESS, reply: Reply::None });
+                return;
+            }
+            Request::Call { .. } if guest.lost => {
+                self.answers[thread.index()] =
+                    Some(Answer { status: NtStatus::DEVICE_REMOVED, reply: Reply::None });
+                return;
+            }
+            Request::Call { call, event } => (call, event),
+        };
+        let id = EventId(guest.next_event + 1);
+        let target = match (&mut call, event) {
+            (Call::WaitFromCpu { event: named, .. }, event) => {
+                *named = id;
+                Some(event.map_or(Target::Thread(thread), |event| Target::Event { event, each_time: false }))
+            }
+            (Call::SignalFromGpu { signal: GpuSignal::CpuEvent { event: named }, .. }, Some(event)) => {
+                *named = id;
+                Some(Target::Event { event, each_time: false })
+            }
+            (Call::CreateSynchronizationObject { info, .. }, Some(event)) => {
+                info.event = Some(id);
+                Some(Target::Event { event, each_time: true })
+            }
+            _ => None,
+        };
+        if let Some(target) = target {
+            guest.next_event += 1;
+            guest.targets.push((id, target));
+        }
+        let answer = self.call(process, call);
+        let guest = &mut self.guests[process.index()];
+        let over = !answer.status.is_success() || answer.reply == Reply::Wait(WaitOutcome::Satisfied);
+        if over {
+            guest.targets.retain(|(known, _)| *known != id);
+        }
+        match (target, &answer.reply) {
+            (Some(Target::Event { event, .. }), Reply::Wait(WaitOutcome::Satisfied)) => set(guest, event),
+            // It sleeps.
+            (Some(Target::Thread(_)), Reply::Wait(WaitOutcome::Registered)) => return,
+            _ => {}
+        }
+        self.answers[thread.index()] = Some(answer);
+    }
+
+    /// What was held back arrives.
+    fn catch_up(&mut self, process: Process) {
+        let guest = &mut self.guests[process.index()];
+        if guest.frozen || guest.held {
+            return;
+        }
+        for event in std::mem::take(&mut guest.undelivered) {
+            deliver(guest, event, &mut self.answers);
+        }
+        for (thread, request) in std::mem::take(&mut guest.waiting) {
+            self.perform(thread, request);
+        }
+    }
+
+    /// The kernel has nothing of the process any more.
+    fn detach(&mut self, process: Process) {
+        let guest = &mut self.guests[process.index()];
+        if std::mem::take(&mut guest.attached) {
+            let process = self.id(process);
+            self.input(Input::ProcessGone { process });
+        }
+    }
+
+    /// The process is gone with all it had.
+    fn end(&mut self, process: Process) {
+        self.detach(process);
+        let guest = &mut self.guests[process.index()];
+        guest.targets.clear();
+        guest.undelivered.clear();
+        guest.waiting.clear();
+    }
+
+    /// The stream is gone: whatever is under way ends with DEVICE_REMOVED.
+    fn cut(&mut self, process: Process) {
+        self.detach(process);
+        let guest = &mut self.guests[process.index()];
+        guest.lost = true;
+        guest.undelivered.clear();
+        let removed = Answer { status: NtStatus::DEVICE_REMOVED, reply: Reply::None };
+        for (thread, _) in std::mem::take(&mut guest.waiting) {
+            self.answers[thread.index()] = Some(removed.clone());
+        }
+        for (_, target) in std::mem::take(&mut self.guests[process.index()].targets) {
+            match target {
+                Target::Thread(thread) => self.answers[thread.index()] = Some(removed.clone()),
+                Target::Event { event, each_time: false } => set(&mut self.guests[process.index()], event),
+                Target::Event { each_time: true, .. } => {}
+            }
+        }
+    }
+}
+
+fn set(guest: &mut Guest, event: u32) {
+    if let Some((_, count)) = guest.events.iter_mut().find(|(known, _)| *known == event) {
+        *count += 1;
+    }
+}
+
+fn deliver(guest: &mut Guest, wake: HostEvent, answers: &mut [Option<Answer>]) {
+    let Some(at) = guest.targets.iter().position(|(id, _)| *id == wake.event) else { return };
+    match guest.targets[at].1 {
+        Target::Thread(thread) => {
+            guest.targets.remove(at);
+            let reply = Reply::Wait(WaitOutcome::Satisfied);
+            answers[thread.index()] = Some(Answer { status: wake.status, reply });
+        }
+        Target::Event { event, each_time } => {
+            if !each_time {
+                guest.targets.remove(at);
+            }
+            set(guest, event);
+        }
+    }
+}
+
+/// Calls that are one-way with asynchronous submission.
+pub(crate) fn is_submission(call: &Call) -> bool {
+    matches!(call, Call::SubmitCommand { .. } | Call::SignalFromGpu { .. } | Call::WaitFromGpu { .. })
+}
+
+impl World for ModelWorld<'_> {
+    fn arm(&self) -> Arm {
+        Arm::Model
+    }
+
+    fn start_vm(&mut self, vm: Vm) -> Done {
+        let name = self.program.vms[vm.index()].clone();
+        self.input(Input::VmAttached { vm: VmId(vm.0 + 1), name });
+        Ok(())
+    }
+
+    fn start_process(&mut self, process: Process) -> Done {
+        let info = &self.program.processes[process.index()];
+        let vm = info.vm.map_or(VmId::HOST, |vm| VmId(vm.0 + 1));
+        let (id, name) = (self.id(process), info.name.clone());
+        self.input(Input::ProcessAttached { process: id, vm, pid: 1000 + process.0, name });
+        self.input(Input::FenceMemoryAdded { process: id, slots: SLOTS });
+        self.guests[process.index()].attached = true;
+        Ok(())
+    }
+
+    fn start_thread(&mut self, _thread: Thread) -> Done {
+        Ok(())
+    }
+
+    fn exit(&mut self, process: Process) -> Done {
+        self.end(process);
+        Ok(())
+    }
+
+    fn begin(&mut self, thread: Thread, request: Request) -> Done {
+        let process = self.program.process_of(thread);
+        let guest = &mut self.guests[process.index()];
+        let is_call = matches!(request, Request::Call { .. });
+        if guest.held && is_call && !guest.lost {
+            guest.waiting.push((thread, request));
+        } else {
+            self.perform(thread, request);
+        }
+        Ok(())
+    }
+
+    fn returned(&mut self, thread: Thread) -> Option<Answer> {
+        self.answers[thread.index()].take()
+    }
+
+    fn advance(&mut self, nanos: Nanos) -> Done {
+        let end = self.host.now + nanos;
+        while let Some(due) = self.host.due(end) {
+            self.host.now = due;
+            self.input(Input::Deadline);
+        }
+        self.host.now = end;
+        Ok(())
+    }
+
+    fn fault(&mut self, fault: &Fault) -> Done {
+        let engine = |engine: crate::program::Engine| EngineId { adapter: engine.adapter, node: engine.node };
+        match *fault {
+            Fault::Kill(process) => self.end(process),
+            Fault::Cut(process) => self.cut(process),
+            Fault::Freeze(process) => self.guests[process.index()].frozen = true,
+            Fault::Thaw(process) => {
+                self.guests[process.index()].frozen = false;
+                self.catch_up(process);
+            }
+            Fault::Hold(process) => self.guests[process.index()].held = true,
+            Fault::Release(process) => {
+                self.guests[process.index()].held = false;
+                self.catch_up(process);
+            }
+            Fault::Delay(..) | Fault::Reorder => {
+                return unsupported("has no link that takes time or orders messages");
+            }
+            Fault::CrashVm(vm) => {
+                self.input(Input::VmDetached { vm: VmId(vm.0 + 1) });
+                for at in 0..self.guests.len() {
+                    if self.program.processes[at].vm == Some(vm) {
+                        self.guests[at].attached = false;
+                        self.end(Process(at as u32));
+                    }
+                }
+            }
+            Fault::LoseInterrupt(which) => {
+                self.input(Input::Fault(dxgkrnl::Fault::LoseInterrupt { engine: engine(which) }));
+            }
+            Fault::Hang(which) => self.input(Input::Fault(dxgkrnl::Fault::Hang { engine: engine(which) })),
+            Fault::StopAdapter(adapter) => self.input(Input::Fault(dxgkrnl::Fault::StopAdapter { adapter })),
+            Fault::RestartDaemon => {
+                for at in 0..self.guests.len() {
+                    self.guests[at].attached = false;
+                    self.cut(Process(at as u32));
+                }
+                self.first_process += self.guests.len() as u32;
+                let now = self.host.now;
+                self.host = Host::new(self.program.setting.kernel.clone(), self.planted);
+                self.host.now = now;
+            }
+            Fault::Fill(_) => unreachable!("the runner does this by calls"),
+        }
+        Ok(())
+    }
+
+    fn value(&mut self, process: Process, object: Handle) -> Done<Option<u64>> {
+        let id = self.id(process);
+        Ok(self.host.checker.slot_of(id, object).and_then(|slot| self.host.checker.memory(id, slot)))
+    }
+
+    fn take_event(&mut self, process: Process, event: u32) -> Done<u64> {
+        let events = &mut self.guests[process.index()].events;
+        let known = events.iter_mut().find(|(known, _)| *known == event);
+        Ok(known.map_or(0, |(_, count)| std::mem::take(count)))
+    }
+
+    fn messages(&mut self, _process: Process) -> Done<Option<u64>> {
+        Ok(None)
+    }
+
+    fn wakes(&mut self, process: Process) -> u64 {
+        self.guests[process.index()].wakes
+    }
+
+    fn process_number(&self, process: Process) -> u32 {
+        self.id(process).0
+    }
+
+    fn snapshot(&mut self) -> Snapshot {
+        self.host.kernel.snapshot()
+    }
+
+    fn take_notes(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.host.notes)
+    }
+
+    fn take_violations(&mut self) -> Vec<String> {
+        self.host.checker.take_violations()
+    }
+}

@@ -1,0 +1,131 @@
+//! Scenarios on the model arm: what holds passes, what does not fails where it stands.
+
+use scenario::choose::First;
+use scenario::model::ModelWorld;
+use scenario::run::run;
+use scenario::script::{parse, print};
+use scenario::{Program, Verdict};
+
+fn programs(text: &str) -> Vec<Program> {
+    parse(text).unwrap_or_else(|errors| {
+        panic!("{}", errors.iter().map(|error| error.render("test.scn", text)).collect::<Vec<_>>().join("\n"))
+    })
+}
+
+fn verdicts(text: &str) -> Vec<Verdict> {
+    let run = |program: &Program| run(program, &mut ModelWorld::new(program, None), &mut First).verdict;
+    programs(text).iter().map(run).collect()
+}
+
+#[track_caller]
+fn passes(text: &str) {
+    for program in programs(text) {
+        let verdict = run(&program, &mut ModelWorld::new(&program, None), &mut First).verdict;
+        assert_eq!(verdict, Verdict::Passed, "case {}", program.case);
+        let printed = print(&program);
+        let again = parse(&printed).unwrap_or_else(|errors| panic!("{printed}\n{errors:?}")).remove(0);
+        assert_eq!(print(&again), printed);
+    }
+}
+
+#[track_caller]
+fn fails_in(line: u32, found: &str, text: &str) {
+    let Verdict::Failed(failure) = verdicts(text).remove(0) else { panic!("it passed") };
+    assert_eq!(failure.line, line, "{failure}");
+    assert!(failure.what.contains(found), "{failure}");
+}
+
+const TWO_PROCESSES: &str = r#"
+scenario "a wait of one process, a signal of another"
+covers FEN-025 FEN-030
+vm A
+process p in A
+process q in A
+thread t in p
+p  D = device -> ok
+q  E = device -> ok
+p  F = fence D shared -> ok
+p  N = share F -> ok
+q  G = open E N -> ok
+p  e = event
+p  wait D F>=5 event=e -> ok
+t  W = wait D F>=5 -> blocks
+q  signal E G=4 -> ok
+expect W blocked
+expect e clear
+q  signal E G=5 -> ok
+expect W returned ok
+expect e set 1
+expect F = 5
+expect wakes p = 2
+"#;
+
+#[test]
+fn two_processes_and_a_fence() {
+    passes(TWO_PROCESSES);
+}
+
+#[test]
+fn engines_take_exactly_their_time() {
+    passes(
+        r#"
+scenario "a busy engine"
+process p
+p  D = device -> ok
+p  F = fence D -> ok
+p  C = context D 3D -> ok
+p  submit C busy(2ms) write(F, 7) -> ok
++1999us
+expect F = 0
+expect engine 3D running
++1us
+expect F = 7
+expect engine 3D idle
+"#,
+    );
+}
+
+#[test]
+fn a_matrix_gives_cases_with_computed_expectations() {
+    let text = r#"
+scenario "a wait in each state"
+matrix value = 4 5 6
+matrix any = none any
+given comes = blocks when value is 6
+given comes = ok otherwise
+process p
+p  D = device -> ok
+p  F = fence D initial=5 -> ok
+p  W = wait D F>=$value $any -> $comes
+"#;
+    passes(text);
+    let cases: Vec<String> = programs(text).into_iter().map(|program| program.case).collect();
+    assert_eq!(cases.len(), 6);
+    assert_eq!(cases[1], "value=4,any=any");
+}
+
+#[test]
+fn a_wrong_expectation_fails_where_it_stands() {
+    fails_in(
+        4,
+        "expected INVALID_PARAMETER, found: answers ok",
+        "scenario \"x\"\nprocess p\np D = device -> ok\np F = fence D -> INVALID_PARAMETER\n",
+    );
+    fails_in(
+        5,
+        "expected F = 1, found: 0",
+        "scenario \"x\"\nprocess p\np D = device -> ok\np F = fence D -> ok\nexpect F = 1\n",
+    );
+}
+
+#[test]
+#[ignore = "a figure, not a verdict"]
+fn speed() {
+    let program = programs(TWO_PROCESSES).remove(0);
+    let begin = std::time::Instant::now();
+    for _ in 0..10_000 {
+        let ended = run(&program, &mut ModelWorld::new(&program, None), &mut First);
+        assert_eq!(ended.verdict, Verdict::Passed);
+    }
+    println!("{:?} a run", begin.elapsed() / 10_000);
+}
