@@ -19,6 +19,7 @@ pub mod limits;
 mod objects;
 mod port;
 mod session;
+pub mod simulated;
 mod submit;
 mod wait;
 
