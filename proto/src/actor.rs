@@ -46,7 +46,8 @@ pub enum Task {
     ReadValue(Handle),
     /// Frames that the library has sent, those of barriers left out.
     MessagesSent,
-    /// Done when all that the host sent before has had its effect, down to the reports.
+    /// Done when every order before it is reported or its thread is in a wait, and all that the host
+    /// sent until then has had its effect.
     Barrier,
     /// Lets NT handles of other processes of the same machine come in under this name.
     OpenMailbox(String),
