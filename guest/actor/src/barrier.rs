@@ -24,7 +24,7 @@
 //! pause: nothing else is waited for.
 
 use std::fs;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use d3dkmt::NtStatus;
@@ -49,10 +49,13 @@ impl Barriers {
         self.messages.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// `reported` counts the orders that were reported.
-    pub fn pass(&self, reported: impl Fn() -> u64) {
+    /// `given` and `reported` count orders.
+    pub fn pass(&self, given: &AtomicU64, reported: impl Fn() -> u64) {
         let mut messages = self.lock();
-        come_to_rest();
+        // With no order but this one, no thread has a message to send.
+        if given.load(Ordering::Relaxed) > reported() + 1 {
+            come_to_rest();
+        }
         loop {
             let before = reported();
             if self.begun.load(Ordering::Relaxed) && call() {
@@ -86,11 +89,13 @@ fn come_to_rest() {
     let mut before = None;
     loop {
         let now = sleepers(&own);
-        if now.is_some() && now == before {
-            return;
+        match &now {
+            Some(_) if now == before => return,
+            Some(_) => {}
+            // Whoever runs may need this processor.
+            None => std::thread::yield_now(),
         }
         before = now;
-        std::thread::yield_now();
     }
 }
 

@@ -22,6 +22,8 @@ mod output;
 mod shares;
 mod threads;
 
+use std::sync::atomic::AtomicU64;
+
 use proto::actor::{Order, Outcome, Task};
 use proto::frame::FrameBuffer;
 use rustix::io::Errno;
@@ -41,6 +43,8 @@ const PANICKED: i32 = 101;
 /// What all threads share.
 #[derive(Default)]
 struct Actor {
+    /// Orders that were put into a thread's queue.
+    given: AtomicU64,
     output: Output,
     events: Events,
     objects: Objects,
@@ -62,7 +66,7 @@ impl Actor {
             Task::ReadValue(object) => Done::value(self.objects.value(object)),
             Task::MessagesSent => Done::success(Outcome::Value(self.barriers.messages_sent())),
             Task::Barrier => {
-                self.barriers.pass(|| self.output.reported());
+                self.barriers.pass(&self.given, || self.output.reported());
                 Done::success(Outcome::Nothing)
             }
             Task::OpenMailbox(name) => Done::nothing(self.shares.open_mailbox(&name)),

@@ -2,6 +2,7 @@
 //! others go on.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, Sender, channel};
 
 use d3dkmt::NtStatus;
@@ -21,6 +22,8 @@ impl Threads {
 
     /// Puts an order at the end of its thread's queue; the first starts the thread.
     pub fn give(&mut self, order: Order) {
+        // Before it is in the queue: a barrier that is in one sees all orders before it counted.
+        self.actor.given.fetch_add(1, Ordering::Relaxed);
         if !self.queues.contains_key(&order.thread) && !self.start(order.thread) {
             let status = NtStatus::NO_MEMORY;
             self.actor.output.report(&Report { tag: order.tag, status, outcome: Outcome::Nothing });

@@ -3,8 +3,9 @@
 use std::time::Instant;
 
 use d3dkmt::{Call, NtStatus, Reply, SyncObjectFlags};
-use e2e::embedded::Embedded;
+use e2e::embedded::{Embedded, alone};
 use e2e::polling::until;
+use e2e::served::Served;
 use proto::actor::Task;
 
 use crate::process::{Actor, plain, signal, wait};
@@ -59,13 +60,20 @@ fn input_that_is_no_order_ends_it_with_words() {
 
 #[test]
 fn when_the_daemon_goes_every_wait_ends() {
-    let daemon = Embedded::start();
-    let mut actor = blocked(&daemon);
+    let _alone = alone();
+    let daemon = Served::start(&[]);
+    let mut actor = Actor::start_at(&daemon.broker());
+    let device = actor.open_device();
+    let fence = actor.create_fence(device, SyncObjectFlags::empty()).object;
+    let blocked = actor.tell(1, plain(wait(device, fence, 1)));
     actor.must(Task::NewEvent(1));
-    daemon.stop();
-    let waiting = actor.next_tag() - 3;
-    assert_eq!(actor.report(waiting).status, NtStatus::DEVICE_REMOVED);
+    assert_eq!(actor.call_with(wait(device, fence, 2), Some(1)).0, NtStatus::SUCCESS);
     actor.must(Task::Barrier);
+    assert!(!actor.has_reported(blocked));
+    drop(daemon);
+    assert_eq!(actor.report(blocked).status, NtStatus::DEVICE_REMOVED);
+    actor.must(Task::Barrier);
+    assert_eq!(actor.value(Task::TakeEvent(1)), 1);
     let (status, reply) = actor.call(Call::EnumAdapters { capacity: 4 });
     assert_eq!((status, reply), (NtStatus::DEVICE_REMOVED, Reply::None));
     assert_eq!(actor.end().0, Some(0));

@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 use std::io::{Read as _, Write as _};
 use std::os::unix::process::ExitStatusExt as _;
-use std::process::{Child, ChildStdin, ChildStdout, ExitStatus, Stdio};
+use std::path::Path;
+use std::process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
 
 use d3dkmt::{
     Call, CreatedSyncObject, EventId, Handle, NtStatus, Reply, SignalFlags, SyncObjectFlags, SyncObjectInfo,
@@ -28,8 +29,16 @@ pub struct Actor {
 
 impl Actor {
     pub fn start(daemon: &Embedded) -> Actor {
+        Actor::start_at(&daemon.broker())
+    }
+
+    pub fn start_at(broker: &Path) -> Actor {
         let artifacts = artifacts();
-        let mut command = guest_command(&[artifacts.actor.clone().into()], &daemon.broker(), artifacts);
+        Actor::spawn(guest_command(&[artifacts.actor.clone().into()], broker, artifacts))
+    }
+
+    /// Runs a command that is an actor, or that passes its streams on.
+    pub fn spawn(mut command: Command) -> Actor {
         let mut child = command
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -43,10 +52,6 @@ impl Actor {
 
     pub fn write(&mut self, bytes: &[u8]) {
         self.input.as_mut().expect("the input is open").write_all(bytes).expect("the actor reads");
-    }
-
-    pub fn next_tag(&self) -> Tag {
-        self.next_tag
     }
 
     /// Appends an order to `bytes`.

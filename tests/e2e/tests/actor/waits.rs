@@ -1,7 +1,9 @@
 //! Waits, wakes, and what a barrier says about them.
 
 use d3dkmt::{Handle, NtStatus, Reply, SyncObjectFlags};
-use e2e::embedded::Embedded;
+use e2e::embedded::{Embedded, alone};
+use e2e::guests::guests_can_run;
+use e2e::programs::{artifacts, gpupv};
 use proto::actor::{Outcome, Report, Task};
 
 use crate::process::{Actor, plain, signal, wait};
@@ -16,20 +18,43 @@ fn succeeded(report: &Report) {
 fn a_thread_waits_while_another_signals() {
     let daemon = Embedded::start();
     let mut actor = Actor::start(&daemon);
+    wait_and_signal(&mut actor, || {
+        assert_eq!(daemon.seat().snapshot().waits.len(), 1, "the host has the wait");
+    });
+    actor.end();
+    daemon.end();
+}
+
+fn wait_and_signal(actor: &mut Actor, look_at_wait: impl Fn()) {
     let device = actor.open_device();
     let fence = actor.create_fence(device, NO_FLAGS).object;
     for value in 1..=50 {
         let waiting = actor.tell(1, plain(wait(device, fence, value)));
         actor.must(Task::Barrier);
         assert!(!actor.has_reported(waiting), "the wait for {value} is over too early");
-        assert_eq!(daemon.seat().snapshot().waits.len(), 1, "the host has the wait");
+        look_at_wait();
         actor.given(signal(device, fence, value));
         actor.must(Task::Barrier);
         assert!(actor.has_reported(waiting), "the wait for {value} was over before the barrier");
         succeeded(&actor.report(waiting));
+        assert_eq!(actor.value(Task::ReadValue(fence)), value);
     }
-    actor.end();
-    daemon.end();
+}
+
+#[test]
+fn in_a_guest_it_is_the_same() {
+    // Looking for what guests need opens files as well.
+    let _alone = alone();
+    if !guests_can_run() {
+        return;
+    }
+    let with = format!("{}:/scenario-actor", artifacts().actor.display());
+    let mut actor = Actor::spawn(gpupv(&["vm", "run", "--with", &with, "--", "/scenario-actor"]));
+    wait_and_signal(&mut actor, || ());
+    actor.tell(1, plain(d3dkmt::Call::EnumAdapters { capacity: 4 }));
+    actor.must(Task::Barrier);
+    let (code, words) = actor.end();
+    assert_eq!(code, Some(0), "{words}");
 }
 
 #[test]
