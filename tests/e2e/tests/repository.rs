@@ -23,6 +23,7 @@ const EDGES: [(&str, &[&str]); 14] = [
     ("umd", &["client", "d3dkmt", "fence_page", "proto"]),
     ("guestd", &["d3dkmt", "fence_page", "proto"]),
     ("guest-bench", &["d3dkmt", "proto", "umd"]),
+    ("actor", &["d3dkmt", "proto", "umd"]),
     ("e2e", &["d3dkmt", "dxgkrnl", "gpupv", "proto", "vm-images"]),
 ];
 
