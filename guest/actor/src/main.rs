@@ -10,7 +10,8 @@
 //! Nothing is judged here: bad handles, flags and counts go to the library as they came. What C has no
 //! form for is answered `NoCForm` and not called.
 //!
-//! Exit codes: 0 at the end of input, at once, whoever is in a wait; 2 for input that is no order, and
+//! Exit codes: 0 at the end of input, at once, whoever is in a wait (what is queued then is not done:
+//! whoever wants reports waits for them before); 2 for input that is no order, and
 //! for output that nobody reads; 101 after a panic. What is wrong is said on standard error.
 
 mod abi;
