@@ -63,6 +63,10 @@ fn run(options: &Options) -> anyhow::Result<bool> {
     }
     let results = Results::read(&root, &root.join(RESULTS_FOLDER), options.test_output.as_deref())?;
     print!("{}", shown(options, &tree, &results)?);
+    let claiming = tree.claims.claims.iter().map(|claim| claim.place.file.as_str());
+    if let (false, Some(file)) = (options.json, results.outdated_by(&root, claiming)) {
+        println!("\nThe results are older than {file}: `just conformance` runs the tests again.");
+    }
     let wrong = if options.check {
         failures(&tree, &results, &page::read(&root))
     } else {
@@ -73,7 +77,7 @@ fn run(options: &Options) -> anyhow::Result<bool> {
     }
     if !wrong.is_empty() {
         let what = if options.check { "failures" } else { "defects" };
-        eprintln!("conformance: {} {what}", wrong.len());
+        eprintln!("conformance: {what}: {}", wrong.len());
     }
     Ok(wrong.is_empty())
 }

@@ -50,6 +50,13 @@ impl Results {
         Ok(results)
     }
 
+    /// A file that was changed after some of the results were written, among `files` of the tree.
+    pub fn outdated_by<'a>(&self, root: &Path, mut files: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+        let changed = |path: &Path| path.metadata().and_then(|metadata| metadata.modified()).ok();
+        let oldest = self.files.iter().filter_map(|file| changed(file)).min()?;
+        files.find(|file| changed(&root.join(file)).is_some_and(|changed| changed > oldest))
+    }
+
     fn text(&mut self, path: &Path) -> anyhow::Result<String> {
         let bytes = std::fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
         self.files.push(path.to_owned());

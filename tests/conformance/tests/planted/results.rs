@@ -179,6 +179,16 @@ fn without_results_it_says_how_to_get_them() {
 }
 
 #[test]
+fn results_older_than_a_test_are_told_of() {
+    let planted = planted().results(&["one ... ok", "two ... ok"]);
+    assert!(!planted.run(&[]).out.contains("older"));
+    let file = std::fs::File::open(planted.root().join("tests/e2e/tests/calls.rs")).expect("it is there");
+    file.set_modified(std::time::SystemTime::now() + std::time::Duration::from_secs(60))
+        .expect("a time is set");
+    assert!(planted.run(&[]).out.contains("The results are older than tests/e2e/tests/calls.rs"));
+}
+
+#[test]
 fn the_page_shows_every_row_and_folds_what_is_not_covered() {
     let planted = planted().blessed();
     let page = page::read(planted.root());
