@@ -44,6 +44,13 @@ pub struct Ended {
     pub outcome: Option<usize>,
 }
 
+impl Ended {
+    /// It was not run, for this reason.
+    pub fn skipped(reason: impl Into<String>) -> Ended {
+        Ended { verdict: Verdict::Skipped(reason.into()), unchecked: Vec::new(), outcome: None }
+    }
+}
+
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.line {
@@ -101,7 +108,7 @@ fn failed<T>(what: impl Into<String>) -> Checked<T> {
 pub fn run<W: World>(program: &Program, world: &mut W, choose: &mut dyn Choose) -> Ended {
     let arm = world.arm();
     if let Some(reason) = declared_skip(program, arm) {
-        return Ended { verdict: Verdict::Skipped(reason.into()), unchecked: Vec::new(), outcome: None };
+        return Ended::skipped(reason);
     }
     let mut run = Run {
         program,

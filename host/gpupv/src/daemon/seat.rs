@@ -5,6 +5,7 @@
 //! the wake-up that it causes need no other thread.
 
 use std::collections::{BTreeMap, HashMap};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use anyhow::Context as _;
@@ -61,7 +62,7 @@ pub struct Seat {
     pub timer: Timer,
     pub counters: Counters,
     pub recording: bool,
-    pub async_submission: bool,
+    async_submission: AtomicBool,
     observer: Option<Arc<dyn Observer>>,
     notes: broadcast::Sender<NoteLine>,
 }
@@ -124,7 +125,7 @@ impl Seat {
             }),
             timer: Timer::new(options.clock).context("cannot create a timer")?,
             counters: Counters::default(),
-            async_submission: options.async_submission,
+            async_submission: AtomicBool::new(options.async_submission),
             observer: options.observer.clone(),
             notes: broadcast::Sender::new(NOTES_QUEUED_MAX),
         }))
@@ -159,6 +160,11 @@ impl Seat {
 
     pub fn snapshot(&self) -> Snapshot {
         self.take().kernel.snapshot()
+    }
+
+    /// GPU signals, GPU waits and submissions of processes that attach are one-way (GPV-015).
+    pub fn async_submission(&self) -> bool {
+        self.async_submission.load(Ordering::Relaxed)
     }
 
     /// Every guest process there is.
@@ -293,13 +299,14 @@ impl Seat {
 
     /// Starts over with a new kernel that has the same VMs and nothing else; a virtual clock starts over
     /// as well. Numbers of processes go on.
-    pub fn replace_kernel(&self, config: dxgkrnl::Config) -> Result<(), Busy> {
+    pub fn replace_kernel(&self, config: dxgkrnl::Config, async_submission: bool) -> Result<(), Busy> {
         let mut seated = self.take();
         match seated.guests.len() {
             0 if self.recording => return Err(Busy::Recording),
             0 => {}
             processes => return Err(Busy::Processes(processes)),
         }
+        self.async_submission.store(async_submission, Ordering::Relaxed);
         let vms = seated.kernel.snapshot().vms;
         seated.kernel = Kernel::new(config, SimulatedMiniport::default());
         self.timer.move_to(0);

@@ -24,11 +24,11 @@ fn a_new_kernel_has_the_same_vms_and_nothing_else() {
     assert_eq!(adapters(&mut client), 0);
     let second = AdapterConfig { luid: d3dkmt::Luid { low: 2, high: 0 }, ..AdapterConfig::default() };
     let config = Config { adapters: vec![AdapterConfig::default(), second], ..Config::default() };
-    assert_eq!(daemon.seat().replace_kernel(config.clone()), Err(Busy::Processes(1)));
+    assert_eq!(daemon.seat().replace_kernel(config.clone(), false), Err(Busy::Processes(1)));
     let first = client.process;
     drop(client);
     daemon.wait_until_forgotten();
-    assert_eq!(daemon.seat().replace_kernel(config), Ok(()));
+    assert_eq!(daemon.seat().replace_kernel(config, false), Ok(()));
     let state = daemon.seat().snapshot();
     assert_eq!(state.vms.iter().map(|(_, name)| name.as_str()).collect::<Vec<_>>(), ["a"]);
     assert_eq!((state.stopped_adapters, daemon.inspection().now_ns), (vec![], 0));
@@ -45,7 +45,7 @@ fn a_kernel_that_is_recorded_stays() {
     let folder = tempfile::tempdir().expect("a folder");
     let record = Some(folder.path().join("run.gvt"));
     let daemon = Embedded::start_with(Options { record, ..Options::default() });
-    assert_eq!(daemon.seat().replace_kernel(Config::default()), Err(Busy::Recording));
+    assert_eq!(daemon.seat().replace_kernel(Config::default(), false), Err(Busy::Recording));
     daemon.stop();
 }
 
@@ -66,7 +66,7 @@ fn a_planted_bug_goes_with_its_kernel() {
     assert_eq!(client.signal(device, fence, 2), NtStatus::SUCCESS);
     drop(client);
     daemon.wait_until_forgotten();
-    assert_eq!(daemon.seat().replace_kernel(Config::default()), Ok(()));
+    assert_eq!(daemon.seat().replace_kernel(Config::default(), false), Ok(()));
     let mut steady = Steady::new(&daemon.broker());
     steady.works();
     drop(steady);
