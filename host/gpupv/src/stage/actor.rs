@@ -44,7 +44,13 @@ fn broken(error: &anyhow::Error) -> Trouble {
 
 impl Actor {
     pub fn new(name: &str, pipes: Box<dyn Pipes>) -> Actor {
-        Actor { pipes, name: name.into(), frames: FrameBuffer::default(), next_tag: 1, arrived: BTreeMap::new() }
+        Actor {
+            pipes,
+            name: name.into(),
+            frames: FrameBuffer::default(),
+            next_tag: 1,
+            arrived: BTreeMap::new(),
+        }
     }
 
     pub fn pid(&self) -> Option<u32> {

@@ -119,7 +119,8 @@ impl Place for LocalPlace<'_> {
             Some(vm) => self.daemon().local_vm(self.vm_name(vm)).context("its VM is gone")?.1,
         };
         let mut command = guest_command(&[self.artifacts.actor.clone().into()], &broker, self.artifacts);
-        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().context("no actor starts")?;
+        let mut child =
+            command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().context("no actor starts")?;
         let input = child.stdin.take();
         Ok(Box::new(LocalPipes { child, input }))
     }

@@ -19,8 +19,8 @@ use crate::commands::vm::{Fleet, FleetPlan, guest_environment};
 use crate::daemon::vm::VmState;
 use crate::daemon::{Clock, Daemon, Options};
 use crate::output::Steps;
-use crate::virtual_machine::driver::Driver;
 use crate::virtual_machine::agent::{Output, Program as GuestProgram};
+use crate::virtual_machine::driver::Driver;
 use crate::virtual_machine::image::Brought;
 
 use super::SILENCE_MAX;
@@ -174,7 +174,8 @@ impl VmArm {
     /// Boots as many guests as the programs need.
     pub fn boot(programs: &[Program], steps: &Steps) -> anyhow::Result<VmArm> {
         let artifacts = Artifacts::provide(steps)?;
-        let needed = programs.iter().map(|program| program.vms.len() + 1).filter(|guests| *guests <= GUESTS_MAX).max();
+        let needed =
+            programs.iter().map(|program| program.vms.len() + 1).filter(|guests| *guests <= GUESTS_MAX).max();
         let watch = Arc::new(Watch::default());
         let options = Options { clock: Clock::Virtual, observer: Some(watch.clone()), ..Options::default() };
         let with = vec![Brought { host: artifacts.actor.clone(), guest: ACTOR.into() }];
@@ -188,7 +189,10 @@ impl VmArm {
     pub fn run(&mut self, program: &Program) -> anyhow::Result<Ended> {
         let guests = program.vms.len() + 1;
         if guests > GUESTS_MAX {
-            let reason = format!("{} VMs and the host's processes are more than {GUESTS_MAX} guests", program.vms.len());
+            let reason = format!(
+                "{} VMs and the host's processes are more than {GUESTS_MAX} guests",
+                program.vms.len()
+            );
             return Ok(Ended::skipped(reason));
         }
         if std::mem::take(&mut self.place.crashed) {

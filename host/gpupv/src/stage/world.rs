@@ -136,11 +136,13 @@ impl<'a, P: Place> LiveWorld<'a, P> {
     /// Whoever got a wake or an order since the last time.
     fn restless(&mut self) -> Vec<Process> {
         let woken = self.watch.take_woken();
-        let is_restless = |guest: &Guest| {
-            !guest.frozen && (guest.busy || guest.id.is_some_and(|id| woken.contains(&id)))
-        };
+        let is_restless =
+            |guest: &Guest| !guest.frozen && (guest.busy || guest.id.is_some_and(|id| woken.contains(&id)));
         let guests = self.guests.iter().enumerate();
-        guests.filter(|(_, guest)| guest.as_ref().is_some_and(is_restless)).map(|(at, _)| Process(at as u32)).collect()
+        guests
+            .filter(|(_, guest)| guest.as_ref().is_some_and(is_restless))
+            .map(|(at, _)| Process(at as u32))
+            .collect()
     }
 
     /// The process is gone, and the kernel knows.
@@ -167,7 +169,9 @@ impl<'a, P: Place> LiveWorld<'a, P> {
     fn hand_over(&mut self, token: ShareToken, to: Process) -> Done {
         let Some(at) = self.shares.iter().position(|(known, ..)| *known == token) else { return Ok(()) };
         let from = self.shares[at].1;
-        if self.shares[at].2.contains(&to) || self.guests[from.index()].as_ref().is_none_or(|guest| guest.frozen) {
+        if self.shares[at].2.contains(&to)
+            || self.guests[from.index()].as_ref().is_none_or(|guest| guest.frozen)
+        {
             return Ok(());
         }
         let run = self.run;
@@ -217,7 +221,8 @@ impl<P: Place> World for LiveWorld<'_, P> {
         let pipes = self.place.spawn(&info.name, info.vm);
         let pipes = pipes.map_err(|error| Trouble::Broken(crate::output::in_words(&error)))?;
         let actor = Actor::new(&info.name, pipes);
-        self.guests[process.index()] = Some(Guest { actor, id: None, frozen: false, busy: false, mailbox: None });
+        self.guests[process.index()] =
+            Some(Guest { actor, id: None, frozen: false, busy: false, mailbox: None });
         Ok(())
     }
 
@@ -303,7 +308,8 @@ impl<P: Place> World for LiveWorld<'_, P> {
                 self.place.crash(vm)?;
                 for at in 0..self.guests.len() {
                     let process = Process(at as u32);
-                    let guest = self.guests[at].as_mut().filter(|_| self.program.processes[at].vm == Some(vm));
+                    let guest =
+                        self.guests[at].as_mut().filter(|_| self.program.processes[at].vm == Some(vm));
                     if let Some(guest) = guest {
                         // The processes of a real guest are gone with it.
                         let _ = guest.actor.signal(SIGKILL);

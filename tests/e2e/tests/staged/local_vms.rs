@@ -133,6 +133,7 @@ fn a_cut_process_hears_nothing_and_is_gone_at_once() {
 
 #[test]
 fn names_that_make_no_socket_are_refused() {
+    let _alone = e2e::embedded::alone();
     let folder = tempfile::tempdir().expect("a folder");
     let many: Vec<String> = (0..=LOCAL_VMS_MAX).map(|number| format!("vm{number}")).collect();
     let names = |names: &[&str]| names.iter().map(|name| name.to_string()).collect::<Vec<_>>();
@@ -142,7 +143,6 @@ fn names_that_make_no_socket_are_refused() {
         (names(&["a", "b", "a"]), "two local VMs are named"),
         (many, "65 local VMs, allowed are 64"),
     ];
-    let _alone = e2e::embedded::alone();
     for (local_vms, why) in cases {
         let options = Options { directory: folder.path().into(), local_vms, ..Options::default() };
         let error = Daemon::start(options).err().expect("it is refused");
