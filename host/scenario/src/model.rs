@@ -200,8 +200,7 @@ impl<'a> ModelWorld<'a> {
         for (_, target) in std::mem::take(&mut self.guests[process.index()].targets) {
             match target {
                 Target::Thread(thread) => self.answers[thread.index()] = Some(removed.clone()),
-                Target::Event { event, each_time: false } => set(&mut self.guests[process.index()], event),
-                Target::Event { each_time: true, .. } => {}
+                Target::Event { event, .. } => set(&mut self.guests[process.index()], event),
             }
         }
     }

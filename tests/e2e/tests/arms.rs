@@ -43,3 +43,15 @@ fn local() {
     }
     println!("{:?} a run", begin.elapsed() / 100);
 }
+
+#[test]
+fn guests() {
+    let program = program(TWO);
+    let mut arm = gpupv::stage::VmArm::boot(std::slice::from_ref(&program), &Steps::new()).unwrap();
+    assert_eq!(arm.run(&program).unwrap().verdict, Verdict::Passed);
+    let begin = std::time::Instant::now();
+    for _ in 0..10 {
+        assert_eq!(arm.run(&program).unwrap().verdict, Verdict::Passed);
+    }
+    println!("{:?} a run", begin.elapsed() / 10);
+}
