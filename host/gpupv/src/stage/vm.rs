@@ -213,10 +213,8 @@ impl VmArm {
 
 impl Drop for VmArm {
     fn drop(&mut self) {
-        if let Some(fleet) = self.place.fleet.take() {
-            if let Err(error) = fleet.end() {
-                tracing::error!("the guests did not end in order: {error:#}");
-            }
+        if let Some(Err(error)) = self.place.fleet.take().map(Fleet::end) {
+            tracing::error!("the guests did not end in order: {error:#}");
         }
     }
 }
