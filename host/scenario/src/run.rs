@@ -216,12 +216,17 @@ impl<'a, W: World> Run<'a, W> {
             if let Some(answer) = self.world.returned(Thread(at as u32)) {
                 self.busy[at] = None;
                 self.bind(act, &answer)?;
+                self.judge_unnamed(act, answer.status)?;
             }
         }
         Ok(())
     }
 
     fn act(&mut self, act: &'a Act, choose: &mut dyn Choose) -> Checked {
+        if self.busy[act.thread.index()].is_some() {
+            let name = &self.program.threads[act.thread.index()].name;
+            return failed(format!("{name} is still in a call that did not return"));
+        }
         if let Operation::Device { adapter } = act.operation {
             return self.device(act, adapter, choose);
         }
@@ -267,12 +272,8 @@ impl<'a, W: World> Run<'a, W> {
             act.thread,
             Request::Call { call: Call::CreateDevice { adapter, flags: 0 }, event: None },
         )?;
-        self.settle(choose)?;
-        let status = act.binding.and_then(|binding| self.bound[binding.index()].answer);
-        match act.binding {
-            Some(_) => self.judge(act, status),
-            None => Ok(()),
-        }
+        let status = self.finish(act, choose)?;
+        self.judge(act, status)
     }
 
     fn one_call(&mut self, thread: Thread, call: Call, choose: &mut dyn Choose) -> Checked<Option<Answer>> {
@@ -295,6 +296,11 @@ impl<'a, W: World> Run<'a, W> {
         if let Operation::Read { .. } = act.operation {
             return Ok(Some(NtStatus::SUCCESS));
         }
+        self.finish(act, choose)
+    }
+
+    /// Lets the world come to rest after an act has begun.
+    fn finish(&mut self, act: &'a Act, choose: &mut dyn Choose) -> Checked<Option<NtStatus>> {
         loop {
             match self.world.moves() {
                 0 => break,
@@ -734,6 +740,19 @@ impl<'a, W: World> Run<'a, W> {
             self.check_violations()?;
         }
         self.judge_columns(columns)
+    }
+
+    /// A call of the race without a name is judged when it returns: nothing keeps its answer.
+    fn judge_unnamed(&mut self, act: &Act, status: NtStatus) -> Checked {
+        let Some(race) = self.program.race.as_ref().filter(|_| act.binding.is_none()) else { return Ok(()) };
+        let mut steps = race.columns.iter().flat_map(|column| &column.steps);
+        match steps.find(|(_, step)| std::ptr::eq(step, act)) {
+            Some((line, _)) => {
+                self.line = *line;
+                self.judge(act, Some(status))
+            }
+            None => Ok(()),
+        }
     }
 
     /// Every call of the race that has returned must have said what its line expects.
