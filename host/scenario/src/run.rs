@@ -209,9 +209,20 @@ impl<'a, W: World> Run<'a, W> {
             if let Some(answer) = self.world.returned(Thread(at as u32)) {
                 self.busy[at] = None;
                 self.bind(act, &answer)?;
+                if act.binding.is_none() {
+                    // Nobody can ask for it later.
+                    self.line = self.line_in_race(act).unwrap_or(self.line);
+                    self.judge(act, Some(answer.status))?;
+                }
             }
         }
         Ok(())
+    }
+
+    fn line_in_race(&self, act: &Act) -> Option<u32> {
+        let columns = &self.program.race.as_ref()?.columns;
+        let mut steps = columns.iter().flat_map(|column| &column.steps);
+        steps.find(|(_, other)| std::ptr::eq(other, act)).map(|(line, _)| *line)
     }
 
     fn act(&mut self, act: &'a Act, choose: &mut dyn Choose) -> Checked {
@@ -492,12 +503,6 @@ impl<'a, W: World> Run<'a, W> {
                     }
                 }
             }
-            Fault::RestartDaemon => {
-                self.world.fault(fault)?;
-                for at in 0..self.program.processes.len() {
-                    self.gone(Process(at as u32));
-                }
-            }
             Fault::Freeze(process) => {
                 self.world.fault(fault)?;
                 self.frozen[process.index()] = true;
@@ -506,7 +511,9 @@ impl<'a, W: World> Run<'a, W> {
                 self.world.fault(fault)?;
                 self.frozen[process.index()] = false;
             }
-            Fault::Cut(_)
+            // Processes outlive their daemon: what they call answers DEVICE_REMOVED.
+            Fault::RestartDaemon
+            | Fault::Cut(_)
             | Fault::Hold(_)
             | Fault::Release(_)
             | Fault::Delay(..)

@@ -4,7 +4,7 @@ use d3dkmt::{Luid, limits};
 use dxgkrnl::{AdapterConfig, Policy};
 
 use crate::limits::{ERRORS_SHOWN_MAX, FILE_BYTES_MAX, PROCESSES_MAX, STEPS_MAX, TIME_MAX_NS};
-use crate::program::{Action, Arm, Column, Expected, Process, Program, Race, Step, Thread};
+use crate::program::{Action, Arm, Column, Expected, Program, Race, Step, Thread};
 use crate::script::acts::{Place as ActPlace, act};
 use crate::script::cursor::{Cursor, Parsed, unknown};
 use crate::script::error::{Place, ScriptError, suggestion};
@@ -206,14 +206,7 @@ impl<'a> Reader<'a> {
                 return self.advance(ahead, place, line);
             }
             "fault" => {
-                let fault = fault(&mut self.names, cursor, line)?;
-                if fault == crate::program::Fault::RestartDaemon {
-                    let alive: Vec<u32> = (0..self.names.program.processes.len() as u32).collect();
-                    for process in alive {
-                        self.names.end(Process(process), line, "lost its daemon");
-                    }
-                }
-                Action::Fault(fault)
+                Action::Fault(fault(&mut self.names, cursor, line)?)
             }
             "expect" => Action::Expect(expectation(&mut self.names, cursor)?),
             "race" => return self.race(first, cursor, line),
