@@ -17,7 +17,9 @@
 
 use std::collections::BTreeMap;
 
-use d3dkmt::{Call, EventId, GpuSignal, Handle, NtStatus, Reply, WaitFromCpuFlags, WaitOutcome, isa};
+use d3dkmt::{
+    Call, EventId, GpuSignal, Handle, NtStatus, Reply, SignalFlags, WaitFromCpuFlags, WaitOutcome, isa,
+};
 use dxgkrnl::ddi::Miniport;
 use dxgkrnl::{Effects, Input, Kernel, ProcessId};
 
@@ -30,6 +32,8 @@ pub struct Told {
     kind: ToldKind,
     /// The greatest value that the call has an engine or a queue write.
     gpu_value: Option<u64>,
+    /// Objects and values of a CPU signal that may take a fence up and down again in one step.
+    passed: Vec<(Handle, u64)>,
 }
 
 #[derive(Clone, Debug)]
@@ -58,12 +62,18 @@ enum ToldKind {
 
 impl Told {
     pub fn of(input: &Input) -> Told {
-        let none = Told { process: None, request: None, kind: ToldKind::Other, gpu_value: None };
+        let none = Told {
+            process: None,
+            request: None,
+            kind: ToldKind::Other,
+            gpu_value: None,
+            passed: Vec::new(),
+        };
         match input {
             Input::Call { process, request, call } => {
                 let (kind, gpu_value) = of_call(call);
                 let request = (*request != 0).then_some(*request);
-                Told { process: Some(*process), request, kind, gpu_value }
+                Told { process: Some(*process), request, kind, gpu_value, passed: values_passed(call) }
             }
             Input::ProcessGone { process } => Told { kind: ToldKind::Gone { process: *process }, ..none },
             Input::VmDetached { .. } | Input::Fault(_) => Told { kind: ToldKind::GoneMany, ..none },
@@ -108,6 +118,18 @@ fn of_call(call: &Call) -> (ToldKind, Option<u64>) {
         | Call::ShareObject { .. }
         | Call::OpenSyncObject { .. }
         | Call::CloseShare { .. } => (ToldKind::Other, None),
+    }
+}
+
+/// A step stores a fence once, with its last value: the values before it are in the call alone.
+fn values_passed(call: &Call) -> Vec<(Handle, u64)> {
+    match call {
+        Call::SignalFromCpu { objects, values, flags, .. }
+            if objects.len() > 1 && flags.contains(SignalFlags::ALLOW_FENCE_REWIND) =>
+        {
+            objects.iter().copied().zip(values.iter().copied()).collect()
+        }
+        _ => Vec::new(),
     }
 }
 
@@ -185,7 +207,9 @@ impl Checker {
         }
         self.stores(effects);
         self.answers(told, effects);
+        self.values_passed(told, effects, kernel);
         self.wakes(told, effects);
+        self.forget_destroyed(told, kernel);
         self.nobody_oversleeps(kernel);
         self.memory_is_right(kernel);
         self.nothing_is_left(told, kernel);
@@ -275,6 +299,24 @@ impl Checker {
         }
     }
 
+    /// A signal that names a fence twice takes it through the first value as well.
+    fn values_passed<M: Miniport>(&mut self, told: &Told, effects: &Effects, kernel: &Kernel<M>) {
+        let accepted = effects.answers.first().is_some_and(|answer| answer.status.is_success());
+        let Some(process) = told.process.filter(|_| accepted && !told.passed.is_empty()) else { return };
+        let mut fences = Vec::new();
+        kernel.fences(&mut |fence| fences.push(fence));
+        for (handle, value) in &told.passed {
+            let named = fences.iter().find(|fence| (fence.process, fence.handle) == (process, *handle));
+            let Some(object) = named.map(|fence| fence.object) else { continue };
+            for fence in fences.iter().filter(|fence| fence.object == object) {
+                let Some(view) = self.processes.get_mut(&fence.process) else { continue };
+                for item in view.asleep.iter_mut().flat_map(|sleeper| &mut sleeper.items) {
+                    item.reached |= item.slot.is_some() && item.slot == fence.slot && *value >= item.value;
+                }
+            }
+        }
+    }
+
     fn wakes(&mut self, told: &Told, effects: &Effects) {
         let unjudged = matches!(told.kind, ToldKind::Destroys | ToldKind::Gone { .. } | ToldKind::GoneMany);
         for wake in &effects.events {
@@ -301,6 +343,20 @@ impl Checker {
                     in_words(&sleeper)
                 ));
             }
+        }
+    }
+
+    /// A wait may outlive the handle it was made through (FEN-058): its slot then tells nothing of it any
+    /// more, and may be another fence's next.
+    fn forget_destroyed<M: Miniport>(&mut self, told: &Told, kernel: &Kernel<M>) {
+        let (ToldKind::Destroys, Some(process)) = (&told.kind, told.process) else { return };
+        let Some(view) = self.processes.get_mut(&process).filter(|view| !view.asleep.is_empty()) else {
+            return;
+        };
+        let mut live = Vec::new();
+        kernel.fences(&mut |fence| live.extend(fence.slot.filter(|_| fence.process == process)));
+        for item in view.asleep.iter_mut().flat_map(|sleeper| &mut sleeper.items) {
+            item.slot = item.slot.filter(|slot| live.contains(slot));
         }
     }
 

@@ -200,6 +200,7 @@ impl<'a> ModelWorld<'a> {
         for (_, target) in std::mem::take(&mut self.guests[process.index()].targets) {
             match target {
                 Target::Thread(thread) => self.answers[thread.index()] = Some(removed.clone()),
+                // Of a wait or of a CPU_NOTIFICATION: who sleeps on it finds out.
                 Target::Event { event, .. } => set(&mut self.guests[process.index()], event),
             }
         }
@@ -324,8 +325,10 @@ impl World for ModelWorld<'_> {
             Fault::StopAdapter(adapter) => self.input(Input::Fault(dxgkrnl::Fault::StopAdapter { adapter })),
             Fault::RestartDaemon => {
                 for at in 0..self.guests.len() {
-                    self.guests[at].attached = false;
-                    self.cut(Process(at as u32));
+                    let was_attached = std::mem::take(&mut self.guests[at].attached);
+                    if was_attached {
+                        self.cut(Process(at as u32));
+                    }
                 }
                 self.first_process += self.guests.len() as u32;
                 let now = self.host.now;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::limits::{ERRORS_SHOWN_MAX, FILE_BYTES_MAX, PROCESSES_MAX, STEPS_MAX, TIME_MAX_NS, WORDS_MAX};
-use crate::program::{Action, Fault, Process, Program, Step};
+use crate::program::{Action, Program, Step};
 use crate::script::acts::{Place as ActPlace, act};
 use crate::script::cursor::{Cursor, Parsed};
 use crate::script::error::{Place, ScriptError, nearest, shortened};
@@ -232,13 +232,7 @@ impl<'a> Reader<'a> {
             }
             "at" => return self.at(first, cursor),
             "fault" => {
-                let fault = fault(&mut self.names, cursor, line)?;
-                if fault == Fault::RestartDaemon {
-                    for process in 0..self.names.program.processes.len() as u32 {
-                        self.names.end(Process(process), line, "lost its daemon");
-                    }
-                }
-                Action::Fault(fault)
+                Action::Fault(fault(&mut self.names, cursor, line)?)
             }
             "expect" => Action::Expect(expectation(&mut self.names, cursor)?),
             "race" => return self.race(first, cursor, line),
