@@ -1,57 +1,65 @@
-//! Scenarios on all arms: one file, one verdict.
+//! One file, one verdict: the whole corpus on every arm.
+
+use std::path::{Path, PathBuf};
 
 use gpupv::output::Steps;
 use gpupv::stage::LocalArm;
-use scenario::{Program, Verdict};
+use scenario::choose::First;
+use scenario::link::LinkWorld;
+use scenario::run::run;
+use scenario::{Ended, Program, Verdict};
 
-fn program(text: &str) -> Program {
-    scenario::script::parse(text).expect("it is a scenario").remove(0)
+fn files(folder: &Path, found: &mut Vec<PathBuf>) {
+    for entry in std::fs::read_dir(folder).expect("a folder") {
+        let path = entry.expect("an entry").path();
+        if path.is_dir() {
+            files(&path, found);
+        } else if path.extension().is_some_and(|extension| extension == "scn") {
+            found.push(path);
+        }
+    }
 }
 
-const TWO: &str = r#"
-scenario "a wait of one process, a signal of another"
-vm A
-process p in A
-process q in A
-thread t in p
-p  D = device -> ok
-q  E = device -> ok
-p  F = fence D shared -> ok
-p  N = share F -> ok
-q  G = open E N -> ok
-p  e = event
-p  wait D F>=5 event=e -> ok
-t  W = wait D F>=5 -> blocks
-q  signal E G=4 -> ok
-expect W blocked
-expect e clear
-q  signal E G=5 -> ok
-expect W returned ok
-expect e set 1
-expect F = 5
-expect wakes p = 2
-"#;
+fn corpus() -> Vec<(PathBuf, Program)> {
+    let mut found = Vec::new();
+    files(&e2e::programs::tree().join("tests/scenarios"), &mut found);
+    found.sort();
+    let read = |path: PathBuf| {
+        let programs =
+            scenario::script::parse_bytes(&std::fs::read(&path).expect("a file")).expect("a scenario");
+        programs.into_iter().map(move |program| (path.clone(), program))
+    };
+    found.into_iter().flat_map(read).collect()
+}
+
+fn all_pass(mut run: impl FnMut(&Program) -> Ended) {
+    let mut failures = Vec::new();
+    let mut count = 0;
+    let begin = std::time::Instant::now();
+    for (path, program) in corpus() {
+        count += 1;
+        if let Verdict::Failed(failure) = run(&program).verdict {
+            failures.push(format!("{} {}: {failure}", path.display(), program.case));
+        }
+    }
+    println!("{count} cases in {:?}", begin.elapsed());
+    assert!(failures.is_empty(), "{} of {count}:\n{}", failures.len(), failures.join("\n"));
+}
+
+#[test]
+fn link() {
+    all_pass(|program| run(program, &mut LinkWorld::new(program, None, 0), &mut First));
+}
 
 #[test]
 fn local() {
     let arm = LocalArm::new(&Steps::new()).unwrap();
-    let program = program(TWO);
-    assert_eq!(arm.run(&program).unwrap().verdict, Verdict::Passed);
-    let begin = std::time::Instant::now();
-    for _ in 0..100 {
-        assert_eq!(arm.run(&program).unwrap().verdict, Verdict::Passed);
-    }
-    println!("{:?} a run", begin.elapsed() / 100);
+    all_pass(|program| arm.run(program).unwrap());
 }
 
 #[test]
 fn guests() {
-    let program = program(TWO);
-    let mut arm = gpupv::stage::VmArm::boot(std::slice::from_ref(&program), &Steps::new()).unwrap();
-    assert_eq!(arm.run(&program).unwrap().verdict, Verdict::Passed);
-    let begin = std::time::Instant::now();
-    for _ in 0..10 {
-        assert_eq!(arm.run(&program).unwrap().verdict, Verdict::Passed);
-    }
-    println!("{:?} a run", begin.elapsed() / 10);
+    let programs: Vec<Program> = corpus().into_iter().map(|(_, program)| program).collect();
+    let mut arm = gpupv::stage::VmArm::boot(&programs, &Steps::new()).unwrap();
+    all_pass(|program| arm.run(program).unwrap());
 }

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
-use d3dkmt::{Call, Handle};
+use d3dkmt::{Call, Handle, Reply, WaitOutcome};
 use dxgkrnl::{Effects, Input, Nanos, ProcessId};
 use scenario::checker::{Checker, Told};
 
@@ -19,6 +19,8 @@ struct Seen {
     /// Processes there are, with the pid they attached with.
     attached: BTreeMap<ProcessId, u32>,
     wakes: BTreeMap<ProcessId, u64>,
+    /// CPU waits that each has registered so far.
+    registered: BTreeMap<ProcessId, u64>,
     /// Got a wake since the last time this was asked.
     woken: BTreeSet<ProcessId>,
     notes: Vec<String>,
@@ -53,6 +55,10 @@ impl Watch {
         self.lock().wakes.get(&process).copied().unwrap_or(0)
     }
 
+    pub fn registered(&self, process: ProcessId) -> u64 {
+        self.lock().registered.get(&process).copied().unwrap_or(0)
+    }
+
     pub fn take_woken(&self) -> BTreeSet<ProcessId> {
         std::mem::take(&mut self.lock().woken)
     }
@@ -75,6 +81,8 @@ impl Watch {
 }
 
 /// The call of an actor's barrier, which is none of the scenario's.
+pub const BARRIER: Call = Call::GetDeviceState { device: Handle::NULL, state_type: 1 };
+
 fn is_barrier(input: &Input) -> bool {
     matches!(input, Input::Call { call: Call::GetDeviceState { device: Handle::NULL, .. }, .. })
 }
@@ -90,6 +98,11 @@ impl Observer for Watch {
         for event in &effects.events {
             *seen.wakes.entry(event.process).or_default() += 1;
             seen.woken.insert(event.process);
+        }
+        for answer in &effects.answers {
+            if answer.reply == Reply::Wait(WaitOutcome::Registered) {
+                *seen.registered.entry(answer.process).or_default() += 1;
+            }
         }
         seen.notes.extend(effects.notes.iter().map(|note| note.text.clone()));
         match input {

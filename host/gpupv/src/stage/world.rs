@@ -1,6 +1,7 @@
 //! A run of one program with real processes.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use d3dkmt::{Call, Handle, ShareToken};
 use dxgkrnl::ddi::EngineId;
@@ -12,6 +13,7 @@ use scenario::world::{Answer, Done, Request, Trouble, World};
 
 use crate::daemon::Daemon;
 
+use super::SILENCE_MAX;
 use super::actor::{Actor, Pipes};
 use super::watch::Watch;
 
@@ -41,6 +43,16 @@ struct Guest {
     /// It has orders that were given since it last passed a barrier.
     busy: bool,
     mailbox: Option<String>,
+    /// What attaching took.
+    messages_before: u64,
+}
+
+/// An order of a thread that has no report yet.
+#[derive(Clone, Copy)]
+struct UnderWay {
+    tag: u64,
+    /// For a wait that may sleep: how many waits the process had registered before.
+    registered_before: Option<u64>,
 }
 
 /// See the module.
@@ -50,7 +62,7 @@ pub struct LiveWorld<'a, P: Place> {
     watch: Arc<Watch>,
     guests: Vec<Option<Guest>>,
     /// The order that each thread is in.
-    under_way: Vec<Option<u64>>,
+    under_way: Vec<Option<UnderWay>>,
     answers: Vec<Option<Answer>>,
     /// NT handles: who shared, and who has it.
     shares: Vec<(ShareToken, Process, Vec<Process>)>,
@@ -98,12 +110,12 @@ impl<'a, P: Place> LiveWorld<'a, P> {
 
     /// Takes the reports that have come, and the numbers of processes that have attached.
     fn collect(&mut self, process: Process) {
-        for (at, tag) in self.under_way.iter_mut().enumerate() {
+        for (at, order) in self.under_way.iter_mut().enumerate() {
             let Some(guest) = self.guests[process.index()].as_mut() else { return };
             let of_process = self.program.threads[at].process == process;
-            let report = tag.filter(|_| of_process).and_then(|tag| guest.actor.reported(tag));
+            let report = order.filter(|_| of_process).and_then(|order| guest.actor.reported(order.tag));
             if let Some(report) = report {
-                *tag = None;
+                *order = None;
                 let reply = match report.outcome {
                     Outcome::Reply(reply) => reply,
                     Outcome::Nothing | Outcome::Value(_) | Outcome::NoCForm => d3dkmt::Reply::None,
@@ -111,11 +123,17 @@ impl<'a, P: Place> LiveWorld<'a, P> {
                 self.answers[at] = Some(Answer { status: report.status, reply });
             }
         }
-        let Some(guest) = self.guests[process.index()].as_mut() else { return };
-        if guest.id.is_none() {
-            guest.id = self.watch.attached(guest.actor.pid(), &self.numbered);
-            self.numbered.extend(guest.id);
-        }
+    }
+
+    /// An order that has no report after a barrier is asleep only if the kernel has its wait. Otherwise its
+    /// message was still to come: the library was asking the broker for memory, say.
+    fn is_settled(&self, process: Process) -> bool {
+        let Some(guest) = self.guests[process.index()].as_ref() else { return true };
+        let registered = guest.id.map_or(0, |id| self.watch.registered(id));
+        let asleep = |order: &UnderWay| order.registered_before.is_some_and(|before| before < registered);
+        let orders = self.under_way.iter().enumerate();
+        let mut of_process = orders.filter(|(at, _)| self.program.threads[*at].process == process);
+        of_process.all(|(_, order)| order.as_ref().is_none_or(asleep))
     }
 
     /// Lets every process that can have something to do come to rest.
@@ -129,6 +147,8 @@ impl<'a, P: Place> LiveWorld<'a, P> {
         for (process, tag) in passing {
             self.guest(process)?.actor.report(tag)?;
             self.collect(process);
+            let settled = self.is_settled(process);
+            self.guest(process)?.busy = !settled;
         }
         Ok(())
     }
@@ -220,9 +240,17 @@ impl<P: Place> World for LiveWorld<'_, P> {
         let info = &self.program.processes[process.index()];
         let pipes = self.place.spawn(&info.name, info.vm);
         let pipes = pipes.map_err(|error| Trouble::Broken(crate::output::in_words(&error)))?;
-        let actor = Actor::new(&info.name, pipes);
-        self.guests[process.index()] =
-            Some(Guest { actor, id: None, frozen: false, busy: false, mailbox: None });
+        let mut actor = Actor::new(&info.name, pipes);
+        // The first call attaches the process. This one is a barrier's, so it is nobody's.
+        actor.serve(Task::Call { call: super::watch::BARRIER, event: None })?;
+        let messages_before = actor.value(Task::MessagesSent)?.unwrap_or(0);
+        let Some(id) = self.watch.attached(actor.pid(), &self.numbered) else {
+            return Err(Trouble::Broken(format!("process {} does not attach", info.name)));
+        };
+        self.numbered.push(id);
+        let (id, frozen, busy, mailbox) = (Some(id), false, false, None);
+        let guest = Guest { actor, id, frozen, busy, mailbox, messages_before };
+        self.guests[process.index()] = Some(guest);
         Ok(())
     }
 
@@ -253,9 +281,13 @@ impl<P: Place> World for LiveWorld<'_, P> {
                 Task::Call { call, event: event.map(event_number) }
             }
         };
+        let may_sleep = matches!(&task, Task::Call { call: Call::WaitFromCpu { .. }, event: None });
+        let id = self.guest(process)?.id;
+        let registered = id.map_or(0, |id| self.watch.registered(id));
+        let registered_before = may_sleep.then_some(registered);
         let tag = self.actor(process)?.order(thread.0, task)?;
         self.guest(process)?.busy = true;
-        self.under_way[thread.index()] = Some(tag);
+        self.under_way[thread.index()] = Some(UnderWay { tag, registered_before });
         Ok(())
     }
 
@@ -264,12 +296,16 @@ impl<P: Place> World for LiveWorld<'_, P> {
     }
 
     fn rest(&mut self) -> Done {
+        let begin = Instant::now();
         loop {
             let restless = self.restless();
             if restless.is_empty() {
                 return Ok(());
             }
             self.barrier(&restless)?;
+            if begin.elapsed() > SILENCE_MAX {
+                return Err(Trouble::Broken("a call neither returns nor waits".into()));
+            }
         }
     }
 
@@ -348,7 +384,9 @@ impl<P: Place> World for LiveWorld<'_, P> {
     }
 
     fn messages(&mut self, process: Process) -> Done<Option<u64>> {
-        self.actor(process)?.value(Task::MessagesSent)
+        let sent = self.actor(process)?.value(Task::MessagesSent)?;
+        let before = self.guest(process)?.messages_before;
+        Ok(sent.map(|sent| sent - before))
     }
 
     fn wakes(&mut self, process: Process) -> u64 {
