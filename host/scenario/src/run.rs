@@ -498,12 +498,6 @@ impl<'a, W: World> Run<'a, W> {
                     }
                 }
             }
-            Fault::RestartDaemon => {
-                self.world.fault(fault)?;
-                for at in 0..self.program.processes.len() {
-                    self.gone(Process(at as u32));
-                }
-            }
             Fault::Freeze(process) => {
                 self.world.fault(fault)?;
                 self.frozen[process.index()] = true;
@@ -512,7 +506,9 @@ impl<'a, W: World> Run<'a, W> {
                 self.world.fault(fault)?;
                 self.frozen[process.index()] = false;
             }
-            Fault::Cut(_)
+            // Processes outlive their daemon: what they had, and have under way, ends with DEVICE_REMOVED.
+            Fault::RestartDaemon
+            | Fault::Cut(_)
             | Fault::Hold(_)
             | Fault::Release(_)
             | Fault::Delay(..)

@@ -122,6 +122,12 @@ fn engine(names: &Names, cursor: &mut Cursor<'_>) -> Parsed<Engine> {
     let token = cursor.atom("an engine, as 3D or COPY.1")?;
     let config = &names.program.setting.kernel;
     words::engine(&token.text, config).ok_or_else(|| {
+        let count = config.adapters.len() as u64;
+        let adapter = token.text.rsplit_once('.').and_then(|(_, adapter)| words::number(adapter));
+        if let Some(adapter) = adapter.filter(|adapter| *adapter >= count) {
+            let message = format!("there is no adapter {adapter}: the scenario has {count}, numbered from 0");
+            return ScriptError::new(token.place, message).help("`config adapters = N` makes more");
+        }
         let known = config.adapters[0].nodes.iter().map(|node| node.engine_type.name());
         unknown(token, "an engine", known)
     })
@@ -129,7 +135,8 @@ fn engine(names: &Names, cursor: &mut Cursor<'_>) -> Parsed<Engine> {
 
 /// Reads what comes after `fault`.
 pub(crate) fn fault(names: &mut Names, cursor: &mut Cursor<'_>, line: u32) -> Parsed<Fault> {
-    let token = cursor.atom("a fault")?;
+    let faults = || FAULTS.iter().map(|word| word.name).collect::<Vec<_>>().join(", ");
+    let token = cursor.atom("a fault").map_err(|error| error.help(format!("there are: {}", faults())))?;
     let fault = match token.text.as_str() {
         "kill" => Fault::Kill(process(names, cursor, line, Some("was killed"))?),
         "cut" => Fault::Cut(process(names, cursor, line, None)?),
@@ -159,7 +166,7 @@ pub(crate) fn fault(names: &mut Names, cursor: &mut Cursor<'_>, line: u32) -> Pa
             if number as usize >= count {
                 let message =
                     format!("there is no adapter {number}: the scenario has {count}, numbered from 0");
-                return Err(ScriptError::new(place, message));
+                return Err(ScriptError::new(place, message).help("`config adapters = N` makes more"));
             }
             Fault::StopAdapter(number)
         }
@@ -239,8 +246,8 @@ pub(crate) fn outcomes(names: &Names, cursor: &mut Cursor<'_>, line: u32) -> Par
 }
 
 fn term(names: &Names, cursor: &mut Cursor<'_>) -> Parsed<Term> {
-    let token: &Token = cursor.atom("a name of the race")?;
-    let binding = names.binding(token, "a name of the race", |kind| {
+    let token: &Token = cursor.atom("a register, call or fence")?;
+    let binding = names.binding(token, "a register, call or fence", |kind| {
         matches!(kind, Kind::Register | Kind::Call | Kind::Object)
     })?;
     cursor.symbol("=")?;

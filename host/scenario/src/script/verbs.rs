@@ -81,5 +81,5 @@ pub const FAULTS: &[Word] = words! {
     "hang", "fault hang ENGINE", "what the engine runs, or runs next, never ends";
     "stop_adapter", "fault stop_adapter N", "the adapter stops for good";
     "fill", "fault fill CONTEXT", "its process submits until a queue is full";
-    "restart", "fault restart daemon", "the daemon ends and starts anew";
+    "restart", "fault restart daemon", "the daemon ends and starts anew: to the processes it is a `cut`";
 };

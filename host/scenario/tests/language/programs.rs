@@ -232,10 +232,7 @@ impl Drawing {
             10 => Fault::Hang(self.engine()),
             11 => Fault::StopAdapter(self.engine().adapter),
             12 if context.is_some() => Fault::Fill(context.expect("just seen")),
-            13 if self.random.one_in(4) => {
-                (0..self.ended.len() as u32).for_each(|process| self.end(Process(process)));
-                Fault::RestartDaemon
-            }
+            13 => Fault::RestartDaemon,
             _ => return,
         };
         self.push(Action::Fault(fault));
