@@ -325,8 +325,10 @@ impl World for ModelWorld<'_> {
             Fault::StopAdapter(adapter) => self.input(Input::Fault(dxgkrnl::Fault::StopAdapter { adapter })),
             Fault::RestartDaemon => {
                 for at in 0..self.guests.len() {
-                    self.guests[at].attached = false;
-                    self.cut(Process(at as u32));
+                    // Those that are declared later see the new daemon.
+                    if std::mem::take(&mut self.guests[at].attached) {
+                        self.cut(Process(at as u32));
+                    }
                 }
                 self.first_process += self.guests.len() as u32;
                 let now = self.host.now;

@@ -6,18 +6,18 @@ use crate::script::cursor::{Cursor, Parsed, unknown};
 use crate::script::error::ScriptError;
 use crate::script::names::{Meaning, Names};
 use crate::script::token::{Token, TokenKind};
-use crate::script::verbs::FAULTS;
+use crate::script::verbs::{EXPECTATIONS, FAULTS};
 use crate::script::words;
-
-const FORMS: &str = "a condition: `F = V`, `W blocked`, `W returned STATUS`, `E set [N]`, `E clear`, `D state STATE`, \
-                     `engine ENGINE idle|running|hung`, `report \"TEXT\"`, `no report`, `messages p = N`, `wakes p = N`, \
-                     `waits = N`, `nothing left [of p]`";
 
 /// Reads what comes after `expect`.
 pub(crate) fn expectation(names: &mut Names, cursor: &mut Cursor<'_>) -> Parsed<Expectation> {
     let token = match cursor.peek() {
         Some(token) if token.kind == TokenKind::Atom => token,
-        _ => return cursor.expected(FORMS),
+        _ => {
+            let forms: Vec<&str> = EXPECTATIONS.iter().map(|word| word.form).collect();
+            let help = format!("there are: {}", forms.join("; "));
+            return cursor.expected("a condition").map_err(|error| error.help(help));
+        }
     };
     let expectation = match (token.text.as_str(), names.look_up(&token.text)) {
         (_, Some(Meaning::Binding(_))) => of_binding(names, cursor)?,
