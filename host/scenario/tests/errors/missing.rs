@@ -90,9 +90,9 @@ pub const WHAT_IS_MISSING_IS_SAID: &[(Case, &str)] = &[
     |    ^^^^ write `W = wait ..`"),
 
 (After("expect"),
-r#"x.scn:5:7: expected a condition: `F = V`, `W blocked`, `W returned STATUS`, `E set [N]`, `E clear`, `D state STATE`, `engine ENGINE idle|running|hung`, `report "TEXT"`, `no report`, `messages p = N`, `wakes p = N`, `waits = N`, `nothing left [of p]`, found the end of the line
+r#"x.scn:5:7: expected a condition, found the end of the line
   5 | expect
-    |       ^"#),
+    |       ^ there are: expect F = V; expect W blocked; expect W returned STATUS; expect E set [N]; expect E clear; expect D state STATE; expect engine ENGINE idle|running|hung; expect report "TEXT"; expect no report; expect messages PROCESS = N; expect wakes PROCESS = N; expect waits = N; expect nothing left [of PROCESS]"#),
 
 (After("expect F"),
 "x.scn:5:9: expected `= VALUE`, found the end of the line
