@@ -239,22 +239,25 @@ impl<'a, W: World> Run<'a, W> {
             (Expected::Any, _) | (Expected::Blocks, None) => Ok(()),
             (Expected::Status(wanted), Some(status)) if wanted == status => Ok(()),
             (Expected::Status(wanted), found) => {
+                let why = self.last_reason(found);
                 let found = found.map_or_else(
                     || "it does not return".into(),
                     |status| format!("answers {}", write_status(status)),
                 );
-                let why = self.last_reason();
                 failed(format!("expected {}, found: {found}{why}", write_status(wanted)))
             }
             (Expected::Blocks, Some(status)) => {
-                let why = self.last_reason();
+                let why = self.last_reason(Some(status));
                 failed(format!("expected that it blocks, found: answers {}{why}", write_status(status)))
             }
         }
     }
 
-    /// The kernel's own words on the last refusal.
-    fn last_reason(&mut self) -> String {
+    /// The kernel's own words on the refusal, if the call was refused.
+    fn last_reason(&mut self, status: Option<NtStatus>) -> String {
+        if status.is_none_or(NtStatus::is_success) {
+            return String::new();
+        }
         self.notes.extend(self.world.take_notes());
         self.notes.last().map(|note| format!(" ({note})")).unwrap_or_default()
     }
@@ -513,7 +516,7 @@ impl<'a, W: World> Run<'a, W> {
                 self.world.fault(fault)?;
                 self.frozen[process.index()] = false;
             }
-            // Processes outlive their daemon: what they call answers DEVICE_REMOVED.
+            // Processes outlive their daemon: what they had, and have under way, ends with DEVICE_REMOVED.
             Fault::RestartDaemon
             | Fault::Cut(_)
             | Fault::Hold(_)

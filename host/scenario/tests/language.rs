@@ -1,5 +1,7 @@
 //! The language as a whole: what is printed is read back, whatever comes is refused in place, work is bounded.
 
+#[path = "language/acts.rs"]
+mod acts;
 #[path = "language/allocations.rs"]
 mod allocations;
 #[path = "language/programs.rs"]

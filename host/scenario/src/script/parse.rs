@@ -84,7 +84,7 @@ pub(super) struct Reader<'a> {
     /// Statements that describe come before those that do.
     begun: bool,
     /// Nothing more is read after an error that every further line would bring again.
-    is_over: bool,
+    pub is_over: bool,
     /// Settings and where they were made.
     pub settings: BTreeMap<String, u32>,
     /// Virtual time so far.
