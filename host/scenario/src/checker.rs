@@ -32,6 +32,8 @@ pub struct Told {
     kind: ToldKind,
     /// The greatest value that the call has an engine or a queue write.
     gpu_value: Option<u64>,
+    /// An engine is to write a fence.
+    engine_writes: bool,
     /// Objects and values of a CPU signal that may take a fence up and down again in one step.
     passed: Vec<(Handle, u64)>,
 }
@@ -69,13 +71,16 @@ impl Told {
             request: None,
             kind: ToldKind::Other,
             gpu_value: None,
+            engine_writes: false,
             passed: Vec::new(),
         };
         match input {
             Input::Call { process, request, call } => {
                 let (kind, gpu_value) = of_call(call);
                 let request = (*request != 0).then_some(*request);
-                Told { process: Some(*process), request, kind, gpu_value, passed: values_passed(call) }
+                let engine_writes = matches!(call, Call::SubmitCommand { .. }) && gpu_value > Some(0);
+                let passed = values_passed(call);
+                Told { process: Some(*process), request, kind, gpu_value, engine_writes, passed }
             }
             Input::ProcessGone { process } => Told { kind: ToldKind::Gone { process: *process }, ..none },
             Input::VmDetached { .. } => Told { kind: ToldKind::GoneMany { lost_interrupt: false }, ..none },
@@ -187,6 +192,8 @@ pub struct Checker {
     processes: BTreeMap<ProcessId, View>,
     /// Engines have had work; the greatest value they may have written.
     gpu_value: Option<u64>,
+    /// Command buffers have written fences.
+    engine_writes: bool,
     lost_interrupt: bool,
     violations: Vec<String>,
 }
@@ -212,6 +219,7 @@ impl Checker {
         if let Some(value) = told.gpu_value {
             self.gpu_value = Some(self.gpu_value.map_or(value, |before| before.max(value)));
         }
+        self.engine_writes |= told.engine_writes;
         if let ToldKind::GoneMany { lost_interrupt: true } = told.kind {
             self.lost_interrupt = true;
         }
@@ -376,8 +384,15 @@ impl Checker {
         if self.gpu_value.is_some() && (self.lost_interrupt || !kernel.engines_idle()) {
             return;
         }
+        let engine_writes = self.engine_writes;
         for (process, view) in &self.processes {
-            for sleeper in view.asleep.iter().filter(|sleeper| sleeper.holds(|item| item.reached)) {
+            // A basic engine is looked at when its buffer is done: what it wrote and took back before that
+            // was there for pollers only (FEN-017, FEN-018).
+            let holds = |item: &Item| {
+                let now = item.slot.and_then(|slot| view.slots.get(slot as usize));
+                item.reached && (!engine_writes || now.is_some_and(|now| *now >= item.value))
+            };
+            for sleeper in view.asleep.iter().filter(|sleeper| sleeper.holds(holds)) {
                 self.violations.push(format!(
                     "lost wake: a wait of process {} is asleep, its fences are there: {}",
                     process.0,
