@@ -3,6 +3,7 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 
 use dxgkrnl::PlantedBug;
@@ -89,7 +90,9 @@ fn every_case_of_the_corpus_passes_on_the_model_arm() {
             Ok(programs) => {
                 for program in &programs {
                     cases += 1;
-                    if let Err(why) = judge(program) {
+                    // A panic is a bug of ours: which file shows it is worth knowing.
+                    let judged = catch_unwind(AssertUnwindSafe(|| judge(program)));
+                    if let Err(why) = judged.unwrap_or_else(|_| Err("it panics, see above".into())) {
                         failures.push(format!("{name} [{}]: {why}", program.case));
                     }
                 }

@@ -205,9 +205,7 @@ impl<'a> Reader<'a> {
                 };
                 return self.advance(ahead, place, line);
             }
-            "fault" => {
-                Action::Fault(fault(&mut self.names, cursor, line)?)
-            }
+            "fault" => Action::Fault(fault(&mut self.names, cursor, line)?),
             "expect" => Action::Expect(expectation(&mut self.names, cursor)?),
             "race" => return self.race(first, cursor, line),
             "allowed" | "forbidden" => return self.outcomes(first, cursor, line),
