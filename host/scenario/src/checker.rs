@@ -32,6 +32,8 @@ pub struct Told {
     kind: ToldKind,
     /// The greatest value that the call has an engine or a queue write.
     gpu_value: Option<u64>,
+    /// An engine is to write a fence.
+    engine_writes: bool,
     /// Objects and values of a CPU signal that may take a fence up and down again in one step.
     passed: Vec<(Handle, u64)>,
 }
@@ -62,13 +64,21 @@ enum ToldKind {
 
 impl Told {
     pub fn of(input: &Input) -> Told {
-        let none =
-            Told { process: None, request: None, kind: ToldKind::Other, gpu_value: None, passed: Vec::new() };
+        let none = Told {
+            process: None,
+            request: None,
+            kind: ToldKind::Other,
+            gpu_value: None,
+            engine_writes: false,
+            passed: Vec::new(),
+        };
         match input {
             Input::Call { process, request, call } => {
                 let (kind, gpu_value) = of_call(call);
                 let request = (*request != 0).then_some(*request);
-                Told { process: Some(*process), request, kind, gpu_value, passed: values_passed(call) }
+                let engine_writes = matches!(call, Call::SubmitCommand { .. }) && gpu_value > Some(0);
+                let passed = values_passed(call);
+                Told { process: Some(*process), request, kind, gpu_value, engine_writes, passed }
             }
             Input::ProcessGone { process } => Told { kind: ToldKind::Gone { process: *process }, ..none },
             Input::VmDetached { .. } | Input::Fault(_) => Told { kind: ToldKind::GoneMany, ..none },
@@ -176,6 +186,8 @@ pub struct Checker {
     processes: BTreeMap<ProcessId, View>,
     /// Engines have had work; the greatest value they may have written.
     gpu_value: Option<u64>,
+    /// Command buffers have written fences.
+    engine_writes: bool,
     violations: Vec<String>,
 }
 
@@ -200,6 +212,7 @@ impl Checker {
         if let Some(value) = told.gpu_value {
             self.gpu_value = Some(self.gpu_value.map_or(value, |before| before.max(value)));
         }
+        self.engine_writes |= told.engine_writes;
         self.stores(effects);
         self.answers(told, effects);
         self.values_passed(told, effects, kernel);
@@ -358,13 +371,17 @@ impl Checker {
     /// The kernel has come to rest: whoever can go on has been woken.
     fn nobody_oversleeps<M: Miniport>(&mut self, kernel: &Kernel<M>) {
         let unseen = unseen(kernel);
+        let engine_writes = self.engine_writes;
         for (process, view) in &self.processes {
-            let is_seen = |item: &Item| {
-                item.slot
-                    .is_none_or(|slot| !unseen.iter().any(|(other, at, _)| (other, *at) == (process, slot)))
+            // A basic engine is looked at when its buffer is done: what it wrote and took back before that
+            // was there for pollers only (FEN-017, FEN-018).
+            let is_due = |item: &Item| {
+                let now = item.slot.and_then(|slot| view.slots.get(slot as usize));
+                let is_there = !engine_writes || now.is_some_and(|now| *now >= item.value);
+                let is_unseen = |slot| unseen.iter().any(|(other, at, _)| (other, *at) == (process, slot));
+                item.reached && is_there && !item.slot.is_some_and(is_unseen)
             };
-            let oversleeps = |sleeper: &&Sleeper| sleeper.holds(|item| item.reached && is_seen(item));
-            for sleeper in view.asleep.iter().filter(oversleeps) {
+            for sleeper in view.asleep.iter().filter(|sleeper| sleeper.holds(is_due)) {
                 self.violations.push(format!(
                     "lost wake: a wait of process {} is asleep, its fences are there: {}",
                     process.0,

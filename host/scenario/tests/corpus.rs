@@ -3,8 +3,10 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 
+use dxgkrnl::PlantedBug;
 use scenario::choose::{EveryWay, First};
 use scenario::limits::INTERLEAVINGS_MAX;
 use scenario::model::ModelWorld;
@@ -88,7 +90,9 @@ fn every_case_of_the_corpus_passes_on_the_model_arm() {
             Ok(programs) => {
                 for program in &programs {
                     cases += 1;
-                    if let Err(why) = judge(program) {
+                    // A panic is a bug of ours: which file shows it is worth knowing.
+                    let judged = catch_unwind(AssertUnwindSafe(|| judge(program)));
+                    if let Err(why) = judged.unwrap_or_else(|_| Err("it panics, see above".into())) {
                         failures.push(format!("{name} [{}]: {why}", program.case));
                     }
                 }
@@ -97,6 +101,24 @@ fn every_case_of_the_corpus_passes_on_the_model_arm() {
     }
     println!("{} files, {cases} cases", files().len());
     assert!(failures.is_empty(), "{} failures\n{}", failures.len(), failures.join("\n"));
+}
+
+/// The corpus is no seed search, but what is planted must not get past all of it.
+#[test]
+fn every_planted_bug_is_found_by_a_file() {
+    for bug in PlantedBug::ALL {
+        let files = files();
+        let found = files.iter().filter(|path| {
+            let cases = programs(path).unwrap_or_default();
+            cases.iter().any(|case| {
+                let verdict = run(case, &mut ModelWorld::new(case, Some(bug)), &mut First).verdict;
+                matches!(verdict, Verdict::Failed(_))
+            })
+        });
+        let found = found.count();
+        println!("{}: found by {found} files", bug.name());
+        assert!(found > 0, "{} passes", bug.name());
+    }
 }
 
 #[test]
