@@ -1,5 +1,6 @@
 //! The local arm: a daemon for each run, actors as processes of this machine, a VM as a broker of its own.
 
+use std::fs::File;
 use std::io::{Read as _, Write as _};
 use std::process::{Child, ChildStdin, Stdio};
 use std::sync::Arc;
@@ -85,6 +86,8 @@ struct LocalPlace<'a> {
     options: Options,
     /// `None` only while it is restarted.
     daemon: Option<Daemon>,
+    /// Where actors and their libraries complain.
+    last_words: File,
     _folder: tempfile::TempDir,
 }
 
@@ -119,8 +122,9 @@ impl Place for LocalPlace<'_> {
             Some(vm) => self.daemon().local_vm(self.vm_name(vm)).context("its VM is gone")?.1,
         };
         let mut command = guest_command(&[self.artifacts.actor.clone().into()], &broker, self.artifacts);
-        let mut child =
-            command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().context("no actor starts")?;
+        let child =
+            command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(self.last_words.try_clone()?).spawn();
+        let mut child = child.context("no actor starts")?;
         let input = child.stdin.take();
         Ok(Box::new(LocalPipes { child, input }))
     }
@@ -161,8 +165,12 @@ impl LocalArm {
             ..Options::default()
         };
         let daemon = Some(Daemon::start(options.clone())?);
-        let mut place = LocalPlace { program, artifacts: &self.artifacts, options, daemon, _folder: folder };
-        let ended = run::run(program, &mut LiveWorld::new(program, &mut place, watch), &mut First);
+        let words = folder.path().join("last-words");
+        let last_words = File::options().create(true).append(true).open(&words)?;
+        let artifacts = &self.artifacts;
+        let mut place = LocalPlace { program, artifacts, options, daemon, last_words, _folder: folder };
+        let mut ended = run::run(program, &mut LiveWorld::new(program, &mut place, watch), &mut First);
+        super::add_last_words(&mut ended, &std::fs::read_to_string(words).unwrap_or_default());
         place.daemon.map_or(Ok(()), Daemon::stop)?;
         Ok(ended)
     }

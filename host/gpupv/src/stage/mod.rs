@@ -20,8 +20,20 @@ mod world;
 
 use std::time::Duration;
 
+use scenario::{Ended, Verdict};
+
 pub use local::LocalArm;
 pub use vm::VmArm;
 
 /// An actor that owes a report for so long has been lost: the arm failed, whatever the scenario says.
 const SILENCE_MAX: Duration = Duration::from_secs(60);
+
+/// What the processes of a run complained of belongs to its failure, and is nobody's business otherwise:
+/// a library says on standard error that its stream is gone, as a scenario may want it.
+fn add_last_words(ended: &mut Ended, words: &str) {
+    if let Verdict::Failed(failure) = &mut ended.verdict
+        && !words.trim().is_empty()
+    {
+        failure.what += &format!("; the processes said: {}", words.trim().replace('\n', "; "));
+    }
+}

@@ -1,7 +1,7 @@
 //! The vm arm: QEMU guests booted once, actors as processes inside.
 
-use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
@@ -99,6 +99,12 @@ struct VmPlace {
     driver: Driver,
     plan: FleetPlan,
     crashed: bool,
+    /// Where actors and their libraries complain.
+    last_words: Arc<Mutex<String>>,
+}
+
+fn lock(words: &Mutex<String>) -> MutexGuard<'_, String> {
+    words.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl VmPlace {
@@ -133,11 +139,12 @@ impl Place for VmPlace {
         let program = GuestProgram { arguments: vec![ACTOR.into()], environment: guest_environment() };
         let (input, inputs) = mpsc::channel(64);
         let (sink, output) = channel();
+        let words = self.last_words.clone();
         let done = self.driver.handle().spawn(async move {
             let write = |piece| match piece {
                 // Nobody is left to read when a run was given up.
                 Output::Stdout(bytes) => drop(sink.send(bytes)),
-                Output::Stderr(bytes) => eprint!("{}", String::from_utf8_lossy(&bytes)),
+                Output::Stderr(bytes) => lock(&words).push_str(&String::from_utf8_lossy(&bytes)),
             };
             agent.exec(&program, inputs, write).await
         });
@@ -182,7 +189,10 @@ impl VmArm {
         let plan = FleetPlan { options, count: needed.unwrap_or(1) as u32, with, ..FleetPlan::default() };
         let driver = Driver::start()?;
         let fleet = Some(driver.handle().block_on(Fleet::boot(&plan, steps))?);
-        Ok(VmArm { place: VmPlace { fleet, driver, plan, crashed: false }, watch })
+        Ok(VmArm {
+            place: VmPlace { fleet, driver, plan, crashed: false, last_words: Arc::default() },
+            watch,
+        })
     }
 
     /// One run; an error is one of the set-up.
@@ -207,7 +217,10 @@ impl VmArm {
         seat.replace_kernel(program.setting.kernel.clone(), program.setting.async_submission)
             .context("the guests of the run before are still there")?;
         let watch = self.watch.clone();
-        Ok(run::run(program, &mut LiveWorld::new(program, &mut self.place, watch), &mut First))
+        lock(&self.place.last_words).clear();
+        let mut ended = run::run(program, &mut LiveWorld::new(program, &mut self.place, watch), &mut First);
+        super::add_last_words(&mut ended, &lock(&self.place.last_words));
+        Ok(ended)
     }
 }
 
