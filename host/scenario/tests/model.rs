@@ -157,7 +157,7 @@ fn every_status_of_a_line_is_checked_with_or_without_a_name() {
 fn a_thread_that_may_sleep_takes_no_step_while_it_does() {
     let text = "scenario \"x\"\nprocess p\np D = device -> ok\np F = fence D -> ok\np wait D F>=1 -> anything\n\
                 p signal D F=1 -> ok\n";
-    fails_in(6, "p is still in a call that did not return", text);
+    fails_in(6, "expected that p takes a step, found: it is in a call", text);
 }
 
 #[test]
