@@ -158,6 +158,9 @@ impl<'a> ModelWorld<'a> {
     /// What was held back arrives.
     fn catch_up(&mut self, process: Process) {
         let guest = &mut self.guests[process.index()];
+        if guest.lost && !guest.frozen {
+            return self.hear_of_the_cut(process);
+        }
         if guest.frozen || guest.held {
             return;
         }
@@ -193,6 +196,14 @@ impl<'a> ModelWorld<'a> {
         let guest = &mut self.guests[process.index()];
         guest.lost = true;
         guest.undelivered.clear();
+        if !guest.frozen {
+            self.hear_of_the_cut(process);
+        }
+    }
+
+    /// The process finds its stream gone; a frozen one does when it is thawed.
+    fn hear_of_the_cut(&mut self, process: Process) {
+        let guest = &mut self.guests[process.index()];
         let removed = Answer { status: NtStatus::DEVICE_REMOVED, reply: Reply::None };
         for (thread, _) in std::mem::take(&mut guest.waiting) {
             self.answers[thread.index()] = Some(removed.clone());

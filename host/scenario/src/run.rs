@@ -224,8 +224,8 @@ impl<'a, W: World> Run<'a, W> {
 
     fn act(&mut self, act: &'a Act, choose: &mut dyn Choose) -> Checked {
         if self.busy[act.thread.index()].is_some() {
-            let name = &self.program.threads[act.thread.index()].name;
-            return failed(format!("{name} is still in a call that did not return"));
+            let thread = &self.program.threads[act.thread.index()].name;
+            return failed(format!("expected that {thread} takes a step, found: it is in a call"));
         }
         if let Operation::Device { adapter } = act.operation {
             return self.device(act, adapter, choose);
