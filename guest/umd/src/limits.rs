@@ -1,6 +1,6 @@
-//! Limits of the guest library. The length of a wait has none.
+//! Limits of the guest library, beside those of the crate `client`. The length of a wait has none.
 
-use proto::limits::{FRAME_BYTES_MAX, PAGES_PER_MESSAGE_MAX};
+use proto::limits::FRAME_BYTES_MAX;
 
 /// Entries of a caller's array that are read at most: more could not be sent in one message.
 pub const ARRAY_ENTRIES_MAX: usize = FRAME_BYTES_MAX / size_of::<u32>();
@@ -10,11 +10,6 @@ pub const READ_BYTES: usize = 4096;
 pub const WRITE_BUFFER_KEPT_BYTES: usize = 16 * 1024;
 /// How long attaching may take (the broker's answer, then the host's Welcome).
 pub const ATTACH_SECONDS_MAX: u64 = 30;
-/// Slots that one request for more fence memory asks for at most.
-pub const GROW_SLOTS_MAX: u32 = PAGES_PER_MESSAGE_MAX as u32 * fence_page::SLOTS_PER_PAGE;
-/// Times that one create call asks for more fence memory before it gives up: other threads may take
-/// what it brought.
-pub const GROW_ATTEMPTS_MAX: u32 = 16;
 /// Descriptors that a fork must not leave open in the child: two for each session of the process.
 pub const SESSION_DESCRIPTORS_MAX: usize = 256;
 /// Stack of the helper thread that delivers asynchronous events.

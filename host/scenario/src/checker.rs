@@ -11,9 +11,9 @@
 //! - memory has the values that the kernel has;
 //! - of a process that ended nothing is left, anywhere.
 //!
-//! Where an engine writes, a wait is looked at when its interrupt comes, and several writes of one step are
-//! one store: there a value that was submitted counts as one that was stored, and sleepers are looked at
-//! when the engines are idle and no interrupt was lost.
+//! Where an engine writes, a wait is looked at when the interrupt comes, so whoever waits for a fence with
+//! such an unseen write may sleep on. And several writes of one step are one store: where engines write, a
+//! value that was submitted counts as one that was stored.
 
 use std::collections::BTreeMap;
 
@@ -21,7 +21,7 @@ use d3dkmt::{
     Call, EventId, GpuSignal, Handle, NtStatus, Reply, SignalFlags, WaitFromCpuFlags, WaitOutcome, isa,
 };
 use dxgkrnl::ddi::Miniport;
-use dxgkrnl::{Effects, Fault, Input, Kernel, ProcessId};
+use dxgkrnl::{Effects, Input, Kernel, ProcessId};
 
 /// What the checker keeps of an input: made before the kernel takes the input away.
 #[derive(Clone, Debug)]
@@ -58,9 +58,7 @@ enum ToldKind {
         process: ProcessId,
     },
     /// Everything of a VM, or of an adapter, goes.
-    GoneMany {
-        lost_interrupt: bool,
-    },
+    GoneMany,
     Other,
 }
 
@@ -83,11 +81,7 @@ impl Told {
                 Told { process: Some(*process), request, kind, gpu_value, engine_writes, passed }
             }
             Input::ProcessGone { process } => Told { kind: ToldKind::Gone { process: *process }, ..none },
-            Input::VmDetached { .. } => Told { kind: ToldKind::GoneMany { lost_interrupt: false }, ..none },
-            Input::Fault(fault) => {
-                let lost_interrupt = matches!(fault, Fault::LoseInterrupt { .. });
-                Told { kind: ToldKind::GoneMany { lost_interrupt }, ..none }
-            }
+            Input::VmDetached { .. } | Input::Fault(_) => Told { kind: ToldKind::GoneMany, ..none },
             Input::VmAttached { .. }
             | Input::MemoryChanged { .. }
             | Input::ProcessAttached { .. }
@@ -194,7 +188,6 @@ pub struct Checker {
     gpu_value: Option<u64>,
     /// Command buffers have written fences.
     engine_writes: bool,
-    lost_interrupt: bool,
     violations: Vec<String>,
 }
 
@@ -220,9 +213,6 @@ impl Checker {
             self.gpu_value = Some(self.gpu_value.map_or(value, |before| before.max(value)));
         }
         self.engine_writes |= told.engine_writes;
-        if let ToldKind::GoneMany { lost_interrupt: true } = told.kind {
-            self.lost_interrupt = true;
-        }
         self.stores(effects);
         self.answers(told, effects);
         self.values_passed(told, effects, kernel);
@@ -313,7 +303,7 @@ impl Checker {
             }
             ToldKind::Cancel { event } => view.asleep.retain(|sleeper| sleeper.event != *event),
             ToldKind::Arms { event } => view.armed.push(*event),
-            ToldKind::Destroys | ToldKind::Gone { .. } | ToldKind::GoneMany { .. } | ToldKind::Other => {}
+            ToldKind::Destroys | ToldKind::Gone { .. } | ToldKind::GoneMany | ToldKind::Other => {}
         }
     }
 
@@ -336,8 +326,7 @@ impl Checker {
     }
 
     fn wakes(&mut self, told: &Told, effects: &Effects) {
-        let unjudged =
-            matches!(told.kind, ToldKind::Destroys | ToldKind::Gone { .. } | ToldKind::GoneMany { .. });
+        let unjudged = matches!(told.kind, ToldKind::Destroys | ToldKind::Gone { .. } | ToldKind::GoneMany);
         for wake in &effects.events {
             let view = self.processes.entry(wake.process).or_default();
             let Some(at) = view.asleep.iter().position(|sleeper| sleeper.event == wake.event) else {
@@ -381,18 +370,18 @@ impl Checker {
 
     /// The kernel has come to rest: whoever can go on has been woken.
     fn nobody_oversleeps<M: Miniport>(&mut self, kernel: &Kernel<M>) {
-        if self.gpu_value.is_some() && (self.lost_interrupt || !kernel.engines_idle()) {
-            return;
-        }
+        let unseen = unseen(kernel);
         let engine_writes = self.engine_writes;
         for (process, view) in &self.processes {
             // A basic engine is looked at when its buffer is done: what it wrote and took back before that
             // was there for pollers only (FEN-017, FEN-018).
-            let holds = |item: &Item| {
+            let is_due = |item: &Item| {
                 let now = item.slot.and_then(|slot| view.slots.get(slot as usize));
-                item.reached && (!engine_writes || now.is_some_and(|now| *now >= item.value))
+                let is_there = !engine_writes || now.is_some_and(|now| *now >= item.value);
+                let is_unseen = |slot| unseen.iter().any(|(other, at, _)| (other, *at) == (process, slot));
+                item.reached && is_there && !item.slot.is_some_and(is_unseen)
             };
-            for sleeper in view.asleep.iter().filter(|sleeper| sleeper.holds(holds)) {
+            for sleeper in view.asleep.iter().filter(|sleeper| sleeper.holds(is_due)) {
                 self.violations.push(format!(
                     "lost wake: a wait of process {} is asleep, its fences are there: {}",
                     process.0,
@@ -402,8 +391,10 @@ impl Checker {
         }
         let violations = &mut self.violations;
         kernel.pending_waits(&mut |wait| {
-            let reached = |(satisfied, current, value): (bool, u64, u64)| satisfied || current >= value;
-            let mut items = wait.items().map(|item| reached((item.satisfied, item.current, item.value)));
+            let is_unseen = |object| unseen.iter().any(|(_, _, other)| *other == object);
+            let mut items = wait
+                .items()
+                .map(|item| item.satisfied || (item.current >= item.value && !is_unseen(item.object)));
             if if wait.any { items.any(|reached| reached) } else { items.all(|reached| reached) } {
                 let what = if wait.context.is_some() { "a context" } else { "a CPU wait" };
                 violations
@@ -429,7 +420,7 @@ impl Checker {
     fn nothing_is_left<M: Miniport>(&mut self, told: &Told, kernel: &Kernel<M>) {
         let gone: Vec<ProcessId> = match told.kind {
             ToldKind::Gone { process } => vec![process],
-            ToldKind::GoneMany { .. } => {
+            ToldKind::GoneMany => {
                 let alive: Vec<ProcessId> = kernel.processes().collect();
                 self.processes.keys().copied().filter(|process| !alive.contains(process)).collect()
             }
@@ -443,6 +434,21 @@ impl Checker {
             self.processes.remove(&process);
         }
     }
+}
+
+/// Where the fences stand that an engine wrote and no interrupt has told of: process, slot, object.
+fn unseen<M: Miniport>(kernel: &Kernel<M>) -> Vec<(ProcessId, u32, u32)> {
+    let mut objects = Vec::new();
+    kernel.unseen_writes(&mut |object| objects.push(object));
+    let mut unseen = Vec::new();
+    if !objects.is_empty() {
+        kernel.fences(&mut |fence| {
+            if let Some(slot) = fence.slot.filter(|_| objects.contains(&fence.object)) {
+                unseen.push((fence.process, slot, fence.object));
+            }
+        });
+    }
+    unseen
 }
 
 fn in_words(sleeper: &Sleeper) -> String {

@@ -15,6 +15,7 @@ pub mod checker;
 pub mod choose;
 mod host;
 pub mod limits;
+pub mod link;
 pub mod model;
 pub mod program;
 pub mod run;

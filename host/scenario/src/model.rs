@@ -325,8 +325,8 @@ impl World for ModelWorld<'_> {
             Fault::StopAdapter(adapter) => self.input(Input::Fault(dxgkrnl::Fault::StopAdapter { adapter })),
             Fault::RestartDaemon => {
                 for at in 0..self.guests.len() {
-                    let was_attached = std::mem::take(&mut self.guests[at].attached);
-                    if was_attached {
+                    // Those that are declared later see the new daemon.
+                    if std::mem::take(&mut self.guests[at].attached) {
                         self.cut(Process(at as u32));
                     }
                 }

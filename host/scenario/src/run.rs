@@ -44,6 +44,13 @@ pub struct Ended {
     pub outcome: Option<usize>,
 }
 
+impl Ended {
+    /// It was not run, for this reason.
+    pub fn skipped(reason: impl Into<String>) -> Ended {
+        Ended { verdict: Verdict::Skipped(reason.into()), unchecked: Vec::new(), outcome: None }
+    }
+}
+
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.line {
@@ -101,7 +108,7 @@ fn failed<T>(what: impl Into<String>) -> Checked<T> {
 pub fn run<W: World>(program: &Program, world: &mut W, choose: &mut dyn Choose) -> Ended {
     let arm = world.arm();
     if let Some(reason) = declared_skip(program, arm) {
-        return Ended { verdict: Verdict::Skipped(reason.into()), unchecked: Vec::new(), outcome: None };
+        return Ended::skipped(reason);
     }
     let mut run = Run {
         program,
@@ -209,23 +216,17 @@ impl<'a, W: World> Run<'a, W> {
             if let Some(answer) = self.world.returned(Thread(at as u32)) {
                 self.busy[at] = None;
                 self.bind(act, &answer)?;
-                if act.binding.is_none() {
-                    // Nobody can ask for it later.
-                    self.line = self.line_in_race(act).unwrap_or(self.line);
-                    self.judge(act, Some(answer.status))?;
-                }
+                self.judge_unnamed(act, answer.status)?;
             }
         }
         Ok(())
     }
 
-    fn line_in_race(&self, act: &Act) -> Option<u32> {
-        let columns = &self.program.race.as_ref()?.columns;
-        let mut steps = columns.iter().flat_map(|column| &column.steps);
-        steps.find(|(_, other)| std::ptr::eq(other, act)).map(|(line, _)| *line)
-    }
-
     fn act(&mut self, act: &'a Act, choose: &mut dyn Choose) -> Checked {
+        if self.busy[act.thread.index()].is_some() {
+            let name = &self.program.threads[act.thread.index()].name;
+            return failed(format!("{name} is still in a call that did not return"));
+        }
         if let Operation::Device { adapter } = act.operation {
             return self.device(act, adapter, choose);
         }
@@ -238,22 +239,25 @@ impl<'a, W: World> Run<'a, W> {
             (Expected::Any, _) | (Expected::Blocks, None) => Ok(()),
             (Expected::Status(wanted), Some(status)) if wanted == status => Ok(()),
             (Expected::Status(wanted), found) => {
+                let why = self.last_reason(found);
                 let found = found.map_or_else(
                     || "it does not return".into(),
                     |status| format!("answers {}", write_status(status)),
                 );
-                let why = self.last_reason();
                 failed(format!("expected {}, found: {found}{why}", write_status(wanted)))
             }
             (Expected::Blocks, Some(status)) => {
-                let why = self.last_reason();
+                let why = self.last_reason(Some(status));
                 failed(format!("expected that it blocks, found: answers {}{why}", write_status(status)))
             }
         }
     }
 
-    /// The kernel's own words on the last refusal.
-    fn last_reason(&mut self) -> String {
+    /// The kernel's own words on the refusal, if the call was refused.
+    fn last_reason(&mut self, status: Option<NtStatus>) -> String {
+        if status.is_none_or(NtStatus::is_success) {
+            return String::new();
+        }
         self.notes.extend(self.world.take_notes());
         self.notes.last().map(|note| format!(" ({note})")).unwrap_or_default()
     }
@@ -271,12 +275,8 @@ impl<'a, W: World> Run<'a, W> {
             act.thread,
             Request::Call { call: Call::CreateDevice { adapter, flags: 0 }, event: None },
         )?;
-        self.settle(choose)?;
-        let status = act.binding.and_then(|binding| self.bound[binding.index()].answer);
-        match act.binding {
-            Some(_) => self.judge(act, status),
-            None => Ok(()),
-        }
+        let status = self.finish(act, choose)?;
+        self.judge(act, status)
     }
 
     fn one_call(&mut self, thread: Thread, call: Call, choose: &mut dyn Choose) -> Checked<Option<Answer>> {
@@ -299,6 +299,11 @@ impl<'a, W: World> Run<'a, W> {
         if let Operation::Read { .. } = act.operation {
             return Ok(Some(NtStatus::SUCCESS));
         }
+        self.finish(act, choose)
+    }
+
+    /// Lets the world come to rest after an act has begun.
+    fn finish(&mut self, act: &'a Act, choose: &mut dyn Choose) -> Checked<Option<NtStatus>> {
         loop {
             match self.world.moves() {
                 0 => break,
@@ -511,7 +516,7 @@ impl<'a, W: World> Run<'a, W> {
                 self.world.fault(fault)?;
                 self.frozen[process.index()] = false;
             }
-            // Processes outlive their daemon: what they call answers DEVICE_REMOVED.
+            // Processes outlive their daemon: what they had, and have under way, ends with DEVICE_REMOVED.
             Fault::RestartDaemon
             | Fault::Cut(_)
             | Fault::Hold(_)
@@ -734,6 +739,19 @@ impl<'a, W: World> Run<'a, W> {
             self.check_violations()?;
         }
         self.judge_columns(columns)
+    }
+
+    /// A call of the race without a name is judged when it returns: nothing keeps its answer.
+    fn judge_unnamed(&mut self, act: &Act, status: NtStatus) -> Checked {
+        let Some(race) = self.program.race.as_ref().filter(|_| act.binding.is_none()) else { return Ok(()) };
+        let mut steps = race.columns.iter().flat_map(|column| &column.steps);
+        match steps.find(|(_, step)| std::ptr::eq(step, act)) {
+            Some((line, _)) => {
+                self.line = *line;
+                self.judge(act, Some(status))
+            }
+            None => Ok(()),
+        }
     }
 
     /// Every call of the race that has returned must have said what its line expects.

@@ -1,6 +1,7 @@
 //! Scenarios on the model arm: what holds passes, what does not fails where it stands.
 
-use scenario::choose::First;
+use scenario::choose::{First, Random};
+use scenario::link::LinkWorld;
 use scenario::model::ModelWorld;
 use scenario::run::run;
 use scenario::script::{parse, print};
@@ -22,6 +23,11 @@ fn passes(text: &str) {
     for program in programs(text) {
         let verdict = run(&program, &mut ModelWorld::new(&program, None), &mut First).verdict;
         assert_eq!(verdict, Verdict::Passed, "case {}", program.case);
+        for seed in 0..50 {
+            let verdict =
+                run(&program, &mut LinkWorld::new(&program, None, seed), &mut Random::new(seed)).verdict;
+            assert_eq!(verdict, Verdict::Passed, "link, seed {seed}, case {}", program.case);
+        }
         let printed = print(&program);
         let again = parse(&printed).unwrap_or_else(|errors| panic!("{printed}\n{errors:?}")).remove(0);
         assert_eq!(print(&again), printed);
@@ -127,5 +133,11 @@ fn speed() {
         let ended = run(&program, &mut ModelWorld::new(&program, None), &mut First);
         assert_eq!(ended.verdict, Verdict::Passed);
     }
-    println!("{:?} a run", begin.elapsed() / 10_000);
+    println!("model: {:?} a run", begin.elapsed() / 10_000);
+    let begin = std::time::Instant::now();
+    for seed in 1..10_001 {
+        let ended = run(&program, &mut LinkWorld::new(&program, None, seed), &mut Random::new(seed));
+        assert_eq!(ended.verdict, Verdict::Passed);
+    }
+    println!("link: {:?} a run", begin.elapsed() / 10_000);
 }

@@ -9,10 +9,10 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use ::client::{hello, welcome_from};
 use proto::Message;
 use proto::attach::{BrokerReply, BrokerRequest, broker_request};
-use proto::channel::{Hello, ToHost, Welcome, to_host};
-use proto::convert::{FromHost, from_host};
+use proto::channel::Welcome;
 use proto::frame::{FrameBuffer, append, decode};
 use proto::limits::{BROKER_ENV, BROKER_PACKET_BYTES_MAX, BROKER_PATH, NAME_BYTES_MAX};
 use rustix::event::{PollFd, PollFlags, Timespec};
@@ -166,9 +166,8 @@ fn timed_out(error: Errno) -> AttachError {
 
 /// Says Hello on the stream and reads the Welcome. What came after it stays in the buffer.
 pub fn greet(stream: BorrowedFd<'_>, token: Vec<u8>) -> Result<(Welcome, FrameBuffer), AttachError> {
-    let hello = Hello { version: proto::PROTOCOL_VERSION, token };
     let mut bytes = Vec::new();
-    append(&ToHost { request: 0, body: Some(to_host::Body::Hello(hello)) }, &mut bytes);
+    append(&hello(token), &mut bytes);
     let mut rest = &bytes[..];
     while !rest.is_empty() {
         let count = rustix::io::retry_on_intr(|| rustix::net::send(stream, rest, SendFlags::NOSIGNAL))?;
@@ -177,21 +176,8 @@ pub fn greet(stream: BorrowedFd<'_>, token: Vec<u8>) -> Result<(Welcome, FrameBu
     let mut buffer = FrameBuffer::default();
     loop {
         if let Some(frame) = buffer.next_frame().map_err(no_welcome)? {
-            let message = from_host(decode(frame).map_err(no_welcome)?).map_err(no_welcome)?;
-            return match message {
-                FromHost::Welcome(welcome) if welcome.version == proto::PROTOCOL_VERSION => {
-                    Ok((welcome, buffer))
-                }
-                FromHost::Welcome(welcome) => Err(no_welcome(format!(
-                    "it speaks version {} and this library version {}",
-                    welcome.version,
-                    proto::PROTOCOL_VERSION
-                ))),
-                FromHost::Goodbye(reason) => Err(no_welcome(reason)),
-                FromHost::Wake { .. } | FromHost::Answer { .. } => {
-                    Err(no_welcome("it sent something else first"))
-                }
-            };
+            let welcome = welcome_from(frame).map_err(no_welcome)?;
+            return Ok((welcome, buffer));
         }
         wait_for(stream)?;
         let mut bytes = [0; READ_BYTES];

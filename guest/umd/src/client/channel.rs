@@ -15,60 +15,45 @@
 //! no thread waits, a *helper* thread polls the stream without holding the role, and takes it only
 //! for one read that cannot block.
 //!
-//! Lock order: `inbound`, then `desk`. `outbound` is taken alone. No lock is held while an event is
+//! What the threads wait for is at the desk, which the simulated port has too (crate `client`).
+//!
+//! Lock order: `inbound`, then `reception`. `outbound` is taken alone. No lock is held while an event is
 //! set or a thread woken; only `outbound` is held during a write, and only the leader's `inbound`
 //! during a read. This file has the writing half; `reading` has the other.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use d3dkmt::{Call, EventId, NtStatus, Reply, WaitOutcome};
-use proto::Message;
+use ::client::{Answer, Desk, Exchange, SendError, TRANSPORT_LOST, check_length};
+use d3dkmt::{Call, EventId};
 use proto::channel::ToHost;
 use proto::convert::call_to_frame;
 use proto::frame::{FrameBuffer, append};
-use proto::limits::FRAME_BYTES_MAX;
 use rustix::io::Errno;
 use rustix::net::SendFlags;
 
-use super::desk::{Answer, Bell, Desk, TRANSPORT_LOST};
 use super::event::Event;
 use super::helper::Watch;
 use super::reading::Inbound;
 use crate::fork::{SessionDescriptor, generation};
 use crate::limits::WRITE_BUFFER_KEPT_BYTES;
 
-/// Why a frame did not leave.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-pub enum SendError {
-    #[error("the message of {bytes} bytes is over the limit of {FRAME_BYTES_MAX} (GPV-009)")]
-    TooLong { bytes: usize },
-    #[error("the transport is lost")]
-    Lost,
-    #[error("no thread can be made that delivers the event")]
-    NoThread,
-}
+/// Wakes that set a caller's event.
+pub type Wakes = ::client::Wakes<Event>;
+/// Where one waiting thread sleeps while another reads the stream.
+pub(super) type Bell = Arc<Condvar>;
 
-impl From<SendError> for NtStatus {
-    fn from(error: SendError) -> NtStatus {
-        match error {
-            SendError::TooLong { .. } => NtStatus::INVALID_PARAMETER,
-            SendError::Lost => TRANSPORT_LOST,
-            SendError::NoThread => NtStatus::NO_MEMORY,
-        }
-    }
-}
-
-/// Wakes that a call may bring, registered before it is sent.
-#[derive(Clone, Debug)]
-pub enum Wakes {
-    None,
-    /// The calling thread waits for this one.
-    Thread(EventId),
-    /// Sets the event, once.
-    Once(EventId, Arc<Event>),
-    /// Sets the event each time.
-    EachTime(EventId, Arc<Event>),
+/// The desk, and who reads the stream for it.
+#[derive(Debug, Default)]
+pub(super) struct Reception {
+    pub desk: Desk<Event, Bell>,
+    /// A thread reads the stream.
+    pub leading: bool,
+    /// Threads that wait for the leader to leave or to bring what they wait for.
+    pub followers: Vec<Bell>,
+    pub helper_started: bool,
+    /// The helper's watch is on.
+    pub watched: bool,
 }
 
 /// One stream and everybody who uses it.
@@ -79,10 +64,9 @@ pub struct Channel {
     pub(super) generation: u32,
     pub(super) inbound: Mutex<Inbound>,
     outbound: Mutex<Vec<u8>>,
-    pub(super) desk: Mutex<Desk>,
+    pub(super) reception: Mutex<Reception>,
     /// Where the helper sleeps, once there is one.
     pub(super) watch: OnceLock<Watch>,
-    next_request: AtomicU64,
     messages_sent: AtomicU64,
     pub(super) lost: AtomicBool,
 }
@@ -99,9 +83,8 @@ impl Channel {
             generation: generation(),
             inbound: Mutex::new(Inbound::new(frames)),
             outbound: Mutex::default(),
-            desk: Mutex::default(),
+            reception: Mutex::default(),
             watch: OnceLock::new(),
-            next_request: AtomicU64::new(1),
             messages_sent: AtomicU64::new(0),
             lost: AtomicBool::new(false),
         }
@@ -119,10 +102,7 @@ impl Channel {
 
     /// Writes one whole frame.
     pub fn send(&self, frame: &ToHost) -> Result<(), SendError> {
-        let bytes = frame.encoded_len();
-        if bytes > FRAME_BYTES_MAX {
-            return Err(SendError::TooLong { bytes });
-        }
+        check_length(frame)?;
         if self.is_lost() {
             return Err(SendError::Lost);
         }
@@ -160,105 +140,61 @@ impl Channel {
 
     /// Makes a call without an answer.
     pub fn post(self: &Arc<Self>, call: &Call, wakes: &Wakes) -> Result<(), SendError> {
-        if !self.expect_wakes(wakes, None) {
+        if !lock(&self.reception).desk.begin_post(wakes) {
             return Err(SendError::Lost);
         }
-        self.require_helper(wakes)?;
-        let sent = self.send(&call_to_frame(0, call)).inspect_err(|_| self.forget_wakes(wakes));
-        if !matches!(wakes, Wakes::None) {
-            self.pass_on(lock(&self.desk));
+        let Some(event) = wakes.name() else { return self.send(&call_to_frame(0, call)) };
+        let sent = self.require_helper().and_then(|()| self.send(&call_to_frame(0, call)));
+        if sent.is_err() {
+            self.forget_wake(event);
         }
+        self.pass_on(lock(&self.reception));
         sent
     }
 
-    /// Makes a call and waits for its answer; `wakes` are expected from before it is sent, and
-    /// forgotten again if it is refused.
+    /// Makes a call and waits for its answer; `wakes` are armed from before it is sent, and forgotten
+    /// again if it is refused.
     pub fn call(self: &Arc<Self>, call: &Call, wakes: &Wakes) -> Answer {
-        let answer = self.exchange(call, wakes, |desk, request| desk.collect_answer(request));
-        if !answer.status.is_success() {
-            self.forget_wakes(wakes);
-        }
-        answer
+        let arms = wakes.name().is_some();
+        self.exchange(call, arms, |desk, bell| desk.begin_call(wakes, bell))
     }
 
     /// Makes a call that registers a wait of the name `event`, and waits until that wait is over: as
     /// long as it takes. Anything but a registered wait is answered at once.
     pub fn call_and_wait(self: &Arc<Self>, call: &Call, event: EventId) -> Answer {
-        const REGISTERED: Reply = Reply::Wait(WaitOutcome::Registered);
-        let mut registered = false;
-        let answer = self.exchange(call, &Wakes::Thread(event), |desk, request| {
-            if !registered {
-                let answer = desk.collect_answer(request)?;
-                if !answer.status.is_success() || answer.reply != REGISTERED {
-                    return Some(answer);
-                }
-                registered = true;
-            }
-            let reply = Reply::Wait(WaitOutcome::Satisfied);
-            desk.collect_wake(event).map(|status| Answer { status, reply })
-        });
-        self.forget_wake(event);
-        answer
+        self.exchange(call, false, |desk, bell| desk.begin_wait(event, bell))
     }
 
     fn exchange(
         self: &Arc<Self>,
         call: &Call,
-        wakes: &Wakes,
-        mut ready: impl FnMut(&mut Desk, u64) -> Option<Answer>,
+        arms: bool,
+        begin: impl FnOnce(&mut Desk<Event, Bell>, Bell) -> Option<Exchange>,
     ) -> Answer {
-        let request = self.next_request.fetch_add(1, Ordering::Relaxed);
         let bell = Bell::default();
-        if self.is_lost() || !self.expect_wakes(wakes, Some((request, &bell))) {
-            return Answer::refused(TRANSPORT_LOST);
-        }
-        let sent = self.require_helper(wakes).and_then(|()| self.send(&call_to_frame(request, call)));
+        let begun = if self.is_lost() { None } else { begin(&mut lock(&self.reception).desk, bell.clone()) };
+        let Some(mut exchange) = begun else { return Answer::refused(TRANSPORT_LOST) };
+        let helped = if arms { self.require_helper() } else { Ok(()) };
+        let sent = helped.and_then(|()| self.send(&call_to_frame(exchange.request(), call)));
         match sent {
             Err(error @ (SendError::TooLong { .. } | SendError::NoThread)) => {
-                let mut desk = lock(&self.desk);
-                desk.forget_answer(request);
-                self.pass_on(desk);
+                let mut reception = lock(&self.reception);
+                reception.desk.withdraw(&exchange);
+                self.pass_on(reception);
                 Answer::refused(error.into())
             }
             // Lost: the desk completes it.
-            Ok(()) | Err(SendError::Lost) => self.wait_until(&bell, |desk| ready(desk, request)),
-        }
-    }
-
-    fn expect_wakes(&self, wakes: &Wakes, answer: Option<(u64, &Bell)>) -> bool {
-        let mut desk = lock(&self.desk);
-        match answer {
-            Some((request, bell)) if !desk.expect_answer(request, bell.clone()) => return false,
-            None if desk.lost => return false,
-            Some(_) | None => {}
-        }
-        match wakes {
-            Wakes::None => {}
-            Wakes::Thread(event) => {
-                desk.expect_wake(*event, answer.map_or_else(Bell::default, |(_, bell)| bell.clone()));
-            }
-            Wakes::Once(event, target) => desk.arm(*event, target.clone(), true),
-            Wakes::EachTime(event, target) => desk.arm(*event, target.clone(), false),
-        }
-        true
-    }
-
-    pub(super) fn forget_wakes(&self, wakes: &Wakes) {
-        match wakes {
-            Wakes::None => {}
-            Wakes::Thread(event) | Wakes::Once(event, _) | Wakes::EachTime(event, _) => {
-                self.forget_wake(*event)
-            }
+            Ok(()) | Err(SendError::Lost) => self.wait_until(&bell, |desk| desk.collect(&mut exchange)),
         }
     }
 
     /// Wakes of this name mean nothing any more.
     pub fn forget_wake(&self, event: EventId) {
-        lock(&self.desk).forget_wake(event);
+        lock(&self.reception).desk.forget_wake(event);
     }
 
     /// Answers and wakes that are expected and not there yet.
     pub fn pending(&self) -> usize {
-        lock(&self.desk).pending()
+        lock(&self.reception).desk.pending()
     }
 }

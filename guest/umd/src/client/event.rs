@@ -8,16 +8,13 @@
 use std::io::Write as _;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
+use std::sync::Arc;
 
+use ::client::{KeptEvent, NotAnEvent};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 
 use crate::fork::ABOVE_STANDARD_STREAMS;
-
-/// The number given is no eventfd of this process.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("not an eventfd")]
-pub struct NotAnEvent;
 
 /// A caller's event, checked, for the length of the call.
 #[derive(Clone, Copy, Debug)]
@@ -57,13 +54,31 @@ impl CallerEvent {
             return Err(NotAnEvent);
         }
         let kept = rustix::io::fcntl_dupfd_cloexec(self.borrow(), ABOVE_STANDARD_STREAMS);
-        kept.map(Event).map_err(|_| NotAnEvent)
+        kept.map(|kept| Event(Arc::new(kept))).map_err(|_| NotAnEvent)
+    }
+}
+
+impl ::client::CallerEvent for CallerEvent {
+    type Kept = Event;
+
+    fn set(&self) -> Result<(), NotAnEvent> {
+        CallerEvent::set(self)
+    }
+
+    fn keep(&self) -> Result<Event, NotAnEvent> {
+        CallerEvent::keep(self)
     }
 }
 
 /// An event that we hold a reference of.
-#[derive(Debug)]
-pub struct Event(OwnedFd);
+#[derive(Clone, Debug)]
+pub struct Event(Arc<OwnedFd>);
+
+impl KeptEvent for Event {
+    fn set(&self) {
+        Event::set(self);
+    }
+}
 
 impl Event {
     pub fn set(&self) {

@@ -6,6 +6,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::ptr::NonNull;
 use std::sync::{Arc, PoisonError, RwLock};
 
+use ::client::Location;
 use fence_page::{PAGE_BYTES, Slot, pages_for};
 use rustix::mm::{MapFlags, ProtFlags};
 
@@ -76,6 +77,12 @@ impl Drop for Region {
 pub struct FenceLocation {
     region: Arc<Region>,
     slot: u32,
+}
+
+impl Location for FenceLocation {
+    fn value(&self) -> u64 {
+        FenceLocation::value(self)
+    }
 }
 
 impl FenceLocation {

@@ -1,21 +1,17 @@
-//! The client core: a session with the host, without C.
+//! The client core of this process: the sessions of crate `client` over a stream that is read by the
+//! threads that wait, without C.
 
 mod attach;
 mod channel;
-mod desk;
 mod event;
 mod helper;
 mod memory;
-mod objects;
+mod port;
 mod reading;
 mod session;
-mod submit;
-mod wait;
 
+pub use ::client::{Answer, NotAnEvent, SendError, TRANSPORT_LOST, ValueForm};
 pub use attach::{AttachError, broker_path, process_name};
-pub use channel::SendError;
-pub use desk::{Answer, TRANSPORT_LOST};
-pub use event::{CallerEvent, Event, NotAnEvent};
+pub use event::{CallerEvent, Event};
 pub use memory::{FenceLocation, MemoryError};
-pub use objects::ValueForm;
 pub use session::{CreatedFence, Session};

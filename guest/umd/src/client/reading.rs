@@ -1,21 +1,20 @@
 //! The reading half of the channel: the leader, its followers, the helper, and the end.
 //!
-//! Whoever holds the role (`Desk::leading`) may read. It is taken under the desk's lock, kept during a
-//! read without it, and given up under it; whoever leaves the desk while nobody leads sees to it
+//! Whoever holds the role (`Reception::leading`) may read. It is taken under the reception's lock, kept
+//! during a read without it, and given up under it; whoever leaves while nobody leads sees to it
 //! that somebody will: see [`Channel::pass_on`].
 
 use std::os::fd::AsFd;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, MutexGuard, PoisonError};
 
-use proto::channel::ToGuest;
-use proto::convert::{FromHost, from_host};
-use proto::frame::{FrameBuffer, decode};
+use ::client::{Delivery, Desk, SendError, TRANSPORT_LOST};
+use proto::frame::FrameBuffer;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, Shutdown};
 
-use super::channel::{Channel, SendError, Wakes, lock};
-use super::desk::{Bell, Delivery, Desk, TRANSPORT_LOST};
+use super::channel::{Bell, Channel, Reception, lock};
+use super::event::Event;
 use super::helper::{self, Watch};
 use crate::fork::{SessionDescriptor, generation};
 use crate::limits::READ_BYTES;
@@ -50,48 +49,56 @@ impl Inbound {
 
 impl Channel {
     /// Waits until `ready` has something: as the leader if nobody reads the stream, else asleep.
-    pub(super) fn wait_until<T>(&self, bell: &Bell, mut ready: impl FnMut(&mut Desk) -> Option<T>) -> T {
-        let mut desk = lock(&self.desk);
+    pub(super) fn wait_until<T>(
+        &self,
+        bell: &Bell,
+        mut ready: impl FnMut(&mut Desk<Event, Bell>) -> Option<T>,
+    ) -> T {
+        let mut reception = lock(&self.reception);
         loop {
-            if let Some(value) = ready(&mut desk) {
-                self.pass_on(desk);
+            if let Some(value) = ready(&mut reception.desk) {
+                self.pass_on(reception);
                 return value;
             }
-            if desk.leading {
-                desk.followers.push(bell.clone());
-                desk = bell.wait(desk).unwrap_or_else(PoisonError::into_inner);
-                desk.followers.retain(|follower| !Arc::ptr_eq(follower, bell));
+            if reception.leading {
+                reception.followers.push(bell.clone());
+                reception = bell.wait(reception).unwrap_or_else(PoisonError::into_inner);
+                reception.followers.retain(|follower| !Arc::ptr_eq(follower, bell));
             } else {
-                desk = self.lead_once(desk, RecvFlags::empty());
+                reception = self.lead_once(reception, RecvFlags::empty());
             }
         }
     }
 
     /// Takes the role, reads once, gives the role up again.
-    fn lead_once<'a>(&'a self, mut desk: MutexGuard<'a, Desk>, flags: RecvFlags) -> MutexGuard<'a, Desk> {
-        desk.leading = true;
-        if std::mem::replace(&mut desk.watched, false) {
+    fn lead_once<'a>(
+        &'a self,
+        mut reception: MutexGuard<'a, Reception>,
+        flags: RecvFlags,
+    ) -> MutexGuard<'a, Reception> {
+        reception.leading = true;
+        if std::mem::replace(&mut reception.watched, false) {
             self.watch.get().expect("there is a watch").switch_off(self.stream.as_fd());
         }
-        drop(desk);
+        drop(reception);
         self.read_once(flags);
-        desk = lock(&self.desk);
-        desk.leading = false;
-        desk
+        reception = lock(&self.reception);
+        reception.leading = false;
+        reception
     }
 
     /// Leaves the desk: if nobody reads, a follower will, else the helper if it must.
-    pub(super) fn pass_on(&self, mut desk: MutexGuard<'_, Desk>) {
-        if desk.leading {
+    pub(super) fn pass_on(&self, mut reception: MutexGuard<'_, Reception>) {
+        if reception.leading {
             return;
         }
-        if let Some(follower) = desk.followers.last().cloned() {
-            drop(desk);
+        if let Some(follower) = reception.followers.last().cloned() {
+            drop(reception);
             follower.notify_one();
-        } else if desk.armed > 0 && !desk.watched {
+        } else if reception.desk.armed() > 0 && !reception.watched {
             // No watch yet: its maker passes on once there is one.
             if let Some(watch) = self.watch.get() {
-                desk.watched = true;
+                reception.watched = true;
                 watch.switch_on(self.stream.as_fd());
             }
         }
@@ -108,9 +115,9 @@ impl Channel {
             Err(error) => Some(format!("reading from the host failed: {error}")),
         };
         let mut deliveries = Vec::new();
-        let end = self.dispatch_all(&mut inbound.frames, &mut deliveries).err().or(end);
+        let end = self.dispatch(&mut inbound.frames, &mut deliveries).err().or(end);
         drop(inbound);
-        deliveries.into_iter().for_each(Delivery::perform);
+        deliveries.into_iter().for_each(perform);
         match end {
             Some(reason) => {
                 self.lose(&reason);
@@ -120,29 +127,29 @@ impl Channel {
         }
     }
 
-    fn dispatch_all(&self, frames: &mut FrameBuffer, deliveries: &mut Vec<Delivery>) -> Result<(), String> {
-        let mut desk = lock(&self.desk);
-        while let Some(frame) = frames.next_frame().map_err(nonsense)? {
-            desk.dispatch(read_message(frame)?, deliveries)?;
-        }
-        Ok(())
+    fn dispatch(&self, frames: &mut FrameBuffer, deliveries: &mut Vec<Due>) -> Result<(), String> {
+        let mut reception = lock(&self.reception);
+        let Reception { desk, followers, .. } = &mut *reception;
+        // The leader does not sleep, and a futex call is not free.
+        let asleep = |bell: &Bell| followers.iter().any(|follower| Arc::ptr_eq(follower, bell));
+        desk.dispatch(frames, asleep, deliveries)
     }
 
     /// A write failed: nothing more will come but what is here already, a Goodbye above all. Whoever
     /// leads reads that, to the end, and completes everything.
     pub(super) fn read_to_the_end(&self) {
-        let mut desk = lock(&self.desk);
-        if !desk.leading && !desk.lost {
-            desk.leading = true;
-            drop(desk);
+        let mut reception = lock(&self.reception);
+        if !reception.leading && !reception.desk.is_lost() {
+            reception.leading = true;
+            drop(reception);
             while self.read_once(RecvFlags::DONTWAIT) {}
-            desk = lock(&self.desk);
-            desk.leading = false;
+            reception = lock(&self.reception);
+            reception.leading = false;
         }
         // From here on a read comes to the end at once, also one that blocks already.
         let _ = rustix::net::shutdown(&self.stream, Shutdown::Both);
-        while !desk.leading && !desk.lost {
-            desk = self.lead_once(desk, RecvFlags::empty());
+        while !reception.leading && !reception.desk.is_lost() {
+            reception = self.lead_once(reception, RecvFlags::empty());
         }
     }
 
@@ -150,8 +157,8 @@ impl Channel {
     fn lose(&self, reason: &str) {
         let mut deliveries = Vec::new();
         let first = {
-            let mut desk = lock(&self.desk);
-            let first = desk.lose(&mut deliveries);
+            let mut reception = lock(&self.reception);
+            let first = reception.desk.lose(&mut deliveries);
             self.lost.store(true, Ordering::Release);
             first
         };
@@ -163,7 +170,7 @@ impl Channel {
         if let Some(watch) = self.watch.get() {
             watch.switch_on(self.stream.as_fd());
         }
-        deliveries.into_iter().for_each(Delivery::perform);
+        deliveries.into_iter().for_each(perform);
         if !reason.is_empty() {
             tell(format_args!("{reason}; every call now answers {TRANSPORT_LOST}"));
         }
@@ -176,19 +183,14 @@ impl Channel {
         }
     }
 
-    /// Sees to it that there is a helper thread once an event is armed.
-    pub(super) fn require_helper(self: &Arc<Self>, wakes: &Wakes) -> Result<(), SendError> {
-        match wakes {
-            Wakes::None | Wakes::Thread(_) => return Ok(()),
-            Wakes::Once(..) | Wakes::EachTime(..) => {}
-        }
-        if std::mem::replace(&mut lock(&self.desk).helper_started, true) {
+    /// Sees to it that there is a helper thread, once an event is armed.
+    pub(super) fn require_helper(self: &Arc<Self>) -> Result<(), SendError> {
+        if std::mem::replace(&mut lock(&self.reception).helper_started, true) {
             return Ok(());
         }
         self.start_helper().map_err(|error| {
             tell(format_args!("no thread can be made that delivers an event: {error}"));
-            lock(&self.desk).helper_started = false;
-            self.forget_wakes(wakes);
+            lock(&self.reception).helper_started = false;
             SendError::NoThread
         })
     }
@@ -206,25 +208,26 @@ impl Channel {
         let watch = self.watch.get().expect("made before the helper");
         loop {
             watch.sleep();
-            let mut desk = lock(&self.desk);
-            if desk.lost {
+            let mut reception = lock(&self.reception);
+            if reception.desk.is_lost() {
                 return;
             }
             // It is a one-shot.
-            desk.watched = false;
-            if !desk.leading && desk.armed > 0 {
-                desk = self.lead_once(desk, RecvFlags::DONTWAIT);
+            reception.watched = false;
+            if !reception.leading && reception.desk.armed() > 0 {
+                reception = self.lead_once(reception, RecvFlags::DONTWAIT);
             }
-            self.pass_on(desk);
+            self.pass_on(reception);
         }
     }
 }
 
-fn nonsense(error: impl std::fmt::Display) -> String {
-    format!("the host sent nonsense: {error}")
-}
+/// What is due once the lock is left.
+type Due = Delivery<Event, Bell>;
 
-fn read_message(frame: &[u8]) -> Result<FromHost, String> {
-    let message: ToGuest = decode(frame).map_err(nonsense)?;
-    from_host(message).map_err(nonsense)
+fn perform(due: Due) {
+    match due {
+        Delivery::Set(event) => event.set(),
+        Delivery::Ring(bell) => bell.notify_one(),
+    }
 }

@@ -1,22 +1,23 @@
 //! `expect CONDITION`, `fault ..`, and the outcomes of races.
 
-use crate::program::{Engine, EngineIs, EventCount, Expectation, Fault, Kind, Outcome, Term};
+use crate::limits::{OUTCOMES_MAX, TIME_MAX_NS};
+use crate::program::{Engine, EngineIs, EventCount, Expectation, Fault, Kind, Outcome, Process, Term};
 use crate::script::cursor::{Cursor, Parsed, unknown};
 use crate::script::error::ScriptError;
 use crate::script::names::{Meaning, Names};
 use crate::script::token::{Token, TokenKind};
-use crate::script::verbs::FAULTS;
+use crate::script::verbs::{EXPECTATIONS, FAULTS};
 use crate::script::words;
-
-const FORMS: &str = "a condition: `F = V`, `W blocked`, `W returned STATUS`, `E set [N]`, `E clear`, `D state STATE`, \
-                     `engine ENGINE idle|running|hung`, `report \"TEXT\"`, `no report`, `messages p = N`, `wakes p = N`, \
-                     `waits = N`, `nothing left [of p]`";
 
 /// Reads what comes after `expect`.
 pub(crate) fn expectation(names: &mut Names, cursor: &mut Cursor<'_>) -> Parsed<Expectation> {
     let token = match cursor.peek() {
         Some(token) if token.kind == TokenKind::Atom => token,
-        _ => return cursor.expected(FORMS),
+        _ => {
+            let forms: Vec<&str> = EXPECTATIONS.iter().map(|word| word.form).collect();
+            let help = format!("there are: {}", forms.join("; "));
+            return cursor.expected("a condition").map_err(|error| error.help(help));
+        }
     };
     let expectation = match (token.text.as_str(), names.look_up(&token.text)) {
         (_, Some(Meaning::Binding(_))) => of_binding(names, cursor)?,
@@ -71,9 +72,24 @@ pub(crate) fn expectation(names: &mut Names, cursor: &mut Cursor<'_>) -> Parsed<
 fn of_binding(names: &mut Names, cursor: &mut Cursor<'_>) -> Parsed<Expectation> {
     let token = cursor.next().expect("it was looked at");
     let binding = names.binding(token, "a name", |_| true)?;
-    match names.kind(binding) {
+    let kind = names.kind(binding);
+    let is_call = !matches!(kind, Kind::Event | Kind::Register);
+    if is_call && cursor.take_word("blocked") {
+        return Ok(Expectation::Blocked { call: binding });
+    }
+    if is_call && cursor.take_word("returned") {
+        let status = cursor.status("a status", &[])?;
+        names.returned(binding);
+        return Ok(Expectation::Returned { call: binding, status });
+    }
+    if matches!(kind, Kind::Object | Kind::Event | Kind::Device) {
+        names.check_alive(names.program.owner(binding), token)?;
+    }
+    match kind {
         Kind::Object | Kind::Register => {
-            cursor.symbol("=")?;
+            if !cursor.take_symbol("=") {
+                return cursor.expected("`= VALUE`");
+            }
             Ok(Expectation::Value { object: binding, value: cursor.number("a value")? })
         }
         Kind::Event => {
@@ -90,33 +106,28 @@ fn of_binding(names: &mut Names, cursor: &mut Cursor<'_>) -> Parsed<Expectation>
             Ok(Expectation::Event { event: binding, count })
         }
         Kind::Device => {
-            cursor.word("state")?;
+            if !cursor.take_word("state") {
+                return cursor.expected("`state STATE`");
+            }
             let state = cursor.choice("a device state", &words::DEVICE_STATES)?;
             Ok(Expectation::DeviceState { device: binding, state })
         }
         Kind::Adapter | Kind::Context | Kind::Share | Kind::Call => {
-            if cursor.take_word("blocked") {
-                return Ok(Expectation::Blocked { call: binding });
-            }
-            if !cursor.take_word("returned") {
-                return cursor.expected("`blocked` or `returned STATUS`");
-            }
-            let status = status(cursor)?;
-            names.returned(binding);
-            Ok(Expectation::Returned { call: binding, status })
+            cursor.expected("`blocked` or `returned STATUS`")
         }
     }
-}
-
-fn status(cursor: &mut Cursor<'_>) -> Parsed<d3dkmt::NtStatus> {
-    let token = cursor.atom("a status")?;
-    words::status(&token.text).ok_or_else(|| unknown(token, "a status", words::status_names()))
 }
 
 fn engine(names: &Names, cursor: &mut Cursor<'_>) -> Parsed<Engine> {
     let token = cursor.atom("an engine, as 3D or COPY.1")?;
     let config = &names.program.setting.kernel;
     words::engine(&token.text, config).ok_or_else(|| {
+        let count = config.adapters.len() as u64;
+        let adapter = token.text.rsplit_once('.').and_then(|(_, adapter)| words::number(adapter));
+        if let Some(adapter) = adapter.filter(|adapter| *adapter >= count) {
+            let message = format!("there is no adapter {adapter}: the scenario has {count}, numbered from 0");
+            return ScriptError::new(token.place, message).help("`config adapters = N` makes more");
+        }
         let known = config.adapters[0].nodes.iter().map(|node| node.engine_type.name());
         unknown(token, "an engine", known)
     })
@@ -124,28 +135,16 @@ fn engine(names: &Names, cursor: &mut Cursor<'_>) -> Parsed<Engine> {
 
 /// Reads what comes after `fault`.
 pub(crate) fn fault(names: &mut Names, cursor: &mut Cursor<'_>, line: u32) -> Parsed<Fault> {
-    let token = cursor.atom("a fault")?;
+    let faults = || FAULTS.iter().map(|word| word.name).collect::<Vec<_>>().join(", ");
+    let token = cursor.atom("a fault").map_err(|error| error.help(format!("there are: {}", faults())))?;
     let fault = match token.text.as_str() {
         "kill" => Fault::Kill(process(names, cursor, line, Some("was killed"))?),
         "cut" => Fault::Cut(process(names, cursor, line, None)?),
-        "hold" => Fault::Hold(process(names, cursor, line, None)?),
-        "release" => Fault::Release(process(names, cursor, line, None)?),
-        "freeze" => {
-            let name = cursor.peek();
-            let process = process(names, cursor, line, None)?;
-            names.freeze(process, name.expect("it was read"), line)?;
-            Fault::Freeze(process)
-        }
-        "thaw" => {
-            let name = cursor.peek();
-            let process = process(names, cursor, line, None)?;
-            names.thaw(process, name.expect("it was read"))?;
-            Fault::Thaw(process)
-        }
-        "delay" => {
-            let process = process(names, cursor, line, None)?;
-            Fault::Delay(process, cursor.duration()?)
-        }
+        "hold" => Fault::Hold(changed(names, cursor, Names::hold)?),
+        "release" => Fault::Release(changed(names, cursor, Names::release)?),
+        "freeze" => Fault::Freeze(changed(names, cursor, Names::freeze)?),
+        "thaw" => Fault::Thaw(changed(names, cursor, Names::thaw)?),
+        "delay" => Fault::Delay(process(names, cursor, line, None)?, delay(cursor)?),
         "reorder" => Fault::Reorder,
         "crash" => {
             let name = cursor.atom("a VM")?;
@@ -154,7 +153,7 @@ pub(crate) fn fault(names: &mut Names, cursor: &mut Cursor<'_>, line: u32) -> Pa
                 names.program.processes.iter().enumerate().filter(|(_, process)| process.vm == Some(vm));
             let inside: Vec<u32> = inside.map(|(at, _)| at as u32).collect();
             for process in inside {
-                names.end(crate::program::Process(process), line, "was in a VM that crashed");
+                names.end(Process(process), line, "was in a VM that crashed");
             }
             Fault::CrashVm(vm)
         }
@@ -167,7 +166,7 @@ pub(crate) fn fault(names: &mut Names, cursor: &mut Cursor<'_>, line: u32) -> Pa
             if number as usize >= count {
                 let message =
                     format!("there is no adapter {number}: the scenario has {count}, numbered from 0");
-                return Err(ScriptError::new(place, message));
+                return Err(ScriptError::new(place, message).help("`config adapters = N` makes more"));
             }
             Fault::StopAdapter(number)
         }
@@ -185,12 +184,35 @@ pub(crate) fn fault(names: &mut Names, cursor: &mut Cursor<'_>, line: u32) -> Pa
     Ok(fault)
 }
 
+/// A process that the fault brings into a state, or out of it.
+fn changed(
+    names: &mut Names,
+    cursor: &mut Cursor<'_>,
+    change: impl Fn(&mut Names, Process, &Token) -> Parsed<()>,
+) -> Parsed<Process> {
+    let token = cursor.atom("a process")?;
+    let process = names.process(token)?;
+    names.check_alive(process, token)?;
+    change(names, process, token)?;
+    Ok(process)
+}
+
+fn delay(cursor: &mut Cursor<'_>) -> Parsed<u64> {
+    let place = cursor.place();
+    let delay = cursor.duration()?;
+    if delay <= TIME_MAX_NS {
+        Ok(delay)
+    } else {
+        Err(ScriptError::new(place, "a scenario lasts ten years at most"))
+    }
+}
+
 fn process(
     names: &mut Names,
     cursor: &mut Cursor<'_>,
     line: u32,
     ends: Option<&'static str>,
-) -> Parsed<crate::program::Process> {
+) -> Parsed<Process> {
     let token = cursor.atom("a process")?;
     let process = names.process(token)?;
     names.check_alive(process, token)?;
@@ -207,6 +229,9 @@ pub(crate) fn outcomes(names: &Names, cursor: &mut Cursor<'_>, line: u32) -> Par
         let terms = &mut outcomes.last_mut().expect("there is one").terms;
         if cursor.take_symbol(",") {
             outcomes.push(Outcome { line, terms: Vec::new() });
+            if outcomes.len() > OUTCOMES_MAX {
+                return cursor.expected(&format!("{OUTCOMES_MAX} outcomes at most"));
+            }
             continue;
         }
         if cursor.peek().is_none() {
@@ -221,8 +246,8 @@ pub(crate) fn outcomes(names: &Names, cursor: &mut Cursor<'_>, line: u32) -> Par
 }
 
 fn term(names: &Names, cursor: &mut Cursor<'_>) -> Parsed<Term> {
-    let token: &Token = cursor.atom("a name of the race")?;
-    let binding = names.binding(token, "a name of the race", |kind| {
+    let token: &Token = cursor.atom("a register, call or fence")?;
+    let binding = names.binding(token, "a register, call or fence", |kind| {
         matches!(kind, Kind::Register | Kind::Call | Kind::Object)
     })?;
     cursor.symbol("=")?;
@@ -230,18 +255,14 @@ fn term(names: &Names, cursor: &mut Cursor<'_>) -> Parsed<Term> {
         Kind::Register => Ok(Term::Register { register: binding, value: cursor.number("a value")? }),
         Kind::Object => Ok(Term::Value { object: binding, value: cursor.number("a value")? }),
         _ => {
-            let word = cursor.atom("`asleep`, `returned` or a status")?;
-            match word.text.as_str() {
-                "asleep" => Ok(Term::Asleep { call: binding, asleep: true }),
-                "returned" => Ok(Term::Asleep { call: binding, asleep: false }),
-                status => match words::status(status) {
-                    Some(status) => Ok(Term::Status { call: binding, status }),
-                    None => {
-                        let known = words::status_names().chain(["asleep", "returned"]);
-                        Err(unknown(word, "how a call can end", known))
-                    }
-                },
+            if cursor.take_word("asleep") {
+                return Ok(Term::Asleep { call: binding, asleep: true });
             }
+            if cursor.take_word("returned") {
+                return Ok(Term::Asleep { call: binding, asleep: false });
+            }
+            let status = cursor.status("`asleep`, `returned` or a status", &["asleep", "returned"])?;
+            Ok(Term::Status { call: binding, status })
         }
     }
 }

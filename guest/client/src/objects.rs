@@ -10,17 +10,17 @@ use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use d3dkmt::{EventId, Handle, Luid, SyncObjectFlags, SyncObjectType};
 
-use super::memory::FenceLocation;
+use crate::port::Location;
 
 /// A sync object of this process.
 #[derive(Clone, Debug)]
-pub struct Object {
+pub(crate) struct Object<L> {
     /// `None` for an object that was opened and has no value of its own here.
     pub object_type: Option<SyncObjectType>,
     pub device: Handle,
     pub flags: SyncObjectFlags,
     /// Where its value stands: monitored fences only.
-    pub location: Option<FenceLocation>,
+    pub location: Option<L>,
     /// CPU_NOTIFICATION: the name under which its event is armed.
     pub event: Option<EventId>,
 }
@@ -36,24 +36,31 @@ pub enum ValueForm {
     Unknown,
 }
 
-#[derive(Debug, Default)]
-struct Tables {
+#[derive(Debug)]
+struct Tables<L> {
     adapters: HashMap<Handle, Luid>,
     /// With the adapter that each was made on.
     devices: HashMap<Handle, Option<Luid>>,
-    objects: HashMap<Handle, Object>,
+    objects: HashMap<Handle, Object<L>>,
 }
 
 /// The tables of one session.
-#[derive(Debug, Default)]
-pub struct Objects(RwLock<Tables>);
+#[derive(Debug)]
+pub(crate) struct Objects<L>(RwLock<Tables<L>>);
 
-impl Objects {
-    fn read(&self) -> RwLockReadGuard<'_, Tables> {
+impl<L> Default for Objects<L> {
+    fn default() -> Objects<L> {
+        let (adapters, devices, objects) = (HashMap::new(), HashMap::new(), HashMap::new());
+        Objects(RwLock::new(Tables { adapters, devices, objects }))
+    }
+}
+
+impl<L: Location> Objects<L> {
+    fn read(&self) -> RwLockReadGuard<'_, Tables<L>> {
         self.0.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn write(&self) -> RwLockWriteGuard<'_, Tables> {
+    fn write(&self) -> RwLockWriteGuard<'_, Tables<L>> {
         self.0.write().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -96,11 +103,11 @@ impl Objects {
         self.read().devices.contains_key(&device)
     }
 
-    pub fn object_created(&self, handle: Handle, object: Object) {
+    pub fn object_created(&self, handle: Handle, object: Object<L>) {
         self.write().objects.insert(handle, object);
     }
 
-    pub fn object_destroying(&self, handle: Handle) -> Option<Object> {
+    pub fn object_destroying(&self, handle: Handle) -> Option<Object<L>> {
         self.write().objects.remove(&handle)
     }
 
@@ -138,11 +145,11 @@ impl Objects {
     }
 }
 
-fn waitable(object: &Object, device: Handle) -> Option<&FenceLocation> {
+fn waitable<L>(object: &Object<L>, device: Handle) -> Option<&L> {
     let allowed = object.device == device && !object.flags.contains(SyncObjectFlags::NO_WAIT);
     object.location.as_ref().filter(|_| allowed)
 }
 
-fn forget_fences_of(objects: &mut HashMap<Handle, Object>, device: Handle) {
+fn forget_fences_of<L>(objects: &mut HashMap<Handle, Object<L>>, device: Handle) {
     objects.retain(|_, object| object.device != device || object.location.is_none());
 }

@@ -1,44 +1,41 @@
 //! What goes into a context's queue: command buffers, GPU waits, GPU signals. With asynchronous
 //! submission (the host's Welcome says so) they are one-way and always succeed (GPV-015).
 
-use std::sync::Arc;
-
 use d3dkmt::{Call, GpuSignal, Handle, NtStatus, SignalFlags};
 
-use super::channel::Wakes;
-use super::event::CallerEvent;
-use super::objects::ValueForm;
-use super::session::Session;
+use crate::objects::ValueForm;
+use crate::port::{CallerEvent, Port, Wakes};
+use crate::session::Session;
 
-impl Session {
+impl<P: Port> Session<P> {
     /// `D3DKMTSubmitCommand`, `D3DKMTWaitForSynchronizationObjectFromGpu` and
     /// `D3DKMTSignalSynchronizationObjectFromGpu`: whatever queues a packet.
-    pub fn submit(&self, call: &Call) -> NtStatus {
-        self.submit_with(call, &Wakes::None)
+    pub async fn submit(&self, call: &Call) -> NtStatus {
+        self.submit_with(call, &Wakes::None).await
     }
 
     /// `D3DKMTSignalSynchronizationObjectFromGpu2` with EnqueueCpuEvent (FEN-036): the event is set
     /// once when every context has come to the packet.
-    pub fn signal_event_from_gpu(
+    pub async fn signal_event_from_gpu(
         &self,
         contexts: Vec<Handle>,
         flags: SignalFlags,
-        target: CallerEvent,
+        target: P::CallerEvent,
     ) -> NtStatus {
         let Ok(kept) = target.keep() else { return NtStatus::INVALID_PARAMETER };
         let event = self.new_event();
         let call = Call::SignalFromGpu { contexts, signal: GpuSignal::CpuEvent { event }, flags };
-        self.submit_with(&call, &Wakes::Once(event, Arc::new(kept)))
+        self.submit_with(&call, &Wakes::Once(event, kept)).await
     }
 
-    fn submit_with(&self, call: &Call, wakes: &Wakes) -> NtStatus {
+    async fn submit_with(&self, call: &Call, wakes: &Wakes<P::Event>) -> NtStatus {
         if self.welcome.async_submission {
-            match self.channel.post(call, wakes) {
+            match self.port.post(call, wakes).await {
                 Ok(()) => NtStatus::SUCCESS,
                 Err(error) => error.into(),
             }
         } else {
-            self.channel.call(call, wakes).status
+            self.port.call(call, wakes).await.status
         }
     }
 

@@ -1,26 +1,23 @@
 //! CPU waits: at once from the fence memory, blocking, or with an event.
 
-use std::sync::Arc;
-
 use d3dkmt::limits::OBJECTS_WAITED_ON_MAX;
 use d3dkmt::{Call, Handle, NtStatus, Reply, SignalFlags, WaitFromCpuFlags, WaitOutcome};
 
-use super::channel::Wakes;
-use super::desk::Answer;
-use super::event::{CallerEvent, NotAnEvent};
-use super::session::{Session, unexpected};
+use crate::desk::Answer;
+use crate::port::{CallerEvent, KeptEvent, NotAnEvent, Port, Wakes};
+use crate::session::Session;
 
-impl Session {
+impl<P: Port> Session<P> {
     /// `D3DKMTWaitForSynchronizationObjectFromCpu`. Without an event it returns when the wait is
     /// over, however long that takes; with one it returns at once, and the event is set once (W-105,
     /// W-107, FEN-031).
-    pub fn wait_from_cpu(
+    pub async fn wait_from_cpu(
         &self,
         device: Handle,
         objects: &[Handle],
         values: &[u64],
         flags: WaitFromCpuFlags,
-        event: Option<CallerEvent>,
+        event: Option<P::CallerEvent>,
     ) -> NtStatus {
         if self.holds_already(device, objects, values, flags) {
             return match event.map(|event| event.set()) {
@@ -29,8 +26,8 @@ impl Session {
             };
         }
         match event {
-            None => self.wait_blocking(device, objects, values, flags),
-            Some(event) => self.wait_with_event(device, objects, values, flags, event),
+            None => self.wait_blocking(device, objects, values, flags).await,
+            Some(event) => self.wait_with_event(device, objects, values, flags, event).await,
         }
     }
 
@@ -46,11 +43,11 @@ impl Session {
             && flags.unknown() == 0
             && (1..=OBJECTS_WAITED_ON_MAX).contains(&objects.len())
             && objects.len() == values.len()
-            && !self.channel.is_lost()
+            && !self.port.is_lost()
             && self.objects.reached(device, objects, values, flags.contains(WaitFromCpuFlags::WAIT_ANY))
     }
 
-    fn wait_blocking(
+    async fn wait_blocking(
         &self,
         device: Handle,
         objects: &[Handle],
@@ -60,46 +57,45 @@ impl Session {
         let event = self.new_event();
         let (objects, values) = (objects.to_vec(), values.to_vec());
         let call = Call::WaitFromCpu { device, objects, values, flags, event };
-        match self.channel.call_and_wait(&call, event) {
+        match self.port.call_and_wait(&call, event).await {
             Answer { status, reply: Reply::Wait(_) } => status,
             Answer { status, .. } if !status.is_success() => status,
-            Answer { reply, .. } => unexpected("WaitFromCpu", &reply),
+            Answer { reply, .. } => self.unexpected("WaitFromCpu", &reply),
         }
     }
 
-    fn wait_with_event(
+    async fn wait_with_event(
         &self,
         device: Handle,
         objects: &[Handle],
         values: &[u64],
         flags: WaitFromCpuFlags,
-        target: CallerEvent,
+        target: P::CallerEvent,
     ) -> NtStatus {
         let Ok(kept) = target.keep() else { return NtStatus::INVALID_PARAMETER };
-        let kept = Arc::new(kept);
         let event = self.new_event();
         let (objects, values) = (objects.to_vec(), values.to_vec());
         let call = Call::WaitFromCpu { device, objects, values, flags, event };
-        let answer = self.channel.call(&call, &Wakes::Once(event, kept.clone()));
+        let answer = self.port.call(&call, &Wakes::Once(event, kept.clone())).await;
         if !answer.status.is_success() {
             return answer.status;
         }
         match answer.reply {
             Reply::Wait(WaitOutcome::Registered) => answer.status,
             Reply::Wait(WaitOutcome::Satisfied) => {
-                self.channel.forget_wake(event);
+                self.port.forget_wake(event);
                 kept.set();
                 answer.status
             }
             other => {
-                self.channel.forget_wake(event);
-                unexpected("WaitFromCpu", &other)
+                self.port.forget_wake(event);
+                self.unexpected("WaitFromCpu", &other)
             }
         }
     }
 
     /// `D3DKMTSignalSynchronizationObjectFromCpu`.
-    pub fn signal_from_cpu(
+    pub async fn signal_from_cpu(
         &self,
         device: Handle,
         objects: &[Handle],
@@ -107,6 +103,6 @@ impl Session {
         flags: SignalFlags,
     ) -> NtStatus {
         let (objects, values) = (objects.to_vec(), values.to_vec());
-        self.call(&Call::SignalFromCpu { device, objects, values, flags }).status
+        self.call(&Call::SignalFromCpu { device, objects, values, flags }).await.status
     }
 }

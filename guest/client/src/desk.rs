@@ -1,0 +1,321 @@
+//! The desk: who waits for which answer or wake.
+//!
+//! ```text
+//!             begin                   dispatch                     collect
+//!  (none) ─────────────▶ expected ──────────────▶ arrived ──────────────────▶ (none)
+//!                            └── transport lost ──▶ arrived(DEVICE_REMOVED)
+//! ```
+//!
+//! A call is one [`Exchange`]. A blocking wait goes through two such rounds, with one name each:
+//!
+//! ```text
+//!   begin_wait ─▶ its answer ── refused, or satisfied ──▶ over: that answer, the wake forgotten
+//!                     └── registered ─▶ its wake ───────▶ over: satisfied, with the wake's status
+//! ```
+//!
+//! A plain value: it never blocks, writes or wakes. What must happen outside the lock around it, it
+//! hands back as [`Delivery`]. `E` is an event that is kept, `B` the bell of somebody who waits.
+
+use std::collections::BTreeMap;
+
+use d3dkmt::{EventId, NtStatus, Reply, WaitOutcome};
+use proto::channel::ToGuest;
+use proto::convert::{FromHost, from_host};
+use proto::frame::{FrameBuffer, decode};
+
+use crate::port::Wakes;
+
+/// What a call answers once the transport is lost. The one place that says so.
+pub const TRANSPORT_LOST: NtStatus = NtStatus::DEVICE_REMOVED;
+
+/// What to do once the lock around the desk is left.
+#[derive(Debug)]
+pub enum Delivery<E, B> {
+    /// Set the event.
+    Set(E),
+    /// Let whoever waits with this bell look at the desk.
+    Ring(B),
+}
+
+/// The answer to one request.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Answer {
+    pub status: NtStatus,
+    pub reply: Reply,
+}
+
+impl Answer {
+    /// A call that came to nothing.
+    pub fn refused(status: NtStatus) -> Answer {
+        Answer { status, reply: Reply::None }
+    }
+}
+
+/// A call under way: what its caller waits for next.
+#[derive(Debug)]
+pub struct Exchange {
+    request: u64,
+    awaited: Awaited,
+}
+
+#[derive(Debug)]
+enum Awaited {
+    /// The answer ends it; a refusal makes the armed name void.
+    Answer { armed: Option<EventId> },
+    /// The answer says whether a wake of this name will follow.
+    AnswerBeforeWake(EventId),
+    /// The wake of this name ends it.
+    Wake(EventId),
+}
+
+impl Exchange {
+    /// The request's number in its frame.
+    pub fn request(&self) -> u64 {
+        self.request
+    }
+}
+
+/// A request whose answer is awaited.
+#[derive(Debug)]
+struct ExpectedAnswer<B> {
+    arrived: Option<Answer>,
+    bell: B,
+}
+
+/// What a wake of one name does.
+#[derive(Debug)]
+enum ExpectedWake<E, B> {
+    /// Ends a blocking wait.
+    Waiter { arrived: Option<NtStatus>, bell: B },
+    /// Sets an event once and is forgotten.
+    EventOnce(E),
+    /// Sets an event each time (CPU_NOTIFICATION).
+    EventEachTime(E),
+}
+
+/// Who waits for what.
+#[derive(Debug)]
+pub struct Desk<E, B> {
+    // Few at a time, and looked at cold, right after a wake: no hashing.
+    answers: BTreeMap<u64, ExpectedAnswer<B>>,
+    wakes: BTreeMap<EventId, ExpectedWake<E, B>>,
+    armed: usize,
+    lost: bool,
+    last_request: u64,
+}
+
+impl<E, B> Default for Desk<E, B> {
+    fn default() -> Desk<E, B> {
+        let (answers, wakes) = (BTreeMap::new(), BTreeMap::new());
+        Desk { answers, wakes, armed: 0, lost: false, last_request: 0 }
+    }
+}
+
+impl<E: Clone, B: Clone> Desk<E, B> {
+    /// Begins a call: expects its answer, and arms its wakes. `None` when the transport is lost.
+    pub fn begin_call(&mut self, wakes: &Wakes<E>, bell: B) -> Option<Exchange> {
+        let request = self.expect_answer(bell)?;
+        self.arm(wakes);
+        Some(Exchange { request, awaited: Awaited::Answer { armed: wakes.name() } })
+    }
+
+    /// Begins a call that may register a wait: expects its answer and the wake of this name. `None`
+    /// when the transport is lost.
+    pub fn begin_wait(&mut self, event: EventId, bell: B) -> Option<Exchange> {
+        let request = self.expect_answer(bell.clone())?;
+        self.wakes.insert(event, ExpectedWake::Waiter { arrived: None, bell });
+        Some(Exchange { request, awaited: Awaited::AnswerBeforeWake(event) })
+    }
+
+    /// Arms the wakes of a call that has no answer; false when the transport is lost.
+    pub fn begin_post(&mut self, wakes: &Wakes<E>) -> bool {
+        if !self.lost {
+            self.arm(wakes);
+        }
+        !self.lost
+    }
+
+    fn expect_answer(&mut self, bell: B) -> Option<u64> {
+        if self.lost {
+            return None;
+        }
+        // From 1: request 0 has no answer.
+        self.last_request += 1;
+        self.answers.insert(self.last_request, ExpectedAnswer { arrived: None, bell });
+        Some(self.last_request)
+    }
+
+    fn arm(&mut self, wakes: &Wakes<E>) {
+        let (name, wake) = match wakes {
+            Wakes::None => return,
+            Wakes::Once(name, target) => (*name, ExpectedWake::EventOnce(target.clone())),
+            Wakes::EachTime(name, target) => (*name, ExpectedWake::EventEachTime(target.clone())),
+        };
+        self.wakes.insert(name, wake);
+        self.armed += 1;
+    }
+
+    /// Forgets a wake: its call was refused, its object destroyed, or its wait satisfied at once.
+    pub fn forget_wake(&mut self, event: EventId) {
+        match self.wakes.remove(&event) {
+            Some(ExpectedWake::EventOnce(_) | ExpectedWake::EventEachTime(_)) => self.armed -= 1,
+            Some(ExpectedWake::Waiter { .. }) | None => {}
+        }
+    }
+
+    /// Forgets a call that never left.
+    pub fn withdraw(&mut self, exchange: &Exchange) {
+        self.answers.remove(&exchange.request);
+        match exchange.awaited {
+            Awaited::Answer { armed: None } => {}
+            Awaited::Answer { armed: Some(event) }
+            | Awaited::AnswerBeforeWake(event)
+            | Awaited::Wake(event) => self.forget_wake(event),
+        }
+    }
+
+    /// What the call came to, once everything that it waits for is there.
+    pub fn collect(&mut self, exchange: &mut Exchange) -> Option<Answer> {
+        const REGISTERED: Reply = Reply::Wait(WaitOutcome::Registered);
+        match exchange.awaited {
+            Awaited::Answer { armed } => {
+                let answer = self.collect_answer(exchange.request)?;
+                if let Some(event) = armed.filter(|_| !answer.status.is_success()) {
+                    self.forget_wake(event);
+                }
+                Some(answer)
+            }
+            Awaited::AnswerBeforeWake(event) => {
+                let answer = self.collect_answer(exchange.request)?;
+                if !answer.status.is_success() || answer.reply != REGISTERED {
+                    self.forget_wake(event);
+                    return Some(answer);
+                }
+                // The wake may be there already.
+                exchange.awaited = Awaited::Wake(event);
+                self.collect_wake(event)
+            }
+            Awaited::Wake(event) => self.collect_wake(event),
+        }
+    }
+
+    fn collect_answer(&mut self, request: u64) -> Option<Answer> {
+        let answer = self.answers.get_mut(&request).and_then(|expected| expected.arrived.take())?;
+        self.answers.remove(&request);
+        Some(answer)
+    }
+
+    fn collect_wake(&mut self, event: EventId) -> Option<Answer> {
+        let status = match self.wakes.get(&event) {
+            Some(ExpectedWake::Waiter { arrived: Some(status), .. }) => *status,
+            Some(_) => return None,
+            // Never expected, or the transport was lost before.
+            None => TRANSPORT_LOST,
+        };
+        self.wakes.remove(&event);
+        Some(Answer { status, reply: Reply::Wait(WaitOutcome::Satisfied) })
+    }
+
+    /// Gives every whole frame to whoever expects it; a name that nobody expects is ignored
+    /// (EVT-027). Bells are rung of those that are `asleep`: the others look at the desk anyway. The
+    /// error says why nothing more can be read.
+    pub fn dispatch(
+        &mut self,
+        frames: &mut FrameBuffer,
+        asleep: impl Fn(&B) -> bool,
+        deliveries: &mut Vec<Delivery<E, B>>,
+    ) -> Result<(), String> {
+        while let Some(frame) = frames.next_frame().map_err(nonsense)? {
+            match read_message(frame)? {
+                FromHost::Answer { request, status, reply } => {
+                    if let Some(expected) = self.answers.get_mut(&request) {
+                        expected.arrived = Some(Answer { status, reply });
+                        ring(&expected.bell, &asleep, deliveries);
+                    }
+                }
+                FromHost::Wake { event, status } => self.wake(event, status, &asleep, deliveries),
+                FromHost::Goodbye(reason) => return Err(format!("the host closed the session: {reason}")),
+                FromHost::Welcome(_) => return Err("the host sent a second Welcome".to_owned()),
+            }
+        }
+        Ok(())
+    }
+
+    fn wake(
+        &mut self,
+        event: EventId,
+        status: NtStatus,
+        asleep: &impl Fn(&B) -> bool,
+        deliveries: &mut Vec<Delivery<E, B>>,
+    ) {
+        match self.wakes.get_mut(&event) {
+            Some(ExpectedWake::Waiter { arrived, bell }) => {
+                *arrived = Some(status);
+                ring(bell, asleep, deliveries);
+            }
+            Some(ExpectedWake::EventOnce(target)) => {
+                deliveries.push(Delivery::Set(target.clone()));
+                self.forget_wake(event);
+            }
+            Some(ExpectedWake::EventEachTime(target)) => deliveries.push(Delivery::Set(target.clone())),
+            None => {}
+        }
+    }
+
+    /// The stream is gone: every pending call and wait completes, every armed event is handed back
+    /// to be set. True the first time.
+    pub fn lose(&mut self, deliveries: &mut Vec<Delivery<E, B>>) -> bool {
+        if std::mem::replace(&mut self.lost, true) {
+            return false;
+        }
+        for expected in self.answers.values_mut() {
+            expected.arrived.get_or_insert_with(|| Answer::refused(TRANSPORT_LOST));
+            deliveries.push(Delivery::Ring(expected.bell.clone()));
+        }
+        self.wakes.retain(|_, wake| match wake {
+            ExpectedWake::Waiter { arrived, bell } => {
+                arrived.get_or_insert(TRANSPORT_LOST);
+                deliveries.push(Delivery::Ring(bell.clone()));
+                true
+            }
+            ExpectedWake::EventOnce(target) | ExpectedWake::EventEachTime(target) => {
+                deliveries.push(Delivery::Set(target.clone()));
+                false
+            }
+        });
+        self.armed = 0;
+        true
+    }
+}
+
+impl<E, B> Desk<E, B> {
+    /// The stream is gone; nothing more will arrive.
+    pub fn is_lost(&self) -> bool {
+        self.lost
+    }
+
+    /// Wakes that set events: somebody must read the stream for them though nobody waits.
+    pub fn armed(&self) -> usize {
+        self.armed
+    }
+
+    /// Answers and wakes that are expected.
+    pub fn pending(&self) -> usize {
+        self.answers.len() + self.wakes.len()
+    }
+}
+
+fn ring<E, B: Clone>(bell: &B, asleep: &impl Fn(&B) -> bool, deliveries: &mut Vec<Delivery<E, B>>) {
+    if asleep(bell) {
+        deliveries.push(Delivery::Ring(bell.clone()));
+    }
+}
+
+fn nonsense(error: impl std::fmt::Display) -> String {
+    format!("the host sent nonsense: {error}")
+}
+
+fn read_message(frame: &[u8]) -> Result<FromHost, String> {
+    let message: ToGuest = decode(frame).map_err(nonsense)?;
+    from_host(message).map_err(nonsense)
+}

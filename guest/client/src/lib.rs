@@ -1,0 +1,39 @@
+//! The guest's client core: a session with the host as a value, over a [`Port`] that does the waiting.
+//!
+//! ```text
+//!  caller ─▶ Session: what is known here, what goes to the host, what its answer means
+//!              └─▶ Port: calls, waits, one-way calls, fence memory
+//!                    ├ umd: one stream, read by the threads that wait; it blocks inside, so that each
+//!                    │      future is complete at its first poll
+//!                    └ simulated: bytes in, bytes out; a future is pending until they come
+//!                          both ─▶ Desk: who waits for which answer or wake
+//! ```
+//!
+//! No thread, socket, descriptor, clock or async runtime: a port that has them brings them. The
+//! futures are plain state machines, neither boxed nor spawned, so a blocking port pays nothing.
+#![forbid(unsafe_code)]
+
+mod desk;
+mod greeting;
+pub mod limits;
+mod objects;
+mod port;
+mod session;
+pub mod simulated;
+mod submit;
+mod wait;
+
+use std::pin::Pin;
+use std::task::{Context, Poll, Waker};
+
+pub use desk::{Answer, Delivery, Desk, Exchange, TRANSPORT_LOST};
+pub use greeting::{hello, welcome_from};
+pub use objects::ValueForm;
+pub use port::{CallerEvent, KeptEvent, Location, NotAnEvent, Port, SendError, Wakes, check_length};
+pub use session::{CreatedFence, Session};
+
+/// Polls once, with nobody to be woken: for a port that blocks inside, and for a simulator that
+/// polls again whenever it has brought something.
+pub fn poll_once<F: Future + ?Sized>(future: Pin<&mut F>) -> Poll<F::Output> {
+    future.poll(&mut Context::from_waker(Waker::noop()))
+}

@@ -1,0 +1,228 @@
+//! A session: one guest process as the host knows it.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use d3dkmt::{
+    Adapter, Call, CreatedSyncObject, EventId, Handle, Luid, NtStatus, Reply, ShareToken, SyncObjectFlags,
+    SyncObjectInfo, SyncObjectType,
+};
+use proto::channel::Welcome;
+
+use crate::desk::Answer;
+use crate::limits::{GROW_ATTEMPTS_MAX, GROW_SLOTS_MAX};
+use crate::objects::{Object, Objects};
+use crate::port::{Port, Wakes};
+
+/// One guest process's session with the host. Any number of operations may be under way at a time. An
+/// operation is not cancelled by dropping its future: what it waits for stays expected, as with a
+/// thread that was killed.
+#[derive(Debug)]
+pub struct Session<P: Port> {
+    pub(crate) port: P,
+    pub(crate) objects: Objects<P::Location>,
+    pub(crate) welcome: Welcome,
+    next_event: AtomicU64,
+}
+
+/// A created or opened sync object, with the place of its value.
+#[derive(Clone, Debug)]
+pub struct CreatedFence<L> {
+    pub object: Handle,
+    pub shared_handle: Handle,
+    /// Monitored fences only.
+    pub location: Option<L>,
+    pub gpu_address: u64,
+}
+
+impl<P: Port> Session<P> {
+    /// A session whose stream has been greeted with `welcome`.
+    pub fn new(port: P, welcome: Welcome) -> Session<P> {
+        Session { port, objects: Objects::default(), welcome, next_event: AtomicU64::new(1) }
+    }
+
+    pub fn port(&self) -> &P {
+        &self.port
+    }
+
+    /// The host's number for this process.
+    pub fn process(&self) -> u32 {
+        self.welcome.process
+    }
+
+    /// Every wait is forwarded, so that the host's trace is complete.
+    pub fn is_recording(&self) -> bool {
+        self.welcome.recording
+    }
+
+    /// The transport is gone: every call answers [`TRANSPORT_LOST`](crate::TRANSPORT_LOST).
+    pub fn is_lost(&self) -> bool {
+        self.port.is_lost()
+    }
+
+    /// Makes a call that concerns nothing this side keeps track of, and waits for its answer.
+    pub async fn call(&self, call: &Call) -> Answer {
+        self.port.call(call, &Wakes::None).await
+    }
+
+    pub(crate) fn new_event(&self) -> EventId {
+        EventId(self.next_event.fetch_add(1, Ordering::Relaxed))
+    }
+
+    pub(crate) fn forget_wakes(&self, wakes: &Wakes<P::Event>) {
+        if let Some(name) = wakes.name() {
+            self.port.forget_wake(name);
+        }
+    }
+
+    /// `D3DKMTEnumAdapters2`: at most `capacity` adapters, each with a handle to close.
+    pub async fn enum_adapters(&self, capacity: u32) -> Result<Vec<Adapter>, NtStatus> {
+        match succeeded(self.call(&Call::EnumAdapters { capacity }).await)? {
+            Reply::Adapters(adapters) => {
+                for adapter in &adapters {
+                    self.objects.adapter_opened(adapter.handle, adapter.luid);
+                }
+                Ok(adapters)
+            }
+            other => Err(self.unexpected("EnumAdapters", &other)),
+        }
+    }
+
+    /// `D3DKMTOpenAdapterFromLuid`.
+    pub async fn open_adapter(&self, luid: Luid) -> Result<Handle, NtStatus> {
+        match succeeded(self.call(&Call::OpenAdapterFromLuid { luid }).await)? {
+            Reply::Adapter(adapter) => {
+                self.objects.adapter_opened(adapter, luid);
+                Ok(adapter)
+            }
+            other => Err(self.unexpected("OpenAdapterFromLuid", &other)),
+        }
+    }
+
+    /// `D3DKMTCloseAdapter`.
+    pub async fn close_adapter(&self, adapter: Handle) -> NtStatus {
+        self.objects.adapter_closing(adapter);
+        self.call(&Call::CloseAdapter { adapter }).await.status
+    }
+
+    /// `D3DKMTCreateDevice`.
+    pub async fn create_device(&self, adapter: Handle, flags: u32) -> Result<Handle, NtStatus> {
+        match succeeded(self.call(&Call::CreateDevice { adapter, flags }).await)? {
+            Reply::Device(device) => {
+                self.objects.device_created(device, adapter);
+                Ok(device)
+            }
+            other => Err(self.unexpected("CreateDevice", &other)),
+        }
+    }
+
+    /// `D3DKMTDestroyDevice`.
+    pub async fn destroy_device(&self, device: Handle) -> NtStatus {
+        self.objects.device_destroying(device);
+        self.call(&Call::DestroyDevice { device }).await.status
+    }
+
+    /// This process created the device and has not destroyed it.
+    pub fn knows_device(&self, device: Handle) -> bool {
+        self.objects.knows_device(device)
+    }
+
+    /// `D3DKMTCreateSynchronizationObject` (`legacy`) and `..2`. `event` belongs to CPU_NOTIFICATION;
+    /// `info.event` is filled in here.
+    pub async fn create_sync_object(
+        &self,
+        device: Handle,
+        mut info: SyncObjectInfo,
+        legacy: bool,
+        event: Option<P::Event>,
+    ) -> Result<CreatedFence<P::Location>, NtStatus> {
+        let wakes = match event {
+            None => Wakes::None,
+            Some(event) => Wakes::EachTime(self.new_event(), event),
+        };
+        info.event = wakes.name();
+        let call = Call::CreateSynchronizationObject { device, info, legacy };
+        let created = self.make_fence(&call, &wakes).await?;
+        let object = Object {
+            object_type: Some(info.object_type),
+            device,
+            flags: info.flags,
+            location: created.location.clone(),
+            event: info.event,
+        };
+        self.objects.object_created(created.object, object);
+        Ok(created)
+    }
+
+    /// `D3DKMTOpenSyncObjectFromNtHandle2`, from what the NT handle carries.
+    pub async fn open_sync_object(
+        &self,
+        device: Handle,
+        token: ShareToken,
+        flags: SyncObjectFlags,
+        engine_affinity: u32,
+    ) -> Result<CreatedFence<P::Location>, NtStatus> {
+        let call = Call::OpenSyncObject { device, token, flags, engine_affinity };
+        let opened = self.make_fence(&call, &Wakes::None).await?;
+        let object_type = opened.location.as_ref().map(|_| SyncObjectType::MONITORED_FENCE);
+        let location = opened.location.clone();
+        let object = Object { object_type, device, flags, location, event: None };
+        self.objects.object_created(opened.object, object);
+        Ok(opened)
+    }
+
+    /// `D3DKMTDestroySynchronizationObject`. The handle is gone here before the host is told (F-69).
+    pub async fn destroy_sync_object(&self, object: Handle) -> NtStatus {
+        if let Some(Object { event: Some(event), .. }) = self.objects.object_destroying(object) {
+            self.port.forget_wake(event);
+        }
+        self.call(&Call::DestroySynchronizationObject { object }).await.status
+    }
+
+    /// Makes a call that may need a fence slot; brings more fence memory when the host asks for it,
+    /// twice as much each time.
+    async fn make_fence(
+        &self,
+        call: &Call,
+        wakes: &Wakes<P::Event>,
+    ) -> Result<CreatedFence<P::Location>, NtStatus> {
+        for _ in 0..GROW_ATTEMPTS_MAX {
+            let slots_before = self.port.slots();
+            let answer = self.port.call(call, wakes).await;
+            if answer.reply == Reply::FenceMemoryExhausted {
+                self.forget_wakes(wakes);
+                let slots_wanted = slots_before.clamp(fence_page::SLOTS_PER_PAGE, GROW_SLOTS_MAX);
+                self.port.grow_memory(slots_before, slots_wanted).await?;
+                continue;
+            }
+            return match succeeded(answer)? {
+                Reply::SyncObject(created) => self.locate(created),
+                other => Err(self.unexpected("a create call", &other)),
+            };
+        }
+        Err(NtStatus::NO_MEMORY)
+    }
+
+    fn locate(&self, created: CreatedSyncObject) -> Result<CreatedFence<P::Location>, NtStatus> {
+        let location = match created.slot {
+            None => None,
+            Some(slot) => Some(self.port.locate(slot).ok_or_else(|| {
+                let line = format_args!("the host named fence slot {slot}, which this process does not have");
+                self.port.tell(line);
+                NtStatus::INTERNAL_ERROR
+            })?),
+        };
+        let CreatedSyncObject { object, shared_handle, gpu_address, .. } = created;
+        Ok(CreatedFence { object, shared_handle, location, gpu_address })
+    }
+
+    /// The host answered a call with what belongs to another: its defect, said once a call.
+    pub(crate) fn unexpected(&self, call: &str, reply: &Reply) -> NtStatus {
+        self.port.tell(format_args!("the host answered {call} with {reply:?}"));
+        NtStatus::INTERNAL_ERROR
+    }
+}
+
+/// The reply of a call that succeeded.
+fn succeeded(answer: Answer) -> Result<Reply, NtStatus> {
+    if answer.status.is_success() { Ok(answer.reply) } else { Err(answer.status) }
+}

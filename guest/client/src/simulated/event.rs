@@ -1,0 +1,42 @@
+//! Events without descriptors: how often each was set.
+
+use std::cell::Cell;
+use std::rc::Rc;
+
+use crate::port::{CallerEvent, KeptEvent, NotAnEvent};
+
+/// An event of a simulated program: the caller's own and what is kept of it at once, since nothing
+/// closes it.
+#[derive(Clone, Default, Debug)]
+pub struct SimulatedEvent(Rc<Cell<u64>>);
+
+impl SimulatedEvent {
+    /// How often it was set since the last [`take`](SimulatedEvent::take).
+    pub fn set_count(&self) -> u64 {
+        self.0.get()
+    }
+
+    /// The count, back to 0, as reading an eventfd does.
+    pub fn take(&self) -> u64 {
+        self.0.take()
+    }
+}
+
+impl KeptEvent for SimulatedEvent {
+    fn set(&self) {
+        self.0.set(self.0.get() + 1);
+    }
+}
+
+impl CallerEvent for SimulatedEvent {
+    type Kept = SimulatedEvent;
+
+    fn set(&self) -> Result<(), NotAnEvent> {
+        KeptEvent::set(self);
+        Ok(())
+    }
+
+    fn keep(&self) -> Result<SimulatedEvent, NotAnEvent> {
+        Ok(self.clone())
+    }
+}

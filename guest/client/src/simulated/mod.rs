@@ -1,0 +1,314 @@
+//! A port without an operating system: bytes in, bytes out, one thread, the same run each time.
+//!
+//! ```text
+//!                      take_outbound                                 receive
+//!   Session ─▶ call ─▶ [frames] ────▶ the simulator's link, host ──▶ [bytes] ─▶ Desk ─▶ wakers, events
+//!      │                                                                          ▲
+//!      └─ grow_memory ─▶ growth_wanted ──▶ grant_growth, refuse_growth     lose ──┘
+//! ```
+//!
+//! The simulator owns the order of everything: it takes what the guest has written, brings what the
+//! host has written in pieces of any size, and polls the futures of the session whenever it likes, with
+//! wakers that mean something or with [`poll_once`](crate::poll_once). A future that is polled too often
+//! or too early is pending and nothing else.
+//!
+//! No borrow of the port's state outlasts a call of its own, so that whatever a waker or the simulator
+//! does in between may use the port again.
+
+mod event;
+mod memory;
+#[cfg(test)]
+mod tests;
+
+use std::cell::{Cell, RefCell};
+use std::future::poll_fn;
+use std::rc::Rc;
+use std::task::{Context, Poll, Waker};
+
+use d3dkmt::{Call, EventId, NtStatus};
+use proto::channel::{ToHost, Welcome};
+use proto::convert::call_to_frame;
+use proto::frame::{FrameBuffer, append};
+
+pub use event::SimulatedEvent;
+pub use memory::{SimulatedLocation, SimulatedMemory};
+
+use crate::desk::{Answer, Delivery, Desk, Exchange, TRANSPORT_LOST};
+use crate::port::{KeptEvent, Port, SendError, Wakes, check_length};
+use crate::{hello, welcome_from};
+
+/// Who waits: the waker of the last poll.
+type Bell = Rc<RefCell<Option<Waker>>>;
+
+/// What the broker has been asked for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Growth {
+    /// Nobody asks.
+    Idle,
+    /// An operation asks for so many slots; others that want some wait behind it.
+    Asked { slots_wanted: u32 },
+    /// Answered, and the operation that asked has not looked yet.
+    Answered { granted: bool },
+}
+
+/// One guest process's way to a simulated host.
+#[derive(Debug)]
+pub struct SimulatedPort {
+    desk: RefCell<Desk<SimulatedEvent, Bell>>,
+    inbound: RefCell<FrameBuffer>,
+    outbound: RefCell<Vec<u8>>,
+    messages_sent: Cell<u64>,
+    memory: Rc<SimulatedMemory>,
+    growth: Cell<Growth>,
+    /// Who waits for the Welcome or for memory: few, and woken all at once.
+    waiting: RefCell<Vec<Waker>>,
+    /// The host's first frame is still to come.
+    greeting: Cell<bool>,
+    lines: RefCell<Vec<String>>,
+}
+
+impl SimulatedPort {
+    /// A port at the start of its stream. Its fence memory is shared with the simulated host.
+    pub fn new(memory: Rc<SimulatedMemory>) -> SimulatedPort {
+        SimulatedPort {
+            desk: RefCell::default(),
+            inbound: RefCell::default(),
+            outbound: RefCell::default(),
+            messages_sent: Cell::new(0),
+            memory,
+            growth: Cell::new(Growth::Idle),
+            waiting: RefCell::default(),
+            greeting: Cell::new(false),
+            lines: RefCell::default(),
+        }
+    }
+
+    /// Says Hello and waits for the Welcome, as a process does that attaches. A simulation of the part
+    /// after that may leave it out, and make its [`Session`](crate::Session) with a Welcome of its own.
+    pub async fn greet(&self, token: Vec<u8>) -> Result<Welcome, String> {
+        append(&hello(token), &mut self.outbound.borrow_mut());
+        self.greeting.set(true);
+        let welcome = poll_fn(|context| {
+            let mut inbound = self.inbound.borrow_mut();
+            match inbound.next_frame() {
+                Ok(Some(frame)) => Poll::Ready(welcome_from(frame)),
+                Ok(None) if self.is_lost() => Poll::Ready(Err("it closed the stream".to_owned())),
+                Ok(None) => self.wait_here(context),
+                Err(error) => Poll::Ready(Err(error.to_string())),
+            }
+        });
+        let welcome = welcome.await;
+        self.greeting.set(false);
+        match &welcome {
+            // What came right behind it.
+            Ok(_) => self.receive(&[]),
+            Err(_) => self.lose(),
+        }
+        welcome
+    }
+
+    /// Bytes from the host, in pieces of any size. What came with a frame that makes no sense, or with
+    /// a Goodbye, is delivered first; then the transport is lost. Ignored once it is.
+    pub fn receive(&self, bytes: &[u8]) {
+        if self.is_lost() {
+            return;
+        }
+        self.inbound.borrow_mut().extend(bytes);
+        if self.greeting.get() {
+            self.wake_waiting();
+            return;
+        }
+        let mut deliveries = Vec::new();
+        let dispatched =
+            self.desk.borrow_mut().dispatch(&mut self.inbound.borrow_mut(), |_| true, &mut deliveries);
+        deliveries.into_iter().for_each(perform);
+        if let Err(reason) = dispatched {
+            self.lose();
+            self.tell(format_args!("{reason}; every call now answers {TRANSPORT_LOST}"));
+        }
+    }
+
+    /// The stream is gone: everything pending completes with [`TRANSPORT_LOST`], every armed event is
+    /// set. What was not taken of the outbound bytes stays: it was written before.
+    pub fn lose(&self) {
+        let mut deliveries = Vec::new();
+        self.desk.borrow_mut().lose(&mut deliveries);
+        deliveries.into_iter().for_each(perform);
+        self.wake_waiting();
+    }
+
+    /// What the guest has written since the last time: whole frames of [`ToHost`], each with its length.
+    pub fn take_outbound(&self) -> Vec<u8> {
+        self.outbound.take()
+    }
+
+    /// Frames sent since the Hello.
+    pub fn messages_sent(&self) -> u64 {
+        self.messages_sent.get()
+    }
+
+    /// Answers and wakes that are expected and not there yet, armed events included.
+    pub fn pending(&self) -> usize {
+        self.desk.borrow().pending()
+    }
+
+    /// The fence memory of this process.
+    pub fn memory(&self) -> &Rc<SimulatedMemory> {
+        &self.memory
+    }
+
+    /// Slots that an operation asks the broker for; until it is granted or refused.
+    pub fn growth_wanted(&self) -> Option<u32> {
+        match self.growth.get() {
+            Growth::Asked { slots_wanted } => Some(slots_wanted),
+            Growth::Idle | Growth::Answered { .. } => None,
+        }
+    }
+
+    /// The broker gives what was asked for: the host must know these slots by now. Panics if nothing
+    /// was asked for.
+    pub fn grant_growth(&self) {
+        let slots_wanted = self.growth_wanted().expect("fence memory is asked for");
+        self.memory.add_slots(slots_wanted);
+        self.answer_growth(true);
+    }
+
+    /// The broker has no more memory for this process. Panics if nothing was asked for.
+    pub fn refuse_growth(&self) {
+        assert!(self.growth_wanted().is_some(), "fence memory is asked for");
+        self.answer_growth(false);
+    }
+
+    /// What the library had to say to the person who runs the program.
+    pub fn take_lines(&self) -> Vec<String> {
+        self.lines.take()
+    }
+
+    fn answer_growth(&self, granted: bool) {
+        self.growth.set(Growth::Answered { granted });
+        self.wake_waiting();
+    }
+
+    fn wait_here<T>(&self, context: &Context<'_>) -> Poll<T> {
+        let mut waiting = self.waiting.borrow_mut();
+        if !waiting.iter().any(|waker| waker.will_wake(context.waker())) {
+            waiting.push(context.waker().clone());
+        }
+        Poll::Pending
+    }
+
+    fn wake_waiting(&self) {
+        self.waiting.take().into_iter().for_each(Waker::wake);
+    }
+
+    fn send(&self, frame: &ToHost) -> Result<(), SendError> {
+        check_length(frame)?;
+        if self.is_lost() {
+            return Err(SendError::Lost);
+        }
+        append(frame, &mut self.outbound.borrow_mut());
+        self.messages_sent.set(self.messages_sent.get() + 1);
+        Ok(())
+    }
+
+    async fn exchange(
+        &self,
+        call: &Call,
+        begin: impl FnOnce(&mut Desk<SimulatedEvent, Bell>, Bell) -> Option<Exchange>,
+    ) -> Answer {
+        let bell = Bell::default();
+        let begun = begin(&mut self.desk.borrow_mut(), bell.clone());
+        let Some(mut exchange) = begun else { return Answer::refused(TRANSPORT_LOST) };
+        if let Err(error) = self.send(&call_to_frame(exchange.request(), call)) {
+            self.desk.borrow_mut().withdraw(&exchange);
+            return Answer::refused(error.into());
+        }
+        let collected = poll_fn(|context| match self.desk.borrow_mut().collect(&mut exchange) {
+            Some(answer) => Poll::Ready(answer),
+            None => {
+                *bell.borrow_mut() = Some(context.waker().clone());
+                Poll::Pending
+            }
+        });
+        collected.await
+    }
+}
+
+fn perform(delivery: Delivery<SimulatedEvent, Bell>) {
+    match delivery {
+        Delivery::Set(event) => event.set(),
+        Delivery::Ring(bell) => {
+            let waker = bell.borrow_mut().take();
+            waker.into_iter().for_each(Waker::wake);
+        }
+    }
+}
+
+impl Port for SimulatedPort {
+    type Event = SimulatedEvent;
+    type CallerEvent = SimulatedEvent;
+    type Location = SimulatedLocation;
+
+    async fn call(&self, call: &Call, wakes: &Wakes<SimulatedEvent>) -> Answer {
+        self.exchange(call, |desk, bell| desk.begin_call(wakes, bell)).await
+    }
+
+    async fn call_and_wait(&self, call: &Call, event: EventId) -> Answer {
+        self.exchange(call, |desk, bell| desk.begin_wait(event, bell)).await
+    }
+
+    async fn post(&self, call: &Call, wakes: &Wakes<SimulatedEvent>) -> Result<(), SendError> {
+        if !self.desk.borrow_mut().begin_post(wakes) {
+            return Err(SendError::Lost);
+        }
+        let sent = self.send(&call_to_frame(0, call));
+        if let (Err(_), Some(event)) = (sent, wakes.name()) {
+            self.forget_wake(event);
+        }
+        sent
+    }
+
+    fn forget_wake(&self, event: EventId) {
+        self.desk.borrow_mut().forget_wake(event);
+    }
+
+    fn is_lost(&self) -> bool {
+        self.desk.borrow().is_lost()
+    }
+
+    fn locate(&self, slot: u32) -> Option<SimulatedLocation> {
+        SimulatedMemory::locate(&self.memory, slot)
+    }
+
+    fn slots(&self) -> u32 {
+        self.memory.slots()
+    }
+
+    async fn grow_memory(&self, slots_before: u32, slots_wanted: u32) -> Result<(), NtStatus> {
+        let mut asks = false;
+        let grown = poll_fn(|context| match self.growth.get() {
+            Growth::Answered { granted } if asks => {
+                self.growth.set(Growth::Idle);
+                // Whoever waited behind this one has its turn.
+                self.wake_waiting();
+                Poll::Ready(if granted { Ok(()) } else { Err(NtStatus::NO_MEMORY) })
+            }
+            _ if self.is_lost() => {
+                self.growth.set(Growth::Idle);
+                Poll::Ready(Ok(()))
+            }
+            Growth::Idle if self.memory.slots() != slots_before => Poll::Ready(Ok(())),
+            Growth::Idle => {
+                asks = true;
+                self.growth.set(Growth::Asked { slots_wanted });
+                self.wait_here(context)
+            }
+            Growth::Asked { .. } | Growth::Answered { .. } => self.wait_here(context),
+        });
+        grown.await
+    }
+
+    fn tell(&self, line: std::fmt::Arguments<'_>) {
+        self.lines.borrow_mut().push(line.to_string());
+    }
+}

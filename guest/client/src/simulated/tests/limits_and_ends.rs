@@ -1,0 +1,252 @@
+//! What needs no message, what needs more memory, and the end of the transport.
+
+use super::*;
+
+/// The wait goes to the host, which says yes.
+fn assert_asked(
+    session: &Session<SimulatedPort>,
+    device: Handle,
+    objects: &[Handle],
+    values: &[u64],
+    flags: u32,
+) {
+    let flags = WaitFromCpuFlags::from_bits_retain(flags);
+    let waiting = session.wait_from_cpu(device, objects, values, flags, None);
+    assert_eq!(serve(session, waiting, |_, _| SATISFIED), NtStatus::SUCCESS);
+}
+
+#[test]
+fn a_reached_value_costs_no_message() {
+    // covers: FEN-031 W-105 W-106
+    let (session, fences) = session_with_fences(welcome(), &[5, 9]);
+    let port = session.port();
+    let objects = [fences[0].object, fences[1].object];
+    let sent = port.messages_sent();
+    let event = SimulatedEvent::default();
+    let any = WaitFromCpuFlags::WAIT_ANY;
+    for (values, flags, event) in
+        [([5, 9], ALL, None), ([6, 9], any, None), ([0, 0], ALL, Some(event.clone()))]
+    {
+        let waiting = pin!(session.wait_from_cpu(DEVICE, &objects, &values, flags, event));
+        assert_eq!(finished(poll_once(waiting)), NtStatus::SUCCESS);
+    }
+    port.memory().store(0, 6);
+    let waiting = pin!(session.wait_from_cpu(DEVICE, &objects, &[6, 9], ALL, None));
+    assert_eq!(finished(poll_once(waiting)), NtStatus::SUCCESS);
+    assert_eq!((port.messages_sent(), port.take_outbound(), event.take()), (sent, vec![], 1));
+    assert_eq!(fences[0].location.as_ref().map(Location::value), Some(6));
+}
+
+#[test]
+fn whatever_is_not_known_for_sure_is_asked() {
+    // covers: FEN-051
+    let (session, fences) = session_with_fences(welcome(), &[5]);
+    let fence = fences[0].object;
+    let no_wait = create_fence(&session, 1, 5, SyncObjectFlags::NO_WAIT.bits()).object;
+    assert_asked(&session, DEVICE, &[fence], &[6], 0);
+    assert_asked(&session, DEVICE, &[no_wait], &[5], 0);
+    assert_asked(&session, DEVICE, &[fence, no_wait], &[5, 5], WaitFromCpuFlags::WAIT_ANY.bits());
+    assert_asked(&session, DEVICE, &[Handle(0x4000_4000)], &[0], 0);
+    assert_asked(&session, DEVICE, &[fence], &[5], 2);
+    assert_asked(&session, DEVICE, &[], &[], 0);
+    assert_asked(&session, DEVICE, &[fence; 33], &[5; 33], 0);
+    assert_asked(&session, Handle(DEVICE.0 + 0x40), &[fence], &[5], 0);
+    let (recorded, fences) = session_with_fences(Welcome { recording: true, ..welcome() }, &[5]);
+    assert_asked(&recorded, DEVICE, &[fences[0].object], &[1], 0);
+}
+
+#[test]
+fn a_destroyed_handle_is_asked_about_before_the_host_has_heard() {
+    // covers: F-69
+    let (session, fences) = session_with_fences(welcome(), &[5, 5]);
+    let destroying = session.destroy_sync_object(fences[0].object);
+    let status = serve(&session, destroying, |_, _| {
+        assert_asked(&session, DEVICE, &[fences[0].object], &[5], 0);
+        Reply::None
+    });
+    assert_eq!(status, NtStatus::SUCCESS);
+    let status = serve(&session, session.destroy_device(DEVICE), |_, _| {
+        assert!(!session.knows_device(DEVICE));
+        assert_asked(&session, DEVICE, &[fences[1].object], &[5], 0);
+        Reply::None
+    });
+    assert_eq!(status, NtStatus::SUCCESS);
+}
+
+#[test]
+fn a_create_call_is_made_again_when_there_is_more_memory() {
+    let (session, _) = session_with_fences(welcome(), &[]);
+    let port = session.port();
+    let mut one = pin!(session.create_sync_object(DEVICE, fence_info(7, 0), false, None));
+    let mut other = pin!(session.create_sync_object(DEVICE, fence_info(8, 0), false, None));
+    for creating in [&mut one, &mut other] {
+        assert!(poll_once(creating.as_mut()).is_pending());
+        let (request, _) = one_call(port);
+        port.receive(&answer(request, NtStatus::SUCCESS, &Reply::FenceMemoryExhausted));
+    }
+    assert!(poll_once(one.as_mut()).is_pending());
+    assert!(poll_once(other.as_mut()).is_pending());
+    assert_eq!((port.growth_wanted(), port.take_outbound()), (Some(64), vec![]), "one asks for both");
+    port.grant_growth();
+    assert_eq!((port.growth_wanted(), port.memory().slots()), (None, 128));
+    // Whoever is polled first, the one that asked looks first; then the other finds the memory there.
+    assert!(poll_once(other.as_mut()).is_pending());
+    for (creating, slot) in [(&mut one, 64), (&mut other, 65)] {
+        assert!(poll_once(creating.as_mut()).is_pending());
+        let (request, _) = one_call(port);
+        port.receive(&answer(request, NtStatus::SUCCESS, &created(slot)));
+        let fence = finished(poll_once(creating.as_mut())).expect("creates");
+        assert_eq!(fence.location.map(|location| location.slot()), Some(slot));
+    }
+    assert_eq!((port.growth_wanted(), port.pending()), (None, 0));
+
+    // The next growth doubles; the refusal of a create call may carry a failing status.
+    let mut refused = pin!(session.create_sync_object(DEVICE, fence_info(7, 0), false, None));
+    assert!(poll_once(refused.as_mut()).is_pending());
+    let (request, _) = one_call(port);
+    port.receive(&answer(request, NtStatus::NO_MEMORY, &Reply::FenceMemoryExhausted));
+    assert!(poll_once(refused.as_mut()).is_pending());
+    assert_eq!(port.growth_wanted(), Some(128));
+    port.refuse_growth();
+    assert_eq!(finished(poll_once(refused)).err(), Some(NtStatus::NO_MEMORY));
+    assert_eq!((port.growth_wanted(), port.pending()), (None, 0));
+}
+
+#[test]
+fn a_create_call_gives_up_when_others_always_take_the_memory() {
+    let (session, _) = session_with_fences(welcome(), &[]);
+    let port = session.port();
+    let mut creating = pin!(session.create_sync_object(DEVICE, fence_info(7, 0), false, None));
+    for _ in 0..crate::limits::GROW_ATTEMPTS_MAX {
+        assert!(poll_once(creating.as_mut()).is_pending());
+        let (request, _) = one_call(port);
+        port.receive(&answer(request, NtStatus::SUCCESS, &Reply::FenceMemoryExhausted));
+        assert!(poll_once(creating.as_mut()).is_pending());
+        port.grant_growth();
+    }
+    assert_eq!(finished(poll_once(creating)).err(), Some(NtStatus::NO_MEMORY));
+}
+
+#[test]
+fn a_lost_transport_completes_everything() {
+    let (session, fences) = session_with_fences(welcome(), &[0]);
+    let port = session.port();
+    let objects = [fences[0].object];
+    let event = SimulatedEvent::default();
+    let armed = session.wait_from_cpu(DEVICE, &objects, &[1], ALL, Some(event.clone()));
+    assert_eq!(serve(&session, armed, |_, _| REGISTERED), NtStatus::SUCCESS);
+    let mut calling = pin!(session.call(&STATE));
+    let mut asked = pin!(session.wait_from_cpu(DEVICE, &objects, &[1], ALL, None));
+    let mut registered = pin!(session.wait_from_cpu(DEVICE, &objects, &[1], ALL, None));
+    let mut growing = pin!(session.create_sync_object(DEVICE, fence_info(7, 0), false, None));
+    assert!(poll_once(calling.as_mut()).is_pending());
+    assert!(poll_once(asked.as_mut()).is_pending());
+    calls(port);
+    assert!(poll_once(registered.as_mut()).is_pending());
+    let (request, _) = one_wait(port);
+    port.receive(&answer(request, NtStatus::SUCCESS, &REGISTERED));
+    assert!(poll_once(registered.as_mut()).is_pending());
+    assert!(poll_once(growing.as_mut()).is_pending());
+    let (request, _) = one_call(port);
+    port.receive(&answer(request, NtStatus::SUCCESS, &Reply::FenceMemoryExhausted));
+    assert!(poll_once(growing.as_mut()).is_pending());
+    assert_eq!((port.growth_wanted(), port.pending()), (Some(64), 5));
+
+    port.lose();
+    assert_eq!(event.take(), 1);
+    assert_eq!(finished(poll_once(calling)), Answer::refused(TRANSPORT_LOST));
+    assert_eq!(finished(poll_once(asked)), TRANSPORT_LOST);
+    assert_eq!(finished(poll_once(registered)), TRANSPORT_LOST);
+    assert_eq!(finished(poll_once(growing)).err(), Some(TRANSPORT_LOST));
+    assert_eq!((port.growth_wanted(), port.pending(), port.take_outbound()), (None, 0, vec![]));
+
+    // And everything later, also what the fence memory could answer.
+    let sent = port.messages_sent();
+    let reached = pin!(session.wait_from_cpu(DEVICE, &objects, &[0], ALL, None));
+    assert_eq!(finished(poll_once(reached)), TRANSPORT_LOST);
+    assert_eq!(finished(poll_once(pin!(session.call(&STATE)))).status, TRANSPORT_LOST);
+    assert!(session.is_lost());
+    assert_eq!((port.messages_sent(), event.take()), (sent, 0));
+    port.lose();
+    assert_eq!((event.take(), port.take_lines()), (0, vec![]));
+}
+
+#[test]
+fn what_came_before_the_goodbye_counts() {
+    let session = new_session(welcome());
+    let port = session.port();
+    let (mut answered, mut lost) = (pin!(session.call(&STATE)), pin!(session.call(&STATE)));
+    assert!(poll_once(answered.as_mut()).is_pending());
+    assert!(poll_once(lost.as_mut()).is_pending());
+    let goodbye = to_guest::Body::Goodbye("the test says so".to_owned());
+    let goodbye = bytes(&ToGuest { request: 0, status: 0, body: Some(goodbye) });
+    port.receive(&[answer(1, NtStatus::SUCCESS, &Reply::DeviceState(1)), goodbye].concat());
+    assert_eq!(finished(poll_once(answered)).reply, Reply::DeviceState(1));
+    assert_eq!(finished(poll_once(lost)).status, TRANSPORT_LOST);
+    let lines = port.take_lines();
+    assert!(matches!(&lines[..], [line] if line.contains("the test says so")), "{lines:?}");
+    for nonsense in [&[0xFF, 0xFF, 0xFF, 0x7F][..], &[3, 0xFF, 0xFF, 0xFF], &bytes(&ToGuest::default())] {
+        let session = new_session(welcome());
+        session.port().receive(nonsense);
+        assert!(session.is_lost());
+    }
+}
+
+#[test]
+fn one_way_submissions_are_over_at_once() {
+    // covers: GPV-015
+    let (session, _) = session_with_fences(Welcome { async_submission: true, ..welcome() }, &[]);
+    let port = session.port();
+    let wait = Call::WaitFromGpu { context: Handle(1), objects: vec![DEVICE], values: vec![1] };
+    assert_eq!(finished(poll_once(pin!(session.submit(&wait)))), NtStatus::SUCCESS);
+    assert_eq!(one_call(port), (0, wait));
+    let event = SimulatedEvent::default();
+    let flags = SignalFlags::ENQUEUE_CPU_EVENT;
+    let signal = || session.signal_event_from_gpu(vec![Handle(1)], flags, event.clone());
+    assert_eq!(finished(poll_once(pin!(signal()))), NtStatus::SUCCESS);
+    let (0, Call::SignalFromGpu { signal: GpuSignal::CpuEvent { event: name }, .. }) = one_call(port) else {
+        panic!("not the signal")
+    };
+    port.receive(&wake(name, NtStatus::SUCCESS));
+    assert_eq!((event.take(), port.pending()), (1, 0));
+    port.lose();
+    assert_eq!(finished(poll_once(pin!(signal()))), TRANSPORT_LOST);
+    assert_eq!((event.take(), port.pending()), (0, 0));
+}
+
+#[test]
+fn a_message_over_the_limit_is_refused_and_not_sent() {
+    // covers: GPV-009
+    let session = new_session(welcome());
+    let private_data = vec![0; d3dkmt::limits::MESSAGE_BYTES_MAX];
+    let call = Call::SubmitCommand { contexts: vec![], commands: 0, length: 0, flags: 0, private_data };
+    assert_eq!(finished(poll_once(pin!(session.submit(&call)))), NtStatus::INVALID_PARAMETER);
+    assert_eq!((session.port().messages_sent(), session.port().pending()), (0, 0));
+}
+
+#[test]
+fn the_greeting_gives_the_welcome_and_keeps_what_came_behind_it() {
+    let port = SimulatedPort::new(SimulatedMemory::new(64));
+    let mut greeting = pin!(port.greet(b"token".to_vec()));
+    assert!(poll_once(greeting.as_mut()).is_pending());
+    let mut frames = FrameBuffer::default();
+    frames.extend(&port.take_outbound());
+    let hello: ToHost = decode(frames.next_frame().unwrap().unwrap()).unwrap();
+    assert!(matches!(hello.body, Some(to_host::Body::Hello(hello)) if hello.token == b"token"));
+    let body = Some(to_guest::Body::Welcome(welcome()));
+    let frame = bytes(&ToGuest { request: 0, status: 0, body });
+    let (first, rest) = frame.split_at(2);
+    port.receive(first);
+    assert!(poll_once(greeting.as_mut()).is_pending());
+    port.receive(&[rest, &wake(EventId(1), NtStatus::SUCCESS), &frame[..1]].concat());
+    assert_eq!(finished(poll_once(greeting)), Ok(welcome()));
+    assert!(!port.is_lost());
+    port.receive(&frame[1..]);
+    assert!(port.is_lost(), "a second Welcome");
+
+    let port = SimulatedPort::new(SimulatedMemory::new(64));
+    let mut greeting = pin!(port.greet(vec![]));
+    assert!(poll_once(greeting.as_mut()).is_pending());
+    port.lose();
+    assert!(finished(poll_once(greeting)).is_err());
+}

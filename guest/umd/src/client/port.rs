@@ -1,0 +1,96 @@
+//! The port of this process: its channel, its fence memory, its broker. It blocks inside, so each of its
+//! futures is complete at its first poll.
+
+use std::os::fd::AsFd;
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+
+use ::client::{Answer, Port, SendError};
+use d3dkmt::{Call, EventId, NtStatus};
+use proto::channel::Welcome;
+
+use super::attach::{AttachError, Attachment, Broker, greet};
+use super::channel::{Channel, Wakes, lock};
+use super::event::{CallerEvent, Event};
+use super::memory::{FenceLocation, FenceMemory};
+use crate::notice::tell;
+
+/// One attached process.
+#[derive(Debug)]
+pub struct ProcessPort {
+    pub(super) channel: Arc<Channel>,
+    memory: FenceMemory,
+    broker: Mutex<Broker>,
+}
+
+impl ProcessPort {
+    /// Attaches this process at the broker of `path`, and greets the host.
+    pub fn attach(path: &Path, name: &str) -> Result<(ProcessPort, Welcome), AttachError> {
+        let Attachment { broker, stream, memory, token } = Broker::connect(path)?.attach(name)?;
+        let (welcome, inbound) = greet(stream.as_fd(), token)?;
+        let channel = Arc::new(Channel::new(stream, inbound));
+        let port = ProcessPort { channel, memory: FenceMemory::new(memory), broker: Mutex::new(broker) };
+        Ok((port, welcome))
+    }
+}
+
+impl Port for ProcessPort {
+    type Event = Event;
+    type CallerEvent = CallerEvent;
+    type Location = FenceLocation;
+
+    async fn call(&self, call: &Call, wakes: &Wakes) -> Answer {
+        self.channel.call(call, wakes)
+    }
+
+    async fn call_and_wait(&self, call: &Call, event: EventId) -> Answer {
+        self.channel.call_and_wait(call, event)
+    }
+
+    async fn post(&self, call: &Call, wakes: &Wakes) -> Result<(), SendError> {
+        self.channel.post(call, wakes)
+    }
+
+    fn forget_wake(&self, event: EventId) {
+        self.channel.forget_wake(event);
+    }
+
+    fn is_lost(&self) -> bool {
+        self.channel.is_lost()
+    }
+
+    fn locate(&self, slot: u32) -> Option<FenceLocation> {
+        self.memory.locate(slot)
+    }
+
+    fn slots(&self) -> u32 {
+        self.memory.slots()
+    }
+
+    async fn grow_memory(&self, slots_before: u32, slots_wanted: u32) -> Result<(), NtStatus> {
+        let broker = lock(&self.broker);
+        if self.channel.is_lost() || self.memory.slots() != slots_before {
+            return Ok(());
+        }
+        match broker.grow(slots_wanted) {
+            Ok(region) => {
+                self.memory.add(region);
+                Ok(())
+            }
+            Err(error) => {
+                tell(format_args!("no more fence memory: {error}"));
+                Err(NtStatus::NO_MEMORY)
+            }
+        }
+    }
+
+    fn tell(&self, line: std::fmt::Arguments<'_>) {
+        tell(line);
+    }
+}
+
+impl Drop for ProcessPort {
+    fn drop(&mut self) {
+        self.channel.close();
+    }
+}

@@ -1,0 +1,266 @@
+//! A process of the link arm: a session of the client core, its threads as futures, its stream as bytes.
+
+use std::collections::VecDeque;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::Poll;
+
+use client::simulated::{SimulatedEvent, SimulatedLocation, SimulatedMemory, SimulatedPort};
+use client::{CreatedFence, Session, poll_once};
+use d3dkmt::{Call, CreatedSyncObject, GpuSignal, Handle, NtStatus, Reply};
+use dxgkrnl::{HostEvent, Nanos, ProcessId};
+use proto::channel::{ToGuest, ToHost, Welcome};
+use proto::convert::{answer_to_frame, call_from_body, wake_to_frame};
+use proto::frame::{self, FrameBuffer};
+
+use crate::program::Thread;
+use crate::world::Answer;
+
+use super::Way;
+
+type Operation = Pin<Box<dyn Future<Output = Answer>>>;
+
+/// Bytes on their way in one direction, each piece with the time it is there.
+#[derive(Default)]
+struct Stream(VecDeque<(Nanos, Vec<u8>)>);
+
+impl Stream {
+    fn push(&mut self, due: Nanos, bytes: Vec<u8>) {
+        if !bytes.is_empty() {
+            self.0.push_back((due, bytes));
+        }
+    }
+
+    fn is_due(&self, now: Nanos) -> bool {
+        self.0.front().is_some_and(|(due, _)| *due <= now)
+    }
+
+    /// The first piece, or the head of it.
+    fn take(&mut self, size: impl FnOnce(usize) -> usize) -> Vec<u8> {
+        let Some((_, bytes)) = self.0.front_mut() else { return Vec::new() };
+        let rest = bytes.split_off(size(bytes.len()));
+        let head = std::mem::replace(bytes, rest);
+        if bytes.is_empty() {
+            self.0.pop_front();
+        }
+        head
+    }
+}
+
+/// See the module.
+pub(super) struct Guest {
+    session: Rc<Session<SimulatedPort>>,
+    memory: Rc<SimulatedMemory>,
+    threads: Vec<(Thread, Operation)>,
+    events: Vec<(u32, SimulatedEvent)>,
+    to_host: Stream,
+    to_guest: Stream,
+    /// What the host has of a frame that is not whole yet.
+    frames: FrameBuffer,
+    pub attached: bool,
+    pub frozen: bool,
+    pub held: bool,
+    pub delay: Nanos,
+    pub wakes: u64,
+}
+
+impl Guest {
+    pub fn new(id: ProcessId, slots: u32, async_submission: bool) -> Guest {
+        let memory = SimulatedMemory::new(slots);
+        let version = proto::PROTOCOL_VERSION;
+        let welcome = Welcome { version, process: id.0, recording: false, async_submission };
+        Guest {
+            session: Rc::new(Session::new(SimulatedPort::new(memory.clone()), welcome)),
+            memory,
+            threads: Vec::new(),
+            events: Vec::new(),
+            to_host: Stream::default(),
+            to_guest: Stream::default(),
+            frames: FrameBuffer::default(),
+            attached: true,
+            frozen: false,
+            held: false,
+            delay: 0,
+            wakes: 0,
+        }
+    }
+
+    pub fn store(&self, slot: u32, value: u64) {
+        self.memory.store(slot, value);
+    }
+
+    pub fn load(&self, slot: u32) -> Option<u64> {
+        self.memory.load(slot)
+    }
+
+    pub fn answer(&mut self, now: Nanos, answer: &dxgkrnl::Answer) {
+        self.send(now, &answer_to_frame(answer.request, answer.status, &answer.reply));
+    }
+
+    pub fn wake(&mut self, now: Nanos, event: &HostEvent) {
+        self.wakes += 1;
+        self.send(now, &wake_to_frame(event.event, event.status));
+    }
+
+    fn send(&mut self, now: Nanos, message: &ToGuest) {
+        let mut bytes = Vec::new();
+        frame::append(message, &mut bytes);
+        self.to_guest.push(now + self.delay, bytes);
+    }
+
+    pub fn can_arrive(&self, way: Way, now: Nanos) -> bool {
+        match way {
+            Way::ToHost => !self.held && self.to_host.is_due(now),
+            Way::ToGuest => !self.held && !self.frozen && self.to_guest.is_due(now),
+        }
+    }
+
+    /// When the next piece is there that is not held back.
+    pub fn next_arrival(&self) -> Option<Nanos> {
+        let first = |stream: &Stream| stream.0.front().map(|(due, _)| *due);
+        let to_guest = if self.frozen { None } else { first(&self.to_guest) };
+        if self.held { None } else { first(&self.to_host).into_iter().chain(to_guest).min() }
+    }
+
+    pub fn take_piece(&mut self, way: Way, now: Nanos, size: impl FnOnce(usize) -> usize) -> Vec<u8> {
+        debug_assert!(self.can_arrive(way, now));
+        match way {
+            Way::ToHost => self.to_host.take(size),
+            Way::ToGuest => self.to_guest.take(size),
+        }
+    }
+
+    /// Bytes of the host arrive.
+    pub fn receive(&self, bytes: &[u8]) {
+        self.session.port().receive(bytes);
+    }
+
+    /// Bytes of this process arrive at the host: the calls that are whole now.
+    pub fn calls(&mut self, bytes: &[u8]) -> Vec<(u64, Call)> {
+        let mut calls = Vec::new();
+        self.frames.extend(bytes);
+        while let Some(bytes) = self.frames.next_frame().expect("the client core writes whole frames") {
+            let message: ToHost = frame::decode(bytes).expect("the client core writes messages");
+            let body = message.body.expect("the client core writes bodies");
+            calls.push((message.request, call_from_body(body).expect("the client core writes calls")));
+        }
+        self.frames.release();
+        calls
+    }
+
+    pub fn lose(&mut self) {
+        self.session.port().lose();
+        self.to_host.0.clear();
+        self.to_guest.0.clear();
+        self.session.port().take_outbound();
+    }
+
+    pub fn memory_wanted(&self) -> Option<u32> {
+        self.session.port().growth_wanted()
+    }
+
+    pub fn grant_memory(&self) {
+        self.session.port().grant_growth();
+    }
+
+    pub fn knows_device(&self, device: Handle) -> bool {
+        self.session.knows_device(device)
+    }
+
+    pub fn messages_sent(&self) -> u64 {
+        self.session.port().messages_sent()
+    }
+
+    pub fn new_event(&mut self, event: u32) {
+        self.events.push((event, SimulatedEvent::default()));
+    }
+
+    pub fn take_event(&mut self, event: u32) -> u64 {
+        self.event(event).map_or(0, |event| event.take())
+    }
+
+    fn event(&self, event: u32) -> Option<SimulatedEvent> {
+        self.events.iter().find(|(known, _)| *known == event).map(|(_, event)| event.clone())
+    }
+
+    /// A thread makes a call.
+    pub fn begin(&mut self, thread: Thread, call: Call, event: Option<u32>) {
+        let event = event.and_then(|event| self.event(event));
+        self.threads.push((thread, Box::pin(perform(self.session.clone(), call, event))));
+    }
+
+    /// Lets every thread go as far as it can; what they write is on its way.
+    pub fn poll(&mut self, now: Nanos, answers: &mut [Option<Answer>]) {
+        if self.frozen {
+            return;
+        }
+        self.threads.retain_mut(|(thread, operation)| match poll_once(operation.as_mut()) {
+            Poll::Pending => true,
+            Poll::Ready(answer) => {
+                answers[thread.index()] = Some(answer);
+                false
+            }
+        });
+        self.to_host.push(now + self.delay, self.session.port().take_outbound());
+    }
+}
+
+fn only(status: NtStatus) -> Answer {
+    Answer { status, reply: Reply::None }
+}
+
+fn answer_of<T>(result: Result<T, NtStatus>, reply: impl FnOnce(T) -> Reply) -> Answer {
+    match result {
+        Ok(value) => Answer { status: NtStatus::SUCCESS, reply: reply(value) },
+        Err(status) => only(status),
+    }
+}
+
+fn created(fence: CreatedFence<SimulatedLocation>) -> Reply {
+    let CreatedFence { object, shared_handle, location, gpu_address } = fence;
+    let slot = location.map(|location| location.slot());
+    Reply::SyncObject(CreatedSyncObject { object, shared_handle, slot, gpu_address })
+}
+
+/// The call as the C ABI makes it of the client core.
+async fn perform(session: Rc<Session<SimulatedPort>>, call: Call, event: Option<SimulatedEvent>) -> Answer {
+    match call {
+        Call::EnumAdapters { capacity } => answer_of(session.enum_adapters(capacity).await, Reply::Adapters),
+        Call::OpenAdapterFromLuid { luid } => answer_of(session.open_adapter(luid).await, Reply::Adapter),
+        Call::CloseAdapter { adapter } => only(session.close_adapter(adapter).await),
+        Call::CreateDevice { adapter, flags } => {
+            answer_of(session.create_device(adapter, flags).await, Reply::Device)
+        }
+        Call::DestroyDevice { device } => only(session.destroy_device(device).await),
+        Call::CreateSynchronizationObject { device, info, legacy } => {
+            answer_of(session.create_sync_object(device, info, legacy, event).await, created)
+        }
+        Call::DestroySynchronizationObject { object } => only(session.destroy_sync_object(object).await),
+        Call::OpenSyncObject { device, token, flags, engine_affinity } => {
+            answer_of(session.open_sync_object(device, token, flags, engine_affinity).await, created)
+        }
+        Call::SignalFromCpu { device, objects, values, flags } => {
+            only(session.signal_from_cpu(device, &objects, &values, flags).await)
+        }
+        Call::WaitFromCpu { device, objects, values, flags, .. } => {
+            only(session.wait_from_cpu(device, &objects, &values, flags, event).await)
+        }
+        Call::SignalFromGpu { contexts, signal: GpuSignal::CpuEvent { .. }, flags } => match event {
+            Some(event) => only(session.signal_event_from_gpu(contexts, flags, event).await),
+            None => only(NtStatus::INVALID_PARAMETER),
+        },
+        Call::SignalFromGpu { .. } | Call::WaitFromGpu { .. } | Call::SubmitCommand { .. } => {
+            only(session.submit(&call).await)
+        }
+        Call::QueryAdapterInfo { .. }
+        | Call::GetDeviceState { .. }
+        | Call::CreateContextVirtual { .. }
+        | Call::DestroyContext { .. }
+        | Call::CancelWait { .. }
+        | Call::ShareObject { .. }
+        | Call::CloseShare { .. } => {
+            let client::Answer { status, reply } = session.call(&call).await;
+            Answer { status, reply }
+        }
+    }
+}

@@ -1,0 +1,376 @@
+//! The link arm: the real guest client core and the kernel, with a simulated stream between.
+//!
+//! ```text
+//!   Session (guest/client) ──frames──▶ [under way to the host] ──▶ kernel ──▶ checker
+//!        ▲       ▲                                                   │
+//!        │       └──── [under way to the guest] ◀── answers, wakes ──┤
+//!        └── fence memory ◀────────────────────────── stores, at once ┘
+//! ```
+//!
+//! Each direction of each process's stream keeps its order; which stream is served next is a choice of the
+//! runner's chooser ([`World::moves`]). With a seed other than 0 bytes arrive in pieces of any size too. A
+//! store is seen at once, while answers and wakes are still under way: as with shared memory.
+
+mod guest;
+
+use std::collections::BTreeSet;
+
+use d3dkmt::{Call, Handle, NtStatus, Reply, ShareToken};
+use dxgkrnl::ddi::EngineId;
+use dxgkrnl::{Input, Nanos, PlantedBug, ProcessId, Snapshot, VmId};
+
+use crate::choose::Random;
+use crate::host::Host;
+use crate::program::{Arm, Fault, Process, Program, Thread, Vm};
+use crate::world::{Answer, Done, Request, World};
+
+use guest::Guest;
+
+/// Slots of fence memory that a process begins with, as a page of it has.
+const SLOTS: u32 = 64;
+
+/// Which way a message goes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Way {
+    ToHost,
+    ToGuest,
+}
+
+/// See the module.
+pub struct LinkWorld<'a> {
+    program: &'a Program,
+    host: Host,
+    planted: Option<PlantedBug>,
+    guests: Vec<Option<Guest>>,
+    answers: Vec<Option<Answer>>,
+    /// Draws the sizes of pieces; `None`: frames arrive whole.
+    pieces: Option<Random>,
+    reversed: bool,
+    /// NT handles that were closed.
+    closed: BTreeSet<ShareToken>,
+    /// Processes of earlier daemons: numbers are not used twice.
+    first_process: u32,
+}
+
+impl<'a> LinkWorld<'a> {
+    /// `seed` 0: every frame arrives whole.
+    pub fn new(program: &'a Program, planted: Option<PlantedBug>, seed: u64) -> LinkWorld<'a> {
+        LinkWorld {
+            program,
+            host: Host::new(program.setting.kernel.clone(), planted),
+            planted,
+            guests: program.processes.iter().map(|_| None).collect(),
+            answers: vec![None; program.threads.len()],
+            pieces: (seed != 0).then(|| Random::new(seed)),
+            reversed: false,
+            closed: BTreeSet::new(),
+            first_process: 1,
+        }
+    }
+
+    fn id(&self, process: Process) -> ProcessId {
+        ProcessId(self.first_process + process.0)
+    }
+
+    /// One step of the kernel; what it asks for is stored, or on its way.
+    fn input(&mut self, input: Input) {
+        self.host.input(input);
+        let now = self.host.now;
+        let first = self.first_process;
+        let mut effects = std::mem::take(&mut self.host.effects);
+        let guests = &mut self.guests;
+        fn find(guests: &mut [Option<Guest>], first: u32, process: ProcessId) -> Option<&mut Guest> {
+            guests.get_mut(process.0.wrapping_sub(first) as usize)?.as_mut()
+        }
+        for store in effects.stores.drain(..) {
+            if let Some(guest) = find(guests, first, store.process) {
+                guest.store(store.slot, store.value);
+            }
+        }
+        for answer in effects.answers.drain(..) {
+            if let Some(guest) = find(guests, first, answer.process) {
+                guest.answer(now, &answer);
+            }
+        }
+        for event in effects.events.drain(..) {
+            if let Some(guest) = find(guests, first, event.process) {
+                guest.wake(now, &event);
+            }
+        }
+        self.host.effects = effects;
+    }
+
+    /// Every stream on which something can arrive now, in the order they are served.
+    fn ways(&self) -> Vec<(usize, Way)> {
+        let now = self.host.now;
+        let mut ways = Vec::new();
+        for (at, guest) in self.guests.iter().enumerate() {
+            let Some(guest) = guest else { continue };
+            for way in [Way::ToHost, Way::ToGuest] {
+                if guest.can_arrive(way, now) {
+                    ways.push((at, way));
+                }
+            }
+        }
+        if self.reversed {
+            ways.reverse();
+        }
+        ways
+    }
+
+    fn arrive(&mut self, at: usize, way: Way) {
+        let now = self.host.now;
+        let pieces = &mut self.pieces;
+        let Some(guest) = self.guests[at].as_mut() else { return };
+        let bytes = guest.take_piece(way, now, |length| match pieces {
+            Some(random) => match random.below(3) {
+                0 => 1 + random.below(length as u64) as usize,
+                _ => length,
+            },
+            None => length,
+        });
+        match way {
+            Way::ToGuest => guest.receive(&bytes),
+            Way::ToHost => {
+                let process = self.id(Process(at as u32));
+                let calls = match self.guests[at].as_mut() {
+                    Some(guest) => guest.calls(&bytes),
+                    None => Vec::new(),
+                };
+                for (request, call) in calls {
+                    self.input(Input::Call { process, request, call });
+                }
+            }
+        }
+        self.go_on(at);
+    }
+
+    /// Lets the threads of a process go as far as they can.
+    fn go_on(&mut self, at: usize) {
+        loop {
+            let now = self.host.now;
+            let process = self.id(Process(at as u32));
+            let Some(guest) = self.guests[at].as_mut() else { return };
+            guest.poll(now, &mut self.answers);
+            let Some(slots) = guest.memory_wanted() else { return };
+            self.input(Input::FenceMemoryAdded { process, slots });
+            if let Some(guest) = self.guests[at].as_mut() {
+                guest.grant_memory();
+            }
+        }
+    }
+
+    /// The kernel has nothing of the process any more.
+    fn detach(&mut self, at: usize) {
+        let attached = self.guests[at].as_mut().is_some_and(|guest| std::mem::take(&mut guest.attached));
+        if attached {
+            self.input(Input::ProcessGone { process: self.id(Process(at as u32)) });
+        }
+    }
+
+    fn end(&mut self, process: Process) {
+        self.detach(process.index());
+        self.guests[process.index()] = None;
+    }
+
+    /// The stream is gone at both ends.
+    fn cut(&mut self, at: usize) {
+        self.detach(at);
+        if let Some(guest) = self.guests[at].as_mut() {
+            guest.lose();
+        }
+        self.go_on(at);
+    }
+
+    /// Everything that can arrive at this time does, in the plain order.
+    fn drain(&mut self) {
+        while let Some((at, way)) = self.ways().first().copied() {
+            self.arrive(at, way);
+        }
+    }
+}
+
+impl World for LinkWorld<'_> {
+    fn arm(&self) -> Arm {
+        Arm::Link
+    }
+
+    fn start_vm(&mut self, vm: Vm) -> Done {
+        let name = self.program.vms[vm.index()].clone();
+        self.input(Input::VmAttached { vm: VmId(vm.0 + 1), name });
+        Ok(())
+    }
+
+    fn start_process(&mut self, process: Process) -> Done {
+        let info = &self.program.processes[process.index()];
+        let vm = info.vm.map_or(VmId::HOST, |vm| VmId(vm.0 + 1));
+        let (id, name) = (self.id(process), info.name.clone());
+        self.input(Input::ProcessAttached { process: id, vm, pid: 1000 + process.0, name });
+        self.input(Input::FenceMemoryAdded { process: id, slots: SLOTS });
+        self.guests[process.index()] = Some(Guest::new(id, SLOTS, self.program.setting.async_submission));
+        Ok(())
+    }
+
+    fn start_thread(&mut self, _thread: Thread) -> Done {
+        Ok(())
+    }
+
+    fn exit(&mut self, process: Process) -> Done {
+        self.end(process);
+        Ok(())
+    }
+
+    fn begin(&mut self, thread: Thread, request: Request) -> Done {
+        let at = self.program.process_of(thread).index();
+        let Some(guest) = self.guests[at].as_mut() else { return Ok(()) };
+        match request {
+            Request::NewEvent { event } => {
+                guest.new_event(event);
+                self.answers[thread.index()] = Some(Answer { status: NtStatus::SUCCESS, reply: Reply::None });
+            }
+            // An NT handle is a descriptor: closing it tells the host nothing, and then it names nothing.
+            Request::Call { call: Call::CloseShare { token }, .. } => {
+                let status = match self.closed.insert(token) {
+                    true => NtStatus::SUCCESS,
+                    false => NtStatus::INVALID_HANDLE,
+                };
+                self.answers[thread.index()] = Some(Answer { status, reply: Reply::None });
+            }
+            Request::Call { call: Call::OpenSyncObject { device, token, .. }, .. }
+                if self.closed.contains(&token) =>
+            {
+                let status = match guest.knows_device(device) {
+                    true => NtStatus::INVALID_HANDLE,
+                    false => NtStatus::INVALID_PARAMETER,
+                };
+                self.answers[thread.index()] = Some(Answer { status, reply: Reply::None });
+            }
+            Request::Call { call, event } => {
+                guest.begin(thread, call, event);
+                self.go_on(at);
+            }
+        }
+        Ok(())
+    }
+
+    fn returned(&mut self, thread: Thread) -> Option<Answer> {
+        self.answers[thread.index()].take()
+    }
+
+    fn moves(&self) -> usize {
+        self.ways().len()
+    }
+
+    fn make_move(&mut self, which: usize) -> Done {
+        let (at, way) = self.ways()[which];
+        self.arrive(at, way);
+        Ok(())
+    }
+
+    fn advance(&mut self, nanos: Nanos) -> Done {
+        let end = self.host.now + nanos;
+        loop {
+            self.drain();
+            let arrivals = self.guests.iter().flatten().filter_map(Guest::next_arrival);
+            let arrival = arrivals.filter(|due| *due > self.host.now && *due <= end).min();
+            let kernel = self.host.due(end);
+            match (arrival, kernel) {
+                (None, None) => break,
+                (arrival, kernel)
+                    if kernel.is_some_and(|kernel| arrival.is_none_or(|arrival| kernel <= arrival)) =>
+                {
+                    self.host.now = kernel.expect("it was looked at");
+                    self.input(Input::Deadline);
+                }
+                (arrival, _) => self.host.now = arrival.expect("one of them is there"),
+            }
+        }
+        self.host.now = end;
+        Ok(())
+    }
+
+    fn fault(&mut self, fault: &Fault) -> Done {
+        let engine = |engine: crate::program::Engine| EngineId { adapter: engine.adapter, node: engine.node };
+        let guest = |world: &mut Self, process: Process, change: fn(&mut Guest)| {
+            if let Some(guest) = world.guests[process.index()].as_mut() {
+                change(guest);
+            }
+            world.go_on(process.index());
+        };
+        match *fault {
+            Fault::Kill(process) => self.end(process),
+            Fault::Cut(process) => self.cut(process.index()),
+            Fault::Freeze(process) => guest(self, process, |guest| guest.frozen = true),
+            Fault::Thaw(process) => guest(self, process, |guest| guest.frozen = false),
+            Fault::Hold(process) => guest(self, process, |guest| guest.held = true),
+            Fault::Release(process) => guest(self, process, |guest| guest.held = false),
+            Fault::Delay(process, nanos) => {
+                if let Some(guest) = self.guests[process.index()].as_mut() {
+                    guest.delay = nanos;
+                }
+            }
+            Fault::Reorder => self.reversed = true,
+            Fault::CrashVm(vm) => {
+                for at in 0..self.guests.len() {
+                    if self.program.processes[at].vm == Some(vm) {
+                        self.guests[at] = None;
+                    }
+                }
+                self.input(Input::VmDetached { vm: VmId(vm.0 + 1) });
+            }
+            Fault::LoseInterrupt(which) => {
+                self.input(Input::Fault(dxgkrnl::Fault::LoseInterrupt { engine: engine(which) }));
+            }
+            Fault::Hang(which) => self.input(Input::Fault(dxgkrnl::Fault::Hang { engine: engine(which) })),
+            Fault::StopAdapter(adapter) => self.input(Input::Fault(dxgkrnl::Fault::StopAdapter { adapter })),
+            Fault::RestartDaemon => {
+                for at in 0..self.guests.len() {
+                    if let Some(guest) = self.guests[at].as_mut() {
+                        guest.attached = false;
+                    }
+                    self.cut(at);
+                }
+                self.first_process += self.guests.len() as u32;
+                let now = self.host.now;
+                self.host = Host::new(self.program.setting.kernel.clone(), self.planted);
+                self.host.now = now;
+            }
+            Fault::Fill(_) => unreachable!("the runner does this by calls"),
+        }
+        Ok(())
+    }
+
+    fn value(&mut self, process: Process, object: Handle) -> Done<Option<u64>> {
+        let slot = self.host.checker.slot_of(self.id(process), object);
+        let guest = self.guests[process.index()].as_ref();
+        Ok(slot.and_then(|slot| guest.and_then(|guest| guest.load(slot))))
+    }
+
+    fn take_event(&mut self, process: Process, event: u32) -> Done<u64> {
+        Ok(self.guests[process.index()].as_mut().map_or(0, |guest| guest.take_event(event)))
+    }
+
+    fn messages(&mut self, process: Process) -> Done<Option<u64>> {
+        Ok(Some(self.guests[process.index()].as_ref().map_or(0, Guest::messages_sent)))
+    }
+
+    fn wakes(&mut self, process: Process) -> u64 {
+        self.guests[process.index()].as_ref().map_or(0, |guest| guest.wakes)
+    }
+
+    fn process_number(&self, process: Process) -> u32 {
+        self.id(process).0
+    }
+
+    fn snapshot(&mut self) -> Snapshot {
+        self.host.kernel.snapshot()
+    }
+
+    fn take_notes(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.host.notes)
+    }
+
+    fn take_violations(&mut self) -> Vec<String> {
+        self.host.checker.take_violations()
+    }
+}
