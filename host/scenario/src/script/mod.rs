@@ -18,5 +18,5 @@ pub(crate) mod words;
 pub use error::{Place, ScriptError};
 pub use parse::{parse, parse_bytes};
 pub use print::print;
-pub(crate) use print::write_outcome;
+pub(crate) use print::{head_lines, write_act, write_action, write_outcome};
 pub use verbs::{STATEMENTS, VERBS, Word};
