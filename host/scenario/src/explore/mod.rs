@@ -11,18 +11,33 @@
 //! Everything here is a function of a program and a seed: no clock, no thread and no machine has a part in
 //! it. An arm joins by [`Make`].
 
+mod campaign;
 mod class;
+mod crash;
 mod draft;
+mod every;
+mod finish;
+mod log;
 mod parts;
 mod random;
+mod report;
+mod shrink;
+mod smaller;
+mod sound;
 mod upsets;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use dxgkrnl::PlantedBug;
 
+pub use campaign::{CANARY, Plan, Progress, Refused, campaign, canary, program_of, shard};
 pub use class::Class;
+pub use crash::crashes;
+pub use every::{EveryOutcome, Unlike, every_way, every_way_up_to};
+pub use log::{digest, log};
 pub use random::random;
+pub use report::{Found, Histogram, Mismatch, Report, merge};
+pub use shrink::{StillFails, shrink};
 
 use crate::choose::{Choose, Random};
 use crate::model::ModelWorld;
