@@ -32,10 +32,19 @@ pub struct Told {
     kind: ToldKind,
     /// The greatest value that the call has an engine or a queue write.
     gpu_value: Option<u64>,
-    /// An engine is to write a fence.
-    engine_writes: bool,
     /// Objects and values of a CPU signal that may take a fence up and down again in one step.
     passed: Vec<(Handle, u64)>,
+    /// What a CPU signal stores.
+    signal: Option<CpuSignal>,
+}
+
+/// The step of a CPU signal may itself take back what it stores: by the same fence once more, or by a
+/// queue that goes on and writes. Then the value was there, and no store shows it.
+#[derive(Clone, Copy, Debug)]
+struct CpuSignal {
+    greatest: u64,
+    /// A later value is lower. Which fences are one the checker does not know.
+    lowers: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -69,16 +78,15 @@ impl Told {
             request: None,
             kind: ToldKind::Other,
             gpu_value: None,
-            engine_writes: false,
             passed: Vec::new(),
+            signal: None,
         };
         match input {
             Input::Call { process, request, call } => {
                 let (kind, gpu_value) = of_call(call);
                 let request = (*request != 0).then_some(*request);
-                let engine_writes = matches!(call, Call::SubmitCommand { .. }) && gpu_value > Some(0);
-                let passed = values_passed(call);
-                Told { process: Some(*process), request, kind, gpu_value, engine_writes, passed }
+                let (passed, signal) = (values_passed(call), cpu_signal(call));
+                Told { process: Some(*process), request, kind, gpu_value, passed, signal }
             }
             Input::ProcessGone { process } => Told { kind: ToldKind::Gone { process: *process }, ..none },
             Input::VmDetached { .. } | Input::Fault(_) => Told { kind: ToldKind::GoneMany, ..none },
@@ -138,6 +146,12 @@ fn values_passed(call: &Call) -> Vec<(Handle, u64)> {
     }
 }
 
+fn cpu_signal(call: &Call) -> Option<CpuSignal> {
+    let Call::SignalFromCpu { values, .. } = call else { return None };
+    let greatest = values.iter().copied().max()?;
+    Some(CpuSignal { greatest, lowers: !values.is_sorted() })
+}
+
 /// Of a command buffer; 0 for one that writes nothing, so that it counts as work for an engine.
 fn greatest_write(private_data: &[u8]) -> Option<u64> {
     let Ok(isa::CommandBuffer::Packets(packets)) = isa::decode(private_data) else { return Some(0) };
@@ -162,6 +176,9 @@ struct Item {
     value: u64,
     /// A value as high has been stored since, or was there.
     reached: bool,
+    /// It counts for the end of the wait. What an engine wrote and somebody took back before its interrupt
+    /// does not.
+    due: bool,
 }
 
 impl Sleeper {
@@ -186,8 +203,10 @@ pub struct Checker {
     processes: BTreeMap<ProcessId, View>,
     /// Engines have had work; the greatest value they may have written.
     gpu_value: Option<u64>,
-    /// Command buffers have written fences.
-    engine_writes: bool,
+    /// The greatest value that may have been there without a store.
+    passing_value: Option<u64>,
+    /// Engines were not idle after the last step.
+    at_work: bool,
     violations: Vec<String>,
 }
 
@@ -212,18 +231,24 @@ impl Checker {
         if let Some(value) = told.gpu_value {
             self.gpu_value = Some(self.gpu_value.map_or(value, |before| before.max(value)));
         }
-        self.engine_writes |= told.engine_writes;
-        self.stores(effects);
+        if let Some(signal) = told.signal.filter(|signal| signal.lowers || self.gpu_value.is_some()) {
+            self.passing_value = self.passing_value.max(Some(signal.greatest));
+        }
+        // Engines are at work in this step, or were until it.
+        let at_work = self.gpu_value.is_some() && !kernel.engines_idle();
+        let unseen = std::mem::replace(&mut self.at_work, at_work) || at_work;
+        self.stores(effects, unseen);
         self.answers(told, effects);
         self.values_passed(told, effects, kernel);
         self.wakes(told, effects);
         self.forget_destroyed(told, kernel);
+        // First: who is gone neither sleeps nor reads.
+        self.nothing_is_left(told, kernel);
         self.nobody_oversleeps(kernel);
         self.memory_is_right(kernel);
-        self.nothing_is_left(told, kernel);
     }
 
-    fn stores(&mut self, effects: &Effects) {
+    fn stores(&mut self, effects: &Effects, unseen: bool) {
         for store in &effects.stores {
             let view = self.processes.entry(store.process).or_default();
             let slot = store.slot as usize;
@@ -232,7 +257,11 @@ impl Checker {
             }
             view.slots[slot] = store.value;
             for item in view.asleep.iter_mut().flat_map(|sleeper| &mut sleeper.items) {
-                item.reached |= item.slot == Some(store.slot) && store.value >= item.value;
+                if item.slot == Some(store.slot) {
+                    let is_there = store.value >= item.value;
+                    item.reached |= is_there;
+                    item.due = is_there || (item.due && !unseen);
+                }
             }
         }
     }
@@ -284,7 +313,8 @@ impl Checker {
                 let item = |(handle, value): &(Handle, u64)| {
                     let slot = view.objects.get(handle).copied();
                     let current = slot.and_then(|slot| view.slots.get(slot as usize));
-                    Item { slot, value: *value, reached: current.is_some_and(|current| current >= value) }
+                    let reached = current.is_some_and(|current| current >= value);
+                    Item { slot, value: *value, reached, due: reached }
                 };
                 let sleeper = Sleeper { event: *event, any: *any, items: items.iter().map(item).collect() };
                 match reply {
@@ -319,7 +349,9 @@ impl Checker {
             for fence in fences.iter().filter(|fence| fence.object == object) {
                 let Some(view) = self.processes.get_mut(&fence.process) else { continue };
                 for item in view.asleep.iter_mut().flat_map(|sleeper| &mut sleeper.items) {
-                    item.reached |= item.slot.is_some() && item.slot == fence.slot && *value >= item.value;
+                    let passed = item.slot.is_some() && item.slot == fence.slot && *value >= item.value;
+                    item.reached |= passed;
+                    item.due |= passed;
                 }
             }
         }
@@ -340,9 +372,10 @@ impl Checker {
                 continue;
             };
             let sleeper = view.asleep.remove(at);
-            let written = self.gpu_value;
+            let (written, passing) = (self.gpu_value, self.passing_value);
             let justified = |item: &Item| {
-                item.reached || item.slot.is_none() || written.is_some_and(|value| value >= item.value)
+                let is_written = |value: Option<u64>| value.is_some_and(|value| value >= item.value);
+                item.reached || item.slot.is_none() || is_written(written) || is_written(passing)
             };
             if wake.status == NtStatus::SUCCESS && !unjudged && !sleeper.holds(justified) {
                 self.violations.push(format!(
@@ -371,15 +404,10 @@ impl Checker {
     /// The kernel has come to rest: whoever can go on has been woken.
     fn nobody_oversleeps<M: Miniport>(&mut self, kernel: &Kernel<M>) {
         let unseen = unseen(kernel);
-        let engine_writes = self.engine_writes;
         for (process, view) in &self.processes {
-            // A basic engine is looked at when its buffer is done: what it wrote and took back before that
-            // was there for pollers only (FEN-017, FEN-018).
             let is_due = |item: &Item| {
-                let now = item.slot.and_then(|slot| view.slots.get(slot as usize));
-                let is_there = !engine_writes || now.is_some_and(|now| *now >= item.value);
                 let is_unseen = |slot| unseen.iter().any(|(other, at, _)| (other, *at) == (process, slot));
-                item.reached && is_there && !item.slot.is_some_and(is_unseen)
+                item.due && !item.slot.is_some_and(is_unseen)
             };
             for sleeper in view.asleep.iter().filter(|sleeper| sleeper.holds(is_due)) {
                 self.violations.push(format!(
