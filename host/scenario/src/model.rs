@@ -345,6 +345,9 @@ impl World for ModelWorld<'_> {
                 let (now, log) = (self.host.now, self.host.log.take());
                 self.host = Host::new(self.program.setting.kernel.clone(), self.planted);
                 (self.host.now, self.host.log) = (now, log);
+                for vm in 0..self.program.vms.len() as u32 {
+                    self.start_vm(Vm(vm))?;
+                }
             }
             Fault::Fill(_) => unreachable!("the runner does this by calls"),
         }
