@@ -1,17 +1,18 @@
 //! What an actor does: `[NAME =] VERB OPERANDS -> EXPECTED`.
 
-use d3dkmt::{CreateContextFlags, SignalFlags, SyncObjectFlags, SyncObjectType, WaitFromCpuFlags, limits};
+use d3dkmt::SyncObjectType;
+use d3dkmt::limits::PRIVATE_DATA_BYTES_MAX;
 
-use crate::program::{Act, Binding, Command, Expected, HandleRef, Kind, ObjectSpec, Operation, Thread};
-use crate::script::cursor::{Cursor, Parsed, unknown};
-use crate::script::error::{ScriptError, suggestion};
+use crate::program::{Act, Expected, HandleRef, Kind, Operation, Thread};
+use crate::script::cursor::{Cursor, Parsed};
+use crate::script::error::{ScriptError, shortened, suggestion};
 use crate::script::names::Names;
-use crate::script::token::{Token, TokenKind};
+use crate::script::operands::{
+    adapter_number, context, gpu_signal, gpu_wait, handle, object, object_flags, object_type, share, submit,
+    targets, value32, wait,
+};
+use crate::script::token::Token;
 use crate::script::verbs::VERBS;
-use crate::script::words;
-
-/// Operands of one list: one more than the interface takes, and some.
-const OPERANDS_MAX: usize = 4 * limits::BROADCAST_CONTEXTS_MAX;
 
 /// Where an act stands: a race asks for statuses only.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -32,8 +33,9 @@ pub(crate) fn act(names: &mut Names, thread: Thread, cursor: &mut Cursor<'_>, pl
     };
     let verb = cursor.atom("a verb")?;
     let operation = operation(names, verb, cursor)?;
+    check_own(names, thread, &operation, cursor)?;
     let kind = kind_of(&operation);
-    let expected = expected(&operation, cursor, place)?;
+    let expected = expected(&operation, verb, cursor, place)?;
     cursor.end()?;
     check_binding(verb, name, kind, expected)?;
     let binding = match name {
@@ -44,6 +46,21 @@ pub(crate) fn act(names: &mut Names, thread: Thread, cursor: &mut Cursor<'_>, pl
         names.block(thread, call, verb.place.line);
     }
     Ok(Act { thread, binding, operation, expected })
+}
+
+/// Events and fence memory are the process's own.
+fn check_own(names: &Names, thread: Thread, operation: &Operation, cursor: &Cursor<'_>) -> Parsed<()> {
+    let own = match operation {
+        Operation::Read { object: HandleRef::Bound(object) } => Some(*object),
+        Operation::Wait { event, .. } => *event,
+        Operation::CreateObject { spec, .. } => spec.event,
+        Operation::GpuSignalEvent { event, .. } => Some(*event),
+        _ => None,
+    };
+    match own.and_then(|own| Some((own, cursor.find(names.program.name(own))?))) {
+        Some((own, token)) => names.check_own(own, thread, token),
+        None => Ok(()),
+    }
 }
 
 fn check_binding(verb: &Token, name: Option<&Token>, kind: Kind, expected: Expected) -> Parsed<()> {
@@ -87,25 +104,40 @@ pub(crate) const fn kind_of(operation: &Operation) -> Kind {
 }
 
 /// `-> STATUS`, `-> blocks`, `-> anything`. What is no call to the kernel has none.
-fn expected(operation: &Operation, cursor: &mut Cursor<'_>, place: Place) -> Parsed<Expected> {
-    if matches!(operation, Operation::NewEvent | Operation::Read { .. }) && cursor.peek().is_none() {
+fn expected(operation: &Operation, verb: &Token, cursor: &mut Cursor<'_>, place: Place) -> Parsed<Expected> {
+    let arrow = cursor.place();
+    if matches!(operation, Operation::NewEvent | Operation::Read { .. }) {
+        if cursor.is_symbol("->") {
+            let message = format!("`{}` is no call of the kernel: it has no status", verb.text);
+            return Err(ScriptError::new(arrow, message).help("leave `->` and the status out"));
+        }
         return Ok(Expected::Status(d3dkmt::NtStatus::SUCCESS));
+    }
+    if matches!(operation, Operation::Device { .. }) && place == Place::Race {
+        let message = "`device` is two calls, a step of a race is one";
+        return Err(ScriptError::new(verb.place, message).help("write `open_adapter` and `create_device`"));
     }
     if !cursor.take_symbol("->") {
         return cursor.expected("`-> STATUS`: what the call answers, as `-> ok` or `-> INVALID_PARAMETER`");
     }
-    let token = cursor.atom("a status, `blocks` or `anything`")?;
-    match token.text.as_str() {
-        "anything" => Ok(Expected::Any),
-        "blocks" if place == Place::Race => {
+    let at = cursor.place();
+    if cursor.take_word("anything") {
+        return Ok(Expected::Any);
+    }
+    if !cursor.take_word("blocks") {
+        let status = cursor.status("a status, `blocks` or `anything`", &["blocks", "anything"])?;
+        return Ok(Expected::Status(status));
+    }
+    match operation {
+        _ if place == Place::Race => {
             let message = "a race says with `allowed` whether a call sleeps";
-            Err(ScriptError::new(token.place, message).help("write the status it returns once it does"))
+            Err(ScriptError::new(at, message).help("write the status it returns once it does"))
         }
-        "blocks" => Ok(Expected::Blocks),
-        word => match words::status(word) {
-            Some(status) => Ok(Expected::Status(status)),
-            None => Err(unknown(token, "a status", words::status_names().chain(["blocks", "anything"]))),
-        },
+        Operation::Device { .. } => {
+            let message = "`device` is two calls, one of them blocks";
+            Err(ScriptError::new(at, message).help("write `open_adapter` and `create_device`"))
+        }
+        _ => Ok(Expected::Blocks),
     }
 }
 
@@ -122,7 +154,12 @@ fn operation(names: &Names, verb: &Token, cursor: &mut Cursor<'_>) -> Parsed<Ope
             cursor.word("kind")?;
             let kind = value32(cursor, "a kind")?;
             cursor.word("bytes")?;
-            Operation::QueryAdapter { adapter, kind, bytes: value32(cursor, "a size")? }
+            let bytes = value32(cursor, "a size")?;
+            if bytes as usize > PRIVATE_DATA_BYTES_MAX {
+                let message = format!("private data has at most {PRIVATE_DATA_BYTES_MAX} bytes");
+                return Err(ScriptError::new(cursor.last_place(), message));
+            }
+            Operation::QueryAdapter { adapter, kind, bytes }
         }
         "device" => {
             let adapter = if cursor.take_word("on") { adapter_number(names, cursor)? } else { 0 };
@@ -161,295 +198,21 @@ fn operation(names: &Names, verb: &Token, cursor: &mut Cursor<'_>) -> Parsed<Ope
         }
         "wait" => wait(names, cursor)?,
         "gpu_signal" => gpu_signal(names, cursor)?,
-        "gpu_wait" => {
-            let context = handle(names, cursor, Kind::Context)?;
-            Operation::GpuWait { context, items: items(names, cursor)? }
-        }
+        "gpu_wait" => gpu_wait(names, cursor)?,
         "submit" => submit(names, cursor)?,
         "event" => Operation::NewEvent,
         "read" => Operation::Read { object: handle(names, cursor, Kind::Object)? },
-        _ => {
-            let error = ScriptError::new(verb.place, format!("there is no verb `{}`", verb.text));
-            return Err(error.help(suggestion(&verb.text, VERBS.iter().map(|word| word.name))));
-        }
+        _ => return Err(no_verb(verb)),
     })
 }
 
-/// `=N` after a key.
-fn value32(cursor: &mut Cursor<'_>, what: &str) -> Parsed<u32> {
-    cursor.symbol("=")?;
-    cursor.number32(what)
-}
-
-fn value64(cursor: &mut Cursor<'_>, what: &str) -> Parsed<u64> {
-    cursor.symbol("=")?;
-    cursor.number(what)
-}
-
-fn adapter_number(names: &Names, cursor: &mut Cursor<'_>) -> Parsed<u32> {
-    let place = cursor.place();
-    let number = cursor.number32("an adapter's number")?;
-    let count = names.program.setting.kernel.adapters.len();
-    if (number as usize) < count {
-        return Ok(number);
-    }
-    let message = format!("there is no adapter {number}: the scenario has {count}, numbered from 0");
-    Err(ScriptError::new(place, message).help("`config adapters = N` makes more"))
-}
-
-/// A handle operand. Any handle will do: that the wrong kind is refused is worth a test.
-fn handle(names: &Names, cursor: &mut Cursor<'_>, meant: Kind) -> Parsed<HandleRef> {
-    let token = cursor.atom(&format!("the name of {}", meant.name()))?;
-    if token.text == "null" {
-        return Ok(HandleRef::Raw(0));
-    }
-    if token.text.starts_with("0x") {
-        let raw = words::number(&token.text).and_then(|raw| u32::try_from(raw).ok());
-        return raw.map(HandleRef::Raw).ok_or_else(|| {
-            ScriptError::new(token.place, format!("`{}` is no handle: handles have 32 bits", token.text))
-        });
-    }
-    names.binding(token, meant.name(), Kind::is_handle).map(HandleRef::Bound)
-}
-
-fn share(names: &Names, cursor: &mut Cursor<'_>) -> Parsed<Binding> {
-    let token = cursor.atom("the name of an NT handle")?;
-    names.binding(token, "an NT handle", |kind| kind == Kind::Share)
-}
-
-fn event(names: &Names, cursor: &mut Cursor<'_>) -> Parsed<Binding> {
-    cursor.symbol("=")?;
-    let token = cursor.atom("the name of an event")?;
-    names.binding(token, "an event", |kind| kind == Kind::Event)
-}
-
-fn object_type(cursor: &mut Cursor<'_>) -> Parsed<SyncObjectType> {
-    match cursor.peek().and_then(|token| words::number(&token.text)) {
-        Some(_) => Ok(SyncObjectType(cursor.number32("a type")?)),
-        None => cursor.choice("a type of synchronization object", &words::OBJECT_TYPES),
-    }
-}
-
-fn object(names: &Names, cursor: &mut Cursor<'_>, object_type: SyncObjectType) -> Parsed<ObjectSpec> {
-    let mut spec = ObjectSpec { object_type, ..ObjectSpec::default() };
-    while let Some(token) = cursor.peek().filter(|token| token.kind == TokenKind::Atom) {
-        cursor.next();
-        match token.text.as_str() {
-            "initial" => spec.initial_value = value64(cursor, "an initial value")?,
-            "count" => spec.initial_count = value32(cursor, "an initial count")?,
-            "max" => spec.max_count = value32(cursor, "a maximum")?,
-            "affinity" => spec.engine_affinity = value32(cursor, "an affinity")?,
-            "owned" => spec.initial_state = true,
-            "legacy" => spec.legacy = true,
-            "event" => spec.event = Some(event(names, cursor)?),
-            "flags" => spec.flags |= SyncObjectFlags::from_bits_retain(value32(cursor, "flags")?),
-            word => match words::object_flag(word) {
-                Some(flag) => spec.flags |= flag,
-                None => {
-                    let keys = ["initial", "count", "max", "affinity", "owned", "legacy", "event", "flags"];
-                    return Err(unknown(token, "a flag or option", words::object_flag_names().chain(keys)));
-                }
-            },
-        }
-    }
-    Ok(spec)
-}
-
-fn object_flags(cursor: &mut Cursor<'_>) -> Parsed<SyncObjectFlags> {
-    let mut flags = SyncObjectFlags::empty();
-    while let Some(token) = cursor.peek().filter(|token| token.kind == TokenKind::Atom) {
-        cursor.next();
-        flags |= match token.text.as_str() {
-            "flags" => SyncObjectFlags::from_bits_retain(value32(cursor, "flags")?),
-            word => words::object_flag(word)
-                .ok_or_else(|| unknown(token, "a flag", words::object_flag_names()))?,
-        };
-    }
-    Ok(flags)
-}
-
-fn context(names: &Names, cursor: &mut Cursor<'_>) -> Parsed<Operation> {
-    let device = handle(names, cursor, Kind::Device)?;
-    let token = cursor.atom("an engine, as 3D or COPY, or a node's number")?;
-    let config = &names.program.setting.kernel;
-    // A number that no node has is a case worth testing; a name is meant to be one.
-    let node = match words::engine(&token.text, config).map(|engine| engine.node) {
-        Some(node) => node,
-        None => {
-            let number = words::number(&token.text).and_then(|node| u32::try_from(node).ok());
-            let nodes = config.adapters[0].nodes.iter().map(|node| node.engine_type.name());
-            number.ok_or_else(|| unknown(token, "an engine", nodes))?
-        }
-    };
-    let mut flags = CreateContextFlags::empty();
-    while let Some(token) = cursor.peek().filter(|token| token.kind == TokenKind::Atom) {
-        cursor.next();
-        flags |= match token.text.as_str() {
-            "flags" => CreateContextFlags::from_bits_retain(value32(cursor, "flags")?),
-            word => CreateContextFlags::from_name(word)
-                .ok_or_else(|| unknown(token, "a context flag", words::context_flag_names()))?,
-        };
-    }
-    Ok(Operation::CreateContext { device, node, flags })
-}
-
-/// `F=V G=V ..` and flags; with `events`, `event=E` too.
-#[allow(clippy::type_complexity)]
-fn targets(
-    names: &Names,
-    cursor: &mut Cursor<'_>,
-    relation: &str,
-    events: bool,
-) -> Parsed<(Vec<(HandleRef, u64)>, SignalFlags, Option<Binding>)> {
-    let (mut targets, mut flags, mut set) = (Vec::new(), SignalFlags::empty(), None);
-    while let Some(token) = cursor.peek().filter(|token| token.kind == TokenKind::Atom) {
-        let is_value = cursor.peek_second().is_some_and(|next| next.is_symbol(relation));
-        match token.text.as_str() {
-            "flags" if is_value => {
-                cursor.next();
-                flags |= SignalFlags::from_bits_retain(value32(cursor, "flags")?);
-            }
-            "event" if is_value && events => {
-                cursor.next();
-                set = Some(event(names, cursor)?);
-            }
-            _ if is_value => {
-                let object = handle(names, cursor, Kind::Object)?;
-                cursor.symbol(relation)?;
-                targets.push((object, cursor.number("a fence value")?));
-            }
-            "rewind" => {
-                cursor.next();
-                flags |= SignalFlags::ALLOW_FENCE_REWIND;
-            }
-            word => {
-                cursor.next();
-                flags |= SignalFlags::from_name(word).ok_or_else(|| {
-                    let known = words::signal_flag_names().into_iter().chain(["rewind"]);
-                    let known: Vec<&str> = known.collect();
-                    unknown(token, "a signal flag, nor `FENCE=VALUE`", known)
-                })?;
-            }
-        }
-        check_count(token, targets.len())?;
-    }
-    Ok((targets, flags, set))
-}
-
-fn check_count(token: &Token, count: usize) -> Parsed<()> {
-    if count <= OPERANDS_MAX {
-        return Ok(());
-    }
-    Err(ScriptError::new(token.place, format!("a call takes at most {OPERANDS_MAX} operands of a kind here")))
-}
-
-/// `F>=V G>=V ..`
-fn items(names: &Names, cursor: &mut Cursor<'_>) -> Parsed<Vec<(HandleRef, u64)>> {
-    let mut items = Vec::new();
-    while cursor.peek_second().is_some_and(|next| next.is_symbol(">=")) {
-        let token = cursor.peek().expect("there is one after it");
-        let object = handle(names, cursor, Kind::Object)?;
-        cursor.symbol(">=")?;
-        items.push((object, cursor.number("a fence value")?));
-        check_count(token, items.len())?;
-    }
-    Ok(items)
-}
-
-fn wait(names: &Names, cursor: &mut Cursor<'_>) -> Parsed<Operation> {
-    let device = handle(names, cursor, Kind::Device)?;
-    let items = items(names, cursor)?;
-    let (mut flags, mut set) = (WaitFromCpuFlags::empty(), None);
-    while let Some(token) = cursor.peek().filter(|token| token.kind == TokenKind::Atom) {
-        cursor.next();
-        match token.text.as_str() {
-            "any" => flags |= WaitFromCpuFlags::WAIT_ANY,
-            "flags" => flags |= WaitFromCpuFlags::from_bits_retain(value32(cursor, "flags")?),
-            "event" => set = Some(event(names, cursor)?),
-            _ => {
-                return Err(unknown(
-                    token,
-                    "an option of a wait, nor `FENCE>=VALUE`",
-                    ["any", "event", "flags"],
-                ));
-            }
-        }
-    }
-    Ok(Operation::Wait { device, items, flags, event: set })
-}
-
-fn contexts(names: &Names, cursor: &mut Cursor<'_>) -> Parsed<Vec<HandleRef>> {
-    let mut contexts = vec![handle(names, cursor, Kind::Context)?];
-    while let Some(token) = cursor.peek().filter(|token| token.kind == TokenKind::Atom) {
-        let alone = !cursor.peek_second().is_some_and(|next| next.is_symbol("=") || next.is_symbol("("));
-        let is_handle = match names.look_up(&token.text) {
-            Some(crate::script::names::Meaning::Binding(binding)) => names.kind(binding).is_handle(),
-            Some(_) => false,
-            None => token.text == "null" || token.text.starts_with("0x"),
-        };
-        if !alone || !is_handle {
-            break;
-        }
-        contexts.push(handle(names, cursor, Kind::Context)?);
-        check_count(token, contexts.len())?;
-    }
-    Ok(contexts)
-}
-
-fn gpu_signal(names: &Names, cursor: &mut Cursor<'_>) -> Parsed<Operation> {
-    let contexts = contexts(names, cursor)?;
-    let place = cursor.place();
-    let (targets, flags, event) = targets(names, cursor, "=", true)?;
-    match event {
-        Some(event) if targets.is_empty() => {
-            let flags = flags | SignalFlags::ENQUEUE_CPU_EVENT;
-            Ok(Operation::GpuSignalEvent { contexts, event, flags })
-        }
-        Some(_) => Err(ScriptError::new(place, "a packet signals fences or sets an event, not both")),
-        None => Ok(Operation::GpuSignal { contexts, targets, flags }),
-    }
-}
-
-fn submit(names: &Names, cursor: &mut Cursor<'_>) -> Parsed<Operation> {
-    const COMMANDS: [&str; 4] = ["write", "busy", "hang", "opaque"];
-    let contexts = contexts(names, cursor)?;
-    let mut commands = Vec::new();
-    while let Some(token) = cursor.peek().filter(|token| token.kind == TokenKind::Atom) {
-        cursor.next();
-        commands.push(match token.text.as_str() {
-            "write" => {
-                cursor.symbol("(")?;
-                let object = handle(names, cursor, Kind::Object)?;
-                cursor.symbol(",")?;
-                let value = cursor.number("a fence value")?;
-                cursor.symbol(")")?;
-                Command::Write { object, value }
-            }
-            "busy" => {
-                cursor.symbol("(")?;
-                let duration_ns = cursor.duration()?;
-                cursor.symbol(")")?;
-                Command::Busy { duration_ns }
-            }
-            "hang" => Command::Hang,
-            "opaque" => {
-                cursor.symbol("(")?;
-                let place = cursor.place();
-                let bytes = cursor.number32("a size in bytes")?;
-                if bytes as usize > limits::PRIVATE_DATA_BYTES_MAX || !commands.is_empty() {
-                    let most = limits::PRIVATE_DATA_BYTES_MAX;
-                    let message = format!("an opaque buffer stands alone and has at most {most} bytes");
-                    return Err(ScriptError::new(place, message));
-                }
-                cursor.symbol(")")?;
-                Command::Opaque { bytes }
-            }
-            _ => return Err(unknown(token, "a command", COMMANDS)),
-        });
-        check_count(token, commands.len())?;
-    }
-    if commands.len() > 1 && commands.iter().any(|command| matches!(command, Command::Opaque { .. })) {
-        return cursor.expected("no further command: an opaque buffer stands alone");
-    }
-    Ok(Operation::Submit { contexts, commands })
+fn no_verb(verb: &Token) -> ScriptError {
+    let error = ScriptError::new(verb.place, format!("there is no verb `{}`", shortened(&verb.text)));
+    let is_call =
+        |about: &str| about.split(|letter: char| !letter.is_alphanumeric()).any(|word| word == verb.text);
+    let called = VERBS.iter().find(|word| verb.text.starts_with("D3DKMT") && is_call(word.about));
+    error.help(match called {
+        Some(word) => format!("the call is written `{}`", word.name),
+        None => suggestion(&verb.text, VERBS.iter().map(|word| word.name)),
+    })
 }

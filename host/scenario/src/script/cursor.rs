@@ -1,6 +1,8 @@
 //! A place in a line while it is read.
 
-use crate::script::error::{Place, ScriptError, suggestion};
+use d3dkmt::NtStatus;
+
+use crate::script::error::{Place, ScriptError, shortened, suggestion};
 use crate::script::token::{Token, TokenKind};
 use crate::script::words;
 
@@ -42,10 +44,23 @@ impl<'a> Cursor<'a> {
         }
     }
 
+    /// Where the word before stands.
+    pub fn last_place(&self) -> Place {
+        match self.at.checked_sub(1).and_then(|before| self.tokens.get(before)) {
+            Some(token) => token.place,
+            None => self.place(),
+        }
+    }
+
+    /// The last word of the line that is this one.
+    pub fn find(&self, word: &str) -> Option<&'a Token> {
+        self.tokens.iter().rfind(|token| token.is_word(word))
+    }
+
     pub fn expected<T>(&self, what: &str) -> Parsed<T> {
         let found = match self.peek() {
             Some(Token { kind: TokenKind::Text, .. }) => "a text".into(),
-            Some(token) => format!("`{}`", token.text),
+            Some(token) => format!("`{}`", shortened(&token.text)),
             None => "the end of the line".into(),
         };
         Err(ScriptError::new(self.place(), format!("expected {what}, found {found}")))
@@ -101,8 +116,8 @@ impl<'a> Cursor<'a> {
     pub fn number(&mut self, what: &str) -> Parsed<u64> {
         let token = self.atom(what)?;
         words::number(&token.text).ok_or_else(|| {
-            let message = format!("`{}` is no number for {what}", token.text);
-            ScriptError::new(token.place, message).help("numbers are 7, 0x40, 2^63 or max")
+            let message = format!("`{}` is no number for {what}", shortened(&token.text));
+            ScriptError::new(token.place, message).help("numbers are 7, 0x40, 2^63 or max, which is 2^64-1")
         })
     }
 
@@ -116,8 +131,23 @@ impl<'a> Cursor<'a> {
     pub fn duration(&mut self) -> Parsed<u64> {
         let token = self.atom("a duration, as 2ms")?;
         words::duration(&token.text).ok_or_else(|| {
-            ScriptError::new(token.place, format!("`{}` is no duration", token.text))
+            ScriptError::new(token.place, format!("`{}` is no duration", shortened(&token.text)))
                 .help("durations are a number and a unit: 500ns, 20us, 2ms, 1s")
+        })
+    }
+
+    /// A status by its name, or as a number; `others` may stand there too.
+    pub fn status(&mut self, what: &str, others: &[&'static str]) -> Parsed<NtStatus> {
+        let token = self.atom(what)?;
+        words::status(&token.text).ok_or_else(|| {
+            let known = words::status_names().chain(others.iter().copied());
+            let error = unknown(token, "a status", known);
+            let bare = token.text.strip_prefix("STATUS_").filter(|bare| words::status(bare).is_some());
+            match bare {
+                Some("SUCCESS") => error.help("write `ok`"),
+                Some(bare) => error.help(format!("write `{bare}`, without `STATUS_`")),
+                None => error,
+            }
         })
     }
 
@@ -143,6 +173,6 @@ pub(crate) fn unknown<'a>(
     what: &str,
     known: impl IntoIterator<Item = &'a str> + Clone,
 ) -> ScriptError {
-    let message = format!("`{}` is not {what}", token.text);
+    let message = format!("`{}` is not {what}", shortened(&token.text));
     ScriptError::new(token.place, message).help(suggestion(&token.text, known))
 }

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use crate::limits::NAME_CHARACTERS_MAX;
+
 /// A place in a file: line and column from 1, in characters.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Place {
@@ -19,13 +21,20 @@ pub struct ScriptError {
     pub help: Option<String>,
 }
 
+/// Characters of a message, or of a line, that are shown.
+const SHOWN_MAX: usize = 600;
+const LINE_SHOWN_MAX: usize = 120;
+/// Names that a suggestion compares with, and lists.
+const COMPARED_MAX: usize = 2000;
+const LISTED_MAX: usize = 24;
+
 impl ScriptError {
     pub fn new(place: Place, message: impl Into<String>) -> ScriptError {
-        ScriptError { place, message: message.into(), help: None }
+        ScriptError { place, message: tidy(&message.into()), help: None }
     }
 
     pub fn help(mut self, help: impl Into<String>) -> ScriptError {
-        self.help = Some(help.into());
+        self.help = Some(tidy(&help.into()));
         self
     }
 
@@ -36,24 +45,62 @@ impl ScriptError {
     ///   7 | p  singal D F=1 -> ok
     ///     |    ^^^^^^ did you mean `signal`?
     /// ```
+    ///
+    /// Of a long line it is the part around the place. Nothing of the file reaches a terminal raw.
     pub fn render(&self, file: &str, text: &str) -> String {
         let Place { line, column, width } = self.place;
-        let shown: String = match line.checked_sub(1).and_then(|at| text.lines().nth(at as usize)) {
-            Some(shown) => {
-                shown.chars().map(|letter| if letter.is_control() { ' ' } else { letter }).collect()
-            }
-            None => String::new(),
-        };
+        let text = text.strip_prefix('\u{FEFF}').unwrap_or(text);
+        let at = column.saturating_sub(1) as usize;
+        let written =
+            line.checked_sub(1).and_then(|line| text.lines().nth(line as usize)).unwrap_or_default();
+        let (shown, indent) = part_around(written, at);
+        let room = (shown.chars().count() + 1).saturating_sub(indent).max(1);
+        let carets = "^".repeat((width as usize).clamp(1, room));
         let number = line.to_string();
         let gap = " ".repeat(number.len());
-        let indent = " ".repeat(column.saturating_sub(1) as usize);
-        let carets = "^".repeat(width.clamp(1, 200) as usize);
+        let indent = " ".repeat(indent);
         let help = self.help.as_ref().map(|help| format!(" {help}")).unwrap_or_default();
+        let file = tidy(file);
         format!(
             "{file}:{line}:{column}: {}\n  {number} | {shown}\n  {gap} | {indent}{carets}{help}",
             self.message
         )
     }
+}
+
+/// The part of a line around a place, and where in it the place is.
+fn part_around(line: &str, at: usize) -> (String, usize) {
+    let length = line.chars().count();
+    if length <= LINE_SHOWN_MAX {
+        return (tidy(line), at);
+    }
+    let begin = at.saturating_sub(LINE_SHOWN_MAX / 2).min(length - LINE_SHOWN_MAX);
+    let part: String = line.chars().skip(begin).take(LINE_SHOWN_MAX).collect();
+    let before = if begin == 0 { "" } else { ".. " };
+    let after = if begin + LINE_SHOWN_MAX == length { "" } else { " .." };
+    (format!("{before}{}{after}", tidy(&part)), at - begin + before.len())
+}
+
+/// True for a character that a terminal shows as itself, in its own place.
+pub(crate) fn is_printable(letter: char) -> bool {
+    let moves_others = matches!(letter, '\u{AD}' | '\u{61C}' | '\u{200B}'..='\u{200F}' | '\u{2028}'..='\u{202E}'
+        | '\u{2060}'..='\u{206F}' | '\u{FEFF}' | '\u{FFF9}'..='\u{FFFB}' | '\u{E0000}'..='\u{E007F}');
+    !letter.is_control() && !moves_others
+}
+
+/// Fit for a terminal: a tab is a space, what does not print a question mark; too much is cut.
+fn tidy(text: &str) -> String {
+    let shown = |letter| match letter {
+        '\t' => ' ',
+        letter if is_printable(letter) => letter,
+        _ => '\u{FFFD}',
+    };
+    let mut letters = text.chars().map(shown);
+    let mut tidied: String = letters.by_ref().take(SHOWN_MAX).collect();
+    if letters.next().is_some() {
+        tidied += " ..";
+    }
+    tidied
 }
 
 impl fmt::Display for ScriptError {
@@ -68,24 +115,47 @@ impl fmt::Display for ScriptError {
 
 impl std::error::Error for ScriptError {}
 
+/// A word of the file for a message; a long one shortened.
+pub(crate) fn shortened(word: &str) -> String {
+    match word.char_indices().nth(NAME_CHARACTERS_MAX) {
+        Some((end, _)) => format!("{}..", &word[..end]),
+        None => word.into(),
+    }
+}
+
 /// The known word that is nearest to what was written, if one is near.
 pub(crate) fn nearest<'a>(written: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
-    let written_low = written.to_lowercase();
+    let length = written.chars().count();
+    if length > NAME_CHARACTERS_MAX {
+        return None;
+    }
+    let written = written.to_lowercase();
+    // A short name is near only to itself in other letters: one fence is not a misspelling of another.
+    let near_enough = |word: &str| match word.chars().count() {
+        0..=2 => 0,
+        3 => 1,
+        length => 1 + length / 3,
+    };
     known
         .into_iter()
-        .map(|word| (strsim::damerau_levenshtein(&written_low, &word.to_lowercase()), word))
-        .filter(|(distance, word)| *distance <= 1 + word.chars().count() / 3)
+        .take(COMPARED_MAX)
+        .filter(|word| word.chars().count().abs_diff(length) <= near_enough(word))
+        .map(|word| (strsim::damerau_levenshtein(&written, &word.to_lowercase()), word))
+        .filter(|(distance, word)| *distance <= near_enough(word))
         .min_by_key(|(distance, _)| *distance)
         .map(|(_, word)| word)
 }
 
 /// "did you mean", or else all there are.
 pub(crate) fn suggestion<'a>(written: &str, known: impl IntoIterator<Item = &'a str> + Clone) -> String {
-    match nearest(written, known.clone()) {
-        Some(word) => format!("did you mean `{word}`?"),
-        None => {
-            let all: Vec<&str> = known.into_iter().collect();
-            if all.is_empty() { "there is none yet".into() } else { format!("there are: {}", all.join(", ")) }
-        }
+    if let Some(word) = nearest(written, known.clone()) {
+        return format!("did you mean `{word}`?");
+    }
+    let all: Vec<&str> = known.into_iter().collect();
+    let listed = all[..all.len().min(LISTED_MAX)].join(", ");
+    match all.len().saturating_sub(LISTED_MAX) {
+        _ if all.is_empty() => "there is none yet".into(),
+        0 => format!("there are: {listed}"),
+        more => format!("there are: {listed} and {more} more"),
     }
 }

@@ -1,6 +1,7 @@
 //! `expect CONDITION`, `fault ..`, and the outcomes of races.
 
-use crate::program::{Engine, EngineIs, EventCount, Expectation, Fault, Kind, Outcome, Term};
+use crate::limits::{OUTCOMES_MAX, TIME_MAX_NS};
+use crate::program::{Engine, EngineIs, EventCount, Expectation, Fault, Kind, Outcome, Process, Term};
 use crate::script::cursor::{Cursor, Parsed, unknown};
 use crate::script::error::ScriptError;
 use crate::script::names::{Meaning, Names};
@@ -71,9 +72,24 @@ pub(crate) fn expectation(names: &mut Names, cursor: &mut Cursor<'_>) -> Parsed<
 fn of_binding(names: &mut Names, cursor: &mut Cursor<'_>) -> Parsed<Expectation> {
     let token = cursor.next().expect("it was looked at");
     let binding = names.binding(token, "a name", |_| true)?;
-    match names.kind(binding) {
+    let kind = names.kind(binding);
+    let is_call = !matches!(kind, Kind::Event | Kind::Register);
+    if is_call && cursor.take_word("blocked") {
+        return Ok(Expectation::Blocked { call: binding });
+    }
+    if is_call && cursor.take_word("returned") {
+        let status = cursor.status("a status", &[])?;
+        names.returned(binding);
+        return Ok(Expectation::Returned { call: binding, status });
+    }
+    if matches!(kind, Kind::Object | Kind::Event | Kind::Device) {
+        names.check_alive(names.program.owner(binding), token)?;
+    }
+    match kind {
         Kind::Object | Kind::Register => {
-            cursor.symbol("=")?;
+            if !cursor.take_symbol("=") {
+                return cursor.expected("`= VALUE`");
+            }
             Ok(Expectation::Value { object: binding, value: cursor.number("a value")? })
         }
         Kind::Event => {
@@ -90,27 +106,16 @@ fn of_binding(names: &mut Names, cursor: &mut Cursor<'_>) -> Parsed<Expectation>
             Ok(Expectation::Event { event: binding, count })
         }
         Kind::Device => {
-            cursor.word("state")?;
+            if !cursor.take_word("state") {
+                return cursor.expected("`state STATE`");
+            }
             let state = cursor.choice("a device state", &words::DEVICE_STATES)?;
             Ok(Expectation::DeviceState { device: binding, state })
         }
         Kind::Adapter | Kind::Context | Kind::Share | Kind::Call => {
-            if cursor.take_word("blocked") {
-                return Ok(Expectation::Blocked { call: binding });
-            }
-            if !cursor.take_word("returned") {
-                return cursor.expected("`blocked` or `returned STATUS`");
-            }
-            let status = status(cursor)?;
-            names.returned(binding);
-            Ok(Expectation::Returned { call: binding, status })
+            cursor.expected("`blocked` or `returned STATUS`")
         }
     }
-}
-
-fn status(cursor: &mut Cursor<'_>) -> Parsed<d3dkmt::NtStatus> {
-    let token = cursor.atom("a status")?;
-    words::status(&token.text).ok_or_else(|| unknown(token, "a status", words::status_names()))
 }
 
 fn engine(names: &Names, cursor: &mut Cursor<'_>) -> Parsed<Engine> {
@@ -128,24 +133,11 @@ pub(crate) fn fault(names: &mut Names, cursor: &mut Cursor<'_>, line: u32) -> Pa
     let fault = match token.text.as_str() {
         "kill" => Fault::Kill(process(names, cursor, line, Some("was killed"))?),
         "cut" => Fault::Cut(process(names, cursor, line, None)?),
-        "hold" => Fault::Hold(process(names, cursor, line, None)?),
-        "release" => Fault::Release(process(names, cursor, line, None)?),
-        "freeze" => {
-            let name = cursor.peek();
-            let process = process(names, cursor, line, None)?;
-            names.freeze(process, name.expect("it was read"), line)?;
-            Fault::Freeze(process)
-        }
-        "thaw" => {
-            let name = cursor.peek();
-            let process = process(names, cursor, line, None)?;
-            names.thaw(process, name.expect("it was read"))?;
-            Fault::Thaw(process)
-        }
-        "delay" => {
-            let process = process(names, cursor, line, None)?;
-            Fault::Delay(process, cursor.duration()?)
-        }
+        "hold" => Fault::Hold(changed(names, cursor, Names::hold)?),
+        "release" => Fault::Release(changed(names, cursor, Names::release)?),
+        "freeze" => Fault::Freeze(changed(names, cursor, Names::freeze)?),
+        "thaw" => Fault::Thaw(changed(names, cursor, Names::thaw)?),
+        "delay" => Fault::Delay(process(names, cursor, line, None)?, delay(cursor)?),
         "reorder" => Fault::Reorder,
         "crash" => {
             let name = cursor.atom("a VM")?;
@@ -154,7 +146,7 @@ pub(crate) fn fault(names: &mut Names, cursor: &mut Cursor<'_>, line: u32) -> Pa
                 names.program.processes.iter().enumerate().filter(|(_, process)| process.vm == Some(vm));
             let inside: Vec<u32> = inside.map(|(at, _)| at as u32).collect();
             for process in inside {
-                names.end(crate::program::Process(process), line, "was in a VM that crashed");
+                names.end(Process(process), line, "was in a VM that crashed");
             }
             Fault::CrashVm(vm)
         }
@@ -185,12 +177,35 @@ pub(crate) fn fault(names: &mut Names, cursor: &mut Cursor<'_>, line: u32) -> Pa
     Ok(fault)
 }
 
+/// A process that the fault brings into a state, or out of it.
+fn changed(
+    names: &mut Names,
+    cursor: &mut Cursor<'_>,
+    change: impl Fn(&mut Names, Process, &Token) -> Parsed<()>,
+) -> Parsed<Process> {
+    let token = cursor.atom("a process")?;
+    let process = names.process(token)?;
+    names.check_alive(process, token)?;
+    change(names, process, token)?;
+    Ok(process)
+}
+
+fn delay(cursor: &mut Cursor<'_>) -> Parsed<u64> {
+    let place = cursor.place();
+    let delay = cursor.duration()?;
+    if delay <= TIME_MAX_NS {
+        Ok(delay)
+    } else {
+        Err(ScriptError::new(place, "a scenario lasts ten years at most"))
+    }
+}
+
 fn process(
     names: &mut Names,
     cursor: &mut Cursor<'_>,
     line: u32,
     ends: Option<&'static str>,
-) -> Parsed<crate::program::Process> {
+) -> Parsed<Process> {
     let token = cursor.atom("a process")?;
     let process = names.process(token)?;
     names.check_alive(process, token)?;
@@ -207,6 +222,9 @@ pub(crate) fn outcomes(names: &Names, cursor: &mut Cursor<'_>, line: u32) -> Par
         let terms = &mut outcomes.last_mut().expect("there is one").terms;
         if cursor.take_symbol(",") {
             outcomes.push(Outcome { line, terms: Vec::new() });
+            if outcomes.len() > OUTCOMES_MAX {
+                return cursor.expected(&format!("{OUTCOMES_MAX} outcomes at most"));
+            }
             continue;
         }
         if cursor.peek().is_none() {
@@ -230,18 +248,14 @@ fn term(names: &Names, cursor: &mut Cursor<'_>) -> Parsed<Term> {
         Kind::Register => Ok(Term::Register { register: binding, value: cursor.number("a value")? }),
         Kind::Object => Ok(Term::Value { object: binding, value: cursor.number("a value")? }),
         _ => {
-            let word = cursor.atom("`asleep`, `returned` or a status")?;
-            match word.text.as_str() {
-                "asleep" => Ok(Term::Asleep { call: binding, asleep: true }),
-                "returned" => Ok(Term::Asleep { call: binding, asleep: false }),
-                status => match words::status(status) {
-                    Some(status) => Ok(Term::Status { call: binding, status }),
-                    None => {
-                        let known = words::status_names().chain(["asleep", "returned"]);
-                        Err(unknown(word, "how a call can end", known))
-                    }
-                },
+            if cursor.take_word("asleep") {
+                return Ok(Term::Asleep { call: binding, asleep: true });
             }
+            if cursor.take_word("returned") {
+                return Ok(Term::Asleep { call: binding, asleep: false });
+            }
+            let status = cursor.status("`asleep`, `returned` or a status", &["asleep", "returned"])?;
+            Ok(Term::Status { call: binding, status })
         }
     }
 }

@@ -7,16 +7,16 @@
 //! given  comes = blocks otherwise
 //! ```
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use crate::limits::{AXIS_VALUES_MAX, CASES_MAX};
-use crate::script::error::{ScriptError, suggestion};
+use crate::limits::{AXES_MAX, AXIS_VALUES_MAX, CASES_MAX, NAME_CHARACTERS_MAX, WORDS_MAX};
+use crate::script::error::{Place, ScriptError, shortened, suggestion};
 use crate::script::token::{Token, TokenKind};
 use crate::script::words::number;
 
 /// `matrix NAME = VALUE ..`
 struct Axis {
-    name: String,
+    name: Token,
     values: Vec<Token>,
 }
 
@@ -28,7 +28,7 @@ enum Relation {
 }
 
 struct Condition {
-    name: String,
+    name: Token,
     relation: Relation,
     values: Vec<String>,
 }
@@ -63,15 +63,86 @@ fn name_and_rest<'a>(tokens: &'a [Token], form: &str) -> Result<(&'a Token, &'a 
         [_, name, equals, rest @ ..] if name.kind == TokenKind::Atom && equals.is_symbol("=") => {
             Ok((name, rest))
         }
-        [.., last] => Err(ScriptError::new(last.place, format!("expected {form}"))),
+        [first] => Err(ScriptError::new(first.place, format!("expected {form}"))),
+        [_, name] => Err(ScriptError::new(name.place, format!("expected {form}"))),
+        [_, _, third, ..] => Err(ScriptError::new(third.place, format!("expected {form}"))),
         [] => unreachable!("a line has a first word"),
     }
 }
 
+/// Names of matrices are apart from those of actors and handles: any word will do.
+fn check_name(name: &Token) -> Result<(), ScriptError> {
+    let fit = name.text.starts_with(|letter: char| letter.is_ascii_alphabetic())
+        && name.text.len() <= NAME_CHARACTERS_MAX
+        && !name.text.contains(['$', '^', '.']);
+    if fit {
+        return Ok(());
+    }
+    let message = format!("`{}` cannot be the name of a matrix", shortened(&name.text));
+    Err(ScriptError::new(name.place, message)
+        .help("names begin with a letter; `$` stands where they are used"))
+}
+
+/// A value is a word as it stands.
+fn check_no_name(values: &[Token]) -> Result<(), ScriptError> {
+    match values.iter().find(|value| value.kind == TokenKind::Atom && value.text.starts_with('$')) {
+        None => Ok(()),
+        Some(value) => {
+            let message = format!("`{}` cannot stand in a matrix", shortened(&value.text));
+            Err(ScriptError::new(value.place, message).help("conditions name a matrix without `$`"))
+        }
+    }
+}
+
+pub(crate) fn too_many_words(place: Place) -> ScriptError {
+    let message = format!("the cases of the file have more than {WORDS_MAX} words together, the limit");
+    ScriptError::new(place, message).help("make two files of it, or cases fewer")
+}
+
+impl Given {
+    fn names(&self) -> impl Iterator<Item = &str> {
+        self.conditions.iter().map(|condition| condition.name.text.as_str())
+    }
+
+    fn words(&self) -> usize {
+        self.value.len() + self.conditions.iter().map(|condition| 1 + condition.values.len()).sum::<usize>()
+    }
+}
+
 impl Matrix {
+    /// Every name stands somewhere: in a line, or in a condition.
+    pub fn check_used(&self, lines: &[Vec<Token>]) -> Result<(), ScriptError> {
+        let mut used: BTreeSet<&str> = self.given.iter().flat_map(Given::names).collect();
+        used.extend(lines.iter().flatten().filter_map(|token| match token.kind {
+            TokenKind::Atom => token.text.strip_prefix('$'),
+            TokenKind::Text | TokenKind::Symbol => None,
+        }));
+        let all = self.axes.iter().map(|axis| &axis.name).chain(self.given.iter().map(|given| &given.name));
+        match all.into_iter().find(|name| !used.contains(name.text.as_str())) {
+            None => Ok(()),
+            Some(name) => {
+                let error = ScriptError::new(name.place, format!("nothing uses the matrix {}", name.text));
+                Err(error.help(format!("write `${}` where its values stand", name.text)))
+            }
+        }
+    }
+
     /// Takes a line that begins with `matrix`.
     pub fn axis(&mut self, tokens: &[Token]) -> Result<(), ScriptError> {
         let (name, values) = name_and_rest(tokens, FORM)?;
+        check_name(name)?;
+        if let Some(first) = self.axes.iter().find(|axis| axis.name.text == name.text) {
+            let message =
+                format!("there is a matrix {} already, in line {}", name.text, first.name.place.line);
+            return Err(ScriptError::new(name.place, message));
+        }
+        if let Some(given) = self.given.iter().find(|given| given.name.text == name.text) {
+            let message = format!("{} is given already, in line {}", name.text, given.name.place.line);
+            return Err(ScriptError::new(name.place, message));
+        }
+        if self.axes.len() >= AXES_MAX {
+            return Err(ScriptError::new(name.place, format!("more than {AXES_MAX} matrices, the limit")));
+        }
         if values.is_empty() || values.len() > AXIS_VALUES_MAX {
             let message =
                 format!("{} has {} values, allowed are 1 to {AXIS_VALUES_MAX}", name.text, values.len());
@@ -86,21 +157,22 @@ impl Matrix {
         if let Some(twice) =
             (1..values.len()).find(|at| values[..*at].iter().any(|other| other.text == values[*at].text))
         {
-            let message = format!("{} has the value {} twice", name.text, values[twice].text);
+            let message = format!("{} has the value {} twice", name.text, shortened(&values[twice].text));
             return Err(ScriptError::new(values[twice].place, message));
         }
-        if self.axes.iter().any(|axis| axis.name == name.text) {
-            return Err(ScriptError::new(name.place, format!("there is a matrix {} already", name.text)));
-        }
-        self.axes.push(Axis { name: name.text.clone(), values: values.to_vec() });
+        check_no_name(values)?;
+        self.axes.push(Axis { name: name.clone(), values: values.to_vec() });
         Ok(())
     }
 
     /// Takes a line that begins with `given`.
     pub fn given(&mut self, tokens: &[Token]) -> Result<(), ScriptError> {
         let (name, rest) = name_and_rest(tokens, GIVEN_FORM)?;
-        if self.axes.iter().any(|axis| axis.name == name.text) {
-            return Err(ScriptError::new(name.place, format!("{} is a matrix already", name.text)));
+        check_name(name)?;
+        check_no_name(rest)?;
+        if let Some(axis) = self.axes.iter().find(|axis| axis.name.text == name.text) {
+            let message = format!("{} is a matrix already, in line {}", name.text, axis.name.place.line);
+            return Err(ScriptError::new(name.place, message));
         }
         let word =
             |word: &'static str| move |token: &Token| token.kind == TokenKind::Atom && token.text == word;
@@ -128,7 +200,7 @@ impl Matrix {
         };
         let known: Vec<&str> = self.names().collect();
         if !known.contains(&name.text.as_str()) {
-            let error = ScriptError::new(name.place, format!("there is no matrix {}", name.text));
+            let error = ScriptError::new(name.place, format!("there is no matrix {}", shortened(&name.text)));
             return Err(error.help(suggestion(&name.text, known)));
         }
         let relation = match relation.text.as_str() {
@@ -137,23 +209,33 @@ impl Matrix {
             "below" => Relation::Below,
             "at_least" => Relation::AtLeast,
             other => {
-                let error = ScriptError::new(relation.place, format!("there is no relation `{other}`"));
+                let error =
+                    ScriptError::new(relation.place, format!("there is no relation `{}`", shortened(other)));
                 return Err(error.help(suggestion(other, RELATIONS)));
             }
         };
         let numeric = matches!(relation, Relation::Below | Relation::AtLeast);
         if values.is_empty() || (numeric && (values.len() != 1 || number(&values[0].text).is_none())) {
-            let expected = if numeric { "one number" } else { "a value" };
-            return Err(ScriptError::new(name.place, format!("the condition needs {expected} at its end")));
+            let (expected, last) =
+                (if numeric { "one number" } else { "a value" }, tokens.last().unwrap_or(name));
+            return Err(ScriptError::new(last.place, format!("the condition needs {expected} at its end")));
+        }
+        if let Some(axis) = self.axes.iter().find(|axis| !numeric && axis.name.text == name.text) {
+            let is_value = |value: &Token| axis.values.iter().any(|known| known.text == value.text);
+            if let Some(never) = values.iter().find(|value| !is_value(value)) {
+                let message = format!("{} never is {}", name.text, shortened(&never.text));
+                let known = axis.values.iter().map(|value| value.text.as_str());
+                return Err(ScriptError::new(never.place, message).help(suggestion(&never.text, known)));
+            }
         }
         let values = values.iter().map(|value| value.text.clone()).collect();
-        Ok(Condition { name: name.text.clone(), relation, values })
+        Ok(Condition { name: name.clone(), relation, values })
     }
 
     fn names(&self) -> impl Iterator<Item = &str> {
         self.axes
             .iter()
-            .map(|axis| axis.name.as_str())
+            .map(|axis| axis.name.text.as_str())
             .chain(self.given.iter().map(|given| given.name.text.as_str()))
     }
 
@@ -163,12 +245,16 @@ impl Matrix {
         for axis in &self.axes {
             if cases.len() * axis.values.len() > CASES_MAX {
                 let message = format!("the matrices give more than {CASES_MAX} cases, the limit");
-                return Err(ScriptError::new(axis.values[0].place, message));
+                return Err(ScriptError::new(axis.name.place, message));
             }
             let grown = cases
                 .iter()
-                .flat_map(|case| axis.values.iter().map(move |value| case.with(&axis.name, value)));
+                .flat_map(|case| axis.values.iter().map(move |value| case.with(&axis.name.text, value)));
             cases = grown.collect();
+        }
+        let words: usize = self.given.iter().map(Given::words).sum();
+        if let Some(given) = self.given.first().filter(|_| cases.len() * words > WORDS_MAX) {
+            return Err(too_many_words(given.name.place));
         }
         for case in &mut cases {
             for given in &self.given {
@@ -191,7 +277,7 @@ impl Matrix {
 
 impl Condition {
     fn holds(&self, case: &Case) -> bool {
-        let Some(value) = case.values.get(&self.name) else { return false };
+        let Some(value) = case.values.get(&self.name.text) else { return false };
         let text = value.first().map_or("none", |token| token.text.as_str());
         let ordered = |below: bool| match (number(text), number(&self.values[0])) {
             (Some(value), Some(bound)) => (value < bound) == below,
@@ -220,7 +306,8 @@ impl Case {
     }
 
     /// The tokens with every `$NAME` replaced; what comes from a value keeps the place of its `$NAME`.
-    pub fn substitute(&self, tokens: &[Token]) -> Result<Vec<Token>, ScriptError> {
+    /// `words` is what is left of the file's limit.
+    pub fn substitute(&self, tokens: &[Token], words: &mut usize) -> Result<Vec<Token>, ScriptError> {
         let mut replaced = Vec::with_capacity(tokens.len());
         for token in tokens {
             let Some(name) = token.text.strip_prefix('$').filter(|_| token.kind == TokenKind::Atom) else {
@@ -228,10 +315,21 @@ impl Case {
                 continue;
             };
             let Some(value) = self.values.get(name) else {
-                let error = ScriptError::new(token.place, format!("there is no matrix {name}"));
+                let error = ScriptError::new(token.place, format!("there is no matrix {}", shortened(name)));
                 return Err(error.help(suggestion(name, self.values.keys().map(String::as_str))));
             };
+            if replaced.len() + value.len() > *words {
+                *words = 0;
+                return Err(too_many_words(token.place));
+            }
             replaced.extend(value.iter().map(|value| Token { place: token.place, ..value.clone() }));
+        }
+        match words.checked_sub(replaced.len()) {
+            Some(left) => *words = left,
+            None => {
+                *words = 0;
+                return Err(too_many_words(tokens[0].place));
+            }
         }
         Ok(replaced)
     }

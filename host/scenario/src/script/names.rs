@@ -1,11 +1,13 @@
 //! Names of one case, and what is known of each thread while the file is read.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
+use crate::limits::NAME_CHARACTERS_MAX;
 use crate::program::{Binding, Kind, Named, Process, ProcessInfo, Program, Thread, ThreadInfo, Vm};
-use crate::script::error::{ScriptError, suggestion};
+use crate::script::error::{ScriptError, shortened, suggestion};
 use crate::script::token::{Token, TokenKind};
 use crate::script::verbs::{STATEMENTS, VERBS};
+use crate::script::words::signal_flag_names;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Meaning {
@@ -16,7 +18,7 @@ pub(crate) enum Meaning {
 }
 
 impl Meaning {
-    fn what(self, program: &Program) -> &'static str {
+    pub fn what(self, program: &Program) -> &'static str {
         match self {
             Meaning::Vm(_) => "a VM",
             Meaning::Process(_) => "a process",
@@ -41,20 +43,35 @@ pub(crate) struct Names {
     /// Processes that have ended, and where.
     ended: BTreeMap<Process, (u32, &'static str)>,
     frozen: BTreeMap<Process, u32>,
+    held: BTreeMap<Process, u32>,
+    /// Names of lines that could not be read: what uses them is no second mistake.
+    failed: BTreeSet<String>,
 }
+
+/// Words that stand where names do.
+const RESERVED: [&str; 21] = [
+    "null", "max", "ok", "on", "in", "any", "blocks", "anything", "flags", "rewind", "write", "busy", "hang",
+    "opaque", "engine", "report", "no", "messages", "wakes", "waits", "nothing",
+];
 
 impl Names {
     /// Checks that a name is new and fit to be one.
     fn check_new(&self, token: &Token) -> Result<(), ScriptError> {
         let text = &token.text;
         if !text.starts_with(|letter: char| letter.is_ascii_alphabetic()) || text.contains(['^', '$', '.']) {
-            let message = format!("`{text}` cannot be a name");
+            let message = format!("`{}` cannot be a name", shortened(text));
             return Err(ScriptError::new(token.place, message)
                 .help("names begin with a letter, as F, D0 or gpu_fence"));
         }
-        let reserved = ["null", "max", "ok", "on", "in", "any", "blocks", "anything"];
-        let is_word = |word: &&str| *word == text;
-        if reserved.iter().any(is_word) || STATEMENTS.iter().chain(VERBS).any(|word| word.name == text) {
+        let length = text.chars().count();
+        if length > NAME_CHARACTERS_MAX {
+            let message = format!("the name has {length} characters, the limit is {NAME_CHARACTERS_MAX}");
+            return Err(ScriptError::new(token.place, message));
+        }
+        let is_word = RESERVED.contains(&text.as_str())
+            || signal_flag_names().contains(&text.as_str())
+            || STATEMENTS.iter().chain(VERBS).any(|word| word.name == text);
+        if is_word {
             return Err(ScriptError::new(
                 token.place,
                 format!("`{text}` is a word of the language, not a name"),
@@ -123,7 +140,7 @@ impl Names {
                 (format!("{} is {}, not {what}", token.text, named.what(&self.program)), self.known(wanted))
             }
             None if token.kind == TokenKind::Atom => {
-                (format!("there is no {} here", quoted(what, &token.text)), self.known(wanted))
+                (format!("there is no {} here", quoted(what, &shortened(&token.text))), self.known(wanted))
             }
             None => (format!("expected the name of {what}"), self.known(wanted)),
         };
@@ -174,6 +191,18 @@ impl Names {
         }
     }
 
+    /// Something of the thread's own process: its event, its fence memory.
+    pub fn check_own(&self, binding: Binding, thread: Thread, token: &Token) -> Result<(), ScriptError> {
+        let (owner, process) = (self.program.owner(binding), self.program.process_of(thread));
+        if owner == process {
+            return Ok(());
+        }
+        let of = |process: Process| &self.program.processes[process.index()].name;
+        let what = self.kind(binding).name();
+        let message = format!("{} is {what} of {}, of no use to {}", token.text, of(owner), of(process));
+        Err(ScriptError::new(token.place, message))
+    }
+
     pub fn kind(&self, binding: Binding) -> Kind {
         self.program.bindings[binding.index()].kind
     }
@@ -215,6 +244,7 @@ impl Names {
     pub fn end(&mut self, process: Process, line: u32, how: &'static str) {
         self.ended.entry(process).or_insert((line, how));
         self.frozen.remove(&process);
+        self.held.remove(&process);
         let of_process: Vec<Thread> = self
             .blocked
             .keys()
@@ -226,24 +256,59 @@ impl Names {
         }
     }
 
-    pub fn freeze(&mut self, process: Process, token: &Token, line: u32) -> Result<(), ScriptError> {
-        match self.frozen.insert(process, line) {
-            None => Ok(()),
-            Some(before) => {
-                Err(ScriptError::new(token.place, format!("{} is frozen since line {before}", token.text)))
-            }
-        }
+    pub fn freeze(&mut self, process: Process, token: &Token) -> Result<(), ScriptError> {
+        begin(&mut self.frozen, process, token, "frozen")
     }
 
     pub fn thaw(&mut self, process: Process, token: &Token) -> Result<(), ScriptError> {
-        match self.frozen.remove(&process) {
-            Some(_) => Ok(()),
-            None => Err(ScriptError::new(token.place, format!("{} is not frozen", token.text))),
-        }
+        finish(&mut self.frozen, process, token, "frozen")
+    }
+
+    pub fn hold(&mut self, process: Process, token: &Token) -> Result<(), ScriptError> {
+        begin(&mut self.held, process, token, "held")
+    }
+
+    pub fn release(&mut self, process: Process, token: &Token) -> Result<(), ScriptError> {
+        finish(&mut self.held, process, token, "held")
+    }
+
+    /// A line could not be read: the names it would have brought are left out of further complaints.
+    pub fn line_failed(&mut self, tokens: &[Token]) {
+        let named = match tokens {
+            [first, name, ..] if ["vm", "process", "thread"].contains(&first.text.as_str()) => Some(name),
+            [_, name, equals, ..] if equals.is_symbol("=") => Some(name),
+            _ => None,
+        };
+        self.failed.extend(named.map(|name| name.text.clone()));
+    }
+
+    /// The error comes of a name whose line could not be read.
+    pub fn follows(&self, error: &ScriptError, tokens: &[Token]) -> bool {
+        let at_fault = tokens.iter().find(|token| token.place == error.place);
+        at_fault.is_some_and(|token| self.failed.contains(&token.text) && self.look_up(&token.text).is_none())
     }
 
     pub fn is_frozen(&self, process: Process) -> bool {
         self.frozen.contains_key(&process)
+    }
+}
+
+type Since = BTreeMap<Process, u32>;
+
+fn begin(since: &mut Since, process: Process, token: &Token, what: &str) -> Result<(), ScriptError> {
+    match since.insert(process, token.place.line) {
+        None => Ok(()),
+        Some(line) => {
+            let message = format!("{} is {what} since line {line}", token.text);
+            Err(ScriptError::new(token.place, message))
+        }
+    }
+}
+
+fn finish(since: &mut Since, process: Process, token: &Token, what: &str) -> Result<(), ScriptError> {
+    match since.remove(&process) {
+        Some(_) => Ok(()),
+        None => Err(ScriptError::new(token.place, format!("{} is not {what}", token.text))),
     }
 }
 

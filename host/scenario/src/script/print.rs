@@ -8,6 +8,7 @@ use crate::program::{
     Act, Action, Command, EngineIs, EventCount, Expectation, Expected, Fault, HandleRef, ObjectSpec,
     Operation, Outcome, Program, Term,
 };
+use crate::script::error::is_printable;
 use crate::script::words::{
     DEVICE_STATES, OBJECT_TYPES, write_context_flags, write_duration, write_engine, write_number,
     write_object_flags, write_signal_flags, write_status,
@@ -26,6 +27,22 @@ pub fn print(program: &Program) -> String {
     text
 }
 
+/// Rule ids that stand in one line.
+const COVERS_IN_LINE: usize = 12;
+
+/// A text between quotes, as [`super::token`] reads it.
+pub(super) fn quoted(text: &str) -> String {
+    let letters = text.chars().map(|letter| if is_printable(letter) { letter } else { ' ' });
+    let mut quoted = String::from("\"");
+    for letter in letters {
+        if matches!(letter, '"' | '\\') {
+            quoted.push('\\');
+        }
+        quoted.push(letter);
+    }
+    quoted + "\""
+}
+
 struct Printer<'a> {
     program: &'a Program,
 }
@@ -35,15 +52,15 @@ impl Printer<'_> {
         let program = self.program;
         let word = if program.race.is_some() { "litmus" } else { "scenario" };
         let case = if program.case.is_empty() { String::new() } else { format!(", {}", program.case) };
-        let mut head = format!("{word} \"{}{case}\"\n", program.title);
-        if !program.covers.is_empty() {
-            let _ = writeln!(head, "covers {}", program.covers.join(" "));
+        let mut head = format!("{word} {}\n", quoted(&format!("{}{case}", program.title)));
+        for ids in program.covers.chunks(COVERS_IN_LINE) {
+            let _ = writeln!(head, "covers {}", ids.join(" "));
         }
         if !program.tags.is_empty() {
             let _ = writeln!(head, "tags {}", program.tags.join(" "));
         }
         for (arm, reason) in &program.not_on {
-            let _ = writeln!(head, "skip {} \"{reason}\"", arm.name());
+            let _ = writeln!(head, "skip {} {}", arm.name(), quoted(reason));
         }
         if program.setting.kernel.adapters.len() != 1 {
             let _ = writeln!(head, "config adapters = {}", program.setting.kernel.adapters.len());
@@ -277,7 +294,7 @@ impl Printer<'_> {
                 };
                 format!("engine {} {is}", write_engine(*engine, &self.program.setting.kernel))
             }
-            Expectation::Report { text } => format!("report \"{text}\""),
+            Expectation::Report { text } => format!("report {}", quoted(text)),
             Expectation::NoReport => "no report".into(),
             Expectation::Messages { process, count } => {
                 format!("messages {} = {count}", self.process(*process))

@@ -1,13 +1,13 @@
 //! Words of a line.
 
 use crate::limits::LINE_CHARACTERS_MAX;
-use crate::script::error::{Place, ScriptError};
+use crate::script::error::{Place, ScriptError, is_printable};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum TokenKind {
     /// A name, a number, a duration, a rule id: letters, digits and `_ . ^ $`, with `-` inside.
     Atom,
-    /// Between double quotes, without them.
+    /// Between double quotes, without them; `\"` and `\\` stand for `"` and `\`.
     Text,
     Symbol,
 }
@@ -23,9 +23,23 @@ impl Token {
     pub fn is_symbol(&self, symbol: &str) -> bool {
         self.kind == TokenKind::Symbol && self.text == symbol
     }
+
+    pub fn is_word(&self, word: &str) -> bool {
+        self.kind == TokenKind::Atom && self.text == word
+    }
 }
 
 const SYMBOLS: [&str; 10] = ["->", ">=", "=", ">", "<", "|", ",", "(", ")", "+"];
+
+/// What editors and habits put where the language has something else.
+const MISTAKEN: [(&[char], &str); 6] = [
+    (&['\u{201C}', '\u{201D}', '\u{201E}', '\'', '`'], "a text stands between `\"` and `\"`"),
+    (&['\u{2192}'], "write `->`"),
+    (&['\u{2265}'], "write `>=`"),
+    (&['\u{2013}', '\u{2014}', '\u{2212}'], "write `-`"),
+    (&[';'], "one statement a line"),
+    (&['/'], "a comment begins with `#`"),
+];
 
 fn in_atom(letter: char) -> bool {
     letter.is_ascii_alphanumeric() || matches!(letter, '_' | '.' | '^' | '$')
@@ -33,51 +47,111 @@ fn in_atom(letter: char) -> bool {
 
 /// Cuts a line into words; what comes after `#` is a comment.
 pub(crate) fn tokens(line: u32, text: &str) -> Result<Vec<Token>, ScriptError> {
-    let letters: Vec<char> = text.chars().collect();
-    if letters.len() > LINE_CHARACTERS_MAX {
+    let count = text.chars().count();
+    if count > LINE_CHARACTERS_MAX {
         let place = Place { line, column: LINE_CHARACTERS_MAX as u32 + 1, width: 1 };
-        let message =
-            format!("the line has {} characters, the limit is {LINE_CHARACTERS_MAX}", letters.len());
+        let message = format!("the line has {count} characters, the limit is {LINE_CHARACTERS_MAX}");
         return Err(ScriptError::new(place, message));
     }
+    let mut scanner = Scanner { line, letters: text.chars().collect(), at: 0 };
     let mut tokens = Vec::new();
-    let mut at = 0;
-    while at < letters.len() {
-        let begin = at;
-        let letter = letters[at];
-        let place = |end: usize| Place { line, column: begin as u32 + 1, width: (end - begin).max(1) as u32 };
-        if letter == '#' {
-            break;
-        } else if letter.is_whitespace() {
-            at += 1;
-        } else if letter == '"' {
-            at += 1;
-            while at < letters.len() && letters[at] != '"' {
-                at += 1;
-            }
-            if at == letters.len() {
-                return Err(ScriptError::new(place(at), "the text has no closing quote").help("add `\"`"));
-            }
-            let text = letters[begin + 1..at].iter().collect();
-            at += 1;
-            tokens.push(Token { kind: TokenKind::Text, text, place: place(at) });
-        } else if in_atom(letter) {
-            let dash_inside =
-                |at: usize| letters[at] == '-' && letters.get(at + 1).is_some_and(|next| in_atom(*next));
-            while at < letters.len() && (in_atom(letters[at]) || dash_inside(at)) {
-                at += 1;
-            }
-            let text = letters[begin..at].iter().collect();
-            tokens.push(Token { kind: TokenKind::Atom, text, place: place(at) });
-        } else {
-            let rest: String = letters[at..letters.len().min(at + 2)].iter().collect();
-            let Some(symbol) = SYMBOLS.into_iter().find(|symbol| rest.starts_with(symbol)) else {
-                let message = format!("the character {letter:?} means nothing here");
-                return Err(ScriptError::new(place(at + 1), message));
-            };
-            at += symbol.len();
-            tokens.push(Token { kind: TokenKind::Symbol, text: symbol.into(), place: place(at) });
-        }
+    while let Some(token) = scanner.token()? {
+        tokens.push(token);
     }
     Ok(tokens)
+}
+
+struct Scanner {
+    line: u32,
+    letters: Vec<char>,
+    at: usize,
+}
+
+impl Scanner {
+    fn token(&mut self) -> Result<Option<Token>, ScriptError> {
+        while self.letters.get(self.at).is_some_and(|letter| matches!(letter, ' ' | '\t')) {
+            self.at += 1;
+        }
+        let begin = self.at;
+        let (kind, text) = match self.letters.get(begin) {
+            None | Some('#') => return Ok(None),
+            Some('"') => (TokenKind::Text, self.text()?),
+            Some(letter) if in_atom(*letter) => (TokenKind::Atom, self.atom()),
+            Some(letter) => (TokenKind::Symbol, self.symbol(*letter)?),
+        };
+        Ok(Some(Token { kind, text, place: self.place(begin, self.at) }))
+    }
+
+    fn place(&self, begin: usize, end: usize) -> Place {
+        Place { line: self.line, column: begin as u32 + 1, width: (end - begin).max(1) as u32 }
+    }
+
+    fn text(&mut self) -> Result<String, ScriptError> {
+        let begin = self.at;
+        let mut text = String::new();
+        loop {
+            self.at += 1;
+            match (self.letters.get(self.at), self.letters.get(self.at + 1)) {
+                (None, _) => {
+                    let place = self.place(begin, self.letters.len());
+                    return Err(ScriptError::new(place, "the text has no closing quote").help("add `\"`"));
+                }
+                (Some('"'), _) => break,
+                (Some('\\'), Some(letter @ ('"' | '\\'))) => {
+                    self.at += 1;
+                    text.push(*letter);
+                }
+                (Some('\\'), _) => {
+                    let place = self.place(self.at, self.at + 1);
+                    let message = "a `\\` in a text stands before `\"` or `\\`";
+                    return Err(ScriptError::new(place, message).help("write `\\\\` for one"));
+                }
+                (Some(letter), _) if !is_printable(*letter) => {
+                    let place = self.place(self.at, self.at + 1);
+                    let message = format!("the character {} cannot stand in a text", named(*letter));
+                    return Err(ScriptError::new(place, message));
+                }
+                (Some(letter), _) => text.push(*letter),
+            }
+        }
+        self.at += 1;
+        Ok(text)
+    }
+
+    fn atom(&mut self) -> String {
+        let begin = self.at;
+        let letter_at = |at: usize| self.letters.get(at).copied().unwrap_or(' ');
+        let mut end = begin;
+        while in_atom(letter_at(end)) || (letter_at(end) == '-' && in_atom(letter_at(end + 1))) {
+            end += 1;
+        }
+        self.at = end;
+        self.letters[begin..end].iter().collect()
+    }
+
+    fn symbol(&mut self, letter: char) -> Result<String, ScriptError> {
+        let rest: String = self.letters[self.at..self.letters.len().min(self.at + 2)].iter().collect();
+        let Some(symbol) = SYMBOLS.into_iter().find(|symbol| rest.starts_with(symbol)) else {
+            let place = self.place(self.at, self.at + 1);
+            let error =
+                ScriptError::new(place, format!("the character {} means nothing here", named(letter)));
+            let habit = MISTAKEN.into_iter().find(|(letters, _)| letters.contains(&letter));
+            return Err(match habit {
+                Some((_, help)) => error.help(help),
+                None if letter.is_whitespace() => error.help("spaces and tabs stand between words"),
+                None => error,
+            });
+        };
+        self.at += symbol.len();
+        Ok(symbol.into())
+    }
+}
+
+/// A character in a message: itself, or its number.
+fn named(letter: char) -> String {
+    if is_printable(letter) && !letter.is_whitespace() {
+        format!("`{letter}`")
+    } else {
+        format!("U+{:04X}", u32::from(letter))
+    }
 }

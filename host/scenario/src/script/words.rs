@@ -35,9 +35,13 @@ pub(crate) fn status(word: &str) -> Option<NtStatus> {
         return Some(NtStatus::SUCCESS);
     }
     let named = NtStatus::NAMED.iter().find(|status| status.name() == Some(word));
-    named
-        .copied()
-        .or_else(|| word.starts_with("0x").then(|| number(word)).flatten().map(|raw| NtStatus(raw as u32)))
+    named.copied().or_else(|| {
+        word.starts_with("0x")
+            .then(|| number(word))
+            .flatten()
+            .and_then(|raw| u32::try_from(raw).ok())
+            .map(NtStatus)
+    })
 }
 
 pub(crate) fn status_names() -> impl Iterator<Item = &'static str> + Clone {

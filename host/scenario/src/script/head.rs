@@ -1,0 +1,120 @@
+//! The statements that describe a scenario: title, rules, tags, arms, settings.
+
+use d3dkmt::{Luid, limits};
+use dxgkrnl::{AdapterConfig, Policy};
+
+use crate::limits::TAGS_MAX;
+use crate::program::Arm;
+use crate::script::cursor::{Cursor, Parsed, unknown};
+use crate::script::error::{ScriptError, shortened};
+use crate::script::parse::Reader;
+use crate::script::token::Token;
+use crate::script::words;
+
+impl Reader<'_> {
+    pub fn title(&mut self, first: &Token, cursor: &mut Cursor<'_>) -> Parsed<()> {
+        let title = cursor.text("the title, in quotes")?;
+        if !self.names.program.title.is_empty() {
+            return Err(
+                ScriptError::new(first.place, "the file has a title already").help("one scenario a file")
+            );
+        }
+        if title.text.trim().is_empty() {
+            return Err(ScriptError::new(title.place, "the title says nothing"));
+        }
+        self.is_litmus = first.text == "litmus";
+        self.names.program.title = title.text.clone();
+        cursor.end()
+    }
+
+    pub fn covers(&mut self, first: &Token, cursor: &mut Cursor<'_>) -> Parsed<()> {
+        self.check_early(first)?;
+        loop {
+            let id = cursor.atom("a rule id, as FEN-030")?;
+            if let Some(why) = words::rule_error(&id.text) {
+                return Err(
+                    ScriptError::new(id.place, format!("`{}` is no rule id", shortened(&id.text))).help(why)
+                );
+            }
+            if self.names.program.covers.contains(&id.text) {
+                return Err(ScriptError::new(id.place, format!("{} is named twice", id.text)));
+            }
+            self.names.program.covers.push(id.text.clone());
+            if cursor.peek().is_none() {
+                return Ok(());
+            }
+        }
+    }
+
+    pub fn tags(&mut self, first: &Token, cursor: &mut Cursor<'_>) -> Parsed<()> {
+        self.check_early(first)?;
+        loop {
+            let tag = cursor.atom("a word")?;
+            let tags = &mut self.names.program.tags;
+            if tags.contains(&tag.text) {
+                return Err(ScriptError::new(tag.place, format!("{} is named twice", shortened(&tag.text))));
+            }
+            if tags.len() >= TAGS_MAX {
+                return Err(ScriptError::new(tag.place, format!("more than {TAGS_MAX} tags, the limit")));
+            }
+            tags.push(tag.text.clone());
+            if cursor.peek().is_none() {
+                return Ok(());
+            }
+        }
+    }
+
+    pub fn skip(&mut self, first: &Token, cursor: &mut Cursor<'_>) -> Parsed<()> {
+        self.check_early(first)?;
+        let place = cursor.place();
+        let arm = cursor.choice("an arm", &Arm::ALL.map(|arm| (arm.name(), arm)))?;
+        if self.names.program.not_on.iter().any(|(other, _)| *other == arm) {
+            return Err(ScriptError::new(place, format!("the {} arm is skipped already", arm.name())));
+        }
+        let reason = cursor.text("the reason, in quotes")?;
+        if reason.text.trim().is_empty() {
+            return Err(ScriptError::new(reason.place, "the reason says nothing"));
+        }
+        self.names.program.not_on.push((arm, reason.text.clone()));
+        cursor.end()
+    }
+
+    pub fn config(&mut self, first: &Token, cursor: &mut Cursor<'_>) -> Parsed<()> {
+        self.check_early(first)?;
+        let key = cursor.atom("a setting")?;
+        if let Some(line) = self.settings.insert(key.text.clone(), first.place.line) {
+            let message = format!("{} is set already, in line {line}", shortened(&key.text));
+            return Err(ScriptError::new(key.place, message));
+        }
+        let setting = &mut self.names.program.setting;
+        match key.text.as_str() {
+            "async_submission" => setting.async_submission = true,
+            "adapters" => {
+                cursor.symbol("=")?;
+                let place = cursor.place();
+                let count = cursor.number("a count")?;
+                if !(1..=limits::ADAPTERS_MAX as u64).contains(&count) {
+                    let message = format!("{count} adapters: there can be 1 to {}", limits::ADAPTERS_MAX);
+                    return Err(ScriptError::new(place, message));
+                }
+                let first = AdapterConfig::default();
+                let luid = |number: u64| Luid { low: first.luid.low + number as u32, high: 0 };
+                let adapters = (0..count).map(|number| AdapterConfig { luid: luid(number), ..first.clone() });
+                setting.kernel.adapters = adapters.collect();
+            }
+            switch => {
+                let Some((_, values)) = Policy::SWITCHES.into_iter().find(|(name, _)| *name == switch) else {
+                    let switches = Policy::SWITCHES.map(|(name, _)| name);
+                    let known: Vec<&str> =
+                        switches.into_iter().chain(["adapters", "async_submission"]).collect();
+                    return Err(unknown(key, "a setting", known));
+                };
+                cursor.symbol("=")?;
+                let value = cursor.atom("a value")?;
+                let policy = setting.kernel.policy.with(switch, &value.text);
+                setting.kernel.policy = policy.ok_or_else(|| unknown(value, "a value of it", values))?;
+            }
+        }
+        cursor.end()
+    }
+}
