@@ -39,6 +39,10 @@ impl CaseResult {
         if self.case.is_empty() { self.file.clone() } else { format!("{} [{}]", self.file, self.case) }
     }
 
+    pub fn has_failed(&self) -> bool {
+        matches!(self.verdict, Verdict::Failed(_))
+    }
+
     /// `passed`, `failed` or `skipped`.
     pub fn word(&self) -> &'static str {
         match self.verdict {
