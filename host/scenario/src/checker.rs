@@ -30,6 +30,17 @@ pub struct Told {
     kind: ToldKind,
     /// The greatest value that the call has an engine or a queue write.
     gpu_value: Option<u64>,
+    /// What a CPU signal stores.
+    signal: Option<CpuSignal>,
+}
+
+/// The step of a CPU signal may itself take back what it stores: by the same fence once more, or by a
+/// queue that goes on and writes. Then the value was there, and no store shows it.
+#[derive(Clone, Copy, Debug)]
+struct CpuSignal {
+    greatest: u64,
+    /// A later value is lower. Which fences are one the checker does not know.
+    lowers: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -60,12 +71,12 @@ enum ToldKind {
 
 impl Told {
     pub fn of(input: &Input) -> Told {
-        let none = Told { process: None, request: None, kind: ToldKind::Other, gpu_value: None };
+        let none = Told { process: None, request: None, kind: ToldKind::Other, gpu_value: None, signal: None };
         match input {
             Input::Call { process, request, call } => {
                 let (kind, gpu_value) = of_call(call);
                 let request = (*request != 0).then_some(*request);
-                Told { process: Some(*process), request, kind, gpu_value }
+                Told { process: Some(*process), request, kind, gpu_value, signal: cpu_signal(call) }
             }
             Input::ProcessGone { process } => Told { kind: ToldKind::Gone { process: *process }, ..none },
             Input::VmDetached { .. } => Told { kind: ToldKind::GoneMany { lost_interrupt: false }, ..none },
@@ -117,6 +128,12 @@ fn of_call(call: &Call) -> (ToldKind, Option<u64>) {
     }
 }
 
+fn cpu_signal(call: &Call) -> Option<CpuSignal> {
+    let Call::SignalFromCpu { values, .. } = call else { return None };
+    let greatest = values.iter().copied().max()?;
+    Some(CpuSignal { greatest, lowers: !values.is_sorted() })
+}
+
 /// Of a command buffer; 0 for one that writes nothing, so that it counts as work for an engine.
 fn greatest_write(private_data: &[u8]) -> Option<u64> {
     let Ok(isa::CommandBuffer::Packets(packets)) = isa::decode(private_data) else { return Some(0) };
@@ -141,6 +158,9 @@ struct Item {
     value: u64,
     /// A value as high has been stored since, or was there.
     reached: bool,
+    /// It counts for the end of the wait. What an engine wrote and somebody took back before its interrupt
+    /// does not.
+    due: bool,
 }
 
 impl Sleeper {
@@ -165,6 +185,10 @@ pub struct Checker {
     processes: BTreeMap<ProcessId, View>,
     /// Engines have had work; the greatest value they may have written.
     gpu_value: Option<u64>,
+    /// The greatest value that may have been there without a store.
+    passing_value: Option<u64>,
+    /// Engines were not idle after the last step.
+    at_work: bool,
     lost_interrupt: bool,
     violations: Vec<String>,
 }
@@ -190,18 +214,37 @@ impl Checker {
         if let Some(value) = told.gpu_value {
             self.gpu_value = Some(self.gpu_value.map_or(value, |before| before.max(value)));
         }
+        if let Some(signal) = told.signal.filter(|signal| signal.lowers || self.gpu_value.is_some()) {
+            self.passing_value = self.passing_value.max(Some(signal.greatest));
+        }
         if let ToldKind::GoneMany { lost_interrupt: true } = told.kind {
             self.lost_interrupt = true;
         }
-        self.stores(effects);
+        // Engines are at work in this step, or were until it.
+        let at_work = self.gpu_value.is_some() && !kernel.engines_idle();
+        let unseen = std::mem::replace(&mut self.at_work, at_work) || at_work;
+        self.slots_used_again(effects);
+        self.stores(effects, unseen);
         self.answers(told, effects);
         self.wakes(told, effects);
+        // First: who is gone neither sleeps nor reads.
+        self.nothing_is_left(told, kernel);
         self.nobody_oversleeps(kernel);
         self.memory_is_right(kernel);
-        self.nothing_is_left(told, kernel);
     }
 
-    fn stores(&mut self, effects: &Effects) {
+    /// A wait may outlive the handles of its fence; the slot then is another's, and tells nothing.
+    fn slots_used_again(&mut self, effects: &Effects) {
+        for answer in &effects.answers {
+            let Reply::SyncObject(created) = &answer.reply else { continue };
+            let Some(view) = self.processes.get_mut(&answer.process) else { continue };
+            for item in view.asleep.iter_mut().flat_map(|sleeper| &mut sleeper.items) {
+                item.slot = item.slot.filter(|slot| Some(*slot) != created.slot);
+            }
+        }
+    }
+
+    fn stores(&mut self, effects: &Effects, unseen: bool) {
         for store in &effects.stores {
             let view = self.processes.entry(store.process).or_default();
             let slot = store.slot as usize;
@@ -210,7 +253,11 @@ impl Checker {
             }
             view.slots[slot] = store.value;
             for item in view.asleep.iter_mut().flat_map(|sleeper| &mut sleeper.items) {
-                item.reached |= item.slot == Some(store.slot) && store.value >= item.value;
+                if item.slot == Some(store.slot) {
+                    let is_there = store.value >= item.value;
+                    item.reached |= is_there;
+                    item.due = is_there || (item.due && !unseen);
+                }
             }
         }
     }
@@ -262,7 +309,8 @@ impl Checker {
                 let item = |(handle, value): &(Handle, u64)| {
                     let slot = view.objects.get(handle).copied();
                     let current = slot.and_then(|slot| view.slots.get(slot as usize));
-                    Item { slot, value: *value, reached: current.is_some_and(|current| current >= value) }
+                    let reached = current.is_some_and(|current| current >= value);
+                    Item { slot, value: *value, reached, due: reached }
                 };
                 let sleeper = Sleeper { event: *event, any: *any, items: items.iter().map(item).collect() };
                 match reply {
@@ -301,9 +349,10 @@ impl Checker {
                 continue;
             };
             let sleeper = view.asleep.remove(at);
-            let written = self.gpu_value;
+            let (written, passing) = (self.gpu_value, self.passing_value);
             let justified = |item: &Item| {
-                item.reached || item.slot.is_none() || written.is_some_and(|value| value >= item.value)
+                let is_written = |value: Option<u64>| value.is_some_and(|value| value >= item.value);
+                item.reached || item.slot.is_none() || is_written(written) || is_written(passing)
             };
             if wake.status == NtStatus::SUCCESS && !unjudged && !sleeper.holds(justified) {
                 self.violations.push(format!(
@@ -321,7 +370,7 @@ impl Checker {
             return;
         }
         for (process, view) in &self.processes {
-            for sleeper in view.asleep.iter().filter(|sleeper| sleeper.holds(|item| item.reached)) {
+            for sleeper in view.asleep.iter().filter(|sleeper| sleeper.holds(|item| item.due)) {
                 self.violations.push(format!(
                     "lost wake: a wait of process {} is asleep, its fences are there: {}",
                     process.0,

@@ -62,6 +62,11 @@ pub struct EveryWay {
 }
 
 impl EveryWay {
+    /// The choices of this run, for [`Given`].
+    pub fn choices(&self) -> Vec<usize> {
+        self.path.iter().map(|(choice, _)| *choice).collect()
+    }
+
     /// Goes to the next way; false when there is none left.
     pub fn next_way(&mut self) -> bool {
         self.path.truncate(self.at);
@@ -73,6 +78,24 @@ impl EveryWay {
             }
         }
         false
+    }
+}
+
+/// These choices, then always the first: a run of before once more.
+#[derive(Clone, Debug)]
+pub struct Given {
+    choices: std::vec::IntoIter<usize>,
+}
+
+impl Given {
+    pub fn new(choices: Vec<usize>) -> Given {
+        Given { choices: choices.into_iter() }
+    }
+}
+
+impl Choose for Given {
+    fn choose(&mut self, ways: usize) -> usize {
+        self.choices.next().filter(|choice| *choice < ways).unwrap_or(0)
     }
 }
 

@@ -13,6 +13,7 @@
 
 pub mod checker;
 pub mod choose;
+pub mod explore;
 mod host;
 pub mod limits;
 pub mod link;

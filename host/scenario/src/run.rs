@@ -42,6 +42,8 @@ pub struct Ended {
     pub unchecked: Vec<(u32, &'static str)>,
     /// Which of the race's allowed outcomes it was.
     pub outcome: Option<usize>,
+    /// What each act of a step had come to when the next one began: its line, and the status if it had one.
+    pub answers: Vec<(u32, Option<NtStatus>)>,
 }
 
 impl fmt::Display for Failure {
@@ -77,6 +79,7 @@ struct Run<'a, W> {
     wakes: Vec<u64>,
     notes: Vec<String>,
     unchecked: Vec<(u32, &'static str)>,
+    answers: Vec<(u32, Option<NtStatus>)>,
     line: u32,
 }
 
@@ -101,7 +104,8 @@ fn failed<T>(what: impl Into<String>) -> Checked<T> {
 pub fn run<W: World>(program: &Program, world: &mut W, choose: &mut dyn Choose) -> Ended {
     let arm = world.arm();
     if let Some(reason) = declared_skip(program, arm) {
-        return Ended { verdict: Verdict::Skipped(reason.into()), unchecked: Vec::new(), outcome: None };
+        let verdict = Verdict::Skipped(reason.into());
+        return Ended { verdict, unchecked: Vec::new(), outcome: None, answers: Vec::new() };
     }
     let mut run = Run {
         program,
@@ -114,6 +118,7 @@ pub fn run<W: World>(program: &Program, world: &mut W, choose: &mut dyn Choose) 
         wakes: vec![0; program.processes.len()],
         notes: Vec::new(),
         unchecked: Vec::new(),
+        answers: Vec::new(),
         line: 0,
     };
     let result = run.whole(choose);
@@ -129,13 +134,14 @@ pub fn run<W: World>(program: &Program, world: &mut W, choose: &mut dyn Choose) 
             (Verdict::Failed(Failure { line, what: format!("the {} arm failed: {what}", arm.name()) }), None)
         }
     };
-    Ended { verdict, unchecked: run.unchecked, outcome }
+    Ended { verdict, unchecked: run.unchecked, outcome, answers: run.answers }
 }
 
 impl<'a, W: World> Run<'a, W> {
     fn whole(&mut self, choose: &mut dyn Choose) -> Checked<Option<usize>> {
         for step in &self.program.steps {
             self.line = step.line;
+            self.say(|program| format!("> {}", script::write_action(program, &step.action)));
             self.step(&step.action, choose)?;
             self.check_violations()?;
         }
@@ -180,6 +186,37 @@ impl<'a, W: World> Run<'a, W> {
         Ok(())
     }
 
+    /// A line for the log, if one is kept.
+    fn say(&mut self, text: impl FnOnce(&Program) -> String) {
+        let program = self.program;
+        if let Some(log) = self.world.log() {
+            log.push_str(&text(program));
+            log.push('\n');
+        }
+    }
+
+    /// Which way to go on, of so many.
+    fn way(&mut self, choose: &mut dyn Choose, ways: usize) -> usize {
+        let way = choose.choose(ways);
+        if ways > 1 {
+            self.say(|_| format!("  way {way} of {ways}"));
+        }
+        way
+    }
+
+    /// The world makes all the moves it can.
+    fn make_moves(&mut self, choose: &mut dyn Choose) -> Checked {
+        loop {
+            match self.world.moves() {
+                0 => return Ok(self.world.rest()?),
+                moves => {
+                    let way = self.way(choose, moves);
+                    self.world.make_move(way)?;
+                }
+            }
+        }
+    }
+
     fn gone(&mut self, process: Process) {
         self.alive[process.index()] = false;
         self.frozen[process.index()] = false;
@@ -192,13 +229,7 @@ impl<'a, W: World> Run<'a, W> {
 
     /// Until nothing more happens by itself.
     fn settle(&mut self, choose: &mut dyn Choose) -> Checked {
-        loop {
-            match self.world.moves() {
-                0 => break,
-                moves => self.world.make_move(choose.choose(moves))?,
-            }
-        }
-        self.world.rest()?;
+        self.make_moves(choose)?;
         self.collect()
     }
 
@@ -215,11 +246,29 @@ impl<'a, W: World> Run<'a, W> {
     }
 
     fn act(&mut self, act: &'a Act, choose: &mut dyn Choose) -> Checked {
+        if self.busy[act.thread.index()].is_some() {
+            return self.cannot(act);
+        }
         if let Operation::Device { adapter } = act.operation {
             return self.device(act, adapter, choose);
         }
         let answer = self.perform(act, choose)?;
+        self.answers.push((self.line, answer));
         self.judge(act, answer)
+    }
+
+    /// A thread that is in a call takes no step. Where anything may happen, it is left out.
+    fn cannot(&mut self, act: &Act) -> Checked {
+        match (&act.operation, act.expected) {
+            (Operation::NewEvent | Operation::Read { .. }, _) | (_, Expected::Any) => {
+                self.say(|_| "  the thread is in a call".into());
+                Ok(())
+            }
+            (_, Expected::Status(_) | Expected::Blocks) => {
+                let thread = &self.program.threads[act.thread.index()].name;
+                failed(format!("expected that {thread} takes a step, found: it is in a call"))
+            }
+        }
     }
 
     fn judge(&mut self, act: &Act, answer: Option<NtStatus>) -> Checked {
@@ -252,7 +301,10 @@ impl<'a, W: World> Run<'a, W> {
         let call = Call::OpenAdapterFromLuid { luid: self.luid(adapter) };
         let opened = self.one_call(act.thread, call, choose)?;
         let Some(Answer { status: NtStatus::SUCCESS, reply: Reply::Adapter(adapter) }) = opened else {
+            // What is asleep opens an adapter one day, and no device: the thread is in that call until then.
+            self.busy[act.thread.index()] = opened.is_none().then_some(act);
             let status = opened.map(|answer| answer.status);
+            self.answers.push((self.line, status));
             return self.judge(act, status);
         };
         self.busy[act.thread.index()] = Some(act);
@@ -262,6 +314,7 @@ impl<'a, W: World> Run<'a, W> {
         )?;
         self.settle(choose)?;
         let status = act.binding.and_then(|binding| self.bound[binding.index()].answer);
+        self.answers.push((self.line, status));
         match act.binding {
             Some(_) => self.judge(act, status),
             None => Ok(()),
@@ -270,13 +323,7 @@ impl<'a, W: World> Run<'a, W> {
 
     fn one_call(&mut self, thread: Thread, call: Call, choose: &mut dyn Choose) -> Checked<Option<Answer>> {
         self.world.begin(thread, Request::Call { call, event: None })?;
-        loop {
-            match self.world.moves() {
-                0 => break,
-                moves => self.world.make_move(choose.choose(moves))?,
-            }
-        }
-        self.world.rest()?;
+        self.make_moves(choose)?;
         let answer = self.world.returned(thread);
         self.collect()?;
         Ok(answer)
@@ -288,13 +335,7 @@ impl<'a, W: World> Run<'a, W> {
         if let Operation::Read { .. } = act.operation {
             return Ok(Some(NtStatus::SUCCESS));
         }
-        loop {
-            match self.world.moves() {
-                0 => break,
-                moves => self.world.make_move(choose.choose(moves))?,
-            }
-        }
-        self.world.rest()?;
+        self.make_moves(choose)?;
         let answer = self.world.returned(act.thread);
         if let Some(answer) = &answer {
             self.busy[act.thread.index()] = None;
@@ -320,6 +361,10 @@ impl<'a, W: World> Run<'a, W> {
 
     /// Keeps what an answer brought.
     fn bind(&mut self, act: &Act, answer: &Answer) -> Checked {
+        self.say(|program| {
+            let thread = &program.threads[act.thread.index()].name;
+            format!("< {thread}  {} -> {}", script::write_act(program, act), write_status(answer.status))
+        });
         let Some(binding) = act.binding else { return Ok(()) };
         let bound = &mut self.bound[binding.index()];
         bound.answer = Some(answer.status);
@@ -711,12 +756,16 @@ impl<'a, W: World> Run<'a, W> {
                 }
                 self.settle(choose)?;
             } else {
-                let way = choose.choose(able.len() + moves);
+                let way = self.way(choose, able.len() + moves);
                 match able.get(way) {
                     Some(at) => {
                         let (line, act) = &columns[*at].steps[next[*at]];
                         self.line = *line;
                         next[*at] += 1;
+                        self.say(|program| {
+                            let thread = &program.threads[act.thread.index()].name;
+                            format!("> {thread}  {}", script::write_act(program, act))
+                        });
                         self.begin(act)?;
                     }
                     None => self.world.make_move(way - able.len())?,

@@ -83,6 +83,13 @@ pub trait World {
     fn take_notes(&mut self) -> Vec<String>;
     /// What the checkers found since this was last asked.
     fn take_violations(&mut self) -> Vec<String>;
+
+    /// Keeps a log of everything from now on.
+    fn keep_log(&mut self) {}
+    /// Where the run's log goes; `None` while nobody keeps one.
+    fn log(&mut self) -> Option<&mut String> {
+        None
+    }
 }
 
 /// What every arm that runs a program needs to tell before it does.

@@ -22,6 +22,6 @@ pub(crate) mod words;
 pub use error::{Place, ScriptError};
 pub use parse::{parse, parse_bytes};
 pub use print::print;
-pub(crate) use print::write_outcome;
+pub(crate) use print::{head_lines, write_act, write_action, write_outcome};
 pub use template::template;
 pub use verbs::{FAULTS, STATEMENTS, VERBS, Word};

@@ -355,6 +355,22 @@ pub(crate) fn write_outcome(program: &Program, outcome: &Outcome) -> String {
     Printer { program }.outcome(outcome)
 }
 
+/// A step as it is written in a file.
+pub(crate) fn write_action(program: &Program, action: &Action) -> String {
+    Printer { program }.action(action)
+}
+
+/// What an actor does, as it is written after its name, without the status.
+pub(crate) fn write_act(program: &Program, act: &Act) -> String {
+    let name = act.binding.map(|binding| format!("{} = ", program.name(binding))).unwrap_or_default();
+    format!("{name}{}", Printer { program }.operation(&act.operation))
+}
+
+/// Lines before the first step.
+pub(crate) fn head_lines(program: &Program) -> u32 {
+    Printer { program }.head().lines().count() as u32
+}
+
 fn signal_flags(flags: SignalFlags) -> String {
     if flags.contains(SignalFlags::ALLOW_FENCE_REWIND) && flags.unknown() == 0 {
         format!(

@@ -1,0 +1,256 @@
+//! Campaigns: many seeds, on some threads, with the same report whatever their number.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use dxgkrnl::PlantedBug;
+
+use super::report::{Found, Histogram, Report};
+use super::{Class, Make, chooser, crashes, failure, random, run_once, shrink};
+use crate::program::Program;
+use crate::run::{Ended, Verdict};
+use crate::script::{self, print};
+
+/// The seed that is run first, with each of the planted bugs: it fails, or the checkers are blind.
+pub const CANARY: u64 = 528;
+
+/// Seeds that a thread takes at a time.
+const CHUNK: u64 = 32;
+/// Seeds that a shrunk program is tried with, on arms where the seed has a say in how it runs.
+const SHRINK_SEEDS: u64 = 4;
+
+/// What to explore.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// Each seed draws a program, if there is none.
+    pub program: Option<Program>,
+    /// With a program: each seed draws a crash too.
+    pub crashes: bool,
+    pub seeds: Range<u64>,
+    /// Threads.
+    pub jobs: usize,
+    /// Only part `k` of `n`, from 0: see [`shard`].
+    pub shard: Option<(u64, u64)>,
+    /// For tests of the checkers: a bug in the kernel.
+    pub planted: Option<PlantedBug>,
+    /// Ends after the seed of so many failures; 0 never ends early.
+    pub stop_after: usize,
+    /// What is explored, for the report.
+    pub commit: String,
+}
+
+/// How far it is.
+#[derive(Clone, Copy, Debug)]
+pub struct Progress {
+    pub done: u64,
+    pub total: u64,
+    pub failures: u64,
+    pub elapsed: Duration,
+}
+
+impl Progress {
+    /// Seeds a second.
+    pub fn rate(&self) -> f64 {
+        self.done as f64 / self.elapsed.as_secs_f64().max(1e-9)
+    }
+
+    pub fn left(&self) -> Duration {
+        Duration::from_secs_f64((self.total - self.done) as f64 / self.rate().max(1e-9))
+    }
+}
+
+/// Why there is no report.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum Refused {
+    #[error("the canary lives: seed {seed} passes with the planted bug {bug}, the checkers see nothing")]
+    CanaryLives { seed: u64, bug: &'static str },
+    #[error("there is no shard {0} of {1}: shards are numbered from 0")]
+    NoSuchShard(u64, u64),
+    #[error("no seeds: the range {0}..{1} is empty")]
+    NoSeeds(u64, u64),
+}
+
+/// Part `k` of `n` of the seeds: stretches one after the other, as even as can be. Not every n-th seed:
+/// a shard's seeds then are a range that anybody can run again by `--seeds`, and a merged report stops where
+/// the whole one does.
+pub fn shard(seeds: &Range<u64>, k: u64, n: u64) -> Range<u64> {
+    let count = u128::from(seeds.end - seeds.start);
+    let border = |k: u64| seeds.start + (count * u128::from(k) / u128::from(n)) as u64;
+    border(k)..border(k + 1)
+}
+
+/// Runs the canary: each planted bug must be seen.
+pub fn canary<M: Make>(make: &M) -> Result<(), Refused> {
+    let program = random(CANARY);
+    for bug in PlantedBug::ALL {
+        let ended = run_once(make, &program, Some(bug), CANARY, &mut chooser(CANARY));
+        if failure(&ended).is_none() {
+            return Err(Refused::CanaryLives { seed: CANARY, bug: bug.name() });
+        }
+    }
+    Ok(())
+}
+
+/// What one seed came to.
+struct Seen {
+    what: String,
+    failure: Option<(Class, String)>,
+}
+
+/// Runs the plan. `progress` is told now and then, by any of the threads.
+pub fn campaign<M: Make>(
+    make: &M,
+    plan: &Plan,
+    progress: &(dyn Fn(Progress) + Sync),
+) -> Result<Report, Refused> {
+    let Range { start, end } = plan.seeds;
+    if start >= end {
+        return Err(Refused::NoSeeds(start, end));
+    }
+    let seeds = match plan.shard {
+        Some((k, n)) if k >= n => return Err(Refused::NoSuchShard(k, n)),
+        Some((k, n)) => shard(&plan.seeds, k, n),
+        None => plan.seeds.clone(),
+    };
+    canary(make)?;
+    let seen = run_all(make, plan, &seeds, progress);
+    let mut report = Report::new(plan, seeds.clone());
+    for (seed, seen) in (seeds.start..).zip(seen) {
+        report.seeds_run += 1;
+        *report.histogram.entry(seen.what).or_default() += 1;
+        if let Some((class, what)) = seen.failure {
+            let so_far: Histogram = report.histogram.clone();
+            report.failures.push(Found { seed, class, what, shrunk: String::new(), shrunk_seed: seed, so_far });
+        }
+        if plan.stop_after > 0 && report.failures.len() == plan.stop_after {
+            break;
+        }
+    }
+    shrink_all(make, plan, &mut report.failures);
+    Ok(report)
+}
+
+/// All seeds in order, up to the last that counts and perhaps some more.
+fn run_all<M: Make>(
+    make: &M,
+    plan: &Plan,
+    seeds: &Range<u64>,
+    progress: &(dyn Fn(Progress) + Sync),
+) -> Vec<Seen> {
+    let begin = Instant::now();
+    let (next, done, failures) = (AtomicU64::new(0), AtomicU64::new(0), AtomicU64::new(0));
+    let stop = AtomicBool::new(false);
+    let chunks: Mutex<BTreeMap<u64, Vec<Seen>>> = Mutex::new(BTreeMap::new());
+    let total = seeds.end - seeds.start;
+    let work = || {
+        loop {
+            if stop.load(Ordering::Relaxed) {
+                return;
+            }
+            // Chunks are taken in order and each that is taken is finished: in the end there is no hole.
+            let chunk = next.fetch_add(1, Ordering::Relaxed);
+            let from = seeds.start + chunk.saturating_mul(CHUNK).min(total);
+            if from >= seeds.end {
+                return;
+            }
+            let to = from.saturating_add(CHUNK).min(seeds.end);
+            let seen: Vec<Seen> = (from..to).map(|seed| run_seed(make, plan, seed)).collect();
+            let failed = seen.iter().filter(|seen| seen.failure.is_some()).count() as u64;
+            chunks.lock().expect("no thread panics holding it").insert(chunk, seen);
+            let done = done.fetch_add(to - from, Ordering::Relaxed) + to - from;
+            let failures = failures.fetch_add(failed, Ordering::Relaxed) + failed;
+            progress(Progress { done, total, failures, elapsed: begin.elapsed() });
+            if plan.stop_after > 0 && failures >= plan.stop_after as u64 {
+                stop.store(true, Ordering::Relaxed);
+            }
+        }
+    };
+    std::thread::scope(|scope| {
+        for _ in 1..plan.jobs.max(1) {
+            scope.spawn(work);
+        }
+        work();
+    });
+    chunks.into_inner().expect("no thread panicked").into_values().flatten().collect()
+}
+
+/// The program that the seed stands for.
+pub fn program_of(plan: &Plan, seed: u64) -> Program {
+    match &plan.program {
+        None => random(seed),
+        Some(program) if plan.crashes => crashes(program, seed).unwrap_or_else(|| program.clone()),
+        Some(program) => program.clone(),
+    }
+}
+
+fn run_seed<M: Make>(make: &M, plan: &Plan, seed: u64) -> Seen {
+    let program = program_of(plan, seed);
+    let ended = run_once(make, &program, plan.planted, seed, &mut chooser(seed));
+    let failure = failure(&ended).map(|failure| (Class::of(failure), failure.to_string()));
+    let what = match (&failure, &ended.verdict) {
+        (Some((class, _)), _) => class.name().into(),
+        (None, Verdict::Skipped(_)) => "skipped".into(),
+        (None, Verdict::Passed | Verdict::Failed(_)) => match outcome(&program, &ended) {
+            Some(outcome) => outcome,
+            None => "passed".into(),
+        },
+    };
+    Seen { what, failure }
+}
+
+fn outcome(program: &Program, ended: &Ended) -> Option<String> {
+    let outcome = program.race.as_ref()?.allowed.get(ended.outcome?)?;
+    Some(script::write_outcome(program, outcome))
+}
+
+/// Each failure comes with the smallest program that fails like it.
+fn shrink_all<M: Make>(make: &M, plan: &Plan, failures: &mut [Found]) {
+    let next: Mutex<std::slice::IterMut<'_, Found>> = Mutex::new(failures.iter_mut());
+    let work = || {
+        loop {
+            let found = next.lock().expect("no thread panics holding it").next();
+            let Some(found) = found else { return };
+            let program = program_of(plan, found.seed);
+            let mut failing_seed = found.seed;
+            // Fewer choices are other choices: where the seed matters, some more of them are tried.
+            let mut still_fails = |candidate: &Program| {
+                for seed in (0..SHRINK_SEEDS).map(|more| found.seed.wrapping_add(more)) {
+                    let mut choose = Counting { inner: chooser(seed), asked: false };
+                    let ended = run_once(make, candidate, plan.planted, seed, &mut choose);
+                    if failure(&ended).map(Class::of) == Some(found.class) {
+                        failing_seed = seed;
+                        return Some(ended);
+                    }
+                    if !choose.asked {
+                        return None;
+                    }
+                }
+                None
+            };
+            found.shrunk = print(&shrink(&program, &mut still_fails));
+            found.shrunk_seed = failing_seed;
+        }
+    };
+    std::thread::scope(|scope| {
+        for _ in 1..plan.jobs.max(1) {
+            scope.spawn(work);
+        }
+        work();
+    });
+}
+
+/// Knows whether there ever was anything to choose.
+struct Counting {
+    inner: crate::choose::Random,
+    asked: bool,
+}
+
+impl crate::choose::Choose for Counting {
+    fn choose(&mut self, ways: usize) -> usize {
+        self.asked |= ways > 1;
+        self.inner.choose(ways)
+    }
+}

@@ -1,0 +1,89 @@
+//! A crash in a file's scenario: at some step some process is killed, and from there on only the checkers
+//! judge.
+
+use super::sound::sound;
+use crate::choose::Random;
+use crate::program::{Act, Action, Expected, Fault, Operation, Process, Program, Step};
+
+/// The program with a crash that the seed draws: a process is killed before a step of it, or with one call
+/// under way that its stream still holds. Expectations from there on are dropped, and whatever the process
+/// would have done; the others go on, and in the end nothing may be left. A race is dropped too: it comes
+/// after the steps. `None` if no process runs.
+pub fn crashes(program: &Program, seed: u64) -> Option<Program> {
+    let mut random = Random::new(Random::new(seed ^ 0x6372_6173_6865_7321).number());
+    let mut changed = program.clone();
+    changed.race = None;
+    let starts = |step: &Step| matches!(step.action, Action::StartProcess(_));
+    let first = changed.steps.iter().position(starts)? + 1;
+    let at = first + random.below((changed.steps.len() - first + 1) as u64) as usize;
+    let alive = alive(&changed.steps[..at]);
+    let victim = *random.pick(&alive)?;
+    let rest = changed.steps.split_off(at);
+    unblock(&mut changed.steps, &rest);
+    let kill = |process| Step { line: 0, action: Action::Fault(Fault::Kill(process)) };
+    let mut rest = rest.into_iter();
+    if random.one_in(2)
+        && let Some(next) = rest.next()
+    {
+        changed.steps.push(Step { line: 0, action: Action::Fault(Fault::Hold(victim)) });
+        changed.steps.extend(free(next));
+    }
+    changed.steps.push(kill(victim));
+    changed.steps.extend(rest.filter_map(free));
+    Some(sound(changed))
+}
+
+fn alive(steps: &[Step]) -> Vec<Process> {
+    let mut alive = Vec::new();
+    for step in steps {
+        match &step.action {
+            Action::StartProcess(process) => alive.push(*process),
+            Action::Exit(gone) | Action::Fault(Fault::Kill(gone)) => {
+                alive.retain(|process| process != gone);
+            }
+            Action::Fault(Fault::RestartDaemon) => alive.clear(),
+            Action::StartVm(_)
+            | Action::StartThread(_)
+            | Action::Act(_)
+            | Action::Advance(_)
+            | Action::Fault(_)
+            | Action::Expect(_) => {}
+        }
+    }
+    alive
+}
+
+/// A thread that goes on is not known to be in a call: that it returned is no longer expected of anybody.
+fn unblock(steps: &mut [Step], rest: &[Step]) {
+    let goes_on = |thread| {
+        rest.iter().any(|step| matches!(&step.action, Action::Act(act) if act.thread == thread))
+    };
+    for step in steps {
+        match &mut step.action {
+            Action::Act(act) if act.expected == Expected::Blocks && goes_on(act.thread) => {
+                act.expected = Expected::Any;
+            }
+            _ => {}
+        }
+    }
+}
+
+/// The step without what it expects; none if it was nothing else.
+fn free(mut step: Step) -> Option<Step> {
+    match &mut step.action {
+        Action::Expect(_) => return None,
+        Action::Act(Act { operation, expected, .. })
+            if !matches!(operation, Operation::NewEvent | Operation::Read { .. }) =>
+        {
+            *expected = Expected::Any;
+        }
+        Action::StartVm(_)
+        | Action::StartProcess(_)
+        | Action::StartThread(_)
+        | Action::Act(_)
+        | Action::Advance(_)
+        | Action::Exit(_)
+        | Action::Fault(_) => {}
+    }
+    Some(step)
+}

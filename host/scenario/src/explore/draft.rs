@@ -1,0 +1,215 @@
+//! A program being drawn: what it has declared so far, and roughly what that has come to.
+
+use d3dkmt::{CreateContextFlags, NtStatus, SyncObjectFlags, SyncObjectType};
+
+use crate::choose::Random;
+use crate::program::{
+    Act, Action, Binding, Expected, HandleRef, Kind, Named, ObjectSpec, Operation, Process, ProcessInfo,
+    Program, Step, Thread, ThreadInfo, Vm,
+};
+
+/// A fence of a process: its own, or one that it opened.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Fence {
+    pub binding: Binding,
+    pub device: Binding,
+    /// Index into [`Draft::values`]: opens of one fence have the same.
+    pub value: usize,
+    pub shared: bool,
+}
+
+/// A process as far as it has been drawn.
+#[derive(Debug)]
+pub(super) struct Guest {
+    pub process: Process,
+    pub main: Thread,
+    pub alive: bool,
+    pub frozen: bool,
+    pub held: bool,
+    pub threads: u32,
+    pub devices: Vec<Binding>,
+    /// Each with its device.
+    pub contexts: Vec<(Binding, Binding)>,
+    pub fences: Vec<Fence>,
+    pub events: Vec<Binding>,
+    /// What has been destroyed, and objects of other types: operands that are refused.
+    pub odd: Vec<Binding>,
+}
+
+/// A shared fence that others can open.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Shared {
+    pub binding: Binding,
+    pub value: usize,
+}
+
+/// See the module.
+pub(super) struct Draft {
+    pub program: Program,
+    pub random: Random,
+    pub guests: Vec<Guest>,
+    pub shares: Vec<Shared>,
+    /// Of each fence: the value it has, if all went as it looks.
+    pub values: Vec<u64>,
+    pub vms_alive: Vec<Vm>,
+    counts: [u32; 8],
+}
+
+const KINDS: [(Kind, &str); 8] = [
+    (Kind::Adapter, "A"),
+    (Kind::Device, "D"),
+    (Kind::Context, "C"),
+    (Kind::Object, "F"),
+    (Kind::Share, "N"),
+    (Kind::Event, "e"),
+    (Kind::Call, "W"),
+    (Kind::Register, "x"),
+];
+
+impl Draft {
+    pub fn new(seed: u64) -> Draft {
+        Draft {
+            program: Program { title: format!("seed {seed}"), ..Program::default() },
+            random: Random::new(seed),
+            guests: Vec::new(),
+            shares: Vec::new(),
+            values: Vec::new(),
+            vms_alive: Vec::new(),
+            counts: [0; 8],
+        }
+    }
+
+    /// The program, its steps numbered by the lines they are printed on.
+    pub fn finish(mut self) -> Program {
+        let head = crate::script::head_lines(&self.program);
+        for (at, step) in self.program.steps.iter_mut().enumerate() {
+            step.line = head + 1 + at as u32;
+        }
+        self.program
+    }
+
+    pub fn push(&mut self, action: Action) {
+        self.program.steps.push(Step { line: 0, action });
+    }
+
+    pub fn start_vm(&mut self) -> Vm {
+        let vm = Vm(self.program.vms.len() as u32);
+        self.program.vms.push(format!("V{}", vm.0));
+        self.vms_alive.push(vm);
+        self.push(Action::StartVm(vm));
+        vm
+    }
+
+    pub fn start_process(&mut self, vm: Option<Vm>) {
+        let process = Process(self.program.processes.len() as u32);
+        let main = Thread(self.program.threads.len() as u32);
+        let name = format!("p{}", process.0);
+        self.program.threads.push(ThreadInfo { name: name.clone(), process });
+        self.program.processes.push(ProcessInfo { name, vm, main });
+        self.push(Action::StartProcess(process));
+        self.guests.push(Guest {
+            process,
+            main,
+            alive: true,
+            frozen: false,
+            held: false,
+            threads: 0,
+            devices: Vec::new(),
+            contexts: Vec::new(),
+            fences: Vec::new(),
+            events: Vec::new(),
+            odd: Vec::new(),
+        });
+    }
+
+    pub fn start_thread(&mut self, guest: usize) -> Thread {
+        let process = self.guests[guest].process;
+        let thread = Thread(self.program.threads.len() as u32);
+        self.program.threads.push(ThreadInfo { name: format!("t{}", thread.0), process });
+        self.guests[guest].threads += 1;
+        self.push(Action::StartThread(thread));
+        thread
+    }
+
+    fn name(&mut self, kind: Kind, thread: Thread) -> Binding {
+        let at = KINDS.iter().position(|(known, _)| *known == kind).expect("all kinds are there");
+        let name = format!("{}{}", KINDS[at].1, self.counts[at]);
+        self.counts[at] += 1;
+        let binding = Binding(self.program.bindings.len() as u32);
+        self.program.bindings.push(Named { name, kind, thread });
+        binding
+    }
+
+    /// A call of the process's first thread that gives nothing a name.
+    pub fn call(&mut self, guest: usize, operation: Operation) {
+        let thread = self.guests[guest].main;
+        self.push(Action::Act(Act { thread, binding: None, operation, expected: Expected::Any }));
+    }
+
+    /// A call that gives something a name.
+    pub fn named(&mut self, thread: Thread, kind: Kind, operation: Operation) -> Binding {
+        let binding = self.name(kind, thread);
+        let expected = match kind {
+            Kind::Event | Kind::Register => Expected::Status(NtStatus::SUCCESS),
+            _ => Expected::Any,
+        };
+        self.push(Action::Act(Act { thread, binding: Some(binding), operation, expected }));
+        binding
+    }
+
+    pub fn device(&mut self, guest: usize) -> Binding {
+        let main = self.guests[guest].main;
+        let device = self.named(main, Kind::Device, Operation::Device { adapter: 0 });
+        self.guests[guest].devices.push(device);
+        device
+    }
+
+    pub fn fence(&mut self, guest: usize, device: Binding, flags: SyncObjectFlags, initial: u64) {
+        let spec = ObjectSpec {
+            object_type: SyncObjectType::MONITORED_FENCE,
+            flags,
+            initial_value: initial,
+            ..ObjectSpec::default()
+        };
+        let operation = Operation::CreateObject { device: HandleRef::Bound(device), spec };
+        let main = self.guests[guest].main;
+        let binding = self.named(main, Kind::Object, operation);
+        let value = self.values.len();
+        self.values.push(initial);
+        let shared = flags.contains(SyncObjectFlags::SHARED);
+        self.guests[guest].fences.push(Fence { binding, device, value, shared });
+    }
+
+    pub fn open(&mut self, guest: usize, device: Binding, share: Shared, flags: SyncObjectFlags) {
+        let operation = Operation::Open { device: HandleRef::Bound(device), share: share.binding, flags };
+        let main = self.guests[guest].main;
+        let binding = self.named(main, Kind::Object, operation);
+        self.guests[guest].fences.push(Fence { binding, device, value: share.value, shared: false });
+    }
+
+    pub fn context(&mut self, guest: usize, device: Binding, node: u32) {
+        let flags = CreateContextFlags::empty();
+        let operation = Operation::CreateContext { device: HandleRef::Bound(device), node, flags };
+        let main = self.guests[guest].main;
+        let context = self.named(main, Kind::Context, operation);
+        self.guests[guest].contexts.push((context, device));
+    }
+
+    /// The process has ended.
+    pub fn gone(&mut self, guest: usize) {
+        let guest = &mut self.guests[guest];
+        guest.alive = false;
+        guest.frozen = false;
+    }
+
+    /// Guests that can take a step.
+    pub fn able(&self) -> Vec<usize> {
+        let able = |at: &usize| self.guests[*at].alive && !self.guests[*at].frozen;
+        (0..self.guests.len()).filter(able).collect()
+    }
+
+    /// Something of the list, as a copy.
+    pub fn pick<T: Copy>(&mut self, from: &[T]) -> Option<T> {
+        self.random.pick(from).copied()
+    }
+}

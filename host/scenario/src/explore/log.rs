@@ -1,0 +1,55 @@
+//! The log of a run: everything it did, as text, byte for byte the same for the same program and seed.
+//!
+//! ```text
+//! > p  D = device -> anything          a step begins
+//!   [0] p1 #1 OpenAdapterFromLuid ..   what goes into the kernel, and when
+//!   [0] store p1 slot 0 = 5            what comes of it: stores, answers, wakes, notes
+//!   way 1 of 3                         what the chooser chose
+//! < p  D = device -> ok                an answer arrives
+//! passed
+//! ```
+
+use std::fmt::Write as _;
+
+use dxgkrnl::PlantedBug;
+
+use super::{Make, chooser, failure, run_in};
+use crate::choose::Choose;
+use crate::program::Program;
+use crate::run::Ended;
+use crate::script;
+use crate::world::World;
+
+/// The log of the program's run with this seed.
+pub fn log<M: Make>(make: &M, program: &Program, planted: Option<PlantedBug>, seed: u64) -> String {
+    logged(make, program, planted, seed, &mut chooser(seed)).1
+}
+
+/// A run and its log.
+pub(super) fn logged<M: Make>(
+    make: &M,
+    program: &Program,
+    planted: Option<PlantedBug>,
+    seed: u64,
+    choose: &mut dyn Choose,
+) -> (Ended, String) {
+    let mut world = make.make(program, planted, seed);
+    world.keep_log();
+    let ended = run_in(&mut world, program, choose);
+    let mut log = world.log().map(std::mem::take).unwrap_or_default();
+    let race = program.race.as_ref();
+    if let Some(outcome) = ended.outcome.and_then(|at| race?.allowed.get(at)) {
+        let _ = writeln!(log, "the race ended in {}", script::write_outcome(program, outcome));
+    }
+    let _ = match failure(&ended) {
+        Some(failure) => writeln!(log, "failed: {failure}"),
+        None => writeln!(log, "passed"),
+    };
+    (ended, log)
+}
+
+/// FNV-1a, 64 bits: tells logs apart, on every machine the same way.
+pub fn digest(bytes: &[u8]) -> u64 {
+    let step = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01B3);
+    bytes.iter().fold(0xCBF2_9CE4_8422_2325, step)
+}

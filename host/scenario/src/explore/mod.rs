@@ -1,0 +1,106 @@
+//! Simulation by seed: draw, run, find, shrink.
+//!
+//! ```text
+//!            ┌─ random(seed) ───────┐                          ┌─ every_way: a litmus file, all interleavings
+//!  seed ─────┤                      ├─▶ Program ─▶ run_once ───┼─ campaign:  many seeds ─▶ Report
+//!            └─ a file, crashes(..) ┘      ▲           ▲       └─ log:       all one run did, as text
+//!                                          │        Make: an arm
+//!                          shrink ◀── the same class of failure
+//! ```
+//!
+//! Everything here is a function of a program and a seed: no clock, no thread and no machine has a part in
+//! it. An arm joins by [`Make`].
+
+mod campaign;
+mod class;
+mod crash;
+mod draft;
+mod every;
+mod finish;
+mod log;
+mod parts;
+mod random;
+mod report;
+mod shrink;
+mod smaller;
+mod sound;
+mod upsets;
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use dxgkrnl::PlantedBug;
+
+pub use campaign::{CANARY, Plan, Progress, Refused, campaign, canary, program_of, shard};
+pub use class::Class;
+pub use crash::crashes;
+pub use every::{EveryOutcome, Unlike, every_way, every_way_up_to};
+pub use log::{digest, log};
+pub use random::random;
+pub use report::{Found, Histogram, Mismatch, Report, merge};
+pub use shrink::{StillFails, shrink};
+
+use crate::choose::{Choose, Random};
+use crate::model::ModelWorld;
+use crate::program::Program;
+use crate::run::{Ended, Failure, Verdict, run};
+use crate::world::World;
+
+/// An arm, as the explorer needs it: something that makes a world for each run.
+///
+/// The world must be a function of what it is given: no clock, no randomness but the seed's.
+pub trait Make: Sync {
+    type World<'a>: World
+    where
+        Self: 'a;
+
+    /// A new world. What behaviour of its own the arm draws - delays, orders, faults of a link - it draws
+    /// from the seed. `planted` goes into the kernel.
+    fn make<'a>(&'a self, program: &'a Program, planted: Option<PlantedBug>, seed: u64) -> Self::World<'a>;
+}
+
+/// The model arm. It draws nothing: a call is one step there.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct OnModel;
+
+impl Make for OnModel {
+    type World<'a> = ModelWorld<'a>;
+
+    fn make<'a>(&'a self, program: &'a Program, planted: Option<PlantedBug>, _seed: u64) -> ModelWorld<'a> {
+        ModelWorld::new(program, planted)
+    }
+}
+
+/// The chooser of a seed. Programs, worlds and choosers draw from one seed and share no numbers.
+pub fn chooser(seed: u64) -> Random {
+    Random::new(Random::new(!seed).number())
+}
+
+/// Runs a program in a new world. A panic is a failure too.
+pub fn run_once<M: Make>(
+    make: &M,
+    program: &Program,
+    planted: Option<PlantedBug>,
+    seed: u64,
+    choose: &mut dyn Choose,
+) -> Ended {
+    run_in(&mut make.make(program, planted, seed), program, choose)
+}
+
+fn run_in<W: World>(world: &mut W, program: &Program, choose: &mut dyn Choose) -> Ended {
+    // Whoever panicked is thrown away with its world.
+    catch_unwind(AssertUnwindSafe(|| run(program, world, choose))).unwrap_or_else(|panic| {
+        let text = panic.downcast_ref::<String>().map(String::as_str);
+        let text = text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("of no text");
+        let failure = Failure { line: 0, what: format!("panic: {text}") };
+        let verdict = Verdict::Failed(failure);
+        Ended { verdict, unchecked: Vec::new(), outcome: None, answers: Vec::new() }
+    })
+}
+
+/// The failure of a run, if it was one.
+pub fn failure(ended: &Ended) -> Option<&Failure> {
+    match &ended.verdict {
+        Verdict::Failed(failure) => Some(failure),
+        Verdict::Passed | Verdict::Skipped(_) => None,
+    }
+}

@@ -1,0 +1,386 @@
+//! Random programs: a whole scenario drawn by seed.
+//!
+//! Each seed draws a profile first - how many processes, fences and steps there are and how often each kind
+//! of step comes, never for some - so that programs differ in kind and not only in detail. Then it draws
+//! steps over what the draft has by then. Nothing is expected of any call: the checkers judge.
+
+use d3dkmt::{SignalFlags, SyncObjectFlags, WaitFromCpuFlags};
+use dxgkrnl::Nanos;
+
+use super::draft::{Draft, Fence};
+use crate::program::{Binding, Command, HandleRef, Kind, Operation, Program, Thread};
+
+/// What can come next.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Kinds {
+    Signal,
+    Wait,
+    GpuSignal,
+    GpuWait,
+    Submit,
+    Fence,
+    Open,
+    Context,
+    Odd,
+    Destroy,
+    Advance,
+    Freeze,
+    Hold,
+    End,
+    Hardware,
+    Start,
+}
+
+/// How often each comes, of a profile that has all.
+const WEIGHTS: [(Kinds, u64); 16] = [
+    (Kinds::Signal, 24),
+    (Kinds::Wait, 24),
+    (Kinds::GpuSignal, 8),
+    (Kinds::GpuWait, 6),
+    (Kinds::Submit, 8),
+    (Kinds::Fence, 5),
+    (Kinds::Open, 6),
+    (Kinds::Context, 4),
+    (Kinds::Odd, 3),
+    (Kinds::Destroy, 4),
+    (Kinds::Advance, 8),
+    (Kinds::Freeze, 3),
+    (Kinds::Hold, 3),
+    (Kinds::End, 3),
+    (Kinds::Hardware, 1),
+    (Kinds::Start, 2),
+];
+
+const PROCESSES_MAX: u64 = 3;
+const THREADS_MAX: u32 = 4;
+const FENCES_MAX: usize = 6;
+const STEPS_MIN: u64 = 8;
+const STEPS_MAX: u64 = 48;
+pub(super) const DURATIONS_NS: [Nanos; 6] = [1_000, 20_000, 100_000, 1_000_000, 16_000_000, 2_500_000_000];
+const ODD_VALUES: [u64; 6] = [u64::MAX, u64::MAX - 1, 1 << 63, (1 << 63) - 1, 1 << 32, 0];
+
+/// Draws the program of this seed: the same on every machine, today and tomorrow.
+pub fn random(seed: u64) -> Program {
+    let mut drawer = Drawer { draft: Draft::new(seed), odd: 0 };
+    drawer.begin();
+    let weights = drawer.profile();
+    let steps = STEPS_MIN + drawer.draft.random.below(STEPS_MAX - STEPS_MIN);
+    for _ in 0..steps {
+        drawer.step(&weights);
+    }
+    drawer.draft.finish()
+}
+
+pub(super) struct Drawer {
+    pub draft: Draft,
+    /// One operand in so many is not what it should be; never, if 0.
+    pub odd: u64,
+}
+
+impl Drawer {
+    pub fn one_in(&mut self, chances: u64) -> bool {
+        self.draft.random.one_in(chances)
+    }
+
+    pub fn below(&mut self, end: u64) -> u64 {
+        self.draft.random.below(end)
+    }
+
+    /// The kinds of step this program has, each with its weight.
+    fn profile(&mut self) -> Vec<(Kinds, u64)> {
+        let [hardware, odd] = [self.one_in(6), self.one_in(2)];
+        self.odd = if odd { 12 } else { 0 };
+        let mut weights = Vec::new();
+        for (kind, weight) in WEIGHTS {
+            let is_left_out = match kind {
+                Kinds::Signal | Kinds::Wait => false,
+                Kinds::Hardware => !hardware,
+                Kinds::Odd => !odd,
+                _ => self.one_in(3),
+            };
+            if !is_left_out {
+                weights.push((kind, 1 + self.below(2 * weight)));
+            }
+        }
+        weights
+    }
+
+    /// VMs, processes, and something to work with in each.
+    fn begin(&mut self) {
+        let vms = self.below(3);
+        for _ in 0..vms {
+            self.draft.start_vm();
+        }
+        let processes = 1 + self.below(PROCESSES_MAX);
+        for _ in 0..processes {
+            self.start();
+        }
+    }
+
+    fn start(&mut self) {
+        let alive = self.draft.vms_alive.clone();
+        let vm = self.draft.pick(&alive);
+        self.draft.start_process(vm);
+        let guest = self.draft.guests.len() - 1;
+        let device = self.draft.device(guest);
+        for _ in 0..1 + self.below(2) {
+            self.fence(guest, device);
+        }
+    }
+
+    fn fence(&mut self, guest: usize, device: Binding) {
+        let mut flags = SyncObjectFlags::empty();
+        if self.one_in(2) {
+            flags |= SyncObjectFlags::SHARED | SyncObjectFlags::NT_SECURITY_SHARING;
+        }
+        if self.odd > 0 && self.one_in(4) {
+            flags |= SyncObjectFlags::from_bits_retain(1 << self.below(12));
+        }
+        let initial = if self.one_in(3) { self.below(5) } else { 0 };
+        self.draft.fence(guest, device, flags, initial);
+    }
+
+    fn step(&mut self, weights: &[(Kinds, u64)]) {
+        let total: u64 = weights.iter().map(|(_, weight)| weight).sum();
+        let mut drawn = self.below(total);
+        let kind = weights.iter().find(|(_, weight)| {
+            let found = drawn < *weight;
+            drawn = drawn.saturating_sub(*weight);
+            found
+        });
+        let kind = kind.map_or(Kinds::Signal, |(kind, _)| *kind);
+        let able = self.draft.able();
+        let Some(guest) = self.draft.pick(&able) else { return self.without_guests() };
+        match kind {
+            Kinds::Signal => self.signal(guest),
+            Kinds::Wait => self.wait(guest),
+            Kinds::GpuSignal => self.gpu_signal(guest),
+            Kinds::GpuWait => self.gpu_wait(guest),
+            Kinds::Submit => self.submit(guest),
+            Kinds::Fence => {
+                if self.draft.guests[guest].fences.len() < FENCES_MAX
+                    && let Some(device) = self.device(guest)
+                {
+                    self.fence(guest, device);
+                }
+            }
+            Kinds::Open => self.open(guest),
+            Kinds::Context => {
+                if let Some(device) = self.device(guest) {
+                    let node = self.below(6) as u32;
+                    self.draft.context(guest, device, node);
+                }
+            }
+            Kinds::Odd => self.odd_object(guest),
+            Kinds::Destroy => self.destroy(guest),
+            Kinds::Advance => self.advance(),
+            Kinds::Freeze => self.freeze(guest),
+            Kinds::Hold => self.hold(guest),
+            Kinds::End => self.end(guest),
+            Kinds::Hardware => self.hardware(),
+            Kinds::Start => {
+                if self.draft.guests.iter().filter(|guest| guest.alive).count() < PROCESSES_MAX as usize {
+                    self.start();
+                }
+            }
+        }
+    }
+
+    /// Nobody can do anything: somebody thaws or starts.
+    fn without_guests(&mut self) {
+        match self.draft.guests.iter().position(|guest| guest.frozen) {
+            Some(guest) => self.thaw(guest),
+            None => self.start(),
+        }
+    }
+
+    fn device(&mut self, guest: usize) -> Option<Binding> {
+        let devices = self.draft.guests[guest].devices.clone();
+        if devices.len() < 2 && self.one_in(8) && !self.draft.guests[guest].held {
+            return Some(self.draft.device(guest));
+        }
+        self.draft.pick(&devices)
+    }
+
+    /// A handle where `meant` should be; now and then another.
+    fn handle(&mut self, guest: usize, meant: Binding) -> HandleRef {
+        if self.odd == 0 || !self.one_in(self.odd) {
+            return HandleRef::Bound(meant);
+        }
+        let odd = &self.draft.guests[guest];
+        let odd: Vec<Binding> = odd.odd.iter().chain(&odd.devices).copied().collect();
+        match self.draft.random.below(3) {
+            0 => HandleRef::Raw(0),
+            1 => HandleRef::Raw(0x4000_0040),
+            _ => self.draft.pick(&odd).map_or(HandleRef::Raw(0), HandleRef::Bound),
+        }
+    }
+
+    /// Some of a process's fences, the same one twice now and then.
+    fn fences(&mut self, guest: usize) -> Vec<Fence> {
+        let all = self.draft.guests[guest].fences.clone();
+        let count = [1, 1, 2, 2, 3][self.below(5) as usize];
+        (0..count).filter_map(|_| self.draft.pick(&all)).collect()
+    }
+
+    fn device_of(&mut self, guest: usize, fences: &[Fence]) -> HandleRef {
+        let device = fences[0].device;
+        self.handle(guest, device)
+    }
+
+    /// A value to wait for: about what the fence has.
+    fn awaited(&mut self, fence: Fence) -> u64 {
+        if self.odd > 0 && self.one_in(20) {
+            return ODD_VALUES[self.below(6) as usize];
+        }
+        let value = self.draft.values[fence.value];
+        match self.below(4) {
+            0 => value.saturating_sub(self.below(2)),
+            1 => value.saturating_add(2),
+            _ => value.saturating_add(1),
+        }
+    }
+
+    /// A value to signal, and whether it goes back.
+    fn signalled(&mut self, fence: Fence) -> (u64, bool) {
+        if self.odd > 0 && self.one_in(40) {
+            return (ODD_VALUES[self.below(6) as usize], self.one_in(2));
+        }
+        let value = self.draft.values[fence.value];
+        match self.below(6) {
+            0 => (self.below(value.min(6) + 1), true),
+            1 => (value.saturating_add(2), false),
+            2 => (value, false),
+            _ => (value.saturating_add(1), false),
+        }
+    }
+
+    /// Fences with the values they come to, and the flags that takes.
+    fn targets(&mut self, guest: usize) -> Option<(Vec<Fence>, Vec<(HandleRef, u64)>, SignalFlags)> {
+        let fences = self.fences(guest);
+        let mut flags = SignalFlags::empty();
+        let mut targets = Vec::new();
+        for fence in &fences {
+            let (value, goes_back) = self.signalled(*fence);
+            if goes_back && !self.one_in(5) {
+                flags |= SignalFlags::ALLOW_FENCE_REWIND;
+            }
+            self.draft.values[fence.value] = value;
+            targets.push((self.handle(guest, fence.binding), value));
+        }
+        (!fences.is_empty()).then_some((fences, targets, flags))
+    }
+
+    fn signal(&mut self, guest: usize) {
+        let Some((fences, targets, flags)) = self.targets(guest) else { return };
+        let device = self.device_of(guest, &fences);
+        self.draft.call(guest, Operation::Signal { device, targets, flags });
+    }
+
+    fn items(&mut self, guest: usize) -> Option<(Vec<Fence>, Vec<(HandleRef, u64)>)> {
+        let fences = self.fences(guest);
+        let mut items = Vec::new();
+        for fence in &fences {
+            let value = self.awaited(*fence);
+            items.push((self.handle(guest, fence.binding), value));
+        }
+        (!fences.is_empty()).then_some((fences, items))
+    }
+
+    fn wait(&mut self, guest: usize) {
+        let Some((fences, items)) = self.items(guest) else { return };
+        let device = self.device_of(guest, &fences);
+        let flags = if self.one_in(3) { WaitFromCpuFlags::WAIT_ANY } else { WaitFromCpuFlags::empty() };
+        // Who waits without an event may sleep for good: a thread does nothing but that.
+        let with_event = self.draft.guests[guest].threads >= THREADS_MAX || self.one_in(2);
+        let (thread, event) =
+            if with_event { self.with_event(guest) } else { (self.draft.start_thread(guest), None) };
+        self.draft.named(thread, Kind::Call, Operation::Wait { device, items, flags, event });
+    }
+
+    fn with_event(&mut self, guest: usize) -> (Thread, Option<Binding>) {
+        let main = self.draft.guests[guest].main;
+        let events = self.draft.guests[guest].events.clone();
+        if !events.is_empty() && !self.one_in(3) {
+            return (main, self.draft.pick(&events));
+        }
+        let event = self.draft.named(main, Kind::Event, Operation::NewEvent);
+        self.draft.guests[guest].events.push(event);
+        (main, Some(event))
+    }
+
+    /// A context, made if there is none; sometimes two of a device.
+    fn contexts(&mut self, guest: usize) -> Option<Vec<HandleRef>> {
+        if self.draft.guests[guest].contexts.is_empty() {
+            let device = self.device(guest)?;
+            let node = self.below(6) as u32;
+            self.draft.context(guest, device, node);
+        }
+        let all = self.draft.guests[guest].contexts.clone();
+        let (first, device) = self.draft.pick(&all)?;
+        let mut contexts = vec![self.handle(guest, first)];
+        let others = all.iter().filter(|(context, of)| *of == device && *context != first);
+        let second = others.map(|(context, _)| *context).next();
+        if let Some(second) = second.filter(|_| self.draft.random.one_in(4)) {
+            contexts.push(HandleRef::Bound(second));
+        }
+        Some(contexts)
+    }
+
+    fn gpu_signal(&mut self, guest: usize) {
+        let Some(contexts) = self.contexts(guest) else { return };
+        if self.one_in(5) {
+            let (_, Some(event)) = self.with_event(guest) else { return };
+            let flags = SignalFlags::ENQUEUE_CPU_EVENT;
+            self.draft.call(guest, Operation::GpuSignalEvent { contexts, event, flags });
+        } else if let Some((_, targets, flags)) = self.targets(guest) {
+            self.draft.call(guest, Operation::GpuSignal { contexts, targets, flags });
+        }
+    }
+
+    fn gpu_wait(&mut self, guest: usize) {
+        let Some(contexts) = self.contexts(guest) else { return };
+        if let Some((_, items)) = self.items(guest) {
+            self.draft.call(guest, Operation::GpuWait { context: contexts[0], items });
+        }
+    }
+
+    fn submit(&mut self, guest: usize) {
+        let Some(contexts) = self.contexts(guest) else { return };
+        let mut commands = Vec::new();
+        for _ in 0..1 + self.below(3) {
+            let fences = self.draft.guests[guest].fences.clone();
+            match (self.draft.pick(&fences), self.below(3)) {
+                (Some(fence), 0 | 1) => {
+                    let (value, _) = self.signalled(fence);
+                    self.draft.values[fence.value] = value;
+                    commands.push(Command::Write { object: HandleRef::Bound(fence.binding), value });
+                }
+                _ => commands.push(Command::Busy { duration_ns: DURATIONS_NS[self.below(5) as usize] }),
+            }
+        }
+        self.draft.call(guest, Operation::Submit { contexts, commands });
+    }
+
+    fn open(&mut self, guest: usize) {
+        let own: Vec<Fence> =
+            self.draft.guests[guest].fences.iter().copied().filter(|fence| fence.shared).collect();
+        let shares = self.draft.shares.clone();
+        if (shares.is_empty() || self.one_in(3))
+            && let Some(fence) = self.draft.pick(&own)
+        {
+            let main = self.draft.guests[guest].main;
+            let operation = Operation::Share { object: HandleRef::Bound(fence.binding) };
+            let binding = self.draft.named(main, Kind::Share, operation);
+            self.draft.shares.push(super::draft::Shared { binding, value: fence.value });
+        }
+        let shares = self.draft.shares.clone();
+        let (Some(share), Some(device)) = (self.draft.pick(&shares), self.device(guest)) else { return };
+        let flags = if self.odd > 0 && self.one_in(4) {
+            SyncObjectFlags::from_bits_retain(1 << self.below(12))
+        } else {
+            SyncObjectFlags::empty()
+        };
+        self.draft.open(guest, device, share, flags);
+    }
+}

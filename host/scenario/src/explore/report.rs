@@ -1,0 +1,207 @@
+//! What a campaign came to, as a value, as JSON, and put together from shards.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use serde_json::{Map, Value, json};
+
+use super::{Class, Plan};
+
+/// How often each end was seen: `passed`, an outcome of a race, a class of failures.
+pub type Histogram = BTreeMap<String, u64>;
+
+/// A seed that fails.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Found {
+    pub seed: u64,
+    pub class: Class,
+    pub what: String,
+    /// A scenario file that fails in the same way.
+    pub shrunk: String,
+    /// The seed that it fails with; the same, where seeds have no say in how a file runs.
+    pub shrunk_seed: u64,
+    /// The report's histogram up to this seed.
+    pub so_far: Histogram,
+}
+
+/// See the module.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Report {
+    pub commit: String,
+    /// The seeds it was to run.
+    pub seeds: Range<u64>,
+    pub seeds_run: u64,
+    pub stop_after: usize,
+    /// By seed.
+    pub failures: Vec<Found>,
+    pub histogram: Histogram,
+}
+
+/// Why reports do not go together, or are none.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum Mismatch {
+    #[error("there is no report to merge")]
+    Nothing,
+    #[error("reports of different code: {0} and {1}")]
+    Commits(String, String),
+    #[error("reports that stop after different numbers of failures: {0} and {1}")]
+    StopAfter(usize, usize),
+    #[error("seeds {0} to {1} are in no report")]
+    Gap(u64, u64),
+    #[error("seed {0} is in two reports")]
+    Overlap(u64),
+    #[error("no report of a campaign: {0}")]
+    NoReport(String),
+}
+
+impl Report {
+    pub(super) fn new(plan: &Plan, seeds: Range<u64>) -> Report {
+        Report {
+            commit: plan.commit.clone(),
+            seeds,
+            seeds_run: 0,
+            stop_after: plan.stop_after,
+            failures: Vec::new(),
+            histogram: Histogram::new(),
+        }
+    }
+
+    pub fn to_json(&self) -> Value {
+        let found = |found: &Found| {
+            json!({
+                "seed": found.seed,
+                "class": found.class.name(),
+                "what": found.what,
+                "shrunk": found.shrunk,
+                "shrunk_seed": found.shrunk_seed,
+                "so_far": found.so_far,
+            })
+        };
+        json!({
+            "commit": self.commit,
+            "seeds": { "start": self.seeds.start, "end": self.seeds.end },
+            "seeds_run": self.seeds_run,
+            "stop_after": self.stop_after,
+            "failures": self.failures.iter().map(found).collect::<Vec<Value>>(),
+            "histogram": self.histogram,
+        })
+    }
+
+    pub fn from_json(value: &Value) -> Result<Report, Mismatch> {
+        let seeds = Fields::of(value, "a report")?.fields("seeds")?;
+        let seeds = seeds.number("start")?..seeds.number("end")?;
+        let report = Fields::of(value, "a report")?;
+        let failures = report.0.get("failures").and_then(Value::as_array);
+        let failures = failures.ok_or_else(|| missing("failures"))?;
+        Ok(Report {
+            commit: report.text("commit")?,
+            seeds,
+            seeds_run: report.number("seeds_run")?,
+            stop_after: report.number("stop_after")? as usize,
+            failures: failures.iter().map(found).collect::<Result<_, _>>()?,
+            histogram: report.histogram("histogram")?,
+        })
+    }
+}
+
+fn missing(what: &str) -> Mismatch {
+    Mismatch::NoReport(format!("`{what}` is missing or of the wrong type"))
+}
+
+fn found(value: &Value) -> Result<Found, Mismatch> {
+    let fields = Fields::of(value, "a failure")?;
+    Ok(Found {
+        seed: fields.number("seed")?,
+        class: Class::from_name(&fields.text("class")?).ok_or_else(|| missing("class"))?,
+        what: fields.text("what")?,
+        shrunk: fields.text("shrunk")?,
+        shrunk_seed: fields.number("shrunk_seed")?,
+        so_far: fields.histogram("so_far")?,
+    })
+}
+
+/// The fields of a JSON object.
+struct Fields<'a>(&'a Map<String, Value>);
+
+impl<'a> Fields<'a> {
+    fn of(value: &'a Value, what: &str) -> Result<Fields<'a>, Mismatch> {
+        value.as_object().map(Fields).ok_or_else(|| missing(what))
+    }
+
+    fn fields(&self, key: &str) -> Result<Fields<'a>, Mismatch> {
+        Fields::of(self.0.get(key).unwrap_or(&Value::Null), key)
+    }
+
+    fn number(&self, key: &str) -> Result<u64, Mismatch> {
+        self.0.get(key).and_then(Value::as_u64).ok_or_else(|| missing(key))
+    }
+
+    fn text(&self, key: &str) -> Result<String, Mismatch> {
+        self.0.get(key).and_then(Value::as_str).map(Into::into).ok_or_else(|| missing(key))
+    }
+
+    fn histogram(&self, key: &str) -> Result<Histogram, Mismatch> {
+        let count = |(name, count): (&String, &Value)| {
+            count.as_u64().map(|count| (name.clone(), count)).ok_or_else(|| missing(key))
+        };
+        self.fields(key)?.0.iter().map(count).collect()
+    }
+}
+
+/// The report of the whole, from those of its shards in any order: exactly what one run over all seeds
+/// reports.
+pub fn merge(reports: &[Report]) -> Result<Report, Mismatch> {
+    let mut parts: Vec<&Report> = reports.iter().collect();
+    // Of more shards than seeds some have none.
+    parts.sort_by_key(|report| (report.seeds.start, report.seeds.end));
+    let (first, last) = (parts.first().ok_or(Mismatch::Nothing)?, parts.last().ok_or(Mismatch::Nothing)?);
+    let mut whole = Report {
+        seeds: first.seeds.start..last.seeds.end,
+        seeds_run: 0,
+        failures: Vec::new(),
+        histogram: Histogram::new(),
+        ..(*first).clone()
+    };
+    check(&parts)?;
+    for part in parts {
+        for found in &part.failures {
+            let mut found = found.clone();
+            add(&mut found.so_far, &whole.histogram);
+            whole.failures.push(found);
+            if whole.stop_after > 0 && whole.failures.len() == whole.stop_after {
+                let stop = &whole.failures[whole.failures.len() - 1];
+                whole.seeds_run = stop.seed - whole.seeds.start + 1;
+                whole.histogram = stop.so_far.clone();
+                return Ok(whole);
+            }
+        }
+        whole.seeds_run += part.seeds_run;
+        add(&mut whole.histogram, &part.histogram);
+    }
+    Ok(whole)
+}
+
+fn check(parts: &[&Report]) -> Result<(), Mismatch> {
+    for pair in parts.windows(2) {
+        let [before, after] = pair else { continue };
+        if before.commit != after.commit {
+            return Err(Mismatch::Commits(before.commit.clone(), after.commit.clone()));
+        }
+        if before.stop_after != after.stop_after {
+            return Err(Mismatch::StopAfter(before.stop_after, after.stop_after));
+        }
+        if before.seeds.end < after.seeds.start {
+            return Err(Mismatch::Gap(before.seeds.end, after.seeds.start - 1));
+        }
+        if before.seeds.end > after.seeds.start {
+            return Err(Mismatch::Overlap(after.seeds.start));
+        }
+    }
+    Ok(())
+}
+
+fn add(to: &mut Histogram, from: &Histogram) {
+    for (name, count) in from {
+        *to.entry(name.clone()).or_default() += count;
+    }
+}

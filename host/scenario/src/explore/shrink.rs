@@ -1,0 +1,247 @@
+//! Shrinking: the smallest program that still fails in the same way.
+//!
+//! A candidate is the program with something taken out or made smaller, made whole again, printed and read:
+//! so whatever comes out of this is a scenario file, and one that fails. Passes go from big to small -
+//! processes, stretches of steps, single steps, items, settings, values, names - until none finds
+//! anything. Every step makes the program smaller, none is drawn: the same program shrinks the same way
+//! everywhere.
+
+use std::collections::HashSet;
+
+use super::finish;
+use super::parts;
+use super::smaller;
+use super::sound::sound;
+use crate::program::{Act, Action, Expected, Operation, Program, Thread};
+use crate::run::Ended;
+use crate::script::{parse, print};
+
+/// Runs a program; how that ended, if it failed in the way that is looked for.
+pub type StillFails<'a> = &'a mut dyn FnMut(&Program) -> Option<Ended>;
+
+/// Shrinks a program that fails. If it does not fail when printed and read, it comes back as it is.
+pub fn shrink(program: &Program, still_fails: StillFails<'_>) -> Program {
+    let Some(first) = read_back(program) else { return program.clone() };
+    let Some(ended) = still_fails(&first) else { return program.clone() };
+    let mut shrinker = Shrinker { best: first, ended, tried: HashSet::new(), still_fails };
+    shrinker.free();
+    loop {
+        let mut shrunk = shrinker.head();
+        shrunk |= shrinker.actors();
+        shrunk |= shrinker.stretches();
+        shrunk |= shrinker.items();
+        shrunk |= shrinker.merge_threads();
+        shrunk |= smaller::settings(&mut shrinker);
+        shrunk |= smaller::values(&mut shrinker);
+        if !shrunk {
+            break;
+        }
+    }
+    finish::finish(&mut shrinker);
+    shrinker.best
+}
+
+/// The program as it is read from its own text.
+pub(super) fn read_back(program: &Program) -> Option<Program> {
+    parse(&print(program)).ok()?.pop()
+}
+
+/// The smallest program so far, and the judge.
+pub(super) struct Shrinker<'a> {
+    pub best: Program,
+    /// Its run.
+    pub ended: Ended,
+    /// Texts that were tried: passes come again, most of what they try does not.
+    tried: HashSet<String>,
+    still_fails: StillFails<'a>,
+}
+
+impl Shrinker<'_> {
+    /// Takes a candidate if it is another program and still fails.
+    pub fn takes(&mut self, candidate: Program) -> bool {
+        let text = print(&sound(candidate));
+        if !self.tried.insert(text.clone()) {
+            return false;
+        }
+        let Some(read) = parse(&text).ok().and_then(|mut programs| programs.pop()) else { return false };
+        let Some(ended) = (self.still_fails)(&read) else { return false };
+        (self.best, self.ended) = (read, ended);
+        true
+    }
+
+    /// Changes one act in a candidate.
+    pub fn takes_act(&mut self, at: Place, change: impl FnOnce(&mut Act)) -> bool {
+        let mut candidate = self.best.clone();
+        let Some(act) = act_at(&mut candidate, at) else { return false };
+        change(act);
+        self.takes(candidate)
+    }
+
+    /// Where there are acts.
+    pub fn places(&self) -> Vec<Place> {
+        let is_act = |action: &Action| matches!(action, Action::Act(_));
+        let steps = self.best.steps.iter().enumerate().filter(|(_, step)| is_act(&step.action));
+        let mut places: Vec<Place> = steps.map(|(at, _)| Place::Step(at)).collect();
+        for (column, of_race) in self.best.race.iter().flat_map(|race| race.columns.iter().enumerate()) {
+            places.extend((0..of_race.steps.len()).map(|row| Place::Race { column, row }));
+        }
+        places
+    }
+
+    /// Nothing is expected any more, if that is not what fails.
+    fn free(&mut self) {
+        let mut candidate = self.best.clone();
+        candidate.steps.retain(|step| !matches!(step.action, Action::Expect(_)));
+        for step in &mut candidate.steps {
+            if let Action::Act(act) = &mut step.action {
+                free(act);
+            }
+        }
+        let race = candidate.race.iter_mut().flat_map(|race| &mut race.columns);
+        race.flat_map(|column| &mut column.steps).for_each(|(_, act)| free(act));
+        if self.takes(candidate) {
+            return;
+        }
+        for place in self.places() {
+            self.takes_act(place, free);
+        }
+    }
+
+    /// What describes, and what the hardware and the daemon are like.
+    fn head(&mut self) -> bool {
+        let mut shrunk = false;
+        let changes: [fn(&mut Program); 6] = [
+            |program| program.covers.clear(),
+            |program| program.tags.clear(),
+            |program| program.not_on.clear(),
+            |program| program.setting.kernel.policy = Default::default(),
+            |program| program.setting.async_submission = false,
+            |program| program.setting.kernel.adapters.truncate(1),
+        ];
+        for change in changes {
+            let mut candidate = self.best.clone();
+            change(&mut candidate);
+            shrunk |= candidate != self.best && self.takes(candidate);
+        }
+        shrunk
+    }
+
+    /// Without a VM, a process, a thread, and all that is theirs.
+    fn actors(&mut self) -> bool {
+        let mut shrunk = false;
+        let mut at = 0;
+        while at < self.best.steps.len() {
+            let is_actor = matches!(
+                self.best.steps[at].action,
+                Action::StartVm(_) | Action::StartProcess(_) | Action::StartThread(_)
+            );
+            if is_actor && self.takes_without(at, 1) {
+                shrunk = true;
+            } else {
+                at += 1;
+            }
+        }
+        shrunk
+    }
+
+    fn takes_without(&mut self, from: usize, count: usize) -> bool {
+        let mut candidate = self.best.clone();
+        let end = (from + count).min(candidate.steps.len());
+        candidate.steps.drain(from..end);
+        self.takes(candidate)
+    }
+
+    /// Without stretches of steps: halves, quarters, and so on to single steps. From the end: what comes
+    /// after a failure goes first.
+    fn stretches(&mut self) -> bool {
+        let mut shrunk = false;
+        let mut length = self.best.steps.len().div_ceil(2).max(1);
+        loop {
+            let mut end = self.best.steps.len();
+            while end > 0 {
+                let from = end.saturating_sub(length);
+                shrunk |= self.takes_without(from, end - from);
+                end = from.min(self.best.steps.len());
+            }
+            if length == 1 {
+                return shrunk;
+            }
+            length = length.div_ceil(2);
+        }
+    }
+
+    /// Without an item of a list, and without a step of a race.
+    fn items(&mut self) -> bool {
+        let mut shrunk = false;
+        for place in self.places().into_iter().rev() {
+            if let Place::Race { column, row } = place {
+                let mut candidate = self.best.clone();
+                if let Some(race) = &mut candidate.race {
+                    race.columns[column].steps.remove(row);
+                }
+                if self.takes(candidate) {
+                    shrunk = true;
+                    continue;
+                }
+            }
+            let Some(act) = act_at(&mut self.best, place) else { continue };
+            for item in (0..parts::item_count(&mut act.operation)).rev() {
+                let without = |act: &mut Act| parts::retain_items(&mut act.operation, &mut |at| at != item);
+                shrunk |= self.takes_act(place, without);
+            }
+        }
+        shrunk
+    }
+
+    /// What a thread does, an earlier one of its process does; if that is in a call, it stays undone.
+    fn merge_threads(&mut self) -> bool {
+        let mut shrunk = false;
+        let mut at = self.best.threads.len();
+        while at > 0 {
+            at -= 1;
+            let (thread, process) = (Thread(at as u32), self.best.threads[at].process);
+            let earlier = (0..at).find(|other| self.best.threads[*other].process == process);
+            let Some(earlier) = earlier else { continue };
+            let mut candidate = self.best.clone();
+            candidate.steps.retain(|step| step.action != Action::StartThread(thread));
+            let of_race = candidate.race.iter().flat_map(|race| &race.columns);
+            if of_race.into_iter().any(|column| column.thread == thread) {
+                continue;
+            }
+            for step in &mut candidate.steps {
+                match &mut step.action {
+                    Action::Act(act) if act.thread == thread => act.thread = Thread(earlier as u32),
+                    _ => {}
+                }
+            }
+            shrunk |= self.takes(candidate);
+        }
+        shrunk
+    }
+}
+
+/// Where an act stands.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Place {
+    Step(usize),
+    Race { column: usize, row: usize },
+}
+
+pub(super) fn act_at(program: &mut Program, place: Place) -> Option<&mut Act> {
+    match place {
+        Place::Step(at) => match program.steps.get_mut(at).map(|step| &mut step.action) {
+            Some(Action::Act(act)) => Some(act),
+            _ => None,
+        },
+        Place::Race { column, row } => {
+            let column = program.race.as_mut()?.columns.get_mut(column)?;
+            column.steps.get_mut(row).map(|(_, act)| act)
+        }
+    }
+}
+
+fn free(act: &mut Act) {
+    if !matches!(act.operation, Operation::NewEvent | Operation::Read { .. }) {
+        act.expected = Expected::Any;
+    }
+}

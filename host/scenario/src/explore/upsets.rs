@@ -1,0 +1,169 @@
+//! Random programs: what disturbs - time, ends at bad moments, faults, objects of other types.
+
+use d3dkmt::{SyncObjectFlags, SyncObjectType};
+
+use super::random::{DURATIONS_NS, Drawer};
+use crate::program::{Action, Engine, Fault, HandleRef, Kind, ObjectSpec, Operation, Vm};
+
+/// Types that a create may name, the last one of no object at all.
+const TYPES: [SyncObjectType; 7] = [
+    SyncObjectType::MUTEX,
+    SyncObjectType::SEMAPHORE,
+    SyncObjectType::FENCE,
+    SyncObjectType::CPU_NOTIFICATION,
+    SyncObjectType::MONITORED_FENCE,
+    SyncObjectType::PERIODIC_MONITORED_FENCE,
+    SyncObjectType(99),
+];
+
+impl Drawer {
+    pub fn advance(&mut self) {
+        let nanos = DURATIONS_NS[self.below(DURATIONS_NS.len() as u64) as usize];
+        self.draft.push(Action::Advance(nanos));
+    }
+
+    /// An object of another type, or of the same with settings of another.
+    pub fn odd_object(&mut self, guest: usize) {
+        let devices = self.draft.guests[guest].devices.clone();
+        let Some(device) = self.draft.pick(&devices) else { return };
+        let events = self.draft.guests[guest].events.clone();
+        let object_type = TYPES[self.below(TYPES.len() as u64) as usize];
+        let flags = if self.one_in(3) { 1 << self.below(12) } else { 0 };
+        let is_notification = object_type == SyncObjectType::CPU_NOTIFICATION;
+        let spec = ObjectSpec {
+            object_type,
+            flags: SyncObjectFlags::from_bits_retain(flags),
+            initial_state: self.one_in(6),
+            max_count: self.below(3) as u32,
+            initial_count: self.below(4) as u32,
+            initial_value: self.below(3),
+            engine_affinity: if self.one_in(8) { 1 } else { 0 },
+            event: if is_notification { self.draft.pick(&events) } else { None },
+            legacy: self.one_in(6),
+        };
+        let main = self.draft.guests[guest].main;
+        let operation = Operation::CreateObject { device: HandleRef::Bound(device), spec };
+        let object = self.draft.named(main, Kind::Object, operation);
+        self.draft.guests[guest].odd.push(object);
+    }
+
+    /// Something goes while others may still use it, now and then twice.
+    pub fn destroy(&mut self, guest: usize) {
+        let state = &mut self.draft.guests[guest];
+        match self.draft.random.below(8) {
+            0..4 if !state.fences.is_empty() => {
+                let at = self.draft.random.below(state.fences.len() as u64) as usize;
+                let fence = state.fences[at];
+                if !self.draft.random.one_in(4) {
+                    state.fences.remove(at);
+                    state.odd.push(fence.binding);
+                }
+                let object = HandleRef::Bound(fence.binding);
+                self.draft.call(guest, Operation::DestroyObject { object });
+            }
+            4..6 if !state.contexts.is_empty() => {
+                let at = self.draft.random.below(state.contexts.len() as u64) as usize;
+                let (context, _) = state.contexts.remove(at);
+                state.odd.push(context);
+                let context = HandleRef::Bound(context);
+                self.draft.call(guest, Operation::DestroyContext { context });
+            }
+            6 if !self.draft.shares.is_empty() => {
+                let at = self.draft.random.below(self.draft.shares.len() as u64) as usize;
+                let share = self.draft.shares[at].binding;
+                self.draft.call(guest, Operation::CloseShare { share });
+            }
+            _ => self.destroy_device(guest),
+        }
+    }
+
+    fn destroy_device(&mut self, guest: usize) {
+        let devices = self.draft.guests[guest].devices.clone();
+        let Some(device) = self.draft.pick(&devices) else { return };
+        let state = &mut self.draft.guests[guest];
+        state.devices.retain(|other| *other != device);
+        let (gone, kept) = state.fences.iter().partition::<Vec<_>, _>(|fence| fence.device == device);
+        state.fences = kept;
+        state.odd.extend(gone.iter().map(|fence| fence.binding));
+        state.contexts.retain(|(_, of)| *of != device);
+        state.odd.push(device);
+        self.draft.call(guest, Operation::DestroyDevice { device: HandleRef::Bound(device) });
+    }
+
+    /// Somebody who is frozen thaws, or the guest freezes.
+    pub fn freeze(&mut self, guest: usize) {
+        match self.draft.guests.iter().position(|guest| guest.alive && guest.frozen) {
+            Some(frozen) => self.thaw(frozen),
+            None => {
+                self.draft.guests[guest].frozen = true;
+                let process = self.draft.guests[guest].process;
+                self.draft.push(Action::Fault(Fault::Freeze(process)));
+            }
+        }
+    }
+
+    pub fn thaw(&mut self, guest: usize) {
+        self.draft.guests[guest].frozen = false;
+        let process = self.draft.guests[guest].process;
+        self.draft.push(Action::Fault(Fault::Thaw(process)));
+    }
+
+    /// Somebody's stream that is held goes on, or the guest's is held.
+    pub fn hold(&mut self, guest: usize) {
+        let held = self.draft.guests.iter().position(|guest| guest.alive && guest.held);
+        let at = held.unwrap_or(guest);
+        self.draft.guests[at].held = held.is_none();
+        let process = self.draft.guests[at].process;
+        let fault = if held.is_some() { Fault::Release(process) } else { Fault::Hold(process) };
+        self.draft.push(Action::Fault(fault));
+    }
+
+    /// A process ends in one of the ways there are, or the daemon does.
+    pub fn end(&mut self, guest: usize) {
+        let process = self.draft.guests[guest].process;
+        let vm = self.draft.program.processes[process.index()].vm;
+        match (self.below(16), vm) {
+            (0..5, _) => {
+                self.draft.push(Action::Exit(process));
+                self.draft.gone(guest);
+            }
+            (5..10, _) => {
+                self.draft.push(Action::Fault(Fault::Kill(process)));
+                self.draft.gone(guest);
+            }
+            (10 | 11, Some(vm)) => self.crash(vm),
+            (12, _) => {
+                self.draft.push(Action::Fault(Fault::RestartDaemon));
+                for guest in 0..self.draft.guests.len() {
+                    self.draft.gone(guest);
+                }
+                self.draft.shares.clear();
+                // A VM that the old daemon knew is not attached to the new one.
+                self.draft.vms_alive.clear();
+            }
+            _ => self.draft.push(Action::Fault(Fault::Cut(process))),
+        }
+    }
+
+    fn crash(&mut self, vm: Vm) {
+        self.draft.push(Action::Fault(Fault::CrashVm(vm)));
+        self.draft.vms_alive.retain(|other| *other != vm);
+        for guest in 0..self.draft.guests.len() {
+            let process = self.draft.guests[guest].process;
+            if self.draft.program.processes[process.index()].vm == Some(vm) {
+                self.draft.gone(guest);
+            }
+        }
+    }
+
+    /// An engine or the adapter fails.
+    pub fn hardware(&mut self) {
+        let engine = Engine { adapter: 0, node: self.below(6) as u32 };
+        let fault = match self.below(8) {
+            0..4 => Fault::LoseInterrupt(engine),
+            4..7 => Fault::Hang(engine),
+            _ => Fault::StopAdapter(0),
+        };
+        self.draft.push(Action::Fault(fault));
+    }
+}

@@ -1,0 +1,119 @@
+//! Campaigns: the same report whatever the number of threads or shards, and a canary that dies.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use dxgkrnl::PlantedBug;
+use scenario::Program;
+use scenario::explore::{
+    CANARY, Make, Mismatch, OnModel, Plan, Refused, Report, campaign, canary, merge, shard,
+};
+use scenario::model::ModelWorld;
+
+fn plan(seeds: std::ops::Range<u64>, planted: Option<PlantedBug>) -> Plan {
+    Plan {
+        program: None,
+        crashes: false,
+        seeds,
+        jobs: 1,
+        shard: None,
+        planted,
+        stop_after: 0,
+        commit: "0123abc".into(),
+    }
+}
+
+fn report(plan: &Plan) -> Report {
+    campaign(&OnModel, plan, &|_| {}).expect("the canary dies")
+}
+
+#[test]
+fn the_report_does_not_depend_on_the_number_of_threads() {
+    for stop_after in [0, 1, 5] {
+        let plan = Plan { stop_after, ..plan(10..300, Some(PlantedBug::StaleValue)) };
+        let one = report(&plan);
+        assert!(!one.failures.is_empty());
+        for jobs in [2, 5] {
+            assert_eq!(report(&Plan { jobs, ..plan.clone() }), one);
+        }
+    }
+}
+
+#[test]
+fn merged_shards_are_the_whole_report() {
+    for (stop_after, n) in [(0, 3), (1, 4), (7, 3), (30, 2), (0, 200)] {
+        let plan = Plan { stop_after, ..plan(100..250, Some(PlantedBug::EarlyWake)) };
+        let whole = report(&plan);
+        let mut parts: Vec<Report> =
+            (0..n).map(|k| report(&Plan { shard: Some((k, n)), ..plan.clone() })).collect();
+        parts.reverse();
+        let through_json: Vec<Report> =
+            parts.iter().map(|part| Report::from_json(&part.to_json()).expect("a report")).collect();
+        assert_eq!(through_json, parts);
+        assert_eq!(merge(&through_json).expect("they fit"), whole, "{n} shards");
+    }
+}
+
+#[test]
+fn shards_cut_a_range_into_stretches_without_gaps() {
+    let seeds = 7..1007;
+    for n in [1, 3, 7, 2000] {
+        let mut next = seeds.start;
+        for k in 0..n {
+            let part = shard(&seeds, k, n);
+            assert_eq!(part.start, next);
+            next = part.end;
+        }
+        assert_eq!(next, seeds.end);
+    }
+}
+
+#[test]
+fn reports_that_do_not_belong_together_are_refused() {
+    let small = |seeds| report(&plan(seeds, None));
+    let (first, second) = (small(0..10), small(10..20));
+    assert_eq!(merge(&[]), Err(Mismatch::Nothing));
+    assert_eq!(merge(&[first.clone(), small(12..20)]), Err(Mismatch::Gap(10, 11)));
+    assert_eq!(merge(&[first.clone(), small(9..20)]), Err(Mismatch::Overlap(9)));
+    let other = Report { commit: "fedcba9".into(), ..second };
+    assert_eq!(merge(&[first, other]), Err(Mismatch::Commits("0123abc".into(), "fedcba9".into())));
+    assert!(matches!(Report::from_json(&serde_json::json!({"seeds": 3})), Err(Mismatch::NoReport(_))));
+}
+
+#[test]
+fn progress_comes_to_the_total() {
+    let last = AtomicU64::new(0);
+    let plan = Plan { jobs: 2, ..plan(0..100, None) };
+    let told = |progress: scenario::explore::Progress| {
+        assert_eq!(progress.total, 100);
+        last.fetch_max(progress.done, Ordering::Relaxed);
+    };
+    let report = campaign(&OnModel, &plan, &told).expect("the canary dies");
+    assert_eq!((last.into_inner(), report.seeds_run), (100, 100));
+    assert_eq!(report.histogram, [("passed".to_owned(), 100)].into());
+}
+
+/// An arm that takes no bugs: its checkers have nothing to see.
+struct Blind;
+
+impl Make for Blind {
+    type World<'a> = ModelWorld<'a>;
+
+    fn make<'a>(&'a self, program: &'a Program, _planted: Option<PlantedBug>, _: u64) -> ModelWorld<'a> {
+        ModelWorld::new(program, None)
+    }
+}
+
+#[test]
+fn a_canary_that_lives_is_an_error() {
+    assert_eq!(canary(&OnModel), Ok(()));
+    let refused = campaign(&Blind, &plan(0..10, None), &|_| {}).expect_err("nothing is seen");
+    assert_eq!(refused, Refused::CanaryLives { seed: CANARY, bug: "lost-wake" });
+    assert!(refused.to_string().contains("the canary lives"));
+}
+
+#[test]
+fn plans_that_make_no_sense_are_refused() {
+    let refused = |plan| campaign(&OnModel, &plan, &|_| {}).expect_err("it makes no sense");
+    assert_eq!(refused(plan(5..5, None)), Refused::NoSeeds(5, 5));
+    assert_eq!(refused(Plan { shard: Some((3, 3)), ..plan(0..9, None) }), Refused::NoSuchShard(3, 3));
+}
