@@ -95,6 +95,7 @@ impl Steps {
 /// Counted work on standard error: on a terminal a bar with rate and time left; elsewhere a line if it takes
 /// over a second.
 pub struct Progress {
+    what: &'static str,
     bar: Option<ProgressBar>,
     _steps: Option<Steps>,
 }
@@ -105,7 +106,7 @@ impl Progress {
         if !std::io::stderr().is_terminal() {
             let steps = Steps::new();
             steps.step(format!("{what}: {length}"));
-            return Progress { bar: None, _steps: Some(steps) };
+            return Progress { what, bar: None, _steps: Some(steps) };
         }
         let style = ProgressStyle::with_template("{msg} {bar:30} {human_pos}/{human_len} {rate} {eta} left")
             .expect("the template is a constant that parses")
@@ -114,13 +115,24 @@ impl Progress {
                 let _ = write!(out, "{:.0}/s", state.per_sec());
             });
         let bar = ProgressBar::new(length).with_style(style).with_message(what);
-        Progress { bar: Some(bar), _steps: None }
+        Progress { what, bar: Some(bar), _steps: None }
     }
 
     /// One more is done.
     pub fn add(&self) {
         if let Some(bar) = &self.bar {
             bar.inc(1);
+        }
+    }
+
+    /// So much is done of so much, with so many failures.
+    pub fn set(&self, done: u64, total: u64, failures: u64) {
+        if let Some(bar) = &self.bar {
+            bar.set_length(total);
+            bar.set_position(done);
+            if failures > 0 {
+                bar.set_message(format!("{}, {failures} failed", self.what));
+            }
         }
     }
 

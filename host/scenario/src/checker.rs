@@ -71,7 +71,8 @@ enum ToldKind {
 
 impl Told {
     pub fn of(input: &Input) -> Told {
-        let none = Told { process: None, request: None, kind: ToldKind::Other, gpu_value: None, signal: None };
+        let none =
+            Told { process: None, request: None, kind: ToldKind::Other, gpu_value: None, signal: None };
         match input {
             Input::Call { process, request, call } => {
                 let (kind, gpu_value) = of_call(call);

@@ -15,7 +15,8 @@ fn a_random_program_reads_as_it_prints() {
     for seed in 0..300 {
         let program = random(seed);
         let text = print(&program);
-        let read = parse(&text).unwrap_or_else(|errors| panic!("{text}\n{}", errors[0].render("seed", &text)));
+        let read =
+            parse(&text).unwrap_or_else(|errors| panic!("{text}\n{}", errors[0].render("seed", &text)));
         assert_eq!(read, [program], "{text}");
     }
 }

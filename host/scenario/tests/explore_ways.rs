@@ -193,7 +193,8 @@ fn planted_bugs_are_found_on_an_arm_with_moves() {
         let found = report.failures.first().unwrap_or_else(|| panic!("{} is not found", planted.name()));
         assert!(found.shrunk.lines().count() <= 12, "{}", found.shrunk);
         let small = parse(&found.shrunk).expect("a scenario").remove(0);
-        let ended = run_once(&Slow, &small, Some(planted), found.shrunk_seed, &mut chooser(found.shrunk_seed));
+        let ended =
+            run_once(&Slow, &small, Some(planted), found.shrunk_seed, &mut chooser(found.shrunk_seed));
         assert_eq!(failure(&ended).map(Class::of), Some(found.class));
     }
 }

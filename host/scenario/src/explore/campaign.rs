@@ -123,7 +123,14 @@ pub fn campaign<M: Make>(
         *report.histogram.entry(seen.what).or_default() += 1;
         if let Some((class, what)) = seen.failure {
             let so_far: Histogram = report.histogram.clone();
-            report.failures.push(Found { seed, class, what, shrunk: String::new(), shrunk_seed: seed, so_far });
+            report.failures.push(Found {
+                seed,
+                class,
+                what,
+                shrunk: String::new(),
+                shrunk_seed: seed,
+                so_far,
+            });
         }
         if plan.stop_after > 0 && report.failures.len() == plan.stop_after {
             break;

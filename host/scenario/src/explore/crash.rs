@@ -55,9 +55,8 @@ fn alive(steps: &[Step]) -> Vec<Process> {
 
 /// A thread that goes on is not known to be in a call: that it returned is no longer expected of anybody.
 fn unblock(steps: &mut [Step], rest: &[Step]) {
-    let goes_on = |thread| {
-        rest.iter().any(|step| matches!(&step.action, Action::Act(act) if act.thread == thread))
-    };
+    let goes_on =
+        |thread| rest.iter().any(|step| matches!(&step.action, Action::Act(act) if act.thread == thread));
     for step in steps {
         match &mut step.action {
             Action::Act(act) if act.expected == Expected::Blocks && goes_on(act.thread) => {

@@ -23,10 +23,21 @@ pub struct EveryOutcome {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Unlike {
     /// An interleaving fails, or ends in what is not allowed.
-    Fails { interleaving: u64, choices: Vec<usize>, failure: Failure, log: String },
+    Fails {
+        interleaving: u64,
+        choices: Vec<usize>,
+        failure: Failure,
+        log: String,
+    },
     /// The file allows what no interleaving comes to.
-    NeverReached { line: u32, outcome: String, interleavings: u64 },
-    TooMany { most: u64 },
+    NeverReached {
+        line: u32,
+        outcome: String,
+        interleavings: u64,
+    },
+    TooMany {
+        most: u64,
+    },
 }
 
 impl fmt::Display for Unlike {

@@ -313,9 +313,9 @@ impl World for LinkWorld<'_> {
                     self.cut(at);
                 }
                 self.first_process += self.guests.len() as u32;
-                let now = self.host.now;
+                let (now, log) = (self.host.now, self.host.log.take());
                 self.host = Host::new(self.program.setting.kernel.clone(), self.planted);
-                self.host.now = now;
+                (self.host.now, self.host.log) = (now, log);
             }
             Fault::Fill(_) => unreachable!("the runner does this by calls"),
         }
@@ -354,5 +354,13 @@ impl World for LinkWorld<'_> {
 
     fn take_violations(&mut self) -> Vec<String> {
         self.host.checker.take_violations()
+    }
+
+    fn keep_log(&mut self) {
+        self.host.log = Some(String::new());
+    }
+
+    fn log(&mut self) -> Option<&mut String> {
+        self.host.log.as_mut()
     }
 }

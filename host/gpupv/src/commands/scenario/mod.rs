@@ -6,10 +6,14 @@
 
 mod arms;
 mod check;
+mod explore;
+mod explored;
 mod files;
 mod list;
+mod merge;
 mod new;
 mod panics;
+mod ranges;
 mod run;
 #[cfg(test)]
 mod tests;
@@ -38,6 +42,10 @@ pub enum ScenarioCommand {
     List(list::ListArgs),
     /// Run scenarios: every case on every arm, and the arms must agree
     Run(run::RunArgs),
+    /// Run what seeds draw: interleavings, links, crashes, whole programs; of a race every interleaving
+    Explore(Box<explore::ExploreArgs>),
+    /// Put the reports of shards together
+    Merge(merge::MergeArgs),
 }
 
 /// Files and folders to read.
@@ -54,5 +62,7 @@ pub fn run(args: &ScenarioArgs) -> anyhow::Result<u8> {
         ScenarioCommand::Check(args) => check::run(args),
         ScenarioCommand::List(args) => list::run(args),
         ScenarioCommand::Run(args) => run::run(args),
+        ScenarioCommand::Explore(args) => explore::run(args),
+        ScenarioCommand::Merge(args) => merge::run(args),
     }
 }

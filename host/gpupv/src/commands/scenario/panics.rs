@@ -1,8 +1,9 @@
 //! A panic of an arm is a finding about one case: it is caught with its words, and the rest goes on.
 
 use std::cell::RefCell;
+use std::collections::BTreeSet;
 use std::panic::{self, AssertUnwindSafe, PanicHookInfo};
-use std::sync::Once;
+use std::sync::{Mutex, Once, PoisonError};
 
 thread_local! {
     /// What a panic of this thread said; `None` while nobody catches it.
@@ -40,6 +41,19 @@ pub fn catch<T>(work: impl FnOnce() -> T) -> Result<T, String> {
     let result = panic::catch_unwind(AssertUnwindSafe(work));
     let said = CAUGHT.take().unwrap_or_default();
     result.map_err(|_| said)
+}
+
+/// From now on a panic is told of at its first time in each place: a seed that panics does so again and again
+/// while it is shrunk.
+pub fn tell_each_once() {
+    static TOLD: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
+    let others = panic::take_hook();
+    panic::set_hook(Box::new(move |info| {
+        let place = info.location().map(ToString::to_string).unwrap_or_default();
+        if TOLD.lock().unwrap_or_else(PoisonError::into_inner).insert(place) {
+            others(info);
+        }
+    }));
 }
 
 #[cfg(test)]
