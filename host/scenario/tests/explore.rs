@@ -1,7 +1,7 @@
 //! Random programs: they read as they print, pass on a right kernel, and find every planted bug.
 
 use dxgkrnl::PlantedBug;
-use scenario::explore::{Class, OnModel, chooser, failure, random, run_once};
+use scenario::explore::{Class, OnModel, chooser, failure, random, run_once, shrink};
 use scenario::script::{parse, print};
 
 /// The class and text of the seed's failure, if it fails.
@@ -38,5 +38,58 @@ fn every_planted_bug_is_found_within_500_seeds() {
         let (seed, (found, what)) = seeds.next().unwrap_or_else(|| panic!("{} is not found", bug.name()));
         println!("{}: seed {seed}: {what}; {} of 500 seeds", bug.name(), 1 + seeds.count());
         assert_eq!(found, class, "{what}");
+    }
+}
+
+#[test]
+fn a_panic_is_a_failure_of_its_own_class() {
+    struct Thrower;
+    impl scenario::choose::Choose for Thrower {
+        fn choose(&mut self, _ways: usize) -> usize {
+            panic!("thrown on purpose")
+        }
+    }
+    let text = "litmus \"two\"\nprocess p\np  D = device -> ok\np  F = fence D -> ok\nthread t in p\n\
+                race p | t\n  x = read F | y = read F\nallowed F=0\n";
+    let program = parse(text).expect("a litmus").remove(0);
+    let ended = run_once(&OnModel, &program, None, 0, &mut Thrower);
+    let failure = failure(&ended).expect("it panics");
+    assert_eq!((Class::of(failure), failure.what.as_str()), (Class::Panic, "panic: thrown on purpose"));
+}
+
+#[test]
+#[ignore = "figures, not verdicts"]
+fn speed() {
+    const RUNS: u64 = 100_000;
+    let begin = std::time::Instant::now();
+    for seed in 0..RUNS {
+        std::hint::black_box(random(seed));
+    }
+    let drawing = begin.elapsed() / RUNS as u32;
+    let begin = std::time::Instant::now();
+    let failed = (0..RUNS).filter(|seed| found(*seed, None).is_some()).count();
+    println!(
+        "{:?} a random run, {drawing:?} of it drawing; {failed} of {RUNS} fail",
+        begin.elapsed() / RUNS as u32
+    );
+    for bug in PlantedBug::ALL {
+        let (mut count, mut tries, mut longest) = (0, 0, std::time::Duration::ZERO);
+        let begin = std::time::Instant::now();
+        for seed in 0..2000 {
+            let Some((wanted, _)) = found(seed, Some(bug)) else { continue };
+            let one = std::time::Instant::now();
+            shrink(&random(seed), &mut |candidate| {
+                tries += 1;
+                let ended = run_once(&OnModel, candidate, Some(bug), seed, &mut chooser(seed));
+                (failure(&ended).map(Class::of) == Some(wanted)).then_some(ended)
+            });
+            count += 1;
+            longest = longest.max(one.elapsed());
+            if count == 100 {
+                break;
+            }
+        }
+        let each = begin.elapsed() / count;
+        println!("{}: {each:?} a shrink ({} tries), {longest:?} the longest", bug.name(), tries / count);
     }
 }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use dxgkrnl::PlantedBug;
 
-use super::report::{Found, Histogram, Report};
+use super::report::{Found, Report};
 use super::{Class, Make, chooser, crashes, failure, random, run_once, shrink};
 use crate::program::Program;
 use crate::run::{Ended, Verdict};
@@ -122,7 +122,7 @@ pub fn campaign<M: Make>(
         report.seeds_run += 1;
         *report.histogram.entry(seen.what).or_default() += 1;
         if let Some((class, what)) = seen.failure {
-            let so_far: Histogram = report.histogram.clone();
+            let so_far = report.histogram.clone();
             report.failures.push(Found {
                 seed,
                 class,

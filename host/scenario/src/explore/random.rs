@@ -59,6 +59,9 @@ const STEPS_MAX: u64 = 48;
 pub(super) const DURATIONS_NS: [Nanos; 6] = [1_000, 20_000, 100_000, 1_000_000, 16_000_000, 2_500_000_000];
 const ODD_VALUES: [u64; 6] = [u64::MAX, u64::MAX - 1, 1 << 63, (1 << 63) - 1, 1 << 32, 0];
 
+/// Fences, each with a value.
+type Pairs = Vec<(HandleRef, u64)>;
+
 /// Draws the program of this seed: the same on every machine, today and tomorrow.
 pub fn random(seed: u64) -> Program {
     let mut drawer = Drawer { draft: Draft::new(seed), odd: 0 };
@@ -256,7 +259,7 @@ impl Drawer {
     }
 
     /// Fences with the values they come to, and the flags that takes.
-    fn targets(&mut self, guest: usize) -> Option<(Vec<Fence>, Vec<(HandleRef, u64)>, SignalFlags)> {
+    fn targets(&mut self, guest: usize) -> Option<(Vec<Fence>, Pairs, SignalFlags)> {
         let fences = self.fences(guest);
         let mut flags = SignalFlags::empty();
         let mut targets = Vec::new();
@@ -277,7 +280,7 @@ impl Drawer {
         self.draft.call(guest, Operation::Signal { device, targets, flags });
     }
 
-    fn items(&mut self, guest: usize) -> Option<(Vec<Fence>, Vec<(HandleRef, u64)>)> {
+    fn items(&mut self, guest: usize) -> Option<(Vec<Fence>, Pairs)> {
         let fences = self.fences(guest);
         let mut items = Vec::new();
         for fence in &fences {
