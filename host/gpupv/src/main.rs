@@ -4,7 +4,7 @@ use std::io::IsTerminal as _;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use gpupv::commands::{bench, demo, doctor, inspect, replay, run, serve, vm};
+use gpupv::commands::{bench, demo, doctor, inspect, replay, run, scenario, serve, vm};
 use gpupv::output;
 
 /// A paravirtualized GPU without Windows and without a GPU: the WDDM graphics kernel as a model, guests
@@ -35,6 +35,8 @@ enum Command {
     Inspect(inspect::InspectArgs),
     /// Replay a recorded trace and compare
     Replay(replay::ReplayArgs),
+    /// Scenarios: write, check, list, run and explore them
+    Scenario(scenario::ScenarioArgs),
     /// This machine's figures, each beside a raw peer in the same run
     Bench(bench::BenchArgs),
 }
@@ -62,6 +64,7 @@ fn main() -> ExitCode {
         Command::Serve(args) => serve::run(args),
         Command::Inspect(args) => inspect::run(args),
         Command::Replay(args) => replay::run(args),
+        Command::Scenario(args) => scenario::run(args),
         Command::Bench(args) => bench::run(args),
     };
     match result {

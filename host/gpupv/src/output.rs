@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::{ProgressBar, ProgressState, ProgressStyle};
 
 /// All well.
 pub const OK: u8 = 0;
@@ -89,6 +89,58 @@ impl Steps {
             state.number += 1;
             state.text.clear();
         });
+    }
+}
+
+/// Counted work on standard error: on a terminal a bar with rate and time left; elsewhere a line if it takes
+/// over a second.
+pub struct Progress {
+    what: &'static str,
+    bar: Option<ProgressBar>,
+    _steps: Option<Steps>,
+}
+
+impl Progress {
+    /// `what` is being done, so many times.
+    pub fn new(what: &'static str, length: u64) -> Self {
+        if !std::io::stderr().is_terminal() {
+            let steps = Steps::new();
+            steps.step(format!("{what}: {length}"));
+            return Progress { what, bar: None, _steps: Some(steps) };
+        }
+        let style = ProgressStyle::with_template("{msg} {bar:30} {human_pos}/{human_len} {rate} {eta} left")
+            .expect("the template is a constant that parses")
+            .with_key("rate", |state: &ProgressState, out: &mut dyn std::fmt::Write| {
+                // What cannot be written is not shown.
+                let _ = write!(out, "{:.0}/s", state.per_sec());
+            });
+        let bar = ProgressBar::new(length).with_style(style).with_message(what);
+        Progress { what, bar: Some(bar), _steps: None }
+    }
+
+    /// One more is done.
+    pub fn add(&self) {
+        if let Some(bar) = &self.bar {
+            bar.inc(1);
+        }
+    }
+
+    /// So much is done of so much, with so many failures.
+    pub fn set(&self, done: u64, total: u64, failures: u64) {
+        if let Some(bar) = &self.bar {
+            bar.set_length(total);
+            bar.set_position(done);
+            if failures > 0 {
+                bar.set_message(format!("{}, {failures} failed", self.what));
+            }
+        }
+    }
+
+    /// Takes the bar off the screen.
+    pub fn finish(self) {
+        if let Some(bar) = &self.bar {
+            bar.finish_and_clear();
+        }
     }
 }
 

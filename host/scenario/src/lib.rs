@@ -19,6 +19,7 @@ pub mod limits;
 pub mod link;
 pub mod model;
 pub mod program;
+pub mod report;
 pub mod run;
 pub mod script;
 pub mod world;

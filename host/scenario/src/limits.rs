@@ -24,6 +24,10 @@ pub const TAGS_MAX: usize = 32;
 pub const PROCESSES_MAX: usize = 64;
 /// Errors that are shown for one file.
 pub const ERRORS_SHOWN_MAX: usize = 20;
+/// Failures that the text of results shows; the other forms have all.
+pub const FAILURES_SHOWN_MAX: usize = 100;
+/// Lines that it names for one reason why they were not checked.
+pub const PLACES_SHOWN_MAX: usize = 8;
 /// Interleavings that an exhaustive search looks at.
 pub const INTERLEAVINGS_MAX: u64 = 1_000_000;
 /// Virtual time of a scenario: 10 years. Later times could overflow nothing but patience.

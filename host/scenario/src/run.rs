@@ -47,10 +47,14 @@ pub struct Ended {
 }
 
 impl Ended {
+    /// Only a verdict.
+    pub fn of(verdict: Verdict) -> Ended {
+        Ended { verdict, unchecked: Vec::new(), outcome: None, answers: Vec::new() }
+    }
+
     /// It was not run, for this reason.
     pub fn skipped(reason: impl Into<String>) -> Ended {
-        let verdict = Verdict::Skipped(reason.into());
-        Ended { verdict, unchecked: Vec::new(), outcome: None, answers: Vec::new() }
+        Ended::of(Verdict::Skipped(reason.into()))
     }
 }
 

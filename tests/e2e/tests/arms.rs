@@ -1,65 +1,62 @@
-//! One file, one verdict: the whole corpus on every arm.
+//! One file, one verdict: the whole corpus on every arm, by the command line that users have.
+//!
+//! The results stay in target/conformance, where the conformance program reads them.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
+use std::process::Output;
 
-use gpupv::output::Steps;
-use gpupv::stage::LocalArm;
-use scenario::choose::First;
-use scenario::link::LinkWorld;
-use scenario::run::run;
-use scenario::{Ended, Program, Verdict};
+use e2e::guests::guests_can_run;
+use e2e::programs::{gpupv, tree};
+use serde_json::Value;
 
-fn files(folder: &Path, found: &mut Vec<PathBuf>) {
-    for entry in std::fs::read_dir(folder).expect("a folder") {
-        let path = entry.expect("an entry").path();
-        if path.is_dir() {
-            files(&path, found);
-        } else if path.extension().is_some_and(|extension| extension == "scn") {
-            found.push(path);
-        }
+/// Runs the corpus and gives what it printed, with the results.
+fn run_corpus(arms: &[&str]) -> (Output, Vec<Value>) {
+    let folder = tree().join("target/conformance");
+    std::fs::create_dir_all(&folder).expect("a folder for results");
+    let name = arms.join("-");
+    let file: PathBuf = folder.join(format!("corpus-{name}.json"));
+    let mut command = gpupv(&["scenario", "run", "tests/scenarios", "--json-file"]);
+    command.current_dir(tree()).arg(&file);
+    for arm in arms {
+        command.args(["--arm", arm]);
+    }
+    let output = command.output().expect("gpupv starts");
+    let text = std::fs::read_to_string(&file).expect("results are written");
+    let results: Value = serde_json::from_str(&text).expect("results are JSON");
+    let results = results["results"].as_array().expect("a list of results").clone();
+    for arm in arms {
+        let of_arm: Vec<&Value> = results.iter().filter(|result| result["arm"] == *arm).collect();
+        let text = serde_json::json!({ "results": of_arm }).to_string();
+        std::fs::write(folder.join(format!("scenarios-{arm}.json")), text).expect("results can be kept");
+    }
+    (output, results)
+}
+
+/// Every case passes, or is one that its file keeps from this arm; each arm runs most of them.
+#[track_caller]
+fn all_pass(arms: &[&str]) {
+    let (output, results) = run_corpus(arms);
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{text}{}", String::from_utf8_lossy(&output.stderr));
+    let last = text.lines().last().unwrap_or_default();
+    assert!(last.contains(" passed, 0 failed"), "{last}");
+    for arm in arms {
+        let count = |verdict: &str| {
+            results.iter().filter(|result| result["arm"] == *arm && result["verdict"] == verdict).count()
+        };
+        let (passed, skipped) = (count("passed"), count("skipped"));
+        assert!(passed >= 600 && skipped * 10 < passed, "{arm}: {passed} passed, {skipped} skipped");
     }
 }
 
-fn corpus() -> Vec<(PathBuf, Program)> {
-    let mut found = Vec::new();
-    files(&e2e::programs::tree().join("tests/scenarios"), &mut found);
-    found.sort();
-    let read = |path: PathBuf| {
-        let programs =
-            scenario::script::parse_bytes(&std::fs::read(&path).expect("a file")).expect("a scenario");
-        programs.into_iter().map(move |program| (path.clone(), program))
-    };
-    found.into_iter().flat_map(read).collect()
+#[test]
+fn one_verdict_on_model_link_and_local() {
+    all_pass(&["model", "link", "local"]);
 }
 
-fn all_pass(mut run: impl FnMut(&Program) -> Ended) {
-    let mut failures = Vec::new();
-    let mut count = 0;
-    let begin = std::time::Instant::now();
-    for (path, program) in corpus() {
-        count += 1;
-        if let Verdict::Failed(failure) = run(&program).verdict {
-            failures.push(format!("{} {}: {failure}", path.display(), program.case));
-        }
+#[test]
+fn one_verdict_in_guests() {
+    if guests_can_run() {
+        all_pass(&["vm"]);
     }
-    println!("{count} cases in {:?}", begin.elapsed());
-    assert!(failures.is_empty(), "{} of {count}:\n{}", failures.len(), failures.join("\n"));
-}
-
-#[test]
-fn link() {
-    all_pass(|program| run(program, &mut LinkWorld::new(program, None, 0), &mut First));
-}
-
-#[test]
-fn local() {
-    let arm = LocalArm::new(&Steps::new()).unwrap();
-    all_pass(|program| arm.run(program).unwrap());
-}
-
-#[test]
-fn guests() {
-    let programs: Vec<Program> = corpus().into_iter().map(|(_, program)| program).collect();
-    let mut arm = gpupv::stage::VmArm::boot(&programs, &Steps::new()).unwrap();
-    all_pass(|program| arm.run(program).unwrap());
 }

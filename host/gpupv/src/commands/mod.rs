@@ -6,6 +6,7 @@ pub mod doctor;
 pub mod inspect;
 pub mod replay;
 pub mod run;
+pub mod scenario;
 pub mod serve;
 pub mod vm;
 

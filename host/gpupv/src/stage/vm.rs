@@ -179,10 +179,10 @@ pub struct VmArm {
 
 impl VmArm {
     /// Boots as many guests as the programs need.
-    pub fn boot(programs: &[Program], steps: &Steps) -> anyhow::Result<VmArm> {
+    pub fn boot<'a>(programs: impl Iterator<Item = &'a Program>, steps: &Steps) -> anyhow::Result<VmArm> {
         let artifacts = Artifacts::provide(steps)?;
         let needed =
-            programs.iter().map(|program| program.vms.len() + 1).filter(|guests| *guests <= GUESTS_MAX).max();
+            programs.map(|program| program.vms.len() + 1).filter(|guests| *guests <= GUESTS_MAX).max();
         let watch = Arc::new(Watch::default());
         let options = Options { clock: Clock::Virtual, observer: Some(watch.clone()), ..Options::default() };
         let with = vec![Brought { host: artifacts.actor.clone(), guest: ACTOR.into() }];

@@ -40,6 +40,7 @@ pub use report::{Found, Histogram, Mismatch, Report, merge};
 pub use shrink::{StillFails, shrink};
 
 use crate::choose::{Choose, Random};
+use crate::link::LinkWorld;
 use crate::model::ModelWorld;
 use crate::program::Program;
 use crate::run::{Ended, Failure, Verdict, run};
@@ -67,6 +68,19 @@ impl Make for OnModel {
 
     fn make<'a>(&'a self, program: &'a Program, planted: Option<PlantedBug>, _seed: u64) -> ModelWorld<'a> {
         ModelWorld::new(program, planted)
+    }
+}
+
+/// The link arm. It draws the sizes of the pieces that bytes arrive in; which stream is served next is the
+/// chooser's affair.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct OnLink;
+
+impl Make for OnLink {
+    type World<'a> = LinkWorld<'a>;
+
+    fn make<'a>(&'a self, program: &'a Program, planted: Option<PlantedBug>, seed: u64) -> LinkWorld<'a> {
+        LinkWorld::new(program, planted, seed)
     }
 }
 

@@ -331,9 +331,12 @@ impl World for LinkWorld<'_> {
                     self.cut(at);
                 }
                 self.first_process += self.guests.len() as u32;
-                let now = self.host.now;
+                let (now, log) = (self.host.now, self.host.log.take());
                 self.host = Host::new(self.program.setting.kernel.clone(), self.planted);
-                self.host.now = now;
+                (self.host.now, self.host.log) = (now, log);
+                for vm in 0..self.program.vms.len() as u32 {
+                    self.start_vm(Vm(vm))?;
+                }
             }
             Fault::Fill(_) => unreachable!("the runner does this by calls"),
         }
@@ -372,5 +375,13 @@ impl World for LinkWorld<'_> {
 
     fn take_violations(&mut self) -> Vec<String> {
         self.host.checker.take_violations()
+    }
+
+    fn keep_log(&mut self) {
+        self.host.log = Some(String::new());
+    }
+
+    fn log(&mut self) -> Option<&mut String> {
+        self.host.log.as_mut()
     }
 }

@@ -1,0 +1,26 @@
+//! Tells the binary the commit it is made from: what a seed does is a fact about one state of the code.
+
+use std::process::Command;
+
+/// What decides over a run: a change here makes another state.
+const SOURCES: [&str; 4] = ["host", "shared", "proto", "guest/client"];
+
+fn git(arguments: &[&str]) -> Option<String> {
+    let output = Command::new("git").current_dir("../..").args(arguments).output().ok()?;
+    output.status.success().then(|| String::from_utf8_lossy(&output.stdout).trim().to_owned())
+}
+
+fn main() {
+    for source in SOURCES {
+        println!("cargo:rerun-if-changed=../../{source}");
+    }
+    for place in ["HEAD", "logs/HEAD"] {
+        if let Some(path) = git(&["rev-parse", "--path-format=absolute", "--git-path", place]) {
+            println!("cargo:rerun-if-changed={path}");
+        }
+    }
+    let commit = git(&["rev-parse", "--short=12", "HEAD"]).unwrap_or_else(|| "unknown".into());
+    let changes = git(&[&["status", "--porcelain", "--"][..], &SOURCES].concat()).unwrap_or_default();
+    let changed = if changes.is_empty() { "" } else { " with changes" };
+    println!("cargo:rustc-env=GPUPV_COMMIT={commit}{changed}");
+}

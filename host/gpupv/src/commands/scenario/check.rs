@@ -1,0 +1,26 @@
+//! `gpupv scenario check`: reads scenarios and tells what is wrong with them.
+
+use clap::Args;
+
+use crate::commands::scenario::PathArgs;
+use crate::commands::scenario::files::{Corpus, counted};
+use crate::output::{OK, SET_UP_FAILED};
+
+/// Arguments of `gpupv scenario check`.
+#[derive(Args, Debug)]
+pub struct CheckArgs {
+    #[command(flatten)]
+    pub paths: PathArgs,
+}
+
+pub fn run(args: &CheckArgs) -> anyhow::Result<u8> {
+    let corpus = Corpus::read(&args.paths.paths)?;
+    if corpus.errors.is_empty() {
+        let cases = corpus.files.iter().map(|file| file.programs.len()).sum();
+        println!("{}, {}, no errors", counted(corpus.files.len(), "file"), counted(cases, "case"));
+        return Ok(OK);
+    }
+    corpus.show_errors();
+    eprintln!("{}", corpus.count_errors());
+    Ok(SET_UP_FAILED)
+}

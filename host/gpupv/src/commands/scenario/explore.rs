@@ -1,0 +1,291 @@
+//! `gpupv scenario explore`: interleavings, links, crashes and whole programs drawn by seed; of a race every
+//! interleaving.
+
+use std::fs;
+use std::num::NonZeroUsize;
+use std::path::PathBuf;
+
+use anyhow::{Context as _, bail};
+use clap::builder::{PossibleValuesParser, TypedValueParser as _};
+use clap::{Args, ValueEnum};
+use dxgkrnl::PlantedBug;
+use scenario::Program;
+use scenario::explore::{
+    CANARY, Make, OnLink, OnModel, Plan, campaign, canary, chooser, every_way, failure, log, program_of,
+    run_once,
+};
+
+use crate::commands::scenario::explored::{self, Explored};
+use crate::commands::scenario::files::Corpus;
+use crate::commands::scenario::panics;
+use crate::commands::scenario::ranges::{SeedRange, Shard};
+use crate::output::{OK, Progress, VERDICT_FAILED};
+
+/// Seeds that are run if none are named.
+const SEEDS: u64 = 1000;
+
+/// The arms whose runs are a function of a seed.
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+pub enum SeededArm {
+    /// The kernel alone
+    Model,
+    /// The guest's client core and the kernel over a simulated link
+    Link,
+}
+
+impl SeededArm {
+    fn name(self) -> &'static str {
+        match self {
+            SeededArm::Model => "model",
+            SeededArm::Link => "link",
+        }
+    }
+}
+
+/// Where results go.
+#[derive(Args, Debug)]
+pub struct OutputArgs {
+    /// Write the report into this file, for `gpupv scenario merge`
+    #[arg(long, value_name = "FILE")]
+    pub report: Option<PathBuf>,
+    /// Write the shrunk scenario of each failure into this folder
+    #[arg(long, value_name = "DIR")]
+    pub save: Option<PathBuf>,
+}
+
+/// Arguments of `gpupv scenario explore`.
+#[derive(Args, Debug)]
+pub struct ExploreArgs {
+    /// Scenario files, or folders with .scn files at any depth
+    #[arg(required_unless_present = "random", conflicts_with = "random", value_name = "PATH")]
+    pub paths: Vec<PathBuf>,
+    /// Draw whole programs instead
+    #[arg(long)]
+    pub random: bool,
+    /// The seeds from A up to B, without B [default: 0..1000; of a race every interleaving instead]
+    #[arg(long, value_name = "A..B")]
+    pub seeds: Option<SeedRange>,
+    /// The arm to run on [default: link; model for every interleaving of a race]
+    #[arg(long, value_name = "ARM")]
+    pub arm: Option<SeededArm>,
+    /// Only cases with this text in their name or title
+    #[arg(long, value_name = "TEXT", conflicts_with = "random")]
+    pub case: Option<String>,
+    /// Seeds that run at a time; the output is the same for any number [default: one for each processor]
+    #[arg(long, value_name = "N")]
+    pub jobs: Option<NonZeroUsize>,
+    /// Only part K of N of the seeds, numbered from 0
+    #[arg(long, value_name = "K/N")]
+    pub shard: Option<Shard>,
+    /// Each seed kills a process at some step of the file, too
+    #[arg(long, conflicts_with = "random")]
+    pub crashes: bool,
+    /// End after this many failures; 0: never
+    #[arg(long, value_name = "N", default_value_t = 10)]
+    pub stop_after: usize,
+    #[command(flatten)]
+    pub output: OutputArgs,
+    /// Print everything that the run of this seed does, and nothing else
+    #[arg(long, value_name = "SEED", conflicts_with_all = ["seeds", "shard", "report", "save"])]
+    pub log: Option<u64>,
+    /// Put a bug into the kernel: a test of the checkers
+    #[arg(long, value_name = "BUG", hide = true, value_parser = bug_parser())]
+    pub plant: Option<PlantedBug>,
+}
+
+fn bug_parser() -> impl clap::builder::TypedValueParser<Value = PlantedBug> {
+    let names = PossibleValuesParser::new(PlantedBug::ALL.map(PlantedBug::name));
+    names.map(|name| PlantedBug::from_name(&name).expect("the name is one of them"))
+}
+
+/// One thing to explore.
+struct Subject {
+    name: String,
+    /// `None`: each seed draws one.
+    program: Option<Program>,
+    /// What names it on the command line.
+    words: String,
+}
+
+impl Subject {
+    /// Every interleaving of it is run, instead of seeds.
+    fn is_exhaustive(&self, args: &ExploreArgs) -> bool {
+        let has_race = self.program.as_ref().is_some_and(|program| program.race.is_some());
+        has_race && args.seeds.is_none() && args.log.is_none() && !args.crashes
+    }
+
+    /// The command that explores it, without its seeds.
+    fn command(&self, args: &ExploreArgs) -> String {
+        let arm = self.arm(args).name();
+        let crashes = if args.crashes { " --crashes" } else { "" };
+        let plant = args.plant.map(|bug| format!(" --plant {}", bug.name())).unwrap_or_default();
+        format!("gpupv scenario explore {} --arm {arm}{crashes}{plant}", self.words)
+    }
+
+    fn arm(&self, args: &ExploreArgs) -> SeededArm {
+        let usual = if self.is_exhaustive(args) { SeededArm::Model } else { SeededArm::Link };
+        args.arm.unwrap_or(usual)
+    }
+
+    fn plan(&self, args: &ExploreArgs) -> Plan {
+        let jobs = args.jobs.or_else(|| std::thread::available_parallelism().ok());
+        Plan {
+            program: self.program.clone(),
+            crashes: args.crashes,
+            seeds: args.seeds.as_ref().map_or(0..SEEDS, |range| range.0.clone()),
+            jobs: jobs.map_or(1, NonZeroUsize::get),
+            shard: args.shard.map(|shard| (shard.part, shard.parts)),
+            planted: args.plant,
+            stop_after: args.stop_after,
+            commit: env!("GPUPV_COMMIT").into(),
+        }
+    }
+}
+
+/// Everything the arguments name.
+fn subjects(args: &ExploreArgs) -> anyhow::Result<Vec<Subject>> {
+    if args.random {
+        return Ok(vec![Subject { name: "random".into(), program: None, words: "--random".into() }]);
+    }
+    let files = Corpus::read_sound(&args.paths)?;
+    let mut subjects = Vec::new();
+    for file in &files {
+        let is_wanted = |program: &&Program| {
+            args.case.as_ref().is_none_or(|text| program.case.contains(text) || program.title.contains(text))
+        };
+        for program in file.programs.iter().filter(is_wanted) {
+            let (name, words) = match program.case.as_str() {
+                "" => (file.name.clone(), file.name.clone()),
+                case => (format!("{} [{case}]", file.name), format!("{} --case '{case}'", file.name)),
+            };
+            subjects.push(Subject { name, program: Some(program.clone()), words });
+        }
+    }
+    if subjects.is_empty() {
+        bail!("no case is left by --case: `gpupv scenario list` shows what there is");
+    }
+    Ok(subjects)
+}
+
+/// What all of it came to so far.
+#[derive(Default)]
+struct Whole {
+    explored: Vec<Explored>,
+    /// Races of which every interleaving was run.
+    races_passed: u64,
+    races_failed: u64,
+}
+
+impl Whole {
+    fn explore<M: Make>(&mut self, make: &M, subject: &Subject, args: &ExploreArgs) -> anyhow::Result<()> {
+        match &subject.program {
+            Some(program) if subject.is_exhaustive(args) => {
+                self.every_way(make, subject, program, args);
+                Ok(())
+            }
+            Some(_) | None => self.by_seed(make, subject, args),
+        }
+    }
+
+    fn by_seed<M: Make>(&mut self, make: &M, subject: &Subject, args: &ExploreArgs) -> anyhow::Result<()> {
+        let plan = subject.plan(args);
+        let progress = Progress::new("exploring seeds", 0);
+        let result = campaign(make, &plan, &|now| progress.set(now.done, now.total, now.failures));
+        progress.finish();
+        let explored =
+            Explored { subject: subject.name.clone(), command: subject.command(args), report: result? };
+        print!("{}", explored.text());
+        self.explored.push(explored);
+        Ok(())
+    }
+
+    fn every_way<M: Make>(&mut self, make: &M, subject: &Subject, program: &Program, args: &ExploreArgs) {
+        match every_way(make, program, args.plant) {
+            Ok(every) => {
+                println!("{}: each of {} interleavings ends as allowed", subject.name, every.interleavings);
+                for (outcome, count) in &every.histogram {
+                    println!("{count} {outcome}");
+                }
+                self.races_passed += 1;
+            }
+            Err(unlike) => {
+                println!("{}: {unlike}\n  again by: {}", subject.name, subject.command(args));
+                if let scenario::explore::Unlike::Fails { log, .. } = unlike {
+                    log.lines().for_each(|line| println!("    {line}"));
+                }
+                self.races_failed += 1;
+            }
+        }
+    }
+}
+
+/// Prints what the run of one seed does.
+fn print_log<M: Make>(make: &M, subject: &Subject, args: &ExploreArgs, seed: u64) -> u8 {
+    let program = program_of(&subject.plan(args), seed);
+    print!("{}", log(make, &program, args.plant, seed));
+    let ended = run_once(make, &program, args.plant, seed, &mut chooser(seed));
+    if failure(&ended).is_none() { OK } else { VERDICT_FAILED }
+}
+
+/// Writes what is to be written, prints the last line, and gives the exit code.
+pub fn conclude(
+    explored: &[Explored],
+    races_passed: u64,
+    races_failed: u64,
+    args: &OutputArgs,
+) -> anyhow::Result<u8> {
+    if let Some(path) = &args.report {
+        explored::write(path, explored)?;
+    }
+    if let Some(folder) = &args.save {
+        fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
+        for one in explored {
+            one.save(folder)?.iter().for_each(|name| println!("saved {name}"));
+        }
+    }
+    let failed = explored.iter().map(|one| one.report.failures.len() as u64).sum::<u64>() + races_failed;
+    let run = explored.iter().map(|one| one.report.seeds_run).sum::<u64>() + races_passed + races_failed;
+    println!("{} passed, {failed} failed", run - failed);
+    Ok(if failed == 0 { OK } else { VERDICT_FAILED })
+}
+
+/// The checkers can see: the canary's seed fails on the arm with each planted bug.
+fn check_canary(arm: SeededArm) -> bool {
+    let result = match arm {
+        SeededArm::Model => canary(&OnModel),
+        SeededArm::Link => canary(&OnLink),
+    };
+    match result {
+        Ok(()) => println!("canary: seed {CANARY} fails on {} with each planted bug, as it must", arm.name()),
+        Err(ref lives) => println!("{lives}"),
+    }
+    result.is_ok()
+}
+
+pub fn run(args: &ExploreArgs) -> anyhow::Result<u8> {
+    panics::tell_each_once();
+    let subjects = subjects(args)?;
+    if let Some(seed) = args.log {
+        let [subject] = subjects.as_slice() else { bail!("--log takes one case: choose it by --case") };
+        return Ok(match subject.arm(args) {
+            SeededArm::Model => print_log(&OnModel, subject, args, seed),
+            SeededArm::Link => print_log(&OnLink, subject, args, seed),
+        });
+    }
+    if args.shard.is_some() && subjects.iter().any(|subject| subject.is_exhaustive(args)) {
+        bail!("--shard is for seeds: name them with --seeds");
+    }
+    for arm in [SeededArm::Model, SeededArm::Link] {
+        if subjects.iter().any(|subject| subject.arm(args) == arm) && !check_canary(arm) {
+            return Ok(VERDICT_FAILED);
+        }
+    }
+    let mut whole = Whole::default();
+    for subject in &subjects {
+        match subject.arm(args) {
+            SeededArm::Model => whole.explore(&OnModel, subject, args)?,
+            SeededArm::Link => whole.explore(&OnLink, subject, args)?,
+        }
+    }
+    conclude(&whole.explored, whole.races_passed, whole.races_failed, &args.output)
+}

@@ -1,0 +1,140 @@
+//! What an exploration came to: as text, as a file, put together from shards.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context as _, bail};
+use scenario::explore::{Found, Report, merge};
+use serde_json::{Value, json};
+
+/// A report, and what was explored.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Explored {
+    /// `random`, or the file with its case.
+    pub subject: String,
+    /// The command that explores it, without its seeds.
+    pub command: String,
+    pub report: Report,
+}
+
+impl Explored {
+    /// ```text
+    /// random, seeds 0..10000: gpupv scenario explore --random --arm link
+    /// seed 71: lost wake: a wait of process 1 is asleep, ..
+    ///   at commit 0123456789ab, again by: gpupv scenario explore --random --arm link --seeds 71..72
+    ///   everything it does: gpupv scenario explore --random --arm link --log 71
+    ///   shrunk to 7 lines, which fail with seed 71:
+    ///     scenario ".."
+    /// 9999 passed
+    /// 1 lost wake
+    /// ```
+    pub fn text(&self) -> String {
+        let Report { seeds, failures, histogram, seeds_run, commit, .. } = &self.report;
+        let mut text = String::new();
+        line(
+            &mut text,
+            format_args!("{}, seeds {}..{}: {}", self.subject, seeds.start, seeds.end, self.command),
+        );
+        for found in failures {
+            self.write_failure(&mut text, found, commit);
+        }
+        for (what, count) in histogram {
+            line(&mut text, format_args!("{count} {what}"));
+        }
+        let left_out = seeds.end - seeds.start - seeds_run;
+        if left_out > 0 {
+            line(&mut text, format_args!("{left_out} not run, after {} failures", failures.len()));
+        }
+        text
+    }
+
+    fn write_failure(&self, text: &mut String, found: &Found, commit: &str) {
+        let (seed, command) = (found.seed, &self.command);
+        line(text, format_args!("seed {seed}: {}", found.what));
+        line(text, format_args!("  at commit {commit}, again by: {command} --seeds {}", only(seed)));
+        line(text, format_args!("  everything it does: {command} --log {seed}"));
+        let lines = found.shrunk.lines().count();
+        line(text, format_args!("  shrunk to {lines} lines, which fail with seed {}:", found.shrunk_seed));
+        for shrunk in found.shrunk.lines() {
+            line(text, format_args!("    {shrunk}"));
+        }
+    }
+
+    /// Writes the shrunk scenario of each failure into the folder, and tells what they are called.
+    pub fn save(&self, folder: &Path) -> anyhow::Result<Vec<String>> {
+        let safe = |letter: char| if letter.is_ascii_alphanumeric() { letter } else { '-' };
+        let subject: String = self.subject.chars().map(safe).collect();
+        let mut names = Vec::new();
+        for found in &self.report.failures {
+            let path = folder.join(format!("{subject}-seed-{}.scn", found.seed));
+            let text = format!(
+                "# Shrunk from seed {} of {} at commit {}: {}.\n# It fails with seed {}.\n{}",
+                found.seed,
+                self.command,
+                self.report.commit,
+                found.what.replace('\n', " "),
+                found.shrunk_seed,
+                found.shrunk
+            );
+            fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
+            names.push(path.display().to_string());
+        }
+        Ok(names)
+    }
+
+    fn to_json(&self) -> Value {
+        json!({"subject": self.subject, "command": self.command, "report": self.report.to_json()})
+    }
+
+    fn from_json(value: &Value) -> anyhow::Result<Explored> {
+        let text =
+            |key: &str| value[key].as_str().map(str::to_owned).with_context(|| format!("{key:?} is missing"));
+        let report = Report::from_json(&value["report"])?;
+        Ok(Explored { subject: text("subject")?, command: text("command")?, report })
+    }
+}
+
+/// One seed as a range.
+fn only(seed: u64) -> String {
+    format!("{seed}..{}", seed.saturating_add(1))
+}
+
+fn line(text: &mut String, words: std::fmt::Arguments<'_>) {
+    writeln!(text, "{words}").expect("writing to a string cannot fail");
+}
+
+/// Writes reports into a file that [`read`] reads.
+pub fn write(path: &Path, all: &[Explored]) -> anyhow::Result<()> {
+    let reports: Vec<Value> = all.iter().map(Explored::to_json).collect();
+    let text = format!("{:#}\n", json!({ "reports": reports }));
+    fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
+}
+
+pub fn read(path: &Path) -> anyhow::Result<Vec<Explored>> {
+    let name = path.display();
+    let bytes = fs::read(path).with_context(|| name.to_string())?;
+    let value: Value = serde_json::from_slice(&bytes).with_context(|| format!("{name} is no report"))?;
+    let Some(reports) = value["reports"].as_array() else {
+        bail!("{name} is no report: \"reports\" is missing")
+    };
+    let reports = reports.iter().map(Explored::from_json).collect::<anyhow::Result<Vec<_>>>();
+    reports.with_context(|| format!("{name} is no report"))
+}
+
+/// The reports of the whole from those of its shards, each subject by itself, in the order of the first.
+pub fn merge_all(parts: &[Explored]) -> anyhow::Result<Vec<Explored>> {
+    let mut wholes: Vec<(Explored, Vec<Report>)> = Vec::new();
+    for part in parts {
+        let same = |(whole, _): &&mut (Explored, Vec<Report>)| whole.command == part.command;
+        match wholes.iter_mut().find(same) {
+            Some((_, reports)) => reports.push(part.report.clone()),
+            None => wholes.push((part.clone(), vec![part.report.clone()])),
+        }
+    }
+    let whole = |(explored, reports): (Explored, Vec<Report>)| -> anyhow::Result<Explored> {
+        let report = merge(&reports).with_context(|| format!("the reports of {}", explored.subject))?;
+        Ok(Explored { report, ..explored })
+    };
+    wholes.into_iter().map(whole).collect()
+}

@@ -1,0 +1,139 @@
+//! Scenario files: found below the paths that were given, read, and what is wrong with them.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, bail};
+use scenario::Program;
+use scenario::limits::FILE_BYTES_MAX;
+use scenario::script::{Place, ScriptError, parse_bytes};
+
+/// A file that has been read.
+pub struct ScenarioFile {
+    /// As it was named, or found below a folder that was.
+    pub name: String,
+    pub text: String,
+    /// One for each case.
+    pub programs: Vec<Program>,
+}
+
+impl ScenarioFile {
+    /// A line of the file for people; `None` if no line is meant.
+    pub fn line(&self, number: u32) -> Option<String> {
+        let line = self.text.lines().nth(number.checked_sub(1)? as usize)?;
+        Some(line.trim_end().chars().map(|letter| if letter.is_control() { ' ' } else { letter }).collect())
+    }
+}
+
+/// All that was read.
+#[derive(Default)]
+pub struct Corpus {
+    pub files: Vec<ScenarioFile>,
+    /// Everything that is wrong, ready to be shown.
+    pub errors: Vec<String>,
+    /// Files that are wrong.
+    pub wrong_files: usize,
+}
+
+impl Corpus {
+    /// Reads the files and those below the folders, in the order of the paths, each once. Whatever is wrong
+    /// with a file is in the corpus; a path without any scenario is an error.
+    pub fn read(paths: &[PathBuf]) -> anyhow::Result<Corpus> {
+        let mut corpus = Corpus::default();
+        let mut seen = BTreeSet::new();
+        for path in paths {
+            for file in find(path)? {
+                if seen.insert(file.canonicalize().unwrap_or_else(|_| file.clone())) {
+                    corpus.add(&file);
+                }
+            }
+        }
+        Ok(corpus)
+    }
+
+    /// Like [`Corpus::read`], but nothing may be wrong: otherwise all of it is shown on standard error.
+    pub fn read_sound(paths: &[PathBuf]) -> anyhow::Result<Vec<ScenarioFile>> {
+        let corpus = Corpus::read(paths)?;
+        if corpus.errors.is_empty() {
+            return Ok(corpus.files);
+        }
+        corpus.show_errors();
+        bail!("{}: mend them first", corpus.count_errors())
+    }
+
+    pub fn show_errors(&self) {
+        for error in &self.errors {
+            eprintln!("{error}");
+        }
+    }
+
+    /// `2 errors in 1 file`
+    pub fn count_errors(&self) -> String {
+        format!("{} in {}", counted(self.errors.len(), "error"), counted(self.wrong_files, "file"))
+    }
+
+    fn add(&mut self, path: &Path) {
+        let name = path.display().to_string();
+        match read(path, &name) {
+            Ok(file) => self.files.push(file),
+            Err(errors) => {
+                self.errors.extend(errors);
+                self.wrong_files += 1;
+            }
+        }
+    }
+}
+
+/// `1 file`, `2 files`
+pub fn counted(count: usize, what: &str) -> String {
+    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
+}
+
+/// The file itself, or every .scn file below the folder, sorted.
+fn find(path: &Path) -> anyhow::Result<Vec<PathBuf>> {
+    let metadata = fs::metadata(path).with_context(|| path.display().to_string())?;
+    if metadata.is_file() {
+        return Ok(vec![path.to_owned()]);
+    }
+    if !metadata.is_dir() {
+        bail!("{} is neither a file nor a folder", path.display());
+    }
+    let mut found = Vec::new();
+    walk(path, &mut found)?;
+    if found.is_empty() {
+        bail!("there is no .scn file in {}: `gpupv scenario new FILE` writes one", path.display());
+    }
+    found.sort();
+    Ok(found)
+}
+
+fn walk(folder: &Path, found: &mut Vec<PathBuf>) -> anyhow::Result<()> {
+    for entry in fs::read_dir(folder).with_context(|| folder.display().to_string())? {
+        let path = entry.with_context(|| folder.display().to_string())?.path();
+        // A link to a folder could lead round in circles.
+        if path.is_dir() && !path.is_symlink() {
+            walk(&path, found)?;
+        } else if path.is_file() && path.extension().is_some_and(|extension| extension == "scn") {
+            found.push(path);
+        }
+    }
+    Ok(())
+}
+
+fn read(path: &Path, name: &str) -> Result<ScenarioFile, Vec<String>> {
+    let in_words = |error: std::io::Error| vec![format!("{name}: {error}")];
+    let length = fs::metadata(path).map_err(in_words)?.len();
+    if length > FILE_BYTES_MAX as u64 {
+        // Such a file is not even read.
+        let message = format!("the file has {length} bytes, the limit is {FILE_BYTES_MAX}");
+        let error = ScriptError::new(Place { line: 1, column: 1, width: 1 }, message);
+        return Err(vec![error.help("scenarios are small texts: is it the right file?").render(name, "")]);
+    }
+    let bytes = fs::read(path).map_err(in_words)?;
+    let text = String::from_utf8_lossy(&bytes).into_owned();
+    match parse_bytes(&bytes) {
+        Ok(programs) => Ok(ScenarioFile { name: name.into(), text, programs }),
+        Err(errors) => Err(errors.iter().map(|error| error.render(name, &text)).collect()),
+    }
+}

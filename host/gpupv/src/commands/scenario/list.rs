@@ -1,0 +1,91 @@
+//! `gpupv scenario list`: what scenarios there are.
+
+use std::collections::BTreeSet;
+
+use clap::Args;
+use scenario::{Arm, Program};
+use serde_json::{Value, json};
+
+use crate::commands::scenario::PathArgs;
+use crate::commands::scenario::files::{Corpus, ScenarioFile, counted};
+use crate::output::OK;
+
+/// Arguments of `gpupv scenario list`.
+#[derive(Args, Debug)]
+pub struct ListArgs {
+    #[command(flatten)]
+    pub paths: PathArgs,
+    /// Print JSON, with the name of every case
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// What a file says of itself, over all its cases.
+struct Summary<'a> {
+    file: &'a ScenarioFile,
+    tags: BTreeSet<&'a str>,
+    covers: BTreeSet<&'a str>,
+    /// Arms that no case, or some cases, are for, each with the reason.
+    skips: BTreeSet<(Arm, &'a str)>,
+}
+
+fn summary(file: &ScenarioFile) -> Summary<'_> {
+    fn all<'a, T: Ord>(file: &'a ScenarioFile, of: impl Fn(&'a Program) -> Vec<T>) -> BTreeSet<T> {
+        file.programs.iter().flat_map(of).collect()
+    }
+    Summary {
+        file,
+        tags: all(file, |program| program.tags.iter().map(String::as_str).collect()),
+        covers: all(file, |program| program.covers.iter().map(String::as_str).collect()),
+        skips: all(file, |program| {
+            program.not_on.iter().map(|(arm, reason)| (*arm, reason.as_str())).collect()
+        }),
+    }
+}
+
+fn title(file: &ScenarioFile) -> &str {
+    file.programs.first().map(|program| program.title.as_str()).unwrap_or_default()
+}
+
+fn print(summary: &Summary<'_>) {
+    let file = summary.file;
+    let cases = match file.programs.len() {
+        1 => String::new(),
+        count => format!(" ({count} cases)"),
+    };
+    println!("{}{cases}: {}", file.name, title(file));
+    for (what, words) in [("tags", &summary.tags), ("covers", &summary.covers)] {
+        if !words.is_empty() {
+            println!("    {what} {}", words.iter().copied().collect::<Vec<_>>().join(" "));
+        }
+    }
+    for (arm, reason) in &summary.skips {
+        println!("    not on {}: {reason}", arm.name());
+    }
+}
+
+fn to_json(summary: &Summary<'_>) -> Value {
+    let cases: Vec<&str> = summary.file.programs.iter().map(|program| program.case.as_str()).collect();
+    let skips = summary.skips.iter().map(|(arm, reason)| json!({"arm": arm.name(), "reason": reason}));
+    json!({
+        "file": summary.file.name,
+        "title": title(summary.file),
+        "cases": cases,
+        "tags": summary.tags,
+        "covers": summary.covers,
+        "skips": skips.collect::<Vec<_>>(),
+    })
+}
+
+pub fn run(args: &ListArgs) -> anyhow::Result<u8> {
+    let files = Corpus::read_sound(&args.paths.paths)?;
+    let summaries: Vec<Summary<'_>> = files.iter().map(summary).collect();
+    if args.json {
+        println!("{}", json!({"files": summaries.iter().map(to_json).collect::<Vec<_>>()}));
+        return Ok(OK);
+    }
+    summaries.iter().for_each(print);
+    let cases = files.iter().map(|file| file.programs.len()).sum();
+    println!("{}, {}", counted(files.len(), "file"), counted(cases, "case"));
+    Ok(OK)
+}

@@ -1,0 +1,30 @@
+//! `gpupv scenario merge`: the reports of shards, put together.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+use crate::commands::scenario::explore::{OutputArgs, conclude};
+use crate::commands::scenario::explored::{merge_all, read};
+
+/// Arguments of `gpupv scenario merge`.
+#[derive(Args, Debug)]
+pub struct MergeArgs {
+    /// What `explore --shard K/N --report FILE` wrote, of every shard, in any order
+    #[arg(required = true, value_name = "REPORT")]
+    pub reports: Vec<PathBuf>,
+    #[command(flatten)]
+    pub output: OutputArgs,
+}
+
+pub fn run(args: &MergeArgs) -> anyhow::Result<u8> {
+    let mut parts = Vec::new();
+    for path in &args.reports {
+        parts.extend(read(path)?);
+    }
+    let wholes = merge_all(&parts)?;
+    for whole in &wholes {
+        print!("{}", whole.text());
+    }
+    conclude(&wholes, 0, 0, &args.output)
+}

@@ -1,0 +1,68 @@
+//! `gpupv scenario`: writes, checks, lists, runs and explores scenarios.
+//!
+//! ```text
+//!  PATH.. ──files──▶ cases ──run──▶ arms (one runner for each job) ──▶ scenario::report ──▶ text, JSON, JUnit, TAP
+//! ```
+
+mod arms;
+mod check;
+mod explore;
+mod explored;
+mod files;
+mod list;
+mod merge;
+mod new;
+mod panics;
+mod ranges;
+mod run;
+#[cfg(test)]
+mod tests;
+mod work;
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+
+pub use arms::ArmRunner;
+
+/// Arguments of `gpupv scenario`.
+#[derive(Args, Debug)]
+pub struct ScenarioArgs {
+    #[command(subcommand)]
+    pub command: ScenarioCommand,
+}
+
+#[derive(Subcommand, Debug)]
+pub enum ScenarioCommand {
+    /// Write a scenario to begin with
+    New(new::NewArgs),
+    /// Read scenarios and tell everything that is wrong with them
+    Check(check::CheckArgs),
+    /// Show the cases of scenarios, what they cover, the arms they are not for
+    List(list::ListArgs),
+    /// Run scenarios: every case on every arm, and the arms must agree
+    Run(run::RunArgs),
+    /// Run what seeds draw: interleavings, links, crashes, whole programs; of a race every interleaving
+    Explore(Box<explore::ExploreArgs>),
+    /// Put the reports of shards together
+    Merge(merge::MergeArgs),
+}
+
+/// Files and folders to read.
+#[derive(Args, Debug)]
+pub struct PathArgs {
+    /// Scenario files, or folders with .scn files at any depth
+    #[arg(required = true, value_name = "PATH")]
+    pub paths: Vec<PathBuf>,
+}
+
+pub fn run(args: &ScenarioArgs) -> anyhow::Result<u8> {
+    match &args.command {
+        ScenarioCommand::New(args) => new::run(args),
+        ScenarioCommand::Check(args) => check::run(args),
+        ScenarioCommand::List(args) => list::run(args),
+        ScenarioCommand::Run(args) => run::run(args),
+        ScenarioCommand::Explore(args) => explore::run(args),
+        ScenarioCommand::Merge(args) => merge::run(args),
+    }
+}

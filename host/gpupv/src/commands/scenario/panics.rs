@@ -1,0 +1,69 @@
+//! A panic of an arm is a finding about one case: it is caught with its words, and the rest goes on.
+
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+use std::panic::{self, AssertUnwindSafe, PanicHookInfo};
+use std::sync::{Mutex, Once, PoisonError};
+
+thread_local! {
+    /// What a panic of this thread said; `None` while nobody catches it.
+    static CAUGHT: RefCell<Option<String>> = const { RefCell::new(None) };
+}
+
+/// What `panic!` was given.
+fn words<'a>(info: &'a PanicHookInfo<'_>) -> &'a str {
+    let payload = info.payload();
+    let text = payload.downcast_ref::<String>().map(String::as_str);
+    text.or_else(|| payload.downcast_ref::<&str>().copied()).unwrap_or("no words")
+}
+
+/// Does the work; if it panics, gives what it said and where, and nothing is printed.
+pub fn catch<T>(work: impl FnOnce() -> T) -> Result<T, String> {
+    static HOOK: Once = Once::new();
+    HOOK.call_once(|| {
+        let others = panic::take_hook();
+        panic::set_hook(Box::new(move |info| {
+            let mine = CAUGHT.with_borrow_mut(|caught| match caught {
+                Some(said) => {
+                    let words = words(info);
+                    let place = info.location().map(|place| format!(" ({place})")).unwrap_or_default();
+                    *said = format!("{words}{place}");
+                    true
+                }
+                None => false,
+            });
+            if !mine {
+                others(info);
+            }
+        }));
+    });
+    CAUGHT.set(Some(String::new()));
+    let result = panic::catch_unwind(AssertUnwindSafe(work));
+    let said = CAUGHT.take().unwrap_or_default();
+    result.map_err(|_| said)
+}
+
+/// From now on a panic is told of at its first time in each place: a seed that panics does so again and again
+/// while it is shrunk.
+pub fn tell_each_once() {
+    static TOLD: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
+    let others = panic::take_hook();
+    panic::set_hook(Box::new(move |info| {
+        let place = info.location().map(ToString::to_string).unwrap_or_default();
+        if TOLD.lock().unwrap_or_else(PoisonError::into_inner).insert(place) {
+            others(info);
+        }
+    }));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::catch;
+
+    #[test]
+    fn a_panic_is_given_with_its_words_and_its_place() {
+        let said = catch(|| panic!("slot {} is gone", 7)).unwrap_err();
+        assert!(said.starts_with("slot 7 is gone (") && said.contains("panics.rs:"), "{said}");
+        assert_eq!(catch(|| 3), Ok(3));
+    }
+}

@@ -1,0 +1,184 @@
+//! `gpupv scenario run`: every case on every arm.
+
+use std::fs::File;
+use std::io::Write as _;
+use std::num::NonZeroUsize;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, bail};
+use clap::{Args, ValueEnum};
+use scenario::Arm;
+use scenario::report::{CaseResult, Results};
+use scenario::world::declared_skip;
+
+use crate::commands::scenario::files::{Corpus, ScenarioFile};
+use crate::commands::scenario::work::{Work, run_all};
+use crate::commands::scenario::{PathArgs, arms};
+use crate::output::{OK, Progress, VERDICT_FAILED};
+
+/// An arm by its name, or all of them.
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ArmChoice {
+    /// The kernel alone, in virtual time
+    Model,
+    /// The guest's client core and the kernel over a simulated link
+    Link,
+    /// A real daemon and local processes
+    Local,
+    /// The same processes in QEMU guests
+    Vm,
+    /// Every arm
+    All,
+}
+
+impl ArmChoice {
+    fn is(self, arm: Arm) -> bool {
+        match self {
+            ArmChoice::Model => arm == Arm::Model,
+            ArmChoice::Link => arm == Arm::Link,
+            ArmChoice::Local => arm == Arm::Local,
+            ArmChoice::Vm => arm == Arm::Vm,
+            ArmChoice::All => true,
+        }
+    }
+}
+
+/// Arguments of `gpupv scenario run`.
+#[derive(Args, Debug)]
+pub struct RunArgs {
+    #[command(flatten)]
+    pub paths: PathArgs,
+    /// The arm to run on; may be given several times
+    #[arg(long = "arm", value_name = "ARM", value_delimiter = ',', default_values = ["model", "link"])]
+    pub arms: Vec<ArmChoice>,
+    /// Only cases with this text in their name or title
+    #[arg(long, value_name = "TEXT")]
+    pub case: Option<String>,
+    /// Only files with this tag
+    #[arg(long, value_name = "WORD")]
+    pub tag: Option<String>,
+    /// Cases that run at a time [default: one for each processor]
+    #[arg(long, value_name = "N")]
+    pub jobs: Option<NonZeroUsize>,
+    /// Leave out what comes after the first failure
+    #[arg(long)]
+    pub fail_fast: bool,
+    /// Print the results as JSON
+    #[arg(long)]
+    pub json: bool,
+    /// Write the results as JSON into this file
+    #[arg(long, value_name = "FILE")]
+    pub json_file: Option<PathBuf>,
+    /// Write the results as JUnit XML into this file
+    #[arg(long, value_name = "FILE")]
+    pub junit: Option<PathBuf>,
+    /// Write the results as TAP 14 into this file
+    #[arg(long, value_name = "FILE")]
+    pub tap: Option<PathBuf>,
+}
+
+impl RunArgs {
+    fn works<'a>(&self, files: &'a [ScenarioFile]) -> anyhow::Result<Vec<Work<'a>>> {
+        let all =
+            files.iter().flat_map(|file| file.programs.iter().map(move |program| Work { file, program }));
+        let is_wanted = |work: &Work<'_>| {
+            let Work { program, .. } = work;
+            let case = self.case.as_ref();
+            case.is_none_or(|text| program.case.contains(text) || program.title.contains(text))
+                && self.tag.as_ref().is_none_or(|tag| program.tags.contains(tag))
+        };
+        let works: Vec<Work<'a>> = all.filter(is_wanted).collect();
+        if works.is_empty() {
+            bail!("no case is left by --case and --tag: `gpupv scenario list` shows what there is");
+        }
+        Ok(works)
+    }
+}
+
+/// The files for results, opened before anything runs.
+struct Sinks {
+    json: Option<(PathBuf, File)>,
+    junit: Option<(PathBuf, File)>,
+    tap: Option<(PathBuf, File)>,
+}
+
+impl Sinks {
+    fn open(args: &RunArgs) -> anyhow::Result<Sinks> {
+        let open = |path: &Option<PathBuf>| -> anyhow::Result<Option<(PathBuf, File)>> {
+            let Some(path) = path else { return Ok(None) };
+            let file = File::create(path).with_context(|| cannot_write(path))?;
+            Ok(Some((path.clone(), file)))
+        };
+        Ok(Sinks { json: open(&args.json_file)?, junit: open(&args.junit)?, tap: open(&args.tap)? })
+    }
+
+    fn write(self, results: &Results) -> anyhow::Result<()> {
+        let write = |(path, mut file): (PathBuf, File), text: String| {
+            file.write_all(text.as_bytes()).with_context(|| cannot_write(&path))
+        };
+        if let Some(sink) = self.json {
+            write(sink, format!("{}\n", results.json()))?;
+        }
+        if let Some(sink) = self.junit {
+            write(sink, results.junit()?)?;
+        }
+        if let Some(sink) = self.tap {
+            write(sink, results.tap())?;
+        }
+        Ok(())
+    }
+}
+
+fn cannot_write(path: &Path) -> String {
+    format!("cannot write {}", path.display())
+}
+
+/// Runs the cases on each arm in turn.
+fn run_on(chosen: &[Arm], works: &[Work<'_>], args: &RunArgs) -> anyhow::Result<Results> {
+    let jobs = args.jobs.or_else(|| std::thread::available_parallelism().ok()).map_or(1, NonZeroUsize::get);
+    let mut provided = Vec::new();
+    for arm in chosen {
+        let is_needed = works.iter().any(|work| declared_skip(work.program, *arm).is_none());
+        // Nothing is set up for an arm that every case skips: a runner that is never asked will do.
+        let of = if is_needed { *arm } else { Arm::Model };
+        let programs = works.iter().map(|work| work.program);
+        provided.push((*arm, arms::provide(of, jobs.min(works.len()), programs)?));
+    }
+    let progress = Progress::new("running scenarios", (chosen.len() * works.len()) as u64);
+    let mut by_arm = Vec::new();
+    for (arm, runners) in provided {
+        let results = run_all(arm, runners, works, args.fail_fast, &progress);
+        let is_over = args.fail_fast && results.iter().any(CaseResult::has_failed);
+        by_arm.push(results);
+        if is_over {
+            break;
+        }
+    }
+    progress.finish();
+    Ok(in_order(by_arm, chosen.len() * works.len()))
+}
+
+/// By file, case and arm.
+fn in_order(by_arm: Vec<Vec<CaseResult>>, runs: usize) -> Results {
+    let mut cases: Vec<_> = by_arm.into_iter().flat_map(|results| results.into_iter().enumerate()).collect();
+    // The sort is stable: of one case the arms keep their order.
+    cases.sort_by_key(|(at, _)| *at);
+    let left_out = runs - cases.len();
+    Results { cases: cases.into_iter().map(|(_, result)| result).collect(), left_out }
+}
+
+pub fn run(args: &RunArgs) -> anyhow::Result<u8> {
+    let files = Corpus::read_sound(&args.paths.paths)?;
+    let works = args.works(&files)?;
+    let is_chosen = |arm: &Arm| args.arms.iter().any(|choice| choice.is(*arm));
+    let chosen: Vec<Arm> = Arm::ALL.into_iter().filter(is_chosen).collect();
+    let sinks = Sinks::open(args)?;
+    let results = run_on(&chosen, &works, args)?;
+    sinks.write(&results)?;
+    if args.json {
+        println!("{}", results.json());
+    } else {
+        print!("{}", results.text());
+    }
+    Ok(if results.counts().failed == 0 { OK } else { VERDICT_FAILED })
+}

@@ -1,0 +1,70 @@
+//! Work shared out among runners that misbehave.
+
+use scenario::report::{CaseResult, Results};
+use scenario::script::parse;
+use scenario::{Arm, Ended, Program};
+
+use crate::commands::scenario::arms::{ArmRunner, provide};
+use crate::commands::scenario::files::ScenarioFile;
+use crate::commands::scenario::work::{Work, run_all};
+use crate::output::Progress;
+
+const CASES: usize = 40;
+
+/// Cases `n=0` to `n=39`; every tenth from 7 on fails.
+fn file() -> ScenarioFile {
+    let values: Vec<String> = (0..CASES).map(|value| value.to_string()).collect();
+    let text = format!(
+        "scenario \"numbers\"\nmatrix n = {}\ngiven more = 1 when n is 7 17 27 37\ngiven more = 0 otherwise\n\
+         process p\np  D = device -> ok\np  F = fence D initial=$more -> ok\nexpect F = 0\n",
+        values.join(" ")
+    );
+    let programs = parse(&text).expect("it is sound");
+    ScenarioFile { name: "numbers.scn".into(), text, programs }
+}
+
+/// Panics in one case, and goes on with the next.
+struct Fragile {
+    sound: Box<dyn ArmRunner + Send>,
+}
+
+impl ArmRunner for Fragile {
+    fn run(&mut self, program: &Program) -> Ended {
+        assert!(program.case != "n=12", "no {}", program.case);
+        self.sound.run(program)
+    }
+}
+
+fn fragile(jobs: usize, fail_fast: bool) -> Vec<CaseResult> {
+    let file = file();
+    let works: Vec<Work<'_>> = file.programs.iter().map(|program| Work { file: &file, program }).collect();
+    let runners = provide(Arm::Model, jobs, std::iter::empty()).expect("the model arm is always there");
+    let runners = runners.into_iter().map(|sound| Box::new(Fragile { sound }) as Box<dyn ArmRunner + Send>);
+    run_all(Arm::Model, runners.collect(), &works, fail_fast, &Progress::new("testing", 0))
+}
+
+fn without_durations(mut results: Vec<CaseResult>) -> Vec<CaseResult> {
+    results.iter_mut().for_each(|result| result.duration = std::time::Duration::ZERO);
+    results
+}
+
+#[test]
+fn a_panic_fails_its_case_and_no_other() {
+    let results = Results { cases: fragile(2, false), left_out: 0 };
+    let counts = results.counts();
+    assert_eq!((counts.passed, counts.failed), (CASES - 5, 5));
+    let text = results.text();
+    assert!(text.contains("numbers.scn: the model arm panicked: no n=12 (host/gpupv/"), "{text}");
+    assert!(text.contains("numbers.scn:8: ") && text.contains("  8 | expect F = 0\n"), "{text}");
+}
+
+#[test]
+fn results_are_the_same_for_any_number_of_jobs() {
+    for fail_fast in [false, true] {
+        let one = without_durations(fragile(1, fail_fast));
+        assert_eq!(one.len(), if fail_fast { 8 } else { CASES });
+        for jobs in [2, 7] {
+            assert_eq!(without_durations(fragile(jobs, fail_fast)), one, "{jobs} jobs");
+        }
+    }
+}

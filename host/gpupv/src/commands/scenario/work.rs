@@ -1,0 +1,85 @@
+//! The cases of a run, shared out among runners. Results come in the order of the work, whatever the jobs.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Instant;
+
+use scenario::report::CaseResult;
+use scenario::world::declared_skip;
+use scenario::{Arm, Failure, Program, Verdict};
+
+use crate::commands::scenario::arms::ArmRunner;
+use crate::commands::scenario::files::ScenarioFile;
+use crate::commands::scenario::panics;
+use crate::output::Progress;
+
+/// A case to run.
+#[derive(Clone, Copy)]
+pub struct Work<'a> {
+    pub file: &'a ScenarioFile,
+    pub program: &'a Program,
+}
+
+/// Runs every case on one arm. With `fail_fast` what comes after the first failure in the order of the work
+/// is left out.
+pub fn run_all(
+    arm: Arm,
+    runners: Vec<Box<dyn ArmRunner + Send>>,
+    works: &[Work<'_>],
+    fail_fast: bool,
+    progress: &Progress,
+) -> Vec<CaseResult> {
+    let next = AtomicUsize::new(0);
+    // Results from here on do not count.
+    let end = AtomicUsize::new(works.len());
+    let run_some = |mut runner: Box<dyn ArmRunner + Send>| {
+        let mut results = Vec::new();
+        loop {
+            let at = next.fetch_add(1, Ordering::Relaxed);
+            if at >= end.load(Ordering::Relaxed) {
+                return results;
+            }
+            let result = run_one(arm, runner.as_mut(), works[at]);
+            if fail_fast && result.has_failed() {
+                end.fetch_min(at + 1, Ordering::Relaxed);
+            }
+            results.push((at, result));
+            progress.add();
+        }
+    };
+    let mut results: Vec<(usize, CaseResult)> = std::thread::scope(|scope| {
+        let jobs: Vec<_> = runners.into_iter().map(|runner| scope.spawn(|| run_some(runner))).collect();
+        jobs.into_iter().flat_map(|job| job.join().expect("panics of arms are caught")).collect()
+    });
+    results.sort_by_key(|(at, _)| *at);
+    results.truncate(end.load(Ordering::Relaxed));
+    results.into_iter().map(|(_, result)| result).collect()
+}
+
+fn run_one(arm: Arm, runner: &mut dyn ArmRunner, work: Work<'_>) -> CaseResult {
+    let Work { file, program } = work;
+    let begin = Instant::now();
+    let (verdict, unchecked) = match declared_skip(program, arm) {
+        Some(reason) => (Verdict::Skipped(reason.into()), Vec::new()),
+        None => match panics::catch(|| runner.run(program)) {
+            Ok(ended) => (ended.verdict, ended.unchecked),
+            Err(said) => {
+                let what = format!("the {} arm panicked: {said}", arm.name());
+                (Verdict::Failed(Failure { line: 0, what }), Vec::new())
+            }
+        },
+    };
+    let source = match &verdict {
+        Verdict::Failed(failure) => file.line(failure.line),
+        Verdict::Passed | Verdict::Skipped(_) => None,
+    };
+    CaseResult {
+        file: file.name.clone(),
+        case: program.case.clone(),
+        title: program.title.clone(),
+        arm,
+        verdict,
+        unchecked,
+        source,
+        duration: begin.elapsed(),
+    }
+}

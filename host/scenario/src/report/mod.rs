@@ -1,0 +1,128 @@
+//! What a run of scenarios came to, for people and for programs.
+//!
+//! [`Results`] holds a result for each case on each arm. It is written as text ([`Results::text`]), JSON
+//! ([`Results::json`]), JUnit XML ([`Results::junit`]) and TAP 14 ([`Results::tap`]). None of them lets pass
+//! what an arm could not look at: such lines are in every form, with the reason.
+
+mod json;
+mod junit;
+mod tap;
+#[cfg(test)]
+mod tests;
+mod text;
+
+use std::time::Duration;
+
+use crate::program::Arm;
+use crate::run::Verdict;
+
+/// What one case came to on one arm.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct CaseResult {
+    /// The file as it was named.
+    pub file: String,
+    /// Empty if the file has no matrix.
+    pub case: String,
+    pub title: String,
+    pub arm: Arm,
+    pub verdict: Verdict,
+    /// Lines that the arm has no way to check, each with the reason.
+    pub unchecked: Vec<(u32, &'static str)>,
+    /// The line of the file that failed, as it is written there.
+    pub source: Option<String>,
+    pub duration: Duration,
+}
+
+impl CaseResult {
+    /// `waits.scn [value=5]`
+    pub fn name(&self) -> String {
+        if self.case.is_empty() { self.file.clone() } else { format!("{} [{}]", self.file, self.case) }
+    }
+
+    pub fn has_failed(&self) -> bool {
+        matches!(self.verdict, Verdict::Failed(_))
+    }
+
+    /// `passed`, `failed` or `skipped`.
+    pub fn word(&self) -> &'static str {
+        match self.verdict {
+            Verdict::Passed => "passed",
+            Verdict::Failed(_) => "failed",
+            Verdict::Skipped(_) => "skipped",
+        }
+    }
+
+    /// `waits.scn:7`; the file alone where no line is to blame.
+    fn place(&self, line: u32) -> String {
+        if line == 0 { self.file.clone() } else { format!("{}:{line}", self.file) }
+    }
+}
+
+/// How many results there are of each kind.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Counts {
+    pub passed: usize,
+    pub failed: usize,
+    pub skipped: usize,
+}
+
+/// A case that passed on some arms and failed on others: the arms are to agree.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Divergence {
+    /// The case, as [`CaseResult::name`] gives it.
+    pub name: String,
+    pub file: String,
+    pub case: String,
+    pub passed: Vec<Arm>,
+    pub failed: Vec<Arm>,
+}
+
+/// The results of a run.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Results {
+    /// Ordered by file, case and arm.
+    pub cases: Vec<CaseResult>,
+    /// Runs that were left out after the first failure.
+    pub left_out: usize,
+}
+
+impl Results {
+    pub fn counts(&self) -> Counts {
+        let mut counts = Counts::default();
+        for result in &self.cases {
+            match result.verdict {
+                Verdict::Passed => counts.passed += 1,
+                Verdict::Failed(_) => counts.failed += 1,
+                Verdict::Skipped(_) => counts.skipped += 1,
+            }
+        }
+        counts
+    }
+
+    /// The results of each case together.
+    fn by_case(&self) -> impl Iterator<Item = &[CaseResult]> {
+        self.cases.chunk_by(|one, next| one.file == next.file && one.case == next.case)
+    }
+
+    pub fn divergences(&self) -> Vec<Divergence> {
+        let arms_that = |results: &[CaseResult], wanted: fn(&Verdict) -> bool| -> Vec<Arm> {
+            results.iter().filter(|result| wanted(&result.verdict)).map(|result| result.arm).collect()
+        };
+        let mut divergences = Vec::new();
+        for results in self.by_case() {
+            let passed = arms_that(results, |verdict| matches!(verdict, Verdict::Passed));
+            let failed = arms_that(results, |verdict| matches!(verdict, Verdict::Failed(_)));
+            if !passed.is_empty() && !failed.is_empty() {
+                let first = &results[0];
+                let (name, file, case) = (first.name(), first.file.clone(), first.case.clone());
+                divergences.push(Divergence { name, file, case, passed, failed });
+            }
+        }
+        divergences
+    }
+}
+
+/// `model, link`
+fn arm_names(arms: &[Arm]) -> String {
+    arms.iter().map(|arm| arm.name()).collect::<Vec<_>>().join(", ")
+}

@@ -1,0 +1,152 @@
+//! One set of results in every form.
+
+use std::time::Duration;
+
+use crate::limits::{FAILURES_SHOWN_MAX, PLACES_SHOWN_MAX};
+use crate::program::Arm;
+use crate::report::{CaseResult, Results};
+use crate::run::{Failure, Verdict};
+
+fn result(file: &str, case: &str, arm: Arm, verdict: Verdict) -> CaseResult {
+    CaseResult {
+        file: file.into(),
+        case: case.into(),
+        title: "a title".into(),
+        arm,
+        verdict,
+        unchecked: Vec::new(),
+        source: None,
+        duration: Duration::from_millis(2),
+    }
+}
+
+fn failed(line: u32, what: &str) -> Verdict {
+    Verdict::Failed(Failure { line, what: what.into() })
+}
+
+/// A case of each kind.
+fn some() -> Results {
+    let mut unchecked = result("a.scn", "", Arm::Model, Verdict::Passed);
+    unchecked.unchecked = vec![(9, "this arm has no messages to count"); 2];
+    let mut diverges = result("b#1.scn", "value=5", Arm::Link, failed(7, "expected <ok>, found: \"no\""));
+    diverges.source = Some("p  signal D F=1 -> ok".into());
+    let cases = vec![
+        unchecked,
+        result("a.scn", "", Arm::Local, Verdict::Skipped("a stream cannot be held here".into())),
+        result("b#1.scn", "value=5", Arm::Model, Verdict::Passed),
+        diverges,
+        result("b#1.scn", "value=6", Arm::Local, Verdict::Skipped("a stream cannot be held here".into())),
+        result("c.scn", "", Arm::Model, failed(0, "something is left")),
+        result("c.scn", "", Arm::Link, failed(0, "something is left")),
+    ];
+    Results { cases, left_out: 0 }
+}
+
+#[test]
+fn people_read_failures_divergences_what_was_not_checked_and_skips() {
+    let wanted = "\
+b#1.scn:7: expected <ok>, found: \"no\"
+  7 | p  signal D F=1 -> ok
+    on link, case value=5
+c.scn: something is left
+    on model, link
+b#1.scn [value=5] diverges: passed on model, failed on link
+2 expectations not checked on model: this arm has no messages to count
+    a.scn:9
+2 skipped on local: a stream cannot be held here
+2 passed, 3 failed, 2 skipped
+";
+    assert_eq!(some().text(), wanted);
+}
+
+#[test]
+fn the_last_line_tells_of_skips_only_when_there_are_any() {
+    let cases = vec![result("a.scn", "", Arm::Model, Verdict::Passed)];
+    assert_eq!(Results { cases, left_out: 0 }.text(), "1 passed, 0 failed\n");
+    assert_eq!(
+        Results { cases: Vec::new(), left_out: 3 }.text(),
+        "3 not run, after the first failure\n0 passed, 0 failed\n"
+    );
+}
+
+#[test]
+fn long_lists_are_cut_and_say_so() {
+    let case = |number: usize| result("a.scn", &format!("n={number}"), Arm::Model, failed(1, "wrong"));
+    let mut results = Results { cases: (0..FAILURES_SHOWN_MAX + 2).map(case).collect(), left_out: 0 };
+    assert!(results.text().contains("\nand 2 more failures\n"), "{}", results.text());
+    let mut passed = result("a.scn", "", Arm::Model, Verdict::Passed);
+    passed.unchecked = (1..=PLACES_SHOWN_MAX as u32 + 3).map(|line| (line, "why")).collect();
+    results.cases = vec![passed];
+    assert!(results.text().contains("a.scn:8 and 3 more lines\n"), "{}", results.text());
+}
+
+#[test]
+fn programs_read_json() {
+    let json = some().json();
+    assert_eq!((&json["passed"], &json["failed"], &json["skipped"]), (&2.into(), &3.into(), &2.into()));
+    let results = json["results"].as_array().expect("a list");
+    assert_eq!(results.len(), 7);
+    assert_eq!(
+        results[3].to_string(),
+        "{\"arm\":\"link\",\"case\":\"value=5\",\"duration_ms\":2.0,\"file\":\"b#1.scn\",\"line\":7,\
+         \"reason\":null,\"title\":\"a title\",\"unchecked\":[],\"verdict\":\"failed\",\
+         \"what\":\"expected <ok>, found: \\\"no\\\"\"}"
+    );
+    assert_eq!(results[0]["unchecked"][1]["line"], 9);
+    assert_eq!(json["divergences"][0]["failed"][0], "link");
+}
+
+#[test]
+fn junit_reads_back_with_the_same_counts() {
+    let junit = some().junit().expect("it is written");
+    let report = quick_junit::Report::deserialize_from_str(&junit).expect("it reads back");
+    assert_eq!((report.tests, report.failures, report.errors), (7, 3, 0));
+    let suites: Vec<_> = report
+        .test_suites
+        .iter()
+        .map(|suite| (suite.name.as_str(), suite.tests, suite.failures, suite.skipped))
+        .collect();
+    assert_eq!(suites, [("model", 3, 1, 0), ("link", 2, 2, 0), ("local", 2, 0, 2)]);
+    assert!(junit.contains("a.scn:9 not checked: this arm has no messages to count"), "{junit}");
+}
+
+#[test]
+fn tap_has_a_plan_and_a_point_for_each_result() {
+    let wanted = r#"TAP version 14
+1..7
+ok 1 - a.scn on model
+  ---
+  unchecked:
+    - line: 9
+      reason: "this arm has no messages to count"
+    - line: 9
+      reason: "this arm has no messages to count"
+  ...
+ok 2 - a.scn on local # SKIP a stream cannot be held here
+ok 3 - b\#1.scn [value=5] on model
+not ok 4 - b\#1.scn [value=5] on link
+  ---
+  message: "expected <ok>, found: \"no\""
+  at:
+    file: "b#1.scn"
+    line: 7
+  source: "p  signal D F=1 -> ok"
+  ...
+ok 5 - b\#1.scn [value=6] on local # SKIP a stream cannot be held here
+not ok 6 - c.scn on model
+  ---
+  message: "something is left"
+  at:
+    file: "c.scn"
+    line: 0
+  ...
+not ok 7 - c.scn on link
+  ---
+  message: "something is left"
+  at:
+    file: "c.scn"
+    line: 0
+  ...
+"#;
+    assert_eq!(some().tap(), wanted);
+}

@@ -1,0 +1,134 @@
+//! Results as people read them. The last line is the count.
+
+use std::fmt::Write as _;
+
+use crate::limits::{FAILURES_SHOWN_MAX, PLACES_SHOWN_MAX};
+use crate::program::Arm;
+use crate::report::{CaseResult, Counts, Results, arm_names};
+use crate::run::{Failure, Verdict};
+
+impl Results {
+    /// ```text
+    /// waits.scn:7: expected ok, found: answers INVALID_PARAMETER
+    ///   7 | p  signal D F=1 -> ok
+    ///     on link, case value=5
+    /// waits.scn [value=5] diverges: passed on model, failed on link
+    /// 2 expectations not checked on model: this arm has no messages to count
+    ///     waits.scn:9
+    /// 3 skipped on local: a stream cannot be held here
+    /// 4 passed, 1 failed, 3 skipped
+    /// ```
+    pub fn text(&self) -> String {
+        let mut text = self.failures();
+        for divergence in self.divergences() {
+            let (passed, failed) = (arm_names(&divergence.passed), arm_names(&divergence.failed));
+            line(
+                &mut text,
+                format_args!("{} diverges: passed on {passed}, failed on {failed}", divergence.name),
+            );
+        }
+        self.write_unchecked(&mut text);
+        self.write_skips(&mut text);
+        if self.left_out > 0 {
+            line(&mut text, format_args!("{} not run, after the first failure", self.left_out));
+        }
+        line(&mut text, format_args!("{}", self.counts()));
+        text
+    }
+
+    /// Each failure of a case once, with the arms it was seen on.
+    fn failures(&self) -> String {
+        let mut text = String::new();
+        let mut count = 0;
+        for results in self.by_case() {
+            let mut told: Vec<(&CaseResult, &Failure, Vec<Arm>)> = Vec::new();
+            for result in results {
+                let Verdict::Failed(failure) = &result.verdict else { continue };
+                match told.iter_mut().find(|(_, known, _)| *known == failure) {
+                    Some((.., arms)) => arms.push(result.arm),
+                    None => told.push((result, failure, vec![result.arm])),
+                }
+            }
+            for (result, failure, arms) in told {
+                count += 1;
+                if count <= FAILURES_SHOWN_MAX {
+                    write_failure(&mut text, result, failure, &arms);
+                }
+            }
+        }
+        if count > FAILURES_SHOWN_MAX {
+            line(&mut text, format_args!("and {} more failures", count - FAILURES_SHOWN_MAX));
+        }
+        text
+    }
+
+    /// What arms could not look at, by arm and reason.
+    fn write_unchecked(&self, text: &mut String) {
+        let mut groups: Vec<(Arm, &str, usize, Vec<String>)> = Vec::new();
+        for result in &self.cases {
+            for (number, reason) in &result.unchecked {
+                let place = result.place(*number);
+                let known = groups.iter_mut().find(|(arm, why, ..)| *arm == result.arm && why == reason);
+                match known {
+                    Some((_, _, count, places)) => {
+                        *count += 1;
+                        if !places.contains(&place) {
+                            places.push(place);
+                        }
+                    }
+                    None => groups.push((result.arm, reason, 1, vec![place])),
+                }
+            }
+        }
+        groups.sort_by_key(|(arm, ..)| *arm);
+        for (arm, reason, count, places) in groups {
+            let what = if count == 1 { "expectation" } else { "expectations" };
+            line(text, format_args!("{count} {what} not checked on {}: {reason}", arm.name()));
+            let more = match places.len().saturating_sub(PLACES_SHOWN_MAX) {
+                0 => String::new(),
+                more => format!(" and {more} more lines"),
+            };
+            let shown = &places[..places.len().min(PLACES_SHOWN_MAX)];
+            line(text, format_args!("    {}{more}", shown.join(" ")));
+        }
+    }
+
+    /// Skips by arm and reason.
+    fn write_skips(&self, text: &mut String) {
+        let mut groups: Vec<(Arm, &str, usize)> = Vec::new();
+        for result in &self.cases {
+            let Verdict::Skipped(reason) = &result.verdict else { continue };
+            match groups.iter_mut().find(|(arm, why, _)| *arm == result.arm && why == reason) {
+                Some((.., count)) => *count += 1,
+                None => groups.push((result.arm, reason, 1)),
+            }
+        }
+        groups.sort_by_key(|(arm, ..)| *arm);
+        for (arm, reason, count) in groups {
+            line(text, format_args!("{count} skipped on {}: {reason}", arm.name()));
+        }
+    }
+}
+
+impl std::fmt::Display for Counts {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} passed, {} failed", self.passed, self.failed)?;
+        if self.skipped > 0 {
+            write!(f, ", {} skipped", self.skipped)?;
+        }
+        Ok(())
+    }
+}
+
+fn line(text: &mut String, words: std::fmt::Arguments<'_>) {
+    writeln!(text, "{words}").expect("writing to a string cannot fail");
+}
+
+fn write_failure(text: &mut String, result: &CaseResult, failure: &Failure, arms: &[Arm]) {
+    line(text, format_args!("{}: {}", result.place(failure.line), failure.what));
+    if let Some(source) = &result.source {
+        line(text, format_args!("  {} | {source}", failure.line));
+    }
+    let case = if result.case.is_empty() { String::new() } else { format!(", case {}", result.case) };
+    line(text, format_args!("    on {}{case}", arm_names(arms)));
+}

@@ -1,0 +1,313 @@
+//! `gpupv scenario`: what it refuses, what it says, what it writes.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Output, Stdio};
+
+use e2e::programs::gpupv;
+use serde_json::Value;
+use tempfile::TempDir;
+
+/// Runs `gpupv scenario` in a folder.
+fn scenario(folder: &Path, arguments: &[&str]) -> Output {
+    let mut command = gpupv(&["scenario"]);
+    command.args(arguments).current_dir(folder).stdin(Stdio::null());
+    command.output().expect("gpupv starts")
+}
+
+fn stderr(output: &Output) -> &str {
+    std::str::from_utf8(&output.stderr).expect("gpupv prints text")
+}
+
+fn stdout(output: &Output) -> &str {
+    std::str::from_utf8(&output.stdout).expect("gpupv prints text")
+}
+
+fn folder_with(files: &[(&str, &str)]) -> TempDir {
+    let folder = tempfile::tempdir().expect("a folder");
+    for (name, text) in files {
+        let path = folder.path().join(name);
+        fs::create_dir_all(path.parent().expect("it has one")).expect("writable");
+        fs::write(path, text).expect("writable");
+    }
+    folder
+}
+
+const SOUND: &str = "\
+scenario \"a value comes to all\"
+covers FEN-030 FEN-027
+tags quick fences
+matrix value = 5 6 7
+process p
+p  D = device           -> ok
+p  F = fence D          -> ok
+p  signal D F=$value    -> ok
+expect F = $value
+";
+
+const FAILING: &str = "\
+scenario \"a value goes astray\"
+tags broken
+process p
+p  D = device           -> ok
+p  F = fence D          -> ok
+p  signal D F=4         -> ok
+expect F = 5
+";
+
+/// The arm without messages cannot look; the other one counts.
+const DIVERGING: &str = "\
+scenario \"nobody sends ninety messages\"
+skip local \"a <reason> & more\"
+process p
+p  D = device           -> ok
+expect messages p = 90
+";
+
+fn mixed() -> TempDir {
+    folder_with(&[
+        ("all/a.scn", SOUND),
+        ("all/deep/b.scn", FAILING),
+        ("all/c.scn", DIVERGING),
+        ("all/no.txt", "?"),
+    ])
+}
+
+/// Both commands that read files refuse this file, with place and reason.
+#[track_caller]
+fn refused(folder: &Path, file: &str, wanted: &[&str]) {
+    for command in ["check", "run", "list"] {
+        let output = scenario(folder, &[command, file]);
+        assert_eq!(output.status.code(), Some(2), "{command} {file}: {}", stderr(&output));
+        assert_eq!(stdout(&output), "", "{command} {file}");
+        for wanted in wanted {
+            assert!(
+                stderr(&output).contains(wanted),
+                "{command} {file}: no {wanted:?} in {}",
+                stderr(&output)
+            );
+        }
+    }
+}
+
+#[test]
+fn a_bad_file_is_refused_with_its_place_and_the_reason() {
+    let process = "scenario \"bad\"\nprocess p\n";
+    for (lines, place, reasons) in [
+        (
+            "p  D = device -> ok\np  signal D G=1 -> ok\n",
+            "bad.scn:4:13: ",
+            &["named G here", "4 | p  signal D G=1", "^"][..],
+        ),
+        ("process q in B\n", "bad.scn:3:14: ", &["VM", "B"]),
+        ("vm first\nprocess q in frist\n", "bad.scn:4:14: ", &["did you mean `first`?"]),
+        ("p  D = device -> ok\np  D = device -> ok\n", "bad.scn:4:4: ", &["D", "line 3"]),
+        ("+ 5ms\nat 1ms\n", "bad.scn:4:4: ", &["time does not go back: it is 5ms here"]),
+        ("p  singal D F=1 -> ok\n", "bad.scn:3:4: ", &["did you mean `signal`?"]),
+    ] {
+        let folder = folder_with(&[("bad.scn", &format!("{process}{lines}"))]);
+        refused(folder.path(), "bad.scn", &[&[place], reasons].concat());
+    }
+    let folder = folder_with(&[("bad.scn", "scenario \"bad\"\ncovers FEN-999\n")]);
+    refused(folder.path(), "bad.scn", &["bad.scn:2:8: ", "FEN-999", "FEN-132"]);
+}
+
+#[test]
+fn what_is_no_scenario_is_refused() {
+    let folder = folder_with(&[("empty/no.txt", ""), ("empty/deep/no.scn.old", "")]);
+    fs::write(folder.path().join("big.scn"), vec![b'#'; 10 << 20]).expect("writable");
+    fs::write(folder.path().join("binary.scn"), b"scenario \"x\"\n\x7fELF\0\0").expect("writable");
+    fs::write(folder.path().join("latin.scn"), b"scenario \"\xe4\"\n").expect("writable");
+    refused(folder.path(), "big.scn", &["big.scn:1:1: ", "10485760 bytes", "1048576"]);
+    refused(folder.path(), "binary.scn", &["binary.scn:2:5: ", "is not text"]);
+    refused(folder.path(), "latin.scn", &["latin.scn:1:11: ", "byte 10 is not text"]);
+    refused(folder.path(), "missing.scn", &["missing.scn: No such file"]);
+    refused(folder.path(), "empty", &["there is no .scn file in empty", "gpupv scenario new"]);
+    refused(folder.path(), "/dev/zero", &["/dev/zero is neither a file nor a folder"]);
+}
+
+#[test]
+fn all_that_is_wrong_is_shown_and_nothing_runs() {
+    let folder = folder_with(&[
+        ("all/a.scn", SOUND),
+        ("all/b.scn", "nonsense\n"),
+        ("all/c.scn", "scenario \"x\"\nfoo\n"),
+    ]);
+    refused(folder.path(), "all", &["all/b.scn:1:1: ", "all/c.scn:2:1: ", "2 errors in 2 files"]);
+}
+
+#[test]
+fn a_wrong_flag_is_a_usage_error_with_a_suggestion() {
+    let folder = mixed();
+    for (arguments, wanted) in [
+        (&["chek", "all"][..], "'check'"),
+        (&["run", "all", "--jsn"], "'--json'"),
+        (&["run", "all", "--arm", "modle"], "'model'"),
+        (&["run", "all", "--jobs", "0"], "--jobs"),
+        (&["run"], "<PATH>"),
+        (&["run", "all", "--case", "nowhere"], "no case is left"),
+        (&["run", "all", "--junit", "/no/such/folder/x.xml"], "cannot write /no/such/folder/x.xml"),
+    ] {
+        let output = scenario(folder.path(), arguments);
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}");
+        assert!(stderr(&output).contains(wanted), "{arguments:?}: {}", stderr(&output));
+    }
+}
+
+#[test]
+fn a_failure_shows_its_line_and_a_divergence_its_arms() {
+    let folder = mixed();
+    let output = scenario(folder.path(), &["run", "all"]);
+    assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
+    let text = stdout(&output);
+    for wanted in [
+        "all/deep/b.scn:7: expected F = 5, found: 4\n",
+        "  7 | expect F = 5\n    on model, link\n",
+        "\nall/c.scn diverges: passed on model, failed on link\n",
+        "\n1 expectation not checked on model: this arm has no messages to count\n    all/c.scn:5\n",
+    ] {
+        assert!(text.contains(wanted), "no {wanted:?} in {text}");
+    }
+    assert_eq!(text.lines().last(), Some("7 passed, 3 failed"));
+}
+
+#[test]
+fn cases_are_chosen_by_name_and_tag() {
+    let folder = mixed();
+    for (arguments, last) in [
+        (&["run", "all", "--tag", "quick"][..], "6 passed, 0 failed"),
+        (&["run", "all", "--tag", "quick", "--arm", "model"], "3 passed, 0 failed"),
+        (&["run", "all", "--case", "value=6", "--arm", "model,link"], "2 passed, 0 failed"),
+        (&["run", "all", "--case", "ninety", "--arm", "model"], "1 passed, 0 failed"),
+        (&["run", "all", "all/a.scn", "all/a.scn", "--tag", "fences", "--arm", "link"], "3 passed, 0 failed"),
+        // Skipped everywhere: nothing is set up for it.
+        (&["run", "all/c.scn", "--arm", "local"], "0 passed, 0 failed, 1 skipped"),
+    ] {
+        let output = scenario(folder.path(), arguments);
+        assert_eq!(output.status.code(), Some(0), "{arguments:?}: {}", stderr(&output));
+        assert_eq!(stdout(&output).lines().last(), Some(last), "{arguments:?}");
+    }
+}
+
+#[test]
+fn the_first_failure_can_be_the_last() {
+    let folder = mixed();
+    let output = scenario(folder.path(), &["run", "all", "--fail-fast"]);
+    assert_eq!(output.status.code(), Some(1));
+    let text = stdout(&output);
+    assert!(text.ends_with("\n5 not run, after the first failure\n4 passed, 1 failed\n"), "{text}");
+}
+
+#[test]
+fn results_are_json_for_programs() {
+    let folder = mixed();
+    let output = scenario(folder.path(), &["run", "all", "--json", "--json-file", "results.json"]);
+    assert_eq!(output.status.code(), Some(1));
+    let json: Value = serde_json::from_str(stdout(&output)).expect("JSON");
+    assert_eq!((&json["passed"], &json["failed"], &json["skipped"]), (&7.into(), &3.into(), &0.into()));
+    let results = json["results"].as_array().expect("a list");
+    assert_eq!(results.len(), 10);
+    let keys =
+        ["arm", "case", "duration_ms", "file", "line", "reason", "title", "unchecked", "verdict", "what"];
+    for result in results {
+        let found: Vec<&str> = result.as_object().expect("an object").keys().map(String::as_str).collect();
+        assert_eq!(found, keys);
+    }
+    let failed: Vec<&Value> = results.iter().filter(|result| result["verdict"] == "failed").collect();
+    let (diverging, failing) = (failed[0], failed[2]);
+    assert_eq!((&diverging["file"], &diverging["arm"]), (&"all/c.scn".into(), &"link".into()));
+    assert_eq!((&failing["file"], &failing["line"]), (&"all/deep/b.scn".into(), &7.into()));
+    let unchecked = results.iter().find(|result| result["file"] == "all/c.scn").expect("it is there");
+    assert_eq!(unchecked["unchecked"][0]["line"], 5);
+    // The file has the same.
+    let written = fs::read_to_string(folder.path().join("results.json")).expect("it is written");
+    assert_eq!(written, stdout(&output));
+}
+
+#[test]
+fn junit_reads_back_and_tap_keeps_its_plan() {
+    let folder = mixed();
+    let output = scenario(folder.path(), &["run", "all", "--junit", "results.xml", "--tap", "results.tap"]);
+    assert_eq!(output.status.code(), Some(1));
+    let junit = fs::read_to_string(folder.path().join("results.xml")).expect("it is written");
+    let report = quick_junit::Report::deserialize_from_str(&junit).expect("it is JUnit XML");
+    assert_eq!((report.tests, report.failures, report.errors), (10, 3, 0));
+    assert_eq!(report.test_suites.iter().map(|suite| suite.test_cases.len()).sum::<usize>(), 10);
+    let tap = fs::read_to_string(folder.path().join("results.tap")).expect("it is written");
+    let mut lines = tap.lines();
+    assert_eq!((lines.next(), lines.next()), (Some("TAP version 14"), Some("1..10")));
+    let points: Vec<&str> =
+        lines.filter(|line| line.starts_with("ok ") || line.starts_with("not ok ")).collect();
+    assert_eq!(points.len(), 10);
+    for (number, point) in (1..).zip(&points) {
+        assert!(point.contains(&format!("ok {number} - all/")), "{point}");
+    }
+    assert_eq!(points.iter().filter(|point| point.starts_with("not ")).count(), 3);
+}
+
+/// What depends on the clock, as 0.
+fn without_durations(mut json: Value) -> Value {
+    for result in json["results"].as_array_mut().expect("a list") {
+        result["duration_ms"] = 0.into();
+    }
+    json
+}
+
+#[test]
+fn any_number_of_jobs_gives_the_same_bytes() {
+    let folder = mixed();
+    let run = |jobs: &str| {
+        let tap = format!("{jobs}.tap");
+        let arguments = ["run", "all", "--jobs", jobs, "--tap", &tap, "--json-file", "results.json"];
+        let output = scenario(folder.path(), &arguments);
+        let json = fs::read(folder.path().join("results.json")).expect("it is written");
+        let json = without_durations(serde_json::from_slice(&json).expect("JSON")).to_string();
+        (output.stdout, json, fs::read(folder.path().join(tap)).expect("it is written"))
+    };
+    let one = run("1");
+    for jobs in ["2", "4"] {
+        assert!(run(jobs) == one, "{jobs} jobs give something else than one");
+    }
+}
+
+#[test]
+fn what_is_written_to_begin_with_runs() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let output = scenario(folder.path(), &["new", "first.scn", "--title", "my first one"]);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let text = fs::read_to_string(folder.path().join("first.scn")).expect("it is written");
+    assert!(text.starts_with("scenario \"my first one\"\n"), "{text}");
+    let output = scenario(folder.path(), &["check", "first.scn"]);
+    assert_eq!(stdout(&output), "1 file, 1 case, no errors\n");
+    let output = scenario(folder.path(), &["run", "first.scn"]);
+    assert_eq!((output.status.code(), stdout(&output)), (Some(0), "2 passed, 0 failed\n"));
+    // Nothing is overwritten, and nothing is half written.
+    let output = scenario(folder.path(), &["new", "first.scn"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(stderr(&output).contains("first.scn exists"), "{}", stderr(&output));
+    assert_eq!(fs::read_to_string(folder.path().join("first.scn")).expect("it is still there"), text);
+    let output = scenario(folder.path(), &["new", "no/such/folder.scn"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(stderr(&output).contains("cannot write no/such/folder.scn"), "{}", stderr(&output));
+}
+
+#[test]
+fn a_list_tells_what_the_files_say_of_themselves() {
+    let folder = mixed();
+    let output = scenario(folder.path(), &["list", "all"]);
+    let wanted = "\
+all/a.scn (3 cases): a value comes to all
+    tags fences quick
+    covers FEN-027 FEN-030
+all/c.scn: nobody sends ninety messages
+    not on local: a <reason> & more
+all/deep/b.scn: a value goes astray
+    tags broken
+3 files, 5 cases
+";
+    assert_eq!((output.status.code(), stdout(&output)), (Some(0), wanted));
+    let output = scenario(folder.path(), &["list", "all", "--json"]);
+    let json: Value = serde_json::from_str(stdout(&output)).expect("JSON");
+    assert_eq!(json["files"][0]["cases"], serde_json::json!(["value=5", "value=6", "value=7"]));
+    assert_eq!(json["files"][1]["skips"][0]["arm"], "local");
+}
