@@ -312,13 +312,9 @@ impl<'a, W: World> Run<'a, W> {
             act.thread,
             Request::Call { call: Call::CreateDevice { adapter, flags: 0 }, event: None },
         )?;
-        self.settle(choose)?;
-        let status = act.binding.and_then(|binding| self.bound[binding.index()].answer);
+        let status = self.answer_of(act, choose)?;
         self.answers.push((self.line, status));
-        match act.binding {
-            Some(_) => self.judge(act, status),
-            None => Ok(()),
-        }
+        self.judge(act, status)
     }
 
     fn one_call(&mut self, thread: Thread, call: Call, choose: &mut dyn Choose) -> Checked<Option<Answer>> {
@@ -335,6 +331,11 @@ impl<'a, W: World> Run<'a, W> {
         if let Operation::Read { .. } = act.operation {
             return Ok(Some(NtStatus::SUCCESS));
         }
+        self.answer_of(act, choose)
+    }
+
+    /// The status of an act under way, if it has returned when the world comes to rest.
+    fn answer_of(&mut self, act: &'a Act, choose: &mut dyn Choose) -> Checked<Option<NtStatus>> {
         self.make_moves(choose)?;
         let answer = self.world.returned(act.thread);
         if let Some(answer) = &answer {
