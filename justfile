@@ -8,6 +8,12 @@ demo:
 test:
     cargo test
 
+# The rules of the reference, and how the tests that cover them ended
+conformance:
+    mkdir -p target/conformance
+    cargo test --no-fail-fast 2>&1 | tee target/conformance/cargo-test.txt
+    cargo run --package conformance -- --check
+
 # What CI runs
 ci:
     .ci/run

@@ -4,7 +4,8 @@ use prost::Message as _;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!("cargo:rerun-if-changed=proto");
-    let files = ["channel.proto", "attach.proto", "trace.proto", "control.proto", "agent.proto"];
+    let files =
+        ["channel.proto", "attach.proto", "trace.proto", "control.proto", "agent.proto", "actor.proto"];
     let descriptors = protox::compile(files, ["proto"])?;
     let services = std::env::var_os("CARGO_FEATURE_SERVICES").is_some();
     // Reflection serves this.

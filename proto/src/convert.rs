@@ -35,7 +35,7 @@ fn event(value: u64, message: &'static str) -> Result<EventId, ConvertError> {
     }
 }
 
-fn token(bytes: &[u8], message: &'static str) -> Result<ShareToken, ConvertError> {
+pub(crate) fn token(bytes: &[u8], message: &'static str) -> Result<ShareToken, ConvertError> {
     let value = bytes.len() as u64;
     bytes.try_into().map(ShareToken).map_err(|_| ConvertError::BadValue { message, field: "token", value })
 }
@@ -271,8 +271,13 @@ pub fn call_from_body(body: to_host::Body) -> Result<Call, ConvertError> {
 
 /// The frame that answers a request.
 pub fn answer_to_frame(request: u64, status: NtStatus, reply: &Reply) -> wire::ToGuest {
+    wire::ToGuest { request, status: status.0, body: reply_to_body(reply) }
+}
+
+/// What a frame says of a reply.
+pub(crate) fn reply_to_body(reply: &Reply) -> Option<to_guest::Body> {
     use to_guest::Body;
-    let body = match reply {
+    match reply {
         Reply::None => None,
         Reply::Adapters(adapters) => Some(Body::Adapters(wire::Adapters {
             adapters: adapters
@@ -300,8 +305,7 @@ pub fn answer_to_frame(request: u64, status: NtStatus, reply: &Reply) -> wire::T
             WaitOutcome::Registered => false,
         })),
         Reply::FenceMemoryExhausted => Some(Body::FenceMemoryExhausted(true)),
-    };
-    wire::ToGuest { request, status: status.0, body }
+    }
 }
 
 /// The frame that wakes a wait or sets an event.
@@ -323,10 +327,25 @@ pub fn from_host(frame: wire::ToGuest) -> Result<FromHost, ConvertError> {
     use to_guest::Body;
     let status = NtStatus(frame.status);
     let reply = match frame.body {
-        None => Reply::None,
         Some(Body::Welcome(welcome)) => return Ok(FromHost::Welcome(welcome)),
         Some(Body::Goodbye(reason)) => return Ok(FromHost::Goodbye(reason)),
         Some(Body::Wake(name)) => return Ok(FromHost::Wake { event: event(name, "Wake")?, status }),
+        body => reply_from_body(body)?,
+    };
+    if frame.request == 0 {
+        return Err(ConvertError::Unexpected("an answer to request 0"));
+    }
+    Ok(FromHost::Answer { request: frame.request, status, reply })
+}
+
+/// The reply that a frame carries.
+pub(crate) fn reply_from_body(body: Option<to_guest::Body>) -> Result<Reply, ConvertError> {
+    use to_guest::Body;
+    Ok(match body {
+        None => Reply::None,
+        Some(Body::Welcome(_)) => return Err(ConvertError::Unexpected("a Welcome")),
+        Some(Body::Goodbye(_)) => return Err(ConvertError::Unexpected("a Goodbye")),
+        Some(Body::Wake(_)) => return Err(ConvertError::Unexpected("a Wake")),
         Some(Body::Adapters(list)) => Reply::Adapters(
             list.adapters
                 .into_iter()
@@ -351,9 +370,5 @@ pub fn from_host(frame: wire::ToGuest) -> Result<FromHost, ConvertError> {
             Reply::Wait(if satisfied { WaitOutcome::Satisfied } else { WaitOutcome::Registered })
         }
         Some(Body::FenceMemoryExhausted(_)) => Reply::FenceMemoryExhausted,
-    };
-    if frame.request == 0 {
-        return Err(ConvertError::Unexpected("an answer to request 0"));
-    }
-    Ok(FromHost::Answer { request: frame.request, status, reply })
+    })
 }

@@ -2,6 +2,7 @@
 //! [`d3dkmt`]. Messages stop at this crate's edge: the model never sees one.
 #![forbid(unsafe_code)]
 
+pub mod actor;
 pub mod convert;
 pub mod frame;
 pub mod limits;

@@ -7,6 +7,7 @@ use d3dkmt::{
 use proptest::collection::vec;
 use proptest::prelude::*;
 
+use crate::actor::{Order, Outcome, Report, Task};
 use crate::convert::{FromHost, answer_to_frame, call_from_body, call_to_frame, from_host, wake_to_frame};
 use crate::frame::{FrameBuffer, FrameError, append, decode};
 use crate::limits::FRAME_BYTES_MAX;
@@ -148,6 +149,31 @@ fn reply() -> impl Strategy<Value = Reply> {
     ]
 }
 
+fn task() -> impl Strategy<Value = Task> {
+    let event = || proptest::option::of(1..=u64::MAX);
+    prop_oneof![
+        4 => (call(), event()).prop_map(|(call, event)| Task::Call { call, event }),
+        1 => Just(Task::StartThread),
+        1 => any::<u64>().prop_map(Task::NewEvent),
+        1 => any::<u64>().prop_map(Task::TakeEvent),
+        1 => any::<u64>().prop_map(Task::CloseEvent),
+        1 => handle().prop_map(Task::ReadValue),
+        1 => Just(Task::MessagesSent),
+        1 => Just(Task::Barrier),
+        1 => any::<String>().prop_map(Task::OpenMailbox),
+        1 => (token(), any::<String>()).prop_map(|(token, mailbox)| Task::SendShare { token, mailbox }),
+    ]
+}
+
+fn outcome() -> impl Strategy<Value = Outcome> {
+    prop_oneof![
+        1 => Just(Outcome::Nothing),
+        4 => reply().prop_map(Outcome::Reply),
+        1 => any::<u64>().prop_map(Outcome::Value),
+        1 => Just(Outcome::NoCForm),
+    ]
+}
+
 proptest! {
     #[test]
     fn every_call_survives_the_wire(request in any::<u64>(), call in call()) {
@@ -172,6 +198,28 @@ proptest! {
     fn every_wake_survives_the_wire(event in event(), status in any::<u32>()) {
         let read = from_host(wake_to_frame(event, NtStatus(status))).unwrap();
         prop_assert_eq!(read, FromHost::Wake { event, status: NtStatus(status) });
+    }
+
+    #[test]
+    fn every_order_survives_the_pipe(tag in any::<u64>(), thread in any::<u32>(), task in task()) {
+        let order = Order { tag, thread, task };
+        let mut bytes = Vec::new();
+        order.append(&mut bytes);
+        let mut frames = FrameBuffer::default();
+        frames.extend(&bytes);
+        prop_assert_eq!(Order::next(&mut frames), Ok(Some(order)));
+        prop_assert_eq!(Order::next(&mut frames), Ok(None));
+    }
+
+    #[test]
+    fn every_report_survives_the_pipe(tag in any::<u64>(), status in any::<u32>(), outcome in outcome()) {
+        let report = Report { tag, status: NtStatus(status), outcome };
+        let mut bytes = Vec::new();
+        report.append(&mut bytes);
+        let mut frames = FrameBuffer::default();
+        frames.extend(&bytes);
+        prop_assert_eq!(Report::next(&mut frames), Ok(Some(report)));
+        prop_assert_eq!(Report::next(&mut frames), Ok(None));
     }
 
     #[test]
@@ -210,6 +258,10 @@ proptest! {
         if let Ok(frame) = decode::<crate::channel::ToGuest>(&bytes) {
             let _ = from_host(frame);
         }
+        let mut buffer = FrameBuffer::default();
+        buffer.extend(&bytes);
+        while let Ok(Some(_)) = Order::next(&mut buffer) {}
+        while let Ok(Some(_)) = Report::next(&mut buffer) {}
     }
 }
 

@@ -49,6 +49,7 @@ static D3DKMT_CREATESYNCHRONIZATIONOBJECT2 info2(UINT type, UINT flags)
     return args;
 }
 
+/* covers: W-001 W-003 W-005 W-280 W-281 W-282 W-283 W-287 W-288 W-289 W-290 W-291 */
 static void adapters_and_devices(void)
 {
     D3DKMT_ADAPTERINFO infos[34] = {{0}};
@@ -93,6 +94,7 @@ static void adapters_and_devices(void)
     status_row("W-283", D3DKMTDestroyDevice(&(D3DKMT_DESTROYDEVICE){0}), IP, "DestroyDevice of zero");
 }
 
+/* covers: W-020 W-021 W-022 W-023 W-024 W-025 W-026 W-027 W-028 W-029 */
 static void create_v1(void)
 {
     D3DKMT_CREATESYNCHRONIZATIONOBJECT args = {0};
@@ -123,6 +125,7 @@ static void create_v1(void)
     status_row("W-029", D3DKMTCreateSynchronizationObject(&args), IP, "v1 create: fence");
 }
 
+/* covers: W-040 W-041 W-042 W-043 W-044 W-045 W-046 W-047 W-048 W-049 W-050 */
 static void create_v2(void)
 {
     D3DKMT_CREATESYNCHRONIZATIONOBJECT2 args = {0};
@@ -159,6 +162,7 @@ static void create_v2(void)
     close(event);
 }
 
+/* covers: W-065 */
 static handle_t shared(const char *name, UINT flags, int global, const char *what)
 {
     D3DKMT_CREATESYNCHRONIZATIONOBJECT2 args = info2(D3DDDI_SYNCHRONIZATION_MUTEX, flags);
@@ -172,6 +176,7 @@ static handle_t shared(const char *name, UINT flags, int global, const char *wha
     return handle;
 }
 
+/* covers: W-004 W-060 W-061 W-062 W-063 W-064 */
 static void sharing(void)
 {
     handle_t first = shared("W-060", 0x1, 1, "shared: local and global handle");
@@ -184,6 +189,7 @@ static void sharing(void)
     shared("W-064", 0x1, 1, "shared by global handle once more");
 }
 
+/* covers: W-100 W-101 W-102 W-103 */
 static void wrong_types(void)
 {
     static const struct {
@@ -203,6 +209,7 @@ static void wrong_types(void)
     close(event);
 }
 
+/* covers: W-104 W-105 W-106 W-107 W-108 W-109 W-110 W-111 W-112 W-113 */
 static void waits_and_signals(void)
 {
     D3DKMT_CREATESYNCHRONIZATIONOBJECT2 args = info2(D3DDDI_MONITORED_FENCE, 0);
@@ -228,6 +235,7 @@ static void waits_and_signals(void)
     close(event);
 }
 
+/* covers: W-002 W-123 W-142 W-143 W-144 W-145 */
 static void nt_handles(void)
 {
     D3DKMT_CREATESYNCHRONIZATIONOBJECT2 args = info2(D3DDDI_MONITORED_FENCE, 0x3);

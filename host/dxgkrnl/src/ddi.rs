@@ -61,6 +61,15 @@ pub enum EngineState {
     Hung { submission_fence_id: u64, queued: u32 },
 }
 
+/// Faults that an engine has yet to meet.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub struct PendingFaults {
+    /// How many of the next interrupts are lost.
+    pub interrupts_lost: u32,
+    /// The next packet never ends.
+    pub hangs_next: bool,
+}
+
 /// Why a command buffer is refused at submission.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct BadCommands(pub String);
@@ -95,4 +104,6 @@ pub trait Miniport {
     fn deadline(&mut self, now: Nanos, callbacks: &mut Vec<Callback>);
     /// For people and snapshots.
     fn engine_state(&self, engine: EngineId) -> EngineState;
+    /// The same.
+    fn pending_faults(&self, engine: EngineId) -> PendingFaults;
 }

@@ -6,7 +6,7 @@ use core::hash::{Hash, Hasher};
 
 use d3dkmt::{Handle, SyncObjectType};
 
-use crate::ddi::{EngineId, EngineState, Miniport};
+use crate::ddi::{EngineId, EngineState, Miniport, PendingFaults};
 use crate::kernel::Kernel;
 use crate::vidsch::Packet;
 use crate::views::WaitItemView;
@@ -95,6 +95,7 @@ pub struct EngineReport {
     pub node: u32,
     pub kind: EngineType,
     pub state: EngineState,
+    pub faults: PendingFaults,
 }
 
 /// FNV-1a: the digest must be the same on every machine, so the hasher is ours and fixed.
@@ -218,8 +219,9 @@ impl<M: Miniport> Kernel<M> {
             for (node, config) in config.nodes.iter().enumerate() {
                 let engine = EngineId { adapter: adapter as u32, node: node as u32 };
                 let state = self.miniport.engine_state(engine);
+                let faults = self.miniport.pending_faults(engine);
                 let EngineId { adapter, node } = engine;
-                reports.push(EngineReport { adapter, node, kind: config.engine_type, state });
+                reports.push(EngineReport { adapter, node, kind: config.engine_type, state, faults });
             }
         }
         reports

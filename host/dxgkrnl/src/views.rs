@@ -122,6 +122,14 @@ impl<M: Miniport> Kernel<M> {
         WaitView { process, event, context, any: wait.any, items: &wait.items, objects, opens }
     }
 
+    /// Every fence that an engine wrote and no interrupt has told of since: its waits are not looked at yet
+    /// (FEN-017), or never will be if the interrupt was lost. As [`FenceView::object`]; it may be gone.
+    pub fn unseen_writes(&self, each: &mut impl FnMut(u32)) {
+        for object in self.processes.values().flat_map(|process| &process.written) {
+            each(*object);
+        }
+    }
+
     /// How much of each kind the tables have of a process.
     pub fn belongings(&self, process: ProcessId) -> Belongings {
         let owner = self.processes.get(&process);

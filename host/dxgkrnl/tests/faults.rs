@@ -33,6 +33,12 @@ fn engine(world: &World, node: u32) -> EngineState {
     world.kernel.snapshot().engines[node as usize].state.clone()
 }
 
+fn unseen(world: &World) -> usize {
+    let mut unseen = 0;
+    world.kernel.unseen_writes(&mut |_| unseen += 1);
+    unseen
+}
+
 fn notes(world: &mut World) -> Vec<String> {
     std::mem::take(&mut world.effects.notes).into_iter().map(|note| note.text).collect()
 }
@@ -60,7 +66,11 @@ fn after_a_lost_interrupt_the_work_is_done_and_nobody_knows_until_the_next_one()
     world.submit(context, &[busy(100), write(fence.gpu_address, 1)]);
     world.gpu_signal(&[context], behind, 1);
     fault(&mut world, Fault::LoseInterrupt { engine: BASIC });
+    assert_eq!(world.kernel.snapshot().engines[2].faults.interrupts_lost, 1);
+    assert_eq!(unseen(&world), 0);
     world.advance(1000);
+    assert_eq!(world.kernel.snapshot().engines[2].faults.interrupts_lost, 0);
+    assert_eq!(unseen(&world), 1);
     assert_eq!(world.value(fence.object), 1, "the work is done");
     assert!(world.kernel.engines_idle());
     assert_eq!(world.woken(), [], "the kernel was not told");
@@ -68,7 +78,7 @@ fn after_a_lost_interrupt_the_work_is_done_and_nobody_knows_until_the_next_one()
     world.submit(other, &[busy(100)]);
     world.advance(100);
     assert_eq!(world.woken(), [event, queued], "a later submission completes the earlier one");
-    assert_eq!(world.kernel.belongings(P).waits, 0);
+    assert_eq!((world.kernel.belongings(P).waits, unseen(&world)), (0, 0));
 }
 
 #[test]

@@ -117,6 +117,21 @@ proptest! {
     }
 
     #[test]
+    fn nobody_sleeps_whose_condition_holds_unless_an_interrupt_is_still_to_tell_of_it(seed in any::<u64>()) {
+        let mut session = Session::new(seed, config(0));
+        for _ in 0..1500 {
+            session.step();
+            let mut unseen = Vec::new();
+            session.kernel.unseen_writes(&mut |object| unseen.push(object));
+            session.kernel.pending_waits(&mut |wait| {
+                for item in wait.items().filter(|item| !item.satisfied && item.current >= item.value) {
+                    assert!(unseen.contains(&item.object), "{:?} {:?}", wait.process, item);
+                }
+            });
+        }
+    }
+
+    #[test]
     fn nothing_stays_behind(seed in any::<u64>()) {
         let mut session = Session::new(seed, config(0));
         for _ in 0..1000 {

@@ -7,4 +7,5 @@ pub mod artifacts;
 pub mod commands;
 pub mod daemon;
 pub mod output;
+pub mod stage;
 pub mod virtual_machine;

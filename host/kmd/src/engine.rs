@@ -16,7 +16,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 use d3dkmt::isa::{self, CommandBuffer, Packet};
-use dxgkrnl::ddi::{Callback, EngineId, EngineState, Interrupt, Submission};
+use dxgkrnl::ddi::{Callback, EngineId, EngineState, Interrupt, PendingFaults, Submission};
 use dxgkrnl::{Nanos, NodeConfig};
 
 /// A command buffer on the engine.
@@ -34,10 +34,7 @@ pub(crate) struct Engine {
     running: Option<Job>,
     /// By submission fence id, which only grows: the first is the next to run.
     queue: BTreeMap<u64, Submission>,
-    /// How many of the next interrupts are lost.
-    interrupts_lost: u32,
-    /// The next packet never ends.
-    hangs_next: bool,
+    faults: PendingFaults,
 }
 
 impl Engine {
@@ -48,8 +45,7 @@ impl Engine {
             opaque_packet_ns: config.opaque_packet_ns,
             running: None,
             queue: BTreeMap::new(),
-            interrupts_lost: 0,
-            hangs_next: false,
+            faults: PendingFaults::default(),
         }
     }
 
@@ -88,14 +84,14 @@ impl Engine {
 
     /// One more of the interrupts to come is lost.
     pub fn lose_interrupt(&mut self) {
-        self.interrupts_lost = self.interrupts_lost.saturating_add(1);
+        self.faults.interrupts_lost = self.faults.interrupts_lost.saturating_add(1);
     }
 
     /// The packet that runs, or else the next one, never ends.
     pub fn hang(&mut self) {
         match &mut self.running {
             Some(job) => job.until = None,
-            None => self.hangs_next = true,
+            None => self.faults.hangs_next = true,
         }
     }
 
@@ -103,14 +99,18 @@ impl Engine {
     pub fn stop(&mut self) {
         self.running = None;
         self.queue.clear();
-        (self.interrupts_lost, self.hangs_next) = (0, false);
+        self.faults = PendingFaults::default();
     }
 
     fn interrupt(&mut self, interrupt: Interrupt, callbacks: &mut Vec<Callback>) {
-        match self.interrupts_lost.checked_sub(1) {
+        match self.faults.interrupts_lost.checked_sub(1) {
             None => callbacks.push(Callback::NotifyInterrupt(interrupt)),
-            Some(left) => self.interrupts_lost = left,
+            Some(left) => self.faults.interrupts_lost = left,
         }
+    }
+
+    pub fn faults(&self) -> PendingFaults {
+        self.faults
     }
 
     pub fn state(&self) -> EngineState {
@@ -147,7 +147,7 @@ impl Engine {
     fn run(&mut self, clock: Nanos, mut job: Job, callbacks: &mut Vec<Callback>) {
         let (engine, process) = (self.id, job.submission.process);
         while let Some(packet) = job.packets.next() {
-            let packet = if core::mem::take(&mut self.hangs_next) { Packet::Hang } else { packet };
+            let packet = if core::mem::take(&mut self.faults.hangs_next) { Packet::Hang } else { packet };
             match packet {
                 Packet::FenceWrite { gpu_address, value } => {
                     callbacks.push(Callback::GpuStore { engine, process, gpu_address, value });

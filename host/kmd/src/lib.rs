@@ -13,7 +13,9 @@ use alloc::string::ToString;
 use alloc::vec::Vec;
 
 use d3dkmt::isa;
-use dxgkrnl::ddi::{BadCommands, Callback, EngineId, EngineState, HwContext, Miniport, Submission};
+use dxgkrnl::ddi::{
+    BadCommands, Callback, EngineId, EngineState, HwContext, Miniport, PendingFaults, Submission,
+};
 use dxgkrnl::{Config, Nanos};
 
 use engine::Engine;
@@ -95,5 +97,9 @@ impl Miniport for SimulatedMiniport {
 
     fn engine_state(&self, engine: EngineId) -> EngineState {
         self.engines.get(&engine).map_or(EngineState::Idle, Engine::state)
+    }
+
+    fn pending_faults(&self, engine: EngineId) -> PendingFaults {
+        self.engines.get(&engine).map_or(PendingFaults::default(), Engine::faults)
     }
 }

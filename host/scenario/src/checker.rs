@@ -11,15 +11,17 @@
 //! - memory has the values that the kernel has;
 //! - of a process that ended nothing is left, anywhere.
 //!
-//! Where an engine writes, a wait is looked at when its interrupt comes, and several writes of one step are
-//! one store: there a value that was submitted counts as one that was stored, and sleepers are looked at
-//! when the engines are idle and no interrupt was lost.
+//! Where an engine writes, a wait is looked at when the interrupt comes, so whoever waits for a fence with
+//! such an unseen write may sleep on. And several writes of one step are one store: where engines write, a
+//! value that was submitted counts as one that was stored.
 
 use std::collections::BTreeMap;
 
-use d3dkmt::{Call, EventId, GpuSignal, Handle, NtStatus, Reply, WaitFromCpuFlags, WaitOutcome, isa};
+use d3dkmt::{
+    Call, EventId, GpuSignal, Handle, NtStatus, Reply, SignalFlags, WaitFromCpuFlags, WaitOutcome, isa,
+};
 use dxgkrnl::ddi::Miniport;
-use dxgkrnl::{Effects, Fault, Input, Kernel, ProcessId};
+use dxgkrnl::{Effects, Input, Kernel, ProcessId};
 
 /// What the checker keeps of an input: made before the kernel takes the input away.
 #[derive(Clone, Debug)]
@@ -30,6 +32,8 @@ pub struct Told {
     kind: ToldKind,
     /// The greatest value that the call has an engine or a queue write.
     gpu_value: Option<u64>,
+    /// Objects and values of a CPU signal that may take a fence up and down again in one step.
+    passed: Vec<(Handle, u64)>,
     /// What a CPU signal stores.
     signal: Option<CpuSignal>,
 }
@@ -63,28 +67,29 @@ enum ToldKind {
         process: ProcessId,
     },
     /// Everything of a VM, or of an adapter, goes.
-    GoneMany {
-        lost_interrupt: bool,
-    },
+    GoneMany,
     Other,
 }
 
 impl Told {
     pub fn of(input: &Input) -> Told {
-        let none =
-            Told { process: None, request: None, kind: ToldKind::Other, gpu_value: None, signal: None };
+        let none = Told {
+            process: None,
+            request: None,
+            kind: ToldKind::Other,
+            gpu_value: None,
+            passed: Vec::new(),
+            signal: None,
+        };
         match input {
             Input::Call { process, request, call } => {
                 let (kind, gpu_value) = of_call(call);
                 let request = (*request != 0).then_some(*request);
-                Told { process: Some(*process), request, kind, gpu_value, signal: cpu_signal(call) }
+                let (passed, signal) = (values_passed(call), cpu_signal(call));
+                Told { process: Some(*process), request, kind, gpu_value, passed, signal }
             }
             Input::ProcessGone { process } => Told { kind: ToldKind::Gone { process: *process }, ..none },
-            Input::VmDetached { .. } => Told { kind: ToldKind::GoneMany { lost_interrupt: false }, ..none },
-            Input::Fault(fault) => {
-                let lost_interrupt = matches!(fault, Fault::LoseInterrupt { .. });
-                Told { kind: ToldKind::GoneMany { lost_interrupt }, ..none }
-            }
+            Input::VmDetached { .. } | Input::Fault(_) => Told { kind: ToldKind::GoneMany, ..none },
             Input::VmAttached { .. }
             | Input::MemoryChanged { .. }
             | Input::ProcessAttached { .. }
@@ -126,6 +131,18 @@ fn of_call(call: &Call) -> (ToldKind, Option<u64>) {
         | Call::ShareObject { .. }
         | Call::OpenSyncObject { .. }
         | Call::CloseShare { .. } => (ToldKind::Other, None),
+    }
+}
+
+/// A step stores a fence once, with its last value: the values before it are in the call alone.
+fn values_passed(call: &Call) -> Vec<(Handle, u64)> {
+    match call {
+        Call::SignalFromCpu { objects, values, flags, .. }
+            if objects.len() > 1 && flags.contains(SignalFlags::ALLOW_FENCE_REWIND) =>
+        {
+            objects.iter().copied().zip(values.iter().copied()).collect()
+        }
+        _ => Vec::new(),
     }
 }
 
@@ -190,7 +207,6 @@ pub struct Checker {
     passing_value: Option<u64>,
     /// Engines were not idle after the last step.
     at_work: bool,
-    lost_interrupt: bool,
     violations: Vec<String>,
 }
 
@@ -218,31 +234,18 @@ impl Checker {
         if let Some(signal) = told.signal.filter(|signal| signal.lowers || self.gpu_value.is_some()) {
             self.passing_value = self.passing_value.max(Some(signal.greatest));
         }
-        if let ToldKind::GoneMany { lost_interrupt: true } = told.kind {
-            self.lost_interrupt = true;
-        }
         // Engines are at work in this step, or were until it.
         let at_work = self.gpu_value.is_some() && !kernel.engines_idle();
         let unseen = std::mem::replace(&mut self.at_work, at_work) || at_work;
-        self.slots_used_again(effects);
         self.stores(effects, unseen);
         self.answers(told, effects);
+        self.values_passed(told, effects, kernel);
         self.wakes(told, effects);
+        self.forget_destroyed(told, kernel);
         // First: who is gone neither sleeps nor reads.
         self.nothing_is_left(told, kernel);
         self.nobody_oversleeps(kernel);
         self.memory_is_right(kernel);
-    }
-
-    /// A wait may outlive the handles of its fence; the slot then is another's, and tells nothing.
-    fn slots_used_again(&mut self, effects: &Effects) {
-        for answer in &effects.answers {
-            let Reply::SyncObject(created) = &answer.reply else { continue };
-            let Some(view) = self.processes.get_mut(&answer.process) else { continue };
-            for item in view.asleep.iter_mut().flat_map(|sleeper| &mut sleeper.items) {
-                item.slot = item.slot.filter(|slot| Some(*slot) != created.slot);
-            }
-        }
     }
 
     fn stores(&mut self, effects: &Effects, unseen: bool) {
@@ -330,13 +333,32 @@ impl Checker {
             }
             ToldKind::Cancel { event } => view.asleep.retain(|sleeper| sleeper.event != *event),
             ToldKind::Arms { event } => view.armed.push(*event),
-            ToldKind::Destroys | ToldKind::Gone { .. } | ToldKind::GoneMany { .. } | ToldKind::Other => {}
+            ToldKind::Destroys | ToldKind::Gone { .. } | ToldKind::GoneMany | ToldKind::Other => {}
+        }
+    }
+
+    /// A signal that names a fence twice takes it through the first value as well.
+    fn values_passed<M: Miniport>(&mut self, told: &Told, effects: &Effects, kernel: &Kernel<M>) {
+        let accepted = effects.answers.first().is_some_and(|answer| answer.status.is_success());
+        let Some(process) = told.process.filter(|_| accepted && !told.passed.is_empty()) else { return };
+        let mut fences = Vec::new();
+        kernel.fences(&mut |fence| fences.push(fence));
+        for (handle, value) in &told.passed {
+            let named = fences.iter().find(|fence| (fence.process, fence.handle) == (process, *handle));
+            let Some(object) = named.map(|fence| fence.object) else { continue };
+            for fence in fences.iter().filter(|fence| fence.object == object) {
+                let Some(view) = self.processes.get_mut(&fence.process) else { continue };
+                for item in view.asleep.iter_mut().flat_map(|sleeper| &mut sleeper.items) {
+                    let passed = item.slot.is_some() && item.slot == fence.slot && *value >= item.value;
+                    item.reached |= passed;
+                    item.due |= passed;
+                }
+            }
         }
     }
 
     fn wakes(&mut self, told: &Told, effects: &Effects) {
-        let unjudged =
-            matches!(told.kind, ToldKind::Destroys | ToldKind::Gone { .. } | ToldKind::GoneMany { .. });
+        let unjudged = matches!(told.kind, ToldKind::Destroys | ToldKind::Gone { .. } | ToldKind::GoneMany);
         for wake in &effects.events {
             let view = self.processes.entry(wake.process).or_default();
             let Some(at) = view.asleep.iter().position(|sleeper| sleeper.event == wake.event) else {
@@ -365,13 +387,29 @@ impl Checker {
         }
     }
 
+    /// A wait may outlive the handle it was made through (FEN-058): its slot then tells nothing of it any
+    /// more, and may be another fence's next.
+    fn forget_destroyed<M: Miniport>(&mut self, told: &Told, kernel: &Kernel<M>) {
+        let (ToldKind::Destroys, Some(process)) = (&told.kind, told.process) else { return };
+        let Some(view) = self.processes.get_mut(&process).filter(|view| !view.asleep.is_empty()) else {
+            return;
+        };
+        let mut live = Vec::new();
+        kernel.fences(&mut |fence| live.extend(fence.slot.filter(|_| fence.process == process)));
+        for item in view.asleep.iter_mut().flat_map(|sleeper| &mut sleeper.items) {
+            item.slot = item.slot.filter(|slot| live.contains(slot));
+        }
+    }
+
     /// The kernel has come to rest: whoever can go on has been woken.
     fn nobody_oversleeps<M: Miniport>(&mut self, kernel: &Kernel<M>) {
-        if self.gpu_value.is_some() && (self.lost_interrupt || !kernel.engines_idle()) {
-            return;
-        }
+        let unseen = unseen(kernel);
         for (process, view) in &self.processes {
-            for sleeper in view.asleep.iter().filter(|sleeper| sleeper.holds(|item| item.due)) {
+            let is_due = |item: &Item| {
+                let is_unseen = |slot| unseen.iter().any(|(other, at, _)| (other, *at) == (process, slot));
+                item.due && !item.slot.is_some_and(is_unseen)
+            };
+            for sleeper in view.asleep.iter().filter(|sleeper| sleeper.holds(is_due)) {
                 self.violations.push(format!(
                     "lost wake: a wait of process {} is asleep, its fences are there: {}",
                     process.0,
@@ -381,8 +419,10 @@ impl Checker {
         }
         let violations = &mut self.violations;
         kernel.pending_waits(&mut |wait| {
-            let reached = |(satisfied, current, value): (bool, u64, u64)| satisfied || current >= value;
-            let mut items = wait.items().map(|item| reached((item.satisfied, item.current, item.value)));
+            let is_unseen = |object| unseen.iter().any(|(_, _, other)| *other == object);
+            let mut items = wait
+                .items()
+                .map(|item| item.satisfied || (item.current >= item.value && !is_unseen(item.object)));
             if if wait.any { items.any(|reached| reached) } else { items.all(|reached| reached) } {
                 let what = if wait.context.is_some() { "a context" } else { "a CPU wait" };
                 violations
@@ -408,7 +448,7 @@ impl Checker {
     fn nothing_is_left<M: Miniport>(&mut self, told: &Told, kernel: &Kernel<M>) {
         let gone: Vec<ProcessId> = match told.kind {
             ToldKind::Gone { process } => vec![process],
-            ToldKind::GoneMany { .. } => {
+            ToldKind::GoneMany => {
                 let alive: Vec<ProcessId> = kernel.processes().collect();
                 self.processes.keys().copied().filter(|process| !alive.contains(process)).collect()
             }
@@ -422,6 +462,21 @@ impl Checker {
             self.processes.remove(&process);
         }
     }
+}
+
+/// Where the fences stand that an engine wrote and no interrupt has told of: process, slot, object.
+fn unseen<M: Miniport>(kernel: &Kernel<M>) -> Vec<(ProcessId, u32, u32)> {
+    let mut objects = Vec::new();
+    kernel.unseen_writes(&mut |object| objects.push(object));
+    let mut unseen = Vec::new();
+    if !objects.is_empty() {
+        kernel.fences(&mut |fence| {
+            if let Some(slot) = fence.slot.filter(|_| objects.contains(&fence.object)) {
+                unseen.push((fence.process, slot, fence.object));
+            }
+        });
+    }
+    unseen
 }
 
 fn in_words(sleeper: &Sleeper) -> String {

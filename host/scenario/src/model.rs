@@ -158,6 +158,9 @@ impl<'a> ModelWorld<'a> {
     /// What was held back arrives.
     fn catch_up(&mut self, process: Process) {
         let guest = &mut self.guests[process.index()];
+        if guest.lost && !guest.frozen {
+            return self.hear_of_the_cut(process);
+        }
         if guest.frozen || guest.held {
             return;
         }
@@ -193,6 +196,14 @@ impl<'a> ModelWorld<'a> {
         let guest = &mut self.guests[process.index()];
         guest.lost = true;
         guest.undelivered.clear();
+        if !guest.frozen {
+            self.hear_of_the_cut(process);
+        }
+    }
+
+    /// The process finds its stream gone; a frozen one does when it is thawed.
+    fn hear_of_the_cut(&mut self, process: Process) {
+        let guest = &mut self.guests[process.index()];
         let removed = Answer { status: NtStatus::DEVICE_REMOVED, reply: Reply::None };
         for (thread, _) in std::mem::take(&mut guest.waiting) {
             self.answers[thread.index()] = Some(removed.clone());
@@ -200,8 +211,8 @@ impl<'a> ModelWorld<'a> {
         for (_, target) in std::mem::take(&mut self.guests[process.index()].targets) {
             match target {
                 Target::Thread(thread) => self.answers[thread.index()] = Some(removed.clone()),
-                Target::Event { event, each_time: false } => set(&mut self.guests[process.index()], event),
-                Target::Event { each_time: true, .. } => {}
+                // Of a wait or of a CPU_NOTIFICATION: who sleeps on it finds out.
+                Target::Event { event, .. } => set(&mut self.guests[process.index()], event),
             }
         }
     }
@@ -325,13 +336,18 @@ impl World for ModelWorld<'_> {
             Fault::StopAdapter(adapter) => self.input(Input::Fault(dxgkrnl::Fault::StopAdapter { adapter })),
             Fault::RestartDaemon => {
                 for at in 0..self.guests.len() {
-                    self.guests[at].attached = false;
-                    self.cut(Process(at as u32));
+                    // Those that are declared later see the new daemon.
+                    if std::mem::take(&mut self.guests[at].attached) {
+                        self.cut(Process(at as u32));
+                    }
                 }
                 self.first_process += self.guests.len() as u32;
                 let (now, log) = (self.host.now, self.host.log.take());
                 self.host = Host::new(self.program.setting.kernel.clone(), self.planted);
                 (self.host.now, self.host.log) = (now, log);
+                for vm in 0..self.program.vms.len() as u32 {
+                    self.start_vm(Vm(vm))?;
+                }
             }
             Fault::Fill(_) => unreachable!("the runner does this by calls"),
         }

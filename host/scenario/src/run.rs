@@ -46,6 +46,18 @@ pub struct Ended {
     pub answers: Vec<(u32, Option<NtStatus>)>,
 }
 
+impl Ended {
+    /// Only a verdict.
+    pub fn of(verdict: Verdict) -> Ended {
+        Ended { verdict, unchecked: Vec::new(), outcome: None, answers: Vec::new() }
+    }
+
+    /// It was not run, for this reason.
+    pub fn skipped(reason: impl Into<String>) -> Ended {
+        Ended::of(Verdict::Skipped(reason.into()))
+    }
+}
+
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.line {
@@ -104,8 +116,7 @@ fn failed<T>(what: impl Into<String>) -> Checked<T> {
 pub fn run<W: World>(program: &Program, world: &mut W, choose: &mut dyn Choose) -> Ended {
     let arm = world.arm();
     if let Some(reason) = declared_skip(program, arm) {
-        let verdict = Verdict::Skipped(reason.into());
-        return Ended { verdict, unchecked: Vec::new(), outcome: None, answers: Vec::new() };
+        return Ended::skipped(reason);
     }
     let mut run = Run {
         program,
@@ -240,6 +251,7 @@ impl<'a, W: World> Run<'a, W> {
             if let Some(answer) = self.world.returned(Thread(at as u32)) {
                 self.busy[at] = None;
                 self.bind(act, &answer)?;
+                self.judge_unnamed(act, answer.status)?;
             }
         }
         Ok(())
@@ -276,22 +288,25 @@ impl<'a, W: World> Run<'a, W> {
             (Expected::Any, _) | (Expected::Blocks, None) => Ok(()),
             (Expected::Status(wanted), Some(status)) if wanted == status => Ok(()),
             (Expected::Status(wanted), found) => {
+                let why = self.last_reason(found);
                 let found = found.map_or_else(
                     || "it does not return".into(),
                     |status| format!("answers {}", write_status(status)),
                 );
-                let why = self.last_reason();
                 failed(format!("expected {}, found: {found}{why}", write_status(wanted)))
             }
             (Expected::Blocks, Some(status)) => {
-                let why = self.last_reason();
+                let why = self.last_reason(Some(status));
                 failed(format!("expected that it blocks, found: answers {}{why}", write_status(status)))
             }
         }
     }
 
-    /// The kernel's own words on the last refusal.
-    fn last_reason(&mut self) -> String {
+    /// The kernel's own words on the refusal, if the call was refused.
+    fn last_reason(&mut self, status: Option<NtStatus>) -> String {
+        if status.is_none_or(NtStatus::is_success) {
+            return String::new();
+        }
         self.notes.extend(self.world.take_notes());
         self.notes.last().map(|note| format!(" ({note})")).unwrap_or_default()
     }
@@ -312,13 +327,9 @@ impl<'a, W: World> Run<'a, W> {
             act.thread,
             Request::Call { call: Call::CreateDevice { adapter, flags: 0 }, event: None },
         )?;
-        self.settle(choose)?;
-        let status = act.binding.and_then(|binding| self.bound[binding.index()].answer);
+        let status = self.finish(act, choose)?;
         self.answers.push((self.line, status));
-        match act.binding {
-            Some(_) => self.judge(act, status),
-            None => Ok(()),
-        }
+        self.judge(act, status)
     }
 
     fn one_call(&mut self, thread: Thread, call: Call, choose: &mut dyn Choose) -> Checked<Option<Answer>> {
@@ -335,6 +346,11 @@ impl<'a, W: World> Run<'a, W> {
         if let Operation::Read { .. } = act.operation {
             return Ok(Some(NtStatus::SUCCESS));
         }
+        self.finish(act, choose)
+    }
+
+    /// Lets the world come to rest after an act has begun.
+    fn finish(&mut self, act: &'a Act, choose: &mut dyn Choose) -> Checked<Option<NtStatus>> {
         self.make_moves(choose)?;
         let answer = self.world.returned(act.thread);
         if let Some(answer) = &answer {
@@ -537,12 +553,6 @@ impl<'a, W: World> Run<'a, W> {
                     }
                 }
             }
-            Fault::RestartDaemon => {
-                self.world.fault(fault)?;
-                for at in 0..self.program.processes.len() {
-                    self.gone(Process(at as u32));
-                }
-            }
             Fault::Freeze(process) => {
                 self.world.fault(fault)?;
                 self.frozen[process.index()] = true;
@@ -551,7 +561,9 @@ impl<'a, W: World> Run<'a, W> {
                 self.world.fault(fault)?;
                 self.frozen[process.index()] = false;
             }
-            Fault::Cut(_)
+            // Processes outlive their daemon: what they had, and have under way, ends with DEVICE_REMOVED.
+            Fault::RestartDaemon
+            | Fault::Cut(_)
             | Fault::Hold(_)
             | Fault::Release(_)
             | Fault::Delay(..)
@@ -776,6 +788,19 @@ impl<'a, W: World> Run<'a, W> {
             self.check_violations()?;
         }
         self.judge_columns(columns)
+    }
+
+    /// A call of the race without a name is judged when it returns: nothing keeps its answer.
+    fn judge_unnamed(&mut self, act: &Act, status: NtStatus) -> Checked {
+        let Some(race) = self.program.race.as_ref().filter(|_| act.binding.is_none()) else { return Ok(()) };
+        let mut steps = race.columns.iter().flat_map(|column| &column.steps);
+        match steps.find(|(_, step)| std::ptr::eq(step, act)) {
+            Some((line, _)) => {
+                self.line = *line;
+                self.judge(act, Some(status))
+            }
+            None => Ok(()),
+        }
     }
 
     /// Every call of the race that has returned must have said what its line expects.

@@ -125,6 +125,56 @@ fn a_wrong_expectation_fails_where_it_stands() {
 }
 
 #[test]
+fn a_frozen_process_hears_of_a_cut_when_it_is_thawed() {
+    for fault in ["cut p", "restart daemon"] {
+        passes(&format!(
+            r#"
+scenario "frozen and cut"
+process p
+thread t in p
+p  D = device -> ok
+p  F = fence D -> ok
+t  W = wait D F>=1 -> blocks
+fault freeze p
+fault {fault}
+expect W blocked
+expect nothing left of p
+fault thaw p
+expect W returned DEVICE_REMOVED
+"#
+        ));
+    }
+}
+
+#[test]
+fn every_status_of_a_line_is_checked_with_or_without_a_name() {
+    let head =
+        "litmus \"x\"\nprocess p\nthread t in p\np D = device -> ok\np F = fence D -> ok\nrace p | t\n";
+    let race = "signal D F=1 -> INVALID_PARAMETER | signal D F=1 -> ok\nallowed F=1\n";
+    fails_in(7, "expected INVALID_PARAMETER, found: answers ok", &format!("{head}{race}"));
+    fails_in(
+        3,
+        "expected NO_MEMORY, found: answers ok",
+        "scenario \"x\"\nprocess p\np device -> NO_MEMORY\n",
+    );
+}
+
+#[test]
+fn a_thread_that_may_sleep_takes_no_step_while_it_does() {
+    let text = "scenario \"x\"\nprocess p\np D = device -> ok\np F = fence D -> ok\np wait D F>=1 -> anything\n\
+                p signal D F=1 -> ok\n";
+    fails_in(6, "expected that p takes a step, found: it is in a call", text);
+}
+
+#[test]
+fn the_reason_of_an_earlier_refusal_is_not_that_of_a_success() {
+    let text = "scenario \"x\"\nprocess p\np D = device -> ok\np destroy D -> INVALID_PARAMETER\n\
+                p F = fence D -> NO_MEMORY\n";
+    let Verdict::Failed(failure) = verdicts(text).remove(0) else { panic!("it passed") };
+    assert_eq!(failure.what, "expected NO_MEMORY, found: answers ok");
+}
+
+#[test]
 #[ignore = "a figure, not a verdict"]
 fn speed() {
     let program = programs(TWO_PROCESSES).remove(0);

@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::io::{Read as _, Write as _};
 use std::os::unix::process::ExitStatusExt as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Output, Stdio};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -70,6 +70,10 @@ impl Embedded {
         Embedded { daemon, folder, files, threads, _alone: alone }
     }
 
+    pub fn daemon(&self) -> &Daemon {
+        &self.daemon
+    }
+
     pub fn seat(&self) -> &Arc<Seat> {
         &self.daemon.seat
     }
@@ -93,9 +97,14 @@ impl Embedded {
 
     /// The command that runs a program of `tests/c` as a guest process.
     pub fn command(&self, program: &str, arguments: &[&str]) -> Command {
+        Self::command_at(&self.broker(), program, arguments)
+    }
+
+    /// The same at another broker: that of a local VM.
+    pub fn command_at(broker: &Path, program: &str, arguments: &[&str]) -> Command {
         let mut command: Vec<OsString> = vec![c_program(program).into()];
         command.extend(arguments.iter().map(OsString::from));
-        guest_command(&command, &self.broker(), artifacts())
+        guest_command(&command, broker, artifacts())
     }
 
     /// Runs it to its end.

@@ -4,6 +4,7 @@
 #![forbid(unsafe_code)]
 
 pub mod embedded;
+pub mod guests;
 pub mod machine;
 pub mod polling;
 pub mod programs;

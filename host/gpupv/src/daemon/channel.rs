@@ -137,7 +137,7 @@ impl Channel {
             version: PROTOCOL_VERSION,
             process: guest.id.0,
             recording: self.seat.recording,
-            async_submission: self.seat.async_submission,
+            async_submission: self.seat.async_submission(),
         };
         let frame = ToGuest { request: 0, status: 0, body: Some(to_guest::Body::Welcome(welcome)) };
         // An outbox that was connected a line above has room.

@@ -16,8 +16,9 @@ use tokio_stream::Stream;
 use tonic::{Request, Response, Status};
 
 use super::Daemon;
+use super::local_vm::LocalVm;
 use super::seat::Seat;
-use super::vm::VmRegistry;
+use super::vm::{VmEntry, VmRegistry};
 
 /// File name of the control socket in a daemon's directory.
 pub const SOCKET_NAME: &str = "control.sock";
@@ -42,16 +43,7 @@ pub fn inspection(seat: &Seat, vms: &VmRegistry) -> Inspection {
         threads,
         resident_bytes,
         recording: seat.recording,
-        vms: vms
-            .list()
-            .iter()
-            .map(|entry| Vm {
-                id: entry.shared.id.0,
-                name: entry.shared.name.clone(),
-                state: entry.shared.state().name().into(),
-                socket: entry.socket.display().to_string(),
-            })
-            .collect(),
+        vms: vms.list().iter().map(|entry| vm(entry)).chain(vms.list_local().iter().map(local_vm)).collect(),
         processes: snapshot.processes.iter().map(|state| process(state, connected(state.process))).collect(),
         devices: snapshot.devices.iter().map(device).collect(),
         contexts: snapshot.contexts.iter().map(context).collect(),
@@ -66,6 +58,24 @@ pub fn inspection(seat: &Seat, vms: &VmRegistry) -> Inspection {
             protocol_errors: counters.protocol_errors.count(),
             wakes: counters.wakes.count(),
         }),
+    }
+}
+
+fn vm(entry: &VmEntry) -> Vm {
+    Vm {
+        id: entry.shared.id.0,
+        name: entry.shared.name.clone(),
+        state: entry.shared.state().name().into(),
+        socket: entry.socket.display().to_string(),
+    }
+}
+
+fn local_vm(vm: &LocalVm) -> Vm {
+    Vm {
+        id: vm.id.0,
+        name: vm.name.clone(),
+        state: vm.state().into(),
+        socket: vm.socket.display().to_string(),
     }
 }
 

@@ -8,6 +8,10 @@ pub const OUTBOX_BYTES_MAX: usize = 4 * 1024 * 1024;
 pub const GROW_PAGES_MAX: u32 = 256;
 /// VMs that one daemon serves.
 pub const VMS_MAX: u32 = 64;
+/// VMs without a machine that one daemon serves.
+pub const LOCAL_VMS_MAX: u32 = 64;
+/// Identity of the first of them; those of VMs with a machine are at most [`VMS_MAX`].
+pub const LOCAL_VM_FIRST: u32 = 1001;
 /// Notes kept for a reader of the note stream that is slow.
 pub const NOTES_QUEUED_MAX: usize = 1024;
 /// Bytes given to a vsock connection at once.

@@ -1,12 +1,14 @@
 //! Local guest processes: one thread that waits for all of them.
 //!
 //! It accepts broker connections, reads streams, notices the end of processes, and tells the kernel
-//! the time when the timer says so. It sleeps in `epoll_wait` without a timeout.
+//! the time when the timer says so. It sleeps in `epoll_wait` without a timeout. The host itself and each
+//! VM without a machine have a door of their own: a listening socket.
 
 use std::collections::{BTreeMap, HashMap};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender};
 use std::thread::JoinHandle;
 
 use anyhow::Context as _;
@@ -19,29 +21,46 @@ use rustix::process::{Pid, PidfdFlags};
 
 use super::broker::{self, Request};
 use super::channel::Channel;
-use super::guest::Sink;
+use super::guest::{Guest, Sink};
 use super::limits::READ_BYTES;
+use super::local_vm::LocalVm;
 use super::seat::Seat;
 use super::socket::{self, Listener};
 
-/// Key of the loop's own end.
-const STOP: u64 = 2;
-const LISTENER_KEY: u64 = 0;
+/// Keys of the loop's own sources.
+const TIMER_KEY: u64 = 0;
+const COMMANDS_KEY: u64 = 1;
 const INTEREST: epoll::EventFlags = epoll::EventFlags::IN.union(epoll::EventFlags::RDHUP);
 
 /// The running thread.
 pub struct LocalLoop {
-    stop: Arc<OwnedFd>,
+    commands: Sender<(Command, Sender<()>)>,
+    /// Written after each command.
+    bell: Arc<OwnedFd>,
     thread: JoinHandle<()>,
+}
+
+/// What others ask of the thread; it says when it is done.
+enum Command {
+    /// Every process is detached, and the thread ends.
+    Stop,
+    Cut(ProcessId),
+    /// A VM without a machine died.
+    Crash(VmId),
 }
 
 /// What an epoll event is about, by its key.
 enum Source {
-    Listener,
     Timer,
-    Stop,
+    Commands,
+    /// The door of a VM.
+    Listener {
+        vm: VmId,
+        listener: Listener,
+    },
     /// A broker connection and the process that it attached.
     Broker {
+        vm: VmId,
         connection: Arc<OwnedFd>,
         process: Option<ProcessId>,
     },
@@ -61,7 +80,8 @@ impl Source {
     /// The descriptor that is watched for it; the loop's own have theirs elsewhere.
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         match self {
-            Source::Listener | Source::Timer | Source::Stop => None,
+            Source::Timer | Source::Commands => None,
+            Source::Listener { listener, .. } => Some(listener.descriptor.as_fd()),
             Source::Broker { connection, .. } => Some(connection.as_fd()),
             Source::Stream { stream, .. } => Some(stream.as_fd()),
             Source::Pid { pidfd, .. } => Some(pidfd.as_fd()),
@@ -72,60 +92,94 @@ impl Source {
 struct Loop {
     seat: Arc<Seat>,
     epoll: Arc<OwnedFd>,
-    listener: Listener,
+    bell: Arc<OwnedFd>,
+    commands: Receiver<(Command, Sender<()>)>,
     // Looked at cold, right after a wake: no hashing.
     sources: BTreeMap<u64, Source>,
     keys_of: HashMap<ProcessId, Vec<u64>>,
     next_key: u64,
     scratch: Vec<u8>,
-    /// The listener is watched; not while descriptors are used up.
-    accepting: bool,
+    /// Listeners that are not watched while descriptors are used up.
+    resting: Vec<u64>,
 }
 
 impl LocalLoop {
-    pub fn start(seat: Arc<Seat>, broker_path: &Path) -> anyhow::Result<LocalLoop> {
-        let listener = socket::listen(broker_path, SocketType::SEQPACKET)?;
-        // Anybody on this machine may attach; the folder's mode says who comes this far.
-        let mode = std::os::unix::fs::PermissionsExt::from_mode(0o666);
-        std::fs::set_permissions(broker_path, mode).context("cannot set the mode of the broker's socket")?;
-        let stop = Arc::new(eventfd(0, EventfdFlags::CLOEXEC)?);
+    /// Serves the host's processes at `broker_path`, and those of each local VM at its socket.
+    pub fn start(seat: Arc<Seat>, broker_path: &Path, vms: &[LocalVm]) -> anyhow::Result<LocalLoop> {
+        let mut doors = vec![(VmId::HOST, listen(broker_path)?)];
+        for vm in vms {
+            doors.push((vm.id, listen(&vm.socket)?));
+        }
+        let bell = Arc::new(eventfd(0, EventfdFlags::CLOEXEC)?);
+        let (sender, commands) = std::sync::mpsc::channel();
         let mut state = Loop {
             seat,
             epoll: Arc::new(epoll::create(epoll::CreateFlags::CLOEXEC)?),
-            listener,
+            bell: bell.clone(),
+            commands,
             sources: BTreeMap::new(),
             keys_of: HashMap::new(),
-            next_key: 0,
+            next_key: COMMANDS_KEY + 1,
             scratch: vec![0; READ_BYTES],
-            accepting: true,
+            resting: Vec::new(),
         };
-        state.watch_own(&stop)?;
+        state.watch_own()?;
+        for (vm, listener) in doors {
+            state.add(Source::Listener { vm, listener })?;
+        }
+        for vm in vms {
+            state.seat.input(Input::VmAttached { vm: vm.id, name: vm.name.clone() });
+        }
         let thread = std::thread::Builder::new().name("gpupv-local".into()).spawn(move || state.run())?;
-        Ok(LocalLoop { stop, thread })
+        Ok(LocalLoop { commands: sender, bell, thread })
     }
 
     /// Ends the thread; every local process is detached.
     pub fn stop(self) {
-        let _ = rustix::io::write(&*self.stop, &1u64.to_ne_bytes());
+        self.command(Command::Stop);
         if self.thread.join().is_err() {
             tracing::error!("the thread of local processes panicked");
         }
     }
+
+    /// Ends a local process and closes what is held of it.
+    pub fn cut(&self, process: ProcessId) {
+        self.command(Command::Cut(process));
+    }
+
+    /// Ends a VM without a machine: its processes, its door, itself.
+    pub fn crash(&self, vm: VmId) {
+        self.command(Command::Crash(vm));
+    }
+
+    /// Returns when it is done, or the thread has ended.
+    fn command(&self, command: Command) {
+        let (done, wait) = std::sync::mpsc::channel();
+        if self.commands.send((command, done)).is_ok() {
+            let _ = rustix::io::write(&*self.bell, &1u64.to_ne_bytes());
+            let _ = wait.recv();
+        }
+    }
+}
+
+fn listen(path: &Path) -> anyhow::Result<Listener> {
+    let listener = socket::listen(path, SocketType::SEQPACKET)?;
+    // Anybody on this machine may attach; the folder's mode says who comes this far.
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o666);
+    std::fs::set_permissions(path, mode).context("cannot set the mode of the broker's socket")?;
+    Ok(listener)
 }
 
 impl Loop {
-    fn watch_own(&mut self, stop: &OwnedFd) -> anyhow::Result<()> {
-        let interest = epoll::EventFlags::IN;
-        for (key, source) in [(LISTENER_KEY, Source::Listener), (1, Source::Timer), (STOP, Source::Stop)] {
-            let data = epoll::EventData::new_u64(key);
-            match source {
-                Source::Listener => epoll::add(&*self.epoll, &self.listener.descriptor, data, interest)?,
-                Source::Timer => epoll::add(&*self.epoll, self.seat.timer.descriptor(), data, interest)?,
-                _ => epoll::add(&*self.epoll, stop, data, interest)?,
-            }
+    fn watch_own(&mut self) -> anyhow::Result<()> {
+        let own = [
+            (TIMER_KEY, Source::Timer, self.seat.timer.descriptor()),
+            (COMMANDS_KEY, Source::Commands, self.bell.as_fd()),
+        ];
+        for (key, source, descriptor) in own {
+            epoll::add(&*self.epoll, descriptor, epoll::EventData::new_u64(key), epoll::EventFlags::IN)?;
             self.sources.insert(key, source);
         }
-        self.next_key = STOP + 1;
         Ok(())
     }
 
@@ -142,8 +196,8 @@ impl Loop {
             }
             for event in &events {
                 let key = event.data.u64();
-                if key == STOP {
-                    return self.detach_all();
+                if key == COMMANDS_KEY && self.obey() {
+                    return;
                 }
                 self.event(key, event.flags);
             }
@@ -157,11 +211,47 @@ impl Loop {
         }
     }
 
+    /// Works off what others asked for; true if the thread is to end.
+    fn obey(&mut self) -> bool {
+        let _ = rustix::io::read(&*self.bell, &mut [0u8; 8]);
+        while let Ok((command, done)) = self.commands.try_recv() {
+            match command {
+                Command::Stop => {
+                    self.detach_all();
+                    return true;
+                }
+                Command::Cut(process) => self.end_process(process),
+                Command::Crash(vm) => self.crash(vm),
+            }
+            // Who asked may have gone.
+            let _ = done.send(());
+        }
+        false
+    }
+
+    /// A VM without a machine died: nobody else comes in, who is in ends, then the VM.
+    fn crash(&mut self, vm: VmId) {
+        let guests = self.seat.guests().into_iter().filter(|guest| guest.vm == vm);
+        for guest in guests {
+            guest.outbox.cut_off();
+            self.end_process(guest.id);
+        }
+        let of_vm = |(key, source): (&u64, &Source)| match source {
+            Source::Listener { vm: of, .. } | Source::Broker { vm: of, .. } => (*of == vm).then_some(*key),
+            Source::Timer | Source::Commands | Source::Stream { .. } | Source::Pid { .. } => None,
+        };
+        for key in self.sources.iter().filter_map(of_vm).collect::<Vec<_>>() {
+            self.forget(key);
+        }
+        self.seat.input(Input::VmDetached { vm });
+        self.seat.flush_trace();
+    }
+
     fn event(&mut self, key: u64, flags: epoll::EventFlags) {
         match self.sources.get_mut(&key) {
             // An event of a source that an earlier event of this round ended.
-            None | Some(Source::Stop) => {}
-            Some(Source::Listener) => self.accept(),
+            None | Some(Source::Commands) => {}
+            Some(Source::Listener { .. }) => self.accept(key),
             Some(Source::Timer) => {
                 self.seat.timer.acknowledge();
                 self.seat.input(Input::Deadline);
@@ -185,13 +275,14 @@ impl Loop {
         Ok(key)
     }
 
-    fn accept(&mut self) {
-        loop {
+    fn accept(&mut self, key: u64) {
+        while let Some(Source::Listener { vm, listener }) = self.sources.get(&key) {
+            let vm = *vm;
             let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-            match rustix::net::accept_with(&self.listener.descriptor, flags) {
+            match rustix::net::accept_with(&listener.descriptor, flags) {
                 Ok(connection) => {
                     let connection = Arc::new(connection);
-                    if let Err(error) = self.add(Source::Broker { connection, process: None }) {
+                    if let Err(error) = self.add(Source::Broker { vm, connection, process: None }) {
                         tracing::warn!("a local process could not be accepted: {error:#}");
                     }
                 }
@@ -202,7 +293,9 @@ impl Loop {
                          start the daemon with a higher limit of open files (ulimit -n)"
                     );
                     // It would be ready again at once, and again.
-                    self.accepting = epoll::delete(&*self.epoll, &self.listener.descriptor).is_err();
+                    if epoll::delete(&*self.epoll, &listener.descriptor).is_ok() {
+                        self.resting.push(key);
+                    }
                     return;
                 }
             }
@@ -210,11 +303,11 @@ impl Loop {
     }
 
     fn broker_packet(&mut self, key: u64) {
-        let Some(Source::Broker { connection, process }) = self.sources.get(&key) else { return };
-        let (connection, process) = (connection.clone(), *process);
+        let Some(Source::Broker { vm, connection, process }) = self.sources.get(&key) else { return };
+        let (vm, connection, process) = (*vm, connection.clone(), *process);
         let result = broker::read_request(&*connection).and_then(|request| match (request, process) {
             (Request::End, _) => Ok(false),
-            (Request::Attach { name }, None) => self.attach(key, &connection, name).map(|()| true),
+            (Request::Attach { name }, None) => self.attach(key, vm, &connection, name).map(|()| true),
             (Request::Attach { .. }, Some(_)) => {
                 anyhow::bail!("this connection has attached a process already")
             }
@@ -245,7 +338,7 @@ impl Loop {
         }
     }
 
-    fn attach(&mut self, key: u64, connection: &OwnedFd, name: String) -> anyhow::Result<()> {
+    fn attach(&mut self, key: u64, vm: VmId, connection: &OwnedFd, name: String) -> anyhow::Result<()> {
         let credentials = rustix::net::sockopt::socket_peercred(connection)?;
         let pid = credentials.pid;
         let (memory, memory_descriptor) = broker::first_memory()?;
@@ -253,9 +346,9 @@ impl Loop {
         let flags = SocketFlags::CLOEXEC;
         let (ours, theirs) =
             rustix::net::socketpair(rustix::net::AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
-        let (guest, token) = self.seat.attach(VmId::HOST, pid.as_raw_nonzero().get() as u32, name, memory)?;
+        let (guest, token) = self.seat.attach(vm, pid.as_raw_nonzero().get() as u32, name, memory)?;
         let mut keys = vec![key];
-        let result = self.watch_process(guest.id, pid, ours, &mut keys).and_then(|()| {
+        let result = self.watch_process(&guest, pid, ours, &mut keys).and_then(|()| {
             let reply =
                 BrokerReply { token: token.to_vec(), process: guest.id.0, slots, ..BrokerReply::default() };
             broker::send_reply(connection, &reply, &[theirs.as_fd(), memory_descriptor.as_fd()])
@@ -269,18 +362,19 @@ impl Loop {
 
     fn watch_process(
         &mut self,
-        process: ProcessId,
+        guest: &Guest,
         pid: Pid,
         stream: OwnedFd,
         keys: &mut Vec<u64>,
     ) -> anyhow::Result<()> {
+        let process = guest.id;
         // A process that has ended by now is noticed by its closed connection.
         if let Ok(pidfd) = rustix::process::pidfd_open(pid, PidfdFlags::empty()) {
             keys.push(self.add(Source::Pid { process, pidfd })?);
         }
         let stream = Arc::new(stream);
         let sink = Sink::Local { stream: stream.clone(), epoll: self.epoll.clone(), key: self.next_key };
-        let channel = Box::new(Channel::new(self.seat.clone(), VmId::HOST, Some(process), sink));
+        let channel = Box::new(Channel::new(self.seat.clone(), guest.vm, Some(process), sink));
         keys.push(self.add(Source::Stream { process, stream, channel })?);
         Ok(())
     }
@@ -327,10 +421,18 @@ impl Loop {
             let _ = epoll::delete(&*self.epoll, descriptor);
         }
         drop(source);
-        if !self.accepting {
-            let data = epoll::EventData::new_u64(LISTENER_KEY);
-            let added = epoll::add(&*self.epoll, &self.listener.descriptor, data, epoll::EventFlags::IN);
-            self.accepting = added.is_ok();
+        if !self.resting.is_empty() {
+            self.accept_again();
         }
+    }
+
+    /// There is room for descriptors again. A listener that cannot be watched yet stays at rest.
+    fn accept_again(&mut self) {
+        let Loop { sources, epoll, resting, .. } = self;
+        resting.retain(|key| {
+            let Some(Source::Listener { listener, .. }) = sources.get(key) else { return false };
+            let data = epoll::EventData::new_u64(*key);
+            epoll::add(&**epoll, &listener.descriptor, data, INTEREST).is_err()
+        });
     }
 }

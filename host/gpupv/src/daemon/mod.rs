@@ -18,7 +18,9 @@ pub mod guest;
 pub mod guestd;
 pub mod limits;
 pub mod local;
+pub mod local_vm;
 pub mod memory;
+pub mod observer;
 pub mod seat;
 pub mod socket;
 pub mod timer;
@@ -29,9 +31,15 @@ use std::sync::Arc;
 
 use anyhow::Context as _;
 
+use dxgkrnl::{Nanos, ProcessId, VmId};
+
 use local::LocalLoop;
 use seat::Seat;
 use vm::VmRegistry;
+
+pub use observer::Observer;
+pub use seat::Busy;
+pub use timer::Clock;
 
 /// How to start a daemon.
 #[derive(Debug, Clone, Default)]
@@ -45,6 +53,11 @@ pub struct Options {
     /// Serve the echo, sink and relay ports that `gpupv bench` measures against.
     pub bench_services: bool,
     pub kernel: dxgkrnl::Config,
+    pub clock: Clock,
+    /// VMs without a machine: each NAME has a broker's socket `broker-NAME.sock` for its processes.
+    pub local_vms: Vec<String>,
+    /// Sees every step of the kernel.
+    pub observer: Option<Arc<dyn Observer>>,
 }
 
 /// A running daemon. Dropping it ends it.
@@ -63,7 +76,9 @@ impl Daemon {
             .with_context(|| format!("cannot create the socket folder {}", options.directory.display()))?;
         let seat = Seat::new(&options)?;
         let vms = Arc::new(VmRegistry::new(seat.clone(), options.bench_services));
-        let local = LocalLoop::start(seat.clone(), &options.directory.join("broker.sock"))?;
+        let local_vms = local_vm::named(&options.local_vms, &options.directory)?;
+        let local = LocalLoop::start(seat.clone(), &options.directory.join("broker.sock"), &local_vms)?;
+        vms.add_local(local_vms);
         Ok(Daemon { seat, vms, local: Some(local), directory: options.directory })
     }
 
@@ -75,6 +90,42 @@ impl Daemon {
     /// Directory of the daemon's sockets.
     pub fn directory(&self) -> &Path {
         &self.directory
+    }
+
+    /// Moves the daemon's time on, if its clock is [`Clock::Virtual`]; see [`Seat::advance`].
+    pub fn advance(&self, nanos: Nanos) {
+        self.seat.advance(nanos);
+    }
+
+    /// A VM without a machine and its broker's socket, unless it crashed.
+    pub fn local_vm(&self, name: &str) -> Option<(VmId, PathBuf)> {
+        let vm = self.vms.list_local().into_iter().find(|vm| vm.name == name && !vm.crashed)?;
+        Some((vm.id, vm.socket))
+    }
+
+    /// Ends a VM without a machine as if it died: its processes are cut off, its socket is gone. All of it
+    /// has happened when this returns.
+    pub fn crash_local_vm(&self, name: &str) -> anyhow::Result<()> {
+        let (vm, _) = self.local_vm(name).with_context(|| format!("there is no local VM {name:?}"))?;
+        self.vms.local_crashed(vm);
+        if let Some(local) = &self.local {
+            local.crash(vm);
+        }
+        Ok(())
+    }
+
+    /// Cuts a process off as a lost transport would, without a Goodbye; it has ended when this returns. No
+    /// error if it is gone already.
+    pub fn cut(&self, process: ProcessId) {
+        let Some(guest) = self.seat.guests().into_iter().find(|guest| guest.id == process) else { return };
+        guest.outbox.cut_off();
+        match &self.local {
+            Some(local) if !self.vms.list().iter().any(|vm| vm.shared.id == guest.vm) => local.cut(process),
+            _ => {
+                self.seat.detach(process);
+                self.seat.flush_trace();
+            }
+        }
     }
 
     /// Ends the daemon in order: local processes and VMs cut off, trace finished.

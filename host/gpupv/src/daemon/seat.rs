@@ -5,11 +5,12 @@
 //! the wake-up that it causes need no other thread.
 
 use std::collections::{BTreeMap, HashMap};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use anyhow::Context as _;
 use d3dkmt::Call;
-use dxgkrnl::{Effects, Input, Kernel, Nanos, ProcessId, Snapshot, VmId};
+use dxgkrnl::{Effects, Fault, Input, Kernel, Nanos, PlantedBug, ProcessId, Snapshot, VmId};
 use kmd::SimulatedMiniport;
 use proto::convert;
 use proto::limits::TOKEN_BYTES;
@@ -21,7 +22,8 @@ use super::counters::Counters;
 use super::guest::{Guest, Outbox, OutboxFull};
 use super::limits::NOTES_QUEUED_MAX;
 use super::memory::FenceMemory;
-use super::timer::Timer;
+use super::observer::Observer;
+use super::timer::{Clock, Timer};
 
 /// One-time password of a process's stream.
 pub type Token = [u8; TOKEN_BYTES];
@@ -60,8 +62,18 @@ pub struct Seat {
     pub timer: Timer,
     pub counters: Counters,
     pub recording: bool,
-    pub async_submission: bool,
+    async_submission: AtomicBool,
+    observer: Option<Arc<dyn Observer>>,
     notes: broadcast::Sender<NoteLine>,
+}
+
+/// Why the kernel cannot be replaced.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Busy {
+    #[error("{0} processes are attached")]
+    Processes(usize),
+    #[error("a trace of this kernel is recorded")]
+    Recording,
 }
 
 /// Guests that have something to send to, collected under the seat and served after leaving it.
@@ -111,9 +123,10 @@ impl Seat {
                 processes_begun: 0,
                 armed: None,
             }),
-            timer: Timer::new().context("cannot create a timer")?,
+            timer: Timer::new(options.clock).context("cannot create a timer")?,
             counters: Counters::default(),
-            async_submission: options.async_submission,
+            async_submission: AtomicBool::new(options.async_submission),
+            observer: options.observer.clone(),
             notes: broadcast::Sender::new(NOTES_QUEUED_MAX),
         }))
     }
@@ -147,6 +160,11 @@ impl Seat {
 
     pub fn snapshot(&self) -> Snapshot {
         self.take().kernel.snapshot()
+    }
+
+    /// GPU signals, GPU waits and submissions of processes that attach are one-way (GPV-015).
+    pub fn async_submission(&self) -> bool {
+        self.async_submission.load(Ordering::Relaxed)
     }
 
     /// Every guest process there is.
@@ -247,6 +265,58 @@ impl Seat {
         dirty.flush();
     }
 
+    /// Has something go wrong with the hardware.
+    pub fn fault(&self, fault: Fault) {
+        self.input(Input::Fault(fault));
+        self.flush_trace();
+    }
+
+    /// Makes the kernel wrong from here on, until it is replaced: proof that checkers can fail.
+    #[doc(hidden)]
+    pub fn plant(&self, bug: PlantedBug) {
+        self.take().kernel.plant(bug);
+    }
+
+    /// Moves a virtual clock on, stopping at each time that the kernel wants to be told.
+    ///
+    /// # Panics
+    ///
+    /// Panics if the daemon's clock is not [`Clock::Virtual`].
+    pub fn advance(&self, nanos: Nanos) {
+        assert_eq!(self.timer.clock(), Clock::Virtual, "only a virtual clock can be moved");
+        let mut dirty = Dirty::default();
+        let mut seated = self.take();
+        let end = self.timer.now().saturating_add(nanos);
+        while let Some(due) = seated.kernel.next_deadline().filter(|due| *due <= end) {
+            self.timer.move_to(self.timer.now().max(due));
+            self.step(&mut seated, Input::Deadline, &mut dirty);
+        }
+        self.timer.move_to(end);
+        drop(seated);
+        dirty.flush();
+        self.flush_trace();
+    }
+
+    /// Starts over with a new kernel that has the same VMs and nothing else; a virtual clock starts over
+    /// as well. Numbers of processes go on.
+    pub fn replace_kernel(&self, config: dxgkrnl::Config, async_submission: bool) -> Result<(), Busy> {
+        let mut seated = self.take();
+        match seated.guests.len() {
+            0 if self.recording => return Err(Busy::Recording),
+            0 => {}
+            processes => return Err(Busy::Processes(processes)),
+        }
+        self.async_submission.store(async_submission, Ordering::Relaxed);
+        let vms = seated.kernel.snapshot().vms;
+        seated.kernel = Kernel::new(config, SimulatedMiniport::default());
+        self.timer.move_to(0);
+        self.arm(&mut seated);
+        for (vm, name) in vms {
+            self.step(&mut seated, Input::VmAttached { vm: VmId(vm), name }, &mut Dirty::default());
+        }
+        Ok(())
+    }
+
     /// Tells the kernel about an event; performs what it asks for, in the order of the lanes.
     fn step(&self, seated: &mut Seated, input: Input, dirty: &mut Dirty) {
         let now = self.timer.now();
@@ -254,16 +324,25 @@ impl Seat {
             self.recorded(recorder.begin(now, &input));
         }
         let mut effects = std::mem::take(&mut seated.effects);
+        let observed = self.observer.as_ref().map(|observer| (observer, input.clone()));
         self.handle(seated, now, input, &mut effects);
         if let Some(recorder) = &mut seated.recorder {
             self.recorded(recorder.end(&effects));
         }
         self.perform(seated, &effects, dirty);
+        if let Some((observer, input)) = observed {
+            observer.step(now, &input, &effects, &seated.kernel);
+        }
         effects.clear();
         // A step of rare size keeps no memory behind.
         effects.stores.shrink_to(EFFECTS_KEPT);
         effects.events.shrink_to(EFFECTS_KEPT);
         seated.effects = effects;
+        self.arm(seated);
+    }
+
+    /// The timer is armed for what the kernel wants.
+    fn arm(&self, seated: &mut Seated) {
         let due = seated.kernel.next_deadline();
         if due != seated.armed {
             seated.armed = due;

@@ -2,6 +2,7 @@
 //! so that a daemon at rest has no wake-ups.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use dxgkrnl::Nanos;
 use rustix::time::{
@@ -11,12 +12,25 @@ use rustix::time::{
 
 const NANOS_PER_SECOND: u64 = 1_000_000_000;
 
+/// Which time the kernel is told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Clock {
+    /// CLOCK_MONOTONIC, from the daemon's start.
+    #[default]
+    Monotonic,
+    /// Stands still at 0 until `Daemon::advance` moves it: a scenario has exact time.
+    Virtual,
+}
+
 /// The daemon's clock and its timer descriptor.
 #[derive(Debug)]
 pub struct Timer {
     descriptor: OwnedFd,
+    clock: Clock,
     /// CLOCK_MONOTONIC when the daemon started.
     epoch: u64,
+    /// The time of [`Clock::Virtual`]; changes under the seat only.
+    moved_to: AtomicU64,
 }
 
 fn monotonic() -> u64 {
@@ -25,14 +39,27 @@ fn monotonic() -> u64 {
 }
 
 impl Timer {
-    pub fn new() -> std::io::Result<Timer> {
+    pub fn new(clock: Clock) -> std::io::Result<Timer> {
         let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
-        Ok(Timer { descriptor: timerfd_create(TimerfdClockId::Monotonic, flags)?, epoch: monotonic() })
+        let descriptor = timerfd_create(TimerfdClockId::Monotonic, flags)?;
+        Ok(Timer { descriptor, clock, epoch: monotonic(), moved_to: AtomicU64::new(0) })
+    }
+
+    pub fn clock(&self) -> Clock {
+        self.clock
     }
 
     /// Time since the daemon started.
     pub fn now(&self) -> Nanos {
-        monotonic() - self.epoch
+        match self.clock {
+            Clock::Monotonic => monotonic() - self.epoch,
+            Clock::Virtual => self.moved_to.load(Ordering::Relaxed),
+        }
+    }
+
+    /// Sets the time of a virtual clock; another one goes its own way.
+    pub(super) fn move_to(&self, now: Nanos) {
+        self.moved_to.store(now, Ordering::Relaxed);
     }
 
     /// Readable when the armed time has come.
@@ -40,8 +67,12 @@ impl Timer {
         self.descriptor.as_fd()
     }
 
-    /// Arms for a time, or disarms. A time the kernel cannot express is never reached anyway.
+    /// Arms for a time, or disarms. A time the kernel cannot express is never reached anyway. Nothing of
+    /// the world moves a virtual clock.
     pub fn arm(&self, due: Option<Nanos>) {
+        if self.clock == Clock::Virtual {
+            return;
+        }
         let due = due.and_then(|due| due.checked_add(self.epoch)).filter(|due| *due < i64::MAX as u64);
         // Zero would disarm: an overdue time is due one nanosecond after the clock's start.
         let due = due.map_or(0, |due| due.max(1));

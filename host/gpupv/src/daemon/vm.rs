@@ -25,6 +25,7 @@ use super::channel::Channel;
 use super::guest::Sink;
 use super::guestd::GuestdEndpoint;
 use super::limits::VMS_MAX;
+use super::local_vm::LocalVm;
 use super::seat::Seat;
 
 /// How far a VM has come.
@@ -276,11 +277,13 @@ pub struct VmRegistry {
     seat: Arc<Seat>,
     bench_services: bool,
     vms: Mutex<BTreeMap<VmId, Arc<VmEntry>>>,
+    /// Those without a machine: the local loop serves them.
+    local: Mutex<Vec<LocalVm>>,
 }
 
 impl VmRegistry {
     pub fn new(seat: Arc<Seat>, bench_services: bool) -> Self {
-        VmRegistry { seat, bench_services, vms: Mutex::default() }
+        VmRegistry { seat, bench_services, vms: Mutex::default(), local: Mutex::default() }
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, BTreeMap<VmId, Arc<VmEntry>>> {
@@ -310,6 +313,23 @@ impl VmRegistry {
 
     pub fn list(&self) -> Vec<Arc<VmEntry>> {
         self.lock().values().cloned().collect()
+    }
+
+    fn local(&self) -> std::sync::MutexGuard<'_, Vec<LocalVm>> {
+        self.local.lock().expect("no panic happens under the lock of local VMs")
+    }
+
+    pub(super) fn add_local(&self, vms: Vec<LocalVm>) {
+        self.local().extend(vms);
+    }
+
+    pub(super) fn local_crashed(&self, id: VmId) {
+        self.local().iter_mut().filter(|vm| vm.id == id).for_each(|vm| vm.crashed = true);
+    }
+
+    /// VMs without a machine, crashed ones too.
+    pub fn list_local(&self) -> Vec<LocalVm> {
+        self.local().clone()
     }
 
     /// Stops serving a VM.

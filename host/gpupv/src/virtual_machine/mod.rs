@@ -2,5 +2,6 @@
 
 pub mod agent;
 pub mod boot;
+pub mod driver;
 pub mod image;
 pub mod stream;

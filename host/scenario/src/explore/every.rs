@@ -40,6 +40,18 @@ pub enum Unlike {
     },
 }
 
+impl Unlike {
+    /// As the failure of one run.
+    pub fn into_failure(self) -> Failure {
+        match self {
+            Unlike::Fails { failure, .. } => failure,
+            Unlike::NeverReached { .. } | Unlike::TooMany { .. } => {
+                Failure { line: 0, what: self.to_string() }
+            }
+        }
+    }
+}
+
 impl fmt::Display for Unlike {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -21,6 +21,7 @@ struct Sieve<'a> {
     program: &'a mut Program,
     vms: Vec<bool>,
     processes: Vec<Life>,
+    held: Vec<bool>,
     threads: Vec<bool>,
     bindings: Vec<bool>,
 }
@@ -32,6 +33,7 @@ pub(super) fn sound(mut program: Program) -> Program {
     let mut sieve = Sieve {
         vms: vec![false; program.vms.len()],
         processes: vec![Life::Unborn; program.processes.len()],
+        held: vec![false; program.processes.len()],
         threads: vec![false; program.threads.len()],
         bindings: vec![false; program.bindings.len()],
         program: &mut program,
@@ -123,10 +125,13 @@ impl Sieve<'_> {
             Fault::Kill(process) => self.becomes(process, &[Life::Alive, Life::Frozen], Life::Ended),
             Fault::Freeze(process) => self.becomes(process, &[Life::Alive], Life::Frozen),
             Fault::Thaw(process) => self.becomes(process, &[Life::Frozen], Life::Alive),
-            Fault::Cut(process)
-            | Fault::Hold(process)
-            | Fault::Release(process)
-            | Fault::Delay(process, _) => self.is_alive(process),
+            Fault::Cut(process) | Fault::Delay(process, _) => self.is_alive(process),
+            Fault::Hold(process) => {
+                self.is_alive(process) && !std::mem::replace(&mut self.held[process.index()], true)
+            }
+            Fault::Release(process) => {
+                self.is_alive(process) && std::mem::take(&mut self.held[process.index()])
+            }
             Fault::CrashVm(vm) => {
                 for at in 0..self.processes.len() {
                     if self.program.processes[at].vm == Some(vm) && self.vms[vm.index()] {
@@ -135,14 +140,8 @@ impl Sieve<'_> {
                 }
                 self.vms[vm.index()]
             }
-            Fault::RestartDaemon => {
-                for life in &mut self.processes {
-                    if *life != Life::Unborn {
-                        *life = Life::Ended;
-                    }
-                }
-                true
-            }
+            // Its processes outlive it.
+            Fault::RestartDaemon => true,
             Fault::Fill(context) => self.knows(context),
             Fault::Reorder | Fault::LoseInterrupt(_) | Fault::Hang(_) | Fault::StopAdapter(_) => true,
         }

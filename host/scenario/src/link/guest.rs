@@ -7,7 +7,7 @@ use std::task::Poll;
 
 use client::simulated::{SimulatedEvent, SimulatedLocation, SimulatedMemory, SimulatedPort};
 use client::{CreatedFence, Session, poll_once};
-use d3dkmt::{Call, CreatedSyncObject, GpuSignal, NtStatus, Reply};
+use d3dkmt::{Call, CreatedSyncObject, GpuSignal, Handle, NtStatus, Reply};
 use dxgkrnl::{HostEvent, Nanos, ProcessId};
 use proto::channel::{ToGuest, ToHost, Welcome};
 use proto::convert::{answer_to_frame, call_from_body, wake_to_frame};
@@ -161,6 +161,10 @@ impl Guest {
 
     pub fn grant_memory(&self) {
         self.session.port().grant_growth();
+    }
+
+    pub fn knows_device(&self, device: Handle) -> bool {
+        self.session.knows_device(device)
     }
 
     pub fn messages_sent(&self) -> u64 {

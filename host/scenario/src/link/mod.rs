@@ -13,7 +13,9 @@
 
 mod guest;
 
-use d3dkmt::{Call, Handle, NtStatus, Reply};
+use std::collections::BTreeSet;
+
+use d3dkmt::{Call, Handle, NtStatus, Reply, ShareToken};
 use dxgkrnl::ddi::EngineId;
 use dxgkrnl::{Input, Nanos, PlantedBug, ProcessId, Snapshot, VmId};
 
@@ -44,6 +46,8 @@ pub struct LinkWorld<'a> {
     /// Draws the sizes of pieces; `None`: frames arrive whole.
     pieces: Option<Random>,
     reversed: bool,
+    /// NT handles that were closed.
+    closed: BTreeSet<ShareToken>,
     /// Processes of earlier daemons: numbers are not used twice.
     first_process: u32,
 }
@@ -59,6 +63,7 @@ impl<'a> LinkWorld<'a> {
             answers: vec![None; program.threads.len()],
             pieces: (seed != 0).then(|| Random::new(seed)),
             reversed: false,
+            closed: BTreeSet::new(),
             first_process: 1,
         }
     }
@@ -223,9 +228,22 @@ impl World for LinkWorld<'_> {
                 guest.new_event(event);
                 self.answers[thread.index()] = Some(Answer { status: NtStatus::SUCCESS, reply: Reply::None });
             }
-            // The library's own call when the last descriptor of a share goes: there is none.
-            Request::Call { call: Call::CloseShare { .. }, .. } => {
-                self.answers[thread.index()] = Some(Answer { status: NtStatus::SUCCESS, reply: Reply::None });
+            // An NT handle is a descriptor: closing it tells the host nothing, and then it names nothing.
+            Request::Call { call: Call::CloseShare { token }, .. } => {
+                let status = match self.closed.insert(token) {
+                    true => NtStatus::SUCCESS,
+                    false => NtStatus::INVALID_HANDLE,
+                };
+                self.answers[thread.index()] = Some(Answer { status, reply: Reply::None });
+            }
+            Request::Call { call: Call::OpenSyncObject { device, token, .. }, .. }
+                if self.closed.contains(&token) =>
+            {
+                let status = match guest.knows_device(device) {
+                    true => NtStatus::INVALID_HANDLE,
+                    false => NtStatus::INVALID_PARAMETER,
+                };
+                self.answers[thread.index()] = Some(Answer { status, reply: Reply::None });
             }
             Request::Call { call, event } => {
                 guest.begin(thread, call, event);
@@ -316,6 +334,9 @@ impl World for LinkWorld<'_> {
                 let (now, log) = (self.host.now, self.host.log.take());
                 self.host = Host::new(self.program.setting.kernel.clone(), self.planted);
                 (self.host.now, self.host.log) = (now, log);
+                for vm in 0..self.program.vms.len() as u32 {
+                    self.start_vm(Vm(vm))?;
+                }
             }
             Fault::Fill(_) => unreachable!("the runner does this by calls"),
         }

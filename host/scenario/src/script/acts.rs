@@ -210,7 +210,8 @@ fn no_verb(verb: &Token) -> ScriptError {
     let error = ScriptError::new(verb.place, format!("there is no verb `{}`", shortened(&verb.text)));
     let is_call =
         |about: &str| about.split(|letter: char| !letter.is_alphanumeric()).any(|word| word == verb.text);
-    let called = VERBS.iter().find(|word| verb.text.starts_with("D3DKMT") && is_call(word.about));
+    let calls = || VERBS.iter().filter(|word| verb.text.starts_with("D3DKMT") && is_call(word.about));
+    let called = calls().find(|word| word.about.starts_with(&verb.text)).or_else(|| calls().next());
     error.help(match called {
         Some(word) => format!("the call is written `{}`", word.name),
         None => suggestion(&verb.text, VERBS.iter().map(|word| word.name)),

@@ -6,18 +6,18 @@ use crate::script::cursor::{Cursor, Parsed, unknown};
 use crate::script::error::ScriptError;
 use crate::script::names::{Meaning, Names};
 use crate::script::token::{Token, TokenKind};
-use crate::script::verbs::FAULTS;
+use crate::script::verbs::{EXPECTATIONS, FAULTS};
 use crate::script::words;
-
-const FORMS: &str = "a condition: `F = V`, `W blocked`, `W returned STATUS`, `E set [N]`, `E clear`, `D state STATE`, \
-                     `engine ENGINE idle|running|hung`, `report \"TEXT\"`, `no report`, `messages p = N`, `wakes p = N`, \
-                     `waits = N`, `nothing left [of p]`";
 
 /// Reads what comes after `expect`.
 pub(crate) fn expectation(names: &mut Names, cursor: &mut Cursor<'_>) -> Parsed<Expectation> {
     let token = match cursor.peek() {
         Some(token) if token.kind == TokenKind::Atom => token,
-        _ => return cursor.expected(FORMS),
+        _ => {
+            let forms: Vec<&str> = EXPECTATIONS.iter().map(|word| word.form).collect();
+            let help = format!("there are: {}", forms.join("; "));
+            return cursor.expected("a condition").map_err(|error| error.help(help));
+        }
     };
     let expectation = match (token.text.as_str(), names.look_up(&token.text)) {
         (_, Some(Meaning::Binding(_))) => of_binding(names, cursor)?,
@@ -122,6 +122,12 @@ fn engine(names: &Names, cursor: &mut Cursor<'_>) -> Parsed<Engine> {
     let token = cursor.atom("an engine, as 3D or COPY.1")?;
     let config = &names.program.setting.kernel;
     words::engine(&token.text, config).ok_or_else(|| {
+        let count = config.adapters.len() as u64;
+        let adapter = token.text.rsplit_once('.').and_then(|(_, adapter)| words::number(adapter));
+        if let Some(adapter) = adapter.filter(|adapter| *adapter >= count) {
+            let message = format!("there is no adapter {adapter}: the scenario has {count}, numbered from 0");
+            return ScriptError::new(token.place, message).help("`config adapters = N` makes more");
+        }
         let known = config.adapters[0].nodes.iter().map(|node| node.engine_type.name());
         unknown(token, "an engine", known)
     })
@@ -129,7 +135,8 @@ fn engine(names: &Names, cursor: &mut Cursor<'_>) -> Parsed<Engine> {
 
 /// Reads what comes after `fault`.
 pub(crate) fn fault(names: &mut Names, cursor: &mut Cursor<'_>, line: u32) -> Parsed<Fault> {
-    let token = cursor.atom("a fault")?;
+    let faults = || FAULTS.iter().map(|word| word.name).collect::<Vec<_>>().join(", ");
+    let token = cursor.atom("a fault").map_err(|error| error.help(format!("there are: {}", faults())))?;
     let fault = match token.text.as_str() {
         "kill" => Fault::Kill(process(names, cursor, line, Some("was killed"))?),
         "cut" => Fault::Cut(process(names, cursor, line, None)?),
@@ -159,7 +166,7 @@ pub(crate) fn fault(names: &mut Names, cursor: &mut Cursor<'_>, line: u32) -> Pa
             if number as usize >= count {
                 let message =
                     format!("there is no adapter {number}: the scenario has {count}, numbered from 0");
-                return Err(ScriptError::new(place, message));
+                return Err(ScriptError::new(place, message).help("`config adapters = N` makes more"));
             }
             Fault::StopAdapter(number)
         }
@@ -239,8 +246,8 @@ pub(crate) fn outcomes(names: &Names, cursor: &mut Cursor<'_>, line: u32) -> Par
 }
 
 fn term(names: &Names, cursor: &mut Cursor<'_>) -> Parsed<Term> {
-    let token: &Token = cursor.atom("a name of the race")?;
-    let binding = names.binding(token, "a name of the race", |kind| {
+    let token: &Token = cursor.atom("a register, call or fence")?;
+    let binding = names.binding(token, "a register, call or fence", |kind| {
         matches!(kind, Kind::Register | Kind::Call | Kind::Object)
     })?;
     cursor.symbol("=")?;

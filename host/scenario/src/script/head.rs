@@ -112,7 +112,8 @@ impl Reader<'_> {
                 cursor.symbol("=")?;
                 let value = cursor.atom("a value")?;
                 let policy = setting.kernel.policy.with(switch, &value.text);
-                setting.kernel.policy = policy.ok_or_else(|| unknown(value, "a value of it", values))?;
+                setting.kernel.policy =
+                    policy.ok_or_else(|| unknown(value, &format!("a value of {switch}"), values))?;
             }
         }
         cursor.end()

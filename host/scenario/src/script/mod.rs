@@ -24,4 +24,4 @@ pub use parse::{parse, parse_bytes};
 pub use print::print;
 pub(crate) use print::{head_lines, write_act, write_action, write_outcome};
 pub use template::template;
-pub use verbs::{FAULTS, STATEMENTS, VERBS, Word};
+pub use verbs::{EXPECTATIONS, FAULTS, STATEMENTS, VERBS, Word};

@@ -274,12 +274,12 @@ impl Names {
 
     /// A line could not be read: the names it would have brought are left out of further complaints.
     pub fn line_failed(&mut self, tokens: &[Token]) {
-        let named = match tokens {
-            [first, name, ..] if ["vm", "process", "thread"].contains(&first.text.as_str()) => Some(name),
-            [_, name, equals, ..] if equals.is_symbol("=") => Some(name),
+        let pairs = tokens.windows(2).filter_map(|pair| match pair {
+            [first, name] if ["vm", "process", "thread"].contains(&first.text.as_str()) => Some(name),
+            [name, equals] if equals.is_symbol("=") => Some(name),
             _ => None,
-        };
-        self.failed.extend(named.map(|name| name.text.clone()));
+        });
+        self.failed.extend(pairs.map(|name| name.text.clone()));
     }
 
     /// The error comes of a name whose line could not be read.

@@ -168,6 +168,10 @@ pub(super) fn targets(
                 cursor.next();
                 flags |= SignalFlags::ALLOW_FENCE_REWIND;
             }
+            _ if names.look_up(&token.text).is_some() => {
+                cursor.next();
+                return cursor.expected(&format!("`{relation}` and a value after {}", token.text));
+            }
             word => {
                 cursor.next();
                 flags |= SignalFlags::from_name(word).ok_or_else(|| {
@@ -212,6 +216,9 @@ pub(super) fn wait(names: &Names, cursor: &mut Cursor<'_>) -> Parsed<Operation> 
             "any" => flags |= WaitFromCpuFlags::WAIT_ANY,
             "flags" => flags |= WaitFromCpuFlags::from_bits_retain(value32(cursor, "flags")?),
             "event" => set = Some(event(names, cursor)?),
+            _ if names.look_up(&token.text).is_some() => {
+                return cursor.expected(&format!("`>=` and a value after {}", token.text));
+            }
             _ => {
                 return Err(unknown(
                     token,
@@ -266,6 +273,9 @@ pub(super) fn submit(names: &Names, cursor: &mut Cursor<'_>) -> Parsed<Operation
     let contexts = contexts(names, cursor)?;
     let mut commands = Vec::new();
     while let Some(token) = cursor.peek().filter(|token| token.kind == TokenKind::Atom) {
+        if let [Command::Opaque { .. }] = commands[..] {
+            return cursor.expected("no further command, as an opaque buffer stands alone");
+        }
         cursor.next();
         commands.push(match token.text.as_str() {
             "write" => {
@@ -298,9 +308,6 @@ pub(super) fn submit(names: &Names, cursor: &mut Cursor<'_>) -> Parsed<Operation
             _ => return Err(unknown(token, "a command", COMMANDS)),
         });
         check_count(token, commands.len())?;
-    }
-    if commands.len() > 1 && commands.iter().any(|command| matches!(command, Command::Opaque { .. })) {
-        return cursor.expected("no further command: an opaque buffer stands alone");
     }
     Ok(Operation::Submit { contexts, commands })
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::limits::{ERRORS_SHOWN_MAX, FILE_BYTES_MAX, PROCESSES_MAX, STEPS_MAX, TIME_MAX_NS, WORDS_MAX};
-use crate::program::{Action, Fault, Process, Program, Step};
+use crate::program::{Action, Program, Step};
 use crate::script::acts::{Place as ActPlace, act};
 use crate::script::cursor::{Cursor, Parsed};
 use crate::script::error::{Place, ScriptError, nearest, shortened};
@@ -84,7 +84,7 @@ pub(super) struct Reader<'a> {
     /// Statements that describe come before those that do.
     begun: bool,
     /// Nothing more is read after an error that every further line would bring again.
-    is_over: bool,
+    pub is_over: bool,
     /// Settings and where they were made.
     pub settings: BTreeMap<String, u32>,
     /// Virtual time so far.
@@ -231,15 +231,7 @@ impl<'a> Reader<'a> {
                 Action::Exit(process)
             }
             "at" => return self.at(first, cursor),
-            "fault" => {
-                let fault = fault(&mut self.names, cursor, line)?;
-                if fault == Fault::RestartDaemon {
-                    for process in 0..self.names.program.processes.len() as u32 {
-                        self.names.end(Process(process), line, "lost its daemon");
-                    }
-                }
-                Action::Fault(fault)
-            }
+            "fault" => Action::Fault(fault(&mut self.names, cursor, line)?),
             "expect" => Action::Expect(expectation(&mut self.names, cursor)?),
             "race" => return self.race(first, cursor, line),
             "allowed" | "forbidden" => return self.outcomes(first, cursor, line),

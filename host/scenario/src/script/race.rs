@@ -18,6 +18,8 @@ pub(super) enum RaceState {
 
 impl Reader<'_> {
     pub fn race(&mut self, first: &Token, cursor: &mut Cursor<'_>, line: u32) -> Parsed<()> {
+        // Whatever comes after it belongs to the race.
+        self.is_over = true;
         if !self.is_litmus {
             return Err(ScriptError::new(first.place, "a race needs a file that begins with `litmus`"));
         }
@@ -40,6 +42,7 @@ impl Reader<'_> {
         }
         self.names.program.race = Some(Race { line, columns, ..Race::default() });
         self.race = RaceState::Rows;
+        self.is_over = false;
         Ok(())
     }
 

@@ -32,11 +32,12 @@ impl Token {
 const SYMBOLS: [&str; 10] = ["->", ">=", "=", ">", "<", "|", ",", "(", ")", "+"];
 
 /// What editors and habits put where the language has something else.
-const MISTAKEN: [(&[char], &str); 6] = [
+const MISTAKEN: [(&[char], &str); 7] = [
     (&['\u{201C}', '\u{201D}', '\u{201E}', '\'', '`'], "a text stands between `\"` and `\"`"),
     (&['\u{2192}'], "write `->`"),
     (&['\u{2265}'], "write `>=`"),
     (&['\u{2013}', '\u{2014}', '\u{2212}'], "write `-`"),
+    (&['-'], "numbers have no sign, and what a call answers stands after `->`"),
     (&[';'], "one statement a line"),
     (&['/'], "a comment begins with `#`"),
 ];

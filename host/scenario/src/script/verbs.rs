@@ -81,5 +81,22 @@ pub const FAULTS: &[Word] = words! {
     "hang", "fault hang ENGINE", "what the engine runs, or runs next, never ends";
     "stop_adapter", "fault stop_adapter N", "the adapter stops for good";
     "fill", "fault fill CONTEXT", "its process submits until a queue is full";
-    "restart", "fault restart daemon", "the daemon ends and starts anew";
+    "restart", "fault restart daemon", "the daemon ends and starts anew: to the processes it is a `cut`";
+};
+
+/// What `expect` asks.
+pub const EXPECTATIONS: &[Word] = words! {
+    "=", "expect F = V", "the fence value that its process reads from memory, or a register";
+    "blocked", "expect W blocked", "the call has not returned";
+    "returned", "expect W returned STATUS", "the call has returned this; its thread goes on";
+    "set", "expect E set [N]", "the event was set since it was last asked for, N times";
+    "clear", "expect E clear", "the event was not set since it was last asked for";
+    "state", "expect D state STATE", "D3DKMT_DEVICEEXECUTION_STATE of the device";
+    "engine", "expect engine ENGINE idle|running|hung", "what the engine does";
+    "report", "expect report \"TEXT\"", "a note with this text since reports were last asked for";
+    "no report", "expect no report", "no note since reports were last asked for";
+    "messages", "expect messages PROCESS = N", "frames that the process sent since this was last asked";
+    "wakes", "expect wakes PROCESS = N", "wakes for the process since this was last asked";
+    "waits", "expect waits = N", "CPU waits that are pending in the kernel";
+    "nothing left", "expect nothing left [of PROCESS]", "the kernel has nothing of the process, or of anybody";
 };

@@ -10,46 +10,12 @@ use gpupv::commands::vm::{Fleet, FleetPlan, guest_environment};
 use gpupv::daemon::vm::VmEntry;
 use gpupv::output::Steps;
 use gpupv::virtual_machine::agent::{Agent, Output, Program};
+use gpupv::virtual_machine::driver::Driver;
 use gpupv::virtual_machine::image;
 use proto::agent::exec_input;
-use tokio::runtime::{Builder, Handle};
-use tokio::sync::{Notify, mpsc};
+use tokio::runtime::Handle;
+use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
-
-/// Installs what guests need. If that cannot be had, the reason: a failure in CI, a note elsewhere.
-pub fn guests_can_run() -> bool {
-    let Err(why) = image::set_up(&Steps::new()) else { return true };
-    let in_ci = std::env::var_os("CI").is_some_and(|value| value == "true");
-    assert!(!in_ci, "guests must run in CI: {why:#}");
-    eprintln!("NOT TESTED in real guests: {why:#}");
-    false
-}
-
-/// Drives the futures of the guests' agents from a thread of its own.
-struct Driver {
-    handle: Handle,
-    stop: Arc<Notify>,
-    thread: Option<std::thread::JoinHandle<()>>,
-}
-
-impl Driver {
-    fn start() -> Driver {
-        let runtime = Builder::new_current_thread().enable_all().build().expect("a runtime");
-        let (handle, stop) = (runtime.handle().clone(), Arc::new(Notify::new()));
-        let stopped = stop.clone();
-        let thread = std::thread::spawn(move || runtime.block_on(stopped.notified()));
-        Driver { handle, stop, thread: Some(thread) }
-    }
-}
-
-impl Drop for Driver {
-    fn drop(&mut self) {
-        self.stop.notify_one();
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
-    }
-}
 
 /// Two guests of one daemon in this process.
 pub struct Lab {
@@ -70,10 +36,10 @@ impl Lab {
             programs.iter().map(|name| image::Brought { host: c_program(name), guest: format!("/{name}") });
         let plan = FleetPlan { count: 2, with: with.collect(), ..FleetPlan::default() };
         // The first runtime of a process opens what its signals come through, for ever.
-        drop(Driver::start());
+        drop(Driver::start().expect("a driver"));
         let before = (machine::open_files(std::process::id()), machine::daemon_threads());
-        let driver = Driver::start();
-        let fleet = driver.handle.block_on(Fleet::boot(&plan, &Steps::new())).expect("the guests boot");
+        let driver = Driver::start().expect("a driver");
+        let fleet = driver.handle().block_on(Fleet::boot(&plan, &Steps::new())).expect("the guests boot");
         let files = machine::open_files(std::process::id());
         Lab { fleet, driver, before, files, _alone: alone }
     }
@@ -91,14 +57,14 @@ impl Lab {
         let (sender, inputs) = mpsc::channel(4);
         let output = Arc::new(Mutex::new(String::new()));
         let written = output.clone();
-        let done = self.driver.handle.spawn(async move {
+        let done = self.driver.handle().spawn(async move {
             let write = |piece| {
                 let (Output::Stdout(bytes) | Output::Stderr(bytes)) = piece;
                 lock(&written).push_str(&String::from_utf8_lossy(&bytes));
             };
             agent.exec(&program, inputs, write).await.map_err(|error| format!("{error:#}"))
         });
-        Job { name, sender, output, done, handle: self.driver.handle.clone() }
+        Job { name, sender, output, done, handle: self.driver.handle().clone() }
     }
 
     /// Runs a program in a guest to its end: its exit code and output.
@@ -112,7 +78,7 @@ impl Lab {
         let entry = self.entry(guest).clone();
         let agent = eventually("the agent answers again", || {
             let connecting = Agent::connect(entry.clone());
-            self.driver.handle.block_on(connecting).map_err(|error| format!("{error:#}"))
+            self.driver.handle().block_on(connecting).map_err(|error| format!("{error:#}"))
         });
         self.fleet.guests[guest].1 = agent;
     }

@@ -9,9 +9,10 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::Stdio;
 
 use e2e::embedded::{Embedded, alone};
+use e2e::guests::guests_can_run;
 use e2e::programs::{c_program, gpupv};
 
-use lab::{Lab, guests_can_run};
+use lab::Lab;
 
 /// Programs whose output must be the same on both arms.
 const SAME_OUTPUT: [&str; 6] = ["fence_tour", "fork_tour", "threads", "windows_rows", "abi_check", "sealed"];

@@ -1,11 +1,18 @@
 //! The arms, as a run of scenarios needs them: something that takes a program to its verdict.
+//!
+//! A file with a race is run in every interleaving on the model, where each outcome that it allows must come
+//! about. Over the link one order of it is run, on the live arms whichever the machine takes; `explore` does
+//! more.
 
-use anyhow::bail;
 use scenario::choose::First;
+use scenario::explore::{self, every_way};
 use scenario::link::LinkWorld;
 use scenario::model::ModelWorld;
 use scenario::run::run;
-use scenario::{Arm, Ended, Program};
+use scenario::{Arm, Ended, Failure, Program, Verdict};
+
+use crate::output::{Steps, in_words};
+use crate::stage::{LocalArm, VmArm};
 
 /// Runs programs on one arm, one after another. What a program leaves behind, the next one does not meet.
 pub trait ArmRunner {
@@ -17,6 +24,12 @@ struct OnModel;
 
 impl ArmRunner for OnModel {
     fn run(&mut self, program: &Program) -> Ended {
+        if program.race.is_some() {
+            return match every_way(&explore::OnModel, program, None) {
+                Ok(_) => Ended::of(Verdict::Passed),
+                Err(unlike) => Ended::of(Verdict::Failed(unlike.into_failure())),
+            };
+        }
         run(program, &mut ModelWorld::new(program, None), &mut First)
     }
 }
@@ -30,16 +43,43 @@ impl ArmRunner for OnLink {
     }
 }
 
+/// What a live arm says instead of a verdict when it cannot even begin.
+fn or_broken(ended: anyhow::Result<Ended>, arm: Arm) -> Ended {
+    ended.unwrap_or_else(|error| {
+        let what = format!("the {} arm cannot run it: {}", arm.name(), in_words(&error));
+        Ended::of(Verdict::Failed(Failure { line: 0, what }))
+    })
+}
+
+impl ArmRunner for LocalArm {
+    fn run(&mut self, program: &Program) -> Ended {
+        or_broken(LocalArm::run(self, program), Arm::Local)
+    }
+}
+
+impl ArmRunner for VmArm {
+    fn run(&mut self, program: &Program) -> Ended {
+        or_broken(VmArm::run(self, program), Arm::Vm)
+    }
+}
+
 /// Runners of one arm, one for each job as far as the arm can have several.
-pub fn provide(arm: Arm, jobs: usize) -> anyhow::Result<Vec<Box<dyn ArmRunner + Send>>> {
+/// The guests of the vm arm are booted once, as many as the programs need.
+pub fn provide<'a>(
+    arm: Arm,
+    jobs: usize,
+    programs: impl Iterator<Item = &'a Program>,
+) -> anyhow::Result<Vec<Box<dyn ArmRunner + Send>>> {
     let mut runners: Vec<Box<dyn ArmRunner + Send>> = Vec::new();
     match arm {
         Arm::Model => runners.extend((0..jobs).map(|_| Box::new(OnModel) as Box<dyn ArmRunner + Send>)),
         Arm::Link => runners.extend((0..jobs).map(|_| Box::new(OnLink) as Box<dyn ArmRunner + Send>)),
-        Arm::Local | Arm::Vm => {
-            let name = arm.name();
-            bail!("there is no {name} arm yet: take --arm model, --arm link or both");
+        Arm::Local => {
+            let steps = Steps::new();
+            let arms = (0..jobs).map(|_| LocalArm::new(&steps)).collect::<anyhow::Result<Vec<_>>>()?;
+            runners.extend(arms.into_iter().map(|arm| Box::new(arm) as Box<dyn ArmRunner + Send>));
         }
+        Arm::Vm => runners.push(Box::new(VmArm::boot(programs, &Steps::new())?)),
     }
     Ok(runners)
 }

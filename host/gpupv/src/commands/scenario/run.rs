@@ -141,7 +141,8 @@ fn run_on(chosen: &[Arm], works: &[Work<'_>], args: &RunArgs) -> anyhow::Result<
         let is_needed = works.iter().any(|work| declared_skip(work.program, *arm).is_none());
         // Nothing is set up for an arm that every case skips: a runner that is never asked will do.
         let of = if is_needed { *arm } else { Arm::Model };
-        provided.push((*arm, arms::provide(of, jobs.min(works.len()))?));
+        let programs = works.iter().map(|work| work.program);
+        provided.push((*arm, arms::provide(of, jobs.min(works.len()), programs)?));
     }
     let progress = Progress::new("running scenarios", (chosen.len() * works.len()) as u64);
     let mut by_arm = Vec::new();

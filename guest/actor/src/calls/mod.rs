@@ -1,0 +1,124 @@
+//! Calls, each through its C entry point, with the struct filled as a C client fills it.
+//!
+//! `unsafe` in the modules below: C is spoken. Every pointer handed over points to a local or to a
+//! `Vec` that outlives the call, and has as many entries as its count says.
+
+mod adapter;
+mod queue;
+mod share;
+mod sync;
+
+use d3dkmt::{Call, Handle, NtStatus, Reply};
+use proto::actor::{EventNumber, Outcome};
+
+use crate::Actor;
+
+/// What became of an order.
+pub struct Done {
+    pub status: NtStatus,
+    pub outcome: Outcome,
+}
+
+impl Done {
+    pub fn success(outcome: Outcome) -> Done {
+        Done { status: NtStatus::SUCCESS, outcome }
+    }
+
+    /// Of an order that is no call.
+    pub fn nothing(status: NtStatus) -> Done {
+        Done { status, outcome: Outcome::Nothing }
+    }
+
+    pub fn value(value: Result<u64, NtStatus>) -> Done {
+        match value {
+            Ok(value) => Done::success(Outcome::Value(value)),
+            Err(status) => Done::nothing(status),
+        }
+    }
+
+    /// A call that gives back its status only.
+    fn status(status: i32) -> Done {
+        Done { status: NtStatus(status as u32), outcome: Outcome::Reply(Reply::None) }
+    }
+
+    /// A call that gives back more if it succeeds.
+    fn reply(status: i32, reply: impl FnOnce() -> Reply) -> Done {
+        let status = NtStatus(status as u32);
+        let reply = if status.is_success() { reply() } else { Reply::None };
+        Done { status, outcome: Outcome::Reply(reply) }
+    }
+
+    fn no_c_form() -> Done {
+        Done { status: NtStatus::NOT_SUPPORTED, outcome: Outcome::NoCForm }
+    }
+}
+
+fn raw(handles: &[Handle]) -> Vec<u32> {
+    handles.iter().map(|handle| handle.0).collect()
+}
+
+/// The array of one value for each object: NULL for none at all. `None` if the counts differ, for C has
+/// one count for both arrays.
+fn value_array(objects: &[Handle], values: &[u64]) -> Option<*const u64> {
+    if values.is_empty() {
+        return Some(std::ptr::null());
+    }
+    (values.len() == objects.len()).then_some(values.as_ptr())
+}
+
+pub fn perform(actor: &Actor, call: &Call, event: Option<EventNumber>) -> Done {
+    match call {
+        Call::EnumAdapters { capacity } => adapter::enumerate(*capacity),
+        Call::OpenAdapterFromLuid { luid } => adapter::open(*luid),
+        Call::CloseAdapter { adapter } => adapter::close(*adapter),
+        Call::QueryAdapterInfo { adapter, kind, data } => adapter::query(*adapter, *kind, data),
+        Call::CreateDevice { adapter, flags } => adapter::create_device(*adapter, *flags),
+        Call::DestroyDevice { device } => adapter::destroy_device(actor, *device),
+        Call::GetDeviceState { device, state_type } => adapter::device_state(*device, *state_type),
+        Call::CreateContextVirtual {
+            device,
+            node_ordinal,
+            engine_affinity,
+            flags,
+            client_hint,
+            private_data,
+        } => queue::create_context(&queue::NewContext {
+            device: *device,
+            node_ordinal: *node_ordinal,
+            engine_affinity: *engine_affinity,
+            flags: *flags,
+            client_hint: *client_hint,
+            private_data,
+        }),
+        Call::DestroyContext { context } => queue::destroy_context(*context),
+        Call::CreateSynchronizationObject { device, info, legacy: true } => {
+            sync::create_legacy(actor, *device, info)
+        }
+        Call::CreateSynchronizationObject { device, info, legacy: false } => {
+            sync::create(actor, *device, info, event)
+        }
+        Call::DestroySynchronizationObject { object } => sync::destroy(actor, *object),
+        Call::SignalFromCpu { device, objects, values, flags } => {
+            sync::signal(*device, objects, values, *flags)
+        }
+        Call::WaitFromCpu { device, objects, values, flags, event: _ } => {
+            sync::wait(actor, *device, objects, values, *flags, event)
+        }
+        // The library cancels waits itself.
+        Call::CancelWait { event: _ } => Done::no_c_form(),
+        Call::SignalFromGpu { contexts, signal, flags } => {
+            queue::signal(actor, contexts, signal, *flags, event)
+        }
+        Call::WaitFromGpu { context, objects, values } => queue::wait(actor, *context, objects, values),
+        Call::SubmitCommand { contexts, commands, length, flags, private_data } => {
+            queue::submit(contexts, *commands, *length, *flags, private_data)
+        }
+        Call::ShareObject { object, desired_access, token } => {
+            share::share(actor, *object, *desired_access, *token)
+        }
+        Call::OpenSyncObject { device, token, flags, engine_affinity } => {
+            share::open(actor, *device, *token, *flags, *engine_affinity)
+        }
+        Call::CloseShare { token } => share::close(actor, *token),
+    }
+}

@@ -1,0 +1,233 @@
+//! The vm arm: QEMU guests booted once, actors as processes inside.
+
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use anyhow::{Context as _, bail};
+use proto::agent::exec_input;
+use scenario::choose::First;
+use scenario::program::{Arm, Program, Vm};
+use scenario::run::unsupported;
+use scenario::world::{Done, Trouble};
+use scenario::{Ended, run};
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+
+use crate::artifacts::Artifacts;
+use crate::commands::vm::{Fleet, FleetPlan, guest_environment};
+use crate::daemon::vm::VmState;
+use crate::daemon::{Clock, Daemon, Options};
+use crate::output::Steps;
+use crate::virtual_machine::agent::{Output, Program as GuestProgram};
+use crate::virtual_machine::driver::Driver;
+use crate::virtual_machine::image::Brought;
+
+use super::SILENCE_MAX;
+use super::actor::Pipes;
+use super::watch::Watch;
+use super::world::{LiveWorld, Place};
+
+/// Guests at most: each takes a quarter of a GiB and a share of two cores.
+const GUESTS_MAX: usize = 3;
+const ACTOR: &str = "/scenario-actor";
+
+/// An actor's process in a guest.
+struct GuestPipes {
+    input: Option<mpsc::Sender<exec_input::Body>>,
+    output: Receiver<Vec<u8>>,
+    done: JoinHandle<anyhow::Result<u8>>,
+    name: String,
+}
+
+impl GuestPipes {
+    fn send(&self, body: exec_input::Body) -> anyhow::Result<()> {
+        let input = self.input.as_ref().context("its input is closed")?;
+        input.blocking_send(body).ok().context("it has ended")
+    }
+}
+
+impl Pipes for GuestPipes {
+    fn write(&mut self, bytes: &[u8]) -> anyhow::Result<()> {
+        self.send(exec_input::Body::Stdin(bytes.to_vec()))
+    }
+
+    fn read(&mut self, at_most: Duration) -> anyhow::Result<Vec<u8>> {
+        match self.output.recv_timeout(at_most) {
+            Ok(bytes) => Ok(bytes),
+            Err(RecvTimeoutError::Timeout) => bail!("it owes a report for {} s", at_most.as_secs()),
+            Err(RecvTimeoutError::Disconnected) => bail!("it ended by itself in the guest ({})", self.name),
+        }
+    }
+
+    fn signal(&mut self, signal: i32) -> anyhow::Result<()> {
+        self.send(exec_input::Body::Signal(signal))
+    }
+
+    fn close_input(&mut self) {
+        self.input = None;
+    }
+
+    fn wait(&mut self) -> anyhow::Result<()> {
+        // The sink of its output goes with the task.
+        loop {
+            match self.output.recv_timeout(SILENCE_MAX) {
+                Ok(_) => {}
+                Err(RecvTimeoutError::Disconnected) => return Ok(()),
+                Err(RecvTimeoutError::Timeout) => bail!("it does not end"),
+            }
+        }
+    }
+
+    fn pid(&self) -> Option<u32> {
+        None
+    }
+}
+
+impl Drop for GuestPipes {
+    fn drop(&mut self) {
+        if !self.done.is_finished() && self.input.is_some() {
+            let _ = self.send(exec_input::Body::Signal(9));
+        }
+    }
+}
+
+/// Guests that are up, for one program after the other.
+struct VmPlace {
+    // In this order: the guests end before what drives their agents.
+    fleet: Option<Fleet>,
+    driver: Driver,
+    plan: FleetPlan,
+    crashed: bool,
+    /// Where actors and their libraries complain.
+    last_words: Arc<Mutex<String>>,
+}
+
+fn lock(words: &Mutex<String>) -> MutexGuard<'_, String> {
+    words.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl VmPlace {
+    fn fleet(&self) -> &Fleet {
+        self.fleet.as_ref().expect("the guests are up")
+    }
+
+    /// The first guest is for processes of no VM, the others for those of the program's VMs.
+    fn guest_of(&self, vm: Option<Vm>) -> anyhow::Result<usize> {
+        let at = vm.map_or(0, |vm| vm.index() + 1);
+        anyhow::ensure!(at < self.fleet().guests.len(), "there is no guest for it");
+        Ok(at)
+    }
+}
+
+impl Place for VmPlace {
+    fn arm(&self) -> Arm {
+        Arm::Vm
+    }
+
+    fn daemon(&self) -> &Daemon {
+        &self.fleet().daemon
+    }
+
+    fn start_vm(&mut self, _vm: Vm) -> Done {
+        Ok(())
+    }
+
+    fn spawn(&mut self, name: &str, vm: Option<Vm>) -> anyhow::Result<Box<dyn Pipes>> {
+        let guest = self.guest_of(vm)?;
+        let mut agent = self.fleet().guests[guest].1.clone();
+        let program = GuestProgram { arguments: vec![ACTOR.into()], environment: guest_environment() };
+        let (input, inputs) = mpsc::channel(64);
+        let (sink, output) = channel();
+        let words = self.last_words.clone();
+        let done = self.driver.handle().spawn(async move {
+            let write = |piece| match piece {
+                // Nobody is left to read when a run was given up.
+                Output::Stdout(bytes) => drop(sink.send(bytes)),
+                Output::Stderr(bytes) => lock(&words).push_str(&String::from_utf8_lossy(&bytes)),
+            };
+            agent.exec(&program, inputs, write).await
+        });
+        Ok(Box::new(GuestPipes { input: Some(input), output, done, name: name.into() }))
+    }
+
+    fn crash(&mut self, vm: Vm) -> Done {
+        let guest = self.guest_of(Some(vm)).map_err(|error| Trouble::Broken(error.to_string()))?;
+        self.crashed = true;
+        let guest = &self.fleet().guests[guest].0;
+        guest.vm.kill();
+        let deadline = std::time::Instant::now() + SILENCE_MAX;
+        while guest.entry.shared.state() != VmState::Gone {
+            if std::time::Instant::now() > deadline {
+                return Err(Trouble::Broken("the daemon has not noticed the end of a VM".into()));
+            }
+            std::thread::yield_now();
+        }
+        Ok(())
+    }
+
+    fn restart_daemon(&mut self) -> Done {
+        unsupported("cannot restart the daemon: its guests end with it")
+    }
+}
+
+/// Runs programs one after the other in guests that are booted once.
+pub struct VmArm {
+    place: VmPlace,
+    watch: Arc<Watch>,
+}
+
+impl VmArm {
+    /// Boots as many guests as the programs need.
+    pub fn boot<'a>(programs: impl Iterator<Item = &'a Program>, steps: &Steps) -> anyhow::Result<VmArm> {
+        let artifacts = Artifacts::provide(steps)?;
+        let needed =
+            programs.map(|program| program.vms.len() + 1).filter(|guests| *guests <= GUESTS_MAX).max();
+        let watch = Arc::new(Watch::default());
+        let options = Options { clock: Clock::Virtual, observer: Some(watch.clone()), ..Options::default() };
+        let with = vec![Brought { host: artifacts.actor.clone(), guest: ACTOR.into() }];
+        let plan = FleetPlan { options, count: needed.unwrap_or(1) as u32, with, ..FleetPlan::default() };
+        let driver = Driver::start()?;
+        let fleet = Some(driver.handle().block_on(Fleet::boot(&plan, steps))?);
+        Ok(VmArm {
+            place: VmPlace { fleet, driver, plan, crashed: false, last_words: Arc::default() },
+            watch,
+        })
+    }
+
+    /// One run; an error is one of the set-up.
+    pub fn run(&mut self, program: &Program) -> anyhow::Result<Ended> {
+        let guests = program.vms.len() + 1;
+        if guests > GUESTS_MAX {
+            let reason = format!(
+                "{} VMs and the host's processes are more than {GUESTS_MAX} guests",
+                program.vms.len()
+            );
+            return Ok(Ended::skipped(reason));
+        }
+        if std::mem::take(&mut self.place.crashed) {
+            if let Some(fleet) = self.place.fleet.take() {
+                fleet.end()?;
+            }
+            let booted = self.place.driver.handle().block_on(Fleet::boot(&self.place.plan, &Steps::new()))?;
+            self.place.fleet = Some(booted);
+        }
+        self.watch.reset();
+        let seat = &self.place.fleet().daemon.seat;
+        seat.replace_kernel(program.setting.kernel.clone(), program.setting.async_submission)
+            .context("the guests of the run before are still there")?;
+        let watch = self.watch.clone();
+        lock(&self.place.last_words).clear();
+        let mut ended = run::run(program, &mut LiveWorld::new(program, &mut self.place, watch), &mut First);
+        super::add_last_words(&mut ended, &lock(&self.place.last_words));
+        Ok(ended)
+    }
+}
+
+impl Drop for VmArm {
+    fn drop(&mut self) {
+        if let Some(Err(error)) = self.place.fleet.take().map(Fleet::end) {
+            tracing::error!("the guests did not end in order: {error:#}");
+        }
+    }
+}

@@ -1,0 +1,120 @@
+//! What happens in the daemon's kernel, as the runner needs it: the checker after every step, who got a
+//! wake, who came and went.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+
+use d3dkmt::{Call, Handle, Reply, WaitOutcome};
+use dxgkrnl::{Effects, Input, Nanos, ProcessId};
+use scenario::checker::{Checker, Told};
+
+use crate::daemon::Observer;
+use crate::daemon::observer::DaemonKernel;
+
+use super::SILENCE_MAX;
+
+#[derive(Default)]
+struct Seen {
+    checker: Checker,
+    /// Processes there are, with the pid they attached with.
+    attached: BTreeMap<ProcessId, u32>,
+    wakes: BTreeMap<ProcessId, u64>,
+    /// CPU waits that each has registered so far.
+    registered: BTreeMap<ProcessId, u64>,
+    /// Got a wake since the last time this was asked.
+    woken: BTreeSet<ProcessId>,
+    notes: Vec<String>,
+}
+
+/// See the module.
+#[derive(Default)]
+pub struct Watch {
+    seen: Mutex<Seen>,
+    changed: Condvar,
+}
+
+impl Watch {
+    fn lock(&self) -> MutexGuard<'_, Seen> {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Forgets everything: another kernel begins.
+    pub fn reset(&self) {
+        *self.lock() = Seen::default();
+    }
+
+    /// The newest process that attached with this pid; with `None` the newest of all.
+    pub fn attached(&self, pid: Option<u32>, known: &[ProcessId]) -> Option<ProcessId> {
+        let seen = self.lock();
+        let fits =
+            |(id, other): &(&ProcessId, &u32)| pid.is_none_or(|pid| pid == **other) && !known.contains(id);
+        seen.attached.iter().rev().find(fits).map(|(id, _)| *id)
+    }
+
+    pub fn wakes(&self, process: ProcessId) -> u64 {
+        self.lock().wakes.get(&process).copied().unwrap_or(0)
+    }
+
+    pub fn registered(&self, process: ProcessId) -> u64 {
+        self.lock().registered.get(&process).copied().unwrap_or(0)
+    }
+
+    pub fn take_woken(&self) -> BTreeSet<ProcessId> {
+        std::mem::take(&mut self.lock().woken)
+    }
+
+    pub fn take_notes(&self) -> Vec<String> {
+        std::mem::take(&mut self.lock().notes)
+    }
+
+    pub fn take_violations(&self) -> Vec<String> {
+        self.lock().checker.take_violations()
+    }
+
+    /// Waits until the kernel has nothing of the process; false if it keeps it.
+    pub fn wait_until_gone(&self, process: ProcessId) -> bool {
+        let seen = self.lock();
+        let waited =
+            self.changed.wait_timeout_while(seen, SILENCE_MAX, |seen| seen.attached.contains_key(&process));
+        !waited.unwrap_or_else(PoisonError::into_inner).1.timed_out()
+    }
+}
+
+/// The call of an actor's barrier, which is none of the scenario's.
+pub const BARRIER: Call = Call::GetDeviceState { device: Handle::NULL, state_type: 1 };
+
+fn is_barrier(input: &Input) -> bool {
+    matches!(input, Input::Call { call: Call::GetDeviceState { device: Handle::NULL, .. }, .. })
+}
+
+impl Observer for Watch {
+    fn step(&self, _now: Nanos, input: &Input, effects: &Effects, kernel: &DaemonKernel) {
+        if is_barrier(input) && effects.events.is_empty() && effects.stores.is_empty() {
+            return;
+        }
+        let mut seen = self.lock();
+        let seen = &mut *seen;
+        seen.checker.step(&Told::of(input), effects, kernel);
+        for event in &effects.events {
+            *seen.wakes.entry(event.process).or_default() += 1;
+            seen.woken.insert(event.process);
+        }
+        for answer in &effects.answers {
+            if answer.reply == Reply::Wait(WaitOutcome::Registered) {
+                *seen.registered.entry(answer.process).or_default() += 1;
+            }
+        }
+        seen.notes.extend(effects.notes.iter().map(|note| note.text.clone()));
+        match input {
+            Input::ProcessAttached { process, pid, .. } => {
+                seen.attached.insert(*process, *pid);
+            }
+            Input::ProcessGone { .. } | Input::VmDetached { .. } => {
+                let alive: BTreeSet<ProcessId> = kernel.processes().collect();
+                seen.attached.retain(|process, _| alive.contains(process));
+                self.changed.notify_all();
+            }
+            _ => {}
+        }
+    }
+}

@@ -1,0 +1,422 @@
+//! A run of one program with real processes.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use d3dkmt::{Call, Handle, ShareToken};
+use dxgkrnl::ddi::EngineId;
+use dxgkrnl::{Nanos, ProcessId, Snapshot};
+use proto::actor::{Outcome, Task};
+use scenario::program::{Arm, Engine, Fault, Process, Program, Thread, Vm};
+use scenario::run::unsupported;
+use scenario::world::{Answer, Done, Request, Trouble, World};
+
+use crate::daemon::Daemon;
+
+use super::SILENCE_MAX;
+use super::actor::{Actor, Pipes};
+use super::watch::Watch;
+
+const SIGKILL: i32 = 9;
+const SIGCONT: i32 = 18;
+const SIGSTOP: i32 = 19;
+
+/// Where the processes of a run live.
+pub trait Place {
+    fn arm(&self) -> Arm;
+    fn daemon(&self) -> &Daemon;
+    fn start_vm(&mut self, vm: Vm) -> Done;
+    /// Starts an actor.
+    fn spawn(&mut self, name: &str, vm: Option<Vm>) -> anyhow::Result<Box<dyn Pipes>>;
+    /// The VM dies; its processes are gone with it when this returns.
+    fn crash(&mut self, vm: Vm) -> Done;
+    /// The daemon ends and starts anew.
+    fn restart_daemon(&mut self) -> Done;
+}
+
+/// A process of the scenario.
+struct Guest {
+    actor: Actor,
+    /// The kernel's number, once it has attached.
+    id: Option<ProcessId>,
+    frozen: bool,
+    /// It has orders that were given since it last passed a barrier.
+    busy: bool,
+    mailbox: Option<String>,
+    /// What attaching took.
+    messages_before: u64,
+}
+
+/// An order of a thread that has no report yet.
+#[derive(Clone, Copy)]
+struct UnderWay {
+    tag: u64,
+    /// For a wait that may sleep: how many waits the process had registered before.
+    registered_before: Option<u64>,
+}
+
+/// See the module.
+pub struct LiveWorld<'a, P: Place> {
+    program: &'a Program,
+    place: &'a mut P,
+    watch: Arc<Watch>,
+    guests: Vec<Option<Guest>>,
+    /// The order that each thread is in.
+    under_way: Vec<Option<UnderWay>>,
+    answers: Vec<Option<Answer>>,
+    /// NT handles: who shared, and who has it.
+    shares: Vec<(ShareToken, Process, Vec<Process>)>,
+    /// Kernel's numbers that are given.
+    numbered: Vec<ProcessId>,
+    /// Makes mailbox names of this run its own.
+    run: u64,
+}
+
+/// Not twice in one machine.
+fn next_run() -> u64 {
+    static RUNS: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
+    RUNS.fetch_add(1, std::sync::atomic::Ordering::Relaxed)
+}
+
+impl<'a, P: Place> LiveWorld<'a, P> {
+    pub fn new(program: &'a Program, place: &'a mut P, watch: Arc<Watch>) -> LiveWorld<'a, P> {
+        LiveWorld {
+            program,
+            place,
+            watch,
+            guests: program.processes.iter().map(|_| None).collect(),
+            under_way: vec![None; program.threads.len()],
+            answers: vec![None; program.threads.len()],
+            shares: Vec::new(),
+            numbered: Vec::new(),
+            run: next_run(),
+        }
+    }
+
+    fn guest(&mut self, process: Process) -> Done<&mut Guest> {
+        let name = &self.program.processes[process.index()].name;
+        let guest = self.guests[process.index()].as_mut();
+        guest.ok_or_else(|| Trouble::Broken(format!("process {name} is gone")))
+    }
+
+    /// The actor of a process that can be asked something.
+    fn actor(&mut self, process: Process) -> Done<&mut Actor> {
+        let guest = self.guest(process)?;
+        if guest.frozen {
+            return unsupported("cannot ask a frozen process");
+        }
+        Ok(&mut guest.actor)
+    }
+
+    /// Takes the reports that have come, and the numbers of processes that have attached.
+    fn collect(&mut self, process: Process) {
+        for (at, order) in self.under_way.iter_mut().enumerate() {
+            let Some(guest) = self.guests[process.index()].as_mut() else { return };
+            let of_process = self.program.threads[at].process == process;
+            let report = order.filter(|_| of_process).and_then(|order| guest.actor.reported(order.tag));
+            if let Some(report) = report {
+                *order = None;
+                let reply = match report.outcome {
+                    Outcome::Reply(reply) => reply,
+                    Outcome::Nothing | Outcome::Value(_) | Outcome::NoCForm => d3dkmt::Reply::None,
+                };
+                self.answers[at] = Some(Answer { status: report.status, reply });
+            }
+        }
+    }
+
+    /// An order that has no report after a barrier is asleep only if the kernel has its wait. Otherwise its
+    /// message was still to come: the library was asking the broker for memory, say.
+    fn is_settled(&self, process: Process) -> bool {
+        let Some(guest) = self.guests[process.index()].as_ref() else { return true };
+        let registered = guest.id.map_or(0, |id| self.watch.registered(id));
+        let asleep = |order: &UnderWay| order.registered_before.is_some_and(|before| before < registered);
+        let orders = self.under_way.iter().enumerate();
+        let mut of_process = orders.filter(|(at, _)| self.program.threads[*at].process == process);
+        of_process.all(|(_, order)| order.as_ref().is_none_or(asleep))
+    }
+
+    /// Lets every process that can have something to do come to rest.
+    fn barrier(&mut self, processes: &[Process]) -> Done {
+        let mut passing = Vec::new();
+        for process in processes {
+            let guest = self.guest(*process)?;
+            guest.busy = false;
+            passing.push((*process, guest.actor.order(super::actor::SERVICE, Task::Barrier)?));
+        }
+        for (process, tag) in passing {
+            self.guest(process)?.actor.report(tag)?;
+            self.collect(process);
+            let settled = self.is_settled(process);
+            self.guest(process)?.busy = !settled;
+        }
+        Ok(())
+    }
+
+    /// Whoever got a wake or an order since the last time.
+    fn restless(&mut self) -> Vec<Process> {
+        let woken = self.watch.take_woken();
+        let is_restless =
+            |guest: &Guest| !guest.frozen && (guest.busy || guest.id.is_some_and(|id| woken.contains(&id)));
+        let guests = self.guests.iter().enumerate();
+        guests
+            .filter(|(_, guest)| guest.as_ref().is_some_and(is_restless))
+            .map(|(at, _)| Process(at as u32))
+            .collect()
+    }
+
+    /// The process is gone, and the kernel knows.
+    fn ended(&mut self, process: Process, guest: Guest, end: impl FnOnce(Actor) -> Done) -> Done {
+        let Guest { actor, id, .. } = guest;
+        end(actor)?;
+        match id {
+            Some(id) if !self.watch.wait_until_gone(id) => {
+                let name = &self.program.processes[process.index()].name;
+                Err(Trouble::Broken(format!("process {name} has ended, the daemon has not noticed")))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn kill(&mut self, process: Process) -> Done {
+        match self.guests[process.index()].take() {
+            Some(guest) => self.ended(process, guest, Actor::kill),
+            None => Ok(()),
+        }
+    }
+
+    /// Sees to it that a process has the NT handle that it is about to open.
+    fn hand_over(&mut self, token: ShareToken, to: Process) -> Done {
+        let Some(at) = self.shares.iter().position(|(known, ..)| *known == token) else { return Ok(()) };
+        let from = self.shares[at].1;
+        if self.shares[at].2.contains(&to)
+            || self.guests[from.index()].as_ref().is_none_or(|guest| guest.frozen)
+        {
+            return Ok(());
+        }
+        let run = self.run;
+        let guest = self.guest(to)?;
+        let mailbox = match &guest.mailbox {
+            Some(mailbox) => mailbox.clone(),
+            None => {
+                let mailbox = format!("gpupv-{}-{run}-{}", std::process::id(), to.0);
+                guest.actor.serve(Task::OpenMailbox(mailbox.clone()))?;
+                guest.mailbox = Some(mailbox.clone());
+                mailbox
+            }
+        };
+        // Into another VM it does not go; then the process has none, and says so when it opens it.
+        self.guest(from)?.actor.serve(Task::SendShare { token, mailbox })?;
+        self.shares[at].2.push(to);
+        Ok(())
+    }
+
+    fn fault_of(fault: &Fault) -> Option<dxgkrnl::Fault> {
+        let engine = |Engine { adapter, node }: Engine| EngineId { adapter, node };
+        match *fault {
+            Fault::LoseInterrupt(which) => Some(dxgkrnl::Fault::LoseInterrupt { engine: engine(which) }),
+            Fault::Hang(which) => Some(dxgkrnl::Fault::Hang { engine: engine(which) }),
+            Fault::StopAdapter(adapter) => Some(dxgkrnl::Fault::StopAdapter { adapter }),
+            _ => None,
+        }
+    }
+}
+
+/// Numbers of events begin at 1: 0 is NULL.
+fn event_number(event: u32) -> u64 {
+    u64::from(event) + 1
+}
+
+impl<P: Place> World for LiveWorld<'_, P> {
+    fn arm(&self) -> Arm {
+        self.place.arm()
+    }
+
+    fn start_vm(&mut self, vm: Vm) -> Done {
+        self.place.start_vm(vm)
+    }
+
+    fn start_process(&mut self, process: Process) -> Done {
+        let info = &self.program.processes[process.index()];
+        let pipes = self.place.spawn(&info.name, info.vm);
+        let pipes = pipes.map_err(|error| Trouble::Broken(crate::output::in_words(&error)))?;
+        let mut actor = Actor::new(&info.name, pipes);
+        // The first call attaches the process. This one is a barrier's, so it is nobody's.
+        actor.serve(Task::Call { call: super::watch::BARRIER, event: None })?;
+        let messages_before = actor.value(Task::MessagesSent)?.unwrap_or(0);
+        let Some(id) = self.watch.attached(actor.pid(), &self.numbered) else {
+            return Err(Trouble::Broken(format!("process {} does not attach", info.name)));
+        };
+        self.numbered.push(id);
+        let (id, frozen, busy, mailbox) = (Some(id), false, false, None);
+        let guest = Guest { actor, id, frozen, busy, mailbox, messages_before };
+        self.guests[process.index()] = Some(guest);
+        Ok(())
+    }
+
+    fn start_thread(&mut self, thread: Thread) -> Done {
+        let process = self.program.process_of(thread);
+        let tag = self.actor(process)?.order(thread.0, Task::StartThread)?;
+        self.actor(process)?.report(tag)?;
+        Ok(())
+    }
+
+    fn exit(&mut self, process: Process) -> Done {
+        match self.guests[process.index()].take() {
+            Some(guest) => self.ended(process, guest, Actor::end),
+            None => Ok(()),
+        }
+    }
+
+    fn begin(&mut self, thread: Thread, request: Request) -> Done {
+        let process = self.program.process_of(thread);
+        let task = match request {
+            Request::NewEvent { event } => Task::NewEvent(event_number(event)),
+            Request::Call { call, event } => {
+                match &call {
+                    Call::OpenSyncObject { token, .. } => self.hand_over(*token, process)?,
+                    Call::ShareObject { token, .. } => self.shares.push((*token, process, vec![process])),
+                    _ => {}
+                }
+                Task::Call { call, event: event.map(event_number) }
+            }
+        };
+        let may_sleep = matches!(&task, Task::Call { call: Call::WaitFromCpu { .. }, event: None });
+        let id = self.guest(process)?.id;
+        let registered = id.map_or(0, |id| self.watch.registered(id));
+        let registered_before = may_sleep.then_some(registered);
+        let tag = self.actor(process)?.order(thread.0, task)?;
+        self.guest(process)?.busy = true;
+        self.under_way[thread.index()] = Some(UnderWay { tag, registered_before });
+        Ok(())
+    }
+
+    fn returned(&mut self, thread: Thread) -> Option<Answer> {
+        self.answers[thread.index()].take()
+    }
+
+    fn rest(&mut self) -> Done {
+        let begin = Instant::now();
+        loop {
+            let restless = self.restless();
+            if restless.is_empty() {
+                return Ok(());
+            }
+            self.barrier(&restless)?;
+            if begin.elapsed() > SILENCE_MAX {
+                return Err(Trouble::Broken("a call neither returns nor waits".into()));
+            }
+        }
+    }
+
+    fn advance(&mut self, nanos: Nanos) -> Done {
+        self.place.daemon().advance(nanos);
+        Ok(())
+    }
+
+    fn fault(&mut self, fault: &Fault) -> Done {
+        if let Some(fault) = Self::fault_of(fault) {
+            self.place.daemon().seat.fault(fault);
+            return Ok(());
+        }
+        match *fault {
+            Fault::Kill(process) => self.kill(process),
+            Fault::Freeze(process) => {
+                let guest = self.guest(process)?;
+                guest.frozen = true;
+                guest.actor.signal(SIGSTOP)
+            }
+            Fault::Thaw(process) => {
+                let guest = self.guest(process)?;
+                guest.frozen = false;
+                guest.busy = true;
+                guest.actor.signal(SIGCONT)
+            }
+            Fault::Cut(process) => {
+                let guest = self.guest(process)?;
+                guest.busy = true;
+                if let Some(id) = guest.id {
+                    self.place.daemon().cut(id);
+                }
+                Ok(())
+            }
+            Fault::CrashVm(vm) => {
+                self.place.crash(vm)?;
+                for at in 0..self.guests.len() {
+                    let process = Process(at as u32);
+                    let guest =
+                        self.guests[at].as_mut().filter(|_| self.program.processes[at].vm == Some(vm));
+                    if let Some(guest) = guest {
+                        // The processes of a real guest are gone with it.
+                        let _ = guest.actor.signal(SIGKILL);
+                        let guest = self.guests[at].take();
+                        guest.map_or(Ok(()), |guest| self.ended(process, guest, |_| Ok(())))?;
+                    }
+                }
+                Ok(())
+            }
+            Fault::RestartDaemon => {
+                self.place.restart_daemon()?;
+                self.watch.reset();
+                self.numbered.clear();
+                for guest in self.guests.iter_mut().flatten() {
+                    guest.id = None;
+                    guest.busy = true;
+                }
+                Ok(())
+            }
+            Fault::Hold(_) | Fault::Release(_) => unsupported("cannot hold the bytes of a real stream"),
+            Fault::Delay(..) => unsupported("cannot delay a real stream by virtual time"),
+            Fault::Reorder => unsupported("cannot choose the order of real streams"),
+            Fault::LoseInterrupt(_) | Fault::Hang(_) | Fault::StopAdapter(_) | Fault::Fill(_) => {
+                unreachable!("done above, or by the runner")
+            }
+        }
+    }
+
+    fn value(&mut self, process: Process, object: Handle) -> Done<Option<u64>> {
+        self.actor(process)?.value(Task::ReadValue(object))
+    }
+
+    fn take_event(&mut self, process: Process, event: u32) -> Done<u64> {
+        let taken = self.actor(process)?.value(Task::TakeEvent(event_number(event)))?;
+        taken.ok_or_else(|| Trouble::Broken("the actor does not know the event".into()))
+    }
+
+    fn messages(&mut self, process: Process) -> Done<Option<u64>> {
+        let sent = self.actor(process)?.value(Task::MessagesSent)?;
+        let before = self.guest(process)?.messages_before;
+        Ok(sent.map(|sent| sent - before))
+    }
+
+    fn wakes(&mut self, process: Process) -> u64 {
+        let id = self.guests[process.index()].as_ref().and_then(|guest| guest.id);
+        id.map_or(0, |id| self.watch.wakes(id))
+    }
+
+    fn process_number(&self, process: Process) -> u32 {
+        let id = self.guests[process.index()].as_ref().and_then(|guest| guest.id);
+        id.map_or(0, |id| id.0)
+    }
+
+    fn snapshot(&mut self) -> Snapshot {
+        self.place.daemon().seat.snapshot()
+    }
+
+    fn take_notes(&mut self) -> Vec<String> {
+        self.watch.take_notes()
+    }
+
+    fn take_violations(&mut self) -> Vec<String> {
+        self.watch.take_violations()
+    }
+}
+
+impl<P: Place> Drop for LiveWorld<'_, P> {
+    /// Nothing of a run that failed half-way stays for the next one.
+    fn drop(&mut self) {
+        for at in 0..self.guests.len() {
+            let _ = self.kill(Process(at as u32));
+        }
+    }
+}

@@ -1,0 +1,145 @@
+//! The corpus under tests/scenarios on the model arm: every file, every case; of a race every way that it
+//! can go, and each allowed outcome reached by one of them.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::{Path, PathBuf};
+
+use dxgkrnl::PlantedBug;
+use scenario::choose::{EveryWay, First};
+use scenario::limits::INTERLEAVINGS_MAX;
+use scenario::model::ModelWorld;
+use scenario::run::run;
+use scenario::script::{parse_bytes, print};
+use scenario::{Arm, Program, Verdict};
+
+fn corpus() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/scenarios")
+}
+
+/// The files of the corpus, by name.
+fn files() -> Vec<PathBuf> {
+    let mut folders = vec![corpus()];
+    let mut files = Vec::new();
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(&folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.extension().is_some_and(|extension| extension == "scn") {
+                files.push(path);
+            }
+        }
+    }
+    files.sort();
+    files
+}
+
+/// The programs of a file, and what is wrong with it.
+fn programs(path: &Path) -> Result<Vec<Program>, String> {
+    let bytes = fs::read(path).unwrap();
+    parse_bytes(&bytes).map_err(|errors| {
+        let text = String::from_utf8_lossy(&bytes);
+        let name = path.display().to_string();
+        errors.iter().map(|error| error.render(&name, &text)).collect::<Vec<_>>().join("\n")
+    })
+}
+
+/// Whether a file of the corpus may be skipped on the model arm: only if it says so.
+fn says_skip_model(program: &Program) -> bool {
+    program.not_on.iter().any(|(arm, _)| *arm == Arm::Model)
+}
+
+/// What is wrong with a case.
+fn judge(program: &Program) -> Result<(), String> {
+    let Some(race) = &program.race else {
+        return match run(program, &mut ModelWorld::new(program, None), &mut First).verdict {
+            Verdict::Passed => Ok(()),
+            Verdict::Skipped(_) if says_skip_model(program) => Ok(()),
+            other => Err(format!("{other:?}")),
+        };
+    };
+    let (mut every_way, mut reached, mut ways) = (EveryWay::default(), BTreeSet::new(), 0);
+    loop {
+        let ended = run(program, &mut ModelWorld::new(program, None), &mut every_way);
+        match ended.verdict {
+            Verdict::Passed => reached.extend(ended.outcome),
+            Verdict::Skipped(_) if says_skip_model(program) => return Ok(()),
+            other => return Err(format!("way {ways}: {other:?}")),
+        }
+        ways += 1;
+        assert!(ways < INTERLEAVINGS_MAX, "{}: too many ways", program.title);
+        if !every_way.next_way() {
+            break;
+        }
+    }
+    match (0..race.allowed.len()).find(|at| !reached.contains(at)) {
+        None => Ok(()),
+        Some(at) => Err(format!("allowed outcome {} is not reached in {ways} ways", at + 1)),
+    }
+}
+
+#[test]
+fn every_case_of_the_corpus_passes_on_the_model_arm() {
+    let (mut failures, mut cases) = (Vec::new(), 0);
+    for path in files() {
+        let name = path.strip_prefix(corpus()).unwrap().display().to_string();
+        match programs(&path) {
+            Err(errors) => failures.push(errors),
+            Ok(programs) => {
+                for program in &programs {
+                    cases += 1;
+                    // A panic is a bug of ours: which file shows it is worth knowing.
+                    let judged = catch_unwind(AssertUnwindSafe(|| judge(program)));
+                    if let Err(why) = judged.unwrap_or_else(|_| Err("it panics, see above".into())) {
+                        failures.push(format!("{name} [{}]: {why}", program.case));
+                    }
+                }
+            }
+        }
+    }
+    println!("{} files, {cases} cases", files().len());
+    assert!(failures.is_empty(), "{} failures\n{}", failures.len(), failures.join("\n"));
+}
+
+/// The corpus is no seed search, but what is planted must not get past all of it.
+#[test]
+fn every_planted_bug_is_found_by_a_file() {
+    for bug in PlantedBug::ALL {
+        let files = files();
+        let found = files.iter().filter(|path| {
+            let cases = programs(path).unwrap_or_default();
+            cases.iter().any(|case| {
+                let verdict = run(case, &mut ModelWorld::new(case, Some(bug)), &mut First).verdict;
+                matches!(verdict, Verdict::Failed(_))
+            })
+        });
+        let found = found.count();
+        println!("{}: found by {found} files", bug.name());
+        assert!(found > 0, "{} passes", bug.name());
+    }
+}
+
+#[test]
+fn what_is_printed_of_a_case_reads_as_the_same_case() {
+    for path in files() {
+        for program in programs(&path).unwrap_or_default() {
+            let printed = print(&program);
+            let again = parse_bytes(printed.as_bytes());
+            let again = again.unwrap_or_else(|errors| panic!("{}: {printed}\n{errors:?}", path.display()));
+            assert_eq!(print(&again[0]), printed, "{}", path.display());
+        }
+    }
+}
+
+#[test]
+fn titles_say_one_thing_each() {
+    let mut titles = BTreeSet::new();
+    for path in files() {
+        let Ok(programs) = programs(&path) else { continue };
+        let title = &programs[0].title;
+        assert!(titles.insert(title.clone()), "{}: the title is taken: {title}", path.display());
+        assert!(programs.iter().all(|program| &program.title == title));
+    }
+}

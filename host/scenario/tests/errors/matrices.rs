@@ -1,0 +1,177 @@
+//! Matrices and what is given by them.
+
+use crate::Case::{self, Whole};
+
+#[rustfmt::skip]
+pub const MATRICES_ARE_USED_AND_COMPLETE: &[(Case, &str)] = &[
+(Whole(r#"scenario "x"
+matrix v = 1 2
+process p"#),
+"x.scn:2:8: nothing uses the matrix v
+  2 | matrix v = 1 2
+    |        ^ write `$v` where its values stand"),
+
+(Whole(r#"scenario "x"
+matrix v = 1 2
+given c = ok when v is 1
+given c = INVALID_PARAMETER otherwise
+process p"#),
+"x.scn:3:7: nothing uses the matrix c
+  3 | given c = ok when v is 1
+    |       ^ write `$c` where its values stand"),
+
+(Whole(r#"scenario "x"
+matrix v = 1 2
+process p
+p  D = device -> $w"#),
+"x.scn:2:8: nothing uses the matrix v
+  2 | matrix v = 1 2
+    |        ^ write `$v` where its values stand"),
+
+(Whole(r#"scenario "x"
+matrix v = 1 2
+given c = ok when v is 1
+process p
+p  D = device -> $c"#),
+"x.scn:3:7: nothing is given for c in the case v=2
+  3 | given c = ok when v is 1
+    |       ^ add a line with `otherwise`"),
+
+(Whole(r#"scenario "x"
+matrix v = ok INVALID_PARAMTER
+process p
+p  D = device -> $v"#),
+"x.scn:4:18: `INVALID_PARAMTER` is not a status, in the case v=INVALID_PARAMTER
+  4 | p  D = device -> $v
+    |                  ^^ did you mean `INVALID_PARAMETER`?"),
+
+(Whole(r#"scenario "x"
+matrix v = 1 2 1
+process p"#),
+"x.scn:2:16: v has the value 1 twice
+  2 | matrix v = 1 2 1
+    |                ^"),
+
+(Whole(r#"scenario "x"
+matrix v = 1, 2
+process p"#),
+"x.scn:2:13: values stand beside each other, with nothing between
+  2 | matrix v = 1, 2
+    |             ^"),
+
+(Whole(r#"scenario "x"
+matrix v =
+process p"#),
+"x.scn:2:8: v has 0 values, allowed are 1 to 1000
+  2 | matrix v =
+    |        ^"),
+
+(Whole(r#"scenario "x"
+matrix v
+process p"#),
+"x.scn:2:8: expected `matrix NAME = VALUE VALUE ..`
+  2 | matrix v
+    |        ^"),
+
+(Whole(r#"scenario "x"
+matrix v 1 2
+process p"#),
+"x.scn:2:10: expected `matrix NAME = VALUE VALUE ..`
+  2 | matrix v 1 2
+    |          ^"),
+
+(Whole(r#"scenario "x"
+matrix $v = 1 2
+process p"#),
+"x.scn:2:8: `$v` cannot be the name of a matrix
+  2 | matrix $v = 1 2
+    |        ^^ names begin with a letter; `$` stands where they are used"),
+
+(Whole(r#"scenario "x"
+matrix v = 1 2
+matrix v = 3
+process p"#),
+"x.scn:3:8: there is a matrix v already, in line 2
+  3 | matrix v = 3
+    |        ^"),
+
+(Whole(r#"scenario "x"
+matrix v = 1 2
+given v = ok otherwise
+process p"#),
+"x.scn:3:7: v is a matrix already, in line 2
+  3 | given v = ok otherwise
+    |       ^"),
+
+(Whole(r#"scenario "x"
+given v = ok otherwise
+matrix v = 1 2
+process p"#),
+"x.scn:3:8: v is given already, in line 2
+  3 | matrix v = 1 2
+    |        ^"),
+
+(Whole(r#"scenario "x"
+matrix v = 1 2
+given c = ok when w is 1
+process p"#),
+"x.scn:3:19: there is no matrix w
+  3 | given c = ok when w is 1
+    |                   ^ there are: v"),
+
+(Whole(r#"scenario "x"
+matrix v = 1 2
+given c = ok when v under 1
+process p"#),
+"x.scn:3:21: there is no relation `under`
+  3 | given c = ok when v under 1
+    |                     ^^^^^ there are: is, not, below, at_least"),
+
+(Whole(r#"scenario "x"
+matrix v = 1 2
+given c = ok when v below ok
+process p"#),
+"x.scn:3:27: the condition needs one number at its end
+  3 | given c = ok when v below ok
+    |                           ^^"),
+
+(Whole(r#"scenario "x"
+matrix v = 1 2
+given c = ok when v is 3
+process p"#),
+"x.scn:3:24: v never is 3
+  3 | given c = ok when v is 3
+    |                        ^ there are: 1, 2"),
+
+(Whole(r#"scenario "x"
+matrix v = 1 2
+given c = ok when
+process p"#),
+"x.scn:3:14: expected a condition, as `value below 6`
+  3 | given c = ok when
+    |              ^^^^"),
+
+(Whole(r#"scenario "x"
+matrix v = 1 2
+given c = ok
+process p"#),
+"x.scn:3:11: expected `given NAME = VALUE when AXIS is VALUE and ..`, or `.. otherwise`
+  3 | given c = ok
+    |           ^^"),
+
+(Whole(r#"scenario "x"
+matrix v = 1 2
+given c = $v otherwise
+process p"#),
+"x.scn:3:11: `$v` cannot stand in a matrix
+  3 | given c = $v otherwise
+    |           ^^ conditions name a matrix without `$`"),
+
+(Whole(r#"scenario "x"
+matrix v = 1 2
+given c = ok otherwise ok
+process p"#),
+"x.scn:3:24: nothing comes after `otherwise`
+  3 | given c = ok otherwise ok
+    |                        ^^"),
+];

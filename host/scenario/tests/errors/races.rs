@@ -1,0 +1,215 @@
+//! Races: columns, cells, outcomes.
+
+use crate::Case::{self, After, Whole};
+
+#[rustfmt::skip]
+pub const RACES_HAVE_COLUMNS_AND_OUTCOMES: &[(Case, &str)] = &[
+(After("race p | p"),
+"x.scn:5:1: a race needs a file that begins with `litmus`
+  5 | race p | p
+    | ^^^^"),
+
+(Whole(r#"litmus "x"
+process p
+process q
+p  D = device -> ok
+p  F = fence D -> ok"#),
+"x.scn:5:1: a litmus file needs a `race`
+  5 | p  F = fence D -> ok
+    | ^"),
+
+(Whole(r#"litmus "x"
+process p
+process q
+p  D = device -> ok
+p  F = fence D -> ok
+race p"#),
+"x.scn:6:1: a race needs two columns at least
+  6 | race p
+    | ^^^^"),
+
+(Whole(r#"litmus "x"
+process p
+process q
+p  D = device -> ok
+p  F = fence D -> ok
+race p | p"#),
+"x.scn:6:10: p has a column already
+  6 | race p | p
+    |          ^"),
+
+(Whole(r#"litmus "x"
+process p
+process q
+p  D = device -> ok
+p  F = fence D -> ok
+race p | x"#),
+"x.scn:6:10: `x` is no statement, and no process or thread of that name is declared
+  6 | race p | x
+    |          ^ actors: p, q"),
+
+(Whole(r#"litmus "x"
+process p
+process q
+p  D = device -> ok
+p  F = fence D -> ok
+race p | q"#),
+"x.scn:6:1: the race does not say how it may end
+  6 | race p | q
+    | ^^^^ add `allowed TERM ..` or `forbidden TERM ..`"),
+
+(Whole(r#"litmus "x"
+process p
+process q
+p  D = device -> ok
+p  F = fence D -> ok
+race p | q
+ r = read F | q = read F
+allowed r=0"#),
+"x.scn:7:24: F is a synchronization object of p, of no use to q
+  7 |  r = read F | q = read F
+    |                        ^"),
+
+(Whole(r#"litmus "x"
+process p
+process q
+p  D = device -> ok
+p  F = fence D -> ok
+race p | q
+ r = read F | |
+allowed r=0"#),
+"x.scn:7:15: the row has 3 cells, the race 2 columns
+  7 |  r = read F | |
+    |               ^"),
+
+(Whole(r#"litmus "x"
+process p
+process q
+p  D = device -> ok
+p  F = fence D -> ok
+race p | q
+ W = wait D F>=1 -> blocks
+allowed W=asleep"#),
+"x.scn:7:21: a race says with `allowed` whether a call sleeps
+  7 |  W = wait D F>=1 -> blocks
+    |                     ^^^^^^ write the status it returns once it does"),
+
+(Whole(r#"litmus "x"
+process p
+process q
+p  D = device -> ok
+p  F = fence D -> ok
+race p | q
+ D = device -> ok
+allowed F=0"#),
+"x.scn:7:6: `device` is two calls, a step of a race is one
+  7 |  D = device -> ok
+    |      ^^^^^^ write `open_adapter` and `create_device`"),
+
+(Whole(r#"litmus "x"
+process p
+process q
+p  D = device -> ok
+p  F = fence D -> ok
+race p | q
+ r = read F
+allowed"#),
+"x.scn:8:8: expected terms, as `r0=1 W=asleep`, with a comma between outcomes, found the end of the line
+  8 | allowed
+    |        ^"),
+
+(Whole(r#"litmus "x"
+process p
+process q
+p  D = device -> ok
+p  F = fence D -> ok
+race p | q
+ r = read F
+allowed r=0,"#),
+"x.scn:8:13: expected terms, as `r0=1 W=asleep`, with a comma between outcomes, found the end of the line
+  8 | allowed r=0,
+    |             ^"),
+
+(Whole(r#"litmus "x"
+process p
+process q
+p  D = device -> ok
+p  F = fence D -> ok
+race p | q
+ r = read F
+allowed x=0"#),
+"x.scn:8:9: there is no register, call or fence named x here
+  8 | allowed x=0
+    |         ^ there are: F, r"),
+
+(Whole(r#"litmus "x"
+process p
+process q
+p  D = device -> ok
+p  F = fence D -> ok
+race p | q
+ W = wait D F>=1 -> ok
+allowed W=sleeping"#),
+"x.scn:8:11: `sleeping` is not a status
+  8 | allowed W=sleeping
+    |           ^^^^^^^^ there are: SUCCESS, ABANDONED, TIMEOUT, PENDING, UNSUCCESSFUL, NOT_IMPLEMENTED, INVALID_HANDLE, INVALID_PARAMETER, NO_MEMORY, ILLEGAL_INSTRUCTION, ACCESS_DENIED, BUFFER_TOO_SMALL, OBJECT_TYPE_MISMATCH, OBJECT_NAME_INVALID, OBJECT_NAME_NOT_FOUND, OBJECT_NAME_COLLISION, NOT_SUPPORTED, INTERNAL_ERROR, DEVICE_REMOVED, GRAPHICS_ALLOCATION_BUSY, ok, asleep, returned"),
+
+(Whole(r#"litmus "x"
+process p
+process q
+p  D = device -> ok
+p  F = fence D -> ok
+race p | q
+ r = read F
+allowed r=0
+expect F = 1"#),
+"x.scn:9:1: a race is the end of its file
+  9 | expect F = 1
+    | ^^^^^^"),
+
+(Whole(r#"litmus "x"
+process p
+process q
+p  D = device -> ok
+p  F = fence D -> ok
+race p | q
+ r = read F -> ok
+allowed r=0"#),
+"x.scn:7:13: `read` is no call of the kernel: it has no status
+  7 |  r = read F -> ok
+    |             ^^ leave `->` and the status out"),
+
+(Whole(r#"litmus "x"
+process p
+process q
+p  D = device -> ok
+p  F = fence D -> ok
+race p | q
+allowed F=0
+race p | q"#),
+"x.scn:8:1: a race is the end of its file
+  8 | race p | q
+    | ^^^^"),
+
+(Whole(r#"litmus "x"
+process p
+process q
+p  D = device -> ok
+p  F = fence D -> ok
+allowed F=0"#),
+"x.scn:6:1: `allowed` belongs to a race
+  6 | allowed F=0
+    | ^^^^^^^"),
+
+(Whole(r#"litmus "x"
+process p
+process q
+p  D = device -> ok
+p  F = fence D -> ok
+fault kill q
+race p | q
+allowed F=0"#),
+"x.scn:7:10: process q was killed in line 6
+  7 | race p | q
+    |          ^"),
+];

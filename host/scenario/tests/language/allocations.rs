@@ -1,0 +1,41 @@
+//! Counts what the reader allocates: work that needs no clock to be measured. The allocator is the system's;
+//! it needs `unsafe` because the trait does.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+
+use scenario::script::parse_bytes;
+
+struct Counting;
+
+thread_local! {
+    static COUNT: Cell<(u64, usize)> = const { Cell::new((0, 0)) };
+}
+
+// SAFETY: every call goes to the system's allocator as it came; the counter is a plain cell of the thread, whose
+// access allocates nothing.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        let _ = COUNT.try_with(|count| {
+            let (calls, bytes) = count.get();
+            count.set((calls + 1, bytes + layout.size()));
+        });
+        // SAFETY: the caller's promise is passed on.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
+        // SAFETY: the caller's promise is passed on.
+        unsafe { System.dealloc(memory, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+/// Allocations, and bytes allocated, while a text is read.
+pub fn of(text: &str) -> (u64, usize) {
+    COUNT.set((0, 0));
+    drop(parse_bytes(text.as_bytes()));
+    COUNT.get()
+}

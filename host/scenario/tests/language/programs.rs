@@ -1,0 +1,355 @@
+//! Programs drawn by number: every operation, flag, fault, expectation and race that a file can say.
+
+use d3dkmt::{Luid, NtStatus, limits};
+use dxgkrnl::{AdapterConfig, Policy};
+use scenario::choose::Random;
+use scenario::program::*;
+
+/// A program for these numbers: one for its head, one for each step, one for its race (an even one: none).
+pub fn program(head: u64, steps: &[u64], race: u64) -> Program {
+    let mut drawing = Drawing::new(head);
+    for step in steps {
+        drawing.random = Random::new(*step);
+        drawing.step();
+    }
+    if race % 2 == 1 {
+        drawing.random = Random::new(race);
+        drawing.race();
+    }
+    drawing.program
+}
+
+pub struct Drawing {
+    pub program: Program,
+    pub random: Random,
+    /// By process: what it can still do.
+    ended: Vec<bool>,
+    frozen: Vec<bool>,
+    held: Vec<bool>,
+    /// By thread: the call it is in.
+    pub blocked: Vec<Option<Binding>>,
+    time: u64,
+}
+
+const ODD_VALUES: [u64; 10] =
+    [0, 1, 5, 1 << 31, 1 << 32, (1 << 63) - 1, 1 << 63, (1 << 63) + 1, u64::MAX - 1, u64::MAX];
+
+impl Drawing {
+    fn new(seed: u64) -> Drawing {
+        let program = Program::default();
+        let random = Random::new(seed);
+        let (ended, frozen, held, blocked) = Default::default();
+        let mut drawing = Drawing { program, random, ended, frozen, held, blocked, time: 0 };
+        drawing.head();
+        drawing.process();
+        drawing
+    }
+
+    fn head(&mut self) {
+        self.program.title = format!("t{}", self.text());
+        for _ in 0..self.below(30) {
+            let rule = format!("FEN-{:03}", 1 + self.below(132));
+            if !self.program.covers.contains(&rule) {
+                self.program.covers.push(rule);
+            }
+        }
+        self.program.tags =
+            ["quick", "a-b", "2x"][..self.below(4) as usize].iter().map(|tag| (*tag).into()).collect();
+        for arm in Arm::ALL {
+            if self.random.one_in(6) {
+                let reason = format!("r{}", self.text());
+                self.program.not_on.push((arm, reason));
+            }
+        }
+        let first = AdapterConfig::default();
+        let adapters = 1 + if self.random.one_in(3) { self.below(limits::ADAPTERS_MAX as u64) } else { 0 };
+        let luid = |number: u64| Luid { low: first.luid.low + number as u32, high: 0 };
+        self.program.setting.kernel.adapters =
+            (0..adapters).map(|number| AdapterConfig { luid: luid(number), ..first.clone() }).collect();
+        self.program.setting.kernel.policy = Policy::from_bits(self.below(8) as u32).expect("three switches");
+        self.program.setting.async_submission = self.random.one_in(2);
+    }
+
+    pub fn below(&mut self, end: u64) -> u64 {
+        self.random.below(end)
+    }
+
+    pub fn value(&mut self) -> u64 {
+        let odd = *self.random.pick(&ODD_VALUES).expect("there are some");
+        if self.random.one_in(2) { odd } else { self.random.number() }
+    }
+
+    pub fn value32(&mut self) -> u32 {
+        let odd = *self.random.pick(&[0, 1, 34, u32::MAX]).expect("there are some");
+        if self.random.one_in(2) { odd } else { self.random.number() as u32 }
+    }
+
+    /// Flags, some of them with bits that nobody defines.
+    pub fn bits(&mut self, known: u32) -> u32 {
+        match self.below(3) {
+            0 => 0,
+            1 => self.random.number() as u32 & known,
+            _ => self.random.number() as u32,
+        }
+    }
+
+    fn text(&mut self) -> String {
+        let letters = ['a', ' ', '"', '\\', '#', '$', '\u{e9}', '|', '\'', '-'];
+        (0..self.below(8)).map(|_| *self.random.pick(&letters).expect("there are some")).collect()
+    }
+
+    pub fn status(&mut self) -> NtStatus {
+        let named = *self.random.pick(NtStatus::NAMED).expect("there are some");
+        if self.random.one_in(4) { NtStatus(self.random.number() as u32) } else { named }
+    }
+
+    fn process(&mut self) {
+        let number = self.program.processes.len() as u32;
+        if number >= 20 {
+            return;
+        }
+        let vms: Vec<Vm> = (0..self.program.vms.len() as u32).map(Vm).collect();
+        let vm = self.random.pick(&vms).copied();
+        let (process, main) = (Process(number), Thread(self.program.threads.len() as u32));
+        let name = format!("p{number}");
+        self.program.threads.push(ThreadInfo { name: name.clone(), process });
+        self.program.processes.push(ProcessInfo { name, vm, main });
+        self.ended.push(false);
+        self.frozen.push(false);
+        self.held.push(false);
+        self.blocked.push(None);
+        self.push(Action::StartProcess(process));
+    }
+
+    fn push(&mut self, action: Action) {
+        self.program.steps.push(Step { line: 0, action });
+    }
+
+    fn alive(&self) -> Vec<Process> {
+        (0..self.ended.len()).filter(|at| !self.ended[*at]).map(|at| Process(at as u32)).collect()
+    }
+
+    fn able(&self) -> Vec<Thread> {
+        let is_able = |thread: &Thread| {
+            let process = self.program.process_of(*thread).index();
+            !self.ended[process] && !self.frozen[process] && self.blocked[thread.index()].is_none()
+        };
+        (0..self.blocked.len() as u32).map(Thread).filter(is_able).collect()
+    }
+
+    fn end(&mut self, process: Process) {
+        let at = process.index();
+        (self.ended[at], self.frozen[at], self.held[at]) = (true, false, false);
+    }
+
+    fn step(&mut self) {
+        let alive = self.alive();
+        let one = self.random.pick(&alive).copied();
+        match (self.below(12), one) {
+            (0, _) if self.program.vms.len() < 20 => {
+                let vm = Vm(self.program.vms.len() as u32);
+                self.program.vms.push(format!("A{}", vm.0));
+                self.push(Action::StartVm(vm));
+            }
+            (1, _) => self.process(),
+            (2, Some(process)) if self.blocked.len() < 40 => {
+                let thread = Thread(self.blocked.len() as u32);
+                self.program.threads.push(ThreadInfo { name: format!("t{}", thread.0), process });
+                self.blocked.push(None);
+                self.push(Action::StartThread(thread));
+            }
+            (3, Some(process)) if self.random.one_in(4) && !self.frozen[process.index()] => {
+                self.end(process);
+                self.push(Action::Exit(process));
+            }
+            (4, _) => {
+                let units = [1, 1_000, 1_000_000, 1_000_000_000];
+                let time = self.below(2000) * self.random.pick(&units).expect("there are some");
+                if self.time + time <= scenario::limits::TIME_MAX_NS {
+                    self.time += time;
+                    self.push(Action::Advance(time));
+                }
+            }
+            (5, Some(process)) => self.fault(process),
+            (6 | 7, _) => self.expect(),
+            _ => {
+                let able = self.able();
+                if let Some(thread) = self.random.pick(&able).copied() {
+                    let act = self.act(thread, false);
+                    self.push(Action::Act(act));
+                }
+            }
+        }
+    }
+
+    fn engine(&mut self) -> Engine {
+        let adapter = self.below(self.program.setting.kernel.adapters.len() as u64) as u32;
+        let nodes = self.program.setting.kernel.adapters[0].nodes.len() as u64;
+        Engine { adapter, node: self.below(nodes) as u32 }
+    }
+
+    fn fault(&mut self, process: Process) {
+        let at = process.index();
+        let context = self.binding(|named| named.kind == Kind::Context);
+        let vm = (0..self.program.vms.len() as u32).map(Vm).collect::<Vec<_>>();
+        let fault = match self.below(14) {
+            0 if self.random.one_in(3) => {
+                self.end(process);
+                Fault::Kill(process)
+            }
+            1 if !self.frozen[at] => {
+                self.frozen[at] = true;
+                Fault::Freeze(process)
+            }
+            2 if self.frozen[at] => {
+                self.frozen[at] = false;
+                Fault::Thaw(process)
+            }
+            3 => Fault::Cut(process),
+            4 if !self.held[at] => {
+                self.held[at] = true;
+                Fault::Hold(process)
+            }
+            5 if self.held[at] => {
+                self.held[at] = false;
+                Fault::Release(process)
+            }
+            6 => Fault::Delay(process, self.below(1 << 40)),
+            7 => Fault::Reorder,
+            8 if !vm.is_empty() => {
+                let vm = *self.random.pick(&vm).expect("there are some");
+                for at in 0..self.ended.len() {
+                    if self.program.processes[at].vm == Some(vm) {
+                        self.end(Process(at as u32));
+                    }
+                }
+                Fault::CrashVm(vm)
+            }
+            9 => Fault::LoseInterrupt(self.engine()),
+            10 => Fault::Hang(self.engine()),
+            11 => Fault::StopAdapter(self.engine().adapter),
+            12 if context.is_some() => Fault::Fill(context.expect("just seen")),
+            13 => Fault::RestartDaemon,
+            _ => return,
+        };
+        self.push(Action::Fault(fault));
+    }
+
+    pub fn binding(&mut self, fits: impl Fn(&Named) -> bool) -> Option<Binding> {
+        let fitting: Vec<u32> = (0..self.program.bindings.len() as u32)
+            .filter(|at| fits(&self.program.bindings[*at as usize]))
+            .collect();
+        self.random.pick(&fitting).copied().map(Binding)
+    }
+
+    pub fn handle(&mut self) -> HandleRef {
+        match self.binding(|named| named.kind.is_handle()) {
+            Some(binding) if !self.random.one_in(6) => HandleRef::Bound(binding),
+            _ => HandleRef::Raw(self.value32()),
+        }
+    }
+
+    pub fn handles(&mut self) -> Vec<HandleRef> {
+        let count = 1 + if self.random.one_in(20) { 80 } else { self.below(3) };
+        (0..count).map(|_| self.handle()).collect()
+    }
+
+    pub fn pairs(&mut self) -> Vec<(HandleRef, u64)> {
+        let count = if self.random.one_in(20) { 80 } else { self.below(4) };
+        (0..count).map(|_| (self.handle(), self.value())).collect()
+    }
+
+    pub fn own(&mut self, kind: Kind, thread: Thread) -> Option<Binding> {
+        let process = self.program.process_of(thread);
+        let of: Vec<Process> = self.program.threads.iter().map(|thread| thread.process).collect();
+        self.binding(|named| named.kind == kind && of[named.thread.index()] == process)
+    }
+
+    fn expect(&mut self) {
+        let ended = self.ended.clone();
+        let of: Vec<usize> = self.program.threads.iter().map(|thread| thread.process.index()).collect();
+        let is_alive = |named: &Named| !ended[of[named.thread.index()]];
+        let process = Process(self.below(self.program.processes.len() as u64) as u32);
+        let (value, status) = (self.value(), self.status());
+        let memory = self
+            .binding(|named| named.kind == Kind::Register || named.kind == Kind::Object && is_alive(named));
+        let call = self.binding(|named| !matches!(named.kind, Kind::Event | Kind::Register));
+        let event = self.binding(|named| named.kind == Kind::Event && is_alive(named));
+        let device = self.binding(|named| named.kind == Kind::Device && is_alive(named));
+        let expectation = match (self.below(12), memory, call, event, device) {
+            (0, Some(object), ..) => Expectation::Value { object, value },
+            (1, _, Some(call), ..) => Expectation::Blocked { call },
+            (2, _, Some(call), ..) => {
+                for blocked in &mut self.blocked {
+                    *blocked = blocked.filter(|other| *other != call);
+                }
+                Expectation::Returned { call, status }
+            }
+            (3, _, _, Some(event), _) => {
+                let counts = [EventCount::Clear, EventCount::Set, EventCount::Times(value)];
+                Expectation::Event { event, count: *self.random.pick(&counts).expect("there are some") }
+            }
+            (4, _, _, _, Some(device)) => {
+                Expectation::DeviceState { device, state: 1 + self.below(7) as u32 }
+            }
+            (5, ..) => {
+                let states = [EngineIs::Idle, EngineIs::Running, EngineIs::Hung];
+                let is = *self.random.pick(&states).expect("there are some");
+                Expectation::Engine { engine: self.engine(), is }
+            }
+            (6, ..) => Expectation::Report { text: self.text() },
+            (7, ..) => Expectation::NoReport,
+            (8, ..) => Expectation::Messages { process, count: value },
+            (9, ..) => Expectation::Wakes { process, count: value },
+            (10, ..) => Expectation::Waits { count: value },
+            _ => Expectation::NothingLeft { process: Some(process).filter(|_| value % 2 == 0) },
+        };
+        self.push(Action::Expect(expectation));
+    }
+
+    fn race(&mut self) {
+        let threads: Vec<Thread> = self.able().into_iter().take(2 + self.below(3) as usize).collect();
+        if threads.len() < 2 {
+            return;
+        }
+        let lengths: Vec<u64> = threads.iter().map(|_| self.below(4)).collect();
+        let column = |thread: &Thread| Column { thread: *thread, steps: Vec::new() };
+        let mut race = Race { columns: threads.iter().map(column).collect(), ..Race::default() };
+        for row in 0..lengths.iter().copied().max().unwrap_or(0) {
+            for at in (0..threads.len()).filter(|at| row < lengths[*at]) {
+                let act = self.act(threads[at], true);
+                race.columns[at].steps.push((0, act));
+            }
+        }
+        race.allowed = self.outcomes();
+        race.forbidden = self.outcomes();
+        let bindings =
+            race.columns.iter().flat_map(|column| &column.steps).filter(|(_, act)| act.binding.is_some());
+        // Without a term there is no outcome, and without an outcome no race.
+        match race.allowed.is_empty() && race.forbidden.is_empty() {
+            true => self.program.bindings.truncate(self.program.bindings.len() - bindings.count()),
+            false => self.program.race = Some(race),
+        }
+    }
+
+    fn outcomes(&mut self) -> Vec<Outcome> {
+        let count = 1 + self.below(3);
+        let outcomes = (0..count).map(|_| {
+            let terms = (0..1 + self.below(3)).filter_map(|_| self.term()).collect();
+            Outcome { line: 0, terms }
+        });
+        outcomes.filter(|outcome| !outcome.terms.is_empty()).collect()
+    }
+
+    fn term(&mut self) -> Option<Term> {
+        let binding =
+            self.binding(|named| matches!(named.kind, Kind::Register | Kind::Object | Kind::Call))?;
+        let (value, status) = (self.value(), self.status());
+        Some(match (self.program.bindings[binding.index()].kind, self.below(3)) {
+            (Kind::Register, _) => Term::Register { register: binding, value },
+            (Kind::Object, _) => Term::Value { object: binding, value },
+            (_, 0) => Term::Status { call: binding, status },
+            (_, way) => Term::Asleep { call: binding, asleep: way == 1 },
+        })
+    }
+}

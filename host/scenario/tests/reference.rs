@@ -1,0 +1,150 @@
+//! docs/SCENARIOS.md is true: every example runs as it says, every word of the language has its section with its
+//! form and an example, and no section is about a word that is none.
+
+use scenario::choose::{EveryWay, First};
+use scenario::limits::INTERLEAVINGS_MAX;
+use scenario::model::ModelWorld;
+use scenario::run::run;
+use scenario::script::{EXPECTATIONS, FAULTS, STATEMENTS, VERBS, Word, parse, print};
+use scenario::{Program, Verdict};
+
+const PAGE: &str = include_str!("../../../docs/SCENARIOS.md");
+
+/// A block of the page, and the line of the page that it begins after.
+struct Example {
+    line: usize,
+    /// What stands behind "```scn".
+    comes_to: String,
+    text: String,
+}
+
+fn examples(page: &str) -> Vec<Example> {
+    let mut examples = Vec::new();
+    let mut lines = page.lines().enumerate();
+    while let Some((at, line)) = lines.next() {
+        let Some(comes_to) = line.strip_prefix("```scn") else { continue };
+        let text = lines.by_ref().map(|(_, line)| line).take_while(|line| *line != "```");
+        let text = text.map(|line| format!("{line}\n")).collect();
+        examples.push(Example { line: at + 1, comes_to: comes_to.trim().into(), text });
+    }
+    examples
+}
+
+impl Example {
+    fn programs(&self) -> Vec<Program> {
+        parse(&self.text).unwrap_or_else(|errors| {
+            panic!("line {} of the page:\n{}", self.line, errors[0].render("example", &self.text))
+        })
+    }
+
+    /// `fails LINE "TEXT"`: the line and the text.
+    fn wanted(&self, word: &str) -> Option<(&str, &str)> {
+        let (place, text) = self.comes_to.strip_prefix(word)?.trim().split_once(' ')?;
+        Some((place, text.strip_prefix('"')?.strip_suffix('"')?))
+    }
+
+    fn check(&self) {
+        if let Some((place, text)) = self.wanted("error ") {
+            let errors = parse(&self.text).expect_err("it is refused");
+            let found = errors[0].place;
+            assert_eq!(format!("{}:{}", found.line, found.column), place, "line {} of the page", self.line);
+            assert!(errors[0].message.contains(text), "line {} of the page: {}", self.line, errors[0]);
+        } else if let Some((place, text)) = self.wanted("fails ") {
+            let program = self.programs().remove(0);
+            let ended = run(&program, &mut ModelWorld::new(&program, None), &mut First);
+            let Verdict::Failed(failure) = ended.verdict else {
+                panic!("line {} of the page passes", self.line)
+            };
+            assert_eq!(failure.line.to_string(), place, "line {} of the page: {failure}", self.line);
+            assert!(failure.what.contains(text), "line {} of the page: {failure}", self.line);
+        } else {
+            assert_eq!(self.comes_to, "", "line {} of the page", self.line);
+            self.programs().iter().for_each(|program| self.check_passes(program));
+        }
+    }
+
+    fn check_passes(&self, program: &Program) {
+        let mut ways = EveryWay::default();
+        let mut reached = vec![false; program.race.as_ref().map_or(0, |race| race.allowed.len())];
+        for _ in 0..INTERLEAVINGS_MAX {
+            let ended = run(program, &mut ModelWorld::new(program, None), &mut ways);
+            match ended.verdict {
+                Verdict::Passed => {}
+                Verdict::Skipped(_) => return,
+                Verdict::Failed(failure) => {
+                    panic!("line {} of the page, case {}: {failure}", self.line, program.case)
+                }
+            }
+            if let Some(outcome) = ended.outcome {
+                reached[outcome] = true;
+            }
+            if !ways.next_way() {
+                break;
+            }
+        }
+        assert!(reached.iter().all(|reached| *reached), "line {} of the page: {reached:?}", self.line);
+        let printed = print(program);
+        assert_eq!(print(&parse(&printed).expect("what is printed is read")[0]), printed);
+    }
+}
+
+#[test]
+fn every_example_comes_to_what_the_page_says() {
+    let examples = examples(PAGE);
+    assert!(examples.len() > 60);
+    examples.iter().for_each(Example::check);
+}
+
+/// The sections of a chapter: the word each is about, and its text.
+fn sections<'a>(page: &'a str, chapter: &str) -> Vec<(&'a str, &'a str)> {
+    let begin = page
+        .find(&format!("\n## {chapter}\n"))
+        .unwrap_or_else(|| panic!("the page has no chapter {chapter}"));
+    let chapter = &page[begin + 1..];
+    let chapter = chapter.find("\n## ").map_or(chapter, |end| &chapter[..end]);
+    let section = |text: &'a str| text.split_once("`\n");
+    chapter.split("\n### `").skip(1).map(|text| section(text).expect("a heading is one word")).collect()
+}
+
+/// The lines that the word stands in begin with this, are a step, or ask for it.
+fn stands_in(word: &Word, chapter: &str, line: &str) -> bool {
+    let line = line.split(" #").next().unwrap_or_default();
+    let words: Vec<&str> = line.split_whitespace().collect();
+    match chapter {
+        "Statements" => words.first() == Some(&word.name),
+        "Faults" => words.first() == Some(&"fault") && words.get(1) == Some(&word.name),
+        "Expectations" => words.first() == Some(&"expect") && line.contains(&format!(" {}", word.name)),
+        _ => words.contains(&word.name),
+    }
+}
+
+#[test]
+fn every_word_has_its_section_and_no_section_is_about_anything_else() {
+    let chapters =
+        [("Statements", STATEMENTS), ("Verbs", VERBS), ("Faults", FAULTS), ("Expectations", EXPECTATIONS)];
+    for (chapter, words) in chapters {
+        let sections = sections(PAGE, chapter);
+        let found: Vec<&str> = sections.iter().map(|(name, _)| *name).collect();
+        let known: Vec<&str> = words.iter().map(|word| word.name).collect();
+        assert_eq!(found, known, "the sections of {chapter}");
+        for (word, (_, text)) in words.iter().zip(&sections) {
+            assert!(
+                text.contains(&format!("`{}`", word.form)),
+                "the form of `{}` is {}",
+                word.name,
+                word.form
+            );
+            let shown = examples(text)
+                .iter()
+                .any(|example| example.text.lines().any(|line| stands_in(word, chapter, line)));
+            assert!(shown, "the section of `{}` has no example of it", word.name);
+        }
+    }
+}
+
+#[test]
+fn the_page_says_what_each_arm_is() {
+    for arm in scenario::Arm::ALL {
+        assert!(PAGE.contains(&format!("| {} |", arm.name())), "{}", arm.name());
+    }
+}

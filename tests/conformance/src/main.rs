@@ -1,0 +1,113 @@
+//! `cargo run -p conformance`: the rules of the reference beside what tests and scenarios say, and how they ended.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::{Context as _, bail};
+use clap::Parser;
+use conformance::report::{self, Rows};
+use conformance::verdict::judge;
+use conformance::{RESULTS_FOLDER, Results, Tree, failures, page, read_tree};
+
+/// Joins the rules of the reference with the tests and scenarios that claim them, and with their last results.
+///
+/// Exit codes: 0 all well, 1 there is a defect (with --check: anything that --check names), 2 it could not be said.
+#[derive(Parser)]
+struct Options {
+    /// The whole report as JSON
+    #[arg(long)]
+    json: bool,
+    /// Show the rules of one group, such as FEN
+    #[arg(long, conflicts_with_all = ["all", "rule"])]
+    group: Option<String>,
+    /// Show every rule
+    #[arg(long)]
+    all: bool,
+    /// Show one rule, its claims and how they ended
+    #[arg(long, conflicts_with = "all")]
+    rule: Option<String>,
+    /// Fail on defects, on claims that failed or did not run, on drift of docs/CONFORMANCE.md and on lost coverage
+    #[arg(long)]
+    check: bool,
+    /// Write docs/CONFORMANCE.md anew
+    #[arg(long, conflicts_with = "check")]
+    bless: bool,
+    /// What `cargo test` printed, instead of target/conformance/cargo-test.txt
+    #[arg(long, value_name = "FILE")]
+    test_output: Option<PathBuf>,
+    /// The tree to look at
+    #[arg(long, value_name = "FOLDER", default_value = concat!(env!("CARGO_MANIFEST_DIR"), "/../.."), hide_default_value = true)]
+    tree: PathBuf,
+}
+
+fn main() -> ExitCode {
+    match run(&Options::parse()) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::from(1),
+        Err(error) => {
+            eprintln!("conformance: {error:#}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+/// Whether all is well.
+fn run(options: &Options) -> anyhow::Result<bool> {
+    let root =
+        options.tree.canonicalize().with_context(|| format!("no tree at {}", options.tree.display()))?;
+    let tree = read_tree(&root)?;
+    if options.bless {
+        let path = root.join(page::PATH);
+        std::fs::write(&path, page::render(&tree))
+            .with_context(|| format!("cannot write {}", path.display()))?;
+    }
+    let results = Results::read(&root, &root.join(RESULTS_FOLDER), options.test_output.as_deref())?;
+    print!("{}", shown(options, &tree, &results)?);
+    let claiming = tree.claims.claims.iter().map(|claim| claim.place.file.as_str());
+    if let (false, Some(file)) = (options.json, results.outdated_by(&root, claiming)) {
+        println!("\nThe results are older than {file}: `just conformance` runs the tests again.");
+    }
+    let wrong = if options.check {
+        failures(&tree, &results, &page::read(&root))
+    } else {
+        tree.claims.defects.iter().map(ToString::to_string).collect()
+    };
+    for line in &wrong {
+        eprintln!("{line}");
+    }
+    if !wrong.is_empty() {
+        let what = if options.check { "failures" } else { "defects" };
+        eprintln!("conformance: {what}: {}", wrong.len());
+    }
+    Ok(wrong.is_empty())
+}
+
+fn shown(options: &Options, tree: &Tree, results: &Results) -> anyhow::Result<String> {
+    if let Some(id) = &options.rule {
+        let Some(rule) = tree.rules.rule(id) else { bail!("{id} is in no list of rules") };
+        let judged = judge(tree, results, rule);
+        return Ok(if options.json { lines(&report::rule_json(&judged)) } else { report::one(&judged) });
+    }
+    if options.json {
+        return Ok(lines(&report::json(tree, results)));
+    }
+    let rows = match &options.group {
+        Some(name) => {
+            let names: Vec<&str> = tree.rules.groups.iter().map(|group| group.name.as_str()).collect();
+            let group = tree.rules.group(name);
+            Rows::Group(group.with_context(|| format!("{name} is no group; there are {}", names.join(" ")))?)
+        }
+        None if options.all => Rows::All,
+        None => Rows::None,
+    };
+    let mut text = report::text(tree, results, rows);
+    if results.files.is_empty() {
+        text.push('\n');
+        text.push_str(report::HOW);
+    }
+    Ok(text)
+}
+
+fn lines(value: &serde_json::Value) -> String {
+    format!("{value:#}\n")
+}

@@ -1,0 +1,118 @@
+//! Claims joined with results: what is known of each rule.
+
+use serde::Serialize;
+
+use crate::Tree;
+use crate::claims::{Claim, Claims, Owner, TestName};
+use crate::results::{Ended, Results};
+use crate::rules::Rule;
+
+/// What the results say of one claim.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case", tag = "outcome", content = "reason")]
+pub enum Outcome {
+    Passed,
+    Failed(String),
+    NotRun(String),
+}
+
+/// What is known of a rule.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum State {
+    /// Some claim passed, and none failed.
+    Passing,
+    /// Some claim failed.
+    Failing,
+    /// There are claims; of none is there a result.
+    NotRun,
+    NotCovered,
+    OutOfModel,
+}
+
+impl State {
+    pub const ALL: [Self; 5] =
+        [Self::Passing, Self::Failing, Self::NotRun, Self::NotCovered, Self::OutOfModel];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Passing => "passing",
+            Self::Failing => "failing",
+            Self::NotRun => "not run",
+            Self::NotCovered => "not covered",
+            Self::OutOfModel => "out of model",
+        }
+    }
+}
+
+#[derive(Debug)]
+pub struct Judged<'a> {
+    pub rule: &'a Rule,
+    pub state: State,
+    pub claims: Vec<(&'a Claim, Outcome)>,
+}
+
+pub fn judge<'a>(tree: &'a Tree, results: &Results, rule: &'a Rule) -> Judged<'a> {
+    let claims: Vec<_> =
+        tree.claims.of(&rule.id).map(|claim| (claim, outcome(&tree.claims, results, &claim.owner))).collect();
+    let has = |wanted: fn(&Outcome) -> bool| claims.iter().any(|(_, outcome)| wanted(outcome));
+    let state = if has(|outcome| matches!(outcome, Outcome::Failed(_))) {
+        State::Failing
+    } else if has(|outcome| *outcome == Outcome::Passed) {
+        State::Passing
+    } else if !claims.is_empty() {
+        State::NotRun
+    } else if rule.out_of_model.is_some() {
+        State::OutOfModel
+    } else {
+        State::NotCovered
+    };
+    Judged { rule, state, claims }
+}
+
+fn outcome(claims: &Claims, results: &Results, owner: &Owner) -> Outcome {
+    match owner {
+        Owner::Test(name) => test_outcome(claims, results, name),
+        Owner::Scenario(file) => scenario_outcome(results, file),
+    }
+}
+
+fn test_outcome(claims: &Claims, results: &Results, name: &TestName) -> Outcome {
+    let same = |found: &TestName| {
+        // A made test may be put into a module when it is made.
+        let made = !claims.namesakes.contains_key(name)
+            && found.test.strip_suffix(&name.test).is_some_and(|before| before.ends_with("::"));
+        found.binary == name.binary && found.root == name.root && (found.test == name.test || made)
+    };
+    let found: Vec<_> = results.tests.iter().filter(|result| same(&result.name)).collect();
+    let wanted = claims.namesakes.get(name).copied().unwrap_or(1);
+    if found.iter().any(|result| result.ended == Ended::Failed) {
+        Outcome::Failed(String::new())
+    } else if let Some(skipped) = found.iter().find(|result| result.ended == Ended::Skipped) {
+        Outcome::NotRun(["ignored", &skipped.detail].join(" ").trim().to_owned())
+    } else if found.is_empty() {
+        Outcome::NotRun("it is not in the results".into())
+    } else if found.len() < wanted {
+        Outcome::NotRun(format!(
+            "{wanted} packages have a test of this name, the results only {}",
+            found.len()
+        ))
+    } else {
+        Outcome::Passed
+    }
+}
+
+/// It passed if some case passed on some arm and none failed.
+fn scenario_outcome(results: &Results, file: &str) -> Outcome {
+    let found: Vec<_> = results.scenarios.iter().filter(|result| result.file == file).collect();
+    if let Some(failed) = found.iter().find(|result| result.ended == Ended::Failed) {
+        let words = [failed.case.as_str(), "on arm", &failed.arm, &failed.reason];
+        Outcome::Failed(words.join(" ").trim().to_owned())
+    } else if found.iter().any(|result| result.ended == Ended::Passed) {
+        Outcome::Passed
+    } else if let Some(skipped) = found.first() {
+        Outcome::NotRun(format!("skipped on every arm: {}", skipped.reason))
+    } else {
+        Outcome::NotRun("it is not in the results".into())
+    }
+}

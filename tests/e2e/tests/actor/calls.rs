@@ -1,0 +1,231 @@
+//! Every call through its C entry point, good and bad.
+
+use d3dkmt::{
+    Call, CreateContextFlags, EventId, GpuSignal, Handle, Luid, NtStatus, Reply, ShareToken, SignalFlags,
+    SyncObjectFlags, SyncObjectInfo, SyncObjectType, WaitFromCpuFlags,
+};
+use e2e::embedded::Embedded;
+use e2e::wire::Client;
+use proto::actor::{Outcome, Task};
+
+use crate::process::{Actor, plain, signal, wait};
+
+fn new_context(device: Handle) -> Call {
+    Call::CreateContextVirtual {
+        device,
+        node_ordinal: 0,
+        engine_affinity: 1,
+        flags: CreateContextFlags::empty(),
+        client_hint: 0,
+        private_data: vec![],
+    }
+}
+
+fn create(device: Handle, object_type: SyncObjectType, legacy: bool) -> Call {
+    let info = SyncObjectInfo { object_type, max_count: 4, initial_count: 1, ..SyncObjectInfo::default() };
+    Call::CreateSynchronizationObject { device, info, legacy }
+}
+
+fn submit(contexts: Vec<Handle>) -> Call {
+    Call::SubmitCommand { contexts, commands: 0, length: 0, flags: 0, private_data: vec![1; 16] }
+}
+
+#[test]
+fn adapters_and_devices_answer_through_c() {
+    let daemon = Embedded::start();
+    let mut actor = Actor::start(&daemon);
+    let Reply::Adapters(adapters) = actor.given(Call::EnumAdapters { capacity: 4 }) else { panic!() };
+    let adapter = adapters[0];
+    let Reply::Adapter(second) = actor.given(Call::OpenAdapterFromLuid { luid: adapter.luid }) else {
+        panic!()
+    };
+    assert_ne!(second, adapter.handle);
+    let query = |kind, bytes| Call::QueryAdapterInfo { adapter: second, kind, data: vec![0; bytes] };
+    let mut raw = Client::new(&daemon.broker());
+    raw.open_device();
+    let (status, Reply::Adapter(raw_adapter)) = raw.call(&Call::OpenAdapterFromLuid { luid: adapter.luid })
+    else {
+        panic!()
+    };
+    assert_eq!(status, NtStatus::SUCCESS);
+    for (kind, bytes) in [(15, 4), (31, 28), (65, 8192), (65, 8200), (70, 4)] {
+        let data = vec![0; bytes];
+        let expected = raw.call(&Call::QueryAdapterInfo { adapter: raw_adapter, kind, data });
+        assert_eq!(actor.call(query(kind, bytes)), expected, "type {kind}");
+    }
+    let Reply::Device(device) = actor.given(Call::CreateDevice { adapter: second, flags: 0 }) else {
+        panic!()
+    };
+    let state = actor.given(Call::GetDeviceState { device, state_type: 1 });
+    assert_eq!(state, Reply::DeviceState(1));
+    assert_eq!(actor.given(Call::DestroyDevice { device }), Reply::None);
+    assert_eq!(actor.given(Call::CloseAdapter { adapter: second }), Reply::None);
+    assert_eq!(actor.given(Call::CloseAdapter { adapter: adapter.handle }), Reply::None);
+    assert_eq!(actor.end(), (Some(0), String::new()));
+    drop(raw);
+    daemon.end();
+}
+
+#[test]
+fn queues_and_objects_answer_through_c() {
+    let daemon = Embedded::start();
+    let mut actor = Actor::start(&daemon);
+    let device = actor.open_device();
+    let Reply::Context(context) = actor.given(new_context(device)) else { panic!() };
+    let fence = actor.create_fence(device, SyncObjectFlags::empty());
+    assert_ne!(fence.gpu_address, 0);
+    assert_eq!(actor.given(signal(device, fence.object, 1)), Reply::None);
+    assert_eq!(actor.value(Task::ReadValue(fence.object)), 1);
+    let (objects, flags) = (vec![fence.object], SignalFlags::empty());
+    let monitored = |value| GpuSignal::Monitored { objects: objects.clone(), values: vec![value] };
+    actor.given(Call::WaitFromGpu { context, objects: objects.clone(), values: vec![1] });
+    actor.given(submit(vec![context]));
+    // One context without flags is the first form of the call, anything else the second.
+    actor.given(Call::SignalFromGpu { contexts: vec![context], signal: monitored(2), flags });
+    actor.given(Call::SignalFromGpu {
+        contexts: vec![context],
+        signal: monitored(3),
+        flags: SignalFlags::ALLOW_FENCE_REWIND,
+    });
+    actor.given(wait(device, fence.object, 3));
+    assert_eq!(actor.value(Task::ReadValue(fence.object)), 3);
+
+    actor.must(Task::NewEvent(7));
+    let enqueue = Call::SignalFromGpu {
+        contexts: vec![context],
+        signal: GpuSignal::CpuEvent { event: EventId(1) },
+        flags: SignalFlags::ENQUEUE_CPU_EVENT,
+    };
+    assert_eq!(actor.call_with(enqueue, Some(7)).0, NtStatus::SUCCESS);
+    // Behind it in the same context.
+    actor.given(Call::SignalFromGpu { contexts: vec![context], signal: monitored(4), flags });
+    actor.given(wait(device, fence.object, 4));
+    actor.must(Task::Barrier);
+    assert_eq!(actor.value(Task::TakeEvent(7)), 1);
+
+    let notification = create(device, SyncObjectType::CPU_NOTIFICATION, false);
+    assert_eq!(actor.call_with(notification.clone(), None).0, NtStatus::INVALID_HANDLE);
+    assert_eq!(actor.call_with(notification, Some(7)).0, NtStatus::SUCCESS);
+    actor.given(Call::DestroySynchronizationObject { object: fence.object });
+    assert_eq!(actor.ask(0, Task::ReadValue(fence.object)).0, NtStatus::INVALID_HANDLE);
+    actor.given(Call::DestroyContext { context });
+    assert_eq!(actor.end(), (Some(0), String::new()));
+    daemon.end();
+}
+
+#[test]
+fn legacy_objects_have_their_value_in_place() {
+    let daemon = Embedded::start();
+    let mut actor = Actor::start(&daemon);
+    let device = actor.open_device();
+    let Reply::Context(context) = actor.given(new_context(device)) else { panic!() };
+    let mut raw = Client::new(&daemon.broker());
+    let raw_device = raw.open_device();
+    let raw_context = raw.create_context(raw_device);
+    for legacy in [true, false] {
+        let Reply::SyncObject(mutex) = actor.given(create(device, SyncObjectType::MUTEX, legacy)) else {
+            panic!()
+        };
+        let Reply::SyncObject(semaphore) = actor.given(create(device, SyncObjectType::SEMAPHORE, legacy))
+        else {
+            panic!()
+        };
+        let (_, Reply::SyncObject(raw_semaphore)) =
+            raw.call(&create(raw_device, SyncObjectType::SEMAPHORE, legacy))
+        else {
+            panic!()
+        };
+        let wait = |context, object: Handle, value| {
+            let (objects, values) = (vec![object], vec![value]);
+            Call::WaitFromGpu { context, objects, values }
+        };
+        let signal = |context, object: Handle, value| Call::SignalFromGpu {
+            contexts: vec![context],
+            signal: GpuSignal::Monitored { objects: vec![object], values: vec![value] },
+            flags: SignalFlags::empty(),
+        };
+        // No pointer by far.
+        for value in [0, 1, 77] {
+            let expected = raw.call(&wait(raw_context, raw_semaphore.object, value));
+            assert_eq!(actor.call(wait(context, semaphore.object, value)), expected);
+            let expected = raw.call(&signal(raw_context, raw_semaphore.object, value));
+            assert_eq!(actor.call(signal(context, semaphore.object, value)), expected);
+        }
+        let none = (NtStatus::INVALID_HANDLE, Outcome::Nothing);
+        assert_eq!(actor.ask(0, Task::ReadValue(semaphore.object)), none);
+        actor.given(Call::DestroySynchronizationObject { object: mutex.object });
+    }
+    actor.end();
+    drop(raw);
+    daemon.end();
+}
+
+/// Calls that are refused, each for one reason.
+fn bad_calls(device: Handle, fence: Handle) -> Vec<Call> {
+    let nothing = Handle(0x4000_4242 & !0x3F);
+    let flags = SignalFlags::empty();
+    let signal = |objects: Vec<Handle>, flags| {
+        let values = vec![1; objects.len()];
+        Call::SignalFromCpu { device, objects, values, flags }
+    };
+    let wait = |objects: Vec<Handle>, flags| {
+        let values = vec![1; objects.len()];
+        Call::WaitFromCpu { device, objects, values, flags, event: EventId(1) }
+    };
+    vec![
+        Call::OpenAdapterFromLuid { luid: Luid { low: 0xDEAD, high: -1 } },
+        Call::EnumAdapters { capacity: 0 },
+        Call::CloseAdapter { adapter: nothing },
+        Call::CloseAdapter { adapter: device },
+        Call::QueryAdapterInfo { adapter: nothing, kind: 15, data: vec![0; 4] },
+        Call::CreateDevice { adapter: nothing, flags: 0 },
+        Call::DestroyDevice { device: Handle(0) },
+        Call::GetDeviceState { device, state_type: 77 },
+        Call::DestroyContext { context: fence },
+        submit(vec![]),
+        submit(vec![nothing]),
+        submit(vec![nothing; 64]),
+        create(device, SyncObjectType(99), false),
+        create(nothing, SyncObjectType::MONITORED_FENCE, false),
+        Call::DestroySynchronizationObject { object: nothing },
+        signal(vec![], flags),
+        signal(vec![fence; 33], flags),
+        signal(vec![nothing], flags),
+        signal(vec![fence], SignalFlags::from_bits_retain(1 << 20)),
+        Call::SignalFromCpu { device: nothing, objects: vec![fence], values: vec![1], flags },
+        wait(vec![], WaitFromCpuFlags::empty()),
+        wait(vec![fence; 33], WaitFromCpuFlags::empty()),
+        wait(vec![fence], WaitFromCpuFlags::from_bits_retain(1 << 20)),
+        wait(vec![nothing], WaitFromCpuFlags::empty()),
+        Call::WaitFromGpu { context: nothing, objects: vec![fence], values: vec![1] },
+        Call::ShareObject { object: fence, desired_access: 1, token: ShareToken([1; 16]) },
+        Call::ShareObject { object: nothing, desired_access: 1, token: ShareToken([1; 16]) },
+    ]
+}
+
+#[test]
+fn a_refused_call_keeps_its_status() {
+    let daemon = Embedded::start();
+    let mut actor = Actor::start(&daemon);
+    let device = actor.open_device();
+    let fence = actor.create_fence(device, SyncObjectFlags::empty()).object;
+    let mut raw = Client::new(&daemon.broker());
+    let raw_device = raw.open_device();
+    let raw_fence = raw.create_fence(raw_device, 0).object;
+    for (call, raw_call) in bad_calls(device, fence).into_iter().zip(bad_calls(raw_device, raw_fence)) {
+        let expected = raw.call(&raw_call);
+        assert!(!expected.0.is_success(), "{call:?} is no bad call");
+        assert_eq!(actor.call(call.clone()), expected, "{call:?}");
+    }
+    // What has no form in C is not called.
+    let sent = actor.value(Task::MessagesSent);
+    let flags = SignalFlags::empty();
+    let uneven = Call::SignalFromCpu { device, objects: vec![fence], values: vec![1, 2], flags };
+    for call in [uneven, Call::CancelWait { event: EventId(1) }] {
+        assert_eq!(actor.ask(0, plain(call)), (NtStatus::NOT_SUPPORTED, Outcome::NoCForm));
+    }
+    assert_eq!(actor.value(Task::MessagesSent), sent);
+    actor.end();
+    drop(raw);
+    daemon.end();
+}

@@ -1,0 +1,62 @@
+//! One file, one verdict: the whole corpus on every arm, by the command line that users have.
+//!
+//! The results stay in target/conformance, where the conformance program reads them.
+
+use std::path::PathBuf;
+use std::process::Output;
+
+use e2e::guests::guests_can_run;
+use e2e::programs::{gpupv, tree};
+use serde_json::Value;
+
+/// Runs the corpus and gives what it printed, with the results.
+fn run_corpus(arms: &[&str]) -> (Output, Vec<Value>) {
+    let folder = tree().join("target/conformance");
+    std::fs::create_dir_all(&folder).expect("a folder for results");
+    let name = arms.join("-");
+    let file: PathBuf = folder.join(format!("corpus-{name}.json"));
+    let mut command = gpupv(&["scenario", "run", "tests/scenarios", "--json-file"]);
+    command.current_dir(tree()).arg(&file);
+    for arm in arms {
+        command.args(["--arm", arm]);
+    }
+    let output = command.output().expect("gpupv starts");
+    let text = std::fs::read_to_string(&file).expect("results are written");
+    let results: Value = serde_json::from_str(&text).expect("results are JSON");
+    let results = results["results"].as_array().expect("a list of results").clone();
+    for arm in arms {
+        let of_arm: Vec<&Value> = results.iter().filter(|result| result["arm"] == *arm).collect();
+        let text = serde_json::json!({ "results": of_arm }).to_string();
+        std::fs::write(folder.join(format!("scenarios-{arm}.json")), text).expect("results can be kept");
+    }
+    (output, results)
+}
+
+/// Every case passes, or is one that its file keeps from this arm; each arm runs most of them.
+#[track_caller]
+fn all_pass(arms: &[&str]) {
+    let (output, results) = run_corpus(arms);
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{text}{}", String::from_utf8_lossy(&output.stderr));
+    let last = text.lines().last().unwrap_or_default();
+    assert!(last.contains(" passed, 0 failed"), "{last}");
+    for arm in arms {
+        let count = |verdict: &str| {
+            results.iter().filter(|result| result["arm"] == *arm && result["verdict"] == verdict).count()
+        };
+        let (passed, skipped) = (count("passed"), count("skipped"));
+        assert!(passed >= 600 && skipped * 10 < passed, "{arm}: {passed} passed, {skipped} skipped");
+    }
+}
+
+#[test]
+fn one_verdict_on_model_link_and_local() {
+    all_pass(&["model", "link", "local"]);
+}
+
+#[test]
+fn one_verdict_in_guests() {
+    if guests_can_run() {
+        all_pass(&["vm"]);
+    }
+}

@@ -1,0 +1,175 @@
+//! VMs without a machine: separate, and each dies alone.
+
+use d3dkmt::{
+    Call, Handle, NtStatus, Reply, ShareToken, SyncObjectFlags, SyncObjectInfo, SyncObjectType, WaitOutcome,
+};
+use dxgkrnl::ProcessId;
+use e2e::embedded::{Embedded, Running};
+use e2e::wire::{Attached, Client, Steady};
+use gpupv::daemon::limits::LOCAL_VMS_MAX;
+use gpupv::daemon::{Daemon, Options};
+use proto::convert::FromHost;
+use std::path::PathBuf;
+
+fn start() -> Embedded {
+    let local_vms = vec!["a".into(), "b".into()];
+    Embedded::start_with(Options { local_vms, ..Options::default() })
+}
+
+fn broker(daemon: &Embedded, name: &str) -> PathBuf {
+    daemon.daemon().local_vm(name).expect("it is there").1
+}
+
+fn shared_fence(client: &mut Client, device: Handle) -> Handle {
+    let info = SyncObjectInfo {
+        object_type: SyncObjectType::MONITORED_FENCE,
+        flags: SyncObjectFlags::SHARED | SyncObjectFlags::NT_SECURITY_SHARING,
+        ..SyncObjectInfo::default()
+    };
+    match client.call(&Call::CreateSynchronizationObject { device, info, legacy: false }) {
+        (NtStatus::SUCCESS, Reply::SyncObject(created)) => created.object,
+        other => panic!("no fence: {other:?}"),
+    }
+}
+
+#[test]
+fn a_share_opens_in_its_own_vm_only() {
+    let daemon = start();
+    let mut owner = Client::new(&broker(&daemon, "a"));
+    let device = owner.open_device();
+    let object = shared_fence(&mut owner, device);
+    let token = ShareToken([9; 16]);
+    let share = Call::ShareObject { object, desired_access: 0, token };
+    assert_eq!(owner.call(&share).0, NtStatus::SUCCESS);
+    let places = [
+        (broker(&daemon, "a"), NtStatus::SUCCESS),
+        (broker(&daemon, "b"), NtStatus::INVALID_HANDLE),
+        (daemon.broker(), NtStatus::INVALID_HANDLE),
+    ];
+    for (place, expected) in places {
+        let mut client = Client::new(&place);
+        let device = client.open_device();
+        let flags = SyncObjectFlags::empty();
+        let open = Call::OpenSyncObject { device, token, flags, engine_affinity: 0 };
+        assert_eq!(client.call(&open).0, expected, "at {}", place.display());
+    }
+    drop(owner);
+    daemon.end();
+}
+
+#[test]
+fn a_crash_takes_all_of_one_vm_and_nothing_of_another() {
+    let daemon = start();
+    let (a, b) = (broker(&daemon, "a"), broker(&daemon, "b"));
+    let (mut other, mut host) = (Steady::new(&b), Steady::new(&daemon.broker()));
+    let mut steady = Running::start(Embedded::command_at(&b, "states", &["steady"]));
+    steady.says("ready");
+    let mut armed = Running::start(Embedded::command_at(&a, "states", &["armed"]));
+    armed.says("ready");
+    let silent = Attached::new(&a);
+    let mut client = Client::new(&a);
+    let device = client.open_device();
+    let fence = client.create_fence(device, 0).object;
+    assert_eq!(client.wait(device, fence, 1, 1), Some(WaitOutcome::Registered));
+    let (vm, _) = daemon.daemon().local_vm("a").expect("it is there");
+    let of_a = |daemon: &Embedded| daemon.inspection().processes.iter().filter(|p| p.vm == vm.0).count();
+    assert_eq!(of_a(&daemon), 3);
+
+    daemon.daemon().crash_local_vm("a").expect("it is there");
+    assert_eq!(of_a(&daemon), 0);
+    let state = daemon.seat().snapshot();
+    assert!(state.vms.iter().all(|(id, _)| *id != vm.0) && state.vms.len() == 1, "{:?}", state.vms);
+    let left: Vec<u32> = state.processes.iter().map(|process| process.process).collect();
+    assert!(state.devices.iter().all(|device| left.contains(&device.process)), "{:?}", state.devices);
+    assert!(state.objects.iter().all(|object| left.contains(&object.process)), "{:?}", state.objects);
+    assert_eq!(state.waits, []);
+    assert!(client.stream.read().is_err(), "no Goodbye, no wake: the stream is gone");
+    assert!(!a.exists() && daemon.daemon().local_vm("a").is_none());
+    assert!(daemon.daemon().crash_local_vm("a").is_err(), "it is gone");
+    let shown: Vec<_> = daemon.inspection().vms.into_iter().map(|vm| (vm.name, vm.state)).collect();
+    let expected = [("a", "gone"), ("b", "local, without a machine")];
+    assert_eq!(shown, expected.map(|(name, state)| (name.to_owned(), state.to_owned())));
+
+    for _ in 0..3 {
+        other.works();
+        host.works();
+    }
+    assert!(steady.end().ends_with("steady: undisturbed\n"));
+    drop((armed, silent, client, other, host));
+    daemon.wait_until_forgotten();
+    daemon.stop();
+}
+
+#[test]
+fn a_program_runs_in_a_local_vm_as_anywhere() {
+    let daemon = start();
+    let tour = Running::start(Embedded::command_at(&broker(&daemon, "b"), "fence_tour", &[]));
+    assert_eq!(tour.end(), include_str!("../golden/fence_tour.txt"));
+    daemon.end();
+}
+
+#[test]
+fn a_cut_process_hears_nothing_and_is_gone_at_once() {
+    let daemon = start();
+    let mut steady = Steady::new(&daemon.broker());
+    for place in [broker(&daemon, "a"), daemon.broker()] {
+        let mut client = Client::new(&place);
+        let device = client.open_device();
+        let fence = client.create_fence(device, 0).object;
+        assert_eq!(client.wait(device, fence, 1, 1), Some(WaitOutcome::Registered));
+        let silent = Attached::new(&place);
+        for process in [client.process, silent.process] {
+            daemon.daemon().cut(ProcessId(process));
+            daemon.daemon().cut(ProcessId(process));
+            assert!(daemon.seat().guests().iter().all(|guest| guest.id.0 != process));
+        }
+        assert!(client.stream.read().is_err(), "no Goodbye");
+        assert_eq!(daemon.seat().snapshot().processes.len(), 1);
+        steady.works();
+    }
+    drop(steady);
+    daemon.end();
+}
+
+#[test]
+fn names_that_make_no_socket_are_refused() {
+    let _alone = e2e::embedded::alone();
+    let folder = tempfile::tempdir().expect("a folder");
+    let many: Vec<String> = (0..=LOCAL_VMS_MAX).map(|number| format!("vm{number}")).collect();
+    let names = |names: &[&str]| names.iter().map(|name| name.to_string()).collect::<Vec<_>>();
+    let cases = [
+        (names(&["a/b"]), "names no local VM"),
+        (names(&[""]), "names no local VM"),
+        (names(&["a", "b", "a"]), "two local VMs are named"),
+        (many, "65 local VMs, allowed are 64"),
+    ];
+    for (local_vms, why) in cases {
+        let options = Options { directory: folder.path().into(), local_vms, ..Options::default() };
+        let error = Daemon::start(options).err().expect("it is refused");
+        assert!(error.to_string().contains(why), "{error}");
+    }
+    assert_eq!(std::fs::read_dir(folder.path()).expect("a folder").count(), 0, "nothing is left behind");
+}
+
+#[test]
+fn a_stopped_adapter_ends_the_waits_of_every_vm() {
+    // covers: FEN-095
+    let daemon = start();
+    let mut clients = ["a", "b"].map(|name| Client::new(&broker(&daemon, name)));
+    let waiting = clients.each_mut().map(|client| {
+        let device = client.open_device();
+        let fence = client.create_fence(device, 0).object;
+        assert_eq!(client.wait(device, fence, 1, 1), Some(WaitOutcome::Registered));
+        (device, fence)
+    });
+    daemon.seat().fault(dxgkrnl::Fault::StopAdapter { adapter: 0 });
+    for (client, (device, fence)) in clients.iter_mut().zip(waiting) {
+        let event = d3dkmt::EventId(1);
+        assert_eq!(client.stream.read(), Ok(FromHost::Wake { event, status: NtStatus::DEVICE_REMOVED }));
+        assert_eq!(client.signal(device, fence, 1), NtStatus::DEVICE_REMOVED);
+        let state = client.call(&Call::GetDeviceState { device, state_type: 1 });
+        assert_eq!(state, (NtStatus::SUCCESS, Reply::DeviceState(4)));
+    }
+    drop(clients);
+    daemon.end();
+}

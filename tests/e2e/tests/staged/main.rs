@@ -1,0 +1,7 @@
+//! What a scenario does to a daemon: exact time, VMs without a machine, faults, a new kernel, and
+//! somebody who sees every step.
+
+mod clock;
+mod kernel;
+mod local_vms;
+mod observer;
