@@ -2,8 +2,9 @@
 
 use std::process::Command;
 
-/// What decides over a run: a change here makes another state.
-const SOURCES: [&str; 4] = ["host", "shared", "proto", "guest/client"];
+/// What decides over what a seed does.
+const SOURCES: [&str; 6] =
+    ["host/dxgkrnl/src", "host/kmd/src", "host/scenario/src", "shared", "proto", "guest/client/src"];
 
 fn git(arguments: &[&str]) -> Option<String> {
     let output = Command::new("git").current_dir("../..").args(arguments).output().ok()?;

@@ -38,7 +38,7 @@ const EDGES: [(&str, &[&str]); 17] = [
     ("guest-bench", &["d3dkmt", "proto", "umd"]),
     ("actor", &["d3dkmt", "proto", "umd"]),
     ("conformance", &[]),
-    ("e2e", &["d3dkmt", "dxgkrnl", "gpupv", "proto", "vm-images"]),
+    ("e2e", &["d3dkmt", "dxgkrnl", "gpupv", "proto", "scenario", "vm-images"]),
 ];
 
 /// More of our crates that tests alone may use.

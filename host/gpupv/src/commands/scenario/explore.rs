@@ -15,7 +15,7 @@ use scenario::explore::{
     run_once,
 };
 
-use crate::commands::scenario::explored::{self, Explored};
+use crate::commands::scenario::explored::{self, Explored, shell_word};
 use crate::commands::scenario::files::Corpus;
 use crate::commands::scenario::panics;
 use crate::commands::scenario::ranges::{SeedRange, Shard};
@@ -51,6 +51,19 @@ pub struct OutputArgs {
     /// Write the shrunk scenario of each failure into this folder
     #[arg(long, value_name = "DIR")]
     pub save: Option<PathBuf>,
+}
+
+impl OutputArgs {
+    /// Finds out before anything runs whether results can be written.
+    pub fn prepare(&self) -> anyhow::Result<()> {
+        if let Some(path) = &self.report {
+            fs::File::create(path).with_context(|| format!("cannot write {}", path.display()))?;
+        }
+        if let Some(folder) = &self.save {
+            fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
+        }
+        Ok(())
+    }
 }
 
 /// Arguments of `gpupv scenario explore`.
@@ -155,8 +168,11 @@ fn subjects(args: &ExploreArgs) -> anyhow::Result<Vec<Subject>> {
         };
         for program in file.programs.iter().filter(is_wanted) {
             let (name, words) = match program.case.as_str() {
-                "" => (file.name.clone(), file.name.clone()),
-                case => (format!("{} [{case}]", file.name), format!("{} --case '{case}'", file.name)),
+                "" => (file.name.clone(), shell_word(&file.name)),
+                case => {
+                    let words = format!("{} --case {}", shell_word(&file.name), shell_word(case));
+                    (format!("{} [{case}]", file.name), words)
+                }
             };
             subjects.push(Subject { name, program: Some(program.clone()), words });
         }
@@ -204,7 +220,7 @@ impl Whole {
             Ok(every) => {
                 println!("{}: each of {} interleavings ends as allowed", subject.name, every.interleavings);
                 for (outcome, count) in &every.histogram {
-                    println!("{count} {outcome}");
+                    println!("  {count} {outcome}");
                 }
                 self.races_passed += 1;
             }
@@ -238,7 +254,6 @@ pub fn conclude(
         explored::write(path, explored)?;
     }
     if let Some(folder) = &args.save {
-        fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
         for one in explored {
             one.save(folder)?.iter().for_each(|name| println!("saved {name}"));
         }
@@ -275,6 +290,7 @@ pub fn run(args: &ExploreArgs) -> anyhow::Result<u8> {
     if args.shard.is_some() && subjects.iter().any(|subject| subject.is_exhaustive(args)) {
         bail!("--shard is for seeds: name them with --seeds");
     }
+    args.output.prepare()?;
     for arm in [SeededArm::Model, SeededArm::Link] {
         if subjects.iter().any(|subject| subject.arm(args) == arm) && !check_canary(arm) {
             return Ok(VERDICT_FAILED);

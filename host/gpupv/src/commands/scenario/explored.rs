@@ -26,8 +26,8 @@ impl Explored {
     ///   everything it does: gpupv scenario explore --random --arm link --log 71
     ///   shrunk to 7 lines, which fail with seed 71:
     ///     scenario ".."
-    /// 9999 passed
-    /// 1 lost wake
+    ///   9999 passed
+    ///   1 lost wake
     /// ```
     pub fn text(&self) -> String {
         let Report { seeds, failures, histogram, seeds_run, commit, .. } = &self.report;
@@ -40,11 +40,11 @@ impl Explored {
             self.write_failure(&mut text, found, commit);
         }
         for (what, count) in histogram {
-            line(&mut text, format_args!("{count} {what}"));
+            line(&mut text, format_args!("  {count} {what}"));
         }
         let left_out = seeds.end - seeds.start - seeds_run;
         if left_out > 0 {
-            line(&mut text, format_args!("{left_out} not run, after {} failures", failures.len()));
+            line(&mut text, format_args!("  {left_out} not run, after {} failures", failures.len()));
         }
         text
     }
@@ -95,6 +95,16 @@ impl Explored {
     }
 }
 
+/// A word as a shell reads it.
+pub fn shell_word(text: &str) -> String {
+    let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "/._-,=+:".contains(letter);
+    if !text.is_empty() && text.chars().all(is_plain) {
+        text.into()
+    } else {
+        format!("'{}'", text.replace('\'', "'\\''"))
+    }
+}
+
 /// One seed as a range.
 fn only(seed: u64) -> String {
     format!("{seed}..{}", seed.saturating_add(1))
@@ -137,4 +147,18 @@ pub fn merge_all(parts: &[Explored]) -> anyhow::Result<Vec<Explored>> {
         Ok(Explored { report, ..explored })
     };
     wholes.into_iter().map(whole).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::shell_word;
+
+    #[test]
+    fn words_for_a_shell_are_quoted_where_they_must_be() {
+        for (text, wanted) in
+            [("a/b.scn", "a/b.scn"), ("a b", "'a b'"), ("$x", "'$x'"), ("it's", "'it'\\''s'"), ("", "''")]
+        {
+            assert_eq!(shell_word(text), wanted);
+        }
+    }
 }

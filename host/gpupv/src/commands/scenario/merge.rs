@@ -23,6 +23,7 @@ pub fn run(args: &MergeArgs) -> anyhow::Result<u8> {
         parts.extend(read(path)?);
     }
     let wholes = merge_all(&parts)?;
+    args.output.prepare()?;
     for whole in &wholes {
         print!("{}", whole.text());
     }
