@@ -4,7 +4,7 @@
 //! four ways, each only under a condition that a search must find. Nothing else sets the switch; neither
 //! a trace nor a configuration knows of it.
 
-use d3dkmt::{Call, Reply, WaitOutcome};
+use d3dkmt::{Call, SignalFlags};
 
 use crate::ProcessId;
 use crate::ddi::Miniport;
@@ -22,7 +22,7 @@ pub enum PlantedBug {
     EarlyWake,
     /// A fence with two or more opens: a lower value is not stored for the second.
     StaleValue,
-    /// A CPU wait that is satisfied at once, on a device with two or more fences, is answered twice.
+    /// A CPU signal that may go back, on a device with two or more fences, is answered twice.
     DoubleAnswer,
 }
 
@@ -62,15 +62,17 @@ impl<M: Miniport> Kernel<M> {
     ) {
         let doubled = self.planted == Some(PlantedBug::DoubleAnswer) && self.has_two_fences(process, &call);
         self.call(process, request, call, effects);
-        let satisfied = |answer: &&Answer| answer.reply == Reply::Wait(WaitOutcome::Satisfied);
-        if doubled && let Some(answer) = effects.answers.last().filter(satisfied).cloned() {
+        let succeeded = |answer: &&Answer| answer.status.is_success();
+        if doubled && let Some(answer) = effects.answers.last().filter(succeeded).cloned() {
             effects.answers.push(answer);
         }
     }
 
-    /// Whether a CPU wait is made on a device with two or more fences.
+    /// Whether a CPU signal with AllowFenceRewind is made on a device with two or more fences.
     fn has_two_fences(&self, process: ProcessId, call: &Call) -> bool {
-        let Call::WaitFromCpu { device, .. } = call else { return false };
+        let Call::SignalFromCpu { device, flags: SignalFlags::ALLOW_FENCE_REWIND, .. } = call else {
+            return false;
+        };
         let Some(owner) = self.processes.get(&process) else { return false };
         let Some(Local::Device(device)) = owner.handles.get(*device) else { return false };
         let children = self.devices[*device].children.iter();

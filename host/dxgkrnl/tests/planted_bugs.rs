@@ -3,7 +3,7 @@
 mod common;
 
 use common::World;
-use d3dkmt::{Call, EventId, Handle, NtStatus, SignalFlags, SyncObjectFlags, WaitFromCpuFlags};
+use d3dkmt::{Call, Handle, NtStatus, SignalFlags, SyncObjectFlags};
 use dxgkrnl::{Input, PlantedBug};
 
 const REWIND: SignalFlags = SignalFlags::ALLOW_FENCE_REWIND;
@@ -67,23 +67,19 @@ fn stale_value_leaves_the_second_open_behind_on_a_rewind() {
 }
 
 #[test]
-fn double_answer_needs_a_satisfied_wait_and_two_fences() {
+fn double_answer_needs_a_signal_that_may_go_back_and_two_fences() {
     let (mut world, device, fence) = planted(PlantedBug::DoubleAnswer);
-    let answers = |world: &mut World, value| {
-        let call = Call::WaitFromCpu {
-            device,
-            objects: vec![fence],
-            values: vec![value],
-            flags: WaitFromCpuFlags::empty(),
-            event: EventId(1),
-        };
+    let answers = |world: &mut World, value, flags| {
+        let call = Call::SignalFromCpu { device, objects: vec![fence], values: vec![value], flags };
         world.input(Input::Call { process: world.process, request: 1, call });
         std::mem::take(&mut world.effects.answers)
     };
-    assert_eq!(answers(&mut world, 0).len(), 1, "one fence");
+    assert_eq!(answers(&mut world, 3, REWIND).len(), 1, "one fence");
     world.fence(device, 0);
-    let twice = answers(&mut world, 0);
+    let twice = answers(&mut world, 2, REWIND);
     assert_eq!(twice.len(), 2);
     assert!(twice.iter().all(|answer| answer.status == NtStatus::SUCCESS));
-    assert_eq!(answers(&mut world, 1).len(), 1, "a wait that is registered");
+    assert_eq!(answers(&mut world, 4, SignalFlags::empty()).len(), 1, "a signal that must not go back");
+    let reserved = SignalFlags::from_bits_retain(0x80);
+    assert_eq!(answers(&mut world, 4, REWIND | reserved).len(), 1, "a refused one");
 }

@@ -327,7 +327,7 @@ impl<'a, W: World> Run<'a, W> {
             act.thread,
             Request::Call { call: Call::CreateDevice { adapter, flags: 0 }, event: None },
         )?;
-        let status = self.finish(act, choose)?;
+        let status = self.answer_of(act, choose)?;
         self.answers.push((self.line, status));
         self.judge(act, status)
     }
@@ -346,11 +346,11 @@ impl<'a, W: World> Run<'a, W> {
         if let Operation::Read { .. } = act.operation {
             return Ok(Some(NtStatus::SUCCESS));
         }
-        self.finish(act, choose)
+        self.answer_of(act, choose)
     }
 
-    /// Lets the world come to rest after an act has begun.
-    fn finish(&mut self, act: &'a Act, choose: &mut dyn Choose) -> Checked<Option<NtStatus>> {
+    /// The status of an act under way, if it has returned when the world comes to rest.
+    fn answer_of(&mut self, act: &'a Act, choose: &mut dyn Choose) -> Checked<Option<NtStatus>> {
         self.make_moves(choose)?;
         let answer = self.world.returned(act.thread);
         if let Some(answer) = &answer {

@@ -23,7 +23,7 @@ fn shrunk(program: &Program, bug: PlantedBug) -> Option<Program> {
 fn planted_bugs_shrink_to_twelve_lines_at_most() {
     for bug in PlantedBug::ALL {
         let mut count = 0;
-        for seed in 0..2000 {
+        for seed in 0..3000 {
             let program = random(seed);
             let Some(small) = shrunk(&program, bug) else { continue };
             let text = print(&small);
@@ -37,7 +37,7 @@ fn planted_bugs_shrink_to_twelve_lines_at_most() {
             assert!(text.lines().count() <= print(&program).lines().count());
             assert_eq!(print(&shrunk(&read, bug).expect("it fails")), text, "it is as small as it gets");
             count += 1;
-            if count == 12 {
+            if count == 60 {
                 break;
             }
         }
@@ -49,4 +49,62 @@ fn shrinking_is_deterministic() {
     let small = |_| print(&shrunk(&random(4), PlantedBug::LostWake).expect("seed 4 fails"));
     let all: Vec<String> = (0..3).map(small).collect();
     assert!(all.windows(2).all(|two| two[0] == two[1]));
+}
+
+/// Shrinks what fails on a right kernel.
+fn shrunk_text(text: &str) -> String {
+    let program = parse(text).unwrap_or_else(|errors| panic!("{}", errors[0].render("test", text))).remove(0);
+    let run = |program: &Program| run_once(&OnModel, program, None, 1, &mut chooser(1));
+    let wanted = failure(&run(&program)).map(Class::of).expect("it fails");
+    print(&shrink(&program, &mut |candidate| {
+        let ended = run(candidate);
+        (failure(&ended).map(Class::of) == Some(wanted)).then_some(ended)
+    }))
+}
+
+#[test]
+fn a_wrong_expectation_shrinks_to_what_it_needs() {
+    let text = r#"scenario "too much"
+covers FEN-025
+config lower_gpu_signal = applied
+vm A
+process p in A
+process q in A
+p  D = device -> ok
+q  E = device -> ok
+p  F = fence D shared -> ok
+p  N = share F -> ok
+q  G = open E N -> ok
+thread t in p
+t  W = wait D F>=5 -> blocks
+q  signal E G=6 -> ok
+expect W returned ok
+expect F = 7
++1s
+fault kill q
+"#;
+    let wanted =
+        "scenario \"too much\"\nprocess p\np  D = device -> ok\np  F = fence D -> ok\nexpect F = 7\n";
+    assert_eq!(shrunk_text(text), wanted);
+}
+
+#[test]
+fn a_race_shrinks_to_the_steps_that_make_it_fail() {
+    let text = r#"litmus "too much"
+process p
+process q
+p  D = device -> ok
+p  F = fence D shared -> ok
+p  N = share F -> ok
+q  E = device -> ok
+q  G = open E N -> ok
+thread t in p
+race p | t | q
+     signal D F=1 -> ok | x = read F | signal E G=1 -> ok
+     signal D F=2 -> ok | y = read F |
+forbidden F=2
+"#;
+    let wanted = "litmus \"too much\"\nprocess p\np  D = device -> ok\np  F = fence D -> ok\nthread t in p\n\
+                  race p | t\n     signal D F=2 -> anything | \nforbidden F=2\n";
+    assert_eq!(shrunk_text(text), wanted);
 }

@@ -234,3 +234,31 @@ fn whoever_crashes_the_others_go_on_and_nothing_is_left() {
     }
     assert!(texts.len() > 20, "crashes come at many steps: {}", texts.len());
 }
+
+#[test]
+fn crashes_come_in_the_midst_of_races_too() {
+    let program = litmus("forbidden W=asleep");
+    let crashed: Vec<Program> = (0..200).filter_map(|seed| crashes(&program, seed)).collect();
+    for program in &crashed {
+        let ended = run_once(&OnModel, program, None, 0, &mut chooser(0));
+        assert_eq!(ended.verdict, Verdict::Passed, "{}", print(program));
+    }
+    let is_between = |text: &String| text.contains("signal D F=1") && !text.contains("signal D F=2");
+    assert!(crashed.iter().map(print).any(|text| is_between(&text)));
+}
+
+#[test]
+#[ignore = "a million runs take seconds: the limit of every_way itself"]
+fn a_race_of_more_than_a_million_interleavings_is_refused() {
+    let reads = |from: u32| (from..from + 12).map(|at| format!("x{at} = read F"));
+    let rows: Vec<String> =
+        reads(0).zip(reads(12)).map(|(left, right)| format!("{left} | {right}")).collect();
+    let text = format!(
+        "litmus \"reads\"\nprocess p\np  D = device -> ok\np  F = fence D -> ok\nthread t in p\nrace p | t\n{}\n\
+         allowed F=0\n",
+        rows.join("\n")
+    );
+    let program = parse(&text).expect("a litmus").remove(0);
+    let most = scenario::limits::INTERLEAVINGS_MAX;
+    assert_eq!(every_way(&OnModel, &program, None), Err(Unlike::TooMany { most }));
+}

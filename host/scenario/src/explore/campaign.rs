@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use dxgkrnl::PlantedBug;
 
-use super::report::{Found, Report};
+use super::report::{Found, Report, merge};
 use super::{Class, Make, chooser, crashes, failure, random, run_once, shrink};
 use crate::program::Program;
 use crate::run::{Ended, Verdict};
@@ -95,12 +95,6 @@ pub fn canary<M: Make>(make: &M) -> Result<(), Refused> {
     Ok(())
 }
 
-/// What one seed came to.
-struct Seen {
-    what: String,
-    failure: Option<(Class, String)>,
-}
-
 /// Runs the plan. `progress` is told now and then, by any of the threads.
 pub fn campaign<M: Make>(
     make: &M,
@@ -117,41 +111,24 @@ pub fn campaign<M: Make>(
         None => plan.seeds.clone(),
     };
     canary(make)?;
-    let seen = run_all(make, plan, &seeds, progress);
-    let mut report = Report::new(plan, seeds.clone());
-    for (seed, seen) in (seeds.start..).zip(seen) {
-        report.seeds_run += 1;
-        *report.histogram.entry(seen.what).or_default() += 1;
-        if let Some((class, what)) = seen.failure {
-            let so_far = report.histogram.clone();
-            report.failures.push(Found {
-                seed,
-                class,
-                what,
-                shrunk: String::new(),
-                shrunk_seed: seed,
-                so_far,
-            });
-        }
-        if plan.stop_after > 0 && report.failures.len() == plan.stop_after {
-            break;
-        }
-    }
+    let chunks = run_all(make, plan, &seeds, progress);
+    let mut report = merge(&chunks).unwrap_or_else(|_| Report::new(plan, seeds.clone()));
+    report.seeds = seeds;
     shrink_all(make, plan, &mut report.failures);
     Ok(report)
 }
 
-/// All seeds in order, up to the last that counts and perhaps some more.
+/// All seeds in order, a report for each chunk, up to the last that counts and perhaps some more.
 fn run_all<M: Make>(
     make: &M,
     plan: &Plan,
     seeds: &Range<u64>,
     progress: &(dyn Fn(Progress) + Sync),
-) -> Vec<Seen> {
+) -> Vec<Report> {
     let begin = Instant::now();
     let (next, done, failures) = (AtomicU64::new(0), AtomicU64::new(0), AtomicU64::new(0));
     let stop = AtomicBool::new(false);
-    let chunks: Mutex<BTreeMap<u64, Vec<Seen>>> = Mutex::new(BTreeMap::new());
+    let chunks: Mutex<BTreeMap<u64, Report>> = Mutex::new(BTreeMap::new());
     let total = seeds.end - seeds.start;
     let work = || {
         loop {
@@ -165,8 +142,8 @@ fn run_all<M: Make>(
                 return;
             }
             let to = from.saturating_add(CHUNK).min(seeds.end);
-            let seen: Vec<Seen> = (from..to).map(|seed| run_seed(make, plan, seed)).collect();
-            let failed = seen.iter().filter(|seen| seen.failure.is_some()).count() as u64;
+            let seen = run_chunk(make, plan, from..to);
+            let failed = seen.failures.len() as u64;
             chunks.lock().expect("no thread panics holding it").insert(chunk, seen);
             let done = done.fetch_add(to - from, Ordering::Relaxed) + to - from;
             let failures = failures.fetch_add(failed, Ordering::Relaxed) + failed;
@@ -182,7 +159,7 @@ fn run_all<M: Make>(
         }
         work();
     });
-    chunks.into_inner().expect("no thread panicked").into_values().flatten().collect()
+    chunks.into_inner().expect("no thread panicked").into_values().collect()
 }
 
 /// The program that the seed stands for.
@@ -194,19 +171,34 @@ pub fn program_of(plan: &Plan, seed: u64) -> Program {
     }
 }
 
-fn run_seed<M: Make>(make: &M, plan: &Plan, seed: u64) -> Seen {
-    let program = program_of(plan, seed);
-    let ended = run_once(make, &program, plan.planted, seed, &mut chooser(seed));
-    let failure = failure(&ended).map(|failure| (Class::of(failure), failure.to_string()));
-    let what = match (&failure, &ended.verdict) {
-        (Some((class, _)), _) => class.name().into(),
-        (None, Verdict::Skipped(_)) => "skipped".into(),
-        (None, Verdict::Passed | Verdict::Failed(_)) => match outcome(&program, &ended) {
-            Some(outcome) => outcome,
-            None => "passed".into(),
-        },
-    };
-    Seen { what, failure }
+fn run_chunk<M: Make>(make: &M, plan: &Plan, seeds: Range<u64>) -> Report {
+    let mut report = Report::new(plan, seeds.clone());
+    for seed in seeds {
+        let program = program_of(plan, seed);
+        let ended = run_once(make, &program, plan.planted, seed, &mut chooser(seed));
+        report.seeds_run += 1;
+        *report.histogram.entry(in_a_word(&program, &ended)).or_default() += 1;
+        if let Some(failure) = failure(&ended) {
+            report.failures.push(Found {
+                seed,
+                class: Class::of(failure),
+                what: failure.to_string(),
+                shrunk: String::new(),
+                shrunk_seed: seed,
+                so_far: report.histogram.clone(),
+            });
+        }
+    }
+    report
+}
+
+/// How a run ended, for the histogram.
+fn in_a_word(program: &Program, ended: &Ended) -> String {
+    match &ended.verdict {
+        Verdict::Failed(failure) => Class::of(failure).name().into(),
+        Verdict::Skipped(_) => "skipped".into(),
+        Verdict::Passed => outcome(program, ended).unwrap_or_else(|| "passed".into()),
+    }
 }
 
 fn outcome(program: &Program, ended: &Ended) -> Option<String> {

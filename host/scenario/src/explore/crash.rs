@@ -3,16 +3,18 @@
 
 use super::sound::sound;
 use crate::choose::Random;
-use crate::program::{Act, Action, Expected, Fault, Operation, Process, Program, Step};
+use crate::program::{Act, Action, Expected, Fault, Operation, Process, Program, Race, Step};
 
 /// The program with a crash that the seed draws: a process is killed before a step of it, or with one call
 /// under way that its stream still holds. Expectations from there on are dropped, and whatever the process
-/// would have done; the others go on, and in the end nothing may be left. A race is dropped too: it comes
-/// after the steps. `None` if no process runs.
+/// would have done; the others go on, and in the end nothing may be left. A race becomes steps in an order
+/// that the seed draws: a crash can come between any two. `None` if no process runs.
 pub fn crashes(program: &Program, seed: u64) -> Option<Program> {
     let mut random = Random::new(Random::new(seed ^ 0x6372_6173_6865_7321).number());
     let mut changed = program.clone();
-    changed.race = None;
+    if let Some(race) = changed.race.take() {
+        flatten(race, &mut changed.steps, &mut random);
+    }
     let starts = |step: &Step| matches!(step.action, Action::StartProcess(_));
     let first = changed.steps.iter().position(starts)? + 1;
     let at = first + random.below((changed.steps.len() - first + 1) as u64) as usize;
@@ -31,6 +33,18 @@ pub fn crashes(program: &Program, seed: u64) -> Option<Program> {
     changed.steps.push(kill(victim));
     changed.steps.extend(rest.filter_map(free));
     Some(sound(changed))
+}
+
+/// The steps of a race, one after the other. Calls may sleep there, so that nothing is expected of them.
+fn flatten(race: Race, steps: &mut Vec<Step>, random: &mut Random) {
+    let mut columns: Vec<_> = race.columns.into_iter().map(|column| column.steps.into_iter()).collect();
+    while !columns.is_empty() {
+        let at = random.below(columns.len() as u64) as usize;
+        match columns[at].next() {
+            Some((line, act)) => steps.extend(free(Step { line, action: Action::Act(act) })),
+            None => drop(columns.remove(at)),
+        }
+    }
 }
 
 fn alive(steps: &[Step]) -> Vec<Process> {

@@ -18,6 +18,7 @@ mod draft;
 mod every;
 mod finish;
 mod log;
+mod merge;
 mod parts;
 mod random;
 mod report;

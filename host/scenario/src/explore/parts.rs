@@ -144,3 +144,63 @@ pub(super) fn values(operation: &mut Operation, each: &mut dyn FnMut(&mut u64)) 
         | Operation::Read { .. } => {}
     }
 }
+
+/// Every name that an operation refers to, to look at or to change.
+pub(super) fn bindings(operation: &mut Operation, each: &mut dyn FnMut(&mut Binding)) {
+    let mut handle = |handle: &mut HandleRef| match handle {
+        HandleRef::Bound(binding) => each(binding),
+        HandleRef::Raw(_) => {}
+    };
+    match operation {
+        Operation::EnumAdapters { .. }
+        | Operation::OpenAdapter { .. }
+        | Operation::Device { .. }
+        | Operation::NewEvent => {}
+        Operation::CloseAdapter { adapter: one }
+        | Operation::QueryAdapter { adapter: one, .. }
+        | Operation::CreateDevice { adapter: one }
+        | Operation::DestroyDevice { device: one }
+        | Operation::DeviceState { device: one, .. }
+        | Operation::CreateContext { device: one, .. }
+        | Operation::DestroyContext { context: one }
+        | Operation::DestroyObject { object: one }
+        | Operation::Share { object: one }
+        | Operation::Read { object: one } => handle(one),
+        Operation::CreateObject { device, spec } => {
+            handle(device);
+            spec.event.iter_mut().for_each(each);
+        }
+        Operation::Open { device, share, .. } => {
+            handle(device);
+            each(share);
+        }
+        Operation::CloseShare { share } => each(share),
+        Operation::Signal { device: one, targets: pairs, .. }
+        | Operation::GpuWait { context: one, items: pairs } => {
+            handle(one);
+            pairs.iter_mut().for_each(|(object, _)| handle(object));
+        }
+        Operation::Wait { device, items, event, .. } => {
+            handle(device);
+            items.iter_mut().for_each(|(object, _)| handle(object));
+            event.iter_mut().for_each(each);
+        }
+        Operation::GpuSignal { contexts, targets, .. } => {
+            contexts.iter_mut().for_each(&mut handle);
+            targets.iter_mut().for_each(|(object, _)| handle(object));
+        }
+        Operation::GpuSignalEvent { contexts, event, .. } => {
+            contexts.iter_mut().for_each(handle);
+            each(event);
+        }
+        Operation::Submit { contexts, commands } => {
+            contexts.iter_mut().for_each(&mut handle);
+            for command in commands {
+                match command {
+                    Command::Write { object, .. } => handle(object),
+                    Command::Busy { .. } | Command::Hang | Command::Opaque { .. } => {}
+                }
+            }
+        }
+    }
+}

@@ -9,10 +9,11 @@
 use std::collections::HashSet;
 
 use super::finish;
+use super::merge;
 use super::parts;
 use super::smaller;
 use super::sound::sound;
-use crate::program::{Act, Action, Expected, Operation, Program, Thread};
+use crate::program::{Act, Action, Expected, Operation, Program};
 use crate::run::Ended;
 use crate::script::{parse, print};
 
@@ -30,7 +31,9 @@ pub fn shrink(program: &Program, still_fails: StillFails<'_>) -> Program {
         shrunk |= shrinker.actors();
         shrunk |= shrinker.stretches();
         shrunk |= shrinker.items();
-        shrunk |= shrinker.merge_threads();
+        shrunk |= merge::threads(&mut shrinker);
+        shrunk |= merge::processes(&mut shrinker);
+        shrunk |= merge::bindings(&mut shrinker);
         shrunk |= smaller::settings(&mut shrinker);
         shrunk |= smaller::values(&mut shrinker);
         if !shrunk {
@@ -189,32 +192,6 @@ impl Shrinker<'_> {
                 let without = |act: &mut Act| parts::retain_items(&mut act.operation, &mut |at| at != item);
                 shrunk |= self.takes_act(place, without);
             }
-        }
-        shrunk
-    }
-
-    /// What a thread does, an earlier one of its process does; if that is in a call, it stays undone.
-    fn merge_threads(&mut self) -> bool {
-        let mut shrunk = false;
-        let mut at = self.best.threads.len();
-        while at > 0 {
-            at -= 1;
-            let (thread, process) = (Thread(at as u32), self.best.threads[at].process);
-            let earlier = (0..at).find(|other| self.best.threads[*other].process == process);
-            let Some(earlier) = earlier else { continue };
-            let mut candidate = self.best.clone();
-            candidate.steps.retain(|step| step.action != Action::StartThread(thread));
-            let of_race = candidate.race.iter().flat_map(|race| &race.columns);
-            if of_race.into_iter().any(|column| column.thread == thread) {
-                continue;
-            }
-            for step in &mut candidate.steps {
-                match &mut step.action {
-                    Action::Act(act) if act.thread == thread => act.thread = Thread(earlier as u32),
-                    _ => {}
-                }
-            }
-            shrunk |= self.takes(candidate);
         }
         shrunk
     }

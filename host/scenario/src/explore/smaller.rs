@@ -14,9 +14,15 @@ const SHORT_NS: [Nanos; 3] = [1_000, 1_000_000, 1_000_000_000];
 pub(super) fn settings(shrinker: &mut Shrinker<'_>) -> bool {
     let mut shrunk = false;
     for place in shrinker.places() {
-        let Some(act) = act_at(&mut shrinker.best, place) else { continue };
-        for plainer in plainer(&act.operation) {
-            shrunk |= shrinker.takes_act(place, |act: &mut Act| act.operation = plainer);
+        let mut which = 0;
+        while let Some(act) = act_at(&mut shrinker.best, place)
+            && let Some(plainer) = plainer(&act.operation).into_iter().nth(which)
+        {
+            if shrinker.takes_act(place, |act: &mut Act| act.operation = plainer) {
+                shrunk = true;
+            } else {
+                which += 1;
+            }
         }
     }
     for at in 0..shrinker.best.steps.len() {
