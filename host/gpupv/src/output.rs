@@ -1,6 +1,7 @@
 //! What a person sees: progress of anything that takes over a second, and the exit codes.
 
-use std::io::IsTerminal as _;
+use std::fmt;
+use std::io::{ErrorKind, IsTerminal as _, Write as _};
 use std::process::ExitCode;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
@@ -178,6 +179,16 @@ pub fn exit_code(status: std::process::ExitStatus) -> u8 {
         (Some(code), _) => code as u8,
         (None, Some(signal)) => 128u8.saturating_add(signal as u8),
         (None, None) => VERDICT_FAILED,
+    }
+}
+
+/// Prints a line on standard output. Whoever reads only the beginning, as `head` does, is no failure of ours.
+pub fn say(line: fmt::Arguments<'_>) {
+    let result = writeln!(std::io::stdout(), "{line}");
+    if let Err(error) = result.as_ref()
+        && error.kind() != ErrorKind::BrokenPipe
+    {
+        eprintln!("gpupv: cannot print: {error}");
     }
 }
 

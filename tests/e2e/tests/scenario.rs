@@ -292,6 +292,17 @@ fn what_is_written_to_begin_with_runs() {
 }
 
 #[test]
+fn a_reader_that_goes_away_is_no_failure() {
+    let folder = mixed();
+    let (reader, writer) = std::io::pipe().expect("a pipe");
+    drop(reader);
+    let mut command = gpupv(&["scenario", "list", "all"]);
+    command.current_dir(folder.path()).stdin(Stdio::null()).stdout(writer);
+    let output = command.output().expect("gpupv starts");
+    assert_eq!((output.status.code(), stderr(&output)), (Some(0), ""));
+}
+
+#[test]
 fn a_list_tells_what_the_files_say_of_themselves() {
     let folder = mixed();
     let output = scenario(folder.path(), &["list", "all"]);

@@ -4,7 +4,7 @@ use clap::Args;
 
 use crate::commands::scenario::PathArgs;
 use crate::commands::scenario::files::{Corpus, counted};
-use crate::output::{OK, SET_UP_FAILED};
+use crate::output::{OK, SET_UP_FAILED, say};
 
 /// Arguments of `gpupv scenario check`.
 #[derive(Args, Debug)]
@@ -17,7 +17,7 @@ pub fn run(args: &CheckArgs) -> anyhow::Result<u8> {
     let corpus = Corpus::read(&args.paths.paths)?;
     if corpus.errors.is_empty() {
         let cases = corpus.files.iter().map(|file| file.programs.len()).sum();
-        println!("{}, {}, no errors", counted(corpus.files.len(), "file"), counted(cases, "case"));
+        say(format_args!("{}, {}, no errors", counted(corpus.files.len(), "file"), counted(cases, "case")));
         return Ok(OK);
     }
     corpus.show_errors();

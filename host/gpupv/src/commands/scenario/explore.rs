@@ -19,7 +19,7 @@ use crate::commands::scenario::explored::{self, Explored, shell_word};
 use crate::commands::scenario::files::Corpus;
 use crate::commands::scenario::panics;
 use crate::commands::scenario::ranges::{SeedRange, Shard};
-use crate::output::{OK, Progress, VERDICT_FAILED};
+use crate::output::{OK, Progress, VERDICT_FAILED, say};
 
 /// Seeds that are run if none are named.
 const SEEDS: u64 = 1000;
@@ -210,7 +210,7 @@ impl Whole {
         progress.finish();
         let explored =
             Explored { subject: subject.name.clone(), command: subject.command(args), report: result? };
-        print!("{}", explored.text());
+        say(format_args!("{}", explored.text().trim_end()));
         self.explored.push(explored);
         Ok(())
     }
@@ -218,16 +218,19 @@ impl Whole {
     fn every_way<M: Make>(&mut self, make: &M, subject: &Subject, program: &Program, args: &ExploreArgs) {
         match every_way(make, program, args.plant) {
             Ok(every) => {
-                println!("{}: each of {} interleavings ends as allowed", subject.name, every.interleavings);
+                say(format_args!(
+                    "{}: each of {} interleavings ends as allowed",
+                    subject.name, every.interleavings
+                ));
                 for (outcome, count) in &every.histogram {
-                    println!("  {count} {outcome}");
+                    say(format_args!("  {count} {outcome}"));
                 }
                 self.races_passed += 1;
             }
             Err(unlike) => {
-                println!("{}: {unlike}\n  again by: {}", subject.name, subject.command(args));
+                say(format_args!("{}: {unlike}\n  again by: {}", subject.name, subject.command(args)));
                 if let scenario::explore::Unlike::Fails { log, .. } = unlike {
-                    log.lines().for_each(|line| println!("    {line}"));
+                    log.lines().for_each(|line| say(format_args!("    {line}")));
                 }
                 self.races_failed += 1;
             }
@@ -238,7 +241,7 @@ impl Whole {
 /// Prints what the run of one seed does.
 fn print_log<M: Make>(make: &M, subject: &Subject, args: &ExploreArgs, seed: u64) -> u8 {
     let program = program_of(&subject.plan(args), seed);
-    print!("{}", log(make, &program, args.plant, seed));
+    say(format_args!("{}", log(make, &program, args.plant, seed).trim_end()));
     let ended = run_once(make, &program, args.plant, seed, &mut chooser(seed));
     if failure(&ended).is_none() { OK } else { VERDICT_FAILED }
 }
@@ -255,12 +258,12 @@ pub fn conclude(
     }
     if let Some(folder) = &args.save {
         for one in explored {
-            one.save(folder)?.iter().for_each(|name| println!("saved {name}"));
+            one.save(folder)?.iter().for_each(|name| say(format_args!("saved {name}")));
         }
     }
     let failed = explored.iter().map(|one| one.report.failures.len() as u64).sum::<u64>() + races_failed;
     let run = explored.iter().map(|one| one.report.seeds_run).sum::<u64>() + races_passed + races_failed;
-    println!("{} passed, {failed} failed", run - failed);
+    say(format_args!("{} passed, {failed} failed", run - failed));
     Ok(if failed == 0 { OK } else { VERDICT_FAILED })
 }
 
@@ -271,8 +274,11 @@ fn check_canary(arm: SeededArm) -> bool {
         SeededArm::Link => canary(&OnLink),
     };
     match result {
-        Ok(()) => println!("canary: seed {CANARY} fails on {} with each planted bug, as it must", arm.name()),
-        Err(ref lives) => println!("{lives}"),
+        Ok(()) => say(format_args!(
+            "canary: seed {CANARY} fails on {} with each planted bug, as it must",
+            arm.name()
+        )),
+        Err(ref lives) => say(format_args!("{lives}")),
     }
     result.is_ok()
 }

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::commands::scenario::PathArgs;
 use crate::commands::scenario::files::{Corpus, ScenarioFile, counted};
-use crate::output::OK;
+use crate::output::{OK, say};
 
 /// Arguments of `gpupv scenario list`.
 #[derive(Args, Debug)]
@@ -53,14 +53,14 @@ fn print(summary: &Summary<'_>) {
         1 => String::new(),
         count => format!(" ({count} cases)"),
     };
-    println!("{}{cases}: {}", file.name, title(file));
+    say(format_args!("{}{cases}: {}", file.name, title(file)));
     for (what, words) in [("tags", &summary.tags), ("covers", &summary.covers)] {
         if !words.is_empty() {
-            println!("    {what} {}", words.iter().copied().collect::<Vec<_>>().join(" "));
+            say(format_args!("    {what} {}", words.iter().copied().collect::<Vec<_>>().join(" ")));
         }
     }
     for (arm, reason) in &summary.skips {
-        println!("    not on {}: {reason}", arm.name());
+        say(format_args!("    not on {}: {reason}", arm.name()));
     }
 }
 
@@ -81,11 +81,11 @@ pub fn run(args: &ListArgs) -> anyhow::Result<u8> {
     let files = Corpus::read_sound(&args.paths.paths)?;
     let summaries: Vec<Summary<'_>> = files.iter().map(summary).collect();
     if args.json {
-        println!("{}", json!({"files": summaries.iter().map(to_json).collect::<Vec<_>>()}));
+        say(format_args!("{}", json!({"files": summaries.iter().map(to_json).collect::<Vec<_>>()})));
         return Ok(OK);
     }
     summaries.iter().for_each(print);
     let cases = files.iter().map(|file| file.programs.len()).sum();
-    println!("{}, {}", counted(files.len(), "file"), counted(cases, "case"));
+    say(format_args!("{}, {}", counted(files.len(), "file"), counted(cases, "case")));
     Ok(OK)
 }

@@ -6,6 +6,7 @@ use clap::Args;
 
 use crate::commands::scenario::explore::{OutputArgs, conclude};
 use crate::commands::scenario::explored::{merge_all, read};
+use crate::output::say;
 
 /// Arguments of `gpupv scenario merge`.
 #[derive(Args, Debug)]
@@ -25,7 +26,7 @@ pub fn run(args: &MergeArgs) -> anyhow::Result<u8> {
     let wholes = merge_all(&parts)?;
     args.output.prepare()?;
     for whole in &wholes {
-        print!("{}", whole.text());
+        say(format_args!("{}", whole.text().trim_end()));
     }
     conclude(&wholes, 0, 0, &args.output)
 }

@@ -8,7 +8,7 @@ use anyhow::{Context as _, bail};
 use clap::Args;
 use scenario::script::{parse, template};
 
-use crate::output::OK;
+use crate::output::{OK, say};
 
 /// Arguments of `gpupv scenario new`.
 #[derive(Args, Debug)]
@@ -36,6 +36,6 @@ pub fn run(args: &NewArgs) -> anyhow::Result<u8> {
         Err(error) => return Err(error).with_context(|| format!("cannot write {name}")),
     };
     file.write_all(text.as_bytes()).with_context(|| format!("cannot write {name}"))?;
-    println!("{name} is written; run it: gpupv scenario run {name}");
+    say(format_args!("{name} is written; run it: gpupv scenario run {name}"));
     Ok(OK)
 }

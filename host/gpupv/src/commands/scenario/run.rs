@@ -14,7 +14,7 @@ use scenario::world::declared_skip;
 use crate::commands::scenario::files::{Corpus, ScenarioFile};
 use crate::commands::scenario::work::{Work, run_all};
 use crate::commands::scenario::{PathArgs, arms};
-use crate::output::{OK, Progress, VERDICT_FAILED};
+use crate::output::{OK, Progress, VERDICT_FAILED, say};
 
 /// An arm by its name, or all of them.
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
@@ -176,9 +176,9 @@ pub fn run(args: &RunArgs) -> anyhow::Result<u8> {
     let results = run_on(&chosen, &works, args)?;
     sinks.write(&results)?;
     if args.json {
-        println!("{}", results.json());
+        say(format_args!("{}", results.json()));
     } else {
-        print!("{}", results.text());
+        say(format_args!("{}", results.text().trim_end()));
     }
     Ok(if results.counts().failed == 0 { OK } else { VERDICT_FAILED })
 }
