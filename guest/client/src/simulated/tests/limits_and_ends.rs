@@ -57,7 +57,7 @@ fn whatever_is_not_known_for_sure_is_asked() {
 
 #[test]
 fn a_destroyed_handle_is_asked_about_before_the_host_has_heard() {
-    // covers: F-69
+    // covers: GPV-034
     let (session, fences) = session_with_fences(welcome(), &[5, 5]);
     let destroying = session.destroy_sync_object(fences[0].object);
     let status = serve(&session, destroying, |_, _| {

@@ -1,0 +1,171 @@
+//! `expect`: what must hold, held against what is there.
+
+use dxgkrnl::ddi::EngineState;
+use dxgkrnl::snapshot::EngineReport;
+
+use crate::program::{Binding, Engine, EngineIs, EventCount, Expectation, Kind};
+use crate::script;
+use crate::script::words::{write_number, write_status};
+use crate::world::World;
+
+use super::{Checked, Run, failed};
+
+impl<W: World> Run<'_, W> {
+    pub(super) fn expect(&mut self, expectation: &Expectation) -> Checked {
+        match expectation {
+            Expectation::Value { object, value } => self.expect_value(*object, *value),
+            Expectation::Blocked { call } => match self.bound[call.index()].answer {
+                None => Ok(()),
+                Some(status) => {
+                    let (name, status) = (self.program.name(*call), write_status(status));
+                    failed(format!("expected that {name} is blocked, found: it has returned {status}"))
+                }
+            },
+            Expectation::Returned { call, status } => {
+                let found = self.bound[call.index()].answer;
+                let wanted = format!("that {} returned {}", self.program.name(*call), write_status(*status));
+                let shown = found.map_or_else(|| "it has not returned".into(), write_status);
+                holds(found == Some(*status), &wanted, shown)
+            }
+            Expectation::Event { event, count } => {
+                let found = self.world.take_event(self.program.owner(*event), event.0)?;
+                let is_so = match *count {
+                    EventCount::Clear => found == 0,
+                    EventCount::Set => found > 0,
+                    EventCount::Times(times) => found == times,
+                };
+                let wanted = format!("that {} is {}", self.program.name(*event), expected_count(*count));
+                holds(is_so, &wanted, format!("set {found} times"))
+            }
+            Expectation::DeviceState { device, state } => self.expect_device_state(*device, *state),
+            Expectation::Engine { engine, is } => self.expect_engine(*engine, *is),
+            Expectation::Report { text } => {
+                let found = self.take_notes();
+                let is_there = found.iter().any(|note| note.contains(text));
+                holds(is_there, &format!("a report with {text:?}"), format!("{found:?}"))
+            }
+            Expectation::NoReport => {
+                let found = self.take_notes();
+                holds(found.is_empty(), "no report", format!("{found:?}"))
+            }
+            Expectation::Messages { process, count } => match self.world.messages(*process)? {
+                None => {
+                    self.unchecked.push((self.line, "this arm has no messages to count"));
+                    Ok(())
+                }
+                Some(total) => {
+                    let found = total - std::mem::replace(&mut self.messages[process.index()], total);
+                    same("messages", *count, found)
+                }
+            },
+            Expectation::Wakes { process, count } => {
+                let total = self.world.wakes(*process);
+                let found = total - std::mem::replace(&mut self.wakes[process.index()], total);
+                same("wakes", *count, found)
+            }
+            Expectation::Waits { count } => {
+                let found = self.world.snapshot().waits.iter().filter(|wait| wait.event.is_some()).count();
+                same("pending CPU waits", *count, found as u64)
+            }
+            Expectation::NothingLeft { process } => {
+                let of = process.map(|process| self.world.process_number(process));
+                let remains = remains(&self.world.snapshot(), of);
+                holds(remains.is_empty(), "that nothing is left", remains.join("; "))
+            }
+        }
+    }
+
+    /// Notes since they were last looked at.
+    fn take_notes(&mut self) -> Vec<String> {
+        self.notes.extend(self.world.take_notes());
+        std::mem::take(&mut self.notes)
+    }
+
+    fn expect_device_state(&mut self, device: Binding, state: u32) -> Checked {
+        let handle = self.bound[device.index()].handle;
+        let process = self.world.process_number(self.program.owner(device));
+        let devices = self.world.snapshot().devices;
+        let found = devices.iter().find(|known| (known.process, known.handle) == (process, handle));
+        match found.map(|found| found.state) {
+            Some(found) => {
+                holds(found == state, &format!("device state {}", state_name(state)), state_name(found))
+            }
+            None => failed("expected a device, found: there is none of that handle"),
+        }
+    }
+
+    fn expect_engine(&mut self, engine: Engine, is: EngineIs) -> Checked {
+        let engines = self.world.snapshot().engines;
+        let of_engine =
+            |report: &&EngineReport| (report.adapter, report.node) == (engine.adapter, engine.node);
+        let found = match engines.iter().find(of_engine).map(|report| &report.state) {
+            Some(EngineState::Idle) => EngineIs::Idle,
+            Some(EngineState::Running { .. }) => EngineIs::Running,
+            Some(EngineState::Hung { .. }) => EngineIs::Hung,
+            None => return failed("there is no such engine"),
+        };
+        holds(found == is, &format!("that the engine is {is:?}"), format!("{found:?}"))
+    }
+
+    fn expect_value(&mut self, binding: Binding, value: u64) -> Checked {
+        let name = self.program.name(binding);
+        let found = match self.program.bindings[binding.index()].kind {
+            Kind::Register => self.bound[binding.index()].value,
+            _ => self.world.value(self.program.owner(binding), self.bound[binding.index()].handle)?,
+        };
+        match found {
+            Some(found) if found == value => Ok(()),
+            Some(found) => {
+                failed(format!("expected {name} = {}, found: {}", write_number(value), write_number(found)))
+            }
+            None => {
+                failed(format!("expected {name} = {}, found: it has no value in memory", write_number(value)))
+            }
+        }
+    }
+}
+
+/// What is expected is there, or the failure that says what is there instead.
+fn holds(is_so: bool, wanted: &str, found: String) -> Checked {
+    if is_so { Ok(()) } else { failed(format!("expected {wanted}, found: {found}")) }
+}
+
+fn same(what: &str, wanted: u64, found: u64) -> Checked {
+    if wanted == found { Ok(()) } else { failed(format!("expected {wanted} {what}, found: {found}")) }
+}
+
+fn expected_count(count: EventCount) -> String {
+    match count {
+        EventCount::Clear => "clear".into(),
+        EventCount::Set => "set".into(),
+        EventCount::Times(times) => format!("set {times} times"),
+    }
+}
+
+fn state_name(state: u32) -> String {
+    let named = script::words::DEVICE_STATES.into_iter().find(|(_, number)| *number == state);
+    named.map_or_else(|| state.to_string(), |(name, _)| name.into())
+}
+
+/// What the kernel still has, of one process or of all, in words.
+pub(super) fn remains(snapshot: &dxgkrnl::Snapshot, of: Option<u32>) -> Vec<String> {
+    let counts = |what: &str, all: Vec<u32>| {
+        let count = all.into_iter().filter(|process| of.is_none_or(|of| of == *process)).count();
+        if count == 0 { None } else { Some(format!("{count} {what}")) }
+    };
+    let mut remains: Vec<String> = [
+        counts("processes", snapshot.processes.iter().map(|process| process.process).collect()),
+        counts("devices", snapshot.devices.iter().map(|device| device.process).collect()),
+        counts("contexts", snapshot.contexts.iter().map(|context| context.process).collect()),
+        counts("synchronization objects", snapshot.objects.iter().map(|object| object.process).collect()),
+        counts("waits", snapshot.waits.iter().map(|wait| wait.process).collect()),
+    ]
+    .into_iter()
+    .flatten()
+    .collect();
+    if of.is_none() && remains.is_empty() && !snapshot.is_empty() {
+        remains
+            .push(format!("{} objects without an open, {} shares", snapshot.objects_alive, snapshot.shares));
+    }
+    remains
+}

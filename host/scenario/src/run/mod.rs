@@ -1,0 +1,492 @@
+//! The runner: takes a program through a world, step by step, and gives the verdict.
+
+mod calls;
+mod expect;
+mod race;
+
+use std::fmt;
+
+use d3dkmt::{Call, CreatedSyncObject, Handle, NtStatus, Reply};
+
+use crate::choose::Choose;
+use crate::program::{Act, Action, Binding, Expected, Fault, Operation, Process, Program, Thread};
+use crate::script;
+use crate::script::words::write_status;
+use crate::world::{Answer, Done, Request, Trouble, World, declared_skip};
+
+use expect::remains;
+
+/// Where and how a run went wrong.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Failure {
+    /// Line of the file; 0 where no line is to blame.
+    pub line: u32,
+    pub what: String,
+}
+
+/// How a run ended.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Verdict {
+    Passed,
+    Failed(Failure),
+    /// With the reason that the file declares.
+    Skipped(String),
+}
+
+/// A verdict with what the arm could not look at.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Ended {
+    pub verdict: Verdict,
+    /// Lines that this arm has no way to check, each with the reason.
+    pub unchecked: Vec<(u32, &'static str)>,
+    /// Which of the race's allowed outcomes it was.
+    pub outcome: Option<usize>,
+    /// What each act of a step had come to when the next one began: its line, and the status if it had one.
+    pub answers: Vec<(u32, Option<NtStatus>)>,
+}
+
+impl Ended {
+    /// Only a verdict.
+    pub fn of(verdict: Verdict) -> Ended {
+        Ended { verdict, unchecked: Vec::new(), outcome: None, answers: Vec::new() }
+    }
+
+    /// It was not run, for this reason.
+    pub fn skipped(reason: impl Into<String>) -> Ended {
+        Ended::of(Verdict::Skipped(reason.into()))
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.line {
+            0 => f.write_str(&self.what),
+            line => write!(f, "line {line}: {}", self.what),
+        }
+    }
+}
+
+/// What a name stands for at the moment.
+#[derive(Clone, Default)]
+struct Bound {
+    handle: Handle,
+    gpu_address: u64,
+    /// Of a register.
+    value: Option<u64>,
+    /// What the call came to, once it returned.
+    answer: Option<NtStatus>,
+}
+
+/// One run under way.
+struct Run<'a, W> {
+    program: &'a Program,
+    world: &'a mut W,
+    bound: Vec<Bound>,
+    /// The act each thread is in.
+    busy: Vec<Option<&'a Act>>,
+    alive: Vec<bool>,
+    frozen: Vec<bool>,
+    messages: Vec<u64>,
+    wakes: Vec<u64>,
+    notes: Vec<String>,
+    unchecked: Vec<(u32, &'static str)>,
+    answers: Vec<(u32, Option<NtStatus>)>,
+    line: u32,
+}
+
+type Checked<T = ()> = Result<T, Stop>;
+
+enum Stop {
+    Failed(String),
+    Trouble(Trouble),
+}
+
+impl From<Trouble> for Stop {
+    fn from(trouble: Trouble) -> Stop {
+        Stop::Trouble(trouble)
+    }
+}
+
+fn failed<T>(what: impl Into<String>) -> Checked<T> {
+    Err(Stop::Failed(what.into()))
+}
+
+/// Runs a program to its verdict.
+pub fn run<W: World>(program: &Program, world: &mut W, choose: &mut dyn Choose) -> Ended {
+    let arm = world.arm();
+    if let Some(reason) = declared_skip(program, arm) {
+        return Ended::skipped(reason);
+    }
+    let mut run = Run {
+        program,
+        world,
+        bound: vec![Bound::default(); program.bindings.len()],
+        busy: vec![None; program.threads.len()],
+        alive: vec![false; program.processes.len()],
+        frozen: vec![false; program.processes.len()],
+        messages: vec![0; program.processes.len()],
+        wakes: vec![0; program.processes.len()],
+        notes: Vec::new(),
+        unchecked: Vec::new(),
+        answers: Vec::new(),
+        line: 0,
+    };
+    let result = run.whole(choose);
+    let line = run.line;
+    let (verdict, outcome) = match result {
+        Ok(outcome) => (Verdict::Passed, outcome),
+        Err(Stop::Failed(what)) => (Verdict::Failed(Failure { line, what }), None),
+        Err(Stop::Trouble(Trouble::Unsupported(what))) => {
+            let what = format!("the {} arm {what}: say `skip {} \"..\"`", arm.name(), arm.name());
+            (Verdict::Failed(Failure { line, what }), None)
+        }
+        Err(Stop::Trouble(Trouble::Broken(what))) => {
+            (Verdict::Failed(Failure { line, what: format!("the {} arm failed: {what}", arm.name()) }), None)
+        }
+    };
+    Ended { verdict, unchecked: run.unchecked, outcome, answers: run.answers }
+}
+
+impl<'a, W: World> Run<'a, W> {
+    fn whole(&mut self, choose: &mut dyn Choose) -> Checked<Option<usize>> {
+        for step in &self.program.steps {
+            self.line = step.line;
+            self.say(|program| format!("> {}", script::write_action(program, &step.action)));
+            self.step(&step.action, choose)?;
+            self.check_violations()?;
+        }
+        let outcome = match &self.program.race {
+            Some(race) => {
+                self.line = race.line;
+                self.race(&race.columns, choose)?;
+                self.check_violations()?;
+                self.outcome(&race.allowed, &race.forbidden)?
+            }
+            None => None,
+        };
+        self.line = 0;
+        self.end(choose)?;
+        Ok(outcome)
+    }
+
+    fn step(&mut self, action: &'a Action, choose: &mut dyn Choose) -> Checked {
+        match action {
+            Action::StartVm(vm) => self.world.start_vm(*vm)?,
+            Action::StartProcess(process) => {
+                self.world.start_process(*process)?;
+                self.alive[process.index()] = true;
+            }
+            Action::StartThread(thread) => self.world.start_thread(*thread)?,
+            Action::Act(act) => return self.act(act, choose),
+            Action::Advance(nanos) => {
+                self.world.advance(*nanos)?;
+                self.settle(choose)?;
+            }
+            Action::Exit(process) => {
+                self.world.exit(*process)?;
+                self.gone(*process);
+                self.settle(choose)?;
+            }
+            Action::Fault(fault) => {
+                self.fault(fault, choose)?;
+                self.settle(choose)?;
+            }
+            Action::Expect(expectation) => return self.expect(expectation),
+        }
+        Ok(())
+    }
+
+    /// A line for the log, if one is kept.
+    fn say(&mut self, text: impl FnOnce(&Program) -> String) {
+        let program = self.program;
+        if let Some(log) = self.world.log() {
+            log.push_str(&text(program));
+            log.push('\n');
+        }
+    }
+
+    /// Which way to go on, of so many.
+    fn way(&mut self, choose: &mut dyn Choose, ways: usize) -> usize {
+        let way = choose.choose(ways);
+        if ways > 1 {
+            self.say(|_| format!("  way {way} of {ways}"));
+        }
+        way
+    }
+
+    /// The world makes all the moves it can.
+    fn make_moves(&mut self, choose: &mut dyn Choose) -> Checked {
+        loop {
+            match self.world.moves() {
+                0 => return Ok(self.world.rest()?),
+                moves => {
+                    let way = self.way(choose, moves);
+                    self.world.make_move(way)?;
+                }
+            }
+        }
+    }
+
+    fn gone(&mut self, process: Process) {
+        self.alive[process.index()] = false;
+        self.frozen[process.index()] = false;
+        for (at, thread) in self.program.threads.iter().enumerate() {
+            if thread.process == process {
+                self.busy[at] = None;
+            }
+        }
+    }
+
+    /// Until nothing more happens by itself.
+    fn settle(&mut self, choose: &mut dyn Choose) -> Checked {
+        self.make_moves(choose)?;
+        self.collect()
+    }
+
+    /// Takes the answers that have come.
+    fn collect(&mut self) -> Checked {
+        for at in 0..self.busy.len() {
+            let Some(act) = self.busy[at] else { continue };
+            if let Some(answer) = self.world.returned(Thread(at as u32)) {
+                self.busy[at] = None;
+                self.bind(act, &answer)?;
+                self.judge_unnamed(act, answer.status)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn act(&mut self, act: &'a Act, choose: &mut dyn Choose) -> Checked {
+        if self.busy[act.thread.index()].is_some() {
+            return self.cannot(act);
+        }
+        if let Operation::Device { adapter } = act.operation {
+            return self.device(act, adapter, choose);
+        }
+        let answer = self.perform(act, choose)?;
+        self.answers.push((self.line, answer));
+        self.judge(act, answer)
+    }
+
+    /// A thread that is in a call takes no step. Where anything may happen, it is left out.
+    fn cannot(&mut self, act: &Act) -> Checked {
+        match (&act.operation, act.expected) {
+            (Operation::NewEvent | Operation::Read { .. }, _) | (_, Expected::Any) => {
+                self.say(|_| "  the thread is in a call".into());
+                Ok(())
+            }
+            (_, Expected::Status(_) | Expected::Blocks) => {
+                let thread = &self.program.threads[act.thread.index()].name;
+                failed(format!("expected that {thread} takes a step, found: it is in a call"))
+            }
+        }
+    }
+
+    fn judge(&mut self, act: &Act, answer: Option<NtStatus>) -> Checked {
+        match (act.expected, answer) {
+            (Expected::Any, _) | (Expected::Blocks, None) => Ok(()),
+            (Expected::Status(wanted), Some(status)) if wanted == status => Ok(()),
+            (Expected::Status(wanted), found) => {
+                let why = self.last_reason(found);
+                let found = found.map_or_else(
+                    || "it does not return".into(),
+                    |status| format!("answers {}", write_status(status)),
+                );
+                failed(format!("expected {}, found: {found}{why}", write_status(wanted)))
+            }
+            (Expected::Blocks, Some(status)) => {
+                let why = self.last_reason(Some(status));
+                failed(format!("expected that it blocks, found: answers {}{why}", write_status(status)))
+            }
+        }
+    }
+
+    /// The kernel's own words on the refusal, if the call was refused.
+    fn last_reason(&mut self, status: Option<NtStatus>) -> String {
+        if status.is_none_or(NtStatus::is_success) {
+            return String::new();
+        }
+        self.notes.extend(self.world.take_notes());
+        self.notes.last().map(|note| format!(" ({note})")).unwrap_or_default()
+    }
+
+    /// Opens an adapter and makes a device on it.
+    fn device(&mut self, act: &'a Act, adapter: u32, choose: &mut dyn Choose) -> Checked {
+        let call = Call::OpenAdapterFromLuid { luid: self.luid(adapter) };
+        let opened = self.one_call(act.thread, call, choose)?;
+        let Some(Answer { status: NtStatus::SUCCESS, reply: Reply::Adapter(adapter) }) = opened else {
+            // What is asleep opens an adapter one day, and no device: the thread is in that call until then.
+            self.busy[act.thread.index()] = opened.is_none().then_some(act);
+            let status = opened.map(|answer| answer.status);
+            self.answers.push((self.line, status));
+            return self.judge(act, status);
+        };
+        self.busy[act.thread.index()] = Some(act);
+        self.world.begin(
+            act.thread,
+            Request::Call { call: Call::CreateDevice { adapter, flags: 0 }, event: None },
+        )?;
+        let status = self.answer_of(act, choose)?;
+        self.answers.push((self.line, status));
+        self.judge(act, status)
+    }
+
+    fn one_call(&mut self, thread: Thread, call: Call, choose: &mut dyn Choose) -> Checked<Option<Answer>> {
+        self.world.begin(thread, Request::Call { call, event: None })?;
+        self.make_moves(choose)?;
+        let answer = self.world.returned(thread);
+        self.collect()?;
+        Ok(answer)
+    }
+
+    /// Begins an act and lets the world come to rest; the status if it has returned by then.
+    fn perform(&mut self, act: &'a Act, choose: &mut dyn Choose) -> Checked<Option<NtStatus>> {
+        self.begin(act)?;
+        if let Operation::Read { .. } = act.operation {
+            return Ok(Some(NtStatus::SUCCESS));
+        }
+        self.answer_of(act, choose)
+    }
+
+    /// The status of an act under way, if it has returned when the world comes to rest.
+    fn answer_of(&mut self, act: &'a Act, choose: &mut dyn Choose) -> Checked<Option<NtStatus>> {
+        self.make_moves(choose)?;
+        let answer = self.world.returned(act.thread);
+        if let Some(answer) = &answer {
+            self.busy[act.thread.index()] = None;
+            self.bind(act, answer)?;
+        }
+        self.collect()?;
+        Ok(answer.map(|answer| answer.status))
+    }
+
+    fn begin(&mut self, act: &'a Act) -> Checked {
+        if let Operation::Read { object } = act.operation {
+            let handle = self.handle(object);
+            let value = self.world.value(self.program.process_of(act.thread), handle)?;
+            if let Some(binding) = act.binding {
+                self.bound[binding.index()].value = value;
+            }
+            return Ok(());
+        }
+        self.busy[act.thread.index()] = Some(act);
+        let request = self.request(act);
+        Ok(self.world.begin(act.thread, request)?)
+    }
+
+    /// Keeps what an answer brought.
+    fn bind(&mut self, act: &Act, answer: &Answer) -> Checked {
+        self.say(|program| {
+            let thread = &program.threads[act.thread.index()].name;
+            format!("< {thread}  {} -> {}", script::write_act(program, act), write_status(answer.status))
+        });
+        let Some(binding) = act.binding else { return Ok(()) };
+        let bound = &mut self.bound[binding.index()];
+        bound.answer = Some(answer.status);
+        match &answer.reply {
+            Reply::Adapters(adapters) => {
+                bound.handle = adapters.first().map_or(Handle::NULL, |first| first.handle)
+            }
+            Reply::Adapter(handle) | Reply::Device(handle) | Reply::Context(handle) => bound.handle = *handle,
+            Reply::SyncObject(CreatedSyncObject { object, gpu_address, .. }) => {
+                bound.handle = *object;
+                bound.gpu_address = *gpu_address;
+            }
+            Reply::None | Reply::AdapterInfo(_) | Reply::DeviceState(_) | Reply::Wait(_) => {}
+            Reply::FenceMemoryExhausted => {
+                return failed("a caller saw FenceMemoryExhausted, which stays inside");
+            }
+        }
+        Ok(())
+    }
+
+    fn fault(&mut self, fault: &Fault, choose: &mut dyn Choose) -> Checked {
+        match *fault {
+            Fault::Fill(context) => return self.fill(context, choose),
+            Fault::Kill(process) => {
+                self.world.fault(fault)?;
+                self.gone(process);
+            }
+            Fault::CrashVm(vm) => {
+                self.world.fault(fault)?;
+                for at in 0..self.program.processes.len() {
+                    if self.program.processes[at].vm == Some(vm) {
+                        self.gone(Process(at as u32));
+                    }
+                }
+            }
+            Fault::Freeze(process) => {
+                self.world.fault(fault)?;
+                self.frozen[process.index()] = true;
+            }
+            Fault::Thaw(process) => {
+                self.world.fault(fault)?;
+                self.frozen[process.index()] = false;
+            }
+            // Processes outlive their daemon: what they had, and have under way, ends with DEVICE_REMOVED.
+            Fault::RestartDaemon
+            | Fault::Cut(_)
+            | Fault::Hold(_)
+            | Fault::Release(_)
+            | Fault::Delay(..)
+            | Fault::Reorder
+            | Fault::LoseInterrupt(_)
+            | Fault::Hang(_)
+            | Fault::StopAdapter(_) => self.world.fault(fault)?,
+        }
+        Ok(())
+    }
+
+    /// Submits the biggest buffers there are until the queue takes no more.
+    fn fill(&mut self, context: Binding, choose: &mut dyn Choose) -> Checked {
+        const BYTES: usize = 64 * 1024;
+        let most = d3dkmt::limits::QUEUED_BYTES_PER_PROCESS_MAX / BYTES + 2;
+        let main = self.program.processes[self.program.owner(context).index()].main;
+        for _ in 0..most {
+            let contexts = vec![self.bound[context.index()].handle];
+            let private_data = vec![0; BYTES];
+            let call = Call::SubmitCommand { contexts, commands: 0, length: 0, flags: 0, private_data };
+            match self.one_call(main, call, choose)? {
+                Some(answer) if answer.status.is_success() => {}
+                Some(answer) if answer.status == NtStatus::NO_MEMORY => return Ok(()),
+                Some(answer) => return failed(format!("a submission answers {}", answer.status)),
+                None => return failed("a submission does not return"),
+            }
+        }
+        failed("the queue never is full")
+    }
+
+    fn check_violations(&mut self) -> Checked {
+        match self.world.take_violations().into_iter().next() {
+            None => Ok(()),
+            Some(violation) => failed(violation),
+        }
+    }
+
+    /// Everybody ends; nothing may be left.
+    fn end(&mut self, choose: &mut dyn Choose) -> Checked {
+        for at in 0..self.alive.len() {
+            let process = Process(at as u32);
+            if self.frozen[at] {
+                self.world.fault(&Fault::Kill(process))?;
+                self.gone(process);
+            } else if self.alive[at] {
+                self.world.exit(process)?;
+                self.gone(process);
+            }
+        }
+        self.settle(choose)?;
+        self.check_violations()?;
+        let remains = remains(&self.world.snapshot(), None);
+        if remains.is_empty() {
+            Ok(())
+        } else {
+            failed(format!("when all processes had ended there was left: {}", remains.join("; ")))
+        }
+    }
+}
+
+/// For worlds: nothing to say is no trouble.
+pub fn unsupported<T>(what: impl Into<String>) -> Done<T> {
+    Err(Trouble::Unsupported(what.into()))
+}

@@ -1,0 +1,146 @@
+//! Races: columns side by side, and how they ended.
+
+use d3dkmt::NtStatus;
+
+use crate::choose::Choose;
+use crate::program::{Act, Arm, Column, Operation, Outcome, Term};
+use crate::script;
+use crate::world::World;
+
+use super::{Checked, Run, failed};
+
+impl<'a, W: World> Run<'a, W> {
+    /// Runs the columns of a race, one choice after the other.
+    pub(super) fn race(&mut self, columns: &'a [Column], choose: &mut dyn Choose) -> Checked {
+        let mut next = vec![0; columns.len()];
+        let live = matches!(self.world.arm(), Arm::Local | Arm::Vm);
+        loop {
+            let ready = |run: &Self, at: usize, next: &[usize]| {
+                next[at] < columns[at].steps.len() && run.busy[columns[at].thread.index()].is_none()
+            };
+            let able: Vec<usize> = (0..columns.len()).filter(|at| ready(self, *at, &next)).collect();
+            let moves = self.world.moves();
+            if able.is_empty() && moves == 0 {
+                break;
+            }
+            if live {
+                // All at once: the machine chooses.
+                for at in able {
+                    let (line, act) = &columns[at].steps[next[at]];
+                    self.line = *line;
+                    next[at] += 1;
+                    self.begin(act)?;
+                }
+                self.settle(choose)?;
+            } else {
+                let way = self.way(choose, able.len() + moves);
+                match able.get(way) {
+                    Some(at) => {
+                        let (line, act) = &columns[*at].steps[next[*at]];
+                        self.line = *line;
+                        next[*at] += 1;
+                        self.say(|program| {
+                            let thread = &program.threads[act.thread.index()].name;
+                            format!("> {thread}  {}", script::write_act(program, act))
+                        });
+                        self.begin(act)?;
+                    }
+                    None => self.world.make_move(way - able.len())?,
+                }
+                self.world.rest()?;
+                self.collect()?;
+            }
+            self.check_violations()?;
+        }
+        self.judge_columns(columns)
+    }
+
+    /// A call of the race without a name is judged when it returns: nothing keeps its answer.
+    pub(super) fn judge_unnamed(&mut self, act: &Act, status: NtStatus) -> Checked {
+        let Some(race) = self.program.race.as_ref().filter(|_| act.binding.is_none()) else { return Ok(()) };
+        let mut steps = race.columns.iter().flat_map(|column| &column.steps);
+        match steps.find(|(_, step)| std::ptr::eq(step, act)) {
+            Some((line, _)) => {
+                self.line = *line;
+                self.judge(act, Some(status))
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Every call of the race that has returned must have said what its line expects.
+    pub(super) fn judge_columns(&mut self, columns: &[Column]) -> Checked {
+        for (line, act) in columns.iter().flat_map(|column| &column.steps) {
+            let answer = act.binding.and_then(|binding| self.bound[binding.index()].answer);
+            if let Some(status) = answer.filter(|_| !matches!(act.operation, Operation::Read { .. })) {
+                self.line = *line;
+                self.judge(act, Some(status))?;
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn outcome(&mut self, allowed: &[Outcome], forbidden: &[Outcome]) -> Checked<Option<usize>> {
+        for outcome in forbidden {
+            if self.holds(outcome)? {
+                self.line = outcome.line;
+                return failed(format!(
+                    "the race ended in the forbidden outcome {}",
+                    script::write_outcome(self.program, outcome)
+                ));
+            }
+        }
+        for (at, outcome) in allowed.iter().enumerate() {
+            if self.holds(outcome)? {
+                return Ok(Some(at));
+            }
+        }
+        if allowed.is_empty() {
+            return Ok(None);
+        }
+        let ended = self.ended_in(&allowed[0])?;
+        failed(format!("the race ended in {ended}, which is not allowed"))
+    }
+
+    pub(super) fn holds(&mut self, outcome: &Outcome) -> Checked<bool> {
+        for term in &outcome.terms {
+            let holds = match *term {
+                Term::Register { register, value } => self.bound[register.index()].value == Some(value),
+                Term::Asleep { call, asleep } => self.bound[call.index()].answer.is_none() == asleep,
+                Term::Status { call, status } => self.bound[call.index()].answer == Some(status),
+                Term::Value { object, value } => {
+                    let handle = self.bound[object.index()].handle;
+                    self.world.value(self.program.owner(object), handle)? == Some(value)
+                }
+            };
+            if !holds {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// How it ended, in the terms that an outcome speaks of.
+    pub(super) fn ended_in(&mut self, like: &Outcome) -> Checked<String> {
+        let mut terms = Vec::new();
+        for term in &like.terms {
+            terms.push(match *term {
+                Term::Register { register, .. } => {
+                    Term::Register { register, value: self.bound[register.index()].value.unwrap_or_default() }
+                }
+                Term::Asleep { call, .. } | Term::Status { call, .. } => {
+                    match self.bound[call.index()].answer {
+                        None => Term::Asleep { call, asleep: true },
+                        Some(status) => Term::Status { call, status },
+                    }
+                }
+                Term::Value { object, .. } => {
+                    let handle = self.bound[object.index()].handle;
+                    let value = self.world.value(self.program.owner(object), handle)?.unwrap_or_default();
+                    Term::Value { object, value }
+                }
+            });
+        }
+        Ok(script::write_outcome(self.program, &Outcome { line: 0, terms }))
+    }
+}
