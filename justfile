@@ -34,6 +34,7 @@ deny:
 doctor:
     cargo gpupv doctor --fix
 
-# An hour of random frames at a daemon
+# Hours of random frames at a daemon and of random programs over a link
 soak:
+    cargo run --release --package gpupv -- scenario explore --random --seeds 0..50000000
     GPUPV_FUZZ_FRAMES=100000000 cargo test --release --package e2e --test protocol random_frames

@@ -6,6 +6,10 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 use gpupv::commands::{bench, demo, doctor, inspect, replay, run, scenario, serve, vm};
 use gpupv::output;
+use tracing_subscriber::Layer as _;
+use tracing_subscriber::filter::Targets;
+use tracing_subscriber::layer::SubscriberExt as _;
+use tracing_subscriber::util::SubscriberInitExt as _;
 
 /// A paravirtualized GPU without Windows and without a GPU: the WDDM graphics kernel as a model, guests
 /// that talk to it through libdxcore.so, from local processes or from QEMU VMs
@@ -48,14 +52,13 @@ fn main() -> ExitCode {
         1 => "warn,gpupv=debug",
         _ => "debug",
     };
-    let filter = tracing_subscriber::EnvFilter::try_from_env("GPUPV_LOG")
-        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new(level));
-    tracing_subscriber::fmt()
-        .with_env_filter(filter)
+    let wanted = std::env::var("GPUPV_LOG").ok().and_then(|words| words.parse::<Targets>().ok());
+    let filter = wanted.unwrap_or_else(|| level.parse().expect("the levels above are well-formed"));
+    let lines = tracing_subscriber::fmt::layer()
         .with_target(false)
         .with_ansi(std::io::stderr().is_terminal())
-        .with_writer(std::io::stderr)
-        .init();
+        .with_writer(std::io::stderr);
+    tracing_subscriber::registry().with(lines.with_filter(filter)).init();
     let result = match &cli.command {
         Command::Demo(args) => demo::run(args),
         Command::Doctor(args) => doctor::run(args),

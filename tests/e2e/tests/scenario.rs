@@ -230,9 +230,8 @@ fn junit_reads_back_and_tap_keeps_its_plan() {
     let output = scenario(folder.path(), &["run", "all", "--junit", "results.xml", "--tap", "results.tap"]);
     assert_eq!(output.status.code(), Some(1));
     let junit = fs::read_to_string(folder.path().join("results.xml")).expect("it is written");
-    let report = quick_junit::Report::deserialize_from_str(&junit).expect("it is JUnit XML");
-    assert_eq!((report.tests, report.failures, report.errors), (10, 3, 0));
-    assert_eq!(report.test_suites.iter().map(|suite| suite.test_cases.len()).sum::<usize>(), 10);
+    assert!(junit.contains(r#"<testsuites name="gpupv scenario" tests="10" failures="3""#), "{junit}");
+    assert_eq!(junit.matches("<testcase ").count(), 10);
     let tap = fs::read_to_string(folder.path().join("results.tap")).expect("it is written");
     let mut lines = tap.lines();
     assert_eq!((lines.next(), lines.next()), (Some("TAP version 14"), Some("1..10")));

@@ -10,7 +10,7 @@ use scenario::choose::First;
 use scenario::program::{Arm, Program, Vm};
 use scenario::run::unsupported;
 use scenario::world::{Done, Trouble};
-use scenario::{Ended, run};
+use scenario::{Ended, Failure, Verdict, run};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
@@ -99,6 +99,8 @@ struct VmPlace {
     driver: Driver,
     plan: FleetPlan,
     crashed: bool,
+    /// Which guest is the program's first VM.
+    first_vm: usize,
     /// Where actors and their libraries complain.
     last_words: Arc<Mutex<String>>,
 }
@@ -112,9 +114,9 @@ impl VmPlace {
         self.fleet.as_ref().expect("the guests are up")
     }
 
-    /// The first guest is for processes of no VM, the others for those of the program's VMs.
+    /// Each VM of the program is a guest; if it has processes of no VM, these have the first one.
     fn guest_of(&self, vm: Option<Vm>) -> anyhow::Result<usize> {
-        let at = vm.map_or(0, |vm| vm.index() + 1);
+        let at = vm.map_or(0, |vm| vm.index() + self.first_vm);
         anyhow::ensure!(at < self.fleet().guests.len(), "there is no guest for it");
         Ok(at)
     }
@@ -156,19 +158,21 @@ impl Place for VmPlace {
         self.crashed = true;
         let guest = &self.fleet().guests[guest].0;
         guest.vm.kill();
-        let deadline = std::time::Instant::now() + SILENCE_MAX;
-        while guest.entry.shared.state() != VmState::Gone {
-            if std::time::Instant::now() > deadline {
-                return Err(Trouble::Broken("the daemon has not noticed the end of a VM".into()));
-            }
-            std::thread::yield_now();
+        match guest.entry.shared.wait_for(VmState::Gone, SILENCE_MAX, || false) {
+            true => Ok(()),
+            false => Err(Trouble::Broken("the daemon has not noticed the end of a VM".into())),
         }
-        Ok(())
     }
 
     fn restart_daemon(&mut self) -> Done {
         unsupported("cannot restart the daemon: its guests end with it")
     }
+}
+
+/// Guests that a program needs: one for each VM, and one for the processes of none.
+fn guests_of(program: &Program) -> usize {
+    let of_none = program.processes.iter().any(|process| process.vm.is_none());
+    (program.vms.len() + usize::from(of_none)).max(1)
 }
 
 /// Runs programs one after the other in guests that are booted once.
@@ -181,8 +185,7 @@ impl VmArm {
     /// Boots as many guests as the programs need.
     pub fn boot<'a>(programs: impl Iterator<Item = &'a Program>, steps: &Steps) -> anyhow::Result<VmArm> {
         let artifacts = Artifacts::provide(steps)?;
-        let needed =
-            programs.map(|program| program.vms.len() + 1).filter(|guests| *guests <= GUESTS_MAX).max();
+        let needed = programs.map(guests_of).filter(|guests| *guests <= GUESTS_MAX).max();
         let watch = Arc::new(Watch::default());
         let options = Options { clock: Clock::Virtual, observer: Some(watch.clone()), ..Options::default() };
         let with = vec![Brought { host: artifacts.actor.clone(), guest: ACTOR.into() }];
@@ -190,21 +193,21 @@ impl VmArm {
         let driver = Driver::start()?;
         let fleet = Some(driver.handle().block_on(Fleet::boot(&plan, steps))?);
         Ok(VmArm {
-            place: VmPlace { fleet, driver, plan, crashed: false, last_words: Arc::default() },
+            place: VmPlace { fleet, driver, plan, crashed: false, first_vm: 0, last_words: Arc::default() },
             watch,
         })
     }
 
     /// One run; an error is one of the set-up.
     pub fn run(&mut self, program: &Program) -> anyhow::Result<Ended> {
-        let guests = program.vms.len() + 1;
+        let guests = guests_of(program);
         if guests > GUESTS_MAX {
-            let reason = format!(
-                "{} VMs and the host's processes are more than {GUESTS_MAX} guests",
-                program.vms.len()
+            let what = format!(
+                "the vm arm has {GUESTS_MAX} guests, the scenario needs {guests}: say `skip vm \"..\"`"
             );
-            return Ok(Ended::skipped(reason));
+            return Ok(Ended::of(Verdict::Failed(Failure { line: 0, what })));
         }
+        self.place.first_vm = guests - program.vms.len();
         if std::mem::take(&mut self.place.crashed) {
             if let Some(fleet) = self.place.fleet.take() {
                 fleet.end()?;

@@ -1,54 +1,111 @@
 //! Results as JUnit XML, for continuous integration: a suite for each arm.
 
-use quick_junit::{NonSuccessKind, Report, SerializeError, TestCase, TestCaseStatus, TestSuite};
+use std::io;
+use std::time::Duration;
+
+use quick_xml::Writer;
+use quick_xml::events::{BytesDecl, BytesText, Event};
 
 use crate::program::Arm;
 use crate::report::{CaseResult, Results};
 use crate::run::Verdict;
 
+type Xml = Writer<Vec<u8>>;
+
 impl Results {
     /// The class name of a test case is the file, its name the case, or the title where there is no matrix.
-    pub fn junit(&self) -> Result<String, SerializeError> {
-        let mut report = Report::new("gpupv scenario");
-        for arm in Arm::ALL {
-            let results: Vec<&CaseResult> = self.cases.iter().filter(|result| result.arm == arm).collect();
-            if results.is_empty() {
-                continue;
+    pub fn junit(&self) -> String {
+        let mut xml = Writer::new_with_indent(Vec::new(), b' ', 2);
+        self.write_junit(&mut xml).expect("memory takes every write");
+        let mut text = String::from_utf8(xml.into_inner()).expect("it was written from text");
+        text.push('\n');
+        text
+    }
+
+    fn write_junit(&self, xml: &mut Xml) -> io::Result<()> {
+        xml.write_event(Event::Decl(BytesDecl::new("1.0", Some("UTF-8"), None)))?;
+        let all: Vec<&CaseResult> = self.cases.iter().collect();
+        let suites = with_counts(xml, "testsuites", "gpupv scenario", &all);
+        suites.write_inner_content(|xml| {
+            for arm in Arm::ALL {
+                let results: Vec<&CaseResult> =
+                    all.iter().copied().filter(|result| result.arm == arm).collect();
+                if !results.is_empty() {
+                    let suite = with_counts(xml, "testsuite", arm.name(), &results);
+                    suite.write_inner_content(|xml| {
+                        results.iter().try_for_each(|result| write_case(xml, result))
+                    })?;
+                }
             }
-            let mut suite = TestSuite::new(arm.name());
-            suite.set_time(results.iter().map(|result| result.duration).sum());
-            suite.add_test_cases(results.into_iter().map(test_case));
-            report.add_test_suite(suite);
-        }
-        report.to_string()
+            Ok(())
+        })?;
+        Ok(())
     }
 }
 
-fn test_case(result: &CaseResult) -> TestCase {
-    let status = match &result.verdict {
-        Verdict::Passed => TestCaseStatus::success(),
-        Verdict::Failed(failure) => {
-            let mut status = TestCaseStatus::non_success(NonSuccessKind::Failure);
-            status.set_message(format!("{}: {}", result.place(failure.line), failure.what));
-            if let Some(source) = &result.source {
-                status.set_description(format!("{} | {source}", failure.line));
-            }
-            status
-        }
-        Verdict::Skipped(reason) => {
-            let mut status = TestCaseStatus::skipped();
-            status.set_message(reason.as_str());
-            status
-        }
-    };
+/// An element that sums up results.
+fn with_counts<'a>(
+    xml: &'a mut Xml,
+    element: &'a str,
+    name: &str,
+    results: &[&CaseResult],
+) -> quick_xml::writer::ElementWriter<'a, Vec<u8>> {
+    let count =
+        |is: fn(&Verdict) -> bool| results.iter().filter(|result| is(&result.verdict)).count().to_string();
+    let time: Duration = results.iter().map(|result| result.duration).sum();
+    xml.create_element(element)
+        .with_attribute(("name", name))
+        .with_attribute(("tests", results.len().to_string().as_str()))
+        .with_attribute(("failures", count(|verdict| matches!(verdict, Verdict::Failed(_))).as_str()))
+        .with_attribute(("errors", "0"))
+        .with_attribute(("skipped", count(|verdict| matches!(verdict, Verdict::Skipped(_))).as_str()))
+        .with_attribute(("time", seconds(time).as_str()))
+}
+
+fn write_case(xml: &mut Xml, result: &CaseResult) -> io::Result<()> {
     let name = if result.case.is_empty() { &result.title } else { &result.case };
-    let mut test = TestCase::new(name.as_str(), status);
-    test.set_classname(result.file.as_str());
-    test.set_time(result.duration);
-    if !result.unchecked.is_empty() {
-        let lines = result.unchecked.iter();
-        let lines = lines.map(|(line, reason)| format!("{} not checked: {reason}\n", result.place(*line)));
-        test.set_system_out(lines.collect::<String>());
+    let case = xml
+        .create_element("testcase")
+        .with_attribute(("name", sound(name).as_str()))
+        .with_attribute(("classname", sound(&result.file).as_str()))
+        .with_attribute(("time", seconds(result.duration).as_str()));
+    if result.verdict == Verdict::Passed && result.unchecked.is_empty() {
+        case.write_empty()?;
+        return Ok(());
     }
-    test
+    case.write_inner_content(|xml| {
+        match &result.verdict {
+            Verdict::Passed => {}
+            Verdict::Failed(failure) => {
+                let message = sound(&format!("{}: {}", result.place(failure.line), failure.what));
+                let element = xml.create_element("failure").with_attribute(("message", message.as_str()));
+                let source = result.source.as_ref().map(|source| format!("{} | {source}", failure.line));
+                element.write_text_content(BytesText::new(&sound(&source.unwrap_or_default())))?;
+            }
+            Verdict::Skipped(reason) => {
+                xml.create_element("skipped")
+                    .with_attribute(("message", sound(reason).as_str()))
+                    .write_empty()?;
+            }
+        }
+        if !result.unchecked.is_empty() {
+            let lines = result.unchecked.iter();
+            let lines =
+                lines.map(|(line, reason)| format!("{} not checked: {reason}\n", result.place(*line)));
+            let text = sound(&lines.collect::<String>());
+            xml.create_element("system-out").write_text_content(BytesText::new(&text))?;
+        }
+        Ok(())
+    })?;
+    Ok(())
+}
+
+fn seconds(time: Duration) -> String {
+    format!("{:.3}", time.as_secs_f64())
+}
+
+/// XML has no way to say control characters.
+fn sound(text: &str) -> String {
+    let is_sound = |letter: char| !letter.is_control() || matches!(letter, '\n' | '\t');
+    text.chars().map(|letter| if is_sound(letter) { letter } else { '\u{FFFD}' }).collect()
 }

@@ -120,7 +120,7 @@ impl Sinks {
             write(sink, format!("{}\n", results.json()))?;
         }
         if let Some(sink) = self.junit {
-            write(sink, results.junit()?)?;
+            write(sink, results.junit())?;
         }
         if let Some(sink) = self.tap {
             write(sink, results.tap())?;
