@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 
 use dxgkrnl::PlantedBug;
 use scenario::choose::{EveryWay, First};
+use scenario::explore::{OnLink, chooser, crashes, failure, run_once};
 use scenario::limits::INTERLEAVINGS_MAX;
 use scenario::model::ModelWorld;
 use scenario::run::run;
@@ -142,4 +143,28 @@ fn titles_say_one_thing_each() {
         assert!(titles.insert(title.clone()), "{}: the title is taken: {title}", path.display());
         assert!(programs.iter().all(|program| &program.title == title));
     }
+}
+
+#[test]
+fn every_file_holds_over_any_link_and_survives_a_crash_at_any_step() {
+    let mut failures = Vec::new();
+    for path in files() {
+        for program in programs(&path).expect("they parse: another test says how not") {
+            for seed in 1..5 {
+                let over_link =
+                    (!program.not_on.iter().any(|(arm, _)| *arm == Arm::Link)).then(|| program.clone());
+                for program in over_link.into_iter().chain(crashes(&program, seed)) {
+                    let ended = run_once(&OnLink, &program, None, seed, &mut chooser(seed));
+                    if let Some(failure) = failure(&ended) {
+                        failures.push(format!(
+                            "{}, seed {seed}: {failure}\n{}",
+                            path.display(),
+                            print(&program)
+                        ));
+                    }
+                }
+            }
+        }
+    }
+    assert!(failures.is_empty(), "{} failures, the first: {}", failures.len(), failures[0]);
 }

@@ -142,7 +142,10 @@ impl Sieve<'_> {
             }
             // Its processes outlive it.
             Fault::RestartDaemon => true,
-            Fault::Fill(context) => self.knows(context),
+            Fault::Fill(context) => {
+                let main = self.program.processes[self.program.owner(context).index()].main;
+                self.knows(context) && self.able(main)
+            }
             Fault::Reorder | Fault::LoseInterrupt(_) | Fault::Hang(_) | Fault::StopAdapter(_) => true,
         }
     }

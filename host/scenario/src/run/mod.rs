@@ -442,6 +442,9 @@ impl<'a, W: World> Run<'a, W> {
         const BYTES: usize = 64 * 1024;
         let most = d3dkmt::limits::QUEUED_BYTES_PER_PROCESS_MAX / BYTES + 2;
         let main = self.program.processes[self.program.owner(context).index()].main;
+        if self.busy[main.index()].is_some() || self.frozen[self.program.owner(context).index()] {
+            return failed("the process that is to fill a queue takes no step");
+        }
         for _ in 0..most {
             let contexts = vec![self.bound[context.index()].handle];
             let private_data = vec![0; BYTES];

@@ -172,7 +172,9 @@ pub(crate) fn fault(names: &mut Names, cursor: &mut Cursor<'_>, line: u32) -> Pa
         }
         "fill" => {
             let context = cursor.atom("the name of a context")?;
-            Fault::Fill(names.binding(context, "a context", |kind| kind == Kind::Context)?)
+            let filled = names.binding(context, "a context", |kind| kind == Kind::Context)?;
+            names.check_alive(names.program.owner(filled), context)?;
+            Fault::Fill(filled)
         }
         "restart" => {
             cursor.word("daemon")?;

@@ -62,6 +62,13 @@ expect F = 0"),
   6 | expect F = 0
     |        ^"),
 
+(After("p  C = context D 3D -> ok
+fault kill p
+fault fill C"),
+"x.scn:7:12: process p was killed in line 6
+  7 | fault fill C
+    |            ^"),
+
 (After("fault kill p
 fault kill p"),
 "x.scn:6:12: process p was killed in line 5

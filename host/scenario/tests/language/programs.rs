@@ -190,7 +190,7 @@ impl Drawing {
 
     fn fault(&mut self, process: Process) {
         let at = process.index();
-        let context = self.binding(|named| named.kind == Kind::Context);
+        let context = self.own(Kind::Context, self.program.processes[at].main);
         let vm = (0..self.program.vms.len() as u32).map(Vm).collect::<Vec<_>>();
         let fault = match self.below(14) {
             0 if self.random.one_in(3) => {
