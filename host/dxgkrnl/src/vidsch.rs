@@ -50,7 +50,7 @@ pub(crate) enum Packet {
 
 impl Packet {
     /// What it counts against the process's limit of queued bytes.
-    fn weight(&self) -> usize {
+    pub(crate) fn weight(&self) -> usize {
         const PACKET_BYTES: usize = 64;
         PACKET_BYTES
             + match self {

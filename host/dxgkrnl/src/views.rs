@@ -8,9 +8,11 @@ use d3dkmt::{EventId, Handle, SyncObjectType};
 
 use crate::ProcessId;
 use crate::ddi::{EngineId, EngineState, Miniport};
-use crate::kernel::Kernel;
+use crate::kernel::{Device, Kernel};
+use crate::process::Local;
 use crate::slab::Slab;
 use crate::sync::{Open, SyncObject};
+use crate::vidsch::Packet;
 use crate::wait::{Wait, WaitItem, WaitOwner};
 
 /// One open of a fence, monitored or legacy.
@@ -146,6 +148,43 @@ impl<M: Miniport> Kernel<M> {
             shares: count(self.shares.values().filter(|share| share.process == process)),
             slots_used: owner.map_or(0, |owner| owner.slots.used()),
         }
+    }
+
+    /// What is counted twice - in a table, and in the record of its owner - and does not agree.
+    pub fn miscounted(&self) -> Option<&'static str> {
+        for (id, process) in &self.processes {
+            let own_wait =
+                |wait: &&Wait| matches!(wait.owner, WaitOwner::Cpu { process, .. } if process == *id);
+            let contexts =
+                || self.contexts.iter().map(|(_, context)| context).filter(|one| one.process == *id);
+            let weights = contexts().flat_map(|context| &context.queue).map(Packet::weight);
+            if process.waits.len() != self.waits.values().filter(own_wait).count() {
+                return Some("the waits of a process");
+            }
+            if process.contexts != contexts().count() {
+                return Some("the contexts of a process");
+            }
+            if process.queued_bytes != weights.sum::<usize>() {
+                return Some("the queued bytes of a process");
+            }
+            if process.shares != self.shares.values().filter(|share| share.process == *id).count() {
+                return Some("the shares of a process");
+            }
+        }
+        let lives = |device: &Device, child: &Handle| {
+            let handles = &self.processes.get(&device.process)?.handles;
+            Some(match handles.get(*child)? {
+                Local::Context(context) => self.contexts.get(*context)?.handle == *child,
+                Local::Sync(open) => self.opens.get(*open)?.handle == *child,
+                Local::Adapter(_) | Local::Device(_) => false,
+            })
+        };
+        let is_whole = |device: &Device| device.children.iter().all(|one| lives(device, one) == Some(true));
+        if !self.devices.iter().all(|(_, device)| is_whole(device)) {
+            return Some("what belongs to a device");
+        }
+        let global = self.objects.iter().filter(|(_, object)| object.global.is_some()).count();
+        (self.globals.len() != global).then_some("the global handles")
     }
 
     /// The processes there are, in the order they came.

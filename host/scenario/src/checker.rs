@@ -9,7 +9,8 @@
 //!   a fence may be rewound);
 //! - nobody is asleep whose condition has held since the kernel came to rest;
 //! - memory has the values that the kernel has;
-//! - of a process that ended nothing is left, anywhere.
+//! - of a process that ended nothing is left, anywhere, and nothing is stored or set for it any more;
+//! - what the kernel keeps count of, it has so many of.
 //!
 //! Where an engine writes, a wait is looked at when the interrupt comes, so whoever waits for a fence with
 //! such an unseen write may sleep on. And several writes of one step are one store: where engines write, a
@@ -246,6 +247,27 @@ impl Checker {
         self.nothing_is_left(told, kernel);
         self.nobody_oversleeps(kernel);
         self.memory_is_right(kernel);
+        if let Some(what) = kernel.miscounted() {
+            self.violations.push(format!("miscounted: the kernel counts {what} wrongly"));
+        }
+        self.nobody_hears_after_the_end(told, effects, kernel);
+    }
+
+    fn nobody_hears_after_the_end<M: Miniport>(
+        &mut self,
+        told: &Told,
+        effects: &Effects,
+        kernel: &Kernel<M>,
+    ) {
+        if !matches!(told.kind, ToldKind::Gone { .. } | ToldKind::GoneMany) {
+            return;
+        }
+        let stored = effects.stores.iter().map(|store| store.process);
+        for process in stored.chain(effects.events.iter().map(|event| event.process)) {
+            if !kernel.processes().any(|alive| alive == process) {
+                self.violations.push(format!("process {} has ended and left a store or a wake", process.0));
+            }
+        }
     }
 
     fn stores(&mut self, effects: &Effects, unseen: bool) {

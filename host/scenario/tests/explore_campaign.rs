@@ -69,9 +69,13 @@ fn shards_cut_a_range_into_stretches_without_gaps() {
 
 #[test]
 fn reports_that_do_not_belong_together_are_refused() {
-    let small = |seeds| report(&plan(seeds, None));
+    let small = |seeds| Report { planned: 0..20, ..report(&plan(seeds, None)) };
     let (first, second) = (small(0..10), small(10..20));
     assert_eq!(merge(&[]), Err(Mismatch::Nothing));
+    assert_eq!(merge(std::slice::from_ref(&first)), Err(Mismatch::Gap(10, 19)));
+    assert_eq!(merge(std::slice::from_ref(&second)), Err(Mismatch::Gap(0, 9)));
+    let alone = report(&plan(10..20, None));
+    assert_eq!(merge(&[first.clone(), alone]), Err(Mismatch::Plans(0..20, 10..20)));
     assert_eq!(merge(&[first.clone(), small(12..20)]), Err(Mismatch::Gap(10, 11)));
     assert_eq!(merge(&[first.clone(), small(9..20)]), Err(Mismatch::Overlap(9)));
     let other = Report { commit: "fedcba9".into(), ..second };

@@ -141,6 +141,15 @@ fn every_interleaving_is_run_and_counted() {
 }
 
 #[test]
+fn what_an_arm_cannot_check_before_a_race_is_told() {
+    let text = "litmus \"x\"\nprocess p\nthread t in p\np  D = device -> ok\np  F = fence D -> ok\n\
+                expect messages p = 999\nrace p | t\n  signal D F=1 -> ok | x = read F\nforbidden F=0\n";
+    let program = parse(text).expect("it is a scenario").remove(0);
+    let ways = every_way(&OnModel, &program, None).expect("as the file says");
+    assert_eq!(ways.unchecked, [(6, "this arm has no messages to count")]);
+}
+
+#[test]
 fn an_allowed_outcome_that_is_never_reached_is_a_failure() {
     let program = litmus("allowed x=0 W=ok, x=1 W=ok, x=2 W=ok, x=3 W=ok");
     let unlike = every_way(&OnModel, &program, None).expect_err("nobody signals 3");

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use dxgkrnl::PlantedBug;
 
-use super::report::{Found, Report, merge};
+use super::report::{Found, Report, join};
 use super::{Class, Make, chooser, crashes, failure, random, run_once, shrink};
 use crate::program::Program;
 use crate::run::{Ended, Verdict};
@@ -112,7 +112,7 @@ pub fn campaign<M: Make>(
     };
     canary(make)?;
     let chunks = run_all(make, plan, &seeds, progress);
-    let mut report = merge(&chunks).unwrap_or_else(|_| Report::new(plan, seeds.clone()));
+    let mut report = join(&chunks).unwrap_or_else(|_| Report::new(plan, seeds.clone()));
     report.seeds = seeds;
     shrink_all(make, plan, &mut report.failures);
     Ok(report)

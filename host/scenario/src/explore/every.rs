@@ -17,6 +17,8 @@ pub struct EveryOutcome {
     pub interleavings: u64,
     /// Each allowed outcome as the file writes it, with how many interleavings end in it.
     pub histogram: Vec<(String, u64)>,
+    /// Lines that the arm has no way to check, each with the reason.
+    pub unchecked: Vec<(u32, &'static str)>,
 }
 
 /// Why a race is not as its file says.
@@ -90,7 +92,7 @@ pub fn every_way_up_to<M: Make>(
     let mut counts = vec![0; allowed.len()];
     let mut choose = EveryWay::default();
     let mut interleavings = 0;
-    loop {
+    let unchecked = loop {
         if interleavings == most {
             return Err(Unlike::TooMany { most });
         }
@@ -106,13 +108,14 @@ pub fn every_way_up_to<M: Make>(
             counts[outcome] += 1;
         }
         if !choose.next_way() {
-            break;
+            // What it cannot check stands before the race, where every interleaving is the same.
+            break ended.unchecked;
         }
-    }
+    };
     let text = |at: usize| script::write_outcome(program, &allowed[at]);
     if let Some(at) = counts.iter().position(|count| *count == 0) {
         return Err(Unlike::NeverReached { line: allowed[at].line, outcome: text(at), interleavings });
     }
     let histogram = counts.iter().enumerate().map(|(at, count)| (text(at), *count)).collect();
-    Ok(EveryOutcome { interleavings, histogram })
+    Ok(EveryOutcome { interleavings, histogram, unchecked })
 }

@@ -30,6 +30,8 @@ pub struct Report {
     pub commit: String,
     /// The seeds it was to run.
     pub seeds: Range<u64>,
+    /// The seeds that all shards are to run together.
+    pub planned: Range<u64>,
     pub seeds_run: u64,
     pub stop_after: usize,
     /// By seed.
@@ -48,6 +50,8 @@ pub enum Mismatch {
     StopAfter(usize, usize),
     #[error("seeds {0} to {1} are in no report")]
     Gap(u64, u64),
+    #[error("reports of different plans: seeds {}..{} and {}..{}", .0.start, .0.end, .1.start, .1.end)]
+    Plans(Range<u64>, Range<u64>),
     #[error("seed {0} is in two reports")]
     Overlap(u64),
     #[error("no report of a campaign: {0}")]
@@ -59,6 +63,7 @@ impl Report {
         Report {
             commit: plan.commit.clone(),
             seeds,
+            planned: plan.seeds.clone(),
             seeds_run: 0,
             stop_after: plan.stop_after,
             failures: Vec::new(),
@@ -80,6 +85,7 @@ impl Report {
         json!({
             "commit": self.commit,
             "seeds": { "start": self.seeds.start, "end": self.seeds.end },
+            "planned": { "start": self.planned.start, "end": self.planned.end },
             "seeds_run": self.seeds_run,
             "stop_after": self.stop_after,
             "failures": self.failures.iter().map(found).collect::<Vec<Value>>(),
@@ -88,14 +94,14 @@ impl Report {
     }
 
     pub fn from_json(value: &Value) -> Result<Report, Mismatch> {
-        let seeds = Fields::of(value, "a report")?.fields("seeds")?;
-        let seeds = seeds.number("start")?..seeds.number("end")?;
         let report = Fields::of(value, "a report")?;
+        let seeds = report.seeds("seeds")?;
         let failures = report.0.get("failures").and_then(Value::as_array);
         let failures = failures.ok_or_else(|| missing("failures"))?;
         Ok(Report {
             commit: report.text("commit")?,
             seeds,
+            planned: report.seeds("planned")?,
             seeds_run: report.number("seeds_run")?,
             stop_after: report.number("stop_after")? as usize,
             failures: failures.iter().map(found).collect::<Result<_, _>>()?,
@@ -132,6 +138,11 @@ impl<'a> Fields<'a> {
         Fields::of(self.0.get(key).unwrap_or(&Value::Null), key)
     }
 
+    fn seeds(&self, key: &str) -> Result<Range<u64>, Mismatch> {
+        let seeds = self.fields(key)?;
+        Ok(seeds.number("start")?..seeds.number("end")?)
+    }
+
     fn number(&self, key: &str) -> Result<u64, Mismatch> {
         self.0.get(key).and_then(Value::as_u64).ok_or_else(|| missing(key))
     }
@@ -149,8 +160,21 @@ impl<'a> Fields<'a> {
 }
 
 /// The report of the whole, from those of its shards in any order: exactly what one run over all seeds
-/// reports.
+/// reports. A shard that is missing is refused, also the first and the last.
 pub fn merge(reports: &[Report]) -> Result<Report, Mismatch> {
+    let whole = join(reports)?;
+    let Range { start, end } = whole.planned;
+    if whole.seeds.start > start {
+        return Err(Mismatch::Gap(start, whole.seeds.start - 1));
+    }
+    if whole.seeds.end < end {
+        return Err(Mismatch::Gap(whole.seeds.end, end - 1));
+    }
+    Ok(whole)
+}
+
+/// Reports of stretches that lie side by side, as one.
+pub(super) fn join(reports: &[Report]) -> Result<Report, Mismatch> {
     let mut parts: Vec<&Report> = reports.iter().collect();
     // Of more shards than seeds some have none.
     parts.sort_by_key(|report| (report.seeds.start, report.seeds.end));
@@ -189,6 +213,9 @@ fn check(parts: &[&Report]) -> Result<(), Mismatch> {
         }
         if before.stop_after != after.stop_after {
             return Err(Mismatch::StopAfter(before.stop_after, after.stop_after));
+        }
+        if before.planned != after.planned {
+            return Err(Mismatch::Plans(before.planned.clone(), after.planned.clone()));
         }
         if before.seeds.end < after.seeds.start {
             return Err(Mismatch::Gap(before.seeds.end, after.seeds.start - 1));

@@ -143,8 +143,8 @@ impl Sieve<'_> {
             // Its processes outlive it.
             Fault::RestartDaemon => true,
             Fault::Fill(context) => {
-                let main = self.program.processes[self.program.owner(context).index()].main;
-                self.knows(context) && self.able(main)
+                let owner = self.program.owner(context);
+                self.knows(context) && self.able(self.program.processes[owner.index()].main)
             }
             Fault::Reorder | Fault::LoseInterrupt(_) | Fault::Hang(_) | Fault::StopAdapter(_) => true,
         }
@@ -154,12 +154,15 @@ impl Sieve<'_> {
         match expectation {
             Expectation::Value { object: binding, .. }
             | Expectation::Blocked { call: binding }
-            | Expectation::Returned { call: binding, .. }
             | Expectation::Event { event: binding, .. }
-            | Expectation::DeviceState { device: binding, .. } => self.knows(*binding),
-            Expectation::Messages { process, .. }
-            | Expectation::Wakes { process, .. }
-            | Expectation::NothingLeft { process: Some(process) } => self.life(*process) != Life::Unborn,
+            | Expectation::DeviceState { device: binding, .. } => {
+                self.knows(*binding) && self.is_alive(self.program.owner(*binding))
+            }
+            Expectation::Returned { call, .. } => self.knows(*call),
+            Expectation::Messages { process, .. } | Expectation::Wakes { process, .. } => {
+                self.is_alive(*process)
+            }
+            Expectation::NothingLeft { process: Some(process) } => self.life(*process) != Life::Unborn,
             Expectation::Engine { .. }
             | Expectation::Report { .. }
             | Expectation::NoReport

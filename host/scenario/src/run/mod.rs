@@ -237,6 +237,11 @@ impl<'a, W: World> Run<'a, W> {
         }
     }
 
+    /// A thread has made this call, and is in it.
+    fn is_under_way(&self, call: Binding) -> bool {
+        self.busy.iter().flatten().any(|act| act.binding == Some(call))
+    }
+
     /// Until nothing more happens by itself.
     fn settle(&mut self, choose: &mut dyn Choose) -> Checked {
         self.make_moves(choose)?;
@@ -442,8 +447,9 @@ impl<'a, W: World> Run<'a, W> {
         const BYTES: usize = 64 * 1024;
         let most = d3dkmt::limits::QUEUED_BYTES_PER_PROCESS_MAX / BYTES + 2;
         let main = self.program.processes[self.program.owner(context).index()].main;
-        if self.busy[main.index()].is_some() || self.frozen[self.program.owner(context).index()] {
-            return failed("the process that is to fill a queue takes no step");
+        if self.busy[main.index()].is_some() {
+            let thread = &self.program.threads[main.index()].name;
+            return failed(format!("expected that {thread} submits, found: it is in a call"));
         }
         for _ in 0..most {
             let contexts = vec![self.bound[context.index()].handle];

@@ -106,7 +106,8 @@ impl<'a, W: World> Run<'a, W> {
         for term in &outcome.terms {
             let holds = match *term {
                 Term::Register { register, value } => self.bound[register.index()].value == Some(value),
-                Term::Asleep { call, asleep } => self.bound[call.index()].answer.is_none() == asleep,
+                Term::Asleep { call, asleep: true } => self.is_under_way(call),
+                Term::Asleep { call, asleep: false } => self.bound[call.index()].answer.is_some(),
                 Term::Status { call, status } => self.bound[call.index()].answer == Some(status),
                 Term::Value { object, value } => {
                     let handle = self.bound[object.index()].handle;
@@ -120,27 +121,35 @@ impl<'a, W: World> Run<'a, W> {
         Ok(true)
     }
 
-    /// How it ended, in the terms that an outcome speaks of.
+    /// How it ended, in the terms that an outcome speaks of, and what of it never came to its turn.
     pub(super) fn ended_in(&mut self, like: &Outcome) -> Checked<String> {
-        let mut terms = Vec::new();
+        let (mut terms, mut never) = (Vec::new(), Vec::new());
         for term in &like.terms {
-            terms.push(match *term {
+            let found = match *term {
                 Term::Register { register, .. } => {
-                    Term::Register { register, value: self.bound[register.index()].value.unwrap_or_default() }
+                    let value = self.bound[register.index()].value;
+                    value.map(|value| Term::Register { register, value }).ok_or(register)
                 }
                 Term::Asleep { call, .. } | Term::Status { call, .. } => {
                     match self.bound[call.index()].answer {
-                        None => Term::Asleep { call, asleep: true },
-                        Some(status) => Term::Status { call, status },
+                        None if self.is_under_way(call) => Ok(Term::Asleep { call, asleep: true }),
+                        None => Err(call),
+                        Some(status) => Ok(Term::Status { call, status }),
                     }
                 }
                 Term::Value { object, .. } => {
                     let handle = self.bound[object.index()].handle;
                     let value = self.world.value(self.program.owner(object), handle)?.unwrap_or_default();
-                    Term::Value { object, value }
+                    Ok(Term::Value { object, value })
                 }
-            });
+            };
+            match found {
+                Ok(term) => terms.push(term),
+                Err(binding) => never.push(format!("{} never begun", self.program.name(binding))),
+            }
         }
-        Ok(script::write_outcome(self.program, &Outcome { line: 0, terms }))
+        let ended =
+            (!terms.is_empty()).then(|| script::write_outcome(self.program, &Outcome { line: 0, terms }));
+        Ok(ended.into_iter().chain(never).collect::<Vec<_>>().join(" and "))
     }
 }

@@ -38,7 +38,9 @@ pub(crate) fn expectation(names: &mut Names, cursor: &mut Cursor<'_>) -> Parsed<
         }
         ("messages" | "wakes", _) => {
             cursor.next();
-            let process = names.process(cursor.atom("a process")?)?;
+            let process = cursor.atom("a process")?;
+            names.check_alive(names.process(process)?, process)?;
+            let process = names.process(process)?;
             cursor.symbol("=")?;
             let count = cursor.number("a count")?;
             match token.text.as_str() {
@@ -75,6 +77,7 @@ fn of_binding(names: &mut Names, cursor: &mut Cursor<'_>) -> Parsed<Expectation>
     let kind = names.kind(binding);
     let is_call = !matches!(kind, Kind::Event | Kind::Register);
     if is_call && cursor.take_word("blocked") {
+        names.check_alive(names.program.owner(binding), token)?;
         return Ok(Expectation::Blocked { call: binding });
     }
     if is_call && cursor.take_word("returned") {
@@ -173,7 +176,8 @@ pub(crate) fn fault(names: &mut Names, cursor: &mut Cursor<'_>, line: u32) -> Pa
         "fill" => {
             let context = cursor.atom("the name of a context")?;
             let filled = names.binding(context, "a context", |kind| kind == Kind::Context)?;
-            names.check_alive(names.program.owner(filled), context)?;
+            let owner = &names.program.processes[names.program.owner(filled).index()];
+            names.check_able(owner.main, &Token { text: owner.name.clone(), ..context.clone() })?;
             Fault::Fill(filled)
         }
         "restart" => {

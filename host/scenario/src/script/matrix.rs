@@ -174,6 +174,12 @@ impl Matrix {
             let message = format!("{} is a matrix already, in line {}", name.text, axis.name.place.line);
             return Err(ScriptError::new(name.place, message));
         }
+        let all = |given: &&Given| given.name.text == name.text && given.conditions.is_empty();
+        if let Some(last) = self.given.iter().find(all) {
+            let message =
+                format!("{} is given for every other case in line {}", name.text, last.name.place.line);
+            return Err(ScriptError::new(name.place, message).help("`otherwise` is the last line of a name"));
+        }
         let word =
             |word: &'static str| move |token: &Token| token.kind == TokenKind::Atom && token.text == word;
         if let Some(at) = rest.iter().position(word("otherwise")) {

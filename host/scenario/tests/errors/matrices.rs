@@ -104,6 +104,16 @@ process p"#),
     |       ^"),
 
 (Whole(r#"scenario "x"
+matrix v = 1 2
+given c = ok otherwise
+given c = INVALID_PARAMETER when v is 1
+process p
+p  D = device -> $c"#),
+"x.scn:4:7: c is given for every other case in line 3
+  4 | given c = INVALID_PARAMETER when v is 1
+    |       ^ `otherwise` is the last line of a name"),
+
+(Whole(r#"scenario "x"
 given v = ok otherwise
 matrix v = 1 2
 process p"#),

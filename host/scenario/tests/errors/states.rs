@@ -116,4 +116,37 @@ fault hold p"),
 "x.scn:5:15: p is not held
   5 | fault release p
     |               ^"),
+
+(After("fault kill p
+expect wakes p = 0"),
+"x.scn:6:14: process p was killed in line 5
+  6 | expect wakes p = 0
+    |              ^"),
+
+(After("fault kill p
+expect messages p = 0"),
+"x.scn:6:17: process p was killed in line 5
+  6 | expect messages p = 0
+    |                 ^"),
+
+(After("p  W = wait D F>=1 -> blocks
+exit p
+expect W blocked"),
+"x.scn:7:8: process p ended in line 6
+  7 | expect W blocked
+    |        ^"),
+
+(After("p  C = context D COPY -> ok
+fault freeze p
+fault fill C"),
+"x.scn:7:12: p is frozen since line 6
+  7 | fault fill C
+    |            ^ thaw its process first"),
+
+(After("p  C = context D COPY -> ok
+p  W = wait D F>=1 -> blocks
+fault fill C"),
+"x.scn:7:12: p is in the call W since line 6
+  7 | fault fill C
+    |            ^ let another thread do this, or `expect W returned ..` first"),
 ];

@@ -228,11 +228,21 @@ impl Drawing {
             9 => Fault::LoseInterrupt(self.engine()),
             10 => Fault::Hang(self.engine()),
             11 => Fault::StopAdapter(self.engine().adapter),
-            12 if context.is_some() => Fault::Fill(context.expect("just seen")),
+            12 if context.is_some_and(|context| self.can_fill(context)) => {
+                Fault::Fill(context.expect("just seen"))
+            }
             13 => Fault::RestartDaemon,
             _ => return,
         };
         self.push(Action::Fault(fault));
+    }
+
+    /// Its process submits, so its first thread must be able to.
+    fn can_fill(&self, context: Binding) -> bool {
+        let owner = self.program.owner(context);
+        let main = self.program.processes[owner.index()].main;
+        let at = owner.index();
+        !self.ended[at] && !self.frozen[at] && self.blocked[main.index()].is_none()
     }
 
     pub fn binding(&mut self, fits: impl Fn(&Named) -> bool) -> Option<Binding> {
@@ -278,7 +288,9 @@ impl Drawing {
         let device = self.binding(|named| named.kind == Kind::Device && is_alive(named));
         let expectation = match (self.below(12), memory, call, event, device) {
             (0, Some(object), ..) => Expectation::Value { object, value },
-            (1, _, Some(call), ..) => Expectation::Blocked { call },
+            (1, _, Some(call), ..) if is_alive(&self.program.bindings[call.index()]) => {
+                Expectation::Blocked { call }
+            }
             (2, _, Some(call), ..) => {
                 for blocked in &mut self.blocked {
                     *blocked = blocked.filter(|other| *other != call);
@@ -299,8 +311,8 @@ impl Drawing {
             }
             (6, ..) => Expectation::Report { text: self.text() },
             (7, ..) => Expectation::NoReport,
-            (8, ..) => Expectation::Messages { process, count: value },
-            (9, ..) => Expectation::Wakes { process, count: value },
+            (8, ..) if !ended[process.index()] => Expectation::Messages { process, count: value },
+            (9, ..) if !ended[process.index()] => Expectation::Wakes { process, count: value },
             (10, ..) => Expectation::Waits { count: value },
             _ => Expectation::NothingLeft { process: Some(process).filter(|_| value % 2 == 0) },
         };

@@ -26,7 +26,7 @@ impl ArmRunner for OnModel {
     fn run(&mut self, program: &Program) -> Ended {
         if program.race.is_some() {
             return match every_way(&explore::OnModel, program, None) {
-                Ok(_) => Ended::of(Verdict::Passed),
+                Ok(every) => Ended { unchecked: every.unchecked, ..Ended::of(Verdict::Passed) },
                 Err(unlike) => Ended::of(Verdict::Failed(unlike.into_failure())),
             };
         }
