@@ -11,7 +11,7 @@ use proto::channel::Welcome;
 use crate::desk::Answer;
 use crate::limits::{GROW_ATTEMPTS_MAX, GROW_SLOTS_MAX};
 use crate::objects::{Object, Objects};
-use crate::port::{Port, Wakes};
+use crate::port::{Location, Port, Wakes};
 
 /// One guest process's session with the host. Any number of operations may be under way at a time. An
 /// operation is not cancelled by dropping its future: what it waits for stays expected, as with a
@@ -21,6 +21,8 @@ pub struct Session<P: Port> {
     pub(crate) port: P,
     pub(crate) objects: Objects<P::Location>,
     pub(crate) welcome: Welcome,
+    /// Where the host stores how many devices of this process are not ACTIVE.
+    status: Option<P::Location>,
     next_event: AtomicU64,
 }
 
@@ -37,7 +39,22 @@ pub struct CreatedFence<L> {
 impl<P: Port> Session<P> {
     /// A session whose stream has been greeted with `welcome`.
     pub fn new(port: P, welcome: Welcome) -> Session<P> {
-        Session { port, objects: Objects::default(), welcome, next_event: AtomicU64::new(1) }
+        let slot = welcome.status_slot_plus_one.checked_sub(1);
+        let status = slot.and_then(|slot| port.locate(slot));
+        if let (Some(slot), None) = (slot, &status) {
+            port.tell(format_args!("the host named status slot {slot}, which this process does not have"));
+        }
+        Session { port, objects: Objects::default(), welcome, status, next_event: AtomicU64::new(1) }
+    }
+
+    /// No device of this process has stopped, as far as can be known without asking: one load. Whoever has
+    /// read a fence value before it does not miss a stop that came before that value.
+    pub(crate) fn all_devices_work(&self) -> bool {
+        match &self.status {
+            Some(status) => status.value() == 0,
+            // A host without statuses is trusted, one that named no slot of ours is asked each time.
+            None => self.welcome.status_slot_plus_one == 0,
+        }
     }
 
     pub fn port(&self) -> &P {

@@ -31,7 +31,7 @@ impl<P: Port> Session<P> {
         }
     }
 
-    /// The wait needs no message: everything is known here, and the values are there.
+    /// The wait needs no message: everything is known here, the values are there, and no device has stopped.
     fn holds_already(
         &self,
         device: Handle,
@@ -45,6 +45,8 @@ impl<P: Port> Session<P> {
             && objects.len() == values.len()
             && !self.port.is_lost()
             && self.objects.reached(device, objects, values, flags.contains(WaitFromCpuFlags::WAIT_ANY))
+            // After the values: see there.
+            && self.all_devices_work()
     }
 
     async fn wait_blocking(

@@ -152,7 +152,11 @@ impl<M: Miniport> Kernel<M> {
             };
         }
         self.process_mut(process).handles.remove(device);
-        self.devices.remove(id);
+        let device = self.devices.remove(id).expect("a handle names a live device");
+        if device.state != DeviceExecutionState::ACTIVE {
+            self.process_mut(process).devices_stopped -= 1;
+            self.store_status(process, effects);
+        }
         Ok(Reply::None)
     }
 

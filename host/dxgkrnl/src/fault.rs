@@ -15,6 +15,7 @@
 //!                     destroy, close, cancel, share and device state go on as ever
 //! ```
 
+use alloc::collections::BTreeSet;
 use alloc::format;
 use alloc::vec::Vec;
 use core::fmt;
@@ -88,13 +89,31 @@ impl<M: Miniport> Kernel<M> {
     fn stop_adapter(&mut self, adapter: u32, effects: &mut Effects) {
         self.stopped_adapters.insert(adapter);
         self.with_miniport(effects, |miniport, _, callbacks| miniport.stop_device(adapter, callbacks));
-        for device in self.devices.iter_mut().filter(|device| device.adapter == adapter) {
-            device.state = DeviceExecutionState::STOPPED;
-        }
+        let on_adapter = self.devices.iter().filter(|(_, device)| device.adapter == adapter);
+        let devices: Vec<u32> = on_adapter.map(|(id, _)| id).collect();
+        self.stop_devices(&devices, effects);
         let waits = self.end_waits_on(adapter, effects);
         let contexts = self.drop_work_of(adapter, effects);
         let text = format!("adapter {adapter} is stopped: {waits} waits ended, {contexts} contexts emptied");
         effects.notes.push(Note { process: None, text });
+    }
+
+    /// Stops devices, and says so in the status of each process that had one of them at work.
+    pub(crate) fn stop_devices(&mut self, devices: &[u32], effects: &mut Effects) {
+        let mut concerned = BTreeSet::new();
+        for id in devices {
+            let device = &mut self.devices[*id];
+            if device.state == DeviceExecutionState::ACTIVE {
+                device.state = DeviceExecutionState::STOPPED;
+                concerned.insert(device.process);
+                if let Some(owner) = self.processes.get_mut(&device.process) {
+                    owner.devices_stopped += 1;
+                }
+            }
+        }
+        for process in concerned {
+            self.store_status(process, effects);
+        }
     }
 
     /// Ends every CPU wait for fences of this adapter. All objects of a wait are on one.

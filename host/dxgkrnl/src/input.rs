@@ -43,7 +43,8 @@ pub enum Input {
         pid: u32,
         name: String,
     },
-    /// The process has so many more fence slots, numbered on from those it had.
+    /// The process has so many more fence slots, numbered on from those it had. The first of all is its status:
+    /// see [`crate::Kernel::status_slot`].
     FenceMemoryAdded {
         process: ProcessId,
         slots: u32,

@@ -149,8 +149,12 @@ impl<M: Miniport> Kernel<M> {
                 self.processes.insert(process, Process::new(vm, pid, name));
             }
             Input::FenceMemoryAdded { process, slots } => {
-                if let Some(process) = self.processes.get_mut(&process) {
-                    process.slots.add(slots);
+                if let Some(state) = self.processes.get_mut(&process) {
+                    let had_status = state.slots.status().is_some();
+                    state.slots.add(slots);
+                    if !had_status {
+                        self.store_status(process, effects);
+                    }
                 }
             }
             Input::Call { process, request, call } if self.planted.is_some() => {
@@ -265,8 +269,20 @@ impl<M: Miniport> Kernel<M> {
         effects.events.retain(|event| event.process != id);
     }
 
+    /// Stores how many devices of a process are not ACTIVE, if it has memory.
+    pub(crate) fn store_status(&self, process: ProcessId, effects: &mut Effects) {
+        if let Some(state) = self.processes.get(&process)
+            && let Some(slot) = state.slots.status()
+        {
+            effects.stores.push(FenceStore { process, slot, value: state.devices_stopped });
+        }
+    }
+
     /// The VM's memory was mapped anew: every value is stored once more.
     fn store_again(&mut self, vm: VmId, effects: &mut Effects) {
+        for (id, _) in self.processes.iter().filter(|(_, process)| process.vm == vm) {
+            self.store_status(*id, effects);
+        }
         for (_, open) in self.opens.iter() {
             let Some(slot) = open.slot else { continue };
             if self.processes.get(&open.process).is_some_and(|process| process.vm == vm) {
@@ -295,10 +311,10 @@ impl<M: Miniport> Kernel<M> {
         match self.config.policy.refused_one_way {
             RefusedOneWay::NoteOnly => {}
             RefusedOneWay::StopsDevice => {
-                let device = &mut self.devices[device];
-                device.state = d3dkmt::DeviceExecutionState::STOPPED;
-                let text = format!("device {} is stopped: a one-way call on it was refused", device.handle);
-                effects.notes.push(Note { process: Some(device.process), text });
+                let (process, handle) = (self.devices[device].process, self.devices[device].handle);
+                self.stop_devices(&[device], effects);
+                let text = format!("device {handle} is stopped: a one-way call on it was refused");
+                self.note(process, text, effects);
             }
         }
     }

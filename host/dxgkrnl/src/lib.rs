@@ -48,4 +48,4 @@ pub use policy::Policy;
 pub use snapshot::Snapshot;
 
 /// Changes whenever the same inputs may give other effects: a trace names the version it was made with.
-pub const SEMANTIC_VERSION: u32 = 2;
+pub const SEMANTIC_VERSION: u32 = 3;

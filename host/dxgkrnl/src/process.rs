@@ -1,4 +1,8 @@
 //! A guest process as the kernel sees it: its handles, its fence slots, its pending waits by name.
+//!
+//! The first slot of its fence memory is no fence but its *status*: how many of its devices are not ACTIVE.
+//! It is stored before anybody hears that a device stopped, so a guest that finds a value reached and then
+//! reads 0 there needs to ask nobody (FEN-095).
 
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::string::String;
@@ -30,6 +34,8 @@ pub(crate) struct Process {
     /// Pending CPU waits by the guest's name for them.
     pub waits: BTreeMap<EventId, WaitId>,
     pub contexts: usize,
+    /// Devices that are not ACTIVE: what its status slot holds.
+    pub devices_stopped: u64,
     /// What the queues of its contexts hold: see [`crate::vidsch::Packet::weight`].
     pub queued_bytes: usize,
     pub shares: usize,
@@ -47,6 +53,7 @@ impl Process {
             slots: Slots::default(),
             waits: BTreeMap::new(),
             contexts: 0,
+            devices_stopped: 0,
             queued_bytes: 0,
             shares: 0,
             written: Vec::new(),
@@ -67,8 +74,10 @@ impl Process {
 /// First GPU virtual address of a process's fence memory; slots follow each other from here.
 const GPU_BASE: u64 = 0x1_0000_0000;
 const SLOT_BYTES: u64 = 64;
+const STATUS_SLOT: u32 = 0;
 
-/// The fence slots of a process: who has which. Freed slots are reused longest-free first.
+/// The fence slots of a process: who has which. The status slot has no owner. Freed slots are reused
+/// longest-free first.
 #[derive(Default, Clone, Debug)]
 pub(crate) struct Slots {
     capacity: u32,
@@ -82,11 +91,20 @@ impl Slots {
         self.capacity
     }
 
+    /// How many fences have.
     pub fn used(&self) -> u32 {
-        (self.owners.len() - self.free.len()) as u32
+        (self.owners.len() - self.free.len()) as u32 - u32::from(self.status().is_some())
+    }
+
+    /// The slot of the status: the first, once there is memory.
+    pub fn status(&self) -> Option<u32> {
+        (self.capacity > 0).then_some(STATUS_SLOT)
     }
 
     pub fn add(&mut self, slots: u32) {
+        if self.capacity == 0 && slots > 0 {
+            self.owners.push(None);
+        }
         self.capacity = self.capacity.saturating_add(slots).min(limits::FENCE_SLOTS_PER_PROCESS_MAX);
     }
 

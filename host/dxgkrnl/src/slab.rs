@@ -51,10 +51,6 @@ impl<T> Slab<T> {
         self.entries.iter().enumerate().filter_map(|(index, entry)| Some((index as u32, entry.as_ref()?)))
     }
 
-    pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut T> {
-        self.entries.iter_mut().filter_map(Option::as_mut)
-    }
-
     pub fn len(&self) -> usize {
         self.entries.len() - self.free.len()
     }

@@ -187,6 +187,11 @@ impl<M: Miniport> Kernel<M> {
         (self.globals.len() != global).then_some("the global handles")
     }
 
+    /// The slot in which a process reads how many of its devices are not ACTIVE; none without fence memory.
+    pub fn status_slot(&self, process: ProcessId) -> Option<u32> {
+        self.processes.get(&process)?.slots.status()
+    }
+
     /// The processes there are, in the order they came.
     pub fn processes(&self) -> impl Iterator<Item = ProcessId> {
         self.processes.keys().copied()

@@ -157,7 +157,7 @@ fn a_stopped_adapter_ends_waits_drops_work_and_stops_devices() {
     assert_eq!(world.kernel.snapshot().contexts[0].queue, Vec::<String>::new());
     world.advance(1_000_000);
     assert_eq!((world.value(written.object), world.value(signaled.object)), (0, 0), "no work is done");
-    assert_eq!(world.stores(), [], "values stay as they are");
+    assert_eq!(world.stores(), [(0, 1)], "values stay as they are, the status tells");
     assert_eq!(world.ok(Call::GetDeviceState { device, state_type: 1 }), Reply::DeviceState(4));
 
     assert_eq!(world.signal(other_device, other, 1), OK);

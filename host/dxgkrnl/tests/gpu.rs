@@ -127,7 +127,7 @@ fn a_signal_packet_comes_after_the_work_before_it_and_before_the_work_after_it()
     world.stores();
     world.advance(1);
     let slots: Vec<u32> = world.stores().into_iter().map(|(slot, _)| slot).collect();
-    assert_eq!(slots, [0, 1], "first the packet's value, then that of the buffer after it");
+    assert_eq!(slots, [1, 2], "first the packet's value, then that of the buffer after it");
 }
 
 #[test]

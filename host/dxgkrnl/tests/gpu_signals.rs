@@ -122,7 +122,7 @@ fn a_broadcast_takes_effect_once_when_the_last_context_reaches_it() {
     world.advance(100);
     assert_eq!((world.value(fence), world.stores()), (0, vec![]));
     world.signal(device, gate, 1);
-    assert_eq!((world.stores(), world.woken()), (vec![(1, 1), (0, 1)], vec![event]));
+    assert_eq!((world.stores(), world.woken()), (vec![(2, 1), (1, 1)], vec![event]));
 }
 
 #[test]

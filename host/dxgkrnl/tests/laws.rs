@@ -109,6 +109,12 @@ proptest! {
                     prop_assert_eq!(memory.get(&(object.process, slot)), Some(&object.value));
                 }
             }
+            for process in session.kernel.processes() {
+                let Some(slot) = session.kernel.status_slot(process) else { continue };
+                let of_process = snapshot.devices.iter().filter(|device| device.process == process.0);
+                let stopped = of_process.filter(|device| device.state != 1).count() as u64;
+                prop_assert_eq!(memory.get(&(process.0, slot)), Some(&stopped));
+            }
             for wait in &snapshot.waits {
                 let unsatisfied = wait.items.iter().filter(|item| !item.satisfied).count();
                 prop_assert!(unsatisfied > 0 && (!wait.any || unsatisfied == wait.items.len()), "{:?}", wait);

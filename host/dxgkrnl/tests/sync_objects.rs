@@ -141,6 +141,7 @@ fn a_new_fence_has_its_value_in_memory_before_the_answer_and_two_aligned_address
     // covers: FEN-002 FEN-003 FEN-054
     let mut world = World::new();
     let device = world.device();
+    world.stores();
     let fence = world.fence(device, 41);
     assert_eq!(world.stores(), [(fence.slot.unwrap(), 41)]);
     assert!(fence.gpu_address != 0 && fence.gpu_address.is_multiple_of(8));
@@ -154,7 +155,7 @@ fn a_new_fence_has_its_value_in_memory_before_the_answer_and_two_aligned_address
 fn a_process_without_fence_memory_is_asked_to_bring_some() {
     let mut world = World::new();
     let device = world.device();
-    for _ in 0..64 {
+    for _ in 1..64 {
         world.fence(device, 0);
     }
     let create = Call::CreateSynchronizationObject { device, info: info(T::MONITORED_FENCE), legacy: false };

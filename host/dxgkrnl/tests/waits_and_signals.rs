@@ -69,7 +69,7 @@ fn a_signal_stores_the_value_for_every_process_before_it_wakes() {
     world.effects.clear();
     assert_eq!(world.signal(other_device, opened, 5), OK);
     // Stores are drained before events: whoever is woken reads at least what it waited for.
-    let store = |process| FenceStore { process, slot: 0, value: 5 };
+    let store = |process| FenceStore { process, slot: 1, value: 5 };
     assert_eq!(world.effects.stores, [store(P), store(ProcessId(2))]);
     let woken: Vec<_> = world.effects.events.iter().map(|event| (event.process, event.event)).collect();
     assert_eq!(woken, [(ProcessId(2), theirs), (P, mine)]);
@@ -87,7 +87,7 @@ fn memory_is_never_read_back_and_is_stored_again_when_it_is_mapped_anew() {
     world.stores();
     // Whatever a guest scribbled into its mapping, the kernel's values come again.
     world.input(Input::MemoryChanged { vm: VmId::HOST });
-    assert_eq!(world.stores(), [(first.slot.unwrap(), 9), (second.slot.unwrap(), 8)]);
+    assert_eq!(world.stores(), [(0, 0), (first.slot.unwrap(), 9), (second.slot.unwrap(), 8)]);
     world.input(Input::MemoryChanged { vm: VmId(5) });
     assert_eq!(world.stores(), []);
 }
@@ -175,7 +175,7 @@ fn one_object_may_be_named_twice_in_a_call() {
     assert_eq!(signal_many(&mut world, device, &[(fence, 8), (fence, 7)], SignalFlags::empty()), IP);
     assert_eq!((world.value(fence), world.stores()), (5, vec![]));
     assert_eq!(signal_many(&mut world, device, &[(fence, 6), (fence, 7)], SignalFlags::empty()), OK);
-    assert_eq!(world.stores(), [(0, 7)]);
+    assert_eq!(world.stores(), [(1, 7)]);
 }
 
 #[test]

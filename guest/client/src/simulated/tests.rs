@@ -26,7 +26,7 @@ const STATE: Call = Call::GetDeviceState { device: DEVICE, state_type: 1 };
 type Fence = CreatedFence<SimulatedLocation>;
 
 fn welcome() -> Welcome {
-    Welcome { version: proto::PROTOCOL_VERSION, process: 7, recording: false, async_submission: false }
+    Welcome { version: proto::PROTOCOL_VERSION, process: 7, ..Welcome::default() }
 }
 
 fn new_session(welcome: Welcome) -> Session<SimulatedPort> {

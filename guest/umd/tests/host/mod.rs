@@ -92,7 +92,7 @@ impl Drop for Listener {
 }
 
 pub fn welcome() -> Welcome {
-    Welcome { version: proto::PROTOCOL_VERSION, process: 1, recording: false, async_submission: false }
+    Welcome { version: proto::PROTOCOL_VERSION, process: 1, ..Welcome::default() }
 }
 
 /// A session and its host.

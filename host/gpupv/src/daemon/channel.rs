@@ -138,6 +138,7 @@ impl Channel {
             process: guest.id.0,
             recording: self.seat.recording,
             async_submission: self.seat.async_submission(),
+            status_slot_plus_one: self.seat.status_slot(guest.id).map_or(0, |slot| slot + 1),
         };
         let frame = ToGuest { request: 0, status: 0, body: Some(to_guest::Body::Welcome(welcome)) };
         // An outbox that was connected a line above has room.

@@ -223,6 +223,11 @@ impl Seat {
         Some(self.take().guests.get(&process)?.memory.slots())
     }
 
+    /// The slot in which a process finds its status, if it has memory.
+    pub fn status_slot(&self, process: ProcessId) -> Option<u32> {
+        self.take().kernel.status_slot(process)
+    }
+
     /// The process that a token stands for, if `check` lets it through. A token works once; a refused one
     /// is not used up.
     pub fn redeem<E>(

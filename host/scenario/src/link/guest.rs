@@ -65,10 +65,12 @@ pub(super) struct Guest {
 }
 
 impl Guest {
-    pub fn new(id: ProcessId, slots: u32, async_submission: bool) -> Guest {
+    pub fn new(id: ProcessId, slots: u32, status_slot: Option<u32>, async_submission: bool) -> Guest {
         let memory = SimulatedMemory::new(slots);
         let version = proto::PROTOCOL_VERSION;
-        let welcome = Welcome { version, process: id.0, recording: false, async_submission };
+        let status_slot_plus_one = status_slot.map_or(0, |slot| slot + 1);
+        let welcome =
+            Welcome { version, process: id.0, recording: false, async_submission, status_slot_plus_one };
         Guest {
             session: Rc::new(Session::new(SimulatedPort::new(memory.clone()), welcome)),
             memory,

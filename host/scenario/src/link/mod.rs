@@ -207,7 +207,9 @@ impl World for LinkWorld<'_> {
         let (id, name) = (self.id(process), info.name.clone());
         self.input(Input::ProcessAttached { process: id, vm, pid: 1000 + process.0, name });
         self.input(Input::FenceMemoryAdded { process: id, slots: SLOTS });
-        self.guests[process.index()] = Some(Guest::new(id, SLOTS, self.program.setting.async_submission));
+        let status_slot = self.host.kernel.status_slot(id);
+        let guest = Guest::new(id, SLOTS, status_slot, self.program.setting.async_submission);
+        self.guests[process.index()] = Some(guest);
         Ok(())
     }
 

@@ -56,6 +56,41 @@ fn whatever_is_not_known_for_sure_is_asked() {
 }
 
 #[test]
+fn a_reached_value_is_asked_about_while_a_device_is_stopped() {
+    // covers: FEN-095
+    const STATUS: u32 = 9;
+    let welcome = Welcome { status_slot_plus_one: STATUS + 1, ..welcome() };
+    let (session, fences) = session_with_fences(welcome, &[5]);
+    let port = session.port();
+    let objects = [fences[0].object];
+    let waits_alone = || {
+        let sent = port.messages_sent();
+        let waiting = pin!(session.wait_from_cpu(DEVICE, &objects, &[5], ALL, None));
+        assert_eq!(finished(poll_once(waiting)), NtStatus::SUCCESS);
+        assert_eq!(port.messages_sent(), sent);
+    };
+    waits_alone();
+    port.memory().store(STATUS, 1);
+    let mut waiting = pin!(session.wait_from_cpu(DEVICE, &objects, &[5], ALL, None));
+    assert!(poll_once(waiting.as_mut()).is_pending());
+    let (request, _) = one_wait(port);
+    port.receive(&answer(request, NtStatus::DEVICE_REMOVED, &Reply::None));
+    assert_eq!(finished(poll_once(waiting)), NtStatus::DEVICE_REMOVED);
+    assert_asked(&session, DEVICE, &objects, &[5], 0);
+    port.memory().store(STATUS, 0);
+    waits_alone();
+}
+
+#[test]
+fn a_status_slot_that_is_not_ours_is_the_hosts_defect_and_every_wait_is_asked() {
+    let welcome = Welcome { status_slot_plus_one: 65, ..welcome() };
+    let (session, fences) = session_with_fences(welcome, &[5]);
+    let lines = session.port().take_lines();
+    assert!(matches!(&lines[..], [line] if line.contains("status slot 64")), "{lines:?}");
+    assert_asked(&session, DEVICE, &[fences[0].object], &[5], 0);
+}
+
+#[test]
 fn a_destroyed_handle_is_asked_about_before_the_host_has_heard() {
     // covers: GPV-034
     let (session, fences) = session_with_fences(welcome(), &[5, 5]);

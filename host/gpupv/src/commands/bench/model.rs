@@ -39,7 +39,8 @@ impl Model {
         let attached =
             Input::ProcessAttached { process: PROCESS, vm: VmId::HOST, pid: 1, name: "bench".into() };
         model.kernel.handle(0, attached, &mut model.effects);
-        let memory = Input::FenceMemoryAdded { process: PROCESS, slots: fences };
+        // And one for the status.
+        let memory = Input::FenceMemoryAdded { process: PROCESS, slots: fences + 1 };
         model.kernel.handle(0, memory, &mut model.effects);
         let Reply::Adapters(adapters) = model.call(Call::EnumAdapters { capacity: 1 })? else {
             bail!("the kernel has no adapter")
