@@ -1,7 +1,9 @@
 //! The model arm: the kernel alone. A call is one step of it; wakes arrive at once, unless the process is
 //! frozen or its stream held.
 
-use d3dkmt::{Call, EventId, GpuSignal, Handle, NtStatus, Reply, WaitOutcome};
+use std::collections::BTreeMap;
+
+use d3dkmt::{Call, CreatedSyncObject, EventId, GpuSignal, Handle, NtStatus, Reply, WaitOutcome};
 use dxgkrnl::ddi::EngineId;
 use dxgkrnl::{HostEvent, Input, Nanos, PlantedBug, ProcessId, Snapshot, VmId};
 
@@ -32,6 +34,9 @@ struct Guest {
     targets: Vec<(EventId, Target)>,
     events: Vec<(u32, u64)>,
     wakes: u64,
+    /// Its fence memory, which stays when its stream is gone, and where each fence stands in it.
+    memory: Vec<u64>,
+    slots: BTreeMap<Handle, u32>,
     /// What arrives when it can again.
     undelivered: Vec<HostEvent>,
     /// Requests made while its stream is held.
@@ -69,6 +74,13 @@ impl<'a> ModelWorld<'a> {
 
     fn input(&mut self, input: Input) {
         self.host.input(input);
+        for store in std::mem::take(&mut self.host.effects.stores) {
+            let at = store.process.0.wrapping_sub(self.first_process) as usize;
+            let (Some(guest), slot) = (self.guests.get_mut(at), store.slot as usize) else { continue };
+            let length = guest.memory.len().max(slot + 1);
+            guest.memory.resize(length, 0);
+            guest.memory[slot] = store.value;
+        }
         for event in std::mem::take(&mut self.host.effects.events) {
             let at = event.process.0.wrapping_sub(self.first_process) as usize;
             let Some(guest) = self.guests.get_mut(at) else { continue };
@@ -142,6 +154,9 @@ impl<'a> ModelWorld<'a> {
         }
         let answer = self.call(process, call);
         let guest = &mut self.guests[process.index()];
+        if let Reply::SyncObject(CreatedSyncObject { object, slot: Some(slot), .. }) = answer.reply {
+            guest.slots.insert(object, slot);
+        }
         let over = !answer.status.is_success() || answer.reply == Reply::Wait(WaitOutcome::Satisfied);
         if over {
             guest.targets.retain(|(known, _)| *known != id);
@@ -355,8 +370,9 @@ impl World for ModelWorld<'_> {
     }
 
     fn value(&mut self, process: Process, object: Handle) -> Done<Option<u64>> {
-        let id = self.id(process);
-        Ok(self.host.checker.slot_of(id, object).and_then(|slot| self.host.checker.memory(id, slot)))
+        let guest = &self.guests[process.index()];
+        let slot = guest.slots.get(&object);
+        Ok(slot.and_then(|slot| guest.memory.get(*slot as usize)).copied())
     }
 
     fn take_event(&mut self, process: Process, event: u32) -> Done<u64> {

@@ -66,6 +66,8 @@ pub struct LiveWorld<'a, P: Place> {
     answers: Vec<Option<Answer>>,
     /// NT handles: who shared, and who has it.
     shares: Vec<(ShareToken, Process, Vec<Process>)>,
+    /// The kernel's number of each process, also of one that has ended.
+    numbers: Vec<Option<ProcessId>>,
     /// Kernel's numbers that are given.
     numbered: Vec<ProcessId>,
     /// Makes mailbox names of this run its own.
@@ -88,6 +90,7 @@ impl<'a, P: Place> LiveWorld<'a, P> {
             under_way: vec![None; program.threads.len()],
             answers: vec![None; program.threads.len()],
             shares: Vec::new(),
+            numbers: vec![None; program.processes.len()],
             numbered: Vec::new(),
             run: next_run(),
         }
@@ -189,10 +192,16 @@ impl<'a, P: Place> LiveWorld<'a, P> {
     fn hand_over(&mut self, token: ShareToken, to: Process) -> Done {
         let Some(at) = self.shares.iter().position(|(known, ..)| *known == token) else { return Ok(()) };
         let from = self.shares[at].1;
-        if self.shares[at].2.contains(&to)
-            || self.guests[from.index()].as_ref().is_none_or(|guest| guest.frozen)
-        {
+        if self.shares[at].2.contains(&to) {
             return Ok(());
+        }
+        match &self.guests[from.index()] {
+            // The handle went with it.
+            None => return Ok(()),
+            Some(guest) if guest.frozen => {
+                return unsupported("cannot hand an NT handle over from a frozen process");
+            }
+            Some(_) => {}
         }
         let run = self.run;
         let guest = self.guest(to)?;
@@ -248,6 +257,7 @@ impl<P: Place> World for LiveWorld<'_, P> {
             return Err(Trouble::Broken(format!("process {} does not attach", info.name)));
         };
         self.numbered.push(id);
+        self.numbers[process.index()] = Some(id);
         let (id, frozen, busy, mailbox) = (Some(id), false, false, None);
         let guest = Guest { actor, id, frozen, busy, mailbox, messages_before };
         self.guests[process.index()] = Some(guest);
@@ -359,6 +369,8 @@ impl<P: Place> World for LiveWorld<'_, P> {
                 self.place.restart_daemon()?;
                 self.watch.reset();
                 self.numbered.clear();
+                // Another kernel gives them anew.
+                self.numbers.fill(None);
                 for guest in self.guests.iter_mut().flatten() {
                     guest.id = None;
                     guest.busy = true;
@@ -390,13 +402,11 @@ impl<P: Place> World for LiveWorld<'_, P> {
     }
 
     fn wakes(&mut self, process: Process) -> u64 {
-        let id = self.guests[process.index()].as_ref().and_then(|guest| guest.id);
-        id.map_or(0, |id| self.watch.wakes(id))
+        self.numbers[process.index()].map_or(0, |id| self.watch.wakes(id))
     }
 
     fn process_number(&self, process: Process) -> u32 {
-        let id = self.guests[process.index()].as_ref().and_then(|guest| guest.id);
-        id.map_or(0, |id| id.0)
+        self.numbers[process.index()].map_or(0, |id| id.0)
     }
 
     fn snapshot(&mut self) -> Snapshot {

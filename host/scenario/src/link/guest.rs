@@ -1,6 +1,6 @@
 //! A process of the link arm: a session of the client core, its threads as futures, its stream as bytes.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::Poll;
@@ -51,6 +51,8 @@ impl Stream {
 pub(super) struct Guest {
     session: Rc<Session<SimulatedPort>>,
     memory: Rc<SimulatedMemory>,
+    /// Where each fence stands in it.
+    slots: BTreeMap<Handle, u32>,
     threads: Vec<(Thread, Operation)>,
     events: Vec<(u32, SimulatedEvent)>,
     to_host: Stream,
@@ -74,6 +76,7 @@ impl Guest {
         Guest {
             session: Rc::new(Session::new(SimulatedPort::new(memory.clone()), welcome)),
             memory,
+            slots: BTreeMap::new(),
             threads: Vec::new(),
             events: Vec::new(),
             to_host: Stream::default(),
@@ -91,8 +94,9 @@ impl Guest {
         self.memory.store(slot, value);
     }
 
-    pub fn load(&self, slot: u32) -> Option<u64> {
-        self.memory.load(slot)
+    /// A fence as the process reads it from its memory, which stays when its stream is gone.
+    pub fn value(&self, object: Handle) -> Option<u64> {
+        self.slots.get(&object).and_then(|slot| self.memory.load(*slot))
     }
 
     pub fn answer(&mut self, now: Nanos, answer: &dxgkrnl::Answer) {
@@ -199,6 +203,9 @@ impl Guest {
         self.threads.retain_mut(|(thread, operation)| match poll_once(operation.as_mut()) {
             Poll::Pending => true,
             Poll::Ready(answer) => {
+                if let Reply::SyncObject(CreatedSyncObject { object, slot: Some(slot), .. }) = answer.reply {
+                    self.slots.insert(object, slot);
+                }
                 answers[thread.index()] = Some(answer);
                 false
             }

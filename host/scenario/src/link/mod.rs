@@ -346,9 +346,7 @@ impl World for LinkWorld<'_> {
     }
 
     fn value(&mut self, process: Process, object: Handle) -> Done<Option<u64>> {
-        let slot = self.host.checker.slot_of(self.id(process), object);
-        let guest = self.guests[process.index()].as_ref();
-        Ok(slot.and_then(|slot| guest.and_then(|guest| guest.load(slot))))
+        Ok(self.guests[process.index()].as_ref().and_then(|guest| guest.value(object)))
     }
 
     fn take_event(&mut self, process: Process, event: u32) -> Done<u64> {
