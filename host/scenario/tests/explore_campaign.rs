@@ -5,9 +5,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use dxgkrnl::PlantedBug;
 use scenario::Program;
 use scenario::explore::{
-    CANARY, Make, Mismatch, OnModel, Plan, Refused, Report, campaign, canary, merge, shard,
+    CANARY, Make, Mismatch, OnModel, Plan, Refused, Report, campaign, canary, chooser, failure, merge,
+    run_once, shard,
 };
 use scenario::model::ModelWorld;
+use scenario::script::parse;
 
 fn plan(seeds: std::ops::Range<u64>, planted: Option<PlantedBug>) -> Plan {
     Plan {
@@ -51,6 +53,27 @@ fn merged_shards_are_the_whole_report() {
         assert_eq!(through_json, parts);
         assert_eq!(merge(&through_json).expect("they fit"), whole, "{n} shards");
     }
+}
+
+#[test]
+fn a_shrunk_program_is_refused_for_the_same_reason() {
+    let text = r#"scenario "below its value"
+process p
+p  D = device             -> ok
+p  F = fence D initial=2  -> ok
+p  G = fence D            -> ok
+p  signal D G=1           -> ok
+p  signal D G=2 F=1       -> ok
+"#;
+    let program = parse(text).expect("a scenario").remove(0);
+    let report = report(&Plan { program: Some(program), ..plan(0..1, None) });
+    let [found] = &report.failures[..] else { panic!("one failure: {report:?}") };
+    assert!(found.what.contains("is below its value 2"), "{}", found.what);
+    let small = parse(&found.shrunk).expect("a scenario").remove(0);
+    let ended = run_once(&OnModel, &small, None, 0, &mut chooser(0));
+    let failure = failure(&ended).expect("it fails").to_string();
+    assert!(failure.contains(" is below its value "), "{failure}:\n{}", found.shrunk);
+    assert!(found.shrunk.lines().count() <= 5 && !found.shrunk.contains('G'), "{}", found.shrunk);
 }
 
 #[test]

@@ -153,6 +153,34 @@ fn every_interleaving_of_a_race_is_run() {
     }
 }
 
+#[test]
+fn what_a_file_skips_is_told_with_the_reason_and_never_counts_as_passed() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let skips = |arm: &str| LITMUS.replacen('\n', &format!("\nskip {arm} \"not for it\"\n"), 1);
+    fs::write(folder.path().join("no_link.scn"), skips("link")).expect("writable");
+    fs::write(folder.path().join("no_model.scn"), skips("model")).expect("writable");
+    fs::write(folder.path().join("litmus.scn"), LITMUS).expect("writable");
+    for (arguments, wanted) in [
+        (
+            &["no_link.scn", "--seeds", "0..9"][..],
+            "1 skipped on link: not for it\n0 passed, 0 failed, 1 skipped",
+        ),
+        (&["no_link.scn", "--arm", "link"], "1 skipped on link: not for it\n0 passed, 0 failed, 1 skipped"),
+        (&["no_model.scn"], "1 skipped on model: not for it\n0 passed, 0 failed, 1 skipped"),
+        (&["."], "1 skipped on model: not for it\n2 passed, 0 failed, 1 skipped"),
+        (
+            &[".", "--seeds", "0..9", "--report", "report.json"],
+            "1 skipped on link: not for it\n18 passed, 0 failed, 1 skipped",
+        ),
+    ] {
+        let output = scenario(folder.path(), &[&["explore"], arguments].concat());
+        assert_eq!(output.status.code(), Some(0), "{}{}", stdout(&output), stderr(&output));
+        assert!(stdout(&output).ends_with(&format!("\n{wanted}\n")), "{arguments:?}: {}", stdout(&output));
+    }
+    let output = scenario(folder.path(), &["explore", "no_link.scn", "--log", "1"]);
+    assert_eq!((output.status.code(), stdout(&output)), (Some(0), "1 skipped on link: not for it\n"));
+}
+
 const SEEDS: &str = "0..300";
 
 /// What one run over all seeds prints and reports.

@@ -84,3 +84,57 @@ impl Class {
         }
     }
 }
+
+/// How something fails: what a shrunk program must keep.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Way {
+    pub class: Class,
+    /// Of an expectation: the kernel's own words on the refusal, every number in them as `#`. Two lines
+    /// can answer INVALID_PARAMETER, each for a reason of its own.
+    reason: Option<String>,
+}
+
+impl Way {
+    pub fn of(failure: &Failure) -> Way {
+        Way::new(Class::of(failure), &failure.what)
+    }
+
+    /// From the text of a failure, with its line or without.
+    pub(super) fn new(class: Class, what: &str) -> Way {
+        let words = || what.split_once("found: answers ")?.1.split_once(" (")?.1.strip_suffix(')');
+        let reason = (class == Class::Expectation).then(words).flatten();
+        Way { class, reason: reason.map(without_numbers) }
+    }
+}
+
+/// Handles and values go another way when something is taken out. A digit within a word is no number.
+fn without_numbers(text: &str) -> String {
+    let is_word = |letter: char| letter.is_alphanumeric() || letter == '_';
+    let mut masked = String::new();
+    for part in text.split_inclusive(|letter| !is_word(letter)) {
+        let word = part.trim_end_matches(|letter| !is_word(letter));
+        let is_number = word.starts_with(|letter: char| letter.is_ascii_digit());
+        masked.push_str(if is_number { "#" } else { word });
+        masked.push_str(&part[word.len()..]);
+    }
+    masked
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Way;
+    use crate::run::Failure;
+
+    #[test]
+    fn the_reason_is_of_the_way_and_its_numbers_are_not() {
+        let way = |why: &str| {
+            let what = format!("expected ok, found: answers INVALID_PARAMETER ({why})");
+            Way::of(&Failure { line: 7, what })
+        };
+        let below = way("signal 1 of 0x40000002 is below its value 2");
+        assert_eq!(below, way("signal 30 of 0x80000a is below its value 18446744073709551615"));
+        assert_ne!(below, way("a signal takes 1 to 32 objects, not 0"));
+        assert_ne!(way("no D3D of (1)"), way("no D4D of (1)"));
+        assert_eq!(way("no D3D of (1)"), way("no D3D of (0x2)"));
+    }
+}

@@ -32,7 +32,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use dxgkrnl::PlantedBug;
 
 pub use campaign::{CANARY, Plan, Progress, Refused, campaign, canary, program_of, shard};
-pub use class::Class;
+pub use class::{Class, Way};
 pub use crash::crashes;
 pub use every::{EveryOutcome, Unlike, every_way, every_way_up_to};
 pub use log::{digest, log};

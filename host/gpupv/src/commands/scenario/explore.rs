@@ -1,6 +1,7 @@
 //! `gpupv scenario explore`: interleavings, links, crashes and whole programs drawn by seed; of a race every
 //! interleaving.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
@@ -14,6 +15,9 @@ use scenario::explore::{
     CANARY, Make, OnLink, OnModel, Plan, campaign, canary, chooser, every_way, failure, log, program_of,
     run_once,
 };
+use scenario::program::Arm;
+use scenario::report::Counts;
+use scenario::world::declared_skip;
 
 use crate::commands::scenario::explored::{self, Explored, shell_word};
 use crate::commands::scenario::files::Corpus;
@@ -38,6 +42,13 @@ impl SeededArm {
         match self {
             SeededArm::Model => "model",
             SeededArm::Link => "link",
+        }
+    }
+
+    fn arm(self) -> Arm {
+        match self {
+            SeededArm::Model => Arm::Model,
+            SeededArm::Link => Arm::Link,
         }
     }
 }
@@ -140,6 +151,11 @@ impl Subject {
         args.arm.unwrap_or(usual)
     }
 
+    /// Why its file is not for the arm, if it says so.
+    fn skip(&self, args: &ExploreArgs) -> Option<&str> {
+        declared_skip(self.program.as_ref()?, self.arm(args).arm())
+    }
+
     fn plan(&self, args: &ExploreArgs) -> Plan {
         let jobs = args.jobs.or_else(|| std::thread::available_parallelism().ok());
         Plan {
@@ -185,21 +201,42 @@ fn subjects(args: &ExploreArgs) -> anyhow::Result<Vec<Subject>> {
 
 /// What all of it came to so far.
 #[derive(Default)]
-struct Whole {
+pub struct Whole {
     explored: Vec<Explored>,
     /// Races of which every interleaving was run.
-    races_passed: u64,
-    races_failed: u64,
+    races_passed: usize,
+    races_failed: usize,
+    /// Cases that their files skip, by arm and reason.
+    skipped: BTreeMap<(Arm, String), usize>,
 }
 
 impl Whole {
+    /// What seeds came to, and nothing else.
+    pub fn of_seeds(explored: Vec<Explored>) -> Whole {
+        Whole { explored, ..Whole::default() }
+    }
+
     fn explore<M: Make>(&mut self, make: &M, subject: &Subject, args: &ExploreArgs) -> anyhow::Result<()> {
+        if let Some(reason) = subject.skip(args) {
+            *self.skipped.entry((subject.arm(args).arm(), reason.into())).or_default() += 1;
+            return Ok(());
+        }
         match &subject.program {
             Some(program) if subject.is_exhaustive(args) => {
                 self.every_way(make, subject, program, args);
                 Ok(())
             }
             Some(_) | None => self.by_seed(make, subject, args),
+        }
+    }
+
+    fn counts(&self) -> Counts {
+        let seeds_run: usize = self.explored.iter().map(|one| one.report.seeds_run as usize).sum();
+        let seeds_failed: usize = self.explored.iter().map(|one| one.report.failures.len()).sum();
+        Counts {
+            passed: seeds_run - seeds_failed + self.races_passed,
+            failed: seeds_failed + self.races_failed,
+            skipped: self.skipped.values().sum(),
         }
     }
 
@@ -246,25 +283,22 @@ fn print_log<M: Make>(make: &M, subject: &Subject, args: &ExploreArgs, seed: u64
     if failure(&ended).is_none() { OK } else { VERDICT_FAILED }
 }
 
-/// Writes what is to be written, prints the last line, and gives the exit code.
-pub fn conclude(
-    explored: &[Explored],
-    races_passed: u64,
-    races_failed: u64,
-    args: &OutputArgs,
-) -> anyhow::Result<u8> {
+/// Writes what is to be written, prints what was skipped and the last line, and gives the exit code.
+pub fn conclude(whole: &Whole, args: &OutputArgs) -> anyhow::Result<u8> {
     if let Some(path) = &args.report {
-        explored::write(path, explored)?;
+        explored::write(path, &whole.explored)?;
     }
     if let Some(folder) = &args.save {
-        for one in explored {
+        for one in &whole.explored {
             one.save(folder)?.iter().for_each(|name| say(format_args!("saved {name}")));
         }
     }
-    let failed = explored.iter().map(|one| one.report.failures.len() as u64).sum::<u64>() + races_failed;
-    let run = explored.iter().map(|one| one.report.seeds_run).sum::<u64>() + races_passed + races_failed;
-    say(format_args!("{} passed, {failed} failed", run - failed));
-    Ok(if failed == 0 { OK } else { VERDICT_FAILED })
+    for ((arm, reason), count) in &whole.skipped {
+        say(format_args!("{count} skipped on {}: {reason}", arm.name()));
+    }
+    let counts = whole.counts();
+    say(format_args!("{counts}"));
+    Ok(if counts.failed == 0 { OK } else { VERDICT_FAILED })
 }
 
 /// The checkers can see: the canary's seed fails on the arm with each planted bug.
@@ -288,6 +322,10 @@ pub fn run(args: &ExploreArgs) -> anyhow::Result<u8> {
     let subjects = subjects(args)?;
     if let Some(seed) = args.log {
         let [subject] = subjects.as_slice() else { bail!("--log takes one case: choose it by --case") };
+        if let Some(reason) = subject.skip(args) {
+            say(format_args!("1 skipped on {}: {reason}", subject.arm(args).name()));
+            return Ok(OK);
+        }
         return Ok(match subject.arm(args) {
             SeededArm::Model => print_log(&OnModel, subject, args, seed),
             SeededArm::Link => print_log(&OnLink, subject, args, seed),
@@ -309,5 +347,5 @@ pub fn run(args: &ExploreArgs) -> anyhow::Result<u8> {
             SeededArm::Link => whole.explore(&OnLink, subject, args)?,
         }
     }
-    conclude(&whole.explored, whole.races_passed, whole.races_failed, &args.output)
+    conclude(&whole, &args.output)
 }
