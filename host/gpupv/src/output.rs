@@ -155,7 +155,7 @@ fn print_slow_steps((state, changed): &(Mutex<StepState>, Condvar)) {
         let (now, timeout) = waited.unwrap_or_else(PoisonError::into_inner);
         state = now;
         if timeout.timed_out() && printed != number && !state.text.is_empty() {
-            eprintln!("gpupv: {}", state.text);
+            complain(format_args!("{}", state.text));
             printed = number;
         }
         if timeout.timed_out() {
@@ -188,13 +188,19 @@ pub fn say(line: fmt::Arguments<'_>) {
     if let Err(error) = result.as_ref()
         && error.kind() != ErrorKind::BrokenPipe
     {
-        eprintln!("gpupv: cannot print: {error}");
+        complain(format_args!("cannot print: {error}"));
     }
+}
+
+/// Prints a line on standard error. `eprintln` would panic where that is full or closed.
+fn complain(line: fmt::Arguments<'_>) {
+    // There is nowhere left to say it.
+    let _ = writeln!(std::io::stderr(), "gpupv: {line}");
 }
 
 /// Prints an error with its causes and what to do, and gives the exit code for it.
 pub fn fail(error: &anyhow::Error) -> ExitCode {
-    eprintln!("gpupv: {}", in_words(error));
+    complain(format_args!("{}", in_words(error)));
     ExitCode::from(SET_UP_FAILED)
 }
 

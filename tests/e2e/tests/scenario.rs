@@ -2,7 +2,8 @@
 
 use std::fs;
 use std::path::Path;
-use std::process::{Output, Stdio};
+use std::process::{Command, ExitStatus, Output, Stdio};
+use std::time::{Duration, Instant};
 
 use e2e::programs::gpupv;
 use serde_json::Value;
@@ -299,6 +300,49 @@ fn a_reader_that_goes_away_is_no_failure() {
     command.current_dir(folder.path()).stdin(Stdio::null()).stdout(writer);
     let output = command.output().expect("gpupv starts");
     assert_eq!((output.status.code(), stderr(&output)), (Some(0), ""));
+}
+
+/// Where every write fails: the disk is full.
+fn full() -> fs::File {
+    fs::File::options().write(true).open("/dev/full").expect("Linux has it")
+}
+
+/// Waits no longer than any of these runs may take.
+#[track_caller]
+fn ends(mut command: Command) -> ExitStatus {
+    let mut child = command.stdin(Stdio::null()).spawn().expect("gpupv starts");
+    let last = Instant::now() + Duration::from_secs(60);
+    loop {
+        if let Some(status) = child.try_wait().expect("it can be waited for") {
+            return status;
+        }
+        if Instant::now() > last {
+            child.kill().expect("it is ours");
+            child.wait().expect("it was killed");
+            panic!("it hangs");
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+#[test]
+fn a_run_does_not_hang_on_what_it_cannot_log() {
+    let folder = folder_with(&[("a.scn", SOUND)]);
+    let (reader, closed) = std::io::pipe().expect("a pipe");
+    drop(reader);
+    for stderr in [Stdio::from(full()), Stdio::from(closed)] {
+        let mut command = gpupv(&["scenario", "run", "a.scn", "--arm", "local", "-vv"]);
+        command.current_dir(folder.path()).stdout(Stdio::null()).stderr(stderr);
+        assert_eq!(ends(command).code(), Some(0));
+    }
+}
+
+#[test]
+fn an_error_that_cannot_be_said_keeps_its_exit_code() {
+    let folder = folder_with(&[]);
+    let mut command = gpupv(&["scenario", "run", "missing.scn"]);
+    command.current_dir(folder.path()).stderr(full());
+    assert_eq!(ends(command).code(), Some(2));
 }
 
 #[test]
