@@ -74,7 +74,7 @@ fn main() -> ExitCode {
         Command::Bench(args) => bench::run(args),
     };
     match result {
-        Ok(code) => ExitCode::from(code),
+        Ok(code) => output::end(code),
         Err(error) => output::fail(&error),
     }
 }

@@ -346,6 +346,19 @@ fn an_error_that_cannot_be_said_keeps_its_exit_code() {
 }
 
 #[test]
+fn results_that_do_not_fit_on_the_disk_are_a_failure() {
+    let folder = mixed();
+    for arguments in [&["run", "all/a.scn"][..], &["run", "all", "--json"], &["list", "all"]] {
+        let mut command = gpupv(&["scenario"]);
+        command.args(arguments).current_dir(folder.path()).stdin(Stdio::null()).stdout(full());
+        let output = command.output().expect("gpupv starts");
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}");
+        let said = stderr(&output);
+        assert_eq!(said.matches("gpupv: cannot print: No space left on device").count(), 1, "{said}");
+    }
+}
+
+#[test]
 fn a_list_tells_what_the_files_say_of_themselves() {
     let folder = mixed();
     let output = scenario(folder.path(), &["list", "all"]);
