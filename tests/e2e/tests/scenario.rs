@@ -359,6 +359,22 @@ fn results_that_do_not_fit_on_the_disk_are_a_failure() {
 }
 
 #[test]
+fn each_kind_of_results_has_a_file_of_its_own() {
+    let folder = folder_with(&[("a.scn", SOUND), ("out", "kept")]);
+    for (one, path, other, same) in [
+        ("--json-file", "out", "--junit", "out"),
+        ("--json-file", "out", "--tap", "./out"),
+        ("--junit", ".//out", "--tap", "out"),
+    ] {
+        let output = scenario(folder.path(), &["run", "a.scn", one, path, other, same]);
+        assert_eq!((output.status.code(), stdout(&output)), (Some(2), ""));
+        let wanted = format!("gpupv: {one} and {other} both write {same}: give each a file of its own\n");
+        assert_eq!(stderr(&output), wanted);
+        assert_eq!(fs::read_to_string(folder.path().join("out")).expect("it is still there"), "kept");
+    }
+}
+
+#[test]
 fn a_list_tells_what_the_files_say_of_themselves() {
     let folder = mixed();
     let output = scenario(folder.path(), &["list", "all"]);
