@@ -6,6 +6,7 @@ use std::process::{Command, ExitStatus, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use e2e::programs::gpupv;
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -371,6 +372,50 @@ fn each_kind_of_results_has_a_file_of_its_own() {
         let wanted = format!("gpupv: {one} and {other} both write {same}: give each a file of its own\n");
         assert_eq!(stderr(&output), wanted);
         assert_eq!(fs::read_to_string(folder.path().join("out")).expect("it is still there"), "kept");
+    }
+}
+
+/// An actor of this runner that has begun to work: it has a second thread.
+fn working_actor(runner: u32) -> Option<Pid> {
+    let tasks = fs::read_dir(format!("/proc/{runner}/task")).ok()?;
+    let children = tasks.flatten().filter_map(|task| fs::read_to_string(task.path().join("children")).ok());
+    let works = |pid: &i32| {
+        let comm = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+        let threads = fs::read_dir(format!("/proc/{pid}/task")).map_or(0, Iterator::count);
+        comm == "scenario-actor\n" && threads > 1
+    };
+    let pids: Vec<i32> =
+        children.flat_map(|text| text.split(' ').flat_map(str::parse).collect::<Vec<_>>()).collect();
+    pids.into_iter().find(works).and_then(Pid::from_raw)
+}
+
+#[test]
+fn a_stopped_actor_does_not_outlive_a_killed_runner() {
+    let many = (0..500).map(|value| format!(" {}", value + 1)).collect::<String>();
+    let folder = folder_with(&[("a.scn", &SOUND.replace(" 5 6 7", &many))]);
+    let mut command = gpupv(&["scenario", "run", "a.scn", "--arm", "local", "--jobs", "1"]);
+    command.current_dir(folder.path()).stdin(Stdio::null()).stdout(Stdio::null());
+    let mut runner = command.spawn().expect("gpupv starts");
+    let actor = loop {
+        if let Some(actor) = working_actor(runner.id())
+            && kill_process(actor, Signal::STOP).is_ok()
+        {
+            break actor;
+        }
+        assert!(runner.try_wait().expect("it can be waited for").is_none(), "no actor was seen");
+    };
+    runner.kill().expect("it is ours");
+    runner.wait().expect("it was killed");
+    let stat = format!("/proc/{}/stat", actor.as_raw_nonzero());
+    // Whoever adopts it may be slow to bury it.
+    let lives = || fs::read_to_string(&stat).is_ok_and(|stat| !stat.contains(") Z "));
+    let last = Instant::now() + Duration::from_secs(10);
+    while lives() {
+        if Instant::now() > last {
+            let _ = kill_process(actor, Signal::KILL);
+            panic!("it lives on");
+        }
+        std::thread::sleep(Duration::from_millis(10));
     }
 }
 
