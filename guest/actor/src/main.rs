@@ -28,6 +28,7 @@ use std::sync::atomic::AtomicU64;
 use proto::actor::{Order, Outcome, Task};
 use proto::frame::FrameBuffer;
 use rustix::io::Errno;
+use rustix::process::Signal;
 
 use barrier::Barriers;
 use calls::Done;
@@ -91,8 +92,23 @@ fn end_with_a_panic() {
     }));
 }
 
+/// Set by a runner on this machine; in a guest the end of the VM ends all.
+const DIES_WITH_PARENT_ENV: &str = "GPUPV_ACTOR_DIES_WITH_PARENT";
+
+/// The end of input ends an actor, but not one that is stopped when its runner is killed. The signal follows the
+/// thread that spawned this process, and a runner's threads live until their actors have ended.
+fn die_with_the_parent() {
+    if std::env::var_os(DIES_WITH_PARENT_ENV).is_none_or(|value| value != "1") {
+        return;
+    }
+    if let Err(error) = rustix::process::set_parent_process_death_signal(Some(Signal::KILL)) {
+        give_up(format_args!("it cannot be tied to its runner: {error}"));
+    }
+}
+
 fn main() {
     end_with_a_panic();
+    die_with_the_parent();
     let mut threads = Threads::new(Box::leak(Box::default()));
     let mut frames = FrameBuffer::default();
     let mut landing = vec![0; READ_BYTES];

@@ -57,6 +57,9 @@ fn main() -> ExitCode {
     let lines = tracing_subscriber::fmt::layer()
         .with_target(false)
         .with_ansi(std::io::stderr().is_terminal())
+        // It would say so on the same standard error and panic if that is full or closed, in a thread of the
+        // daemon that others wait for. What cannot be logged is lost.
+        .log_internal_errors(false)
         .with_writer(std::io::stderr);
     tracing_subscriber::registry().with(lines.with_filter(filter)).init();
     let result = match &cli.command {
@@ -71,7 +74,7 @@ fn main() -> ExitCode {
         Command::Bench(args) => bench::run(args),
     };
     match result {
-        Ok(code) => ExitCode::from(code),
+        Ok(code) => output::end(code),
         Err(error) => output::fail(&error),
     }
 }

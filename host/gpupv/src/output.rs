@@ -3,6 +3,7 @@
 use std::fmt;
 use std::io::{ErrorKind, IsTerminal as _, Write as _};
 use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -155,7 +156,7 @@ fn print_slow_steps((state, changed): &(Mutex<StepState>, Condvar)) {
         let (now, timeout) = waited.unwrap_or_else(PoisonError::into_inner);
         state = now;
         if timeout.timed_out() && printed != number && !state.text.is_empty() {
-            eprintln!("gpupv: {}", state.text);
+            complain(format_args!("{}", state.text));
             printed = number;
         }
         if timeout.timed_out() {
@@ -182,19 +183,35 @@ pub fn exit_code(status: std::process::ExitStatus) -> u8 {
     }
 }
 
-/// Prints a line on standard output. Whoever reads only the beginning, as `head` does, is no failure of ours.
+/// Something that was to be printed on standard output is lost.
+static IS_CUT: AtomicBool = AtomicBool::new(false);
+
+/// Prints a line on standard output. Whoever reads only the beginning, as `head` does, is no failure of ours;
+/// a full disk is one, and [`end`] gives the exit code for it.
 pub fn say(line: fmt::Arguments<'_>) {
     let result = writeln!(std::io::stdout(), "{line}");
     if let Err(error) = result.as_ref()
         && error.kind() != ErrorKind::BrokenPipe
+        && !IS_CUT.swap(true, Ordering::Relaxed)
     {
-        eprintln!("gpupv: cannot print: {error}");
+        complain(format_args!("cannot print: {error}"));
     }
+}
+
+/// Prints a line on standard error. `eprintln` would panic where that is full or closed.
+fn complain(line: fmt::Arguments<'_>) {
+    // There is nowhere left to say it.
+    let _ = writeln!(std::io::stderr(), "gpupv: {line}");
+}
+
+/// The exit code of a command that ended with this one: another if what it had to [`say`] is lost.
+pub fn end(code: u8) -> ExitCode {
+    ExitCode::from(if IS_CUT.load(Ordering::Relaxed) { SET_UP_FAILED } else { code })
 }
 
 /// Prints an error with its causes and what to do, and gives the exit code for it.
 pub fn fail(error: &anyhow::Error) -> ExitCode {
-    eprintln!("gpupv: {}", in_words(error));
+    complain(format_args!("{}", in_words(error)));
     ExitCode::from(SET_UP_FAILED)
 }
 

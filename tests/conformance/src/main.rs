@@ -1,5 +1,6 @@
 //! `cargo run -p conformance`: the rules of the reference beside what tests and scenarios say, and how they ended.
 
+use std::io::{ErrorKind, Write as _};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -62,10 +63,10 @@ fn run(options: &Options) -> anyhow::Result<bool> {
             .with_context(|| format!("cannot write {}", path.display()))?;
     }
     let results = Results::read(&root, &root.join(RESULTS_FOLDER), options.test_output.as_deref())?;
-    print!("{}", shown(options, &tree, &results)?);
+    say(&shown(options, &tree, &results)?)?;
     let claiming = tree.claims.claims.iter().map(|claim| claim.place.file.as_str());
     if let (false, Some(file)) = (options.json, results.outdated_by(&root, claiming)) {
-        println!("\nThe results are older than {file}: `just conformance` runs the tests again.");
+        say(&format!("\nThe results are older than {file}: `just conformance` runs the tests again.\n"))?;
     }
     let wrong = if options.check {
         failures(&tree, &results, &page::read(&root))
@@ -80,6 +81,15 @@ fn run(options: &Options) -> anyhow::Result<bool> {
         eprintln!("conformance: {what}: {}", wrong.len());
     }
     Ok(wrong.is_empty())
+}
+
+/// Prints text. Whoever reads only the beginning, as `head` does, is no failure of ours.
+fn say(text: &str) -> anyhow::Result<()> {
+    let mut out = std::io::stdout();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(error).context("cannot print"),
+        Ok(()) | Err(_) => Ok(()),
+    }
 }
 
 fn shown(options: &Options, tree: &Tree, results: &Results) -> anyhow::Result<String> {

@@ -2,9 +2,11 @@
 
 use std::fs;
 use std::path::Path;
-use std::process::{Output, Stdio};
+use std::process::{Command, ExitStatus, Output, Stdio};
+use std::time::{Duration, Instant};
 
 use e2e::programs::gpupv;
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -299,6 +301,122 @@ fn a_reader_that_goes_away_is_no_failure() {
     command.current_dir(folder.path()).stdin(Stdio::null()).stdout(writer);
     let output = command.output().expect("gpupv starts");
     assert_eq!((output.status.code(), stderr(&output)), (Some(0), ""));
+}
+
+/// Where every write fails: the disk is full.
+fn full() -> fs::File {
+    fs::File::options().write(true).open("/dev/full").expect("Linux has it")
+}
+
+/// Waits no longer than any of these runs may take.
+#[track_caller]
+fn ends(mut command: Command) -> ExitStatus {
+    let mut child = command.stdin(Stdio::null()).spawn().expect("gpupv starts");
+    let last = Instant::now() + Duration::from_secs(60);
+    loop {
+        if let Some(status) = child.try_wait().expect("it can be waited for") {
+            return status;
+        }
+        if Instant::now() > last {
+            child.kill().expect("it is ours");
+            child.wait().expect("it was killed");
+            panic!("it hangs");
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+#[test]
+fn a_run_does_not_hang_on_what_it_cannot_log() {
+    let folder = folder_with(&[("a.scn", SOUND)]);
+    let (reader, closed) = std::io::pipe().expect("a pipe");
+    drop(reader);
+    for stderr in [Stdio::from(full()), Stdio::from(closed)] {
+        let mut command = gpupv(&["scenario", "run", "a.scn", "--arm", "local", "-vv"]);
+        command.current_dir(folder.path()).stdout(Stdio::null()).stderr(stderr);
+        assert_eq!(ends(command).code(), Some(0));
+    }
+}
+
+#[test]
+fn an_error_that_cannot_be_said_keeps_its_exit_code() {
+    let folder = folder_with(&[]);
+    let mut command = gpupv(&["scenario", "run", "missing.scn"]);
+    command.current_dir(folder.path()).stderr(full());
+    assert_eq!(ends(command).code(), Some(2));
+}
+
+#[test]
+fn results_that_do_not_fit_on_the_disk_are_a_failure() {
+    let folder = mixed();
+    for arguments in [&["run", "all/a.scn"][..], &["run", "all", "--json"], &["list", "all"]] {
+        let mut command = gpupv(&["scenario"]);
+        command.args(arguments).current_dir(folder.path()).stdin(Stdio::null()).stdout(full());
+        let output = command.output().expect("gpupv starts");
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}");
+        let said = stderr(&output);
+        assert_eq!(said.matches("gpupv: cannot print: No space left on device").count(), 1, "{said}");
+    }
+}
+
+#[test]
+fn each_kind_of_results_has_a_file_of_its_own() {
+    let folder = folder_with(&[("a.scn", SOUND), ("out", "kept")]);
+    for (one, path, other, same) in [
+        ("--json-file", "out", "--junit", "out"),
+        ("--json-file", "out", "--tap", "./out"),
+        ("--junit", ".//out", "--tap", "out"),
+    ] {
+        let output = scenario(folder.path(), &["run", "a.scn", one, path, other, same]);
+        assert_eq!((output.status.code(), stdout(&output)), (Some(2), ""));
+        let wanted = format!("gpupv: {one} and {other} both write {same}: give each a file of its own\n");
+        assert_eq!(stderr(&output), wanted);
+        assert_eq!(fs::read_to_string(folder.path().join("out")).expect("it is still there"), "kept");
+    }
+}
+
+/// An actor of this runner that has begun to work: it has a second thread.
+fn working_actor(runner: u32) -> Option<Pid> {
+    let tasks = fs::read_dir(format!("/proc/{runner}/task")).ok()?;
+    let children = tasks.flatten().filter_map(|task| fs::read_to_string(task.path().join("children")).ok());
+    let works = |pid: &i32| {
+        let comm = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+        let threads = fs::read_dir(format!("/proc/{pid}/task")).map_or(0, Iterator::count);
+        comm == "scenario-actor\n" && threads > 1
+    };
+    let pids: Vec<i32> =
+        children.flat_map(|text| text.split(' ').flat_map(str::parse).collect::<Vec<_>>()).collect();
+    pids.into_iter().find(works).and_then(Pid::from_raw)
+}
+
+#[test]
+fn a_stopped_actor_does_not_outlive_a_killed_runner() {
+    let many = (0..500).map(|value| format!(" {}", value + 1)).collect::<String>();
+    let folder = folder_with(&[("a.scn", &SOUND.replace(" 5 6 7", &many))]);
+    let mut command = gpupv(&["scenario", "run", "a.scn", "--arm", "local", "--jobs", "1"]);
+    command.current_dir(folder.path()).stdin(Stdio::null()).stdout(Stdio::null());
+    let mut runner = command.spawn().expect("gpupv starts");
+    let actor = loop {
+        if let Some(actor) = working_actor(runner.id())
+            && kill_process(actor, Signal::STOP).is_ok()
+        {
+            break actor;
+        }
+        assert!(runner.try_wait().expect("it can be waited for").is_none(), "no actor was seen");
+    };
+    runner.kill().expect("it is ours");
+    runner.wait().expect("it was killed");
+    let stat = format!("/proc/{}/stat", actor.as_raw_nonzero());
+    // Whoever adopts it may be slow to bury it.
+    let lives = || fs::read_to_string(&stat).is_ok_and(|stat| !stat.contains(") Z "));
+    let last = Instant::now() + Duration::from_secs(10);
+    while lives() {
+        if Instant::now() > last {
+            let _ = kill_process(actor, Signal::KILL);
+            panic!("it lives on");
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
 }
 
 #[test]

@@ -23,6 +23,9 @@ use super::actor::Pipes;
 use super::watch::Watch;
 use super::world::{LiveWorld, Place};
 
+/// Tells an actor to end when the thread that spawned it does: a stopped one would outlive a killed runner.
+const DIES_WITH_PARENT_ENV: &str = "GPUPV_ACTOR_DIES_WITH_PARENT";
+
 /// An actor's process on this machine.
 struct LocalPipes {
     child: Child,
@@ -122,6 +125,7 @@ impl Place for LocalPlace<'_> {
             Some(vm) => self.daemon().local_vm(self.vm_name(vm)).context("its VM is gone")?.1,
         };
         let mut command = guest_command(&[self.artifacts.actor.clone().into()], &broker, self.artifacts);
+        command.env(DIES_WITH_PARENT_ENV, "1");
         let child =
             command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(self.last_words.try_clone()?).spawn();
         let mut child = child.context("no actor starts")?;

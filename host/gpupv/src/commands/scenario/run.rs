@@ -104,6 +104,7 @@ struct Sinks {
 
 impl Sinks {
     fn open(args: &RunArgs) -> anyhow::Result<Sinks> {
+        refuse_equal(args)?;
         let open = |path: &Option<PathBuf>| -> anyhow::Result<Option<(PathBuf, File)>> {
             let Some(path) = path else { return Ok(None) };
             let file = File::create(path).with_context(|| cannot_write(path))?;
@@ -127,6 +128,21 @@ impl Sinks {
         }
         Ok(())
     }
+}
+
+/// Two kinds of results in one file would overwrite each other. This is known before any file is emptied.
+fn refuse_equal(args: &RunArgs) -> anyhow::Result<()> {
+    let flags = [("--json-file", &args.json_file), ("--junit", &args.junit), ("--tap", &args.tap)];
+    let mut taken: Vec<(&str, PathBuf)> = Vec::new();
+    for (flag, path) in flags {
+        let Some(path) = path else { continue };
+        let whole = std::path::absolute(path).with_context(|| cannot_write(path))?;
+        if let Some((other, _)) = taken.iter().find(|(_, taken)| *taken == whole) {
+            bail!("{other} and {flag} both write {}: give each a file of its own", path.display());
+        }
+        taken.push((flag, whole));
+    }
+    Ok(())
 }
 
 fn cannot_write(path: &Path) -> String {
