@@ -1,12 +1,13 @@
 //! `gpupv scenario`: what it refuses, what it says, what it writes.
 
 use std::fs;
+use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::process::{Command, ExitStatus, Output, Stdio};
-use std::time::{Duration, Instant};
 
 use e2e::programs::gpupv;
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -312,18 +313,22 @@ fn full() -> fs::File {
 #[track_caller]
 fn ends(mut command: Command) -> ExitStatus {
     let mut child = command.stdin(Stdio::null()).spawn().expect("gpupv starts");
-    let last = Instant::now() + Duration::from_secs(60);
-    loop {
-        if let Some(status) = child.try_wait().expect("it can be waited for") {
-            return status;
-        }
-        if Instant::now() > last {
-            child.kill().expect("it is ours");
-            child.wait().expect("it was killed");
-            panic!("it hangs");
-        }
-        std::thread::sleep(Duration::from_millis(10));
+    if !has_ended(&pidfd(Pid::from_child(&child)), 60) {
+        child.kill().expect("it is ours");
+        child.wait().expect("it was killed");
+        panic!("it hangs");
     }
+    child.wait().expect("it can be waited for")
+}
+
+fn pidfd(pid: Pid) -> OwnedFd {
+    pidfd_open(pid, PidfdFlags::empty()).expect("the process is there")
+}
+
+/// Waits for the end of a process for so many seconds.
+fn has_ended(process: &OwnedFd, seconds: i64) -> bool {
+    let timeout = Timespec { tv_sec: seconds, tv_nsec: 0 };
+    poll(&mut [PollFd::new(process, PollFlags::IN)], Some(&timeout)).expect("it can be polled") > 0
 }
 
 #[test]
@@ -404,18 +409,12 @@ fn a_stopped_actor_does_not_outlive_a_killed_runner() {
         }
         assert!(runner.try_wait().expect("it can be waited for").is_none(), "no actor was seen");
     };
+    let end = pidfd(actor);
     runner.kill().expect("it is ours");
     runner.wait().expect("it was killed");
-    let stat = format!("/proc/{}/stat", actor.as_raw_nonzero());
-    // Whoever adopts it may be slow to bury it.
-    let lives = || fs::read_to_string(&stat).is_ok_and(|stat| !stat.contains(") Z "));
-    let last = Instant::now() + Duration::from_secs(10);
-    while lives() {
-        if Instant::now() > last {
-            let _ = kill_process(actor, Signal::KILL);
-            panic!("it lives on");
-        }
-        std::thread::sleep(Duration::from_millis(10));
+    if !has_ended(&end, 10) {
+        kill_process(actor, Signal::KILL).expect("it is ours");
+        panic!("it lives on");
     }
 }
 
