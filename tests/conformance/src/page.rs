@@ -21,7 +21,9 @@ pub fn render(tree: &Tree) -> String {
          Which rules of the reference are covered, and by which tests and scenarios. This page is made of\n\
          [the rules](../tests/conformance/rules) and of what tests say they cover, by\n\
          `cargo run -p conformance -- --bless`. Whether those tests passed, `just conformance` says.\n\
-         A rule that is not covered may hold all the same; do not rely on it yet.\n\n\
+         A rule that is not covered may hold all the same; do not rely on it yet. *In seed*: the documents that the\n\
+         project began with state the rule; the others come from the wider reference. *Out of model*: the rule can have\n\
+         no meaning in a simulator, and the reason stands beside it.\n\n\
          | group | what | rows | in seed | covered | not covered | out of model |\n\
          |---|---|---:|---:|---:|---:|---:|\n",
     );
