@@ -4,6 +4,7 @@ use alloc::string::String;
 use alloc::vec;
 use alloc::vec::Vec;
 
+use bitflags::bitflags;
 use d3dkmt::Luid;
 
 use crate::{Nanos, Policy};
@@ -46,7 +47,69 @@ impl EngineType {
     }
 }
 
-/// One node: one engine.
+bitflags! {
+    /// `DXGK_VIDSCHCAPS`. A missing prerequisite makes the adapter's start fail (SCH-009).
+    #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+    pub struct VidSchCaps: u32 {
+        const MULTI_ENGINE_AWARE = 0x1;
+        const VSYNC_POWER_SAVE_AWARE = 0x2;
+        const PREEMPTION_AWARE = 0x4;
+        const NO_DMA_PATCHING = 0x8;
+        const CANCEL_COMMAND_AWARE = 0x10;
+        /// Inverted: set = the GPU updates 32 bits at a time (FEN-010).
+        const NO_64_BIT_ATOMICS = 0x20;
+        const LOW_IRQL_PREEMPT_COMMAND = 0x40;
+        const HW_QUEUE_PACKET_CAP = 0x80;
+        const NATIVE_GPU_FENCE = 0x100;
+        const OPTIMIZED_NATIVE_FENCE_SIGNALED_INTERRUPT = 0x200;
+        /// `SupportPerEngineTDR` (TDR-017).
+        const SUPPORT_PER_ENGINE_TDR = 0x400;
+    }
+
+    /// What the operating system has to offer a driver (`DXGK_FEATURE_ID`); see SCH-043.
+    #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+    pub struct Features: u32 {
+        /// `DXGK_FEATURE_HWSCH`.
+        const HARDWARE_SCHEDULING = 0x1;
+        /// Feature 3, `KMD_SIGNAL_CPU_EVENT`.
+        const KMD_SIGNAL_CPU_EVENT = 0x2;
+        /// Feature 37, `DXGK_FEATURE_NATIVE_FENCE`.
+        const NATIVE_FENCE = 0x4;
+        const USER_MODE_SUBMISSION = 0x8;
+    }
+}
+
+/// A display target, for periodic monitored fences.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct TargetConfig {
+    /// `VidPnTargetId`.
+    pub id: u32,
+    /// From one vsync to the next. The first is at time 0.
+    pub vsync_ns: Nanos,
+}
+
+/// The TDR settings of the registry. Times in nanoseconds.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct TdrConfig {
+    /// `TdrLevel`: 0 off, 1 bugcheck, 2 VGA, 3 recover (TDR-005).
+    pub level: u32,
+    /// `TdrDelay`: how long an engine may refuse a preemption request (TDR-001).
+    pub delay_ns: Nanos,
+    /// `TdrDdiDelay` (TDR-002).
+    pub ddi_delay_ns: Nanos,
+    /// `TdrLimitCount` recoveries within `TdrLimitTime`; one more bugchecks (TDR-003).
+    pub limit_count: u32,
+    pub limit_time_ns: Nanos,
+    /// `TdrDebugMode` (TDR-006).
+    pub debug_mode: u32,
+    /// `TdrDodPresentDelay` and `TdrDodVSyncDelay` (TDR-007).
+    pub dod_present_delay_ns: Nanos,
+    pub dod_vsync_delay_ns: Nanos,
+    /// `TdrTestMode`: the test hooks work (TDR-038).
+    pub test_mode: bool,
+}
+
+/// One node: one engine of each physical adapter.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct NodeConfig {
     pub engine_type: EngineType,
@@ -55,6 +118,16 @@ pub struct NodeConfig {
     pub signals_at_write: bool,
     /// How long a command buffer of somebody else's format takes.
     pub opaque_packet_ns: Nanos,
+    /// Hardware queues (`DXGK_FEATURE_HWSCH`).
+    pub hw_queues: bool,
+    /// `MaxInFlightHwQueueBuffers`; 0 = no limit (SCH-018).
+    pub max_in_flight_hw_queue_buffers: u32,
+    /// `RingBufferFenceRelease`: who writes the progress fence (SCH-017).
+    pub ring_buffer_fence_release: bool,
+    /// `UserModeSubmissionSupported`.
+    pub user_mode_submission: bool,
+    /// How many physical doorbells the node has.
+    pub doorbells: u32,
 }
 
 /// One adapter.
@@ -65,6 +138,14 @@ pub struct AdapterConfig {
     pub vendor: u32,
     pub device: u32,
     pub nodes: Vec<NodeConfig>,
+    pub caps: VidSchCaps,
+    /// Physical adapters of the link: 1 unless it is an LDA chain (FEN-059, SCH-037). Each node has an engine on each.
+    pub physical_adapters: u32,
+    /// The GPU uses CPU addresses (FEN-008).
+    pub iommu: bool,
+    /// The CPU's mapping of fence values is cached (FEN-006).
+    pub io_coherent: bool,
+    pub targets: Vec<TargetConfig>,
 }
 
 /// The whole configuration: part of a trace's header.
@@ -72,6 +153,42 @@ pub struct AdapterConfig {
 pub struct Config {
     pub adapters: Vec<AdapterConfig>,
     pub policy: Policy,
+    pub features: Features,
+    pub tdr: TdrConfig,
+}
+
+impl Default for NodeConfig {
+    /// A 3D engine of the advanced kind with hardware queues.
+    fn default() -> Self {
+        NodeConfig {
+            engine_type: EngineType::ThreeD,
+            signals_at_write: true,
+            opaque_packet_ns: 100_000,
+            hw_queues: true,
+            max_in_flight_hw_queue_buffers: 0,
+            ring_buffer_fence_release: false,
+            user_mode_submission: true,
+            doorbells: 4,
+        }
+    }
+}
+
+impl Default for TdrConfig {
+    /// What the registry has on a machine that nobody has touched.
+    fn default() -> Self {
+        const SECOND_NS: Nanos = 1_000_000_000;
+        TdrConfig {
+            level: 3,
+            delay_ns: 2 * SECOND_NS,
+            ddi_delay_ns: 5 * SECOND_NS,
+            limit_count: 5,
+            limit_time_ns: 60 * SECOND_NS,
+            debug_mode: 2,
+            dod_present_delay_ns: 2 * SECOND_NS,
+            dod_vsync_delay_ns: 2 * SECOND_NS,
+            test_mode: false,
+        }
+    }
 }
 
 impl Default for AdapterConfig {
@@ -80,7 +197,7 @@ impl Default for AdapterConfig {
         let nodes = EngineType::ALL.into_iter().map(|engine_type| NodeConfig {
             engine_type,
             signals_at_write: matches!(engine_type, EngineType::ThreeD | EngineType::Compute),
-            opaque_packet_ns: 100_000,
+            ..NodeConfig::default()
         });
         AdapterConfig {
             luid: Luid { low: 0x6770_0001, high: 0 },
@@ -88,12 +205,29 @@ impl Default for AdapterConfig {
             vendor: 0x1414,
             device: 0x6770,
             nodes: nodes.collect(),
+            caps: VidSchCaps::MULTI_ENGINE_AWARE
+                | VidSchCaps::PREEMPTION_AWARE
+                | VidSchCaps::NO_DMA_PATCHING
+                | VidSchCaps::CANCEL_COMMAND_AWARE
+                | VidSchCaps::HW_QUEUE_PACKET_CAP
+                | VidSchCaps::NATIVE_GPU_FENCE
+                | VidSchCaps::SUPPORT_PER_ENGINE_TDR,
+            physical_adapters: 1,
+            iommu: false,
+            io_coherent: true,
+            // 60 Hz.
+            targets: vec![TargetConfig { id: 0, vsync_ns: 16_666_667 }],
         }
     }
 }
 
 impl Default for Config {
     fn default() -> Self {
-        Config { adapters: vec![AdapterConfig::default()], policy: Policy::default() }
+        Config {
+            adapters: vec![AdapterConfig::default()],
+            policy: Policy::default(),
+            features: Features::HARDWARE_SCHEDULING | Features::NATIVE_FENCE | Features::USER_MODE_SUBMISSION,
+            tdr: TdrConfig::default(),
+        }
     }
 }

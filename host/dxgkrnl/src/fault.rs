@@ -36,6 +36,15 @@ pub enum Fault {
     Hang { engine: EngineId },
     /// The adapter of this ordinal is stopped, as by a removal.
     StopAdapter { adapter: u32 },
+    /// The packet that runs on this engine, or the next one to run there, faults at this address. `flags` are
+    /// `DXGK_PAGE_FAULT_FLAGS` (TDR-028).
+    PageFault { engine: EngineId, gpu_address: u64, flags: u32 },
+    /// The next `DxgkDdiResetEngine` of this engine fails (TDR-016).
+    ResetFails { engine: EngineId },
+    /// The adapter goes to power state D3, or back to D0 (SCH-033).
+    Power { adapter: u32, on: bool },
+    /// The engine leaves F0 for F1 (interrupt 20): its doorbells are disconnected (SCH-033).
+    EngineToF1 { engine: EngineId },
 }
 
 impl fmt::Display for Fault {
@@ -46,6 +55,17 @@ impl fmt::Display for Fault {
             }
             Fault::Hang { engine: EngineId { adapter, node } } => write!(f, "engine {adapter}.{node} hangs"),
             Fault::StopAdapter { adapter } => write!(f, "adapter {adapter} stops"),
+            Fault::PageFault { engine: EngineId { adapter, node }, gpu_address, flags } => {
+                write!(f, "engine {adapter}.{node} faults at {gpu_address:#x} (flags {flags:#x})")
+            }
+            Fault::ResetFails { engine: EngineId { adapter, node } } => {
+                write!(f, "the next reset of engine {adapter}.{node} fails")
+            }
+            Fault::Power { adapter, on: true } => write!(f, "adapter {adapter} goes to D0"),
+            Fault::Power { adapter, on: false } => write!(f, "adapter {adapter} goes to D3"),
+            Fault::EngineToF1 { engine: EngineId { adapter, node } } => {
+                write!(f, "engine {adapter}.{node} goes to F1")
+            }
         }
     }
 }
@@ -60,13 +80,23 @@ impl<M: Miniport> Kernel<M> {
             Fault::LoseInterrupt { engine } => self.miniport.lose_interrupt(engine),
             Fault::Hang { engine } => self.miniport.hang_engine(engine),
             Fault::StopAdapter { adapter } => self.stop_adapter(adapter, effects),
+            Fault::PageFault { .. }
+            | Fault::ResetFails { .. }
+            | Fault::Power { .. }
+            | Fault::EngineToF1 { .. } => {
+                effects.notes.push(Note { process: None, text: format!("{fault}: is not modelled yet") });
+            }
         }
     }
 
     fn fault_can_happen(&self, fault: Fault) -> Result<(), &'static str> {
         let (adapter, node) = match fault {
-            Fault::LoseInterrupt { engine } | Fault::Hang { engine } => (engine.adapter, Some(engine.node)),
-            Fault::StopAdapter { adapter } => (adapter, None),
+            Fault::LoseInterrupt { engine }
+            | Fault::Hang { engine }
+            | Fault::PageFault { engine, .. }
+            | Fault::ResetFails { engine }
+            | Fault::EngineToF1 { engine } => (engine.adapter, Some(engine.node)),
+            Fault::StopAdapter { adapter } | Fault::Power { adapter, .. } => (adapter, None),
         };
         match self.config.adapters.get(adapter as usize) {
             None => Err("there is no such adapter"),
@@ -93,8 +123,8 @@ impl<M: Miniport> Kernel<M> {
         let devices: Vec<u32> = on_adapter.map(|(id, _)| id).collect();
         self.stop_devices(&devices, effects);
         let waits = self.end_waits_on(adapter, effects);
-        let contexts = self.drop_work_of(adapter, effects);
-        let text = format!("adapter {adapter} is stopped: {waits} waits ended, {contexts} contexts emptied");
+        let queues = self.drop_work_of(adapter, effects);
+        let text = format!("adapter {adapter} is stopped: {waits} waits ended, {queues} queues emptied");
         effects.notes.push(Note { process: None, text });
     }
 
@@ -137,14 +167,14 @@ impl<M: Miniport> Kernel<M> {
     /// Drops what is queued in the contexts of this adapter or runs on its engines.
     fn drop_work_of(&mut self, adapter: u32, effects: &mut Effects) -> usize {
         self.in_flight.forget_adapter(adapter);
-        let of_adapter = self.contexts.iter().filter(|(_, context)| context.engine.adapter == adapter);
-        let contexts: Vec<u32> = of_adapter.map(|(id, _)| id).collect();
-        for context in &contexts {
-            let context = &mut self.contexts[*context];
-            context.running = None;
-            let (process, queue) = (context.process, core::mem::take(&mut context.queue));
-            self.drop_packets(process, queue, Some(NtStatus::DEVICE_REMOVED), effects);
+        let of_adapter = self.queues.iter().filter(|(_, queue)| queue.engine.adapter == adapter);
+        let queues: Vec<u32> = of_adapter.map(|(id, _)| id).collect();
+        for queue in &queues {
+            let queue = &mut self.queues[*queue];
+            queue.running = None;
+            let (process, packets) = (queue.process, core::mem::take(&mut queue.packets));
+            self.drop_packets(process, packets, Some(NtStatus::DEVICE_REMOVED), effects);
         }
-        contexts.len()
+        queues.len()
     }
 }

@@ -1,9 +1,10 @@
 //! Everything that can happen to the kernel.
 
 use alloc::string::String;
+use alloc::vec::Vec;
 use core::fmt;
 
-use d3dkmt::Call;
+use d3dkmt::{Call, Handle};
 
 use crate::Fault;
 
@@ -62,6 +63,19 @@ pub enum Input {
     Deadline,
     /// A test has something go wrong.
     Fault(Fault),
+    /// The system's clock says so now, in units of 100 ns since 1601: told at the start and whenever it is set, for
+    /// the absolute timeouts of keyed mutexes (FEN-078).
+    SystemTime {
+        utc_100ns: i64,
+    },
+    /// A guest rang the doorbell of a hardware queue of user-mode submission: the value that it stored as last queued,
+    /// and the command buffers that its ring holds beyond what was seen before.
+    DoorbellRung {
+        process: ProcessId,
+        queue: Handle,
+        last_queued: u64,
+        buffers: Vec<Vec<u8>>,
+    },
 }
 
 impl fmt::Display for Input {
@@ -79,6 +93,15 @@ impl fmt::Display for Input {
             Input::ProcessGone { process } => write!(f, "p{} gone", process.0),
             Input::Deadline => write!(f, "deadline"),
             Input::Fault(fault) => write!(f, "fault: {fault}"),
+            Input::SystemTime { utc_100ns } => write!(f, "system time {utc_100ns}"),
+            Input::DoorbellRung { process, queue, last_queued, buffers } => {
+                let buffers = buffers.len();
+                write!(
+                    f,
+                    "p{} rang the doorbell of {queue}: up to {last_queued}, {buffers} buffers",
+                    process.0
+                )
+            }
         }
     }
 }

@@ -4,7 +4,7 @@
 //! handle(now, input)
 //!   engines move on to `now`                      (ddi callbacks: stores, interrupts)
 //!   the input is applied                          adapter.rs sync.rs wait.rs vidsch.rs
-//!   contexts that became runnable run             vidsch.rs, until none is left
+//!   queues that became runnable run               vidsch, until none is left
 //! ```
 
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -22,7 +22,7 @@ use crate::policy::RefusedOneWay;
 use crate::process::{Local, Process};
 use crate::slab::Slab;
 use crate::sync::{Open, SyncObject};
-use crate::vidsch::{Broadcast, Context, InFlight};
+use crate::vidsch::{Broadcast, Context, InFlight, Queue};
 use crate::wait::{Wait, WaitId};
 use crate::{Config, Input, Nanos, ProcessId, VmId};
 
@@ -40,6 +40,11 @@ pub(crate) fn refuse<T>(status: NtStatus, why: impl Into<String>) -> Result<T, R
 /// Refusal with STATUS_INVALID_PARAMETER, by far the commonest.
 pub(crate) fn invalid<T>(why: impl Into<String>) -> Result<T, Refusal> {
     refuse(NtStatus::INVALID_PARAMETER, why)
+}
+
+/// A call that the model has no behaviour for yet.
+fn not_modelled(what: &str) -> Called {
+    refuse(NtStatus::NOT_SUPPORTED, format!("{what} is not modelled yet"))
 }
 
 pub(crate) type Called = Result<Reply, Refusal>;
@@ -65,6 +70,7 @@ pub struct Kernel<M: Miniport> {
     pub(crate) processes: BTreeMap<ProcessId, Process>,
     pub(crate) devices: Slab<Device>,
     pub(crate) contexts: Slab<Context>,
+    pub(crate) queues: Slab<Queue>,
     pub(crate) objects: Slab<SyncObject>,
     pub(crate) opens: Slab<Open>,
     pub(crate) waits: BTreeMap<WaitId, Wait>,
@@ -74,7 +80,7 @@ pub struct Kernel<M: Miniport> {
     pub(crate) globals: HandleTable<u32>,
     pub(crate) shares: BTreeMap<ShareToken, crate::sync::Share>,
     pub(crate) in_flight: InFlight,
-    /// Contexts that may be able to go on.
+    /// Queues that may be able to go on.
     pub(crate) runnable: VecDeque<u32>,
     /// Adapters that are gone for their users, by ordinal.
     pub(crate) stopped_adapters: BTreeSet<u32>,
@@ -94,6 +100,7 @@ impl<M: Miniport> Kernel<M> {
             processes: BTreeMap::new(),
             devices: Slab::default(),
             contexts: Slab::default(),
+            queues: Slab::default(),
             objects: Slab::default(),
             opens: Slab::default(),
             waits: BTreeMap::new(),
@@ -125,10 +132,10 @@ impl<M: Miniport> Kernel<M> {
         self.step += 1;
         if self.miniport.next_deadline().is_some_and(|due| due <= self.now) {
             self.with_miniport(effects, |miniport, now, callbacks| miniport.deadline(now, callbacks));
-            self.run_contexts(effects);
+            self.run_queues(effects);
         }
         self.apply(input, effects);
-        self.run_contexts(effects);
+        self.run_queues(effects);
     }
 
     fn apply(&mut self, input: Input, effects: &mut Effects) {
@@ -164,6 +171,10 @@ impl<M: Miniport> Kernel<M> {
             Input::ProcessGone { process } => self.end_process(process, effects),
             Input::Deadline => {}
             Input::Fault(fault) => self.fault(fault, effects),
+            Input::SystemTime { .. } => {}
+            Input::DoorbellRung { process, queue, .. } => {
+                self.note(process, format!("the doorbell of {queue} is not connected"), effects);
+            }
         }
     }
 
@@ -175,7 +186,7 @@ impl<M: Miniport> Kernel<M> {
             invalid("the process is not attached")
         };
         let (status, reply) = match result {
-            Ok(reply) => (NtStatus::SUCCESS, reply),
+            Ok(reply) => (reply.status(), reply),
             Err(Refusal { status, why }) => {
                 effects.notes.push(Note { process: Some(process), text: format!("{status}: {why}") });
                 if let Some(device) = one_way_device {
@@ -226,11 +237,48 @@ impl<M: Miniport> Kernel<M> {
             Call::SubmitCommand { contexts, private_data, .. } => {
                 self.submit_command(process, &contexts, private_data)
             }
-            Call::ShareObject { object, token, .. } => self.share_object(process, object, token),
-            Call::OpenSyncObject { device, token, flags, engine_affinity } => {
+            Call::ShareObjects { objects, desired_access, name, token } => {
+                self.share_objects(process, &objects, desired_access, name, token)
+            }
+            Call::OpenSyncObject { device, token, flags, engine_affinity, legacy: _ } => {
                 self.open_sync_object(process, device, token, flags, engine_affinity, effects)
             }
             Call::CloseShare { token } => self.close_share(process, token, effects),
+            Call::WaitFromGpuLegacy { context, objects, fence_value } => {
+                let values = alloc::vec![fence_value; objects.len()];
+                self.wait_from_gpu(process, context, &objects, &values)
+            }
+            Call::OpenSynchronizationObject { .. }
+            | Call::OpenNtHandleFromName { .. }
+            | Call::CreateKeyedMutex { .. }
+            | Call::OpenKeyedMutex { .. }
+            | Call::OpenKeyedMutexFromNtHandle { .. }
+            | Call::DestroyKeyedMutex { .. }
+            | Call::AcquireKeyedMutex { .. }
+            | Call::ReadKeyedMutex { .. }
+            | Call::ReleaseKeyedMutex { .. } => not_modelled("sharing"),
+            Call::CreatePagingQueue { .. }
+            | Call::DestroyPagingQueue { .. }
+            | Call::ReserveGpuVirtualAddress { .. }
+            | Call::MapGpuVirtualAddress { .. }
+            | Call::FreeGpuVirtualAddress { .. }
+            | Call::UpdateGpuVirtualAddress { .. } => not_modelled("paging"),
+            Call::CreateHwQueue { .. }
+            | Call::DestroyHwQueue { .. }
+            | Call::SubmitCommandToHwQueue { .. }
+            | Call::SubmitSignalToHwQueue { .. }
+            | Call::SubmitWaitToHwQueue { .. }
+            | Call::CreateNativeFence { .. }
+            | Call::OpenNativeFence { .. }
+            | Call::CreateDoorbell { .. }
+            | Call::ConnectDoorbell { .. }
+            | Call::DestroyDoorbell { .. }
+            | Call::NotifyWorkSubmission { .. } => not_modelled("hardware queues"),
+            Call::SetContextPriority { .. }
+            | Call::ContextPriority { .. }
+            | Call::SetProcessPriorityClass { .. }
+            | Call::ProcessPriorityClass
+            | Call::MarkDeviceAsError { .. } => not_modelled("scheduling"),
         }
     }
 

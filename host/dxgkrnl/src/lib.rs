@@ -36,7 +36,9 @@ mod vidsch;
 pub mod views;
 mod wait;
 
-pub use config::{AdapterConfig, Config, EngineType, NodeConfig};
+pub use config::{
+    AdapterConfig, Config, EngineType, Features, NodeConfig, TargetConfig, TdrConfig, VidSchCaps,
+};
 pub use ddi::EngineId;
 pub use effects::{Answer, Effects, FenceStore, HostEvent, Note};
 pub use fault::Fault;
@@ -48,4 +50,4 @@ pub use policy::Policy;
 pub use snapshot::Snapshot;
 
 /// Changes whenever the same inputs may give other effects: a trace names the version it was made with.
-pub const SEMANTIC_VERSION: u32 = 3;
+pub const SEMANTIC_VERSION: u32 = 4;

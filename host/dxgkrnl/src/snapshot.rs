@@ -156,7 +156,11 @@ impl<M: Miniport> Kernel<M> {
             vms: self.vms.iter().map(|(VmId(id), name)| (*id, name.clone())).collect(),
             processes: self.process_states(),
             devices: self.devices.iter().map(|(_, device)| device_state(device)).collect(),
-            contexts: self.contexts.iter().map(|(_, context)| context_state(context)).collect(),
+            contexts: self
+                .contexts
+                .iter()
+                .map(|(_, context)| context_state(context, &self.queues[context.queue]))
+                .collect(),
             objects: self.object_states(),
             waits: self.waits.values().map(|wait| self.wait_state(wait)).collect(),
             engines: self.engine_reports(),
@@ -237,9 +241,9 @@ fn device_state(device: &crate::kernel::Device) -> DeviceState {
     }
 }
 
-fn context_state(context: &crate::vidsch::Context) -> ContextState {
+fn context_state(context: &crate::vidsch::Context, queue: &crate::vidsch::Queue) -> ContextState {
     use alloc::format;
-    let running = context.running.map(|id| format!("running submission {id}"));
+    let running = queue.running.map(|id| format!("running submission {id}"));
     let packet = |packet: &Packet| match packet {
         Packet::Wait(wait) => format!("wait {}", wait.0),
         Packet::Signal(signal) => match signal.event {
@@ -253,6 +257,6 @@ fn context_state(context: &crate::vidsch::Context) -> ContextState {
         process: context.process.0,
         handle: context.handle,
         node: context.engine.node,
-        queue: running.into_iter().chain(context.queue.iter().map(packet)).collect(),
+        queue: running.into_iter().chain(queue.packets.iter().map(packet)).collect(),
     }
 }

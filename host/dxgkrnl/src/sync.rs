@@ -229,7 +229,13 @@ impl<M: Miniport> Kernel<M> {
                 gpu_address = Slots::gpu_address(slot);
             }
         }
-        Ok(CreatedSyncObject { object: handle, shared_handle: Handle::NULL, slot, gpu_address })
+        Ok(CreatedSyncObject {
+            object: handle,
+            shared_handle: Handle::NULL,
+            slot,
+            gpu_address,
+            paging_fence_value: 0,
+        })
     }
 
     /// Destroys a local handle. CPU waits made through it are released (FEN-058); waits and signals
@@ -309,7 +315,17 @@ impl<M: Miniport> Kernel<M> {
         }
     }
 
-    pub(crate) fn share_object(&mut self, process: ProcessId, handle: Handle, token: ShareToken) -> Called {
+    pub(crate) fn share_objects(
+        &mut self,
+        process: ProcessId,
+        objects: &[Handle],
+        _desired_access: u32,
+        _name: Option<alloc::string::String>,
+        token: ShareToken,
+    ) -> Called {
+        let [handle] = objects[..] else {
+            return invalid(format!("{} objects cannot be shared by one handle", objects.len()));
+        };
         let (_, object) = self.sync_object(process, handle)?;
         let nt_shared = SyncObjectFlags::SHARED | SyncObjectFlags::NT_SECURITY_SHARING;
         if !self.objects[object].flags.contains(nt_shared) {

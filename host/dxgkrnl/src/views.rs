@@ -115,8 +115,8 @@ impl<M: Miniport> Kernel<M> {
     pub(crate) fn wait_view<'a>(&'a self, wait: &'a Wait) -> WaitView<'a> {
         let (process, event, context) = match wait.owner {
             WaitOwner::Cpu { process, event } => (process, Some(event), None),
-            WaitOwner::Gpu { context } => {
-                let context = &self.contexts[context];
+            WaitOwner::Gpu { queue } => {
+                let context = &self.contexts[self.queues[queue].context];
                 (context.process, None, Some(context.handle))
             }
         };
@@ -137,7 +137,7 @@ impl<M: Miniport> Kernel<M> {
         let owner = self.processes.get(&process);
         let of_wait = |wait: &&Wait| match wait.owner {
             WaitOwner::Cpu { process: owner, .. } => owner == process,
-            WaitOwner::Gpu { context } => self.contexts[context].process == process,
+            WaitOwner::Gpu { queue } => self.queues[queue].process == process,
         };
         Belongings {
             handles: owner.map_or(0, |owner| owner.handles.len() as u32),
@@ -157,7 +157,8 @@ impl<M: Miniport> Kernel<M> {
                 |wait: &&Wait| matches!(wait.owner, WaitOwner::Cpu { process, .. } if process == *id);
             let contexts =
                 || self.contexts.iter().map(|(_, context)| context).filter(|one| one.process == *id);
-            let weights = contexts().flat_map(|context| &context.queue).map(Packet::weight);
+            let queues = self.queues.iter().map(|(_, queue)| queue).filter(|one| one.process == *id);
+            let weights = queues.flat_map(|queue| &queue.packets).map(Packet::weight);
             if process.waits.len() != self.waits.values().filter(own_wait).count() {
                 return Some("the waits of a process");
             }

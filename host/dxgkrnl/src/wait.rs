@@ -34,8 +34,8 @@ pub(crate) struct WaitKey {
 pub(crate) enum WaitOwner {
     /// A thread or an event of a process.
     Cpu { process: ProcessId, event: EventId },
-    /// The queue of a context.
-    Gpu { context: u32 },
+    /// A queue of packets.
+    Gpu { queue: u32 },
 }
 
 #[derive(Clone, Debug)]
@@ -294,7 +294,7 @@ impl<M: Miniport> Kernel<M> {
     pub(crate) fn complete_wait(&mut self, id: WaitId, effects: &mut Effects) {
         match self.end_wait(id, effects).map(|wait| wait.owner) {
             Some(WaitOwner::Cpu { process, event }) => self.wake(process, event, NtStatus::SUCCESS, effects),
-            Some(WaitOwner::Gpu { context }) => self.runnable.push_back(context),
+            Some(WaitOwner::Gpu { queue }) => self.runnable.push_back(queue),
             None => {}
         }
     }

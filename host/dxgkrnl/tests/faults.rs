@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{P, World};
+use common::{P, World, share};
 use d3dkmt::isa::{self, Packet::*};
 use d3dkmt::{
     Call, CreateContextFlags, EventId, GpuSignal, Handle, Luid, NtStatus, Reply, ShareToken, SignalFlags,
@@ -152,7 +152,7 @@ fn a_stopped_adapter_ends_waits_drops_work_and_stops_devices() {
     fault(&mut world, Fault::StopAdapter { adapter: 0 });
     let ended: Vec<_> = world.effects.events.drain(..).map(|event| (event.event, event.status)).collect();
     assert_eq!(ended, [(first, REMOVED), (second, REMOVED)]);
-    assert_eq!(notes(&mut world), ["adapter 0 is stopped: 2 waits ended, 1 contexts emptied"]);
+    assert_eq!(notes(&mut world), ["adapter 0 is stopped: 2 waits ended, 1 queues emptied"]);
     assert!(world.kernel.engines_idle());
     assert_eq!(world.kernel.snapshot().contexts[0].queue, Vec::<String>::new());
     world.advance(1_000_000);
@@ -174,7 +174,7 @@ fn calls_on_a_stopped_adapter_are_refused_and_destroys_are_not() {
     let shared = SyncObjectFlags::SHARED | SyncObjectFlags::NT_SECURITY_SHARING;
     let fence = world.fence_with(device, 0, shared).object;
     let token = ShareToken([7; 16]);
-    world.ok(Call::ShareObject { object: fence, desired_access: 0, token });
+    world.ok(share(fence, token));
     fault(&mut world, Fault::StopAdapter { adapter: 0 });
     notes(&mut world);
 
@@ -186,7 +186,13 @@ fn calls_on_a_stopped_adapter_are_refused_and_destroys_are_not() {
         Call::QueryAdapterInfo { adapter, kind: 15, data: vec![0; 4] },
         Call::CreateDevice { adapter, flags: 0 },
         Call::CreateSynchronizationObject { device, info: monitored, legacy: false },
-        Call::OpenSyncObject { device, token, flags: SyncObjectFlags::empty(), engine_affinity: 0 },
+        Call::OpenSyncObject {
+            device,
+            token,
+            flags: SyncObjectFlags::empty(),
+            engine_affinity: 0,
+            legacy: false,
+        },
         Call::SubmitCommand {
             contexts: vec![context],
             commands: 0,
@@ -277,7 +283,7 @@ fn faults_that_cannot_happen_say_why() {
     let expected = [
         "engine 0.9 hangs: there is no such engine",
         "adapter 1 stops: there is no such adapter",
-        "adapter 0 is stopped: 0 waits ended, 0 contexts emptied",
+        "adapter 0 is stopped: 0 waits ended, 0 queues emptied",
         "adapter 0 stops: the adapter is stopped already",
         "engine 0.0 loses an interrupt: the adapter is stopped already",
     ];

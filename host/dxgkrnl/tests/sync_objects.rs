@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{P, World};
+use common::{P, World, share};
 use d3dkmt::{
     Call, CreatedSyncObject, EventId, Handle, HandleKind, NtStatus, Reply, SyncObjectFlags as F,
     SyncObjectInfo, SyncObjectType as T,
@@ -186,7 +186,7 @@ fn the_end_of_a_process_leaves_nothing() {
     let fence = world.fence_with(device, 0, F::SHARED | F::NT_SECURITY_SHARING).object;
     let context = world.context(device, 0);
     world.object(device, with_flags(T::MUTEX, F::SHARED));
-    world.ok(Call::ShareObject { object: fence, desired_access: 0, token: d3dkmt::ShareToken([1; 16]) });
+    world.ok(share(fence, d3dkmt::ShareToken([1; 16])));
     world.submit(context, &[d3dkmt::isa::Packet::Hang]);
     world.gpu_wait(context, fence, 9);
     world.gpu_signal(&[context], fence, 9);
@@ -231,15 +231,16 @@ fn a_shared_fence_has_one_value_in_every_process_of_its_vm() {
     let device = world.device();
     let token = d3dkmt::ShareToken([7; 16]);
     let private = world.fence(device, 0).object;
-    assert_eq!(world.status(Call::ShareObject { object: private, desired_access: 0, token }), IP);
+    assert_eq!(world.status(share(private, token)), IP);
     let fence = world.fence_with(device, 3, F::SHARED | F::NT_SECURITY_SHARING);
-    world.ok(Call::ShareObject { object: fence.object, desired_access: 0, token });
+    world.ok(share(fence.object, token));
 
     world.process = ProcessId(2);
     world.attach(ProcessId(2));
     let other_device = world.device();
     world.stores();
-    let open = |device| Call::OpenSyncObject { device, token, flags: F::empty(), engine_affinity: 0 };
+    let open =
+        |device| Call::OpenSyncObject { device, token, flags: F::empty(), engine_affinity: 0, legacy: false };
     let Reply::SyncObject(opened) = world.ok(open(other_device)) else { panic!() };
     assert_eq!(world.stores(), [(opened.slot.unwrap(), 3)]);
     let event = world.pending(other_device, &[(opened.object, 8)], false);

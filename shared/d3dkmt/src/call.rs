@@ -1,11 +1,12 @@
 //! Every call that a guest can make and every reply it can get. Both are closed: adding a call
 //! makes the compiler lead through the wire, the kernel and the C ABI.
 
+use alloc::string::String;
 use alloc::vec::Vec;
 
 use crate::{
-    CreateContextFlags, EventId, Handle, Luid, ShareToken, SignalFlags, SyncObjectFlags, SyncObjectInfo,
-    WaitFromCpuFlags,
+    CreateContextFlags, EventId, Handle, HwQueueFlags, KeyedMutexFlags, Luid, NtStatus, ShareToken,
+    SignalFlags, SyncObjectFlags, SyncObjectInfo, WaitFromCpuFlags,
 };
 
 /// One D3DKMT call with its inputs. Each variant begins its doc with the C name.
@@ -59,12 +60,135 @@ pub enum Call {
     WaitFromGpu { context: Handle, objects: Vec<Handle>, values: Vec<u64> },
     /// `D3DKMTSubmitCommand`. The command buffer travels in the private driver data.
     SubmitCommand { contexts: Vec<Handle>, commands: u64, length: u32, flags: u32, private_data: Vec<u8> },
-    /// `D3DKMTShareObjects` for one object. The guest makes the NT handle; the token is what it carries.
-    ShareObject { object: Handle, desired_access: u32, token: ShareToken },
-    /// `D3DKMTOpenSyncObjectFromNtHandle2`.
-    OpenSyncObject { device: Handle, token: ShareToken, flags: SyncObjectFlags, engine_affinity: u32 },
+    /// `D3DKMTWaitForSynchronizationObject` and `..2`, and `..FromGpu` where the union is one value: the legacy
+    /// types. A mutex is acquired, a semaphore counted down, a FENCE waited for at `fence_value` (F-77 to F-80).
+    WaitFromGpuLegacy { context: Handle, objects: Vec<Handle>, fence_value: u64 },
+    /// `D3DKMTOpenSynchronizationObject`: by the global handle of a legacy object.
+    OpenSynchronizationObject { shared_handle: Handle },
+    /// `D3DKMTShareObjects`. The guest makes the NT handle; the token is what it carries. `name` is the last part of
+    /// the object's name, if it has one.
+    ShareObjects { objects: Vec<Handle>, desired_access: u32, name: Option<String>, token: ShareToken },
+    /// `D3DKMTOpenSyncObjectFromNtHandle2`, and the first form of it with a NULL device and `legacy`.
+    OpenSyncObject {
+        device: Handle,
+        token: ShareToken,
+        flags: SyncObjectFlags,
+        engine_affinity: u32,
+        legacy: bool,
+    },
+    /// `D3DKMTOpenSyncObjectNtHandleFromName`: `token` is what the guest's new NT handle will carry.
+    OpenNtHandleFromName { name: String, desired_access: u32, token: ShareToken },
     /// The last descriptor that carries this token is gone.
     CloseShare { token: ShareToken },
+
+    /// `D3DKMTCreateKeyedMutex` (no data, no flags) and `..2`.
+    CreateKeyedMutex { initial_value: u64, private_data: Vec<u8>, flags: KeyedMutexFlags },
+    /// `D3DKMTOpenKeyedMutex` (no buffer) and `..2`: by global handle.
+    OpenKeyedMutex { shared_handle: Handle, buffer: RuntimeBuffer },
+    /// `D3DKMTOpenKeyedMutexFromNtHandle`.
+    OpenKeyedMutexFromNtHandle { token: ShareToken, buffer: RuntimeBuffer },
+    /// `D3DKMTDestroyKeyedMutex`.
+    DestroyKeyedMutex { mutex: Handle },
+    /// `D3DKMTAcquireKeyedMutex` and `..2`. `timeout` in units of 100 ns: positive = absolute since 1601, negative =
+    /// relative, 0 = poll, `None` = for ever (FEN-077). The wake-up of a registered one says how it ended:
+    /// SUCCESS, TIMEOUT or ABANDONED; what the mutex holds is then read with [`Call::ReadKeyedMutex`].
+    AcquireKeyedMutex { mutex: Handle, key: u64, timeout: Option<i64>, event: EventId },
+    /// What a keyed mutex holds: asked by the library behind a registered acquire that has ended.
+    ReadKeyedMutex { mutex: Handle },
+    /// `D3DKMTReleaseKeyedMutex` (`None`: the data stays) and `..2`.
+    ReleaseKeyedMutex { mutex: Handle, key: u64, fence_value: u64, private_data: Option<Vec<u8>> },
+
+    /// `D3DKMTCreatePagingQueue`. `priority` is `D3DDDI_PAGINGQUEUE_PRIORITY`: -1, 0 or 1 (FEN-092).
+    CreatePagingQueue { device: Handle, priority: i32, physical_adapter: u32 },
+    /// `D3DKMTDestroyPagingQueue`.
+    DestroyPagingQueue { queue: Handle },
+    /// `D3DKMTReserveGpuVirtualAddress`. `owner` is a paging queue or an adapter; `base` 0 = anywhere.
+    ReserveGpuVirtualAddress { owner: Handle, base: u64, minimum: u64, maximum: u64, size: u64 },
+    /// `D3DKMTMapGpuVirtualAddress`. `allocation` NULL with a protection of Zero or NoAccess.
+    MapGpuVirtualAddress {
+        paging_queue: Handle,
+        base: u64,
+        minimum: u64,
+        maximum: u64,
+        allocation: Handle,
+        offset_pages: u64,
+        size_pages: u64,
+        protection: u64,
+    },
+    /// `D3DKMTFreeGpuVirtualAddress`.
+    FreeGpuVirtualAddress { adapter: Handle, base: u64, size: u64 },
+    /// `D3DKMTUpdateGpuVirtualAddress`: waits for `fence_value` on `fence`, updates, signals the next (FEN-093).
+    UpdateGpuVirtualAddress {
+        device: Handle,
+        context: Handle,
+        fence: Handle,
+        fence_value: u64,
+        operations: Vec<GpuVaOperation>,
+        flags: u32,
+    },
+
+    /// `D3DKMTCreateHwQueue`.
+    CreateHwQueue { context: Handle, flags: HwQueueFlags, private_data: Vec<u8> },
+    /// `D3DKMTDestroyHwQueue`.
+    DestroyHwQueue { queue: Handle },
+    /// `D3DKMTSubmitCommandToHwQueue`.
+    SubmitCommandToHwQueue {
+        queue: Handle,
+        progress_fence_id: u64,
+        commands: u64,
+        length: u32,
+        private_data: Vec<u8>,
+    },
+    /// `D3DKMTSubmitSignalSyncObjectsToHwQueue`.
+    SubmitSignalToHwQueue { queues: Vec<Handle>, objects: Vec<Handle>, values: Vec<u64>, flags: SignalFlags },
+    /// `D3DKMTSubmitWaitForSyncObjectsToHwQueue`.
+    SubmitWaitToHwQueue { queue: Handle, objects: Vec<Handle>, values: Vec<u64> },
+
+    /// `D3DKMTCreateNativeFence`. `native_type`: 0 DEFAULT, 1 INTRA_GPU (FEN-105).
+    CreateNativeFence {
+        device: Handle,
+        initial_value: u64,
+        native_type: u32,
+        flags: SyncObjectFlags,
+        engine_affinity: u32,
+    },
+    /// `D3DKMTOpenNativeFenceFromNtHandle`.
+    OpenNativeFence { device: Handle, token: ShareToken, flags: SyncObjectFlags, engine_affinity: u32 },
+    /// `D3DKMTCreateDoorbell` for a hardware queue of user-mode submission.
+    CreateDoorbell { queue: Handle },
+    /// `D3DKMTConnectDoorbell`.
+    ConnectDoorbell { queue: Handle },
+    /// `D3DKMTDestroyDoorbell`.
+    DestroyDoorbell { queue: Handle },
+    /// `D3DKMTNotifyWorkSubmission`: the doorbell was rung while its status is CONNECTED_NOTIFY (SCH-029).
+    NotifyWorkSubmission { queue: Handle },
+
+    /// `D3DKMTSetContextSchedulingPriority` and `D3DKMTSetContextInProcessSchedulingPriority`.
+    SetContextPriority { context: Handle, priority: i32, in_process: bool },
+    /// `D3DKMTGetContextSchedulingPriority` and `D3DKMTGetContextInProcessSchedulingPriority`.
+    ContextPriority { context: Handle, in_process: bool },
+    /// `D3DKMTSetProcessSchedulingPriorityClass` for the caller itself: IDLE 0 to REALTIME 5 (SCH-042).
+    SetProcessPriorityClass { class: u32 },
+    /// `D3DKMTGetProcessSchedulingPriorityClass` for the caller itself.
+    ProcessPriorityClass,
+    /// `D3DKMTMarkDeviceAsError`. `reason`: 0 GENERIC, 1 DRIVER_ERROR (TDR-037).
+    MarkDeviceAsError { device: Handle, reason: u32 },
+}
+
+/// The caller's buffer for a keyed mutex's private runtime data.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct RuntimeBuffer {
+    pub size: u32,
+    /// A size without a buffer is refused (W-174).
+    pub present: bool,
+}
+
+/// `D3DDDI_UPDATEGPUVIRTUALADDRESS_OPERATION`: MAP 0, UNMAP 1, COPY 2, MAP_PROTECT 3.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct GpuVaOperation {
+    pub operation: u32,
+    pub base: u64,
+    pub size: u64,
 }
 
 /// What a GPU signal packet does.
@@ -72,6 +196,8 @@ pub enum Call {
 pub enum GpuSignal {
     /// One value for each object (`MonitoredFenceValueArray`).
     Monitored { objects: Vec<Handle>, values: Vec<u64> },
+    /// The legacy types: a mutex is released, a semaphore counted up, a FENCE set to the one value.
+    Legacy { objects: Vec<Handle>, fence_value: u64 },
     /// `EnqueueCpuEvent`: no object, set this event (FEN-036).
     CpuEvent { event: EventId },
 }
@@ -94,6 +220,29 @@ pub struct CreatedSyncObject {
     pub slot: Option<u32>,
     /// GPU virtual address of the value; 0 with NoGPUAccess.
     pub gpu_address: u64,
+    /// The GPU address holds once the device's paging fence has this value; 0: at once (FEN-062).
+    pub paging_fence_value: u64,
+}
+
+/// `D3DKMT_DEVICEPAGEFAULT_STATE`, as far as it is known.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct PageFaultState {
+    /// `DXGK_PAGE_FAULT_FLAGS`.
+    pub flags: u32,
+    pub gpu_address: u64,
+}
+
+/// How a keyed mutex was acquired, or not. The fence value is written whatever the outcome (W-192).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum AcquireOutcome {
+    /// It is the caller's: STATUS_SUCCESS.
+    Acquired { fence_value: u64 },
+    /// The time was up at once: STATUS_TIMEOUT.
+    TimedOut { fence_value: u64 },
+    /// Its owner died: STATUS_ABANDONED (FEN-080).
+    Abandoned { fence_value: u64 },
+    /// A wake-up of the given name will follow.
+    Registered,
 }
 
 /// How a CPU wait was taken.
@@ -118,7 +267,52 @@ pub enum Reply {
     Context(Handle),
     SyncObject(CreatedSyncObject),
     Wait(WaitOutcome),
+    /// The global handle is NULL for a mutex that is shared by NT handle.
+    KeyedMutex {
+        mutex: Handle,
+        shared_handle: Handle,
+        private_data: Vec<u8>,
+    },
+    KeyedMutexAcquire {
+        outcome: AcquireOutcome,
+        private_data: Vec<u8>,
+    },
+    KeyedMutexData {
+        fence_value: u64,
+        private_data: Vec<u8>,
+    },
+    PagingQueue {
+        queue: Handle,
+        fence: CreatedSyncObject,
+    },
+    /// 0 as fence value: nothing to wait for.
+    GpuVirtualAddress {
+        address: u64,
+        paging_fence_value: u64,
+    },
+    HwQueue {
+        queue: Handle,
+        progress_fence: CreatedSyncObject,
+    },
+    /// Where the guest reads the doorbell's status (SCH-027).
+    Doorbell {
+        status_slot: u32,
+    },
+    PageFault(PageFaultState),
+    Priority(i32),
     /// Nothing was done: the process has no free fence slot. The guest brings more fence memory
     /// and asks again; callers never see this.
     FenceMemoryExhausted,
+}
+
+impl Reply {
+    /// The status that goes with this reply: a success code, which is not always SUCCESS.
+    pub const fn status(&self) -> NtStatus {
+        match self {
+            Reply::KeyedMutexAcquire { outcome: AcquireOutcome::TimedOut { .. }, .. } => NtStatus::TIMEOUT,
+            Reply::KeyedMutexAcquire { outcome: AcquireOutcome::Abandoned { .. }, .. } => NtStatus::ABANDONED,
+            Reply::GpuVirtualAddress { paging_fence_value: 1.., .. } => NtStatus::PENDING,
+            _ => NtStatus::SUCCESS,
+        }
+    }
 }

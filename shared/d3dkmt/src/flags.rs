@@ -44,6 +44,24 @@ bitflags! {
         const NO_KMD_ACCESS = 0x20;
         const TEST_CONTEXT = 0x40;
     }
+
+    /// `D3DDDI_CREATEHWQUEUEFLAGS`.
+    #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+    pub struct HwQueueFlags: u32 {
+        const DISABLE_GPU_TIMEOUT = 0x1;
+        const NO_BROADCAST_SIGNAL = 0x2;
+        const NO_BROADCAST_WAIT = 0x4;
+        const NO_KMD_ACCESS = 0x8;
+        const USER_MODE_SUBMISSION = 0x10;
+        const NATIVE_PROGRESS_FENCE = 0x20;
+        const TEST_QUEUE = 0x40;
+    }
+
+    /// `D3DKMT_CREATEKEYEDMUTEX2_FLAGS`.
+    #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+    pub struct KeyedMutexFlags: u32 {
+        const NT_SECURITY_SHARING = 0x1;
+    }
 }
 
 /// True if the word carries bits this interface version does not define.
@@ -57,4 +75,23 @@ macro_rules! unknown_bits {
         })+
     };
 }
-unknown_bits!(SyncObjectFlags, SignalFlags, WaitFromCpuFlags, CreateContextFlags);
+unknown_bits!(
+    SyncObjectFlags,
+    SignalFlags,
+    WaitFromCpuFlags,
+    CreateContextFlags,
+    HwQueueFlags,
+    KeyedMutexFlags
+);
+
+/// Rights of an NT handle (`D3DKMTShareObjects`, F-71).
+pub mod access {
+    /// `D3DDDI_SYNC_OBJECT_WAIT`.
+    pub const SYNC_OBJECT_WAIT: u32 = 0x1;
+    /// `D3DDDI_SYNC_OBJECT_SIGNAL`.
+    pub const SYNC_OBJECT_SIGNAL: u32 = 0x2;
+    /// `STANDARD_RIGHTS_READ` and `STANDARD_RIGHTS_WRITE`: both are READ_CONTROL.
+    pub const STANDARD_RIGHTS_READ: u32 = 0x2_0000;
+    /// `D3DDDI_SYNC_OBJECT_ALL_ACCESS`.
+    pub const SYNC_OBJECT_ALL_ACCESS: u32 = 0x1F_0003;
+}

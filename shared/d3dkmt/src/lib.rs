@@ -16,8 +16,14 @@ pub mod limits;
 mod object;
 mod status;
 
-pub use call::{Adapter, Call, CreatedSyncObject, GpuSignal, Reply, WaitOutcome};
-pub use flags::{CreateContextFlags, SignalFlags, SyncObjectFlags, WaitFromCpuFlags};
+pub use call::{
+    AcquireOutcome, Adapter, Call, CreatedSyncObject, GpuSignal, GpuVaOperation, PageFaultState, Reply,
+    RuntimeBuffer, WaitOutcome,
+};
+pub use flags::access;
+pub use flags::{
+    CreateContextFlags, HwQueueFlags, KeyedMutexFlags, SignalFlags, SyncObjectFlags, WaitFromCpuFlags,
+};
 pub use handle::{EventId, Handle, HandleKind, Luid, ShareToken};
 pub use object::{DeviceExecutionState, SyncObjectInfo, SyncObjectType};
 pub use status::NtStatus;

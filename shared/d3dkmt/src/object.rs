@@ -1,6 +1,6 @@
 //! Synchronization objects as the interface describes them.
 
-use crate::{EventId, SyncObjectFlags};
+use crate::{EventId, Handle, SyncObjectFlags};
 
 /// `D3DDDI_SYNCHRONIZATIONOBJECT_TYPE`, an open enum.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
@@ -49,8 +49,14 @@ pub struct SyncObjectInfo {
     pub initial_count: u32,
     /// FENCE and MONITORED_FENCE (one place in the C union, W-104).
     pub initial_value: u64,
-    /// MONITORED_FENCE: bit n = physical adapter n, 0 = all (FEN-059).
+    /// MONITORED_FENCE and PERIODIC_MONITORED_FENCE: bit n = physical adapter n, 0 = all (FEN-059).
     pub engine_affinity: u32,
+    /// PERIODIC_MONITORED_FENCE: the adapter of its display target.
+    pub adapter: Handle,
+    /// PERIODIC_MONITORED_FENCE: `D3DDDI_VIDEO_PRESENT_TARGET_ID`.
+    pub vidpn_target: u32,
+    /// PERIODIC_MONITORED_FENCE: how long before each vsync, in units of 100 ns (FEN-083).
+    pub time_100ns: u64,
     /// CPU_NOTIFICATION: the guest's number for the event; `None` for a NULL event (W-047).
     pub event: Option<EventId>,
 }

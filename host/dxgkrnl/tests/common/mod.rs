@@ -159,12 +159,17 @@ impl World {
         let shared = SyncObjectFlags::SHARED | SyncObjectFlags::NT_SECURITY_SHARING;
         let fence = self.fence_with(device, 0, shared | flags).object;
         let token = ShareToken([1; 16]);
-        self.ok(Call::ShareObject { object: fence, desired_access: 0, token });
+        self.ok(share(fence, token));
         self.process = ProcessId(2);
         self.attach(ProcessId(2));
         let other_device = self.device();
-        let open =
-            Call::OpenSyncObject { device: other_device, token, flags: opened_with, engine_affinity: 0 };
+        let open = Call::OpenSyncObject {
+            device: other_device,
+            token,
+            flags: opened_with,
+            engine_affinity: 0,
+            legacy: false,
+        };
         let Reply::SyncObject(opened) = self.ok(open) else { panic!() };
         self.process = P;
         self.ok(Call::CloseShare { token });
@@ -246,4 +251,10 @@ impl World {
         let snapshot = self.kernel.snapshot();
         snapshot.objects.iter().find(|state| state.handle == object).expect("the object lives").value
     }
+}
+
+/// Shares one object without a name, with every right.
+pub fn share(object: Handle, token: ShareToken) -> Call {
+    let desired_access = d3dkmt::access::SYNC_OBJECT_ALL_ACCESS;
+    Call::ShareObjects { objects: vec![object], desired_access, name: None, token }
 }

@@ -268,16 +268,17 @@ impl Session {
                 state_type: random as u32 % 7,
             },
             7 => Call::DestroyContext { context: self.pick(at, |guest| &guest.contexts) },
-            8 | 9 => Call::ShareObject {
-                object: self.pick(at, |guest| &guest.objects),
-                desired_access: 0,
-                token: self.token(),
-            },
+            8 | 9 => {
+                let object = self.pick(at, |guest| &guest.objects);
+                let desired_access = d3dkmt::access::SYNC_OBJECT_ALL_ACCESS;
+                Call::ShareObjects { objects: vec![object], desired_access, name: None, token: self.token() }
+            }
             10 | 11 => Call::OpenSyncObject {
                 device: self.pick(at, |guest| &guest.devices),
                 token: self.token(),
                 flags: SyncObjectFlags::empty(),
                 engine_affinity: 0,
+                legacy: false,
             },
             12 => Call::CloseShare { token: self.token() },
             _ => Call::CreateContextVirtual {

@@ -1,0 +1,146 @@
+//! Contexts: made, given command buffers, ended.
+
+use alloc::format;
+use alloc::vec::Vec;
+
+use d3dkmt::{CreateContextFlags, Handle, NtStatus, Reply, limits};
+
+use super::{Packet, Queue};
+use crate::ProcessId;
+use crate::ddi::{BadCommands, EngineId, Miniport};
+use crate::effects::Effects;
+use crate::kernel::{Called, Kernel, Refusal, invalid, refuse};
+use crate::process::Local;
+
+pub(crate) struct Context {
+    pub process: ProcessId,
+    pub handle: Handle,
+    pub device: u32,
+    pub engine: EngineId,
+    pub flags: CreateContextFlags,
+    /// Its software queue.
+    pub queue: u32,
+}
+
+impl<M: Miniport> Kernel<M> {
+    pub(crate) fn create_context(
+        &mut self,
+        process: ProcessId,
+        device: Handle,
+        node_ordinal: u32,
+        engine_affinity: u32,
+        flags: CreateContextFlags,
+    ) -> Called {
+        let device = self.active_device(process, device)?;
+        let adapter = self.devices[device].adapter;
+        let nodes = self.config.adapters[adapter as usize].nodes.len();
+        if node_ordinal as usize >= nodes {
+            return invalid(format!("node {node_ordinal} does not exist, the adapter has {nodes}"));
+        }
+        if engine_affinity > 1 {
+            return invalid(format!("EngineAffinity {engine_affinity:#x} names an engine that is not there"));
+        }
+        if flags.unknown() != 0 {
+            return invalid(format!("context flags {:#x} have reserved bits set", flags.bits()));
+        }
+        if self.process(process).contexts >= limits::CONTEXTS_PER_PROCESS_MAX {
+            let why = format!("the process has {} contexts, the limit", limits::CONTEXTS_PER_PROCESS_MAX);
+            return refuse(NtStatus::NO_MEMORY, why);
+        }
+        let id = self.contexts.insert(Context {
+            process,
+            handle: Handle::NULL,
+            device,
+            engine: EngineId { adapter, node: node_ordinal },
+            flags,
+            queue: 0,
+        });
+        match self.insert_handle(process, Local::Context(id)) {
+            Ok(handle) => {
+                let queue = self.new_queue(device, EngineId { adapter, node: node_ordinal }, id);
+                let context = &mut self.contexts[id];
+                (context.handle, context.queue) = (handle, queue);
+                self.process_mut(process).contexts += 1;
+                self.devices[device].children.insert(handle);
+                Ok(Reply::Context(handle))
+            }
+            Err(refusal) => {
+                self.contexts.remove(id);
+                Err(refusal)
+            }
+        }
+    }
+
+    /// Ends a context with everything queued in it; a command on the engine is dropped as well.
+    pub(crate) fn destroy_context(
+        &mut self,
+        process: ProcessId,
+        handle: Handle,
+        effects: &mut Effects,
+    ) -> Called {
+        let id = self.context(process, handle)?;
+        self.process_mut(process).handles.remove(handle);
+        let context = self.contexts.remove(id).expect("a handle names a live context");
+        self.devices[context.device].children.remove(&handle);
+        self.process_mut(process).contexts -= 1;
+        self.end_queue(context.queue, effects);
+        Ok(Reply::None)
+    }
+
+    pub(crate) fn context(&self, process: ProcessId, handle: Handle) -> Result<u32, Refusal> {
+        match self.process(process).handles.get(handle) {
+            Some(Local::Context(context)) => Ok(*context),
+            _ => invalid(format!("{handle} is no context handle of this process")),
+        }
+    }
+
+    /// The queue of a context that can take one more packet.
+    pub(crate) fn open_context(&self, process: ProcessId, handle: Handle) -> Result<u32, Refusal> {
+        let id = self.context(process, handle)?;
+        let queue = self.contexts[id].queue;
+        self.require_room(queue)?;
+        Ok(queue)
+    }
+
+    /// A queue that can take one more packet, of a device that is at work.
+    pub(crate) fn require_room(&self, id: u32) -> Result<(), Refusal> {
+        let Queue { process, device, context, packets, .. } = &self.queues[id];
+        self.require_active(*device)?;
+        if packets.len() >= limits::PACKETS_PER_CONTEXT_MAX {
+            let handle = self.contexts[*context].handle;
+            let why = format!("the queue of context {handle} is full: {} packets", packets.len());
+            return refuse(NtStatus::NO_MEMORY, why);
+        }
+        let queued = self.process(*process).queued_bytes;
+        if queued >= limits::QUEUED_BYTES_PER_PROCESS_MAX {
+            return refuse(NtStatus::NO_MEMORY, format!("the process has {queued} bytes queued, the limit"));
+        }
+        Ok(())
+    }
+
+    /// `D3DKMTSubmitCommand`.
+    pub(crate) fn submit_command(
+        &mut self,
+        process: ProcessId,
+        contexts: &[Handle],
+        commands: Vec<u8>,
+    ) -> Called {
+        let queue = match contexts {
+            [context] => self.open_context(process, *context)?,
+            [] => return invalid("a submission names at least one context"),
+            more => {
+                let why = format!("{} broadcast contexts: linked adapters are not modelled", more.len());
+                return refuse(NtStatus::NOT_SUPPORTED, why);
+            }
+        };
+        if self.contexts[self.queues[queue].context].flags.contains(CreateContextFlags::SYNCHRONIZATION_ONLY)
+        {
+            return invalid("the context is SynchronizationOnly");
+        }
+        if let Err(BadCommands(why)) = self.miniport.validate(&commands) {
+            return invalid(why);
+        }
+        self.enqueue(queue, Packet::Command(commands));
+        Ok(Reply::None)
+    }
+}

@@ -1,0 +1,201 @@
+//! VidSch: queues, the packets in them, and the way to the engines.
+//!
+//! A [`Queue`] holds packets in the order of their submission. Each context has one; each hardware queue of a
+//! context has one of its own (`hwqueue.rs`). What is said of a context below holds for either.
+//!
+//! ```text
+//!   queue                     head can go on when ..                 and then
+//!   Wait(wait)                the wait has ended                     is gone
+//!   Signal(..)                no command runs (SignalAtSubmission:   fence values change, waits end
+//!                             always)
+//!   Broadcast(id)             as a Signal                            the last queue signals
+//!   Command(bytes)            no command runs                        the miniport gets it; the queue
+//!                                                                    runs until DMA_COMPLETED
+//! ```
+//! Packets of one queue take effect in the order of submission (SCH-001); queues do not hold each
+//! other up (FEN-024).
+//!
+//! `context.rs` makes and ends contexts, `signal.rs` has the packets of signals and waits, `engine.rs` what is
+//! with the miniport and what it reports.
+
+mod context;
+mod engine;
+mod signal;
+
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+
+use d3dkmt::{EventId, NtStatus, SignalFlags};
+
+pub(crate) use context::Context;
+pub(crate) use engine::InFlight;
+
+use crate::ddi::{EngineId, HwContext, Miniport, Submission};
+use crate::effects::Effects;
+use crate::kernel::Kernel;
+use crate::wait::WaitId;
+use crate::{Nanos, ProcessId};
+
+/// Packets in the order of their submission, and what the engine has of them.
+pub(crate) struct Queue {
+    pub process: ProcessId,
+    pub device: u32,
+    pub engine: EngineId,
+    /// The context that it belongs to.
+    pub context: u32,
+    pub packets: VecDeque<Packet>,
+    /// The submission that the engine has of this queue.
+    pub running: Option<u64>,
+}
+
+#[derive(Debug)]
+pub(crate) enum Packet {
+    Wait(WaitId),
+    Signal(Signal),
+    Broadcast(u32),
+    Command(Vec<u8>),
+}
+
+impl Packet {
+    /// What it counts against the process's limit of queued bytes.
+    pub(crate) fn weight(&self) -> usize {
+        const PACKET_BYTES: usize = 64;
+        PACKET_BYTES
+            + match self {
+                Packet::Wait(_) | Packet::Broadcast(_) => 0,
+                Packet::Signal(signal) => signal.targets.len() * size_of::<(u32, u64)>(),
+                Packet::Command(commands) => commands.len(),
+            }
+    }
+}
+
+/// What a signal packet does when it is reached.
+#[derive(Debug)]
+pub(crate) struct Signal {
+    pub process: ProcessId,
+    pub flags: SignalFlags,
+    /// Objects (kept alive by the packet) and their values.
+    pub targets: Vec<(u32, u64)>,
+    pub event: Option<EventId>,
+}
+
+/// A signal that waits for several queues to reach it (FEN-040).
+#[derive(Debug)]
+pub(crate) struct Broadcast {
+    pub signal: Signal,
+    /// Queues that have not reached it.
+    pub remaining: u32,
+    /// A queue ended before it: the signal never happens.
+    pub broken: bool,
+    /// What its CPU event is set with if it never happens.
+    pub status: Option<NtStatus>,
+}
+
+impl<M: Miniport> Kernel<M> {
+    /// A queue for a context, or for a hardware queue of it.
+    pub(crate) fn new_queue(&mut self, device: u32, engine: EngineId, context: u32) -> u32 {
+        let process = self.devices[device].process;
+        let packets = VecDeque::new();
+        self.queues.insert(Queue { process, device, engine, context, packets, running: None })
+    }
+
+    /// Ends a queue: what the engine has of it is dropped, if it does not end with its context, and then what is
+    /// queued.
+    pub(crate) fn end_queue(&mut self, id: u32, effects: &mut Effects) {
+        let queue = self.queues.remove(id).expect("its owner is live");
+        let running = queue.running.map(|submission_fence_id| (queue.engine, submission_fence_id));
+        if let Some((engine, submission_fence_id)) = running {
+            self.in_flight.forget(engine, submission_fence_id);
+        }
+        let context = HwContext(queue.context);
+        self.with_miniport(effects, |miniport, now, callbacks| {
+            miniport.destroy_context(now, context, running, callbacks);
+        });
+        // A buffer that was dropped will not complete: what it wrote is looked at now.
+        self.evaluate_written(queue.process, effects);
+        self.drop_packets(queue.process, queue.packets, None, effects);
+    }
+
+    pub(crate) fn enqueue(&mut self, queue: u32, packet: Packet) {
+        let process = self.queues[queue].process;
+        self.process_mut(process).queued_bytes += packet.weight();
+        self.queues[queue].packets.push_back(packet);
+        self.runnable.push_back(queue);
+    }
+
+    /// Drops what was queued in a queue of this process: no value changes. CPU events among it are set
+    /// if there is a status to say, or else never.
+    pub(crate) fn drop_packets(
+        &mut self,
+        process: ProcessId,
+        queue: VecDeque<Packet>,
+        status: Option<NtStatus>,
+        effects: &mut Effects,
+    ) {
+        self.process_mut(process).queued_bytes -= queue.iter().map(Packet::weight).sum::<usize>();
+        for packet in queue {
+            match packet {
+                Packet::Wait(wait) => drop(self.end_wait(wait, effects)),
+                Packet::Signal(signal) => self.drop_signal(signal, status, effects),
+                Packet::Broadcast(broadcast) => {
+                    self.broadcasts[broadcast].broken = true;
+                    self.broadcasts[broadcast].status = status;
+                    self.reach_broadcast(broadcast, effects);
+                }
+                Packet::Command(_) => {}
+            }
+        }
+    }
+
+    /// Lets every queue go on that can, until none can.
+    pub(crate) fn run_queues(&mut self, effects: &mut Effects) {
+        while let Some(queue) = self.runnable.pop_front() {
+            while self.run_head(queue, effects) {}
+        }
+    }
+
+    /// Takes the head packet of a queue if it can go on; true if it did.
+    fn run_head(&mut self, id: u32, effects: &mut Effects) -> bool {
+        let Some(queue) = self.queues.get_mut(id) else { return false };
+        let idle = queue.running.is_none();
+        let ready = match queue.packets.front() {
+            None => false,
+            Some(Packet::Wait(wait)) => !self.waits.contains_key(wait),
+            Some(Packet::Signal(signal)) => idle || signal.flags.contains(SignalFlags::SIGNAL_AT_SUBMISSION),
+            Some(Packet::Broadcast(id)) => {
+                idle || self.broadcasts[*id].signal.flags.contains(SignalFlags::SIGNAL_AT_SUBMISSION)
+            }
+            Some(Packet::Command(_)) => idle,
+        };
+        if !ready {
+            return false;
+        }
+        let Some(packet) = queue.packets.pop_front() else { return false };
+        let process = queue.process;
+        self.process_mut(process).queued_bytes -= packet.weight();
+        match packet {
+            Packet::Wait(_) => {}
+            Packet::Signal(signal) => self.apply_signal(signal, effects),
+            Packet::Broadcast(broadcast) => self.reach_broadcast(broadcast, effects),
+            Packet::Command(commands) => self.start_command(id, commands, effects),
+        }
+        true
+    }
+
+    fn start_command(&mut self, id: u32, commands: Vec<u8>, effects: &mut Effects) {
+        let queue = &mut self.queues[id];
+        let engine = queue.engine;
+        let submission_fence_id = self.in_flight.begin(engine, id);
+        queue.running = Some(submission_fence_id);
+        let submission = Submission {
+            engine,
+            context: HwContext(queue.context),
+            process: queue.process,
+            submission_fence_id,
+            commands,
+        };
+        self.with_miniport(effects, |miniport, now: Nanos, callbacks| {
+            miniport.submit_command(now, submission, callbacks);
+        });
+    }
+}

@@ -1,0 +1,161 @@
+//! Signals and waits as packets: queued, applied when they are reached, or dropped.
+
+use alloc::format;
+use alloc::vec::Vec;
+
+use d3dkmt::{GpuSignal, Handle, NtStatus, Reply, SignalFlags, SyncObjectFlags, limits};
+
+use super::{Broadcast, Packet, Signal};
+use crate::ProcessId;
+use crate::ddi::Miniport;
+use crate::effects::Effects;
+use crate::kernel::{Called, Kernel, Refusal, invalid};
+use crate::policy::LowerGpuSignal;
+use crate::sync::queueable;
+use crate::wait::{WaitItem, WaitOwner};
+
+impl<M: Miniport> Kernel<M> {
+    /// `SignalSynchronizationObjectFromGpu` and `..2`.
+    pub(crate) fn signal_from_gpu(
+        &mut self,
+        process: ProcessId,
+        contexts: &[Handle],
+        signal: GpuSignal,
+        flags: SignalFlags,
+    ) -> Called {
+        if flags.unknown() != 0 {
+            return invalid(format!("signal flags {:#x} have reserved bits set", flags.bits()));
+        }
+        let most = limits::BROADCAST_CONTEXTS_MAX;
+        if contexts.is_empty() || contexts.len() > most {
+            return invalid(format!("a signal takes 1 to {most} contexts, not {}", contexts.len()));
+        }
+        let ids = contexts
+            .iter()
+            .map(|handle| self.open_context(process, *handle))
+            .collect::<Result<Vec<_>, _>>()?;
+        let device = self.queues[ids[0]].device;
+        if ids.iter().any(|id| self.queues[*id].device != device) {
+            return invalid("the contexts of a broadcast are not of one device");
+        }
+        let enqueue_event = flags.contains(SignalFlags::ENQUEUE_CPU_EVENT);
+        let (targets, event) = match signal {
+            GpuSignal::CpuEvent { event } if enqueue_event => (Vec::new(), Some(event)),
+            GpuSignal::CpuEvent { .. } => return invalid("a CPU event needs the flag EnqueueCpuEvent"),
+            GpuSignal::Monitored { .. } if enqueue_event => {
+                return invalid("EnqueueCpuEvent takes an event and no objects");
+            }
+            GpuSignal::Legacy { .. } if enqueue_event => {
+                return invalid("EnqueueCpuEvent takes an event and no objects");
+            }
+            GpuSignal::Legacy { objects, fence_value } => {
+                let values = alloc::vec![fence_value; objects.len()];
+                let resolved =
+                    self.resolve(process, device, &objects, &values, SyncObjectFlags::NO_SIGNAL)?;
+                (resolved.iter().map(|item| (item.object, item.value)).collect(), None)
+            }
+            GpuSignal::Monitored { objects, values } => {
+                let resolved =
+                    self.resolve(process, device, &objects, &values, SyncObjectFlags::NO_SIGNAL)?;
+                (resolved.iter().map(|item| (item.object, item.value)).collect(), None)
+            }
+        };
+        for (object, _) in &targets {
+            self.objects[*object].references += 1;
+        }
+        let signal = Signal { process, flags, targets, event };
+        if let [queue] = ids[..] {
+            self.enqueue(queue, Packet::Signal(signal));
+        } else {
+            let broadcast = Broadcast { signal, remaining: ids.len() as u32, broken: false, status: None };
+            let broadcast = self.broadcasts.insert(broadcast);
+            for queue in ids {
+                self.enqueue(queue, Packet::Broadcast(broadcast));
+            }
+        }
+        Ok(Reply::None)
+    }
+
+    /// `WaitForSynchronizationObjectFromGpu`. What is satisfied now leaves no packet.
+    pub(crate) fn wait_from_gpu(
+        &mut self,
+        process: ProcessId,
+        context: Handle,
+        objects: &[Handle],
+        values: &[u64],
+    ) -> Called {
+        let queue = self.open_context(process, context)?;
+        let device = self.queues[queue].device;
+        let items = self.resolve(process, device, objects, values, SyncObjectFlags::NO_WAIT)?;
+        if let Some(wait) = self.begin_wait(WaitOwner::Gpu { queue }, false, items) {
+            self.enqueue(queue, Packet::Wait(wait));
+        }
+        Ok(Reply::None)
+    }
+
+    /// The objects of a queued signal or wait, checked.
+    fn resolve(
+        &self,
+        process: ProcessId,
+        device: u32,
+        objects: &[Handle],
+        values: &[u64],
+        denied_by: SyncObjectFlags,
+    ) -> Result<Vec<WaitItem>, Refusal> {
+        let most = limits::OBJECTS_WAITED_ON_MAX;
+        if objects.is_empty() || objects.len() > most || objects.len() != values.len() {
+            let (objects, values) = (objects.len(), values.len());
+            return invalid(format!(
+                "{objects} objects and {values} values; both must be 1 to {most} and equal"
+            ));
+        }
+        let resolve_one = |(handle, value): (&Handle, &u64)| {
+            let (open, object) = self.sync_object(process, *handle)?;
+            queueable(self.objects[object].object_type, objects.len())?;
+            self.check_adapter(self.objects[object].adapter, device, *handle)?;
+            self.check_right(open, denied_by)?;
+            let (handle, value) = (*handle, *value);
+            Ok(WaitItem { object, open: Some(open), handle, value, satisfied: false })
+        };
+        objects.iter().zip(values).map(resolve_one).collect()
+    }
+
+    pub(super) fn apply_signal(&mut self, signal: Signal, effects: &mut Effects) {
+        for (object, value) in &signal.targets {
+            let current = self.objects[*object].value;
+            let lower = *value < current && !signal.flags.contains(SignalFlags::ALLOW_FENCE_REWIND);
+            match self.config.policy.lower_gpu_signal {
+                LowerGpuSignal::Ignored if lower => {
+                    let text = format!("queued signal {value} is below the fence's value {current}: ignored");
+                    self.note(signal.process, text, effects);
+                }
+                LowerGpuSignal::Ignored | LowerGpuSignal::Applied => self.set_value(*object, *value, effects),
+            }
+        }
+        self.drop_signal(signal, Some(NtStatus::SUCCESS), effects);
+    }
+
+    /// The packet is over: its event is set if there is a status to say, and it keeps nothing alive.
+    pub(super) fn drop_signal(&mut self, signal: Signal, status: Option<NtStatus>, effects: &mut Effects) {
+        if let (Some(event), Some(status)) = (signal.event, status) {
+            self.wake(signal.process, event, status, effects);
+        }
+        for (object, _) in signal.targets {
+            self.release_reference(object, effects);
+        }
+    }
+
+    /// One more queue reached a broadcast signal, or ended with it in its queue.
+    pub(super) fn reach_broadcast(&mut self, id: u32, effects: &mut Effects) {
+        self.broadcasts[id].remaining -= 1;
+        if self.broadcasts[id].remaining > 0 {
+            return;
+        }
+        let broadcast = self.broadcasts.remove(id).expect("the last queue takes it out");
+        if broadcast.broken {
+            self.drop_signal(broadcast.signal, broadcast.status, effects);
+        } else {
+            self.apply_signal(broadcast.signal, effects);
+        }
+    }
+}
