@@ -111,7 +111,7 @@ impl<'a, P: Place> LiveWorld<'a, P> {
         Ok(&mut guest.actor)
     }
 
-    /// Takes the reports that have come, and the numbers of processes that have attached.
+    /// Takes the reports that have come.
     fn collect(&mut self, process: Process) {
         for (at, order) in self.under_way.iter_mut().enumerate() {
             let Some(guest) = self.guests[process.index()].as_mut() else { return };
