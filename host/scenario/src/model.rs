@@ -4,7 +4,6 @@
 use std::collections::BTreeMap;
 
 use d3dkmt::{Call, CreatedSyncObject, EventId, GpuSignal, Handle, NtStatus, Reply, WaitOutcome};
-use dxgkrnl::ddi::EngineId;
 use dxgkrnl::{HostEvent, Input, Nanos, PlantedBug, ProcessId, Snapshot, VmId};
 
 use crate::host::Host;
@@ -318,7 +317,10 @@ impl World for ModelWorld<'_> {
     }
 
     fn fault(&mut self, fault: &Fault) -> Done {
-        let engine = |engine: crate::program::Engine| EngineId { adapter: engine.adapter, node: engine.node };
+        if let Some(fault) = fault.of_hardware() {
+            self.input(Input::Fault(fault));
+            return Ok(());
+        }
         match *fault {
             Fault::Kill(process) => self.end(process),
             Fault::Cut(process) => self.cut(process),
@@ -344,11 +346,6 @@ impl World for ModelWorld<'_> {
                     }
                 }
             }
-            Fault::LoseInterrupt(which) => {
-                self.input(Input::Fault(dxgkrnl::Fault::LoseInterrupt { engine: engine(which) }));
-            }
-            Fault::Hang(which) => self.input(Input::Fault(dxgkrnl::Fault::Hang { engine: engine(which) })),
-            Fault::StopAdapter(adapter) => self.input(Input::Fault(dxgkrnl::Fault::StopAdapter { adapter })),
             Fault::RestartDaemon => {
                 for at in 0..self.guests.len() {
                     // Those that are declared later see the new daemon.
@@ -364,7 +361,9 @@ impl World for ModelWorld<'_> {
                     self.start_vm(Vm(vm))?;
                 }
             }
-            Fault::Fill(_) => unreachable!("the runner does this by calls"),
+            Fault::LoseInterrupt(_) | Fault::Hang(_) | Fault::StopAdapter(_) | Fault::Fill(_) => {
+                unreachable!("done above, or by the runner")
+            }
         }
         Ok(())
     }

@@ -4,10 +4,9 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use d3dkmt::{Call, Handle, ShareToken};
-use dxgkrnl::ddi::EngineId;
 use dxgkrnl::{Nanos, ProcessId, Snapshot};
 use proto::actor::{Outcome, Task};
-use scenario::program::{Arm, Engine, Fault, Process, Program, Thread, Vm};
+use scenario::program::{Arm, Fault, Process, Program, Thread, Vm};
 use scenario::run::unsupported;
 use scenario::world::{Answer, Done, Request, Trouble, World};
 
@@ -219,16 +218,6 @@ impl<'a, P: Place> LiveWorld<'a, P> {
         self.shares[at].2.push(to);
         Ok(())
     }
-
-    fn fault_of(fault: &Fault) -> Option<dxgkrnl::Fault> {
-        let engine = |Engine { adapter, node }: Engine| EngineId { adapter, node };
-        match *fault {
-            Fault::LoseInterrupt(which) => Some(dxgkrnl::Fault::LoseInterrupt { engine: engine(which) }),
-            Fault::Hang(which) => Some(dxgkrnl::Fault::Hang { engine: engine(which) }),
-            Fault::StopAdapter(adapter) => Some(dxgkrnl::Fault::StopAdapter { adapter }),
-            _ => None,
-        }
-    }
 }
 
 /// Numbers of events begin at 1: 0 is NULL.
@@ -325,7 +314,7 @@ impl<P: Place> World for LiveWorld<'_, P> {
     }
 
     fn fault(&mut self, fault: &Fault) -> Done {
-        if let Some(fault) = Self::fault_of(fault) {
+        if let Some(fault) = fault.of_hardware() {
             self.place.daemon().seat.fault(fault);
             return Ok(());
         }

@@ -16,7 +16,6 @@ mod guest;
 use std::collections::BTreeSet;
 
 use d3dkmt::{Call, Handle, NtStatus, Reply, ShareToken};
-use dxgkrnl::ddi::EngineId;
 use dxgkrnl::{Input, Nanos, PlantedBug, ProcessId, Snapshot, VmId};
 
 use crate::choose::Random;
@@ -292,7 +291,10 @@ impl World for LinkWorld<'_> {
     }
 
     fn fault(&mut self, fault: &Fault) -> Done {
-        let engine = |engine: crate::program::Engine| EngineId { adapter: engine.adapter, node: engine.node };
+        if let Some(fault) = fault.of_hardware() {
+            self.input(Input::Fault(fault));
+            return Ok(());
+        }
         let guest = |world: &mut Self, process: Process, change: fn(&mut Guest)| {
             if let Some(guest) = world.guests[process.index()].as_mut() {
                 change(guest);
@@ -320,11 +322,6 @@ impl World for LinkWorld<'_> {
                 }
                 self.input(Input::VmDetached { vm: VmId(vm.0 + 1) });
             }
-            Fault::LoseInterrupt(which) => {
-                self.input(Input::Fault(dxgkrnl::Fault::LoseInterrupt { engine: engine(which) }));
-            }
-            Fault::Hang(which) => self.input(Input::Fault(dxgkrnl::Fault::Hang { engine: engine(which) })),
-            Fault::StopAdapter(adapter) => self.input(Input::Fault(dxgkrnl::Fault::StopAdapter { adapter })),
             Fault::RestartDaemon => {
                 for at in 0..self.guests.len() {
                     if let Some(guest) = self.guests[at].as_mut() {
@@ -340,7 +337,9 @@ impl World for LinkWorld<'_> {
                     self.start_vm(Vm(vm))?;
                 }
             }
-            Fault::Fill(_) => unreachable!("the runner does this by calls"),
+            Fault::LoseInterrupt(_) | Fault::Hang(_) | Fault::StopAdapter(_) | Fault::Fill(_) => {
+                unreachable!("done above, or by the runner")
+            }
         }
         Ok(())
     }
