@@ -8,8 +8,7 @@ use dxgkrnl::{HostEvent, Input, Nanos, PlantedBug, Snapshot};
 
 use crate::host::{Host, SLOTS};
 use crate::program::{Arm, Fault, Process, Program, Thread, Vm};
-use crate::run::unsupported;
-use crate::world::{Answer, Done, Request, World};
+use crate::world::{Answer, Done, Request, World, unsupported};
 
 /// What a wake of some id is for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -244,7 +243,7 @@ fn deliver(guest: &mut Guest, wake: HostEvent, answers: &mut [Option<Answer>]) {
 }
 
 /// Calls that are one-way with asynchronous submission.
-pub(crate) fn is_submission(call: &Call) -> bool {
+fn is_submission(call: &Call) -> bool {
     matches!(call, Call::SubmitCommand { .. } | Call::SignalFromGpu { .. } | Call::WaitFromGpu { .. })
 }
 

@@ -7,8 +7,7 @@ use d3dkmt::{Call, Handle, ShareToken};
 use dxgkrnl::{Nanos, ProcessId, Snapshot};
 use proto::actor::{Outcome, Task};
 use scenario::program::{Arm, Fault, Process, Program, Thread, Vm};
-use scenario::run::unsupported;
-use scenario::world::{Answer, Done, Request, Trouble, World};
+use scenario::world::{Answer, Done, Request, Trouble, World, unsupported};
 
 use crate::daemon::Daemon;
 
