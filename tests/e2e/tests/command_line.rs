@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::{Output, Stdio};
 
-use e2e::programs::{c_program, gpupv, gpupv_binary};
+use e2e::programs::{c_program, gpupv, gpupv_binary, stderr, stdout};
 use e2e::served::{Served, block_on};
 use gpupv::daemon::control;
 use serde_json::Value;
@@ -16,14 +16,6 @@ use tonic_reflection::pb::v1::{ServerReflectionRequest, ServerReflectionResponse
 
 fn run(arguments: &[&str]) -> Output {
     gpupv(arguments).stdin(Stdio::null()).output().expect("gpupv starts")
-}
-
-fn stderr(output: &Output) -> &str {
-    std::str::from_utf8(&output.stderr).expect("gpupv prints text")
-}
-
-fn stdout(output: &Output) -> &str {
-    std::str::from_utf8(&output.stdout).expect("gpupv prints text")
 }
 
 #[test]

@@ -3,28 +3,13 @@
 use std::fs;
 use std::os::fd::OwnedFd;
 use std::path::Path;
-use std::process::{Command, ExitStatus, Output, Stdio};
+use std::process::{Command, ExitStatus, Stdio};
 
-use e2e::programs::gpupv;
+use e2e::programs::{gpupv, scenario, stderr, stdout};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
 use serde_json::Value;
 use tempfile::TempDir;
-
-/// Runs `gpupv scenario` in a folder.
-fn scenario(folder: &Path, arguments: &[&str]) -> Output {
-    let mut command = gpupv(&["scenario"]);
-    command.args(arguments).current_dir(folder).stdin(Stdio::null());
-    command.output().expect("gpupv starts")
-}
-
-fn stderr(output: &Output) -> &str {
-    std::str::from_utf8(&output.stderr).expect("gpupv prints text")
-}
-
-fn stdout(output: &Output) -> &str {
-    std::str::from_utf8(&output.stdout).expect("gpupv prints text")
-}
 
 fn folder_with(files: &[(&str, &str)]) -> TempDir {
     let folder = tempfile::tempdir().expect("a folder");
