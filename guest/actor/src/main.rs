@@ -23,6 +23,7 @@ mod output;
 mod shares;
 mod threads;
 
+use std::io::Write as _;
 use std::sync::atomic::AtomicU64;
 
 use proto::actor::{Order, Outcome, Task};
@@ -78,9 +79,15 @@ impl Actor {
     }
 }
 
+/// Says what is wrong. `eprintln` would panic where standard error is full or closed.
+fn complain(words: std::fmt::Arguments<'_>) {
+    // There is nowhere left to say it.
+    let _ = writeln!(std::io::stderr(), "scenario-actor: {words}");
+}
+
 /// Ends the process with words.
 fn give_up(words: std::fmt::Arguments<'_>) -> ! {
-    eprintln!("scenario-actor: {words}");
+    complain(words);
     std::process::exit(BAD_INPUT);
 }
 

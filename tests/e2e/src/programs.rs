@@ -92,3 +92,15 @@ pub fn stderr(output: &Output) -> &str {
 pub fn stdout(output: &Output) -> &str {
     std::str::from_utf8(&output.stdout).expect("gpupv prints text")
 }
+
+/// Where every write fails: the disk is full.
+pub fn full() -> Stdio {
+    std::fs::File::options().write(true).open("/dev/full").expect("Linux has it").into()
+}
+
+/// Where every write fails: the reader has gone away.
+pub fn closed() -> Stdio {
+    let (reader, writer) = std::io::pipe().expect("a pipe");
+    drop(reader);
+    writer.into()
+}
