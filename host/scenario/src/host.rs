@@ -2,13 +2,21 @@
 
 use std::fmt::{Display, Write as _};
 
-use dxgkrnl::{Config, Effects, Input, Kernel, Nanos, PlantedBug};
+use dxgkrnl::{Effects, Input, Kernel, Nanos, PlantedBug, ProcessId, VmId};
 use kmd::SimulatedMiniport;
 
 use crate::checker::{Checker, Told};
+use crate::program::{Process, Program, Vm};
+
+/// Slots of fence memory that a process gets at a time, as a page of it has.
+pub const SLOTS: u32 = 64;
 
 /// A kernel under the checker's eyes.
-pub struct Host {
+pub struct Host<'a> {
+    program: &'a Program,
+    planted: Option<PlantedBug>,
+    /// Processes of earlier daemons: numbers are not used twice.
+    first_process: u32,
     pub kernel: Kernel<SimulatedMiniport>,
     pub checker: Checker,
     pub now: Nanos,
@@ -19,13 +27,16 @@ pub struct Host {
     pub log: Option<String>,
 }
 
-impl Host {
-    pub fn new(config: Config, planted: Option<PlantedBug>) -> Host {
-        let mut kernel = Kernel::new(config, SimulatedMiniport::default());
+impl<'a> Host<'a> {
+    pub fn new(program: &'a Program, planted: Option<PlantedBug>) -> Host<'a> {
+        let mut kernel = Kernel::new(program.setting.kernel.clone(), SimulatedMiniport::default());
         if let Some(bug) = planted {
             kernel.plant(bug);
         }
         Host {
+            program,
+            planted,
+            first_process: 1,
             kernel,
             checker: Checker::default(),
             now: 0,
@@ -33,6 +44,42 @@ impl Host {
             notes: Vec::new(),
             log: None,
         }
+    }
+
+    /// The daemon ends and starts anew: only the time and the log go on.
+    pub fn restart(&mut self) {
+        let first_process = self.first_process + self.program.processes.len() as u32;
+        let (now, log) = (self.now, self.log.take());
+        *self = Host { first_process, now, log, ..Host::new(self.program, self.planted) };
+    }
+
+    /// The kernel's number of a process.
+    pub fn id(&self, process: Process) -> ProcessId {
+        ProcessId(self.first_process + process.0)
+    }
+
+    /// Which process of the program has this number; past the last one for one of an earlier daemon.
+    pub fn index_of(&self, id: ProcessId) -> usize {
+        id.0.wrapping_sub(self.first_process) as usize
+    }
+
+    pub fn vm_attached(&self, vm: Vm) -> Input {
+        Input::VmAttached { vm: vm_id(vm), name: self.program.vms[vm.index()].clone() }
+    }
+
+    pub fn vm_detached(&self, vm: Vm) -> Input {
+        Input::VmDetached { vm: vm_id(vm) }
+    }
+
+    /// The process attaches, with the memory it begins with.
+    pub fn process_attached(&self, process: Process) -> [Input; 2] {
+        let info = &self.program.processes[process.index()];
+        let (vm, name) = (info.vm.map_or(VmId::HOST, vm_id), info.name.clone());
+        let id = self.id(process);
+        [
+            Input::ProcessAttached { process: id, vm, pid: 1000 + process.0, name },
+            Input::FenceMemoryAdded { process: id, slots: SLOTS },
+        ]
     }
 
     /// One step. What it leads to is in `effects`.
@@ -58,6 +105,11 @@ impl Host {
     pub fn due(&self, end: Nanos) -> Option<Nanos> {
         self.kernel.next_deadline().filter(|due| *due <= end).map(|due| due.max(self.now))
     }
+}
+
+/// The kernel's number of a VM.
+fn vm_id(vm: Vm) -> VmId {
+    VmId(vm.0 + 1)
 }
 
 /// Characters of a log line: a whole queue of commands is no reading.

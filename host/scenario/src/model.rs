@@ -4,16 +4,11 @@
 use std::collections::BTreeMap;
 
 use d3dkmt::{Call, CreatedSyncObject, EventId, GpuSignal, Handle, NtStatus, Reply, WaitOutcome};
-use dxgkrnl::ddi::EngineId;
-use dxgkrnl::{HostEvent, Input, Nanos, PlantedBug, ProcessId, Snapshot, VmId};
+use dxgkrnl::{HostEvent, Input, Nanos, PlantedBug, Snapshot};
 
-use crate::host::Host;
+use crate::host::{Host, SLOTS};
 use crate::program::{Arm, Fault, Process, Program, Thread, Vm};
-use crate::run::unsupported;
-use crate::world::{Answer, Done, Request, World};
-
-/// Slots a process gets at a time, as a page of fence memory has.
-const SLOTS: u32 = 64;
+use crate::world::{Answer, Done, Request, World, unsupported};
 
 /// What a wake of some id is for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -46,43 +41,34 @@ struct Guest {
 /// See the module.
 pub struct ModelWorld<'a> {
     program: &'a Program,
-    host: Host,
-    planted: Option<PlantedBug>,
+    host: Host<'a>,
     guests: Vec<Guest>,
     answers: Vec<Option<Answer>>,
     request: u64,
-    /// Processes of earlier daemons: numbers are not used twice.
-    first_process: u32,
 }
 
 impl<'a> ModelWorld<'a> {
     pub fn new(program: &'a Program, planted: Option<PlantedBug>) -> ModelWorld<'a> {
         ModelWorld {
             program,
-            host: Host::new(program.setting.kernel.clone(), planted),
-            planted,
+            host: Host::new(program, planted),
             guests: program.processes.iter().map(|_| Guest::default()).collect(),
             answers: vec![None; program.threads.len()],
             request: 0,
-            first_process: 1,
         }
-    }
-
-    fn id(&self, process: Process) -> ProcessId {
-        ProcessId(self.first_process + process.0)
     }
 
     fn input(&mut self, input: Input) {
         self.host.input(input);
         for store in std::mem::take(&mut self.host.effects.stores) {
-            let at = store.process.0.wrapping_sub(self.first_process) as usize;
+            let at = self.host.index_of(store.process);
             let (Some(guest), slot) = (self.guests.get_mut(at), store.slot as usize) else { continue };
             let length = guest.memory.len().max(slot + 1);
             guest.memory.resize(length, 0);
             guest.memory[slot] = store.value;
         }
         for event in std::mem::take(&mut self.host.effects.events) {
-            let at = event.process.0.wrapping_sub(self.first_process) as usize;
+            let at = self.host.index_of(event.process);
             let Some(guest) = self.guests.get_mut(at) else { continue };
             guest.wakes += 1;
             if guest.frozen || guest.held {
@@ -94,7 +80,7 @@ impl<'a> ModelWorld<'a> {
     }
 
     fn call(&mut self, process: Process, call: Call) -> Answer {
-        let id = self.id(process);
+        let id = self.host.id(process);
         loop {
             self.request += 1;
             let one_way = self.program.setting.async_submission && is_submission(&call);
@@ -191,7 +177,7 @@ impl<'a> ModelWorld<'a> {
     fn detach(&mut self, process: Process) {
         let guest = &mut self.guests[process.index()];
         if std::mem::take(&mut guest.attached) {
-            let process = self.id(process);
+            let process = self.host.id(process);
             self.input(Input::ProcessGone { process });
         }
     }
@@ -257,7 +243,7 @@ fn deliver(guest: &mut Guest, wake: HostEvent, answers: &mut [Option<Answer>]) {
 }
 
 /// Calls that are one-way with asynchronous submission.
-pub(crate) fn is_submission(call: &Call) -> bool {
+fn is_submission(call: &Call) -> bool {
     matches!(call, Call::SubmitCommand { .. } | Call::SignalFromGpu { .. } | Call::WaitFromGpu { .. })
 }
 
@@ -267,17 +253,12 @@ impl World for ModelWorld<'_> {
     }
 
     fn start_vm(&mut self, vm: Vm) -> Done {
-        let name = self.program.vms[vm.index()].clone();
-        self.input(Input::VmAttached { vm: VmId(vm.0 + 1), name });
+        self.input(self.host.vm_attached(vm));
         Ok(())
     }
 
     fn start_process(&mut self, process: Process) -> Done {
-        let info = &self.program.processes[process.index()];
-        let vm = info.vm.map_or(VmId::HOST, |vm| VmId(vm.0 + 1));
-        let (id, name) = (self.id(process), info.name.clone());
-        self.input(Input::ProcessAttached { process: id, vm, pid: 1000 + process.0, name });
-        self.input(Input::FenceMemoryAdded { process: id, slots: SLOTS });
+        self.host.process_attached(process).into_iter().for_each(|input| self.input(input));
         self.guests[process.index()].attached = true;
         Ok(())
     }
@@ -318,7 +299,10 @@ impl World for ModelWorld<'_> {
     }
 
     fn fault(&mut self, fault: &Fault) -> Done {
-        let engine = |engine: crate::program::Engine| EngineId { adapter: engine.adapter, node: engine.node };
+        if let Some(fault) = fault.of_hardware() {
+            self.input(Input::Fault(fault));
+            return Ok(());
+        }
         match *fault {
             Fault::Kill(process) => self.end(process),
             Fault::Cut(process) => self.cut(process),
@@ -336,7 +320,7 @@ impl World for ModelWorld<'_> {
                 return unsupported("has no link that takes time or orders messages");
             }
             Fault::CrashVm(vm) => {
-                self.input(Input::VmDetached { vm: VmId(vm.0 + 1) });
+                self.input(self.host.vm_detached(vm));
                 for at in 0..self.guests.len() {
                     if self.program.processes[at].vm == Some(vm) {
                         self.guests[at].attached = false;
@@ -344,11 +328,6 @@ impl World for ModelWorld<'_> {
                     }
                 }
             }
-            Fault::LoseInterrupt(which) => {
-                self.input(Input::Fault(dxgkrnl::Fault::LoseInterrupt { engine: engine(which) }));
-            }
-            Fault::Hang(which) => self.input(Input::Fault(dxgkrnl::Fault::Hang { engine: engine(which) })),
-            Fault::StopAdapter(adapter) => self.input(Input::Fault(dxgkrnl::Fault::StopAdapter { adapter })),
             Fault::RestartDaemon => {
                 for at in 0..self.guests.len() {
                     // Those that are declared later see the new daemon.
@@ -356,15 +335,14 @@ impl World for ModelWorld<'_> {
                         self.cut(Process(at as u32));
                     }
                 }
-                self.first_process += self.guests.len() as u32;
-                let (now, log) = (self.host.now, self.host.log.take());
-                self.host = Host::new(self.program.setting.kernel.clone(), self.planted);
-                (self.host.now, self.host.log) = (now, log);
+                self.host.restart();
                 for vm in 0..self.program.vms.len() as u32 {
                     self.start_vm(Vm(vm))?;
                 }
             }
-            Fault::Fill(_) => unreachable!("the runner does this by calls"),
+            Fault::LoseInterrupt(_) | Fault::Hang(_) | Fault::StopAdapter(_) | Fault::Fill(_) => {
+                unreachable!("done above, or by the runner")
+            }
         }
         Ok(())
     }
@@ -390,7 +368,7 @@ impl World for ModelWorld<'_> {
     }
 
     fn process_number(&self, process: Process) -> u32 {
-        self.id(process).0
+        self.host.id(process).0
     }
 
     fn snapshot(&mut self) -> Snapshot {

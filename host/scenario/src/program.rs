@@ -4,6 +4,7 @@
 //! draws programs, the shrinker takes steps out of them, [`crate::script::print`] writes them as text.
 
 use d3dkmt::{CreateContextFlags, NtStatus, SignalFlags, SyncObjectFlags, SyncObjectType, WaitFromCpuFlags};
+use dxgkrnl::ddi::EngineId;
 use dxgkrnl::{Config, Nanos};
 
 macro_rules! indexes {
@@ -265,6 +266,12 @@ pub struct Engine {
     pub node: u32,
 }
 
+impl Engine {
+    pub const fn id(self) -> EngineId {
+        EngineId { adapter: self.adapter, node: self.node }
+    }
+}
+
 /// What is done to an actor, the link or the hardware.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Fault {
@@ -291,6 +298,28 @@ pub enum Fault {
     /// The context's process submits until a queue is full.
     Fill(Binding),
     RestartDaemon,
+}
+
+impl Fault {
+    /// As the kernel takes it, if it is one of the hardware's.
+    pub const fn of_hardware(&self) -> Option<dxgkrnl::Fault> {
+        match *self {
+            Fault::LoseInterrupt(engine) => Some(dxgkrnl::Fault::LoseInterrupt { engine: engine.id() }),
+            Fault::Hang(engine) => Some(dxgkrnl::Fault::Hang { engine: engine.id() }),
+            Fault::StopAdapter(adapter) => Some(dxgkrnl::Fault::StopAdapter { adapter }),
+            Fault::Kill(_)
+            | Fault::Freeze(_)
+            | Fault::Thaw(_)
+            | Fault::Cut(_)
+            | Fault::Hold(_)
+            | Fault::Release(_)
+            | Fault::Delay(..)
+            | Fault::Reorder
+            | Fault::CrashVm(_)
+            | Fault::Fill(_)
+            | Fault::RestartDaemon => None,
+        }
+    }
 }
 
 /// An event's count of sets since it was last looked at.

@@ -35,6 +35,11 @@ pub enum Trouble {
 
 pub type Done<T = ()> = Result<T, Trouble>;
 
+/// What an arm answers that cannot do it: `what` goes on from the arm's name, as "cannot ask a frozen process".
+pub fn unsupported<T>(what: impl Into<String>) -> Done<T> {
+    Err(Trouble::Unsupported(what.into()))
+}
+
 /// One run of one program on one arm. Numbers of VMs, processes, threads are the program's.
 pub trait World {
     fn arm(&self) -> Arm;

@@ -22,7 +22,6 @@ use std::path::Path;
 
 use anyhow::{Context as _, bail};
 use d3dkmt::Luid;
-use dxgkrnl::policy::{DestroyedWait, LowerGpuSignal, RefusedOneWay};
 use dxgkrnl::{AdapterConfig, Config, EngineType, NodeConfig, Policy};
 use toml::{Table, Value};
 
@@ -57,23 +56,14 @@ pub fn parse(text: &str) -> anyhow::Result<Config> {
 }
 
 fn read_policy(mut table: Table) -> anyhow::Result<Policy> {
-    let policy = Policy {
-        lower_gpu_signal: choice(
-            &mut table,
-            "lower_gpu_signal",
-            &[("ignored", LowerGpuSignal::Ignored), ("applied", LowerGpuSignal::Applied)],
-        )?,
-        destroyed_wait: choice(
-            &mut table,
-            "destroyed_wait",
-            &[("success", DestroyedWait::Success), ("device-removed", DestroyedWait::DeviceRemoved)],
-        )?,
-        refused_one_way: choice(
-            &mut table,
-            "refused_one_way",
-            &[("stops-device", RefusedOneWay::StopsDevice), ("note-only", RefusedOneWay::NoteOnly)],
-        )?,
-    };
+    let mut policy = Policy::default();
+    for (switch, values) in Policy::SWITCHES {
+        let Some(value) = table.remove(switch) else { continue };
+        let set = value.as_str().and_then(|value| policy.with(switch, value));
+        policy = set.with_context(|| {
+            format!("policy {switch} is {value}; it must be one of {}", values.join(", "))
+        })?;
+    }
     nothing_left(&table, "[policy]")?;
     Ok(policy)
 }
@@ -127,16 +117,6 @@ fn read_node(mut table: Table) -> anyhow::Result<NodeConfig> {
     };
     nothing_left(&table, "[[adapter.node]]")?;
     Ok(NodeConfig { engine_type, signals_at_write, opaque_packet_ns })
-}
-
-fn choice<T: Copy + Default>(table: &mut Table, key: &str, choices: &[(&str, T)]) -> anyhow::Result<T> {
-    let Some(value) = table.remove(key) else { return Ok(T::default()) };
-    let names: Vec<&str> = choices.iter().map(|(name, _)| *name).collect();
-    let wanted = value.as_str().unwrap_or_default();
-    choices
-        .iter()
-        .find_map(|(name, choice)| (*name == wanted).then_some(*choice))
-        .with_context(|| format!("policy {key} is {value}; it must be one of {}", names.join(", ")))
 }
 
 fn number(value: &Value, name: &str) -> anyhow::Result<u32> {

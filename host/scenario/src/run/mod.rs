@@ -12,7 +12,7 @@ use crate::choose::Choose;
 use crate::program::{Act, Action, Binding, Expected, Fault, Operation, Process, Program, Thread};
 use crate::script;
 use crate::script::words::write_status;
-use crate::world::{Answer, Done, Request, Trouble, World, declared_skip};
+use crate::world::{Answer, Request, Trouble, World, declared_skip};
 
 use expect::remains;
 
@@ -493,9 +493,4 @@ impl<'a, W: World> Run<'a, W> {
             failed(format!("when all processes had ended there was left: {}", remains.join("; ")))
         }
     }
-}
-
-/// For worlds: nothing to say is no trouble.
-pub fn unsupported<T>(what: impl Into<String>) -> Done<T> {
-    Err(Trouble::Unsupported(what.into()))
 }
