@@ -26,7 +26,7 @@ use crate::kernel::{Called, Kernel, Refusal, invalid, refuse};
 use crate::policy::LowerGpuSignal;
 use crate::process::Local;
 use crate::sync::queueable;
-use crate::wait::{WaitId, WaitItem, WaitOwner};
+use crate::waits::{WaitId, WaitItem, WaitOwner};
 use crate::{Nanos, ProcessId};
 
 pub(crate) struct Context {
@@ -393,7 +393,7 @@ impl<M: Miniport> Kernel<M> {
         let idle = context.running.is_none();
         let ready = match context.queue.front() {
             None => false,
-            Some(Packet::Wait(wait)) => !self.waits.contains_key(wait),
+            Some(Packet::Wait(wait)) => !self.waits.contains(*wait),
             Some(Packet::Signal(signal)) => idle || signal.flags.contains(SignalFlags::SIGNAL_AT_SUBMISSION),
             Some(Packet::Broadcast(id)) => {
                 idle || self.broadcasts[*id].signal.flags.contains(SignalFlags::SIGNAL_AT_SUBMISSION)
