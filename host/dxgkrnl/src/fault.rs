@@ -25,7 +25,7 @@ use d3dkmt::{DeviceExecutionState, NtStatus};
 use crate::ddi::{EngineId, Miniport};
 use crate::effects::{Effects, Note};
 use crate::kernel::{Kernel, Refusal, refuse};
-use crate::wait::{Wait, WaitId, WaitOwner};
+use crate::waits::{Wait, WaitId, WaitOwner};
 
 /// Something that goes wrong with the hardware. See the module.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -150,14 +150,16 @@ impl<M: Miniport> Kernel<M> {
     fn end_waits_on(&mut self, adapter: u32, effects: &mut Effects) -> usize {
         let of_adapter = |wait: &Wait| {
             // What is not satisfied keeps its object.
-            let held_up_by = wait.items.iter().find(|item| !item.satisfied);
+            let items = self.waits.items(wait);
+            let held_up_by = items.as_ref().iter().find(|item| !item.satisfied);
             let here = held_up_by.is_some_and(|item| self.objects[item.object].adapter == adapter);
-            here && matches!(wait.owner, WaitOwner::Cpu { .. })
+            here && matches!(wait.owner(), WaitOwner::Cpu { .. })
         };
         let ended: Vec<WaitId> =
-            self.waits.iter().filter_map(|(id, wait)| of_adapter(wait).then_some(*id)).collect();
+            self.waits.iter().filter_map(|(id, wait)| of_adapter(wait).then_some(id)).collect();
         for id in &ended {
-            if let Some(Wait { owner: WaitOwner::Cpu { process, event }, .. }) = self.end_wait(*id, effects) {
+            let owner = self.end_wait(*id, effects).map(|wait| wait.owner());
+            if let Some(WaitOwner::Cpu { process, event }) = owner {
                 self.wake(process, event, NtStatus::DEVICE_REMOVED, effects);
             }
         }

@@ -23,7 +23,8 @@ use crate::process::{Local, Process};
 use crate::slab::Slab;
 use crate::sync::{Open, SyncObject};
 use crate::vidsch::{Broadcast, Context, InFlight, Queue};
-use crate::wait::{Wait, WaitId};
+use crate::wait::Stored;
+use crate::waits::{WaitId, Waits};
 use crate::{Config, Input, Nanos, ProcessId, VmId};
 
 /// A call that is refused: the status for the guest, the reason for people.
@@ -64,8 +65,8 @@ pub struct Kernel<M: Miniport> {
     pub(crate) config: Config,
     pub(crate) miniport: M,
     pub(crate) now: Nanos,
-    /// Counts the calls of `handle`: what was stored in this one can be stored over.
-    pub(crate) step: u64,
+    /// What was stored in this call of `handle`, and can be stored over.
+    pub(crate) stored: Vec<Stored>,
     pub(crate) vms: BTreeMap<VmId, String>,
     pub(crate) processes: BTreeMap<ProcessId, Process>,
     pub(crate) devices: Slab<Device>,
@@ -73,8 +74,7 @@ pub struct Kernel<M: Miniport> {
     pub(crate) queues: Slab<Queue>,
     pub(crate) objects: Slab<SyncObject>,
     pub(crate) opens: Slab<Open>,
-    pub(crate) waits: BTreeMap<WaitId, Wait>,
-    pub(crate) waits_begun: u64,
+    pub(crate) waits: Waits,
     pub(crate) broadcasts: Slab<Broadcast>,
     /// Global (shared) handles of legacy objects.
     pub(crate) globals: HandleTable<u32>,
@@ -95,7 +95,7 @@ impl<M: Miniport> Kernel<M> {
             config,
             miniport,
             now: 0,
-            step: 0,
+            stored: Vec::new(),
             vms: BTreeMap::new(),
             processes: BTreeMap::new(),
             devices: Slab::default(),
@@ -103,8 +103,7 @@ impl<M: Miniport> Kernel<M> {
             queues: Slab::default(),
             objects: Slab::default(),
             opens: Slab::default(),
-            waits: BTreeMap::new(),
-            waits_begun: 0,
+            waits: Waits::default(),
             broadcasts: Slab::default(),
             globals: HandleTable::new(limits::HANDLES_PER_PROCESS_MAX),
             shares: BTreeMap::new(),
@@ -129,7 +128,7 @@ impl<M: Miniport> Kernel<M> {
     /// counts as the latest one seen.
     pub fn handle(&mut self, now: Nanos, input: Input, effects: &mut Effects) {
         self.now = self.now.max(now);
-        self.step += 1;
+        self.stored.clear();
         if self.miniport.next_deadline().is_some_and(|due| due <= self.now) {
             self.with_miniport(effects, |miniport, now, callbacks| miniport.deadline(now, callbacks));
             self.run_queues(effects);
@@ -299,7 +298,7 @@ impl<M: Miniport> Kernel<M> {
     /// Everything a process has ends, in the order of its handles; nothing stays behind.
     fn end_process(&mut self, id: ProcessId, effects: &mut Effects) {
         let Some(process) = self.processes.get(&id) else { return };
-        let waits: Vec<WaitId> = process.waits.values().copied().collect();
+        let waits: Vec<WaitId> = process.waits.iter().map(|entry| self.waits.id(entry.wait)).collect();
         for wait in waits {
             self.end_wait(wait, effects);
         }
@@ -312,7 +311,7 @@ impl<M: Miniport> Kernel<M> {
         self.end_shares_of(id, effects);
         self.processes.remove(&id);
         // Nobody is left to hear of it. What is stored from here on finds its stores elsewhere.
-        self.step += 1;
+        self.stored.clear();
         effects.stores.retain(|store| store.process != id);
         effects.events.retain(|event| event.process != id);
     }

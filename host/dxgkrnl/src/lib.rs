@@ -26,6 +26,7 @@ mod fault;
 mod handles;
 mod input;
 pub mod kernel;
+mod ordered;
 mod planted;
 pub mod policy;
 mod process;
@@ -35,6 +36,8 @@ mod sync;
 mod vidsch;
 pub mod views;
 mod wait;
+mod waiters;
+mod waits;
 
 pub use config::{
     AdapterConfig, Config, EngineType, Features, NodeConfig, TargetConfig, TdrConfig, VidSchCaps,

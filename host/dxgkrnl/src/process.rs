@@ -4,7 +4,7 @@
 //! It is stored before anybody hears that a device stopped, so a guest that finds a value reached and then
 //! reads 0 there needs to ask nobody (FEN-095).
 
-use alloc::collections::{BTreeMap, VecDeque};
+use alloc::collections::VecDeque;
 use alloc::string::String;
 use alloc::vec::Vec;
 
@@ -12,7 +12,7 @@ use d3dkmt::{EventId, Handle, limits};
 
 use crate::VmId;
 use crate::handles::HandleTable;
-use crate::wait::WaitId;
+use crate::ordered::{Entry, Ordered};
 
 /// What a local handle stands for: a position in one of the kernel's tables.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -32,7 +32,7 @@ pub(crate) struct Process {
     pub handles: HandleTable<Local>,
     pub slots: Slots,
     /// Pending CPU waits by the guest's name for them.
-    pub waits: BTreeMap<EventId, WaitId>,
+    pub waits: Ordered,
     pub contexts: usize,
     /// Devices that are not ACTIVE: what its status slot holds.
     pub devices_stopped: u64,
@@ -51,13 +51,27 @@ impl Process {
             name,
             handles: HandleTable::new(limits::HANDLES_PER_PROCESS_MAX),
             slots: Slots::default(),
-            waits: BTreeMap::new(),
+            waits: Ordered::default(),
             contexts: 0,
             devices_stopped: 0,
             queued_bytes: 0,
             shares: 0,
             written: Vec::new(),
         }
+    }
+
+    /// The slot of the pending wait that has this name.
+    pub fn wait_named(&self, event: EventId) -> Option<u32> {
+        self.waits.find(|entry| entry.key.cmp(&event.0)).map(|entry| entry.wait)
+    }
+
+    /// Notes a pending wait by its name, which no other has.
+    pub fn name_wait(&mut self, event: EventId, wait: u32) {
+        self.waits.insert(Entry { key: event.0, wait, item: 0 });
+    }
+
+    pub fn forget_wait(&mut self, event: EventId) {
+        self.waits.remove(|entry| entry.key.cmp(&event.0));
     }
 
     /// How many handles of this adapter the process has open.

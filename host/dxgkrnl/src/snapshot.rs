@@ -162,7 +162,7 @@ impl<M: Miniport> Kernel<M> {
                 .map(|(_, context)| context_state(context, &self.queues[context.queue]))
                 .collect(),
             objects: self.object_states(),
-            waits: self.waits.values().map(|wait| self.wait_state(wait)).collect(),
+            waits: self.waits.iter().map(|(_, wait)| self.wait_state(wait)).collect(),
             engines: self.engine_reports(),
             stopped_adapters: self.stopped_adapters.iter().copied().collect(),
             objects_alive: self.objects.len() as u32,
@@ -199,7 +199,7 @@ impl<M: Miniport> Kernel<M> {
         self.opens.iter().map(state).collect()
     }
 
-    fn wait_state(&self, wait: &crate::wait::Wait) -> WaitState {
+    fn wait_state(&self, wait: &crate::waits::Wait) -> WaitState {
         let view = self.wait_view(wait);
         let item = |item: WaitItemView| WaitItemState {
             object: item.handle,
@@ -245,7 +245,7 @@ fn context_state(context: &crate::vidsch::Context, queue: &crate::vidsch::Queue)
     use alloc::format;
     let running = queue.running.map(|id| format!("running submission {id}"));
     let packet = |packet: &Packet| match packet {
-        Packet::Wait(wait) => format!("wait {}", wait.0),
+        Packet::Wait(wait) => format!("wait {}", wait.number),
         Packet::Signal(signal) => match signal.event {
             Some(event) => format!("set CPU event {}", event.0),
             None => format!("signal {:?}", signal.targets.iter().map(|(_, value)| value).collect::<Vec<_>>()),

@@ -4,7 +4,7 @@
 //! that process's fence memory and flags of its own (NoSignal and NoWait belong to the open, FEN-053).
 //! An object lives while it has an open, a share, or a queued packet that names it.
 
-use alloc::collections::BTreeSet;
+use alloc::boxed::Box;
 use alloc::format;
 use alloc::vec::Vec;
 
@@ -17,26 +17,86 @@ use crate::ddi::Miniport;
 use crate::effects::{Effects, FenceStore};
 use crate::kernel::{Called, Kernel, Refusal, invalid, refuse};
 use crate::process::{Local, Slots};
-use crate::wait::{WaitKey, WaitOwner};
+use crate::waiters::Waiters;
+use crate::waits::WaitOwner;
 use crate::{ProcessId, policy::DestroyedWait};
 
+/// One cache line: what a signal looks at. Whatever else an object gets belongs into [`Rare`].
+#[repr(align(64))]
 pub(crate) struct SyncObject {
-    pub object_type: SyncObjectType,
-    pub flags: SyncObjectFlags,
     /// Fences: the value. Semaphore: the count. Mutex: 1 = owned.
     pub value: u64,
-    pub adapter: u32,
-    pub opens: Vec<u32>,
-    /// The step in which its value was last stored, and where its stores begin among the effects.
-    pub stored: (u64, usize),
-    /// How many stores those are.
-    pub slots: usize,
     /// Waits that this object's value holds up, lowest value first, then in the order they came.
-    pub waiters: BTreeSet<WaitKey>,
+    pub waiters: Waiters,
+    rare: Option<Box<Rare>>,
+    pub object_type: SyncObjectType,
+    pub flags: SyncObjectFlags,
+    pub adapter: u32,
     /// Shares and queued packets that keep it alive.
     pub references: u32,
+    /// The oldest of its opens, or [`NO_OPEN`].
+    first_open: u32,
+    /// Where to look for its stores of this step: see [`crate::wait::Stored`].
+    pub stored: u32,
+}
+
+const _: () = assert!(size_of::<Option<SyncObject>>() == 64);
+const NO_OPEN: u32 = u32::MAX;
+
+/// What most objects do not have.
+#[derive(Default)]
+struct Rare {
+    /// All opens but the oldest.
+    opens: Vec<u32>,
     /// Legacy sharing: its global handle.
-    pub global: Option<Handle>,
+    global: Option<Handle>,
+}
+
+impl SyncObject {
+    fn new(object_type: SyncObjectType, flags: SyncObjectFlags, value: u64, adapter: u32) -> Self {
+        SyncObject {
+            value,
+            waiters: Waiters::default(),
+            rare: None,
+            object_type,
+            flags,
+            adapter,
+            references: 0,
+            first_open: NO_OPEN,
+            stored: u32::MAX,
+        }
+    }
+
+    /// Its opens, oldest first.
+    pub fn opens(&self) -> impl Iterator<Item = u32> {
+        let first = (self.first_open != NO_OPEN).then_some(self.first_open);
+        first.into_iter().chain(self.rare.iter().flat_map(|rare| rare.opens.iter().copied()))
+    }
+
+    fn is_open(&self) -> bool {
+        self.first_open != NO_OPEN
+    }
+
+    fn add_open(&mut self, open: u32) {
+        if self.is_open() {
+            self.rare.get_or_insert_default().opens.push(open);
+        } else {
+            self.first_open = open;
+        }
+    }
+
+    fn remove_open(&mut self, open: u32) {
+        let mut others = self.rare.as_mut().map(|rare| &mut rare.opens).filter(|others| !others.is_empty());
+        if self.first_open != open {
+            others.into_iter().for_each(|others| others.retain(|other| *other != open));
+        } else {
+            self.first_open = others.as_mut().map_or(NO_OPEN, |others| others.remove(0));
+        }
+    }
+
+    pub fn global(&self) -> Option<Handle> {
+        self.rare.as_ref()?.global
+    }
 }
 
 pub(crate) struct Open {
@@ -139,18 +199,8 @@ impl<M: Miniport> Kernel<M> {
         if monitored && let Some(reply) = self.fence_memory_missing(process)? {
             return Ok(reply);
         }
-        let object = self.objects.insert(SyncObject {
-            object_type: info.object_type,
-            flags: info.flags,
-            value,
-            adapter: self.devices[device].adapter,
-            opens: Vec::new(),
-            stored: (0, 0),
-            slots: 0,
-            waiters: BTreeSet::new(),
-            references: 0,
-            global: None,
-        });
+        let adapter = self.devices[device].adapter;
+        let object = self.objects.insert(SyncObject::new(info.object_type, info.flags, value, adapter));
         let mut created = match self.open_object(process, device, object, info.flags, effects) {
             Ok(created) => created,
             Err(refusal) => {
@@ -167,7 +217,7 @@ impl<M: Miniport> Kernel<M> {
             };
             // Same table shape, other instance bits (W-004); the local sequence is untouched (W-008).
             let handle = Handle::global(handle.index(), handle.unique());
-            self.objects[object].global = Some(handle);
+            self.objects[object].rare.get_or_insert_default().global = Some(handle);
             created.shared_handle = handle;
         }
         Ok(Reply::SyncObject(created))
@@ -196,7 +246,7 @@ impl<M: Miniport> Kernel<M> {
         effects: &mut Effects,
     ) -> Result<CreatedSyncObject, Refusal> {
         let monitored = self.objects[object].object_type == SyncObjectType::MONITORED_FENCE;
-        if self.objects[object].opens.len() >= limits::OPENS_PER_OBJECT_MAX {
+        if self.objects[object].opens().count() >= limits::OPENS_PER_OBJECT_MAX {
             let why = format!("the object is open {} times, the limit", limits::OPENS_PER_OBJECT_MAX);
             return refuse(NtStatus::NO_MEMORY, why);
         }
@@ -218,7 +268,7 @@ impl<M: Miniport> Kernel<M> {
         let slot = if monitored { self.process_mut(process).slots.allocate(open) } else { None };
         self.opens[open].handle = handle;
         self.opens[open].slot = slot;
-        self.objects[object].opens.push(open);
+        self.objects[object].add_open(open);
         if monitored {
             self.devices[device].children.insert(handle);
         }
@@ -256,7 +306,7 @@ impl<M: Miniport> Kernel<M> {
             self.devices[device].children.remove(&handle);
         }
         let object = &mut self.objects[open.object];
-        object.opens.retain(|other| *other != id);
+        object.remove_open(id);
         if object.flags.contains(SyncObjectFlags::UNWAIT_CPU_WAITERS_ONLY_ON_DESTROY) {
             self.forget_open(open.object, id);
         } else {
@@ -268,10 +318,8 @@ impl<M: Miniport> Kernel<M> {
 
     /// Waits that outlive the open they were made through no longer name it: its index may be reused.
     fn forget_open(&mut self, object: u32, open: u32) {
-        for key in &self.objects[object].waiters {
-            let wait = self.waits.get_mut(&key.wait).expect("waiters name pending waits");
-            let item = &mut wait.items[key.item as usize];
-            item.open = item.open.filter(|other| *other != open);
+        for entry in self.objects[object].waiters.iter() {
+            self.waits.forget_open(entry.wait, entry.item, open);
         }
     }
 
@@ -284,17 +332,18 @@ impl<M: Miniport> Kernel<M> {
         let released: Vec<_> = self.objects[object]
             .waiters
             .iter()
-            .filter(|key| {
-                let wait = &self.waits[&key.wait];
-                let through = open.is_none_or(|open| wait.items[key.item as usize].open == Some(open));
-                matches!(wait.owner, WaitOwner::Cpu { .. }) && through
+            .filter(|entry| {
+                let wait = self.waits.at(entry.wait);
+                let item = self.waits.items(wait).as_ref()[entry.item as usize];
+                matches!(wait.owner(), WaitOwner::Cpu { .. })
+                    && open.is_none_or(|open| item.open == Some(open))
             })
-            .map(|key| key.wait)
+            .map(|entry| self.waits.id(entry.wait))
             .collect();
         for wait in released {
             // One wait may name the object twice.
             let Some(wait) = self.end_wait(wait, effects) else { continue };
-            if let WaitOwner::Cpu { process, event } = wait.owner {
+            if let WaitOwner::Cpu { process, event } = wait.owner() {
                 self.note(process, format!("wait {} ended: its fence was destroyed", event.0), effects);
                 self.wake(process, event, status, effects);
             }
@@ -304,12 +353,12 @@ impl<M: Miniport> Kernel<M> {
     /// Frees an object that nothing names any more.
     pub(crate) fn drop_object_if_unused(&mut self, object: u32, effects: &mut Effects) {
         let state = &self.objects[object];
-        if !state.opens.is_empty() || state.references > 0 {
+        if state.is_open() || state.references > 0 {
             return;
         }
         self.release_cpu_waiters(object, None, effects);
         if let Some(state) = self.objects.remove(object)
-            && let Some(global) = state.global
+            && let Some(global) = state.global()
         {
             self.globals.remove(Handle::local(global.index(), global.unique()));
         }

@@ -1,4 +1,5 @@
-//! Cheap views of the state, for checkers that look after every step: no allocation, no snapshot.
+//! Cheap views of the state, for checkers that look after every step: no snapshot, and no allocation but one
+//! list where there are waits.
 //!
 //! What belongs to a process is counted in the tables themselves, not in the process's record, so that
 //! it shows what a process left behind. Indices of objects are identities while the object lives; they
@@ -13,7 +14,7 @@ use crate::process::Local;
 use crate::slab::Slab;
 use crate::sync::{Open, SyncObject};
 use crate::vidsch::Packet;
-use crate::wait::{Wait, WaitItem, WaitOwner};
+use crate::waits::{Wait, WaitItem, WaitItems, WaitOwner};
 
 /// One open of a fence, monitored or legacy.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -36,7 +37,7 @@ pub struct WaitView<'a> {
     /// The context whose queue it holds up; `None` for a CPU wait.
     pub context: Option<Handle>,
     pub any: bool,
-    items: &'a [WaitItem],
+    items: WaitItems<&'a [WaitItem]>,
     objects: &'a Slab<SyncObject>,
     opens: &'a Slab<Open>,
 }
@@ -76,7 +77,8 @@ impl<'a> WaitView<'a> {
         let WaitView { process, items, objects, opens, .. } = *self;
         items.iter().map(move |item| {
             let same = |open: &&Open| {
-                (open.process, open.handle, open.object) == (process, item.handle, item.object)
+                let named = item.handle == Handle::NULL || item.handle == open.handle;
+                named && (open.process, open.object) == (process, item.object)
             };
             let open = item.open.and_then(|open| opens.get(open)).filter(same);
             // A CPU wait holds no object that it no longer needs: a latched one may be gone.
@@ -107,13 +109,13 @@ impl<M: Miniport> Kernel<M> {
 
     /// Every pending wait, in the order they came.
     pub fn pending_waits(&self, each: &mut impl FnMut(WaitView<'_>)) {
-        for wait in self.waits.values() {
+        for (_, wait) in self.waits.iter() {
             each(self.wait_view(wait));
         }
     }
 
     pub(crate) fn wait_view<'a>(&'a self, wait: &'a Wait) -> WaitView<'a> {
-        let (process, event, context) = match wait.owner {
+        let (process, event, context) = match wait.owner() {
             WaitOwner::Cpu { process, event } => (process, Some(event), None),
             WaitOwner::Gpu { queue } => {
                 let context = &self.contexts[self.queues[queue].context];
@@ -121,7 +123,7 @@ impl<M: Miniport> Kernel<M> {
             }
         };
         let (objects, opens) = (&self.objects, &self.opens);
-        WaitView { process, event, context, any: wait.any, items: &wait.items, objects, opens }
+        WaitView { process, event, context, any: wait.any, items: self.waits.items(wait), objects, opens }
     }
 
     /// Every fence that an engine wrote and no interrupt has told of since: its waits are not looked at yet
@@ -135,7 +137,7 @@ impl<M: Miniport> Kernel<M> {
     /// How much of each kind the tables have of a process.
     pub fn belongings(&self, process: ProcessId) -> Belongings {
         let owner = self.processes.get(&process);
-        let of_wait = |wait: &&Wait| match wait.owner {
+        let of_wait = |wait: &&Wait| match wait.owner() {
             WaitOwner::Cpu { process: owner, .. } => owner == process,
             WaitOwner::Gpu { queue } => self.queues[queue].process == process,
         };
@@ -153,8 +155,7 @@ impl<M: Miniport> Kernel<M> {
     /// What is counted twice - in a table, and in the record of its owner - and does not agree.
     pub fn miscounted(&self) -> Option<&'static str> {
         for (id, process) in &self.processes {
-            let own_wait =
-                |wait: &&Wait| matches!(wait.owner, WaitOwner::Cpu { process, .. } if process == *id);
+            let own_wait = |wait: &&Wait| wait.is_of(*id);
             let contexts =
                 || self.contexts.iter().map(|(_, context)| context).filter(|one| one.process == *id);
             let queues = self.queues.iter().map(|(_, queue)| queue).filter(|one| one.process == *id);
@@ -184,7 +185,7 @@ impl<M: Miniport> Kernel<M> {
         if !self.devices.iter().all(|(_, device)| is_whole(device)) {
             return Some("what belongs to a device");
         }
-        let global = self.objects.iter().filter(|(_, object)| object.global.is_some()).count();
+        let global = self.objects.iter().filter(|(_, object)| object.global().is_some()).count();
         (self.globals.len() != global).then_some("the global handles")
     }
 

@@ -13,49 +13,36 @@ use d3dkmt::{
     WaitOutcome, limits,
 };
 
+use crate::ProcessId;
 use crate::ddi::Miniport;
 use crate::effects::{Effects, FenceStore};
 use crate::kernel::{Called, Kernel, Refusal, invalid, refuse};
-use crate::{Nanos, ProcessId};
+use crate::ordered::Entry;
+use crate::sync::SyncObject;
+use crate::waits::{Wait, WaitId, WaitItem, WaitOwner};
 
-/// A pending wait: numbers only go up, so that waits for one value end in the order they came.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(crate) struct WaitId(pub u64);
-
-/// Place of one item of a wait among an object's waiters.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(crate) struct WaitKey {
-    pub value: u64,
-    pub wait: WaitId,
-    pub item: u32,
+/// The stores of one object in this call of `handle`: nobody can see what stood there for no time at all, so a
+/// fence is stored once, however often a command buffer writes it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Stored {
+    object: u32,
+    /// Where they stand among the effects.
+    begin: usize,
+    end: usize,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum WaitOwner {
-    /// A thread or an event of a process.
-    Cpu { process: ProcessId, event: EventId },
-    /// A queue of packets.
-    Gpu { queue: u32 },
-}
+impl Stored {
+    /// The object knows where to look in the list of this step; what it says is of an earlier step unless that
+    /// entry is its own.
+    pub fn of(list: &[Stored], object: u32, state: &SyncObject) -> Option<Stored> {
+        list.get(state.stored as usize).copied().filter(|stored| stored.object == object)
+    }
 
-#[derive(Clone, Debug)]
-pub(crate) struct WaitItem {
-    pub object: u32,
-    /// The open it was made through. Only while that open lives.
-    pub open: Option<u32>,
-    /// The handle it was made through, for people: the open's index may be reused.
-    pub handle: Handle,
-    pub value: u64,
-    pub satisfied: bool,
-}
-
-#[derive(Clone, Debug)]
-pub(crate) struct Wait {
-    pub owner: WaitOwner,
-    pub any: bool,
-    pub unsatisfied: u32,
-    pub items: Vec<WaitItem>,
-    pub since: Nanos,
+    /// Where the object shall look.
+    pub fn note(list: &mut Vec<Stored>, object: u32, begin: usize, end: usize) -> u32 {
+        list.push(Stored { object, begin, end });
+        (list.len() - 1) as u32
+    }
 }
 
 /// Both arrays of a call, checked against each other and the limit.
@@ -128,19 +115,19 @@ impl<M: Miniport> Kernel<M> {
             let (handle, value) = (*handle, *value);
             items.push(WaitItem { object, open: Some(open), handle, value, satisfied: false });
         }
-        let pending = &self.process(process).waits;
-        if pending.contains_key(&event) {
+        let owner = self.process(process);
+        if owner.wait_named(event).is_some() {
             return invalid(format!("event {} already names a pending wait", event.0));
         }
-        if pending.len() >= limits::WAITS_PER_PROCESS_MAX {
-            let why = format!("the process has {} pending waits, the limit", pending.len());
+        if owner.waits.len() >= limits::WAITS_PER_PROCESS_MAX {
+            let why = format!("the process has {} pending waits, the limit", owner.waits.len());
             return refuse(NtStatus::NO_MEMORY, why);
         }
         let any = flags.contains(WaitFromCpuFlags::WAIT_ANY);
         match self.begin_wait(WaitOwner::Cpu { process, event }, any, items) {
             None => Ok(Reply::Wait(WaitOutcome::Satisfied)),
             Some(wait) => {
-                self.process_mut(process).waits.insert(event, wait);
+                self.process_mut(process).name_wait(event, wait.slot);
                 Ok(Reply::Wait(WaitOutcome::Registered))
             }
         }
@@ -148,9 +135,9 @@ impl<M: Miniport> Kernel<M> {
 
     /// The guest no longer waits. A wait that has just ended is no error: the wake-up is under way.
     pub(crate) fn cancel_wait(&mut self, process: ProcessId, event: EventId) -> Called {
-        if let Some(wait) = self.process(process).waits.get(&event).copied() {
+        if let Some(slot) = self.process(process).wait_named(event) {
             // A CPU wait holds no reference, so nothing else can end by this.
-            self.end_wait(wait, &mut Effects::default());
+            self.end_wait(self.waits.id(slot), &mut Effects::default());
         }
         Ok(Reply::None)
     }
@@ -186,46 +173,43 @@ impl<M: Miniport> Kernel<M> {
         &mut self,
         owner: WaitOwner,
         any: bool,
-        mut items: Vec<WaitItem>,
+        mut items: impl AsMut<[WaitItem]>,
     ) -> Option<WaitId> {
+        let items = items.as_mut();
         let mut unsatisfied = 0;
-        for item in &mut items {
+        for item in &mut *items {
             item.satisfied = self.objects[item.object].value >= item.value;
             unsatisfied += u32::from(!item.satisfied);
         }
         if unsatisfied == 0 || (any && (unsatisfied as usize) < items.len()) {
             return None;
         }
-        let id = WaitId(self.waits_begun);
-        self.waits_begun += 1;
+        let id = self.waits.insert(owner, any, items, unsatisfied, self.now);
         for (at, item) in items.iter().enumerate() {
             let object = &mut self.objects[item.object];
             if !item.satisfied {
-                object.waiters.insert(WaitKey { value: item.value, wait: id, item: at as u32 });
+                object.waiters.insert(Entry { key: item.value, wait: id.slot, item: at as u32 });
             }
             if matches!(owner, WaitOwner::Gpu { .. }) {
                 object.references += 1;
             }
         }
-        self.waits.insert(id, Wait { owner, any, unsatisfied, items, since: self.now });
         Some(id)
     }
 
     /// Takes a wait out of every table. Who is to be told is the caller's business.
     pub(crate) fn end_wait(&mut self, id: WaitId, effects: &mut Effects) -> Option<Wait> {
-        let wait = self.waits.remove(&id)?;
-        for (at, item) in wait.items.iter().enumerate() {
+        let (wait, items) = self.waits.remove(id)?;
+        for (at, item) in items.as_ref().iter().enumerate() {
             if !item.satisfied {
-                let key = WaitKey { value: item.value, wait: id, item: at as u32 };
-                self.objects[item.object].waiters.remove(&key);
+                let compare = |entry: &Entry| self.waits.compare(entry, item.value, id, at as u32);
+                self.objects[item.object].waiters.remove(compare);
             }
         }
-        match wait.owner {
-            WaitOwner::Cpu { process, event } => {
-                self.process_mut(process).waits.remove(&event);
-            }
+        match wait.owner() {
+            WaitOwner::Cpu { process, event } => self.process_mut(process).forget_wait(event),
             WaitOwner::Gpu { .. } => {
-                for item in &wait.items {
+                for item in items.as_ref() {
                     self.release_reference(item.object, effects);
                 }
             }
@@ -247,42 +231,36 @@ impl<M: Miniport> Kernel<M> {
         }
         let state = &mut self.objects[object];
         state.value = value;
-        let (step, begin) = state.stored;
-        if step == self.step {
-            // Nobody can see what stood there for no time at all: a step stores a fence once, however
-            // often a command buffer writes it.
-            for store in &mut effects.stores[begin..begin + state.slots] {
+        if let Some(Stored { begin, end, .. }) = Stored::of(&self.stored, object, state) {
+            for store in &mut effects.stores[begin..end] {
                 store.value = value;
             }
             return;
         }
         let begin = effects.stores.len();
-        for open in &state.opens {
-            let open = &self.opens[*open];
+        for open in state.opens() {
+            let open = &self.opens[open];
             if let Some(slot) = open.slot {
                 effects.stores.push(FenceStore { process: open.process, slot, value });
             }
         }
-        state.stored = (self.step, begin);
-        state.slots = effects.stores.len() - begin;
+        state.stored = Stored::note(&mut self.stored, object, begin, effects.stores.len());
     }
 
     /// Latches every wait that the object's present value satisfies, and ends those that are complete.
     pub(crate) fn evaluate(&mut self, object: u32, effects: &mut Effects) {
+        let state = &mut self.objects[object];
+        if state.waiters.none_reached_by(state.value) && self.planted.is_none() {
+            return;
+        }
         // Ending a wait may drop the last reference; hold one meanwhile.
-        self.objects[object].references += 1;
+        state.references += 1;
         let events = effects.events.len();
         loop {
             let state = &mut self.objects[object];
-            let Some(key) = state.waiters.first().copied().filter(|key| key.value <= state.value) else {
-                break;
-            };
-            state.waiters.remove(&key);
-            let wait = self.waits.get_mut(&key.wait).expect("waiters name pending waits");
-            wait.items[key.item as usize].satisfied = true;
-            wait.unsatisfied -= 1;
-            if wait.any || wait.unsatisfied == 0 {
-                self.complete_wait(key.wait, effects);
+            let Some(entry) = state.waiters.pop_reached(state.value) else { break };
+            if self.waits.latch(entry.wait, entry.item) {
+                self.complete_wait(self.waits.id(entry.wait), effects);
             }
         }
         if self.planted.is_some() {
@@ -292,7 +270,7 @@ impl<M: Miniport> Kernel<M> {
     }
 
     pub(crate) fn complete_wait(&mut self, id: WaitId, effects: &mut Effects) {
-        match self.end_wait(id, effects).map(|wait| wait.owner) {
+        match self.end_wait(id, effects).map(|wait| wait.owner()) {
             Some(WaitOwner::Cpu { process, event }) => self.wake(process, event, NtStatus::SUCCESS, effects),
             Some(WaitOwner::Gpu { queue }) => self.runnable.push_back(queue),
             None => {}

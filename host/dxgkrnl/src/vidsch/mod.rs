@@ -33,7 +33,7 @@ pub(crate) use engine::InFlight;
 use crate::ddi::{EngineId, HwContext, Miniport, Submission};
 use crate::effects::Effects;
 use crate::kernel::Kernel;
-use crate::wait::WaitId;
+use crate::waits::WaitId;
 use crate::{Nanos, ProcessId};
 
 /// Packets in the order of their submission, and what the engine has of them.
@@ -160,7 +160,7 @@ impl<M: Miniport> Kernel<M> {
         let idle = queue.running.is_none();
         let ready = match queue.packets.front() {
             None => false,
-            Some(Packet::Wait(wait)) => !self.waits.contains_key(wait),
+            Some(Packet::Wait(wait)) => !self.waits.contains(*wait),
             Some(Packet::Signal(signal)) => idle || signal.flags.contains(SignalFlags::SIGNAL_AT_SUBMISSION),
             Some(Packet::Broadcast(id)) => {
                 idle || self.broadcasts[*id].signal.flags.contains(SignalFlags::SIGNAL_AT_SUBMISSION)

@@ -12,7 +12,7 @@ use crate::effects::Effects;
 use crate::kernel::{Called, Kernel, Refusal, invalid};
 use crate::policy::LowerGpuSignal;
 use crate::sync::queueable;
-use crate::wait::{WaitItem, WaitOwner};
+use crate::waits::{WaitItem, WaitOwner};
 
 impl<M: Miniport> Kernel<M> {
     /// `SignalSynchronizationObjectFromGpu` and `..2`.
