@@ -264,7 +264,7 @@ impl<M: Miniport> Kernel<M> {
         &mut self,
         process: ProcessId,
         contexts: &[Handle],
-        signal: GpuSignal,
+        signal: &GpuSignal,
         flags: SignalFlags,
     ) -> Called {
         if flags.unknown() != 0 {
@@ -284,14 +284,13 @@ impl<M: Miniport> Kernel<M> {
         }
         let enqueue_event = flags.contains(SignalFlags::ENQUEUE_CPU_EVENT);
         let (targets, event) = match signal {
-            GpuSignal::CpuEvent { event } if enqueue_event => (Vec::new(), Some(event)),
+            GpuSignal::CpuEvent { event } if enqueue_event => (Vec::new(), Some(*event)),
             GpuSignal::CpuEvent { .. } => return invalid("a CPU event needs the flag EnqueueCpuEvent"),
             GpuSignal::Monitored { .. } if enqueue_event => {
                 return invalid("EnqueueCpuEvent takes an event and no objects");
             }
             GpuSignal::Monitored { objects, values } => {
-                let resolved =
-                    self.resolve(process, device, &objects, &values, SyncObjectFlags::NO_SIGNAL)?;
+                let resolved = self.resolve(process, device, objects, values, SyncObjectFlags::NO_SIGNAL)?;
                 (resolved.iter().map(|item| (item.object, item.value)).collect(), None)
             }
         };
@@ -348,7 +347,7 @@ impl<M: Miniport> Kernel<M> {
             let (open, object) = self.sync_object(process, *handle)?;
             queueable(self.objects[object].object_type, objects.len())?;
             self.check_adapter(self.objects[object].adapter, device, *handle)?;
-            self.check_right(open, denied_by)?;
+            self.check_right(open, object, denied_by)?;
             let (handle, value) = (*handle, *value);
             Ok(WaitItem { object, open: Some(open), handle, value, satisfied: false })
         };
