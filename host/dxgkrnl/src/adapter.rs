@@ -9,7 +9,7 @@ use d3dkmt::{Adapter, DeviceExecutionState, Handle, Luid, NtStatus, Reply, limit
 use crate::ddi::Miniport;
 use crate::effects::Effects;
 use crate::kernel::{Called, Device, Kernel, Refusal, invalid, refuse};
-use crate::process::Local;
+use crate::process::{Local, Process};
 use crate::{AdapterConfig, ProcessId};
 
 /// `KMTQUERYADAPTERINFOTYPE`, the ones we answer.
@@ -180,10 +180,7 @@ impl<M: Miniport> Kernel<M> {
     }
 
     pub(crate) fn device(&self, process: ProcessId, handle: Handle) -> Result<u32, Refusal> {
-        match self.process(process).handles.get(handle) {
-            Some(Local::Device(device)) => Ok(*device),
-            _ => invalid(format!("{handle} is no device handle of this process")),
-        }
+        self.process(process).device(handle)
     }
 
     /// A device on which work may be done.
@@ -209,6 +206,16 @@ impl<M: Miniport> Kernel<M> {
                 NtStatus::NO_MEMORY,
                 format!("the process has {} handles, the limit", limits::HANDLES_PER_PROCESS_MAX),
             ),
+        }
+    }
+}
+
+impl Process {
+    /// The device that a handle names.
+    pub(crate) fn device(&self, handle: Handle) -> Result<u32, Refusal> {
+        match self.handles.get(handle) {
+            Some(Local::Device(device)) => Ok(*device),
+            _ => invalid(format!("{handle} is no device handle of this process")),
         }
     }
 }

@@ -11,17 +11,20 @@ use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
+use core::mem::take;
 
 use d3dkmt::{Call, Handle, NtStatus, Reply, ShareToken, limits};
 
 use crate::ddi::{Callback, Miniport};
+use crate::driver::Driver;
 use crate::effects::{Answer, Effects, FenceStore, HostEvent, Note};
 use crate::handles::HandleTable;
+use crate::object::SyncObject;
 use crate::planted::PlantedBug;
 use crate::policy::RefusedOneWay;
 use crate::process::{Local, Process};
 use crate::slab::Slab;
-use crate::sync::{Open, SyncObject};
+use crate::sync::Open;
 use crate::vidsch::{Broadcast, Context, InFlight, Queue};
 use crate::wait::Stored;
 use crate::waits::{WaitId, Waits};
@@ -63,7 +66,7 @@ pub(crate) struct Device {
 /// The model of dxgkrnl over a miniport. See the crate's documentation for its laws.
 pub struct Kernel<M: Miniport> {
     pub(crate) config: Config,
-    pub(crate) miniport: M,
+    pub(crate) miniport: Driver<M>,
     pub(crate) now: Nanos,
     /// What was stored in this call of `handle`, and can be stored over.
     pub(crate) stored: Vec<Stored>,
@@ -93,7 +96,7 @@ impl<M: Miniport> Kernel<M> {
         miniport.start(&config);
         Kernel {
             config,
-            miniport,
+            miniport: Driver::new(miniport),
             now: 0,
             stored: Vec::new(),
             vms: BTreeMap::new(),
@@ -129,7 +132,7 @@ impl<M: Miniport> Kernel<M> {
     pub fn handle(&mut self, now: Nanos, input: Input, effects: &mut Effects) {
         self.now = self.now.max(now);
         self.stored.clear();
-        if self.miniport.next_deadline().is_some_and(|due| due <= self.now) {
+        if self.miniport.due().is_some_and(|due| due <= self.now) {
             self.with_miniport(effects, |miniport, now, callbacks| miniport.deadline(now, callbacks));
             self.run_queues(effects);
         }
@@ -137,7 +140,9 @@ impl<M: Miniport> Kernel<M> {
         self.run_queues(effects);
     }
 
-    fn apply(&mut self, input: Input, effects: &mut Effects) {
+    #[inline]
+    fn apply(&mut self, mut input: Input, effects: &mut Effects) {
+        // A call is left where it is: moving it about costs more than most of them do.
         match input {
             Input::VmAttached { vm, name } => {
                 self.vms.insert(vm, name);
@@ -163,10 +168,10 @@ impl<M: Miniport> Kernel<M> {
                     }
                 }
             }
-            Input::Call { process, request, call } if self.planted.is_some() => {
+            Input::Call { process, request, ref mut call } if self.planted.is_some() => {
                 self.call_wrongly(process, request, call, effects);
             }
-            Input::Call { process, request, call } => self.call(process, request, call, effects),
+            Input::Call { process, request, ref mut call } => self.call(process, request, call, effects),
             Input::ProcessGone { process } => self.end_process(process, effects),
             Input::Deadline => {}
             Input::Fault(fault) => self.fault(fault, effects),
@@ -177,8 +182,9 @@ impl<M: Miniport> Kernel<M> {
         }
     }
 
-    pub(crate) fn call(&mut self, process: ProcessId, request: u64, call: Call, effects: &mut Effects) {
-        let one_way_device = if request == 0 { self.device_of_call(process, &call) } else { None };
+    #[inline]
+    pub(crate) fn call(&mut self, process: ProcessId, request: u64, call: &mut Call, effects: &mut Effects) {
+        let one_way_device = if request == 0 { self.device_of_call(process, call) } else { None };
         let result = if self.processes.contains_key(&process) {
             self.dispatch(process, call, effects)
         } else {
@@ -199,7 +205,21 @@ impl<M: Miniport> Kernel<M> {
         }
     }
 
-    fn dispatch(&mut self, process: ProcessId, call: Call, effects: &mut Effects) -> Called {
+    #[inline]
+    fn dispatch(&mut self, process: ProcessId, call: &mut Call, effects: &mut Effects) -> Called {
+        match *call {
+            // What must be fast stays where it is.
+            Call::SignalFromCpu { device, ref objects, ref values, flags } => {
+                self.signal_from_cpu(process, device, objects, values, flags, effects)
+            }
+            Call::WaitFromCpu { device, ref objects, ref values, flags, event } => {
+                self.wait_from_cpu(process, device, objects, values, flags, event)
+            }
+            _ => self.dispatch_moved(process, core::mem::replace(call, Call::ProcessPriorityClass), effects),
+        }
+    }
+
+    fn dispatch_moved(&mut self, process: ProcessId, call: Call, effects: &mut Effects) -> Called {
         match call {
             Call::EnumAdapters { capacity } => self.enum_adapters(process, capacity),
             Call::OpenAdapterFromLuid { luid } => self.open_adapter_from_luid(process, luid),
@@ -287,7 +307,7 @@ impl<M: Miniport> Kernel<M> {
         effects: &mut Effects,
         ddi: impl FnOnce(&mut M, Nanos, &mut Vec<Callback>),
     ) {
-        let mut callbacks = core::mem::take(&mut self.callbacks);
+        let mut callbacks = take(&mut self.callbacks);
         ddi(&mut self.miniport, self.now, &mut callbacks);
         for callback in callbacks.drain(..) {
             self.callback(callback, effects);
@@ -298,7 +318,7 @@ impl<M: Miniport> Kernel<M> {
     /// Everything a process has ends, in the order of its handles; nothing stays behind.
     fn end_process(&mut self, id: ProcessId, effects: &mut Effects) {
         let Some(process) = self.processes.get(&id) else { return };
-        let waits: Vec<WaitId> = process.waits.iter().map(|entry| self.waits.id(entry.wait)).collect();
+        let waits: Vec<WaitId> = process.waits.iter(id, &self.waits).collect();
         for wait in waits {
             self.end_wait(wait, effects);
         }

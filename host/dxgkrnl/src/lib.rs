@@ -21,11 +21,14 @@ extern crate alloc;
 mod adapter;
 mod config;
 pub mod ddi;
+mod driver;
 mod effects;
 mod fault;
 mod handles;
 mod input;
 pub mod kernel;
+mod names;
+mod object;
 mod ordered;
 mod planted;
 pub mod policy;
@@ -36,7 +39,6 @@ mod sync;
 mod vidsch;
 pub mod views;
 mod wait;
-mod waiters;
 mod waits;
 
 pub use config::{

@@ -43,6 +43,8 @@ pub(crate) struct Ordered {
 #[derive(Default, Debug)]
 struct Tail {
     chunks: VecDeque<Chunk>,
+    /// For each chunk a key that is not above its own and not below those before it: what a search looks at.
+    bounds: VecDeque<u64>,
     len: usize,
 }
 
@@ -52,10 +54,6 @@ type Place = (usize, usize);
 impl Ordered {
     pub fn len(&self) -> usize {
         self.head.len() + self.tail.as_ref().map_or(0, |tail| tail.len)
-    }
-
-    pub fn first(&self) -> Option<Entry> {
-        self.head.front().copied()
     }
 
     pub fn iter(&self) -> impl Iterator<Item = &Entry> {
@@ -70,13 +68,20 @@ impl Ordered {
         Some(first)
     }
 
+    pub fn clear(&mut self) {
+        self.head.clear();
+        self.tail = None;
+        self.refill_head();
+    }
+
     /// Puts an entry behind those of equal keys.
     pub fn insert(&mut self, entry: Entry) {
         let last = self.tail.as_ref().map_or(0, |tail| tail.chunks.len());
         if self.chunk(last).back().is_none_or(|back| back.key <= entry.key) {
             self.append(last, entry);
         } else {
-            let (at, position) = self.place_after(entry.key);
+            let at = self.chunks_up_to(entry.key);
+            let position = self.chunk(at).partition_point(|other| other.key <= entry.key);
             self.insert_at(at, position, entry);
         }
     }
@@ -86,15 +91,22 @@ impl Ordered {
         self.insert_at(0, 0, entry);
     }
 
-    /// The entry that `compare` - which says how an entry stands to the one that is sought - calls equal.
-    pub fn find(&self, compare: impl Fn(&Entry) -> Ordering) -> Option<Entry> {
-        let (at, position) = self.place_of(compare)?;
+    /// The entry of this key in a list in which no two have one in common.
+    pub fn find(&self, key: u64) -> Option<Entry> {
+        let (at, position) = self.place_of_only(key)?;
         self.chunk(at).get(position).copied()
     }
 
-    /// Takes it out.
-    pub fn remove(&mut self, compare: impl Fn(&Entry) -> Ordering) -> Option<Entry> {
-        let (at, position) = self.place_of(compare)?;
+    /// The same.
+    pub fn find_mut(&mut self, key: u64) -> Option<&mut Entry> {
+        let (at, position) = self.place_of_only(key)?;
+        self.chunk_mut(at).get_mut(position)
+    }
+
+    /// Takes out the entry of this key. Where several have it, `among_equals` says how one stands to the one that is
+    /// sought.
+    pub fn remove(&mut self, key: u64, among_equals: impl Fn(&Entry) -> Ordering) -> Option<Entry> {
+        let (at, position) = self.place_of(key, among_equals)?;
         let removed = self.chunk_mut(at).remove(position);
         if at > 0
             && let Some(tail) = &mut self.tail
@@ -103,6 +115,23 @@ impl Ordered {
         }
         self.tidy(at);
         removed
+    }
+
+    /// Takes out of one chunk what is not to be kept; says which chunk is next, round and round.
+    pub fn retain_in_chunk(&mut self, at: usize, keep: impl Fn(&Entry) -> bool) -> usize {
+        let at = if at > self.tail.as_ref().map_or(0, |tail| tail.chunks.len()) { 0 } else { at };
+        let chunk = self.chunk_mut(at);
+        let before = chunk.len();
+        chunk.retain(keep);
+        let gone = before - chunk.len();
+        if at > 0
+            && let Some(tail) = &mut self.tail
+        {
+            tail.len -= gone;
+        }
+        // What joins the chunk before, or the head when that is empty, is looked at when its turn comes again.
+        self.tidy(at);
+        at + 1
     }
 
     fn chunk(&self, at: usize) -> &Chunk {
@@ -119,20 +148,29 @@ impl Ordered {
         }
     }
 
-    /// The last chunk that begins with an entry for which `before` holds; the head if none does.
-    fn chunk_of(&self, before: impl Fn(&Entry) -> bool) -> usize {
-        let begins_before = |chunk: &Chunk| chunk.front().is_some_and(&before);
-        self.tail.as_ref().map_or(0, |tail| tail.chunks.partition_point(begins_before))
+    /// The last chunk that may have keys up to this one.
+    fn chunks_up_to(&self, key: u64) -> usize {
+        self.tail.as_ref().map_or(0, |tail| tail.bounds.partition_point(|bound| *bound <= key))
     }
 
-    fn place_after(&self, key: u64) -> Place {
-        let before = |entry: &Entry| entry.key <= key;
-        let at = self.chunk_of(before);
-        (at, self.chunk(at).partition_point(before))
+    fn place_of_only(&self, key: u64) -> Option<Place> {
+        // A new key is the highest as a rule.
+        let last = self.tail.as_ref().map_or(0, |tail| tail.chunks.len());
+        self.chunk(last).back().filter(|back| back.key >= key)?;
+        self.place_of(key, |_| Ordering::Equal)
     }
 
-    fn place_of(&self, compare: impl Fn(&Entry) -> Ordering) -> Option<Place> {
-        let at = self.chunk_of(|entry| compare(entry).is_le());
+    fn place_of(&self, key: u64, among_equals: impl Fn(&Entry) -> Ordering) -> Option<Place> {
+        let compare = |entry: &Entry| entry.key.cmp(&key).then_with(|| among_equals(entry));
+        let mut at = self.chunks_up_to(key);
+        if let Some(tail) = &self.tail
+            && at > 0
+            && tail.bounds[at - 1] == key
+        {
+            // Equal keys may begin in an earlier chunk.
+            let not_after = |chunk: &Chunk| chunk.front().is_some_and(|front| compare(front).is_le());
+            at = tail.chunks.partition_point(not_after);
+        }
         Some((at, self.chunk(at).binary_search_by(compare).ok()?))
     }
 
@@ -150,18 +188,14 @@ impl Ordered {
                 let mut chunk = Chunk::new();
                 push(&mut chunk, entry);
                 tail.chunks.push_back(chunk);
+                tail.bounds.push_back(entry.key);
             }
         }
     }
 
     fn insert_at(&mut self, mut at: usize, mut position: usize, entry: Entry) {
         if self.chunk(at).len() >= CHUNK_MAX {
-            let chunk = self.chunk_mut(at);
-            let upper = chunk.split_off(CHUNK_MAX / 2);
-            chunk.shrink_to_fit();
-            let tail = self.tail.get_or_insert_default();
-            tail.len += if at == 0 { upper.len() } else { 0 };
-            tail.chunks.insert(at, upper);
+            self.split(at);
             if position > CHUNK_MAX / 2 {
                 (at, position) = (at + 1, position - CHUNK_MAX / 2);
             }
@@ -176,11 +210,22 @@ impl Ordered {
         }
     }
 
+    fn split(&mut self, at: usize) {
+        let chunk = self.chunk_mut(at);
+        let upper = chunk.split_off(CHUNK_MAX / 2);
+        chunk.shrink_to_fit();
+        let tail = self.tail.get_or_insert_default();
+        tail.len += if at == 0 { upper.len() } else { 0 };
+        tail.bounds.insert(at, upper[0].key);
+        tail.chunks.insert(at, upper);
+    }
+
     #[cold]
     fn refill_head(&mut self) {
         match &mut self.tail {
             Some(tail) => {
                 self.head = tail.chunks.pop_front().unwrap_or_default();
+                tail.bounds.pop_front();
                 tail.len -= self.head.len();
                 if tail.chunks.is_empty() {
                     self.tail = None;
@@ -209,6 +254,7 @@ impl Ordered {
         if before.len() + len > before.capacity().min(CHUNK_MAX) {
             return;
         }
+        tail.bounds.remove(own);
         let Some(mut moved) = tail.chunks.remove(own) else { return };
         if own == 0 {
             tail.len -= len;
@@ -232,3 +278,6 @@ fn push(chunk: &mut Chunk, entry: Entry) {
     make_room(chunk);
     chunk.push_back(entry);
 }
+
+#[cfg(test)]
+mod tests;

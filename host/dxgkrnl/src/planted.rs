@@ -58,10 +58,10 @@ impl<M: Miniport> Kernel<M> {
         &mut self,
         process: ProcessId,
         request: u64,
-        call: Call,
+        call: &mut Call,
         effects: &mut Effects,
     ) {
-        let doubled = self.planted == Some(PlantedBug::DoubleAnswer) && self.has_two_fences(process, &call);
+        let doubled = self.planted == Some(PlantedBug::DoubleAnswer) && self.has_two_fences(process, call);
         self.call(process, request, call, effects);
         let succeeded = |answer: &&Answer| answer.status.is_success();
         if doubled && let Some(answer) = effects.answers.last().filter(succeeded).cloned() {
@@ -85,7 +85,7 @@ impl<M: Miniport> Kernel<M> {
     #[cold]
     pub(crate) fn stores_stale(&mut self, object: u32, value: u64, effects: &mut Effects) -> bool {
         let state = &mut self.objects[object];
-        let lower = value < state.value && state.opens().count() >= 2;
+        let lower = value < state.value && state.opens_count() >= 2;
         if self.planted != Some(PlantedBug::StaleValue)
             || !lower
             || Stored::of(&self.stored, object, state).is_some()
@@ -121,7 +121,7 @@ impl<M: Miniport> Kernel<M> {
     fn almost_satisfied(&self, object: u32) -> Option<WaitId> {
         let state = &self.objects[object];
         let one_below = |value: u64| value.checked_sub(1) == Some(state.value);
-        let mut keys = state.waiters.iter().take_while(|entry| one_below(entry.key));
+        let mut keys = state.waiters().take_while(|entry| one_below(entry.key));
         let found = keys.find(|entry| {
             let wait = self.waits.at(entry.wait);
             let items = self.waits.items(wait);

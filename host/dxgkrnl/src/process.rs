@@ -8,11 +8,11 @@ use alloc::collections::VecDeque;
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use d3dkmt::{EventId, Handle, limits};
+use d3dkmt::{Handle, limits};
 
 use crate::VmId;
 use crate::handles::HandleTable;
-use crate::ordered::{Entry, Ordered};
+use crate::names::Names;
 
 /// What a local handle stands for: a position in one of the kernel's tables.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -21,8 +21,14 @@ pub(crate) enum Local {
     Adapter(u32),
     Device(u32),
     Context(u32),
-    /// An open of a sync object.
-    Sync(u32),
+    Sync(SyncRef),
+}
+
+/// An open of a sync object; and the object, so that both can be fetched at once.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct SyncRef {
+    pub open: u32,
+    pub object: u32,
 }
 
 pub(crate) struct Process {
@@ -32,7 +38,7 @@ pub(crate) struct Process {
     pub handles: HandleTable<Local>,
     pub slots: Slots,
     /// Pending CPU waits by the guest's name for them.
-    pub waits: Ordered,
+    pub waits: Names,
     pub contexts: usize,
     /// Devices that are not ACTIVE: what its status slot holds.
     pub devices_stopped: u64,
@@ -51,27 +57,13 @@ impl Process {
             name,
             handles: HandleTable::new(limits::HANDLES_PER_PROCESS_MAX),
             slots: Slots::default(),
-            waits: Ordered::default(),
+            waits: Names::default(),
             contexts: 0,
             devices_stopped: 0,
             queued_bytes: 0,
             shares: 0,
             written: Vec::new(),
         }
-    }
-
-    /// The slot of the pending wait that has this name.
-    pub fn wait_named(&self, event: EventId) -> Option<u32> {
-        self.waits.find(|entry| entry.key.cmp(&event.0)).map(|entry| entry.wait)
-    }
-
-    /// Notes a pending wait by its name, which no other has.
-    pub fn name_wait(&mut self, event: EventId, wait: u32) {
-        self.waits.insert(Entry { key: event.0, wait, item: 0 });
-    }
-
-    pub fn forget_wait(&mut self, event: EventId) {
-        self.waits.remove(|entry| entry.key.cmp(&event.0));
     }
 
     /// How many handles of this adapter the process has open.

@@ -106,3 +106,6 @@ impl<T> core::ops::IndexMut<u32> for Slab<T> {
         self.get_mut(index).expect("slab index is live")
     }
 }
+const _: () = assert!(size_of::<Entry<crate::object::SyncObject>>() == 64);
+const _: () = assert!(size_of::<Entry<crate::sync::Open>>() == 32);
+const _: () = assert!(size_of::<Entry<crate::waits::Wait>>() == 48);

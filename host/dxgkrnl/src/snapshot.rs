@@ -193,7 +193,7 @@ impl<M: Miniport> Kernel<M> {
                 flags: open.flags.bits(),
                 value: object.value,
                 slot: open.slot,
-                waiters: object.waiters.len() as u32,
+                waiters: object.waiters_count() as u32,
             }
         };
         self.opens.iter().map(state).collect()

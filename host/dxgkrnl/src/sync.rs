@@ -4,7 +4,6 @@
 //! that process's fence memory and flags of its own (NoSignal and NoWait belong to the open, FEN-053).
 //! An object lives while it has an open, a share, or a queued packet that names it.
 
-use alloc::boxed::Box;
 use alloc::format;
 use alloc::vec::Vec;
 
@@ -16,88 +15,10 @@ use d3dkmt::{
 use crate::ddi::Miniport;
 use crate::effects::{Effects, FenceStore};
 use crate::kernel::{Called, Kernel, Refusal, invalid, refuse};
-use crate::process::{Local, Slots};
-use crate::waiters::Waiters;
+use crate::object::SyncObject;
+use crate::process::{Local, Process, Slots, SyncRef};
 use crate::waits::WaitOwner;
 use crate::{ProcessId, policy::DestroyedWait};
-
-/// One cache line: what a signal looks at. Whatever else an object gets belongs into [`Rare`].
-#[repr(align(64))]
-pub(crate) struct SyncObject {
-    /// Fences: the value. Semaphore: the count. Mutex: 1 = owned.
-    pub value: u64,
-    /// Waits that this object's value holds up, lowest value first, then in the order they came.
-    pub waiters: Waiters,
-    rare: Option<Box<Rare>>,
-    pub object_type: SyncObjectType,
-    pub flags: SyncObjectFlags,
-    pub adapter: u32,
-    /// Shares and queued packets that keep it alive.
-    pub references: u32,
-    /// The oldest of its opens, or [`NO_OPEN`].
-    first_open: u32,
-    /// Where to look for its stores of this step: see [`crate::wait::Stored`].
-    pub stored: u32,
-}
-
-const _: () = assert!(size_of::<Option<SyncObject>>() == 64);
-const NO_OPEN: u32 = u32::MAX;
-
-/// What most objects do not have.
-#[derive(Default)]
-struct Rare {
-    /// All opens but the oldest.
-    opens: Vec<u32>,
-    /// Legacy sharing: its global handle.
-    global: Option<Handle>,
-}
-
-impl SyncObject {
-    fn new(object_type: SyncObjectType, flags: SyncObjectFlags, value: u64, adapter: u32) -> Self {
-        SyncObject {
-            value,
-            waiters: Waiters::default(),
-            rare: None,
-            object_type,
-            flags,
-            adapter,
-            references: 0,
-            first_open: NO_OPEN,
-            stored: u32::MAX,
-        }
-    }
-
-    /// Its opens, oldest first.
-    pub fn opens(&self) -> impl Iterator<Item = u32> {
-        let first = (self.first_open != NO_OPEN).then_some(self.first_open);
-        first.into_iter().chain(self.rare.iter().flat_map(|rare| rare.opens.iter().copied()))
-    }
-
-    fn is_open(&self) -> bool {
-        self.first_open != NO_OPEN
-    }
-
-    fn add_open(&mut self, open: u32) {
-        if self.is_open() {
-            self.rare.get_or_insert_default().opens.push(open);
-        } else {
-            self.first_open = open;
-        }
-    }
-
-    fn remove_open(&mut self, open: u32) {
-        let mut others = self.rare.as_mut().map(|rare| &mut rare.opens).filter(|others| !others.is_empty());
-        if self.first_open != open {
-            others.into_iter().for_each(|others| others.retain(|other| *other != open));
-        } else {
-            self.first_open = others.as_mut().map_or(NO_OPEN, |others| others.remove(0));
-        }
-    }
-
-    pub fn global(&self) -> Option<Handle> {
-        self.rare.as_ref()?.global
-    }
-}
 
 pub(crate) struct Open {
     pub process: ProcessId,
@@ -217,7 +138,7 @@ impl<M: Miniport> Kernel<M> {
             };
             // Same table shape, other instance bits (W-004); the local sequence is untouched (W-008).
             let handle = Handle::global(handle.index(), handle.unique());
-            self.objects[object].rare.get_or_insert_default().global = Some(handle);
+            self.objects[object].set_global(handle);
             created.shared_handle = handle;
         }
         Ok(Reply::SyncObject(created))
@@ -246,7 +167,7 @@ impl<M: Miniport> Kernel<M> {
         effects: &mut Effects,
     ) -> Result<CreatedSyncObject, Refusal> {
         let monitored = self.objects[object].object_type == SyncObjectType::MONITORED_FENCE;
-        if self.objects[object].opens().count() >= limits::OPENS_PER_OBJECT_MAX {
+        if self.objects[object].opens_count() >= limits::OPENS_PER_OBJECT_MAX {
             let why = format!("the object is open {} times, the limit", limits::OPENS_PER_OBJECT_MAX);
             return refuse(NtStatus::NO_MEMORY, why);
         }
@@ -258,7 +179,7 @@ impl<M: Miniport> Kernel<M> {
             flags,
             slot: None,
         });
-        let handle = match self.insert_handle(process, Local::Sync(open)) {
+        let handle = match self.insert_handle(process, Local::Sync(SyncRef { open, object })) {
             Ok(handle) => handle,
             Err(refusal) => {
                 self.opens.remove(open);
@@ -268,7 +189,7 @@ impl<M: Miniport> Kernel<M> {
         let slot = if monitored { self.process_mut(process).slots.allocate(open) } else { None };
         self.opens[open].handle = handle;
         self.opens[open].slot = slot;
-        self.objects[object].add_open(open);
+        self.objects[object].add_open(open, &self.opens);
         if monitored {
             self.devices[device].children.insert(handle);
         }
@@ -306,7 +227,7 @@ impl<M: Miniport> Kernel<M> {
             self.devices[device].children.remove(&handle);
         }
         let object = &mut self.objects[open.object];
-        object.remove_open(id);
+        object.remove_open(id, &self.opens);
         if object.flags.contains(SyncObjectFlags::UNWAIT_CPU_WAITERS_ONLY_ON_DESTROY) {
             self.forget_open(open.object, id);
         } else {
@@ -318,7 +239,7 @@ impl<M: Miniport> Kernel<M> {
 
     /// Waits that outlive the open they were made through no longer name it: its index may be reused.
     fn forget_open(&mut self, object: u32, open: u32) {
-        for entry in self.objects[object].waiters.iter() {
+        for entry in self.objects[object].waiters() {
             self.waits.forget_open(entry.wait, entry.item, open);
         }
     }
@@ -330,8 +251,7 @@ impl<M: Miniport> Kernel<M> {
             DestroyedWait::DeviceRemoved => NtStatus::DEVICE_REMOVED,
         };
         let released: Vec<_> = self.objects[object]
-            .waiters
-            .iter()
+            .waiters()
             .filter(|entry| {
                 let wait = self.waits.at(entry.wait);
                 let item = self.waits.items(wait).as_ref()[entry.item as usize];
@@ -459,8 +379,15 @@ impl<M: Miniport> Kernel<M> {
 
     /// The open and the object that a handle of this process names.
     pub(crate) fn sync_object(&self, process: ProcessId, handle: Handle) -> Result<(u32, u32), Refusal> {
-        match self.process(process).handles.get(handle) {
-            Some(Local::Sync(open)) => Ok((*open, self.opens[*open].object)),
+        self.process(process).sync_object(handle)
+    }
+}
+
+impl Process {
+    /// The open and the object that a handle names.
+    pub(crate) fn sync_object(&self, handle: Handle) -> Result<(u32, u32), Refusal> {
+        match self.handles.get(handle) {
+            Some(Local::Sync(SyncRef { open, object })) => Ok((*open, *object)),
             _ => invalid(format!("{handle} is no synchronization object of this process")),
         }
     }

@@ -10,9 +10,10 @@ use d3dkmt::{EventId, Handle, SyncObjectType};
 use crate::ProcessId;
 use crate::ddi::{EngineId, EngineState, Miniport};
 use crate::kernel::{Device, Kernel};
+use crate::object::SyncObject;
 use crate::process::Local;
 use crate::slab::Slab;
-use crate::sync::{Open, SyncObject};
+use crate::sync::Open;
 use crate::vidsch::Packet;
 use crate::waits::{Wait, WaitItem, WaitItems, WaitOwner};
 
@@ -177,7 +178,7 @@ impl<M: Miniport> Kernel<M> {
             let handles = &self.processes.get(&device.process)?.handles;
             Some(match handles.get(*child)? {
                 Local::Context(context) => self.contexts.get(*context)?.handle == *child,
-                Local::Sync(open) => self.opens.get(*open)?.handle == *child,
+                Local::Sync(named) => self.opens.get(named.open)?.handle == *child,
                 Local::Adapter(_) | Local::Device(_) => false,
             })
         };

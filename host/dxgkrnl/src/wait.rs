@@ -17,8 +17,8 @@ use crate::ProcessId;
 use crate::ddi::Miniport;
 use crate::effects::{Effects, FenceStore};
 use crate::kernel::{Called, Kernel, Refusal, invalid, refuse};
+use crate::object::SyncObject;
 use crate::ordered::Entry;
-use crate::sync::SyncObject;
 use crate::waits::{Wait, WaitId, WaitItem, WaitOwner};
 
 /// The stores of one object in this call of `handle`: nobody can see what stood there for no time at all, so a
@@ -67,17 +67,19 @@ impl<M: Miniport> Kernel<M> {
         flags: SignalFlags,
         effects: &mut Effects,
     ) -> Called {
-        let device = self.active_device(process, device)?;
+        let owner = self.process(process);
+        let device = owner.device(device)?;
+        self.require_active(device)?;
         if !SignalFlags::ALLOW_FENCE_REWIND.contains(flags) {
             return invalid(format!("signal flags {:#x} are not for a CPU signal", flags.bits()));
         }
         check_counts("a signal", objects.len(), values.len(), limits::OBJECTS_SIGNALED_MAX)?;
         let mut targets = [0u32; limits::OBJECTS_SIGNALED_MAX];
         for (at, handle) in objects.iter().enumerate() {
-            let (open, object) = self.sync_object(process, *handle)?;
+            let (open, object) = owner.sync_object(*handle)?;
             targets[at] = object;
             self.check_monitored(object, device, *handle)?;
-            self.check_right(open, SyncObjectFlags::NO_SIGNAL)?;
+            self.check_right(open, object, SyncObjectFlags::NO_SIGNAL)?;
             // An object may be named twice: the value it has by then counts.
             let earlier = targets[..at].iter().rposition(|other| *other == object);
             let current = earlier.map_or(self.objects[object].value, |earlier| values[earlier]);
@@ -102,21 +104,30 @@ impl<M: Miniport> Kernel<M> {
         flags: WaitFromCpuFlags,
         event: EventId,
     ) -> Called {
-        let device = self.active_device(process, device)?;
+        let owner = self.process(process);
+        let device = owner.device(device)?;
+        self.require_active(device)?;
         if flags.unknown() != 0 {
             return invalid(format!("wait flags {:#x} have reserved bits set", flags.bits()));
         }
         check_counts("a wait", objects.len(), values.len(), limits::OBJECTS_WAITED_ON_MAX)?;
-        let mut items = Vec::with_capacity(objects.len());
-        for (handle, value) in objects.iter().zip(values) {
-            let (open, object) = self.sync_object(process, *handle)?;
+        let item = |(handle, value): (&Handle, &u64)| {
+            let (open, object) = owner.sync_object(*handle)?;
             self.check_monitored(object, device, *handle)?;
-            self.check_right(open, SyncObjectFlags::NO_WAIT)?;
+            self.check_right(open, object, SyncObjectFlags::NO_WAIT)?;
             let (handle, value) = (*handle, *value);
-            items.push(WaitItem { object, open: Some(open), handle, value, satisfied: false });
-        }
-        let owner = self.process(process);
-        if owner.wait_named(event).is_some() {
+            Ok(WaitItem { object, open: Some(open), handle, value, satisfied: false })
+        };
+        // Most waits are for one object and need no list.
+        let (mut one, mut list);
+        let items: &mut [WaitItem] = if let ([handle], [value]) = (objects, values) {
+            one = [item((handle, value))?];
+            &mut one
+        } else {
+            list = objects.iter().zip(values).map(item).collect::<Result<Vec<_>, _>>()?;
+            &mut list
+        };
+        if owner.waits.find(process, event, &self.waits).is_some() {
             return invalid(format!("event {} already names a pending wait", event.0));
         }
         if owner.waits.len() >= limits::WAITS_PER_PROCESS_MAX {
@@ -127,7 +138,8 @@ impl<M: Miniport> Kernel<M> {
         match self.begin_wait(WaitOwner::Cpu { process, event }, any, items) {
             None => Ok(Reply::Wait(WaitOutcome::Satisfied)),
             Some(wait) => {
-                self.process_mut(process).name_wait(event, wait.slot);
+                let owner = self.processes.get_mut(&process).expect("it makes the call");
+                owner.waits.insert(process, event, wait.slot, &self.waits);
                 Ok(Reply::Wait(WaitOutcome::Registered))
             }
         }
@@ -135,7 +147,7 @@ impl<M: Miniport> Kernel<M> {
 
     /// The guest no longer waits. A wait that has just ended is no error: the wake-up is under way.
     pub(crate) fn cancel_wait(&mut self, process: ProcessId, event: EventId) -> Called {
-        if let Some(slot) = self.process(process).wait_named(event) {
+        if let Some(slot) = self.process(process).waits.find(process, event, &self.waits) {
             // A CPU wait holds no reference, so nothing else can end by this.
             self.end_wait(self.waits.id(slot), &mut Effects::default());
         }
@@ -159,13 +171,17 @@ impl<M: Miniport> Kernel<M> {
     }
 
     /// NoSignal and NoWait of an open (FEN-050, FEN-051).
-    pub(crate) fn check_right(&self, open: u32, denied_by: SyncObjectFlags) -> Result<(), Refusal> {
-        let open = &self.opens[open];
-        if open.flags.intersects(denied_by) {
-            let why = format!("{} was created or opened with {denied_by:?}", open.handle);
-            return refuse(NtStatus::ACCESS_DENIED, why);
+    pub(crate) fn check_right(
+        &self,
+        open: u32,
+        object: u32,
+        denied_by: SyncObjectFlags,
+    ) -> Result<(), Refusal> {
+        if self.objects[object].may(open, denied_by, &self.opens) {
+            return Ok(());
         }
-        Ok(())
+        let why = format!("{} was created or opened with {denied_by:?}", self.opens[open].handle);
+        refuse(NtStatus::ACCESS_DENIED, why)
     }
 
     /// Registers a wait, or finds that it is satisfied: `None`.
@@ -188,7 +204,7 @@ impl<M: Miniport> Kernel<M> {
         for (at, item) in items.iter().enumerate() {
             let object = &mut self.objects[item.object];
             if !item.satisfied {
-                object.waiters.insert(Entry { key: item.value, wait: id.slot, item: at as u32 });
+                object.add_waiter(Entry { key: item.value, wait: id.slot, item: at as u32 });
             }
             if matches!(owner, WaitOwner::Gpu { .. }) {
                 object.references += 1;
@@ -202,12 +218,15 @@ impl<M: Miniport> Kernel<M> {
         let (wait, items) = self.waits.remove(id)?;
         for (at, item) in items.as_ref().iter().enumerate() {
             if !item.satisfied {
-                let compare = |entry: &Entry| self.waits.compare(entry, item.value, id, at as u32);
-                self.objects[item.object].waiters.remove(compare);
+                let compare = |entry: &Entry| self.waits.compare(entry, id, at as u32);
+                self.objects[item.object].remove_waiter(item.value, compare);
             }
         }
         match wait.owner() {
-            WaitOwner::Cpu { process, event } => self.process_mut(process).forget_wait(event),
+            WaitOwner::Cpu { process, .. } => {
+                let owner = self.processes.get_mut(&process).expect("its waits end before a process does");
+                owner.waits.forget(process, &self.waits);
+            }
             WaitOwner::Gpu { .. } => {
                 for item in items.as_ref() {
                     self.release_reference(item.object, effects);
@@ -238,8 +257,11 @@ impl<M: Miniport> Kernel<M> {
             return;
         }
         let begin = effects.stores.len();
-        for open in state.opens() {
-            let open = &self.opens[open];
+        if let Some((process, slot)) = state.first_slot() {
+            effects.stores.push(FenceStore { process, slot, value });
+        }
+        for open in state.other_opens() {
+            let open = &self.opens[*open];
             if let Some(slot) = open.slot {
                 effects.stores.push(FenceStore { process: open.process, slot, value });
             }
@@ -250,7 +272,7 @@ impl<M: Miniport> Kernel<M> {
     /// Latches every wait that the object's present value satisfies, and ends those that are complete.
     pub(crate) fn evaluate(&mut self, object: u32, effects: &mut Effects) {
         let state = &mut self.objects[object];
-        if state.waiters.none_reached_by(state.value) && self.planted.is_none() {
+        if !state.may_wake() && self.planted.is_none() {
             return;
         }
         // Ending a wait may drop the last reference; hold one meanwhile.
@@ -258,7 +280,7 @@ impl<M: Miniport> Kernel<M> {
         let events = effects.events.len();
         loop {
             let state = &mut self.objects[object];
-            let Some(entry) = state.waiters.pop_reached(state.value) else { break };
+            let Some(entry) = state.pop_reached() else { break };
             if self.waits.latch(entry.wait, entry.item) {
                 self.complete_wait(self.waits.id(entry.wait), effects);
             }

@@ -134,14 +134,6 @@ pub(crate) struct Waits {
 }
 
 impl Waits {
-    pub fn len(&self) -> usize {
-        self.table.len()
-    }
-
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
     /// Takes a wait with `unsatisfied` of its items to come.
     pub fn insert(
         &mut self,
@@ -173,6 +165,11 @@ impl Waits {
 
     pub fn contains(&self, id: WaitId) -> bool {
         self.get(id).is_some()
+    }
+
+    /// Whether in this slot is the CPU wait of this name.
+    pub fn is_named(&self, slot: u32, process: ProcessId, event: EventId) -> bool {
+        self.table.get(slot).is_some_and(|wait| wait.owner() == WaitOwner::Cpu { process, event })
     }
 
     /// The pending wait in a slot.
@@ -239,11 +236,10 @@ impl Waits {
         self.table.iter().map(|(_, wait)| wait)
     }
 
-    /// How an entry among an object's waiters stands to the one of this item of a wait, which may have just been
-    /// taken out.
-    pub fn compare(&self, entry: &Entry, value: u64, id: WaitId, item: u32) -> Ordering {
+    /// How an entry among an object's waiters stands to the one of this item of a wait, both for the same value.
+    /// The wait may have just been taken out.
+    pub fn compare(&self, entry: &Entry, id: WaitId, item: u32) -> Ordering {
         let number = |slot: u32| if slot == id.slot { id.number } else { self.table[slot].number };
-        let by_wait = || number(entry.wait).cmp(&id.number);
-        entry.key.cmp(&value).then_with(by_wait).then_with(|| entry.item.cmp(&item))
+        number(entry.wait).cmp(&id.number).then_with(|| entry.item.cmp(&item))
     }
 }

@@ -1,9 +1,10 @@
 //! What the model costs, each figure beside a peer of the same run: ours and the peer in turns, medians of the
-//! rounds. `cargo bench -p dxgkrnl [-- --json] [-- --quick]`.
+//! rounds. `cargo bench -p dxgkrnl --bench model -- [--json] [--quick] [signals] [pairs] [waits] [wait-all]`.
 //!
+//! Rounds are short and many, so that most of them pass without the machine doing something else.
 //! - Fences are taken in one random order, the same for ours and for the peer (a permutation, so each once).
-//! - "handle" is `Kernel::handle` alone, over calls that were built before; it frees the call's two lists.
-//!   "build + handle" builds each call as well: two more allocations.
+//! - Signals and pairs build their calls as they go, as a decoder would: two allocations each, freed by the kernel.
+//!   What that costs is a line of its own. Waits, cancels and wake-ups are built before the clock is read.
 //! - Values of waits come in ascending or in random order; the names of their events ascend.
 
 #[path = "../../tests/common/counting.rs"]
@@ -31,19 +32,31 @@ struct Scale {
 }
 
 fn main() {
-    let given = |flag: &str| std::env::args().any(|argument| argument == flag);
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let given = |flag: &str| arguments.iter().any(|argument| argument == flag);
     let scale = if given("--quick") {
-        Scale { rounds: 3, ops: 4096, waits: 100_000, fences_most: 100_000 }
+        Scale { rounds: 5, ops: 2048, waits: 100_000, fences_most: 100_000 }
     } else {
-        Scale { rounds: 21, ops: 16_384, waits: 1_000_000, fences_most: 1_000_000 }
+        Scale { rounds: 101, ops: 2048, waits: 1_000_000, fences_most: 1_000_000 }
     };
+    let mut sections = arguments.iter().filter(|argument| !argument.starts_with('-')).peekable();
+    let all = sections.peek().is_none();
+    let wanted = |section: &str| all || given(section);
     let mut report = Report::new(given("--json"));
-    signals(&scale, &mut report);
-    pairs(&scale, &mut report);
-    for (fences, random) in [(1, false), (1, true), (1000, false), (1000, true)] {
-        waits(&scale, fences, random, &mut report);
+    if wanted("signals") {
+        signals(&scale, &mut report);
     }
-    wait_all(&scale, &mut report);
+    if wanted("pairs") {
+        pairs(&scale, &mut report);
+    }
+    if wanted("waits") {
+        for (fences, random) in [(1, false), (1, true), (1000, false), (1000, true)] {
+            waits(&scale, fences, random, &mut report);
+        }
+    }
+    if wanted("wait-all") {
+        wait_all(&scale, &mut report);
+    }
     report.end();
 }
 
@@ -85,6 +98,8 @@ fn ns(count: usize, mut each: impl FnMut(usize)) -> f64 {
 struct Walk {
     world: World,
     map: HashMap<u32, u64>,
+    entries: Vec<(u64, u64)>,
+    lines: Vec<[u64; 8]>,
     order: Vec<u32>,
     value: u64,
 }
@@ -92,7 +107,9 @@ struct Walk {
 impl Walk {
     fn new(fences: usize) -> Self {
         let map = (0..fences as u32).map(|key| (key, 0)).collect();
-        let mut walk = Walk { world: World::new(fences), map, order: shuffled(fences), value: 0 };
+        let entries = (0..fences as u64).map(|entry| (entry, 1)).collect();
+        let (world, order) = (World::new(fences), shuffled(fences));
+        let mut walk = Walk { world, map, entries, lines: vec![[1; 8]; fences], order, value: 0 };
         walk.signals(fences);
         walk
     }
@@ -102,14 +119,6 @@ impl Walk {
     }
 
     fn signals(&mut self, count: usize) -> f64 {
-        let Walk { world, order, value, .. } = self;
-        let fence = |at: usize| order[(*value as usize + at) % order.len()] as usize;
-        let took = handle_ns(world, count, |world, at| world.signal(fence(at), *value + at as u64));
-        self.value += count as u64;
-        took
-    }
-
-    fn built_signals(&mut self, count: usize) -> f64 {
         let took = ns(count, |at| {
             let signal = self.world.signal(self.fence(at), self.value + at as u64);
             self.world.take(signal);
@@ -118,17 +127,31 @@ impl Walk {
         took
     }
 
+    /// What building and dropping such a call costs: it is part of each figure.
+    fn calls(&mut self, count: usize) -> f64 {
+        ns(count, |at| drop(black_box(self.world.signal(self.fence(at), at as u64))))
+    }
+
     /// Wait and signal: each wait is registered, each signal ends one.
     fn pairs(&mut self, count: usize) -> f64 {
-        let Walk { world, order, value, .. } = self;
-        let took = handle_ns(world, 2 * count, |world, at| {
-            let value = *value + at as u64 / 2;
-            let fence = order[value as usize % order.len()] as usize;
-            if at % 2 == 0 { world.wait(fence, value, value + 1) } else { world.signal(fence, value) }
+        let took = ns(count, |at| {
+            let (fence, value) = (self.fence(at), self.value + at as u64);
+            let wait = self.world.wait(fence, value, value + 1);
+            self.world.take(wait);
+            let signal = self.world.signal(fence, value);
+            self.world.take(signal);
         });
-        assert_eq!(world.effects.events.len(), 1, "the last signal woke");
+        assert_eq!(self.world.effects.events.len(), 1, "the last signal woke");
         self.value += count as u64;
-        2.0 * took
+        took
+    }
+
+    /// The least that a handle and its object can cost: an entry of 16 bytes leads to a line of 64.
+    fn chase(&mut self, count: usize) -> f64 {
+        ns(count, |at| {
+            let entry = self.entries[self.fence(at)];
+            self.lines[entry.0 as usize][0] += entry.1;
+        })
     }
 
     fn peer(&mut self, count: usize) -> f64 {
@@ -145,20 +168,24 @@ fn sizes(most: usize) -> impl Iterator<Item = usize> {
 
 fn signals(scale: &Scale, report: &mut Report) {
     let mut few = Walk::new(100);
+    let calls: Vec<f64> = (0..scale.rounds).map(|_| few.calls(scale.ops)).collect();
+    report.line("of each signal: building and dropping the call", &calls, &calls, None);
     for fences in sizes(scale.fences_most) {
         let mut walk = Walk::new(fences);
         let mut figures = [const { Vec::new() }; 4];
+        // A round goes through a good part of the fences: what fits the cache is there then.
+        let ops = fences.clamp(scale.ops, 8 * scale.ops);
         for _ in 0..scale.rounds {
-            figures[0].push(walk.signals(scale.ops));
-            figures[1].push(walk.peer(scale.ops));
-            figures[2].push(walk.built_signals(scale.ops));
-            figures[3].push(few.signals(scale.ops));
+            figures[0].push(walk.signals(ops));
+            figures[1].push(walk.peer(ops));
+            figures[2].push(few.signals(ops));
+            figures[3].push(walk.chase(ops));
         }
-        let [handle, peer, built, base] = &figures;
-        report.line(&format!("signal, {fences} fences: handle / hash map"), handle, peer, Some(5.0));
-        report.line(&format!("signal, {fences} fences: build + handle / hash map"), built, peer, None);
+        let [ours, peer, base, chase] = &figures;
+        report.line(&format!("signal, {fences} fences / hash map"), ours, peer, Some(5.0));
         let goal = if fences <= 100_000 { 1.5 } else { 3.0 };
-        report.line(&format!("signal, {fences} fences / 100 fences"), handle, base, Some(goal));
+        report.line(&format!("signal, {fences} fences / 100 fences"), ours, base, Some(goal));
+        report.line(&format!("signal, {fences} fences / two dependent loads of its size"), ours, chase, None);
     }
 }
 
@@ -168,9 +195,10 @@ fn pairs(scale: &Scale, report: &mut Report) {
         let mut walk = Walk::new(fences);
         walk.pairs(fences);
         let (mut ours, mut base) = (Vec::new(), Vec::new());
+        let ops = fences.clamp(scale.ops, 8 * scale.ops);
         for _ in 0..scale.rounds {
-            ours.push(walk.pairs(scale.ops));
-            base.push(few.pairs(scale.ops));
+            ours.push(walk.pairs(ops));
+            base.push(few.pairs(ops));
         }
         report.line(&format!("wait + signal pair, {fences} fences / 100 fences"), &ours, &base, Some(3.0));
         report.rate(&format!("wait + signal pairs a second, {fences} fences"), 1e9 / median(&ours), 3e6);
@@ -186,9 +214,8 @@ fn waits(scale: &Scale, fences: usize, random: bool, report: &mut Report) {
     let place = |at: usize| (order[at] as usize / per_fence, (order[at] as usize % per_fence) as u64 + 1);
     let mut figures = [const { Vec::new() }; 7];
     let mut bytes = 0.0;
-    for _ in 0..scale.rounds.div_ceil(7) {
-        let mut world = World::new(fences);
-        figures[4].push(handle_ns(&mut world, scale.ops, |world, at| world.signal(at % fences, 0)));
+    for _ in 0..scale.rounds.div_ceil(30) {
+        let (mut world, mut empty) = (World::new(fences), World::new(fences));
         let before = counting::live_bytes();
         figures[0].push(handle_ns(&mut world, count, |world, at| {
             let (fence, value) = place(at);
@@ -200,7 +227,11 @@ fn waits(scale: &Scale, fences: usize, random: bool, report: &mut Report) {
             let (fence, value) = place(at);
             peer.insert((fence as u32, value), at as u32);
         }));
-        figures[5].push(handle_ns(&mut world, scale.ops, |world, at| world.signal(at % fences, 0)));
+        for _ in 0..5 {
+            for (figure, world) in [(4, &mut empty), (5, &mut world)] {
+                figures[figure].push(handle_ns(world, scale.ops, |world, at| world.signal(at % fences, 0)));
+            }
+        }
         // A tenth is cancelled, all over the place.
         let cancelled = shuffled(count);
         figures[6]
@@ -214,7 +245,9 @@ fn waits(scale: &Scale, fences: usize, random: bool, report: &mut Report) {
         });
         assert_eq!(woken, left, "every wait that was not cancelled ended");
         figures[2].push(took / left as f64);
-        figures[3].push(ns(count, |_| drop(black_box(peer.pop_first()))));
+        figures[3].push(ns(count, |_| {
+            black_box(peer.pop_first());
+        }));
     }
     let [arm, insert, wake, pop, free, nobody, cancel] = &figures;
     let order = if random { "random" } else { "ascending" };

@@ -113,7 +113,7 @@ impl<M: Miniport> Kernel<M> {
             let (open, object) = self.sync_object(process, *handle)?;
             queueable(self.objects[object].object_type, objects.len())?;
             self.check_adapter(self.objects[object].adapter, device, *handle)?;
-            self.check_right(open, denied_by)?;
+            self.check_right(open, object, denied_by)?;
             let (handle, value) = (*handle, *value);
             Ok(WaitItem { object, open: Some(open), handle, value, satisfied: false })
         };
