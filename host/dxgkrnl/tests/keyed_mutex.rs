@@ -2,6 +2,8 @@
 
 mod common;
 
+use std::collections::BTreeMap;
+
 use common::{P, World};
 use d3dkmt::{
     AcquireOutcome, Call, EventId, Handle, HandleKind, KeyedMutexFlags, NtStatus, Reply, RuntimeBuffer,
@@ -34,7 +36,7 @@ fn create(world: &mut World, initial_value: u64) -> (Handle, Handle) {
 }
 
 fn open_call(shared_handle: Handle, size: u32, present: bool) -> Call {
-    Call::OpenKeyedMutex { shared_handle, buffer: RuntimeBuffer { size, present } }
+    Call::OpenKeyedMutex { shared_handle, buffer: RuntimeBuffer { size, present, data: vec![] } }
 }
 
 fn open(world: &mut World, shared_handle: Handle) -> Handle {
@@ -245,22 +247,41 @@ fn a_release_gives_the_mutex_to_a_waiter_of_its_key() {
 }
 
 #[test]
-fn each_of_several_waiters_of_one_key_has_its_turn() {
+fn each_of_several_waiters_of_one_key_has_its_turn_in_whatever_order() {
     // covers: FEN-081
     let mut world = World::new();
     let (mutex, shared) = create(&mut world, 0);
     poll(&mut world, mutex, 0);
-    let waiting: Vec<Handle> = (0..4).map(|_| open(&mut world, shared)).collect();
-    for (event, handle) in (1..).zip(&waiting) {
+    let mut waiting: BTreeMap<u64, Handle> = (1..=4).map(|event| (event, open(&mut world, shared))).collect();
+    for (event, handle) in &waiting {
+        pending(&mut world, *handle, 1, None, *event);
+    }
+    let mut owner = mutex;
+    while !waiting.is_empty() {
+        assert_eq!(release(&mut world, owner, 1, 0), OK);
+        let [(event, OK)] = ended(&mut world)[..] else { panic!("one at a time") };
+        owner = waiting.remove(&event).expect("it waited");
+    }
+    assert_eq!(release(&mut world, owner, 1, 0), OK);
+    assert_eq!(ended(&mut world), []);
+    world.finish();
+}
+
+#[test]
+fn of_several_waiters_of_one_key_the_one_that_waited_longest_is_next() {
+    let mut world = World::new();
+    let (mutex, shared) = create(&mut world, 0);
+    poll(&mut world, mutex, 0);
+    let waiting: Vec<Handle> = (0..3).map(|_| open(&mut world, shared)).collect();
+    for (event, handle) in (1..).zip(waiting.iter().rev()) {
         pending(&mut world, *handle, 1, None, event);
     }
-    assert_eq!(release(&mut world, mutex, 1, 0), OK);
-    for (event, handle) in (1..).zip(&waiting) {
-        // One at a time; of them the one that has waited longest, though nobody may count on that.
+    let mut owner = mutex;
+    for (event, handle) in (1..).zip(waiting.iter().rev()) {
+        assert_eq!(release(&mut world, owner, 1, 0), OK);
         assert_eq!(ended(&mut world), [(event, OK)]);
-        assert_eq!(release(&mut world, *handle, 1, 0), OK);
+        owner = *handle;
     }
-    assert_eq!(ended(&mut world), []);
     world.finish();
 }
 
@@ -470,7 +491,33 @@ fn an_event_names_one_wait_of_any_kind() {
 }
 
 #[test]
+fn an_opener_brings_data_only_to_a_mutex_that_has_none() {
+    // covers: FEN-082
+    let mut world = World::new();
+    let bring = |shared_handle, data: &[u8]| {
+        let buffer = RuntimeBuffer { size: 8, present: true, data: data.to_vec() };
+        Call::OpenKeyedMutex { shared_handle, buffer }
+    };
+    let (mutex, shared) = create(&mut world, 0);
+    world.ok(bring(shared, b"opener"));
+    world.ok(bring(shared, b"second"));
+    assert_eq!(acquire_as(&mut world, mutex, 0, POLL, 1), (OK, Some(0), b"opener".to_vec()));
+    let (mutex, shared) = create_with(&mut world, 0, b"own", KeyedMutexFlags::empty());
+    world.ok(bring(shared, b"opener"));
+    assert_eq!(acquire_as(&mut world, mutex, 0, POLL, 1), (OK, Some(0), b"own".to_vec()));
+    // What an open that is refused brings is not taken.
+    let (mutex, shared) = create(&mut world, 0);
+    assert_eq!(world.status(bring(shared, b"nine byte")), IP);
+    let too_much = vec![0; limits::KEYED_MUTEX_DATA_BYTES_MAX + 1];
+    let buffer = RuntimeBuffer { size: u32::MAX, present: true, data: too_much };
+    assert_eq!(world.status(Call::OpenKeyedMutex { shared_handle: shared, buffer }), IP);
+    assert_eq!(acquire_as(&mut world, mutex, 0, POLL, 1), (OK, Some(0), vec![]));
+    world.finish();
+}
+
+#[test]
 fn private_runtime_data_travels_with_the_mutex() {
+    // covers: FEN-082
     let mut world = World::new();
     let (mutex, _) = create_with(&mut world, 0, b"made", KeyedMutexFlags::empty());
     assert_eq!(acquire_as(&mut world, mutex, 0, POLL, 1), (OK, Some(0), b"made".to_vec()));

@@ -270,7 +270,11 @@ impl Session {
                 flags: KeyedMutexFlags::from_bits_retain((random >> 60) as u32 / 8),
             },
             1 | 2 => {
-                let buffer = RuntimeBuffer { size: (random >> 16) as u32 % 9, present: random >> 61 != 0 };
+                let buffer = RuntimeBuffer {
+                    size: (random >> 16) as u32 % 9,
+                    present: random >> 61 != 0,
+                    data: vec![2; (random >> 24) as usize % 4],
+                };
                 Call::OpenKeyedMutex { shared_handle: self.shared_handle(), buffer }
             }
             11 => Call::OpenKeyedMutexFromNtHandle { token: self.token(), buffer: RuntimeBuffer::default() },
