@@ -152,7 +152,7 @@ impl<M: Miniport> Kernel<M> {
             // What is not satisfied keeps its object.
             let items = self.waits.items(wait);
             let held_up_by = items.as_ref().iter().find(|item| !item.satisfied);
-            let here = held_up_by.is_some_and(|item| self.objects[item.object].adapter == adapter);
+            let here = held_up_by.is_some_and(|item| self.adapter_of(item) == adapter);
             here && matches!(wait.owner(), WaitOwner::Cpu { .. })
         };
         let ended: Vec<WaitId> =

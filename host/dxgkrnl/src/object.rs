@@ -89,6 +89,10 @@ impl SyncObject {
         self.rare.as_ref()?.global
     }
 
+    pub fn take_global(&mut self) -> Option<Handle> {
+        self.rare.as_mut()?.global.take()
+    }
+
     pub fn set_global(&mut self, global: Handle) {
         self.rare.get_or_insert_default().global = Some(global);
     }

@@ -4,11 +4,11 @@
 //! It is stored before anybody hears that a device stopped, so a guest that finds a value reached and then
 //! reads 0 there needs to ask nobody (FEN-095).
 
-use alloc::collections::VecDeque;
+use alloc::collections::{BTreeMap, VecDeque};
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use d3dkmt::{Handle, limits};
+use d3dkmt::{EventId, Handle, limits};
 
 use crate::VmId;
 use crate::handles::HandleTable;
@@ -22,6 +22,8 @@ pub(crate) enum Local {
     Device(u32),
     Context(u32),
     Sync(SyncRef),
+    /// An open of a keyed mutex.
+    KeyedMutex(u32),
 }
 
 /// An open of a sync object; and the object, so that both can be fetched at once.
@@ -39,12 +41,14 @@ pub(crate) struct Process {
     pub slots: Slots,
     /// Pending CPU waits by the guest's name for them.
     pub waits: Names,
+    /// Pending acquires of keyed mutexes by the guest's name for them.
+    pub acquires: BTreeMap<EventId, u64>,
+    pub keyed_mutexes: usize,
     pub contexts: usize,
     /// Devices that are not ACTIVE: what its status slot holds.
     pub devices_stopped: u64,
     /// What the queues of its contexts hold: see [`crate::vidsch::Packet::weight`].
     pub queued_bytes: usize,
-    pub shares: usize,
     /// Fences that an engine of the basic kind wrote and that were not looked at since (FEN-017).
     pub written: Vec<u32>,
 }
@@ -58,10 +62,11 @@ impl Process {
             handles: HandleTable::new(limits::HANDLES_PER_PROCESS_MAX),
             slots: Slots::default(),
             waits: Names::default(),
+            acquires: BTreeMap::new(),
+            keyed_mutexes: 0,
             contexts: 0,
             devices_stopped: 0,
             queued_bytes: 0,
-            shares: 0,
             written: Vec::new(),
         }
     }

@@ -107,5 +107,4 @@ impl<T> core::ops::IndexMut<u32> for Slab<T> {
     }
 }
 const _: () = assert!(size_of::<Entry<crate::object::SyncObject>>() == 64);
-const _: () = assert!(size_of::<Entry<crate::sync::Open>>() == 32);
 const _: () = assert!(size_of::<Entry<crate::waits::Wait>>() == 48);

@@ -19,6 +19,7 @@ use crate::effects::{Effects, FenceStore};
 use crate::kernel::{Called, Kernel, Refusal, invalid, refuse};
 use crate::object::SyncObject;
 use crate::ordered::Entry;
+use crate::process::Process;
 use crate::waits::{Wait, WaitId, WaitItem, WaitOwner};
 
 /// The stores of one object in this call of `handle`: nobody can see what stood there for no time at all, so a
@@ -78,7 +79,7 @@ impl<M: Miniport> Kernel<M> {
         for (at, handle) in objects.iter().enumerate() {
             let (open, object) = owner.sync_object(*handle)?;
             targets[at] = object;
-            self.check_monitored(object, device, *handle)?;
+            self.check_monitored(open, object, device, *handle)?;
             self.check_right(open, object, SyncObjectFlags::NO_SIGNAL)?;
             // An object may be named twice: the value it has by then counts.
             let earlier = targets[..at].iter().rposition(|other| *other == object);
@@ -113,7 +114,7 @@ impl<M: Miniport> Kernel<M> {
         check_counts("a wait", objects.len(), values.len(), limits::OBJECTS_WAITED_ON_MAX)?;
         let item = |(handle, value): (&Handle, &u64)| {
             let (open, object) = owner.sync_object(*handle)?;
-            self.check_monitored(object, device, *handle)?;
+            self.check_monitored(open, object, device, *handle)?;
             self.check_right(open, object, SyncObjectFlags::NO_WAIT)?;
             let (handle, value) = (*handle, *value);
             Ok(WaitItem { object, open: Some(open), handle, value, satisfied: false })
@@ -127,13 +128,7 @@ impl<M: Miniport> Kernel<M> {
             list = objects.iter().zip(values).map(item).collect::<Result<Vec<_>, _>>()?;
             &mut list
         };
-        if owner.waits.find(process, event, &self.waits).is_some() {
-            return invalid(format!("event {} already names a pending wait", event.0));
-        }
-        if owner.waits.len() >= limits::WAITS_PER_PROCESS_MAX {
-            let why = format!("the process has {} pending waits, the limit", owner.waits.len());
-            return refuse(NtStatus::NO_MEMORY, why);
-        }
+        self.require_free_event(process, owner, event)?;
         let any = flags.contains(WaitFromCpuFlags::WAIT_ANY);
         match self.begin_wait(WaitOwner::Cpu { process, event }, any, items) {
             None => Ok(Reply::Wait(WaitOutcome::Satisfied)),
@@ -145,8 +140,28 @@ impl<M: Miniport> Kernel<M> {
         }
     }
 
+    /// Refuses a wait, or the acquire of a keyed mutex, of a name that one has, and one too many.
+    pub(crate) fn require_free_event(
+        &self,
+        process: ProcessId,
+        owner: &Process,
+        event: EventId,
+    ) -> Result<(), Refusal> {
+        let Process { waits, acquires, .. } = owner;
+        if waits.find(process, event, &self.waits).is_some() || acquires.contains_key(&event) {
+            return invalid(format!("event {} already names a pending wait", event.0));
+        }
+        let pending = waits.len() + acquires.len();
+        if pending >= limits::WAITS_PER_PROCESS_MAX {
+            let why = format!("the process has {pending} pending waits, the limit");
+            return refuse(NtStatus::NO_MEMORY, why);
+        }
+        Ok(())
+    }
+
     /// The guest no longer waits. A wait that has just ended is no error: the wake-up is under way.
     pub(crate) fn cancel_wait(&mut self, process: ProcessId, event: EventId) -> Called {
+        self.cancel_acquire(process, event);
         if let Some(slot) = self.process(process).waits.find(process, event, &self.waits) {
             // A CPU wait holds no reference, so nothing else can end by this.
             self.end_wait(self.waits.id(slot), &mut Effects::default());
@@ -155,12 +170,19 @@ impl<M: Miniport> Kernel<M> {
     }
 
     /// CPU operations take monitored fences only, whatever the value (W-100 to W-103).
-    fn check_monitored(&self, object: u32, device: u32, handle: Handle) -> Result<(), Refusal> {
+    ///
+    /// An open may be on another adapter than its object (FEN-047); most are not, and are not fetched for this.
+    fn check_monitored(&self, open: u32, object: u32, device: u32, handle: Handle) -> Result<(), Refusal> {
         let object = &self.objects[object];
         if object.object_type != SyncObjectType::MONITORED_FENCE {
             return invalid(format!("{handle} is a {}, not a monitored fence", object.object_type.name()));
         }
-        self.check_adapter(object.adapter, device, handle)
+        if object.adapter == self.devices[device].adapter
+            && !object.flags.contains(SyncObjectFlags::CROSS_ADAPTER)
+        {
+            return Ok(());
+        }
+        self.check_adapter(self.opens[open].adapter, device, handle)
     }
 
     pub(crate) fn check_adapter(&self, adapter: u32, device: u32, handle: Handle) -> Result<(), Refusal> {
@@ -180,7 +202,10 @@ impl<M: Miniport> Kernel<M> {
         if self.objects[object].may(open, denied_by, &self.opens) {
             return Ok(());
         }
-        let why = format!("{} was created or opened with {denied_by:?}", self.opens[open].handle);
+        let handle = self.opens[open].handle;
+        let why = format!(
+            "{handle} has no such right: created or opened with {denied_by:?}, or by an NT handle without it"
+        );
         refuse(NtStatus::ACCESS_DENIED, why)
     }
 
