@@ -11,7 +11,7 @@
 //! - no guest input can panic it: bad input gets an NTSTATUS and a note that says why.
 //!
 //! Start reading at [`kernel`]; `sync` has the objects, `wait` the signals and waits, `vidsch` the
-//! contexts and engines, `fault` what can go wrong with them, `ddi` what a kernel-mode driver implements.
+//! contexts and engines, `fault` what can go wrong with them, `tdr` what is done about it, `ddi` what a kernel-mode driver implements.
 //! [`views`] is for checkers that look after every step.
 #![no_std]
 #![forbid(unsafe_code)]
@@ -19,6 +19,7 @@
 extern crate alloc;
 
 mod adapter;
+mod bugcheck;
 mod config;
 pub mod ddi;
 mod effects;
@@ -31,11 +32,14 @@ pub mod policy;
 mod process;
 mod slab;
 pub mod snapshot;
+mod start;
 mod sync;
+mod tdr;
 mod vidsch;
 pub mod views;
 mod wait;
 
+pub use bugcheck::Bugcheck;
 pub use config::{
     AdapterConfig, Config, EngineType, Features, NodeConfig, TargetConfig, TdrConfig, VidSchCaps,
 };

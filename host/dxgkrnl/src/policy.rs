@@ -30,20 +30,44 @@ pub enum RefusedOneWay {
     NoteOnly,
 }
 
+/// What a signal of a poisoned fence does (TDR-022).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash, Default)]
+pub enum PoisonedFence {
+    /// Default: nothing, as with a native fence whose parent device is in error (F-66).
+    #[default]
+    Sticky,
+    /// It makes it an ordinary fence again.
+    Signalable,
+}
+
+/// What a device that goes into error without a reset - a page fault, MarkDeviceAsError - does to its fences.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash, Default)]
+pub enum FaultedDevicePoisons {
+    /// Default: nothing; documents speak of resets only (F-61).
+    #[default]
+    Keeps,
+    /// As a reset does.
+    Poisons,
+}
+
 /// Every switch.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash, Default)]
 pub struct Policy {
     pub lower_gpu_signal: LowerGpuSignal,
     pub destroyed_wait: DestroyedWait,
     pub refused_one_way: RefusedOneWay,
+    pub poisoned_fence: PoisonedFence,
+    pub faulted_device_poisons: FaultedDevicePoisons,
 }
 
 impl Policy {
     /// Each switch by name, with its values by name: the first is bit 0, the default; in the order of the bits.
-    pub const SWITCHES: [(&'static str, [&'static str; 2]); 3] = [
+    pub const SWITCHES: [(&'static str, [&'static str; 2]); 5] = [
         ("lower_gpu_signal", ["ignored", "applied"]),
         ("destroyed_wait", ["success", "device-removed"]),
         ("refused_one_way", ["stops-device", "note-only"]),
+        ("poisoned_fence", ["sticky", "signalable"]),
+        ("faulted_device_poisons", ["keeps", "poisons"]),
     ];
 
     /// This policy with one switch set by name; `None` if there is no such switch or value.
@@ -67,17 +91,25 @@ impl Policy {
         (matches!(self.lower_gpu_signal, LowerGpuSignal::Applied) as u32)
             | (matches!(self.destroyed_wait, DestroyedWait::DeviceRemoved) as u32) << 1
             | (matches!(self.refused_one_way, RefusedOneWay::NoteOnly) as u32) << 2
+            | (matches!(self.poisoned_fence, PoisonedFence::Signalable) as u32) << 3
+            | (matches!(self.faulted_device_poisons, FaultedDevicePoisons::Poisons) as u32) << 4
     }
 
     /// The switches from a trace's header; `None` if a bit is unknown.
     pub const fn from_bits(bits: u32) -> Option<Policy> {
-        if bits & !0b111 != 0 {
+        if bits & !0b1_1111 != 0 {
             return None;
         }
         Some(Policy {
             lower_gpu_signal: if bits & 1 != 0 { LowerGpuSignal::Applied } else { LowerGpuSignal::Ignored },
             destroyed_wait: if bits & 2 != 0 { DestroyedWait::DeviceRemoved } else { DestroyedWait::Success },
             refused_one_way: if bits & 4 != 0 { RefusedOneWay::NoteOnly } else { RefusedOneWay::StopsDevice },
+            poisoned_fence: if bits & 8 != 0 { PoisonedFence::Signalable } else { PoisonedFence::Sticky },
+            faulted_device_poisons: if bits & 16 != 0 {
+                FaultedDevicePoisons::Poisons
+            } else {
+                FaultedDevicePoisons::Keeps
+            },
         })
     }
 }

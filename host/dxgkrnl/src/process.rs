@@ -10,9 +10,10 @@ use alloc::vec::Vec;
 
 use d3dkmt::{EventId, Handle, limits};
 
-use crate::VmId;
 use crate::handles::HandleTable;
+use crate::vidsch::CLASS_NORMAL;
 use crate::wait::WaitId;
+use crate::{Nanos, VmId};
 
 /// What a local handle stands for: a position in one of the kernel's tables.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -34,6 +35,12 @@ pub(crate) struct Process {
     /// Pending CPU waits by the guest's name for them.
     pub waits: BTreeMap<EventId, WaitId>,
     pub contexts: usize,
+    /// `D3DKMT_SCHEDULINGPRIORITYCLASS`.
+    pub priority_class: u32,
+    /// When its work timed out on an engine, as far as it counts still.
+    pub engine_timeouts: VecDeque<Nanos>,
+    /// It timed out too often: it gets no device any more (TDR-004).
+    pub is_blocked: bool,
     /// Devices that are not ACTIVE: what its status slot holds.
     pub devices_stopped: u64,
     /// What the queues of its contexts hold: see [`crate::vidsch::Packet::weight`].
@@ -53,6 +60,9 @@ impl Process {
             slots: Slots::default(),
             waits: BTreeMap::new(),
             contexts: 0,
+            priority_class: CLASS_NORMAL,
+            engine_timeouts: VecDeque::new(),
+            is_blocked: false,
             devices_stopped: 0,
             queued_bytes: 0,
             shares: 0,

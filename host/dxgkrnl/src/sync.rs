@@ -37,6 +37,8 @@ pub(crate) struct SyncObject {
     pub references: u32,
     /// Legacy sharing: its global handle.
     pub global: Option<Handle>,
+    /// A reset of a device that could signal it pushed it to its largest value.
+    pub is_poisoned: bool,
 }
 
 pub(crate) struct Open {
@@ -150,6 +152,7 @@ impl<M: Miniport> Kernel<M> {
             waiters: BTreeSet::new(),
             references: 0,
             global: None,
+            is_poisoned: false,
         });
         let mut created = match self.open_object(process, device, object, info.flags, effects) {
             Ok(created) => created,
@@ -281,6 +284,18 @@ impl<M: Miniport> Kernel<M> {
             DestroyedWait::Success => NtStatus::SUCCESS,
             DestroyedWait::DeviceRemoved => NtStatus::DEVICE_REMOVED,
         };
+        self.end_cpu_waits(object, open, status, "its fence was destroyed", effects);
+    }
+
+    /// Ends the CPU waits on an object, those made through `open` or all, with a status and for a reason.
+    pub(crate) fn end_cpu_waits(
+        &mut self,
+        object: u32,
+        open: Option<u32>,
+        status: NtStatus,
+        why: &str,
+        effects: &mut Effects,
+    ) {
         let released: Vec<_> = self.objects[object]
             .waiters
             .iter()
@@ -295,7 +310,7 @@ impl<M: Miniport> Kernel<M> {
             // One wait may name the object twice.
             let Some(wait) = self.end_wait(wait, effects) else { continue };
             if let WaitOwner::Cpu { process, event } = wait.owner {
-                self.note(process, format!("wait {} ended: its fence was destroyed", event.0), effects);
+                self.note(process, format!("wait {} ended: {why}", event.0), effects);
                 self.wake(process, event, status, effects);
             }
         }
