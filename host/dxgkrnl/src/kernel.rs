@@ -15,7 +15,8 @@ use core::mem::take;
 
 use d3dkmt::{Call, Handle, NtStatus, Reply, SyncObjectFlags, limits};
 
-use crate::ddi::{Callback, Miniport};
+use crate::bugcheck::Bugcheck;
+use crate::ddi::{Callback, EngineId, Interrupt, Miniport};
 use crate::driver::Driver;
 use crate::effects::{Answer, Effects, FenceStore, HostEvent, Note};
 use crate::handles::HandleTable;
@@ -28,6 +29,7 @@ use crate::process::{Local, Process};
 use crate::sharing::{Global, Sharing};
 use crate::slab::Slab;
 use crate::sync::Open;
+use crate::tdr::Tdr;
 use crate::vidsch::{Broadcast, Context, InFlight, Queue};
 use crate::wait::Stored;
 use crate::waits::{WaitId, Waits};
@@ -64,6 +66,10 @@ pub(crate) struct Device {
     pub state: d3dkmt::DeviceExecutionState,
     /// Contexts and fences that die with the device.
     pub children: BTreeSet<Handle>,
+    /// Its flag DisableGpuTimeout.
+    pub disable_gpu_timeout: bool,
+    /// The page fault that took it down, or all zero.
+    pub page_fault: d3dkmt::PageFaultState,
 }
 
 /// The model of dxgkrnl over a miniport. See the crate's documentation for its laws.
@@ -92,13 +98,24 @@ pub struct Kernel<M: Miniport> {
     pub(crate) runnable: VecDeque<u32>,
     /// Adapters that are gone for their users, by ordinal.
     pub(crate) stopped_adapters: BTreeSet<u32>,
+    /// Adapters that did not start, and why.
+    pub(crate) start_failures: BTreeMap<u32, String>,
+    /// Engines that may have room or something to run.
+    pub(crate) touched: BTreeSet<EngineId>,
+    pub(crate) dispatching: bool,
+    /// Interrupts that no DPC has worked off yet.
+    pub(crate) interrupts: VecDeque<Interrupt>,
+    pub(crate) tdr: Tdr,
+    pub(crate) bugcheck: Option<Bugcheck>,
     pub(crate) planted: Option<PlantedBug>,
     callbacks: Vec<Callback>,
+    dpc_callbacks: Vec<Callback>,
 }
 
 impl<M: Miniport> Kernel<M> {
     pub fn new(config: Config, mut miniport: M) -> Self {
         miniport.start(&config);
+        let start_failures = crate::start::failures(&config, &miniport);
         Kernel {
             config,
             miniport: Driver::new(miniport),
@@ -119,9 +136,16 @@ impl<M: Miniport> Kernel<M> {
             keyed: KeyedMutexes::default(),
             in_flight: InFlight::default(),
             runnable: VecDeque::new(),
-            stopped_adapters: BTreeSet::new(),
+            stopped_adapters: start_failures.keys().copied().collect(),
+            start_failures,
+            touched: BTreeSet::new(),
+            dispatching: false,
+            interrupts: VecDeque::new(),
+            tdr: Tdr::default(),
+            bugcheck: None,
             planted: None,
             callbacks: Vec::new(),
+            dpc_callbacks: Vec::new(),
         }
     }
 
@@ -131,21 +155,44 @@ impl<M: Miniport> Kernel<M> {
 
     /// When [`Input::Deadline`] is next due.
     pub fn next_deadline(&self) -> Option<Nanos> {
-        [self.miniport.next_deadline(), self.keyed.next_deadline()].into_iter().flatten().min()
+        let deadlines =
+            [self.miniport.next_deadline(), self.scheduler_deadline(), self.keyed.next_deadline()];
+        deadlines.into_iter().flatten().min()
     }
 
     /// Applies one input. `effects` is added to, never read. Time does not go back: an earlier `now`
     /// counts as the latest one seen.
     pub fn handle(&mut self, now: Nanos, input: Input, effects: &mut Effects) {
-        self.now = self.now.max(now);
         self.stored.clear();
-        if self.miniport.due().is_some_and(|due| due <= self.now) {
-            self.with_miniport(effects, |miniport, now, callbacks| miniport.deadline(now, callbacks));
-            self.run_queues(effects);
-        }
-        self.expire_acquires(effects);
+        self.catch_up(now, effects);
+        self.now = self.now.max(now);
         self.apply(input, effects);
         self.run_queues(effects);
+    }
+
+    /// What was due by `now` happens at its own time, however late the kernel is told. What ends at the time at
+    /// which it would be too late is in time.
+    fn catch_up(&mut self, now: Nanos, effects: &mut Effects) {
+        while let Some(due) = self.due().filter(|due| *due <= now) {
+            self.now = self.now.max(due);
+            if self.miniport.due().is_some_and(|due| due <= self.now) {
+                self.with_miniport(effects, |miniport, now, callbacks| miniport.deadline(now, callbacks));
+            }
+            self.run_queues(effects);
+            self.scheduler_due(effects);
+            self.expire_acquires(effects);
+            self.run_queues(effects);
+            if self.due() == Some(due) {
+                // A miniport that wants the same time again and again gets it with the next input.
+                return;
+            }
+        }
+    }
+
+    /// As [`Kernel::next_deadline`], from what is kept.
+    fn due(&mut self) -> Option<Nanos> {
+        let miniport = self.miniport.due();
+        [miniport, self.scheduler_deadline(), self.keyed.next_deadline()].into_iter().flatten().min()
     }
 
     #[inline]
@@ -309,11 +356,15 @@ impl<M: Miniport> Kernel<M> {
             | Call::ConnectDoorbell { .. }
             | Call::DestroyDoorbell { .. }
             | Call::NotifyWorkSubmission { .. } => not_modelled("hardware queues"),
-            Call::SetContextPriority { .. }
-            | Call::ContextPriority { .. }
-            | Call::SetProcessPriorityClass { .. }
-            | Call::ProcessPriorityClass
-            | Call::MarkDeviceAsError { .. } => not_modelled("scheduling"),
+            Call::SetContextPriority { context, priority, in_process } => {
+                self.set_context_priority(process, context, priority, in_process)
+            }
+            Call::ContextPriority { context, in_process } => {
+                self.context_priority(process, context, in_process)
+            }
+            Call::SetProcessPriorityClass { class } => self.set_process_priority_class(process, class),
+            Call::ProcessPriorityClass => self.process_priority_class(process),
+            Call::MarkDeviceAsError { device, reason } => self.mark_device_as_error(process, device, reason),
         }
     }
 
@@ -325,10 +376,37 @@ impl<M: Miniport> Kernel<M> {
     ) {
         let mut callbacks = take(&mut self.callbacks);
         ddi(&mut self.miniport, self.now, &mut callbacks);
+        let mut crtc_reported = None;
+        for callback in callbacks.drain(..) {
+            let interrupt = match &callback {
+                Callback::NotifyInterrupt(interrupt) => Some(*interrupt),
+                _ => None,
+            };
+            self.callback(callback, effects);
+            let Some(interrupt) = interrupt else { continue };
+            let adapter = interrupt.adapter();
+            if matches!(interrupt, Interrupt::CrtcVsync { .. }) {
+                crtc_reported = Some(adapter);
+            } else if crtc_reported == Some(adapter) {
+                let number = interrupt.number();
+                let text =
+                    format!("the driver reports interrupt {number} after CRTC_VSYNC, and not before it");
+                self.note_host(text, effects);
+            }
+            self.run_dpc(adapter, effects);
+        }
+        self.callbacks = callbacks;
+        self.dispatch_touched(effects);
+    }
+
+    /// The DPC of an adapter's interrupts: what was recorded is worked off if the driver calls NotifyDpc (SCH-003).
+    pub(crate) fn run_dpc(&mut self, adapter: u32, effects: &mut Effects) {
+        let mut callbacks = core::mem::take(&mut self.dpc_callbacks);
+        self.miniport.dpc_routine(adapter, &mut callbacks);
         for callback in callbacks.drain(..) {
             self.callback(callback, effects);
         }
-        self.callbacks = callbacks;
+        self.dpc_callbacks = callbacks;
     }
 
     /// Everything a process has ends, in the order of its handles; nothing stays behind.
@@ -402,6 +480,11 @@ impl<M: Miniport> Kernel<M> {
                 self.note(process, text, effects);
             }
         }
+    }
+
+    /// A line about the host itself.
+    pub(crate) fn note_host(&self, text: String, effects: &mut Effects) {
+        effects.notes.push(Note { process: None, text });
     }
 
     pub(crate) fn note(&self, process: ProcessId, text: String, effects: &mut Effects) {

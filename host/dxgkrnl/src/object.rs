@@ -14,6 +14,7 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::cmp::Ordering;
 
+use bitflags::bitflags;
 use d3dkmt::{Handle, SyncObjectFlags, SyncObjectType};
 
 use crate::ProcessId;
@@ -23,6 +24,15 @@ use crate::sync::Open;
 
 /// No open, no slot.
 const NONE: u32 = u32::MAX;
+
+bitflags! {
+    #[derive(Clone, Copy, Debug)]
+    struct Marks: u8 {
+        const FIRST_MAY_SIGNAL = 1;
+        const FIRST_MAY_WAIT = 2;
+        const POISONED = 4;
+    }
+}
 
 /// See the module. What a signal does not read belongs into [`Rare`].
 #[repr(align(64))]
@@ -45,8 +55,7 @@ pub(crate) struct SyncObject {
     first_open: u32,
     first_process: u32,
     first_slot: u32,
-    first_may_signal: bool,
-    first_may_wait: bool,
+    marks: Marks,
     /// Item of the first waiter; `None` if nobody waits.
     first_item: Option<u8>,
 }
@@ -79,8 +88,7 @@ impl SyncObject {
             first_open: NONE,
             first_process: 0,
             first_slot: NONE,
-            first_may_signal: false,
-            first_may_wait: false,
+            marks: Marks::empty(),
             first_item: None,
         }
     }
@@ -95,6 +103,16 @@ impl SyncObject {
 
     pub fn set_global(&mut self, global: Handle) {
         self.rare.get_or_insert_default().global = Some(global);
+    }
+
+    /// A reset of a device that could signal it pushed it to its largest value: a state, for a 32-bit word does not
+    /// show it (TDR-026).
+    pub fn is_poisoned(&self) -> bool {
+        self.marks.contains(Marks::POISONED)
+    }
+
+    pub fn set_poisoned(&mut self, poisoned: bool) {
+        self.marks.set(Marks::POISONED, poisoned);
     }
 
     // Opens, oldest first.
@@ -126,8 +144,9 @@ impl SyncObject {
         if open != self.first_open {
             return !opens[open].flags.intersects(denied_by);
         }
-        (self.first_may_signal || !denied_by.contains(SyncObjectFlags::NO_SIGNAL))
-            && (self.first_may_wait || !denied_by.contains(SyncObjectFlags::NO_WAIT))
+        let marks = self.marks;
+        (marks.contains(Marks::FIRST_MAY_SIGNAL) || !denied_by.contains(SyncObjectFlags::NO_SIGNAL))
+            && (marks.contains(Marks::FIRST_MAY_WAIT) || !denied_by.contains(SyncObjectFlags::NO_WAIT))
     }
 
     /// Its newest open, which is complete.
@@ -154,8 +173,8 @@ impl SyncObject {
     fn set_first_open(&mut self, open: u32, opens: &Slab<Open>) {
         let Open { process, flags, slot, .. } = &opens[open];
         (self.first_open, self.first_process, self.first_slot) = (open, process.0, slot.unwrap_or(NONE));
-        self.first_may_signal = !flags.contains(SyncObjectFlags::NO_SIGNAL);
-        self.first_may_wait = !flags.contains(SyncObjectFlags::NO_WAIT);
+        self.marks.set(Marks::FIRST_MAY_SIGNAL, !flags.contains(SyncObjectFlags::NO_SIGNAL));
+        self.marks.set(Marks::FIRST_MAY_WAIT, !flags.contains(SyncObjectFlags::NO_WAIT));
     }
 
     // Waits that this object's value holds up, lowest value first, then in the order they came.

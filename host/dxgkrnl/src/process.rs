@@ -10,9 +10,10 @@ use alloc::vec::Vec;
 
 use d3dkmt::{EventId, Handle, limits};
 
-use crate::VmId;
 use crate::handles::HandleTable;
 use crate::names::Names;
+use crate::vidsch::CLASS_NORMAL;
+use crate::{Nanos, VmId};
 
 /// What a local handle stands for: a position in one of the kernel's tables.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -45,6 +46,12 @@ pub(crate) struct Process {
     pub acquires: BTreeMap<EventId, u64>,
     pub keyed_mutexes: usize,
     pub contexts: usize,
+    /// `D3DKMT_SCHEDULINGPRIORITYCLASS`.
+    pub priority_class: u32,
+    /// When its work timed out on an engine, as far as it counts still.
+    pub engine_timeouts: VecDeque<Nanos>,
+    /// It timed out too often: it gets no device any more (TDR-004).
+    pub is_blocked: bool,
     /// Devices that are not ACTIVE: what its status slot holds.
     pub devices_stopped: u64,
     /// What the queues of its contexts hold: see [`crate::vidsch::Packet::weight`].
@@ -65,6 +72,9 @@ impl Process {
             acquires: BTreeMap::new(),
             keyed_mutexes: 0,
             contexts: 0,
+            priority_class: CLASS_NORMAL,
+            engine_timeouts: VecDeque::new(),
+            is_blocked: false,
             devices_stopped: 0,
             queued_bytes: 0,
             written: Vec::new(),

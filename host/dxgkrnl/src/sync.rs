@@ -256,6 +256,18 @@ impl<M: Miniport> Kernel<M> {
             DestroyedWait::Success => NtStatus::SUCCESS,
             DestroyedWait::DeviceRemoved => NtStatus::DEVICE_REMOVED,
         };
+        self.end_cpu_waits(object, open, status, "its fence was destroyed", effects);
+    }
+
+    /// Ends the CPU waits on an object, those made through `open` or all, with a status and for a reason.
+    pub(crate) fn end_cpu_waits(
+        &mut self,
+        object: u32,
+        open: Option<u32>,
+        status: NtStatus,
+        why: &str,
+        effects: &mut Effects,
+    ) {
         let released: Vec<_> = self.objects[object]
             .waiters()
             .filter(|entry| {
@@ -270,7 +282,7 @@ impl<M: Miniport> Kernel<M> {
             // One wait may name the object twice.
             let Some(wait) = self.end_wait(wait, effects) else { continue };
             if let WaitOwner::Cpu { process, event } = wait.owner() {
-                self.note(process, format!("wait {} ended: its fence was destroyed", event.0), effects);
+                self.note(process, format!("wait {} ended: {why}", event.0), effects);
                 self.wake(process, event, status, effects);
             }
         }

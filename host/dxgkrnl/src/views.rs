@@ -8,7 +8,7 @@
 use d3dkmt::{EventId, Handle, SyncObjectType};
 
 use crate::ProcessId;
-use crate::ddi::{EngineId, EngineState, Miniport};
+use crate::ddi::{EngineState, Miniport};
 use crate::kernel::{Device, Kernel};
 use crate::object::SyncObject;
 use crate::process::Local;
@@ -27,6 +27,8 @@ pub struct FenceView {
     /// Which fence: the same number for each open of it.
     pub object: u32,
     pub value: u64,
+    /// Pushed to its largest value by a reset: it may be anything that is stored there.
+    pub poisoned: bool,
 }
 
 /// A pending wait.
@@ -105,7 +107,8 @@ impl<M: Miniport> Kernel<M> {
             let object = &self.objects[open.object];
             if matches!(object.object_type, SyncObjectType::MONITORED_FENCE | SyncObjectType::FENCE) {
                 let Open { process, handle, object: number, slot, .. } = *open;
-                each(FenceView { process, handle, slot, object: number, value: object.value });
+                let (value, poisoned) = (object.value, object.is_poisoned());
+                each(FenceView { process, handle, slot, object: number, value, poisoned });
             }
         }
     }
@@ -159,6 +162,9 @@ impl<M: Miniport> Kernel<M> {
 
     /// What is counted twice - in a table, and in the record of its owner - and does not agree.
     pub fn miscounted(&self) -> Option<&'static str> {
+        if let Some(wrong) = self.misscheduled() {
+            return Some(wrong);
+        }
         for (id, process) in &self.processes {
             let own_wait = |wait: &&Wait| wait.is_of(*id);
             let contexts =
@@ -190,6 +196,23 @@ impl<M: Miniport> Kernel<M> {
         self.legacy_miscounted().or_else(|| self.sharing_miscounted()).or_else(|| self.keyed_miscounted())
     }
 
+    /// What a queue says that the scheduler has of it, and the scheduler does not.
+    fn misscheduled(&self) -> Option<&'static str> {
+        let mut ready = 0;
+        for (_, queue) in self.queues.iter() {
+            let engine = self.in_flight.engines.get(&queue.engine);
+            if queue.running.is_some_and(|id| engine.is_none_or(|engine| !engine.has(id))) {
+                return Some("what runs of a queue");
+            }
+            if queue.running.is_some() && queue.ready.is_some() {
+                return Some("a queue both ready and running");
+            }
+            ready += usize::from(queue.ready.is_some());
+        }
+        let of_engines = self.in_flight.engines.values().map(|engine| engine.ready.len()).sum::<usize>();
+        (of_engines != ready).then_some("the ready queues of the engines")
+    }
+
     /// The slot in which a process reads how many of its devices are not ACTIVE; none without fence memory.
     pub fn status_slot(&self, process: ProcessId) -> Option<u32> {
         self.processes.get(&process)?.slots.status()
@@ -203,10 +226,8 @@ impl<M: Miniport> Kernel<M> {
     /// True if no engine has anything to run.
     pub fn engines_idle(&self) -> bool {
         let adapters = (0..).zip(&self.config.adapters);
-        let mut engines = adapters.flat_map(|(adapter, config)| {
-            (0..).zip(&config.nodes).map(move |(node, _)| EngineId { adapter, node })
-        });
-        engines.all(|engine| self.miniport.engine_state(engine) == EngineState::Idle)
+        let mut engines = adapters.flat_map(|(adapter, config)| config.engines(adapter));
+        engines.all(|(engine, _)| self.miniport.engine_state(engine) == EngineState::Idle)
     }
 }
 

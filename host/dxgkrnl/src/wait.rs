@@ -84,7 +84,9 @@ impl<M: Miniport> Kernel<M> {
             // An object may be named twice: the value it has by then counts.
             let earlier = targets[..at].iter().rposition(|other| *other == object);
             let current = earlier.map_or(self.objects[object].value, |earlier| values[earlier]);
-            if values[at] < current && !flags.contains(SignalFlags::ALLOW_FENCE_REWIND) {
+            let may_go_back =
+                flags.contains(SignalFlags::ALLOW_FENCE_REWIND) || self.is_beyond_signals(object);
+            if values[at] < current && !may_go_back {
                 let why = format!("signal {} of {handle} is below its value {current}", values[at]);
                 return invalid(why);
             }
@@ -219,7 +221,8 @@ impl<M: Miniport> Kernel<M> {
         let items = items.as_mut();
         let mut unsatisfied = 0;
         for item in &mut *items {
-            item.satisfied = self.objects[item.object].value >= item.value;
+            let object = &self.objects[item.object];
+            item.satisfied = object.value >= item.value || object.is_poisoned();
             unsatisfied += u32::from(!item.satisfied);
         }
         if unsatisfied == 0 || (any && (unsatisfied as usize) < items.len()) {
@@ -264,6 +267,9 @@ impl<M: Miniport> Kernel<M> {
     /// The one place where a fence changes its value by the kernel's hand: every process that has it
     /// open gets the store, then waits are looked at.
     pub(crate) fn set_value(&mut self, object: u32, value: u64, effects: &mut Effects) {
+        if self.ignores_value(object, value, effects) {
+            return;
+        }
         self.store_value(object, value, effects);
         self.evaluate(object, effects);
     }

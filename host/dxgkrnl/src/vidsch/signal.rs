@@ -147,7 +147,9 @@ impl<M: Miniport> Kernel<M> {
                 continue;
             }
             let current = self.objects[*object].value;
-            let lower = *value < current && !signal.flags.contains(SignalFlags::ALLOW_FENCE_REWIND);
+            let lower = *value < current
+                && !signal.flags.contains(SignalFlags::ALLOW_FENCE_REWIND)
+                && !self.is_beyond_signals(*object);
             match self.config.policy.lower_gpu_signal {
                 LowerGpuSignal::Ignored if lower => {
                     let text = format!("queued signal {value} is below the fence's value {current}: ignored");
