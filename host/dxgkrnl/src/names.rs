@@ -2,8 +2,8 @@
 //!
 //! A wait that ends is not looked up here: that would cost a wake-up more than all the rest of it. Its entry goes
 //! *stale* - its slot has another wait by then, or none - and is swept out later, with its neighbours. Each time a
-//! wait comes or goes while more than half of the entries are stale, one chunk of them is swept; so there are never
-//! many more entries than twice the waits, and no call pays for more than one chunk.
+//! wait comes or goes while more than a quarter of the entries are stale, one chunk of them is swept; so there are
+//! never many more entries than four for three waits, and no call pays for more than one chunk.
 
 use d3dkmt::EventId;
 
@@ -63,7 +63,7 @@ impl Names {
 
     fn sweep(&mut self, process: ProcessId, waits: &Waits) {
         let stale = self.entries.len() - self.pending;
-        if stale > STALE_KEPT + self.pending {
+        if stale > STALE_KEPT + self.pending / 3 {
             let named = |entry: &Entry| waits.is_named(entry.wait, process, EventId(entry.key));
             self.next = self.entries.retain_in_chunk(self.next, named);
         }

@@ -268,9 +268,13 @@ impl Ordered {
     }
 }
 
+/// Room for one more; and back goes what many removals left empty, which they do not do themselves.
 fn make_room(chunk: &mut Chunk) {
-    if chunk.len() == chunk.capacity() {
-        chunk.reserve_exact(chunk.len().clamp(4, GROWTH_MAX));
+    let (len, capacity) = (chunk.len(), chunk.capacity());
+    if len == capacity {
+        chunk.reserve_exact(len.clamp(4, GROWTH_MAX));
+    } else if capacity > len + 2 * GROWTH_MAX {
+        chunk.shrink_to(len + GROWTH_MAX);
     }
 }
 

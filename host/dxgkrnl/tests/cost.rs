@@ -6,6 +6,7 @@ mod counting;
 mod world;
 
 use counting::{allocations, live_bytes};
+use d3dkmt::NtStatus;
 use dxgkrnl::Input;
 use world::World;
 
@@ -41,6 +42,38 @@ fn a_pending_wait_costs_little_on_one_fence_and_on_many_in_any_order() {
             assert!(left <= 512 * fences as isize + 65_536, "{left} bytes stay: {fences} fences");
         }
     }
+}
+
+#[test]
+fn waits_that_come_and_go_for_long_cost_no_more_than_those_that_stay() {
+    const WAITS: usize = 50_000;
+    let mut world = World::new(1);
+    let before = live_bytes();
+    let event = |round: u64, at: usize| (scattered(at * 3, WAITS) as u64) * 8 + round + 1;
+    // Each round begins waits with names and values of all sizes, and cancels as many of those before.
+    for round in 0..6_u64 {
+        for at in 0..WAITS {
+            let wait = world.wait(0, scattered(at * 7, WAITS) as u64 * 5 + round + 1, event(round, at));
+            world.take(wait);
+            if round > 0 {
+                let cancel = world.cancel(event(round - 1, at * 11 % WAITS));
+                world.take(cancel);
+            }
+        }
+        let each = (live_bytes() - before) as f64 / WAITS as f64;
+        assert!(each <= WAIT_BYTES_MAX, "{each} bytes in round {round}");
+        assert_eq!(world.pending(), WAITS, "every name that was cancelled was found");
+    }
+    // The names of the last round are pending: none may be taken twice.
+    for at in 0..100 {
+        let again = world.wait(0, u64::MAX, event(5, at));
+        world.take(again);
+        assert_eq!(world.effects.answers[0].status, NtStatus::INVALID_PARAMETER);
+        let free = world.wait(0, u64::MAX, event(4, at));
+        world.take(free);
+        assert_eq!(world.effects.answers[0].status, NtStatus::SUCCESS);
+    }
+    assert_eq!(world.pending(), WAITS + 100);
 }
 
 /// Allocations while the kernel takes this input.

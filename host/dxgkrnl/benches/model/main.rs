@@ -34,7 +34,8 @@ struct Scale {
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let given = |flag: &str| arguments.iter().any(|argument| argument == flag);
-    let scale = if given("--quick") {
+    // `cargo test --all-targets` runs it too, without this flag.
+    let scale = if given("--quick") || !given("--bench") {
         Scale { rounds: 5, ops: 2048, waits: 100_000, fences_most: 100_000 }
     } else {
         Scale { rounds: 101, ops: 2048, waits: 1_000_000, fences_most: 1_000_000 }
@@ -108,19 +109,21 @@ impl Walk {
     fn new(fences: usize) -> Self {
         let map = (0..fences as u32).map(|key| (key, 0)).collect();
         let entries = (0..fences as u64).map(|entry| (entry, 1)).collect();
-        let (world, order) = (World::new(fences), shuffled(fences));
+        let (mut world, order) = (World::new(fences), shuffled(fences));
+        // Handles in the order of the walk: a caller has its handle, as the peer has its key.
+        world.fences = order.iter().map(|at| world.fences[*at as usize]).collect();
         let mut walk = Walk { world, map, entries, lines: vec![[1; 8]; fences], order, value: 0 };
         walk.signals(fences);
         walk
     }
 
-    fn fence(&self, at: usize) -> usize {
-        self.order[(self.value as usize + at) % self.order.len()] as usize
+    fn place(&self, at: usize) -> usize {
+        (self.value as usize + at) % self.order.len()
     }
 
     fn signals(&mut self, count: usize) -> f64 {
         let took = ns(count, |at| {
-            let signal = self.world.signal(self.fence(at), self.value + at as u64);
+            let signal = self.world.signal(self.place(at), self.value + at as u64);
             self.world.take(signal);
         });
         self.value += count as u64;
@@ -129,13 +132,13 @@ impl Walk {
 
     /// What building and dropping such a call costs: it is part of each figure.
     fn calls(&mut self, count: usize) -> f64 {
-        ns(count, |at| drop(black_box(self.world.signal(self.fence(at), at as u64))))
+        ns(count, |at| drop(black_box(self.world.signal(self.place(at), at as u64))))
     }
 
     /// Wait and signal: each wait is registered, each signal ends one.
     fn pairs(&mut self, count: usize) -> f64 {
         let took = ns(count, |at| {
-            let (fence, value) = (self.fence(at), self.value + at as u64);
+            let (fence, value) = (self.place(at), self.value + at as u64);
             let wait = self.world.wait(fence, value, value + 1);
             self.world.take(wait);
             let signal = self.world.signal(fence, value);
@@ -149,14 +152,14 @@ impl Walk {
     /// The least that a handle and its object can cost: an entry of 16 bytes leads to a line of 64.
     fn chase(&mut self, count: usize) -> f64 {
         ns(count, |at| {
-            let entry = self.entries[self.fence(at)];
+            let entry = self.entries[self.order[self.place(at)] as usize];
             self.lines[entry.0 as usize][0] += entry.1;
         })
     }
 
     fn peer(&mut self, count: usize) -> f64 {
         ns(count, |at| {
-            let key = self.order[(self.value as usize + at) % self.order.len()];
+            let key = self.order[self.place(at)];
             *self.map.get_mut(black_box(&key)).expect("an entry") = at as u64;
         })
     }

@@ -54,6 +54,12 @@ impl World {
         answer.reply
     }
 
+    /// Pending waits, if every table agrees on them.
+    pub fn pending(&self) -> usize {
+        assert_eq!(self.kernel.miscounted(), None);
+        self.kernel.belongings(PROCESS).waits as usize
+    }
+
     pub fn signal(&self, fence: usize, value: u64) -> Input {
         let (objects, values) = (vec![self.fences[fence]], vec![value]);
         let flags = SignalFlags::empty();
