@@ -1,16 +1,13 @@
 //! The kernel's laws, under busy sessions of valid and garbage calls.
 
-#[path = "common/session.rs"]
-mod session;
-
 use std::collections::BTreeMap;
 
+use crate::common::session::{Session, run};
 use dxgkrnl::ddi::EngineState;
 use dxgkrnl::views::Belongings;
 use dxgkrnl::{Config, Effects, Grant, Input, Kernel, Policy, ProcessId};
 use kmd::SimulatedMiniport;
 use proptest::prelude::*;
-use session::{Session, run};
 
 fn config(bits: u32) -> Config {
     // One name of the sessions is one object in both of their VMs.

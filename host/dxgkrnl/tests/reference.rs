@@ -1,13 +1,9 @@
 //! The kernel against a naive reference: after each operation the same status, the same wake-ups in the
 //! same order, the same values, pending waits and queues.
 
-mod common;
-#[path = "common/naive.rs"]
-mod naive;
-
-use common::World;
+use crate::common::World;
+use crate::common::naive::{Command, Naive, Pending};
 use d3dkmt::{Call, EventId, GpuSignal, Handle, NtStatus, SignalFlags, WaitOutcome, isa};
-use naive::{Command, Naive, Pending};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
@@ -166,7 +162,8 @@ impl Pair {
                 let signal = GpuSignal::Monitored { objects: vec![self.fences[fence]], values: vec![*value] };
                 let handles = contexts.iter().map(|at| self.contexts[*at]).collect();
                 let kernel = self.call(Call::SignalFromGpu { contexts: handles, signal, flags });
-                let flags = naive::SignalFlags { rewind: *rewind, at_submission: *at_submission };
+                let flags =
+                    crate::common::naive::SignalFlags { rewind: *rewind, at_submission: *at_submission };
                 (kernel, self.naive.gpu_signal(&contexts, fence, *value, flags))
             }
             Op::GpuWait { context, targets } => {
