@@ -6,8 +6,8 @@ use std::rc::Rc;
 
 use d3dkmt::NtStatus;
 use dxgkrnl::ddi::{
-    BadCommands, Callback, EngineId, EngineState, EngineStatus, HwContext, Interrupt, Miniport, PageFaultFlags,
-    PendingFaults, PerEngineTdrDdis, ResetFailed, Submission,
+    BadCommands, Callback, EngineId, EngineState, EngineStatus, HwContext, Interrupt, Miniport,
+    PageFaultFlags, PendingFaults, PerEngineTdrDdis, ResetFailed, Submission,
 };
 use dxgkrnl::{Config, Nanos};
 use kmd::SimulatedMiniport;
@@ -225,7 +225,9 @@ impl Miniport for Recording {
         if self.script.borrow().resume_fails {
             return Err(ResetFailed);
         }
-        self.scheduled("ResumeHwEngine", &mut Vec::new(), |simulated, _| simulated.resume_hw_engine(now, engine))
+        self.scheduled("ResumeHwEngine", &mut Vec::new(), |simulated, _| {
+            simulated.resume_hw_engine(now, engine)
+        })
     }
 
     fn reset_from_timeout(&mut self, adapter: u32, callbacks: &mut Vec<Callback>) {
