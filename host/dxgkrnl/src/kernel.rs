@@ -107,6 +107,7 @@ pub struct Kernel<M: Miniport> {
 impl<M: Miniport> Kernel<M> {
     pub fn new(config: Config, mut miniport: M) -> Self {
         miniport.start(&config);
+        crate::start::set_scheduling_logs(&config, &mut miniport);
         let start_failures = crate::start::failures(&config, &miniport);
         Kernel {
             config,
@@ -195,6 +196,9 @@ impl<M: Miniport> Kernel<M> {
                 self.processes.insert(process, Process::new(vm, pid, name));
             }
             Input::FenceMemoryAdded { process, slots } => {
+                if self.processes.contains_key(&process) {
+                    self.change_iommu_mapping(process, Some(slots));
+                }
                 if let Some(state) = self.processes.get_mut(&process) {
                     let had_status = state.slots.status().is_some();
                     state.slots.add(slots);
@@ -381,6 +385,7 @@ impl<M: Miniport> Kernel<M> {
         }
         self.end_shares_of(id, effects);
         self.processes.remove(&id);
+        self.change_iommu_mapping(id, None);
         // Nobody is left to hear of it. What is stored from here on finds its stores elsewhere.
         self.step += 1;
         effects.stores.retain(|store| store.process != id);

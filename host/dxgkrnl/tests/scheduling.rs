@@ -615,3 +615,55 @@ fn a_node_of_a_linked_adapter_is_configured_alike_on_each_engine() {
     assert_eq!(kinds, [true, false, true, false]);
     assert_eq!(adapter.engine(0, 1, 2), Some(EngineId { adapter: 0, node: 3 }));
 }
+
+// covers: SCH-044
+#[test]
+fn a_scheduling_log_begins_with_a_zero_header_and_entries_of_no_defined_content() {
+    let adapter = AdapterConfig {
+        nodes: vec![NodeConfig { hw_queues: false, ..NodeConfig::default() }, NodeConfig::default()],
+        ..AdapterConfig::default()
+    };
+    let (mut world, script) = recorded(Config { adapters: vec![adapter], ..Config::default() });
+    {
+        let logs = &script.borrow().scheduling_logs;
+        let [(engine, buffer)] = &logs[..] else { panic!("{logs:?}") };
+        assert_eq!(*engine, EngineId { adapter: 0, node: 1 }, "hardware scheduling only");
+        assert_eq!(buffer.header, dxgkrnl::ddi::SchedulingLogHeader::default());
+        let header = &buffer.header;
+        assert_eq!(
+            (header.first_free_entry_index, header.wraparound_count, header.number_of_entries),
+            (0, 0, 0)
+        );
+        assert!(buffer.entries.iter().flatten().all(|word| *word != 0), "nobody cleared them");
+    }
+    // Its interrupt is taken and changes nothing.
+    let device = world.device();
+    let context = world.context(device, 0);
+    let news = Interrupt::SchedulingLog { engine: ENGINE };
+    script.borrow_mut().callbacks.push(("SubmitCommand", vec![interrupt(news)]));
+    world.notes();
+    world.submit(context, &[]);
+    assert_eq!((ids(&world), world.notes()), ((1, 1), vec![]));
+}
+
+// covers: TDR-042
+#[test]
+fn iommu_mappings_change_in_a_frame_of_exclusive_access() {
+    let mapped = |iommu| {
+        let adapters = vec![AdapterConfig { iommu, ..AdapterConfig::default() }];
+        let (mut world, script) = recorded(Config { adapters, ..Config::default() });
+        world.input(Input::FenceMemoryAdded { process: P, slots: 7 });
+        world.input(Input::ProcessGone { process: P });
+        let log = script.borrow_mut().take();
+        log
+    };
+    let frame = |change| {
+        [
+            "BeginExclusiveAccess".to_owned(),
+            format!("mapping of 1 changes: {change}"),
+            "EndExclusiveAccess".to_owned(),
+        ]
+    };
+    assert_eq!(mapped(true), [frame("Some(64)"), frame("Some(7)"), frame("None")].concat());
+    assert_eq!(mapped(false), Vec::<String>::new());
+}
