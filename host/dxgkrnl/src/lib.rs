@@ -11,7 +11,8 @@
 //! - no guest input can panic it: bad input gets an NTSTATUS and a note that says why.
 //!
 //! Start reading at [`kernel`]; `sync` has the objects, `wait` the signals and waits, `vidsch` the
-//! contexts and engines, `fault` what can go wrong with them, `tdr` what is done about it, `ddi` what a kernel-mode driver implements.
+//! contexts and engines, `fault` what can go wrong with them, `tdr` what is done about it, `ddi` what a
+//! kernel-mode driver implements.
 //! [`views`] is for checkers that look after every step.
 #![no_std]
 #![forbid(unsafe_code)]

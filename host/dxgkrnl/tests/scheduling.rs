@@ -654,8 +654,7 @@ fn iommu_mappings_change_in_a_frame_of_exclusive_access() {
         let (mut world, script) = recorded(Config { adapters, ..Config::default() });
         world.input(Input::FenceMemoryAdded { process: P, slots: 7 });
         world.input(Input::ProcessGone { process: P });
-        let log = script.borrow_mut().take();
-        log
+        script.borrow_mut().take()
     };
     let frame = |change| {
         [
