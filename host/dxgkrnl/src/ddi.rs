@@ -46,7 +46,8 @@ pub enum Interrupt {
 pub enum Callback {
     /// `DxgkCbNotifyInterrupt`, with its DPC.
     NotifyInterrupt(Interrupt),
-    /// The engine stored a 64-bit value at an address of that process's GPU address space.
+    /// The engine stored a 64-bit value at an address of that process's GPU address space. Where the adapter has
+    /// No64BitAtomics only the low 32 bits count.
     GpuStore { engine: EngineId, process: ProcessId, gpu_address: u64, value: u64 },
 }
 

@@ -35,6 +35,7 @@ mod sync;
 mod vidsch;
 pub mod views;
 mod wait;
+mod window;
 
 pub use config::{
     AdapterConfig, Config, EngineType, Features, NodeConfig, TargetConfig, TdrConfig, VidSchCaps,

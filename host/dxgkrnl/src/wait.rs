@@ -98,8 +98,10 @@ impl<M: Miniport> Kernel<M> {
                 let why = format!("signal {} of {handle} is below its value {current}", values[at]);
                 return invalid(why);
             }
+            self.check_signal_window(object, current, values[at], *handle)?;
         }
         for (object, value) in targets.iter().zip(values) {
+            self.note_strays(process, *object, *value, effects);
             self.set_value(*object, *value, effects);
         }
         Ok(Reply::None)
@@ -125,6 +127,7 @@ impl<M: Miniport> Kernel<M> {
             let (open, object) = self.sync_object(process, *handle)?;
             self.check_monitored(object, device, *handle)?;
             self.check_right(open, SyncObjectFlags::NO_WAIT)?;
+            self.check_wait_window(object, *value, *handle)?;
             let (handle, value) = (*handle, *value);
             items.push(WaitItem { object, open: Some(open), handle, value, satisfied: false });
         }

@@ -107,6 +107,7 @@ impl<M: Miniport> Kernel<M> {
             {
                 let object = open.object;
                 owner.written.push(object);
+                let value = self.written_value(process, object, value, effects);
                 self.store_value(object, value, effects);
             }
             _ => {

@@ -114,6 +114,10 @@ impl<M: Miniport> Kernel<M> {
             queueable(self.objects[object].object_type, objects.len())?;
             self.check_adapter(self.objects[object].adapter, device, *handle)?;
             self.check_right(open, denied_by)?;
+            match denied_by {
+                SyncObjectFlags::NO_WAIT => self.check_wait_window(object, *value, *handle)?,
+                _ => self.check_signal_window(object, self.objects[object].value, *value, *handle)?,
+            }
             let (handle, value) = (*handle, *value);
             Ok(WaitItem { object, open: Some(open), handle, value, satisfied: false })
         };
@@ -129,7 +133,10 @@ impl<M: Miniport> Kernel<M> {
                     let text = format!("queued signal {value} is below the fence's value {current}: ignored");
                     self.note(signal.process, text, effects);
                 }
-                LowerGpuSignal::Ignored | LowerGpuSignal::Applied => self.set_value(*object, *value, effects),
+                LowerGpuSignal::Ignored | LowerGpuSignal::Applied => {
+                    self.note_strays(signal.process, *object, *value, effects);
+                    self.set_value(*object, *value, effects);
+                }
             }
         }
         self.drop_signal(signal, Some(NtStatus::SUCCESS), effects);
