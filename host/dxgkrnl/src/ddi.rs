@@ -103,6 +103,11 @@ pub trait Miniport {
     fn next_deadline(&self) -> Option<Nanos>;
     /// The time has come: engines move on to `now`.
     fn deadline(&mut self, now: Nanos, callbacks: &mut Vec<Callback>);
+    /// Whether an engine has begun a submission that it was given and that did not complete yet: what stands in it was
+    /// copied into the pipe (FEN-048). A driver that cannot tell counts what it was given as begun.
+    fn has_begun(&self, _engine: EngineId, _submission_fence_id: u64) -> bool {
+        true
+    }
     /// For people and snapshots.
     fn engine_state(&self, engine: EngineId) -> EngineState;
     /// The same.

@@ -82,6 +82,8 @@ pub struct Kernel<M: Miniport> {
     pub(crate) in_flight: InFlight,
     /// Queues that may be able to go on.
     pub(crate) runnable: VecDeque<u32>,
+    /// Queues whose head waits for their engine to begin what it has of them (FEN-048).
+    pub(crate) awaiting_begin: BTreeSet<u32>,
     /// Adapters that are gone for their users, by ordinal.
     pub(crate) stopped_adapters: BTreeSet<u32>,
     pub(crate) planted: Option<PlantedBug>,
@@ -110,6 +112,7 @@ impl<M: Miniport> Kernel<M> {
             shares: BTreeMap::new(),
             in_flight: InFlight::default(),
             runnable: VecDeque::new(),
+            awaiting_begin: BTreeSet::new(),
             stopped_adapters: BTreeSet::new(),
             planted: None,
             callbacks: Vec::new(),

@@ -30,20 +30,34 @@ pub enum RefusedOneWay {
     NoteOnly,
 }
 
+/// From when on a wait in a queue counts the values that its fences come to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash, Default)]
+pub enum GpuWait {
+    /// Default: from when it is queued. A pulse that comes while packets before it run releases it, as real D3D12
+    /// releases waits that a brief high signal satisfied (F-58); and what is reached already holds nobody up.
+    #[default]
+    LatchesWhenQueued,
+    /// From when it is reached, everything before it being done: the strict reading of "waits are packets of the same
+    /// FIFO" (SCH-001, F-41).
+    LooksAtHead,
+}
+
 /// Every switch.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash, Default)]
 pub struct Policy {
     pub lower_gpu_signal: LowerGpuSignal,
     pub destroyed_wait: DestroyedWait,
     pub refused_one_way: RefusedOneWay,
+    pub gpu_wait: GpuWait,
 }
 
 impl Policy {
     /// Each switch by name, with its values by name: the first is bit 0, the default; in the order of the bits.
-    pub const SWITCHES: [(&'static str, [&'static str; 2]); 3] = [
+    pub const SWITCHES: [(&'static str, [&'static str; 2]); 4] = [
         ("lower_gpu_signal", ["ignored", "applied"]),
         ("destroyed_wait", ["success", "device-removed"]),
         ("refused_one_way", ["stops-device", "note-only"]),
+        ("gpu_wait", ["latches-when-queued", "looks-at-head"]),
     ];
 
     /// This policy with one switch set by name; `None` if there is no such switch or value.
@@ -67,17 +81,19 @@ impl Policy {
         (matches!(self.lower_gpu_signal, LowerGpuSignal::Applied) as u32)
             | (matches!(self.destroyed_wait, DestroyedWait::DeviceRemoved) as u32) << 1
             | (matches!(self.refused_one_way, RefusedOneWay::NoteOnly) as u32) << 2
+            | (matches!(self.gpu_wait, GpuWait::LooksAtHead) as u32) << 3
     }
 
     /// The switches from a trace's header; `None` if a bit is unknown.
     pub const fn from_bits(bits: u32) -> Option<Policy> {
-        if bits & !0b111 != 0 {
+        if bits & !0b1111 != 0 {
             return None;
         }
         Some(Policy {
             lower_gpu_signal: if bits & 1 != 0 { LowerGpuSignal::Applied } else { LowerGpuSignal::Ignored },
             destroyed_wait: if bits & 2 != 0 { DestroyedWait::DeviceRemoved } else { DestroyedWait::Success },
             refused_one_way: if bits & 4 != 0 { RefusedOneWay::NoteOnly } else { RefusedOneWay::StopsDevice },
+            gpu_wait: if bits & 8 != 0 { GpuWait::LooksAtHead } else { GpuWait::LatchesWhenQueued },
         })
     }
 }

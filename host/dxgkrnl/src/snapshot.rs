@@ -246,6 +246,9 @@ fn context_state(context: &crate::vidsch::Context, queue: &crate::vidsch::Queue)
     let running = queue.running.map(|id| format!("running submission {id}"));
     let packet = |packet: &Packet| match packet {
         Packet::Wait(wait) => format!("wait {}", wait.0),
+        Packet::WaitAtHead(items) => {
+            format!("wait for {:?} when reached", items.iter().map(|item| item.value).collect::<Vec<_>>())
+        }
         Packet::Signal(signal) => match signal.event {
             Some(event) => format!("set CPU event {}", event.0),
             None => format!("signal {:?}", signal.targets.iter().map(|(_, value)| value).collect::<Vec<_>>()),

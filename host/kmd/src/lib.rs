@@ -95,6 +95,10 @@ impl Miniport for SimulatedMiniport {
         }
     }
 
+    fn has_begun(&self, engine: EngineId, submission_fence_id: u64) -> bool {
+        self.engines.get(&engine).is_none_or(|engine| engine.has_begun(submission_fence_id))
+    }
+
     fn engine_state(&self, engine: EngineId) -> EngineState {
         self.engines.get(&engine).map_or(EngineState::Idle, Engine::state)
     }

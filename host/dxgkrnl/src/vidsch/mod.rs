@@ -6,6 +6,7 @@
 //! ```text
 //!   queue                     head can go on when ..                 and then
 //!   Wait(wait)                the wait has ended                     is gone
+//!   WaitAtHead(items)         no command runs                        is gone, or a Wait from now on
 //!   Signal(..)                no command runs (SignalAtSubmission:   fence values change, waits end
 //!                             always)
 //!   Broadcast(id)             as a Signal                            the last queue signals
@@ -15,11 +16,13 @@
 //! Packets of one queue take effect in the order of submission (SCH-001); queues do not hold each
 //! other up (FEN-024).
 //!
+//! `head.rs` says when the head packet can go on, with two finer rules;
 //! `context.rs` makes and ends contexts, `signal.rs` has the packets of signals and waits, `engine.rs` what is
 //! with the miniport and what it reports.
 
 mod context;
 mod engine;
+mod head;
 mod signal;
 
 use alloc::collections::VecDeque;
@@ -33,7 +36,7 @@ pub(crate) use engine::InFlight;
 use crate::ddi::{EngineId, HwContext, Miniport, Submission};
 use crate::effects::Effects;
 use crate::kernel::Kernel;
-use crate::wait::WaitId;
+use crate::wait::{WaitId, WaitItem};
 use crate::{Nanos, ProcessId};
 
 /// Packets in the order of their submission, and what the engine has of them.
@@ -51,6 +54,8 @@ pub(crate) struct Queue {
 #[derive(Debug)]
 pub(crate) enum Packet {
     Wait(WaitId),
+    /// A wait that begins when it is reached. Holds its objects.
+    WaitAtHead(Vec<WaitItem>),
     Signal(Signal),
     Broadcast(u32),
     Command(Vec<u8>),
@@ -63,6 +68,7 @@ impl Packet {
         PACKET_BYTES
             + match self {
                 Packet::Wait(_) | Packet::Broadcast(_) => 0,
+                Packet::WaitAtHead(items) => items.len() * size_of::<WaitItem>(),
                 Packet::Signal(signal) => signal.targets.len() * size_of::<(u32, u64)>(),
                 Packet::Command(commands) => commands.len(),
             }
@@ -136,6 +142,11 @@ impl<M: Miniport> Kernel<M> {
         for packet in queue {
             match packet {
                 Packet::Wait(wait) => drop(self.end_wait(wait, effects)),
+                Packet::WaitAtHead(items) => {
+                    for item in items {
+                        self.release_reference(item.object, effects);
+                    }
+                }
                 Packet::Signal(signal) => self.drop_signal(signal, status, effects),
                 Packet::Broadcast(broadcast) => {
                     self.broadcasts[broadcast].broken = true;
@@ -149,32 +160,28 @@ impl<M: Miniport> Kernel<M> {
 
     /// Lets every queue go on that can, until none can.
     pub(crate) fn run_queues(&mut self, effects: &mut Effects) {
-        while let Some(queue) = self.runnable.pop_front() {
-            while self.run_head(queue, effects) {}
+        loop {
+            while let Some(queue) = self.runnable.pop_front() {
+                while self.run_head(queue, effects) {}
+            }
+            if !self.release_begun() {
+                return;
+            }
         }
     }
 
     /// Takes the head packet of a queue if it can go on; true if it did.
     fn run_head(&mut self, id: u32, effects: &mut Effects) -> bool {
-        let Some(queue) = self.queues.get_mut(id) else { return false };
-        let idle = queue.running.is_none();
-        let ready = match queue.packets.front() {
-            None => false,
-            Some(Packet::Wait(wait)) => !self.waits.contains_key(wait),
-            Some(Packet::Signal(signal)) => idle || signal.flags.contains(SignalFlags::SIGNAL_AT_SUBMISSION),
-            Some(Packet::Broadcast(id)) => {
-                idle || self.broadcasts[*id].signal.flags.contains(SignalFlags::SIGNAL_AT_SUBMISSION)
-            }
-            Some(Packet::Command(_)) => idle,
-        };
-        if !ready {
+        if !self.head_is_ready(id) {
             return false;
         }
+        let queue = &mut self.queues[id];
         let Some(packet) = queue.packets.pop_front() else { return false };
         let process = queue.process;
         self.process_mut(process).queued_bytes -= packet.weight();
         match packet {
             Packet::Wait(_) => {}
+            Packet::WaitAtHead(items) => self.begin_at_head(id, items, effects),
             Packet::Signal(signal) => self.apply_signal(signal, effects),
             Packet::Broadcast(broadcast) => self.reach_broadcast(broadcast, effects),
             Packet::Command(commands) => self.start_command(id, commands, effects),

@@ -12,7 +12,7 @@ use crate::effects::Effects;
 use crate::kernel::{Called, Kernel, Refusal, invalid};
 use crate::policy::LowerGpuSignal;
 use crate::sync::queueable;
-use crate::wait::{WaitItem, WaitOwner};
+use crate::wait::WaitItem;
 
 impl<M: Miniport> Kernel<M> {
     /// `SignalSynchronizationObjectFromGpu` and `..2`.
@@ -63,20 +63,32 @@ impl<M: Miniport> Kernel<M> {
         for (object, _) in &targets {
             self.objects[*object].references += 1;
         }
-        let signal = Signal { process, flags, targets, event };
-        if let [queue] = ids[..] {
-            self.enqueue(queue, Packet::Signal(signal));
-        } else {
-            let broadcast = Broadcast { signal, remaining: ids.len() as u32, broken: false, status: None };
-            let broadcast = self.broadcasts.insert(broadcast);
-            for queue in ids {
-                self.enqueue(queue, Packet::Broadcast(broadcast));
-            }
+        // Fences that signal earlier than the others are not held up by them.
+        let (early, targets): (Vec<_>, Vec<_>) =
+            targets.into_iter().partition(|(object, _)| self.signals_early(*object));
+        if !early.is_empty() {
+            self.enqueue_signal(&ids, Signal { process, flags, targets: early, event: None });
+        }
+        if !targets.is_empty() || event.is_some() {
+            self.enqueue_signal(&ids, Signal { process, flags, targets, event });
         }
         Ok(Reply::None)
     }
 
-    /// `WaitForSynchronizationObjectFromGpu`. What is satisfied now leaves no packet.
+    /// A packet in each of these queues; the signal happens when the last of them reaches it.
+    fn enqueue_signal(&mut self, queues: &[u32], signal: Signal) {
+        if let [queue] = *queues {
+            self.enqueue(queue, Packet::Signal(signal));
+            return;
+        }
+        let remaining = queues.len() as u32;
+        let broadcast = self.broadcasts.insert(Broadcast { signal, remaining, broken: false, status: None });
+        for queue in queues {
+            self.enqueue(*queue, Packet::Broadcast(broadcast));
+        }
+    }
+
+    /// `WaitForSynchronizationObjectFromGpu`.
     pub(crate) fn wait_from_gpu(
         &mut self,
         process: ProcessId,
@@ -87,9 +99,7 @@ impl<M: Miniport> Kernel<M> {
         let queue = self.open_context(process, context)?;
         let device = self.queues[queue].device;
         let items = self.resolve(process, device, objects, values, SyncObjectFlags::NO_WAIT)?;
-        if let Some(wait) = self.begin_wait(WaitOwner::Gpu { queue }, false, items) {
-            self.enqueue(queue, Packet::Wait(wait));
-        }
+        self.enqueue_wait(queue, items);
         Ok(Reply::None)
     }
 
