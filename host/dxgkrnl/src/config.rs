@@ -221,6 +221,27 @@ impl Default for AdapterConfig {
     }
 }
 
+impl AdapterConfig {
+    /// Node of the engine that runs paging buffers; not one that a context can be created on.
+    pub const PAGING_NODE: u32 = u32::MAX;
+
+    /// The engines of the link, by [`crate::EngineId::node`]: the nodes of the first physical adapter, then those of
+    /// the next.
+    pub fn engines(&self) -> impl Iterator<Item = (u32, &NodeConfig)> {
+        let linked = 0..self.physical_adapters;
+        (0..).zip(linked.flat_map(|_| &self.nodes))
+    }
+
+    /// Physical adapter of an engine (SCH-037).
+    pub fn physical_adapter_of(&self, node: u32) -> u32 {
+        if self.is_paging(node) { 0 } else { node / self.nodes.len().max(1) as u32 }
+    }
+
+    pub(crate) fn is_paging(&self, node: u32) -> bool {
+        node == Self::PAGING_NODE
+    }
+}
+
 impl Default for Config {
     fn default() -> Self {
         Config {

@@ -13,7 +13,8 @@ use crate::{Config, Nanos, ProcessId};
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct HwContext(pub u32);
 
-/// An engine: adapter and node, by ordinal. Each node has one engine.
+/// An engine: adapter and node, by ordinal. On a link of physical adapters each node has an engine on each: `node`
+/// goes on counting there, see [`crate::AdapterConfig::engines`].
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct EngineId {
     pub adapter: u32,

@@ -101,7 +101,7 @@ impl<M: Miniport> Kernel<M> {
         match self.config.adapters.get(adapter as usize) {
             None => Err("there is no such adapter"),
             Some(_) if self.stopped_adapters.contains(&adapter) => Err("the adapter is stopped already"),
-            Some(config) if node.is_some_and(|node| node as usize >= config.nodes.len()) => {
+            Some(config) if node.is_some_and(|node| node as usize >= config.engines().count()) => {
                 Err("there is no such engine")
             }
             Some(_) => Ok(()),

@@ -26,6 +26,7 @@ mod fault;
 mod handles;
 mod input;
 pub mod kernel;
+mod mapping;
 mod planted;
 pub mod policy;
 mod process;
@@ -45,6 +46,7 @@ pub use effects::{Answer, Effects, FenceStore, HostEvent, Note};
 pub use fault::Fault;
 pub use input::{Input, Nanos, ProcessId, VmId};
 pub use kernel::Kernel;
+pub use mapping::FenceMapping;
 #[doc(hidden)]
 pub use planted::PlantedBug;
 pub use policy::Policy;

@@ -71,8 +71,6 @@ impl Process {
     }
 }
 
-/// First GPU virtual address of a process's fence memory; slots follow each other from here.
-const GPU_BASE: u64 = 0x1_0000_0000;
 const SLOT_BYTES: u64 = 64;
 const STATUS_SLOT: u32 = 0;
 
@@ -87,6 +85,9 @@ pub(crate) struct Slots {
 }
 
 impl Slots {
+    /// First GPU virtual address of a process's fence memory; slots follow each other from here.
+    pub const GPU_BASE: u64 = 0x1_0000_0000;
+
     pub fn capacity(&self) -> u32 {
         self.capacity
     }
@@ -132,12 +133,12 @@ impl Slots {
 
     /// GPU virtual address of a slot.
     pub fn gpu_address(slot: u32) -> u64 {
-        GPU_BASE + u64::from(slot) * SLOT_BYTES
+        Slots::GPU_BASE + u64::from(slot) * SLOT_BYTES
     }
 
     /// The open whose value stands at this GPU virtual address.
     pub fn owner_at(&self, gpu_address: u64) -> Option<u32> {
-        let offset = gpu_address.checked_sub(GPU_BASE)?;
+        let offset = gpu_address.checked_sub(Slots::GPU_BASE)?;
         if !offset.is_multiple_of(SLOT_BYTES) {
             return None;
         }

@@ -220,8 +220,8 @@ impl<M: Miniport> Kernel<M> {
     fn engine_reports(&self) -> Vec<EngineReport> {
         let mut reports = Vec::new();
         for (adapter, config) in self.config.adapters.iter().enumerate() {
-            for (node, config) in config.nodes.iter().enumerate() {
-                let engine = EngineId { adapter: adapter as u32, node: node as u32 };
+            for (node, config) in config.engines() {
+                let engine = EngineId { adapter: adapter as u32, node };
                 let state = self.miniport.engine_state(engine);
                 let faults = self.miniport.pending_faults(engine);
                 let EngineId { adapter, node } = engine;

@@ -16,7 +16,8 @@ use d3dkmt::{
 use crate::ddi::Miniport;
 use crate::effects::{Effects, FenceStore};
 use crate::kernel::{Called, Kernel, Refusal, invalid, refuse};
-use crate::process::{Local, Slots};
+use crate::mapping::Mapping;
+use crate::process::Local;
 use crate::wait::{WaitKey, WaitOwner};
 use crate::{ProcessId, policy::DestroyedWait};
 
@@ -47,6 +48,7 @@ pub(crate) struct Open {
     pub device: Option<u32>,
     pub flags: SyncObjectFlags,
     pub slot: Option<u32>,
+    pub mapping: Mapping,
 }
 
 /// What a share token opens.
@@ -129,12 +131,7 @@ impl<M: Miniport> Kernel<M> {
         let device = self.active_device(process, device)?;
         let value = initial_value(info, legacy)?;
         check_flags(info.object_type, info.flags)?;
-        if info.engine_affinity > 1 {
-            return invalid(format!(
-                "EngineAffinity {:#x} names an adapter that is not linked",
-                info.engine_affinity
-            ));
-        }
+        self.check_affinity(self.devices[device].adapter, info.engine_affinity)?;
         let monitored = info.object_type == SyncObjectType::MONITORED_FENCE;
         if monitored && let Some(reply) = self.fence_memory_missing(process)? {
             return Ok(reply);
@@ -151,7 +148,8 @@ impl<M: Miniport> Kernel<M> {
             references: 0,
             global: None,
         });
-        let mut created = match self.open_object(process, device, object, info.flags, effects) {
+        let mapping = Mapping { engine_affinity: info.engine_affinity, pending: None };
+        let mut created = match self.open_object(process, device, object, info.flags, mapping, effects) {
             Ok(created) => created,
             Err(refusal) => {
                 self.objects.remove(object);
@@ -193,6 +191,7 @@ impl<M: Miniport> Kernel<M> {
         device: u32,
         object: u32,
         flags: SyncObjectFlags,
+        mapping: Mapping,
         effects: &mut Effects,
     ) -> Result<CreatedSyncObject, Refusal> {
         let monitored = self.objects[object].object_type == SyncObjectType::MONITORED_FENCE;
@@ -207,6 +206,7 @@ impl<M: Miniport> Kernel<M> {
             device: monitored.then_some(device),
             flags,
             slot: None,
+            mapping,
         });
         let handle = match self.insert_handle(process, Local::Sync(open)) {
             Ok(handle) => handle,
@@ -226,7 +226,7 @@ impl<M: Miniport> Kernel<M> {
         if let Some(slot) = slot {
             effects.stores.push(FenceStore { process, slot, value: self.objects[object].value });
             if !flags.contains(SyncObjectFlags::NO_GPU_ACCESS) {
-                gpu_address = Slots::gpu_address(slot);
+                gpu_address = self.engine_address(self.objects[object].adapter, slot);
             }
         }
         Ok(CreatedSyncObject {
@@ -366,15 +366,17 @@ impl<M: Miniport> Kernel<M> {
         // What sharing it was created with is not asked again of the opener (W-145).
         let own = flags | SyncObjectFlags::SHARED | SyncObjectFlags::NT_SECURITY_SHARING;
         check_flags(self.objects[object].object_type, own)?;
-        if self.objects[object].adapter != self.devices[device].adapter || engine_affinity > 1 {
+        if self.objects[object].adapter != self.devices[device].adapter {
             return invalid("the shared object is on another adapter");
         }
+        self.check_affinity(self.objects[object].adapter, engine_affinity)?;
         if self.objects[object].object_type == SyncObjectType::MONITORED_FENCE
             && let Some(reply) = self.fence_memory_missing(process)?
         {
             return Ok(reply);
         }
-        Ok(Reply::SyncObject(self.open_object(process, device, object, flags, effects)?))
+        let mapping = Mapping { engine_affinity, pending: None };
+        Ok(Reply::SyncObject(self.open_object(process, device, object, flags, mapping, effects)?))
     }
 
     pub(crate) fn close_share(

@@ -201,9 +201,8 @@ impl<M: Miniport> Kernel<M> {
     /// True if no engine has anything to run.
     pub fn engines_idle(&self) -> bool {
         let adapters = (0..).zip(&self.config.adapters);
-        let mut engines = adapters.flat_map(|(adapter, config)| {
-            (0..).zip(&config.nodes).map(move |(node, _)| EngineId { adapter, node })
-        });
+        let mut engines = adapters
+            .flat_map(|(adapter, config)| config.engines().map(move |(node, _)| EngineId { adapter, node }));
         engines.all(|engine| self.miniport.engine_state(engine) == EngineState::Idle)
     }
 }

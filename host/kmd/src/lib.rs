@@ -30,8 +30,8 @@ impl Miniport for SimulatedMiniport {
     fn start(&mut self, config: &Config) {
         self.engines.clear();
         for (adapter, config) in config.adapters.iter().enumerate() {
-            for (node, config) in config.nodes.iter().enumerate() {
-                let id = EngineId { adapter: adapter as u32, node: node as u32 };
+            for (node, config) in config.engines() {
+                let id = EngineId { adapter: adapter as u32, node };
                 self.engines.insert(id, Engine::new(id, config));
             }
         }

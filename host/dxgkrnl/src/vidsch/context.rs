@@ -37,9 +37,13 @@ impl<M: Miniport> Kernel<M> {
         if node_ordinal as usize >= nodes {
             return invalid(format!("node {node_ordinal} does not exist, the adapter has {nodes}"));
         }
-        if engine_affinity > 1 {
-            return invalid(format!("EngineAffinity {engine_affinity:#x} names an engine that is not there"));
+        let physical_adapters = self.config.adapters[adapter as usize].physical_adapters;
+        let physical_adapter = if engine_affinity == 0 { 0 } else { engine_affinity.trailing_zeros() };
+        if engine_affinity.count_ones() > 1 || physical_adapter >= physical_adapters {
+            let why = format!("EngineAffinity {engine_affinity:#x} names no one engine that is there");
+            return invalid(why);
         }
+        let node = node_ordinal + physical_adapter * nodes as u32;
         if flags.unknown() != 0 {
             return invalid(format!("context flags {:#x} have reserved bits set", flags.bits()));
         }
@@ -51,13 +55,13 @@ impl<M: Miniport> Kernel<M> {
             process,
             handle: Handle::NULL,
             device,
-            engine: EngineId { adapter, node: node_ordinal },
+            engine: EngineId { adapter, node },
             flags,
             queue: 0,
         });
         match self.insert_handle(process, Local::Context(id)) {
             Ok(handle) => {
-                let queue = self.new_queue(device, EngineId { adapter, node: node_ordinal }, id);
+                let queue = self.new_queue(device, EngineId { adapter, node }, id);
                 let context = &mut self.contexts[id];
                 (context.handle, context.queue) = (handle, queue);
                 self.process_mut(process).contexts += 1;

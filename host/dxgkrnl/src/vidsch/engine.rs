@@ -4,8 +4,6 @@ use alloc::collections::{BTreeMap, VecDeque};
 use alloc::format;
 use alloc::vec::Vec;
 
-use d3dkmt::SyncObjectFlags;
-
 use crate::ProcessId;
 use crate::ddi::{Callback, EngineId, Interrupt, Miniport};
 use crate::effects::Effects;
@@ -95,25 +93,17 @@ impl<M: Miniport> Kernel<M> {
         value: u64,
         effects: &mut Effects,
     ) {
-        let Some(owner) = self.processes.get_mut(&process) else { return };
-        let open = owner.slots.owner_at(gpu_address).map(|open| &self.opens[open]);
-        // An open with NoSignal is mapped for reading only, one with NoGPUAccess not at all; and a fence is
-        // mapped on its own adapter.
-        let unwritable = SyncObjectFlags::NO_GPU_ACCESS | SyncObjectFlags::NO_SIGNAL;
-        match open {
-            Some(open)
-                if !open.flags.intersects(unwritable)
-                    && self.objects[open.object].adapter == engine.adapter =>
-            {
-                let object = open.object;
-                owner.written.push(object);
+        match self.open_to_write(engine, process, gpu_address) {
+            Ok(open) => {
+                let object = self.opens[open].object;
+                self.process_mut(process).written.push(object);
                 let value = self.written_value(process, object, value, effects);
                 self.store_value(object, value, effects);
             }
-            _ => {
+            Err(why) => {
                 let node = engine.node;
                 let text = format!(
-                    "node {node} stored to GPU address {gpu_address:#x}: nothing it may write is there"
+                    "node {node} stored to GPU address {gpu_address:#x}: nothing it may write is there ({why})"
                 );
                 self.note(process, text, effects);
             }
