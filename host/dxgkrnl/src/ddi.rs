@@ -40,6 +40,8 @@ pub enum Interrupt {
     DmaCompleted { engine: EngineId, submission_fence_id: u64 },
     /// 11 `MONITORED_FENCE_SIGNALED`: names an engine, not a fence.
     MonitoredFenceSignaled { engine: EngineId },
+    /// 14 `PERIODIC_MONITORED_FENCE_SIGNALED`: {VidPnTargetId, NotificationID} of an adapter (FEN-088).
+    PeriodicMonitoredFenceSignaled { adapter: u32, vidpn_target: u32, notification_id: u64 },
 }
 
 /// What a miniport asks of the kernel.
@@ -72,6 +74,29 @@ pub struct PendingFaults {
     pub hangs_next: bool,
 }
 
+/// `DXGKARG_CREATEPERIODICFRAMENOTIFICATION`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct CreatePeriodicFrameNotification {
+    pub adapter: u32,
+    /// `VidPnTargetId`.
+    pub vidpn_target: u32,
+    /// `Time`: how long before each vsync, in units of 100 ns; at most one vsync interval.
+    pub time_100ns: u64,
+    /// `NotificationID`: what the interrupts are to carry. No two are alike.
+    pub notification_id: u64,
+}
+
+/// What `DxgkDdiCreatePeriodicFrameNotification` may answer beside STATUS_SUCCESS (FEN-087).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum NotificationRefused {
+    /// STATUS_NO_MEMORY.
+    NoMemory,
+    /// STATUS_INVALID_PARAMETER.
+    InvalidParameter,
+    /// STATUS_UNSUCCESSFUL.
+    Unsuccessful,
+}
+
 /// Why a command buffer is refused at submission.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct BadCommands(pub String);
@@ -96,6 +121,17 @@ pub trait Miniport {
     /// `DxgkDdiStopDevice`: the engines of this adapter drop what they have and stay idle. What they wrote
     /// before stays written; the kernel counts nothing of it as completed.
     fn stop_device(&mut self, adapter: u32, callbacks: &mut Vec<Callback>);
+    /// `DxgkDdiCreatePeriodicFrameNotification`: from now on interrupt 14 before each vsync of the target, until it is
+    /// destroyed or the adapter stops. Gives `hNotification`. A driver without displays refuses.
+    fn create_periodic_frame_notification(
+        &mut self,
+        _now: Nanos,
+        _create: CreatePeriodicFrameNotification,
+    ) -> Result<u64, NotificationRefused> {
+        Err(NotificationRefused::Unsuccessful)
+    }
+    /// `DxgkDdiDestroyPeriodicFrameNotification`.
+    fn destroy_periodic_frame_notification(&mut self, _adapter: u32, _notification: u64) {}
     /// [`crate::Fault::LoseInterrupt`]: the next `DxgkCbNotifyInterrupt` of this engine does not happen.
     fn lose_interrupt(&mut self, engine: EngineId);
     /// [`crate::Fault::Hang`]: the packet that runs, or else the next one to run, never ends.

@@ -17,6 +17,7 @@ use d3dkmt::{Call, Handle, NtStatus, Reply, ShareToken, limits};
 use crate::ddi::{Callback, Miniport};
 use crate::effects::{Answer, Effects, FenceStore, HostEvent, Note};
 use crate::handles::HandleTable;
+use crate::periodic::Notification;
 use crate::planted::PlantedBug;
 use crate::policy::RefusedOneWay;
 use crate::process::{Local, Process};
@@ -79,6 +80,9 @@ pub struct Kernel<M: Miniport> {
     /// Global (shared) handles of legacy objects.
     pub(crate) globals: HandleTable<u32>,
     pub(crate) shares: BTreeMap<ShareToken, crate::sync::Share>,
+    /// Periodic frame notifications by NotificationID.
+    pub(crate) notifications: BTreeMap<u64, Notification>,
+    pub(crate) notifications_begun: u64,
     pub(crate) in_flight: InFlight,
     /// Queues that may be able to go on.
     pub(crate) runnable: VecDeque<u32>,
@@ -110,6 +114,8 @@ impl<M: Miniport> Kernel<M> {
             broadcasts: Slab::default(),
             globals: HandleTable::new(limits::HANDLES_PER_PROCESS_MAX),
             shares: BTreeMap::new(),
+            notifications: BTreeMap::new(),
+            notifications_begun: 0,
             in_flight: InFlight::default(),
             runnable: VecDeque::new(),
             awaiting_begin: BTreeSet::new(),

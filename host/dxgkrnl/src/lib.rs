@@ -27,6 +27,7 @@ mod handles;
 mod input;
 pub mod kernel;
 mod mapping;
+mod periodic;
 mod planted;
 pub mod policy;
 mod process;

@@ -27,6 +27,8 @@ pub struct Snapshot {
     /// Objects alive, with or without an open.
     pub objects_alive: u32,
     pub shares: u32,
+    /// NotificationIDs of the periodic fences that displays count up.
+    pub notifications: Vec<u64>,
 }
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -145,6 +147,7 @@ impl Snapshot {
             && self.objects_alive == 0
             && self.waits.is_empty()
             && self.shares == 0
+            && self.notifications.is_empty()
     }
 }
 
@@ -167,6 +170,7 @@ impl<M: Miniport> Kernel<M> {
             stopped_adapters: self.stopped_adapters.iter().copied().collect(),
             objects_alive: self.objects.len() as u32,
             shares: self.shares.len() as u32,
+            notifications: self.notifications.keys().copied().collect(),
         }
     }
 

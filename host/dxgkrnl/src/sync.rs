@@ -63,6 +63,11 @@ const MONITORED_ONLY: SyncObjectFlags = SyncObjectFlags::TOP_OF_PIPELINE
     .union(SyncObjectFlags::NO_WAIT)
     .union(SyncObjectFlags::NO_SIGNAL_MAX_VALUE_ON_TDR);
 
+/// Whether an object of this type has a value that its process and engines read: a slot, and a device it dies with.
+pub(crate) fn is_mapped(object_type: SyncObjectType) -> bool {
+    matches!(object_type, SyncObjectType::MONITORED_FENCE | SyncObjectType::PERIODIC_MONITORED_FENCE)
+}
+
 /// Rules that hold for the flags of any type (FEN-044 to FEN-057).
 fn check_flags(object_type: SyncObjectType, flags: SyncObjectFlags) -> Result<(), Refusal> {
     use SyncObjectFlags as F;
@@ -82,7 +87,7 @@ fn check_flags(object_type: SyncObjectType, flags: SyncObjectFlags) -> Result<()
     if !monitored && flags.intersects(MONITORED_ONLY) {
         return invalid("TopOfPipeline, NoSignal, NoWait and NoSignalMaxValueOnTdr are for monitored fences");
     }
-    if monitored && flags.contains(F::SHARED) && !flags.contains(F::NT_SECURITY_SHARING) {
+    if is_mapped(object_type) && flags.contains(F::SHARED) && !flags.contains(F::NT_SECURITY_SHARING) {
         return invalid("a shared monitored fence needs NtSecuritySharing");
     }
     if flags.contains(F::SIGNAL_BY_KMD) {
@@ -112,9 +117,8 @@ fn initial_value(info: &SyncObjectInfo, legacy: bool) -> Result<u64, Refusal> {
             refuse(NtStatus::INVALID_HANDLE, "CPU_NOTIFICATION needs an event")
         }
         T::CPU_NOTIFICATION => Ok(0),
-        T::PERIODIC_MONITORED_FENCE => {
-            refuse(NtStatus::NOT_SUPPORTED, "periodic monitored fences are not modelled yet")
-        }
+        // The display counts from 0.
+        T::PERIODIC_MONITORED_FENCE => Ok(0),
         _ => invalid(format!("synchronization object type {} is unknown here", info.object_type.0)),
     }
 }
@@ -132,8 +136,10 @@ impl<M: Miniport> Kernel<M> {
         let value = initial_value(info, legacy)?;
         check_flags(info.object_type, info.flags)?;
         self.check_affinity(self.devices[device].adapter, info.engine_affinity)?;
-        let monitored = info.object_type == SyncObjectType::MONITORED_FENCE;
-        if monitored && let Some(reply) = self.fence_memory_missing(process)? {
+        self.check_periodic(process, device, info)?;
+        if is_mapped(info.object_type)
+            && let Some(reply) = self.fence_memory_missing(process)?
+        {
             return Ok(reply);
         }
         let object = self.objects.insert(SyncObject {
@@ -148,10 +154,15 @@ impl<M: Miniport> Kernel<M> {
             references: 0,
             global: None,
         });
+        if let Err(refusal) = self.begin_notification(object, info) {
+            self.objects.remove(object);
+            return Err(refusal);
+        }
         let mapping = Mapping { engine_affinity: info.engine_affinity, pending: None };
         let mut created = match self.open_object(process, device, object, info.flags, mapping, effects) {
             Ok(created) => created,
             Err(refusal) => {
+                self.end_notification_of(object);
                 self.objects.remove(object);
                 return Err(refusal);
             }
@@ -194,7 +205,7 @@ impl<M: Miniport> Kernel<M> {
         mapping: Mapping,
         effects: &mut Effects,
     ) -> Result<CreatedSyncObject, Refusal> {
-        let monitored = self.objects[object].object_type == SyncObjectType::MONITORED_FENCE;
+        let monitored = is_mapped(self.objects[object].object_type);
         if self.objects[object].opens.len() >= limits::OPENS_PER_OBJECT_MAX {
             let why = format!("the object is open {} times, the limit", limits::OPENS_PER_OBJECT_MAX);
             return refuse(NtStatus::NO_MEMORY, why);
@@ -308,6 +319,7 @@ impl<M: Miniport> Kernel<M> {
             return;
         }
         self.release_cpu_waiters(object, None, effects);
+        self.end_notification_of(object);
         if let Some(state) = self.objects.remove(object)
             && let Some(global) = state.global
         {
@@ -370,7 +382,7 @@ impl<M: Miniport> Kernel<M> {
             return invalid("the shared object is on another adapter");
         }
         self.check_affinity(self.objects[object].adapter, engine_affinity)?;
-        if self.objects[object].object_type == SyncObjectType::MONITORED_FENCE
+        if is_mapped(self.objects[object].object_type)
             && let Some(reply) = self.fence_memory_missing(process)?
         {
             return Ok(reply);
@@ -422,7 +434,7 @@ impl<M: Miniport> Kernel<M> {
 /// Whether a packet of a context may name an object of this type, one of `count`.
 pub(crate) fn queueable(object_type: SyncObjectType, count: usize) -> Result<(), Refusal> {
     match object_type {
-        SyncObjectType::MONITORED_FENCE => Ok(()),
+        SyncObjectType::MONITORED_FENCE | SyncObjectType::PERIODIC_MONITORED_FENCE => Ok(()),
         SyncObjectType::FENCE if count == 1 => Ok(()),
         SyncObjectType::FENCE => invalid("a legacy FENCE must be the only object (FEN-043)"),
         other => {

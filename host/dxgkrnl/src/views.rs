@@ -11,11 +11,11 @@ use crate::ddi::{EngineId, EngineState, Miniport};
 use crate::kernel::{Device, Kernel};
 use crate::process::Local;
 use crate::slab::Slab;
-use crate::sync::{Open, SyncObject};
+use crate::sync::{Open, SyncObject, is_mapped};
 use crate::vidsch::Packet;
 use crate::wait::{Wait, WaitItem, WaitOwner};
 
-/// One open of a fence, monitored or legacy.
+/// One open of a fence: monitored, periodic or legacy.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct FenceView {
     pub process: ProcessId,
@@ -98,7 +98,7 @@ impl<M: Miniport> Kernel<M> {
     pub fn fences(&self, each: &mut impl FnMut(FenceView)) {
         for (_, open) in self.opens.iter() {
             let object = &self.objects[open.object];
-            if matches!(object.object_type, SyncObjectType::MONITORED_FENCE | SyncObjectType::FENCE) {
+            if is_mapped(object.object_type) || object.object_type == SyncObjectType::FENCE {
                 let Open { process, handle, object: number, slot, .. } = *open;
                 each(FenceView { process, handle, slot, object: number, value: object.value });
             }
@@ -183,6 +183,13 @@ impl<M: Miniport> Kernel<M> {
         let is_whole = |device: &Device| device.children.iter().all(|one| lives(device, one) == Some(true));
         if !self.devices.iter().all(|(_, device)| is_whole(device)) {
             return Some("what belongs to a device");
+        }
+        let periodic = |object: &SyncObject| {
+            object.object_type == SyncObjectType::PERIODIC_MONITORED_FENCE
+                && !self.stopped_adapters.contains(&object.adapter)
+        };
+        if self.notifications.len() != self.objects.iter().filter(|(_, object)| periodic(object)).count() {
+            return Some("the periodic frame notifications");
         }
         let global = self.objects.iter().filter(|(_, object)| object.global.is_some()).count();
         (self.globals.len() != global).then_some("the global handles")

@@ -9,13 +9,13 @@ use alloc::format;
 use alloc::vec::Vec;
 
 use d3dkmt::{
-    EventId, Handle, NtStatus, Reply, SignalFlags, SyncObjectFlags, SyncObjectType, WaitFromCpuFlags,
-    WaitOutcome, limits,
+    EventId, Handle, NtStatus, Reply, SignalFlags, SyncObjectFlags, WaitFromCpuFlags, WaitOutcome, limits,
 };
 
 use crate::ddi::Miniport;
 use crate::effects::{Effects, FenceStore};
 use crate::kernel::{Called, Kernel, Refusal, invalid, refuse};
+use crate::sync::is_mapped;
 use crate::{Nanos, ProcessId};
 
 /// A pending wait: numbers only go up, so that waits for one value end in the order they came.
@@ -90,6 +90,7 @@ impl<M: Miniport> Kernel<M> {
             let (open, object) = self.sync_object(process, *handle)?;
             targets[at] = object;
             self.check_monitored(object, device, *handle)?;
+            self.check_not_periodic(object, *handle)?;
             self.check_right(open, SyncObjectFlags::NO_SIGNAL)?;
             // An object may be named twice: the value it has by then counts.
             let earlier = targets[..at].iter().rposition(|other| *other == object);
@@ -158,10 +159,10 @@ impl<M: Miniport> Kernel<M> {
         Ok(Reply::None)
     }
 
-    /// CPU operations take monitored fences only, whatever the value (W-100 to W-103).
+    /// CPU operations take monitored fences only, periodic ones included, whatever the value (W-100 to W-103).
     fn check_monitored(&self, object: u32, device: u32, handle: Handle) -> Result<(), Refusal> {
         let object = &self.objects[object];
-        if object.object_type != SyncObjectType::MONITORED_FENCE {
+        if !is_mapped(object.object_type) {
             return invalid(format!("{handle} is a {}, not a monitored fence", object.object_type.name()));
         }
         self.check_adapter(object.adapter, device, handle)

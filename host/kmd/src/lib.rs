@@ -1,11 +1,12 @@
 //! The simulated miniport: engines that run the command packets of [`d3dkmt::isa`].
 //!
-//! It sees the kernel only through [`dxgkrnl::ddi`] and its configuration.
+//! `engine.rs` has an engine, `display.rs` the displays. It sees the kernel only through [`dxgkrnl::ddi`] and its configuration.
 #![no_std]
 #![forbid(unsafe_code)]
 
 extern crate alloc;
 
+mod display;
 mod engine;
 
 use alloc::collections::BTreeMap;
@@ -14,21 +15,25 @@ use alloc::vec::Vec;
 
 use d3dkmt::isa;
 use dxgkrnl::ddi::{
-    BadCommands, Callback, EngineId, EngineState, HwContext, Miniport, PendingFaults, Submission,
+    BadCommands, Callback, CreatePeriodicFrameNotification, EngineId, EngineState, HwContext, Miniport,
+    NotificationRefused, PendingFaults, Submission,
 };
 use dxgkrnl::{Config, Nanos};
 
+use display::Displays;
 use engine::Engine;
 
 /// See the crate. One engine for each node of each adapter.
 #[derive(Default)]
 pub struct SimulatedMiniport {
     engines: BTreeMap<EngineId, Engine>,
+    displays: Displays,
 }
 
 impl Miniport for SimulatedMiniport {
     fn start(&mut self, config: &Config) {
         self.engines.clear();
+        self.displays = Displays::new(config);
         for (adapter, config) in config.adapters.iter().enumerate() {
             for (node, config) in config.engines() {
                 let id = EngineId { adapter: adapter as u32, node };
@@ -65,6 +70,19 @@ impl Miniport for SimulatedMiniport {
         for (_, engine) in self.engines.iter_mut().filter(|(id, _)| id.adapter == adapter) {
             engine.stop();
         }
+        self.displays.stop(adapter);
+    }
+
+    fn create_periodic_frame_notification(
+        &mut self,
+        now: Nanos,
+        create: CreatePeriodicFrameNotification,
+    ) -> Result<u64, NotificationRefused> {
+        self.displays.create(now, create)
+    }
+
+    fn destroy_periodic_frame_notification(&mut self, _adapter: u32, notification: u64) {
+        self.displays.destroy(notification);
     }
 
     fn lose_interrupt(&mut self, engine: EngineId) {
@@ -80,18 +98,22 @@ impl Miniport for SimulatedMiniport {
     }
 
     fn next_deadline(&self) -> Option<Nanos> {
-        self.engines.values().filter_map(Engine::busy_until).min()
+        let engines = self.engines.values().filter_map(Engine::busy_until);
+        engines.chain(self.displays.next_due()).min()
     }
 
     fn deadline(&mut self, now: Nanos, callbacks: &mut Vec<Callback>) {
-        // Engines move on in the order of their times, so that effects come in the order they happen.
-        while let Some(engine) = self
-            .engines
-            .values_mut()
-            .filter(|engine| engine.busy_until().is_some_and(|until| until <= now))
-            .min_by_key(|engine| engine.busy_until())
-        {
-            engine.finish_packet(callbacks);
+        // Engines and displays move on in the order of their times, so that effects come in the order they happen;
+        // engines first at the same time, as their interrupts are reported before those of the display (SCH-004).
+        loop {
+            let due = |engine: &&mut Engine| engine.busy_until().is_some_and(|until| until <= now);
+            let engine = self.engines.values_mut().filter(due).min_by_key(|engine| engine.busy_until());
+            let display = self.displays.next_due().filter(|due| *due <= now);
+            match engine.filter(|engine| display.is_none() || engine.busy_until() <= display) {
+                Some(engine) => engine.finish_packet(callbacks),
+                None if display.is_some() => self.displays.notify(now, callbacks),
+                None => return,
+            }
         }
     }
 

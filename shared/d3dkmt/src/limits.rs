@@ -30,3 +30,5 @@ pub const SHARES_PER_PROCESS_MAX: usize = 4096;
 pub const FENCE_SLOTS_PER_PROCESS_MAX: u32 = 1 << 20;
 /// Processes of one VM. Each has a stream; the vsock device has room for 4096, a few of them not for processes.
 pub const PROCESSES_PER_VM_MAX: usize = 4000;
+/// Periodic monitored fences of one display target, in all processes.
+pub const PERIODIC_FENCES_PER_TARGET_MAX: usize = 64;

@@ -74,6 +74,11 @@ impl<M: Miniport> Kernel<M> {
                     self.evaluate_written(process, effects);
                 }
             }
+            Callback::NotifyInterrupt(Interrupt::PeriodicMonitoredFenceSignaled {
+                adapter,
+                vidpn_target,
+                notification_id,
+            }) => self.periodic_fence_signaled(adapter, vidpn_target, notification_id, effects),
             Callback::NotifyInterrupt(Interrupt::MonitoredFenceSignaled { .. }) => {
                 // It names an engine, not a fence: whatever was written anywhere is looked at.
                 let processes: Vec<ProcessId> = self.processes.keys().copied().collect();

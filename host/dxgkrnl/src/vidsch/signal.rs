@@ -126,7 +126,10 @@ impl<M: Miniport> Kernel<M> {
             self.check_right(open, denied_by)?;
             match denied_by {
                 SyncObjectFlags::NO_WAIT => self.check_wait_window(object, *value, *handle)?,
-                _ => self.check_signal_window(object, self.objects[object].value, *value, *handle)?,
+                _ => {
+                    self.check_not_periodic(object, *handle)?;
+                    self.check_signal_window(object, self.objects[object].value, *value, *handle)?;
+                }
             }
             let (handle, value) = (*handle, *value);
             Ok(WaitItem { object, open: Some(open), handle, value, satisfied: false })
