@@ -97,6 +97,23 @@ pub enum NotificationRefused {
     Unsuccessful,
 }
 
+/// `DXGKARG_BUILDPAGINGBUFFER`, an update of page tables: this range of the process's GPU address space changes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct PagingOperation {
+    pub adapter: u32,
+    pub process: ProcessId,
+    pub base: u64,
+    pub size: u64,
+}
+
+/// `DXGKARG_SIGNALMONITOREDFENCE`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct SignalMonitoredFence {
+    pub process: ProcessId,
+    pub gpu_address: u64,
+    pub value: u64,
+}
+
 /// Why a command buffer is refused at submission.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct BadCommands(pub String);
@@ -121,6 +138,13 @@ pub trait Miniport {
     /// `DxgkDdiStopDevice`: the engines of this adapter drop what they have and stay idle. What they wrote
     /// before stays written; the kernel counts nothing of it as completed.
     fn stop_device(&mut self, adapter: u32, callbacks: &mut Vec<Callback>);
+    /// `DxgkDdiBuildPagingBuffer`: the DMA buffer that does it, which is then submitted to the adapter's engine
+    /// [`crate::AdapterConfig::PAGING_NODE`]; `None` if there is nothing to do, or the CPU has done it.
+    fn build_paging_buffer(&mut self, _operation: &PagingOperation) -> Option<Vec<u8>> {
+        None
+    }
+    /// `DxgkDdiSignalMonitoredFence`: appends a fence write of the kernel's to a paging buffer (FEN-094).
+    fn signal_monitored_fence(&mut self, _buffer: &mut Vec<u8>, _signal: SignalMonitoredFence) {}
     /// `DxgkDdiCreatePeriodicFrameNotification`: from now on interrupt 14 before each vsync of the target, until it is
     /// destroyed or the adapter stops. Gives `hNotification`. A driver without displays refuses.
     fn create_periodic_frame_notification(

@@ -17,12 +17,14 @@ use d3dkmt::{Call, Handle, NtStatus, Reply, ShareToken, limits};
 use crate::ddi::{Callback, Miniport};
 use crate::effects::{Answer, Effects, FenceStore, HostEvent, Note};
 use crate::handles::HandleTable;
+use crate::paging::PagingQueue;
 use crate::periodic::Notification;
 use crate::planted::PlantedBug;
 use crate::policy::RefusedOneWay;
 use crate::process::{Local, Process};
 use crate::slab::Slab;
 use crate::sync::{Open, SyncObject};
+use crate::vaspace::Place;
 use crate::vidsch::{Broadcast, Context, InFlight, Queue};
 use crate::wait::{Wait, WaitId};
 use crate::{Config, Input, Nanos, ProcessId, VmId};
@@ -83,6 +85,10 @@ pub struct Kernel<M: Miniport> {
     /// Periodic frame notifications by NotificationID.
     pub(crate) notifications: BTreeMap<u64, Notification>,
     pub(crate) notifications_begun: u64,
+    pub(crate) paging_queues: Slab<PagingQueue>,
+    pub(crate) paging_queues_created: u64,
+    /// Contexts in which address spaces are updated, by the context they go with.
+    pub(crate) companions: BTreeMap<u32, u32>,
     pub(crate) in_flight: InFlight,
     /// Queues that may be able to go on.
     pub(crate) runnable: VecDeque<u32>,
@@ -116,6 +122,9 @@ impl<M: Miniport> Kernel<M> {
             shares: BTreeMap::new(),
             notifications: BTreeMap::new(),
             notifications_begun: 0,
+            paging_queues: Slab::default(),
+            paging_queues_created: 0,
+            companions: BTreeMap::new(),
             in_flight: InFlight::default(),
             runnable: VecDeque::new(),
             awaiting_begin: BTreeSet::new(),
@@ -228,6 +237,7 @@ impl<M: Miniport> Kernel<M> {
                 self.create_sync_object(process, device, &info, legacy, effects)
             }
             Call::DestroySynchronizationObject { object } => {
+                self.require_own_fence(process, object)?;
                 self.destroy_sync_object(process, object, effects)
             }
             Call::SignalFromCpu { device, objects, values, flags } => {
@@ -266,12 +276,35 @@ impl<M: Miniport> Kernel<M> {
             | Call::AcquireKeyedMutex { .. }
             | Call::ReadKeyedMutex { .. }
             | Call::ReleaseKeyedMutex { .. } => not_modelled("sharing"),
-            Call::CreatePagingQueue { .. }
-            | Call::DestroyPagingQueue { .. }
-            | Call::ReserveGpuVirtualAddress { .. }
-            | Call::MapGpuVirtualAddress { .. }
-            | Call::FreeGpuVirtualAddress { .. }
-            | Call::UpdateGpuVirtualAddress { .. } => not_modelled("paging"),
+            Call::CreatePagingQueue { device, priority, physical_adapter } => {
+                self.create_paging_queue(process, device, priority, physical_adapter, effects)
+            }
+            Call::DestroyPagingQueue { queue } => self.destroy_paging_queue(process, queue, effects),
+            Call::ReserveGpuVirtualAddress { owner, base, minimum, maximum, size } => {
+                let place = Place { base, minimum, maximum };
+                self.reserve_gpu_virtual_address(process, owner, place, size)
+            }
+            Call::MapGpuVirtualAddress {
+                paging_queue,
+                base,
+                minimum,
+                maximum,
+                allocation,
+                offset_pages,
+                size_pages,
+                protection,
+            } => {
+                let (place, pages) =
+                    (Place { base, minimum, maximum }, (allocation, offset_pages, size_pages));
+                self.map_gpu_virtual_address(process, paging_queue, place, pages, protection)
+            }
+            Call::FreeGpuVirtualAddress { adapter, base, size } => {
+                self.free_gpu_virtual_address(process, adapter, base, size)
+            }
+            Call::UpdateGpuVirtualAddress { device, context, fence, fence_value, operations, flags } => {
+                let (owner, fence) = ((device, context), (fence, fence_value));
+                self.update_gpu_virtual_address(process, owner, fence, operations, flags)
+            }
             Call::CreateHwQueue { .. }
             | Call::DestroyHwQueue { .. }
             | Call::SubmitCommandToHwQueue { .. }

@@ -36,6 +36,8 @@ pub(crate) struct Mapping {
     pub engine_affinity: u32,
     /// Not there before the device's paging fence has this value.
     pub pending: Option<u64>,
+    /// The fence of this paging queue.
+    pub paging_queue: Option<u32>,
 }
 
 /// How one open of a fence is mapped. See the module.
@@ -84,11 +86,12 @@ impl<M: Miniport> Kernel<M> {
         address: u64,
     ) -> Result<u32, String> {
         let owner = self.processes.get(&process).ok_or("its process is gone")?;
-        let adapter = &self.config.adapters[engine.adapter as usize];
+        let adapter = self.config.adapters.get(engine.adapter as usize).ok_or("there is no such adapter")?;
         let gpu_address = if adapter.iommu { address.checked_sub(CPU_SPACE_OFFSET) } else { Some(address) };
-        let id = gpu_address
-            .and_then(|address| owner.slots.owner_at(address))
-            .ok_or("no fence is mapped there")?;
+        let id = gpu_address.and_then(|address| owner.slots.owner_at(address));
+        let space = owner.address_spaces.get(&engine.adapter);
+        let page = || space.and_then(|space| space.describe(address));
+        let id = id.ok_or_else(|| page().unwrap_or("no fence is mapped there"))?;
         let open = &self.opens[id];
         let object = &self.objects[open.object];
         if object.adapter != engine.adapter {

@@ -12,6 +12,7 @@ use d3dkmt::{EventId, Handle, limits};
 
 use crate::VmId;
 use crate::handles::HandleTable;
+use crate::vaspace::AddressSpace;
 use crate::wait::WaitId;
 
 /// What a local handle stands for: a position in one of the kernel's tables.
@@ -23,6 +24,7 @@ pub(crate) enum Local {
     Context(u32),
     /// An open of a sync object.
     Sync(u32),
+    PagingQueue(u32),
 }
 
 pub(crate) struct Process {
@@ -39,6 +41,8 @@ pub(crate) struct Process {
     /// What the queues of its contexts hold: see [`crate::vidsch::Packet::weight`].
     pub queued_bytes: usize,
     pub shares: usize,
+    /// GPU address spaces by ordinal of the adapter.
+    pub address_spaces: BTreeMap<u32, AddressSpace>,
     /// Fences that an engine of the basic kind wrote and that were not looked at since (FEN-017).
     pub written: Vec<u32>,
 }
@@ -56,6 +60,7 @@ impl Process {
             devices_stopped: 0,
             queued_bytes: 0,
             shares: 0,
+            address_spaces: BTreeMap::new(),
             written: Vec::new(),
         }
     }

@@ -142,23 +142,13 @@ impl<M: Miniport> Kernel<M> {
         {
             return Ok(reply);
         }
-        let object = self.objects.insert(SyncObject {
-            object_type: info.object_type,
-            flags: info.flags,
-            value,
-            adapter: self.devices[device].adapter,
-            opens: Vec::new(),
-            stored: (0, 0),
-            slots: 0,
-            waiters: BTreeSet::new(),
-            references: 0,
-            global: None,
-        });
+        let adapter = self.devices[device].adapter;
+        let object = self.new_object(info.object_type, info.flags, value, adapter);
         if let Err(refusal) = self.begin_notification(object, info) {
             self.objects.remove(object);
             return Err(refusal);
         }
-        let mapping = Mapping { engine_affinity: info.engine_affinity, pending: None };
+        let mapping = Mapping { engine_affinity: info.engine_affinity, ..Mapping::default() };
         let mut created = match self.open_object(process, device, object, info.flags, mapping, effects) {
             Ok(created) => created,
             Err(refusal) => {
@@ -182,8 +172,30 @@ impl<M: Miniport> Kernel<M> {
         Ok(Reply::SyncObject(created))
     }
 
+    /// An object that nothing names yet.
+    pub(crate) fn new_object(
+        &mut self,
+        object_type: SyncObjectType,
+        flags: SyncObjectFlags,
+        value: u64,
+        adapter: u32,
+    ) -> u32 {
+        self.objects.insert(SyncObject {
+            object_type,
+            flags,
+            value,
+            adapter,
+            opens: Vec::new(),
+            stored: (0, 0),
+            slots: 0,
+            waiters: BTreeSet::new(),
+            references: 0,
+            global: None,
+        })
+    }
+
     /// What to say if the process has no fence slot left: bring memory, or the limit is reached.
-    fn fence_memory_missing(&self, process: ProcessId) -> Result<Option<Reply>, Refusal> {
+    pub(crate) fn fence_memory_missing(&self, process: ProcessId) -> Result<Option<Reply>, Refusal> {
         let slots = &self.process(process).slots;
         if slots.has_room() {
             return Ok(None);
@@ -196,7 +208,7 @@ impl<M: Miniport> Kernel<M> {
     }
 
     /// Gives a process a handle to an object, with a slot that holds the value before anybody hears of it.
-    fn open_object(
+    pub(crate) fn open_object(
         &mut self,
         process: ProcessId,
         device: u32,
@@ -387,8 +399,16 @@ impl<M: Miniport> Kernel<M> {
         {
             return Ok(reply);
         }
-        let mapping = Mapping { engine_affinity, pending: None };
-        Ok(Reply::SyncObject(self.open_object(process, device, object, flags, mapping, effects)?))
+        let mapping = Mapping { engine_affinity, ..Mapping::default() };
+        let paging_queue = self.mapping_queue(device)?;
+        let mut opened = self.open_object(process, device, object, flags, mapping, effects)?;
+        if let (Some(paging_queue), Some(slot)) = (paging_queue, opened.slot)
+            && !flags.contains(SyncObjectFlags::NO_GPU_ACCESS)
+        {
+            let (open, _) = self.sync_object(process, opened.object)?;
+            opened.paging_fence_value = self.map_opened_fence(paging_queue, open, slot);
+        }
+        Ok(Reply::SyncObject(opened))
     }
 
     pub(crate) fn close_share(

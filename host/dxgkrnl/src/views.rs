@@ -69,6 +69,9 @@ pub struct Belongings {
     pub waits: u32,
     pub shares: u32,
     pub slots_used: u32,
+    pub paging_queues: u32,
+    /// Ranges of its GPU address spaces.
+    pub gpu_va_ranges: u32,
 }
 
 impl<'a> WaitView<'a> {
@@ -147,6 +150,9 @@ impl<M: Miniport> Kernel<M> {
             waits: count(self.waits.values().filter(of_wait)),
             shares: count(self.shares.values().filter(|share| share.process == process)),
             slots_used: owner.map_or(0, |owner| owner.slots.used()),
+            paging_queues: count(self.paging_queues.iter().filter(|(_, queue)| queue.process == process)),
+            gpu_va_ranges: owner
+                .map_or(0, |owner| owner.address_spaces.values().map(|space| space.len() as u32).sum()),
         }
     }
 
@@ -177,12 +183,20 @@ impl<M: Miniport> Kernel<M> {
             Some(match handles.get(*child)? {
                 Local::Context(context) => self.contexts.get(*context)?.handle == *child,
                 Local::Sync(open) => self.opens.get(*open)?.handle == *child,
+                Local::PagingQueue(queue) => self.paging_queues.get(*queue)?.handle == *child,
                 Local::Adapter(_) | Local::Device(_) => false,
             })
         };
         let is_whole = |device: &Device| device.children.iter().all(|one| lives(device, one) == Some(true));
         if !self.devices.iter().all(|(_, device)| is_whole(device)) {
             return Some("what belongs to a device");
+        }
+        if !self
+            .companions
+            .iter()
+            .all(|(one, other)| self.contexts.get(*one).is_some() && self.contexts.get(*other).is_some())
+        {
+            return Some("the companions of contexts");
         }
         let periodic = |object: &SyncObject| {
             object.object_type == SyncObjectType::PERIODIC_MONITORED_FENCE

@@ -1,6 +1,6 @@
 //! The simulated miniport: engines that run the command packets of [`d3dkmt::isa`].
 //!
-//! `engine.rs` has an engine, `display.rs` the displays. It sees the kernel only through [`dxgkrnl::ddi`] and its configuration.
+//! `engine.rs` has an engine, `display.rs` the displays, `paging.rs` what the paging engine is given. It sees the kernel only through [`dxgkrnl::ddi`] and its configuration.
 #![no_std]
 #![forbid(unsafe_code)]
 
@@ -8,6 +8,7 @@ extern crate alloc;
 
 mod display;
 mod engine;
+mod paging;
 
 use alloc::collections::BTreeMap;
 use alloc::string::ToString;
@@ -16,9 +17,9 @@ use alloc::vec::Vec;
 use d3dkmt::isa;
 use dxgkrnl::ddi::{
     BadCommands, Callback, CreatePeriodicFrameNotification, EngineId, EngineState, HwContext, Miniport,
-    NotificationRefused, PendingFaults, Submission,
+    NotificationRefused, PagingOperation, PendingFaults, SignalMonitoredFence, Submission,
 };
-use dxgkrnl::{Config, Nanos};
+use dxgkrnl::{AdapterConfig, Config, Nanos, NodeConfig};
 
 use display::Displays;
 use engine::Engine;
@@ -28,17 +29,23 @@ use engine::Engine;
 pub struct SimulatedMiniport {
     engines: BTreeMap<EngineId, Engine>,
     displays: Displays,
+    /// How long a paging buffer takes, by adapter.
+    paging_ns: Vec<Nanos>,
 }
 
 impl Miniport for SimulatedMiniport {
     fn start(&mut self, config: &Config) {
         self.engines.clear();
         self.displays = Displays::new(config);
+        self.paging_ns = config.adapters.iter().map(paging::duration_ns).collect();
         for (adapter, config) in config.adapters.iter().enumerate() {
             for (node, config) in config.engines() {
                 let id = EngineId { adapter: adapter as u32, node };
                 self.engines.insert(id, Engine::new(id, config));
             }
+            let id = EngineId { adapter: adapter as u32, node: AdapterConfig::PAGING_NODE };
+            let config = NodeConfig { signals_at_write: false, ..NodeConfig::default() };
+            self.engines.insert(id, Engine::new(id, &config));
         }
     }
 
@@ -71,6 +78,14 @@ impl Miniport for SimulatedMiniport {
             engine.stop();
         }
         self.displays.stop(adapter);
+    }
+
+    fn build_paging_buffer(&mut self, operation: &PagingOperation) -> Option<Vec<u8>> {
+        self.paging_ns.get(operation.adapter as usize).map(|duration_ns| paging::build(*duration_ns))
+    }
+
+    fn signal_monitored_fence(&mut self, buffer: &mut Vec<u8>, signal: SignalMonitoredFence) {
+        paging::append_signal(buffer, signal);
     }
 
     fn create_periodic_frame_notification(

@@ -4,10 +4,10 @@ use alloc::collections::{BTreeMap, VecDeque};
 use alloc::format;
 use alloc::vec::Vec;
 
-use crate::ProcessId;
 use crate::ddi::{Callback, EngineId, Interrupt, Miniport};
 use crate::effects::Effects;
 use crate::kernel::Kernel;
+use crate::{AdapterConfig, ProcessId};
 
 /// Submissions that are with the miniport.
 #[derive(Default)]
@@ -42,6 +42,11 @@ impl InFlight {
         Some(oldest)
     }
 
+    /// Whether an engine has anything.
+    pub fn is_busy(&self, engine: EngineId) -> bool {
+        self.engines.get(&engine).is_some_and(|engine| !engine.submitted.is_empty())
+    }
+
     /// This one will not complete.
     pub(super) fn forget(&mut self, engine: EngineId, submission_fence_id: u64) {
         let Some(engine) = self.engines.get_mut(&engine) else { return };
@@ -73,6 +78,9 @@ impl<M: Miniport> Kernel<M> {
                     self.runnable.push_back(id);
                     self.evaluate_written(process, effects);
                 }
+                if engine.node == AdapterConfig::PAGING_NODE {
+                    self.offer_paging_engine(engine.adapter);
+                }
             }
             Callback::NotifyInterrupt(Interrupt::PeriodicMonitoredFenceSignaled {
                 adapter,
@@ -101,6 +109,9 @@ impl<M: Miniport> Kernel<M> {
         match self.open_to_write(engine, process, gpu_address) {
             Ok(open) => {
                 let object = self.opens[open].object;
+                if let Some(paging_queue) = self.opens[open].mapping.paging_queue {
+                    self.paging_reached(paging_queue, value);
+                }
                 self.process_mut(process).written.push(object);
                 let value = self.written_value(process, object, value, effects);
                 self.store_value(object, value, effects);

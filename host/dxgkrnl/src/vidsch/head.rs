@@ -60,7 +60,8 @@ impl<M: Miniport> Kernel<M> {
         let signal = match queue.packets.front() {
             None => return false,
             Some(Packet::Wait(wait)) => return !self.waits.contains_key(wait),
-            Some(Packet::WaitAtHead(_) | Packet::Command(_)) => return idle,
+            Some(Packet::WaitAtHead(_) | Packet::PageTables(_)) => return idle,
+            Some(Packet::Command(_)) => return idle && !self.paging_engine_is_taken(queue.engine),
             Some(Packet::Signal(signal)) => signal,
             Some(Packet::Broadcast(broadcast)) => &self.broadcasts[*broadcast].signal,
         };

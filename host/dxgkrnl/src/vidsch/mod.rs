@@ -10,6 +10,7 @@
 //!   Signal(..)                no command runs (SignalAtSubmission:   fence values change, waits end
 //!                             always)
 //!   Broadcast(id)             as a Signal                            the last queue signals
+//!   PageTables(operations)    no command runs                        the address space changes
 //!   Command(bytes)            no command runs                        the miniport gets it; the queue
 //!                                                                    runs until DMA_COMPLETED
 //! ```
@@ -28,7 +29,7 @@ mod signal;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
-use d3dkmt::{EventId, NtStatus, SignalFlags};
+use d3dkmt::{EventId, GpuVaOperation, NtStatus, SignalFlags};
 
 pub(crate) use context::Context;
 pub(crate) use engine::InFlight;
@@ -59,6 +60,8 @@ pub(crate) enum Packet {
     Signal(Signal),
     Broadcast(u32),
     Command(Vec<u8>),
+    /// The update of an address space, of a companion (`paging.rs`).
+    PageTables(Vec<GpuVaOperation>),
 }
 
 impl Packet {
@@ -71,6 +74,7 @@ impl Packet {
                 Packet::WaitAtHead(items) => items.len() * size_of::<WaitItem>(),
                 Packet::Signal(signal) => signal.targets.len() * size_of::<(u32, u64)>(),
                 Packet::Command(commands) => commands.len(),
+                Packet::PageTables(operations) => operations.len() * size_of::<GpuVaOperation>(),
             }
     }
 }
@@ -153,7 +157,7 @@ impl<M: Miniport> Kernel<M> {
                     self.broadcasts[broadcast].status = status;
                     self.reach_broadcast(broadcast, effects);
                 }
-                Packet::Command(_) => {}
+                Packet::Command(_) | Packet::PageTables(_) => {}
             }
         }
     }
@@ -185,6 +189,7 @@ impl<M: Miniport> Kernel<M> {
             Packet::Signal(signal) => self.apply_signal(signal, effects),
             Packet::Broadcast(broadcast) => self.reach_broadcast(broadcast, effects),
             Packet::Command(commands) => self.start_command(id, commands, effects),
+            Packet::PageTables(operations) => self.update_page_tables(id, &operations),
         }
         true
     }

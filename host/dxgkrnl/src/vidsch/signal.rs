@@ -104,7 +104,7 @@ impl<M: Miniport> Kernel<M> {
     }
 
     /// The objects of a queued signal or wait, checked.
-    fn resolve(
+    pub(crate) fn resolve(
         &self,
         process: ProcessId,
         device: u32,

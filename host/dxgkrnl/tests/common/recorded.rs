@@ -6,7 +6,7 @@ use std::rc::Rc;
 
 use dxgkrnl::ddi::{
     BadCommands, Callback, CreatePeriodicFrameNotification, EngineId, EngineState, HwContext, Miniport,
-    NotificationRefused, PendingFaults, Submission,
+    NotificationRefused, PagingOperation, PendingFaults, SignalMonitoredFence, Submission,
 };
 use dxgkrnl::{Config, Nanos};
 use kmd::SimulatedMiniport;
@@ -14,6 +14,8 @@ use kmd::SimulatedMiniport;
 #[derive(Default)]
 pub struct Record {
     pub calls: Vec<String>,
+    /// There is never a paging buffer to build.
+    pub pages_by_cpu: bool,
     pub refuse_notification: Option<NotificationRefused>,
     /// Called back at the next deadline.
     pub call_back: Vec<Callback>,
@@ -54,6 +56,16 @@ impl Miniport for Recorded {
         callbacks: &mut Vec<Callback>,
     ) {
         self.inner.destroy_context(now, context, submitted, callbacks);
+    }
+
+    fn build_paging_buffer(&mut self, operation: &PagingOperation) -> Option<Vec<u8>> {
+        self.log(format!("build {operation:?}"));
+        if self.record.borrow().pages_by_cpu { None } else { self.inner.build_paging_buffer(operation) }
+    }
+
+    fn signal_monitored_fence(&mut self, buffer: &mut Vec<u8>, signal: SignalMonitoredFence) {
+        self.log(format!("append {signal:?}"));
+        self.inner.signal_monitored_fence(buffer, signal);
     }
 
     fn create_periodic_frame_notification(
