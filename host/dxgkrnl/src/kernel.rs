@@ -85,6 +85,8 @@ pub struct Kernel<M: Miniport> {
     /// Periodic frame notifications by NotificationID.
     pub(crate) notifications: BTreeMap<u64, Notification>,
     pub(crate) notifications_begun: u64,
+    /// A signal from the CPU that was answered and takes effect next (policy `cpu_signal`). Holds its objects.
+    pub(crate) answered_signal: Vec<(ProcessId, u32, u64)>,
     pub(crate) paging_queues: Slab<PagingQueue>,
     pub(crate) paging_queues_created: u64,
     /// Contexts in which address spaces are updated, by the context they go with.
@@ -122,6 +124,7 @@ impl<M: Miniport> Kernel<M> {
             shares: BTreeMap::new(),
             notifications: BTreeMap::new(),
             notifications_begun: 0,
+            answered_signal: Vec::new(),
             paging_queues: Slab::default(),
             paging_queues_created: 0,
             companions: BTreeMap::new(),
@@ -140,6 +143,9 @@ impl<M: Miniport> Kernel<M> {
 
     /// When [`Input::Deadline`] is next due.
     pub fn next_deadline(&self) -> Option<Nanos> {
+        if !self.answered_signal.is_empty() {
+            return Some(self.now);
+        }
         self.miniport.next_deadline()
     }
 
@@ -148,6 +154,7 @@ impl<M: Miniport> Kernel<M> {
     pub fn handle(&mut self, now: Nanos, input: Input, effects: &mut Effects) {
         self.now = self.now.max(now);
         self.step += 1;
+        self.apply_answered_signal(effects);
         if self.miniport.next_deadline().is_some_and(|due| due <= self.now) {
             self.with_miniport(effects, |miniport, now, callbacks| miniport.deadline(now, callbacks));
             self.run_queues(effects);

@@ -42,6 +42,17 @@ pub enum GpuWait {
     LooksAtHead,
 }
 
+/// When a signal from the CPU takes effect.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash, Default)]
+pub enum CpuSignal {
+    /// Default: before the call is answered. The kernel stores the value so that readers see it at once (F-44).
+    #[default]
+    AtOnce,
+    /// After it, in the step that comes next: the same page says that a caller may not assume completion on return
+    /// and must wait to know (FEN-026, F-45). For finding callers that assume it.
+    AfterAnswer,
+}
+
 /// Every switch.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash, Default)]
 pub struct Policy {
@@ -49,15 +60,17 @@ pub struct Policy {
     pub destroyed_wait: DestroyedWait,
     pub refused_one_way: RefusedOneWay,
     pub gpu_wait: GpuWait,
+    pub cpu_signal: CpuSignal,
 }
 
 impl Policy {
     /// Each switch by name, with its values by name: the first is bit 0, the default; in the order of the bits.
-    pub const SWITCHES: [(&'static str, [&'static str; 2]); 4] = [
+    pub const SWITCHES: [(&'static str, [&'static str; 2]); 5] = [
         ("lower_gpu_signal", ["ignored", "applied"]),
         ("destroyed_wait", ["success", "device-removed"]),
         ("refused_one_way", ["stops-device", "note-only"]),
         ("gpu_wait", ["latches-when-queued", "looks-at-head"]),
+        ("cpu_signal", ["at-once", "after-answer"]),
     ];
 
     /// This policy with one switch set by name; `None` if there is no such switch or value.
@@ -82,11 +95,12 @@ impl Policy {
             | (matches!(self.destroyed_wait, DestroyedWait::DeviceRemoved) as u32) << 1
             | (matches!(self.refused_one_way, RefusedOneWay::NoteOnly) as u32) << 2
             | (matches!(self.gpu_wait, GpuWait::LooksAtHead) as u32) << 3
+            | (matches!(self.cpu_signal, CpuSignal::AfterAnswer) as u32) << 4
     }
 
     /// The switches from a trace's header; `None` if a bit is unknown.
     pub const fn from_bits(bits: u32) -> Option<Policy> {
-        if bits & !0b1111 != 0 {
+        if bits & !0b1_1111 != 0 {
             return None;
         }
         Some(Policy {
@@ -94,6 +108,7 @@ impl Policy {
             destroyed_wait: if bits & 2 != 0 { DestroyedWait::DeviceRemoved } else { DestroyedWait::Success },
             refused_one_way: if bits & 4 != 0 { RefusedOneWay::NoteOnly } else { RefusedOneWay::StopsDevice },
             gpu_wait: if bits & 8 != 0 { GpuWait::LooksAtHead } else { GpuWait::LatchesWhenQueued },
+            cpu_signal: if bits & 16 != 0 { CpuSignal::AfterAnswer } else { CpuSignal::AtOnce },
         })
     }
 }

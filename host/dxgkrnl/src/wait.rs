@@ -15,6 +15,7 @@ use d3dkmt::{
 use crate::ddi::Miniport;
 use crate::effects::{Effects, FenceStore};
 use crate::kernel::{Called, Kernel, Refusal, invalid, refuse};
+use crate::policy::CpuSignal;
 use crate::sync::is_mapped;
 use crate::{Nanos, ProcessId};
 
@@ -101,11 +102,32 @@ impl<M: Miniport> Kernel<M> {
             }
             self.check_signal_window(object, current, values[at], *handle)?;
         }
-        for (object, value) in targets.iter().zip(values) {
-            self.note_strays(process, *object, *value, effects);
-            self.set_value(*object, *value, effects);
+        let targets = targets.iter().zip(values).map(|(object, value)| (*object, *value));
+        match self.config.policy.cpu_signal {
+            CpuSignal::AtOnce => {
+                for (object, value) in targets {
+                    self.note_strays(process, object, value, effects);
+                    self.set_value(object, value, effects);
+                }
+            }
+            // Nothing comes between the answer and the effect, so what was checked here still holds then.
+            CpuSignal::AfterAnswer => {
+                for (object, value) in targets {
+                    self.objects[object].references += 1;
+                    self.answered_signal.push((process, object, value));
+                }
+            }
         }
         Ok(Reply::None)
+    }
+
+    /// A signal from the CPU that was answered before takes effect.
+    pub(crate) fn apply_answered_signal(&mut self, effects: &mut Effects) {
+        for (process, object, value) in core::mem::take(&mut self.answered_signal) {
+            self.note_strays(process, object, value, effects);
+            self.set_value(object, value, effects);
+            self.release_reference(object, effects);
+        }
     }
 
     /// `WaitForSynchronizationObjectFromCpu`.
