@@ -85,6 +85,7 @@ impl<M: Miniport> Kernel<M> {
             for device in devices {
                 self.destroy_device(process, device, effects)?;
             }
+            self.process_mut(process).address_spaces.remove(&ordinal);
         }
         Ok(Reply::None)
     }
@@ -155,6 +156,7 @@ impl<M: Miniport> Kernel<M> {
             match self.process(process).handles.get(child) {
                 Some(Local::Context(_)) => self.destroy_context(process, child, effects)?,
                 Some(Local::Sync(_)) => self.destroy_sync_object(process, child, effects)?,
+                Some(Local::PagingQueue(_)) => self.destroy_paging_queue(process, child, effects)?,
                 Some(Local::Adapter(_) | Local::Device(_) | Local::KeyedMutex(_)) | None => Reply::None,
             };
         }

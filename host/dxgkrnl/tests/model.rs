@@ -3,13 +3,18 @@
 
 mod common;
 
+mod cpu_signal;
 mod faults;
 mod gpu;
 mod gpu_signals;
 mod keyed_mutex;
 mod laws;
 mod legacy_objects;
+mod mapping;
+mod paging;
+mod periodic;
 mod planted_bugs;
+mod queue_order;
 mod reference;
 mod resets;
 mod scheduling;
@@ -19,3 +24,4 @@ mod sync_objects;
 mod timeouts;
 mod wait_endings;
 mod waits_and_signals;
+mod window;

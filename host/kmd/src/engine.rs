@@ -239,6 +239,11 @@ impl Engine {
         }
     }
 
+    /// Whether a submission is out of the queue: running, or done.
+    pub fn has_begun(&self, submission_fence_id: u64) -> bool {
+        !self.queue.contains_key(&submission_fence_id)
+    }
+
     pub fn faults(&self) -> PendingFaults {
         self.faults
     }

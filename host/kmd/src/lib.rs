@@ -1,12 +1,14 @@
 //! The simulated miniport: engines that run the command packets of [`d3dkmt::isa`].
 //!
-//! It sees the kernel only through [`dxgkrnl::ddi`] and its configuration.
+//! `engine.rs` has an engine, `display.rs` the displays, `paging.rs` what the paging engine is given. It sees the kernel only through [`dxgkrnl::ddi`] and its configuration.
 #![no_std]
 #![forbid(unsafe_code)]
 
 extern crate alloc;
 
+mod display;
 mod engine;
+mod paging;
 
 use alloc::collections::BTreeMap;
 use alloc::string::ToString;
@@ -14,26 +16,36 @@ use alloc::vec::Vec;
 
 use d3dkmt::{NtStatus, isa};
 use dxgkrnl::ddi::{
-    BadCommands, Callback, EngineId, EngineState, EngineStatus, HwContext, Invalidation, Miniport,
-    PageFaultFlags, PendingFaults, ResetFailed, Submission,
+    BadCommands, Callback, CreatePeriodicFrameNotification, EngineId, EngineState, EngineStatus, HwContext,
+    Invalidation, Miniport, NotificationRefused, PageFaultFlags, PagingOperation, PendingFaults, ResetFailed,
+    SignalMonitoredFence, Submission,
 };
-use dxgkrnl::{Config, Nanos};
+use dxgkrnl::{AdapterConfig, Config, Nanos, NodeConfig};
 
+use display::Displays;
 use engine::Engine;
 
 /// See the crate. One engine for each node of each adapter.
 #[derive(Default)]
 pub struct SimulatedMiniport {
     engines: BTreeMap<EngineId, Engine>,
+    displays: Displays,
+    /// How long a paging buffer takes, by adapter.
+    paging_ns: Vec<Nanos>,
 }
 
 impl Miniport for SimulatedMiniport {
     fn start(&mut self, config: &Config) {
         self.engines.clear();
+        self.displays = Displays::new(config);
+        self.paging_ns = config.adapters.iter().map(paging::duration_ns).collect();
         for (adapter, config) in config.adapters.iter().enumerate() {
             for (id, config) in config.engines(adapter as u32) {
                 self.engines.insert(id, Engine::new(id, config));
             }
+            let id = EngineId { adapter: adapter as u32, node: AdapterConfig::PAGING_NODE };
+            let config = NodeConfig { signals_at_write: false, ..NodeConfig::default() };
+            self.engines.insert(id, Engine::new(id, &config));
         }
     }
 
@@ -136,6 +148,27 @@ impl Miniport for SimulatedMiniport {
         for (_, engine) in self.engines.iter_mut().filter(|(id, _)| id.adapter == adapter) {
             engine.stop();
         }
+        self.displays.stop(adapter);
+    }
+
+    fn build_paging_buffer(&mut self, operation: &PagingOperation) -> Option<Vec<u8>> {
+        self.paging_ns.get(operation.adapter as usize).map(|duration_ns| paging::build(*duration_ns))
+    }
+
+    fn signal_monitored_fence(&mut self, buffer: &mut Vec<u8>, signal: SignalMonitoredFence) {
+        paging::append_signal(buffer, signal);
+    }
+
+    fn create_periodic_frame_notification(
+        &mut self,
+        now: Nanos,
+        create: CreatePeriodicFrameNotification,
+    ) -> Result<u64, NotificationRefused> {
+        self.displays.create(now, create)
+    }
+
+    fn destroy_periodic_frame_notification(&mut self, _adapter: u32, notification: u64) {
+        self.displays.destroy(notification);
     }
 
     fn lose_interrupt(&mut self, engine: EngineId) {
@@ -151,19 +184,27 @@ impl Miniport for SimulatedMiniport {
     }
 
     fn next_deadline(&self) -> Option<Nanos> {
-        self.engines.values().filter_map(Engine::busy_until).min()
+        let engines = self.engines.values().filter_map(Engine::busy_until);
+        engines.chain(self.displays.next_due()).min()
     }
 
     fn deadline(&mut self, now: Nanos, callbacks: &mut Vec<Callback>) {
-        // Engines move on in the order of their times, so that effects come in the order they happen.
-        while let Some(engine) = self
-            .engines
-            .values_mut()
-            .filter(|engine| engine.busy_until().is_some_and(|until| until <= now))
-            .min_by_key(|engine| engine.busy_until())
-        {
-            engine.finish_packet(callbacks);
+        // Engines and displays move on in the order of their times, so that effects come in the order they happen;
+        // engines first at the same time, as their interrupts are reported before those of the display (SCH-004).
+        loop {
+            let due = |engine: &&mut Engine| engine.busy_until().is_some_and(|until| until <= now);
+            let engine = self.engines.values_mut().filter(due).min_by_key(|engine| engine.busy_until());
+            let display = self.displays.next_due().filter(|due| *due <= now);
+            match engine.filter(|engine| display.is_none() || engine.busy_until() <= display) {
+                Some(engine) => engine.finish_packet(callbacks),
+                None if display.is_some() => self.displays.notify(now, callbacks),
+                None => return,
+            }
         }
+    }
+
+    fn has_begun(&self, engine: EngineId, submission_fence_id: u64) -> bool {
+        self.engines.get(&engine).is_none_or(|engine| engine.has_begun(submission_fence_id))
     }
 
     fn engine_state(&self, engine: EngineId) -> EngineState {

@@ -18,14 +18,12 @@ use alloc::collections::{BTreeMap, VecDeque};
 use alloc::format;
 use alloc::vec::Vec;
 
-use d3dkmt::SyncObjectFlags;
-
 use super::ready::{Level, Ready};
 use crate::ddi::{Callback, EngineId, Interrupt, Miniport};
 use crate::effects::Effects;
 use crate::kernel::Kernel;
 use crate::tdr::Watch;
-use crate::{Nanos, ProcessId};
+use crate::{AdapterConfig, Nanos, ProcessId};
 
 /// How many submissions an engine has at a time: one that runs, and one for it to go on with at once.
 pub(crate) const HARDWARE_QUEUE_DEPTH: usize = 2;
@@ -128,6 +126,11 @@ impl InFlight {
         oldest
     }
 
+    /// Whether an engine has anything, or is about to.
+    pub fn is_busy(&self, engine: EngineId) -> bool {
+        self.engines.get(&engine).is_some_and(|engine| !engine.submitted.is_empty() || engine.ready.len() > 0)
+    }
+
     /// This one will not complete.
     pub fn forget(&mut self, engine: EngineId, now: Nanos, submission_fence_id: u64) {
         let Some(engine) = self.engines.get_mut(&engine) else { return };
@@ -206,6 +209,9 @@ impl<M: Miniport> Kernel<M> {
                 }
             }
             Interrupt::CrtcVsync { .. } | Interrupt::SchedulingLog { .. } => {}
+            Interrupt::PeriodicMonitoredFenceSignaled { adapter, vidpn_target, notification_id } => {
+                self.periodic_fence_signaled(adapter, vidpn_target, notification_id, effects);
+            }
             Interrupt::DmaCompleted { engine, submission_fence_id } if !self.is_masked(engine) => {
                 if self.is_submitted_id(engine, submission_fence_id, effects) {
                     self.completed_up_to(engine, submission_fence_id, effects);
@@ -252,6 +258,9 @@ impl<M: Miniport> Kernel<M> {
             }
         }
         self.touched.insert(engine);
+        if engine.node == AdapterConfig::PAGING_NODE {
+            self.offer_paging_engine(engine.adapter);
+        }
     }
 
     /// An engine wrote to memory: the value is visible at once; waits are looked at on an interrupt.
@@ -268,24 +277,23 @@ impl<M: Miniport> Kernel<M> {
             self.note_host(text, effects);
             return;
         }
-        let Some(owner) = self.processes.get(&process) else { return };
-        let open = owner.slots.owner_at(gpu_address).map(|open| &self.opens[open]);
-        // An open with NoSignal is mapped for reading only, one with NoGPUAccess not at all; and a fence is
-        // mapped on its own adapter.
-        let unwritable = SyncObjectFlags::NO_GPU_ACCESS | SyncObjectFlags::NO_SIGNAL;
-        match open {
-            Some(open) if !open.flags.intersects(unwritable) && open.adapter == engine.adapter => {
-                let object = open.object;
+        match self.open_to_write(engine, process, gpu_address) {
+            Ok(open) => {
+                let object = self.opens[open].object;
+                if let Some(paging_queue) = self.opens[open].mapping.paging_queue {
+                    self.paging_reached(paging_queue, value);
+                }
                 if self.ignores_value(object, value, effects) {
                     return;
                 }
                 self.process_mut(process).written.push(object);
+                let value = self.written_value(process, object, value, effects);
                 self.store_value(object, value, effects);
             }
-            _ => {
+            Err(why) => {
                 let node = engine.node;
                 let text = format!(
-                    "node {node} stored to GPU address {gpu_address:#x}: nothing it may write is there"
+                    "node {node} stored to GPU address {gpu_address:#x}: nothing it may write is there ({why})"
                 );
                 self.note(process, text, effects);
             }

@@ -2,6 +2,7 @@
 #![allow(dead_code)]
 
 pub mod naive;
+pub mod recorded;
 pub mod recording;
 pub mod session;
 
