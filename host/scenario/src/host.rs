@@ -11,6 +11,13 @@ use crate::program::{Process, Program, Vm};
 /// Slots of fence memory that a process gets at a time, as a page of it has.
 pub const SLOTS: u32 = 64;
 
+/// What the system's clock says so long after the start of a scenario, in units of 100 ns since 1601: it starts
+/// with the year 2026.
+pub fn utc_100ns(since_start: Nanos) -> i64 {
+    const START_100NS: i64 = 134_116_992_000_000_000;
+    START_100NS + (since_start / 100) as i64
+}
+
 /// A kernel under the checker's eyes.
 pub struct Host<'a> {
     program: &'a Program,
@@ -23,6 +30,8 @@ pub struct Host<'a> {
     /// Of the last step.
     pub effects: Effects,
     pub notes: Vec<String>,
+    /// What the system's clock was set to, since the start, and when it was.
+    clock: (Nanos, Nanos),
     /// What went in and what came of it, a line each with its time, if anybody wants it.
     pub log: Option<String>,
 }
@@ -33,7 +42,7 @@ impl<'a> Host<'a> {
         if let Some(bug) = planted {
             kernel.plant(bug);
         }
-        Host {
+        let mut host = Host {
             program,
             planted,
             first_process: 1,
@@ -43,14 +52,32 @@ impl<'a> Host<'a> {
             effects: Effects::default(),
             notes: Vec::new(),
             log: None,
-        }
+            clock: (0, 0),
+        };
+        host.tell_time();
+        host
+    }
+
+    /// What the system's clock says, which the kernel is told at its start.
+    fn tell_time(&mut self) {
+        let (said, at) = self.clock;
+        let utc_100ns = utc_100ns(said + (self.now - at));
+        self.kernel.handle(self.now, Input::SystemTime { utc_100ns }, &mut self.effects);
+        self.effects.clear();
+    }
+
+    /// Somebody sets the system's clock.
+    pub fn clock_set(&mut self, since_start: Nanos) -> Input {
+        self.clock = (since_start, self.now);
+        Input::SystemTime { utc_100ns: utc_100ns(since_start) }
     }
 
     /// The daemon ends and starts anew: only the time and the log go on.
     pub fn restart(&mut self) {
         let first_process = self.first_process + self.program.processes.len() as u32;
-        let (now, log) = (self.now, self.log.take());
-        *self = Host { first_process, now, log, ..Host::new(self.program, self.planted) };
+        let (now, log, clock) = (self.now, self.log.take(), self.clock);
+        *self = Host { first_process, now, log, clock, ..Host::new(self.program, self.planted) };
+        self.tell_time();
     }
 
     /// The kernel's number of a process.

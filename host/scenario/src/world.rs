@@ -11,6 +11,8 @@ pub enum Request {
     /// `event` is the program's number of the event that goes with the call: of a wait that returns at
     /// once, of a packet that sets it, of a CPU_NOTIFICATION. The call's own event ids are the arm's affair.
     Call { call: Call, event: Option<u32> },
+    /// The store to a queue's doorbell, with the command buffers that its ring holds beyond those seen before.
+    Ring { queue: Handle, last_queued: u64, buffers: Vec<Vec<u8>> },
     /// Makes the event of this number.
     NewEvent { event: u32 },
 }
@@ -74,6 +76,10 @@ pub trait World {
 
     /// The fence value as the process reads it from its memory; `None` if it has no such fence.
     fn value(&mut self, process: Process, object: Handle) -> Done<Option<u64>>;
+    /// What a slot of the process's fence memory holds: the status of a doorbell.
+    fn slot(&mut self, _process: Process, _slot: u32) -> Done<Option<u64>> {
+        unsupported("cannot look at slots of fence memory")
+    }
     /// How often the event was set since this was last asked.
     fn take_event(&mut self, process: Process, event: u32) -> Done<u64>;
     /// Frames the process has sent so far; `None` if the arm has no frames.

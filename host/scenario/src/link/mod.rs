@@ -213,6 +213,15 @@ impl World for LinkWorld<'_> {
                 guest.new_event(event);
                 self.answers[thread.index()] = Some(Answer { status: NtStatus::SUCCESS, reply: Reply::None });
             }
+            // A doorbell is memory: nothing has to arrive.
+            Request::Ring { queue, last_queued, buffers } => {
+                let attached = guest.attached;
+                if attached {
+                    let process = self.host.id(Process(at as u32));
+                    self.input(Input::DoorbellRung { process, queue, last_queued, buffers });
+                }
+                self.answers[thread.index()] = Some(Answer { status: NtStatus::SUCCESS, reply: Reply::None });
+            }
             // An NT handle is a descriptor: closing it tells the host nothing, and then it names nothing.
             Request::Call { call: Call::CloseShare { token }, .. } => {
                 let status = match self.closed.insert(token) {
@@ -318,15 +327,28 @@ impl World for LinkWorld<'_> {
                     self.start_vm(Vm(vm))?;
                 }
             }
-            Fault::LoseInterrupt(_) | Fault::Hang(_) | Fault::StopAdapter(_) | Fault::Fill(_) => {
-                unreachable!("done above, or by the runner")
+            Fault::SetClock(since_start) => {
+                let input = self.host.clock_set(since_start);
+                self.input(input);
             }
+            Fault::LoseInterrupt(_)
+            | Fault::Hang(_)
+            | Fault::StopAdapter(_)
+            | Fault::PageFault { .. }
+            | Fault::ResetFails(_)
+            | Fault::Power { .. }
+            | Fault::EngineToF1(_)
+            | Fault::Fill(_) => unreachable!("done above, or by the runner"),
         }
         Ok(())
     }
 
     fn value(&mut self, process: Process, object: Handle) -> Done<Option<u64>> {
         Ok(self.guests[process.index()].as_ref().and_then(|guest| guest.value(object)))
+    }
+
+    fn slot(&mut self, process: Process, slot: u32) -> Done<Option<u64>> {
+        Ok(self.guests[process.index()].as_ref().and_then(|guest| guest.slot(slot)))
     }
 
     fn take_event(&mut self, process: Process, event: u32) -> Done<u64> {
