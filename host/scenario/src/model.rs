@@ -10,7 +10,7 @@ use dxgkrnl::{HostEvent, Input, Nanos, PlantedBug, Snapshot};
 
 use crate::host::{Host, SLOTS};
 use crate::program::{Arm, Fault, Process, Program, Thread, Vm};
-use crate::world::{Answer, Done, Request, World, unsupported};
+use crate::world::{fence_of, Answer, Done, Request, World, unsupported};
 
 /// What a wake of some id is for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -180,11 +180,7 @@ impl<'a> ModelWorld<'a> {
         }
         let answer = self.call(process, call);
         let guest = &mut self.guests[process.index()];
-        if let Reply::SyncObject(fence)
-        | Reply::PagingQueue { fence, .. }
-        | Reply::HwQueue { progress_fence: fence, .. } = &answer.reply
-            && let CreatedSyncObject { object, slot: Some(slot), .. } = *fence
-        {
+        if let Some(CreatedSyncObject { object, slot: Some(slot), .. }) = fence_of(&answer.reply) {
             guest.slots.insert(object, slot);
         }
         let sleeps = matches!(
@@ -231,6 +227,7 @@ impl<'a> ModelWorld<'a> {
         let guest = &mut self.guests[process.index()];
         if std::mem::take(&mut guest.attached) {
             let process = self.host.id(process);
+            self.host.closes(process).into_iter().for_each(|input| self.input(input));
             self.input(Input::ProcessGone { process });
         }
     }

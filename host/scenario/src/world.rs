@@ -1,6 +1,6 @@
 //! What an arm gives the runner: processes, threads and calls, and a look at what came of them.
 
-use d3dkmt::{Call, Handle, NtStatus, Reply};
+use d3dkmt::{Call, CreatedSyncObject, Handle, NtStatus, Reply};
 use dxgkrnl::{Nanos, Snapshot};
 
 use crate::program::{Arm, Fault, Process, Program, Thread, Vm};
@@ -22,6 +22,16 @@ pub enum Request {
 pub struct Answer {
     pub status: NtStatus,
     pub reply: Reply,
+}
+
+/// The fence that a reply brings: an object's own, or a queue's.
+pub fn fence_of(reply: &Reply) -> Option<CreatedSyncObject> {
+    match reply {
+        Reply::SyncObject(fence)
+        | Reply::PagingQueue { fence, .. }
+        | Reply::HwQueue { progress_fence: fence, .. } => Some(*fence),
+        _ => None,
+    }
 }
 
 /// Why a run cannot go on.

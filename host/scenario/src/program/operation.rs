@@ -210,15 +210,18 @@ pub enum Operation {
         data: Option<String>,
         flags: KeyedMutexFlags,
     },
-    /// `D3DKMTOpenKeyedMutex2`, by the global handle of this mutex. `buffer` is the size of the runtime's buffer.
+    /// `D3DKMTOpenKeyedMutex2`, by the global handle of this mutex. `buffer` is the size of the
+    /// runtime's buffer, at least; `data` what is in it.
     OpenKeyedMutex {
         mutex: HandleRef,
         buffer: u32,
+        data: Option<String>,
     },
     /// `D3DKMTOpenKeyedMutexFromNtHandle`.
     OpenSharedKeyedMutex {
         share: Binding,
         buffer: u32,
+        data: Option<String>,
     },
     DestroyKeyedMutex {
         mutex: HandleRef,

@@ -131,14 +131,17 @@ fn open_keyed_mutex(names: &Names, cursor: &mut Cursor<'_>) -> Parsed<Operation>
         }
         None => handle(names, cursor, Kind::KeyedMutex)?,
     };
-    let mut buffer = 0;
-    options(cursor, "an option", &["buffer"], |_, cursor| {
-        buffer = value32(cursor, "a size in bytes")?;
+    let (mut buffer, mut bytes) = (0, None);
+    options(cursor, "an option", &["buffer", "data"], |token, cursor| {
+        match token.text.as_str() {
+            "buffer" => buffer = value32(cursor, "a size in bytes")?,
+            _ => bytes = Some(data(cursor)?),
+        }
         Ok(())
     })?;
     Ok(match by_share {
-        Some(share) => Operation::OpenSharedKeyedMutex { share, buffer },
-        None => Operation::OpenKeyedMutex { mutex, buffer },
+        Some(share) => Operation::OpenSharedKeyedMutex { share, buffer, data: bytes },
+        None => Operation::OpenKeyedMutex { mutex, buffer, data: bytes },
     })
 }
 

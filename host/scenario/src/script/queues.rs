@@ -50,7 +50,7 @@ fn paging(names: &Names, verb: &str, cursor: &mut Cursor<'_>) -> Parsed<Option<O
     Ok(Some(match verb {
         "paging_queue" => {
             let device = handle(names, cursor, Kind::Device)?;
-            let priority = match cursor.peek() {
+            let priority = match cursor.peek().filter(|token| token.kind == TokenKind::Atom) {
                 Some(_) => cursor.choice("a priority", &words::PAGING_PRIORITIES)?,
                 None => 0,
             };

@@ -4,11 +4,12 @@
 
 use std::fmt::Write as _;
 
-use dxgkrnl::{AdapterConfig, Config, Features, NodeConfig, TargetConfig, TdrConfig, VidSchCaps};
+use dxgkrnl::{AdapterConfig, Config, Features, Grant, NodeConfig, TargetConfig, TdrConfig, VidSchCaps};
 
 use crate::program::Engine;
 use crate::script::cursor::{Cursor, Parsed, unknown};
 use crate::script::error::ScriptError;
+use crate::script::print::quoted;
 use crate::script::token::{Token, TokenKind};
 use crate::script::words;
 
@@ -32,6 +33,16 @@ pub(super) fn read(config: &mut Config, key: &Token, cursor: &mut Cursor<'_>) ->
             items(cursor, |item, is_on, cursor| engine_item(node, item, is_on, cursor))
         }
         "target" => target(config, cursor),
+        "grant" => {
+            let name = cursor.text("the name of a shared object, in quotes")?.text.clone();
+            let mut vms = vec![cursor.atom("a VM, or `host`")?.text.clone()];
+            while let Some(vm) = cursor.peek().filter(|token| token.kind == TokenKind::Atom) {
+                cursor.next();
+                vms.push(vm.text.clone());
+            }
+            config.grants.push(Grant { name, vms });
+            Ok(())
+        }
         "feature" => items(cursor, |item, is_on, _| {
             let known = Features::all().iter_names().map(|(name, _)| name).collect::<Vec<_>>();
             let feature =
@@ -229,6 +240,9 @@ fn write_rest(head: &mut String, config: &Config) {
         line.flag(name, config.features.contains(feature), plain.features.contains(feature));
     }
     line.end(head, "feature");
+    for Grant { name, vms } in &config.grants {
+        let _ = writeln!(head, "config grant {} {}", quoted(name), vms.join(" "));
+    }
     let (tdr, plain) = (&config.tdr, &plain.tdr);
     let mut line = Line::default();
     line.number("level", tdr.level, plain.level);

@@ -24,7 +24,7 @@ pub const STATEMENTS: &[Word] = words! {
     "covers", "covers ID ID ..", "the rules that the file is about";
     "tags", "tags WORD ..", "words to choose files by";
     "skip", "skip ARM \"REASON\"", "an arm that cannot run the file, and why";
-    "config", "config adapters = N; config async_submission; config SWITCH = VALUE; config adapter|engine|target|feature|tdr ..", "hardware, policy switches, TDR settings";
+    "config", "config adapters = N; config async_submission; config SWITCH = VALUE; config adapter|engine|target|feature|tdr|grant ..", "hardware, policy switches, TDR settings, what VMs may share";
     "matrix", "matrix NAME = VALUE VALUE ..", "a case for each value; `$NAME` stands for it";
     "given", "given NAME = VALUE when AXIS is|not|below|at_least VALUE and ..; .. otherwise", "what a case expects, computed";
     "vm", "vm NAME", "a VM starts";
@@ -65,7 +65,7 @@ pub const VERBS: &[Word] = words! {
     "gpu_wait", "gpu_wait C F>=V [G>=V ..], or gpu_wait C legacy S [T ..] [value=V]", "D3DKMTWaitForSynchronizationObjectFromGpu, with `legacy` D3DKMTWaitForSynchronizationObject2: a packet in the context's queue";
     "submit", "submit C [C ..] COMMAND ..", "D3DKMTSubmitCommand of write(F,V) busy(TIME) hang, or opaque(BYTES)";
     "keyed_mutex", "M = keyed_mutex [key=N] [data=\"TEXT\"] [shared]", "D3DKMTCreateKeyedMutex2";
-    "open_keyed_mutex", "L = open_keyed_mutex M [buffer=N], or L = open_keyed_mutex N [buffer=N]", "D3DKMTOpenKeyedMutex2 by the global handle of M, or D3DKMTOpenKeyedMutexFromNtHandle";
+    "open_keyed_mutex", "L = open_keyed_mutex M [buffer=N] [data=\"TEXT\"], or L = open_keyed_mutex N ..", "D3DKMTOpenKeyedMutex2 by the global handle of M, or D3DKMTOpenKeyedMutexFromNtHandle";
     "destroy_keyed_mutex", "destroy_keyed_mutex M", "D3DKMTDestroyKeyedMutex";
     "acquire", "acquire M key=N [poll] [timeout=TIME] [until=TIME]", "D3DKMTAcquireKeyedMutex2; without a time-out it waits for ever";
     "release", "release M key=N [value=V] [data=\"TEXT\"]", "D3DKMTReleaseKeyedMutex2";

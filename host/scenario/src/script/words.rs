@@ -37,7 +37,7 @@ pub(crate) const ACCESS: [(&str, u32); 7] = [
     ("STANDARD_RIGHTS_READ", access::STANDARD_RIGHTS_READ),
 ];
 
-pub(crate) const GENERIC_ALL: u32 = 0x1000_0000;
+pub(crate) const GENERIC_ALL: u32 = access::GENERIC_ALL;
 
 /// `DXGK_PAGE_FAULT_FLAGS` (TDR-028).
 pub(crate) const PAGE_FAULT_FLAGS: [(&str, u32); 8] = [

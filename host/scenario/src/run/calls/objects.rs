@@ -1,6 +1,6 @@
 //! Calls about synchronization objects and keyed mutexes.
 
-use d3dkmt::{Call, CreatedSyncObject, EventId, Handle, RuntimeBuffer, SyncObjectInfo};
+use d3dkmt::{Call, CreatedSyncObject, EventId, Handle, RuntimeBuffer, SyncObjectInfo, limits};
 
 use super::{NO_EVENT, token};
 use crate::host::utc_100ns;
@@ -69,18 +69,23 @@ impl<W: World> Run<'_, W> {
     }
 
     fn call_of_keyed_mutexes(&self, operation: &Operation) -> Option<Call> {
-        let buffer = |size: u32| RuntimeBuffer { size, present: size != 0 };
+        let buffer = |size: &u32, data: &Option<String>| {
+            let mut data = data.clone().unwrap_or_default().into_bytes();
+            let size = (*size).max(data.len() as u32);
+            data.resize((size as usize).min(limits::PRIVATE_DATA_BYTES_MAX), 0);
+            RuntimeBuffer { size, present: size != 0, data }
+        };
         Some(match operation {
             Operation::CreateKeyedMutex { key, data, flags } => Call::CreateKeyedMutex {
                 initial_value: *key,
                 private_data: data.clone().unwrap_or_default().into_bytes(),
                 flags: *flags,
             },
-            Operation::OpenKeyedMutex { mutex, buffer: size } => {
-                Call::OpenKeyedMutex { shared_handle: self.global(*mutex), buffer: buffer(*size) }
+            Operation::OpenKeyedMutex { mutex, buffer: size, data } => {
+                Call::OpenKeyedMutex { shared_handle: self.global(*mutex), buffer: buffer(size, data) }
             }
-            Operation::OpenSharedKeyedMutex { share, buffer: size } => {
-                Call::OpenKeyedMutexFromNtHandle { token: token(*share), buffer: buffer(*size) }
+            Operation::OpenSharedKeyedMutex { share, buffer: size, data } => {
+                Call::OpenKeyedMutexFromNtHandle { token: token(*share), buffer: buffer(size, data) }
             }
             Operation::DestroyKeyedMutex { mutex } => Call::DestroyKeyedMutex { mutex: self.handle(*mutex) },
             Operation::Acquire { mutex, key, timeout } => Call::AcquireKeyedMutex {

@@ -159,12 +159,12 @@ impl Printer<'_> {
                 };
                 format!("keyed_mutex{}{}{flags}", option_number("key", *key), option_data(data))
             }
-            Operation::OpenKeyedMutex { mutex, buffer } => {
-                let buffer = option_number("buffer", (*buffer).into());
+            Operation::OpenKeyedMutex { mutex, buffer, data } => {
+                let buffer = option_number("buffer", (*buffer).into()) + &option_data(data);
                 format!("open_keyed_mutex {}{buffer}", self.handle(*mutex))
             }
-            Operation::OpenSharedKeyedMutex { share, buffer } => {
-                let buffer = option_number("buffer", (*buffer).into());
+            Operation::OpenSharedKeyedMutex { share, buffer, data } => {
+                let buffer = option_number("buffer", (*buffer).into()) + &option_data(data);
                 format!("open_keyed_mutex {}{buffer}", self.program.name(*share))
             }
             Operation::DestroyKeyedMutex { mutex } => format!("destroy_keyed_mutex {}", self.handle(*mutex)),
