@@ -19,6 +19,9 @@ pub const PRIVILEGED_PORT_END: u32 = 1024;
 pub const BROKER_PATH: &str = "/run/gpupv/broker.sock";
 /// Environment variable with the path of the broker's socket.
 pub const BROKER_ENV: &str = "GPUPV_BROKER";
+/// Environment variable that is `1` for an actor that is to end when the thread that spawned it does: a stopped
+/// one would outlive a killed runner.
+pub const ACTOR_DIES_WITH_PARENT_ENV: &str = "GPUPV_ACTOR_DIES_WITH_PARENT";
 
 /// Longest frame, its length prefix not counted (GPV-009).
 pub const FRAME_BYTES_MAX: usize = d3dkmt::limits::MESSAGE_BYTES_MAX;

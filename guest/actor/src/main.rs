@@ -23,10 +23,12 @@ mod output;
 mod shares;
 mod threads;
 
+use std::io::Write as _;
 use std::sync::atomic::AtomicU64;
 
 use proto::actor::{Order, Outcome, Task};
 use proto::frame::FrameBuffer;
+use proto::limits::ACTOR_DIES_WITH_PARENT_ENV;
 use rustix::io::Errno;
 use rustix::process::Signal;
 
@@ -77,9 +79,15 @@ impl Actor {
     }
 }
 
+/// Says what is wrong. `eprintln` would panic where standard error is full or closed.
+fn complain(words: std::fmt::Arguments<'_>) {
+    // There is nowhere left to say it.
+    let _ = writeln!(std::io::stderr(), "scenario-actor: {words}");
+}
+
 /// Ends the process with words.
 fn give_up(words: std::fmt::Arguments<'_>) -> ! {
-    eprintln!("scenario-actor: {words}");
+    complain(words);
     std::process::exit(BAD_INPUT);
 }
 
@@ -92,13 +100,11 @@ fn end_with_a_panic() {
     }));
 }
 
-/// Set by a runner on this machine; in a guest the end of the VM ends all.
-const DIES_WITH_PARENT_ENV: &str = "GPUPV_ACTOR_DIES_WITH_PARENT";
-
 /// The end of input ends an actor, but not one that is stopped when its runner is killed. The signal follows the
-/// thread that spawned this process, and a runner's threads live until their actors have ended.
+/// thread that spawned this process, and a runner's threads live until their actors have ended. A runner on this
+/// machine asks for it; in a guest the end of the VM ends all.
 fn die_with_the_parent() {
-    if std::env::var_os(DIES_WITH_PARENT_ENV).is_none_or(|value| value != "1") {
+    if std::env::var_os(ACTOR_DIES_WITH_PARENT_ENV).is_none_or(|value| value != "1") {
         return;
     }
     if let Err(error) = rustix::process::set_parent_process_death_signal(Some(Signal::KILL)) {

@@ -42,7 +42,7 @@ impl Threads {
                 true
             }
             Err(error) => {
-                eprintln!("scenario-actor: thread {number} cannot be started: {error}");
+                crate::complain(format_args!("thread {number} cannot be started: {error}"));
                 false
             }
         }

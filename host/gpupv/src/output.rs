@@ -189,8 +189,19 @@ static IS_CUT: AtomicBool = AtomicBool::new(false);
 /// Prints a line on standard output. Whoever reads only the beginning, as `head` does, is no failure of ours;
 /// a full disk is one, and [`end`] gives the exit code for it.
 pub fn say(line: fmt::Arguments<'_>) {
-    let result = writeln!(std::io::stdout(), "{line}");
-    if let Err(error) = result.as_ref()
+    note_loss(&writeln!(std::io::stdout(), "{line}"));
+}
+
+/// Passes on what a program said, to standard output, as [`say`] does with a line.
+pub fn pass_on(bytes: &[u8]) {
+    let mut out = std::io::stdout().lock();
+    let result = out.write_all(bytes).and_then(|()| out.flush());
+    drop(out);
+    note_loss(&result);
+}
+
+fn note_loss(result: &std::io::Result<()>) {
+    if let Err(error) = result
         && error.kind() != ErrorKind::BrokenPipe
         && !IS_CUT.swap(true, Ordering::Relaxed)
     {
@@ -199,9 +210,14 @@ pub fn say(line: fmt::Arguments<'_>) {
 }
 
 /// Prints a line on standard error. `eprintln` would panic where that is full or closed.
-fn complain(line: fmt::Arguments<'_>) {
+pub fn say_error(line: fmt::Arguments<'_>) {
     // There is nowhere left to say it.
-    let _ = writeln!(std::io::stderr(), "gpupv: {line}");
+    let _ = writeln!(std::io::stderr(), "{line}");
+}
+
+/// The same in gpupv's own name.
+pub fn complain(line: fmt::Arguments<'_>) {
+    say_error(format_args!("gpupv: {line}"));
 }
 
 /// The exit code of a command that ended with this one: another if what it had to [`say`] is lost.

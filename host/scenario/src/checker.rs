@@ -253,21 +253,9 @@ impl Checker {
         std::mem::take(&mut self.violations)
     }
 
-    /// The value that a process reads from a slot of its memory.
-    pub fn memory(&self, process: ProcessId, slot: u32) -> Option<u64> {
-        self.processes.get(&process)?.slots.get(slot as usize).copied()
-    }
-
-    /// The slot of a process's object.
-    pub fn slot_of(&self, process: ProcessId, object: Handle) -> Option<u32> {
-        self.processes.get(&process)?.objects.get(&object).copied()
-    }
-
     /// Looks at one step of the kernel, right after it.
     pub fn step<M: Miniport>(&mut self, told: &Told, effects: &Effects, kernel: &Kernel<M>) {
-        if let Some(value) = told.gpu_value {
-            self.gpu_value = Some(self.gpu_value.map_or(value, |before| before.max(value)));
-        }
+        self.gpu_value = self.gpu_value.max(told.gpu_value);
         if let Some(signal) = told.signal.filter(|signal| signal.lowers || self.gpu_value.is_some()) {
             self.passing_value = self.passing_value.max(Some(signal.greatest));
         }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Output, Stdio};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
 use gpupv::artifacts::Artifacts;
@@ -75,4 +75,32 @@ pub fn gpupv(arguments: &[&str]) -> Command {
     let mut command = Command::new(gpupv_binary());
     command.args(arguments).env(gpupv::artifacts::LIBDIR_ENV, &artifacts().directory);
     command
+}
+
+/// Runs `gpupv scenario` in a folder.
+pub fn scenario(folder: &Path, arguments: &[&str]) -> Output {
+    let mut command = gpupv(&["scenario"]);
+    command.args(arguments).current_dir(folder).stdin(Stdio::null());
+    command.output().expect("gpupv starts")
+}
+
+/// What a program said there, as text.
+pub fn stderr(output: &Output) -> &str {
+    std::str::from_utf8(&output.stderr).expect("gpupv prints text")
+}
+
+pub fn stdout(output: &Output) -> &str {
+    std::str::from_utf8(&output.stdout).expect("gpupv prints text")
+}
+
+/// Where every write fails: the disk is full.
+pub fn full() -> Stdio {
+    std::fs::File::options().write(true).open("/dev/full").expect("Linux has it").into()
+}
+
+/// Where every write fails: the reader has gone away.
+pub fn closed() -> Stdio {
+    let (reader, writer) = std::io::pipe().expect("a pipe");
+    drop(reader);
+    writer.into()
 }

@@ -30,8 +30,13 @@ impl Served {
 
     /// Starts it with its sockets in a folder that is there already.
     pub fn start_in(folder: tempfile::TempDir, arguments: &[&str]) -> Served {
+        Served::start_saying(folder, arguments, Stdio::null())
+    }
+
+    /// Starts it with its standard output there.
+    pub fn start_saying(folder: tempfile::TempDir, arguments: &[&str], stdout: Stdio) -> Served {
         let mut command = gpupv(&["serve", "--directory"]);
-        command.arg(folder.path()).args(arguments).stdin(Stdio::null()).stdout(Stdio::null());
+        command.arg(folder.path()).args(arguments).stdin(Stdio::null()).stdout(stdout);
         let child = command.stderr(Stdio::null()).spawn().expect("gpupv starts");
         let mut served = Served { child, folder };
         eventually("gpupv serve answers", || match served.child.try_wait() {

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::{Output, Stdio};
 
-use e2e::programs::{c_program, gpupv, gpupv_binary};
+use e2e::programs::{c_program, closed, full, gpupv, gpupv_binary, stderr, stdout};
 use e2e::served::{Served, block_on};
 use gpupv::daemon::control;
 use serde_json::Value;
@@ -16,14 +16,6 @@ use tonic_reflection::pb::v1::{ServerReflectionRequest, ServerReflectionResponse
 
 fn run(arguments: &[&str]) -> Output {
     gpupv(arguments).stdin(Stdio::null()).output().expect("gpupv starts")
-}
-
-fn stderr(output: &Output) -> &str {
-    std::str::from_utf8(&output.stderr).expect("gpupv prints text")
-}
-
-fn stdout(output: &Output) -> &str {
-    std::str::from_utf8(&output.stdout).expect("gpupv prints text")
 }
 
 #[test]
@@ -150,6 +142,39 @@ fn inspect_prints_text_for_people_and_json_for_programs() {
         assert_eq!(state[list], Value::Array(Vec::new()), "{list}");
     }
     assert!(inspect(&[]).starts_with(&format!("daemon {}: ", served.pid())));
+}
+
+#[test]
+fn a_reader_that_goes_away_changes_no_exit_code_and_a_full_disk_is_a_failure() {
+    let served = Served::start(&[]);
+    let directory = served.directory().to_str().expect("UTF-8");
+    let trace = format!("{directory}/recorded.gvt");
+    assert_eq!(run(&["run", "--record", &trace, "--", "true"]).status.code(), Some(0));
+    for arguments in [
+        &["inspect", "--directory", directory][..],
+        &["inspect", "--directory", directory, "--json"],
+        &["replay", &trace],
+        &["replay", &trace, "--json"],
+        &["doctor"],
+        &["demo", "--local"],
+    ] {
+        let code = run(arguments).status.code();
+        let unread = gpupv(arguments).stdout(closed()).output().expect("gpupv starts");
+        assert_eq!(unread.status.code(), code, "{arguments:?}: {}", stderr(&unread));
+        assert!(!stderr(&unread).contains("cannot print"), "{arguments:?}: {}", stderr(&unread));
+        let lost = gpupv(arguments).stdout(full()).output().expect("gpupv starts");
+        assert_eq!(lost.status.code(), Some(2), "{arguments:?}: {}", stderr(&lost));
+        assert!(stderr(&lost).contains("gpupv: cannot print: "), "{arguments:?}: {}", stderr(&lost));
+    }
+}
+
+#[test]
+fn a_daemon_serves_whoever_reads_what_it_says() {
+    for stdout in [closed(), full()] {
+        let folder = tempfile::tempdir().expect("a folder");
+        let served = Served::start_saying(folder, &["--vms", "2"], stdout);
+        assert_eq!(served.inspect().vms.len(), 2);
+    }
 }
 
 #[test]

@@ -3,28 +3,13 @@
 use std::fs;
 use std::os::fd::OwnedFd;
 use std::path::Path;
-use std::process::{Command, ExitStatus, Output, Stdio};
+use std::process::{Command, ExitStatus, Stdio};
 
-use e2e::programs::gpupv;
+use e2e::programs::{closed, full, gpupv, scenario, stderr, stdout};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
 use serde_json::Value;
 use tempfile::TempDir;
-
-/// Runs `gpupv scenario` in a folder.
-fn scenario(folder: &Path, arguments: &[&str]) -> Output {
-    let mut command = gpupv(&["scenario"]);
-    command.args(arguments).current_dir(folder).stdin(Stdio::null());
-    command.output().expect("gpupv starts")
-}
-
-fn stderr(output: &Output) -> &str {
-    std::str::from_utf8(&output.stderr).expect("gpupv prints text")
-}
-
-fn stdout(output: &Output) -> &str {
-    std::str::from_utf8(&output.stdout).expect("gpupv prints text")
-}
 
 fn folder_with(files: &[(&str, &str)]) -> TempDir {
     let folder = tempfile::tempdir().expect("a folder");
@@ -296,17 +281,10 @@ fn what_is_written_to_begin_with_runs() {
 #[test]
 fn a_reader_that_goes_away_is_no_failure() {
     let folder = mixed();
-    let (reader, writer) = std::io::pipe().expect("a pipe");
-    drop(reader);
     let mut command = gpupv(&["scenario", "list", "all"]);
-    command.current_dir(folder.path()).stdin(Stdio::null()).stdout(writer);
+    command.current_dir(folder.path()).stdin(Stdio::null()).stdout(closed());
     let output = command.output().expect("gpupv starts");
     assert_eq!((output.status.code(), stderr(&output)), (Some(0), ""));
-}
-
-/// Where every write fails: the disk is full.
-fn full() -> fs::File {
-    fs::File::options().write(true).open("/dev/full").expect("Linux has it")
 }
 
 /// Waits no longer than any of these runs may take.
@@ -334,9 +312,7 @@ fn has_ended(process: &OwnedFd, seconds: i64) -> bool {
 #[test]
 fn a_run_does_not_hang_on_what_it_cannot_log() {
     let folder = folder_with(&[("a.scn", SOUND)]);
-    let (reader, closed) = std::io::pipe().expect("a pipe");
-    drop(reader);
-    for stderr in [Stdio::from(full()), Stdio::from(closed)] {
+    for stderr in [full(), closed()] {
         let mut command = gpupv(&["scenario", "run", "a.scn", "--arm", "local", "-vv"]);
         command.current_dir(folder.path()).stdout(Stdio::null()).stderr(stderr);
         assert_eq!(ends(command).code(), Some(0));
@@ -345,10 +321,14 @@ fn a_run_does_not_hang_on_what_it_cannot_log() {
 
 #[test]
 fn an_error_that_cannot_be_said_keeps_its_exit_code() {
-    let folder = folder_with(&[]);
-    let mut command = gpupv(&["scenario", "run", "missing.scn"]);
-    command.current_dir(folder.path()).stderr(full());
-    assert_eq!(ends(command).code(), Some(2));
+    let folder = folder_with(&[("bad.scn", "nonsense\n")]);
+    for arguments in [["run", "missing.scn"], ["run", "bad.scn"], ["check", "bad.scn"]] {
+        for stderr in [full(), closed()] {
+            let mut command = gpupv(&["scenario"]);
+            command.args(arguments).current_dir(folder.path()).stderr(stderr);
+            assert_eq!(ends(command).code(), Some(2), "{arguments:?}");
+        }
+    }
 }
 
 #[test]

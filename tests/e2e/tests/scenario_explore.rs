@@ -4,23 +4,8 @@ use std::fs;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
-use e2e::programs::{gpupv, gpupv_binary, tree};
+use e2e::programs::{gpupv_binary, scenario, stderr, stdout, tree};
 use serde_json::Value;
-
-/// Runs `gpupv scenario` in a folder.
-fn scenario(folder: &Path, arguments: &[&str]) -> Output {
-    let mut command = gpupv(&["scenario"]);
-    command.args(arguments).current_dir(folder).stdin(Stdio::null());
-    command.output().expect("gpupv starts")
-}
-
-fn stderr(output: &Output) -> &str {
-    std::str::from_utf8(&output.stderr).expect("gpupv prints text")
-}
-
-fn stdout(output: &Output) -> &str {
-    std::str::from_utf8(&output.stdout).expect("gpupv prints text")
-}
 
 /// Without what the canary says: only explorations have one.
 fn without_canary(text: &str) -> String {

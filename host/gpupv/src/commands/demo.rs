@@ -2,8 +2,9 @@
 //! is shown for what it is. Sets up what is missing first; without QEMU it takes the local arm.
 
 use std::cell::Cell;
+use std::io::Read as _;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
@@ -16,7 +17,7 @@ use crate::commands::vm::{Fleet, FleetPlan, guest_environment};
 use crate::commands::{inspect, run};
 use crate::daemon::seat::Seat;
 use crate::daemon::{Daemon, Options, control};
-use crate::output::{OK, Steps, VERDICT_FAILED};
+use crate::output::{OK, Steps, VERDICT_FAILED, pass_on, say};
 use crate::virtual_machine::agent::{Output, Program};
 use crate::virtual_machine::image::{Brought, set_up};
 
@@ -43,8 +44,8 @@ const SOURCES: [(&str, &str); 5] = [
 /// How long the tour waits for its own client to block.
 const HANG_SHOWS_MAX: Duration = Duration::from_secs(60);
 
-fn say(text: &str) {
-    println!("\n== {text}");
+fn chapter(text: &str) {
+    say(format_args!("\n== {text}"));
 }
 
 /// Compiles one of the sources with the machine's C compiler.
@@ -61,15 +62,15 @@ fn compile(folder: &Path, name: &str, artifacts: &Artifacts) -> anyhow::Result<P
         .context("cannot start the C compiler `cc`; mend: apt-get install -y gcc libc6-dev")?;
     let errors = String::from_utf8_lossy(&output.stderr);
     ensure!(output.status.success(), "the C compiler refused {name}.c:\n{errors}");
-    println!("$ cc -o {name} {name}.c -ldxcore");
+    say(format_args!("$ cc -o {name} {name}.c -ldxcore"));
     Ok(program)
 }
 
 /// What the daemon knows while a client hangs, as `gpupv inspect` shows it: the waits and the engines.
 fn show_hang(daemon: &Daemon) {
     let state = control::inspection(&daemon.seat, &daemon.vms);
-    println!("$ gpupv inspect");
-    print!("{}", inspect::render(&state));
+    say(format_args!("$ gpupv inspect"));
+    say(format_args!("{}", inspect::render(&state).trim_end()));
 }
 
 /// Waits until a CPU wait is pending: the client hangs as planned.
@@ -83,29 +84,29 @@ fn nothing_left(daemon: &Daemon) -> anyhow::Result<()> {
         ensure!(Instant::now() < end, "something of the killed client stayed behind");
         std::thread::yield_now();
     }
-    println!("the client was killed: no process, device, context, fence or wait is left");
+    say(format_args!("the client was killed: no process, device, context, fence or wait is left"));
     Ok(())
 }
 
 /// Replays the recording, then a copy of it with one byte changed.
 fn replay(trace_path: &Path) -> anyhow::Result<bool> {
-    println!("$ gpupv replay {}", trace_path.display());
+    say(format_args!("$ gpupv replay {}", trace_path.display()));
     let report = trace::replay(trace_path, &mut |_, _| {})?;
-    println!("{report}");
+    say(format_args!("{report}"));
     let mut bytes = std::fs::read(trace_path)?;
     let middle = bytes.len() / 2;
     bytes[middle] ^= 1;
     let damaged = trace_path.with_extension("damaged.gvt");
     std::fs::write(&damaged, bytes)?;
-    println!("$ gpupv replay {}   (byte {middle} changed)", damaged.display());
+    say(format_args!("$ gpupv replay {}   (byte {middle} changed)", damaged.display()));
     let found = trace::replay(&damaged, &mut |_, _| {});
     let noticed = match found {
         Ok(damaged) => {
-            println!("{damaged}");
+            say(format_args!("{damaged}"));
             !damaged.agrees()
         }
         Err(error) => {
-            println!("{error}");
+            say(format_args!("{error}"));
             true
         }
     };
@@ -130,7 +131,7 @@ impl Tour {
             std::fs::write(folder.path().join(name), text)?;
         }
         steps.finish();
-        say("a C program, built against d3dkmthk.h and libdxcore.so");
+        chapter("a C program, built against d3dkmthk.h and libdxcore.so");
         let fence_tour = compile(folder.path(), "fence_tour", &artifacts)?;
         let hang = compile(folder.path(), "hang", &artifacts)?;
         let trace = args.record.clone().unwrap_or_else(|| folder.path().join("demo.gvt"));
@@ -153,22 +154,20 @@ impl Tour {
         let begun = Instant::now();
         let mut fleet = Fleet::boot(&plan, steps).await?;
         steps.finish();
-        say(&format!(
+        chapter(&format!(
             "a QEMU guest is up after {:.1} s; the program runs in it",
             begun.elapsed().as_secs_f64()
         ));
         let (_, agent) = &mut fleet.guests[0];
         let program = |path: &str| Program { arguments: vec![path.into()], environment: guest_environment() };
         let print = |output: Output| match output {
-            Output::Stdout(bytes) | Output::Stderr(bytes) => {
-                print!("{}", String::from_utf8_lossy(&bytes));
-            }
+            Output::Stdout(bytes) | Output::Stderr(bytes) => pass_on(&bytes),
         };
         let (sender, inputs) = mpsc::channel(1);
         drop(sender);
         let code = agent.exec(&program("/fence_tour"), inputs, print).await?;
 
-        say("another client hangs: its engine never comes back");
+        chapter("another client hangs: its engine never comes back");
         let (sender, inputs) = mpsc::channel(1);
         let (seat, end) = (fleet.daemon.seat.clone(), Instant::now() + HANG_SHOWS_MAX);
         let daemon = &fleet.daemon;
@@ -196,13 +195,21 @@ impl Tour {
     fn locally(&self) -> anyhow::Result<bool> {
         let folder = tempfile::Builder::new().prefix("gpupv-").tempdir()?;
         let daemon = Daemon::start(Options { directory: folder.path().into(), ..self.options() })?;
-        say("the program runs as a local guest process");
+        chapter("the program runs as a local guest process");
         let guest = |program: &Path| {
             run::guest_command(&[program.as_os_str().to_owned()], &daemon.broker_path(), &self.artifacts)
         };
-        let status = guest(&self.fence_tour).status().context("cannot start the tour's program")?;
-        say("another client hangs: its engine never comes back");
-        let mut hang = guest(&self.hang).spawn().context("cannot start the tour's program")?;
+        // Their words are passed on: one that wrote to a reader who has gone away would end by that.
+        let output = guest(&self.fence_tour).stderr(Stdio::inherit()).output();
+        let output = output.context("cannot start the tour's program")?;
+        pass_on(&output.stdout);
+        chapter("another client hangs: its engine never comes back");
+        let hang = guest(&self.hang).stdout(Stdio::piped()).spawn();
+        let mut hang = hang.context("cannot start the tour's program")?;
+        let mut words = hang.stdout.take().context("it has no output")?;
+        let mut said = [0; 1024];
+        let count = words.read(&mut said)?;
+        pass_on(&said[..count]);
         let end = Instant::now() + HANG_SHOWS_MAX;
         while !hang_is_there(&daemon.seat) && Instant::now() < end {
             std::thread::yield_now();
@@ -212,7 +219,7 @@ impl Tour {
         hang.wait()?;
         nothing_left(&daemon)?;
         daemon.stop()?;
-        Ok(status.success())
+        Ok(output.status.success())
     }
 }
 
@@ -221,7 +228,9 @@ pub fn run(args: &DemoArgs) -> anyhow::Result<u8> {
     let mut local = args.local;
     if !local && let Err(error) = set_up(&steps) {
         steps.finish();
-        println!("No guest can run on this machine: {error:#}\nThe tour goes on with local processes.");
+        say(format_args!(
+            "No guest can run on this machine: {error:#}\nThe tour goes on with local processes."
+        ));
         local = true;
     }
     let tour = Tour::prepare(args, &steps)?;
@@ -231,14 +240,14 @@ pub fn run(args: &DemoArgs) -> anyhow::Result<u8> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         runtime.block_on(tour.in_guest(&steps))?
     };
-    say("everything that crossed the boundary was recorded; it replays");
+    chapter("everything that crossed the boundary was recorded; it replays");
     let replayed = replay(&tour.trace)?;
     if as_expected && replayed {
-        println!(
+        say(format_args!(
             "\nThat was gpupv. Next: gpupv run -- PROG, gpupv vm run --with ./PROG:/PROG -- /PROG, gpupv bench"
-        );
+        ));
         return Ok(OK);
     }
-    println!("\nSomething was not as expected, see above.");
+    say(format_args!("\nSomething was not as expected, see above."));
     Ok(VERDICT_FAILED)
 }

@@ -4,7 +4,7 @@ use clap::Args;
 use serde_json::json;
 use vm_images::{Cache, Requirement, State};
 
-use crate::output::{OK, SET_UP_FAILED, Steps};
+use crate::output::{OK, SET_UP_FAILED, Steps, complain, say};
 
 /// Arguments of `gpupv doctor`.
 #[derive(Args, Debug)]
@@ -38,13 +38,13 @@ fn as_json(requirement: &Requirement) -> serde_json::Value {
 
 fn print(requirement: &Requirement) {
     match &requirement.state {
-        State::Ok(detail) => println!("ok       {}: {detail}", requirement.name),
+        State::Ok(detail) => say(format_args!("ok       {}: {detail}", requirement.name)),
         State::Missing { what, mend, needed_for } => {
             let optional = if requirement.optional { " (optional)" } else { "" };
-            println!(
+            say(format_args!(
                 "missing  {}{optional}: {what}\n         needed for: {needed_for}\n         mend: {mend}",
                 requirement.name
-            );
+            ));
         }
     }
 }
@@ -66,16 +66,16 @@ pub fn run(args: &DoctorArgs) -> anyhow::Result<u8> {
     steps.finish();
     if args.json {
         let findings: Vec<_> = requirements.iter().map(as_json).collect();
-        println!("{:#}", json!({ "requirements": findings, "failed": failed }));
+        say(format_args!("{:#}", json!({ "requirements": findings, "failed": failed })));
     } else {
         requirements.iter().for_each(print);
         for failure in &failed {
-            eprintln!("gpupv: could not mend {failure}");
+            complain(format_args!("could not mend {failure}"));
         }
     }
     let well = requirements.iter().all(|requirement| requirement.is_ok() || requirement.optional);
     if !well && !args.fix && !args.json {
-        println!("\nAll at once: gpupv doctor --fix");
+        say(format_args!("\nAll at once: gpupv doctor --fix"));
     }
     Ok(if well { OK } else { SET_UP_FAILED })
 }

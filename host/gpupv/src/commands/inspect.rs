@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::commands::default_directory;
 use crate::daemon::control;
-use crate::output::OK;
+use crate::output::{OK, say};
 
 /// Arguments of `gpupv inspect`.
 #[derive(Args, Debug)]
@@ -29,9 +29,9 @@ pub fn run(args: &InspectArgs) -> anyhow::Result<u8> {
         anyhow::Ok(client.inspect(InspectRequest {}).await?.into_inner())
     })?;
     if args.json {
-        println!("{:#}", to_json(&inspection));
+        say(format_args!("{:#}", to_json(&inspection)));
     } else {
-        print!("{}", render(&inspection));
+        say(format_args!("{}", render(&inspection).trim_end()));
     }
     Ok(OK)
 }

@@ -6,7 +6,7 @@ use clap::Args;
 use serde_json::json;
 use trace::{Report, TraceError};
 
-use crate::output::{OK, Steps, VERDICT_FAILED};
+use crate::output::{OK, Steps, VERDICT_FAILED, say};
 
 /// Arguments of `gpupv replay`.
 #[derive(Args, Debug)]
@@ -44,8 +44,8 @@ fn print(args: &ReplayArgs, verdict: &str, report: Option<&Report>, text: &str) 
         let value = json!({
             "trace": args.trace, "verdict": verdict, "steps": steps, "ended": ended, "report": text,
         });
-        println!("{value}");
+        say(format_args!("{value}"));
     } else {
-        println!("{text}");
+        say(format_args!("{text}"));
     }
 }

@@ -4,10 +4,11 @@ use std::path::PathBuf;
 
 use anyhow::Context as _;
 use clap::Args;
+use proto::limits::BROKER_ENV;
 
 use crate::commands::{DaemonArgs, default_directory};
 use crate::daemon::{Daemon, Options, control};
-use crate::output::OK;
+use crate::output::{OK, say};
 
 /// Arguments of `gpupv serve`.
 #[derive(Args, Debug)]
@@ -37,16 +38,16 @@ pub fn run(args: &ServeArgs) -> anyhow::Result<u8> {
         kernel,
         ..Options::default()
     })?;
-    println!("local programs: {}={}", proto::limits::BROKER_ENV, daemon.broker_path().display());
+    say(format_args!("local programs: {BROKER_ENV}={}", daemon.broker_path().display()));
     for number in 1..=args.vms {
         let name = format!("vm{number}");
         let entry = daemon.vms.add(&name, &daemon.directory().join(format!("{name}.sock")))?;
-        println!(
+        say(format_args!(
             "{name}: -chardev socket,id=gpupv,path={} -device vhost-user-vsock-pci,chardev=gpupv",
             entry.socket.display()
-        );
+        ));
     }
-    println!("control: {}", daemon.directory().join(control::SOCKET_NAME).display());
+    say(format_args!("control: {}", daemon.directory().join(control::SOCKET_NAME).display()));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         let mut terminate = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())

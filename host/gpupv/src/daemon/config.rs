@@ -92,16 +92,16 @@ pub fn parse(text: &str) -> anyhow::Result<Config> {
     Ok(config)
 }
 
-fn read_policy(table: Table) -> anyhow::Result<Policy> {
+fn read_policy(mut table: Table) -> anyhow::Result<Policy> {
     let mut policy = Policy::default();
-    for (key, value) in &table {
-        let switch = Policy::SWITCHES.iter().find(|(name, _)| name == key);
-        let Some((_, choices)) = switch else { bail!("{key:?} in [policy] is unknown") };
-        policy = value
-            .as_str()
-            .and_then(|value| policy.with(key, value))
-            .with_context(|| format!("policy {key} is {value}; it must be one of {}", choices.join(", ")))?;
+    for (switch, values) in Policy::SWITCHES {
+        let Some(value) = table.remove(switch) else { continue };
+        let set = value.as_str().and_then(|value| policy.with(switch, value));
+        policy = set.with_context(|| {
+            format!("policy {switch} is {value}; it must be one of {}", values.join(", "))
+        })?;
     }
+    nothing_left(&table, "[policy]")?;
     Ok(policy)
 }
 

@@ -6,9 +6,9 @@ use std::time::Duration;
 use d3dkmt::NtStatus;
 use proto::actor::{Order, Outcome, Report, Task};
 use proto::frame::FrameBuffer;
-use scenario::world::{Done, Trouble};
+use scenario::world::Done;
 
-use super::SILENCE_MAX;
+use super::{SILENCE_MAX, broken};
 
 /// The thread of the actor that does what is no step of the scenario.
 pub const SERVICE: u32 = u32::MAX;
@@ -38,10 +38,6 @@ pub struct Actor {
     arrived: BTreeMap<u64, Report>,
 }
 
-fn broken(error: &anyhow::Error) -> Trouble {
-    Trouble::Broken(crate::output::in_words(error))
-}
-
 impl Actor {
     pub fn new(name: &str, pipes: Box<dyn Pipes>) -> Actor {
         Actor {
@@ -63,7 +59,7 @@ impl Actor {
         self.next_tag += 1;
         let mut bytes = Vec::new();
         Order { tag, thread, task }.append(&mut bytes);
-        self.pipes.write(&bytes).map_err(|error| broken(&error.context(format!("process {}", self.name))))?;
+        self.pipes.write(&bytes).map_err(|error| broken(error.context(format!("process {}", self.name))))?;
         Ok(tag)
     }
 
@@ -79,9 +75,9 @@ impl Actor {
                 return Ok(report);
             }
             let bytes = self.pipes.read(SILENCE_MAX);
-            let bytes = bytes.map_err(|error| broken(&error.context(format!("process {}", self.name))))?;
+            let bytes = bytes.map_err(|error| broken(error.context(format!("process {}", self.name))))?;
             self.frames.extend(&bytes);
-            while let Some(report) = Report::next(&mut self.frames).map_err(|error| broken(&error.into()))? {
+            while let Some(report) = Report::next(&mut self.frames).map_err(|error| broken(error.into()))? {
                 self.arrived.insert(report.tag, report);
             }
         }
@@ -103,18 +99,18 @@ impl Actor {
     }
 
     pub fn signal(&mut self, signal: i32) -> Done {
-        self.pipes.signal(signal).map_err(|error| broken(&error))
+        self.pipes.signal(signal).map_err(broken)
     }
 
     /// Lets it end in order and waits for that.
     pub fn end(mut self) -> Done {
         self.pipes.close_input();
-        self.pipes.wait().map_err(|error| broken(&error))
+        self.pipes.wait().map_err(broken)
     }
 
     /// Kills it and waits for its end.
     pub fn kill(mut self) -> Done {
-        self.signal(9)?;
-        self.pipes.wait().map_err(|error| broken(&error))
+        self.signal(libc::SIGKILL)?;
+        self.pipes.wait().map_err(broken)
     }
 }

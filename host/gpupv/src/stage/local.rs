@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
+use proto::limits::ACTOR_DIES_WITH_PARENT_ENV;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, Signal, kill_process};
 use scenario::choose::First;
@@ -20,11 +21,9 @@ use crate::daemon::{Clock, Daemon, Options};
 use crate::output::Steps;
 
 use super::actor::Pipes;
+use super::broken;
 use super::watch::Watch;
 use super::world::{LiveWorld, Place};
-
-/// Tells an actor to end when the thread that spawned it does: a stopped one would outlive a killed runner.
-const DIES_WITH_PARENT_ENV: &str = "GPUPV_ACTOR_DIES_WITH_PARENT";
 
 /// An actor's process on this machine.
 struct LocalPipes {
@@ -100,10 +99,6 @@ impl LocalPlace<'_> {
     }
 }
 
-fn broken(error: &anyhow::Error) -> Trouble {
-    Trouble::Broken(crate::output::in_words(error))
-}
-
 impl Place for LocalPlace<'_> {
     fn arm(&self) -> Arm {
         Arm::Local
@@ -125,7 +120,7 @@ impl Place for LocalPlace<'_> {
             Some(vm) => self.daemon().local_vm(self.vm_name(vm)).context("its VM is gone")?.1,
         };
         let mut command = guest_command(&[self.artifacts.actor.clone().into()], &broker, self.artifacts);
-        command.env(DIES_WITH_PARENT_ENV, "1");
+        command.env(ACTOR_DIES_WITH_PARENT_ENV, "1");
         let child =
             command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(self.last_words.try_clone()?).spawn();
         let mut child = child.context("no actor starts")?;
@@ -134,13 +129,13 @@ impl Place for LocalPlace<'_> {
     }
 
     fn crash(&mut self, vm: Vm) -> Done {
-        self.daemon().crash_local_vm(self.vm_name(vm)).map_err(|error| broken(&error))
+        self.daemon().crash_local_vm(self.vm_name(vm)).map_err(broken)
     }
 
     fn restart_daemon(&mut self) -> Done {
         let stopped = self.daemon.take().map_or(Ok(()), Daemon::stop);
-        stopped.map_err(|error| broken(&error))?;
-        self.daemon = Some(Daemon::start(self.options.clone()).map_err(|error| broken(&error))?);
+        stopped.map_err(broken)?;
+        self.daemon = Some(Daemon::start(self.options.clone()).map_err(broken)?);
         Ok(())
     }
 }

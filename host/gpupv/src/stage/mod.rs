@@ -20,6 +20,7 @@ mod world;
 
 use std::time::Duration;
 
+use scenario::world::Trouble;
 use scenario::{Ended, Verdict};
 
 pub use local::LocalArm;
@@ -27,6 +28,11 @@ pub use vm::VmArm;
 
 /// An actor that owes a report for so long has been lost: the arm failed, whatever the scenario says.
 const SILENCE_MAX: Duration = Duration::from_secs(60);
+
+/// The arm itself failed.
+fn broken(error: anyhow::Error) -> Trouble {
+    Trouble::Broken(crate::output::in_words(&error))
+}
 
 /// What the processes of a run complained of belongs to its failure, and is nobody's business otherwise:
 /// a library says on standard error that its stream is gone, as a scenario may want it.

@@ -8,8 +8,7 @@ use anyhow::{Context as _, bail};
 use proto::agent::exec_input;
 use scenario::choose::First;
 use scenario::program::{Arm, Program, Vm};
-use scenario::run::unsupported;
-use scenario::world::{Done, Trouble};
+use scenario::world::{Done, Trouble, unsupported};
 use scenario::{Ended, Failure, Verdict, run};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
@@ -23,10 +22,10 @@ use crate::virtual_machine::agent::{Output, Program as GuestProgram};
 use crate::virtual_machine::driver::Driver;
 use crate::virtual_machine::image::Brought;
 
-use super::SILENCE_MAX;
 use super::actor::Pipes;
 use super::watch::Watch;
 use super::world::{LiveWorld, Place};
+use super::{SILENCE_MAX, broken};
 
 /// Guests at most: each takes a quarter of a GiB and a share of two cores.
 const GUESTS_MAX: usize = 3;
@@ -87,7 +86,7 @@ impl Pipes for GuestPipes {
 impl Drop for GuestPipes {
     fn drop(&mut self) {
         if !self.done.is_finished() && self.input.is_some() {
-            let _ = self.send(exec_input::Body::Signal(9));
+            let _ = self.send(exec_input::Body::Signal(libc::SIGKILL));
         }
     }
 }
@@ -154,7 +153,7 @@ impl Place for VmPlace {
     }
 
     fn crash(&mut self, vm: Vm) -> Done {
-        let guest = self.guest_of(Some(vm)).map_err(|error| Trouble::Broken(error.to_string()))?;
+        let guest = self.guest_of(Some(vm)).map_err(broken)?;
         self.crashed = true;
         let guest = &self.fleet().guests[guest].0;
         guest.vm.kill();

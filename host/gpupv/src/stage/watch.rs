@@ -43,11 +43,12 @@ impl Watch {
         *self.lock() = Seen::default();
     }
 
-    /// The newest process that attached with this pid; with `None` the newest of all.
-    pub fn attached(&self, pid: Option<u32>, known: &[ProcessId]) -> Option<ProcessId> {
+    /// The newest process that attached with this pid and is not known; with `None` the newest of all.
+    pub fn attached(&self, pid: Option<u32>, known: &[Option<ProcessId>]) -> Option<ProcessId> {
         let seen = self.lock();
-        let fits =
-            |(id, other): &(&ProcessId, &u32)| pid.is_none_or(|pid| pid == **other) && !known.contains(id);
+        let fits = |(id, other): &(&ProcessId, &u32)| {
+            pid.is_none_or(|pid| pid == **other) && !known.contains(&Some(**id))
+        };
         seen.attached.iter().rev().find(fits).map(|(id, _)| *id)
     }
 

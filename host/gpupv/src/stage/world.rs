@@ -4,22 +4,16 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use d3dkmt::{Call, Handle, ShareToken};
-use dxgkrnl::ddi::EngineId;
 use dxgkrnl::{Nanos, ProcessId, Snapshot};
 use proto::actor::{Outcome, Task};
-use scenario::program::{Arm, Engine, Fault, Process, Program, Thread, Vm};
-use scenario::run::unsupported;
-use scenario::world::{Answer, Done, Request, Trouble, World};
+use scenario::program::{Arm, Fault, Process, Program, Thread, Vm};
+use scenario::world::{Answer, Done, Request, Trouble, World, unsupported};
 
 use crate::daemon::Daemon;
 
-use super::SILENCE_MAX;
 use super::actor::{Actor, Pipes};
 use super::watch::Watch;
-
-const SIGKILL: i32 = 9;
-const SIGCONT: i32 = 18;
-const SIGSTOP: i32 = 19;
+use super::{SILENCE_MAX, broken};
 
 /// Where the processes of a run live.
 pub trait Place {
@@ -37,8 +31,6 @@ pub trait Place {
 /// A process of the scenario.
 struct Guest {
     actor: Actor,
-    /// The kernel's number, once it has attached.
-    id: Option<ProcessId>,
     frozen: bool,
     /// It has orders that were given since it last passed a barrier.
     busy: bool,
@@ -66,10 +58,8 @@ pub struct LiveWorld<'a, P: Place> {
     answers: Vec<Option<Answer>>,
     /// NT handles: who shared, and who has it.
     shares: Vec<(ShareToken, Process, Vec<Process>)>,
-    /// The kernel's number of each process, also of one that has ended.
+    /// The number of each process that has attached to this kernel, also of one that has ended.
     numbers: Vec<Option<ProcessId>>,
-    /// Kernel's numbers that are given.
-    numbered: Vec<ProcessId>,
     /// Makes mailbox names of this run its own.
     run: u64,
 }
@@ -91,7 +81,6 @@ impl<'a, P: Place> LiveWorld<'a, P> {
             answers: vec![None; program.threads.len()],
             shares: Vec::new(),
             numbers: vec![None; program.processes.len()],
-            numbered: Vec::new(),
             run: next_run(),
         }
     }
@@ -111,7 +100,7 @@ impl<'a, P: Place> LiveWorld<'a, P> {
         Ok(&mut guest.actor)
     }
 
-    /// Takes the reports that have come, and the numbers of processes that have attached.
+    /// Takes the reports that have come.
     fn collect(&mut self, process: Process) {
         for (at, order) in self.under_way.iter_mut().enumerate() {
             let Some(guest) = self.guests[process.index()].as_mut() else { return };
@@ -131,12 +120,19 @@ impl<'a, P: Place> LiveWorld<'a, P> {
     /// An order that has no report after a barrier is asleep only if the kernel has its wait. Otherwise its
     /// message was still to come: the library was asking the broker for memory, say.
     fn is_settled(&self, process: Process) -> bool {
-        let Some(guest) = self.guests[process.index()].as_ref() else { return true };
-        let registered = guest.id.map_or(0, |id| self.watch.registered(id));
+        if self.guests[process.index()].is_none() {
+            return true;
+        }
+        let registered = self.registered(process);
         let asleep = |order: &UnderWay| order.registered_before.is_some_and(|before| before < registered);
         let orders = self.under_way.iter().enumerate();
         let mut of_process = orders.filter(|(at, _)| self.program.threads[*at].process == process);
         of_process.all(|(_, order)| order.as_ref().is_none_or(asleep))
+    }
+
+    /// CPU waits that the process has registered so far.
+    fn registered(&self, process: Process) -> u64 {
+        self.numbers[process.index()].map_or(0, |id| self.watch.registered(id))
     }
 
     /// Lets every process that can have something to do come to rest.
@@ -159,20 +155,19 @@ impl<'a, P: Place> LiveWorld<'a, P> {
     /// Whoever got a wake or an order since the last time.
     fn restless(&mut self) -> Vec<Process> {
         let woken = self.watch.take_woken();
-        let is_restless =
-            |guest: &Guest| !guest.frozen && (guest.busy || guest.id.is_some_and(|id| woken.contains(&id)));
+        let is_woken = |at: usize| self.numbers[at].is_some_and(|id| woken.contains(&id));
+        let is_restless = |at: usize, guest: &Guest| !guest.frozen && (guest.busy || is_woken(at));
         let guests = self.guests.iter().enumerate();
         guests
-            .filter(|(_, guest)| guest.as_ref().is_some_and(is_restless))
+            .filter(|(at, guest)| guest.as_ref().is_some_and(|guest| is_restless(*at, guest)))
             .map(|(at, _)| Process(at as u32))
             .collect()
     }
 
     /// The process is gone, and the kernel knows.
     fn ended(&mut self, process: Process, guest: Guest, end: impl FnOnce(Actor) -> Done) -> Done {
-        let Guest { actor, id, .. } = guest;
-        end(actor)?;
-        match id {
+        end(guest.actor)?;
+        match self.numbers[process.index()] {
             Some(id) if !self.watch.wait_until_gone(id) => {
                 let name = &self.program.processes[process.index()].name;
                 Err(Trouble::Broken(format!("process {name} has ended, the daemon has not noticed")))
@@ -219,16 +214,6 @@ impl<'a, P: Place> LiveWorld<'a, P> {
         self.shares[at].2.push(to);
         Ok(())
     }
-
-    fn fault_of(fault: &Fault) -> Option<dxgkrnl::Fault> {
-        let engine = |Engine { adapter, node }: Engine| EngineId { adapter, node };
-        match *fault {
-            Fault::LoseInterrupt(which) => Some(dxgkrnl::Fault::LoseInterrupt { engine: engine(which) }),
-            Fault::Hang(which) => Some(dxgkrnl::Fault::Hang { engine: engine(which) }),
-            Fault::StopAdapter(adapter) => Some(dxgkrnl::Fault::StopAdapter { adapter }),
-            _ => None,
-        }
-    }
 }
 
 /// Numbers of events begin at 1: 0 is NULL.
@@ -248,19 +233,17 @@ impl<P: Place> World for LiveWorld<'_, P> {
     fn start_process(&mut self, process: Process) -> Done {
         let info = &self.program.processes[process.index()];
         let pipes = self.place.spawn(&info.name, info.vm);
-        let pipes = pipes.map_err(|error| Trouble::Broken(crate::output::in_words(&error)))?;
+        let pipes = pipes.map_err(broken)?;
         let mut actor = Actor::new(&info.name, pipes);
         // The first call attaches the process. This one is a barrier's, so it is nobody's.
         actor.serve(Task::Call { call: super::watch::BARRIER, event: None })?;
         let messages_before = actor.value(Task::MessagesSent)?.unwrap_or(0);
-        let Some(id) = self.watch.attached(actor.pid(), &self.numbered) else {
+        let Some(id) = self.watch.attached(actor.pid(), &self.numbers) else {
             return Err(Trouble::Broken(format!("process {} does not attach", info.name)));
         };
-        self.numbered.push(id);
         self.numbers[process.index()] = Some(id);
-        let (id, frozen, busy, mailbox) = (Some(id), false, false, None);
-        let guest = Guest { actor, id, frozen, busy, mailbox, messages_before };
-        self.guests[process.index()] = Some(guest);
+        let (frozen, busy, mailbox) = (false, false, None);
+        self.guests[process.index()] = Some(Guest { actor, frozen, busy, mailbox, messages_before });
         Ok(())
     }
 
@@ -292,9 +275,7 @@ impl<P: Place> World for LiveWorld<'_, P> {
             }
         };
         let may_sleep = matches!(&task, Task::Call { call: Call::WaitFromCpu { .. }, event: None });
-        let id = self.guest(process)?.id;
-        let registered = id.map_or(0, |id| self.watch.registered(id));
-        let registered_before = may_sleep.then_some(registered);
+        let registered_before = may_sleep.then(|| self.registered(process));
         let tag = self.actor(process)?.order(thread.0, task)?;
         self.guest(process)?.busy = true;
         self.under_way[thread.index()] = Some(UnderWay { tag, registered_before });
@@ -325,7 +306,7 @@ impl<P: Place> World for LiveWorld<'_, P> {
     }
 
     fn fault(&mut self, fault: &Fault) -> Done {
-        if let Some(fault) = Self::fault_of(fault) {
+        if let Some(fault) = fault.of_hardware() {
             self.place.daemon().seat.fault(fault);
             return Ok(());
         }
@@ -334,18 +315,17 @@ impl<P: Place> World for LiveWorld<'_, P> {
             Fault::Freeze(process) => {
                 let guest = self.guest(process)?;
                 guest.frozen = true;
-                guest.actor.signal(SIGSTOP)
+                guest.actor.signal(libc::SIGSTOP)
             }
             Fault::Thaw(process) => {
                 let guest = self.guest(process)?;
                 guest.frozen = false;
                 guest.busy = true;
-                guest.actor.signal(SIGCONT)
+                guest.actor.signal(libc::SIGCONT)
             }
             Fault::Cut(process) => {
-                let guest = self.guest(process)?;
-                guest.busy = true;
-                if let Some(id) = guest.id {
+                self.guest(process)?.busy = true;
+                if let Some(id) = self.numbers[process.index()] {
                     self.place.daemon().cut(id);
                 }
                 Ok(())
@@ -358,7 +338,7 @@ impl<P: Place> World for LiveWorld<'_, P> {
                         self.guests[at].as_mut().filter(|_| self.program.processes[at].vm == Some(vm));
                     if let Some(guest) = guest {
                         // The processes of a real guest are gone with it.
-                        let _ = guest.actor.signal(SIGKILL);
+                        let _ = guest.actor.signal(libc::SIGKILL);
                         let guest = self.guests[at].take();
                         guest.map_or(Ok(()), |guest| self.ended(process, guest, |_| Ok(())))?;
                     }
@@ -368,13 +348,9 @@ impl<P: Place> World for LiveWorld<'_, P> {
             Fault::RestartDaemon => {
                 self.place.restart_daemon()?;
                 self.watch.reset();
-                self.numbered.clear();
                 // Another kernel gives them anew.
                 self.numbers.fill(None);
-                for guest in self.guests.iter_mut().flatten() {
-                    guest.id = None;
-                    guest.busy = true;
-                }
+                self.guests.iter_mut().flatten().for_each(|guest| guest.busy = true);
                 Ok(())
             }
             Fault::Hold(_) | Fault::Release(_) => unsupported("cannot hold the bytes of a real stream"),

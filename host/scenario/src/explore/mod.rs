@@ -107,8 +107,7 @@ fn run_in<W: World>(world: &mut W, program: &Program, choose: &mut dyn Choose) -
         let text = panic.downcast_ref::<String>().map(String::as_str);
         let text = text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("of no text");
         let failure = Failure { line: 0, what: format!("panic: {text}") };
-        let verdict = Verdict::Failed(failure);
-        Ended { verdict, unchecked: Vec::new(), outcome: None, answers: Vec::new() }
+        Ended::of(Verdict::Failed(failure))
     })
 }
 

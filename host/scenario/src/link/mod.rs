@@ -11,23 +11,20 @@
 //! runner's chooser ([`World::moves`]). With a seed other than 0 bytes arrive in pieces of any size too. A
 //! store is seen at once, while answers and wakes are still under way: as with shared memory.
 
+mod calls;
 mod guest;
 
 use std::collections::BTreeSet;
 
 use d3dkmt::{Call, Handle, NtStatus, Reply, ShareToken};
-use dxgkrnl::ddi::EngineId;
-use dxgkrnl::{Input, Nanos, PlantedBug, ProcessId, Snapshot, VmId};
+use dxgkrnl::{Input, Nanos, PlantedBug, ProcessId, Snapshot};
 
 use crate::choose::Random;
-use crate::host::Host;
+use crate::host::{Host, SLOTS};
 use crate::program::{Arm, Fault, Process, Program, Thread, Vm};
 use crate::world::{Answer, Done, Request, World};
 
 use guest::Guest;
-
-/// Slots of fence memory that a process begins with, as a page of it has.
-const SLOTS: u32 = 64;
 
 /// Which way a message goes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -39,8 +36,7 @@ enum Way {
 /// See the module.
 pub struct LinkWorld<'a> {
     program: &'a Program,
-    host: Host,
-    planted: Option<PlantedBug>,
+    host: Host<'a>,
     guests: Vec<Option<Guest>>,
     answers: Vec<Option<Answer>>,
     /// Draws the sizes of pieces; `None`: frames arrive whole.
@@ -48,8 +44,6 @@ pub struct LinkWorld<'a> {
     reversed: bool,
     /// NT handles that were closed.
     closed: BTreeSet<ShareToken>,
-    /// Processes of earlier daemons: numbers are not used twice.
-    first_process: u32,
 }
 
 impl<'a> LinkWorld<'a> {
@@ -57,43 +51,37 @@ impl<'a> LinkWorld<'a> {
     pub fn new(program: &'a Program, planted: Option<PlantedBug>, seed: u64) -> LinkWorld<'a> {
         LinkWorld {
             program,
-            host: Host::new(program.setting.kernel.clone(), planted),
-            planted,
+            host: Host::new(program, planted),
             guests: program.processes.iter().map(|_| None).collect(),
             answers: vec![None; program.threads.len()],
             pieces: (seed != 0).then(|| Random::new(seed)),
             reversed: false,
             closed: BTreeSet::new(),
-            first_process: 1,
         }
     }
 
-    fn id(&self, process: Process) -> ProcessId {
-        ProcessId(self.first_process + process.0)
+    fn guest_of(&mut self, process: ProcessId) -> Option<&mut Guest> {
+        let at = self.host.index_of(process);
+        self.guests.get_mut(at)?.as_mut()
     }
 
     /// One step of the kernel; what it asks for is stored, or on its way.
     fn input(&mut self, input: Input) {
         self.host.input(input);
         let now = self.host.now;
-        let first = self.first_process;
         let mut effects = std::mem::take(&mut self.host.effects);
-        let guests = &mut self.guests;
-        fn find(guests: &mut [Option<Guest>], first: u32, process: ProcessId) -> Option<&mut Guest> {
-            guests.get_mut(process.0.wrapping_sub(first) as usize)?.as_mut()
-        }
         for store in effects.stores.drain(..) {
-            if let Some(guest) = find(guests, first, store.process) {
+            if let Some(guest) = self.guest_of(store.process) {
                 guest.store(store.slot, store.value);
             }
         }
         for answer in effects.answers.drain(..) {
-            if let Some(guest) = find(guests, first, answer.process) {
+            if let Some(guest) = self.guest_of(answer.process) {
                 guest.answer(now, &answer);
             }
         }
         for event in effects.events.drain(..) {
-            if let Some(guest) = find(guests, first, event.process) {
+            if let Some(guest) = self.guest_of(event.process) {
                 guest.wake(now, &event);
             }
         }
@@ -132,7 +120,7 @@ impl<'a> LinkWorld<'a> {
         match way {
             Way::ToGuest => guest.receive(&bytes),
             Way::ToHost => {
-                let process = self.id(Process(at as u32));
+                let process = self.host.id(Process(at as u32));
                 let calls = match self.guests[at].as_mut() {
                     Some(guest) => guest.calls(&bytes),
                     None => Vec::new(),
@@ -149,7 +137,7 @@ impl<'a> LinkWorld<'a> {
     fn go_on(&mut self, at: usize) {
         loop {
             let now = self.host.now;
-            let process = self.id(Process(at as u32));
+            let process = self.host.id(Process(at as u32));
             let Some(guest) = self.guests[at].as_mut() else { return };
             guest.poll(now, &mut self.answers);
             let Some(slots) = guest.memory_wanted() else { return };
@@ -164,7 +152,9 @@ impl<'a> LinkWorld<'a> {
     fn detach(&mut self, at: usize) {
         let attached = self.guests[at].as_mut().is_some_and(|guest| std::mem::take(&mut guest.attached));
         if attached {
-            self.input(Input::ProcessGone { process: self.id(Process(at as u32)) });
+            let process = self.host.id(Process(at as u32));
+            self.host.closes(process).into_iter().for_each(|input| self.input(input));
+            self.input(Input::ProcessGone { process });
         }
     }
 
@@ -196,17 +186,13 @@ impl World for LinkWorld<'_> {
     }
 
     fn start_vm(&mut self, vm: Vm) -> Done {
-        let name = self.program.vms[vm.index()].clone();
-        self.input(Input::VmAttached { vm: VmId(vm.0 + 1), name });
+        self.input(self.host.vm_attached(vm));
         Ok(())
     }
 
     fn start_process(&mut self, process: Process) -> Done {
-        let info = &self.program.processes[process.index()];
-        let vm = info.vm.map_or(VmId::HOST, |vm| VmId(vm.0 + 1));
-        let (id, name) = (self.id(process), info.name.clone());
-        self.input(Input::ProcessAttached { process: id, vm, pid: 1000 + process.0, name });
-        self.input(Input::FenceMemoryAdded { process: id, slots: SLOTS });
+        let id = self.host.id(process);
+        self.host.process_attached(process).into_iter().for_each(|input| self.input(input));
         let status_slot = self.host.kernel.status_slot(id);
         let guest = Guest::new(id, SLOTS, status_slot, self.program.setting.async_submission);
         self.guests[process.index()] = Some(guest);
@@ -230,17 +216,32 @@ impl World for LinkWorld<'_> {
                 guest.new_event(event);
                 self.answers[thread.index()] = Some(Answer { status: NtStatus::SUCCESS, reply: Reply::None });
             }
-            // An NT handle is a descriptor: closing it tells the host nothing, and then it names nothing.
+            // A doorbell is memory: nothing has to arrive.
+            Request::Ring { queue, last_queued, buffers } => {
+                let attached = guest.attached;
+                if attached {
+                    let process = self.host.id(Process(at as u32));
+                    self.input(Input::DoorbellRung { process, queue, last_queued, buffers });
+                }
+                self.answers[thread.index()] = Some(Answer { status: NtStatus::SUCCESS, reply: Reply::None });
+            }
+            // An NT handle is a descriptor: closing it is no call, and then it names nothing. With the last one the
+            // broker tells the host.
             Request::Call { call: Call::CloseShare { token }, .. } => {
                 let status = match self.closed.insert(token) {
                     true => NtStatus::SUCCESS,
                     false => NtStatus::INVALID_HANDLE,
                 };
+                let process = self.host.id(Process(at as u32));
+                if let Some(input) = self.host.close(process, token) {
+                    self.input(input);
+                }
                 self.answers[thread.index()] = Some(Answer { status, reply: Reply::None });
             }
-            Request::Call { call: Call::OpenSyncObject { device, token, .. }, .. }
-                if self.closed.contains(&token) =>
-            {
+            Request::Call {
+                call: Call::OpenSyncObject { device, token, .. } | Call::OpenNativeFence { device, token, .. },
+                ..
+            } if self.closed.contains(&token) => {
                 let status = match guest.knows_device(device) {
                     true => NtStatus::INVALID_HANDLE,
                     false => NtStatus::INVALID_PARAMETER,
@@ -292,7 +293,10 @@ impl World for LinkWorld<'_> {
     }
 
     fn fault(&mut self, fault: &Fault) -> Done {
-        let engine = |engine: crate::program::Engine| EngineId { adapter: engine.adapter, node: engine.node };
+        if let Some(fault) = fault.of_hardware() {
+            self.input(Input::Fault(fault));
+            return Ok(());
+        }
         let guest = |world: &mut Self, process: Process, change: fn(&mut Guest)| {
             if let Some(guest) = world.guests[process.index()].as_mut() {
                 change(guest);
@@ -318,13 +322,8 @@ impl World for LinkWorld<'_> {
                         self.guests[at] = None;
                     }
                 }
-                self.input(Input::VmDetached { vm: VmId(vm.0 + 1) });
+                self.input(self.host.vm_detached(vm));
             }
-            Fault::LoseInterrupt(which) => {
-                self.input(Input::Fault(dxgkrnl::Fault::LoseInterrupt { engine: engine(which) }));
-            }
-            Fault::Hang(which) => self.input(Input::Fault(dxgkrnl::Fault::Hang { engine: engine(which) })),
-            Fault::StopAdapter(adapter) => self.input(Input::Fault(dxgkrnl::Fault::StopAdapter { adapter })),
             Fault::RestartDaemon => {
                 for at in 0..self.guests.len() {
                     if let Some(guest) = self.guests[at].as_mut() {
@@ -332,21 +331,33 @@ impl World for LinkWorld<'_> {
                     }
                     self.cut(at);
                 }
-                self.first_process += self.guests.len() as u32;
-                let (now, log) = (self.host.now, self.host.log.take());
-                self.host = Host::new(self.program.setting.kernel.clone(), self.planted);
-                (self.host.now, self.host.log) = (now, log);
+                self.host.restart();
                 for vm in 0..self.program.vms.len() as u32 {
                     self.start_vm(Vm(vm))?;
                 }
             }
-            Fault::Fill(_) => unreachable!("the runner does this by calls"),
+            Fault::SetClock(since_start) => {
+                let input = self.host.clock_set(since_start);
+                self.input(input);
+            }
+            Fault::LoseInterrupt(_)
+            | Fault::Hang(_)
+            | Fault::StopAdapter(_)
+            | Fault::PageFault { .. }
+            | Fault::ResetFails(_)
+            | Fault::Power { .. }
+            | Fault::EngineToF1(_)
+            | Fault::Fill(_) => unreachable!("done above, or by the runner"),
         }
         Ok(())
     }
 
     fn value(&mut self, process: Process, object: Handle) -> Done<Option<u64>> {
         Ok(self.guests[process.index()].as_ref().and_then(|guest| guest.value(object)))
+    }
+
+    fn slot(&mut self, process: Process, slot: u32) -> Done<Option<u64>> {
+        Ok(self.guests[process.index()].as_ref().and_then(|guest| guest.slot(slot)))
     }
 
     fn take_event(&mut self, process: Process, event: u32) -> Done<u64> {
@@ -362,7 +373,7 @@ impl World for LinkWorld<'_> {
     }
 
     fn process_number(&self, process: Process) -> u32 {
-        self.id(process).0
+        self.host.id(process).0
     }
 
     fn snapshot(&mut self) -> Snapshot {

@@ -68,18 +68,16 @@ impl<'a> Cursor<'a> {
 
     /// The next word, which `what` describes.
     pub fn atom(&mut self, what: &str) -> Parsed<&'a Token> {
-        match self.peek() {
-            Some(token) if token.kind == TokenKind::Atom => {
-                self.at += 1;
-                Ok(token)
-            }
-            _ => self.expected(what),
-        }
+        self.next_of(TokenKind::Atom, what)
     }
 
     pub fn text(&mut self, what: &str) -> Parsed<&'a Token> {
+        self.next_of(TokenKind::Text, what)
+    }
+
+    fn next_of(&mut self, kind: TokenKind, what: &str) -> Parsed<&'a Token> {
         match self.peek() {
-            Some(token) if token.kind == TokenKind::Text => {
+            Some(token) if token.kind == kind => {
                 self.at += 1;
                 Ok(token)
             }

@@ -23,7 +23,7 @@ mod watched;
 use clap::Args;
 
 use crate::artifacts::Artifacts;
-use crate::output::{OK, Steps, VERDICT_FAILED};
+use crate::output::{OK, Steps, VERDICT_FAILED, say};
 use figures::Place;
 use guest::Collected;
 use placement::Cores;
@@ -106,7 +106,7 @@ pub fn run(args: &BenchArgs) -> anyhow::Result<u8> {
         measured.iter().flat_map(|(place, collected)| figures::results(*place, collected)).collect();
     let machine = machine::describe(&before, cores);
     if args.json {
-        println!("{:#}", report::to_json(&machine, &plan, &results));
+        say(format_args!("{:#}", report::to_json(&machine, &plan, &results)));
     } else {
         report::print_table(&machine, &plan, &results);
     }

@@ -2,6 +2,8 @@
 
 use serde_json::{Map, Value, json};
 
+use crate::output::say;
+
 use super::Plan;
 use super::figures::{Goal, Outcome, Unit};
 use super::statistics::Estimate;
@@ -109,8 +111,8 @@ fn row(outcome: &Outcome) -> [String; 7] {
 /// Everything, for people.
 pub fn print_table(machine: &Value, plan: &Plan, outcomes: &[Outcome]) {
     let text = |name: &str| machine[name].as_str().unwrap_or("none").to_owned();
-    println!("{}, {} cores, Linux {}", text("processor"), machine["cores"], text("kernel"));
-    println!(
+    say(format_args!("{}, {} cores, Linux {}", text("processor"), machine["cores"], text("kernel")));
+    say(format_args!(
         "{}; gpupv {}, {} build; load {} before, {} after; {} rounds\n",
         text("qemu"),
         text("version"),
@@ -118,7 +120,7 @@ pub fn print_table(machine: &Value, plan: &Plan, outcomes: &[Outcome]) {
         machine["load_average"]["before"],
         machine["load_average"]["after"],
         plan.rounds,
-    );
+    ));
     let heading = ["", "figure", "ours", "peer", "ratio [95%]", "goal", ""].map(str::to_owned);
     let rows: Vec<[String; 7]> = std::iter::once(heading).chain(outcomes.iter().map(row)).collect();
     let mut widths = [0; 7];
@@ -132,19 +134,21 @@ pub fn print_table(machine: &Value, plan: &Plan, outcomes: &[Outcome]) {
             2 | 3 => format!("{cell:>width$}"),
             _ => format!("{cell:<width$}"),
         });
-        println!("{}", cells.collect::<Vec<_>>().join("  ").trim_end());
+        say(format_args!("{}", cells.collect::<Vec<_>>().join("  ").trim_end()));
     }
-    println!("\npeers, measured in the same rounds:");
+    say(format_args!("\npeers, measured in the same rounds:"));
     let mut told = Vec::new();
     for outcome in outcomes {
         let peer = outcome.definition.peer.1;
         if !peer.is_empty() && !told.contains(&(outcome.definition.title, peer)) {
-            println!("  {}: {peer}", outcome.definition.title.trim_start());
+            say(format_args!("  {}: {peer}", outcome.definition.title.trim_start()));
             told.push((outcome.definition.title, peer));
         }
     }
-    println!("times are p50s, median over the rounds; a goal is met only if its whole interval is inside it");
+    say(format_args!(
+        "times are p50s, median over the rounds; a goal is met only if its whole interval is inside it"
+    ));
     if super::machine::profile() == "debug" {
-        println!("this is a debug build: build with --release before you judge");
+        say(format_args!("this is a debug build: build with --release before you judge"));
     }
 }

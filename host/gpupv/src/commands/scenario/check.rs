@@ -4,7 +4,7 @@ use clap::Args;
 
 use crate::commands::scenario::PathArgs;
 use crate::commands::scenario::files::{Corpus, counted};
-use crate::output::{OK, SET_UP_FAILED, say};
+use crate::output::{OK, SET_UP_FAILED, say, say_error};
 
 /// Arguments of `gpupv scenario check`.
 #[derive(Args, Debug)]
@@ -21,6 +21,6 @@ pub fn run(args: &CheckArgs) -> anyhow::Result<u8> {
         return Ok(OK);
     }
     corpus.show_errors();
-    eprintln!("{}", corpus.count_errors());
+    say_error(format_args!("{}", corpus.count_errors()));
     Ok(SET_UP_FAILED)
 }

@@ -9,6 +9,8 @@ use scenario::Program;
 use scenario::limits::FILE_BYTES_MAX;
 use scenario::script::{Place, ScriptError, parse_bytes};
 
+use crate::output::say_error;
+
 /// A file that has been read.
 pub struct ScenarioFile {
     /// As it was named, or found below a folder that was.
@@ -64,7 +66,7 @@ impl Corpus {
 
     pub fn show_errors(&self) {
         for error in &self.errors {
-            eprintln!("{error}");
+            say_error(format_args!("{error}"));
         }
     }
 
