@@ -1,7 +1,9 @@
 //! The host's side of the arms that have no daemon: the kernel, its clock, the checker.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::{Display, Write as _};
 
+use d3dkmt::{Call, ShareToken};
 use dxgkrnl::{Effects, Input, Kernel, Nanos, PlantedBug, ProcessId, VmId};
 use kmd::SimulatedMiniport;
 
@@ -10,6 +12,13 @@ use crate::program::{Process, Program, Vm};
 
 /// Slots of fence memory that a process gets at a time, as a page of it has.
 pub const SLOTS: u32 = 64;
+
+/// What the system's clock says so long after the start of a scenario, in units of 100 ns since 1601: it starts
+/// with the year 2026.
+pub fn utc_100ns(since_start: Nanos) -> i64 {
+    const START_100NS: i64 = 134_116_992_000_000_000;
+    START_100NS + (since_start / 100) as i64
+}
 
 /// A kernel under the checker's eyes.
 pub struct Host<'a> {
@@ -23,6 +32,10 @@ pub struct Host<'a> {
     /// Of the last step.
     pub effects: Effects,
     pub notes: Vec<String>,
+    /// Who has NT handles of each token, those of an earlier daemon left out.
+    shares: BTreeMap<ShareToken, BTreeSet<ProcessId>>,
+    /// What the system's clock was set to, since the start, and when it was.
+    clock: (Nanos, Nanos),
     /// What went in and what came of it, a line each with its time, if anybody wants it.
     pub log: Option<String>,
 }
@@ -33,7 +46,7 @@ impl<'a> Host<'a> {
         if let Some(bug) = planted {
             kernel.plant(bug);
         }
-        Host {
+        let mut host = Host {
             program,
             planted,
             first_process: 1,
@@ -43,14 +56,59 @@ impl<'a> Host<'a> {
             effects: Effects::default(),
             notes: Vec::new(),
             log: None,
+            shares: BTreeMap::new(),
+            clock: (0, 0),
+        };
+        host.tell_time();
+        host
+    }
+
+    /// What the system's clock says, which the kernel is told at its start.
+    fn tell_time(&mut self) {
+        let (said, at) = self.clock;
+        let utc_100ns = utc_100ns(said + (self.now - at));
+        self.kernel.handle(self.now, Input::SystemTime { utc_100ns }, &mut self.effects);
+        self.effects.clear();
+    }
+
+    /// An NT handle came to be, or came to a process.
+    fn note_share(&mut self, process: ProcessId, token: ShareToken) {
+        let is_ok = self.effects.answers.first().is_some_and(|answer| answer.status.is_success());
+        if is_ok {
+            self.shares.entry(token).or_default().insert(process);
         }
+    }
+
+    /// The end of every NT handle of this token, if the kernel knows it.
+    pub fn close(&mut self, process: ProcessId, token: ShareToken) -> Option<Input> {
+        self.shares.remove(&token)?;
+        Some(Input::Call { process, request: 0, call: Call::CloseShare { token } })
+    }
+
+    /// What the end of a process closes: NT handles that nobody else has.
+    pub fn closes(&mut self, process: ProcessId) -> Vec<Input> {
+        let mut ended = Vec::new();
+        self.shares.retain(|token, holders| {
+            if holders.remove(&process) && holders.is_empty() {
+                ended.push(Input::Call { process, request: 0, call: Call::CloseShare { token: *token } });
+            }
+            !holders.is_empty()
+        });
+        ended
+    }
+
+    /// Somebody sets the system's clock.
+    pub fn clock_set(&mut self, since_start: Nanos) -> Input {
+        self.clock = (since_start, self.now);
+        Input::SystemTime { utc_100ns: utc_100ns(since_start) }
     }
 
     /// The daemon ends and starts anew: only the time and the log go on.
     pub fn restart(&mut self) {
         let first_process = self.first_process + self.program.processes.len() as u32;
-        let (now, log) = (self.now, self.log.take());
-        *self = Host { first_process, now, log, ..Host::new(self.program, self.planted) };
+        let (now, log, clock) = (self.now, self.log.take(), self.clock);
+        *self = Host { first_process, now, log, clock, ..Host::new(self.program, self.planted) };
+        self.tell_time();
     }
 
     /// The kernel's number of a process.
@@ -85,12 +143,18 @@ impl<'a> Host<'a> {
     /// One step. What it leads to is in `effects`.
     pub fn input(&mut self, input: Input) {
         let told = Told::of(&input);
+        let share = share_of(&input);
         if let Some(log) = &mut self.log {
             log_line(log, self.now, &input);
         }
         self.effects.clear();
         self.kernel.handle(self.now, input, &mut self.effects);
         self.checker.step(&told, &self.effects, &self.kernel);
+        match share {
+            Some((process, token, true)) => self.note_share(process, token),
+            Some((_, token, false)) => drop(self.shares.remove(&token)),
+            None => {}
+        }
         if let Some(log) = &mut self.log {
             let Effects { stores, answers, events, notes } = &self.effects;
             stores.iter().for_each(|store| log_line(log, self.now, store));
@@ -104,6 +168,19 @@ impl<'a> Host<'a> {
     /// The next time before or at `end` that the kernel wants to be told.
     pub fn due(&self, end: Nanos) -> Option<Nanos> {
         self.kernel.next_deadline().filter(|due| *due <= end).map(|due| due.max(self.now))
+    }
+}
+
+/// The NT handle that a call is about, and whether it is there afterwards.
+fn share_of(input: &Input) -> Option<(ProcessId, ShareToken, bool)> {
+    let Input::Call { process, call, .. } = input else { return None };
+    match call {
+        Call::ShareObjects { token, .. }
+        | Call::OpenNtHandleFromName { token, .. }
+        | Call::OpenSyncObject { token, .. }
+        | Call::OpenNativeFence { token, .. } => Some((*process, *token, true)),
+        Call::CloseShare { token } => Some((*process, *token, false)),
+        _ => None,
     }
 }
 

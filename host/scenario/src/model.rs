@@ -3,18 +3,28 @@
 
 use std::collections::BTreeMap;
 
-use d3dkmt::{Call, CreatedSyncObject, EventId, GpuSignal, Handle, NtStatus, Reply, WaitOutcome};
+use d3dkmt::{
+    AcquireOutcome, Call, CreatedSyncObject, EventId, GpuSignal, Handle, NtStatus, Reply, WaitOutcome,
+};
 use dxgkrnl::{HostEvent, Input, Nanos, PlantedBug, Snapshot};
 
 use crate::host::{Host, SLOTS};
 use crate::program::{Arm, Fault, Process, Program, Thread, Vm};
-use crate::world::{Answer, Done, Request, World, unsupported};
+use crate::world::{Answer, Done, Request, World, fence_of, unsupported};
 
 /// What a wake of some id is for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Target {
     Thread(Thread),
-    Event { event: u32, each_time: bool },
+    /// A thread that waits for a keyed mutex.
+    Acquire {
+        thread: Thread,
+        mutex: Handle,
+    },
+    Event {
+        event: u32,
+        each_time: bool,
+    },
 }
 
 /// A process of the scenario.
@@ -44,6 +54,8 @@ pub struct ModelWorld<'a> {
     host: Host<'a>,
     guests: Vec<Guest>,
     answers: Vec<Option<Answer>>,
+    /// Threads that have a keyed mutex now, and are still to read what it holds.
+    acquired: Vec<(Thread, Handle)>,
     request: u64,
 }
 
@@ -54,6 +66,7 @@ impl<'a> ModelWorld<'a> {
             host: Host::new(program, planted),
             guests: program.processes.iter().map(|_| Guest::default()).collect(),
             answers: vec![None; program.threads.len()],
+            acquired: Vec::new(),
             request: 0,
         }
     }
@@ -74,8 +87,22 @@ impl<'a> ModelWorld<'a> {
             if guest.frozen || guest.held {
                 guest.undelivered.push(event);
             } else {
-                deliver(guest, event, &mut self.answers);
+                deliver(guest, event, &mut self.answers, &mut self.acquired);
             }
+        }
+    }
+
+    /// Whoever has a keyed mutex now reads what it holds, as the library behind the call does.
+    fn read_acquired(&mut self) {
+        for (thread, mutex) in std::mem::take(&mut self.acquired) {
+            let process = self.program.process_of(thread);
+            let answer = self.call(process, Call::ReadKeyedMutex { mutex });
+            self.answers[thread.index()] = Some(match answer.reply {
+                Reply::KeyedMutexData { fence_value, private_data } => {
+                    acquired(NtStatus::SUCCESS, AcquireOutcome::Acquired { fence_value }, private_data)
+                }
+                _ => answer,
+            });
         }
     }
 
@@ -111,6 +138,15 @@ impl<'a> ModelWorld<'a> {
                 self.answers[thread.index()] = Some(Answer { status: NtStatus::SUCCESS, reply: Reply::None });
                 return;
             }
+            Request::Ring { queue, last_queued, buffers } => {
+                let attached = guest.attached;
+                if attached {
+                    let process = self.host.id(process);
+                    self.input(Input::DoorbellRung { process, queue, last_queued, buffers });
+                }
+                self.answers[thread.index()] = Some(Answer { status: NtStatus::SUCCESS, reply: Reply::None });
+                return;
+            }
             Request::Call { .. } if guest.lost => {
                 self.answers[thread.index()] =
                     Some(Answer { status: NtStatus::DEVICE_REMOVED, reply: Reply::None });
@@ -123,6 +159,10 @@ impl<'a> ModelWorld<'a> {
             (Call::WaitFromCpu { event: named, .. }, event) => {
                 *named = id;
                 Some(event.map_or(Target::Thread(thread), |event| Target::Event { event, each_time: false }))
+            }
+            (Call::AcquireKeyedMutex { event: named, mutex, .. }, _) => {
+                *named = id;
+                Some(Target::Acquire { thread, mutex: *mutex })
             }
             (Call::SignalFromGpu { signal: GpuSignal::CpuEvent { event: named }, .. }, Some(event)) => {
                 *named = id;
@@ -140,17 +180,26 @@ impl<'a> ModelWorld<'a> {
         }
         let answer = self.call(process, call);
         let guest = &mut self.guests[process.index()];
-        if let Reply::SyncObject(CreatedSyncObject { object, slot: Some(slot), .. }) = answer.reply {
+        if let Some(CreatedSyncObject { object, slot: Some(slot), .. }) = fence_of(&answer.reply) {
             guest.slots.insert(object, slot);
         }
-        let over = !answer.status.is_success() || answer.reply == Reply::Wait(WaitOutcome::Satisfied);
+        let sleeps = matches!(
+            answer.reply,
+            Reply::KeyedMutexAcquire { outcome: AcquireOutcome::Registered, .. }
+                | Reply::Wait(WaitOutcome::Registered)
+        );
+        let is_over = match target {
+            Some(Target::Acquire { .. }) => !sleeps,
+            _ => answer.reply == Reply::Wait(WaitOutcome::Satisfied),
+        };
+        let over = !answer.status.is_success() || is_over;
         if over {
             guest.targets.retain(|(known, _)| *known != id);
         }
         match (target, &answer.reply) {
             (Some(Target::Event { event, .. }), Reply::Wait(WaitOutcome::Satisfied)) => set(guest, event),
             // It sleeps.
-            (Some(Target::Thread(_)), Reply::Wait(WaitOutcome::Registered)) => return,
+            (Some(Target::Thread(_) | Target::Acquire { .. }), _) if sleeps => return,
             _ => {}
         }
         self.answers[thread.index()] = Some(answer);
@@ -166,7 +215,7 @@ impl<'a> ModelWorld<'a> {
             return;
         }
         for event in std::mem::take(&mut guest.undelivered) {
-            deliver(guest, event, &mut self.answers);
+            deliver(guest, event, &mut self.answers, &mut self.acquired);
         }
         for (thread, request) in std::mem::take(&mut guest.waiting) {
             self.perform(thread, request);
@@ -178,6 +227,7 @@ impl<'a> ModelWorld<'a> {
         let guest = &mut self.guests[process.index()];
         if std::mem::take(&mut guest.attached) {
             let process = self.host.id(process);
+            self.host.closes(process).into_iter().for_each(|input| self.input(input));
             self.input(Input::ProcessGone { process });
         }
     }
@@ -211,98 +261,16 @@ impl<'a> ModelWorld<'a> {
         }
         for (_, target) in std::mem::take(&mut self.guests[process.index()].targets) {
             match target {
-                Target::Thread(thread) => self.answers[thread.index()] = Some(removed.clone()),
+                Target::Thread(thread) | Target::Acquire { thread, .. } => {
+                    self.answers[thread.index()] = Some(removed.clone())
+                }
                 // Of a wait or of a CPU_NOTIFICATION: who sleeps on it finds out.
                 Target::Event { event, .. } => set(&mut self.guests[process.index()], event),
             }
         }
     }
-}
 
-fn set(guest: &mut Guest, event: u32) {
-    if let Some((_, count)) = guest.events.iter_mut().find(|(known, _)| *known == event) {
-        *count += 1;
-    }
-}
-
-fn deliver(guest: &mut Guest, wake: HostEvent, answers: &mut [Option<Answer>]) {
-    let Some(at) = guest.targets.iter().position(|(id, _)| *id == wake.event) else { return };
-    match guest.targets[at].1 {
-        Target::Thread(thread) => {
-            guest.targets.remove(at);
-            let reply = Reply::Wait(WaitOutcome::Satisfied);
-            answers[thread.index()] = Some(Answer { status: wake.status, reply });
-        }
-        Target::Event { event, each_time } => {
-            if !each_time {
-                guest.targets.remove(at);
-            }
-            set(guest, event);
-        }
-    }
-}
-
-/// Calls that are one-way with asynchronous submission.
-fn is_submission(call: &Call) -> bool {
-    matches!(call, Call::SubmitCommand { .. } | Call::SignalFromGpu { .. } | Call::WaitFromGpu { .. })
-}
-
-impl World for ModelWorld<'_> {
-    fn arm(&self) -> Arm {
-        Arm::Model
-    }
-
-    fn start_vm(&mut self, vm: Vm) -> Done {
-        self.input(self.host.vm_attached(vm));
-        Ok(())
-    }
-
-    fn start_process(&mut self, process: Process) -> Done {
-        self.host.process_attached(process).into_iter().for_each(|input| self.input(input));
-        self.guests[process.index()].attached = true;
-        Ok(())
-    }
-
-    fn start_thread(&mut self, _thread: Thread) -> Done {
-        Ok(())
-    }
-
-    fn exit(&mut self, process: Process) -> Done {
-        self.end(process);
-        Ok(())
-    }
-
-    fn begin(&mut self, thread: Thread, request: Request) -> Done {
-        let process = self.program.process_of(thread);
-        let guest = &mut self.guests[process.index()];
-        let is_call = matches!(request, Request::Call { .. });
-        if guest.held && is_call && !guest.lost {
-            guest.waiting.push((thread, request));
-        } else {
-            self.perform(thread, request);
-        }
-        Ok(())
-    }
-
-    fn returned(&mut self, thread: Thread) -> Option<Answer> {
-        self.answers[thread.index()].take()
-    }
-
-    fn advance(&mut self, nanos: Nanos) -> Done {
-        let end = self.host.now + nanos;
-        while let Some(due) = self.host.due(end) {
-            self.host.now = due;
-            self.input(Input::Deadline);
-        }
-        self.host.now = end;
-        Ok(())
-    }
-
-    fn fault(&mut self, fault: &Fault) -> Done {
-        if let Some(fault) = fault.of_hardware() {
-            self.input(Input::Fault(fault));
-            return Ok(());
-        }
+    fn fault_of_software(&mut self, fault: &Fault) -> Done {
         match *fault {
             Fault::Kill(process) => self.end(process),
             Fault::Cut(process) => self.cut(process),
@@ -340,17 +308,159 @@ impl World for ModelWorld<'_> {
                     self.start_vm(Vm(vm))?;
                 }
             }
-            Fault::LoseInterrupt(_) | Fault::Hang(_) | Fault::StopAdapter(_) | Fault::Fill(_) => {
-                unreachable!("done above, or by the runner")
+            Fault::SetClock(since_start) => {
+                let input = self.host.clock_set(since_start);
+                self.input(input);
             }
+            Fault::LoseInterrupt(_)
+            | Fault::Hang(_)
+            | Fault::StopAdapter(_)
+            | Fault::PageFault { .. }
+            | Fault::ResetFails(_)
+            | Fault::Power { .. }
+            | Fault::EngineToF1(_)
+            | Fault::Fill(_) => unreachable!("done above, or by the runner"),
         }
         Ok(())
+    }
+}
+
+fn set(guest: &mut Guest, event: u32) {
+    if let Some((_, count)) = guest.events.iter_mut().find(|(known, _)| *known == event) {
+        *count += 1;
+    }
+}
+
+fn acquired(status: NtStatus, outcome: AcquireOutcome, private_data: Vec<u8>) -> Answer {
+    Answer { status, reply: Reply::KeyedMutexAcquire { outcome, private_data } }
+}
+
+fn deliver(
+    guest: &mut Guest,
+    wake: HostEvent,
+    answers: &mut [Option<Answer>],
+    reading: &mut Vec<(Thread, Handle)>,
+) {
+    let Some(at) = guest.targets.iter().position(|(id, _)| *id == wake.event) else { return };
+    match guest.targets[at].1 {
+        Target::Thread(thread) => {
+            guest.targets.remove(at);
+            let reply = Reply::Wait(WaitOutcome::Satisfied);
+            answers[thread.index()] = Some(Answer { status: wake.status, reply });
+        }
+        Target::Acquire { thread, mutex } => {
+            guest.targets.remove(at);
+            // Only the owner is told what the mutex holds (W-192).
+            let none = Vec::new();
+            answers[thread.index()] = match wake.status {
+                NtStatus::SUCCESS => {
+                    reading.push((thread, mutex));
+                    return;
+                }
+                NtStatus::TIMEOUT => {
+                    Some(acquired(wake.status, AcquireOutcome::TimedOut { fence_value: 0 }, none))
+                }
+                NtStatus::ABANDONED => {
+                    Some(acquired(wake.status, AcquireOutcome::Abandoned { fence_value: 0 }, none))
+                }
+                status => Some(Answer { status, reply: Reply::None }),
+            };
+        }
+        Target::Event { event, each_time } => {
+            if !each_time {
+                guest.targets.remove(at);
+            }
+            set(guest, event);
+        }
+    }
+}
+
+/// Calls that are one-way with asynchronous submission.
+fn is_submission(call: &Call) -> bool {
+    matches!(
+        call,
+        Call::SubmitCommand { .. }
+            | Call::SignalFromGpu { .. }
+            | Call::WaitFromGpu { .. }
+            | Call::WaitFromGpuLegacy { .. }
+            | Call::SubmitCommandToHwQueue { .. }
+            | Call::SubmitSignalToHwQueue { .. }
+            | Call::SubmitWaitToHwQueue { .. }
+    )
+}
+
+impl World for ModelWorld<'_> {
+    fn arm(&self) -> Arm {
+        Arm::Model
+    }
+
+    fn start_vm(&mut self, vm: Vm) -> Done {
+        self.input(self.host.vm_attached(vm));
+        Ok(())
+    }
+
+    fn start_process(&mut self, process: Process) -> Done {
+        self.host.process_attached(process).into_iter().for_each(|input| self.input(input));
+        self.guests[process.index()].attached = true;
+        Ok(())
+    }
+
+    fn start_thread(&mut self, _thread: Thread) -> Done {
+        Ok(())
+    }
+
+    fn exit(&mut self, process: Process) -> Done {
+        self.end(process);
+        self.read_acquired();
+        Ok(())
+    }
+
+    fn begin(&mut self, thread: Thread, request: Request) -> Done {
+        let process = self.program.process_of(thread);
+        let guest = &mut self.guests[process.index()];
+        let is_call = matches!(request, Request::Call { .. });
+        if guest.held && is_call && !guest.lost {
+            guest.waiting.push((thread, request));
+        } else {
+            self.perform(thread, request);
+            self.read_acquired();
+        }
+        Ok(())
+    }
+
+    fn returned(&mut self, thread: Thread) -> Option<Answer> {
+        self.answers[thread.index()].take()
+    }
+
+    fn advance(&mut self, nanos: Nanos) -> Done {
+        let end = self.host.now + nanos;
+        while let Some(due) = self.host.due(end) {
+            self.host.now = due;
+            self.input(Input::Deadline);
+            self.read_acquired();
+        }
+        self.host.now = end;
+        Ok(())
+    }
+
+    fn fault(&mut self, fault: &Fault) -> Done {
+        if let Some(fault) = fault.of_hardware() {
+            self.input(Input::Fault(fault));
+            return Ok(());
+        }
+        let done = self.fault_of_software(fault);
+        self.read_acquired();
+        done
     }
 
     fn value(&mut self, process: Process, object: Handle) -> Done<Option<u64>> {
         let guest = &self.guests[process.index()];
         let slot = guest.slots.get(&object);
         Ok(slot.and_then(|slot| guest.memory.get(*slot as usize)).copied())
+    }
+
+    fn slot(&mut self, process: Process, slot: u32) -> Done<Option<u64>> {
+        Ok(self.guests[process.index()].memory.get(slot as usize).copied())
     }
 
     fn take_event(&mut self, process: Process, event: u32) -> Done<u64> {

@@ -1,6 +1,6 @@
 //! What an arm gives the runner: processes, threads and calls, and a look at what came of them.
 
-use d3dkmt::{Call, Handle, NtStatus, Reply};
+use d3dkmt::{Call, CreatedSyncObject, Handle, NtStatus, Reply};
 use dxgkrnl::{Nanos, Snapshot};
 
 use crate::program::{Arm, Fault, Process, Program, Thread, Vm};
@@ -11,6 +11,8 @@ pub enum Request {
     /// `event` is the program's number of the event that goes with the call: of a wait that returns at
     /// once, of a packet that sets it, of a CPU_NOTIFICATION. The call's own event ids are the arm's affair.
     Call { call: Call, event: Option<u32> },
+    /// The store to a queue's doorbell, with the command buffers that its ring holds beyond those seen before.
+    Ring { queue: Handle, last_queued: u64, buffers: Vec<Vec<u8>> },
     /// Makes the event of this number.
     NewEvent { event: u32 },
 }
@@ -20,6 +22,16 @@ pub enum Request {
 pub struct Answer {
     pub status: NtStatus,
     pub reply: Reply,
+}
+
+/// The fence that a reply brings: an object's own, or a queue's.
+pub fn fence_of(reply: &Reply) -> Option<CreatedSyncObject> {
+    match reply {
+        Reply::SyncObject(fence)
+        | Reply::PagingQueue { fence, .. }
+        | Reply::HwQueue { progress_fence: fence, .. } => Some(*fence),
+        _ => None,
+    }
 }
 
 /// Why a run cannot go on.
@@ -74,6 +86,10 @@ pub trait World {
 
     /// The fence value as the process reads it from its memory; `None` if it has no such fence.
     fn value(&mut self, process: Process, object: Handle) -> Done<Option<u64>>;
+    /// What a slot of the process's fence memory holds: the status of a doorbell.
+    fn slot(&mut self, _process: Process, _slot: u32) -> Done<Option<u64>> {
+        unsupported("cannot look at slots of fence memory")
+    }
     /// How often the event was set since this was last asked.
     fn take_event(&mut self, process: Process, event: u32) -> Done<u64>;
     /// Frames the process has sent so far; `None` if the arm has no frames.

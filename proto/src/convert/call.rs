@@ -122,12 +122,12 @@ pub fn call_to_frame(request: u64, call: &Call) -> wire::ToHost {
         }
         Call::OpenKeyedMutex { shared_handle, buffer } => Body::OpenKeyedMutex(wire::OpenKeyedMutex {
             shared_handle: shared_handle.0,
-            buffer: Some(buffer_to_wire(*buffer)),
+            buffer: Some(buffer_to_wire(buffer)),
         }),
         Call::OpenKeyedMutexFromNtHandle { token, buffer } => {
             Body::OpenKeyedMutexFromNtHandle(wire::OpenKeyedMutexFromNtHandle {
                 token: token.0.to_vec(),
-                buffer: Some(buffer_to_wire(*buffer)),
+                buffer: Some(buffer_to_wire(buffer)),
             })
         }
         Call::DestroyKeyedMutex { mutex } => Body::DestroyKeyedMutex(mutex.0),
@@ -468,8 +468,8 @@ pub fn call_from_body(body: to_host::Body) -> Result<Call, ConvertError> {
     })
 }
 
-fn buffer_to_wire(buffer: RuntimeBuffer) -> wire::RuntimeBuffer {
-    wire::RuntimeBuffer { size: buffer.size, present: buffer.present }
+fn buffer_to_wire(buffer: &RuntimeBuffer) -> wire::RuntimeBuffer {
+    wire::RuntimeBuffer { size: buffer.size, present: buffer.present, data: buffer.data.clone() }
 }
 
 fn buffer_from_wire(
@@ -477,7 +477,7 @@ fn buffer_from_wire(
     message: &'static str,
 ) -> Result<RuntimeBuffer, ConvertError> {
     let buffer = buffer.ok_or(ConvertError::Missing { message, field: "buffer" })?;
-    Ok(RuntimeBuffer { size: buffer.size, present: buffer.present })
+    Ok(RuntimeBuffer { size: buffer.size, present: buffer.present, data: buffer.data })
 }
 
 fn operation_to_wire(operation: &GpuVaOperation) -> wire::GpuVaOperation {

@@ -4,7 +4,11 @@
 //! `Vec` that outlives the call, and has as many entries as its count says.
 
 mod adapter;
+mod hw_queue;
+mod mutex;
+mod paging;
 mod queue;
+mod scheduling;
 mod share;
 mod sync;
 
@@ -113,47 +117,77 @@ pub fn perform(actor: &Actor, call: &Call, event: Option<EventNumber>) -> Done {
         Call::SubmitCommand { contexts, commands, length, flags, private_data } => {
             queue::submit(contexts, *commands, *length, *flags, private_data)
         }
-        Call::ShareObjects { objects, desired_access, name: None, token } => {
-            share::share(actor, objects, *desired_access, *token)
+        other => perform_more(actor, other),
+    }
+}
+
+/// Sharing, keyed mutexes, and what is paged or scheduled.
+fn perform_more(actor: &Actor, call: &Call) -> Done {
+    match call {
+        Call::WaitFromGpuLegacy { context, objects, fence_value } => {
+            queue::wait_legacy(*context, objects, *fence_value)
+        }
+        Call::ShareObjects { objects, desired_access, name, token } => {
+            share::share(actor, objects, *desired_access, name.as_deref(), *token)
         }
         Call::OpenSyncObject { device, token, flags, engine_affinity, legacy: false } => {
             share::open(actor, *device, *token, *flags, *engine_affinity)
         }
+        Call::OpenSyncObject { token, legacy: true, .. } => share::open_first(actor, *token),
+        Call::OpenSynchronizationObject { shared_handle } => share::open_global(actor, *shared_handle),
+        Call::OpenNtHandleFromName { name, desired_access, token } => {
+            share::open_name(actor, name, *desired_access, *token)
+        }
         Call::CloseShare { token } => share::close(actor, *token),
-        // No scenario says these yet.
-        Call::ShareObjects { name: Some(_), .. }
-        | Call::OpenSyncObject { legacy: true, .. }
-        | Call::OpenSynchronizationObject { .. }
-        | Call::MarkDeviceAsError { .. }
-        | Call::AcquireKeyedMutex { .. }
-        | Call::SubmitCommandToHwQueue { .. }
-        | Call::SubmitSignalToHwQueue { .. }
-        | Call::SubmitWaitToHwQueue { .. }
-        | Call::WaitFromGpuLegacy { .. }
-        | Call::DestroyKeyedMutex { .. }
-        | Call::DestroyPagingQueue { .. }
-        | Call::DestroyHwQueue { .. }
-        | Call::CreateKeyedMutex { .. }
-        | Call::OpenKeyedMutex { .. }
-        | Call::OpenKeyedMutexFromNtHandle { .. }
-        | Call::ReadKeyedMutex { .. }
-        | Call::ReleaseKeyedMutex { .. }
-        | Call::CreatePagingQueue { .. }
-        | Call::ReserveGpuVirtualAddress { .. }
-        | Call::MapGpuVirtualAddress { .. }
-        | Call::FreeGpuVirtualAddress { .. }
-        | Call::UpdateGpuVirtualAddress { .. }
-        | Call::CreateHwQueue { .. }
-        | Call::CreateNativeFence { .. }
-        | Call::OpenNativeFence { .. }
-        | Call::CreateDoorbell { .. }
-        | Call::ConnectDoorbell { .. }
-        | Call::DestroyDoorbell { .. }
-        | Call::NotifyWorkSubmission { .. }
-        | Call::SetContextPriority { .. }
-        | Call::ContextPriority { .. }
-        | Call::SetProcessPriorityClass { .. }
-        | Call::ProcessPriorityClass
-        | Call::OpenNtHandleFromName { .. } => Done::no_c_form(),
+        Call::CreateKeyedMutex { initial_value, private_data, flags } => {
+            mutex::create(*initial_value, private_data, *flags)
+        }
+        Call::OpenKeyedMutex { shared_handle, buffer } => mutex::open(*shared_handle, buffer),
+        Call::OpenKeyedMutexFromNtHandle { token, buffer } => mutex::open_nt_handle(actor, *token, buffer),
+        Call::DestroyKeyedMutex { mutex } => mutex::destroy(*mutex),
+        Call::AcquireKeyedMutex { mutex, key, timeout, event: _ } => mutex::acquire(*mutex, *key, *timeout),
+        Call::ReleaseKeyedMutex { mutex, key, fence_value, private_data } => {
+            mutex::release(*mutex, *key, *fence_value, private_data.as_deref())
+        }
+        Call::CreatePagingQueue { device, priority, physical_adapter } => {
+            paging::create_queue(actor, *device, *priority, *physical_adapter)
+        }
+        Call::DestroyPagingQueue { queue } => paging::destroy_queue(*queue),
+        Call::ReserveGpuVirtualAddress { owner, base, minimum, maximum, size } => {
+            paging::reserve(*owner, *base, *minimum, *maximum, *size)
+        }
+        Call::MapGpuVirtualAddress { .. } => paging::map(call),
+        Call::FreeGpuVirtualAddress { adapter, base, size } => paging::free(*adapter, *base, *size),
+        Call::UpdateGpuVirtualAddress { device, context, fence, fence_value, operations, flags } => {
+            paging::update(*device, *context, (*fence, *fence_value), operations, *flags)
+        }
+        Call::CreateHwQueue { context, flags, private_data } => {
+            hw_queue::create(actor, *context, *flags, private_data)
+        }
+        Call::DestroyHwQueue { queue } => hw_queue::destroy(*queue),
+        Call::SubmitCommandToHwQueue { queue, progress_fence_id, commands, length, private_data } => {
+            hw_queue::submit(*queue, *progress_fence_id, *commands, *length, private_data)
+        }
+        Call::SubmitSignalToHwQueue { queues, objects, values, flags } => {
+            hw_queue::signal(queues, objects, values, *flags)
+        }
+        Call::SubmitWaitToHwQueue { queue, objects, values } => hw_queue::wait(*queue, objects, values),
+        Call::CreateNativeFence { device, initial_value, native_type, flags, engine_affinity } => {
+            let made = (*initial_value, *native_type);
+            hw_queue::create_native_fence(actor, *device, made, *flags, *engine_affinity)
+        }
+        Call::OpenNativeFence { device, token, flags, engine_affinity } => {
+            hw_queue::open_native_fence(actor, *device, *token, *flags, *engine_affinity)
+        }
+        Call::SetContextPriority { context, priority, in_process } => {
+            scheduling::set_context(*context, *priority, *in_process)
+        }
+        Call::ContextPriority { context, in_process } => scheduling::of_context(*context, *in_process),
+        Call::SetProcessPriorityClass { class } => scheduling::set_process(*class),
+        Call::ProcessPriorityClass => scheduling::of_process(),
+        Call::MarkDeviceAsError { device, reason } => scheduling::mark(*device, *reason),
+        // Doorbells have no documented C layout, a keyed mutex is read by the library itself, and `perform` has
+        // done the rest.
+        _ => Done::no_c_form(),
     }
 }

@@ -1,23 +1,60 @@
 //! NT handles: made, opened, closed.
 
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::sync::Arc;
 
 use d3dkmt::{CreatedSyncObject, Handle, NtStatus, Reply, ShareToken, SyncObjectFlags};
 use proto::actor::Outcome;
+use windows_sys::Wdk::Foundation::OBJECT_ATTRIBUTES;
+use windows_sys::Win32::Foundation::UNICODE_STRING;
 
 use super::{Done, raw};
 use crate::Actor;
 use crate::abi::{NO_HANDLE, NtHandle, sdk};
 use crate::objects::Object;
 
+/// Attributes that name an object, and what they point to.
+struct Named {
+    attributes: OBJECT_ATTRIBUTES,
+    _name: Box<UNICODE_STRING>,
+    _text: Vec<u16>,
+}
+
+impl Named {
+    /// `None` for a name that no string of C's has room for.
+    fn new(name: &str) -> Option<Named> {
+        let mut text: Vec<u16> = format!("\\BaseNamedObjects\\{name}").encode_utf16().collect();
+        let bytes = u16::try_from(2 * text.len()).ok()?;
+        let mut name =
+            Box::new(UNICODE_STRING { Length: bytes, MaximumLength: bytes, Buffer: text.as_mut_ptr() });
+        let attributes = OBJECT_ATTRIBUTES {
+            Length: size_of::<OBJECT_ATTRIBUTES>() as u32,
+            ObjectName: &raw mut *name,
+            ..Default::default()
+        };
+        Some(Named { attributes, _name: name, _text: text })
+    }
+}
+
 /// The NT handle is kept under the token.
-pub fn share(actor: &Actor, objects: &[Handle], desired_access: u32, token: ShareToken) -> Done {
+pub fn share(
+    actor: &Actor,
+    objects: &[Handle],
+    desired_access: u32,
+    name: Option<&str>,
+    token: ShareToken,
+) -> Done {
+    let named = match name.map(Named::new) {
+        None => None,
+        Some(Some(named)) => Some(named),
+        Some(None) => return Done::no_c_form(),
+    };
+    let attributes = named.as_ref().map_or(std::ptr::null(), |named| &raw const named.attributes);
     let mut handle: NtHandle = std::ptr::null_mut();
     let objects = raw(objects);
     let (count, array) = (objects.len() as u32, objects.as_ptr());
     // SAFETY: see the module above.
-    let status =
-        unsafe { sdk::D3DKMTShareObjects(count, array, std::ptr::null(), desired_access, &mut handle) };
+    let status = unsafe { sdk::D3DKMTShareObjects(count, array, attributes, desired_access, &mut handle) };
     let done = Done::status(status);
     if done.status.is_success() {
         // SAFETY: an NT handle is a file descriptor that is ours from here on.
@@ -34,8 +71,7 @@ pub fn open(
     flags: SyncObjectFlags,
     engine_affinity: u32,
 ) -> Done {
-    let handle = actor.shares.find(token);
-    let nt_handle = handle.as_ref().map_or(NO_HANDLE, |handle| handle.as_raw_fd() as usize as NtHandle);
+    let (nt_handle, _kept) = actor.nt_handle(token);
     let mut open = sdk::D3DKMT_OPENSYNCOBJECTFROMNTHANDLE2 {
         hNtHandle: nt_handle,
         hDevice: device.0,
@@ -53,6 +89,58 @@ pub fn open(
         let gpu_address = fence.FenceValueGPUVirtualAddress;
         Reply::SyncObject(CreatedSyncObject { object, gpu_address, ..CreatedSyncObject::default() })
     })
+}
+
+/// The first form, without a device.
+pub fn open_first(actor: &Actor, token: ShareToken) -> Done {
+    let (nt_handle, _kept) = actor.nt_handle(token);
+    let mut open = sdk::D3DKMT_OPENSYNCOBJECTFROMNTHANDLE { hNtHandle: nt_handle, hSyncObject: 0 };
+    // SAFETY: see the module above.
+    let status = unsafe { sdk::D3DKMTOpenSyncObjectFromNtHandle(&mut open) };
+    opened(actor, status, open.hSyncObject)
+}
+
+/// By the global handle of a legacy object.
+pub fn open_global(actor: &Actor, shared_handle: Handle) -> Done {
+    let mut open =
+        sdk::D3DKMT_OPENSYNCHRONIZATIONOBJECT { hSharedHandle: shared_handle.0, ..Default::default() };
+    // SAFETY: see the module above.
+    let status = unsafe { sdk::D3DKMTOpenSynchronizationObject(&mut open) };
+    opened(actor, status, open.hSyncObject)
+}
+
+fn opened(actor: &Actor, status: i32, object: u32) -> Done {
+    Done::reply(status, || {
+        let object = Handle(object);
+        actor.objects.created(object, Object::new(Handle::NULL, None, std::ptr::null_mut()));
+        Reply::SyncObject(CreatedSyncObject { object, ..CreatedSyncObject::default() })
+    })
+}
+
+/// The new NT handle is kept under the token.
+pub fn open_name(actor: &Actor, name: &str, desired_access: u32, token: ShareToken) -> Done {
+    let Some(mut named) = Named::new(name) else { return Done::no_c_form() };
+    let mut open = sdk::D3DKMT_OPENSYNCOBJECTNTHANDLEFROMNAME {
+        dwDesiredAccess: desired_access,
+        pObjAttrib: &raw mut named.attributes,
+        ..Default::default()
+    };
+    // SAFETY: see the module above.
+    let done = Done::status(unsafe { sdk::D3DKMTOpenSyncObjectNtHandleFromName(&mut open) });
+    if done.status.is_success() {
+        // SAFETY: an NT handle is a file descriptor that is ours from here on.
+        actor.shares.keep(token, unsafe { OwnedFd::from_raw_fd(open.hNtHandle as usize as i32) });
+    }
+    done
+}
+
+impl Actor {
+    /// The HANDLE of this token, and what keeps it open; a HANDLE that is none if there is none.
+    pub(super) fn nt_handle(&self, token: ShareToken) -> (NtHandle, Option<Arc<OwnedFd>>) {
+        let kept = self.shares.find(token);
+        let handle = kept.as_ref().map_or(NO_HANDLE, |handle| handle.as_raw_fd() as usize as NtHandle);
+        (handle, kept)
+    }
 }
 
 /// Closing an NT handle is closing its descriptor.

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
-use d3dkmt::{Call, Handle, Reply, WaitOutcome};
+use d3dkmt::{AcquireOutcome, Call, Handle, Reply, WaitOutcome};
 use dxgkrnl::{Effects, Input, Nanos, ProcessId};
 use scenario::checker::{Checker, Told};
 
@@ -88,6 +88,15 @@ fn is_barrier(input: &Input) -> bool {
     matches!(input, Input::Call { call: Call::GetDeviceState { device: Handle::NULL, .. }, .. })
 }
 
+/// The caller sleeps until a wake comes.
+fn sleeps(reply: &Reply) -> bool {
+    match reply {
+        Reply::Wait(outcome) => *outcome == WaitOutcome::Registered,
+        Reply::KeyedMutexAcquire { outcome, .. } => *outcome == AcquireOutcome::Registered,
+        _ => false,
+    }
+}
+
 impl Observer for Watch {
     fn step(&self, _now: Nanos, input: &Input, effects: &Effects, kernel: &DaemonKernel) {
         if is_barrier(input) && effects.events.is_empty() && effects.stores.is_empty() {
@@ -101,7 +110,7 @@ impl Observer for Watch {
             seen.woken.insert(event.process);
         }
         for answer in &effects.answers {
-            if answer.reply == Reply::Wait(WaitOutcome::Registered) {
+            if sleeps(&answer.reply) {
                 *seen.registered.entry(answer.process).or_default() += 1;
             }
         }

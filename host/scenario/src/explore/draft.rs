@@ -5,7 +5,7 @@ use d3dkmt::{CreateContextFlags, NtStatus, SyncObjectFlags, SyncObjectType};
 use crate::choose::Random;
 use crate::program::{
     Act, Action, Binding, Expected, HandleRef, Kind, Named, ObjectSpec, Operation, Process, ProcessInfo,
-    Program, Step, Thread, ThreadInfo, Vm,
+    Program, Step, Thread, ThreadInfo, Vm, fence_name,
 };
 
 /// A fence of a process: its own, or one that it opened.
@@ -52,14 +52,19 @@ pub(super) struct Draft {
     /// Of each fence: the value it has, if all went as it looks.
     pub values: Vec<u64>,
     pub vms_alive: Vec<Vm>,
-    counts: [u32; 8],
+    counts: [u32; KINDS.len()],
 }
 
-const KINDS: [(Kind, &str); 8] = [
+const KINDS: [(Kind, &str); 13] = [
     (Kind::Adapter, "A"),
     (Kind::Device, "D"),
     (Kind::Context, "C"),
     (Kind::Object, "F"),
+    (Kind::KeyedMutex, "M"),
+    (Kind::PagingQueue, "P"),
+    (Kind::HwQueue, "Q"),
+    (Kind::Doorbell, "B"),
+    (Kind::Address, "V"),
     (Kind::Share, "N"),
     (Kind::Event, "e"),
     (Kind::Call, "W"),
@@ -75,7 +80,7 @@ impl Draft {
             shares: Vec::new(),
             values: Vec::new(),
             vms_alive: Vec::new(),
-            counts: [0; 8],
+            counts: [0; KINDS.len()],
         }
     }
 
@@ -136,7 +141,12 @@ impl Draft {
         let name = format!("{}{}", KINDS[at].1, self.counts[at]);
         self.counts[at] += 1;
         let binding = Binding(self.program.bindings.len() as u32);
-        self.program.bindings.push(Named { name, kind, thread });
+        if kind.has_fence() {
+            let fence = Named { name: fence_name(&name), kind: Kind::Object, thread };
+            self.program.bindings.extend([Named { name, kind, thread }, fence]);
+        } else {
+            self.program.bindings.push(Named { name, kind, thread });
+        }
         binding
     }
 
@@ -181,7 +191,10 @@ impl Draft {
     }
 
     pub fn open(&mut self, guest: usize, device: Binding, share: Shared, flags: SyncObjectFlags) {
-        let operation = Operation::Open { device: HandleRef::Bound(device), share: share.binding, flags };
+        let (device_handle, share_name) = (HandleRef::Bound(device), share.binding);
+        let (engine_affinity, legacy) = (0, false);
+        let operation =
+            Operation::Open { device: device_handle, share: share_name, flags, engine_affinity, legacy };
         let main = self.guests[guest].main;
         let binding = self.named(main, Kind::Object, operation);
         self.guests[guest].fences.push(Fence { binding, device, value: share.value, shared: false });

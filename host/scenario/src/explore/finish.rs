@@ -2,7 +2,7 @@
 //! uses.
 
 use super::shrink::{Place, Shrinker, act_at};
-use crate::program::{Action, Expected, Kind, Program};
+use crate::program::{Action, Expected, Kind, Program, fence_name};
 
 const PROCESSES: [&str; 4] = ["p", "q", "r", "s"];
 const THREADS: [&str; 4] = ["t", "u", "v", "w"];
@@ -11,10 +11,15 @@ const VMS: [&str; 2] = ["A", "B"];
 /// First names of each kind. With more, the first one's letter and a number.
 const fn names(kind: Kind) -> &'static [&'static str] {
     match kind {
-        Kind::Adapter => &["L", "M"],
+        Kind::Adapter => &["L"],
         Kind::Device => &["D", "E"],
         Kind::Context => &["C", "K"],
         Kind::Object => &["F", "G", "H"],
+        Kind::KeyedMutex => &["M"],
+        Kind::PagingQueue => &["P"],
+        Kind::HwQueue => &["Q", "R"],
+        Kind::Doorbell => &["Z"],
+        Kind::Address => &["V"],
         Kind::Share => &["N", "O"],
         Kind::Event => &["e", "f"],
         Kind::Call => &["W", "X", "Y"],
@@ -58,9 +63,13 @@ fn rename(shrinker: &mut Shrinker<'_>) {
         candidate.processes[at].name = name(&PROCESSES, at);
     }
     let kinds: Vec<Kind> = candidate.bindings.iter().map(|binding| binding.kind).collect();
-    for (at, binding) in candidate.bindings.iter_mut().enumerate() {
-        let earlier = kinds[..at].iter().filter(|kind| **kind == binding.kind).count();
-        binding.name = name(names(binding.kind), earlier);
+    let of_queue = |at: usize| at > 0 && kinds[at - 1].has_fence();
+    for at in 0..kinds.len() {
+        let earlier = (0..at).filter(|other| kinds[*other] == kinds[at] && !of_queue(*other)).count();
+        candidate.bindings[at].name = match of_queue(at) {
+            true => fence_name(&candidate.bindings[at - 1].name),
+            false => name(names(kinds[at]), earlier),
+        };
     }
     shrinker.takes(candidate);
 }

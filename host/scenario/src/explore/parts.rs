@@ -1,6 +1,100 @@
 //! The operands of an operation, all of them in one place: what it refers to, and its numbers.
 
-use crate::program::{Binding, Command, HandleRef, Operation};
+use crate::program::{Address, Binding, Command, HandleRef, Operation};
+
+/// One operand that shrinking looks at.
+enum Part<'a> {
+    /// The operation cannot do without it.
+    Handle(&'a mut HandleRef),
+    Name(&'a mut Binding),
+    Address(&'a mut Address),
+    /// It can be left out.
+    Event(&'a mut Option<Binding>),
+    OptionalHandle(&'a mut Option<HandleRef>),
+    /// Lists: an item can be left out, but not the last.
+    Handles(&'a mut Vec<HandleRef>),
+    Pairs(&'a mut Vec<(HandleRef, u64)>),
+    Commands(&'a mut Vec<Command>),
+    Ranges(&'a mut Vec<(u32, Address, u64)>),
+    /// A fence value that stands alone.
+    Value(&'a mut u64),
+}
+
+/// Every operand; lists of what is done come before lists of where.
+fn parts(operation: &mut Operation) -> Vec<Part<'_>> {
+    use Part::{Commands, Event, Handle, Handles, Name, OptionalHandle, Pairs, Ranges, Value};
+    match operation {
+        Operation::EnumAdapters { .. }
+        | Operation::OpenAdapter { .. }
+        | Operation::Device { .. }
+        | Operation::OpenName { .. }
+        | Operation::CreateKeyedMutex { .. }
+        | Operation::SetPriorityClass { .. }
+        | Operation::PriorityClass
+        | Operation::NewEvent => Vec::new(),
+        Operation::CloseAdapter { adapter: one }
+        | Operation::QueryAdapter { adapter: one, .. }
+        | Operation::CreateDevice { adapter: one }
+        | Operation::DestroyDevice { device: one }
+        | Operation::DeviceState { device: one, .. }
+        | Operation::MarkError { device: one, .. }
+        | Operation::CreateContext { device: one, .. }
+        | Operation::DestroyContext { context: one }
+        | Operation::SetPriority { context: one, .. }
+        | Operation::Priority { context: one, .. }
+        | Operation::DestroyObject { object: one }
+        | Operation::OpenGlobal { object: one }
+        | Operation::Read { object: one }
+        | Operation::OpenKeyedMutex { mutex: one, .. }
+        | Operation::DestroyKeyedMutex { mutex: one }
+        | Operation::Acquire { mutex: one, .. }
+        | Operation::CreatePagingQueue { device: one, .. }
+        | Operation::DestroyPagingQueue { queue: one }
+        | Operation::CreateHwQueue { context: one, .. }
+        | Operation::DestroyHwQueue { queue: one }
+        | Operation::CreateDoorbell { queue: one }
+        | Operation::ConnectDoorbell { queue: one }
+        | Operation::DestroyDoorbell { queue: one }
+        | Operation::NotifyWork { queue: one } => vec![Handle(one)],
+        Operation::Release { mutex: one, value, .. }
+        | Operation::CreateNativeFence { device: one, initial: value, .. } => vec![Handle(one), Value(value)],
+        Operation::CreateObject { device, spec } => vec![
+            Handle(device),
+            Event(&mut spec.event),
+            OptionalHandle(&mut spec.adapter),
+            Value(&mut spec.initial_value),
+        ],
+        Operation::Share { objects, .. } => vec![Handles(objects)],
+        Operation::Open { device, share, .. } | Operation::OpenNativeFence { device, share, .. } => {
+            vec![Handle(device), Name(share)]
+        }
+        Operation::CloseShare { share } | Operation::OpenSharedKeyedMutex { share, .. } => vec![Name(share)],
+        Operation::Signal { device: one, targets: pairs, .. }
+        | Operation::GpuWait { context: one, items: pairs }
+        | Operation::HwWait { queue: one, items: pairs } => vec![Handle(one), Pairs(pairs)],
+        Operation::Wait { device, items, event, .. } => vec![Handle(device), Pairs(items), Event(event)],
+        Operation::GpuSignal { contexts: several, targets, .. }
+        | Operation::HwSignal { queues: several, targets, .. } => vec![Pairs(targets), Handles(several)],
+        Operation::GpuSignalEvent { contexts, event, .. } => vec![Handles(contexts), Name(event)],
+        Operation::GpuSignalLegacy { contexts, objects, value, .. } => {
+            vec![Handles(objects), Handles(contexts), Value(value)]
+        }
+        Operation::GpuWaitLegacy { context, objects, value } => {
+            vec![Handle(context), Handles(objects), Value(value)]
+        }
+        Operation::Submit { contexts, commands } => vec![Commands(commands), Handles(contexts)],
+        Operation::SubmitHw { queue, id, commands } | Operation::RingDoorbell { queue, id, commands } => {
+            vec![Handle(queue), Commands(commands), Value(id)]
+        }
+        Operation::Reserve { owner: one, space, .. } | Operation::Map { queue: one, space, .. } => {
+            vec![Handle(one), Part::Address(&mut space.base)]
+        }
+        Operation::FreeAddress { adapter, base, .. } => vec![Handle(adapter), Part::Address(base)],
+        Operation::UpdateAddress { device, context, fence, value, operations } => {
+            vec![Handle(device), Handle(context), Handle(fence), Ranges(operations), Value(value)]
+        }
+    }
+}
 
 /// Takes out what refers to a binding that is not to be kept; false if the operation cannot do without it.
 pub(super) fn retain(operation: &mut Operation, keep: &dyn Fn(Binding) -> bool) -> bool {
@@ -8,55 +102,40 @@ pub(super) fn retain(operation: &mut Operation, keep: &dyn Fn(Binding) -> bool) 
         HandleRef::Bound(binding) => keep(*binding),
         HandleRef::Raw(_) => true,
     };
-    // A list loses what goes; an operation whose list is empty by that goes too.
-    let handles = |all: &mut Vec<HandleRef>| {
-        let before = all.len();
-        all.retain(handle);
-        before == 0 || !all.is_empty()
+    let address = |address: &Address| match address {
+        Address::Bound(binding) => keep(*binding),
+        Address::Number(_) => true,
     };
-    let pairs = |all: &mut Vec<(HandleRef, u64)>| {
-        let before = all.len();
-        all.retain(|(object, _)| handle(object));
-        before == 0 || !all.is_empty()
-    };
-    match operation {
-        Operation::EnumAdapters { .. }
-        | Operation::OpenAdapter { .. }
-        | Operation::Device { .. }
-        | Operation::NewEvent => true,
-        Operation::CloseAdapter { adapter }
-        | Operation::QueryAdapter { adapter, .. }
-        | Operation::CreateDevice { adapter } => handle(adapter),
-        Operation::DestroyDevice { device }
-        | Operation::DeviceState { device, .. }
-        | Operation::CreateContext { device, .. } => handle(device),
-        Operation::DestroyContext { context } => handle(context),
-        Operation::CreateObject { device, spec } => {
-            spec.event = spec.event.filter(|event| keep(*event));
-            handle(device)
-        }
-        Operation::DestroyObject { object } | Operation::Share { object } | Operation::Read { object } => {
-            handle(object)
-        }
-        Operation::Open { device, share, .. } => handle(device) && keep(*share),
-        Operation::CloseShare { share } => keep(*share),
-        Operation::Signal { device, targets, .. } => handle(device) && pairs(targets),
-        Operation::Wait { device, items, event, .. } => {
-            *event = event.filter(|event| keep(*event));
-            handle(device) && pairs(items)
-        }
-        Operation::GpuSignal { contexts, targets, .. } => handles(contexts) && pairs(targets),
-        Operation::GpuSignalEvent { contexts, event, .. } => handles(contexts) && keep(*event),
-        Operation::GpuWait { context, items } => handle(context) && pairs(items),
-        Operation::Submit { contexts, commands } => {
-            let before = commands.len();
-            commands.retain(|command| match command {
+    // An operation whose list is empty by that goes too.
+    fn list<T>(items: &mut Vec<T>, keep: impl Fn(&T) -> bool) -> bool {
+        let before = items.len();
+        items.retain(keep);
+        before == 0 || !items.is_empty()
+    }
+    parts(operation).into_iter().fold(true, |stays, part| {
+        let part_stays = match part {
+            Part::Handle(one) => handle(one),
+            Part::Name(binding) => keep(*binding),
+            Part::Address(one) => address(one),
+            Part::Event(event) => {
+                *event = event.filter(|event| keep(*event));
+                true
+            }
+            Part::OptionalHandle(one) => {
+                *one = one.filter(|one| handle(one));
+                true
+            }
+            Part::Handles(all) => list(all, handle),
+            Part::Pairs(all) => list(all, |(object, _)| handle(object)),
+            Part::Ranges(all) => list(all, |(_, base, _)| address(base)),
+            Part::Commands(all) => list(all, |command| match command {
                 Command::Write { object, .. } => handle(object),
                 Command::Busy { .. } | Command::Hang | Command::Opaque { .. } => true,
-            });
-            handles(contexts) && (before == 0 || !commands.is_empty())
-        }
-    }
+            }),
+            Part::Value(_) => true,
+        };
+        stays && part_stays
+    })
 }
 
 /// How many items the lists of an operation have.
@@ -76,72 +155,44 @@ pub(super) fn retain_items(operation: &mut Operation, keep: &mut dyn FnMut(usize
         at += 1;
         keep(at - 1)
     };
-    match operation {
-        Operation::Signal { targets: pairs, .. }
-        | Operation::Wait { items: pairs, .. }
-        | Operation::GpuWait { items: pairs, .. } => pairs.retain(|_| next()),
-        Operation::GpuSignal { contexts, targets, .. } => {
-            targets.retain(|_| next());
-            contexts.retain(|_| next());
+    for part in parts(operation) {
+        match part {
+            Part::Handles(all) => all.retain(|_| next()),
+            Part::Pairs(all) => all.retain(|_| next()),
+            Part::Commands(all) => all.retain(|_| next()),
+            Part::Ranges(all) => all.retain(|_| next()),
+            Part::Handle(_)
+            | Part::Name(_)
+            | Part::Address(_)
+            | Part::Event(_)
+            | Part::OptionalHandle(_)
+            | Part::Value(_) => {}
         }
-        Operation::GpuSignalEvent { contexts, .. } => contexts.retain(|_| next()),
-        Operation::Submit { contexts, commands } => {
-            commands.retain(|_| next());
-            contexts.retain(|_| next());
-        }
-        Operation::EnumAdapters { .. }
-        | Operation::OpenAdapter { .. }
-        | Operation::CloseAdapter { .. }
-        | Operation::QueryAdapter { .. }
-        | Operation::Device { .. }
-        | Operation::CreateDevice { .. }
-        | Operation::DestroyDevice { .. }
-        | Operation::DeviceState { .. }
-        | Operation::CreateContext { .. }
-        | Operation::DestroyContext { .. }
-        | Operation::CreateObject { .. }
-        | Operation::DestroyObject { .. }
-        | Operation::Share { .. }
-        | Operation::Open { .. }
-        | Operation::CloseShare { .. }
-        | Operation::NewEvent
-        | Operation::Read { .. } => {}
     }
 }
 
 /// The fence values of an operation, to look at or to change.
 pub(super) fn values(operation: &mut Operation, each: &mut dyn FnMut(&mut u64)) {
-    match operation {
-        Operation::CreateObject { spec, .. } => each(&mut spec.initial_value),
-        Operation::Signal { targets: pairs, .. }
-        | Operation::Wait { items: pairs, .. }
-        | Operation::GpuSignal { targets: pairs, .. }
-        | Operation::GpuWait { items: pairs, .. } => pairs.iter_mut().for_each(|(_, value)| each(value)),
-        Operation::Submit { commands, .. } => {
-            for command in commands {
-                match command {
-                    Command::Write { value, .. } => each(value),
-                    Command::Busy { .. } | Command::Hang | Command::Opaque { .. } => {}
+    for part in parts(operation) {
+        match part {
+            Part::Value(value) => each(value),
+            Part::Pairs(all) => all.iter_mut().for_each(|(_, value)| each(value)),
+            Part::Commands(all) => {
+                for command in all {
+                    match command {
+                        Command::Write { value, .. } => each(value),
+                        Command::Busy { .. } | Command::Hang | Command::Opaque { .. } => {}
+                    }
                 }
             }
+            Part::Handle(_)
+            | Part::Name(_)
+            | Part::Address(_)
+            | Part::Event(_)
+            | Part::OptionalHandle(_)
+            | Part::Handles(_)
+            | Part::Ranges(_) => {}
         }
-        Operation::EnumAdapters { .. }
-        | Operation::OpenAdapter { .. }
-        | Operation::CloseAdapter { .. }
-        | Operation::QueryAdapter { .. }
-        | Operation::Device { .. }
-        | Operation::CreateDevice { .. }
-        | Operation::DestroyDevice { .. }
-        | Operation::DeviceState { .. }
-        | Operation::CreateContext { .. }
-        | Operation::DestroyContext { .. }
-        | Operation::DestroyObject { .. }
-        | Operation::Share { .. }
-        | Operation::Open { .. }
-        | Operation::CloseShare { .. }
-        | Operation::GpuSignalEvent { .. }
-        | Operation::NewEvent
-        | Operation::Read { .. } => {}
     }
 }
 
@@ -151,56 +202,30 @@ pub(super) fn bindings(operation: &mut Operation, each: &mut dyn FnMut(&mut Bind
         HandleRef::Bound(binding) => each(binding),
         HandleRef::Raw(_) => {}
     };
-    match operation {
-        Operation::EnumAdapters { .. }
-        | Operation::OpenAdapter { .. }
-        | Operation::Device { .. }
-        | Operation::NewEvent => {}
-        Operation::CloseAdapter { adapter: one }
-        | Operation::QueryAdapter { adapter: one, .. }
-        | Operation::CreateDevice { adapter: one }
-        | Operation::DestroyDevice { device: one }
-        | Operation::DeviceState { device: one, .. }
-        | Operation::CreateContext { device: one, .. }
-        | Operation::DestroyContext { context: one }
-        | Operation::DestroyObject { object: one }
-        | Operation::Share { object: one }
-        | Operation::Read { object: one } => handle(one),
-        Operation::CreateObject { device, spec } => {
-            handle(device);
-            spec.event.iter_mut().for_each(each);
-        }
-        Operation::Open { device, share, .. } => {
-            handle(device);
-            each(share);
-        }
-        Operation::CloseShare { share } => each(share),
-        Operation::Signal { device: one, targets: pairs, .. }
-        | Operation::GpuWait { context: one, items: pairs } => {
-            handle(one);
-            pairs.iter_mut().for_each(|(object, _)| handle(object));
-        }
-        Operation::Wait { device, items, event, .. } => {
-            handle(device);
-            items.iter_mut().for_each(|(object, _)| handle(object));
-            event.iter_mut().for_each(each);
-        }
-        Operation::GpuSignal { contexts, targets, .. } => {
-            contexts.iter_mut().for_each(&mut handle);
-            targets.iter_mut().for_each(|(object, _)| handle(object));
-        }
-        Operation::GpuSignalEvent { contexts, event, .. } => {
-            contexts.iter_mut().for_each(handle);
-            each(event);
-        }
-        Operation::Submit { contexts, commands } => {
-            contexts.iter_mut().for_each(&mut handle);
-            for command in commands {
-                match command {
-                    Command::Write { object, .. } => handle(object),
-                    Command::Busy { .. } | Command::Hang | Command::Opaque { .. } => {}
+    let mut rest = Vec::new();
+    for part in parts(operation) {
+        match part {
+            Part::Handle(one) => handle(one),
+            Part::OptionalHandle(one) => one.iter_mut().for_each(&mut handle),
+            Part::Handles(all) => all.iter_mut().for_each(&mut handle),
+            Part::Pairs(all) => all.iter_mut().for_each(|(object, _)| handle(object)),
+            Part::Commands(all) => {
+                for command in all {
+                    match command {
+                        Command::Write { object, .. } => handle(object),
+                        Command::Busy { .. } | Command::Hang | Command::Opaque { .. } => {}
+                    }
                 }
             }
+            Part::Name(binding) => rest.push(binding),
+            Part::Event(event) => rest.extend(event),
+            Part::Address(Address::Bound(binding)) => rest.push(binding),
+            Part::Ranges(all) => rest.extend(all.iter_mut().filter_map(|(_, base, _)| match base {
+                Address::Bound(binding) => Some(binding),
+                Address::Number(_) => None,
+            })),
+            Part::Address(Address::Number(_)) | Part::Value(_) => {}
         }
     }
+    rest.into_iter().for_each(each);
 }

@@ -9,6 +9,7 @@ use dxgkrnl::Nanos;
 
 use super::draft::{Draft, Fence};
 use crate::program::{Binding, Command, HandleRef, Kind, Operation, Program, Thread};
+use crate::script::words::GENERIC_ALL;
 
 /// What can come next.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -373,7 +374,8 @@ impl Drawer {
             && let Some(fence) = self.draft.pick(&own)
         {
             let main = self.draft.guests[guest].main;
-            let operation = Operation::Share { object: HandleRef::Bound(fence.binding) };
+            let objects = vec![HandleRef::Bound(fence.binding)];
+            let operation = Operation::Share { objects, access: GENERIC_ALL, name: None };
             let binding = self.draft.named(main, Kind::Share, operation);
             self.draft.shares.push(super::draft::Shared { binding, value: fence.value });
         }

@@ -1,12 +1,15 @@
 //! Shrinking: settings go to what they are if nothing is said, values to small integers, durations to short
 //! ones.
 
-use d3dkmt::{CreateContextFlags, SignalFlags, SyncObjectFlags, SyncObjectType, WaitFromCpuFlags};
+use d3dkmt::{
+    CreateContextFlags, HwQueueFlags, SignalFlags, SyncObjectFlags, SyncObjectType, WaitFromCpuFlags,
+};
 use dxgkrnl::Nanos;
 
 use super::parts;
 use super::shrink::{Place, Shrinker, act_at};
-use crate::program::{Act, Action, Command, ObjectSpec, Operation, Program};
+use crate::program::{Act, Action, Command, ObjectSpec, Operation, Program, Timeout};
+use crate::script::words::GENERIC_ALL;
 
 const SHORT_NS: [Nanos; 3] = [1_000, 1_000_000, 1_000_000_000];
 
@@ -66,13 +69,37 @@ fn plainer(operation: &Operation) -> Vec<Operation> {
                 });
             }
         }
-        Operation::Open { .. } => with(&|changed| {
-            if let Operation::Open { flags, .. } = changed {
-                *flags = SyncObjectFlags::empty();
+        Operation::Open { .. } => {
+            with(&|changed| {
+                if let Operation::Open { flags, .. } = changed {
+                    *flags = SyncObjectFlags::empty();
+                }
+            });
+            with(&|changed| {
+                if let Operation::Open { engine_affinity, legacy, .. } = changed {
+                    (*engine_affinity, *legacy) = (0, false);
+                }
+            });
+        }
+        Operation::Share { .. } => with(&|changed| {
+            if let Operation::Share { access, name, .. } = changed {
+                (*access, *name) = (GENERIC_ALL, None);
+            }
+        }),
+        Operation::CreateHwQueue { .. } => with(&|changed| {
+            if let Operation::CreateHwQueue { flags, .. } = changed {
+                *flags = HwQueueFlags::empty();
+            }
+        }),
+        Operation::Acquire { .. } => with(&|changed| {
+            if let Operation::Acquire { timeout, .. } = changed {
+                *timeout = Timeout::Poll;
             }
         }),
         Operation::Signal { flags, .. }
         | Operation::GpuSignal { flags, .. }
+        | Operation::GpuSignalLegacy { flags, .. }
+        | Operation::HwSignal { flags, .. }
         | Operation::GpuSignalEvent { flags, .. } => {
             for bit in flags.iter() {
                 with(&|changed| clear_signal(changed, bit));
@@ -90,7 +117,7 @@ fn plainer(operation: &Operation) -> Vec<Operation> {
                 }
             });
         }
-        Operation::Submit { .. } => {
+        Operation::Submit { .. } | Operation::SubmitHw { .. } | Operation::RingDoorbell { .. } => {
             for short in SHORT_NS {
                 with(&|changed| shorten(changed, short));
             }
@@ -105,9 +132,35 @@ fn plainer(operation: &Operation) -> Vec<Operation> {
         | Operation::DeviceState { .. }
         | Operation::DestroyContext { .. }
         | Operation::DestroyObject { .. }
-        | Operation::Share { .. }
+        | Operation::OpenName { .. }
+        | Operation::OpenGlobal { .. }
         | Operation::CloseShare { .. }
         | Operation::GpuWait { .. }
+        | Operation::GpuWaitLegacy { .. }
+        | Operation::CreateKeyedMutex { .. }
+        | Operation::OpenKeyedMutex { .. }
+        | Operation::OpenSharedKeyedMutex { .. }
+        | Operation::DestroyKeyedMutex { .. }
+        | Operation::Release { .. }
+        | Operation::CreatePagingQueue { .. }
+        | Operation::DestroyPagingQueue { .. }
+        | Operation::Reserve { .. }
+        | Operation::Map { .. }
+        | Operation::FreeAddress { .. }
+        | Operation::UpdateAddress { .. }
+        | Operation::DestroyHwQueue { .. }
+        | Operation::HwWait { .. }
+        | Operation::CreateNativeFence { .. }
+        | Operation::OpenNativeFence { .. }
+        | Operation::CreateDoorbell { .. }
+        | Operation::ConnectDoorbell { .. }
+        | Operation::DestroyDoorbell { .. }
+        | Operation::NotifyWork { .. }
+        | Operation::SetPriority { .. }
+        | Operation::Priority { .. }
+        | Operation::SetPriorityClass { .. }
+        | Operation::PriorityClass
+        | Operation::MarkError { .. }
         | Operation::NewEvent
         | Operation::Read { .. } => {}
     }
@@ -123,6 +176,8 @@ fn set_context(operation: &mut Operation, change: impl Fn(&mut u32, &mut CreateC
 fn clear_signal(operation: &mut Operation, bit: SignalFlags) {
     if let Operation::Signal { flags, .. }
     | Operation::GpuSignal { flags, .. }
+    | Operation::GpuSignalLegacy { flags, .. }
+    | Operation::HwSignal { flags, .. }
     | Operation::GpuSignalEvent { flags, .. } = operation
     {
         flags.remove(bit);
@@ -131,7 +186,12 @@ fn clear_signal(operation: &mut Operation, bit: SignalFlags) {
 
 /// Busy times down to `short`.
 fn shorten(operation: &mut Operation, short: Nanos) {
-    let Operation::Submit { commands, .. } = operation else { return };
+    let (Operation::Submit { commands, .. }
+    | Operation::SubmitHw { commands, .. }
+    | Operation::RingDoorbell { commands, .. }) = operation
+    else {
+        return;
+    };
     for command in commands {
         match command {
             Command::Busy { duration_ns } => *duration_ns = short.min(*duration_ns),
@@ -154,6 +214,7 @@ fn plainer_specs(spec: &ObjectSpec) -> Vec<ObjectSpec> {
         ObjectSpec { max_count: 0, ..*spec },
         ObjectSpec { initial_count: 0, ..*spec },
         ObjectSpec { engine_affinity: 0, ..*spec },
+        ObjectSpec { adapter: None, target: 0, time_100ns: 0, ..*spec },
     ]
 }
 

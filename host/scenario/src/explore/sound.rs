@@ -116,6 +116,9 @@ impl Sieve<'_> {
         let needs_name = matches!(act.operation, Operation::NewEvent | Operation::Read { .. });
         if let Some(binding) = act.binding {
             self.bindings[binding.index()] = true;
+            if let Some(fence) = self.program.fence_of(binding) {
+                self.bindings[fence.index()] = true;
+            }
         }
         act.binding.is_some() || !needs_name
     }
@@ -146,7 +149,15 @@ impl Sieve<'_> {
                 let owner = self.program.owner(context);
                 self.knows(context) && self.able(self.program.processes[owner.index()].main)
             }
-            Fault::Reorder | Fault::LoseInterrupt(_) | Fault::Hang(_) | Fault::StopAdapter(_) => true,
+            Fault::Reorder
+            | Fault::LoseInterrupt(_)
+            | Fault::Hang(_)
+            | Fault::StopAdapter(_)
+            | Fault::PageFault { .. }
+            | Fault::ResetFails(_)
+            | Fault::Power { .. }
+            | Fault::EngineToF1(_)
+            | Fault::SetClock(_) => true,
         }
     }
 
@@ -155,10 +166,11 @@ impl Sieve<'_> {
             Expectation::Value { object: binding, .. }
             | Expectation::Blocked { call: binding }
             | Expectation::Event { event: binding, .. }
+            | Expectation::Doorbell { doorbell: binding, .. }
             | Expectation::DeviceState { device: binding, .. } => {
                 self.knows(*binding) && self.is_alive(self.program.owner(*binding))
             }
-            Expectation::Returned { call, .. } => self.knows(*call),
+            Expectation::Returned { call, .. } | Expectation::Data { call, .. } => self.knows(*call),
             Expectation::Messages { process, .. } | Expectation::Wakes { process, .. } => {
                 self.is_alive(*process)
             }

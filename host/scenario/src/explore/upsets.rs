@@ -40,6 +40,7 @@ impl Drawer {
             engine_affinity: if self.one_in(8) { 1 } else { 0 },
             event: if is_notification { self.draft.pick(&events) } else { None },
             legacy: self.one_in(6),
+            ..ObjectSpec::default()
         };
         let main = self.draft.guests[guest].main;
         let operation = Operation::CreateObject { device: HandleRef::Bound(device), spec };

@@ -5,18 +5,19 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::task::Poll;
 
-use client::simulated::{SimulatedEvent, SimulatedLocation, SimulatedMemory, SimulatedPort};
-use client::{CreatedFence, Session, poll_once};
-use d3dkmt::{Call, CreatedSyncObject, GpuSignal, Handle, NtStatus, Reply};
+use client::simulated::{SimulatedEvent, SimulatedMemory, SimulatedPort};
+use client::{Session, poll_once};
+use d3dkmt::{Call, CreatedSyncObject, Handle};
 use dxgkrnl::{HostEvent, Nanos, ProcessId};
 use proto::channel::{ToGuest, ToHost, Welcome};
 use proto::convert::{answer_to_frame, call_from_body, wake_to_frame};
 use proto::frame::{self, FrameBuffer};
 
 use crate::program::Thread;
-use crate::world::Answer;
+use crate::world::{Answer, fence_of};
 
 use super::Way;
+use super::calls::perform;
 
 type Operation = Pin<Box<dyn Future<Output = Answer>>>;
 
@@ -97,6 +98,11 @@ impl Guest {
     /// A fence as the process reads it from its memory, which stays when its stream is gone.
     pub fn value(&self, object: Handle) -> Option<u64> {
         self.slots.get(&object).and_then(|slot| self.memory.load(*slot))
+    }
+
+    /// What stands in a slot of the process's memory.
+    pub fn slot(&self, slot: u32) -> Option<u64> {
+        self.memory.load(slot)
     }
 
     pub fn answer(&mut self, now: Nanos, answer: &dxgkrnl::Answer) {
@@ -203,7 +209,7 @@ impl Guest {
         self.threads.retain_mut(|(thread, operation)| match poll_once(operation.as_mut()) {
             Poll::Pending => true,
             Poll::Ready(answer) => {
-                if let Reply::SyncObject(CreatedSyncObject { object, slot: Some(slot), .. }) = answer.reply {
+                if let Some(CreatedSyncObject { object, slot: Some(slot), .. }) = fence_of(&answer.reply) {
                     self.slots.insert(object, slot);
                 }
                 answers[thread.index()] = Some(answer);
@@ -211,98 +217,5 @@ impl Guest {
             }
         });
         self.to_host.push(now + self.delay, self.session.port().take_outbound());
-    }
-}
-
-fn only(status: NtStatus) -> Answer {
-    Answer { status, reply: Reply::None }
-}
-
-fn answer_of<T>(result: Result<T, NtStatus>, reply: impl FnOnce(T) -> Reply) -> Answer {
-    match result {
-        Ok(value) => Answer { status: NtStatus::SUCCESS, reply: reply(value) },
-        Err(status) => only(status),
-    }
-}
-
-fn created(fence: CreatedFence<SimulatedLocation>) -> Reply {
-    let CreatedFence { object, shared_handle, location, gpu_address, paging_fence_value } = fence;
-    let slot = location.map(|location| location.slot());
-    Reply::SyncObject(CreatedSyncObject { object, shared_handle, slot, gpu_address, paging_fence_value })
-}
-
-/// The call as the C ABI makes it of the client core.
-async fn perform(session: Rc<Session<SimulatedPort>>, call: Call, event: Option<SimulatedEvent>) -> Answer {
-    match call {
-        Call::EnumAdapters { capacity } => answer_of(session.enum_adapters(capacity).await, Reply::Adapters),
-        Call::OpenAdapterFromLuid { luid } => answer_of(session.open_adapter(luid).await, Reply::Adapter),
-        Call::CloseAdapter { adapter } => only(session.close_adapter(adapter).await),
-        Call::CreateDevice { adapter, flags } => {
-            answer_of(session.create_device(adapter, flags).await, Reply::Device)
-        }
-        Call::DestroyDevice { device } => only(session.destroy_device(device).await),
-        Call::CreateSynchronizationObject { device, info, legacy } => {
-            answer_of(session.create_sync_object(device, info, legacy, event).await, created)
-        }
-        Call::DestroySynchronizationObject { object } => only(session.destroy_sync_object(object).await),
-        Call::OpenSyncObject { device, token, flags, engine_affinity, legacy } => {
-            let opened = session.open_sync_object(device, token, flags, engine_affinity, legacy).await;
-            answer_of(opened, created)
-        }
-        Call::SignalFromCpu { device, objects, values, flags } => {
-            only(session.signal_from_cpu(device, &objects, &values, flags).await)
-        }
-        Call::WaitFromCpu { device, objects, values, flags, .. } => {
-            only(session.wait_from_cpu(device, &objects, &values, flags, event).await)
-        }
-        Call::SignalFromGpu { contexts, signal: GpuSignal::CpuEvent { .. }, flags } => match event {
-            Some(event) => only(session.signal_event_from_gpu(contexts, flags, event).await),
-            None => only(NtStatus::INVALID_PARAMETER),
-        },
-        Call::SignalFromGpu { .. }
-        | Call::WaitFromGpu { .. }
-        | Call::WaitFromGpuLegacy { .. }
-        | Call::SubmitCommand { .. }
-        | Call::SubmitCommandToHwQueue { .. }
-        | Call::SubmitSignalToHwQueue { .. }
-        | Call::SubmitWaitToHwQueue { .. } => only(session.submit(&call).await),
-        Call::QueryAdapterInfo { .. }
-        | Call::GetDeviceState { .. }
-        | Call::CreateContextVirtual { .. }
-        | Call::DestroyContext { .. }
-        | Call::CancelWait { .. }
-        | Call::ShareObjects { .. }
-        | Call::AcquireKeyedMutex { .. }
-        | Call::OpenSynchronizationObject { .. }
-        | Call::MarkDeviceAsError { .. }
-        | Call::DestroyKeyedMutex { .. }
-        | Call::DestroyPagingQueue { .. }
-        | Call::DestroyHwQueue { .. }
-        | Call::CreateKeyedMutex { .. }
-        | Call::OpenKeyedMutex { .. }
-        | Call::OpenKeyedMutexFromNtHandle { .. }
-        | Call::ReadKeyedMutex { .. }
-        | Call::ReleaseKeyedMutex { .. }
-        | Call::CreatePagingQueue { .. }
-        | Call::ReserveGpuVirtualAddress { .. }
-        | Call::MapGpuVirtualAddress { .. }
-        | Call::FreeGpuVirtualAddress { .. }
-        | Call::UpdateGpuVirtualAddress { .. }
-        | Call::CreateHwQueue { .. }
-        | Call::CreateNativeFence { .. }
-        | Call::OpenNativeFence { .. }
-        | Call::CreateDoorbell { .. }
-        | Call::ConnectDoorbell { .. }
-        | Call::DestroyDoorbell { .. }
-        | Call::NotifyWorkSubmission { .. }
-        | Call::SetContextPriority { .. }
-        | Call::ContextPriority { .. }
-        | Call::SetProcessPriorityClass { .. }
-        | Call::ProcessPriorityClass
-        | Call::OpenNtHandleFromName { .. }
-        | Call::CloseShare { .. } => {
-            let client::Answer { status, reply } = session.call(&call).await;
-            Answer { status, reply }
-        }
     }
 }

@@ -11,6 +11,7 @@
 //! runner's chooser ([`World::moves`]). With a seed other than 0 bytes arrive in pieces of any size too. A
 //! store is seen at once, while answers and wakes are still under way: as with shared memory.
 
+mod calls;
 mod guest;
 
 use std::collections::BTreeSet;
@@ -151,7 +152,9 @@ impl<'a> LinkWorld<'a> {
     fn detach(&mut self, at: usize) {
         let attached = self.guests[at].as_mut().is_some_and(|guest| std::mem::take(&mut guest.attached));
         if attached {
-            self.input(Input::ProcessGone { process: self.host.id(Process(at as u32)) });
+            let process = self.host.id(Process(at as u32));
+            self.host.closes(process).into_iter().for_each(|input| self.input(input));
+            self.input(Input::ProcessGone { process });
         }
     }
 
@@ -213,17 +216,32 @@ impl World for LinkWorld<'_> {
                 guest.new_event(event);
                 self.answers[thread.index()] = Some(Answer { status: NtStatus::SUCCESS, reply: Reply::None });
             }
-            // An NT handle is a descriptor: closing it tells the host nothing, and then it names nothing.
+            // A doorbell is memory: nothing has to arrive.
+            Request::Ring { queue, last_queued, buffers } => {
+                let attached = guest.attached;
+                if attached {
+                    let process = self.host.id(Process(at as u32));
+                    self.input(Input::DoorbellRung { process, queue, last_queued, buffers });
+                }
+                self.answers[thread.index()] = Some(Answer { status: NtStatus::SUCCESS, reply: Reply::None });
+            }
+            // An NT handle is a descriptor: closing it is no call, and then it names nothing. With the last one the
+            // broker tells the host.
             Request::Call { call: Call::CloseShare { token }, .. } => {
                 let status = match self.closed.insert(token) {
                     true => NtStatus::SUCCESS,
                     false => NtStatus::INVALID_HANDLE,
                 };
+                let process = self.host.id(Process(at as u32));
+                if let Some(input) = self.host.close(process, token) {
+                    self.input(input);
+                }
                 self.answers[thread.index()] = Some(Answer { status, reply: Reply::None });
             }
-            Request::Call { call: Call::OpenSyncObject { device, token, .. }, .. }
-                if self.closed.contains(&token) =>
-            {
+            Request::Call {
+                call: Call::OpenSyncObject { device, token, .. } | Call::OpenNativeFence { device, token, .. },
+                ..
+            } if self.closed.contains(&token) => {
                 let status = match guest.knows_device(device) {
                     true => NtStatus::INVALID_HANDLE,
                     false => NtStatus::INVALID_PARAMETER,
@@ -318,15 +336,28 @@ impl World for LinkWorld<'_> {
                     self.start_vm(Vm(vm))?;
                 }
             }
-            Fault::LoseInterrupt(_) | Fault::Hang(_) | Fault::StopAdapter(_) | Fault::Fill(_) => {
-                unreachable!("done above, or by the runner")
+            Fault::SetClock(since_start) => {
+                let input = self.host.clock_set(since_start);
+                self.input(input);
             }
+            Fault::LoseInterrupt(_)
+            | Fault::Hang(_)
+            | Fault::StopAdapter(_)
+            | Fault::PageFault { .. }
+            | Fault::ResetFails(_)
+            | Fault::Power { .. }
+            | Fault::EngineToF1(_)
+            | Fault::Fill(_) => unreachable!("done above, or by the runner"),
         }
         Ok(())
     }
 
     fn value(&mut self, process: Process, object: Handle) -> Done<Option<u64>> {
         Ok(self.guests[process.index()].as_ref().and_then(|guest| guest.value(object)))
+    }
+
+    fn slot(&mut self, process: Process, slot: u32) -> Done<Option<u64>> {
+        Ok(self.guests[process.index()].as_ref().and_then(|guest| guest.slot(slot)))
     }
 
     fn take_event(&mut self, process: Process, event: u32) -> Done<u64> {

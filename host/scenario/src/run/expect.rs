@@ -41,6 +41,15 @@ impl<W: World> Run<'_, W> {
                 let wanted = format!("that {} is {}", self.program.name(*event), expected_count(*count));
                 holds(is_so, &wanted, format!("set {found} times"))
             }
+            Expectation::Data { call, text } => {
+                let found = self.bound[call.index()].data.clone();
+                let shown = found.as_ref().map_or_else(
+                    || "it gave none".into(),
+                    |data| format!("{:?}", String::from_utf8_lossy(data)),
+                );
+                holds(found.as_deref() == Some(text.as_bytes()), &format!("the data {text:?}"), shown)
+            }
+            Expectation::Doorbell { doorbell, status } => self.expect_doorbell(*doorbell, *status),
             Expectation::DeviceState { device, state } => self.expect_device_state(*device, *state),
             Expectation::Engine { engine, is } => self.expect_engine(*engine, *is),
             Expectation::Report { text } => {
@@ -113,10 +122,24 @@ impl<W: World> Run<'_, W> {
         holds(found == is, &format!("that the engine is {is:?}"), format!("{found:?}"))
     }
 
+    fn expect_doorbell(&mut self, doorbell: Binding, status: u32) -> Checked {
+        let Some(slot) = self.bound[doorbell.index()].status_slot else {
+            return failed("expected a doorbell, found: the call gave none");
+        };
+        let found = self.world.slot(self.program.owner(doorbell), slot)?;
+        let name = |status: u64| match u32::try_from(status) {
+            Ok(status) => script::words::named_or_number(&script::words::DOORBELL_STATUSES, status),
+            Err(_) => status.to_string(),
+        };
+        let shown = found.map_or_else(|| "it has no status".into(), name);
+        holds(found == Some(status.into()), &format!("doorbell status {}", name(status.into())), shown)
+    }
+
     fn expect_value(&mut self, binding: Binding, value: u64) -> Checked {
         let name = self.program.name(binding);
         let found = match self.program.bindings[binding.index()].kind {
             Kind::Register => self.bound[binding.index()].value,
+            Kind::Call | Kind::Address => self.bound[binding.index()].number,
             _ => self.world.value(self.program.owner(binding), self.bound[binding.index()].handle)?,
         };
         match found {

@@ -6,7 +6,7 @@ mod race;
 
 use std::fmt;
 
-use d3dkmt::{Call, CreatedSyncObject, Handle, NtStatus, Reply};
+use d3dkmt::{AcquireOutcome, Call, Handle, NtStatus, Reply};
 
 use crate::choose::Choose;
 use crate::program::{Act, Action, Binding, Expected, Fault, Operation, Process, Program, Thread};
@@ -70,9 +70,17 @@ impl fmt::Display for Failure {
 #[derive(Clone, Default)]
 struct Bound {
     handle: Handle,
+    /// The global handle, of what has one.
+    global: Handle,
     gpu_address: u64,
     /// Of a register.
     value: Option<u64>,
+    /// The number that a call gave back: an address, a fence value, a state, a priority.
+    number: Option<u64>,
+    /// Private runtime data that a call gave back.
+    data: Option<Vec<u8>>,
+    /// Of a doorbell: where its status stands in the process's fence memory.
+    status_slot: Option<u32>,
     /// What the call came to, once it returned.
     answer: Option<NtStatus>,
 }
@@ -386,6 +394,14 @@ impl<'a, W: World> Run<'a, W> {
             format!("< {thread}  {} -> {}", script::write_act(program, act), write_status(answer.status))
         });
         let Some(binding) = act.binding else { return Ok(()) };
+        if let (Reply::PagingQueue { fence, .. } | Reply::HwQueue { progress_fence: fence, .. }, Some(own)) =
+            (&answer.reply, self.program.fence_of(binding))
+        {
+            self.keep_object(own, fence);
+        }
+        if let Reply::SyncObject(created) = &answer.reply {
+            self.keep_object(binding, created);
+        }
         let bound = &mut self.bound[binding.index()];
         bound.answer = Some(answer.status);
         match &answer.reply {
@@ -393,22 +409,29 @@ impl<'a, W: World> Run<'a, W> {
                 bound.handle = adapters.first().map_or(Handle::NULL, |first| first.handle)
             }
             Reply::Adapter(handle) | Reply::Device(handle) | Reply::Context(handle) => bound.handle = *handle,
-            Reply::SyncObject(CreatedSyncObject { object, gpu_address, .. }) => {
-                bound.handle = *object;
-                bound.gpu_address = *gpu_address;
+            Reply::KeyedMutex { mutex, shared_handle, private_data } => {
+                (bound.handle, bound.global) = (*mutex, *shared_handle);
+                bound.data = Some(private_data.clone());
             }
-            Reply::KeyedMutex { mutex, .. } => bound.handle = *mutex,
             Reply::PagingQueue { queue, .. } | Reply::HwQueue { queue, .. } => bound.handle = *queue,
-            Reply::None
-            | Reply::AdapterInfo(_)
-            | Reply::DeviceState(_)
-            | Reply::Wait(_)
-            | Reply::KeyedMutexAcquire { .. }
-            | Reply::KeyedMutexData { .. }
-            | Reply::GpuVirtualAddress { .. }
-            | Reply::Doorbell { .. }
-            | Reply::PageFault(_)
-            | Reply::Priority(_) => {}
+            Reply::KeyedMutexAcquire { outcome, private_data } => {
+                bound.number = match outcome {
+                    AcquireOutcome::Acquired { fence_value }
+                    | AcquireOutcome::TimedOut { fence_value }
+                    | AcquireOutcome::Abandoned { fence_value } => Some(*fence_value),
+                    AcquireOutcome::Registered => None,
+                };
+                bound.data = Some(private_data.clone());
+            }
+            Reply::KeyedMutexData { fence_value, private_data } => {
+                (bound.number, bound.data) = (Some(*fence_value), Some(private_data.clone()));
+            }
+            Reply::GpuVirtualAddress { address, .. } => bound.number = Some(*address),
+            Reply::Doorbell { status_slot } => bound.status_slot = Some(*status_slot),
+            Reply::DeviceState(state) => bound.number = Some((*state).into()),
+            Reply::PageFault(fault) => bound.number = Some(fault.gpu_address),
+            Reply::Priority(priority) => bound.number = Some(i64::from(*priority) as u64),
+            Reply::None | Reply::AdapterInfo(_) | Reply::Wait(_) | Reply::SyncObject(_) => {}
             Reply::FenceMemoryExhausted => {
                 return failed("a caller saw FenceMemoryExhausted, which stays inside");
             }
@@ -448,7 +471,12 @@ impl<'a, W: World> Run<'a, W> {
             | Fault::Reorder
             | Fault::LoseInterrupt(_)
             | Fault::Hang(_)
-            | Fault::StopAdapter(_) => self.world.fault(fault)?,
+            | Fault::StopAdapter(_)
+            | Fault::PageFault { .. }
+            | Fault::ResetFails(_)
+            | Fault::Power { .. }
+            | Fault::EngineToF1(_)
+            | Fault::SetClock(_) => self.world.fault(fault)?,
         }
         Ok(())
     }

@@ -8,11 +8,12 @@ use crate::script::cursor::{Cursor, Parsed};
 use crate::script::error::{ScriptError, shortened, suggestion};
 use crate::script::names::Names;
 use crate::script::operands::{
-    adapter_number, context, gpu_signal, gpu_wait, handle, object, object_flags, object_type, share, submit,
-    targets, value32, wait,
+    adapter_number, context, gpu_signal, gpu_wait, handle, object, object_type, submit, targets, value32,
+    wait,
 };
 use crate::script::token::Token;
 use crate::script::verbs::VERBS;
+use crate::script::{mutexes, queues};
 
 /// Where an act stands: a race asks for statuses only.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -83,8 +84,19 @@ pub(crate) const fn kind_of(operation: &Operation) -> Kind {
         Operation::EnumAdapters { .. } | Operation::OpenAdapter { .. } => Kind::Adapter,
         Operation::Device { .. } | Operation::CreateDevice { .. } => Kind::Device,
         Operation::CreateContext { .. } => Kind::Context,
-        Operation::CreateObject { .. } | Operation::Open { .. } => Kind::Object,
-        Operation::Share { .. } => Kind::Share,
+        Operation::CreateObject { .. }
+        | Operation::Open { .. }
+        | Operation::OpenGlobal { .. }
+        | Operation::CreateNativeFence { .. }
+        | Operation::OpenNativeFence { .. } => Kind::Object,
+        Operation::Share { .. } | Operation::OpenName { .. } => Kind::Share,
+        Operation::CreateKeyedMutex { .. }
+        | Operation::OpenKeyedMutex { .. }
+        | Operation::OpenSharedKeyedMutex { .. } => Kind::KeyedMutex,
+        Operation::CreatePagingQueue { .. } => Kind::PagingQueue,
+        Operation::CreateHwQueue { .. } => Kind::HwQueue,
+        Operation::CreateDoorbell { .. } => Kind::Doorbell,
+        Operation::Reserve { .. } | Operation::Map { .. } => Kind::Address,
         Operation::NewEvent => Kind::Event,
         Operation::Read { .. } => Kind::Register,
         Operation::CloseAdapter { .. }
@@ -99,7 +111,28 @@ pub(crate) const fn kind_of(operation: &Operation) -> Kind {
         | Operation::GpuSignal { .. }
         | Operation::GpuSignalEvent { .. }
         | Operation::GpuWait { .. }
-        | Operation::Submit { .. } => Kind::Call,
+        | Operation::GpuSignalLegacy { .. }
+        | Operation::GpuWaitLegacy { .. }
+        | Operation::Submit { .. }
+        | Operation::DestroyKeyedMutex { .. }
+        | Operation::Acquire { .. }
+        | Operation::Release { .. }
+        | Operation::DestroyPagingQueue { .. }
+        | Operation::FreeAddress { .. }
+        | Operation::UpdateAddress { .. }
+        | Operation::DestroyHwQueue { .. }
+        | Operation::SubmitHw { .. }
+        | Operation::HwSignal { .. }
+        | Operation::HwWait { .. }
+        | Operation::ConnectDoorbell { .. }
+        | Operation::DestroyDoorbell { .. }
+        | Operation::RingDoorbell { .. }
+        | Operation::NotifyWork { .. }
+        | Operation::SetPriority { .. }
+        | Operation::Priority { .. }
+        | Operation::SetPriorityClass { .. }
+        | Operation::PriorityClass
+        | Operation::MarkError { .. } => Kind::Call,
     }
 }
 
@@ -184,13 +217,6 @@ fn operation(names: &Names, verb: &Token, cursor: &mut Cursor<'_>) -> Parsed<Ope
             Operation::CreateObject { device, spec: object(names, cursor, kind)? }
         }
         "destroy" => Operation::DestroyObject { object: handle(names, cursor, Kind::Object)? },
-        "share" => Operation::Share { object: handle(names, cursor, Kind::Object)? },
-        "open" => {
-            let device = handle(names, cursor, Kind::Device)?;
-            let share = share(names, cursor)?;
-            Operation::Open { device, share, flags: object_flags(cursor)? }
-        }
-        "close_share" => Operation::CloseShare { share: share(names, cursor)? },
         "signal" => {
             let device = handle(names, cursor, Kind::Device)?;
             let (targets, flags, _) = targets(names, cursor, "=", false)?;
@@ -202,7 +228,13 @@ fn operation(names: &Names, verb: &Token, cursor: &mut Cursor<'_>) -> Parsed<Ope
         "submit" => submit(names, cursor)?,
         "event" => Operation::NewEvent,
         "read" => Operation::Read { object: handle(names, cursor, Kind::Object)? },
-        _ => return Err(no_verb(verb)),
+        word => {
+            let read = match mutexes::operation(names, word, cursor)? {
+                None => queues::operation(names, word, cursor)?,
+                read => read,
+            };
+            read.ok_or_else(|| no_verb(verb))?
+        }
     })
 }
 

@@ -5,6 +5,7 @@ use crate::program::{Engine, EngineIs, EventCount, Expectation, Fault, Kind, Out
 use crate::script::cursor::{Cursor, Parsed, unknown};
 use crate::script::error::ScriptError;
 use crate::script::names::{Meaning, Names};
+use crate::script::operands::{adapter_number, value32, value64};
 use crate::script::token::{Token, TokenKind};
 use crate::script::verbs::{EXPECTATIONS, FAULTS};
 use crate::script::words;
@@ -85,10 +86,27 @@ fn of_binding(names: &mut Names, cursor: &mut Cursor<'_>) -> Parsed<Expectation>
         names.returned(binding);
         return Ok(Expectation::Returned { call: binding, status });
     }
-    if matches!(kind, Kind::Object | Kind::Event | Kind::Device) {
+    if !matches!(kind, Kind::Event | Kind::Register) && cursor.take_word("data") {
+        let text = cursor.text("the data, in quotes")?.text.clone();
+        return Ok(Expectation::Data { call: binding, text });
+    }
+    if matches!(kind, Kind::Object | Kind::Event | Kind::Device | Kind::Doorbell) {
         names.check_alive(names.program.owner(binding), token)?;
     }
     match kind {
+        Kind::Doorbell => {
+            if !cursor.take_word("status") {
+                return cursor.expected("`status STATUS`");
+            }
+            let status = cursor.choice("a doorbell's status", &words::DOORBELL_STATUSES)?;
+            Ok(Expectation::Doorbell { doorbell: binding, status })
+        }
+        Kind::Call | Kind::Address if cursor.take_symbol("=") => {
+            let below_zero = cursor.take_symbol("-");
+            let number = cursor.number("a number")?;
+            let value = if below_zero { number.wrapping_neg() } else { number };
+            Ok(Expectation::Value { object: binding, value })
+        }
         Kind::Object | Kind::Register => {
             if !cursor.take_symbol("=") {
                 return cursor.expected("`= VALUE`");
@@ -115,9 +133,14 @@ fn of_binding(names: &mut Names, cursor: &mut Cursor<'_>) -> Parsed<Expectation>
             let state = cursor.choice("a device state", &words::DEVICE_STATES)?;
             Ok(Expectation::DeviceState { device: binding, state })
         }
-        Kind::Adapter | Kind::Context | Kind::Share | Kind::Call => {
-            cursor.expected("`blocked` or `returned STATUS`")
-        }
+        Kind::Adapter
+        | Kind::Context
+        | Kind::Share
+        | Kind::Call
+        | Kind::Address
+        | Kind::KeyedMutex
+        | Kind::PagingQueue
+        | Kind::HwQueue => cursor.expected("`blocked` or `returned STATUS`"),
     }
 }
 
@@ -162,17 +185,15 @@ pub(crate) fn fault(names: &mut Names, cursor: &mut Cursor<'_>, line: u32) -> Pa
         }
         "lose_interrupt" => Fault::LoseInterrupt(engine(names, cursor)?),
         "hang" => Fault::Hang(engine(names, cursor)?),
-        "stop_adapter" => {
-            let place = cursor.place();
-            let number = cursor.number32("an adapter's number")?;
-            let count = names.program.setting.kernel.adapters.len();
-            if number as usize >= count {
-                let message =
-                    format!("there is no adapter {number}: the scenario has {count}, numbered from 0");
-                return Err(ScriptError::new(place, message).help("`config adapters = N` makes more"));
-            }
-            Fault::StopAdapter(number)
+        "stop_adapter" => Fault::StopAdapter(adapter_number(names, cursor)?),
+        "page_fault" => page_fault(names, cursor)?,
+        "reset_fails" => Fault::ResetFails(engine(names, cursor)?),
+        "power" => {
+            let adapter = adapter_number(names, cursor)?;
+            Fault::Power { adapter, on: cursor.choice("`on` or `off`", &[("on", true), ("off", false)])? }
         }
+        "f1" => Fault::EngineToF1(engine(names, cursor)?),
+        "clock" => Fault::SetClock(delay(cursor)?),
         "fill" => {
             let context = cursor.atom("the name of a context")?;
             let filled = names.binding(context, "a context", |kind| kind == Kind::Context)?;
@@ -188,6 +209,23 @@ pub(crate) fn fault(names: &mut Names, cursor: &mut Cursor<'_>, line: u32) -> Pa
     };
     cursor.end()?;
     Ok(fault)
+}
+
+fn page_fault(names: &Names, cursor: &mut Cursor<'_>) -> Parsed<Fault> {
+    let engine = engine(names, cursor)?;
+    cursor.word("at")?;
+    let gpu_address = value64(cursor, "a GPU address")?;
+    let mut flags = 0;
+    while let Some(token) = cursor.peek().filter(|token| token.kind == TokenKind::Atom) {
+        flags |= match token.text.as_str() {
+            "flags" => {
+                cursor.next();
+                value32(cursor, "flags")?
+            }
+            _ => cursor.choice("a page-fault flag", &words::PAGE_FAULT_FLAGS)?,
+        };
+    }
+    Ok(Fault::PageFault { engine, gpu_address, flags })
 }
 
 /// A process that the fault brings into a state, or out of it.

@@ -8,6 +8,7 @@ use crate::program::Arm;
 use crate::script::cursor::{Cursor, Parsed, unknown};
 use crate::script::error::{ScriptError, shortened};
 use crate::script::parse::Reader;
+use crate::script::settings;
 use crate::script::token::Token;
 use crate::script::words;
 
@@ -82,6 +83,10 @@ impl Reader<'_> {
     pub fn config(&mut self, first: &Token, cursor: &mut Cursor<'_>) -> Parsed<()> {
         self.check_early(first)?;
         let key = cursor.atom("a setting")?;
+        if settings::SEVERAL.contains(&key.text.as_str()) {
+            settings::read(&mut self.names.program.setting.kernel, key, cursor)?;
+            return cursor.end();
+        }
         if let Some(line) = self.settings.insert(key.text.clone(), first.place.line) {
             let message = format!("{} is set already, in line {line}", shortened(&key.text));
             return Err(ScriptError::new(key.place, message));
@@ -97,6 +102,10 @@ impl Reader<'_> {
                     let message = format!("{count} adapters: there can be 1 to {}", limits::ADAPTERS_MAX);
                     return Err(ScriptError::new(place, message));
                 }
+                if setting.kernel.adapters != vec![AdapterConfig::default()] {
+                    let message = "`config adapters` stands before what is said of one of them";
+                    return Err(ScriptError::new(key.place, message));
+                }
                 let first = AdapterConfig::default();
                 let luid = |number: u64| Luid { low: first.luid.low + number as u32, high: 0 };
                 let adapters = (0..count).map(|number| AdapterConfig { luid: luid(number), ..first.clone() });
@@ -105,8 +114,11 @@ impl Reader<'_> {
             switch => {
                 let Some((_, values)) = Policy::SWITCHES.into_iter().find(|(name, _)| *name == switch) else {
                     let switches = Policy::SWITCHES.map(|(name, _)| name);
-                    let known: Vec<&str> =
-                        switches.into_iter().chain(["adapters", "async_submission"]).collect();
+                    let known: Vec<&str> = switches
+                        .into_iter()
+                        .chain(["adapters", "async_submission"])
+                        .chain(settings::SEVERAL)
+                        .collect();
                     return Err(unknown(key, "a setting", known));
                 };
                 cursor.symbol("=")?;

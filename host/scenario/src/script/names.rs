@@ -3,7 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::limits::NAME_CHARACTERS_MAX;
-use crate::program::{Binding, Kind, Named, Process, ProcessInfo, Program, Thread, ThreadInfo, Vm};
+use crate::program::{
+    Binding, Kind, Named, Process, ProcessInfo, Program, Thread, ThreadInfo, Vm, fence_name,
+};
 use crate::script::error::{ScriptError, shortened, suggestion};
 use crate::script::token::{Token, TokenKind};
 use crate::script::verbs::{STATEMENTS, VERBS};
@@ -49,9 +51,9 @@ pub(crate) struct Names {
 }
 
 /// Words that stand where names do.
-const RESERVED: [&str; 21] = [
+const RESERVED: [&str; 22] = [
     "null", "max", "ok", "on", "in", "any", "blocks", "anything", "flags", "rewind", "write", "busy", "hang",
-    "opaque", "engine", "report", "no", "messages", "wakes", "waits", "nothing",
+    "opaque", "engine", "report", "no", "messages", "wakes", "waits", "nothing", "legacy",
 ];
 
 impl Names {
@@ -122,6 +124,11 @@ impl Names {
         let binding = Binding(self.program.bindings.len() as u32);
         self.program.bindings.push(Named { name: token.text.clone(), kind, thread });
         self.names.insert(token.text.clone(), (Meaning::Binding(binding), token.place.line));
+        if kind.has_fence() {
+            let (name, fence) = (fence_name(&token.text), Binding(binding.0 + 1));
+            self.program.bindings.push(Named { name: name.clone(), kind: Kind::Object, thread });
+            self.names.insert(name, (Meaning::Binding(fence), token.place.line));
+        }
         Ok(binding)
     }
 

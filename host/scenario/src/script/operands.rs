@@ -18,7 +18,7 @@ pub(super) fn value32(cursor: &mut Cursor<'_>, what: &str) -> Parsed<u32> {
     cursor.number32(what)
 }
 
-fn value64(cursor: &mut Cursor<'_>, what: &str) -> Parsed<u64> {
+pub(super) fn value64(cursor: &mut Cursor<'_>, what: &str) -> Parsed<u64> {
     cursor.symbol("=")?;
     cursor.number(what)
 }
@@ -84,11 +84,23 @@ pub(super) fn object(
             "owned" => spec.initial_state = true,
             "legacy" => spec.legacy = true,
             "event" => spec.event = Some(event(names, cursor)?),
+            "adapter" => {
+                cursor.symbol("=")?;
+                spec.adapter = Some(handle(names, cursor, Kind::Adapter)?);
+            }
+            "target" => spec.target = value32(cursor, "a display target")?,
+            "time" => {
+                cursor.symbol("=")?;
+                spec.time_100ns = cursor.duration()? / 100;
+            }
             "flags" => spec.flags |= SyncObjectFlags::from_bits_retain(value32(cursor, "flags")?),
             word => match words::object_flag(word) {
                 Some(flag) => spec.flags |= flag,
                 None => {
-                    let keys = ["initial", "count", "max", "affinity", "owned", "legacy", "event", "flags"];
+                    let keys = [
+                        "initial", "count", "max", "affinity", "owned", "legacy", "event", "flags",
+                        "adapter", "target", "time",
+                    ];
                     return Err(unknown(token, "a flag or option", words::object_flag_names().chain(keys)));
                 }
             },
@@ -99,15 +111,19 @@ pub(super) fn object(
 
 pub(super) fn object_flags(cursor: &mut Cursor<'_>) -> Parsed<SyncObjectFlags> {
     let mut flags = SyncObjectFlags::empty();
-    while let Some(token) = cursor.peek().filter(|token| token.kind == TokenKind::Atom) {
-        cursor.next();
-        flags |= match token.text.as_str() {
-            "flags" => SyncObjectFlags::from_bits_retain(value32(cursor, "flags")?),
-            word => words::object_flag(word)
-                .ok_or_else(|| unknown(token, "a flag", words::object_flag_names()))?,
-        };
+    while cursor.peek().is_some_and(|token| token.kind == TokenKind::Atom) {
+        flags |= object_flag(cursor)?;
     }
     Ok(flags)
+}
+
+/// The next word, which must be a flag of an object.
+pub(super) fn object_flag(cursor: &mut Cursor<'_>) -> Parsed<SyncObjectFlags> {
+    let token = cursor.atom("a flag")?;
+    match token.text.as_str() {
+        "flags" => Ok(SyncObjectFlags::from_bits_retain(value32(cursor, "flags")?)),
+        word => words::object_flag(word).ok_or_else(|| unknown(token, "a flag", words::object_flag_names())),
+    }
 }
 
 pub(super) fn context(names: &Names, cursor: &mut Cursor<'_>) -> Parsed<Operation> {
@@ -186,7 +202,7 @@ pub(super) fn targets(
     Ok((targets, flags, set))
 }
 
-fn check_count(token: &Token, count: usize) -> Parsed<()> {
+pub(super) fn check_count(token: &Token, count: usize) -> Parsed<()> {
     if count <= OPERANDS_MAX {
         return Ok(());
     }
@@ -194,7 +210,7 @@ fn check_count(token: &Token, count: usize) -> Parsed<()> {
 }
 
 /// `F>=V G>=V ..`
-fn items(names: &Names, cursor: &mut Cursor<'_>) -> Parsed<Vec<(HandleRef, u64)>> {
+pub(super) fn items(names: &Names, cursor: &mut Cursor<'_>) -> Parsed<Vec<(HandleRef, u64)>> {
     let mut items = Vec::new();
     while cursor.peek_second().is_some_and(|next| next.is_symbol(">=")) {
         let token = cursor.peek().expect("there is one after it");
@@ -231,13 +247,43 @@ pub(super) fn wait(names: &Names, cursor: &mut Cursor<'_>) -> Parsed<Operation> 
     Ok(Operation::Wait { device, items, flags, event: set })
 }
 
+/// `legacy S [T ..] [value=V] [FLAG ..]`, after `legacy`.
+fn legacy(names: &Names, cursor: &mut Cursor<'_>) -> Parsed<(Vec<HandleRef>, u64, SignalFlags)> {
+    let objects = handles(names, cursor, Kind::Object)?;
+    let (mut value, mut flags) = (0, SignalFlags::empty());
+    while let Some(token) = cursor.peek().filter(|token| token.kind == TokenKind::Atom) {
+        cursor.next();
+        match token.text.as_str() {
+            "value" => value = value64(cursor, "a fence value")?,
+            "flags" => flags |= SignalFlags::from_bits_retain(value32(cursor, "flags")?),
+            "rewind" => flags |= SignalFlags::ALLOW_FENCE_REWIND,
+            word => {
+                flags |= SignalFlags::from_name(word).ok_or_else(|| {
+                    let known = words::signal_flag_names().into_iter().chain(["rewind", "value"]);
+                    unknown(token, "a signal flag", known.collect::<Vec<&str>>())
+                })?;
+            }
+        }
+    }
+    Ok((objects, value, flags))
+}
+
 pub(super) fn gpu_wait(names: &Names, cursor: &mut Cursor<'_>) -> Parsed<Operation> {
     let context = handle(names, cursor, Kind::Context)?;
+    if cursor.take_word("legacy") {
+        let place = cursor.place();
+        let (objects, value, flags) = legacy(names, cursor)?;
+        return match flags.is_empty() {
+            true => Ok(Operation::GpuWaitLegacy { context, objects, value }),
+            false => Err(ScriptError::new(place, "a wait has no signal flags")),
+        };
+    }
     Ok(Operation::GpuWait { context, items: items(names, cursor)? })
 }
 
-fn contexts(names: &Names, cursor: &mut Cursor<'_>) -> Parsed<Vec<HandleRef>> {
-    let mut contexts = vec![handle(names, cursor, Kind::Context)?];
+/// Handles that stand by themselves, one at least.
+pub(super) fn handles(names: &Names, cursor: &mut Cursor<'_>, meant: Kind) -> Parsed<Vec<HandleRef>> {
+    let mut handles = vec![handle(names, cursor, meant)?];
     while let Some(token) = cursor.peek().filter(|token| token.kind == TokenKind::Atom) {
         let alone = !cursor.peek_second().is_some_and(|next| next.is_symbol("=") || next.is_symbol("("));
         let is_handle = match names.look_up(&token.text) {
@@ -248,14 +294,18 @@ fn contexts(names: &Names, cursor: &mut Cursor<'_>) -> Parsed<Vec<HandleRef>> {
         if !alone || !is_handle {
             break;
         }
-        contexts.push(handle(names, cursor, Kind::Context)?);
-        check_count(token, contexts.len())?;
+        handles.push(handle(names, cursor, meant)?);
+        check_count(token, handles.len())?;
     }
-    Ok(contexts)
+    Ok(handles)
 }
 
 pub(super) fn gpu_signal(names: &Names, cursor: &mut Cursor<'_>) -> Parsed<Operation> {
-    let contexts = contexts(names, cursor)?;
+    let contexts = handles(names, cursor, Kind::Context)?;
+    if cursor.take_word("legacy") {
+        let (objects, value, flags) = legacy(names, cursor)?;
+        return Ok(Operation::GpuSignalLegacy { contexts, objects, value, flags });
+    }
     let place = cursor.place();
     let (targets, flags, event) = targets(names, cursor, "=", true)?;
     match event {
@@ -269,8 +319,13 @@ pub(super) fn gpu_signal(names: &Names, cursor: &mut Cursor<'_>) -> Parsed<Opera
 }
 
 pub(super) fn submit(names: &Names, cursor: &mut Cursor<'_>) -> Parsed<Operation> {
+    let contexts = handles(names, cursor, Kind::Context)?;
+    Ok(Operation::Submit { contexts, commands: commands(names, cursor)? })
+}
+
+/// A command buffer, to the end of the operands.
+pub(super) fn commands(names: &Names, cursor: &mut Cursor<'_>) -> Parsed<Vec<Command>> {
     const COMMANDS: [&str; 4] = ["write", "busy", "hang", "opaque"];
-    let contexts = contexts(names, cursor)?;
     let mut commands = Vec::new();
     while let Some(token) = cursor.peek().filter(|token| token.kind == TokenKind::Atom) {
         if let [Command::Opaque { .. }] = commands[..] {
@@ -309,5 +364,5 @@ pub(super) fn submit(names: &Names, cursor: &mut Cursor<'_>) -> Parsed<Operation
         });
         check_count(token, commands.len())?;
     }
-    Ok(Operation::Submit { contexts, commands })
+    Ok(commands)
 }

@@ -78,9 +78,19 @@ impl Scanner {
             None | Some('#') => return Ok(None),
             Some('"') => (TokenKind::Text, self.text()?),
             Some(letter) if in_atom(*letter) => (TokenKind::Atom, self.atom()),
+            Some('-') if self.begins_a_sign() => {
+                self.at += 1;
+                (TokenKind::Symbol, String::from("-"))
+            }
             Some(letter) => (TokenKind::Symbol, self.symbol(*letter)?),
         };
         Ok(Some(Token { kind, text, place: self.place(begin, self.at) }))
+    }
+
+    /// A number below zero: priorities alone have them, and stand by themselves.
+    fn begins_a_sign(&self) -> bool {
+        let after_space = self.at.checked_sub(1).is_some_and(|before| self.letters[before] == ' ');
+        after_space && self.letters.get(self.at + 1).is_some_and(char::is_ascii_digit)
     }
 
     fn place(&self, begin: usize, end: usize) -> Place {

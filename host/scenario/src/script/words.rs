@@ -1,6 +1,8 @@
 //! Words that the language shares with the field: statuses, types, flags, engines, states, rule ids.
 
-use d3dkmt::{CreateContextFlags, NtStatus, SignalFlags, SyncObjectFlags, SyncObjectType};
+use d3dkmt::{
+    CreateContextFlags, HwQueueFlags, NtStatus, SignalFlags, SyncObjectFlags, SyncObjectType, access,
+};
 use dxgkrnl::{Config, Nanos};
 
 use crate::program::Engine;
@@ -25,6 +27,62 @@ pub(crate) const DEVICE_STATES: [(&str, u32); 7] = [
     ("ERROR_DMA_FAULT", 6),
     ("ERROR_DMA_PAGE_FAULT", 7),
 ];
+
+/// Rights to ask for with an NT handle. What is not said is GENERIC_ALL.
+pub(crate) const ACCESS: [(&str, u32); 7] = [
+    ("GENERIC_ALL", GENERIC_ALL),
+    ("GENERIC_READ", 0x8000_0000),
+    ("GENERIC_WRITE", 0x4000_0000),
+    ("SYNC_OBJECT_WAIT", access::STANDARD_RIGHTS_READ | access::SYNC_OBJECT_WAIT),
+    ("SYNC_OBJECT_SIGNAL", access::STANDARD_RIGHTS_READ | access::SYNC_OBJECT_SIGNAL),
+    ("SYNC_OBJECT_ALL_ACCESS", access::SYNC_OBJECT_ALL_ACCESS),
+    ("STANDARD_RIGHTS_READ", access::STANDARD_RIGHTS_READ),
+];
+
+pub(crate) const GENERIC_ALL: u32 = access::GENERIC_ALL;
+
+/// `DXGK_PAGE_FAULT_FLAGS` (TDR-028).
+pub(crate) const PAGE_FAULT_FLAGS: [(&str, u32); 8] = [
+    ("WRITE", 0x1),
+    ("FENCE_INVALID", 0x2),
+    ("ADAPTER_RESET_REQUIRED", 0x4),
+    ("ENGINE_RESET_REQUIRED", 0x8),
+    ("FATAL_HARDWARE_ERROR", 0x10),
+    ("IOMMU", 0x20),
+    ("HW_CONTEXT_VALID", 0x40),
+    ("PROCESS_HANDLE_VALID", 0x80),
+];
+
+/// What a doorbell's status memory says (SCH-027).
+pub(crate) const DOORBELL_STATUSES: [(&str, u32); 4] =
+    [("CONNECTED", 0), ("CONNECTED_NOTIFY", 1), ("DISCONNECTED_RETRY", 2), ("DISCONNECTED_ABORT", 3)];
+
+/// `D3DDDI_PAGINGQUEUE_PRIORITY`.
+pub(crate) const PAGING_PRIORITIES: [(&str, i32); 3] =
+    [("BELOW_NORMAL", -1), ("NORMAL", 0), ("ABOVE_NORMAL", 1)];
+
+/// `D3DKMT_SCHEDULINGPRIORITYCLASS`.
+pub(crate) const PRIORITY_CLASSES: [(&str, u32); 6] =
+    [("IDLE", 0), ("BELOW_NORMAL", 1), ("NORMAL", 2), ("ABOVE_NORMAL", 3), ("HIGH", 4), ("REALTIME", 5)];
+
+/// `D3DDDI_DEVICEERROR_REASON`.
+pub(crate) const ERROR_REASONS: [(&str, u32); 2] = [("GENERIC", 0), ("DRIVER_ERROR", 1)];
+
+/// `D3DDDIGPUVIRTUALADDRESS_PROTECTION_TYPE`, of a range without an allocation.
+pub(crate) const PROTECTIONS: [(&str, u64); 2] = [("ZERO", 0x4), ("NO_ACCESS", 0x8)];
+
+/// `D3DDDI_UPDATEGPUVIRTUALADDRESS_OPERATION_TYPE`.
+pub(crate) const VA_OPERATIONS: [(&str, u32); 4] =
+    [("map", 0), ("unmap", 1), ("copy", 2), ("map_protect", 3)];
+
+/// The name of a number, or the number.
+pub(crate) fn named_or_number<T: Copy + PartialEq + std::fmt::Display>(
+    known: &[(&'static str, T)],
+    number: T,
+) -> String {
+    let named = known.iter().find(|(_, other)| *other == number);
+    named.map_or_else(|| number.to_string(), |(name, _)| (*name).into())
+}
 
 pub(crate) const UNITS: [(&str, Nanos); 4] =
     [("ns", 1), ("us", 1_000), ("ms", 1_000_000), ("s", 1_000_000_000)];
@@ -138,6 +196,17 @@ pub(crate) fn context_flag_names() -> Vec<&'static str> {
 }
 
 pub(crate) fn write_context_flags(flags: CreateContextFlags) -> String {
+    if flags.unknown() != 0 {
+        return format!(" flags={:#x}", flags.bits());
+    }
+    flags.iter_names().map(|(name, _)| format!(" {name}")).collect()
+}
+
+pub(crate) fn hw_queue_flag_names() -> Vec<&'static str> {
+    HwQueueFlags::all().iter_names().map(|(name, _)| name).collect()
+}
+
+pub(crate) fn write_hw_queue_flags(flags: HwQueueFlags) -> String {
     if flags.unknown() != 0 {
         return format!(" flags={:#x}", flags.bits());
     }

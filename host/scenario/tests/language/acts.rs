@@ -1,7 +1,8 @@
 //! What an actor does, drawn by number.
 
 use d3dkmt::{
-    CreateContextFlags, NtStatus, SignalFlags, SyncObjectFlags, SyncObjectType, WaitFromCpuFlags, limits,
+    CreateContextFlags, HwQueueFlags, KeyedMutexFlags, NtStatus, SignalFlags, SyncObjectFlags,
+    SyncObjectType, WaitFromCpuFlags, limits,
 };
 use scenario::program::*;
 
@@ -22,7 +23,12 @@ impl Drawing {
         let named = own || expected == Expected::Blocks || self.random.one_in(2);
         let binding = named.then(|| {
             let binding = Binding(self.program.bindings.len() as u32);
-            self.program.bindings.push(Named { name: format!("n{}", binding.0), kind, thread });
+            let name = format!("n{}", binding.0);
+            let fence = Named { name: fence_name(&name), kind: Kind::Object, thread };
+            self.program.bindings.push(Named { name, kind, thread });
+            if kind.has_fence() {
+                self.program.bindings.push(fence);
+            }
             binding
         });
         if expected == Expected::Blocks {
@@ -35,7 +41,8 @@ impl Drawing {
         let adapters = self.program.setting.kernel.adapters.len() as u64;
         let share = self.binding(|named| named.kind == Kind::Share);
         let event = self.own(Kind::Event, thread);
-        match self.below(24) {
+        match self.below(40) {
+            24..40 => self.of_queues(share),
             0 => Operation::EnumAdapters { capacity: self.value32() },
             1 => Operation::OpenAdapter { adapter: self.below(adapters) as u32 },
             2 => Operation::CloseAdapter { adapter: self.handle() },
@@ -55,10 +62,15 @@ impl Drawing {
             9 => Operation::DestroyContext { context: self.handle() },
             10 | 11 => Operation::CreateObject { device: self.handle(), spec: self.spec(event) },
             12 => Operation::DestroyObject { object: self.handle() },
-            13 => Operation::Share { object: self.handle() },
+            13 => Operation::Share {
+                objects: self.handles(),
+                access: self.value32(),
+                name: self.random.one_in(2).then(|| self.text()),
+            },
             14 if share.is_some() => {
                 let (share, flags) = (share.expect("just seen"), self.object_flags());
-                Operation::Open { device: self.handle(), share, flags }
+                let (engine_affinity, legacy) = (self.value32(), self.random.one_in(3));
+                Operation::Open { device: self.handle(), share, flags, engine_affinity, legacy }
             }
             15 if share.is_some() => Operation::CloseShare { share: share.expect("just seen") },
             16 => {
@@ -107,7 +119,137 @@ impl Drawing {
             initial_value: self.value(),
             engine_affinity: self.value32(),
             event: event.filter(|_| self.random.one_in(2)),
+            adapter: if self.random.one_in(3) { Some(self.handle()) } else { None },
+            target: self.value32(),
+            time_100ns: self.below(1 << 40),
             legacy: self.random.one_in(3),
+        }
+    }
+
+    fn address(&mut self) -> Address {
+        match self.binding(|named| named.kind == Kind::Address) {
+            Some(binding) if self.random.one_in(2) => Address::Bound(binding),
+            _ => Address::Number(self.value()),
+        }
+    }
+
+    fn space(&mut self) -> Space {
+        Space { base: self.address(), minimum: self.value(), maximum: self.value() }
+    }
+
+    fn data(&mut self) -> Option<String> {
+        self.random.one_in(2).then(|| self.text())
+    }
+
+    fn of_queues(&mut self, share: Option<Binding>) -> Operation {
+        match self.below(36) {
+            0 => Operation::OpenName { name: self.text(), access: self.value32() },
+            1 => Operation::OpenGlobal { object: self.handle() },
+            2 => Operation::GpuSignalLegacy {
+                contexts: self.handles(),
+                objects: self.handles(),
+                value: self.value(),
+                flags: self.signal_flags(),
+            },
+            3 => Operation::GpuWaitLegacy {
+                context: self.handle(),
+                objects: self.handles(),
+                value: self.value(),
+            },
+            4 => Operation::CreateKeyedMutex {
+                key: self.value(),
+                data: self.data(),
+                flags: KeyedMutexFlags::from_bits_retain(self.bits(1)),
+            },
+            5 => {
+                Operation::OpenKeyedMutex { mutex: self.handle(), buffer: self.value32(), data: self.data() }
+            }
+            6 if share.is_some() => Operation::OpenSharedKeyedMutex {
+                share: share.expect("just seen"),
+                buffer: self.value32(),
+                data: self.data(),
+            },
+            7 => Operation::DestroyKeyedMutex { mutex: self.handle() },
+            8 | 9 => {
+                let time = self.below(1 << 40) * 100;
+                let timeouts = [Timeout::Forever, Timeout::Poll, Timeout::Within(time), Timeout::Until(time)];
+                let timeout = *self.random.pick(&timeouts).expect("there are some");
+                Operation::Acquire { mutex: self.handle(), key: self.value(), timeout }
+            }
+            10 => Operation::Release {
+                mutex: self.handle(),
+                key: self.value(),
+                value: self.value(),
+                data: self.data(),
+            },
+            11 => {
+                let priority = self.below(3) as i32 - 1;
+                Operation::CreatePagingQueue { device: self.handle(), priority }
+            }
+            12 => Operation::DestroyPagingQueue { queue: self.handle() },
+            13 => Operation::Reserve { owner: self.handle(), space: self.space(), bytes: self.value() },
+            14 => Operation::Map {
+                queue: self.handle(),
+                space: self.space(),
+                pages: self.value(),
+                protection: self.value(),
+            },
+            15 => {
+                Operation::FreeAddress { adapter: self.handle(), base: self.address(), bytes: self.value() }
+            }
+            16 => {
+                let count = self.below(4);
+                let operations =
+                    (0..count).map(|_| (self.below(4) as u32, self.address(), self.value())).collect();
+                let (device, context, fence) = (self.handle(), self.handle(), self.handle());
+                Operation::UpdateAddress { device, context, fence, value: self.value(), operations }
+            }
+            other => self.of_hardware(other, share),
+        }
+    }
+
+    fn of_hardware(&mut self, which: u64, share: Option<Binding>) -> Operation {
+        match which {
+            17 | 18 => {
+                let flags = HwQueueFlags::from_bits_retain(self.bits(HwQueueFlags::all().bits()));
+                Operation::CreateHwQueue { context: self.handle(), flags }
+            }
+            19 => Operation::DestroyHwQueue { queue: self.handle() },
+            20 => Operation::SubmitHw { queue: self.handle(), id: self.value(), commands: self.commands() },
+            21 => Operation::HwSignal {
+                queues: self.handles(),
+                targets: self.pairs(),
+                flags: self.signal_flags(),
+            },
+            22 => Operation::HwWait { queue: self.handle(), items: self.pairs() },
+            23 => Operation::CreateNativeFence {
+                device: self.handle(),
+                initial: self.value(),
+                native_type: self.value32(),
+                flags: self.object_flags(),
+                engine_affinity: self.value32(),
+            },
+            24 if share.is_some() => Operation::OpenNativeFence {
+                device: self.handle(),
+                share: share.expect("just seen"),
+                flags: self.object_flags(),
+            },
+            25 => Operation::CreateDoorbell { queue: self.handle() },
+            26 => Operation::ConnectDoorbell { queue: self.handle() },
+            27 => Operation::DestroyDoorbell { queue: self.handle() },
+            28 => {
+                Operation::RingDoorbell { queue: self.handle(), id: self.value(), commands: self.commands() }
+            }
+            29 => Operation::NotifyWork { queue: self.handle() },
+            30 => Operation::SetPriority {
+                context: self.handle(),
+                priority: self.value32() as i32,
+                in_process: self.random.one_in(2),
+            },
+            31 => Operation::Priority { context: self.handle(), in_process: self.random.one_in(2) },
+            32 => Operation::SetPriorityClass { class: self.value32() },
+            33 => Operation::PriorityClass,
+            _ => Operation::MarkError { device: self.handle(), reason: self.value32() },
         }
     }
 
@@ -131,8 +273,19 @@ const fn kind_of(operation: &Operation) -> Kind {
         Operation::EnumAdapters { .. } | Operation::OpenAdapter { .. } => Kind::Adapter,
         Operation::Device { .. } | Operation::CreateDevice { .. } => Kind::Device,
         Operation::CreateContext { .. } => Kind::Context,
-        Operation::CreateObject { .. } | Operation::Open { .. } => Kind::Object,
-        Operation::Share { .. } => Kind::Share,
+        Operation::CreateObject { .. }
+        | Operation::Open { .. }
+        | Operation::OpenGlobal { .. }
+        | Operation::CreateNativeFence { .. }
+        | Operation::OpenNativeFence { .. } => Kind::Object,
+        Operation::Share { .. } | Operation::OpenName { .. } => Kind::Share,
+        Operation::CreateKeyedMutex { .. }
+        | Operation::OpenKeyedMutex { .. }
+        | Operation::OpenSharedKeyedMutex { .. } => Kind::KeyedMutex,
+        Operation::CreatePagingQueue { .. } => Kind::PagingQueue,
+        Operation::CreateHwQueue { .. } => Kind::HwQueue,
+        Operation::CreateDoorbell { .. } => Kind::Doorbell,
+        Operation::Reserve { .. } | Operation::Map { .. } => Kind::Address,
         Operation::NewEvent => Kind::Event,
         Operation::Read { .. } => Kind::Register,
         _ => Kind::Call,

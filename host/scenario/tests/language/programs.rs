@@ -1,7 +1,7 @@
 //! Programs drawn by number: every operation, flag, fault, expectation and race that a file can say.
 
 use d3dkmt::{Luid, NtStatus, limits};
-use dxgkrnl::{AdapterConfig, Policy};
+use dxgkrnl::{AdapterConfig, Features, Grant, Policy, TargetConfig, TdrConfig, VidSchCaps};
 use scenario::choose::Random;
 use scenario::program::*;
 
@@ -68,6 +68,37 @@ impl Drawing {
             (0..adapters).map(|number| AdapterConfig { luid: luid(number), ..first.clone() }).collect();
         self.program.setting.kernel.policy = Policy::from_bits(self.below(8) as u32).expect("three switches");
         self.program.setting.async_submission = self.random.one_in(2);
+        if self.random.one_in(2) {
+            self.hardware();
+        }
+    }
+
+    /// Settings of adapters, engines, targets, features, TDR and grants.
+    fn hardware(&mut self) {
+        let random = &mut self.random;
+        let kernel = &mut self.program.setting.kernel;
+        let which = random.below(kernel.adapters.len() as u64) as usize;
+        let adapter = &mut kernel.adapters[which];
+        adapter.caps = VidSchCaps::from_bits_truncate(random.number() as u32);
+        (adapter.iommu, adapter.io_coherent) = (random.one_in(2), random.one_in(2));
+        adapter.physical_adapters = 1 + random.below(32) as u32;
+        adapter.targets[0].vsync_ns = 1 + random.below(1 << 40);
+        adapter.targets.push(TargetConfig { id: 7, vsync_ns: 8_000_000 });
+        let node = &mut adapter.nodes[random.below(6) as usize];
+        (node.hw_queues, node.signals_at_write) = (random.one_in(2), random.one_in(2));
+        (node.ring_buffer_fence_release, node.user_mode_submission) = (random.one_in(2), random.one_in(2));
+        node.max_in_flight_hw_queue_buffers = random.below(9) as u32;
+        node.doorbells = random.below(9) as u32;
+        node.opaque_packet_ns = random.number();
+        kernel.features = Features::from_bits_truncate(random.number() as u32);
+        kernel.tdr = TdrConfig {
+            level: random.below(4) as u32,
+            delay_ns: random.number(),
+            limit_count: random.number() as u32,
+            test_mode: random.one_in(2),
+            ..TdrConfig::default()
+        };
+        kernel.grants.push(Grant { name: "a \" name".into(), vms: vec!["A".into(), "host".into()] });
     }
 
     pub fn below(&mut self, end: u64) -> u64 {
@@ -93,7 +124,7 @@ impl Drawing {
         }
     }
 
-    fn text(&mut self) -> String {
+    pub fn text(&mut self) -> String {
         let letters = ['a', ' ', '"', '\\', '#', '$', '\u{e9}', '|', '\'', '-'];
         (0..self.below(8)).map(|_| *self.random.pick(&letters).expect("there are some")).collect()
     }
@@ -192,7 +223,7 @@ impl Drawing {
         let at = process.index();
         let context = self.own(Kind::Context, self.program.processes[at].main);
         let vm = (0..self.program.vms.len() as u32).map(Vm).collect::<Vec<_>>();
-        let fault = match self.below(14) {
+        let fault = match self.below(19) {
             0 if self.random.one_in(3) => {
                 self.end(process);
                 Fault::Kill(process)
@@ -231,6 +262,13 @@ impl Drawing {
             12 if context.is_some_and(|context| self.can_fill(context)) => {
                 Fault::Fill(context.expect("just seen"))
             }
+            14 => {
+                Fault::PageFault { engine: self.engine(), gpu_address: self.value(), flags: self.bits(0xFF) }
+            }
+            15 => Fault::ResetFails(self.engine()),
+            16 => Fault::Power { adapter: self.engine().adapter, on: self.random.one_in(2) },
+            17 => Fault::EngineToF1(self.engine()),
+            18 => Fault::SetClock(self.below(1 << 40)),
             13 => Fault::RestartDaemon,
             _ => return,
         };
@@ -288,6 +326,7 @@ impl Drawing {
         let device = self.binding(|named| named.kind == Kind::Device && is_alive(named));
         let expectation = match (self.below(12), memory, call, event, device) {
             (0, Some(object), ..) => Expectation::Value { object, value },
+            (11, _, Some(call), ..) => Expectation::Data { call, text: self.text() },
             (1, _, Some(call), ..) if is_alive(&self.program.bindings[call.index()]) => {
                 Expectation::Blocked { call }
             }

@@ -1,8 +1,11 @@
 //! An act as a request: every name replaced by what it stands for.
 
-use d3dkmt::{Call, EventId, GpuSignal, Handle, Luid, ShareToken, SyncObjectInfo, isa};
+mod objects;
+mod queues;
 
-use crate::program::{Act, Binding, Command, HandleRef, ObjectSpec, Operation};
+use d3dkmt::{Call, EventId, Handle, Luid, ShareToken, isa};
+
+use crate::program::{Act, Address, Binding, Command, HandleRef, Operation};
 use crate::world::{Request, World};
 
 use super::Run;
@@ -12,6 +15,13 @@ impl<W: World> Run<'_, W> {
         match handle {
             HandleRef::Bound(binding) => self.bound[binding.index()].handle,
             HandleRef::Raw(raw) => Handle(raw),
+        }
+    }
+
+    fn address(&self, address: Address) -> u64 {
+        match address {
+            Address::Bound(binding) => self.bound[binding.index()].number.unwrap_or_default(),
+            Address::Number(number) => number,
         }
     }
 
@@ -34,6 +44,10 @@ impl<W: World> Run<'_, W> {
                 let event = act.binding.expect("an event has a name").0;
                 return Request::NewEvent { event };
             }
+            Operation::RingDoorbell { queue, id, commands } => {
+                let buffers = vec![self.private_data(commands)];
+                return Request::Ring { queue: self.handle(*queue), last_queued: *id, buffers };
+            }
             Operation::CreateObject { spec, .. } => (self.call(act), event_of(&spec.event)),
             Operation::Wait { event, .. } => (self.call(act), event_of(event)),
             Operation::GpuSignalEvent { event, .. } => (self.call(act), Some(event.0)),
@@ -43,8 +57,6 @@ impl<W: World> Run<'_, W> {
     }
 
     pub(super) fn call(&self, act: &Act) -> Call {
-        // The arm fills in the ids of events.
-        let no_event = EventId(u64::MAX);
         match &act.operation {
             Operation::EnumAdapters { capacity } => Call::EnumAdapters { capacity: *capacity },
             Operation::OpenAdapter { adapter } | Operation::Device { adapter } => {
@@ -62,6 +74,9 @@ impl<W: World> Run<'_, W> {
             Operation::DeviceState { device, state_type } => {
                 Call::GetDeviceState { device: self.handle(*device), state_type: *state_type }
             }
+            Operation::MarkError { device, reason } => {
+                Call::MarkDeviceAsError { device: self.handle(*device), reason: *reason }
+            }
             Operation::CreateContext { device, node, flags } => Call::CreateContextVirtual {
                 device: self.handle(*device),
                 node_ordinal: *node,
@@ -71,60 +86,20 @@ impl<W: World> Run<'_, W> {
                 private_data: Vec::new(),
             },
             Operation::DestroyContext { context } => Call::DestroyContext { context: self.handle(*context) },
-            Operation::CreateObject { device, spec } => {
-                let info = info(spec, spec.event.map(|_| no_event));
-                Call::CreateSynchronizationObject { device: self.handle(*device), info, legacy: spec.legacy }
-            }
-            Operation::DestroyObject { object } => {
-                Call::DestroySynchronizationObject { object: self.handle(*object) }
-            }
-            Operation::Share { object } => {
-                let token = token(act.binding.unwrap_or(Binding(u32::MAX)));
-                let objects = vec![self.handle(*object)];
-                Call::ShareObjects { objects, desired_access: 0x1000_0000, name: None, token }
-            }
-            Operation::Open { device, share, flags } => {
-                let (device, flags) = (self.handle(*device), *flags);
-                let token = token(*share);
-                Call::OpenSyncObject { device, token, flags, engine_affinity: 0, legacy: false }
-            }
-            Operation::CloseShare { share } => Call::CloseShare { token: token(*share) },
-            Operation::Signal { device, targets, flags } => {
-                let (objects, values) = self.pairs(targets);
-                Call::SignalFromCpu { device: self.handle(*device), objects, values, flags: *flags }
-            }
-            Operation::Wait { device, items, flags, .. } => {
-                let (objects, values) = self.pairs(items);
-                Call::WaitFromCpu {
-                    device: self.handle(*device),
-                    objects,
-                    values,
-                    flags: *flags,
-                    event: no_event,
-                }
-            }
-            Operation::GpuSignal { contexts, targets, flags } => {
-                let (objects, values) = self.pairs(targets);
-                let signal = GpuSignal::Monitored { objects, values };
-                Call::SignalFromGpu { contexts: self.handles(contexts), signal, flags: *flags }
-            }
-            Operation::GpuSignalEvent { contexts, flags, .. } => Call::SignalFromGpu {
-                contexts: self.handles(contexts),
-                signal: GpuSignal::CpuEvent { event: no_event },
-                flags: *flags,
+            Operation::SetPriority { context, priority, in_process } => Call::SetContextPriority {
+                context: self.handle(*context),
+                priority: *priority,
+                in_process: *in_process,
             },
-            Operation::GpuWait { context, items } => {
-                let (objects, values) = self.pairs(items);
-                Call::WaitFromGpu { context: self.handle(*context), objects, values }
+            Operation::Priority { context, in_process } => {
+                Call::ContextPriority { context: self.handle(*context), in_process: *in_process }
             }
-            Operation::Submit { contexts, commands } => Call::SubmitCommand {
-                contexts: self.handles(contexts),
-                commands: 0,
-                length: 0,
-                flags: 0,
-                private_data: self.private_data(commands),
-            },
-            Operation::NewEvent | Operation::Read { .. } => unreachable!("these are no calls"),
+            Operation::SetPriorityClass { class } => Call::SetProcessPriorityClass { class: *class },
+            Operation::PriorityClass => Call::ProcessPriorityClass,
+            other => {
+                let call = self.call_of_objects(act).or_else(|| self.call_of_queues(other));
+                call.or_else(|| self.call_of_paging(other)).expect("what is no call makes none")
+            }
         }
     }
 
@@ -148,23 +123,12 @@ impl<W: World> Run<'_, W> {
     }
 }
 
+/// The arm fills in the ids of events.
+const NO_EVENT: EventId = EventId(u64::MAX);
+
 /// The runner's name for what an NT handle stands for.
-pub(super) fn token(share: Binding) -> ShareToken {
+fn token(share: Binding) -> ShareToken {
     let mut bytes = [0x5C; 16];
     bytes[..4].copy_from_slice(&share.0.to_le_bytes());
     ShareToken(bytes)
-}
-
-pub(super) fn info(spec: &ObjectSpec, event: Option<EventId>) -> SyncObjectInfo {
-    SyncObjectInfo {
-        object_type: spec.object_type,
-        flags: spec.flags,
-        initial_state: spec.initial_state,
-        max_count: spec.max_count,
-        initial_count: spec.initial_count,
-        initial_value: spec.initial_value,
-        engine_affinity: spec.engine_affinity,
-        event,
-        ..SyncObjectInfo::default()
-    }
 }

@@ -3,9 +3,13 @@
 //! One file gives one [`Program`] for each case of its matrix. A program is plain data: the explorer
 //! draws programs, the shrinker takes steps out of them, [`crate::script::print`] writes them as text.
 
-use d3dkmt::{CreateContextFlags, NtStatus, SignalFlags, SyncObjectFlags, SyncObjectType, WaitFromCpuFlags};
+mod operation;
+
+use d3dkmt::NtStatus;
 use dxgkrnl::ddi::EngineId;
 use dxgkrnl::{Config, Nanos};
+
+pub use operation::{Address, Command, HandleRef, ObjectSpec, Operation, Space, Timeout};
 
 macro_rules! indexes {
     ($($(#[$doc:meta])* $name:ident),+) => {
@@ -70,6 +74,15 @@ pub enum Kind {
     Context,
     /// A synchronization object of any type.
     Object,
+    KeyedMutex,
+    /// It brings its fence, which has its name and `.fence`.
+    PagingQueue,
+    /// It brings its progress fence, which has its name and `.fence`.
+    HwQueue,
+    /// A doorbell's status.
+    Doorbell,
+    /// A GPU virtual address.
+    Address,
     /// An NT handle.
     Share,
     Event,
@@ -86,6 +99,11 @@ impl Kind {
             Kind::Device => "a device",
             Kind::Context => "a context",
             Kind::Object => "a synchronization object",
+            Kind::KeyedMutex => "a keyed mutex",
+            Kind::PagingQueue => "a paging queue",
+            Kind::HwQueue => "a hardware queue",
+            Kind::Doorbell => "a doorbell",
+            Kind::Address => "a GPU address",
             Kind::Share => "an NT handle",
             Kind::Event => "an event",
             Kind::Call => "a call",
@@ -95,149 +113,22 @@ impl Kind {
 
     /// It has a D3DKMT handle, so it can stand wherever one is taken, also where another is meant.
     pub const fn is_handle(self) -> bool {
-        matches!(self, Kind::Adapter | Kind::Device | Kind::Context | Kind::Object)
+        match self {
+            Kind::Adapter
+            | Kind::Device
+            | Kind::Context
+            | Kind::Object
+            | Kind::KeyedMutex
+            | Kind::PagingQueue
+            | Kind::HwQueue => true,
+            Kind::Doorbell | Kind::Address | Kind::Share | Kind::Event | Kind::Call | Kind::Register => false,
+        }
     }
-}
 
-/// A D3DKMT handle operand.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum HandleRef {
-    Bound(Binding),
-    /// A number written out; 0 is `null`.
-    Raw(u32),
-}
-
-/// One command of a submission.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum Command {
-    /// Store the value into the fence.
-    Write {
-        object: HandleRef,
-        value: u64,
-    },
-    Busy {
-        duration_ns: Nanos,
-    },
-    Hang,
-    /// A whole command buffer of somebody else's format, of that many bytes.
-    Opaque {
-        bytes: u32,
-    },
-}
-
-/// What `object` and `fence` create.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
-pub struct ObjectSpec {
-    pub object_type: SyncObjectType,
-    pub flags: SyncObjectFlags,
-    pub initial_state: bool,
-    pub max_count: u32,
-    pub initial_count: u32,
-    pub initial_value: u64,
-    pub engine_affinity: u32,
-    pub event: Option<Binding>,
-    /// Through `D3DKMTCreateSynchronizationObject` instead of `..2`.
-    pub legacy: bool,
-}
-
-/// What an actor does: one D3DKMT call, or something of the program's own.
-#[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub enum Operation {
-    /// `D3DKMTEnumAdapters2`; binds the first.
-    EnumAdapters {
-        capacity: u32,
-    },
-    /// `D3DKMTOpenAdapterFromLuid`, of the adapter with this number.
-    OpenAdapter {
-        adapter: u32,
-    },
-    CloseAdapter {
-        adapter: HandleRef,
-    },
-    QueryAdapter {
-        adapter: HandleRef,
-        kind: u32,
-        bytes: u32,
-    },
-    /// `D3DKMTOpenAdapterFromLuid` and `D3DKMTCreateDevice`.
-    Device {
-        adapter: u32,
-    },
-    CreateDevice {
-        adapter: HandleRef,
-    },
-    DestroyDevice {
-        device: HandleRef,
-    },
-    DeviceState {
-        device: HandleRef,
-        state_type: u32,
-    },
-    CreateContext {
-        device: HandleRef,
-        node: u32,
-        flags: CreateContextFlags,
-    },
-    DestroyContext {
-        context: HandleRef,
-    },
-    CreateObject {
-        device: HandleRef,
-        spec: ObjectSpec,
-    },
-    DestroyObject {
-        object: HandleRef,
-    },
-    /// `D3DKMTShareObjects`.
-    Share {
-        object: HandleRef,
-    },
-    /// `D3DKMTOpenSyncObjectFromNtHandle2`.
-    Open {
-        device: HandleRef,
-        share: Binding,
-        flags: SyncObjectFlags,
-    },
-    /// `CloseHandle` of an NT handle.
-    CloseShare {
-        share: Binding,
-    },
-    Signal {
-        device: HandleRef,
-        targets: Vec<(HandleRef, u64)>,
-        flags: SignalFlags,
-    },
-    Wait {
-        device: HandleRef,
-        items: Vec<(HandleRef, u64)>,
-        flags: WaitFromCpuFlags,
-        event: Option<Binding>,
-    },
-    GpuSignal {
-        contexts: Vec<HandleRef>,
-        targets: Vec<(HandleRef, u64)>,
-        flags: SignalFlags,
-    },
-    /// `D3DKMTSignalSynchronizationObjectFromGpu2` with EnqueueCpuEvent.
-    GpuSignalEvent {
-        contexts: Vec<HandleRef>,
-        event: Binding,
-        flags: SignalFlags,
-    },
-    GpuWait {
-        context: HandleRef,
-        items: Vec<(HandleRef, u64)>,
-    },
-    Submit {
-        contexts: Vec<HandleRef>,
-        commands: Vec<Command>,
-    },
-    /// An event of the program (`eventfd`).
-    NewEvent,
-    /// One load of a fence value.
-    Read {
-        object: HandleRef,
-    },
+    /// It brings a fence of its own.
+    pub const fn has_fence(self) -> bool {
+        matches!(self, Kind::PagingQueue | Kind::HwQueue)
+    }
 }
 
 /// What a call is expected to come to.
@@ -295,6 +186,20 @@ pub enum Fault {
     LoseInterrupt(Engine),
     Hang(Engine),
     StopAdapter(u32),
+    /// What the engine runs, or runs next, faults at this address, with these `DXGK_PAGE_FAULT_FLAGS`.
+    PageFault {
+        engine: Engine,
+        gpu_address: u64,
+        flags: u32,
+    },
+    ResetFails(Engine),
+    Power {
+        adapter: u32,
+        on: bool,
+    },
+    EngineToF1(Engine),
+    /// The system's clock is set, so far after the scenario's start.
+    SetClock(Nanos),
     /// The context's process submits until a queue is full.
     Fill(Binding),
     RestartDaemon,
@@ -307,6 +212,12 @@ impl Fault {
             Fault::LoseInterrupt(engine) => Some(dxgkrnl::Fault::LoseInterrupt { engine: engine.id() }),
             Fault::Hang(engine) => Some(dxgkrnl::Fault::Hang { engine: engine.id() }),
             Fault::StopAdapter(adapter) => Some(dxgkrnl::Fault::StopAdapter { adapter }),
+            Fault::PageFault { engine, gpu_address, flags } => {
+                Some(dxgkrnl::Fault::PageFault { engine: engine.id(), gpu_address, flags })
+            }
+            Fault::ResetFails(engine) => Some(dxgkrnl::Fault::ResetFails { engine: engine.id() }),
+            Fault::Power { adapter, on } => Some(dxgkrnl::Fault::Power { adapter, on }),
+            Fault::EngineToF1(engine) => Some(dxgkrnl::Fault::EngineToF1 { engine: engine.id() }),
             Fault::Kill(_)
             | Fault::Freeze(_)
             | Fault::Thaw(_)
@@ -317,6 +228,7 @@ impl Fault {
             | Fault::Reorder
             | Fault::CrashVm(_)
             | Fault::Fill(_)
+            | Fault::SetClock(_)
             | Fault::RestartDaemon => None,
         }
     }
@@ -341,7 +253,7 @@ pub enum EngineIs {
 /// What must hold now.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Expectation {
-    /// The owner of the handle reads this from its fence memory.
+    /// The owner of the handle reads this from its fence memory; or the number that a call gave back.
     Value {
         object: Binding,
         value: u64,
@@ -356,6 +268,16 @@ pub enum Expectation {
     Event {
         event: Binding,
         count: EventCount,
+    },
+    /// The private runtime data of a keyed mutex that the call gave back.
+    Data {
+        call: Binding,
+        text: String,
+    },
+    /// What the doorbell's status memory says.
+    Doorbell {
+        doorbell: Binding,
+        status: u32,
     },
     /// `D3DKMT_DEVICEEXECUTION_STATE` of the device, in the kernel.
     DeviceState {
@@ -389,6 +311,11 @@ pub enum Expectation {
     NothingLeft {
         process: Option<Process>,
     },
+}
+
+/// The name of the fence that a queue brings.
+pub fn fence_name(queue: &str) -> String {
+    format!("{queue}.fence")
 }
 
 /// One thing the runner does.
@@ -508,5 +435,17 @@ impl Program {
 
     pub fn name(&self, binding: Binding) -> &str {
         &self.bindings[binding.index()].name
+    }
+
+    /// The fence that a queue of this name brings: the name after its own.
+    pub fn fence_of(&self, queue: Binding) -> Option<Binding> {
+        let has_fence = self.bindings[queue.index()].kind.has_fence();
+        has_fence.then_some(Binding(queue.0 + 1))
+    }
+
+    /// The name was given with a queue's.
+    pub fn is_fence_of_queue(&self, fence: Binding) -> bool {
+        let before = fence.index().checked_sub(1).and_then(|before| self.bindings.get(before));
+        before.is_some_and(|before| before.kind.has_fence())
     }
 }

@@ -1,17 +1,17 @@
 //! A program as text: `parse(print(program))` gives the program back.
 
+mod operation;
+
 use std::fmt::Write as _;
 
-use d3dkmt::{SignalFlags, SyncObjectType, WaitFromCpuFlags};
-
 use crate::program::{
-    Act, Action, Command, EngineIs, EventCount, Expectation, Expected, Fault, HandleRef, ObjectSpec,
-    Operation, Outcome, Program, Term,
+    Act, Action, EngineIs, EventCount, Expectation, Expected, Fault, Operation, Outcome, Program, Term,
 };
 use crate::script::error::is_printable;
+use crate::script::settings;
 use crate::script::words::{
-    DEVICE_STATES, OBJECT_TYPES, write_context_flags, write_duration, write_engine, write_number,
-    write_object_flags, write_signal_flags, write_status,
+    DEVICE_STATES, DOORBELL_STATUSES, PAGE_FAULT_FLAGS, named_or_number, write_duration, write_engine,
+    write_number, write_status,
 };
 
 /// Writes a program as a scenario file. The case of a matrix becomes a file of its own.
@@ -62,9 +62,7 @@ impl Printer<'_> {
         for (arm, reason) in &program.not_on {
             let _ = writeln!(head, "skip {} {}", arm.name(), quoted(reason));
         }
-        if program.setting.kernel.adapters.len() != 1 {
-            let _ = writeln!(head, "config adapters = {}", program.setting.kernel.adapters.len());
-        }
+        head += &settings::write(&program.setting.kernel);
         if program.setting.async_submission {
             head += "config async_submission\n";
         }
@@ -114,138 +112,6 @@ impl Printer<'_> {
         format!("{name}{}{expected}", self.operation(&act.operation))
     }
 
-    fn handle(&self, handle: HandleRef) -> String {
-        match handle {
-            HandleRef::Bound(binding) => self.program.name(binding).into(),
-            HandleRef::Raw(0) => "null".into(),
-            HandleRef::Raw(raw) => format!("{raw:#x}"),
-        }
-    }
-
-    fn handles(&self, handles: &[HandleRef]) -> String {
-        handles.iter().map(|handle| format!(" {}", self.handle(*handle))).collect()
-    }
-
-    fn pairs(&self, pairs: &[(HandleRef, u64)], relation: &str) -> String {
-        let pair = |(object, value): &(HandleRef, u64)| {
-            format!(" {}{relation}{}", self.handle(*object), write_number(*value))
-        };
-        pairs.iter().map(pair).collect()
-    }
-
-    fn operation(&self, operation: &Operation) -> String {
-        match operation {
-            Operation::EnumAdapters { capacity: 34 } => "adapters".into(),
-            Operation::EnumAdapters { capacity } => format!("adapters capacity={capacity}"),
-            Operation::OpenAdapter { adapter } => format!("open_adapter {adapter}"),
-            Operation::CloseAdapter { adapter } => format!("close_adapter {}", self.handle(*adapter)),
-            Operation::QueryAdapter { adapter, kind, bytes } => {
-                format!("query_adapter {} kind={kind} bytes={bytes}", self.handle(*adapter))
-            }
-            Operation::Device { adapter: 0 } => "device".into(),
-            Operation::Device { adapter } => format!("device on {adapter}"),
-            Operation::CreateDevice { adapter } => format!("create_device {}", self.handle(*adapter)),
-            Operation::DestroyDevice { device } => format!("destroy_device {}", self.handle(*device)),
-            Operation::DeviceState { device, state_type: 1 } => {
-                format!("device_state {}", self.handle(*device))
-            }
-            Operation::DeviceState { device, state_type } => {
-                format!("device_state {} type={state_type}", self.handle(*device))
-            }
-            Operation::CreateContext { device, node, flags } => {
-                let engine = crate::program::Engine { adapter: 0, node: *node };
-                let engine = write_engine(engine, &self.program.setting.kernel);
-                format!("context {} {engine}{}", self.handle(*device), write_context_flags(*flags))
-            }
-            Operation::DestroyContext { context } => format!("destroy_context {}", self.handle(*context)),
-            Operation::CreateObject { device, spec } => self.object(*device, spec),
-            Operation::DestroyObject { object } => format!("destroy {}", self.handle(*object)),
-            Operation::Share { object } => format!("share {}", self.handle(*object)),
-            Operation::Open { device, share, flags } => {
-                let share = self.program.name(*share);
-                format!("open {} {share}{}", self.handle(*device), write_object_flags(*flags))
-            }
-            Operation::CloseShare { share } => format!("close_share {}", self.program.name(*share)),
-            Operation::Signal { device, targets, flags } => {
-                format!("signal {}{}{}", self.handle(*device), self.pairs(targets, "="), signal_flags(*flags))
-            }
-            Operation::Wait { device, items, flags, event } => {
-                let any = match *flags {
-                    WaitFromCpuFlags::WAIT_ANY => " any".into(),
-                    flags if flags.is_empty() => String::new(),
-                    flags => format!(" flags={:#x}", flags.bits()),
-                };
-                let event =
-                    event.map(|event| format!(" event={}", self.program.name(event))).unwrap_or_default();
-                format!("wait {}{}{any}{event}", self.handle(*device), self.pairs(items, ">="))
-            }
-            Operation::GpuSignal { contexts, targets, flags } => {
-                format!(
-                    "gpu_signal{}{}{}",
-                    self.handles(contexts),
-                    self.pairs(targets, "="),
-                    signal_flags(*flags)
-                )
-            }
-            Operation::GpuSignalEvent { contexts, event, flags } => {
-                let flags = write_signal_flags(*flags, SignalFlags::ENQUEUE_CPU_EVENT);
-                format!("gpu_signal{} event={}{flags}", self.handles(contexts), self.program.name(*event))
-            }
-            Operation::GpuWait { context, items } => {
-                format!("gpu_wait {}{}", self.handle(*context), self.pairs(items, ">="))
-            }
-            Operation::Submit { contexts, commands } => {
-                let commands: String =
-                    commands.iter().map(|command| format!(" {}", self.command(command))).collect();
-                format!("submit{}{commands}", self.handles(contexts))
-            }
-            Operation::NewEvent => "event".into(),
-            Operation::Read { object } => format!("read {}", self.handle(*object)),
-        }
-    }
-
-    fn command(&self, command: &Command) -> String {
-        match command {
-            Command::Write { object, value } => {
-                format!("write({}, {})", self.handle(*object), write_number(*value))
-            }
-            Command::Busy { duration_ns } => format!("busy({})", write_duration(*duration_ns)),
-            Command::Hang => "hang".into(),
-            Command::Opaque { bytes } => format!("opaque({bytes})"),
-        }
-    }
-
-    fn object(&self, device: HandleRef, spec: &ObjectSpec) -> String {
-        let mut text = match spec.object_type {
-            SyncObjectType::MONITORED_FENCE if !spec.legacy => format!("fence {}", self.handle(device)),
-            other => {
-                let named = OBJECT_TYPES.into_iter().find(|(_, known)| *known == other);
-                let name = named.map_or_else(|| other.0.to_string(), |(name, _)| name.into());
-                format!("object {} {name}", self.handle(device))
-            }
-        };
-        let numbers = [
-            ("initial", spec.initial_value),
-            ("count", spec.initial_count.into()),
-            ("max", spec.max_count.into()),
-            ("affinity", spec.engine_affinity.into()),
-        ];
-        for (key, number) in numbers.into_iter().filter(|(_, number)| *number != 0) {
-            let _ = write!(text, " {key}={}", write_number(number));
-        }
-        if spec.initial_state {
-            text += " owned";
-        }
-        if let Some(event) = spec.event {
-            let _ = write!(text, " event={}", self.program.name(event));
-        }
-        text += &write_object_flags(spec.flags);
-        if spec.legacy {
-            text += " legacy";
-        }
-        text
-    }
-
     fn fault(&self, fault: &Fault) -> String {
         let engine = |engine| write_engine(engine, &self.program.setting.kernel);
         match *fault {
@@ -263,6 +129,17 @@ impl Printer<'_> {
             Fault::LoseInterrupt(which) => format!("lose_interrupt {}", engine(which)),
             Fault::Hang(which) => format!("hang {}", engine(which)),
             Fault::StopAdapter(number) => format!("stop_adapter {number}"),
+            Fault::PageFault { engine: which, gpu_address, flags } => {
+                let named = PAGE_FAULT_FLAGS.iter().filter(|(_, bit)| flags & bit != 0);
+                let names: String = named.clone().map(|(name, _)| format!(" {name}")).collect();
+                let rest = named.fold(flags, |rest, (_, bit)| rest & !bit);
+                let rest = if rest == 0 { String::new() } else { format!(" flags={rest:#x}") };
+                format!("page_fault {} at={gpu_address:#x}{names}{rest}", engine(which))
+            }
+            Fault::ResetFails(which) => format!("reset_fails {}", engine(which)),
+            Fault::Power { adapter, on } => format!("power {adapter} {}", if on { "on" } else { "off" }),
+            Fault::EngineToF1(which) => format!("f1 {}", engine(which)),
+            Fault::SetClock(nanos) => format!("clock {}", write_duration(nanos)),
             Fault::Fill(context) => format!("fill {}", self.program.name(context)),
             Fault::RestartDaemon => "restart daemon".into(),
         }
@@ -281,10 +158,13 @@ impl Printer<'_> {
                 EventCount::Set => format!("{} set", name(*event)),
                 EventCount::Times(times) => format!("{} set {times}", name(*event)),
             },
+            Expectation::Data { call, text } => format!("{} data {}", name(*call), quoted(text)),
+            Expectation::Doorbell { doorbell, status } => {
+                let status = named_or_number(&DOORBELL_STATUSES, *status);
+                format!("{} status {status}", name(*doorbell))
+            }
             Expectation::DeviceState { device, state } => {
-                let named = DEVICE_STATES.into_iter().find(|(_, number)| number == state);
-                let state = named.map_or_else(|| state.to_string(), |(name, _)| name.into());
-                format!("{} state {state}", name(*device))
+                format!("{} state {}", name(*device), named_or_number(&DEVICE_STATES, *state))
             }
             Expectation::Engine { engine, is } => {
                 let is = match is {
@@ -369,15 +249,4 @@ pub(crate) fn write_act(program: &Program, act: &Act) -> String {
 /// Lines before the first step.
 pub(crate) fn head_lines(program: &Program) -> u32 {
     Printer { program }.head().lines().count() as u32
-}
-
-fn signal_flags(flags: SignalFlags) -> String {
-    if flags.contains(SignalFlags::ALLOW_FENCE_REWIND) && flags.unknown() == 0 {
-        format!(
-            " rewind{}",
-            write_signal_flags(flags - SignalFlags::ALLOW_FENCE_REWIND, SignalFlags::empty())
-        )
-    } else {
-        write_signal_flags(flags, SignalFlags::empty())
-    }
 }

@@ -1,0 +1,124 @@
+//! Calls about what is queued, and about GPU addresses.
+
+use d3dkmt::{Call, GpuSignal, GpuVaOperation, Handle};
+
+use super::NO_EVENT;
+use crate::program::Operation;
+use crate::run::Run;
+use crate::world::World;
+
+impl<W: World> Run<'_, W> {
+    /// The call of an operation about queues; `None` if it is about something else.
+    pub(super) fn call_of_queues(&self, operation: &Operation) -> Option<Call> {
+        Some(match operation {
+            Operation::GpuSignal { contexts, targets, flags } => {
+                let (objects, values) = self.pairs(targets);
+                let signal = GpuSignal::Monitored { objects, values };
+                Call::SignalFromGpu { contexts: self.handles(contexts), signal, flags: *flags }
+            }
+            Operation::GpuSignalEvent { contexts, flags, .. } => Call::SignalFromGpu {
+                contexts: self.handles(contexts),
+                signal: GpuSignal::CpuEvent { event: NO_EVENT },
+                flags: *flags,
+            },
+            Operation::GpuSignalLegacy { contexts, objects, value, flags } => {
+                let signal = GpuSignal::Legacy { objects: self.handles(objects), fence_value: *value };
+                Call::SignalFromGpu { contexts: self.handles(contexts), signal, flags: *flags }
+            }
+            Operation::GpuWait { context, items } => {
+                let (objects, values) = self.pairs(items);
+                Call::WaitFromGpu { context: self.handle(*context), objects, values }
+            }
+            Operation::GpuWaitLegacy { context, objects, value } => Call::WaitFromGpuLegacy {
+                context: self.handle(*context),
+                objects: self.handles(objects),
+                fence_value: *value,
+            },
+            Operation::Submit { contexts, commands } => Call::SubmitCommand {
+                contexts: self.handles(contexts),
+                commands: 0,
+                length: 0,
+                flags: 0,
+                private_data: self.private_data(commands),
+            },
+            Operation::CreateHwQueue { context, flags } => Call::CreateHwQueue {
+                context: self.handle(*context),
+                flags: *flags,
+                private_data: Vec::new(),
+            },
+            Operation::DestroyHwQueue { queue } => Call::DestroyHwQueue { queue: self.handle(*queue) },
+            Operation::SubmitHw { queue, id, commands } => Call::SubmitCommandToHwQueue {
+                queue: self.handle(*queue),
+                progress_fence_id: *id,
+                commands: 0,
+                length: 0,
+                private_data: self.private_data(commands),
+            },
+            Operation::HwSignal { queues, targets, flags } => {
+                let (objects, values) = self.pairs(targets);
+                Call::SubmitSignalToHwQueue { queues: self.handles(queues), objects, values, flags: *flags }
+            }
+            Operation::HwWait { queue, items } => {
+                let (objects, values) = self.pairs(items);
+                Call::SubmitWaitToHwQueue { queue: self.handle(*queue), objects, values }
+            }
+            Operation::CreateDoorbell { queue } => Call::CreateDoorbell { queue: self.handle(*queue) },
+            Operation::ConnectDoorbell { queue } => Call::ConnectDoorbell { queue: self.handle(*queue) },
+            Operation::DestroyDoorbell { queue } => Call::DestroyDoorbell { queue: self.handle(*queue) },
+            Operation::NotifyWork { queue } => Call::NotifyWorkSubmission { queue: self.handle(*queue) },
+            _ => return None,
+        })
+    }
+
+    /// The call of an operation about GPU addresses; `None` if it is about something else.
+    pub(super) fn call_of_paging(&self, operation: &Operation) -> Option<Call> {
+        Some(match operation {
+            Operation::CreatePagingQueue { device, priority } => Call::CreatePagingQueue {
+                device: self.handle(*device),
+                priority: *priority,
+                physical_adapter: 0,
+            },
+            Operation::DestroyPagingQueue { queue } => {
+                Call::DestroyPagingQueue { queue: self.handle(*queue) }
+            }
+            Operation::Reserve { owner, space, bytes } => Call::ReserveGpuVirtualAddress {
+                owner: self.handle(*owner),
+                base: self.address(space.base),
+                minimum: space.minimum,
+                maximum: space.maximum,
+                size: *bytes,
+            },
+            Operation::Map { queue, space, pages, protection } => Call::MapGpuVirtualAddress {
+                paging_queue: self.handle(*queue),
+                base: self.address(space.base),
+                minimum: space.minimum,
+                maximum: space.maximum,
+                allocation: Handle::NULL,
+                offset_pages: 0,
+                size_pages: *pages,
+                protection: *protection,
+            },
+            Operation::FreeAddress { adapter, base, bytes } => Call::FreeGpuVirtualAddress {
+                adapter: self.handle(*adapter),
+                base: self.address(*base),
+                size: *bytes,
+            },
+            Operation::UpdateAddress { device, context, fence, value, operations } => {
+                let operation = |(operation, base, size): &(u32, _, u64)| GpuVaOperation {
+                    operation: *operation,
+                    base: self.address(*base),
+                    size: *size,
+                };
+                Call::UpdateGpuVirtualAddress {
+                    device: self.handle(*device),
+                    context: self.handle(*context),
+                    fence: self.handle(*fence),
+                    fence_value: *value,
+                    operations: operations.iter().map(operation).collect(),
+                    flags: 0,
+                }
+            }
+            _ => return None,
+        })
+    }
+}

@@ -1,0 +1,284 @@
+//! Settings of adapters, engines, display targets, features and TDR: read and written.
+//!
+//! Each is a list of words: a flag stands by itself, or behind `not`; what has a value is `key=VALUE`.
+
+use std::fmt::Write as _;
+
+use dxgkrnl::{AdapterConfig, Config, Features, Grant, NodeConfig, TargetConfig, TdrConfig, VidSchCaps};
+
+use crate::program::Engine;
+use crate::script::cursor::{Cursor, Parsed, unknown};
+use crate::script::error::ScriptError;
+use crate::script::print::quoted;
+use crate::script::token::{Token, TokenKind};
+use crate::script::words;
+
+/// Settings that may be said several times.
+pub(super) const SEVERAL: [&str; 6] = ["adapter", "engine", "target", "feature", "tdr", "grant"];
+
+/// Reads what comes after `config KEY`.
+pub(super) fn read(config: &mut Config, key: &Token, cursor: &mut Cursor<'_>) -> Parsed<()> {
+    match key.text.as_str() {
+        "adapter" => {
+            let adapter = adapter(config, cursor)?;
+            items(cursor, |item, is_on, cursor| adapter_item(adapter, item, is_on, cursor))
+        }
+        "engine" => {
+            let token = cursor.atom("an engine, as 3D or COPY.1")?;
+            let Some(Engine { adapter, node }) = words::engine(&token.text, config) else {
+                let known = config.adapters[0].nodes.iter().map(|node| node.engine_type.name());
+                return Err(unknown(token, "an engine", known));
+            };
+            let node = &mut config.adapters[adapter as usize].nodes[node as usize];
+            items(cursor, |item, is_on, cursor| engine_item(node, item, is_on, cursor))
+        }
+        "target" => target(config, cursor),
+        "grant" => {
+            let name = cursor.text("the name of a shared object, in quotes")?.text.clone();
+            let mut vms = vec![cursor.atom("a VM, or `host`")?.text.clone()];
+            while let Some(vm) = cursor.peek().filter(|token| token.kind == TokenKind::Atom) {
+                cursor.next();
+                vms.push(vm.text.clone());
+            }
+            config.grants.push(Grant { name, vms });
+            Ok(())
+        }
+        "feature" => items(cursor, |item, is_on, _| {
+            let known = Features::all().iter_names().map(|(name, _)| name).collect::<Vec<_>>();
+            let feature = Features::from_name(&item.text).ok_or_else(|| unknown(item, "a feature", known))?;
+            config.features.set(feature, is_on);
+            Ok(())
+        }),
+        _ => items(cursor, |item, is_on, cursor| tdr_item(&mut config.tdr, item, is_on, cursor)),
+    }
+}
+
+/// `[not] WORD`, one at least.
+fn items<'a>(
+    cursor: &mut Cursor<'a>,
+    mut each: impl FnMut(&'a Token, bool, &mut Cursor<'a>) -> Parsed<()>,
+) -> Parsed<()> {
+    loop {
+        let is_on = !cursor.take_word("not");
+        let item = cursor.atom("a setting")?;
+        each(item, is_on, cursor)?;
+        if !cursor.peek().is_some_and(|token| token.kind == TokenKind::Atom) {
+            return Ok(());
+        }
+    }
+}
+
+fn adapter<'c>(config: &'c mut Config, cursor: &mut Cursor<'_>) -> Parsed<&'c mut AdapterConfig> {
+    let place = cursor.place();
+    let number = cursor.number32("an adapter's number")?;
+    let count = config.adapters.len();
+    config.adapters.get_mut(number as usize).ok_or_else(|| {
+        let message = format!("there is no adapter {number}: the scenario has {count}, numbered from 0");
+        ScriptError::new(place, message).help("`config adapters = N` makes more")
+    })
+}
+
+fn number(cursor: &mut Cursor<'_>, what: &str) -> Parsed<u32> {
+    cursor.symbol("=")?;
+    cursor.number32(what)
+}
+
+fn time(cursor: &mut Cursor<'_>) -> Parsed<u64> {
+    cursor.symbol("=")?;
+    cursor.duration()
+}
+
+fn adapter_item(
+    adapter: &mut AdapterConfig,
+    item: &Token,
+    is_on: bool,
+    cursor: &mut Cursor<'_>,
+) -> Parsed<()> {
+    match item.text.as_str() {
+        "iommu" => adapter.iommu = is_on,
+        "io_coherent" => adapter.io_coherent = is_on,
+        "physical" => {
+            let place = cursor.last_place();
+            adapter.physical_adapters = number(cursor, "how many there are in the chain")?;
+            if !(1..=32).contains(&adapter.physical_adapters) {
+                return Err(ScriptError::new(place, "an adapter is a chain of 1 to 32 physical adapters"));
+            }
+        }
+        word => {
+            let cap = VidSchCaps::from_name(word).ok_or_else(|| {
+                let caps = VidSchCaps::all().iter_names().map(|(name, _)| name);
+                let known = caps.chain(["iommu", "io_coherent", "physical"]).collect::<Vec<_>>();
+                unknown(item, "a setting of an adapter", known)
+            })?;
+            adapter.caps.set(cap, is_on);
+        }
+    }
+    Ok(())
+}
+
+fn engine_item(node: &mut NodeConfig, item: &Token, is_on: bool, cursor: &mut Cursor<'_>) -> Parsed<()> {
+    const KNOWN: [&str; 7] = [
+        "signals_at_write",
+        "hw_queues",
+        "ring_buffer_fence_release",
+        "user_mode_submission",
+        "in_flight",
+        "doorbells",
+        "opaque",
+    ];
+    match item.text.as_str() {
+        "signals_at_write" => node.signals_at_write = is_on,
+        "hw_queues" => node.hw_queues = is_on,
+        "ring_buffer_fence_release" => node.ring_buffer_fence_release = is_on,
+        "user_mode_submission" => node.user_mode_submission = is_on,
+        "in_flight" => node.max_in_flight_hw_queue_buffers = number(cursor, "a count")?,
+        "doorbells" => node.doorbells = number(cursor, "a count")?,
+        "opaque" => node.opaque_packet_ns = time(cursor)?,
+        _ => return Err(unknown(item, "a setting of an engine", KNOWN)),
+    }
+    Ok(())
+}
+
+/// `ID vsync=TIME [on N]`: another target, or this one with another frequency.
+fn target(config: &mut Config, cursor: &mut Cursor<'_>) -> Parsed<()> {
+    let id = cursor.number32("the number of a display target")?;
+    cursor.word("vsync")?;
+    let place = cursor.place();
+    let vsync_ns = time(cursor)?;
+    if vsync_ns == 0 {
+        return Err(ScriptError::new(place, "from one vsync to the next some time passes"));
+    }
+    let adapter = match cursor.take_word("on") {
+        true => adapter(config, cursor)?,
+        false => &mut config.adapters[0],
+    };
+    match adapter.targets.iter_mut().find(|target| target.id == id) {
+        Some(target) => target.vsync_ns = vsync_ns,
+        None => adapter.targets.push(TargetConfig { id, vsync_ns }),
+    }
+    Ok(())
+}
+
+fn tdr_item(tdr: &mut TdrConfig, item: &Token, is_on: bool, cursor: &mut Cursor<'_>) -> Parsed<()> {
+    const KNOWN: [&str; 9] = [
+        "level",
+        "delay",
+        "ddi_delay",
+        "limit_count",
+        "limit_time",
+        "debug_mode",
+        "dod_present_delay",
+        "dod_vsync_delay",
+        "test_mode",
+    ];
+    match item.text.as_str() {
+        "level" => tdr.level = number(cursor, "a level")?,
+        "delay" => tdr.delay_ns = time(cursor)?,
+        "ddi_delay" => tdr.ddi_delay_ns = time(cursor)?,
+        "limit_count" => tdr.limit_count = number(cursor, "a count")?,
+        "limit_time" => tdr.limit_time_ns = time(cursor)?,
+        "debug_mode" => tdr.debug_mode = number(cursor, "a mode")?,
+        "dod_present_delay" => tdr.dod_present_delay_ns = time(cursor)?,
+        "dod_vsync_delay" => tdr.dod_vsync_delay_ns = time(cursor)?,
+        "test_mode" => tdr.test_mode = is_on,
+        _ => return Err(unknown(item, "a TDR setting", KNOWN)),
+    }
+    Ok(())
+}
+
+/// The lines that make the default what it is here.
+pub(super) fn write(config: &Config) -> String {
+    let mut head = String::new();
+    if config.adapters.len() != 1 {
+        let _ = writeln!(head, "config adapters = {}", config.adapters.len());
+    }
+    let plain = AdapterConfig::default();
+    for (number, adapter) in config.adapters.iter().enumerate() {
+        let mut line = Line::default();
+        for (name, cap) in VidSchCaps::all().iter_names() {
+            line.flag(name, adapter.caps.contains(cap), plain.caps.contains(cap));
+        }
+        line.flag("iommu", adapter.iommu, plain.iommu);
+        line.flag("io_coherent", adapter.io_coherent, plain.io_coherent);
+        line.number("physical", adapter.physical_adapters, plain.physical_adapters);
+        line.end(&mut head, &format!("adapter {number}"));
+        for (at, (node, plain)) in adapter.nodes.iter().zip(&plain.nodes).enumerate() {
+            let engine = Engine { adapter: number as u32, node: at as u32 };
+            write_engine(&mut head, &words::write_engine(engine, config), node, plain);
+        }
+        for target in adapter.targets.iter().filter(|target| !plain.targets.contains(target)) {
+            let on = if number == 0 { String::new() } else { format!(" on {number}") };
+            let vsync = words::write_duration(target.vsync_ns);
+            let _ = writeln!(head, "config target {} vsync={vsync}{on}", target.id);
+        }
+    }
+    write_rest(&mut head, config);
+    head
+}
+
+fn write_engine(head: &mut String, engine: &str, node: &NodeConfig, plain: &NodeConfig) {
+    let mut line = Line::default();
+    line.flag("signals_at_write", node.signals_at_write, plain.signals_at_write);
+    line.flag("hw_queues", node.hw_queues, plain.hw_queues);
+    line.flag("ring_buffer_fence_release", node.ring_buffer_fence_release, plain.ring_buffer_fence_release);
+    line.flag("user_mode_submission", node.user_mode_submission, plain.user_mode_submission);
+    line.number("in_flight", node.max_in_flight_hw_queue_buffers, plain.max_in_flight_hw_queue_buffers);
+    line.number("doorbells", node.doorbells, plain.doorbells);
+    line.time("opaque", node.opaque_packet_ns, plain.opaque_packet_ns);
+    line.end(head, &format!("engine {engine}"));
+}
+
+fn write_rest(head: &mut String, config: &Config) {
+    let plain = Config::default();
+    let mut line = Line::default();
+    for (name, feature) in Features::all().iter_names() {
+        line.flag(name, config.features.contains(feature), plain.features.contains(feature));
+    }
+    line.end(head, "feature");
+    for Grant { name, vms } in &config.grants {
+        let _ = writeln!(head, "config grant {} {}", quoted(name), vms.join(" "));
+    }
+    let (tdr, plain) = (&config.tdr, &plain.tdr);
+    let mut line = Line::default();
+    line.number("level", tdr.level, plain.level);
+    line.time("delay", tdr.delay_ns, plain.delay_ns);
+    line.time("ddi_delay", tdr.ddi_delay_ns, plain.ddi_delay_ns);
+    line.number("limit_count", tdr.limit_count, plain.limit_count);
+    line.time("limit_time", tdr.limit_time_ns, plain.limit_time_ns);
+    line.number("debug_mode", tdr.debug_mode, plain.debug_mode);
+    line.time("dod_present_delay", tdr.dod_present_delay_ns, plain.dod_present_delay_ns);
+    line.time("dod_vsync_delay", tdr.dod_vsync_delay_ns, plain.dod_vsync_delay_ns);
+    line.flag("test_mode", tdr.test_mode, plain.test_mode);
+    line.end(head, "tdr");
+}
+
+/// What differs, as it is written behind `config KEY`.
+#[derive(Default)]
+struct Line(String);
+
+impl Line {
+    fn flag(&mut self, name: &str, is_on: bool, plain: bool) {
+        if is_on != plain {
+            self.0 += if is_on { " " } else { " not " };
+            self.0 += name;
+        }
+    }
+
+    fn number(&mut self, name: &str, number: u32, plain: u32) {
+        if number != plain {
+            let _ = write!(self.0, " {name}={number}");
+        }
+    }
+
+    fn time(&mut self, name: &str, nanos: u64, plain: u64) {
+        if nanos != plain {
+            let _ = write!(self.0, " {name}={}", words::write_duration(nanos));
+        }
+    }
+
+    fn end(self, head: &mut String, key: &str) {
+        if !self.0.is_empty() {
+            let _ = writeln!(head, "config {key}{}", self.0);
+        }
+    }
+}
