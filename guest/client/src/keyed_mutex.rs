@@ -49,13 +49,21 @@ impl<P: Port> Session<P> {
                 )),
             },
             // The wake that ended a registered one.
-            Reply::Wait(_) => match succeeded(self.call(&Call::ReadKeyedMutex { mutex }).await)? {
-                Reply::KeyedMutexData { fence_value, private_data } => {
-                    Ok(Acquired { status, fence_value, private_data })
-                }
-                other => Err(self.unexpected("ReadKeyedMutex", &other)),
-            },
+            Reply::Wait(_) => self.read_keyed_mutex(mutex, status).await,
             other => Err(self.unexpected("AcquireKeyedMutex", &other)),
+        }
+    }
+
+    /// What the mutex holds after an acquire that has ended with `status`. One that was not got may have lost its
+    /// handle as well, and has nothing to tell then.
+    async fn read_keyed_mutex(&self, mutex: Handle, status: NtStatus) -> Result<Acquired, NtStatus> {
+        match succeeded(self.call(&Call::ReadKeyedMutex { mutex }).await) {
+            Ok(Reply::KeyedMutexData { fence_value, private_data }) => {
+                Ok(Acquired { status, fence_value, private_data })
+            }
+            Ok(other) => Err(self.unexpected("ReadKeyedMutex", &other)),
+            Err(refused) if status == NtStatus::SUCCESS => Err(refused),
+            Err(_) => Ok(Acquired { status, fence_value: 0, private_data: Vec::new() }),
         }
     }
 }

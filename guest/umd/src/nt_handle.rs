@@ -8,9 +8,11 @@
 
 use std::os::fd::{BorrowedFd, OwnedFd, RawFd};
 
-use d3dkmt::ShareToken;
+use d3dkmt::{Handle, NtStatus, ShareToken};
 use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::io::Errno;
+
+use crate::client::Session;
 
 const NAME: &str = "DxgkSharedSyncObject";
 const MAGIC: [u8; 8] = *b"GPUPVNT1";
@@ -57,6 +59,13 @@ pub(crate) fn token_of(handle: u64) -> Option<ShareToken> {
     }
     let (magic, token) = content.split_at(MAGIC.len());
     (magic == MAGIC).then(|| ShareToken(token.try_into().expect("16 bytes")))
+}
+
+/// The token of a caller's NT handle, for a call with a device: a device that is none comes first (W-143, W-144).
+pub(crate) fn token_for(session: &Session, device: Handle, handle: u64) -> Result<ShareToken, NtStatus> {
+    token_of(handle).ok_or_else(|| {
+        if session.knows_device(device) { NtStatus::INVALID_HANDLE } else { NtStatus::INVALID_PARAMETER }
+    })
 }
 
 #[cfg(test)]

@@ -5,13 +5,13 @@ mod host;
 
 use std::os::fd::AsRawFd;
 use std::ptr::{null, null_mut};
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
-use std::thread;
+use std::sync::MutexGuard;
 
 use d3dkmt::{
     Adapter, Call, CreatedSyncObject, GpuSignal, Handle, Luid, NtStatus, Reply, SyncObjectType, WaitOutcome,
 };
-use host::{ADAPTER, DEVICE, Listener, Peer, created, fence_handle, point_environment_to, welcome};
+use host::c::{call, the_host_after};
+use host::{ADAPTER, DEVICE, Peer, created, fence_handle};
 use rustix::event::{EventfdFlags, eventfd};
 use windows_sys::Wdk::Graphics::Direct3D as windows;
 
@@ -48,41 +48,16 @@ const IP: i32 = NtStatus::INVALID_PARAMETER.0 as i32;
 const IH: i32 = NtStatus::INVALID_HANDLE.0 as i32;
 const CONTEXT: Handle = Handle(0x4000_0100);
 
-/// The host of this process's one session; tests take turns.
-fn the_host() -> MutexGuard<'static, Peer> {
-    static PEER: OnceLock<Mutex<Peer>> = OnceLock::new();
-    let peer = PEER.get_or_init(|| {
-        let listener = Listener::new();
-        point_environment_to(&listener.path);
-        // A NULL array starts the session and sends nothing.
-        let starting = thread::spawn(|| {
-            let mut arguments = windows::D3DKMT_ENUMADAPTERS2::default();
-            // SAFETY: a struct of ours.
-            assert_eq!(unsafe { D3DKMTEnumAdapters2(&raw mut arguments) }, OK);
-            assert_eq!(arguments.NumAdapters, 34);
-        });
-        let peer = listener.accept(welcome(), 64);
-        starting.join().unwrap();
-        Mutex::new(peer)
-    });
-    peer.lock().unwrap_or_else(PoisonError::into_inner)
+/// A NULL array starts the session and sends nothing.
+fn start() {
+    let mut arguments = windows::D3DKMT_ENUMADAPTERS2::default();
+    // SAFETY: a struct of ours.
+    assert_eq!(unsafe { D3DKMTEnumAdapters2(&raw mut arguments) }, OK);
+    assert_eq!(arguments.NumAdapters, 34);
 }
 
-/// Makes a C call on `argument`, which the host answers in `host`.
-fn call<T>(function: unsafe extern "C" fn(*mut T) -> i32, argument: &mut T, host: impl FnOnce()) -> i32 {
-    struct Shared<T>(*mut T);
-    // SAFETY: handed to one thread, which ends before `argument` is used again.
-    unsafe impl<T> Send for Shared<T> {}
-    let shared = Shared(std::ptr::from_mut(argument));
-    thread::scope(|scope| {
-        let calling = scope.spawn(move || {
-            let shared = shared;
-            // SAFETY: points to the caller's struct of the type that the function takes.
-            unsafe { function(shared.0) }
-        });
-        host();
-        calling.join().unwrap()
-    })
+fn the_host() -> MutexGuard<'static, Peer> {
+    the_host_after(start)
 }
 
 fn messages_sent() -> u64 {
@@ -108,7 +83,7 @@ fn null_and_what_cannot_be_read_is_invalid_parameter_without_a_message() {
         assert_eq!(D3DKMTShareObjects(1, &CONTEXT.0, null(), 0, null_mut()), IP);
         let mut out = 0;
         assert_eq!(D3DKMTShareObjects(1, null(), null(), 0, &raw mut out), IP);
-        assert_eq!(D3DKMTShareObjects(2, &CONTEXT.0, null(), 0, &raw mut out), IP);
+        assert_eq!(D3DKMTShareObjects(4, &CONTEXT.0, null(), 0, &raw mut out), IP);
         let mut wait =
             windows::D3DKMT_WAITFORSYNCHRONIZATIONOBJECTFROMCPU { ObjectCount: 1, ..Default::default() };
         assert_eq!(D3DKMTWaitForSynchronizationObjectFromCpu(&raw const wait), IP);
@@ -256,8 +231,15 @@ fn a_notification_names_an_event_and_gives_the_number_back_as_it_came() {
     }
 }
 
+/// What the host gets of a union.
+#[derive(PartialEq, Debug)]
+enum Told {
+    Array(Vec<u64>),
+    InPlace(u64),
+}
+
 /// What the host gets of a GPU wait on `object` whose union is `union`.
-fn values_of_gpu_wait(host: &mut Peer, object: Handle, union: u64) -> Vec<u64> {
+fn values_of_gpu_wait(host: &mut Peer, object: Handle, union: u64) -> Told {
     let objects = [object.0, object.0];
     let mut arguments = windows::D3DKMT_WAITFORSYNCHRONIZATIONOBJECTFROMGPU {
         hContext: CONTEXT.0,
@@ -266,14 +248,18 @@ fn values_of_gpu_wait(host: &mut Peer, object: Handle, union: u64) -> Vec<u64> {
         ..Default::default()
     };
     arguments.Anonymous.FenceValue = union;
-    let mut sent = Vec::new();
+    let mut sent = Told::InPlace(0);
     unsafe extern "C" fn wait(argument: *mut windows::D3DKMT_WAITFORSYNCHRONIZATIONOBJECTFROMGPU) -> i32 {
         // SAFETY: as the function asks.
         unsafe { D3DKMTWaitForSynchronizationObjectFromGpu(argument) }
     }
     let status = call(wait, &mut arguments, || {
-        let (request, Call::WaitFromGpu { context: CONTEXT, values, .. }) = host.call() else { panic!() };
-        sent = values;
+        let (request, call) = host.call();
+        sent = match call {
+            Call::WaitFromGpu { context: CONTEXT, values, .. } => Told::Array(values),
+            Call::WaitFromGpuLegacy { context: CONTEXT, fence_value, .. } => Told::InPlace(fence_value),
+            other => panic!("{other:?}"),
+        };
         host.answer(request, NtStatus::SUCCESS, &Reply::None);
     });
     assert_eq!(status, OK);
@@ -286,14 +272,14 @@ fn the_first_object_says_whether_the_union_is_a_pointer() {
     let values = [8u64, 9];
     let pointer = values.as_ptr() as u64;
     let monitored = create(&mut host, SyncObjectType::MONITORED_FENCE, 10);
-    assert_eq!(values_of_gpu_wait(&mut host, monitored, pointer), [8, 9]);
+    assert_eq!(values_of_gpu_wait(&mut host, monitored, pointer), Told::Array(vec![8, 9]));
     let legacy = create(&mut host, SyncObjectType::FENCE, 11);
-    assert_eq!(values_of_gpu_wait(&mut host, legacy, 77), [77, 77]);
+    assert_eq!(values_of_gpu_wait(&mut host, legacy, 77), Told::InPlace(77));
     // Not known: a pointer if something can be read there; never a crash.
     let unknown = Handle(0x4FFF_0000);
-    assert_eq!(values_of_gpu_wait(&mut host, unknown, pointer), [8, 9]);
-    assert_eq!(values_of_gpu_wait(&mut host, unknown, 77), [77, 77]);
-    assert_eq!(values_of_gpu_wait(&mut host, unknown, 0), [0, 0]);
+    assert_eq!(values_of_gpu_wait(&mut host, unknown, pointer), Told::Array(vec![8, 9]));
+    assert_eq!(values_of_gpu_wait(&mut host, unknown, 77), Told::InPlace(77));
+    assert_eq!(values_of_gpu_wait(&mut host, unknown, 0), Told::InPlace(0));
 }
 
 #[test]

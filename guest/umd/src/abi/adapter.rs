@@ -11,7 +11,7 @@ use super::types::{
     AdapterInfo, CreateContextVirtual, CreateDevice, EnumAdapters2, EnumAdapters3, GetDeviceState, OneHandle,
     OpenAdapterFromLuid, QueryAdapterInfo,
 };
-use crate::client::{Answer, Session};
+use crate::client::{Answer, NewContext, Session};
 use crate::process::Starts;
 
 /// `KMTQAITYPE_DRIVER_DESCRIPTION`: the one type with WCHARs inside, 4 bytes each here.
@@ -148,6 +148,13 @@ pub extern "C" fn D3DKMTGetDeviceState(argument: *mut GetDeviceState) -> CStatus
         let call =
             Call::GetDeviceState { device: Handle(arguments.device), state_type: arguments.state_type };
         match session.call(&call) {
+            Answer { status, reply: Reply::PageFault(fault) } if status.is_success() => {
+                // The primitive, the pipeline's stage, the table entry and the error code are not known: 0.
+                (arguments.state, arguments.second) = (0, 0);
+                arguments.rest = [0, fault.flags.into(), fault.gpu_address, 0, 0];
+                write(argument, arguments);
+                Ok(status)
+            }
             Answer { status, reply: Reply::DeviceState(state) } if status.is_success() => {
                 arguments.state = state;
                 write(argument, arguments);
@@ -163,31 +170,25 @@ pub extern "C" fn D3DKMTGetDeviceState(argument: *mut GetDeviceState) -> CStatus
 pub extern "C" fn D3DKMTCreateContextVirtual(argument: *mut CreateContextVirtual) -> CStatus {
     enter(Starts::Nothing, |session| {
         let mut arguments = read(argument)?;
-        let call = Call::CreateContextVirtual {
-            device: Handle(arguments.device),
-            node_ordinal: arguments.node_ordinal,
-            engine_affinity: arguments.engine_affinity,
-            flags: CreateContextFlags::from_bits_retain(arguments.flags),
-            client_hint: arguments.client_hint,
-            private_data: read_bytes(arguments.private_data, arguments.private_data_size)?,
-        };
-        match session.call(&call) {
-            Answer { status, reply: Reply::Context(context) } if status.is_success() => {
-                arguments.context = context.0;
-                write(argument, arguments);
-                Ok(status)
-            }
-            answer => Err(failure(&answer)),
-        }
+        arguments.context = session
+            .create_context(NewContext {
+                device: Handle(arguments.device),
+                node_ordinal: arguments.node_ordinal,
+                engine_affinity: arguments.engine_affinity,
+                flags: CreateContextFlags::from_bits_retain(arguments.flags),
+                client_hint: arguments.client_hint,
+                private_data: read_bytes(arguments.private_data, arguments.private_data_size)?,
+            })?
+            .0;
+        write(argument, arguments);
+        Ok(NtStatus::SUCCESS)
     })
 }
 
 /// `D3DKMTDestroyContext`.
 #[unsafe(no_mangle)]
 pub extern "C" fn D3DKMTDestroyContext(argument: *const OneHandle) -> CStatus {
-    enter(Starts::Nothing, |session| {
-        Ok(session.call(&Call::DestroyContext { context: Handle(read(argument)?.handle) }).status)
-    })
+    enter(Starts::Nothing, |session| Ok(session.destroy_context(Handle(read(argument)?.handle))))
 }
 
 /// The status of a call that gave nothing to write: its own, unless the host forgot the reply.

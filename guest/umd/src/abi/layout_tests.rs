@@ -102,3 +102,120 @@ fn signal_wait_and_submit_structs_have_the_layout_of_windows() {
         written_primaries = WrittenPrimaries, history_buffer_count = NumHistoryBuffers,
         history_buffers = HistoryBufferArray);
 }
+
+#[test]
+fn the_structs_of_wddm_1_have_the_layout_of_windows() {
+    same!(OpenSynchronizationObject, D3DKMT_OPENSYNCHRONIZATIONOBJECT: shared_handle = hSharedHandle,
+        object = hSyncObject, reserved = Reserved);
+    same!(WaitForSynchronizationObject, D3DKMT_WAITFORSYNCHRONIZATIONOBJECT: context = hContext,
+        object_count = ObjectCount, objects = ObjectHandleArray);
+    same!(WaitForSynchronizationObject2, D3DKMT_WAITFORSYNCHRONIZATIONOBJECT2: context = hContext,
+        object_count = ObjectCount, objects = ObjectHandleArray, fence_value = Anonymous);
+    same!(SignalSynchronizationObject, D3DKMT_SIGNALSYNCHRONIZATIONOBJECT: context = hContext,
+        object_count = ObjectCount, objects = ObjectHandleArray, flags = Flags);
+    same!(SignalSynchronizationObject2, D3DKMT_SIGNALSYNCHRONIZATIONOBJECT2: context = hContext,
+        object_count = ObjectCount, objects = ObjectHandleArray, flags = Flags,
+        context_count = BroadcastContextCount, contexts = BroadcastContext, value = Anonymous);
+}
+
+#[test]
+fn sharing_structs_have_the_layout_of_windows() {
+    same!(OpenSyncObjectFromNtHandle, D3DKMT_OPENSYNCOBJECTFROMNTHANDLE: nt_handle = hNtHandle,
+        object = hSyncObject);
+    same!(OpenNtHandleFromName, D3DKMT_OPENSYNCOBJECTNTHANDLEFROMNAME: desired_access = dwDesiredAccess,
+        attributes = pObjAttrib, nt_handle = hNtHandle);
+    same!(OpenNtHandleFromName, D3DKMT_OPENNTHANDLEFROMNAME: desired_access = dwDesiredAccess,
+        attributes = pObjAttrib, nt_handle = hNtHandle);
+}
+
+#[test]
+fn keyed_mutex_structs_have_the_layout_of_windows() {
+    same!(CreateKeyedMutex, D3DKMT_CREATEKEYEDMUTEX: initial_value = InitialValue,
+        shared_handle = hSharedHandle, mutex = hKeyedMutex);
+    same!(CreateKeyedMutex2, D3DKMT_CREATEKEYEDMUTEX2: initial_value = InitialValue,
+        shared_handle = hSharedHandle, mutex = hKeyedMutex, data = pPrivateRuntimeData,
+        data_size = PrivateRuntimeDataSize, flags = Flags);
+    same!(OpenKeyedMutex, D3DKMT_OPENKEYEDMUTEX: shared_handle = hSharedHandle, mutex = hKeyedMutex);
+    same!(OpenKeyedMutex2, D3DKMT_OPENKEYEDMUTEX2: shared_handle = hSharedHandle, mutex = hKeyedMutex,
+        data = pPrivateRuntimeData, data_size = PrivateRuntimeDataSize);
+    same!(OpenKeyedMutexFromNtHandle, D3DKMT_OPENKEYEDMUTEXFROMNTHANDLE: nt_handle = hNtHandle,
+        mutex = hKeyedMutex, data = pPrivateRuntimeData, data_size = PrivateRuntimeDataSize);
+    same!(OneHandle, D3DKMT_DESTROYKEYEDMUTEX: handle = hKeyedMutex);
+    same!(AcquireKeyedMutex, D3DKMT_ACQUIREKEYEDMUTEX: mutex = hKeyedMutex, key = Key, timeout = pTimeout,
+        fence_value = FenceValue);
+    same!(AcquireKeyedMutex2, D3DKMT_ACQUIREKEYEDMUTEX2: mutex = hKeyedMutex, key = Key, timeout = pTimeout,
+        fence_value = FenceValue, data = pPrivateRuntimeData, data_size = PrivateRuntimeDataSize);
+    same!(ReleaseKeyedMutex, D3DKMT_RELEASEKEYEDMUTEX: mutex = hKeyedMutex, key = Key,
+        fence_value = FenceValue);
+    same!(ReleaseKeyedMutex2, D3DKMT_RELEASEKEYEDMUTEX2: mutex = hKeyedMutex, key = Key,
+        fence_value = FenceValue, data = pPrivateRuntimeData, data_size = PrivateRuntimeDataSize);
+}
+
+#[test]
+fn paging_structs_have_the_layout_of_windows() {
+    same!(CreatePagingQueue, D3DKMT_CREATEPAGINGQUEUE: device = hDevice, priority = Priority,
+        queue = hPagingQueue, object = hSyncObject, cpu_address = FenceValueCPUVirtualAddress,
+        physical_adapter = PhysicalAdapterIndex);
+    same!(OneHandle, D3DDDI_DESTROYPAGINGQUEUE: handle = hPagingQueue);
+    same!(ReserveGpuVirtualAddress, D3DDDI_RESERVEGPUVIRTUALADDRESS: owner = Anonymous1, base = BaseAddress,
+        minimum = MinimumAddress, maximum = MaximumAddress, size = Size, reservation_type = Anonymous2,
+        driver_protection = Anonymous3, address = VirtualAddress, paging_fence_value = Anonymous4);
+    same!(MapGpuVirtualAddress, D3DDDI_MAPGPUVIRTUALADDRESS: paging_queue = hPagingQueue, base = BaseAddress,
+        minimum = MinimumAddress, maximum = MaximumAddress, allocation = hAllocation,
+        offset_pages = OffsetInPages, size_pages = SizeInPages, protection = Protection,
+        driver_protection = DriverProtection, address = VirtualAddress, paging_fence_value = PagingFenceValue);
+    same!(FreeGpuVirtualAddress, D3DKMT_FREEGPUVIRTUALADDRESS: adapter = hAdapter, base = BaseAddress,
+        size = Size);
+    same!(UpdateGpuVirtualAddress, D3DKMT_UPDATEGPUVIRTUALADDRESS: device = hDevice, context = hContext,
+        fence = hFenceObject, operation_count = NumOperations, operations = Operations,
+        fence_value = FenceValue, flags = Flags);
+    same!(GpuVaOperation, D3DDDI_UPDATEGPUVIRTUALADDRESS_OPERATION: operation = OperationType, base = Anonymous);
+    type Copied = windows::D3DDDI_UPDATEGPUVIRTUALADDRESS_OPERATION_0_3;
+    assert_eq!(offset_of!(ours::GpuVaOperation, size), 8 + offset_of!(Copied, SizeInBytes));
+}
+
+#[test]
+fn hw_queue_and_scheduling_structs_have_the_layout_of_windows() {
+    same!(CreateHwQueue, D3DKMT_CREATEHWQUEUE: context = hHwContext, flags = Flags,
+        private_data_size = PrivateDriverDataSize, private_data = pPrivateDriverData, queue = hHwQueue,
+        progress_fence = hHwQueueProgressFence, cpu_address = HwQueueProgressFenceCPUVirtualAddress,
+        gpu_address = HwQueueProgressFenceGPUVirtualAddress);
+    same!(OneHandle, D3DKMT_DESTROYHWQUEUE: handle = hHwQueue);
+    same!(SubmitCommandToHwQueue, D3DKMT_SUBMITCOMMANDTOHWQUEUE: queue = hHwQueue,
+        progress_fence_id = HwQueueProgressFenceId, commands = CommandBuffer, length = CommandLength,
+        private_data_size = PrivateDriverDataSize, private_data = pPrivateDriverData,
+        primary_count = NumPrimaries, written_primaries = WrittenPrimaries);
+    same!(SubmitSignalToHwQueue, D3DKMT_SUBMITSIGNALSYNCOBJECTSTOHWQUEUE: flags = Flags,
+        queue_count = BroadcastHwQueueCount, queues = BroadcastHwQueueArray, object_count = ObjectCount,
+        objects = ObjectHandleArray, values = FenceValueArray);
+    same!(SubmitWaitToHwQueue, D3DKMT_SUBMITWAITFORSYNCOBJECTSTOHWQUEUE: queue = hHwQueue,
+        object_count = ObjectCount, objects = ObjectHandleArray, values = FenceValueArray);
+    same!(ContextPriority, D3DKMT_SETCONTEXTSCHEDULINGPRIORITY: context = hContext, priority = Priority);
+    same!(ContextPriority, D3DKMT_GETCONTEXTSCHEDULINGPRIORITY: context = hContext, priority = Priority);
+    same!(ContextPriority, D3DKMT_SETCONTEXTINPROCESSSCHEDULINGPRIORITY: context = hContext,
+        priority = Priority);
+    same!(ContextPriority, D3DKMT_GETCONTEXTINPROCESSSCHEDULINGPRIORITY: context = hContext,
+        priority = Priority);
+    same!(MarkDeviceAsError, D3DKMT_MARKDEVICEASERROR: device = hDevice, reason = Reason);
+    // The page fault state stands over the second word and what follows it.
+    type Fault = windows::D3DKMT_DEVICEPAGEFAULT_STATE;
+    let rest = offset_of!(ours::GetDeviceState, rest) - offset_of!(ours::GetDeviceState, state);
+    assert_eq!(offset_of!(Fault, PageFaultFlags), rest + 8);
+    assert_eq!(offset_of!(Fault, FaultedVirtualAddress), rest + 16);
+}
+
+#[test]
+fn the_periodic_member_of_the_union_has_the_layout_of_windows() {
+    type Periodic = windows::D3DDDI_SYNCHRONIZATIONOBJECTINFO2_0_5;
+    assert_eq!((offset_of!(Periodic, hAdapter), offset_of!(Periodic, VidPnTargetId)), (0, 4));
+    assert_eq!(offset_of!(Periodic, Time), offset_of!(ours::SyncObjectUnion, cpu_address));
+    assert_eq!(
+        offset_of!(Periodic, FenceValueCPUVirtualAddress),
+        offset_of!(ours::SyncObjectUnion, gpu_address)
+    );
+    assert_eq!(
+        offset_of!(Periodic, FenceValueGPUVirtualAddress),
+        offset_of!(ours::SyncObjectUnion, engine_affinity)
+    );
+    assert_eq!(offset_of!(Periodic, EngineAffinity), offset_of!(ours::SyncObjectUnion, rest));
+}

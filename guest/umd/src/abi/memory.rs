@@ -22,6 +22,12 @@ unsafe impl Plain for u32 {}
 // SAFETY: integers.
 unsafe impl Plain for u64 {}
 // SAFETY: integers.
+unsafe impl Plain for i32 {}
+// SAFETY: integers.
+unsafe impl Plain for i64 {}
+// SAFETY: integers.
+unsafe impl Plain for u16 {}
+// SAFETY: integers.
 unsafe impl Plain for u8 {}
 
 macro_rules! plain {
@@ -47,7 +53,42 @@ plain!(
     WaitFromCpu,
     FromGpu,
     SignalFromGpu2,
-    SubmitCommand
+    SubmitCommand,
+    OpenSynchronizationObject,
+    WaitForSynchronizationObject,
+    WaitForSynchronizationObject2,
+    SignalSynchronizationObject,
+    SignalSynchronizationObject2,
+    OpenSyncObjectFromNtHandle,
+    OpenNtHandleFromName,
+    ObjectAttributes,
+    UnicodeString,
+    CreateSyncFile,
+    WaitSyncFile,
+    OpenSyncObjectFromSyncFile,
+    CreateKeyedMutex,
+    CreateKeyedMutex2,
+    OpenKeyedMutex,
+    OpenKeyedMutex2,
+    OpenKeyedMutexFromNtHandle,
+    AcquireKeyedMutex,
+    AcquireKeyedMutex2,
+    ReleaseKeyedMutex,
+    ReleaseKeyedMutex2,
+    CreatePagingQueue,
+    ReserveGpuVirtualAddress,
+    MapGpuVirtualAddress,
+    FreeGpuVirtualAddress,
+    UpdateGpuVirtualAddress,
+    GpuVaOperation,
+    CreateHwQueue,
+    SubmitCommandToHwQueue,
+    SubmitSignalToHwQueue,
+    SubmitWaitToHwQueue,
+    CreateNativeFence,
+    OpenNativeFenceFromNtHandle,
+    ContextPriority,
+    MarkDeviceAsError
 );
 
 /// The caller's struct. NULL is INVALID_PARAMETER.
@@ -138,6 +179,22 @@ pub(crate) fn probe_values(address: u64, count: u32) -> Option<Vec<u64>> {
     let copied =
         unsafe { libc::process_vm_readv(libc::getpid(), &raw const local, 1, &raw const remote, 1, 0) };
     (copied == bytes as isize).then_some(values)
+}
+
+/// A caller's array of structs, or of a string's units.
+pub(crate) fn read_array<T: Plain>(array: *const T, count: usize) -> Result<Vec<T>, NtStatus> {
+    if count > ARRAY_ENTRIES_MAX || (count > 0 && array.is_null()) {
+        return Err(NtStatus::INVALID_PARAMETER);
+    }
+    // SAFETY: the C contract says that the array has `count` entries, perhaps not aligned ones.
+    Ok((0..count).map(|at| unsafe { array.add(at).read_unaligned() }).collect())
+}
+
+/// Writes bytes into the caller's buffer, as many as fit.
+pub(crate) fn write_bytes(buffer: *mut c_void, size: u32, bytes: &[u8]) {
+    if !buffer.is_null() {
+        write_array(buffer.cast::<u8>(), &bytes[..bytes.len().min(size as usize)]);
+    }
 }
 
 /// Private driver data: bytes of the caller.

@@ -5,11 +5,17 @@
 //! a flag or a value is good is the host's affair, and its NTSTATUS goes to the caller unchanged.
 
 mod adapter;
+mod hw_queue;
+mod keyed_mutex;
 mod layout;
+mod legacy;
 mod memory;
+mod paging;
 mod queue;
+mod scheduling;
 mod share;
 mod sync;
+mod sync_file;
 mod thunk;
 mod types;
 mod wait;

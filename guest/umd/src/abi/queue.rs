@@ -16,9 +16,8 @@ pub extern "C" fn D3DKMTSignalSynchronizationObjectFromGpu(argument: *const From
         let arguments = read(argument)?;
         let objects =
             read_handles(&mut Array::default(), arguments.objects, arguments.object_count)?.to_vec();
-        let values = values_of_union(session, &objects, arguments.values)?;
         let contexts = vec![Handle(arguments.context)];
-        let signal = GpuSignal::Monitored { objects, values };
+        let signal = signal_of_union(session, objects, arguments.values)?;
         Ok(session.submit(&Call::SignalFromGpu { contexts, signal, flags: SignalFlags::empty() }))
     })
 }
@@ -45,8 +44,7 @@ pub extern "C" fn D3DKMTSignalSynchronizationObjectFromGpu2(argument: *const Sig
         }
         let objects =
             read_handles(&mut Array::default(), arguments.objects, arguments.object_count)?.to_vec();
-        let values = values_of_union(session, &objects, arguments.values)?;
-        let signal = GpuSignal::Monitored { objects, values };
+        let signal = signal_of_union(session, objects, arguments.values)?;
         Ok(session.submit(&Call::SignalFromGpu { contexts, signal, flags }))
     })
 }
@@ -58,22 +56,41 @@ pub extern "C" fn D3DKMTWaitForSynchronizationObjectFromGpu(argument: *const Fro
         let arguments = read(argument)?;
         let objects =
             read_handles(&mut Array::default(), arguments.objects, arguments.object_count)?.to_vec();
-        let values = values_of_union(session, &objects, arguments.values)?;
-        Ok(session.submit(&Call::WaitFromGpu { context: Handle(arguments.context), objects, values }))
+        let context = Handle(arguments.context);
+        Ok(session.submit(&match union(session, &objects, arguments.values)? {
+            Union::Array(values) => Call::WaitFromGpu { context, objects, values },
+            Union::InPlace(fence_value) => Call::WaitFromGpuLegacy { context, objects, fence_value },
+        }))
     })
 }
 
-/// One value for each object, from a union that is a pointer for monitored fences and the value
-/// itself for legacy ones; the first object decides. A handle that is not known here is the host's
-/// to refuse: its union is a pointer if something can be read there, for a crash would be no answer.
-fn values_of_union(session: &Session, objects: &[Handle], union: u64) -> Result<Vec<u64>, NtStatus> {
+/// What the union beside objects says.
+enum Union {
+    /// One value for each object.
+    Array(Vec<u64>),
+    /// The one value of the legacy types.
+    InPlace(u64),
+}
+
+/// A pointer for monitored fences and the value itself for legacy objects; the first object decides. A handle that
+/// is not known here is the host's to refuse: its union is a pointer if something can be read there, for a crash
+/// would be no answer.
+fn union(session: &Session, objects: &[Handle], union: u64) -> Result<Union, NtStatus> {
     let count = objects.len() as u32;
-    match session.value_form(objects) {
-        ValueForm::Array => Ok(read_values(&mut Array::default(), union as *const u64, count)?.to_vec()),
-        ValueForm::Inline => Ok(vec![union; objects.len()]),
-        ValueForm::Unknown if union == 0 => Ok(vec![0; objects.len()]),
-        ValueForm::Unknown => Ok(probe_values(union, count).unwrap_or_else(|| vec![union; objects.len()])),
-    }
+    Ok(match session.value_form(objects) {
+        ValueForm::Array => {
+            Union::Array(read_values(&mut Array::default(), union as *const u64, count)?.to_vec())
+        }
+        ValueForm::Inline => Union::InPlace(union),
+        ValueForm::Unknown => probe_values(union, count).map_or(Union::InPlace(union), Union::Array),
+    })
+}
+
+fn signal_of_union(session: &Session, objects: Vec<Handle>, value: u64) -> Result<GpuSignal, NtStatus> {
+    Ok(match union(session, &objects, value)? {
+        Union::Array(values) => GpuSignal::Monitored { objects, values },
+        Union::InPlace(fence_value) => GpuSignal::Legacy { objects, fence_value },
+    })
 }
 
 /// `D3DKMTSubmitCommand`. The command buffer travels in the private driver data.

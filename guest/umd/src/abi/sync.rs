@@ -44,8 +44,7 @@ pub extern "C" fn D3DKMTCreateSynchronizationObject2(argument: *mut CreateSynchr
         let created = session.create_sync_object(Handle(arguments.device), info, false, event)?;
         arguments.object = created.object.0;
         if let Some(location) = &created.location {
-            arguments.info.union.cpu_address = location.address();
-            arguments.info.union.gpu_address = created.gpu_address;
+            arguments.info.union.place(info.object_type, location.address(), created.gpu_address);
         }
         if info.flags.contains(SyncObjectFlags::SHARED) {
             // The global handle, or 0 when sharing goes by NT handles (W-060, W-063).
@@ -74,6 +73,16 @@ fn info2(info: &SyncObjectInfo2) -> (SyncObjectInfo, Option<Event>) {
         SyncObjectType::MONITORED_FENCE => {
             let engine_affinity = info.union.engine_affinity;
             (SyncObjectInfo { initial_value: first, engine_affinity, ..base }, None)
+        }
+        SyncObjectType::PERIODIC_MONITORED_FENCE => {
+            let periodic = SyncObjectInfo {
+                adapter: Handle(first as u32),
+                vidpn_target: (first >> 32) as u32,
+                time_100ns: info.union.cpu_address,
+                engine_affinity: info.union.rest[0] as u32,
+                ..base
+            };
+            (periodic, None)
         }
         SyncObjectType::CPU_NOTIFICATION => {
             (base, CallerEvent::from_handle(first).and_then(|event| event.keep()).ok())

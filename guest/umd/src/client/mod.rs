@@ -10,8 +10,8 @@ mod port;
 mod reading;
 mod session;
 
-pub use ::client::{Answer, NotAnEvent, SendError, TRANSPORT_LOST, ValueForm};
+pub use ::client::{Acquired, Answer, NewContext, NotAnEvent, SendError, TRANSPORT_LOST, ValueForm};
 pub use attach::{AttachError, broker_path, process_name};
 pub use event::{CallerEvent, Event};
 pub use memory::{FenceLocation, MemoryError};
-pub use session::{CreatedFence, Session};
+pub use session::{CreatedFence, CreatedQueue, Session};

@@ -4,10 +4,10 @@ use std::path::Path;
 use std::pin::pin;
 use std::task::Poll;
 
-use ::client::{Answer, ValueForm, poll_once};
+use ::client::{Acquired, Answer, NewContext, ValueForm, poll_once};
 use d3dkmt::{
-    Adapter, Call, Handle, Luid, NtStatus, ShareToken, SignalFlags, SyncObjectFlags, SyncObjectInfo,
-    WaitFromCpuFlags,
+    Adapter, Call, Handle, HwQueueFlags, Luid, NtStatus, ShareToken, SignalFlags, SyncObjectFlags,
+    SyncObjectInfo, WaitFromCpuFlags,
 };
 
 use super::attach::AttachError;
@@ -17,6 +17,9 @@ use super::port::ProcessPort;
 
 /// A created or opened sync object, with the place of its value.
 pub type CreatedFence = ::client::CreatedFence<FenceLocation>;
+
+/// A queue with its fence.
+pub type CreatedQueue = ::client::CreatedQueue<FenceLocation>;
 
 /// One guest process's session with the host. Any thread may use it. What each operation does is told
 /// at its namesake in [`::client::Session`].
@@ -119,6 +122,84 @@ impl Session {
         legacy: bool,
     ) -> Result<CreatedFence, NtStatus> {
         now(self.0.open_sync_object(device, token, flags, engine_affinity, legacy))
+    }
+
+    /// `D3DKMTOpenSynchronizationObject`.
+    pub fn open_legacy_sync_object(&self, shared_handle: Handle) -> Result<Handle, NtStatus> {
+        now(self.0.open_legacy_sync_object(shared_handle))
+    }
+
+    /// `D3DKMTCreateContextVirtual`.
+    pub fn create_context(&self, new: NewContext) -> Result<Handle, NtStatus> {
+        now(self.0.create_context(new))
+    }
+
+    /// `D3DKMTDestroyContext`.
+    pub fn destroy_context(&self, context: Handle) -> NtStatus {
+        now(self.0.destroy_context(context))
+    }
+
+    /// `D3DKMTCreateHwQueue`.
+    pub fn create_hw_queue(
+        &self,
+        context: Handle,
+        flags: HwQueueFlags,
+        private_data: Vec<u8>,
+    ) -> Result<CreatedQueue, NtStatus> {
+        now(self.0.create_hw_queue(context, flags, private_data))
+    }
+
+    /// `D3DKMTDestroyHwQueue`.
+    pub fn destroy_hw_queue(&self, queue: Handle) -> NtStatus {
+        now(self.0.destroy_hw_queue(queue))
+    }
+
+    /// `D3DKMTCreatePagingQueue`.
+    pub fn create_paging_queue(
+        &self,
+        device: Handle,
+        priority: i32,
+        physical_adapter: u32,
+    ) -> Result<CreatedQueue, NtStatus> {
+        now(self.0.create_paging_queue(device, priority, physical_adapter))
+    }
+
+    /// `D3DKMTDestroyPagingQueue`.
+    pub fn destroy_paging_queue(&self, queue: Handle) -> NtStatus {
+        now(self.0.destroy_paging_queue(queue))
+    }
+
+    /// `D3DKMTCreateNativeFence`.
+    pub fn create_native_fence(
+        &self,
+        device: Handle,
+        initial_value: u64,
+        native_type: u32,
+        flags: SyncObjectFlags,
+        engine_affinity: u32,
+    ) -> Result<CreatedFence, NtStatus> {
+        now(self.0.create_native_fence(device, initial_value, native_type, flags, engine_affinity))
+    }
+
+    /// `D3DKMTOpenNativeFenceFromNtHandle`.
+    pub fn open_native_fence(
+        &self,
+        device: Handle,
+        token: ShareToken,
+        flags: SyncObjectFlags,
+        engine_affinity: u32,
+    ) -> Result<CreatedFence, NtStatus> {
+        now(self.0.open_native_fence(device, token, flags, engine_affinity))
+    }
+
+    /// `D3DKMTAcquireKeyedMutex` and `..2`.
+    pub fn acquire_keyed_mutex(
+        &self,
+        mutex: Handle,
+        key: u64,
+        timeout: Option<i64>,
+    ) -> Result<Acquired, NtStatus> {
+        now(self.0.acquire_keyed_mutex(mutex, key, timeout))
     }
 
     /// `D3DKMTDestroySynchronizationObject`.

@@ -2,6 +2,8 @@
 //! each process that attaches. The test is the host's program.
 #![allow(dead_code)]
 
+pub mod c;
+
 use std::io::{IoSlice, Read, Write};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};

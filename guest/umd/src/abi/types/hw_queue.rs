@@ -74,6 +74,7 @@ pub(crate) struct NativeFenceInfo {
     pub engine_affinity: u32,
     /// 0 DEFAULT, 1 INTRA_GPU.
     pub native_type: u32,
+    /// `D3DDDI_SYNCHRONIZATIONOBJECT_FLAGS`.
     pub flags: u32,
     pub mapping: NativeFenceMapping,
     pub reserved: [u8; 28],
@@ -87,7 +88,7 @@ pub(crate) struct CreateNativeFence {
     pub object: u32,
     pub private_data: [u8; 64],
     pub info: NativeFenceInfo,
-    /// `D3DDDI_SYNCHRONIZATIONOBJECT_FLAGS`.
+    /// No bit is known.
     pub flags: u32,
     pub reserved: [u8; 28],
 }

@@ -10,6 +10,8 @@ mod share;
 
 use std::ffi::c_void;
 
+use d3dkmt::SyncObjectType;
+
 pub(crate) use hw_queue::{
     CreateHwQueue, CreateNativeFence, NativeFenceInfo, NativeFenceMapping, OpenNativeFenceFromNtHandle,
     SubmitCommandToHwQueue, SubmitSignalToHwQueue, SubmitWaitToHwQueue,
@@ -154,16 +156,29 @@ pub(crate) struct CreateSynchronizationObject {
 #[derive(Clone, Copy)]
 pub(crate) struct SyncObjectUnion {
     /// MONITORED_FENCE and FENCE: the initial value. CPU_NOTIFICATION: the event. MUTEX: the
-    /// initial state. SEMAPHORE: maximum and initial count, in that order.
+    /// initial state. SEMAPHORE: maximum and initial count. PERIODIC_MONITORED_FENCE: adapter and target.
     pub first: u64,
-    /// MONITORED_FENCE: CPU virtual address.
+    /// MONITORED_FENCE: CPU virtual address. PERIODIC_MONITORED_FENCE: the time.
     pub cpu_address: u64,
-    /// MONITORED_FENCE: GPU virtual address.
+    /// MONITORED_FENCE: GPU virtual address. PERIODIC_MONITORED_FENCE: CPU virtual address.
     pub gpu_address: u64,
-    /// MONITORED_FENCE.
+    /// MONITORED_FENCE. PERIODIC_MONITORED_FENCE, with the padding: GPU virtual address.
     pub engine_affinity: u32,
     pub padding: u32,
+    /// PERIODIC_MONITORED_FENCE: the affinity, in the first half of the first.
     pub rest: [u64; 4],
+}
+
+impl SyncObjectUnion {
+    /// Writes where the value of a fence of this type is to be read.
+    pub fn place(&mut self, object_type: SyncObjectType, cpu_address: u64, gpu_address: u64) {
+        if object_type == SyncObjectType::PERIODIC_MONITORED_FENCE {
+            self.gpu_address = cpu_address;
+            (self.engine_affinity, self.padding) = (gpu_address as u32, (gpu_address >> 32) as u32);
+        } else {
+            (self.cpu_address, self.gpu_address) = (cpu_address, gpu_address);
+        }
+    }
 }
 
 /// `D3DDDI_SYNCHRONIZATIONOBJECTINFO2`.

@@ -1,0 +1,52 @@
+//! Sync files, which the Linux driver adds to D3DKMT.
+//!
+//! A `sync_file` is the kernel's, and there is no kernel of ours in the guest. What a program does with one is poll
+//! it, and an eventfd that an asynchronous wait sets is as good for that: it becomes readable when the fence has the
+//! value, at once if it has it already, and may be closed before (F01 to F03). It carries no fence, so the two calls
+//! that get one out of a sync file answer NOT_SUPPORTED.
+
+use std::os::fd::{AsFd, AsRawFd, IntoRawFd};
+
+use d3dkmt::{Handle, NtStatus, WaitFromCpuFlags};
+use rustix::event::EventfdFlags;
+
+use super::memory::{read, write};
+use super::thunk::{CStatus, enter};
+use super::types::{CreateSyncFile, OpenSyncObjectFromSyncFile, WaitSyncFile};
+use crate::client::CallerEvent;
+use crate::fork::ABOVE_STANDARD_STREAMS;
+use crate::process::Starts;
+
+/// `D3DKMTCreateSyncFile`.
+#[unsafe(no_mangle)]
+pub extern "C" fn D3DKMTCreateSyncFile(argument: *mut CreateSyncFile) -> CStatus {
+    enter(Starts::Nothing, |session| {
+        let mut arguments = read(argument)?;
+        let made = rustix::event::eventfd(0, EventfdFlags::CLOEXEC)
+            .and_then(|event| rustix::io::fcntl_dupfd_cloexec(event.as_fd(), ABOVE_STANDARD_STREAMS));
+        let descriptor = made.map_err(|_| NtStatus::NO_MEMORY)?;
+        let event = CallerEvent::from_handle(descriptor.as_raw_fd() as u64);
+        let event = event.map_err(|_| NtStatus::INTERNAL_ERROR)?;
+        let (objects, values) = ([Handle(arguments.fence)], [arguments.fence_value]);
+        let flags = WaitFromCpuFlags::empty();
+        let status = session.wait_from_cpu(Handle(arguments.device), &objects, &values, flags, Some(event));
+        if !status.is_success() {
+            return Err(status);
+        }
+        arguments.sync_file = descriptor.into_raw_fd() as u64;
+        write(argument, arguments);
+        Ok(NtStatus::SUCCESS)
+    })
+}
+
+/// `D3DKMTWaitSyncFile`: NOT_SUPPORTED.
+#[unsafe(no_mangle)]
+pub extern "C" fn D3DKMTWaitSyncFile(argument: *const WaitSyncFile) -> CStatus {
+    enter(Starts::Nothing, |_| read(argument).and(Err(NtStatus::NOT_SUPPORTED)))
+}
+
+/// `D3DKMTOpenSyncObjectFromSyncFile`: NOT_SUPPORTED.
+#[unsafe(no_mangle)]
+pub extern "C" fn D3DKMTOpenSyncObjectFromSyncFile(argument: *mut OpenSyncObjectFromSyncFile) -> CStatus {
+    enter(Starts::Nothing, |_| read(argument).and(Err(NtStatus::NOT_SUPPORTED)))
+}
