@@ -10,7 +10,7 @@ use dxgkrnl::{HostEvent, Input, Nanos, PlantedBug, Snapshot};
 
 use crate::host::{Host, SLOTS};
 use crate::program::{Arm, Fault, Process, Program, Thread, Vm};
-use crate::world::{fence_of, Answer, Done, Request, World, unsupported};
+use crate::world::{Answer, Done, Request, World, fence_of, unsupported};
 
 /// What a wake of some id is for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -261,7 +261,9 @@ impl<'a> ModelWorld<'a> {
         }
         for (_, target) in std::mem::take(&mut self.guests[process.index()].targets) {
             match target {
-                Target::Thread(thread) | Target::Acquire { thread, .. } => self.answers[thread.index()] = Some(removed.clone()),
+                Target::Thread(thread) | Target::Acquire { thread, .. } => {
+                    self.answers[thread.index()] = Some(removed.clone())
+                }
                 // Of a wait or of a CPU_NOTIFICATION: who sleeps on it finds out.
                 Target::Event { event, .. } => set(&mut self.guests[process.index()], event),
             }

@@ -4,6 +4,8 @@
 //! `Vec` that outlives the call, and has as many entries as its count says.
 
 mod adapter;
+mod hw_queue;
+mod keyed_mutex;
 mod queue;
 mod share;
 mod sync;
@@ -113,47 +115,57 @@ pub fn perform(actor: &Actor, call: &Call, event: Option<EventNumber>) -> Done {
         Call::SubmitCommand { contexts, commands, length, flags, private_data } => {
             queue::submit(contexts, *commands, *length, *flags, private_data)
         }
-        Call::ShareObjects { objects, desired_access, name: None, token } => {
-            share::share(actor, objects, *desired_access, *token)
+        Call::CloseShare { token } => share::close(actor, *token),
+        Call::WaitFromGpuLegacy { context, objects, fence_value } => {
+            hw_queue::wait_legacy(*context, objects, *fence_value)
+        }
+        other => newer(actor, other),
+    }
+}
+
+/// Sharing, keyed mutexes, queues of other kinds, priorities.
+fn newer(actor: &Actor, call: &Call) -> Done {
+    match call {
+        Call::ShareObjects { objects, desired_access, name, token } => {
+            share::share(actor, objects, *desired_access, name.as_deref(), *token)
+        }
+        Call::OpenNtHandleFromName { name, desired_access, token } => {
+            share::open_name(actor, name, *desired_access, *token)
         }
         Call::OpenSyncObject { device, token, flags, engine_affinity, legacy: false } => {
             share::open(actor, *device, *token, *flags, *engine_affinity)
         }
-        Call::CloseShare { token } => share::close(actor, *token),
-        // No scenario says these yet.
-        Call::ShareObjects { name: Some(_), .. }
-        | Call::OpenSyncObject { legacy: true, .. }
-        | Call::OpenSynchronizationObject { .. }
-        | Call::MarkDeviceAsError { .. }
-        | Call::AcquireKeyedMutex { .. }
-        | Call::SubmitCommandToHwQueue { .. }
-        | Call::SubmitSignalToHwQueue { .. }
-        | Call::SubmitWaitToHwQueue { .. }
-        | Call::WaitFromGpuLegacy { .. }
-        | Call::DestroyKeyedMutex { .. }
-        | Call::DestroyPagingQueue { .. }
-        | Call::DestroyHwQueue { .. }
-        | Call::CreateKeyedMutex { .. }
-        | Call::OpenKeyedMutex { .. }
-        | Call::OpenKeyedMutexFromNtHandle { .. }
-        | Call::ReadKeyedMutex { .. }
-        | Call::ReleaseKeyedMutex { .. }
-        | Call::CreatePagingQueue { .. }
-        | Call::ReserveGpuVirtualAddress { .. }
-        | Call::MapGpuVirtualAddress { .. }
-        | Call::FreeGpuVirtualAddress { .. }
-        | Call::UpdateGpuVirtualAddress { .. }
-        | Call::CreateHwQueue { .. }
-        | Call::CreateNativeFence { .. }
-        | Call::OpenNativeFence { .. }
-        | Call::CreateDoorbell { .. }
-        | Call::ConnectDoorbell { .. }
-        | Call::DestroyDoorbell { .. }
-        | Call::NotifyWorkSubmission { .. }
-        | Call::SetContextPriority { .. }
-        | Call::ContextPriority { .. }
-        | Call::SetProcessPriorityClass { .. }
-        | Call::ProcessPriorityClass
-        | Call::OpenNtHandleFromName { .. } => Done::no_c_form(),
+        Call::OpenSyncObject { token, legacy: true, .. } => share::open_legacy(actor, *token),
+        Call::OpenSynchronizationObject { shared_handle } => share::open_global(*shared_handle),
+        Call::CreateKeyedMutex { initial_value, private_data, flags } => {
+            keyed_mutex::create(*initial_value, private_data, *flags)
+        }
+        Call::OpenKeyedMutex { shared_handle, buffer } => keyed_mutex::open(*shared_handle, buffer),
+        Call::OpenKeyedMutexFromNtHandle { token, buffer } => keyed_mutex::open_shared(actor, *token, buffer),
+        Call::DestroyKeyedMutex { mutex } => keyed_mutex::destroy(*mutex),
+        Call::AcquireKeyedMutex { mutex, key, timeout, .. } => keyed_mutex::acquire(*mutex, *key, *timeout),
+        Call::ReleaseKeyedMutex { mutex, key, fence_value, private_data } => {
+            keyed_mutex::release(*mutex, *key, *fence_value, private_data.as_deref())
+        }
+        Call::CreateHwQueue { context, flags, private_data } => {
+            hw_queue::create(actor, *context, *flags, private_data)
+        }
+        Call::DestroyHwQueue { queue } => hw_queue::destroy(*queue),
+        Call::SubmitCommandToHwQueue { queue, progress_fence_id, commands, length, private_data } => {
+            hw_queue::submit(*queue, *progress_fence_id, *commands, *length, private_data)
+        }
+        Call::SubmitSignalToHwQueue { queues, objects, values, flags } => {
+            hw_queue::signal(queues, objects, values, *flags)
+        }
+        Call::SubmitWaitToHwQueue { queue, objects, values } => hw_queue::wait(*queue, objects, values),
+        Call::CreatePagingQueue { device, priority, physical_adapter } => {
+            hw_queue::create_paging_queue(actor, *device, *priority, *physical_adapter)
+        }
+        Call::DestroyPagingQueue { queue } => hw_queue::destroy_paging_queue(*queue),
+        // ReadKeyedMutex and CancelWait are the library's own; doorbells have no C form here, and the arms have none
+        // yet of native fences and of updates of addresses.
+        other => hw_queue::of_addresses(other)
+            .or_else(|| hw_queue::of_scheduling(other))
+            .unwrap_or_else(Done::no_c_form),
     }
 }

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
-use d3dkmt::{Call, Handle, Reply, WaitOutcome};
+use d3dkmt::{AcquireOutcome, Call, Handle, Reply, WaitOutcome};
 use dxgkrnl::{Effects, Input, Nanos, ProcessId};
 use scenario::checker::{Checker, Told};
 
@@ -101,7 +101,12 @@ impl Observer for Watch {
             seen.woken.insert(event.process);
         }
         for answer in &effects.answers {
-            if answer.reply == Reply::Wait(WaitOutcome::Registered) {
+            let sleeps = matches!(
+                answer.reply,
+                Reply::Wait(WaitOutcome::Registered)
+                    | Reply::KeyedMutexAcquire { outcome: AcquireOutcome::Registered, .. }
+            );
+            if sleeps {
                 *seen.registered.entry(answer.process).or_default() += 1;
             }
         }

@@ -265,10 +265,15 @@ impl<P: Place> World for LiveWorld<'_, P> {
         let process = self.program.process_of(thread);
         let task = match request {
             Request::NewEvent { event } => Task::NewEvent(event_number(event)),
+            Request::Ring { .. } => return unsupported("has no doorbells: the C ABI makes none"),
             Request::Call { call, event } => {
                 match &call {
-                    Call::OpenSyncObject { token, .. } => self.hand_over(*token, process)?,
-                    Call::ShareObjects { token, .. } => self.shares.push((*token, process, vec![process])),
+                    Call::OpenSyncObject { token, .. }
+                    | Call::OpenNativeFence { token, .. }
+                    | Call::OpenKeyedMutexFromNtHandle { token, .. } => self.hand_over(*token, process)?,
+                    Call::ShareObjects { token, .. } | Call::OpenNtHandleFromName { token, .. } => {
+                        self.shares.push((*token, process, vec![process]));
+                    }
                     _ => {}
                 }
                 Task::Call { call, event: event.map(event_number) }
@@ -356,9 +361,15 @@ impl<P: Place> World for LiveWorld<'_, P> {
             Fault::Hold(_) | Fault::Release(_) => unsupported("cannot hold the bytes of a real stream"),
             Fault::Delay(..) => unsupported("cannot delay a real stream by virtual time"),
             Fault::Reorder => unsupported("cannot choose the order of real streams"),
-            Fault::LoseInterrupt(_) | Fault::Hang(_) | Fault::StopAdapter(_) | Fault::Fill(_) => {
-                unreachable!("done above, or by the runner")
-            }
+            Fault::SetClock(_) => unsupported("cannot set the machine's clock"),
+            Fault::LoseInterrupt(_)
+            | Fault::Hang(_)
+            | Fault::StopAdapter(_)
+            | Fault::PageFault { .. }
+            | Fault::ResetFails(_)
+            | Fault::Power { .. }
+            | Fault::EngineToF1(_)
+            | Fault::Fill(_) => unreachable!("done above, or by the runner"),
         }
     }
 

@@ -77,11 +77,7 @@ pub(super) async fn perform(
 }
 
 /// What makes or ends objects that the client core keeps track of, and what it only passes on.
-async fn with_objects(
-    session: &Session<SimulatedPort>,
-    call: Call,
-    event: Option<SimulatedEvent>,
-) -> Answer {
+async fn with_objects(session: &Session<SimulatedPort>, call: Call, event: Option<SimulatedEvent>) -> Answer {
     match call {
         Call::CreateSynchronizationObject { device, info, legacy } => {
             answer_of(session.create_sync_object(device, info, legacy, event).await, created)
@@ -119,10 +115,7 @@ async fn with_objects(
         Call::DestroyContext { context } => only(session.destroy_context(context).await),
         Call::CreateHwQueue { context, flags, private_data } => {
             let made = session.create_hw_queue(context, flags, private_data).await;
-            answer_of(made, |made| Reply::HwQueue {
-                queue: made.queue,
-                progress_fence: of_fence(made.fence),
-            })
+            answer_of(made, |made| Reply::HwQueue { queue: made.queue, progress_fence: of_fence(made.fence) })
         }
         Call::DestroyHwQueue { queue } => only(session.destroy_hw_queue(queue).await),
         Call::CreatePagingQueue { device, priority, physical_adapter } => {

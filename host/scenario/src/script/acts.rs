@@ -7,13 +7,13 @@ use crate::program::{Act, Expected, HandleRef, Kind, Operation, Thread};
 use crate::script::cursor::{Cursor, Parsed};
 use crate::script::error::{ScriptError, shortened, suggestion};
 use crate::script::names::Names;
-use crate::script::{mutexes, queues};
 use crate::script::operands::{
     adapter_number, context, gpu_signal, gpu_wait, handle, object, object_type, submit, targets, value32,
     wait,
 };
 use crate::script::token::Token;
 use crate::script::verbs::VERBS;
+use crate::script::{mutexes, queues};
 
 /// Where an act stands: a race asks for statuses only.
 #[derive(Clone, Copy, PartialEq, Eq)]

@@ -114,8 +114,11 @@ impl Reader<'_> {
             switch => {
                 let Some((_, values)) = Policy::SWITCHES.into_iter().find(|(name, _)| *name == switch) else {
                     let switches = Policy::SWITCHES.map(|(name, _)| name);
-                    let known: Vec<&str> =
-                        switches.into_iter().chain(["adapters", "async_submission"]).chain(settings::SEVERAL).collect();
+                    let known: Vec<&str> = switches
+                        .into_iter()
+                        .chain(["adapters", "async_submission"])
+                        .chain(settings::SEVERAL)
+                        .collect();
                     return Err(unknown(key, "a setting", known));
                 };
                 cursor.symbol("=")?;

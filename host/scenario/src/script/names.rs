@@ -3,7 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::limits::NAME_CHARACTERS_MAX;
-use crate::program::{Binding, Kind, Named, Process, ProcessInfo, Program, Thread, ThreadInfo, Vm, fence_name};
+use crate::program::{
+    Binding, Kind, Named, Process, ProcessInfo, Program, Thread, ThreadInfo, Vm, fence_name,
+};
 use crate::script::error::{ScriptError, shortened, suggestion};
 use crate::script::token::{Token, TokenKind};
 use crate::script::verbs::{STATEMENTS, VERBS};

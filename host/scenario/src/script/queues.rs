@@ -204,7 +204,11 @@ fn space(names: &Names, cursor: &mut Cursor<'_>, size: &'static str) -> Parsed<(
             word => {
                 let named = words::PROTECTIONS.into_iter().find(|(name, _)| *name == word);
                 let (_, bit) = named.ok_or_else(|| {
-                    unknown(token, "an option", [size, "base", "min", "max", "protection", "ZERO", "NO_ACCESS"])
+                    unknown(
+                        token,
+                        "an option",
+                        [size, "base", "min", "max", "protection", "ZERO", "NO_ACCESS"],
+                    )
                 })?;
                 protection |= bit;
             }

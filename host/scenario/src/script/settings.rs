@@ -45,8 +45,7 @@ pub(super) fn read(config: &mut Config, key: &Token, cursor: &mut Cursor<'_>) ->
         }
         "feature" => items(cursor, |item, is_on, _| {
             let known = Features::all().iter_names().map(|(name, _)| name).collect::<Vec<_>>();
-            let feature =
-                Features::from_name(&item.text).ok_or_else(|| unknown(item, "a feature", known))?;
+            let feature = Features::from_name(&item.text).ok_or_else(|| unknown(item, "a feature", known))?;
             config.features.set(feature, is_on);
             Ok(())
         }),
@@ -221,11 +220,7 @@ fn write_engine(head: &mut String, engine: &str, node: &NodeConfig, plain: &Node
     let mut line = Line::default();
     line.flag("signals_at_write", node.signals_at_write, plain.signals_at_write);
     line.flag("hw_queues", node.hw_queues, plain.hw_queues);
-    line.flag(
-        "ring_buffer_fence_release",
-        node.ring_buffer_fence_release,
-        plain.ring_buffer_fence_release,
-    );
+    line.flag("ring_buffer_fence_release", node.ring_buffer_fence_release, plain.ring_buffer_fence_release);
     line.flag("user_mode_submission", node.user_mode_submission, plain.user_mode_submission);
     line.number("in_flight", node.max_in_flight_hw_queue_buffers, plain.max_in_flight_hw_queue_buffers);
     line.number("doorbells", node.doorbells, plain.doorbells);

@@ -1,6 +1,8 @@
 //! Words that the language shares with the field: statuses, types, flags, engines, states, rule ids.
 
-use d3dkmt::{CreateContextFlags, HwQueueFlags, NtStatus, SignalFlags, SyncObjectFlags, SyncObjectType, access};
+use d3dkmt::{
+    CreateContextFlags, HwQueueFlags, NtStatus, SignalFlags, SyncObjectFlags, SyncObjectType, access,
+};
 use dxgkrnl::{Config, Nanos};
 
 use crate::program::Engine;
@@ -60,14 +62,8 @@ pub(crate) const PAGING_PRIORITIES: [(&str, i32); 3] =
     [("BELOW_NORMAL", -1), ("NORMAL", 0), ("ABOVE_NORMAL", 1)];
 
 /// `D3DKMT_SCHEDULINGPRIORITYCLASS`.
-pub(crate) const PRIORITY_CLASSES: [(&str, u32); 6] = [
-    ("IDLE", 0),
-    ("BELOW_NORMAL", 1),
-    ("NORMAL", 2),
-    ("ABOVE_NORMAL", 3),
-    ("HIGH", 4),
-    ("REALTIME", 5),
-];
+pub(crate) const PRIORITY_CLASSES: [(&str, u32); 6] =
+    [("IDLE", 0), ("BELOW_NORMAL", 1), ("NORMAL", 2), ("ABOVE_NORMAL", 3), ("HIGH", 4), ("REALTIME", 5)];
 
 /// `D3DDDI_DEVICEERROR_REASON`.
 pub(crate) const ERROR_REASONS: [(&str, u32); 2] = [("GENERIC", 0), ("DRIVER_ERROR", 1)];

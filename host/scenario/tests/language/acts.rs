@@ -161,11 +161,9 @@ impl Drawing {
                 data: self.data(),
                 flags: KeyedMutexFlags::from_bits_retain(self.bits(1)),
             },
-            5 => Operation::OpenKeyedMutex {
-                mutex: self.handle(),
-                buffer: self.value32(),
-                data: self.data(),
-            },
+            5 => {
+                Operation::OpenKeyedMutex { mutex: self.handle(), buffer: self.value32(), data: self.data() }
+            }
             6 if share.is_some() => Operation::OpenSharedKeyedMutex {
                 share: share.expect("just seen"),
                 buffer: self.value32(),
@@ -196,11 +194,9 @@ impl Drawing {
                 pages: self.value(),
                 protection: self.value(),
             },
-            15 => Operation::FreeAddress {
-                adapter: self.handle(),
-                base: self.address(),
-                bytes: self.value(),
-            },
+            15 => {
+                Operation::FreeAddress { adapter: self.handle(), base: self.address(), bytes: self.value() }
+            }
             16 => {
                 let count = self.below(4);
                 let operations =

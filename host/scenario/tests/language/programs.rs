@@ -262,11 +262,9 @@ impl Drawing {
             12 if context.is_some_and(|context| self.can_fill(context)) => {
                 Fault::Fill(context.expect("just seen"))
             }
-            14 => Fault::PageFault {
-                engine: self.engine(),
-                gpu_address: self.value(),
-                flags: self.bits(0xFF),
-            },
+            14 => {
+                Fault::PageFault { engine: self.engine(), gpu_address: self.value(), flags: self.bits(0xFF) }
+            }
             15 => Fault::ResetFails(self.engine()),
             16 => Fault::Power { adapter: self.engine().adapter, on: self.random.one_in(2) },
             17 => Fault::EngineToF1(self.engine()),

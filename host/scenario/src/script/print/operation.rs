@@ -120,8 +120,8 @@ impl Printer<'_> {
                     1 => " INTRA_GPU".into(),
                     other => format!(" type={other}"),
                 };
-                let options =
-                    option_number("initial", *initial) + &option_number("affinity", (*engine_affinity).into());
+                let options = option_number("initial", *initial)
+                    + &option_number("affinity", (*engine_affinity).into());
                 let flags = write_object_flags(*flags);
                 format!("native_fence {}{options}{native_type}{flags}", self.handle(*device))
             }
