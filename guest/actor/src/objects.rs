@@ -65,6 +65,10 @@ impl Objects {
     pub fn take_value_in_place(&self, objects: &[Handle]) -> bool {
         let first = objects.first().and_then(|first| self.lock().get(first).copied());
         let first_type = first.and_then(|object| object.object_type);
-        first_type.is_some_and(|object_type| object_type != SyncObjectType::MONITORED_FENCE)
+        first_type.is_some_and(|object_type| {
+            object_type != SyncObjectType::MONITORED_FENCE
+                && object_type != SyncObjectType::PERIODIC_MONITORED_FENCE
+                && object_type != SyncObjectType::NATIVE_FENCE
+        })
     }
 }

@@ -228,14 +228,14 @@ fn opening_a_keyed_mutex_never_writes_into_the_buffer() {
         let private_data = b"stored".to_vec();
         let reply = Reply::KeyedMutex { mutex: MUTEX, shared_handle: GLOBAL, private_data };
         let call = answer(&mut host, &reply);
-        let buffer = RuntimeBuffer { size: 6, present: true };
+        let buffer = RuntimeBuffer { size: 6, present: true, data: vec![0xCC; 6] };
         assert_eq!(call, Call::OpenKeyedMutex { shared_handle: GLOBAL, buffer });
     });
     assert_eq!((status, open.hKeyedMutex, open.PrivateRuntimeDataSize, data), (OK, MUTEX.0, 6, [0xCC; 6]));
     open.pPrivateRuntimeData = null_mut();
     let status = call(D3DKMTOpenKeyedMutex2, &mut open, || {
         let (request, call) = host.call();
-        let buffer = RuntimeBuffer { size: 6, present: false };
+        let buffer = RuntimeBuffer { size: 6, present: false, data: vec![] };
         assert_eq!(call, Call::OpenKeyedMutex { shared_handle: GLOBAL, buffer });
         host.answer(request, NtStatus::INVALID_PARAMETER, &Reply::None);
     });

@@ -24,5 +24,7 @@ pub mod run;
 pub mod script;
 pub mod world;
 
+pub use host::utc_100ns;
+
 pub use program::{Arm, Program};
 pub use run::{Ended, Failure, Verdict};

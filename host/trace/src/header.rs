@@ -2,7 +2,8 @@
 
 use d3dkmt::Luid;
 use dxgkrnl::{
-    AdapterConfig, Config, EngineType, Features, NodeConfig, Policy, TargetConfig, TdrConfig, VidSchCaps,
+    AdapterConfig, Config, EngineType, Features, Grant, NodeConfig, Policy, TargetConfig, TdrConfig,
+    VidSchCaps,
 };
 use proto::convert::{ConvertError, luid_to_wire};
 use proto::trace as wire;
@@ -36,11 +37,13 @@ pub(crate) fn config_to_wire(config: &Config) -> wire::KernelConfig {
         dod_vsync_delay_ns,
         test_mode,
     };
+    let grant = |grant: &Grant| wire::Grant { name: grant.name.clone(), vms: grant.vms.clone() };
     wire::KernelConfig {
         adapters: config.adapters.iter().map(adapter_to_wire).collect(),
         policy: config.policy.to_bits(),
         features: config.features.bits(),
         tdr: Some(tdr),
+        grants: config.grants.iter().map(grant).collect(),
     }
 }
 
@@ -94,6 +97,7 @@ pub(crate) fn config_from_wire(config: wire::KernelConfig) -> Result<Config, Con
             dod_vsync_delay_ns: tdr.dod_vsync_delay_ns,
             test_mode: tdr.test_mode,
         },
+        grants: config.grants.into_iter().map(|wire::Grant { name, vms }| Grant { name, vms }).collect(),
     })
 }
 

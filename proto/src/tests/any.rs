@@ -156,7 +156,13 @@ fn sharing() -> impl Strategy<Value = Call> {
 }
 
 fn keyed_mutexes() -> impl Strategy<Value = Call> {
-    let buffer = || any::<(u32, bool)>().prop_map(|(size, present)| RuntimeBuffer { size, present });
+    let buffer = || {
+        (any::<(u32, bool)>(), bytes()).prop_map(|((size, present), data)| RuntimeBuffer {
+            size,
+            present,
+            data,
+        })
+    };
     prop_oneof![
         (any::<u64>(), bytes(), any::<u32>()).prop_map(|(initial_value, private_data, flags)| {
             let flags = KeyedMutexFlags::from_bits_retain(flags);

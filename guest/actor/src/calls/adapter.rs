@@ -1,7 +1,7 @@
 //! Adapters and devices.
 
 use d3dkmt::limits::MESSAGE_BYTES_MAX;
-use d3dkmt::{Adapter, Handle, Luid, Reply};
+use d3dkmt::{Adapter, Handle, Luid, PageFaultState, Reply};
 
 use super::Done;
 use crate::Actor;
@@ -10,6 +10,8 @@ use crate::abi::sdk;
 /// `KMTQAITYPE_DRIVER_DESCRIPTION`: the one type with WCHARs inside, 4 bytes each in C on Linux and 2
 /// in a [`d3dkmt::Call`].
 const DRIVER_DESCRIPTION: u32 = 65;
+/// `D3DKMT_DEVICESTATE_PAGE_FAULT`.
+const PAGE_FAULT: u32 = 5;
 const WCHAR_BYTES: usize = 4;
 
 pub fn enumerate(capacity: u32) -> Done {
@@ -98,7 +100,15 @@ pub fn device_state(device: Handle, state_type: u32) -> Done {
         sdk::D3DKMT_GETDEVICESTATE { hDevice: device.0, StateType: state_type as i32, ..Default::default() };
     // SAFETY: see the module above.
     let status = unsafe { sdk::D3DKMTGetDeviceState(&mut state) };
-    // SAFETY: zeroed before the call, and each state has a number first.
+    if state_type == PAGE_FAULT {
+        return Done::reply(status, || {
+            // SAFETY: the member of the type that was asked for.
+            let fault = unsafe { state.Anonymous.PageFaultState };
+            let flags = fault.PageFaultFlags as u32;
+            Reply::PageFault(PageFaultState { flags, gpu_address: fault.FaultedVirtualAddress })
+        });
+    }
+    // SAFETY: zeroed before the call, and each other state has a number first.
     Done::reply(status, || Reply::DeviceState(unsafe { state.Anonymous.ExecutionState } as u32))
 }
 

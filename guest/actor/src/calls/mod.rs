@@ -5,8 +5,10 @@
 
 mod adapter;
 mod hw_queue;
-mod keyed_mutex;
+mod mutex;
+mod paging;
 mod queue;
+mod scheduling;
 mod share;
 mod sync;
 
@@ -115,37 +117,49 @@ pub fn perform(actor: &Actor, call: &Call, event: Option<EventNumber>) -> Done {
         Call::SubmitCommand { contexts, commands, length, flags, private_data } => {
             queue::submit(contexts, *commands, *length, *flags, private_data)
         }
-        Call::CloseShare { token } => share::close(actor, *token),
-        Call::WaitFromGpuLegacy { context, objects, fence_value } => {
-            hw_queue::wait_legacy(*context, objects, *fence_value)
-        }
-        other => newer(actor, other),
+        other => perform_more(actor, other),
     }
 }
 
-/// Sharing, keyed mutexes, queues of other kinds, priorities.
-fn newer(actor: &Actor, call: &Call) -> Done {
+/// Sharing, keyed mutexes, and what is paged or scheduled.
+fn perform_more(actor: &Actor, call: &Call) -> Done {
     match call {
+        Call::WaitFromGpuLegacy { context, objects, fence_value } => {
+            queue::wait_legacy(*context, objects, *fence_value)
+        }
         Call::ShareObjects { objects, desired_access, name, token } => {
             share::share(actor, objects, *desired_access, name.as_deref(), *token)
-        }
-        Call::OpenNtHandleFromName { name, desired_access, token } => {
-            share::open_name(actor, name, *desired_access, *token)
         }
         Call::OpenSyncObject { device, token, flags, engine_affinity, legacy: false } => {
             share::open(actor, *device, *token, *flags, *engine_affinity)
         }
-        Call::OpenSyncObject { token, legacy: true, .. } => share::open_legacy(actor, *token),
-        Call::OpenSynchronizationObject { shared_handle } => share::open_global(*shared_handle),
-        Call::CreateKeyedMutex { initial_value, private_data, flags } => {
-            keyed_mutex::create(*initial_value, private_data, *flags)
+        Call::OpenSyncObject { token, legacy: true, .. } => share::open_first(actor, *token),
+        Call::OpenSynchronizationObject { shared_handle } => share::open_global(actor, *shared_handle),
+        Call::OpenNtHandleFromName { name, desired_access, token } => {
+            share::open_name(actor, name, *desired_access, *token)
         }
-        Call::OpenKeyedMutex { shared_handle, buffer } => keyed_mutex::open(*shared_handle, buffer),
-        Call::OpenKeyedMutexFromNtHandle { token, buffer } => keyed_mutex::open_shared(actor, *token, buffer),
-        Call::DestroyKeyedMutex { mutex } => keyed_mutex::destroy(*mutex),
-        Call::AcquireKeyedMutex { mutex, key, timeout, .. } => keyed_mutex::acquire(*mutex, *key, *timeout),
+        Call::CloseShare { token } => share::close(actor, *token),
+        Call::CreateKeyedMutex { initial_value, private_data, flags } => {
+            mutex::create(*initial_value, private_data, *flags)
+        }
+        Call::OpenKeyedMutex { shared_handle, buffer } => mutex::open(*shared_handle, buffer),
+        Call::OpenKeyedMutexFromNtHandle { token, buffer } => mutex::open_nt_handle(actor, *token, buffer),
+        Call::DestroyKeyedMutex { mutex } => mutex::destroy(*mutex),
+        Call::AcquireKeyedMutex { mutex, key, timeout, event: _ } => mutex::acquire(*mutex, *key, *timeout),
         Call::ReleaseKeyedMutex { mutex, key, fence_value, private_data } => {
-            keyed_mutex::release(*mutex, *key, *fence_value, private_data.as_deref())
+            mutex::release(*mutex, *key, *fence_value, private_data.as_deref())
+        }
+        Call::CreatePagingQueue { device, priority, physical_adapter } => {
+            paging::create_queue(actor, *device, *priority, *physical_adapter)
+        }
+        Call::DestroyPagingQueue { queue } => paging::destroy_queue(*queue),
+        Call::ReserveGpuVirtualAddress { owner, base, minimum, maximum, size } => {
+            paging::reserve(*owner, *base, *minimum, *maximum, *size)
+        }
+        Call::MapGpuVirtualAddress { .. } => paging::map(call),
+        Call::FreeGpuVirtualAddress { adapter, base, size } => paging::free(*adapter, *base, *size),
+        Call::UpdateGpuVirtualAddress { device, context, fence, fence_value, operations, flags } => {
+            paging::update(*device, *context, (*fence, *fence_value), operations, *flags)
         }
         Call::CreateHwQueue { context, flags, private_data } => {
             hw_queue::create(actor, *context, *flags, private_data)
@@ -158,14 +172,22 @@ fn newer(actor: &Actor, call: &Call) -> Done {
             hw_queue::signal(queues, objects, values, *flags)
         }
         Call::SubmitWaitToHwQueue { queue, objects, values } => hw_queue::wait(*queue, objects, values),
-        Call::CreatePagingQueue { device, priority, physical_adapter } => {
-            hw_queue::create_paging_queue(actor, *device, *priority, *physical_adapter)
+        Call::CreateNativeFence { device, initial_value, native_type, flags, engine_affinity } => {
+            let made = (*initial_value, *native_type);
+            hw_queue::create_native_fence(actor, *device, made, *flags, *engine_affinity)
         }
-        Call::DestroyPagingQueue { queue } => hw_queue::destroy_paging_queue(*queue),
-        // ReadKeyedMutex and CancelWait are the library's own; doorbells have no C form here, and the arms have none
-        // yet of native fences and of updates of addresses.
-        other => hw_queue::of_addresses(other)
-            .or_else(|| hw_queue::of_scheduling(other))
-            .unwrap_or_else(Done::no_c_form),
+        Call::OpenNativeFence { device, token, flags, engine_affinity } => {
+            hw_queue::open_native_fence(actor, *device, *token, *flags, *engine_affinity)
+        }
+        Call::SetContextPriority { context, priority, in_process } => {
+            scheduling::set_context(*context, *priority, *in_process)
+        }
+        Call::ContextPriority { context, in_process } => scheduling::of_context(*context, *in_process),
+        Call::SetProcessPriorityClass { class } => scheduling::set_process(*class),
+        Call::ProcessPriorityClass => scheduling::of_process(),
+        Call::MarkDeviceAsError { device, reason } => scheduling::mark(*device, *reason),
+        // Doorbells have no documented C layout, a keyed mutex is read by the library itself, and `perform` has
+        // done the rest.
+        _ => Done::no_c_form(),
     }
 }

@@ -66,9 +66,7 @@ pub fn signal(
     let (objects, values) = match signal {
         GpuSignal::Monitored { objects, values } => (objects, values),
         GpuSignal::Legacy { objects, fence_value } => {
-            let mut union = sdk::D3DKMT_SIGNALSYNCHRONIZATIONOBJECTFROMGPU2_0::default();
-            union.FenceValue = *fence_value;
-            return signal_many(contexts, objects, flags, union);
+            return signal_legacy(contexts, objects, *fence_value, flags);
         }
         GpuSignal::CpuEvent { event: _ } => return signal_event(actor, contexts, flags, event),
     };
@@ -84,6 +82,41 @@ pub fn signal(
             signal_many(contexts, objects, flags, union)
         }
     }
+}
+
+/// The first `entries` in place; what there is no room for may be counted all the same.
+fn in_place<const N: usize>(handles: &[Handle]) -> [u32; N] {
+    let mut entries = [0; N];
+    entries.iter_mut().zip(handles).for_each(|(entry, handle)| *entry = handle.0);
+    entries
+}
+
+fn signal_legacy(contexts: &[Handle], objects: &[Handle], fence_value: u64, flags: SignalFlags) -> Done {
+    let Some((context, broadcast)) = contexts.split_first() else { return Done::no_c_form() };
+    let mut signal = sdk::D3DKMT_SIGNALSYNCHRONIZATIONOBJECT2 {
+        hContext: context.0,
+        ObjectCount: objects.len() as u32,
+        ObjectHandleArray: in_place(objects),
+        BroadcastContextCount: broadcast.len() as u32,
+        BroadcastContext: in_place(broadcast),
+        ..Default::default()
+    };
+    signal.Flags.Anonymous.Value = flags.bits();
+    signal.Anonymous.Fence.FenceValue = fence_value;
+    // SAFETY: see the module above.
+    Done::status(unsafe { sdk::D3DKMTSignalSynchronizationObject2(&signal) })
+}
+
+pub fn wait_legacy(context: Handle, objects: &[Handle], fence_value: u64) -> Done {
+    let mut wait = sdk::D3DKMT_WAITFORSYNCHRONIZATIONOBJECT2 {
+        hContext: context.0,
+        ObjectCount: objects.len() as u32,
+        ObjectHandleArray: in_place(objects),
+        ..Default::default()
+    };
+    wait.Anonymous.Fence.FenceValue = fence_value;
+    // SAFETY: see the module above.
+    Done::status(unsafe { sdk::D3DKMTWaitForSynchronizationObject2(&wait) })
 }
 
 fn signal_one(context: Handle, objects: &[Handle], array: *const u64) -> Done {

@@ -1,6 +1,7 @@
 //! NT handles: made, opened, closed.
 
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::sync::Arc;
 
 use d3dkmt::{CreatedSyncObject, Handle, NtStatus, Reply, ShareToken, SyncObjectFlags};
 use proto::actor::Outcome;
@@ -12,6 +13,29 @@ use crate::Actor;
 use crate::abi::{NO_HANDLE, NtHandle, sdk};
 use crate::objects::Object;
 
+/// Attributes that name an object, and what they point to.
+struct Named {
+    attributes: OBJECT_ATTRIBUTES,
+    _name: Box<UNICODE_STRING>,
+    _text: Vec<u16>,
+}
+
+impl Named {
+    /// `None` for a name that no string of C's has room for.
+    fn new(name: &str) -> Option<Named> {
+        let mut text: Vec<u16> = format!("\\BaseNamedObjects\\{name}").encode_utf16().collect();
+        let bytes = u16::try_from(2 * text.len()).ok()?;
+        let mut name =
+            Box::new(UNICODE_STRING { Length: bytes, MaximumLength: bytes, Buffer: text.as_mut_ptr() });
+        let attributes = OBJECT_ATTRIBUTES {
+            Length: size_of::<OBJECT_ATTRIBUTES>() as u32,
+            ObjectName: &raw mut *name,
+            ..Default::default()
+        };
+        Some(Named { attributes, _name: name, _text: text })
+    }
+}
+
 /// The NT handle is kept under the token.
 pub fn share(
     actor: &Actor,
@@ -20,10 +44,13 @@ pub fn share(
     name: Option<&str>,
     token: ShareToken,
 ) -> Done {
+    let named = match name.map(Named::new) {
+        None => None,
+        Some(Some(named)) => Some(named),
+        Some(None) => return Done::no_c_form(),
+    };
+    let attributes = named.as_ref().map_or(std::ptr::null(), |named| &raw const named.attributes);
     let mut handle: NtHandle = std::ptr::null_mut();
-    let name = name.map(Name::new);
-    let attributes = name.as_ref().map(Name::attributes);
-    let attributes = attributes.as_ref().map_or(std::ptr::null(), |attributes| attributes.as_ptr());
     let objects = raw(objects);
     let (count, array) = (objects.len() as u32, objects.as_ptr());
     // SAFETY: see the module above.
@@ -36,82 +63,6 @@ pub fn share(
     done
 }
 
-/// The name of an object, as `OBJECT_ATTRIBUTES` point to it.
-struct Name {
-    text: Vec<u16>,
-    string: Box<UNICODE_STRING>,
-}
-
-/// `OBJECT_ATTRIBUTES` that are passed on as they are.
-struct Attributes(OBJECT_ATTRIBUTES);
-
-impl Attributes {
-    fn as_ptr(&self) -> *const OBJECT_ATTRIBUTES {
-        &raw const self.0
-    }
-}
-
-impl Name {
-    fn new(name: &str) -> Name {
-        let mut text: Vec<u16> = format!("\\BaseNamedObjects\\{name}").encode_utf16().collect();
-        let bytes = (2 * text.len()) as u16;
-        let string = UNICODE_STRING { Length: bytes, MaximumLength: bytes, Buffer: text.as_mut_ptr() };
-        Name { text, string: Box::new(string) }
-    }
-
-    /// They hold as long as the name is kept.
-    fn attributes(&self) -> Attributes {
-        debug_assert_eq!(usize::from(self.string.Length), 2 * self.text.len());
-        Attributes(OBJECT_ATTRIBUTES {
-            Length: size_of::<OBJECT_ATTRIBUTES>() as u32,
-            ObjectName: &raw const *self.string,
-            ..Default::default()
-        })
-    }
-}
-
-/// The new NT handle is kept under the token.
-pub fn open_name(actor: &Actor, name: &str, desired_access: u32, token: ShareToken) -> Done {
-    let name = Name::new(name);
-    let mut attributes = name.attributes();
-    let mut open = sdk::D3DKMT_OPENSYNCOBJECTNTHANDLEFROMNAME {
-        dwDesiredAccess: desired_access,
-        pObjAttrib: &raw mut attributes.0,
-        ..Default::default()
-    };
-    // SAFETY: see the module above.
-    let done = Done::status(unsafe { sdk::D3DKMTOpenSyncObjectNtHandleFromName(&mut open) });
-    if done.status.is_success() {
-        // SAFETY: an NT handle is a file descriptor that is ours from here on.
-        actor.shares.keep(token, unsafe { OwnedFd::from_raw_fd(open.hNtHandle as usize as i32) });
-    }
-    done
-}
-
-/// The first form, which has no device.
-pub fn open_legacy(actor: &Actor, token: ShareToken) -> Done {
-    let handle = actor.shares.find(token);
-    let mut open = sdk::D3DKMT_OPENSYNCOBJECTFROMNTHANDLE {
-        hNtHandle: handle.as_ref().map_or(NO_HANDLE, |handle| handle.as_raw_fd() as usize as NtHandle),
-        ..Default::default()
-    };
-    // SAFETY: see the module above.
-    let status = unsafe { sdk::D3DKMTOpenSyncObjectFromNtHandle(&mut open) };
-    Done::reply(status, || object(open.hSyncObject))
-}
-
-pub fn open_global(shared_handle: Handle) -> Done {
-    let mut open =
-        sdk::D3DKMT_OPENSYNCHRONIZATIONOBJECT { hSharedHandle: shared_handle.0, ..Default::default() };
-    // SAFETY: see the module above.
-    let status = unsafe { sdk::D3DKMTOpenSynchronizationObject(&mut open) };
-    Done::reply(status, || object(open.hSyncObject))
-}
-
-fn object(handle: u32) -> Reply {
-    Reply::SyncObject(CreatedSyncObject { object: Handle(handle), ..CreatedSyncObject::default() })
-}
-
 /// A token that this process has no NT handle for is a HANDLE that is none.
 pub fn open(
     actor: &Actor,
@@ -120,8 +71,7 @@ pub fn open(
     flags: SyncObjectFlags,
     engine_affinity: u32,
 ) -> Done {
-    let handle = actor.shares.find(token);
-    let nt_handle = handle.as_ref().map_or(NO_HANDLE, |handle| handle.as_raw_fd() as usize as NtHandle);
+    let (nt_handle, _kept) = actor.nt_handle(token);
     let mut open = sdk::D3DKMT_OPENSYNCOBJECTFROMNTHANDLE2 {
         hNtHandle: nt_handle,
         hDevice: device.0,
@@ -139,6 +89,58 @@ pub fn open(
         let gpu_address = fence.FenceValueGPUVirtualAddress;
         Reply::SyncObject(CreatedSyncObject { object, gpu_address, ..CreatedSyncObject::default() })
     })
+}
+
+/// The first form, without a device.
+pub fn open_first(actor: &Actor, token: ShareToken) -> Done {
+    let (nt_handle, _kept) = actor.nt_handle(token);
+    let mut open = sdk::D3DKMT_OPENSYNCOBJECTFROMNTHANDLE { hNtHandle: nt_handle, hSyncObject: 0 };
+    // SAFETY: see the module above.
+    let status = unsafe { sdk::D3DKMTOpenSyncObjectFromNtHandle(&mut open) };
+    opened(actor, status, open.hSyncObject)
+}
+
+/// By the global handle of a legacy object.
+pub fn open_global(actor: &Actor, shared_handle: Handle) -> Done {
+    let mut open =
+        sdk::D3DKMT_OPENSYNCHRONIZATIONOBJECT { hSharedHandle: shared_handle.0, ..Default::default() };
+    // SAFETY: see the module above.
+    let status = unsafe { sdk::D3DKMTOpenSynchronizationObject(&mut open) };
+    opened(actor, status, open.hSyncObject)
+}
+
+fn opened(actor: &Actor, status: i32, object: u32) -> Done {
+    Done::reply(status, || {
+        let object = Handle(object);
+        actor.objects.created(object, Object::new(Handle::NULL, None, std::ptr::null_mut()));
+        Reply::SyncObject(CreatedSyncObject { object, ..CreatedSyncObject::default() })
+    })
+}
+
+/// The new NT handle is kept under the token.
+pub fn open_name(actor: &Actor, name: &str, desired_access: u32, token: ShareToken) -> Done {
+    let Some(mut named) = Named::new(name) else { return Done::no_c_form() };
+    let mut open = sdk::D3DKMT_OPENSYNCOBJECTNTHANDLEFROMNAME {
+        dwDesiredAccess: desired_access,
+        pObjAttrib: &raw mut named.attributes,
+        ..Default::default()
+    };
+    // SAFETY: see the module above.
+    let done = Done::status(unsafe { sdk::D3DKMTOpenSyncObjectNtHandleFromName(&mut open) });
+    if done.status.is_success() {
+        // SAFETY: an NT handle is a file descriptor that is ours from here on.
+        actor.shares.keep(token, unsafe { OwnedFd::from_raw_fd(open.hNtHandle as usize as i32) });
+    }
+    done
+}
+
+impl Actor {
+    /// The HANDLE of this token, and what keeps it open; a HANDLE that is none if there is none.
+    pub(super) fn nt_handle(&self, token: ShareToken) -> (NtHandle, Option<Arc<OwnedFd>>) {
+        let kept = self.shares.find(token);
+        let handle = kept.as_ref().map_or(NO_HANDLE, |handle| handle.as_raw_fd() as usize as NtHandle);
+        (handle, kept)
+    }
 }
 
 /// Closing an NT handle is closing its descriptor.

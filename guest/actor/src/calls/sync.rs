@@ -40,18 +40,25 @@ pub fn create(actor: &Actor, device: Handle, info: &SyncObjectInfo, event: Optio
     let status = unsafe { sdk::D3DKMTCreateSynchronizationObject2(&mut create) };
     Done::reply(status, || {
         let object = Handle(create.hSyncObject);
-        let fence = if info.object_type == SyncObjectType::MONITORED_FENCE {
-            // SAFETY: the call filled in the member of the type that was asked for.
-            unsafe { create.Info.Anonymous.MonitoredFence }
-        } else {
-            Default::default()
+        let (cpu_address, gpu_address) = match info.object_type {
+            SyncObjectType::MONITORED_FENCE => {
+                // SAFETY: the call filled in the member of the type that was asked for.
+                let fence = unsafe { create.Info.Anonymous.MonitoredFence };
+                (fence.FenceValueCPUVirtualAddress, fence.FenceValueGPUVirtualAddress)
+            }
+            SyncObjectType::PERIODIC_MONITORED_FENCE => {
+                // SAFETY: as above.
+                let fence = unsafe { create.Info.Anonymous.PeriodicMonitoredFence };
+                (fence.FenceValueCPUVirtualAddress, fence.FenceValueGPUVirtualAddress)
+            }
+            SyncObjectType(_) => (std::ptr::null_mut(), 0),
         };
-        let known = Object::new(device, Some(info.object_type), fence.FenceValueCPUVirtualAddress);
+        let known = Object::new(device, Some(info.object_type), cpu_address);
         actor.objects.created(object, known);
         Reply::SyncObject(CreatedSyncObject {
             object,
             shared_handle: Handle(create.Info.SharedHandle),
-            gpu_address: fence.FenceValueGPUVirtualAddress,
+            gpu_address,
             ..CreatedSyncObject::default()
         })
     })
@@ -72,6 +79,12 @@ fn fill(target: &mut sdk::D3DDDI_SYNCHRONIZATIONOBJECTINFO2, info: &SyncObjectIn
         SyncObjectType::MONITORED_FENCE => {
             members.MonitoredFence.InitialFenceValue = info.initial_value;
             members.MonitoredFence.EngineAffinity = info.engine_affinity;
+        }
+        SyncObjectType::PERIODIC_MONITORED_FENCE => {
+            members.PeriodicMonitoredFence.hAdapter = info.adapter.0;
+            members.PeriodicMonitoredFence.VidPnTargetId = info.vidpn_target;
+            members.PeriodicMonitoredFence.Time = info.time_100ns;
+            members.PeriodicMonitoredFence.EngineAffinity = info.engine_affinity;
         }
         // A type that this library's header has no members for.
         SyncObjectType(_) => {}

@@ -26,8 +26,10 @@ fn made(session: &Session, call: &Call) -> Result<(Handle, Handle), NtStatus> {
     }
 }
 
-fn buffer(data: *const c_void, size: u32) -> RuntimeBuffer {
-    RuntimeBuffer { size, present: !data.is_null() }
+/// The caller's buffer, with what is in it (FEN-082).
+fn buffer(data: *const c_void, size: u32) -> Result<RuntimeBuffer, NtStatus> {
+    let present = !data.is_null();
+    Ok(RuntimeBuffer { size, present, data: if present { read_bytes(data, size)? } else { Vec::new() } })
 }
 
 /// `D3DKMTCreateKeyedMutex`.
@@ -80,7 +82,7 @@ pub extern "C" fn D3DKMTOpenKeyedMutex2(argument: *mut OpenKeyedMutex2) -> CStat
     enter(Starts::Session, |session| {
         let mut arguments = read(argument)?;
         let shared_handle = Handle(arguments.shared_handle);
-        let buffer = buffer(arguments.data, arguments.data_size);
+        let buffer = buffer(arguments.data, arguments.data_size)?;
         arguments.mutex = made(session, &Call::OpenKeyedMutex { shared_handle, buffer })?.0.0;
         write(argument, arguments);
         Ok(NtStatus::SUCCESS)
@@ -93,7 +95,7 @@ pub extern "C" fn D3DKMTOpenKeyedMutexFromNtHandle(argument: *mut OpenKeyedMutex
     enter(Starts::Session, |session| {
         let mut arguments = read(argument)?;
         let token = nt_handle::token_of(arguments.nt_handle).ok_or(NtStatus::INVALID_HANDLE)?;
-        let buffer = buffer(arguments.data, arguments.data_size);
+        let buffer = buffer(arguments.data, arguments.data_size)?;
         arguments.mutex = made(session, &Call::OpenKeyedMutexFromNtHandle { token, buffer })?.0.0;
         write(argument, arguments);
         Ok(NtStatus::SUCCESS)

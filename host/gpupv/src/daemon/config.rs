@@ -20,6 +20,10 @@
 //! dod_vsync_delay_ns = 2000000000     # TdrDodVSyncDelay
 //! test_mode = false                   # TdrTestMode
 //!
+//! [[grant]]                           # an object that several VMs may open by its name
+//! name = "a name"
+//! vms = ["one", "host"]               # host: processes of the host itself
+//!
 //! [[adapter]]
 //! description = "my adapter"
 //! luid = [0x67700001, 0]              # low, high
@@ -49,7 +53,7 @@ use std::path::Path;
 use anyhow::{Context as _, bail};
 use d3dkmt::Luid;
 use dxgkrnl::{
-    AdapterConfig, Config, EngineType, Features, Nanos, NodeConfig, Policy, TargetConfig, TdrConfig,
+    AdapterConfig, Config, EngineType, Features, Grant, Nanos, NodeConfig, Policy, TargetConfig, TdrConfig,
     VidSchCaps,
 };
 use toml::{Table, Value};
@@ -74,6 +78,12 @@ pub fn parse(text: &str) -> anyhow::Result<Config> {
         let named = |(name, feature): (&'static str, Features)| (name, feature.bits());
         let known: Vec<_> = Features::all().iter_names().map(named).collect();
         config.features = Features::from_bits_retain(bits(features, "features", &known)?);
+    }
+    if let Some(grants) = table.remove("grant") {
+        config.grants = take_array(grants, "grant")?
+            .into_iter()
+            .map(|grant| read_grant(take_table(grant, "grant")?))
+            .collect::<anyhow::Result<_>>()?;
     }
     if let Some(adapters) = table.remove("adapter") {
         config.adapters = take_array(adapters, "adapter")?
@@ -120,6 +130,19 @@ fn read_tdr(mut table: Table) -> anyhow::Result<TdrConfig> {
     set_bool(&mut table, "test_mode", &mut tdr.test_mode)?;
     nothing_left(&table, "[tdr]")?;
     Ok(tdr)
+}
+
+fn read_grant(mut table: Table) -> anyhow::Result<Grant> {
+    let text = |value: &Value, what: &str| {
+        let text = value.as_str().filter(|text| !text.is_empty());
+        text.map(str::to_owned).with_context(|| format!("{what} is {value}; it must be a name"))
+    };
+    let name = table.remove("name").context("a grant needs the name of an object")?;
+    let vms = table.remove("vms").context("a grant needs its vms")?;
+    let vms: Vec<_> =
+        take_array(vms, "vms")?.iter().map(|vm| text(vm, "one of vms")).collect::<anyhow::Result<_>>()?;
+    nothing_left(&table, "[[grant]]")?;
+    Ok(Grant { name: text(&name, "name")?, vms })
 }
 
 fn read_adapter(mut table: Table) -> anyhow::Result<AdapterConfig> {
@@ -292,6 +315,9 @@ mod tests {
     fn the_system_and_the_hardware_can_be_set() {
         let text = r#"
             features = ["NATIVE_FENCE"]
+            [[grant]]
+            name = "frame"
+            vms = ["one", "host"]
             [tdr]
             level = 0
             limit_time_ns = 7
@@ -313,6 +339,7 @@ mod tests {
         let config = parse(text).unwrap();
         let tdr = TdrConfig { level: 0, limit_time_ns: 7, test_mode: true, ..TdrConfig::default() };
         assert_eq!((config.features, config.tdr), (Features::NATIVE_FENCE, tdr));
+        assert_eq!(config.grants, [Grant { name: "frame".into(), vms: vec!["one".into(), "host".into()] }]);
         let adapter = &config.adapters[0];
         assert_eq!(adapter.caps, VidSchCaps::PREEMPTION_AWARE | VidSchCaps::NO_64_BIT_ATOMICS);
         assert_eq!((adapter.physical_adapters, adapter.iommu, adapter.io_coherent), (2, true, false));
@@ -338,6 +365,8 @@ mod tests {
             ("[policy]\ncolour = \"red\"", "colour"),
             ("features = [\"HWSCH\"]", "HARDWARE_SCHEDULING"),
             ("features = 3", "array"),
+            ("[[grant]]\nvms = []", "name of an object"),
+            ("[[grant]]\nname = \"n\"\nvms = [1]", "one of vms is 1"),
             ("[tdr]\nlevel = 4", "TdrLevel"),
             ("[tdr]\ndelay_ns = -1", "nanoseconds"),
             ("[tdr]\ndelay = 1", "delay"),

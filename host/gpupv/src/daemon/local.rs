@@ -30,6 +30,7 @@ use super::socket::{self, Listener};
 /// Keys of the loop's own sources.
 const TIMER_KEY: u64 = 0;
 const COMMANDS_KEY: u64 = 1;
+const CLOCK_KEY: u64 = 2;
 const INTEREST: epoll::EventFlags = epoll::EventFlags::IN.union(epoll::EventFlags::RDHUP);
 
 /// The running thread.
@@ -52,6 +53,8 @@ enum Command {
 /// What an epoll event is about, by its key.
 enum Source {
     Timer,
+    /// The system's clock was set.
+    Clock,
     Commands,
     /// The door of a VM.
     Listener {
@@ -80,7 +83,7 @@ impl Source {
     /// The descriptor that is watched for it; the loop's own have theirs elsewhere.
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         match self {
-            Source::Timer | Source::Commands => None,
+            Source::Timer | Source::Commands | Source::Clock => None,
             Source::Listener { listener, .. } => Some(listener.descriptor.as_fd()),
             Source::Broker { connection, .. } => Some(connection.as_fd()),
             Source::Stream { stream, .. } => Some(stream.as_fd()),
@@ -119,11 +122,12 @@ impl LocalLoop {
             commands,
             sources: BTreeMap::new(),
             keys_of: HashMap::new(),
-            next_key: COMMANDS_KEY + 1,
+            next_key: CLOCK_KEY + 1,
             scratch: vec![0; READ_BYTES],
             resting: Vec::new(),
         };
         state.watch_own()?;
+        state.seat.tell_system_time();
         for (vm, listener) in doors {
             state.add(Source::Listener { vm, listener })?;
         }
@@ -175,6 +179,7 @@ impl Loop {
         let own = [
             (TIMER_KEY, Source::Timer, self.seat.timer.descriptor()),
             (COMMANDS_KEY, Source::Commands, self.bell.as_fd()),
+            (CLOCK_KEY, Source::Clock, self.seat.clock_watch.descriptor()),
         ];
         for (key, source, descriptor) in own {
             epoll::add(&*self.epoll, descriptor, epoll::EventData::new_u64(key), epoll::EventFlags::IN)?;
@@ -238,7 +243,9 @@ impl Loop {
         }
         let of_vm = |(key, source): (&u64, &Source)| match source {
             Source::Listener { vm: of, .. } | Source::Broker { vm: of, .. } => (*of == vm).then_some(*key),
-            Source::Timer | Source::Commands | Source::Stream { .. } | Source::Pid { .. } => None,
+            Source::Timer | Source::Commands | Source::Clock | Source::Stream { .. } | Source::Pid { .. } => {
+                None
+            }
         };
         for key in self.sources.iter().filter_map(of_vm).collect::<Vec<_>>() {
             self.forget(key);
@@ -256,6 +263,10 @@ impl Loop {
                 self.seat.timer.acknowledge();
                 self.seat.input(Input::Deadline);
                 self.seat.flush_trace();
+            }
+            Some(Source::Clock) => {
+                self.seat.clock_watch.acknowledge();
+                self.seat.tell_system_time();
             }
             Some(Source::Pid { process, .. }) => {
                 let process = *process;

@@ -23,7 +23,8 @@ pub mod memory;
 pub mod observer;
 pub mod seat;
 pub mod socket;
-pub mod timer;
+pub mod system_clock;
+mod timer;
 pub mod vm;
 
 use std::path::{Path, PathBuf};

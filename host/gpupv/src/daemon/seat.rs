@@ -23,6 +23,7 @@ use super::guest::{Guest, Outbox, OutboxFull};
 use super::limits::NOTES_QUEUED_MAX;
 use super::memory::FenceMemory;
 use super::observer::Observer;
+use super::system_clock::{ClockWatch, utc_100ns};
 use super::timer::{Clock, Timer};
 
 /// One-time password of a process's stream.
@@ -60,6 +61,7 @@ struct Attached {
 pub struct Seat {
     seated: Mutex<Seated>,
     pub timer: Timer,
+    pub clock_watch: ClockWatch,
     pub counters: Counters,
     pub recording: bool,
     async_submission: AtomicBool,
@@ -124,6 +126,7 @@ impl Seat {
                 armed: None,
             }),
             timer: Timer::new(options.clock).context("cannot create a timer")?,
+            clock_watch: ClockWatch::new().context("cannot watch the system's clock")?,
             counters: Counters::default(),
             async_submission: AtomicBool::new(options.async_submission),
             observer: options.observer.clone(),
@@ -268,6 +271,14 @@ impl Seat {
         let mut dirty = Dirty::default();
         self.step(&mut self.take(), input, &mut dirty);
         dirty.flush();
+    }
+
+    /// Tells the kernel what the system's clock says. Who hands in the time says that as well.
+    pub fn tell_system_time(&self) {
+        if self.timer.clock() == Clock::Monotonic {
+            self.input(Input::SystemTime { utc_100ns: utc_100ns() });
+            self.flush_trace();
+        }
     }
 
     /// Has something go wrong with the hardware.

@@ -88,6 +88,15 @@ fn is_barrier(input: &Input) -> bool {
     matches!(input, Input::Call { call: Call::GetDeviceState { device: Handle::NULL, .. }, .. })
 }
 
+/// The caller sleeps until a wake comes.
+fn sleeps(reply: &Reply) -> bool {
+    match reply {
+        Reply::Wait(outcome) => *outcome == WaitOutcome::Registered,
+        Reply::KeyedMutexAcquire { outcome, .. } => *outcome == AcquireOutcome::Registered,
+        _ => false,
+    }
+}
+
 impl Observer for Watch {
     fn step(&self, _now: Nanos, input: &Input, effects: &Effects, kernel: &DaemonKernel) {
         if is_barrier(input) && effects.events.is_empty() && effects.stores.is_empty() {
@@ -101,12 +110,7 @@ impl Observer for Watch {
             seen.woken.insert(event.process);
         }
         for answer in &effects.answers {
-            let sleeps = matches!(
-                answer.reply,
-                Reply::Wait(WaitOutcome::Registered)
-                    | Reply::KeyedMutexAcquire { outcome: AcquireOutcome::Registered, .. }
-            );
-            if sleeps {
+            if sleeps(&answer.reply) {
                 *seen.registered.entry(answer.process).or_default() += 1;
             }
         }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use d3dkmt::{Call, Handle, ShareToken};
-use dxgkrnl::{Nanos, ProcessId, Snapshot};
+use dxgkrnl::{Input, Nanos, ProcessId, Snapshot};
 use proto::actor::{Outcome, Task};
 use scenario::program::{Arm, Fault, Process, Program, Thread, Vm};
 use scenario::world::{Answer, Done, Request, Trouble, World, unsupported};
@@ -72,7 +72,7 @@ fn next_run() -> u64 {
 
 impl<'a, P: Place> LiveWorld<'a, P> {
     pub fn new(program: &'a Program, place: &'a mut P, watch: Arc<Watch>) -> LiveWorld<'a, P> {
-        LiveWorld {
+        let mut world = LiveWorld {
             program,
             place,
             watch,
@@ -82,7 +82,15 @@ impl<'a, P: Place> LiveWorld<'a, P> {
             shares: Vec::new(),
             numbers: vec![None; program.processes.len()],
             run: next_run(),
-        }
+        };
+        world.tell_time(0);
+        world
+    }
+
+    /// What the system's clock says, so long after the start of the scenario.
+    fn tell_time(&mut self, since_start: Nanos) {
+        let utc_100ns = scenario::utc_100ns(since_start);
+        self.place.daemon().seat.input(Input::SystemTime { utc_100ns });
     }
 
     fn guest(&mut self, process: Process) -> Done<&mut Guest> {
@@ -265,7 +273,7 @@ impl<P: Place> World for LiveWorld<'_, P> {
         let process = self.program.process_of(thread);
         let task = match request {
             Request::NewEvent { event } => Task::NewEvent(event_number(event)),
-            Request::Ring { .. } => return unsupported("has no doorbells: the C ABI makes none"),
+            Request::Ring { .. } => return unsupported("a doorbell has no C form"),
             Request::Call { call, event } => {
                 match &call {
                     Call::OpenSyncObject { token, .. }
@@ -279,7 +287,10 @@ impl<P: Place> World for LiveWorld<'_, P> {
                 Task::Call { call, event: event.map(event_number) }
             }
         };
-        let may_sleep = matches!(&task, Task::Call { call: Call::WaitFromCpu { .. }, event: None });
+        let may_sleep = matches!(
+            &task,
+            Task::Call { call: Call::WaitFromCpu { .. } | Call::AcquireKeyedMutex { .. }, event: None }
+        );
         let registered_before = may_sleep.then(|| self.registered(process));
         let tag = self.actor(process)?.order(thread.0, task)?;
         self.guest(process)?.busy = true;
@@ -352,6 +363,7 @@ impl<P: Place> World for LiveWorld<'_, P> {
             }
             Fault::RestartDaemon => {
                 self.place.restart_daemon()?;
+                self.tell_time(0);
                 self.watch.reset();
                 // Another kernel gives them anew.
                 self.numbers.fill(None);
@@ -361,7 +373,10 @@ impl<P: Place> World for LiveWorld<'_, P> {
             Fault::Hold(_) | Fault::Release(_) => unsupported("cannot hold the bytes of a real stream"),
             Fault::Delay(..) => unsupported("cannot delay a real stream by virtual time"),
             Fault::Reorder => unsupported("cannot choose the order of real streams"),
-            Fault::SetClock(_) => unsupported("cannot set the machine's clock"),
+            Fault::SetClock(since_start) => {
+                self.tell_time(since_start);
+                Ok(())
+            }
             Fault::LoseInterrupt(_)
             | Fault::Hang(_)
             | Fault::StopAdapter(_)

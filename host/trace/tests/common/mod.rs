@@ -7,7 +7,7 @@ pub mod session;
 use std::io::Cursor;
 use std::path::Path;
 
-use dxgkrnl::{Config, EngineType, Features, NodeConfig, Policy, TargetConfig, TdrConfig, VidSchCaps};
+use dxgkrnl::{Config, EngineType, Features, Grant, NodeConfig, Policy, TargetConfig, TdrConfig, VidSchCaps};
 use trace::{Reader, Record, Recorder, Report, TraceError};
 
 pub use session::Step;
@@ -28,6 +28,7 @@ pub fn config() -> Config {
             dod_vsync_delay_ns: 8,
             test_mode: true,
         },
+        grants: vec![Grant { name: "a name".into(), vms: vec!["one".into(), "host".into()] }],
         ..Config::default()
     };
     let adapter = &mut config.adapters[0];

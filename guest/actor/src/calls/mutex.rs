@@ -1,75 +1,66 @@
 //! Keyed mutexes.
 
 use d3dkmt::{AcquireOutcome, Handle, KeyedMutexFlags, NtStatus, Reply, RuntimeBuffer, ShareToken};
-use proto::actor::Outcome;
 
 use super::Done;
 use crate::Actor;
-use crate::abi::{NO_HANDLE, NtHandle, sdk};
-use std::os::fd::AsRawFd;
+use crate::abi::sdk;
 
-/// Room for the private runtime data that an acquire gives. C does not say how much it was: zeroes at the end are
-/// taken for none.
-const DATA_BYTES: usize = 256;
+/// Room for the runtime data of an acquire.
+const DATA_BYTES: usize = 4096;
 
-fn data_pointer(data: &mut [u8]) -> *mut core::ffi::c_void {
-    if data.is_empty() { std::ptr::null_mut() } else { data.as_mut_ptr().cast() }
+fn made(status: i32, mutex: u32, shared_handle: u32) -> Done {
+    let (mutex, shared_handle) = (Handle(mutex), Handle(shared_handle));
+    Done::reply(status, || Reply::KeyedMutex { mutex, shared_handle, private_data: Vec::new() })
 }
 
 pub fn create(initial_value: u64, private_data: &[u8], flags: KeyedMutexFlags) -> Done {
     let mut data = private_data.to_vec();
-    let mut create = sdk::D3DKMT_CREATEKEYEDMUTEX2 {
-        InitialValue: initial_value,
-        pPrivateRuntimeData: data_pointer(&mut data),
-        PrivateRuntimeDataSize: data.len() as u32,
-        ..Default::default()
-    };
+    let mut create = sdk::D3DKMT_CREATEKEYEDMUTEX2 { InitialValue: initial_value, ..Default::default() };
+    create.pPrivateRuntimeData = data.as_mut_ptr().cast();
+    create.PrivateRuntimeDataSize = data.len() as u32;
     create.Flags.Anonymous.Value = flags.bits();
     // SAFETY: see the module above.
     let status = unsafe { sdk::D3DKMTCreateKeyedMutex2(&mut create) };
-    Done::reply(status, || Reply::KeyedMutex {
-        mutex: Handle(create.hKeyedMutex),
-        shared_handle: Handle(create.hSharedHandle),
-        private_data: Vec::new(),
-    })
+    made(status, create.hKeyedMutex, create.hSharedHandle)
 }
 
-/// The caller's buffer, of the size that it says.
+/// A buffer that has `size` bytes, or is NULL.
 fn buffer_of(buffer: &RuntimeBuffer) -> Vec<u8> {
-    let mut bytes = buffer.data.clone();
-    bytes.resize(if buffer.present { buffer.size as usize } else { 0 }, 0);
-    bytes
-}
-
-fn opened(mutex: u32) -> Reply {
-    Reply::KeyedMutex { mutex: Handle(mutex), shared_handle: Handle::NULL, private_data: Vec::new() }
+    let mut data = buffer.data.clone();
+    data.resize(if buffer.present { buffer.size as usize } else { 0 }, 0);
+    data
 }
 
 pub fn open(shared_handle: Handle, buffer: &RuntimeBuffer) -> Done {
     let mut data = buffer_of(buffer);
     let mut open = sdk::D3DKMT_OPENKEYEDMUTEX2 {
         hSharedHandle: shared_handle.0,
-        pPrivateRuntimeData: data_pointer(&mut data),
         PrivateRuntimeDataSize: buffer.size,
         ..Default::default()
     };
+    if buffer.present {
+        open.pPrivateRuntimeData = data.as_mut_ptr().cast();
+    }
     // SAFETY: see the module above.
     let status = unsafe { sdk::D3DKMTOpenKeyedMutex2(&mut open) };
-    Done::reply(status, || opened(open.hKeyedMutex))
+    made(status, open.hKeyedMutex, 0)
 }
 
-pub fn open_shared(actor: &Actor, token: ShareToken, buffer: &RuntimeBuffer) -> Done {
-    let handle = actor.shares.find(token);
+pub fn open_nt_handle(actor: &Actor, token: ShareToken, buffer: &RuntimeBuffer) -> Done {
+    let (nt_handle, _kept) = actor.nt_handle(token);
     let mut data = buffer_of(buffer);
     let mut open = sdk::D3DKMT_OPENKEYEDMUTEXFROMNTHANDLE {
-        hNtHandle: handle.as_ref().map_or(NO_HANDLE, |handle| handle.as_raw_fd() as usize as NtHandle),
-        pPrivateRuntimeData: data_pointer(&mut data),
+        hNtHandle: nt_handle,
         PrivateRuntimeDataSize: buffer.size,
         ..Default::default()
     };
+    if buffer.present {
+        open.pPrivateRuntimeData = data.as_mut_ptr().cast();
+    }
     // SAFETY: see the module above.
     let status = unsafe { sdk::D3DKMTOpenKeyedMutexFromNtHandle(&mut open) };
-    Done::reply(status, || opened(open.hKeyedMutex))
+    made(status, open.hKeyedMutex, 0)
 }
 
 pub fn destroy(mutex: Handle) -> Done {
@@ -78,45 +69,44 @@ pub fn destroy(mutex: Handle) -> Done {
     Done::status(unsafe { sdk::D3DKMTDestroyKeyedMutex(&destroy) })
 }
 
-/// Returns when the mutex is the caller's, or its time is up.
+/// C does not tell how long the runtime data is; scenarios store text, so zeros at the end are none of it.
 pub fn acquire(mutex: Handle, key: u64, timeout: Option<i64>) -> Done {
-    let (mut timeout, mut data) = (timeout, vec![0; DATA_BYTES]);
+    let mut data = vec![0; DATA_BYTES];
+    let mut timeout = timeout;
     let mut acquire = sdk::D3DKMT_ACQUIREKEYEDMUTEX2 {
         hKeyedMutex: mutex.0,
         Key: key,
-        pTimeout: timeout.as_mut().map_or(std::ptr::null_mut(), |timeout| timeout),
-        pPrivateRuntimeData: data_pointer(&mut data),
-        PrivateRuntimeDataSize: data.len() as u32,
-        ..Default::default()
+        pTimeout: timeout.as_mut().map_or(std::ptr::null_mut(), std::ptr::from_mut),
+        FenceValue: 0,
+        pPrivateRuntimeData: data.as_mut_ptr().cast(),
+        PrivateRuntimeDataSize: DATA_BYTES as u32,
     };
     // SAFETY: see the module above.
-    let status = NtStatus(unsafe { sdk::D3DKMTAcquireKeyedMutex2(&mut acquire) } as u32);
+    let status = unsafe { sdk::D3DKMTAcquireKeyedMutex2(&mut acquire) };
     let fence_value = acquire.FenceValue;
-    let outcome = match status {
-        NtStatus::SUCCESS => AcquireOutcome::Acquired { fence_value },
+    let outcome = match NtStatus(status as u32) {
         NtStatus::TIMEOUT => AcquireOutcome::TimedOut { fence_value },
         NtStatus::ABANDONED => AcquireOutcome::Abandoned { fence_value },
-        _ => return Done { status, outcome: Outcome::Reply(Reply::None) },
+        _ => AcquireOutcome::Acquired { fence_value },
     };
     let length = data.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
     data.truncate(length);
-    let reply = Reply::KeyedMutexAcquire { outcome, private_data: data };
-    Done { status, outcome: Outcome::Reply(reply) }
+    Done::reply(status, || Reply::KeyedMutexAcquire { outcome, private_data: data })
 }
 
 pub fn release(mutex: Handle, key: u64, fence_value: u64, private_data: Option<&[u8]>) -> Done {
-    let Some(private_data) = private_data else {
+    let Some(data) = private_data else {
         let mut release =
             sdk::D3DKMT_RELEASEKEYEDMUTEX { hKeyedMutex: mutex.0, Key: key, FenceValue: fence_value };
         // SAFETY: see the module above.
         return Done::status(unsafe { sdk::D3DKMTReleaseKeyedMutex(&mut release) });
     };
-    let mut data = private_data.to_vec();
+    let mut data = data.to_vec();
     let mut release = sdk::D3DKMT_RELEASEKEYEDMUTEX2 {
         hKeyedMutex: mutex.0,
         Key: key,
         FenceValue: fence_value,
-        pPrivateRuntimeData: data_pointer(&mut data),
+        pPrivateRuntimeData: data.as_mut_ptr().cast(),
         PrivateRuntimeDataSize: data.len() as u32,
     };
     // SAFETY: see the module above.
