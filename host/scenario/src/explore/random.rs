@@ -99,7 +99,7 @@ impl Drawer {
 
     /// The kinds of step this program has, each with its weight.
     fn profile(&mut self) -> Vec<(Kinds, u64)> {
-        let [hardware, odd] = [self.one_in(6), self.one_in(2)];
+        let [hardware, odd, newer] = [self.one_in(6), self.one_in(2), self.one_in(3)];
         self.odd = if odd { 12 } else { 0 };
         let mut weights = Vec::new();
         for (kind, weight) in WEIGHTS {
@@ -107,6 +107,7 @@ impl Drawer {
                 Kinds::Signal | Kinds::Wait => false,
                 Kinds::Hardware => !hardware,
                 Kinds::Odd => !odd,
+                Kinds::KeyedMutex | Kinds::QueuedObject | Kinds::HwQueue => !newer,
                 _ => self.one_in(3),
             };
             if !is_left_out {
