@@ -19,10 +19,13 @@
 use std::collections::BTreeMap;
 
 use d3dkmt::{
-    Call, EventId, GpuSignal, Handle, NtStatus, Reply, SignalFlags, WaitFromCpuFlags, WaitOutcome, isa,
+    AcquireOutcome, Call, EventId, GpuSignal, Handle, NtStatus, Reply, SignalFlags, WaitFromCpuFlags,
+    WaitOutcome, isa,
 };
 use dxgkrnl::ddi::Miniport;
 use dxgkrnl::{Effects, Input, Kernel, ProcessId};
+
+use crate::world::fence_of;
 
 /// What the checker keeps of an input: made before the kernel takes the input away.
 #[derive(Clone, Debug)]
@@ -56,6 +59,10 @@ enum ToldKind {
         items: Vec<(Handle, u64)>,
     },
     Cancel {
+        event: EventId,
+    },
+    /// An acquire of a keyed mutex.
+    Acquire {
         event: EventId,
     },
     /// An event that may come without a wait: of a packet, or of a CPU_NOTIFICATION.
@@ -96,8 +103,11 @@ impl Told {
             | Input::ProcessAttached { .. }
             | Input::FenceMemoryAdded { .. }
             | Input::Deadline
-            | Input::SystemTime { .. }
-            | Input::DoorbellRung { .. } => none,
+            | Input::SystemTime { .. } => none,
+            Input::DoorbellRung { last_queued, buffers, .. } => {
+                let written = buffers.iter().filter_map(|buffer| greatest_write(buffer)).max();
+                Told { gpu_value: written.max(Some(*last_queued)), ..none }
+            }
         }
     }
 }
@@ -119,11 +129,13 @@ fn of_call(call: &Call) -> (ToldKind, Option<u64>) {
             GpuSignal::Monitored { values, .. } => (ToldKind::Other, values.iter().copied().max()),
             GpuSignal::Legacy { fence_value, .. } => (ToldKind::Other, Some(*fence_value)),
         },
-        Call::SubmitCommand { private_data, .. } | Call::SubmitCommandToHwQueue { private_data, .. } => {
-            (ToldKind::Other, greatest_write(private_data))
+        Call::SubmitCommand { private_data, .. } => (ToldKind::Other, greatest_write(private_data)),
+        // The progress fence comes to the id.
+        Call::SubmitCommandToHwQueue { private_data, progress_fence_id, .. } => {
+            (ToldKind::Other, greatest_write(private_data).max(Some(*progress_fence_id)))
         }
         Call::SubmitSignalToHwQueue { values, .. } => (ToldKind::Other, values.iter().copied().max()),
-        Call::AcquireKeyedMutex { event, .. } => (ToldKind::Arms { event: *event }, None),
+        Call::AcquireKeyedMutex { event, .. } => (ToldKind::Acquire { event: *event }, None),
         Call::DestroyDevice { .. }
         | Call::CloseAdapter { .. }
         | Call::DestroyContext { .. }
@@ -231,6 +243,8 @@ struct View {
     slots: Vec<u64>,
     objects: BTreeMap<Handle, u32>,
     asleep: Vec<Sleeper>,
+    /// Acquires of keyed mutexes that are asleep.
+    acquiring: Vec<EventId>,
     armed: Vec<EventId>,
 }
 
@@ -348,7 +362,7 @@ impl Checker {
 
     fn succeeded(&mut self, process: ProcessId, told: &Told, reply: &Reply) {
         let view = self.processes.entry(process).or_default();
-        if let Reply::SyncObject(created) = reply {
+        if let Some(created) = fence_of(reply) {
             match created.slot {
                 Some(slot) => view.objects.insert(created.object, slot),
                 None => view.objects.remove(&created.object),
@@ -377,7 +391,15 @@ impl Checker {
                     _ => {}
                 }
             }
-            ToldKind::Cancel { event } => view.asleep.retain(|sleeper| sleeper.event != *event),
+            ToldKind::Acquire { event } => {
+                if let Reply::KeyedMutexAcquire { outcome: AcquireOutcome::Registered, .. } = reply {
+                    view.acquiring.push(*event);
+                }
+            }
+            ToldKind::Cancel { event } => {
+                view.asleep.retain(|sleeper| sleeper.event != *event);
+                view.acquiring.retain(|acquire| acquire != event);
+            }
             ToldKind::Arms { event } => view.armed.push(*event),
             ToldKind::Destroys | ToldKind::Gone { .. } | ToldKind::GoneMany | ToldKind::Other => {}
         }
@@ -407,6 +429,10 @@ impl Checker {
         let unjudged = matches!(told.kind, ToldKind::Destroys | ToldKind::Gone { .. } | ToldKind::GoneMany);
         for wake in &effects.events {
             let view = self.processes.entry(wake.process).or_default();
+            if let Some(at) = view.acquiring.iter().position(|acquire| *acquire == wake.event) {
+                view.acquiring.remove(at);
+                continue;
+            }
             let Some(at) = view.asleep.iter().position(|sleeper| sleeper.event == wake.event) else {
                 if !view.armed.contains(&wake.event) {
                     let process = wake.process.0;

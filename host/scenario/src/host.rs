@@ -73,15 +73,20 @@ impl<'a> Host<'a> {
 
     /// An NT handle came to be, or came to a process.
     fn note_share(&mut self, process: ProcessId, token: ShareToken) {
-        let is_ok = self.effects.answers.first().is_some_and(|answer| answer.status.is_success());
-        if is_ok {
+        if self.was_accepted() {
             self.shares.entry(token).or_default().insert(process);
         }
     }
 
-    /// The end of every NT handle of this token, if the kernel knows it.
+    /// The call of the last step was answered, and not refused.
+    fn was_accepted(&self) -> bool {
+        self.effects.answers.first().is_some_and(|answer| answer.status.is_success())
+    }
+
+    /// The end of every NT handle of this token, if the process has one.
     pub fn close(&mut self, process: ProcessId, token: ShareToken) -> Option<Input> {
-        self.shares.remove(&token)?;
+        self.shares.get(&token).filter(|holders| holders.contains(&process))?;
+        self.shares.remove(&token);
         Some(Input::Call { process, request: 0, call: Call::CloseShare { token } })
     }
 
@@ -152,7 +157,8 @@ impl<'a> Host<'a> {
         self.checker.step(&told, &self.effects, &self.kernel);
         match share {
             Some((process, token, true)) => self.note_share(process, token),
-            Some((_, token, false)) => drop(self.shares.remove(&token)),
+            Some((_, token, false)) if self.was_accepted() => drop(self.shares.remove(&token)),
+            Some((_, _, false)) => {}
             None => {}
         }
         if let Some(log) = &mut self.log {

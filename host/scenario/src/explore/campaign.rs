@@ -16,7 +16,7 @@ use crate::script::{self, print};
 
 /// The seed that is run first, with each of the planted bugs: it fails, or the checkers are blind. One
 /// that fails on every arm here.
-pub const CANARY: u64 = 129;
+pub const CANARY: u64 = 931;
 
 /// Seeds that a thread takes at a time.
 const CHUNK: u64 = 32;

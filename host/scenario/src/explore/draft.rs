@@ -32,6 +32,12 @@ pub(super) struct Guest {
     pub contexts: Vec<(Binding, Binding)>,
     pub fences: Vec<Fence>,
     pub events: Vec<Binding>,
+    /// Keyed mutexes, its own and opened ones.
+    pub mutexes: Vec<Binding>,
+    /// Mutexes and semaphores for queues.
+    pub queued: Vec<Binding>,
+    /// Hardware queues, each with the last id submitted.
+    pub queues: Vec<(Binding, u64)>,
     /// What has been destroyed, and objects of other types: operands that are refused.
     pub odd: Vec<Binding>,
 }
@@ -123,6 +129,9 @@ impl Draft {
             contexts: Vec::new(),
             fences: Vec::new(),
             events: Vec::new(),
+            mutexes: Vec::new(),
+            queued: Vec::new(),
+            queues: Vec::new(),
             odd: Vec::new(),
         });
     }

@@ -19,6 +19,7 @@ mod every;
 mod finish;
 mod log;
 mod merge;
+mod newer;
 mod parts;
 mod random;
 mod report;

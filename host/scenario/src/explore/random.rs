@@ -30,10 +30,13 @@ enum Kinds {
     End,
     Hardware,
     Start,
+    KeyedMutex,
+    QueuedObject,
+    HwQueue,
 }
 
 /// How often each comes, of a profile that has all.
-const WEIGHTS: [(Kinds, u64); 16] = [
+const WEIGHTS: [(Kinds, u64); 19] = [
     (Kinds::Signal, 24),
     (Kinds::Wait, 24),
     (Kinds::GpuSignal, 8),
@@ -50,6 +53,9 @@ const WEIGHTS: [(Kinds, u64); 16] = [
     (Kinds::End, 3),
     (Kinds::Hardware, 1),
     (Kinds::Start, 2),
+    (Kinds::KeyedMutex, 5),
+    (Kinds::QueuedObject, 4),
+    (Kinds::HwQueue, 5),
 ];
 
 const PROCESSES_MAX: u64 = 3;
@@ -61,11 +67,12 @@ pub(super) const DURATIONS_NS: [Nanos; 6] = [1_000, 20_000, 100_000, 1_000_000, 
 const ODD_VALUES: [u64; 6] = [u64::MAX, u64::MAX - 1, 1 << 63, (1 << 63) - 1, 1 << 32, 0];
 
 /// Fences, each with a value.
-type Pairs = Vec<(HandleRef, u64)>;
+pub(super) type Pairs = Vec<(HandleRef, u64)>;
 
 /// Draws the program of this seed: the same on every machine, today and tomorrow.
 pub fn random(seed: u64) -> Program {
     let mut drawer = Drawer { draft: Draft::new(seed), odd: 0 };
+    drawer.tdr();
     drawer.begin();
     let weights = drawer.profile();
     let steps = STEPS_MIN + drawer.draft.random.below(STEPS_MAX - STEPS_MIN);
@@ -92,7 +99,7 @@ impl Drawer {
 
     /// The kinds of step this program has, each with its weight.
     fn profile(&mut self) -> Vec<(Kinds, u64)> {
-        let [hardware, odd] = [self.one_in(6), self.one_in(2)];
+        let [hardware, odd, newer] = [self.one_in(6), self.one_in(2), self.one_in(3)];
         self.odd = if odd { 12 } else { 0 };
         let mut weights = Vec::new();
         for (kind, weight) in WEIGHTS {
@@ -100,6 +107,7 @@ impl Drawer {
                 Kinds::Signal | Kinds::Wait => false,
                 Kinds::Hardware => !hardware,
                 Kinds::Odd => !odd,
+                Kinds::KeyedMutex | Kinds::QueuedObject | Kinds::HwQueue => !newer,
                 _ => self.one_in(3),
             };
             if !is_left_out {
@@ -182,6 +190,9 @@ impl Drawer {
             Kinds::Hold => self.hold(guest),
             Kinds::End => self.end(guest),
             Kinds::Hardware => self.hardware(),
+            Kinds::KeyedMutex => self.keyed_mutex(guest),
+            Kinds::QueuedObject => self.queued_object(guest),
+            Kinds::HwQueue => self.hw_queue(guest),
             Kinds::Start => {
                 if self.draft.guests.iter().filter(|guest| guest.alive).count() < PROCESSES_MAX as usize {
                     self.start();
@@ -198,7 +209,7 @@ impl Drawer {
         }
     }
 
-    fn device(&mut self, guest: usize) -> Option<Binding> {
+    pub fn device(&mut self, guest: usize) -> Option<Binding> {
         let devices = self.draft.guests[guest].devices.clone();
         if devices.len() < 2 && self.one_in(8) && !self.draft.guests[guest].held {
             return Some(self.draft.device(guest));
@@ -260,7 +271,7 @@ impl Drawer {
     }
 
     /// Fences with the values they come to, and the flags that takes.
-    fn targets(&mut self, guest: usize) -> Option<(Vec<Fence>, Pairs, SignalFlags)> {
+    pub fn targets(&mut self, guest: usize) -> Option<(Vec<Fence>, Pairs, SignalFlags)> {
         let fences = self.fences(guest);
         let mut flags = SignalFlags::empty();
         let mut targets = Vec::new();
@@ -281,7 +292,7 @@ impl Drawer {
         self.draft.call(guest, Operation::Signal { device, targets, flags });
     }
 
-    fn items(&mut self, guest: usize) -> Option<(Vec<Fence>, Pairs)> {
+    pub fn items(&mut self, guest: usize) -> Option<(Vec<Fence>, Pairs)> {
         let fences = self.fences(guest);
         let mut items = Vec::new();
         for fence in &fences {
@@ -314,7 +325,7 @@ impl Drawer {
     }
 
     /// A context, made if there is none; sometimes two of a device.
-    fn contexts(&mut self, guest: usize) -> Option<Vec<HandleRef>> {
+    pub fn contexts(&mut self, guest: usize) -> Option<Vec<HandleRef>> {
         if self.draft.guests[guest].contexts.is_empty() {
             let device = self.device(guest)?;
             let node = self.below(6) as u32;

@@ -113,11 +113,14 @@ impl Shrinker<'_> {
     /// What describes, and what the hardware and the daemon are like.
     fn head(&mut self) -> bool {
         let mut shrunk = false;
-        let changes: [fn(&mut Program); 6] = [
+        let changes: [fn(&mut Program); 9] = [
             |program| program.covers.clear(),
             |program| program.tags.clear(),
             |program| program.not_on.clear(),
             |program| program.setting.kernel.policy = Default::default(),
+            |program| program.setting.kernel.tdr = Default::default(),
+            |program| program.setting.kernel.features = dxgkrnl::Config::default().features,
+            |program| program.setting.kernel.grants.clear(),
             |program| program.setting.async_submission = false,
             |program| program.setting.kernel.adapters.truncate(1),
         ];

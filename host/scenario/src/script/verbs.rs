@@ -77,7 +77,7 @@ pub const VERBS: &[Word] = words! {
     "update_address", "update_address D C fence=F value=V [map(V, BYTES) ..] [unmap(V, BYTES) ..]", "D3DKMTUpdateGpuVirtualAddress";
     "hw_queue", "Q = hw_queue C [FLAG ..]", "D3DKMTCreateHwQueue; its progress fence is Q.fence";
     "destroy_hw_queue", "destroy_hw_queue Q", "D3DKMTDestroyHwQueue";
-    "submit_hw", "submit_hw Q id=N COMMAND ..", "D3DKMTSubmitCommandToHwQueue; the progress fence comes to N when it is done";
+    "submit_hw", "submit_hw Q id=N COMMAND ..", "D3DKMTSubmitCommandToHwQueue; it is done when the progress fence is at N";
     "hw_signal", "hw_signal Q [Q ..] F=V [G=V ..] [FLAG ..]", "D3DKMTSubmitSignalSyncObjectsToHwQueue";
     "hw_wait", "hw_wait Q F>=V [G>=V ..]", "D3DKMTSubmitWaitForSyncObjectsToHwQueue";
     "native_fence", "F = native_fence D [initial=N] [INTRA_GPU] [affinity=N] [FLAG ..]", "D3DKMTCreateNativeFence";

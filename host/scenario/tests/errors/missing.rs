@@ -92,7 +92,7 @@ pub const WHAT_IS_MISSING_IS_SAID: &[(Case, &str)] = &[
 (After("expect"),
 r#"x.scn:5:7: expected a condition, found the end of the line
   5 | expect
-    |       ^ there are: expect F = V; expect W blocked; expect W returned STATUS; expect E set [N]; expect E clear; expect D state STATE; expect engine ENGINE idle|running|hung; expect report "TEXT"; expect no report; expect messages PROCESS = N; expect wakes PROCESS = N; expect waits = N; expect nothing left [of PROCESS]"#),
+    |       ^ there are: expect F = V; expect W blocked; expect W returned STATUS; expect E set [N]; expect E clear; expect A data "TEXT"; expect B status STATUS; expect D state STATE; expect engine ENGINE idle|running|hung; expect report "TEXT"; expect no report; expect messages PROCESS = N; expect wakes PROCESS = N; expect waits = N; expect nothing left [of PROCESS]"#),
 
 (After("expect F"),
 "x.scn:5:9: expected `= VALUE`, found the end of the line
@@ -102,7 +102,7 @@ r#"x.scn:5:7: expected a condition, found the end of the line
 (After("fault"),
 "x.scn:5:6: expected a fault, found the end of the line
   5 | fault
-    |      ^ there are: kill, freeze, thaw, cut, hold, release, delay, reorder, crash, lose_interrupt, hang, stop_adapter, fill, restart"),
+    |      ^ there are: kill, freeze, thaw, cut, hold, release, delay, reorder, crash, lose_interrupt, hang, stop_adapter, page_fault, reset_fails, power, f1, clock, fill, restart"),
 
 (After("fault restart"),
 "x.scn:5:14: expected `daemon`, found the end of the line

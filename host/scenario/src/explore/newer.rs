@@ -1,0 +1,139 @@
+//! Random programs: keyed mutexes, mutexes and semaphores in queues, hardware queues, TDR settings.
+
+use d3dkmt::{
+    CreateContextFlags, HwQueueFlags, KeyedMutexFlags, SignalFlags, SyncObjectFlags, SyncObjectType,
+};
+
+use super::random::{DURATIONS_NS, Drawer};
+use crate::program::{Binding, Command, HandleRef, Kind, ObjectSpec, Operation, Timeout};
+
+/// Keys are few, so that acquires and releases meet.
+const KEYS: u64 = 3;
+
+impl Drawer {
+    /// Now and then the registry has been touched.
+    pub fn tdr(&mut self) {
+        let tdr = &mut self.draft.program.setting.kernel.tdr;
+        match self.draft.random.below(6) {
+            0 => tdr.level = 0,
+            1 => tdr.delay_ns = DURATIONS_NS[3],
+            _ => {}
+        }
+    }
+
+    /// Something with a keyed mutex: its own, or one that somebody else of its VM made.
+    pub fn keyed_mutex(&mut self, guest: usize) {
+        let main = self.draft.guests[guest].main;
+        let own = self.draft.guests[guest].mutexes.clone();
+        let all: Vec<Binding> = self.draft.guests.iter().flat_map(|guest| guest.mutexes.clone()).collect();
+        let key = self.below(KEYS);
+        match (self.draft.pick(&own), self.draft.pick(&all)) {
+            (Some(mutex), _) if !self.one_in(6) => self.use_keyed_mutex(guest, HandleRef::Bound(mutex), key),
+            (_, Some(other)) if self.one_in(2) => {
+                let mutex = HandleRef::Bound(other);
+                let operation = Operation::OpenKeyedMutex { mutex, buffer: 0, data: None };
+                let opened = self.draft.named(main, Kind::KeyedMutex, operation);
+                self.draft.guests[guest].mutexes.push(opened);
+            }
+            _ => {
+                let flags = KeyedMutexFlags::empty();
+                let operation = Operation::CreateKeyedMutex { key, data: None, flags };
+                let made = self.draft.named(main, Kind::KeyedMutex, operation);
+                self.draft.guests[guest].mutexes.push(made);
+            }
+        }
+    }
+
+    fn use_keyed_mutex(&mut self, guest: usize, mutex: HandleRef, key: u64) {
+        match self.below(10) {
+            0..4 => self.draft.call(guest, Operation::Acquire { mutex, key, timeout: Timeout::Poll }),
+            4..6 if self.draft.guests[guest].threads < 4 => {
+                let time = DURATIONS_NS[self.below(DURATIONS_NS.len() as u64) as usize];
+                let timeout = if self.one_in(2) { Timeout::Within(time) } else { Timeout::Forever };
+                let thread = self.draft.start_thread(guest);
+                self.draft.named(thread, Kind::Call, Operation::Acquire { mutex, key, timeout });
+            }
+            6..9 => {
+                let value = self.below(5);
+                self.draft.call(guest, Operation::Release { mutex, key, value, data: None });
+            }
+            _ => self.draft.call(guest, Operation::DestroyKeyedMutex { mutex }),
+        }
+    }
+
+    /// A mutex or a semaphore, acquired or released in a queue.
+    pub fn queued_object(&mut self, guest: usize) {
+        let own = self.draft.guests[guest].queued.clone();
+        let Some(object) = self.draft.pick(&own).filter(|_| !self.draft.random.one_in(4)) else {
+            return self.make_queued_object(guest);
+        };
+        let Some(contexts) = self.contexts(guest) else { return };
+        let (objects, value) = (vec![HandleRef::Bound(object)], 0);
+        let operation = if self.one_in(2) {
+            Operation::GpuWaitLegacy { context: contexts[0], objects, value }
+        } else {
+            Operation::GpuSignalLegacy { contexts, objects, value, flags: SignalFlags::empty() }
+        };
+        self.draft.call(guest, operation);
+    }
+
+    fn make_queued_object(&mut self, guest: usize) {
+        let Some(device) = self.device(guest) else { return };
+        let is_mutex = self.one_in(2);
+        let spec = ObjectSpec {
+            object_type: if is_mutex { SyncObjectType::MUTEX } else { SyncObjectType::SEMAPHORE },
+            initial_state: is_mutex && self.one_in(4),
+            initial_count: if is_mutex { 0 } else { self.below(2) as u32 },
+            max_count: if is_mutex { 0 } else { 2 },
+            flags: SyncObjectFlags::empty(),
+            ..ObjectSpec::default()
+        };
+        let main = self.draft.guests[guest].main;
+        let operation = Operation::CreateObject { device: HandleRef::Bound(device), spec };
+        let object = self.draft.named(main, Kind::Object, operation);
+        self.draft.guests[guest].queued.push(object);
+    }
+
+    /// Something in a hardware queue, made if there is none.
+    pub fn hw_queue(&mut self, guest: usize) {
+        let own = self.draft.guests[guest].queues.clone();
+        let Some((queue, id)) = self.draft.pick(&own).filter(|_| !self.draft.random.one_in(6)) else {
+            return self.make_hw_queue(guest);
+        };
+        let handle = HandleRef::Bound(queue);
+        match self.below(4) {
+            0 => {
+                if let Some((_, targets, flags)) = self.targets(guest) {
+                    self.draft.call(guest, Operation::HwSignal { queues: vec![handle], targets, flags });
+                }
+            }
+            1 => {
+                if let Some((_, items)) = self.items(guest) {
+                    self.draft.call(guest, Operation::HwWait { queue: handle, items });
+                }
+            }
+            _ => {
+                let duration_ns = DURATIONS_NS[self.below(4) as usize];
+                let fence = self.draft.program.fence_of(queue).map_or(handle, HandleRef::Bound);
+                let done = Command::Write { object: fence, value: id + 1 };
+                let commands = vec![Command::Busy { duration_ns }, done];
+                for (other, last) in &mut self.draft.guests[guest].queues {
+                    *last += u64::from(*other == queue);
+                }
+                self.draft.call(guest, Operation::SubmitHw { queue: handle, id: id + 1, commands });
+            }
+        }
+    }
+
+    fn make_hw_queue(&mut self, guest: usize) {
+        let Some(device) = self.device(guest) else { return };
+        let (node, main) = (self.below(6) as u32, self.draft.guests[guest].main);
+        let flags = CreateContextFlags::HW_QUEUE_SUPPORTED;
+        let operation = Operation::CreateContext { device: HandleRef::Bound(device), node, flags };
+        let context = self.draft.named(main, Kind::Context, operation);
+        let flags = HwQueueFlags::empty();
+        let operation = Operation::CreateHwQueue { context: HandleRef::Bound(context), flags };
+        let queue = self.draft.named(main, Kind::HwQueue, operation);
+        self.draft.guests[guest].queues.push((queue, 0));
+    }
+}
