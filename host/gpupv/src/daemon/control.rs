@@ -93,8 +93,15 @@ fn process(state: &dxgkrnl::snapshot::ProcessState, connected: bool) -> proto::c
 }
 
 fn device(state: &dxgkrnl::snapshot::DeviceState) -> proto::control::Device {
-    let dxgkrnl::snapshot::DeviceState { process, handle, adapter, state } = *state;
-    proto::control::Device { process, handle: handle.0, adapter, state }
+    let dxgkrnl::snapshot::DeviceState {
+        process,
+        handle,
+        adapter,
+        state,
+        page_fault_flags,
+        page_fault_address,
+    } = *state;
+    proto::control::Device { process, handle: handle.0, adapter, state, page_fault_flags, page_fault_address }
 }
 
 fn context(state: &dxgkrnl::snapshot::ContextState) -> proto::control::Context {
