@@ -1,0 +1,115 @@
+//! Engines: each runs the command buffers that it is given one after the other, and they take time.
+
+use d3dkmt::{SyncObjectFlags, isa};
+
+use super::Naive;
+
+pub struct Engine {
+    pub adapter: usize,
+    pub node: u32,
+    /// The advanced kind: it tells of each write at once (FEN-019); the basic kind when a buffer is done (FEN-017).
+    tells_at_once: bool,
+    /// Context and commands left; the first is running.
+    pub jobs: Vec<(usize, Vec<isa::Packet>)>,
+    /// When the running command ends, if it does.
+    pub busy_until: Option<u64>,
+}
+
+impl Engine {
+    pub(super) fn new((adapter, node, tells_at_once): (usize, u32, bool)) -> Self {
+        Engine { adapter, node, tells_at_once, jobs: vec![], busy_until: None }
+    }
+}
+
+impl Naive {
+    pub(super) fn give_to_engine(&mut self, context: usize, commands: Vec<isa::Packet>) {
+        let engine = self.contexts[context].engine;
+        self.contexts[context].on_engine = true;
+        self.engines[engine].jobs.push((context, commands));
+        if self.engines[engine].jobs.len() == 1 {
+            self.run_engine(engine, self.now);
+        }
+    }
+
+    /// The context's buffer is dropped, and the engine goes on with the next.
+    pub(super) fn take_from_engine(&mut self, context: usize) {
+        let engine = self.contexts[context].engine;
+        let was_running = self.engines[engine].jobs.first().is_some_and(|(first, _)| *first == context);
+        self.engines[engine].jobs.retain(|(job, _)| *job != context);
+        if was_running {
+            self.engines[engine].busy_until = None;
+            self.run_engine(engine, self.now);
+        }
+    }
+
+    /// When something is due next.
+    pub fn next_deadline(&self) -> Option<u64> {
+        self.engines.iter().filter_map(|engine| engine.busy_until).min()
+    }
+
+    /// What is due happens.
+    pub fn catch_up(&mut self) {
+        for engine in 0..self.engines.len() {
+            while let Some(time) = self.engines[engine].busy_until.filter(|until| *until <= self.now) {
+                self.engines[engine].busy_until = None;
+                self.run_engine(engine, time);
+            }
+        }
+        self.run_contexts();
+    }
+
+    /// Runs commands from this time on, until one takes time, never ends, or there is none.
+    fn run_engine(&mut self, engine: usize, time: u64) {
+        while let Some((context, commands)) = self.engines[engine].jobs.first_mut() {
+            let context = *context;
+            if commands.is_empty() {
+                self.engines[engine].jobs.remove(0);
+                self.contexts[context].on_engine = false;
+                self.look_at_fences_of(self.contexts[context].process);
+                self.able.push(context);
+                continue;
+            }
+            match commands.remove(0) {
+                isa::Packet::Busy { duration_ns } => {
+                    self.engines[engine].busy_until = Some(time + duration_ns);
+                    return;
+                }
+                isa::Packet::Hang => return,
+                isa::Packet::FenceWrite { gpu_address, value } => {
+                    self.write(engine, self.contexts[context].process, gpu_address, value);
+                }
+            }
+        }
+    }
+
+    /// Stores where a fence of the process is that this adapter's engines may write (F-15, FEN-050, FEN-054).
+    fn write(&mut self, engine: usize, process: u32, gpu_address: u64, value: u64) {
+        let adapter = self.engines[engine].adapter;
+        let there = self.opens.iter().find(|open| {
+            !open.gone
+                && (open.process, open.gpu_address, open.adapter) == (process, gpu_address, adapter)
+                && gpu_address != 0
+                && !open.flags.contains(SyncObjectFlags::NO_SIGNAL)
+        });
+        let Some(object) = there.map(|open| open.object) else { return };
+        self.objects[object].value = value;
+        if self.engines[engine].tells_at_once {
+            // F-30: the interrupt names an engine and no fence.
+            self.look_at_all(|_| true);
+        }
+    }
+
+    /// FEN-017: those that the process created or opened, whoever waits for them.
+    pub(super) fn look_at_fences_of(&mut self, process: u32) {
+        self.look_at_all(|open| open.process == process);
+    }
+
+    fn look_at_all(&mut self, which: impl Fn(&super::Open) -> bool) {
+        let of = |object: usize| self.opens.iter().any(|open| open.object == object && which(open));
+        let mut objects: Vec<usize> = (0..self.objects.len()).filter(|object| of(*object)).collect();
+        objects.sort_by_key(|object| self.objects[*object].place);
+        for object in objects {
+            self.look_at(object);
+        }
+    }
+}

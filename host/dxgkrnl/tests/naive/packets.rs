@@ -1,0 +1,247 @@
+//! Contexts, and what is queued in them: waits, signals and command buffers, in one order (SCH-001).
+
+use d3dkmt::{
+    Call, DeviceExecutionState, GpuSignal, Handle, NtStatus, Reply, SignalFlags, SyncObjectFlags, isa,
+};
+
+use super::waits::Item;
+use super::{IP, Naive, Owner, Verdict};
+
+pub struct Context {
+    pub process: u32,
+    pub handle: Handle,
+    pub device: usize,
+    pub engine: usize,
+    /// One of its command buffers is with the engine.
+    pub on_engine: bool,
+    pub queue: Vec<Packet>,
+    pub gone: bool,
+}
+
+#[derive(Clone)]
+pub enum Packet {
+    Wait(usize),
+    Signal(usize),
+    Commands(Vec<isa::Packet>),
+}
+
+/// One signal, queued in one context or, as a broadcast, in several.
+pub struct Signal {
+    items: Vec<Item>,
+    /// EnqueueCpuEvent: set this instead.
+    event: Option<(u32, u64)>,
+    flags: SignalFlags,
+    /// Contexts that have not come to it.
+    missing: usize,
+    /// One of them never will.
+    broken: bool,
+}
+
+impl Signal {
+    pub fn holds(&self, object: usize) -> bool {
+        self.missing > 0 && !self.broken && self.items.iter().any(|item| item.object == object)
+    }
+}
+
+impl Naive {
+    pub fn context(&self, process: u32, handle: Handle) -> Option<usize> {
+        let mine = |context: &Context| !context.gone && context.process == process && context.handle == handle;
+        self.contexts.iter().position(mine)
+    }
+
+    pub(super) fn create_context(&mut self, process: u32, device: Handle, node: u32, given: &Reply) -> Verdict {
+        let (device, mut mistakes) = self.device_mistakes(process, device);
+        let adapter = device.map(|device| self.devices[device].adapter);
+        let engine = self.engines.iter().position(|engine| Some(engine.adapter) == adapter && engine.node == node);
+        if engine.is_none() {
+            mistakes.push(IP);
+        }
+        let (Some(device), Some(engine), []) = (device, engine, &mistakes[..]) else { return Err(mistakes) };
+        let Reply::Context(handle) = *given else { return Ok(Reply::Context(Handle::NULL)) };
+        let (on_engine, queue, gone) = (false, vec![], false);
+        self.contexts.push(Context { process, handle, device, engine, on_engine, queue, gone });
+        Ok(Reply::Context(handle))
+    }
+
+    pub(super) fn destroy_context_of(&mut self, process: u32, handle: Handle) -> Verdict {
+        let context = self.context(process, handle).ok_or(vec![IP])?;
+        self.end_context(context);
+        Ok(Reply::None)
+    }
+
+    /// What it has queued never happens. What its buffer wrote is looked at: nobody else would tell of it (FEN-017).
+    pub(super) fn end_context(&mut self, context: usize) {
+        self.contexts[context].gone = true;
+        if self.contexts[context].on_engine {
+            self.take_from_engine(context);
+            self.look_at_fences_of(self.contexts[context].process);
+        }
+        self.drop_work(context, None);
+    }
+
+    pub(super) fn drop_work(&mut self, context: usize, event_status: Option<NtStatus>) {
+        self.contexts[context].on_engine = false;
+        for packet in std::mem::take(&mut self.contexts[context].queue) {
+            match packet {
+                Packet::Wait(wait) => self.waits[wait].over = true,
+                Packet::Signal(signal) => {
+                    let first = !self.signals[signal].broken;
+                    self.signals[signal].broken = true;
+                    self.signals[signal].missing -= 1;
+                    if let (Some((process, event)), Some(status), true) = (self.signals[signal].event, event_status, first) {
+                        self.woken.push((process, event, status));
+                    }
+                }
+                Packet::Commands(_) => {}
+            }
+        }
+    }
+
+    /// A device that has one-way calls gets to know of their mistakes by its state.
+    pub(super) fn device_of_one_way(&self, process: u32, call: &Call) -> Option<usize> {
+        let context = match call {
+            Call::SignalFromGpu { contexts, .. } | Call::SubmitCommand { contexts, .. } => *contexts.first()?,
+            Call::WaitFromGpu { context, .. } => *context,
+            _ => return None,
+        };
+        self.context(process, context).map(|context| self.contexts[context].device)
+    }
+
+    /// The contexts of a call and what is wrong with them: FEN-041, FEN-042, FEN-095.
+    fn contexts_of(&self, process: u32, handles: &[Handle]) -> (Vec<usize>, Vec<NtStatus>) {
+        let (mut contexts, mut mistakes) = (vec![], vec![]);
+        if handles.is_empty() || handles.len() > 64 {
+            mistakes.push(IP);
+        }
+        for handle in handles {
+            match self.context(process, *handle) {
+                Some(context) => contexts.push(context),
+                None => mistakes.push(IP),
+            }
+        }
+        let devices = || contexts.iter().map(|context| self.contexts[*context].device);
+        if devices().any(|device| Some(device) != devices().next()) {
+            mistakes.push(IP);
+        }
+        if devices().any(|device| self.devices[device].state != DeviceExecutionState::ACTIVE) {
+            mistakes.push(NtStatus::DEVICE_REMOVED);
+        }
+        (contexts, mistakes)
+    }
+
+    fn adapter_of(&self, contexts: &[usize]) -> Option<usize> {
+        contexts.first().map(|context| self.devices[self.contexts[*context].device].adapter)
+    }
+
+    pub(super) fn signal_from_gpu(&mut self, process: u32, handles: &[Handle], signal: &GpuSignal, flags: SignalFlags) -> Verdict {
+        let (contexts, mut mistakes) = self.contexts_of(process, handles);
+        let adapter = self.adapter_of(&contexts);
+        let enqueues = flags.contains(SignalFlags::ENQUEUE_CPU_EVENT);
+        let (items, event) = match signal {
+            GpuSignal::Monitored { objects, values } => {
+                let (items, wrong) = self.items(process, adapter, (objects, values), SyncObjectFlags::NO_SIGNAL);
+                mistakes.extend(wrong);
+                (items, None)
+            }
+            GpuSignal::CpuEvent { event } => (vec![], Some((process, event.0))),
+            GpuSignal::Legacy { .. } => unreachable!("no operation makes it yet"),
+        };
+        // FEN-036, FEN-038, FEN-039
+        if flags.unknown() != 0 || enqueues != event.is_some() {
+            mistakes.push(IP);
+        }
+        if !mistakes.is_empty() {
+            return Err(mistakes);
+        }
+        let missing = contexts.len();
+        self.signals.push(Signal { items, event, flags, missing, broken: false });
+        for context in contexts {
+            self.queue(context, Packet::Signal(self.signals.len() - 1));
+        }
+        Ok(Reply::None)
+    }
+
+    /// FEN-022, FEN-023, F-40: for all of them, and from now on.
+    pub(super) fn wait_from_gpu(&mut self, process: u32, handle: Handle, objects: &[Handle], values: &[u64]) -> Verdict {
+        let (contexts, mut mistakes) = self.contexts_of(process, &[handle]);
+        let adapter = self.adapter_of(&contexts);
+        let (items, wrong) = self.items(process, adapter, (objects, values), SyncObjectFlags::NO_WAIT);
+        mistakes.extend(wrong);
+        if !mistakes.is_empty() {
+            return Err(mistakes);
+        }
+        if let Some(wait) = self.begin_wait(Owner::Gpu { context: contexts[0] }, false, items) {
+            self.queue(contexts[0], Packet::Wait(wait));
+        }
+        Ok(Reply::None)
+    }
+
+    pub(super) fn submit(&mut self, process: u32, handles: &[Handle], bytes: &[u8]) -> Verdict {
+        let (contexts, mistakes) = self.contexts_of(process, handles);
+        if !mistakes.is_empty() {
+            return Err(mistakes);
+        }
+        let Ok(isa::CommandBuffer::Packets(commands)) = isa::decode(bytes) else {
+            unreachable!("operations submit what engines understand")
+        };
+        self.queue(contexts[0], Packet::Commands(commands));
+        Ok(Reply::None)
+    }
+
+    fn queue(&mut self, context: usize, packet: Packet) {
+        self.contexts[context].queue.push(packet);
+        self.able.push(context);
+    }
+
+    /// Each context in its turn goes as far as it can.
+    pub(super) fn run_contexts(&mut self) {
+        while !self.able.is_empty() {
+            let context = self.able.remove(0);
+            while !self.contexts[context].gone && self.run_packet(context) {}
+        }
+    }
+
+    /// The first packet, if its time has come.
+    fn run_packet(&mut self, context: usize) -> bool {
+        let all_done = !self.contexts[context].on_engine;
+        let Some(packet) = self.contexts[context].queue.first().cloned() else { return false };
+        let ready = match &packet {
+            Packet::Wait(wait) => self.waits[*wait].over,
+            // FEN-016, FEN-035
+            Packet::Signal(signal) => {
+                all_done || self.signals[*signal].flags.contains(SignalFlags::SIGNAL_AT_SUBMISSION)
+            }
+            Packet::Commands(_) => all_done,
+        };
+        if !ready {
+            return false;
+        }
+        self.contexts[context].queue.remove(0);
+        match packet {
+            Packet::Wait(_) => {}
+            Packet::Signal(signal) => self.come_to(signal),
+            Packet::Commands(commands) => self.give_to_engine(context, commands),
+        }
+        true
+    }
+
+    /// FEN-040: when the last of its contexts has come to it.
+    fn come_to(&mut self, signal: usize) {
+        self.signals[signal].missing -= 1;
+        let Signal { missing, broken, flags, event, .. } = self.signals[signal];
+        if missing > 0 || broken {
+            return;
+        }
+        if let Some((process, event)) = event {
+            self.woken.push((process, event, NtStatus::SUCCESS));
+        }
+        for at in 0..self.signals[signal].items.len() {
+            let Item { object, value, .. } = self.signals[signal].items[at];
+            let rewinds = value < self.objects[object].value;
+            // FEN-034, F-57
+            if !rewinds || flags.contains(SignalFlags::ALLOW_FENCE_REWIND) || self.rules.lower_gpu_signal_applies {
+                self.set(object, value);
+            }
+        }
+    }
+}
