@@ -148,9 +148,10 @@ impl<M: Miniport> Kernel<M> {
             match self.process(process).handles.get(child) {
                 Some(Local::Context(_)) => self.destroy_context(process, child, effects)?,
                 Some(Local::Sync(_)) => self.destroy_sync_object(process, child, effects)?,
-                Some(Local::Adapter(_) | Local::Device(_)) | None => Reply::None,
+                Some(Local::Adapter(_) | Local::Device(_) | Local::KeyedMutex(_)) | None => Reply::None,
             };
         }
+        self.abandon_mutexes(process, device, effects);
         self.process_mut(process).handles.remove(device);
         let device = self.devices.remove(id).expect("a handle names a live device");
         if device.state != DeviceExecutionState::ACTIVE {

@@ -148,6 +148,15 @@ pub struct AdapterConfig {
     pub targets: Vec<TargetConfig>,
 }
 
+/// An object may be opened by this name in several VMs: our own extension, see `sharing.rs`.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Grant {
+    /// The name of a shared object, in any letter case.
+    pub name: String,
+    /// VMs among which it is one object, by name; `host` for processes of the host itself.
+    pub vms: Vec<String>,
+}
+
 /// The whole configuration: part of a trace's header.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Config {
@@ -155,6 +164,8 @@ pub struct Config {
     pub policy: Policy,
     pub features: Features,
     pub tdr: TdrConfig,
+    /// None by default: what one VM shares is its own.
+    pub grants: Vec<Grant>,
 }
 
 impl Default for NodeConfig {
@@ -228,6 +239,7 @@ impl Default for Config {
             policy: Policy::default(),
             features: Features::HARDWARE_SCHEDULING | Features::NATIVE_FENCE | Features::USER_MODE_SUBMISSION,
             tdr: TdrConfig::default(),
+            grants: Vec::new(),
         }
     }
 }

@@ -151,7 +151,7 @@ impl<M: Miniport> Kernel<M> {
         let of_adapter = |wait: &Wait| {
             // What is not satisfied keeps its object.
             let held_up_by = wait.items.iter().find(|item| !item.satisfied);
-            let here = held_up_by.is_some_and(|item| self.objects[item.object].adapter == adapter);
+            let here = held_up_by.is_some_and(|item| self.adapter_of(item) == adapter);
             here && matches!(wait.owner, WaitOwner::Cpu { .. })
         };
         let ended: Vec<WaitId> =

@@ -12,14 +12,17 @@ use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use d3dkmt::{Call, Handle, NtStatus, Reply, ShareToken, limits};
+use d3dkmt::{Call, Handle, NtStatus, Reply, SyncObjectFlags, limits};
 
 use crate::ddi::{Callback, Miniport};
 use crate::effects::{Answer, Effects, FenceStore, HostEvent, Note};
 use crate::handles::HandleTable;
+use crate::keyed_mutex::KeyedMutexes;
+use crate::legacy::{Form, Legacy};
 use crate::planted::PlantedBug;
 use crate::policy::RefusedOneWay;
 use crate::process::{Local, Process};
+use crate::sharing::{Global, Sharing};
 use crate::slab::Slab;
 use crate::sync::{Open, SyncObject};
 use crate::vidsch::{Broadcast, Context, InFlight, Queue};
@@ -76,9 +79,11 @@ pub struct Kernel<M: Miniport> {
     pub(crate) waits: BTreeMap<WaitId, Wait>,
     pub(crate) waits_begun: u64,
     pub(crate) broadcasts: Slab<Broadcast>,
-    /// Global (shared) handles of legacy objects.
-    pub(crate) globals: HandleTable<u32>,
-    pub(crate) shares: BTreeMap<ShareToken, crate::sync::Share>,
+    /// Global (shared) handles of legacy objects and keyed mutexes.
+    pub(crate) globals: HandleTable<Global>,
+    pub(crate) sharing: Sharing,
+    pub(crate) legacy: Legacy,
+    pub(crate) keyed: KeyedMutexes,
     pub(crate) in_flight: InFlight,
     /// Queues that may be able to go on.
     pub(crate) runnable: VecDeque<u32>,
@@ -107,7 +112,9 @@ impl<M: Miniport> Kernel<M> {
             waits_begun: 0,
             broadcasts: Slab::default(),
             globals: HandleTable::new(limits::HANDLES_PER_PROCESS_MAX),
-            shares: BTreeMap::new(),
+            sharing: Sharing::default(),
+            legacy: Legacy::default(),
+            keyed: KeyedMutexes::default(),
             in_flight: InFlight::default(),
             runnable: VecDeque::new(),
             stopped_adapters: BTreeSet::new(),
@@ -122,7 +129,7 @@ impl<M: Miniport> Kernel<M> {
 
     /// When [`Input::Deadline`] is next due.
     pub fn next_deadline(&self) -> Option<Nanos> {
-        self.miniport.next_deadline()
+        [self.miniport.next_deadline(), self.keyed.next_deadline()].into_iter().flatten().min()
     }
 
     /// Applies one input. `effects` is added to, never read. Time does not go back: an earlier `now`
@@ -134,6 +141,7 @@ impl<M: Miniport> Kernel<M> {
             self.with_miniport(effects, |miniport, now, callbacks| miniport.deadline(now, callbacks));
             self.run_queues(effects);
         }
+        self.expire_acquires(effects);
         self.apply(input, effects);
         self.run_queues(effects);
     }
@@ -150,6 +158,7 @@ impl<M: Miniport> Kernel<M> {
                 for process in gone {
                     self.end_process(process, effects);
                 }
+                self.end_shares_of(vm, effects);
             }
             Input::MemoryChanged { vm } => self.store_again(vm, effects),
             Input::ProcessAttached { process, vm, pid, name } => {
@@ -171,7 +180,7 @@ impl<M: Miniport> Kernel<M> {
             Input::ProcessGone { process } => self.end_process(process, effects),
             Input::Deadline => {}
             Input::Fault(fault) => self.fault(fault, effects),
-            Input::SystemTime { .. } => {}
+            Input::SystemTime { utc_100ns } => self.set_system_time(utc_100ns, effects),
             Input::DoorbellRung { process, queue, .. } => {
                 self.note(process, format!("the doorbell of {queue} is not connected"), effects);
             }
@@ -232,31 +241,38 @@ impl<M: Miniport> Kernel<M> {
                 self.signal_from_gpu(process, &contexts, signal, flags)
             }
             Call::WaitFromGpu { context, objects, values } => {
-                self.wait_from_gpu(process, context, &objects, &values)
+                self.wait_from_gpu(process, context, &objects, &values, Form::ValueArray)
             }
             Call::SubmitCommand { contexts, private_data, .. } => {
                 self.submit_command(process, &contexts, private_data)
             }
             Call::ShareObjects { objects, desired_access, name, token } => {
-                self.share_objects(process, &objects, desired_access, name, token)
+                self.share_objects(process, &objects, desired_access, name.as_deref(), token)
             }
-            Call::OpenSyncObject { device, token, flags, engine_affinity, legacy: _ } => {
-                self.open_sync_object(process, device, token, flags, engine_affinity, effects)
+            Call::OpenSyncObject { token, legacy: true, .. } => {
+                self.open_sync_object(process, None, token, SyncObjectFlags::empty(), 0, effects)
+            }
+            Call::OpenSyncObject { device, token, flags, engine_affinity, legacy: false } => {
+                self.open_sync_object(process, Some(device), token, flags, engine_affinity, effects)
+            }
+            Call::OpenSynchronizationObject { shared_handle } => {
+                self.open_by_global(process, shared_handle, effects)
+            }
+            Call::OpenNtHandleFromName { name, desired_access, token } => {
+                self.open_nt_handle_from_name(process, &name, desired_access, token)
             }
             Call::CloseShare { token } => self.close_share(process, token, effects),
             Call::WaitFromGpuLegacy { context, objects, fence_value } => {
                 let values = alloc::vec![fence_value; objects.len()];
-                self.wait_from_gpu(process, context, &objects, &values)
+                self.wait_from_gpu(process, context, &objects, &values, Form::OneValue)
             }
-            Call::OpenSynchronizationObject { .. }
-            | Call::OpenNtHandleFromName { .. }
-            | Call::CreateKeyedMutex { .. }
+            Call::CreateKeyedMutex { .. }
             | Call::OpenKeyedMutex { .. }
             | Call::OpenKeyedMutexFromNtHandle { .. }
             | Call::DestroyKeyedMutex { .. }
             | Call::AcquireKeyedMutex { .. }
             | Call::ReadKeyedMutex { .. }
-            | Call::ReleaseKeyedMutex { .. } => not_modelled("sharing"),
+            | Call::ReleaseKeyedMutex { .. } => self.keyed_mutex_call(process, call, effects),
             Call::CreatePagingQueue { .. }
             | Call::DestroyPagingQueue { .. }
             | Call::ReserveGpuVirtualAddress { .. }
@@ -309,7 +325,9 @@ impl<M: Miniport> Kernel<M> {
         for handle in self.process(id).handles_where(|local| matches!(local, Local::Sync(_))) {
             let _ = self.destroy_sync_object(id, handle, effects);
         }
-        self.end_shares_of(id, effects);
+        for handle in self.process(id).handles_where(|local| matches!(local, Local::KeyedMutex(_))) {
+            let _ = self.destroy_keyed_mutex(id, handle, effects);
+        }
         self.processes.remove(&id);
         // Nobody is left to hear of it. What is stored from here on finds its stores elsewhere.
         self.step += 1;
@@ -346,7 +364,7 @@ impl<M: Miniport> Kernel<M> {
             Call::SignalFromGpu { contexts, .. } | Call::SubmitCommand { contexts, .. } => {
                 *contexts.first()?
             }
-            Call::WaitFromGpu { context, .. } => *context,
+            Call::WaitFromGpu { context, .. } | Call::WaitFromGpuLegacy { context, .. } => *context,
             _ => return None,
         };
         match self.processes.get(&process)?.handles.get(context)? {

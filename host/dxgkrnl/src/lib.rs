@@ -10,8 +10,8 @@
 //! - memory is write-only: the kernel keeps fence values itself and asks for stores;
 //! - no guest input can panic it: bad input gets an NTSTATUS and a note that says why.
 //!
-//! Start reading at [`kernel`]; `sync` has the objects, `wait` the signals and waits, `vidsch` the
-//! contexts and engines, `fault` what can go wrong with them, `ddi` what a kernel-mode driver implements.
+//! Start reading at [`kernel`]; `sync` has the objects, `sharing` how others come to them, `wait` the signals and
+//! waits, `legacy` mutexes and semaphores in queues, `keyed_mutex` keyed mutexes, `vidsch` the contexts and engines, `fault` what can go wrong with them, `ddi` what a kernel-mode driver implements.
 //! [`views`] is for checkers that look after every step.
 #![no_std]
 #![forbid(unsafe_code)]
@@ -26,9 +26,12 @@ mod fault;
 mod handles;
 mod input;
 pub mod kernel;
+mod keyed_mutex;
+mod legacy;
 mod planted;
 pub mod policy;
 mod process;
+mod sharing;
 mod slab;
 pub mod snapshot;
 mod sync;
@@ -37,7 +40,7 @@ pub mod views;
 mod wait;
 
 pub use config::{
-    AdapterConfig, Config, EngineType, Features, NodeConfig, TargetConfig, TdrConfig, VidSchCaps,
+    AdapterConfig, Config, EngineType, Features, Grant, NodeConfig, TargetConfig, TdrConfig, VidSchCaps,
 };
 pub use ddi::EngineId;
 pub use effects::{Answer, Effects, FenceStore, HostEvent, Note};

@@ -23,6 +23,8 @@ pub(crate) enum Local {
     Context(u32),
     /// An open of a sync object.
     Sync(u32),
+    /// An open of a keyed mutex.
+    KeyedMutex(u32),
 }
 
 pub(crate) struct Process {
@@ -33,12 +35,14 @@ pub(crate) struct Process {
     pub slots: Slots,
     /// Pending CPU waits by the guest's name for them.
     pub waits: BTreeMap<EventId, WaitId>,
+    /// Pending acquires of keyed mutexes by the guest's name for them.
+    pub acquires: BTreeMap<EventId, u64>,
+    pub keyed_mutexes: usize,
     pub contexts: usize,
     /// Devices that are not ACTIVE: what its status slot holds.
     pub devices_stopped: u64,
     /// What the queues of its contexts hold: see [`crate::vidsch::Packet::weight`].
     pub queued_bytes: usize,
-    pub shares: usize,
     /// Fences that an engine of the basic kind wrote and that were not looked at since (FEN-017).
     pub written: Vec<u32>,
 }
@@ -52,10 +56,11 @@ impl Process {
             handles: HandleTable::new(limits::HANDLES_PER_PROCESS_MAX),
             slots: Slots::default(),
             waits: BTreeMap::new(),
+            acquires: BTreeMap::new(),
+            keyed_mutexes: 0,
             contexts: 0,
             devices_stopped: 0,
             queued_bytes: 0,
-            shares: 0,
             written: Vec::new(),
         }
     }

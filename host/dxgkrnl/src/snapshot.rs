@@ -8,6 +8,7 @@ use d3dkmt::{Handle, SyncObjectType};
 
 use crate::ddi::{EngineId, EngineState, Miniport, PendingFaults};
 use crate::kernel::Kernel;
+use crate::keyed_mutex::{State, Until};
 use crate::vidsch::Packet;
 use crate::views::WaitItemView;
 use crate::{EngineType, Nanos, ProcessId, VmId};
@@ -20,6 +21,9 @@ pub struct Snapshot {
     pub devices: Vec<DeviceState>,
     pub contexts: Vec<ContextState>,
     pub objects: Vec<ObjectState>,
+    pub keyed_mutexes: Vec<KeyedMutexState>,
+    pub acquires: Vec<AcquireState>,
+    pub nt_handles: Vec<NtHandleState>,
     pub waits: Vec<WaitState>,
     pub engines: Vec<EngineReport>,
     /// Ordinals of adapters that were stopped.
@@ -66,7 +70,52 @@ pub struct ObjectState {
     pub flags: u32,
     pub value: u64,
     pub slot: Option<u32>,
+    /// Waits for its value, and queues in its line.
     pub waiters: u32,
+    /// A mutex: the process, and the context or device of it, that owns it. A NULL handle for one that is gone.
+    pub owner: Option<(u32, Handle)>,
+}
+
+/// One open of a keyed mutex.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct KeyedMutexState {
+    pub process: u32,
+    pub handle: Handle,
+    /// Which mutex: the same number for each open of it.
+    pub mutex: u32,
+    pub key: u64,
+    pub fence_value: u64,
+    pub data_bytes: u32,
+    /// This open owns it.
+    pub owns: bool,
+    pub abandoned: bool,
+    /// Pending acquires through any open.
+    pub waiters: u32,
+}
+
+/// A pending acquire of a keyed mutex.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct AcquireState {
+    pub process: u32,
+    pub event: u64,
+    pub handle: Handle,
+    pub key: u64,
+    /// When it ends without the mutex, by the daemon's clock.
+    pub relative: Option<Nanos>,
+    /// The same by the system's clock.
+    pub absolute_100ns: Option<i64>,
+    pub since: Nanos,
+}
+
+/// An NT handle of a shared object.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct NtHandleState {
+    pub vm: u32,
+    pub access: u32,
+    /// In upper case.
+    pub name: Option<String>,
+    pub object_type: SyncObjectType,
+    pub value: u64,
 }
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -144,6 +193,8 @@ impl Snapshot {
             && self.contexts.is_empty()
             && self.objects_alive == 0
             && self.waits.is_empty()
+            && self.keyed_mutexes.is_empty()
+            && self.acquires.is_empty()
             && self.shares == 0
     }
 }
@@ -162,11 +213,14 @@ impl<M: Miniport> Kernel<M> {
                 .map(|(_, context)| context_state(context, &self.queues[context.queue]))
                 .collect(),
             objects: self.object_states(),
+            keyed_mutexes: self.keyed_mutex_states(),
+            acquires: self.acquire_states(),
+            nt_handles: self.nt_handle_states(),
             waits: self.waits.values().map(|wait| self.wait_state(wait)).collect(),
             engines: self.engine_reports(),
             stopped_adapters: self.stopped_adapters.iter().copied().collect(),
             objects_alive: self.objects.len() as u32,
-            shares: self.shares.len() as u32,
+            shares: self.sharing.shares.len() as u32,
         }
     }
 
@@ -184,6 +238,7 @@ impl<M: Miniport> Kernel<M> {
     }
 
     fn object_states(&self) -> Vec<ObjectState> {
+        let line = |object| self.legacy.objects.get(&object).map_or(0, |state| state.line.len());
         let state = |(_, open): (u32, &crate::sync::Open)| {
             let object = &self.objects[open.object];
             ObjectState {
@@ -193,10 +248,53 @@ impl<M: Miniport> Kernel<M> {
                 flags: open.flags.bits(),
                 value: object.value,
                 slot: open.slot,
-                waiters: object.waiters.len() as u32,
+                waiters: (object.waiters.len() + line(open.object)) as u32,
+                owner: self.legacy.owner(open.object).map(|owner| (owner.process.0, owner.by)),
             }
         };
         self.opens.iter().map(state).collect()
+    }
+
+    fn keyed_mutex_states(&self) -> Vec<KeyedMutexState> {
+        let state = |(id, open): (u32, &crate::keyed_mutex::MutexOpen)| {
+            let mutex = &self.keyed.mutexes[open.mutex];
+            KeyedMutexState {
+                process: open.process.0,
+                handle: open.handle,
+                mutex: open.mutex,
+                key: mutex.key,
+                fence_value: mutex.fence_value,
+                data_bytes: mutex.data.len() as u32,
+                owns: mutex.state == State::Owned(id),
+                abandoned: mutex.state == State::Abandoned,
+                waiters: mutex.waiters.len() as u32,
+            }
+        };
+        self.keyed.opens.iter().map(state).collect()
+    }
+
+    fn acquire_states(&self) -> Vec<AcquireState> {
+        let state = |acquire: &crate::keyed_mutex::PendingAcquire| AcquireState {
+            process: acquire.process.0,
+            event: acquire.event.0,
+            handle: self.keyed.opens[acquire.open].handle,
+            key: acquire.key,
+            relative: if let Until::Relative(due) = acquire.until { Some(due) } else { None },
+            absolute_100ns: if let Until::Absolute(due) = acquire.until { Some(due) } else { None },
+            since: acquire.since,
+        };
+        self.keyed.acquires.values().map(state).collect()
+    }
+
+    fn nt_handle_states(&self) -> Vec<NtHandleState> {
+        let state = |share: &crate::sharing::Share| NtHandleState {
+            vm: share.vm.0,
+            access: share.access,
+            name: share.name.clone(),
+            object_type: self.objects[share.object].object_type,
+            value: self.objects[share.object].value,
+        };
+        self.sharing.shares.values().map(state).collect()
     }
 
     fn wait_state(&self, wait: &crate::wait::Wait) -> WaitState {
@@ -246,6 +344,7 @@ fn context_state(context: &crate::vidsch::Context, queue: &crate::vidsch::Queue)
     let running = queue.running.map(|id| format!("running submission {id}"));
     let packet = |packet: &Packet| match packet {
         Packet::Wait(wait) => format!("wait {}", wait.0),
+        Packet::Acquire(acquire) => format!("acquire {} mutexes or semaphores", acquire.objects.len()),
         Packet::Signal(signal) => match signal.event {
             Some(event) => format!("set CPU event {}", event.0),
             None => format!("signal {:?}", signal.targets.iter().map(|(_, value)| value).collect::<Vec<_>>()),

@@ -1,22 +1,23 @@
-//! Synchronization objects: creation, opens, sharing, and the end of them.
+//! Synchronization objects: creation, opens, and the end of them.
 //!
 //! An *object* is the thing with the value. An *open* is one process's handle to it, with a slot of
 //! that process's fence memory and flags of its own (NoSignal and NoWait belong to the open, FEN-053).
-//! An object lives while it has an open, a share, or a queued packet that names it.
+//! An object lives while it has an open, a share, or a queued packet that names it. How others come to it:
+//! `sharing.rs`.
 
 use alloc::collections::BTreeSet;
 use alloc::format;
 use alloc::vec::Vec;
 
 use d3dkmt::{
-    CreatedSyncObject, Handle, NtStatus, Reply, ShareToken, SyncObjectFlags, SyncObjectInfo, SyncObjectType,
-    limits,
+    CreatedSyncObject, Handle, NtStatus, Reply, SyncObjectFlags, SyncObjectInfo, SyncObjectType, limits,
 };
 
 use crate::ddi::Miniport;
 use crate::effects::{Effects, FenceStore};
 use crate::kernel::{Called, Kernel, Refusal, invalid, refuse};
 use crate::process::{Local, Slots};
+use crate::sharing::Global;
 use crate::wait::{WaitKey, WaitOwner};
 use crate::{ProcessId, policy::DestroyedWait};
 
@@ -45,15 +46,11 @@ pub(crate) struct Open {
     pub object: u32,
     /// The device that owns it; legacy objects outlive theirs.
     pub device: Option<u32>,
+    /// Of the device that it was opened on: another than the object's for CrossAdapter (FEN-047).
+    pub adapter: u32,
+    /// NoSignal and NoWait also for a right that the NT handle lacks (FEN-069).
     pub flags: SyncObjectFlags,
     pub slot: Option<u32>,
-}
-
-/// What a share token opens.
-pub(crate) struct Share {
-    pub object: u32,
-    /// Who shared it: the share ends with that process.
-    pub process: ProcessId,
 }
 
 const MONITORED_ONLY: SyncObjectFlags = SyncObjectFlags::TOP_OF_PIPELINE
@@ -62,7 +59,7 @@ const MONITORED_ONLY: SyncObjectFlags = SyncObjectFlags::TOP_OF_PIPELINE
     .union(SyncObjectFlags::NO_SIGNAL_MAX_VALUE_ON_TDR);
 
 /// Rules that hold for the flags of any type (FEN-044 to FEN-057).
-fn check_flags(object_type: SyncObjectType, flags: SyncObjectFlags) -> Result<(), Refusal> {
+pub(crate) fn check_flags(object_type: SyncObjectType, flags: SyncObjectFlags) -> Result<(), Refusal> {
     use SyncObjectFlags as F;
     let monitored = object_type == SyncObjectType::MONITORED_FENCE;
     if flags.unknown() != 0 {
@@ -71,8 +68,8 @@ fn check_flags(object_type: SyncObjectType, flags: SyncObjectFlags) -> Result<()
     if flags.contains(F::NT_SECURITY_SHARING) && !flags.contains(F::SHARED) {
         return invalid("NtSecuritySharing needs Shared");
     }
-    if flags.contains(F::CROSS_ADAPTER) && !flags.contains(F::SHARED) {
-        return invalid("CrossAdapter needs Shared");
+    if flags.contains(F::CROSS_ADAPTER) && !flags.contains(F::SHARED | F::NT_SECURITY_SHARING) {
+        return invalid("CrossAdapter needs Shared and NtSecuritySharing");
     }
     if flags.contains(F::NO_SIGNAL | F::NO_WAIT) {
         return invalid("NoSignal and NoWait exclude each other");
@@ -98,6 +95,9 @@ fn initial_value(info: &SyncObjectInfo, legacy: bool) -> Result<u64, Refusal> {
     let name = info.object_type.name();
     if legacy && !matches!(info.object_type, T::MUTEX | T::SEMAPHORE) {
         return invalid(format!("{name} cannot be created by the first form of the call"));
+    }
+    if legacy && !info.flags.is_empty() {
+        return invalid("the first form of the call has no flags");
     }
     match info.object_type {
         T::MUTEX => Ok(u64::from(info.initial_state)),
@@ -126,6 +126,7 @@ impl<M: Miniport> Kernel<M> {
         legacy: bool,
         effects: &mut Effects,
     ) -> Called {
+        let device_handle = device;
         let device = self.active_device(process, device)?;
         let value = initial_value(info, legacy)?;
         check_flags(info.object_type, info.flags)?;
@@ -151,30 +152,33 @@ impl<M: Miniport> Kernel<M> {
             references: 0,
             global: None,
         });
-        let mut created = match self.open_object(process, device, object, info.flags, effects) {
+        let mut created = match self.open_object(process, Some(device), object, info.flags, effects) {
             Ok(created) => created,
             Err(refusal) => {
                 self.objects.remove(object);
                 return Err(refusal);
             }
         };
+        self.legacy.add(object, info, process, device_handle);
         let global = info.flags.contains(SyncObjectFlags::SHARED)
             && !info.flags.contains(SyncObjectFlags::NT_SECURITY_SHARING);
         if global {
-            let Some(handle) = self.globals.insert(object) else {
-                self.destroy_sync_object(process, created.object, effects)?;
-                return refuse(NtStatus::NO_MEMORY, "there are no global handles left");
-            };
-            // Same table shape, other instance bits (W-004); the local sequence is untouched (W-008).
-            let handle = Handle::global(handle.index(), handle.unique());
-            self.objects[object].global = Some(handle);
-            created.shared_handle = handle;
+            match self.new_global(Global::Sync(object)) {
+                Ok(handle) => {
+                    self.objects[object].global = Some(handle);
+                    created.shared_handle = handle;
+                }
+                Err(refusal) => {
+                    self.destroy_sync_object(process, created.object, effects)?;
+                    return Err(refusal);
+                }
+            }
         }
         Ok(Reply::SyncObject(created))
     }
 
     /// What to say if the process has no fence slot left: bring memory, or the limit is reached.
-    fn fence_memory_missing(&self, process: ProcessId) -> Result<Option<Reply>, Refusal> {
+    pub(crate) fn fence_memory_missing(&self, process: ProcessId) -> Result<Option<Reply>, Refusal> {
         let slots = &self.process(process).slots;
         if slots.has_room() {
             return Ok(None);
@@ -187,10 +191,10 @@ impl<M: Miniport> Kernel<M> {
     }
 
     /// Gives a process a handle to an object, with a slot that holds the value before anybody hears of it.
-    fn open_object(
+    pub(crate) fn open_object(
         &mut self,
         process: ProcessId,
-        device: u32,
+        device: Option<u32>,
         object: u32,
         flags: SyncObjectFlags,
         effects: &mut Effects,
@@ -204,7 +208,8 @@ impl<M: Miniport> Kernel<M> {
             process,
             handle: Handle::NULL,
             object,
-            device: monitored.then_some(device),
+            device: device.filter(|_| monitored),
+            adapter: device.map_or(self.objects[object].adapter, |device| self.devices[device].adapter),
             flags,
             slot: None,
         });
@@ -219,7 +224,7 @@ impl<M: Miniport> Kernel<M> {
         self.opens[open].handle = handle;
         self.opens[open].slot = slot;
         self.objects[object].opens.push(open);
-        if monitored {
+        if let Some(device) = self.opens[open].device {
             self.devices[device].children.insert(handle);
         }
         let mut gpu_address = 0;
@@ -262,6 +267,7 @@ impl<M: Miniport> Kernel<M> {
         } else {
             self.release_cpu_waiters(open.object, Some(id), effects);
         }
+        self.end_global_of(open.object);
         self.drop_object_if_unused(open.object, effects);
         Ok(Reply::None)
     }
@@ -308,99 +314,8 @@ impl<M: Miniport> Kernel<M> {
             return;
         }
         self.release_cpu_waiters(object, None, effects);
-        if let Some(state) = self.objects.remove(object)
-            && let Some(global) = state.global
-        {
-            self.globals.remove(Handle::local(global.index(), global.unique()));
-        }
-    }
-
-    pub(crate) fn share_objects(
-        &mut self,
-        process: ProcessId,
-        objects: &[Handle],
-        _desired_access: u32,
-        _name: Option<alloc::string::String>,
-        token: ShareToken,
-    ) -> Called {
-        let [handle] = objects[..] else {
-            return invalid(format!("{} objects cannot be shared by one handle", objects.len()));
-        };
-        let (_, object) = self.sync_object(process, handle)?;
-        let nt_shared = SyncObjectFlags::SHARED | SyncObjectFlags::NT_SECURITY_SHARING;
-        if !self.objects[object].flags.contains(nt_shared) {
-            return invalid(format!("{handle} was not created with Shared and NtSecuritySharing"));
-        }
-        if self.shares.contains_key(&token) {
-            return invalid("this share token is in use");
-        }
-        let shares = self.process(process).shares;
-        if shares >= limits::SHARES_PER_PROCESS_MAX {
-            return refuse(NtStatus::NO_MEMORY, format!("the process shares {shares} objects, the limit"));
-        }
-        self.process_mut(process).shares += 1;
-        self.shares.insert(token, Share { object, process });
-        self.objects[object].references += 1;
-        Ok(Reply::None)
-    }
-
-    pub(crate) fn open_sync_object(
-        &mut self,
-        process: ProcessId,
-        device: Handle,
-        token: ShareToken,
-        flags: SyncObjectFlags,
-        engine_affinity: u32,
-        effects: &mut Effects,
-    ) -> Called {
-        let device = self.active_device(process, device)?;
-        let Some(share) = self.shares.get(&token) else {
-            return refuse(NtStatus::INVALID_HANDLE, "the NT handle names no shared object");
-        };
-        let object = share.object;
-        let same_vm =
-            self.processes.get(&share.process).map(|owner| owner.vm) == Some(self.process(process).vm);
-        if !same_vm {
-            return refuse(NtStatus::INVALID_HANDLE, "the shared object belongs to another VM");
-        }
-        // What sharing it was created with is not asked again of the opener (W-145).
-        let own = flags | SyncObjectFlags::SHARED | SyncObjectFlags::NT_SECURITY_SHARING;
-        check_flags(self.objects[object].object_type, own)?;
-        if self.objects[object].adapter != self.devices[device].adapter || engine_affinity > 1 {
-            return invalid("the shared object is on another adapter");
-        }
-        if self.objects[object].object_type == SyncObjectType::MONITORED_FENCE
-            && let Some(reply) = self.fence_memory_missing(process)?
-        {
-            return Ok(reply);
-        }
-        Ok(Reply::SyncObject(self.open_object(process, device, object, flags, effects)?))
-    }
-
-    pub(crate) fn close_share(
-        &mut self,
-        process: ProcessId,
-        token: ShareToken,
-        effects: &mut Effects,
-    ) -> Called {
-        match self.shares.get(&token) {
-            Some(share) if share.process == process => {
-                let object = share.object;
-                self.shares.remove(&token);
-                self.process_mut(process).shares -= 1;
-                self.release_reference(object, effects);
-                Ok(Reply::None)
-            }
-            _ => refuse(NtStatus::INVALID_HANDLE, "this process has no such share"),
-        }
-    }
-
-    pub(crate) fn end_shares_of(&mut self, process: ProcessId, effects: &mut Effects) {
-        let of_process = |(token, share): (&ShareToken, &Share)| (share.process == process).then_some(*token);
-        let tokens: Vec<ShareToken> = self.shares.iter().filter_map(of_process).collect();
-        for token in tokens {
-            let _ = self.close_share(process, token, effects);
-        }
+        self.objects.remove(object);
+        self.legacy.remove(object);
     }
 
     pub(crate) fn release_reference(&mut self, object: u32, effects: &mut Effects) {
@@ -413,19 +328,6 @@ impl<M: Miniport> Kernel<M> {
         match self.process(process).handles.get(handle) {
             Some(Local::Sync(open)) => Ok((*open, self.opens[*open].object)),
             _ => invalid(format!("{handle} is no synchronization object of this process")),
-        }
-    }
-}
-
-/// Whether a packet of a context may name an object of this type, one of `count`.
-pub(crate) fn queueable(object_type: SyncObjectType, count: usize) -> Result<(), Refusal> {
-    match object_type {
-        SyncObjectType::MONITORED_FENCE => Ok(()),
-        SyncObjectType::FENCE if count == 1 => Ok(()),
-        SyncObjectType::FENCE => invalid("a legacy FENCE must be the only object (FEN-043)"),
-        other => {
-            let why = format!("{} in a context's queue is not modelled yet", other.name());
-            refuse(NtStatus::NOT_SUPPORTED, why)
         }
     }
 }

@@ -65,9 +65,11 @@ pub struct Belongings {
     pub contexts: u32,
     /// Opens of synchronization objects.
     pub opens: u32,
-    /// Pending waits, CPU and context.
+    /// Pending waits, CPU and context, and acquires of keyed mutexes.
     pub waits: u32,
-    pub shares: u32,
+    pub keyed_mutexes: u32,
+    /// Mutexes that its contexts or devices own.
+    pub owned_mutexes: u32,
     pub slots_used: u32,
 }
 
@@ -144,8 +146,10 @@ impl<M: Miniport> Kernel<M> {
             devices: count(self.devices.iter().filter(|(_, device)| device.process == process)),
             contexts: count(self.contexts.iter().filter(|(_, context)| context.process == process)),
             opens: count(self.opens.iter().filter(|(_, open)| open.process == process)),
-            waits: count(self.waits.values().filter(of_wait)),
-            shares: count(self.shares.values().filter(|share| share.process == process)),
+            waits: count(self.waits.values().filter(of_wait))
+                + count(self.keyed.acquires.values().filter(|acquire| acquire.process == process)),
+            keyed_mutexes: count(self.keyed.opens.iter().filter(|(_, open)| open.process == process)),
+            owned_mutexes: self.owned_mutexes(process),
             slots_used: owner.map_or(0, |owner| owner.slots.used()),
         }
     }
@@ -168,24 +172,20 @@ impl<M: Miniport> Kernel<M> {
             if process.queued_bytes != weights.sum::<usize>() {
                 return Some("the queued bytes of a process");
             }
-            if process.shares != self.shares.values().filter(|share| share.process == *id).count() {
-                return Some("the shares of a process");
-            }
         }
         let lives = |device: &Device, child: &Handle| {
             let handles = &self.processes.get(&device.process)?.handles;
             Some(match handles.get(*child)? {
                 Local::Context(context) => self.contexts.get(*context)?.handle == *child,
                 Local::Sync(open) => self.opens.get(*open)?.handle == *child,
-                Local::Adapter(_) | Local::Device(_) => false,
+                Local::Adapter(_) | Local::Device(_) | Local::KeyedMutex(_) => false,
             })
         };
         let is_whole = |device: &Device| device.children.iter().all(|one| lives(device, one) == Some(true));
         if !self.devices.iter().all(|(_, device)| is_whole(device)) {
             return Some("what belongs to a device");
         }
-        let global = self.objects.iter().filter(|(_, object)| object.global.is_some()).count();
-        (self.globals.len() != global).then_some("the global handles")
+        self.legacy_miscounted().or_else(|| self.sharing_miscounted()).or_else(|| self.keyed_miscounted())
     }
 
     /// The slot in which a process reads how many of its devices are not ACTIVE; none without fence memory.

@@ -16,6 +16,8 @@ use d3dkmt::{
 use crate::ddi::Miniport;
 use crate::effects::{Effects, FenceStore};
 use crate::kernel::{Called, Kernel, Refusal, invalid, refuse};
+use crate::process::Process;
+use crate::sync::Open;
 use crate::{Nanos, ProcessId};
 
 /// A pending wait: numbers only go up, so that waits for one value end in the order they came.
@@ -89,7 +91,7 @@ impl<M: Miniport> Kernel<M> {
         for (at, handle) in objects.iter().enumerate() {
             let (open, object) = self.sync_object(process, *handle)?;
             targets[at] = object;
-            self.check_monitored(object, device, *handle)?;
+            self.check_monitored(open, device, *handle)?;
             self.check_right(open, SyncObjectFlags::NO_SIGNAL)?;
             // An object may be named twice: the value it has by then counts.
             let earlier = targets[..at].iter().rposition(|other| *other == object);
@@ -123,19 +125,12 @@ impl<M: Miniport> Kernel<M> {
         let mut items = Vec::with_capacity(objects.len());
         for (handle, value) in objects.iter().zip(values) {
             let (open, object) = self.sync_object(process, *handle)?;
-            self.check_monitored(object, device, *handle)?;
+            self.check_monitored(open, device, *handle)?;
             self.check_right(open, SyncObjectFlags::NO_WAIT)?;
             let (handle, value) = (*handle, *value);
             items.push(WaitItem { object, open: Some(open), handle, value, satisfied: false });
         }
-        let pending = &self.process(process).waits;
-        if pending.contains_key(&event) {
-            return invalid(format!("event {} already names a pending wait", event.0));
-        }
-        if pending.len() >= limits::WAITS_PER_PROCESS_MAX {
-            let why = format!("the process has {} pending waits, the limit", pending.len());
-            return refuse(NtStatus::NO_MEMORY, why);
-        }
+        self.require_free_event(process, event)?;
         let any = flags.contains(WaitFromCpuFlags::WAIT_ANY);
         match self.begin_wait(WaitOwner::Cpu { process, event }, any, items) {
             None => Ok(Reply::Wait(WaitOutcome::Satisfied)),
@@ -146,8 +141,23 @@ impl<M: Miniport> Kernel<M> {
         }
     }
 
+    /// Refuses a wait, or the acquire of a keyed mutex, of a name that one has, and one too many.
+    pub(crate) fn require_free_event(&self, process: ProcessId, event: EventId) -> Result<(), Refusal> {
+        let Process { waits, acquires, .. } = self.process(process);
+        if waits.contains_key(&event) || acquires.contains_key(&event) {
+            return invalid(format!("event {} already names a pending wait", event.0));
+        }
+        let pending = waits.len() + acquires.len();
+        if pending >= limits::WAITS_PER_PROCESS_MAX {
+            let why = format!("the process has {pending} pending waits, the limit");
+            return refuse(NtStatus::NO_MEMORY, why);
+        }
+        Ok(())
+    }
+
     /// The guest no longer waits. A wait that has just ended is no error: the wake-up is under way.
     pub(crate) fn cancel_wait(&mut self, process: ProcessId, event: EventId) -> Called {
+        self.cancel_acquire(process, event);
         if let Some(wait) = self.process(process).waits.get(&event).copied() {
             // A CPU wait holds no reference, so nothing else can end by this.
             self.end_wait(wait, &mut Effects::default());
@@ -156,12 +166,13 @@ impl<M: Miniport> Kernel<M> {
     }
 
     /// CPU operations take monitored fences only, whatever the value (W-100 to W-103).
-    fn check_monitored(&self, object: u32, device: u32, handle: Handle) -> Result<(), Refusal> {
+    fn check_monitored(&self, open: u32, device: u32, handle: Handle) -> Result<(), Refusal> {
+        let Open { object, adapter, .. } = self.opens[open];
         let object = &self.objects[object];
         if object.object_type != SyncObjectType::MONITORED_FENCE {
             return invalid(format!("{handle} is a {}, not a monitored fence", object.object_type.name()));
         }
-        self.check_adapter(object.adapter, device, handle)
+        self.check_adapter(adapter, device, handle)
     }
 
     pub(crate) fn check_adapter(&self, adapter: u32, device: u32, handle: Handle) -> Result<(), Refusal> {
@@ -175,7 +186,10 @@ impl<M: Miniport> Kernel<M> {
     pub(crate) fn check_right(&self, open: u32, denied_by: SyncObjectFlags) -> Result<(), Refusal> {
         let open = &self.opens[open];
         if open.flags.intersects(denied_by) {
-            let why = format!("{} was created or opened with {denied_by:?}", open.handle);
+            let why = format!(
+                "{} has no such right: created or opened with {denied_by:?}, or by an NT handle without it",
+                open.handle
+            );
             return refuse(NtStatus::ACCESS_DENIED, why);
         }
         Ok(())

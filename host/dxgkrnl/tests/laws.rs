@@ -20,7 +20,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
-    fn the_same_inputs_give_the_same_effects_and_state(seed in any::<u64>(), policy in 0..8u32) {
+    fn the_same_inputs_give_the_same_effects_and_state(seed in any::<u64>(), policy in 0..64u32) {
         let (steps, digest) = run(seed, config(policy), 1500);
         let mut again = Kernel::new(config(policy), SimulatedMiniport::default());
         for step in steps {
@@ -32,7 +32,7 @@ proptest! {
     }
 
     #[test]
-    fn no_call_panics_and_each_gets_exactly_one_answer(seed in any::<u64>(), policy in 0..8u32) {
+    fn no_call_panics_and_each_gets_exactly_one_answer(seed in any::<u64>(), policy in 0..64u32) {
         let mut session = Session::new(seed, config(policy));
         for _ in 0..1500 {
             let step = session.step();

@@ -192,6 +192,8 @@ fn the_end_of_a_process_leaves_nothing() {
     world.gpu_signal(&[context], fence, 9);
     world.pending(device, &[(fence, 5)], false);
     world.input(Input::ProcessGone { process: P });
+    assert_eq!(world.kernel.snapshot().shares, 1, "its NT handle may be somebody else's by now");
+    world.input(Input::VmDetached { vm: VmId::HOST });
     let snapshot = world.kernel.snapshot();
     assert!(snapshot.is_empty(), "{snapshot:?}");
     assert_eq!(world.kernel.next_deadline(), None);
@@ -261,5 +263,6 @@ fn a_shared_fence_has_one_value_in_every_process_of_its_vm() {
     world.input(Input::VmDetached { vm });
     world.input(Input::ProcessGone { process: P });
     world.input(Input::ProcessGone { process: ProcessId(2) });
+    world.input(Input::VmDetached { vm: VmId::HOST });
     assert!(world.kernel.snapshot().is_empty());
 }

@@ -94,4 +94,6 @@ pub mod access {
     pub const STANDARD_RIGHTS_READ: u32 = 0x2_0000;
     /// `D3DDDI_SYNC_OBJECT_ALL_ACCESS`.
     pub const SYNC_OBJECT_ALL_ACCESS: u32 = 0x1F_0003;
+    /// `GENERIC_ALL`: every right of the object's type, as D3D12's CreateSharedHandle asks for.
+    pub const GENERIC_ALL: u32 = 0x1000_0000;
 }

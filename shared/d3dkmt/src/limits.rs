@@ -24,8 +24,16 @@ pub const QUEUED_BYTES_PER_PROCESS_MAX: usize = 32 << 20;
 pub const CONTEXTS_PER_PROCESS_MAX: usize = 1 << 14;
 /// Opens of one synchronization object, in all processes.
 pub const OPENS_PER_OBJECT_MAX: usize = 1024;
-/// Objects that one process shares at a time.
-pub const SHARES_PER_PROCESS_MAX: usize = 4096;
+/// NT handles of shared objects that the processes of one VM have at a time.
+pub const SHARES_PER_VM_MAX: usize = 1 << 14;
+/// `D3DKMT_MAX_OBJECTS_PER_HANDLE`.
+pub const OBJECTS_PER_SHARE_MAX: usize = 3;
+/// UTF-16 units of a shared object's name: MAX_PATH, as for every named object of the Win32 API.
+pub const SHARE_NAME_UNITS_MAX: usize = 260;
+/// Keyed mutexes that one process has open.
+pub const KEYED_MUTEXES_PER_PROCESS_MAX: usize = 4096;
+/// Private runtime data of one keyed mutex.
+pub const KEYED_MUTEX_DATA_BYTES_MAX: usize = 4096;
 /// Fence slots of one process: 64 MiB of fence memory.
 pub const FENCE_SLOTS_PER_PROCESS_MAX: u32 = 1 << 20;
 /// Processes of one VM. Each has a stream; the vsock device has room for 4096, a few of them not for processes.

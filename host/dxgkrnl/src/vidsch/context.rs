@@ -84,6 +84,7 @@ impl<M: Miniport> Kernel<M> {
         self.devices[context.device].children.remove(&handle);
         self.process_mut(process).contexts -= 1;
         self.end_queue(context.queue, effects);
+        self.abandon_mutexes(process, handle, effects);
         Ok(Reply::None)
     }
 

@@ -101,10 +101,7 @@ impl<M: Miniport> Kernel<M> {
         // mapped on its own adapter.
         let unwritable = SyncObjectFlags::NO_GPU_ACCESS | SyncObjectFlags::NO_SIGNAL;
         match open {
-            Some(open)
-                if !open.flags.intersects(unwritable)
-                    && self.objects[open.object].adapter == engine.adapter =>
-            {
+            Some(open) if !open.flags.intersects(unwritable) && open.adapter == engine.adapter => {
                 let object = open.object;
                 owner.written.push(object);
                 self.store_value(object, value, effects);

@@ -6,6 +6,8 @@
 //! ```text
 //!   queue                     head can go on when ..                 and then
 //!   Wait(wait)                the wait has ended                     is gone
+//!   Acquire(..)               no command runs, and all of it can be  mutexes are owned, semaphores count
+//!                             had at once (`legacy.rs`)              down
 //!   Signal(..)                no command runs (SignalAtSubmission:   fence values change, waits end
 //!                             always)
 //!   Broadcast(id)             as a Signal                            the last queue signals
@@ -25,7 +27,7 @@ mod signal;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
-use d3dkmt::{EventId, NtStatus, SignalFlags};
+use d3dkmt::{EventId, Handle, NtStatus, SignalFlags};
 
 pub(crate) use context::Context;
 pub(crate) use engine::InFlight;
@@ -33,6 +35,7 @@ pub(crate) use engine::InFlight;
 use crate::ddi::{EngineId, HwContext, Miniport, Submission};
 use crate::effects::Effects;
 use crate::kernel::Kernel;
+use crate::legacy::Acquire;
 use crate::wait::WaitId;
 use crate::{Nanos, ProcessId};
 
@@ -51,6 +54,7 @@ pub(crate) struct Queue {
 #[derive(Debug)]
 pub(crate) enum Packet {
     Wait(WaitId),
+    Acquire(Acquire),
     Signal(Signal),
     Broadcast(u32),
     Command(Vec<u8>),
@@ -63,6 +67,7 @@ impl Packet {
         PACKET_BYTES
             + match self {
                 Packet::Wait(_) | Packet::Broadcast(_) => 0,
+                Packet::Acquire(acquire) => acquire.objects.len() * size_of::<u32>(),
                 Packet::Signal(signal) => signal.targets.len() * size_of::<(u32, u64)>(),
                 Packet::Command(commands) => commands.len(),
             }
@@ -77,6 +82,8 @@ pub(crate) struct Signal {
     /// Objects (kept alive by the packet) and their values.
     pub targets: Vec<(u32, u64)>,
     pub event: Option<EventId>,
+    /// If a mutex or semaphore is among the objects: the contexts of the call, and their device.
+    pub by: Vec<Handle>,
 }
 
 /// A signal that waits for several queues to reach it (FEN-040).
@@ -136,6 +143,7 @@ impl<M: Miniport> Kernel<M> {
         for packet in queue {
             match packet {
                 Packet::Wait(wait) => drop(self.end_wait(wait, effects)),
+                Packet::Acquire(acquire) => self.drop_acquire(acquire, effects),
                 Packet::Signal(signal) => self.drop_signal(signal, status, effects),
                 Packet::Broadcast(broadcast) => {
                     self.broadcasts[broadcast].broken = true;
@@ -161,6 +169,7 @@ impl<M: Miniport> Kernel<M> {
         let ready = match queue.packets.front() {
             None => false,
             Some(Packet::Wait(wait)) => !self.waits.contains_key(wait),
+            Some(Packet::Acquire(_)) => return self.try_acquire(id, effects),
             Some(Packet::Signal(signal)) => idle || signal.flags.contains(SignalFlags::SIGNAL_AT_SUBMISSION),
             Some(Packet::Broadcast(id)) => {
                 idle || self.broadcasts[*id].signal.flags.contains(SignalFlags::SIGNAL_AT_SUBMISSION)
@@ -174,7 +183,7 @@ impl<M: Miniport> Kernel<M> {
         let process = queue.process;
         self.process_mut(process).queued_bytes -= packet.weight();
         match packet {
-            Packet::Wait(_) => {}
+            Packet::Wait(_) | Packet::Acquire(_) => {}
             Packet::Signal(signal) => self.apply_signal(signal, effects),
             Packet::Broadcast(broadcast) => self.reach_broadcast(broadcast, effects),
             Packet::Command(commands) => self.start_command(id, commands, effects),

@@ -10,8 +10,8 @@ use crate::ProcessId;
 use crate::ddi::Miniport;
 use crate::effects::Effects;
 use crate::kernel::{Called, Kernel, Refusal, invalid};
+use crate::legacy::{Acquire, Form, is_acquired, queueable};
 use crate::policy::LowerGpuSignal;
-use crate::sync::queueable;
 use crate::wait::{WaitItem, WaitOwner};
 
 impl<M: Miniport> Kernel<M> {
@@ -39,7 +39,7 @@ impl<M: Miniport> Kernel<M> {
             return invalid("the contexts of a broadcast are not of one device");
         }
         let enqueue_event = flags.contains(SignalFlags::ENQUEUE_CPU_EVENT);
-        let (targets, event) = match signal {
+        let (targets, event): (Vec<(u32, u64)>, _) = match signal {
             GpuSignal::CpuEvent { event } if enqueue_event => (Vec::new(), Some(event)),
             GpuSignal::CpuEvent { .. } => return invalid("a CPU event needs the flag EnqueueCpuEvent"),
             GpuSignal::Monitored { .. } if enqueue_event => {
@@ -50,20 +50,26 @@ impl<M: Miniport> Kernel<M> {
             }
             GpuSignal::Legacy { objects, fence_value } => {
                 let values = alloc::vec![fence_value; objects.len()];
-                let resolved =
-                    self.resolve(process, device, &objects, &values, SyncObjectFlags::NO_SIGNAL)?;
+                let denied_by = SyncObjectFlags::NO_SIGNAL;
+                let resolved = self.resolve(process, device, &objects, &values, Form::OneValue, denied_by)?;
                 (resolved.iter().map(|item| (item.object, item.value)).collect(), None)
             }
             GpuSignal::Monitored { objects, values } => {
+                let denied_by = SyncObjectFlags::NO_SIGNAL;
                 let resolved =
-                    self.resolve(process, device, &objects, &values, SyncObjectFlags::NO_SIGNAL)?;
+                    self.resolve(process, device, &objects, &values, Form::ValueArray, denied_by)?;
                 (resolved.iter().map(|item| (item.object, item.value)).collect(), None)
             }
         };
         for (object, _) in &targets {
             self.objects[*object].references += 1;
         }
-        let signal = Signal { process, flags, targets, event };
+        let mut by = Vec::new();
+        if targets.iter().any(|(object, _)| is_acquired(self.objects[*object].object_type)) {
+            by.extend_from_slice(contexts);
+            by.push(self.devices[device].handle);
+        }
+        let signal = Signal { process, flags, targets, event, by };
         if let [queue] = ids[..] {
             self.enqueue(queue, Packet::Signal(signal));
         } else {
@@ -83,10 +89,23 @@ impl<M: Miniport> Kernel<M> {
         context: Handle,
         objects: &[Handle],
         values: &[u64],
+        form: Form,
     ) -> Called {
         let queue = self.open_context(process, context)?;
         let device = self.queues[queue].device;
-        let items = self.resolve(process, device, objects, values, SyncObjectFlags::NO_WAIT)?;
+        let denied_by = SyncObjectFlags::NO_WAIT;
+        let items = self.resolve(process, device, objects, values, form, denied_by)?;
+        let is_acquired = |item: &WaitItem| is_acquired(self.objects[item.object].object_type);
+        if items.iter().any(is_acquired) {
+            let (taken, values): (Vec<_>, Vec<_>) = items.into_iter().partition(is_acquired);
+            let objects: Vec<u32> = taken.iter().map(|item| item.object).collect();
+            for object in &objects {
+                self.objects[*object].references += 1;
+            }
+            let wait = self.begin_wait(WaitOwner::Gpu { queue }, false, values);
+            self.enqueue(queue, Packet::Acquire(Acquire { wait, objects, place: None }));
+            return Ok(Reply::None);
+        }
         if let Some(wait) = self.begin_wait(WaitOwner::Gpu { queue }, false, items) {
             self.enqueue(queue, Packet::Wait(wait));
         }
@@ -100,6 +119,7 @@ impl<M: Miniport> Kernel<M> {
         device: u32,
         objects: &[Handle],
         values: &[u64],
+        form: Form,
         denied_by: SyncObjectFlags,
     ) -> Result<Vec<WaitItem>, Refusal> {
         let most = limits::OBJECTS_WAITED_ON_MAX;
@@ -111,8 +131,9 @@ impl<M: Miniport> Kernel<M> {
         }
         let resolve_one = |(handle, value): (&Handle, &u64)| {
             let (open, object) = self.sync_object(process, *handle)?;
-            queueable(self.objects[object].object_type, objects.len())?;
-            self.check_adapter(self.objects[object].adapter, device, *handle)?;
+            let wait = denied_by == SyncObjectFlags::NO_WAIT;
+            queueable(&self.objects[object], objects.len(), form, wait)?;
+            self.check_adapter(self.opens[open].adapter, device, *handle)?;
             self.check_right(open, denied_by)?;
             let (handle, value) = (*handle, *value);
             Ok(WaitItem { object, open: Some(open), handle, value, satisfied: false })
@@ -122,6 +143,9 @@ impl<M: Miniport> Kernel<M> {
 
     pub(super) fn apply_signal(&mut self, signal: Signal, effects: &mut Effects) {
         for (object, value) in &signal.targets {
+            if self.signal_legacy(*object, &signal, effects) {
+                continue;
+            }
             let current = self.objects[*object].value;
             let lower = *value < current && !signal.flags.contains(SignalFlags::ALLOW_FENCE_REWIND);
             match self.config.policy.lower_gpu_signal {

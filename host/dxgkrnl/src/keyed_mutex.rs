@@ -1,0 +1,464 @@
+//! Keyed mutexes: they belong to processes, not to devices.
+//!
+//! ```text
+//!            Acquire(key) by the key of the last Release           the owner's handle ends
+//!   Free ------------------------------------------------> Owned --------------------------> Abandoned
+//!    ^                                                       |
+//!    `-------------------------------------------------------'
+//!      Release(key, fence value, data) by the handle that owns
+//! ```
+//! At first the key is InitialValue and the fence value 0 (FEN-076, W-193). What acquires is a local handle: it is
+//! not recursive (FEN-080), and nobody else can release it (W-197). An acquire of another key, or of a mutex that is
+//! owned, waits until its time is up. A release gives the mutex at once to the waiter of its key that has waited
+//! longest; documents leave the order open (FEN-081).
+//!
+//! A mutex whose owner ended - its process died, or its handle was destroyed - is of no use any more: whoever waits
+//! for it, and whoever asks later, hears ABANDONED, and it has to be created again (FEN-080). An acquire whose own
+//! handle is destroyed ends with ABANDONED too: nobody is left to own for it.
+//!
+//! Time (FEN-077, FEN-078): a relative timeout counts from the call, by the daemon's clock. An absolute one is a time
+//! of the system's clock, which [`crate::Input::SystemTime`] sets: set forward, it ends waits; set back, they go on.
+//!
+//! The fence value and the private runtime data are the last release's, and are told to the owner only: an acquire
+//! that ends otherwise has the fence value 0 (W-192, W-198). Opening never fills the caller's buffer, but wants one that
+//! is large enough, or of size 0 (W-174 to W-179).
+
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::format;
+use alloc::vec::Vec;
+
+use d3dkmt::{
+    AcquireOutcome, Call, EventId, Handle, KeyedMutexFlags, NtStatus, Reply, RuntimeBuffer, ShareToken,
+    limits,
+};
+
+use crate::ddi::Miniport;
+use crate::effects::Effects;
+use crate::kernel::{Called, Kernel, Refusal, invalid, refuse};
+use crate::process::Local;
+use crate::sharing::Global;
+use crate::slab::Slab;
+use crate::{Nanos, ProcessId, VmId};
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum State {
+    Free,
+    /// By this open.
+    Owned(u32),
+    Abandoned,
+}
+
+pub(crate) struct KeyedMutex {
+    pub state: State,
+    /// Of the last release.
+    pub key: u64,
+    pub fence_value: u64,
+    pub data: Vec<u8>,
+    pub vm: VmId,
+    /// None if it is shared by NT handle.
+    pub global: Option<Handle>,
+    pub opens: usize,
+    /// Acquires by key, then in the order they came.
+    pub waiters: BTreeSet<(u64, u64)>,
+}
+
+/// A process's handle to a keyed mutex.
+pub(crate) struct MutexOpen {
+    pub process: ProcessId,
+    pub handle: Handle,
+    pub mutex: u32,
+}
+
+/// When a pending acquire ends without the mutex.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Until {
+    Never,
+    /// By the daemon's clock.
+    Relative(Nanos),
+    /// By the system's clock, in units of 100 ns since 1601.
+    Absolute(i64),
+}
+
+pub(crate) struct PendingAcquire {
+    pub open: u32,
+    pub process: ProcessId,
+    pub event: EventId,
+    pub key: u64,
+    pub until: Until,
+    pub since: Nanos,
+}
+
+/// All of them, and the clock of absolute timeouts.
+#[derive(Default)]
+pub(crate) struct KeyedMutexes {
+    pub mutexes: Slab<KeyedMutex>,
+    pub opens: Slab<MutexOpen>,
+    pub acquires: BTreeMap<u64, PendingAcquire>,
+    begun: u64,
+    relative: BTreeSet<(Nanos, u64)>,
+    absolute: BTreeSet<(i64, u64)>,
+    /// What the system's clock said, and when it did.
+    clock: (i64, Nanos),
+}
+
+const UNIT_NS: u64 = 100;
+
+impl KeyedMutexes {
+    /// The system's time at `now`.
+    fn system_time(&self, now: Nanos) -> i64 {
+        let (utc, told) = self.clock;
+        utc.saturating_add_unsigned(now.saturating_sub(told) / UNIT_NS)
+    }
+
+    /// When the next timeout is up.
+    pub fn next_deadline(&self) -> Option<Nanos> {
+        let relative = self.relative.first().map(|(due, _)| *due);
+        let (utc, told) = self.clock;
+        let absolute = self.absolute.first().map(|(due, _)| {
+            let units = u64::try_from(due.saturating_sub(utc)).unwrap_or(0);
+            told.saturating_add(units.saturating_mul(UNIT_NS))
+        });
+        relative.into_iter().chain(absolute).min()
+    }
+
+    /// The first acquire whose time is up.
+    fn expired(&self, now: Nanos) -> Option<u64> {
+        let relative = self.relative.first().filter(|(due, _)| *due <= now).map(|(_, id)| *id);
+        let time = self.system_time(now);
+        relative.or_else(|| self.absolute.first().filter(|(due, _)| *due <= time).map(|(_, id)| *id))
+    }
+
+    /// How many have a global handle.
+    pub fn globals(&self) -> usize {
+        self.mutexes.iter().filter(|(_, mutex)| mutex.global.is_some()).count()
+    }
+}
+
+impl<M: Miniport> Kernel<M> {
+    pub(crate) fn keyed_mutex_call(
+        &mut self,
+        process: ProcessId,
+        call: Call,
+        effects: &mut Effects,
+    ) -> Called {
+        match call {
+            Call::CreateKeyedMutex { initial_value, private_data, flags } => {
+                self.create_keyed_mutex(process, initial_value, private_data, flags)
+            }
+            Call::OpenKeyedMutex { shared_handle, buffer } => {
+                self.open_keyed_mutex(process, shared_handle, buffer)
+            }
+            Call::OpenKeyedMutexFromNtHandle { token, .. } => self.open_keyed_mutex_by_token(process, token),
+            Call::DestroyKeyedMutex { mutex } => self.destroy_keyed_mutex(process, mutex, effects),
+            Call::AcquireKeyedMutex { mutex, key, timeout, event } => {
+                self.acquire_keyed_mutex(process, mutex, key, timeout, event)
+            }
+            Call::ReadKeyedMutex { mutex } => self.read_keyed_mutex(process, mutex),
+            Call::ReleaseKeyedMutex { mutex, key, fence_value, private_data } => {
+                self.release_keyed_mutex(process, mutex, key, fence_value, private_data, effects)
+            }
+            other => invalid(format!("{other:?} is no call of a keyed mutex")),
+        }
+    }
+
+    /// `D3DKMTCreateKeyedMutex` and `..2`.
+    fn create_keyed_mutex(
+        &mut self,
+        process: ProcessId,
+        initial_value: u64,
+        data: Vec<u8>,
+        flags: KeyedMutexFlags,
+    ) -> Called {
+        if flags.unknown() != 0 {
+            return invalid(format!("keyed mutex flags {:#x} have reserved bits set", flags.bits()));
+        }
+        check_data(&data)?;
+        let mutex = self.keyed.mutexes.insert(KeyedMutex {
+            state: State::Free,
+            key: initial_value,
+            fence_value: 0,
+            data,
+            vm: self.process(process).vm,
+            global: None,
+            opens: 0,
+            waiters: BTreeSet::new(),
+        });
+        let by_global = !flags.contains(KeyedMutexFlags::NT_SECURITY_SHARING);
+        let global = by_global.then(|| self.new_global(Global::KeyedMutex(mutex))).transpose();
+        let opened = global.and_then(|global| {
+            self.keyed.mutexes[mutex].global = global;
+            self.new_mutex_open(process, mutex)
+        });
+        match opened {
+            Ok(handle) => {
+                let shared_handle = self.keyed.mutexes[mutex].global.unwrap_or(Handle::NULL);
+                Ok(Reply::KeyedMutex { mutex: handle, shared_handle, private_data: Vec::new() })
+            }
+            Err(refusal) => {
+                self.drop_mutex_if_unused(mutex);
+                Err(refusal)
+            }
+        }
+    }
+
+    fn new_mutex_open(&mut self, process: ProcessId, mutex: u32) -> Result<Handle, Refusal> {
+        let opens = self.process(process).keyed_mutexes;
+        if opens >= limits::KEYED_MUTEXES_PER_PROCESS_MAX {
+            return refuse(
+                NtStatus::NO_MEMORY,
+                format!("the process has {opens} keyed mutexes open, the limit"),
+            );
+        }
+        let open = self.keyed.opens.insert(MutexOpen { process, handle: Handle::NULL, mutex });
+        match self.insert_handle(process, Local::KeyedMutex(open)) {
+            Ok(handle) => {
+                self.keyed.opens[open].handle = handle;
+                self.keyed.mutexes[mutex].opens += 1;
+                self.process_mut(process).keyed_mutexes += 1;
+                Ok(handle)
+            }
+            Err(refusal) => {
+                self.keyed.opens.remove(open);
+                Err(refusal)
+            }
+        }
+    }
+
+    /// `D3DKMTOpenKeyedMutex` and `..2`: by the global handle, which ends with the last local one (W-168).
+    fn open_keyed_mutex(&mut self, process: ProcessId, shared: Handle, buffer: RuntimeBuffer) -> Called {
+        let vm = self.process(process).vm;
+        let mutex = match self.global(shared) {
+            Some(Global::KeyedMutex(mutex)) if self.keyed.mutexes[mutex].vm == vm => mutex,
+            _ => return invalid(format!("{shared} is no global handle of a keyed mutex")),
+        };
+        let (size, stored) = (buffer.size as usize, self.keyed.mutexes[mutex].data.len());
+        if size > 0 && !buffer.present {
+            return invalid(format!("private runtime data of {size} bytes, but no buffer"));
+        }
+        if size > 0 && size < stored {
+            return invalid(format!(
+                "a buffer of {size} bytes, the mutex has {stored} bytes of private runtime data"
+            ));
+        }
+        let handle = self.new_mutex_open(process, mutex)?;
+        Ok(Reply::KeyedMutex { mutex: handle, shared_handle: Handle::NULL, private_data: Vec::new() })
+    }
+
+    /// `D3DKMTOpenKeyedMutexFromNtHandle`: a keyed mutex has an NT handle only together with an allocation (W-130).
+    fn open_keyed_mutex_by_token(&mut self, process: ProcessId, token: ShareToken) -> Called {
+        self.share(process, token)?;
+        refuse(
+            NtStatus::OBJECT_TYPE_MISMATCH,
+            "the NT handle is of a synchronization object, not of a keyed mutex",
+        )
+    }
+
+    /// `D3DKMTDestroyKeyedMutex`.
+    pub(crate) fn destroy_keyed_mutex(
+        &mut self,
+        process: ProcessId,
+        handle: Handle,
+        effects: &mut Effects,
+    ) -> Called {
+        let (open, mutex) = self.keyed_mutex(process, handle)?;
+        let state = &self.keyed.mutexes[mutex];
+        let owns = state.state == State::Owned(open);
+        let concerned = |(_, id): &&(u64, u64)| owns || self.keyed.acquires[id].open == open;
+        let ended: Vec<u64> = state.waiters.iter().filter(concerned).map(|(_, id)| *id).collect();
+        for id in ended {
+            self.end_acquire(id, Some(NtStatus::ABANDONED), effects);
+        }
+        if owns {
+            self.keyed.mutexes[mutex].state = State::Abandoned;
+            self.note(process, format!("{handle} ended and owned its keyed mutex: it is abandoned"), effects);
+        }
+        let owner = self.process_mut(process);
+        owner.handles.remove(handle);
+        owner.keyed_mutexes -= 1;
+        self.keyed.opens.remove(open);
+        self.keyed.mutexes[mutex].opens -= 1;
+        self.drop_mutex_if_unused(mutex);
+        Ok(Reply::None)
+    }
+
+    fn drop_mutex_if_unused(&mut self, mutex: u32) {
+        if self.keyed.mutexes[mutex].opens == 0
+            && let Some(KeyedMutex { global: Some(global), .. }) = self.keyed.mutexes.remove(mutex)
+        {
+            self.end_global(global);
+        }
+    }
+
+    /// `D3DKMTAcquireKeyedMutex` and `..2`.
+    fn acquire_keyed_mutex(
+        &mut self,
+        process: ProcessId,
+        handle: Handle,
+        key: u64,
+        timeout: Option<i64>,
+        event: EventId,
+    ) -> Called {
+        let (open, mutex) = self.keyed_mutex(process, handle)?;
+        let state = &mut self.keyed.mutexes[mutex];
+        let until = match (state.state, timeout) {
+            (State::Abandoned, _) => return Ok(not_acquired(AcquireOutcome::Abandoned { fence_value: 0 })),
+            (State::Free, _) if state.key == key => {
+                state.state = State::Owned(open);
+                let outcome = AcquireOutcome::Acquired { fence_value: state.fence_value };
+                return Ok(Reply::KeyedMutexAcquire { outcome, private_data: state.data.clone() });
+            }
+            (State::Free | State::Owned(_), None) => Until::Never,
+            (State::Free | State::Owned(_), Some(relative @ ..0)) => {
+                let after = relative.unsigned_abs().checked_mul(UNIT_NS);
+                // Later than the clock can say is never.
+                after.and_then(|after| self.now.checked_add(after)).map_or(Until::Never, Until::Relative)
+            }
+            (State::Free | State::Owned(_), Some(absolute)) => Until::Absolute(absolute),
+        };
+        // 0 is a poll, and a time of the clock that is long past.
+        if matches!(until, Until::Absolute(due) if due == 0 || due <= self.keyed.system_time(self.now)) {
+            return Ok(not_acquired(AcquireOutcome::TimedOut { fence_value: 0 }));
+        }
+        self.require_free_event(process, event)?;
+        let id = self.keyed.begun;
+        self.keyed.begun += 1;
+        match until {
+            Until::Never => {}
+            Until::Relative(due) => drop(self.keyed.relative.insert((due, id))),
+            Until::Absolute(due) => drop(self.keyed.absolute.insert((due, id))),
+        }
+        self.keyed.mutexes[mutex].waiters.insert((key, id));
+        self.keyed.acquires.insert(id, PendingAcquire { open, process, event, key, until, since: self.now });
+        self.process_mut(process).acquires.insert(event, id);
+        Ok(not_acquired(AcquireOutcome::Registered))
+    }
+
+    /// What the handle that owns a keyed mutex has by it; nothing for another.
+    fn read_keyed_mutex(&self, process: ProcessId, handle: Handle) -> Called {
+        let (open, mutex) = self.keyed_mutex(process, handle)?;
+        let state = &self.keyed.mutexes[mutex];
+        Ok(if state.state == State::Owned(open) {
+            Reply::KeyedMutexData { fence_value: state.fence_value, private_data: state.data.clone() }
+        } else {
+            Reply::KeyedMutexData { fence_value: 0, private_data: Vec::new() }
+        })
+    }
+
+    /// `D3DKMTReleaseKeyedMutex` and `..2`.
+    fn release_keyed_mutex(
+        &mut self,
+        process: ProcessId,
+        handle: Handle,
+        key: u64,
+        fence_value: u64,
+        data: Option<Vec<u8>>,
+        effects: &mut Effects,
+    ) -> Called {
+        let (open, mutex) = self.keyed_mutex(process, handle)?;
+        let state = &mut self.keyed.mutexes[mutex];
+        if state.state != State::Owned(open) {
+            return invalid(format!("{handle} does not own its keyed mutex"));
+        }
+        if let Some(data) = data {
+            check_data(&data)?;
+            state.data = data;
+        }
+        (state.key, state.fence_value, state.state) = (key, fence_value, State::Free);
+        let next = state.waiters.range((key, 0)..=(key, u64::MAX)).next().map(|(_, id)| *id);
+        if let Some(id) = next {
+            state.state = State::Owned(self.keyed.acquires[&id].open);
+            self.end_acquire(id, Some(NtStatus::SUCCESS), effects);
+        }
+        Ok(Reply::None)
+    }
+
+    /// Takes a pending acquire out of every table; its event is set if there is a status to say.
+    fn end_acquire(&mut self, id: u64, status: Option<NtStatus>, effects: &mut Effects) {
+        let Some(PendingAcquire { open, process, event, key, until, .. }) = self.keyed.acquires.remove(&id)
+        else {
+            return;
+        };
+        let mutex = self.keyed.opens[open].mutex;
+        self.keyed.mutexes[mutex].waiters.remove(&(key, id));
+        match until {
+            Until::Never => {}
+            Until::Relative(due) => drop(self.keyed.relative.remove(&(due, id))),
+            Until::Absolute(due) => drop(self.keyed.absolute.remove(&(due, id))),
+        }
+        self.process_mut(process).acquires.remove(&event);
+        if let Some(status) = status {
+            self.wake(process, event, status, effects);
+        }
+    }
+
+    /// The guest no longer waits. What it has acquired meanwhile is its own.
+    pub(crate) fn cancel_acquire(&mut self, process: ProcessId, event: EventId) {
+        if let Some(id) = self.process(process).acquires.get(&event).copied() {
+            self.end_acquire(id, None, &mut Effects::default());
+        }
+    }
+
+    /// Ends the acquires whose time is up.
+    pub(crate) fn expire_acquires(&mut self, effects: &mut Effects) {
+        while let Some(id) = self.keyed.expired(self.now) {
+            self.end_acquire(id, Some(NtStatus::TIMEOUT), effects);
+        }
+    }
+
+    /// The system's clock was set.
+    pub(crate) fn set_system_time(&mut self, utc_100ns: i64, effects: &mut Effects) {
+        self.keyed.clock = (utc_100ns, self.now);
+        self.expire_acquires(effects);
+    }
+
+    /// The open and the mutex that a handle of this process names.
+    fn keyed_mutex(&self, process: ProcessId, handle: Handle) -> Result<(u32, u32), Refusal> {
+        match self.process(process).handles.get(handle) {
+            Some(Local::KeyedMutex(open)) => Ok((*open, self.keyed.opens[*open].mutex)),
+            _ => invalid(format!("{handle} is no keyed mutex of this process")),
+        }
+    }
+
+    /// What is kept twice and does not agree, or an acquire that waits for what it could have.
+    pub(crate) fn keyed_miscounted(&self) -> Option<&'static str> {
+        let keyed = &self.keyed;
+        let opens_of = |index| keyed.opens.iter().filter(|(_, open)| open.mutex == index).count();
+        let waits_of =
+            |index| keyed.acquires.values().filter(|one| keyed.opens[one.open].mutex == index).count();
+        for (index, mutex) in keyed.mutexes.iter() {
+            if mutex.opens == 0 || mutex.opens != opens_of(index) || mutex.waiters.len() != waits_of(index) {
+                return Some("the opens and acquires of a keyed mutex");
+            }
+            if mutex.state == State::Free && mutex.waiters.iter().any(|(key, _)| *key == mutex.key) {
+                return Some("an acquire that waits for what it could have");
+            }
+            if mutex.state == State::Abandoned && !mutex.waiters.is_empty() {
+                return Some("an acquire that waits for an abandoned keyed mutex");
+            }
+        }
+        let timed = keyed.acquires.values().filter(|one| one.until != Until::Never).count();
+        if timed != keyed.relative.len() + keyed.absolute.len() {
+            return Some("the timeouts of acquires");
+        }
+        for (id, process) in &self.processes {
+            let opens = keyed.opens.iter().filter(|(_, open)| open.process == *id).count();
+            let acquires = keyed.acquires.values().filter(|one| one.process == *id).count();
+            if (process.keyed_mutexes, process.acquires.len()) != (opens, acquires) {
+                return Some("the keyed mutexes of a process");
+            }
+        }
+        None
+    }
+}
+
+fn not_acquired(outcome: AcquireOutcome) -> Reply {
+    Reply::KeyedMutexAcquire { outcome, private_data: Vec::new() }
+}
+
+fn check_data(data: &[u8]) -> Result<(), Refusal> {
+    let most = limits::KEYED_MUTEX_DATA_BYTES_MAX;
+    if data.len() > most {
+        return invalid(format!("{} bytes of private runtime data, the limit is {most}", data.len()));
+    }
+    Ok(())
+}

@@ -1,0 +1,408 @@
+//! How processes come to the objects of others: global handles, NT handles, names, and other VMs.
+//!
+//! ```text
+//!   global handle   Shared alone, legacy types and keyed mutexes (FEN-046). Anybody of the VM who guesses it may
+//!                   open it. It ends with the last local handle (W-168).
+//!   NT handle       Shared and NtSecuritySharing. The guest's descriptor carries a token; the kernel knows what it
+//!                   opens, with which rights (FEN-068, FEN-069), under which name. It lives until `CloseShare`,
+//!                   or until its VM ends: not with the process that shared, which may have passed it on.
+//!   name            of NT handles: it ends with the last of them. Names are a VM's own, and compared without
+//!                   regard to case (W-148).
+//! ```
+//! The object lives while it has an open, an NT handle, or a packet that names it (W-127, W-141). Processes of the
+//! host itself count as one VM.
+//!
+//! Rights are those of the NT handle, not of the object: STANDARD_RIGHTS_READ to open it at all; without
+//! SYNC_OBJECT_WAIT or SYNC_OBJECT_SIGNAL what is opened by it cannot wait or signal, by CPU, by packet or by an
+//! engine's write. They become the open's NoWait and NoSignal.
+//!
+//! **Across VMs** (our own extension, off by default): a [`crate::Grant`] of the configuration says that an object of
+//! this name is one object in the named VMs. A name that is unknown in a VM is then looked for in the others of the
+//! grant, and from there on is a name of this VM too, so that the death of the VM it came from changes nothing.
+//!
+//! **Across adapters**: an object created with CrossAdapter can be opened on a device of another adapter (FEN-047).
+//! The open is of the adapter it was opened on; the value is one.
+
+use alloc::collections::BTreeMap;
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use d3dkmt::{
+    Handle, HandleKind, NtStatus, Reply, ShareToken, SyncObjectFlags, SyncObjectType, access, limits,
+};
+
+use crate::ddi::Miniport;
+use crate::effects::Effects;
+use crate::kernel::{Called, Kernel, Refusal, invalid, refuse};
+use crate::process::Local;
+use crate::sync::check_flags;
+use crate::wait::WaitItem;
+use crate::{ProcessId, VmId};
+
+/// What a global handle stands for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Global {
+    Sync(u32),
+    KeyedMutex(u32),
+}
+
+/// An NT handle of a shared object.
+#[derive(Debug)]
+pub(crate) struct Share {
+    pub object: u32,
+    pub vm: VmId,
+    pub access: u32,
+    /// A key of [`Sharing::names`], with its VM.
+    pub name: Option<String>,
+}
+
+/// An object's name in one VM.
+#[derive(Debug)]
+pub(crate) struct Named {
+    pub object: u32,
+    /// NT handles that have it.
+    pub handles: usize,
+}
+
+/// NT handles and names.
+#[derive(Default)]
+pub(crate) struct Sharing {
+    pub shares: BTreeMap<ShareToken, Share>,
+    /// Names as [`folded`].
+    pub names: BTreeMap<(VmId, String), Named>,
+    pub of_vm: BTreeMap<VmId, usize>,
+}
+
+/// What processes of the host itself are called in a grant.
+const HOST_NAME: &str = "host";
+
+/// A name for comparison: each character in upper case where that is one character, as in NT's own table.
+fn folded(name: &str) -> Result<String, Refusal> {
+    let units = name.encode_utf16().count();
+    if units == 0 || units > limits::SHARE_NAME_UNITS_MAX || name.contains(['\\', '\0']) {
+        let most = limits::SHARE_NAME_UNITS_MAX;
+        let why = format!("a name of {units} units: 1 to {most}, without backslash and NUL, are possible");
+        return refuse(NtStatus::OBJECT_NAME_INVALID, why);
+    }
+    let upper = |one: char| {
+        let mut upper = one.to_uppercase();
+        if upper.len() == 1 { upper.next().unwrap_or(one) } else { one }
+    };
+    Ok(name.chars().map(upper).collect())
+}
+
+/// The rights that a desired access comes to.
+fn granted(desired_access: u32) -> u32 {
+    if desired_access & access::GENERIC_ALL != 0 {
+        return desired_access | access::SYNC_OBJECT_ALL_ACCESS;
+    }
+    desired_access
+}
+
+fn require_readable(rights: u32) -> Result<(), Refusal> {
+    if rights & access::STANDARD_RIGHTS_READ != 0 {
+        return Ok(());
+    }
+    let why = format!("access {rights:#x} lacks STANDARD_RIGHTS_READ: the object is inaccessible by it");
+    refuse(NtStatus::ACCESS_DENIED, why)
+}
+
+impl<M: Miniport> Kernel<M> {
+    // Global handles.
+
+    pub(crate) fn new_global(&mut self, global: Global) -> Result<Handle, Refusal> {
+        match self.globals.insert(global) {
+            // Same table shape, other instance bits (W-004); the local sequence is untouched (W-008).
+            Some(handle) => Ok(Handle::global(handle.index(), handle.unique())),
+            None => refuse(NtStatus::NO_MEMORY, "there are no global handles left"),
+        }
+    }
+
+    pub(crate) fn global(&self, handle: Handle) -> Option<Global> {
+        if handle.kind() != HandleKind::Global {
+            return None;
+        }
+        self.globals.get(Handle::local(handle.index(), handle.unique())).copied()
+    }
+
+    pub(crate) fn end_global(&mut self, handle: Handle) {
+        self.globals.remove(Handle::local(handle.index(), handle.unique()));
+    }
+
+    /// The last local handle may be gone: the global one goes with it, whatever packets still name the object.
+    pub(crate) fn end_global_of(&mut self, object: u32) {
+        let state = &mut self.objects[object];
+        if state.opens.is_empty()
+            && let Some(global) = state.global.take()
+        {
+            self.end_global(global);
+        }
+    }
+
+    /// `D3DKMTOpenSynchronizationObject`: by global handle, which no object of another VM has for this process.
+    pub(crate) fn open_by_global(
+        &mut self,
+        process: ProcessId,
+        shared: Handle,
+        effects: &mut Effects,
+    ) -> Called {
+        let object = match self.global(shared) {
+            Some(Global::Sync(object)) if self.is_of_vm(object, self.process(process).vm) => object,
+            _ => return invalid(format!("{shared} is no global handle of a synchronization object")),
+        };
+        self.require_started(self.objects[object].adapter)?;
+        Ok(Reply::SyncObject(self.open_object(process, None, object, SyncObjectFlags::empty(), effects)?))
+    }
+
+    /// An object with a global handle has an open, and all its opens are of one VM.
+    fn is_of_vm(&self, object: u32, vm: VmId) -> bool {
+        let open = self.objects[object].opens.first().map(|open| self.opens[*open].process);
+        open.and_then(|process| self.processes.get(&process)).is_some_and(|process| process.vm == vm)
+    }
+
+    // NT handles.
+
+    /// `D3DKMTShareObjects`: {sync object}; {allocation} and {allocation, keyed mutex, sync object} once there are
+    /// allocations (FEN-066).
+    pub(crate) fn share_objects(
+        &mut self,
+        process: ProcessId,
+        objects: &[Handle],
+        desired_access: u32,
+        name: Option<&str>,
+        token: ShareToken,
+    ) -> Called {
+        let [handle] = objects[..] else { return refuse_bundle(objects) };
+        if let Some(Local::KeyedMutex(_)) = self.process(process).handles.get(handle) {
+            return invalid(format!(
+                "{handle} is a keyed mutex: it is shared with an allocation only (FEN-066)"
+            ));
+        }
+        let (_, object) = self.sync_object(process, handle)?;
+        let nt_shared = SyncObjectFlags::SHARED | SyncObjectFlags::NT_SECURITY_SHARING;
+        if !self.objects[object].flags.contains(nt_shared) {
+            return invalid(format!("{handle} was not created with Shared and NtSecuritySharing"));
+        }
+        let vm = self.process(process).vm;
+        let name = match name {
+            Some(name) => Some((vm, folded(name)?)),
+            None => None,
+        };
+        if name.as_ref().is_some_and(|key| self.sharing.names.contains_key(key)) {
+            return refuse(NtStatus::OBJECT_NAME_COLLISION, "an object of this VM has this name");
+        }
+        self.add_share(vm, token, object, desired_access, name.map(|(_, name)| name))
+    }
+
+    /// `D3DKMTOpenSyncObjectNtHandleFromName`: one more NT handle, with rights of its own.
+    pub(crate) fn open_nt_handle_from_name(
+        &mut self,
+        process: ProcessId,
+        name: &str,
+        desired_access: u32,
+        token: ShareToken,
+    ) -> Called {
+        let vm = self.process(process).vm;
+        let name = folded(name)?;
+        let key = (vm, name);
+        let Some(object) = self.sharing.names.get(&key).map(|named| named.object).or_else(|| self.lent(&key))
+        else {
+            return refuse(NtStatus::OBJECT_NAME_NOT_FOUND, "no object that this VM may open has this name");
+        };
+        require_readable(granted(desired_access))?;
+        self.add_share(vm, token, object, desired_access, Some(key.1))
+    }
+
+    /// The object that a grant lets this VM open by a name of another VM.
+    fn lent(&self, (vm, name): &(VmId, String)) -> Option<u32> {
+        let of_name = |grant: &&crate::Grant| folded(&grant.name).as_ref() == Ok(name);
+        let grants = self.config.grants.iter().filter(of_name);
+        let mut lenders = grants
+            .filter(|grant| grant.vms.iter().any(|one| self.is_called(*vm, one)))
+            .flat_map(|grant| &grant.vms);
+        lenders.find_map(|lender| {
+            let mut named = self.sharing.names.iter().filter(|((_, other), _)| other == name);
+            named.find_map(|((owner, _), named)| self.is_called(*owner, lender).then_some(named.object))
+        })
+    }
+
+    fn is_called(&self, vm: VmId, name: &str) -> bool {
+        match vm {
+            VmId::HOST => name == HOST_NAME,
+            vm => name != HOST_NAME && self.vms.get(&vm).is_some_and(|known| known == name),
+        }
+    }
+
+    fn add_share(
+        &mut self,
+        vm: VmId,
+        token: ShareToken,
+        object: u32,
+        desired_access: u32,
+        name: Option<String>,
+    ) -> Called {
+        if self.sharing.shares.contains_key(&token) {
+            return invalid("this share token is in use");
+        }
+        let shares = self.sharing.of_vm.entry(vm).or_default();
+        if *shares >= limits::SHARES_PER_VM_MAX {
+            return refuse(NtStatus::NO_MEMORY, format!("the VM has {shares} NT handles, the limit"));
+        }
+        *shares += 1;
+        if let Some(name) = &name {
+            let named = self.sharing.names.entry((vm, name.clone())).or_insert(Named { object, handles: 0 });
+            named.handles += 1;
+        }
+        self.sharing.shares.insert(token, Share { object, vm, access: granted(desired_access), name });
+        self.objects[object].references += 1;
+        Ok(Reply::None)
+    }
+
+    /// `D3DKMTOpenSyncObjectFromNtHandle2`, and the first form of it without a device.
+    pub(crate) fn open_sync_object(
+        &mut self,
+        process: ProcessId,
+        device: Option<Handle>,
+        token: ShareToken,
+        flags: SyncObjectFlags,
+        engine_affinity: u32,
+        effects: &mut Effects,
+    ) -> Called {
+        let device = device.map(|device| self.active_device(process, device)).transpose()?;
+        let share = self.share(process, token)?;
+        let (object, rights) = (share.object, share.access);
+        require_readable(rights)?;
+        let (object_type, adapter) = (self.objects[object].object_type, self.objects[object].adapter);
+        // What sharing it was created with is not asked again of the opener (W-145).
+        let own = flags | SyncObjectFlags::SHARED | SyncObjectFlags::NT_SECURITY_SHARING;
+        check_flags(object_type, own)?;
+        match device {
+            None => {
+                self.require_started(adapter)?;
+                if !is_of_no_device(object_type) {
+                    return invalid(format!("a {} is opened on a device (FEN-064)", object_type.name()));
+                }
+            }
+            Some(device) => {
+                let crosses = self.objects[object].flags.contains(SyncObjectFlags::CROSS_ADAPTER);
+                if self.devices[device].adapter != adapter && !crosses {
+                    return invalid("the shared object is on another adapter and has no CrossAdapter");
+                }
+            }
+        }
+        if engine_affinity > 1 {
+            return invalid(format!(
+                "EngineAffinity {engine_affinity:#x} names an adapter that is not linked"
+            ));
+        }
+        if object_type == SyncObjectType::MONITORED_FENCE
+            && let Some(reply) = self.fence_memory_missing(process)?
+        {
+            return Ok(reply);
+        }
+        let flags = flags | denied_by_rights(rights);
+        Ok(Reply::SyncObject(self.open_object(process, device, object, flags, effects)?))
+    }
+
+    /// The NT handle of this token, for processes of its VM.
+    pub(crate) fn share(&self, process: ProcessId, token: ShareToken) -> Result<&Share, Refusal> {
+        let share = self.sharing.shares.get(&token).filter(|share| share.vm == self.process(process).vm);
+        share.map_or_else(
+            || refuse(NtStatus::INVALID_HANDLE, "the NT handle names no shared object of this VM"),
+            Ok,
+        )
+    }
+
+    /// The last descriptor of an NT handle is gone: any process of its VM may say so.
+    pub(crate) fn close_share(
+        &mut self,
+        process: ProcessId,
+        token: ShareToken,
+        effects: &mut Effects,
+    ) -> Called {
+        self.share(process, token)?;
+        self.end_share(token, effects);
+        Ok(Reply::None)
+    }
+
+    fn end_share(&mut self, token: ShareToken, effects: &mut Effects) {
+        let Some(Share { object, vm, name, .. }) = self.sharing.shares.remove(&token) else { return };
+        if let Some(shares) = self.sharing.of_vm.get_mut(&vm) {
+            *shares -= 1;
+            if *shares == 0 {
+                self.sharing.of_vm.remove(&vm);
+            }
+        }
+        if let Some(key) = name.map(|name| (vm, name))
+            && let Some(named) = self.sharing.names.get_mut(&key)
+        {
+            named.handles -= 1;
+            if named.handles == 0 {
+                self.sharing.names.remove(&key);
+            }
+        }
+        self.release_reference(object, effects);
+    }
+
+    /// A VM ends, and every descriptor in it.
+    pub(crate) fn end_shares_of(&mut self, vm: VmId, effects: &mut Effects) {
+        let of_vm = |(token, share): (&ShareToken, &Share)| (share.vm == vm).then_some(*token);
+        let tokens: Vec<ShareToken> = self.sharing.shares.iter().filter_map(of_vm).collect();
+        for token in tokens {
+            self.end_share(token, effects);
+        }
+    }
+
+    /// The adapter that an item of a wait is on: that of its open, while it has one.
+    pub(crate) fn adapter_of(&self, item: &WaitItem) -> u32 {
+        let open = item.open.and_then(|open| self.opens.get(open));
+        open.map_or_else(|| self.objects[item.object].adapter, |open| open.adapter)
+    }
+
+    /// What is counted twice and does not agree.
+    pub(crate) fn sharing_miscounted(&self) -> Option<&'static str> {
+        let mut names = BTreeMap::new();
+        let mut of_vm = BTreeMap::new();
+        for share in self.sharing.shares.values() {
+            *of_vm.entry(share.vm).or_insert(0) += 1;
+            if let Some(name) = &share.name {
+                *names.entry((share.vm, name.clone())).or_insert(0) += 1;
+            }
+        }
+        if of_vm != self.sharing.of_vm {
+            return Some("the shares of a VM");
+        }
+        let kept = self.sharing.names.iter().map(|(key, named)| (key, named.handles));
+        if !kept.eq(names.iter().map(|(key, handles)| (key, *handles))) {
+            return Some("the names of shared objects");
+        }
+        let sync = self.objects.iter().filter(|(_, object)| object.global.is_some()).count();
+        (self.globals.len() != sync + self.keyed.globals()).then_some("the global handles")
+    }
+}
+
+/// Why several objects, or none, are not shared by one NT handle.
+fn refuse_bundle(objects: &[Handle]) -> Called {
+    let most = limits::OBJECTS_PER_SHARE_MAX;
+    let count = objects.len();
+    if count == 0 || count > most {
+        return invalid(format!("an NT handle is of 1 to {most} objects, not {count} (FEN-041)"));
+    }
+    invalid(format!(
+        "{count} objects: only {{allocation, keyed mutex, sync object}} are shared together (FEN-066), and there are no allocations"
+    ))
+}
+
+/// Legacy types need no device to be opened (W-141).
+fn is_of_no_device(object_type: SyncObjectType) -> bool {
+    use SyncObjectType as T;
+    matches!(object_type, T::MUTEX | T::SEMAPHORE | T::FENCE | T::CPU_NOTIFICATION)
+}
+
+fn denied_by_rights(rights: u32) -> SyncObjectFlags {
+    let mut denied = SyncObjectFlags::empty();
+    denied.set(SyncObjectFlags::NO_WAIT, rights & access::SYNC_OBJECT_WAIT == 0);
+    denied.set(SyncObjectFlags::NO_SIGNAL, rights & access::SYNC_OBJECT_SIGNAL == 0);
+    denied
+}
