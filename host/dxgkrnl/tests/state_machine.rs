@@ -35,8 +35,8 @@ proptest! {
     #![proptest_config(config())]
 
     #[test]
-    fn the_kernel_does_what_the_naive_model_does(bits in 0..8u32, sequence in sequences(60)) {
-        let policy = Policy::from_bits(bits).expect("three switches");
+    fn the_kernel_does_what_the_naive_model_does(bits in 0..64u32, sequence in sequences(60)) {
+        let policy = Policy::from_bits(bits).expect("as many switches");
         run(policy, &sequence, None).map_err(TestCaseError::fail)?;
     }
 }

@@ -65,8 +65,8 @@ impl Naive {
             if commands.is_empty() {
                 self.engines[engine].jobs.remove(0);
                 self.contexts[context].on_engine = false;
-                self.look_at_fences_of(self.contexts[context].process);
                 self.able.push(context);
+                self.look_at_fences_of(self.contexts[context].process);
                 continue;
             }
             match commands.remove(0) {
@@ -91,25 +91,38 @@ impl Naive {
                 && gpu_address != 0
                 && !open.flags.contains(SyncObjectFlags::NO_SIGNAL)
         });
-        let Some(object) = there.map(|open| open.object) else { return };
-        self.objects[object].value = value;
+        if let Some(object) = there.map(|open| open.object) {
+            self.objects[object].value = value;
+            self.unseen.push((process, object));
+        }
         if self.engines[engine].tells_at_once {
-            // F-30: the interrupt names an engine and no fence.
-            self.look_at_all(|_| true);
+            // F-30: the interrupt names an engine and no fence; the engine raises it wherever it wrote.
+            let mut news = self.unseen.clone();
+            news.sort_by_key(|(writer, _)| *writer);
+            self.look_at_news(&news);
         }
     }
 
-    /// FEN-017: those that the process created or opened, whoever waits for them.
-    pub(super) fn look_at_fences_of(&mut self, process: u32) {
-        self.look_at_all(|open| open.process == process);
+    /// FEN-017: the fences that the process created or opened, whoever waits for them. There is news only of those that
+    /// an engine wrote: the process's own first, each in the order of the writes.
+    fn look_at_fences_of(&mut self, process: u32) {
+        let has = |object: usize| self.opens.iter().any(|open| !open.gone && open.object == object && open.process == process);
+        let wrote = |(writer, object): &(u32, usize)| *writer == process || has(*object);
+        let mut news: Vec<_> = self.unseen.iter().copied().filter(wrote).collect();
+        news.sort_by_key(|(writer, _)| (*writer != process, *writer));
+        self.look_at_news(&news);
     }
 
-    fn look_at_all(&mut self, which: impl Fn(&super::Open) -> bool) {
-        let of = |object: usize| self.opens.iter().any(|open| open.object == object && which(open));
-        let mut objects: Vec<usize> = (0..self.objects.len()).filter(|object| of(*object)).collect();
-        objects.sort_by_key(|object| self.objects[*object].place);
-        for object in objects {
-            self.look_at(object);
+    pub(super) fn look_at_writes_of(&mut self, process: u32) {
+        let mut news = self.unseen.clone();
+        news.retain(|(writer, _)| *writer == process);
+        self.look_at_news(&news);
+    }
+
+    fn look_at_news(&mut self, news: &[(u32, usize)]) {
+        self.unseen.retain(|write| !news.contains(write));
+        for (_, object) in news {
+            self.look_at(*object);
         }
     }
 }

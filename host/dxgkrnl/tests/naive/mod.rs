@@ -5,29 +5,31 @@
 //! | file | what |
 //! |---|---|
 //! | `mod.rs` | what there is; processes, devices and adapters, and their ends |
-//! | `objects.rs` | synchronization objects: created, shared, opened, destroyed |
+//! | `objects.rs` | synchronization objects: created and destroyed |
+//! | `sharing.rs` | NT handles: made, named, opened, closed |
 //! | `waits.rs` | CPU signals and waits; what a new value does |
 //! | `packets.rs` | contexts, and what is queued in them |
 //! | `engines.rs` | engines, and what they do in time |
 //!
-//! Three things it does not predict, because no fact does:
+//! Two things it does not predict, because no fact does:
 //!
 //! - **names**: handles, slots and GPU addresses are taken from the kernel's answer, after a look whether they are free;
-//! - **which of several mistakes** a call is refused for: any of its mistakes will do;
-//! - **the order in which a scan comes to fences** (`Object::place`): the kernel's.
+//! - **which of several mistakes** a call is refused for: any of its mistakes will do.
 //!
 //! Nothing is ever removed from the lists: what has ended says so, and a number once given stays one thing's name.
 
 mod engines;
 mod objects;
 mod packets;
+mod sharing;
 mod waits;
 
 use d3dkmt::{Call, DeviceExecutionState, Handle, NtStatus, Reply};
 
 pub use engines::Engine;
-pub use objects::{Object, Open, Share};
+pub use objects::{Object, Open};
 pub use packets::Context;
+pub use sharing::Share;
 pub use waits::{Owner, Wait};
 
 const IP: NtStatus = NtStatus::INVALID_PARAMETER;
@@ -80,6 +82,8 @@ pub struct Naive {
     pub engines: Vec<Engine>,
     /// Adapters that are gone for their users (R03).
     pub stopped_adapters: Vec<usize>,
+    /// What engines wrote, for which process, since somebody looked.
+    unseen: Vec<(u32, usize)>,
     /// Contexts that may be able to go on, each in its turn.
     able: Vec<usize>,
     /// Events set since somebody looked.
@@ -102,6 +106,7 @@ impl Naive {
             signals: vec![],
             engines: engines.iter().map(|engine| Engine::new(*engine)).collect(),
             stopped_adapters: vec![],
+            unseen: vec![],
             able: vec![],
             woken: vec![],
         }
@@ -130,8 +135,11 @@ impl Naive {
                 self.create_object(process, device, &info, given)
             }
             Call::DestroySynchronizationObject { object } => self.destroy_object(process, object),
-            Call::ShareObjects { objects, desired_access, token, .. } => {
-                self.share(process, &objects, desired_access, token)
+            Call::ShareObjects { objects, desired_access, name, token } => {
+                self.share(process, &objects, desired_access, name, token)
+            }
+            Call::OpenNtHandleFromName { name, desired_access, token } => {
+                self.open_name(process, &name, desired_access, token)
             }
             Call::OpenSyncObject { device, token, flags, .. } => {
                 self.open(process, device, token, flags, given)
@@ -217,7 +225,6 @@ impl Naive {
                 self.end_open(open);
             }
         }
-        self.end_shares_of(process);
         for one in &mut self.processes {
             one.gone |= one.id == process;
         }
@@ -231,6 +238,7 @@ impl Naive {
                 self.end_process(self.processes[number].id);
             }
         }
+        self.end_shares_of(vm);
         let lives = |id: u32| self.processes.iter().any(|process| process.id == id && !process.gone);
         let woken = std::mem::take(&mut self.woken);
         self.woken = woken.into_iter().filter(|(owner, ..)| lives(*owner)).collect();

@@ -1,7 +1,7 @@
-//! Synchronization objects: created, shared, opened, destroyed.
+//! Synchronization objects: created and destroyed.
 
 use d3dkmt::{
-    CreatedSyncObject, Handle, NtStatus, Reply, ShareToken, SyncObjectFlags as F, SyncObjectInfo, SyncObjectType,
+    CreatedSyncObject, Handle, NtStatus, Reply, SyncObjectFlags as F, SyncObjectInfo, SyncObjectType,
 };
 
 use super::{IP, Naive, Owner, Verdict};
@@ -12,8 +12,6 @@ pub struct Object {
     /// Of the device that created it.
     pub adapter: usize,
     pub flags: F,
-    /// Where a scan comes to it; the kernel's number.
-    pub place: u32,
 }
 
 /// A handle of an object: of the process and the device that created or opened it (F-1, F-9).
@@ -28,15 +26,6 @@ pub struct Open {
     pub slot: Option<u32>,
     pub gpu_address: u64,
     pub gone: bool,
-}
-
-/// An NT handle of an object, under the token that it carries.
-pub struct Share {
-    pub token: ShareToken,
-    pub process: u32,
-    pub vm: u32,
-    pub object: usize,
-    pub closed: bool,
 }
 
 impl Naive {
@@ -76,12 +65,12 @@ impl Naive {
         }
         let (Some(device), []) = (device, &mistakes[..]) else { return Err(mistakes) };
         let adapter = self.devices[device].adapter;
-        self.objects.push(Object { value: info.initial_value, adapter, flags: info.flags, place: 0 });
+        self.objects.push(Object { value: info.initial_value, adapter, flags: info.flags });
         Ok(self.add_open(process, device, self.objects.len() - 1, info.flags, given))
     }
 
     /// Takes the names of a new handle from the kernel's reply, after a look at them.
-    fn add_open(&mut self, process: u32, device: usize, object: usize, flags: F, given: &Reply) -> Reply {
+    pub(super) fn add_open(&mut self, process: u32, device: usize, object: usize, flags: F, given: &Reply) -> Reply {
         let adapter = self.devices[device].adapter;
         let created = match given {
             Reply::SyncObject(created) => *created,
@@ -116,13 +105,13 @@ impl Naive {
         Ok(Reply::None)
     }
 
-    /// The handle goes. CPU waits that were made through it and still need it end, unless the flag puts that off to the
-    /// end of the last handle (FEN-058). What is queued goes on without it.
+    /// The handle goes. CPU waits that were made through it and still need it end, unless the flag of the object puts that
+    /// off to the end of the last handle (FEN-058). What is queued goes on without it.
     pub(super) fn end_open(&mut self, open: usize) {
         self.opens[open].gone = true;
         let object = self.opens[open].object;
         let was_last = !self.opens.iter().any(|open| !open.gone && open.object == object);
-        let at_once = !self.opens[open].flags.contains(F::UNWAIT_CPU_WAITERS_ONLY_ON_DESTROY);
+        let at_once = !self.objects[object].flags.contains(F::UNWAIT_CPU_WAITERS_ONLY_ON_DESTROY);
         let mut released = vec![];
         for (number, wait) in self.waits.iter().enumerate() {
             let concerned = wait.items.iter().filter(|item| !item.reached && item.object == object);
@@ -137,69 +126,12 @@ impl Naive {
         }
     }
 
-    pub(super) fn share(&mut self, process: u32, objects: &[Handle], _access: u32, token: ShareToken) -> Verdict {
-        let mut mistakes = vec![];
-        if self.shares.iter().any(|share| !share.closed && share.token == token) {
-            mistakes.push(IP);
-        }
-        // FEN-066: of the combinations, the one without allocations.
-        let open = if let [only] = objects { self.open_of(process, *only) } else { None };
-        // FEN-067
-        let shareable = F::SHARED | F::NT_SECURITY_SHARING;
-        let object = open.map(|open| self.opens[open].object);
-        if !object.is_some_and(|object| self.objects[object].flags.contains(shareable)) {
-            mistakes.push(IP);
-        }
-        let (Some(object), []) = (object, &mistakes[..]) else { return Err(mistakes) };
-        let vm = self.vm_of(process);
-        self.shares.push(Share { token, process, vm, object, closed: false });
-        Ok(Reply::None)
-    }
-
-    /// FEN-064, W-143, W-144. A token is good in the VM that it was made in.
-    pub(super) fn open(&mut self, process: u32, device: Handle, token: ShareToken, flags: F, given: &Reply) -> Verdict {
-        let (device, mut mistakes) = self.device_mistakes(process, device);
-        let vm = self.vm_of(process);
-        let share = self.shares.iter().find(|share| !share.closed && share.token == token && share.vm == vm);
-        let object = share.map(|share| share.object);
-        if object.is_none() {
-            mistakes.push(NtStatus::INVALID_HANDLE);
-        }
-        if flags_clash(flags) {
-            mistakes.push(IP);
-        }
-        if let (Some(device), Some(object)) = (device, object) {
-            let Object { adapter, flags, .. } = self.objects[object];
-            // FEN-047
-            if self.devices[device].adapter != adapter && !flags.contains(F::CROSS_ADAPTER) {
-                mistakes.push(IP);
-            }
-        }
-        let (Some(device), Some(object), []) = (device, object, &mistakes[..]) else { return Err(mistakes) };
-        Ok(self.add_open(process, device, object, flags, given))
-    }
-
-    pub(super) fn close_share(&mut self, process: u32, token: ShareToken) -> Verdict {
-        let vm = self.vm_of(process);
-        for share in &mut self.shares {
-            share.closed |= share.token == token && share.vm == vm;
-        }
-        Ok(Reply::None)
-    }
-
-    /// A token ends with the process that shared (ARCHITECTURE.md).
-    pub(super) fn end_shares_of(&mut self, process: u32) {
-        for share in &mut self.shares {
-            share.closed |= share.process == process;
-        }
-    }
-
-    fn vm_of(&self, process: u32) -> u32 {
+    pub(super) fn vm_of(&self, process: u32) -> u32 {
         self.processes.iter().find(|one| one.id == process).expect("only processes that live make calls").vm
     }
 }
 
 /// Flags that no handle of a monitored fence may have: reserved ones, FEN-052, FEN-055.
-fn flags_clash(flags: F) -> bool {
+pub(super) fn flags_clash(flags: F) -> bool {
     flags.unknown() != 0 || flags.contains(F::NO_SIGNAL | F::NO_WAIT) || flags.contains(F::SIGNAL_BY_KMD)
 }

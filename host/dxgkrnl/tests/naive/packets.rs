@@ -69,12 +69,13 @@ impl Naive {
         Ok(Reply::None)
     }
 
-    /// What it has queued never happens. What its buffer wrote is looked at: nobody else would tell of it (FEN-017).
+    /// What it has queued never happens. What its process's engines wrote is looked at: the buffer that would have told
+    /// of it is not done any more, and nobody may sleep for that (FEN-017).
     pub(super) fn end_context(&mut self, context: usize) {
         self.contexts[context].gone = true;
         if self.contexts[context].on_engine {
             self.take_from_engine(context);
-            self.look_at_fences_of(self.contexts[context].process);
+            self.look_at_writes_of(self.contexts[context].process);
         }
         self.drop_work(context, None);
     }

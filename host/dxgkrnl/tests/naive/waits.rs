@@ -39,9 +39,10 @@ impl Wait {
         reached == self.items.len() || (self.any && reached > 0)
     }
 
-    /// A wait keeps what it still needs; a CPU wait does not outlive the last handle.
+    /// A packet keeps what it names, a CPU wait what it still needs.
     pub fn holds(&self, object: usize) -> bool {
-        !self.over && self.items.iter().any(|item| item.object == object && !item.reached)
+        let is_packet = matches!(self.owner, Owner::Gpu { .. });
+        !self.over && self.items.iter().any(|item| item.object == object && (is_packet || !item.reached))
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use d3dkmt::access;
 use proptest::collection::vec;
 use proptest::prelude::*;
 
@@ -19,7 +20,8 @@ pub enum Op {
     DestroyDevice { process: usize, device: usize },
     CreateFence { process: usize, device: usize, value: u64, flags: u32 },
     DestroyFence { process: usize, fence: usize },
-    Share { process: usize, fence: usize, share: usize },
+    Share { process: usize, fence: usize, share: usize, access: u32, name: usize },
+    OpenName { process: usize, share: usize, access: u32, name: usize },
     Open { process: usize, device: usize, share: usize, flags: u32 },
     CloseShare { process: usize, share: usize },
     Signal { process: usize, device: usize, targets: Targets, flags: u32 },
@@ -83,6 +85,23 @@ fn open_flags() -> impl Strategy<Value = u32> {
     prop_oneof![6 => Just(0x0), 1 => Just(0x10), 1 => Just(0x20), 1 => Just(0x30), 1 => Just(0x80), 1 => Just(0x400)]
 }
 
+/// Every right, most of the time; else one that is missing.
+fn access() -> impl Strategy<Value = u32> {
+    prop_oneof![
+        8 => Just(access::SYNC_OBJECT_ALL_ACCESS),
+        1 => Just(access::GENERIC_ALL),
+        1 => Just(access::STANDARD_RIGHTS_READ | access::SYNC_OBJECT_WAIT),
+        1 => Just(access::STANDARD_RIGHTS_READ | access::SYNC_OBJECT_SIGNAL),
+        1 => Just(access::SYNC_OBJECT_WAIT | access::SYNC_OBJECT_SIGNAL),
+        1 => Just(0),
+    ]
+}
+
+/// 0: none.
+fn name() -> std::ops::Range<usize> {
+    0..4
+}
+
 fn lives() -> BoxedStrategy<Op> {
     prop_oneof![
         3 => (0..3u32).prop_map(|vm| Op::Attach { vm }),
@@ -104,8 +123,11 @@ fn objects() -> BoxedStrategy<Op> {
             Op::CreateFence { process, device, value, flags }
         }),
         4 => (number(), number()).prop_map(|(process, fence)| Op::DestroyFence { process, fence }),
-        4 => (number(), number(), number())
-            .prop_map(|(process, fence, share)| Op::Share { process, fence, share }),
+        4 => (number(), number(), number(), access(), name()).prop_map(
+            |(process, fence, share, access, name)| Op::Share { process, fence, share, access, name },
+        ),
+        2 => (number(), number(), access(), name())
+            .prop_map(|(process, share, access, name)| Op::OpenName { process, share, access, name }),
         6 => (number(), number(), number(), open_flags())
             .prop_map(|(process, device, share, flags)| Op::Open { process, device, share, flags }),
         1 => (number(), number()).prop_map(|(process, share)| Op::CloseShare { process, share }),
@@ -196,7 +218,12 @@ impl fmt::Display for Op {
                 write!(f, "p{process} creates a fence on device {device} at {value}, flags {flags:#x}")
             }
             Op::DestroyFence { process, fence } => write!(f, "p{process} destroys f{fence}"),
-            Op::Share { process, fence, share } => write!(f, "p{process} shares f{fence} as token {share}"),
+            Op::Share { process, fence, share, access, name } => {
+                write!(f, "p{process} shares f{fence} as token {share}, access {access:#x}, name {name}")
+            }
+            Op::OpenName { process, share, access, name } => {
+                write!(f, "p{process} opens name {name} as token {share}, access {access:#x}")
+            }
             Op::Open { process, device, share, flags } => {
                 write!(f, "p{process} opens token {share} on device {device}, flags {flags:#x}")
             }

@@ -91,14 +91,14 @@ impl Pair {
 
     /// What every sequence begins with.
     pub fn prelude() -> Vec<Op> {
-        let mut ops = vec![];
+        let (mut ops, access) = (vec![], d3dkmt::access::SYNC_OBJECT_ALL_ACCESS);
         for (process, vm) in [0, 0, 1].into_iter().enumerate() {
             ops.push(Op::Attach { vm });
             for node in [0, 1] {
                 ops.push(Op::CreateContext { process, device: 0, node });
             }
             ops.push(Op::CreateFence { process, device: 0, value: 0, flags: 0x3 });
-            ops.push(Op::Share { process, fence: 0, share: process });
+            ops.push(Op::Share { process, fence: 0, share: process, access, name: 0 });
         }
         ops.push(Op::Open { process: 0, device: 0, share: 1, flags: 0 });
         ops.push(Op::Open { process: 1, device: 0, share: 0, flags: 0 });
@@ -107,18 +107,23 @@ impl Pair {
 
     /// Does it on both, and looks whether both are the same after it.
     pub fn step(&mut self, op: &Op) -> Same {
-        self.naive.now = self.now;
-        self.naive.catch_up();
         self.apply(op)?;
         self.compare()
     }
 
-    /// All processes go; nothing is left.
+    /// All NT handles are closed and all processes go; nothing is left.
     pub fn finish(&mut self) -> Same {
+        self.step(&Op::Attach { vm: 0 })?;
+        let last = self.guests.len() - 1;
+        for share in 0..8 {
+            self.call(last, Call::CloseShare { token: token(share) }, false)?;
+            self.compare()?;
+        }
         for vm in self.vms.clone() {
             if vm == 0 {
-                for process in 0..self.guests.len() {
-                    self.step(&Op::End { process })?;
+                while let Some(process) = self.guest(0) {
+                    let _ = process;
+                    self.step(&Op::End { process: 0 })?;
                 }
             } else {
                 self.step(&Op::EndVm { vm })?;
@@ -134,6 +139,9 @@ impl Pair {
     }
 
     fn input(&mut self, input: Input) {
+        // Engines come first, in both.
+        self.naive.now = self.now;
+        self.naive.catch_up();
         self.kernel.handle(self.now, input, &mut self.effects);
     }
 
@@ -148,16 +156,16 @@ impl Pair {
         match op {
             Op::Attach { vm } => return self.attach(*vm),
             Op::EndVm { vm } => {
-                self.naive.end_vm(*vm);
                 self.input(Input::VmDetached { vm: VmId(*vm) });
+                self.naive.end_vm(*vm);
                 self.vms.retain(|one| one != vm);
                 return Ok(());
             }
             Op::Advance { nanos } => return self.advance(*nanos),
             Op::StopAdapter { adapter } => {
                 if *adapter < 2 {
-                    self.naive.stop_adapter(*adapter);
                     self.input(Input::Fault(Fault::StopAdapter { adapter: *adapter as u32 }));
+                    self.naive.stop_adapter(*adapter);
                 }
                 return Ok(());
             }
@@ -166,8 +174,8 @@ impl Pair {
         let Some(at) = self.guest(process_of(op)) else { return Ok(()) };
         if let Op::End { .. } = op {
             let id = self.guests[at].id;
-            self.naive.end_process(id);
             self.input(Input::ProcessGone { process: ProcessId(id) });
+            self.naive.end_process(id);
             return Ok(());
         }
         if let Op::CreateDevice { adapter, .. } = op {
@@ -183,8 +191,6 @@ impl Pair {
             same("next deadline", self.kernel.next_deadline(), self.naive.next_deadline())?;
             let Some(due) = self.kernel.next_deadline().filter(|due| *due <= end) else { break };
             self.now = self.now.max(due);
-            self.naive.now = self.now;
-            self.naive.catch_up();
             self.input(Input::Deadline);
         }
         self.now = end;
@@ -281,7 +287,6 @@ impl Pair {
             Reply::SyncObject(created) => {
                 guest.fences.push(created.object);
                 guest.addresses.push(created.gpu_address);
-                self.learn_places();
                 created.object
             }
             _ => return Ok(()),
@@ -290,19 +295,6 @@ impl Pair {
         let guest = &mut self.guests[at];
         let last = std::mem::replace(&mut guest.last_handle, handle);
         if last == Handle::NULL { Ok(()) } else { same("handle", handle.0, last.0 + 0x40) }
-    }
-
-    /// The order in which scans come to fences is the kernel's own.
-    fn learn_places(&mut self) {
-        let naive = &mut self.naive;
-        self.kernel.fences(&mut |fence| {
-            let open = naive.opens.iter().find(|open| {
-                !open.gone && (open.process, open.handle) == (fence.process.0, fence.handle)
-            });
-            if let Some(object) = open.map(|open| open.object) {
-                naive.objects[object].place = fence.object;
-            }
-        });
     }
 
     fn call_of(&mut self, at: usize, op: &Op) -> (Call, bool) {
@@ -328,10 +320,15 @@ impl Pair {
             Op::DestroyFence { fence, .. } => {
                 Call::DestroySynchronizationObject { object: pick(&guest.fences, *fence) }
             }
-            Op::Share { fence, share, .. } => Call::ShareObjects {
+            Op::Share { fence, share, access, name, .. } => Call::ShareObjects {
                 objects: vec![pick(&guest.fences, *fence)],
-                desired_access: d3dkmt::access::SYNC_OBJECT_ALL_ACCESS,
-                name: None,
+                desired_access: *access,
+                name: (*name > 0).then(|| format!("name {name}")),
+                token: token(*share),
+            },
+            Op::OpenName { share, access, name, .. } => Call::OpenNtHandleFromName {
+                name: format!("NAME {name}"),
+                desired_access: *access,
                 token: token(*share),
             },
             Op::Open { device: number, share, flags, .. } => Call::OpenSyncObject {
@@ -509,6 +506,7 @@ fn process_of(op: &Op) -> usize {
         | Op::CreateFence { process, .. }
         | Op::DestroyFence { process, .. }
         | Op::Share { process, .. }
+        | Op::OpenName { process, .. }
         | Op::Open { process, .. }
         | Op::CloseShare { process, .. }
         | Op::Signal { process, .. }
