@@ -20,7 +20,8 @@
 //! of the system's clock, which [`crate::Input::SystemTime`] sets: set forward, it ends waits; set back, they go on.
 //!
 //! The fence value and the private runtime data are the last release's, and are told to the owner only: an acquire
-//! that ends otherwise has the fence value 0 (W-192, W-198). Opening never fills the caller's buffer, but wants one that
+//! that ends otherwise has the fence value 0 (W-192, W-198). A mutex without data takes what its opener brings, one
+//! with data keeps its own (FEN-082). Opening never fills the caller's buffer, but wants one that
 //! is large enough, or of size 0 (W-174 to W-179).
 
 use alloc::collections::{BTreeMap, BTreeSet};
@@ -231,6 +232,7 @@ impl<M: Miniport> Kernel<M> {
             Some(Global::KeyedMutex(mutex)) if self.keyed.mutexes[mutex].vm == vm => mutex,
             _ => return invalid(format!("{shared} is no global handle of a keyed mutex")),
         };
+        check_data(&buffer.data)?;
         let (size, stored) = (buffer.size as usize, self.keyed.mutexes[mutex].data.len());
         if size > 0 && !buffer.present {
             return invalid(format!("private runtime data of {size} bytes, but no buffer"));
@@ -240,7 +242,13 @@ impl<M: Miniport> Kernel<M> {
                 "a buffer of {size} bytes, the mutex has {stored} bytes of private runtime data"
             ));
         }
+        if buffer.data.len() > size {
+            return invalid(format!("{} bytes of data in a buffer of {size}", buffer.data.len()));
+        }
         let handle = self.new_mutex_open(process, mutex)?;
+        if stored == 0 {
+            self.keyed.mutexes[mutex].data = buffer.data;
+        }
         Ok(Reply::KeyedMutex { mutex: handle, shared_handle: Handle::NULL, private_data: Vec::new() })
     }
 

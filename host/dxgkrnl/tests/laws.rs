@@ -7,13 +7,15 @@ use std::collections::BTreeMap;
 
 use dxgkrnl::ddi::EngineState;
 use dxgkrnl::views::Belongings;
-use dxgkrnl::{Config, Effects, Input, Kernel, Policy, ProcessId};
+use dxgkrnl::{Config, Effects, Grant, Input, Kernel, Policy, ProcessId};
 use kmd::SimulatedMiniport;
 use proptest::prelude::*;
 use session::{Session, run};
 
 fn config(bits: u32) -> Config {
-    Config { policy: Policy::from_bits(bits).unwrap(), ..Config::default() }
+    // One name of the sessions is one object in both of their VMs.
+    let grants = vec![Grant { name: "n0".into(), vms: vec!["vm-1".into(), "vm-2".into()] }];
+    Config { policy: Policy::from_bits(bits).unwrap(), grants, ..Config::default() }
 }
 
 proptest! {
@@ -54,6 +56,7 @@ proptest! {
         for _ in 0..1000 {
             session.step();
             let (kernel, snapshot) = (&session.kernel, session.kernel.snapshot());
+            prop_assert_eq!(kernel.miscounted(), None);
             let mut fences = Vec::new();
             kernel.fences(&mut |fence| {
                 fences.push((fence.process.0, fence.handle, fence.slot, fence.value));
@@ -84,9 +87,12 @@ proptest! {
                     snapshot.devices.iter().filter(|device| of(&device.process)).count(),
                     snapshot.contexts.iter().filter(|context| of(&context.process)).count(),
                     snapshot.objects.iter().filter(|object| of(&object.process)).count(),
-                    snapshot.waits.iter().filter(|wait| of(&wait.process)).count(),
+                    snapshot.waits.iter().filter(|wait| of(&wait.process)).count()
+                        + snapshot.acquires.iter().filter(|acquire| of(&acquire.process)).count(),
+                    snapshot.keyed_mutexes.iter().filter(|open| of(&open.process)).count(),
                 ];
-                let own = [belongings.devices, belongings.contexts, belongings.opens, belongings.waits];
+                let Belongings { devices, contexts, opens, waits, keyed_mutexes, .. } = belongings;
+                let own = [devices, contexts, opens, waits, keyed_mutexes];
                 prop_assert_eq!(own.map(|count| count as usize), counts);
             }
             let idle = snapshot.engines.iter().all(|engine| engine.state == EngineState::Idle);
@@ -154,5 +160,43 @@ proptest! {
         prop_assert!(snapshot.is_empty(), "{:?}", snapshot);
         prop_assert_eq!(session.kernel.next_deadline(), None);
         prop_assert!(effects.stores.is_empty() && effects.events.is_empty(), "nobody is left to hear of it");
+    }
+}
+
+#[test]
+fn the_sessions_come_to_lines_names_grants_and_keyed_mutexes() {
+    let (mut lined_up, mut named, mut acquired, mut abandoned, mut timed_out, mut lent) = (0, 0, 0, 0, 0, 0);
+    for seed in 0..30 {
+        let mut session = Session::new(seed, config(0));
+        for _ in 0..1500 {
+            let step = session.step();
+            let snapshot = session.kernel.snapshot();
+            lined_up += snapshot
+                .objects
+                .iter()
+                .filter(|object| object.object_type.0 == 1 && object.waiters > 0)
+                .count();
+            named += snapshot.nt_handles.iter().filter(|handle| handle.name.is_some()).count();
+            abandoned += snapshot.keyed_mutexes.iter().filter(|open| open.abandoned).count();
+            acquired += snapshot.keyed_mutexes.iter().filter(|open| open.owns).count();
+            timed_out += step.effects.events.iter().filter(|event| event.status.0 == 0x102).count();
+            let vms: std::collections::BTreeSet<u32> = snapshot
+                .nt_handles
+                .iter()
+                .filter(|handle| handle.name.as_deref() == Some("N0"))
+                .map(|handle| handle.vm)
+                .collect();
+            lent += usize::from(vms.len() == 2);
+        }
+    }
+    for (what, count) in [
+        ("lines", lined_up),
+        ("names", named),
+        ("grants", lent),
+        ("owners", acquired),
+        ("timeouts", timed_out),
+        ("abandoned", abandoned),
+    ] {
+        assert!(count > 0, "{what}");
     }
 }

@@ -176,11 +176,13 @@ pub enum Call {
 }
 
 /// The caller's buffer for a keyed mutex's private runtime data.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct RuntimeBuffer {
     pub size: u32,
     /// A size without a buffer is refused (W-174).
     pub present: bool,
+    /// What is in it: the mutex takes it if it has no data of its own (FEN-082).
+    pub data: Vec<u8>,
 }
 
 /// `D3DDDI_UPDATEGPUVIRTUALADDRESS_OPERATION`: MAP 0, UNMAP 1, COPY 2, MAP_PROTECT 3.

@@ -247,6 +247,35 @@ impl World {
         self.status(Call::WaitFromGpu { context, objects: vec![object], values: vec![value] })
     }
 
+    /// Another process, from here on the one that calls; its device.
+    pub fn other(&mut self, process: u32) -> Handle {
+        self.process = ProcessId(process);
+        self.attach(self.process);
+        self.device()
+    }
+
+    pub fn gone(&mut self, process: ProcessId) {
+        self.input(Input::ProcessGone { process });
+        assert_eq!(self.kernel.belongings(process), dxgkrnl::views::Belongings::default());
+        assert_eq!(self.kernel.miscounted(), None);
+    }
+
+    /// The end of a test: nothing is counted wrong, and nothing stays behind.
+    pub fn finish(mut self) {
+        assert_eq!(self.kernel.miscounted(), None);
+        let processes: Vec<ProcessId> = self.kernel.processes().collect();
+        for process in processes {
+            self.gone(process);
+        }
+        let vms: Vec<u32> = self.kernel.snapshot().vms.iter().map(|(vm, _)| *vm).collect();
+        for vm in vms.into_iter().chain([0]) {
+            self.input(Input::VmDetached { vm: VmId(vm) });
+        }
+        let snapshot = self.kernel.snapshot();
+        assert!(snapshot.is_empty() && self.kernel.miscounted().is_none(), "{snapshot:?}");
+        assert_eq!(self.kernel.next_deadline(), None);
+    }
+
     pub fn value(&self, object: Handle) -> u64 {
         let snapshot = self.kernel.snapshot();
         snapshot.objects.iter().find(|state| state.handle == object).expect("the object lives").value

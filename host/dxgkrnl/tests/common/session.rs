@@ -2,8 +2,9 @@
 #![allow(dead_code)]
 
 use d3dkmt::{
-    Call, CreateContextFlags, EventId, GpuSignal, Handle, Luid, NtStatus, Reply, ShareToken, SignalFlags,
-    SyncObjectFlags, SyncObjectInfo, SyncObjectType, WaitFromCpuFlags, isa,
+    Call, CreateContextFlags, EventId, GpuSignal, Handle, KeyedMutexFlags, Luid, NtStatus, Reply,
+    RuntimeBuffer, ShareToken, SignalFlags, SyncObjectFlags, SyncObjectInfo, SyncObjectType,
+    WaitFromCpuFlags, isa,
 };
 use dxgkrnl::{Config, Effects, EngineId, Fault, Input, Kernel, ProcessId, VmId};
 use kmd::SimulatedMiniport;
@@ -44,6 +45,9 @@ struct Guest {
     devices: Vec<Handle>,
     contexts: Vec<Handle>,
     objects: Vec<Handle>,
+    /// Those of them that are no monitored fences.
+    legacy: Vec<Handle>,
+    keyed: Vec<Handle>,
     gpu_addresses: Vec<u64>,
     stale: Vec<Handle>,
     events: u64,
@@ -57,6 +61,8 @@ pub struct Session {
     processes: u32,
     guests: Vec<Guest>,
     tokens: Vec<ShareToken>,
+    /// Global handles, of any VM.
+    globals: Vec<Handle>,
     /// Inputs that come before the next random one.
     due: Vec<Input>,
 }
@@ -71,6 +77,7 @@ impl Session {
             processes: 0,
             guests: Vec::new(),
             tokens: Vec::new(),
+            globals: vec![Handle::NULL],
             due: Vec::new(),
         };
         for vm in [1, 2] {
@@ -96,6 +103,8 @@ impl Session {
             devices: Vec::new(),
             contexts: Vec::new(),
             objects: Vec::new(),
+            legacy: Vec::new(),
+            keyed: Vec::new(),
             gpu_addresses: vec![0],
             stale: vec![Handle::NULL],
             events: 0,
@@ -133,6 +142,7 @@ impl Session {
             2 => Input::FenceMemoryAdded { process: self.guests[at].process, slots: 64 },
             3 => Input::Call { process: ProcessId(99), request: 1, call: Call::EnumAdapters { capacity: 1 } },
             4 => Input::Fault(self.fault()),
+            5 => Input::SystemTime { utc_100ns: self.random.below(1 << 20) as i64 },
             _ => {
                 let call = self.call(at);
                 self.request += 1;
@@ -192,7 +202,7 @@ impl Session {
     }
 
     fn token(&mut self) -> ShareToken {
-        if self.tokens.is_empty() || self.random.one_in(3) {
+        if self.tokens.is_empty() || self.random.one_in(2) {
             self.tokens.push(ShareToken([self.random.number() as u8; 16]));
         }
         self.tokens[self.random.below(self.tokens.len() as u64) as usize]
@@ -231,8 +241,67 @@ impl Session {
                 let (contexts, private_data) = (self.contexts(at), self.commands(at));
                 Call::SubmitCommand { contexts, commands: 0, length: 0, flags: 0, private_data }
             }
+            82..87 => self.legacy_call(at),
+            87..93 => self.keyed_call(at),
             _ => self.rare_call(at),
         }
+    }
+
+    /// Mutexes and semaphores in queues, mostly.
+    fn legacy_call(&mut self, at: usize) -> Call {
+        let count = 1 + self.random.below(3);
+        let objects: Vec<_> = (0..count).map(|_| self.pick(at, |guest| &guest.legacy)).collect();
+        let fence_value = self.random.below(20);
+        if self.random.one_in(2) {
+            let context = self.pick(at, |guest| &guest.contexts);
+            return Call::WaitFromGpuLegacy { context, objects, fence_value };
+        }
+        let signal = GpuSignal::Legacy { objects, fence_value };
+        Call::SignalFromGpu { contexts: self.contexts(at), signal, flags: SignalFlags::empty() }
+    }
+
+    fn keyed_call(&mut self, at: usize) -> Call {
+        let random = self.random.number();
+        let (mutex, key) = (self.pick(at, |guest| &guest.keyed), (random >> 8) % 2);
+        match random % 12 {
+            0 => Call::CreateKeyedMutex {
+                initial_value: 0,
+                private_data: vec![1; (random >> 16) as usize % 9],
+                flags: KeyedMutexFlags::from_bits_retain((random >> 60) as u32 / 8),
+            },
+            1 | 2 => {
+                let buffer = RuntimeBuffer {
+                    size: (random >> 16) as u32 % 9,
+                    present: random >> 61 != 0,
+                    data: vec![2; (random >> 24) as usize % 4],
+                };
+                Call::OpenKeyedMutex { shared_handle: self.shared_handle(), buffer }
+            }
+            11 => Call::OpenKeyedMutexFromNtHandle { token: self.token(), buffer: RuntimeBuffer::default() },
+            3 | 4 => Call::DestroyKeyedMutex { mutex },
+            5 => Call::ReadKeyedMutex { mutex },
+            6 | 7 => Call::ReleaseKeyedMutex { mutex, key, fence_value: random, private_data: None },
+            _ => {
+                let timeout = [None, Some(0), Some(-500), Some(1 << 19)][(random >> 16) as usize % 4];
+                Call::AcquireKeyedMutex { mutex, key, timeout, event: self.event(at) }
+            }
+        }
+    }
+
+    fn shared_handle(&mut self) -> Handle {
+        let recent = self.globals.len().saturating_sub(6);
+        let recent = &self.globals[recent..];
+        recent[self.random.below(recent.len() as u64) as usize]
+    }
+
+    fn name(&mut self) -> String {
+        ["n0", "N0", "n0", "n1", "bad\\name"][self.random.below(5) as usize].into()
+    }
+
+    /// Every right mostly, or some.
+    fn rights(&mut self) -> u32 {
+        let some = [0, 0x2_0000, 0x2_0001, 0x2_0002][self.random.below(4) as usize];
+        if self.random.one_in(3) { some } else { d3dkmt::access::SYNC_OBJECT_ALL_ACCESS }
     }
 
     fn signal(&mut self, at: usize) -> Call {
@@ -252,7 +321,7 @@ impl Session {
 
     fn rare_call(&mut self, at: usize) -> Call {
         let random = self.random.number();
-        match random % 16 {
+        match random % 19 {
             0 => Call::EnumAdapters { capacity: (random >> 8) as u32 % 3 },
             1 => Call::OpenAdapterFromLuid { luid: Luid { low: 0x6770_0001, high: (random >> 63) as i32 } },
             2 if random >> 60 == 0 => Call::CloseAdapter { adapter: self.pick(at, |guest| &guest.adapters) },
@@ -270,16 +339,22 @@ impl Session {
             7 => Call::DestroyContext { context: self.pick(at, |guest| &guest.contexts) },
             8 | 9 => {
                 let object = self.pick(at, |guest| &guest.objects);
-                let desired_access = d3dkmt::access::SYNC_OBJECT_ALL_ACCESS;
-                Call::ShareObjects { objects: vec![object], desired_access, name: None, token: self.token() }
+                let name = if random >> 63 == 0 { Some(self.name()) } else { None };
+                let desired_access = self.rights();
+                Call::ShareObjects { objects: vec![object], desired_access, name, token: self.token() }
             }
             10 | 11 => Call::OpenSyncObject {
                 device: self.pick(at, |guest| &guest.devices),
                 token: self.token(),
                 flags: SyncObjectFlags::empty(),
                 engine_affinity: 0,
-                legacy: false,
+                legacy: random >> 61 == 0,
             },
+            16 => Call::OpenSynchronizationObject { shared_handle: self.shared_handle() },
+            17 | 18 => {
+                let (name, desired_access) = (self.name(), self.rights());
+                Call::OpenNtHandleFromName { name, desired_access, token: self.token() }
+            }
             12 => Call::CloseShare { token: self.token() },
             _ => Call::CreateContextVirtual {
                 device: self.pick(at, |guest| &guest.devices),
@@ -294,10 +369,11 @@ impl Session {
 
     fn create_object(&mut self, at: usize) -> Call {
         let random = self.random.number();
-        let monitored = !random.is_multiple_of(8);
+        let monitored = !random.is_multiple_of(4);
         let shared = SyncObjectFlags::SHARED | SyncObjectFlags::NT_SECURITY_SHARING;
         let flags = match (random >> 8) % 16 {
-            0..10 => SyncObjectFlags::empty(),
+            0..9 => SyncObjectFlags::empty(),
+            9 if !monitored => SyncObjectFlags::SHARED,
             10..13 => shared,
             13 => SyncObjectFlags::UNWAIT_CPU_WAITERS_ONLY_ON_DESTROY | shared,
             14 => SyncObjectFlags::NO_SIGNAL,
@@ -308,6 +384,8 @@ impl Session {
             flags,
             initial_value: (random >> 24) % 20,
             max_count: 4,
+            initial_count: (random >> 40) as u32 % 4,
+            initial_state: random >> 63 == 0,
             event: (random >> 62 == 0).then_some(EventId(1)),
             ..SyncObjectInfo::default()
         };
@@ -351,6 +429,14 @@ impl Session {
             Reply::SyncObject(created) => {
                 guest.objects.push(created.object);
                 guest.gpu_addresses.push(created.gpu_address);
+                if created.slot.is_none() {
+                    guest.legacy.push(created.object);
+                }
+                self.globals.extend(Some(created.shared_handle).filter(|handle| *handle != Handle::NULL));
+            }
+            Reply::KeyedMutex { mutex, shared_handle, .. } => {
+                guest.keyed.push(*mutex);
+                self.globals.extend(Some(*shared_handle).filter(|handle| *handle != Handle::NULL));
             }
             _ => {}
         }
@@ -359,6 +445,7 @@ impl Session {
             Call::DestroyContext { context } => *context,
             Call::DestroySynchronizationObject { object } => *object,
             Call::CloseAdapter { adapter } => *adapter,
+            Call::DestroyKeyedMutex { mutex } => *mutex,
             // Nothing can be done with a stopped device: go on with others.
             _ if answer.status == NtStatus::DEVICE_REMOVED => match call {
                 Call::SignalFromGpu { contexts, .. } | Call::SubmitCommand { contexts, .. } => contexts[0],
@@ -373,7 +460,8 @@ impl Session {
             _ => return,
         };
         if answer.status.is_success() || answer.status == NtStatus::DEVICE_REMOVED {
-            for list in [&mut guest.adapters, &mut guest.devices, &mut guest.contexts, &mut guest.objects] {
+            let Guest { adapters, devices, contexts, objects, legacy, keyed, .. } = guest;
+            for list in [adapters, devices, contexts, objects, legacy, keyed] {
                 list.retain(|handle| *handle != gone);
             }
             guest.stale.push(gone);

@@ -1,0 +1,563 @@
+//! Mutexes, semaphores, legacy fences and CPU notifications in the queues of contexts.
+
+mod common;
+
+use common::{P, World};
+use d3dkmt::isa::Packet::*;
+use d3dkmt::{
+    Call, CreatedSyncObject, EventId, GpuSignal, Handle, NtStatus, Reply, SignalFlags, SyncObjectFlags as F,
+    SyncObjectInfo, SyncObjectType as T,
+};
+use dxgkrnl::policy::{AbandonedMutex, ForeignMutexRelease, SemaphoreOverflow};
+use dxgkrnl::snapshot::ObjectState;
+use dxgkrnl::{AdapterConfig, Config, Fault, Input, Policy, ProcessId, VmId};
+
+const IP: NtStatus = NtStatus::INVALID_PARAMETER;
+const OK: NtStatus = NtStatus::SUCCESS;
+
+fn info(object_type: T) -> SyncObjectInfo {
+    SyncObjectInfo { object_type, ..SyncObjectInfo::default() }
+}
+
+fn mutex(world: &mut World, device: Handle) -> Handle {
+    world.object(device, info(T::MUTEX)).object
+}
+
+fn owned_mutex(world: &mut World, device: Handle) -> Handle {
+    world.object(device, SyncObjectInfo { initial_state: true, ..info(T::MUTEX) }).object
+}
+
+fn semaphore(world: &mut World, device: Handle, initial_count: u32, max_count: u32) -> Handle {
+    world.object(device, SyncObjectInfo { initial_count, max_count, ..info(T::SEMAPHORE) }).object
+}
+
+/// By the calls of one value for all.
+fn wait(world: &mut World, context: Handle, objects: &[Handle]) -> NtStatus {
+    world.status(Call::WaitFromGpuLegacy { context, objects: objects.to_vec(), fence_value: 0 })
+}
+
+fn signal(world: &mut World, contexts: &[Handle], objects: &[Handle]) -> NtStatus {
+    let signal = GpuSignal::Legacy { objects: objects.to_vec(), fence_value: 0 };
+    world.status(Call::SignalFromGpu { contexts: contexts.to_vec(), signal, flags: SignalFlags::empty() })
+}
+
+/// A fence that is signaled when a context has come so far.
+fn mark(world: &mut World, device: Handle, context: Handle) -> Handle {
+    let fence = world.fence(device, 0).object;
+    assert_eq!(world.gpu_signal(&[context], fence, 1), OK);
+    fence
+}
+
+/// Who owns the mutex that the calling process has this handle of.
+fn owner(world: &World, mutex: Handle) -> Option<(u32, Handle)> {
+    let objects = world.kernel.snapshot().objects;
+    let named = |object: &&ObjectState| (object.process, object.handle) == (world.process.0, mutex);
+    objects.iter().find(named).unwrap().owner
+}
+
+fn with(policy: Policy) -> World {
+    World::with_config(Config { policy, ..Config::default() })
+}
+
+fn noted(world: &World, text: &str) -> bool {
+    world.effects.notes.iter().any(|note| note.text.contains(text))
+}
+
+#[test]
+fn a_mutex_goes_from_context_to_context_in_the_order_they_came_to_it() {
+    // covers: FEN-075
+    let mut world = World::new();
+    let device = world.device();
+    let contexts = [0; 4].map(|_| world.context(device, 0));
+    let mutex = mutex(&mut world, device);
+    for context in contexts {
+        assert_eq!(wait(&mut world, context, &[mutex]), OK);
+    }
+    let marks = contexts.map(|context| mark(&mut world, device, context));
+    for (at, context) in contexts.into_iter().enumerate() {
+        assert_eq!(owner(&world, mutex), Some((P.0, context)));
+        assert_eq!(marks.map(|fence| world.value(fence)), [0, 1, 2, 3].map(|other| u64::from(other <= at)));
+        assert_eq!(
+            world.kernel.snapshot().objects.iter().find(|o| o.handle == mutex).unwrap().waiters as usize,
+            3 - at
+        );
+        assert_eq!(signal(&mut world, &[context], &[mutex]), OK);
+    }
+    assert_eq!((owner(&world, mutex), world.value(mutex)), (None, 0));
+    world.finish();
+}
+
+#[test]
+fn a_mutex_is_taken_at_the_head_of_the_queue_after_the_work_before_it() {
+    let mut world = World::new();
+    let device = world.device();
+    let (busy, quick) = (world.context(device, 0), world.context(device, 2));
+    let mutex = mutex(&mut world, device);
+    world.submit(busy, &[Busy { duration_ns: 100 }]);
+    assert_eq!(wait(&mut world, busy, &[mutex]), OK);
+    assert_eq!(owner(&world, mutex), None, "queued first, but not at the head");
+    assert_eq!(wait(&mut world, quick, &[mutex]), OK);
+    assert_eq!(owner(&world, mutex), Some((P.0, quick)));
+    world.advance(200);
+    assert_eq!(owner(&world, mutex), Some((P.0, quick)));
+    // What follows the wait does not run before it; what follows the signal of the other does not matter.
+    world.submit(busy, &[Busy { duration_ns: 100 }]);
+    let after = mark(&mut world, device, busy);
+    world.advance(1000);
+    assert_eq!(world.value(after), 0);
+    assert_eq!(signal(&mut world, &[quick], &[mutex]), OK);
+    assert_eq!((owner(&world, mutex), world.value(after)), (Some((P.0, busy)), 0));
+    world.advance(100);
+    assert_eq!(world.value(after), 1);
+    world.finish();
+}
+
+#[test]
+fn the_owner_of_a_mutex_may_take_it_again_and_frees_it_with_one_signal() {
+    let mut world = World::new();
+    let device = world.device();
+    let (context, other) = (world.context(device, 0), world.context(device, 0));
+    let mutex = mutex(&mut world, device);
+    for _ in 0..3 {
+        assert_eq!(wait(&mut world, context, &[mutex]), OK);
+    }
+    let through = mark(&mut world, device, context);
+    assert_eq!(world.value(through), 1);
+    assert_eq!(wait(&mut world, other, &[mutex]), OK);
+    assert_eq!(owner(&world, mutex), Some((P.0, context)));
+    assert_eq!(signal(&mut world, &[context], &[mutex]), OK);
+    assert_eq!(owner(&world, mutex), Some((P.0, other)));
+    world.finish();
+}
+
+#[test]
+fn a_mutex_created_owned_is_freed_by_a_context_of_its_device() {
+    // covers: FEN-071
+    let mut world = World::new();
+    let (device, other_device) = (world.device(), world.device());
+    let (context, stranger) = (world.context(device, 0), world.context(other_device, 0));
+    let mutex = owned_mutex(&mut world, device);
+    assert_eq!((world.value(mutex), owner(&world, mutex)), (1, Some((P.0, device))));
+    assert_eq!(wait(&mut world, stranger, &[mutex]), OK);
+    let through = mark(&mut world, other_device, stranger);
+    world.advance(1_000_000_000);
+    assert_eq!(world.value(through), 0);
+    assert_eq!(signal(&mut world, &[context], &[mutex]), OK);
+    assert_eq!((world.value(through), owner(&world, mutex)), (1, Some((P.0, stranger))));
+    world.finish();
+}
+
+#[test]
+fn only_its_owner_frees_a_mutex_unless_the_policy_lets_anybody() {
+    for (rule, freed) in [(ForeignMutexRelease::Ignored, false), (ForeignMutexRelease::Releases, true)] {
+        let mut world = with(Policy { foreign_mutex_release: rule, ..Policy::default() });
+        let device = world.device();
+        let (context, other) = (world.context(device, 0), world.context(device, 0));
+        let mutex = mutex(&mut world, device);
+        wait(&mut world, context, &[mutex]);
+        assert_eq!(
+            signal(&mut world, &[other], &[mutex]),
+            OK,
+            "a packet's fate is not in the status of the call"
+        );
+        assert_eq!(owner(&world, mutex).is_none(), freed);
+        assert_eq!(noted(&world, "owns: ignored"), !freed);
+        signal(&mut world, &[context], &[mutex]);
+        assert_eq!(owner(&world, mutex), None);
+        signal(&mut world, &[context], &[mutex]);
+        assert!(noted(&world, "nobody owns"));
+        world.finish();
+    }
+}
+
+#[test]
+fn a_broadcast_frees_a_mutex_that_one_of_its_contexts_owns() {
+    let mut world = World::new();
+    let device = world.device();
+    let contexts = [0; 2].map(|_| world.context(device, 0));
+    let mutex = mutex(&mut world, device);
+    wait(&mut world, contexts[1], &[mutex]);
+    world.submit(contexts[0], &[Busy { duration_ns: 100 }]);
+    assert_eq!(signal(&mut world, &contexts, &[mutex]), OK);
+    assert_eq!(owner(&world, mutex), Some((P.0, contexts[1])), "not before the other context is there");
+    world.advance(100);
+    assert_eq!(owner(&world, mutex), None);
+    world.finish();
+}
+
+#[test]
+fn a_mutex_of_an_owner_that_ends_is_free_unless_the_policy_keeps_it() {
+    type End = fn(&mut World, Handle, Handle);
+    let ends: [End; 3] = [
+        |world, _, context| drop(world.ok(Call::DestroyContext { context })),
+        |world, device, _| drop(world.ok(Call::DestroyDevice { device })),
+        |world, _, _| world.gone(ProcessId(2)),
+    ];
+    for end in ends {
+        for (rule, freed) in [(AbandonedMutex::Freed, true), (AbandonedMutex::StaysOwned, false)] {
+            let mut world = with(Policy { abandoned_mutex: rule, ..Policy::default() });
+            let device = world.device();
+            let context = world.context(device, 0);
+            let shared = SyncObjectInfo { flags: F::SHARED, ..info(T::MUTEX) };
+            let CreatedSyncObject { object: mutex, shared_handle, .. } = world.object(device, shared);
+            let theirs = world.other(2);
+            let owner_context = world.context(theirs, 0);
+            let Reply::SyncObject(opened) = world.ok(Call::OpenSynchronizationObject { shared_handle })
+            else {
+                panic!()
+            };
+            wait(&mut world, owner_context, &[opened.object]);
+            world.process = P;
+            wait(&mut world, context, &[mutex]);
+            assert_eq!(owner(&world, mutex), Some((2, owner_context)));
+            world.process = ProcessId(2);
+            end(&mut world, theirs, owner_context);
+            world.process = P;
+            let expected = if freed { (P.0, context) } else { (2, Handle::NULL) };
+            assert_eq!(owner(&world, mutex), Some(expected));
+            assert!(noted(&world, "ended and owned a mutex"));
+            world.finish();
+        }
+    }
+}
+
+#[test]
+fn the_end_of_a_device_frees_the_mutex_that_it_created_owned() {
+    // covers: FEN-071
+    let mut world = World::new();
+    let (device, other) = (world.device(), world.device());
+    let context = world.context(other, 0);
+    let mutex = owned_mutex(&mut world, device);
+    wait(&mut world, context, &[mutex]);
+    assert_eq!(owner(&world, mutex), Some((P.0, device)));
+    world.ok(Call::DestroyDevice { device });
+    assert_eq!(owner(&world, mutex), Some((P.0, context)));
+    world.finish();
+}
+
+#[test]
+fn a_queue_that_ends_leaves_the_line_and_what_it_holds() {
+    let mut world = World::new();
+    let device = world.device();
+    let contexts = [0; 3].map(|_| world.context(device, 0));
+    let mutex = mutex(&mut world, device);
+    for context in contexts {
+        wait(&mut world, context, &[mutex]);
+    }
+    world.ok(Call::DestroyContext { context: contexts[1] });
+    assert_eq!(world.kernel.miscounted(), None);
+    world.ok(Call::DestroyContext { context: contexts[0] });
+    assert_eq!(owner(&world, mutex), Some((P.0, contexts[2])));
+    // The object goes with its last packet, if its handle is gone.
+    let more = world.context(device, 0);
+    wait(&mut world, more, &[mutex]);
+    world.ok(Call::DestroySynchronizationObject { object: mutex });
+    assert_eq!(world.kernel.snapshot().objects_alive, 1);
+    world.ok(Call::DestroyContext { context: more });
+    assert_eq!((world.kernel.snapshot().objects_alive, world.kernel.miscounted()), (0, None));
+    world.finish();
+}
+
+#[test]
+fn a_semaphore_counts_down_for_waits_and_up_for_signals() {
+    // covers: FEN-072 FEN-075
+    let mut world = World::new();
+    let device = world.device();
+    let contexts = [0; 5].map(|_| world.context(device, 0));
+    let semaphore = semaphore(&mut world, device, 2, 3);
+    for context in contexts {
+        wait(&mut world, context, &[semaphore]);
+    }
+    let marks = contexts.map(|context| mark(&mut world, device, context));
+    let through = |world: &World| marks.map(|fence| world.value(fence));
+    assert_eq!((through(&world), world.value(semaphore)), ([1, 1, 0, 0, 0], 0));
+    signal(&mut world, &contexts[..1], &[semaphore]);
+    assert_eq!((through(&world), world.value(semaphore)), ([1, 1, 1, 0, 0], 0));
+    // Twice in one signal: twice up.
+    signal(&mut world, &contexts[..1], &[semaphore, semaphore]);
+    assert_eq!((through(&world), world.value(semaphore)), ([1; 5], 0));
+    for count in [1, 2, 3, 3] {
+        signal(&mut world, &contexts[..1], &[semaphore]);
+        assert_eq!(world.value(semaphore), count, "never above MaxCount");
+    }
+    assert!(noted(&world, "at its MaxCount 3"));
+    world.finish();
+}
+
+#[test]
+fn counts_that_make_no_sense_are_refused() {
+    // covers: FEN-072
+    let mut world = World::new();
+    let device = world.device();
+    let above = SyncObjectInfo { initial_count: 2, max_count: 1, ..info(T::SEMAPHORE) };
+    assert_eq!(world.try_create(device, above, false).0, IP);
+    let none = semaphore(&mut world, device, 0, 0);
+    let context = world.context(device, 0);
+    signal(&mut world, &[context], &[none]);
+    assert_eq!(world.value(none), 0);
+    world.finish();
+}
+
+#[test]
+fn one_signal_too_many_stops_the_device_if_the_policy_says_so() {
+    for (rule, state) in [(SemaphoreOverflow::Ignored, 1), (SemaphoreOverflow::StopsDevice, 4)] {
+        let mut world = with(Policy { semaphore_overflow: rule, ..Policy::default() });
+        let (device, other) = (world.device(), world.device());
+        let context = world.context(device, 0);
+        let semaphore = semaphore(&mut world, device, 1, 1);
+        assert_eq!(signal(&mut world, &[context], &[semaphore]), OK);
+        assert_eq!(world.value(semaphore), 1);
+        let of = |world: &mut World, device| world.ok(Call::GetDeviceState { device, state_type: 1 });
+        assert_eq!(of(&mut world, device), Reply::DeviceState(state));
+        assert_eq!(of(&mut world, other), Reply::DeviceState(1));
+        world.finish();
+    }
+}
+
+#[test]
+fn several_objects_of_one_wait_are_taken_together_or_not_at_all() {
+    let mut world = World::new();
+    let device = world.device();
+    let [both, holder, single] = [0; 3].map(|_| world.context(device, 0));
+    let (a, b) = (mutex(&mut world, device), mutex(&mut world, device));
+    let tokens = semaphore(&mut world, device, 1, 9);
+    wait(&mut world, holder, &[b]);
+    assert_eq!(wait(&mut world, both, &[a, b, tokens, tokens]), OK);
+    assert_eq!((owner(&world, a), world.value(tokens)), (None, 1), "nothing is held while something lacks");
+    // Who can have what it needs passes by, or the holder of `b` would wait for `a` for ever.
+    wait(&mut world, holder, &[a]);
+    assert_eq!(owner(&world, a), Some((P.0, holder)));
+    signal(&mut world, &[holder], &[a]);
+    signal(&mut world, &[holder], &[b]);
+    assert_eq!((owner(&world, b), world.value(tokens)), (None, 1), "one token is not two");
+    assert_eq!(world.kernel.miscounted(), None);
+    signal(&mut world, &[single], &[tokens]);
+    assert_eq!((owner(&world, a), owner(&world, b)), (Some((P.0, both)), Some((P.0, both))));
+    assert_eq!(world.value(tokens), 0);
+    world.finish();
+}
+
+#[test]
+fn every_type_may_be_named_beside_values_which_mean_nothing_for_mutex_and_semaphore() {
+    // covers: FEN-075
+    let mut world = World::new();
+    let device = world.device();
+    let (context, other) = (world.context(device, 0), world.context(device, 0));
+    let (mutex, semaphore) = (mutex(&mut world, device), semaphore(&mut world, device, 1, 2));
+    let gate = world.fence(device, 0).object;
+    let (objects, values) = (vec![mutex, gate, semaphore], vec![99, 5, u64::MAX]);
+    assert_eq!(world.status(Call::WaitFromGpu { context, objects, values }), OK);
+    let through = mark(&mut world, device, context);
+    assert_eq!((owner(&world, mutex), world.value(semaphore)), (None, 1), "the value comes first");
+    // The value latches from the moment the wait is queued.
+    world.signal(device, gate, 5);
+    assert_eq!(
+        (owner(&world, mutex), world.value(semaphore), world.value(through)),
+        (Some((P.0, context)), 0, 1)
+    );
+    let release = GpuSignal::Monitored { objects: vec![mutex, gate, semaphore], values: vec![7, 8, 9] };
+    let flags = SignalFlags::empty();
+    assert_eq!(world.status(Call::SignalFromGpu { contexts: vec![context], signal: release, flags }), OK);
+    assert_eq!((owner(&world, mutex), world.value(semaphore), world.value(gate)), (None, 1, 8));
+    // Dropped while it waits for the value: nothing is left.
+    let (objects, values) = (vec![mutex, gate], vec![0, 100]);
+    world.ok(Call::WaitFromGpu { context: other, objects, values });
+    world.ok(Call::DestroyContext { context: other });
+    assert_eq!((world.kernel.snapshot().waits.len(), world.kernel.miscounted()), (0, None));
+    world.finish();
+}
+
+#[test]
+fn a_legacy_fence_has_one_value_and_is_alone_in_its_call() {
+    // covers: FEN-043 FEN-073
+    let mut world = World::new();
+    let device = world.device();
+    let (context, other) = (world.context(device, 0), world.context(device, 0));
+    let fence = world.object(device, SyncObjectInfo { initial_value: 1 << 40, ..info(T::FENCE) }).object;
+    assert_eq!(world.value(fence), 1 << 40);
+    let value = (1 << 40) + 7;
+    let held = Call::WaitFromGpuLegacy { context, objects: vec![fence], fence_value: value };
+    assert_eq!(world.status(held), OK);
+    let through = mark(&mut world, device, context);
+    assert_eq!(world.value(through), 0);
+    let set = |objects: Vec<Handle>| {
+        let signal = GpuSignal::Legacy { objects, fence_value: value };
+        Call::SignalFromGpu { contexts: vec![other], signal, flags: SignalFlags::empty() }
+    };
+    let mutex = mutex(&mut world, device);
+    for objects in [vec![fence, mutex], vec![mutex, fence], vec![fence, fence]] {
+        assert_eq!(world.status(set(objects.clone())), IP);
+        assert_eq!(wait(&mut world, context, &objects), IP);
+    }
+    assert_eq!((world.value(fence), world.value(through)), (1 << 40, 0));
+    assert_eq!(world.status(set(vec![fence])), OK);
+    assert_eq!((world.value(fence), world.value(through)), (value, 1));
+    world.finish();
+}
+
+#[test]
+fn a_monitored_fence_is_refused_where_the_call_has_one_value() {
+    let mut world = World::new();
+    let device = world.device();
+    let context = world.context(device, 0);
+    let (fence, mutex) = (world.fence(device, 0).object, mutex(&mut world, device));
+    for objects in [vec![fence], vec![mutex, fence]] {
+        assert_eq!(wait(&mut world, context, &objects), IP);
+        assert_eq!(signal(&mut world, &[context], &objects), IP);
+        assert!(noted(&world, "a monitored fence takes a value array"));
+    }
+    assert_eq!((world.value(fence), owner(&world, mutex)), (0, None));
+    world.finish();
+}
+
+#[test]
+fn a_cpu_notification_is_never_waited_for_and_its_signals_set_its_event() {
+    // covers: FEN-074
+    let mut world = World::new();
+    let device = world.device();
+    let context = world.context(device, 0);
+    let event = EventId(700);
+    let notification = SyncObjectInfo { event: Some(event), flags: F::SHARED, ..info(T::CPU_NOTIFICATION) };
+    let CreatedSyncObject { object, shared_handle, .. } = world.object(device, notification);
+    assert_eq!(wait(&mut world, context, &[object]), IP);
+    assert_eq!(world.gpu_wait(context, object, 0), IP);
+    assert_eq!(world.wait(device, &[(object, 0)], false), Err(IP));
+    world.submit(context, &[Busy { duration_ns: 100 }]);
+    assert_eq!(signal(&mut world, &[context], &[object]), OK);
+    assert_eq!(world.woken(), [], "not before the work before it");
+    world.advance(100);
+    assert_eq!(world.woken(), [event]);
+    assert_eq!(world.gpu_signal(&[context], object, 1), OK);
+    assert_eq!(world.woken(), [event], "each time");
+    // Signaled by another process, it is the creator's event; of a creator that is gone it is nobody's.
+    let theirs = world.other(2);
+    let context = world.context(theirs, 0);
+    let Reply::SyncObject(opened) = world.ok(Call::OpenSynchronizationObject { shared_handle }) else {
+        panic!()
+    };
+    signal(&mut world, &[context], &[opened.object]);
+    assert_eq!(
+        world.effects.events.iter().map(|set| (set.process, set.event)).collect::<Vec<_>>(),
+        [(P, event)]
+    );
+    world.effects.events.clear();
+    world.gone(P);
+    assert_eq!(signal(&mut world, &[context], &[opened.object]), OK);
+    assert_eq!(world.woken(), []);
+    world.finish();
+}
+
+#[test]
+fn legacy_calls_are_limited_and_of_one_adapter() {
+    // covers: FEN-041 FEN-042
+    let second = d3dkmt::Luid { low: 2, high: 0 };
+    let adapters = vec![AdapterConfig::default(), AdapterConfig { luid: second, ..AdapterConfig::default() }];
+    let mut world = World::with_config(Config { adapters, ..Config::default() });
+    let device = world.device_on(AdapterConfig::default().luid);
+    let stranger = world.device_on(second);
+    let (context, strange_context) = (world.context(device, 0), world.context(stranger, 0));
+    let semaphore = semaphore(&mut world, device, 32, 32);
+    for count in [0, 33] {
+        assert_eq!(wait(&mut world, context, &vec![semaphore; count]), IP);
+        assert_eq!(signal(&mut world, &[context], &vec![semaphore; count]), IP);
+    }
+    assert_eq!(wait(&mut world, strange_context, &[semaphore]), IP);
+    assert_eq!(signal(&mut world, &[strange_context], &[semaphore]), IP);
+    assert_eq!(world.value(semaphore), 32);
+    assert_eq!(wait(&mut world, context, &[semaphore; 32]), OK);
+    assert_eq!(world.value(semaphore), 0);
+    assert_eq!(signal(&mut world, &[context], &[semaphore; 32]), OK);
+    assert_eq!(world.value(semaphore), 32);
+    world.finish();
+}
+
+#[test]
+fn a_stopped_adapter_drops_what_stood_in_line() {
+    let mut world = World::new();
+    let device = world.device();
+    let contexts = [0; 2].map(|_| world.context(device, 0));
+    let mutex = mutex(&mut world, device);
+    for context in contexts {
+        wait(&mut world, context, &[mutex]);
+    }
+    world.input(Input::Fault(Fault::StopAdapter { adapter: 0 }));
+    assert_eq!(world.kernel.miscounted(), None);
+    assert_eq!(wait(&mut world, contexts[1], &[mutex]), NtStatus::DEVICE_REMOVED);
+    world.ok(Call::DestroyContext { context: contexts[0] });
+    assert_eq!(owner(&world, mutex), None);
+    world.finish();
+}
+
+#[test]
+fn a_global_handle_opens_legacy_objects_in_the_processes_of_one_vm() {
+    // covers: FEN-046 FEN-063
+    let mut world = World::new();
+    let device = world.device();
+    let context = world.context(device, 0);
+    for object_type in [T::MUTEX, T::SEMAPHORE, T::FENCE, T::CPU_NOTIFICATION] {
+        let shared =
+            SyncObjectInfo { flags: F::SHARED, event: Some(EventId(1)), max_count: 5, ..info(object_type) };
+        let created = world.object(device, shared);
+        let Reply::SyncObject(opened) =
+            world.ok(Call::OpenSynchronizationObject { shared_handle: created.shared_handle })
+        else {
+            panic!()
+        };
+        assert_eq!(opened.object.0, created.object.0 + 0x40);
+        assert_eq!(opened.shared_handle, Handle::NULL);
+    }
+    let monitored = world.fence_with(device, 0, F::SHARED | F::NT_SECURITY_SHARING);
+    assert_eq!(monitored.shared_handle, Handle::NULL);
+
+    let mutex = world.object(device, SyncObjectInfo { flags: F::SHARED, ..info(T::MUTEX) });
+    let open = Call::OpenSynchronizationObject { shared_handle: mutex.shared_handle };
+    wait(&mut world, context, &[mutex.object]);
+    let theirs = world.other(2);
+    let their_context = world.context(theirs, 0);
+    let Reply::SyncObject(opened) = world.ok(open.clone()) else { panic!() };
+    wait(&mut world, their_context, &[opened.object]);
+    assert_eq!(owner(&world, opened.object), Some((P.0, context)), "one object");
+    // A process of another VM that guesses the handle gets nothing by it.
+    let vm = VmId(1);
+    world.input(Input::VmAttached { vm, name: "one".into() });
+    world.process = ProcessId(3);
+    world.input(Input::ProcessAttached { process: world.process, vm, pid: 1, name: "s".into() });
+    assert_eq!(world.status(open), IP);
+    world.finish();
+}
+
+#[test]
+fn a_global_handle_ends_with_the_last_local_one() {
+    // covers: FEN-046
+    let mut world = World::new();
+    let device = world.device();
+    let (context, other) = (world.context(device, 0), world.context(device, 0));
+    let created = world.object(device, SyncObjectInfo { flags: F::SHARED, ..info(T::MUTEX) });
+    let open = Call::OpenSynchronizationObject { shared_handle: created.shared_handle };
+    let Reply::SyncObject(opened) = world.ok(open.clone()) else { panic!() };
+    world.ok(Call::DestroySynchronizationObject { object: created.object });
+    let Reply::SyncObject(again) = world.ok(open.clone()) else { panic!() };
+    world.ok(Call::DestroySynchronizationObject { object: again.object });
+    // A packet keeps the object, not its handles.
+    wait(&mut world, context, &[opened.object]);
+    wait(&mut world, other, &[opened.object]);
+    world.ok(Call::DestroySynchronizationObject { object: opened.object });
+    assert_eq!(world.kernel.snapshot().objects_alive, 1);
+    assert_eq!(world.status(open), IP);
+    for wrong in [Handle::NULL, opened.object, Handle(0x4000_0002), device] {
+        assert_eq!(world.status(Call::OpenSynchronizationObject { shared_handle: wrong }), IP);
+    }
+    world.finish();
+}
+
+#[test]
+fn every_policy_is_one_word_of_bits_and_one_line_of_names() {
+    for bits in 0..1 << Policy::SWITCHES.len() {
+        let policy = Policy::from_bits(bits).unwrap();
+        assert_eq!(policy.to_bits(), bits);
+        let named =
+            policy.values().fold(Some(Policy::default()), |all, (switch, value)| all?.with(switch, value));
+        assert_eq!(named, Some(policy));
+    }
+    assert_eq!(Policy::from_bits(1 << Policy::SWITCHES.len()), None);
+}

@@ -1,0 +1,544 @@
+//! NT handles, names and rights; objects of several adapters and, by grant, of several VMs.
+
+mod common;
+
+use common::{P, World};
+use d3dkmt::isa::Packet::*;
+use d3dkmt::{
+    Call, CreatedSyncObject, Handle, KeyedMutexFlags, Luid, NtStatus, Reply, RuntimeBuffer, ShareToken,
+    SyncObjectFlags as F, SyncObjectInfo, SyncObjectType as T, access, limits,
+};
+use dxgkrnl::{AdapterConfig, Config, Fault, Grant, Input, ProcessId, VmId};
+
+const IP: NtStatus = NtStatus::INVALID_PARAMETER;
+const IH: NtStatus = NtStatus::INVALID_HANDLE;
+const AD: NtStatus = NtStatus::ACCESS_DENIED;
+const NF: NtStatus = NtStatus::OBJECT_NAME_NOT_FOUND;
+const OK: NtStatus = NtStatus::SUCCESS;
+const NT: F = F::SHARED.union(F::NT_SECURITY_SHARING);
+const READ: u32 = access::STANDARD_RIGHTS_READ;
+const ALL: u32 = access::SYNC_OBJECT_ALL_ACCESS;
+
+fn token(number: u32) -> ShareToken {
+    let mut bytes = [0; 16];
+    bytes[..4].copy_from_slice(&number.to_le_bytes());
+    ShareToken(bytes)
+}
+
+fn share(objects: &[Handle], desired_access: u32, name: Option<&str>, number: u32) -> Call {
+    let (objects, name) = (objects.to_vec(), name.map(String::from));
+    Call::ShareObjects { objects, desired_access, name, token: token(number) }
+}
+
+fn open(device: Handle, number: u32) -> Call {
+    Call::OpenSyncObject {
+        device,
+        token: token(number),
+        flags: F::empty(),
+        engine_affinity: 0,
+        legacy: false,
+    }
+}
+
+/// The first form: no device.
+fn open_legacy(number: u32) -> Call {
+    let (device, token, flags) = (Handle::NULL, token(number), F::empty());
+    Call::OpenSyncObject { device, token, flags, engine_affinity: 0, legacy: true }
+}
+
+fn by_name(name: &str, desired_access: u32, number: u32) -> Call {
+    Call::OpenNtHandleFromName { name: name.into(), desired_access, token: token(number) }
+}
+
+fn opened(world: &mut World, call: Call) -> CreatedSyncObject {
+    let Reply::SyncObject(opened) = world.ok(call) else { panic!() };
+    opened
+}
+
+fn mutex(world: &mut World, device: Handle, flags: F) -> Handle {
+    world.object(device, SyncObjectInfo { object_type: T::MUTEX, flags, ..SyncObjectInfo::default() }).object
+}
+
+fn destroy(world: &mut World, object: Handle) {
+    world.ok(Call::DestroySynchronizationObject { object });
+}
+
+/// A process of a VM, from here on the one that calls; its device.
+fn in_vm(world: &mut World, process: u32, vm: u32) -> Handle {
+    world.process = ProcessId(process);
+    let (process, vm) = (world.process, VmId(vm));
+    world.input(Input::ProcessAttached { process, vm, pid: 7, name: "guest".into() });
+    world.input(Input::FenceMemoryAdded { process, slots: 64 });
+    world.device()
+}
+
+fn with_vms(grants: Vec<Grant>) -> World {
+    let mut world = World::with_config(Config { grants, ..Config::default() });
+    for (vm, name) in [(1, "one"), (2, "two"), (3, "three")] {
+        world.input(Input::VmAttached { vm: VmId(vm), name: name.into() });
+    }
+    world
+}
+
+fn grant(name: &str, vms: &[&str]) -> Grant {
+    Grant { name: name.into(), vms: vms.iter().map(|vm| String::from(*vm)).collect() }
+}
+
+#[test]
+fn only_what_was_created_for_nt_handles_is_shared_by_one() {
+    // covers: W-120 W-121 W-122 W-123 FEN-067
+    let mut world = World::new();
+    let device = world.device();
+    let first_form = SyncObjectInfo { object_type: T::MUTEX, ..SyncObjectInfo::default() };
+    let (_, Reply::SyncObject(first_form)) = world.try_create(device, first_form, true) else { panic!() };
+    let (plain, by_global) = (mutex(&mut world, device, F::empty()), mutex(&mut world, device, F::SHARED));
+    for object in [first_form.object, plain, by_global] {
+        assert_eq!(world.status(share(&[object], READ, None, 1)), IP);
+    }
+    let shared = mutex(&mut world, device, NT);
+    assert_eq!(world.status(share(&[shared], READ, Some("Mutex"), 1)), OK);
+    let states = world.kernel.snapshot().nt_handles;
+    assert_eq!((states.len(), states[0].access, states[0].name.as_deref()), (1, READ, Some("MUTEX")));
+    world.finish();
+}
+
+#[test]
+fn what_is_no_handle_of_a_sync_object_is_neither_shared_nor_destroyed() {
+    // covers: W-126
+    let mut world = World::new();
+    let device = world.device();
+    let shared = mutex(&mut world, device, NT);
+    world.ok(share(&[shared], ALL, None, 1));
+    // The low half of an NT handle has both top bits clear (W-002).
+    for number in [0x1234, 0x3FFF_FFFC, 4, 0] {
+        assert_eq!(world.status(Call::DestroySynchronizationObject { object: Handle(number) }), IP);
+        assert_eq!(world.status(share(&[Handle(number)], ALL, None, 2)), IP);
+    }
+    assert_eq!(world.status(share(&[device], ALL, None, 2)), IP);
+    world.finish();
+}
+
+#[test]
+fn bundles_are_of_one_object_or_of_three_that_need_an_allocation() {
+    // covers: FEN-041 FEN-066
+    let mut world = World::new();
+    let device = world.device();
+    let objects: Vec<Handle> = (0..4).map(|_| mutex(&mut world, device, NT)).collect();
+    for count in [0, 2, 3, 4] {
+        assert_eq!(world.status(share(&objects[..count], ALL, None, 1)), IP);
+        let why = &world.effects.notes.last().unwrap().text;
+        let expected = if (2..=3).contains(&count) { "FEN-066" } else { "1 to 3 objects" };
+        assert!(why.contains(expected), "{why}");
+    }
+    world.ok(share(&objects[..1], ALL, None, 1));
+    world.finish();
+}
+
+#[test]
+fn a_keyed_mutex_is_not_shared_alone() {
+    // covers: W-130 W-131 W-132 FEN-066
+    let mut world = World::new();
+    let create = |flags| Call::CreateKeyedMutex { initial_value: 0, private_data: vec![], flags };
+    let Reply::KeyedMutex { mutex, shared_handle, .. } = world.ok(create(KeyedMutexFlags::empty())) else {
+        panic!()
+    };
+    let Reply::KeyedMutex { mutex: nt, .. } = world.ok(create(KeyedMutexFlags::NT_SECURITY_SHARING)) else {
+        panic!()
+    };
+    for object in [mutex, shared_handle, nt] {
+        assert_eq!(world.status(share(&[object], ALL, None, 1)), IP);
+    }
+    // What a token of a sync object opens is no keyed mutex, and what none opens is nothing.
+    let device = world.device();
+    let object = self::mutex(&mut world, device, NT);
+    world.ok(share(&[object], ALL, None, 1));
+    let open =
+        |number| Call::OpenKeyedMutexFromNtHandle { token: token(number), buffer: RuntimeBuffer::default() };
+    assert_eq!(world.status(open(1)), NtStatus::OBJECT_TYPE_MISMATCH);
+    assert_eq!(world.status(open(2)), IH);
+    world.finish();
+}
+
+#[test]
+fn an_object_lives_by_its_nt_handle_after_its_creator_let_it_go() {
+    // covers: W-127 W-140 W-141 W-142
+    let mut world = World::new();
+    let device = world.device();
+    let created = mutex(&mut world, device, NT);
+    world.ok(share(&[created], READ, None, 1));
+    destroy(&mut world, created);
+    assert_eq!(world.status(open_legacy(2)), IH);
+    let opened = opened(&mut world, open_legacy(1));
+    assert_eq!((opened.shared_handle, opened.slot), (Handle::NULL, None));
+    destroy(&mut world, opened.object);
+    assert_eq!(world.status(Call::DestroySynchronizationObject { object: opened.object }), IP);
+    assert_eq!(world.kernel.snapshot().objects_alive, 1);
+    world.ok(Call::CloseShare { token: token(1) });
+    assert_eq!(world.kernel.snapshot().objects_alive, 0);
+    assert_eq!(world.status(open_legacy(1)), IH);
+    world.finish();
+}
+
+#[test]
+fn the_second_form_looks_at_the_device_before_the_nt_handle() {
+    // covers: W-143 W-144 W-145
+    let mut world = World::new();
+    let device = world.device();
+    let created = mutex(&mut world, device, NT);
+    world.ok(share(&[created], READ, None, 1));
+    assert_eq!(world.status(open(Handle::NULL, 9)), IP);
+    assert_eq!(world.status(open(Handle::NULL, 1)), IP);
+    assert_eq!(world.status(open(device, 9)), IH);
+    let opened = opened(&mut world, open(device, 1));
+    assert_eq!(opened.object.kind(), d3dkmt::HandleKind::Local);
+    world.finish();
+}
+
+#[test]
+fn a_monitored_fence_is_not_opened_without_a_device() {
+    // covers: FEN-064
+    let mut world = World::new();
+    let device = world.device();
+    let fence = world.fence_with(device, 3, NT).object;
+    world.ok(share(&[fence], ALL, None, 1));
+    assert_eq!(world.status(open_legacy(1)), IP);
+    assert!(world.effects.notes.last().unwrap().text.contains("on a device"));
+    let again = opened(&mut world, open(device, 1));
+    let own = world.fence(device, 0);
+    assert!(again.slot.is_some() && again.slot != own.slot && again.gpu_address != own.gpu_address);
+    world.finish();
+}
+
+#[test]
+fn names_are_found_in_any_letter_case_by_who_asks_for_access() {
+    // covers: W-147 W-148 W-149 FEN-070
+    let mut world = World::new();
+    let device = world.device();
+    let created = mutex(&mut world, device, NT);
+    world.ok(share(&[created], READ, Some("Frame Ä"), 1));
+    assert_eq!(world.status(by_name("Frame", 0, 2)), NF);
+    assert_eq!(world.status(by_name("fRAME ä", 0, 2)), AD);
+    assert_eq!(world.status(by_name("fRAME ä", READ, 1)), IP, "each NT handle has a token of its own");
+    world.ok(by_name("fRAME ä", READ, 2));
+    destroy(&mut world, created);
+    let opened = opened(&mut world, open_legacy(2));
+    destroy(&mut world, opened.object);
+    world.finish();
+}
+
+#[test]
+fn a_name_is_taken_while_an_nt_handle_has_it() {
+    let mut world = World::new();
+    let device = world.device();
+    let (one, two) = (mutex(&mut world, device, NT), mutex(&mut world, device, NT));
+    world.ok(share(&[one], READ, Some("name"), 1));
+    assert_eq!(world.status(share(&[two], READ, Some("NAME"), 2)), NtStatus::OBJECT_NAME_COLLISION);
+    world.ok(by_name("name", READ, 3));
+    world.ok(Call::CloseShare { token: token(1) });
+    assert_eq!(world.status(share(&[two], READ, Some("NAME"), 2)), NtStatus::OBJECT_NAME_COLLISION);
+    world.ok(Call::CloseShare { token: token(3) });
+    assert_eq!(world.status(by_name("name", READ, 4)), NF, "an open of the object does not keep its name");
+    world.ok(share(&[two], READ, Some("NAME"), 2));
+    // In another VM it is another name.
+    world.input(Input::VmAttached { vm: VmId(1), name: "one".into() });
+    let device = in_vm(&mut world, 2, 1);
+    assert_eq!(world.status(by_name("name", READ, 5)), NF);
+    let theirs = mutex(&mut world, device, NT);
+    world.ok(share(&[theirs], READ, Some("name"), 5));
+    world.finish();
+}
+
+#[test]
+fn names_that_cannot_be_are_refused() {
+    let mut world = World::new();
+    let device = world.device();
+    let object = mutex(&mut world, device, NT);
+    let longest = "ö".repeat(limits::SHARE_NAME_UNITS_MAX);
+    for name in ["", "a\\b", "\\BaseNamedObjects\\a", "a\0", &format!("{longest}x"), &"😀".repeat(131)] {
+        assert_eq!(
+            world.status(share(&[object], READ, Some(name), 1)),
+            NtStatus::OBJECT_NAME_INVALID,
+            "{name}"
+        );
+        assert_eq!(world.status(by_name(name, READ, 1)), NtStatus::OBJECT_NAME_INVALID, "{name}");
+    }
+    world.ok(share(&[object], READ, Some(&longest), 1));
+    world.ok(share(&[object], READ, Some(&"😀".repeat(130)), 2));
+    world.finish();
+}
+
+#[test]
+fn without_standard_rights_read_the_object_is_inaccessible() {
+    // covers: FEN-068
+    let mut world = World::new();
+    let device = world.device();
+    let fence = world.fence_with(device, 0, NT).object;
+    let object = mutex(&mut world, device, NT);
+    for (number, rights) in [(1, 0), (2, 3), (3, 0x1F_0003 & !READ)] {
+        world.ok(share(&[fence], rights, None, number));
+        assert_eq!(world.status(open(device, number)), AD);
+        world.ok(share(&[object], rights, None, 10 + number));
+        assert_eq!(world.status(open_legacy(10 + number)), AD);
+    }
+    assert_eq!(world.kernel.snapshot().objects.len(), 2);
+    world.ok(share(&[fence], READ, None, 4));
+    opened(&mut world, open(device, 4));
+    world.finish();
+}
+
+#[test]
+fn rights_of_the_nt_handle_bind_what_is_opened_by_it() {
+    // covers: FEN-069
+    let mut world = World::new();
+    let device = world.device();
+    let context = world.context(device, 0);
+    let fence = world.fence_with(device, 0, NT).object;
+    let (wait, signal) = (access::SYNC_OBJECT_WAIT, access::SYNC_OBJECT_SIGNAL);
+    let rights = [READ, READ | wait, READ | signal, READ | wait | signal, access::GENERIC_ALL];
+    for (number, rights) in (1..).zip(rights) {
+        world.ok(share(&[fence], rights, None, number));
+        let opened = opened(&mut world, open(device, number));
+        let (may_wait, may_signal) = (rights & wait != 0 || number == 5, rights & signal != 0 || number == 5);
+        let answer = |may| if may { OK } else { AD };
+        let value = 10 * u64::from(number);
+        assert_eq!(world.wait(device, &[(opened.object, 0)], false).err().unwrap_or(OK), answer(may_wait));
+        assert_eq!(world.gpu_wait(context, opened.object, 0), answer(may_wait));
+        assert_eq!(world.signal(device, opened.object, value), answer(may_signal));
+        assert_eq!(world.gpu_signal(&[context], opened.object, value + 1), answer(may_signal));
+        let before = world.value(fence);
+        world.submit(context, &[FenceWrite { gpu_address: opened.gpu_address, value: value + 2 }]);
+        assert_eq!(world.value(fence), if may_signal { value + 2 } else { before }, "rights {rights:#x}");
+    }
+    // The creator's own handle has every right.
+    assert_eq!(world.signal(device, fence, 100), OK);
+    world.finish();
+}
+
+#[test]
+fn rights_bind_legacy_types_and_belong_to_the_nt_handle_not_to_the_object() {
+    // covers: FEN-069
+    let mut world = World::new();
+    let device = world.device();
+    let context = world.context(device, 0);
+    let object = mutex(&mut world, device, NT);
+    world.ok(share(&[object], READ, Some("m"), 1));
+    world.ok(by_name("m", ALL, 2));
+    let (weak, strong) =
+        (opened(&mut world, open_legacy(1)).object, opened(&mut world, open_legacy(2)).object);
+    let wait = |object| Call::WaitFromGpuLegacy { context, objects: vec![object], fence_value: 0 };
+    let signal = |object| {
+        let signal = d3dkmt::GpuSignal::Legacy { objects: vec![object], fence_value: 0 };
+        Call::SignalFromGpu { contexts: vec![context], signal, flags: d3dkmt::SignalFlags::empty() }
+    };
+    assert_eq!((world.status(wait(weak)), world.status(signal(weak))), (AD, AD));
+    assert_eq!((world.status(wait(strong)), world.status(signal(strong))), (OK, OK));
+    world.finish();
+}
+
+#[test]
+fn an_nt_handle_outlives_the_process_that_made_it_and_ends_with_its_vm() {
+    let mut world = World::new();
+    world.input(Input::VmAttached { vm: VmId(1), name: "one".into() });
+    let device = in_vm(&mut world, 2, 1);
+    let fence = world.fence_with(device, 7, NT).object;
+    world.ok(share(&[fence], ALL, Some("f"), 1));
+    let second = in_vm(&mut world, 3, 1);
+    world.gone(ProcessId(2));
+    let opened = opened(&mut world, open(second, 1)).object;
+    assert_eq!(world.value(opened), 7);
+    // Another VM has no say in it; any process of its own has.
+    world.process = P;
+    assert_eq!(world.status(Call::CloseShare { token: token(1) }), IH);
+    world.process = ProcessId(3);
+    world.ok(by_name("F", ALL, 2));
+    world.ok(Call::CloseShare { token: token(1) });
+    assert_eq!(world.status(Call::CloseShare { token: token(1) }), IH);
+    assert_eq!(world.kernel.snapshot().shares, 1);
+    world.input(Input::VmDetached { vm: VmId(1) });
+    let snapshot = world.kernel.snapshot();
+    assert_eq!((snapshot.shares, snapshot.objects_alive, snapshot.nt_handles.len()), (0, 0, 0));
+    world.finish();
+}
+
+#[test]
+fn nt_handles_of_a_vm_are_limited() {
+    let mut world = World::new();
+    let device = world.device();
+    let object = mutex(&mut world, device, NT);
+    let most = limits::SHARES_PER_VM_MAX as u32;
+    for number in 0..most {
+        world.ok(share(&[object], READ, None, number));
+    }
+    assert_eq!(world.status(share(&[object], READ, None, most)), NtStatus::NO_MEMORY);
+    world.input(Input::VmAttached { vm: VmId(1), name: "one".into() });
+    let theirs = in_vm(&mut world, 2, 1);
+    let other = mutex(&mut world, theirs, NT);
+    world.ok(share(&[other], READ, None, most));
+    world.process = P;
+    world.ok(Call::CloseShare { token: token(5) });
+    world.ok(share(&[object], READ, Some("x"), 5));
+    assert_eq!(world.status(by_name("x", READ, most + 1)), NtStatus::NO_MEMORY);
+    world.finish();
+}
+
+#[test]
+fn a_name_of_another_vm_is_unknown_without_a_grant() {
+    for grants in [vec![], vec![grant("other", &["one", "two"])], vec![grant("frame", &["one", "three"])]] {
+        let mut world = with_vms(grants);
+        let device = in_vm(&mut world, 2, 1);
+        let fence = world.fence_with(device, 0, NT).object;
+        world.ok(share(&[fence], ALL, Some("Frame"), 1));
+        let theirs = in_vm(&mut world, 3, 2);
+        assert_eq!(world.status(by_name("frame", ALL, 2)), NF);
+        assert_eq!(world.status(open(theirs, 1)), IH, "a token is no way around it");
+        world.finish();
+    }
+}
+
+#[test]
+fn with_a_grant_two_vms_see_one_value_each_in_its_own_page() {
+    let mut world = with_vms(vec![grant("FRAME", &["one", "two"])]);
+    let first = in_vm(&mut world, 2, 1);
+    let fence = world.fence_with(first, 3, NT);
+    world.ok(share(&[fence.object], ALL, Some("Frame"), 1));
+    let second = in_vm(&mut world, 3, 2);
+    world.stores();
+    world.ok(by_name("frame", ALL, 2));
+    let theirs = opened(&mut world, open(second, 2));
+    assert_eq!(world.stores(), [(theirs.slot.unwrap(), 3)]);
+    assert_eq!(world.status(open(second, 1)), IH, "the NT handle of the other VM stays its own");
+    let event = world.pending(second, &[(theirs.object, 8)], false);
+    world.process = ProcessId(2);
+    world.effects.clear();
+    assert_eq!(world.signal(first, fence.object, 8), OK);
+    let stores: Vec<_> = world.effects.stores.iter().map(|store| (store.process.0, store.value)).collect();
+    assert_eq!(stores, [(2, 8), (3, 8)]);
+    assert_eq!(world.woken(), [event]);
+    // A third VM is not of the grant.
+    in_vm(&mut world, 4, 3);
+    assert_eq!(world.status(by_name("frame", ALL, 3)), NF);
+    world.finish();
+}
+
+#[test]
+fn the_death_of_either_vm_leaves_the_other_whole() {
+    for dies in [1, 2] {
+        let mut world = with_vms(vec![grant("frame", &["one", "two"])]);
+        let devices = [in_vm(&mut world, 2, 1), in_vm(&mut world, 3, 2)];
+        world.process = ProcessId(2);
+        let fence = world.fence_with(devices[0], 3, NT).object;
+        world.ok(share(&[fence], ALL, Some("frame"), 1));
+        world.process = ProcessId(3);
+        world.ok(by_name("frame", ALL, 2));
+        let theirs = opened(&mut world, open(devices[1], 2)).object;
+        let (left, device, object) = if dies == 1 { (3, devices[1], theirs) } else { (2, devices[0], fence) };
+        world.process = ProcessId(left);
+        let event = world.pending(device, &[(object, 4)], false);
+        world.input(Input::VmDetached { vm: VmId(dies) });
+        assert_eq!((world.kernel.miscounted(), world.woken()), (None, vec![]));
+        world.effects.clear();
+        assert_eq!(world.signal(device, object, 4), OK);
+        assert_eq!((world.effects.stores.len(), world.woken()), (1, vec![event]));
+        // The name goes on for the VM that is left, and for the other when it comes back.
+        world.ok(by_name("frame", ALL, 5));
+        let back = 10 + dies;
+        let name = if dies == 1 { "one" } else { "two" };
+        world.input(Input::VmAttached { vm: VmId(back), name: name.into() });
+        let device = in_vm(&mut world, 6, back);
+        world.ok(by_name("frame", ALL, 6));
+        let again = opened(&mut world, open(device, 6)).object;
+        assert!(world.wait(device, &[(again, 4)], false).is_ok());
+        world.finish();
+    }
+}
+
+#[test]
+fn processes_of_the_host_are_the_vm_named_host() {
+    let mut world = with_vms(vec![grant("frame", &["host", "one"])]);
+    let device = world.device();
+    let fence = world.fence_with(device, 0, NT).object;
+    world.ok(share(&[fence], ALL, Some("frame"), 1));
+    in_vm(&mut world, 2, 1);
+    world.ok(by_name("frame", ALL, 2));
+    // A VM that calls itself so is not the host.
+    world.input(Input::VmAttached { vm: VmId(9), name: "host".into() });
+    in_vm(&mut world, 3, 9);
+    assert_eq!(world.status(by_name("frame", ALL, 3)), NF);
+    world.finish();
+}
+
+fn two_adapters() -> (World, Handle, Handle) {
+    let second = Luid { low: 2, high: 0 };
+    let adapters = vec![AdapterConfig::default(), AdapterConfig { luid: second, ..AdapterConfig::default() }];
+    let mut world = World::with_config(Config { adapters, ..Config::default() });
+    let first = world.device_on(AdapterConfig::default().luid);
+    let second = world.device_on(second);
+    (world, first, second)
+}
+
+#[test]
+fn without_cross_adapter_a_fence_is_not_opened_on_another_adapter() {
+    // covers: FEN-042
+    let (mut world, first, second) = two_adapters();
+    let fence = world.fence_with(first, 0, NT).object;
+    world.ok(share(&[fence], ALL, None, 1));
+    assert_eq!(world.status(open(second, 1)), IP);
+    assert!(world.effects.notes.last().unwrap().text.contains("no CrossAdapter"));
+    for flags in [F::CROSS_ADAPTER, F::CROSS_ADAPTER | F::SHARED] {
+        let info = SyncObjectInfo { object_type: T::FENCE, flags, ..SyncObjectInfo::default() };
+        assert_eq!(world.try_create(first, info, false).0, IP, "it needs Shared and NtSecuritySharing");
+    }
+    world.finish();
+}
+
+#[test]
+fn a_cross_adapter_fence_has_one_value_that_engines_of_both_adapters_write() {
+    // covers: FEN-047
+    let (mut world, first, second) = two_adapters();
+    let here = world.fence_with(first, 0, NT | F::CROSS_ADAPTER);
+    world.ok(share(&[here.object], ALL, None, 1));
+    let there = opened(&mut world, open(second, 1));
+    let (near, far) = (world.context(first, 0), world.context(second, 0));
+    let event = world.pending(second, &[(there.object, 1)], false);
+    assert_eq!(world.signal(first, here.object, 1), OK);
+    assert_eq!(world.woken(), [event]);
+    let waits = |world: &mut World, value| {
+        [
+            world.pending(first, &[(here.object, value)], false),
+            world.pending(second, &[(there.object, value)], false),
+        ]
+    };
+    let events = waits(&mut world, 2);
+    world.submit(far, &[FenceWrite { gpu_address: there.gpu_address, value: 2 }]);
+    assert_eq!((world.value(here.object), world.woken()), (2, events.to_vec()));
+    let events = waits(&mut world, 3);
+    world.submit(near, &[FenceWrite { gpu_address: here.gpu_address, value: 3 }]);
+    assert_eq!((world.value(there.object), world.woken()), (3, events.to_vec()));
+    // A queued wait of one adapter ends by a queued signal of the other.
+    assert_eq!(world.gpu_wait(far, there.object, 4), OK);
+    assert_eq!(world.gpu_signal(&[near], here.object, 4), OK);
+    assert_eq!(world.gpu_signal(&[far], there.object, 5), OK);
+    assert_eq!(world.value(here.object), 5);
+    // Each handle is of its own adapter (FEN-042), and so is each mapping.
+    assert_eq!(world.signal(second, here.object, 9), IP);
+    assert_eq!(world.gpu_signal(&[far], here.object, 9), IP);
+    world.submit(far, &[FenceWrite { gpu_address: here.gpu_address, value: 9 }]);
+    assert_eq!(world.value(here.object), 5);
+    world.finish();
+}
+
+#[test]
+fn a_stopped_adapter_ends_only_its_own_waits_on_a_cross_adapter_fence() {
+    // covers: FEN-047
+    let (mut world, first, second) = two_adapters();
+    let here = world.fence_with(first, 0, NT | F::CROSS_ADAPTER).object;
+    world.ok(share(&[here], ALL, None, 1));
+    let there = opened(&mut world, open(second, 1)).object;
+    let near = world.pending(first, &[(here, 1)], false);
+    let far = world.pending(second, &[(there, 1)], false);
+    world.input(Input::Fault(Fault::StopAdapter { adapter: 0 }));
+    assert_eq!(world.woken(), [near]);
+    assert_eq!(world.signal(second, there, 1), OK);
+    assert_eq!(world.woken(), [far]);
+    world.finish();
+}
