@@ -122,8 +122,10 @@ impl<M: Miniport> Kernel<M> {
     fn evaluate_written_by_others(&mut self, process: ProcessId, effects: &mut Effects) {
         let opened = |object: &u32| {
             // Nobody else has one that is not shared.
-            let shared =
-                self.objects.get(*object).is_some_and(|object| object.flags.contains(SyncObjectFlags::SHARED));
+            let shared = self
+                .objects
+                .get(*object)
+                .is_some_and(|object| object.flags.contains(SyncObjectFlags::SHARED));
             shared && self.opens.iter().any(|(_, open)| open.object == *object && open.process == process)
         };
         let others = self.processes.iter().filter(|(id, _)| **id != process);

@@ -44,7 +44,7 @@ impl Naive {
 
     /// When something is due next.
     pub fn next_deadline(&self) -> Option<u64> {
-        self.engines.iter().filter_map(|engine| engine.busy_until).min()
+        self.engines.iter().filter_map(|engine| engine.busy_until).chain(self.next_timeout()).min()
     }
 
     /// What is due happens.
@@ -56,6 +56,7 @@ impl Naive {
             }
         }
         self.run_contexts();
+        self.end_late_acquires();
     }
 
     /// Runs commands from this time on, until one takes time, never ends, or there is none.
@@ -106,7 +107,9 @@ impl Naive {
     /// FEN-017: the fences that the process created or opened, whoever waits for them. There is news only of those that
     /// an engine wrote: the process's own first, each in the order of the writes.
     fn look_at_fences_of(&mut self, process: u32) {
-        let has = |object: usize| self.opens.iter().any(|open| !open.gone && open.object == object && open.process == process);
+        let has = |object: usize| {
+            self.opens.iter().any(|open| !open.gone && open.object == object && open.process == process)
+        };
         let wrote = |(writer, object): &(u32, usize)| *writer == process || has(*object);
         let mut news: Vec<_> = self.unseen.iter().copied().filter(wrote).collect();
         news.sort_by_key(|(writer, _)| (*writer != process, *writer));

@@ -7,6 +7,8 @@
 //! | `mod.rs` | what there is; processes, devices and adapters, and their ends |
 //! | `objects.rs` | synchronization objects: created and destroyed |
 //! | `sharing.rs` | NT handles: made, named, opened, closed |
+//! | `queued.rs` | mutexes, semaphores and CPU notifications in queues |
+//! | `keyed.rs` | keyed mutexes |
 //! | `waits.rs` | CPU signals and waits; what a new value does |
 //! | `packets.rs` | contexts, and what is queued in them |
 //! | `engines.rs` | engines, and what they do in time |
@@ -19,16 +21,20 @@
 //! Nothing is ever removed from the lists: what has ended says so, and a number once given stays one thing's name.
 
 mod engines;
+mod keyed;
 mod objects;
 mod packets;
+mod queued;
 mod sharing;
 mod waits;
 
 use d3dkmt::{Call, DeviceExecutionState, Handle, NtStatus, Reply};
 
 pub use engines::Engine;
-pub use objects::{Object, Open};
+pub use keyed::{Acquire, KeyedMutex, KeyedOpen};
+pub use objects::{Kind, Object, Open};
 pub use packets::Context;
+use queued::{Holder, Take};
 pub use sharing::Share;
 pub use waits::{Owner, Wait};
 
@@ -46,6 +52,12 @@ pub struct Rules {
     pub destroyed_wait: NtStatus,
     /// GPV-016: a one-way call that is refused stops its device.
     pub refused_one_way_stops: bool,
+    /// F-78: a mutex whose owner ends is free.
+    pub abandoned_mutex_freed: bool,
+    /// F-78: anybody's signal frees a mutex.
+    pub foreign_mutex_release: bool,
+    /// F-79: one signal too many stops its device.
+    pub semaphore_overflow_stops: bool,
 }
 
 /// A process, of a VM.
@@ -79,6 +91,14 @@ pub struct Naive {
     pub shares: Vec<Share>,
     pub waits: Vec<Wait>,
     pub signals: Vec<packets::Signal>,
+    pub takes: Vec<Take>,
+    /// Of those, the ones that stand in line, in the order of arrival.
+    line: Vec<usize>,
+    pub keyed: Vec<KeyedMutex>,
+    pub keyed_opens: Vec<KeyedOpen>,
+    pub acquires: Vec<Acquire>,
+    /// When the system's clock was told, and what it said.
+    pub system_time: (u64, i64),
     pub engines: Vec<Engine>,
     /// Adapters that are gone for their users (R03).
     pub stopped_adapters: Vec<usize>,
@@ -104,6 +124,12 @@ impl Naive {
             shares: vec![],
             waits: vec![],
             signals: vec![],
+            takes: vec![],
+            line: vec![],
+            keyed: vec![],
+            keyed_opens: vec![],
+            acquires: vec![],
+            system_time: (0, 0),
             engines: engines.iter().map(|engine| Engine::new(*engine)).collect(),
             stopped_adapters: vec![],
             unseen: vec![],
@@ -120,7 +146,9 @@ impl Naive {
     pub fn call(&mut self, process: u32, one_way: bool, call: &Call, given: &Reply) -> Verdict {
         let stoppable = self.device_of_one_way(process, call);
         let verdict = self.dispatch(process, call, given);
-        if let (Err(_), Some(device), true) = (&verdict, stoppable, one_way && self.rules.refused_one_way_stops) {
+        if let (Err(_), Some(device), true) =
+            (&verdict, stoppable, one_way && self.rules.refused_one_way_stops)
+        {
             self.put_into(device, DeviceExecutionState::STOPPED);
         }
         self.run_contexts();
@@ -131,8 +159,11 @@ impl Naive {
         match call.clone() {
             Call::CreateDevice { .. } => unreachable!("devices come by `create_device`"),
             Call::DestroyDevice { device } => self.destroy_device_of(process, device),
-            Call::CreateSynchronizationObject { device, info, legacy: false } => {
-                self.create_object(process, device, &info, given)
+            Call::CreateSynchronizationObject { device, info, legacy } => {
+                self.create_object(process, device, &info, legacy, given)
+            }
+            Call::OpenSynchronizationObject { shared_handle } => {
+                self.open_global(process, shared_handle, given)
             }
             Call::DestroySynchronizationObject { object } => self.destroy_object(process, object),
             Call::ShareObjects { objects, desired_access, name, token } => {
@@ -150,6 +181,22 @@ impl Naive {
             }
             Call::WaitFromCpu { device, objects, values, flags, event } => {
                 self.wait_from_cpu(process, device, &objects, &values, flags, event)
+            }
+            Call::WaitFromGpuLegacy { context, objects, fence_value } => {
+                self.wait_from_gpu_legacy(process, context, &objects, fence_value)
+            }
+            Call::CreateKeyedMutex { initial_value, flags, .. } => {
+                let nt = flags.contains(d3dkmt::KeyedMutexFlags::NT_SECURITY_SHARING);
+                self.create_keyed(process, initial_value, nt, given)
+            }
+            Call::OpenKeyedMutex { shared_handle, .. } => self.open_keyed(process, shared_handle, given),
+            Call::DestroyKeyedMutex { mutex } => self.destroy_keyed(process, mutex),
+            Call::AcquireKeyedMutex { mutex, key, timeout, event } => {
+                self.acquire(process, mutex, key, timeout, event)
+            }
+            Call::ReadKeyedMutex { mutex } => self.read_keyed(process, mutex),
+            Call::ReleaseKeyedMutex { mutex, key, fence_value, .. } => {
+                self.release(process, mutex, key, fence_value)
             }
             Call::CancelWait { event } => self.cancel(process, event),
             Call::CreateContextVirtual { device, node_ordinal, .. } => {
@@ -208,12 +255,16 @@ impl Naive {
             if is_context { self.end_context(number) } else { self.end_open(number) }
         }
         self.devices[device].gone = true;
+        self.free_mutexes_of(Holder::Device(device));
     }
 
     /// Whatever a process has ends with it, and nobody is left to hear of it.
     pub fn end_process(&mut self, process: u32) {
         for wait in &mut self.waits {
             wait.over |= matches!(wait.owner, Owner::Cpu { process: owner, .. } if owner == process);
+        }
+        for acquire in &mut self.acquires {
+            acquire.over |= acquire.process == process;
         }
         let of_process = |device: &Device| !device.gone && device.process == process;
         let devices = (0..self.devices.len()).filter(|number| of_process(&self.devices[*number]));
@@ -223,6 +274,11 @@ impl Naive {
         for open in 0..self.opens.len() {
             if !self.opens[open].gone && self.opens[open].process == process {
                 self.end_open(open);
+            }
+        }
+        for open in 0..self.keyed_opens.len() {
+            if !self.keyed_opens[open].gone && self.keyed_opens[open].process == process {
+                self.end_keyed_open(open);
             }
         }
         for one in &mut self.processes {
@@ -299,7 +355,7 @@ impl Naive {
         memory
     }
 
-    /// How many objects live: those with a handle, a share, a queued packet or a wait that names them.
+    /// How many objects live: those that a handle, an NT handle or a packet names.
     pub fn objects_alive(&self) -> usize {
         (0..self.objects.len()).filter(|object| self.is_alive(*object)).count()
     }
@@ -308,6 +364,18 @@ impl Naive {
         self.opens.iter().any(|open| !open.gone && open.object == object)
             || self.shares.iter().any(|share| !share.closed && share.object == object)
             || self.signals.iter().any(|signal| signal.holds(object))
+            || self.takes.iter().any(|take| !take.over && take.objects.contains(&object))
             || self.waits.iter().any(|wait| wait.holds(object))
+    }
+
+    /// A CPU wait does not outlive the last that names its fence (F-52).
+    fn end_waits_of_the_dead(&mut self) {
+        for wait in 0..self.waits.len() {
+            let Wait { owner, ref items, over, .. } = self.waits[wait];
+            let needs_dead = items.iter().any(|item| !item.reached && !self.is_alive(item.object));
+            if matches!(owner, Owner::Cpu { .. }) && !over && needs_dead {
+                self.end_wait(wait, self.rules.destroyed_wait);
+            }
+        }
     }
 }

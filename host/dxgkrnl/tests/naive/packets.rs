@@ -4,8 +4,9 @@ use d3dkmt::{
     Call, DeviceExecutionState, GpuSignal, Handle, NtStatus, Reply, SignalFlags, SyncObjectFlags, isa,
 };
 
+use super::queued::{Holder, Take};
 use super::waits::Item;
-use super::{IP, Naive, Owner, Verdict};
+use super::{IP, Kind, Naive, Owner, Verdict};
 
 pub struct Context {
     pub process: u32,
@@ -21,6 +22,7 @@ pub struct Context {
 #[derive(Clone)]
 pub enum Packet {
     Wait(usize),
+    Take(usize),
     Signal(usize),
     Commands(Vec<isa::Packet>),
 }
@@ -28,6 +30,7 @@ pub enum Packet {
 /// One signal, queued in one context or, as a broadcast, in several.
 pub struct Signal {
     items: Vec<Item>,
+    contexts: Vec<usize>,
     /// EnqueueCpuEvent: set this instead.
     event: Option<(u32, u64)>,
     flags: SignalFlags,
@@ -45,14 +48,22 @@ impl Signal {
 
 impl Naive {
     pub fn context(&self, process: u32, handle: Handle) -> Option<usize> {
-        let mine = |context: &Context| !context.gone && context.process == process && context.handle == handle;
+        let mine =
+            |context: &Context| !context.gone && context.process == process && context.handle == handle;
         self.contexts.iter().position(mine)
     }
 
-    pub(super) fn create_context(&mut self, process: u32, device: Handle, node: u32, given: &Reply) -> Verdict {
+    pub(super) fn create_context(
+        &mut self,
+        process: u32,
+        device: Handle,
+        node: u32,
+        given: &Reply,
+    ) -> Verdict {
         let (device, mut mistakes) = self.device_mistakes(process, device);
         let adapter = device.map(|device| self.devices[device].adapter);
-        let engine = self.engines.iter().position(|engine| Some(engine.adapter) == adapter && engine.node == node);
+        let engine =
+            self.engines.iter().position(|engine| Some(engine.adapter) == adapter && engine.node == node);
         if engine.is_none() {
             mistakes.push(IP);
         }
@@ -78,6 +89,7 @@ impl Naive {
             self.look_at_writes_of(self.contexts[context].process);
         }
         self.drop_work(context, None);
+        self.free_mutexes_of(Holder::Context(context));
     }
 
     pub(super) fn drop_work(&mut self, context: usize, event_status: Option<NtStatus>) {
@@ -85,11 +97,20 @@ impl Naive {
         for packet in std::mem::take(&mut self.contexts[context].queue) {
             match packet {
                 Packet::Wait(wait) => self.waits[wait].over = true,
+                Packet::Take(take) => {
+                    self.takes[take].over = true;
+                    self.line.retain(|one| *one != take);
+                    if let Some(wait) = self.takes[take].after {
+                        self.waits[wait].over = true;
+                    }
+                }
                 Packet::Signal(signal) => {
                     let first = !self.signals[signal].broken;
                     self.signals[signal].broken = true;
                     self.signals[signal].missing -= 1;
-                    if let (Some((process, event)), Some(status), true) = (self.signals[signal].event, event_status, first) {
+                    if let (Some((process, event)), Some(status), true) =
+                        (self.signals[signal].event, event_status, first)
+                    {
                         self.woken.push((process, event, status));
                     }
                 }
@@ -101,8 +122,10 @@ impl Naive {
     /// A device that has one-way calls gets to know of their mistakes by its state.
     pub(super) fn device_of_one_way(&self, process: u32, call: &Call) -> Option<usize> {
         let context = match call {
-            Call::SignalFromGpu { contexts, .. } | Call::SubmitCommand { contexts, .. } => *contexts.first()?,
-            Call::WaitFromGpu { context, .. } => *context,
+            Call::SignalFromGpu { contexts, .. } | Call::SubmitCommand { contexts, .. } => {
+                *contexts.first()?
+            }
+            Call::WaitFromGpu { context, .. } | Call::WaitFromGpuLegacy { context, .. } => *context,
             _ => return None,
         };
         self.context(process, context).map(|context| self.contexts[context].device)
@@ -134,19 +157,34 @@ impl Naive {
         contexts.first().map(|context| self.devices[self.contexts[*context].device].adapter)
     }
 
-    pub(super) fn signal_from_gpu(&mut self, process: u32, handles: &[Handle], signal: &GpuSignal, flags: SignalFlags) -> Verdict {
+    pub(super) fn signal_from_gpu(
+        &mut self,
+        process: u32,
+        handles: &[Handle],
+        signal: &GpuSignal,
+        flags: SignalFlags,
+    ) -> Verdict {
         let (contexts, mut mistakes) = self.contexts_of(process, handles);
         let adapter = self.adapter_of(&contexts);
         let enqueues = flags.contains(SignalFlags::ENQUEUE_CPU_EVENT);
         let (items, event) = match signal {
             GpuSignal::Monitored { objects, values } => {
-                let (items, wrong) = self.items(process, adapter, (objects, values), SyncObjectFlags::NO_SIGNAL);
+                let (items, wrong) =
+                    self.items(process, adapter, (objects, values), SyncObjectFlags::NO_SIGNAL);
                 mistakes.extend(wrong);
                 (items, None)
             }
             GpuSignal::CpuEvent { event } => (vec![], Some((process, event.0))),
-            GpuSignal::Legacy { .. } => unreachable!("no operation makes it yet"),
+            GpuSignal::Legacy { objects, fence_value } => {
+                let values = vec![*fence_value; objects.len()];
+                let (items, wrong) =
+                    self.items(process, adapter, (objects, &values), SyncObjectFlags::NO_SIGNAL);
+                mistakes.extend(wrong);
+                mistakes.extend(self.legacy_mistakes(&items));
+                (items, None)
+            }
         };
+        mistakes.extend(self.fence_mistakes(&items));
         // FEN-036, FEN-038, FEN-039
         if flags.unknown() != 0 || enqueues != event.is_some() {
             mistakes.push(IP);
@@ -155,7 +193,7 @@ impl Naive {
             return Err(mistakes);
         }
         let missing = contexts.len();
-        self.signals.push(Signal { items, event, flags, missing, broken: false });
+        self.signals.push(Signal { items, contexts: contexts.clone(), event, flags, missing, broken: false });
         for context in contexts {
             self.queue(context, Packet::Signal(self.signals.len() - 1));
         }
@@ -163,18 +201,84 @@ impl Naive {
     }
 
     /// FEN-022, FEN-023, F-40: for all of them, and from now on.
-    pub(super) fn wait_from_gpu(&mut self, process: u32, handle: Handle, objects: &[Handle], values: &[u64]) -> Verdict {
+    pub(super) fn wait_from_gpu(
+        &mut self,
+        process: u32,
+        handle: Handle,
+        objects: &[Handle],
+        values: &[u64],
+    ) -> Verdict {
         let (contexts, mut mistakes) = self.contexts_of(process, &[handle]);
         let adapter = self.adapter_of(&contexts);
         let (items, wrong) = self.items(process, adapter, (objects, values), SyncObjectFlags::NO_WAIT);
         mistakes.extend(wrong);
+        mistakes.extend(self.wait_mistakes(&items));
         if !mistakes.is_empty() {
             return Err(mistakes);
         }
-        if let Some(wait) = self.begin_wait(Owner::Gpu { context: contexts[0] }, false, items) {
-            self.queue(contexts[0], Packet::Wait(wait));
-        }
+        self.queue_wait(contexts[0], items);
         Ok(Reply::None)
+    }
+
+    pub(super) fn wait_from_gpu_legacy(
+        &mut self,
+        process: u32,
+        handle: Handle,
+        objects: &[Handle],
+        value: u64,
+    ) -> Verdict {
+        let (contexts, mut mistakes) = self.contexts_of(process, &[handle]);
+        let adapter = self.adapter_of(&contexts);
+        let values = vec![value; objects.len()];
+        let (items, wrong) = self.items(process, adapter, (objects, &values), SyncObjectFlags::NO_WAIT);
+        mistakes.extend(wrong);
+        mistakes.extend(self.legacy_mistakes(&items));
+        mistakes.extend(self.wait_mistakes(&items));
+        if !mistakes.is_empty() {
+            return Err(mistakes);
+        }
+        self.queue_wait(contexts[0], items);
+        Ok(Reply::None)
+    }
+
+    /// F-36: a call with one value is not for monitored fences.
+    fn legacy_mistakes(&self, items: &[Item]) -> Vec<NtStatus> {
+        let monitored = items.iter().any(|item| self.objects[item.object].kind == Kind::Monitored);
+        if monitored { vec![IP] } else { vec![] }
+    }
+
+    /// FEN-043
+    fn fence_mistakes(&self, items: &[Item]) -> Vec<NtStatus> {
+        let fences = items.iter().any(|item| self.objects[item.object].kind == Kind::Fence);
+        if fences && items.len() > 1 { vec![IP] } else { vec![] }
+    }
+
+    /// The same, and FEN-074.
+    fn wait_mistakes(&self, items: &[Item]) -> Vec<NtStatus> {
+        let mut mistakes = self.fence_mistakes(items);
+        if items.iter().any(|item| matches!(self.objects[item.object].kind, Kind::Notification { .. })) {
+            mistakes.push(IP);
+        }
+        mistakes
+    }
+
+    fn queue_wait(&mut self, context: usize, mut items: Vec<Item>) {
+        let is_taken = |item: &Item| {
+            matches!(self.objects[item.object].kind, Kind::Mutex { .. } | Kind::Semaphore { .. })
+        };
+        let objects: Vec<usize> =
+            items.iter().filter(|item| is_taken(item)).map(|item| item.object).collect();
+        items.retain(|item| !objects.contains(&item.object));
+        let wait = match items.is_empty() {
+            true => None,
+            false => self.begin_wait(Owner::Gpu { context }, false, items),
+        };
+        if !objects.is_empty() {
+            self.takes.push(Take { context, objects, after: wait, in_line: false, over: false });
+            self.queue(context, Packet::Take(self.takes.len() - 1));
+        } else if let Some(wait) = wait {
+            self.queue(context, Packet::Wait(wait));
+        }
     }
 
     pub(super) fn submit(&mut self, process: u32, handles: &[Handle], bytes: &[u8]) -> Verdict {
@@ -200,6 +304,7 @@ impl Naive {
             let context = self.able.remove(0);
             while !self.contexts[context].gone && self.run_packet(context) {}
         }
+        self.end_waits_of_the_dead();
     }
 
     /// The first packet, if its time has come.
@@ -208,6 +313,7 @@ impl Naive {
         let Some(packet) = self.contexts[context].queue.first().cloned() else { return false };
         let ready = match &packet {
             Packet::Wait(wait) => self.waits[*wait].over,
+            Packet::Take(take) => all_done && self.comes_to_take(*take),
             // FEN-016, FEN-035
             Packet::Signal(signal) => {
                 all_done || self.signals[*signal].flags.contains(SignalFlags::SIGNAL_AT_SUBMISSION)
@@ -219,11 +325,28 @@ impl Naive {
         }
         self.contexts[context].queue.remove(0);
         match packet {
-            Packet::Wait(_) => {}
+            Packet::Wait(_) | Packet::Take(_) => {}
             Packet::Signal(signal) => self.come_to(signal),
             Packet::Commands(commands) => self.give_to_engine(context, commands),
         }
         true
+    }
+
+    /// Once it has what it waits for in the same call, it takes what it can or stands in line.
+    fn comes_to_take(&mut self, take: usize) -> bool {
+        if self.takes[take].over {
+            return true;
+        }
+        let waits = self.takes[take].after.is_some_and(|wait| !self.waits[wait].over);
+        if waits || self.takes[take].in_line {
+            return false;
+        }
+        if self.try_take(take) {
+            return true;
+        }
+        self.takes[take].in_line = true;
+        self.line.push(take);
+        false
     }
 
     /// FEN-040: when the last of its contexts has come to it.
@@ -238,9 +361,17 @@ impl Naive {
         }
         for at in 0..self.signals[signal].items.len() {
             let Item { object, value, .. } = self.signals[signal].items[at];
+            if !matches!(self.objects[object].kind, Kind::Monitored | Kind::Fence) {
+                let contexts = self.signals[signal].contexts.clone();
+                self.give_back(object, &contexts);
+                continue;
+            }
             let rewinds = value < self.objects[object].value;
             // FEN-034, F-57
-            if !rewinds || flags.contains(SignalFlags::ALLOW_FENCE_REWIND) || self.rules.lower_gpu_signal_applies {
+            if !rewinds
+                || flags.contains(SignalFlags::ALLOW_FENCE_REWIND)
+                || self.rules.lower_gpu_signal_applies
+            {
                 self.set(object, value);
             }
         }

@@ -99,7 +99,8 @@ impl Naive {
         let mut allowed = flags;
         allowed.set(F::NO_WAIT, flags.contains(F::NO_WAIT) || !has(access::SYNC_OBJECT_WAIT));
         allowed.set(F::NO_SIGNAL, flags.contains(F::NO_SIGNAL) || !has(access::SYNC_OBJECT_SIGNAL));
-        Ok(self.add_open(process, device, object, allowed, given))
+        let adapter = self.devices[device].adapter;
+        Ok(self.add_open(process, Some(device), adapter, object, allowed, given))
     }
 
     pub(super) fn close_share(&mut self, process: u32, token: ShareToken) -> Verdict {

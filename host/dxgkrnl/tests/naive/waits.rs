@@ -1,17 +1,20 @@
 //! CPU signals and waits, and what a new value does to those who wait.
 
-use d3dkmt::{
-    EventId, Handle, NtStatus, Reply, SignalFlags, SyncObjectFlags, WaitFromCpuFlags, WaitOutcome,
-};
+use d3dkmt::{EventId, Handle, NtStatus, Reply, SignalFlags, SyncObjectFlags, WaitFromCpuFlags, WaitOutcome};
 
-use super::{IP, Naive, Verdict};
+use super::{IP, Kind, Naive, Verdict};
 
 /// Whoever waits.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum Owner {
-    Cpu { process: u32, event: u64 },
+    Cpu {
+        process: u32,
+        event: u64,
+    },
     /// A packet of a context.
-    Gpu { context: usize },
+    Gpu {
+        context: usize,
+    },
 }
 
 /// What a call is about: one of its objects, with one of its values.
@@ -39,10 +42,10 @@ impl Wait {
         reached == self.items.len() || (self.any && reached > 0)
     }
 
-    /// A packet keeps what it names, a CPU wait what it still needs.
+    /// A packet keeps what it names; a CPU wait keeps nothing.
     pub fn holds(&self, object: usize) -> bool {
         let is_packet = matches!(self.owner, Owner::Gpu { .. });
-        !self.over && self.items.iter().any(|item| item.object == object && (is_packet || !item.reached))
+        is_packet && !self.over && self.items.iter().any(|item| item.object == object)
     }
 }
 
@@ -80,6 +83,18 @@ impl Naive {
         (items, mistakes)
     }
 
+    /// W-100 to W-103: CPUs signal and wait for monitored fences.
+    fn not_monitored(&self, items: &[Item]) -> Vec<NtStatus> {
+        let others = items.iter().any(|item| self.objects[item.object].kind != Kind::Monitored);
+        if others { vec![IP] } else { vec![] }
+    }
+
+    /// A name of an event is one wait's at a time.
+    pub(super) fn is_waiting(&self, process: u32, event: u64) -> bool {
+        self.waits.iter().any(|wait| !wait.over && wait.owner == Owner::Cpu { process, event })
+            || self.acquires.iter().any(|one| !one.over && (one.process, one.event) == (process, event))
+    }
+
     /// FEN-025: each value is stored, and whoever waited for it is released, before the next.
     pub(super) fn signal_from_cpu(
         &mut self,
@@ -93,6 +108,7 @@ impl Naive {
         let adapter = device.map(|device| self.devices[device].adapter);
         let (items, wrong) = self.items(process, adapter, (objects, values), SyncObjectFlags::NO_SIGNAL);
         mistakes.extend(wrong);
+        mistakes.extend(self.not_monitored(&items));
         // F-46: what a flag says of packets and their events means nothing here.
         if !SignalFlags::ALLOW_FENCE_REWIND.contains(flags) {
             mistakes.push(IP);
@@ -127,8 +143,9 @@ impl Naive {
         let adapter = device.map(|device| self.devices[device].adapter);
         let (items, wrong) = self.items(process, adapter, (objects, values), SyncObjectFlags::NO_WAIT);
         mistakes.extend(wrong);
+        mistakes.extend(self.not_monitored(&items));
         let owner = Owner::Cpu { process, event };
-        if flags.unknown() != 0 || self.waits.iter().any(|wait| !wait.over && wait.owner == owner) {
+        if flags.unknown() != 0 || self.is_waiting(process, event) {
             mistakes.push(IP);
         }
         if !mistakes.is_empty() {
@@ -142,6 +159,9 @@ impl Naive {
     pub(super) fn cancel(&mut self, process: u32, EventId(event): EventId) -> Verdict {
         for wait in &mut self.waits {
             wait.over |= wait.owner == Owner::Cpu { process, event };
+        }
+        for acquire in &mut self.acquires {
+            acquire.over |= (acquire.process, acquire.event) == (process, event);
         }
         Ok(Reply::None)
     }

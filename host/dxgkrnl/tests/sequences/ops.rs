@@ -24,6 +24,18 @@ pub enum Op {
     OpenName { process: usize, share: usize, access: u32, name: usize },
     Open { process: usize, device: usize, share: usize, flags: u32 },
     CloseShare { process: usize, share: usize },
+    CreateLegacy { process: usize, device: usize, kind: Legacy, flags: u32, first: bool },
+    DestroyLegacy { process: usize, object: usize },
+    OpenGlobal { process: usize, global: usize },
+    LegacySignal { process: usize, contexts: Vec<usize>, objects: Vec<usize>, value: u64, array: bool },
+    LegacyWait { process: usize, context: usize, objects: Vec<usize>, value: u64, array: bool },
+    CreateKeyed { process: usize, key: u64, nt: bool },
+    OpenKeyed { process: usize, global: usize },
+    DestroyKeyed { process: usize, mutex: usize },
+    Acquire { process: usize, mutex: usize, key: u64, timeout: Option<i64> },
+    Release { process: usize, mutex: usize, key: u64, value: u64 },
+    ReadKeyed { process: usize, mutex: usize },
+    SystemTime { utc_100ns: i64 },
     Signal { process: usize, device: usize, targets: Targets, flags: u32 },
     Wait { process: usize, device: usize, targets: Targets, any: bool, again: bool },
     Cancel { process: usize, event: u64 },
@@ -35,6 +47,14 @@ pub enum Op {
     Submit { process: usize, context: usize, commands: Vec<Command> },
     Advance { nanos: u64 },
     StopAdapter { adapter: usize },
+}
+
+#[derive(Clone, Copy, Debug)]
+pub enum Legacy {
+    Mutex { owned: bool },
+    Semaphore { count: u32, max: u32 },
+    Fence { value: u64 },
+    Notification,
 }
 
 #[derive(Clone, Debug)]
@@ -159,7 +179,7 @@ fn packets() -> BoxedStrategy<Op> {
     ];
     let contexts = || prop_oneof![3 => vec(number(), 1..2), 2 => vec(number(), 0..4)];
     let flags = prop_oneof![5 => Just(0u32), 3 => Just(4), 2 => Just(1), 1 => 0..9u32];
-    let one_way = || (0..20u32).prop_map(|one| one == 0);
+    let one_way = || prop::bool::weighted(0.05);
     prop_oneof![
         8 => (number(), contexts(), targets(), flags, one_way()).prop_map(
             |(process, contexts, targets, flags, one_way)| {
@@ -173,13 +193,67 @@ fn packets() -> BoxedStrategy<Op> {
         10 => (number(), number(), vec(command, 0..4))
             .prop_map(|(process, context, commands)| Op::Submit { process, context, commands }),
         8 => (0..50u64).prop_map(|nanos| Op::Advance { nanos }),
+        1 => (0..300u64).prop_map(|nanos| Op::Advance { nanos }),
+    ]
+    .boxed()
+}
+
+fn legacy() -> BoxedStrategy<Op> {
+    let kind = prop_oneof![
+        4 => any::<bool>().prop_map(|owned| Legacy::Mutex { owned }),
+        4 => (0..3u32, 0..4u32).prop_map(|(count, max)| Legacy::Semaphore { count, max }),
+        1 => value().prop_map(|value| Legacy::Fence { value }),
+        1 => Just(Legacy::Notification),
+    ];
+    let flags =
+        prop_oneof![6 => Just(0u32), 4 => Just(1), 2 => Just(3), 1 => (0..12u32).prop_map(|bit| 1 << bit)];
+    let contexts = || prop_oneof![3 => vec(number(), 1..2), 1 => vec(number(), 0..4)];
+    let objects = || prop_oneof![4 => vec(number(), 1..2), 2 => vec(number(), 0..4)];
+    prop_oneof![
+        4 => (number(), number(), kind, flags, prop::bool::weighted(0.15)).prop_map(
+            |(process, device, kind, flags, first)| Op::CreateLegacy { process, device, kind, flags, first },
+        ),
+        2 => (number(), number()).prop_map(|(process, object)| Op::DestroyLegacy { process, object }),
+        2 => (number(), number()).prop_map(|(process, global)| Op::OpenGlobal { process, global }),
+        8 => (number(), contexts(), objects(), value(), any::<bool>()).prop_map(
+            |(process, contexts, objects, value, array)| {
+                Op::LegacySignal { process, contexts, objects, value, array }
+            },
+        ),
+        10 => (number(), number(), objects(), value(), any::<bool>()).prop_map(
+            |(process, context, objects, value, array)| {
+                Op::LegacyWait { process, context, objects, value, array }
+            },
+        ),
+    ]
+    .boxed()
+}
+
+fn keyed() -> BoxedStrategy<Op> {
+    let timeout = prop_oneof![
+        2 => Just(None),
+        3 => (-3..1i64).prop_map(Some),
+        1 => (990..1010i64).prop_map(Some),
+    ];
+    prop_oneof![
+        2 => (number(), 0..3u64, prop::bool::weighted(0.15))
+            .prop_map(|(process, key, nt)| Op::CreateKeyed { process, key, nt }),
+        3 => (number(), number()).prop_map(|(process, global)| Op::OpenKeyed { process, global }),
+        1 => (number(), number()).prop_map(|(process, mutex)| Op::DestroyKeyed { process, mutex }),
+        8 => (number(), number(), 0..3u64, timeout)
+            .prop_map(|(process, mutex, key, timeout)| Op::Acquire { process, mutex, key, timeout }),
+        6 => (number(), number(), 0..3u64, value())
+            .prop_map(|(process, mutex, key, value)| Op::Release { process, mutex, key, value }),
+        1 => (number(), number()).prop_map(|(process, mutex)| Op::ReadKeyed { process, mutex }),
+        1 => (985..1010i64).prop_map(|utc_100ns| Op::SystemTime { utc_100ns }),
     ]
     .boxed()
 }
 
 /// Sequences of up to this many operations.
 pub fn sequences(most: usize) -> impl Strategy<Value = Sequence> {
-    let op = prop_oneof![3 => lives(), 4 => objects(), 8 => waits(), 10 => packets()];
+    let op =
+        prop_oneof![3 => lives(), 4 => objects(), 8 => waits(), 10 => packets(), 5 => legacy(), 3 => keyed()];
     vec(op, 0..most).prop_map(Sequence)
 }
 
@@ -212,7 +286,9 @@ impl fmt::Display for Op {
             Op::Attach { vm } => write!(f, "a process attaches to vm {vm}"),
             Op::End { process } => write!(f, "p{process} ends"),
             Op::EndVm { vm } => write!(f, "vm {vm} ends"),
-            Op::CreateDevice { process, adapter } => write!(f, "p{process} creates a device on adapter {adapter}"),
+            Op::CreateDevice { process, adapter } => {
+                write!(f, "p{process} creates a device on adapter {adapter}")
+            }
             Op::DestroyDevice { process, device } => write!(f, "p{process} destroys device {device}"),
             Op::CreateFence { process, device, value, flags } => {
                 write!(f, "p{process} creates a fence on device {device} at {value}, flags {flags:#x}")
@@ -228,6 +304,40 @@ impl fmt::Display for Op {
                 write!(f, "p{process} opens token {share} on device {device}, flags {flags:#x}")
             }
             Op::CloseShare { process, share } => write!(f, "p{process} closes token {share}"),
+            Op::CreateLegacy { process, device, kind, flags, first } => {
+                let form = if *first { ", first form" } else { "" };
+                write!(f, "p{process} creates {kind:?} on device {device}, flags {flags:#x}{form}")
+            }
+            Op::DestroyLegacy { process, object } => write!(f, "p{process} destroys legacy object {object}"),
+            Op::OpenGlobal { process, global } => write!(f, "p{process} opens global handle {global}"),
+            Op::LegacySignal { process, contexts, objects, value, array } => {
+                let form = if *array { "each" } else { "one" };
+                write!(
+                    f,
+                    "p{process} queues a signal of legacy {objects:?} in {contexts:?}, {form} value {value}"
+                )
+            }
+            Op::LegacyWait { process, context, objects, value, array } => {
+                let form = if *array { "each" } else { "one" };
+                write!(
+                    f,
+                    "p{process} queues a wait for legacy {objects:?} in c{context}, {form} value {value}"
+                )
+            }
+            Op::CreateKeyed { process, key, nt } => {
+                let form = if *nt { " for NT handles" } else { "" };
+                write!(f, "p{process} creates a keyed mutex{form} with key {key}")
+            }
+            Op::OpenKeyed { process, global } => write!(f, "p{process} opens keyed global handle {global}"),
+            Op::DestroyKeyed { process, mutex } => write!(f, "p{process} destroys k{mutex}"),
+            Op::Acquire { process, mutex, key, timeout } => {
+                write!(f, "p{process} acquires k{mutex} by key {key}, timeout {timeout:?}")
+            }
+            Op::Release { process, mutex, key, value } => {
+                write!(f, "p{process} releases k{mutex} with key {key}, fence value {value}")
+            }
+            Op::ReadKeyed { process, mutex } => write!(f, "p{process} reads k{mutex}"),
+            Op::SystemTime { utc_100ns } => write!(f, "the system's clock says {utc_100ns}"),
             Op::Signal { process, device, targets, flags } => {
                 write!(f, "p{process} signals on device {device}:{}, flags {flags:#x}", Items(targets))
             }
@@ -243,7 +353,11 @@ impl fmt::Display for Op {
             Op::DestroyContext { process, context } => write!(f, "p{process} destroys c{context}"),
             Op::GpuSignal { process, contexts, targets, flags, one_way } => {
                 let way = if *one_way { ", one-way" } else { "" };
-                write!(f, "p{process} queues a signal in {contexts:?}:{}, flags {flags:#x}{way}", Items(targets))
+                write!(
+                    f,
+                    "p{process} queues a signal in {contexts:?}:{}, flags {flags:#x}{way}",
+                    Items(targets)
+                )
             }
             Op::CpuEvent { process, contexts, at_submission } => {
                 let when = if *at_submission { ", at submission" } else { "" };

@@ -3,17 +3,20 @@
 use std::collections::BTreeMap;
 
 use d3dkmt::{
-    Call, CreateContextFlags, EventId, GpuSignal, Handle, Luid, NtStatus, Reply, ShareToken, SignalFlags,
-    SyncObjectFlags, SyncObjectInfo, SyncObjectType, WaitFromCpuFlags, isa,
+    Call, CreateContextFlags, EventId, GpuSignal, Handle, KeyedMutexFlags, Luid, NtStatus, Reply,
+    RuntimeBuffer, ShareToken, SignalFlags, SyncObjectFlags, SyncObjectInfo, SyncObjectType,
+    WaitFromCpuFlags, isa,
 };
-use dxgkrnl::policy::{DestroyedWait, LowerGpuSignal, RefusedOneWay};
+use dxgkrnl::policy::{
+    AbandonedMutex, DestroyedWait, ForeignMutexRelease, LowerGpuSignal, RefusedOneWay, SemaphoreOverflow,
+};
 use dxgkrnl::views::Belongings;
 use dxgkrnl::{
     AdapterConfig, Config, Effects, EngineType, Fault, Input, Kernel, NodeConfig, Policy, ProcessId, VmId,
 };
 use kmd::SimulatedMiniport;
 
-use super::ops::{Command, Op, Targets};
+use super::ops::{Command, Legacy, Op, Targets};
 use crate::naive::{Naive, Owner, Rules};
 
 /// Fence slots of each process: more than any sequence needs.
@@ -27,6 +30,8 @@ struct Guest {
     contexts: Vec<Handle>,
     fences: Vec<Handle>,
     addresses: Vec<u64>,
+    legacy: Vec<Handle>,
+    keyed: Vec<Handle>,
     events: u64,
     last_handle: Handle,
 }
@@ -41,12 +46,25 @@ pub struct Pair {
     /// Fence memory as the kernel's stores made it.
     memory: BTreeMap<(u32, u32), u64>,
     effects: Effects,
+    /// Global handles of legacy objects and of keyed mutexes, of any VM.
+    globals: Vec<Handle>,
+    keyed_globals: Vec<Handle>,
 }
 
 type Same = Result<(), String>;
 
 fn same<T: PartialEq + std::fmt::Debug>(what: &str, kernel: T, naive: T) -> Same {
-    if kernel == naive { Ok(()) } else { Err(format!("{what}: the kernel {kernel:?}, the naive model {naive:?}")) }
+    if kernel == naive {
+        Ok(())
+    } else {
+        Err(format!("{what}: the kernel {kernel:?}, the naive model {naive:?}"))
+    }
+}
+
+fn sorted<T: Ord>(items: impl Iterator<Item = T>) -> Vec<T> {
+    let mut items: Vec<T> = items.collect();
+    items.sort();
+    items
 }
 
 fn luid(adapter: usize) -> Luid {
@@ -55,7 +73,8 @@ fn luid(adapter: usize) -> Luid {
 
 /// Two adapters; each has an engine of the advanced kind and one of the basic kind.
 fn config(policy: Policy) -> Config {
-    let node = |engine_type, signals_at_write| NodeConfig { engine_type, signals_at_write, ..NodeConfig::default() };
+    let node =
+        |engine_type, signals_at_write| NodeConfig { engine_type, signals_at_write, ..NodeConfig::default() };
     let adapter = |number| AdapterConfig {
         luid: luid(number),
         nodes: vec![node(EngineType::ThreeD, true), node(EngineType::Copy, false)],
@@ -75,6 +94,9 @@ impl Pair {
                 DestroyedWait::DeviceRemoved => NtStatus::DEVICE_REMOVED,
             },
             refused_one_way_stops: policy.refused_one_way == RefusedOneWay::StopsDevice,
+            abandoned_mutex_freed: policy.abandoned_mutex == AbandonedMutex::Freed,
+            foreign_mutex_release: policy.foreign_mutex_release == ForeignMutexRelease::Releases,
+            semaphore_overflow_stops: policy.semaphore_overflow == SemaphoreOverflow::StopsDevice,
         };
         let engines = [(0, 0, true), (0, 1, false), (1, 0, true), (1, 1, false)];
         Pair {
@@ -86,6 +108,8 @@ impl Pair {
             request: 0,
             memory: BTreeMap::new(),
             effects: Effects::default(),
+            globals: vec![],
+            keyed_globals: vec![],
         }
     }
 
@@ -147,7 +171,8 @@ impl Pair {
 
     /// The guest of this number that lives, counted around.
     fn guest(&self, process: usize) -> Option<usize> {
-        let alive = |at: &usize| self.naive.processes.iter().any(|one| one.id == self.guests[*at].id && !one.gone);
+        let alive =
+            |at: &usize| self.naive.processes.iter().any(|one| one.id == self.guests[*at].id && !one.gone);
         let alive: Vec<usize> = (0..self.guests.len()).filter(alive).collect();
         (!alive.is_empty()).then(|| alive[process % alive.len()])
     }
@@ -167,6 +192,11 @@ impl Pair {
                     self.input(Input::Fault(Fault::StopAdapter { adapter: *adapter as u32 }));
                     self.naive.stop_adapter(*adapter);
                 }
+                return Ok(());
+            }
+            Op::SystemTime { utc_100ns } => {
+                self.input(Input::SystemTime { utc_100ns: *utc_100ns });
+                self.naive.set_system_time(*utc_100ns);
                 return Ok(());
             }
             _ => {}
@@ -214,6 +244,8 @@ impl Pair {
             contexts: vec![],
             fences: vec![],
             addresses: vec![],
+            legacy: vec![],
+            keyed: vec![],
             events: 0,
             last_handle: Handle::NULL,
         });
@@ -261,15 +293,26 @@ impl Pair {
         Ok((answer.status, answer.reply))
     }
 
-    fn judge(&mut self, at: usize, call: &Call, status: NtStatus, reply: &Reply, verdict: Result<Reply, Vec<NtStatus>>) -> Same {
+    fn judge(
+        &mut self,
+        at: usize,
+        call: &Call,
+        status: NtStatus,
+        reply: &Reply,
+        verdict: Result<Reply, Vec<NtStatus>>,
+    ) -> Same {
         match verdict {
             Ok(expected) => {
                 same("status", status, expected.status())?;
                 same("reply", reply, &expected)?;
                 self.learn(at, reply)
             }
-            Err(mistakes) if mistakes.contains(&status) => same("reply of a refused call", reply, &Reply::None),
-            Err(mistakes) => Err(format!("status: the kernel {status}, the naive model one of {mistakes:?} for {call:?}")),
+            Err(mistakes) if mistakes.contains(&status) => {
+                same("reply of a refused call", reply, &Reply::None)
+            }
+            Err(mistakes) => {
+                Err(format!("status: the kernel {status}, the naive model one of {mistakes:?} for {call:?}"))
+            }
         }
     }
 
@@ -283,6 +326,20 @@ impl Pair {
             Reply::Context(handle) => {
                 guest.contexts.push(*handle);
                 *handle
+            }
+            Reply::KeyedMutex { mutex, shared_handle, .. } => {
+                guest.keyed.push(*mutex);
+                if *shared_handle != Handle::NULL {
+                    self.keyed_globals.push(*shared_handle);
+                }
+                *mutex
+            }
+            Reply::SyncObject(created) if created.slot.is_none() => {
+                guest.legacy.push(created.object);
+                if created.shared_handle != Handle::NULL {
+                    self.globals.push(created.shared_handle);
+                }
+                created.object
             }
             Reply::SyncObject(created) => {
                 guest.fences.push(created.object);
@@ -299,9 +356,18 @@ impl Pair {
 
     fn call_of(&mut self, at: usize, op: &Op) -> (Call, bool) {
         match op {
-            Op::GpuSignal { .. } | Op::CpuEvent { .. } | Op::GpuWait { .. } | Op::Submit { .. } => {
-                return self.packet_of(at, op);
-            }
+            Op::GpuSignal { .. }
+            | Op::CpuEvent { .. }
+            | Op::GpuWait { .. }
+            | Op::Submit { .. }
+            | Op::LegacySignal { .. }
+            | Op::LegacyWait { .. } => return self.packet_of(at, op),
+            Op::CreateKeyed { .. }
+            | Op::OpenKeyed { .. }
+            | Op::DestroyKeyed { .. }
+            | Op::Acquire { .. }
+            | Op::Release { .. }
+            | Op::ReadKeyed { .. } => return (self.keyed_call_of(at, op), false),
             _ => {}
         }
         let guest = &mut self.guests[at];
@@ -316,6 +382,18 @@ impl Pair {
                     ..SyncObjectInfo::default()
                 };
                 Call::CreateSynchronizationObject { device: device(number), info, legacy: false }
+            }
+            Op::CreateLegacy { device: number, kind, flags, first, .. } => {
+                let device = device(number);
+                guest.events += 1;
+                let info = legacy_info(*kind, *flags, EventId(guest.events));
+                Call::CreateSynchronizationObject { device, info, legacy: *first }
+            }
+            Op::DestroyLegacy { object, .. } => {
+                Call::DestroySynchronizationObject { object: pick(&guest.legacy, *object) }
+            }
+            Op::OpenGlobal { global, .. } => {
+                Call::OpenSynchronizationObject { shared_handle: pick(&self.globals, *global) }
             }
             Op::DestroyFence { fence, .. } => {
                 Call::DestroySynchronizationObject { object: pick(&guest.fences, *fence) }
@@ -360,21 +438,70 @@ impl Pair {
                 client_hint: 0,
                 private_data: vec![],
             },
-            Op::DestroyContext { context, .. } => Call::DestroyContext { context: pick(&guest.contexts, *context) },
+            Op::DestroyContext { context, .. } => {
+                Call::DestroyContext { context: pick(&guest.contexts, *context) }
+            }
             _ => unreachable!("`apply` does it"),
         };
         (call, false)
     }
 
+    fn keyed_call_of(&mut self, at: usize, op: &Op) -> Call {
+        let guest = &mut self.guests[at];
+        match op {
+            Op::CreateKeyed { key, nt, .. } => {
+                let flags = if *nt { KeyedMutexFlags::NT_SECURITY_SHARING } else { KeyedMutexFlags::empty() };
+                Call::CreateKeyedMutex { initial_value: *key, private_data: vec![], flags }
+            }
+            Op::OpenKeyed { global, .. } => {
+                let shared_handle = pick(&self.keyed_globals, *global);
+                Call::OpenKeyedMutex { shared_handle, buffer: RuntimeBuffer::default() }
+            }
+            Op::DestroyKeyed { mutex, .. } => Call::DestroyKeyedMutex { mutex: pick(&guest.keyed, *mutex) },
+            Op::Acquire { mutex, key, timeout, .. } => {
+                guest.events += 1;
+                let (mutex, event) = (pick(&guest.keyed, *mutex), EventId(guest.events));
+                Call::AcquireKeyedMutex { mutex, key: *key, timeout: *timeout, event }
+            }
+            Op::Release { mutex, key, value, .. } => {
+                let mutex = pick(&guest.keyed, *mutex);
+                Call::ReleaseKeyedMutex { mutex, key: *key, fence_value: *value, private_data: None }
+            }
+            Op::ReadKeyed { mutex, .. } => Call::ReadKeyedMutex { mutex: pick(&guest.keyed, *mutex) },
+            _ => unreachable!("the others have no keyed mutex"),
+        }
+    }
+
     fn packet_of(&mut self, at: usize, op: &Op) -> (Call, bool) {
         let guest = &mut self.guests[at];
-        let all = |contexts: &[usize]| contexts.iter().map(|context| pick(&guest.contexts, *context)).collect();
+        let all =
+            |contexts: &[usize]| contexts.iter().map(|context| pick(&guest.contexts, *context)).collect();
         match op {
             Op::GpuSignal { contexts, targets, flags, one_way, .. } => {
                 let (objects, values) = targets_of(guest, targets);
                 let signal = GpuSignal::Monitored { objects, values };
                 let flags = SignalFlags::from_bits_retain(*flags);
                 (Call::SignalFromGpu { contexts: all(contexts), signal, flags }, *one_way)
+            }
+            Op::LegacySignal { contexts, objects, value, array, .. } => {
+                let contexts = all(contexts);
+                let objects: Vec<Handle> =
+                    objects.iter().map(|object| pick(&guest.legacy, *object)).collect();
+                let signal = match array {
+                    true => GpuSignal::Monitored { values: vec![*value; objects.len()], objects },
+                    false => GpuSignal::Legacy { objects, fence_value: *value },
+                };
+                (Call::SignalFromGpu { contexts, signal, flags: SignalFlags::empty() }, false)
+            }
+            Op::LegacyWait { context, objects, value, array, .. } => {
+                let context = pick(&guest.contexts, *context);
+                let objects: Vec<Handle> =
+                    objects.iter().map(|object| pick(&guest.legacy, *object)).collect();
+                let call = match array {
+                    true => Call::WaitFromGpu { context, values: vec![*value; objects.len()], objects },
+                    false => Call::WaitFromGpuLegacy { context, objects, fence_value: *value },
+                };
+                (call, false)
             }
             Op::CpuEvent { contexts, at_submission, .. } => {
                 let contexts = all(contexts);
@@ -416,7 +543,11 @@ impl Pair {
         let woken = effects.events.iter().map(|event| (event.process.0, event.event.0, event.status));
         same("woken", woken.collect::<Vec<_>>(), std::mem::take(&mut self.naive.woken))?;
         for (process, slot, value) in self.naive.memory() {
-            same(&format!("memory of p{process}, slot {slot}"), self.memory.get(&(process, slot)), Some(&value))?;
+            same(
+                &format!("memory of p{process}, slot {slot}"),
+                self.memory.get(&(process, slot)),
+                Some(&value),
+            )?;
         }
         self.compare_tables()?;
         self.check_laws()
@@ -437,10 +568,28 @@ impl Pair {
         let shares = naive.shares.iter().filter(|share| !share.closed).count();
         same("shares", snapshot.shares as usize, shares)?;
 
+        let keyed = snapshot
+            .keyed_mutexes
+            .iter()
+            .map(|open| (open.process, open.handle, open.key, open.fence_value, open.owns, open.abandoned));
+        let alive = (0..naive.keyed_opens.len()).filter(|open| !naive.keyed_opens[*open].gone);
+        let expected = alive.map(|at| {
+            let open = &naive.keyed_opens[at];
+            let mutex = &naive.keyed[open.mutex];
+            let (owns, abandoned) = (naive.owns(at), naive.is_abandoned(at));
+            (open.process, open.handle, mutex.key, mutex.fence_value, owns, abandoned)
+        });
+        same("keyed mutexes", sorted(keyed), sorted(expected))?;
+        let acquires = snapshot.acquires.iter().map(|acquire| (acquire.process, acquire.event));
+        let expected = naive.acquires.iter().filter(|acquire| !acquire.over);
+        let expected = expected.map(|acquire| (acquire.process, acquire.event));
+        same("pending acquires", sorted(acquires), sorted(expected))?;
+
         let mut devices: Vec<_> =
             snapshot.devices.iter().map(|device| (device.process, device.handle, device.state)).collect();
         let alive = naive.devices.iter().filter(|device| !device.gone);
-        let mut expected: Vec<_> = alive.map(|device| (device.process, device.handle, device.state.0)).collect();
+        let mut expected: Vec<_> =
+            alive.map(|device| (device.process, device.handle, device.state.0)).collect();
         devices.sort();
         expected.sort();
         same("devices", devices, expected)?;
@@ -509,6 +658,17 @@ fn process_of(op: &Op) -> usize {
         | Op::OpenName { process, .. }
         | Op::Open { process, .. }
         | Op::CloseShare { process, .. }
+        | Op::CreateLegacy { process, .. }
+        | Op::DestroyLegacy { process, .. }
+        | Op::OpenGlobal { process, .. }
+        | Op::LegacySignal { process, .. }
+        | Op::LegacyWait { process, .. }
+        | Op::CreateKeyed { process, .. }
+        | Op::OpenKeyed { process, .. }
+        | Op::DestroyKeyed { process, .. }
+        | Op::Acquire { process, .. }
+        | Op::Release { process, .. }
+        | Op::ReadKeyed { process, .. }
         | Op::Signal { process, .. }
         | Op::Wait { process, .. }
         | Op::Cancel { process, .. }
@@ -518,7 +678,34 @@ fn process_of(op: &Op) -> usize {
         | Op::CpuEvent { process, .. }
         | Op::GpuWait { process, .. }
         | Op::Submit { process, .. } => *process,
-        Op::Attach { .. } | Op::EndVm { .. } | Op::Advance { .. } | Op::StopAdapter { .. } => 0,
+        Op::Attach { .. }
+        | Op::EndVm { .. }
+        | Op::Advance { .. }
+        | Op::StopAdapter { .. }
+        | Op::SystemTime { .. } => 0,
+    }
+}
+
+fn legacy_info(kind: Legacy, flags: u32, event: EventId) -> SyncObjectInfo {
+    // CPU notifications that a KMD signals are another matter (EVT-001).
+    let flags = SyncObjectFlags::from_bits_retain(flags) - SyncObjectFlags::SIGNAL_BY_KMD;
+    let info = SyncObjectInfo { flags, ..SyncObjectInfo::default() };
+    match kind {
+        Legacy::Mutex { owned } => {
+            SyncObjectInfo { object_type: SyncObjectType::MUTEX, initial_state: owned, ..info }
+        }
+        Legacy::Semaphore { count, max } => SyncObjectInfo {
+            object_type: SyncObjectType::SEMAPHORE,
+            initial_count: count,
+            max_count: max,
+            ..info
+        },
+        Legacy::Fence { value } => {
+            SyncObjectInfo { object_type: SyncObjectType::FENCE, initial_value: value, ..info }
+        }
+        Legacy::Notification => {
+            SyncObjectInfo { object_type: SyncObjectType::CPU_NOTIFICATION, event: Some(event), ..info }
+        }
     }
 }
 
