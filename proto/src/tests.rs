@@ -1,153 +1,17 @@
 //! Round trips of every conversion, and frames under hostile bytes.
 
-use d3dkmt::{
-    Adapter, Call, CreateContextFlags, CreatedSyncObject, EventId, GpuSignal, Handle, Luid, NtStatus, Reply,
-    ShareToken, SignalFlags, SyncObjectFlags, SyncObjectInfo, SyncObjectType, WaitFromCpuFlags, WaitOutcome,
-};
+mod any;
+
+use d3dkmt::NtStatus;
 use proptest::collection::vec;
 use proptest::prelude::*;
+
+use any::{call, event, handle, reply, token};
 
 use crate::actor::{Order, Outcome, Report, Task};
 use crate::convert::{FromHost, answer_to_frame, call_from_body, call_to_frame, from_host, wake_to_frame};
 use crate::frame::{FrameBuffer, FrameError, append, decode};
 use crate::limits::FRAME_BYTES_MAX;
-
-fn handle() -> impl Strategy<Value = Handle> {
-    any::<u32>().prop_map(Handle)
-}
-
-fn luid() -> impl Strategy<Value = Luid> {
-    any::<(u32, i32)>().prop_map(|(low, high)| Luid { low, high })
-}
-
-fn event() -> impl Strategy<Value = EventId> {
-    (1..=u64::MAX).prop_map(EventId)
-}
-
-fn token() -> impl Strategy<Value = ShareToken> {
-    any::<[u8; 16]>().prop_map(ShareToken)
-}
-
-fn info() -> impl Strategy<Value = SyncObjectInfo> {
-    (any::<(u32, u32, bool, u32, u32, u64, u32)>(), proptest::option::of(event())).prop_map(|(raw, event)| {
-        SyncObjectInfo {
-            object_type: SyncObjectType(raw.0),
-            flags: SyncObjectFlags::from_bits_retain(raw.1),
-            initial_state: raw.2,
-            max_count: raw.3,
-            initial_count: raw.4,
-            initial_value: raw.5,
-            engine_affinity: raw.6,
-            event,
-        }
-    })
-}
-
-fn call() -> impl Strategy<Value = Call> {
-    let handles = || vec(handle(), 0..40);
-    let values = || vec(any::<u64>(), 0..40);
-    let bytes = || vec(any::<u8>(), 0..200);
-    prop_oneof![
-        any::<u32>().prop_map(|capacity| Call::EnumAdapters { capacity }),
-        luid().prop_map(|luid| Call::OpenAdapterFromLuid { luid }),
-        handle().prop_map(|adapter| Call::CloseAdapter { adapter }),
-        (handle(), any::<u32>(), bytes()).prop_map(|(adapter, kind, data)| Call::QueryAdapterInfo {
-            adapter,
-            kind,
-            data
-        }),
-        (handle(), any::<u32>()).prop_map(|(adapter, flags)| Call::CreateDevice { adapter, flags }),
-        handle().prop_map(|device| Call::DestroyDevice { device }),
-        (handle(), any::<u32>()).prop_map(|(device, state_type)| Call::GetDeviceState { device, state_type }),
-        (handle(), any::<[u32; 4]>(), bytes()).prop_map(|(device, raw, private_data)| {
-            Call::CreateContextVirtual {
-                device,
-                node_ordinal: raw[0],
-                engine_affinity: raw[1],
-                flags: CreateContextFlags::from_bits_retain(raw[2]),
-                client_hint: raw[3],
-                private_data,
-            }
-        }),
-        handle().prop_map(|context| Call::DestroyContext { context }),
-        (handle(), info(), any::<bool>())
-            .prop_map(|(device, info, legacy)| Call::CreateSynchronizationObject { device, info, legacy }),
-        handle().prop_map(|object| Call::DestroySynchronizationObject { object }),
-        (handle(), handles(), values(), any::<u32>()).prop_map(|(device, objects, values, flags)| {
-            Call::SignalFromCpu { device, objects, values, flags: SignalFlags::from_bits_retain(flags) }
-        }),
-        (handle(), handles(), values(), any::<u32>(), event()).prop_map(
-            |(device, objects, values, flags, event)| Call::WaitFromCpu {
-                device,
-                objects,
-                values,
-                flags: WaitFromCpuFlags::from_bits_retain(flags),
-                event
-            }
-        ),
-        event().prop_map(|event| Call::CancelWait { event }),
-        (handles(), handles(), values(), any::<u32>()).prop_map(|(contexts, objects, values, flags)| {
-            Call::SignalFromGpu {
-                contexts,
-                signal: GpuSignal::Monitored { objects, values },
-                flags: SignalFlags::from_bits_retain(flags),
-            }
-        }),
-        (handles(), event(), any::<u32>()).prop_map(|(contexts, event, flags)| Call::SignalFromGpu {
-            contexts,
-            signal: GpuSignal::CpuEvent { event },
-            flags: SignalFlags::from_bits_retain(flags),
-        }),
-        (handle(), handles(), values()).prop_map(|(context, objects, values)| Call::WaitFromGpu {
-            context,
-            objects,
-            values
-        }),
-        (handles(), any::<(u64, u32, u32)>(), bytes()).prop_map(|(contexts, raw, private_data)| {
-            Call::SubmitCommand { contexts, commands: raw.0, length: raw.1, flags: raw.2, private_data }
-        }),
-        (handle(), any::<u32>(), token()).prop_map(|(object, desired_access, token)| Call::ShareObject {
-            object,
-            desired_access,
-            token
-        }),
-        (handle(), token(), any::<u32>(), any::<u32>()).prop_map(
-            |(device, token, flags, engine_affinity)| {
-                Call::OpenSyncObject {
-                    device,
-                    token,
-                    flags: SyncObjectFlags::from_bits_retain(flags),
-                    engine_affinity,
-                }
-            }
-        ),
-        token().prop_map(|token| Call::CloseShare { token }),
-    ]
-}
-
-fn reply() -> impl Strategy<Value = Reply> {
-    prop_oneof![
-        Just(Reply::None),
-        vec((handle(), luid(), any::<u32>()), 0..5).prop_map(|list| Reply::Adapters(
-            list.into_iter().map(|(handle, luid, sources)| Adapter { handle, luid, sources }).collect()
-        )),
-        handle().prop_map(Reply::Adapter),
-        vec(any::<u8>(), 0..100).prop_map(Reply::AdapterInfo),
-        handle().prop_map(Reply::Device),
-        any::<u32>().prop_map(Reply::DeviceState),
-        handle().prop_map(Reply::Context),
-        (handle(), handle(), proptest::option::of(0..u32::MAX - 1), any::<u64>()).prop_map(
-            |(object, shared_handle, slot, gpu_address)| Reply::SyncObject(CreatedSyncObject {
-                object,
-                shared_handle,
-                slot,
-                gpu_address
-            })
-        ),
-        prop_oneof![Just(WaitOutcome::Satisfied), Just(WaitOutcome::Registered)].prop_map(Reply::Wait),
-        Just(Reply::FenceMemoryExhausted),
-    ]
-}
 
 fn task() -> impl Strategy<Value = Task> {
     let event = || proptest::option::of(1..=u64::MAX);
@@ -192,6 +56,22 @@ proptest! {
         let frame = answer_to_frame(request, NtStatus(status), &reply);
         let read = from_host(decode(&crate::Message::encode_to_vec(&frame)).unwrap()).unwrap();
         prop_assert_eq!(read, FromHost::Answer { request, status: NtStatus(status), reply });
+    }
+
+    #[test]
+    fn a_gpu_signal_that_says_two_things_is_refused(
+        event in 1..=u64::MAX, fence_value in any::<u64>(), values in vec(any::<u64>(), 1..3)
+    ) {
+        use crate::channel::{SignalFromGpu, to_host::Body};
+        let (objects, some) = (vec![1], Some(fence_value));
+        for wire in [
+            SignalFromGpu { event, fence_value: some, ..Default::default() },
+            SignalFromGpu { event, objects: objects.clone(), ..Default::default() },
+            SignalFromGpu { event, values: values.clone(), ..Default::default() },
+            SignalFromGpu { fence_value: some, objects, values, ..Default::default() },
+        ] {
+            prop_assert!(call_from_body(Body::SignalFromGpu(wire)).is_err());
+        }
     }
 
     #[test]

@@ -18,7 +18,7 @@
 
 use std::collections::BTreeMap;
 
-use d3dkmt::{EventId, NtStatus, Reply, WaitOutcome};
+use d3dkmt::{AcquireOutcome, EventId, NtStatus, Reply, WaitOutcome};
 use proto::channel::ToGuest;
 use proto::convert::{FromHost, from_host};
 use proto::frame::{FrameBuffer, decode};
@@ -176,7 +176,6 @@ impl<E: Clone, B: Clone> Desk<E, B> {
 
     /// What the call came to, once everything that it waits for is there.
     pub fn collect(&mut self, exchange: &mut Exchange) -> Option<Answer> {
-        const REGISTERED: Reply = Reply::Wait(WaitOutcome::Registered);
         match exchange.awaited {
             Awaited::Answer { armed } => {
                 let answer = self.collect_answer(exchange.request)?;
@@ -187,7 +186,7 @@ impl<E: Clone, B: Clone> Desk<E, B> {
             }
             Awaited::AnswerBeforeWake(event) => {
                 let answer = self.collect_answer(exchange.request)?;
-                if !answer.status.is_success() || answer.reply != REGISTERED {
+                if !answer.status.is_success() || !is_registered(&answer.reply) {
                     self.forget_wake(event);
                     return Some(answer);
                 }
@@ -302,6 +301,15 @@ impl<E, B> Desk<E, B> {
     /// Answers and wakes that are expected.
     pub fn pending(&self) -> usize {
         self.answers.len() + self.wakes.len()
+    }
+}
+
+/// A wake of the wait's name will follow.
+fn is_registered(reply: &Reply) -> bool {
+    match reply {
+        Reply::Wait(outcome) => *outcome == WaitOutcome::Registered,
+        Reply::KeyedMutexAcquire { outcome, .. } => *outcome == AcquireOutcome::Registered,
+        _ => false,
     }
 }
 

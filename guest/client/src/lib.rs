@@ -15,9 +15,11 @@
 
 mod desk;
 mod greeting;
+mod keyed_mutex;
 pub mod limits;
 mod objects;
 mod port;
+mod queues;
 mod session;
 pub mod simulated;
 mod submit;
@@ -28,8 +30,10 @@ use std::task::{Context, Poll, Waker};
 
 pub use desk::{Answer, Delivery, Desk, Exchange, TRANSPORT_LOST};
 pub use greeting::{hello, welcome_from};
+pub use keyed_mutex::Acquired;
 pub use objects::ValueForm;
 pub use port::{CallerEvent, KeptEvent, Location, NotAnEvent, Port, SendError, Wakes, check_length};
+pub use queues::{CreatedQueue, NewContext};
 pub use session::{CreatedFence, Session};
 
 /// Polls once, with nobody to be woken: for a port that blocks inside, and for a simulator that

@@ -42,6 +42,17 @@ struct Tables<L> {
     /// With the adapter that each was made on.
     devices: HashMap<Handle, Option<Luid>>,
     objects: HashMap<Handle, Object<L>>,
+    /// With the device of each.
+    contexts: HashMap<Handle, Handle>,
+    /// Paging queues and hardware queues: whose they are, and the fence that goes with each.
+    queues: HashMap<Handle, Queue>,
+}
+
+#[derive(Debug)]
+struct Queue {
+    /// A device or a context.
+    owner: Handle,
+    fence: Handle,
 }
 
 /// The tables of one session.
@@ -50,8 +61,13 @@ pub(crate) struct Objects<L>(RwLock<Tables<L>>);
 
 impl<L> Default for Objects<L> {
     fn default() -> Objects<L> {
-        let (adapters, devices, objects) = (HashMap::new(), HashMap::new(), HashMap::new());
-        Objects(RwLock::new(Tables { adapters, devices, objects }))
+        Objects(RwLock::new(Tables {
+            adapters: HashMap::new(),
+            devices: HashMap::new(),
+            objects: HashMap::new(),
+            contexts: HashMap::new(),
+            queues: HashMap::new(),
+        }))
     }
 }
 
@@ -75,14 +91,10 @@ impl<L: Location> Objects<L> {
         if tables.adapters.values().any(|other| *other == luid) {
             return;
         }
-        let Tables { devices, objects, .. } = &mut *tables;
-        devices.retain(|device, made_on| {
-            let stays = *made_on != Some(luid);
-            if !stays {
-                forget_fences_of(objects, *device);
-            }
-            stays
-        });
+        let gone = tables.devices.iter().filter(|(_, made_on)| **made_on == Some(luid));
+        for device in gone.map(|(device, _)| *device).collect::<Vec<_>>() {
+            tables.forget_device(device);
+        }
     }
 
     pub fn device_created(&self, device: Handle, adapter: Handle) {
@@ -93,9 +105,34 @@ impl<L: Location> Objects<L> {
 
     /// A device takes its monitored fences along; other objects outlive it.
     pub fn device_destroying(&self, device: Handle) {
+        self.write().forget_device(device);
+    }
+
+    pub fn context_created(&self, context: Handle, device: Handle) {
+        self.write().contexts.insert(context, device);
+    }
+
+    pub fn device_of_context(&self, context: Handle) -> Option<Handle> {
+        self.read().contexts.get(&context).copied()
+    }
+
+    /// A context takes its hardware queues along.
+    pub fn context_destroying(&self, context: Handle) {
         let mut tables = self.write();
-        if tables.devices.remove(&device).is_some() {
-            forget_fences_of(&mut tables.objects, device);
+        tables.contexts.remove(&context);
+        tables.forget_queues_of(context);
+    }
+
+    /// A queue of this device or context, with its fence, which is in the table of objects.
+    pub fn queue_created(&self, queue: Handle, owner: Handle, fence: Handle) {
+        self.write().queues.insert(queue, Queue { owner, fence });
+    }
+
+    /// A queue takes its fence along (FEN-091).
+    pub fn queue_destroying(&self, queue: Handle) {
+        let mut tables = self.write();
+        if let Some(Queue { fence, .. }) = tables.queues.remove(&queue) {
+            tables.objects.remove(&fence);
         }
     }
 
@@ -113,10 +150,12 @@ impl<L: Location> Objects<L> {
 
     /// How the union beside these objects is meant: the first object decides.
     pub fn value_form(&self, objects: &[Handle]) -> ValueForm {
+        const MONITORED_FENCE: SyncObjectType = SyncObjectType::MONITORED_FENCE;
+        const NATIVE_FENCE: SyncObjectType = SyncObjectType::NATIVE_FENCE;
         let tables = self.read();
         match objects.first().and_then(|first| tables.objects.get(first)) {
             Some(Object { location: Some(_), .. }) => ValueForm::Array,
-            Some(Object { object_type: Some(SyncObjectType::MONITORED_FENCE), .. }) => ValueForm::Array,
+            Some(Object { object_type: Some(MONITORED_FENCE | NATIVE_FENCE), .. }) => ValueForm::Array,
             Some(Object { object_type: Some(_), .. }) => ValueForm::Inline,
             Some(_) | None => ValueForm::Unknown,
         }
@@ -150,6 +189,27 @@ fn waitable<L>(object: &Object<L>, device: Handle) -> Option<&L> {
     object.location.as_ref().filter(|_| allowed)
 }
 
-fn forget_fences_of<L>(objects: &mut HashMap<Handle, Object<L>>, device: Handle) {
-    objects.retain(|_, object| object.device != device || object.location.is_none());
+impl<L> Tables<L> {
+    fn forget_device(&mut self, device: Handle) {
+        if self.devices.remove(&device).is_none() {
+            return;
+        }
+        self.objects.retain(|_, object| object.device != device || object.location.is_none());
+        let contexts = self.contexts.iter().filter(|(_, made_on)| **made_on == device);
+        for context in contexts.map(|(context, _)| *context).collect::<Vec<_>>() {
+            self.contexts.remove(&context);
+            self.forget_queues_of(context);
+        }
+        self.forget_queues_of(device);
+    }
+
+    fn forget_queues_of(&mut self, owner: Handle) {
+        let Tables { queues, objects, .. } = self;
+        queues.retain(|_, queue| {
+            if queue.owner == owner {
+                objects.remove(&queue.fence);
+            }
+            queue.owner != owner
+        });
+    }
 }

@@ -34,6 +34,8 @@ pub struct CreatedFence<L> {
     /// Monitored fences only.
     pub location: Option<L>,
     pub gpu_address: u64,
+    /// The GPU address holds once the device's paging fence has this value; 0: at once (FEN-062).
+    pub paging_fence_value: u64,
 }
 
 impl<P: Port> Session<P> {
@@ -177,14 +179,36 @@ impl<P: Port> Session<P> {
         token: ShareToken,
         flags: SyncObjectFlags,
         engine_affinity: u32,
+        legacy: bool,
     ) -> Result<CreatedFence<P::Location>, NtStatus> {
-        let call = Call::OpenSyncObject { device, token, flags, engine_affinity };
+        let call = Call::OpenSyncObject { device, token, flags, engine_affinity, legacy };
         let opened = self.make_fence(&call, &Wakes::None).await?;
         let object_type = opened.location.as_ref().map(|_| SyncObjectType::MONITORED_FENCE);
-        let location = opened.location.clone();
-        let object = Object { object_type, device, flags, location, event: None };
-        self.objects.object_created(opened.object, object);
+        self.keep(&opened, object_type, device, flags);
         Ok(opened)
+    }
+
+    /// `D3DKMTOpenSynchronizationObject`, by the global handle of a legacy object.
+    pub async fn open_legacy_sync_object(&self, shared_handle: Handle) -> Result<Handle, NtStatus> {
+        let call = Call::OpenSynchronizationObject { shared_handle };
+        let opened = self.make_fence(&call, &Wakes::None).await?;
+        // Which of the legacy types it is makes no difference here.
+        let object_type = Some(SyncObjectType::FENCE);
+        self.keep(&opened, object_type, Handle::NULL, SyncObjectFlags::empty());
+        Ok(opened.object)
+    }
+
+    /// Notes an object that has no event.
+    pub(crate) fn keep(
+        &self,
+        fence: &CreatedFence<P::Location>,
+        object_type: Option<SyncObjectType>,
+        device: Handle,
+        flags: SyncObjectFlags,
+    ) {
+        let location = fence.location.clone();
+        self.objects
+            .object_created(fence.object, Object { object_type, device, flags, location, event: None });
     }
 
     /// `D3DKMTDestroySynchronizationObject`. The handle is gone here before the host is told (F-69).
@@ -195,13 +219,24 @@ impl<P: Port> Session<P> {
         self.call(&Call::DestroySynchronizationObject { object }).await.status
     }
 
-    /// Makes a call that may need a fence slot; brings more fence memory when the host asks for it,
-    /// twice as much each time.
     async fn make_fence(
         &self,
         call: &Call,
         wakes: &Wakes<P::Event>,
     ) -> Result<CreatedFence<P::Location>, NtStatus> {
+        match self.call_with_memory(call, wakes).await? {
+            Reply::SyncObject(created) => self.locate(created),
+            other => Err(self.unexpected("a create call", &other)),
+        }
+    }
+
+    /// Makes a call that may need a fence slot; brings more fence memory when the host asks for it,
+    /// twice as much each time.
+    pub(crate) async fn call_with_memory(
+        &self,
+        call: &Call,
+        wakes: &Wakes<P::Event>,
+    ) -> Result<Reply, NtStatus> {
         for _ in 0..GROW_ATTEMPTS_MAX {
             let slots_before = self.port.slots();
             let answer = self.port.call(call, wakes).await;
@@ -211,15 +246,12 @@ impl<P: Port> Session<P> {
                 self.port.grow_memory(slots_before, slots_wanted).await?;
                 continue;
             }
-            return match succeeded(answer)? {
-                Reply::SyncObject(created) => self.locate(created),
-                other => Err(self.unexpected("a create call", &other)),
-            };
+            return succeeded(answer);
         }
         Err(NtStatus::NO_MEMORY)
     }
 
-    fn locate(&self, created: CreatedSyncObject) -> Result<CreatedFence<P::Location>, NtStatus> {
+    pub(crate) fn locate(&self, created: CreatedSyncObject) -> Result<CreatedFence<P::Location>, NtStatus> {
         let location = match created.slot {
             None => None,
             Some(slot) => Some(self.port.locate(slot).ok_or_else(|| {
@@ -228,8 +260,8 @@ impl<P: Port> Session<P> {
                 NtStatus::INTERNAL_ERROR
             })?),
         };
-        let CreatedSyncObject { object, shared_handle, gpu_address, .. } = created;
-        Ok(CreatedFence { object, shared_handle, location, gpu_address })
+        let CreatedSyncObject { object, shared_handle, gpu_address, paging_fence_value, .. } = created;
+        Ok(CreatedFence { object, shared_handle, location, gpu_address, paging_fence_value })
     }
 
     /// The host answered a call with what belongs to another: its defect, said once a call.
@@ -240,6 +272,6 @@ impl<P: Port> Session<P> {
 }
 
 /// The reply of a call that succeeded.
-fn succeeded(answer: Answer) -> Result<Reply, NtStatus> {
+pub(crate) fn succeeded(answer: Answer) -> Result<Reply, NtStatus> {
     if answer.status.is_success() { Ok(answer.reply) } else { Err(answer.status) }
 }

@@ -365,10 +365,12 @@ fn an_nt_handle_carries_the_token_that_opens() {
         unsafe { D3DKMTShareObjects(1, &fence_handle(20).0, null(), 3, out) }
     }
     let status = call(share, &mut nt_handle, || {
-        let (request, Call::ShareObject { object, desired_access: 3, token: given }) = host.call() else {
+        let (request, Call::ShareObjects { objects, desired_access: 3, name: None, token: given }) =
+            host.call()
+        else {
             panic!()
         };
-        assert_eq!(object, fence_handle(20));
+        assert_eq!(objects, [fence_handle(20)]);
         token = Some(given);
         host.answer(request, NtStatus::SUCCESS, &Reply::None);
     });

@@ -9,7 +9,7 @@ use d3dkmt::{Adapter, DeviceExecutionState, Handle, Luid, NtStatus, Reply, limit
 use crate::ddi::Miniport;
 use crate::effects::Effects;
 use crate::kernel::{Called, Device, Kernel, Refusal, invalid, refuse};
-use crate::process::Local;
+use crate::process::{Local, Process};
 use crate::{AdapterConfig, ProcessId};
 
 /// `KMTQUERYADAPTERINFOTYPE`, the ones we answer.
@@ -112,10 +112,15 @@ impl<M: Miniport> Kernel<M> {
     pub(crate) fn create_device(&mut self, process: ProcessId, adapter: Handle, flags: u32) -> Called {
         /// `D3DKMT_CREATEDEVICEFLAGS`: LegacyMode, RequestVSync, DisableGpuTimeout.
         const KNOWN_FLAGS: u32 = 0x7;
+        const DISABLE_GPU_TIMEOUT: u32 = 0x4;
         let adapter = self.adapter(process, adapter)?;
         self.require_started(adapter)?;
         if flags & !KNOWN_FLAGS != 0 {
             return invalid(format!("device flags {flags:#x} have reserved bits set"));
+        }
+        if self.process(process).is_blocked {
+            let why = "the process is blocked from the GPU (0x142): its work timed out too often";
+            return refuse(NtStatus::ACCESS_DENIED, why);
         }
         let device = Device {
             process,
@@ -123,6 +128,8 @@ impl<M: Miniport> Kernel<M> {
             adapter,
             state: DeviceExecutionState::ACTIVE,
             children: BTreeSet::new(),
+            disable_gpu_timeout: flags & DISABLE_GPU_TIMEOUT != 0,
+            page_fault: d3dkmt::PageFaultState::default(),
         };
         let id = self.devices.insert(device);
         match self.insert_handle(process, Local::Device(id)) {
@@ -153,6 +160,7 @@ impl<M: Miniport> Kernel<M> {
         }
         self.abandon_mutexes(process, device, effects);
         self.process_mut(process).handles.remove(device);
+        self.in_flight.forget_owner(id);
         let device = self.devices.remove(id).expect("a handle names a live device");
         if device.state != DeviceExecutionState::ACTIVE {
             self.process_mut(process).devices_stopped -= 1;
@@ -165,8 +173,9 @@ impl<M: Miniport> Kernel<M> {
         let device = &self.devices[self.device(process, device)?];
         match state_type {
             state_type::EXECUTION => Ok(Reply::DeviceState(device.state.0)),
-            // No display, no reset and no fault so far: all zero.
-            state_type::PRESENT | state_type::RESET | state_type::PAGE_FAULT => Ok(Reply::DeviceState(0)),
+            // No display: no present that was ever queued, and no desktop that was switched by a reset.
+            state_type::PRESENT | state_type::RESET => Ok(Reply::DeviceState(0)),
+            state_type::PAGE_FAULT => Ok(Reply::PageFault(device.page_fault)),
             other => invalid(format!("device state type {other} is unknown")),
         }
     }
@@ -181,10 +190,7 @@ impl<M: Miniport> Kernel<M> {
     }
 
     pub(crate) fn device(&self, process: ProcessId, handle: Handle) -> Result<u32, Refusal> {
-        match self.process(process).handles.get(handle) {
-            Some(Local::Device(device)) => Ok(*device),
-            _ => invalid(format!("{handle} is no device handle of this process")),
-        }
+        self.process(process).device(handle)
     }
 
     /// A device on which work may be done.
@@ -210,6 +216,16 @@ impl<M: Miniport> Kernel<M> {
                 NtStatus::NO_MEMORY,
                 format!("the process has {} handles, the limit", limits::HANDLES_PER_PROCESS_MAX),
             ),
+        }
+    }
+}
+
+impl Process {
+    /// The device that a handle names.
+    pub(crate) fn device(&self, handle: Handle) -> Result<u32, Refusal> {
+        match self.handles.get(handle) {
+            Some(Local::Device(device)) => Ok(*device),
+            _ => invalid(format!("{handle} is no device handle of this process")),
         }
     }
 }

@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 use bitflags::bitflags;
 use d3dkmt::Luid;
 
-use crate::{Nanos, Policy};
+use crate::{EngineId, Nanos, Policy};
 
 /// `DXGK_ENGINE_TYPE`, the ones we model.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
@@ -166,6 +166,31 @@ pub struct Config {
     pub tdr: TdrConfig,
     /// None by default: what one VM shares is its own.
     pub grants: Vec<Grant>,
+}
+
+impl AdapterConfig {
+    /// Engines of all physical adapters together.
+    pub fn engine_count(&self) -> usize {
+        self.nodes.len() * self.physical_adapters.max(1) as usize
+    }
+
+    /// Every engine of this adapter, which has this ordinal, with its node's configuration: those of the first
+    /// physical adapter, then those of the next.
+    pub fn engines(&self, adapter: u32) -> impl Iterator<Item = (EngineId, &NodeConfig)> {
+        let nodes = self.nodes.iter().cycle().take(self.engine_count());
+        (0..).zip(nodes).map(move |(node, config)| (EngineId { adapter, node }, config))
+    }
+
+    /// The engine of this node that `EngineAffinity` names: bit `n` is physical adapter `n`, 0 the first (SCH-037).
+    pub fn engine(&self, adapter: u32, node_ordinal: u32, engine_affinity: u32) -> Option<EngineId> {
+        let ordinal = match engine_affinity {
+            0 => 0,
+            affinity if affinity.is_power_of_two() => affinity.trailing_zeros(),
+            _ => return None,
+        };
+        let node = ordinal.checked_mul(self.nodes.len() as u32)?.checked_add(node_ordinal)?;
+        (ordinal < self.physical_adapters.max(1)).then_some(EngineId { adapter, node })
+    }
 }
 
 impl Default for NodeConfig {

@@ -7,13 +7,24 @@
 use alloc::string::String;
 use alloc::vec::Vec;
 
+use d3dkmt::NtStatus;
+
 use crate::{Config, Nanos, ProcessId};
+
+mod recovery;
+
+pub(crate) use recovery::bit as engine_bit;
+pub use recovery::{
+    EngineStatus, FaultedQueue, FaultedWork, Invalidation, PageFaultFlags, PerEngineTdrDdis, ResetFailed,
+    interrupt_type,
+};
 
 /// A hardware context for the miniport: an index that is unique while the context lives.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct HwContext(pub u32);
 
-/// An engine: adapter and node, by ordinal. Each node has one engine.
+/// An engine: adapter and node, by ordinal. On linked adapters (SCH-037) each physical adapter has the same nodes:
+/// those of engine ordinal `n` follow here those of `n - 1`, see [`crate::AdapterConfig::engine`].
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct EngineId {
     pub adapter: u32,
@@ -29,25 +40,83 @@ pub struct Submission {
     pub process: ProcessId,
     /// `SubmissionFenceId`: grows by one on each engine (SCH-005).
     pub submission_fence_id: u64,
+    /// `Flags.Resubmission`: the id under which this work was preempted, or was queued when the engine was reset. The
+    /// hardware goes on where it was; `commands` is empty. A paging buffer comes back under the same id (SCH-008).
+    pub resubmits: Option<u64>,
+    /// `Flags.Paging`: work of the memory manager.
+    pub paging: bool,
     pub commands: Vec<u8>,
 }
 
-/// `DXGK_INTERRUPT_TYPE`, the ones we model.
+/// `DXGK_INTERRUPT_TYPE`, the ones we model. A type that is not specified cannot be said (SCH-002).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Interrupt {
     /// 1 `DMA_COMPLETED`.
     DmaCompleted { engine: EngineId, submission_fence_id: u64 },
+    /// 2 `DMA_PREEMPTED`: whatever was submitted after `last_completed_fence_id` is the scheduler's again.
+    DmaPreempted { engine: EngineId, preemption_fence_id: u64, last_completed_fence_id: u64 },
+    /// 3 `CRTC_VSYNC`. Reported after the DMA interrupts of its time (SCH-004).
+    CrtcVsync { adapter: u32, target: u32 },
+    /// 4 `DMA_FAULTED`.
+    DmaFaulted { engine: EngineId, faulted_fence_id: u64 },
+    /// 9 `DMA_PAGE_FAULTED`.
+    DmaPageFaulted { engine: EngineId, faulted_fence_id: u64, gpu_address: u64, flags: PageFaultFlags },
+    /// 12 `HWQUEUE_PAGE_FAULTED`.
+    HwQueuePageFaulted { engine: EngineId, work: FaultedWork, gpu_address: u64, flags: PageFaultFlags },
+    /// 15 `SCHEDULING_LOG`: the log of this engine has something new.
+    SchedulingLog { engine: EngineId },
+    /// 16 `GPU_ENGINE_TIMEOUT`: the hardware itself found that the engine is stuck.
+    GpuEngineTimeout { engine: EngineId },
     /// 11 `MONITORED_FENCE_SIGNALED`: names an engine, not a fence.
     MonitoredFenceSignaled { engine: EngineId },
+}
+
+impl Interrupt {
+    /// `DXGK_INTERRUPT_TYPE` (SCH-002).
+    pub const fn number(self) -> u32 {
+        match self {
+            Interrupt::DmaCompleted { .. } => interrupt_type::DMA_COMPLETED,
+            Interrupt::DmaPreempted { .. } => interrupt_type::DMA_PREEMPTED,
+            Interrupt::CrtcVsync { .. } => interrupt_type::CRTC_VSYNC,
+            Interrupt::DmaFaulted { .. } => interrupt_type::DMA_FAULTED,
+            Interrupt::DmaPageFaulted { .. } => interrupt_type::DMA_PAGE_FAULTED,
+            Interrupt::MonitoredFenceSignaled { .. } => interrupt_type::MONITORED_FENCE_SIGNALED,
+            Interrupt::HwQueuePageFaulted { .. } => interrupt_type::HWQUEUE_PAGE_FAULTED,
+            Interrupt::SchedulingLog { .. } => interrupt_type::SCHEDULING_LOG,
+            Interrupt::GpuEngineTimeout { .. } => interrupt_type::GPU_ENGINE_TIMEOUT,
+        }
+    }
+
+    /// Whose interrupt line it comes by.
+    pub const fn adapter(self) -> u32 {
+        match self {
+            Interrupt::CrtcVsync { adapter, .. } => adapter,
+            Interrupt::DmaCompleted { engine, .. }
+            | Interrupt::DmaPreempted { engine, .. }
+            | Interrupt::DmaFaulted { engine, .. }
+            | Interrupt::DmaPageFaulted { engine, .. }
+            | Interrupt::MonitoredFenceSignaled { engine }
+            | Interrupt::HwQueuePageFaulted { engine, .. }
+            | Interrupt::SchedulingLog { engine }
+            | Interrupt::GpuEngineTimeout { engine } => engine.adapter,
+        }
+    }
 }
 
 /// What a miniport asks of the kernel.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Callback {
-    /// `DxgkCbNotifyInterrupt`, with its DPC.
+    /// `DxgkCbNotifyInterrupt`: recorded. The kernel then calls [`Miniport::dpc_routine`].
     NotifyInterrupt(Interrupt),
+    /// `DxgkCbNotifyDpc`: the kernel works off what was recorded of this adapter.
+    NotifyDpc { adapter: u32 },
     /// The engine stored a 64-bit value at an address of that process's GPU address space.
     GpuStore { engine: EngineId, process: ProcessId, gpu_address: u64, value: u64 },
+    /// `DxgkCbInvalidateHwContext`, from inside of [`Miniport::reset_hw_engine`].
+    InvalidateHwContext { context: HwContext, reason: Invalidation },
+    /// The thread was inside of this DDI for that long. Time is the kernel's, so a driver that is stuck has to say so
+    /// (TDR-002).
+    Stuck { nanos: Nanos },
 }
 
 /// What an engine does at the moment.
@@ -68,6 +137,10 @@ pub struct PendingFaults {
     pub interrupts_lost: u32,
     /// The next packet never ends.
     pub hangs_next: bool,
+    /// The next packet faults: address and `DXGK_PAGE_FAULT_FLAGS`.
+    pub page_fault: Option<(u64, u32)>,
+    /// How many of the next resets fail.
+    pub resets_failing: u32,
 }
 
 /// Why a command buffer is refused at submission.
@@ -81,9 +154,117 @@ pub trait Miniport {
     /// Checks a command buffer before it is queued.
     fn validate(&self, commands: &[u8]) -> Result<(), BadCommands>;
     /// `DxgkDdiSubmitCommandVirtual`.
-    fn submit_command(&mut self, now: Nanos, submission: Submission, callbacks: &mut Vec<Callback>);
+    /// An error is a bugcheck (TDR-033).
+    fn submit_command(
+        &mut self,
+        now: Nanos,
+        submission: Submission,
+        callbacks: &mut Vec<Callback>,
+    ) -> Result<(), NtStatus>;
+    /// `DxgkDdiPatch`, before the submission of the same id (SCH-006); not called with NoDmaPatching. An error is a
+    /// bugcheck.
+    fn patch(
+        &mut self,
+        engine: EngineId,
+        context: HwContext,
+        submission_fence_id: u64,
+    ) -> Result<(), NtStatus> {
+        let _ = (engine, context, submission_fence_id);
+        Ok(())
+    }
+    /// `DxgkDdiPreemptCommand`: stop at the next point where that is possible, and report `DMA_PREEMPTED` with this id;
+    /// at once if there is nothing to stop (TDR-034). What did not complete is kept for its resubmission. A driver that
+    /// never answers is let run until what was submitted has completed or times out. An error is a bugcheck.
+    fn preempt_command(
+        &mut self,
+        now: Nanos,
+        engine: EngineId,
+        preemption_fence_id: u64,
+        callbacks: &mut Vec<Callback>,
+    ) -> Result<(), NtStatus> {
+        let _ = (now, engine, preemption_fence_id, callbacks);
+        Ok(())
+    }
+    /// `DxgkDdiCancelCommand`, with CancelCommandAware: this command buffer will not be submitted. An error is a
+    /// bugcheck.
+    fn cancel_command(&mut self, context: HwContext, commands: &[u8]) -> Result<(), NtStatus> {
+        let _ = (context, commands);
+        Ok(())
+    }
+    /// The DPC of the interrupts that were recorded: has to call `DxgkCbNotifyDpc` (SCH-003).
+    fn dpc_routine(&mut self, adapter: u32, callbacks: &mut Vec<Callback>) {
+        callbacks.push(Callback::NotifyDpc { adapter });
+    }
+    /// Which of the DDIs of engine resets the driver has.
+    fn per_engine_tdr_ddis(&self) -> PerEngineTdrDdis {
+        PerEngineTdrDdis::all()
+    }
+    /// `DxgkDdiQueryEngineStatus`: asked after a timeout, before anything is done.
+    fn query_engine_status(&mut self, engine: EngineId, callbacks: &mut Vec<Callback>) -> EngineStatus {
+        let _ = (engine, callbacks);
+        EngineStatus::default()
+    }
+    /// `DxgkDdiQueryDependentEngineGroup`: bit `n` = node `n` is reset with it. Its own bit is among them (TDR-018).
+    fn query_dependent_engine_group(&mut self, engine: EngineId) -> u64 {
+        engine_bit(engine)
+    }
+    /// `DxgkDdiResetEngine`. Gives `LastAbortedFenceId`: what was submitted up to there and has not completed is lost,
+    /// what was submitted after it is kept for its resubmission.
+    fn reset_engine(
+        &mut self,
+        now: Nanos,
+        engine: EngineId,
+        callbacks: &mut Vec<Callback>,
+    ) -> Result<u64, ResetFailed> {
+        let _ = (now, engine, callbacks);
+        Err(ResetFailed)
+    }
+    /// `DxgkDdiResetHwEngine`, for contexts of hardware scheduling: each context whose work is lost is told by
+    /// [`Callback::InvalidateHwContext`], the others' work is kept for its resubmission.
+    fn reset_hw_engine(
+        &mut self,
+        now: Nanos,
+        engine: EngineId,
+        callbacks: &mut Vec<Callback>,
+    ) -> Result<(), ResetFailed> {
+        let _ = (now, engine, callbacks);
+        Err(ResetFailed)
+    }
+    /// `DxgkDdiResumeHwEngine`: contexts may run again (TDR-021).
+    fn resume_hw_engine(&mut self, now: Nanos, engine: EngineId) -> Result<(), ResetFailed> {
+        let _ = (now, engine);
+        Ok(())
+    }
+    /// `DxgkDdiResetFromTimeout`: cannot fail. When it returns, the GPU touches no memory any more (TDR-009).
+    fn reset_from_timeout(&mut self, adapter: u32, callbacks: &mut Vec<Callback>) {
+        self.stop_device(adapter, callbacks);
+    }
+    /// Everything that was in the video memory of the adapter is gone: `DxgkDdiBuildPagingBuffer` with transfers of no
+    /// bytes, between reset and restart (TDR-010).
+    fn memory_evicted(&mut self, adapter: u32, callbacks: &mut Vec<Callback>) {
+        let _ = (adapter, callbacks);
+    }
+    /// `DxgkDdiRestartFromTimeout`.
+    fn restart_from_timeout(&mut self, adapter: u32, callbacks: &mut Vec<Callback>) {
+        let _ = (adapter, callbacks);
+    }
+    /// [`crate::Fault::PageFault`]: the packet that runs, or else the next one to run, faults.
+    fn page_fault(
+        &mut self,
+        now: Nanos,
+        engine: EngineId,
+        gpu_address: u64,
+        flags: PageFaultFlags,
+        callbacks: &mut Vec<Callback>,
+    ) {
+        let _ = (now, engine, gpu_address, flags, callbacks);
+    }
+    /// [`crate::Fault::ResetFails`]: the next reset of this engine fails.
+    fn fail_reset(&mut self, engine: EngineId) {
+        let _ = engine;
+    }
     /// `DxgkDdiDestroyContext`. `submitted` is the one submission of this context that has not completed,
-    /// if any: it is dropped, running or queued.
+    /// if any: it is dropped, running, queued or kept for its resubmission.
     fn destroy_context(
         &mut self,
         now: Nanos,

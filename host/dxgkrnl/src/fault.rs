@@ -5,7 +5,9 @@
 //!                   context counts as running, waits on what was written are not looked at, until a
 //!                   later interrupt of that engine. One that names a later submission completes the
 //!                   earlier ones too (SCH-005, SCH-007).
-//!   Hang            the packet that runs, or else the next one to run, never ends.
+//!   Hang            the packet that runs, or else the next one to run, never ends: see `tdr` for what follows.
+//!   PageFault       the packet that runs, or else the next one to run, faults: interrupt 9 (TDR-027, TDR-028).
+//!   ResetFails      the next ResetEngine of the engine fails: the adapter is reset (TDR-016).
 //!   StopAdapter     the adapter is gone for its users, for good:
 //!                     devices           STOPPED (TDR-030); calls on them DEVICE_REMOVED (FEN-095, R03)
 //!                     pending CPU waits end with DEVICE_REMOVED (TDR-031, TDR-032)
@@ -22,10 +24,10 @@ use core::fmt;
 
 use d3dkmt::{DeviceExecutionState, NtStatus};
 
-use crate::ddi::{EngineId, Miniport};
+use crate::ddi::{EngineId, Miniport, PageFaultFlags};
 use crate::effects::{Effects, Note};
 use crate::kernel::{Kernel, Refusal, refuse};
-use crate::wait::{Wait, WaitId, WaitOwner};
+use crate::waits::{Wait, WaitId, WaitOwner};
 
 /// Something that goes wrong with the hardware. See the module.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -80,10 +82,14 @@ impl<M: Miniport> Kernel<M> {
             Fault::LoseInterrupt { engine } => self.miniport.lose_interrupt(engine),
             Fault::Hang { engine } => self.miniport.hang_engine(engine),
             Fault::StopAdapter { adapter } => self.stop_adapter(adapter, effects),
-            Fault::PageFault { .. }
-            | Fault::ResetFails { .. }
-            | Fault::Power { .. }
-            | Fault::EngineToF1 { .. } => {
+            Fault::PageFault { engine, gpu_address, flags } => {
+                let flags = PageFaultFlags::from_bits_retain(flags);
+                self.with_miniport(effects, |miniport, now, callbacks| {
+                    miniport.page_fault(now, engine, gpu_address, flags, callbacks);
+                });
+            }
+            Fault::ResetFails { engine } => self.miniport.fail_reset(engine),
+            Fault::Power { .. } | Fault::EngineToF1 { .. } => {
                 effects.notes.push(Note { process: None, text: format!("{fault}: is not modelled yet") });
             }
         }
@@ -101,10 +107,15 @@ impl<M: Miniport> Kernel<M> {
         match self.config.adapters.get(adapter as usize) {
             None => Err("there is no such adapter"),
             Some(_) if self.stopped_adapters.contains(&adapter) => Err("the adapter is stopped already"),
-            Some(config) if node.is_some_and(|node| node as usize >= config.nodes.len()) => {
+            Some(config) if node.is_some_and(|node| node as usize >= config.engine_count()) => {
                 Err("there is no such engine")
             }
-            Some(_) => Ok(()),
+            Some(_) => match fault {
+                Fault::PageFault { flags, .. } => {
+                    PageFaultFlags::from_bits_retain(flags).flaw(0).map_or(Ok(()), Err)
+                }
+                _ => Ok(()),
+            },
         }
     }
 
@@ -116,7 +127,7 @@ impl<M: Miniport> Kernel<M> {
         refuse(NtStatus::DEVICE_REMOVED, format!("adapter {adapter} is stopped"))
     }
 
-    fn stop_adapter(&mut self, adapter: u32, effects: &mut Effects) {
+    pub(crate) fn stop_adapter(&mut self, adapter: u32, effects: &mut Effects) {
         self.stopped_adapters.insert(adapter);
         self.with_miniport(effects, |miniport, _, callbacks| miniport.stop_device(adapter, callbacks));
         let on_adapter = self.devices.iter().filter(|(_, device)| device.adapter == adapter);
@@ -130,11 +141,21 @@ impl<M: Miniport> Kernel<M> {
 
     /// Stops devices, and says so in the status of each process that had one of them at work.
     pub(crate) fn stop_devices(&mut self, devices: &[u32], effects: &mut Effects) {
+        self.set_device_state(devices, DeviceExecutionState::STOPPED, effects);
+    }
+
+    /// Takes devices that are at work out of it, and says so in the status of each process that has one of them.
+    pub(crate) fn set_device_state(
+        &mut self,
+        devices: &[u32],
+        state: DeviceExecutionState,
+        effects: &mut Effects,
+    ) {
         let mut concerned = BTreeSet::new();
         for id in devices {
             let device = &mut self.devices[*id];
             if device.state == DeviceExecutionState::ACTIVE {
-                device.state = DeviceExecutionState::STOPPED;
+                device.state = state;
                 concerned.insert(device.process);
                 if let Some(owner) = self.processes.get_mut(&device.process) {
                     owner.devices_stopped += 1;
@@ -150,14 +171,16 @@ impl<M: Miniport> Kernel<M> {
     fn end_waits_on(&mut self, adapter: u32, effects: &mut Effects) -> usize {
         let of_adapter = |wait: &Wait| {
             // What is not satisfied keeps its object.
-            let held_up_by = wait.items.iter().find(|item| !item.satisfied);
+            let items = self.waits.items(wait);
+            let held_up_by = items.as_ref().iter().find(|item| !item.satisfied);
             let here = held_up_by.is_some_and(|item| self.adapter_of(item) == adapter);
-            here && matches!(wait.owner, WaitOwner::Cpu { .. })
+            here && matches!(wait.owner(), WaitOwner::Cpu { .. })
         };
         let ended: Vec<WaitId> =
-            self.waits.iter().filter_map(|(id, wait)| of_adapter(wait).then_some(*id)).collect();
+            self.waits.iter().filter_map(|(id, wait)| of_adapter(wait).then_some(id)).collect();
         for id in &ended {
-            if let Some(Wait { owner: WaitOwner::Cpu { process, event }, .. }) = self.end_wait(*id, effects) {
+            let owner = self.end_wait(*id, effects).map(|wait| wait.owner());
+            if let Some(WaitOwner::Cpu { process, event }) = owner {
                 self.wake(process, event, NtStatus::DEVICE_REMOVED, effects);
             }
         }
@@ -167,9 +190,11 @@ impl<M: Miniport> Kernel<M> {
     /// Drops what is queued in the contexts of this adapter or runs on its engines.
     fn drop_work_of(&mut self, adapter: u32, effects: &mut Effects) -> usize {
         self.in_flight.forget_adapter(adapter);
+        self.tdr.forget_adapter(adapter);
         let of_adapter = self.queues.iter().filter(|(_, queue)| queue.engine.adapter == adapter);
         let queues: Vec<u32> = of_adapter.map(|(id, _)| id).collect();
         for queue in &queues {
+            self.unready(*queue);
             let queue = &mut self.queues[*queue];
             queue.running = None;
             let (process, packets) = (queue.process, core::mem::take(&mut queue.packets));

@@ -94,3 +94,4 @@ impl<T> HandleTable<T> {
         self.live
     }
 }
+const _: () = assert!(size_of::<Entry<crate::process::Local>>() == 16);

@@ -11,22 +11,28 @@ use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
+use core::mem::take;
 
 use d3dkmt::{Call, Handle, NtStatus, Reply, SyncObjectFlags, limits};
 
-use crate::ddi::{Callback, Miniport};
+use crate::bugcheck::Bugcheck;
+use crate::ddi::{Callback, EngineId, Interrupt, Miniport};
+use crate::driver::Driver;
 use crate::effects::{Answer, Effects, FenceStore, HostEvent, Note};
 use crate::handles::HandleTable;
 use crate::keyed_mutex::KeyedMutexes;
 use crate::legacy::{Form, Legacy};
+use crate::object::SyncObject;
 use crate::planted::PlantedBug;
 use crate::policy::RefusedOneWay;
 use crate::process::{Local, Process};
 use crate::sharing::{Global, Sharing};
 use crate::slab::Slab;
-use crate::sync::{Open, SyncObject};
+use crate::sync::Open;
+use crate::tdr::Tdr;
 use crate::vidsch::{Broadcast, Context, InFlight, Queue};
-use crate::wait::{Wait, WaitId};
+use crate::wait::Stored;
+use crate::waits::{WaitId, Waits};
 use crate::{Config, Input, Nanos, ProcessId, VmId};
 
 /// A call that is refused: the status for the guest, the reason for people.
@@ -60,15 +66,19 @@ pub(crate) struct Device {
     pub state: d3dkmt::DeviceExecutionState,
     /// Contexts and fences that die with the device.
     pub children: BTreeSet<Handle>,
+    /// Its flag DisableGpuTimeout.
+    pub disable_gpu_timeout: bool,
+    /// The page fault that took it down, or all zero.
+    pub page_fault: d3dkmt::PageFaultState,
 }
 
 /// The model of dxgkrnl over a miniport. See the crate's documentation for its laws.
 pub struct Kernel<M: Miniport> {
     pub(crate) config: Config,
-    pub(crate) miniport: M,
+    pub(crate) miniport: Driver<M>,
     pub(crate) now: Nanos,
-    /// Counts the calls of `handle`: what was stored in this one can be stored over.
-    pub(crate) step: u64,
+    /// What was stored in this call of `handle`, and can be stored over.
+    pub(crate) stored: Vec<Stored>,
     pub(crate) vms: BTreeMap<VmId, String>,
     pub(crate) processes: BTreeMap<ProcessId, Process>,
     pub(crate) devices: Slab<Device>,
@@ -76,8 +86,7 @@ pub struct Kernel<M: Miniport> {
     pub(crate) queues: Slab<Queue>,
     pub(crate) objects: Slab<SyncObject>,
     pub(crate) opens: Slab<Open>,
-    pub(crate) waits: BTreeMap<WaitId, Wait>,
-    pub(crate) waits_begun: u64,
+    pub(crate) waits: Waits,
     pub(crate) broadcasts: Slab<Broadcast>,
     /// Global (shared) handles of legacy objects and keyed mutexes.
     pub(crate) globals: HandleTable<Global>,
@@ -89,18 +98,29 @@ pub struct Kernel<M: Miniport> {
     pub(crate) runnable: VecDeque<u32>,
     /// Adapters that are gone for their users, by ordinal.
     pub(crate) stopped_adapters: BTreeSet<u32>,
+    /// Adapters that did not start, and why.
+    pub(crate) start_failures: BTreeMap<u32, String>,
+    /// Engines that may have room or something to run.
+    pub(crate) touched: BTreeSet<EngineId>,
+    pub(crate) dispatching: bool,
+    /// Interrupts that no DPC has worked off yet.
+    pub(crate) interrupts: VecDeque<Interrupt>,
+    pub(crate) tdr: Tdr,
+    pub(crate) bugcheck: Option<Bugcheck>,
     pub(crate) planted: Option<PlantedBug>,
     callbacks: Vec<Callback>,
+    dpc_callbacks: Vec<Callback>,
 }
 
 impl<M: Miniport> Kernel<M> {
     pub fn new(config: Config, mut miniport: M) -> Self {
         miniport.start(&config);
+        let start_failures = crate::start::failures(&config, &miniport);
         Kernel {
             config,
-            miniport,
+            miniport: Driver::new(miniport),
             now: 0,
-            step: 0,
+            stored: Vec::new(),
             vms: BTreeMap::new(),
             processes: BTreeMap::new(),
             devices: Slab::default(),
@@ -108,8 +128,7 @@ impl<M: Miniport> Kernel<M> {
             queues: Slab::default(),
             objects: Slab::default(),
             opens: Slab::default(),
-            waits: BTreeMap::new(),
-            waits_begun: 0,
+            waits: Waits::default(),
             broadcasts: Slab::default(),
             globals: HandleTable::new(limits::HANDLES_PER_PROCESS_MAX),
             sharing: Sharing::default(),
@@ -117,9 +136,16 @@ impl<M: Miniport> Kernel<M> {
             keyed: KeyedMutexes::default(),
             in_flight: InFlight::default(),
             runnable: VecDeque::new(),
-            stopped_adapters: BTreeSet::new(),
+            stopped_adapters: start_failures.keys().copied().collect(),
+            start_failures,
+            touched: BTreeSet::new(),
+            dispatching: false,
+            interrupts: VecDeque::new(),
+            tdr: Tdr::default(),
+            bugcheck: None,
             planted: None,
             callbacks: Vec::new(),
+            dpc_callbacks: Vec::new(),
         }
     }
 
@@ -129,24 +155,49 @@ impl<M: Miniport> Kernel<M> {
 
     /// When [`Input::Deadline`] is next due.
     pub fn next_deadline(&self) -> Option<Nanos> {
-        [self.miniport.next_deadline(), self.keyed.next_deadline()].into_iter().flatten().min()
+        let deadlines =
+            [self.miniport.next_deadline(), self.scheduler_deadline(), self.keyed.next_deadline()];
+        deadlines.into_iter().flatten().min()
     }
 
     /// Applies one input. `effects` is added to, never read. Time does not go back: an earlier `now`
     /// counts as the latest one seen.
     pub fn handle(&mut self, now: Nanos, input: Input, effects: &mut Effects) {
+        self.stored.clear();
+        self.catch_up(now, effects);
         self.now = self.now.max(now);
-        self.step += 1;
-        if self.miniport.next_deadline().is_some_and(|due| due <= self.now) {
-            self.with_miniport(effects, |miniport, now, callbacks| miniport.deadline(now, callbacks));
-            self.run_queues(effects);
-        }
-        self.expire_acquires(effects);
         self.apply(input, effects);
         self.run_queues(effects);
     }
 
-    fn apply(&mut self, input: Input, effects: &mut Effects) {
+    /// What was due by `now` happens at its own time, however late the kernel is told. What ends at the time at
+    /// which it would be too late is in time.
+    fn catch_up(&mut self, now: Nanos, effects: &mut Effects) {
+        while let Some(due) = self.due().filter(|due| *due <= now) {
+            self.now = self.now.max(due);
+            if self.miniport.due().is_some_and(|due| due <= self.now) {
+                self.with_miniport(effects, |miniport, now, callbacks| miniport.deadline(now, callbacks));
+            }
+            self.run_queues(effects);
+            self.scheduler_due(effects);
+            self.expire_acquires(effects);
+            self.run_queues(effects);
+            if self.due() == Some(due) {
+                // A miniport that wants the same time again and again gets it with the next input.
+                return;
+            }
+        }
+    }
+
+    /// As [`Kernel::next_deadline`], from what is kept.
+    fn due(&mut self) -> Option<Nanos> {
+        let miniport = self.miniport.due();
+        [miniport, self.scheduler_deadline(), self.keyed.next_deadline()].into_iter().flatten().min()
+    }
+
+    #[inline]
+    fn apply(&mut self, mut input: Input, effects: &mut Effects) {
+        // A call is left where it is: moving it about costs more than most of them do.
         match input {
             Input::VmAttached { vm, name } => {
                 self.vms.insert(vm, name);
@@ -173,10 +224,10 @@ impl<M: Miniport> Kernel<M> {
                     }
                 }
             }
-            Input::Call { process, request, call } if self.planted.is_some() => {
+            Input::Call { process, request, ref mut call } if self.planted.is_some() => {
                 self.call_wrongly(process, request, call, effects);
             }
-            Input::Call { process, request, call } => self.call(process, request, call, effects),
+            Input::Call { process, request, ref mut call } => self.call(process, request, call, effects),
             Input::ProcessGone { process } => self.end_process(process, effects),
             Input::Deadline => {}
             Input::Fault(fault) => self.fault(fault, effects),
@@ -187,8 +238,9 @@ impl<M: Miniport> Kernel<M> {
         }
     }
 
-    pub(crate) fn call(&mut self, process: ProcessId, request: u64, call: Call, effects: &mut Effects) {
-        let one_way_device = if request == 0 { self.device_of_call(process, &call) } else { None };
+    #[inline]
+    pub(crate) fn call(&mut self, process: ProcessId, request: u64, call: &mut Call, effects: &mut Effects) {
+        let one_way_device = if request == 0 { self.device_of_call(process, call) } else { None };
         let result = if self.processes.contains_key(&process) {
             self.dispatch(process, call, effects)
         } else {
@@ -209,7 +261,21 @@ impl<M: Miniport> Kernel<M> {
         }
     }
 
-    fn dispatch(&mut self, process: ProcessId, call: Call, effects: &mut Effects) -> Called {
+    #[inline]
+    fn dispatch(&mut self, process: ProcessId, call: &mut Call, effects: &mut Effects) -> Called {
+        match *call {
+            // What must be fast stays where it is.
+            Call::SignalFromCpu { device, ref objects, ref values, flags } => {
+                self.signal_from_cpu(process, device, objects, values, flags, effects)
+            }
+            Call::WaitFromCpu { device, ref objects, ref values, flags, event } => {
+                self.wait_from_cpu(process, device, objects, values, flags, event)
+            }
+            _ => self.dispatch_moved(process, core::mem::replace(call, Call::ProcessPriorityClass), effects),
+        }
+    }
+
+    fn dispatch_moved(&mut self, process: ProcessId, call: Call, effects: &mut Effects) -> Called {
         match call {
             Call::EnumAdapters { capacity } => self.enum_adapters(process, capacity),
             Call::OpenAdapterFromLuid { luid } => self.open_adapter_from_luid(process, luid),
@@ -290,11 +356,15 @@ impl<M: Miniport> Kernel<M> {
             | Call::ConnectDoorbell { .. }
             | Call::DestroyDoorbell { .. }
             | Call::NotifyWorkSubmission { .. } => not_modelled("hardware queues"),
-            Call::SetContextPriority { .. }
-            | Call::ContextPriority { .. }
-            | Call::SetProcessPriorityClass { .. }
-            | Call::ProcessPriorityClass
-            | Call::MarkDeviceAsError { .. } => not_modelled("scheduling"),
+            Call::SetContextPriority { context, priority, in_process } => {
+                self.set_context_priority(process, context, priority, in_process)
+            }
+            Call::ContextPriority { context, in_process } => {
+                self.context_priority(process, context, in_process)
+            }
+            Call::SetProcessPriorityClass { class } => self.set_process_priority_class(process, class),
+            Call::ProcessPriorityClass => self.process_priority_class(process),
+            Call::MarkDeviceAsError { device, reason } => self.mark_device_as_error(process, device, reason),
         }
     }
 
@@ -304,18 +374,45 @@ impl<M: Miniport> Kernel<M> {
         effects: &mut Effects,
         ddi: impl FnOnce(&mut M, Nanos, &mut Vec<Callback>),
     ) {
-        let mut callbacks = core::mem::take(&mut self.callbacks);
+        let mut callbacks = take(&mut self.callbacks);
         ddi(&mut self.miniport, self.now, &mut callbacks);
+        let mut crtc_reported = None;
+        for callback in callbacks.drain(..) {
+            let interrupt = match &callback {
+                Callback::NotifyInterrupt(interrupt) => Some(*interrupt),
+                _ => None,
+            };
+            self.callback(callback, effects);
+            let Some(interrupt) = interrupt else { continue };
+            let adapter = interrupt.adapter();
+            if matches!(interrupt, Interrupt::CrtcVsync { .. }) {
+                crtc_reported = Some(adapter);
+            } else if crtc_reported == Some(adapter) {
+                let number = interrupt.number();
+                let text =
+                    format!("the driver reports interrupt {number} after CRTC_VSYNC, and not before it");
+                self.note_host(text, effects);
+            }
+            self.run_dpc(adapter, effects);
+        }
+        self.callbacks = callbacks;
+        self.dispatch_touched(effects);
+    }
+
+    /// The DPC of an adapter's interrupts: what was recorded is worked off if the driver calls NotifyDpc (SCH-003).
+    pub(crate) fn run_dpc(&mut self, adapter: u32, effects: &mut Effects) {
+        let mut callbacks = core::mem::take(&mut self.dpc_callbacks);
+        self.miniport.dpc_routine(adapter, &mut callbacks);
         for callback in callbacks.drain(..) {
             self.callback(callback, effects);
         }
-        self.callbacks = callbacks;
+        self.dpc_callbacks = callbacks;
     }
 
     /// Everything a process has ends, in the order of its handles; nothing stays behind.
     fn end_process(&mut self, id: ProcessId, effects: &mut Effects) {
         let Some(process) = self.processes.get(&id) else { return };
-        let waits: Vec<WaitId> = process.waits.values().copied().collect();
+        let waits: Vec<WaitId> = process.waits.iter(id, &self.waits).collect();
         for wait in waits {
             self.end_wait(wait, effects);
         }
@@ -330,7 +427,7 @@ impl<M: Miniport> Kernel<M> {
         }
         self.processes.remove(&id);
         // Nobody is left to hear of it. What is stored from here on finds its stores elsewhere.
-        self.step += 1;
+        self.stored.clear();
         effects.stores.retain(|store| store.process != id);
         effects.events.retain(|event| event.process != id);
     }
@@ -383,6 +480,11 @@ impl<M: Miniport> Kernel<M> {
                 self.note(process, text, effects);
             }
         }
+    }
+
+    /// A line about the host itself.
+    pub(crate) fn note_host(&self, text: String, effects: &mut Effects) {
+        effects.notes.push(Note { process: None, text });
     }
 
     pub(crate) fn note(&self, process: ProcessId, text: String, effects: &mut Effects) {

@@ -327,7 +327,7 @@ impl<M: Miniport> Kernel<M> {
         if matches!(until, Until::Absolute(due) if due == 0 || due <= self.keyed.system_time(self.now)) {
             return Ok(not_acquired(AcquireOutcome::TimedOut { fence_value: 0 }));
         }
-        self.require_free_event(process, event)?;
+        self.require_free_event(process, self.process(process), event)?;
         let id = self.keyed.begun;
         self.keyed.begun += 1;
         match until {

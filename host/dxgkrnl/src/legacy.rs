@@ -30,10 +30,10 @@ use crate::ProcessId;
 use crate::ddi::Miniport;
 use crate::effects::Effects;
 use crate::kernel::{Kernel, Refusal, invalid};
+use crate::object::SyncObject;
 use crate::policy::{AbandonedMutex, ForeignMutexRelease, SemaphoreOverflow};
-use crate::sync::SyncObject;
 use crate::vidsch::{Packet, Queue, Signal};
-use crate::wait::WaitId;
+use crate::waits::WaitId;
 
 /// Who owns a mutex: the context, or the device, of this handle.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -181,7 +181,7 @@ impl<M: Miniport> Kernel<M> {
     pub(crate) fn try_acquire(&mut self, queue: u32, effects: &mut Effects) -> bool {
         let Queue { packets, running, .. } = &self.queues[queue];
         let Some(Packet::Acquire(acquire)) = packets.front() else { return false };
-        let values_missing = acquire.wait.is_some_and(|wait| self.waits.contains_key(&wait));
+        let values_missing = acquire.wait.is_some_and(|wait| self.waits.contains(wait));
         if running.is_some() || values_missing {
             return false;
         }

@@ -11,7 +11,8 @@
 //! - no guest input can panic it: bad input gets an NTSTATUS and a note that says why.
 //!
 //! Start reading at [`kernel`]; `sync` has the objects, `sharing` how others come to them, `wait` the signals and
-//! waits, `legacy` mutexes and semaphores in queues, `keyed_mutex` keyed mutexes, `vidsch` the contexts and engines, `fault` what can go wrong with them, `ddi` what a kernel-mode driver implements.
+//! waits, `legacy` mutexes and semaphores in queues, `keyed_mutex` keyed mutexes, `vidsch` the contexts and engines,
+//! `fault` what can go wrong with them, `tdr` what is done about it, `ddi` what a kernel-mode driver implements.
 //! [`views`] is for checkers that look after every step.
 #![no_std]
 #![forbid(unsafe_code)]
@@ -19,8 +20,10 @@
 extern crate alloc;
 
 mod adapter;
+mod bugcheck;
 mod config;
 pub mod ddi;
+mod driver;
 mod effects;
 mod fault;
 mod handles;
@@ -28,17 +31,24 @@ mod input;
 pub mod kernel;
 mod keyed_mutex;
 mod legacy;
+mod names;
+mod object;
+mod ordered;
 mod planted;
 pub mod policy;
 mod process;
 mod sharing;
 mod slab;
 pub mod snapshot;
+mod start;
 mod sync;
+mod tdr;
 mod vidsch;
 pub mod views;
 mod wait;
+mod waits;
 
+pub use bugcheck::Bugcheck;
 pub use config::{
     AdapterConfig, Config, EngineType, Features, Grant, NodeConfig, TargetConfig, TdrConfig, VidSchCaps,
 };

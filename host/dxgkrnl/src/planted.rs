@@ -11,7 +11,8 @@ use crate::ddi::Miniport;
 use crate::effects::{Answer, Effects, FenceStore};
 use crate::kernel::Kernel;
 use crate::process::Local;
-use crate::wait::{WaitId, WaitOwner};
+use crate::wait::Stored;
+use crate::waits::{WaitId, WaitOwner};
 
 /// A way for the kernel to be wrong.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -57,10 +58,10 @@ impl<M: Miniport> Kernel<M> {
         &mut self,
         process: ProcessId,
         request: u64,
-        call: Call,
+        call: &mut Call,
         effects: &mut Effects,
     ) {
-        let doubled = self.planted == Some(PlantedBug::DoubleAnswer) && self.has_two_fences(process, &call);
+        let doubled = self.planted == Some(PlantedBug::DoubleAnswer) && self.has_two_fences(process, call);
         self.call(process, request, call, effects);
         let succeeded = |answer: &&Answer| answer.status.is_success();
         if doubled && let Some(answer) = effects.answers.last().filter(succeeded).cloned() {
@@ -84,19 +85,22 @@ impl<M: Miniport> Kernel<M> {
     #[cold]
     pub(crate) fn stores_stale(&mut self, object: u32, value: u64, effects: &mut Effects) -> bool {
         let state = &mut self.objects[object];
-        let lower = value < state.value && state.opens.len() >= 2;
-        if self.planted != Some(PlantedBug::StaleValue) || !lower || state.stored.0 == self.step {
+        let lower = value < state.value && state.opens_count() >= 2;
+        if self.planted != Some(PlantedBug::StaleValue)
+            || !lower
+            || Stored::of(&self.stored, object, state).is_some()
+        {
             return false;
         }
         state.value = value;
-        state.stored = (self.step, effects.stores.len());
-        for open in state.opens.iter().enumerate().filter_map(|(at, open)| (at != 1).then_some(*open)) {
+        let begin = effects.stores.len();
+        for open in state.opens().enumerate().filter_map(|(at, open)| (at != 1).then_some(open)) {
             let open = &self.opens[open];
             if let Some(slot) = open.slot {
                 effects.stores.push(FenceStore { process: open.process, slot, value });
             }
         }
-        state.slots = effects.stores.len() - state.stored.1;
+        state.stored = Stored::note(&mut self.stored, object, begin, effects.stores.len());
         true
     }
 
@@ -117,11 +121,12 @@ impl<M: Miniport> Kernel<M> {
     fn almost_satisfied(&self, object: u32) -> Option<WaitId> {
         let state = &self.objects[object];
         let one_below = |value: u64| value.checked_sub(1) == Some(state.value);
-        let mut keys = state.waiters.iter().take_while(|key| one_below(key.value));
-        let found = keys.find(|key| {
-            let wait = &self.waits[&key.wait];
-            wait.items.len() >= 2 && matches!(wait.owner, WaitOwner::Cpu { .. })
+        let mut keys = state.waiters().take_while(|entry| one_below(entry.key));
+        let found = keys.find(|entry| {
+            let wait = self.waits.at(entry.wait);
+            let items = self.waits.items(wait);
+            items.as_ref().len() >= 2 && matches!(wait.owner(), WaitOwner::Cpu { .. })
         });
-        found.map(|key| key.wait)
+        found.map(|entry| self.waits.id(entry.wait))
     }
 }

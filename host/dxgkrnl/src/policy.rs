@@ -62,27 +62,88 @@ pub enum SemaphoreOverflow {
     StopsDevice,
 }
 
-/// Every switch.
+/// What a signal of a poisoned fence does (TDR-022).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash, Default)]
-pub struct Policy {
-    pub lower_gpu_signal: LowerGpuSignal,
-    pub destroyed_wait: DestroyedWait,
-    pub refused_one_way: RefusedOneWay,
-    pub abandoned_mutex: AbandonedMutex,
-    pub foreign_mutex_release: ForeignMutexRelease,
-    pub semaphore_overflow: SemaphoreOverflow,
+pub enum PoisonedFence {
+    /// Default: nothing, as with a native fence whose parent device is in error (F-66).
+    #[default]
+    Sticky,
+    /// It makes it an ordinary fence again.
+    Signalable,
+}
+
+/// What a device that goes into error without a reset - a page fault, MarkDeviceAsError - does to its fences.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash, Default)]
+pub enum FaultedDevicePoisons {
+    /// Default: nothing; documents speak of resets only (F-61).
+    #[default]
+    Keeps,
+    /// As a reset does.
+    Poisons,
+}
+
+macro_rules! switches {
+    ($($field:ident: $switch:ident { $default:ident = $default_name:literal, $other:ident = $other_name:literal })+) => {
+        /// Every switch.
+        #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash, Default)]
+        pub struct Policy {
+            $(pub $field: $switch,)+
+        }
+
+        impl Policy {
+            /// Each switch by name, with its values by name: the first is bit 0, the default; in the order of the
+            /// bits.
+            pub const SWITCHES: [(&'static str, [&'static str; 2]); [$($default_name),+].len()] =
+                [$((stringify!($field), [$default_name, $other_name])),+];
+
+            /// The switches as bits, for a trace's header.
+            pub const fn to_bits(self) -> u32 {
+                let (mut bits, mut bit) = (0, 1);
+                $(
+                    if matches!(self.$field, $switch::$other) {
+                        bits |= bit;
+                    }
+                    bit <<= 1;
+                )+
+                // The next bit is nobody's yet.
+                bits & (bit - 1)
+            }
+
+            /// The switches from a trace's header; `None` if a bit is unknown.
+            pub const fn from_bits(bits: u32) -> Option<Policy> {
+                if bits >> Policy::SWITCHES.len() != 0 {
+                    return None;
+                }
+                let [$($field),+] = Policy::set_bits(bits);
+                Some(Policy { $($field: if $field { $switch::$other } else { $switch::$default },)+ })
+            }
+        }
+    };
+}
+
+// A new switch comes last: its bit is in the headers of traces.
+switches! {
+    lower_gpu_signal: LowerGpuSignal { Ignored = "ignored", Applied = "applied" }
+    destroyed_wait: DestroyedWait { Success = "success", DeviceRemoved = "device-removed" }
+    refused_one_way: RefusedOneWay { StopsDevice = "stops-device", NoteOnly = "note-only" }
+    abandoned_mutex: AbandonedMutex { Freed = "freed", StaysOwned = "stays-owned" }
+    foreign_mutex_release: ForeignMutexRelease { Ignored = "ignored", Releases = "releases" }
+    semaphore_overflow: SemaphoreOverflow { Ignored = "ignored", StopsDevice = "stops-device" }
+    poisoned_fence: PoisonedFence { Sticky = "sticky", Signalable = "signalable" }
+    faulted_device_poisons: FaultedDevicePoisons { Keeps = "keeps", Poisons = "poisons" }
 }
 
 impl Policy {
-    /// Each switch by name, with its values by name: the first is bit 0, the default; in the order of the bits.
-    pub const SWITCHES: [(&'static str, [&'static str; 2]); 6] = [
-        ("lower_gpu_signal", ["ignored", "applied"]),
-        ("destroyed_wait", ["success", "device-removed"]),
-        ("refused_one_way", ["stops-device", "note-only"]),
-        ("abandoned_mutex", ["freed", "stays-owned"]),
-        ("foreign_mutex_release", ["ignored", "releases"]),
-        ("semaphore_overflow", ["ignored", "stops-device"]),
-    ];
+    /// For each switch whether its bit is set.
+    const fn set_bits(bits: u32) -> [bool; Policy::SWITCHES.len()] {
+        let mut set = [false; Policy::SWITCHES.len()];
+        let mut bit = 0;
+        while bit < set.len() {
+            set[bit] = bits >> bit & 1 != 0;
+            bit += 1;
+        }
+        set
+    }
 
     /// This policy with one switch set by name; `None` if there is no such switch or value.
     pub fn with(self, switch: &str, value: &str) -> Option<Policy> {
@@ -98,38 +159,5 @@ impl Policy {
             .into_iter()
             .enumerate()
             .map(move |(bit, (name, values))| (name, values[(bits >> bit & 1) as usize]))
-    }
-
-    /// The switches as bits, for a trace's header.
-    pub const fn to_bits(self) -> u32 {
-        (matches!(self.lower_gpu_signal, LowerGpuSignal::Applied) as u32)
-            | (matches!(self.destroyed_wait, DestroyedWait::DeviceRemoved) as u32) << 1
-            | (matches!(self.refused_one_way, RefusedOneWay::NoteOnly) as u32) << 2
-            | (matches!(self.abandoned_mutex, AbandonedMutex::StaysOwned) as u32) << 3
-            | (matches!(self.foreign_mutex_release, ForeignMutexRelease::Releases) as u32) << 4
-            | (matches!(self.semaphore_overflow, SemaphoreOverflow::StopsDevice) as u32) << 5
-    }
-
-    /// The switches from a trace's header; `None` if a bit is unknown.
-    pub const fn from_bits(bits: u32) -> Option<Policy> {
-        if bits & !0b11_1111 != 0 {
-            return None;
-        }
-        Some(Policy {
-            lower_gpu_signal: if bits & 1 != 0 { LowerGpuSignal::Applied } else { LowerGpuSignal::Ignored },
-            destroyed_wait: if bits & 2 != 0 { DestroyedWait::DeviceRemoved } else { DestroyedWait::Success },
-            refused_one_way: if bits & 4 != 0 { RefusedOneWay::NoteOnly } else { RefusedOneWay::StopsDevice },
-            abandoned_mutex: if bits & 8 != 0 { AbandonedMutex::StaysOwned } else { AbandonedMutex::Freed },
-            foreign_mutex_release: if bits & 16 != 0 {
-                ForeignMutexRelease::Releases
-            } else {
-                ForeignMutexRelease::Ignored
-            },
-            semaphore_overflow: if bits & 32 != 0 {
-                SemaphoreOverflow::StopsDevice
-            } else {
-                SemaphoreOverflow::Ignored
-            },
-        })
     }
 }

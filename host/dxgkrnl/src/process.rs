@@ -10,9 +10,10 @@ use alloc::vec::Vec;
 
 use d3dkmt::{EventId, Handle, limits};
 
-use crate::VmId;
 use crate::handles::HandleTable;
-use crate::wait::WaitId;
+use crate::names::Names;
+use crate::vidsch::CLASS_NORMAL;
+use crate::{Nanos, VmId};
 
 /// What a local handle stands for: a position in one of the kernel's tables.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -21,10 +22,16 @@ pub(crate) enum Local {
     Adapter(u32),
     Device(u32),
     Context(u32),
-    /// An open of a sync object.
-    Sync(u32),
+    Sync(SyncRef),
     /// An open of a keyed mutex.
     KeyedMutex(u32),
+}
+
+/// An open of a sync object; and the object, so that both can be fetched at once.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct SyncRef {
+    pub open: u32,
+    pub object: u32,
 }
 
 pub(crate) struct Process {
@@ -34,11 +41,17 @@ pub(crate) struct Process {
     pub handles: HandleTable<Local>,
     pub slots: Slots,
     /// Pending CPU waits by the guest's name for them.
-    pub waits: BTreeMap<EventId, WaitId>,
+    pub waits: Names,
     /// Pending acquires of keyed mutexes by the guest's name for them.
     pub acquires: BTreeMap<EventId, u64>,
     pub keyed_mutexes: usize,
     pub contexts: usize,
+    /// `D3DKMT_SCHEDULINGPRIORITYCLASS`.
+    pub priority_class: u32,
+    /// When its work timed out on an engine, as far as it counts still.
+    pub engine_timeouts: VecDeque<Nanos>,
+    /// It timed out too often: it gets no device any more (TDR-004).
+    pub is_blocked: bool,
     /// Devices that are not ACTIVE: what its status slot holds.
     pub devices_stopped: u64,
     /// What the queues of its contexts hold: see [`crate::vidsch::Packet::weight`].
@@ -55,10 +68,13 @@ impl Process {
             name,
             handles: HandleTable::new(limits::HANDLES_PER_PROCESS_MAX),
             slots: Slots::default(),
-            waits: BTreeMap::new(),
+            waits: Names::default(),
             acquires: BTreeMap::new(),
             keyed_mutexes: 0,
             contexts: 0,
+            priority_class: CLASS_NORMAL,
+            engine_timeouts: VecDeque::new(),
+            is_blocked: false,
             devices_stopped: 0,
             queued_bytes: 0,
             written: Vec::new(),

@@ -37,7 +37,7 @@ use crate::effects::Effects;
 use crate::kernel::{Called, Kernel, Refusal, invalid, refuse};
 use crate::process::Local;
 use crate::sync::check_flags;
-use crate::wait::WaitItem;
+use crate::waits::WaitItem;
 use crate::{ProcessId, VmId};
 
 /// What a global handle stands for.
@@ -133,8 +133,8 @@ impl<M: Miniport> Kernel<M> {
     /// The last local handle may be gone: the global one goes with it, whatever packets still name the object.
     pub(crate) fn end_global_of(&mut self, object: u32) {
         let state = &mut self.objects[object];
-        if state.opens.is_empty()
-            && let Some(global) = state.global.take()
+        if !state.is_open()
+            && let Some(global) = state.take_global()
         {
             self.end_global(global);
         }
@@ -157,7 +157,7 @@ impl<M: Miniport> Kernel<M> {
 
     /// An object with a global handle has an open, and all its opens are of one VM.
     fn is_of_vm(&self, object: u32, vm: VmId) -> bool {
-        let open = self.objects[object].opens.first().map(|open| self.opens[*open].process);
+        let open = self.objects[object].opens().next().map(|open| self.opens[open].process);
         open.and_then(|process| self.processes.get(&process)).is_some_and(|process| process.vm == vm)
     }
 
@@ -377,7 +377,7 @@ impl<M: Miniport> Kernel<M> {
         if !kept.eq(names.iter().map(|(key, handles)| (key, *handles))) {
             return Some("the names of shared objects");
         }
-        let sync = self.objects.iter().filter(|(_, object)| object.global.is_some()).count();
+        let sync = self.objects.iter().filter(|(_, object)| object.global().is_some()).count();
         (self.globals.len() != sync + self.keyed.globals()).then_some("the global handles")
     }
 }

@@ -1,58 +1,94 @@
 //! A table with stable small indices. Freed indices are reused, last freed first.
+//!
+//! What is free is linked through the free entries themselves, so that freeing allocates nothing. The table grows
+//! by an eighth at a time, so that not much of a big one stands empty.
 
 use alloc::vec::Vec;
+
+/// Ends the list of free entries.
+const NONE: u32 = u32::MAX;
+/// A table this small is kept when its last entry goes: one wait that comes and goes asks for no memory.
+const KEPT_MAX: usize = 64;
+
+#[derive(Clone, Debug)]
+enum Entry<T> {
+    Live(T),
+    /// The entry that was freed before this one, or [`NONE`].
+    Free(u32),
+}
 
 /// See the module.
 #[derive(Clone, Debug)]
 pub(crate) struct Slab<T> {
-    entries: Vec<Option<T>>,
-    free: Vec<u32>,
+    entries: Vec<Entry<T>>,
+    free: u32,
+    live: usize,
 }
 
 impl<T> Default for Slab<T> {
     fn default() -> Self {
-        Slab { entries: Vec::new(), free: Vec::new() }
+        Slab { entries: Vec::new(), free: NONE, live: 0 }
     }
 }
 
 impl<T> Slab<T> {
     pub fn insert(&mut self, value: T) -> u32 {
-        match self.free.pop() {
-            Some(index) => {
-                self.entries[index as usize] = Some(value);
-                index
-            }
-            None => {
-                self.entries.push(Some(value));
-                (self.entries.len() - 1) as u32
-            }
+        self.live += 1;
+        if let Some(entry) = self.entries.get_mut(self.free as usize)
+            && let Entry::Free(next) = *entry
+        {
+            *entry = Entry::Live(value);
+            return core::mem::replace(&mut self.free, next);
         }
+        if self.entries.len() == self.entries.capacity() {
+            self.entries.reserve_exact((self.entries.len() / 8).max(4));
+        }
+        self.entries.push(Entry::Live(value));
+        (self.entries.len() - 1) as u32
     }
 
     pub fn remove(&mut self, index: u32) -> Option<T> {
-        let value = self.entries.get_mut(index as usize)?.take()?;
-        self.free.push(index);
-        if self.free.len() == self.entries.len() {
-            // Nothing left: give the memory back, so that nothing stays behind after a busy time.
-            *self = Slab::default();
+        let entry = self.entries.get_mut(index as usize)?;
+        if matches!(entry, Entry::Free(_)) {
+            return None;
+        }
+        let Entry::Live(value) = core::mem::replace(entry, Entry::Free(self.free)) else { return None };
+        self.free = index;
+        self.live -= 1;
+        if self.live == 0 {
+            // Nothing left: indices begin anew, and no memory stays behind after a busy time.
+            self.free = NONE;
+            self.entries.clear();
+            if self.entries.capacity() > KEPT_MAX {
+                self.entries = Vec::new();
+            }
         }
         Some(value)
     }
 
     pub fn get(&self, index: u32) -> Option<&T> {
-        self.entries.get(index as usize)?.as_ref()
+        match self.entries.get(index as usize)? {
+            Entry::Live(value) => Some(value),
+            Entry::Free(_) => None,
+        }
     }
 
     pub fn get_mut(&mut self, index: u32) -> Option<&mut T> {
-        self.entries.get_mut(index as usize)?.as_mut()
+        match self.entries.get_mut(index as usize)? {
+            Entry::Live(value) => Some(value),
+            Entry::Free(_) => None,
+        }
     }
 
     pub fn iter(&self) -> impl Iterator<Item = (u32, &T)> {
-        self.entries.iter().enumerate().filter_map(|(index, entry)| Some((index as u32, entry.as_ref()?)))
+        self.entries.iter().enumerate().filter_map(|(index, entry)| match entry {
+            Entry::Live(value) => Some((index as u32, value)),
+            Entry::Free(_) => None,
+        })
     }
 
     pub fn len(&self) -> usize {
-        self.entries.len() - self.free.len()
+        self.live
     }
 }
 
@@ -70,3 +106,5 @@ impl<T> core::ops::IndexMut<u32> for Slab<T> {
         self.get_mut(index).expect("slab index is live")
     }
 }
+const _: () = assert!(size_of::<Entry<crate::object::SyncObject>>() == 64);
+const _: () = assert!(size_of::<Entry<crate::waits::Wait>>() == 48);

@@ -11,7 +11,7 @@ use crate::kernel::Kernel;
 use crate::keyed_mutex::{State, Until};
 use crate::vidsch::Packet;
 use crate::views::WaitItemView;
-use crate::{EngineType, Nanos, ProcessId, VmId};
+use crate::{Bugcheck, EngineType, Nanos, ProcessId, VmId};
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Snapshot {
@@ -26,6 +26,12 @@ pub struct Snapshot {
     pub nt_handles: Vec<NtHandleState>,
     pub waits: Vec<WaitState>,
     pub engines: Vec<EngineReport>,
+    /// What took the host down, if something did.
+    pub bugcheck: Option<Bugcheck>,
+    /// Adapters that did not start, and why.
+    pub start_failures: Vec<(u32, String)>,
+    pub engine_resets: u64,
+    pub adapter_resets: u64,
     /// Ordinals of adapters that were stopped.
     pub stopped_adapters: Vec<u32>,
     /// Objects alive, with or without an open.
@@ -39,6 +45,10 @@ pub struct ProcessState {
     pub vm: u32,
     pub pid: u32,
     pub name: String,
+    /// `D3DKMT_SCHEDULINGPRIORITYCLASS`.
+    pub priority_class: u32,
+    /// Blocked from the GPU: its work timed out too often.
+    pub blocked: bool,
     pub handles: u32,
     pub fence_slots: u32,
     pub fence_slots_used: u32,
@@ -50,6 +60,9 @@ pub struct DeviceState {
     pub handle: Handle,
     pub adapter: u32,
     pub state: u32,
+    /// The page fault that took it down, or all zero.
+    pub page_fault_flags: u32,
+    pub page_fault_address: u64,
 }
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -59,6 +72,8 @@ pub struct ContextState {
     pub node: u32,
     /// The submission on the engine, if any, then the packets in order, one line each.
     pub queue: Vec<String>,
+    pub priority: i32,
+    pub in_process_priority: i32,
 }
 
 /// One open of a sync object.
@@ -74,6 +89,7 @@ pub struct ObjectState {
     pub waiters: u32,
     /// A mutex: the process, and the context or device of it, that owns it. A NULL handle for one that is gone.
     pub owner: Option<(u32, Handle)>,
+    pub poisoned: bool,
 }
 
 /// One open of a keyed mutex.
@@ -145,6 +161,11 @@ pub struct EngineReport {
     pub kind: EngineType,
     pub state: EngineState,
     pub faults: PendingFaults,
+    /// The last completed `SubmissionFenceId`, and the last submitted one (SCH-007).
+    pub last_completed: u64,
+    pub last_submitted: u64,
+    /// Command buffers that wait for it, paging buffers included.
+    pub ready: u32,
 }
 
 /// FNV-1a: the digest must be the same on every machine, so the hasher is ours and fixed.
@@ -216,8 +237,12 @@ impl<M: Miniport> Kernel<M> {
             keyed_mutexes: self.keyed_mutex_states(),
             acquires: self.acquire_states(),
             nt_handles: self.nt_handle_states(),
-            waits: self.waits.values().map(|wait| self.wait_state(wait)).collect(),
+            waits: self.waits.iter().map(|(_, wait)| self.wait_state(wait)).collect(),
             engines: self.engine_reports(),
+            bugcheck: self.bugcheck.clone(),
+            start_failures: self.start_failures.iter().map(|(id, why)| (*id, why.clone())).collect(),
+            engine_resets: self.tdr.engine_resets,
+            adapter_resets: self.tdr.adapter_resets,
             stopped_adapters: self.stopped_adapters.iter().copied().collect(),
             objects_alive: self.objects.len() as u32,
             shares: self.sharing.shares.len() as u32,
@@ -230,6 +255,8 @@ impl<M: Miniport> Kernel<M> {
             vm: process.vm.0,
             pid: process.pid,
             name: process.name.clone(),
+            priority_class: process.priority_class,
+            blocked: process.is_blocked,
             handles: process.handles.len() as u32,
             fence_slots: process.slots.capacity(),
             fence_slots_used: process.slots.used(),
@@ -248,8 +275,9 @@ impl<M: Miniport> Kernel<M> {
                 flags: open.flags.bits(),
                 value: object.value,
                 slot: open.slot,
-                waiters: (object.waiters.len() + line(open.object)) as u32,
+                waiters: (object.waiters_count() + line(open.object)) as u32,
                 owner: self.legacy.owner(open.object).map(|owner| (owner.process.0, owner.by)),
+                poisoned: object.is_poisoned(),
             }
         };
         self.opens.iter().map(state).collect()
@@ -297,7 +325,7 @@ impl<M: Miniport> Kernel<M> {
         self.sharing.shares.values().map(state).collect()
     }
 
-    fn wait_state(&self, wait: &crate::wait::Wait) -> WaitState {
+    fn wait_state(&self, wait: &crate::waits::Wait) -> WaitState {
         let view = self.wait_view(wait);
         let item = |item: WaitItemView| WaitItemState {
             object: item.handle,
@@ -318,12 +346,24 @@ impl<M: Miniport> Kernel<M> {
     fn engine_reports(&self) -> Vec<EngineReport> {
         let mut reports = Vec::new();
         for (adapter, config) in self.config.adapters.iter().enumerate() {
-            for (node, config) in config.nodes.iter().enumerate() {
-                let engine = EngineId { adapter: adapter as u32, node: node as u32 };
+            for (engine, config) in config.engines(adapter as u32) {
+                let known = self.in_flight.engines.get(&engine);
+                let last_completed = known.map_or(0, |engine| engine.completed);
+                let last_submitted = known.map_or(0, |engine| engine.last);
+                let ready = known.map_or(0, |engine| engine.ready.len() + engine.paging.len()) as u32;
                 let state = self.miniport.engine_state(engine);
                 let faults = self.miniport.pending_faults(engine);
                 let EngineId { adapter, node } = engine;
-                reports.push(EngineReport { adapter, node, kind: config.engine_type, state, faults });
+                reports.push(EngineReport {
+                    adapter,
+                    node,
+                    kind: config.engine_type,
+                    state,
+                    faults,
+                    last_completed,
+                    last_submitted,
+                    ready,
+                });
             }
         }
         reports
@@ -336,14 +376,20 @@ fn device_state(device: &crate::kernel::Device) -> DeviceState {
         handle: device.handle,
         adapter: device.adapter,
         state: device.state.0,
+        page_fault_flags: device.page_fault.flags,
+        page_fault_address: device.page_fault.gpu_address,
     }
 }
 
 fn context_state(context: &crate::vidsch::Context, queue: &crate::vidsch::Queue) -> ContextState {
     use alloc::format;
     let running = queue.running.map(|id| format!("running submission {id}"));
+    let ready = queue.ready.as_ref().map(|command| match command.resubmits {
+        None => format!("ready command buffer of {} bytes", command.commands.len()),
+        Some(id) => format!("ready again after submission {id}"),
+    });
     let packet = |packet: &Packet| match packet {
-        Packet::Wait(wait) => format!("wait {}", wait.0),
+        Packet::Wait(wait) => format!("wait {}", wait.number),
         Packet::Acquire(acquire) => format!("acquire {} mutexes or semaphores", acquire.objects.len()),
         Packet::Signal(signal) => match signal.event {
             Some(event) => format!("set CPU event {}", event.0),
@@ -356,6 +402,8 @@ fn context_state(context: &crate::vidsch::Context, queue: &crate::vidsch::Queue)
         process: context.process.0,
         handle: context.handle,
         node: context.engine.node,
-        queue: running.into_iter().chain(queue.packets.iter().map(packet)).collect(),
+        priority: context.priority,
+        in_process_priority: context.in_process_priority,
+        queue: running.into_iter().chain(ready).chain(queue.packets.iter().map(packet)).collect(),
     }
 }

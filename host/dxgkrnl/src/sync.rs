@@ -5,7 +5,6 @@
 //! An object lives while it has an open, a share, or a queued packet that names it. How others come to it:
 //! `sharing.rs`.
 
-use alloc::collections::BTreeSet;
 use alloc::format;
 use alloc::vec::Vec;
 
@@ -16,29 +15,11 @@ use d3dkmt::{
 use crate::ddi::Miniport;
 use crate::effects::{Effects, FenceStore};
 use crate::kernel::{Called, Kernel, Refusal, invalid, refuse};
-use crate::process::{Local, Slots};
+use crate::object::SyncObject;
+use crate::process::{Local, Process, Slots, SyncRef};
 use crate::sharing::Global;
-use crate::wait::{WaitKey, WaitOwner};
+use crate::waits::WaitOwner;
 use crate::{ProcessId, policy::DestroyedWait};
-
-pub(crate) struct SyncObject {
-    pub object_type: SyncObjectType,
-    pub flags: SyncObjectFlags,
-    /// Fences: the value. Semaphore: the count. Mutex: 1 = owned.
-    pub value: u64,
-    pub adapter: u32,
-    pub opens: Vec<u32>,
-    /// The step in which its value was last stored, and where its stores begin among the effects.
-    pub stored: (u64, usize),
-    /// How many stores those are.
-    pub slots: usize,
-    /// Waits that this object's value holds up, lowest value first, then in the order they came.
-    pub waiters: BTreeSet<WaitKey>,
-    /// Shares and queued packets that keep it alive.
-    pub references: u32,
-    /// Legacy sharing: its global handle.
-    pub global: Option<Handle>,
-}
 
 pub(crate) struct Open {
     pub process: ProcessId,
@@ -140,18 +121,8 @@ impl<M: Miniport> Kernel<M> {
         if monitored && let Some(reply) = self.fence_memory_missing(process)? {
             return Ok(reply);
         }
-        let object = self.objects.insert(SyncObject {
-            object_type: info.object_type,
-            flags: info.flags,
-            value,
-            adapter: self.devices[device].adapter,
-            opens: Vec::new(),
-            stored: (0, 0),
-            slots: 0,
-            waiters: BTreeSet::new(),
-            references: 0,
-            global: None,
-        });
+        let adapter = self.devices[device].adapter;
+        let object = self.objects.insert(SyncObject::new(info.object_type, info.flags, value, adapter));
         let mut created = match self.open_object(process, Some(device), object, info.flags, effects) {
             Ok(created) => created,
             Err(refusal) => {
@@ -165,7 +136,7 @@ impl<M: Miniport> Kernel<M> {
         if global {
             match self.new_global(Global::Sync(object)) {
                 Ok(handle) => {
-                    self.objects[object].global = Some(handle);
+                    self.objects[object].set_global(handle);
                     created.shared_handle = handle;
                 }
                 Err(refusal) => {
@@ -200,7 +171,7 @@ impl<M: Miniport> Kernel<M> {
         effects: &mut Effects,
     ) -> Result<CreatedSyncObject, Refusal> {
         let monitored = self.objects[object].object_type == SyncObjectType::MONITORED_FENCE;
-        if self.objects[object].opens.len() >= limits::OPENS_PER_OBJECT_MAX {
+        if self.objects[object].opens_count() >= limits::OPENS_PER_OBJECT_MAX {
             let why = format!("the object is open {} times, the limit", limits::OPENS_PER_OBJECT_MAX);
             return refuse(NtStatus::NO_MEMORY, why);
         }
@@ -213,7 +184,7 @@ impl<M: Miniport> Kernel<M> {
             flags,
             slot: None,
         });
-        let handle = match self.insert_handle(process, Local::Sync(open)) {
+        let handle = match self.insert_handle(process, Local::Sync(SyncRef { open, object })) {
             Ok(handle) => handle,
             Err(refusal) => {
                 self.opens.remove(open);
@@ -223,7 +194,7 @@ impl<M: Miniport> Kernel<M> {
         let slot = if monitored { self.process_mut(process).slots.allocate(open) } else { None };
         self.opens[open].handle = handle;
         self.opens[open].slot = slot;
-        self.objects[object].opens.push(open);
+        self.objects[object].add_open(open, &self.opens);
         if let Some(device) = self.opens[open].device {
             self.devices[device].children.insert(handle);
         }
@@ -261,7 +232,7 @@ impl<M: Miniport> Kernel<M> {
             self.devices[device].children.remove(&handle);
         }
         let object = &mut self.objects[open.object];
-        object.opens.retain(|other| *other != id);
+        object.remove_open(id, &self.opens);
         if object.flags.contains(SyncObjectFlags::UNWAIT_CPU_WAITERS_ONLY_ON_DESTROY) {
             self.forget_open(open.object, id);
         } else {
@@ -274,10 +245,8 @@ impl<M: Miniport> Kernel<M> {
 
     /// Waits that outlive the open they were made through no longer name it: its index may be reused.
     fn forget_open(&mut self, object: u32, open: u32) {
-        for key in &self.objects[object].waiters {
-            let wait = self.waits.get_mut(&key.wait).expect("waiters name pending waits");
-            let item = &mut wait.items[key.item as usize];
-            item.open = item.open.filter(|other| *other != open);
+        for entry in self.objects[object].waiters() {
+            self.waits.forget_open(entry.wait, entry.item, open);
         }
     }
 
@@ -287,21 +256,33 @@ impl<M: Miniport> Kernel<M> {
             DestroyedWait::Success => NtStatus::SUCCESS,
             DestroyedWait::DeviceRemoved => NtStatus::DEVICE_REMOVED,
         };
+        self.end_cpu_waits(object, open, status, "its fence was destroyed", effects);
+    }
+
+    /// Ends the CPU waits on an object, those made through `open` or all, with a status and for a reason.
+    pub(crate) fn end_cpu_waits(
+        &mut self,
+        object: u32,
+        open: Option<u32>,
+        status: NtStatus,
+        why: &str,
+        effects: &mut Effects,
+    ) {
         let released: Vec<_> = self.objects[object]
-            .waiters
-            .iter()
-            .filter(|key| {
-                let wait = &self.waits[&key.wait];
-                let through = open.is_none_or(|open| wait.items[key.item as usize].open == Some(open));
-                matches!(wait.owner, WaitOwner::Cpu { .. }) && through
+            .waiters()
+            .filter(|entry| {
+                let wait = self.waits.at(entry.wait);
+                let item = self.waits.items(wait).as_ref()[entry.item as usize];
+                matches!(wait.owner(), WaitOwner::Cpu { .. })
+                    && open.is_none_or(|open| item.open == Some(open))
             })
-            .map(|key| key.wait)
+            .map(|entry| self.waits.id(entry.wait))
             .collect();
         for wait in released {
             // One wait may name the object twice.
             let Some(wait) = self.end_wait(wait, effects) else { continue };
-            if let WaitOwner::Cpu { process, event } = wait.owner {
-                self.note(process, format!("wait {} ended: its fence was destroyed", event.0), effects);
+            if let WaitOwner::Cpu { process, event } = wait.owner() {
+                self.note(process, format!("wait {} ended: {why}", event.0), effects);
                 self.wake(process, event, status, effects);
             }
         }
@@ -310,7 +291,7 @@ impl<M: Miniport> Kernel<M> {
     /// Frees an object that nothing names any more.
     pub(crate) fn drop_object_if_unused(&mut self, object: u32, effects: &mut Effects) {
         let state = &self.objects[object];
-        if !state.opens.is_empty() || state.references > 0 {
+        if state.is_open() || state.references > 0 {
             return;
         }
         self.release_cpu_waiters(object, None, effects);
@@ -325,8 +306,15 @@ impl<M: Miniport> Kernel<M> {
 
     /// The open and the object that a handle of this process names.
     pub(crate) fn sync_object(&self, process: ProcessId, handle: Handle) -> Result<(u32, u32), Refusal> {
-        match self.process(process).handles.get(handle) {
-            Some(Local::Sync(open)) => Ok((*open, self.opens[*open].object)),
+        self.process(process).sync_object(handle)
+    }
+}
+
+impl Process {
+    /// The open and the object that a handle names.
+    pub(crate) fn sync_object(&self, handle: Handle) -> Result<(u32, u32), Refusal> {
+        match self.handles.get(handle) {
+            Some(Local::Sync(SyncRef { open, object })) => Ok((*open, *object)),
             _ => invalid(format!("{handle} is no synchronization object of this process")),
         }
     }

@@ -1,4 +1,5 @@
-//! Cheap views of the state, for checkers that look after every step: no allocation, no snapshot.
+//! Cheap views of the state, for checkers that look after every step: no snapshot, and no allocation but one
+//! list where there are waits.
 //!
 //! What belongs to a process is counted in the tables themselves, not in the process's record, so that
 //! it shows what a process left behind. Indices of objects are identities while the object lives; they
@@ -7,13 +8,14 @@
 use d3dkmt::{EventId, Handle, SyncObjectType};
 
 use crate::ProcessId;
-use crate::ddi::{EngineId, EngineState, Miniport};
+use crate::ddi::{EngineState, Miniport};
 use crate::kernel::{Device, Kernel};
+use crate::object::SyncObject;
 use crate::process::Local;
 use crate::slab::Slab;
-use crate::sync::{Open, SyncObject};
+use crate::sync::Open;
 use crate::vidsch::Packet;
-use crate::wait::{Wait, WaitItem, WaitOwner};
+use crate::waits::{Wait, WaitItem, WaitItems, WaitOwner};
 
 /// One open of a fence, monitored or legacy.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -25,6 +27,8 @@ pub struct FenceView {
     /// Which fence: the same number for each open of it.
     pub object: u32,
     pub value: u64,
+    /// Pushed to its largest value by a reset: it may be anything that is stored there.
+    pub poisoned: bool,
 }
 
 /// A pending wait.
@@ -36,7 +40,7 @@ pub struct WaitView<'a> {
     /// The context whose queue it holds up; `None` for a CPU wait.
     pub context: Option<Handle>,
     pub any: bool,
-    items: &'a [WaitItem],
+    items: WaitItems<&'a [WaitItem]>,
     objects: &'a Slab<SyncObject>,
     opens: &'a Slab<Open>,
 }
@@ -78,7 +82,8 @@ impl<'a> WaitView<'a> {
         let WaitView { process, items, objects, opens, .. } = *self;
         items.iter().map(move |item| {
             let same = |open: &&Open| {
-                (open.process, open.handle, open.object) == (process, item.handle, item.object)
+                let named = item.handle == Handle::NULL || item.handle == open.handle;
+                named && (open.process, open.object) == (process, item.object)
             };
             let open = item.open.and_then(|open| opens.get(open)).filter(same);
             // A CPU wait holds no object that it no longer needs: a latched one may be gone.
@@ -102,20 +107,21 @@ impl<M: Miniport> Kernel<M> {
             let object = &self.objects[open.object];
             if matches!(object.object_type, SyncObjectType::MONITORED_FENCE | SyncObjectType::FENCE) {
                 let Open { process, handle, object: number, slot, .. } = *open;
-                each(FenceView { process, handle, slot, object: number, value: object.value });
+                let (value, poisoned) = (object.value, object.is_poisoned());
+                each(FenceView { process, handle, slot, object: number, value, poisoned });
             }
         }
     }
 
     /// Every pending wait, in the order they came.
     pub fn pending_waits(&self, each: &mut impl FnMut(WaitView<'_>)) {
-        for wait in self.waits.values() {
+        for (_, wait) in self.waits.iter() {
             each(self.wait_view(wait));
         }
     }
 
     pub(crate) fn wait_view<'a>(&'a self, wait: &'a Wait) -> WaitView<'a> {
-        let (process, event, context) = match wait.owner {
+        let (process, event, context) = match wait.owner() {
             WaitOwner::Cpu { process, event } => (process, Some(event), None),
             WaitOwner::Gpu { queue } => {
                 let context = &self.contexts[self.queues[queue].context];
@@ -123,7 +129,7 @@ impl<M: Miniport> Kernel<M> {
             }
         };
         let (objects, opens) = (&self.objects, &self.opens);
-        WaitView { process, event, context, any: wait.any, items: &wait.items, objects, opens }
+        WaitView { process, event, context, any: wait.any, items: self.waits.items(wait), objects, opens }
     }
 
     /// Every fence that an engine wrote and no interrupt has told of since: its waits are not looked at yet
@@ -137,7 +143,7 @@ impl<M: Miniport> Kernel<M> {
     /// How much of each kind the tables have of a process.
     pub fn belongings(&self, process: ProcessId) -> Belongings {
         let owner = self.processes.get(&process);
-        let of_wait = |wait: &&Wait| match wait.owner {
+        let of_wait = |wait: &&Wait| match wait.owner() {
             WaitOwner::Cpu { process: owner, .. } => owner == process,
             WaitOwner::Gpu { queue } => self.queues[queue].process == process,
         };
@@ -156,9 +162,11 @@ impl<M: Miniport> Kernel<M> {
 
     /// What is counted twice - in a table, and in the record of its owner - and does not agree.
     pub fn miscounted(&self) -> Option<&'static str> {
+        if let Some(wrong) = self.misscheduled() {
+            return Some(wrong);
+        }
         for (id, process) in &self.processes {
-            let own_wait =
-                |wait: &&Wait| matches!(wait.owner, WaitOwner::Cpu { process, .. } if process == *id);
+            let own_wait = |wait: &&Wait| wait.is_of(*id);
             let contexts =
                 || self.contexts.iter().map(|(_, context)| context).filter(|one| one.process == *id);
             let queues = self.queues.iter().map(|(_, queue)| queue).filter(|one| one.process == *id);
@@ -177,7 +185,7 @@ impl<M: Miniport> Kernel<M> {
             let handles = &self.processes.get(&device.process)?.handles;
             Some(match handles.get(*child)? {
                 Local::Context(context) => self.contexts.get(*context)?.handle == *child,
-                Local::Sync(open) => self.opens.get(*open)?.handle == *child,
+                Local::Sync(named) => self.opens.get(named.open)?.handle == *child,
                 Local::Adapter(_) | Local::Device(_) | Local::KeyedMutex(_) => false,
             })
         };
@@ -186,6 +194,23 @@ impl<M: Miniport> Kernel<M> {
             return Some("what belongs to a device");
         }
         self.legacy_miscounted().or_else(|| self.sharing_miscounted()).or_else(|| self.keyed_miscounted())
+    }
+
+    /// What a queue says that the scheduler has of it, and the scheduler does not.
+    fn misscheduled(&self) -> Option<&'static str> {
+        let mut ready = 0;
+        for (_, queue) in self.queues.iter() {
+            let engine = self.in_flight.engines.get(&queue.engine);
+            if queue.running.is_some_and(|id| engine.is_none_or(|engine| !engine.has(id))) {
+                return Some("what runs of a queue");
+            }
+            if queue.running.is_some() && queue.ready.is_some() {
+                return Some("a queue both ready and running");
+            }
+            ready += usize::from(queue.ready.is_some());
+        }
+        let of_engines = self.in_flight.engines.values().map(|engine| engine.ready.len()).sum::<usize>();
+        (of_engines != ready).then_some("the ready queues of the engines")
     }
 
     /// The slot in which a process reads how many of its devices are not ACTIVE; none without fence memory.
@@ -201,10 +226,8 @@ impl<M: Miniport> Kernel<M> {
     /// True if no engine has anything to run.
     pub fn engines_idle(&self) -> bool {
         let adapters = (0..).zip(&self.config.adapters);
-        let mut engines = adapters.flat_map(|(adapter, config)| {
-            (0..).zip(&config.nodes).map(move |(node, _)| EngineId { adapter, node })
-        });
-        engines.all(|engine| self.miniport.engine_state(engine) == EngineState::Idle)
+        let mut engines = adapters.flat_map(|(adapter, config)| config.engines(adapter));
+        engines.all(|(engine, _)| self.miniport.engine_state(engine) == EngineState::Idle)
     }
 }
 

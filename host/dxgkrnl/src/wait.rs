@@ -13,51 +13,37 @@ use d3dkmt::{
     WaitOutcome, limits,
 };
 
+use crate::ProcessId;
 use crate::ddi::Miniport;
 use crate::effects::{Effects, FenceStore};
 use crate::kernel::{Called, Kernel, Refusal, invalid, refuse};
+use crate::object::SyncObject;
+use crate::ordered::Entry;
 use crate::process::Process;
-use crate::sync::Open;
-use crate::{Nanos, ProcessId};
+use crate::waits::{Wait, WaitId, WaitItem, WaitOwner};
 
-/// A pending wait: numbers only go up, so that waits for one value end in the order they came.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(crate) struct WaitId(pub u64);
-
-/// Place of one item of a wait among an object's waiters.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(crate) struct WaitKey {
-    pub value: u64,
-    pub wait: WaitId,
-    pub item: u32,
+/// The stores of one object in this call of `handle`: nobody can see what stood there for no time at all, so a
+/// fence is stored once, however often a command buffer writes it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Stored {
+    object: u32,
+    /// Where they stand among the effects.
+    begin: usize,
+    end: usize,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum WaitOwner {
-    /// A thread or an event of a process.
-    Cpu { process: ProcessId, event: EventId },
-    /// A queue of packets.
-    Gpu { queue: u32 },
-}
+impl Stored {
+    /// The object knows where to look in the list of this step; what it says is of an earlier step unless that
+    /// entry is its own.
+    pub fn of(list: &[Stored], object: u32, state: &SyncObject) -> Option<Stored> {
+        list.get(state.stored as usize).copied().filter(|stored| stored.object == object)
+    }
 
-#[derive(Clone, Debug)]
-pub(crate) struct WaitItem {
-    pub object: u32,
-    /// The open it was made through. Only while that open lives.
-    pub open: Option<u32>,
-    /// The handle it was made through, for people: the open's index may be reused.
-    pub handle: Handle,
-    pub value: u64,
-    pub satisfied: bool,
-}
-
-#[derive(Clone, Debug)]
-pub(crate) struct Wait {
-    pub owner: WaitOwner,
-    pub any: bool,
-    pub unsatisfied: u32,
-    pub items: Vec<WaitItem>,
-    pub since: Nanos,
+    /// Where the object shall look.
+    pub fn note(list: &mut Vec<Stored>, object: u32, begin: usize, end: usize) -> u32 {
+        list.push(Stored { object, begin, end });
+        (list.len() - 1) as u32
+    }
 }
 
 /// Both arrays of a call, checked against each other and the limit.
@@ -82,21 +68,25 @@ impl<M: Miniport> Kernel<M> {
         flags: SignalFlags,
         effects: &mut Effects,
     ) -> Called {
-        let device = self.active_device(process, device)?;
+        let owner = self.process(process);
+        let device = owner.device(device)?;
+        self.require_active(device)?;
         if !SignalFlags::ALLOW_FENCE_REWIND.contains(flags) {
             return invalid(format!("signal flags {:#x} are not for a CPU signal", flags.bits()));
         }
         check_counts("a signal", objects.len(), values.len(), limits::OBJECTS_SIGNALED_MAX)?;
         let mut targets = [0u32; limits::OBJECTS_SIGNALED_MAX];
         for (at, handle) in objects.iter().enumerate() {
-            let (open, object) = self.sync_object(process, *handle)?;
+            let (open, object) = owner.sync_object(*handle)?;
             targets[at] = object;
-            self.check_monitored(open, device, *handle)?;
-            self.check_right(open, SyncObjectFlags::NO_SIGNAL)?;
+            self.check_monitored(open, object, device, *handle)?;
+            self.check_right(open, object, SyncObjectFlags::NO_SIGNAL)?;
             // An object may be named twice: the value it has by then counts.
             let earlier = targets[..at].iter().rposition(|other| *other == object);
             let current = earlier.map_or(self.objects[object].value, |earlier| values[earlier]);
-            if values[at] < current && !flags.contains(SignalFlags::ALLOW_FENCE_REWIND) {
+            let may_go_back =
+                flags.contains(SignalFlags::ALLOW_FENCE_REWIND) || self.is_beyond_signals(object);
+            if values[at] < current && !may_go_back {
                 let why = format!("signal {} of {handle} is below its value {current}", values[at]);
                 return invalid(why);
             }
@@ -117,34 +107,50 @@ impl<M: Miniport> Kernel<M> {
         flags: WaitFromCpuFlags,
         event: EventId,
     ) -> Called {
-        let device = self.active_device(process, device)?;
+        let owner = self.process(process);
+        let device = owner.device(device)?;
+        self.require_active(device)?;
         if flags.unknown() != 0 {
             return invalid(format!("wait flags {:#x} have reserved bits set", flags.bits()));
         }
         check_counts("a wait", objects.len(), values.len(), limits::OBJECTS_WAITED_ON_MAX)?;
-        let mut items = Vec::with_capacity(objects.len());
-        for (handle, value) in objects.iter().zip(values) {
-            let (open, object) = self.sync_object(process, *handle)?;
-            self.check_monitored(open, device, *handle)?;
-            self.check_right(open, SyncObjectFlags::NO_WAIT)?;
+        let item = |(handle, value): (&Handle, &u64)| {
+            let (open, object) = owner.sync_object(*handle)?;
+            self.check_monitored(open, object, device, *handle)?;
+            self.check_right(open, object, SyncObjectFlags::NO_WAIT)?;
             let (handle, value) = (*handle, *value);
-            items.push(WaitItem { object, open: Some(open), handle, value, satisfied: false });
-        }
-        self.require_free_event(process, event)?;
+            Ok(WaitItem { object, open: Some(open), handle, value, satisfied: false })
+        };
+        // Most waits are for one object and need no list.
+        let (mut one, mut list);
+        let items: &mut [WaitItem] = if let ([handle], [value]) = (objects, values) {
+            one = [item((handle, value))?];
+            &mut one
+        } else {
+            list = objects.iter().zip(values).map(item).collect::<Result<Vec<_>, _>>()?;
+            &mut list
+        };
+        self.require_free_event(process, owner, event)?;
         let any = flags.contains(WaitFromCpuFlags::WAIT_ANY);
         match self.begin_wait(WaitOwner::Cpu { process, event }, any, items) {
             None => Ok(Reply::Wait(WaitOutcome::Satisfied)),
             Some(wait) => {
-                self.process_mut(process).waits.insert(event, wait);
+                let owner = self.processes.get_mut(&process).expect("it makes the call");
+                owner.waits.insert(process, event, wait.slot, &self.waits);
                 Ok(Reply::Wait(WaitOutcome::Registered))
             }
         }
     }
 
     /// Refuses a wait, or the acquire of a keyed mutex, of a name that one has, and one too many.
-    pub(crate) fn require_free_event(&self, process: ProcessId, event: EventId) -> Result<(), Refusal> {
-        let Process { waits, acquires, .. } = self.process(process);
-        if waits.contains_key(&event) || acquires.contains_key(&event) {
+    pub(crate) fn require_free_event(
+        &self,
+        process: ProcessId,
+        owner: &Process,
+        event: EventId,
+    ) -> Result<(), Refusal> {
+        let Process { waits, acquires, .. } = owner;
+        if waits.find(process, event, &self.waits).is_some() || acquires.contains_key(&event) {
             return invalid(format!("event {} already names a pending wait", event.0));
         }
         let pending = waits.len() + acquires.len();
@@ -158,21 +164,27 @@ impl<M: Miniport> Kernel<M> {
     /// The guest no longer waits. A wait that has just ended is no error: the wake-up is under way.
     pub(crate) fn cancel_wait(&mut self, process: ProcessId, event: EventId) -> Called {
         self.cancel_acquire(process, event);
-        if let Some(wait) = self.process(process).waits.get(&event).copied() {
+        if let Some(slot) = self.process(process).waits.find(process, event, &self.waits) {
             // A CPU wait holds no reference, so nothing else can end by this.
-            self.end_wait(wait, &mut Effects::default());
+            self.end_wait(self.waits.id(slot), &mut Effects::default());
         }
         Ok(Reply::None)
     }
 
     /// CPU operations take monitored fences only, whatever the value (W-100 to W-103).
-    fn check_monitored(&self, open: u32, device: u32, handle: Handle) -> Result<(), Refusal> {
-        let Open { object, adapter, .. } = self.opens[open];
+    ///
+    /// An open may be on another adapter than its object (FEN-047); most are not, and are not fetched for this.
+    fn check_monitored(&self, open: u32, object: u32, device: u32, handle: Handle) -> Result<(), Refusal> {
         let object = &self.objects[object];
         if object.object_type != SyncObjectType::MONITORED_FENCE {
             return invalid(format!("{handle} is a {}, not a monitored fence", object.object_type.name()));
         }
-        self.check_adapter(adapter, device, handle)
+        if object.adapter == self.devices[device].adapter
+            && !object.flags.contains(SyncObjectFlags::CROSS_ADAPTER)
+        {
+            return Ok(());
+        }
+        self.check_adapter(self.opens[open].adapter, device, handle)
     }
 
     pub(crate) fn check_adapter(&self, adapter: u32, device: u32, handle: Handle) -> Result<(), Refusal> {
@@ -183,16 +195,20 @@ impl<M: Miniport> Kernel<M> {
     }
 
     /// NoSignal and NoWait of an open (FEN-050, FEN-051).
-    pub(crate) fn check_right(&self, open: u32, denied_by: SyncObjectFlags) -> Result<(), Refusal> {
-        let open = &self.opens[open];
-        if open.flags.intersects(denied_by) {
-            let why = format!(
-                "{} has no such right: created or opened with {denied_by:?}, or by an NT handle without it",
-                open.handle
-            );
-            return refuse(NtStatus::ACCESS_DENIED, why);
+    pub(crate) fn check_right(
+        &self,
+        open: u32,
+        object: u32,
+        denied_by: SyncObjectFlags,
+    ) -> Result<(), Refusal> {
+        if self.objects[object].may(open, denied_by, &self.opens) {
+            return Ok(());
         }
-        Ok(())
+        let handle = self.opens[open].handle;
+        let why = format!(
+            "{handle} has no such right: created or opened with {denied_by:?}, or by an NT handle without it"
+        );
+        refuse(NtStatus::ACCESS_DENIED, why)
     }
 
     /// Registers a wait, or finds that it is satisfied: `None`.
@@ -200,46 +216,47 @@ impl<M: Miniport> Kernel<M> {
         &mut self,
         owner: WaitOwner,
         any: bool,
-        mut items: Vec<WaitItem>,
+        mut items: impl AsMut<[WaitItem]>,
     ) -> Option<WaitId> {
+        let items = items.as_mut();
         let mut unsatisfied = 0;
-        for item in &mut items {
-            item.satisfied = self.objects[item.object].value >= item.value;
+        for item in &mut *items {
+            let object = &self.objects[item.object];
+            item.satisfied = object.value >= item.value || object.is_poisoned();
             unsatisfied += u32::from(!item.satisfied);
         }
         if unsatisfied == 0 || (any && (unsatisfied as usize) < items.len()) {
             return None;
         }
-        let id = WaitId(self.waits_begun);
-        self.waits_begun += 1;
+        let id = self.waits.insert(owner, any, items, unsatisfied, self.now);
         for (at, item) in items.iter().enumerate() {
             let object = &mut self.objects[item.object];
             if !item.satisfied {
-                object.waiters.insert(WaitKey { value: item.value, wait: id, item: at as u32 });
+                object.add_waiter(Entry { key: item.value, wait: id.slot, item: at as u32 });
             }
             if matches!(owner, WaitOwner::Gpu { .. }) {
                 object.references += 1;
             }
         }
-        self.waits.insert(id, Wait { owner, any, unsatisfied, items, since: self.now });
         Some(id)
     }
 
     /// Takes a wait out of every table. Who is to be told is the caller's business.
     pub(crate) fn end_wait(&mut self, id: WaitId, effects: &mut Effects) -> Option<Wait> {
-        let wait = self.waits.remove(&id)?;
-        for (at, item) in wait.items.iter().enumerate() {
+        let (wait, items) = self.waits.remove(id)?;
+        for (at, item) in items.as_ref().iter().enumerate() {
             if !item.satisfied {
-                let key = WaitKey { value: item.value, wait: id, item: at as u32 };
-                self.objects[item.object].waiters.remove(&key);
+                let compare = |entry: &Entry| self.waits.compare(entry, id, at as u32);
+                self.objects[item.object].remove_waiter(item.value, compare);
             }
         }
-        match wait.owner {
-            WaitOwner::Cpu { process, event } => {
-                self.process_mut(process).waits.remove(&event);
+        match wait.owner() {
+            WaitOwner::Cpu { process, .. } => {
+                let owner = self.processes.get_mut(&process).expect("its waits end before a process does");
+                owner.waits.forget(process, &self.waits);
             }
             WaitOwner::Gpu { .. } => {
-                for item in &wait.items {
+                for item in items.as_ref() {
                     self.release_reference(item.object, effects);
                 }
             }
@@ -250,6 +267,9 @@ impl<M: Miniport> Kernel<M> {
     /// The one place where a fence changes its value by the kernel's hand: every process that has it
     /// open gets the store, then waits are looked at.
     pub(crate) fn set_value(&mut self, object: u32, value: u64, effects: &mut Effects) {
+        if self.ignores_value(object, value, effects) {
+            return;
+        }
         self.store_value(object, value, effects);
         self.evaluate(object, effects);
     }
@@ -261,42 +281,39 @@ impl<M: Miniport> Kernel<M> {
         }
         let state = &mut self.objects[object];
         state.value = value;
-        let (step, begin) = state.stored;
-        if step == self.step {
-            // Nobody can see what stood there for no time at all: a step stores a fence once, however
-            // often a command buffer writes it.
-            for store in &mut effects.stores[begin..begin + state.slots] {
+        if let Some(Stored { begin, end, .. }) = Stored::of(&self.stored, object, state) {
+            for store in &mut effects.stores[begin..end] {
                 store.value = value;
             }
             return;
         }
         let begin = effects.stores.len();
-        for open in &state.opens {
+        if let Some((process, slot)) = state.first_slot() {
+            effects.stores.push(FenceStore { process, slot, value });
+        }
+        for open in state.other_opens() {
             let open = &self.opens[*open];
             if let Some(slot) = open.slot {
                 effects.stores.push(FenceStore { process: open.process, slot, value });
             }
         }
-        state.stored = (self.step, begin);
-        state.slots = effects.stores.len() - begin;
+        state.stored = Stored::note(&mut self.stored, object, begin, effects.stores.len());
     }
 
     /// Latches every wait that the object's present value satisfies, and ends those that are complete.
     pub(crate) fn evaluate(&mut self, object: u32, effects: &mut Effects) {
+        let state = &mut self.objects[object];
+        if !state.may_wake() && self.planted.is_none() {
+            return;
+        }
         // Ending a wait may drop the last reference; hold one meanwhile.
-        self.objects[object].references += 1;
+        state.references += 1;
         let events = effects.events.len();
         loop {
             let state = &mut self.objects[object];
-            let Some(key) = state.waiters.first().copied().filter(|key| key.value <= state.value) else {
-                break;
-            };
-            state.waiters.remove(&key);
-            let wait = self.waits.get_mut(&key.wait).expect("waiters name pending waits");
-            wait.items[key.item as usize].satisfied = true;
-            wait.unsatisfied -= 1;
-            if wait.any || wait.unsatisfied == 0 {
-                self.complete_wait(key.wait, effects);
+            let Some(entry) = state.pop_reached() else { break };
+            if self.waits.latch(entry.wait, entry.item) {
+                self.complete_wait(self.waits.id(entry.wait), effects);
             }
         }
         if self.planted.is_some() {
@@ -306,7 +323,7 @@ impl<M: Miniport> Kernel<M> {
     }
 
     pub(crate) fn complete_wait(&mut self, id: WaitId, effects: &mut Effects) {
-        match self.end_wait(id, effects).map(|wait| wait.owner) {
+        match self.end_wait(id, effects).map(|wait| wait.owner()) {
             Some(WaitOwner::Cpu { process, event }) => self.wake(process, event, NtStatus::SUCCESS, effects),
             Some(WaitOwner::Gpu { queue }) => self.runnable.push_back(queue),
             None => {}

@@ -108,7 +108,7 @@ fn each_fault_loses_one_interrupt_of_its_engine_and_of_no_other() {
 
 #[test]
 fn a_hang_takes_the_packet_that_runs_or_the_next_one() {
-    let mut world = World::new();
+    let mut world = World::with_config(common::without_timeouts());
     let device = world.device();
     let context = world.context(device, ADVANCED.node);
     let fence = world.fence(device, 0);

@@ -277,7 +277,7 @@ fn a_store_where_no_fence_is_leaves_a_note_and_nothing_else() {
 
 #[test]
 fn destroying_a_hung_context_frees_the_engine() {
-    let mut world = World::new();
+    let mut world = World::with_config(common::without_timeouts());
     let device = world.device();
     let [hung, waiting] = [0; 2].map(|_| world.context(device, ADVANCED));
     let fence = world.fence(device, 0);

@@ -12,9 +12,10 @@ use alloc::collections::BTreeMap;
 use alloc::string::ToString;
 use alloc::vec::Vec;
 
-use d3dkmt::isa;
+use d3dkmt::{NtStatus, isa};
 use dxgkrnl::ddi::{
-    BadCommands, Callback, EngineId, EngineState, HwContext, Miniport, PendingFaults, Submission,
+    BadCommands, Callback, EngineId, EngineState, EngineStatus, HwContext, Invalidation, Miniport,
+    PageFaultFlags, PendingFaults, ResetFailed, Submission,
 };
 use dxgkrnl::{Config, Nanos};
 
@@ -30,8 +31,7 @@ impl Miniport for SimulatedMiniport {
     fn start(&mut self, config: &Config) {
         self.engines.clear();
         for (adapter, config) in config.adapters.iter().enumerate() {
-            for (node, config) in config.nodes.iter().enumerate() {
-                let id = EngineId { adapter: adapter as u32, node: node as u32 };
+            for (id, config) in config.engines(adapter as u32) {
                 self.engines.insert(id, Engine::new(id, config));
             }
         }
@@ -41,16 +41,84 @@ impl Miniport for SimulatedMiniport {
         isa::decode(commands).map(drop).map_err(|error| BadCommands(error.to_string()))
     }
 
-    fn submit_command(&mut self, now: Nanos, submission: Submission, callbacks: &mut Vec<Callback>) {
-        if let Some(engine) = self.engines.get_mut(&submission.engine) {
-            engine.submit(now, submission, callbacks);
+    fn submit_command(
+        &mut self,
+        now: Nanos,
+        submission: Submission,
+        callbacks: &mut Vec<Callback>,
+    ) -> Result<(), NtStatus> {
+        let engine = self.engines.get_mut(&submission.engine).ok_or(NtStatus::INVALID_PARAMETER)?;
+        engine.submit(now, submission, callbacks);
+        Ok(())
+    }
+
+    fn preempt_command(
+        &mut self,
+        _now: Nanos,
+        engine: EngineId,
+        preemption_fence_id: u64,
+        callbacks: &mut Vec<Callback>,
+    ) -> Result<(), NtStatus> {
+        let engine = self.engines.get_mut(&engine).ok_or(NtStatus::INVALID_PARAMETER)?;
+        engine.preempt(preemption_fence_id, callbacks);
+        Ok(())
+    }
+
+    /// Responsive if it has nothing to do: whatever it runs did not end in time.
+    fn query_engine_status(&mut self, engine: EngineId, _callbacks: &mut Vec<Callback>) -> EngineStatus {
+        EngineStatus { responsive: self.engine_state(engine) == EngineState::Idle }
+    }
+
+    fn reset_engine(
+        &mut self,
+        _now: Nanos,
+        engine: EngineId,
+        _callbacks: &mut Vec<Callback>,
+    ) -> Result<u64, ResetFailed> {
+        self.engines.get_mut(&engine).ok_or(ResetFailed)?.reset()
+    }
+
+    fn reset_hw_engine(
+        &mut self,
+        _now: Nanos,
+        engine: EngineId,
+        callbacks: &mut Vec<Callback>,
+    ) -> Result<(), ResetFailed> {
+        // Contexts do not share hardware state here: nobody is in the way of another.
+        if let Some(context) = self.engines.get_mut(&engine).ok_or(ResetFailed)?.reset_hw()? {
+            callbacks.push(Callback::InvalidateHwContext { context, reason: Invalidation::Culprit });
+        }
+        Ok(())
+    }
+
+    fn resume_hw_engine(&mut self, _now: Nanos, engine: EngineId) -> Result<(), ResetFailed> {
+        self.engines.get_mut(&engine).ok_or(ResetFailed)?.resume();
+        Ok(())
+    }
+
+    fn page_fault(
+        &mut self,
+        now: Nanos,
+        engine: EngineId,
+        gpu_address: u64,
+        flags: PageFaultFlags,
+        callbacks: &mut Vec<Callback>,
+    ) {
+        if let Some(engine) = self.engines.get_mut(&engine) {
+            engine.page_fault(now, gpu_address, flags, callbacks);
+        }
+    }
+
+    fn fail_reset(&mut self, engine: EngineId) {
+        if let Some(engine) = self.engines.get_mut(&engine) {
+            engine.fail_reset();
         }
     }
 
     fn destroy_context(
         &mut self,
         now: Nanos,
-        _context: HwContext,
+        context: HwContext,
         submitted: Option<(EngineId, u64)>,
         callbacks: &mut Vec<Callback>,
     ) {
@@ -58,6 +126,9 @@ impl Miniport for SimulatedMiniport {
             && let Some(engine) = self.engines.get_mut(&engine)
         {
             engine.drop_submission(now, submission_fence_id, callbacks);
+        }
+        for engine in self.engines.values_mut() {
+            engine.drop_saved(context);
         }
     }
 

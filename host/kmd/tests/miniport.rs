@@ -30,9 +30,12 @@ fn submit(
     packets: &[Packet],
 ) -> Vec<Callback> {
     let (context, process, commands) = (HwContext(context), ProcessId(1), isa::encode(packets));
-    let submission = Submission { engine, context, process, submission_fence_id, commands };
+    let (resubmits, paging) = (None, false);
+    let submission =
+        Submission { engine, context, process, submission_fence_id, resubmits, paging, commands };
     let mut callbacks = Vec::new();
-    miniport.submit_command(now, submission, &mut callbacks);
+    let exists = engine.adapter == 0;
+    assert_eq!(miniport.submit_command(now, submission, &mut callbacks).is_ok(), exists);
     callbacks
 }
 

@@ -95,7 +95,9 @@ impl Told {
             | Input::MemoryChanged { .. }
             | Input::ProcessAttached { .. }
             | Input::FenceMemoryAdded { .. }
-            | Input::Deadline => none,
+            | Input::Deadline
+            | Input::SystemTime { .. }
+            | Input::DoorbellRung { .. } => none,
         }
     }
 }
@@ -115,12 +117,21 @@ fn of_call(call: &Call) -> (ToldKind, Option<u64>) {
         Call::SignalFromGpu { signal, .. } => match signal {
             GpuSignal::CpuEvent { event } => (ToldKind::Arms { event: *event }, None),
             GpuSignal::Monitored { values, .. } => (ToldKind::Other, values.iter().copied().max()),
+            GpuSignal::Legacy { fence_value, .. } => (ToldKind::Other, Some(*fence_value)),
         },
-        Call::SubmitCommand { private_data, .. } => (ToldKind::Other, greatest_write(private_data)),
+        Call::SubmitCommand { private_data, .. } | Call::SubmitCommandToHwQueue { private_data, .. } => {
+            (ToldKind::Other, greatest_write(private_data))
+        }
+        Call::SubmitSignalToHwQueue { values, .. } => (ToldKind::Other, values.iter().copied().max()),
+        Call::AcquireKeyedMutex { event, .. } => (ToldKind::Arms { event: *event }, None),
         Call::DestroyDevice { .. }
         | Call::CloseAdapter { .. }
         | Call::DestroyContext { .. }
-        | Call::DestroySynchronizationObject { .. } => (ToldKind::Destroys, None),
+        | Call::DestroySynchronizationObject { .. }
+        | Call::DestroyKeyedMutex { .. }
+        | Call::DestroyPagingQueue { .. }
+        | Call::DestroyHwQueue { .. }
+        | Call::MarkDeviceAsError { .. } => (ToldKind::Destroys, None),
         Call::EnumAdapters { .. }
         | Call::OpenAdapterFromLuid { .. }
         | Call::QueryAdapterInfo { .. }
@@ -129,7 +140,32 @@ fn of_call(call: &Call) -> (ToldKind, Option<u64>) {
         | Call::CreateContextVirtual { .. }
         | Call::SignalFromCpu { .. }
         | Call::WaitFromGpu { .. }
-        | Call::ShareObject { .. }
+        | Call::ShareObjects { .. }
+        | Call::CreateKeyedMutex { .. }
+        | Call::OpenKeyedMutex { .. }
+        | Call::OpenKeyedMutexFromNtHandle { .. }
+        | Call::ReadKeyedMutex { .. }
+        | Call::ReleaseKeyedMutex { .. }
+        | Call::CreatePagingQueue { .. }
+        | Call::ReserveGpuVirtualAddress { .. }
+        | Call::MapGpuVirtualAddress { .. }
+        | Call::FreeGpuVirtualAddress { .. }
+        | Call::UpdateGpuVirtualAddress { .. }
+        | Call::CreateHwQueue { .. }
+        | Call::SubmitWaitToHwQueue { .. }
+        | Call::CreateNativeFence { .. }
+        | Call::OpenNativeFence { .. }
+        | Call::CreateDoorbell { .. }
+        | Call::ConnectDoorbell { .. }
+        | Call::DestroyDoorbell { .. }
+        | Call::NotifyWorkSubmission { .. }
+        | Call::SetContextPriority { .. }
+        | Call::ContextPriority { .. }
+        | Call::SetProcessPriorityClass { .. }
+        | Call::ProcessPriorityClass
+        | Call::OpenSynchronizationObject { .. }
+        | Call::OpenNtHandleFromName { .. }
+        | Call::WaitFromGpuLegacy { .. }
         | Call::OpenSyncObject { .. }
         | Call::CloseShare { .. } => (ToldKind::Other, None),
     }

@@ -1,69 +1,14 @@
 //! Between the messages of `trace.proto` and the kernel's words. What a message cannot say is a
-//! [`ConvertError`], never a default. Steps are written by `encode`; this reads them, and does both ways
-//! of the header.
+//! [`ConvertError`], never a default. Steps are written by `encode`; this reads them.
 
-use d3dkmt::Luid;
-use dxgkrnl::{
-    AdapterConfig, Answer, Config, Effects, EngineId, EngineType, Fault, FenceStore, HostEvent, Input,
-    NodeConfig, Note, Policy, ProcessId, VmId,
-};
-use proto::convert::{ConvertError, FromHost, call_from_body, from_host, luid_to_wire};
+use d3dkmt::Handle;
+use dxgkrnl::{Answer, Effects, EngineId, Fault, FenceStore, HostEvent, Input, Note, ProcessId, VmId};
+use proto::convert::{ConvertError, FromHost, call_from_body, from_host};
 use proto::trace as wire;
 use proto::trace::input::Body;
 
-fn missing(message: &'static str, field: &'static str) -> ConvertError {
+pub(crate) fn missing(message: &'static str, field: &'static str) -> ConvertError {
     ConvertError::Missing { message, field }
-}
-
-pub(crate) fn config_to_wire(config: &Config) -> wire::KernelConfig {
-    let node = |node: &NodeConfig| wire::NodeConfig {
-        engine_type: node.engine_type as u32,
-        signals_at_write: node.signals_at_write,
-        opaque_packet_ns: node.opaque_packet_ns,
-    };
-    let adapter = |adapter: &AdapterConfig| wire::AdapterConfig {
-        luid: Some(luid_to_wire(adapter.luid)),
-        description: adapter.description.clone(),
-        vendor: adapter.vendor,
-        device: adapter.device,
-        nodes: adapter.nodes.iter().map(node).collect(),
-    };
-    wire::KernelConfig {
-        adapters: config.adapters.iter().map(adapter).collect(),
-        policy: config.policy.to_bits(),
-    }
-}
-
-pub(crate) fn config_from_wire(config: wire::KernelConfig) -> Result<Config, ConvertError> {
-    let bits = config.policy;
-    let policy = Policy::from_bits(bits).ok_or(ConvertError::BadValue {
-        message: "KernelConfig",
-        field: "policy",
-        value: bits.into(),
-    })?;
-    let adapters = config.adapters.into_iter().map(adapter_from_wire).collect::<Result<_, _>>()?;
-    Ok(Config { adapters, policy })
-}
-
-fn adapter_from_wire(adapter: wire::AdapterConfig) -> Result<AdapterConfig, ConvertError> {
-    let luid = adapter.luid.ok_or(missing("AdapterConfig", "luid"))?;
-    let node = |node: wire::NodeConfig| {
-        let number = node.engine_type;
-        let engine_type = EngineType::from_number(number).ok_or(ConvertError::BadValue {
-            message: "NodeConfig",
-            field: "engine_type",
-            value: number.into(),
-        })?;
-        let (signals_at_write, opaque_packet_ns) = (node.signals_at_write, node.opaque_packet_ns);
-        Ok(NodeConfig { engine_type, signals_at_write, opaque_packet_ns })
-    };
-    Ok(AdapterConfig {
-        luid: Luid { low: luid.low, high: luid.high },
-        description: adapter.description,
-        vendor: adapter.vendor,
-        device: adapter.device,
-        nodes: adapter.nodes.into_iter().map(node).collect::<Result<_, ConvertError>>()?,
-    })
 }
 
 pub(crate) fn input_from_wire(input: wire::Input) -> Result<Input, ConvertError> {
@@ -88,6 +33,13 @@ pub(crate) fn input_from_wire(input: wire::Input) -> Result<Input, ConvertError>
         Body::ProcessGone(process) => Input::ProcessGone { process: ProcessId(process) },
         Body::Deadline(_) => Input::Deadline,
         Body::Fault(wire) => Input::Fault(fault_from_wire(wire)?),
+        Body::SystemTime100ns(utc_100ns) => Input::SystemTime { utc_100ns },
+        Body::DoorbellRung(wire) => Input::DoorbellRung {
+            process: ProcessId(wire.process),
+            queue: Handle(wire.queue),
+            last_queued: wire.last_queued,
+            buffers: wire.buffers,
+        },
     })
 }
 
@@ -98,6 +50,14 @@ fn fault_from_wire(fault: wire::Fault) -> Result<Fault, ConvertError> {
         Kind::LoseInterrupt(of) => Fault::LoseInterrupt { engine: engine(of) },
         Kind::Hang(of) => Fault::Hang { engine: engine(of) },
         Kind::StopAdapter(adapter) => Fault::StopAdapter { adapter },
+        Kind::PageFault(wire) => Fault::PageFault {
+            engine: engine(wire.engine.ok_or(missing("PageFault", "engine"))?),
+            gpu_address: wire.gpu_address,
+            flags: wire.flags,
+        },
+        Kind::ResetFails(of) => Fault::ResetFails { engine: engine(of) },
+        Kind::Power(wire::Power { adapter, on }) => Fault::Power { adapter, on },
+        Kind::EngineToF1(of) => Fault::EngineToF1 { engine: engine(of) },
     })
 }
 

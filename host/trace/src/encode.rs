@@ -83,6 +83,13 @@ fn chosen(tag: u32, value: u64, out: &mut Vec<u8>) {
     varint(value, out);
 }
 
+fn handle(tag: u32, handle: Handle, out: &mut Vec<u8>) {
+    if handle != Handle::NULL {
+        key(tag, WireType::ThirtyTwoBit, out);
+        out.extend_from_slice(&handle.0.to_le_bytes());
+    }
+}
+
 fn text(tag: u32, value: &str, out: &mut Vec<u8>) {
     if !value.is_empty() {
         key(tag, WireType::LengthDelimited, out);
@@ -119,10 +126,7 @@ fn call_frame(request: u64, call: &Call, out: &mut Vec<u8>) {
 
 /// The fields that `channel.SignalFromCpu` and `channel.WaitFromCpu` share.
 fn cpu_operation(device: Handle, objects: &[Handle], values: &[u64], flags: u32, out: &mut Vec<u8>) {
-    if device != Handle::NULL {
-        key(1, WireType::ThirtyTwoBit, out);
-        out.extend_from_slice(&device.0.to_le_bytes());
-    }
+    handle(1, device, out);
     if !objects.is_empty() {
         nested(2, out, |out| {
             objects.iter().for_each(|object| out.extend_from_slice(&object.0.to_le_bytes()))
@@ -160,6 +164,16 @@ pub(crate) fn input(input: &Input, out: &mut Vec<u8>) {
         Input::ProcessGone { process } => chosen(7, process.0.into(), out),
         Input::Deadline => chosen(8, 1, out),
         Input::Fault(fault) => nested(9, out, |out| self::fault(*fault, out)),
+        // sint64: zigzag.
+        Input::SystemTime { utc_100ns } => {
+            chosen(10, ((utc_100ns << 1) ^ (utc_100ns >> 63)) as u64, out);
+        }
+        Input::DoorbellRung { process, queue, last_queued, buffers } => nested(11, out, |out| {
+            number(1, process.0.into(), out);
+            handle(2, *queue, out);
+            number(3, *last_queued, out);
+            buffers.iter().for_each(|buffer| nested(4, out, |out| out.extend_from_slice(buffer)));
+        }),
     });
 }
 
@@ -172,6 +186,17 @@ fn fault(fault: Fault, out: &mut Vec<u8>) {
         Fault::LoseInterrupt { engine: of } => nested(1, out, |out| engine(of, out)),
         Fault::Hang { engine: of } => nested(2, out, |out| engine(of, out)),
         Fault::StopAdapter { adapter } => chosen(3, adapter.into(), out),
+        Fault::PageFault { engine: of, gpu_address, flags } => nested(4, out, |out| {
+            nested(1, out, |out| engine(of, out));
+            number(2, gpu_address, out);
+            number(3, flags.into(), out);
+        }),
+        Fault::ResetFails { engine: of } => nested(5, out, |out| engine(of, out)),
+        Fault::Power { adapter, on } => nested(6, out, |out| {
+            number(1, adapter.into(), out);
+            number(2, on.into(), out);
+        }),
+        Fault::EngineToF1 { engine: of } => nested(7, out, |out| engine(of, out)),
     }
 }
 

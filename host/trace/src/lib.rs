@@ -43,6 +43,7 @@ mod block;
 mod convert;
 mod encode;
 mod error;
+mod header;
 mod reader;
 mod recorder;
 mod replay;

@@ -11,7 +11,7 @@ use prost::encoding::decode_varint;
 use proto::trace::{self as wire, record::Body};
 
 use crate::block::{BlockHeader, HEADER_BYTES, MAGIC};
-use crate::{Damage, FORMAT_VERSION, TraceError, convert};
+use crate::{Damage, FORMAT_VERSION, TraceError, convert, header};
 
 /// What record 0 says.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -167,7 +167,7 @@ impl Reader {
         if self.next != self.payload.len() {
             return Err(self.damage(0, "the header shares its block with other records"));
         }
-        match convert::config_from_wire(kernel.unwrap_or_default()) {
+        match header::config_from_wire(kernel.unwrap_or_default()) {
             Ok(config) => Ok(Header { program, config }),
             Err(error) => {
                 Err(TraceError::Config { path: self.path.clone(), why: error.to_string(), program })

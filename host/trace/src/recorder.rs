@@ -10,7 +10,7 @@ use proto::trace as wire;
 
 use crate::block::{BlockHeader, HEADER_BYTES, MAGIC, PAYLOAD_BYTES_FULL};
 use crate::encode::{self, Length};
-use crate::{FORMAT_VERSION, TraceError, convert};
+use crate::{FORMAT_VERSION, TraceError, header};
 
 /// Append-only writer of a trace.
 ///
@@ -57,7 +57,7 @@ impl Recorder {
             format_version: FORMAT_VERSION,
             semantic_version: SEMANTIC_VERSION,
             program: program.to_owned(),
-            kernel: Some(convert::config_to_wire(config)),
+            kernel: Some(header::config_to_wire(config)),
         };
         let path = path.to_owned();
         let mut recorder =

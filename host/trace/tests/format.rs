@@ -109,6 +109,12 @@ fn configurations_that_cannot_be_built_are_refused() {
     assert!(policy.contains("policy is 128"), "{policy}");
     let engine = change(|config| config.adapters[0].nodes[0].engine_type = 5);
     assert!(engine.contains("engine_type is 5"), "{engine}");
+    let caps = change(|config| config.adapters[0].caps = 1 << 30);
+    assert!(caps.contains("caps is 1073741824"), "{caps}");
+    let features = change(|config| config.features = 64);
+    assert!(features.contains("features is 64"), "{features}");
+    let tdr = change(|config| config.tdr = None);
+    assert!(tdr.contains("no tdr"), "{tdr}");
     let luid = change(|config| config.adapters[0].luid = None);
     assert!(luid.contains("no luid"), "{luid}");
 }
@@ -168,6 +174,14 @@ fn fault() -> impl Strategy<Value = Fault> {
         engine().prop_map(|engine| Fault::LoseInterrupt { engine }),
         engine().prop_map(|engine| Fault::Hang { engine }),
         number().prop_map(|adapter| Fault::StopAdapter { adapter }),
+        (engine(), any::<u64>(), any::<u32>()).prop_map(|(engine, gpu_address, flags)| Fault::PageFault {
+            engine,
+            gpu_address,
+            flags
+        }),
+        engine().prop_map(|engine| Fault::ResetFails { engine }),
+        (number(), any::<bool>()).prop_map(|(adapter, on)| Fault::Power { adapter, on }),
+        engine().prop_map(|engine| Fault::EngineToF1 { engine }),
     ]
 }
 
@@ -183,6 +197,12 @@ fn input() -> impl Strategy<Value = Input> {
         process().prop_map(|process| Input::ProcessGone { process }),
         Just(Input::Deadline),
         fault().prop_map(Input::Fault),
+        prop_oneof![Just(0), any::<i64>()].prop_map(|utc_100ns| Input::SystemTime { utc_100ns }),
+        (process(), any::<(u32, u64)>(), vec(vec(any::<u8>(), 0..200), 0..4)).prop_map(
+            |(process, (queue, last_queued), buffers)| {
+                Input::DoorbellRung { process, queue: Handle(queue), last_queued, buffers }
+            }
+        ),
         (any::<u64>(), 1..40u64, process(), any::<u64>()).prop_map(|(seed, skip, process, request)| {
             let mut session = session::Session::new(seed, Config::default());
             let calls = (0..60 + skip).filter_map(|_| match session.step().input {
@@ -198,19 +218,22 @@ fn reply() -> impl Strategy<Value = Reply> {
     let adapter = (any::<u32>(), any::<(u32, i32, u32)>()).prop_map(|(handle, (low, high, sources))| {
         Adapter { handle: Handle(handle), luid: Luid { low, high }, sources }
     });
-    let created = (any::<[u32; 2]>(), option::of(0..u32::MAX - 1), any::<u64>());
+    let created = (any::<[u32; 2]>(), option::of(0..u32::MAX - 1), any::<[u64; 2]>());
     prop_oneof![
         Just(Reply::None),
         vec(adapter, 0..4).prop_map(Reply::Adapters),
         vec(any::<u8>(), 0..20_000).prop_map(Reply::AdapterInfo),
         any::<u32>().prop_map(|handle| Reply::Device(Handle(handle))),
         any::<u32>().prop_map(Reply::DeviceState),
-        created.prop_map(|(handles, slot, gpu_address)| Reply::SyncObject(CreatedSyncObject {
-            object: Handle(handles[0]),
-            shared_handle: Handle(handles[1]),
-            slot,
-            gpu_address
-        })),
+        created.prop_map(|(handles, slot, [gpu_address, paging_fence_value])| Reply::SyncObject(
+            CreatedSyncObject {
+                object: Handle(handles[0]),
+                shared_handle: Handle(handles[1]),
+                slot,
+                gpu_address,
+                paging_fence_value
+            }
+        )),
         Just(Reply::Wait(WaitOutcome::Registered)),
         Just(Reply::Wait(WaitOutcome::Satisfied)),
         Just(Reply::FenceMemoryExhausted),

@@ -113,12 +113,47 @@ pub fn perform(actor: &Actor, call: &Call, event: Option<EventNumber>) -> Done {
         Call::SubmitCommand { contexts, commands, length, flags, private_data } => {
             queue::submit(contexts, *commands, *length, *flags, private_data)
         }
-        Call::ShareObject { object, desired_access, token } => {
-            share::share(actor, *object, *desired_access, *token)
+        Call::ShareObjects { objects, desired_access, name: None, token } => {
+            share::share(actor, objects, *desired_access, *token)
         }
-        Call::OpenSyncObject { device, token, flags, engine_affinity } => {
+        Call::OpenSyncObject { device, token, flags, engine_affinity, legacy: false } => {
             share::open(actor, *device, *token, *flags, *engine_affinity)
         }
         Call::CloseShare { token } => share::close(actor, *token),
+        // No scenario says these yet.
+        Call::ShareObjects { name: Some(_), .. }
+        | Call::OpenSyncObject { legacy: true, .. }
+        | Call::OpenSynchronizationObject { .. }
+        | Call::MarkDeviceAsError { .. }
+        | Call::AcquireKeyedMutex { .. }
+        | Call::SubmitCommandToHwQueue { .. }
+        | Call::SubmitSignalToHwQueue { .. }
+        | Call::SubmitWaitToHwQueue { .. }
+        | Call::WaitFromGpuLegacy { .. }
+        | Call::DestroyKeyedMutex { .. }
+        | Call::DestroyPagingQueue { .. }
+        | Call::DestroyHwQueue { .. }
+        | Call::CreateKeyedMutex { .. }
+        | Call::OpenKeyedMutex { .. }
+        | Call::OpenKeyedMutexFromNtHandle { .. }
+        | Call::ReadKeyedMutex { .. }
+        | Call::ReleaseKeyedMutex { .. }
+        | Call::CreatePagingQueue { .. }
+        | Call::ReserveGpuVirtualAddress { .. }
+        | Call::MapGpuVirtualAddress { .. }
+        | Call::FreeGpuVirtualAddress { .. }
+        | Call::UpdateGpuVirtualAddress { .. }
+        | Call::CreateHwQueue { .. }
+        | Call::CreateNativeFence { .. }
+        | Call::OpenNativeFence { .. }
+        | Call::CreateDoorbell { .. }
+        | Call::ConnectDoorbell { .. }
+        | Call::DestroyDoorbell { .. }
+        | Call::NotifyWorkSubmission { .. }
+        | Call::SetContextPriority { .. }
+        | Call::ContextPriority { .. }
+        | Call::SetProcessPriorityClass { .. }
+        | Call::ProcessPriorityClass
+        | Call::OpenNtHandleFromName { .. } => Done::no_c_form(),
     }
 }

@@ -65,6 +65,11 @@ pub fn signal(
 ) -> Done {
     let (objects, values) = match signal {
         GpuSignal::Monitored { objects, values } => (objects, values),
+        GpuSignal::Legacy { objects, fence_value } => {
+            let mut union = sdk::D3DKMT_SIGNALSYNCHRONIZATIONOBJECTFROMGPU2_0::default();
+            union.FenceValue = *fence_value;
+            return signal_many(contexts, objects, flags, union);
+        }
         GpuSignal::CpuEvent { event: _ } => return signal_event(actor, contexts, flags, event),
     };
     match (values_of(actor, objects, values), contexts) {

@@ -5,17 +5,19 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use d3dkmt::{CreatedSyncObject, Handle, NtStatus, Reply, ShareToken, SyncObjectFlags};
 use proto::actor::Outcome;
 
-use super::Done;
+use super::{Done, raw};
 use crate::Actor;
 use crate::abi::{NO_HANDLE, NtHandle, sdk};
 use crate::objects::Object;
 
 /// The NT handle is kept under the token.
-pub fn share(actor: &Actor, object: Handle, desired_access: u32, token: ShareToken) -> Done {
+pub fn share(actor: &Actor, objects: &[Handle], desired_access: u32, token: ShareToken) -> Done {
     let mut handle: NtHandle = std::ptr::null_mut();
+    let objects = raw(objects);
+    let (count, array) = (objects.len() as u32, objects.as_ptr());
     // SAFETY: see the module above.
     let status =
-        unsafe { sdk::D3DKMTShareObjects(1, &object.0, std::ptr::null(), desired_access, &mut handle) };
+        unsafe { sdk::D3DKMTShareObjects(count, array, std::ptr::null(), desired_access, &mut handle) };
     let done = Done::status(status);
     if done.status.is_success() {
         // SAFETY: an NT handle is a file descriptor that is ours from here on.

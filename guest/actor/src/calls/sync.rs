@@ -51,8 +51,8 @@ pub fn create(actor: &Actor, device: Handle, info: &SyncObjectInfo, event: Optio
         Reply::SyncObject(CreatedSyncObject {
             object,
             shared_handle: Handle(create.Info.SharedHandle),
-            slot: None,
             gpu_address: fence.FenceValueGPUVirtualAddress,
+            ..CreatedSyncObject::default()
         })
     })
 }

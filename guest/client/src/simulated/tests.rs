@@ -59,7 +59,13 @@ fn fence_info(initial_value: u64, flags: u32) -> SyncObjectInfo {
 
 fn created(slot: u32) -> Reply {
     let (object, slot) = (Handle::local(100 + slot, 1), Some(slot));
-    Reply::SyncObject(CreatedSyncObject { object, shared_handle: Handle::NULL, slot, gpu_address: 0 })
+    Reply::SyncObject(CreatedSyncObject {
+        object,
+        shared_handle: Handle::NULL,
+        slot,
+        gpu_address: 0,
+        paging_fence_value: 0,
+    })
 }
 
 /// Runs one operation whose one call `host` answers.

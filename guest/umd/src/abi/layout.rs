@@ -1,5 +1,5 @@
 //! Size, alignment and every offset of the C ABI on x86-64, asserted at compile time (reference
-//! abi.md sections 2 to 8).
+//! abi.md sections 2 to 10).
 
 use std::mem::offset_of;
 
@@ -40,3 +40,58 @@ layout!(SignalFromGpu2 96 / 8: object_count 0, objects 8, flags 16, context_coun
 layout!(SubmitCommand 384 / 8: commands 0, command_length 8, flags 12, present_history_token 16,
     context_count 24, contexts 28, private_data 288, private_data_size 296, primary_count 300,
     written_primaries 304, history_buffer_count 368, history_buffers 376);
+
+layout!(OpenSynchronizationObject 72 / 8: shared_handle 0, object 4, reserved 8);
+layout!(WaitForSynchronizationObject 136 / 4: context 0, object_count 4, objects 8);
+layout!(WaitForSynchronizationObject2 200 / 8: context 0, object_count 4, objects 8, fence_value 136);
+layout!(SignalSynchronizationObject 140 / 4: context 0, object_count 4, objects 8, flags 136);
+layout!(SignalSynchronizationObject2 464 / 8: context 0, object_count 4, objects 8, flags 136, context_count 140,
+    contexts 144, value 400);
+
+layout!(OpenSyncObjectFromNtHandle 16 / 8: nt_handle 0, object 8);
+layout!(OpenNtHandleFromName 24 / 8: desired_access 0, attributes 8, nt_handle 16);
+layout!(ObjectAttributes 48 / 8: length 0, root_directory 8, object_name 16, attributes 24,
+    security_descriptor 32, security_quality_of_service 40);
+layout!(UnicodeString 16 / 8: length 0, maximum_length 2, buffer 8);
+layout!(CreateSyncFile 24 / 8: device 0, fence 4, fence_value 8, sync_file 16);
+layout!(WaitSyncFile 16 / 8: sync_file 0, context 8, reserved 12);
+layout!(OpenSyncObjectFromSyncFile 40 / 8: sync_file 0, device 8, object 12, fence_value 16, cpu_address 24,
+    gpu_address 32);
+
+layout!(CreateKeyedMutex 16 / 8: initial_value 0, shared_handle 8, mutex 12);
+layout!(CreateKeyedMutex2 32 / 8: initial_value 0, shared_handle 8, mutex 12, data 16, data_size 24, flags 28);
+layout!(OpenKeyedMutex 8 / 4: shared_handle 0, mutex 4);
+layout!(OpenKeyedMutex2 24 / 8: shared_handle 0, mutex 4, data 8, data_size 16);
+layout!(OpenKeyedMutexFromNtHandle 32 / 8: nt_handle 0, mutex 8, data 16, data_size 24);
+layout!(AcquireKeyedMutex 32 / 8: mutex 0, key 8, timeout 16, fence_value 24);
+layout!(AcquireKeyedMutex2 48 / 8: mutex 0, key 8, timeout 16, fence_value 24, data 32, data_size 40);
+layout!(ReleaseKeyedMutex 24 / 8: mutex 0, key 8, fence_value 16);
+layout!(ReleaseKeyedMutex2 40 / 8: mutex 0, key 8, fence_value 16, data 24, data_size 32);
+
+layout!(CreatePagingQueue 32 / 8: device 0, priority 4, queue 8, object 12, cpu_address 16, physical_adapter 24);
+layout!(ReserveGpuVirtualAddress 72 / 8: owner 0, base 8, minimum 16, maximum 24, size 32, reservation_type 40,
+    driver_protection 48, address 56, paging_fence_value 64);
+layout!(MapGpuVirtualAddress 104 / 8: paging_queue 0, base 8, minimum 16, maximum 24, allocation 32,
+    offset_pages 40, size_pages 48, protection 56, driver_protection 64, reserved_0 72, reserved_1 80,
+    address 88, paging_fence_value 96);
+layout!(FreeGpuVirtualAddress 24 / 8: adapter 0, base 8, size 16);
+layout!(UpdateGpuVirtualAddress 56 / 8: device 0, context 4, fence 8, operation_count 12, operations 16,
+    reserved_0 24, reserved_1 32, fence_value 40, flags 48);
+layout!(GpuVaOperation 64 / 8: operation 0, base 8, size 16, rest 24);
+
+layout!(CreateHwQueue 48 / 8: context 0, flags 4, private_data_size 8, private_data 16, queue 24,
+    progress_fence 28, cpu_address 32, gpu_address 40);
+layout!(SubmitCommandToHwQueue 56 / 8: queue 0, progress_fence_id 8, commands 16, length 24,
+    private_data_size 28, private_data 32, primary_count 40, written_primaries 48);
+layout!(SubmitSignalToHwQueue 40 / 8: flags 0, queue_count 4, queues 8, object_count 16, objects 24, values 32);
+layout!(SubmitWaitToHwQueue 24 / 8: queue 0, object_count 4, objects 8, values 16);
+layout!(NativeFenceMapping 56 / 8: current_value_cpu_address 0, current_value_gpu_address 8,
+    monitored_value_gpu_address 16, reserved 24);
+layout!(NativeFenceInfo 112 / 8: initial_value 0, engine_affinity 8, native_type 12, flags 16, mapping 24,
+    reserved 80);
+layout!(CreateNativeFence 216 / 8: device 0, object 4, private_data 8, info 72, flags 184, reserved 188);
+layout!(OpenNativeFenceFromNtHandle 176 / 8: nt_handle 0, device 8, engine_affinity 12, flags 16, object 20,
+    mapping 24, private_data 80, reserved 144);
+
+layout!(ContextPriority 8 / 4: context 0, priority 4);
+layout!(MarkDeviceAsError 8 / 4: device 0, reason 4);

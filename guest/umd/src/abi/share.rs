@@ -26,7 +26,9 @@ pub extern "C" fn D3DKMTShareObjects(
         }
         let object = read_handles(&mut Array::default(), objects, count)?[0];
         let (token, descriptor) = nt_handle::create().map_err(|_| NtStatus::NO_MEMORY)?;
-        let status = session.call(&Call::ShareObject { object, desired_access, token }).status;
+        let status = session
+            .call(&Call::ShareObjects { objects: vec![object], desired_access, name: None, token })
+            .status;
         if !status.is_success() {
             return Err(status);
         }
@@ -46,7 +48,7 @@ pub extern "C" fn D3DKMTOpenSyncObjectFromNtHandle2(argument: *mut OpenSyncObjec
             return Err(if known { NtStatus::INVALID_HANDLE } else { NtStatus::INVALID_PARAMETER });
         };
         let flags = SyncObjectFlags::from_bits_retain(arguments.flags);
-        let opened = session.open_sync_object(device, token, flags, arguments.engine_affinity)?;
+        let opened = session.open_sync_object(device, token, flags, arguments.engine_affinity, false)?;
         arguments.object = opened.object.0;
         if let Some(location) = &opened.location {
             arguments.cpu_address = location.address();

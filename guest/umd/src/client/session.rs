@@ -116,8 +116,9 @@ impl Session {
         token: ShareToken,
         flags: SyncObjectFlags,
         engine_affinity: u32,
+        legacy: bool,
     ) -> Result<CreatedFence, NtStatus> {
-        now(self.0.open_sync_object(device, token, flags, engine_affinity))
+        now(self.0.open_sync_object(device, token, flags, engine_affinity, legacy))
     }
 
     /// `D3DKMTDestroySynchronizationObject`.

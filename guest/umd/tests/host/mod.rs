@@ -242,6 +242,7 @@ pub fn created(slot: u32) -> CreatedSyncObject {
         shared_handle: Handle::NULL,
         slot: Some(slot),
         gpu_address,
+        paging_fence_value: 0,
     }
 }
 

@@ -20,6 +20,10 @@ pub(crate) struct Context {
     pub flags: CreateContextFlags,
     /// Its software queue.
     pub queue: u32,
+    /// `SetContextSchedulingPriority`, -7 to 7.
+    pub priority: i32,
+    /// `SetContextInProcessSchedulingPriority`, -7 to 7.
+    pub in_process_priority: i32,
 }
 
 impl<M: Miniport> Kernel<M> {
@@ -33,13 +37,17 @@ impl<M: Miniport> Kernel<M> {
     ) -> Called {
         let device = self.active_device(process, device)?;
         let adapter = self.devices[device].adapter;
-        let nodes = self.config.adapters[adapter as usize].nodes.len();
+        let config = &self.config.adapters[adapter as usize];
+        let nodes = config.nodes.len();
         if node_ordinal as usize >= nodes {
             return invalid(format!("node {node_ordinal} does not exist, the adapter has {nodes}"));
         }
-        if engine_affinity > 1 {
-            return invalid(format!("EngineAffinity {engine_affinity:#x} names an engine that is not there"));
-        }
+        let Some(engine) = config.engine(adapter, node_ordinal, engine_affinity) else {
+            let engines = config.physical_adapters;
+            return invalid(format!(
+                "EngineAffinity {engine_affinity:#x} is not the bit of one of {engines} engines"
+            ));
+        };
         if flags.unknown() != 0 {
             return invalid(format!("context flags {:#x} have reserved bits set", flags.bits()));
         }
@@ -51,13 +59,15 @@ impl<M: Miniport> Kernel<M> {
             process,
             handle: Handle::NULL,
             device,
-            engine: EngineId { adapter, node: node_ordinal },
+            engine,
             flags,
             queue: 0,
+            priority: 0,
+            in_process_priority: 0,
         });
         match self.insert_handle(process, Local::Context(id)) {
             Ok(handle) => {
-                let queue = self.new_queue(device, EngineId { adapter, node: node_ordinal }, id);
+                let queue = self.new_queue(device, engine, id);
                 let context = &mut self.contexts[id];
                 (context.handle, context.queue) = (handle, queue);
                 self.process_mut(process).contexts += 1;

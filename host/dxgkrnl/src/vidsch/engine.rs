@@ -1,4 +1,18 @@
 //! What is with the miniport, and what it reports.
+//!
+//! An engine gets [`HARDWARE_QUEUE_DEPTH`] submissions at a time; the rest waits here, so that priority decides.
+//!
+//! ```text
+//!             ready                 dispatch               DMA_COMPLETED
+//!   queue ------------> Ready ---------------> Submitted ----------------> completed id moves
+//!                         ^                        |
+//!                         `------------------------'
+//!              DMA_PREEMPTED, or queued when its engine was reset: a new id (SCH-008, TDR-019)
+//! ```
+//! Paging buffers are the memory manager's: they go before everything else and keep their ids.
+//!
+//! The last completed id moves with a completion, a reset of the engine that succeeds (to what the driver says it
+//! aborted), and a reset of the adapter (to the last submitted one); a preemption does not move it (SCH-007).
 
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::format;
@@ -6,49 +20,136 @@ use alloc::vec::Vec;
 
 use d3dkmt::SyncObjectFlags;
 
-use crate::ProcessId;
+use super::ready::{Level, Ready};
 use crate::ddi::{Callback, EngineId, Interrupt, Miniport};
 use crate::effects::Effects;
 use crate::kernel::Kernel;
+use crate::tdr::Watch;
+use crate::{Nanos, ProcessId};
 
-/// Submissions that are with the miniport.
-#[derive(Default)]
-pub(crate) struct InFlight {
-    engines: BTreeMap<EngineId, OnEngine>,
+/// How many submissions an engine has at a time: one that runs, and one for it to go on with at once.
+pub(crate) const HARDWARE_QUEUE_DEPTH: usize = 2;
+
+/// A paging buffer, and the devices whose allocations it names. It belongs to the system device.
+#[derive(Clone, Debug)]
+pub(crate) struct Paging {
+    pub owners: Vec<u32>,
+    pub commands: Vec<u8>,
+    /// The id under which it was preempted: it keeps it.
+    pub resubmits: Option<u64>,
 }
 
+/// Whose a submission is.
+#[derive(Clone, Debug)]
+pub(crate) enum Work {
+    Queue { queue: u32, level: Level },
+    Paging { owners: Vec<u32> },
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Submitted {
+    pub id: u64,
+    pub work: Work,
+}
+
+/// What is known of one engine.
 #[derive(Default)]
-struct OnEngine {
-    last: u64,
-    /// Submission fence ids, which grow, and their queues.
-    submitted: VecDeque<(u64, u32)>,
+pub(crate) struct OnEngine {
+    pub last: u64,
+    /// The last completed id (SCH-007).
+    pub completed: u64,
+    /// In the order of their ids, which grow.
+    pub submitted: VecDeque<Submitted>,
+    pub ready: Ready,
+    pub paging: VecDeque<Paging>,
+    /// Since when the oldest submission runs without progress.
+    pub since: Nanos,
+    pub watch: Watch,
+}
+
+impl OnEngine {
+    pub fn has(&self, submission_fence_id: u64) -> bool {
+        self.submitted.binary_search_by_key(&submission_fence_id, |one| one.id).is_ok()
+    }
+
+    /// The oldest submission is another one, or there is none: that is progress.
+    fn moved_on(&mut self, now: Nanos) {
+        self.since = now;
+        match &mut self.watch {
+            watch @ Watch::Preempting { .. } if self.submitted.is_empty() => *watch = Watch::Running,
+            Watch::Preempting { since, .. } => *since = now,
+            Watch::Running | Watch::Resetting { .. } | Watch::Held => {}
+        }
+    }
+}
+
+/// Every engine that was ever used.
+#[derive(Default)]
+pub(crate) struct InFlight {
+    pub engines: BTreeMap<EngineId, OnEngine>,
+    /// Numbers the turns of what becomes ready, and preemption requests.
+    pub turns: u64,
 }
 
 impl InFlight {
-    /// The next `SubmissionFenceId` of an engine, for this queue.
-    pub(super) fn begin(&mut self, engine: EngineId, queue: u32) -> u64 {
-        let engine = self.engines.entry(engine).or_default();
-        engine.last += 1;
-        engine.submitted.push_back((engine.last, queue));
-        engine.last
+    pub fn engine(&mut self, engine: EngineId) -> &mut OnEngine {
+        self.engines.entry(engine).or_default()
     }
 
-    /// Takes out the oldest submission of an engine up to this one; its queue.
+    pub fn next_turn(&mut self) -> u64 {
+        self.turns += 1;
+        self.turns
+    }
+
+    /// The next `SubmissionFenceId` of an engine, or the one that a paging buffer had, for this work.
+    pub fn begin(&mut self, engine: EngineId, now: Nanos, work: Work, keeps: Option<u64>) -> u64 {
+        let engine = self.engine(engine);
+        let id = keeps.unwrap_or_else(|| {
+            engine.last += 1;
+            engine.last
+        });
+        if engine.submitted.is_empty() {
+            engine.since = now;
+        }
+        engine.submitted.push_back(Submitted { id, work });
+        id
+    }
+
+    /// Takes out the oldest submission of an engine up to this one.
     ///
     /// Ids grow on each engine (SCH-005) and there is one last completed id of it (SCH-007): the report of
     /// one is the report of all before it, should theirs have been lost.
-    fn complete(&mut self, engine: EngineId, submission_fence_id: u64) -> Option<u32> {
-        let submitted = &mut self.engines.get_mut(&engine)?.submitted;
-        let oldest = submitted.front().filter(|(id, _)| *id <= submission_fence_id)?.1;
-        submitted.pop_front();
-        Some(oldest)
+    pub fn complete(&mut self, engine: EngineId, now: Nanos, submission_fence_id: u64) -> Option<Submitted> {
+        let engine = self.engines.get_mut(&engine)?;
+        engine.completed = engine.completed.max(submission_fence_id);
+        engine.submitted.front().filter(|oldest| oldest.id <= submission_fence_id)?;
+        let oldest = engine.submitted.pop_front();
+        engine.moved_on(now);
+        oldest
     }
 
     /// This one will not complete.
-    pub(super) fn forget(&mut self, engine: EngineId, submission_fence_id: u64) {
+    pub fn forget(&mut self, engine: EngineId, now: Nanos, submission_fence_id: u64) {
         let Some(engine) = self.engines.get_mut(&engine) else { return };
-        if let Ok(at) = engine.submitted.binary_search_by_key(&submission_fence_id, |(id, _)| *id) {
+        if let Ok(at) = engine.submitted.binary_search_by_key(&submission_fence_id, |one| one.id) {
             engine.submitted.remove(at);
+            if at == 0 {
+                engine.moved_on(now);
+            }
+        }
+    }
+
+    /// This device is gone: no paging buffer names its allocations any more.
+    pub fn forget_owner(&mut self, device: u32) {
+        for engine in self.engines.values_mut() {
+            for paging in &mut engine.paging {
+                paging.owners.retain(|owner| *owner != device);
+            }
+            for submitted in &mut engine.submitted {
+                if let Work::Paging { owners } = &mut submitted.work {
+                    owners.retain(|owner| *owner != device);
+                }
+            }
         }
     }
 
@@ -56,35 +157,102 @@ impl InFlight {
     pub fn forget_adapter(&mut self, adapter: u32) {
         for (_, engine) in self.engines.iter_mut().filter(|(id, _)| id.adapter == adapter) {
             engine.submitted.clear();
+            engine.paging.clear();
+            engine.watch = Watch::default();
         }
     }
 }
 
 impl<M: Miniport> Kernel<M> {
-    /// What a miniport asked for.
+    /// What a miniport asked for. Calls no DDI: what has to be done about it is done when this DDI is over.
     pub(crate) fn callback(&mut self, callback: Callback, effects: &mut Effects) {
         match callback {
             Callback::GpuStore { engine, process, gpu_address, value } => {
                 self.gpu_store(engine, process, gpu_address, value, effects);
             }
-            Callback::NotifyInterrupt(Interrupt::DmaCompleted { engine, submission_fence_id }) => {
-                while let Some(id) = self.in_flight.complete(engine, submission_fence_id) {
-                    let queue = &mut self.queues[id];
-                    queue.running = None;
-                    let process = queue.process;
-                    self.runnable.push_back(id);
-                    self.evaluate_written(process, effects);
-                    self.evaluate_written_by_others(process, effects);
-                }
+            Callback::NotifyInterrupt(interrupt) => self.interrupts.push_back(interrupt),
+            Callback::NotifyDpc { adapter } => self.work_off_interrupts(adapter, effects),
+            Callback::InvalidateHwContext { context, reason } => {
+                self.tdr.invalidated.push((context.0, reason));
             }
-            Callback::NotifyInterrupt(Interrupt::MonitoredFenceSignaled { .. }) => {
+            Callback::Stuck { nanos } => self.driver_was_stuck(nanos, effects),
+        }
+    }
+
+    fn work_off_interrupts(&mut self, adapter: u32, effects: &mut Effects) {
+        let mut others = VecDeque::new();
+        while let Some(interrupt) = self.interrupts.pop_front() {
+            if interrupt.adapter() == adapter {
+                self.interrupt(interrupt, effects);
+            } else {
+                others.push_back(interrupt);
+            }
+        }
+        self.interrupts = others;
+    }
+
+    /// True while the kernel does not listen to this engine: it is about to be reset (TDR-012).
+    fn is_masked(&self, engine: EngineId) -> bool {
+        self.in_flight.engines.get(&engine).is_some_and(|engine| engine.watch.is_masked())
+    }
+
+    fn interrupt(&mut self, interrupt: Interrupt, effects: &mut Effects) {
+        match interrupt {
+            Interrupt::MonitoredFenceSignaled { .. } => {
                 // It names an engine, not a fence: whatever was written anywhere is looked at.
                 let processes: Vec<ProcessId> = self.processes.keys().copied().collect();
                 for process in processes {
                     self.evaluate_written(process, effects);
                 }
             }
+            Interrupt::CrtcVsync { .. } | Interrupt::SchedulingLog { .. } => {}
+            Interrupt::DmaCompleted { engine, submission_fence_id } if !self.is_masked(engine) => {
+                if self.is_submitted_id(engine, submission_fence_id, effects) {
+                    self.completed_up_to(engine, submission_fence_id, effects);
+                }
+            }
+            Interrupt::DmaPreempted { engine, preemption_fence_id, last_completed_fence_id }
+                if !self.is_masked(engine) =>
+            {
+                if self.is_submitted_id(engine, last_completed_fence_id, effects) {
+                    self.completed_up_to(engine, last_completed_fence_id, effects);
+                    self.preempted(engine, preemption_fence_id);
+                }
+            }
+            Interrupt::DmaFaulted { engine, faulted_fence_id } if !self.is_masked(engine) => {
+                self.dma_faulted(engine, faulted_fence_id, effects);
+            }
+            Interrupt::DmaPageFaulted { engine, faulted_fence_id, gpu_address, flags }
+                if !self.is_masked(engine) =>
+            {
+                self.dma_page_faulted(engine, faulted_fence_id, gpu_address, flags, effects);
+            }
+            Interrupt::HwQueuePageFaulted { engine, work, gpu_address, flags } if !self.is_masked(engine) => {
+                self.hw_queue_page_faulted(engine, work, gpu_address, flags, effects);
+            }
+            Interrupt::GpuEngineTimeout { engine } if !self.is_masked(engine) => {
+                self.engine_timed_out(engine, effects);
+            }
+            masked => {
+                let number = masked.number();
+                self.note_host(format!("interrupt {number} of an engine under reset is ignored"), effects);
+            }
         }
+    }
+
+    /// Completes what was submitted to an engine up to this id.
+    pub(crate) fn completed_up_to(&mut self, engine: EngineId, id: u64, effects: &mut Effects) {
+        while let Some(submitted) = self.in_flight.complete(engine, self.now, id) {
+            if let Work::Queue { queue: id, .. } = submitted.work {
+                let queue = &mut self.queues[id];
+                queue.running = None;
+                let process = queue.process;
+                self.runnable.push_back(id);
+                self.evaluate_written(process, effects);
+                self.evaluate_written_by_others(process, effects);
+            }
+        }
+        self.touched.insert(engine);
     }
 
     /// An engine wrote to memory: the value is visible at once; waits are looked at on an interrupt.
@@ -96,7 +264,12 @@ impl<M: Miniport> Kernel<M> {
         value: u64,
         effects: &mut Effects,
     ) {
-        let Some(owner) = self.processes.get_mut(&process) else { return };
+        if self.tdr.resetting.contains(&engine.adapter) {
+            let text = format!("adapter {} stored to memory after its reset: ignored", engine.adapter);
+            self.note_host(text, effects);
+            return;
+        }
+        let Some(owner) = self.processes.get(&process) else { return };
         let open = owner.slots.owner_at(gpu_address).map(|open| &self.opens[open]);
         // An open with NoSignal is mapped for reading only, one with NoGPUAccess not at all; and a fence is
         // mapped on its own adapter.
@@ -104,7 +277,10 @@ impl<M: Miniport> Kernel<M> {
         match open {
             Some(open) if !open.flags.intersects(unwritable) && open.adapter == engine.adapter => {
                 let object = open.object;
-                owner.written.push(object);
+                if self.ignores_value(object, value, effects) {
+                    return;
+                }
+                self.process_mut(process).written.push(object);
                 self.store_value(object, value, effects);
             }
             _ => {
@@ -142,7 +318,7 @@ impl<M: Miniport> Kernel<M> {
         }
     }
 
-    pub(super) fn evaluate_written(&mut self, process: ProcessId, effects: &mut Effects) {
+    pub(crate) fn evaluate_written(&mut self, process: ProcessId, effects: &mut Effects) {
         let Some(owner) = self.processes.get_mut(&process) else { return };
         for object in core::mem::take(&mut owner.written) {
             // It may be gone by now; whoever has its place loses nothing by being looked at.

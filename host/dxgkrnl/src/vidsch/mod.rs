@@ -11,17 +11,21 @@
 //!   Signal(..)                no command runs (SignalAtSubmission:   fence values change, waits end
 //!                             always)
 //!   Broadcast(id)             as a Signal                            the last queue signals
-//!   Command(bytes)            no command runs                        the miniport gets it; the queue
+//!   Command(bytes)            no command runs                        it is ready for the engine; the queue
 //!                                                                    runs until DMA_COMPLETED
 //! ```
 //! Packets of one queue take effect in the order of submission (SCH-001); queues do not hold each
 //! other up (FEN-024).
 //!
-//! `context.rs` makes and ends contexts, `signal.rs` has the packets of signals and waits, `engine.rs` what is
-//! with the miniport and what it reports.
+//! `context.rs` makes and ends contexts, `signal.rs` has the packets of signals and waits, `ready.rs` what comes
+//! next on an engine, `dispatch.rs` how it gets there and back, `engine.rs` what is with the miniport and what it
+//! reports, `priority.rs` the calls that set priorities.
 
 mod context;
+mod dispatch;
 mod engine;
+mod priority;
+mod ready;
 mod signal;
 
 use alloc::collections::VecDeque;
@@ -30,14 +34,16 @@ use alloc::vec::Vec;
 use d3dkmt::{EventId, Handle, NtStatus, SignalFlags};
 
 pub(crate) use context::Context;
-pub(crate) use engine::InFlight;
+pub(crate) use dispatch::{QUANTUM_NS, ReadyCommand};
+pub(crate) use engine::{InFlight, OnEngine, Submitted, Work};
+pub(crate) use priority::CLASS_NORMAL;
 
-use crate::ddi::{EngineId, HwContext, Miniport, Submission};
+use crate::ProcessId;
+use crate::ddi::{EngineId, HwContext, Miniport};
 use crate::effects::Effects;
 use crate::kernel::Kernel;
 use crate::legacy::Acquire;
-use crate::wait::WaitId;
-use crate::{Nanos, ProcessId};
+use crate::waits::WaitId;
 
 /// Packets in the order of their submission, and what the engine has of them.
 pub(crate) struct Queue {
@@ -49,6 +55,17 @@ pub(crate) struct Queue {
     pub packets: VecDeque<Packet>,
     /// The submission that the engine has of this queue.
     pub running: Option<u64>,
+    /// Its command buffer that waits for the engine.
+    pub ready: Option<ReadyCommand>,
+    /// Its turn when it was submitted last.
+    pub turn: u64,
+}
+
+impl Queue {
+    /// True if no command of it runs or is about to.
+    pub fn is_idle(&self) -> bool {
+        self.running.is_none() && self.ready.is_none()
+    }
 }
 
 #[derive(Debug)]
@@ -103,22 +120,29 @@ impl<M: Miniport> Kernel<M> {
     pub(crate) fn new_queue(&mut self, device: u32, engine: EngineId, context: u32) -> u32 {
         let process = self.devices[device].process;
         let packets = VecDeque::new();
-        self.queues.insert(Queue { process, device, engine, context, packets, running: None })
+        let (running, ready, turn) = (None, None, 0);
+        self.queues.insert(Queue { process, device, engine, context, packets, running, ready, turn })
     }
 
     /// Ends a queue: what the engine has of it is dropped, if it does not end with its context, and then what is
     /// queued.
     pub(crate) fn end_queue(&mut self, id: u32, effects: &mut Effects) {
+        let ready = self.unready(id);
         let queue = self.queues.remove(id).expect("its owner is live");
-        let running = queue.running.map(|submission_fence_id| (queue.engine, submission_fence_id));
-        if let Some((engine, submission_fence_id)) = running {
-            self.in_flight.forget(engine, submission_fence_id);
+        let (engine, context) = (queue.engine, queue.context);
+        if let Some(submission_fence_id) = queue.running {
+            self.in_flight.forget(engine, self.now, submission_fence_id);
+            self.touched.insert(engine);
         }
-        let context = HwContext(queue.context);
+        let kept = ready.as_ref().and_then(|command| command.resubmits);
+        let not_submitted = ready.iter().filter(|command| command.resubmits.is_none());
+        let not_submitted = not_submitted.map(|command| &command.commands[..]);
+        self.cancel_commands((engine, context), not_submitted.chain(commands(&queue.packets)), effects);
+        let submitted = queue.running.or(kept).map(|submission_fence_id| (engine, submission_fence_id));
         self.with_miniport(effects, |miniport, now, callbacks| {
-            miniport.destroy_context(now, context, running, callbacks);
+            miniport.destroy_context(now, HwContext(context), submitted, callbacks);
         });
-        if running.is_some() {
+        if submitted.is_some() {
             // A buffer that was dropped will not complete: what it wrote is looked at now.
             self.evaluate_written(queue.process, effects);
         }
@@ -159,7 +183,12 @@ impl<M: Miniport> Kernel<M> {
 
     /// Lets every queue go on that can, until none can.
     pub(crate) fn run_queues(&mut self, effects: &mut Effects) {
-        while let Some(queue) = self.runnable.pop_front() {
+        loop {
+            self.dispatch_touched(effects);
+            if self.recover(effects) {
+                continue;
+            }
+            let Some(queue) = self.runnable.pop_front() else { return };
             while self.run_head(queue, effects) {}
         }
     }
@@ -167,10 +196,10 @@ impl<M: Miniport> Kernel<M> {
     /// Takes the head packet of a queue if it can go on; true if it did.
     fn run_head(&mut self, id: u32, effects: &mut Effects) -> bool {
         let Some(queue) = self.queues.get_mut(id) else { return false };
-        let idle = queue.running.is_none();
+        let idle = queue.is_idle();
         let ready = match queue.packets.front() {
             None => false,
-            Some(Packet::Wait(wait)) => !self.waits.contains_key(wait),
+            Some(Packet::Wait(wait)) => !self.waits.contains(*wait),
             Some(Packet::Acquire(_)) => return self.try_acquire(id, effects),
             Some(Packet::Signal(signal)) => idle || signal.flags.contains(SignalFlags::SIGNAL_AT_SUBMISSION),
             Some(Packet::Broadcast(id)) => {
@@ -192,21 +221,12 @@ impl<M: Miniport> Kernel<M> {
         }
         true
     }
+}
 
-    fn start_command(&mut self, id: u32, commands: Vec<u8>, effects: &mut Effects) {
-        let queue = &mut self.queues[id];
-        let engine = queue.engine;
-        let submission_fence_id = self.in_flight.begin(engine, id);
-        queue.running = Some(submission_fence_id);
-        let submission = Submission {
-            engine,
-            context: HwContext(queue.context),
-            process: queue.process,
-            submission_fence_id,
-            commands,
-        };
-        self.with_miniport(effects, |miniport, now: Nanos, callbacks| {
-            miniport.submit_command(now, submission, callbacks);
-        });
-    }
+/// The command buffers among packets.
+pub(crate) fn commands(packets: &VecDeque<Packet>) -> impl Iterator<Item = &[u8]> {
+    packets.iter().filter_map(|packet| match packet {
+        Packet::Command(commands) => Some(&commands[..]),
+        Packet::Wait(_) | Packet::Acquire(_) | Packet::Signal(_) | Packet::Broadcast(_) => None,
+    })
 }

@@ -12,7 +12,7 @@ use crate::effects::Effects;
 use crate::kernel::{Called, Kernel, Refusal, invalid};
 use crate::legacy::{Acquire, Form, is_acquired, queueable};
 use crate::policy::LowerGpuSignal;
-use crate::wait::{WaitItem, WaitOwner};
+use crate::waits::{WaitItem, WaitOwner};
 
 impl<M: Miniport> Kernel<M> {
     /// `SignalSynchronizationObjectFromGpu` and `..2`.
@@ -134,7 +134,7 @@ impl<M: Miniport> Kernel<M> {
             let wait = denied_by == SyncObjectFlags::NO_WAIT;
             queueable(&self.objects[object], objects.len(), form, wait)?;
             self.check_adapter(self.opens[open].adapter, device, *handle)?;
-            self.check_right(open, denied_by)?;
+            self.check_right(open, object, denied_by)?;
             let (handle, value) = (*handle, *value);
             Ok(WaitItem { object, open: Some(open), handle, value, satisfied: false })
         };
@@ -147,7 +147,9 @@ impl<M: Miniport> Kernel<M> {
                 continue;
             }
             let current = self.objects[*object].value;
-            let lower = *value < current && !signal.flags.contains(SignalFlags::ALLOW_FENCE_REWIND);
+            let lower = *value < current
+                && !signal.flags.contains(SignalFlags::ALLOW_FENCE_REWIND)
+                && !self.is_beyond_signals(*object);
             match self.config.policy.lower_gpu_signal {
                 LowerGpuSignal::Ignored if lower => {
                     let text = format!("queued signal {value} is below the fence's value {current}: ignored");

@@ -6,13 +6,14 @@ use d3dkmt::{
     ShareToken, SignalFlags, SyncObjectFlags, SyncObjectInfo, SyncObjectType, WaitFromCpuFlags, WaitOutcome,
     isa,
 };
-use dxgkrnl::{Config, Effects, Input, Kernel, ProcessId, VmId};
+use dxgkrnl::ddi::Miniport;
+use dxgkrnl::{Config, Effects, Input, Kernel, ProcessId, TdrConfig, VmId};
 use kmd::SimulatedMiniport;
 
 pub const P: ProcessId = ProcessId(1);
 
-pub struct World {
-    pub kernel: Kernel<SimulatedMiniport>,
+pub struct World<M: Miniport = SimulatedMiniport> {
+    pub kernel: Kernel<M>,
     pub now: u64,
     pub process: ProcessId,
     /// Effects since the last `take`.
@@ -27,8 +28,14 @@ impl World {
     }
 
     pub fn with_config(config: Config) -> Self {
+        Self::with_miniport(config, SimulatedMiniport::default())
+    }
+}
+
+impl<M: Miniport> World<M> {
+    pub fn with_miniport(config: Config, miniport: M) -> Self {
         let mut world = World {
-            kernel: Kernel::new(config, SimulatedMiniport::default()),
+            kernel: Kernel::new(config, miniport),
             now: 0,
             process: P,
             effects: Effects::default(),
@@ -105,11 +112,15 @@ impl World {
     }
 
     pub fn context(&mut self, device: Handle, node_ordinal: u32) -> Handle {
+        self.context_with(device, node_ordinal, CreateContextFlags::empty())
+    }
+
+    pub fn context_with(&mut self, device: Handle, node_ordinal: u32, flags: CreateContextFlags) -> Handle {
         let call = Call::CreateContextVirtual {
             device,
             node_ordinal,
             engine_affinity: 0,
-            flags: CreateContextFlags::empty(),
+            flags,
             client_hint: 0,
             private_data: Vec::new(),
         };
@@ -219,6 +230,25 @@ impl World {
         std::mem::take(&mut self.effects.events).into_iter().map(|event| event.event).collect()
     }
 
+    /// Events set since the last time this was asked, with their status.
+    pub fn ended(&mut self) -> Vec<(EventId, NtStatus)> {
+        let events = std::mem::take(&mut self.effects.events);
+        events.into_iter().map(|event| (event.event, event.status)).collect()
+    }
+
+    /// Notes since the last time this was asked.
+    pub fn notes(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.effects.notes).into_iter().map(|note| note.text).collect()
+    }
+
+    /// `D3DKMT_DEVICEEXECUTION_STATE`.
+    pub fn execution_state(&mut self, device: Handle) -> u32 {
+        match self.ok(Call::GetDeviceState { device, state_type: 1 }) {
+            Reply::DeviceState(state) => state,
+            other => panic!("{other:?}"),
+        }
+    }
+
     /// Values stored since the last time this was asked: slot and value.
     pub fn stores(&mut self) -> Vec<(u32, u64)> {
         std::mem::take(&mut self.effects.stores).into_iter().map(|store| (store.slot, store.value)).collect()
@@ -280,6 +310,11 @@ impl World {
         let snapshot = self.kernel.snapshot();
         snapshot.objects.iter().find(|state| state.handle == object).expect("the object lives").value
     }
+}
+
+/// Hangs stay: nobody looks for timeouts (TdrLevel 0).
+pub fn without_timeouts() -> Config {
+    Config { tdr: TdrConfig { level: 0, ..TdrConfig::default() }, ..Config::default() }
 }
 
 /// Shares one object without a name, with every right.

@@ -1,20 +1,46 @@
-//! The daemon's configuration file (TOML): what hardware there is, and the policy switches.
+//! The daemon's configuration file (TOML): what hardware there is, how the system is set up, and the policy
+//! switches.
 //!
 //! ```toml
-//! [policy]
+//! features = ["HARDWARE_SCHEDULING", "NATIVE_FENCE", "USER_MODE_SUBMISSION"]    # or KMD_SIGNAL_CPU_EVENT
+//!
+//! [policy]                            # every switch of dxgkrnl::policy, by name
 //! lower_gpu_signal = "ignored"        # or "applied"
 //! destroyed_wait = "success"          # or "device-removed"
 //! refused_one_way = "stops-device"    # or "note-only"
+//!
+//! [tdr]                               # the registry's TDR values; times in nanoseconds
+//! level = 3                           # TdrLevel: 0 off, 1 bugcheck, 2 VGA, 3 recover
+//! delay_ns = 2000000000               # TdrDelay
+//! ddi_delay_ns = 5000000000           # TdrDdiDelay
+//! limit_count = 5                     # TdrLimitCount
+//! limit_time_ns = 60000000000         # TdrLimitTime
+//! debug_mode = 2                      # TdrDebugMode
+//! dod_present_delay_ns = 2000000000   # TdrDodPresentDelay
+//! dod_vsync_delay_ns = 2000000000     # TdrDodVSyncDelay
+//! test_mode = false                   # TdrTestMode
 //!
 //! [[adapter]]
 //! description = "my adapter"
 //! luid = [0x67700001, 0]              # low, high
 //! vendor = 0x1414
 //! device = 0x6770
+//! caps = ["MULTI_ENGINE_AWARE", "PREEMPTION_AWARE"]    # DXGK_VIDSCHCAPS: all of them, by name
+//! physical_adapters = 1               # of an LDA chain
+//! iommu = false
+//! io_coherent = true
+//! [[adapter.target]]                  # what there is replaces the one of 60 Hz
+//! id = 0                              # VidPnTargetId
+//! vsync_ns = 16666667
 //! [[adapter.node]]
 //! engine = "3D"                       # COMPUTE COPY VIDEO_DECODE VIDEO_PROCESS VIDEO_ENCODE
 //! signals_at_write = true             # false: waiters are looked at when a command buffer completes
 //! opaque_packet_ns = 100000
+//! hw_queues = true
+//! max_in_flight_hw_queue_buffers = 0  # 0: no limit
+//! ring_buffer_fence_release = false
+//! user_mode_submission = true
+//! doorbells = 4
 //! ```
 //! What is left out keeps its default. Unknown keys are errors.
 
@@ -22,7 +48,10 @@ use std::path::Path;
 
 use anyhow::{Context as _, bail};
 use d3dkmt::Luid;
-use dxgkrnl::{AdapterConfig, Config, EngineType, NodeConfig, Policy};
+use dxgkrnl::{
+    AdapterConfig, Config, EngineType, Features, Nanos, NodeConfig, Policy, TargetConfig, TdrConfig,
+    VidSchCaps,
+};
 use toml::{Table, Value};
 
 pub fn read(path: &Path) -> anyhow::Result<Config> {
@@ -37,6 +66,14 @@ pub fn parse(text: &str) -> anyhow::Result<Config> {
     let mut config = Config::default();
     if let Some(policy) = table.remove("policy") {
         config.policy = read_policy(take_table(policy, "policy")?)?;
+    }
+    if let Some(tdr) = table.remove("tdr") {
+        config.tdr = read_tdr(take_table(tdr, "tdr")?)?;
+    }
+    if let Some(features) = table.remove("features") {
+        let named = |(name, feature): (&'static str, Features)| (name, feature.bits());
+        let known: Vec<_> = Features::all().iter_names().map(named).collect();
+        config.features = Features::from_bits_retain(bits(features, "features", &known)?);
     }
     if let Some(adapters) = table.remove("adapter") {
         config.adapters = take_array(adapters, "adapter")?
@@ -68,6 +105,23 @@ fn read_policy(mut table: Table) -> anyhow::Result<Policy> {
     Ok(policy)
 }
 
+fn read_tdr(mut table: Table) -> anyhow::Result<TdrConfig> {
+    let mut tdr = TdrConfig::default();
+    set_u32(&mut table, "level", &mut tdr.level)?;
+    anyhow::ensure!(tdr.level <= 3, "level is {}; TdrLevel is 0, 1, 2 or 3", tdr.level);
+    set_nanos(&mut table, "delay_ns", &mut tdr.delay_ns)?;
+    set_nanos(&mut table, "ddi_delay_ns", &mut tdr.ddi_delay_ns)?;
+    set_u32(&mut table, "limit_count", &mut tdr.limit_count)?;
+    set_nanos(&mut table, "limit_time_ns", &mut tdr.limit_time_ns)?;
+    set_u32(&mut table, "debug_mode", &mut tdr.debug_mode)?;
+    anyhow::ensure!(tdr.debug_mode <= 3, "debug_mode is {}; TdrDebugMode is 0, 1, 2 or 3", tdr.debug_mode);
+    set_nanos(&mut table, "dod_present_delay_ns", &mut tdr.dod_present_delay_ns)?;
+    set_nanos(&mut table, "dod_vsync_delay_ns", &mut tdr.dod_vsync_delay_ns)?;
+    set_bool(&mut table, "test_mode", &mut tdr.test_mode)?;
+    nothing_left(&table, "[tdr]")?;
+    Ok(tdr)
+}
+
 fn read_adapter(mut table: Table) -> anyhow::Result<AdapterConfig> {
     let mut adapter = AdapterConfig::default();
     if let Some(description) = table.remove("description") {
@@ -80,11 +134,31 @@ fn read_adapter(mut table: Table) -> anyhow::Result<AdapterConfig> {
         adapter.luid =
             Luid { low: number(low, "luid low")?, high: high.context("luid high must be 32 bits")? };
     }
-    if let Some(vendor) = table.remove("vendor") {
-        adapter.vendor = number(&vendor, "vendor")?;
+    set_u32(&mut table, "vendor", &mut adapter.vendor)?;
+    set_u32(&mut table, "device", &mut adapter.device)?;
+    if let Some(caps) = table.remove("caps") {
+        let named = |(name, cap): (&'static str, VidSchCaps)| (name, cap.bits());
+        let known: Vec<_> = VidSchCaps::all().iter_names().map(named).collect();
+        adapter.caps = VidSchCaps::from_bits_retain(bits(caps, "caps", &known)?);
     }
-    if let Some(device) = table.remove("device") {
-        adapter.device = number(&device, "device")?;
+    set_u32(&mut table, "physical_adapters", &mut adapter.physical_adapters)?;
+    let count = adapter.physical_adapters;
+    let most = u32::BITS;
+    anyhow::ensure!(
+        (1..=most).contains(&count),
+        "physical_adapters is {count}; an affinity mask has room for 1 to {most}"
+    );
+    set_bool(&mut table, "iommu", &mut adapter.iommu)?;
+    set_bool(&mut table, "io_coherent", &mut adapter.io_coherent)?;
+    if let Some(targets) = table.remove("target") {
+        adapter.targets = take_array(targets, "target")?
+            .into_iter()
+            .map(|target| read_target(take_table(target, "target")?))
+            .collect::<anyhow::Result<_>>()?;
+        for (at, target) in adapter.targets.iter().enumerate() {
+            let twice = adapter.targets[..at].iter().any(|other| other.id == target.id);
+            anyhow::ensure!(!twice, "two targets have the id {}", target.id);
+        }
     }
     if let Some(nodes) = table.remove("node") {
         adapter.nodes = take_array(nodes, "node")?
@@ -107,16 +181,60 @@ fn read_node(mut table: Table) -> anyhow::Result<NodeConfig> {
         .map(|node| node.engine_type)
         .find(|known| known.name() == engine)
         .with_context(|| format!("engine {engine:?} is unknown; there are {}", known.join(", ")))?;
-    let signals_at_write = match table.remove("signals_at_write") {
-        Some(value) => value.as_bool().context("signals_at_write must be true or false")?,
-        None => true,
-    };
-    let opaque_packet_ns = match table.remove("opaque_packet_ns") {
-        Some(value) => number(&value, "opaque_packet_ns")?.into(),
-        None => engines[0].opaque_packet_ns,
-    };
+    let mut node = NodeConfig { engine_type, ..NodeConfig::default() };
+    set_bool(&mut table, "signals_at_write", &mut node.signals_at_write)?;
+    set_nanos(&mut table, "opaque_packet_ns", &mut node.opaque_packet_ns)?;
+    set_bool(&mut table, "hw_queues", &mut node.hw_queues)?;
+    set_u32(&mut table, "max_in_flight_hw_queue_buffers", &mut node.max_in_flight_hw_queue_buffers)?;
+    set_bool(&mut table, "ring_buffer_fence_release", &mut node.ring_buffer_fence_release)?;
+    set_bool(&mut table, "user_mode_submission", &mut node.user_mode_submission)?;
+    set_u32(&mut table, "doorbells", &mut node.doorbells)?;
     nothing_left(&table, "[[adapter.node]]")?;
-    Ok(NodeConfig { engine_type, signals_at_write, opaque_packet_ns })
+    Ok(node)
+}
+
+fn read_target(mut table: Table) -> anyhow::Result<TargetConfig> {
+    let mut target = TargetConfig { id: 0, vsync_ns: 0 };
+    anyhow::ensure!(table.contains_key("id"), "a target needs its id");
+    anyhow::ensure!(table.contains_key("vsync_ns"), "a target needs its vsync_ns");
+    set_u32(&mut table, "id", &mut target.id)?;
+    set_nanos(&mut table, "vsync_ns", &mut target.vsync_ns)?;
+    anyhow::ensure!(target.vsync_ns > 0, "vsync_ns is 0; a target has time between two vsyncs");
+    nothing_left(&table, "[[adapter.target]]")?;
+    Ok(target)
+}
+
+/// The bits that an array of names stands for.
+fn bits(value: Value, name: &str, known: &[(&str, u32)]) -> anyhow::Result<u32> {
+    let one = |value: &Value| {
+        let wanted = value.as_str().with_context(|| format!("{name} must be an array of names"))?;
+        let bit = known.iter().find_map(|(known, bit)| (*known == wanted).then_some(*bit));
+        let names = || known.iter().map(|(known, _)| *known).collect::<Vec<_>>().join(", ");
+        bit.with_context(|| format!("{wanted:?} in {name} is unknown; there are {}", names()))
+    };
+    take_array(value, name)?.iter().try_fold(0, |bits, value| Ok(bits | one(value)?))
+}
+
+fn set_u32(table: &mut Table, key: &str, target: &mut u32) -> anyhow::Result<()> {
+    if let Some(value) = table.remove(key) {
+        *target = number(&value, key)?;
+    }
+    Ok(())
+}
+
+fn set_nanos(table: &mut Table, key: &str, target: &mut Nanos) -> anyhow::Result<()> {
+    if let Some(value) = table.remove(key) {
+        let number = value.as_integer().and_then(|number| u64::try_from(number).ok());
+        *target = number.with_context(|| format!("{key} is {value}; it must be a number of nanoseconds"))?;
+    }
+    Ok(())
+}
+
+fn set_bool(table: &mut Table, key: &str, target: &mut bool) -> anyhow::Result<()> {
+    if let Some(value) = table.remove(key) {
+        *target = value.as_bool().with_context(|| format!("{key} is {value}; it must be true or false"))?;
+    }
+    Ok(())
 }
 
 fn number(value: &Value, name: &str) -> anyhow::Result<u32> {
@@ -171,6 +289,44 @@ mod tests {
     }
 
     #[test]
+    fn the_system_and_the_hardware_can_be_set() {
+        let text = r#"
+            features = ["NATIVE_FENCE"]
+            [tdr]
+            level = 0
+            limit_time_ns = 7
+            test_mode = true
+            [[adapter]]
+            caps = ["PREEMPTION_AWARE", "NO_64_BIT_ATOMICS"]
+            physical_adapters = 2
+            iommu = true
+            io_coherent = false
+            [[adapter.target]]
+            id = 5
+            vsync_ns = 8333333
+            [[adapter.node]]
+            engine = "3D"
+            hw_queues = false
+            doorbells = 0
+            opaque_packet_ns = 5000000000
+        "#;
+        let config = parse(text).unwrap();
+        let tdr = TdrConfig { level: 0, limit_time_ns: 7, test_mode: true, ..TdrConfig::default() };
+        assert_eq!((config.features, config.tdr), (Features::NATIVE_FENCE, tdr));
+        let adapter = &config.adapters[0];
+        assert_eq!(adapter.caps, VidSchCaps::PREEMPTION_AWARE | VidSchCaps::NO_64_BIT_ATOMICS);
+        assert_eq!((adapter.physical_adapters, adapter.iommu, adapter.io_coherent), (2, true, false));
+        assert_eq!(adapter.targets, [TargetConfig { id: 5, vsync_ns: 8_333_333 }]);
+        let node = NodeConfig {
+            hw_queues: false,
+            doorbells: 0,
+            opaque_packet_ns: 5_000_000_000,
+            ..NodeConfig::default()
+        };
+        assert_eq!(adapter.nodes, [node]);
+    }
+
+    #[test]
     fn what_is_wrong_is_named() {
         for (text, named) in [
             ("colour = 1", "colour"),
@@ -179,6 +335,21 @@ mod tests {
             ("[[adapter]]\nvendor = -1", "vendor"),
             ("[[adapter]]\nluid = [1, 0]\n[[adapter]]\nluid = [1, 0]", "LUID"),
             ("[policy", "TOML"),
+            ("[policy]\ncolour = \"red\"", "colour"),
+            ("features = [\"HWSCH\"]", "HARDWARE_SCHEDULING"),
+            ("features = 3", "array"),
+            ("[tdr]\nlevel = 4", "TdrLevel"),
+            ("[tdr]\ndelay_ns = -1", "nanoseconds"),
+            ("[tdr]\ndelay = 1", "delay"),
+            ("[tdr]\ntest_mode = 1", "true or false"),
+            ("[[adapter]]\ncaps = [\"FAST\"]", "MULTI_ENGINE_AWARE"),
+            ("[[adapter]]\nphysical_adapters = 0", "1 to 32"),
+            ("[[adapter]]\n[[adapter.target]]\nid = 1", "vsync_ns"),
+            ("[[adapter]]\n[[adapter.target]]\nid = 1\nvsync_ns = 0", "vsync"),
+            (
+                "[[adapter]]\n[[adapter.target]]\nid = 1\nvsync_ns = 1\n[[adapter.target]]\nid = 1\nvsync_ns = 1",
+                "two targets",
+            ),
         ] {
             let error = format!("{:#}", parse(text).unwrap_err());
             assert!(error.contains(named), "{text}: {error}");

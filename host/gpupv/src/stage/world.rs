@@ -268,7 +268,7 @@ impl<P: Place> World for LiveWorld<'_, P> {
             Request::Call { call, event } => {
                 match &call {
                     Call::OpenSyncObject { token, .. } => self.hand_over(*token, process)?,
-                    Call::ShareObject { token, .. } => self.shares.push((*token, process, vec![process])),
+                    Call::ShareObjects { token, .. } => self.shares.push((*token, process, vec![process])),
                     _ => {}
                 }
                 Task::Call { call, event: event.map(event_number) }

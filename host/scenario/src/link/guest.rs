@@ -226,9 +226,9 @@ fn answer_of<T>(result: Result<T, NtStatus>, reply: impl FnOnce(T) -> Reply) -> 
 }
 
 fn created(fence: CreatedFence<SimulatedLocation>) -> Reply {
-    let CreatedFence { object, shared_handle, location, gpu_address } = fence;
+    let CreatedFence { object, shared_handle, location, gpu_address, paging_fence_value } = fence;
     let slot = location.map(|location| location.slot());
-    Reply::SyncObject(CreatedSyncObject { object, shared_handle, slot, gpu_address })
+    Reply::SyncObject(CreatedSyncObject { object, shared_handle, slot, gpu_address, paging_fence_value })
 }
 
 /// The call as the C ABI makes it of the client core.
@@ -245,8 +245,9 @@ async fn perform(session: Rc<Session<SimulatedPort>>, call: Call, event: Option<
             answer_of(session.create_sync_object(device, info, legacy, event).await, created)
         }
         Call::DestroySynchronizationObject { object } => only(session.destroy_sync_object(object).await),
-        Call::OpenSyncObject { device, token, flags, engine_affinity } => {
-            answer_of(session.open_sync_object(device, token, flags, engine_affinity).await, created)
+        Call::OpenSyncObject { device, token, flags, engine_affinity, legacy } => {
+            let opened = session.open_sync_object(device, token, flags, engine_affinity, legacy).await;
+            answer_of(opened, created)
         }
         Call::SignalFromCpu { device, objects, values, flags } => {
             only(session.signal_from_cpu(device, &objects, &values, flags).await)
@@ -258,15 +259,47 @@ async fn perform(session: Rc<Session<SimulatedPort>>, call: Call, event: Option<
             Some(event) => only(session.signal_event_from_gpu(contexts, flags, event).await),
             None => only(NtStatus::INVALID_PARAMETER),
         },
-        Call::SignalFromGpu { .. } | Call::WaitFromGpu { .. } | Call::SubmitCommand { .. } => {
-            only(session.submit(&call).await)
-        }
+        Call::SignalFromGpu { .. }
+        | Call::WaitFromGpu { .. }
+        | Call::WaitFromGpuLegacy { .. }
+        | Call::SubmitCommand { .. }
+        | Call::SubmitCommandToHwQueue { .. }
+        | Call::SubmitSignalToHwQueue { .. }
+        | Call::SubmitWaitToHwQueue { .. } => only(session.submit(&call).await),
         Call::QueryAdapterInfo { .. }
         | Call::GetDeviceState { .. }
         | Call::CreateContextVirtual { .. }
         | Call::DestroyContext { .. }
         | Call::CancelWait { .. }
-        | Call::ShareObject { .. }
+        | Call::ShareObjects { .. }
+        | Call::AcquireKeyedMutex { .. }
+        | Call::OpenSynchronizationObject { .. }
+        | Call::MarkDeviceAsError { .. }
+        | Call::DestroyKeyedMutex { .. }
+        | Call::DestroyPagingQueue { .. }
+        | Call::DestroyHwQueue { .. }
+        | Call::CreateKeyedMutex { .. }
+        | Call::OpenKeyedMutex { .. }
+        | Call::OpenKeyedMutexFromNtHandle { .. }
+        | Call::ReadKeyedMutex { .. }
+        | Call::ReleaseKeyedMutex { .. }
+        | Call::CreatePagingQueue { .. }
+        | Call::ReserveGpuVirtualAddress { .. }
+        | Call::MapGpuVirtualAddress { .. }
+        | Call::FreeGpuVirtualAddress { .. }
+        | Call::UpdateGpuVirtualAddress { .. }
+        | Call::CreateHwQueue { .. }
+        | Call::CreateNativeFence { .. }
+        | Call::OpenNativeFence { .. }
+        | Call::CreateDoorbell { .. }
+        | Call::ConnectDoorbell { .. }
+        | Call::DestroyDoorbell { .. }
+        | Call::NotifyWorkSubmission { .. }
+        | Call::SetContextPriority { .. }
+        | Call::ContextPriority { .. }
+        | Call::SetProcessPriorityClass { .. }
+        | Call::ProcessPriorityClass
+        | Call::OpenNtHandleFromName { .. }
         | Call::CloseShare { .. } => {
             let client::Answer { status, reply } = session.call(&call).await;
             Answer { status, reply }

@@ -80,11 +80,13 @@ impl<W: World> Run<'_, W> {
             }
             Operation::Share { object } => {
                 let token = token(act.binding.unwrap_or(Binding(u32::MAX)));
-                Call::ShareObject { object: self.handle(*object), desired_access: 0x1000_0000, token }
+                let objects = vec![self.handle(*object)];
+                Call::ShareObjects { objects, desired_access: 0x1000_0000, name: None, token }
             }
             Operation::Open { device, share, flags } => {
                 let (device, flags) = (self.handle(*device), *flags);
-                Call::OpenSyncObject { device, token: token(*share), flags, engine_affinity: 0 }
+                let token = token(*share);
+                Call::OpenSyncObject { device, token, flags, engine_affinity: 0, legacy: false }
             }
             Operation::CloseShare { share } => Call::CloseShare { token: token(*share) },
             Operation::Signal { device, targets, flags } => {
@@ -163,5 +165,6 @@ pub(super) fn info(spec: &ObjectSpec, event: Option<EventId>) -> SyncObjectInfo 
         initial_value: spec.initial_value,
         engine_affinity: spec.engine_affinity,
         event,
+        ..SyncObjectInfo::default()
     }
 }

@@ -397,7 +397,18 @@ impl<'a, W: World> Run<'a, W> {
                 bound.handle = *object;
                 bound.gpu_address = *gpu_address;
             }
-            Reply::None | Reply::AdapterInfo(_) | Reply::DeviceState(_) | Reply::Wait(_) => {}
+            Reply::KeyedMutex { mutex, .. } => bound.handle = *mutex,
+            Reply::PagingQueue { queue, .. } | Reply::HwQueue { queue, .. } => bound.handle = *queue,
+            Reply::None
+            | Reply::AdapterInfo(_)
+            | Reply::DeviceState(_)
+            | Reply::Wait(_)
+            | Reply::KeyedMutexAcquire { .. }
+            | Reply::KeyedMutexData { .. }
+            | Reply::GpuVirtualAddress { .. }
+            | Reply::Doorbell { .. }
+            | Reply::PageFault(_)
+            | Reply::Priority(_) => {}
             Reply::FenceMemoryExhausted => {
                 return failed("a caller saw FenceMemoryExhausted, which stays inside");
             }

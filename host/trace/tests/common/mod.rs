@@ -7,17 +7,48 @@ pub mod session;
 use std::io::Cursor;
 use std::path::Path;
 
-use dxgkrnl::{Config, Policy};
+use dxgkrnl::{Config, EngineType, Features, NodeConfig, Policy, TargetConfig, TdrConfig, VidSchCaps};
 use trace::{Reader, Record, Recorder, Report, TraceError};
 
 pub use session::Step;
 
 /// A configuration that is not the default in any field.
 pub fn config() -> Config {
-    let mut config = Config { policy: Policy::from_bits(0b101).unwrap(), ..Config::default() };
-    config.adapters[0].description = "another adapter".into();
-    config.adapters[0].vendor = 7;
-    config.adapters[0].nodes[2].opaque_packet_ns = 5;
+    let mut config = Config {
+        policy: Policy::from_bits(0b101).unwrap(),
+        features: Features::KMD_SIGNAL_CPU_EVENT,
+        tdr: TdrConfig {
+            level: 1,
+            delay_ns: 2,
+            ddi_delay_ns: 3,
+            limit_count: 4,
+            limit_time_ns: 5,
+            debug_mode: 6,
+            dod_present_delay_ns: 7,
+            dod_vsync_delay_ns: 8,
+            test_mode: true,
+        },
+        ..Config::default()
+    };
+    let adapter = &mut config.adapters[0];
+    adapter.description = "another adapter".into();
+    adapter.vendor = 7;
+    // What an adapter needs to start is left as it is: sessions run on this one.
+    adapter.caps |= VidSchCaps::NO_64_BIT_ATOMICS;
+    adapter.physical_adapters = 2;
+    adapter.iommu = true;
+    adapter.io_coherent = false;
+    adapter.targets = vec![TargetConfig { id: 1, vsync_ns: 2 }, TargetConfig { id: 3, vsync_ns: 4 }];
+    adapter.nodes[2] = NodeConfig {
+        engine_type: EngineType::VideoEncode,
+        signals_at_write: true,
+        opaque_packet_ns: 5,
+        hw_queues: false,
+        max_in_flight_hw_queue_buffers: 6,
+        ring_buffer_fence_release: true,
+        user_mode_submission: false,
+        doorbells: 7,
+    };
     config
 }
 

@@ -198,8 +198,18 @@ fn bad_calls(device: Handle, fence: Handle) -> Vec<Call> {
         wait(vec![fence], WaitFromCpuFlags::from_bits_retain(1 << 20)),
         wait(vec![nothing], WaitFromCpuFlags::empty()),
         Call::WaitFromGpu { context: nothing, objects: vec![fence], values: vec![1] },
-        Call::ShareObject { object: fence, desired_access: 1, token: ShareToken([1; 16]) },
-        Call::ShareObject { object: nothing, desired_access: 1, token: ShareToken([1; 16]) },
+        Call::ShareObjects {
+            objects: vec![fence],
+            desired_access: 1,
+            name: None,
+            token: ShareToken([1; 16]),
+        },
+        Call::ShareObjects {
+            objects: vec![nothing],
+            desired_access: 1,
+            name: None,
+            token: ShareToken([1; 16]),
+        },
     ]
 }
 

@@ -9,7 +9,13 @@ use crate::process::{Actor, signal, wait};
 const TOKEN: ShareToken = ShareToken([7; 16]);
 
 fn open(device: Handle) -> Call {
-    Call::OpenSyncObject { device, token: TOKEN, flags: SyncObjectFlags::empty(), engine_affinity: 0 }
+    Call::OpenSyncObject {
+        device,
+        token: TOKEN,
+        flags: SyncObjectFlags::empty(),
+        engine_affinity: 0,
+        legacy: false,
+    }
 }
 
 /// A fence of `giver` that `taker` has opened: the handle of each.
@@ -22,7 +28,12 @@ pub fn shared_fence(
 ) -> (Handle, Handle) {
     let flags = SyncObjectFlags::SHARED | SyncObjectFlags::NT_SECURITY_SHARING;
     let fence = giver.create_fence(givers, flags).object;
-    giver.given(Call::ShareObject { object: fence, desired_access: 0x1F_0003, token: TOKEN });
+    giver.given(Call::ShareObjects {
+        objects: vec![fence],
+        desired_access: 0x1F_0003,
+        name: None,
+        token: TOKEN,
+    });
     let mailbox = daemon.file("mailbox").display().to_string();
     taker.must(Task::OpenMailbox(mailbox.clone()));
     giver.must(Task::SendShare { token: TOKEN, mailbox });
@@ -61,7 +72,7 @@ fn a_sent_handle_outlives_its_sender() {
     let device = giver.open_device();
     let flags = SyncObjectFlags::SHARED | SyncObjectFlags::NT_SECURITY_SHARING;
     let object = giver.create_fence(device, flags).object;
-    giver.given(Call::ShareObject { object, desired_access: 3, token: TOKEN });
+    giver.given(Call::ShareObjects { objects: vec![object], desired_access: 3, name: None, token: TOKEN });
     let mailbox = daemon.file("mailbox").display().to_string();
     let send = Task::SendShare { token: TOKEN, mailbox: mailbox.clone() };
     assert_eq!(giver.ask(0, send.clone()), (NtStatus::OBJECT_NAME_NOT_FOUND, Outcome::Nothing));

@@ -7,7 +7,7 @@ use e2e::polling::until;
 use e2e::wire::{Attached, Broker, Client, Steady, Stream, hello_frame};
 use proto::PROTOCOL_VERSION;
 use proto::attach::broker_request::{Attach, Body, Grow};
-use proto::channel::{EnumAdapters, ShareObject, ToHost, WaitFromCpu, to_host};
+use proto::channel::{EnumAdapters, ShareObjects, ToHost, WaitFromCpu, to_host};
 use proto::frame::append;
 
 fn framed(frame: &ToHost) -> Vec<u8> {
@@ -32,7 +32,7 @@ fn ends(daemon: &Embedded, steady: &mut Steady, case: &str, stream: &mut Stream,
 /// Each is sent by an open channel; the reason that its Goodbye must name.
 fn bad_frames() -> Vec<(&'static str, Vec<u8>, &'static str)> {
     let wait = WaitFromCpu { event: 0, ..WaitFromCpu::default() };
-    let share = ShareObject { token: vec![1; 15], ..ShareObject::default() };
+    let share = ShareObjects { token: vec![1; 15], ..ShareObjects::default() };
     let hello = hello_frame(PROTOCOL_VERSION, &[0; 16]);
     vec![
         ("a second Hello", framed(&hello), "second Hello"),
@@ -46,7 +46,7 @@ fn bad_frames() -> Vec<(&'static str, Vec<u8>, &'static str)> {
         ("a body nobody knows", vec![3, 0xC0, 0x0C, 0x01], "kind unknown"),
         ("a wait without a name", framed_body(to_host::Body::WaitFromCpu(wait)), "event is 0"),
         ("a cancelled wait without a name", framed_body(to_host::Body::CancelWait(0)), "event is 0"),
-        ("a share token of 15 bytes", framed_body(to_host::Body::ShareObject(share)), "token is 15"),
+        ("a share token of 15 bytes", framed_body(to_host::Body::ShareObjects(share)), "token is 15"),
         ("a close of a bad token", framed_body(to_host::Body::CloseShare(vec![])), "token is 0"),
     ]
 }

@@ -120,6 +120,7 @@ fn any_call(random: &mut Random, known: &Known) -> Call {
                 initial_value: value(random),
                 engine_affinity: random.below(2) as u32,
                 event: random.one_in(2).then(|| event(random)),
+                ..SyncObjectInfo::default()
             };
             Call::CreateSynchronizationObject { device: handle, info, legacy: random.one_in(4) }
         }
@@ -156,12 +157,18 @@ fn any_sync_call(random: &mut Random, known: &Known, device: Handle) -> Call {
         _ => {
             let token = ShareToken([random.below(4) as u8; 16]);
             match random.below(3) {
-                0 => Call::ShareObject { object: device, desired_access: random.number() as u32, token },
+                0 => Call::ShareObjects {
+                    objects: vec![device],
+                    desired_access: random.number() as u32,
+                    name: None,
+                    token,
+                },
                 1 => Call::OpenSyncObject {
                     device,
                     token,
                     flags: SyncObjectFlags::empty(),
                     engine_affinity: 0,
+                    legacy: false,
                 },
                 _ => Call::CloseShare { token },
             }

@@ -39,7 +39,7 @@ fn a_share_opens_in_its_own_vm_only() {
     let device = owner.open_device();
     let object = shared_fence(&mut owner, device);
     let token = ShareToken([9; 16]);
-    let share = Call::ShareObject { object, desired_access: 0, token };
+    let share = Call::ShareObjects { objects: vec![object], desired_access: 0, name: None, token };
     assert_eq!(owner.call(&share).0, NtStatus::SUCCESS);
     let places = [
         (broker(&daemon, "a"), NtStatus::SUCCESS),
@@ -50,7 +50,7 @@ fn a_share_opens_in_its_own_vm_only() {
         let mut client = Client::new(&place);
         let device = client.open_device();
         let flags = SyncObjectFlags::empty();
-        let open = Call::OpenSyncObject { device, token, flags, engine_affinity: 0 };
+        let open = Call::OpenSyncObject { device, token, flags, engine_affinity: 0, legacy: false };
         assert_eq!(client.call(&open).0, expected, "at {}", place.display());
     }
     drop(owner);

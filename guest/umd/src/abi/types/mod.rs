@@ -1,7 +1,36 @@
 //! The structs of the C ABI. Each begins its doc with the C name; sizes and offsets are asserted in
 //! [`super::layout`]. Unions are their largest member's bytes or the one member that we use.
 
+mod hw_queue;
+mod keyed_mutex;
+mod legacy;
+mod paging;
+mod scheduling;
+mod share;
+
 use std::ffi::c_void;
+
+pub(crate) use hw_queue::{
+    CreateHwQueue, CreateNativeFence, NativeFenceInfo, NativeFenceMapping, OpenNativeFenceFromNtHandle,
+    SubmitCommandToHwQueue, SubmitSignalToHwQueue, SubmitWaitToHwQueue,
+};
+pub(crate) use keyed_mutex::{
+    AcquireKeyedMutex, AcquireKeyedMutex2, CreateKeyedMutex, CreateKeyedMutex2, OpenKeyedMutex,
+    OpenKeyedMutex2, OpenKeyedMutexFromNtHandle, ReleaseKeyedMutex, ReleaseKeyedMutex2,
+};
+pub(crate) use legacy::{
+    OpenSynchronizationObject, SignalSynchronizationObject, SignalSynchronizationObject2,
+    WaitForSynchronizationObject, WaitForSynchronizationObject2,
+};
+pub(crate) use paging::{
+    CreatePagingQueue, FreeGpuVirtualAddress, GpuVaOperation, MapGpuVirtualAddress, ReserveGpuVirtualAddress,
+    UpdateGpuVirtualAddress,
+};
+pub(crate) use scheduling::{ContextPriority, MarkDeviceAsError};
+pub(crate) use share::{
+    CreateSyncFile, ObjectAttributes, OpenNtHandleFromName, OpenSyncObjectFromNtHandle,
+    OpenSyncObjectFromSyncFile, UnicodeString, WaitSyncFile,
+};
 
 /// `D3DKMT_ADAPTERINFO`.
 #[repr(C)]
@@ -40,8 +69,9 @@ pub(crate) struct OpenAdapterFromLuid {
     pub adapter: u32,
 }
 
-/// `D3DKMT_CLOSEADAPTER`, `D3DKMT_DESTROYDEVICE`, `D3DKMT_DESTROYCONTEXT` and
-/// `D3DKMT_DESTROYSYNCHRONIZATIONOBJECT`: nothing but a handle.
+/// `D3DKMT_CLOSEADAPTER`, `D3DKMT_DESTROYDEVICE`, `D3DKMT_DESTROYCONTEXT`,
+/// `D3DKMT_DESTROYSYNCHRONIZATIONOBJECT`, `D3DKMT_DESTROYKEYEDMUTEX`, `D3DDDI_DESTROYPAGINGQUEUE` and
+/// `D3DKMT_DESTROYHWQUEUE`: nothing but a handle.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub(crate) struct OneHandle {

@@ -1,0 +1,156 @@
+//! Contexts, hardware queues, paging queues and native fences: what comes with a fence of its own.
+
+use d3dkmt::{
+    Call, CreateContextFlags, Handle, HwQueueFlags, NtStatus, Reply, ShareToken, SyncObjectFlags,
+    SyncObjectType,
+};
+
+use crate::port::{Port, Wakes};
+use crate::session::{CreatedFence, Session, succeeded};
+
+/// What `D3DKMTCreateContextVirtual` asks for.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct NewContext {
+    pub device: Handle,
+    pub node_ordinal: u32,
+    pub engine_affinity: u32,
+    pub flags: CreateContextFlags,
+    pub client_hint: u32,
+    pub private_data: Vec<u8>,
+}
+
+/// A queue with the fence that tells how far it is.
+#[derive(Clone, Debug)]
+pub struct CreatedQueue<L> {
+    pub queue: Handle,
+    pub fence: CreatedFence<L>,
+}
+
+impl<P: Port> Session<P> {
+    /// `D3DKMTCreateContextVirtual`.
+    pub async fn create_context(&self, new: NewContext) -> Result<Handle, NtStatus> {
+        let NewContext { device, node_ordinal, engine_affinity, flags, client_hint, private_data } = new;
+        let call = Call::CreateContextVirtual {
+            device,
+            node_ordinal,
+            engine_affinity,
+            flags,
+            client_hint,
+            private_data,
+        };
+        match succeeded(self.call(&call).await)? {
+            Reply::Context(context) => {
+                self.objects.context_created(context, device);
+                Ok(context)
+            }
+            other => Err(self.unexpected("CreateContextVirtual", &other)),
+        }
+    }
+
+    /// `D3DKMTDestroyContext`.
+    pub async fn destroy_context(&self, context: Handle) -> NtStatus {
+        self.objects.context_destroying(context);
+        self.call(&Call::DestroyContext { context }).await.status
+    }
+
+    /// `D3DKMTCreateHwQueue`. The progress fence may be waited for by the CPU.
+    pub async fn create_hw_queue(
+        &self,
+        context: Handle,
+        flags: HwQueueFlags,
+        private_data: Vec<u8>,
+    ) -> Result<CreatedQueue<P::Location>, NtStatus> {
+        let call = Call::CreateHwQueue { context, flags, private_data };
+        match self.call_with_memory(&call, &Wakes::None).await? {
+            Reply::HwQueue { queue, progress_fence } => {
+                let fence = self.locate(progress_fence)?;
+                // A fence of no known device is the host's to judge.
+                let device = self.objects.device_of_context(context).unwrap_or(Handle::NULL);
+                Ok(self.keep_queue(queue, context, fence, device))
+            }
+            other => Err(self.unexpected("CreateHwQueue", &other)),
+        }
+    }
+
+    /// `D3DKMTDestroyHwQueue`.
+    pub async fn destroy_hw_queue(&self, queue: Handle) -> NtStatus {
+        self.objects.queue_destroying(queue);
+        self.call(&Call::DestroyHwQueue { queue }).await.status
+    }
+
+    /// `D3DKMTCreatePagingQueue`. `priority` is -1, 0 or 1 (FEN-092).
+    pub async fn create_paging_queue(
+        &self,
+        device: Handle,
+        priority: i32,
+        physical_adapter: u32,
+    ) -> Result<CreatedQueue<P::Location>, NtStatus> {
+        let call = Call::CreatePagingQueue { device, priority, physical_adapter };
+        match self.call_with_memory(&call, &Wakes::None).await? {
+            Reply::PagingQueue { queue, fence } => {
+                let fence = self.locate(fence)?;
+                Ok(self.keep_queue(queue, device, fence, device))
+            }
+            other => Err(self.unexpected("CreatePagingQueue", &other)),
+        }
+    }
+
+    /// `D3DKMTDestroyPagingQueue`.
+    pub async fn destroy_paging_queue(&self, queue: Handle) -> NtStatus {
+        self.objects.queue_destroying(queue);
+        self.call(&Call::DestroyPagingQueue { queue }).await.status
+    }
+
+    fn keep_queue(
+        &self,
+        queue: Handle,
+        owner: Handle,
+        fence: CreatedFence<P::Location>,
+        device: Handle,
+    ) -> CreatedQueue<P::Location> {
+        self.keep(&fence, Some(SyncObjectType::MONITORED_FENCE), device, SyncObjectFlags::empty());
+        self.objects.queue_created(queue, owner, fence.object);
+        CreatedQueue { queue, fence }
+    }
+
+    /// `D3DKMTCreateNativeFence`. `native_type`: 0 DEFAULT, 1 INTRA_GPU (FEN-105), which has no place to read.
+    pub async fn create_native_fence(
+        &self,
+        device: Handle,
+        initial_value: u64,
+        native_type: u32,
+        flags: SyncObjectFlags,
+        engine_affinity: u32,
+    ) -> Result<CreatedFence<P::Location>, NtStatus> {
+        let call = Call::CreateNativeFence { device, initial_value, native_type, flags, engine_affinity };
+        self.native_fence(&call, device, flags).await
+    }
+
+    /// `D3DKMTOpenNativeFenceFromNtHandle`, from what the NT handle carries.
+    pub async fn open_native_fence(
+        &self,
+        device: Handle,
+        token: ShareToken,
+        flags: SyncObjectFlags,
+        engine_affinity: u32,
+    ) -> Result<CreatedFence<P::Location>, NtStatus> {
+        let call = Call::OpenNativeFence { device, token, flags, engine_affinity };
+        self.native_fence(&call, device, flags).await
+    }
+
+    async fn native_fence(
+        &self,
+        call: &Call,
+        device: Handle,
+        flags: SyncObjectFlags,
+    ) -> Result<CreatedFence<P::Location>, NtStatus> {
+        match self.call_with_memory(call, &Wakes::None).await? {
+            Reply::SyncObject(created) => {
+                let fence = self.locate(created)?;
+                self.keep(&fence, Some(SyncObjectType::NATIVE_FENCE), device, flags);
+                Ok(fence)
+            }
+            other => Err(self.unexpected("a call for a native fence", &other)),
+        }
+    }
+}

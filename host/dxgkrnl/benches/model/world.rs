@@ -1,0 +1,84 @@
+//! A kernel with one process and many fences, and the calls on it.
+#![allow(dead_code)]
+
+use d3dkmt::{
+    Call, EventId, Handle, NtStatus, Reply, SignalFlags, SyncObjectInfo, SyncObjectType, WaitFromCpuFlags,
+    limits,
+};
+use dxgkrnl::{Config, Effects, Input, Kernel, ProcessId, VmId};
+use kmd::SimulatedMiniport;
+
+const PROCESS: ProcessId = ProcessId(1);
+
+pub struct World {
+    kernel: Kernel<SimulatedMiniport>,
+    pub effects: Effects,
+    device: Handle,
+    pub fences: Vec<Handle>,
+}
+
+impl World {
+    pub fn new(fences: usize) -> Self {
+        let kernel = Kernel::new(Config::default(), SimulatedMiniport::default());
+        let effects = Effects::default();
+        let mut world = World { kernel, effects, device: Handle::NULL, fences: Vec::new() };
+        let name = String::from("bench");
+        world.take(Input::ProcessAttached { process: PROCESS, vm: VmId::HOST, pid: 1, name });
+        let slots = limits::FENCE_SLOTS_PER_PROCESS_MAX;
+        world.take(Input::FenceMemoryAdded { process: PROCESS, slots });
+        let Reply::Adapters(adapters) = world.call(Call::EnumAdapters { capacity: 1 }) else { panic!() };
+        let create = Call::CreateDevice { adapter: adapters[0].handle, flags: 0 };
+        let Reply::Device(device) = world.call(create) else { panic!() };
+        world.device = device;
+        let object_type = SyncObjectType::MONITORED_FENCE;
+        for _ in 0..fences {
+            let info = SyncObjectInfo { object_type, ..SyncObjectInfo::default() };
+            let create = Call::CreateSynchronizationObject { device, info, legacy: false };
+            let Reply::SyncObject(fence) = world.call(create) else { panic!() };
+            world.fences.push(fence.object);
+        }
+        world
+    }
+
+    /// Hands one input to the kernel; what it led to is in `effects`.
+    #[inline]
+    pub fn take(&mut self, input: Input) {
+        self.effects.clear();
+        self.kernel.handle(0, input, &mut self.effects);
+    }
+
+    fn call(&mut self, call: Call) -> Reply {
+        self.take(Input::Call { process: PROCESS, request: 1, call });
+        let answer = self.effects.answers.pop().expect("an answer");
+        assert_eq!(answer.status, NtStatus::SUCCESS, "{:?}", self.effects.notes);
+        answer.reply
+    }
+
+    /// Pending waits, if every table agrees on them.
+    pub fn pending(&self) -> usize {
+        assert_eq!(self.kernel.miscounted(), None);
+        self.kernel.belongings(PROCESS).waits as usize
+    }
+
+    pub fn signal(&self, fence: usize, value: u64) -> Input {
+        let (objects, values) = (vec![self.fences[fence]], vec![value]);
+        let flags = SignalFlags::empty();
+        let call = Call::SignalFromCpu { device: self.device, objects, values, flags };
+        Input::Call { process: PROCESS, request: 1, call }
+    }
+
+    pub fn wait(&self, fence: usize, value: u64, event: u64) -> Input {
+        self.wait_all(fence..fence + 1, value, event)
+    }
+
+    pub fn wait_all(&self, fences: std::ops::Range<usize>, value: u64, event: u64) -> Input {
+        let (objects, values) = (self.fences[fences.clone()].to_vec(), vec![value; fences.len()]);
+        let (flags, event) = (WaitFromCpuFlags::empty(), EventId(event));
+        let call = Call::WaitFromCpu { device: self.device, objects, values, flags, event };
+        Input::Call { process: PROCESS, request: 1, call }
+    }
+
+    pub fn cancel(&self, event: u64) -> Input {
+        Input::Call { process: PROCESS, request: 1, call: Call::CancelWait { event: EventId(event) } }
+    }
+}

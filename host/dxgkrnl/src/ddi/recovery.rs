@@ -1,0 +1,108 @@
+//! What a driver and the kernel say to each other when work does not end or goes wrong.
+
+use bitflags::bitflags;
+
+use super::{EngineId, HwContext};
+use crate::ProcessId;
+
+bitflags! {
+    /// `DXGK_PAGE_FAULT_FLAGS` (TDR-028).
+    #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+    pub struct PageFaultFlags: u32 {
+        const WRITE = 0x1;
+        /// No fence id is known: it is 0, and one of the reset-required bits is set too (TDR-035).
+        const FENCE_INVALID = 0x2;
+        const ADAPTER_RESET_REQUIRED = 0x4;
+        const ENGINE_RESET_REQUIRED = 0x8;
+        const FATAL_HARDWARE_ERROR = 0x10;
+        const IOMMU = 0x20;
+        const HW_CONTEXT_VALID = 0x40;
+        const PROCESS_HANDLE_VALID = 0x80;
+    }
+
+    /// The DDIs that `SupportPerEngineTDR` stands on (TDR-017).
+    #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+    pub struct PerEngineTdrDdis: u32 {
+        const QUERY_DEPENDENT_ENGINE_GROUP = 0x1;
+        const QUERY_ENGINE_STATUS = 0x2;
+        const RESET_ENGINE = 0x4;
+    }
+}
+
+impl PageFaultFlags {
+    /// Why no driver may report this word, if it may not.
+    pub fn flaw(self, fence_id: u64) -> Option<&'static str> {
+        let reset = PageFaultFlags::ADAPTER_RESET_REQUIRED | PageFaultFlags::ENGINE_RESET_REQUIRED;
+        if self.bits() & !PageFaultFlags::all().bits() != 0 {
+            return Some("the flags have reserved bits set");
+        }
+        if self.contains(PageFaultFlags::FATAL_HARDWARE_ERROR) {
+            return None;
+        }
+        if self.contains(PageFaultFlags::FENCE_INVALID) {
+            if fence_id != 0 {
+                return Some("FENCE_INVALID goes with the fence id 0");
+            }
+            if !self.intersects(reset) {
+                return Some("FENCE_INVALID needs ENGINE_RESET_REQUIRED or ADAPTER_RESET_REQUIRED");
+            }
+        }
+        None
+    }
+}
+
+/// A hardware queue for the miniport in interrupt 12: the number of the kernel's queue.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct FaultedQueue(pub u32);
+
+/// Whose work a fault of a hardware queue hit (TDR-036).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum FaultedWork {
+    /// With a valid fence id: the queue, and the progress fence id of the buffer.
+    Queue { queue: FaultedQueue, progress_fence_id: u64 },
+    /// FENCE_INVALID with HW_CONTEXT_VALID.
+    Context(HwContext),
+    /// FENCE_INVALID with PROCESS_HANDLE_VALID.
+    Process(ProcessId),
+    /// FENCE_INVALID, and no VALID bit: nobody knows.
+    Unknown,
+}
+
+/// `DXGK_ENGINESTATUS`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct EngineStatus {
+    /// The engine makes progress after all.
+    pub responsive: bool,
+}
+
+/// `DxgkDdiResetEngine`, `DxgkDdiResetHwEngine` or `DxgkDdiResumeHwEngine` could not do it: the adapter is reset.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ResetFailed;
+
+/// Why a context lost its work in `DxgkDdiResetHwEngine` (TDR-020).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u32)]
+pub enum Invalidation {
+    /// The reset is because of it.
+    Culprit = 0,
+    /// It was in the way.
+    Collateral = 1,
+}
+
+/// `DXGK_INTERRUPT_TYPE` as a number (SCH-002).
+pub mod interrupt_type {
+    pub const DMA_COMPLETED: u32 = 1;
+    pub const DMA_PREEMPTED: u32 = 2;
+    pub const CRTC_VSYNC: u32 = 3;
+    pub const DMA_FAULTED: u32 = 4;
+    pub const DMA_PAGE_FAULTED: u32 = 9;
+    pub const MONITORED_FENCE_SIGNALED: u32 = 11;
+    pub const HWQUEUE_PAGE_FAULTED: u32 = 12;
+    pub const SCHEDULING_LOG: u32 = 15;
+    pub const GPU_ENGINE_TIMEOUT: u32 = 16;
+}
+
+/// The engine's own bit in the mask of `DxgkDdiQueryDependentEngineGroup`.
+pub(crate) fn bit(engine: EngineId) -> u64 {
+    1u64.checked_shl(engine.node).unwrap_or(0)
+}

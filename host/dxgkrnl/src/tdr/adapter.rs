@@ -1,0 +1,90 @@
+//! The reset of a whole adapter (TDR-008 to TDR-011).
+//!
+//! ```text
+//!   ResetFromTimeout      engines drop everything; from its return on stores of the GPU are not believed
+//!   memory_evicted        what was in video memory is gone: contexts' saved states among it
+//!   RestartFromTimeout
+//!   completed ids         to the last submitted one of each engine (SCH-007)
+//!   devices               all of the adapter: those at fault get the state of the cause, the others RESET
+//! ```
+
+use alloc::format;
+use alloc::vec::Vec;
+
+use d3dkmt::DeviceExecutionState;
+
+use super::{Cause, Loss, Watch};
+use crate::ddi::{EngineId, Miniport};
+use crate::effects::Effects;
+use crate::kernel::Kernel;
+use crate::vidsch::OnEngine;
+
+impl<M: Miniport> Kernel<M> {
+    pub(super) fn reset_adapter(
+        &mut self,
+        adapter: u32,
+        guilty: &[u32],
+        cause: &Cause,
+        effects: &mut Effects,
+    ) {
+        if self.bugcheck.is_some() || self.stopped_adapters.contains(&adapter) {
+            return;
+        }
+        if !self.may_recover(effects) {
+            return;
+        }
+        self.note_host(format!("adapter {adapter} is reset: {}", cause.why), effects);
+        self.tdr.adapter_resets += 1;
+        self.each_engine(adapter, |engine| engine.watch = Watch::Held);
+        self.with_miniport(effects, |miniport, _, callbacks| miniport.reset_from_timeout(adapter, callbacks));
+        self.tdr.resetting.insert(adapter);
+        self.with_miniport(effects, |miniport, _, callbacks| miniport.memory_evicted(adapter, callbacks));
+        self.with_miniport(effects, |miniport, _, callbacks| {
+            miniport.restart_from_timeout(adapter, callbacks)
+        });
+        self.tdr.forget_adapter(adapter);
+        self.each_engine(adapter, |engine| {
+            engine.submitted.clear();
+            // What the memory manager had with the engine went with the memory; what waits can go on.
+            engine.paging.retain(|paging| paging.resubmits.is_none());
+            engine.completed = engine.last;
+        });
+        let on_adapter = self.devices.iter().filter(|(_, device)| device.adapter == adapter);
+        let (guilty, others): (Vec<u32>, Vec<u32>) =
+            on_adapter.map(|(id, _)| id).partition(|id| guilty.contains(id));
+        let (state, page_fault) = (cause.state, cause.page_fault);
+        self.lose(Loss { devices: guilty, state, page_fault, poisons: true }, effects);
+        let (state, page_fault) = (DeviceExecutionState::RESET, None);
+        self.lose(Loss { devices: others, state, page_fault, poisons: true }, effects);
+        self.each_engine(adapter, |engine| engine.watch = Watch::Running);
+        let engines: Vec<EngineId> = self.in_flight.engines.keys().copied().collect();
+        self.touched.extend(engines.into_iter().filter(|engine| engine.adapter == adapter));
+    }
+
+    fn each_engine(&mut self, adapter: u32, change: impl Fn(&mut OnEngine)) {
+        let engines = self.in_flight.engines.iter_mut().filter(|(id, _)| id.adapter == adapter);
+        for (_, engine) in engines {
+            change(engine);
+        }
+    }
+
+    /// Counts a recovery; one more than TdrLimitCount within TdrLimitTime is a bugcheck (TDR-003).
+    fn may_recover(&mut self, effects: &mut Effects) -> bool {
+        let (now, tdr) = (self.now, &self.config.tdr);
+        let (most, window) = (tdr.limit_count as usize, tdr.limit_time_ns);
+        let unconditional = tdr.debug_mode == 3;
+        self.tdr.recoveries.retain(|time| now - *time < window);
+        if !unconditional && self.tdr.recoveries.len() >= most {
+            let why =
+                format!("adapters were recovered {most} times within {window} ns, once more is too often");
+            self.bugcheck(0x116, [0, 0, 0, 0], why, effects);
+            return false;
+        }
+        // With TdrDebugMode 3 nothing else bounds it.
+        if self.tdr.recoveries.len() >= most {
+            self.tdr.recoveries.pop_front();
+        }
+        self.tdr.recoveries.push_back(now);
+        true
+    }
+}

@@ -1,0 +1,127 @@
+//! What a device loses with its health.
+//!
+//! ```text
+//!   state       HUNG, RESET, ERROR_DMAFAULT or ERROR_DMAPAGEFAULT; the process's status slot counts it
+//!   its queues  are emptied: nothing of them takes effect, CPU events among it are set (F-67)
+//!   its waits   CPU waits made through its handles end with DEVICE_REMOVED (TDR-031)
+//!   its fences  are poisoned, if a reset is the reason: see `poison.rs`
+//! ```
+
+use alloc::collections::BTreeSet;
+use alloc::format;
+use alloc::vec::Vec;
+
+use d3dkmt::{DeviceExecutionState, Handle, NtStatus, PageFaultState, Reply};
+
+use super::{Kernel, Recovery};
+use crate::ProcessId;
+use crate::ddi::Miniport;
+use crate::effects::Effects;
+use crate::kernel::{Called, invalid};
+use crate::policy::FaultedDevicePoisons;
+use crate::process::Local;
+use crate::vidsch::commands;
+
+/// Devices that go into one state together.
+#[derive(Debug)]
+pub(crate) struct Loss {
+    pub devices: Vec<u32>,
+    pub state: DeviceExecutionState,
+    pub page_fault: Option<PageFaultState>,
+    pub poisons: bool,
+}
+
+impl<M: Miniport> Kernel<M> {
+    /// Whether a device that goes into error without a reset poisons its fences.
+    pub(super) fn faults_poison(&self) -> bool {
+        self.config.policy.faulted_device_poisons == FaultedDevicePoisons::Poisons
+    }
+
+    pub(super) fn lose(&mut self, loss: Loss, effects: &mut Effects) {
+        let Loss { devices, state, page_fault, poisons } = loss;
+        // One that was destroyed since is nobody's any more.
+        let devices: BTreeSet<u32> =
+            devices.into_iter().filter(|id| self.devices.get(*id).is_some()).collect();
+        if devices.is_empty() {
+            return;
+        }
+        let ids: Vec<u32> = devices.iter().copied().collect();
+        if let Some(fault) = page_fault {
+            for id in &ids {
+                self.devices[*id].page_fault = fault;
+            }
+        }
+        self.set_device_state(&ids, state, effects);
+        self.empty_queues_of(&devices, effects);
+        for id in &ids {
+            self.end_waits_of_device(*id, effects);
+        }
+        if poisons {
+            for id in &ids {
+                self.poison_fences_of(*id, effects);
+            }
+        }
+    }
+
+    fn empty_queues_of(&mut self, devices: &BTreeSet<u32>, effects: &mut Effects) {
+        let of_devices = self.queues.iter().filter(|(_, queue)| devices.contains(&queue.device));
+        let queues: Vec<u32> = of_devices.map(|(id, _)| id).collect();
+        for id in queues {
+            let ready = self.unready(id);
+            let queue = &mut self.queues[id];
+            let (process, packets) = (queue.process, core::mem::take(&mut queue.packets));
+            let (engine, context, running) = (queue.engine, queue.context, queue.running);
+            // What runs on another engine runs to its end there.
+            let runs = running.is_some_and(|id| self.in_flight.engine(engine).has(id));
+            if !runs {
+                self.queues[id].running = None;
+            }
+            let own = ready.iter().filter(|command| command.resubmits.is_none());
+            let own = own.map(|command| &command.commands[..]);
+            self.cancel_commands((engine, context), own.chain(commands(&packets)), effects);
+            self.drop_packets(process, packets, Some(NtStatus::DEVICE_REMOVED), effects);
+            self.evaluate_written(process, effects);
+        }
+    }
+
+    /// The opens that a device has, each with its object.
+    pub(super) fn opens_of_device(&self, device: u32) -> Vec<(u32, u32)> {
+        let device = &self.devices[device];
+        let handles = &self.process(device.process).handles;
+        let open = |handle: &Handle| match handles.get(*handle)? {
+            Local::Sync(named) => Some((named.open, named.object)),
+            _ => None,
+        };
+        device.children.iter().filter_map(open).collect()
+    }
+
+    fn end_waits_of_device(&mut self, device: u32, effects: &mut Effects) {
+        for (open, object) in self.opens_of_device(device) {
+            // A wait may be ended that was the last to need its object.
+            if self.objects.get(object).is_some() {
+                self.end_cpu_waits(
+                    object,
+                    Some(open),
+                    NtStatus::DEVICE_REMOVED,
+                    "its device is lost",
+                    effects,
+                );
+            }
+        }
+    }
+
+    /// `D3DKMTMarkDeviceAsError`: the device is lost as after a reset, by its own user's will (TDR-037).
+    pub(crate) fn mark_device_as_error(&mut self, process: ProcessId, device: Handle, reason: u32) -> Called {
+        /// `D3DKMT_DEVICE_ERROR_REASON`: GENERIC and DRIVER_ERROR.
+        const REASONS: [u32; 2] = [0, 1];
+        let id = self.device(process, device)?;
+        if !REASONS.contains(&reason) {
+            return invalid(format!("{reason} is no reason for a device error: GENERIC 0 or DRIVER_ERROR 1"));
+        }
+        let (state, page_fault) = (DeviceExecutionState::RESET, None);
+        let poisons = self.faults_poison();
+        let devices = alloc::vec![id];
+        self.tdr.due.push_back(Recovery::Lose(Loss { devices, state, page_fault, poisons }));
+        Ok(Reply::None)
+    }
+}

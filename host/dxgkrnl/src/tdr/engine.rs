@@ -1,0 +1,292 @@
+//! The reset of one engine with those that depend on it (TDR-012 to TDR-021).
+
+use alloc::collections::VecDeque;
+use alloc::format;
+use alloc::vec::Vec;
+
+use d3dkmt::{CreateContextFlags, DeviceExecutionState};
+
+use super::{Cause, Loss, Watch};
+use crate::ddi::{EngineId, Invalidation, Miniport, ResetFailed, engine_bit};
+use crate::effects::Effects;
+use crate::kernel::Kernel;
+use crate::vidsch::{Submitted, Work};
+use crate::{Nanos, ProcessId, VidSchCaps};
+
+/// How long dependent engines get to be preempted (TDR-018).
+const DEPENDENTS_NS: Nanos = 500_000_000;
+
+impl<M: Miniport> Kernel<M> {
+    /// The steps up to ResetEngine (TDR-012). One that waits for dependent engines ends in [`Kernel::reset_group`].
+    pub(super) fn begin_engine_reset(&mut self, engine: EngineId, cause: Cause, effects: &mut Effects) {
+        if self.bugcheck.is_some() || self.stopped_adapters.contains(&engine.adapter) || self.is_held(engine)
+        {
+            return;
+        }
+        if cause.timeout && self.is_responsive(engine, effects) {
+            self.note_host(format!("engine {}.{} is slow but at work", engine.adapter, engine.node), effects);
+            let now = self.now;
+            if let Watch::Preempting { since, .. } = &mut self.in_flight.engine(engine).watch {
+                *since = now;
+            }
+            return;
+        }
+        // The snapshot: from here on nothing that the engine reports changes what is lost.
+        if cause.timeout && self.in_flight.engine(engine).submitted.is_empty() {
+            self.in_flight.engine(engine).watch = Watch::Running;
+            self.touched.insert(engine);
+            return;
+        }
+        let (now, group) = (self.now, Vec::new());
+        self.in_flight.engine(engine).watch = Watch::Resetting { until: now, group, cause: cause.clone() };
+        self.run_dpc(engine.adapter, effects);
+        let Some(group) = self.dependents(engine, effects) else {
+            let guilty = self.oldest_devices(engine);
+            self.reset_adapter(engine.adapter, &guilty, &cause, effects);
+            return;
+        };
+        self.tdr.held.extend(&group);
+        self.tdr.held.insert(engine);
+        let mut until = now;
+        for dependent in &group {
+            let state = self.in_flight.engine(*dependent);
+            if *dependent == engine || state.submitted.is_empty() {
+                continue;
+            }
+            until = now.saturating_add(DEPENDENTS_NS);
+            let asked = state.watch != Watch::Running;
+            if !asked && self.caps(*dependent).contains(VidSchCaps::PREEMPTION_AWARE) {
+                self.request_preemption(*dependent, false, effects);
+            }
+        }
+        self.in_flight.engine(engine).watch = Watch::Resetting { until, group, cause };
+        self.tdr.waiting.push(engine);
+    }
+
+    fn is_responsive(&mut self, engine: EngineId, effects: &mut Effects) -> bool {
+        let mut status = crate::ddi::EngineStatus::default();
+        self.with_miniport(effects, |miniport, _, callbacks| {
+            status = miniport.query_engine_status(engine, callbacks);
+        });
+        status.responsive
+    }
+
+    /// The engines that are reset with this one, itself among them, in their order; `None` if the driver leaves the
+    /// engine itself out (TDR-018).
+    fn dependents(&mut self, engine: EngineId, effects: &mut Effects) -> Option<Vec<EngineId>> {
+        let mut mask = 0;
+        self.with_miniport(effects, |miniport, _, _| mask = miniport.query_dependent_engine_group(engine));
+        if mask & engine_bit(engine) == 0 {
+            let EngineId { adapter, node } = engine;
+            let text = format!("the group {mask:#x} of engine {adapter}.{node} leaves the engine itself out");
+            self.note_host(text, effects);
+            return None;
+        }
+        let adapter = &self.config.adapters[engine.adapter as usize];
+        let engines = adapter.engines(engine.adapter).map(|(id, _)| id);
+        Some(engines.filter(|id| mask & engine_bit(*id) != 0).collect())
+    }
+
+    /// Whether the engines that depend on this one have given back what they had, or the time for it is over.
+    pub(super) fn group_is_ready(&self, engine: EngineId) -> bool {
+        match self.in_flight.engines.get(&engine).map(|engine| &engine.watch) {
+            Some(Watch::Resetting { until, group, .. }) => {
+                let quiet = |id: &EngineId| {
+                    *id == engine || self.in_flight.engines.get(id).is_none_or(|one| one.submitted.is_empty())
+                };
+                *until <= self.now || group.iter().all(quiet)
+            }
+            _ => true,
+        }
+    }
+
+    /// ResetEngine of a group, in the order of its engines.
+    pub(super) fn reset_group(&mut self, engine: EngineId, effects: &mut Effects) {
+        let watch = core::mem::take(&mut self.in_flight.engine(engine).watch);
+        let Watch::Resetting { group, cause, .. } = watch else { return };
+        for id in &group {
+            self.in_flight.engine(*id).watch = Watch::Held;
+        }
+        let mut reset = true;
+        for id in &group {
+            let cause = if *id == engine { cause.clone() } else { Cause { timeout: false, ..cause.clone() } };
+            reset = reset && self.reset_one(*id, &cause, effects);
+        }
+        for id in &group {
+            self.tdr.held.remove(id);
+            let state = self.in_flight.engine(*id);
+            // The reset of the adapter has to come still: it takes the engines over as they are.
+            if reset {
+                state.watch = Watch::Running;
+            }
+            self.touched.insert(*id);
+        }
+    }
+
+    /// False if the adapter has to be reset instead.
+    fn reset_one(&mut self, engine: EngineId, cause: &Cause, effects: &mut Effects) -> bool {
+        let hardware_scheduled = self.is_hardware_scheduled(engine);
+        let result = if hardware_scheduled {
+            self.reset_hardware_scheduled(engine, effects)
+        } else {
+            self.reset_by_the_kernel(engine, effects)
+        };
+        let hit = match result {
+            Ok(Some(hit)) => hit,
+            // A bugcheck.
+            Ok(None) => return false,
+            Err(ResetFailed) => {
+                let guilty = self.oldest_devices(engine);
+                let cause = Cause { why: "TdrReason 9: the reset of an engine failed", ..cause.clone() };
+                self.reset_adapter(engine.adapter, &guilty, &cause, effects);
+                return false;
+            }
+        };
+        self.tdr.engine_resets += 1;
+        let EngineId { adapter, node } = engine;
+        let count = hit.len();
+        let text =
+            format!("engine {adapter}.{node} is reset (0x141, {}): {count} submissions lost", cause.why);
+        self.note_host(text, effects);
+        self.aborted(engine, hit, cause, effects)
+    }
+
+    /// What was submitted is of a context of hardware scheduling.
+    fn is_hardware_scheduled(&self, engine: EngineId) -> bool {
+        let oldest = self.in_flight.engines.get(&engine).and_then(|engine| engine.submitted.front());
+        match oldest.map(|one| &one.work) {
+            Some(Work::Queue { queue, .. }) => {
+                let context = self.contexts.get(self.queues[*queue].context);
+                context.is_some_and(|one| one.flags.contains(CreateContextFlags::HW_QUEUE_SUPPORTED))
+            }
+            Some(Work::Paging { .. }) | None => false,
+        }
+    }
+
+    /// ResetEngine. What was aborted, with [`Invalidation::Culprit`]; `None` after a bugcheck.
+    fn reset_by_the_kernel(
+        &mut self,
+        engine: EngineId,
+        effects: &mut Effects,
+    ) -> Result<Option<Vec<(Submitted, Invalidation)>>, ResetFailed> {
+        let (completed, last) = {
+            let state = self.in_flight.engine(engine);
+            (state.completed, state.last)
+        };
+        let mut result = Err(ResetFailed);
+        self.with_miniport(effects, |miniport, now, callbacks| {
+            result = miniport.reset_engine(now, engine, callbacks);
+        });
+        let aborted = result?;
+        if !(completed..=last).contains(&aborted) {
+            let why = format!("ResetEngine: LastAbortedFenceId {aborted} is not in {completed} to {last}");
+            self.bugcheck(0x119, [0xA, aborted, completed, last], why, effects);
+            return Ok(None);
+        }
+        let state = self.in_flight.engine(engine);
+        state.completed = aborted;
+        let hit = state.submitted.partition_point(|one| one.id <= aborted);
+        let kept = state.submitted.split_off(hit);
+        let hit = core::mem::take(&mut state.submitted);
+        self.take_back(engine, kept, false);
+        Ok(Some(hit.into_iter().map(|one| (one, Invalidation::Culprit)).collect()))
+    }
+
+    /// ResetHwEngine and ResumeHwEngine (TDR-020, TDR-021).
+    fn reset_hardware_scheduled(
+        &mut self,
+        engine: EngineId,
+        effects: &mut Effects,
+    ) -> Result<Option<Vec<(Submitted, Invalidation)>>, ResetFailed> {
+        self.tdr.invalidated.clear();
+        let mut result = Err(ResetFailed);
+        self.with_miniport(effects, |miniport, now, callbacks| {
+            result = miniport.reset_hw_engine(now, engine, callbacks);
+        });
+        let invalidated = core::mem::take(&mut self.tdr.invalidated);
+        result?;
+        let state = self.in_flight.engine(engine);
+        let (mut hit, mut kept) = (Vec::new(), VecDeque::new());
+        for one in core::mem::take(&mut state.submitted) {
+            let reason = match &one.work {
+                Work::Queue { queue, .. } => {
+                    let context = self.queues[*queue].context;
+                    invalidated.iter().find(|(id, _)| *id == context).map(|(_, reason)| *reason)
+                }
+                Work::Paging { .. } => None,
+            };
+            match reason {
+                Some(reason) => hit.push((one, reason)),
+                None => kept.push_back(one),
+            }
+        }
+        if let Some((last, _)) = hit.last() {
+            state.completed = state.completed.max(last.id);
+        }
+        self.take_back(engine, kept, false);
+        let mut resumed = Err(ResetFailed);
+        self.with_miniport(effects, |miniport, now, _| resumed = miniport.resume_hw_engine(now, engine));
+        if resumed.is_err() {
+            // Their devices are lost with the adapter's others.
+            let guilty: Vec<u32> = hit.iter().flat_map(|(one, _)| self.devices_of(&one.work)).collect();
+            let cause = Cause { why: "the engine cannot be resumed", ..Cause::TIMEOUT };
+            self.reset_adapter(engine.adapter, &guilty, &cause, effects);
+            return Ok(None);
+        }
+        Ok(Some(hit))
+    }
+
+    /// The devices of what was aborted are lost. False if a paging buffer was among it: the adapter is reset.
+    fn aborted(
+        &mut self,
+        engine: EngineId,
+        hit: Vec<(Submitted, Invalidation)>,
+        cause: &Cause,
+        effects: &mut Effects,
+    ) -> bool {
+        let of_reason = |wanted: Invalidation| -> Vec<u32> {
+            let hit = hit.iter().filter(|(_, reason)| *reason == wanted);
+            hit.flat_map(|(one, _)| self.devices_of(&one.work)).collect()
+        };
+        let (culprits, collateral) = (of_reason(Invalidation::Culprit), of_reason(Invalidation::Collateral));
+        if hit.iter().any(|(one, _)| matches!(one.work, Work::Paging { .. })) {
+            let cause = Cause { why: "a paging buffer was hit", ..cause.clone() };
+            self.reset_adapter(engine.adapter, &culprits, &cause, effects);
+            return false;
+        }
+        let first = hit.iter().find(|(_, reason)| *reason == Invalidation::Culprit);
+        let guilty = match first.map(|(one, _)| &one.work) {
+            Some(Work::Queue { queue, .. }) if cause.timeout => Some(self.queues[*queue].process),
+            _ => None,
+        };
+        let (state, page_fault) = (cause.state, cause.page_fault);
+        self.lose(Loss { devices: culprits, state, page_fault, poisons: true }, effects);
+        let (state, page_fault) = (DeviceExecutionState::RESET, None);
+        self.lose(Loss { devices: collateral, state, page_fault, poisons: true }, effects);
+        if let Some(process) = guilty {
+            self.count_engine_timeout(process, effects);
+        }
+        true
+    }
+
+    /// Engine timeouts have a limit of their own, for each process, one below that of the adapter; the process that
+    /// exceeds it is blocked (TDR-004).
+    fn count_engine_timeout(&mut self, process: ProcessId, effects: &mut Effects) {
+        let (now, tdr) = (self.now, &self.config.tdr);
+        let (most, window) = (tdr.limit_count.saturating_sub(1) as usize, tdr.limit_time_ns);
+        let unconditional = tdr.debug_mode == 3;
+        let Some(owner) = self.processes.get_mut(&process) else { return };
+        owner.engine_timeouts.retain(|time| now - *time < window);
+        owner.engine_timeouts.push_back(now);
+        if unconditional || owner.engine_timeouts.len() <= most || owner.is_blocked {
+            return;
+        }
+        owner.is_blocked = true;
+        let text = format!("0x142: {} engine timeouts, the process may use the GPU no more", most + 1);
+        self.note(process, text, effects);
+        let own = self.devices.iter().filter(|(_, device)| device.process == process);
+        let devices = own.map(|(id, _)| id).collect();
+        let (state, page_fault) = (DeviceExecutionState::HUNG, None);
+        self.lose(Loss { devices, state, page_fault, poisons: true }, effects);
+    }
+}

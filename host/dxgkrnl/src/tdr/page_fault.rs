@@ -1,0 +1,195 @@
+//! Interrupts 4, 9 and 12: work that faulted (TDR-027 to TDR-029, TDR-035, TDR-036).
+//!
+//! A fault that names its fence id completes everything before it and becomes the last completed id itself; its
+//! device goes into error, and the engine goes on unless the driver wants it reset. A fault without an id is found
+//! by the reset that has to come with it.
+
+use alloc::format;
+use alloc::vec::Vec;
+
+use d3dkmt::{DeviceExecutionState, PageFaultState};
+
+use super::{Cause, Loss, Recovery};
+use crate::ddi::{EngineId, FaultedWork, Miniport, PageFaultFlags};
+use crate::effects::Effects;
+use crate::kernel::Kernel;
+use crate::vidsch::Work;
+
+/// `VIDEO_SCHEDULER_INTERNAL_ERROR` with the first parameter for a fence id that cannot be.
+const INVALID_FENCE_ID: (u32, u64) = (0x119, 1);
+/// `VIDEO_DXGKRNL_FATAL_ERROR`: the documents say that a fatal hardware error bugchecks and not with what code.
+const FATAL: u32 = 0x113;
+
+impl<M: Miniport> Kernel<M> {
+    /// Whether a driver may name this id of an engine; a bugcheck if not.
+    pub(crate) fn is_submitted_id(&mut self, engine: EngineId, id: u64, effects: &mut Effects) -> bool {
+        let last = self.in_flight.engines.get(&engine).map_or(0, |engine| engine.last);
+        if id <= last {
+            return true;
+        }
+        let EngineId { adapter, node } = engine;
+        let why = format!("engine {adapter}.{node} reports fence id {id}, the last submitted one is {last}");
+        self.bugcheck(INVALID_FENCE_ID.0, [INVALID_FENCE_ID.1, id, last, 0], why, effects);
+        false
+    }
+
+    pub(crate) fn dma_faulted(&mut self, engine: EngineId, id: u64, effects: &mut Effects) {
+        if !self.is_submitted_id(engine, id, effects) {
+            return;
+        }
+        let (state, poisons) = (DeviceExecutionState::ERROR_DMA_FAULT, self.faults_poison());
+        let devices = self.fault_of(engine, id, effects);
+        self.tdr.due.push_back(Recovery::Lose(Loss { devices, state, page_fault: None, poisons }));
+    }
+
+    pub(crate) fn dma_page_faulted(
+        &mut self,
+        engine: EngineId,
+        id: u64,
+        gpu_address: u64,
+        flags: PageFaultFlags,
+        effects: &mut Effects,
+    ) {
+        if !self.is_page_fault_sound(engine, id, flags, effects) {
+            return;
+        }
+        let devices = if flags.contains(PageFaultFlags::FENCE_INVALID) {
+            Vec::new()
+        } else {
+            self.fault_of(engine, id, effects)
+        };
+        self.page_faulted(engine, devices, gpu_address, flags);
+    }
+
+    /// Interrupt 12.
+    pub(crate) fn hw_queue_page_faulted(
+        &mut self,
+        engine: EngineId,
+        work: FaultedWork,
+        gpu_address: u64,
+        flags: PageFaultFlags,
+        effects: &mut Effects,
+    ) {
+        let id = match work {
+            FaultedWork::Queue { progress_fence_id, .. } => progress_fence_id,
+            FaultedWork::Context(_) | FaultedWork::Process(_) | FaultedWork::Unknown => 0,
+        };
+        if let Some(why) = flags.flaw(id).or_else(|| valid_bit_missing(work, flags)) {
+            self.bugcheck(
+                INVALID_FENCE_ID.0,
+                [INVALID_FENCE_ID.1, id, 0, 0],
+                format!("interrupt 12: {why}"),
+                effects,
+            );
+            return;
+        }
+        if flags.contains(PageFaultFlags::FATAL_HARDWARE_ERROR) {
+            self.fatal(engine, effects);
+            return;
+        }
+        let devices: Vec<u32> = match work {
+            FaultedWork::Queue { queue, .. } => {
+                self.abort_running(queue.0);
+                self.queues.get(queue.0).map(|queue| queue.device).into_iter().collect()
+            }
+            FaultedWork::Context(context) => {
+                self.contexts.get(context.0).map(|context| context.device).into_iter().collect()
+            }
+            FaultedWork::Process(process) => {
+                let own = self
+                    .devices
+                    .iter()
+                    .filter(|(_, device)| (device.process, device.adapter) == (process, engine.adapter));
+                own.map(|(id, _)| id).collect()
+            }
+            FaultedWork::Unknown => Vec::new(),
+        };
+        self.page_faulted(engine, devices, gpu_address, flags);
+    }
+
+    /// The buffer that a queue has on its engine ends here; those of other queues go on.
+    fn abort_running(&mut self, id: u32) {
+        let Some(queue) = self.queues.get(id) else { return };
+        if let Some(submission) = queue.running {
+            self.in_flight.forget(queue.engine, self.now, submission);
+            self.touched.insert(queue.engine);
+        }
+    }
+
+    fn is_page_fault_sound(
+        &mut self,
+        engine: EngineId,
+        id: u64,
+        flags: PageFaultFlags,
+        effects: &mut Effects,
+    ) -> bool {
+        if let Some(why) = flags.flaw(id) {
+            let why = format!("interrupt 9: {why}");
+            self.bugcheck(INVALID_FENCE_ID.0, [INVALID_FENCE_ID.1, id, 0, 0], why, effects);
+            return false;
+        }
+        if flags.contains(PageFaultFlags::FATAL_HARDWARE_ERROR) {
+            self.fatal(engine, effects);
+            return false;
+        }
+        self.is_submitted_id(engine, id, effects)
+    }
+
+    fn fatal(&mut self, engine: EngineId, effects: &mut Effects) {
+        let EngineId { adapter, node } = engine;
+        let why = format!("engine {adapter}.{node} met a fatal hardware error");
+        self.bugcheck(FATAL, [u64::from(adapter), u64::from(node), 0, 0], why, effects);
+    }
+
+    /// What was submitted before this id is complete; it itself is over without being done. Its devices.
+    fn fault_of(&mut self, engine: EngineId, id: u64, effects: &mut Effects) -> Vec<u32> {
+        self.completed_up_to(engine, id.saturating_sub(1), effects);
+        // Its queue counts as running until its device is lost: nothing of it goes on meanwhile.
+        let faulted = self.in_flight.complete(engine, self.now, id);
+        match faulted {
+            Some(faulted) if matches!(faulted.work, Work::Paging { .. }) => {
+                let guilty = self.devices_of(&faulted.work);
+                let cause = Cause { why: "a paging buffer faulted", timeout: false, ..Cause::TIMEOUT };
+                self.tdr.due.push_back(Recovery::ResetAdapter { adapter: engine.adapter, guilty, cause });
+                Vec::new()
+            }
+            Some(faulted) => self.devices_of(&faulted.work),
+            None => Vec::new(),
+        }
+    }
+
+    fn page_faulted(&mut self, engine: EngineId, devices: Vec<u32>, gpu_address: u64, flags: PageFaultFlags) {
+        let state = DeviceExecutionState::ERROR_DMA_PAGE_FAULT;
+        let page_fault = Some(PageFaultState { flags: flags.bits(), gpu_address });
+        let resets_adapter = flags.contains(PageFaultFlags::ADAPTER_RESET_REQUIRED);
+        let resets_engine = flags.contains(PageFaultFlags::ENGINE_RESET_REQUIRED);
+        let poisons = resets_adapter || resets_engine || self.faults_poison();
+        let cause = Cause { why: "page fault", state, page_fault, timeout: false };
+        if resets_adapter {
+            let guilty = if devices.is_empty() { self.oldest_devices(engine) } else { devices };
+            self.tdr.due.push_back(Recovery::ResetAdapter { adapter: engine.adapter, guilty, cause });
+            return;
+        }
+        self.tdr.due.push_back(Recovery::Lose(Loss { devices, state, page_fault, poisons }));
+        if resets_engine {
+            self.tdr.due.push_back(Recovery::ResetEngine { engine, cause });
+        }
+    }
+}
+
+/// Under FENCE_INVALID a context or process is named only with its VALID bit, and no queue at all (TDR-036).
+fn valid_bit_missing(work: FaultedWork, flags: PageFaultFlags) -> Option<&'static str> {
+    let unnamed = flags.contains(PageFaultFlags::FENCE_INVALID);
+    match work {
+        FaultedWork::Queue { .. } if unnamed => Some("FENCE_INVALID names no queue"),
+        FaultedWork::Queue { .. } => None,
+        _ if !unnamed => Some("without FENCE_INVALID the queue and its progress fence id are named"),
+        FaultedWork::Context(_) if !flags.contains(PageFaultFlags::HW_CONTEXT_VALID) => {
+            Some("a context is named without HW_CONTEXT_VALID")
+        }
+        FaultedWork::Process(_) if !flags.contains(PageFaultFlags::PROCESS_HANDLE_VALID) => {
+            Some("a process is named without PROCESS_HANDLE_VALID")
+        }
+        FaultedWork::Context(_) | FaultedWork::Process(_) | FaultedWork::Unknown => None,
+    }
+}

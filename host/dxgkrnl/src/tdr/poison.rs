@@ -1,0 +1,71 @@
+//! Poisoned fences (TDR-022 to TDR-026, F-61 to F-66).
+//!
+//! When a device is reset, each fence that it could have signaled - it has the fence open without NoSignal - goes
+//! to the largest value, unless the fence was created with NoSignalMaxValueOnTdr. That releases whoever waits for
+//! it, in every process. Being poisoned is a state of the object, not its value: a 64-bit fence may be signaled to
+//! the largest value by anybody (F-60), and all ones in 32 bits of storage do not unwrap to it.
+//!
+//! F-66 says that signals of a poisoned native fence have no effect, and takes the same for monitored fences:
+//! policy `poisoned_fence`. With `signalable` the next signal makes it an ordinary fence again.
+
+use alloc::format;
+
+use d3dkmt::{SyncObjectFlags, SyncObjectType};
+
+use super::Kernel;
+use crate::ddi::Miniport;
+use crate::effects::{Effects, Note};
+use crate::policy::PoisonedFence;
+
+impl<M: Miniport> Kernel<M> {
+    pub(super) fn poison_fences_of(&mut self, device: u32, effects: &mut Effects) {
+        for (open, object) in self.opens_of_device(device) {
+            if self.objects.get(object).is_some()
+                && !self.opens[open].flags.contains(SyncObjectFlags::NO_SIGNAL)
+            {
+                self.poison(object, effects);
+            }
+        }
+    }
+
+    fn poison(&mut self, object: u32, effects: &mut Effects) {
+        let state = &self.objects[object];
+        let is_fence =
+            matches!(state.object_type, SyncObjectType::MONITORED_FENCE | SyncObjectType::NATIVE_FENCE);
+        if !is_fence
+            || state.is_poisoned()
+            || state.flags.contains(SyncObjectFlags::NO_SIGNAL_MAX_VALUE_ON_TDR)
+        {
+            return;
+        }
+        self.set_value(object, u64::MAX, effects);
+        // Whoever waited may have been the last to need it.
+        if let Some(state) = self.objects.get_mut(object) {
+            state.set_poisoned(true);
+        }
+    }
+
+    /// True if a new value for this object comes to nothing because it is poisoned.
+    pub(crate) fn ignores_value(&mut self, object: u32, value: u64, effects: &mut Effects) -> bool {
+        let state = &mut self.objects[object];
+        if !state.is_poisoned() {
+            return false;
+        }
+        match self.config.policy.poisoned_fence {
+            PoisonedFence::Sticky => {
+                let text = format!("signal {value} of a poisoned fence: ignored");
+                effects.notes.push(Note { process: None, text });
+                true
+            }
+            PoisonedFence::Signalable => {
+                state.set_poisoned(false);
+                false
+            }
+        }
+    }
+
+    /// True if signals of this object have no effect, so that none can be wrong.
+    pub(crate) fn is_beyond_signals(&self, object: u32) -> bool {
+        self.objects[object].is_poisoned() && self.config.policy.poisoned_fence == PoisonedFence::Sticky
+    }
+}

@@ -1,0 +1,282 @@
+//! From ready to submitted, and back by preemption.
+//!
+//! An engine is given the highest priority first while it has room. If something with a higher priority than
+//! anything it has becomes ready, or a submission has run for [`QUANTUM_NS`], it is asked to preempt; until it
+//! answers it is given nothing. What it gives back is ready again: in its old place if it had to make way, at
+//! the end of its round if its time was up.
+
+use alloc::collections::VecDeque;
+use alloc::format;
+use alloc::vec::Vec;
+
+use d3dkmt::{Handle, NtStatus};
+
+use super::engine::{HARDWARE_QUEUE_DEPTH, Paging, Submitted, Work};
+use super::ready::{Level, Place};
+use crate::ddi::{EngineId, HwContext, Miniport, Submission};
+use crate::effects::Effects;
+use crate::kernel::Kernel;
+use crate::process::Local;
+use crate::tdr::Watch;
+use crate::{Nanos, ProcessId, VidSchCaps};
+
+/// How long a submission may run before its engine is asked to preempt it. The documents name no number: long
+/// beside the packets of a sound client, short beside TdrDelay.
+pub(crate) const QUANTUM_NS: Nanos = 100_000_000;
+
+/// A command buffer of a queue that waits for its engine.
+#[derive(Debug)]
+pub(crate) struct ReadyCommand {
+    pub place: Place,
+    /// Empty if the miniport has them.
+    pub commands: Vec<u8>,
+    /// The id under which the engine gave it back.
+    pub resubmits: Option<u64>,
+}
+
+enum Next {
+    Submit,
+    Preempt,
+}
+
+impl<M: Miniport> Kernel<M> {
+    /// A command buffer came to the head of its queue.
+    pub(super) fn start_command(&mut self, id: u32, commands: Vec<u8>, effects: &mut Effects) {
+        let place = self.place_of(id);
+        self.make_ready(id, ReadyCommand { place, commands, resubmits: None });
+        self.dispatch_touched(effects);
+    }
+
+    fn place_of(&mut self, queue: u32) -> Place {
+        let context = &self.contexts[self.queues[queue].context];
+        let class = self.process(context.process).priority_class;
+        let (level, in_process) = (Level::new(class, context.priority), context.in_process_priority);
+        Place { level, in_process, turn: self.in_flight.next_turn() }
+    }
+
+    fn make_ready(&mut self, id: u32, command: ReadyCommand) {
+        let queue = &mut self.queues[id];
+        self.in_flight.engine(queue.engine).ready.insert(queue.process, id, command.place);
+        self.touched.insert(queue.engine);
+        queue.ready = Some(command);
+    }
+
+    /// What a queue has ready is taken back.
+    pub(crate) fn unready(&mut self, id: u32) -> Option<ReadyCommand> {
+        let queue = self.queues.get_mut(id)?;
+        let command = queue.ready.take()?;
+        self.in_flight.engine(queue.engine).ready.remove(queue.process, id, command.place);
+        Some(command)
+    }
+
+    /// The priority of a queue's context has changed: what it has ready asks anew, in its old turn.
+    pub(super) fn replace_ready(&mut self, id: u32) {
+        let Some(mut command) = self.unready(id) else { return };
+        let place = self.place_of(id);
+        command.place = Place { turn: command.place.turn, ..place };
+        self.make_ready(id, command);
+    }
+
+    /// Gives engines what they have room for. Called when a DDI is over, never from inside of one.
+    pub(crate) fn dispatch_touched(&mut self, effects: &mut Effects) {
+        if self.dispatching {
+            return;
+        }
+        self.dispatching = true;
+        while let Some(engine) = self.touched.pop_first() {
+            while self.bugcheck.is_none() {
+                match self.next_step(engine) {
+                    None => break,
+                    Some(Next::Submit) => self.submit_next(engine, effects),
+                    Some(Next::Preempt) => {
+                        self.request_preemption(engine, false, effects);
+                        break;
+                    }
+                }
+            }
+        }
+        self.dispatching = false;
+    }
+
+    pub(crate) fn caps(&self, engine: EngineId) -> VidSchCaps {
+        self.config.adapters.get(engine.adapter as usize).map_or(VidSchCaps::empty(), |adapter| adapter.caps)
+    }
+
+    fn next_step(&self, id: EngineId) -> Option<Next> {
+        let engine = self.in_flight.engines.get(&id)?;
+        if engine.watch != Watch::Running || self.tdr.holds(id) {
+            return None;
+        }
+        let room = engine.submitted.len() < HARDWARE_QUEUE_DEPTH;
+        let can_preempt = self.caps(id).contains(VidSchCaps::PREEMPTION_AWARE);
+        let lower = |level: Option<Level>| {
+            let is_lower = |one: &Submitted| match &one.work {
+                Work::Queue { level: own, .. } => level.is_none_or(|level| *own < level),
+                Work::Paging { .. } => false,
+            };
+            can_preempt && engine.submitted.iter().any(is_lower)
+        };
+        if !engine.paging.is_empty() {
+            // Above every level.
+            return if lower(None) { Some(Next::Preempt) } else { room.then_some(Next::Submit) };
+        }
+        let highest = engine.ready.highest()?;
+        if lower(Some(highest)) { Some(Next::Preempt) } else { room.then_some(Next::Submit) }
+    }
+
+    fn submit_next(&mut self, engine: EngineId, effects: &mut Effects) {
+        if let Some(Paging { owners, commands, resubmits }) = self.in_flight.engine(engine).paging.pop_front()
+        {
+            let work = Work::Paging { owners };
+            let submission_fence_id = self.in_flight.begin(engine, self.now, work, resubmits);
+            let (context, process, paging) = (HwContext(u32::MAX), ProcessId(u32::MAX), true);
+            let submission =
+                Submission { engine, context, process, submission_fence_id, resubmits, paging, commands };
+            self.submit(submission, effects);
+            return;
+        }
+        let Some(id) = self.in_flight.engine(engine).ready.take() else { return };
+        let queue = &mut self.queues[id];
+        let Some(ReadyCommand { place, commands, resubmits }) = queue.ready.take() else { return };
+        let (context, process, paging) = (HwContext(queue.context), queue.process, false);
+        let work = Work::Queue { queue: id, level: place.level };
+        let submission_fence_id = self.in_flight.begin(engine, self.now, work, None);
+        (queue.running, queue.turn) = (Some(submission_fence_id), place.turn);
+        let submission =
+            Submission { engine, context, process, submission_fence_id, resubmits, paging, commands };
+        self.submit(submission, effects);
+    }
+
+    fn submit(&mut self, submission: Submission, effects: &mut Effects) {
+        let patches = !self.caps(submission.engine).contains(VidSchCaps::NO_DMA_PATCHING);
+        let mut result: (&str, Result<(), NtStatus>) = ("Patch", Ok(()));
+        self.with_miniport(effects, |miniport, now: Nanos, callbacks| {
+            let Submission { engine, context, submission_fence_id, resubmits, .. } = submission;
+            if patches && resubmits.is_none() {
+                result.1 = miniport.patch(engine, context, submission_fence_id);
+            }
+            if result.1.is_ok() {
+                result = ("SubmitCommand", miniport.submit_command(now, submission, callbacks));
+            }
+        });
+        if let (ddi, Err(status)) = result {
+            self.ddi_failed(ddi, status, [2, 0, 0, 0], effects);
+        }
+    }
+
+    /// Asks an engine to preempt what it has. `time_is_up`: the oldest submission goes to the end of its round.
+    pub(crate) fn request_preemption(&mut self, engine: EngineId, time_is_up: bool, effects: &mut Effects) {
+        let preemption_fence_id = self.in_flight.next_turn();
+        let since = self.now;
+        self.in_flight.engine(engine).watch = Watch::Preempting { preemption_fence_id, since, time_is_up };
+        let mut result = Ok(());
+        self.with_miniport(effects, |miniport, now, callbacks| {
+            result = miniport.preempt_command(now, engine, preemption_fence_id, callbacks);
+        });
+        if let Err(status) = result {
+            self.ddi_failed("PreemptCommand", status, [2, 0, 0, 0], effects);
+        }
+    }
+
+    /// The answer to a preemption request: what is left is ready again.
+    pub(super) fn preempted(&mut self, id: EngineId, answered: u64) {
+        let engine = self.in_flight.engine(id);
+        let Watch::Preempting { preemption_fence_id, time_is_up, .. } = engine.watch else { return };
+        if preemption_fence_id != answered {
+            return;
+        }
+        engine.watch = Watch::Running;
+        let given_back = core::mem::take(&mut engine.submitted);
+        self.take_back(id, given_back, time_is_up);
+    }
+
+    /// Submissions that the engine has given up are ready again, to be submitted under new ids; paging buffers
+    /// first and under their own (SCH-008, TDR-019).
+    pub(crate) fn take_back(&mut self, id: EngineId, given_back: VecDeque<Submitted>, time_is_up: bool) {
+        let mut paging = VecDeque::new();
+        for (at, Submitted { id: resubmits, work }) in given_back.into_iter().enumerate() {
+            let resubmits = Some(resubmits);
+            match work {
+                Work::Paging { owners } => {
+                    paging.push_back(Paging { owners, commands: Vec::new(), resubmits });
+                }
+                Work::Queue { queue, .. } => {
+                    let turn = self.queues[queue].turn;
+                    let mut place = self.place_of(queue);
+                    if !(time_is_up && at == 0) {
+                        place.turn = turn;
+                    }
+                    self.queues[queue].running = None;
+                    self.make_ready(queue, ReadyCommand { place, commands: Vec::new(), resubmits });
+                }
+            }
+        }
+        let engine = self.in_flight.engine(id);
+        paging.append(&mut engine.paging);
+        engine.paging = paging;
+        self.touched.insert(id);
+    }
+
+    /// Tells the driver of command buffers that will not be submitted (`DxgkDdiCancelCommand`).
+    pub(crate) fn cancel_commands<'a>(
+        &mut self,
+        (engine, context): (EngineId, u32),
+        commands: impl Iterator<Item = &'a [u8]>,
+        effects: &mut Effects,
+    ) {
+        if !self.caps(engine).contains(VidSchCaps::CANCEL_COMMAND_AWARE)
+            || self.stopped_adapters.contains(&engine.adapter)
+        {
+            return;
+        }
+        for commands in commands {
+            if let Err(status) = self.miniport.cancel_command(HwContext(context), commands) {
+                self.ddi_failed("CancelCommand", status, [9, 0, 0, 0], effects);
+            }
+        }
+    }
+
+    /// No DDI of the scheduler class may fail (TDR-033).
+    fn ddi_failed(&mut self, ddi: &str, status: NtStatus, parameters: [u64; 4], effects: &mut Effects) {
+        let parameters = [parameters[0], u64::from(status.0), 0, 0];
+        self.bugcheck(0x119, parameters, format!("DxgkDdi{ddi} failed with {status}"), effects);
+    }
+
+    /// The door of a memory manager, which this model has none of: a paging buffer for this engine, which names
+    /// allocations of these devices. It is work of the system device, above every priority.
+    pub fn submit_paging(
+        &mut self,
+        now: Nanos,
+        engine: EngineId,
+        commands: Vec<u8>,
+        owners: &[(ProcessId, Handle)],
+        effects: &mut Effects,
+    ) {
+        self.now = self.now.max(now);
+        self.stored.clear();
+        let exists = self.config.adapters.get(engine.adapter as usize).is_some_and(|adapter| {
+            (engine.node as usize) < adapter.engine_count()
+                && !self.stopped_adapters.contains(&engine.adapter)
+        });
+        if !exists {
+            self.note_host(
+                format!("paging on engine {}.{}: it is not there", engine.adapter, engine.node),
+                effects,
+            );
+            return;
+        }
+        let device = |(process, handle): &(ProcessId, Handle)| match self
+            .processes
+            .get(process)?
+            .handles
+            .get(*handle)?
+        {
+            Local::Device(device) => Some(*device),
+            _ => None,
+        };
+        let owners = owners.iter().filter_map(device).collect();
+        self.in_flight.engine(engine).paging.push_back(Paging { owners, commands, resubmits: None });
+        self.touched.insert(engine);
+        self.run_queues(effects);
+    }
+}

@@ -1,0 +1,114 @@
+//! What is ready for an engine and not yet with it: the choice of what comes next (SCH-042).
+//!
+//! ```text
+//!   level: class of the process, then priority of the context    the highest first
+//!     turns, in the order in which they were asked for           the oldest first: round robin
+//!       a turn is its process's: of what that process has ready at this level, the context with the
+//!       highest in-process priority takes it, of equal ones the oldest
+//! ```
+//! So the priority inside of a process never gets that process ahead of another. The documents give the two
+//! parts and not how they combine: that the class comes first is our reading.
+
+use alloc::collections::{BTreeMap, BTreeSet};
+
+use crate::ProcessId;
+
+/// Class of the process and priority of the context in one number.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) struct Level(i64);
+
+impl Level {
+    /// `class` IDLE 0 to REALTIME 5; `priority` -7 to 7.
+    pub fn new(class: u32, priority: i32) -> Self {
+        Level(i64::from(class) * 16 + i64::from(priority))
+    }
+}
+
+/// Where something that is ready stands.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Place {
+    pub level: Level,
+    pub in_process: i32,
+    /// When it asked: smaller is older.
+    pub turn: u64,
+}
+
+#[derive(Default)]
+struct Round {
+    turns: BTreeMap<u64, ProcessId>,
+    of_process: BTreeMap<ProcessId, OfProcess>,
+}
+
+#[derive(Default)]
+struct OfProcess {
+    turns: BTreeSet<u64>,
+    /// Lowest first: the negated priority, when it asked, and the queue.
+    queues: BTreeSet<(i32, u64, u32)>,
+}
+
+/// The queues whose command buffer waits for one engine.
+#[derive(Default)]
+pub(crate) struct Ready {
+    levels: BTreeMap<Level, Round>,
+    count: usize,
+}
+
+impl Ready {
+    pub fn len(&self) -> usize {
+        self.count
+    }
+
+    pub fn insert(&mut self, process: ProcessId, queue: u32, place: Place) {
+        let round = self.levels.entry(place.level).or_default();
+        round.turns.insert(place.turn, process);
+        let own = round.of_process.entry(process).or_default();
+        own.turns.insert(place.turn);
+        own.queues.insert((-place.in_process, place.turn, queue));
+        self.count += 1;
+    }
+
+    /// The level of what comes next.
+    pub fn highest(&self) -> Option<Level> {
+        self.levels.last_key_value().map(|(level, _)| *level)
+    }
+
+    /// Takes out what comes next.
+    pub fn take(&mut self) -> Option<u32> {
+        let (level, round) = self.levels.last_key_value()?;
+        let process = *round.turns.first_key_value()?.1;
+        let (in_process, turn, queue) = *round.of_process.get(&process)?.queues.first()?;
+        let place = Place { level: *level, in_process: -in_process, turn };
+        let first_turn = *round.turns.first_key_value()?.0;
+        self.remove_with(process, queue, place, first_turn);
+        Some(queue)
+    }
+
+    /// Takes out a queue that does not want to run any more.
+    pub fn remove(&mut self, process: ProcessId, queue: u32, place: Place) {
+        // Its own turn may have been taken by another context of its process: then that one's is left over.
+        let left = |round: &Round| {
+            let turns = &round.of_process.get(&process)?.turns;
+            turns.get(&place.turn).or(turns.last()).copied()
+        };
+        if let Some(turn) = self.levels.get(&place.level).and_then(left) {
+            self.remove_with(process, queue, place, turn);
+        }
+    }
+
+    fn remove_with(&mut self, process: ProcessId, queue: u32, place: Place, turn: u64) {
+        let Some(round) = self.levels.get_mut(&place.level) else { return };
+        let Some(own) = round.of_process.get_mut(&process) else { return };
+        if !own.queues.remove(&(-place.in_process, place.turn, queue)) {
+            return;
+        }
+        own.turns.remove(&turn);
+        round.turns.remove(&turn);
+        self.count -= 1;
+        if own.queues.is_empty() {
+            round.of_process.remove(&process);
+        }
+        if round.of_process.is_empty() {
+            self.levels.remove(&place.level);
+        }
+    }
+}

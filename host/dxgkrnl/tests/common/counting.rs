@@ -1,0 +1,54 @@
+//! Counts what the current thread allocates and holds. The allocator is the system's; it needs `unsafe` because
+//! the trait does.
+#![allow(dead_code)]
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+
+struct Counting;
+
+thread_local! {
+    static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
+    static LIVE_BYTES: Cell<isize> = const { Cell::new(0) };
+}
+
+fn count(allocations: u64, bytes: isize) {
+    // A thread that ends may free what it can no longer count.
+    let _ = ALLOCATIONS.try_with(|cell| cell.set(cell.get() + allocations));
+    let _ = LIVE_BYTES.try_with(|cell| cell.set(cell.get() + bytes));
+}
+
+// SAFETY: every call goes to the system's allocator as it came; the counters are plain cells of the thread, whose
+// access allocates nothing.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        count(1, layout.size() as isize);
+        // SAFETY: the caller's promise is passed on.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
+        count(0, -(layout.size() as isize));
+        // SAFETY: the caller's promise is passed on.
+        unsafe { System.dealloc(memory, layout) }
+    }
+
+    unsafe fn realloc(&self, memory: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        count(1, size as isize - layout.size() as isize);
+        // SAFETY: the caller's promise is passed on.
+        unsafe { System.realloc(memory, layout, size) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+/// Allocations that this thread made so far; growing a block is one.
+pub fn allocations() -> u64 {
+    ALLOCATIONS.get()
+}
+
+/// Bytes that this thread allocated and did not free, with whatever capacity stands unused.
+pub fn live_bytes() -> isize {
+    LIVE_BYTES.get()
+}

@@ -1,0 +1,129 @@
+//! The configuration in a trace's header, both ways.
+
+use d3dkmt::Luid;
+use dxgkrnl::{
+    AdapterConfig, Config, EngineType, Features, NodeConfig, Policy, TargetConfig, TdrConfig, VidSchCaps,
+};
+use proto::convert::{ConvertError, luid_to_wire};
+use proto::trace as wire;
+
+use crate::convert::missing;
+
+fn bad(message: &'static str, field: &'static str, value: u32) -> ConvertError {
+    ConvertError::BadValue { message, field, value: value.into() }
+}
+
+pub(crate) fn config_to_wire(config: &Config) -> wire::KernelConfig {
+    let TdrConfig {
+        level,
+        delay_ns,
+        ddi_delay_ns,
+        limit_count,
+        limit_time_ns,
+        debug_mode,
+        dod_present_delay_ns,
+        dod_vsync_delay_ns,
+        test_mode,
+    } = config.tdr;
+    let tdr = wire::TdrConfig {
+        level,
+        delay_ns,
+        ddi_delay_ns,
+        limit_count,
+        limit_time_ns,
+        debug_mode,
+        dod_present_delay_ns,
+        dod_vsync_delay_ns,
+        test_mode,
+    };
+    wire::KernelConfig {
+        adapters: config.adapters.iter().map(adapter_to_wire).collect(),
+        policy: config.policy.to_bits(),
+        features: config.features.bits(),
+        tdr: Some(tdr),
+    }
+}
+
+fn adapter_to_wire(adapter: &AdapterConfig) -> wire::AdapterConfig {
+    let target = |target: &TargetConfig| wire::TargetConfig { id: target.id, vsync_ns: target.vsync_ns };
+    wire::AdapterConfig {
+        luid: Some(luid_to_wire(adapter.luid)),
+        description: adapter.description.clone(),
+        vendor: adapter.vendor,
+        device: adapter.device,
+        nodes: adapter.nodes.iter().map(node_to_wire).collect(),
+        caps: adapter.caps.bits(),
+        physical_adapters: adapter.physical_adapters,
+        iommu: adapter.iommu,
+        io_coherent: adapter.io_coherent,
+        targets: adapter.targets.iter().map(target).collect(),
+    }
+}
+
+fn node_to_wire(node: &NodeConfig) -> wire::NodeConfig {
+    wire::NodeConfig {
+        engine_type: node.engine_type as u32,
+        signals_at_write: node.signals_at_write,
+        opaque_packet_ns: node.opaque_packet_ns,
+        hw_queues: node.hw_queues,
+        max_in_flight_hw_queue_buffers: node.max_in_flight_hw_queue_buffers,
+        ring_buffer_fence_release: node.ring_buffer_fence_release,
+        user_mode_submission: node.user_mode_submission,
+        doorbells: node.doorbells,
+    }
+}
+
+pub(crate) fn config_from_wire(config: wire::KernelConfig) -> Result<Config, ConvertError> {
+    let tdr = config.tdr.ok_or(missing("KernelConfig", "tdr"))?;
+    Ok(Config {
+        adapters: config.adapters.into_iter().map(adapter_from_wire).collect::<Result<_, _>>()?,
+        policy: Policy::from_bits(config.policy).ok_or(bad("KernelConfig", "policy", config.policy))?,
+        features: Features::from_bits(config.features).ok_or(bad(
+            "KernelConfig",
+            "features",
+            config.features,
+        ))?,
+        tdr: TdrConfig {
+            level: tdr.level,
+            delay_ns: tdr.delay_ns,
+            ddi_delay_ns: tdr.ddi_delay_ns,
+            limit_count: tdr.limit_count,
+            limit_time_ns: tdr.limit_time_ns,
+            debug_mode: tdr.debug_mode,
+            dod_present_delay_ns: tdr.dod_present_delay_ns,
+            dod_vsync_delay_ns: tdr.dod_vsync_delay_ns,
+            test_mode: tdr.test_mode,
+        },
+    })
+}
+
+fn adapter_from_wire(adapter: wire::AdapterConfig) -> Result<AdapterConfig, ConvertError> {
+    let luid = adapter.luid.ok_or(missing("AdapterConfig", "luid"))?;
+    let target = |target: wire::TargetConfig| TargetConfig { id: target.id, vsync_ns: target.vsync_ns };
+    Ok(AdapterConfig {
+        luid: Luid { low: luid.low, high: luid.high },
+        description: adapter.description,
+        vendor: adapter.vendor,
+        device: adapter.device,
+        nodes: adapter.nodes.iter().map(node_from_wire).collect::<Result<_, ConvertError>>()?,
+        caps: VidSchCaps::from_bits(adapter.caps).ok_or(bad("AdapterConfig", "caps", adapter.caps))?,
+        physical_adapters: adapter.physical_adapters,
+        iommu: adapter.iommu,
+        io_coherent: adapter.io_coherent,
+        targets: adapter.targets.into_iter().map(target).collect(),
+    })
+}
+
+fn node_from_wire(node: &wire::NodeConfig) -> Result<NodeConfig, ConvertError> {
+    let number = node.engine_type;
+    Ok(NodeConfig {
+        engine_type: EngineType::from_number(number).ok_or(bad("NodeConfig", "engine_type", number))?,
+        signals_at_write: node.signals_at_write,
+        opaque_packet_ns: node.opaque_packet_ns,
+        hw_queues: node.hw_queues,
+        max_in_flight_hw_queue_buffers: node.max_in_flight_hw_queue_buffers,
+        ring_buffer_fence_release: node.ring_buffer_fence_release,
+        user_mode_submission: node.user_mode_submission,
+        doorbells: node.doorbells,
+    })
+}

@@ -1,0 +1,90 @@
+//! Conversions between wire messages and the types of [`d3dkmt`]: written by hand, total, and
+//! property-tested both ways. What a message cannot say is a [`ConvertError`], never a default.
+
+mod call;
+mod reply;
+mod sync;
+
+use d3dkmt::{EventId, Handle, Luid, NtStatus, Reply, ShareToken};
+
+pub use call::{call_from_body, call_to_frame};
+pub(crate) use reply::{reply_from_body, reply_to_body};
+
+use crate::channel::{self as wire, to_guest};
+
+/// Why a well-formed message is no call or reply.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ConvertError {
+    #[error("{message} has no {field}")]
+    Missing { message: &'static str, field: &'static str },
+    #[error("{message}.{field} is {value}, which is not allowed")]
+    BadValue { message: &'static str, field: &'static str, value: u64 },
+    #[error("{0} is not expected here")]
+    Unexpected(&'static str),
+}
+
+fn handles(raw: Vec<u32>) -> Vec<Handle> {
+    raw.into_iter().map(Handle).collect()
+}
+
+fn raw(handles: &[Handle]) -> Vec<u32> {
+    handles.iter().map(|handle| handle.0).collect()
+}
+
+fn event(value: u64, message: &'static str) -> Result<EventId, ConvertError> {
+    if value == 0 {
+        Err(ConvertError::BadValue { message, field: "event", value })
+    } else {
+        Ok(EventId(value))
+    }
+}
+
+pub(crate) fn token(bytes: &[u8], message: &'static str) -> Result<ShareToken, ConvertError> {
+    let value = bytes.len() as u64;
+    bytes.try_into().map(ShareToken).map_err(|_| ConvertError::BadValue { message, field: "token", value })
+}
+
+fn luid_from(luid: Option<wire::Luid>, message: &'static str) -> Result<Luid, ConvertError> {
+    let luid = luid.ok_or(ConvertError::Missing { message, field: "luid" })?;
+    Ok(Luid { low: luid.low, high: luid.high })
+}
+
+/// A LUID as a message.
+pub fn luid_to_wire(luid: Luid) -> wire::Luid {
+    wire::Luid { low: luid.low, high: luid.high }
+}
+
+/// The frame that answers a request.
+pub fn answer_to_frame(request: u64, status: NtStatus, reply: &Reply) -> wire::ToGuest {
+    wire::ToGuest { request, status: status.0, body: reply_to_body(reply) }
+}
+
+/// The frame that wakes a wait or sets an event.
+pub fn wake_to_frame(event: EventId, status: NtStatus) -> wire::ToGuest {
+    wire::ToGuest { request: 0, status: status.0, body: Some(to_guest::Body::Wake(event.0)) }
+}
+
+/// What a frame from the host says.
+#[derive(Clone, PartialEq, Debug)]
+pub enum FromHost {
+    Welcome(wire::Welcome),
+    Goodbye(String),
+    Wake { event: EventId, status: NtStatus },
+    Answer { request: u64, status: NtStatus, reply: Reply },
+}
+
+/// Reads a frame from the host.
+pub fn from_host(frame: wire::ToGuest) -> Result<FromHost, ConvertError> {
+    use to_guest::Body;
+    let status = NtStatus(frame.status);
+    let reply = match frame.body {
+        Some(Body::Welcome(welcome)) => return Ok(FromHost::Welcome(welcome)),
+        Some(Body::Goodbye(reason)) => return Ok(FromHost::Goodbye(reason)),
+        Some(Body::Wake(name)) => return Ok(FromHost::Wake { event: event(name, "Wake")?, status }),
+        body => reply_from_body(body)?,
+    };
+    if frame.request == 0 {
+        return Err(ConvertError::Unexpected("an answer to request 0"));
+    }
+    Ok(FromHost::Answer { request: frame.request, status, reply })
+}
