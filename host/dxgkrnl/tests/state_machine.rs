@@ -13,8 +13,8 @@ use sequences::ops::{Op, Sequence, sequences};
 use sequences::pair::Pair;
 
 /// Runs a sequence on both; the first difference, and after which operation.
-fn run(policy: Policy, sequence: &Sequence, bug: Option<PlantedBug>) -> Result<(), String> {
-    let mut pair = Pair::new(policy);
+fn run(policy: Policy, timeouts: bool, sequence: &Sequence, bug: Option<PlantedBug>) -> Result<(), String> {
+    let mut pair = Pair::new(policy, timeouts);
     if let Some(bug) = bug {
         pair.kernel.plant(bug);
     }
@@ -35,9 +35,13 @@ proptest! {
     #![proptest_config(config())]
 
     #[test]
-    fn the_kernel_does_what_the_naive_model_does(bits in 0..64u32, sequence in sequences(60)) {
+    fn the_kernel_does_what_the_naive_model_does(
+        bits in 0..1u32 << Policy::SWITCHES.len(),
+        timeouts in any::<bool>(),
+        sequence in sequences(60),
+    ) {
         let policy = Policy::from_bits(bits).expect("as many switches");
-        run(policy, &sequence, None).map_err(TestCaseError::fail)?;
+        run(policy, timeouts, &sequence, None).map_err(TestCaseError::fail)?;
     }
 }
 
@@ -47,7 +51,7 @@ fn sequences_until_found(bug: PlantedBug) -> Option<u32> {
     let strategy = sequences(60);
     (1..=2000).find(|_| {
         let sequence = strategy.new_tree(&mut runner).expect("the strategy makes one").current();
-        run(Policy::default(), &sequence, Some(bug)).is_err()
+        run(Policy::default(), true, &sequence, Some(bug)).is_err()
     })
 }
 

@@ -13,11 +13,20 @@ pub struct Engine {
     pub jobs: Vec<(usize, Vec<isa::Packet>)>,
     /// When the running command ends, if it does.
     pub busy_until: Option<u64>,
+    /// It never ends.
+    pub hangs: bool,
+    /// When the first job began.
+    pub since: u64,
 }
+
+/// An engine is given that many buffers; the others wait for it.
+const DEPTH: usize = 2;
+/// What it may run before it is asked to make way.
+pub(super) const QUANTUM_NS: u64 = 100_000_000;
 
 impl Engine {
     pub(super) fn new((adapter, node, tells_at_once): (usize, u32, bool)) -> Self {
-        Engine { adapter, node, tells_at_once, jobs: vec![], busy_until: None }
+        Engine { adapter, node, tells_at_once, jobs: vec![], busy_until: None, hangs: false, since: 0 }
     }
 }
 
@@ -27,7 +36,7 @@ impl Naive {
         self.contexts[context].on_engine = true;
         self.engines[engine].jobs.push((context, commands));
         if self.engines[engine].jobs.len() == 1 {
-            self.run_engine(engine, self.now);
+            self.start_next(engine, self.now);
         }
     }
 
@@ -37,14 +46,42 @@ impl Naive {
         let was_running = self.engines[engine].jobs.first().is_some_and(|(first, _)| *first == context);
         self.engines[engine].jobs.retain(|(job, _)| *job != context);
         if was_running {
+            self.make_way(engine);
             self.engines[engine].busy_until = None;
-            self.run_engine(engine, self.now);
+            self.engines[engine].hangs = false;
+            self.start_next(engine, self.now);
         }
+    }
+
+    /// What ran had its time and was asked to make way for those that wait: what was behind it in the engine comes after
+    /// them. The first job is gone already.
+    pub(super) fn make_way(&mut self, engine: usize) {
+        let engine = &mut self.engines[engine];
+        if self.now >= engine.since + QUANTUM_NS && engine.jobs.len() >= DEPTH {
+            let behind = engine.jobs.remove(0);
+            engine.jobs.push(behind);
+        }
+    }
+
+    pub(super) fn is_with_engine(&self, context: usize) -> bool {
+        let jobs = &self.engines[self.contexts[context].engine].jobs;
+        jobs.iter().take(DEPTH).any(|(job, _)| *job == context)
+    }
+
+    pub(super) fn start_next(&mut self, engine: usize, time: u64) {
+        self.engines[engine].since = time;
+        self.run_engine(engine, time);
     }
 
     /// When something is due next.
     pub fn next_deadline(&self) -> Option<u64> {
-        self.engines.iter().filter_map(|engine| engine.busy_until).chain(self.next_timeout()).min()
+        let timeouts = (0..self.engines.len()).filter_map(|engine| self.timeout_of(engine));
+        self.engines
+            .iter()
+            .filter_map(|engine| engine.busy_until)
+            .chain(self.next_timeout())
+            .chain(timeouts)
+            .min()
     }
 
     /// What is due happens.
@@ -56,6 +93,12 @@ impl Naive {
             }
         }
         self.run_contexts();
+        for engine in 0..self.engines.len() {
+            if self.timeout_of(engine).is_some_and(|due| due <= self.now) {
+                self.reset_engine(engine);
+                self.run_contexts();
+            }
+        }
         self.end_late_acquires();
     }
 
@@ -65,6 +108,7 @@ impl Naive {
             let context = *context;
             if commands.is_empty() {
                 self.engines[engine].jobs.remove(0);
+                self.engines[engine].since = time;
                 self.contexts[context].on_engine = false;
                 self.able.push(context);
                 self.look_at_fences_of(self.contexts[context].process);
@@ -75,7 +119,10 @@ impl Naive {
                     self.engines[engine].busy_until = Some(time + duration_ns);
                     return;
                 }
-                isa::Packet::Hang => return,
+                isa::Packet::Hang => {
+                    self.engines[engine].hangs = true;
+                    return;
+                }
                 isa::Packet::FenceWrite { gpu_address, value } => {
                     self.write(engine, self.contexts[context].process, gpu_address, value);
                 }
@@ -93,7 +140,10 @@ impl Naive {
                 && !open.flags.contains(SyncObjectFlags::NO_SIGNAL)
         });
         if let Some(object) = there.map(|open| open.object) {
-            self.objects[object].value = value;
+            if !self.is_beyond_signals(object) {
+                self.objects[object].value = value;
+                self.objects[object].poisoned = false;
+            }
             self.unseen.push((process, object));
         }
         if self.engines[engine].tells_at_once {

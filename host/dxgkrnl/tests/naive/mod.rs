@@ -12,6 +12,7 @@
 //! | `waits.rs` | CPU signals and waits; what a new value does |
 //! | `packets.rs` | contexts, and what is queued in them |
 //! | `engines.rs` | engines, and what they do in time |
+//! | `lost.rs` | timeouts, and what a lost device takes with it |
 //!
 //! Two things it does not predict, because no fact does:
 //!
@@ -22,6 +23,7 @@
 
 mod engines;
 mod keyed;
+mod lost;
 mod objects;
 mod packets;
 mod queued;
@@ -58,6 +60,12 @@ pub struct Rules {
     pub foreign_mutex_release: bool,
     /// F-79: one signal too many stops its device.
     pub semaphore_overflow_stops: bool,
+    /// F-66: signals of a poisoned fence do nothing.
+    pub poison_is_sticky: bool,
+    /// F-61: a device error without a reset poisons as well.
+    pub faults_poison: bool,
+    /// TdrLevel 3, or 0: nobody looks for timeouts.
+    pub timeouts: bool,
 }
 
 /// A process, of a VM.
@@ -158,6 +166,7 @@ impl Naive {
     fn dispatch(&mut self, process: u32, call: &Call, given: &Reply) -> Verdict {
         match call.clone() {
             Call::CreateDevice { .. } => unreachable!("devices come by `create_device`"),
+            Call::MarkDeviceAsError { device, reason } => self.mark_device(process, device, reason),
             Call::DestroyDevice { device } => self.destroy_device_of(process, device),
             Call::CreateSynchronizationObject { device, info, legacy } => {
                 self.create_object(process, device, &info, legacy, given)
@@ -234,6 +243,13 @@ impl Naive {
     fn destroy_device_of(&mut self, process: u32, handle: Handle) -> Verdict {
         let device = self.device(process, handle).ok_or(vec![IP])?;
         self.end_device(device);
+        Ok(Reply::None)
+    }
+
+    /// TDR-037: GENERIC 0 and DRIVER_ERROR 1.
+    fn mark_device(&mut self, process: u32, handle: Handle, reason: u32) -> Verdict {
+        let device = self.device(process, handle).filter(|_| reason <= 1).ok_or(vec![IP])?;
+        self.lose(device, DeviceExecutionState::RESET, self.rules.faults_poison);
         Ok(Reply::None)
     }
 
@@ -321,6 +337,7 @@ impl Naive {
         for engine in self.engines.iter_mut().filter(|engine| engine.adapter == adapter) {
             engine.jobs.clear();
             engine.busy_until = None;
+            engine.hangs = false;
         }
         for wait in 0..self.waits.len() {
             let held_up = self.waits[wait].items.iter().any(|item| !item.reached && item.adapter == adapter);
@@ -331,6 +348,7 @@ impl Naive {
         for context in 0..self.contexts.len() {
             let device = self.contexts[context].device;
             if !self.contexts[context].gone && self.devices[device].adapter == adapter {
+                self.contexts[context].on_engine = false;
                 self.drop_work(context, Some(NtStatus::DEVICE_REMOVED));
             }
         }

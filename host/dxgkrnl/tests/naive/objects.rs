@@ -31,6 +31,8 @@ pub struct Object {
     pub kind: Kind,
     /// Of a semaphore its count; of a mutex, whether it is owned.
     pub value: u64,
+    /// It has the largest value because a device was reset; a state, not a value (TDR-026).
+    pub poisoned: bool,
     /// Legacy sharing: its global handle, and the VM in which it is good.
     pub global: (Handle, u32),
     /// Of the device that created it.
@@ -120,7 +122,7 @@ impl Naive {
             _ => Handle::NULL,
         };
         let global = (global, self.vm_of(process));
-        self.objects.push(Object { kind, value, global, adapter, flags });
+        self.objects.push(Object { kind, value, poisoned: false, global, adapter, flags });
         let reply = self.add_open(process, Some(device), adapter, self.objects.len() - 1, flags, given);
         let Reply::SyncObject(created) = reply else { return Ok(reply) };
         Ok(Reply::SyncObject(CreatedSyncObject { shared_handle: global.0, ..created }))
@@ -135,6 +137,10 @@ impl Naive {
             global != Handle::NULL && self.objects[*object].global == (global, vm) && has_handle(*object)
         };
         let object = objects.find(found).ok_or(vec![IP])?;
+        // FEN-095
+        if self.stopped_adapters.contains(&self.objects[object].adapter) {
+            return Err(vec![NtStatus::DEVICE_REMOVED]);
+        }
         Ok(self.add_open(process, None, self.objects[object].adapter, object, F::empty(), given))
     }
 

@@ -42,7 +42,7 @@ pub struct Signal {
 
 impl Signal {
     pub fn holds(&self, object: usize) -> bool {
-        self.missing > 0 && !self.broken && self.items.iter().any(|item| item.object == object)
+        self.missing > 0 && self.items.iter().any(|item| item.object == object)
     }
 }
 
@@ -84,8 +84,10 @@ impl Naive {
     /// of it is not done any more, and nobody may sleep for that (FEN-017).
     pub(super) fn end_context(&mut self, context: usize) {
         self.contexts[context].gone = true;
-        if self.contexts[context].on_engine {
-            self.take_from_engine(context);
+        let was_there = self.is_with_engine(context);
+        self.take_from_engine(context);
+        self.contexts[context].on_engine = false;
+        if was_there {
             self.look_at_writes_of(self.contexts[context].process);
         }
         self.drop_work(context, None);
@@ -93,7 +95,6 @@ impl Naive {
     }
 
     pub(super) fn drop_work(&mut self, context: usize, event_status: Option<NtStatus>) {
-        self.contexts[context].on_engine = false;
         for packet in std::mem::take(&mut self.contexts[context].queue) {
             match packet {
                 Packet::Wait(wait) => self.waits[wait].over = true,

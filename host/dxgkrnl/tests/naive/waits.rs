@@ -117,7 +117,8 @@ impl Naive {
         for (at, item) in items.iter().enumerate() {
             let before = items[..at].iter().rev().find(|before| before.object == item.object);
             let current = before.map_or(self.objects[item.object].value, |before| before.value);
-            if item.value < current && !flags.contains(SignalFlags::ALLOW_FENCE_REWIND) {
+            let lower = item.value < current && !self.is_beyond_signals(item.object);
+            if lower && !flags.contains(SignalFlags::ALLOW_FENCE_REWIND) {
                 mistakes.push(IP);
             }
         }
@@ -177,6 +178,10 @@ impl Naive {
     }
 
     pub(super) fn set(&mut self, object: usize, value: u64) {
+        if self.is_beyond_signals(object) {
+            return;
+        }
+        self.objects[object].poisoned = false;
         self.objects[object].value = value;
         self.look_at(object);
     }

@@ -36,6 +36,7 @@ pub enum Op {
     Release { process: usize, mutex: usize, key: u64, value: u64 },
     ReadKeyed { process: usize, mutex: usize },
     SystemTime { utc_100ns: i64 },
+    MarkDevice { process: usize, device: usize, reason: u32 },
     Signal { process: usize, device: usize, targets: Targets, flags: u32 },
     Wait { process: usize, device: usize, targets: Targets, any: bool, again: bool },
     Cancel { process: usize, event: u64 },
@@ -133,6 +134,8 @@ fn lives() -> BoxedStrategy<Op> {
             .prop_map(|(process, device, node)| Op::CreateContext { process, device, node }),
         6 => (number(), number()).prop_map(|(process, context)| Op::DestroyContext { process, context }),
         1 => (0..8usize).prop_map(|adapter| Op::StopAdapter { adapter }),
+        1 => (number(), number(), 0..3u32)
+            .prop_map(|(process, device, reason)| Op::MarkDevice { process, device, reason }),
     ]
     .boxed()
 }
@@ -194,6 +197,8 @@ fn packets() -> BoxedStrategy<Op> {
             .prop_map(|(process, context, commands)| Op::Submit { process, context, commands }),
         8 => (0..50u64).prop_map(|nanos| Op::Advance { nanos }),
         1 => (0..300u64).prop_map(|nanos| Op::Advance { nanos }),
+        // Beyond every timeout.
+        1 => Just(Op::Advance { nanos: 2_500_000_000 }),
     ]
     .boxed()
 }
@@ -337,6 +342,9 @@ impl fmt::Display for Op {
                 write!(f, "p{process} releases k{mutex} with key {key}, fence value {value}")
             }
             Op::ReadKeyed { process, mutex } => write!(f, "p{process} reads k{mutex}"),
+            Op::MarkDevice { process, device, reason } => {
+                write!(f, "p{process} marks device {device} as in error, reason {reason}")
+            }
             Op::SystemTime { utc_100ns } => write!(f, "the system's clock says {utc_100ns}"),
             Op::Signal { process, device, targets, flags } => {
                 write!(f, "p{process} signals on device {device}:{}, flags {flags:#x}", Items(targets))

@@ -8,11 +8,13 @@ use d3dkmt::{
     WaitFromCpuFlags, isa,
 };
 use dxgkrnl::policy::{
-    AbandonedMutex, DestroyedWait, ForeignMutexRelease, LowerGpuSignal, RefusedOneWay, SemaphoreOverflow,
+    AbandonedMutex, DestroyedWait, FaultedDevicePoisons, ForeignMutexRelease, LowerGpuSignal, PoisonedFence,
+    RefusedOneWay, SemaphoreOverflow,
 };
 use dxgkrnl::views::Belongings;
 use dxgkrnl::{
-    AdapterConfig, Config, Effects, EngineType, Fault, Input, Kernel, NodeConfig, Policy, ProcessId, TdrConfig, VmId,
+    AdapterConfig, Config, Effects, EngineType, Fault, Input, Kernel, NodeConfig, Policy, ProcessId,
+    TdrConfig, VmId,
 };
 use kmd::SimulatedMiniport;
 
@@ -72,7 +74,7 @@ fn luid(adapter: usize) -> Luid {
 }
 
 /// Two adapters; each has an engine of the advanced kind and one of the basic kind.
-fn config(policy: Policy) -> Config {
+fn config(policy: Policy, timeouts: bool) -> Config {
     let node =
         |engine_type, signals_at_write| NodeConfig { engine_type, signals_at_write, ..NodeConfig::default() };
     let adapter = |number| AdapterConfig {
@@ -80,14 +82,14 @@ fn config(policy: Policy) -> Config {
         nodes: vec![node(EngineType::ThreeD, true), node(EngineType::Copy, false)],
         ..AdapterConfig::default()
     };
-    let tdr = TdrConfig { level: 0, ..TdrConfig::default() };
+    let tdr = TdrConfig { level: if timeouts { 3 } else { 0 }, limit_count: 1000, ..TdrConfig::default() };
     Config { adapters: vec![adapter(0), adapter(1)], policy, tdr, ..Config::default() }
 }
 
 impl Pair {
     /// Two processes of the host and one of a VM; each has a device, two contexts and a fence that it shares. Those of
     /// the host have each other's.
-    pub fn new(policy: Policy) -> Self {
+    pub fn new(policy: Policy, timeouts: bool) -> Self {
         let rules = Rules {
             lower_gpu_signal_applies: policy.lower_gpu_signal == LowerGpuSignal::Applied,
             destroyed_wait: match policy.destroyed_wait {
@@ -97,11 +99,14 @@ impl Pair {
             refused_one_way_stops: policy.refused_one_way == RefusedOneWay::StopsDevice,
             abandoned_mutex_freed: policy.abandoned_mutex == AbandonedMutex::Freed,
             foreign_mutex_release: policy.foreign_mutex_release == ForeignMutexRelease::Releases,
+            poison_is_sticky: policy.poisoned_fence == PoisonedFence::Sticky,
+            faults_poison: policy.faulted_device_poisons == FaultedDevicePoisons::Poisons,
+            timeouts,
             semaphore_overflow_stops: policy.semaphore_overflow == SemaphoreOverflow::StopsDevice,
         };
         let engines = [(0, 0, true), (0, 1, false), (1, 0, true), (1, 1, false)];
         Pair {
-            kernel: Kernel::new(config(policy), SimulatedMiniport::default()),
+            kernel: Kernel::new(config(policy, timeouts), SimulatedMiniport::default()),
             naive: Naive::new(rules, &engines),
             guests: vec![],
             vms: vec![0],
@@ -378,6 +383,9 @@ impl Pair {
         let guest = &mut self.guests[at];
         let device = |device: &usize| pick(&guest.devices, *device);
         let call = match op {
+            Op::MarkDevice { device: number, reason, .. } => {
+                Call::MarkDeviceAsError { device: device(number), reason: *reason }
+            }
             Op::DestroyDevice { device: number, .. } => Call::DestroyDevice { device: device(number) },
             Op::CreateFence { device: number, value, flags, .. } => {
                 let info = SyncObjectInfo {
@@ -657,6 +665,7 @@ fn process_of(op: &Op) -> usize {
         Op::End { process }
         | Op::CreateDevice { process, .. }
         | Op::DestroyDevice { process, .. }
+        | Op::MarkDevice { process, .. }
         | Op::CreateFence { process, .. }
         | Op::DestroyFence { process, .. }
         | Op::Share { process, .. }
