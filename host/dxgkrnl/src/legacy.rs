@@ -179,10 +179,10 @@ pub(crate) fn queueable(object: &SyncObject, count: usize, form: Form, wait: boo
 impl<M: Miniport> Kernel<M> {
     /// The head of a queue is a packet that takes objects: true if it did.
     pub(crate) fn try_acquire(&mut self, queue: u32, effects: &mut Effects) -> bool {
-        let Queue { packets, running, .. } = &self.queues[queue];
-        let Some(Packet::Acquire(acquire)) = packets.front() else { return false };
+        let state = &self.queues[queue];
+        let Some(Packet::Acquire(acquire)) = state.packets.front() else { return false };
         let values_missing = acquire.wait.is_some_and(|wait| self.waits.contains(wait));
-        if running.is_some() || values_missing {
+        if !state.is_idle() || values_missing {
             return false;
         }
         if self.can_acquire(queue) {

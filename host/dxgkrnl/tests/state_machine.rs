@@ -34,6 +34,9 @@ fn config() -> ProptestConfig {
 proptest! {
     #![proptest_config(config())]
 
+    // covers: FEN-016 FEN-017 FEN-019 FEN-023 FEN-024 FEN-025 FEN-029 FEN-030 FEN-033 FEN-034 FEN-035 FEN-040 FEN-042
+    // covers: FEN-050 FEN-051 FEN-053 FEN-058 FEN-065 FEN-068 FEN-069 FEN-071 FEN-072 FEN-076 FEN-079 FEN-080
+    // covers: TDR-022 TDR-023 TDR-024 TDR-025 TDR-031 SCH-001 W-005 W-109
     #[test]
     fn the_kernel_does_what_the_naive_model_does(
         bits in 0..1u32 << Policy::SWITCHES.len(),
