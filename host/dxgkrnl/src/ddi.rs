@@ -16,7 +16,7 @@ mod recovery;
 pub(crate) use recovery::bit as engine_bit;
 pub use recovery::{
     EngineStatus, FaultedQueue, FaultedWork, Invalidation, PageFaultFlags, PerEngineTdrDdis, ResetFailed,
-    interrupt_type,
+    SchedulingLogBuffer, SchedulingLogHeader, interrupt_type,
 };
 
 /// A hardware context for the miniport: an index that is unique while the context lives.
@@ -198,6 +198,23 @@ pub trait Miniport {
     /// Which of the DDIs of engine resets the driver has.
     fn per_engine_tdr_ddis(&self) -> PerEngineTdrDdis {
         PerEngineTdrDdis::all()
+    }
+    /// `DxgkDdiSetSchedulingLogBuffer`: for each engine of hardware scheduling, at start. News of it are interrupt 15.
+    fn set_scheduling_log_buffer(&mut self, engine: EngineId, buffer: SchedulingLogBuffer) {
+        let _ = (engine, buffer);
+    }
+    /// `DxgkDdiBeginExclusiveAccess`: the GPU of this adapter uses CPU addresses, and what is behind them is about to
+    /// change (TDR-042).
+    fn begin_exclusive_access(&mut self, adapter: u32) {
+        let _ = adapter;
+    }
+    /// No DDI: the IOMMU's mapping of a process's fence memory grows by so many slots, or goes (`None`).
+    fn iommu_mapping_changed(&mut self, adapter: u32, process: ProcessId, added: Option<u32>) {
+        let _ = (adapter, process, added);
+    }
+    /// `DxgkDdiEndExclusiveAccess`.
+    fn end_exclusive_access(&mut self, adapter: u32) {
+        let _ = adapter;
     }
     /// `DxgkDdiQueryEngineStatus`: asked after a timeout, before anything is done.
     fn query_engine_status(&mut self, engine: EngineId, callbacks: &mut Vec<Callback>) -> EngineStatus {

@@ -115,6 +115,7 @@ pub struct Kernel<M: Miniport> {
 impl<M: Miniport> Kernel<M> {
     pub fn new(config: Config, mut miniport: M) -> Self {
         miniport.start(&config);
+        crate::start::set_scheduling_logs(&config, &mut miniport);
         let start_failures = crate::start::failures(&config, &miniport);
         Kernel {
             config,
@@ -216,6 +217,9 @@ impl<M: Miniport> Kernel<M> {
                 self.processes.insert(process, Process::new(vm, pid, name));
             }
             Input::FenceMemoryAdded { process, slots } => {
+                if self.processes.contains_key(&process) {
+                    self.change_iommu_mapping(process, Some(slots));
+                }
                 if let Some(state) = self.processes.get_mut(&process) {
                     let had_status = state.slots.status().is_some();
                     state.slots.add(slots);
@@ -426,6 +430,7 @@ impl<M: Miniport> Kernel<M> {
             let _ = self.destroy_keyed_mutex(id, handle, effects);
         }
         self.processes.remove(&id);
+        self.change_iommu_mapping(id, None);
         // Nobody is left to hear of it. What is stored from here on finds its stores elsewhere.
         self.stored.clear();
         effects.stores.retain(|store| store.process != id);

@@ -6,9 +6,9 @@ use alloc::collections::BTreeMap;
 use alloc::format;
 use alloc::string::String;
 
-use crate::ddi::{Miniport, PerEngineTdrDdis};
+use crate::ddi::{Miniport, PerEngineTdrDdis, SchedulingLogBuffer};
 use crate::kernel::Kernel;
-use crate::{AdapterConfig, Config, VidSchCaps};
+use crate::{AdapterConfig, Config, Features, ProcessId, VidSchCaps};
 
 /// Which caps need which others (SCH-009).
 const PREREQUISITES: [(VidSchCaps, VidSchCaps); 3] = [
@@ -38,7 +38,31 @@ pub(crate) fn failures(config: &Config, miniport: &impl Miniport) -> BTreeMap<u3
     (0..).zip(&config.adapters).filter_map(of_adapter).collect()
 }
 
+/// Each engine of hardware scheduling gets its scheduling log (SCH-044).
+pub(crate) fn set_scheduling_logs(config: &Config, miniport: &mut impl Miniport) {
+    if !config.features.contains(Features::HARDWARE_SCHEDULING) {
+        return;
+    }
+    for (ordinal, adapter) in (0..).zip(&config.adapters) {
+        for (engine, _) in adapter.engines(ordinal).filter(|(_, node)| node.hw_queues) {
+            miniport.set_scheduling_log_buffer(engine, SchedulingLogBuffer::new());
+        }
+    }
+}
+
 impl<M: Miniport> Kernel<M> {
+    /// The fence memory of a process is mapped for adapters whose GPUs use CPU addresses, more of it or no more:
+    /// in a frame in which their GPUs touch nothing (TDR-042).
+    pub(crate) fn change_iommu_mapping(&mut self, process: ProcessId, added: Option<u32>) {
+        for (ordinal, adapter) in (0..).zip(&self.config.adapters) {
+            if adapter.iommu && !self.stopped_adapters.contains(&ordinal) {
+                self.miniport.begin_exclusive_access(ordinal);
+                self.miniport.iommu_mapping_changed(ordinal, process, added);
+                self.miniport.end_exclusive_access(ordinal);
+            }
+        }
+    }
+
     /// Adapters that did not start, by ordinal, and why.
     pub fn start_failures(&self) -> &BTreeMap<u32, String> {
         &self.start_failures

@@ -1,8 +1,6 @@
 //! Lost interrupts, hangs and stopped adapters: who hears of what, and that nobody sleeps for ever.
 
-mod common;
-
-use common::{P, World, share};
+use crate::common::{P, World, share};
 use d3dkmt::isa::{self, Packet::*};
 use d3dkmt::{
     Call, CreateContextFlags, EventId, GpuSignal, Handle, Luid, NtStatus, Reply, ShareToken, SignalFlags,
@@ -108,7 +106,7 @@ fn each_fault_loses_one_interrupt_of_its_engine_and_of_no_other() {
 
 #[test]
 fn a_hang_takes_the_packet_that_runs_or_the_next_one() {
-    let mut world = World::with_config(common::without_timeouts());
+    let mut world = World::with_config(crate::common::without_timeouts());
     let device = world.device();
     let context = world.context(device, ADVANCED.node);
     let fence = world.fence(device, 0);

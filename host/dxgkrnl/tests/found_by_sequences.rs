@@ -1,8 +1,6 @@
 //! What random sequences found (`state_machine.rs`): the shortest sequence of each, as a test of its own.
 
-mod common;
-
-use common::{P, World, share, without_timeouts};
+use crate::common::{P, World, share, without_timeouts};
 use d3dkmt::isa::Packet::*;
 use d3dkmt::{Call, ShareToken, SyncObjectFlags, SyncObjectInfo, SyncObjectType};
 use dxgkrnl::ProcessId;

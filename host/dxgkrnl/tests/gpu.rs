@@ -1,8 +1,6 @@
 //! Engines and command buffers: what they do to fences, and when whoever waits hears of it.
 
-mod common;
-
-use common::World;
+use crate::common::World;
 use d3dkmt::isa::{self, Packet::*};
 use d3dkmt::{Call, Handle, NtStatus, Reply, SignalFlags};
 use dxgkrnl::ddi::EngineState;
@@ -277,7 +275,7 @@ fn a_store_where_no_fence_is_leaves_a_note_and_nothing_else() {
 
 #[test]
 fn destroying_a_hung_context_frees_the_engine() {
-    let mut world = World::with_config(common::without_timeouts());
+    let mut world = World::with_config(crate::common::without_timeouts());
     let device = world.device();
     let [hung, waiting] = [0; 2].map(|_| world.context(device, ADVANCED));
     let fence = world.fence(device, 0);
@@ -405,6 +403,6 @@ fn a_process_with_thousands_of_contexts_and_opens_ends_without_quadratic_work() 
         private_data: Vec::new(),
     };
     assert_eq!(world.status(call), NtStatus::NO_MEMORY);
-    world.input(Input::ProcessGone { process: common::P });
+    world.input(Input::ProcessGone { process: crate::common::P });
     assert!(world.kernel.snapshot().is_empty());
 }

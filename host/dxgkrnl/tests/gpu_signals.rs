@@ -1,8 +1,6 @@
 //! Signal packets: their flags, broadcasts, CPU events, and what they may name.
 
-mod common;
-
-use common::World;
+use crate::common::World;
 use d3dkmt::isa::Packet::*;
 use d3dkmt::{
     Call, EventId, GpuSignal, Handle, NtStatus, SignalFlags as S, SyncObjectFlags, SyncObjectInfo,

@@ -1,10 +1,8 @@
 //! Keyed mutexes: what real Windows answers, then the rules one by one.
 
-mod common;
-
 use std::collections::BTreeMap;
 
-use common::{P, World};
+use crate::common::{P, World};
 use d3dkmt::{
     AcquireOutcome, Call, EventId, Handle, HandleKind, KeyedMutexFlags, NtStatus, Reply, RuntimeBuffer,
     SyncObjectFlags, SyncObjectInfo, SyncObjectType, limits,

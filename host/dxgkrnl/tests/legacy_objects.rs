@@ -1,8 +1,6 @@
 //! Mutexes, semaphores, legacy fences and CPU notifications in the queues of contexts.
 
-mod common;
-
-use common::{P, World};
+use crate::common::{P, World};
 use d3dkmt::isa::Packet::*;
 use d3dkmt::{
     Call, CreatedSyncObject, EventId, GpuSignal, Handle, NtStatus, Reply, SignalFlags, SyncObjectFlags as F,

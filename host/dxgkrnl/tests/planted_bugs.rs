@@ -1,8 +1,6 @@
 //! Each planted bug shows under its condition and under no other.
 
-mod common;
-
-use common::World;
+use crate::common::World;
 use d3dkmt::{Call, Handle, NtStatus, SignalFlags, SyncObjectFlags};
 use dxgkrnl::{Input, PlantedBug};
 

@@ -1,8 +1,6 @@
 //! NT handles, names and rights; objects of several adapters and, by grant, of several VMs.
 
-mod common;
-
-use common::{P, World};
+use crate::common::{P, World};
 use d3dkmt::isa::Packet::*;
 use d3dkmt::{
     Call, CreatedSyncObject, Handle, KeyedMutexFlags, Luid, NtStatus, Reply, RuntimeBuffer, ShareToken,

@@ -1,16 +1,13 @@
 //! The kernel against the naive model, over random sequences: after each operation the same statuses and replies, the
 //! same wake-ups in the same order, the same memory, pending waits, queues and objects; and in the end nothing.
 //!
-//! `PROPTEST_CASES=100000 cargo test --release -p dxgkrnl --test state_machine` is the long run (`just soak`).
+//! `PROPTEST_CASES=100000 cargo test --release -p dxgkrnl --test model state_machine` is the long run (`just soak`).
 
-mod naive;
-mod sequences;
-
+use crate::sequences::ops::{Op, Sequence, sequences};
+use crate::sequences::pair::Pair;
 use dxgkrnl::{PlantedBug, Policy};
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
-use sequences::ops::{Op, Sequence, sequences};
-use sequences::pair::Pair;
 
 /// Runs a sequence on both; the first difference, and after which operation.
 fn run(policy: Policy, timeouts: bool, sequence: &Sequence, bug: Option<PlantedBug>) -> Result<(), String> {

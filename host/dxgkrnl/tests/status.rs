@@ -1,8 +1,6 @@
 //! The status slot: where a process reads that a device of its has stopped, without asking.
 
-mod common;
-
-use common::{P, World};
+use crate::common::{P, World};
 use d3dkmt::{Call, Handle, NtStatus, Reply};
 use dxgkrnl::{Fault, FenceStore, Input, ProcessId, VmId};
 

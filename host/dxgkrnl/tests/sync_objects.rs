@@ -1,8 +1,6 @@
 //! Creating and destroying objects: what real Windows answers, row by row.
 
-mod common;
-
-use common::{P, World, share};
+use crate::common::{P, World, share};
 use d3dkmt::{
     Call, CreatedSyncObject, EventId, Handle, HandleKind, NtStatus, Reply, SyncObjectFlags as F,
     SyncObjectInfo, SyncObjectType as T,

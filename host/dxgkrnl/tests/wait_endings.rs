@@ -1,8 +1,6 @@
 //! How CPU waits end other than by a signal, how many there may be, and who may wait and signal at all.
 
-mod common;
-
-use common::{P, World};
+use crate::common::{P, World};
 use d3dkmt::{Call, EventId, Handle, NtStatus, SignalFlags, SyncObjectFlags as F, WaitFromCpuFlags, limits};
 use dxgkrnl::policy::DestroyedWait;
 use dxgkrnl::{AdapterConfig, Config, Policy, ProcessId};

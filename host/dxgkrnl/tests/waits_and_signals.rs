@@ -1,8 +1,6 @@
 //! CPU waits and CPU signals: what real Windows answers, then the rules one by one.
 
-mod common;
-
-use common::{P, World};
+use crate::common::{P, World};
 use d3dkmt::{
     Call, EventId, Handle, NtStatus, SignalFlags, SyncObjectFlags as F, SyncObjectInfo, SyncObjectType as T,
     WaitFromCpuFlags, WaitOutcome,

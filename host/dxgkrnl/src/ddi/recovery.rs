@@ -89,6 +89,32 @@ pub enum Invalidation {
     Collateral = 1,
 }
 
+/// `DXGK_SCHEDULING_LOG_HEADER`: all zero when the driver gets it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct SchedulingLogHeader {
+    pub first_free_entry_index: u32,
+    pub wraparound_count: u32,
+    pub number_of_entries: u64,
+}
+
+/// `DxgkDdiSetSchedulingLogBuffer`: where an engine of hardware scheduling logs what it scheduled (SCH-044).
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct SchedulingLogBuffer {
+    pub header: SchedulingLogHeader,
+    /// Not initialized: whatever stood in the memory.
+    pub entries: alloc::vec::Vec<[u64; 4]>,
+}
+
+impl SchedulingLogBuffer {
+    pub(crate) fn new() -> Self {
+        const ENTRIES: usize = 16;
+        // Nothing that a driver could take for an empty entry.
+        const LEFT_OVER: u64 = 0xCDCD_CDCD_CDCD_CDCD;
+        let entries = alloc::vec![[LEFT_OVER; 4]; ENTRIES];
+        SchedulingLogBuffer { header: SchedulingLogHeader::default(), entries }
+    }
+}
+
 /// `DXGK_INTERRUPT_TYPE` as a number (SCH-002).
 pub mod interrupt_type {
     pub const DMA_COMPLETED: u32 = 1;

@@ -1,6 +1,10 @@
 //! A kernel with one process on it, driven in virtual time.
 #![allow(dead_code)]
 
+pub mod naive;
+pub mod recording;
+pub mod session;
+
 use d3dkmt::{
     Call, CreateContextFlags, CreatedSyncObject, EventId, GpuSignal, Handle, Luid, NtStatus, Reply,
     ShareToken, SignalFlags, SyncObjectFlags, SyncObjectInfo, SyncObjectType, WaitFromCpuFlags, WaitOutcome,

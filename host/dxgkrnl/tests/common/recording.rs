@@ -6,10 +6,10 @@ use std::rc::Rc;
 
 use d3dkmt::NtStatus;
 use dxgkrnl::ddi::{
-    BadCommands, Callback, EngineId, EngineState, EngineStatus, HwContext, Interrupt, Miniport, PageFaultFlags,
-    PendingFaults, PerEngineTdrDdis, ResetFailed, Submission,
+    BadCommands, Callback, EngineId, EngineState, EngineStatus, HwContext, Interrupt, Miniport,
+    PageFaultFlags, PendingFaults, PerEngineTdrDdis, ResetFailed, SchedulingLogBuffer, Submission,
 };
-use dxgkrnl::{Config, Nanos};
+use dxgkrnl::{Config, Nanos, ProcessId};
 use kmd::SimulatedMiniport;
 
 use super::World;
@@ -33,6 +33,7 @@ pub struct Script {
     /// The DPC routine does not call NotifyDpc.
     pub forgets_dpc: bool,
     pub ddis: PerEngineTdrDdis,
+    pub scheduling_logs: Vec<(EngineId, SchedulingLogBuffer)>,
     /// A DDI of the scheduler class is on the stack.
     inside: bool,
 }
@@ -57,6 +58,7 @@ pub fn recorded(config: Config) -> (World<Recording>, Shared) {
         resume_fails: false,
         forgets_dpc: false,
         ddis: PerEngineTdrDdis::all(),
+        scheduling_logs: Vec::new(),
         inside: false,
     }));
     (recorded_by(config, &script), script)
@@ -184,6 +186,22 @@ impl Miniport for Recording {
         self.script.borrow().ddis
     }
 
+    fn set_scheduling_log_buffer(&mut self, engine: EngineId, buffer: SchedulingLogBuffer) {
+        self.script.borrow_mut().scheduling_logs.push((engine, buffer));
+    }
+
+    fn begin_exclusive_access(&mut self, _: u32) {
+        self.script.borrow_mut().log.push("BeginExclusiveAccess".to_owned());
+    }
+
+    fn iommu_mapping_changed(&mut self, _: u32, process: ProcessId, added: Option<u32>) {
+        self.script.borrow_mut().log.push(format!("mapping of {} changes: {added:?}", process.0));
+    }
+
+    fn end_exclusive_access(&mut self, _: u32) {
+        self.script.borrow_mut().log.push("EndExclusiveAccess".to_owned());
+    }
+
     fn query_engine_status(&mut self, _: EngineId, callbacks: &mut Vec<Callback>) -> EngineStatus {
         let responsive = self.script.borrow().responsive;
         self.scheduled("QueryEngineStatus", callbacks, |_, _| EngineStatus { responsive })
@@ -225,7 +243,9 @@ impl Miniport for Recording {
         if self.script.borrow().resume_fails {
             return Err(ResetFailed);
         }
-        self.scheduled("ResumeHwEngine", &mut Vec::new(), |simulated, _| simulated.resume_hw_engine(now, engine))
+        self.scheduled("ResumeHwEngine", &mut Vec::new(), |simulated, _| {
+            simulated.resume_hw_engine(now, engine)
+        })
     }
 
     fn reset_from_timeout(&mut self, adapter: u32, callbacks: &mut Vec<Callback>) {

@@ -113,7 +113,12 @@ impl Session {
 
     /// One thing that happens, and what it leads to.
     pub fn step(&mut self) -> Step {
-        self.now += if self.random.one_in(3) { self.random.below(50_000) } else { 0 };
+        self.now += match self.random.below(300) {
+            // Long enough for a timeout.
+            0 => self.random.below(4_000_000_000),
+            1..100 => self.random.below(50_000),
+            _ => 0,
+        };
         let deadline = self.kernel.next_deadline().filter(|due| *due <= self.now);
         let input = match self.due.pop() {
             Some(input) => input,
@@ -156,9 +161,14 @@ impl Session {
     fn fault(&mut self) -> Fault {
         let engine =
             EngineId { adapter: self.random.below(20) as u32 / 19, node: self.random.below(7) as u32 };
-        match self.random.below(10) {
+        match self.random.below(14) {
             0 => Fault::StopAdapter { adapter: self.random.below(2) as u32 },
             1..4 => Fault::Hang { engine },
+            4..7 => {
+                let flags = [1, 0, 8, 4, 2 | 8, 2 | 4, 2, 0x10][self.random.below(8) as usize];
+                Fault::PageFault { engine, gpu_address: self.random.number(), flags }
+            }
+            7 => Fault::ResetFails { engine },
             _ => Fault::LoseInterrupt { engine },
         }
     }
@@ -321,7 +331,21 @@ impl Session {
 
     fn rare_call(&mut self, at: usize) -> Call {
         let random = self.random.number();
-        match random % 19 {
+        match random % 23 {
+            19 | 20 => Call::SetContextPriority {
+                context: self.pick(at, |guest| &guest.contexts),
+                priority: (random >> 8) as i32 % 9,
+                in_process: random >> 63 == 0,
+            },
+            21 => Call::SetProcessPriorityClass { class: (random >> 8) as u32 % 7 },
+            22 if random >> 61 == 0 => Call::MarkDeviceAsError {
+                device: self.pick(at, |guest| &guest.devices),
+                reason: (random >> 8) as u32 % 3,
+            },
+            22 => Call::ContextPriority {
+                context: self.pick(at, |guest| &guest.contexts),
+                in_process: random >> 63 == 0,
+            },
             0 => Call::EnumAdapters { capacity: (random >> 8) as u32 % 3 },
             1 => Call::OpenAdapterFromLuid { luid: Luid { low: 0x6770_0001, high: (random >> 63) as i32 } },
             2 if random >> 60 == 0 => Call::CloseAdapter { adapter: self.pick(at, |guest| &guest.adapters) },

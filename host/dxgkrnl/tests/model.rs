@@ -1,0 +1,24 @@
+//! The tests of the model, in one program: the kernel is generic over its miniport, and each program that tests it
+//! compiles it anew. `cost.rs` is a program of its own, for it counts every allocation.
+
+mod common;
+mod naive;
+mod sequences;
+
+mod faults;
+mod found_by_sequences;
+mod gpu;
+mod gpu_signals;
+mod keyed_mutex;
+mod laws;
+mod legacy_objects;
+mod planted_bugs;
+mod resets;
+mod scheduling;
+mod sharing;
+mod state_machine;
+mod status;
+mod sync_objects;
+mod timeouts;
+mod wait_endings;
+mod waits_and_signals;

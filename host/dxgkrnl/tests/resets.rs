@@ -1,0 +1,525 @@
+//! Resets of adapters, poisoned fences, page faults and devices in error.
+
+use crate::common::recording::{interrupt, recorded};
+use crate::common::{P, World, share};
+use d3dkmt::isa::{self, Packet::*};
+use d3dkmt::{
+    Call, CreatedSyncObject, Handle, NtStatus, PageFaultState, Reply, ShareToken, SignalFlags,
+    SyncObjectFlags as F,
+};
+use dxgkrnl::ddi::{
+    Callback, EngineState, FaultedQueue, FaultedWork, HwContext, Interrupt, Miniport, PageFaultFlags,
+};
+use dxgkrnl::policy::{FaultedDevicePoisons, PoisonedFence};
+use dxgkrnl::{AdapterConfig, Config, EngineId, Fault, Input, Policy, ProcessId, VidSchCaps};
+
+const OK: NtStatus = NtStatus::SUCCESS;
+const IP: NtStatus = NtStatus::INVALID_PARAMETER;
+const REMOVED: NtStatus = NtStatus::DEVICE_REMOVED;
+const ENGINE: EngineId = EngineId { adapter: 0, node: 0 };
+const Q: ProcessId = ProcessId(2);
+const TIMEOUT: u64 = 2_100_000_000;
+const MAX: u64 = u64::MAX;
+const ACTIVE: u32 = 1;
+const RESET: u32 = 2;
+const HUNG: u32 = 3;
+const PAGE_FAULT: u32 = 7;
+
+fn busy(duration_ns: u64) -> isa::Packet {
+    Busy { duration_ns }
+}
+
+fn write(fence: CreatedSyncObject, value: u64) -> isa::Packet {
+    FenceWrite { gpu_address: fence.gpu_address, value }
+}
+
+fn fault<M: Miniport>(world: &mut World<M>, fault: Fault) {
+    world.input(Input::Fault(fault));
+}
+
+fn page_fault<M: Miniport>(world: &mut World<M>, flags: PageFaultFlags) {
+    fault(world, Fault::PageFault { engine: ENGINE, gpu_address: 0xF000, flags: flags.bits() });
+}
+
+fn hang<M: Miniport>(world: &mut World<M>, device: Handle) {
+    let context = world.context(device, 0);
+    assert_eq!(world.submit(context, &[Hang]), OK);
+}
+
+/// The value and whether it is poisoned, of a fence of this process.
+fn state<M: Miniport>(world: &World<M>, process: ProcessId, object: Handle) -> (u64, bool) {
+    let objects = world.kernel.snapshot().objects;
+    let found = objects.iter().find(|one| (one.process, one.handle) == (process.0, object)).unwrap();
+    (found.value, found.poisoned)
+}
+
+// covers: TDR-008, TDR-010
+#[test]
+fn between_reset_and_restart_the_driver_is_told_of_evictions_and_of_nothing_else() {
+    let (mut world, script) = recorded(Config::default());
+    let device = world.device();
+    hang(&mut world, device);
+    let contexts = [0, 1, 2].map(|node| world.context(device, node));
+    for context in contexts {
+        world.submit(context, &[busy(100), busy(100)]);
+        world.submit(context, &[busy(100)]);
+    }
+    fault(&mut world, Fault::ResetFails { engine: ENGINE });
+    // Interrupts and their DPCs may come at any time, and mean nothing any more.
+    let late = |id| vec![interrupt(Interrupt::DmaCompleted { engine: ENGINE, submission_fence_id: id })];
+    script.borrow_mut().callbacks.push(("ResetFromTimeout", late(1)));
+    script.borrow_mut().callbacks.push(("memory evicted", late(2)));
+    world.advance(TIMEOUT - 1);
+    script.borrow_mut().take();
+    world.advance(1);
+    let log = script.borrow_mut().take();
+    let from = log.iter().position(|line| line == "ResetFromTimeout").unwrap();
+    let reset = ["ResetFromTimeout", "DPC", "memory evicted", "DPC", "RestartFromTimeout"];
+    assert_eq!(log[from..from + reset.len()], reset);
+    let notes = world.notes();
+    let ignored =
+        notes.iter().filter(|note| note.contains("interrupt 1 of an engine under reset is ignored"));
+    assert_eq!(ignored.count(), 2, "{notes:?}");
+    assert_eq!(world.execution_state(device), HUNG);
+}
+
+// covers: TDR-009
+#[test]
+fn after_the_reset_of_an_adapter_its_gpu_writes_nothing() {
+    let mut world = World::new();
+    let [guilty, other] = [0; 2].map(|_| world.device());
+    hang(&mut world, guilty);
+    let context = world.context(other, 1);
+    let fence = world.fence_with(other, 5, F::NO_SIGNAL_MAX_VALUE_ON_TDR);
+    world.advance(TIMEOUT - 100);
+    world.submit(context, &[busy(200), write(fence, 9)]);
+    fault(&mut world, Fault::ResetFails { engine: ENGINE });
+    world.advance(10 * TIMEOUT);
+    assert_eq!((world.value(fence.object), world.kernel.engines_idle()), (5, true));
+    // A driver that lets it write all the same is not believed.
+    let (mut world, script) = recorded(Config::default());
+    let device = world.device();
+    hang(&mut world, device);
+    let fence = world.fence_with(device, 5, F::NO_SIGNAL_MAX_VALUE_ON_TDR);
+    let store = Callback::GpuStore { engine: ENGINE, process: P, gpu_address: fence.gpu_address, value: 9 };
+    script.borrow_mut().callbacks.push(("memory evicted", vec![store]));
+    fault(&mut world, Fault::ResetFails { engine: ENGINE });
+    world.notes();
+    world.advance(TIMEOUT);
+    assert_eq!(world.value(fence.object), 5);
+    assert!(world.notes().iter().any(|note| note.contains("stored to memory after its reset: ignored")));
+}
+
+// covers: TDR-011
+#[test]
+fn the_reset_of_an_adapter_takes_what_preempted_work_had_saved_in_video_memory() {
+    // A paging buffer outlives the reset of devices: preempted, its saved state is with the memory.
+    let run = |resets: bool| {
+        let (mut world, script) = recorded(Config::default());
+        let device = world.device();
+        let context = world.context(device, 1);
+        let fence = world.fence_with(device, 0, F::NO_SIGNAL_MAX_VALUE_ON_TDR);
+        let other = EngineId { adapter: 0, node: 1 };
+        world.submit(context, &[busy(10), busy(10), write(fence, 1)]);
+        world.kernel.submit_paging(0, other, isa::encode(&[busy(50), busy(50)]), &[], &mut world.effects);
+        world.advance(20);
+        assert!(world.kernel.snapshot().contexts[0].queue[0].contains("submission"));
+        if resets {
+            page_fault(&mut world, PageFaultFlags::ADAPTER_RESET_REQUIRED);
+            let faulting = world.context(device, 0);
+            world.submit(faulting, &[busy(1)]);
+        }
+        script.borrow_mut().submissions.clear();
+        world.advance(1000);
+        let again = script.borrow().submissions.iter().any(|one| one.resubmits.is_some());
+        (world.value(fence.object), again, world.kernel.snapshot().adapter_resets)
+    };
+    assert_eq!(run(false), (1, false, 0));
+    assert_eq!(run(true), (0, false, 1));
+}
+
+// covers: TDR-022, TDR-023, TDR-024, TDR-030
+#[test]
+fn a_reset_poisons_the_fences_that_the_device_could_signal() {
+    let mut world = World::new();
+    let [guilty, healthy] = [0; 2].map(|_| world.device());
+    let own = world.fence(guilty, 3).object;
+    let keeps = world.fence_with(guilty, 4, F::NO_SIGNAL_MAX_VALUE_ON_TDR).object;
+    let read_only = world.fence_with(guilty, 5, F::NO_SIGNAL).object;
+    let others = world.fence(healthy, 6).object;
+    hang(&mut world, guilty);
+    world.stores();
+    world.advance(TIMEOUT);
+    let states = [own, keeps, read_only, others].map(|object| state(&world, P, object));
+    assert_eq!(states, [(MAX, true), (4, false), (5, false), (6, false)]);
+    assert_eq!(world.stores(), [(0, 1), (1, MAX)], "the status tells of it before the value does");
+    assert_eq!([guilty, healthy].map(|device| world.execution_state(device)), [HUNG, ACTIVE]);
+}
+
+// covers: TDR-022, TDR-024, TDR-025
+#[test]
+fn a_shared_fence_is_poisoned_by_whoever_could_signal_it_and_releases_everybody() {
+    // Process 2 is the one that hangs; it has opened the fence with or without the right to signal.
+    for (opened_with, poisoned) in [(F::empty(), true), (F::NO_SIGNAL, false), (F::NO_WAIT, true)] {
+        let mut world = World::new();
+        let device = world.device();
+        let (fence, other_device, _) = world.shared_fence(device, F::empty(), opened_with);
+        let context = world.context(device, 1);
+        let done = world.fence(device, 0).object;
+        let wait = world.pending(device, &[(fence, 10)], false);
+        world.gpu_wait(context, fence, 10);
+        world.gpu_signal(&[context], done, 1);
+        world.process = Q;
+        hang(&mut world, other_device);
+        world.process = P;
+        world.ended();
+        world.advance(TIMEOUT);
+        let (value, released) = if poisoned { (MAX, vec![(wait, OK)]) } else { (0, vec![]) };
+        assert_eq!((state(&world, P, fence), world.ended()), ((value, poisoned), released));
+        assert_eq!(world.value(done), u64::from(poisoned), "the GPU wait as well");
+        assert_eq!(world.execution_state(device), ACTIVE);
+    }
+}
+
+// covers: TDR-031
+#[test]
+fn a_device_in_error_takes_nothing_and_its_waits_end_as_removed() {
+    let mut world = World::new();
+    let device = world.device();
+    let [own, keeps] =
+        [F::empty(), F::NO_SIGNAL_MAX_VALUE_ON_TDR].map(|flags| world.fence_with(device, 0, flags).object);
+    let waits = [(own, 7), (keeps, 7)].map(|item| world.pending(device, &[item], false));
+    let both = world.pending(device, &[(own, 1), (keeps, 1)], false);
+    let context = world.context(device, 1);
+    let signaled = world.fence_with(device, 0, F::NO_SIGNAL_MAX_VALUE_ON_TDR).object;
+    world.gpu_wait(context, own, 5);
+    world.gpu_signal(&[context], signaled, 1);
+    hang(&mut world, device);
+    world.ended();
+    world.advance(TIMEOUT);
+    let mut ended = world.ended();
+    ended.sort();
+    assert_eq!(ended, [(waits[0], REMOVED), (waits[1], REMOVED), (both, REMOVED)]);
+    // What waited for the poisoned fence in a queue was dropped before it could be released (F-67).
+    assert_eq!(world.value(signaled), 0);
+    assert_eq!(world.kernel.snapshot().contexts[0].queue, Vec::<String>::new());
+    assert_eq!(world.submit(context, &[]), REMOVED);
+    assert_eq!(world.signal(device, keeps, 1), REMOVED);
+    assert_eq!(world.gpu_signal(&[context], keeps, 1), REMOVED);
+    assert_eq!(world.gpu_wait(context, keeps, 1), REMOVED);
+    assert_eq!(world.wait(device, &[(own, 1)], false).map(drop), Err(REMOVED));
+    world.ok(Call::DestroyDevice { device });
+}
+
+#[test]
+fn poison_is_sticky_unless_the_policy_lets_signals_through() {
+    for (poisoned_fence, sticky) in [(PoisonedFence::Sticky, true), (PoisonedFence::Signalable, false)] {
+        let policy = Policy { poisoned_fence, ..Policy::default() };
+        let mut world = World::with_config(Config { policy, ..Config::default() });
+        let device = world.device();
+        let token = ShareToken([3; 16]);
+        let shared = world.fence_with(device, 0, F::SHARED | F::NT_SECURITY_SHARING);
+        world.ok(share(shared.object, token));
+        hang(&mut world, device);
+        world.advance(TIMEOUT);
+        let healthy = world.device();
+        let open = Call::OpenSyncObject {
+            device: healthy,
+            token,
+            flags: F::empty(),
+            engine_affinity: 0,
+            legacy: false,
+        };
+        let Reply::SyncObject(opened) = world.ok(open) else { panic!() };
+        let context = world.context(healthy, 0);
+        world.notes();
+        world.stores();
+        if sticky {
+            // Lower values are not refused: they mean nothing.
+            assert_eq!(world.signal(healthy, opened.object, 7), OK);
+            assert_eq!(world.gpu_signal(&[context], opened.object, 8), OK);
+            world.submit(context, &[write(opened, 9)]);
+            assert_eq!(
+                world.notes().iter().filter(|note| note.contains("poisoned fence: ignored")).count(),
+                3
+            );
+            assert_eq!((world.stores(), state(&world, P, opened.object)), (vec![], (MAX, true)));
+            assert!(world.wait(healthy, &[(opened.object, MAX)], false).is_ok());
+        } else {
+            assert_eq!(world.signal(healthy, opened.object, 7), IP, "it is below the value");
+            let rewind = SignalFlags::ALLOW_FENCE_REWIND;
+            assert_eq!(world.signal_flags(healthy, opened.object, 7, rewind), OK);
+            assert_eq!(state(&world, P, opened.object), (7, false));
+        }
+    }
+}
+
+// covers: TDR-026
+#[test]
+fn a_fence_in_32_bits_of_storage_is_known_to_be_poisoned() {
+    let caps = AdapterConfig::default().caps | VidSchCaps::NO_64_BIT_ATOMICS;
+    let adapters = vec![AdapterConfig { caps, ..AdapterConfig::default() }];
+    let mut world = World::with_config(Config { adapters, ..Config::default() });
+    let device = world.device();
+    let token = ShareToken([3; 16]);
+    let shared = world.fence_with(device, 0xFFFF_FFF0, F::SHARED | F::NT_SECURITY_SHARING);
+    world.ok(share(shared.object, token));
+    hang(&mut world, device);
+    world.stores();
+    world.advance(TIMEOUT);
+    let stored = world.stores().into_iter().find(|(slot, _)| Some(*slot) == shared.slot).unwrap().1;
+    assert_eq!(stored as u32, u32::MAX, "all ones in its storage");
+    assert!(state(&world, P, shared.object).1);
+    let mut views = 0;
+    world.kernel.fences(&mut |fence| views += u32::from(fence.poisoned));
+    assert_eq!(views, 1);
+    // Beyond what 32 bits unwrap to: reached, because it is poisoned.
+    let healthy = world.device();
+    let open =
+        Call::OpenSyncObject { device: healthy, token, flags: F::empty(), engine_affinity: 0, legacy: false };
+    let Reply::SyncObject(opened) = world.ok(open) else { panic!() };
+    let (_, outcome) = world.wait(healthy, &[(opened.object, 0x1_5000_0000)], false).unwrap();
+    assert_eq!(outcome, d3dkmt::WaitOutcome::Satisfied);
+    // A fence that somebody signaled to all ones is not.
+    let plain = world.fence(healthy, 0xFFFF_FFFF).object;
+    assert!(!state(&world, P, plain).1);
+}
+
+// covers: TDR-027
+#[test]
+fn a_page_fault_completes_what_was_before_it_and_becomes_the_completed_id() {
+    let (mut world, script) = recorded(Config::default());
+    let [first, second, third] = [0; 3].map(|_| world.device());
+    let contexts = [first, second, third].map(|device| world.context(device, 0));
+    let fences = [first, second, third].map(|device| world.fence(device, 0));
+    let behind = world.fence(first, 0).object;
+    // The first one's interrupt is lost: the fault tells of it.
+    fault(&mut world, Fault::LoseInterrupt { engine: ENGINE });
+    world.submit(contexts[0], &[busy(10)]);
+    world.gpu_signal(&[contexts[0]], behind, 1);
+    world.submit(contexts[1], &[busy(10), busy(10), write(fences[1], 1)]);
+    world.submit(contexts[2], &[write(fences[2], 1)]);
+    world.advance(15);
+    assert_eq!(world.kernel.snapshot().engines[0].last_completed, 0);
+    script.borrow_mut().take();
+    page_fault(&mut world, PageFaultFlags::WRITE);
+    let engine = &world.kernel.snapshot().engines[0];
+    assert_eq!(
+        (engine.last_completed, engine.state.clone()),
+        (3, EngineState::Idle),
+        "and the third ran after it"
+    );
+    assert_eq!(world.value(behind), 1);
+    assert_eq!([1, 2].map(|at| world.value(fences[at].object)), [0, 1]);
+    assert_eq!(
+        [first, second, third].map(|device| world.execution_state(device)),
+        [ACTIVE, PAGE_FAULT, ACTIVE]
+    );
+    assert_eq!(world.kernel.snapshot().engine_resets, 0);
+}
+
+// covers: TDR-028, TDR-030
+#[test]
+fn page_fault_flags_have_their_bits_and_are_seen_in_the_state_of_the_device() {
+    use PageFaultFlags as Flags;
+    let bits = [
+        (Flags::WRITE, 0x1),
+        (Flags::FENCE_INVALID, 0x2),
+        (Flags::ADAPTER_RESET_REQUIRED, 0x4),
+        (Flags::ENGINE_RESET_REQUIRED, 0x8),
+        (Flags::FATAL_HARDWARE_ERROR, 0x10),
+        (Flags::IOMMU, 0x20),
+        (Flags::HW_CONTEXT_VALID, 0x40),
+        (Flags::PROCESS_HANDLE_VALID, 0x80),
+    ];
+    for (flag, bit) in bits {
+        assert_eq!(flag.bits(), bit);
+    }
+    // Flags; the state of the device, that of another one; resets of engines and adapters.
+    let cases = [
+        (Flags::WRITE, PAGE_FAULT, ACTIVE, (0, 0)),
+        (Flags::IOMMU, PAGE_FAULT, ACTIVE, (0, 0)),
+        (Flags::ENGINE_RESET_REQUIRED, PAGE_FAULT, ACTIVE, (1, 0)),
+        (Flags::ADAPTER_RESET_REQUIRED, PAGE_FAULT, RESET, (0, 1)),
+        (Flags::FENCE_INVALID | Flags::ENGINE_RESET_REQUIRED, PAGE_FAULT, ACTIVE, (1, 0)),
+        (Flags::FENCE_INVALID | Flags::ADAPTER_RESET_REQUIRED, PAGE_FAULT, RESET, (0, 1)),
+    ];
+    for (flags, own, others, resets) in cases {
+        let mut world = World::new();
+        let [device, other] = [0; 2].map(|_| world.device());
+        let nothing = Reply::PageFault(PageFaultState::default());
+        assert_eq!(world.ok(Call::GetDeviceState { device, state_type: 5 }), nothing);
+        let contexts = [device, other].map(|device| world.context(device, 0));
+        // The next packet to run faults.
+        page_fault(&mut world, flags);
+        assert_eq!(world.kernel.snapshot().engines[0].faults.page_fault, Some((0xF000, flags.bits())));
+        world.submit(contexts[0], &[busy(10)]);
+        assert_eq!([device, other].map(|device| world.execution_state(device)), [own, others], "{flags:?}");
+        let snapshot = world.kernel.snapshot();
+        assert_eq!((snapshot.engine_resets, snapshot.adapter_resets), resets, "{flags:?}");
+        let found = Reply::PageFault(PageFaultState { flags: flags.bits(), gpu_address: 0xF000 });
+        assert_eq!(world.ok(Call::GetDeviceState { device, state_type: 5 }), found);
+        assert_eq!(world.ok(Call::GetDeviceState { device: other, state_type: 5 }), nothing);
+        if others == ACTIVE {
+            world.submit(contexts[1], &[busy(10)]);
+            world.advance(10);
+        }
+        assert!(world.kernel.engines_idle(), "the engine goes on: {flags:?}");
+        assert_eq!(world.kernel.miscounted(), None);
+    }
+}
+
+// covers: TDR-029
+#[test]
+fn a_fatal_hardware_error_is_a_bugcheck() {
+    let mut world = World::new();
+    let device = world.device();
+    let context = world.context(device, 0);
+    world.submit(context, &[busy(10)]);
+    page_fault(&mut world, PageFaultFlags::FATAL_HARDWARE_ERROR);
+    assert!(world.kernel.bugchecked().is_some());
+    assert_eq!(world.execution_state(device), 4);
+}
+
+// covers: TDR-035
+#[test]
+fn fence_invalid_goes_with_id_0_and_a_reset() {
+    use PageFaultFlags as Flags;
+    // As a fault to bring about it cannot be; from a driver it is a bugcheck.
+    let mut world = World::new();
+    world.notes();
+    page_fault(&mut world, Flags::FENCE_INVALID);
+    fault(&mut world, Fault::PageFault { engine: ENGINE, gpu_address: 0, flags: 1 << 8 });
+    let notes = world.notes();
+    assert!(notes[0].contains("FENCE_INVALID needs ENGINE_RESET_REQUIRED"), "{notes:?}");
+    assert!(notes[1].contains("reserved bits"), "{notes:?}");
+    let cases = [
+        (0, Flags::FENCE_INVALID, true),
+        (1, Flags::FENCE_INVALID | Flags::ENGINE_RESET_REQUIRED, true),
+        (0, Flags::FENCE_INVALID | Flags::ENGINE_RESET_REQUIRED, false),
+        (0, Flags::FENCE_INVALID | Flags::ADAPTER_RESET_REQUIRED, false),
+        (1, Flags::WRITE, false),
+        (2, Flags::WRITE, true),
+    ];
+    for (faulted_fence_id, flags, bugchecks) in cases {
+        let (mut world, script) = recorded(Config::default());
+        let device = world.device();
+        let context = world.context(device, 0);
+        let fault = Interrupt::DmaPageFaulted { engine: ENGINE, faulted_fence_id, gpu_address: 0, flags };
+        script.borrow_mut().callbacks.push(("SubmitCommand", vec![interrupt(fault)]));
+        world.submit(context, &[busy(10)]);
+        let code = world.kernel.bugchecked().map(|bugcheck| bugcheck.code);
+        assert_eq!(code, bugchecks.then_some(0x119), "id {faulted_fence_id}, {flags:?}");
+    }
+}
+
+// covers: TDR-036
+#[test]
+fn a_hardware_queues_fault_names_the_queue_or_under_fence_invalid_what_its_bits_say() {
+    use PageFaultFlags as Flags;
+    let unnamed = Flags::FENCE_INVALID | Flags::ENGINE_RESET_REQUIRED;
+    let queue = FaultedWork::Queue { queue: FaultedQueue(1), progress_fence_id: 5 };
+    let context = FaultedWork::Context(HwContext(1));
+    let process = FaultedWork::Process(P);
+    // What is named; the states of the running device, of the named one, and of another process's; a bugcheck.
+    let cases = [
+        (queue, Flags::WRITE, Some([ACTIVE, PAGE_FAULT, ACTIVE])),
+        (queue, unnamed, None),
+        (context, unnamed | Flags::HW_CONTEXT_VALID, Some([PAGE_FAULT, PAGE_FAULT, ACTIVE])),
+        (context, unnamed, None),
+        (context, Flags::HW_CONTEXT_VALID, None),
+        (process, unnamed | Flags::PROCESS_HANDLE_VALID, Some([PAGE_FAULT, PAGE_FAULT, ACTIVE])),
+        (process, unnamed | Flags::HW_CONTEXT_VALID, None),
+        (FaultedWork::Unknown, unnamed, Some([PAGE_FAULT, ACTIVE, ACTIVE])),
+    ];
+    for (work, flags, states) in cases {
+        let (mut world, script) = recorded(Config::default());
+        let [running, named] = [0; 2].map(|_| world.device());
+        let contexts = [running, named].map(|device| world.context(device, 0));
+        world.attach(Q);
+        world.process = Q;
+        let other = world.device();
+        let trigger = world.context(other, 1);
+        world.process = P;
+        for context in contexts {
+            world.submit(context, &[busy(10)]);
+        }
+        let fault = Interrupt::HwQueuePageFaulted { engine: ENGINE, work, gpu_address: 0xF000, flags };
+        script.borrow_mut().callbacks.push(("SubmitCommand", vec![interrupt(fault)]));
+        world.process = Q;
+        world.submit(trigger, &[busy(10)]);
+        world.process = P;
+        assert_eq!(world.kernel.bugchecked().is_none(), states.is_some(), "{work:?} {flags:?}");
+        if let Some(states) = states {
+            let own = [running, named].map(|device| world.execution_state(device));
+            world.process = Q;
+            assert_eq!([own[0], own[1], world.execution_state(other)], states, "{work:?} {flags:?}");
+        }
+    }
+}
+
+#[test]
+fn a_fault_without_reset_poisons_only_if_the_policy_says_so() {
+    for (faulted_device_poisons, value) in
+        [(FaultedDevicePoisons::Keeps, 3), (FaultedDevicePoisons::Poisons, MAX)]
+    {
+        let policy = Policy { faulted_device_poisons, ..Policy::default() };
+        let mut world = World::with_config(Config { policy, ..Config::default() });
+        let [faulted, marked, reset] = [0; 3].map(|_| world.device());
+        let fences = [faulted, marked, reset].map(|device| world.fence(device, 3).object);
+        let contexts = [faulted, reset].map(|device| world.context(device, 0));
+        page_fault(&mut world, PageFaultFlags::WRITE);
+        world.submit(contexts[0], &[busy(10)]);
+        world.ok(Call::MarkDeviceAsError { device: marked, reason: 0 });
+        page_fault(&mut world, PageFaultFlags::ENGINE_RESET_REQUIRED);
+        world.submit(contexts[1], &[busy(10)]);
+        assert_eq!(fences.map(|fence| world.value(fence)), [value, value, MAX]);
+    }
+}
+
+// covers: TDR-037
+#[test]
+fn a_device_is_marked_as_error_for_one_of_two_reasons() {
+    let mut world = World::new();
+    for (reason, status) in [(0, OK), (1, OK), (2, IP), (u32::MAX, IP)] {
+        let device = world.device();
+        let context = world.context(device, 0);
+        let fence = world.fence(device, 0).object;
+        let wait = world.pending(device, &[(fence, 1)], false);
+        world.ended();
+        assert_eq!(world.status(Call::MarkDeviceAsError { device, reason }), status, "{reason}");
+        let lost = status == OK;
+        assert_eq!(world.execution_state(device), if lost { RESET } else { ACTIVE });
+        assert_eq!(world.ended(), if lost { vec![(wait, REMOVED)] } else { vec![] });
+        assert_eq!(world.submit(context, &[]), if lost { REMOVED } else { OK });
+    }
+    assert_eq!(world.status(Call::MarkDeviceAsError { device: Handle::NULL, reason: 0 }), IP);
+}
+
+#[test]
+fn a_dma_fault_is_an_error_of_its_own() {
+    let (mut world, script) = recorded(Config::default());
+    let device = world.device();
+    let context = world.context(device, 0);
+    let fault = Interrupt::DmaFaulted { engine: ENGINE, faulted_fence_id: 1 };
+    script.borrow_mut().callbacks.push(("SubmitCommand", vec![interrupt(fault)]));
+    world.submit(context, &[busy(10)]);
+    assert_eq!(world.execution_state(device), 6);
+}
+
+#[test]
+fn the_status_of_a_process_counts_every_device_that_is_lost() {
+    let mut world = World::new();
+    let devices = [0; 3].map(|_| world.device());
+    world.stores();
+    hang(&mut world, devices[0]);
+    world.advance(TIMEOUT);
+    assert_eq!(world.stores(), [(0, 1)]);
+    world.ok(Call::MarkDeviceAsError { device: devices[1], reason: 0 });
+    world.ok(Call::MarkDeviceAsError { device: devices[1], reason: 0 });
+    assert_eq!(world.stores(), [(0, 2)]);
+    for device in devices {
+        world.ok(Call::DestroyDevice { device });
+    }
+    assert_eq!(world.stores(), [(0, 1), (0, 0)]);
+}

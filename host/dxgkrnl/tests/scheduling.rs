@@ -1,0 +1,664 @@
+//! Priorities, preemption, ids and interrupts: what an engine is given, and what becomes of it.
+
+use crate::common::recording::{interrupt, recorded};
+use crate::common::{P, World, without_timeouts};
+use d3dkmt::isa::{self, Packet::*};
+use d3dkmt::{Call, CreateContextFlags as C, Handle, NtStatus, Reply, SignalFlags};
+use dxgkrnl::ddi::{EngineState, Interrupt, Miniport, PageFaultFlags, Submission};
+use dxgkrnl::{AdapterConfig, Config, EngineId, Fault, Input, NodeConfig, ProcessId, VidSchCaps};
+
+const IP: NtStatus = NtStatus::INVALID_PARAMETER;
+const ENGINE: EngineId = EngineId { adapter: 0, node: 0 };
+const Q: ProcessId = ProcessId(2);
+
+fn busy(duration_ns: u64) -> isa::Packet {
+    Busy { duration_ns }
+}
+
+fn prioritize<M: Miniport>(world: &mut World<M>, context: Handle, priority: i32, in_process: bool) {
+    world.ok(Call::SetContextPriority { context, priority, in_process });
+}
+
+/// Last completed and last submitted id of the first engine.
+fn ids<M: Miniport>(world: &World<M>) -> (u64, u64) {
+    let engine = &world.kernel.snapshot().engines[0];
+    (engine.last_completed, engine.last_submitted)
+}
+
+/// Contexts that each have a buffer ready that writes 1 to a fence of its own, behind two long ones that fill the
+/// engine. The fences, in the order of the contexts.
+fn crowd(world: &mut World, device: Handle, contexts: &[Handle]) -> Vec<Handle> {
+    for _ in 0..2 {
+        let filler = world.context(device, 0);
+        prioritize(world, filler, 7, false);
+        world.submit(filler, &[busy(100)]);
+    }
+    let mut fences = Vec::new();
+    for context in contexts {
+        let fence = world.fence(device, 0);
+        assert_eq!(
+            world.submit(*context, &[busy(10), FenceWrite { gpu_address: fence.gpu_address, value: 1 }]),
+            NtStatus::SUCCESS
+        );
+        fences.push(fence.object);
+    }
+    fences
+}
+
+/// The order in which the fences come to 1.
+fn order(world: &mut World, fences: &[Handle]) -> Vec<usize> {
+    let mut done = Vec::new();
+    for _ in 0..100 {
+        world.advance(10);
+        for (at, fence) in fences.iter().enumerate() {
+            if !done.contains(&at) && world.value(*fence) == 1 {
+                done.push(at);
+            }
+        }
+    }
+    done
+}
+
+// covers: SCH-042
+#[test]
+fn an_engine_gets_the_highest_context_priority_first_and_equal_ones_in_turn() {
+    let mut world = World::new();
+    let device = world.device();
+    let contexts = [0; 4].map(|_| world.context(device, 0));
+    for (context, priority) in contexts.iter().zip([0, -7, 0, 6]) {
+        prioritize(&mut world, *context, priority, false);
+    }
+    let fences = crowd(&mut world, device, &contexts);
+    assert_eq!(order(&mut world, &fences), [3, 0, 2, 1]);
+}
+
+// covers: SCH-042
+#[test]
+fn the_class_of_the_process_comes_before_the_priority_of_the_context() {
+    let mut world = World::new();
+    let device = world.device();
+    let own = world.context(device, 0);
+    prioritize(&mut world, own, 6, false);
+    world.attach(Q);
+    world.process = Q;
+    let other_device = world.device();
+    let other = world.context(other_device, 0);
+    assert_eq!(world.ok(Call::ProcessPriorityClass), Reply::Priority(2), "NORMAL");
+    world.process = P;
+    let mut fences = crowd(&mut world, device, &[own]);
+    world.process = Q;
+    let fence = world.fence(other_device, 0);
+    world.submit(other, &[busy(10), FenceWrite { gpu_address: fence.gpu_address, value: 1 }]);
+    fences.push(fence.object);
+    // What waits is looked at anew; what the engine has makes way as well.
+    world.ok(Call::SetProcessPriorityClass { class: 5 });
+    assert_eq!(world.ok(Call::ProcessPriorityClass), Reply::Priority(5));
+    assert_eq!(world.status(Call::SetProcessPriorityClass { class: 6 }), IP);
+    let values = |world: &World| {
+        let objects = world.kernel.snapshot().objects;
+        let value = |process, handle| {
+            objects.iter().find(|one| (one.process, one.handle) == (process, handle)).unwrap().value
+        };
+        (value(1, fences[0]), value(2, fences[1]))
+    };
+    // The first filler runs to its end; then REALTIME runs, and then what has lower classes.
+    world.advance(100);
+    assert_eq!(values(&world), (0, 0));
+    world.advance(10);
+    assert_eq!(values(&world), (0, 1));
+    world.advance(110);
+    assert_eq!(values(&world), (1, 1));
+}
+
+// covers: SCH-042
+#[test]
+fn the_priority_inside_a_process_orders_its_contexts_and_takes_nothing_from_others() {
+    let mut world = World::new();
+    let device = world.device();
+    let [first, favourite] = [0; 2].map(|_| world.context(device, 0));
+    prioritize(&mut world, favourite, 7, true);
+    assert_eq!(world.ok(Call::ContextPriority { context: favourite, in_process: true }), Reply::Priority(7));
+    assert_eq!(world.ok(Call::ContextPriority { context: favourite, in_process: false }), Reply::Priority(0));
+    world.attach(Q);
+    world.process = Q;
+    let other_device = world.device();
+    let other = world.context(other_device, 0);
+    world.process = P;
+    // Turns: P, Q, P. Of P's two the favourite takes the first, Q keeps its own.
+    let own = crowd(&mut world, device, &[first]);
+    world.process = Q;
+    let others = world.fence(other_device, 0);
+    world.submit(other, &[busy(10), FenceWrite { gpu_address: others.gpu_address, value: 1 }]);
+    world.process = P;
+    let fence = world.fence(device, 0);
+    world.submit(favourite, &[busy(10), FenceWrite { gpu_address: fence.gpu_address, value: 1 }]);
+    world.advance(200);
+    let mut seen = Vec::new();
+    for _ in 0..3 {
+        world.advance(10);
+        let objects = world.kernel.snapshot().objects;
+        let value = |process: u32, handle: Handle| {
+            objects.iter().find(|one| (one.process, one.handle) == (process, handle)).unwrap().value
+        };
+        seen.push((value(1, fence.object), value(2, others.object), value(1, own[0])));
+    }
+    assert_eq!(seen, [(1, 0, 0), (1, 1, 0), (1, 1, 1)]);
+}
+
+#[test]
+fn priorities_that_do_not_exist_are_refused() {
+    let mut world = World::new();
+    let device = world.device();
+    let context = world.context(device, 0);
+    for priority in [-8, 8, i32::MIN, i32::MAX] {
+        for in_process in [false, true] {
+            assert_eq!(world.status(Call::SetContextPriority { context, priority, in_process }), IP);
+        }
+    }
+    assert_eq!(
+        world.status(Call::SetContextPriority { context: device, priority: 0, in_process: false }),
+        IP
+    );
+    assert_eq!(world.status(Call::ContextPriority { context: device, in_process: false }), IP);
+    assert_eq!(world.ok(Call::ContextPriority { context, in_process: false }), Reply::Priority(0));
+}
+
+// covers: SCH-011
+#[test]
+fn a_higher_priority_splits_a_buffer_between_two_of_its_packets() {
+    let mut world = World::new();
+    let device = world.device();
+    let [low, high] = [0; 2].map(|_| world.context(device, 0));
+    prioritize(&mut world, high, 1, false);
+    let [before, middle, after] = [0; 3].map(|_| world.fence(device, 0));
+    let write = |gpu_address| FenceWrite { gpu_address, value: 1 };
+    let parts = [busy(100), write(before.gpu_address), busy(100), write(after.gpu_address)];
+    world.submit(low, &parts);
+    world.submit(low, &[busy(100)]);
+    world.advance(50);
+    world.submit(high, &[busy(100), write(middle.gpu_address)]);
+    let values = |world: &World| [before, middle, after].map(|fence| world.value(fence.object));
+    world.advance(50);
+    // The boundary before the first write.
+    assert_eq!(values(&world), [0, 0, 0]);
+    world.advance(99);
+    assert_eq!(values(&world), [0, 0, 0]);
+    world.advance(1);
+    assert_eq!(values(&world), [1, 1, 0], "the other context ran between the parts");
+    world.advance(100);
+    assert_eq!(values(&world), [1, 1, 1], "the second part was not begun anew");
+}
+
+// covers: SCH-007, SCH-008
+#[test]
+fn paging_buffers_come_back_first_under_their_ids_and_others_under_new_ones() {
+    let (mut world, script) = recorded(Config::default());
+    let device = world.device();
+    let [low, high] = [0; 2].map(|_| world.context(device, 0));
+    prioritize(&mut world, high, 7, false);
+    let two_packets = isa::encode(&[busy(100), busy(100)]);
+    world.submit(low, &[busy(100), busy(100)]);
+    world.kernel.submit_paging(world.now, ENGINE, two_packets, &[(P, device)], &mut world.effects);
+    // The paging buffer goes before everything: the engine is asked to make way for it.
+    assert_eq!(script.borrow().submissions.len(), 1);
+    world.advance(100);
+    let given = |script: &crate::common::recording::Shared| -> Vec<_> {
+        let submissions = &script.borrow().submissions;
+        submissions.iter().map(|one| (one.submission_fence_id, one.paging, one.resubmits)).collect()
+    };
+    assert_eq!(given(&script), [(1, false, None), (2, true, None), (3, false, Some(1))]);
+    assert_eq!(ids(&world), (0, 3), "a preemption completes nothing");
+    // Now the paging buffer runs and something high comes: both are taken back.
+    script.borrow_mut().submissions.clear();
+    world.submit(high, &[busy(10)]);
+    assert_eq!(given(&script), [], "it waits for the boundary");
+    world.advance(100);
+    assert_eq!(given(&script), [(2, true, Some(2)), (4, false, None)]);
+    assert_eq!(ids(&world), (0, 4));
+    world.advance(100);
+    assert_eq!(
+        ids(&world),
+        (2, 5),
+        "the paging buffer is complete, the low one is submitted behind the high one"
+    );
+    world.advance(110);
+    assert_eq!(given(&script)[2], (5, false, Some(3)));
+    assert_eq!(ids(&world), (5, 5));
+}
+
+// covers: SCH-005
+#[test]
+fn ids_of_new_submissions_grow_whatever_was_preempted() {
+    let (mut world, script) = recorded(Config::default());
+    let device = world.device();
+    let contexts = [0; 3].map(|_| world.context(device, 0));
+    for round in 0..20 {
+        for (at, context) in contexts.iter().enumerate() {
+            prioritize(&mut world, *context, (round * 5 + at as i32 * 3) % 7, false);
+            world.submit(*context, &[busy(30), busy(30)]);
+            world.advance(17);
+        }
+    }
+    world.advance(100_000);
+    let submissions =
+        script.borrow().submissions.iter().map(|one| one.submission_fence_id).collect::<Vec<_>>();
+    assert!(submissions.len() > 60, "some were preempted");
+    assert!(submissions.is_sorted_by(|one, next| one < next), "{submissions:?}");
+}
+
+// covers: SCH-010
+#[test]
+fn a_wait_that_is_not_satisfied_holds_no_engine_even_with_a_signal_at_submission() {
+    let mut world = World::new();
+    let device = world.device();
+    let [waiting, other] = [0; 2].map(|_| world.context(device, 0));
+    prioritize(&mut world, waiting, 7, false);
+    let [gate, early, done] = [0; 3].map(|_| world.fence(device, 0));
+    world.gpu_wait(waiting, gate.object, 1);
+    world.submit(waiting, &[busy(50)]);
+    world.ok(Call::SignalFromGpu {
+        contexts: vec![waiting],
+        signal: d3dkmt::GpuSignal::Monitored { objects: vec![early.object], values: vec![1] },
+        flags: SignalFlags::SIGNAL_AT_SUBMISSION,
+    });
+    // Far longer than any timeout: a lower priority has the engine meanwhile, and nothing is reset.
+    world.advance(10_000_000_000);
+    world.submit(other, &[busy(100), FenceWrite { gpu_address: done.gpu_address, value: 1 }]);
+    world.advance(100);
+    assert_eq!((world.value(done.object), world.value(early.object)), (1, 0));
+    world.signal(device, gate.object, 1);
+    assert_eq!(world.value(early.object), 1, "at submission of the buffer before it");
+    assert_eq!(world.kernel.snapshot().engine_resets, 0);
+}
+
+// covers: TDR-034
+#[test]
+fn a_preemption_request_that_finds_an_idle_engine_is_answered_by_an_interrupt_at_once() {
+    let (mut world, script) = recorded(Config::default());
+    let device = world.device();
+    let context = world.context(device, 0);
+    world.input(Input::Fault(Fault::LoseInterrupt { engine: ENGINE }));
+    world.submit(context, &[busy(100)]);
+    world.advance(1000);
+    assert_eq!(
+        (world.kernel.engines_idle(), ids(&world)),
+        (true, (0, 1)),
+        "the hardware is done, nobody knows"
+    );
+    script.borrow_mut().take();
+    world.advance(100_000_000);
+    assert_eq!(script.borrow_mut().take(), ["PreemptCommand", "interrupt 2", "DPC"]);
+    assert_eq!(ids(&world), (1, 1), "it says what was completed");
+}
+
+// covers: SCH-007
+#[test]
+fn the_last_completed_id_moves_by_completion_engine_reset_and_adapter_reset_only() {
+    let mut world = World::new();
+    let device = world.device();
+    let other = world.device();
+    let context = world.context(device, 0);
+    world.submit(context, &[busy(100)]);
+    assert_eq!(ids(&world), (0, 1));
+    world.advance(100);
+    assert_eq!(ids(&world), (1, 1), "completion");
+    // A destroyed context's buffer is dropped and completes nothing.
+    world.submit(context, &[Hang]);
+    world.ok(Call::DestroyContext { context });
+    assert_eq!(ids(&world), (1, 2));
+    let context = world.context(device, 0);
+    world.submit(context, &[Hang]);
+    world.advance(2_000_000_000);
+    assert_eq!(ids(&world), (1, 3), "preemption");
+    world.advance(100_000_000);
+    assert_eq!(ids(&world), (3, 3), "engine reset");
+    let contexts = [0; 2].map(|_| world.context(other, 0));
+    world.submit(contexts[0], &[Hang]);
+    world.submit(contexts[1], &[busy(1)]);
+    world.input(Input::Fault(Fault::ResetFails { engine: ENGINE }));
+    world.advance(2_100_000_000);
+    assert_eq!(ids(&world), (5, 5), "adapter reset, to the last submitted one");
+    world.input(Input::Fault(Fault::StopAdapter { adapter: 0 }));
+    assert_eq!(ids(&world), (5, 5));
+}
+
+// covers: SCH-006
+#[test]
+fn patch_and_submit_get_one_id_and_no_patch_comes_with_no_dma_patching() {
+    let caps = AdapterConfig::default().caps - VidSchCaps::NO_DMA_PATCHING;
+    let adapters = vec![AdapterConfig { caps, ..AdapterConfig::default() }];
+    let (mut world, script) = recorded(Config { adapters, ..Config::default() });
+    let device = world.device();
+    let context = world.context(device, 0);
+    for id in 1..4 {
+        script.borrow_mut().log.clear();
+        world.submit(context, &[]);
+        assert_eq!(script.borrow().log[..2], [format!("Patch {id}"), "SubmitCommand".to_owned()]);
+        assert_eq!(script.borrow().submissions.last().unwrap().submission_fence_id, id);
+    }
+    let (mut world, script) = recorded(Config::default());
+    let device = world.device();
+    let context = world.context(device, 0);
+    world.submit(context, &[]);
+    assert_eq!(script.borrow_mut().take()[0], "SubmitCommand");
+}
+
+// covers: SCH-002
+#[test]
+fn interrupts_have_the_numbers_of_their_types() {
+    let (engine, flags) = (ENGINE, PageFaultFlags::empty());
+    let work = dxgkrnl::ddi::FaultedWork::Unknown;
+    let numbers = [
+        (Interrupt::DmaCompleted { engine, submission_fence_id: 1 }, 1),
+        (Interrupt::DmaPreempted { engine, preemption_fence_id: 1, last_completed_fence_id: 1 }, 2),
+        (Interrupt::CrtcVsync { adapter: 0, target: 0 }, 3),
+        (Interrupt::DmaFaulted { engine, faulted_fence_id: 1 }, 4),
+        (Interrupt::DmaPageFaulted { engine, faulted_fence_id: 1, gpu_address: 0, flags }, 9),
+        (Interrupt::MonitoredFenceSignaled { engine }, 11),
+        (Interrupt::HwQueuePageFaulted { engine, work, gpu_address: 0, flags }, 12),
+        (Interrupt::SchedulingLog { engine }, 15),
+        (Interrupt::GpuEngineTimeout { engine }, 16),
+    ];
+    for (interrupt, number) in numbers {
+        assert_eq!(interrupt.number(), number, "{interrupt:?}");
+        assert!((1..=20).contains(&number));
+        assert_eq!(interrupt.adapter(), 0);
+    }
+}
+
+// covers: SCH-003
+#[test]
+fn an_interrupt_is_recorded_and_takes_effect_when_the_dpc_says_so() {
+    let (mut world, script) = recorded(without_timeouts());
+    let device = world.device();
+    let context = world.context(device, 0);
+    world.submit(context, &[busy(100)]);
+    script.borrow_mut().take();
+    world.advance(100);
+    assert_eq!(script.borrow_mut().take(), ["interrupt 1", "DPC"], "never inside of each other");
+    assert_eq!(ids(&world), (1, 1));
+    // A driver whose DPC does not call NotifyDpc: the interrupt stays recorded, and goes with the next.
+    script.borrow_mut().forgets_dpc = true;
+    world.submit(context, &[busy(100)]);
+    world.advance(100);
+    assert_eq!(ids(&world), (1, 2));
+    script.borrow_mut().forgets_dpc = false;
+    let other = world.context(device, 0);
+    world.submit(other, &[busy(100)]);
+    world.advance(100);
+    assert_eq!(ids(&world), (3, 3));
+}
+
+// covers: SCH-004
+#[test]
+fn dma_interrupts_are_reported_before_crtc_interrupts() {
+    let vsync = || interrupt(Interrupt::CrtcVsync { adapter: 0, target: 0 });
+    let fence = || interrupt(Interrupt::MonitoredFenceSignaled { engine: ENGINE });
+    for (callbacks, wrong) in [(vec![fence(), vsync()], 0), (vec![vsync(), fence()], 1)] {
+        let (mut world, script) = recorded(Config::default());
+        let device = world.device();
+        let context = world.context(device, 0);
+        world.notes();
+        // Both at one time, by one ISR; the completion of the buffer comes ahead of them.
+        world.submit(context, &[busy(100)]);
+        script.borrow_mut().callbacks.push(("interrupt", callbacks));
+        world.advance(100);
+        let notes = world.notes();
+        assert_eq!(notes.len(), wrong, "{notes:?}");
+        assert!(notes.iter().all(|note| note.contains("interrupt 11 after CRTC_VSYNC")));
+        assert_eq!(ids(&world), (1, 1));
+    }
+}
+
+// covers: SCH-039
+#[test]
+fn one_function_of_the_scheduler_class_runs_at_a_time() {
+    // The miniport asserts on entry that it is in no other; here it is driven through all of them.
+    let (mut world, script) = recorded(Config::default());
+    let device = world.device();
+    let [low, high] = [0; 2].map(|_| world.context(device, 0));
+    prioritize(&mut world, high, 7, false);
+    let fence = world.fence(device, 0);
+    for _ in 0..4 {
+        world.submit(low, &[busy(10), FenceWrite { gpu_address: fence.gpu_address, value: 1 }, busy(10)]);
+        world.submit(high, &[]);
+        world.advance(7);
+    }
+    world.submit(low, &[Hang]);
+    world.advance(5_000_000_000);
+    let called = script.borrow_mut().ddis();
+    for ddi in
+        ["SubmitCommand", "PreemptCommand", "QueryEngineStatus", "QueryDependentEngineGroup", "ResetEngine"]
+    {
+        assert!(called.iter().any(|one| one == ddi), "{ddi} in {called:?}");
+    }
+}
+
+// covers: SCH-009
+#[test]
+fn an_adapter_whose_caps_lack_a_prerequisite_does_not_start() {
+    use VidSchCaps as V;
+    let all = V::MULTI_ENGINE_AWARE | V::PREEMPTION_AWARE | V::NO_DMA_PATCHING | V::CANCEL_COMMAND_AWARE;
+    let cases = [
+        (V::empty(), true),
+        (all, true),
+        (V::PREEMPTION_AWARE, false),
+        (V::PREEMPTION_AWARE | V::MULTI_ENGINE_AWARE, true),
+        (V::CANCEL_COMMAND_AWARE, false),
+        (V::CANCEL_COMMAND_AWARE | V::MULTI_ENGINE_AWARE, true),
+        (V::NO_DMA_PATCHING | V::MULTI_ENGINE_AWARE, false),
+        (V::NO_DMA_PATCHING, false),
+        (all - V::MULTI_ENGINE_AWARE, false),
+    ];
+    for (caps, starts) in cases {
+        let first = AdapterConfig { caps, ..AdapterConfig::default() };
+        let luid = first.luid;
+        let second = AdapterConfig { luid: d3dkmt::Luid { low: 7, high: 7 }, ..AdapterConfig::default() };
+        let mut world = World::with_config(Config { adapters: vec![first, second], ..Config::default() });
+        assert_eq!(world.kernel.start_failures().is_empty(), starts, "{caps:?}");
+        assert_eq!(world.kernel.snapshot().start_failures.is_empty(), starts);
+        let status = world.status(Call::OpenAdapterFromLuid { luid });
+        assert_eq!(status, if starts { NtStatus::SUCCESS } else { NtStatus::DEVICE_REMOVED });
+        let Reply::Adapters(list) = world.ok(Call::EnumAdapters { capacity: 2 }) else { panic!() };
+        assert_eq!(list.len(), if starts { 2 } else { 1 }, "users see the others");
+    }
+}
+
+// covers: SCH-037
+#[test]
+fn an_engine_affinity_is_the_bit_of_one_physical_adapter() {
+    let adapters = vec![AdapterConfig { physical_adapters: 3, ..AdapterConfig::default() }];
+    let mut world = World::with_config(Config { adapters, ..Config::default() });
+    let device = world.device();
+    let nodes = AdapterConfig::default().nodes.len();
+    assert_eq!(world.kernel.snapshot().engines.len(), 3 * nodes, "equally many nodes on each");
+    let create = |engine_affinity| Call::CreateContextVirtual {
+        device,
+        node_ordinal: 2,
+        engine_affinity,
+        flags: C::empty(),
+        client_hint: 0,
+        private_data: vec![],
+    };
+    for wrong in [3, 8, 1 << 31, 0b101] {
+        assert_eq!(world.status(create(wrong)), IP, "{wrong:#x}");
+    }
+    for (affinity, ordinal) in [(0, 0), (1, 0), (2, 1), (4, 2)] {
+        let Reply::Context(context) = world.ok(create(affinity)) else { panic!() };
+        world.submit(context, &[busy(10)]);
+        let snapshot = world.kernel.snapshot();
+        let at_work: Vec<usize> = (0..)
+            .zip(&snapshot.engines)
+            .filter(|(_, engine)| engine.state != EngineState::Idle)
+            .map(|(at, _)| at)
+            .collect();
+        assert_eq!(at_work, [ordinal * nodes + 2]);
+        world.advance(10);
+    }
+}
+
+// covers: SCH-023
+#[test]
+fn context_flags_have_their_bits_and_others_are_refused() {
+    let flags = [
+        (C::NULL_RENDERING, 0x1),
+        (C::INITIAL_DATA, 0x2),
+        (C::DISABLE_GPU_TIMEOUT, 0x4),
+        (C::SYNCHRONIZATION_ONLY, 0x8),
+        (C::HW_QUEUE_SUPPORTED, 0x10),
+        (C::NO_KMD_ACCESS, 0x20),
+        (C::TEST_CONTEXT, 0x40),
+    ];
+    let mut world = World::new();
+    let device = world.device();
+    for (flag, bit) in flags {
+        assert_eq!(flag.bits(), bit);
+        world.context_with(device, 0, flag);
+    }
+    for bit in 7..32 {
+        let call = Call::CreateContextVirtual {
+            device,
+            node_ordinal: 0,
+            engine_affinity: 0,
+            flags: C::from_bits_retain(1 << bit),
+            client_hint: 0,
+            private_data: vec![],
+        };
+        assert_eq!(world.status(call), IP, "bit {bit}");
+    }
+}
+
+// covers: SCH-024
+#[test]
+fn a_synchronization_only_context_signals_and_waits_and_runs_no_buffer() {
+    let (mut world, script) = recorded(Config::default());
+    let device = world.device();
+    let context = world.context_with(device, 0, C::SYNCHRONIZATION_ONLY);
+    let [gate, fence] = [0; 2].map(|_| world.fence(device, 0).object);
+    assert_eq!(world.submit(context, &[busy(1)]), IP);
+    assert_eq!(world.gpu_wait(context, gate, 1), NtStatus::SUCCESS);
+    assert_eq!(world.gpu_signal(&[context], fence, 1), NtStatus::SUCCESS);
+    world.signal(device, gate, 1);
+    assert_eq!(world.value(fence), 1);
+    assert_eq!(script.borrow().submissions, Vec::<Submission>::new());
+}
+
+#[test]
+fn a_driver_that_never_answers_is_let_run_and_then_given_more() {
+    // As a KMD of somebody's own that does not implement preemption: the answer is swallowed.
+    let (mut world, script) = recorded(Config::default());
+    let device = world.device();
+    let [low, high] = [0; 2].map(|_| world.context(device, 0));
+    prioritize(&mut world, high, 7, false);
+    world.submit(low, &[busy(100)]);
+    world.submit(high, &[busy(100)]);
+    // Interrupt 1 first, then 2: the second finds nothing in flight that it could give back.
+    world.advance(100);
+    assert_eq!(ids(&world), (1, 2));
+    let stale =
+        Interrupt::DmaPreempted { engine: ENGINE, preemption_fence_id: 1, last_completed_fence_id: 1 };
+    script.borrow_mut().callbacks.push(("SubmitCommand", vec![interrupt(stale)]));
+    let another = world.context(device, 0);
+    world.submit(another, &[busy(1)]);
+    assert_eq!(ids(&world), (1, 3), "an answer to an old request takes nothing back");
+    world.advance(101);
+    assert_eq!(ids(&world), (3, 3));
+}
+
+#[test]
+fn a_late_deadline_finds_everything_as_if_it_had_come_in_time() {
+    let run = |late: bool| {
+        let mut world = World::new();
+        let device = world.device();
+        let contexts = [0; 5].map(|_| world.context(device, 0));
+        for context in contexts {
+            world.submit(context, &[busy(100)]);
+            world.submit(context, &[busy(100), busy(50)]);
+        }
+        if late {
+            world.now = 10_000;
+            world.input(Input::Deadline);
+        } else {
+            world.advance(10_000);
+        }
+        (world.kernel.snapshot(), world.now)
+    };
+    assert_eq!(run(true).0.engines, run(false).0.engines);
+}
+
+#[test]
+fn a_long_buffer_gives_way_to_others_of_its_priority_when_its_quantum_is_over() {
+    const MS: u64 = 1_000_000;
+    let mut world = World::new();
+    let device = world.device();
+    let [long, short] = [0; 2].map(|_| world.context(device, 0));
+    let fence = world.fence(device, 0);
+    world.submit(long, &[busy(60 * MS), busy(60 * MS), busy(60 * MS)]);
+    world.submit(short, &[FenceWrite { gpu_address: fence.gpu_address, value: 1 }]);
+    world.advance(119 * MS);
+    assert_eq!(world.value(fence.object), 0);
+    world.advance(MS);
+    assert_eq!(world.value(fence.object), 1, "at the first boundary after 100 ms");
+    world.advance(60 * MS);
+    assert!(world.kernel.engines_idle(), "nothing was done twice");
+}
+
+#[test]
+fn a_node_of_a_linked_adapter_is_configured_alike_on_each_engine() {
+    let nodes = vec![NodeConfig::default(), NodeConfig { signals_at_write: false, ..NodeConfig::default() }];
+    let adapter = AdapterConfig { nodes, physical_adapters: 2, ..AdapterConfig::default() };
+    let kinds: Vec<bool> = adapter.engines(0).map(|(_, node)| node.signals_at_write).collect();
+    assert_eq!(kinds, [true, false, true, false]);
+    assert_eq!(adapter.engine(0, 1, 2), Some(EngineId { adapter: 0, node: 3 }));
+}
+
+// covers: SCH-044
+#[test]
+fn a_scheduling_log_begins_with_a_zero_header_and_entries_of_no_defined_content() {
+    let adapter = AdapterConfig {
+        nodes: vec![NodeConfig { hw_queues: false, ..NodeConfig::default() }, NodeConfig::default()],
+        ..AdapterConfig::default()
+    };
+    let (mut world, script) = recorded(Config { adapters: vec![adapter], ..Config::default() });
+    {
+        let logs = &script.borrow().scheduling_logs;
+        let [(engine, buffer)] = &logs[..] else { panic!("{logs:?}") };
+        assert_eq!(*engine, EngineId { adapter: 0, node: 1 }, "hardware scheduling only");
+        assert_eq!(buffer.header, dxgkrnl::ddi::SchedulingLogHeader::default());
+        let header = &buffer.header;
+        assert_eq!(
+            (header.first_free_entry_index, header.wraparound_count, header.number_of_entries),
+            (0, 0, 0)
+        );
+        assert!(buffer.entries.iter().flatten().all(|word| *word != 0), "nobody cleared them");
+    }
+    // Its interrupt is taken and changes nothing.
+    let device = world.device();
+    let context = world.context(device, 0);
+    let news = Interrupt::SchedulingLog { engine: ENGINE };
+    script.borrow_mut().callbacks.push(("SubmitCommand", vec![interrupt(news)]));
+    world.notes();
+    world.submit(context, &[]);
+    assert_eq!((ids(&world), world.notes()), ((1, 1), vec![]));
+}
+
+// covers: TDR-042
+#[test]
+fn iommu_mappings_change_in_a_frame_of_exclusive_access() {
+    let mapped = |iommu| {
+        let adapters = vec![AdapterConfig { iommu, ..AdapterConfig::default() }];
+        let (mut world, script) = recorded(Config { adapters, ..Config::default() });
+        world.input(Input::FenceMemoryAdded { process: P, slots: 7 });
+        world.input(Input::ProcessGone { process: P });
+        script.borrow_mut().take()
+    };
+    let frame = |change| {
+        [
+            "BeginExclusiveAccess".to_owned(),
+            format!("mapping of 1 changes: {change}"),
+            "EndExclusiveAccess".to_owned(),
+        ]
+    };
+    assert_eq!(mapped(true), [frame("Some(64)"), frame("Some(7)"), frame("None")].concat());
+    assert_eq!(mapped(false), Vec::<String>::new());
+}

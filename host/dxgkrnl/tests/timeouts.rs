@@ -1,0 +1,614 @@
+//! Work that does not end: how that is found, and how an engine is reset.
+
+use crate::common::recording::{Recording, Shared, interrupt, recorded};
+use crate::common::{P, World};
+use d3dkmt::isa::{self, Packet::*};
+use d3dkmt::{Call, CreateContextFlags as C, Handle, NtStatus, Reply};
+use dxgkrnl::ddi::{Callback, EngineState, HwContext, Interrupt, Invalidation, Miniport, PerEngineTdrDdis};
+use dxgkrnl::{AdapterConfig, Config, EngineId, Fault, Input, TdrConfig, VidSchCaps};
+
+const OK: NtStatus = NtStatus::SUCCESS;
+const REMOVED: NtStatus = NtStatus::DEVICE_REMOVED;
+const ENGINE: EngineId = EngineId { adapter: 0, node: 0 };
+const OTHER: EngineId = EngineId { adapter: 0, node: 1 };
+const MS: u64 = 1_000_000;
+/// From the submission to the request, and to the timeout.
+const REQUEST: u64 = 100 * MS;
+const TIMEOUT: u64 = 2100 * MS;
+const ACTIVE: u32 = 1;
+const RESET: u32 = 2;
+const HUNG: u32 = 3;
+const STOPPED: u32 = 4;
+
+fn busy(duration_ns: u64) -> isa::Packet {
+    Busy { duration_ns }
+}
+
+fn config(tdr: TdrConfig) -> Config {
+    Config { tdr, ..Config::default() }
+}
+
+fn with_caps(caps: VidSchCaps) -> Config {
+    Config { adapters: vec![AdapterConfig { caps, ..AdapterConfig::default() }], ..Config::default() }
+}
+
+fn fault<M: Miniport>(world: &mut World<M>, fault: Fault) {
+    world.input(Input::Fault(fault));
+}
+
+/// Resets of engines and adapters so far, and the code of the bugcheck.
+fn resets<M: Miniport>(world: &World<M>) -> (u64, u64, Option<u32>) {
+    let snapshot = world.kernel.snapshot();
+    (snapshot.engine_resets, snapshot.adapter_resets, snapshot.bugcheck.map(|bugcheck| bugcheck.code))
+}
+
+/// A device with a context of this node that hangs.
+fn hung<M: Miniport>(world: &mut World<M>, node: u32) -> (Handle, Handle) {
+    let device = world.device();
+    let context = world.context(device, node);
+    assert_eq!(world.submit(context, &[Hang]), OK);
+    (device, context)
+}
+
+fn in_order(script: &Shared, expected: &[&str]) {
+    assert_eq!(script.borrow_mut().ddis(), expected);
+}
+
+// covers: TDR-001
+#[test]
+fn an_engine_that_does_not_answer_a_preemption_request_for_two_seconds_has_timed_out() {
+    let (mut world, script) = recorded(Config::default());
+    let (device, context) = hung(&mut world, 0);
+    script.borrow_mut().take();
+    world.advance(REQUEST - 1);
+    in_order(&script, &[]);
+    world.advance(1);
+    in_order(&script, &["PreemptCommand"]);
+    world.advance(TIMEOUT - REQUEST - 1);
+    in_order(&script, &[]);
+    assert_eq!((resets(&world), world.execution_state(device)), ((0, 0, None), ACTIVE));
+    world.advance(1);
+    assert_eq!((resets(&world), world.execution_state(device)), ((1, 0, None), HUNG));
+    assert!(world.notes().iter().any(|note| note.contains("engine 0.0 is reset (0x141, timeout)")));
+    assert_eq!(world.submit(context, &[]), REMOVED);
+    assert_eq!(world.kernel.next_deadline(), None);
+}
+
+// covers: TDR-001
+#[test]
+fn progress_at_the_last_moment_is_progress() {
+    for (nanos, expected) in [(TIMEOUT, 0), (TIMEOUT + 1, 1)] {
+        let mut world = World::new();
+        let device = world.device();
+        let context = world.context(device, 0);
+        let fence = world.fence(device, 0);
+        // The boundary after the packet is where it could stop.
+        world.submit(context, &[busy(nanos), FenceWrite { gpu_address: fence.gpu_address, value: 1 }]);
+        world.advance(10_000 * MS);
+        assert_eq!(resets(&world), (expected, 0, None));
+        assert_eq!(world.value(fence.object) == 1, expected == 0);
+    }
+    // However long a buffer is: between its packets it can be preempted.
+    let mut world = World::new();
+    let device = world.device();
+    let context = world.context(device, 0);
+    world.submit(context, &[busy(1900 * MS); 20]);
+    world.advance(38_000 * MS);
+    assert_eq!((resets(&world), world.kernel.engines_idle()), ((0, 0, None), true));
+}
+
+// covers: TDR-012
+#[test]
+fn the_steps_of_an_engine_reset_come_in_their_order() {
+    let (mut world, script) = recorded(Config::default());
+    hung(&mut world, 0);
+    world.advance(REQUEST - 1);
+    script.borrow_mut().take();
+    world.advance(TIMEOUT);
+    let steps = [
+        "PreemptCommand",
+        "QueryEngineStatus",
+        "DPC",
+        "QueryDependentEngineGroup",
+        "engine 0",
+        "ResetEngine",
+    ];
+    assert_eq!(script.borrow_mut().take(), steps, "the DPC that is flushed is the only one");
+}
+
+// covers: TDR-012
+#[test]
+fn nothing_is_reset_if_the_queue_turns_out_to_be_empty() {
+    let (mut world, script) = recorded(Config::default());
+    let (device, _) = hung(&mut world, 0);
+    let completed = Interrupt::DmaCompleted { engine: ENGINE, submission_fence_id: 1 };
+    script.borrow_mut().callbacks.push(("QueryEngineStatus", vec![interrupt(completed)]));
+    world.advance(TIMEOUT);
+    in_order(&script, &["SubmitCommand", "PreemptCommand", "QueryEngineStatus"]);
+    assert_eq!((resets(&world), world.execution_state(device)), ((0, 0, None), ACTIVE));
+}
+
+#[test]
+fn an_engine_that_says_it_is_at_work_gets_another_delay() {
+    let (mut world, script) = recorded(Config::default());
+    hung(&mut world, 0);
+    script.borrow_mut().responsive = true;
+    world.advance(TIMEOUT);
+    assert_eq!(resets(&world), (0, 0, None));
+    script.borrow_mut().responsive = false;
+    world.advance(2000 * MS - 1);
+    assert_eq!(resets(&world), (0, 0, None));
+    world.advance(1);
+    assert_eq!(resets(&world), (1, 0, None));
+}
+
+// covers: TDR-012, TDR-015
+#[test]
+fn what_completes_between_snapshot_and_reset_is_lost_all_the_same() {
+    let (mut world, script) = recorded(Config::default());
+    // The dependent engine does not let go for 500 ms; meanwhile the packet that timed out ends.
+    script.borrow_mut().dependents = Some(1 << OTHER.node);
+    let [device, bystander] = [0; 2].map(|_| world.device());
+    let (context, dependent) = (world.context(device, 0), world.context(bystander, OTHER.node));
+    let behind = world.fence(device, 0).object;
+    world.submit(context, &[busy(TIMEOUT + 100 * MS)]);
+    world.gpu_signal(&[context], behind, 1);
+    world.advance(2000 * MS);
+    world.submit(dependent, &[busy(1500 * MS)]);
+    world.advance(100 * MS);
+    world.notes();
+    world.advance(100 * MS);
+    assert_eq!(world.kernel.snapshot().engines[0].state, EngineState::Idle, "it is done in truth");
+    assert!(world.notes().iter().any(|note| note == "interrupt 1 of an engine under reset is ignored"));
+    assert_eq!(world.execution_state(device), ACTIVE, "not yet");
+    world.advance(400 * MS - 1);
+    assert_eq!(resets(&world), (0, 0, None));
+    world.advance(1);
+    assert_eq!((resets(&world), world.execution_state(device)), ((2, 0, None), HUNG));
+    assert_eq!(world.value(behind), u64::MAX, "the signal behind it never happened; the fence is poisoned");
+}
+
+// covers: TDR-018
+#[test]
+fn dependent_engines_get_half_a_second_and_are_reset_in_order() {
+    // Node 2 lets go in time, node 4 does not.
+    let (mut world, script) = recorded(Config::default());
+    script.borrow_mut().dependents = Some(1 << 2 | 1 << 4);
+    let (guilty, _) = hung(&mut world, 3);
+    let [polite, rude] = [0; 2].map(|_| world.device());
+    let (two, four) = (world.context(polite, 2), world.context(rude, 4));
+    world.advance(2000 * MS);
+    let fence = world.fence(polite, 0);
+    world.submit(
+        two,
+        &[busy(200 * MS), busy(200 * MS), FenceWrite { gpu_address: fence.gpu_address, value: 1 }],
+    );
+    world.submit(four, &[busy(1000 * MS), busy(MS)]);
+    script.borrow_mut().take();
+    world.advance(100 * MS + 500 * MS - 1);
+    assert_eq!(resets(&world), (0, 0, None));
+    // Their own quantum was over at the same time: they were asked once.
+    in_order(
+        &script,
+        &["PreemptCommand", "PreemptCommand", "QueryEngineStatus", "QueryDependentEngineGroup"],
+    );
+    world.advance(1);
+    let order =
+        ["engine 2", "ResetEngine", "engine 3", "ResetEngine", "engine 4", "ResetEngine", "SubmitCommand"];
+    in_order(&script, &order);
+    let states = [guilty, polite, rude].map(|device| world.execution_state(device));
+    assert_eq!(states, [HUNG, ACTIVE, HUNG], "who let go keeps its work");
+    world.advance(1000 * MS);
+    assert_eq!(world.value(fence.object), 1);
+    // A mask without the engine itself: nobody can say what is to be reset, so everything is.
+    let (mut world, script) = recorded(Config::default());
+    script.borrow_mut().dependents = None;
+    hung(&mut world, 3);
+    world.advance(TIMEOUT);
+    assert_eq!(resets(&world), (0, 1, None));
+}
+
+// covers: TDR-013
+#[test]
+fn a_last_aborted_id_outside_of_what_is_in_flight_is_a_bugcheck() {
+    for (aborted, bugcheck) in [(1, Some(0x119)), (2, None), (3, None), (4, None), (5, Some(0x119))] {
+        let (mut world, script) = recorded(Config::default());
+        let device = world.device();
+        let contexts = [0; 2].map(|_| world.context(device, 0));
+        for _ in 0..2 {
+            world.submit(contexts[0], &[]);
+        }
+        world.submit(contexts[0], &[Hang]);
+        world.submit(contexts[1], &[]);
+        script.borrow_mut().aborted = Some(aborted);
+        world.advance(TIMEOUT);
+        assert_eq!(resets(&world).2, bugcheck, "LastAbortedFenceId {aborted}, in flight are 3 and 4");
+        if let Some(bugcheck) = world.kernel.bugchecked() {
+            assert_eq!(bugcheck.parameters, [0xA, aborted, 2, 4]);
+        }
+    }
+}
+
+// covers: TDR-019
+#[test]
+fn after_a_reset_what_was_not_hit_is_submitted_again_paging_first_and_under_its_id() {
+    // An engine that cannot be asked to make way: the paging buffer is with it, behind the one that hangs.
+    let (mut world, script) =
+        recorded(with_caps(VidSchCaps::MULTI_ENGINE_AWARE | VidSchCaps::SUPPORT_PER_ENGINE_TDR));
+    hung(&mut world, 0);
+    let bystander = world.device();
+    let context = world.context(bystander, 0);
+    let fence = world.fence(bystander, 0);
+    let paging = isa::encode(&[busy(10)]);
+    world.kernel.submit_paging(world.now, ENGINE, paging, &[(P, bystander)], &mut world.effects);
+    world.submit(context, &[FenceWrite { gpu_address: fence.gpu_address, value: 1 }]);
+    script.borrow_mut().submissions.clear();
+    world.advance(2000 * MS);
+    let given: Vec<_> = {
+        let submissions = &script.borrow().submissions;
+        submissions.iter().map(|one| (one.submission_fence_id, one.paging, one.resubmits)).collect()
+    };
+    assert_eq!(given, [(2, true, Some(2)), (3, false, None)]);
+    world.advance(10);
+    assert_eq!((world.value(fence.object), world.execution_state(bystander)), (1, ACTIVE));
+    assert_eq!(resets(&world), (1, 0, None));
+
+    let (mut world, script) = recorded(Config::default());
+    let device = world.device();
+    let (context, bystander) = (world.context(device, 0), world.device());
+    let bystanding = world.context(bystander, 0);
+    world.submit(context, &[Hang]);
+    world.submit(bystanding, &[]);
+    world.advance(TIMEOUT - 1);
+    script.borrow_mut().aborted = Some(1);
+    script.borrow_mut().submissions.clear();
+    world.advance(1);
+    let ids: Vec<_> = {
+        let submissions = &script.borrow().submissions;
+        submissions.iter().map(|one| (one.submission_fence_id, one.resubmits)).collect()
+    };
+    assert_eq!(ids, [(3, Some(2))], "render work gets a new one");
+}
+
+// covers: TDR-014
+#[test]
+fn an_engine_reset_that_hits_a_paging_buffer_becomes_an_adapter_reset() {
+    let (mut world, script) = recorded(Config::default());
+    let [owner, other] = [0; 2].map(|_| world.device());
+    let hang = isa::encode(&[Hang]);
+    world.kernel.submit_paging(world.now, ENGINE, hang, &[(P, owner)], &mut world.effects);
+    world.advance(TIMEOUT);
+    assert_eq!(resets(&world), (1, 1, None));
+    assert_eq!([owner, other].map(|device| world.execution_state(device)), [HUNG, RESET]);
+    // The system device goes on: its next buffer runs.
+    script.borrow_mut().submissions.clear();
+    world.kernel.submit_paging(world.now, ENGINE, isa::encode(&[]), &[], &mut world.effects);
+    assert_eq!(world.kernel.snapshot().engines[0].last_completed, 2);
+}
+
+// covers: TDR-016
+#[test]
+fn a_reset_of_an_engine_that_fails_becomes_an_adapter_reset() {
+    let (mut world, script) = recorded(Config::default());
+    let (device, _) = hung(&mut world, 0);
+    let other = world.device();
+    fault(&mut world, Fault::ResetFails { engine: ENGINE });
+    assert_eq!(world.kernel.snapshot().engines[0].faults.resets_failing, 1);
+    world.advance(REQUEST);
+    script.borrow_mut().take();
+    world.notes();
+    world.advance(TIMEOUT - REQUEST);
+    assert_eq!(resets(&world), (0, 1, None));
+    assert!(world.notes().iter().any(|note| note.contains("TdrReason 9")));
+    assert_eq!([device, other].map(|device| world.execution_state(device)), [HUNG, RESET]);
+    let called = script.borrow_mut().ddis();
+    assert_eq!(called[3..], ["ResetEngine", "ResetFromTimeout", "memory evicted", "RestartFromTimeout"]);
+}
+
+// covers: TDR-017
+#[test]
+fn per_engine_tdr_stands_on_three_ddis() {
+    for missing in PerEngineTdrDdis::all().iter() {
+        let (_, script) = recorded(Config::default());
+        script.borrow_mut().ddis = PerEngineTdrDdis::all() - missing;
+        let world = crate::common::recording::recorded_by(Config::default(), &script);
+        assert_eq!(world.kernel.start_failures().len(), 1, "{missing:?}");
+        // Without the cap nobody needs them.
+        let caps = AdapterConfig::default().caps - VidSchCaps::SUPPORT_PER_ENGINE_TDR;
+        let mut world = crate::common::recording::recorded_by(with_caps(caps), &script);
+        assert_eq!(world.kernel.start_failures().len(), 0);
+        hung(&mut world, 0);
+        world.advance(TIMEOUT);
+        assert_eq!(resets(&world), (0, 1, None), "the whole adapter is reset then");
+    }
+}
+
+// covers: TDR-005
+#[test]
+fn the_tdr_level_decides_what_a_timeout_leads_to() {
+    for (level, expected) in
+        [(0, (0, 0, None)), (1, (0, 0, Some(0x116))), (2, (0, 0, Some(0x116))), (3, (1, 0, None))]
+    {
+        let mut world = World::with_config(config(TdrConfig { level, ..TdrConfig::default() }));
+        let (device, _) = hung(&mut world, 0);
+        world.advance(100 * TIMEOUT);
+        assert_eq!(resets(&world), expected, "TdrLevel {level}");
+        let state = match level {
+            0 => ACTIVE,
+            1 | 2 => STOPPED,
+            _ => HUNG,
+        };
+        assert_eq!(world.execution_state(device), state);
+        assert_eq!(world.kernel.next_deadline(), None);
+    }
+}
+
+// covers: TDR-006
+#[test]
+fn the_debug_mode_asks_ignores_recovers_or_recovers_without_limit() {
+    assert_eq!(TdrConfig::default().debug_mode, 2);
+    let run = |debug_mode, limit_count| {
+        let tdr = TdrConfig { debug_mode, limit_count, ..TdrConfig::default() };
+        let mut world = World::with_config(config(tdr));
+        hung(&mut world, 0);
+        fault(&mut world, Fault::ResetFails { engine: ENGINE });
+        world.notes();
+        world.advance(10 * TIMEOUT);
+        let breaks = world.notes().iter().any(|note| note.contains("a debugger would break in"));
+        (resets(&world), breaks)
+    };
+    assert_eq!(run(0, 5), ((0, 1, None), true));
+    assert_eq!(run(1, 5), ((0, 0, None), false));
+    assert_eq!(run(2, 5), ((0, 1, None), false));
+    assert_eq!(run(2, 0), ((0, 0, Some(0x116)), false));
+    assert_eq!(run(3, 0), ((0, 1, None), false));
+}
+
+// covers: TDR-003
+#[test]
+fn the_sixth_recovery_within_a_minute_is_a_bugcheck() {
+    let recover = |world: &mut World, times: usize| {
+        for _ in 0..times {
+            hung(world, 0);
+            fault(world, Fault::ResetFails { engine: ENGINE });
+            world.advance(TIMEOUT);
+        }
+    };
+    let mut world = World::new();
+    recover(&mut world, 5);
+    assert_eq!(resets(&world), (0, 5, None));
+    recover(&mut world, 1);
+    assert_eq!(resets(&world), (0, 5, Some(0x116)));
+    // After a minute the first ones count no more.
+    let mut world = World::new();
+    recover(&mut world, 5);
+    world.advance(60_000 * MS - 5 * TIMEOUT);
+    recover(&mut world, 1);
+    assert_eq!(resets(&world), (0, 6, None));
+}
+
+// covers: TDR-004
+#[test]
+fn engine_timeouts_are_not_counted_with_recoveries_and_block_the_process_that_has_too_many() {
+    let mut world = World::new();
+    let innocent_device = {
+        world.attach(dxgkrnl::ProcessId(2));
+        world.process = dxgkrnl::ProcessId(2);
+        let device = world.device();
+        world.process = P;
+        device
+    };
+    let healthy = world.device();
+    for round in 1..=5 {
+        let (device, _) = hung(&mut world, 0);
+        world.advance(TIMEOUT);
+        assert_eq!((resets(&world), world.execution_state(device)), ((round, 0, None), HUNG));
+        let blocked = world.kernel.snapshot().processes[0].blocked;
+        assert_eq!(blocked, round == 5, "four are let pass");
+    }
+    assert!(world.notes().iter().any(|note| note.starts_with("0x142")));
+    assert_eq!(world.execution_state(healthy), HUNG, "its other devices go as well");
+    let adapter = world.adapter();
+    assert_eq!(world.status(Call::CreateDevice { adapter, flags: 0 }), NtStatus::ACCESS_DENIED);
+    world.process = dxgkrnl::ProcessId(2);
+    assert_eq!(world.execution_state(innocent_device), ACTIVE);
+    world.device();
+    // Recoveries of the adapter still have their own count, untouched.
+    for _ in 0..5 {
+        hung(&mut world, 0);
+        fault(&mut world, Fault::ResetFails { engine: ENGINE });
+        world.advance(TIMEOUT);
+    }
+    assert_eq!(resets(&world), (5, 5, None));
+}
+
+// covers: SCH-016
+#[test]
+fn work_without_gpu_timeout_may_take_as_long_as_it_likes() {
+    let long = [busy(1_000_000 * MS)];
+    let mut world = World::new();
+    let device = world.device();
+    let exempt = world.context_with(device, 0, C::DISABLE_GPU_TIMEOUT);
+    world.submit(exempt, &long);
+    world.advance(999_999 * MS);
+    assert_eq!((resets(&world), world.execution_state(device)), ((0, 0, None), ACTIVE));
+    world.advance(MS);
+    assert!(world.kernel.engines_idle());
+    // So may a device made with DisableGpuTimeout; an ordinary context may not.
+    let adapter = world.adapter();
+    let Reply::Device(patient) = world.ok(Call::CreateDevice { adapter, flags: 4 }) else { panic!() };
+    let context = world.context(patient, 0);
+    world.submit(context, &long);
+    world.advance(1_000_000 * MS);
+    assert_eq!((resets(&world), world.kernel.engines_idle()), ((0, 0, None), true));
+    let context = world.context(device, 0);
+    world.submit(context, &long);
+    world.advance(TIMEOUT);
+    assert_eq!((resets(&world), world.execution_state(device)), ((1, 0, None), HUNG));
+}
+
+// covers: TDR-002
+#[test]
+fn a_thread_stuck_in_the_driver_is_a_bugcheck() {
+    for (nanos, bugcheck) in [(5000 * MS, None), (5000 * MS + 1, Some(0x116))] {
+        let (mut world, script) = recorded(Config::default());
+        let device = world.device();
+        let context = world.context(device, 0);
+        script.borrow_mut().callbacks.push(("SubmitCommand", vec![Callback::Stuck { nanos }]));
+        world.submit(context, &[]);
+        assert_eq!(resets(&world).2, bugcheck, "{nanos}");
+    }
+}
+
+// covers: TDR-033
+#[test]
+fn errors_of_the_scheduler_class_are_bugchecks() {
+    let failed = |caps: VidSchCaps, ddi: &'static str, act: fn(&mut World<Recording>, Handle, Handle)| {
+        let (mut world, script) = recorded(with_caps(caps));
+        let device = world.device();
+        let context = world.context(device, 0);
+        script.borrow_mut().failing = Some((ddi, NtStatus::UNSUCCESSFUL));
+        act(&mut world, device, context);
+        let bugcheck = world.kernel.bugchecked().unwrap_or_else(|| panic!("{ddi}"));
+        assert!(bugcheck.why.contains(ddi), "{bugcheck:?}");
+        let found = (bugcheck.code, bugcheck.parameters[0]);
+        assert_eq!(world.execution_state(device), STOPPED);
+        found
+    };
+    let caps = AdapterConfig::default().caps;
+    let submit = |world: &mut World<Recording>, _: Handle, context: Handle| {
+        world.submit(context, &[]);
+    };
+    assert_eq!(failed(caps, "SubmitCommand", submit).0, 0x119);
+    assert_eq!(failed(caps - VidSchCaps::NO_DMA_PATCHING, "Patch", submit).0, 0x119);
+    assert_eq!(
+        failed(caps, "PreemptCommand", |world, _, context| {
+            world.submit(context, &[Hang]);
+            world.advance(REQUEST);
+        }),
+        (0x119, 2)
+    );
+    assert_eq!(
+        failed(caps, "CancelCommand", |world, device, context| {
+            let gate = world.fence(device, 0).object;
+            world.gpu_wait(context, gate, 1);
+            world.submit(context, &[]);
+            world.ok(Call::DestroyContext { context });
+        }),
+        (0x119, 9)
+    );
+    // A driver that is not CancelCommandAware is not asked.
+    let (mut world, script) = recorded(with_caps(caps - VidSchCaps::CANCEL_COMMAND_AWARE));
+    let device = world.device();
+    let context = world.context(device, 0);
+    let gate = world.fence(device, 0).object;
+    world.gpu_wait(context, gate, 1);
+    world.submit(context, &[]);
+    world.ok(Call::DestroyContext { context });
+    in_order(&script, &["DestroyContext"]);
+}
+
+// covers: TDR-020, TDR-021
+#[test]
+fn hardware_scheduled_contexts_are_culprits_or_collateral_and_wait_for_resume() {
+    let (mut world, script) = recorded(Config::default());
+    let [guilty, near, far] = [0; 3].map(|_| world.device());
+    let contexts = [guilty, near, far].map(|device| world.context_with(device, 0, C::HW_QUEUE_SUPPORTED));
+    let fence = world.fence(far, 0);
+    world.submit(contexts[0], &[Hang]);
+    world.submit(contexts[1], &[]);
+    world.submit(contexts[2], &[FenceWrite { gpu_address: fence.gpu_address, value: 1 }]);
+    world.advance(REQUEST);
+    script.borrow_mut().take();
+    // The second context's work is with the engine too, and in the way.
+    let collateral =
+        Callback::InvalidateHwContext { context: HwContext(1), reason: Invalidation::Collateral };
+    script.borrow_mut().callbacks.push(("ResetHwEngine", vec![collateral]));
+    world.advance(TIMEOUT - REQUEST);
+    let called = script.borrow_mut().ddis();
+    assert_eq!(called[2..], ["ResetHwEngine", "ResumeHwEngine", "SubmitCommand"], "nothing between the two");
+    let states = [guilty, near, far].map(|device| world.execution_state(device));
+    assert_eq!((states, resets(&world)), ([HUNG, RESET, ACTIVE], (1, 0, None)));
+    assert_eq!(world.value(fence.object), 1);
+    assert_eq!((Invalidation::Culprit as u32, Invalidation::Collateral as u32), (0, 1));
+    // Resume fails: a full reset.
+    let (mut world, script) = recorded(Config::default());
+    let [device, other] = [0; 2].map(|_| world.device());
+    let context = world.context_with(device, 0, C::HW_QUEUE_SUPPORTED);
+    world.submit(context, &[Hang]);
+    script.borrow_mut().resume_fails = true;
+    world.advance(TIMEOUT);
+    assert_eq!(resets(&world), (0, 1, None));
+    assert_eq!([device, other].map(|device| world.execution_state(device)), [HUNG, RESET]);
+}
+
+#[test]
+fn a_timeout_that_the_hardware_reports_needs_no_waiting() {
+    for (level, expected) in [(3, 1), (0, 0)] {
+        let (mut world, script) = recorded(config(TdrConfig { level, ..TdrConfig::default() }));
+        hung(&mut world, 0);
+        let other = world.device();
+        let context = world.context(other, OTHER.node);
+        let timeout = Interrupt::GpuEngineTimeout { engine: ENGINE };
+        script.borrow_mut().callbacks.push(("SubmitCommand", vec![interrupt(timeout)]));
+        world.submit(context, &[]);
+        assert_eq!(resets(&world), (expected, 0, None));
+    }
+}
+
+#[test]
+fn an_engine_without_preemption_times_out_after_the_delay_alone() {
+    let caps = VidSchCaps::MULTI_ENGINE_AWARE | VidSchCaps::SUPPORT_PER_ENGINE_TDR;
+    let (mut world, script) = recorded(with_caps(caps));
+    hung(&mut world, 0);
+    world.advance(2000 * MS - 1);
+    assert_eq!(resets(&world), (0, 0, None));
+    world.advance(1);
+    assert_eq!(resets(&world), (1, 0, None));
+    assert!(!script.borrow_mut().ddis().contains(&"PreemptCommand".to_owned()));
+}
+
+#[test]
+fn a_bugcheck_stops_the_host_once() {
+    let mut world = World::with_config(config(TdrConfig { level: 1, ..TdrConfig::default() }));
+    let (device, context) = hung(&mut world, 0);
+    let fence = world.fence(device, 0).object;
+    let wait = world.pending(device, &[(fence, 1)], false);
+    let (_, second) = hung(&mut world, 1);
+    world.ended();
+    world.advance(TIMEOUT);
+    assert_eq!(world.ended(), [(wait, REMOVED)]);
+    let first = world.kernel.bugchecked().cloned().unwrap();
+    assert!(first.why.contains("engine 0.0"), "the first one is kept: {first:?}");
+    assert_eq!(world.kernel.snapshot().bugcheck, Some(first));
+    assert_eq!([context, second].map(|context| world.submit(context, &[])), [REMOVED; 2]);
+    let adapter = Call::OpenAdapterFromLuid { luid: AdapterConfig::default().luid };
+    assert_eq!(world.status(adapter), REMOVED);
+    world.input(Input::ProcessGone { process: P });
+    assert!(world.kernel.snapshot().is_empty());
+}
+
+#[test]
+fn a_process_that_dies_while_a_reset_waits_leaves_nothing() {
+    for moment in [0, REQUEST, TIMEOUT - MS, TIMEOUT + 100 * MS, TIMEOUT + 600 * MS] {
+        let (mut world, script) = recorded(Config::default());
+        script.borrow_mut().dependents = Some(1 << OTHER.node);
+        let (_, _) = hung(&mut world, 0);
+        let device = world.device();
+        let dependent = world.context(device, OTHER.node);
+        world.submit(dependent, &[busy(20_000 * MS), busy(MS)]);
+        world.kernel.submit_paging(
+            world.now,
+            OTHER,
+            isa::encode(&[busy(1)]),
+            &[(P, device)],
+            &mut world.effects,
+        );
+        world.advance(moment);
+        world.input(Input::ProcessGone { process: P });
+        assert!(world.kernel.snapshot().is_empty());
+        assert_eq!(world.kernel.miscounted(), None);
+        world.advance(10_000 * MS);
+        assert_eq!((world.kernel.next_deadline(), world.kernel.engines_idle()), (None, true));
+    }
+}
