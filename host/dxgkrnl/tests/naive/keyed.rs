@@ -170,15 +170,17 @@ impl Naive {
         if abandoned {
             self.keyed[mutex].state = State::Abandoned;
         }
-        for own in [true, false] {
-            for acquire in 0..self.acquires.len() {
-                let through = self.acquires[acquire].open;
-                let concerned =
-                    if own { through == open } else { abandoned && self.keyed_opens[through].mutex == mutex };
-                if !self.acquires[acquire].over && concerned {
-                    self.end_acquire(acquire, NtStatus::ABANDONED);
-                }
+        let mut ended = vec![];
+        for (number, acquire) in self.acquires.iter().enumerate() {
+            let of_mutex = self.keyed_opens[acquire.open].mutex == mutex;
+            if !acquire.over && (acquire.open == open || (abandoned && of_mutex)) {
+                ended.push((acquire.key, number));
             }
+        }
+        // No fact has the order: lowest key first, then who came first.
+        ended.sort();
+        for (_, acquire) in ended {
+            self.end_acquire(acquire, NtStatus::ABANDONED);
         }
     }
 
