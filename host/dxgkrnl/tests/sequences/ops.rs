@@ -237,7 +237,7 @@ fn legacy() -> BoxedStrategy<Op> {
 
 fn keyed() -> BoxedStrategy<Op> {
     let timeout = prop_oneof![
-        2 => Just(None),
+        4 => Just(None),
         3 => (-3..1i64).prop_map(Some),
         1 => (990..1010i64).prop_map(Some),
     ];
@@ -246,9 +246,9 @@ fn keyed() -> BoxedStrategy<Op> {
             .prop_map(|(process, key, nt)| Op::CreateKeyed { process, key, nt }),
         3 => (number(), number()).prop_map(|(process, global)| Op::OpenKeyed { process, global }),
         1 => (number(), number()).prop_map(|(process, mutex)| Op::DestroyKeyed { process, mutex }),
-        8 => (number(), number(), 0..3u64, timeout)
+        8 => (number(), number(), 0..2u64, timeout)
             .prop_map(|(process, mutex, key, timeout)| Op::Acquire { process, mutex, key, timeout }),
-        6 => (number(), number(), 0..3u64, value())
+        6 => (number(), number(), 0..2u64, value())
             .prop_map(|(process, mutex, key, value)| Op::Release { process, mutex, key, value }),
         1 => (number(), number()).prop_map(|(process, mutex)| Op::ReadKeyed { process, mutex }),
         1 => (985..1010i64).prop_map(|utc_100ns| Op::SystemTime { utc_100ns }),
@@ -259,7 +259,7 @@ fn keyed() -> BoxedStrategy<Op> {
 /// Sequences of up to this many operations.
 pub fn sequences(most: usize) -> impl Strategy<Value = Sequence> {
     let op =
-        prop_oneof![3 => lives(), 4 => objects(), 8 => waits(), 10 => packets(), 5 => legacy(), 3 => keyed()];
+        prop_oneof![3 => lives(), 4 => objects(), 8 => waits(), 10 => packets(), 5 => legacy(), 4 => keyed()];
     vec(op, 0..most).prop_map(Sequence)
 }
 

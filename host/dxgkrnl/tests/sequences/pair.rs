@@ -88,7 +88,7 @@ fn config(policy: Policy, timeouts: bool) -> Config {
 
 impl Pair {
     /// Two processes of the host and one of a VM; each has a device, two contexts and a fence that it shares. Those of
-    /// the host have each other's.
+    /// the host have each other's, and a keyed mutex.
     pub fn new(policy: Policy, timeouts: bool) -> Self {
         let rules = Rules {
             lower_gpu_signal_applies: policy.lower_gpu_signal == LowerGpuSignal::Applied,
@@ -130,6 +130,8 @@ impl Pair {
             ops.push(Op::CreateFence { process, device: 0, value: 0, flags: 0x3 });
             ops.push(Op::Share { process, fence: 0, share: process, access, name: 0 });
         }
+        ops.push(Op::CreateKeyed { process: 0, key: 0, nt: false });
+        ops.push(Op::OpenKeyed { process: 1, global: 0 });
         ops.push(Op::Open { process: 0, device: 0, share: 1, flags: 0 });
         ops.push(Op::Open { process: 1, device: 0, share: 0, flags: 0 });
         ops
