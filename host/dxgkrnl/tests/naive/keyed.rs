@@ -40,7 +40,7 @@ pub struct Acquire {
     pub over: bool,
 }
 
-#[derive(Clone, Copy, PartialEq)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Until {
     Never,
     /// Nanoseconds of the daemon's clock.
@@ -220,12 +220,12 @@ impl Naive {
             .min()
     }
 
-    /// Those whose time is up, who was due first before the others.
+    /// Those whose time is up: by the daemon's clock, then by the system's; of each who was due first before the others.
     pub(super) fn end_late_acquires(&mut self) {
         let mut late = vec![];
         for (number, acquire) in self.acquires.iter().enumerate() {
             if !acquire.over && self.is_up(acquire.until) {
-                late.push((self.due(acquire.until), number));
+                late.push((acquire.until, number));
             }
         }
         late.sort();

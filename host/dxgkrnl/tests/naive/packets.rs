@@ -106,11 +106,12 @@ impl Naive {
                     }
                 }
                 Packet::Signal(signal) => {
-                    let first = !self.signals[signal].broken;
-                    self.signals[signal].broken = true;
-                    self.signals[signal].missing -= 1;
-                    if let (Some((process, event)), Some(status), true) =
-                        (self.signals[signal].event, event_status, first)
+                    let signal = &mut self.signals[signal];
+                    signal.broken = true;
+                    signal.missing -= 1;
+                    // Whoever waits for the event hears of the error once nothing else can come.
+                    if let (Some((process, event)), Some(status), 0) =
+                        (signal.event, event_status, signal.missing)
                     {
                         self.woken.push((process, event, status));
                     }
