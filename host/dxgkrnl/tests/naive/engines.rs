@@ -96,9 +96,9 @@ impl Naive {
         for engine in 0..self.engines.len() {
             if self.timeout_of(engine).is_some_and(|due| due <= self.now) {
                 self.reset_engine(engine);
-                self.run_contexts();
             }
         }
+        self.run_contexts();
         self.end_late_acquires();
     }
 
