@@ -9,8 +9,10 @@ pub struct Engine {
     pub node: u32,
     /// The advanced kind: it tells of each write at once (FEN-019); the basic kind when a buffer is done (FEN-017).
     tells_at_once: bool,
-    /// Context and commands left; the first is running.
+    /// Context and commands left; the first is running if the engine was given any.
     pub jobs: Vec<(usize, Vec<isa::Packet>)>,
+    /// So many of them it was given; the others wait for their turn.
+    pub given: usize,
     /// When the running command ends, if it does.
     pub busy_until: Option<u64>,
     /// It never ends.
@@ -19,14 +21,23 @@ pub struct Engine {
     pub since: u64,
 }
 
-/// An engine is given that many buffers; the others wait for it.
+/// An engine is given that many buffers at a time.
 const DEPTH: usize = 2;
 /// What it may run before it is asked to make way.
 pub(super) const QUANTUM_NS: u64 = 100_000_000;
 
 impl Engine {
     pub(super) fn new((adapter, node, tells_at_once): (usize, u32, bool)) -> Self {
-        Engine { adapter, node, tells_at_once, jobs: vec![], busy_until: None, hangs: false, since: 0 }
+        Engine {
+            adapter,
+            node,
+            tells_at_once,
+            jobs: vec![],
+            given: 0,
+            busy_until: None,
+            hangs: false,
+            since: 0,
+        }
     }
 }
 
@@ -35,42 +46,47 @@ impl Naive {
         let engine = self.contexts[context].engine;
         self.contexts[context].on_engine = true;
         self.engines[engine].jobs.push((context, commands));
-        if self.engines[engine].jobs.len() == 1 {
-            self.start_next(engine, self.now);
+        self.fill(engine);
+    }
+
+    /// Gives the engine what it has room for. An idle one begins at once.
+    pub(super) fn fill(&mut self, engine: usize) {
+        while self.engines[engine].given < DEPTH.min(self.engines[engine].jobs.len()) {
+            self.engines[engine].given += 1;
+            if self.engines[engine].given == 1 {
+                self.engines[engine].since = self.now;
+                self.run_engine(engine, self.now);
+            }
         }
     }
 
-    /// The context's buffer is dropped, and the engine goes on with the next.
+    /// The context's buffer is dropped, and the engine goes on with the next that it has.
     pub(super) fn take_from_engine(&mut self, context: usize) {
         let engine = self.contexts[context].engine;
-        let was_running = self.engines[engine].jobs.first().is_some_and(|(first, _)| *first == context);
-        self.engines[engine].jobs.retain(|(job, _)| *job != context);
-        if was_running {
-            self.make_way(engine);
-            self.engines[engine].busy_until = None;
-            self.engines[engine].hangs = false;
-            self.start_next(engine, self.now);
+        let Some(at) = self.engines[engine].jobs.iter().position(|(job, _)| *job == context) else { return };
+        let (now, state) = (self.now, &mut self.engines[engine]);
+        state.jobs.remove(at);
+        if at >= state.given {
+            return;
         }
-    }
-
-    /// What ran had its time and was asked to make way for those that wait: what was behind it in the engine comes after
-    /// them. The first job is gone already.
-    pub(super) fn make_way(&mut self, engine: usize) {
-        let engine = &mut self.engines[engine];
-        if self.now >= engine.since + QUANTUM_NS && engine.jobs.len() >= DEPTH {
-            let behind = engine.jobs.remove(0);
-            engine.jobs.push(behind);
+        state.given -= 1;
+        if at == 0 {
+            (state.busy_until, state.hangs) = (None, false);
+            if now >= state.since + QUANTUM_NS && state.given > 0 {
+                // It had its time and was asked to make way: what it had beside comes after those that wait.
+                state.given = 0;
+                let behind = state.jobs.remove(0);
+                state.jobs.push(behind);
+            }
+            state.since = now;
+            self.run_engine(engine, now);
         }
+        self.fill(engine);
     }
 
     pub(super) fn is_with_engine(&self, context: usize) -> bool {
-        let jobs = &self.engines[self.contexts[context].engine].jobs;
-        jobs.iter().take(DEPTH).any(|(job, _)| *job == context)
-    }
-
-    pub(super) fn start_next(&mut self, engine: usize, time: u64) {
-        self.engines[engine].since = time;
-        self.run_engine(engine, time);
+        let engine = &self.engines[self.contexts[context].engine];
+        engine.jobs.iter().take(engine.given).any(|(job, _)| *job == context)
     }
 
     /// When something is due next.
@@ -96,6 +112,7 @@ impl Naive {
         for engine in 0..self.engines.len() {
             if self.timeout_of(engine).is_some_and(|due| due <= self.now) {
                 self.reset_engine(engine);
+                self.fill(engine);
             }
         }
         self.run_contexts();
@@ -104,10 +121,12 @@ impl Naive {
 
     /// Runs commands from this time on, until one takes time, never ends, or there is none.
     fn run_engine(&mut self, engine: usize, time: u64) {
-        while let Some((context, commands)) = self.engines[engine].jobs.first_mut() {
+        while self.engines[engine].given > 0 {
+            let (context, commands) = &mut self.engines[engine].jobs[0];
             let context = *context;
             if commands.is_empty() {
                 self.engines[engine].jobs.remove(0);
+                self.engines[engine].given -= 1;
                 self.engines[engine].since = time;
                 self.contexts[context].on_engine = false;
                 self.able.push(context);

@@ -26,9 +26,9 @@ impl Naive {
                 self.contexts[context].on_engine = false;
             }
         }
+        self.engines[engine].given = 0;
         self.engines[engine].hangs = false;
         self.lose(device, DeviceExecutionState::HUNG, true);
-        self.start_next(engine, self.now);
     }
 
     /// The device is of no use any more: its queues are emptied (F-67), waits through its handles end (TDR-031), and its

@@ -336,6 +336,7 @@ impl Naive {
         }
         for engine in self.engines.iter_mut().filter(|engine| engine.adapter == adapter) {
             engine.jobs.clear();
+            engine.given = 0;
             engine.busy_until = None;
             engine.hangs = false;
         }

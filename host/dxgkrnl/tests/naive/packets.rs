@@ -302,7 +302,11 @@ impl Naive {
 
     /// Each context in its turn goes as far as it can.
     pub(super) fn run_contexts(&mut self) {
-        while !self.able.is_empty() {
+        loop {
+            (0..self.engines.len()).for_each(|engine| self.fill(engine));
+            if self.able.is_empty() {
+                break;
+            }
             let context = self.able.remove(0);
             while !self.contexts[context].gone && self.run_packet(context) {}
         }

@@ -94,7 +94,12 @@ impl Naive {
                     self.put_into(device, DeviceExecutionState::STOPPED);
                 }
             }
-            Kind::Notification { process, event } => self.woken.push((process, event, NtStatus::SUCCESS)),
+            // Of a process that is gone nobody is left to hear of it.
+            Kind::Notification { process, event } => {
+                if self.processes.iter().any(|one| one.id == process && !one.gone) {
+                    self.woken.push((process, event, NtStatus::SUCCESS));
+                }
+            }
             Kind::Monitored | Kind::Fence => unreachable!("fences are set"),
         }
     }
