@@ -34,7 +34,8 @@ deny:
 doctor:
     cargo gpupv doctor --fix
 
-# Hours of random frames at a daemon and of random programs over a link
+# Hours of random calls against the naive model, of random frames at a daemon and of random programs over a link
 soak:
+    PROPTEST_CASES=100000 cargo test --release --package dxgkrnl --test model state_machine
     cargo run --release --package gpupv -- scenario explore --random --seeds 0..50000000
     GPUPV_FUZZ_FRAMES=100000000 cargo test --release --package e2e --test protocol random_frames

@@ -2,9 +2,12 @@
 //! compiles it anew. `cost.rs` is a program of its own, for it counts every allocation.
 
 mod common;
+mod naive;
+mod sequences;
 
 mod cpu_signal;
 mod faults;
+mod found_by_sequences;
 mod gpu;
 mod gpu_signals;
 mod keyed_mutex;
@@ -15,10 +18,10 @@ mod paging;
 mod periodic;
 mod planted_bugs;
 mod queue_order;
-mod reference;
 mod resets;
 mod scheduling;
 mod sharing;
+mod state_machine;
 mod status;
 mod sync_objects;
 mod timeouts;

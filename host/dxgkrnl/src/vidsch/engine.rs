@@ -255,6 +255,7 @@ impl<M: Miniport> Kernel<M> {
                 let process = queue.process;
                 self.runnable.push_back(id);
                 self.evaluate_written(process, effects);
+                self.evaluate_written_by_others(process, effects);
             }
         }
         self.touched.insert(engine);
@@ -297,6 +298,31 @@ impl<M: Miniport> Kernel<M> {
                 );
                 self.note(process, text, effects);
             }
+        }
+    }
+
+    /// A buffer of this process is done: its fences are looked at, also those that the engines of others wrote and have
+    /// not told of (FEN-017, F-29: the process that completes decides which fences, not the one that wrote).
+    fn evaluate_written_by_others(&mut self, process: ProcessId, effects: &mut Effects) {
+        let opened = |object: &u32| {
+            // Nobody else has one that is not shared.
+            let shared = self
+                .objects
+                .get(*object)
+                .is_some_and(|object| object.flags.contains(SyncObjectFlags::SHARED));
+            shared && self.opens.iter().any(|(_, open)| open.object == *object && open.process == process)
+        };
+        let others = self.processes.iter().filter(|(id, _)| **id != process);
+        let written: Vec<u32> =
+            others.flat_map(|(_, other)| &other.written).copied().filter(|object| opened(object)).collect();
+        if written.is_empty() {
+            return;
+        }
+        for (_, other) in self.processes.iter_mut().filter(|(id, _)| **id != process) {
+            other.written.retain(|object| !written.contains(object));
+        }
+        for object in written {
+            self.evaluate(object, effects);
         }
     }
 

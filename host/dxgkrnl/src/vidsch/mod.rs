@@ -152,8 +152,10 @@ impl<M: Miniport> Kernel<M> {
         self.with_miniport(effects, |miniport, now, callbacks| {
             miniport.destroy_context(now, HwContext(context), submitted, callbacks);
         });
-        // A buffer that was dropped will not complete: what it wrote is looked at now.
-        self.evaluate_written(queue.process, effects);
+        if submitted.is_some() {
+            // A buffer that was dropped will not complete: what it wrote is looked at now.
+            self.evaluate_written(queue.process, effects);
+        }
         self.drop_packets(queue.process, queue.packets, None, effects);
     }
 

@@ -1,7 +1,6 @@
 //! A kernel with one process on it, driven in virtual time.
 #![allow(dead_code)]
 
-pub mod naive;
 pub mod recorded;
 pub mod recording;
 pub mod session;

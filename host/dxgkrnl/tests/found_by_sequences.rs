@@ -1,0 +1,79 @@
+//! What random sequences found (`state_machine.rs`): the shortest sequence of each, as a test of its own.
+
+use crate::common::{P, World, share, without_timeouts};
+use d3dkmt::isa::Packet::*;
+use d3dkmt::{Call, ShareToken, SyncObjectFlags, SyncObjectInfo, SyncObjectType};
+use dxgkrnl::ProcessId;
+
+/// An engine of the advanced kind and one of the basic kind.
+const ADVANCED: u32 = 0;
+const BASIC: u32 = 2;
+
+#[test]
+fn the_end_of_an_idle_context_tells_nobody_of_what_another_writes() {
+    // covers: FEN-017
+    let mut world = World::new();
+    let device = world.device();
+    let (writer, idle) = (world.context(device, BASIC), world.context(device, ADVANCED));
+    let fence = world.fence(device, 0);
+    let event = world.pending(device, &[(fence.object, 1)], false);
+    world
+        .submit(writer, &[FenceWrite { gpu_address: fence.gpu_address, value: 1 }, Busy { duration_ns: 10 }]);
+    world.ok(Call::DestroyContext { context: idle });
+    assert_eq!((world.value(fence.object), world.woken()), (1, vec![]), "the buffer is not done");
+    world.advance(10);
+    assert_eq!(world.woken(), [event]);
+    world.finish();
+}
+
+#[test]
+fn a_done_buffer_of_any_process_that_has_the_fence_lets_its_waiters_go() {
+    // covers: FEN-017
+    let mut world = World::new();
+    let device = world.device();
+    let shared = SyncObjectFlags::SHARED | SyncObjectFlags::NT_SECURITY_SHARING;
+    let created = world.fence_with(device, 0, shared);
+    let (fence, gpu_address, token) = (created.object, created.gpu_address, ShareToken([1; 16]));
+    world.ok(share(fence, token));
+    let other_device = world.other(2);
+    let flags = SyncObjectFlags::empty();
+    world.ok(Call::OpenSyncObject { device: other_device, token, flags, engine_affinity: 0, legacy: false });
+    world.process = P;
+    let writer = world.context(device, BASIC);
+    let event = world.pending(device, &[(fence, 1)], false);
+    world.submit(writer, &[FenceWrite { gpu_address, value: 1 }, Hang]);
+    // A process that has nothing to do with the fence is none of its processes.
+    let stranger_device = world.other(3);
+    let stranger = world.context(stranger_device, BASIC + 1);
+    world.submit(stranger, &[Busy { duration_ns: 10 }]);
+    world.advance(10);
+    assert_eq!(world.woken(), []);
+    world.process = ProcessId(2);
+    let reader = world.context(other_device, BASIC + 1);
+    world.submit(reader, &[Busy { duration_ns: 10 }]);
+    world.advance(10);
+    assert_eq!(world.woken(), [event], "all fences of the process whose buffer is done are looked at");
+    world.process = P;
+    world.ok(Call::CloseShare { token });
+    world.finish();
+}
+
+#[test]
+fn a_mutex_is_not_taken_while_the_buffer_before_it_waits_for_its_engine() {
+    // covers: SCH-001
+    let mut world = World::with_config(without_timeouts());
+    let device = world.device();
+    let contexts = [0; 3].map(|_| world.context(device, ADVANCED));
+    let info = SyncObjectInfo { object_type: SyncObjectType::MUTEX, ..SyncObjectInfo::default() };
+    let mutex = world.object(device, info).object;
+    for context in contexts {
+        world.submit(context, &[Busy { duration_ns: 10 }]);
+    }
+    // The engine has room for two: the third buffer is not with it yet.
+    world.ok(Call::WaitFromGpuLegacy { context: contexts[2], objects: vec![mutex], fence_value: 0 });
+    for taken in [0, 0, 0, 1] {
+        assert_eq!(world.value(mutex), taken, "at {} ns", world.now);
+        world.advance(10);
+    }
+    world.finish();
+}

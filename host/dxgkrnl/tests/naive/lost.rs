@@ -1,0 +1,89 @@
+//! Timeouts, and what a device that is lost takes with it.
+
+use d3dkmt::{DeviceExecutionState, NtStatus, SyncObjectFlags as F};
+
+use super::engines::QUANTUM_NS;
+use super::{Kind, Naive, Object, Owner};
+
+/// `TdrDelay`: how long it may refuse (TDR-001).
+const TDR_DELAY_NS: u64 = 2_000_000_000;
+
+impl Naive {
+    /// When the engine is reset, if what runs there never ends.
+    pub(super) fn timeout_of(&self, engine: usize) -> Option<u64> {
+        let engine = &self.engines[engine];
+        (self.rules.timeouts && engine.hangs).then(|| engine.since + QUANTUM_NS + TDR_DELAY_NS)
+    }
+
+    /// The reset of an engine (TDR-012): the device of what hung is lost, the others' work goes on (TDR-019).
+    pub(super) fn reset_engine(&mut self, engine: usize) {
+        let (culprit, _) = self.engines[engine].jobs.remove(0);
+        self.contexts[culprit].on_engine = false;
+        let device = self.contexts[culprit].device;
+        for context in 0..self.contexts.len() {
+            if self.contexts[context].device == device && self.contexts[context].engine == engine {
+                self.engines[engine].jobs.retain(|(job, _)| *job != context);
+                self.contexts[context].on_engine = false;
+            }
+        }
+        self.engines[engine].given = 0;
+        self.engines[engine].hangs = false;
+        self.lose(device, DeviceExecutionState::HUNG, true);
+    }
+
+    /// The device is of no use any more: its queues are emptied (F-67), waits through its handles end (TDR-031), and its
+    /// fences are poisoned if a reset is the reason.
+    pub(super) fn lose(&mut self, device: usize, state: DeviceExecutionState, poisons: bool) {
+        self.put_into(device, state);
+        for context in 0..self.contexts.len() {
+            if !self.contexts[context].gone && self.contexts[context].device == device {
+                if !self.is_with_engine(context) {
+                    self.take_from_engine(context);
+                    self.contexts[context].on_engine = false;
+                }
+                self.drop_work(context, Some(NtStatus::DEVICE_REMOVED));
+                self.look_at_writes_of(self.contexts[context].process);
+            }
+        }
+        let of_device = |open: usize| !self.opens[open].gone && self.opens[open].device == Some(device);
+        let mut opens: Vec<usize> = (0..self.opens.len()).filter(|open| of_device(*open)).collect();
+        opens.sort_by_key(|open| self.opens[*open].handle);
+        for open in &opens {
+            self.end_waits_through(*open);
+        }
+        for open in opens {
+            if poisons && !self.opens[open].flags.contains(F::NO_SIGNAL) {
+                self.poison(self.opens[open].object);
+            }
+        }
+    }
+
+    fn end_waits_through(&mut self, open: usize) {
+        let mut ended = vec![];
+        for (number, wait) in self.waits.iter().enumerate() {
+            let concerned = wait.items.iter().filter(|item| !item.reached && item.open == open);
+            let least = concerned.map(|item| item.value).min();
+            if let (Owner::Cpu { .. }, false, Some(value)) = (wait.owner, wait.over, least) {
+                ended.push((value, number));
+            }
+        }
+        ended.sort();
+        for (_, wait) in ended {
+            self.end_wait(wait, NtStatus::DEVICE_REMOVED);
+        }
+    }
+
+    /// TDR-022 to TDR-025: the largest value, whoever waits for it.
+    fn poison(&mut self, object: usize) {
+        let Object { kind, flags, poisoned, .. } = self.objects[object];
+        if kind == Kind::Monitored && !poisoned && !flags.contains(F::NO_SIGNAL_MAX_VALUE_ON_TDR) {
+            self.set(object, u64::MAX);
+            self.objects[object].poisoned = true;
+        }
+    }
+
+    /// F-66: a signal of a poisoned fence does nothing, unless the policy lets it cure the fence.
+    pub(super) fn is_beyond_signals(&self, object: usize) -> bool {
+        self.objects[object].poisoned && self.rules.poison_is_sticky
+    }
+}

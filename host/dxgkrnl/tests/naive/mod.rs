@@ -1,0 +1,400 @@
+//! A second opinion of the whole kernel, to be read as a specification: every rule in the simplest words there are,
+//! over lists that are searched from end to end. It was written from the facts (`FEN-..`, `F-..`, `SCH-..`, `TDR-..`
+//! and `W-..`) and shares no code with the kernel; calls and statuses it has from `d3dkmt`, the words of the field.
+//!
+//! | file | what |
+//! |---|---|
+//! | `mod.rs` | what there is; processes, devices and adapters, and their ends |
+//! | `objects.rs` | synchronization objects: created and destroyed |
+//! | `sharing.rs` | NT handles: made, named, opened, closed |
+//! | `queued.rs` | mutexes, semaphores and CPU notifications in queues |
+//! | `keyed.rs` | keyed mutexes |
+//! | `waits.rs` | CPU signals and waits; what a new value does |
+//! | `packets.rs` | contexts, and what is queued in them |
+//! | `engines.rs` | engines, and what they do in time |
+//! | `lost.rs` | timeouts, and what a lost device takes with it |
+//!
+//! Two things it does not predict, because no fact does:
+//!
+//! - **names**: handles, slots and GPU addresses are taken from the kernel's answer, after a look whether they are free;
+//! - **which of several mistakes** a call is refused for: any of its mistakes will do.
+//!
+//! Nothing is ever removed from the lists: what has ended says so, and a number once given stays one thing's name.
+
+mod engines;
+mod keyed;
+mod lost;
+mod objects;
+mod packets;
+mod queued;
+mod sharing;
+mod waits;
+
+use d3dkmt::{Call, DeviceExecutionState, Handle, NtStatus, Reply};
+
+pub use engines::Engine;
+pub use keyed::{Acquire, KeyedMutex, KeyedOpen};
+pub use objects::{Kind, Object, Open};
+pub use packets::Context;
+use queued::{Holder, Take};
+pub use sharing::Share;
+pub use waits::{Owner, Wait};
+
+const IP: NtStatus = NtStatus::INVALID_PARAMETER;
+
+/// What becomes of a call: done, with this reply, or refused for one of these reasons.
+pub type Verdict = Result<Reply, Vec<NtStatus>>;
+
+/// What documents leave open, as the kernel under test is set.
+#[derive(Clone, Copy, Debug)]
+pub struct Rules {
+    /// F-57: a queued signal below the value, without AllowFenceRewind.
+    pub lower_gpu_signal_applies: bool,
+    /// FEN-058: how a wait ends when its fence is destroyed.
+    pub destroyed_wait: NtStatus,
+    /// GPV-016: a one-way call that is refused stops its device.
+    pub refused_one_way_stops: bool,
+    /// F-78: a mutex whose owner ends is free.
+    pub abandoned_mutex_freed: bool,
+    /// F-78: anybody's signal frees a mutex.
+    pub foreign_mutex_release: bool,
+    /// F-79: one signal too many stops its device.
+    pub semaphore_overflow_stops: bool,
+    /// F-66: signals of a poisoned fence do nothing.
+    pub poison_is_sticky: bool,
+    /// F-61: a device error without a reset poisons as well.
+    pub faults_poison: bool,
+    /// TdrLevel 3, or 0: nobody looks for timeouts.
+    pub timeouts: bool,
+}
+
+/// A process, of a VM.
+pub struct Process {
+    pub id: u32,
+    pub vm: u32,
+    pub gone: bool,
+}
+
+/// A device of a process on an adapter.
+pub struct Device {
+    pub process: u32,
+    pub handle: Handle,
+    pub adapter: usize,
+    pub state: DeviceExecutionState,
+    pub gone: bool,
+}
+
+/// An event that is set, and how the wait behind it ended.
+pub type Wake = (u32, u64, NtStatus);
+
+/// What there is.
+pub struct Naive {
+    pub rules: Rules,
+    pub now: u64,
+    pub processes: Vec<Process>,
+    pub devices: Vec<Device>,
+    pub contexts: Vec<Context>,
+    pub objects: Vec<Object>,
+    pub opens: Vec<Open>,
+    pub shares: Vec<Share>,
+    pub waits: Vec<Wait>,
+    pub signals: Vec<packets::Signal>,
+    pub takes: Vec<Take>,
+    /// Of those, the ones that stand in line, in the order of arrival.
+    line: Vec<usize>,
+    pub keyed: Vec<KeyedMutex>,
+    pub keyed_opens: Vec<KeyedOpen>,
+    pub acquires: Vec<Acquire>,
+    /// When the system's clock was told, and what it said.
+    pub system_time: (u64, i64),
+    pub engines: Vec<Engine>,
+    /// Adapters that are gone for their users (R03).
+    pub stopped_adapters: Vec<usize>,
+    /// What engines wrote, for which process, since somebody looked.
+    unseen: Vec<(u32, usize)>,
+    /// Contexts that may be able to go on, each in its turn.
+    able: Vec<usize>,
+    /// Events set since somebody looked.
+    pub woken: Vec<Wake>,
+}
+
+impl Naive {
+    /// `engines`: adapter, node and whether it tells of a write at once.
+    pub fn new(rules: Rules, engines: &[(usize, u32, bool)]) -> Self {
+        Naive {
+            rules,
+            now: 0,
+            processes: vec![],
+            devices: vec![],
+            contexts: vec![],
+            objects: vec![],
+            opens: vec![],
+            shares: vec![],
+            waits: vec![],
+            signals: vec![],
+            takes: vec![],
+            line: vec![],
+            keyed: vec![],
+            keyed_opens: vec![],
+            acquires: vec![],
+            system_time: (0, 0),
+            engines: engines.iter().map(|engine| Engine::new(*engine)).collect(),
+            stopped_adapters: vec![],
+            unseen: vec![],
+            able: vec![],
+            woken: vec![],
+        }
+    }
+
+    pub fn attach(&mut self, process: u32, vm: u32) {
+        self.processes.push(Process { id: process, vm, gone: false });
+    }
+
+    /// Does a call. `given` is the kernel's reply: it has the names of what is new.
+    pub fn call(&mut self, process: u32, one_way: bool, call: &Call, given: &Reply) -> Verdict {
+        let stoppable = self.device_of_one_way(process, call);
+        let verdict = self.dispatch(process, call, given);
+        if let (Err(_), Some(device), true) =
+            (&verdict, stoppable, one_way && self.rules.refused_one_way_stops)
+        {
+            self.put_into(device, DeviceExecutionState::STOPPED);
+        }
+        self.run_contexts();
+        verdict
+    }
+
+    fn dispatch(&mut self, process: u32, call: &Call, given: &Reply) -> Verdict {
+        match call.clone() {
+            Call::CreateDevice { .. } => unreachable!("devices come by `create_device`"),
+            Call::MarkDeviceAsError { device, reason } => self.mark_device(process, device, reason),
+            Call::DestroyDevice { device } => self.destroy_device_of(process, device),
+            Call::CreateSynchronizationObject { device, info, legacy } => {
+                self.create_object(process, device, &info, legacy, given)
+            }
+            Call::OpenSynchronizationObject { shared_handle } => {
+                self.open_global(process, shared_handle, given)
+            }
+            Call::DestroySynchronizationObject { object } => self.destroy_object(process, object),
+            Call::ShareObjects { objects, desired_access, name, token } => {
+                self.share(process, &objects, desired_access, name, token)
+            }
+            Call::OpenNtHandleFromName { name, desired_access, token } => {
+                self.open_name(process, &name, desired_access, token)
+            }
+            Call::OpenSyncObject { device, token, flags, .. } => {
+                self.open(process, device, token, flags, given)
+            }
+            Call::CloseShare { token } => self.close_share(process, token),
+            Call::SignalFromCpu { device, objects, values, flags } => {
+                self.signal_from_cpu(process, device, &objects, &values, flags)
+            }
+            Call::WaitFromCpu { device, objects, values, flags, event } => {
+                self.wait_from_cpu(process, device, &objects, &values, flags, event)
+            }
+            Call::WaitFromGpuLegacy { context, objects, fence_value } => {
+                self.wait_from_gpu_legacy(process, context, &objects, fence_value)
+            }
+            Call::CreateKeyedMutex { initial_value, flags, .. } => {
+                let nt = flags.contains(d3dkmt::KeyedMutexFlags::NT_SECURITY_SHARING);
+                self.create_keyed(process, initial_value, nt, given)
+            }
+            Call::OpenKeyedMutex { shared_handle, .. } => self.open_keyed(process, shared_handle, given),
+            Call::DestroyKeyedMutex { mutex } => self.destroy_keyed(process, mutex),
+            Call::AcquireKeyedMutex { mutex, key, timeout, event } => {
+                self.acquire(process, mutex, key, timeout, event)
+            }
+            Call::ReadKeyedMutex { mutex } => self.read_keyed(process, mutex),
+            Call::ReleaseKeyedMutex { mutex, key, fence_value, .. } => {
+                self.release(process, mutex, key, fence_value)
+            }
+            Call::CancelWait { event } => self.cancel(process, event),
+            Call::CreateContextVirtual { device, node_ordinal, .. } => {
+                self.create_context(process, device, node_ordinal, given)
+            }
+            Call::DestroyContext { context } => self.destroy_context_of(process, context),
+            Call::SignalFromGpu { contexts, signal, flags } => {
+                self.signal_from_gpu(process, &contexts, &signal, flags)
+            }
+            Call::WaitFromGpu { context, objects, values } => {
+                self.wait_from_gpu(process, context, &objects, &values)
+            }
+            Call::SubmitCommand { contexts, private_data, .. } => {
+                self.submit(process, &contexts, &private_data)
+            }
+            other => unreachable!("no operation makes {other:?}"),
+        }
+    }
+
+    pub fn create_device(&mut self, process: u32, adapter: usize, given: &Reply) -> Verdict {
+        if self.stopped_adapters.contains(&adapter) {
+            return Err(vec![NtStatus::DEVICE_REMOVED]);
+        }
+        let Reply::Device(handle) = *given else { return Ok(Reply::Device(Handle::NULL)) };
+        let state = DeviceExecutionState::ACTIVE;
+        self.devices.push(Device { process, handle, adapter, state, gone: false });
+        Ok(Reply::Device(handle))
+    }
+
+    pub fn device(&self, process: u32, handle: Handle) -> Option<usize> {
+        let mine = |device: &Device| !device.gone && device.process == process && device.handle == handle;
+        self.devices.iter().position(mine)
+    }
+
+    fn destroy_device_of(&mut self, process: u32, handle: Handle) -> Verdict {
+        let device = self.device(process, handle).ok_or(vec![IP])?;
+        self.end_device(device);
+        Ok(Reply::None)
+    }
+
+    /// TDR-037: GENERIC 0 and DRIVER_ERROR 1.
+    fn mark_device(&mut self, process: u32, handle: Handle, reason: u32) -> Verdict {
+        let device = self.device(process, handle).filter(|_| reason <= 1).ok_or(vec![IP])?;
+        self.lose(device, DeviceExecutionState::RESET, self.rules.faults_poison);
+        Ok(Reply::None)
+    }
+
+    /// Fences and contexts end with their device, in the order of their handles; legacy objects are the process's.
+    fn end_device(&mut self, device: usize) {
+        let mut ends = vec![];
+        for (number, open) in self.opens.iter().enumerate() {
+            if !open.gone && open.device == Some(device) {
+                ends.push((open.handle, false, number));
+            }
+        }
+        for (number, context) in self.contexts.iter().enumerate() {
+            if !context.gone && context.device == device {
+                ends.push((context.handle, true, number));
+            }
+        }
+        ends.sort();
+        for (_, is_context, number) in ends {
+            if is_context { self.end_context(number) } else { self.end_open(number) }
+        }
+        self.devices[device].gone = true;
+        self.free_mutexes_of(Holder::Device(device));
+    }
+
+    /// Whatever a process has ends with it, and nobody is left to hear of it.
+    pub fn end_process(&mut self, process: u32) {
+        for wait in &mut self.waits {
+            wait.over |= matches!(wait.owner, Owner::Cpu { process: owner, .. } if owner == process);
+        }
+        for acquire in &mut self.acquires {
+            acquire.over |= acquire.process == process;
+        }
+        let of_process = |device: &Device| !device.gone && device.process == process;
+        let devices = (0..self.devices.len()).filter(|number| of_process(&self.devices[*number]));
+        for device in devices.collect::<Vec<_>>() {
+            self.end_device(device);
+        }
+        for open in 0..self.opens.len() {
+            if !self.opens[open].gone && self.opens[open].process == process {
+                self.end_open(open);
+            }
+        }
+        for open in 0..self.keyed_opens.len() {
+            if !self.keyed_opens[open].gone && self.keyed_opens[open].process == process {
+                self.end_keyed_open(open);
+            }
+        }
+        for one in &mut self.processes {
+            one.gone |= one.id == process;
+        }
+        self.woken.retain(|(owner, ..)| *owner != process);
+        self.run_contexts();
+    }
+
+    pub fn end_vm(&mut self, vm: u32) {
+        for number in 0..self.processes.len() {
+            if self.processes[number].vm == vm && !self.processes[number].gone {
+                self.end_process(self.processes[number].id);
+            }
+        }
+        self.end_shares_of(vm);
+        let lives = |id: u32| self.processes.iter().any(|process| process.id == id && !process.gone);
+        let woken = std::mem::take(&mut self.woken);
+        self.woken = woken.into_iter().filter(|(owner, ..)| lives(*owner)).collect();
+    }
+
+    /// A device that works no more (TDR-030). One that stopped before keeps its state.
+    fn put_into(&mut self, device: usize, state: DeviceExecutionState) {
+        if self.devices[device].state == DeviceExecutionState::ACTIVE {
+            self.devices[device].state = state;
+        }
+    }
+
+    /// The adapter is gone for its users (FEN-095, TDR-031, TDR-032, F-67): devices stop, CPU waits end, work is dropped.
+    pub fn stop_adapter(&mut self, adapter: usize) {
+        if self.stopped_adapters.contains(&adapter) {
+            return;
+        }
+        self.stopped_adapters.push(adapter);
+        for device in 0..self.devices.len() {
+            if !self.devices[device].gone && self.devices[device].adapter == adapter {
+                self.put_into(device, DeviceExecutionState::STOPPED);
+            }
+        }
+        for engine in self.engines.iter_mut().filter(|engine| engine.adapter == adapter) {
+            engine.jobs.clear();
+            engine.given = 0;
+            engine.busy_until = None;
+            engine.hangs = false;
+        }
+        for wait in 0..self.waits.len() {
+            let held_up = self.waits[wait].items.iter().any(|item| !item.reached && item.adapter == adapter);
+            if !self.waits[wait].over && held_up && matches!(self.waits[wait].owner, Owner::Cpu { .. }) {
+                self.end_wait(wait, NtStatus::DEVICE_REMOVED);
+            }
+        }
+        for context in 0..self.contexts.len() {
+            let device = self.contexts[context].device;
+            if !self.contexts[context].gone && self.devices[device].adapter == adapter {
+                self.contexts[context].on_engine = false;
+                self.drop_work(context, Some(NtStatus::DEVICE_REMOVED));
+            }
+        }
+        self.run_contexts();
+    }
+
+    /// What every slot of fence memory holds: process, slot, value. Slot 0 counts devices that do not work.
+    pub fn memory(&self) -> Vec<(u32, u32, u64)> {
+        let mut memory = vec![];
+        for process in self.processes.iter().filter(|process| !process.gone) {
+            let broken = self.devices.iter().filter(|device| {
+                !device.gone && device.process == process.id && device.state != DeviceExecutionState::ACTIVE
+            });
+            memory.push((process.id, 0, broken.count() as u64));
+        }
+        for open in self.opens.iter().filter(|open| !open.gone) {
+            if let Some(slot) = open.slot {
+                memory.push((open.process, slot, self.objects[open.object].value));
+            }
+        }
+        memory.sort();
+        memory
+    }
+
+    /// How many objects live: those that a handle, an NT handle or a packet names.
+    pub fn objects_alive(&self) -> usize {
+        (0..self.objects.len()).filter(|object| self.is_alive(*object)).count()
+    }
+
+    fn is_alive(&self, object: usize) -> bool {
+        self.opens.iter().any(|open| !open.gone && open.object == object)
+            || self.shares.iter().any(|share| !share.closed && share.object == object)
+            || self.signals.iter().any(|signal| signal.holds(object))
+            || self.takes.iter().any(|take| !take.over && take.objects.contains(&object))
+            || self.waits.iter().any(|wait| wait.holds(object))
+    }
+
+    /// A CPU wait does not outlive the last that names its fence (F-52).
+    fn end_waits_of_the_dead(&mut self) {
+        for wait in 0..self.waits.len() {
+            let Wait { owner, ref items, over, .. } = self.waits[wait];
+            let needs_dead = items.iter().any(|item| !item.reached && !self.is_alive(item.object));
+            if matches!(owner, Owner::Cpu { .. }) && !over && needs_dead {
+                self.end_wait(wait, self.rules.destroyed_wait);
+            }
+        }
+    }
+}

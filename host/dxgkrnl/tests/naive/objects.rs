@@ -1,0 +1,228 @@
+//! Synchronization objects: created and destroyed.
+
+use d3dkmt::{
+    CreatedSyncObject, Handle, NtStatus, Reply, SyncObjectFlags as F, SyncObjectInfo, SyncObjectType,
+};
+
+use super::queued::Holder;
+use super::{IP, Naive, Owner, Verdict};
+
+/// What it is, with what only that has.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub enum Kind {
+    Monitored,
+    /// `D3DDDI_FENCE`.
+    Fence,
+    Mutex {
+        owner: Option<Holder>,
+    },
+    Semaphore {
+        max: u64,
+    },
+    /// Sets this event of this process.
+    Notification {
+        process: u32,
+        event: u64,
+    },
+}
+
+/// A synchronization object. Its handles are [`Open`]s.
+pub struct Object {
+    pub kind: Kind,
+    /// Of a semaphore its count; of a mutex, whether it is owned.
+    pub value: u64,
+    /// It has the largest value because a device was reset; a state, not a value (TDR-026).
+    pub poisoned: bool,
+    /// Legacy sharing: its global handle, and the VM in which it is good.
+    pub global: (Handle, u32),
+    /// Of the device that created it.
+    pub adapter: usize,
+    pub flags: F,
+}
+
+/// A handle of an object: of the process and the device that created or opened it (F-1, F-9).
+pub struct Open {
+    pub process: u32,
+    pub handle: Handle,
+    pub object: usize,
+    /// `None` for objects that are the process's.
+    pub device: Option<usize>,
+    pub adapter: usize,
+    pub flags: F,
+    pub slot: Option<u32>,
+    pub gpu_address: u64,
+    pub gone: bool,
+}
+
+impl Naive {
+    pub fn open_of(&self, process: u32, handle: Handle) -> Option<usize> {
+        let mine = |open: &Open| !open.gone && open.process == process && open.handle == handle;
+        self.opens.iter().position(mine)
+    }
+
+    /// The mistakes that every call on a device can have.
+    pub(super) fn device_mistakes(&self, process: u32, device: Handle) -> (Option<usize>, Vec<NtStatus>) {
+        let device = self.device(process, device);
+        let mistakes = match device {
+            None => vec![IP],
+            Some(device) if self.works(device) => vec![],
+            // FEN-095
+            Some(_) => vec![NtStatus::DEVICE_REMOVED],
+        };
+        (device, mistakes)
+    }
+
+    pub(super) fn works(&self, device: usize) -> bool {
+        self.devices[device].state == d3dkmt::DeviceExecutionState::ACTIVE
+    }
+
+    pub(super) fn create_object(
+        &mut self,
+        process: u32,
+        device: Handle,
+        info: &SyncObjectInfo,
+        legacy: bool,
+        given: &Reply,
+    ) -> Verdict {
+        let (device, mut mistakes) = self.device_mistakes(process, device);
+        let (flags, is_monitored) = (info.flags, info.object_type == SyncObjectType::MONITORED_FENCE);
+        let owner = device.filter(|_| info.initial_state).map(Holder::Device);
+        let (kind, value) = match info.object_type {
+            SyncObjectType::MONITORED_FENCE => (Kind::Monitored, info.initial_value),
+            SyncObjectType::FENCE => (Kind::Fence, info.initial_value),
+            SyncObjectType::MUTEX => (Kind::Mutex { owner }, u64::from(info.initial_state)),
+            SyncObjectType::SEMAPHORE => {
+                (Kind::Semaphore { max: info.max_count.into() }, info.initial_count.into())
+            }
+            _ => {
+                let event = info.event.map_or(0, |event| event.0);
+                (Kind::Notification { process, event }, 0)
+            }
+        };
+        // W-029; the first form has no flags.
+        if legacy && (!matches!(kind, Kind::Mutex { .. } | Kind::Semaphore { .. }) || !flags.is_empty()) {
+            mistakes.push(IP);
+        }
+        if flags_clash(flags) || (!is_monitored && flags.intersects(OF_MONITORED_FENCES)) {
+            mistakes.push(IP);
+        }
+        if matches!(kind, Kind::Semaphore { max } if value > max) {
+            mistakes.push(IP);
+        }
+        // FEN-044, FEN-045, F-6
+        let (shared, nt) = (flags.contains(F::SHARED), flags.contains(F::NT_SECURITY_SHARING));
+        if (nt && !shared) || (is_monitored && shared && !nt) || (flags.contains(F::CROSS_ADAPTER) && !shared)
+        {
+            mistakes.push(IP);
+        }
+        let (Some(device), []) = (device, &mistakes[..]) else { return Err(mistakes) };
+        let adapter = self.devices[device].adapter;
+        let global = match given {
+            Reply::SyncObject(created) if shared && !nt => created.shared_handle,
+            _ => Handle::NULL,
+        };
+        let global = (global, self.vm_of(process));
+        self.objects.push(Object { kind, value, poisoned: false, global, adapter, flags });
+        let reply = self.add_open(process, Some(device), adapter, self.objects.len() - 1, flags, given);
+        let Reply::SyncObject(created) = reply else { return Ok(reply) };
+        Ok(Reply::SyncObject(CreatedSyncObject { shared_handle: global.0, ..created }))
+    }
+
+    /// FEN-046: whoever of the VM has the global handle of an object that has a handle still.
+    pub(super) fn open_global(&mut self, process: u32, global: Handle, given: &Reply) -> Verdict {
+        let vm = self.vm_of(process);
+        let has_handle = |object: usize| self.opens.iter().any(|open| !open.gone && open.object == object);
+        let mut objects = 0..self.objects.len();
+        let found = |object: &usize| {
+            global != Handle::NULL && self.objects[*object].global == (global, vm) && has_handle(*object)
+        };
+        let object = objects.find(found).ok_or(vec![IP])?;
+        // FEN-095
+        if self.stopped_adapters.contains(&self.objects[object].adapter) {
+            return Err(vec![NtStatus::DEVICE_REMOVED]);
+        }
+        Ok(self.add_open(process, None, self.objects[object].adapter, object, F::empty(), given))
+    }
+
+    /// Takes the names of a new handle from the kernel's reply, after a look at them.
+    pub(super) fn add_open(
+        &mut self,
+        process: u32,
+        device: Option<usize>,
+        adapter: usize,
+        object: usize,
+        flags: F,
+        given: &Reply,
+    ) -> Reply {
+        let created = match given {
+            Reply::SyncObject(created) => *created,
+            _ => CreatedSyncObject::default(),
+        };
+        let CreatedSyncObject { object: handle, slot, gpu_address, .. } = created;
+        let is_monitored = self.objects[object].kind == Kind::Monitored;
+        let mine = || self.opens.iter().filter(|open| !open.gone && open.process == process);
+        // FEN-054: no GPU address. Otherwise one that is aligned (FEN-003) and nobody else's.
+        let address_fits = if is_monitored && !flags.contains(F::NO_GPU_ACCESS) {
+            let taken = mine().any(|open| open.gpu_address == gpu_address);
+            gpu_address != 0 && gpu_address.is_multiple_of(8) && !taken
+        } else {
+            gpu_address == 0
+        };
+        let slot_fits = match slot {
+            Some(slot) => is_monitored && slot != 0 && mine().all(|open| open.slot != Some(slot)),
+            None => !is_monitored,
+        };
+        // Legacy objects are the process's.
+        let device = device.filter(|_| is_monitored);
+        let gone = false;
+        self.opens.push(Open { process, handle, object, device, adapter, flags, slot, gpu_address, gone });
+        Reply::SyncObject(CreatedSyncObject {
+            object: handle,
+            shared_handle: Handle::NULL,
+            slot: if slot_fits { slot } else { Some(u32::MAX) },
+            gpu_address: if address_fits { gpu_address } else { !gpu_address },
+            ..created
+        })
+    }
+
+    pub(super) fn destroy_object(&mut self, process: u32, handle: Handle) -> Verdict {
+        let open = self.open_of(process, handle).ok_or(vec![IP])?;
+        self.end_open(open);
+        Ok(Reply::None)
+    }
+
+    /// The handle goes. CPU waits that were made through it and still need it end, unless the flag of the object puts that
+    /// off to the end of all that names it (FEN-058, F-52). What is queued goes on without it.
+    pub(super) fn end_open(&mut self, open: usize) {
+        self.opens[open].gone = true;
+        let object = self.opens[open].object;
+        let at_once = !self.objects[object].flags.contains(F::UNWAIT_CPU_WAITERS_ONLY_ON_DESTROY);
+        let dead = !self.is_alive(object);
+        let mut released = vec![];
+        for (number, wait) in self.waits.iter().enumerate() {
+            let concerned = wait.items.iter().filter(|item| !item.reached && item.object == object);
+            let least =
+                concerned.filter(|item| dead || at_once && item.open == open).map(|item| item.value).min();
+            if let (Owner::Cpu { .. }, false, Some(value)) = (wait.owner, wait.over, least) {
+                released.push((value, number));
+            }
+        }
+        released.sort();
+        for (_, wait) in released {
+            self.end_wait(wait, self.rules.destroyed_wait);
+        }
+    }
+
+    pub(super) fn vm_of(&self, process: u32) -> u32 {
+        self.processes.iter().find(|one| one.id == process).expect("only processes that live make calls").vm
+    }
+}
+
+/// Flags that no handle of a monitored fence may have: reserved ones, FEN-052, FEN-055.
+pub(super) fn flags_clash(flags: F) -> bool {
+    flags.unknown() != 0 || flags.contains(F::NO_SIGNAL | F::NO_WAIT) || flags.contains(F::SIGNAL_BY_KMD)
+}
+
+/// FEN-049, F-3
+const OF_MONITORED_FENCES: F =
+    F::TOP_OF_PIPELINE.union(F::NO_SIGNAL).union(F::NO_WAIT).union(F::NO_SIGNAL_MAX_VALUE_ON_TDR);

@@ -1,0 +1,385 @@
+//! Contexts, and what is queued in them: waits, signals and command buffers, in one order (SCH-001).
+
+use d3dkmt::{
+    Call, DeviceExecutionState, GpuSignal, Handle, NtStatus, Reply, SignalFlags, SyncObjectFlags, isa,
+};
+
+use super::queued::{Holder, Take};
+use super::waits::Item;
+use super::{IP, Kind, Naive, Owner, Verdict};
+
+pub struct Context {
+    pub process: u32,
+    pub handle: Handle,
+    pub device: usize,
+    pub engine: usize,
+    /// One of its command buffers is with the engine.
+    pub on_engine: bool,
+    pub queue: Vec<Packet>,
+    pub gone: bool,
+}
+
+#[derive(Clone)]
+pub enum Packet {
+    Wait(usize),
+    Take(usize),
+    Signal(usize),
+    Commands(Vec<isa::Packet>),
+}
+
+/// One signal, queued in one context or, as a broadcast, in several.
+pub struct Signal {
+    items: Vec<Item>,
+    contexts: Vec<usize>,
+    /// EnqueueCpuEvent: set this instead.
+    event: Option<(u32, u64)>,
+    flags: SignalFlags,
+    /// Contexts that have not come to it.
+    missing: usize,
+    /// One of them never will.
+    broken: bool,
+}
+
+impl Signal {
+    pub fn holds(&self, object: usize) -> bool {
+        self.missing > 0 && self.items.iter().any(|item| item.object == object)
+    }
+}
+
+impl Naive {
+    pub fn context(&self, process: u32, handle: Handle) -> Option<usize> {
+        let mine =
+            |context: &Context| !context.gone && context.process == process && context.handle == handle;
+        self.contexts.iter().position(mine)
+    }
+
+    pub(super) fn create_context(
+        &mut self,
+        process: u32,
+        device: Handle,
+        node: u32,
+        given: &Reply,
+    ) -> Verdict {
+        let (device, mut mistakes) = self.device_mistakes(process, device);
+        let adapter = device.map(|device| self.devices[device].adapter);
+        let engine =
+            self.engines.iter().position(|engine| Some(engine.adapter) == adapter && engine.node == node);
+        if engine.is_none() {
+            mistakes.push(IP);
+        }
+        let (Some(device), Some(engine), []) = (device, engine, &mistakes[..]) else { return Err(mistakes) };
+        let Reply::Context(handle) = *given else { return Ok(Reply::Context(Handle::NULL)) };
+        let (on_engine, queue, gone) = (false, vec![], false);
+        self.contexts.push(Context { process, handle, device, engine, on_engine, queue, gone });
+        Ok(Reply::Context(handle))
+    }
+
+    pub(super) fn destroy_context_of(&mut self, process: u32, handle: Handle) -> Verdict {
+        let context = self.context(process, handle).ok_or(vec![IP])?;
+        self.end_context(context);
+        Ok(Reply::None)
+    }
+
+    /// What it has queued never happens. What its process's engines wrote is looked at: the buffer that would have told
+    /// of it is not done any more, and nobody may sleep for that (FEN-017).
+    pub(super) fn end_context(&mut self, context: usize) {
+        self.contexts[context].gone = true;
+        let was_there = self.is_with_engine(context);
+        self.take_from_engine(context);
+        self.contexts[context].on_engine = false;
+        if was_there {
+            self.look_at_writes_of(self.contexts[context].process);
+        }
+        self.drop_work(context, None);
+        self.free_mutexes_of(Holder::Context(context));
+    }
+
+    pub(super) fn drop_work(&mut self, context: usize, event_status: Option<NtStatus>) {
+        for packet in std::mem::take(&mut self.contexts[context].queue) {
+            match packet {
+                Packet::Wait(wait) => self.waits[wait].over = true,
+                Packet::Take(take) => {
+                    self.takes[take].over = true;
+                    self.line.retain(|one| *one != take);
+                    if let Some(wait) = self.takes[take].after {
+                        self.waits[wait].over = true;
+                    }
+                }
+                Packet::Signal(signal) => {
+                    let signal = &mut self.signals[signal];
+                    signal.broken = true;
+                    signal.missing -= 1;
+                    // Whoever waits for the event hears of the error once nothing else can come.
+                    if let (Some((process, event)), Some(status), 0) =
+                        (signal.event, event_status, signal.missing)
+                    {
+                        self.woken.push((process, event, status));
+                    }
+                }
+                Packet::Commands(_) => {}
+            }
+        }
+    }
+
+    /// A device that has one-way calls gets to know of their mistakes by its state.
+    pub(super) fn device_of_one_way(&self, process: u32, call: &Call) -> Option<usize> {
+        let context = match call {
+            Call::SignalFromGpu { contexts, .. } | Call::SubmitCommand { contexts, .. } => {
+                *contexts.first()?
+            }
+            Call::WaitFromGpu { context, .. } | Call::WaitFromGpuLegacy { context, .. } => *context,
+            _ => return None,
+        };
+        self.context(process, context).map(|context| self.contexts[context].device)
+    }
+
+    /// The contexts of a call and what is wrong with them: FEN-041, FEN-042, FEN-095.
+    fn contexts_of(&self, process: u32, handles: &[Handle]) -> (Vec<usize>, Vec<NtStatus>) {
+        let (mut contexts, mut mistakes) = (vec![], vec![]);
+        if handles.is_empty() || handles.len() > 64 {
+            mistakes.push(IP);
+        }
+        for handle in handles {
+            match self.context(process, *handle) {
+                Some(context) => contexts.push(context),
+                None => mistakes.push(IP),
+            }
+        }
+        let devices = || contexts.iter().map(|context| self.contexts[*context].device);
+        if devices().any(|device| Some(device) != devices().next()) {
+            mistakes.push(IP);
+        }
+        if devices().any(|device| self.devices[device].state != DeviceExecutionState::ACTIVE) {
+            mistakes.push(NtStatus::DEVICE_REMOVED);
+        }
+        (contexts, mistakes)
+    }
+
+    fn adapter_of(&self, contexts: &[usize]) -> Option<usize> {
+        contexts.first().map(|context| self.devices[self.contexts[*context].device].adapter)
+    }
+
+    pub(super) fn signal_from_gpu(
+        &mut self,
+        process: u32,
+        handles: &[Handle],
+        signal: &GpuSignal,
+        flags: SignalFlags,
+    ) -> Verdict {
+        let (contexts, mut mistakes) = self.contexts_of(process, handles);
+        let adapter = self.adapter_of(&contexts);
+        let enqueues = flags.contains(SignalFlags::ENQUEUE_CPU_EVENT);
+        let (items, event) = match signal {
+            GpuSignal::Monitored { objects, values } => {
+                let (items, wrong) =
+                    self.items(process, adapter, (objects, values), SyncObjectFlags::NO_SIGNAL);
+                mistakes.extend(wrong);
+                (items, None)
+            }
+            GpuSignal::CpuEvent { event } => (vec![], Some((process, event.0))),
+            GpuSignal::Legacy { objects, fence_value } => {
+                let values = vec![*fence_value; objects.len()];
+                let (items, wrong) =
+                    self.items(process, adapter, (objects, &values), SyncObjectFlags::NO_SIGNAL);
+                mistakes.extend(wrong);
+                mistakes.extend(self.legacy_mistakes(&items));
+                (items, None)
+            }
+        };
+        mistakes.extend(self.fence_mistakes(&items));
+        // FEN-036, FEN-038, FEN-039
+        if flags.unknown() != 0 || enqueues != event.is_some() {
+            mistakes.push(IP);
+        }
+        if !mistakes.is_empty() {
+            return Err(mistakes);
+        }
+        let missing = contexts.len();
+        self.signals.push(Signal { items, contexts: contexts.clone(), event, flags, missing, broken: false });
+        for context in contexts {
+            self.queue(context, Packet::Signal(self.signals.len() - 1));
+        }
+        Ok(Reply::None)
+    }
+
+    /// FEN-022, FEN-023, F-40: for all of them, and from now on.
+    pub(super) fn wait_from_gpu(
+        &mut self,
+        process: u32,
+        handle: Handle,
+        objects: &[Handle],
+        values: &[u64],
+    ) -> Verdict {
+        let (contexts, mut mistakes) = self.contexts_of(process, &[handle]);
+        let adapter = self.adapter_of(&contexts);
+        let (items, wrong) = self.items(process, adapter, (objects, values), SyncObjectFlags::NO_WAIT);
+        mistakes.extend(wrong);
+        mistakes.extend(self.wait_mistakes(&items));
+        if !mistakes.is_empty() {
+            return Err(mistakes);
+        }
+        self.queue_wait(contexts[0], items);
+        Ok(Reply::None)
+    }
+
+    pub(super) fn wait_from_gpu_legacy(
+        &mut self,
+        process: u32,
+        handle: Handle,
+        objects: &[Handle],
+        value: u64,
+    ) -> Verdict {
+        let (contexts, mut mistakes) = self.contexts_of(process, &[handle]);
+        let adapter = self.adapter_of(&contexts);
+        let values = vec![value; objects.len()];
+        let (items, wrong) = self.items(process, adapter, (objects, &values), SyncObjectFlags::NO_WAIT);
+        mistakes.extend(wrong);
+        mistakes.extend(self.legacy_mistakes(&items));
+        mistakes.extend(self.wait_mistakes(&items));
+        if !mistakes.is_empty() {
+            return Err(mistakes);
+        }
+        self.queue_wait(contexts[0], items);
+        Ok(Reply::None)
+    }
+
+    /// F-36: a call with one value is not for monitored fences.
+    fn legacy_mistakes(&self, items: &[Item]) -> Vec<NtStatus> {
+        let monitored = items.iter().any(|item| self.objects[item.object].kind == Kind::Monitored);
+        if monitored { vec![IP] } else { vec![] }
+    }
+
+    /// FEN-043
+    fn fence_mistakes(&self, items: &[Item]) -> Vec<NtStatus> {
+        let fences = items.iter().any(|item| self.objects[item.object].kind == Kind::Fence);
+        if fences && items.len() > 1 { vec![IP] } else { vec![] }
+    }
+
+    /// The same, and FEN-074.
+    fn wait_mistakes(&self, items: &[Item]) -> Vec<NtStatus> {
+        let mut mistakes = self.fence_mistakes(items);
+        if items.iter().any(|item| matches!(self.objects[item.object].kind, Kind::Notification { .. })) {
+            mistakes.push(IP);
+        }
+        mistakes
+    }
+
+    fn queue_wait(&mut self, context: usize, mut items: Vec<Item>) {
+        let is_taken = |item: &Item| {
+            matches!(self.objects[item.object].kind, Kind::Mutex { .. } | Kind::Semaphore { .. })
+        };
+        let objects: Vec<usize> =
+            items.iter().filter(|item| is_taken(item)).map(|item| item.object).collect();
+        items.retain(|item| !objects.contains(&item.object));
+        let wait = match items.is_empty() {
+            true => None,
+            false => self.begin_wait(Owner::Gpu { context }, false, items),
+        };
+        if !objects.is_empty() {
+            self.takes.push(Take { context, objects, after: wait, in_line: false, over: false });
+            self.queue(context, Packet::Take(self.takes.len() - 1));
+        } else if let Some(wait) = wait {
+            self.queue(context, Packet::Wait(wait));
+        }
+    }
+
+    pub(super) fn submit(&mut self, process: u32, handles: &[Handle], bytes: &[u8]) -> Verdict {
+        let (contexts, mistakes) = self.contexts_of(process, handles);
+        if !mistakes.is_empty() {
+            return Err(mistakes);
+        }
+        let Ok(isa::CommandBuffer::Packets(commands)) = isa::decode(bytes) else {
+            unreachable!("operations submit what engines understand")
+        };
+        self.queue(contexts[0], Packet::Commands(commands));
+        Ok(Reply::None)
+    }
+
+    fn queue(&mut self, context: usize, packet: Packet) {
+        self.contexts[context].queue.push(packet);
+        self.able.push(context);
+    }
+
+    /// Each context in its turn goes as far as it can.
+    pub(super) fn run_contexts(&mut self) {
+        loop {
+            (0..self.engines.len()).for_each(|engine| self.fill(engine));
+            if self.able.is_empty() {
+                break;
+            }
+            let context = self.able.remove(0);
+            while !self.contexts[context].gone && self.run_packet(context) {}
+        }
+        self.end_waits_of_the_dead();
+    }
+
+    /// The first packet, if its time has come.
+    fn run_packet(&mut self, context: usize) -> bool {
+        let all_done = !self.contexts[context].on_engine;
+        let Some(packet) = self.contexts[context].queue.first().cloned() else { return false };
+        let ready = match &packet {
+            Packet::Wait(wait) => self.waits[*wait].over,
+            Packet::Take(take) => all_done && self.comes_to_take(*take),
+            // FEN-016, FEN-035
+            Packet::Signal(signal) => {
+                all_done || self.signals[*signal].flags.contains(SignalFlags::SIGNAL_AT_SUBMISSION)
+            }
+            Packet::Commands(_) => all_done,
+        };
+        if !ready {
+            return false;
+        }
+        self.contexts[context].queue.remove(0);
+        match packet {
+            Packet::Wait(_) | Packet::Take(_) => {}
+            Packet::Signal(signal) => self.come_to(signal),
+            Packet::Commands(commands) => self.give_to_engine(context, commands),
+        }
+        true
+    }
+
+    /// Once it has what it waits for in the same call, it takes what it can or stands in line.
+    fn comes_to_take(&mut self, take: usize) -> bool {
+        if self.takes[take].over {
+            return true;
+        }
+        let waits = self.takes[take].after.is_some_and(|wait| !self.waits[wait].over);
+        if waits || self.takes[take].in_line {
+            return false;
+        }
+        if self.try_take(take) {
+            return true;
+        }
+        self.takes[take].in_line = true;
+        self.line.push(take);
+        false
+    }
+
+    /// FEN-040: when the last of its contexts has come to it.
+    fn come_to(&mut self, signal: usize) {
+        self.signals[signal].missing -= 1;
+        let Signal { missing, broken, flags, event, .. } = self.signals[signal];
+        if missing > 0 || broken {
+            return;
+        }
+        if let Some((process, event)) = event {
+            self.woken.push((process, event, NtStatus::SUCCESS));
+        }
+        for at in 0..self.signals[signal].items.len() {
+            let Item { object, value, .. } = self.signals[signal].items[at];
+            if !matches!(self.objects[object].kind, Kind::Monitored | Kind::Fence) {
+                let contexts = self.signals[signal].contexts.clone();
+                self.give_back(object, &contexts);
+                continue;
+            }
+            let rewinds = value < self.objects[object].value;
+            // FEN-034, F-57
+            if !rewinds
+                || flags.contains(SignalFlags::ALLOW_FENCE_REWIND)
+                || self.rules.lower_gpu_signal_applies
+            {
+                self.set(object, value);
+            }
+        }
+    }
+}

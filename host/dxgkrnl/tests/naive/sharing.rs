@@ -1,0 +1,134 @@
+//! NT handles of objects: who makes them, under which name, and what they open.
+
+use d3dkmt::{Handle, NtStatus, Reply, ShareToken, SyncObjectFlags as F, access};
+
+use super::objects::{Object, flags_clash};
+use super::{IP, Naive, Verdict};
+
+/// An NT handle, by the token that it carries. It is good in the VM it was made in, whoever has it there, until it is
+/// closed or the VM ends.
+pub struct Share {
+    pub token: ShareToken,
+    pub vm: u32,
+    pub object: usize,
+    access: u32,
+    /// In upper case: names are found in any (W-148).
+    name: Option<String>,
+    pub closed: bool,
+}
+
+impl Naive {
+    pub(super) fn share(
+        &mut self,
+        process: u32,
+        objects: &[Handle],
+        access: u32,
+        name: Option<String>,
+        token: ShareToken,
+    ) -> Verdict {
+        let vm = self.vm_of(process);
+        let mut mistakes = self.token_mistakes(token);
+        // FEN-066: of the combinations, the one without allocations.
+        let open = if let [only] = objects { self.open_of(process, *only) } else { None };
+        let object = open.map(|open| self.opens[open].object);
+        // FEN-067, W-120 to W-123
+        let shareable = F::SHARED | F::NT_SECURITY_SHARING;
+        if !object.is_some_and(|object| self.objects[object].flags.contains(shareable)) {
+            mistakes.push(IP);
+        }
+        let name = name.map(|name| name.to_uppercase());
+        if name.as_deref().is_some_and(|name| self.named(vm, name).is_some()) {
+            mistakes.push(NtStatus::OBJECT_NAME_COLLISION);
+        }
+        let (Some(object), []) = (object, &mistakes[..]) else { return Err(mistakes) };
+        self.shares.push(Share { token, vm, object, access, name, closed: false });
+        Ok(Reply::None)
+    }
+
+    /// FEN-070, W-147 to W-149: another NT handle of the same object.
+    pub(super) fn open_name(&mut self, process: u32, name: &str, access: u32, token: ShareToken) -> Verdict {
+        let vm = self.vm_of(process);
+        let mut mistakes = self.token_mistakes(token);
+        let share = self.named(vm, &name.to_uppercase());
+        if share.is_none() {
+            mistakes.push(NtStatus::OBJECT_NAME_NOT_FOUND);
+        }
+        // W-148, FEN-068
+        if !has_right(access, access::STANDARD_RIGHTS_READ) {
+            mistakes.push(NtStatus::ACCESS_DENIED);
+        }
+        let (Some(share), []) = (share, &mistakes[..]) else { return Err(mistakes) };
+        let Share { object, ref name, .. } = self.shares[share];
+        self.shares.push(Share { token, vm, object, access, name: name.clone(), closed: false });
+        Ok(Reply::None)
+    }
+
+    /// FEN-064, W-143 to W-145.
+    pub(super) fn open(
+        &mut self,
+        process: u32,
+        device: Handle,
+        token: ShareToken,
+        flags: F,
+        given: &Reply,
+    ) -> Verdict {
+        let (device, mut mistakes) = self.device_mistakes(process, device);
+        let vm = self.vm_of(process);
+        let share = self.shares.iter().find(|share| !share.closed && share.token == token && share.vm == vm);
+        if share.is_none() {
+            mistakes.push(NtStatus::INVALID_HANDLE);
+        }
+        if flags_clash(flags) {
+            mistakes.push(IP);
+        }
+        // FEN-068
+        let has = |right: u32| share.is_some_and(|share| has_right(share.access, right));
+        if share.is_some() && !has(access::STANDARD_RIGHTS_READ) {
+            mistakes.push(NtStatus::ACCESS_DENIED);
+        }
+        let object = share.map(|share| share.object);
+        if let (Some(device), Some(object)) = (device, object) {
+            let Object { adapter, flags, .. } = self.objects[object];
+            // FEN-047
+            if self.devices[device].adapter != adapter && !flags.contains(F::CROSS_ADAPTER) {
+                mistakes.push(IP);
+            }
+        }
+        let (Some(device), Some(object), []) = (device, object, &mistakes[..]) else { return Err(mistakes) };
+        // FEN-069
+        let mut allowed = flags;
+        allowed.set(F::NO_WAIT, flags.contains(F::NO_WAIT) || !has(access::SYNC_OBJECT_WAIT));
+        allowed.set(F::NO_SIGNAL, flags.contains(F::NO_SIGNAL) || !has(access::SYNC_OBJECT_SIGNAL));
+        let adapter = self.devices[device].adapter;
+        Ok(self.add_open(process, Some(device), adapter, object, allowed, given))
+    }
+
+    pub(super) fn close_share(&mut self, process: u32, token: ShareToken) -> Verdict {
+        let vm = self.vm_of(process);
+        let mine = |share: &&mut Share| !share.closed && share.token == token && share.vm == vm;
+        let share = self.shares.iter_mut().find(mine).ok_or(vec![NtStatus::INVALID_HANDLE])?;
+        share.closed = true;
+        Ok(Reply::None)
+    }
+
+    pub(super) fn end_shares_of(&mut self, vm: u32) {
+        for share in &mut self.shares {
+            share.closed |= share.vm == vm;
+        }
+    }
+
+    /// A token is one NT handle.
+    fn token_mistakes(&self, token: ShareToken) -> Vec<NtStatus> {
+        let taken = self.shares.iter().any(|share| !share.closed && share.token == token);
+        if taken { vec![IP] } else { vec![] }
+    }
+
+    fn named(&self, vm: u32, name: &str) -> Option<usize> {
+        let named = |share: &Share| !share.closed && share.vm == vm && share.name.as_deref() == Some(name);
+        self.shares.iter().position(named)
+    }
+}
+
+fn has_right(access: u32, right: u32) -> bool {
+    access & access::GENERIC_ALL != 0 || access & right != 0
+}

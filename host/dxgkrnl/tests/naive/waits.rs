@@ -1,0 +1,217 @@
+//! CPU signals and waits, and what a new value does to those who wait.
+
+use d3dkmt::{EventId, Handle, NtStatus, Reply, SignalFlags, SyncObjectFlags, WaitFromCpuFlags, WaitOutcome};
+
+use super::{IP, Kind, Naive, Verdict};
+
+/// Whoever waits.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub enum Owner {
+    Cpu {
+        process: u32,
+        event: u64,
+    },
+    /// A packet of a context.
+    Gpu {
+        context: usize,
+    },
+}
+
+/// What a call is about: one of its objects, with one of its values.
+#[derive(Clone, Copy)]
+pub struct Item {
+    pub open: usize,
+    pub object: usize,
+    pub adapter: usize,
+    pub value: u64,
+    /// The value was there at some time since the wait began, whatever it is now (F-54, F-58).
+    pub reached: bool,
+}
+
+pub struct Wait {
+    pub owner: Owner,
+    pub any: bool,
+    pub items: Vec<Item>,
+    pub over: bool,
+}
+
+impl Wait {
+    /// FEN-029
+    fn is_satisfied(&self) -> bool {
+        let reached = self.items.iter().filter(|item| item.reached).count();
+        reached == self.items.len() || (self.any && reached > 0)
+    }
+
+    /// A packet keeps what it names; a CPU wait keeps nothing.
+    pub fn holds(&self, object: usize) -> bool {
+        let is_packet = matches!(self.owner, Owner::Gpu { .. });
+        is_packet && !self.over && self.items.iter().any(|item| item.object == object)
+    }
+}
+
+impl Naive {
+    /// The objects of a call, and what is wrong with them. `forbidden` is the flag of a handle that may not (FEN-053).
+    pub(super) fn items(
+        &self,
+        process: u32,
+        adapter: Option<usize>,
+        (objects, values): (&[Handle], &[u64]),
+        forbidden: SyncObjectFlags,
+    ) -> (Vec<Item>, Vec<NtStatus>) {
+        let (mut items, mut mistakes) = (vec![], vec![]);
+        // FEN-041, GPV-025
+        if objects.is_empty() || objects.len() > 32 || objects.len() != values.len() {
+            mistakes.push(IP);
+        }
+        for (handle, value) in objects.iter().zip(values) {
+            let Some(open) = self.open_of(process, *handle) else {
+                mistakes.push(IP);
+                continue;
+            };
+            // FEN-042
+            if adapter.is_some_and(|adapter| adapter != self.opens[open].adapter) {
+                mistakes.push(IP);
+            }
+            // FEN-050, FEN-051
+            if self.opens[open].flags.contains(forbidden) {
+                mistakes.push(NtStatus::ACCESS_DENIED);
+            }
+            let object = self.opens[open].object;
+            let reached = self.objects[object].value >= *value;
+            items.push(Item { open, object, adapter: self.opens[open].adapter, value: *value, reached });
+        }
+        (items, mistakes)
+    }
+
+    /// W-100 to W-103: CPUs signal and wait for monitored fences.
+    fn not_monitored(&self, items: &[Item]) -> Vec<NtStatus> {
+        let others = items.iter().any(|item| self.objects[item.object].kind != Kind::Monitored);
+        if others { vec![IP] } else { vec![] }
+    }
+
+    /// A name of an event is one wait's at a time.
+    pub(super) fn is_waiting(&self, process: u32, event: u64) -> bool {
+        self.waits.iter().any(|wait| !wait.over && wait.owner == Owner::Cpu { process, event })
+            || self.acquires.iter().any(|one| !one.over && (one.process, one.event) == (process, event))
+    }
+
+    /// FEN-025: each value is stored, and whoever waited for it is released, before the next.
+    pub(super) fn signal_from_cpu(
+        &mut self,
+        process: u32,
+        device: Handle,
+        objects: &[Handle],
+        values: &[u64],
+        flags: SignalFlags,
+    ) -> Verdict {
+        let (device, mut mistakes) = self.device_mistakes(process, device);
+        let adapter = device.map(|device| self.devices[device].adapter);
+        let (items, wrong) = self.items(process, adapter, (objects, values), SyncObjectFlags::NO_SIGNAL);
+        mistakes.extend(wrong);
+        mistakes.extend(self.not_monitored(&items));
+        // F-46: what a flag says of packets and their events means nothing here.
+        if !SignalFlags::ALLOW_FENCE_REWIND.contains(flags) {
+            mistakes.push(IP);
+        }
+        // W-109, also against what the call itself has signaled before (W-110).
+        for (at, item) in items.iter().enumerate() {
+            let before = items[..at].iter().rev().find(|before| before.object == item.object);
+            let current = before.map_or(self.objects[item.object].value, |before| before.value);
+            let lower = item.value < current && !self.is_beyond_signals(item.object);
+            if lower && !flags.contains(SignalFlags::ALLOW_FENCE_REWIND) {
+                mistakes.push(IP);
+            }
+        }
+        if !mistakes.is_empty() {
+            return Err(mistakes);
+        }
+        for item in items {
+            self.set(item.object, item.value);
+        }
+        Ok(Reply::None)
+    }
+
+    pub(super) fn wait_from_cpu(
+        &mut self,
+        process: u32,
+        device: Handle,
+        objects: &[Handle],
+        values: &[u64],
+        flags: WaitFromCpuFlags,
+        EventId(event): EventId,
+    ) -> Verdict {
+        let (device, mut mistakes) = self.device_mistakes(process, device);
+        let adapter = device.map(|device| self.devices[device].adapter);
+        let (items, wrong) = self.items(process, adapter, (objects, values), SyncObjectFlags::NO_WAIT);
+        mistakes.extend(wrong);
+        mistakes.extend(self.not_monitored(&items));
+        let owner = Owner::Cpu { process, event };
+        if flags.unknown() != 0 || self.is_waiting(process, event) {
+            mistakes.push(IP);
+        }
+        if !mistakes.is_empty() {
+            return Err(mistakes);
+        }
+        let waits = self.begin_wait(owner, flags.contains(WaitFromCpuFlags::WAIT_ANY), items);
+        Ok(Reply::Wait(if waits.is_none() { WaitOutcome::Satisfied } else { WaitOutcome::Registered }))
+    }
+
+    /// Nobody hears of a wait that is taken back, nor of one that is not there.
+    pub(super) fn cancel(&mut self, process: u32, EventId(event): EventId) -> Verdict {
+        for wait in &mut self.waits {
+            wait.over |= wait.owner == Owner::Cpu { process, event };
+        }
+        for acquire in &mut self.acquires {
+            acquire.over |= (acquire.process, acquire.event) == (process, event);
+        }
+        Ok(Reply::None)
+    }
+
+    /// `None`: it is satisfied already (FEN-031).
+    pub(super) fn begin_wait(&mut self, owner: Owner, any: bool, items: Vec<Item>) -> Option<usize> {
+        let wait = Wait { owner, any, items, over: false };
+        if wait.is_satisfied() {
+            return None;
+        }
+        self.waits.push(wait);
+        Some(self.waits.len() - 1)
+    }
+
+    pub(super) fn set(&mut self, object: usize, value: u64) {
+        if self.is_beyond_signals(object) {
+            return;
+        }
+        self.objects[object].poisoned = false;
+        self.objects[object].value = value;
+        self.look_at(object);
+    }
+
+    /// Whoever waits for a value that the fence has by now (FEN-030): lowest value first, then who came first.
+    pub(super) fn look_at(&mut self, object: usize) {
+        let value = self.objects[object].value;
+        let mut reached = vec![];
+        for (number, wait) in self.waits.iter().enumerate() {
+            for (at, item) in wait.items.iter().enumerate() {
+                if !wait.over && item.object == object && !item.reached && item.value <= value {
+                    reached.push((item.value, number, at));
+                }
+            }
+        }
+        reached.sort();
+        for (_, wait, at) in reached {
+            self.waits[wait].items[at].reached = true;
+            if !self.waits[wait].over && self.waits[wait].is_satisfied() {
+                self.end_wait(wait, NtStatus::SUCCESS);
+            }
+        }
+    }
+
+    /// FEN-027, FEN-028: an event is set once; a context goes on.
+    pub(super) fn end_wait(&mut self, wait: usize, status: NtStatus) {
+        self.waits[wait].over = true;
+        match self.waits[wait].owner {
+            Owner::Cpu { process, event } => self.woken.push((process, event, status)),
+            Owner::Gpu { context } => self.able.push(context),
+        }
+    }
+}

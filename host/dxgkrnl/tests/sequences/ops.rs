@@ -1,0 +1,391 @@
+//! Operations, how they are made at random, and how a sequence of them reads.
+
+use std::fmt;
+
+use d3dkmt::access;
+use proptest::collection::vec;
+use proptest::prelude::*;
+
+/// What a call is about: the number of a fence among those that its process has or had, and a value.
+pub type Targets = Vec<(usize, u64)>;
+
+/// One operation. Processes and what they have are named by their numbers, counted around: dead ones too, and in a
+/// process that has nothing of the kind something of another kind.
+#[derive(Clone)]
+pub enum Op {
+    Attach { vm: u32 },
+    End { process: usize },
+    EndVm { vm: u32 },
+    CreateDevice { process: usize, adapter: usize },
+    DestroyDevice { process: usize, device: usize },
+    CreateFence { process: usize, device: usize, value: u64, flags: u32 },
+    DestroyFence { process: usize, fence: usize },
+    Share { process: usize, fence: usize, share: usize, access: u32, name: usize },
+    OpenName { process: usize, share: usize, access: u32, name: usize },
+    Open { process: usize, device: usize, share: usize, flags: u32 },
+    CloseShare { process: usize, share: usize },
+    CreateLegacy { process: usize, device: usize, kind: Legacy, flags: u32, first: bool },
+    DestroyLegacy { process: usize, object: usize },
+    OpenGlobal { process: usize, global: usize },
+    LegacySignal { process: usize, contexts: Vec<usize>, objects: Vec<usize>, value: u64, array: bool },
+    LegacyWait { process: usize, context: usize, objects: Vec<usize>, value: u64, array: bool },
+    CreateKeyed { process: usize, key: u64, nt: bool },
+    OpenKeyed { process: usize, global: usize },
+    DestroyKeyed { process: usize, mutex: usize },
+    Acquire { process: usize, mutex: usize, key: u64, timeout: Option<i64> },
+    Release { process: usize, mutex: usize, key: u64, value: u64 },
+    ReadKeyed { process: usize, mutex: usize },
+    SystemTime { utc_100ns: i64 },
+    MarkDevice { process: usize, device: usize, reason: u32 },
+    Signal { process: usize, device: usize, targets: Targets, flags: u32 },
+    Wait { process: usize, device: usize, targets: Targets, any: bool, again: bool },
+    Cancel { process: usize, event: u64 },
+    CreateContext { process: usize, device: usize, node: u32 },
+    DestroyContext { process: usize, context: usize },
+    GpuSignal { process: usize, contexts: Vec<usize>, targets: Targets, flags: u32, one_way: bool },
+    CpuEvent { process: usize, contexts: Vec<usize>, at_submission: bool },
+    GpuWait { process: usize, context: usize, targets: Targets, one_way: bool },
+    Submit { process: usize, context: usize, commands: Vec<Command> },
+    Advance { nanos: u64 },
+    StopAdapter { adapter: usize },
+}
+
+#[derive(Clone, Copy, Debug)]
+pub enum Legacy {
+    Mutex { owned: bool },
+    Semaphore { count: u32, max: u32 },
+    Fence { value: u64 },
+    Notification,
+}
+
+#[derive(Clone, Debug)]
+pub enum Command {
+    Busy { nanos: u64 },
+    Write { fence: usize, value: u64 },
+    Hang,
+}
+
+/// Operations in their order; a failing one is shown line by line.
+#[derive(Clone)]
+pub struct Sequence(pub Vec<Op>);
+
+fn number() -> impl Strategy<Value = usize> {
+    // The first ones of each kind have the most to do with each other.
+    prop_oneof![8 => 0..3usize, 1 => 3..8usize]
+}
+
+fn value() -> std::ops::Range<u64> {
+    0..10
+}
+
+fn targets() -> impl Strategy<Value = Targets> {
+    prop_oneof![
+        12 => vec((number(), value()), 1..4),
+        1 => Just(vec![]),
+        // Up to more than a call may have.
+        1 => vec((number(), value()), 1..36),
+    ]
+}
+
+/// SHARED and NT_SECURITY_SHARING together most of the time; each other flag, and what does not go together.
+fn create_flags() -> impl Strategy<Value = u32> {
+    prop_oneof![
+        6 => Just(0x0),
+        6 => Just(0x3),
+        1 => Just(0x403),
+        1 => Just(0x7),
+        1 => Just(0x10),
+        1 => Just(0x23),
+        1 => Just(0x43),
+        1 => Just(0x80),
+        1 => (0..12u32).prop_map(|bit| 1 << bit),
+        1 => 0..0x1000u32,
+    ]
+}
+
+fn open_flags() -> impl Strategy<Value = u32> {
+    prop_oneof![6 => Just(0x0), 1 => Just(0x10), 1 => Just(0x20), 1 => Just(0x30), 1 => Just(0x80), 1 => Just(0x400)]
+}
+
+/// Every right, most of the time; else one that is missing.
+fn access() -> impl Strategy<Value = u32> {
+    prop_oneof![
+        8 => Just(access::SYNC_OBJECT_ALL_ACCESS),
+        1 => Just(access::GENERIC_ALL),
+        1 => Just(access::STANDARD_RIGHTS_READ | access::SYNC_OBJECT_WAIT),
+        1 => Just(access::STANDARD_RIGHTS_READ | access::SYNC_OBJECT_SIGNAL),
+        1 => Just(access::SYNC_OBJECT_WAIT | access::SYNC_OBJECT_SIGNAL),
+        1 => Just(0),
+    ]
+}
+
+/// 0: none.
+fn name() -> std::ops::Range<usize> {
+    0..4
+}
+
+fn lives() -> BoxedStrategy<Op> {
+    prop_oneof![
+        3 => (0..3u32).prop_map(|vm| Op::Attach { vm }),
+        2 => number().prop_map(|process| Op::End { process }),
+        1 => (1..3u32).prop_map(|vm| Op::EndVm { vm }),
+        3 => (number(), 0..2usize).prop_map(|(process, adapter)| Op::CreateDevice { process, adapter }),
+        2 => (number(), number()).prop_map(|(process, device)| Op::DestroyDevice { process, device }),
+        6 => (number(), number(), 0..2u32)
+            .prop_map(|(process, device, node)| Op::CreateContext { process, device, node }),
+        6 => (number(), number()).prop_map(|(process, context)| Op::DestroyContext { process, context }),
+        1 => (0..8usize).prop_map(|adapter| Op::StopAdapter { adapter }),
+        1 => (number(), number(), 0..3u32)
+            .prop_map(|(process, device, reason)| Op::MarkDevice { process, device, reason }),
+    ]
+    .boxed()
+}
+
+fn objects() -> BoxedStrategy<Op> {
+    prop_oneof![
+        5 => (number(), number(), value(), create_flags()).prop_map(|(process, device, value, flags)| {
+            Op::CreateFence { process, device, value, flags }
+        }),
+        4 => (number(), number()).prop_map(|(process, fence)| Op::DestroyFence { process, fence }),
+        4 => (number(), number(), number(), access(), name()).prop_map(
+            |(process, fence, share, access, name)| Op::Share { process, fence, share, access, name },
+        ),
+        2 => (number(), number(), access(), name())
+            .prop_map(|(process, share, access, name)| Op::OpenName { process, share, access, name }),
+        6 => (number(), number(), number(), open_flags())
+            .prop_map(|(process, device, share, flags)| Op::Open { process, device, share, flags }),
+        1 => (number(), number()).prop_map(|(process, share)| Op::CloseShare { process, share }),
+    ]
+    .boxed()
+}
+
+fn waits() -> BoxedStrategy<Op> {
+    // Mostly none or AllowFenceRewind.
+    let flags = prop_oneof![6 => Just(0u32), 6 => Just(4), 1 => 0..9u32];
+    prop_oneof![
+        8 => (number(), number(), targets(), flags)
+            .prop_map(|(process, device, targets, flags)| Op::Signal { process, device, targets, flags }),
+        10 => (number(), number(), targets(), any::<bool>(), 0..16u32).prop_map(
+            |(process, device, targets, any, again)| {
+                Op::Wait { process, device, targets, any, again: again == 0 }
+            },
+        ),
+        1 => (number(), 1..12u64).prop_map(|(process, event)| Op::Cancel { process, event }),
+    ]
+    .boxed()
+}
+
+fn packets() -> BoxedStrategy<Op> {
+    let command = prop_oneof![
+        5 => (0..4u64).prop_map(|nanos| Command::Busy { nanos: nanos * 10 }),
+        6 => (number(), value()).prop_map(|(fence, value)| Command::Write { fence, value }),
+        1 => Just(Command::Hang),
+    ];
+    let contexts = || prop_oneof![3 => vec(number(), 1..2), 2 => vec(number(), 0..4)];
+    let flags = prop_oneof![5 => Just(0u32), 3 => Just(4), 2 => Just(1), 1 => 0..9u32];
+    let one_way = || prop::bool::weighted(0.05);
+    prop_oneof![
+        8 => (number(), contexts(), targets(), flags, one_way()).prop_map(
+            |(process, contexts, targets, flags, one_way)| {
+                Op::GpuSignal { process, contexts, targets, flags, one_way }
+            },
+        ),
+        1 => (number(), contexts(), any::<bool>())
+            .prop_map(|(process, contexts, at_submission)| Op::CpuEvent { process, contexts, at_submission }),
+        6 => (number(), number(), targets(), one_way())
+            .prop_map(|(process, context, targets, one_way)| Op::GpuWait { process, context, targets, one_way }),
+        10 => (number(), number(), vec(command, 0..4))
+            .prop_map(|(process, context, commands)| Op::Submit { process, context, commands }),
+        8 => (0..50u64).prop_map(|nanos| Op::Advance { nanos }),
+        1 => (0..300u64).prop_map(|nanos| Op::Advance { nanos }),
+        // Beyond every timeout.
+        1 => Just(Op::Advance { nanos: 2_500_000_000 }),
+    ]
+    .boxed()
+}
+
+fn legacy() -> BoxedStrategy<Op> {
+    let kind = prop_oneof![
+        4 => any::<bool>().prop_map(|owned| Legacy::Mutex { owned }),
+        4 => (0..3u32, 0..4u32).prop_map(|(count, max)| Legacy::Semaphore { count, max }),
+        1 => value().prop_map(|value| Legacy::Fence { value }),
+        1 => Just(Legacy::Notification),
+    ];
+    let flags =
+        prop_oneof![6 => Just(0u32), 4 => Just(1), 2 => Just(3), 1 => (0..12u32).prop_map(|bit| 1 << bit)];
+    let contexts = || prop_oneof![3 => vec(number(), 1..2), 1 => vec(number(), 0..4)];
+    let objects = || prop_oneof![4 => vec(number(), 1..2), 2 => vec(number(), 0..4)];
+    prop_oneof![
+        4 => (number(), number(), kind, flags, prop::bool::weighted(0.15)).prop_map(
+            |(process, device, kind, flags, first)| Op::CreateLegacy { process, device, kind, flags, first },
+        ),
+        2 => (number(), number()).prop_map(|(process, object)| Op::DestroyLegacy { process, object }),
+        2 => (number(), number()).prop_map(|(process, global)| Op::OpenGlobal { process, global }),
+        8 => (number(), contexts(), objects(), value(), any::<bool>()).prop_map(
+            |(process, contexts, objects, value, array)| {
+                Op::LegacySignal { process, contexts, objects, value, array }
+            },
+        ),
+        10 => (number(), number(), objects(), value(), any::<bool>()).prop_map(
+            |(process, context, objects, value, array)| {
+                Op::LegacyWait { process, context, objects, value, array }
+            },
+        ),
+    ]
+    .boxed()
+}
+
+fn keyed() -> BoxedStrategy<Op> {
+    let timeout = prop_oneof![
+        4 => Just(None),
+        3 => (-3..1i64).prop_map(Some),
+        1 => (990..1010i64).prop_map(Some),
+    ];
+    prop_oneof![
+        2 => (number(), 0..3u64, prop::bool::weighted(0.15))
+            .prop_map(|(process, key, nt)| Op::CreateKeyed { process, key, nt }),
+        3 => (number(), number()).prop_map(|(process, global)| Op::OpenKeyed { process, global }),
+        1 => (number(), number()).prop_map(|(process, mutex)| Op::DestroyKeyed { process, mutex }),
+        8 => (number(), number(), 0..2u64, timeout)
+            .prop_map(|(process, mutex, key, timeout)| Op::Acquire { process, mutex, key, timeout }),
+        6 => (number(), number(), 0..2u64, value())
+            .prop_map(|(process, mutex, key, value)| Op::Release { process, mutex, key, value }),
+        1 => (number(), number()).prop_map(|(process, mutex)| Op::ReadKeyed { process, mutex }),
+        1 => (985..1010i64).prop_map(|utc_100ns| Op::SystemTime { utc_100ns }),
+    ]
+    .boxed()
+}
+
+/// Sequences of up to this many operations.
+pub fn sequences(most: usize) -> impl Strategy<Value = Sequence> {
+    let op =
+        prop_oneof![3 => lives(), 4 => objects(), 8 => waits(), 10 => packets(), 5 => legacy(), 4 => keyed()];
+    vec(op, 0..most).prop_map(Sequence)
+}
+
+impl fmt::Debug for Sequence {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for op in &self.0 {
+            write!(f, "\n    {op}")?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for Op {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+struct Items<'a>(&'a Targets);
+
+impl fmt::Display for Items<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|(fence, value)| write!(f, " f{fence}={value}"))
+    }
+}
+
+impl fmt::Display for Op {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Op::Attach { vm } => write!(f, "a process attaches to vm {vm}"),
+            Op::End { process } => write!(f, "p{process} ends"),
+            Op::EndVm { vm } => write!(f, "vm {vm} ends"),
+            Op::CreateDevice { process, adapter } => {
+                write!(f, "p{process} creates a device on adapter {adapter}")
+            }
+            Op::DestroyDevice { process, device } => write!(f, "p{process} destroys device {device}"),
+            Op::CreateFence { process, device, value, flags } => {
+                write!(f, "p{process} creates a fence on device {device} at {value}, flags {flags:#x}")
+            }
+            Op::DestroyFence { process, fence } => write!(f, "p{process} destroys f{fence}"),
+            Op::Share { process, fence, share, access, name } => {
+                write!(f, "p{process} shares f{fence} as token {share}, access {access:#x}, name {name}")
+            }
+            Op::OpenName { process, share, access, name } => {
+                write!(f, "p{process} opens name {name} as token {share}, access {access:#x}")
+            }
+            Op::Open { process, device, share, flags } => {
+                write!(f, "p{process} opens token {share} on device {device}, flags {flags:#x}")
+            }
+            Op::CloseShare { process, share } => write!(f, "p{process} closes token {share}"),
+            Op::CreateLegacy { process, device, kind, flags, first } => {
+                let form = if *first { ", first form" } else { "" };
+                write!(f, "p{process} creates {kind:?} on device {device}, flags {flags:#x}{form}")
+            }
+            Op::DestroyLegacy { process, object } => write!(f, "p{process} destroys legacy object {object}"),
+            Op::OpenGlobal { process, global } => write!(f, "p{process} opens global handle {global}"),
+            Op::LegacySignal { process, contexts, objects, value, array } => {
+                let form = if *array { "each" } else { "one" };
+                write!(
+                    f,
+                    "p{process} queues a signal of legacy {objects:?} in {contexts:?}, {form} value {value}"
+                )
+            }
+            Op::LegacyWait { process, context, objects, value, array } => {
+                let form = if *array { "each" } else { "one" };
+                write!(
+                    f,
+                    "p{process} queues a wait for legacy {objects:?} in c{context}, {form} value {value}"
+                )
+            }
+            Op::CreateKeyed { process, key, nt } => {
+                let form = if *nt { " for NT handles" } else { "" };
+                write!(f, "p{process} creates a keyed mutex{form} with key {key}")
+            }
+            Op::OpenKeyed { process, global } => write!(f, "p{process} opens keyed global handle {global}"),
+            Op::DestroyKeyed { process, mutex } => write!(f, "p{process} destroys k{mutex}"),
+            Op::Acquire { process, mutex, key, timeout } => {
+                write!(f, "p{process} acquires k{mutex} by key {key}, timeout {timeout:?}")
+            }
+            Op::Release { process, mutex, key, value } => {
+                write!(f, "p{process} releases k{mutex} with key {key}, fence value {value}")
+            }
+            Op::ReadKeyed { process, mutex } => write!(f, "p{process} reads k{mutex}"),
+            Op::MarkDevice { process, device, reason } => {
+                write!(f, "p{process} marks device {device} as in error, reason {reason}")
+            }
+            Op::SystemTime { utc_100ns } => write!(f, "the system's clock says {utc_100ns}"),
+            Op::Signal { process, device, targets, flags } => {
+                write!(f, "p{process} signals on device {device}:{}, flags {flags:#x}", Items(targets))
+            }
+            Op::Wait { process, device, targets, any, again } => {
+                let which = if *any { "any" } else { "all" };
+                let event = if *again { ", under the last name" } else { "" };
+                write!(f, "p{process} waits on device {device} for {which}:{}{event}", Items(targets))
+            }
+            Op::Cancel { process, event } => write!(f, "p{process} cancels its wait {event}"),
+            Op::CreateContext { process, device, node } => {
+                write!(f, "p{process} creates a context on device {device}, node {node}")
+            }
+            Op::DestroyContext { process, context } => write!(f, "p{process} destroys c{context}"),
+            Op::GpuSignal { process, contexts, targets, flags, one_way } => {
+                let way = if *one_way { ", one-way" } else { "" };
+                write!(
+                    f,
+                    "p{process} queues a signal in {contexts:?}:{}, flags {flags:#x}{way}",
+                    Items(targets)
+                )
+            }
+            Op::CpuEvent { process, contexts, at_submission } => {
+                let when = if *at_submission { ", at submission" } else { "" };
+                write!(f, "p{process} enqueues a CPU event in {contexts:?}{when}")
+            }
+            Op::GpuWait { process, context, targets, one_way } => {
+                let way = if *one_way { ", one-way" } else { "" };
+                write!(f, "p{process} queues a wait in c{context}:{}{way}", Items(targets))
+            }
+            Op::Submit { process, context, commands } => {
+                write!(f, "p{process} submits to c{context}:")?;
+                commands.iter().try_for_each(|command| match command {
+                    Command::Busy { nanos } => write!(f, " busy {nanos};"),
+                    Command::Write { fence, value } => write!(f, " f{fence} := {value};"),
+                    Command::Hang => write!(f, " hang;"),
+                })
+            }
+            Op::Advance { nanos } => write!(f, "{nanos} ns pass"),
+            Op::StopAdapter { adapter } => write!(f, "adapter {adapter} stops"),
+        }
+    }
+}

@@ -1,0 +1,738 @@
+//! The kernel and the naive model side by side.
+
+use std::collections::BTreeMap;
+
+use d3dkmt::{
+    Call, CreateContextFlags, EventId, GpuSignal, Handle, KeyedMutexFlags, Luid, NtStatus, Reply,
+    RuntimeBuffer, ShareToken, SignalFlags, SyncObjectFlags, SyncObjectInfo, SyncObjectType,
+    WaitFromCpuFlags, isa,
+};
+use dxgkrnl::policy::{
+    AbandonedMutex, DestroyedWait, FaultedDevicePoisons, ForeignMutexRelease, LowerGpuSignal, PoisonedFence,
+    RefusedOneWay, SemaphoreOverflow,
+};
+use dxgkrnl::views::Belongings;
+use dxgkrnl::{
+    AdapterConfig, Config, Effects, EngineType, Fault, Input, Kernel, NodeConfig, Policy, ProcessId,
+    TdrConfig, VmId,
+};
+use kmd::SimulatedMiniport;
+
+use super::ops::{Command, Legacy, Op, Targets};
+use crate::naive::{Naive, Owner, Rules};
+
+/// Fence slots of each process: more than any sequence needs.
+const SLOTS: u32 = 256;
+
+/// What a process knows of its own: every name it was ever given.
+struct Guest {
+    id: u32,
+    adapters: Vec<Handle>,
+    devices: Vec<Handle>,
+    contexts: Vec<Handle>,
+    fences: Vec<Handle>,
+    addresses: Vec<u64>,
+    legacy: Vec<Handle>,
+    keyed: Vec<Handle>,
+    events: u64,
+    last_handle: Handle,
+}
+
+pub struct Pair {
+    pub kernel: Kernel<SimulatedMiniport>,
+    pub naive: Naive,
+    guests: Vec<Guest>,
+    vms: Vec<u32>,
+    now: u64,
+    request: u64,
+    /// Fence memory as the kernel's stores made it.
+    memory: BTreeMap<(u32, u32), u64>,
+    effects: Effects,
+    /// Global handles of legacy objects and of keyed mutexes, of any VM.
+    globals: Vec<Handle>,
+    keyed_globals: Vec<Handle>,
+}
+
+type Same = Result<(), String>;
+
+fn same<T: PartialEq + std::fmt::Debug>(what: &str, kernel: T, naive: T) -> Same {
+    if kernel == naive {
+        Ok(())
+    } else {
+        Err(format!("{what}: the kernel {kernel:?}, the naive model {naive:?}"))
+    }
+}
+
+fn sorted<T: Ord>(items: impl Iterator<Item = T>) -> Vec<T> {
+    let mut items: Vec<T> = items.collect();
+    items.sort();
+    items
+}
+
+fn luid(adapter: usize) -> Luid {
+    Luid { low: 100 + adapter as u32, high: 0 }
+}
+
+/// Two adapters; each has an engine of the advanced kind and one of the basic kind.
+fn config(policy: Policy, timeouts: bool) -> Config {
+    let node =
+        |engine_type, signals_at_write| NodeConfig { engine_type, signals_at_write, ..NodeConfig::default() };
+    let adapter = |number| AdapterConfig {
+        luid: luid(number),
+        nodes: vec![node(EngineType::ThreeD, true), node(EngineType::Copy, false)],
+        ..AdapterConfig::default()
+    };
+    let tdr = TdrConfig { level: if timeouts { 3 } else { 0 }, limit_count: 1000, ..TdrConfig::default() };
+    Config { adapters: vec![adapter(0), adapter(1)], policy, tdr, ..Config::default() }
+}
+
+impl Pair {
+    /// Two processes of the host and one of a VM; each has a device, two contexts and a fence that it shares. Those of
+    /// the host have each other's, and a keyed mutex.
+    pub fn new(policy: Policy, timeouts: bool) -> Self {
+        let rules = Rules {
+            lower_gpu_signal_applies: policy.lower_gpu_signal == LowerGpuSignal::Applied,
+            destroyed_wait: match policy.destroyed_wait {
+                DestroyedWait::Success => NtStatus::SUCCESS,
+                DestroyedWait::DeviceRemoved => NtStatus::DEVICE_REMOVED,
+            },
+            refused_one_way_stops: policy.refused_one_way == RefusedOneWay::StopsDevice,
+            abandoned_mutex_freed: policy.abandoned_mutex == AbandonedMutex::Freed,
+            foreign_mutex_release: policy.foreign_mutex_release == ForeignMutexRelease::Releases,
+            poison_is_sticky: policy.poisoned_fence == PoisonedFence::Sticky,
+            faults_poison: policy.faulted_device_poisons == FaultedDevicePoisons::Poisons,
+            timeouts,
+            semaphore_overflow_stops: policy.semaphore_overflow == SemaphoreOverflow::StopsDevice,
+        };
+        let engines = [(0, 0, true), (0, 1, false), (1, 0, true), (1, 1, false)];
+        Pair {
+            kernel: Kernel::new(config(policy, timeouts), SimulatedMiniport::default()),
+            naive: Naive::new(rules, &engines),
+            guests: vec![],
+            vms: vec![0],
+            now: 0,
+            request: 0,
+            memory: BTreeMap::new(),
+            effects: Effects::default(),
+            globals: vec![],
+            keyed_globals: vec![],
+        }
+    }
+
+    /// What every sequence begins with.
+    pub fn prelude() -> Vec<Op> {
+        let (mut ops, access) = (vec![], d3dkmt::access::SYNC_OBJECT_ALL_ACCESS);
+        for (process, vm) in [0, 0, 1].into_iter().enumerate() {
+            ops.push(Op::Attach { vm });
+            for node in [0, 1] {
+                ops.push(Op::CreateContext { process, device: 0, node });
+            }
+            ops.push(Op::CreateFence { process, device: 0, value: 0, flags: 0x3 });
+            ops.push(Op::Share { process, fence: 0, share: process, access, name: 0 });
+        }
+        ops.push(Op::CreateKeyed { process: 0, key: 0, nt: false });
+        ops.push(Op::OpenKeyed { process: 1, global: 0 });
+        ops.push(Op::Open { process: 0, device: 0, share: 1, flags: 0 });
+        ops.push(Op::Open { process: 1, device: 0, share: 0, flags: 0 });
+        ops
+    }
+
+    /// Does it on both, and looks whether both are the same after it.
+    pub fn step(&mut self, op: &Op) -> Same {
+        self.apply(op)?;
+        self.compare()
+    }
+
+    /// All NT handles are closed and all processes go; nothing is left.
+    pub fn finish(&mut self) -> Same {
+        self.step(&Op::Attach { vm: 0 })?;
+        let last = self.guests.len() - 1;
+        for share in 0..8 {
+            self.call(last, Call::CloseShare { token: token(share) }, false)?;
+            self.compare()?;
+        }
+        for vm in self.vms.clone() {
+            if vm == 0 {
+                while let Some(process) = self.guest(0) {
+                    let _ = process;
+                    self.step(&Op::End { process: 0 })?;
+                }
+            } else {
+                self.step(&Op::EndVm { vm })?;
+            }
+        }
+        let snapshot = self.kernel.snapshot();
+        if !snapshot.is_empty() {
+            return Err(format!("something is left: {snapshot:?}"));
+        }
+        same("objects alive at the end", 0, self.naive.objects_alive())?;
+        same("engines idle at the end", self.kernel.engines_idle(), true)?;
+        same("deadline at the end", self.kernel.next_deadline(), None)
+    }
+
+    fn input(&mut self, input: Input) {
+        // Engines come first, in both.
+        self.naive.now = self.now;
+        self.naive.catch_up();
+        self.kernel.handle(self.now, input, &mut self.effects);
+    }
+
+    /// The guest of this number that lives, counted around.
+    fn guest(&self, process: usize) -> Option<usize> {
+        let alive =
+            |at: &usize| self.naive.processes.iter().any(|one| one.id == self.guests[*at].id && !one.gone);
+        let alive: Vec<usize> = (0..self.guests.len()).filter(alive).collect();
+        (!alive.is_empty()).then(|| alive[process % alive.len()])
+    }
+
+    fn apply(&mut self, op: &Op) -> Same {
+        match op {
+            Op::Attach { vm } => return self.attach(*vm),
+            Op::EndVm { vm } => {
+                self.input(Input::VmDetached { vm: VmId(*vm) });
+                self.naive.end_vm(*vm);
+                self.vms.retain(|one| one != vm);
+                return Ok(());
+            }
+            Op::Advance { nanos } => return self.advance(*nanos),
+            Op::StopAdapter { adapter } => {
+                if *adapter < 2 {
+                    self.input(Input::Fault(Fault::StopAdapter { adapter: *adapter as u32 }));
+                    self.naive.stop_adapter(*adapter);
+                }
+                return Ok(());
+            }
+            Op::SystemTime { utc_100ns } => {
+                self.input(Input::SystemTime { utc_100ns: *utc_100ns });
+                self.naive.set_system_time(*utc_100ns);
+                return Ok(());
+            }
+            _ => {}
+        }
+        let Some(at) = self.guest(process_of(op)) else { return Ok(()) };
+        if let Op::End { .. } = op {
+            let id = self.guests[at].id;
+            self.input(Input::ProcessGone { process: ProcessId(id) });
+            self.naive.end_process(id);
+            return Ok(());
+        }
+        if let Op::CreateDevice { adapter, .. } = op {
+            return self.create_device(at, *adapter);
+        }
+        let (call, one_way) = self.call_of(at, op);
+        self.call(at, call, one_way)
+    }
+
+    fn advance(&mut self, nanos: u64) -> Same {
+        let end = self.now + nanos;
+        loop {
+            // The kernel may want to look earlier, and never later.
+            let (kernel, naive) = (self.kernel.next_deadline(), self.naive.next_deadline());
+            if naive.is_some() && kernel.is_none_or(|kernel| Some(kernel) > naive) {
+                same("next deadline", kernel, naive)?;
+            }
+            let Some(due) = self.kernel.next_deadline().filter(|due| *due <= end) else { break };
+            self.now = self.now.max(due);
+            self.input(Input::Deadline);
+        }
+        self.now = end;
+        Ok(())
+    }
+
+    fn attach(&mut self, vm: u32) -> Same {
+        if !self.vms.contains(&vm) {
+            self.vms.push(vm);
+            self.input(Input::VmAttached { vm: VmId(vm), name: format!("vm {vm}") });
+        }
+        let id = self.guests.len() as u32 + 1;
+        let process = ProcessId(id);
+        self.input(Input::ProcessAttached { process, vm: VmId(vm), pid: id, name: format!("p{id}") });
+        self.input(Input::FenceMemoryAdded { process, slots: SLOTS });
+        self.naive.attach(id, vm);
+        self.guests.push(Guest {
+            id,
+            adapters: vec![],
+            devices: vec![],
+            contexts: vec![],
+            fences: vec![],
+            addresses: vec![],
+            legacy: vec![],
+            keyed: vec![],
+            events: 0,
+            last_handle: Handle::NULL,
+        });
+        let at = self.guests.len() - 1;
+        for adapter in 0..2 {
+            let (_, reply) = self.ask(at, Call::OpenAdapterFromLuid { luid: luid(adapter) })?;
+            // An adapter that is stopped is opened by nobody.
+            let handle = if let Reply::Adapter(handle) = reply { handle } else { Handle::NULL };
+            self.guests[at].adapters.push(handle);
+        }
+        self.create_device(at, 0)
+    }
+
+    fn create_device(&mut self, at: usize, adapter: usize) -> Same {
+        let call = Call::CreateDevice { adapter: self.guests[at].adapters[adapter], flags: 0 };
+        if self.guests[at].adapters[adapter] == Handle::NULL {
+            return Ok(());
+        }
+        let (status, reply) = self.ask(at, call.clone())?;
+        let verdict = self.naive.create_device(self.guests[at].id, adapter, &reply);
+        self.judge(at, &call, status, &reply, verdict)
+    }
+
+    fn call(&mut self, at: usize, call: Call, one_way: bool) -> Same {
+        let id = self.guests[at].id;
+        if one_way {
+            let process = ProcessId(id);
+            self.input(Input::Call { process, request: 0, call: call.clone() });
+            let _ = self.naive.call(id, true, &call, &Reply::None);
+            return same("answers to a one-way call", self.effects.answers.len(), 0);
+        }
+        let (status, reply) = self.ask(at, call.clone())?;
+        let verdict = self.naive.call(id, false, &call, &reply);
+        self.judge(at, &call, status, &reply, verdict)
+    }
+
+    /// One answer for each call.
+    fn ask(&mut self, at: usize, call: Call) -> Result<(NtStatus, Reply), String> {
+        self.request += 1;
+        let process = ProcessId(self.guests[at].id);
+        self.input(Input::Call { process, request: self.request, call });
+        same("answers", self.effects.answers.len(), 1)?;
+        let answer = self.effects.answers.pop().expect("there is one");
+        same("the answer is to", (answer.process, answer.request), (process, self.request))?;
+        Ok((answer.status, answer.reply))
+    }
+
+    fn judge(
+        &mut self,
+        at: usize,
+        call: &Call,
+        status: NtStatus,
+        reply: &Reply,
+        verdict: Result<Reply, Vec<NtStatus>>,
+    ) -> Same {
+        match verdict {
+            Ok(expected) => {
+                same("status", status, expected.status())?;
+                same("reply", reply, &expected)?;
+                self.learn(at, reply)
+            }
+            Err(mistakes) if mistakes.contains(&status) => {
+                same("reply of a refused call", reply, &Reply::None)
+            }
+            Err(mistakes) => {
+                Err(format!("status: the kernel {status}, the naive model one of {mistakes:?} for {call:?}"))
+            }
+        }
+    }
+
+    fn learn(&mut self, at: usize, reply: &Reply) -> Same {
+        let guest = &mut self.guests[at];
+        let handle = match reply {
+            Reply::Device(handle) => {
+                guest.devices.push(*handle);
+                *handle
+            }
+            Reply::Context(handle) => {
+                guest.contexts.push(*handle);
+                *handle
+            }
+            Reply::KeyedMutex { mutex, shared_handle, .. } => {
+                guest.keyed.push(*mutex);
+                if *shared_handle != Handle::NULL {
+                    self.keyed_globals.push(*shared_handle);
+                }
+                *mutex
+            }
+            Reply::SyncObject(created) if created.slot.is_none() => {
+                guest.legacy.push(created.object);
+                if created.shared_handle != Handle::NULL {
+                    self.globals.push(created.shared_handle);
+                }
+                created.object
+            }
+            Reply::SyncObject(created) => {
+                guest.fences.push(created.object);
+                guest.addresses.push(created.gpu_address);
+                created.object
+            }
+            _ => return Ok(()),
+        };
+        // W-005, W-006, W-007: each new one is the last one's successor, whatever was destroyed or refused.
+        let guest = &mut self.guests[at];
+        let last = std::mem::replace(&mut guest.last_handle, handle);
+        if last == Handle::NULL { Ok(()) } else { same("handle", handle.0, last.0 + 0x40) }
+    }
+
+    fn call_of(&mut self, at: usize, op: &Op) -> (Call, bool) {
+        match op {
+            Op::GpuSignal { .. }
+            | Op::CpuEvent { .. }
+            | Op::GpuWait { .. }
+            | Op::Submit { .. }
+            | Op::LegacySignal { .. }
+            | Op::LegacyWait { .. } => return self.packet_of(at, op),
+            Op::CreateKeyed { .. }
+            | Op::OpenKeyed { .. }
+            | Op::DestroyKeyed { .. }
+            | Op::Acquire { .. }
+            | Op::Release { .. }
+            | Op::ReadKeyed { .. } => return (self.keyed_call_of(at, op), false),
+            _ => {}
+        }
+        let guest = &mut self.guests[at];
+        let device = |device: &usize| pick(&guest.devices, *device);
+        let call = match op {
+            Op::MarkDevice { device: number, reason, .. } => {
+                Call::MarkDeviceAsError { device: device(number), reason: *reason }
+            }
+            Op::DestroyDevice { device: number, .. } => Call::DestroyDevice { device: device(number) },
+            Op::CreateFence { device: number, value, flags, .. } => {
+                let info = SyncObjectInfo {
+                    object_type: SyncObjectType::MONITORED_FENCE,
+                    flags: SyncObjectFlags::from_bits_retain(*flags),
+                    initial_value: *value,
+                    ..SyncObjectInfo::default()
+                };
+                Call::CreateSynchronizationObject { device: device(number), info, legacy: false }
+            }
+            Op::CreateLegacy { device: number, kind, flags, first, .. } => {
+                let device = device(number);
+                guest.events += 1;
+                let info = legacy_info(*kind, *flags, EventId(guest.events));
+                Call::CreateSynchronizationObject { device, info, legacy: *first }
+            }
+            Op::DestroyLegacy { object, .. } => {
+                Call::DestroySynchronizationObject { object: pick(&guest.legacy, *object) }
+            }
+            Op::OpenGlobal { global, .. } => {
+                Call::OpenSynchronizationObject { shared_handle: pick(&self.globals, *global) }
+            }
+            Op::DestroyFence { fence, .. } => {
+                Call::DestroySynchronizationObject { object: pick(&guest.fences, *fence) }
+            }
+            Op::Share { fence, share, access, name, .. } => Call::ShareObjects {
+                objects: vec![pick(&guest.fences, *fence)],
+                desired_access: *access,
+                name: (*name > 0).then(|| format!("name {name}")),
+                token: token(*share),
+            },
+            Op::OpenName { share, access, name, .. } => Call::OpenNtHandleFromName {
+                name: format!("NAME {name}"),
+                desired_access: *access,
+                token: token(*share),
+            },
+            Op::Open { device: number, share, flags, .. } => Call::OpenSyncObject {
+                device: device(number),
+                token: token(*share),
+                flags: SyncObjectFlags::from_bits_retain(*flags),
+                engine_affinity: 0,
+                legacy: false,
+            },
+            Op::CloseShare { share, .. } => Call::CloseShare { token: token(*share) },
+            Op::Signal { device: number, targets, flags, .. } => {
+                let (objects, values) = targets_of(guest, targets);
+                let flags = SignalFlags::from_bits_retain(*flags);
+                Call::SignalFromCpu { device: device(number), objects, values, flags }
+            }
+            Op::Wait { device: number, targets, any, again, .. } => {
+                let (device, (objects, values)) = (device(number), targets_of(guest, targets));
+                guest.events += u64::from(!*again);
+                let event = EventId(guest.events.max(1));
+                let flags = if *any { WaitFromCpuFlags::WAIT_ANY } else { WaitFromCpuFlags::empty() };
+                Call::WaitFromCpu { device, objects, values, flags, event }
+            }
+            Op::Cancel { event, .. } => Call::CancelWait { event: EventId(*event) },
+            Op::CreateContext { device: number, node, .. } => Call::CreateContextVirtual {
+                device: device(number),
+                node_ordinal: *node,
+                engine_affinity: 0,
+                flags: CreateContextFlags::empty(),
+                client_hint: 0,
+                private_data: vec![],
+            },
+            Op::DestroyContext { context, .. } => {
+                Call::DestroyContext { context: pick(&guest.contexts, *context) }
+            }
+            _ => unreachable!("`apply` does it"),
+        };
+        (call, false)
+    }
+
+    fn keyed_call_of(&mut self, at: usize, op: &Op) -> Call {
+        let guest = &mut self.guests[at];
+        match op {
+            Op::CreateKeyed { key, nt, .. } => {
+                let flags = if *nt { KeyedMutexFlags::NT_SECURITY_SHARING } else { KeyedMutexFlags::empty() };
+                Call::CreateKeyedMutex { initial_value: *key, private_data: vec![], flags }
+            }
+            Op::OpenKeyed { global, .. } => {
+                let shared_handle = pick(&self.keyed_globals, *global);
+                Call::OpenKeyedMutex { shared_handle, buffer: RuntimeBuffer::default() }
+            }
+            Op::DestroyKeyed { mutex, .. } => Call::DestroyKeyedMutex { mutex: pick(&guest.keyed, *mutex) },
+            Op::Acquire { mutex, key, timeout, .. } => {
+                guest.events += 1;
+                let (mutex, event) = (pick(&guest.keyed, *mutex), EventId(guest.events));
+                Call::AcquireKeyedMutex { mutex, key: *key, timeout: *timeout, event }
+            }
+            Op::Release { mutex, key, value, .. } => {
+                let mutex = pick(&guest.keyed, *mutex);
+                Call::ReleaseKeyedMutex { mutex, key: *key, fence_value: *value, private_data: None }
+            }
+            Op::ReadKeyed { mutex, .. } => Call::ReadKeyedMutex { mutex: pick(&guest.keyed, *mutex) },
+            _ => unreachable!("the others have no keyed mutex"),
+        }
+    }
+
+    fn packet_of(&mut self, at: usize, op: &Op) -> (Call, bool) {
+        let guest = &mut self.guests[at];
+        let all =
+            |contexts: &[usize]| contexts.iter().map(|context| pick(&guest.contexts, *context)).collect();
+        match op {
+            Op::GpuSignal { contexts, targets, flags, one_way, .. } => {
+                let (objects, values) = targets_of(guest, targets);
+                let signal = GpuSignal::Monitored { objects, values };
+                let flags = SignalFlags::from_bits_retain(*flags);
+                (Call::SignalFromGpu { contexts: all(contexts), signal, flags }, *one_way)
+            }
+            Op::LegacySignal { contexts, objects, value, array, .. } => {
+                let contexts = all(contexts);
+                let objects: Vec<Handle> =
+                    objects.iter().map(|object| pick(&guest.legacy, *object)).collect();
+                let signal = match array {
+                    true => GpuSignal::Monitored { values: vec![*value; objects.len()], objects },
+                    false => GpuSignal::Legacy { objects, fence_value: *value },
+                };
+                (Call::SignalFromGpu { contexts, signal, flags: SignalFlags::empty() }, false)
+            }
+            Op::LegacyWait { context, objects, value, array, .. } => {
+                let context = pick(&guest.contexts, *context);
+                let objects: Vec<Handle> =
+                    objects.iter().map(|object| pick(&guest.legacy, *object)).collect();
+                let call = match array {
+                    true => Call::WaitFromGpu { context, values: vec![*value; objects.len()], objects },
+                    false => Call::WaitFromGpuLegacy { context, objects, fence_value: *value },
+                };
+                (call, false)
+            }
+            Op::CpuEvent { contexts, at_submission, .. } => {
+                let contexts = all(contexts);
+                guest.events += 1;
+                let signal = GpuSignal::CpuEvent { event: EventId(guest.events) };
+                let mut flags = SignalFlags::ENQUEUE_CPU_EVENT;
+                flags.set(SignalFlags::SIGNAL_AT_SUBMISSION, *at_submission);
+                (Call::SignalFromGpu { contexts, signal, flags }, false)
+            }
+            Op::GpuWait { context, targets, one_way, .. } => {
+                let (objects, values) = targets_of(guest, targets);
+                (Call::WaitFromGpu { context: pick(&guest.contexts, *context), objects, values }, *one_way)
+            }
+            Op::Submit { context, commands, .. } => {
+                let packet = |command: &Command| match command {
+                    Command::Busy { nanos } => isa::Packet::Busy { duration_ns: *nanos },
+                    Command::Write { fence, value } => {
+                        let addresses = &guest.addresses;
+                        let count = addresses.len().max(1);
+                        let gpu_address = addresses.get(fence % count).copied().unwrap_or(0);
+                        isa::Packet::FenceWrite { gpu_address, value: *value }
+                    }
+                    Command::Hang => isa::Packet::Hang,
+                };
+                let private_data = isa::encode(&commands.iter().map(packet).collect::<Vec<_>>());
+                let contexts = vec![pick(&guest.contexts, *context)];
+                (Call::SubmitCommand { contexts, commands: 0, length: 0, flags: 0, private_data }, false)
+            }
+            _ => unreachable!("the others have no queue"),
+        }
+    }
+
+    /// Everything that can be seen of both.
+    fn compare(&mut self) -> Same {
+        let effects = std::mem::take(&mut self.effects);
+        for store in &effects.stores {
+            self.memory.insert((store.process.0, store.slot), store.value);
+        }
+        let woken = effects.events.iter().map(|event| (event.process.0, event.event.0, event.status));
+        same("woken", woken.collect::<Vec<_>>(), std::mem::take(&mut self.naive.woken))?;
+        for (process, slot, value) in self.naive.memory() {
+            same(
+                &format!("memory of p{process}, slot {slot}"),
+                self.memory.get(&(process, slot)),
+                Some(&value),
+            )?;
+        }
+        self.compare_tables()?;
+        self.check_laws()
+    }
+
+    fn compare_tables(&self) -> Same {
+        let (snapshot, naive) = (self.kernel.snapshot(), &self.naive);
+        let mut opens: Vec<_> =
+            snapshot.objects.iter().map(|open| (open.process, open.handle, open.flags, open.value)).collect();
+        let alive = naive.opens.iter().filter(|open| !open.gone);
+        let mut expected: Vec<_> = alive
+            .map(|open| (open.process, open.handle, open.flags.bits(), naive.objects[open.object].value))
+            .collect();
+        opens.sort();
+        expected.sort();
+        same("handles of objects", opens, expected)?;
+        same("objects alive", snapshot.objects_alive as usize, naive.objects_alive())?;
+        let shares = naive.shares.iter().filter(|share| !share.closed).count();
+        same("shares", snapshot.shares as usize, shares)?;
+
+        let keyed = snapshot
+            .keyed_mutexes
+            .iter()
+            .map(|open| (open.process, open.handle, open.key, open.fence_value, open.owns, open.abandoned));
+        let alive = (0..naive.keyed_opens.len()).filter(|open| !naive.keyed_opens[*open].gone);
+        let expected = alive.map(|at| {
+            let open = &naive.keyed_opens[at];
+            let mutex = &naive.keyed[open.mutex];
+            let (owns, abandoned) = (naive.owns(at), naive.is_abandoned(at));
+            (open.process, open.handle, mutex.key, mutex.fence_value, owns, abandoned)
+        });
+        same("keyed mutexes", sorted(keyed), sorted(expected))?;
+        let acquires = snapshot.acquires.iter().map(|acquire| (acquire.process, acquire.event));
+        let expected = naive.acquires.iter().filter(|acquire| !acquire.over);
+        let expected = expected.map(|acquire| (acquire.process, acquire.event));
+        same("pending acquires", sorted(acquires), sorted(expected))?;
+
+        let mut devices: Vec<_> =
+            snapshot.devices.iter().map(|device| (device.process, device.handle, device.state)).collect();
+        let alive = naive.devices.iter().filter(|device| !device.gone);
+        let mut expected: Vec<_> =
+            alive.map(|device| (device.process, device.handle, device.state.0)).collect();
+        devices.sort();
+        expected.sort();
+        same("devices", devices, expected)?;
+
+        let mut contexts: Vec<_> = snapshot
+            .contexts
+            .iter()
+            .map(|context| (context.process, context.handle, context.queue.len()))
+            .collect();
+        let alive = naive.contexts.iter().filter(|context| !context.gone);
+        let length = |context: &crate::naive::Context| context.queue.len() + usize::from(context.on_engine);
+        let mut expected: Vec<_> =
+            alive.map(|context| (context.process, context.handle, length(context))).collect();
+        contexts.sort();
+        expected.sort();
+        same("queues of contexts", contexts, expected)?;
+
+        let waits: Vec<_> = snapshot
+            .waits
+            .iter()
+            .map(|wait| {
+                let items: Vec<_> = wait.items.iter().map(|item| (item.value, item.satisfied)).collect();
+                (wait.event.map(|event| (wait.process, event)), wait.context, wait.any, items)
+            })
+            .collect();
+        let pending = naive.waits.iter().filter(|wait| !wait.over).map(|wait| {
+            let items: Vec<_> = wait.items.iter().map(|item| (item.value, item.reached)).collect();
+            match wait.owner {
+                Owner::Cpu { process, event } => (Some((process, event)), None, wait.any, items),
+                Owner::Gpu { context } => (None, Some(naive.contexts[context].handle), wait.any, items),
+            }
+        });
+        same("pending waits", waits, pending.collect())
+    }
+
+    /// What must hold of the kernel whatever the naive model says.
+    fn check_laws(&self) -> Same {
+        same("what is counted twice", self.kernel.miscounted(), None)?;
+        let mut unseen = vec![];
+        self.kernel.unseen_writes(&mut |object| unseen.push(object));
+        let mut asleep = None;
+        self.kernel.pending_waits(&mut |wait| {
+            for item in wait.items().filter(|item| !item.satisfied && item.current >= item.value) {
+                if !unseen.contains(&item.object) {
+                    asleep = Some((wait.process, wait.event, item));
+                }
+            }
+        });
+        same("asleep although the value is there", asleep, None)?;
+        for process in self.naive.processes.iter().filter(|process| process.gone) {
+            let left = self.kernel.belongings(ProcessId(process.id));
+            same(&format!("left by p{}", process.id), left, Belongings::default())?;
+        }
+        Ok(())
+    }
+}
+
+fn process_of(op: &Op) -> usize {
+    match op {
+        Op::End { process }
+        | Op::CreateDevice { process, .. }
+        | Op::DestroyDevice { process, .. }
+        | Op::MarkDevice { process, .. }
+        | Op::CreateFence { process, .. }
+        | Op::DestroyFence { process, .. }
+        | Op::Share { process, .. }
+        | Op::OpenName { process, .. }
+        | Op::Open { process, .. }
+        | Op::CloseShare { process, .. }
+        | Op::CreateLegacy { process, .. }
+        | Op::DestroyLegacy { process, .. }
+        | Op::OpenGlobal { process, .. }
+        | Op::LegacySignal { process, .. }
+        | Op::LegacyWait { process, .. }
+        | Op::CreateKeyed { process, .. }
+        | Op::OpenKeyed { process, .. }
+        | Op::DestroyKeyed { process, .. }
+        | Op::Acquire { process, .. }
+        | Op::Release { process, .. }
+        | Op::ReadKeyed { process, .. }
+        | Op::Signal { process, .. }
+        | Op::Wait { process, .. }
+        | Op::Cancel { process, .. }
+        | Op::CreateContext { process, .. }
+        | Op::DestroyContext { process, .. }
+        | Op::GpuSignal { process, .. }
+        | Op::CpuEvent { process, .. }
+        | Op::GpuWait { process, .. }
+        | Op::Submit { process, .. } => *process,
+        Op::Attach { .. }
+        | Op::EndVm { .. }
+        | Op::Advance { .. }
+        | Op::StopAdapter { .. }
+        | Op::SystemTime { .. } => 0,
+    }
+}
+
+fn legacy_info(kind: Legacy, flags: u32, event: EventId) -> SyncObjectInfo {
+    // CPU notifications that a KMD signals are another matter (EVT-001).
+    let flags = SyncObjectFlags::from_bits_retain(flags) - SyncObjectFlags::SIGNAL_BY_KMD;
+    let info = SyncObjectInfo { flags, ..SyncObjectInfo::default() };
+    match kind {
+        Legacy::Mutex { owned } => {
+            SyncObjectInfo { object_type: SyncObjectType::MUTEX, initial_state: owned, ..info }
+        }
+        Legacy::Semaphore { count, max } => SyncObjectInfo {
+            object_type: SyncObjectType::SEMAPHORE,
+            initial_count: count,
+            max_count: max,
+            ..info
+        },
+        Legacy::Fence { value } => {
+            SyncObjectInfo { object_type: SyncObjectType::FENCE, initial_value: value, ..info }
+        }
+        Legacy::Notification => {
+            SyncObjectInfo { object_type: SyncObjectType::CPU_NOTIFICATION, event: Some(event), ..info }
+        }
+    }
+}
+
+fn pick(handles: &[Handle], number: usize) -> Handle {
+    if handles.is_empty() { Handle::NULL } else { handles[number % handles.len()] }
+}
+
+fn token(share: usize) -> ShareToken {
+    ShareToken([share as u8; 16])
+}
+
+fn targets_of(guest: &Guest, targets: &Targets) -> (Vec<Handle>, Vec<u64>) {
+    targets.iter().map(|(fence, value)| (pick(&guest.fences, *fence), *value)).unzip()
+}
