@@ -25,7 +25,7 @@ use d3dkmt::{DeviceExecutionState, NtStatus};
 use crate::ddi::{EngineId, Miniport};
 use crate::effects::{Effects, Note};
 use crate::kernel::{Kernel, Refusal, refuse};
-use crate::wait::{Wait, WaitId, WaitOwner};
+use crate::wait::{Wait, WaitId, WaitItem, WaitOwner};
 
 /// Something that goes wrong with the hardware. See the module.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -80,10 +80,13 @@ impl<M: Miniport> Kernel<M> {
             Fault::LoseInterrupt { engine } => self.miniport.lose_interrupt(engine),
             Fault::Hang { engine } => self.miniport.hang_engine(engine),
             Fault::StopAdapter { adapter } => self.stop_adapter(adapter, effects),
-            Fault::PageFault { .. }
-            | Fault::ResetFails { .. }
-            | Fault::Power { .. }
-            | Fault::EngineToF1 { .. } => {
+            Fault::Power { adapter, on } => self.set_power(adapter, on, effects),
+            Fault::EngineToF1 { engine } => {
+                self.with_miniport(effects, |miniport, _, callbacks| {
+                    miniport.engine_to_f1(engine, callbacks)
+                });
+            }
+            Fault::PageFault { .. } | Fault::ResetFails { .. } => {
                 effects.notes.push(Note { process: None, text: format!("{fault}: is not modelled yet") });
             }
         }
@@ -144,6 +147,10 @@ impl<M: Miniport> Kernel<M> {
         for process in concerned {
             self.store_status(process, effects);
         }
+        for device in devices {
+            self.abort_doorbells(*device, effects);
+            self.always_signal_native_fences(*device, effects);
+        }
     }
 
     /// Ends every CPU wait for fences of this adapter. All objects of a wait are on one.
@@ -151,8 +158,13 @@ impl<M: Miniport> Kernel<M> {
         let of_adapter = |wait: &Wait| {
             // What is not satisfied keeps its object.
             let held_up_by = wait.items.iter().find(|item| !item.satisfied);
-            let here = held_up_by.is_some_and(|item| self.objects[item.object].adapter == adapter);
-            here && matches!(wait.owner, WaitOwner::Cpu { .. })
+            let adapter_of = |item: &WaitItem| match item.open {
+                Some(open) => self.adapter_of_open(open),
+                None => self.objects[item.object].adapter,
+            };
+            // Only CPU waits end with the open they were made through.
+            matches!(wait.owner, WaitOwner::Cpu { .. })
+                && held_up_by.is_some_and(|item| adapter_of(item) == adapter)
         };
         let ended: Vec<WaitId> =
             self.waits.iter().filter_map(|(id, wait)| of_adapter(wait).then_some(*id)).collect();
@@ -172,6 +184,7 @@ impl<M: Miniport> Kernel<M> {
         for queue in &queues {
             let queue = &mut self.queues[*queue];
             queue.running = None;
+            queue.in_flight.clear();
             let (process, packets) = (queue.process, core::mem::take(&mut queue.packets));
             self.drop_packets(process, packets, Some(NtStatus::DEVICE_REMOVED), effects);
         }

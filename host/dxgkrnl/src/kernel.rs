@@ -14,15 +14,17 @@ use alloc::vec::Vec;
 
 use d3dkmt::{Call, Handle, NtStatus, Reply, ShareToken, limits};
 
+use crate::bugcheck::Bugcheck;
 use crate::ddi::{Callback, Miniport};
 use crate::effects::{Answer, Effects, FenceStore, HostEvent, Note};
 use crate::handles::HandleTable;
+use crate::native::{NativeFences, NewFence};
 use crate::planted::PlantedBug;
 use crate::policy::RefusedOneWay;
 use crate::process::{Local, Process};
 use crate::slab::Slab;
 use crate::sync::{Open, SyncObject};
-use crate::vidsch::{Broadcast, Context, InFlight, Queue};
+use crate::vidsch::{Broadcast, Context, HwQueue, InFlight, Queue};
 use crate::wait::{Wait, WaitId};
 use crate::{Config, Input, Nanos, ProcessId, VmId};
 
@@ -84,6 +86,17 @@ pub struct Kernel<M: Miniport> {
     pub(crate) runnable: VecDeque<u32>,
     /// Adapters that are gone for their users, by ordinal.
     pub(crate) stopped_adapters: BTreeSet<u32>,
+    /// Adapters that never started, and why.
+    pub(crate) start_failures: BTreeMap<u32, String>,
+    pub(crate) bugcheck: Option<Bugcheck>,
+    pub(crate) hw_queues: Slab<HwQueue>,
+    /// Hardware queues by the object of their progress fence.
+    pub(crate) progress_fences: BTreeMap<u32, u32>,
+    /// When suspends that are not acknowledged are overdue, and their contexts.
+    pub(crate) suspend_deadlines: BTreeSet<(Nanos, u32)>,
+    /// Adapters in D3 or on their way there.
+    pub(crate) powered_down: BTreeSet<u32>,
+    pub(crate) native: NativeFences,
     pub(crate) planted: Option<PlantedBug>,
     callbacks: Vec<Callback>,
 }
@@ -91,6 +104,7 @@ pub struct Kernel<M: Miniport> {
 impl<M: Miniport> Kernel<M> {
     pub fn new(config: Config, mut miniport: M) -> Self {
         miniport.start(&config);
+        let start_failures = crate::start::failures(&config);
         Kernel {
             config,
             miniport,
@@ -110,7 +124,14 @@ impl<M: Miniport> Kernel<M> {
             shares: BTreeMap::new(),
             in_flight: InFlight::default(),
             runnable: VecDeque::new(),
-            stopped_adapters: BTreeSet::new(),
+            stopped_adapters: start_failures.keys().copied().collect(),
+            start_failures,
+            bugcheck: None,
+            hw_queues: Slab::default(),
+            progress_fences: BTreeMap::new(),
+            suspend_deadlines: BTreeSet::new(),
+            powered_down: BTreeSet::new(),
+            native: NativeFences::default(),
             planted: None,
             callbacks: Vec::new(),
         }
@@ -122,7 +143,7 @@ impl<M: Miniport> Kernel<M> {
 
     /// When [`Input::Deadline`] is next due.
     pub fn next_deadline(&self) -> Option<Nanos> {
-        self.miniport.next_deadline()
+        [self.miniport.next_deadline(), self.suspend_deadline()].into_iter().flatten().min()
     }
 
     /// Applies one input. `effects` is added to, never read. Time does not go back: an earlier `now`
@@ -134,6 +155,7 @@ impl<M: Miniport> Kernel<M> {
             self.with_miniport(effects, |miniport, now, callbacks| miniport.deadline(now, callbacks));
             self.run_queues(effects);
         }
+        self.suspends_due(effects);
         self.apply(input, effects);
         self.run_queues(effects);
     }
@@ -172,8 +194,8 @@ impl<M: Miniport> Kernel<M> {
             Input::Deadline => {}
             Input::Fault(fault) => self.fault(fault, effects),
             Input::SystemTime { .. } => {}
-            Input::DoorbellRung { process, queue, .. } => {
-                self.note(process, format!("the doorbell of {queue} is not connected"), effects);
+            Input::DoorbellRung { process, queue, last_queued, buffers } => {
+                self.doorbell_rung(process, queue, last_queued, buffers, effects);
             }
         }
     }
@@ -263,7 +285,7 @@ impl<M: Miniport> Kernel<M> {
             | Call::MapGpuVirtualAddress { .. }
             | Call::FreeGpuVirtualAddress { .. }
             | Call::UpdateGpuVirtualAddress { .. } => not_modelled("paging"),
-            Call::CreateHwQueue { .. }
+            hardware @ (Call::CreateHwQueue { .. }
             | Call::DestroyHwQueue { .. }
             | Call::SubmitCommandToHwQueue { .. }
             | Call::SubmitSignalToHwQueue { .. }
@@ -273,12 +295,42 @@ impl<M: Miniport> Kernel<M> {
             | Call::CreateDoorbell { .. }
             | Call::ConnectDoorbell { .. }
             | Call::DestroyDoorbell { .. }
-            | Call::NotifyWorkSubmission { .. } => not_modelled("hardware queues"),
+            | Call::NotifyWorkSubmission { .. }) => self.dispatch_hardware(process, hardware, effects),
             Call::SetContextPriority { .. }
             | Call::ContextPriority { .. }
             | Call::SetProcessPriorityClass { .. }
             | Call::ProcessPriorityClass
             | Call::MarkDeviceAsError { .. } => not_modelled("scheduling"),
+        }
+    }
+
+    fn dispatch_hardware(&mut self, process: ProcessId, call: Call, effects: &mut Effects) -> Called {
+        match call {
+            Call::CreateHwQueue { context, flags, private_data: _ } => {
+                self.create_hw_queue(process, context, flags, effects)
+            }
+            Call::DestroyHwQueue { queue } => self.destroy_hw_queue(process, queue, effects),
+            Call::SubmitCommandToHwQueue { queue, progress_fence_id, private_data, .. } => {
+                self.submit_to_hw_queue(process, queue, progress_fence_id, private_data)
+            }
+            Call::SubmitSignalToHwQueue { queues, objects, values, flags } => {
+                self.signal_hw_queues(process, &queues, &objects, &values, flags)
+            }
+            Call::SubmitWaitToHwQueue { queue, objects, values } => {
+                self.wait_in_hw_queue(process, queue, &objects, &values)
+            }
+            Call::CreateNativeFence { device, initial_value, native_type, flags, engine_affinity } => {
+                let new = NewFence { initial_value, native_type, flags, engine_affinity };
+                self.create_native_fence(process, device, new, effects)
+            }
+            Call::OpenNativeFence { device, token, flags, engine_affinity } => {
+                self.open_native_fence(process, device, token, flags, engine_affinity, effects)
+            }
+            Call::CreateDoorbell { queue } => self.create_doorbell(process, queue, effects),
+            Call::ConnectDoorbell { queue } => self.connect_doorbell(process, queue, effects),
+            Call::DestroyDoorbell { queue } => self.destroy_doorbell(process, queue, effects),
+            Call::NotifyWorkSubmission { queue } => self.notify_work_submission(process, queue, effects),
+            _ => not_modelled("this call"),
         }
     }
 
@@ -303,6 +355,7 @@ impl<M: Miniport> Kernel<M> {
         for wait in waits {
             self.end_wait(wait, effects);
         }
+        self.abandon_user_mode_queues(id, effects);
         for handle in self.process(id).handles_where(|local| matches!(local, Local::Device(_))) {
             let _ = self.destroy_device(id, handle, effects);
         }
@@ -338,6 +391,11 @@ impl<M: Miniport> Kernel<M> {
                 effects.stores.push(FenceStore { process: open.process, slot, value });
             }
         }
+        for (id, queue) in self.hw_queues.iter() {
+            if self.processes.get(&queue.process).is_some_and(|process| process.vm == vm) {
+                self.store_doorbell(id, effects);
+            }
+        }
     }
 
     /// The device that a one-way call is about, for its error to appear on.
@@ -347,10 +405,13 @@ impl<M: Miniport> Kernel<M> {
                 *contexts.first()?
             }
             Call::WaitFromGpu { context, .. } => *context,
+            Call::SubmitSignalToHwQueue { queues, .. } => *queues.first()?,
+            Call::SubmitCommandToHwQueue { queue, .. } | Call::SubmitWaitToHwQueue { queue, .. } => *queue,
             _ => return None,
         };
         match self.processes.get(&process)?.handles.get(context)? {
             Local::Context(context) => Some(self.contexts[*context].device),
+            Local::HwQueue(queue) => Some(self.contexts[self.hw_queues[*queue].context].device),
             _ => None,
         }
     }

@@ -19,6 +19,7 @@
 extern crate alloc;
 
 mod adapter;
+mod bugcheck;
 mod config;
 pub mod ddi;
 mod effects;
@@ -26,16 +27,19 @@ mod fault;
 mod handles;
 mod input;
 pub mod kernel;
+mod native;
 mod planted;
 pub mod policy;
 mod process;
 mod slab;
 pub mod snapshot;
+mod start;
 mod sync;
 mod vidsch;
 pub mod views;
 mod wait;
 
+pub use bugcheck::Bugcheck;
 pub use config::{
     AdapterConfig, Config, EngineType, Features, NodeConfig, TargetConfig, TdrConfig, VidSchCaps,
 };
@@ -48,6 +52,7 @@ pub use kernel::Kernel;
 pub use planted::PlantedBug;
 pub use policy::Policy;
 pub use snapshot::Snapshot;
+pub use vidsch::DoorbellStatus;
 
 /// Changes whenever the same inputs may give other effects: a trace names the version it was made with.
 pub const SEMANTIC_VERSION: u32 = 4;

@@ -23,6 +23,7 @@ pub(crate) enum Local {
     Context(u32),
     /// An open of a sync object.
     Sync(u32),
+    HwQueue(u32),
 }
 
 pub(crate) struct Process {
@@ -34,6 +35,7 @@ pub(crate) struct Process {
     /// Pending CPU waits by the guest's name for them.
     pub waits: BTreeMap<EventId, WaitId>,
     pub contexts: usize,
+    pub hw_queues: usize,
     /// Devices that are not ACTIVE: what its status slot holds.
     pub devices_stopped: u64,
     /// What the queues of its contexts hold: see [`crate::vidsch::Packet::weight`].
@@ -53,6 +55,7 @@ impl Process {
             slots: Slots::default(),
             waits: BTreeMap::new(),
             contexts: 0,
+            hw_queues: 0,
             devices_stopped: 0,
             queued_bytes: 0,
             shares: 0,
@@ -123,6 +126,18 @@ impl Slots {
         }
         self.owners.push(Some(open));
         Some(self.owners.len() as u32 - 1)
+    }
+
+    /// Gives a slot to no open: the kernel stores there, engines do not.
+    pub fn allocate_for_kernel(&mut self) -> Option<u32> {
+        let slot = self.allocate(0)?;
+        self.owners[slot as usize] = None;
+        Some(slot)
+    }
+
+    /// Another open of the same process goes on with the slot.
+    pub fn hand_over(&mut self, slot: u32, open: u32) {
+        self.owners[slot as usize] = Some(open);
     }
 
     pub fn release(&mut self, slot: u32) {

@@ -61,10 +61,15 @@ const MONITORED_ONLY: SyncObjectFlags = SyncObjectFlags::TOP_OF_PIPELINE
     .union(SyncObjectFlags::NO_WAIT)
     .union(SyncObjectFlags::NO_SIGNAL_MAX_VALUE_ON_TDR);
 
+/// Monitored and native fences: they belong to a device and their value stands in fence memory.
+fn has_slot(object_type: SyncObjectType) -> bool {
+    matches!(object_type, SyncObjectType::MONITORED_FENCE | SyncObjectType::NATIVE_FENCE)
+}
+
 /// Rules that hold for the flags of any type (FEN-044 to FEN-057).
-fn check_flags(object_type: SyncObjectType, flags: SyncObjectFlags) -> Result<(), Refusal> {
+pub(crate) fn check_flags(object_type: SyncObjectType, flags: SyncObjectFlags) -> Result<(), Refusal> {
     use SyncObjectFlags as F;
-    let monitored = object_type == SyncObjectType::MONITORED_FENCE;
+    let monitored = has_slot(object_type);
     if flags.unknown() != 0 {
         return invalid(format!("flags {:#x} have reserved bits set", flags.bits()));
     }
@@ -139,18 +144,7 @@ impl<M: Miniport> Kernel<M> {
         if monitored && let Some(reply) = self.fence_memory_missing(process)? {
             return Ok(reply);
         }
-        let object = self.objects.insert(SyncObject {
-            object_type: info.object_type,
-            flags: info.flags,
-            value,
-            adapter: self.devices[device].adapter,
-            opens: Vec::new(),
-            stored: (0, 0),
-            slots: 0,
-            waiters: BTreeSet::new(),
-            references: 0,
-            global: None,
-        });
+        let object = self.new_object(info.object_type, info.flags, value, self.devices[device].adapter);
         let mut created = match self.open_object(process, device, object, info.flags, effects) {
             Ok(created) => created,
             Err(refusal) => {
@@ -173,8 +167,30 @@ impl<M: Miniport> Kernel<M> {
         Ok(Reply::SyncObject(created))
     }
 
+    /// An object that nobody has open yet.
+    pub(crate) fn new_object(
+        &mut self,
+        object_type: SyncObjectType,
+        flags: SyncObjectFlags,
+        value: u64,
+        adapter: u32,
+    ) -> u32 {
+        self.objects.insert(SyncObject {
+            object_type,
+            flags,
+            value,
+            adapter,
+            opens: Vec::new(),
+            stored: (0, 0),
+            slots: 0,
+            waiters: BTreeSet::new(),
+            references: 0,
+            global: None,
+        })
+    }
+
     /// What to say if the process has no fence slot left: bring memory, or the limit is reached.
-    fn fence_memory_missing(&self, process: ProcessId) -> Result<Option<Reply>, Refusal> {
+    pub(crate) fn fence_memory_missing(&self, process: ProcessId) -> Result<Option<Reply>, Refusal> {
         let slots = &self.process(process).slots;
         if slots.has_room() {
             return Ok(None);
@@ -187,7 +203,7 @@ impl<M: Miniport> Kernel<M> {
     }
 
     /// Gives a process a handle to an object, with a slot that holds the value before anybody hears of it.
-    fn open_object(
+    pub(crate) fn open_object(
         &mut self,
         process: ProcessId,
         device: u32,
@@ -195,7 +211,20 @@ impl<M: Miniport> Kernel<M> {
         flags: SyncObjectFlags,
         effects: &mut Effects,
     ) -> Result<CreatedSyncObject, Refusal> {
-        let monitored = self.objects[object].object_type == SyncObjectType::MONITORED_FENCE;
+        self.open_object_at(process, device, object, flags, None, effects)
+    }
+
+    /// The same with a slot that another open of the process has.
+    pub(crate) fn open_object_at(
+        &mut self,
+        process: ProcessId,
+        device: u32,
+        object: u32,
+        flags: SyncObjectFlags,
+        at: Option<u32>,
+        effects: &mut Effects,
+    ) -> Result<CreatedSyncObject, Refusal> {
+        let monitored = has_slot(self.objects[object].object_type);
         if self.objects[object].opens.len() >= limits::OPENS_PER_OBJECT_MAX {
             let why = format!("the object is open {} times, the limit", limits::OPENS_PER_OBJECT_MAX);
             return refuse(NtStatus::NO_MEMORY, why);
@@ -215,7 +244,10 @@ impl<M: Miniport> Kernel<M> {
                 return Err(refusal);
             }
         };
-        let slot = if monitored { self.process_mut(process).slots.allocate(open) } else { None };
+        let slot = match at {
+            None if monitored => self.process_mut(process).slots.allocate(open),
+            at => at,
+        };
         self.opens[open].handle = handle;
         self.opens[open].slot = slot;
         self.objects[object].opens.push(open);
@@ -246,17 +278,37 @@ impl<M: Miniport> Kernel<M> {
         handle: Handle,
         effects: &mut Effects,
     ) -> Called {
+        if self.is_progress_fence(process, handle) {
+            return invalid(format!("{handle} is the progress fence of a hardware queue and goes with it"));
+        }
+        self.end_sync_object(process, handle, effects)
+    }
+
+    /// Whether a handle is the progress fence of a hardware queue.
+    pub(crate) fn is_progress_fence(&self, process: ProcessId, handle: Handle) -> bool {
+        self.sync_object(process, handle).is_ok_and(|(_, object)| self.progress_fences.contains_key(&object))
+    }
+
+    /// Ends an open, whatever it is for.
+    pub(crate) fn end_sync_object(
+        &mut self,
+        process: ProcessId,
+        handle: Handle,
+        effects: &mut Effects,
+    ) -> Called {
         let (id, _) = self.sync_object(process, handle)?;
         self.process_mut(process).handles.remove(handle);
         let open = self.opens.remove(id).expect("a handle names a live open");
-        if let Some(slot) = open.slot {
-            self.process_mut(process).slots.release(slot);
-        }
+        self.native_open_ended(id, &open);
         if let Some(device) = open.device {
             self.devices[device].children.remove(&handle);
         }
         let object = &mut self.objects[open.object];
         object.opens.retain(|other| *other != id);
+        if let Some(slot) = open.slot {
+            self.release_slot(slot, &open);
+        }
+        let object = &mut self.objects[open.object];
         if object.flags.contains(SyncObjectFlags::UNWAIT_CPU_WAITERS_ONLY_ON_DESTROY) {
             self.forget_open(open.object, id);
         } else {
@@ -308,6 +360,7 @@ impl<M: Miniport> Kernel<M> {
             return;
         }
         self.release_cpu_waiters(object, None, effects);
+        self.native_object_ended(object);
         if let Some(state) = self.objects.remove(object)
             && let Some(global) = state.global
         {
@@ -354,27 +407,47 @@ impl<M: Miniport> Kernel<M> {
         effects: &mut Effects,
     ) -> Called {
         let device = self.active_device(process, device)?;
-        let Some(share) = self.shares.get(&token) else {
-            return refuse(NtStatus::INVALID_HANDLE, "the NT handle names no shared object");
-        };
-        let object = share.object;
-        let same_vm =
-            self.processes.get(&share.process).map(|owner| owner.vm) == Some(self.process(process).vm);
-        if !same_vm {
-            return refuse(NtStatus::INVALID_HANDLE, "the shared object belongs to another VM");
-        }
+        let object = self.shared_object(process, token)?;
         // What sharing it was created with is not asked again of the opener (W-145).
         let own = flags | SyncObjectFlags::SHARED | SyncObjectFlags::NT_SECURITY_SHARING;
         check_flags(self.objects[object].object_type, own)?;
-        if self.objects[object].adapter != self.devices[device].adapter || engine_affinity > 1 {
+        self.check_opens_on(object, self.devices[device].adapter)?;
+        if engine_affinity > 1 {
             return invalid("the shared object is on another adapter");
         }
-        if self.objects[object].object_type == SyncObjectType::MONITORED_FENCE
+        if has_slot(self.objects[object].object_type)
             && let Some(reply) = self.fence_memory_missing(process)?
         {
             return Ok(reply);
         }
         Ok(Reply::SyncObject(self.open_object(process, device, object, flags, effects)?))
+    }
+
+    /// The object that a share token opens for this process.
+    pub(crate) fn shared_object(&self, process: ProcessId, token: ShareToken) -> Result<u32, Refusal> {
+        let Some(share) = self.shares.get(&token) else {
+            return refuse(NtStatus::INVALID_HANDLE, "the NT handle names no shared object");
+        };
+        let same_vm =
+            self.processes.get(&share.process).map(|owner| owner.vm) == Some(self.process(process).vm);
+        if !same_vm {
+            return refuse(NtStatus::INVALID_HANDLE, "the shared object belongs to another VM");
+        }
+        Ok(share.object)
+    }
+
+    /// Whether an object opens on an adapter as what it is, or a native fence as a monitored one (FEN-116).
+    fn check_opens_on(&self, object: u32, adapter: u32) -> Result<(), Refusal> {
+        let SyncObject { object_type, flags, adapter: own, .. } = self.objects[object];
+        if own != adapter && !flags.contains(SyncObjectFlags::CROSS_ADAPTER) {
+            return invalid("the shared object is on another adapter");
+        }
+        if object_type == SyncObjectType::NATIVE_FENCE && self.adapter_has_native_fences(adapter) {
+            return invalid(
+                "a native fence opens by OpenNativeFenceFromNtHandle on an adapter that has them",
+            );
+        }
+        Ok(())
     }
 
     pub(crate) fn close_share(
@@ -420,7 +493,7 @@ impl<M: Miniport> Kernel<M> {
 /// Whether a packet of a context may name an object of this type, one of `count`.
 pub(crate) fn queueable(object_type: SyncObjectType, count: usize) -> Result<(), Refusal> {
     match object_type {
-        SyncObjectType::MONITORED_FENCE => Ok(()),
+        SyncObjectType::MONITORED_FENCE | SyncObjectType::NATIVE_FENCE => Ok(()),
         SyncObjectType::FENCE if count == 1 => Ok(()),
         SyncObjectType::FENCE => invalid("a legacy FENCE must be the only object (FEN-043)"),
         other => {

@@ -89,7 +89,7 @@ impl<M: Miniport> Kernel<M> {
         for (at, handle) in objects.iter().enumerate() {
             let (open, object) = self.sync_object(process, *handle)?;
             targets[at] = object;
-            self.check_monitored(object, device, *handle)?;
+            self.check_monitored(open, object, device, *handle)?;
             self.check_right(open, SyncObjectFlags::NO_SIGNAL)?;
             // An object may be named twice: the value it has by then counts.
             let earlier = targets[..at].iter().rposition(|other| *other == object);
@@ -123,7 +123,7 @@ impl<M: Miniport> Kernel<M> {
         let mut items = Vec::with_capacity(objects.len());
         for (handle, value) in objects.iter().zip(values) {
             let (open, object) = self.sync_object(process, *handle)?;
-            self.check_monitored(object, device, *handle)?;
+            self.check_monitored(open, object, device, *handle)?;
             self.check_right(open, SyncObjectFlags::NO_WAIT)?;
             let (handle, value) = (*handle, *value);
             items.push(WaitItem { object, open: Some(open), handle, value, satisfied: false });
@@ -156,12 +156,12 @@ impl<M: Miniport> Kernel<M> {
     }
 
     /// CPU operations take monitored fences only, whatever the value (W-100 to W-103).
-    fn check_monitored(&self, object: u32, device: u32, handle: Handle) -> Result<(), Refusal> {
+    fn check_monitored(&self, open: u32, object: u32, device: u32, handle: Handle) -> Result<(), Refusal> {
         let object = &self.objects[object];
-        if object.object_type != SyncObjectType::MONITORED_FENCE {
+        if !matches!(object.object_type, SyncObjectType::MONITORED_FENCE | SyncObjectType::NATIVE_FENCE) {
             return invalid(format!("{handle} is a {}, not a monitored fence", object.object_type.name()));
         }
-        self.check_adapter(object.adapter, device, handle)
+        self.check_adapter(self.adapter_of_open(open), device, handle)
     }
 
     pub(crate) fn check_adapter(&self, adapter: u32, device: u32, handle: Handle) -> Result<(), Refusal> {
@@ -206,6 +206,7 @@ impl<M: Miniport> Kernel<M> {
             if matches!(owner, WaitOwner::Gpu { .. }) {
                 object.references += 1;
             }
+            self.mark_monitored(item.object);
         }
         self.waits.insert(id, Wait { owner, any, unsatisfied, items, since: self.now });
         Some(id)
@@ -218,6 +219,7 @@ impl<M: Miniport> Kernel<M> {
             if !item.satisfied {
                 let key = WaitKey { value: item.value, wait: id, item: at as u32 };
                 self.objects[item.object].waiters.remove(&key);
+                self.mark_monitored(item.object);
             }
         }
         match wait.owner {
@@ -236,7 +238,11 @@ impl<M: Miniport> Kernel<M> {
     /// The one place where a fence changes its value by the kernel's hand: every process that has it
     /// open gets the store, then waits are looked at.
     pub(crate) fn set_value(&mut self, object: u32, value: u64, effects: &mut Effects) {
+        if self.is_always_signaled(object) {
+            return;
+        }
         self.store_value(object, value, effects);
+        self.update_current_value(object, effects);
         self.evaluate(object, effects);
     }
 
@@ -288,7 +294,14 @@ impl<M: Miniport> Kernel<M> {
         if self.planted.is_some() {
             self.evaluate_wrongly(object, events, effects);
         }
+        self.complete_progress(object, effects);
+        self.mark_monitored(object);
         self.release_reference(object, effects);
+    }
+
+    /// The least value of an object that a registered wait needs.
+    pub(crate) fn least_waited(&self, object: u32) -> Option<u64> {
+        self.objects.get(object)?.waiters.first().map(|key| key.value)
     }
 
     pub(crate) fn complete_wait(&mut self, id: WaitId, effects: &mut Effects) {

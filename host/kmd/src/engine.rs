@@ -1,4 +1,4 @@
-//! One engine: a queue of command buffers and the one that runs.
+//! One engine: command buffers, the one that runs, and those that wait in hardware.
 //!
 //! ```text
 //!           submit                    a Busy packet's time is over, more packets
@@ -6,34 +6,80 @@
 //!     ^                  |   ^                                                  |
 //!     |  last packet,    |   `--------------------------------------------------'
 //!     `------------------'   Hang packet
-//!        queue empty         ------------> Hung (left when its context is destroyed or the adapter stops)
+//!        nothing can run     ------------> Hung (left when its context is destroyed or the adapter stops)
 //! ```
+//! The first buffer runs that may: its context is not suspended, it does not wait for a native fence, and no earlier
+//! one of its queue is there. So each queue is in order, and a queue that waits holds up no other.
+//!
+//! A context that is suspended is set aside at the end of the packet that runs, and that is acknowledged; one that
+//! hangs never is.
+//!
 //! Faults: a hang makes the packet that runs a Hang packet, or else the next one to run; an interrupt
 //! that is to be lost is left out of what is called back, and nothing else changes.
 
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec;
 use alloc::vec::Vec;
 
 use d3dkmt::isa::{self, CommandBuffer, Packet};
-use dxgkrnl::ddi::{Callback, EngineId, EngineState, Interrupt, PendingFaults, Submission};
-use dxgkrnl::{Nanos, NodeConfig};
+use dxgkrnl::ddi::{
+    Callback, EngineId, EngineState, HwContext, HwQueueId, Interrupt, NativeFenceId, NativeFenceLogType,
+    PendingFaults, SignaledNativeFences, Suspend,
+};
+use dxgkrnl::{Nanos, NodeConfig, ProcessId};
+
+use crate::native::Stored;
+use crate::queues::Shared;
+
+/// What a command buffer comes from, and what becomes of it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Origin {
+    /// A context's own queue: DMA_COMPLETED tells of its end.
+    Context,
+    /// The kernel, for a hardware queue: the progress fence tells.
+    HwQueue { hw_queue: HwQueueId, progress_fence_id: u64 },
+    /// A ring of that many bytes.
+    Ring { hw_queue: HwQueueId, bytes: usize },
+}
 
 /// A command buffer on the engine.
-struct Job {
-    submission: Submission,
-    packets: vec::IntoIter<Packet>,
+pub(crate) struct Job {
+    pub origin: Origin,
+    /// 0 for what comes from a ring.
+    pub submission_fence_id: u64,
+    pub context: HwContext,
+    pub process: ProcessId,
+    pub packets: vec::IntoIter<Packet>,
     /// When the packet that runs ends; `None` for one that never does.
-    until: Option<Nanos>,
+    pub until: Option<Nanos>,
+    /// Waits for this value of the fence at this address, since that time.
+    pub waits_for: Option<(u64, u64, Nanos)>,
+}
+
+impl Job {
+    fn hw_queue(&self) -> Option<HwQueueId> {
+        match self.origin {
+            Origin::Context => None,
+            Origin::HwQueue { hw_queue, .. } | Origin::Ring { hw_queue, .. } => Some(hw_queue),
+        }
+    }
+
+    /// Buffers with the same key run in order.
+    fn key(&self) -> (HwContext, Option<HwQueueId>) {
+        (self.context, self.hw_queue())
+    }
 }
 
 pub(crate) struct Engine {
     id: EngineId,
     signals_at_write: bool,
+    releases_progress: bool,
     opaque_packet_ns: Nanos,
     running: Option<Job>,
-    /// By submission fence id, which only grows: the first is the next to run.
-    queue: BTreeMap<u64, Submission>,
+    /// What does not run, in the order it came.
+    queue: VecDeque<Job>,
+    /// Suspended contexts, with the suspends that are yet to be acknowledged.
+    suspended: BTreeMap<HwContext, Vec<u64>>,
     faults: PendingFaults,
 }
 
@@ -42,18 +88,29 @@ impl Engine {
         Engine {
             id,
             signals_at_write: config.signals_at_write,
+            releases_progress: config.ring_buffer_fence_release,
             opaque_packet_ns: config.opaque_packet_ns,
             running: None,
-            queue: BTreeMap::new(),
+            queue: VecDeque::new(),
+            suspended: BTreeMap::new(),
             faults: PendingFaults::default(),
         }
     }
 
-    pub fn submit(&mut self, now: Nanos, submission: Submission, callbacks: &mut Vec<Callback>) {
-        self.queue.insert(submission.submission_fence_id, submission);
-        if self.running.is_none() {
-            self.start_next(now, callbacks);
+    /// The packets of a command buffer. Bytes of another KMD's format are work of a usual length; damaged buffers were
+    /// refused at submission.
+    pub fn decode(&self, commands: &[u8]) -> vec::IntoIter<Packet> {
+        match isa::decode(commands) {
+            Ok(CommandBuffer::Packets(packets)) => packets.into_iter(),
+            Ok(CommandBuffer::Opaque(_)) | Err(_) => {
+                vec![Packet::Busy { duration_ns: self.opaque_packet_ns }].into_iter()
+            }
         }
+    }
+
+    pub fn submit(&mut self, now: Nanos, job: Job, shared: &mut Shared, callbacks: &mut Vec<Callback>) {
+        self.queue.push_back(job);
+        self.start_next(now, shared, callbacks);
     }
 
     /// When the running packet ends, if it does.
@@ -62,24 +119,94 @@ impl Engine {
     }
 
     /// The running packet's time is over: the buffer goes on from that time, not from now.
-    pub fn finish_packet(&mut self, callbacks: &mut Vec<Callback>) {
+    pub fn finish_packet(&mut self, shared: &mut Shared, callbacks: &mut Vec<Callback>) {
         let Some(mut job) = self.running.take() else { return };
         let Some(clock) = job.until.take() else {
             self.running = Some(job);
             return;
         };
-        self.run(clock, job, callbacks);
-        self.start_next(clock, callbacks);
+        let context = job.context;
+        if self.suspended.contains_key(&context) && job.packets.len() > 0 {
+            self.queue.push_front(job);
+        } else {
+            self.run(clock, job, shared, callbacks);
+        }
+        if self.running.as_ref().is_none_or(|job| job.context != context) {
+            self.acknowledge(context, callbacks);
+        }
+        self.start_next(clock, shared, callbacks);
     }
 
-    /// Drops a submission; the next command buffer starts if it was the running one.
-    pub fn drop_submission(&mut self, now: Nanos, submission_fence_id: u64, callbacks: &mut Vec<Callback>) {
-        self.queue.remove(&submission_fence_id);
-        let is_running = |job: &Job| job.submission.submission_fence_id == submission_fence_id;
-        if self.running.as_ref().is_some_and(is_running) {
-            self.running = None;
-            self.start_next(now, callbacks);
+    fn acknowledge(&mut self, context: HwContext, callbacks: &mut Vec<Callback>) {
+        let owed = self.suspended.get_mut(&context).map(core::mem::take).unwrap_or_default();
+        for suspend_fence in owed {
+            self.interrupt(Interrupt::SuspendContextCompleted { context, suspend_fence }, callbacks);
         }
+    }
+
+    /// Drops what `gone` says; the next command buffer starts if it was the running one.
+    pub fn drop_jobs(
+        &mut self,
+        now: Nanos,
+        gone: impl Fn(&Job) -> bool,
+        shared: &mut Shared,
+        callbacks: &mut Vec<Callback>,
+    ) {
+        self.queue.retain(|job| !gone(job));
+        if self.running.as_ref().is_some_and(&gone) {
+            self.running = None;
+        }
+        self.start_next(now, shared, callbacks);
+    }
+
+    pub fn forget_context(&mut self, context: HwContext) {
+        self.suspended.remove(&context);
+    }
+
+    /// Nothing of the context is started from here on.
+    pub fn suspend(&mut self, context: HwContext, suspend_fence: u64) -> Suspend {
+        let owed = self.suspended.entry(context).or_default();
+        match &self.running {
+            Some(job) if job.context == context => {
+                owed.push(suspend_fence);
+                Suspend::Pending
+            }
+            _ => Suspend::Suspended,
+        }
+    }
+
+    pub fn resume(
+        &mut self,
+        now: Nanos,
+        context: HwContext,
+        shared: &mut Shared,
+        callbacks: &mut Vec<Callback>,
+    ) {
+        self.suspended.remove(&context);
+        self.start_next(now, shared, callbacks);
+    }
+
+    /// Looks at the waits for a fence again.
+    pub fn look_at_waits(
+        &mut self,
+        now: Nanos,
+        fence: NativeFenceId,
+        shared: &mut Shared,
+        callbacks: &mut Vec<Callback>,
+    ) {
+        let Some(current) = shared.native.value(fence) else { return };
+        for job in &mut self.queue {
+            let Some((gpu_address, value, observed)) = job.waits_for else { continue };
+            let here = shared.native.at(self.id.adapter, job.process, gpu_address) == Some(fence);
+            if here && current >= value {
+                job.waits_for = None;
+                if let Some(hw_queue) = job.hw_queue() {
+                    let log = NativeFenceLogType::Waits;
+                    shared.log(hw_queue, log, (fence, value), (observed, now), callbacks);
+                }
+            }
+        }
+        self.start_next(now, shared, callbacks);
     }
 
     /// One more of the interrupts to come is lost.
@@ -99,10 +226,11 @@ impl Engine {
     pub fn stop(&mut self) {
         self.running = None;
         self.queue.clear();
+        self.suspended.clear();
         self.faults = PendingFaults::default();
     }
 
-    fn interrupt(&mut self, interrupt: Interrupt, callbacks: &mut Vec<Callback>) {
+    pub fn interrupt(&mut self, interrupt: Interrupt, callbacks: &mut Vec<Callback>) {
         match self.faults.interrupts_lost.checked_sub(1) {
             None => callbacks.push(Callback::NotifyInterrupt(interrupt)),
             Some(left) => self.faults.interrupts_lost = left,
@@ -118,7 +246,7 @@ impl Engine {
         match &self.running {
             None => EngineState::Idle,
             Some(job) => {
-                let submission_fence_id = job.submission.submission_fence_id;
+                let submission_fence_id = job.submission_fence_id;
                 match job.until {
                     Some(until) => EngineState::Running { submission_fence_id, until, queued },
                     None => EngineState::Hung { submission_fence_id, queued },
@@ -127,33 +255,29 @@ impl Engine {
         }
     }
 
-    fn start_next(&mut self, clock: Nanos, callbacks: &mut Vec<Callback>) {
+    /// The first buffer that may run.
+    fn next(&self) -> Option<usize> {
+        (0..self.queue.len()).find(|at| {
+            let job = &self.queue[*at];
+            let first = self.queue.iter().take(*at).all(|earlier| earlier.key() != job.key());
+            job.waits_for.is_none() && !self.suspended.contains_key(&job.context) && first
+        })
+    }
+
+    fn start_next(&mut self, clock: Nanos, shared: &mut Shared, callbacks: &mut Vec<Callback>) {
         while self.running.is_none() {
-            let Some(submission) = self.queue.pop_first().map(|(_, submission)| submission) else { return };
-            let packets = match isa::decode(&submission.commands) {
-                Ok(CommandBuffer::Packets(packets)) => packets,
-                // Bytes of another KMD's format: work of a usual length. Damaged buffers were refused
-                // at submission.
-                Ok(CommandBuffer::Opaque(_)) | Err(_) => {
-                    vec![Packet::Busy { duration_ns: self.opaque_packet_ns }]
-                }
-            };
-            let job = Job { submission, packets: packets.into_iter(), until: None };
-            self.run(clock, job, callbacks);
+            let Some(job) = self.next().and_then(|at| self.queue.remove(at)) else { return };
+            self.run(clock, job, shared, callbacks);
         }
     }
 
     /// Runs packets from time `clock` until one takes time, or to the end of the command buffer.
-    fn run(&mut self, clock: Nanos, mut job: Job, callbacks: &mut Vec<Callback>) {
-        let (engine, process) = (self.id, job.submission.process);
+    fn run(&mut self, clock: Nanos, mut job: Job, shared: &mut Shared, callbacks: &mut Vec<Callback>) {
         while let Some(packet) = job.packets.next() {
             let packet = if core::mem::take(&mut self.faults.hangs_next) { Packet::Hang } else { packet };
             match packet {
                 Packet::FenceWrite { gpu_address, value } => {
-                    callbacks.push(Callback::GpuStore { engine, process, gpu_address, value });
-                    if self.signals_at_write {
-                        self.interrupt(Interrupt::MonitoredFenceSignaled { engine }, callbacks);
-                    }
+                    self.store(clock, &job, (gpu_address, value), shared, callbacks);
                 }
                 Packet::Busy { duration_ns } => {
                     // The end of time is a time like any other: such a packet just never ends.
@@ -166,9 +290,90 @@ impl Engine {
                     self.running = Some(job);
                     return;
                 }
+                Packet::FenceWait { gpu_address, value } => {
+                    let fence = shared.native.at(self.id.adapter, job.process, gpu_address);
+                    match fence.filter(|fence| shared.native.value(*fence).is_some_and(|now| now >= value)) {
+                        Some(fence) => {
+                            if let Some(hw_queue) = job.hw_queue() {
+                                let log = NativeFenceLogType::Waits;
+                                shared.log(hw_queue, log, (fence, value), (clock, clock), callbacks);
+                            }
+                        }
+                        None => {
+                            job.waits_for = Some((gpu_address, value, clock));
+                            self.queue.push_front(job);
+                            return;
+                        }
+                    }
+                }
             }
         }
-        let submission_fence_id = job.submission.submission_fence_id;
-        self.interrupt(Interrupt::DmaCompleted { engine, submission_fence_id }, callbacks);
+        self.end(clock, &job, shared, callbacks);
+    }
+
+    /// The fence value, then the log entry, then the interrupt (FEN-121).
+    fn store(
+        &mut self,
+        clock: Nanos,
+        job: &Job,
+        (gpu_address, value): (u64, u64),
+        shared: &mut Shared,
+        callbacks: &mut Vec<Callback>,
+    ) {
+        let (engine, process) = (self.id, job.process);
+        let stored = shared.native.store(engine.adapter, process, gpu_address, value);
+        if matches!(stored, Stored::Ignored) {
+            return;
+        }
+        callbacks.push(match job.hw_queue() {
+            Some(hw_queue) => Callback::HwQueueStore { engine, hw_queue, gpu_address, value },
+            None => Callback::GpuStore { engine, process, gpu_address, value },
+        });
+        match stored {
+            Stored::Native { fence, interrupts } => {
+                let logged = job.hw_queue().filter(|hw_queue| shared.has_logs(*hw_queue));
+                if let Some(hw_queue) = logged {
+                    let log = NativeFenceLogType::Signals;
+                    shared.log(hw_queue, log, (fence, value), (0, clock), callbacks);
+                }
+                let optimized = shared.optimized_interrupt.get(engine.adapter as usize) == Some(&true);
+                if interrupts {
+                    let signaled = match logged.filter(|_| optimized) {
+                        Some(hw_queue) => SignaledNativeFences::Logged { hw_queue: Some(hw_queue) },
+                        None => SignaledNativeFences::These(vec![fence]),
+                    };
+                    self.interrupt(Interrupt::NativeFenceSignaled { engine, signaled }, callbacks);
+                }
+            }
+            Stored::Elsewhere if self.signals_at_write => {
+                self.interrupt(Interrupt::MonitoredFenceSignaled { engine }, callbacks);
+            }
+            Stored::Elsewhere | Stored::Ignored => {}
+        }
+    }
+
+    /// Nothing refers to the buffer any more.
+    fn end(&mut self, clock: Nanos, job: &Job, shared: &mut Shared, callbacks: &mut Vec<Callback>) {
+        let engine = self.id;
+        match job.origin {
+            Origin::Context => {
+                let submission_fence_id = job.submission_fence_id;
+                self.interrupt(Interrupt::DmaCompleted { engine, submission_fence_id }, callbacks);
+            }
+            Origin::HwQueue { hw_queue, progress_fence_id } => {
+                let progress = shared.queues.get(&hw_queue).map(|queue| queue.progress_fence_gpu_address);
+                if let Some(gpu_address) = progress.filter(|_| self.releases_progress) {
+                    self.store(clock, job, (gpu_address, progress_fence_id), shared, callbacks);
+                }
+                if !self.signals_at_write {
+                    self.interrupt(Interrupt::MonitoredFenceSignaled { engine }, callbacks);
+                }
+            }
+            Origin::Ring { hw_queue, bytes } => {
+                if let Some(queue) = shared.queues.get_mut(&hw_queue) {
+                    queue.ring_bytes -= bytes;
+                }
+            }
+        }
     }
 }

@@ -5,6 +5,7 @@ use alloc::vec::Vec;
 
 use d3dkmt::{CreateContextFlags, Handle, NtStatus, Reply, limits};
 
+use super::suspend::HardwareSide;
 use super::{Packet, Queue};
 use crate::ProcessId;
 use crate::ddi::{BadCommands, EngineId, Miniport};
@@ -20,6 +21,7 @@ pub(crate) struct Context {
     pub flags: CreateContextFlags,
     /// Its software queue.
     pub queue: u32,
+    pub hardware: HardwareSide,
 }
 
 impl<M: Miniport> Kernel<M> {
@@ -54,6 +56,7 @@ impl<M: Miniport> Kernel<M> {
             engine: EngineId { adapter, node: node_ordinal },
             flags,
             queue: 0,
+            hardware: HardwareSide::default(),
         });
         match self.insert_handle(process, Local::Context(id)) {
             Ok(handle) => {
@@ -79,6 +82,10 @@ impl<M: Miniport> Kernel<M> {
         effects: &mut Effects,
     ) -> Called {
         let id = self.context(process, handle)?;
+        for queue in core::mem::take(&mut self.contexts[id].hardware.queues) {
+            self.end_hw_queue(queue, effects);
+        }
+        self.forget_suspend(id);
         self.process_mut(process).handles.remove(handle);
         let context = self.contexts.remove(id).expect("a handle names a live context");
         self.devices[context.device].children.remove(&handle);

@@ -11,16 +11,21 @@
 //!   Broadcast(id)             as a Signal                            the last queue signals
 //!   Command(bytes)            no command runs                        the miniport gets it; the queue
 //!                                                                    runs until DMA_COMPLETED
+//!   HwCommand{id, bytes}      MaxInFlightHwQueueBuffers allows       the miniport gets it; it runs until the
+//!                                                                    progress fence has the id
 //! ```
 //! Packets of one queue take effect in the order of submission (SCH-001); queues do not hold each
 //! other up (FEN-024).
 //!
 //! `context.rs` makes and ends contexts, `signal.rs` has the packets of signals and waits, `engine.rs` what is
-//! with the miniport and what it reports.
+//! with the miniport and what it reports; `hwqueue.rs`, `doorbell.rs` and `suspend.rs` are hardware scheduling.
 
 mod context;
+mod doorbell;
 mod engine;
+mod hwqueue;
 mod signal;
+mod suspend;
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -28,7 +33,9 @@ use alloc::vec::Vec;
 use d3dkmt::{EventId, NtStatus, SignalFlags};
 
 pub(crate) use context::Context;
+pub use doorbell::DoorbellStatus;
 pub(crate) use engine::InFlight;
+pub(crate) use hwqueue::HwQueue;
 
 use crate::ddi::{EngineId, HwContext, Miniport, Submission};
 use crate::effects::Effects;
@@ -44,8 +51,19 @@ pub(crate) struct Queue {
     /// The context that it belongs to.
     pub context: u32,
     pub packets: VecDeque<Packet>,
-    /// The submission that the engine has of this queue.
+    /// The submission that the engine has of this queue, if it is a context's own.
     pub running: Option<u64>,
+    /// The hardware queue that it is the queue of.
+    pub hw_queue: Option<u32>,
+    /// What the engine has of this hardware queue, oldest first.
+    pub in_flight: VecDeque<HwSubmission>,
+}
+
+/// A submission of a hardware queue that the engine has.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct HwSubmission {
+    pub submission_fence_id: u64,
+    pub progress_fence_id: u64,
 }
 
 #[derive(Debug)]
@@ -54,6 +72,7 @@ pub(crate) enum Packet {
     Signal(Signal),
     Broadcast(u32),
     Command(Vec<u8>),
+    HwCommand { progress_fence_id: u64, commands: Vec<u8> },
 }
 
 impl Packet {
@@ -64,7 +83,7 @@ impl Packet {
             + match self {
                 Packet::Wait(_) | Packet::Broadcast(_) => 0,
                 Packet::Signal(signal) => signal.targets.len() * size_of::<(u32, u64)>(),
-                Packet::Command(commands) => commands.len(),
+                Packet::Command(commands) | Packet::HwCommand { commands, .. } => commands.len(),
             }
     }
 }
@@ -96,10 +115,19 @@ impl<M: Miniport> Kernel<M> {
     pub(crate) fn new_queue(&mut self, device: u32, engine: EngineId, context: u32) -> u32 {
         let process = self.devices[device].process;
         let packets = VecDeque::new();
-        self.queues.insert(Queue { process, device, engine, context, packets, running: None })
+        self.queues.insert(Queue {
+            process,
+            device,
+            engine,
+            context,
+            packets,
+            running: None,
+            hw_queue: None,
+            in_flight: VecDeque::new(),
+        })
     }
 
-    /// Ends a queue: what the engine has of it is dropped, if it does not end with its context, and then what is
+    /// Ends the queue of a context: what the engine has of it is dropped, if it does not end with its context, and then what is
     /// queued.
     pub(crate) fn end_queue(&mut self, id: u32, effects: &mut Effects) {
         let queue = self.queues.remove(id).expect("its owner is live");
@@ -142,22 +170,27 @@ impl<M: Miniport> Kernel<M> {
                     self.broadcasts[broadcast].status = status;
                     self.reach_broadcast(broadcast, effects);
                 }
-                Packet::Command(_) => {}
+                Packet::Command(_) | Packet::HwCommand { .. } => {}
             }
         }
     }
 
     /// Lets every queue go on that can, until none can.
     pub(crate) fn run_queues(&mut self, effects: &mut Effects) {
-        while let Some(queue) = self.runnable.pop_front() {
-            while self.run_head(queue, effects) {}
+        loop {
+            while let Some(queue) = self.runnable.pop_front() {
+                while self.run_head(queue, effects) {}
+            }
+            if !self.update_monitored_values(effects) {
+                return;
+            }
         }
     }
 
     /// Takes the head packet of a queue if it can go on; true if it did.
     fn run_head(&mut self, id: u32, effects: &mut Effects) -> bool {
-        let Some(queue) = self.queues.get_mut(id) else { return false };
-        let idle = queue.running.is_none();
+        let Some(queue) = self.queues.get(id) else { return false };
+        let idle = queue.running.is_none() && queue.in_flight.is_empty();
         let ready = match queue.packets.front() {
             None => false,
             Some(Packet::Wait(wait)) => !self.waits.contains_key(wait),
@@ -166,10 +199,12 @@ impl<M: Miniport> Kernel<M> {
                 idle || self.broadcasts[*id].signal.flags.contains(SignalFlags::SIGNAL_AT_SUBMISSION)
             }
             Some(Packet::Command(_)) => idle,
+            Some(Packet::HwCommand { .. }) => self.has_hw_queue_room(id),
         };
         if !ready {
             return false;
         }
+        let queue = &mut self.queues[id];
         let Some(packet) = queue.packets.pop_front() else { return false };
         let process = queue.process;
         self.process_mut(process).queued_bytes -= packet.weight();
@@ -178,14 +213,18 @@ impl<M: Miniport> Kernel<M> {
             Packet::Signal(signal) => self.apply_signal(signal, effects),
             Packet::Broadcast(broadcast) => self.reach_broadcast(broadcast, effects),
             Packet::Command(commands) => self.start_command(id, commands, effects),
+            Packet::HwCommand { progress_fence_id, commands } => {
+                self.start_hw_command(id, progress_fence_id, commands, effects);
+            }
         }
         true
     }
 
     fn start_command(&mut self, id: u32, commands: Vec<u8>, effects: &mut Effects) {
-        let queue = &mut self.queues[id];
-        let engine = queue.engine;
+        let engine = self.queues[id].engine;
+        self.wake_adapter(engine.adapter, effects);
         let submission_fence_id = self.in_flight.begin(engine, id);
+        let queue = &mut self.queues[id];
         queue.running = Some(submission_fence_id);
         let submission = Submission {
             engine,

@@ -60,10 +60,15 @@ impl<M: Miniport> Kernel<M> {
                 (resolved.iter().map(|item| (item.object, item.value)).collect(), None)
             }
         };
-        for (object, _) in &targets {
+        self.enqueue_signal(ids, Signal { process, flags, targets, event });
+        Ok(Reply::None)
+    }
+
+    /// One packet in each queue; the signal happens when the last is reached.
+    pub(super) fn enqueue_signal(&mut self, ids: Vec<u32>, signal: Signal) {
+        for (object, _) in &signal.targets {
             self.objects[*object].references += 1;
         }
-        let signal = Signal { process, flags, targets, event };
         if let [queue] = ids[..] {
             self.enqueue(queue, Packet::Signal(signal));
         } else {
@@ -73,7 +78,6 @@ impl<M: Miniport> Kernel<M> {
                 self.enqueue(queue, Packet::Broadcast(broadcast));
             }
         }
-        Ok(Reply::None)
     }
 
     /// `WaitForSynchronizationObjectFromGpu`. What is satisfied now leaves no packet.
@@ -94,7 +98,7 @@ impl<M: Miniport> Kernel<M> {
     }
 
     /// The objects of a queued signal or wait, checked.
-    fn resolve(
+    pub(super) fn resolve(
         &self,
         process: ProcessId,
         device: u32,
@@ -112,7 +116,7 @@ impl<M: Miniport> Kernel<M> {
         let resolve_one = |(handle, value): (&Handle, &u64)| {
             let (open, object) = self.sync_object(process, *handle)?;
             queueable(self.objects[object].object_type, objects.len())?;
-            self.check_adapter(self.objects[object].adapter, device, *handle)?;
+            self.check_adapter(self.adapter_of_open(open), device, *handle)?;
             self.check_right(open, denied_by)?;
             let (handle, value) = (*handle, *value);
             Ok(WaitItem { object, open: Some(open), handle, value, satisfied: false })

@@ -6,13 +6,14 @@ use d3dkmt::{
     ShareToken, SignalFlags, SyncObjectFlags, SyncObjectInfo, SyncObjectType, WaitFromCpuFlags, WaitOutcome,
     isa,
 };
+use dxgkrnl::ddi::Miniport;
 use dxgkrnl::{Config, Effects, Input, Kernel, ProcessId, VmId};
 use kmd::SimulatedMiniport;
 
 pub const P: ProcessId = ProcessId(1);
 
-pub struct World {
-    pub kernel: Kernel<SimulatedMiniport>,
+pub struct World<M: Miniport = SimulatedMiniport> {
+    pub kernel: Kernel<M>,
     pub now: u64,
     pub process: ProcessId,
     /// Effects since the last `take`.
@@ -27,8 +28,14 @@ impl World {
     }
 
     pub fn with_config(config: Config) -> Self {
+        Self::with_miniport(config, SimulatedMiniport::default())
+    }
+}
+
+impl<M: Miniport> World<M> {
+    pub fn with_miniport(config: Config, miniport: M) -> Self {
         let mut world = World {
-            kernel: Kernel::new(config, SimulatedMiniport::default()),
+            kernel: Kernel::new(config, miniport),
             now: 0,
             process: P,
             effects: Effects::default(),
