@@ -94,8 +94,8 @@ pub struct Kernel<M: Miniport> {
     pub(crate) progress_fences: BTreeMap<u32, u32>,
     /// When suspends that are not acknowledged are overdue, and their contexts.
     pub(crate) suspend_deadlines: BTreeSet<(Nanos, u32)>,
-    /// Adapters in D3 or on their way there.
-    pub(crate) powered_down: BTreeSet<u32>,
+    /// Adapters on their way to D3, and whether they are there.
+    pub(crate) powered_down: BTreeMap<u32, bool>,
     pub(crate) native: NativeFences,
     pub(crate) planted: Option<PlantedBug>,
     callbacks: Vec<Callback>,
@@ -130,7 +130,7 @@ impl<M: Miniport> Kernel<M> {
             hw_queues: Slab::default(),
             progress_fences: BTreeMap::new(),
             suspend_deadlines: BTreeSet::new(),
-            powered_down: BTreeSet::new(),
+            powered_down: BTreeMap::new(),
             native: NativeFences::default(),
             planted: None,
             callbacks: Vec::new(),

@@ -6,7 +6,9 @@ mod hardware;
 
 use common::World;
 use d3dkmt::isa::Packet::Hang;
-use d3dkmt::{Call, CreateContextFlags, Handle, HwQueueFlags, NtStatus, SyncObjectInfo, SyncObjectType, limits};
+use d3dkmt::{
+    Call, CreateContextFlags, Handle, HwQueueFlags, NtStatus, SyncObjectInfo, SyncObjectType, limits,
+};
 use dxgkrnl::ddi::EngineState;
 use dxgkrnl::{AdapterConfig, Config, Fault, Features, Input, NodeConfig};
 use hardware::*;
@@ -210,7 +212,8 @@ fn a_wait_holds_what_follows_in_its_queue_and_nothing_else() {
 fn a_broadcast_signal_leaves_out_queues_with_no_broadcast_signal() {
     let mut world = World::new();
     let device = world.device();
-    let queues = [NONE, HwQueueFlags::NO_BROADCAST_SIGNAL].map(|flags| world.queue_on(device, ADVANCED, flags));
+    let queues =
+        [NONE, HwQueueFlags::NO_BROADCAST_SIGNAL].map(|flags| world.queue_on(device, ADVANCED, flags));
     let [plain, left_out] = queues;
     let (gate, fence) = (world.fence(device, 0).object, world.fence(device, 0).object);
     assert_eq!(world.wait_hw(left_out, gate, 1), OK);
@@ -249,7 +252,8 @@ fn a_synchronization_only_context_runs_no_buffers_in_its_hw_queues() {
 fn the_progress_fence_is_native_if_the_queue_asks_for_it() {
     let mut world = World::new();
     let device = world.device();
-    let (native, monitored) = (world.queue_on(device, ADVANCED, NATIVE), world.queue_on(device, ADVANCED, NONE));
+    let (native, monitored) =
+        (world.queue_on(device, ADVANCED, NATIVE), world.queue_on(device, ADVANCED, NONE));
     let type_of = |world: &World, queue: Queue| {
         let snapshot = world.kernel.snapshot();
         snapshot.objects.iter().find(|one| one.handle == queue.fence.object).unwrap().object_type
@@ -263,7 +267,10 @@ fn the_progress_fence_is_native_if_the_queue_asks_for_it() {
     }
     assert_eq!(world.native_view(native.fence.object).monitored_value, 2);
     world.advance(100);
-    assert_eq!((world.view(native).in_flight, world.native_view(native.fence.object).monitored_value), (1, 4));
+    assert_eq!(
+        (world.view(native).in_flight, world.native_view(native.fence.object).monitored_value),
+        (1, 4)
+    );
     world.advance(100);
     assert_eq!(world.view(native).in_flight, 0);
     assert_eq!(world.native_view(native.fence.object).monitored_value, u64::MAX);

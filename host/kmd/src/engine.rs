@@ -9,7 +9,9 @@
 //!        nothing can run     ------------> Hung (left when its context is destroyed or the adapter stops)
 //! ```
 //! The first buffer runs that may: its context is not suspended, it does not wait for a native fence, and no earlier
-//! one of its queue is there. So each queue is in order, and a queue that waits holds up no other.
+//! one of its queue is there. So each hardware queue is in order, and one that waits holds up no other. The buffers of
+//! contexts without hardware queues are one queue: nobody but the kernel switches between them, and DMA_COMPLETED of
+//! one says that those before it are done (SCH-005).
 //!
 //! A context that is suspended is set aside at the end of the packet that runs, and that is acknowledged; one that
 //! hangs never is.
@@ -57,16 +59,12 @@ pub(crate) struct Job {
 }
 
 impl Job {
+    /// Whose buffer it is; those of one queue, and all without, run in order.
     fn hw_queue(&self) -> Option<HwQueueId> {
         match self.origin {
             Origin::Context => None,
             Origin::HwQueue { hw_queue, .. } | Origin::Ring { hw_queue, .. } => Some(hw_queue),
         }
-    }
-
-    /// Buffers with the same key run in order.
-    fn key(&self) -> (HwContext, Option<HwQueueId>) {
-        (self.context, self.hw_queue())
     }
 }
 
@@ -259,7 +257,7 @@ impl Engine {
     fn next(&self) -> Option<usize> {
         (0..self.queue.len()).find(|at| {
             let job = &self.queue[*at];
-            let first = self.queue.iter().take(*at).all(|earlier| earlier.key() != job.key());
+            let first = self.queue.iter().take(*at).all(|earlier| earlier.hw_queue() != job.hw_queue());
             job.waits_for.is_none() && !self.suspended.contains_key(&job.context) && first
         })
     }

@@ -196,12 +196,12 @@ impl<M: Miniport> Kernel<M> {
 
     /// A global handle on an adapter, if there is none yet.
     fn put_on_adapter(&mut self, object: u32, adapter: u32, native_type: u32) -> Result<(), Refusal> {
+        if self.native.fences[&object].adapters.contains_key(&adapter) {
+            return Ok(());
+        }
         let fence = NativeFenceId(self.native.next_handle());
         let current_value = self.objects[object].value;
         let state = self.native.fences.get_mut(&object).expect("the caller made it");
-        if state.adapters.contains_key(&adapter) {
-            return Ok(());
-        }
         let monitored_value = if state.cross_adapter { 0 } else { u64::MAX };
         let storage = state.storage;
         let new = NewNativeFence { fence, adapter, native_type, current_value, monitored_value, storage };
@@ -226,17 +226,20 @@ impl<M: Miniport> Kernel<M> {
         let slot = self.native_slot(process, object);
         let created = self.open_object_at(process, device, object, flags, slot, effects)?;
         let (open, _) = self.sync_object(process, created.object)?;
-        let local = LocalNativeFenceId(self.native.next_handle());
         let slot = created.slot.expect("a native fence has one");
+        let next_handle = self.native.handles + 1;
         let state = self.native.fences.get_mut(&object).expect("the caller made it");
         state.opens.insert(open, adapter);
         let fence = state.adapters[&adapter].fence;
-        let entry = state.locals.entry((process, adapter)).or_insert(LocalFence { local, opens: 0, slot });
-        entry.opens += 1;
-        if entry.opens == 1 {
-            let gpu_address = Slots::gpu_address(slot);
-            self.miniport.open_native_fence(&OpenedNativeFence { local, fence, process, gpu_address });
+        if let Some(local) = state.locals.get_mut(&(process, adapter)) {
+            local.opens += 1;
+            return Ok(created);
         }
+        let local = LocalNativeFenceId(next_handle);
+        state.locals.insert((process, adapter), LocalFence { local, opens: 1, slot });
+        self.native.handles = next_handle;
+        let gpu_address = Slots::gpu_address(slot);
+        self.miniport.open_native_fence(&OpenedNativeFence { local, fence, process, gpu_address });
         Ok(created)
     }
 

@@ -91,6 +91,7 @@ impl<M: Miniport> Kernel<M> {
         self.devices[context.device].children.remove(&handle);
         self.process_mut(process).contexts -= 1;
         self.end_queue(context.queue, effects);
+        self.enter_d3_if_quiet(context.engine.adapter);
         Ok(Reply::None)
     }
 

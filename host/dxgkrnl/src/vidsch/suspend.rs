@@ -93,7 +93,7 @@ impl<M: Miniport> Kernel<M> {
 
     fn suspension_completed(&mut self, id: u32, effects: &mut Effects) {
         let adapter = self.contexts[id].engine.adapter;
-        if !self.powered_down.contains(&adapter) {
+        if !self.powered_down.contains_key(&adapter) {
             return;
         }
         for queue in self.contexts[id].hardware.queues.clone() {
@@ -161,25 +161,31 @@ impl<M: Miniport> Kernel<M> {
             effects.notes.push(Note { process: None, text });
             return;
         }
-        if !self.powered_down.insert(adapter) {
+        if self.powered_down.contains_key(&adapter) {
             return;
         }
+        self.powered_down.insert(adapter, false);
         for context in self.hw_contexts_of(adapter) {
             self.suspend_context(context, effects);
         }
         self.enter_d3_if_quiet(adapter);
     }
 
-    fn enter_d3_if_quiet(&mut self, adapter: u32) {
+    /// An adapter on its way to D3 is there when all of its contexts are suspended.
+    pub(super) fn enter_d3_if_quiet(&mut self, adapter: u32) {
+        if self.powered_down.get(&adapter) != Some(&false) {
+            return;
+        }
         let suspended = |id: &u32| self.contexts[*id].hardware.suspension == Suspension::Suspended;
         if self.hw_contexts_of(adapter).iter().all(suspended) {
+            self.powered_down.insert(adapter, true);
             self.miniport.set_power_state(adapter, false);
         }
     }
 
     /// Brings an adapter that is in D3, or on its way there, back to D0.
     pub(crate) fn wake_adapter(&mut self, adapter: u32, effects: &mut Effects) {
-        if !self.powered_down.remove(&adapter) {
+        if self.powered_down.remove(&adapter).is_none() {
             return;
         }
         self.miniport.set_power_state(adapter, true);
