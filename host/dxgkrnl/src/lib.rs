@@ -32,6 +32,7 @@ pub mod kernel;
 mod keyed_mutex;
 mod legacy;
 mod names;
+mod native;
 mod object;
 mod ordered;
 mod planted;
@@ -61,6 +62,7 @@ pub use kernel::Kernel;
 pub use planted::PlantedBug;
 pub use policy::Policy;
 pub use snapshot::Snapshot;
+pub use vidsch::DoorbellStatus;
 
 /// Changes whenever the same inputs may give other effects: a trace names the version it was made with.
 pub const SEMANTIC_VERSION: u32 = 4;

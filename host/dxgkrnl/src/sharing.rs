@@ -21,7 +21,8 @@
 //! grant, and from there on is a name of this VM too, so that the death of the VM it came from changes nothing.
 //!
 //! **Across adapters**: an object created with CrossAdapter can be opened on a device of another adapter (FEN-047).
-//! The open is of the adapter it was opened on; the value is one.
+//! The open is of the adapter it was opened on; the value is one. A native fence opens there as a monitored one if that
+//! adapter has no native fences, and a monitored one as native if it has (FEN-116): `native`.
 
 use alloc::collections::BTreeMap;
 use alloc::format;
@@ -36,7 +37,7 @@ use crate::ddi::Miniport;
 use crate::effects::Effects;
 use crate::kernel::{Called, Kernel, Refusal, invalid, refuse};
 use crate::process::Local;
-use crate::sync::check_flags;
+use crate::sync::{check_flags, has_slot};
 use crate::waits::WaitItem;
 use crate::{ProcessId, VmId};
 
@@ -100,7 +101,7 @@ fn granted(desired_access: u32) -> u32 {
     desired_access
 }
 
-fn require_readable(rights: u32) -> Result<(), Refusal> {
+pub(crate) fn require_readable(rights: u32) -> Result<(), Refusal> {
     if rights & access::STANDARD_RIGHTS_READ != 0 {
         return Ok(());
     }
@@ -286,8 +287,14 @@ impl<M: Miniport> Kernel<M> {
             }
             Some(device) => {
                 let crosses = self.objects[object].flags.contains(SyncObjectFlags::CROSS_ADAPTER);
-                if self.devices[device].adapter != adapter && !crosses {
+                let own = self.devices[device].adapter;
+                if own != adapter && !crosses {
                     return invalid("the shared object is on another adapter and has no CrossAdapter");
+                }
+                if object_type == SyncObjectType::NATIVE_FENCE && self.adapter_has_native_fences(own) {
+                    return invalid(
+                        "a native fence opens by OpenNativeFenceFromNtHandle on an adapter that has them",
+                    );
                 }
             }
         }
@@ -296,7 +303,7 @@ impl<M: Miniport> Kernel<M> {
                 "EngineAffinity {engine_affinity:#x} names an adapter that is not linked"
             ));
         }
-        if object_type == SyncObjectType::MONITORED_FENCE
+        if has_slot(object_type)
             && let Some(reply) = self.fence_memory_missing(process)?
         {
             return Ok(reply);
@@ -400,7 +407,7 @@ fn is_of_no_device(object_type: SyncObjectType) -> bool {
     matches!(object_type, T::MUTEX | T::SEMAPHORE | T::FENCE | T::CPU_NOTIFICATION)
 }
 
-fn denied_by_rights(rights: u32) -> SyncObjectFlags {
+pub(crate) fn denied_by_rights(rights: u32) -> SyncObjectFlags {
     let mut denied = SyncObjectFlags::empty();
     denied.set(SyncObjectFlags::NO_WAIT, rights & access::SYNC_OBJECT_WAIT == 0);
     denied.set(SyncObjectFlags::NO_SIGNAL, rights & access::SYNC_OBJECT_SIGNAL == 0);

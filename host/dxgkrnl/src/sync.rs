@@ -39,10 +39,15 @@ const MONITORED_ONLY: SyncObjectFlags = SyncObjectFlags::TOP_OF_PIPELINE
     .union(SyncObjectFlags::NO_WAIT)
     .union(SyncObjectFlags::NO_SIGNAL_MAX_VALUE_ON_TDR);
 
+/// Monitored and native fences: they belong to a device and their value stands in fence memory.
+pub(crate) fn has_slot(object_type: SyncObjectType) -> bool {
+    matches!(object_type, SyncObjectType::MONITORED_FENCE | SyncObjectType::NATIVE_FENCE)
+}
+
 /// Rules that hold for the flags of any type (FEN-044 to FEN-057).
 pub(crate) fn check_flags(object_type: SyncObjectType, flags: SyncObjectFlags) -> Result<(), Refusal> {
     use SyncObjectFlags as F;
-    let monitored = object_type == SyncObjectType::MONITORED_FENCE;
+    let monitored = has_slot(object_type);
     if flags.unknown() != 0 {
         return invalid(format!("flags {:#x} have reserved bits set", flags.bits()));
     }
@@ -121,8 +126,7 @@ impl<M: Miniport> Kernel<M> {
         if monitored && let Some(reply) = self.fence_memory_missing(process)? {
             return Ok(reply);
         }
-        let adapter = self.devices[device].adapter;
-        let object = self.objects.insert(SyncObject::new(info.object_type, info.flags, value, adapter));
+        let object = self.new_object(info.object_type, info.flags, value, self.devices[device].adapter);
         let mut created = match self.open_object(process, Some(device), object, info.flags, effects) {
             Ok(created) => created,
             Err(refusal) => {
@@ -148,6 +152,17 @@ impl<M: Miniport> Kernel<M> {
         Ok(Reply::SyncObject(created))
     }
 
+    /// An object that nobody has open yet.
+    pub(crate) fn new_object(
+        &mut self,
+        object_type: SyncObjectType,
+        flags: SyncObjectFlags,
+        value: u64,
+        adapter: u32,
+    ) -> u32 {
+        self.objects.insert(SyncObject::new(object_type, flags, value, adapter))
+    }
+
     /// What to say if the process has no fence slot left: bring memory, or the limit is reached.
     pub(crate) fn fence_memory_missing(&self, process: ProcessId) -> Result<Option<Reply>, Refusal> {
         let slots = &self.process(process).slots;
@@ -170,7 +185,20 @@ impl<M: Miniport> Kernel<M> {
         flags: SyncObjectFlags,
         effects: &mut Effects,
     ) -> Result<CreatedSyncObject, Refusal> {
-        let monitored = self.objects[object].object_type == SyncObjectType::MONITORED_FENCE;
+        self.open_object_at(process, device, object, flags, None, effects)
+    }
+
+    /// The same with a slot that another open of the process has.
+    pub(crate) fn open_object_at(
+        &mut self,
+        process: ProcessId,
+        device: Option<u32>,
+        object: u32,
+        flags: SyncObjectFlags,
+        at: Option<u32>,
+        effects: &mut Effects,
+    ) -> Result<CreatedSyncObject, Refusal> {
+        let monitored = has_slot(self.objects[object].object_type);
         if self.objects[object].opens_count() >= limits::OPENS_PER_OBJECT_MAX {
             let why = format!("the object is open {} times, the limit", limits::OPENS_PER_OBJECT_MAX);
             return refuse(NtStatus::NO_MEMORY, why);
@@ -191,7 +219,10 @@ impl<M: Miniport> Kernel<M> {
                 return Err(refusal);
             }
         };
-        let slot = if monitored { self.process_mut(process).slots.allocate(open) } else { None };
+        let slot = match at {
+            None if monitored => self.process_mut(process).slots.allocate(open),
+            at => at,
+        };
         self.opens[open].handle = handle;
         self.opens[open].slot = slot;
         self.objects[object].add_open(open, &self.opens);
@@ -222,17 +253,37 @@ impl<M: Miniport> Kernel<M> {
         handle: Handle,
         effects: &mut Effects,
     ) -> Called {
+        if self.is_progress_fence(process, handle) {
+            return invalid(format!("{handle} is the progress fence of a hardware queue and goes with it"));
+        }
+        self.end_sync_object(process, handle, effects)
+    }
+
+    /// Whether a handle is the progress fence of a hardware queue.
+    pub(crate) fn is_progress_fence(&self, process: ProcessId, handle: Handle) -> bool {
+        self.sync_object(process, handle).is_ok_and(|(_, object)| self.progress_fences.contains_key(&object))
+    }
+
+    /// Ends an open, whatever it is for.
+    pub(crate) fn end_sync_object(
+        &mut self,
+        process: ProcessId,
+        handle: Handle,
+        effects: &mut Effects,
+    ) -> Called {
         let (id, _) = self.sync_object(process, handle)?;
         self.process_mut(process).handles.remove(handle);
         let open = self.opens.remove(id).expect("a handle names a live open");
-        if let Some(slot) = open.slot {
-            self.process_mut(process).slots.release(slot);
-        }
+        self.native_open_ended(id, &open);
         if let Some(device) = open.device {
             self.devices[device].children.remove(&handle);
         }
         let object = &mut self.objects[open.object];
         object.remove_open(id, &self.opens);
+        if let Some(slot) = open.slot {
+            self.release_slot(slot, &open);
+        }
+        let object = &self.objects[open.object];
         if object.flags.contains(SyncObjectFlags::UNWAIT_CPU_WAITERS_ONLY_ON_DESTROY) {
             self.forget_open(open.object, id);
         } else {
@@ -295,6 +346,7 @@ impl<M: Miniport> Kernel<M> {
             return;
         }
         self.release_cpu_waiters(object, None, effects);
+        self.native_object_ended(object);
         self.objects.remove(object);
         self.legacy.remove(object);
     }

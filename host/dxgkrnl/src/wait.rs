@@ -9,8 +9,7 @@ use alloc::format;
 use alloc::vec::Vec;
 
 use d3dkmt::{
-    EventId, Handle, NtStatus, Reply, SignalFlags, SyncObjectFlags, SyncObjectType, WaitFromCpuFlags,
-    WaitOutcome, limits,
+    EventId, Handle, NtStatus, Reply, SignalFlags, SyncObjectFlags, WaitFromCpuFlags, WaitOutcome, limits,
 };
 
 use crate::ProcessId;
@@ -20,6 +19,7 @@ use crate::kernel::{Called, Kernel, Refusal, invalid, refuse};
 use crate::object::SyncObject;
 use crate::ordered::Entry;
 use crate::process::Process;
+use crate::sync::has_slot;
 use crate::waits::{Wait, WaitId, WaitItem, WaitOwner};
 
 /// The stores of one object in this call of `handle`: nobody can see what stood there for no time at all, so a
@@ -171,12 +171,12 @@ impl<M: Miniport> Kernel<M> {
         Ok(Reply::None)
     }
 
-    /// CPU operations take monitored fences only, whatever the value (W-100 to W-103).
+    /// CPU operations take monitored and native fences only, whatever the value (W-100 to W-103).
     ///
     /// An open may be on another adapter than its object (FEN-047); most are not, and are not fetched for this.
     fn check_monitored(&self, open: u32, object: u32, device: u32, handle: Handle) -> Result<(), Refusal> {
         let object = &self.objects[object];
-        if object.object_type != SyncObjectType::MONITORED_FENCE {
+        if !has_slot(object.object_type) {
             return invalid(format!("{handle} is a {}, not a monitored fence", object.object_type.name()));
         }
         if object.adapter == self.devices[device].adapter
@@ -237,6 +237,7 @@ impl<M: Miniport> Kernel<M> {
             if matches!(owner, WaitOwner::Gpu { .. }) {
                 object.references += 1;
             }
+            self.mark_monitored(item.object);
         }
         Some(id)
     }
@@ -248,6 +249,7 @@ impl<M: Miniport> Kernel<M> {
             if !item.satisfied {
                 let compare = |entry: &Entry| self.waits.compare(entry, id, at as u32);
                 self.objects[item.object].remove_waiter(item.value, compare);
+                self.mark_monitored(item.object);
             }
         }
         match wait.owner() {
@@ -271,6 +273,7 @@ impl<M: Miniport> Kernel<M> {
             return;
         }
         self.store_value(object, value, effects);
+        self.update_current_value(object, effects);
         self.evaluate(object, effects);
     }
 
@@ -303,7 +306,8 @@ impl<M: Miniport> Kernel<M> {
     /// Latches every wait that the object's present value satisfies, and ends those that are complete.
     pub(crate) fn evaluate(&mut self, object: u32, effects: &mut Effects) {
         let state = &mut self.objects[object];
-        if !state.may_wake() && self.planted.is_none() {
+        let is_watched = state.is_watched();
+        if !state.may_wake() && !is_watched && self.planted.is_none() {
             return;
         }
         // Ending a wait may drop the last reference; hold one meanwhile.
@@ -318,6 +322,10 @@ impl<M: Miniport> Kernel<M> {
         }
         if self.planted.is_some() {
             self.evaluate_wrongly(object, events, effects);
+        }
+        if is_watched {
+            self.complete_progress(object, effects);
+            self.mark_monitored(object);
         }
         self.release_reference(object, effects);
     }

@@ -3,18 +3,24 @@
 
 mod common;
 
+mod doorbells;
 mod faults;
 mod gpu;
 mod gpu_signals;
+mod hw_laws;
+mod hw_queues;
 mod keyed_mutex;
 mod laws;
 mod legacy_objects;
+mod native_fences;
+mod native_logs;
 mod planted_bugs;
 mod reference;
 mod resets;
 mod scheduling;
 mod sharing;
 mod status;
+mod suspend;
 mod sync_objects;
 mod timeouts;
 mod wait_endings;

@@ -13,20 +13,26 @@
 //!   Broadcast(id)             as a Signal                            the last queue signals
 //!   Command(bytes)            no command runs                        it is ready for the engine; the queue
 //!                                                                    runs until DMA_COMPLETED
+//!   HwCommand{id, bytes}      MaxInFlightHwQueueBuffers allows       the miniport gets it; it runs until the
+//!                                                                    progress fence has the id
 //! ```
 //! Packets of one queue take effect in the order of submission (SCH-001); queues do not hold each
 //! other up (FEN-024).
 //!
 //! `context.rs` makes and ends contexts, `signal.rs` has the packets of signals and waits, `ready.rs` what comes
 //! next on an engine, `dispatch.rs` how it gets there and back, `engine.rs` what is with the miniport and what it
-//! reports, `priority.rs` the calls that set priorities.
+//! reports, `priority.rs` the calls that set priorities; `hwqueue.rs`, `doorbell.rs` and `suspend.rs` are hardware
+//! scheduling.
 
 mod context;
 mod dispatch;
+mod doorbell;
 mod engine;
+mod hwqueue;
 mod priority;
 mod ready;
 mod signal;
+mod suspend;
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -35,7 +41,9 @@ use d3dkmt::{EventId, Handle, NtStatus, SignalFlags};
 
 pub(crate) use context::Context;
 pub(crate) use dispatch::{QUANTUM_NS, ReadyCommand};
-pub(crate) use engine::{InFlight, OnEngine, Submitted, Work};
+pub use doorbell::DoorbellStatus;
+pub(crate) use engine::{InFlight, OnEngine, Work};
+pub(crate) use hwqueue::HwQueue;
 pub(crate) use priority::CLASS_NORMAL;
 
 use crate::ProcessId;
@@ -53,19 +61,30 @@ pub(crate) struct Queue {
     /// The context that it belongs to.
     pub context: u32,
     pub packets: VecDeque<Packet>,
-    /// The submission that the engine has of this queue.
+    /// The submission that the engine has of this queue, if it is a context's own.
     pub running: Option<u64>,
     /// Its command buffer that waits for the engine.
     pub ready: Option<ReadyCommand>,
     /// Its turn when it was submitted last.
     pub turn: u64,
+    /// The hardware queue that it is the queue of.
+    pub hw_queue: Option<u32>,
+    /// What the engine has of this hardware queue, oldest first.
+    pub in_flight: VecDeque<HwSubmission>,
 }
 
 impl Queue {
     /// True if no command of it runs or is about to.
     pub fn is_idle(&self) -> bool {
-        self.running.is_none() && self.ready.is_none()
+        self.running.is_none() && self.ready.is_none() && self.in_flight.is_empty()
     }
+}
+
+/// A submission of a hardware queue that the engine has.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct HwSubmission {
+    pub submission_fence_id: u64,
+    pub progress_fence_id: u64,
 }
 
 #[derive(Debug)]
@@ -75,6 +94,7 @@ pub(crate) enum Packet {
     Signal(Signal),
     Broadcast(u32),
     Command(Vec<u8>),
+    HwCommand { progress_fence_id: u64, commands: Vec<u8> },
 }
 
 impl Packet {
@@ -86,7 +106,7 @@ impl Packet {
                 Packet::Wait(_) | Packet::Broadcast(_) => 0,
                 Packet::Acquire(acquire) => acquire.objects.len() * size_of::<u32>(),
                 Packet::Signal(signal) => signal.targets.len() * size_of::<(u32, u64)>(),
-                Packet::Command(commands) => commands.len(),
+                Packet::Command(commands) | Packet::HwCommand { commands, .. } => commands.len(),
             }
     }
 }
@@ -120,12 +140,22 @@ impl<M: Miniport> Kernel<M> {
     pub(crate) fn new_queue(&mut self, device: u32, engine: EngineId, context: u32) -> u32 {
         let process = self.devices[device].process;
         let packets = VecDeque::new();
-        let (running, ready, turn) = (None, None, 0);
-        self.queues.insert(Queue { process, device, engine, context, packets, running, ready, turn })
+        self.queues.insert(Queue {
+            process,
+            device,
+            engine,
+            context,
+            packets,
+            running: None,
+            ready: None,
+            turn: 0,
+            hw_queue: None,
+            in_flight: VecDeque::new(),
+        })
     }
 
-    /// Ends a queue: what the engine has of it is dropped, if it does not end with its context, and then what is
-    /// queued.
+    /// Ends the queue of a context: what the engine has of it is dropped, if it does not end with its context, and
+    /// then what is queued.
     pub(crate) fn end_queue(&mut self, id: u32, effects: &mut Effects) {
         let ready = self.unready(id);
         let queue = self.queues.remove(id).expect("its owner is live");
@@ -174,7 +204,7 @@ impl<M: Miniport> Kernel<M> {
                     self.broadcasts[broadcast].status = status;
                     self.reach_broadcast(broadcast, effects);
                 }
-                Packet::Command(_) => {}
+                Packet::Command(_) | Packet::HwCommand { .. } => {}
             }
         }
     }
@@ -186,14 +216,17 @@ impl<M: Miniport> Kernel<M> {
             if self.recover(effects) {
                 continue;
             }
-            let Some(queue) = self.runnable.pop_front() else { return };
-            while self.run_head(queue, effects) {}
+            match self.runnable.pop_front() {
+                Some(queue) => while self.run_head(queue, effects) {},
+                None if self.update_monitored_values(effects) => {}
+                None => return,
+            }
         }
     }
 
     /// Takes the head packet of a queue if it can go on; true if it did.
     fn run_head(&mut self, id: u32, effects: &mut Effects) -> bool {
-        let Some(queue) = self.queues.get_mut(id) else { return false };
+        let Some(queue) = self.queues.get(id) else { return false };
         let idle = queue.is_idle();
         let ready = match queue.packets.front() {
             None => false,
@@ -204,10 +237,12 @@ impl<M: Miniport> Kernel<M> {
                 idle || self.broadcasts[*id].signal.flags.contains(SignalFlags::SIGNAL_AT_SUBMISSION)
             }
             Some(Packet::Command(_)) => idle,
+            Some(Packet::HwCommand { .. }) => self.has_hw_queue_room(id),
         };
         if !ready {
             return false;
         }
+        let queue = &mut self.queues[id];
         let Some(packet) = queue.packets.pop_front() else { return false };
         let process = queue.process;
         self.process_mut(process).queued_bytes -= packet.weight();
@@ -216,15 +251,22 @@ impl<M: Miniport> Kernel<M> {
             Packet::Signal(signal) => self.apply_signal(signal, effects),
             Packet::Broadcast(broadcast) => self.reach_broadcast(broadcast, effects),
             Packet::Command(commands) => self.start_command(id, commands, effects),
+            Packet::HwCommand { progress_fence_id, commands } => {
+                self.start_hw_command(id, progress_fence_id, commands, effects);
+            }
         }
         true
     }
 }
 
-/// The command buffers among packets.
+/// The command buffers among packets of a context's own queue.
 pub(crate) fn commands(packets: &VecDeque<Packet>) -> impl Iterator<Item = &[u8]> {
     packets.iter().filter_map(|packet| match packet {
         Packet::Command(commands) => Some(&commands[..]),
-        Packet::Wait(_) | Packet::Acquire(_) | Packet::Signal(_) | Packet::Broadcast(_) => None,
+        Packet::Wait(_)
+        | Packet::Acquire(_)
+        | Packet::Signal(_)
+        | Packet::Broadcast(_)
+        | Packet::HwCommand { .. } => None,
     })
 }

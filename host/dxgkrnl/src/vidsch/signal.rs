@@ -61,15 +61,20 @@ impl<M: Miniport> Kernel<M> {
                 (resolved.iter().map(|item| (item.object, item.value)).collect(), None)
             }
         };
-        for (object, _) in &targets {
-            self.objects[*object].references += 1;
-        }
         let mut by = Vec::new();
         if targets.iter().any(|(object, _)| is_acquired(self.objects[*object].object_type)) {
             by.extend_from_slice(contexts);
             by.push(self.devices[device].handle);
         }
-        let signal = Signal { process, flags, targets, event, by };
+        self.enqueue_signal(ids, Signal { process, flags, targets, event, by });
+        Ok(Reply::None)
+    }
+
+    /// One packet in each queue; the signal happens when the last is reached.
+    pub(super) fn enqueue_signal(&mut self, ids: Vec<u32>, signal: Signal) {
+        for (object, _) in &signal.targets {
+            self.objects[*object].references += 1;
+        }
         if let [queue] = ids[..] {
             self.enqueue(queue, Packet::Signal(signal));
         } else {
@@ -79,7 +84,6 @@ impl<M: Miniport> Kernel<M> {
                 self.enqueue(queue, Packet::Broadcast(broadcast));
             }
         }
-        Ok(Reply::None)
     }
 
     /// `WaitForSynchronizationObjectFromGpu`. What is satisfied now leaves no packet.
@@ -113,7 +117,7 @@ impl<M: Miniport> Kernel<M> {
     }
 
     /// The objects of a queued signal or wait, checked.
-    fn resolve(
+    pub(super) fn resolve(
         &self,
         process: ProcessId,
         device: u32,
