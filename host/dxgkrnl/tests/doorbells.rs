@@ -348,7 +348,7 @@ fn a_suspended_context_keeps_its_doorbell_and_its_ring_fills() {
     world.finish();
 }
 
-// covers: SCH-033 TDR-039
+// covers: SCH-033
 #[test]
 fn a_lost_device_aborts_its_doorbells_and_no_others() {
     let mut world = World::new();

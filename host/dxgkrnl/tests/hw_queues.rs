@@ -230,6 +230,32 @@ fn a_broadcast_signal_leaves_out_queues_with_no_broadcast_signal() {
     world.finish();
 }
 
+// covers: SCH-023
+#[test]
+fn context_flags_are_seven_bits() {
+    let mut world = World::new();
+    let device = world.device();
+    for bit in 0..32 {
+        let flags = CreateContextFlags::from_bits_retain(1 << bit);
+        let call = Call::CreateContextVirtual {
+            device,
+            node_ordinal: 0,
+            engine_affinity: 0,
+            flags,
+            client_hint: 0,
+            private_data: vec![],
+        };
+        assert_eq!(world.status(call), if bit <= 6 { OK } else { IP }, "bit {bit}");
+    }
+    // 0x10 is HwQueueSupported and nothing else is.
+    for bit in 0..7 {
+        let context = world.context_with(device, ADVANCED, CreateContextFlags::from_bits_retain(1 << bit));
+        assert_eq!(world.try_hw_queue(context, NONE).is_ok(), bit == 4);
+    }
+    world.finish();
+}
+
+// covers: SCH-024
 #[test]
 fn a_synchronization_only_context_runs_no_buffers_in_its_hw_queues() {
     let mut world = World::new();
@@ -239,7 +265,9 @@ fn a_synchronization_only_context_runs_no_buffers_in_its_hw_queues() {
     let queue = world.hw_queue(context, NONE);
     let fence = world.fence(device, 0).object;
     assert_eq!(world.submit_hw(queue, 1, &[]), IP);
+    assert_eq!(world.submit(context, &[]), IP);
     assert_eq!((world.signal_hw(&[queue], fence, 1), world.value(fence)), (OK, 1));
+    assert_eq!((world.gpu_signal(&[context], fence, 2), world.value(fence)), (OK, 2));
     world.finish();
 }
 

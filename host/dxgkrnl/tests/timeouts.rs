@@ -3,7 +3,7 @@
 use crate::common::recording::{Recording, Shared, interrupt, recorded};
 use crate::common::{P, World};
 use d3dkmt::isa::{self, Packet::*};
-use d3dkmt::{Call, CreateContextFlags as C, Handle, NtStatus, Reply};
+use d3dkmt::{Call, CreateContextFlags as C, Handle, HwQueueFlags, NtStatus, Reply};
 use dxgkrnl::ddi::{Callback, EngineState, HwContext, Interrupt, Invalidation, Miniport, PerEngineTdrDdis};
 use dxgkrnl::{AdapterConfig, Config, EngineId, Fault, Input, TdrConfig, VidSchCaps};
 
