@@ -85,6 +85,7 @@ impl<M: Miniport> Kernel<M> {
             for device in devices {
                 self.destroy_device(process, device, effects)?;
             }
+            self.process_mut(process).address_spaces.remove(&ordinal);
         }
         Ok(Reply::None)
     }
@@ -157,6 +158,7 @@ impl<M: Miniport> Kernel<M> {
                 // A progress fence goes with its hardware queue.
                 Some(Local::Sync(_)) if self.is_progress_fence(process, child) => Reply::None,
                 Some(Local::Sync(_)) => self.destroy_sync_object(process, child, effects)?,
+                Some(Local::PagingQueue(_)) => self.destroy_paging_queue(process, child, effects)?,
                 Some(Local::Adapter(_) | Local::Device(_) | Local::HwQueue(_) | Local::KeyedMutex(_))
                 | None => Reply::None,
             };

@@ -169,6 +169,18 @@ pub struct Config {
 }
 
 impl AdapterConfig {
+    /// Node of the engine that runs paging buffers; not one that a context can be created on.
+    pub const PAGING_NODE: u32 = u32::MAX;
+
+    /// Physical adapter of an engine (SCH-037).
+    pub fn physical_adapter_of(&self, node: u32) -> u32 {
+        if self.is_paging(node) { 0 } else { node / self.nodes.len().max(1) as u32 }
+    }
+
+    pub(crate) fn is_paging(&self, node: u32) -> bool {
+        node == Self::PAGING_NODE
+    }
+
     /// Engines of all physical adapters together.
     pub fn engine_count(&self) -> usize {
         self.nodes.len() * self.physical_adapters.max(1) as usize

@@ -83,6 +83,8 @@ pub enum Interrupt {
     NativeFenceSignaled { engine: EngineId, signaled: SignaledNativeFences },
     /// 20 `GPU_ENGINE_STATE_CHANGE` with `TRANSITION_TO_F1`: the engine's doorbells are lost (SCH-033).
     EngineToF1 { engine: EngineId },
+    /// 14 `PERIODIC_MONITORED_FENCE_SIGNALED`: {VidPnTargetId, NotificationID} of an adapter (FEN-088).
+    PeriodicMonitoredFenceSignaled { adapter: u32, vidpn_target: u32, notification_id: u64 },
 }
 
 impl Interrupt {
@@ -101,13 +103,17 @@ impl Interrupt {
             Interrupt::SuspendContextCompleted { .. } => interrupt_type::SUSPEND_CONTEXT_COMPLETED,
             Interrupt::NativeFenceSignaled { .. } => interrupt_type::NATIVE_FENCE_SIGNALED,
             Interrupt::EngineToF1 { .. } => interrupt_type::GPU_ENGINE_STATE_CHANGE,
+            Interrupt::PeriodicMonitoredFenceSignaled { .. } => {
+                interrupt_type::PERIODIC_MONITORED_FENCE_SIGNALED
+            }
         }
     }
 
     /// Whose interrupt line it comes by.
     pub const fn adapter(&self) -> u32 {
         match self {
-            Interrupt::CrtcVsync { adapter, .. } => *adapter,
+            Interrupt::CrtcVsync { adapter, .. }
+            | Interrupt::PeriodicMonitoredFenceSignaled { adapter, .. } => *adapter,
             Interrupt::DmaCompleted { engine, .. }
             | Interrupt::DmaPreempted { engine, .. }
             | Interrupt::DmaFaulted { engine, .. }
@@ -130,7 +136,8 @@ pub enum Callback {
     NotifyInterrupt(Interrupt),
     /// `DxgkCbNotifyDpc`: the kernel works off what was recorded of this adapter.
     NotifyDpc { adapter: u32 },
-    /// The engine stored a 64-bit value at an address of that process's GPU address space.
+    /// The engine stored a 64-bit value at an address of that process's GPU address space. Where the adapter has
+    /// No64BitAtomics only the low 32 bits count.
     GpuStore { engine: EngineId, process: ProcessId, gpu_address: u64, value: u64 },
     /// `DxgkCbInvalidateHwContext`, from inside of [`Miniport::reset_hw_engine`].
     InvalidateHwContext { context: HwContext, reason: Invalidation },
@@ -168,6 +175,46 @@ pub struct PendingFaults {
     pub page_fault: Option<(u64, u32)>,
     /// How many of the next resets fail.
     pub resets_failing: u32,
+}
+
+/// `DXGKARG_CREATEPERIODICFRAMENOTIFICATION`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct CreatePeriodicFrameNotification {
+    pub adapter: u32,
+    /// `VidPnTargetId`.
+    pub vidpn_target: u32,
+    /// `Time`: how long before each vsync, in units of 100 ns; at most one vsync interval.
+    pub time_100ns: u64,
+    /// `NotificationID`: what the interrupts are to carry. No two are alike.
+    pub notification_id: u64,
+}
+
+/// What `DxgkDdiCreatePeriodicFrameNotification` may answer beside STATUS_SUCCESS (FEN-087).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum NotificationRefused {
+    /// STATUS_NO_MEMORY.
+    NoMemory,
+    /// STATUS_INVALID_PARAMETER.
+    InvalidParameter,
+    /// STATUS_UNSUCCESSFUL.
+    Unsuccessful,
+}
+
+/// `DXGKARG_BUILDPAGINGBUFFER`, an update of page tables: this range of the process's GPU address space changes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct PagingOperation {
+    pub adapter: u32,
+    pub process: ProcessId,
+    pub base: u64,
+    pub size: u64,
+}
+
+/// `DXGKARG_SIGNALMONITOREDFENCE`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct SignalMonitoredFence {
+    pub process: ProcessId,
+    pub gpu_address: u64,
+    pub value: u64,
 }
 
 /// Why a command buffer is refused at submission.
@@ -457,6 +504,24 @@ pub trait Miniport {
     ) {
         let _ = (now, updates, callbacks);
     }
+    /// `DxgkDdiBuildPagingBuffer`: the DMA buffer that does it, which is then submitted to the adapter's engine
+    /// [`crate::AdapterConfig::PAGING_NODE`]; `None` if there is nothing to do, or the CPU has done it.
+    fn build_paging_buffer(&mut self, _operation: &PagingOperation) -> Option<Vec<u8>> {
+        None
+    }
+    /// `DxgkDdiSignalMonitoredFence`: appends a fence write of the kernel's to a paging buffer (FEN-094).
+    fn signal_monitored_fence(&mut self, _buffer: &mut Vec<u8>, _signal: SignalMonitoredFence) {}
+    /// `DxgkDdiCreatePeriodicFrameNotification`: from now on interrupt 14 before each vsync of the target, until it is
+    /// destroyed or the adapter stops. Gives `hNotification`. A driver without displays refuses.
+    fn create_periodic_frame_notification(
+        &mut self,
+        _now: Nanos,
+        _create: CreatePeriodicFrameNotification,
+    ) -> Result<u64, NotificationRefused> {
+        Err(NotificationRefused::Unsuccessful)
+    }
+    /// `DxgkDdiDestroyPeriodicFrameNotification`.
+    fn destroy_periodic_frame_notification(&mut self, _adapter: u32, _notification: u64) {}
     /// [`crate::Fault::LoseInterrupt`]: the next `DxgkCbNotifyInterrupt` of this engine does not happen.
     fn lose_interrupt(&mut self, engine: EngineId);
     /// [`crate::Fault::Hang`]: the packet that runs, or else the next one to run, never ends.
@@ -465,6 +530,11 @@ pub trait Miniport {
     fn next_deadline(&self) -> Option<Nanos>;
     /// The time has come: engines move on to `now`.
     fn deadline(&mut self, now: Nanos, callbacks: &mut Vec<Callback>);
+    /// Whether an engine has begun a submission that it was given and that did not complete yet: what stands in it was
+    /// copied into the pipe (FEN-048). A driver that cannot tell counts what it was given as begun.
+    fn has_begun(&self, _engine: EngineId, _submission_fence_id: u64) -> bool {
+        true
+    }
     /// For people and snapshots.
     fn engine_state(&self, engine: EngineId) -> EngineState;
     /// The same.

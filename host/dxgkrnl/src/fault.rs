@@ -134,6 +134,7 @@ impl<M: Miniport> Kernel<M> {
         let on_adapter = self.devices.iter().filter(|(_, device)| device.adapter == adapter);
         let devices: Vec<u32> = on_adapter.map(|(id, _)| id).collect();
         self.stop_devices(&devices, effects);
+        self.forget_notifications(adapter);
         let waits = self.end_waits_on(adapter, effects);
         let queues = self.drop_work_of(adapter, effects);
         let text = format!("adapter {adapter} is stopped: {waits} waits ended, {queues} queues emptied");

@@ -24,6 +24,8 @@ use crate::keyed_mutex::KeyedMutexes;
 use crate::legacy::{Form, Legacy};
 use crate::native::{NativeFences, NewFence};
 use crate::object::SyncObject;
+use crate::paging::PagingQueue;
+use crate::periodic::Notification;
 use crate::planted::PlantedBug;
 use crate::policy::RefusedOneWay;
 use crate::process::{Local, Process};
@@ -31,6 +33,7 @@ use crate::sharing::{Global, Sharing};
 use crate::slab::Slab;
 use crate::sync::Open;
 use crate::tdr::Tdr;
+use crate::vaspace::Place;
 use crate::vidsch::{Broadcast, Context, HwQueue, InFlight, Queue};
 use crate::wait::Stored;
 use crate::waits::{WaitId, Waits};
@@ -94,9 +97,20 @@ pub struct Kernel<M: Miniport> {
     pub(crate) sharing: Sharing,
     pub(crate) legacy: Legacy,
     pub(crate) keyed: KeyedMutexes,
+    /// Periodic frame notifications by NotificationID.
+    pub(crate) notifications: BTreeMap<u64, Notification>,
+    pub(crate) notifications_begun: u64,
+    /// A signal from the CPU that was answered and takes effect next (policy `cpu_signal`). Holds its objects.
+    pub(crate) answered_signal: Vec<(ProcessId, u32, u64)>,
+    pub(crate) paging_queues: Slab<PagingQueue>,
+    pub(crate) paging_queues_created: u64,
+    /// Contexts in which address spaces are updated, by the context they go with.
+    pub(crate) companions: BTreeMap<u32, u32>,
     pub(crate) in_flight: InFlight,
     /// Queues that may be able to go on.
     pub(crate) runnable: VecDeque<u32>,
+    /// Queues whose head waits for their engine to begin what it has of them (FEN-048).
+    pub(crate) awaiting_begin: BTreeSet<u32>,
     /// Adapters that are gone for their users, by ordinal.
     pub(crate) stopped_adapters: BTreeSet<u32>,
     /// Adapters that did not start, and why.
@@ -158,6 +172,13 @@ impl<M: Miniport> Kernel<M> {
             suspend_deadlines: BTreeSet::new(),
             powered_down: BTreeMap::new(),
             native: NativeFences::default(),
+            notifications: BTreeMap::new(),
+            notifications_begun: 0,
+            answered_signal: Vec::new(),
+            paging_queues: Slab::default(),
+            paging_queues_created: 0,
+            companions: BTreeMap::new(),
+            awaiting_begin: BTreeSet::new(),
             planted: None,
             callbacks: Vec::new(),
             dpc_callbacks: Vec::new(),
@@ -170,6 +191,9 @@ impl<M: Miniport> Kernel<M> {
 
     /// When [`Input::Deadline`] is next due.
     pub fn next_deadline(&self) -> Option<Nanos> {
+        if !self.answered_signal.is_empty() {
+            return Some(self.now);
+        }
         [self.miniport.next_deadline(), self.own_deadline()].into_iter().flatten().min()
     }
 
@@ -177,6 +201,7 @@ impl<M: Miniport> Kernel<M> {
     /// counts as the latest one seen.
     pub fn handle(&mut self, now: Nanos, input: Input, effects: &mut Effects) {
         self.stored.clear();
+        self.apply_answered_signal(effects);
         self.catch_up(now, effects);
         self.now = self.now.max(now);
         self.apply(input, effects);
@@ -316,6 +341,7 @@ impl<M: Miniport> Kernel<M> {
                 self.create_sync_object(process, device, &info, legacy, effects)
             }
             Call::DestroySynchronizationObject { object } => {
+                self.require_own_fence(process, object)?;
                 self.destroy_sync_object(process, object, effects)
             }
             Call::SignalFromCpu { device, objects, values, flags } => {
@@ -361,12 +387,35 @@ impl<M: Miniport> Kernel<M> {
             | Call::AcquireKeyedMutex { .. }
             | Call::ReadKeyedMutex { .. }
             | Call::ReleaseKeyedMutex { .. } => self.keyed_mutex_call(process, call, effects),
-            Call::CreatePagingQueue { .. }
-            | Call::DestroyPagingQueue { .. }
-            | Call::ReserveGpuVirtualAddress { .. }
-            | Call::MapGpuVirtualAddress { .. }
-            | Call::FreeGpuVirtualAddress { .. }
-            | Call::UpdateGpuVirtualAddress { .. } => not_modelled("paging"),
+            Call::CreatePagingQueue { device, priority, physical_adapter } => {
+                self.create_paging_queue(process, device, priority, physical_adapter, effects)
+            }
+            Call::DestroyPagingQueue { queue } => self.destroy_paging_queue(process, queue, effects),
+            Call::ReserveGpuVirtualAddress { owner, base, minimum, maximum, size } => {
+                let place = Place { base, minimum, maximum };
+                self.reserve_gpu_virtual_address(process, owner, place, size)
+            }
+            Call::MapGpuVirtualAddress {
+                paging_queue,
+                base,
+                minimum,
+                maximum,
+                allocation,
+                offset_pages,
+                size_pages,
+                protection,
+            } => {
+                let (place, pages) =
+                    (Place { base, minimum, maximum }, (allocation, offset_pages, size_pages));
+                self.map_gpu_virtual_address(process, paging_queue, place, pages, protection)
+            }
+            Call::FreeGpuVirtualAddress { adapter, base, size } => {
+                self.free_gpu_virtual_address(process, adapter, base, size)
+            }
+            Call::UpdateGpuVirtualAddress { device, context, fence, fence_value, operations, flags } => {
+                let (owner, fence) = ((device, context), (fence, fence_value));
+                self.update_gpu_virtual_address(process, owner, fence, operations, flags)
+            }
             hardware @ (Call::CreateHwQueue { .. }
             | Call::DestroyHwQueue { .. }
             | Call::SubmitCommandToHwQueue { .. }

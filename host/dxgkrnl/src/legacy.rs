@@ -168,10 +168,10 @@ pub(crate) fn queueable(object: &SyncObject, count: usize, form: Form, wait: boo
             invalid("a CPU_NOTIFICATION with SignalByKmd is signaled by the driver only (F-81)")
         }
         T::CPU_NOTIFICATION => Ok(()),
-        T::MONITORED_FENCE | T::NATIVE_FENCE if form == Form::OneValue => {
+        T::MONITORED_FENCE | T::PERIODIC_MONITORED_FENCE | T::NATIVE_FENCE if form == Form::OneValue => {
             invalid("the call has one value for all: a monitored fence takes a value array (F-36)")
         }
-        T::MONITORED_FENCE | T::NATIVE_FENCE => Ok(()),
+        T::MONITORED_FENCE | T::PERIODIC_MONITORED_FENCE | T::NATIVE_FENCE => Ok(()),
         other => invalid(format!("a {} cannot be named by a packet of a context", other.name())),
     }
 }
@@ -179,10 +179,10 @@ pub(crate) fn queueable(object: &SyncObject, count: usize, form: Form, wait: boo
 impl<M: Miniport> Kernel<M> {
     /// The head of a queue is a packet that takes objects: true if it did.
     pub(crate) fn try_acquire(&mut self, queue: u32, effects: &mut Effects) -> bool {
-        let Queue { packets, running, .. } = &self.queues[queue];
-        let Some(Packet::Acquire(acquire)) = packets.front() else { return false };
+        let state = &self.queues[queue];
+        let Some(Packet::Acquire(acquire)) = state.packets.front() else { return false };
         let values_missing = acquire.wait.is_some_and(|wait| self.waits.contains(wait));
-        if running.is_some() || values_missing {
+        if !state.is_idle() || values_missing {
             return false;
         }
         if self.can_acquire(queue) {

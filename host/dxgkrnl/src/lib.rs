@@ -31,10 +31,13 @@ mod input;
 pub mod kernel;
 mod keyed_mutex;
 mod legacy;
+mod mapping;
 mod names;
 mod native;
 mod object;
 mod ordered;
+mod paging;
+mod periodic;
 mod planted;
 pub mod policy;
 mod process;
@@ -44,10 +47,12 @@ pub mod snapshot;
 mod start;
 mod sync;
 mod tdr;
+mod vaspace;
 mod vidsch;
 pub mod views;
 mod wait;
 mod waits;
+mod window;
 
 pub use bugcheck::Bugcheck;
 pub use config::{
@@ -58,6 +63,7 @@ pub use effects::{Answer, Effects, FenceStore, HostEvent, Note};
 pub use fault::Fault;
 pub use input::{Input, Nanos, ProcessId, VmId};
 pub use kernel::Kernel;
+pub use mapping::FenceMapping;
 #[doc(hidden)]
 pub use planted::PlantedBug;
 pub use policy::Policy;

@@ -82,6 +82,29 @@ pub enum FaultedDevicePoisons {
     Poisons,
 }
 
+/// From when on a wait in a queue counts the values that its fences come to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash, Default)]
+pub enum GpuWait {
+    /// Default: from when it is queued. A pulse that comes while packets before it run releases it, as real D3D12
+    /// releases waits that a brief high signal satisfied (F-58); and what is reached already holds nobody up.
+    #[default]
+    LatchesWhenQueued,
+    /// From when it is reached, everything before it being done: the strict reading of "waits are packets of the same
+    /// FIFO" (SCH-001, F-41).
+    LooksAtHead,
+}
+
+/// When a signal from the CPU takes effect.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash, Default)]
+pub enum CpuSignal {
+    /// Default: before the call is answered. The kernel stores the value so that readers see it at once (F-44).
+    #[default]
+    AtOnce,
+    /// After it, in the step that comes next: the same page says that a caller may not assume completion on return
+    /// and must wait to know (FEN-026, F-45). For finding callers that assume it.
+    AfterAnswer,
+}
+
 macro_rules! switches {
     ($($field:ident: $switch:ident { $default:ident = $default_name:literal, $other:ident = $other_name:literal })+) => {
         /// Every switch.
@@ -131,6 +154,8 @@ switches! {
     semaphore_overflow: SemaphoreOverflow { Ignored = "ignored", StopsDevice = "stops-device" }
     poisoned_fence: PoisonedFence { Sticky = "sticky", Signalable = "signalable" }
     faulted_device_poisons: FaultedDevicePoisons { Keeps = "keeps", Poisons = "poisons" }
+    gpu_wait: GpuWait { LatchesWhenQueued = "latches-when-queued", LooksAtHead = "looks-at-head" }
+    cpu_signal: CpuSignal { AtOnce = "at-once", AfterAnswer = "after-answer" }
 }
 
 impl Policy {

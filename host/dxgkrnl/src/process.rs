@@ -12,6 +12,7 @@ use d3dkmt::{EventId, Handle, limits};
 
 use crate::handles::HandleTable;
 use crate::names::Names;
+use crate::vaspace::AddressSpace;
 use crate::vidsch::CLASS_NORMAL;
 use crate::{Nanos, VmId};
 
@@ -26,6 +27,7 @@ pub(crate) enum Local {
     /// An open of a keyed mutex.
     KeyedMutex(u32),
     HwQueue(u32),
+    PagingQueue(u32),
 }
 
 /// An open of a sync object; and the object, so that both can be fetched at once.
@@ -58,6 +60,8 @@ pub(crate) struct Process {
     pub devices_stopped: u64,
     /// What the queues of its contexts hold: see [`crate::vidsch::Packet::weight`].
     pub queued_bytes: usize,
+    /// GPU address spaces by ordinal of the adapter.
+    pub address_spaces: BTreeMap<u32, AddressSpace>,
     /// Fences that an engine of the basic kind wrote and that were not looked at since (FEN-017).
     pub written: Vec<u32>,
 }
@@ -80,6 +84,7 @@ impl Process {
             is_blocked: false,
             devices_stopped: 0,
             queued_bytes: 0,
+            address_spaces: BTreeMap::new(),
             written: Vec::new(),
         }
     }
@@ -95,8 +100,6 @@ impl Process {
     }
 }
 
-/// First GPU virtual address of a process's fence memory; slots follow each other from here.
-const GPU_BASE: u64 = 0x1_0000_0000;
 const SLOT_BYTES: u64 = 64;
 const STATUS_SLOT: u32 = 0;
 
@@ -111,6 +114,9 @@ pub(crate) struct Slots {
 }
 
 impl Slots {
+    /// First GPU virtual address of a process's fence memory; slots follow each other from here.
+    pub const GPU_BASE: u64 = 0x1_0000_0000;
+
     pub fn capacity(&self) -> u32 {
         self.capacity
     }
@@ -168,12 +174,12 @@ impl Slots {
 
     /// GPU virtual address of a slot.
     pub fn gpu_address(slot: u32) -> u64 {
-        GPU_BASE + u64::from(slot) * SLOT_BYTES
+        Slots::GPU_BASE + u64::from(slot) * SLOT_BYTES
     }
 
     /// The open whose value stands at this GPU virtual address.
     pub fn owner_at(&self, gpu_address: u64) -> Option<u32> {
-        let offset = gpu_address.checked_sub(GPU_BASE)?;
+        let offset = gpu_address.checked_sub(Slots::GPU_BASE)?;
         if !offset.is_multiple_of(SLOT_BYTES) {
             return None;
         }

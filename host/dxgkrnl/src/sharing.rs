@@ -36,8 +36,9 @@ use d3dkmt::{
 use crate::ddi::Miniport;
 use crate::effects::Effects;
 use crate::kernel::{Called, Kernel, Refusal, invalid, refuse};
+use crate::mapping::Mapping;
 use crate::process::Local;
-use crate::sync::{check_flags, has_slot};
+use crate::sync::{check_flags, is_mapped};
 use crate::waits::WaitItem;
 use crate::{ProcessId, VmId};
 
@@ -153,7 +154,14 @@ impl<M: Miniport> Kernel<M> {
             _ => return invalid(format!("{shared} is no global handle of a synchronization object")),
         };
         self.require_started(self.objects[object].adapter)?;
-        Ok(Reply::SyncObject(self.open_object(process, None, object, SyncObjectFlags::empty(), effects)?))
+        Ok(Reply::SyncObject(self.open_object(
+            process,
+            None,
+            object,
+            SyncObjectFlags::empty(),
+            Mapping::default(),
+            effects,
+        )?))
     }
 
     /// An object with a global handle has an open, and all its opens are of one VM.
@@ -298,18 +306,23 @@ impl<M: Miniport> Kernel<M> {
                 }
             }
         }
-        if engine_affinity > 1 {
-            return invalid(format!(
-                "EngineAffinity {engine_affinity:#x} names an adapter that is not linked"
-            ));
-        }
-        if has_slot(object_type)
+        self.check_affinity(adapter, engine_affinity)?;
+        if is_mapped(object_type)
             && let Some(reply) = self.fence_memory_missing(process)?
         {
             return Ok(reply);
         }
         let flags = flags | denied_by_rights(rights);
-        Ok(Reply::SyncObject(self.open_object(process, device, object, flags, effects)?))
+        let mapping = Mapping { engine_affinity, ..Mapping::default() };
+        let paging_queue = device.map(|device| self.mapping_queue(device)).transpose()?.flatten();
+        let mut opened = self.open_object(process, device, object, flags, mapping, effects)?;
+        if let (Some(paging_queue), Some(slot)) = (paging_queue, opened.slot)
+            && !flags.contains(SyncObjectFlags::NO_GPU_ACCESS)
+        {
+            let (open, _) = self.sync_object(process, opened.object)?;
+            opened.paging_fence_value = self.map_opened_fence(paging_queue, open, slot);
+        }
+        Ok(Reply::SyncObject(opened))
     }
 
     /// The NT handle of this token, for processes of its VM.

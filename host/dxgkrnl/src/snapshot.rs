@@ -39,6 +39,10 @@ pub struct Snapshot {
     /// Objects alive, with or without an open.
     pub objects_alive: u32,
     pub shares: u32,
+    pub paging_queues: Vec<PagingQueueState>,
+    pub gpu_va_ranges: Vec<GpuVaRangeState>,
+    /// NotificationIDs of the periodic fences that displays count up.
+    pub notifications: Vec<u64>,
 }
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -197,6 +201,28 @@ pub struct EngineReport {
     pub ready: u32,
 }
 
+/// A paging queue; its packets are those of the context with the same handle.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct PagingQueueState {
+    pub process: u32,
+    pub handle: Handle,
+    pub fence: Handle,
+    pub priority: i32,
+    /// The value of the operation that was begun last.
+    pub last_value: u64,
+}
+
+/// A range of a process's GPU address space.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct GpuVaRangeState {
+    pub process: u32,
+    pub adapter: u32,
+    pub base: u64,
+    pub size: u64,
+    /// How much of it is mapped as Zero; the rest is NoAccess.
+    pub zero_bytes: u64,
+}
+
 /// FNV-1a: the digest must be the same on every machine, so the hasher is ours and fixed.
 struct Fnv(u64);
 
@@ -248,6 +274,9 @@ impl Snapshot {
             && self.keyed_mutexes.is_empty()
             && self.acquires.is_empty()
             && self.shares == 0
+            && self.notifications.is_empty()
+            && self.paging_queues.is_empty()
+            && self.gpu_va_ranges.is_empty()
     }
 }
 
@@ -279,6 +308,9 @@ impl<M: Miniport> Kernel<M> {
             stopped_adapters: self.stopped_adapters.iter().copied().collect(),
             objects_alive: self.objects.len() as u32,
             shares: self.sharing.shares.len() as u32,
+            paging_queues: self.paging_queue_states(),
+            gpu_va_ranges: self.gpu_va_range_states(),
+            notifications: self.notifications.keys().copied().collect(),
         }
     }
 
@@ -405,6 +437,30 @@ impl<M: Miniport> Kernel<M> {
         }
     }
 
+    fn paging_queue_states(&self) -> Vec<PagingQueueState> {
+        let state = |(_, queue): (u32, &crate::paging::PagingQueue)| PagingQueueState {
+            process: queue.process.0,
+            handle: queue.handle,
+            fence: queue.fence,
+            priority: queue.priority,
+            last_value: queue.last_value,
+        };
+        self.paging_queues.iter().map(state).collect()
+    }
+
+    fn gpu_va_range_states(&self) -> Vec<GpuVaRangeState> {
+        let mut states = Vec::new();
+        for (ProcessId(process), owner) in &self.processes {
+            for (adapter, space) in &owner.address_spaces {
+                states.extend(space.ranges().map(|(base, size, zero_bytes)| {
+                    let (process, adapter) = (*process, *adapter);
+                    GpuVaRangeState { process, adapter, base, size, zero_bytes }
+                }));
+            }
+        }
+        states
+    }
+
     fn engine_reports(&self) -> Vec<EngineReport> {
         let mut reports = Vec::new();
         for (adapter, config) in self.config.adapters.iter().enumerate() {
@@ -466,11 +522,15 @@ fn queue_lines(queue: &crate::vidsch::Queue) -> Vec<String> {
     let packet = |packet: &Packet| match packet {
         Packet::Wait(wait) => format!("wait {}", wait.number),
         Packet::Acquire(acquire) => format!("acquire {} mutexes or semaphores", acquire.objects.len()),
+        Packet::WaitAtHead(items) => {
+            format!("wait for {:?} when reached", items.iter().map(|item| item.value).collect::<Vec<_>>())
+        }
         Packet::Signal(signal) => match signal.event {
             Some(event) => format!("set CPU event {}", event.0),
             None => format!("signal {:?}", signal.targets.iter().map(|(_, value)| value).collect::<Vec<_>>()),
         },
         Packet::Broadcast(_) => String::from("broadcast signal"),
+        Packet::PageTables(operations) => format!("update of {} address ranges", operations.len()),
         Packet::Command(bytes) => format!("command buffer of {} bytes", bytes.len()),
         Packet::HwCommand { progress_fence_id, commands } => {
             format!("command buffer of {} bytes up to progress {progress_fence_id}", commands.len())

@@ -15,8 +15,9 @@ use d3dkmt::{
 use crate::ddi::Miniport;
 use crate::effects::{Effects, FenceStore};
 use crate::kernel::{Called, Kernel, Refusal, invalid, refuse};
+use crate::mapping::Mapping;
 use crate::object::SyncObject;
-use crate::process::{Local, Process, Slots, SyncRef};
+use crate::process::{Local, Process, SyncRef};
 use crate::sharing::Global;
 use crate::waits::WaitOwner;
 use crate::{ProcessId, policy::DestroyedWait};
@@ -32,6 +33,7 @@ pub(crate) struct Open {
     /// NoSignal and NoWait also for a right that the NT handle lacks (FEN-069).
     pub flags: SyncObjectFlags,
     pub slot: Option<u32>,
+    pub mapping: Mapping,
 }
 
 const MONITORED_ONLY: SyncObjectFlags = SyncObjectFlags::TOP_OF_PIPELINE
@@ -39,15 +41,16 @@ const MONITORED_ONLY: SyncObjectFlags = SyncObjectFlags::TOP_OF_PIPELINE
     .union(SyncObjectFlags::NO_WAIT)
     .union(SyncObjectFlags::NO_SIGNAL_MAX_VALUE_ON_TDR);
 
-/// Monitored and native fences: they belong to a device and their value stands in fence memory.
-pub(crate) fn has_slot(object_type: SyncObjectType) -> bool {
-    matches!(object_type, SyncObjectType::MONITORED_FENCE | SyncObjectType::NATIVE_FENCE)
+/// Whether an object of this type has a value that its process and engines read: a slot, and a device it dies with.
+pub(crate) fn is_mapped(object_type: SyncObjectType) -> bool {
+    use SyncObjectType as T;
+    matches!(object_type, T::MONITORED_FENCE | T::PERIODIC_MONITORED_FENCE | T::NATIVE_FENCE)
 }
 
 /// Rules that hold for the flags of any type (FEN-044 to FEN-057).
 pub(crate) fn check_flags(object_type: SyncObjectType, flags: SyncObjectFlags) -> Result<(), Refusal> {
     use SyncObjectFlags as F;
-    let monitored = has_slot(object_type);
+    let monitored = is_mapped(object_type);
     if flags.unknown() != 0 {
         return invalid(format!("flags {:#x} have reserved bits set", flags.bits()));
     }
@@ -63,7 +66,7 @@ pub(crate) fn check_flags(object_type: SyncObjectType, flags: SyncObjectFlags) -
     if !monitored && flags.intersects(MONITORED_ONLY) {
         return invalid("TopOfPipeline, NoSignal, NoWait and NoSignalMaxValueOnTdr are for monitored fences");
     }
-    if monitored && flags.contains(F::SHARED) && !flags.contains(F::NT_SECURITY_SHARING) {
+    if is_mapped(object_type) && flags.contains(F::SHARED) && !flags.contains(F::NT_SECURITY_SHARING) {
         return invalid("a shared monitored fence needs NtSecuritySharing");
     }
     if flags.contains(F::SIGNAL_BY_KMD) {
@@ -96,9 +99,8 @@ fn initial_value(info: &SyncObjectInfo, legacy: bool) -> Result<u64, Refusal> {
             refuse(NtStatus::INVALID_HANDLE, "CPU_NOTIFICATION needs an event")
         }
         T::CPU_NOTIFICATION => Ok(0),
-        T::PERIODIC_MONITORED_FENCE => {
-            refuse(NtStatus::NOT_SUPPORTED, "periodic monitored fences are not modelled yet")
-        }
+        // The display counts from 0.
+        T::PERIODIC_MONITORED_FENCE => Ok(0),
         _ => invalid(format!("synchronization object type {} is unknown here", info.object_type.0)),
     }
 }
@@ -116,20 +118,25 @@ impl<M: Miniport> Kernel<M> {
         let device = self.active_device(process, device)?;
         let value = initial_value(info, legacy)?;
         check_flags(info.object_type, info.flags)?;
-        if info.engine_affinity > 1 {
-            return invalid(format!(
-                "EngineAffinity {:#x} names an adapter that is not linked",
-                info.engine_affinity
-            ));
-        }
-        let monitored = info.object_type == SyncObjectType::MONITORED_FENCE;
-        if monitored && let Some(reply) = self.fence_memory_missing(process)? {
+        self.check_affinity(self.devices[device].adapter, info.engine_affinity)?;
+        self.check_periodic(process, device, info)?;
+        if is_mapped(info.object_type)
+            && let Some(reply) = self.fence_memory_missing(process)?
+        {
             return Ok(reply);
         }
-        let object = self.new_object(info.object_type, info.flags, value, self.devices[device].adapter);
-        let mut created = match self.open_object(process, Some(device), object, info.flags, effects) {
+        let adapter = self.devices[device].adapter;
+        let object = self.new_object(info.object_type, info.flags, value, adapter);
+        if let Err(refusal) = self.begin_notification(object, info) {
+            self.objects.remove(object);
+            return Err(refusal);
+        }
+        let mapping = Mapping { engine_affinity: info.engine_affinity, ..Mapping::default() };
+        let mut created = match self.open_object(process, Some(device), object, info.flags, mapping, effects)
+        {
             Ok(created) => created,
             Err(refusal) => {
+                self.end_notification_of(object);
                 self.objects.remove(object);
                 return Err(refusal);
             }
@@ -152,7 +159,7 @@ impl<M: Miniport> Kernel<M> {
         Ok(Reply::SyncObject(created))
     }
 
-    /// An object that nobody has open yet.
+    /// An object that nothing names yet.
     pub(crate) fn new_object(
         &mut self,
         object_type: SyncObjectType,
@@ -183,9 +190,10 @@ impl<M: Miniport> Kernel<M> {
         device: Option<u32>,
         object: u32,
         flags: SyncObjectFlags,
+        mapping: Mapping,
         effects: &mut Effects,
     ) -> Result<CreatedSyncObject, Refusal> {
-        self.open_object_at(process, device, object, flags, None, effects)
+        self.open_object_at(process, device, object, flags, (mapping, None), effects)
     }
 
     /// The same with a slot that another open of the process has.
@@ -195,10 +203,10 @@ impl<M: Miniport> Kernel<M> {
         device: Option<u32>,
         object: u32,
         flags: SyncObjectFlags,
-        at: Option<u32>,
+        (mapping, at): (Mapping, Option<u32>),
         effects: &mut Effects,
     ) -> Result<CreatedSyncObject, Refusal> {
-        let monitored = has_slot(self.objects[object].object_type);
+        let monitored = is_mapped(self.objects[object].object_type);
         if self.objects[object].opens_count() >= limits::OPENS_PER_OBJECT_MAX {
             let why = format!("the object is open {} times, the limit", limits::OPENS_PER_OBJECT_MAX);
             return refuse(NtStatus::NO_MEMORY, why);
@@ -211,6 +219,7 @@ impl<M: Miniport> Kernel<M> {
             adapter: device.map_or(self.objects[object].adapter, |device| self.devices[device].adapter),
             flags,
             slot: None,
+            mapping,
         });
         let handle = match self.insert_handle(process, Local::Sync(SyncRef { open, object })) {
             Ok(handle) => handle,
@@ -233,7 +242,7 @@ impl<M: Miniport> Kernel<M> {
         if let Some(slot) = slot {
             effects.stores.push(FenceStore { process, slot, value: self.objects[object].value });
             if !flags.contains(SyncObjectFlags::NO_GPU_ACCESS) {
-                gpu_address = Slots::gpu_address(slot);
+                gpu_address = self.engine_address(self.objects[object].adapter, slot);
             }
         }
         Ok(CreatedSyncObject {
@@ -347,6 +356,7 @@ impl<M: Miniport> Kernel<M> {
         }
         self.release_cpu_waiters(object, None, effects);
         self.native_object_ended(object);
+        self.end_notification_of(object);
         self.objects.remove(object);
         self.legacy.remove(object);
     }

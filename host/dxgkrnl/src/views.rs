@@ -16,11 +16,11 @@ use crate::kernel::{Device, Kernel};
 use crate::object::SyncObject;
 use crate::process::Local;
 use crate::slab::Slab;
-use crate::sync::Open;
+use crate::sync::{Open, is_mapped};
 use crate::vidsch::Packet;
 use crate::waits::{Wait, WaitItem, WaitItems, WaitOwner};
 
-/// One open of a fence, monitored or legacy.
+/// One open of a fence: monitored, periodic or legacy.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct FenceView {
     pub process: ProcessId,
@@ -114,6 +114,9 @@ pub struct Belongings {
     /// Mutexes that its contexts or devices own.
     pub owned_mutexes: u32,
     pub slots_used: u32,
+    pub paging_queues: u32,
+    /// Ranges of its GPU address spaces.
+    pub gpu_va_ranges: u32,
 }
 
 impl<'a> WaitView<'a> {
@@ -144,10 +147,7 @@ impl<M: Miniport> Kernel<M> {
     pub fn fences(&self, each: &mut impl FnMut(FenceView)) {
         for (_, open) in self.opens.iter() {
             let object = &self.objects[open.object];
-            if matches!(
-                object.object_type,
-                SyncObjectType::MONITORED_FENCE | SyncObjectType::NATIVE_FENCE | SyncObjectType::FENCE
-            ) {
+            if is_mapped(object.object_type) || object.object_type == SyncObjectType::FENCE {
                 let Open { process, handle, object: number, slot, .. } = *open;
                 let (value, poisoned) = (object.value, object.is_poisoned());
                 each(FenceView { process, handle, slot, object: number, value, poisoned });
@@ -201,6 +201,9 @@ impl<M: Miniport> Kernel<M> {
             keyed_mutexes: count(self.keyed.opens.iter().filter(|(_, open)| open.process == process)),
             owned_mutexes: self.owned_mutexes(process),
             slots_used: owner.map_or(0, |owner| owner.slots.used()),
+            paging_queues: count(self.paging_queues.iter().filter(|(_, queue)| queue.process == process)),
+            gpu_va_ranges: owner
+                .map_or(0, |owner| owner.address_spaces.values().map(|space| space.len() as u32).sum()),
         }
     }
 
@@ -233,6 +236,7 @@ impl<M: Miniport> Kernel<M> {
             Some(match handles.get(*child)? {
                 Local::Context(context) => self.contexts.get(*context)?.handle == *child,
                 Local::Sync(named) => self.opens.get(named.open)?.handle == *child,
+                Local::PagingQueue(queue) => self.paging_queues.get(*queue)?.handle == *child,
                 Local::Adapter(_) | Local::Device(_) | Local::HwQueue(_) | Local::KeyedMutex(_) => false,
             })
         };
@@ -245,6 +249,20 @@ impl<M: Miniport> Kernel<M> {
         }
         if self.native.fences.keys().any(|object| self.objects.get(*object).is_none()) {
             return Some("the native fences");
+        }
+        if !self
+            .companions
+            .iter()
+            .all(|(one, other)| self.contexts.get(*one).is_some() && self.contexts.get(*other).is_some())
+        {
+            return Some("the companions of contexts");
+        }
+        let periodic = |object: &SyncObject| {
+            object.object_type == SyncObjectType::PERIODIC_MONITORED_FENCE
+                && !self.stopped_adapters.contains(&object.adapter)
+        };
+        if self.notifications.len() != self.objects.iter().filter(|(_, object)| periodic(object)).count() {
+            return Some("the periodic frame notifications");
         }
         self.legacy_miscounted().or_else(|| self.sharing_miscounted()).or_else(|| self.keyed_miscounted())
     }

@@ -18,8 +18,9 @@ use crate::effects::{Effects, FenceStore};
 use crate::kernel::{Called, Kernel, Refusal, invalid, refuse};
 use crate::object::SyncObject;
 use crate::ordered::Entry;
+use crate::policy::CpuSignal;
 use crate::process::Process;
-use crate::sync::has_slot;
+use crate::sync::is_mapped;
 use crate::waits::{Wait, WaitId, WaitItem, WaitOwner};
 
 /// The stores of one object in this call of `handle`: nobody can see what stood there for no time at all, so a
@@ -80,6 +81,7 @@ impl<M: Miniport> Kernel<M> {
             let (open, object) = owner.sync_object(*handle)?;
             targets[at] = object;
             self.check_monitored(open, object, device, *handle)?;
+            self.check_not_periodic(object, *handle)?;
             self.check_right(open, object, SyncObjectFlags::NO_SIGNAL)?;
             // An object may be named twice: the value it has by then counts.
             let earlier = targets[..at].iter().rposition(|other| *other == object);
@@ -90,11 +92,34 @@ impl<M: Miniport> Kernel<M> {
                 let why = format!("signal {} of {handle} is below its value {current}", values[at]);
                 return invalid(why);
             }
+            self.check_signal_window(object, current, values[at], *handle)?;
         }
-        for (object, value) in targets.iter().zip(values) {
-            self.set_value(*object, *value, effects);
+        let targets = targets.iter().zip(values).map(|(object, value)| (*object, *value));
+        match self.config.policy.cpu_signal {
+            CpuSignal::AtOnce => {
+                for (object, value) in targets {
+                    self.note_strays(process, object, value, effects);
+                    self.set_value(object, value, effects);
+                }
+            }
+            // Nothing comes between the answer and the effect, so what was checked here still holds then.
+            CpuSignal::AfterAnswer => {
+                for (object, value) in targets {
+                    self.objects[object].references += 1;
+                    self.answered_signal.push((process, object, value));
+                }
+            }
         }
         Ok(Reply::None)
+    }
+
+    /// A signal from the CPU that was answered before takes effect.
+    pub(crate) fn apply_answered_signal(&mut self, effects: &mut Effects) {
+        for (process, object, value) in core::mem::take(&mut self.answered_signal) {
+            self.note_strays(process, object, value, effects);
+            self.set_value(object, value, effects);
+            self.release_reference(object, effects);
+        }
     }
 
     /// `WaitForSynchronizationObjectFromCpu`.
@@ -118,6 +143,7 @@ impl<M: Miniport> Kernel<M> {
             let (open, object) = owner.sync_object(*handle)?;
             self.check_monitored(open, object, device, *handle)?;
             self.check_right(open, object, SyncObjectFlags::NO_WAIT)?;
+            self.check_wait_window(object, *value, *handle)?;
             let (handle, value) = (*handle, *value);
             Ok(WaitItem { object, open: Some(open), handle, value, satisfied: false })
         };
@@ -171,12 +197,12 @@ impl<M: Miniport> Kernel<M> {
         Ok(Reply::None)
     }
 
-    /// CPU operations take monitored and native fences only, whatever the value (W-100 to W-103).
+    /// CPU operations take monitored fences only, periodic and native ones included, whatever the value (W-100 to W-103).
     ///
     /// An open may be on another adapter than its object (FEN-047); most are not, and are not fetched for this.
     fn check_monitored(&self, open: u32, object: u32, device: u32, handle: Handle) -> Result<(), Refusal> {
         let object = &self.objects[object];
-        if !has_slot(object.object_type) {
+        if !is_mapped(object.object_type) {
             return invalid(format!("{handle} is a {}, not a monitored fence", object.object_type.name()));
         }
         if object.adapter == self.devices[device].adapter

@@ -62,7 +62,7 @@ proptest! {
             kernel.fences(&mut |fence| {
                 fences.push((fence.process.0, fence.handle, fence.slot, fence.value));
             });
-            let of_snapshot = snapshot.objects.iter().filter(|object| [3, 5].contains(&object.object_type.0));
+            let of_snapshot = snapshot.objects.iter().filter(|object| [3, 5, 6].contains(&object.object_type.0));
             let of_snapshot =
                 of_snapshot.map(|object| (object.process, object.handle, object.slot, object.value));
             prop_assert_eq!(fences, of_snapshot.collect::<Vec<_>>());

@@ -554,7 +554,7 @@ fn every_policy_is_one_word_of_bits_and_one_line_of_names() {
         let policy = Policy::from_bits(bits).unwrap();
         assert_eq!(policy.to_bits(), bits);
         let named =
-            policy.values().fold(Some(Policy::default()), |all, (switch, value)| all?.with(switch, value));
+            policy.values().try_fold(Policy::default(), |all, (switch, value)| all.with(switch, value));
         assert_eq!(named, Some(policy));
     }
     assert_eq!(Policy::from_bits(1 << Policy::SWITCHES.len()), None);

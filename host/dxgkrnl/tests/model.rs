@@ -3,6 +3,7 @@
 
 mod common;
 
+mod cpu_signal;
 mod doorbells;
 mod faults;
 mod gpu;
@@ -12,9 +13,13 @@ mod hw_queues;
 mod keyed_mutex;
 mod laws;
 mod legacy_objects;
+mod mapping;
 mod native_fences;
 mod native_logs;
+mod paging;
+mod periodic;
 mod planted_bugs;
+mod queue_order;
 mod reference;
 mod resets;
 mod scheduling;
@@ -25,3 +30,4 @@ mod sync_objects;
 mod timeouts;
 mod wait_endings;
 mod waits_and_signals;
+mod window;

@@ -7,7 +7,7 @@ use dxgkrnl::ddi::{
     Callback, EngineId, HwQueueId, Interrupt, NATIVE_FENCE_LOG_ENTRIES, NativeFenceId, NativeFenceLogEntry,
     NativeFenceLogHeader, NativeFenceLogType, NativeFenceLogWrite, SignaledNativeFences,
 };
-use dxgkrnl::{AdapterConfig, Config, Input, VidSchCaps};
+use dxgkrnl::{AdapterConfig, Config, VidSchCaps};
 
 const ENGINE: EngineId = EngineId { adapter: 0, node: ADVANCED };
 

@@ -416,6 +416,11 @@ impl Engine {
         }
     }
 
+    /// Whether a submission is out of the queue: running, or done.
+    pub fn has_begun(&self, submission_fence_id: u64) -> bool {
+        !self.queue.iter().any(|job| job.submission_fence_id == submission_fence_id)
+    }
+
     pub fn faults(&self) -> PendingFaults {
         self.faults
     }

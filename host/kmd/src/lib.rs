@@ -1,13 +1,15 @@
 //! The simulated miniport: engines that run the command packets of [`d3dkmt::isa`].
 //!
-//! It sees the kernel only through [`dxgkrnl::ddi`] and its configuration.
+//! `engine.rs` has an engine, `display.rs` the displays, `paging.rs` what the paging engine is given. It sees the kernel only through [`dxgkrnl::ddi`] and its configuration.
 #![no_std]
 #![forbid(unsafe_code)]
 
 extern crate alloc;
 
+mod display;
 mod engine;
 mod native;
+mod paging;
 mod queues;
 
 use alloc::collections::BTreeMap;
@@ -17,13 +19,15 @@ use alloc::vec::Vec;
 
 use d3dkmt::{NtStatus, isa};
 use dxgkrnl::ddi::{
-    BadCommands, Callback, CurrentValueUpdate, DoorbellConnection, EngineId, EngineState, EngineStatus,
-    HwContext, HwQueueId, HwQueueSubmission, Interrupt, Invalidation, LocalNativeFenceId, Miniport,
-    NativeFenceId, NewHwQueue, NewNativeFence, OpenedNativeFence, PageFaultFlags, PendingFaults, ResetFailed,
+    BadCommands, Callback, CreatePeriodicFrameNotification, CurrentValueUpdate, DoorbellConnection, EngineId,
+    EngineState, EngineStatus, HwContext, HwQueueId, HwQueueSubmission, Interrupt, Invalidation,
+    LocalNativeFenceId, Miniport, NativeFenceId, NewHwQueue, NewNativeFence, NotificationRefused,
+    OpenedNativeFence, PageFaultFlags, PagingOperation, PendingFaults, ResetFailed, SignalMonitoredFence,
     SignaledNativeFences, Submission, Suspend,
 };
-use dxgkrnl::{Config, Nanos, VidSchCaps};
+use dxgkrnl::{AdapterConfig, Config, Nanos, NodeConfig, VidSchCaps};
 
+use display::Displays;
 use engine::{Engine, Job, Origin};
 use queues::{Doorbells, Shared};
 
@@ -31,6 +35,9 @@ use queues::{Doorbells, Shared};
 #[derive(Default)]
 pub struct SimulatedMiniport {
     engines: BTreeMap<EngineId, Engine>,
+    displays: Displays,
+    /// How long a paging buffer takes, by adapter.
+    paging_ns: Vec<Nanos>,
     shared: Shared,
 }
 
@@ -84,6 +91,8 @@ impl Miniport for SimulatedMiniport {
     fn start(&mut self, config: &Config) {
         self.engines.clear();
         self.shared = Shared::default();
+        self.displays = Displays::new(config);
+        self.paging_ns = config.adapters.iter().map(paging::duration_ns).collect();
         for (adapter, config) in config.adapters.iter().enumerate() {
             let optimized = VidSchCaps::OPTIMIZED_NATIVE_FENCE_SIGNALED_INTERRUPT;
             self.shared.optimized_interrupt.push(config.caps.contains(optimized));
@@ -93,6 +102,9 @@ impl Miniport for SimulatedMiniport {
                 let doorbells = Doorbells::new(config.doorbells, !config.signals_at_write);
                 self.shared.doorbells.insert(id, doorbells);
             }
+            let id = EngineId { adapter: adapter as u32, node: AdapterConfig::PAGING_NODE };
+            let config = NodeConfig { signals_at_write: false, ..NodeConfig::default() };
+            self.engines.insert(id, Engine::new(id, &config));
         }
     }
 
@@ -214,6 +226,27 @@ impl Miniport for SimulatedMiniport {
         for (_, engine) in self.engines.iter_mut().filter(|(id, _)| id.adapter == adapter) {
             engine.stop();
         }
+        self.displays.stop(adapter);
+    }
+
+    fn build_paging_buffer(&mut self, operation: &PagingOperation) -> Option<Vec<u8>> {
+        self.paging_ns.get(operation.adapter as usize).map(|duration_ns| paging::build(*duration_ns))
+    }
+
+    fn signal_monitored_fence(&mut self, buffer: &mut Vec<u8>, signal: SignalMonitoredFence) {
+        paging::append_signal(buffer, signal);
+    }
+
+    fn create_periodic_frame_notification(
+        &mut self,
+        now: Nanos,
+        create: CreatePeriodicFrameNotification,
+    ) -> Result<u64, NotificationRefused> {
+        self.displays.create(now, create)
+    }
+
+    fn destroy_periodic_frame_notification(&mut self, _adapter: u32, notification: u64) {
+        self.displays.destroy(notification);
     }
 
     fn create_hw_queue(&mut self, new: &NewHwQueue) -> Result<(), NtStatus> {
@@ -389,21 +422,31 @@ impl Miniport for SimulatedMiniport {
     }
 
     fn next_deadline(&self) -> Option<Nanos> {
-        self.engines.values().filter_map(Engine::busy_until).min()
+        let engines = self.engines.values().filter_map(Engine::busy_until);
+        engines.chain(self.displays.next_due()).min()
     }
 
     fn deadline(&mut self, now: Nanos, callbacks: &mut Vec<Callback>) {
-        // Engines move on in the order of their times, so that effects come in the order they happen.
-        while let Some(engine) = self
-            .engines
-            .values_mut()
-            .filter(|engine| engine.busy_until().is_some_and(|until| until <= now))
-            .min_by_key(|engine| engine.busy_until())
-        {
-            let clock = engine.busy_until().unwrap_or(now);
-            engine.finish_packet(&mut self.shared, callbacks);
-            self.look_at_waits(clock, callbacks);
+        // Engines and displays move on in the order of their times, so that effects come in the order they happen;
+        // engines first at the same time, as their interrupts are reported before those of the display (SCH-004).
+        loop {
+            let due = |engine: &&mut Engine| engine.busy_until().is_some_and(|until| until <= now);
+            let engine = self.engines.values_mut().filter(due).min_by_key(|engine| engine.busy_until());
+            let display = self.displays.next_due().filter(|due| *due <= now);
+            match engine.filter(|engine| display.is_none() || engine.busy_until() <= display) {
+                Some(engine) => {
+                    let clock = engine.busy_until().unwrap_or(now);
+                    engine.finish_packet(&mut self.shared, callbacks);
+                    self.look_at_waits(clock, callbacks);
+                }
+                None if display.is_some() => self.displays.notify(now, callbacks),
+                None => return,
+            }
         }
+    }
+
+    fn has_begun(&self, engine: EngineId, submission_fence_id: u64) -> bool {
+        self.engines.get(&engine).is_none_or(|engine| engine.has_begun(submission_fence_id))
     }
 
     fn engine_state(&self, engine: EngineId) -> EngineState {

@@ -1,8 +1,11 @@
 //! The simulated miniport at its interface: what it calls back, in which order, and when it wants time.
 
 use d3dkmt::isa::{self, Packet};
-use dxgkrnl::ddi::{Callback, EngineId, EngineState, HwContext, Interrupt, Miniport, Submission};
-use dxgkrnl::{Config, ProcessId};
+use dxgkrnl::ddi::{
+    Callback, CreatePeriodicFrameNotification, EngineId, EngineState, HwContext, Interrupt, Miniport,
+    NotificationRefused, Submission,
+};
+use dxgkrnl::{Config, ProcessId, TargetConfig};
 use kmd::SimulatedMiniport;
 
 /// Engines of the default adapter: one of the advanced kind, one of the basic kind.
@@ -151,4 +154,86 @@ fn a_stopped_adapter_drops_what_it_has_and_forgets_its_faults() {
     assert_eq!((callbacks, miniport.next_deadline()), (vec![], None));
     assert_eq!(miniport.engine_state(ADVANCED), EngineState::Idle);
     assert_eq!(submit(&mut miniport, 20, BASIC, (3, 1), &[WRITE]), [stored(BASIC), completed(BASIC, 1)]);
+}
+
+/// A miniport with a display, target 7, of a vsync every 100 ns.
+fn with_display(vsync_ns: u64) -> SimulatedMiniport {
+    let mut config = Config::default();
+    config.adapters[0].targets = vec![TargetConfig { id: 7, vsync_ns }];
+    let mut miniport = SimulatedMiniport::default();
+    miniport.start(&config);
+    miniport
+}
+
+fn notification(notification_id: u64, time_100ns: u64) -> CreatePeriodicFrameNotification {
+    CreatePeriodicFrameNotification { adapter: 0, vidpn_target: 7, time_100ns, notification_id }
+}
+
+fn frame(notification_id: u64) -> Callback {
+    Callback::NotifyInterrupt(Interrupt::PeriodicMonitoredFenceSignaled {
+        adapter: 0,
+        vidpn_target: 7,
+        notification_id,
+    })
+}
+
+#[test]
+fn a_display_interrupts_with_its_target_and_notification_id() {
+    // covers: FEN-088
+    let mut miniport = with_display(1_000);
+    let at_vsync = miniport.create_periodic_frame_notification(0, notification(4, 0)).unwrap();
+    miniport.create_periodic_frame_notification(0, notification(5, 3)).unwrap();
+    assert_eq!(miniport.next_deadline(), Some(700));
+    assert_eq!(deadline(&mut miniport, 699), []);
+    assert_eq!(deadline(&mut miniport, 1_000), [frame(5), frame(4)]);
+    // Told late: one for each vsync, in the order of their times.
+    assert_eq!(deadline(&mut miniport, 3_000), [frame(5), frame(4), frame(5), frame(4)]);
+    miniport.destroy_periodic_frame_notification(0, at_vsync);
+    assert_eq!(deadline(&mut miniport, 4_000), [frame(5)]);
+    let mut callbacks = Vec::new();
+    miniport.stop_device(0, &mut callbacks);
+    assert_eq!((miniport.next_deadline(), callbacks), (None, vec![]));
+}
+
+#[test]
+fn engines_are_reported_before_displays() {
+    // covers: SCH-004
+    let mut miniport = with_display(1_000);
+    miniport.create_periodic_frame_notification(0, notification(4, 0)).unwrap();
+    submit(&mut miniport, 0, ADVANCED, (1, 1), &[busy(1_000), busy(500)]);
+    submit(&mut miniport, 0, BASIC, (2, 1), &[busy(1_000)]);
+    assert_eq!(
+        deadline(&mut miniport, 2_000),
+        [completed(BASIC, 1), frame(4), completed(ADVANCED, 1), frame(4)]
+    );
+}
+
+#[test]
+fn a_display_refuses_what_it_cannot_do() {
+    // covers: FEN-087
+    let mut miniport = with_display(1_000);
+    let mut create = |create| miniport.create_periodic_frame_notification(0, create);
+    assert_eq!(create(notification(1, 11)), Err(NotificationRefused::InvalidParameter));
+    assert_eq!(create(notification(1, u64::MAX)), Err(NotificationRefused::InvalidParameter));
+    let nowhere = CreatePeriodicFrameNotification { vidpn_target: 8, ..notification(1, 0) };
+    assert_eq!(create(nowhere), Err(NotificationRefused::InvalidParameter));
+    for id in 0..64 {
+        assert!(create(notification(id, 10)).is_ok());
+    }
+    assert_eq!(create(notification(64, 10)), Err(NotificationRefused::NoMemory));
+    let off = with_display(0).create_periodic_frame_notification(0, notification(1, 0));
+    assert_eq!(off, Err(NotificationRefused::Unsuccessful));
+}
+
+#[test]
+fn a_display_survives_a_long_sleep_and_the_end_of_time() {
+    let mut miniport = with_display(1_000);
+    miniport.create_periodic_frame_notification(0, notification(4, 0)).unwrap();
+    let missed = deadline(&mut miniport, 1_000_000_000_000);
+    assert_eq!(missed.len(), (1 << 16) + 1);
+    assert_eq!(miniport.next_deadline(), Some(1_000_000_001_000));
+    deadline(&mut miniport, u64::MAX);
+    assert_eq!((deadline(&mut miniport, u64::MAX), miniport.next_deadline()), (vec![], None));
+    assert!(miniport.create_periodic_frame_notification(u64::MAX, notification(5, 10)).is_ok());
+    assert_eq!(deadline(&mut miniport, u64::MAX).len(), 1);
 }

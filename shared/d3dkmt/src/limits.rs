@@ -40,3 +40,11 @@ pub const KEYED_MUTEX_DATA_BYTES_MAX: usize = 4096;
 pub const FENCE_SLOTS_PER_PROCESS_MAX: u32 = 1 << 20;
 /// Processes of one VM. Each has a stream; the vsock device has room for 4096, a few of them not for processes.
 pub const PROCESSES_PER_VM_MAX: usize = 4000;
+/// Periodic monitored fences of one display target, in all processes.
+pub const PERIODIC_FENCES_PER_TARGET_MAX: usize = 64;
+/// Paging queues of one process.
+pub const PAGING_QUEUES_PER_PROCESS_MAX: usize = 64;
+/// Ranges of one GPU address space, and pieces of them.
+pub const GPU_VA_RANGES_MAX: usize = 4096;
+/// Operations of one `D3DKMTUpdateGpuVirtualAddress`.
+pub const GPU_VA_OPERATIONS_MAX: usize = 256;

@@ -120,6 +120,7 @@ pub mod interrupt_type {
     pub const DMA_PAGE_FAULTED: u32 = 9;
     pub const MONITORED_FENCE_SIGNALED: u32 = 11;
     pub const HWQUEUE_PAGE_FAULTED: u32 = 12;
+    pub const PERIODIC_MONITORED_FENCE_SIGNALED: u32 = 14;
     pub const SCHEDULING_LOG: u32 = 15;
     pub const GPU_ENGINE_TIMEOUT: u32 = 16;
     pub const SUSPEND_CONTEXT_COMPLETED: u32 = 17;

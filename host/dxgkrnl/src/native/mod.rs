@@ -34,7 +34,7 @@ use crate::ddi::{
 };
 use crate::effects::Effects;
 use crate::kernel::{Called, Kernel, Refusal, invalid, refuse};
-use crate::process::Slots;
+use crate::mapping::Mapping;
 use crate::sharing::{Share, denied_by_rights, require_readable};
 use crate::sync::{Open, check_flags};
 use crate::{Features, ProcessId, VidSchCaps};
@@ -140,17 +140,13 @@ impl<M: Miniport> Kernel<M> {
             }
             other => return invalid(format!("native fence type {other} is unknown")),
         }
-        if new.engine_affinity > 1 {
-            return invalid(format!(
-                "EngineAffinity {:#x} names an adapter that is not linked",
-                new.engine_affinity
-            ));
-        }
+        self.check_affinity(adapter, new.engine_affinity)?;
+        let mapping = Mapping { engine_affinity: new.engine_affinity, ..Mapping::default() };
         if let Some(reply) = self.fence_memory_missing(process)? {
             return Ok(reply);
         }
         let object = self.new_object(SyncObjectType::NATIVE_FENCE, new.flags, new.initial_value, adapter);
-        match self.create_native(process, device, object, new.native_type, effects) {
+        match self.create_native(process, device, object, (new.native_type, mapping), effects) {
             Ok(created) => Ok(Reply::SyncObject(created)),
             Err(refusal) => {
                 self.objects.remove(object);
@@ -165,14 +161,14 @@ impl<M: Miniport> Kernel<M> {
         process: ProcessId,
         device: u32,
         object: u32,
-        native_type: u32,
+        (native_type, mapping): (u32, Mapping),
         effects: &mut Effects,
     ) -> Result<CreatedSyncObject, Refusal> {
         self.make_native(process, object);
         let flags = self.objects[object].flags;
         let opened = self
             .put_on_adapter(object, self.devices[device].adapter, native_type)
-            .and_then(|()| self.open_natively(process, device, object, flags, effects));
+            .and_then(|()| self.open_natively(process, device, object, (flags, mapping), effects));
         if opened.is_err() {
             self.native_object_ended(object);
         }
@@ -218,12 +214,12 @@ impl<M: Miniport> Kernel<M> {
         process: ProcessId,
         device: u32,
         object: u32,
-        flags: SyncObjectFlags,
+        (flags, mapping): (SyncObjectFlags, Mapping),
         effects: &mut Effects,
     ) -> Result<CreatedSyncObject, Refusal> {
         let adapter = self.devices[device].adapter;
         let slot = self.native_slot(process, object);
-        let created = self.open_object_at(process, Some(device), object, flags, slot, effects)?;
+        let created = self.open_object_at(process, Some(device), object, flags, (mapping, slot), effects)?;
         let (open, _) = self.sync_object(process, created.object)?;
         let slot = created.slot.expect("a native fence has one");
         let next_handle = self.native.handles + 1;
@@ -237,7 +233,7 @@ impl<M: Miniport> Kernel<M> {
         let local = LocalNativeFenceId(next_handle);
         state.locals.insert((process, adapter), LocalFence { local, opens: 1, slot });
         self.native.handles = next_handle;
-        let gpu_address = Slots::gpu_address(slot);
+        let gpu_address = self.engine_address(adapter, slot);
         self.miniport.open_native_fence(&OpenedNativeFence { local, fence, process, gpu_address });
         Ok(created)
     }
@@ -275,11 +271,8 @@ impl<M: Miniport> Kernel<M> {
         }
         let own = flags | SyncObjectFlags::SHARED | SyncObjectFlags::NT_SECURITY_SHARING;
         check_flags(SyncObjectType::NATIVE_FENCE, own)?;
-        if engine_affinity > 1 {
-            return invalid(format!(
-                "EngineAffinity {engine_affinity:#x} names an adapter that is not linked"
-            ));
-        }
+        self.check_affinity(adapter, engine_affinity)?;
+        let mapping = Mapping { engine_affinity, ..Mapping::default() };
         if self.native_slot(process, object).is_none()
             && let Some(reply) = self.fence_memory_missing(process)?
         {
@@ -290,7 +283,7 @@ impl<M: Miniport> Kernel<M> {
         }
         self.put_on_adapter(object, adapter, native_type::DEFAULT)?;
         let flags = flags | denied_by_rights(rights);
-        Ok(Reply::SyncObject(self.open_natively(process, device, object, flags, effects)?))
+        Ok(Reply::SyncObject(self.open_natively(process, device, object, (flags, mapping), effects)?))
     }
 
     /// An open is gone: its local handle closes with the last of its process.
@@ -334,7 +327,7 @@ impl<M: Miniport> Kernel<M> {
     }
 
     /// The open by which an engine of this adapter reaches the slot of `open`: all that share it have one process.
-    pub(crate) fn mapped_on(&self, open: u32, adapter: u32) -> Option<u32> {
+    pub(crate) fn open_on_adapter(&self, open: u32, adapter: u32) -> Option<u32> {
         let Open { process, slot, object, .. } = self.opens[open];
         let same = |other: &u32| {
             let state = &self.opens[*other];

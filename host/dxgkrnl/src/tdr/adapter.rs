@@ -59,6 +59,8 @@ impl<M: Miniport> Kernel<M> {
         let (state, page_fault) = (DeviceExecutionState::RESET, None);
         self.lose(Loss { devices: others, state, page_fault, poisons: true }, effects);
         self.each_engine(adapter, |engine| engine.watch = Watch::Running);
+        let used = self.in_flight.engines.keys().filter(|engine| engine.adapter == adapter);
+        self.touched.extend(used);
         let engines = self.config.adapters[adapter as usize].engines(adapter);
         let engines: Vec<EngineId> = engines.map(|(engine, _)| engine).collect();
         for engine in engines {

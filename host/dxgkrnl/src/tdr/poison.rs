@@ -17,7 +17,7 @@ use super::Kernel;
 use crate::ddi::Miniport;
 use crate::effects::{Effects, Note};
 use crate::policy::PoisonedFence;
-use crate::sync::has_slot;
+use crate::sync::is_mapped;
 
 impl<M: Miniport> Kernel<M> {
     pub(super) fn poison_fences_of(&mut self, device: u32, effects: &mut Effects) {
@@ -32,7 +32,7 @@ impl<M: Miniport> Kernel<M> {
 
     pub(crate) fn poison(&mut self, object: u32, effects: &mut Effects) {
         let state = &self.objects[object];
-        if !has_slot(state.object_type)
+        if !is_mapped(state.object_type)
             || state.is_poisoned()
             || state.flags.contains(SyncObjectFlags::NO_SIGNAL_MAX_VALUE_ON_TDR)
         {

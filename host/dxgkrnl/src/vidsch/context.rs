@@ -100,6 +100,7 @@ impl<M: Miniport> Kernel<M> {
         let context = self.contexts.remove(id).expect("a handle names a live context");
         self.devices[context.device].children.remove(&handle);
         self.process_mut(process).contexts -= 1;
+        self.end_companion(id, effects);
         self.end_queue(context.queue, effects);
         self.abandon_mutexes(process, handle, effects);
         self.enter_d3_if_quiet(context.engine.adapter);

@@ -21,7 +21,7 @@ use alloc::collections::{BTreeMap, VecDeque};
 use alloc::format;
 use alloc::vec::Vec;
 
-use d3dkmt::{SyncObjectFlags, SyncObjectType};
+use d3dkmt::SyncObjectType;
 
 use super::HwQueue;
 use super::ready::{Level, Ready};
@@ -29,7 +29,7 @@ use crate::ddi::{Callback, EngineId, Interrupt, Miniport};
 use crate::effects::Effects;
 use crate::kernel::Kernel;
 use crate::tdr::Watch;
-use crate::{Nanos, ProcessId};
+use crate::{AdapterConfig, Nanos, ProcessId};
 
 /// How many submissions an engine has at a time: one that runs, and one for it to go on with at once.
 pub(crate) const HARDWARE_QUEUE_DEPTH: usize = 2;
@@ -150,7 +150,7 @@ impl InFlight {
     }
 
     /// Whether software contexts have work on an engine of this adapter.
-    pub fn is_busy(&self, adapter: u32) -> bool {
+    pub fn keeps_in_d0(&self, adapter: u32) -> bool {
         let mut here = self.engines.iter().filter(|(id, _)| id.adapter == adapter);
         here.any(|(_, one)| !one.submitted.is_empty() || one.ready.len() + one.paging.len() > 0)
     }
@@ -166,6 +166,11 @@ impl InFlight {
         let oldest = engine.submitted.pop_front();
         engine.moved_on(now);
         oldest
+    }
+
+    /// Whether an engine has anything, or is about to.
+    pub fn is_busy(&self, engine: EngineId) -> bool {
+        self.engines.get(&engine).is_some_and(|engine| !engine.submitted.is_empty() || engine.ready.len() > 0)
     }
 
     /// This one will not complete.
@@ -257,6 +262,9 @@ impl<M: Miniport> Kernel<M> {
             }
             Interrupt::EngineToF1 { engine } => self.disconnect_engine(engine, effects),
             Interrupt::CrtcVsync { .. } | Interrupt::SchedulingLog { .. } => {}
+            Interrupt::PeriodicMonitoredFenceSignaled { adapter, vidpn_target, notification_id } => {
+                self.periodic_fence_signaled(adapter, vidpn_target, notification_id, effects);
+            }
             Interrupt::DmaCompleted { engine, submission_fence_id } if !self.is_masked(engine) => {
                 if self.is_submitted_id(engine, submission_fence_id, effects) {
                     self.completed_up_to(engine, submission_fence_id, effects);
@@ -303,6 +311,9 @@ impl<M: Miniport> Kernel<M> {
             }
         }
         self.touched.insert(engine);
+        if engine.node == AdapterConfig::PAGING_NODE {
+            self.offer_paging_engine(engine.adapter);
+        }
     }
 
     /// An interrupt named an engine, not a fence: whatever was written anywhere is looked at.
@@ -328,29 +339,29 @@ impl<M: Miniport> Kernel<M> {
             self.note_host(text, effects);
             return;
         }
-        let Some(owner) = self.processes.get(&process) else { return };
-        let open = owner.slots.owner_at(gpu_address);
-        // An open with NoSignal is mapped for reading only, one with NoGPUAccess not at all; and a fence is
-        // mapped on its own adapter.
-        let unwritable = SyncObjectFlags::NO_GPU_ACCESS | SyncObjectFlags::NO_SIGNAL;
-        let mapped = open.and_then(|open| self.mapped_on(open, engine.adapter));
-        match mapped.map(|open| (open, &self.opens[open])) {
-            Some((id, open))
-                if !open.flags.intersects(unwritable) && self.may_store(hw_queue, open.object) =>
-            {
-                let object = open.object;
+        let open = self.open_to_write(engine, process, gpu_address).and_then(|open| {
+            let may = self.may_store(hw_queue, self.opens[open].object);
+            may.then_some(open).ok_or_else(|| "user-mode submission reaches native fences only".into())
+        });
+        match open {
+            Ok(open) => {
+                let object = self.opens[open].object;
+                if let Some(paging_queue) = self.opens[open].mapping.paging_queue {
+                    self.paging_reached(paging_queue, value);
+                }
                 if self.ignores_value(object, value, effects) {
                     return;
                 }
                 self.note_unannounced(hw_queue, object, value, effects);
-                self.written_by_gpu(id, object, engine.adapter, value);
+                let value = self.written_value(process, object, value, effects);
+                self.written_by_gpu(open, object, engine.adapter, value);
                 self.in_flight.expect_hw_progress(engine.adapter, self.now);
                 self.store_value(object, value, effects);
             }
-            _ => {
+            Err(why) => {
                 let node = engine.node;
                 let text = format!(
-                    "node {node} stored to GPU address {gpu_address:#x}: nothing it may write is there"
+                    "node {node} stored to GPU address {gpu_address:#x}: nothing it may write is there ({why})"
                 );
                 self.note(process, text, effects);
             }

@@ -29,10 +29,11 @@ use crate::ddi::{BadCommands, EngineId, HwContext, HwQueueId, HwQueueSubmission,
 use crate::effects::Effects;
 use crate::kernel::{Called, Kernel, Refusal, invalid, refuse};
 use crate::legacy::Form;
+use crate::mapping::Mapping;
 use crate::native::NativeFenceLogs;
 use crate::process::Local;
-use crate::sync::has_slot;
-use crate::waits::{WaitItem, WaitOwner};
+use crate::sync::is_mapped;
+use crate::waits::WaitItem;
 use crate::{Features, NodeConfig, ProcessId};
 
 pub(crate) struct HwQueue {
@@ -140,9 +141,9 @@ impl<M: Miniport> Kernel<M> {
         let object_type = if native { SyncObjectType::NATIVE_FENCE } else { SyncObjectType::MONITORED_FENCE };
         let object = self.new_object(object_type, flags, 0, self.devices[device].adapter);
         let created = if native {
-            self.create_native(process, device, object, 0, effects)
+            self.create_native(process, device, object, (0, Mapping::default()), effects)
         } else {
-            self.open_object(process, Some(device), object, flags, effects)
+            self.open_object(process, Some(device), object, flags, Mapping::default(), effects)
         };
         if created.is_err() {
             self.objects.remove(object);
@@ -353,7 +354,7 @@ impl<M: Miniport> Kernel<M> {
         }
         let targets = self.resolve_fences(process, device, objects, values, SyncObjectFlags::NO_SIGNAL)?;
         let targets = targets.iter().map(|item| (item.object, item.value)).collect();
-        self.enqueue_signal(ids, Signal { process, flags, targets, event: None, by: Vec::new() });
+        self.enqueue_signal(&ids, Signal { process, flags, targets, event: None, by: Vec::new() });
         Ok(Reply::None)
     }
 
@@ -368,9 +369,7 @@ impl<M: Miniport> Kernel<M> {
         let queue = self.open_hw_queue(process, handle)?;
         let device = self.queues[queue].device;
         let items = self.resolve_fences(process, device, objects, values, SyncObjectFlags::NO_WAIT)?;
-        if let Some(wait) = self.begin_wait(WaitOwner::Gpu { queue }, false, items) {
-            self.enqueue(queue, Packet::Wait(wait));
-        }
+        self.enqueue_wait(queue, items);
         Ok(Reply::None)
     }
 
@@ -386,7 +385,7 @@ impl<M: Miniport> Kernel<M> {
         for handle in objects {
             let (_, object) = self.sync_object(process, *handle)?;
             let object_type = self.objects[object].object_type;
-            if !has_slot(object_type) {
+            if !is_mapped(object_type) {
                 let name = object_type.name();
                 return invalid(format!(
                     "{handle} is a {name}: hardware queues take monitored and native fences"

@@ -6,11 +6,13 @@
 //! ```text
 //!   queue                     head can go on when ..                 and then
 //!   Wait(wait)                the wait has ended                     is gone
+//!   WaitAtHead(items)         no command runs                        is gone, or a Wait from now on
 //!   Acquire(..)               no command runs, and all of it can be  mutexes are owned, semaphores count
 //!                             had at once (`legacy.rs`)              down
 //!   Signal(..)                no command runs (SignalAtSubmission:   fence values change, waits end
 //!                             always)
 //!   Broadcast(id)             as a Signal                            the last queue signals
+//!   PageTables(operations)    no command runs                        the address space changes
 //!   Command(bytes)            no command runs                        it is ready for the engine; the queue
 //!                                                                    runs until DMA_COMPLETED
 //!   HwCommand{id, bytes}      MaxInFlightHwQueueBuffers allows       the miniport gets it; it runs until the
@@ -19,6 +21,7 @@
 //! Packets of one queue take effect in the order of submission (SCH-001); queues do not hold each
 //! other up (FEN-024).
 //!
+//! `head.rs` says when the head packet can go on, with two finer rules;
 //! `context.rs` makes and ends contexts, `signal.rs` has the packets of signals and waits, `ready.rs` what comes
 //! next on an engine, `dispatch.rs` how it gets there and back, `engine.rs` what is with the miniport and what it
 //! reports, `priority.rs` the calls that set priorities; `hwqueue.rs`, `doorbell.rs` and `suspend.rs` are hardware
@@ -28,6 +31,7 @@ mod context;
 mod dispatch;
 mod doorbell;
 mod engine;
+mod head;
 mod hwqueue;
 mod priority;
 mod ready;
@@ -37,7 +41,7 @@ mod suspend;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
-use d3dkmt::{EventId, Handle, NtStatus, SignalFlags};
+use d3dkmt::{EventId, GpuVaOperation, Handle, NtStatus, SignalFlags};
 
 pub(crate) use context::Context;
 pub(crate) use dispatch::{QUANTUM_NS, ReadyCommand};
@@ -45,13 +49,14 @@ pub use doorbell::DoorbellStatus;
 pub(crate) use engine::{InFlight, OnEngine, Work};
 pub(crate) use hwqueue::HwQueue;
 pub(crate) use priority::CLASS_NORMAL;
+pub(crate) use suspend::HardwareSide;
 
 use crate::ProcessId;
 use crate::ddi::{EngineId, HwContext, Miniport};
 use crate::effects::Effects;
 use crate::kernel::Kernel;
 use crate::legacy::Acquire;
-use crate::waits::WaitId;
+use crate::waits::{WaitId, WaitItem};
 
 /// Packets in the order of their submission, and what the engine has of them.
 pub(crate) struct Queue {
@@ -91,10 +96,17 @@ pub(crate) struct HwSubmission {
 pub(crate) enum Packet {
     Wait(WaitId),
     Acquire(Acquire),
+    /// A wait that begins when it is reached. Holds its objects.
+    WaitAtHead(Vec<WaitItem>),
     Signal(Signal),
     Broadcast(u32),
     Command(Vec<u8>),
-    HwCommand { progress_fence_id: u64, commands: Vec<u8> },
+    HwCommand {
+        progress_fence_id: u64,
+        commands: Vec<u8>,
+    },
+    /// The update of an address space, of a companion (`paging.rs`).
+    PageTables(Vec<GpuVaOperation>),
 }
 
 impl Packet {
@@ -105,8 +117,10 @@ impl Packet {
             + match self {
                 Packet::Wait(_) | Packet::Broadcast(_) => 0,
                 Packet::Acquire(acquire) => acquire.objects.len() * size_of::<u32>(),
+                Packet::WaitAtHead(items) => items.len() * size_of::<WaitItem>(),
                 Packet::Signal(signal) => signal.targets.len() * size_of::<(u32, u64)>(),
                 Packet::Command(commands) | Packet::HwCommand { commands, .. } => commands.len(),
+                Packet::PageTables(operations) => operations.len() * size_of::<GpuVaOperation>(),
             }
     }
 }
@@ -198,13 +212,18 @@ impl<M: Miniport> Kernel<M> {
             match packet {
                 Packet::Wait(wait) => drop(self.end_wait(wait, effects)),
                 Packet::Acquire(acquire) => self.drop_acquire(acquire, effects),
+                Packet::WaitAtHead(items) => {
+                    for item in items {
+                        self.release_reference(item.object, effects);
+                    }
+                }
                 Packet::Signal(signal) => self.drop_signal(signal, status, effects),
                 Packet::Broadcast(broadcast) => {
                     self.broadcasts[broadcast].broken = true;
                     self.broadcasts[broadcast].status = status;
                     self.reach_broadcast(broadcast, effects);
                 }
-                Packet::Command(_) | Packet::HwCommand { .. } => {}
+                Packet::Command(_) | Packet::HwCommand { .. } | Packet::PageTables(_) => {}
             }
         }
     }
@@ -218,7 +237,7 @@ impl<M: Miniport> Kernel<M> {
             }
             match self.runnable.pop_front() {
                 Some(queue) => while self.run_head(queue, effects) {},
-                None if self.update_monitored_values(effects) => {}
+                None if self.release_begun() || self.update_monitored_values(effects) => {}
                 None => return,
             }
         }
@@ -226,20 +245,10 @@ impl<M: Miniport> Kernel<M> {
 
     /// Takes the head packet of a queue if it can go on; true if it did.
     fn run_head(&mut self, id: u32, effects: &mut Effects) -> bool {
-        let Some(queue) = self.queues.get(id) else { return false };
-        let idle = queue.is_idle();
-        let ready = match queue.packets.front() {
-            None => false,
-            Some(Packet::Wait(wait)) => !self.waits.contains(*wait),
-            Some(Packet::Acquire(_)) => return self.try_acquire(id, effects),
-            Some(Packet::Signal(signal)) => idle || signal.flags.contains(SignalFlags::SIGNAL_AT_SUBMISSION),
-            Some(Packet::Broadcast(id)) => {
-                idle || self.broadcasts[*id].signal.flags.contains(SignalFlags::SIGNAL_AT_SUBMISSION)
-            }
-            Some(Packet::Command(_)) => idle,
-            Some(Packet::HwCommand { .. }) => self.has_hw_queue_room(id),
-        };
-        if !ready {
+        if matches!(self.queues.get(id).and_then(|queue| queue.packets.front()), Some(Packet::Acquire(_))) {
+            return self.try_acquire(id, effects);
+        }
+        if !self.head_is_ready(id) {
             return false;
         }
         let queue = &mut self.queues[id];
@@ -248,12 +257,14 @@ impl<M: Miniport> Kernel<M> {
         self.process_mut(process).queued_bytes -= packet.weight();
         match packet {
             Packet::Wait(_) | Packet::Acquire(_) => {}
+            Packet::WaitAtHead(items) => self.begin_at_head(id, items, effects),
             Packet::Signal(signal) => self.apply_signal(signal, effects),
             Packet::Broadcast(broadcast) => self.reach_broadcast(broadcast, effects),
             Packet::Command(commands) => self.start_command(id, commands, effects),
             Packet::HwCommand { progress_fence_id, commands } => {
                 self.start_hw_command(id, progress_fence_id, commands, effects);
             }
+            Packet::PageTables(operations) => self.update_page_tables(id, &operations),
         }
         true
     }
@@ -265,6 +276,8 @@ pub(crate) fn commands(packets: &VecDeque<Packet>) -> impl Iterator<Item = &[u8]
         Packet::Command(commands) => Some(&commands[..]),
         Packet::Wait(_)
         | Packet::Acquire(_)
+        | Packet::WaitAtHead(_)
+        | Packet::PageTables(_)
         | Packet::Signal(_)
         | Packet::Broadcast(_)
         | Packet::HwCommand { .. } => None,

@@ -66,27 +66,42 @@ impl<M: Miniport> Kernel<M> {
             by.extend_from_slice(contexts);
             by.push(self.devices[device].handle);
         }
-        self.enqueue_signal(ids, Signal { process, flags, targets, event, by });
+        self.enqueue_signal(&ids, Signal { process, flags, targets, event, by });
         Ok(Reply::None)
     }
 
-    /// One packet in each queue; the signal happens when the last is reached.
-    pub(super) fn enqueue_signal(&mut self, ids: Vec<u32>, signal: Signal) {
+    /// Queues a signal for these queues, which keeps its objects alive. Fences that signal earlier than the others are
+    /// not held up by them.
+    pub(super) fn enqueue_signal(&mut self, queues: &[u32], signal: Signal) {
         for (object, _) in &signal.targets {
             self.objects[*object].references += 1;
         }
-        if let [queue] = ids[..] {
-            self.enqueue(queue, Packet::Signal(signal));
-        } else {
-            let broadcast = Broadcast { signal, remaining: ids.len() as u32, broken: false, status: None };
-            let broadcast = self.broadcasts.insert(broadcast);
-            for queue in ids {
-                self.enqueue(queue, Packet::Broadcast(broadcast));
-            }
+        let Signal { process, flags, targets, event, by } = signal;
+        let (early, targets): (Vec<_>, Vec<_>) =
+            targets.into_iter().partition(|(object, _)| self.signals_early(*object));
+        if !early.is_empty() {
+            let by = by.clone();
+            self.enqueue_in_each(queues, Signal { process, flags, targets: early, event: None, by });
+        }
+        if !targets.is_empty() || event.is_some() {
+            self.enqueue_in_each(queues, Signal { process, flags, targets, event, by });
         }
     }
 
-    /// `WaitForSynchronizationObjectFromGpu`. What is satisfied now leaves no packet.
+    /// A packet in each of these queues; the signal happens when the last of them reaches it.
+    fn enqueue_in_each(&mut self, queues: &[u32], signal: Signal) {
+        if let [queue] = *queues {
+            self.enqueue(queue, Packet::Signal(signal));
+            return;
+        }
+        let remaining = queues.len() as u32;
+        let broadcast = self.broadcasts.insert(Broadcast { signal, remaining, broken: false, status: None });
+        for queue in queues {
+            self.enqueue(*queue, Packet::Broadcast(broadcast));
+        }
+    }
+
+    /// `WaitForSynchronizationObjectFromGpu`.
     pub(crate) fn wait_from_gpu(
         &mut self,
         process: ProcessId,
@@ -110,14 +125,12 @@ impl<M: Miniport> Kernel<M> {
             self.enqueue(queue, Packet::Acquire(Acquire { wait, objects, place: None }));
             return Ok(Reply::None);
         }
-        if let Some(wait) = self.begin_wait(WaitOwner::Gpu { queue }, false, items) {
-            self.enqueue(queue, Packet::Wait(wait));
-        }
+        self.enqueue_wait(queue, items);
         Ok(Reply::None)
     }
 
     /// The objects of a queued signal or wait, checked.
-    pub(super) fn resolve(
+    pub(crate) fn resolve(
         &self,
         process: ProcessId,
         device: u32,
@@ -139,6 +152,13 @@ impl<M: Miniport> Kernel<M> {
             queueable(&self.objects[object], objects.len(), form, wait)?;
             self.check_adapter(self.opens[open].adapter, device, *handle)?;
             self.check_right(open, object, denied_by)?;
+            match denied_by {
+                SyncObjectFlags::NO_WAIT => self.check_wait_window(object, *value, *handle)?,
+                _ => {
+                    self.check_not_periodic(object, *handle)?;
+                    self.check_signal_window(object, self.objects[object].value, *value, *handle)?;
+                }
+            }
             let (handle, value) = (*handle, *value);
             Ok(WaitItem { object, open: Some(open), handle, value, satisfied: false })
         };
@@ -159,7 +179,10 @@ impl<M: Miniport> Kernel<M> {
                     let text = format!("queued signal {value} is below the fence's value {current}: ignored");
                     self.note(signal.process, text, effects);
                 }
-                LowerGpuSignal::Ignored | LowerGpuSignal::Applied => self.set_value(*object, *value, effects),
+                LowerGpuSignal::Ignored | LowerGpuSignal::Applied => {
+                    self.note_strays(signal.process, *object, *value, effects);
+                    self.set_value(*object, *value, effects);
+                }
             }
         }
         self.drop_signal(signal, Some(NtStatus::SUCCESS), effects);

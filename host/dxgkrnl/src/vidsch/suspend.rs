@@ -172,7 +172,7 @@ impl<M: Miniport> Kernel<M> {
             self.wake_adapter(adapter, effects);
             return;
         }
-        if self.in_flight.is_busy(adapter) {
+        if self.in_flight.keeps_in_d0(adapter) {
             let text = format!("adapter {adapter} stays in D0: its engines have work of software contexts");
             effects.notes.push(Note { process: None, text });
             return;

@@ -3,6 +3,7 @@
 
 pub mod hardware;
 pub mod naive;
+pub mod recorded;
 pub mod recording;
 pub mod scripted;
 pub mod session;

@@ -2,8 +2,8 @@
 #![allow(dead_code)]
 
 use d3dkmt::{
-    Call, CreateContextFlags, EventId, GpuSignal, Handle, KeyedMutexFlags, Luid, NtStatus, Reply,
-    RuntimeBuffer, ShareToken, SignalFlags, SyncObjectFlags, SyncObjectInfo, SyncObjectType,
+    Call, CreateContextFlags, EventId, GpuSignal, GpuVaOperation, Handle, KeyedMutexFlags, Luid, NtStatus,
+    Reply, RuntimeBuffer, ShareToken, SignalFlags, SyncObjectFlags, SyncObjectInfo, SyncObjectType,
     WaitFromCpuFlags, isa,
 };
 use dxgkrnl::{Config, Effects, EngineId, Fault, Input, Kernel, ProcessId, VmId};
@@ -48,6 +48,7 @@ struct Guest {
     /// Those of them that are no monitored fences.
     legacy: Vec<Handle>,
     keyed: Vec<Handle>,
+    paging_queues: Vec<Handle>,
     gpu_addresses: Vec<u64>,
     stale: Vec<Handle>,
     events: u64,
@@ -105,6 +106,7 @@ impl Session {
             objects: Vec::new(),
             legacy: Vec::new(),
             keyed: Vec::new(),
+            paging_queues: Vec::new(),
             gpu_addresses: vec![0],
             stale: vec![Handle::NULL],
             events: 0,
@@ -380,6 +382,7 @@ impl Session {
                 Call::OpenNtHandleFromName { name, desired_access, token: self.token() }
             }
             12 => Call::CloseShare { token: self.token() },
+            13 => self.paging_call(at, random >> 8),
             _ => Call::CreateContextVirtual {
                 device: self.pick(at, |guest| &guest.devices),
                 node_ordinal: (random >> 8) as u32 % 7,
@@ -387,6 +390,39 @@ impl Session {
                 flags: CreateContextFlags::empty(),
                 client_hint: 0,
                 private_data: vec![7; 3],
+            },
+        }
+    }
+
+    fn paging_call(&mut self, at: usize, random: u64) -> Call {
+        let queue = self.pick(at, |guest| &guest.paging_queues);
+        let (base, size) = ((random >> 8) % 8 * 0x1_0000, (random >> 12) % 4 * 0x1_0000);
+        match random % 8 {
+            0 | 1 => Call::CreatePagingQueue {
+                device: self.pick(at, |guest| &guest.devices),
+                priority: (random >> 8) as i32 % 3,
+                physical_adapter: 0,
+            },
+            2 if random >> 50 == 0 => Call::DestroyPagingQueue { queue },
+            3 => Call::ReserveGpuVirtualAddress { owner: queue, base, minimum: 0, maximum: 0, size },
+            4 => Call::FreeGpuVirtualAddress { adapter: self.pick(at, |guest| &guest.adapters), base, size },
+            5 => Call::UpdateGpuVirtualAddress {
+                device: self.pick(at, |guest| &guest.devices),
+                context: self.pick(at, |guest| &guest.contexts),
+                fence: self.pick(at, |guest| &guest.objects),
+                fence_value: (random >> 20) % 40,
+                operations: vec![GpuVaOperation { operation: 1, base, size }],
+                flags: (random >> 30) as u32 % 2,
+            },
+            _ => Call::MapGpuVirtualAddress {
+                paging_queue: queue,
+                base,
+                minimum: 0,
+                maximum: 0,
+                allocation: Handle::NULL,
+                offset_pages: 0,
+                size_pages: (random >> 12) % 20,
+                protection: 4 << ((random >> 30) % 2),
             },
         }
     }
@@ -407,6 +443,8 @@ impl Session {
             object_type: SyncObjectType(if monitored { 5 } else { (random >> 16) as u32 % 9 }),
             flags,
             initial_value: (random >> 24) % 20,
+            adapter: self.pick(at, |guest| &guest.adapters),
+            time_100ns: (random >> 40) % 200_000,
             max_count: 4,
             initial_count: (random >> 40) as u32 % 4,
             initial_state: random >> 63 == 0,
@@ -450,6 +488,10 @@ impl Session {
             Reply::Adapter(handle) => guest.adapters.push(*handle),
             Reply::Device(handle) => guest.devices.push(*handle),
             Reply::Context(handle) => guest.contexts.push(*handle),
+            Reply::PagingQueue { queue, fence } => {
+                guest.paging_queues.push(*queue);
+                guest.objects.push(fence.object);
+            }
             Reply::SyncObject(created) => {
                 guest.objects.push(created.object);
                 guest.gpu_addresses.push(created.gpu_address);

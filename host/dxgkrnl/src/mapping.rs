@@ -1,0 +1,157 @@
+//! How a fence's value is mapped: where the CPU and the engines find it, and who may write there.
+//!
+//! ```text
+//!   the user's CPU code   reads its slot; never writes (FEN-004). Cached where the platform is I/O-coherent,
+//!                         uncached elsewhere (FEN-006). The memory that a guest lends us is always cached: what is
+//!                         told here is what the kernel asks for.
+//!   an engine             GpuMmu: the GPU address; reads and writes, unless the open has NoSignal (reads only) or
+//!                         NoGPUAccess (not mapped), or the display alone counts it up (FEN-085).
+//!                         IoMmu:  the CPU address, mapped for reading and writing for this; there is nothing at
+//!                         its GPU address (FEN-008). The kernel knows no address of a process, it knows slots: in
+//!                         the CPU space of the model, fence memory begins at 0x7F00_0000_0000.
+//!   of which adapters     the physical adapters of EngineAffinity, 0 = all of the link (FEN-059). An opener says
+//!                         its own.
+//!   from when on          at once for who creates it; for who opens it, when the paging fence of its device has the
+//!                         value that the open returned (FEN-062, F-10).
+//! ```
+//! LocalMemoryPreferred says where the memory should be, not what is in it (FEN-056): it is kept for people to see.
+
+use alloc::format;
+use alloc::string::String;
+
+use d3dkmt::{Handle, SyncObjectFlags, SyncObjectType};
+
+use crate::ProcessId;
+use crate::ddi::{EngineId, Miniport};
+use crate::kernel::{Kernel, Refusal, invalid};
+use crate::process::{Local, Slots};
+
+/// From the GPU address of a slot to its address in the CPU space of the model.
+const CPU_SPACE_OFFSET: u64 = 0x7F00_0000_0000 - Slots::GPU_BASE;
+
+/// What an open says of its mapping for engines.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Mapping {
+    /// Bit n = physical adapter n; 0 = all.
+    pub engine_affinity: u32,
+    /// Not there before the device's paging fence has this value.
+    pub pending: Option<u64>,
+    /// The fence of this paging queue.
+    pub paging_queue: Option<u32>,
+}
+
+/// How one open of a fence is mapped. See the module.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct FenceMapping {
+    /// Where the process reads the value.
+    pub slot: u32,
+    /// The CPU's mapping is write-back cached, or else uncached (FEN-006).
+    pub cpu_cached: bool,
+    /// The mapping at the CPU address can be written: by engines of an IoMmu adapter only, never by the user's code.
+    pub cpu_writable_by_engines: bool,
+    /// What engines use as address; 0 if the value is not mapped for them.
+    pub engine_address: u64,
+    pub engine_writable: bool,
+    /// Bit n = mapped on physical adapter n of the link.
+    pub physical_adapters: u32,
+    /// The mapping for engines is not there before the device's paging fence has this value; 0: it is there.
+    pub paging_fence_value: u64,
+    /// `LocalMemoryPreferred`.
+    pub local_memory_preferred: bool,
+}
+
+impl<M: Miniport> Kernel<M> {
+    /// Refuses an EngineAffinity that names a physical adapter which is not linked.
+    pub(crate) fn check_affinity(&self, adapter: u32, engine_affinity: u32) -> Result<(), Refusal> {
+        let linked = self.config.adapters[adapter as usize].physical_adapters;
+        if engine_affinity & !all_of(linked) == 0 {
+            return Ok(());
+        }
+        invalid(format!(
+            "EngineAffinity {engine_affinity:#x} names a physical adapter that is not linked: there are {linked}"
+        ))
+    }
+
+    /// What engines of this adapter use as the address of a slot.
+    pub(crate) fn engine_address(&self, adapter: u32, slot: u32) -> u64 {
+        let iommu = self.config.adapters[adapter as usize].iommu;
+        Slots::gpu_address(slot) + if iommu { CPU_SPACE_OFFSET } else { 0 }
+    }
+
+    /// The open whose value an engine finds at this address, if it may write it; or why not.
+    pub(crate) fn open_to_write(
+        &self,
+        engine: EngineId,
+        process: ProcessId,
+        address: u64,
+    ) -> Result<u32, String> {
+        let owner = self.processes.get(&process).ok_or("its process is gone")?;
+        let adapter = self.config.adapters.get(engine.adapter as usize).ok_or("there is no such adapter")?;
+        let gpu_address = if adapter.iommu { address.checked_sub(CPU_SPACE_OFFSET) } else { Some(address) };
+        let id = gpu_address.and_then(|address| owner.slots.owner_at(address));
+        let space = owner.address_spaces.get(&engine.adapter);
+        let page = || space.and_then(|space| space.describe(address));
+        let id = id.ok_or_else(|| page().unwrap_or("no fence is mapped there"))?;
+        // Each adapter has an address space of its own.
+        let id = self.open_on_adapter(id, engine.adapter).ok_or("no fence is mapped there")?;
+        let open = &self.opens[id];
+        let object = &self.objects[open.object];
+        if open.flags.contains(SyncObjectFlags::NO_GPU_ACCESS) {
+            return Err(format!("{} has NoGPUAccess", open.handle));
+        }
+        let physical = adapter.physical_adapter_of(engine.node);
+        if self.mapped_on(open.mapping, adapter.physical_adapters) & 1u32.checked_shl(physical).unwrap_or(0)
+            == 0
+        {
+            return Err(format!(
+                "{} is not mapped on physical adapter {physical} (EngineAffinity {:#x})",
+                open.handle, open.mapping.engine_affinity
+            ));
+        }
+        if let Some(value) = open.mapping.pending {
+            return Err(format!("{} is mapped when the paging fence has {value}", open.handle));
+        }
+        if open.flags.contains(SyncObjectFlags::NO_SIGNAL) && !adapter.is_paging(engine.node) {
+            return Err(format!("{} has NoSignal", open.handle));
+        }
+        if object.object_type == SyncObjectType::PERIODIC_MONITORED_FENCE {
+            return Err(format!("{} is a periodic fence", open.handle));
+        }
+        Ok(id)
+    }
+
+    fn mapped_on(&self, mapping: Mapping, linked: u32) -> u32 {
+        if mapping.engine_affinity == 0 { all_of(linked) } else { mapping.engine_affinity }
+    }
+
+    /// How a process's fence is mapped; `None` if the handle is no fence with a slot.
+    pub fn fence_mapping(&self, process: ProcessId, handle: Handle) -> Option<FenceMapping> {
+        let Some(Local::Sync(open)) = self.processes.get(&process)?.handles.get(handle) else { return None };
+        let open = &self.opens[open.open];
+        let (slot, object) = (open.slot?, &self.objects[open.object]);
+        let adapter = &self.config.adapters[object.adapter as usize];
+        let mapped = !open.flags.contains(SyncObjectFlags::NO_GPU_ACCESS);
+        let engine_writable = mapped
+            && !open.flags.contains(SyncObjectFlags::NO_SIGNAL)
+            && object.object_type != SyncObjectType::PERIODIC_MONITORED_FENCE;
+        Some(FenceMapping {
+            slot,
+            cpu_cached: adapter.io_coherent,
+            cpu_writable_by_engines: adapter.iommu && engine_writable,
+            engine_address: if mapped { self.engine_address(object.adapter, slot) } else { 0 },
+            engine_writable,
+            physical_adapters: if mapped {
+                self.mapped_on(open.mapping, adapter.physical_adapters)
+            } else {
+                0
+            },
+            paging_fence_value: open.mapping.pending.unwrap_or(0),
+            local_memory_preferred: object.flags.contains(SyncObjectFlags::LOCAL_MEMORY_PREFERRED),
+        })
+    }
+}
+
+/// The physical adapters of a link of so many, a bit each.
+fn all_of(linked: u32) -> u32 {
+    1u32.checked_shl(linked).map_or(u32::MAX, |bit| bit - 1)
+}

@@ -1,0 +1,495 @@
+//! Paging queues, and the changes of GPU address spaces that go through them.
+//!
+//! ```text
+//!   a call on a paging queue ──▶ BuildPagingBuffer ──▶ nothing to build: done at once, value 0 (FEN-089)
+//!                                    │ a DMA buffer
+//!                                SignalMonitoredFence: the driver appends the write of the operation's value to
+//!                                    │                 the queue's fence (FEN-094)
+//!                                the paging engine runs it: the write, then DMA_COMPLETED
+//! ```
+//! Each operation that is not done at once answers PENDING with a value of its own, one more than the last (FEN-090).
+//! The fence is a monitored fence like others: waited for by CPU and GPU. Only the paging engine signals it, so its
+//! open has NoSignal; it goes with its queue (FEN-091), and not before.
+//!
+//! VidMm's own record of an address space changes with the call; what engines see of it (the mapping of an opened
+//! fence, FEN-062) when the paging buffer has run. A queue that is destroyed is drained: what it had outstanding
+//! takes effect at once.
+//!
+//! A paging queue is a queue of packets with a context of its own, of the system, on [`AdapterConfig::PAGING_NODE`].
+//! That engine takes one buffer at a time, from the queue of the highest priority that has one (FEN-092); of equals
+//! the older queue is first. *Companions* of contexts, for UpdateGpuVirtualAddress, come last: wait, update and
+//! signal are packets of theirs, so that the context goes on meanwhile (FEN-093). How long a paging buffer takes is
+//! the driver's affair.
+
+use alloc::collections::VecDeque;
+use alloc::format;
+use alloc::vec::Vec;
+
+use d3dkmt::{
+    CreateContextFlags, GpuVaOperation, Handle, NtStatus, Reply, SignalFlags, SyncObjectFlags,
+    SyncObjectType, limits,
+};
+
+use crate::ddi::{EngineId, Miniport, PagingOperation, SignalMonitoredFence};
+use crate::effects::Effects;
+use crate::kernel::{Called, Kernel, Refusal, invalid, refuse};
+use crate::legacy::Form;
+use crate::mapping::Mapping;
+use crate::process::{Local, Slots};
+use crate::vaspace::{AddressSpace, PAGE_BYTES, Place};
+use crate::vidsch::{Context, HardwareSide, Packet, Signal};
+use crate::{AdapterConfig, ProcessId};
+
+pub(crate) struct PagingQueue {
+    pub process: ProcessId,
+    pub handle: Handle,
+    pub device: u32,
+    /// `D3DDDI_PAGINGQUEUE_PRIORITY`.
+    pub priority: i32,
+    /// Grows: which queue is older.
+    pub number: u64,
+    /// The system's context with its packets.
+    pub context: u32,
+    pub fence: Handle,
+    pub fence_slot: u32,
+    /// The value of the operation that was begun last.
+    pub last_value: u64,
+    /// Fences to be mapped, by the value of the operation.
+    pub mapping: VecDeque<(u64, MappedFence)>,
+}
+
+/// The open of a fence whose mapping is under way. Its index may be another's by then.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct MappedFence {
+    pub open: u32,
+    pub handle: Handle,
+}
+
+/// `D3DDDIGPUVIRTUALADDRESS_PROTECTION_TYPE`.
+mod protection {
+    pub const ZERO: u64 = 4;
+    pub const NO_ACCESS: u64 = 8;
+}
+
+/// `D3DDDI_UPDATEGPUVIRTUALADDRESS_OPERATION_TYPE`.
+mod operation {
+    pub const MAP: u32 = 0;
+    pub const UNMAP: u32 = 1;
+    pub const COPY: u32 = 2;
+    pub const MAP_PROTECT: u32 = 3;
+}
+
+/// `D3DKMT_UPDATEGPUVIRTUALADDRESS`: DoNotWait.
+const DO_NOT_WAIT: u32 = 1;
+
+impl<M: Miniport> Kernel<M> {
+    /// `D3DKMTCreatePagingQueue`.
+    pub(crate) fn create_paging_queue(
+        &mut self,
+        process: ProcessId,
+        device: Handle,
+        priority: i32,
+        physical_adapter: u32,
+        effects: &mut Effects,
+    ) -> Called {
+        let device = self.active_device(process, device)?;
+        let adapter = self.devices[device].adapter;
+        if !(-1..=1).contains(&priority) {
+            return invalid(format!("paging queue priority {priority} is none of -1, 0 and 1"));
+        }
+        let linked = self.config.adapters[adapter as usize].physical_adapters;
+        if physical_adapter >= linked {
+            return invalid(format!("physical adapter {physical_adapter} is not linked: there are {linked}"));
+        }
+        if self.paging_queues_of(process) >= limits::PAGING_QUEUES_PER_PROCESS_MAX {
+            let why = format!("the process has {} paging queues, the limit", self.paging_queues_of(process));
+            return refuse(NtStatus::NO_MEMORY, why);
+        }
+        if let Some(reply) = self.fence_memory_missing(process)? {
+            return Ok(reply);
+        }
+        let context = self.new_system_context(device)?;
+        self.paging_queues_created += 1;
+        let id = self.paging_queues.insert(PagingQueue {
+            process,
+            handle: Handle::NULL,
+            device,
+            priority,
+            number: self.paging_queues_created,
+            context,
+            fence: Handle::NULL,
+            fence_slot: 0,
+            last_value: 0,
+            mapping: VecDeque::new(),
+        });
+        let object = self.new_object(SyncObjectType::MONITORED_FENCE, SyncObjectFlags::empty(), 0, adapter);
+        let made = self.insert_handle(process, Local::PagingQueue(id)).and_then(|handle| {
+            let mapping = Mapping { paging_queue: Some(id), ..Mapping::default() };
+            let flags = SyncObjectFlags::NO_SIGNAL;
+            match self.open_object(process, Some(device), object, flags, mapping, effects) {
+                Ok(fence) => Ok((handle, fence)),
+                Err(refusal) => {
+                    self.process_mut(process).handles.remove(handle);
+                    Err(refusal)
+                }
+            }
+        });
+        let (handle, fence) = match made {
+            Ok(made) => made,
+            Err(refusal) => {
+                self.objects.remove(object);
+                self.paging_queues.remove(id);
+                self.end_system_context(context, effects);
+                return Err(refusal);
+            }
+        };
+        // The fence goes with the queue, the queue with the device.
+        let children = &mut self.devices[device].children;
+        children.remove(&fence.object);
+        children.insert(handle);
+        self.contexts[context].handle = handle;
+        let queue = &mut self.paging_queues[id];
+        (queue.handle, queue.fence, queue.fence_slot) = (handle, fence.object, fence.slot.unwrap_or(0));
+        Ok(Reply::PagingQueue { queue: handle, fence })
+    }
+
+    /// `D3DKMTDestroyPagingQueue`: and its fence (FEN-091).
+    pub(crate) fn destroy_paging_queue(
+        &mut self,
+        process: ProcessId,
+        handle: Handle,
+        effects: &mut Effects,
+    ) -> Called {
+        let id = self.paging_queue(process, handle)?;
+        self.process_mut(process).handles.remove(handle);
+        let queue = self.paging_queues.remove(id).expect("a handle names a live paging queue");
+        self.devices[queue.device].children.remove(&handle);
+        for (_, fence) in queue.mapping {
+            self.fence_is_mapped(process, fence);
+        }
+        self.end_system_context(queue.context, effects);
+        self.destroy_sync_object(process, queue.fence, effects)
+    }
+
+    /// `D3DKMTReserveGpuVirtualAddress`: no page changes, so it is done at once.
+    pub(crate) fn reserve_gpu_virtual_address(
+        &mut self,
+        process: ProcessId,
+        owner: Handle,
+        place: Place,
+        size: u64,
+    ) -> Called {
+        let adapter = match self.process(process).handles.get(owner) {
+            Some(Local::PagingQueue(queue)) => {
+                let device = self.paging_queues[*queue].device;
+                self.require_active(device)?;
+                self.devices[device].adapter
+            }
+            Some(Local::Adapter(adapter)) => *adapter,
+            _ => return invalid(format!("{owner} is neither a paging queue nor an adapter of this process")),
+        };
+        self.require_started(adapter)?;
+        let address = self.address_space(process, adapter).reserve(place, size)?;
+        Ok(Reply::GpuVirtualAddress { address, paging_fence_value: 0 })
+    }
+
+    /// `D3DKMTMapGpuVirtualAddress` without an allocation.
+    pub(crate) fn map_gpu_virtual_address(
+        &mut self,
+        process: ProcessId,
+        queue: Handle,
+        place: Place,
+        (allocation, offset_pages, pages): (Handle, u64, u64),
+        protection: u64,
+    ) -> Called {
+        let id = self.paging_queue(process, queue)?;
+        self.require_room(self.contexts[self.paging_queues[id].context].queue)?;
+        if allocation != Handle::NULL {
+            return invalid(format!("{allocation} is no allocation of this process: there are none yet"));
+        }
+        if !matches!(protection, protection::ZERO | protection::NO_ACCESS) || offset_pages != 0 {
+            return invalid(format!(
+                "protection {protection:#x} at page {offset_pages}: without an allocation it is Zero or NoAccess, at 0"
+            ));
+        }
+        let adapter = self.devices[self.paging_queues[id].device].adapter;
+        let zero = protection == protection::ZERO;
+        let (address, changed) = self.address_space(process, adapter).map(place, pages, zero)?;
+        let size = pages * PAGE_BYTES;
+        let paging_fence_value = if changed { self.begin_paging(id, address, size, None) } else { 0 };
+        Ok(Reply::GpuVirtualAddress { address, paging_fence_value })
+    }
+
+    /// `D3DKMTFreeGpuVirtualAddress`.
+    pub(crate) fn free_gpu_virtual_address(
+        &mut self,
+        process: ProcessId,
+        adapter: Handle,
+        base: u64,
+        size: u64,
+    ) -> Called {
+        let adapter = self.adapter(process, adapter)?;
+        self.address_space(process, adapter).free(base, size)?;
+        Ok(Reply::None)
+    }
+
+    /// `D3DKMTUpdateGpuVirtualAddress`: on the context's companion, wait, update and signal the next value.
+    pub(crate) fn update_gpu_virtual_address(
+        &mut self,
+        process: ProcessId,
+        (device, context): (Handle, Handle),
+        (fence, fence_value): (Handle, u64),
+        operations: Vec<GpuVaOperation>,
+        flags: u32,
+    ) -> Called {
+        let device = self.active_device(process, device)?;
+        let context = self.context(process, context)?;
+        if self.contexts[context].device != device {
+            return invalid("the context is not of this device");
+        }
+        if flags & !DO_NOT_WAIT != 0 {
+            return invalid(format!("flags {flags:#x} have reserved bits set"));
+        }
+        let (_, object) = self.sync_object(process, fence)?;
+        if self.objects[object].object_type != SyncObjectType::MONITORED_FENCE {
+            return invalid(format!("{fence} is no monitored fence"));
+        }
+        let Some(next_value) = fence_value.checked_add(1) else {
+            return invalid("there is no value after the last one");
+        };
+        let waited = self.resolve(
+            process,
+            device,
+            &[fence],
+            &[fence_value],
+            Form::ValueArray,
+            SyncObjectFlags::NO_WAIT,
+        );
+        let waited = if flags & DO_NOT_WAIT != 0 { Vec::new() } else { waited? };
+        let signaled = self.resolve(
+            process,
+            device,
+            &[fence],
+            &[next_value],
+            Form::ValueArray,
+            SyncObjectFlags::NO_SIGNAL,
+        )?;
+        let adapter = self.devices[device].adapter;
+        self.check_operations(process, adapter, &operations)?;
+        let companion = self.companion(context)?;
+        let queue = self.contexts[companion].queue;
+        self.require_room(queue)?;
+        if !waited.is_empty() {
+            self.enqueue_wait(queue, waited);
+        }
+        for GpuVaOperation { base, size, .. } in &operations {
+            let operation = PagingOperation { adapter, process, base: *base, size: *size };
+            if let Some(buffer) = self.miniport.build_paging_buffer(&operation) {
+                self.enqueue(queue, Packet::Command(buffer));
+            }
+        }
+        self.enqueue(queue, Packet::PageTables(operations));
+        let targets: Vec<_> = signaled.iter().map(|item| (item.object, item.value)).collect();
+        for (object, _) in &targets {
+            self.objects[*object].references += 1;
+        }
+        self.enqueue(
+            queue,
+            Packet::Signal(Signal {
+                process,
+                flags: SignalFlags::empty(),
+                targets,
+                event: None,
+                by: Vec::new(),
+            }),
+        );
+        Ok(Reply::None)
+    }
+
+    fn check_operations(
+        &mut self,
+        process: ProcessId,
+        adapter: u32,
+        operations: &[GpuVaOperation],
+    ) -> Result<(), Refusal> {
+        let most = limits::GPU_VA_OPERATIONS_MAX;
+        if operations.is_empty() || operations.len() > most {
+            return invalid(format!("an update has 1 to {most} operations, not {}", operations.len()));
+        }
+        for GpuVaOperation { operation, base, size } in operations {
+            match *operation {
+                operation::UNMAP => {}
+                operation::MAP | operation::MAP_PROTECT => {
+                    return refuse(NtStatus::INVALID_HANDLE, "MAP needs an allocation: there are none yet");
+                }
+                operation::COPY => {
+                    return refuse(NtStatus::NOT_SUPPORTED, "COPY of page tables is not modelled yet");
+                }
+                other => return invalid(format!("address operation {other} is unknown")),
+            }
+            let whole_pages = base.is_multiple_of(PAGE_BYTES) && size.is_multiple_of(PAGE_BYTES) && *size > 0;
+            if !whole_pages || !self.address_space(process, adapter).holds(*base, *size) {
+                return invalid(format!(
+                    "{size:#x} bytes at {base:#x} are no pages of a range of the process"
+                ));
+            }
+        }
+        self.address_space(process, adapter).require_room()
+    }
+
+    /// The update of a companion is due.
+    pub(crate) fn update_page_tables(&mut self, queue: u32, operations: &[GpuVaOperation]) {
+        let (process, adapter) = (self.queues[queue].process, self.queues[queue].engine.adapter);
+        for GpuVaOperation { base, size, .. } in operations {
+            self.address_space(process, adapter).unmap(*base, *size);
+        }
+    }
+
+    /// Begins an operation of a paging queue; its value, or 0 if it is done.
+    fn begin_paging(&mut self, id: u32, base: u64, size: u64, fence: Option<MappedFence>) -> u64 {
+        let PagingQueue { process, device, context, fence_slot, last_value, .. } = self.paging_queues[id];
+        let adapter = self.devices[device].adapter;
+        let operation = PagingOperation { adapter, process, base, size };
+        let Some(mut buffer) = self.miniport.build_paging_buffer(&operation) else { return 0 };
+        let value = last_value + 1;
+        let gpu_address = self.engine_address(adapter, fence_slot);
+        let signal = SignalMonitoredFence { process, gpu_address, value };
+        self.miniport.signal_monitored_fence(&mut buffer, signal);
+        let queue = &mut self.paging_queues[id];
+        queue.last_value = value;
+        if let Some(fence) = fence {
+            queue.mapping.push_back((value, fence));
+        }
+        let packets = self.contexts[context].queue;
+        self.enqueue(packets, Packet::Command(buffer));
+        value
+    }
+
+    /// The paging queue through which a device maps what it opens, with room for it: the oldest.
+    pub(crate) fn mapping_queue(&self, device: u32) -> Result<Option<u32>, Refusal> {
+        let of_device = self.paging_queues.iter().filter(|(_, queue)| queue.device == device);
+        let Some((id, queue)) = of_device.min_by_key(|(_, queue)| queue.number) else { return Ok(None) };
+        self.require_room(self.contexts[queue.context].queue)?;
+        Ok(Some(id))
+    }
+
+    /// Maps an opened fence for engines: the value of the paging fence from which on it is (FEN-062).
+    pub(crate) fn map_opened_fence(&mut self, id: u32, open: u32, slot: u32) -> u64 {
+        let fence = MappedFence { open, handle: self.opens[open].handle };
+        let page = Slots::gpu_address(slot) / PAGE_BYTES * PAGE_BYTES;
+        let value = self.begin_paging(id, page, PAGE_BYTES, Some(fence));
+        self.opens[open].mapping.pending = Some(value).filter(|value| *value > 0);
+        value
+    }
+
+    /// The paging engine writes a value to the fence of a queue: what was begun up to it is done.
+    pub(crate) fn paging_reached(&mut self, id: u32, value: u64) {
+        while let Some(queue) = self.paging_queues.get_mut(id)
+            && queue.mapping.front().is_some_and(|(of, _)| *of <= value)
+            && let Some((_, fence)) = queue.mapping.pop_front()
+        {
+            let process = queue.process;
+            self.fence_is_mapped(process, fence);
+        }
+    }
+
+    fn fence_is_mapped(&mut self, process: ProcessId, fence: MappedFence) {
+        if let Some(open) = self.opens.get_mut(fence.open)
+            && (open.process, open.handle) == (process, fence.handle)
+        {
+            open.mapping.pending = None;
+        }
+    }
+
+    /// The paging engine of an adapter is free: the queues that could use it, the most important first.
+    pub(crate) fn offer_paging_engine(&mut self, adapter: u32) {
+        let here = |queue: &&PagingQueue| self.devices[queue.device].adapter == adapter;
+        let mut queues: Vec<_> = self.paging_queues.iter().map(|(_, queue)| queue).filter(here).collect();
+        queues.sort_by_key(|queue| (-queue.priority, queue.number));
+        let contexts = queues.into_iter().map(|queue| queue.context).chain(self.companions.values().copied());
+        let queues: Vec<u32> = contexts.map(|context| self.contexts[context].queue).collect();
+        for queue in queues.into_iter().rev() {
+            self.runnable.push_front(queue);
+        }
+    }
+
+    /// Whether a queue of packets must leave the engine to another: the paging engine takes one buffer at a time.
+    pub(crate) fn paging_engine_is_taken(&self, engine: EngineId) -> bool {
+        engine.node == AdapterConfig::PAGING_NODE && self.in_flight.is_busy(engine)
+    }
+
+    /// The context in which a context's address space is updated, made when it is first needed.
+    fn companion(&mut self, context: u32) -> Result<u32, Refusal> {
+        if let Some(companion) = self.companions.get(&context) {
+            return Ok(*companion);
+        }
+        let Context { device, handle, .. } = self.contexts[context];
+        let companion = self.new_system_context(device)?;
+        self.contexts[companion].handle = handle;
+        self.companions.insert(context, companion);
+        Ok(companion)
+    }
+
+    /// The companion ends with its context.
+    pub(crate) fn end_companion(&mut self, context: u32, effects: &mut Effects) {
+        if let Some(companion) = self.companions.remove(&context) {
+            self.end_system_context(companion, effects);
+        }
+    }
+
+    /// A context of the system for work of a device: no handle of the process names it.
+    fn new_system_context(&mut self, device: u32) -> Result<u32, Refusal> {
+        let (process, adapter) = (self.devices[device].process, self.devices[device].adapter);
+        if self.process(process).contexts >= limits::CONTEXTS_PER_PROCESS_MAX {
+            let why = format!("the process has {} contexts, the limit", limits::CONTEXTS_PER_PROCESS_MAX);
+            return refuse(NtStatus::NO_MEMORY, why);
+        }
+        let engine = EngineId { adapter, node: AdapterConfig::PAGING_NODE };
+        let flags = CreateContextFlags::DISABLE_GPU_TIMEOUT;
+        let context = self.contexts.insert(Context {
+            process,
+            handle: Handle::NULL,
+            device,
+            engine,
+            flags,
+            queue: 0,
+            priority: 0,
+            in_process_priority: 0,
+            hardware: HardwareSide::default(),
+        });
+        self.contexts[context].queue = self.new_queue(device, engine, context);
+        self.process_mut(process).contexts += 1;
+        Ok(context)
+    }
+
+    fn end_system_context(&mut self, context: u32, effects: &mut Effects) {
+        let Some(context) = self.contexts.remove(context) else { return };
+        self.process_mut(context.process).contexts -= 1;
+        self.end_queue(context.queue, effects);
+        self.offer_paging_engine(context.engine.adapter);
+    }
+
+    fn paging_queues_of(&self, process: ProcessId) -> usize {
+        self.paging_queues.iter().filter(|(_, queue)| queue.process == process).count()
+    }
+
+    fn paging_queue(&self, process: ProcessId, handle: Handle) -> Result<u32, Refusal> {
+        match self.process(process).handles.get(handle) {
+            Some(Local::PagingQueue(queue)) => Ok(*queue),
+            _ => invalid(format!("{handle} is no paging queue of this process")),
+        }
+    }
+
+    /// A fence that came with a paging queue goes with it.
+    pub(crate) fn require_own_fence(&self, process: ProcessId, handle: Handle) -> Result<(), Refusal> {
+        let (open, _) = self.sync_object(process, handle)?;
+        match self.opens[open].mapping.paging_queue {
+            None => Ok(()),
+            Some(_) => invalid(format!("{handle} is the fence of a paging queue: it goes with the queue")),
+        }
+    }
+
+    fn address_space(&mut self, process: ProcessId, adapter: u32) -> &mut AddressSpace {
+        self.process_mut(process).address_spaces.entry(adapter).or_default()
+    }
+}

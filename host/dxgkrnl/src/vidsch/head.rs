@@ -1,0 +1,113 @@
+//! When the packet at the head of a queue can go on.
+//!
+//! Two rules are finer than "no command runs":
+//!
+//! - A signal whose fences are all TopOfPipeline happens once the buffers before it were copied into the pipe, before
+//!   they complete (FEN-048). Here that is the moment at which the engine begins the last of them: until then it may
+//!   stand behind buffers of other queues, from then on the engine has read it. [`Miniport::has_begun`] is asked
+//!   after each step in which it could have changed.
+//! - A wait whose packet is looked at only when it is reached (policy `gpu_wait`) begins then, and latches on what
+//!   comes after.
+
+use alloc::vec::Vec;
+
+use d3dkmt::{SignalFlags, SyncObjectFlags};
+
+use super::{Packet, Signal};
+use crate::ddi::Miniport;
+use crate::effects::Effects;
+use crate::kernel::Kernel;
+use crate::policy::GpuWait;
+use crate::waits::{WaitItem, WaitOwner};
+
+impl<M: Miniport> Kernel<M> {
+    /// Queues a wait, by the policy. What is satisfied when it is looked at leaves no packet.
+    pub(crate) fn enqueue_wait(&mut self, queue: u32, items: Vec<WaitItem>) {
+        match self.config.policy.gpu_wait {
+            GpuWait::LatchesWhenQueued => {
+                if let Some(wait) = self.begin_wait(WaitOwner::Gpu { queue }, false, items) {
+                    self.enqueue(queue, Packet::Wait(wait));
+                }
+            }
+            GpuWait::LooksAtHead => {
+                for item in &items {
+                    self.objects[item.object].references += 1;
+                }
+                self.enqueue(queue, Packet::WaitAtHead(items));
+            }
+        }
+    }
+
+    /// A wait that was not looked at before is at the head.
+    pub(super) fn begin_at_head(&mut self, queue: u32, items: Vec<WaitItem>, effects: &mut Effects) {
+        let objects: Vec<u32> = items.iter().map(|item| item.object).collect();
+        if let Some(wait) = self.begin_wait(WaitOwner::Gpu { queue }, false, items) {
+            let packet = Packet::Wait(wait);
+            let process = self.queues[queue].process;
+            self.process_mut(process).queued_bytes += packet.weight();
+            self.queues[queue].packets.push_front(packet);
+        }
+        // A wait that goes on holds its objects itself.
+        for object in objects {
+            self.release_reference(object, effects);
+        }
+    }
+
+    /// Whether the head packet of a queue can go on. Remembers a queue that waits for an engine to begin.
+    pub(super) fn head_is_ready(&mut self, id: u32) -> bool {
+        let Some(queue) = self.queues.get(id) else { return false };
+        let idle = queue.is_idle();
+        let signal = match queue.packets.front() {
+            None => return false,
+            Some(Packet::Wait(wait)) => return !self.waits.contains(*wait),
+            // `legacy.rs` takes it, or leaves it.
+            Some(Packet::Acquire(_)) => return false,
+            Some(Packet::WaitAtHead(_) | Packet::PageTables(_)) => return idle,
+            Some(Packet::Command(_)) => return idle && !self.paging_engine_is_taken(queue.engine),
+            Some(Packet::HwCommand { .. }) => return self.has_hw_queue_room(id),
+            Some(Packet::Signal(signal)) => signal,
+            Some(Packet::Broadcast(broadcast)) => &self.broadcasts[*broadcast].signal,
+        };
+        if idle || signal.flags.contains(SignalFlags::SIGNAL_AT_SUBMISSION) {
+            return true;
+        }
+        if !self.is_top_of_pipeline(signal) {
+            return false;
+        }
+        let begun = self.running_has_begun(id);
+        if !begun {
+            self.awaiting_begin.insert(id);
+        }
+        begun
+    }
+
+    /// Queues whose engine has begun what stands before their TopOfPipeline signal can go on: true if there were any.
+    pub(super) fn release_begun(&mut self) -> bool {
+        let begun = |id: &u32| self.running_has_begun(*id);
+        let begun: Vec<u32> = self.awaiting_begin.iter().copied().filter(begun).collect();
+        for queue in &begun {
+            self.awaiting_begin.remove(queue);
+            self.runnable.push_back(*queue);
+        }
+        !begun.is_empty()
+    }
+
+    /// True as well if nothing runs, or the queue is gone.
+    fn running_has_begun(&self, id: u32) -> bool {
+        let Some(queue) = self.queues.get(id) else { return true };
+        let of_hw_queue = queue.in_flight.back().map(|submission| submission.submission_fence_id);
+        queue.ready.is_none()
+            && queue
+                .running
+                .or(of_hw_queue)
+                .is_none_or(|submission| self.miniport.has_begun(queue.engine, submission))
+    }
+
+    fn is_top_of_pipeline(&self, signal: &Signal) -> bool {
+        signal.event.is_none() && signal.targets.iter().all(|(object, _)| self.signals_early(*object))
+    }
+
+    pub(super) fn signals_early(&self, object: u32) -> bool {
+        self.objects[object].flags.contains(SyncObjectFlags::TOP_OF_PIPELINE)
+    }
+}

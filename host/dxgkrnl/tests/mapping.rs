@@ -1,0 +1,165 @@
+//! How values are mapped: caching, IoMmu addresses, physical adapters of a link, placement.
+
+use crate::common::{P, World, share};
+use d3dkmt::{
+    Call, CreateContextFlags, CreatedSyncObject, Handle, NtStatus, Reply, ShareToken, SyncObjectFlags as F,
+    SyncObjectInfo, SyncObjectType as T, isa::Packet::FenceWrite,
+};
+use dxgkrnl::{AdapterConfig, Config};
+
+const IP: NtStatus = NtStatus::INVALID_PARAMETER;
+const OK: NtStatus = NtStatus::SUCCESS;
+
+fn world(adapter: AdapterConfig) -> World {
+    World::with_config(Config { adapters: vec![adapter], ..Config::default() })
+}
+
+fn fence_for(world: &mut World, device: Handle, engine_affinity: u32) -> CreatedSyncObject {
+    let info =
+        SyncObjectInfo { object_type: T::MONITORED_FENCE, engine_affinity, ..SyncObjectInfo::default() };
+    world.object(device, info)
+}
+
+/// A context on an engine of the given physical adapters.
+fn context_on(world: &mut World, device: Handle, engine_affinity: u32) -> Result<Handle, NtStatus> {
+    let call = Call::CreateContextVirtual {
+        device,
+        node_ordinal: 1,
+        engine_affinity,
+        flags: CreateContextFlags::empty(),
+        client_hint: 0,
+        private_data: Vec::new(),
+    };
+    match world.call(call) {
+        (OK, Reply::Context(context)) => Ok(context),
+        (status, _) => Err(status),
+    }
+}
+
+fn said(world: &mut World, words: &str) -> bool {
+    std::mem::take(&mut world.effects.notes).iter().any(|note| note.text.contains(words))
+}
+
+#[test]
+fn the_cpu_mapping_is_cached_where_the_platform_is_io_coherent() {
+    // covers: FEN-006
+    for io_coherent in [true, false] {
+        let mut world = world(AdapterConfig { io_coherent, ..AdapterConfig::default() });
+        let device = world.device();
+        let fence = world.fence(device, 0);
+        let mapping = world.kernel.fence_mapping(P, fence.object).unwrap();
+        assert_eq!((mapping.slot, mapping.cpu_cached), (fence.slot.unwrap(), io_coherent));
+        assert!(!mapping.cpu_writable_by_engines, "engines have an address of their own");
+        assert_eq!(world.kernel.fence_mapping(P, device), None);
+    }
+}
+
+#[test]
+fn engines_of_an_iommu_adapter_write_at_the_cpu_address_and_there_is_nothing_at_the_gpu_address() {
+    // covers: FEN-008
+    let mut with_mmu = world(AdapterConfig::default());
+    let device = with_mmu.device();
+    let gpu_address = with_mmu.fence(device, 0).gpu_address;
+    let mut world = world(AdapterConfig { iommu: true, ..AdapterConfig::default() });
+    let device = world.device();
+    let context = world.context(device, 0);
+    let fence = world.fence(device, 0);
+    assert_eq!(fence.gpu_address, 0x7F00_0000_0000 + 64 * u64::from(fence.slot.unwrap()));
+    let mapping = world.kernel.fence_mapping(P, fence.object).unwrap();
+    assert!(mapping.cpu_writable_by_engines && mapping.engine_writable);
+    assert_eq!(mapping.engine_address, fence.gpu_address);
+    world.submit(context, &[FenceWrite { gpu_address, value: 7 }]);
+    assert_eq!(world.value(fence.object), 0);
+    assert!(said(&mut world, "no fence is mapped there"));
+    world.submit(context, &[FenceWrite { gpu_address: fence.gpu_address, value: 7 }]);
+    assert_eq!(world.value(fence.object), 7);
+    let read_only = world.fence_with(device, 0, F::NO_SIGNAL).object;
+    assert!(!world.kernel.fence_mapping(P, read_only).unwrap().cpu_writable_by_engines);
+}
+
+#[test]
+fn a_fence_is_mapped_on_the_physical_adapters_of_its_affinity() {
+    // covers: FEN-059 SCH-037
+    let mut world = world(AdapterConfig { physical_adapters: 3, ..AdapterConfig::default() });
+    let device = world.device();
+    let contexts = [1, 2, 4].map(|affinity| context_on(&mut world, device, affinity).unwrap());
+    for (affinity, on) in [(0, [true; 3]), (0b001, [true, false, false]), (0b110, [false, true, true])] {
+        let fence = fence_for(&mut world, device, affinity);
+        for physical in 0..3 {
+            let gpu_address = fence.gpu_address;
+            let value = 10 + physical as u64;
+            world.submit(contexts[physical], &[FenceWrite { gpu_address, value }]);
+            let refusal = format!("not mapped on physical adapter {physical} (EngineAffinity {affinity:#x})");
+            assert_eq!(world.value(fence.object) == value, on[physical], "{affinity:#b} on {physical}");
+            assert_eq!(said(&mut world, &refusal), !on[physical]);
+        }
+    }
+}
+
+#[test]
+fn an_affinity_beyond_the_link_is_refused_for_fences_opens_and_contexts() {
+    // covers: FEN-059
+    let mut world = world(AdapterConfig { physical_adapters: 2, ..AdapterConfig::default() });
+    let device = world.device();
+    for (engine_affinity, answer) in [(0b11, OK), (0b100, IP), (0b101, IP), (1 << 31, IP)] {
+        let info =
+            SyncObjectInfo { object_type: T::MONITORED_FENCE, engine_affinity, ..SyncObjectInfo::default() };
+        assert_eq!(world.try_create(device, info, false).0, answer, "{engine_affinity:#b}");
+    }
+    assert!(said(&mut world, "EngineAffinity 0x4 names a physical adapter that is not linked: there are 2"));
+    // A context is on one engine.
+    for (affinity, answer) in [(0, None), (1, None), (2, None), (3, Some(IP)), (4, Some(IP))] {
+        assert_eq!(context_on(&mut world, device, affinity).err(), answer, "{affinity:#b}");
+    }
+    let fence = world.fence_with(device, 0, F::SHARED | F::NT_SECURITY_SHARING);
+    let token = ShareToken([1; 16]);
+    world.ok(share(fence.object, token));
+    let open = |engine_affinity| Call::OpenSyncObject {
+        device,
+        token,
+        flags: F::empty(),
+        engine_affinity,
+        legacy: false,
+    };
+    assert_eq!(world.status(open(4)), IP);
+    // The opener's own affinity counts, not the creator's.
+    let Reply::SyncObject(opened) = world.ok(open(2)) else { panic!() };
+    assert_eq!(world.kernel.fence_mapping(P, opened.object).unwrap().physical_adapters, 0b10);
+    assert_eq!(world.kernel.fence_mapping(P, fence.object).unwrap().physical_adapters, 0b11);
+    let first = context_on(&mut world, device, 1).unwrap();
+    world.submit(first, &[FenceWrite { gpu_address: opened.gpu_address, value: 3 }]);
+    assert_eq!(world.value(fence.object), 0);
+    world.submit(first, &[FenceWrite { gpu_address: fence.gpu_address, value: 3 }]);
+    assert_eq!(world.value(opened.object), 3);
+}
+
+#[test]
+fn engines_of_a_link_run_beside_each_other() {
+    // covers: SCH-037
+    let mut world = world(AdapterConfig { physical_adapters: 2, ..AdapterConfig::default() });
+    assert_eq!(world.kernel.snapshot().engines.len(), 12);
+    let device = world.device();
+    let contexts = [1, 2].map(|affinity| context_on(&mut world, device, affinity).unwrap());
+    let fence = world.fence(device, 0);
+    world.submit(contexts[0], &[d3dkmt::isa::Packet::Hang]);
+    world.submit(contexts[1], &[FenceWrite { gpu_address: fence.gpu_address, value: 1 }]);
+    assert_eq!(world.value(fence.object), 1);
+}
+
+#[test]
+fn local_memory_preferred_is_placement_and_changes_no_value() {
+    // covers: FEN-056
+    let mut world = World::new();
+    let device = world.device();
+    let context = world.context(device, 0);
+    for flags in [F::LOCAL_MEMORY_PREFERRED, F::empty()] {
+        let fence = world.fence_with(device, 3, flags);
+        let mapping = world.kernel.fence_mapping(P, fence.object).unwrap();
+        assert_eq!(mapping.local_memory_preferred, flags == F::LOCAL_MEMORY_PREFERRED);
+        let event = world.pending(device, &[(fence.object, 5)], false);
+        world.submit(context, &[FenceWrite { gpu_address: fence.gpu_address, value: 4 }]);
+        assert_eq!((world.value(fence.object), world.woken()), (4, vec![]));
+        assert_eq!(world.signal(device, fence.object, 5), OK);
+        assert_eq!(world.woken(), [event]);
+    }
+}

@@ -1,0 +1,270 @@
+//! Periodic monitored fences: counted up by the display, waited on like any other.
+
+use crate::common::recorded::Recorded;
+use crate::common::{P, World, share};
+use d3dkmt::{
+    Call, CreatedSyncObject, GpuSignal, Handle, NtStatus, Reply, ShareToken, SignalFlags,
+    SyncObjectFlags as F, SyncObjectInfo, SyncObjectType as T, isa::Packet::FenceWrite, limits,
+};
+use dxgkrnl::ddi::{Callback, Interrupt, Miniport, NotificationRefused};
+use dxgkrnl::{AdapterConfig, Config, EngineId, Fault, Input, ProcessId, TargetConfig};
+
+const IP: NtStatus = NtStatus::INVALID_PARAMETER;
+const OK: NtStatus = NtStatus::SUCCESS;
+const VSYNC_NS: u64 = 10_000;
+
+/// Two displays: target 7 with a vsync every 10 us, target 8 every 25 us.
+fn config() -> Config {
+    let targets = vec![TargetConfig { id: 7, vsync_ns: VSYNC_NS }, TargetConfig { id: 8, vsync_ns: 25_000 }];
+    Config { adapters: vec![AdapterConfig { targets, ..AdapterConfig::default() }], ..Config::default() }
+}
+
+fn info(adapter: Handle, vidpn_target: u32, time_100ns: u64) -> SyncObjectInfo {
+    let object_type = T::PERIODIC_MONITORED_FENCE;
+    SyncObjectInfo { object_type, adapter, vidpn_target, time_100ns, ..SyncObjectInfo::default() }
+}
+
+fn device<M: Miniport>(world: &mut World<M>) -> (Handle, Handle) {
+    let adapter = world.adapter();
+    let Reply::Device(device) = world.ok(Call::CreateDevice { adapter, flags: 0 }) else { panic!() };
+    (adapter, device)
+}
+
+fn periodic<M: Miniport>(world: &mut World<M>, target: u32, time_100ns: u64) -> (Handle, CreatedSyncObject) {
+    let (adapter, device) = device(world);
+    (device, world.object(device, info(adapter, target, time_100ns)))
+}
+
+#[test]
+fn the_value_goes_up_by_one_so_long_before_each_vsync() {
+    // covers: FEN-083 FEN-084
+    let mut world = World::with_config(config());
+    world.advance(1_000);
+    let (_, at_vsync) = periodic(&mut world, 7, 0);
+    let (_, before) = periodic(&mut world, 7, 30);
+    let (_, a_whole_interval) = periodic(&mut world, 7, VSYNC_NS / 100);
+    let fences = [before.object, at_vsync.object, a_whole_interval.object];
+    let values = |world: &World| fences.map(|fence| world.value(fence));
+    world.advance(5_999);
+    assert_eq!(values(&world), [0, 0, 0], "now 6999");
+    world.advance(1);
+    assert_eq!(values(&world), [1, 0, 0], "3000 ns before the vsync at 10000");
+    world.advance(2_999);
+    assert_eq!(values(&world), [1, 0, 0]);
+    world.advance(1);
+    assert_eq!(values(&world), [1, 1, 1], "the vsync itself, which is an interval before the next");
+    world.advance(5 * VSYNC_NS);
+    assert_eq!(values(&world), [6, 6, 6]);
+    let stores = world.effects.stores.iter().filter(|store| Some(store.slot) == before.slot);
+    assert_eq!(stores.map(|store| store.value).collect::<Vec<_>>(), [0, 1, 2, 3, 4, 5, 6]);
+}
+
+#[test]
+fn time_may_be_one_vsync_interval_at_most() {
+    // covers: FEN-083
+    let mut world = World::with_config(config());
+    let (adapter, device) = device(&mut world);
+    for (target, time, answer) in [
+        (7, 100, OK),
+        (7, 101, IP),
+        (8, 250, OK),
+        (8, 251, IP),
+        (7, u64::MAX / 100 + 1, IP),
+        (7, u64::MAX, IP),
+    ] {
+        assert_eq!(world.try_create(device, info(adapter, target, time), false).0, answer, "{time}");
+    }
+    assert!(world.effects.notes[0].text.contains("more than the vsync interval of 10000 ns"));
+}
+
+#[test]
+fn a_periodic_fence_names_a_display_of_its_device_s_adapter() {
+    let second = AdapterConfig { luid: d3dkmt::Luid { low: 2, high: 0 }, ..AdapterConfig::default() };
+    let mut config = config();
+    config.adapters.push(second.clone());
+    let mut world = World::with_config(config);
+    let device = world.device_on(AdapterConfig::default().luid);
+    let Reply::Adapter(here) = world.ok(Call::OpenAdapterFromLuid { luid: AdapterConfig::default().luid })
+    else {
+        panic!()
+    };
+    let Reply::Adapter(other) = world.ok(Call::OpenAdapterFromLuid { luid: second.luid }) else { panic!() };
+    assert_eq!(world.try_create(device, info(here, 7, 0), false).0, OK);
+    assert_eq!(world.try_create(device, info(here, 0, 0), false).0, IP, "no such target");
+    assert_eq!(world.try_create(device, info(Handle::NULL, 7, 0), false).0, IP);
+    assert_eq!(world.try_create(device, info(device, 7, 0), false).0, IP);
+    assert_eq!(world.try_create(device, info(other, 0, 0), false).0, IP, "another adapter");
+    assert_eq!(world.try_create(device, info(here, 7, 0), true).0, IP, "the first form of the call");
+    for flags in [F::SHARED, F::NO_SIGNAL, F::TOP_OF_PIPELINE] {
+        let info = SyncObjectInfo { flags, ..info(here, 7, 0) };
+        assert_eq!(world.try_create(device, info, false).0, IP, "{flags:?}");
+    }
+}
+
+#[test]
+fn no_user_signals_a_periodic_fence() {
+    // covers: FEN-084 FEN-085
+    let mut world = World::with_config(config());
+    let (device, fence) = periodic(&mut world, 7, 0);
+    let context = world.context(device, 0);
+    for value in [0, 5] {
+        assert_eq!(world.signal(device, fence.object, value), IP);
+        assert_eq!(world.signal_flags(device, fence.object, value, SignalFlags::ALLOW_FENCE_REWIND), IP);
+        assert_eq!(world.gpu_signal(&[context], fence.object, value), IP);
+        let signal = GpuSignal::Legacy { objects: vec![fence.object], fence_value: value };
+        let flags = SignalFlags::empty();
+        assert_eq!(world.status(Call::SignalFromGpu { contexts: vec![context], signal, flags }), IP);
+    }
+    assert!(world.effects.notes[0].text.contains("only its display counts it up"));
+    assert_ne!(fence.gpu_address, 0, "the GPU may read it");
+    world.submit(context, &[FenceWrite { gpu_address: fence.gpu_address, value: 9 }]);
+    assert_eq!(world.value(fence.object), 0);
+    assert!(world.effects.notes.last().unwrap().text.contains("nothing it may write is there"));
+    let mapping = world.kernel.fence_mapping(P, fence.object).unwrap();
+    assert_eq!((mapping.engine_writable, mapping.cpu_writable_by_engines), (false, false));
+    world.advance(VSYNC_NS);
+    assert_eq!(world.value(fence.object), 1);
+}
+
+#[test]
+fn cpu_and_gpu_wait_on_it_as_on_any_fence_in_every_process_that_has_it() {
+    let mut world = World::with_config(config());
+    let (adapter, device) = device(&mut world);
+    let flags = F::SHARED | F::NT_SECURITY_SHARING;
+    let fence = world.object(device, SyncObjectInfo { flags, ..info(adapter, 7, 0) }).object;
+    let token = ShareToken([1; 16]);
+    world.ok(share(fence, token));
+    let (context, done) = (world.context(device, 0), world.fence(device, 0).object);
+    assert_eq!(world.gpu_wait(context, fence, 2), OK);
+    world.gpu_signal(&[context], done, 1);
+    let event = world.pending(device, &[(fence, 3)], false);
+    world.process = ProcessId(2);
+    world.attach(ProcessId(2));
+    let device = world.device();
+    let open = Call::OpenSyncObject { device, token, flags: F::empty(), engine_affinity: 0, legacy: false };
+    let Reply::SyncObject(opened) = world.ok(open) else { panic!() };
+    let elsewhere = world.pending(device, &[(opened.object, 1)], false);
+    world.advance(VSYNC_NS);
+    assert_eq!((world.woken(), world.value(done)), (vec![elsewhere], 0));
+    world.advance(VSYNC_NS);
+    assert_eq!((world.woken(), world.value(done)), (vec![], 1));
+    world.advance(VSYNC_NS);
+    assert_eq!(world.woken(), [event]);
+    // It ticks on for whoever is left, an NT handle included, and ends with the last.
+    world.input(Input::ProcessGone { process: P });
+    world.advance(VSYNC_NS);
+    assert_eq!(world.value(opened.object), 4);
+    world.ok(Call::CloseShare { token });
+    world.ok(Call::DestroySynchronizationObject { object: opened.object });
+    assert_eq!(world.kernel.next_deadline(), None);
+    assert!(world.kernel.snapshot().notifications.is_empty());
+}
+
+#[test]
+fn a_kernel_without_periodic_fences_has_no_deadline() {
+    let mut world = World::with_config(config());
+    assert_eq!(world.kernel.next_deadline(), None);
+    let (device, fence) = periodic(&mut world, 7, 10);
+    let (_, another) = periodic(&mut world, 8, 0);
+    assert_eq!(world.kernel.next_deadline(), Some(9_000));
+    world.ok(Call::DestroySynchronizationObject { object: fence.object });
+    assert_eq!(world.kernel.next_deadline(), Some(25_000));
+    world.ok(Call::DestroyDevice { device });
+    assert_eq!(world.kernel.next_deadline(), Some(25_000));
+    world.ok(Call::DestroySynchronizationObject { object: another.object });
+    assert_eq!((world.kernel.next_deadline(), world.kernel.miscounted()), (None, None));
+    periodic(&mut world, 7, 0);
+    world.input(Input::ProcessGone { process: P });
+    assert_eq!(world.kernel.next_deadline(), None);
+    assert!(world.kernel.snapshot().is_empty());
+}
+
+#[test]
+fn the_display_goes_on_whatever_happens_to_engines_and_ends_with_the_adapter() {
+    let mut world = World::with_config(config());
+    let (device, fence) = periodic(&mut world, 7, 0);
+    let context = world.context(device, 0);
+    world.submit(context, &[d3dkmt::isa::Packet::Hang]);
+    world.input(Input::Fault(Fault::LoseInterrupt { engine: EngineId { adapter: 0, node: 0 } }));
+    world.advance(3 * VSYNC_NS);
+    assert_eq!(world.value(fence.object), 3);
+    let event = world.pending(device, &[(fence.object, 4)], false);
+    world.input(Input::Fault(Fault::StopAdapter { adapter: 0 }));
+    assert_eq!((world.woken(), world.kernel.next_deadline()), (vec![event], None));
+    world.advance(3 * VSYNC_NS);
+    assert_eq!((world.value(fence.object), world.kernel.miscounted()), (3, None));
+    world.ok(Call::DestroySynchronizationObject { object: fence.object });
+}
+
+#[test]
+fn each_notification_of_a_target_has_an_id_of_its_own() {
+    // covers: FEN-086 FEN-088
+    let recorded = Recorded::default();
+    let record = recorded.record.clone();
+    let mut world = World::with_miniport(config(), recorded);
+    let (_, first) = periodic(&mut world, 7, 0);
+    let (_, second) = periodic(&mut world, 7, 0);
+    let (_, elsewhere) = periodic(&mut world, 8, 5);
+    let created = |target: u32, time: u64, id: u64| {
+        format!(
+            "create CreatePeriodicFrameNotification {{ adapter: 0, vidpn_target: {target}, time_100ns: {time}, \
+             notification_id: {id} }}"
+        )
+    };
+    assert_eq!(record.borrow().calls, [created(7, 0, 1), created(7, 0, 2), created(8, 5, 3)]);
+    let interrupt = |vidpn_target, notification_id| {
+        let adapter = 0;
+        let interrupt = Interrupt::PeriodicMonitoredFenceSignaled { adapter, vidpn_target, notification_id };
+        Callback::NotifyInterrupt(interrupt)
+    };
+    // The pair names the fence; a wrong pair none, and is told of.
+    let interrupts = vec![interrupt(7, 2), interrupt(8, 1), interrupt(7, 9), interrupt(7, 2)];
+    record.borrow_mut().call_back = interrupts;
+    world.input(Input::Deadline);
+    let values = [first, second, elsewhere].map(|fence| world.value(fence.object));
+    assert_eq!(values, [0, 2, 0]);
+    assert_eq!(world.effects.notes.len(), 2);
+    assert!(world.effects.notes[0].text.contains("target 8 names the unknown notification 1"));
+    world.ok(Call::DestroySynchronizationObject { object: second.object });
+    assert_eq!(record.borrow().calls[3], "destroy notification 2 of adapter 0");
+}
+
+#[test]
+fn what_the_driver_answers_is_what_the_caller_gets_and_nothing_is_left() {
+    // covers: FEN-087
+    let recorded = Recorded::default();
+    let record = recorded.record.clone();
+    let mut world = World::with_miniport(config(), recorded);
+    let (adapter, device) = device(&mut world);
+    let refusals = [
+        (NotificationRefused::NoMemory, NtStatus::NO_MEMORY),
+        (NotificationRefused::InvalidParameter, NtStatus::INVALID_PARAMETER),
+        (NotificationRefused::Unsuccessful, NtStatus::UNSUCCESSFUL),
+    ];
+    for (refused, status) in refusals {
+        record.borrow_mut().refuse_notification = Some(refused);
+        assert_eq!(world.try_create(device, info(adapter, 7, 0), false).0, status);
+        assert_eq!((world.kernel.snapshot().objects_alive, world.kernel.miscounted()), (0, None));
+    }
+    record.borrow_mut().refuse_notification = None;
+    let (status, Reply::SyncObject(created)) = world.try_create(device, info(adapter, 7, 0), false) else {
+        panic!()
+    };
+    assert_eq!((status, created.object.0), (OK, device.0 + 0x40), "no handle was spent on the refused");
+}
+
+#[test]
+fn a_target_takes_so_many_periodic_fences_and_no_more() {
+    // covers: FEN-087
+    let mut world = World::with_config(config());
+    world.input(Input::FenceMemoryAdded { process: P, slots: 64 });
+    let (adapter, device) = device(&mut world);
+    let mut last = Handle::NULL;
+    for _ in 0..limits::PERIODIC_FENCES_PER_TARGET_MAX {
+        last = world.object(device, info(adapter, 7, 0)).object;
+    }
+    assert_eq!(world.try_create(device, info(adapter, 7, 0), false).0, NtStatus::NO_MEMORY);
+    assert_eq!(world.try_create(device, info(adapter, 8, 0), false).0, OK);
+    world.ok(Call::DestroySynchronizationObject { object: last });
+    assert_eq!(world.try_create(device, info(adapter, 7, 0), false).0, OK);
+}
