@@ -50,7 +50,7 @@ pub(crate) fn is_mapped(object_type: SyncObjectType) -> bool {
 /// Rules that hold for the flags of any type (FEN-044 to FEN-057).
 pub(crate) fn check_flags(object_type: SyncObjectType, flags: SyncObjectFlags) -> Result<(), Refusal> {
     use SyncObjectFlags as F;
-    let monitored = is_mapped(object_type);
+    let monitored = matches!(object_type, SyncObjectType::MONITORED_FENCE | SyncObjectType::NATIVE_FENCE);
     if flags.unknown() != 0 {
         return invalid(format!("flags {:#x} have reserved bits set", flags.bits()));
     }

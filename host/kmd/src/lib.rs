@@ -226,6 +226,7 @@ impl Miniport for SimulatedMiniport {
         for (_, engine) in self.engines.iter_mut().filter(|(id, _)| id.adapter == adapter) {
             engine.stop();
         }
+        self.shared.drop_rings(adapter);
         self.displays.stop(adapter);
     }
 

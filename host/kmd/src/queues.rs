@@ -135,6 +135,14 @@ impl Shared {
         }
     }
 
+    /// The rings of an adapter's queues are empty.
+    pub fn drop_rings(&mut self, adapter: u32) {
+        for queue in self.queues.values_mut().filter(|queue| queue.engine.adapter == adapter) {
+            queue.unnoticed.clear();
+            queue.ring_bytes = 0;
+        }
+    }
+
     fn doorbells_of(&mut self, hw_queue: HwQueueId) -> Option<&mut Doorbells> {
         self.doorbells.get_mut(&self.queues.get(&hw_queue)?.engine)
     }

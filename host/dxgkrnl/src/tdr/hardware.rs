@@ -20,7 +20,7 @@ use crate::Nanos;
 use crate::ddi::{EngineId, HwQueueId, Invalidation, Miniport};
 use crate::effects::Effects;
 use crate::kernel::Kernel;
-use crate::vidsch::{HwQueue, Work};
+use crate::vidsch::{HwQueue, HwSubmission, Work};
 
 /// What a reset hit: a submission, or the hardware queues of a context.
 #[derive(Debug)]
@@ -107,7 +107,7 @@ impl<M: Miniport> Kernel<M> {
     pub(super) fn abort_hw_submission(&mut self, hw_queue: HwQueueId, progress_fence_id: u64) {
         let Some(hw_queue) = self.hw_queues.get(hw_queue.0) else { return };
         let queue = &mut self.queues[hw_queue.queue];
-        let is_it = |one: &crate::vidsch::HwSubmission| one.progress_fence_id == progress_fence_id;
+        let is_it = |one: &HwSubmission| one.progress_fence_id == progress_fence_id;
         let Some(at) = queue.in_flight.iter().position(is_it) else { return };
         if let Some(submission) = queue.in_flight.remove(at) {
             self.in_flight.end_hw(queue.engine, self.now, submission.submission_fence_id);

@@ -18,8 +18,8 @@
 //! Nothing here calls a DDI from inside of another: what is to be done stands in [`Tdr::due`] until the kernel is
 //! out of the driver.
 //!
-//! `engine.rs` resets engines, `hardware.rs` is what that is for hardware queues, `adapter.rs` adapters, `device.rs` is what a lost device costs, `poison.rs` what
-//! becomes of its fences, `page_fault.rs` has the faults.
+//! `engine.rs` resets engines, `hardware.rs` is what that is for hardware queues, `adapter.rs` resets adapters,
+//! `device.rs` is what a lost device costs, `poison.rs` what becomes of its fences, `page_fault.rs` has the faults.
 
 mod adapter;
 mod device;
@@ -197,7 +197,7 @@ impl<M: Miniport> Kernel<M> {
             return None;
         }
         let engines = self.in_flight.engines.keys();
-        engines.filter_map(|engine| earlier(self.watch_due(*engine), self.hw_queues_due(*engine))).min()
+        engines.flat_map(|engine| [self.watch_due(*engine), self.hw_queues_due(*engine)]).flatten().min()
     }
 
     /// Looks at the engines whose time has come.
@@ -327,9 +327,4 @@ impl<M: Miniport> Kernel<M> {
             }
         }
     }
-}
-
-/// The earlier of two times that may never come.
-fn earlier(one: Option<Nanos>, other: Option<Nanos>) -> Option<Nanos> {
-    one.into_iter().chain(other).min()
 }
