@@ -15,6 +15,7 @@
 #define GPUPV_OP_FENCE_WRITE 1u /* u64 GPU address, u64 value: stores a fence value */
 #define GPUPV_OP_BUSY 2u        /* u64 nanoseconds: the engine works for that long */
 #define GPUPV_OP_HANG 3u        /* the engine never comes back */
+#define GPUPV_OP_FENCE_WAIT 4u  /* u64 GPU address, u64 value: waits in hardware for a native fence */
 
 /* Room for 64 KiB, far more than a test needs; `full` is set when it did not suffice. */
 #define GPUPV_COMMAND_WORDS 8192u
@@ -57,6 +58,11 @@ static inline void gpupv_packet(struct gpupv_commands *commands, uint32_t opcode
 static inline void gpupv_fence_write(struct gpupv_commands *commands, uint64_t gpu_address, uint64_t value)
 {
     gpupv_packet(commands, GPUPV_OP_FENCE_WRITE, 2, gpu_address, value);
+}
+
+static inline void gpupv_fence_wait(struct gpupv_commands *commands, uint64_t gpu_address, uint64_t value)
+{
+    gpupv_packet(commands, GPUPV_OP_FENCE_WAIT, 2, gpu_address, value);
 }
 
 static inline void gpupv_busy(struct gpupv_commands *commands, uint64_t duration_ns)

@@ -155,9 +155,12 @@ impl<M: Miniport> Kernel<M> {
         for child in core::mem::take(&mut self.devices[id].children) {
             match self.process(process).handles.get(child) {
                 Some(Local::Context(_)) => self.destroy_context(process, child, effects)?,
+                // A progress fence goes with its hardware queue.
+                Some(Local::Sync(_)) if self.is_progress_fence(process, child) => Reply::None,
                 Some(Local::Sync(_)) => self.destroy_sync_object(process, child, effects)?,
                 Some(Local::PagingQueue(_)) => self.destroy_paging_queue(process, child, effects)?,
-                Some(Local::Adapter(_) | Local::Device(_) | Local::KeyedMutex(_)) | None => Reply::None,
+                Some(Local::Adapter(_) | Local::Device(_) | Local::HwQueue(_) | Local::KeyedMutex(_))
+                | None => Reply::None,
             };
         }
         self.abandon_mutexes(process, device, effects);

@@ -19,6 +19,9 @@ pub struct Bugcheck {
     pub why: String,
 }
 
+/// `VIDEO_SCHEDULER_INTERNAL_ERROR`: a driver told the scheduler what cannot be.
+pub(crate) const VIDEO_SCHEDULER_INTERNAL_ERROR: u32 = 0x119;
+
 impl<M: Miniport> Kernel<M> {
     /// The host goes down. What is left to do about it is done when the present DDI is over.
     pub(crate) fn bugcheck(&mut self, code: u32, parameters: [u64; 4], why: String, effects: &mut Effects) {

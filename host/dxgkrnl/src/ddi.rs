@@ -11,11 +11,19 @@ use d3dkmt::NtStatus;
 
 use crate::{Config, Nanos, ProcessId};
 
+mod native;
+mod queues;
 mod recovery;
 
+pub use native::{
+    CurrentValueUpdate, LocalNativeFenceId, NATIVE_FENCE_LOG_ENTRIES, NATIVE_FENCE_PAGE_BYTES,
+    NATIVE_FENCE_STRIDE_BYTES, NativeFenceId, NativeFenceLogEntry, NativeFenceLogHeader, NativeFenceLogType,
+    NativeFenceLogWrite, NativeFenceStorage, NewNativeFence, OpenedNativeFence, SignaledNativeFences,
+};
+pub use queues::{DisconnectReason, DoorbellConnection, HwQueueId, HwQueueSubmission, NewHwQueue, Suspend};
 pub(crate) use recovery::bit as engine_bit;
 pub use recovery::{
-    EngineStatus, FaultedQueue, FaultedWork, Invalidation, PageFaultFlags, PerEngineTdrDdis, ResetFailed,
+    EngineStatus, FaultedWork, Invalidation, PageFaultFlags, PerEngineTdrDdis, ResetFailed,
     SchedulingLogBuffer, SchedulingLogHeader, interrupt_type,
 };
 
@@ -38,7 +46,7 @@ pub struct Submission {
     pub context: HwContext,
     /// Whose GPU address space the commands use.
     pub process: ProcessId,
-    /// `SubmissionFenceId`: grows by one on each engine (SCH-005).
+    /// `SubmissionFenceId`: grows on each engine (SCH-005).
     pub submission_fence_id: u64,
     /// `Flags.Resubmission`: the id under which this work was preempted, or was queued when the engine was reset. The
     /// hardware goes on where it was; `commands` is empty. A paging buffer comes back under the same id (SCH-008).
@@ -49,7 +57,7 @@ pub struct Submission {
 }
 
 /// `DXGK_INTERRUPT_TYPE`, the ones we model. A type that is not specified cannot be said (SCH-002).
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Interrupt {
     /// 1 `DMA_COMPLETED`.
     DmaCompleted { engine: EngineId, submission_fence_id: u64 },
@@ -69,13 +77,19 @@ pub enum Interrupt {
     GpuEngineTimeout { engine: EngineId },
     /// 11 `MONITORED_FENCE_SIGNALED`: names an engine, not a fence.
     MonitoredFenceSignaled { engine: EngineId },
+    /// 17 `SUSPEND_CONTEXT_COMPLETED`: acknowledges the suspend that carried this fence (SCH-020).
+    SuspendContextCompleted { engine: EngineId, context: HwContext, suspend_fence: u64 },
+    /// 19 `NATIVE_FENCE_SIGNALED`.
+    NativeFenceSignaled { engine: EngineId, signaled: SignaledNativeFences },
+    /// 20 `GPU_ENGINE_STATE_CHANGE` with `TRANSITION_TO_F1`: the engine's doorbells are lost (SCH-033).
+    EngineToF1 { engine: EngineId },
     /// 14 `PERIODIC_MONITORED_FENCE_SIGNALED`: {VidPnTargetId, NotificationID} of an adapter (FEN-088).
     PeriodicMonitoredFenceSignaled { adapter: u32, vidpn_target: u32, notification_id: u64 },
 }
 
 impl Interrupt {
     /// `DXGK_INTERRUPT_TYPE` (SCH-002).
-    pub const fn number(self) -> u32 {
+    pub const fn number(&self) -> u32 {
         match self {
             Interrupt::DmaCompleted { .. } => interrupt_type::DMA_COMPLETED,
             Interrupt::DmaPreempted { .. } => interrupt_type::DMA_PREEMPTED,
@@ -86,6 +100,9 @@ impl Interrupt {
             Interrupt::HwQueuePageFaulted { .. } => interrupt_type::HWQUEUE_PAGE_FAULTED,
             Interrupt::SchedulingLog { .. } => interrupt_type::SCHEDULING_LOG,
             Interrupt::GpuEngineTimeout { .. } => interrupt_type::GPU_ENGINE_TIMEOUT,
+            Interrupt::SuspendContextCompleted { .. } => interrupt_type::SUSPEND_CONTEXT_COMPLETED,
+            Interrupt::NativeFenceSignaled { .. } => interrupt_type::NATIVE_FENCE_SIGNALED,
+            Interrupt::EngineToF1 { .. } => interrupt_type::GPU_ENGINE_STATE_CHANGE,
             Interrupt::PeriodicMonitoredFenceSignaled { .. } => {
                 interrupt_type::PERIODIC_MONITORED_FENCE_SIGNALED
             }
@@ -93,10 +110,10 @@ impl Interrupt {
     }
 
     /// Whose interrupt line it comes by.
-    pub const fn adapter(self) -> u32 {
+    pub const fn adapter(&self) -> u32 {
         match self {
             Interrupt::CrtcVsync { adapter, .. }
-            | Interrupt::PeriodicMonitoredFenceSignaled { adapter, .. } => adapter,
+            | Interrupt::PeriodicMonitoredFenceSignaled { adapter, .. } => *adapter,
             Interrupt::DmaCompleted { engine, .. }
             | Interrupt::DmaPreempted { engine, .. }
             | Interrupt::DmaFaulted { engine, .. }
@@ -104,7 +121,10 @@ impl Interrupt {
             | Interrupt::MonitoredFenceSignaled { engine }
             | Interrupt::HwQueuePageFaulted { engine, .. }
             | Interrupt::SchedulingLog { engine }
-            | Interrupt::GpuEngineTimeout { engine } => engine.adapter,
+            | Interrupt::GpuEngineTimeout { engine }
+            | Interrupt::SuspendContextCompleted { engine, .. }
+            | Interrupt::NativeFenceSignaled { engine, .. }
+            | Interrupt::EngineToF1 { engine } => engine.adapter,
         }
     }
 }
@@ -124,6 +144,13 @@ pub enum Callback {
     /// The thread was inside of this DDI for that long. Time is the kernel's, so a driver that is stuck has to say so
     /// (TDR-002).
     Stuck { nanos: Nanos },
+    /// The same by a command buffer of a hardware queue.
+    HwQueueStore { engine: EngineId, hw_queue: HwQueueId, gpu_address: u64, value: u64 },
+    /// The engine wrote a native fence log.
+    NativeFenceLogWrite(NativeFenceLogWrite),
+    /// `DxgkCbDisconnectDoorbell`: the status is stored before [`Miniport::doorbell_disconnected`] tells what it
+    /// returned; the physical doorbell may be used again from then on (SCH-031).
+    DisconnectDoorbell { hw_queue: HwQueueId, reason: DisconnectReason },
 }
 
 /// What an engine does at the moment.
@@ -295,8 +322,13 @@ pub trait Miniport {
         Err(ResetFailed)
     }
     /// `DxgkDdiResumeHwEngine`: contexts may run again (TDR-021).
-    fn resume_hw_engine(&mut self, now: Nanos, engine: EngineId) -> Result<(), ResetFailed> {
-        let _ = (now, engine);
+    fn resume_hw_engine(
+        &mut self,
+        now: Nanos,
+        engine: EngineId,
+        callbacks: &mut Vec<Callback>,
+    ) -> Result<(), ResetFailed> {
+        let _ = (now, engine, callbacks);
         Ok(())
     }
     /// `DxgkDdiResetFromTimeout`: cannot fail. When it returns, the GPU touches no memory any more (TDR-009).
@@ -339,6 +371,139 @@ pub trait Miniport {
     /// `DxgkDdiStopDevice`: the engines of this adapter drop what they have and stay idle. What they wrote
     /// before stays written; the kernel counts nothing of it as completed.
     fn stop_device(&mut self, adapter: u32, callbacks: &mut Vec<Callback>);
+    /// `DxgkDdiCreateHwQueue`.
+    fn create_hw_queue(&mut self, new: &NewHwQueue) -> Result<(), NtStatus> {
+        let _ = new;
+        Err(NtStatus::NOT_SUPPORTED)
+    }
+    /// `DxgkDdiDestroyHwQueue`: what it holds is dropped, running or not.
+    fn destroy_hw_queue(&mut self, now: Nanos, hw_queue: HwQueueId, callbacks: &mut Vec<Callback>) {
+        let _ = (now, hw_queue, callbacks);
+    }
+    /// `DxgkDdiSubmitCommandToHwQueue`. One queue in order; queues of different engines run beside each other.
+    fn submit_command_to_hw_queue(
+        &mut self,
+        now: Nanos,
+        submission: HwQueueSubmission,
+        callbacks: &mut Vec<Callback>,
+    ) {
+        let _ = (now, submission, callbacks);
+    }
+    /// `DxgkDdiSuspendContext`: for contexts with hardware queues. `suspend_fence` grows with each suspend of a context.
+    fn suspend_context(
+        &mut self,
+        now: Nanos,
+        context: HwContext,
+        suspend_fence: u64,
+        callbacks: &mut Vec<Callback>,
+    ) -> Suspend {
+        let _ = (now, context, suspend_fence, callbacks);
+        Suspend::Suspended
+    }
+    /// `DxgkDdiResumeContext`. Contexts are created resumed (SCH-022).
+    fn resume_context(&mut self, now: Nanos, context: HwContext, callbacks: &mut Vec<Callback>) {
+        let _ = (now, context, callbacks);
+    }
+    /// `DxgkDdiSetPowerState`: D0 if `on`, else D3. Its contexts are suspended before D3.
+    fn set_power_state(&mut self, adapter: u32, on: bool) {
+        let _ = (adapter, on);
+    }
+    /// [`crate::Fault::EngineToF1`].
+    fn engine_to_f1(&mut self, engine: EngineId, callbacks: &mut Vec<Callback>) {
+        let _ = (engine, callbacks);
+    }
+    /// `DxgkDdiCreateDoorbell`: it is disconnected.
+    fn create_doorbell(&mut self, hw_queue: HwQueueId) -> Result<(), NtStatus> {
+        let _ = hw_queue;
+        Err(NtStatus::NOT_SUPPORTED)
+    }
+    /// `DxgkDdiConnectDoorbell`.
+    fn connect_doorbell(
+        &mut self,
+        now: Nanos,
+        hw_queue: HwQueueId,
+        callbacks: &mut Vec<Callback>,
+    ) -> DoorbellConnection {
+        let _ = (now, hw_queue, callbacks);
+        DoorbellConnection::Failed
+    }
+    /// `DxgkDdiDisconnectDoorbell`: by the kernel's will. Its status is stored already.
+    fn disconnect_doorbell(&mut self, hw_queue: HwQueueId) {
+        let _ = hw_queue;
+    }
+    /// [`Callback::DisconnectDoorbell`] returned this: SUCCESS even if it was disconnected already, INVALID_PARAMETER if
+    /// the queue has no doorbell.
+    fn doorbell_disconnected(&mut self, hw_queue: HwQueueId, status: NtStatus) {
+        let _ = (hw_queue, status);
+    }
+    /// `DxgkDdiDestroyDoorbell`.
+    fn destroy_doorbell(&mut self, hw_queue: HwQueueId) {
+        let _ = hw_queue;
+    }
+    /// No DDI: a user wrote to the physical doorbell of the queue; the engine sees the buffers that the ring has.
+    fn ring_doorbell(
+        &mut self,
+        now: Nanos,
+        hw_queue: HwQueueId,
+        buffers: Vec<Vec<u8>>,
+        callbacks: &mut Vec<Callback>,
+    ) {
+        let _ = (now, hw_queue, buffers, callbacks);
+    }
+    /// `DxgkDdiNotifyWorkSubmission` (SCH-029).
+    fn notify_work_submission(&mut self, now: Nanos, hw_queue: HwQueueId, callbacks: &mut Vec<Callback>) {
+        let _ = (now, hw_queue, callbacks);
+    }
+    /// Bytes of the buffers that a queue of user-mode submission has yet to run.
+    fn ring_bytes(&self, hw_queue: HwQueueId) -> usize {
+        let _ = hw_queue;
+        0
+    }
+    /// `DxgkDdiSetNativeFenceLogBuffer`, both of them: empty, with so many entries each. Logging is mandatory (FEN-126).
+    fn set_native_fence_log_buffers(&mut self, hw_queue: HwQueueId, entries: u32) -> Result<(), NtStatus> {
+        let _ = (hw_queue, entries);
+        Err(NtStatus::NOT_SUPPORTED)
+    }
+    /// `DxgkDdiUpdateNativeFenceLogs`: what is still in caches is written, before the kernel reads (FEN-124).
+    fn update_native_fence_logs(&mut self, hw_queue: HwQueueId, callbacks: &mut Vec<Callback>) {
+        let _ = (hw_queue, callbacks);
+    }
+    /// `DxgkDdiCreateNativeFence`.
+    fn create_native_fence(&mut self, new: &NewNativeFence) -> Result<(), NtStatus> {
+        let _ = new;
+        Err(NtStatus::NOT_SUPPORTED)
+    }
+    /// `DxgkDdiOpenNativeFence`.
+    fn open_native_fence(&mut self, opened: &OpenedNativeFence) {
+        let _ = opened;
+    }
+    /// `DxgkDdiCloseNativeFence`.
+    fn close_native_fence(&mut self, local: LocalNativeFenceId) {
+        let _ = local;
+    }
+    /// `DxgkDdiDestroyNativeFence`: after its last close.
+    fn destroy_native_fence(&mut self, fence: NativeFenceId) {
+        let _ = fence;
+    }
+    /// `DxgkDdiUpdateMonitoredValues`. The GPU may store meanwhile without an interrupt: the kernel looks at the
+    /// CurrentValues when it returns (FEN-101).
+    fn update_monitored_values(
+        &mut self,
+        now: Nanos,
+        values: &[(NativeFenceId, u64)],
+        callbacks: &mut Vec<Callback>,
+    ) {
+        let _ = (now, values, callbacks);
+    }
+    /// `DxgkDdiUpdateCurrentValuesFromCpu`.
+    fn update_current_values_from_cpu(
+        &mut self,
+        now: Nanos,
+        updates: &[CurrentValueUpdate],
+        callbacks: &mut Vec<Callback>,
+    ) {
+        let _ = (now, updates, callbacks);
+    }
     /// `DxgkDdiBuildPagingBuffer`: the DMA buffer that does it, which is then submitted to the adapter's engine
     /// [`crate::AdapterConfig::PAGING_NODE`]; `None` if there is nothing to do, or the CPU has done it.
     fn build_paging_buffer(&mut self, _operation: &PagingOperation) -> Option<Vec<u8>> {

@@ -89,9 +89,10 @@ impl<M: Miniport> Kernel<M> {
                 });
             }
             Fault::ResetFails { engine } => self.miniport.fail_reset(engine),
-            Fault::Power { .. } | Fault::EngineToF1 { .. } => {
-                effects.notes.push(Note { process: None, text: format!("{fault}: is not modelled yet") });
-            }
+            Fault::Power { adapter, on } => self.set_power(adapter, on, effects),
+            Fault::EngineToF1 { engine } => self.with_miniport(effects, |miniport, _, callbacks| {
+                miniport.engine_to_f1(engine, callbacks);
+            }),
         }
     }
 
@@ -143,6 +144,9 @@ impl<M: Miniport> Kernel<M> {
     /// Stops devices, and says so in the status of each process that had one of them at work.
     pub(crate) fn stop_devices(&mut self, devices: &[u32], effects: &mut Effects) {
         self.set_device_state(devices, DeviceExecutionState::STOPPED, effects);
+        for device in devices {
+            self.always_signal_native_fences(*device, effects);
+        }
     }
 
     /// Takes devices that are at work out of it, and says so in the status of each process that has one of them.
@@ -165,6 +169,9 @@ impl<M: Miniport> Kernel<M> {
         }
         for process in concerned {
             self.store_status(process, effects);
+        }
+        for device in devices {
+            self.abort_doorbells(*device, effects);
         }
     }
 
@@ -198,6 +205,7 @@ impl<M: Miniport> Kernel<M> {
             self.unready(*queue);
             let queue = &mut self.queues[*queue];
             queue.running = None;
+            queue.in_flight.clear();
             let (process, packets) = (queue.process, core::mem::take(&mut queue.packets));
             self.drop_packets(process, packets, Some(NtStatus::DEVICE_REMOVED), effects);
         }

@@ -16,12 +16,13 @@ use core::mem::take;
 use d3dkmt::{Call, Handle, NtStatus, Reply, SyncObjectFlags, limits};
 
 use crate::bugcheck::Bugcheck;
-use crate::ddi::{Callback, EngineId, Interrupt, Miniport};
+use crate::ddi::{Callback, EngineId, Interrupt, Miniport, interrupt_type};
 use crate::driver::Driver;
 use crate::effects::{Answer, Effects, FenceStore, HostEvent, Note};
 use crate::handles::HandleTable;
 use crate::keyed_mutex::KeyedMutexes;
 use crate::legacy::{Form, Legacy};
+use crate::native::{NativeFences, NewFence};
 use crate::object::SyncObject;
 use crate::paging::PagingQueue;
 use crate::periodic::Notification;
@@ -33,7 +34,7 @@ use crate::slab::Slab;
 use crate::sync::Open;
 use crate::tdr::Tdr;
 use crate::vaspace::Place;
-use crate::vidsch::{Broadcast, Context, InFlight, Queue};
+use crate::vidsch::{Broadcast, Context, HwQueue, InFlight, Queue};
 use crate::wait::Stored;
 use crate::waits::{WaitId, Waits};
 use crate::{Config, Input, Nanos, ProcessId, VmId};
@@ -121,6 +122,14 @@ pub struct Kernel<M: Miniport> {
     pub(crate) interrupts: VecDeque<Interrupt>,
     pub(crate) tdr: Tdr,
     pub(crate) bugcheck: Option<Bugcheck>,
+    pub(crate) hw_queues: Slab<HwQueue>,
+    /// Hardware queues by the object of their progress fence.
+    pub(crate) progress_fences: BTreeMap<u32, u32>,
+    /// When suspends that are not acknowledged are overdue, and their contexts.
+    pub(crate) suspend_deadlines: BTreeSet<(Nanos, u32)>,
+    /// Adapters on their way to D3, and whether they are there.
+    pub(crate) powered_down: BTreeMap<u32, bool>,
+    pub(crate) native: NativeFences,
     pub(crate) planted: Option<PlantedBug>,
     callbacks: Vec<Callback>,
     dpc_callbacks: Vec<Callback>,
@@ -158,6 +167,11 @@ impl<M: Miniport> Kernel<M> {
             interrupts: VecDeque::new(),
             tdr: Tdr::default(),
             bugcheck: None,
+            hw_queues: Slab::default(),
+            progress_fences: BTreeMap::new(),
+            suspend_deadlines: BTreeSet::new(),
+            powered_down: BTreeMap::new(),
+            native: NativeFences::default(),
             notifications: BTreeMap::new(),
             notifications_begun: 0,
             answered_signal: Vec::new(),
@@ -180,9 +194,7 @@ impl<M: Miniport> Kernel<M> {
         if !self.answered_signal.is_empty() {
             return Some(self.now);
         }
-        let deadlines =
-            [self.miniport.next_deadline(), self.scheduler_deadline(), self.keyed.next_deadline()];
-        deadlines.into_iter().flatten().min()
+        [self.miniport.next_deadline(), self.own_deadline()].into_iter().flatten().min()
     }
 
     /// Applies one input. `effects` is added to, never read. Time does not go back: an earlier `now`
@@ -206,6 +218,7 @@ impl<M: Miniport> Kernel<M> {
             }
             self.run_queues(effects);
             self.scheduler_due(effects);
+            self.suspends_due(effects);
             self.expire_acquires(effects);
             self.run_queues(effects);
             if self.due() == Some(due) {
@@ -217,8 +230,13 @@ impl<M: Miniport> Kernel<M> {
 
     /// As [`Kernel::next_deadline`], from what is kept.
     fn due(&mut self) -> Option<Nanos> {
-        let miniport = self.miniport.due();
-        [miniport, self.scheduler_deadline(), self.keyed.next_deadline()].into_iter().flatten().min()
+        [self.miniport.due(), self.own_deadline()].into_iter().flatten().min()
+    }
+
+    /// The same without the miniport's.
+    fn own_deadline(&self) -> Option<Nanos> {
+        let deadlines = [self.scheduler_deadline(), self.suspend_deadline(), self.keyed.next_deadline()];
+        deadlines.into_iter().flatten().min()
     }
 
     #[inline]
@@ -261,8 +279,8 @@ impl<M: Miniport> Kernel<M> {
             Input::Deadline => {}
             Input::Fault(fault) => self.fault(fault, effects),
             Input::SystemTime { utc_100ns } => self.set_system_time(utc_100ns, effects),
-            Input::DoorbellRung { process, queue, .. } => {
-                self.note(process, format!("the doorbell of {queue} is not connected"), effects);
+            Input::DoorbellRung { process, queue, last_queued, buffers } => {
+                self.doorbell_rung(process, queue, last_queued, buffers, effects);
             }
         }
     }
@@ -398,7 +416,7 @@ impl<M: Miniport> Kernel<M> {
                 let (owner, fence) = ((device, context), (fence, fence_value));
                 self.update_gpu_virtual_address(process, owner, fence, operations, flags)
             }
-            Call::CreateHwQueue { .. }
+            hardware @ (Call::CreateHwQueue { .. }
             | Call::DestroyHwQueue { .. }
             | Call::SubmitCommandToHwQueue { .. }
             | Call::SubmitSignalToHwQueue { .. }
@@ -408,7 +426,7 @@ impl<M: Miniport> Kernel<M> {
             | Call::CreateDoorbell { .. }
             | Call::ConnectDoorbell { .. }
             | Call::DestroyDoorbell { .. }
-            | Call::NotifyWorkSubmission { .. } => not_modelled("hardware queues"),
+            | Call::NotifyWorkSubmission { .. }) => self.dispatch_hardware(process, hardware, effects),
             Call::SetContextPriority { context, priority, in_process } => {
                 self.set_context_priority(process, context, priority, in_process)
             }
@@ -421,6 +439,36 @@ impl<M: Miniport> Kernel<M> {
         }
     }
 
+    fn dispatch_hardware(&mut self, process: ProcessId, call: Call, effects: &mut Effects) -> Called {
+        match call {
+            Call::CreateHwQueue { context, flags, private_data: _ } => {
+                self.create_hw_queue(process, context, flags, effects)
+            }
+            Call::DestroyHwQueue { queue } => self.destroy_hw_queue(process, queue, effects),
+            Call::SubmitCommandToHwQueue { queue, progress_fence_id, private_data, .. } => {
+                self.submit_to_hw_queue(process, queue, progress_fence_id, private_data)
+            }
+            Call::SubmitSignalToHwQueue { queues, objects, values, flags } => {
+                self.signal_hw_queues(process, &queues, &objects, &values, flags)
+            }
+            Call::SubmitWaitToHwQueue { queue, objects, values } => {
+                self.wait_in_hw_queue(process, queue, &objects, &values)
+            }
+            Call::CreateNativeFence { device, initial_value, native_type, flags, engine_affinity } => {
+                let new = NewFence { initial_value, native_type, flags, engine_affinity };
+                self.create_native_fence(process, device, new, effects)
+            }
+            Call::OpenNativeFence { device, token, flags, engine_affinity } => {
+                self.open_native_fence(process, device, token, flags, engine_affinity, effects)
+            }
+            Call::CreateDoorbell { queue } => self.create_doorbell(process, queue, effects),
+            Call::ConnectDoorbell { queue } => self.connect_doorbell(process, queue, effects),
+            Call::DestroyDoorbell { queue } => self.destroy_doorbell(process, queue, effects),
+            Call::NotifyWorkSubmission { queue } => self.notify_work_submission(process, queue, effects),
+            _ => not_modelled("this call"),
+        }
+    }
+
     /// Runs a DDI and works off what it asked for.
     pub(crate) fn with_miniport(
         &mut self,
@@ -430,18 +478,18 @@ impl<M: Miniport> Kernel<M> {
         let mut callbacks = take(&mut self.callbacks);
         ddi(&mut self.miniport, self.now, &mut callbacks);
         let mut crtc_reported = None;
+        // What is called back may lead to DDIs of other classes, and none of the scheduler's before all is worked off.
+        let outer = core::mem::replace(&mut self.dispatching, true);
         for callback in callbacks.drain(..) {
             let interrupt = match &callback {
-                Callback::NotifyInterrupt(interrupt) => Some(*interrupt),
+                Callback::NotifyInterrupt(interrupt) => Some((interrupt.adapter(), interrupt.number())),
                 _ => None,
             };
             self.callback(callback, effects);
-            let Some(interrupt) = interrupt else { continue };
-            let adapter = interrupt.adapter();
-            if matches!(interrupt, Interrupt::CrtcVsync { .. }) {
+            let Some((adapter, number)) = interrupt else { continue };
+            if number == interrupt_type::CRTC_VSYNC {
                 crtc_reported = Some(adapter);
             } else if crtc_reported == Some(adapter) {
-                let number = interrupt.number();
                 let text =
                     format!("the driver reports interrupt {number} after CRTC_VSYNC, and not before it");
                 self.note_host(text, effects);
@@ -449,6 +497,7 @@ impl<M: Miniport> Kernel<M> {
             self.run_dpc(adapter, effects);
         }
         self.callbacks = callbacks;
+        self.dispatching = outer;
         self.dispatch_touched(effects);
     }
 
@@ -469,6 +518,7 @@ impl<M: Miniport> Kernel<M> {
         for wait in waits {
             self.end_wait(wait, effects);
         }
+        self.abandon_user_mode_queues(id, effects);
         for handle in self.process(id).handles_where(|local| matches!(local, Local::Device(_))) {
             let _ = self.destroy_device(id, handle, effects);
         }
@@ -507,6 +557,11 @@ impl<M: Miniport> Kernel<M> {
                 effects.stores.push(FenceStore { process: open.process, slot, value });
             }
         }
+        for (id, queue) in self.hw_queues.iter() {
+            if self.processes.get(&queue.process).is_some_and(|process| process.vm == vm) {
+                self.store_doorbell(id, effects);
+            }
+        }
     }
 
     /// The device that a one-way call is about, for its error to appear on.
@@ -516,10 +571,13 @@ impl<M: Miniport> Kernel<M> {
                 *contexts.first()?
             }
             Call::WaitFromGpu { context, .. } | Call::WaitFromGpuLegacy { context, .. } => *context,
+            Call::SubmitSignalToHwQueue { queues, .. } => *queues.first()?,
+            Call::SubmitCommandToHwQueue { queue, .. } | Call::SubmitWaitToHwQueue { queue, .. } => *queue,
             _ => return None,
         };
         match self.processes.get(&process)?.handles.get(context)? {
             Local::Context(context) => Some(self.contexts[*context].device),
+            Local::HwQueue(queue) => Some(self.contexts[self.hw_queues[*queue].context].device),
             _ => None,
         }
     }

@@ -168,10 +168,10 @@ pub(crate) fn queueable(object: &SyncObject, count: usize, form: Form, wait: boo
             invalid("a CPU_NOTIFICATION with SignalByKmd is signaled by the driver only (F-81)")
         }
         T::CPU_NOTIFICATION => Ok(()),
-        T::MONITORED_FENCE | T::PERIODIC_MONITORED_FENCE if form == Form::OneValue => {
+        T::MONITORED_FENCE | T::PERIODIC_MONITORED_FENCE | T::NATIVE_FENCE if form == Form::OneValue => {
             invalid("the call has one value for all: a monitored fence takes a value array (F-36)")
         }
-        T::MONITORED_FENCE | T::PERIODIC_MONITORED_FENCE => Ok(()),
+        T::MONITORED_FENCE | T::PERIODIC_MONITORED_FENCE | T::NATIVE_FENCE => Ok(()),
         other => invalid(format!("a {} cannot be named by a packet of a context", other.name())),
     }
 }

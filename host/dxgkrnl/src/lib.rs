@@ -33,6 +33,7 @@ mod keyed_mutex;
 mod legacy;
 mod mapping;
 mod names;
+mod native;
 mod object;
 mod ordered;
 mod paging;
@@ -67,6 +68,7 @@ pub use mapping::FenceMapping;
 pub use planted::PlantedBug;
 pub use policy::Policy;
 pub use snapshot::Snapshot;
+pub use vidsch::DoorbellStatus;
 
 /// Changes whenever the same inputs may give other effects: a trace names the version it was made with.
 pub const SEMANTIC_VERSION: u32 = 4;

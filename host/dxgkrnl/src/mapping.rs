@@ -92,12 +92,10 @@ impl<M: Miniport> Kernel<M> {
         let space = owner.address_spaces.get(&engine.adapter);
         let page = || space.and_then(|space| space.describe(address));
         let id = id.ok_or_else(|| page().unwrap_or("no fence is mapped there"))?;
+        // Each adapter has an address space of its own.
+        let id = self.open_on_adapter(id, engine.adapter).ok_or("no fence is mapped there")?;
         let open = &self.opens[id];
         let object = &self.objects[open.object];
-        if open.adapter != engine.adapter {
-            // Each adapter has an address space of its own.
-            return Err("no fence is mapped there".into());
-        }
         if open.flags.contains(SyncObjectFlags::NO_GPU_ACCESS) {
             return Err(format!("{} has NoGPUAccess", open.handle));
         }

@@ -31,6 +31,7 @@ bitflags! {
         const FIRST_MAY_SIGNAL = 1;
         const FIRST_MAY_WAIT = 2;
         const POISONED = 4;
+        const WATCHED = 8;
     }
 }
 
@@ -115,6 +116,16 @@ impl SyncObject {
         self.marks.set(Marks::POISONED, poisoned);
     }
 
+    /// It is a native fence, or the progress fence of a hardware queue: hardware is told of its waits, and the kernel
+    /// itself looks at its value.
+    pub fn is_watched(&self) -> bool {
+        self.marks.contains(Marks::WATCHED)
+    }
+
+    pub fn set_watched(&mut self) {
+        self.marks.insert(Marks::WATCHED);
+    }
+
     // Opens, oldest first.
 
     pub fn opens(&self) -> impl Iterator<Item = u32> {
@@ -196,6 +207,11 @@ impl SyncObject {
     fn next_waiter_is_first(&mut self) {
         let next = self.rare.as_mut().and_then(|rare| rare.waiters.pop_first());
         self.set_first_waiter(next);
+    }
+
+    /// The least value that anybody waits for.
+    pub fn least_waited(&self) -> Option<u64> {
+        self.first_item.map(|_| self.least_waited)
     }
 
     pub fn waiters_count(&self) -> usize {

@@ -37,7 +37,7 @@ use crate::legacy::Form;
 use crate::mapping::Mapping;
 use crate::process::{Local, Slots};
 use crate::vaspace::{AddressSpace, PAGE_BYTES, Place};
-use crate::vidsch::{Context, Packet, Signal};
+use crate::vidsch::{Context, HardwareSide, Packet, Signal};
 use crate::{AdapterConfig, ProcessId};
 
 pub(crate) struct PagingQueue {
@@ -455,6 +455,7 @@ impl<M: Miniport> Kernel<M> {
             queue: 0,
             priority: 0,
             in_process_priority: 0,
+            hardware: HardwareSide::default(),
         });
         self.contexts[context].queue = self.new_queue(device, engine, context);
         self.process_mut(process).contexts += 1;

@@ -26,6 +26,7 @@ pub(crate) enum Local {
     Sync(SyncRef),
     /// An open of a keyed mutex.
     KeyedMutex(u32),
+    HwQueue(u32),
     PagingQueue(u32),
 }
 
@@ -48,6 +49,7 @@ pub(crate) struct Process {
     pub acquires: BTreeMap<EventId, u64>,
     pub keyed_mutexes: usize,
     pub contexts: usize,
+    pub hw_queues: usize,
     /// `D3DKMT_SCHEDULINGPRIORITYCLASS`.
     pub priority_class: u32,
     /// When its work timed out on an engine, as far as it counts still.
@@ -76,6 +78,7 @@ impl Process {
             acquires: BTreeMap::new(),
             keyed_mutexes: 0,
             contexts: 0,
+            hw_queues: 0,
             priority_class: CLASS_NORMAL,
             engine_timeouts: VecDeque::new(),
             is_blocked: false,
@@ -150,6 +153,18 @@ impl Slots {
         }
         self.owners.push(Some(open));
         Some(self.owners.len() as u32 - 1)
+    }
+
+    /// Gives a slot to no open: the kernel stores there, engines do not.
+    pub fn allocate_for_kernel(&mut self) -> Option<u32> {
+        let slot = self.allocate(0)?;
+        self.owners[slot as usize] = None;
+        Some(slot)
+    }
+
+    /// Another open of the same process goes on with the slot.
+    pub fn hand_over(&mut self, slot: u32, open: u32) {
+        self.owners[slot as usize] = Some(open);
     }
 
     pub fn release(&mut self, slot: u32) {

@@ -21,7 +21,8 @@
 //! grant, and from there on is a name of this VM too, so that the death of the VM it came from changes nothing.
 //!
 //! **Across adapters**: an object created with CrossAdapter can be opened on a device of another adapter (FEN-047).
-//! The open is of the adapter it was opened on; the value is one.
+//! The open is of the adapter it was opened on; the value is one. A native fence opens there as a monitored one if that
+//! adapter has no native fences, and a monitored one as native if it has (FEN-116): `native`.
 
 use alloc::collections::BTreeMap;
 use alloc::format;
@@ -101,7 +102,7 @@ fn granted(desired_access: u32) -> u32 {
     desired_access
 }
 
-fn require_readable(rights: u32) -> Result<(), Refusal> {
+pub(crate) fn require_readable(rights: u32) -> Result<(), Refusal> {
     if rights & access::STANDARD_RIGHTS_READ != 0 {
         return Ok(());
     }
@@ -294,8 +295,14 @@ impl<M: Miniport> Kernel<M> {
             }
             Some(device) => {
                 let crosses = self.objects[object].flags.contains(SyncObjectFlags::CROSS_ADAPTER);
-                if self.devices[device].adapter != adapter && !crosses {
+                let own = self.devices[device].adapter;
+                if own != adapter && !crosses {
                     return invalid("the shared object is on another adapter and has no CrossAdapter");
+                }
+                if object_type == SyncObjectType::NATIVE_FENCE && self.adapter_has_native_fences(own) {
+                    return invalid(
+                        "a native fence opens by OpenNativeFenceFromNtHandle on an adapter that has them",
+                    );
                 }
             }
         }
@@ -413,7 +420,7 @@ fn is_of_no_device(object_type: SyncObjectType) -> bool {
     matches!(object_type, T::MUTEX | T::SEMAPHORE | T::FENCE | T::CPU_NOTIFICATION)
 }
 
-fn denied_by_rights(rights: u32) -> SyncObjectFlags {
+pub(crate) fn denied_by_rights(rights: u32) -> SyncObjectFlags {
     let mut denied = SyncObjectFlags::empty();
     denied.set(SyncObjectFlags::NO_WAIT, rights & access::SYNC_OBJECT_WAIT == 0);
     denied.set(SyncObjectFlags::NO_SIGNAL, rights & access::SYNC_OBJECT_SIGNAL == 0);

@@ -20,6 +20,8 @@ pub struct Snapshot {
     pub processes: Vec<ProcessState>,
     pub devices: Vec<DeviceState>,
     pub contexts: Vec<ContextState>,
+    pub hw_queues: Vec<HwQueueState>,
+    pub native_fences: Vec<NativeFenceState>,
     pub objects: Vec<ObjectState>,
     pub keyed_mutexes: Vec<KeyedMutexState>,
     pub acquires: Vec<AcquireState>,
@@ -78,6 +80,33 @@ pub struct ContextState {
     pub queue: Vec<String>,
     pub priority: i32,
     pub in_process_priority: i32,
+}
+
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct HwQueueState {
+    pub process: u32,
+    /// NULL for one that was destroyed and only drains.
+    pub handle: Handle,
+    pub context: Handle,
+    pub flags: u32,
+    pub progress_fence: Handle,
+    pub progress: u64,
+    pub submitted: u64,
+    pub last_queued: u64,
+    /// `D3DDDI_DOORBELLSTATUS`.
+    pub doorbell: Option<u64>,
+    /// As [`ContextState::queue`].
+    pub queue: Vec<String>,
+}
+
+/// A native fence on one adapter.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct NativeFenceState {
+    pub adapter: u32,
+    pub global: u64,
+    pub current_value: u64,
+    pub monitored_value: u64,
+    pub always_signaled: bool,
 }
 
 /// One open of a sync object.
@@ -238,6 +267,8 @@ impl Snapshot {
         self.processes.is_empty()
             && self.devices.is_empty()
             && self.contexts.is_empty()
+            && self.hw_queues.is_empty()
+            && self.native_fences.is_empty()
             && self.objects_alive == 0
             && self.waits.is_empty()
             && self.keyed_mutexes.is_empty()
@@ -262,6 +293,8 @@ impl<M: Miniport> Kernel<M> {
                 .iter()
                 .map(|(_, context)| context_state(context, &self.queues[context.queue]))
                 .collect(),
+            hw_queues: self.hw_queues.iter().map(|(_, queue)| self.hw_queue_state(queue)).collect(),
+            native_fences: self.native_fence_states(),
             objects: self.object_states(),
             keyed_mutexes: self.keyed_mutex_states(),
             acquires: self.acquire_states(),
@@ -279,6 +312,35 @@ impl<M: Miniport> Kernel<M> {
             gpu_va_ranges: self.gpu_va_range_states(),
             notifications: self.notifications.keys().copied().collect(),
         }
+    }
+
+    fn hw_queue_state(&self, queue: &crate::vidsch::HwQueue) -> HwQueueState {
+        HwQueueState {
+            process: queue.process.0,
+            handle: queue.handle,
+            context: self.contexts[queue.context].handle,
+            flags: queue.flags.bits(),
+            progress_fence: queue.progress_fence,
+            progress: self.objects[queue.progress].value,
+            submitted: queue.submitted,
+            last_queued: queue.last_queued,
+            doorbell: queue.doorbell.as_ref().map(|doorbell| doorbell.status as u64),
+            queue: queue_lines(&self.queues[queue.queue]),
+        }
+    }
+
+    fn native_fence_states(&self) -> Vec<NativeFenceState> {
+        let mut states = Vec::new();
+        self.native_fences(&mut |fence| {
+            states.push(NativeFenceState {
+                adapter: fence.adapter,
+                global: fence.fence.0,
+                current_value: fence.current_value,
+                monitored_value: fence.monitored_value,
+                always_signaled: fence.always_signaled,
+            });
+        });
+        states
     }
 
     fn process_states(&self) -> Vec<ProcessState> {
@@ -438,8 +500,21 @@ fn device_state(device: &crate::kernel::Device) -> DeviceState {
 }
 
 fn context_state(context: &crate::vidsch::Context, queue: &crate::vidsch::Queue) -> ContextState {
+    ContextState {
+        process: context.process.0,
+        handle: context.handle,
+        node: context.engine.node,
+        queue: queue_lines(queue),
+        priority: context.priority,
+        in_process_priority: context.in_process_priority,
+    }
+}
+
+/// What the engine has of a queue, then its packets.
+fn queue_lines(queue: &crate::vidsch::Queue) -> Vec<String> {
     use alloc::format;
-    let running = queue.running.map(|id| format!("running submission {id}"));
+    let of_hw_queue = queue.in_flight.iter().map(|submission| submission.submission_fence_id);
+    let running = queue.running.into_iter().chain(of_hw_queue).map(|id| format!("running submission {id}"));
     let ready = queue.ready.as_ref().map(|command| match command.resubmits {
         None => format!("ready command buffer of {} bytes", command.commands.len()),
         Some(id) => format!("ready again after submission {id}"),
@@ -457,13 +532,9 @@ fn context_state(context: &crate::vidsch::Context, queue: &crate::vidsch::Queue)
         Packet::Broadcast(_) => String::from("broadcast signal"),
         Packet::PageTables(operations) => format!("update of {} address ranges", operations.len()),
         Packet::Command(bytes) => format!("command buffer of {} bytes", bytes.len()),
+        Packet::HwCommand { progress_fence_id, commands } => {
+            format!("command buffer of {} bytes up to progress {progress_fence_id}", commands.len())
+        }
     };
-    ContextState {
-        process: context.process.0,
-        handle: context.handle,
-        node: context.engine.node,
-        priority: context.priority,
-        in_process_priority: context.in_process_priority,
-        queue: running.into_iter().chain(ready).chain(queue.packets.iter().map(packet)).collect(),
-    }
+    running.chain(ready).chain(queue.packets.iter().map(packet)).collect()
 }

@@ -18,7 +18,11 @@ const PREREQUISITES: [(VidSchCaps, VidSchCaps); 3] = [
 ];
 
 /// Why this adapter does not start, if it does not.
-fn failure(adapter: &AdapterConfig, ddis: PerEngineTdrDdis) -> Option<String> {
+fn failure(features: Features, adapter: &AdapterConfig, ddis: PerEngineTdrDdis) -> Option<String> {
+    let native = adapter.caps.contains(VidSchCaps::NATIVE_GPU_FENCE);
+    if native && !features.contains(Features::NATIVE_FENCE) {
+        return Some(String::from("NativeGpuFence without the feature 37 of the system (FEN-106)"));
+    }
     for (cap, needed) in PREREQUISITES {
         if adapter.caps.contains(cap) && !adapter.caps.contains(needed) {
             return Some(format!("VidSchCaps {cap:?} needs {needed:?}"));
@@ -34,7 +38,7 @@ fn failure(adapter: &AdapterConfig, ddis: PerEngineTdrDdis) -> Option<String> {
 /// The adapters of a configuration that do not start, with the reason.
 pub(crate) fn failures(config: &Config, miniport: &impl Miniport) -> BTreeMap<u32, String> {
     let ddis = miniport.per_engine_tdr_ddis();
-    let of_adapter = |(ordinal, adapter)| Some((ordinal, failure(adapter, ddis)?));
+    let of_adapter = |(ordinal, adapter)| Some((ordinal, failure(config.features, adapter, ddis)?));
     (0..).zip(&config.adapters).filter_map(of_adapter).collect()
 }
 

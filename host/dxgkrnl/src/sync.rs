@@ -43,13 +43,14 @@ const MONITORED_ONLY: SyncObjectFlags = SyncObjectFlags::TOP_OF_PIPELINE
 
 /// Whether an object of this type has a value that its process and engines read: a slot, and a device it dies with.
 pub(crate) fn is_mapped(object_type: SyncObjectType) -> bool {
-    matches!(object_type, SyncObjectType::MONITORED_FENCE | SyncObjectType::PERIODIC_MONITORED_FENCE)
+    use SyncObjectType as T;
+    matches!(object_type, T::MONITORED_FENCE | T::PERIODIC_MONITORED_FENCE | T::NATIVE_FENCE)
 }
 
 /// Rules that hold for the flags of any type (FEN-044 to FEN-057).
 pub(crate) fn check_flags(object_type: SyncObjectType, flags: SyncObjectFlags) -> Result<(), Refusal> {
     use SyncObjectFlags as F;
-    let monitored = object_type == SyncObjectType::MONITORED_FENCE;
+    let monitored = matches!(object_type, SyncObjectType::MONITORED_FENCE | SyncObjectType::NATIVE_FENCE);
     if flags.unknown() != 0 {
         return invalid(format!("flags {:#x} have reserved bits set", flags.bits()));
     }
@@ -192,6 +193,19 @@ impl<M: Miniport> Kernel<M> {
         mapping: Mapping,
         effects: &mut Effects,
     ) -> Result<CreatedSyncObject, Refusal> {
+        self.open_object_at(process, device, object, flags, (mapping, None), effects)
+    }
+
+    /// The same with a slot that another open of the process has.
+    pub(crate) fn open_object_at(
+        &mut self,
+        process: ProcessId,
+        device: Option<u32>,
+        object: u32,
+        flags: SyncObjectFlags,
+        (mapping, at): (Mapping, Option<u32>),
+        effects: &mut Effects,
+    ) -> Result<CreatedSyncObject, Refusal> {
         let monitored = is_mapped(self.objects[object].object_type);
         if self.objects[object].opens_count() >= limits::OPENS_PER_OBJECT_MAX {
             let why = format!("the object is open {} times, the limit", limits::OPENS_PER_OBJECT_MAX);
@@ -214,7 +228,10 @@ impl<M: Miniport> Kernel<M> {
                 return Err(refusal);
             }
         };
-        let slot = if monitored { self.process_mut(process).slots.allocate(open) } else { None };
+        let slot = match at {
+            None if monitored => self.process_mut(process).slots.allocate(open),
+            at => at,
+        };
         self.opens[open].handle = handle;
         self.opens[open].slot = slot;
         self.objects[object].add_open(open, &self.opens);
@@ -245,17 +262,37 @@ impl<M: Miniport> Kernel<M> {
         handle: Handle,
         effects: &mut Effects,
     ) -> Called {
+        if self.is_progress_fence(process, handle) {
+            return invalid(format!("{handle} is the progress fence of a hardware queue and goes with it"));
+        }
+        self.end_sync_object(process, handle, effects)
+    }
+
+    /// Whether a handle is the progress fence of a hardware queue.
+    pub(crate) fn is_progress_fence(&self, process: ProcessId, handle: Handle) -> bool {
+        self.sync_object(process, handle).is_ok_and(|(_, object)| self.progress_fences.contains_key(&object))
+    }
+
+    /// Ends an open, whatever it is for.
+    pub(crate) fn end_sync_object(
+        &mut self,
+        process: ProcessId,
+        handle: Handle,
+        effects: &mut Effects,
+    ) -> Called {
         let (id, _) = self.sync_object(process, handle)?;
         self.process_mut(process).handles.remove(handle);
         let open = self.opens.remove(id).expect("a handle names a live open");
-        if let Some(slot) = open.slot {
-            self.process_mut(process).slots.release(slot);
-        }
+        self.native_open_ended(id, &open);
         if let Some(device) = open.device {
             self.devices[device].children.remove(&handle);
         }
         let object = &mut self.objects[open.object];
         object.remove_open(id, &self.opens);
+        if let Some(slot) = open.slot {
+            self.release_slot(slot, &open);
+        }
+        let object = &self.objects[open.object];
         if object.flags.contains(SyncObjectFlags::UNWAIT_CPU_WAITERS_ONLY_ON_DESTROY) {
             self.forget_open(open.object, id);
         } else {
@@ -318,6 +355,7 @@ impl<M: Miniport> Kernel<M> {
             return;
         }
         self.release_cpu_waiters(object, None, effects);
+        self.native_object_ended(object);
         self.end_notification_of(object);
         self.objects.remove(object);
         self.legacy.remove(object);

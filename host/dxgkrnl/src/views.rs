@@ -5,10 +5,13 @@
 //! it shows what a process left behind. Indices of objects are identities while the object lives; they
 //! are reused after it.
 
-use d3dkmt::{EventId, Handle, SyncObjectType};
+use d3dkmt::{EventId, Handle, HwQueueFlags, SyncObjectType};
 
+use crate::DoorbellStatus;
 use crate::ProcessId;
-use crate::ddi::{EngineState, Miniport};
+use crate::ddi::{
+    EngineId, EngineState, HwQueueId, Miniport, NativeFenceId, NativeFenceLogHeader, NativeFenceStorage,
+};
 use crate::kernel::{Device, Kernel};
 use crate::object::SyncObject;
 use crate::process::Local;
@@ -29,6 +32,41 @@ pub struct FenceView {
     pub value: u64,
     /// Pushed to its largest value by a reset: it may be anything that is stored there.
     pub poisoned: bool,
+}
+
+/// A hardware queue.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct HwQueueView {
+    pub process: ProcessId,
+    /// NULL for one that was destroyed and ends when its last work is done.
+    pub handle: Handle,
+    pub hw_queue: HwQueueId,
+    pub engine: EngineId,
+    pub flags: HwQueueFlags,
+    /// The greatest `HwQueueProgressFenceId` submitted.
+    pub submitted: u64,
+    /// The value of the progress fence.
+    pub progress: u64,
+    /// Submissions of the kernel that the engine has.
+    pub in_flight: u32,
+    /// Status and the slot in which the process reads it.
+    pub doorbell: Option<(DoorbellStatus, u32)>,
+    pub last_queued: u64,
+    /// The headers of the logs of waits and signals.
+    pub logged: Option<(NativeFenceLogHeader, NativeFenceLogHeader)>,
+}
+
+/// A native fence on one adapter.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct NativeFenceView {
+    /// As [`FenceView::object`].
+    pub object: u32,
+    pub adapter: u32,
+    pub fence: NativeFenceId,
+    pub storage: NativeFenceStorage,
+    pub current_value: u64,
+    pub monitored_value: u64,
+    pub always_signaled: bool,
 }
 
 /// A pending wait.
@@ -67,6 +105,7 @@ pub struct Belongings {
     pub handles: u32,
     pub devices: u32,
     pub contexts: u32,
+    pub hw_queues: u32,
     /// Opens of synchronization objects.
     pub opens: u32,
     /// Pending waits, CPU and context, and acquires of keyed mutexes.
@@ -138,7 +177,8 @@ impl<M: Miniport> Kernel<M> {
     /// Every fence that an engine wrote and no interrupt has told of since: its waits are not looked at yet
     /// (FEN-017), or never will be if the interrupt was lost. As [`FenceView::object`]; it may be gone.
     pub fn unseen_writes(&self, each: &mut impl FnMut(u32)) {
-        for object in self.processes.values().flat_map(|process| &process.written) {
+        let written = self.processes.values().flat_map(|process| &process.written);
+        for object in written.chain(&self.native.written) {
             each(*object);
         }
     }
@@ -154,6 +194,7 @@ impl<M: Miniport> Kernel<M> {
             handles: owner.map_or(0, |owner| owner.handles.len() as u32),
             devices: count(self.devices.iter().filter(|(_, device)| device.process == process)),
             contexts: count(self.contexts.iter().filter(|(_, context)| context.process == process)),
+            hw_queues: count(self.hw_queues.iter().filter(|(_, queue)| queue.process == process)),
             opens: count(self.opens.iter().filter(|(_, open)| open.process == process)),
             waits: count(self.waits.values().filter(of_wait))
                 + count(self.keyed.acquires.values().filter(|acquire| acquire.process == process)),
@@ -183,6 +224,9 @@ impl<M: Miniport> Kernel<M> {
             if process.contexts != contexts().count() {
                 return Some("the contexts of a process");
             }
+            if process.hw_queues != self.hw_queues.iter().filter(|(_, queue)| queue.process == *id).count() {
+                return Some("the hardware queues of a process");
+            }
             if process.queued_bytes != weights.sum::<usize>() {
                 return Some("the queued bytes of a process");
             }
@@ -193,12 +237,18 @@ impl<M: Miniport> Kernel<M> {
                 Local::Context(context) => self.contexts.get(*context)?.handle == *child,
                 Local::Sync(named) => self.opens.get(named.open)?.handle == *child,
                 Local::PagingQueue(queue) => self.paging_queues.get(*queue)?.handle == *child,
-                Local::Adapter(_) | Local::Device(_) | Local::KeyedMutex(_) => false,
+                Local::Adapter(_) | Local::Device(_) | Local::HwQueue(_) | Local::KeyedMutex(_) => false,
             })
         };
         let is_whole = |device: &Device| device.children.iter().all(|one| lives(device, one) == Some(true));
         if !self.devices.iter().all(|(_, device)| is_whole(device)) {
             return Some("what belongs to a device");
+        }
+        if self.progress_fences.len() != self.hw_queues.len() {
+            return Some("the progress fences");
+        }
+        if self.native.fences.keys().any(|object| self.objects.get(*object).is_none()) {
+            return Some("the native fences");
         }
         if !self
             .companions
@@ -219,7 +269,7 @@ impl<M: Miniport> Kernel<M> {
 
     /// What a queue says that the scheduler has of it, and the scheduler does not.
     fn misscheduled(&self) -> Option<&'static str> {
-        let mut ready = 0;
+        let (mut ready, mut in_flight) = (0, 0);
         for (_, queue) in self.queues.iter() {
             let engine = self.in_flight.engines.get(&queue.engine);
             if queue.running.is_some_and(|id| engine.is_none_or(|engine| !engine.has(id))) {
@@ -229,9 +279,50 @@ impl<M: Miniport> Kernel<M> {
                 return Some("a queue both ready and running");
             }
             ready += usize::from(queue.ready.is_some());
+            in_flight += queue.in_flight.len();
         }
-        let of_engines = self.in_flight.engines.values().map(|engine| engine.ready.len()).sum::<usize>();
+        let engines = || self.in_flight.engines.values();
+        if in_flight != engines().map(|engine| engine.of_hw_queues.len()).sum::<usize>() {
+            return Some("what the engines have of hardware queues");
+        }
+        let of_engines = engines().map(|engine| engine.ready.len()).sum::<usize>();
         (of_engines != ready).then_some("the ready queues of the engines")
+    }
+
+    /// Every hardware queue.
+    pub fn hw_queues(&self, each: &mut impl FnMut(HwQueueView)) {
+        for (number, queue) in self.hw_queues.iter() {
+            each(HwQueueView {
+                process: queue.process,
+                handle: queue.handle,
+                hw_queue: HwQueueId(number),
+                engine: self.contexts[queue.context].engine,
+                flags: queue.flags,
+                submitted: queue.submitted,
+                progress: self.objects[queue.progress].value,
+                in_flight: self.queues[queue.queue].in_flight.len() as u32,
+                doorbell: queue.doorbell.as_ref().map(|doorbell| (doorbell.status, doorbell.slot)),
+                last_queued: queue.last_queued,
+                logged: queue.logs.as_ref().map(|logs| (logs.waits.header, logs.signals.header)),
+            });
+        }
+    }
+
+    /// Every native fence, once for each adapter that has it.
+    pub fn native_fences(&self, each: &mut impl FnMut(NativeFenceView)) {
+        for (object, fence) in &self.native.fences {
+            for (adapter, place) in &fence.adapters {
+                each(NativeFenceView {
+                    object: *object,
+                    adapter: *adapter,
+                    fence: place.fence,
+                    storage: fence.storage,
+                    current_value: self.objects[*object].value,
+                    monitored_value: place.monitored_value,
+                    always_signaled: self.objects[*object].is_poisoned(),
+                });
+            }
+        }
     }
 
     /// The slot in which a process reads how many of its devices are not ACTIVE; none without fence memory.

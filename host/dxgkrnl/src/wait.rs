@@ -197,7 +197,7 @@ impl<M: Miniport> Kernel<M> {
         Ok(Reply::None)
     }
 
-    /// CPU operations take monitored fences only, periodic ones included, whatever the value (W-100 to W-103).
+    /// CPU operations take monitored fences only, periodic and native ones included, whatever the value (W-100 to W-103).
     ///
     /// An open may be on another adapter than its object (FEN-047); most are not, and are not fetched for this.
     fn check_monitored(&self, open: u32, object: u32, device: u32, handle: Handle) -> Result<(), Refusal> {
@@ -263,6 +263,7 @@ impl<M: Miniport> Kernel<M> {
             if matches!(owner, WaitOwner::Gpu { .. }) {
                 object.references += 1;
             }
+            self.mark_monitored(item.object);
         }
         Some(id)
     }
@@ -274,6 +275,7 @@ impl<M: Miniport> Kernel<M> {
             if !item.satisfied {
                 let compare = |entry: &Entry| self.waits.compare(entry, id, at as u32);
                 self.objects[item.object].remove_waiter(item.value, compare);
+                self.mark_monitored(item.object);
             }
         }
         match wait.owner() {
@@ -297,6 +299,7 @@ impl<M: Miniport> Kernel<M> {
             return;
         }
         self.store_value(object, value, effects);
+        self.update_current_value(object, effects);
         self.evaluate(object, effects);
     }
 
@@ -329,7 +332,8 @@ impl<M: Miniport> Kernel<M> {
     /// Latches every wait that the object's present value satisfies, and ends those that are complete.
     pub(crate) fn evaluate(&mut self, object: u32, effects: &mut Effects) {
         let state = &mut self.objects[object];
-        if !state.may_wake() && self.planted.is_none() {
+        let is_watched = state.is_watched();
+        if !state.may_wake() && !is_watched && self.planted.is_none() {
             return;
         }
         // Ending a wait may drop the last reference; hold one meanwhile.
@@ -344,6 +348,10 @@ impl<M: Miniport> Kernel<M> {
         }
         if self.planted.is_some() {
             self.evaluate_wrongly(object, events, effects);
+        }
+        if is_watched {
+            self.complete_progress(object, effects);
+            self.mark_monitored(object);
         }
         self.release_reference(object, effects);
     }

@@ -4,11 +4,11 @@ use crate::common::recording::{interrupt, recorded};
 use crate::common::{P, World, share};
 use d3dkmt::isa::{self, Packet::*};
 use d3dkmt::{
-    Call, CreatedSyncObject, Handle, NtStatus, PageFaultState, Reply, ShareToken, SignalFlags,
+    Call, CreatedSyncObject, Handle, HwQueueFlags, NtStatus, PageFaultState, Reply, ShareToken, SignalFlags,
     SyncObjectFlags as F,
 };
 use dxgkrnl::ddi::{
-    Callback, EngineState, FaultedQueue, FaultedWork, HwContext, Interrupt, Miniport, PageFaultFlags,
+    Callback, EngineState, FaultedWork, HwContext, HwQueueId, Interrupt, Miniport, PageFaultFlags,
 };
 use dxgkrnl::policy::{FaultedDevicePoisons, PoisonedFence};
 use dxgkrnl::{AdapterConfig, Config, EngineId, Fault, Input, Policy, ProcessId, VidSchCaps};
@@ -418,7 +418,7 @@ fn fence_invalid_goes_with_id_0_and_a_reset() {
 fn a_hardware_queues_fault_names_the_queue_or_under_fence_invalid_what_its_bits_say() {
     use PageFaultFlags as Flags;
     let unnamed = Flags::FENCE_INVALID | Flags::ENGINE_RESET_REQUIRED;
-    let queue = FaultedWork::Queue { queue: FaultedQueue(1), progress_fence_id: 5 };
+    let queue = FaultedWork::Queue { hw_queue: HwQueueId(1), progress_fence_id: 5 };
     let context = FaultedWork::Context(HwContext(1));
     let process = FaultedWork::Process(P);
     // What is named; the states of the running device, of the named one, and of another process's; a bugcheck.
@@ -435,14 +435,15 @@ fn a_hardware_queues_fault_names_the_queue_or_under_fence_invalid_what_its_bits_
     for (work, flags, states) in cases {
         let (mut world, script) = recorded(Config::default());
         let [running, named] = [0; 2].map(|_| world.device());
-        let contexts = [running, named].map(|device| world.context(device, 0));
+        let none = HwQueueFlags::empty();
+        let queues = [running, named].map(|device| world.queue_on(device, 0, none));
         world.attach(Q);
         world.process = Q;
         let other = world.device();
         let trigger = world.context(other, 1);
         world.process = P;
-        for context in contexts {
-            world.submit(context, &[busy(10)]);
+        for queue in queues {
+            world.submit_hw(queue, 5, &[busy(10)]);
         }
         let fault = Interrupt::HwQueuePageFaulted { engine: ENGINE, work, gpu_address: 0xF000, flags };
         script.borrow_mut().callbacks.push(("SubmitCommand", vec![interrupt(fault)]));

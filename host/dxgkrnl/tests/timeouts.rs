@@ -3,7 +3,7 @@
 use crate::common::recording::{Recording, Shared, interrupt, recorded};
 use crate::common::{P, World};
 use d3dkmt::isa::{self, Packet::*};
-use d3dkmt::{Call, CreateContextFlags as C, Handle, NtStatus, Reply};
+use d3dkmt::{Call, CreateContextFlags as C, Handle, HwQueueFlags, NtStatus, Reply};
 use dxgkrnl::ddi::{Callback, EngineState, HwContext, Interrupt, Invalidation, Miniport, PerEngineTdrDdis};
 use dxgkrnl::{AdapterConfig, Config, EngineId, Fault, Input, TdrConfig, VidSchCaps};
 
@@ -611,4 +611,41 @@ fn a_process_that_dies_while_a_reset_waits_leaves_nothing() {
         world.advance(10_000 * MS);
         assert_eq!((world.kernel.next_deadline(), world.kernel.engines_idle()), (None, true));
     }
+}
+
+// covers: SCH-016, SCH-021, TDR-020, TDR-021
+#[test]
+fn a_hardware_queue_without_progress_is_lost_and_those_of_other_contexts_go_on() {
+    let none = HwQueueFlags::empty();
+    let mut world = World::new();
+    let [guilty, other] = [0; 2].map(|_| world.device());
+    let [hangs, goes_on] = [guilty, other].map(|device| world.queue_on(device, 0, none));
+    let event = world.pending(guilty, &[(hangs.fence.object, 2)], false);
+    world.submit_hw(hangs, 1, &[Hang]);
+    world.submit_hw(hangs, 2, &[]);
+    let write = FenceWrite { gpu_address: goes_on.fence.gpu_address, value: 1 };
+    world.submit_hw(goes_on, 1, &[write]);
+    world.advance(2000 * MS - 1);
+    assert_eq!(resets(&world), (0, 0, None));
+    world.advance(1);
+    assert_eq!(resets(&world), (1, 0, None));
+    assert_eq!([guilty, other].map(|device| world.execution_state(device)), [HUNG, ACTIVE]);
+    assert_eq!((world.view(goes_on).progress, world.view(hangs).in_flight), (1, 0));
+    assert_eq!(world.ended(), [(event, NtStatus::DEVICE_REMOVED)]);
+    assert_eq!(world.kernel.next_deadline(), None);
+    world.finish();
+    // A queue may be made to take its time; and one that waits in hardware is at work.
+    let mut world = World::new();
+    let device = world.device();
+    let exempt = world.queue_on(device, 0, HwQueueFlags::DISABLE_GPU_TIMEOUT);
+    let waits = world.queue_on(device, 1, none);
+    let gate = world.native(device);
+    world.submit_hw(exempt, 1, &[Hang]);
+    world.submit_hw(waits, 1, &[FenceWait { gpu_address: gate.gpu_address, value: 1 }, Hang]);
+    world.advance(10_000 * MS);
+    assert_eq!((resets(&world), world.kernel.next_deadline()), ((0, 0, None), None));
+    world.signal(device, gate.object, 1);
+    world.advance(2000 * MS);
+    assert_eq!(resets(&world), (1, 0, None), "it hangs after its wait");
+    world.finish();
 }

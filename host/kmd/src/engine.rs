@@ -1,4 +1,4 @@
-//! One engine: a queue of command buffers and the one that runs.
+//! One engine: command buffers, the one that runs, and those that wait in hardware.
 //!
 //! ```text
 //!           submit                    a Busy packet's time is over, more packets
@@ -6,54 +6,121 @@
 //!     ^                  |   ^                                                  |
 //!     |  last packet,    |   `--------------------------------------------------'
 //!     `------------------'   Hang packet
-//!        queue empty         ------------> Hung (left when its context is destroyed or the adapter stops)
+//!        nothing can run     ------------> Hung (left when its context is destroyed or the adapter stops)
 //! ```
-//! Preemption (`preempt`): the engine stops between two packets of a command buffer. A Busy packet runs to its
-//! end first, as a draw call does; a Hang packet has no end. What is left of the buffer and what is queued behind
-//! it is saved, as in the save areas of their contexts, until it is submitted again; then `DMA_PREEMPTED` is
-//! reported. An idle engine reports it at once.
+//! The first buffer runs that may: its context is not suspended, it does not wait for a native fence, and no earlier
+//! one of its queue is there. So each hardware queue is in order, and one that waits holds up no other. The buffers of
+//! contexts without hardware queues are one queue: nobody but the kernel switches between them, and DMA_COMPLETED of
+//! one says that those before it are done (SCH-005).
 //!
-//! Reset (`reset`): the buffer that runs is aborted, the others are saved.
+//! A context that is suspended is set aside at the end of the packet that runs, and that is acknowledged; one that
+//! hangs never is.
+//!
+//! Preemption (`preempt`) is for contexts without hardware queues: the engine stops between two packets of a command
+//! buffer. A Busy packet runs to its end first, as a draw call does; a Hang packet has no end. What is left of the
+//! buffer and of theirs is queued behind it is saved, as in the save areas of their contexts, until it is submitted
+//! again; then `DMA_PREEMPTED` is reported. An engine that runs nothing of theirs reports it at once.
+//!
+//! Reset (`reset`): the buffer that runs is aborted, the others of such contexts are saved. Hardware queues lose what the
+//! context that ran has, and nothing else.
 //!
 //! Faults: a hang makes the packet that runs a Hang packet, or else the next one to run; an interrupt
 //! that is to be lost is left out of what is called back, and nothing else changes; a page fault ends the buffer
 //! that runs at that packet, and if a reset is to follow the engine does nothing more until then.
 
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec;
 use alloc::vec::Vec;
 
 use d3dkmt::isa::{self, CommandBuffer, Packet};
 use dxgkrnl::ddi::{
-    Callback, EngineId, EngineState, HwContext, Interrupt, PageFaultFlags, PendingFaults, ResetFailed,
-    Submission,
+    Callback, EngineId, EngineState, FaultedWork, HwContext, HwQueueId, Interrupt, NativeFenceId,
+    NativeFenceLogType, PageFaultFlags, PendingFaults, ResetFailed, SignaledNativeFences, Suspend,
 };
-use dxgkrnl::{Nanos, NodeConfig};
+use dxgkrnl::{Nanos, NodeConfig, ProcessId};
+
+use crate::native::Stored;
+use crate::queues::Shared;
+
+/// What a command buffer comes from, and what becomes of it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Origin {
+    /// A context's own queue: DMA_COMPLETED tells of its end.
+    Context,
+    /// The kernel, for a hardware queue: the progress fence tells.
+    HwQueue { hw_queue: HwQueueId, progress_fence_id: u64 },
+    /// A ring of that many bytes.
+    Ring { hw_queue: HwQueueId, bytes: usize },
+}
 
 /// A command buffer on the engine, or saved.
-struct Job {
-    submission: Submission,
-    /// `None`: not begun.
-    packets: Option<vec::IntoIter<Packet>>,
+pub(crate) struct Job {
+    pub origin: Origin,
+    /// 0 for what comes from a ring.
+    pub submission_fence_id: u64,
+    pub context: HwContext,
+    pub process: ProcessId,
+    pub packets: vec::IntoIter<Packet>,
     /// When the packet that runs ends; `None` for one that never does.
-    until: Option<Nanos>,
+    pub until: Option<Nanos>,
+    /// Waits for this value of the fence at this address, since that time.
+    pub waits_for: Option<(u64, u64, Nanos)>,
+}
+
+impl Job {
+    /// Whose buffer it is; those of one queue, and all without, run in order.
+    fn hw_queue(&self) -> Option<HwQueueId> {
+        match self.origin {
+            Origin::Context => None,
+            Origin::HwQueue { hw_queue, .. } | Origin::Ring { hw_queue, .. } => Some(hw_queue),
+        }
+    }
+
+    /// The kernel switches between contexts without hardware queues.
+    fn is_preemptible(&self) -> bool {
+        self.origin == Origin::Context
+    }
+
+    /// What interrupt 12 says of it.
+    fn faulted_work(&self, flags: PageFaultFlags) -> FaultedWork {
+        if flags.contains(PageFaultFlags::FENCE_INVALID) {
+            return if flags.contains(PageFaultFlags::HW_CONTEXT_VALID) {
+                FaultedWork::Context(self.context)
+            } else if flags.contains(PageFaultFlags::PROCESS_HANDLE_VALID) {
+                FaultedWork::Process(self.process)
+            } else {
+                FaultedWork::Unknown
+            };
+        }
+        match self.origin {
+            Origin::Context => FaultedWork::Context(self.context),
+            Origin::HwQueue { hw_queue, progress_fence_id } => {
+                FaultedWork::Queue { hw_queue, progress_fence_id }
+            }
+            // What a ring's buffer will write is between its process and the hardware.
+            Origin::Ring { hw_queue, .. } => FaultedWork::Queue { hw_queue, progress_fence_id: 0 },
+        }
+    }
 }
 
 pub(crate) struct Engine {
     id: EngineId,
     signals_at_write: bool,
+    releases_progress: bool,
     opaque_packet_ns: Nanos,
     running: Option<Job>,
-    /// By submission fence id, which only grows: the first is the next to run.
-    queue: BTreeMap<u64, Job>,
+    /// What does not run, in the order it came.
+    queue: VecDeque<Job>,
+    /// Suspended contexts, with the suspends that are yet to be acknowledged.
+    suspended: BTreeMap<HwContext, Vec<u64>>,
     /// What was preempted or queued at a reset, by the id that it had.
     saved: BTreeMap<u64, Job>,
     /// The preemption request that is not answered.
     preempting: Option<u64>,
-    /// The last id whose work is done.
+    /// The last id of a context without hardware queues whose work is done.
     completed: u64,
     /// Nothing runs until the reset is over (TDR-021).
-    suspended: bool,
+    halted: bool,
     faults: PendingFaults,
 }
 
@@ -62,36 +129,44 @@ impl Engine {
         Engine {
             id,
             signals_at_write: config.signals_at_write,
+            releases_progress: config.ring_buffer_fence_release,
             opaque_packet_ns: config.opaque_packet_ns,
             running: None,
-            queue: BTreeMap::new(),
+            queue: VecDeque::new(),
+            suspended: BTreeMap::new(),
             saved: BTreeMap::new(),
             preempting: None,
             completed: 0,
-            suspended: false,
+            halted: false,
             faults: PendingFaults::default(),
         }
     }
 
-    pub fn submit(&mut self, now: Nanos, submission: Submission, callbacks: &mut Vec<Callback>) {
-        let saved = submission.resubmits.and_then(|id| self.saved.remove(&id));
-        let id = submission.submission_fence_id;
-        let job = match saved {
-            Some(saved) => {
-                Job { submission: Submission { submission_fence_id: id, ..saved.submission }, ..saved }
+    /// The packets of a command buffer. Bytes of another KMD's format are work of a usual length; damaged buffers were
+    /// refused at submission.
+    pub fn decode(&self, commands: &[u8]) -> vec::IntoIter<Packet> {
+        match isa::decode(commands) {
+            Ok(CommandBuffer::Packets(packets)) => packets.into_iter(),
+            Ok(CommandBuffer::Opaque(_)) | Err(_) => {
+                vec![Packet::Busy { duration_ns: self.opaque_packet_ns }].into_iter()
             }
-            None => Job { submission, packets: None, until: None },
-        };
-        self.queue.insert(id, job);
-        if self.running.is_none() {
-            self.start_next(now, callbacks);
         }
+    }
+
+    pub fn submit(&mut self, now: Nanos, job: Job, shared: &mut Shared, callbacks: &mut Vec<Callback>) {
+        self.queue.push_back(job);
+        self.start_next(now, shared, callbacks);
+    }
+
+    /// What was preempted, or queued at a reset, under this id.
+    pub fn take_saved(&mut self, submission_fence_id: u64) -> Option<Job> {
+        self.saved.remove(&submission_fence_id)
     }
 
     /// Stops at the next boundary, or reports at once that there is nothing to stop (TDR-034).
     pub fn preempt(&mut self, preemption_fence_id: u64, callbacks: &mut Vec<Callback>) {
         self.preempting = Some(preemption_fence_id);
-        if self.running.is_none() {
+        if !self.running.as_ref().is_some_and(Job::is_preemptible) {
             self.preempted(callbacks);
         }
     }
@@ -99,51 +174,75 @@ impl Engine {
     /// Everything that is left is saved.
     fn preempted(&mut self, callbacks: &mut Vec<Callback>) {
         let Some(preemption_fence_id) = self.preempting.take() else { return };
-        self.saved.append(&mut self.queue);
+        self.save_queue();
         let (engine, last_completed_fence_id) = (self.id, self.completed);
         let interrupt = Interrupt::DmaPreempted { engine, preemption_fence_id, last_completed_fence_id };
         self.interrupt(interrupt, callbacks);
     }
 
+    fn save_queue(&mut self) {
+        let all = core::mem::take(&mut self.queue).into_iter();
+        let (saved, kept): (VecDeque<Job>, _) = all.partition(Job::is_preemptible);
+        self.queue = kept;
+        self.saved.extend(saved.into_iter().map(|job| (job.submission_fence_id, job)));
+    }
+
     /// `DxgkDdiResetEngine`: the last id that is aborted.
     pub fn reset(&mut self) -> Result<u64, ResetFailed> {
+        self.abort()?;
+        Ok(self.completed)
+    }
+
+    /// Aborts what runs, and gives it.
+    fn abort(&mut self) -> Result<Option<Job>, ResetFailed> {
         if let Some(left) = self.faults.resets_failing.checked_sub(1) {
             self.faults.resets_failing = left;
             return Err(ResetFailed);
         }
-        if let Some(job) = self.running.take() {
-            self.completed = job.submission.submission_fence_id;
+        let aborted = self.running.take();
+        if let Some(job) = aborted.as_ref().filter(|job| job.is_preemptible()) {
+            self.completed = job.submission_fence_id;
         }
-        self.saved.append(&mut self.queue);
+        self.save_queue();
         self.preempting = None;
         (self.faults.hangs_next, self.faults.page_fault) = (false, None);
-        Ok(self.completed)
+        Ok(aborted)
     }
 
-    /// `DxgkDdiResetHwEngine`: the same, and nothing runs until it is resumed. The context that ran.
-    pub fn reset_hw(&mut self) -> Result<Option<HwContext>, ResetFailed> {
-        let culprit = self.running.as_ref().map(|job| job.submission.context);
-        self.reset()?;
-        self.suspended = true;
-        Ok(culprit)
+    /// `DxgkDdiResetHwEngine`: the same, and nothing runs until it is resumed. The context that ran: its hardware
+    /// queues are empty. Suspends need no acknowledgement any more.
+    pub fn reset_hw(&mut self, shared: &mut Shared) -> Result<Option<HwContext>, ResetFailed> {
+        let aborted = self.abort()?;
+        self.halted = true;
+        self.suspended.values_mut().for_each(Vec::clear);
+        let Some(aborted) = aborted else { return Ok(None) };
+        let culprit = aborted.context;
+        shared.drop_ring_bytes(&aborted);
+        for job in self.queue.iter().filter(|job| job.context == culprit) {
+            shared.drop_ring_bytes(job);
+        }
+        self.queue.retain(|job| job.context != culprit);
+        Ok(Some(culprit))
     }
 
-    pub fn resume(&mut self) {
-        self.suspended = false;
+    /// `DxgkDdiResumeHwEngine`.
+    pub fn resume_after_reset(&mut self, now: Nanos, shared: &mut Shared, callbacks: &mut Vec<Callback>) {
+        self.halted = false;
+        self.start_next(now, shared, callbacks);
     }
 
     /// The packet that runs, or else the next one, faults.
     pub fn page_fault(
         &mut self,
         now: Nanos,
-        gpu_address: u64,
-        flags: PageFaultFlags,
+        (gpu_address, flags): (u64, PageFaultFlags),
+        shared: &mut Shared,
         callbacks: &mut Vec<Callback>,
     ) {
         match self.running.take() {
             Some(job) => {
-                self.fault(job, gpu_address, flags, callbacks);
-                self.start_next(now, callbacks);
+                self.fault(job, gpu_address, flags, shared, callbacks);
+                self.start_next(now, shared, callbacks);
             }
             None => self.faults.page_fault = Some((gpu_address, flags.bits())),
         }
@@ -154,10 +253,17 @@ impl Engine {
         mut job: Job,
         gpu_address: u64,
         flags: PageFaultFlags,
+        shared: &mut Shared,
         callbacks: &mut Vec<Callback>,
     ) {
-        let (engine, id) = (self.id, job.submission.submission_fence_id);
-        let faulted_fence_id = if flags.contains(PageFaultFlags::FENCE_INVALID) { 0 } else { id };
+        let (engine, id) = (self.id, job.submission_fence_id);
+        let unnamed = flags.contains(PageFaultFlags::FENCE_INVALID);
+        let interrupt = if job.is_preemptible() {
+            let faulted_fence_id = if unnamed { 0 } else { id };
+            Interrupt::DmaPageFaulted { engine, faulted_fence_id, gpu_address, flags }
+        } else {
+            Interrupt::HwQueuePageFaulted { engine, work: job.faulted_work(flags), gpu_address, flags }
+        };
         let stops = PageFaultFlags::FENCE_INVALID
             | PageFaultFlags::ENGINE_RESET_REQUIRED
             | PageFaultFlags::ADAPTER_RESET_REQUIRED
@@ -165,10 +271,11 @@ impl Engine {
         if flags.intersects(stops) {
             job.until = None;
             self.running = Some(job);
-        } else {
+        } else if job.is_preemptible() {
             self.completed = id;
+        } else {
+            shared.drop_ring_bytes(&job);
         }
-        let interrupt = Interrupt::DmaPageFaulted { engine, faulted_fence_id, gpu_address, flags };
         self.interrupt(interrupt, callbacks);
     }
 
@@ -177,36 +284,105 @@ impl Engine {
         self.faults.resets_failing = self.faults.resets_failing.saturating_add(1);
     }
 
-    /// What a context that ends has saved is lost.
-    pub fn drop_saved(&mut self, context: HwContext) {
-        self.saved.retain(|_, job| job.submission.context != context);
-    }
-
     /// When the running packet ends, if it does.
     pub fn busy_until(&self) -> Option<Nanos> {
         self.running.as_ref()?.until
     }
 
     /// The running packet's time is over: the buffer goes on from that time, not from now.
-    pub fn finish_packet(&mut self, callbacks: &mut Vec<Callback>) {
+    pub fn finish_packet(&mut self, shared: &mut Shared, callbacks: &mut Vec<Callback>) {
         let Some(mut job) = self.running.take() else { return };
         let Some(clock) = job.until.take() else {
             self.running = Some(job);
             return;
         };
-        self.run(clock, job, callbacks);
-        self.start_next(clock, callbacks);
+        let context = job.context;
+        if self.suspended.contains_key(&context) && job.packets.len() > 0 {
+            self.queue.push_front(job);
+        } else {
+            self.run(clock, job, shared, callbacks);
+        }
+        if self.running.as_ref().is_none_or(|job| job.context != context) {
+            self.acknowledge(context, callbacks);
+        }
+        self.start_next(clock, shared, callbacks);
     }
 
-    /// Drops a submission; the next command buffer starts if it was the running one.
-    pub fn drop_submission(&mut self, now: Nanos, submission_fence_id: u64, callbacks: &mut Vec<Callback>) {
-        self.queue.remove(&submission_fence_id);
-        self.saved.remove(&submission_fence_id);
-        let is_running = |job: &Job| job.submission.submission_fence_id == submission_fence_id;
-        if self.running.as_ref().is_some_and(is_running) {
-            self.running = None;
-            self.start_next(now, callbacks);
+    fn acknowledge(&mut self, context: HwContext, callbacks: &mut Vec<Callback>) {
+        let owed = self.suspended.get_mut(&context).map(core::mem::take).unwrap_or_default();
+        for suspend_fence in owed {
+            let engine = self.id;
+            let interrupt = Interrupt::SuspendContextCompleted { engine, context, suspend_fence };
+            self.interrupt(interrupt, callbacks);
         }
+    }
+
+    /// Drops what `gone` says; the next command buffer starts if it was the running one.
+    pub fn drop_jobs(
+        &mut self,
+        now: Nanos,
+        gone: impl Fn(&Job) -> bool,
+        shared: &mut Shared,
+        callbacks: &mut Vec<Callback>,
+    ) {
+        self.queue.retain(|job| !gone(job));
+        self.saved.retain(|_, job| !gone(job));
+        if self.running.as_ref().is_some_and(&gone) {
+            self.running = None;
+        }
+        self.start_next(now, shared, callbacks);
+    }
+
+    /// What a context that ends has saved is lost.
+    pub fn forget_context(&mut self, context: HwContext) {
+        self.suspended.remove(&context);
+        self.saved.retain(|_, job| job.context != context);
+    }
+
+    /// Nothing of the context is started from here on.
+    pub fn suspend(&mut self, context: HwContext, suspend_fence: u64) -> Suspend {
+        let owed = self.suspended.entry(context).or_default();
+        match &self.running {
+            Some(job) if job.context == context => {
+                owed.push(suspend_fence);
+                Suspend::Pending
+            }
+            _ => Suspend::Suspended,
+        }
+    }
+
+    pub fn resume(
+        &mut self,
+        now: Nanos,
+        context: HwContext,
+        shared: &mut Shared,
+        callbacks: &mut Vec<Callback>,
+    ) {
+        self.suspended.remove(&context);
+        self.start_next(now, shared, callbacks);
+    }
+
+    /// Looks at the waits for a fence again.
+    pub fn look_at_waits(
+        &mut self,
+        now: Nanos,
+        fence: NativeFenceId,
+        shared: &mut Shared,
+        callbacks: &mut Vec<Callback>,
+    ) {
+        let Some(current) = shared.native.value(fence) else { return };
+        for job in self.queue.iter_mut().chain(self.saved.values_mut()) {
+            let Some((gpu_address, value, observed)) = job.waits_for else { continue };
+            let here = shared.native.at(self.id.adapter, job.process, gpu_address) == Some(fence);
+            if here && current >= value {
+                job.waits_for = None;
+                if let Some(hw_queue) = job.hw_queue() {
+                    let log = NativeFenceLogType::Waits;
+                    shared.log(hw_queue, log, (fence, value), (observed, now), callbacks);
+                }
+            }
+        }
+        self.start_next(now, shared, callbacks);
     }
 
     /// One more of the interrupts to come is lost.
@@ -226,13 +402,14 @@ impl Engine {
     pub fn stop(&mut self) {
         self.running = None;
         self.queue.clear();
+        self.suspended.clear();
         self.saved.clear();
         self.preempting = None;
-        self.suspended = false;
+        self.halted = false;
         self.faults = PendingFaults::default();
     }
 
-    fn interrupt(&mut self, interrupt: Interrupt, callbacks: &mut Vec<Callback>) {
+    pub fn interrupt(&mut self, interrupt: Interrupt, callbacks: &mut Vec<Callback>) {
         match self.faults.interrupts_lost.checked_sub(1) {
             None => callbacks.push(Callback::NotifyInterrupt(interrupt)),
             Some(left) => self.faults.interrupts_lost = left,
@@ -241,7 +418,7 @@ impl Engine {
 
     /// Whether a submission is out of the queue: running, or done.
     pub fn has_begun(&self, submission_fence_id: u64) -> bool {
-        !self.queue.contains_key(&submission_fence_id)
+        !self.queue.iter().any(|job| job.submission_fence_id == submission_fence_id)
     }
 
     pub fn faults(&self) -> PendingFaults {
@@ -253,7 +430,7 @@ impl Engine {
         match &self.running {
             None => EngineState::Idle,
             Some(job) => {
-                let submission_fence_id = job.submission.submission_fence_id;
+                let submission_fence_id = job.submission_fence_id;
                 match job.until {
                     Some(until) => EngineState::Running { submission_fence_id, until, queued },
                     None => EngineState::Hung { submission_fence_id, queued },
@@ -262,66 +439,136 @@ impl Engine {
         }
     }
 
-    fn start_next(&mut self, clock: Nanos, callbacks: &mut Vec<Callback>) {
-        while self.running.is_none() && !self.suspended {
+    /// The first buffer that may run.
+    fn next(&self) -> Option<usize> {
+        (0..self.queue.len()).find(|at| {
+            let job = &self.queue[*at];
+            let first = self.queue.iter().take(*at).all(|earlier| earlier.hw_queue() != job.hw_queue());
+            job.waits_for.is_none() && !self.suspended.contains_key(&job.context) && first
+        })
+    }
+
+    fn start_next(&mut self, clock: Nanos, shared: &mut Shared, callbacks: &mut Vec<Callback>) {
+        while self.running.is_none() && !self.halted {
             if self.preempting.is_some() {
                 self.preempted(callbacks);
             }
-            let Some(job) = self.queue.pop_first().map(|(_, job)| job) else { return };
-            self.run(clock, job, callbacks);
+            let Some(job) = self.next().and_then(|at| self.queue.remove(at)) else { return };
+            self.run(clock, job, shared, callbacks);
         }
     }
 
-    fn packets_of(&self, submission: &Submission) -> vec::IntoIter<Packet> {
-        let packets = match isa::decode(&submission.commands) {
-            Ok(CommandBuffer::Packets(packets)) => packets,
-            // Bytes of another KMD's format: work of a usual length. Damaged buffers were refused
-            // at submission.
-            Ok(CommandBuffer::Opaque(_)) | Err(_) => {
-                vec![Packet::Busy { duration_ns: self.opaque_packet_ns }]
-            }
-        };
-        packets.into_iter()
-    }
-
     /// Runs packets from time `clock` until one takes time, or to the end of the command buffer.
-    fn run(&mut self, clock: Nanos, mut job: Job, callbacks: &mut Vec<Callback>) {
-        let (engine, process) = (self.id, job.submission.process);
-        let mut packets = match job.packets.take() {
-            Some(packets) => packets,
-            None => self.packets_of(&job.submission),
-        };
-        while packets.len() > 0 {
-            if self.preempting.is_some() {
-                job.packets = Some(packets);
-                self.saved.insert(job.submission.submission_fence_id, job);
+    fn run(&mut self, clock: Nanos, mut job: Job, shared: &mut Shared, callbacks: &mut Vec<Callback>) {
+        while job.packets.len() > 0 {
+            if self.preempting.is_some() && job.is_preemptible() {
+                self.saved.insert(job.submission_fence_id, job);
                 self.preempted(callbacks);
                 return;
             }
             if let Some((gpu_address, flags)) = self.faults.page_fault.take() {
-                self.fault(job, gpu_address, PageFaultFlags::from_bits_retain(flags), callbacks);
+                let flags = PageFaultFlags::from_bits_retain(flags);
+                self.fault(job, gpu_address, flags, shared, callbacks);
                 return;
             }
-            let Some(packet) = packets.next() else { break };
+            let Some(packet) = job.packets.next() else { break };
             let packet = if core::mem::take(&mut self.faults.hangs_next) { Packet::Hang } else { packet };
             match packet {
                 Packet::FenceWrite { gpu_address, value } => {
-                    callbacks.push(Callback::GpuStore { engine, process, gpu_address, value });
-                    if self.signals_at_write {
-                        self.interrupt(Interrupt::MonitoredFenceSignaled { engine }, callbacks);
-                    }
-                    continue;
+                    self.store(clock, &job, (gpu_address, value), shared, callbacks);
                 }
-                // The end of time is a time like any other: such a packet just never ends.
-                Packet::Busy { duration_ns } => job.until = Some(clock.saturating_add(duration_ns)),
-                Packet::Hang => job.until = None,
+                Packet::Busy { duration_ns } => {
+                    // The end of time is a time like any other: such a packet just never ends.
+                    job.until = Some(clock.saturating_add(duration_ns));
+                    self.running = Some(job);
+                    return;
+                }
+                Packet::Hang => {
+                    job.until = None;
+                    self.running = Some(job);
+                    return;
+                }
+                Packet::FenceWait { gpu_address, value } => {
+                    let fence = shared.native.at(self.id.adapter, job.process, gpu_address);
+                    match fence.filter(|fence| shared.native.value(*fence).is_some_and(|now| now >= value)) {
+                        Some(fence) => {
+                            if let Some(hw_queue) = job.hw_queue() {
+                                let log = NativeFenceLogType::Waits;
+                                shared.log(hw_queue, log, (fence, value), (clock, clock), callbacks);
+                            }
+                        }
+                        None => {
+                            job.waits_for = Some((gpu_address, value, clock));
+                            self.queue.push_front(job);
+                            return;
+                        }
+                    }
+                }
             }
-            job.packets = Some(packets);
-            self.running = Some(job);
+        }
+        self.end(clock, &job, shared, callbacks);
+    }
+
+    /// The fence value, then the log entry, then the interrupt (FEN-121).
+    fn store(
+        &mut self,
+        clock: Nanos,
+        job: &Job,
+        (gpu_address, value): (u64, u64),
+        shared: &mut Shared,
+        callbacks: &mut Vec<Callback>,
+    ) {
+        let (engine, process) = (self.id, job.process);
+        let stored = shared.native.store(engine.adapter, process, gpu_address, value);
+        if matches!(stored, Stored::Ignored) {
             return;
         }
-        let submission_fence_id = job.submission.submission_fence_id;
-        self.completed = submission_fence_id;
-        self.interrupt(Interrupt::DmaCompleted { engine, submission_fence_id }, callbacks);
+        callbacks.push(match job.hw_queue() {
+            Some(hw_queue) => Callback::HwQueueStore { engine, hw_queue, gpu_address, value },
+            None => Callback::GpuStore { engine, process, gpu_address, value },
+        });
+        match stored {
+            Stored::Native { fence, interrupts } => {
+                let logged = job.hw_queue().filter(|hw_queue| shared.has_logs(*hw_queue));
+                if let Some(hw_queue) = logged {
+                    let log = NativeFenceLogType::Signals;
+                    shared.log(hw_queue, log, (fence, value), (0, clock), callbacks);
+                }
+                let optimized = shared.optimized_interrupt.get(engine.adapter as usize) == Some(&true);
+                if interrupts {
+                    let signaled = match logged.filter(|_| optimized) {
+                        Some(hw_queue) => SignaledNativeFences::Logged { hw_queue: Some(hw_queue) },
+                        None => SignaledNativeFences::These(vec![fence]),
+                    };
+                    self.interrupt(Interrupt::NativeFenceSignaled { engine, signaled }, callbacks);
+                }
+            }
+            Stored::Elsewhere if self.signals_at_write => {
+                self.interrupt(Interrupt::MonitoredFenceSignaled { engine }, callbacks);
+            }
+            Stored::Elsewhere | Stored::Ignored => {}
+        }
+    }
+
+    /// Nothing refers to the buffer any more.
+    fn end(&mut self, clock: Nanos, job: &Job, shared: &mut Shared, callbacks: &mut Vec<Callback>) {
+        let engine = self.id;
+        match job.origin {
+            Origin::Context => {
+                let submission_fence_id = job.submission_fence_id;
+                self.completed = submission_fence_id;
+                self.interrupt(Interrupt::DmaCompleted { engine, submission_fence_id }, callbacks);
+            }
+            Origin::HwQueue { hw_queue, progress_fence_id } => {
+                let progress = shared.queues.get(&hw_queue).map(|queue| queue.progress_fence_gpu_address);
+                if let Some(gpu_address) = progress.filter(|_| self.releases_progress) {
+                    self.store(clock, job, (gpu_address, progress_fence_id), shared, callbacks);
+                }
+                if !self.signals_at_write {
+                    self.interrupt(Interrupt::MonitoredFenceSignaled { engine }, callbacks);
+                }
+            }
+            Origin::Ring { .. } => shared.drop_ring_bytes(job),
+        }
     }
 }

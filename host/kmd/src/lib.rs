@@ -8,22 +8,28 @@ extern crate alloc;
 
 mod display;
 mod engine;
+mod native;
 mod paging;
+mod queues;
 
 use alloc::collections::BTreeMap;
 use alloc::string::ToString;
+use alloc::vec;
 use alloc::vec::Vec;
 
 use d3dkmt::{NtStatus, isa};
 use dxgkrnl::ddi::{
-    BadCommands, Callback, CreatePeriodicFrameNotification, EngineId, EngineState, EngineStatus, HwContext,
-    Invalidation, Miniport, NotificationRefused, PageFaultFlags, PagingOperation, PendingFaults, ResetFailed,
-    SignalMonitoredFence, Submission,
+    BadCommands, Callback, CreatePeriodicFrameNotification, CurrentValueUpdate, DoorbellConnection, EngineId,
+    EngineState, EngineStatus, HwContext, HwQueueId, HwQueueSubmission, Interrupt, Invalidation,
+    LocalNativeFenceId, Miniport, NativeFenceId, NewHwQueue, NewNativeFence, NotificationRefused,
+    OpenedNativeFence, PageFaultFlags, PagingOperation, PendingFaults, ResetFailed, SignalMonitoredFence,
+    SignaledNativeFences, Submission, Suspend,
 };
-use dxgkrnl::{AdapterConfig, Config, Nanos, NodeConfig};
+use dxgkrnl::{AdapterConfig, Config, Nanos, NodeConfig, VidSchCaps};
 
 use display::Displays;
-use engine::Engine;
+use engine::{Engine, Job, Origin};
+use queues::{Doorbells, Shared};
 
 /// See the crate. One engine for each node of each adapter.
 #[derive(Default)]
@@ -32,16 +38,69 @@ pub struct SimulatedMiniport {
     displays: Displays,
     /// How long a paging buffer takes, by adapter.
     paging_ns: Vec<Nanos>,
+    shared: Shared,
+}
+
+impl SimulatedMiniport {
+    fn submit(&mut self, now: Nanos, engine: EngineId, job: Job, callbacks: &mut Vec<Callback>) {
+        if let Some(engine) = self.engines.get_mut(&engine) {
+            engine.submit(now, job, &mut self.shared, callbacks);
+        }
+        self.look_at_waits(now, callbacks);
+    }
+
+    /// Engines whose fences were touched look at the waits in hardware, until nothing is touched any more.
+    fn look_at_waits(&mut self, now: Nanos, callbacks: &mut Vec<Callback>) {
+        while let Some(fence) = self.shared.native.touched.pop_front() {
+            let adapter = self.shared.native.adapter_of(fence);
+            for (_, engine) in self.engines.iter_mut().filter(|(id, _)| Some(id.adapter) == adapter) {
+                engine.look_at_waits(now, fence, &mut self.shared, callbacks);
+            }
+        }
+    }
+
+    /// Buffers of a ring that the engine has seen.
+    fn fetch(
+        &mut self,
+        now: Nanos,
+        hw_queue: HwQueueId,
+        buffers: Vec<Vec<u8>>,
+        callbacks: &mut Vec<Callback>,
+    ) {
+        for commands in buffers {
+            let Some(queue) = self.shared.queues.get(&hw_queue) else { return };
+            let (id, context, process) = (queue.engine, queue.context, queue.process);
+            let Some(engine) = self.engines.get(&id) else { return };
+            let origin = Origin::Ring { hw_queue, bytes: queues::ring_bytes(&commands) };
+            let packets = engine.decode(&commands);
+            let job = Job {
+                origin,
+                submission_fence_id: 0,
+                context,
+                process,
+                packets,
+                until: None,
+                waits_for: None,
+            };
+            self.submit(now, id, job, callbacks);
+        }
+    }
 }
 
 impl Miniport for SimulatedMiniport {
     fn start(&mut self, config: &Config) {
         self.engines.clear();
+        self.shared = Shared::default();
         self.displays = Displays::new(config);
         self.paging_ns = config.adapters.iter().map(paging::duration_ns).collect();
         for (adapter, config) in config.adapters.iter().enumerate() {
+            let optimized = VidSchCaps::OPTIMIZED_NATIVE_FENCE_SIGNALED_INTERRUPT;
+            self.shared.optimized_interrupt.push(config.caps.contains(optimized));
             for (id, config) in config.engines(adapter as u32) {
                 self.engines.insert(id, Engine::new(id, config));
+                // An engine of the basic kind looks at its rings when it is told to.
+                let doorbells = Doorbells::new(config.doorbells, !config.signals_at_write);
+                self.shared.doorbells.insert(id, doorbells);
             }
             let id = EngineId { adapter: adapter as u32, node: AdapterConfig::PAGING_NODE };
             let config = NodeConfig { signals_at_write: false, ..NodeConfig::default() };
@@ -59,8 +118,16 @@ impl Miniport for SimulatedMiniport {
         submission: Submission,
         callbacks: &mut Vec<Callback>,
     ) -> Result<(), NtStatus> {
-        let engine = self.engines.get_mut(&submission.engine).ok_or(NtStatus::INVALID_PARAMETER)?;
-        engine.submit(now, submission, callbacks);
+        let Submission { engine: id, context, process, submission_fence_id, resubmits, commands, .. } =
+            submission;
+        let engine = self.engines.get_mut(&id).ok_or(NtStatus::INVALID_PARAMETER)?;
+        let (origin, packets) = (Origin::Context, engine.decode(&commands));
+        let new =
+            Job { origin, submission_fence_id, context, process, packets, until: None, waits_for: None };
+        // The hardware goes on where it was.
+        let saved = resubmits.and_then(|was| engine.take_saved(was));
+        let job = saved.map_or(new, |saved| Job { submission_fence_id, ..saved });
+        self.submit(now, id, job, callbacks);
         Ok(())
     }
 
@@ -97,14 +164,21 @@ impl Miniport for SimulatedMiniport {
         callbacks: &mut Vec<Callback>,
     ) -> Result<(), ResetFailed> {
         // Contexts do not share hardware state here: nobody is in the way of another.
-        if let Some(context) = self.engines.get_mut(&engine).ok_or(ResetFailed)?.reset_hw()? {
+        if let Some(context) = self.engines.get_mut(&engine).ok_or(ResetFailed)?.reset_hw(&mut self.shared)? {
             callbacks.push(Callback::InvalidateHwContext { context, reason: Invalidation::Culprit });
         }
         Ok(())
     }
 
-    fn resume_hw_engine(&mut self, _now: Nanos, engine: EngineId) -> Result<(), ResetFailed> {
-        self.engines.get_mut(&engine).ok_or(ResetFailed)?.resume();
+    fn resume_hw_engine(
+        &mut self,
+        now: Nanos,
+        engine: EngineId,
+        callbacks: &mut Vec<Callback>,
+    ) -> Result<(), ResetFailed> {
+        let engine = self.engines.get_mut(&engine).ok_or(ResetFailed)?;
+        engine.resume_after_reset(now, &mut self.shared, callbacks);
+        self.look_at_waits(now, callbacks);
         Ok(())
     }
 
@@ -117,8 +191,9 @@ impl Miniport for SimulatedMiniport {
         callbacks: &mut Vec<Callback>,
     ) {
         if let Some(engine) = self.engines.get_mut(&engine) {
-            engine.page_fault(now, gpu_address, flags, callbacks);
+            engine.page_fault(now, (gpu_address, flags), &mut self.shared, callbacks);
         }
+        self.look_at_waits(now, callbacks);
     }
 
     fn fail_reset(&mut self, engine: EngineId) {
@@ -134,20 +209,24 @@ impl Miniport for SimulatedMiniport {
         submitted: Option<(EngineId, u64)>,
         callbacks: &mut Vec<Callback>,
     ) {
+        for engine in self.engines.values_mut() {
+            engine.forget_context(context);
+        }
         if let Some((engine, submission_fence_id)) = submitted
             && let Some(engine) = self.engines.get_mut(&engine)
         {
-            engine.drop_submission(now, submission_fence_id, callbacks);
+            let gone =
+                |job: &Job| job.origin == Origin::Context && job.submission_fence_id == submission_fence_id;
+            engine.drop_jobs(now, gone, &mut self.shared, callbacks);
         }
-        for engine in self.engines.values_mut() {
-            engine.drop_saved(context);
-        }
+        self.look_at_waits(now, callbacks);
     }
 
     fn stop_device(&mut self, adapter: u32, _callbacks: &mut Vec<Callback>) {
         for (_, engine) in self.engines.iter_mut().filter(|(id, _)| id.adapter == adapter) {
             engine.stop();
         }
+        self.shared.drop_rings(adapter);
         self.displays.stop(adapter);
     }
 
@@ -169,6 +248,166 @@ impl Miniport for SimulatedMiniport {
 
     fn destroy_periodic_frame_notification(&mut self, _adapter: u32, notification: u64) {
         self.displays.destroy(notification);
+    }
+
+    fn create_hw_queue(&mut self, new: &NewHwQueue) -> Result<(), NtStatus> {
+        self.shared.create_hw_queue(new);
+        Ok(())
+    }
+
+    fn destroy_hw_queue(&mut self, now: Nanos, hw_queue: HwQueueId, callbacks: &mut Vec<Callback>) {
+        let Some(queue) = self.shared.queues.remove(&hw_queue) else { return };
+        if let Some(engine) = self.engines.get_mut(&queue.engine) {
+            let gone = |job: &Job| match job.origin {
+                Origin::Context => false,
+                Origin::HwQueue { hw_queue: of, .. } | Origin::Ring { hw_queue: of, .. } => of == hw_queue,
+            };
+            engine.drop_jobs(now, gone, &mut self.shared, callbacks);
+        }
+        self.look_at_waits(now, callbacks);
+    }
+
+    fn submit_command_to_hw_queue(
+        &mut self,
+        now: Nanos,
+        submission: HwQueueSubmission,
+        callbacks: &mut Vec<Callback>,
+    ) {
+        let HwQueueSubmission {
+            engine: id,
+            hw_queue,
+            context,
+            submission_fence_id,
+            progress_fence_id,
+            commands,
+        } = submission;
+        let Some(queue) = self.shared.queues.get(&hw_queue) else { return };
+        let Some(engine) = self.engines.get(&id) else { return };
+        let (process, packets) = (queue.process, engine.decode(&commands));
+        let origin = Origin::HwQueue { hw_queue, progress_fence_id };
+        let job =
+            Job { origin, submission_fence_id, context, process, packets, until: None, waits_for: None };
+        self.submit(now, id, job, callbacks);
+    }
+
+    fn suspend_context(
+        &mut self,
+        _now: Nanos,
+        context: HwContext,
+        suspend_fence: u64,
+        _callbacks: &mut Vec<Callback>,
+    ) -> Suspend {
+        // A context runs on one engine; the others answer at once.
+        let mut answer = Suspend::Suspended;
+        for engine in self.engines.values_mut() {
+            if engine.suspend(context, suspend_fence) == Suspend::Pending {
+                answer = Suspend::Pending;
+            }
+        }
+        answer
+    }
+
+    fn resume_context(&mut self, now: Nanos, context: HwContext, callbacks: &mut Vec<Callback>) {
+        for engine in self.engines.values_mut() {
+            engine.resume(now, context, &mut self.shared, callbacks);
+        }
+        self.look_at_waits(now, callbacks);
+    }
+
+    fn engine_to_f1(&mut self, engine: EngineId, callbacks: &mut Vec<Callback>) {
+        if let Some(state) = self.engines.get_mut(&engine) {
+            state.interrupt(Interrupt::EngineToF1 { engine }, callbacks);
+        }
+    }
+
+    fn create_doorbell(&mut self, _hw_queue: HwQueueId) -> Result<(), NtStatus> {
+        Ok(())
+    }
+
+    fn connect_doorbell(
+        &mut self,
+        _now: Nanos,
+        hw_queue: HwQueueId,
+        callbacks: &mut Vec<Callback>,
+    ) -> DoorbellConnection {
+        self.shared.connect(hw_queue, callbacks)
+    }
+
+    fn disconnect_doorbell(&mut self, hw_queue: HwQueueId) {
+        self.shared.disconnect(hw_queue);
+    }
+
+    fn doorbell_disconnected(&mut self, hw_queue: HwQueueId, status: NtStatus) {
+        if status == NtStatus::SUCCESS {
+            self.shared.disconnect(hw_queue);
+        }
+    }
+
+    fn ring_doorbell(
+        &mut self,
+        now: Nanos,
+        hw_queue: HwQueueId,
+        buffers: Vec<Vec<u8>>,
+        callbacks: &mut Vec<Callback>,
+    ) {
+        let seen = self.shared.ring(hw_queue, buffers);
+        self.fetch(now, hw_queue, seen, callbacks);
+    }
+
+    fn notify_work_submission(&mut self, now: Nanos, hw_queue: HwQueueId, callbacks: &mut Vec<Callback>) {
+        let seen = self.shared.notified(hw_queue);
+        self.fetch(now, hw_queue, seen, callbacks);
+    }
+
+    fn ring_bytes(&self, hw_queue: HwQueueId) -> usize {
+        self.shared.queues.get(&hw_queue).map_or(0, |queue| queue.ring_bytes)
+    }
+
+    fn set_native_fence_log_buffers(&mut self, hw_queue: HwQueueId, _entries: u32) -> Result<(), NtStatus> {
+        self.shared.set_logs(hw_queue);
+        Ok(())
+    }
+
+    fn create_native_fence(&mut self, new: &NewNativeFence) -> Result<(), NtStatus> {
+        self.shared.native.create(new);
+        Ok(())
+    }
+
+    fn open_native_fence(&mut self, opened: &OpenedNativeFence) {
+        self.shared.native.open(opened);
+    }
+
+    fn close_native_fence(&mut self, local: LocalNativeFenceId) {
+        self.shared.native.close(local);
+    }
+
+    fn destroy_native_fence(&mut self, fence: NativeFenceId) {
+        self.shared.native.destroy(fence);
+    }
+
+    fn update_monitored_values(
+        &mut self,
+        _now: Nanos,
+        values: &[(NativeFenceId, u64)],
+        callbacks: &mut Vec<Callback>,
+    ) {
+        for (adapter, fence) in self.shared.native.update_monitored_values(values) {
+            let signaled = SignaledNativeFences::These(vec![fence]);
+            let engine = EngineId { adapter, node: 0 };
+            callbacks.push(Callback::NotifyInterrupt(Interrupt::NativeFenceSignaled { engine, signaled }));
+        }
+    }
+
+    fn update_current_values_from_cpu(
+        &mut self,
+        now: Nanos,
+        updates: &[CurrentValueUpdate],
+        callbacks: &mut Vec<Callback>,
+    ) {
+        for update in updates {
+            self.shared.native.update_current_value(update);
+        }
+        self.look_at_waits(now, callbacks);
     }
 
     fn lose_interrupt(&mut self, engine: EngineId) {
@@ -196,7 +435,11 @@ impl Miniport for SimulatedMiniport {
             let engine = self.engines.values_mut().filter(due).min_by_key(|engine| engine.busy_until());
             let display = self.displays.next_due().filter(|due| *due <= now);
             match engine.filter(|engine| display.is_none() || engine.busy_until() <= display) {
-                Some(engine) => engine.finish_packet(callbacks),
+                Some(engine) => {
+                    let clock = engine.busy_until().unwrap_or(now);
+                    engine.finish_packet(&mut self.shared, callbacks);
+                    self.look_at_waits(clock, callbacks);
+                }
                 None if display.is_some() => self.displays.notify(now, callbacks),
                 None => return,
             }

@@ -149,7 +149,7 @@ fn after_reset_hw_engine_nothing_runs_until_it_is_resumed() {
     assert_eq!(std::mem::take(&mut world.callbacks), [culprit]);
     world.submit(5, (5, 2), None, &[]);
     assert_eq!(world.interrupts(), []);
-    assert_eq!(world.miniport.resume_hw_engine(6, ENGINE), Ok(()));
+    assert_eq!(world.miniport.resume_hw_engine(6, ENGINE, &mut world.callbacks), Ok(()));
     world.submit(6, (5, 3), None, &[]);
     assert_eq!(world.interrupts(), [completed(2), completed(3)]);
 }

@@ -206,7 +206,7 @@ fn greatest_write(private_data: &[u8]) -> Option<u64> {
     let Ok(isa::CommandBuffer::Packets(packets)) = isa::decode(private_data) else { return Some(0) };
     let write = |packet: &isa::Packet| match packet {
         isa::Packet::FenceWrite { value, .. } => Some(*value),
-        isa::Packet::Busy { .. } | isa::Packet::Hang => None,
+        isa::Packet::Busy { .. } | isa::Packet::Hang | isa::Packet::FenceWait { .. } => None,
     };
     Some(packets.iter().filter_map(write).max().unwrap_or(0))
 }

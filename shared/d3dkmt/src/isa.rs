@@ -10,6 +10,8 @@
 //! opcode 1  FenceWrite  u64 gpu_address, u64 value   store a fence value (FEN-026)
 //!        2  Busy        u64 duration_ns              the engine works for that long
 //!        3  Hang                                     the engine never comes back
+//!        4  FenceWait   u64 gpu_address, u64 value   the queue waits in hardware for a native fence; the engine
+//!                                                    runs other queues meanwhile
 //! ```
 //!
 //! Private data without the magic is somebody else's command buffer: valid and opaque.
@@ -23,9 +25,19 @@ pub const MAGIC: u32 = u32::from_le_bytes(*b"GPV1");
 /// One packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Packet {
-    FenceWrite { gpu_address: u64, value: u64 },
-    Busy { duration_ns: u64 },
+    FenceWrite {
+        gpu_address: u64,
+        value: u64,
+    },
+    Busy {
+        duration_ns: u64,
+    },
     Hang,
+    /// Goes on when the native fence at the address has the value (FEN-115).
+    FenceWait {
+        gpu_address: u64,
+        value: u64,
+    },
 }
 
 /// A decoded command buffer.
@@ -80,12 +92,15 @@ impl Packet {
             Packet::FenceWrite { .. } => 1,
             Packet::Busy { .. } => 2,
             Packet::Hang => 3,
+            Packet::FenceWait { .. } => 4,
         }
     }
 
     fn operands(self) -> ([u64; 2], usize) {
         match self {
-            Packet::FenceWrite { gpu_address, value } => ([gpu_address, value], 2),
+            Packet::FenceWrite { gpu_address, value } | Packet::FenceWait { gpu_address, value } => {
+                ([gpu_address, value], 2)
+            }
             Packet::Busy { duration_ns } => ([duration_ns, 0], 1),
             Packet::Hang => ([0, 0], 0),
         }
@@ -136,7 +151,7 @@ pub fn decode(bytes: &[u8]) -> Result<CommandBuffer, IsaError> {
         }
         let (opcode, length) = (word(bytes, offset), word(bytes, offset + 4));
         let expected = match opcode {
-            1 => 24,
+            1 | 4 => 24,
             2 => 16,
             3 => 8,
             _ => return Err(IsaError::UnknownOpcode { offset, opcode }),
@@ -147,7 +162,8 @@ pub fn decode(bytes: &[u8]) -> Result<CommandBuffer, IsaError> {
         packets.push(match opcode {
             1 => Packet::FenceWrite { gpu_address: long(bytes, offset + 8), value: long(bytes, offset + 16) },
             2 => Packet::Busy { duration_ns: long(bytes, offset + 8) },
-            _ => Packet::Hang,
+            3 => Packet::Hang,
+            _ => Packet::FenceWait { gpu_address: long(bytes, offset + 8), value: long(bytes, offset + 16) },
         });
         offset += length as usize;
     }

@@ -22,6 +22,8 @@ pub const PACKETS_PER_CONTEXT_MAX: usize = 1 << 16;
 pub const QUEUED_BYTES_PER_PROCESS_MAX: usize = 32 << 20;
 /// Contexts of one process.
 pub const CONTEXTS_PER_PROCESS_MAX: usize = 1 << 14;
+/// Hardware queues of one process.
+pub const HW_QUEUES_PER_PROCESS_MAX: usize = 4096;
 /// Opens of one synchronization object, in all processes.
 pub const OPENS_PER_OBJECT_MAX: usize = 1024;
 /// NT handles of shared objects that the processes of one VM have at a time.

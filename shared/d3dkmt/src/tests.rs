@@ -42,6 +42,7 @@ fn command_buffers_survive_a_round_trip() {
         Packet::Busy { duration_ns: 5 },
         Packet::FenceWrite { gpu_address: 0x1000, value: u64::MAX },
         Packet::Hang,
+        Packet::FenceWait { gpu_address: 0x1040, value: 7 },
     ];
     assert_eq!(isa::decode(&isa::encode(&packets)), Ok(CommandBuffer::Packets(packets.to_vec())));
     assert_eq!(isa::decode(b"vendor bytes"), Ok(CommandBuffer::Opaque(12)));

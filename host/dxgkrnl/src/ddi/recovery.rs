@@ -2,7 +2,7 @@
 
 use bitflags::bitflags;
 
-use super::{EngineId, HwContext};
+use super::{EngineId, HwContext, HwQueueId};
 use crate::ProcessId;
 
 bitflags! {
@@ -51,15 +51,11 @@ impl PageFaultFlags {
     }
 }
 
-/// A hardware queue for the miniport in interrupt 12: the number of the kernel's queue.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct FaultedQueue(pub u32);
-
 /// Whose work a fault of a hardware queue hit (TDR-036).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum FaultedWork {
     /// With a valid fence id: the queue, and the progress fence id of the buffer.
-    Queue { queue: FaultedQueue, progress_fence_id: u64 },
+    Queue { hw_queue: HwQueueId, progress_fence_id: u64 },
     /// FENCE_INVALID with HW_CONTEXT_VALID.
     Context(HwContext),
     /// FENCE_INVALID with PROCESS_HANDLE_VALID.
@@ -127,6 +123,9 @@ pub mod interrupt_type {
     pub const PERIODIC_MONITORED_FENCE_SIGNALED: u32 = 14;
     pub const SCHEDULING_LOG: u32 = 15;
     pub const GPU_ENGINE_TIMEOUT: u32 = 16;
+    pub const SUSPEND_CONTEXT_COMPLETED: u32 = 17;
+    pub const NATIVE_FENCE_SIGNALED: u32 = 19;
+    pub const GPU_ENGINE_STATE_CHANGE: u32 = 20;
 }
 
 /// The engine's own bit in the mask of `DxgkDdiQueryDependentEngineGroup`.

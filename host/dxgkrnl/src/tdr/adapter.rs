@@ -45,6 +45,8 @@ impl<M: Miniport> Kernel<M> {
         self.tdr.forget_adapter(adapter);
         self.each_engine(adapter, |engine| {
             engine.submitted.clear();
+            engine.of_hw_queues.clear();
+            engine.hw_since = None;
             // What the memory manager had with the engine went with the memory; what waits can go on.
             engine.paging.retain(|paging| paging.resubmits.is_none());
             engine.completed = engine.last;
@@ -57,8 +59,13 @@ impl<M: Miniport> Kernel<M> {
         let (state, page_fault) = (DeviceExecutionState::RESET, None);
         self.lose(Loss { devices: others, state, page_fault, poisons: true }, effects);
         self.each_engine(adapter, |engine| engine.watch = Watch::Running);
-        let engines: Vec<EngineId> = self.in_flight.engines.keys().copied().collect();
-        self.touched.extend(engines.into_iter().filter(|engine| engine.adapter == adapter));
+        let used = self.in_flight.engines.keys().filter(|engine| engine.adapter == adapter);
+        self.touched.extend(used);
+        let engines = self.config.adapters[adapter as usize].engines(adapter);
+        let engines: Vec<EngineId> = engines.map(|(engine, _)| engine).collect();
+        for engine in engines {
+            self.reset_is_over(engine, effects);
+        }
     }
 
     fn each_engine(&mut self, adapter: u32, change: impl Fn(&mut OnEngine)) {

@@ -20,7 +20,7 @@ use crate::effects::Effects;
 use crate::kernel::{Called, invalid};
 use crate::policy::FaultedDevicePoisons;
 use crate::process::Local;
-use crate::vidsch::commands;
+use crate::vidsch::{HwSubmission, commands};
 
 /// Devices that go into one state together.
 #[derive(Debug)]
@@ -55,6 +55,7 @@ impl<M: Miniport> Kernel<M> {
         self.empty_queues_of(&devices, effects);
         for id in &ids {
             self.end_waits_of_device(*id, effects);
+            self.always_signal_native_fences(*id, effects);
         }
         if poisons {
             for id in &ids {
@@ -76,6 +77,9 @@ impl<M: Miniport> Kernel<M> {
             if !runs {
                 self.queues[id].running = None;
             }
+            let on_engine = &self.in_flight.engine(engine).of_hw_queues;
+            let has = |one: &HwSubmission| on_engine.iter().any(|(id, _)| *id == one.submission_fence_id);
+            self.queues[id].in_flight.retain(has);
             let own = ready.iter().filter(|command| command.resubmits.is_none());
             let own = own.map(|command| &command.commands[..]);
             self.cancel_commands((engine, context), own.chain(commands(&packets)), effects);

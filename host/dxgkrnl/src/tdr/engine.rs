@@ -6,11 +6,13 @@ use alloc::vec::Vec;
 
 use d3dkmt::{CreateContextFlags, DeviceExecutionState};
 
+use super::hardware::Hit;
 use super::{Cause, Loss, Watch};
+use crate::bugcheck::VIDEO_SCHEDULER_INTERNAL_ERROR;
 use crate::ddi::{EngineId, Invalidation, Miniport, ResetFailed, engine_bit};
 use crate::effects::Effects;
 use crate::kernel::Kernel;
-use crate::vidsch::{Submitted, Work};
+use crate::vidsch::{Context, Work};
 use crate::{Nanos, ProcessId, VidSchCaps};
 
 /// How long dependent engines get to be preempted (TDR-018).
@@ -23,16 +25,19 @@ impl<M: Miniport> Kernel<M> {
         {
             return;
         }
-        if cause.timeout && self.is_responsive(engine, effects) {
+        if !cause.is_certain && self.is_responsive(engine, effects) {
             self.note_host(format!("engine {}.{} is slow but at work", engine.adapter, engine.node), effects);
             let now = self.now;
-            if let Watch::Preempting { since, .. } = &mut self.in_flight.engine(engine).watch {
+            let state = self.in_flight.engine(engine);
+            if let Watch::Preempting { since, .. } = &mut state.watch {
                 *since = now;
             }
+            // What it has of hardware queues waits in hardware, or never says that it is done.
+            state.hw_since = None;
             return;
         }
         // The snapshot: from here on nothing that the engine reports changes what is lost.
-        if cause.timeout && self.in_flight.engine(engine).submitted.is_empty() {
+        if !cause.is_certain && !self.has_work(engine) {
             self.in_flight.engine(engine).watch = Watch::Running;
             self.touched.insert(engine);
             return;
@@ -118,8 +123,8 @@ impl<M: Miniport> Kernel<M> {
             // The reset of the adapter has to come still: it takes the engines over as they are.
             if reset {
                 state.watch = Watch::Running;
+                self.reset_is_over(*id, effects);
             }
-            self.touched.insert(*id);
         }
     }
 
@@ -148,18 +153,19 @@ impl<M: Miniport> Kernel<M> {
         let text =
             format!("engine {adapter}.{node} is reset (0x141, {}): {count} submissions lost", cause.why);
         self.note_host(text, effects);
-        self.aborted(engine, hit, cause, effects)
+        self.aborted(engine, &hit, cause, effects)
     }
 
-    /// What was submitted is of a context of hardware scheduling.
+    /// It has hardware queues, or what was submitted is of a context of hardware scheduling.
     fn is_hardware_scheduled(&self, engine: EngineId) -> bool {
         let oldest = self.in_flight.engines.get(&engine).and_then(|engine| engine.submitted.front());
         match oldest.map(|one| &one.work) {
             Some(Work::Queue { queue, .. }) => {
                 let context = self.contexts.get(self.queues[*queue].context);
-                context.is_some_and(|one| one.flags.contains(CreateContextFlags::HW_QUEUE_SUPPORTED))
+                let is_hardware = |one: &Context| one.flags.contains(CreateContextFlags::HW_QUEUE_SUPPORTED);
+                context.is_some_and(is_hardware) || self.has_hw_queues(engine)
             }
-            Some(Work::Paging { .. }) | None => false,
+            Some(Work::Paging { .. }) | None => self.has_hw_queues(engine),
         }
     }
 
@@ -168,7 +174,7 @@ impl<M: Miniport> Kernel<M> {
         &mut self,
         engine: EngineId,
         effects: &mut Effects,
-    ) -> Result<Option<Vec<(Submitted, Invalidation)>>, ResetFailed> {
+    ) -> Result<Option<Vec<Hit>>, ResetFailed> {
         let (completed, last) = {
             let state = self.in_flight.engine(engine);
             (state.completed, state.last)
@@ -180,7 +186,7 @@ impl<M: Miniport> Kernel<M> {
         let aborted = result?;
         if !(completed..=last).contains(&aborted) {
             let why = format!("ResetEngine: LastAbortedFenceId {aborted} is not in {completed} to {last}");
-            self.bugcheck(0x119, [0xA, aborted, completed, last], why, effects);
+            self.bugcheck(VIDEO_SCHEDULER_INTERNAL_ERROR, [0xA, aborted, completed, last], why, effects);
             return Ok(None);
         }
         let state = self.in_flight.engine(engine);
@@ -189,7 +195,7 @@ impl<M: Miniport> Kernel<M> {
         let kept = state.submitted.split_off(hit);
         let hit = core::mem::take(&mut state.submitted);
         self.take_back(engine, kept, false);
-        Ok(Some(hit.into_iter().map(|one| (one, Invalidation::Culprit)).collect()))
+        Ok(Some(hit.iter().map(|one| self.hit(&one.work, Invalidation::Culprit)).collect()))
     }
 
     /// ResetHwEngine and ResumeHwEngine (TDR-020, TDR-021).
@@ -197,7 +203,7 @@ impl<M: Miniport> Kernel<M> {
         &mut self,
         engine: EngineId,
         effects: &mut Effects,
-    ) -> Result<Option<Vec<(Submitted, Invalidation)>>, ResetFailed> {
+    ) -> Result<Option<Vec<Hit>>, ResetFailed> {
         self.tdr.invalidated.clear();
         let mut result = Err(ResetFailed);
         self.with_miniport(effects, |miniport, now, callbacks| {
@@ -223,12 +229,16 @@ impl<M: Miniport> Kernel<M> {
         if let Some((last, _)) = hit.last() {
             state.completed = state.completed.max(last.id);
         }
+        let mut hit: Vec<Hit> = hit.iter().map(|(one, reason)| self.hit(&one.work, *reason)).collect();
         self.take_back(engine, kept, false);
+        self.invalidate_hw_queues(engine, &invalidated, &mut hit);
         let mut resumed = Err(ResetFailed);
-        self.with_miniport(effects, |miniport, now, _| resumed = miniport.resume_hw_engine(now, engine));
+        self.with_miniport(effects, |miniport, now, callbacks| {
+            resumed = miniport.resume_hw_engine(now, engine, callbacks);
+        });
         if resumed.is_err() {
             // Their devices are lost with the adapter's others.
-            let guilty: Vec<u32> = hit.iter().flat_map(|(one, _)| self.devices_of(&one.work)).collect();
+            let guilty: Vec<u32> = hit.iter().flat_map(|hit| hit.devices.clone()).collect();
             let cause = Cause { why: "the engine cannot be resumed", ..Cause::TIMEOUT };
             self.reset_adapter(engine.adapter, &guilty, &cause, effects);
             return Ok(None);
@@ -237,28 +247,17 @@ impl<M: Miniport> Kernel<M> {
     }
 
     /// The devices of what was aborted are lost. False if a paging buffer was among it: the adapter is reset.
-    fn aborted(
-        &mut self,
-        engine: EngineId,
-        hit: Vec<(Submitted, Invalidation)>,
-        cause: &Cause,
-        effects: &mut Effects,
-    ) -> bool {
+    fn aborted(&mut self, engine: EngineId, hit: &[Hit], cause: &Cause, effects: &mut Effects) -> bool {
         let of_reason = |wanted: Invalidation| -> Vec<u32> {
-            let hit = hit.iter().filter(|(_, reason)| *reason == wanted);
-            hit.flat_map(|(one, _)| self.devices_of(&one.work)).collect()
+            hit.iter().filter(|hit| hit.reason == wanted).flat_map(|hit| hit.devices.clone()).collect()
         };
         let (culprits, collateral) = (of_reason(Invalidation::Culprit), of_reason(Invalidation::Collateral));
-        if hit.iter().any(|(one, _)| matches!(one.work, Work::Paging { .. })) {
+        if hit.iter().any(|hit| hit.is_paging) {
             let cause = Cause { why: "a paging buffer was hit", ..cause.clone() };
             self.reset_adapter(engine.adapter, &culprits, &cause, effects);
             return false;
         }
-        let first = hit.iter().find(|(_, reason)| *reason == Invalidation::Culprit);
-        let guilty = match first.map(|(one, _)| &one.work) {
-            Some(Work::Queue { queue, .. }) if cause.timeout => Some(self.queues[*queue].process),
-            _ => None,
-        };
+        let guilty = culprits.first().filter(|_| cause.timeout).map(|device| self.devices[*device].process);
         let (state, page_fault) = (cause.state, cause.page_fault);
         self.lose(Loss { devices: culprits, state, page_fault, poisons: true }, effects);
         let (state, page_fault) = (DeviceExecutionState::RESET, None);

@@ -18,12 +18,13 @@
 //! Nothing here calls a DDI from inside of another: what is to be done stands in [`Tdr::due`] until the kernel is
 //! out of the driver.
 //!
-//! `engine.rs` resets engines, `adapter.rs` adapters, `device.rs` is what a lost device costs, `poison.rs` what
-//! becomes of its fences, `page_fault.rs` has the faults.
+//! `engine.rs` resets engines, `hardware.rs` is what that is for hardware queues, `adapter.rs` resets adapters,
+//! `device.rs` is what a lost device costs, `poison.rs` what becomes of its fences, `page_fault.rs` has the faults.
 
 mod adapter;
 mod device;
 mod engine;
+mod hardware;
 mod page_fault;
 mod poison;
 
@@ -71,11 +72,19 @@ pub(crate) struct Cause {
     pub page_fault: Option<PageFaultState>,
     /// It is a timeout: it counts against the process.
     pub timeout: bool,
+    /// The engine is not asked whether it is at work after all.
+    pub is_certain: bool,
 }
 
 impl Cause {
-    const TIMEOUT: Cause =
-        Cause { why: "timeout", state: DeviceExecutionState::HUNG, page_fault: None, timeout: true };
+    const TIMEOUT: Cause = Cause {
+        why: "timeout",
+        state: DeviceExecutionState::HUNG,
+        page_fault: None,
+        timeout: true,
+        is_certain: false,
+    };
+    const SUSPEND: Cause = Cause { why: "a suspend is not acknowledged", is_certain: true, ..Cause::TIMEOUT };
 }
 
 /// What is to be done as soon as no DDI runs.
@@ -86,6 +95,7 @@ pub(crate) enum Recovery {
     /// An engine did not answer in time.
     Timeout {
         engine: EngineId,
+        cause: Cause,
     },
     ResetEngine {
         engine: EngineId,
@@ -146,13 +156,17 @@ impl<M: Miniport> Kernel<M> {
         }
     }
 
-    /// DisableGpuTimeout of a queue's context or device.
+    /// DisableGpuTimeout of a queue, its context or its device.
     fn is_queue_exempt(&self, queue: u32) -> bool {
         let queue = &self.queues[queue];
         let context = self.contexts.get(queue.context);
         let of_context = context
             .is_some_and(|context| context.flags.contains(d3dkmt::CreateContextFlags::DISABLE_GPU_TIMEOUT));
-        of_context || self.devices[queue.device].disable_gpu_timeout
+        let of_hw_queue = queue
+            .hw_queue
+            .and_then(|id| self.hw_queues.get(id))
+            .is_some_and(|hw_queue| hw_queue.flags.contains(d3dkmt::HwQueueFlags::DISABLE_GPU_TIMEOUT));
+        of_hw_queue || of_context || self.devices[queue.device].disable_gpu_timeout
     }
 
     /// When an engine's watch is next due.
@@ -182,14 +196,20 @@ impl<M: Miniport> Kernel<M> {
         if self.bugcheck.is_some() {
             return None;
         }
-        self.in_flight.engines.keys().filter_map(|engine| self.watch_due(*engine)).min()
+        let engines = self.in_flight.engines.keys();
+        engines.flat_map(|engine| [self.watch_due(*engine), self.hw_queues_due(*engine)]).flatten().min()
     }
 
     /// Looks at the engines whose time has come.
     pub(crate) fn scheduler_due(&mut self, effects: &mut Effects) {
         let engines: Vec<EngineId> = self.in_flight.engines.keys().copied().collect();
         for engine in engines {
-            if self.watch_due(engine).is_none_or(|due| due > self.now) {
+            let is_due = |due: Option<Nanos>| due.is_some_and(|due| due <= self.now);
+            if is_due(self.hw_queues_due(engine)) {
+                self.tdr.due.push_back(Recovery::Timeout { engine, cause: Cause::TIMEOUT });
+                continue;
+            }
+            if !is_due(self.watch_due(engine)) {
                 continue;
             }
             let can_preempt = self.caps(engine).contains(VidSchCaps::PREEMPTION_AWARE);
@@ -198,7 +218,7 @@ impl<M: Miniport> Kernel<M> {
                     self.request_preemption(engine, true, effects);
                 }
                 Watch::Running | Watch::Preempting { .. } => {
-                    self.tdr.due.push_back(Recovery::Timeout { engine });
+                    self.tdr.due.push_back(Recovery::Timeout { engine, cause: Cause::TIMEOUT });
                 }
                 // `recover` finds that the time is over.
                 Watch::Resetting { .. } | Watch::Held => {}
@@ -209,7 +229,7 @@ impl<M: Miniport> Kernel<M> {
     /// Interrupt 16: the hardware found the timeout itself.
     pub(crate) fn engine_timed_out(&mut self, engine: EngineId, effects: &mut Effects) {
         if self.detects_timeouts() {
-            self.tdr.due.push_back(Recovery::Timeout { engine });
+            self.tdr.due.push_back(Recovery::Timeout { engine, cause: Cause::TIMEOUT });
         } else {
             self.note_host(
                 format!("interrupt 16 of node {}: timeouts are not looked for", engine.node),
@@ -236,7 +256,7 @@ impl<M: Miniport> Kernel<M> {
                     self.reset_adapter(adapter, &guilty, &cause, effects);
                 }
                 Recovery::ResetEngine { engine, cause } => self.begin_engine_reset(engine, cause, effects),
-                Recovery::Timeout { engine } => self.timeout(engine, effects),
+                Recovery::Timeout { engine, cause } => self.timeout(engine, cause, effects),
             }
             return true;
         }
@@ -249,7 +269,7 @@ impl<M: Miniport> Kernel<M> {
     }
 
     /// TdrLevel and TdrDebugMode decide what a timeout leads to (TDR-005, TDR-006).
-    fn timeout(&mut self, engine: EngineId, effects: &mut Effects) {
+    fn timeout(&mut self, engine: EngineId, cause: Cause, effects: &mut Effects) {
         if self.bugcheck.is_some() || self.stopped_adapters.contains(&engine.adapter) || self.is_held(engine)
         {
             return;
@@ -269,15 +289,15 @@ impl<M: Miniport> Kernel<M> {
             );
         }
         if self.caps(engine).contains(VidSchCaps::SUPPORT_PER_ENGINE_TDR) {
-            self.begin_engine_reset(engine, Cause::TIMEOUT, effects);
+            self.begin_engine_reset(engine, cause, effects);
         } else {
             let guilty = self.oldest_devices(engine);
-            self.reset_adapter(adapter, &guilty, &Cause::TIMEOUT, effects);
+            self.reset_adapter(adapter, &guilty, &cause, effects);
         }
     }
 
     /// True while a reset of this engine or its adapter is under way.
-    fn is_held(&self, engine: EngineId) -> bool {
+    pub(crate) fn is_held(&self, engine: EngineId) -> bool {
         self.tdr.holds(engine)
             || self.in_flight.engines.get(&engine).is_some_and(|engine| engine.watch.is_masked())
     }
@@ -285,7 +305,10 @@ impl<M: Miniport> Kernel<M> {
     /// Whose work an engine is at.
     fn oldest_devices(&self, engine: EngineId) -> Vec<u32> {
         let oldest = self.in_flight.engines.get(&engine).and_then(|engine| engine.submitted.front());
-        oldest.map_or(Vec::new(), |one| self.devices_of(&one.work))
+        match oldest {
+            Some(one) => self.devices_of(&one.work),
+            None => self.oldest_hw_device(engine).into_iter().collect(),
+        }
     }
 
     pub(crate) fn devices_of(&self, work: &Work) -> Vec<u32> {

@@ -10,13 +10,14 @@ use alloc::vec::Vec;
 use d3dkmt::{DeviceExecutionState, PageFaultState};
 
 use super::{Cause, Loss, Recovery};
+use crate::bugcheck::VIDEO_SCHEDULER_INTERNAL_ERROR;
 use crate::ddi::{EngineId, FaultedWork, Miniport, PageFaultFlags};
 use crate::effects::Effects;
 use crate::kernel::Kernel;
 use crate::vidsch::Work;
 
 /// `VIDEO_SCHEDULER_INTERNAL_ERROR` with the first parameter for a fence id that cannot be.
-const INVALID_FENCE_ID: (u32, u64) = (0x119, 1);
+const INVALID_FENCE_ID: (u32, u64) = (VIDEO_SCHEDULER_INTERNAL_ERROR, 1);
 /// `VIDEO_DXGKRNL_FATAL_ERROR`: the documents say that a fatal hardware error bugchecks and not with what code.
 const FATAL: u32 = 0x113;
 
@@ -88,9 +89,10 @@ impl<M: Miniport> Kernel<M> {
             return;
         }
         let devices: Vec<u32> = match work {
-            FaultedWork::Queue { queue, .. } => {
-                self.abort_running(queue.0);
-                self.queues.get(queue.0).map(|queue| queue.device).into_iter().collect()
+            FaultedWork::Queue { hw_queue, progress_fence_id } => {
+                self.abort_hw_submission(hw_queue, progress_fence_id);
+                let hw_queue = self.hw_queues.get(hw_queue.0);
+                hw_queue.map(|hw_queue| self.contexts[hw_queue.context].device).into_iter().collect()
             }
             FaultedWork::Context(context) => {
                 self.contexts.get(context.0).map(|context| context.device).into_iter().collect()
@@ -105,15 +107,6 @@ impl<M: Miniport> Kernel<M> {
             FaultedWork::Unknown => Vec::new(),
         };
         self.page_faulted(engine, devices, gpu_address, flags);
-    }
-
-    /// The buffer that a queue has on its engine ends here; those of other queues go on.
-    fn abort_running(&mut self, id: u32) {
-        let Some(queue) = self.queues.get(id) else { return };
-        if let Some(submission) = queue.running {
-            self.in_flight.forget(queue.engine, self.now, submission);
-            self.touched.insert(queue.engine);
-        }
     }
 
     fn is_page_fault_sound(
@@ -149,7 +142,12 @@ impl<M: Miniport> Kernel<M> {
         match faulted {
             Some(faulted) if matches!(faulted.work, Work::Paging { .. }) => {
                 let guilty = self.devices_of(&faulted.work);
-                let cause = Cause { why: "a paging buffer faulted", timeout: false, ..Cause::TIMEOUT };
+                let cause = Cause {
+                    why: "a paging buffer faulted",
+                    timeout: false,
+                    is_certain: true,
+                    ..Cause::TIMEOUT
+                };
                 self.tdr.due.push_back(Recovery::ResetAdapter { adapter: engine.adapter, guilty, cause });
                 Vec::new()
             }
@@ -164,7 +162,7 @@ impl<M: Miniport> Kernel<M> {
         let resets_adapter = flags.contains(PageFaultFlags::ADAPTER_RESET_REQUIRED);
         let resets_engine = flags.contains(PageFaultFlags::ENGINE_RESET_REQUIRED);
         let poisons = resets_adapter || resets_engine || self.faults_poison();
-        let cause = Cause { why: "page fault", state, page_fault, timeout: false };
+        let cause = Cause { why: "page fault", state, page_fault, timeout: false, is_certain: true };
         if resets_adapter {
             let guilty = if devices.is_empty() { self.oldest_devices(engine) } else { devices };
             self.tdr.due.push_back(Recovery::ResetAdapter { adapter: engine.adapter, guilty, cause });

@@ -6,16 +6,18 @@
 //! the largest value by anybody (F-60), and all ones in 32 bits of storage do not unwrap to it.
 //!
 //! F-66 says that signals of a poisoned native fence have no effect, and takes the same for monitored fences:
-//! policy `poisoned_fence`. With `signalable` the next signal makes it an ordinary fence again.
+//! policy `poisoned_fence`. With `signalable` the next signal makes a monitored fence an ordinary one again. The
+//! hardware is told that a native fence is signaled for ever, whatever took its device out of work (FEN-111).
 
 use alloc::format;
 
-use d3dkmt::{SyncObjectFlags, SyncObjectType};
+use d3dkmt::SyncObjectFlags;
 
 use super::Kernel;
 use crate::ddi::Miniport;
 use crate::effects::{Effects, Note};
 use crate::policy::PoisonedFence;
+use crate::sync::is_mapped;
 
 impl<M: Miniport> Kernel<M> {
     pub(super) fn poison_fences_of(&mut self, device: u32, effects: &mut Effects) {
@@ -28,44 +30,43 @@ impl<M: Miniport> Kernel<M> {
         }
     }
 
-    fn poison(&mut self, object: u32, effects: &mut Effects) {
+    pub(crate) fn poison(&mut self, object: u32, effects: &mut Effects) {
         let state = &self.objects[object];
-        let is_fence =
-            matches!(state.object_type, SyncObjectType::MONITORED_FENCE | SyncObjectType::NATIVE_FENCE);
-        if !is_fence
+        if !is_mapped(state.object_type)
             || state.is_poisoned()
             || state.flags.contains(SyncObjectFlags::NO_SIGNAL_MAX_VALUE_ON_TDR)
         {
             return;
         }
-        self.set_value(object, u64::MAX, effects);
-        // Whoever waited may have been the last to need it.
-        if let Some(state) = self.objects.get_mut(object) {
-            state.set_poisoned(true);
-        }
+        self.objects[object].set_poisoned(true);
+        self.store_value(object, u64::MAX, effects);
+        self.update_current_value(object, effects);
+        // Whoever waited may have been the last to need it: nothing of it is touched after this.
+        self.evaluate(object, effects);
     }
 
     /// True if a new value for this object comes to nothing because it is poisoned.
     pub(crate) fn ignores_value(&mut self, object: u32, value: u64, effects: &mut Effects) -> bool {
-        let state = &mut self.objects[object];
-        if !state.is_poisoned() {
+        if !self.objects[object].is_poisoned() {
             return false;
         }
-        match self.config.policy.poisoned_fence {
-            PoisonedFence::Sticky => {
-                let text = format!("signal {value} of a poisoned fence: ignored");
-                effects.notes.push(Note { process: None, text });
-                true
-            }
-            PoisonedFence::Signalable => {
-                state.set_poisoned(false);
-                false
-            }
+        if self.is_beyond_signals(object) {
+            let text = format!("signal {value} of a poisoned fence: ignored");
+            effects.notes.push(Note { process: None, text });
+            return true;
         }
+        self.objects[object].set_poisoned(false);
+        false
     }
 
     /// True if signals of this object have no effect, so that none can be wrong.
     pub(crate) fn is_beyond_signals(&self, object: u32) -> bool {
-        self.objects[object].is_poisoned() && self.config.policy.poisoned_fence == PoisonedFence::Sticky
+        if !self.objects[object].is_poisoned() {
+            return false;
+        }
+        match self.config.policy.poisoned_fence {
+            PoisonedFence::Sticky => true,
+            PoisonedFence::Signalable => self.native.fences.contains_key(&object),
+        }
     }
 }

@@ -5,6 +5,7 @@ use alloc::vec::Vec;
 
 use d3dkmt::{CreateContextFlags, Handle, NtStatus, Reply, limits};
 
+use super::suspend::HardwareSide;
 use super::{Packet, Queue};
 use crate::ProcessId;
 use crate::ddi::{BadCommands, EngineId, Miniport};
@@ -24,6 +25,7 @@ pub(crate) struct Context {
     pub priority: i32,
     /// `SetContextInProcessSchedulingPriority`, -7 to 7.
     pub in_process_priority: i32,
+    pub hardware: HardwareSide,
 }
 
 impl<M: Miniport> Kernel<M> {
@@ -64,6 +66,7 @@ impl<M: Miniport> Kernel<M> {
             queue: 0,
             priority: 0,
             in_process_priority: 0,
+            hardware: HardwareSide::default(),
         });
         match self.insert_handle(process, Local::Context(id)) {
             Ok(handle) => {
@@ -89,6 +92,10 @@ impl<M: Miniport> Kernel<M> {
         effects: &mut Effects,
     ) -> Called {
         let id = self.context(process, handle)?;
+        for queue in core::mem::take(&mut self.contexts[id].hardware.queues) {
+            self.end_hw_queue(queue, effects);
+        }
+        self.forget_suspend(id);
         self.process_mut(process).handles.remove(handle);
         let context = self.contexts.remove(id).expect("a handle names a live context");
         self.devices[context.device].children.remove(&handle);
@@ -96,6 +103,7 @@ impl<M: Miniport> Kernel<M> {
         self.end_companion(id, effects);
         self.end_queue(context.queue, effects);
         self.abandon_mutexes(process, handle, effects);
+        self.enter_d3_if_quiet(context.engine.adapter);
         Ok(Reply::None)
     }
 

@@ -13,6 +13,7 @@ use d3dkmt::{Handle, NtStatus};
 
 use super::engine::{HARDWARE_QUEUE_DEPTH, Paging, Submitted, Work};
 use super::ready::{Level, Place};
+use crate::bugcheck::VIDEO_SCHEDULER_INTERNAL_ERROR;
 use crate::ddi::{EngineId, HwContext, Miniport, Submission};
 use crate::effects::Effects;
 use crate::kernel::Kernel;
@@ -42,6 +43,7 @@ enum Next {
 impl<M: Miniport> Kernel<M> {
     /// A command buffer came to the head of its queue.
     pub(super) fn start_command(&mut self, id: u32, commands: Vec<u8>, effects: &mut Effects) {
+        self.wake_adapter(self.queues[id].engine.adapter, effects);
         let place = self.place_of(id);
         self.make_ready(id, ReadyCommand { place, commands, resubmits: None });
         self.dispatch_touched(effects);
@@ -239,7 +241,12 @@ impl<M: Miniport> Kernel<M> {
     /// No DDI of the scheduler class may fail (TDR-033).
     fn ddi_failed(&mut self, ddi: &str, status: NtStatus, parameters: [u64; 4], effects: &mut Effects) {
         let parameters = [parameters[0], u64::from(status.0), 0, 0];
-        self.bugcheck(0x119, parameters, format!("DxgkDdi{ddi} failed with {status}"), effects);
+        self.bugcheck(
+            VIDEO_SCHEDULER_INTERNAL_ERROR,
+            parameters,
+            format!("DxgkDdi{ddi} failed with {status}"),
+            effects,
+        );
     }
 
     /// The door of a memory manager, which this model has none of: a paging buffer for this engine, which names
@@ -275,6 +282,7 @@ impl<M: Miniport> Kernel<M> {
             _ => None,
         };
         let owners = owners.iter().filter_map(device).collect();
+        self.wake_adapter(engine.adapter, effects);
         self.in_flight.engine(engine).paging.push_back(Paging { owners, commands, resubmits: None });
         self.touched.insert(engine);
         self.run_queues(effects);

@@ -9,6 +9,9 @@
 //!                         `------------------------'
 //!              DMA_PREEMPTED, or queued when its engine was reset: a new id (SCH-008, TDR-019)
 //! ```
+//! What an engine has of hardware queues is beside that: the hardware schedules it, it ends in any order, and the
+//! progress fences tell of its end.
+//!
 //! Paging buffers are the memory manager's: they go before everything else and keep their ids.
 //!
 //! The last completed id moves with a completion, a reset of the engine that succeeds (to what the driver says it
@@ -18,6 +21,9 @@ use alloc::collections::{BTreeMap, VecDeque};
 use alloc::format;
 use alloc::vec::Vec;
 
+use d3dkmt::SyncObjectType;
+
+use super::HwQueue;
 use super::ready::{Level, Ready};
 use crate::ddi::{Callback, EngineId, Interrupt, Miniport};
 use crate::effects::Effects;
@@ -63,6 +69,10 @@ pub(crate) struct OnEngine {
     /// Since when the oldest submission runs without progress.
     pub since: Nanos,
     pub watch: Watch,
+    /// What it has of hardware queues: ids, which grow, and their queues.
+    pub of_hw_queues: VecDeque<(u64, u32)>,
+    /// Since when nothing happened to that. `None`: it is not expected that anything does.
+    pub hw_since: Option<Nanos>,
 }
 
 impl OnEngine {
@@ -73,6 +83,7 @@ impl OnEngine {
     /// The oldest submission is another one, or there is none: that is progress.
     fn moved_on(&mut self, now: Nanos) {
         self.since = now;
+        self.hw_since = self.hw_since.map(|_| now);
         match &mut self.watch {
             watch @ Watch::Preempting { .. } if self.submitted.is_empty() => *watch = Watch::Running,
             Watch::Preempting { since, .. } => *since = now,
@@ -111,6 +122,37 @@ impl InFlight {
         }
         engine.submitted.push_back(Submitted { id, work });
         id
+    }
+
+    /// The next `SubmissionFenceId` of an engine for the queue of a hardware queue.
+    pub fn begin_hw(&mut self, engine: EngineId, now: Nanos, queue: u32) -> u64 {
+        let engine = self.engine(engine);
+        engine.last += 1;
+        engine.of_hw_queues.push_back((engine.last, queue));
+        engine.hw_since.get_or_insert(now);
+        engine.last
+    }
+
+    /// One of a hardware queue is over.
+    pub fn end_hw(&mut self, engine: EngineId, now: Nanos, submission_fence_id: u64) {
+        let Some(engine) = self.engines.get_mut(&engine) else { return };
+        engine.of_hw_queues.retain(|(id, _)| *id != submission_fence_id);
+        engine.hw_since = (!engine.of_hw_queues.is_empty()).then_some(now);
+    }
+
+    /// Something was stored that work in hardware may wait for.
+    pub fn expect_hw_progress(&mut self, adapter: u32, now: Nanos) {
+        for (_, engine) in self.engines.iter_mut().filter(|(id, _)| id.adapter == adapter) {
+            if !engine.of_hw_queues.is_empty() {
+                engine.hw_since.get_or_insert(now);
+            }
+        }
+    }
+
+    /// Whether software contexts have work on an engine of this adapter.
+    pub fn keeps_in_d0(&self, adapter: u32) -> bool {
+        let mut here = self.engines.iter().filter(|(id, _)| id.adapter == adapter);
+        here.any(|(_, one)| !one.submitted.is_empty() || one.ready.len() + one.paging.len() > 0)
     }
 
     /// Takes out the oldest submission of an engine up to this one.
@@ -162,16 +204,26 @@ impl InFlight {
             engine.submitted.clear();
             engine.paging.clear();
             engine.watch = Watch::default();
+            engine.of_hw_queues.clear();
+            engine.hw_since = None;
         }
     }
 }
 
 impl<M: Miniport> Kernel<M> {
-    /// What a miniport asked for. Calls no DDI: what has to be done about it is done when this DDI is over.
+    /// What a miniport asked for. Calls no DDI of the scheduler's class: those are called when this DDI is over.
     pub(crate) fn callback(&mut self, callback: Callback, effects: &mut Effects) {
         match callback {
             Callback::GpuStore { engine, process, gpu_address, value } => {
-                self.gpu_store(engine, process, gpu_address, value, effects);
+                self.gpu_store(engine, process, (gpu_address, value), None, effects);
+            }
+            Callback::HwQueueStore { engine, hw_queue, gpu_address, value } => {
+                let Some(HwQueue { process, .. }) = self.hw_queues.get(hw_queue.0) else { return };
+                self.gpu_store(engine, *process, (gpu_address, value), Some(hw_queue.0), effects);
+            }
+            Callback::NativeFenceLogWrite(write) => self.native_fence_log_written(&write),
+            Callback::DisconnectDoorbell { hw_queue, reason } => {
+                self.driver_disconnects(hw_queue, reason, effects);
             }
             Callback::NotifyInterrupt(interrupt) => self.interrupts.push_back(interrupt),
             Callback::NotifyDpc { adapter } => self.work_off_interrupts(adapter, effects),
@@ -201,13 +253,14 @@ impl<M: Miniport> Kernel<M> {
 
     fn interrupt(&mut self, interrupt: Interrupt, effects: &mut Effects) {
         match interrupt {
-            Interrupt::MonitoredFenceSignaled { .. } => {
-                // It names an engine, not a fence: whatever was written anywhere is looked at.
-                let processes: Vec<ProcessId> = self.processes.keys().copied().collect();
-                for process in processes {
-                    self.evaluate_written(process, effects);
-                }
+            Interrupt::MonitoredFenceSignaled { .. } => self.evaluate_all_written(effects),
+            Interrupt::SuspendContextCompleted { context, suspend_fence, .. } => {
+                self.suspend_acknowledged(context, suspend_fence, effects);
             }
+            Interrupt::NativeFenceSignaled { engine, signaled } => {
+                self.native_fences_signaled(engine, signaled, effects);
+            }
+            Interrupt::EngineToF1 { engine } => self.disconnect_engine(engine, effects),
             Interrupt::CrtcVsync { .. } | Interrupt::SchedulingLog { .. } => {}
             Interrupt::PeriodicMonitoredFenceSignaled { adapter, vidpn_target, notification_id } => {
                 self.periodic_fence_signaled(adapter, vidpn_target, notification_id, effects);
@@ -264,13 +317,22 @@ impl<M: Miniport> Kernel<M> {
         }
     }
 
-    /// An engine wrote to memory: the value is visible at once; waits are looked at on an interrupt.
+    /// An interrupt named an engine, not a fence: whatever was written anywhere is looked at.
+    pub(crate) fn evaluate_all_written(&mut self, effects: &mut Effects) {
+        let processes: Vec<ProcessId> = self.processes.keys().copied().collect();
+        for process in processes {
+            self.evaluate_written(process, effects);
+        }
+    }
+
+    /// An engine wrote to memory: the value is visible at once; waits are looked at on an interrupt. `hw_queue` is the
+    /// hardware queue whose commands did.
     fn gpu_store(
         &mut self,
         engine: EngineId,
         process: ProcessId,
-        gpu_address: u64,
-        value: u64,
+        (gpu_address, value): (u64, u64),
+        hw_queue: Option<u32>,
         effects: &mut Effects,
     ) {
         if self.tdr.resetting.contains(&engine.adapter) {
@@ -278,7 +340,11 @@ impl<M: Miniport> Kernel<M> {
             self.note_host(text, effects);
             return;
         }
-        match self.open_to_write(engine, process, gpu_address) {
+        let open = self.open_to_write(engine, process, gpu_address).and_then(|open| {
+            let may = self.may_store(hw_queue, self.opens[open].object);
+            may.then_some(open).ok_or_else(|| "user-mode submission reaches native fences only".into())
+        });
+        match open {
             Ok(open) => {
                 let object = self.opens[open].object;
                 if let Some(paging_queue) = self.opens[open].mapping.paging_queue {
@@ -287,8 +353,10 @@ impl<M: Miniport> Kernel<M> {
                 if self.ignores_value(object, value, effects) {
                     return;
                 }
-                self.process_mut(process).written.push(object);
+                self.note_unannounced(hw_queue, object, value, effects);
                 let value = self.written_value(process, object, value, effects);
+                self.written_by_gpu(open, object, engine.adapter, value);
+                self.in_flight.expect_hw_progress(engine.adapter, self.now);
                 self.store_value(object, value, effects);
             }
             Err(why) => {
@@ -305,12 +373,8 @@ impl<M: Miniport> Kernel<M> {
     /// not told of (FEN-017, F-29: the process that completes decides which fences, not the one that wrote).
     fn evaluate_written_by_others(&mut self, process: ProcessId, effects: &mut Effects) {
         let opened = |object: &u32| {
-            // Nobody else has one that is not shared.
-            let shared = self
-                .objects
-                .get(*object)
-                .is_some_and(|object| object.flags.contains(SyncObjectFlags::SHARED));
-            shared && self.opens.iter().any(|(_, open)| open.object == *object && open.process == process)
+            let state = self.objects.get(*object);
+            state.is_some_and(|state| state.opens().any(|open| self.opens[open].process == process))
         };
         let others = self.processes.iter().filter(|(id, _)| **id != process);
         let written: Vec<u32> =
@@ -322,7 +386,26 @@ impl<M: Miniport> Kernel<M> {
             other.written.retain(|object| !written.contains(object));
         }
         for object in written {
+            self.propagate_current_value(object, None, effects);
             self.evaluate(object, effects);
+        }
+    }
+
+    /// Commands of a queue of user-mode submission reach native fences only (FEN-118).
+    fn may_store(&self, hw_queue: Option<u32>, object: u32) -> bool {
+        let user_mode = hw_queue.and_then(|id| self.hw_queues.get(id)).is_some_and(HwQueue::user_mode);
+        !user_mode || self.objects[object].object_type == SyncObjectType::NATIVE_FENCE
+    }
+
+    /// The last-queued value comes before the buffer (SCH-030): progress beyond it was not announced.
+    fn note_unannounced(&self, hw_queue: Option<u32>, object: u32, value: u64, effects: &mut Effects) {
+        let Some(queue) = hw_queue.and_then(|id| self.hw_queues.get(id)) else { return };
+        if queue.user_mode() && queue.progress == object && value > queue.last_queued {
+            let (handle, last_queued) = (queue.handle, queue.last_queued);
+            let text = format!(
+                "hardware queue {handle} made progress {value}, the last-queued value is {last_queued}: store it before the buffer"
+            );
+            self.note(queue.process, text, effects);
         }
     }
 
@@ -331,6 +414,7 @@ impl<M: Miniport> Kernel<M> {
         for object in core::mem::take(&mut owner.written) {
             // It may be gone by now; whoever has its place loses nothing by being looked at.
             if self.objects.get(object).is_some() {
+                self.propagate_current_value(object, None, effects);
                 self.evaluate(object, effects);
             }
         }

@@ -64,6 +64,7 @@ impl<M: Miniport> Kernel<M> {
             Some(Packet::Acquire(_)) => return false,
             Some(Packet::WaitAtHead(_) | Packet::PageTables(_)) => return idle,
             Some(Packet::Command(_)) => return idle && !self.paging_engine_is_taken(queue.engine),
+            Some(Packet::HwCommand { .. }) => return self.has_hw_queue_room(id),
             Some(Packet::Signal(signal)) => signal,
             Some(Packet::Broadcast(broadcast)) => &self.broadcasts[*broadcast].signal,
         };
@@ -94,8 +95,12 @@ impl<M: Miniport> Kernel<M> {
     /// True as well if nothing runs, or the queue is gone.
     fn running_has_begun(&self, id: u32) -> bool {
         let Some(queue) = self.queues.get(id) else { return true };
+        let of_hw_queue = queue.in_flight.back().map(|submission| submission.submission_fence_id);
         queue.ready.is_none()
-            && queue.running.is_none_or(|submission| self.miniport.has_begun(queue.engine, submission))
+            && queue
+                .running
+                .or(of_hw_queue)
+                .is_none_or(|submission| self.miniport.has_begun(queue.engine, submission))
     }
 
     fn is_top_of_pipeline(&self, signal: &Signal) -> bool {

@@ -15,6 +15,8 @@
 //!   PageTables(operations)    no command runs                        the address space changes
 //!   Command(bytes)            no command runs                        it is ready for the engine; the queue
 //!                                                                    runs until DMA_COMPLETED
+//!   HwCommand{id, bytes}      MaxInFlightHwQueueBuffers allows       the miniport gets it; it runs until the
+//!                                                                    progress fence has the id
 //! ```
 //! Packets of one queue take effect in the order of submission (SCH-001); queues do not hold each
 //! other up (FEN-024).
@@ -22,15 +24,19 @@
 //! `head.rs` says when the head packet can go on, with two finer rules;
 //! `context.rs` makes and ends contexts, `signal.rs` has the packets of signals and waits, `ready.rs` what comes
 //! next on an engine, `dispatch.rs` how it gets there and back, `engine.rs` what is with the miniport and what it
-//! reports, `priority.rs` the calls that set priorities.
+//! reports, `priority.rs` the calls that set priorities; `hwqueue.rs`, `doorbell.rs` and `suspend.rs` are hardware
+//! scheduling.
 
 mod context;
 mod dispatch;
+mod doorbell;
 mod engine;
 mod head;
+mod hwqueue;
 mod priority;
 mod ready;
 mod signal;
+mod suspend;
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -39,8 +45,11 @@ use d3dkmt::{EventId, GpuVaOperation, Handle, NtStatus, SignalFlags};
 
 pub(crate) use context::Context;
 pub(crate) use dispatch::{QUANTUM_NS, ReadyCommand};
-pub(crate) use engine::{InFlight, OnEngine, Submitted, Work};
+pub use doorbell::DoorbellStatus;
+pub(crate) use engine::{InFlight, OnEngine, Work};
+pub(crate) use hwqueue::HwQueue;
 pub(crate) use priority::CLASS_NORMAL;
+pub(crate) use suspend::HardwareSide;
 
 use crate::ProcessId;
 use crate::ddi::{EngineId, HwContext, Miniport};
@@ -57,19 +66,30 @@ pub(crate) struct Queue {
     /// The context that it belongs to.
     pub context: u32,
     pub packets: VecDeque<Packet>,
-    /// The submission that the engine has of this queue.
+    /// The submission that the engine has of this queue, if it is a context's own.
     pub running: Option<u64>,
     /// Its command buffer that waits for the engine.
     pub ready: Option<ReadyCommand>,
     /// Its turn when it was submitted last.
     pub turn: u64,
+    /// The hardware queue that it is the queue of.
+    pub hw_queue: Option<u32>,
+    /// What the engine has of this hardware queue, oldest first.
+    pub in_flight: VecDeque<HwSubmission>,
 }
 
 impl Queue {
     /// True if no command of it runs or is about to.
     pub fn is_idle(&self) -> bool {
-        self.running.is_none() && self.ready.is_none()
+        self.running.is_none() && self.ready.is_none() && self.in_flight.is_empty()
     }
+}
+
+/// A submission of a hardware queue that the engine has.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct HwSubmission {
+    pub submission_fence_id: u64,
+    pub progress_fence_id: u64,
 }
 
 #[derive(Debug)]
@@ -81,6 +101,10 @@ pub(crate) enum Packet {
     Signal(Signal),
     Broadcast(u32),
     Command(Vec<u8>),
+    HwCommand {
+        progress_fence_id: u64,
+        commands: Vec<u8>,
+    },
     /// The update of an address space, of a companion (`paging.rs`).
     PageTables(Vec<GpuVaOperation>),
 }
@@ -95,7 +119,7 @@ impl Packet {
                 Packet::Acquire(acquire) => acquire.objects.len() * size_of::<u32>(),
                 Packet::WaitAtHead(items) => items.len() * size_of::<WaitItem>(),
                 Packet::Signal(signal) => signal.targets.len() * size_of::<(u32, u64)>(),
-                Packet::Command(commands) => commands.len(),
+                Packet::Command(commands) | Packet::HwCommand { commands, .. } => commands.len(),
                 Packet::PageTables(operations) => operations.len() * size_of::<GpuVaOperation>(),
             }
     }
@@ -130,12 +154,22 @@ impl<M: Miniport> Kernel<M> {
     pub(crate) fn new_queue(&mut self, device: u32, engine: EngineId, context: u32) -> u32 {
         let process = self.devices[device].process;
         let packets = VecDeque::new();
-        let (running, ready, turn) = (None, None, 0);
-        self.queues.insert(Queue { process, device, engine, context, packets, running, ready, turn })
+        self.queues.insert(Queue {
+            process,
+            device,
+            engine,
+            context,
+            packets,
+            running: None,
+            ready: None,
+            turn: 0,
+            hw_queue: None,
+            in_flight: VecDeque::new(),
+        })
     }
 
-    /// Ends a queue: what the engine has of it is dropped, if it does not end with its context, and then what is
-    /// queued.
+    /// Ends the queue of a context: what the engine has of it is dropped, if it does not end with its context, and
+    /// then what is queued.
     pub(crate) fn end_queue(&mut self, id: u32, effects: &mut Effects) {
         let ready = self.unready(id);
         let queue = self.queues.remove(id).expect("its owner is live");
@@ -191,7 +225,7 @@ impl<M: Miniport> Kernel<M> {
                     self.broadcasts[broadcast].status = status;
                     self.reach_broadcast(broadcast, effects);
                 }
-                Packet::Command(_) | Packet::PageTables(_) => {}
+                Packet::Command(_) | Packet::HwCommand { .. } | Packet::PageTables(_) => {}
             }
         }
     }
@@ -203,13 +237,11 @@ impl<M: Miniport> Kernel<M> {
             if self.recover(effects) {
                 continue;
             }
-            let Some(queue) = self.runnable.pop_front() else {
-                if self.release_begun() {
-                    continue;
-                }
-                return;
-            };
-            while self.run_head(queue, effects) {}
+            match self.runnable.pop_front() {
+                Some(queue) => while self.run_head(queue, effects) {},
+                None if self.release_begun() || self.update_monitored_values(effects) => {}
+                None => return,
+            }
         }
     }
 
@@ -231,13 +263,16 @@ impl<M: Miniport> Kernel<M> {
             Packet::Signal(signal) => self.apply_signal(signal, effects),
             Packet::Broadcast(broadcast) => self.reach_broadcast(broadcast, effects),
             Packet::Command(commands) => self.start_command(id, commands, effects),
+            Packet::HwCommand { progress_fence_id, commands } => {
+                self.start_hw_command(id, progress_fence_id, commands, effects);
+            }
             Packet::PageTables(operations) => self.update_page_tables(id, &operations),
         }
         true
     }
 }
 
-/// The command buffers among packets.
+/// The command buffers among packets of a context's own queue.
 pub(crate) fn commands(packets: &VecDeque<Packet>) -> impl Iterator<Item = &[u8]> {
     packets.iter().filter_map(|packet| match packet {
         Packet::Command(commands) => Some(&commands[..]),
@@ -246,6 +281,7 @@ pub(crate) fn commands(packets: &VecDeque<Packet>) -> impl Iterator<Item = &[u8]
         | Packet::WaitAtHead(_)
         | Packet::PageTables(_)
         | Packet::Signal(_)
-        | Packet::Broadcast(_) => None,
+        | Packet::Broadcast(_)
+        | Packet::HwCommand { .. } => None,
     })
 }

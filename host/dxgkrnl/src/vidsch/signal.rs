@@ -61,28 +61,35 @@ impl<M: Miniport> Kernel<M> {
                 (resolved.iter().map(|item| (item.object, item.value)).collect(), None)
             }
         };
-        for (object, _) in &targets {
-            self.objects[*object].references += 1;
-        }
         let mut by = Vec::new();
         if targets.iter().any(|(object, _)| is_acquired(self.objects[*object].object_type)) {
             by.extend_from_slice(contexts);
             by.push(self.devices[device].handle);
         }
-        // Fences that signal earlier than the others are not held up by them.
-        let (early, targets): (Vec<_>, Vec<_>) =
-            targets.into_iter().partition(|(object, _)| self.signals_early(*object));
-        if !early.is_empty() {
-            self.enqueue_signal(&ids, Signal { process, flags, targets: early, event: None, by: by.clone() });
-        }
-        if !targets.is_empty() || event.is_some() {
-            self.enqueue_signal(&ids, Signal { process, flags, targets, event, by });
-        }
+        self.enqueue_signal(&ids, Signal { process, flags, targets, event, by });
         Ok(Reply::None)
     }
 
+    /// Queues a signal for these queues, which keeps its objects alive. Fences that signal earlier than the others are
+    /// not held up by them.
+    pub(super) fn enqueue_signal(&mut self, queues: &[u32], signal: Signal) {
+        for (object, _) in &signal.targets {
+            self.objects[*object].references += 1;
+        }
+        let Signal { process, flags, targets, event, by } = signal;
+        let (early, targets): (Vec<_>, Vec<_>) =
+            targets.into_iter().partition(|(object, _)| self.signals_early(*object));
+        if !early.is_empty() {
+            let by = by.clone();
+            self.enqueue_in_each(queues, Signal { process, flags, targets: early, event: None, by });
+        }
+        if !targets.is_empty() || event.is_some() {
+            self.enqueue_in_each(queues, Signal { process, flags, targets, event, by });
+        }
+    }
+
     /// A packet in each of these queues; the signal happens when the last of them reaches it.
-    fn enqueue_signal(&mut self, queues: &[u32], signal: Signal) {
+    fn enqueue_in_each(&mut self, queues: &[u32], signal: Signal) {
         if let [queue] = *queues {
             self.enqueue(queue, Packet::Signal(signal));
             return;

@@ -1,8 +1,10 @@
 //! A kernel with one process on it, driven in virtual time.
 #![allow(dead_code)]
 
+pub mod hardware;
 pub mod recorded;
 pub mod recording;
+pub mod scripted;
 pub mod session;
 
 use d3dkmt::{

@@ -6,8 +6,9 @@ use std::rc::Rc;
 
 use d3dkmt::NtStatus;
 use dxgkrnl::ddi::{
-    BadCommands, Callback, EngineId, EngineState, EngineStatus, HwContext, Interrupt, Miniport,
-    PageFaultFlags, PendingFaults, PerEngineTdrDdis, ResetFailed, SchedulingLogBuffer, Submission,
+    BadCommands, Callback, EngineId, EngineState, EngineStatus, HwContext, HwQueueId, HwQueueSubmission,
+    Interrupt, Miniport, NewHwQueue, PageFaultFlags, PendingFaults, PerEngineTdrDdis, ResetFailed,
+    SchedulingLogBuffer, Submission,
 };
 use dxgkrnl::{Config, Nanos, ProcessId};
 use kmd::SimulatedMiniport;
@@ -239,13 +240,37 @@ impl Miniport for Recording {
         })
     }
 
-    fn resume_hw_engine(&mut self, now: Nanos, engine: EngineId) -> Result<(), ResetFailed> {
+    fn resume_hw_engine(
+        &mut self,
+        now: Nanos,
+        engine: EngineId,
+        callbacks: &mut Vec<Callback>,
+    ) -> Result<(), ResetFailed> {
         if self.script.borrow().resume_fails {
             return Err(ResetFailed);
         }
-        self.scheduled("ResumeHwEngine", &mut Vec::new(), |simulated, _| {
-            simulated.resume_hw_engine(now, engine)
+        self.scheduled("ResumeHwEngine", callbacks, |simulated, callbacks| {
+            simulated.resume_hw_engine(now, engine, callbacks)
         })
+    }
+
+    fn create_hw_queue(&mut self, new: &NewHwQueue) -> Result<(), NtStatus> {
+        self.simulated.create_hw_queue(new)
+    }
+
+    fn destroy_hw_queue(&mut self, now: Nanos, hw_queue: HwQueueId, callbacks: &mut Vec<Callback>) {
+        self.simulated.destroy_hw_queue(now, hw_queue, callbacks);
+    }
+
+    fn submit_command_to_hw_queue(
+        &mut self,
+        now: Nanos,
+        submission: HwQueueSubmission,
+        callbacks: &mut Vec<Callback>,
+    ) {
+        self.scheduled("SubmitCommandToHwQueue", callbacks, |simulated, callbacks| {
+            simulated.submit_command_to_hw_queue(now, submission, callbacks);
+        });
     }
 
     fn reset_from_timeout(&mut self, adapter: u32, callbacks: &mut Vec<Callback>) {

@@ -138,6 +138,8 @@ impl Naive {
                     self.engines[engine].busy_until = Some(time + duration_ns);
                     return;
                 }
+                // No sequence has one.
+                isa::Packet::FenceWait { .. } => {}
                 isa::Packet::Hang => {
                     self.engines[engine].hangs = true;
                     return;

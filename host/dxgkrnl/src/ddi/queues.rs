@@ -1,0 +1,74 @@
+//! The driver's side of hardware queues, doorbells and the suspension of contexts: what the DDIs carry.
+
+use alloc::vec::Vec;
+
+use d3dkmt::HwQueueFlags;
+
+use super::{EngineId, HwContext};
+use crate::ProcessId;
+
+/// `hHwQueue` for the miniport: an index that is unique while the queue lives.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub struct HwQueueId(pub u32);
+
+/// `DXGKARG_CREATEHWQUEUE`.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct NewHwQueue {
+    pub hw_queue: HwQueueId,
+    pub context: HwContext,
+    pub engine: EngineId,
+    /// Whose GPU address space the commands use.
+    pub process: ProcessId,
+    pub flags: HwQueueFlags,
+    /// Where the progress fence stands in that address space.
+    pub progress_fence_gpu_address: u64,
+}
+
+/// `DXGKARG_SUBMITCOMMANDTOHWQUEUE`: run this command buffer after those before it in the queue.
+///
+/// It is complete when the progress fence has `progress_fence_id`. With `RingBufferFenceRelease` the driver writes that,
+/// once nothing refers to the buffer any more; without it the buffer's own last instruction does (SCH-017).
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct HwQueueSubmission {
+    pub engine: EngineId,
+    pub hw_queue: HwQueueId,
+    pub context: HwContext,
+    /// Names it among everything that the kernel gave this engine; see [`super::Submission`]. No `DMA_COMPLETED` is
+    /// expected for it.
+    pub submission_fence_id: u64,
+    /// `HwQueueProgressFenceId`: grows in each queue (SCH-013).
+    pub progress_fence_id: u64,
+    pub commands: Vec<u8>,
+}
+
+/// What `DxgkDdiSuspendContext` answers.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Suspend {
+    /// `STATUS_SUCCESS`: nothing of the context runs, and nothing will until it is resumed.
+    Suspended,
+    /// `STATUS_PENDING`: [`super::Interrupt::SuspendContextCompleted`] with the same fence follows.
+    Pending,
+}
+
+/// What `DxgkDdiConnectDoorbell` answers.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum DoorbellConnection {
+    /// The next ring reaches the engine.
+    Connected,
+    /// It does, but the engine looks only when it is told to: [`super::Miniport::notify_work_submission`].
+    ConnectedNotify,
+    /// Physical doorbells were taken; [`super::Callback::DisconnectDoorbell`] was called back to free one. The kernel
+    /// works that off - the victim's status is stored - and asks again.
+    Again,
+    /// There is none to be had.
+    Failed,
+}
+
+/// `D3DDDI_DOORBELLSTATUS` of one that is disconnected: what its user has to do (SCH-028).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum DisconnectReason {
+    /// 2 `DISCONNECTED_RETRY`: connect and submit again.
+    Retry,
+    /// 3 `DISCONNECTED_ABORT`: destroy everything and begin anew.
+    Abort,
+}

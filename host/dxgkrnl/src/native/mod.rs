@@ -1,0 +1,338 @@
+//! Native fences: made, opened, closed, destroyed.
+//!
+//! A native fence has a *global* handle on each adapter that has it, and a *local* one for each process and adapter
+//! that has it open, however often (FEN-107):
+//!
+//! ```text
+//!   create (A)       DxgkDdiCreateNativeFence(global), DxgkDdiOpenNativeFence(local of A)
+//!   open (B)         DxgkDdiOpenNativeFence(local of B)
+//!   A destroys its   DxgkDdiCloseNativeFence(local of A)
+//!   B destroys its   DxgkDdiCloseNativeFence(local of B), DxgkDdiDestroyNativeFence(global)
+//! ```
+//! All native opens of one process share a slot of its fence memory, and with it both addresses (FEN-108).
+//!
+//! A fence with CrossAdapter may be opened on another adapter: natively if that has native fences, else as a monitored
+//! one; and a monitored fence with CrossAdapter natively on another adapter (FEN-116). Its MonitoredValue is 0 for good
+//! on each adapter, so that each signal interrupts (FEN-114).
+//!
+//! `values.rs` is about the two values and interrupt 19, `log.rs` about the log buffers, `storage.rs` about pages.
+
+mod log;
+mod storage;
+mod values;
+
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::format;
+
+use d3dkmt::{CreatedSyncObject, Handle, NtStatus, Reply, ShareToken, SyncObjectFlags, SyncObjectType};
+
+pub(crate) use log::NativeFenceLogs;
+use storage::Storage;
+
+use crate::ddi::{
+    LocalNativeFenceId, Miniport, NativeFenceId, NativeFenceStorage, NewNativeFence, OpenedNativeFence,
+};
+use crate::effects::Effects;
+use crate::kernel::{Called, Kernel, Refusal, invalid, refuse};
+use crate::mapping::Mapping;
+use crate::sharing::{Share, denied_by_rights, require_readable};
+use crate::sync::{Open, check_flags};
+use crate::{Features, ProcessId, VidSchCaps};
+
+/// `DXGK_NATIVE_FENCE_TYPE`.
+mod native_type {
+    pub const DEFAULT: u32 = 0;
+    pub const INTRA_GPU: u32 = 1;
+}
+
+/// Every native fence there is.
+#[derive(Default)]
+pub(crate) struct NativeFences {
+    /// By object.
+    pub fences: BTreeMap<u32, NativeFence>,
+    /// Objects by global handle.
+    pub globals: BTreeMap<NativeFenceId, u32>,
+    handles: u64,
+    storage: Storage,
+    /// Objects whose waits are others than their MonitoredValue says.
+    dirty: BTreeSet<u32>,
+    /// Objects that an engine stored above the MonitoredValue, and no interrupt told of since.
+    pub written: BTreeSet<u32>,
+}
+
+/// What the object of a native fence has beside its value.
+pub(crate) struct NativeFence {
+    pub cross_adapter: bool,
+    pub storage: NativeFenceStorage,
+    pub adapters: BTreeMap<u32, OnAdapter>,
+    locals: BTreeMap<(ProcessId, u32), LocalFence>,
+    /// Which opens are native, and on which adapter.
+    opens: BTreeMap<u32, u32>,
+}
+
+pub(crate) struct OnAdapter {
+    pub fence: NativeFenceId,
+    pub monitored_value: u64,
+}
+
+struct LocalFence {
+    local: LocalNativeFenceId,
+    opens: u32,
+    slot: u32,
+}
+
+/// What `D3DKMTCreateNativeFence` asks for.
+pub(crate) struct NewFence {
+    pub initial_value: u64,
+    pub native_type: u32,
+    pub flags: SyncObjectFlags,
+    pub engine_affinity: u32,
+}
+
+impl NativeFences {
+    fn next_handle(&mut self) -> u64 {
+        self.handles += 1;
+        self.handles
+    }
+
+    /// The fence of an object, if this open of it is native.
+    pub fn of_open(&self, object: u32, open: u32) -> Option<&NativeFence> {
+        self.fences.get(&object).filter(|fence| fence.opens.contains_key(&open))
+    }
+}
+
+impl<M: Miniport> Kernel<M> {
+    pub(crate) fn adapter_has_native_fences(&self, adapter: u32) -> bool {
+        self.config.features.contains(Features::NATIVE_FENCE)
+            && self.config.adapters[adapter as usize].caps.contains(VidSchCaps::NATIVE_GPU_FENCE)
+    }
+
+    fn require_native_fences(&self, adapter: u32) -> Result<(), Refusal> {
+        if self.adapter_has_native_fences(adapter) {
+            return Ok(());
+        }
+        refuse(NtStatus::NOT_SUPPORTED, format!("adapter {adapter} has no native fences"))
+    }
+
+    /// `D3DKMTCreateNativeFence`.
+    pub(crate) fn create_native_fence(
+        &mut self,
+        process: ProcessId,
+        device: Handle,
+        new: NewFence,
+        effects: &mut Effects,
+    ) -> Called {
+        let device = self.active_device(process, device)?;
+        let adapter = self.devices[device].adapter;
+        self.require_native_fences(adapter)?;
+        check_flags(SyncObjectType::NATIVE_FENCE, new.flags)?;
+        if new.flags.contains(SyncObjectFlags::NO_GPU_ACCESS) {
+            return invalid("a native fence without GPU access would be none");
+        }
+        match new.native_type {
+            native_type::DEFAULT => {}
+            native_type::INTRA_GPU if new.flags.contains(SyncObjectFlags::CROSS_ADAPTER) => {
+                return invalid("a cross-adapter native fence is of type DEFAULT");
+            }
+            native_type::INTRA_GPU => {
+                let why = "the system does not report SupportIntraGpuFenceType";
+                return refuse(NtStatus::NOT_SUPPORTED, why);
+            }
+            other => return invalid(format!("native fence type {other} is unknown")),
+        }
+        self.check_affinity(adapter, new.engine_affinity)?;
+        let mapping = Mapping { engine_affinity: new.engine_affinity, ..Mapping::default() };
+        if let Some(reply) = self.fence_memory_missing(process)? {
+            return Ok(reply);
+        }
+        let object = self.new_object(SyncObjectType::NATIVE_FENCE, new.flags, new.initial_value, adapter);
+        match self.create_native(process, device, object, (new.native_type, mapping), effects) {
+            Ok(created) => Ok(Reply::SyncObject(created)),
+            Err(refusal) => {
+                self.objects.remove(object);
+                Err(refusal)
+            }
+        }
+    }
+
+    /// Makes a new object a native fence and opens it.
+    pub(crate) fn create_native(
+        &mut self,
+        process: ProcessId,
+        device: u32,
+        object: u32,
+        (native_type, mapping): (u32, Mapping),
+        effects: &mut Effects,
+    ) -> Result<CreatedSyncObject, Refusal> {
+        self.make_native(process, object);
+        let flags = self.objects[object].flags;
+        let opened = self
+            .put_on_adapter(object, self.devices[device].adapter, native_type)
+            .and_then(|()| self.open_natively(process, device, object, (flags, mapping), effects));
+        if opened.is_err() {
+            self.native_object_ended(object);
+        }
+        opened
+    }
+
+    fn make_native(&mut self, process: ProcessId, object: u32) {
+        let flags = self.objects[object].flags;
+        let storage = self.native.storage.allocate(process, flags.contains(SyncObjectFlags::SHARED));
+        let fence = NativeFence {
+            cross_adapter: flags.contains(SyncObjectFlags::CROSS_ADAPTER),
+            storage,
+            adapters: BTreeMap::new(),
+            locals: BTreeMap::new(),
+            opens: BTreeMap::new(),
+        };
+        self.native.fences.insert(object, fence);
+        self.objects[object].set_watched();
+    }
+
+    /// A global handle on an adapter, if there is none yet.
+    fn put_on_adapter(&mut self, object: u32, adapter: u32, native_type: u32) -> Result<(), Refusal> {
+        if self.native.fences[&object].adapters.contains_key(&adapter) {
+            return Ok(());
+        }
+        let fence = NativeFenceId(self.native.next_handle());
+        let current_value = self.objects[object].value;
+        let state = self.native.fences.get_mut(&object).expect("the caller made it");
+        let monitored_value = if state.cross_adapter { 0 } else { u64::MAX };
+        let storage = state.storage;
+        let new = NewNativeFence { fence, adapter, native_type, current_value, monitored_value, storage };
+        if let Err(status) = self.miniport.create_native_fence(&new) {
+            return refuse(status, format!("the driver makes no native fence of type {native_type}"));
+        }
+        state.adapters.insert(adapter, OnAdapter { fence, monitored_value });
+        self.native.globals.insert(fence, object);
+        Ok(())
+    }
+
+    /// One more native open: with the slot that the process has of the fence, or a new one.
+    fn open_natively(
+        &mut self,
+        process: ProcessId,
+        device: u32,
+        object: u32,
+        (flags, mapping): (SyncObjectFlags, Mapping),
+        effects: &mut Effects,
+    ) -> Result<CreatedSyncObject, Refusal> {
+        let adapter = self.devices[device].adapter;
+        let slot = self.native_slot(process, object);
+        let created = self.open_object_at(process, Some(device), object, flags, (mapping, slot), effects)?;
+        let (open, _) = self.sync_object(process, created.object)?;
+        let slot = created.slot.expect("a native fence has one");
+        let next_handle = self.native.handles + 1;
+        let state = self.native.fences.get_mut(&object).expect("the caller made it");
+        state.opens.insert(open, adapter);
+        let fence = state.adapters[&adapter].fence;
+        if let Some(local) = state.locals.get_mut(&(process, adapter)) {
+            local.opens += 1;
+            return Ok(created);
+        }
+        let local = LocalNativeFenceId(next_handle);
+        state.locals.insert((process, adapter), LocalFence { local, opens: 1, slot });
+        self.native.handles = next_handle;
+        let gpu_address = self.engine_address(adapter, slot);
+        self.miniport.open_native_fence(&OpenedNativeFence { local, fence, process, gpu_address });
+        Ok(created)
+    }
+
+    /// The slot in which a process has this fence natively open.
+    fn native_slot(&self, process: ProcessId, object: u32) -> Option<u32> {
+        let locals = &self.native.fences.get(&object)?.locals;
+        locals.iter().find(|((owner, _), _)| *owner == process).map(|(_, local)| local.slot)
+    }
+
+    /// `D3DKMTOpenNativeFenceFromNtHandle`.
+    pub(crate) fn open_native_fence(
+        &mut self,
+        process: ProcessId,
+        device: Handle,
+        token: ShareToken,
+        flags: SyncObjectFlags,
+        engine_affinity: u32,
+        effects: &mut Effects,
+    ) -> Called {
+        let device = self.active_device(process, device)?;
+        let adapter = self.devices[device].adapter;
+        self.require_native_fences(adapter)?;
+        let Share { object, access: rights, .. } = *self.share(process, token)?;
+        require_readable(rights)?;
+        let shared = &self.objects[object];
+        let elsewhere = shared.adapter != adapter;
+        match shared.object_type {
+            SyncObjectType::NATIVE_FENCE => {}
+            SyncObjectType::MONITORED_FENCE if elsewhere => {}
+            other => return invalid(format!("a {} does not open as a native fence here", other.name())),
+        }
+        if elsewhere && !shared.flags.contains(SyncObjectFlags::CROSS_ADAPTER) {
+            return invalid("the shared fence is on another adapter and was created without CrossAdapter");
+        }
+        let own = flags | SyncObjectFlags::SHARED | SyncObjectFlags::NT_SECURITY_SHARING;
+        check_flags(SyncObjectType::NATIVE_FENCE, own)?;
+        self.check_affinity(adapter, engine_affinity)?;
+        let mapping = Mapping { engine_affinity, ..Mapping::default() };
+        if self.native_slot(process, object).is_none()
+            && let Some(reply) = self.fence_memory_missing(process)?
+        {
+            return Ok(reply);
+        }
+        if !self.native.fences.contains_key(&object) {
+            self.make_native(process, object);
+        }
+        self.put_on_adapter(object, adapter, native_type::DEFAULT)?;
+        let flags = flags | denied_by_rights(rights);
+        Ok(Reply::SyncObject(self.open_natively(process, device, object, (flags, mapping), effects)?))
+    }
+
+    /// An open is gone: its local handle closes with the last of its process.
+    pub(crate) fn native_open_ended(&mut self, id: u32, open: &Open) {
+        let Some(state) = self.native.fences.get_mut(&open.object) else { return };
+        let Some(adapter) = state.opens.remove(&id) else { return };
+        let key = (open.process, adapter);
+        let Some(entry) = state.locals.get_mut(&key) else { return };
+        entry.opens -= 1;
+        if entry.opens == 0 {
+            let local = entry.local;
+            state.locals.remove(&key);
+            self.miniport.close_native_fence(local);
+        }
+    }
+
+    /// Frees the slot of an open that is gone, or leaves it to another of the same process.
+    pub(crate) fn release_slot(&mut self, slot: u32, open: &Open) {
+        let same = |other: &u32| {
+            let other = &self.opens[*other];
+            other.process == open.process && other.slot == Some(slot)
+        };
+        let heir = self.objects[open.object].opens().find(same);
+        let slots = &mut self.process_mut(open.process).slots;
+        match heir {
+            Some(heir) => slots.hand_over(slot, heir),
+            None => slots.release(slot),
+        }
+    }
+
+    /// An object is gone, and with it its global handles.
+    pub(crate) fn native_object_ended(&mut self, object: u32) {
+        let Some(fence) = self.native.fences.remove(&object) else { return };
+        self.native.storage.free(fence.storage);
+        self.native.dirty.remove(&object);
+        self.native.written.remove(&object);
+        for on_adapter in fence.adapters.into_values() {
+            self.native.globals.remove(&on_adapter.fence);
+            self.miniport.destroy_native_fence(on_adapter.fence);
+        }
+    }
+
+    /// The open by which an engine of this adapter reaches the slot of `open`: all that share it have one process.
+    pub(crate) fn open_on_adapter(&self, open: u32, adapter: u32) -> Option<u32> {
+        let Open { process, slot, object, .. } = self.opens[open];
+        let same = |other: &u32| {
+            let state = &self.opens[*other];
+            state.process == process && state.slot == slot && state.adapter == adapter
+        };
+        self.objects[object].opens().find(same)
+    }
+}

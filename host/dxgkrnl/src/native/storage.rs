@@ -1,0 +1,45 @@
+//! Which page of system memory a fence's values stand in (FEN-104).
+//!
+//! Pages are mapped into processes whole. So a fence that may be shared has a page of its own, and the private fences
+//! of a process share pages with each other and with nobody else.
+
+use alloc::collections::BTreeMap;
+
+use crate::ProcessId;
+use crate::ddi::{NATIVE_FENCE_PAGE_BYTES, NATIVE_FENCE_STRIDE_BYTES, NativeFenceStorage};
+
+const PLACES: u32 = NATIVE_FENCE_PAGE_BYTES / NATIVE_FENCE_STRIDE_BYTES;
+
+#[derive(Default)]
+pub(super) struct Storage {
+    pages: u64,
+    /// Pages of private fences that have fences in them: whose, and a bit for each place taken.
+    packed: BTreeMap<u64, (ProcessId, u64)>,
+}
+
+impl Storage {
+    pub fn allocate(&mut self, process: ProcessId, shareable: bool) -> NativeFenceStorage {
+        let with_room = |(owner, taken): &(ProcessId, u64)| *owner == process && *taken != u64::MAX;
+        let found = self.packed.iter_mut().find(|(_, page)| !shareable && with_room(page));
+        if let Some((page, (_, taken))) = found {
+            let place = taken.trailing_ones();
+            *taken |= 1 << place;
+            return NativeFenceStorage { page: *page, offset_bytes: place * NATIVE_FENCE_STRIDE_BYTES };
+        }
+        self.pages += 1;
+        if !shareable {
+            self.packed.insert(self.pages, (process, 1));
+        }
+        NativeFenceStorage { page: self.pages, offset_bytes: 0 }
+    }
+
+    pub fn free(&mut self, storage: NativeFenceStorage) {
+        let Some((_, taken)) = self.packed.get_mut(&storage.page) else { return };
+        *taken &= !(1 << (storage.offset_bytes / NATIVE_FENCE_STRIDE_BYTES));
+        if *taken == 0 {
+            self.packed.remove(&storage.page);
+        }
+    }
+}
+
+const _: () = assert!(PLACES == u64::BITS, "a page's places are the bits of a word");

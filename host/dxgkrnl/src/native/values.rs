@@ -1,0 +1,209 @@
+//! CurrentValue and MonitoredValue, and what interrupt 19 leads to.
+//!
+//! ```text
+//!   MonitoredValue = the least value that anybody waits for in software, less 1;  UINT64_MAX: nobody (FEN-098)
+//! ```
+//! "In software" are CPU waits, waits in context queues, and the kernel's own interest in progress fences. A wait for 0
+//! is always satisfied and never among them, so the difference does not wrap (FEN-128).
+//!
+//! When waits came or went, the kernel tells the driver the new MonitoredValues, once for each input. The GPU may store
+//! while it does, with the old value before it, and so without an interrupt: afterwards the kernel looks at the
+//! CurrentValues again (FEN-101, FEN-103).
+
+use alloc::format;
+use alloc::vec::Vec;
+
+use d3dkmt::SyncObjectFlags;
+
+use crate::bugcheck::VIDEO_SCHEDULER_INTERNAL_ERROR;
+use crate::ddi::{CurrentValueUpdate, EngineId, Miniport, NativeFenceId, SignaledNativeFences};
+use crate::effects::Effects;
+use crate::kernel::Kernel;
+use crate::object::SyncObject;
+
+impl<M: Miniport> Kernel<M> {
+    /// The waits on an object changed.
+    pub(crate) fn mark_monitored(&mut self, object: u32) {
+        if self.objects.get(object).is_some_and(SyncObject::is_watched)
+            && self.native.fences.contains_key(&object)
+        {
+            self.native.dirty.insert(object);
+        }
+    }
+
+    fn wanted_monitored_value(&self, object: u32) -> u64 {
+        let least =
+            self.objects[object].least_waited().into_iter().chain(self.awaited_progress(object)).min();
+        least.map_or(u64::MAX, |value| value - 1)
+    }
+
+    /// Brings MonitoredValues up to date; true if something happened.
+    pub(crate) fn update_monitored_values(&mut self, effects: &mut Effects) -> bool {
+        let mut updates: Vec<(NativeFenceId, u64)> = Vec::new();
+        let mut updated = Vec::new();
+        while let Some(object) = self.native.dirty.pop_first() {
+            let wanted = self.wanted_monitored_value(object);
+            let Some(fence) = self.native.fences.get_mut(&object) else { continue };
+            if fence.cross_adapter || self.objects[object].is_poisoned() {
+                continue;
+            }
+            for (adapter, place) in &mut fence.adapters {
+                if place.monitored_value != wanted && !self.stopped_adapters.contains(adapter) {
+                    place.monitored_value = wanted;
+                    updates.push((place.fence, wanted));
+                    updated.push(object);
+                }
+            }
+        }
+        if updates.is_empty() {
+            return false;
+        }
+        self.with_miniport(effects, |miniport, now, callbacks| {
+            miniport.update_monitored_values(now, &updates, callbacks);
+        });
+        for object in updated {
+            self.look_at(object, effects);
+        }
+        true
+    }
+
+    /// Looks at the waits on a native fence, if it lives.
+    fn look_at(&mut self, object: u32, effects: &mut Effects) {
+        self.native.written.remove(&object);
+        if self.native.fences.contains_key(&object) {
+            self.evaluate(object, effects);
+        }
+    }
+
+    /// The kernel changed a value: the hardware is told, to write it or - of a fence that several adapters share and
+    /// whose memory the kernel has written - to look at its waits only (FEN-112, FEN-117).
+    pub(crate) fn update_current_value(&mut self, object: u32, effects: &mut Effects) {
+        if !self.objects[object].is_watched() {
+            return;
+        }
+        let Some(fence) = self.native.fences.get(&object) else { return };
+        let notification_only = fence.cross_adapter && !self.objects[object].is_poisoned();
+        self.tell_current_value(object, None, notification_only, effects);
+    }
+
+    /// An engine of one adapter changed a value in memory: the others look at their waits (FEN-115).
+    pub(crate) fn propagate_current_value(&mut self, object: u32, from: Option<u32>, effects: &mut Effects) {
+        if self.native.fences.get(&object).is_some_and(|fence| fence.cross_adapter) {
+            self.tell_current_value(object, from, true, effects);
+        }
+    }
+
+    fn tell_current_value(
+        &mut self,
+        object: u32,
+        except: Option<u32>,
+        notification_only: bool,
+        effects: &mut Effects,
+    ) {
+        let value = self.objects[object].value;
+        let fence = &self.native.fences[&object];
+        let always_signaled = self.objects[object].is_poisoned();
+        let told = fence
+            .adapters
+            .iter()
+            .filter(|(adapter, _)| Some(**adapter) != except && !self.stopped_adapters.contains(adapter));
+        let updates: Vec<_> = told
+            .map(|(_, place)| CurrentValueUpdate {
+                fence: place.fence,
+                value,
+                always_signaled,
+                notification_only,
+            })
+            .collect();
+        for adapter in fence.adapters.keys() {
+            self.in_flight.expect_hw_progress(*adapter, self.now);
+        }
+        if !updates.is_empty() {
+            self.with_miniport(effects, |miniport, now, callbacks| {
+                miniport.update_current_values_from_cpu(now, &updates, callbacks);
+            });
+        }
+    }
+
+    /// A device is in error: the native fences that it may signal are signaled for ever (FEN-111).
+    pub(crate) fn always_signal_native_fences(&mut self, device: u32, effects: &mut Effects) {
+        if self.stopped_adapters.contains(&self.devices[device].adapter) {
+            return;
+        }
+        let of_device = |open: &u32| {
+            let open = &self.opens[*open];
+            open.device == Some(device) && !open.flags.contains(SyncObjectFlags::NO_SIGNAL)
+        };
+        let concerned = self.native.fences.iter().filter(|(_, fence)| fence.opens.keys().any(of_device));
+        let objects: Vec<u32> = concerned.map(|(object, _)| *object).collect();
+        for object in objects {
+            // The poison of one may end another.
+            if self.native.fences.contains_key(&object) {
+                self.poison(object, effects);
+            }
+        }
+    }
+
+    /// An engine stored to a fence: who looks at its waits, and when.
+    pub(crate) fn written_by_gpu(&mut self, open: u32, object: u32, adapter: u32, value: u64) {
+        let process = self.opens[open].process;
+        match self.native.of_open(object, open).and_then(|fence| fence.adapters.get(&adapter)) {
+            Some(place) if value > place.monitored_value => {
+                self.native.written.insert(object);
+            }
+            Some(_) => {}
+            None => self.process_mut(process).written.push(object),
+        }
+    }
+
+    /// Interrupt 19.
+    pub(crate) fn native_fences_signaled(
+        &mut self,
+        engine: EngineId,
+        signaled: SignaledNativeFences,
+        effects: &mut Effects,
+    ) {
+        match signaled {
+            SignaledNativeFences::These(fences) => {
+                for fence in fences {
+                    match self.native.globals.get(&fence).copied() {
+                        Some(object) => self.signaled_on(object, engine.adapter, effects),
+                        None => self.signaled_after_its_end(engine, fence, effects),
+                    }
+                }
+            }
+            SignaledNativeFences::All { evaluate_legacy_monitored_fences } => {
+                self.scan_native_fences(engine.adapter, effects);
+                if evaluate_legacy_monitored_fences {
+                    self.evaluate_all_written(effects);
+                }
+            }
+            SignaledNativeFences::Logged { hw_queue } => self.read_logs(engine, hw_queue, effects),
+        }
+    }
+
+    pub(super) fn signaled_on(&mut self, object: u32, adapter: u32, effects: &mut Effects) {
+        self.propagate_current_value(object, Some(adapter), effects);
+        self.look_at(object, effects);
+    }
+
+    /// Looks at all native fences of an adapter.
+    pub(super) fn scan_native_fences(&mut self, adapter: u32, effects: &mut Effects) {
+        let here = self.native.fences.iter().filter(|(_, fence)| fence.adapters.contains_key(&adapter));
+        let objects: Vec<u32> = here.map(|(object, _)| *object).collect();
+        for object in objects {
+            // One look may end another fence.
+            if self.native.fences.contains_key(&object) {
+                self.signaled_on(object, adapter, effects);
+            }
+        }
+    }
+
+    /// The driver named a global handle that it was told to destroy (FEN-109). The documents name no code: this is the
+    /// scheduler's own.
+    fn signaled_after_its_end(&mut self, engine: EngineId, fence: NativeFenceId, effects: &mut Effects) {
+        let parameters = [19, fence.0, u64::from(engine.adapter), u64::from(engine.node)];
+        let why = format!("NATIVE_FENCE_SIGNALED names {}, which is no live global handle", fence.0);
+        self.bugcheck(VIDEO_SCHEDULER_INTERNAL_ERROR, parameters, why, effects);
+    }
+}

@@ -1,0 +1,126 @@
+//! Timeouts and resets of hardware queues.
+//!
+//! The hardware schedules them itself, so nothing is preempted first. If nothing happens to what an engine has of them
+//! for TdrDelay, the engine is asked whether it is at work:
+//!
+//! ```text
+//!   responsive       it waits in hardware, or never writes its progress fence: nobody asks again before something is
+//!                    submitted, done or stored on the adapter
+//!   not responsive   ResetHwEngine: the driver names culprits and collateral (TDR-020); what other contexts have
+//!                    stays in the hardware and goes on after ResumeHwEngine (TDR-021)
+//! ```
+//! While a queue that may take as long as it likes (SCH-016) has work there, nobody can say whose turn it is: there is
+//! no timeout. The kernel does not see what is in the rings of user-mode submission: a hang there is found by a suspend
+//! that nobody acknowledges (SCH-021), or by the hardware itself (interrupt 16).
+
+use alloc::vec::Vec;
+
+use super::{Cause, Recovery};
+use crate::Nanos;
+use crate::ddi::{EngineId, HwQueueId, Invalidation, Miniport};
+use crate::effects::Effects;
+use crate::kernel::Kernel;
+use crate::vidsch::{HwQueue, HwSubmission, Work};
+
+/// What a reset hit: a submission, or the hardware queues of a context.
+#[derive(Debug)]
+pub(super) struct Hit {
+    /// Whose it was.
+    pub devices: Vec<u32>,
+    pub reason: Invalidation,
+    pub is_paging: bool,
+}
+
+impl<M: Miniport> Kernel<M> {
+    pub(super) fn hit(&self, work: &Work, reason: Invalidation) -> Hit {
+        let is_paging = matches!(work, Work::Paging { .. });
+        Hit { devices: self.devices_of(work), reason, is_paging }
+    }
+
+    fn hw_queues_of(&self, engine: EngineId) -> impl Iterator<Item = (u32, &HwQueue)> {
+        self.hw_queues.iter().filter(move |(_, queue)| self.contexts[queue.context].engine == engine)
+    }
+
+    pub(super) fn has_hw_queues(&self, engine: EngineId) -> bool {
+        self.hw_queues_of(engine).next().is_some()
+    }
+
+    /// Whether an engine has anything to do, rings included.
+    pub(super) fn has_work(&self, engine: EngineId) -> bool {
+        let known = self.in_flight.engines.get(&engine);
+        known.is_some_and(|engine| !engine.submitted.is_empty() || !engine.of_hw_queues.is_empty())
+            || self.hw_queues_of(engine).any(|(id, _)| self.miniport.ring_bytes(HwQueueId(id)) > 0)
+    }
+
+    pub(super) fn oldest_hw_device(&self, engine: EngineId) -> Option<u32> {
+        let (_, queue) = self.in_flight.engines.get(&engine)?.of_hw_queues.front()?;
+        Some(self.queues[*queue].device)
+    }
+
+    /// When what an engine has of hardware queues has taken too long.
+    pub(super) fn hw_queues_due(&self, id: EngineId) -> Option<Nanos> {
+        let engine = self.in_flight.engines.get(&id)?;
+        let since = engine.hw_since?;
+        if self.is_held(id) || !self.times_out(id) {
+            return None;
+        }
+        let is_exempt = engine.of_hw_queues.iter().any(|(_, queue)| self.is_queue_exempt(*queue));
+        (!is_exempt).then(|| since.saturating_add(self.config.tdr.delay_ns))
+    }
+
+    /// The suspend of a context was not acknowledged in time.
+    pub(crate) fn suspend_is_overdue(&mut self, context: u32, engine: EngineId) {
+        let context = &self.contexts[context];
+        let hw_queues = context.hardware.queues.iter().map(|id| self.hw_queues[*id].queue);
+        let is_exempt = hw_queues.chain([context.queue]).any(|queue| self.is_queue_exempt(queue));
+        if self.detects_timeouts() && !is_exempt {
+            self.tdr.due.push_back(Recovery::Timeout { engine, cause: Cause::SUSPEND });
+        }
+    }
+
+    /// The hardware queues of contexts that the driver named in ResetHwEngine are empty.
+    pub(super) fn invalidate_hw_queues(
+        &mut self,
+        engine: EngineId,
+        invalidated: &[(u32, Invalidation)],
+        hit: &mut Vec<Hit>,
+    ) {
+        for (id, reason) in invalidated {
+            let Some(context) = self.contexts.get(*id).filter(|context| context.engine == engine) else {
+                continue;
+            };
+            if context.hardware.queues.is_empty() {
+                continue;
+            }
+            hit.push(Hit { devices: alloc::vec![context.device], reason: *reason, is_paging: false });
+            let queues: Vec<u32> =
+                context.hardware.queues.iter().map(|id| self.hw_queues[*id].queue).collect();
+            for queue in queues {
+                for submission in core::mem::take(&mut self.queues[queue].in_flight) {
+                    self.in_flight.end_hw(engine, self.now, submission.submission_fence_id);
+                }
+            }
+        }
+    }
+
+    /// The buffer that a hardware queue has on its engine ends here; those of other queues go on.
+    pub(super) fn abort_hw_submission(&mut self, hw_queue: HwQueueId, progress_fence_id: u64) {
+        let Some(hw_queue) = self.hw_queues.get(hw_queue.0) else { return };
+        let queue = &mut self.queues[hw_queue.queue];
+        let is_it = |one: &HwSubmission| one.progress_fence_id == progress_fence_id;
+        let Some(at) = queue.in_flight.iter().position(is_it) else { return };
+        if let Some(submission) = queue.in_flight.remove(at) {
+            self.in_flight.end_hw(queue.engine, self.now, submission.submission_fence_id);
+        }
+    }
+
+    /// An engine may be given work again.
+    pub(super) fn reset_is_over(&mut self, engine: EngineId, effects: &mut Effects) {
+        self.touched.insert(engine);
+        self.reset_ends_suspends(engine, effects);
+        let state = self.in_flight.engine(engine);
+        state.hw_since = (!state.of_hw_queues.is_empty()).then_some(self.now);
+        let queues: Vec<u32> = self.hw_queues_of(engine).map(|(_, queue)| queue.queue).collect();
+        self.runnable.extend(queues);
+    }
+}

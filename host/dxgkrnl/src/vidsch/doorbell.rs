@@ -1,0 +1,294 @@
+//! Doorbells: how a process submits to a hardware queue without a call.
+//!
+//! The process writes its buffers into a ring and then to the doorbell's address. Only while a *physical* doorbell is
+//! connected does that reach the engine; else the address is a dummy page, and nothing happens. So it reads the
+//! doorbell's status again after each ring (SCH-028); the status stands in a slot of its fence memory that only the
+//! kernel writes (SCH-027).
+//!
+//! ```text
+//!                      ConnectDoorbell              CONNECTED 0
+//!   created: RETRY 2 -------------------------->    CONNECTED_NOTIFY 1 (each ring wants NotifyWorkSubmission)
+//!               ^                                        |
+//!               `---- made a victim (SCH-032), F1, D3 ---+--- device lost ---> ABORT 3: make everything anew
+//! ```
+//! The status is stored before the physical doorbell is used for another queue.
+
+use alloc::format;
+use alloc::vec::Vec;
+
+use d3dkmt::{Handle, NtStatus, Reply, limits};
+
+use crate::ProcessId;
+use crate::ddi::{BadCommands, DisconnectReason, DoorbellConnection, EngineId, HwQueueId, Miniport};
+use crate::effects::{Effects, FenceStore};
+use crate::kernel::{Called, Kernel, Refusal, invalid, refuse};
+
+/// `D3DDDI_DOORBELLSTATUS`.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum DoorbellStatus {
+    Connected = 0,
+    ConnectedNotify = 1,
+    DisconnectedRetry = 2,
+    DisconnectedAbort = 3,
+}
+
+impl DoorbellStatus {
+    pub fn is_connected(self) -> bool {
+        matches!(self, DoorbellStatus::Connected | DoorbellStatus::ConnectedNotify)
+    }
+}
+
+pub(crate) struct Doorbell {
+    pub status: DoorbellStatus,
+    /// Where the process reads the status, for the life of the doorbell (SCH-026).
+    pub slot: u32,
+}
+
+/// What a buffer in a ring counts beside its commands.
+const RING_BUFFER_BYTES: usize = 64;
+
+impl<M: Miniport> Kernel<M> {
+    /// A live hardware queue of user-mode submission.
+    fn user_mode_queue(&self, process: ProcessId, handle: Handle) -> Result<u32, Refusal> {
+        let id = self.hw_queue(process, handle)?;
+        if !self.hw_queues[id].user_mode() {
+            return invalid(format!("hardware queue {handle} was created without UserModeSubmission"));
+        }
+        Ok(id)
+    }
+
+    fn doorbell(&self, process: ProcessId, handle: Handle) -> Result<(u32, DoorbellStatus), Refusal> {
+        let id = self.user_mode_queue(process, handle)?;
+        match &self.hw_queues[id].doorbell {
+            Some(doorbell) => Ok((id, doorbell.status)),
+            None => invalid(format!("hardware queue {handle} has no doorbell")),
+        }
+    }
+
+    /// `D3DKMTCreateDoorbell`: one for a queue, disconnected.
+    pub(crate) fn create_doorbell(
+        &mut self,
+        process: ProcessId,
+        handle: Handle,
+        effects: &mut Effects,
+    ) -> Called {
+        let id = self.user_mode_queue(process, handle)?;
+        self.require_active(self.contexts[self.hw_queues[id].context].device)?;
+        if self.hw_queues[id].doorbell.is_some() {
+            return invalid(format!("hardware queue {handle} has a doorbell already"));
+        }
+        if let Some(reply) = self.fence_memory_missing(process)? {
+            return Ok(reply);
+        }
+        if let Err(status) = self.miniport.create_doorbell(HwQueueId(id)) {
+            return refuse(status, "the driver makes no doorbell");
+        }
+        let Some(slot) = self.process_mut(process).slots.allocate_for_kernel() else {
+            self.miniport.destroy_doorbell(HwQueueId(id));
+            return Ok(Reply::FenceMemoryExhausted);
+        };
+        let status = DoorbellStatus::DisconnectedRetry;
+        self.hw_queues[id].doorbell = Some(Doorbell { status, slot });
+        self.store_doorbell(id, effects);
+        Ok(Reply::Doorbell { status_slot: slot })
+    }
+
+    /// Stores a doorbell's status where its process reads it.
+    pub(crate) fn store_doorbell(&self, id: u32, effects: &mut Effects) {
+        let queue = &self.hw_queues[id];
+        if let Some(Doorbell { status, slot }) = queue.doorbell {
+            effects.stores.push(FenceStore { process: queue.process, slot, value: status as u64 });
+        }
+    }
+
+    fn set_doorbell(&mut self, id: u32, status: DoorbellStatus, effects: &mut Effects) {
+        if let Some(doorbell) = &mut self.hw_queues[id].doorbell {
+            doorbell.status = status;
+            self.store_doorbell(id, effects);
+        }
+    }
+
+    /// `D3DKMTConnectDoorbell`: wakes the adapter; takes a physical doorbell from another queue if it must (SCH-032).
+    pub(crate) fn connect_doorbell(
+        &mut self,
+        process: ProcessId,
+        handle: Handle,
+        effects: &mut Effects,
+    ) -> Called {
+        /// A driver that frees one at a time and then takes it needs two.
+        const TRIES: u32 = 4;
+        let (id, status) = self.doorbell(process, handle)?;
+        self.require_active(self.contexts[self.hw_queues[id].context].device)?;
+        if status.is_connected() {
+            return Ok(Reply::None);
+        }
+        self.wake_adapter(self.contexts[self.hw_queues[id].context].engine.adapter, effects);
+        for _ in 0..TRIES {
+            let mut connection = DoorbellConnection::Failed;
+            self.with_miniport(effects, |miniport, now, callbacks| {
+                connection = miniport.connect_doorbell(now, HwQueueId(id), callbacks);
+            });
+            let status = match connection {
+                DoorbellConnection::Connected => DoorbellStatus::Connected,
+                DoorbellConnection::ConnectedNotify => DoorbellStatus::ConnectedNotify,
+                DoorbellConnection::Again => continue,
+                DoorbellConnection::Failed => break,
+            };
+            self.set_doorbell(id, status, effects);
+            return Ok(Reply::None);
+        }
+        refuse(NtStatus::NO_MEMORY, format!("the driver has no physical doorbell for queue {handle}"))
+    }
+
+    /// `D3DKMTDestroyDoorbell`.
+    pub(crate) fn destroy_doorbell(
+        &mut self,
+        process: ProcessId,
+        handle: Handle,
+        effects: &mut Effects,
+    ) -> Called {
+        let (id, _) = self.doorbell(process, handle)?;
+        self.drop_doorbell(id, effects);
+        Ok(Reply::None)
+    }
+
+    pub(super) fn drop_doorbell(&mut self, id: u32, effects: &mut Effects) {
+        self.disconnect_doorbell(id, DisconnectReason::Retry, effects);
+        let queue = &mut self.hw_queues[id];
+        let process = queue.process;
+        if let Some(doorbell) = queue.doorbell.take() {
+            self.miniport.destroy_doorbell(HwQueueId(id));
+            self.process_mut(process).slots.release(doorbell.slot);
+        }
+    }
+
+    /// `D3DKMTNotifyWorkSubmission`. Without need it does no harm (SCH-029).
+    pub(crate) fn notify_work_submission(
+        &mut self,
+        process: ProcessId,
+        handle: Handle,
+        effects: &mut Effects,
+    ) -> Called {
+        let (id, status) = self.doorbell(process, handle)?;
+        if status == DoorbellStatus::ConnectedNotify {
+            self.with_miniport(effects, |miniport, now, callbacks| {
+                miniport.notify_work_submission(now, HwQueueId(id), callbacks);
+            });
+        }
+        Ok(Reply::None)
+    }
+
+    /// Disconnects by the kernel's will: the status is there before the driver hears of it.
+    pub(crate) fn disconnect_doorbell(&mut self, id: u32, reason: DisconnectReason, effects: &mut Effects) {
+        if self.store_disconnected(id, reason, effects) {
+            self.miniport.disconnect_doorbell(HwQueueId(id));
+        }
+    }
+
+    /// Stores the reason; true if it was connected. ABORT is the last word: RETRY does not take it back.
+    fn store_disconnected(&mut self, id: u32, reason: DisconnectReason, effects: &mut Effects) -> bool {
+        let Some(doorbell) = &self.hw_queues[id].doorbell else { return false };
+        let was_connected = doorbell.status.is_connected();
+        match reason {
+            DisconnectReason::Retry if was_connected => {
+                self.set_doorbell(id, DoorbellStatus::DisconnectedRetry, effects);
+            }
+            DisconnectReason::Abort if doorbell.status != DoorbellStatus::DisconnectedAbort => {
+                self.set_doorbell(id, DoorbellStatus::DisconnectedAbort, effects);
+            }
+            DisconnectReason::Retry | DisconnectReason::Abort => {}
+        }
+        was_connected
+    }
+
+    /// `DxgkCbDisconnectDoorbell` (SCH-031).
+    pub(super) fn driver_disconnects(
+        &mut self,
+        hw_queue: HwQueueId,
+        reason: DisconnectReason,
+        effects: &mut Effects,
+    ) {
+        let has_one = self.hw_queues.get(hw_queue.0).is_some_and(|queue| queue.doorbell.is_some());
+        let status = if has_one {
+            self.store_disconnected(hw_queue.0, reason, effects);
+            NtStatus::SUCCESS
+        } else {
+            NtStatus::INVALID_PARAMETER
+        };
+        self.miniport.doorbell_disconnected(hw_queue, status);
+    }
+
+    /// Disconnects every doorbell of an engine, or of a device.
+    pub(super) fn disconnect_engine(&mut self, engine: EngineId, effects: &mut Effects) {
+        let here = self.hw_queues.iter().filter(|(_, queue)| self.contexts[queue.context].engine == engine);
+        let queues: Vec<u32> = here.map(|(id, _)| id).collect();
+        for queue in queues {
+            self.disconnect_doorbell(queue, DisconnectReason::Retry, effects);
+        }
+    }
+
+    /// A device is lost: its doorbells say ABORT (TDR-039).
+    pub(crate) fn abort_doorbells(&mut self, device: u32, effects: &mut Effects) {
+        let here = self.hw_queues.iter().filter(|(_, queue)| self.contexts[queue.context].device == device);
+        let queues: Vec<u32> = here.map(|(id, _)| id).collect();
+        for queue in queues {
+            self.disconnect_doorbell(queue, DisconnectReason::Abort, effects);
+        }
+    }
+
+    /// [`crate::Input::DoorbellRung`]: a write to the doorbell's address. Nobody is answered.
+    pub(crate) fn doorbell_rung(
+        &mut self,
+        process: ProcessId,
+        handle: Handle,
+        last_queued: u64,
+        buffers: Vec<Vec<u8>>,
+        effects: &mut Effects,
+    ) {
+        if !self.processes.contains_key(&process) {
+            return;
+        }
+        if let Err(Refusal { why, .. }) = self.ring(process, handle, last_queued, buffers, effects) {
+            self.note(process, format!("the ring of {handle} did nothing: {why}"), effects);
+        }
+    }
+
+    fn ring(
+        &mut self,
+        process: ProcessId,
+        handle: Handle,
+        last_queued: u64,
+        buffers: Vec<Vec<u8>>,
+        effects: &mut Effects,
+    ) -> Result<(), Refusal> {
+        let id = self.user_mode_queue(process, handle)?;
+        // The value is memory: it is there whatever becomes of the ring.
+        let before = core::mem::replace(&mut self.hw_queues[id].last_queued, last_queued);
+        if last_queued < before {
+            self.note(
+                process,
+                format!("the last-queued value of {handle} went from {before} to {last_queued}"),
+                effects,
+            );
+        }
+        let (_, status) = self.doorbell(process, handle)?;
+        if !status.is_connected() {
+            return invalid(format!("it hit the dummy page, the doorbell's status is {}", status as u64));
+        }
+        for buffer in &buffers {
+            if let Err(BadCommands(why)) = self.miniport.validate(buffer) {
+                return invalid(why);
+            }
+        }
+        let bytes: usize = buffers.iter().map(|buffer| buffer.len() + RING_BUFFER_BYTES).sum();
+        let of_process = self.hw_queues.iter().filter(|(_, queue)| queue.process == process);
+        let held: usize = of_process.map(|(id, _)| self.miniport.ring_bytes(HwQueueId(id))).sum();
+        if held + bytes > limits::QUEUED_BYTES_PER_PROCESS_MAX {
+            return invalid(format!("the rings of the process hold {held} bytes, {bytes} more do not fit"));
+        }
+        self.with_miniport(effects, |miniport, now, callbacks| {
+            miniport.ring_doorbell(now, HwQueueId(id), buffers, callbacks);
+        });
+        Ok(())
+    }
+}

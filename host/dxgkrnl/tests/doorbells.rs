@@ -1,0 +1,466 @@
+//! User-mode submission: doorbells, their statuses, and what rings reach.
+
+use crate::common::hardware::*;
+use crate::common::scripted::{ScriptRef, Scripted, called_back, calls};
+use crate::common::{P, World};
+use d3dkmt::{Call, NtStatus, Reply, SignalFlags, isa};
+use dxgkrnl::ddi::{Callback, DisconnectReason, EngineId};
+use dxgkrnl::{AdapterConfig, Config, Fault, Features, Input, ProcessId, VidSchCaps, VmId};
+
+const CONNECTED: u64 = 0;
+const NOTIFY: u64 = 1;
+const RETRY: u64 = 2;
+const ABORT: u64 = 3;
+const DEVICE_REMOVED: NtStatus = NtStatus::DEVICE_REMOVED;
+
+fn scripted_world(config: Config) -> (World<Scripted>, ScriptRef) {
+    let (miniport, script) = Scripted::new();
+    (World::with_miniport(config, miniport), script)
+}
+
+/// The default adapter with so many doorbells for each node.
+fn with_doorbells(doorbells: u32) -> Config {
+    let mut adapter = AdapterConfig::default();
+    adapter.nodes.iter_mut().for_each(|node| node.doorbells = doorbells);
+    Config { adapters: vec![adapter], ..Config::default() }
+}
+
+fn statuses(world: &mut World, slot: u32) -> Vec<u64> {
+    world.stores().into_iter().filter(|(at, _)| *at == slot).map(|(_, status)| status).collect()
+}
+
+/// A connected queue of user-mode submission, and the slot of its doorbell's status.
+fn connected<M: dxgkrnl::ddi::Miniport>(world: &mut World<M>, node: u32) -> (Queue, u32) {
+    let device = world.device();
+    let queue = world.queue_on(device, node, USER_MODE);
+    let slot = world.doorbell(queue);
+    assert_eq!(world.connect(queue), OK);
+    world.stores();
+    (queue, slot)
+}
+
+#[test]
+fn user_mode_submission_is_for_systems_and_nodes_that_have_it() {
+    let mut without_node = Config::default();
+    without_node.adapters[0].nodes[0].user_mode_submission = false;
+    let features = Features::HARDWARE_SCHEDULING | Features::NATIVE_FENCE;
+    let without_feature = Config { features, ..Config::default() };
+    let mut without_native = Config::default();
+    without_native.adapters[0].caps.remove(VidSchCaps::NATIVE_GPU_FENCE);
+    for config in [without_node, without_feature, without_native] {
+        let mut world = World::with_config(config);
+        let device = world.device();
+        let context = world.hw_context(device, ADVANCED);
+        assert_eq!(world.try_hw_queue(context, USER_MODE).err(), Some(UNSUPPORTED));
+        world.finish();
+    }
+}
+
+// covers: SCH-025 SCH-036
+#[test]
+fn each_kind_of_queue_refuses_the_other_kind_of_submission_and_both_work_side_by_side() {
+    let mut world = World::new();
+    let (user, _) = connected(&mut world, ADVANCED);
+    let device = world.device();
+    let kernel = world.queue_on(device, ADVANCED, NATIVE);
+    let fence = world.native(device).object;
+    assert_eq!(world.submit_hw(user, 1, &[]), IP);
+    assert_eq!(world.signal_hw(&[user], fence, 1), IP);
+    assert_eq!(world.wait_hw(user, fence, 1), IP);
+    for call in [
+        Call::CreateDoorbell { queue: kernel.handle },
+        Call::ConnectDoorbell { queue: kernel.handle },
+        Call::NotifyWorkSubmission { queue: kernel.handle },
+        Call::DestroyDoorbell { queue: kernel.handle },
+    ] {
+        assert_eq!(world.status(call), IP);
+    }
+    world.notes();
+    world.ring(kernel, 1, &[&[write(&kernel.fence, 1)]]);
+    assert!(world.notes()[0].contains("UserModeSubmission"));
+    assert_eq!(world.view(kernel).progress, 0);
+    world.ring(user, 1, &[&[busy(100), write(&user.fence, 1)]]);
+    assert_eq!(world.submit_hw(kernel, 1, &[busy(100), write(&kernel.fence, 1)]), OK);
+    world.advance(200);
+    assert_eq!((world.view(user).progress, world.view(kernel).progress), (1, 1));
+    world.finish();
+}
+
+// covers: FEN-118
+#[test]
+fn user_mode_queues_reach_native_fences_only() {
+    let mut world = World::new();
+    let device = world.device();
+    let context = world.hw_context(device, ADVANCED);
+    let monitored_progress = d3dkmt::HwQueueFlags::USER_MODE_SUBMISSION;
+    assert_eq!(world.try_hw_queue(context, monitored_progress).err(), Some(IP));
+    let queue = world.hw_queue(context, USER_MODE);
+    world.doorbell(queue);
+    assert_eq!(world.connect(queue), OK);
+    let (monitored, native) = (world.fence(device, 0), world.native(device));
+    world.ring(queue, 1, &[&[write(&monitored, 1), write(&native, 1)]]);
+    assert_eq!((world.value(monitored.object), world.value(native.object)), (0, 1));
+    let kernel = world.hw_queue(context, NATIVE);
+    assert_eq!(world.submit_hw(kernel, 1, &[write(&monitored, 1)]), OK);
+    assert_eq!(world.value(monitored.object), 1);
+    world.finish();
+}
+
+// covers: SCH-026 SCH-027
+#[test]
+fn a_doorbell_is_created_disconnected_and_only_the_kernel_writes_its_status() {
+    let mut world = World::new();
+    let device = world.device();
+    let queue = world.queue_on(device, ADVANCED, USER_MODE);
+    assert_eq!(world.connect(queue), IP, "there is none yet");
+    world.stores();
+    let slot = world.doorbell(queue);
+    assert_eq!(world.stores(), [(slot, RETRY)]);
+    assert_eq!(world.status(Call::CreateDoorbell { queue: queue.handle }), IP);
+    // The dummy page takes the ring, and nothing happens.
+    world.ring(queue, 1, &[&[write(&queue.fence, 1)]]);
+    assert_eq!((world.view(queue).progress, world.stores()), (0, vec![]));
+    assert_eq!(world.connect(queue), OK);
+    assert_eq!(world.stores(), [(slot, CONNECTED)]);
+    assert_eq!((world.connect(queue), world.stores()), (OK, vec![]), "it is connected already");
+    // An engine finds nothing that it may write where the status stands.
+    let status_address =
+        queue.fence.gpu_address - u64::from(queue.fence.slot.unwrap()) * 64 + u64::from(slot) * 64;
+    let poke = isa::Packet::FenceWrite { gpu_address: status_address, value: ABORT };
+    world.ring(queue, 1, &[&[poke, write(&queue.fence, 1)]]);
+    assert_eq!(world.stores(), [(queue.fence.slot.unwrap(), 1)]);
+    // The place is the same for life, and another doorbell has another.
+    world.input(Input::Fault(Fault::EngineToF1 { engine: EngineId { adapter: 0, node: ADVANCED } }));
+    assert_eq!(world.connect(queue), OK);
+    assert_eq!(world.stores(), [(slot, RETRY), (slot, CONNECTED)]);
+    let other = world.queue_on(device, ADVANCED, USER_MODE);
+    assert_ne!(world.doorbell(other), slot);
+    // The kernel's memory is lost and mapped anew: the status is there again.
+    world.stores();
+    world.input(Input::MemoryChanged { vm: VmId::HOST });
+    assert_eq!(statuses(&mut world, slot), [CONNECTED]);
+    world.finish();
+}
+
+// covers: SCH-028
+#[test]
+fn a_client_that_reads_the_status_after_ringing_loses_nothing() {
+    let mut world = World::with_config(with_doorbells(1));
+    let (queue, slot) = connected(&mut world, ADVANCED);
+    let (_thief, _) = connected_again(&mut world);
+    // It was connected when the client looked before ringing, and is not now.
+    world.ring(queue, 1, &[&[write(&queue.fence, 1)]]);
+    assert_eq!(world.view(queue).progress, 0);
+    assert_eq!(world.view(queue).doorbell.map(|(status, _)| status as u64), Some(RETRY));
+    assert_eq!(world.connect(queue), OK);
+    assert_eq!(statuses(&mut world, slot), [RETRY, CONNECTED]);
+    world.ring(queue, 1, &[&[write(&queue.fence, 1)]]);
+    assert_eq!(world.view(queue).progress, 1);
+    // ABORT is the end: nothing connects again, all is to be made anew.
+    let device = world.device();
+    world.input(Input::Fault(Fault::StopAdapter { adapter: 0 }));
+    assert_eq!(statuses(&mut world, slot), [ABORT]);
+    assert_eq!(world.connect(queue), DEVICE_REMOVED);
+    assert_eq!(world.status(Call::DestroyHwQueue { queue: queue.handle }), OK);
+    assert_eq!(world.status(Call::DestroyDevice { device }), OK);
+    world.finish();
+}
+
+/// Another queue of the same node that takes the one doorbell.
+fn connected_again(world: &mut World) -> (Queue, u32) {
+    let device = world.device();
+    let queue = world.queue_on(device, ADVANCED, USER_MODE);
+    let slot = world.doorbell(queue);
+    assert_eq!(world.connect(queue), OK);
+    (queue, slot)
+}
+
+// covers: SCH-029
+#[test]
+fn with_notify_each_ring_wants_a_call() {
+    let mut world = World::new();
+    let device = world.device();
+    let queue = world.queue_on(device, BASIC, USER_MODE);
+    let slot = world.doorbell(queue);
+    assert_eq!(world.status(Call::NotifyWorkSubmission { queue: queue.handle }), OK, "nothing to tell");
+    assert_eq!(world.connect(queue), OK);
+    assert_eq!(statuses(&mut world, slot), [RETRY, NOTIFY]);
+    for value in 1..=2 {
+        world.ring(queue, value, &[&[write(&queue.fence, value)]]);
+        assert_eq!(world.view(queue).progress, value - 1);
+        assert_eq!(world.status(Call::NotifyWorkSubmission { queue: queue.handle }), OK);
+        assert_eq!(world.view(queue).progress, value);
+    }
+    world.finish();
+}
+
+// covers: SCH-030
+#[test]
+fn progress_beyond_the_last_queued_value_was_published_too_early() {
+    let mut world = World::new();
+    let (queue, _) = connected(&mut world, ADVANCED);
+    world.notes();
+    world.ring(queue, 1, &[&[write(&queue.fence, 1)]]);
+    world.ring(queue, 3, &[&[write(&queue.fence, 2)], &[write(&queue.fence, 3)]]);
+    assert_eq!(world.notes(), Vec::<String>::new());
+    world.ring(queue, 3, &[&[write(&queue.fence, 4)]]);
+    assert!(world.notes()[0].contains("store it before the buffer"));
+    world.ring(queue, 1, &[]);
+    assert!(world.notes()[0].contains("went from 3 to 1"));
+    world.finish();
+}
+
+// covers: SCH-031
+#[test]
+fn a_driver_that_disconnects_is_told_what_became_of_it() {
+    let (mut world, script) = scripted_world(Config::default());
+    let (queue, slot) = connected(&mut world, ADVANCED);
+    let device = world.device();
+    let bare = world.queue_on(device, ADVANCED, USER_MODE);
+    let (queue_id, bare_id) = (world.view(queue).hw_queue, world.view(bare).hw_queue);
+    let disconnect = |world: &mut World<Scripted>, hw_queue, reason| {
+        world.effects.clear();
+        calls(&script, &[]);
+        script.borrow_mut().inject.push(Callback::DisconnectDoorbell { hw_queue, reason });
+        world.input(called_back());
+        (world.stores(), calls(&script, &["doorbell_disconnected"]))
+    };
+    let returned = |hw_queue: dxgkrnl::ddi::HwQueueId, status: &str| {
+        vec![format!("doorbell_disconnected {}: STATUS_{status}", hw_queue.0)]
+    };
+    let (retry, abort) = (DisconnectReason::Retry, DisconnectReason::Abort);
+    let success = returned(queue_id, "SUCCESS");
+    assert_eq!(disconnect(&mut world, queue_id, retry), (vec![(slot, RETRY)], success.clone()));
+    world.ring(queue, 1, &[&[write(&queue.fence, 1)]]);
+    assert_eq!(world.view(queue).progress, 0, "the address is the dummy page");
+    assert_eq!(disconnect(&mut world, queue_id, retry), (vec![], success.clone()), "it was already");
+    assert_eq!(disconnect(&mut world, queue_id, abort), (vec![(slot, ABORT)], success.clone()));
+    assert_eq!(disconnect(&mut world, queue_id, retry), (vec![], success), "ABORT is the last word");
+    assert_eq!(disconnect(&mut world, bare_id, retry), (vec![], returned(bare_id, "INVALID_PARAMETER")));
+    world.finish();
+}
+
+// covers: SCH-032
+#[test]
+fn the_longest_connected_is_the_victim_and_hears_of_it_before_its_doorbell_is_used() {
+    let (mut world, script) = scripted_world(with_doorbells(2));
+    let (first, first_slot) = connected(&mut world, ADVANCED);
+    let (second, _) = connected(&mut world, ADVANCED);
+    let (elsewhere, _) = connected(&mut world, OTHER);
+    let device = world.device();
+    let third = world.queue_on(device, ADVANCED, USER_MODE);
+    let third_slot = world.doorbell(third);
+    world.stores();
+    calls(&script, &[]);
+    assert_eq!(world.connect(third), OK);
+    assert_eq!(world.stores(), [(first_slot, RETRY), (third_slot, CONNECTED)]);
+    let (victim, taker) = (world.view(first).hw_queue.0, world.view(third).hw_queue.0);
+    let expected = [
+        format!("connect_doorbell {taker}: Again"),
+        format!("doorbell_disconnected {victim}: STATUS_SUCCESS"),
+        format!("connect_doorbell {taker}: Connected"),
+    ];
+    assert_eq!(calls(&script, &["connect", "disconnect", "doorbell"]), expected);
+    for queue in [second, third, elsewhere] {
+        world.ring(queue, 1, &[&[write(&queue.fence, 1)]]);
+        assert_eq!(world.view(queue).progress, 1);
+    }
+    world.ring(first, 1, &[&[write(&first.fence, 1)]]);
+    assert_eq!(world.view(first).progress, 0);
+    world.finish();
+}
+
+#[test]
+fn a_node_without_physical_doorbells_connects_none() {
+    let mut world = World::with_config(with_doorbells(0));
+    let device = world.device();
+    let queue = world.queue_on(device, ADVANCED, USER_MODE);
+    world.doorbell(queue);
+    assert_eq!(world.connect(queue), NtStatus::NO_MEMORY);
+    world.finish();
+}
+
+// covers: SCH-033 TDR-040
+#[test]
+fn f1_and_d3_disconnect_with_retry_a_suspend_does_not_and_connecting_wakes() {
+    let (mut world, script) = scripted_world(Config::default());
+    let (queue, slot) = connected(&mut world, ADVANCED);
+    let (elsewhere, _) = connected(&mut world, OTHER);
+    world.input(Input::Fault(Fault::EngineToF1 { engine: EngineId { adapter: 0, node: ADVANCED } }));
+    assert_eq!(world.stores(), [(slot, RETRY)], "the other engine's doorbells stay");
+    assert_eq!(world.connect(queue), OK);
+    // On the way to D3: suspended, not acknowledged: the doorbell stays and work queues up.
+    world.stores();
+    calls(&script, &[]);
+    script.borrow_mut().holds_suspends = true;
+    world.input(Input::Fault(Fault::Power { adapter: 0, on: false }));
+    assert_eq!(world.stores(), []);
+    assert_eq!(world.connect(queue), OK);
+    world.input(Input::Fault(Fault::Power { adapter: 0, on: true }));
+    // All the way.
+    script.borrow_mut().holds_suspends = false;
+    calls(&script, &[]);
+    world.stores();
+    world.input(Input::Fault(Fault::Power { adapter: 0, on: false }));
+    let slots: Vec<_> = world.stores();
+    assert!(
+        slots.contains(&(slot, RETRY))
+            && slots.len() == 2
+            && slots.iter().all(|(_, status)| *status == RETRY)
+    );
+    let (first, second) = (world.view(queue).hw_queue.0, world.view(elsewhere).hw_queue.0);
+    let order = calls(&script, &["suspend", "disconnect", "set_power", "resume", "connect"]);
+    let expected = [
+        "suspend_context 0 2".to_string(),
+        format!("disconnect_doorbell {first}"),
+        "suspend_context 1 2".to_string(),
+        format!("disconnect_doorbell {second}"),
+        "set_power_state 0 false".to_string(),
+    ];
+    assert_eq!(order, expected);
+    assert_eq!(world.connect(queue), OK);
+    let order = calls(&script, &["suspend", "disconnect", "set_power", "resume", "connect"]);
+    let connect = format!("connect_doorbell {first}: Connected");
+    assert_eq!(order, ["set_power_state 0 true", "resume_context 0", "resume_context 1", connect.as_str()]);
+    assert_eq!(world.stores(), [(slot, CONNECTED)]);
+    world.ring(queue, 1, &[&[write(&queue.fence, 1)]]);
+    assert_eq!(world.view(queue).progress, 1);
+    world.finish();
+}
+
+// covers: SCH-033
+#[test]
+fn a_suspended_context_keeps_its_doorbell_and_its_ring_fills() {
+    let (mut world, script) = scripted_world(Config::default());
+    let (queue, _) = connected(&mut world, ADVANCED);
+    // Its engine is suspended for real while the kernel waits for another context's acknowledgement.
+    world.ring(queue, 1, &[&[busy(100), write(&queue.fence, 1)]]);
+    world.input(Input::Fault(Fault::Power { adapter: 0, on: false }));
+    world.ring(queue, 2, &[&[write(&queue.fence, 2)]]);
+    assert_eq!(world.stores(), [], "still connected: the packet that runs is not over");
+    world.advance(100);
+    assert_eq!(world.stores().last().map(|(_, status)| *status), Some(RETRY));
+    assert_eq!(world.view(queue).progress, 0);
+    drop(script);
+    // What was rung for before stays in the ring.
+    assert_eq!(world.connect(queue), OK);
+    assert_eq!(world.view(queue).progress, 2);
+    world.finish();
+}
+
+// covers: SCH-033
+#[test]
+fn a_lost_device_aborts_its_doorbells_and_no_others() {
+    let mut world = World::new();
+    let (queue, slot) = connected(&mut world, ADVANCED);
+    let (other, other_slot) = connected(&mut world, ADVANCED);
+    // A refused one-way call stops the device of its queue.
+    let call = Call::SubmitSignalToHwQueue {
+        queues: vec![queue.handle],
+        objects: vec![],
+        values: vec![],
+        flags: SignalFlags::empty(),
+    };
+    world.input(Input::Call { process: P, request: 0, call });
+    assert_eq!(statuses(&mut world, slot), [ABORT]);
+    assert_eq!(world.connect(queue), DEVICE_REMOVED);
+    assert_eq!(world.view(other).doorbell, Some((dxgkrnl::DoorbellStatus::Connected, other_slot)));
+    world.finish();
+}
+
+// covers: SCH-035
+#[test]
+fn a_queue_that_is_destroyed_does_what_was_last_queued_first() {
+    let (mut world, script) = scripted_world(Config::default());
+    let (queue, _) = connected(&mut world, ADVANCED);
+    let id = world.view(queue).hw_queue.0;
+    world.ring(queue, 2, &[&[busy(100), write(&queue.fence, 1)], &[busy(100), write(&queue.fence, 2)]]);
+    calls(&script, &[]);
+    assert_eq!(world.status(Call::DestroyHwQueue { queue: queue.handle }), OK);
+    assert_eq!(world.status(Call::DestroyHwQueue { queue: queue.handle }), IP, "the handle is gone");
+    let names = ["disconnect_doorbell", "destroy_doorbell", "destroy_hw_queue"];
+    assert_eq!(
+        calls(&script, &names),
+        [format!("disconnect_doorbell {id}"), format!("destroy_doorbell {id}")]
+    );
+    let fence = queue.fence.object;
+    world.advance(199);
+    assert_eq!((world.value(fence), calls(&script, &names)), (1, vec![]));
+    world.advance(1);
+    assert_eq!(world.stores().last(), Some(&(queue.fence.slot.unwrap(), 2)));
+    assert_eq!(calls(&script, &names), [format!("destroy_hw_queue {id}")]);
+    assert_eq!(
+        world.status(Call::DestroySynchronizationObject { object: fence }),
+        IP,
+        "it went with the queue"
+    );
+    assert_eq!(world.kernel.miscounted(), None);
+    // A value that was stored and never reached the engine is waited for by nobody.
+    let (queue, _) = connected(&mut world, ADVANCED);
+    assert_eq!(world.status(Call::DestroyDoorbell { queue: queue.handle }), OK);
+    world.ring(queue, 1, &[&[write(&queue.fence, 1)]]);
+    calls(&script, &names);
+    assert_eq!(world.status(Call::DestroyHwQueue { queue: queue.handle }), OK);
+    assert_eq!(calls(&script, &names).len(), 1);
+    world.finish();
+}
+
+// covers: SCH-035
+#[test]
+fn a_process_that_dies_has_its_contexts_suspended_before_doorbells_and_queues_go() {
+    let (mut world, script) = scripted_world(Config::default());
+    world.process = ProcessId(2);
+    world.attach(ProcessId(2));
+    let (queue, _) = connected(&mut world, ADVANCED);
+    world.ring(queue, 1, &[&[busy(100), write(&queue.fence, 1)]]);
+    calls(&script, &[]);
+    world.input(Input::ProcessGone { process: ProcessId(2) });
+    let names = ["suspend_context", "disconnect_doorbell", "destroy"];
+    let expected = [
+        "suspend_context 0 1",
+        "disconnect_doorbell 0",
+        "destroy_doorbell 0",
+        "destroy_hw_queue 0",
+        "destroy_native_fence 1",
+        "destroy_context 0",
+    ];
+    assert_eq!(calls(&script, &names), expected);
+    world.advance(1000);
+    world.process = P;
+    world.finish();
+}
+
+#[test]
+fn a_ring_holds_so_much_and_no_more() {
+    let mut world = World::new();
+    let (queue, _) = connected(&mut world, ADVANCED);
+    world.ring(queue, 1, &[&[isa::Packet::Hang]]);
+    world.notes();
+    let buffers = vec![vec![7; 1 << 20]; 16];
+    let ring = |world: &mut World, buffers: &Vec<Vec<u8>>| {
+        let (process, queue, buffers) = (P, queue.handle, buffers.clone());
+        world.input(Input::DoorbellRung { process, queue, last_queued: 2, buffers });
+        world.notes().len()
+    };
+    assert_eq!(ring(&mut world, &buffers), 0);
+    assert_eq!(ring(&mut world, &buffers), 1, "32 MiB are the limit of a process");
+    assert_eq!(ring(&mut world, &vec![isa::encode(&[isa::Packet::Hang])[..9].to_vec()]), 1, "damaged");
+    world.finish();
+}
+
+#[test]
+fn a_doorbell_needs_a_place_for_its_status() {
+    let mut world = World::new();
+    world.process = ProcessId(2);
+    let attached =
+        Input::ProcessAttached { process: ProcessId(2), vm: VmId::HOST, pid: 1, name: "two".into() };
+    world.input(attached);
+    world.input(Input::FenceMemoryAdded { process: ProcessId(2), slots: 2 });
+    let device = world.device();
+    let queue = world.queue_on(device, ADVANCED, USER_MODE);
+    let create = Call::CreateDoorbell { queue: queue.handle };
+    assert_eq!(world.ok(create.clone()), Reply::FenceMemoryExhausted);
+    world.input(Input::FenceMemoryAdded { process: ProcessId(2), slots: 1 });
+    assert_eq!(world.ok(create), Reply::Doorbell { status_slot: 2 });
+    world.finish();
+}

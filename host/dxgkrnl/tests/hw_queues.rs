@@ -1,0 +1,357 @@
+//! Hardware queues: their progress fences, their order, and what they refuse.
+
+use crate::common::World;
+use crate::common::hardware::*;
+use d3dkmt::isa::Packet::Hang;
+use d3dkmt::{
+    Call, CreateContextFlags, Handle, HwQueueFlags, NtStatus, SyncObjectInfo, SyncObjectType, limits,
+};
+use dxgkrnl::ddi::EngineState;
+use dxgkrnl::{AdapterConfig, Config, Fault, Features, Input, NodeConfig};
+
+/// The default adapter with all nodes changed.
+fn config(change: impl Fn(&mut NodeConfig)) -> Config {
+    let mut adapter = AdapterConfig::default();
+    adapter.nodes.iter_mut().for_each(change);
+    Config { adapters: vec![adapter], ..Config::default() }
+}
+
+fn state(world: &World, node: u32) -> EngineState {
+    world.kernel.snapshot().engines[node as usize].state.clone()
+}
+
+fn legacy(world: &mut World, device: Handle, object_type: SyncObjectType) -> Handle {
+    let info = SyncObjectInfo { object_type, max_count: 4, ..SyncObjectInfo::default() };
+    world.object(device, info).object
+}
+
+// covers: SCH-012
+#[test]
+fn a_hw_queue_comes_with_a_progress_fence_that_engines_write_and_users_only_read() {
+    let mut world = World::new();
+    let device = world.device();
+    let queue = world.queue_on(device, ADVANCED, NONE);
+    let slot = queue.fence.slot.unwrap();
+    assert_eq!(world.stores().last(), Some(&(slot, 0)), "it reads 0 before anybody hears of it");
+    assert_ne!((queue.handle, queue.fence.object, queue.fence.gpu_address), (Handle::NULL, Handle::NULL, 0));
+    let waiting = world.pending(device, &[(queue.fence.object, 1)], false);
+    assert_eq!(world.submit_hw(queue, 1, &[write(&queue.fence, 1)]), OK);
+    assert_eq!((world.stores(), world.woken()), (vec![(slot, 1)], vec![waiting]));
+    // The fence is the queue's: its user has no way to end it, and it goes with the queue.
+    let destroy = Call::DestroySynchronizationObject { object: queue.fence.object };
+    assert_eq!(world.status(destroy.clone()), IP);
+    assert_eq!(world.status(Call::DestroyHwQueue { queue: queue.handle }), OK);
+    assert_eq!(world.status(Call::DestroyHwQueue { queue: queue.handle }), IP);
+    assert!(world.wait(device, &[(queue.fence.object, 0)], false).is_err());
+    assert_eq!(world.status(destroy), IP);
+    world.finish();
+}
+
+#[test]
+fn what_a_hw_queue_needs_is_asked_at_its_creation() {
+    let mut world = World::new();
+    let device = world.device();
+    let context = world.context(device, ADVANCED);
+    assert_eq!(world.try_hw_queue(context, NONE).err(), Some(IP), "no HwQueueSupported");
+    let context = world.hw_context(device, ADVANCED);
+    assert_eq!(world.try_hw_queue(context, HwQueueFlags::from_bits_retain(0x80)).err(), Some(IP));
+    assert_eq!(world.try_hw_queue(device, NONE).err(), Some(IP));
+    let all = HwQueueFlags::DISABLE_GPU_TIMEOUT | HwQueueFlags::NO_KMD_ACCESS | HwQueueFlags::TEST_QUEUE;
+    let queue = world.hw_queue(context, all);
+    assert_eq!(world.view(queue).flags, all);
+    world.finish();
+    for bad in [
+        config(|node| node.hw_queues = false),
+        Config { features: Features::NATIVE_FENCE, ..Config::default() },
+    ] {
+        let mut world = World::with_config(bad);
+        let device = world.device();
+        let context = world.hw_context(device, ADVANCED);
+        assert_eq!(world.try_hw_queue(context, NONE).err(), Some(UNSUPPORTED));
+        world.finish();
+    }
+}
+
+// covers: SCH-013
+#[test]
+fn progress_ids_grow_and_a_submission_is_complete_when_the_fence_has_its_id() {
+    let mut world = World::new();
+    let device = world.device();
+    let queue = world.queue_on(device, ADVANCED, NONE);
+    let done = world.fence(device, 0).object;
+    assert_eq!(world.submit_hw(queue, 0, &[]), IP, "0 is there from the start");
+    assert_eq!(world.submit_hw(queue, 5, &[busy(100)]), OK);
+    assert_eq!(world.submit_hw(queue, 5, &[]), IP);
+    assert_eq!(world.submit_hw(queue, 4, &[]), IP);
+    assert_eq!(world.signal_hw(&[queue], done, 1), OK);
+    world.advance(100);
+    assert_eq!((state(&world, ADVANCED), world.value(done)), (EngineState::Idle, 0), "nobody wrote 5");
+    assert_eq!(world.view(queue).in_flight, 1);
+    // The next one writes more than both ids.
+    assert_eq!(world.submit_hw(queue, 7, &[busy(100), write(&queue.fence, 9)]), OK);
+    assert_eq!(world.view(queue).in_flight, 1, "it is behind the signal, which waits for 5");
+    let waited = world.fence(device, 0);
+    let context = world.context(device, OTHER);
+    assert_eq!(world.submit(context, &[write(&queue.fence, 5), write(&waited, 1)]), OK);
+    assert_eq!(world.value(done), 1);
+    world.advance(100);
+    assert_eq!((world.view(queue).in_flight, world.view(queue).progress), (0, 9));
+    world.finish();
+}
+
+// covers: SCH-017
+#[test]
+fn ring_buffer_fence_release_decides_who_writes_the_progress_fence() {
+    for (releases, flags) in [(false, NONE), (true, NONE), (false, NATIVE), (true, NATIVE)] {
+        for node in [ADVANCED, BASIC] {
+            let mut world = World::with_config(config(|node| node.ring_buffer_fence_release = releases));
+            let device = world.device();
+            let queue = world.queue_on(device, node, flags);
+            let event = world.pending(device, &[(queue.fence.object, 1)], false);
+            assert_eq!(world.submit_hw(queue, 1, &[busy(50), busy(50)]), OK);
+            world.advance(99);
+            assert_eq!(world.value(queue.fence.object), 0, "the buffer is referenced");
+            world.advance(1);
+            let in_flight = world.view(queue).in_flight;
+            let expected = if releases { (1, 0, vec![event]) } else { (0, 1, vec![]) };
+            assert_eq!((world.value(queue.fence.object), in_flight, world.woken()), expected);
+            world.finish();
+        }
+    }
+}
+
+// covers: SCH-018
+#[test]
+fn the_engine_has_no_more_buffers_of_a_queue_than_the_node_allows() {
+    for (most, expected) in [(0, 3), (1, 1), (2, 2)] {
+        let mut world = World::with_config(config(|node| node.max_in_flight_hw_queue_buffers = most));
+        let device = world.device();
+        let queue = world.queue_on(device, ADVANCED, NONE);
+        for id in 1..=3 {
+            assert_eq!(world.submit_hw(queue, id, &[busy(100), write(&queue.fence, id)]), OK);
+        }
+        assert_eq!(world.view(queue).in_flight, expected);
+        // Another queue has places of its own.
+        let other = world.queue_on(device, ADVANCED, NONE);
+        assert_eq!(world.submit_hw(other, 1, &[write(&other.fence, 1)]), OK);
+        assert_eq!(world.view(other).in_flight, 1);
+        world.advance(100);
+        assert_eq!((world.view(queue).progress, world.view(queue).in_flight), (1, expected.min(2)));
+        world.advance(300);
+        assert_eq!((world.view(queue).progress, world.view(queue).in_flight), (3, 0));
+        world.finish();
+    }
+}
+
+// covers: SCH-019
+#[test]
+fn one_queue_runs_in_order_and_queues_of_two_engines_beside_each_other() {
+    let mut world = World::new();
+    let device = world.device();
+    let first = world.queue_on(device, ADVANCED, NONE);
+    let second = world.queue_on(device, OTHER, NONE);
+    for id in [1, 2] {
+        assert_eq!(world.submit_hw(first, id, &[busy(100), write(&first.fence, id)]), OK);
+        assert_eq!(world.submit_hw(second, id, &[busy(100), write(&second.fence, id)]), OK);
+    }
+    world.advance(100);
+    assert_eq!((world.view(first).progress, world.view(second).progress), (1, 1));
+    world.advance(99);
+    assert_eq!((world.view(first).progress, world.view(second).progress), (1, 1));
+    world.advance(1);
+    assert_eq!((world.view(first).progress, world.view(second).progress), (2, 2));
+    world.finish();
+}
+
+// covers: SCH-014
+#[test]
+fn hw_queues_signal_and_wait_for_monitored_and_native_fences_only() {
+    let mut world = World::new();
+    let device = world.device();
+    let queue = world.queue_on(device, ADVANCED, NONE);
+    for object_type in [SyncObjectType::MUTEX, SyncObjectType::SEMAPHORE, SyncObjectType::FENCE] {
+        let object = legacy(&mut world, device, object_type);
+        assert_eq!(world.signal_hw(&[queue], object, 1), IP);
+        assert_eq!(world.wait_hw(queue, object, 1), IP);
+    }
+    let (monitored, native) = (world.fence(device, 0).object, world.native(device).object);
+    for object in [monitored, native] {
+        assert_eq!(world.wait_hw(queue, object, 1), OK);
+        assert_eq!(world.signal(device, object, 1), OK);
+        assert_eq!(world.signal_hw(&[queue], object, 2), OK);
+        assert_eq!(world.value(object), 2);
+    }
+    assert_eq!(world.signal_hw(&[], monitored, 3), IP);
+    assert_eq!(world.signal_hw(&[queue; 65], monitored, 3), IP);
+    assert_eq!(world.wait_hw(queue, Handle::NULL, 3), IP);
+    world.finish();
+}
+
+#[test]
+fn a_wait_holds_what_follows_in_its_queue_and_nothing_else() {
+    let mut world = World::new();
+    let device = world.device();
+    let context = world.hw_context(device, ADVANCED);
+    let (held, free) = (world.hw_queue(context, NONE), world.hw_queue(context, NONE));
+    let gate = world.fence(device, 0).object;
+    assert_eq!(world.wait_hw(held, gate, 1), OK);
+    assert_eq!(world.submit_hw(held, 1, &[write(&held.fence, 1)]), OK);
+    assert_eq!(world.submit_hw(free, 1, &[write(&free.fence, 1)]), OK);
+    assert_eq!((world.view(held).progress, world.view(free).progress), (0, 1));
+    assert_eq!(world.signal(device, gate, 1), OK);
+    assert_eq!(world.view(held).progress, 1);
+    world.finish();
+}
+
+// covers: SCH-015
+#[test]
+fn a_broadcast_signal_leaves_out_queues_with_no_broadcast_signal() {
+    let mut world = World::new();
+    let device = world.device();
+    let queues =
+        [NONE, HwQueueFlags::NO_BROADCAST_SIGNAL].map(|flags| world.queue_on(device, ADVANCED, flags));
+    let [plain, left_out] = queues;
+    let (gate, fence) = (world.fence(device, 0).object, world.fence(device, 0).object);
+    assert_eq!(world.wait_hw(left_out, gate, 1), OK);
+    assert_eq!(world.signal_hw(&queues, fence, 1), OK);
+    assert_eq!(world.value(fence), 1, "the queue that is held up has no say in it");
+    assert_eq!(world.signal_hw(&[left_out], fence, 2), OK);
+    assert_eq!(world.value(fence), 1, "alone it is no broadcast");
+    assert_eq!(world.signal(device, gate, 1), OK);
+    assert_eq!(world.value(fence), 2);
+    assert_eq!(world.signal_hw(&[left_out, left_out], fence, 3), IP, "nobody is left");
+    // A broadcast of two plain queues waits for both.
+    let other = world.queue_on(device, ADVANCED, HwQueueFlags::NO_BROADCAST_WAIT);
+    assert_eq!(world.wait_hw(other, gate, 2), OK, "a wait names one queue: it is no broadcast");
+    assert_eq!(world.signal_hw(&[plain, other], fence, 4), OK);
+    assert_eq!(world.value(fence), 2);
+    assert_eq!(world.signal(device, gate, 2), OK);
+    assert_eq!(world.value(fence), 4);
+    world.finish();
+}
+
+// covers: SCH-023
+#[test]
+fn context_flags_are_seven_bits() {
+    let mut world = World::new();
+    let device = world.device();
+    for bit in 0..32 {
+        let flags = CreateContextFlags::from_bits_retain(1 << bit);
+        let call = Call::CreateContextVirtual {
+            device,
+            node_ordinal: 0,
+            engine_affinity: 0,
+            flags,
+            client_hint: 0,
+            private_data: vec![],
+        };
+        assert_eq!(world.status(call), if bit <= 6 { OK } else { IP }, "bit {bit}");
+    }
+    // 0x10 is HwQueueSupported and nothing else is.
+    for bit in 0..7 {
+        let context = world.context_with(device, ADVANCED, CreateContextFlags::from_bits_retain(1 << bit));
+        assert_eq!(world.try_hw_queue(context, NONE).is_ok(), bit == 4);
+    }
+    world.finish();
+}
+
+// covers: SCH-024
+#[test]
+fn a_synchronization_only_context_runs_no_buffers_in_its_hw_queues() {
+    let mut world = World::new();
+    let device = world.device();
+    let flags = CreateContextFlags::HW_QUEUE_SUPPORTED | CreateContextFlags::SYNCHRONIZATION_ONLY;
+    let context = world.context_with(device, ADVANCED, flags);
+    let queue = world.hw_queue(context, NONE);
+    let fence = world.fence(device, 0).object;
+    assert_eq!(world.submit_hw(queue, 1, &[]), IP);
+    assert_eq!(world.submit(context, &[]), IP);
+    assert_eq!((world.signal_hw(&[queue], fence, 1), world.value(fence)), (OK, 1));
+    assert_eq!((world.gpu_signal(&[context], fence, 2), world.value(fence)), (OK, 2));
+    world.finish();
+}
+
+// covers: FEN-127
+#[test]
+fn the_progress_fence_is_native_if_the_queue_asks_for_it() {
+    let mut world = World::new();
+    let device = world.device();
+    let (native, monitored) =
+        (world.queue_on(device, ADVANCED, NATIVE), world.queue_on(device, ADVANCED, NONE));
+    let type_of = |world: &World, queue: Queue| {
+        let snapshot = world.kernel.snapshot();
+        snapshot.objects.iter().find(|one| one.handle == queue.fence.object).unwrap().object_type
+    };
+    assert_eq!(type_of(&world, native), SyncObjectType::NATIVE_FENCE);
+    assert_eq!(type_of(&world, monitored), SyncObjectType::MONITORED_FENCE);
+    // The kernel itself waits for what was submitted, so the engine interrupts for it and for nothing else.
+    assert_eq!(world.native_view(native.fence.object).monitored_value, u64::MAX);
+    for id in [3, 5] {
+        assert_eq!(world.submit_hw(native, id, &[busy(100), write(&native.fence, id)]), OK);
+    }
+    assert_eq!(world.native_view(native.fence.object).monitored_value, 2);
+    world.advance(100);
+    assert_eq!(
+        (world.view(native).in_flight, world.native_view(native.fence.object).monitored_value),
+        (1, 4)
+    );
+    world.advance(100);
+    assert_eq!(world.view(native).in_flight, 0);
+    assert_eq!(world.native_view(native.fence.object).monitored_value, u64::MAX);
+    world.finish();
+}
+
+#[test]
+fn a_queue_dies_with_its_context_whatever_the_engine_has_of_it() {
+    let mut world = World::new();
+    let device = world.device();
+    for flags in [NONE, NATIVE] {
+        let context = world.hw_context(device, ADVANCED);
+        let (queue, other) = (world.hw_queue(context, flags), world.queue_on(device, ADVANCED, flags));
+        let fence = world.fence(device, 0).object;
+        assert_eq!(world.submit_hw(queue, 1, &[busy(10), Hang]), OK);
+        assert_eq!(world.submit_hw(queue, 2, &[]), OK);
+        assert_eq!(world.signal_hw(&[queue], fence, 1), OK);
+        assert_eq!(world.submit_hw(other, 1, &[busy(10), write(&other.fence, 1)]), OK);
+        world.advance(10);
+        assert!(matches!(state(&world, ADVANCED), EngineState::Hung { .. }));
+        let waiting = world.pending(device, &[(queue.fence.object, 1)], false);
+        assert_eq!(world.status(Call::DestroyContext { context }), OK);
+        assert_eq!(world.woken(), [waiting], "the progress fence is gone");
+        assert_eq!(world.kernel.miscounted(), None);
+        world.advance(10);
+        assert_eq!((world.view(other).progress, world.value(fence)), (1, 0));
+        assert_eq!(world.submit_hw(queue, 3, &[]), IP);
+    }
+    assert_eq!(world.status(Call::DestroyDevice { device }), OK);
+    world.finish();
+}
+
+#[test]
+fn a_stopped_adapter_drops_what_its_hw_queues_have() {
+    let mut world = World::new();
+    let device = world.device();
+    let queue = world.queue_on(device, ADVANCED, NATIVE);
+    assert_eq!(world.submit_hw(queue, 1, &[busy(100), write(&queue.fence, 1)]), OK);
+    let event = world.pending(device, &[(queue.fence.object, 1)], false);
+    world.input(Input::Fault(Fault::StopAdapter { adapter: 0 }));
+    assert_eq!(world.woken(), [event]);
+    world.advance(1000);
+    assert_eq!((world.value(queue.fence.object), world.view(queue).in_flight), (0, 0), "values stay (R03)");
+    assert_eq!(world.submit_hw(queue, 2, &[]), NtStatus::DEVICE_REMOVED);
+    world.finish();
+}
+
+#[test]
+fn a_process_has_so_many_hw_queues_and_no_more() {
+    let mut world = World::new();
+    let slots = limits::HW_QUEUES_PER_PROCESS_MAX as u32;
+    world.input(Input::FenceMemoryAdded { process: crate::common::P, slots });
+    let device = world.device();
+    let context = world.hw_context(device, ADVANCED);
+    for _ in 0..limits::HW_QUEUES_PER_PROCESS_MAX {
+        world.hw_queue(context, NONE);
+    }
+    assert_eq!(world.try_hw_queue(context, NONE).err(), Some(NtStatus::NO_MEMORY));
+    world.finish();
+}

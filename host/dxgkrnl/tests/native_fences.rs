@@ -1,0 +1,582 @@
+//! Native fences: two values, handles with an order of life, and interrupts that tell of what is monitored.
+
+use crate::common::hardware::*;
+use crate::common::scripted::{ScriptRef, Scripted, called_back, calls};
+use crate::common::{P, World, share};
+use d3dkmt::{
+    Call, CreatedSyncObject, Handle, Luid, NtStatus, Reply, ShareToken, SignalFlags, SyncObjectFlags,
+};
+use dxgkrnl::ddi::{Callback, EngineId, Interrupt, Miniport, NativeFenceId, SignaledNativeFences};
+use dxgkrnl::{AdapterConfig, Config, Fault, Features, Input, ProcessId, VidSchCaps};
+
+const ENGINE: EngineId = EngineId { adapter: 0, node: 0 };
+const SECOND: Luid = Luid { low: 0x6770_0002, high: 0 };
+const SHARED: SyncObjectFlags = SyncObjectFlags::SHARED.union(SyncObjectFlags::NT_SECURITY_SHARING);
+const CROSS: SyncObjectFlags = SHARED.union(SyncObjectFlags::CROSS_ADAPTER);
+const Q: ProcessId = ProcessId(2);
+
+fn scripted_world() -> (World<Scripted>, ScriptRef) {
+    let (miniport, script) = Scripted::new();
+    (World::with_miniport(Config::default(), miniport), script)
+}
+
+/// Two adapters; the second has native fences or not.
+fn two_adapters(second_is_native: bool) -> (World<Scripted>, ScriptRef) {
+    let mut second = AdapterConfig { luid: SECOND, ..AdapterConfig::default() };
+    second.caps.set(VidSchCaps::NATIVE_GPU_FENCE, second_is_native);
+    let config = Config { adapters: vec![AdapterConfig::default(), second], ..Config::default() };
+    let (miniport, script) = Scripted::new();
+    (World::with_miniport(config, miniport), script)
+}
+
+fn inject(world: &mut World<Scripted>, script: &ScriptRef, callbacks: Vec<Callback>) {
+    script.borrow_mut().inject.extend(callbacks);
+    world.input(called_back());
+}
+
+fn signaled(signaled: SignaledNativeFences) -> Callback {
+    Callback::NotifyInterrupt(Interrupt::NativeFenceSignaled { engine: ENGINE, signaled })
+}
+
+fn stored(fence: &CreatedSyncObject, value: u64) -> Callback {
+    Callback::GpuStore { engine: ENGINE, process: P, gpu_address: fence.gpu_address, value }
+}
+
+fn open_native<M: Miniport>(
+    world: &mut World<M>,
+    device: Handle,
+    token: ShareToken,
+) -> Result<CreatedSyncObject, NtStatus> {
+    let flags = SyncObjectFlags::empty();
+    match world.call(Call::OpenNativeFence { device, token, flags, engine_affinity: 0 }) {
+        (OK, Reply::SyncObject(opened)) => Ok(opened),
+        (status, _) => Err(status),
+    }
+}
+
+fn open_monitored<M: Miniport>(
+    world: &mut World<M>,
+    device: Handle,
+    token: ShareToken,
+) -> Result<CreatedSyncObject, NtStatus> {
+    let flags = SyncObjectFlags::empty();
+    match world.call(Call::OpenSyncObject { device, token, flags, engine_affinity: 0, legacy: false }) {
+        (OK, Reply::SyncObject(opened)) => Ok(opened),
+        (status, _) => Err(status),
+    }
+}
+
+fn shared<M: Miniport>(world: &mut World<M>, object: Handle, number: u8) -> ShareToken {
+    let token = ShareToken([number; 16]);
+    world.ok(share(object, token));
+    token
+}
+
+// covers: FEN-096
+#[test]
+fn current_value_is_read_by_users_written_by_kernel_and_gpu_and_never_torn() {
+    let mut world = World::new();
+    let device = world.device();
+    let context = world.hw_context(device, ADVANCED);
+    let queue = world.hw_queue(context, NONE);
+    world.stores();
+    let fence = world.native(device);
+    let slot = fence.slot.unwrap();
+    assert_eq!(world.stores(), [(slot, 0)]);
+    let value = 0x1234_5678_9ABC_DEF0;
+    assert_eq!(world.signal(device, fence.object, 1), OK);
+    assert_eq!(world.submit_hw(queue, 1, &[write(&fence, value)]), OK);
+    assert_eq!(world.stores(), [(slot, 1), (slot, value)], "each change is one store of 64 bits");
+    // No other way to write it: what is no fence address reaches nothing.
+    let half = CreatedSyncObject { gpu_address: fence.gpu_address + 4, ..fence };
+    assert_eq!(world.submit_hw(queue, 2, &[write(&half, 7)]), OK);
+    assert_eq!((world.stores(), world.value(fence.object)), (vec![], value));
+    world.finish();
+}
+
+// covers: FEN-097
+#[test]
+fn monitored_value_stands_nowhere_a_process_or_an_engine_can_write() {
+    let mut world = World::new();
+    let device = world.device();
+    let context = world.hw_context(device, ADVANCED);
+    let queue = world.hw_queue(context, NONE);
+    let (fence, neighbour) = (world.native(device), world.native(device));
+    world.stores();
+    world.pending(device, &[(fence.object, 5)], false);
+    assert_eq!(world.native_view(fence.object).monitored_value, 4);
+    assert_eq!(world.stores(), [], "it changed, and nothing in the process's memory did");
+    let first_slot = fence.gpu_address - u64::from(fence.slot.unwrap()) * 64;
+    let everywhere: Vec<_> = (0..64 * 8)
+        .map(|place| first_slot + place * 8)
+        .filter(|address| *address != fence.gpu_address)
+        .map(|gpu_address| write(&CreatedSyncObject { gpu_address, ..fence }, 99))
+        .collect();
+    assert_eq!(world.submit_hw(queue, 1, &everywhere), OK);
+    assert_eq!(world.native_view(fence.object).monitored_value, 4);
+    assert_eq!((world.value(fence.object), world.value(neighbour.object)), (0, 99));
+    world.finish();
+}
+
+// covers: FEN-098 FEN-128
+#[test]
+fn monitored_value_is_one_below_the_least_value_that_somebody_waits_for() {
+    let (mut world, script) = scripted_world();
+    let device = world.device();
+    let fence = world.native(device).object;
+    let id = world.native_view(fence).fence.0;
+    let told = |value: u64| vec![format!("update_monitored_value {id} {value}")];
+    calls(&script, &[]);
+    let nine = world.pending(device, &[(fence, 9)], false);
+    assert_eq!(calls(&script, &["update_monitored"]), told(8));
+    let five = world.pending(device, &[(fence, 5)], false);
+    assert_eq!(calls(&script, &["update_monitored"]), told(4));
+    world.pending(device, &[(fence, 7)], false);
+    assert_eq!(calls(&script, &["update_monitored"]), Vec::<String>::new());
+    // A wait for 0 is satisfied and no waiter: 0 - 1 would say that nobody waits.
+    assert!(matches!(world.wait(device, &[(fence, 0)], false), Ok((_, d3dkmt::WaitOutcome::Satisfied))));
+    assert_eq!(
+        (calls(&script, &["update_monitored"]), world.native_view(fence).monitored_value),
+        (vec![], 4)
+    );
+    world.ok(Call::CancelWait { event: five });
+    assert_eq!(calls(&script, &["update_monitored"]), told(6));
+    assert_eq!(world.signal(device, fence, 8), OK);
+    assert_eq!(calls(&script, &["update_monitored"]), told(8));
+    assert_eq!(world.signal(device, fence, 9), OK);
+    assert!(world.woken().contains(&nine));
+    assert_eq!(calls(&script, &["update_monitored"]), told(u64::MAX));
+    // A software queue waits as a CPU does.
+    let context = world.context(device, ADVANCED);
+    assert_eq!(world.gpu_wait(context, fence, 20), OK);
+    assert_eq!(calls(&script, &["update_monitored"]), told(19));
+    world.ok(Call::DestroyContext { context });
+    assert_eq!(calls(&script, &["update_monitored"]), told(u64::MAX));
+    world.finish();
+}
+
+// covers: FEN-099
+#[test]
+fn an_engine_keeps_quiet_about_values_that_nobody_monitors() {
+    let mut world = World::new();
+    let device = world.device();
+    let context = world.hw_context(device, BASIC);
+    let queue = world.hw_queue(context, NATIVE);
+    let fence = world.native(device);
+    let event = world.pending(device, &[(fence.object, 5)], false);
+    // If the write of 4 interrupted, that interrupt would be the one that is lost.
+    world.input(Input::Fault(Fault::LoseInterrupt { engine: EngineId { adapter: 0, node: BASIC } }));
+    assert_eq!(world.submit_hw(queue, 1, &[write(&fence, 4), write(&fence, 5), busy(10)]), OK);
+    assert_eq!((world.value(fence.object), world.woken()), (5, vec![]), "the write of 5 was the lost one");
+    let mut unseen = 0;
+    world.kernel.unseen_writes(&mut |_| unseen += 1);
+    assert_eq!(unseen, 1, "checkers see that an interrupt is due");
+    assert_eq!(world.signal(device, fence.object, 5), OK);
+    assert_eq!(world.woken(), [event]);
+    world.finish();
+}
+
+// covers: FEN-101 FEN-103
+#[test]
+fn a_wait_that_is_added_while_the_gpu_writes_is_not_missed() {
+    let (mut world, script) = scripted_world();
+    let device = world.device();
+    let fence = world.native(device);
+    // The engine compared with the old MonitoredValue and stored without an interrupt, while the kernel changed it.
+    script.borrow_mut().while_updating.push(stored(&fence, 5));
+    let event = world.pending(device, &[(fence.object, 5)], false);
+    assert_eq!(world.woken(), [event], "the kernel looked again");
+    assert_eq!(world.native_view(fence.object).monitored_value, u64::MAX);
+    script.borrow_mut().while_updating.push(stored(&fence, 6));
+    world.pending(device, &[(fence.object, 7)], false);
+    assert_eq!((world.woken(), world.value(fence.object)), (vec![], 6));
+    world.finish();
+}
+
+// covers: FEN-102
+#[test]
+fn spurious_interrupts_do_nothing() {
+    let (mut world, script) = scripted_world();
+    let device = world.device();
+    let fence = world.native(device);
+    let id = world.native_view(fence.object).fence;
+    world.pending(device, &[(fence.object, 5)], false);
+    world.effects.clear();
+    for which in [
+        SignaledNativeFences::These(vec![id, id]),
+        SignaledNativeFences::All { evaluate_legacy_monitored_fences: true },
+        SignaledNativeFences::Logged { hw_queue: None },
+    ] {
+        inject(&mut world, &script, vec![signaled(which)]);
+    }
+    assert!(world.effects.is_empty() && world.kernel.bugchecked().is_none());
+    world.finish();
+}
+
+// covers: FEN-104
+#[test]
+fn private_fences_share_pages_of_their_process_and_shareable_ones_have_their_own() {
+    let mut world = World::new();
+    let device = world.device();
+    let place = |world: &World, object| {
+        let storage = world.native_view(object).storage;
+        (storage.page, storage.offset_bytes)
+    };
+    let stride = dxgkrnl::ddi::NATIVE_FENCE_STRIDE_BYTES;
+    let first = world.native(device).object;
+    let shareable = world.try_native(device, 0, SHARED).unwrap().object;
+    let second = world.native(device).object;
+    let (page, offset) = place(&world, first);
+    assert_eq!((offset, place(&world, second)), (0, (page, stride)));
+    let (own_page, own_offset) = place(&world, shareable);
+    assert!(own_page != page && own_offset == 0);
+    let other_shareable = world.try_native(device, 0, SHARED).unwrap().object;
+    assert_ne!(place(&world, other_shareable).0, own_page);
+    // A place that is free is taken again; a full page is followed by another.
+    world.ok(Call::DestroySynchronizationObject { object: first });
+    let again = world.native(device).object;
+    assert_eq!(place(&world, again), (page, 0));
+    world.input(Input::FenceMemoryAdded { process: P, slots: 128 });
+    let places: Vec<_> = (0..63)
+        .map(|_| {
+            let one = world.native(device).object;
+            place(&world, one)
+        })
+        .collect();
+    assert!(places[..62].iter().all(|(at, _)| *at == page) && places[62].0 != page && places[62].1 == 0);
+    // Another process's private fences are never in a page of ours.
+    world.process = Q;
+    world.attach(Q);
+    let device = world.device();
+    let theirs = world.native(device).object;
+    let theirs = place(&world, theirs);
+    assert!(theirs.1 == 0 && theirs.0 != page && theirs.0 != places[62].0);
+    world.finish();
+}
+
+// covers: FEN-105 FEN-113
+#[test]
+fn types_other_than_default_are_refused() {
+    let mut world = World::new();
+    let device = world.device();
+    let none = SyncObjectFlags::empty();
+    assert!(world.try_native(device, 0, none).is_ok());
+    assert_eq!(world.try_native(device, 1, none).err(), Some(UNSUPPORTED), "INTRA_GPU is not there yet");
+    assert_eq!(world.try_native(device, 2, none).err(), Some(IP));
+    assert_eq!(world.try_native(device, 1, CROSS).err(), Some(IP), "cross-adapter is DEFAULT");
+    assert!(world.try_native(device, 0, CROSS).is_ok());
+    for bad in [SyncObjectFlags::SHARED, SyncObjectFlags::CROSS_ADAPTER, SyncObjectFlags::NO_GPU_ACCESS] {
+        assert_eq!(world.try_native(device, 0, bad).err(), Some(IP), "{bad:?}");
+    }
+    world.finish();
+}
+
+// covers: FEN-106
+#[test]
+fn an_adapter_that_advertises_native_fences_to_a_system_without_them_does_not_start() {
+    let features = Features::HARDWARE_SCHEDULING;
+    let mut world = World::with_config(Config { features, ..Config::default() });
+    assert!(world.kernel.start_failures()[&0].contains("FEN-106"));
+    assert_eq!(world.ok(Call::EnumAdapters { capacity: 34 }), Reply::Adapters(vec![]));
+    let luid = AdapterConfig::default().luid;
+    assert!(!world.status(Call::OpenAdapterFromLuid { luid }).is_success());
+    world.finish();
+    // Without the cap it starts, and has none.
+    let mut config = Config { features, ..Config::default() };
+    config.adapters[0].caps.remove(VidSchCaps::NATIVE_GPU_FENCE);
+    let mut world = World::with_config(config);
+    assert!(world.kernel.start_failures().is_empty());
+    let device = world.device();
+    assert_eq!(world.try_native(device, 0, SyncObjectFlags::empty()).err(), Some(UNSUPPORTED));
+    world.finish();
+}
+
+const NAMES: [&str; 4] = ["create_native", "open_native", "close_native", "destroy_native"];
+
+// covers: FEN-107
+#[test]
+fn local_handles_close_one_by_one_and_the_global_one_goes_last() {
+    let (mut world, script) = scripted_world();
+    let device = world.device();
+    let fence = world.try_native(device, 0, SHARED).unwrap();
+    let made = calls(&script, &NAMES);
+    assert!(
+        made[0].starts_with("create_native_fence 1 ")
+            && made[1].starts_with("open_native_fence 2 of 1 for p1")
+    );
+    let token = shared(&mut world, fence.object, 1);
+    world.process = Q;
+    world.attach(Q);
+    let other_device = world.device();
+    let opened = open_native(&mut world, other_device, token).unwrap();
+    assert!(calls(&script, &NAMES)[0].starts_with("open_native_fence 3 of 1 for p2"));
+    world.process = P;
+    world.ok(Call::CloseShare { token });
+    world.ok(Call::DestroySynchronizationObject { object: fence.object });
+    assert_eq!(calls(&script, &NAMES), ["close_native_fence 2"]);
+    world.process = Q;
+    assert_eq!(world.signal(other_device, opened.object, 3), OK);
+    world.ok(Call::DestroySynchronizationObject { object: opened.object });
+    assert_eq!(calls(&script, &NAMES), ["close_native_fence 3", "destroy_native_fence 1"]);
+    world.process = P;
+    world.finish();
+}
+
+// covers: FEN-108
+#[test]
+fn a_process_has_a_native_fence_at_one_address_and_another_process_at_another() {
+    let (mut world, script) = scripted_world();
+    let device = world.device();
+    world.fence(device, 0);
+    let fence = world.try_native(device, 0, SHARED).unwrap();
+    let token = shared(&mut world, fence.object, 1);
+    let second_device = world.device();
+    calls(&script, &NAMES);
+    let again = open_native(&mut world, second_device, token).unwrap();
+    assert_eq!((again.slot, again.gpu_address), (fence.slot, fence.gpu_address));
+    assert_ne!(again.object, fence.object);
+    assert_eq!(calls(&script, &NAMES), Vec::<String>::new(), "it was mapped already");
+    world.process = Q;
+    world.attach(Q);
+    let their_device = world.device();
+    let theirs = open_native(&mut world, their_device, token).unwrap();
+    assert_ne!(theirs.gpu_address, fence.gpu_address);
+    world.process = P;
+    // The mapping is there as long as one of the opens.
+    world.ok(Call::DestroySynchronizationObject { object: fence.object });
+    assert_eq!(calls(&script, &["close"]), Vec::<String>::new());
+    let context = world.context(second_device, ADVANCED);
+    world.stores();
+    assert_eq!(world.submit(context, &[write(&again, 4)]), OK);
+    assert_eq!(world.stores(), [(again.slot.unwrap(), 4), (theirs.slot.unwrap(), 4)]);
+    world.ok(Call::DestroySynchronizationObject { object: again.object });
+    assert_eq!(calls(&script, &["close"]).len(), 1);
+    let reuses = world.native(device);
+    assert_eq!(world.kernel.miscounted(), None);
+    assert_ne!(reuses.slot, None);
+    world.finish();
+}
+
+// covers: FEN-109
+#[test]
+fn an_interrupt_that_names_a_destroyed_fence_is_a_bugcheck() {
+    let (mut world, script) = scripted_world();
+    let device = world.device();
+    let (fence, other) = (world.native(device), world.native(device));
+    let id = world.native_view(fence.object).fence;
+    let event = world.pending(device, &[(fence.object, 5)], false);
+    let these = |id| signaled(SignaledNativeFences::These(vec![id]));
+    inject(&mut world, &script, vec![stored(&fence, 5), these(id)]);
+    assert_eq!((world.woken(), world.kernel.bugchecked()), (vec![event], None));
+    world.ok(Call::DestroySynchronizationObject { object: fence.object });
+    world.ok(Call::DestroySynchronizationObject { object: other.object });
+    inject(&mut world, &script, vec![these(id)]);
+    let bugcheck = world.kernel.bugchecked().expect("it is fatal");
+    assert_eq!((bugcheck.code, bugcheck.parameters[1]), (0x119, id.0));
+    world.finish();
+}
+
+// covers: FEN-110
+#[test]
+fn a_null_array_scans_native_fences_and_with_a_flag_monitored_ones() {
+    let (mut world, script) = scripted_world();
+    let device = world.device();
+    let (native, monitored) = (world.native(device), world.fence(device, 0));
+    let native_event = world.pending(device, &[(native.object, 1)], false);
+    let monitored_event = world.pending(device, &[(monitored.object, 1)], false);
+    inject(&mut world, &script, vec![stored(&native, 1), stored(&monitored, 1)]);
+    assert_eq!(world.woken(), [], "nobody said so");
+    let all = |legacy| signaled(SignaledNativeFences::All { evaluate_legacy_monitored_fences: legacy });
+    inject(&mut world, &script, vec![all(false)]);
+    assert_eq!(world.woken(), [native_event]);
+    inject(&mut world, &script, vec![all(true)]);
+    assert_eq!(world.woken(), [monitored_event]);
+    world.finish();
+}
+
+// covers: FEN-111
+#[test]
+fn the_fences_of_a_device_in_error_are_signaled_for_ever() {
+    let (mut world, script) = scripted_world();
+    let device = world.device();
+    let broken = world.device();
+    let fence = world.try_native(broken, 0, SHARED).unwrap();
+    let token = shared(&mut world, fence.object, 1);
+    let opened = open_native(&mut world, device, token).unwrap();
+    let kept = world.native(device).object;
+    let id = world.native_view(opened.object).fence.0;
+    let context = world.context(broken, ADVANCED);
+    let event = world.pending(device, &[(opened.object, 1000)], false);
+    let queue = world.queue_on(device, ADVANCED, NONE);
+    assert_eq!(world.submit_hw(queue, 1, &[wait(&opened, 77), write(&queue.fence, 1)]), OK);
+    assert_eq!(world.view(queue).progress, 0);
+    calls(&script, &[]);
+    // A refused one-way call stops the device.
+    let call = Call::WaitFromGpu { context, objects: vec![], values: vec![] };
+    world.input(Input::Call { process: P, request: 0, call });
+    let expected = format!("update_current_value {id} {} always true notification false", u64::MAX);
+    assert_eq!(calls(&script, &["update_current"]), [expected]);
+    assert_eq!((world.woken(), world.value(opened.object)), (vec![event], u64::MAX));
+    assert_eq!(world.view(queue).progress, 1, "waits in hardware pass");
+    // Signals do nothing, by the kernel or by an engine.
+    world.stores();
+    let rewind = SignalFlags::ALLOW_FENCE_REWIND;
+    assert_eq!(world.signal_flags(device, opened.object, 3, rewind), OK);
+    assert_eq!(world.submit_hw(queue, 2, &[write(&opened, 3), write(&queue.fence, 2)]), OK);
+    assert_eq!(world.stores(), [(queue.fence.slot.unwrap(), 2)]);
+    assert_eq!((world.value(opened.object), world.value(kept)), (u64::MAX, 0));
+    world.finish();
+}
+
+// covers: FEN-112
+#[test]
+fn a_cpu_signal_is_written_by_the_driver_and_a_notification_only_looks_at_waits() {
+    let (mut world, script) = scripted_world();
+    let device = world.device();
+    let queue = world.queue_on(device, ADVANCED, NONE);
+    let fence = world.native(device);
+    let id = world.native_view(fence.object).fence.0;
+    assert_eq!(world.submit_hw(queue, 1, &[wait(&fence, 5), write(&queue.fence, 1)]), OK);
+    assert_eq!(world.view(queue).progress, 0);
+    assert_eq!(world.signal(device, fence.object, 5), OK);
+    let expected = format!("update_current_value {id} 5 always false notification false");
+    assert_eq!(calls(&script, &["update_current"]), [expected]);
+    assert_eq!(world.view(queue).progress, 1);
+    // Of a cross-adapter fence the kernel writes the memory itself.
+    let cross = world.try_native(device, 0, CROSS).unwrap();
+    let id = world.native_view(cross.object).fence.0;
+    assert_eq!(world.submit_hw(queue, 2, &[wait(&cross, 5), write(&queue.fence, 2)]), OK);
+    assert_eq!(world.signal(device, cross.object, 5), OK);
+    let expected = format!("update_current_value {id} 5 always false notification true");
+    assert_eq!(calls(&script, &["update_current"]), [expected]);
+    assert_eq!(world.view(queue).progress, 2);
+    world.finish();
+}
+
+// covers: FEN-114 FEN-115
+#[test]
+fn a_cross_adapter_signal_interrupts_each_time_and_the_scheduler_tells_the_other_gpu() {
+    let (mut world, script) = two_adapters(true);
+    let device = world.device_on(AdapterConfig::default().luid);
+    let fence = world.try_native(device, 0, CROSS).unwrap();
+    let token = shared(&mut world, fence.object, 1);
+    let second_device = world.device_on(SECOND);
+    let opened = open_native(&mut world, second_device, token).unwrap();
+    let made = calls(&script, &["create_native"]);
+    let storage = |line: &String| line.split_once(": ").unwrap().1.to_string();
+    assert_eq!(made.len(), 2, "a global handle on each adapter");
+    assert_eq!(storage(&made[0]), storage(&made[1]), "and one CurrentValue");
+    assert!(made.iter().all(|line| line.ends_with("monitored 0")));
+    // Pinned: waits do not move it.
+    let event = world.pending(device, &[(fence.object, 9)], false);
+    assert_eq!(calls(&script, &["update_monitored"]), Vec::<String>::new());
+    // The first GPU waits in hardware for a signal of the second.
+    let waits = world.queue_on(device, ADVANCED, NONE);
+    let signals = world.queue_on(second_device, ADVANCED, NONE);
+    assert_eq!(world.submit_hw(waits, 1, &[wait(&fence, 3), write(&waits.fence, 1)]), OK);
+    calls(&script, &[]);
+    assert_eq!(world.submit_hw(signals, 1, &[write(&opened, 2)]), OK);
+    assert_eq!(
+        calls(&script, &["update_current"]).len(),
+        1,
+        "2 is waited for by nobody, and yet it interrupts"
+    );
+    assert_eq!(world.view(waits).progress, 0);
+    assert_eq!(world.submit_hw(signals, 2, &[write(&opened, 3)]), OK);
+    let told = calls(&script, &["update_current"]);
+    assert_eq!(told, ["update_current_value 1 3 always false notification true"]);
+    assert_eq!((world.view(waits).progress, world.woken()), (1, vec![]));
+    assert_eq!(world.submit_hw(signals, 3, &[write(&opened, 9)]), OK);
+    assert_eq!(world.woken(), [event]);
+    world.finish();
+}
+
+// covers: FEN-116
+#[test]
+fn a_cross_adapter_fence_is_native_where_that_is_supported_and_monitored_elsewhere() {
+    let (mut world, script) = two_adapters(false);
+    let native_device = world.device_on(AdapterConfig::default().luid);
+    let plain_device = world.device_on(SECOND);
+    // Made native, opened as monitored.
+    let native = world.try_native(native_device, 0, CROSS).unwrap();
+    let token = shared(&mut world, native.object, 1);
+    assert_eq!(open_native(&mut world, plain_device, token).err(), Some(UNSUPPORTED));
+    assert_eq!(open_monitored(&mut world, native_device, token).err(), Some(IP), "here it is native");
+    calls(&script, &NAMES);
+    let as_monitored = open_monitored(&mut world, plain_device, token).unwrap();
+    assert_eq!(calls(&script, &NAMES), Vec::<String>::new(), "the driver hears of no native fence");
+    let event = world.pending(plain_device, &[(as_monitored.object, 1)], false);
+    assert_eq!(world.signal(native_device, native.object, 1), OK);
+    assert_eq!(world.woken(), [event]);
+    // Made monitored, opened native.
+    let monitored = world.fence_with(plain_device, 0, CROSS);
+    let token = shared(&mut world, monitored.object, 2);
+    let as_native = open_native(&mut world, native_device, token).unwrap();
+    let made = calls(&script, &NAMES);
+    assert!(made[0].contains(" on 0: ") && made.len() == 2, "{made:?}");
+    let event = world.pending(plain_device, &[(monitored.object, 1)], false);
+    let context = world.context(native_device, ADVANCED);
+    assert_eq!(world.submit(context, &[write(&as_native, 1)]), OK);
+    assert_eq!(world.woken(), [event]);
+    // Without CrossAdapter neither opens elsewhere.
+    let private = world.try_native(native_device, 0, SHARED).unwrap();
+    let token = shared(&mut world, private.object, 3);
+    assert_eq!(open_monitored(&mut world, plain_device, token).err(), Some(IP));
+    let private = world.fence_with(plain_device, 0, SHARED);
+    let token = shared(&mut world, private.object, 4);
+    assert_eq!(open_native(&mut world, native_device, token).err(), Some(IP));
+    world.finish();
+}
+
+// covers: FEN-117
+#[test]
+fn a_packet_signal_of_the_gpu_without_native_fences_is_the_kernels_write_and_is_passed_on() {
+    let (mut world, script) = two_adapters(false);
+    let native_device = world.device_on(AdapterConfig::default().luid);
+    let plain_device = world.device_on(SECOND);
+    let native = world.try_native(native_device, 0, CROSS).unwrap();
+    let token = shared(&mut world, native.object, 1);
+    let monitored = open_monitored(&mut world, plain_device, token).unwrap();
+    let waits = world.queue_on(native_device, ADVANCED, NONE);
+    assert_eq!(world.submit_hw(waits, 1, &[wait(&native, 1), write(&waits.fence, 1)]), OK);
+    let context = world.context(plain_device, ADVANCED);
+    assert_eq!(world.submit(context, &[busy(100)]), OK);
+    assert_eq!(world.gpu_signal(&[context], monitored.object, 1), OK);
+    calls(&script, &[]);
+    world.stores();
+    world.advance(99);
+    assert_eq!((world.value(native.object), world.view(waits).progress), (0, 0), "not at the head yet");
+    world.advance(1);
+    assert_eq!(world.value(native.object), 1);
+    let told = calls(&script, &["update_current"]);
+    assert_eq!(told, ["update_current_value 1 1 always false notification true"]);
+    assert_eq!(world.view(waits).progress, 1);
+    world.finish();
+}
+
+#[test]
+fn a_native_fence_needs_a_fence_slot_and_a_working_device() {
+    let mut world = World::new();
+    let device = world.device();
+    world.process = Q;
+    world.attach(Q);
+    let their_device = world.device();
+    for _ in 0..63 {
+        world.native(their_device);
+    }
+    let flags = SyncObjectFlags::empty();
+    let call = Call::CreateNativeFence {
+        device: their_device,
+        initial_value: 0,
+        native_type: 0,
+        flags,
+        engine_affinity: 0,
+    };
+    assert_eq!(world.ok(call), Reply::FenceMemoryExhausted);
+    world.process = P;
+    assert_eq!(world.try_native(Handle::NULL, 0, flags).err(), Some(IP));
+    world.input(Input::Fault(Fault::StopAdapter { adapter: 0 }));
+    assert_eq!(world.try_native(device, 0, flags).err(), Some(NtStatus::DEVICE_REMOVED));
+    assert_ne!(NativeFenceId(0), NativeFenceId(1));
+    world.finish();
+}

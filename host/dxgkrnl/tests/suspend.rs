@@ -1,0 +1,141 @@
+//! Suspending contexts: by power moves here; acknowledged, late, or never.
+
+use crate::common::World;
+use crate::common::hardware::*;
+use crate::common::scripted::{ScriptRef, Scripted, called_back, calls};
+use d3dkmt::isa::Packet::Hang;
+use dxgkrnl::ddi::{Callback, EngineId, HwContext, Interrupt};
+use dxgkrnl::{Config, Fault, Input};
+
+const RETRY: u64 = 2;
+
+fn scripted_world() -> (World<Scripted>, ScriptRef) {
+    let (miniport, script) = Scripted::new();
+    (World::with_miniport(Config::default(), miniport), script)
+}
+
+fn power(world: &mut World<Scripted>, on: bool) {
+    world.input(Input::Fault(Fault::Power { adapter: 0, on }));
+}
+
+/// Interrupt 17.
+fn acknowledge(world: &mut World<Scripted>, script: &ScriptRef, suspend_fence: u64) {
+    let engine = EngineId { adapter: 0, node: ADVANCED };
+    let context = HwContext(0);
+    let interrupt = Interrupt::SuspendContextCompleted { engine, context, suspend_fence };
+    script.borrow_mut().inject.push(Callback::NotifyInterrupt(interrupt));
+    world.input(called_back());
+}
+
+const NAMES: [&str; 3] = ["suspend_context", "resume_context", "set_power_state"];
+
+// covers: SCH-020
+#[test]
+fn a_pending_suspend_ends_with_its_own_acknowledgement_and_not_with_an_older_one() {
+    let (mut world, script) = scripted_world();
+    let device = world.device();
+    let queue = world.queue_on(device, ADVANCED, USER_MODE);
+    let slot = world.doorbell(queue);
+    assert_eq!(world.connect(queue), OK);
+    script.borrow_mut().holds_suspends = true;
+    power(&mut world, false);
+    assert_eq!(calls(&script, &NAMES), ["suspend_context 0 1"], "D3 waits");
+    power(&mut world, true);
+    assert_eq!(calls(&script, &NAMES), ["set_power_state 0 true", "resume_context 0"]);
+    power(&mut world, false);
+    assert_eq!(calls(&script, &NAMES), ["suspend_context 0 2"], "numbers grow");
+    world.stores();
+    acknowledge(&mut world, &script, 1);
+    assert_eq!((world.stores(), calls(&script, &NAMES)), (vec![], vec![]));
+    assert!(world.notes().iter().any(|note| note.contains("late")));
+    acknowledge(&mut world, &script, 2);
+    assert_eq!(world.stores(), [(slot, RETRY)]);
+    assert_eq!(calls(&script, &NAMES), ["set_power_state 0 false"]);
+    acknowledge(&mut world, &script, 2);
+    assert_eq!((world.stores(), world.notes()), (vec![], vec![]), "said twice is no harm");
+    script.borrow_mut().holds_suspends = false;
+    power(&mut world, true);
+    // The driver that says SUCCESS at once needs no interrupt.
+    power(&mut world, false);
+    let expected =
+        ["set_power_state 0 true", "resume_context 0", "suspend_context 0 3", "set_power_state 0 false"];
+    assert_eq!(calls(&script, &NAMES), expected);
+    world.finish();
+}
+
+#[test]
+fn the_simulated_engine_acknowledges_when_the_packet_that_runs_is_over() {
+    let mut world = World::new();
+    let device = world.device();
+    let context = world.hw_context(device, ADVANCED);
+    let queue = world.hw_queue(context, NONE);
+    assert_eq!(world.submit_hw(queue, 1, &[busy(100), write(&queue.fence, 1)]), OK);
+    world.input(Input::Fault(Fault::Power { adapter: 0, on: false }));
+    world.advance(1_000_000);
+    assert_eq!(world.view(queue).progress, 0, "what is left of the buffer waits");
+    world.input(Input::Fault(Fault::Power { adapter: 0, on: true }));
+    assert_eq!(world.view(queue).progress, 1);
+    world.finish();
+}
+
+// covers: SCH-022
+#[test]
+fn contexts_are_created_resumed() {
+    let (mut world, script) = scripted_world();
+    let device = world.device();
+    let queue = world.queue_on(device, ADVANCED, NONE);
+    assert_eq!(world.submit_hw(queue, 1, &[write(&queue.fence, 1)]), OK);
+    assert_eq!(world.view(queue).progress, 1);
+    assert_eq!(calls(&script, &NAMES), Vec::<String>::new(), "nobody had to resume it");
+    world.finish();
+}
+
+#[test]
+fn a_suspend_that_is_not_acknowledged_is_noticed_after_tdr_delay() {
+    let mut world = World::new();
+    let device = world.device();
+    let queue = world.queue_on(device, ADVANCED, NONE);
+    assert_eq!(world.submit_hw(queue, 1, &[Hang]), OK);
+    world.input(Input::Fault(Fault::Power { adapter: 0, on: false }));
+    let delay = Config::default().tdr.delay_ns;
+    world.advance(delay - 1);
+    assert_eq!(world.notes(), Vec::<String>::new());
+    world.advance(1);
+    assert!(world.notes().iter().any(|note| note.contains("did not acknowledge suspend 1")));
+    assert_eq!(world.kernel.next_deadline(), None, "once is enough");
+    // SCH-021: the engine is reset, and with that the context is suspended.
+    assert_eq!((world.execution_state(device), world.kernel.snapshot().engine_resets), (3, 1));
+    world.finish();
+}
+
+#[test]
+fn work_of_a_software_context_keeps_an_adapter_in_d0_and_new_work_wakes_it() {
+    let (mut world, script) = scripted_world();
+    let device = world.device();
+    let queue = world.queue_on(device, ADVANCED, NONE);
+    let context = world.context(device, ADVANCED);
+    assert_eq!(world.submit(context, &[busy(100)]), OK);
+    power(&mut world, false);
+    assert_eq!(calls(&script, &NAMES), Vec::<String>::new());
+    world.advance(100);
+    power(&mut world, false);
+    assert_eq!(calls(&script, &NAMES), ["suspend_context 0 1", "set_power_state 0 false"]);
+    assert_eq!(world.submit_hw(queue, 1, &[write(&queue.fence, 1)]), OK);
+    assert_eq!(calls(&script, &NAMES), ["set_power_state 0 true", "resume_context 0"]);
+    assert_eq!(world.view(queue).progress, 1);
+    world.finish();
+}
+
+#[test]
+fn a_context_may_be_destroyed_while_its_suspend_is_pending() {
+    let (mut world, script) = scripted_world();
+    let device = world.device();
+    world.queue_on(device, ADVANCED, USER_MODE);
+    script.borrow_mut().holds_suspends = true;
+    power(&mut world, false);
+    assert_eq!(world.status(d3dkmt::Call::DestroyDevice { device }), OK);
+    assert_eq!(world.kernel.next_deadline(), None);
+    acknowledge(&mut world, &script, 1);
+    power(&mut world, true);
+    world.finish();
+}

@@ -1,0 +1,183 @@
+//! Hardware queues and physical doorbells.
+
+use alloc::collections::{BTreeMap, VecDeque};
+use alloc::vec::Vec;
+
+use dxgkrnl::ddi::{
+    Callback, DisconnectReason, DoorbellConnection, EngineId, HwContext, HwQueueId, NativeFenceId,
+    NativeFenceLogEntry, NativeFenceLogHeader, NativeFenceLogType, NativeFenceLogWrite, NewHwQueue,
+};
+use dxgkrnl::{Nanos, ProcessId};
+
+use crate::engine::{Job, Origin};
+use crate::native::NativeFences;
+
+/// What a buffer in a ring counts beside its commands.
+const RING_BUFFER_BYTES: usize = 64;
+
+pub(crate) struct HwQueue {
+    pub engine: EngineId,
+    pub context: HwContext,
+    pub process: ProcessId,
+    pub progress_fence_gpu_address: u64,
+    logs: Option<Logs>,
+    /// Buffers that were rung for and that nobody notified the engine of.
+    pub unnoticed: Vec<Vec<u8>>,
+    /// What its ring holds that is not done.
+    pub ring_bytes: usize,
+}
+
+/// Where the engine goes on writing.
+#[derive(Default)]
+struct Logs {
+    waits: NativeFenceLogHeader,
+    signals: NativeFenceLogHeader,
+}
+
+/// The physical doorbells of an engine.
+pub(crate) struct Doorbells {
+    count: usize,
+    /// Longest connected first: the first is the next victim.
+    connected: VecDeque<HwQueueId>,
+    notify: bool,
+}
+
+/// What engines share.
+#[derive(Default)]
+pub(crate) struct Shared {
+    pub native: NativeFences,
+    pub queues: BTreeMap<HwQueueId, HwQueue>,
+    pub doorbells: BTreeMap<EngineId, Doorbells>,
+    /// Adapters with OptimizedNativeFenceSignaledInterrupt, by ordinal.
+    pub optimized_interrupt: Vec<bool>,
+}
+
+pub(crate) fn ring_bytes(commands: &[u8]) -> usize {
+    commands.len() + RING_BUFFER_BYTES
+}
+
+impl Doorbells {
+    pub fn new(count: u32, notify: bool) -> Self {
+        Doorbells { count: count as usize, connected: VecDeque::new(), notify }
+    }
+
+    /// Takes a physical doorbell, or asks for the one that was connected longest.
+    fn connect(&mut self, hw_queue: HwQueueId, callbacks: &mut Vec<Callback>) -> DoorbellConnection {
+        if self.connected.len() < self.count {
+            self.connected.push_back(hw_queue);
+            return match self.notify {
+                true => DoorbellConnection::ConnectedNotify,
+                false => DoorbellConnection::Connected,
+            };
+        }
+        let Some(victim) = self.connected.front().copied() else { return DoorbellConnection::Failed };
+        let reason = DisconnectReason::Retry;
+        callbacks.push(Callback::DisconnectDoorbell { hw_queue: victim, reason });
+        DoorbellConnection::Again
+    }
+}
+
+impl Shared {
+    pub fn create_hw_queue(&mut self, new: &NewHwQueue) {
+        let NewHwQueue { hw_queue, context, engine, process, progress_fence_gpu_address, .. } = *new;
+        self.queues.insert(
+            hw_queue,
+            HwQueue {
+                engine,
+                context,
+                process,
+                progress_fence_gpu_address,
+                logs: None,
+                unnoticed: Vec::new(),
+                ring_bytes: 0,
+            },
+        );
+    }
+
+    pub fn has_logs(&self, hw_queue: HwQueueId) -> bool {
+        self.queues.get(&hw_queue).is_some_and(|queue| queue.logs.is_some())
+    }
+
+    pub fn set_logs(&mut self, hw_queue: HwQueueId) {
+        if let Some(queue) = self.queues.get_mut(&hw_queue) {
+            queue.logs = Some(Logs::default());
+        }
+    }
+
+    /// Writes a log entry, and the header that counts it, if the queue has logs.
+    pub fn log(
+        &mut self,
+        hw_queue: HwQueueId,
+        log: NativeFenceLogType,
+        (fence, fence_value): (NativeFenceId, u64),
+        (observed_gpu_timestamp, end_gpu_timestamp): (Nanos, Nanos),
+        callbacks: &mut Vec<Callback>,
+    ) {
+        let queue = self.queues.get_mut(&hw_queue);
+        let Some(logs) = queue.and_then(|queue| queue.logs.as_mut()) else { return };
+        let header = match log {
+            NativeFenceLogType::Waits => &mut logs.waits,
+            NativeFenceLogType::Signals => &mut logs.signals,
+        };
+        let index = header.first_free_entry_index();
+        *header = header.next();
+        let entry = NativeFenceLogEntry { fence_value, fence, observed_gpu_timestamp, end_gpu_timestamp };
+        let write = NativeFenceLogWrite { hw_queue, log, index, entry, header: *header };
+        callbacks.push(Callback::NativeFenceLogWrite(write));
+    }
+
+    /// A buffer of a ring is over.
+    pub fn drop_ring_bytes(&mut self, job: &Job) {
+        if let Origin::Ring { hw_queue, bytes } = job.origin
+            && let Some(queue) = self.queues.get_mut(&hw_queue)
+        {
+            queue.ring_bytes -= bytes;
+        }
+    }
+
+    /// The rings of an adapter's queues are empty.
+    pub fn drop_rings(&mut self, adapter: u32) {
+        for queue in self.queues.values_mut().filter(|queue| queue.engine.adapter == adapter) {
+            queue.unnoticed.clear();
+            queue.ring_bytes = 0;
+        }
+    }
+
+    fn doorbells_of(&mut self, hw_queue: HwQueueId) -> Option<&mut Doorbells> {
+        self.doorbells.get_mut(&self.queues.get(&hw_queue)?.engine)
+    }
+
+    pub fn connect(&mut self, hw_queue: HwQueueId, callbacks: &mut Vec<Callback>) -> DoorbellConnection {
+        match self.doorbells_of(hw_queue) {
+            Some(doorbells) => doorbells.connect(hw_queue, callbacks),
+            None => DoorbellConnection::Failed,
+        }
+    }
+
+    /// Its physical doorbell is free.
+    pub fn disconnect(&mut self, hw_queue: HwQueueId) {
+        if let Some(doorbells) = self.doorbells_of(hw_queue) {
+            doorbells.connected.retain(|other| *other != hw_queue);
+        }
+    }
+
+    /// A write to the physical doorbell: the buffers that the engine sees at once. One that wants to be notified sees
+    /// none yet.
+    pub fn ring(&mut self, hw_queue: HwQueueId, buffers: Vec<Vec<u8>>) -> Vec<Vec<u8>> {
+        let Some(doorbells) = self.doorbells_of(hw_queue) else { return Vec::new() };
+        if !doorbells.connected.contains(&hw_queue) {
+            return Vec::new();
+        }
+        let notify = doorbells.notify;
+        let Some(queue) = self.queues.get_mut(&hw_queue) else { return Vec::new() };
+        queue.ring_bytes += buffers.iter().map(|buffer| ring_bytes(buffer)).sum::<usize>();
+        queue.unnoticed.extend(buffers);
+        if notify { Vec::new() } else { core::mem::take(&mut queue.unnoticed) }
+    }
+
+    /// What was rung for and not seen.
+    pub fn notified(&mut self, hw_queue: HwQueueId) -> Vec<Vec<u8>> {
+        let queue = self.queues.get_mut(&hw_queue);
+        queue.map_or_else(Vec::new, |queue| core::mem::take(&mut queue.unnoticed))
+    }
+}

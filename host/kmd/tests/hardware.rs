@@ -1,0 +1,299 @@
+//! Hardware queues and native fences inside of the simulated GPU: what it calls back, and in which order.
+
+use d3dkmt::HwQueueFlags;
+use d3dkmt::isa::{self, Packet};
+use dxgkrnl::ddi::*;
+use dxgkrnl::{AdapterConfig, Config, ProcessId, VidSchCaps};
+use kmd::SimulatedMiniport;
+
+const ADVANCED: EngineId = EngineId { adapter: 0, node: 0 };
+const ELSEWHERE: EngineId = EngineId { adapter: 1, node: 0 };
+const P: ProcessId = ProcessId(1);
+const QUEUE: HwQueueId = HwQueueId(0);
+const CONTEXT: HwContext = HwContext(0);
+const FENCE: NativeFenceId = NativeFenceId(1);
+const ADDRESS: u64 = 0x1000;
+const PROGRESS: u64 = 0x2000;
+
+fn write(gpu_address: u64, value: u64) -> Packet {
+    Packet::FenceWrite { gpu_address, value }
+}
+
+fn wait(value: u64) -> Packet {
+    Packet::FenceWait { gpu_address: ADDRESS, value }
+}
+
+/// Two adapters, the first with optimized interrupts or not.
+fn started(optimized: bool) -> SimulatedMiniport {
+    let mut first = AdapterConfig::default();
+    first.caps.set(VidSchCaps::OPTIMIZED_NATIVE_FENCE_SIGNALED_INTERRUPT, optimized);
+    let mut miniport = SimulatedMiniport::default();
+    miniport.start(&Config { adapters: vec![first, AdapterConfig::default()], ..Config::default() });
+    miniport
+}
+
+fn queue(miniport: &mut SimulatedMiniport, hw_queue: HwQueueId, context: HwContext, engine: EngineId) {
+    let new = NewHwQueue {
+        hw_queue,
+        context,
+        engine,
+        process: P,
+        flags: HwQueueFlags::empty(),
+        progress_fence_gpu_address: PROGRESS,
+    };
+    miniport.create_hw_queue(&new).unwrap();
+}
+
+/// A native fence on an adapter, mapped at [`ADDRESS`].
+fn fence(miniport: &mut SimulatedMiniport, fence: NativeFenceId, adapter: u32, monitored_value: u64) {
+    let storage = NativeFenceStorage { page: 1, offset_bytes: 0 };
+    let new = NewNativeFence { fence, adapter, native_type: 0, current_value: 0, monitored_value, storage };
+    miniport.create_native_fence(&new).unwrap();
+    let local = LocalNativeFenceId(fence.0 + 100);
+    miniport.open_native_fence(&OpenedNativeFence { local, fence, process: P, gpu_address: ADDRESS });
+}
+
+fn submit(
+    miniport: &mut SimulatedMiniport,
+    now: u64,
+    (hw_queue, context, engine): (HwQueueId, HwContext, EngineId),
+    id: u64,
+    packets: &[Packet],
+) -> Vec<Callback> {
+    let commands = isa::encode(packets);
+    let (submission_fence_id, progress_fence_id) = (id, id);
+    let submission =
+        HwQueueSubmission { engine, hw_queue, context, submission_fence_id, progress_fence_id, commands };
+    let mut callbacks = Vec::new();
+    miniport.submit_command_to_hw_queue(now, submission, &mut callbacks);
+    callbacks
+}
+
+const FIRST: (HwQueueId, HwContext, EngineId) = (QUEUE, CONTEXT, ADVANCED);
+
+fn stored(value: u64) -> Callback {
+    Callback::HwQueueStore { engine: ADVANCED, hw_queue: QUEUE, gpu_address: ADDRESS, value }
+}
+
+fn signaled(signaled: SignaledNativeFences) -> Callback {
+    Callback::NotifyInterrupt(Interrupt::NativeFenceSignaled { engine: ADVANCED, signaled })
+}
+
+fn these() -> Callback {
+    signaled(SignaledNativeFences::These(vec![FENCE]))
+}
+
+fn monitor(miniport: &mut SimulatedMiniport, value: u64) -> Vec<Callback> {
+    let mut callbacks = Vec::new();
+    miniport.update_monitored_values(0, &[(FENCE, value)], &mut callbacks);
+    callbacks
+}
+
+// covers: FEN-099
+#[test]
+fn a_store_interrupts_only_above_the_monitored_value() {
+    let mut miniport = started(false);
+    queue(&mut miniport, QUEUE, CONTEXT, ADVANCED);
+    fence(&mut miniport, FENCE, 0, u64::MAX);
+    assert_eq!(submit(&mut miniport, 0, FIRST, 1, &[write(ADDRESS, u64::MAX)]), [stored(u64::MAX)]);
+    assert_eq!(submit(&mut miniport, 0, FIRST, 2, &[write(ADDRESS, 0)]), [stored(0)]);
+    assert_eq!(monitor(&mut miniport, 4), []);
+    let callbacks = submit(&mut miniport, 0, FIRST, 3, &[write(ADDRESS, 4), write(ADDRESS, 5)]);
+    assert_eq!(callbacks, [stored(4), stored(5), these()]);
+}
+
+// covers: FEN-100
+#[test]
+fn a_new_monitored_value_is_compared_with_what_was_stored_before_it() {
+    let mut miniport = started(false);
+    queue(&mut miniport, QUEUE, CONTEXT, ADVANCED);
+    fence(&mut miniport, FENCE, 0, u64::MAX);
+    assert_eq!(submit(&mut miniport, 0, FIRST, 1, &[write(ADDRESS, 5)]), [stored(5)]);
+    assert_eq!(monitor(&mut miniport, 5), [], "5 is not above 5");
+    assert_eq!(monitor(&mut miniport, 4), [these()]);
+    // It holds for what comes after as well.
+    assert_eq!(submit(&mut miniport, 0, FIRST, 2, &[write(ADDRESS, 5)]), [stored(5), these()]);
+    assert_eq!(monitor(&mut miniport, u64::MAX), []);
+}
+
+// covers: FEN-102
+#[test]
+fn whatever_the_order_a_value_above_the_monitored_one_was_told_of() {
+    let mut miniport = started(false);
+    queue(&mut miniport, QUEUE, CONTEXT, ADVANCED);
+    fence(&mut miniport, FENCE, 0, u64::MAX);
+    let (mut current, mut monitored, mut random) = (0u64, u64::MAX, 1u64);
+    for id in 1..5000 {
+        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        let value = random >> 60;
+        let callbacks = if random >> 40 & 1 == 0 {
+            monitored = if value == 15 { u64::MAX } else { value };
+            monitor(&mut miniport, monitored)
+        } else {
+            current = value;
+            submit(&mut miniport, 0, FIRST, id, &[write(ADDRESS, value)])
+        };
+        assert_eq!(callbacks.contains(&these()), current > monitored, "{current} {monitored}");
+    }
+}
+
+// covers: FEN-121
+#[test]
+fn the_value_comes_before_the_log_entry_and_that_before_the_interrupt() {
+    for optimized in [false, true] {
+        let mut miniport = started(optimized);
+        queue(&mut miniport, QUEUE, CONTEXT, ADVANCED);
+        miniport.set_native_fence_log_buffers(QUEUE, NATIVE_FENCE_LOG_ENTRIES).unwrap();
+        fence(&mut miniport, FENCE, 0, 4);
+        let callbacks = submit(&mut miniport, 7, FIRST, 1, &[write(ADDRESS, 5)]);
+        let entry = NativeFenceLogEntry {
+            fence_value: 5,
+            fence: FENCE,
+            observed_gpu_timestamp: 0,
+            end_gpu_timestamp: 7,
+        };
+        let (log, header) = (NativeFenceLogType::Signals, NativeFenceLogHeader::new(1, 0));
+        let logged = Callback::NativeFenceLogWrite(NativeFenceLogWrite {
+            hw_queue: QUEUE,
+            log,
+            index: 0,
+            entry,
+            header,
+        });
+        // Without the cap the interrupt carries the fence, with it the queue whose log has it (FEN-125).
+        let interrupt = if optimized {
+            signaled(SignaledNativeFences::Logged { hw_queue: Some(QUEUE) })
+        } else {
+            these()
+        };
+        assert_eq!(callbacks, [stored(5), logged, interrupt]);
+    }
+}
+
+// covers: FEN-123
+#[test]
+fn a_wait_log_has_when_the_queue_came_to_the_wait_and_when_it_was_over() {
+    let mut miniport = started(false);
+    queue(&mut miniport, QUEUE, CONTEXT, ADVANCED);
+    miniport.set_native_fence_log_buffers(QUEUE, NATIVE_FENCE_LOG_ENTRIES).unwrap();
+    fence(&mut miniport, FENCE, 0, u64::MAX);
+    assert_eq!(submit(&mut miniport, 10, FIRST, 1, &[wait(1), wait(0)]), []);
+    let update =
+        CurrentValueUpdate { fence: FENCE, value: 1, always_signaled: false, notification_only: false };
+    let mut callbacks = Vec::new();
+    miniport.update_current_values_from_cpu(30, &[update], &mut callbacks);
+    let stamps: Vec<_> = callbacks
+        .iter()
+        .filter_map(|callback| match callback {
+            Callback::NativeFenceLogWrite(NativeFenceLogWrite {
+                log: NativeFenceLogType::Waits,
+                entry,
+                ..
+            }) => Some((entry.observed_gpu_timestamp, entry.end_gpu_timestamp)),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(stamps, [(10, 30), (30, 30)], "never below the one before");
+}
+
+// covers: SCH-019
+#[test]
+fn a_queue_that_waits_in_hardware_keeps_its_order_and_holds_up_no_other() {
+    let mut miniport = started(false);
+    queue(&mut miniport, QUEUE, CONTEXT, ADVANCED);
+    let other = (HwQueueId(1), CONTEXT, ADVANCED);
+    queue(&mut miniport, other.0, other.1, other.2);
+    fence(&mut miniport, FENCE, 0, u64::MAX);
+    assert_eq!(submit(&mut miniport, 0, FIRST, 1, &[wait(2), write(0x5000, 1)]), []);
+    assert_eq!(submit(&mut miniport, 0, FIRST, 2, &[write(0x5000, 2)]), []);
+    let callbacks = submit(&mut miniport, 0, other, 3, &[write(ADDRESS, 2)]);
+    let values: Vec<_> = callbacks
+        .iter()
+        .filter_map(|callback| match callback {
+            Callback::HwQueueStore { hw_queue, value, .. } => Some((hw_queue.0, *value)),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(values, [(1, 2), (0, 1), (0, 2)]);
+    assert_eq!(miniport.engine_state(ADVANCED), EngineState::Idle);
+}
+
+// covers: FEN-112 FEN-115
+#[test]
+fn a_store_of_another_adapter_is_seen_when_the_kernel_says_so() {
+    let mut miniport = started(false);
+    queue(&mut miniport, QUEUE, CONTEXT, ADVANCED);
+    let elsewhere = (HwQueueId(1), HwContext(1), ELSEWHERE);
+    queue(&mut miniport, elsewhere.0, elsewhere.1, elsewhere.2);
+    // One CurrentValue in system memory, two global handles.
+    fence(&mut miniport, FENCE, 0, 0);
+    fence(&mut miniport, NativeFenceId(2), 1, 0);
+    assert_eq!(submit(&mut miniport, 0, FIRST, 1, &[wait(3), write(ADDRESS, 4)]), []);
+    let callbacks = submit(&mut miniport, 0, elsewhere, 1, &[write(ADDRESS, 3)]);
+    assert_eq!(callbacks.len(), 2, "its store and its interrupt; the other GPU's wait goes on");
+    let update =
+        CurrentValueUpdate { fence: FENCE, value: 3, always_signaled: false, notification_only: true };
+    let mut callbacks = Vec::new();
+    miniport.update_current_values_from_cpu(0, &[update], &mut callbacks);
+    assert_eq!(callbacks, [stored(4), these()]);
+}
+
+// covers: SCH-020
+#[test]
+fn a_suspend_is_pending_until_the_packet_that_runs_is_over() {
+    let mut miniport = started(false);
+    queue(&mut miniport, QUEUE, CONTEXT, ADVANCED);
+    let mut callbacks = Vec::new();
+    assert_eq!(miniport.suspend_context(0, CONTEXT, 1, &mut callbacks), Suspend::Suspended);
+    miniport.resume_context(0, CONTEXT, &mut callbacks);
+    let busy = Packet::Busy { duration_ns: 10 };
+    assert_eq!(submit(&mut miniport, 0, FIRST, 1, &[busy, write(0x5000, 1)]), []);
+    assert_eq!(miniport.suspend_context(5, CONTEXT, 2, &mut callbacks), Suspend::Pending);
+    assert_eq!(callbacks, []);
+    miniport.deadline(10, &mut callbacks);
+    let acknowledged =
+        Interrupt::SuspendContextCompleted { engine: ADVANCED, context: CONTEXT, suspend_fence: 2 };
+    assert_eq!(callbacks, [Callback::NotifyInterrupt(acknowledged)]);
+    assert_eq!(miniport.engine_state(ADVANCED), EngineState::Idle);
+    callbacks.clear();
+    miniport.resume_context(20, CONTEXT, &mut callbacks);
+    assert!(matches!(callbacks[0], Callback::HwQueueStore { value: 1, .. }));
+    // One that hangs does not answer.
+    assert_eq!(submit(&mut miniport, 20, FIRST, 2, &[Packet::Hang]), []);
+    callbacks.clear();
+    assert_eq!(miniport.suspend_context(20, CONTEXT, 3, &mut callbacks), Suspend::Pending);
+    miniport.deadline(u64::MAX, &mut callbacks);
+    assert_eq!(callbacks, []);
+}
+
+// covers: SCH-005
+#[test]
+fn contexts_without_hw_queues_stay_in_the_order_of_their_submission_even_if_one_waits() {
+    let mut miniport = started(false);
+    fence(&mut miniport, FENCE, 0, u64::MAX);
+    let mut callbacks = Vec::new();
+    for (id, packets) in [(1, [wait(1)]), (2, [write(0x5000, 1)])] {
+        let (context, commands) = (HwContext(id as u32), isa::encode(&packets));
+        let submission = Submission {
+            engine: ADVANCED,
+            context,
+            process: P,
+            submission_fence_id: id,
+            resubmits: None,
+            paging: false,
+            commands,
+        };
+        assert_eq!(miniport.submit_command(0, submission, &mut callbacks), Ok(()));
+    }
+    assert_eq!(callbacks, [], "DMA_COMPLETED of the second would say that the first is done");
+    let update =
+        CurrentValueUpdate { fence: FENCE, value: 1, always_signaled: false, notification_only: false };
+    miniport.update_current_values_from_cpu(0, &[update], &mut callbacks);
+    let completed = callbacks.iter().filter_map(|callback| match callback {
+        Callback::NotifyInterrupt(Interrupt::DmaCompleted { submission_fence_id, .. }) => {
+            Some(*submission_fence_id)
+        }
+        _ => None,
+    });
+    assert_eq!(completed.collect::<Vec<_>>(), [1, 2]);
+}
