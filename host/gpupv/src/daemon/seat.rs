@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use anyhow::Context as _;
-use d3dkmt::Call;
+use d3dkmt::{Call, ShareToken};
 use dxgkrnl::{Effects, Fault, Input, Kernel, Nanos, PlantedBug, ProcessId, Snapshot, VmId};
 use kmd::SimulatedMiniport;
 use proto::convert;
@@ -55,6 +55,25 @@ struct Attached {
     guest: Arc<Guest>,
     memory: FenceMemory,
     token: Token,
+    /// NT handles that it made. Nobody tells when the last copy of one is closed, so they end with it.
+    shares: Vec<ShareToken>,
+}
+
+/// What a call does to the NT handles of a process, if it succeeds.
+enum OfShare {
+    Made(ShareToken),
+    Ended(ShareToken),
+}
+
+fn of_share(input: &Input) -> Option<(ProcessId, OfShare)> {
+    let Input::Call { process, call, .. } = input else { return None };
+    match call {
+        Call::ShareObjects { token, .. } | Call::OpenNtHandleFromName { token, .. } => {
+            Some((*process, OfShare::Made(*token)))
+        }
+        Call::CloseShare { token } => Some((*process, OfShare::Ended(*token))),
+        _ => None,
+    }
 }
 
 /// See the module.
@@ -197,7 +216,7 @@ impl Seat {
         let guest = Arc::new(Guest { id, vm, pid, name: name.clone(), outbox: Outbox::default() });
         seated.tokens.insert(token, id);
         let slots = memory.slots();
-        seated.guests.insert(id, Attached { guest: guest.clone(), memory, token });
+        seated.guests.insert(id, Attached { guest: guest.clone(), memory, token, shares: Vec::new() });
         let mut dirty = Dirty::default();
         self.step(&mut seated, Input::ProcessAttached { process: id, vm, pid, name }, &mut dirty);
         if slots > 0 {
@@ -254,6 +273,12 @@ impl Seat {
         let mut seated = self.take();
         let Some(attached) = seated.guests.remove(&process) else { return };
         seated.tokens.remove(&attached.token);
+        // With a VM all that its processes shared has ended.
+        let known = !attached.shares.is_empty() && seated.kernel.processes().any(|id| id == process);
+        for token in attached.shares.into_iter().filter(|_| known) {
+            let call = Call::CloseShare { token };
+            self.step(&mut seated, Input::Call { process, request: 0, call }, &mut dirty);
+        }
         self.step(&mut seated, Input::ProcessGone { process }, &mut dirty);
         drop(seated);
         attached.guest.outbox.disconnect();
@@ -340,12 +365,22 @@ impl Seat {
             self.recorded(recorder.begin(now, &input));
         }
         let mut effects = std::mem::take(&mut seated.effects);
+        let of_share = of_share(&input);
         let observed = self.observer.as_ref().map(|observer| (observer, input.clone()));
         self.handle(seated, now, input, &mut effects);
         if let Some(recorder) = &mut seated.recorder {
             self.recorded(recorder.end(&effects));
         }
         self.perform(seated, &effects, dirty);
+        let refused = effects.answers.first().is_some_and(|answer| !answer.status.is_success());
+        if let Some((process, of_share)) = of_share.filter(|_| !refused)
+            && let Some(attached) = seated.guests.get_mut(&process)
+        {
+            match of_share {
+                OfShare::Made(token) => attached.shares.push(token),
+                OfShare::Ended(token) => attached.shares.retain(|share| *share != token),
+            }
+        }
         if let Some((observer, input)) = observed {
             observer.step(now, &input, &effects, &seated.kernel);
         }

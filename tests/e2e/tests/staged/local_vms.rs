@@ -39,7 +39,7 @@ fn a_share_opens_in_its_own_vm_only() {
     let device = owner.open_device();
     let object = shared_fence(&mut owner, device);
     let token = ShareToken([9; 16]);
-    let share = Call::ShareObjects { objects: vec![object], desired_access: 0, name: None, token };
+    let share = Call::ShareObjects { objects: vec![object], desired_access: 0x1F_0003, name: None, token };
     assert_eq!(owner.call(&share).0, NtStatus::SUCCESS);
     let places = [
         (broker(&daemon, "a"), NtStatus::SUCCESS),
