@@ -18,8 +18,8 @@ const OBJECTS_PER_HANDLE_MAX: u32 = 3;
 /// `sizeof(OBJECT_ATTRIBUTES)`, which every one of them has in its first word.
 const ATTRIBUTES_BYTES: u32 = size_of::<ObjectAttributes>() as u32;
 
-/// The last part of the name that the attributes give. A name without a directory, or without a last part, is
-/// OBJECT_NAME_INVALID: there are no directory handles that it could be relative to.
+/// The last part of the name that the attributes give. Any directory but `\BaseNamedObjects`, a session's included, is
+/// OBJECT_NAME_INVALID: there is no other, and no directory handle that a name could be relative to.
 fn name_of(attributes: *const ObjectAttributes) -> Result<Option<String>, NtStatus> {
     let attributes = read(attributes)?;
     if attributes.length != ATTRIBUTES_BYTES {
@@ -38,11 +38,14 @@ fn name_of(attributes: *const ObjectAttributes) -> Result<Option<String>, NtStat
     let units = read_array(text.buffer, usize::from(text.length) / 2)?;
     let path = String::from_utf16(&units).map_err(|_| NtStatus::OBJECT_NAME_INVALID)?;
     match path.rsplit_once('\\') {
-        Some((directory, name)) if directory.starts_with('\\') && !name.is_empty() => {
-            Ok(Some(name.to_owned()))
-        }
+        Some((directory, name)) if is_base(directory) && !name.is_empty() => Ok(Some(name.to_owned())),
         _ => Err(NtStatus::OBJECT_NAME_INVALID),
     }
+}
+
+/// `\BaseNamedObjects` or `\Sessions\1\BaseNamedObjects`, in any letter case.
+fn is_base(directory: &str) -> bool {
+    directory.to_ascii_lowercase().ends_with("\\basenamedobjects")
 }
 
 /// `D3DKMTShareObjects`. No attributes: no name.
