@@ -143,6 +143,8 @@ fn of_call(call: &Call) -> (ToldKind, Option<u64>) {
         | Call::DestroyKeyedMutex { .. }
         | Call::DestroyPagingQueue { .. }
         | Call::DestroyHwQueue { .. }
+        // The last NT handle of an object may be the last thing that held it.
+        | Call::CloseShare { .. }
         | Call::MarkDeviceAsError { .. } => (ToldKind::Destroys, None),
         Call::EnumAdapters { .. }
         | Call::OpenAdapterFromLuid { .. }
@@ -178,8 +180,7 @@ fn of_call(call: &Call) -> (ToldKind, Option<u64>) {
         | Call::OpenSynchronizationObject { .. }
         | Call::OpenNtHandleFromName { .. }
         | Call::WaitFromGpuLegacy { .. }
-        | Call::OpenSyncObject { .. }
-        | Call::CloseShare { .. } => (ToldKind::Other, None),
+        | Call::OpenSyncObject { .. } => (ToldKind::Other, None),
     }
 }
 

@@ -105,8 +105,8 @@ fn configurations_that_cannot_be_built_are_refused() {
         change(header.kernel.as_mut().unwrap());
         replay(&forged(header, vec![])).unwrap_err().to_string()
     };
-    let policy = change(|config| config.policy = 0x80);
-    assert!(policy.contains("policy is 128"), "{policy}");
+    let policy = change(|config| config.policy = 1 << 31);
+    assert!(policy.contains("policy is 2147483648"), "{policy}");
     let engine = change(|config| config.adapters[0].nodes[0].engine_type = 5);
     assert!(engine.contains("engine_type is 5"), "{engine}");
     let caps = change(|config| config.adapters[0].caps = 1 << 30);
@@ -154,7 +154,7 @@ fn records_are_shown_line_by_line() {
     let (steps, digest) = session::run(14, Config::default(), 30);
     let bytes = record(&Config::default(), &steps, Some(digest));
     let lines: Vec<String> = reader(&bytes).unwrap().map(|record| record.unwrap().to_string()).collect();
-    assert_eq!(lines[0], "#1 0 ns vm 1 attached (vm-1)");
+    assert!(lines[0].starts_with("#1 ") && lines[0].ends_with(" ns vm 1 attached (vm-1)"), "{}", lines[0]);
     assert!(lines.iter().any(|line| line.contains("CreateDevice") && line.contains("\n    answer p")));
     assert!(lines[30].starts_with("#31 end: 30 steps, state digest 0x"));
 }

@@ -26,7 +26,7 @@ fn busy_sessions_replay_identically() {
 #[test]
 fn sessions_are_busy() {
     // Guards the test above: every lane is used, calls succeed and fail, waits end, time passes.
-    let (steps, _) = session::run(1, Config::default(), 3000);
+    let (steps, _) = session::run(1, Config::default(), 20_000);
     let count = |of: fn(&Effects) -> usize| steps.iter().map(|step| of(&step.effects)).sum::<usize>();
     assert!(count(|effects| effects.stores.len()) > 500);
     assert!(count(|effects| effects.events.len()) > 100);

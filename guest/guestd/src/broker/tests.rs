@@ -116,7 +116,7 @@ impl Harness {
             1,
             host_to_guestd::Body::Welcome(GuestdWelcome { version: proto::PROTOCOL_VERSION, vm: 7 }),
         );
-        harness.expect(&["open link", "host #1: hello 1", "say connected to the host as VM 7"]);
+        harness.expect(&["open link", "host #1: hello 2", "say connected to the host as VM 7"]);
         assert_eq!(harness.broker.next_deadline(), None, "nothing is to be done at rest");
         harness
     }
@@ -317,7 +317,7 @@ fn an_attach_is_held_until_the_host_is_there() {
         .answer(1, host_to_guestd::Body::Welcome(GuestdWelcome { version: proto::PROTOCOL_VERSION, vm: 7 }));
     harness.expect(&[
         "open link",
-        "host #1: hello 1",
+        "host #1: hello 2",
         "say connected to the host as VM 7",
         "host #2: attach pid 100 app",
     ]);
@@ -514,7 +514,7 @@ fn a_host_that_does_not_answer_is_dropped_and_tried_again() {
     harness.input(Input::Deadline);
     harness.expect(&[
         "open link",
-        "host #1: hello 1",
+        "host #1: hello 2",
         "drop link",
         "say no connection to the host, trying again: it does not answer",
     ]);
@@ -526,11 +526,11 @@ fn a_host_of_another_version_is_named() {
     let mut harness = Harness::down();
     harness.input(Input::Deadline);
     harness.input(Input::LinkOpened);
-    harness.answer(1, host_to_guestd::Body::Welcome(GuestdWelcome { version: 2, vm: 7 }));
+    harness.answer(1, host_to_guestd::Body::Welcome(GuestdWelcome { version: 3, vm: 7 }));
     harness.expect(&[
         "open link",
-        "host #1: hello 1",
-        "say the host speaks protocol version 2, guestd speaks 1",
+        "host #1: hello 2",
+        "say the host speaks protocol version 3, guestd speaks 2",
         "finish link",
     ]);
 }
