@@ -351,7 +351,7 @@ fn a_client_that_misbehaves_is_refused_and_closed_and_others_are_not_touched() {
         (vec![0xff; 7], "is not a message"),
         (Vec::new(), "is empty"),
         (vec![0; BROKER_PACKET_BYTES_MAX + 1], "is over 4096 bytes"),
-        (encoded(attach(99)), "protocol version 99 of the library is not version 1"),
+        (encoded(attach(99)), "protocol version 99 of the library is not version 2"),
         (encoded(broker_request::Body::Grow(broker_request::Grow { slots: 1 })), "attach before you ask"),
         (encoded(attach(proto::PROTOCOL_VERSION)), ""),
     ];
