@@ -149,7 +149,7 @@ impl Embedded {
         let Embedded { daemon, folder, files: [before, _], threads, _alone } = self;
         daemon.stop().expect("the daemon ends in order");
         assert_eq!(machine::open_files(std::process::id()), before, "open files after the daemon");
-        assert_eq!(machine::daemon_threads(), threads, "threads after the daemon");
+        assert_eq!(machine::daemon_threads_back_to(&threads), threads, "threads after the daemon");
         drop(folder);
     }
 }
