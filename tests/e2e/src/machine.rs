@@ -47,18 +47,6 @@ pub fn daemon_threads() -> Vec<String> {
     names
 }
 
-/// The same once they are those again: a joined thread stays in /proc until the kernel has taken it out, and tells
-/// nobody when it has. What does not end stays in the answer.
-pub fn daemon_threads_back_to(before: &[String]) -> Vec<String> {
-    for _ in 0..1000 {
-        if daemon_threads() == before {
-            break;
-        }
-        std::thread::sleep(std::time::Duration::from_millis(1));
-    }
-    daemon_threads()
-}
-
 /// Mappings of this process whose file has this in its name.
 pub fn mappings_of(name: &str) -> usize {
     let maps = fs::read_to_string("/proc/self/maps").expect("our own mappings");
