@@ -38,6 +38,12 @@ static inline void gpupv_begin(struct gpupv_commands *commands)
     commands->full = 0;
 }
 
+/* Whether there are no packets. */
+static inline int gpupv_is_empty(const struct gpupv_commands *commands)
+{
+    return commands->bytes <= 8;
+}
+
 static inline void gpupv_packet(struct gpupv_commands *commands, uint32_t opcode, uint32_t operands,
                                 uint64_t first, uint64_t second)
 {

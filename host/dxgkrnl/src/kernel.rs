@@ -60,6 +60,14 @@ fn not_modelled(what: &str) -> Called {
     refuse(NtStatus::NOT_SUPPORTED, format!("{what} is not modelled yet"))
 }
 
+/// The earlier of two times that need not come.
+pub(crate) fn earliest(one: Option<Nanos>, other: Option<Nanos>) -> Option<Nanos> {
+    match (one, other) {
+        (Some(one), Some(other)) => Some(one.min(other)),
+        (one, other) => one.or(other),
+    }
+}
+
 pub(crate) type Called = Result<Reply, Refusal>;
 
 /// A device: what a process does on one adapter.
@@ -194,18 +202,34 @@ impl<M: Miniport> Kernel<M> {
         if !self.answered_signal.is_empty() {
             return Some(self.now);
         }
-        [self.miniport.next_deadline(), self.own_deadline()].into_iter().flatten().min()
+        earliest(self.miniport.next_deadline(), self.own_deadline())
     }
 
     /// Applies one input. `effects` is added to, never read. Time does not go back: an earlier `now`
     /// counts as the latest one seen.
     pub fn handle(&mut self, now: Nanos, input: Input, effects: &mut Effects) {
+        self.fetch(&input);
         self.stored.clear();
         self.apply_answered_signal(effects);
         self.catch_up(now, effects);
         self.now = self.now.max(now);
         self.apply(input, effects);
         self.run_queues(effects);
+    }
+
+    /// Begins to load the object of a signal or a wait. A handle leads to its entry and the entry to the object, two
+    /// loads one after the other that miss the cache where there are many fences; nothing until the call is applied
+    /// needs them, so that a processor does all that meanwhile.
+    #[inline]
+    fn fetch(&self, input: &Input) {
+        let Input::Call { process, call, .. } = input else { return };
+        let (Call::SignalFromCpu { objects, .. } | Call::WaitFromCpu { objects, .. }) = call else { return };
+        let owner = self.processes.get(process);
+        if let (Some(owner), Some(handle)) = (owner, objects.first())
+            && let Some(named) = owner.find_sync_object(*handle)
+        {
+            core::hint::black_box(self.objects[named.object].value);
+        }
     }
 
     /// What was due by `now` happens at its own time, however late the kernel is told. What ends at the time at
@@ -230,13 +254,12 @@ impl<M: Miniport> Kernel<M> {
 
     /// As [`Kernel::next_deadline`], from what is kept.
     fn due(&mut self) -> Option<Nanos> {
-        [self.miniport.due(), self.own_deadline()].into_iter().flatten().min()
+        earliest(self.miniport.due(), self.own_deadline())
     }
 
     /// The same without the miniport's.
     fn own_deadline(&self) -> Option<Nanos> {
-        let deadlines = [self.scheduler_deadline(), self.suspend_deadline(), self.keyed.next_deadline()];
-        deadlines.into_iter().flatten().min()
+        earliest(earliest(self.scheduler_deadline(), self.suspend_deadline()), self.keyed.next_deadline())
     }
 
     #[inline]

@@ -35,7 +35,7 @@ use d3dkmt::{
 
 use crate::ddi::Miniport;
 use crate::effects::Effects;
-use crate::kernel::{Called, Kernel, Refusal, invalid, refuse};
+use crate::kernel::{Called, Kernel, Refusal, earliest, invalid, refuse};
 use crate::process::Local;
 use crate::sharing::Global;
 use crate::slab::Slab;
@@ -119,7 +119,7 @@ impl KeyedMutexes {
             let units = u64::try_from(due.saturating_sub(utc)).unwrap_or(0);
             told.saturating_add(units.saturating_mul(UNIT_NS))
         });
-        relative.into_iter().chain(absolute).min()
+        earliest(relative, absolute)
     }
 
     /// The first acquire whose time is up.

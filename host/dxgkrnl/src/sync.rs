@@ -375,9 +375,17 @@ impl<M: Miniport> Kernel<M> {
 impl Process {
     /// The open and the object that a handle names.
     pub(crate) fn sync_object(&self, handle: Handle) -> Result<(u32, u32), Refusal> {
+        match self.find_sync_object(handle) {
+            Some(SyncRef { open, object }) => Ok((open, object)),
+            None => invalid(format!("{handle} is no synchronization object of this process")),
+        }
+    }
+
+    /// The same without a reason.
+    pub(crate) fn find_sync_object(&self, handle: Handle) -> Option<SyncRef> {
         match self.handles.get(handle) {
-            Some(Local::Sync(SyncRef { open, object })) => Ok((*open, *object)),
-            _ => invalid(format!("{handle} is no synchronization object of this process")),
+            Some(Local::Sync(named)) => Some(*named),
+            _ => None,
         }
     }
 }

@@ -114,7 +114,11 @@ impl<M: Miniport> Kernel<M> {
     }
 
     /// A signal from the CPU that was answered before takes effect.
+    #[inline]
     pub(crate) fn apply_answered_signal(&mut self, effects: &mut Effects) {
+        if self.answered_signal.is_empty() {
+            return;
+        }
         for (process, object, value) in core::mem::take(&mut self.answered_signal) {
             self.note_strays(process, object, value, effects);
             self.set_value(object, value, effects);

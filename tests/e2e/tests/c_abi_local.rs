@@ -55,6 +55,12 @@ fn fence_memory_can_only_be_read() {
 }
 
 #[test]
+fn a_user_mode_driver_flushes_what_is_pending() {
+    // covers: FEN-015, FEN-021
+    assert!(check("pending").ends_with("pending: all as expected\n"));
+}
+
+#[test]
 fn a_program_that_destroys_nothing_leaves_nothing() {
     let daemon = Embedded::start();
     for _ in 0..3 {

@@ -90,6 +90,11 @@ pub(crate) struct NewFence {
 }
 
 impl NativeFences {
+    /// No engine is to be told of another monitored value.
+    pub fn is_settled(&self) -> bool {
+        self.dirty.is_empty()
+    }
+
     fn next_handle(&mut self) -> u64 {
         self.handles += 1;
         self.handles

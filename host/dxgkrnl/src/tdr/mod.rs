@@ -40,7 +40,7 @@ use crate::Nanos;
 use crate::VidSchCaps;
 use crate::ddi::{EngineId, Invalidation, Miniport};
 use crate::effects::Effects;
-use crate::kernel::Kernel;
+use crate::kernel::{Kernel, earliest};
 use crate::vidsch::{QUANTUM_NS, Work};
 
 /// What the kernel waits for from one engine.
@@ -128,6 +128,11 @@ pub(crate) struct Tdr {
 }
 
 impl Tdr {
+    /// Nothing is to be recovered.
+    pub fn is_settled(&self) -> bool {
+        self.due.is_empty() && self.waiting.is_empty()
+    }
+
     /// True for the engines of a group one of which is about to be reset: they are given nothing.
     pub fn holds(&self, engine: EngineId) -> bool {
         self.held.contains(&engine)
@@ -197,7 +202,8 @@ impl<M: Miniport> Kernel<M> {
             return None;
         }
         let engines = self.in_flight.engines.keys();
-        engines.flat_map(|engine| [self.watch_due(*engine), self.hw_queues_due(*engine)]).flatten().min()
+        let due = |engine: &EngineId| earliest(self.watch_due(*engine), self.hw_queues_due(*engine));
+        engines.map(due).fold(None, earliest)
     }
 
     /// Looks at the engines whose time has come.

@@ -231,7 +231,24 @@ impl<M: Miniport> Kernel<M> {
     }
 
     /// Lets every queue go on that can, until none can.
+    #[inline]
     pub(crate) fn run_queues(&mut self, effects: &mut Effects) {
+        if !self.is_settled() {
+            self.settle(effects);
+        }
+    }
+
+    /// Whether there is nothing to go on with, as after most inputs.
+    #[inline]
+    fn is_settled(&self) -> bool {
+        self.touched.is_empty()
+            && self.runnable.is_empty()
+            && self.awaiting_begin.is_empty()
+            && self.tdr.is_settled()
+            && self.native.is_settled()
+    }
+
+    fn settle(&mut self, effects: &mut Effects) {
         loop {
             self.dispatch_touched(effects);
             if self.recover(effects) {

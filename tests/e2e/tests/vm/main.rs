@@ -15,7 +15,8 @@ use e2e::programs::{c_program, gpupv};
 use lab::Lab;
 
 /// Programs whose output must be the same on both arms.
-const SAME_OUTPUT: [&str; 6] = ["fence_tour", "fork_tour", "threads", "windows_rows", "abi_check", "sealed"];
+const SAME_OUTPUT: [&str; 7] =
+    ["fence_tour", "fork_tour", "threads", "windows_rows", "abi_check", "sealed", "pending"];
 
 type Case = fn(&mut Lab);
 

@@ -1,0 +1,69 @@
+/* A user-mode driver's end of a context, in the least form that is right: commands gather in a pending buffer, and
+ * the kernel hears of them when they are flushed. Plain functions over D3DKMT calls; use them, or read here what a
+ * user-mode driver has to do.
+ *
+ *   record    gpupv_fence_write(&queue.pending, ..), gpupv_busy(&queue.pending, ..): nobody sees them yet
+ *   flush     one D3DKMTSubmitCommand of what is pending; nothing pending, no call
+ *   signal    flush, then D3DKMTSignalSynchronizationObjectFromGpu: what was recorded before it is done when
+ *             the fence is signaled
+ *   wait      flush, then D3DKMTWaitForSynchronizationObjectFromGpu: what was recorded before it does not
+ *             wait. Were it still pending, it would be submitted behind the wait; and if it is what the wait's
+ *             signal depends on, neither would ever come.
+ *
+ * One thread at a time per queue. Every function answers the NTSTATUS of the first call that failed; what was
+ * pending is then pending still.
+ */
+#ifndef GPUPV_UMD_H
+#define GPUPV_UMD_H
+
+#include <d3dkmthk.h>
+#include <gpupv_isa.h>
+
+struct gpupv_queue {
+    D3DKMT_HANDLE context;
+    struct gpupv_commands pending;
+};
+
+static inline void gpupv_queue_begin(struct gpupv_queue *queue, D3DKMT_HANDLE context)
+{
+    queue->context = context;
+    gpupv_begin(&queue->pending);
+}
+
+/* STATUS_BUFFER_TOO_SMALL if more was recorded than a buffer holds: nothing of it is submitted. */
+static inline NTSTATUS gpupv_queue_flush(struct gpupv_queue *queue)
+{
+    if (queue->pending.full)
+        return STATUS_BUFFER_TOO_SMALL;
+    if (gpupv_is_empty(&queue->pending))
+        return STATUS_SUCCESS;
+    D3DKMT_SUBMITCOMMAND args = {.BroadcastContextCount = 1, .BroadcastContext = {queue->context}};
+    args.pPrivateDriverData = queue->pending.words;
+    args.PrivateDriverDataSize = queue->pending.bytes;
+    NTSTATUS status = D3DKMTSubmitCommand(&args);
+    if (NT_SUCCESS(status))
+        gpupv_begin(&queue->pending);
+    return status;
+}
+
+static inline NTSTATUS gpupv_queue_signal(struct gpupv_queue *queue, D3DKMT_HANDLE object, UINT64 value)
+{
+    NTSTATUS status = gpupv_queue_flush(queue);
+    if (!NT_SUCCESS(status))
+        return status;
+    D3DKMT_SIGNALSYNCHRONIZATIONOBJECTFROMGPU args = {
+        queue->context, 1, &object, {.MonitoredFenceValueArray = &value}};
+    return D3DKMTSignalSynchronizationObjectFromGpu(&args);
+}
+
+static inline NTSTATUS gpupv_queue_wait(struct gpupv_queue *queue, D3DKMT_HANDLE object, UINT64 value)
+{
+    NTSTATUS status = gpupv_queue_flush(queue);
+    if (!NT_SUCCESS(status))
+        return status;
+    D3DKMT_WAITFORSYNCHRONIZATIONOBJECTFROMGPU args = {
+        queue->context, 1, &object, {.MonitoredFenceValueArray = &value}};
+    return D3DKMTWaitForSynchronizationObjectFromGpu(&args);
+}
+
+#endif
