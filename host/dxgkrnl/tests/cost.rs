@@ -2,7 +2,7 @@
 
 #[path = "common/counting.rs"]
 mod counting;
-#[path = "../benches/model/world.rs"]
+#[path = "../benches/model/measure/world.rs"]
 mod world;
 
 use counting::{allocations, live_bytes};

@@ -1,5 +1,4 @@
 //! A kernel with one process and many fences, and the calls on it.
-#![allow(dead_code)]
 
 use d3dkmt::{
     Call, EventId, Handle, NtStatus, Reply, SignalFlags, SyncObjectInfo, SyncObjectType, WaitFromCpuFlags,

@@ -1,0 +1,262 @@
+//! Rounds of what the model costs, ours and a peer in turns. `cargo bench -p dxgkrnl --bench model` and `gpupv bench`
+//! print them.
+//!
+//! The clock is the thread's own time on a processor: a busy machine takes turns with us, which is no cost of ours.
+//! What it does to the caches meanwhile shows in both columns.
+//! - Fences are taken in one random order, the same for ours and for the peer (a permutation, so each once).
+//! - Signals and pairs build their calls as they go, as a decoder would: two allocations each, freed by the kernel.
+//!   Waits, cancels and wake-ups are built before the clock is read.
+//! - Values of waits come in ascending or in random order; the names of their events ascend.
+#![allow(dead_code)]
+
+mod world;
+
+use std::collections::{BTreeMap, HashMap};
+use std::hint::black_box;
+
+use dxgkrnl::Input;
+use rustix::time::{ClockId, clock_gettime};
+pub use world::World;
+
+/// Calls that are built ahead: few enough to stay in the cache.
+const BATCH: usize = 256;
+
+/// A permutation of `0..length`, always the same.
+fn shuffled(length: usize) -> Vec<u32> {
+    let mut order: Vec<u32> = (0..length as u32).collect();
+    let mut state = 0x9E37_79B9_7F4A_7C15_u64;
+    for at in (1..length).rev() {
+        state = state.wrapping_mul(0x5851_F42D_4C95_7F2D).wrapping_add(1);
+        order.swap(at, (state >> 33) as usize % (at + 1));
+    }
+    order
+}
+
+/// Nanoseconds of one of `count` calls, which `make` builds outside of the time that is taken.
+fn handle_ns(world: &mut World, count: usize, mut make: impl FnMut(&World, usize) -> Input) -> f64 {
+    let mut batch = Vec::with_capacity(BATCH);
+    let mut nanos = 0;
+    let mut at = 0;
+    while at < count {
+        batch.extend((at..count.min(at + BATCH)).map(|at| make(world, at)));
+        at += batch.len();
+        let begin = thread_ns();
+        for input in batch.drain(..) {
+            world.take(input);
+        }
+        nanos += thread_ns() - begin;
+    }
+    nanos as f64 / count as f64
+}
+
+/// Nanoseconds that this thread had a processor.
+fn thread_ns() -> u64 {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}
+
+fn ns(count: usize, mut each: impl FnMut(usize)) -> f64 {
+    let begin = thread_ns();
+    (0..count).for_each(&mut each);
+    (thread_ns() - begin) as f64 / count as f64
+}
+
+/// Fences and as many entries of a hash map, gone through in one order again and again.
+pub struct Walk {
+    world: World,
+    map: HashMap<u32, u64>,
+    entries: Vec<(u64, u64)>,
+    lines: Vec<[u64; 8]>,
+    order: Vec<u32>,
+    value: u64,
+}
+
+/// Operations of a round over so many fences: it goes through a good part of them, and what fits the cache is there
+/// then.
+pub fn operations(fences: usize, least: usize) -> usize {
+    fences.clamp(least, 8 * least)
+}
+
+impl Walk {
+    pub fn new(fences: usize) -> Self {
+        let map = (0..fences as u32).map(|key| (key, 0)).collect();
+        let entries = (0..fences as u64).map(|entry| (entry, 1)).collect();
+        let (mut world, order) = (World::new(fences), shuffled(fences));
+        // Handles in the order of the walk: a caller has its handle, as the peer has its key.
+        world.fences = order.iter().map(|at| world.fences[*at as usize]).collect();
+        let mut walk = Walk { world, map, entries, lines: vec![[1; 8]; fences], order, value: 0 };
+        walk.signals(fences);
+        walk
+    }
+
+    fn place(&self, at: usize) -> usize {
+        (self.value as usize + at) % self.order.len()
+    }
+
+    pub fn signals(&mut self, count: usize) -> f64 {
+        let took = ns(count, |at| {
+            let signal = self.world.signal(self.place(at), self.value + at as u64);
+            self.world.take(signal);
+        });
+        self.value += count as u64;
+        took
+    }
+
+    /// The same signals, each handed to `step` with its time.
+    pub fn signals_recorded<E>(
+        &mut self,
+        count: usize,
+        mut step: impl FnMut(&mut World, u64, Input) -> Result<(), E>,
+    ) -> Result<f64, E> {
+        let mut result = Ok(());
+        let took = ns(count, |at| {
+            let signal = self.world.signal(self.place(at), self.value + at as u64);
+            if result.is_ok() {
+                result = step(&mut self.world, self.value, signal);
+            }
+        });
+        self.value += count as u64;
+        result.map(|()| took)
+    }
+
+    /// What building and dropping such a call costs: it is part of each figure.
+    pub fn calls(&mut self, count: usize) -> f64 {
+        ns(count, |at| drop(black_box(self.world.signal(self.place(at), at as u64))))
+    }
+
+    /// Wait and signal: each wait is registered, each signal ends one.
+    pub fn pairs(&mut self, count: usize) -> f64 {
+        let took = ns(count, |at| {
+            let (fence, value) = (self.place(at), self.value + at as u64);
+            let wait = self.world.wait(fence, value, value + 1);
+            self.world.take(wait);
+            let signal = self.world.signal(fence, value);
+            self.world.take(signal);
+        });
+        assert_eq!(self.world.effects.events.len(), 1, "the last signal woke");
+        self.value += count as u64;
+        took
+    }
+
+    /// The least that a handle and its object can cost: an entry of 16 bytes leads to a line of 64.
+    pub fn chase(&mut self, count: usize) -> f64 {
+        ns(count, |at| {
+            let entry = self.entries[self.order[self.place(at)] as usize];
+            self.lines[entry.0 as usize][0] += entry.1;
+        })
+    }
+
+    pub fn peer(&mut self, count: usize) -> f64 {
+        ns(count, |at| {
+            let key = self.order[self.place(at)];
+            *self.map.get_mut(black_box(&key)).expect("an entry") = at as u64;
+        })
+    }
+}
+
+/// Nanoseconds of all calls together; counts the events set.
+fn handle_all(
+    world: &mut World,
+    count: usize,
+    woken: &mut usize,
+    mut make: impl FnMut(&World, usize) -> Input,
+) -> f64 {
+    let mut nanos = 0;
+    for at in 0..count {
+        let input = make(world, at);
+        let begin = thread_ns();
+        world.take(input);
+        nanos += thread_ns() - begin;
+        *woken += world.effects.events.len();
+    }
+    nanos as f64
+}
+
+/// Waits on some fences: how they are armed, cancelled and ended.
+pub struct Waits {
+    pub count: usize,
+    pub fences: usize,
+    /// Values in random order, or ascending.
+    pub random: bool,
+}
+
+/// Nanoseconds of one operation each, beside what a B-tree of equal keys takes.
+#[derive(Default, Debug)]
+pub struct WaitRound {
+    pub arm: f64,
+    pub insert: f64,
+    pub wake: f64,
+    pub pop: f64,
+    pub cancel: f64,
+    /// Bytes that the caller's meter counts for each pending wait.
+    pub bytes: f64,
+    /// Signals that wake nobody while all wait, and as many while none does.
+    pub wakes_nobody: Vec<(f64, f64)>,
+}
+
+impl Waits {
+    /// Arms them all, cancels a tenth of them all over the place, and ends the rest, 1,000 with each signal: of all
+    /// fences in turn, or of the one. `held` says how many bytes are allocated.
+    pub fn round(&self, signals: usize, held: impl Fn() -> f64) -> WaitRound {
+        let Waits { count, fences, random } = *self;
+        let order = if random { shuffled(count) } else { (0..count as u32).collect() };
+        let (per_fence, per_signal) = (count / fences, 1000.min(count / fences));
+        let place = |at: usize| (order[at] as usize / per_fence, (order[at] as usize % per_fence) as u64 + 1);
+        let (mut world, mut empty) = (World::new(fences), World::new(fences));
+        let before = held();
+        let arm = handle_ns(&mut world, count, |world, at| {
+            let (fence, value) = place(at);
+            world.wait(fence, value, at as u64 + 1)
+        });
+        let bytes = (held() - before) / count as f64;
+        let mut peer = BTreeMap::new();
+        let insert = ns(count, |at| {
+            let (fence, value) = place(at);
+            peer.insert((fence as u32, value), at as u32);
+        });
+        let nobody = |world: &mut World| handle_ns(world, signals, |world, at| world.signal(at % fences, 0));
+        let wakes_nobody = (0..5).map(|_| (nobody(&mut world), nobody(&mut empty))).collect();
+        let cancelled = shuffled(count);
+        let cancel =
+            handle_ns(&mut world, count / 10, |world, at| world.cancel(u64::from(cancelled[at]) + 1));
+        let left = count - count / 10;
+        let mut woken = 0;
+        let took = handle_all(&mut world, count / per_signal, &mut woken, |world, at| {
+            let end = (at + 1) * per_signal - 1;
+            world.signal(end / per_fence, (end % per_fence) as u64 + 1)
+        });
+        assert_eq!(woken, left, "every wait that was not cancelled ended");
+        let pop = ns(count, |_| {
+            black_box(peer.pop_first());
+        });
+        WaitRound { arm, insert, wake: took / left as f64, pop, cancel, bytes, wakes_nobody }
+    }
+}
+
+/// Waits for all of some fences - 64 in two waits, as a call takes 32 - and the signals that end them.
+pub struct WaitAll {
+    world: World,
+    value: u64,
+}
+
+impl WaitAll {
+    pub fn new() -> Self {
+        WaitAll { world: World::new(64), value: 0 }
+    }
+
+    /// Nanoseconds for each object.
+    pub fn round(&mut self, fences: usize, operations: usize) -> f64 {
+        let calls = fences.div_ceil(32);
+        let (operations, value) = (operations / fences, self.value);
+        let took = handle_ns(&mut self.world, operations * (calls + fences), |world, at| {
+            let (round, at) = (at / (calls + fences), at % (calls + fences));
+            let value = value + round as u64 + 1;
+            match at.checked_sub(calls) {
+                None => world.wait_all(at * 32..fences.min((at + 1) * 32), value, at as u64 + 1),
+                Some(fence) => world.signal(fence, value),
+            }
+        });
+        self.value += operations as u64;
+        took * (calls + fences) as f64 / fences as f64
+    }
+}
