@@ -30,7 +30,7 @@ use crate::kernel::{Kernel, Refusal, refuse};
 use crate::waits::{Wait, WaitId, WaitOwner};
 
 /// Something that goes wrong with the hardware. See the module.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Fault {
     /// The next interrupt of this engine is lost.
     LoseInterrupt { engine: EngineId },

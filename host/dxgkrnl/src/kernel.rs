@@ -13,7 +13,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use core::mem::take;
 
-use d3dkmt::{Call, Handle, NtStatus, Reply, SyncObjectFlags, limits};
+use d3dkmt::{Call, Handle, NtStatus, Reply, limits};
 
 use crate::bugcheck::Bugcheck;
 use crate::ddi::{Callback, EngineId, Interrupt, Miniport, interrupt_type};
@@ -21,8 +21,8 @@ use crate::driver::Driver;
 use crate::effects::{Answer, Effects, FenceStore, HostEvent, Note};
 use crate::handles::HandleTable;
 use crate::keyed_mutex::KeyedMutexes;
-use crate::legacy::{Form, Legacy};
-use crate::native::{NativeFences, NewFence};
+use crate::legacy::Legacy;
+use crate::native::NativeFences;
 use crate::object::SyncObject;
 use crate::paging::PagingQueue;
 use crate::periodic::Notification;
@@ -33,7 +33,6 @@ use crate::sharing::{Global, Sharing};
 use crate::slab::Slab;
 use crate::sync::Open;
 use crate::tdr::Tdr;
-use crate::vaspace::Place;
 use crate::vidsch::{Broadcast, Context, HwQueue, InFlight, Queue};
 use crate::wait::Stored;
 use crate::waits::{WaitId, Waits};
@@ -53,11 +52,6 @@ pub(crate) fn refuse<T>(status: NtStatus, why: impl Into<String>) -> Result<T, R
 /// Refusal with STATUS_INVALID_PARAMETER, by far the commonest.
 pub(crate) fn invalid<T>(why: impl Into<String>) -> Result<T, Refusal> {
     refuse(NtStatus::INVALID_PARAMETER, why)
-}
-
-/// A call that the model has no behaviour for yet.
-fn not_modelled(what: &str) -> Called {
-    refuse(NtStatus::NOT_SUPPORTED, format!("{what} is not modelled yet"))
 }
 
 /// The earlier of two times that need not come.
@@ -114,6 +108,8 @@ pub struct Kernel<M: Miniport> {
     pub(crate) paging_queues_created: u64,
     /// Contexts in which address spaces are updated, by the context they go with.
     pub(crate) companions: BTreeMap<u32, u32>,
+    /// Whose engines wrote fences that other processes may have open, and that nobody has looked at since.
+    pub(crate) wrote_shared: BTreeSet<ProcessId>,
     pub(crate) in_flight: InFlight,
     /// Queues that may be able to go on.
     pub(crate) runnable: VecDeque<u32>,
@@ -166,6 +162,7 @@ impl<M: Miniport> Kernel<M> {
             sharing: Sharing::default(),
             legacy: Legacy::default(),
             keyed: KeyedMutexes::default(),
+            wrote_shared: BTreeSet::new(),
             in_flight: InFlight::default(),
             runnable: VecDeque::new(),
             stopped_adapters: start_failures.keys().copied().collect(),
@@ -331,167 +328,6 @@ impl<M: Miniport> Kernel<M> {
         }
     }
 
-    #[inline]
-    fn dispatch(&mut self, process: ProcessId, call: &mut Call, effects: &mut Effects) -> Called {
-        match *call {
-            // What must be fast stays where it is.
-            Call::SignalFromCpu { device, ref objects, ref values, flags } => {
-                self.signal_from_cpu(process, device, objects, values, flags, effects)
-            }
-            Call::WaitFromCpu { device, ref objects, ref values, flags, event } => {
-                self.wait_from_cpu(process, device, objects, values, flags, event)
-            }
-            _ => self.dispatch_moved(process, core::mem::replace(call, Call::ProcessPriorityClass), effects),
-        }
-    }
-
-    fn dispatch_moved(&mut self, process: ProcessId, call: Call, effects: &mut Effects) -> Called {
-        match call {
-            Call::EnumAdapters { capacity } => self.enum_adapters(process, capacity),
-            Call::OpenAdapterFromLuid { luid } => self.open_adapter_from_luid(process, luid),
-            Call::CloseAdapter { adapter } => self.close_adapter(process, adapter, effects),
-            Call::QueryAdapterInfo { adapter, kind, data } => {
-                self.query_adapter_info(process, adapter, kind, data)
-            }
-            Call::CreateDevice { adapter, flags } => self.create_device(process, adapter, flags),
-            Call::DestroyDevice { device } => self.destroy_device(process, device, effects),
-            Call::GetDeviceState { device, state_type } => self.device_state(process, device, state_type),
-            Call::CreateContextVirtual { device, node_ordinal, engine_affinity, flags, .. } => {
-                self.create_context(process, device, node_ordinal, engine_affinity, flags)
-            }
-            Call::DestroyContext { context } => self.destroy_context(process, context, effects),
-            Call::CreateSynchronizationObject { device, info, legacy } => {
-                self.create_sync_object(process, device, &info, legacy, effects)
-            }
-            Call::DestroySynchronizationObject { object } => {
-                self.require_own_fence(process, object)?;
-                self.destroy_sync_object(process, object, effects)
-            }
-            Call::SignalFromCpu { device, objects, values, flags } => {
-                self.signal_from_cpu(process, device, &objects, &values, flags, effects)
-            }
-            Call::WaitFromCpu { device, objects, values, flags, event } => {
-                self.wait_from_cpu(process, device, &objects, &values, flags, event)
-            }
-            Call::CancelWait { event } => self.cancel_wait(process, event),
-            Call::SignalFromGpu { contexts, signal, flags } => {
-                self.signal_from_gpu(process, &contexts, signal, flags)
-            }
-            Call::WaitFromGpu { context, objects, values } => {
-                self.wait_from_gpu(process, context, &objects, &values, Form::ValueArray)
-            }
-            Call::SubmitCommand { contexts, private_data, .. } => {
-                self.submit_command(process, &contexts, private_data)
-            }
-            Call::ShareObjects { objects, desired_access, name, token } => {
-                self.share_objects(process, &objects, desired_access, name.as_deref(), token)
-            }
-            Call::OpenSyncObject { token, legacy: true, .. } => {
-                self.open_sync_object(process, None, token, SyncObjectFlags::empty(), 0, effects)
-            }
-            Call::OpenSyncObject { device, token, flags, engine_affinity, legacy: false } => {
-                self.open_sync_object(process, Some(device), token, flags, engine_affinity, effects)
-            }
-            Call::OpenSynchronizationObject { shared_handle } => {
-                self.open_by_global(process, shared_handle, effects)
-            }
-            Call::OpenNtHandleFromName { name, desired_access, token } => {
-                self.open_nt_handle_from_name(process, &name, desired_access, token)
-            }
-            Call::CloseShare { token } => self.close_share(process, token, effects),
-            Call::WaitFromGpuLegacy { context, objects, fence_value } => {
-                let values = alloc::vec![fence_value; objects.len()];
-                self.wait_from_gpu(process, context, &objects, &values, Form::OneValue)
-            }
-            Call::CreateKeyedMutex { .. }
-            | Call::OpenKeyedMutex { .. }
-            | Call::OpenKeyedMutexFromNtHandle { .. }
-            | Call::DestroyKeyedMutex { .. }
-            | Call::AcquireKeyedMutex { .. }
-            | Call::ReadKeyedMutex { .. }
-            | Call::ReleaseKeyedMutex { .. } => self.keyed_mutex_call(process, call, effects),
-            Call::CreatePagingQueue { device, priority, physical_adapter } => {
-                self.create_paging_queue(process, device, priority, physical_adapter, effects)
-            }
-            Call::DestroyPagingQueue { queue } => self.destroy_paging_queue(process, queue, effects),
-            Call::ReserveGpuVirtualAddress { owner, base, minimum, maximum, size } => {
-                let place = Place { base, minimum, maximum };
-                self.reserve_gpu_virtual_address(process, owner, place, size)
-            }
-            Call::MapGpuVirtualAddress {
-                paging_queue,
-                base,
-                minimum,
-                maximum,
-                allocation,
-                offset_pages,
-                size_pages,
-                protection,
-            } => {
-                let (place, pages) =
-                    (Place { base, minimum, maximum }, (allocation, offset_pages, size_pages));
-                self.map_gpu_virtual_address(process, paging_queue, place, pages, protection)
-            }
-            Call::FreeGpuVirtualAddress { adapter, base, size } => {
-                self.free_gpu_virtual_address(process, adapter, base, size)
-            }
-            Call::UpdateGpuVirtualAddress { device, context, fence, fence_value, operations, flags } => {
-                let (owner, fence) = ((device, context), (fence, fence_value));
-                self.update_gpu_virtual_address(process, owner, fence, operations, flags)
-            }
-            hardware @ (Call::CreateHwQueue { .. }
-            | Call::DestroyHwQueue { .. }
-            | Call::SubmitCommandToHwQueue { .. }
-            | Call::SubmitSignalToHwQueue { .. }
-            | Call::SubmitWaitToHwQueue { .. }
-            | Call::CreateNativeFence { .. }
-            | Call::OpenNativeFence { .. }
-            | Call::CreateDoorbell { .. }
-            | Call::ConnectDoorbell { .. }
-            | Call::DestroyDoorbell { .. }
-            | Call::NotifyWorkSubmission { .. }) => self.dispatch_hardware(process, hardware, effects),
-            Call::SetContextPriority { context, priority, in_process } => {
-                self.set_context_priority(process, context, priority, in_process)
-            }
-            Call::ContextPriority { context, in_process } => {
-                self.context_priority(process, context, in_process)
-            }
-            Call::SetProcessPriorityClass { class } => self.set_process_priority_class(process, class),
-            Call::ProcessPriorityClass => self.process_priority_class(process),
-            Call::MarkDeviceAsError { device, reason } => self.mark_device_as_error(process, device, reason),
-        }
-    }
-
-    fn dispatch_hardware(&mut self, process: ProcessId, call: Call, effects: &mut Effects) -> Called {
-        match call {
-            Call::CreateHwQueue { context, flags, private_data: _ } => {
-                self.create_hw_queue(process, context, flags, effects)
-            }
-            Call::DestroyHwQueue { queue } => self.destroy_hw_queue(process, queue, effects),
-            Call::SubmitCommandToHwQueue { queue, progress_fence_id, private_data, .. } => {
-                self.submit_to_hw_queue(process, queue, progress_fence_id, private_data)
-            }
-            Call::SubmitSignalToHwQueue { queues, objects, values, flags } => {
-                self.signal_hw_queues(process, &queues, &objects, &values, flags)
-            }
-            Call::SubmitWaitToHwQueue { queue, objects, values } => {
-                self.wait_in_hw_queue(process, queue, &objects, &values)
-            }
-            Call::CreateNativeFence { device, initial_value, native_type, flags, engine_affinity } => {
-                let new = NewFence { initial_value, native_type, flags, engine_affinity };
-                self.create_native_fence(process, device, new, effects)
-            }
-            Call::OpenNativeFence { device, token, flags, engine_affinity } => {
-                self.open_native_fence(process, device, token, flags, engine_affinity, effects)
-            }
-            Call::CreateDoorbell { queue } => self.create_doorbell(process, queue, effects),
-            Call::ConnectDoorbell { queue } => self.connect_doorbell(process, queue, effects),
-            Call::DestroyDoorbell { queue } => self.destroy_doorbell(process, queue, effects),
-            Call::NotifyWorkSubmission { queue } => self.notify_work_submission(process, queue, effects),
-            _ => not_modelled("this call"),
-        }
-    }
-
     /// Runs a DDI and works off what it asked for.
     pub(crate) fn with_miniport(
         &mut self,
@@ -552,6 +388,7 @@ impl<M: Miniport> Kernel<M> {
             let _ = self.destroy_keyed_mutex(id, handle, effects);
         }
         self.processes.remove(&id);
+        self.wrote_shared.remove(&id);
         self.change_iommu_mapping(id, None);
         // Nobody is left to hear of it. What is stored from here on finds its stores elsewhere.
         self.stored.clear();

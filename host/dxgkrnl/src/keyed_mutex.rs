@@ -29,8 +29,7 @@ use alloc::format;
 use alloc::vec::Vec;
 
 use d3dkmt::{
-    AcquireOutcome, Call, EventId, Handle, KeyedMutexFlags, NtStatus, Reply, RuntimeBuffer, ShareToken,
-    limits,
+    AcquireOutcome, EventId, Handle, KeyedMutexFlags, NtStatus, Reply, RuntimeBuffer, ShareToken, limits,
 };
 
 use crate::ddi::Miniport;
@@ -136,34 +135,8 @@ impl KeyedMutexes {
 }
 
 impl<M: Miniport> Kernel<M> {
-    pub(crate) fn keyed_mutex_call(
-        &mut self,
-        process: ProcessId,
-        call: Call,
-        effects: &mut Effects,
-    ) -> Called {
-        match call {
-            Call::CreateKeyedMutex { initial_value, private_data, flags } => {
-                self.create_keyed_mutex(process, initial_value, private_data, flags)
-            }
-            Call::OpenKeyedMutex { shared_handle, buffer } => {
-                self.open_keyed_mutex(process, shared_handle, buffer)
-            }
-            Call::OpenKeyedMutexFromNtHandle { token, .. } => self.open_keyed_mutex_by_token(process, token),
-            Call::DestroyKeyedMutex { mutex } => self.destroy_keyed_mutex(process, mutex, effects),
-            Call::AcquireKeyedMutex { mutex, key, timeout, event } => {
-                self.acquire_keyed_mutex(process, mutex, key, timeout, event)
-            }
-            Call::ReadKeyedMutex { mutex } => self.read_keyed_mutex(process, mutex),
-            Call::ReleaseKeyedMutex { mutex, key, fence_value, private_data } => {
-                self.release_keyed_mutex(process, mutex, key, fence_value, private_data, effects)
-            }
-            other => invalid(format!("{other:?} is no call of a keyed mutex")),
-        }
-    }
-
     /// `D3DKMTCreateKeyedMutex` and `..2`.
-    fn create_keyed_mutex(
+    pub(crate) fn create_keyed_mutex(
         &mut self,
         process: ProcessId,
         initial_value: u64,
@@ -226,7 +199,12 @@ impl<M: Miniport> Kernel<M> {
     }
 
     /// `D3DKMTOpenKeyedMutex` and `..2`: by the global handle, which ends with the last local one (W-168).
-    fn open_keyed_mutex(&mut self, process: ProcessId, shared: Handle, buffer: RuntimeBuffer) -> Called {
+    pub(crate) fn open_keyed_mutex(
+        &mut self,
+        process: ProcessId,
+        shared: Handle,
+        buffer: RuntimeBuffer,
+    ) -> Called {
         let vm = self.process(process).vm;
         let mutex = match self.global(shared) {
             Some(Global::KeyedMutex(mutex)) if self.keyed.mutexes[mutex].vm == vm => mutex,
@@ -253,7 +231,7 @@ impl<M: Miniport> Kernel<M> {
     }
 
     /// `D3DKMTOpenKeyedMutexFromNtHandle`: a keyed mutex has an NT handle only together with an allocation (W-130).
-    fn open_keyed_mutex_by_token(&mut self, process: ProcessId, token: ShareToken) -> Called {
+    pub(crate) fn open_keyed_mutex_by_token(&mut self, process: ProcessId, token: ShareToken) -> Called {
         self.share(process, token)?;
         refuse(
             NtStatus::OBJECT_TYPE_MISMATCH,
@@ -298,7 +276,7 @@ impl<M: Miniport> Kernel<M> {
     }
 
     /// `D3DKMTAcquireKeyedMutex` and `..2`.
-    fn acquire_keyed_mutex(
+    pub(crate) fn acquire_keyed_mutex(
         &mut self,
         process: ProcessId,
         handle: Handle,
@@ -342,7 +320,7 @@ impl<M: Miniport> Kernel<M> {
     }
 
     /// What the handle that owns a keyed mutex has by it; nothing for another.
-    fn read_keyed_mutex(&self, process: ProcessId, handle: Handle) -> Called {
+    pub(crate) fn read_keyed_mutex(&self, process: ProcessId, handle: Handle) -> Called {
         let (open, mutex) = self.keyed_mutex(process, handle)?;
         let state = &self.keyed.mutexes[mutex];
         Ok(if state.state == State::Owned(open) {
@@ -353,7 +331,7 @@ impl<M: Miniport> Kernel<M> {
     }
 
     /// `D3DKMTReleaseKeyedMutex` and `..2`.
-    fn release_keyed_mutex(
+    pub(crate) fn release_keyed_mutex(
         &mut self,
         process: ProcessId,
         handle: Handle,

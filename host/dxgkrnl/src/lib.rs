@@ -23,6 +23,7 @@ mod adapter;
 mod bugcheck;
 mod config;
 pub mod ddi;
+mod dispatch;
 mod driver;
 mod effects;
 mod fault;

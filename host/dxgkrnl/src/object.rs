@@ -223,6 +223,12 @@ impl SyncObject {
         self.first_waiter().into_iter().chain(others)
     }
 
+    /// Who waits for the highest value.
+    pub fn last_waiter(&self) -> Option<Entry> {
+        let others = self.rare.as_ref().and_then(|rare| rare.waiters.last().copied());
+        others.or_else(|| self.first_waiter())
+    }
+
     /// Whether its value can have reached a waiter's. It may say so in vain at `u64::MAX`.
     pub fn may_wake(&self) -> bool {
         self.value >= self.least_waited

@@ -60,6 +60,10 @@ impl Ordered {
         self.head.iter().chain(self.tail.iter().flat_map(|tail| tail.chunks.iter().flatten()))
     }
 
+    pub fn last(&self) -> Option<&Entry> {
+        self.chunk(self.tail.as_ref().map_or(0, |tail| tail.chunks.len())).back()
+    }
+
     pub fn pop_first(&mut self) -> Option<Entry> {
         let first = self.head.pop_front()?;
         if self.head.is_empty() {

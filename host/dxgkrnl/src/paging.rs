@@ -37,7 +37,7 @@ use crate::legacy::Form;
 use crate::mapping::Mapping;
 use crate::process::{Local, Slots};
 use crate::vaspace::{AddressSpace, PAGE_BYTES, Place};
-use crate::vidsch::{Context, HardwareSide, Packet, Signal};
+use crate::vidsch::{Context, Packet, Signal};
 use crate::{AdapterConfig, ProcessId};
 
 pub(crate) struct PagingQueue {
@@ -257,23 +257,13 @@ impl<M: Miniport> Kernel<M> {
         let Some(next_value) = fence_value.checked_add(1) else {
             return invalid("there is no value after the last one");
         };
-        let waited = self.resolve(
-            process,
-            device,
-            &[fence],
-            &[fence_value],
-            Form::ValueArray,
-            SyncObjectFlags::NO_WAIT,
-        );
-        let waited = if flags & DO_NOT_WAIT != 0 { Vec::new() } else { waited? };
-        let signaled = self.resolve(
-            process,
-            device,
-            &[fence],
-            &[next_value],
-            Form::ValueArray,
-            SyncObjectFlags::NO_SIGNAL,
-        )?;
+        let of_fence =
+            |value, without| self.resolve(process, device, &[fence], &[value], Form::ValueArray, without);
+        let waited = match flags & DO_NOT_WAIT {
+            0 => of_fence(fence_value, SyncObjectFlags::NO_WAIT)?,
+            _ => Vec::new(),
+        };
+        let signaled = of_fence(next_value, SyncObjectFlags::NO_SIGNAL)?;
         let adapter = self.devices[device].adapter;
         self.check_operations(process, adapter, &operations)?;
         let companion = self.companion(context)?;
@@ -293,16 +283,8 @@ impl<M: Miniport> Kernel<M> {
         for (object, _) in &targets {
             self.objects[*object].references += 1;
         }
-        self.enqueue(
-            queue,
-            Packet::Signal(Signal {
-                process,
-                flags: SignalFlags::empty(),
-                targets,
-                event: None,
-                by: Vec::new(),
-            }),
-        );
+        let flags = SignalFlags::empty();
+        self.enqueue(queue, Packet::Signal(Signal { process, flags, targets, event: None, by: Vec::new() }));
         Ok(Reply::None)
     }
 
@@ -440,23 +422,9 @@ impl<M: Miniport> Kernel<M> {
     /// A context of the system for work of a device: no handle of the process names it.
     fn new_system_context(&mut self, device: u32) -> Result<u32, Refusal> {
         let (process, adapter) = (self.devices[device].process, self.devices[device].adapter);
-        if self.process(process).contexts >= limits::CONTEXTS_PER_PROCESS_MAX {
-            let why = format!("the process has {} contexts, the limit", limits::CONTEXTS_PER_PROCESS_MAX);
-            return refuse(NtStatus::NO_MEMORY, why);
-        }
         let engine = EngineId { adapter, node: AdapterConfig::PAGING_NODE };
         let flags = CreateContextFlags::DISABLE_GPU_TIMEOUT;
-        let context = self.contexts.insert(Context {
-            process,
-            handle: Handle::NULL,
-            device,
-            engine,
-            flags,
-            queue: 0,
-            priority: 0,
-            in_process_priority: 0,
-            hardware: HardwareSide::default(),
-        });
+        let context = self.new_context(device, engine, flags)?;
         self.contexts[context].queue = self.new_queue(device, engine, context);
         self.process_mut(process).contexts += 1;
         Ok(context)

@@ -117,19 +117,14 @@ impl<M: Miniport> Kernel<M> {
             );
             self.note(process, text, effects);
         }
-        let farthest = self.farthest_wait(object).filter(|wait| *wait > value && !within(value, *wait));
-        if let Some(wait) = farthest {
+        let farthest = self.objects[object].last_waiter().map(|entry| entry.key);
+        if let Some(wait) = farthest.filter(|wait| *wait > value && !within(value, *wait)) {
             let text = format!(
                 "contract violation: a wait for {wait:#x} is outstanding while a signal takes its fence back to \
                  {value:#x}, more than {WINDOW:#x} away (No64BitAtomics)"
             );
             self.note(process, text, effects);
         }
-    }
-
-    /// The highest value that a wait needs of this object.
-    fn farthest_wait(&self, object: u32) -> Option<u64> {
-        self.objects[object].waiters().last().map(|entry| entry.key)
     }
 }
 

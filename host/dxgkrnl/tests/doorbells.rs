@@ -1,7 +1,7 @@
 //! User-mode submission: doorbells, their statuses, and what rings reach.
 
 use crate::common::hardware::*;
-use crate::common::scripted::{ScriptRef, Scripted, called_back, calls};
+use crate::common::scripted::{Scripted, calls, inject, scripted};
 use crate::common::{P, World};
 use d3dkmt::{Call, NtStatus, Reply, SignalFlags, isa};
 use dxgkrnl::ddi::{Callback, DisconnectReason, EngineId};
@@ -12,11 +12,6 @@ const NOTIFY: u64 = 1;
 const RETRY: u64 = 2;
 const ABORT: u64 = 3;
 const DEVICE_REMOVED: NtStatus = NtStatus::DEVICE_REMOVED;
-
-fn scripted_world(config: Config) -> (World<Scripted>, ScriptRef) {
-    let (miniport, script) = Scripted::new();
-    (World::with_miniport(config, miniport), script)
-}
 
 /// The default adapter with so many doorbells for each node.
 fn with_doorbells(doorbells: u32) -> Config {
@@ -213,7 +208,7 @@ fn progress_beyond_the_last_queued_value_was_published_too_early() {
 // covers: SCH-031
 #[test]
 fn a_driver_that_disconnects_is_told_what_became_of_it() {
-    let (mut world, script) = scripted_world(Config::default());
+    let (mut world, script) = scripted(Config::default());
     let (queue, slot) = connected(&mut world, ADVANCED);
     let device = world.device();
     let bare = world.queue_on(device, ADVANCED, USER_MODE);
@@ -221,8 +216,7 @@ fn a_driver_that_disconnects_is_told_what_became_of_it() {
     let disconnect = |world: &mut World<Scripted>, hw_queue, reason| {
         world.effects.clear();
         calls(&script, &[]);
-        script.borrow_mut().inject.push(Callback::DisconnectDoorbell { hw_queue, reason });
-        world.input(called_back());
+        inject(world, &script, vec![Callback::DisconnectDoorbell { hw_queue, reason }]);
         (world.stores(), calls(&script, &["doorbell_disconnected"]))
     };
     let returned = |hw_queue: dxgkrnl::ddi::HwQueueId, status: &str| {
@@ -243,7 +237,7 @@ fn a_driver_that_disconnects_is_told_what_became_of_it() {
 // covers: SCH-032
 #[test]
 fn the_longest_connected_is_the_victim_and_hears_of_it_before_its_doorbell_is_used() {
-    let (mut world, script) = scripted_world(with_doorbells(2));
+    let (mut world, script) = scripted(with_doorbells(2));
     let (first, first_slot) = connected(&mut world, ADVANCED);
     let (second, _) = connected(&mut world, ADVANCED);
     let (elsewhere, _) = connected(&mut world, OTHER);
@@ -283,7 +277,7 @@ fn a_node_without_physical_doorbells_connects_none() {
 // covers: SCH-033 TDR-040
 #[test]
 fn f1_and_d3_disconnect_with_retry_a_suspend_does_not_and_connecting_wakes() {
-    let (mut world, script) = scripted_world(Config::default());
+    let (mut world, script) = scripted(Config::default());
     let (queue, slot) = connected(&mut world, ADVANCED);
     let (elsewhere, _) = connected(&mut world, OTHER);
     world.input(Input::Fault(Fault::EngineToF1 { engine: EngineId { adapter: 0, node: ADVANCED } }));
@@ -331,7 +325,7 @@ fn f1_and_d3_disconnect_with_retry_a_suspend_does_not_and_connecting_wakes() {
 // covers: SCH-033
 #[test]
 fn a_suspended_context_keeps_its_doorbell_and_its_ring_fills() {
-    let (mut world, script) = scripted_world(Config::default());
+    let (mut world, script) = scripted(Config::default());
     let (queue, _) = connected(&mut world, ADVANCED);
     // Its engine is suspended for real while the kernel waits for another context's acknowledgement.
     world.ring(queue, 1, &[&[busy(100), write(&queue.fence, 1)]]);
@@ -371,7 +365,7 @@ fn a_lost_device_aborts_its_doorbells_and_no_others() {
 // covers: SCH-035
 #[test]
 fn a_queue_that_is_destroyed_does_what_was_last_queued_first() {
-    let (mut world, script) = scripted_world(Config::default());
+    let (mut world, script) = scripted(Config::default());
     let (queue, _) = connected(&mut world, ADVANCED);
     let id = world.view(queue).hw_queue.0;
     world.ring(queue, 2, &[&[busy(100), write(&queue.fence, 1)], &[busy(100), write(&queue.fence, 2)]]);
@@ -408,7 +402,7 @@ fn a_queue_that_is_destroyed_does_what_was_last_queued_first() {
 // covers: SCH-035
 #[test]
 fn a_process_that_dies_has_its_contexts_suspended_before_doorbells_and_queues_go() {
-    let (mut world, script) = scripted_world(Config::default());
+    let (mut world, script) = scripted(Config::default());
     world.process = ProcessId(2);
     world.attach(ProcessId(2));
     let (queue, _) = connected(&mut world, ADVANCED);

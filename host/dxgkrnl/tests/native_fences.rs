@@ -1,7 +1,7 @@
 //! Native fences: two values, handles with an order of life, and interrupts that tell of what is monitored.
 
 use crate::common::hardware::*;
-use crate::common::scripted::{ScriptRef, Scripted, called_back, calls};
+use crate::common::scripted::{ScriptRef, Scripted, calls, inject, scripted};
 use crate::common::{P, World, share};
 use d3dkmt::{
     Call, CreatedSyncObject, Handle, Luid, NtStatus, Reply, ShareToken, SignalFlags, SyncObjectFlags,
@@ -15,23 +15,12 @@ const SHARED: SyncObjectFlags = SyncObjectFlags::SHARED.union(SyncObjectFlags::N
 const CROSS: SyncObjectFlags = SHARED.union(SyncObjectFlags::CROSS_ADAPTER);
 const Q: ProcessId = ProcessId(2);
 
-fn scripted_world() -> (World<Scripted>, ScriptRef) {
-    let (miniport, script) = Scripted::new();
-    (World::with_miniport(Config::default(), miniport), script)
-}
-
 /// Two adapters; the second has native fences or not.
 fn two_adapters(second_is_native: bool) -> (World<Scripted>, ScriptRef) {
     let mut second = AdapterConfig { luid: SECOND, ..AdapterConfig::default() };
     second.caps.set(VidSchCaps::NATIVE_GPU_FENCE, second_is_native);
     let config = Config { adapters: vec![AdapterConfig::default(), second], ..Config::default() };
-    let (miniport, script) = Scripted::new();
-    (World::with_miniport(config, miniport), script)
-}
-
-fn inject(world: &mut World<Scripted>, script: &ScriptRef, callbacks: Vec<Callback>) {
-    script.borrow_mut().inject.extend(callbacks);
-    world.input(called_back());
+    scripted(config)
 }
 
 fn signaled(signaled: SignaledNativeFences) -> Callback {
@@ -121,7 +110,7 @@ fn monitored_value_stands_nowhere_a_process_or_an_engine_can_write() {
 // covers: FEN-098 FEN-128
 #[test]
 fn monitored_value_is_one_below_the_least_value_that_somebody_waits_for() {
-    let (mut world, script) = scripted_world();
+    let (mut world, script) = scripted(Config::default());
     let device = world.device();
     let fence = world.native(device).object;
     let id = world.native_view(fence).fence.0;
@@ -179,15 +168,15 @@ fn an_engine_keeps_quiet_about_values_that_nobody_monitors() {
 // covers: FEN-101 FEN-103
 #[test]
 fn a_wait_that_is_added_while_the_gpu_writes_is_not_missed() {
-    let (mut world, script) = scripted_world();
+    let (mut world, script) = scripted(Config::default());
     let device = world.device();
     let fence = world.native(device);
     // The engine compared with the old MonitoredValue and stored without an interrupt, while the kernel changed it.
-    script.borrow_mut().while_updating.push(stored(&fence, 5));
+    script.borrow_mut().call_back("update_monitored_values", [stored(&fence, 5)]);
     let event = world.pending(device, &[(fence.object, 5)], false);
     assert_eq!(world.woken(), [event], "the kernel looked again");
     assert_eq!(world.native_view(fence.object).monitored_value, u64::MAX);
-    script.borrow_mut().while_updating.push(stored(&fence, 6));
+    script.borrow_mut().call_back("update_monitored_values", [stored(&fence, 6)]);
     world.pending(device, &[(fence.object, 7)], false);
     assert_eq!((world.woken(), world.value(fence.object)), (vec![], 6));
     world.finish();
@@ -196,7 +185,7 @@ fn a_wait_that_is_added_while_the_gpu_writes_is_not_missed() {
 // covers: FEN-102
 #[test]
 fn spurious_interrupts_do_nothing() {
-    let (mut world, script) = scripted_world();
+    let (mut world, script) = scripted(Config::default());
     let device = world.device();
     let fence = world.native(device);
     let id = world.native_view(fence.object).fence;
@@ -296,7 +285,7 @@ const NAMES: [&str; 4] = ["create_native", "open_native", "close_native", "destr
 // covers: FEN-107
 #[test]
 fn local_handles_close_one_by_one_and_the_global_one_goes_last() {
-    let (mut world, script) = scripted_world();
+    let (mut world, script) = scripted(Config::default());
     let device = world.device();
     let fence = world.try_native(device, 0, SHARED).unwrap();
     let made = calls(&script, &NAMES);
@@ -325,7 +314,7 @@ fn local_handles_close_one_by_one_and_the_global_one_goes_last() {
 // covers: FEN-108
 #[test]
 fn a_process_has_a_native_fence_at_one_address_and_another_process_at_another() {
-    let (mut world, script) = scripted_world();
+    let (mut world, script) = scripted(Config::default());
     let device = world.device();
     world.fence(device, 0);
     let fence = world.try_native(device, 0, SHARED).unwrap();
@@ -360,7 +349,7 @@ fn a_process_has_a_native_fence_at_one_address_and_another_process_at_another() 
 // covers: FEN-109
 #[test]
 fn an_interrupt_that_names_a_destroyed_fence_is_a_bugcheck() {
-    let (mut world, script) = scripted_world();
+    let (mut world, script) = scripted(Config::default());
     let device = world.device();
     let (fence, other) = (world.native(device), world.native(device));
     let id = world.native_view(fence.object).fence;
@@ -379,7 +368,7 @@ fn an_interrupt_that_names_a_destroyed_fence_is_a_bugcheck() {
 // covers: FEN-110
 #[test]
 fn a_null_array_scans_native_fences_and_with_a_flag_monitored_ones() {
-    let (mut world, script) = scripted_world();
+    let (mut world, script) = scripted(Config::default());
     let device = world.device();
     let (native, monitored) = (world.native(device), world.fence(device, 0));
     let native_event = world.pending(device, &[(native.object, 1)], false);
@@ -397,7 +386,7 @@ fn a_null_array_scans_native_fences_and_with_a_flag_monitored_ones() {
 // covers: FEN-111
 #[test]
 fn the_fences_of_a_device_in_error_are_signaled_for_ever() {
-    let (mut world, script) = scripted_world();
+    let (mut world, script) = scripted(Config::default());
     let device = world.device();
     let broken = world.device();
     let fence = world.try_native(broken, 0, SHARED).unwrap();
@@ -431,7 +420,7 @@ fn the_fences_of_a_device_in_error_are_signaled_for_ever() {
 // covers: FEN-112
 #[test]
 fn a_cpu_signal_is_written_by_the_driver_and_a_notification_only_looks_at_waits() {
-    let (mut world, script) = scripted_world();
+    let (mut world, script) = scripted(Config::default());
     let device = world.device();
     let queue = world.queue_on(device, ADVANCED, NONE);
     let fence = world.native(device);

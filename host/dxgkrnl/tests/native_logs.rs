@@ -2,7 +2,7 @@
 
 use crate::common::World;
 use crate::common::hardware::*;
-use crate::common::scripted::{ScriptRef, Scripted, called_back, calls};
+use crate::common::scripted::{Scripted, calls, inject, scripted};
 use dxgkrnl::ddi::{
     Callback, EngineId, HwQueueId, Interrupt, NATIVE_FENCE_LOG_ENTRIES, NativeFenceId, NativeFenceLogEntry,
     NativeFenceLogHeader, NativeFenceLogType, NativeFenceLogWrite, SignaledNativeFences,
@@ -16,11 +16,6 @@ fn optimized() -> Config {
     let mut adapter = AdapterConfig::default();
     adapter.caps |= VidSchCaps::OPTIMIZED_NATIVE_FENCE_SIGNALED_INTERRUPT;
     Config { adapters: vec![adapter], ..Config::default() }
-}
-
-fn scripted_world() -> (World<Scripted>, ScriptRef) {
-    let (miniport, script) = Scripted::new();
-    (World::with_miniport(optimized(), miniport), script)
 }
 
 fn connected(world: &mut World<Scripted>, node: u32) -> Queue {
@@ -59,11 +54,6 @@ fn logged(hw_queue: Option<HwQueueId>) -> Callback {
     Callback::NotifyInterrupt(Interrupt::NativeFenceSignaled { engine: ENGINE, signaled })
 }
 
-fn inject(world: &mut World<Scripted>, script: &ScriptRef, callbacks: Vec<Callback>) {
-    script.borrow_mut().inject.extend(callbacks);
-    world.input(called_back());
-}
-
 fn stored(queue: Queue, id: HwQueueId, value: u64) -> Callback {
     let gpu_address = queue.fence.gpu_address;
     Callback::HwQueueStore { engine: ENGINE, hw_queue: id, gpu_address, value }
@@ -72,7 +62,7 @@ fn stored(queue: Queue, id: HwQueueId, value: u64) -> Callback {
 // covers: FEN-119
 #[test]
 fn queues_of_user_mode_submission_have_two_logs_of_4_kib_and_others_none() {
-    let (mut world, script) = scripted_world();
+    let (mut world, script) = scripted(optimized());
     let device = world.device();
     let kernel = world.queue_on(device, ADVANCED, NATIVE);
     assert_eq!((calls(&script, &["set_native"]), world.view(kernel).logged), (vec![], None));
@@ -97,7 +87,7 @@ fn index_and_wraparound_count_are_one_word() {
     let entries = u64::from(NATIVE_FENCE_LOG_ENTRIES);
     assert_eq!(NativeFenceLogHeader::new(5, 2).entries_since(NativeFenceLogHeader::new(9, 1)), entries - 4);
     // The kernel takes it as the engine wrote it.
-    let (mut world, script) = scripted_world();
+    let (mut world, script) = scripted(optimized());
     let queue = connected(&mut world, ADVANCED);
     let id = world.view(queue).hw_queue;
     inject(&mut world, &script, signal_log(id, &[entry(NativeFenceId(1), 1, 0); 103]));
@@ -108,7 +98,7 @@ fn index_and_wraparound_count_are_one_word() {
 // covers: FEN-126
 #[test]
 fn both_signals_and_waits_are_logged_and_a_driver_that_does_not_log_has_no_user_mode_queues() {
-    let (mut world, script) = scripted_world();
+    let (mut world, script) = scripted(optimized());
     let queue = connected(&mut world, ADVANCED);
     let device = world.device();
     let fence = world.native(device);
@@ -117,7 +107,7 @@ fn both_signals_and_waits_are_logged_and_a_driver_that_does_not_log_has_no_user_
     assert_eq!(world.signal(device, fence.object, 1), OK);
     let (waits, signals) = world.view(queue).logged.unwrap();
     assert_eq!((waits.first_free_entry_index(), signals.first_free_entry_index()), (2, 1));
-    script.borrow_mut().has_no_logs = true;
+    script.borrow_mut().failing = Some(("set_native_fence_log_buffers", UNSUPPORTED));
     let context = world.hw_context(device, ADVANCED);
     calls(&script, &[]);
     assert_eq!(world.try_hw_queue(context, USER_MODE).err(), Some(UNSUPPORTED));
@@ -129,7 +119,7 @@ fn both_signals_and_waits_are_logged_and_a_driver_that_does_not_log_has_no_user_
 // covers: FEN-121
 #[test]
 fn a_waiter_is_woken_by_the_log_entry_that_stands_there_before_the_interrupt() {
-    let (mut world, _script) = scripted_world();
+    let (mut world, _script) = scripted(optimized());
     let queue = connected(&mut world, ADVANCED);
     let device = world.device();
     let fence = world.native(device);
@@ -144,13 +134,13 @@ fn a_waiter_is_woken_by_the_log_entry_that_stands_there_before_the_interrupt() {
 // covers: FEN-124
 #[test]
 fn the_driver_writes_its_caches_before_the_kernel_reads() {
-    let (mut world, script) = scripted_world();
+    let (mut world, script) = scripted(optimized());
     let queue = connected(&mut world, ADVANCED);
     let device = world.device();
     let id = world.view(queue).hw_queue;
     let fence = world.native_view(queue.fence.object).fence;
     let event = world.pending(device, &[(queue.fence.object, 1)], false);
-    script.borrow_mut().cached_logs = signal_log(id, &[entry(fence, 1, 0)]);
+    script.borrow_mut().call_back("update_native_fence_logs", signal_log(id, &[entry(fence, 1, 0)]));
     calls(&script, &[]);
     inject(&mut world, &script, vec![stored(queue, id, 1), logged(Some(id))]);
     assert_eq!(calls(&script, &["update_native_fence_logs"]), [format!("update_native_fence_logs {}", id.0)]);
@@ -162,7 +152,7 @@ fn the_driver_writes_its_caches_before_the_kernel_reads() {
 #[test]
 fn after_an_overrun_every_native_fence_is_looked_at() {
     for lost in [false, true] {
-        let (mut world, script) = scripted_world();
+        let (mut world, script) = scripted(optimized());
         let queue = connected(&mut world, ADVANCED);
         let device = world.device();
         let id = world.view(queue).hw_queue;
@@ -183,7 +173,7 @@ fn after_an_overrun_every_native_fence_is_looked_at() {
 
 #[test]
 fn an_engine_that_writes_its_log_over_and_over_loses_no_waiter() {
-    let (mut world, _script) = scripted_world();
+    let (mut world, _script) = scripted(optimized());
     let queue = connected(&mut world, ADVANCED);
     let device = world.device();
     let (awaited, quiet) = (world.native(device), world.native(device));
@@ -200,7 +190,7 @@ fn an_engine_that_writes_its_log_over_and_over_loses_no_waiter() {
 // covers: FEN-123
 #[test]
 fn timestamps_may_be_zero_or_equal_but_not_smaller() {
-    let (mut world, script) = scripted_world();
+    let (mut world, script) = scripted(optimized());
     let queue = connected(&mut world, ADVANCED);
     let id = world.view(queue).hw_queue;
     let fence = world.native_view(queue.fence.object).fence;
@@ -221,7 +211,7 @@ fn timestamps_may_be_zero_or_equal_but_not_smaller() {
 // covers: FEN-125
 #[test]
 fn an_optimized_interrupt_reads_the_logs_of_its_queue_or_of_all_of_its_engine() {
-    let (mut world, script) = scripted_world();
+    let (mut world, script) = scripted(optimized());
     let queues =
         [connected(&mut world, ADVANCED), connected(&mut world, ADVANCED), connected(&mut world, OTHER)];
     let device = world.device();

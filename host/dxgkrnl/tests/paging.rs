@@ -1,6 +1,6 @@
 //! Paging queues, their fences, and the address spaces behind them.
 
-use crate::common::recorded::Recorded;
+use crate::common::scripted::scripted;
 use crate::common::{P, World, share};
 use d3dkmt::{
     Call, CreatedSyncObject, GpuVaOperation, Handle, NtStatus, Reply, ShareToken, SyncObjectFlags as F,
@@ -123,9 +123,8 @@ fn an_operation_that_is_done_at_once_has_value_0_and_nothing_to_wait_for() {
         "values are spent on those that wait only"
     );
     // A driver whose CPU writes page tables never has anything to wait for.
-    let recorded = Recorded::default();
-    recorded.record.borrow_mut().pages_by_cpu = true;
-    let mut world = World::with_miniport(Config::default(), recorded);
+    let (mut world, script) = scripted(Config::default());
+    script.borrow_mut().pages_by_cpu = true;
     let device = world.device();
     let (paging_queue, _) = queue(&mut world, device, 0);
     assert_eq!(world.status(map_call(paging_queue, 0, 1, ZERO)), OK);
@@ -266,9 +265,7 @@ fn an_update_that_cannot_be_is_refused_with_its_reason() {
 #[test]
 fn the_driver_builds_a_paging_buffer_and_appends_the_fence_write_to_it() {
     // covers: FEN-094
-    let recorded = Recorded::default();
-    let record = recorded.record.clone();
-    let mut world = World::with_miniport(Config::default(), recorded);
+    let (mut world, script) = scripted(Config::default());
     let device = world.device();
     let (paging_queue, fence) = queue(&mut world, device, 0);
     let (address, value) = map(&mut world, paging_queue, 2);
@@ -278,17 +275,20 @@ fn the_driver_builds_a_paging_buffer_and_appends_the_fence_write_to_it() {
         FenceWrite { gpu_address, value },
     ]));
     assert_eq!(
-        record.borrow().calls,
+        script.borrow().log,
         [
             format!(
-                "build PagingOperation {{ adapter: 0, process: ProcessId(1), base: {address}, size: 8192 }}"
+                "build_paging_buffer PagingOperation {{ adapter: 0, process: ProcessId(1), base: {address}, size: 8192 }}"
             ),
             format!(
-                "append SignalMonitoredFence {{ process: ProcessId(1), gpu_address: {gpu_address}, value: 1 }}"
+                "signal_monitored_fence SignalMonitoredFence {{ process: ProcessId(1), gpu_address: {gpu_address}, value: 1 }}"
             ),
-            format!("submit node -1 {commands:?}"),
+            "submit_command".to_owned(),
         ]
     );
+    let submitted = &script.borrow().submissions[0];
+    assert_eq!(submitted.engine.node as i32, -1);
+    assert_eq!(d3dkmt::isa::decode(&submitted.commands), commands);
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Periodic monitored fences: counted up by the display, waited on like any other.
 
-use crate::common::recorded::Recorded;
+use crate::common::scripted::{calls, inject, scripted};
 use crate::common::{P, World, share};
 use d3dkmt::{
     Call, CreatedSyncObject, GpuSignal, Handle, NtStatus, Reply, ShareToken, SignalFlags,
@@ -199,19 +199,17 @@ fn the_display_goes_on_whatever_happens_to_engines_and_ends_with_the_adapter() {
 #[test]
 fn each_notification_of_a_target_has_an_id_of_its_own() {
     // covers: FEN-086 FEN-088
-    let recorded = Recorded::default();
-    let record = recorded.record.clone();
-    let mut world = World::with_miniport(config(), recorded);
+    let (mut world, script) = scripted(config());
     let (_, first) = periodic(&mut world, 7, 0);
     let (_, second) = periodic(&mut world, 7, 0);
     let (_, elsewhere) = periodic(&mut world, 8, 5);
     let created = |target: u32, time: u64, id: u64| {
         format!(
-            "create CreatePeriodicFrameNotification {{ adapter: 0, vidpn_target: {target}, time_100ns: {time}, \
+            "create_periodic_frame_notification CreatePeriodicFrameNotification {{ adapter: 0, vidpn_target: {target}, time_100ns: {time}, \
              notification_id: {id} }}"
         )
     };
-    assert_eq!(record.borrow().calls, [created(7, 0, 1), created(7, 0, 2), created(8, 5, 3)]);
+    assert_eq!(calls(&script, &["create_periodic"]), [created(7, 0, 1), created(7, 0, 2), created(8, 5, 3)]);
     let interrupt = |vidpn_target, notification_id| {
         let adapter = 0;
         let interrupt = Interrupt::PeriodicMonitoredFenceSignaled { adapter, vidpn_target, notification_id };
@@ -219,22 +217,22 @@ fn each_notification_of_a_target_has_an_id_of_its_own() {
     };
     // The pair names the fence; a wrong pair none, and is told of.
     let interrupts = vec![interrupt(7, 2), interrupt(8, 1), interrupt(7, 9), interrupt(7, 2)];
-    record.borrow_mut().call_back = interrupts;
-    world.input(Input::Deadline);
+    inject(&mut world, &script, interrupts);
     let values = [first, second, elsewhere].map(|fence| world.value(fence.object));
     assert_eq!(values, [0, 2, 0]);
     assert_eq!(world.effects.notes.len(), 2);
     assert!(world.effects.notes[0].text.contains("target 8 names the unknown notification 1"));
     world.ok(Call::DestroySynchronizationObject { object: second.object });
-    assert_eq!(record.borrow().calls[3], "destroy notification 2 of adapter 0");
+    assert_eq!(
+        calls(&script, &["create_periodic", "destroy_periodic"]),
+        ["destroy_periodic_frame_notification 2 of adapter 0"]
+    );
 }
 
 #[test]
 fn what_the_driver_answers_is_what_the_caller_gets_and_nothing_is_left() {
     // covers: FEN-087
-    let recorded = Recorded::default();
-    let record = recorded.record.clone();
-    let mut world = World::with_miniport(config(), recorded);
+    let (mut world, script) = scripted(config());
     let (adapter, device) = device(&mut world);
     let refusals = [
         (NotificationRefused::NoMemory, NtStatus::NO_MEMORY),
@@ -242,11 +240,11 @@ fn what_the_driver_answers_is_what_the_caller_gets_and_nothing_is_left() {
         (NotificationRefused::Unsuccessful, NtStatus::UNSUCCESSFUL),
     ];
     for (refused, status) in refusals {
-        record.borrow_mut().refuse_notification = Some(refused);
+        script.borrow_mut().refuse_notification = Some(refused);
         assert_eq!(world.try_create(device, info(adapter, 7, 0), false).0, status);
         assert_eq!((world.kernel.snapshot().objects_alive, world.kernel.miscounted()), (0, None));
     }
-    record.borrow_mut().refuse_notification = None;
+    script.borrow_mut().refuse_notification = None;
     let (status, Reply::SyncObject(created)) = world.try_create(device, info(adapter, 7, 0), false) else {
         panic!()
     };

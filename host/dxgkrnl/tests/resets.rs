@@ -1,6 +1,6 @@
 //! Resets of adapters, poisoned fences, page faults and devices in error.
 
-use crate::common::recording::{interrupt, recorded};
+use crate::common::scripted::{interrupt, scripted};
 use crate::common::{P, World, share};
 use d3dkmt::isa::{self, Packet::*};
 use d3dkmt::{
@@ -56,7 +56,7 @@ fn state<M: Miniport>(world: &World<M>, process: ProcessId, object: Handle) -> (
 // covers: TDR-008, TDR-010
 #[test]
 fn between_reset_and_restart_the_driver_is_told_of_evictions_and_of_nothing_else() {
-    let (mut world, script) = recorded(Config::default());
+    let (mut world, script) = scripted(Config::default());
     let device = world.device();
     hang(&mut world, device);
     let contexts = [0, 1, 2].map(|node| world.context(device, node));
@@ -67,14 +67,14 @@ fn between_reset_and_restart_the_driver_is_told_of_evictions_and_of_nothing_else
     fault(&mut world, Fault::ResetFails { engine: ENGINE });
     // Interrupts and their DPCs may come at any time, and mean nothing any more.
     let late = |id| vec![interrupt(Interrupt::DmaCompleted { engine: ENGINE, submission_fence_id: id })];
-    script.borrow_mut().callbacks.push(("ResetFromTimeout", late(1)));
-    script.borrow_mut().callbacks.push(("memory evicted", late(2)));
+    script.borrow_mut().call_back("reset_from_timeout", late(1));
+    script.borrow_mut().call_back("memory_evicted", late(2));
     world.advance(TIMEOUT - 1);
     script.borrow_mut().take();
     world.advance(1);
     let log = script.borrow_mut().take();
-    let from = log.iter().position(|line| line == "ResetFromTimeout").unwrap();
-    let reset = ["ResetFromTimeout", "DPC", "memory evicted", "DPC", "RestartFromTimeout"];
+    let from = log.iter().position(|line| line == "reset_from_timeout").unwrap();
+    let reset = ["reset_from_timeout", "dpc", "memory_evicted", "dpc", "restart_from_timeout"];
     assert_eq!(log[from..from + reset.len()], reset);
     let notes = world.notes();
     let ignored =
@@ -97,12 +97,12 @@ fn after_the_reset_of_an_adapter_its_gpu_writes_nothing() {
     world.advance(10 * TIMEOUT);
     assert_eq!((world.value(fence.object), world.kernel.engines_idle()), (5, true));
     // A driver that lets it write all the same is not believed.
-    let (mut world, script) = recorded(Config::default());
+    let (mut world, script) = scripted(Config::default());
     let device = world.device();
     hang(&mut world, device);
     let fence = world.fence_with(device, 5, F::NO_SIGNAL_MAX_VALUE_ON_TDR);
     let store = Callback::GpuStore { engine: ENGINE, process: P, gpu_address: fence.gpu_address, value: 9 };
-    script.borrow_mut().callbacks.push(("memory evicted", vec![store]));
+    script.borrow_mut().call_back("memory_evicted", vec![store]);
     fault(&mut world, Fault::ResetFails { engine: ENGINE });
     world.notes();
     world.advance(TIMEOUT);
@@ -115,7 +115,7 @@ fn after_the_reset_of_an_adapter_its_gpu_writes_nothing() {
 fn the_reset_of_an_adapter_takes_what_preempted_work_had_saved_in_video_memory() {
     // A paging buffer outlives the reset of devices: preempted, its saved state is with the memory.
     let run = |resets: bool| {
-        let (mut world, script) = recorded(Config::default());
+        let (mut world, script) = scripted(Config::default());
         let device = world.device();
         let context = world.context(device, 1);
         let fence = world.fence_with(device, 0, F::NO_SIGNAL_MAX_VALUE_ON_TDR);
@@ -288,7 +288,7 @@ fn a_fence_in_32_bits_of_storage_is_known_to_be_poisoned() {
 // covers: TDR-027
 #[test]
 fn a_page_fault_completes_what_was_before_it_and_becomes_the_completed_id() {
-    let (mut world, script) = recorded(Config::default());
+    let (mut world, script) = scripted(Config::default());
     let [first, second, third] = [0; 3].map(|_| world.device());
     let contexts = [first, second, third].map(|device| world.context(device, 0));
     let fences = [first, second, third].map(|device| world.fence(device, 0));
@@ -402,11 +402,11 @@ fn fence_invalid_goes_with_id_0_and_a_reset() {
         (2, Flags::WRITE, true),
     ];
     for (faulted_fence_id, flags, bugchecks) in cases {
-        let (mut world, script) = recorded(Config::default());
+        let (mut world, script) = scripted(Config::default());
         let device = world.device();
         let context = world.context(device, 0);
         let fault = Interrupt::DmaPageFaulted { engine: ENGINE, faulted_fence_id, gpu_address: 0, flags };
-        script.borrow_mut().callbacks.push(("SubmitCommand", vec![interrupt(fault)]));
+        script.borrow_mut().call_back("submit_command", vec![interrupt(fault)]);
         world.submit(context, &[busy(10)]);
         let code = world.kernel.bugchecked().map(|bugcheck| bugcheck.code);
         assert_eq!(code, bugchecks.then_some(0x119), "id {faulted_fence_id}, {flags:?}");
@@ -433,7 +433,7 @@ fn a_hardware_queues_fault_names_the_queue_or_under_fence_invalid_what_its_bits_
         (FaultedWork::Unknown, unnamed, Some([PAGE_FAULT, ACTIVE, ACTIVE])),
     ];
     for (work, flags, states) in cases {
-        let (mut world, script) = recorded(Config::default());
+        let (mut world, script) = scripted(Config::default());
         let [running, named] = [0; 2].map(|_| world.device());
         let none = HwQueueFlags::empty();
         let queues = [running, named].map(|device| world.queue_on(device, 0, none));
@@ -446,7 +446,7 @@ fn a_hardware_queues_fault_names_the_queue_or_under_fence_invalid_what_its_bits_
             world.submit_hw(queue, 5, &[busy(10)]);
         }
         let fault = Interrupt::HwQueuePageFaulted { engine: ENGINE, work, gpu_address: 0xF000, flags };
-        script.borrow_mut().callbacks.push(("SubmitCommand", vec![interrupt(fault)]));
+        script.borrow_mut().call_back("submit_command", vec![interrupt(fault)]);
         world.process = Q;
         world.submit(trigger, &[busy(10)]);
         world.process = P;
@@ -499,11 +499,11 @@ fn a_device_is_marked_as_error_for_one_of_two_reasons() {
 
 #[test]
 fn a_dma_fault_is_an_error_of_its_own() {
-    let (mut world, script) = recorded(Config::default());
+    let (mut world, script) = scripted(Config::default());
     let device = world.device();
     let context = world.context(device, 0);
     let fault = Interrupt::DmaFaulted { engine: ENGINE, faulted_fence_id: 1 };
-    script.borrow_mut().callbacks.push(("SubmitCommand", vec![interrupt(fault)]));
+    script.borrow_mut().call_back("submit_command", vec![interrupt(fault)]);
     world.submit(context, &[busy(10)]);
     assert_eq!(world.execution_state(device), 6);
 }

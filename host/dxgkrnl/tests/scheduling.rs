@@ -1,6 +1,6 @@
 //! Priorities, preemption, ids and interrupts: what an engine is given, and what becomes of it.
 
-use crate::common::recording::{interrupt, recorded};
+use crate::common::scripted::{ScriptRef, interrupt, scripted};
 use crate::common::{P, World, without_timeouts};
 use d3dkmt::isa::{self, Packet::*};
 use d3dkmt::{Call, CreateContextFlags as C, Handle, NtStatus, Reply, SignalFlags};
@@ -192,7 +192,7 @@ fn a_higher_priority_splits_a_buffer_between_two_of_its_packets() {
 // covers: SCH-007, SCH-008
 #[test]
 fn paging_buffers_come_back_first_under_their_ids_and_others_under_new_ones() {
-    let (mut world, script) = recorded(Config::default());
+    let (mut world, script) = scripted(Config::default());
     let device = world.device();
     let [low, high] = [0; 2].map(|_| world.context(device, 0));
     prioritize(&mut world, high, 7, false);
@@ -202,7 +202,7 @@ fn paging_buffers_come_back_first_under_their_ids_and_others_under_new_ones() {
     // The paging buffer goes before everything: the engine is asked to make way for it.
     assert_eq!(script.borrow().submissions.len(), 1);
     world.advance(100);
-    let given = |script: &crate::common::recording::Shared| -> Vec<_> {
+    let given = |script: &ScriptRef| -> Vec<_> {
         let submissions = &script.borrow().submissions;
         submissions.iter().map(|one| (one.submission_fence_id, one.paging, one.resubmits)).collect()
     };
@@ -229,7 +229,7 @@ fn paging_buffers_come_back_first_under_their_ids_and_others_under_new_ones() {
 // covers: SCH-005
 #[test]
 fn ids_of_new_submissions_grow_whatever_was_preempted() {
-    let (mut world, script) = recorded(Config::default());
+    let (mut world, script) = scripted(Config::default());
     let device = world.device();
     let contexts = [0; 3].map(|_| world.context(device, 0));
     for round in 0..20 {
@@ -274,7 +274,7 @@ fn a_wait_that_is_not_satisfied_holds_no_engine_even_with_a_signal_at_submission
 // covers: TDR-034
 #[test]
 fn a_preemption_request_that_finds_an_idle_engine_is_answered_by_an_interrupt_at_once() {
-    let (mut world, script) = recorded(Config::default());
+    let (mut world, script) = scripted(Config::default());
     let device = world.device();
     let context = world.context(device, 0);
     world.input(Input::Fault(Fault::LoseInterrupt { engine: ENGINE }));
@@ -287,7 +287,7 @@ fn a_preemption_request_that_finds_an_idle_engine_is_answered_by_an_interrupt_at
     );
     script.borrow_mut().take();
     world.advance(100_000_000);
-    assert_eq!(script.borrow_mut().take(), ["PreemptCommand", "interrupt 2", "DPC"]);
+    assert_eq!(script.borrow_mut().take(), ["preempt_command", "interrupt 2", "dpc"]);
     assert_eq!(ids(&world), (1, 1), "it says what was completed");
 }
 
@@ -327,20 +327,20 @@ fn the_last_completed_id_moves_by_completion_engine_reset_and_adapter_reset_only
 fn patch_and_submit_get_one_id_and_no_patch_comes_with_no_dma_patching() {
     let caps = AdapterConfig::default().caps - VidSchCaps::NO_DMA_PATCHING;
     let adapters = vec![AdapterConfig { caps, ..AdapterConfig::default() }];
-    let (mut world, script) = recorded(Config { adapters, ..Config::default() });
+    let (mut world, script) = scripted(Config { adapters, ..Config::default() });
     let device = world.device();
     let context = world.context(device, 0);
     for id in 1..4 {
         script.borrow_mut().log.clear();
         world.submit(context, &[]);
-        assert_eq!(script.borrow().log[..2], [format!("Patch {id}"), "SubmitCommand".to_owned()]);
+        assert_eq!(script.borrow().log[..2], [format!("patch {id}"), "submit_command".to_owned()]);
         assert_eq!(script.borrow().submissions.last().unwrap().submission_fence_id, id);
     }
-    let (mut world, script) = recorded(Config::default());
+    let (mut world, script) = scripted(Config::default());
     let device = world.device();
     let context = world.context(device, 0);
     world.submit(context, &[]);
-    assert_eq!(script.borrow_mut().take()[0], "SubmitCommand");
+    assert_eq!(script.borrow_mut().take()[0], "submit_command");
 }
 
 // covers: SCH-002
@@ -369,13 +369,13 @@ fn interrupts_have_the_numbers_of_their_types() {
 // covers: SCH-003
 #[test]
 fn an_interrupt_is_recorded_and_takes_effect_when_the_dpc_says_so() {
-    let (mut world, script) = recorded(without_timeouts());
+    let (mut world, script) = scripted(without_timeouts());
     let device = world.device();
     let context = world.context(device, 0);
     world.submit(context, &[busy(100)]);
     script.borrow_mut().take();
     world.advance(100);
-    assert_eq!(script.borrow_mut().take(), ["interrupt 1", "DPC"], "never inside of each other");
+    assert_eq!(script.borrow_mut().take(), ["interrupt 1", "dpc"], "never inside of each other");
     assert_eq!(ids(&world), (1, 1));
     // A driver whose DPC does not call NotifyDpc: the interrupt stays recorded, and goes with the next.
     script.borrow_mut().forgets_dpc = true;
@@ -395,13 +395,13 @@ fn dma_interrupts_are_reported_before_crtc_interrupts() {
     let vsync = || interrupt(Interrupt::CrtcVsync { adapter: 0, target: 0 });
     let fence = || interrupt(Interrupt::MonitoredFenceSignaled { engine: ENGINE });
     for (callbacks, wrong) in [(vec![fence(), vsync()], 0), (vec![vsync(), fence()], 1)] {
-        let (mut world, script) = recorded(Config::default());
+        let (mut world, script) = scripted(Config::default());
         let device = world.device();
         let context = world.context(device, 0);
         world.notes();
         // Both at one time, by one ISR; the completion of the buffer comes ahead of them.
         world.submit(context, &[busy(100)]);
-        script.borrow_mut().callbacks.push(("interrupt", callbacks));
+        script.borrow_mut().call_back("interrupt", callbacks);
         world.advance(100);
         let notes = world.notes();
         assert_eq!(notes.len(), wrong, "{notes:?}");
@@ -414,7 +414,7 @@ fn dma_interrupts_are_reported_before_crtc_interrupts() {
 #[test]
 fn one_function_of_the_scheduler_class_runs_at_a_time() {
     // The miniport asserts on entry that it is in no other; here it is driven through all of them.
-    let (mut world, script) = recorded(Config::default());
+    let (mut world, script) = scripted(Config::default());
     let device = world.device();
     let [low, high] = [0; 2].map(|_| world.context(device, 0));
     prioritize(&mut world, high, 7, false);
@@ -427,9 +427,13 @@ fn one_function_of_the_scheduler_class_runs_at_a_time() {
     world.submit(low, &[Hang]);
     world.advance(5_000_000_000);
     let called = script.borrow_mut().ddis();
-    for ddi in
-        ["SubmitCommand", "PreemptCommand", "QueryEngineStatus", "QueryDependentEngineGroup", "ResetEngine"]
-    {
+    for ddi in [
+        "submit_command",
+        "preempt_command",
+        "query_engine_status",
+        "query_dependent_engine_group",
+        "reset_engine 0",
+    ] {
         assert!(called.iter().any(|one| one == ddi), "{ddi} in {called:?}");
     }
 }
@@ -531,7 +535,7 @@ fn context_flags_have_their_bits_and_others_are_refused() {
 // covers: SCH-024
 #[test]
 fn a_synchronization_only_context_signals_and_waits_and_runs_no_buffer() {
-    let (mut world, script) = recorded(Config::default());
+    let (mut world, script) = scripted(Config::default());
     let device = world.device();
     let context = world.context_with(device, 0, C::SYNCHRONIZATION_ONLY);
     let [gate, fence] = [0; 2].map(|_| world.fence(device, 0).object);
@@ -546,7 +550,7 @@ fn a_synchronization_only_context_signals_and_waits_and_runs_no_buffer() {
 #[test]
 fn a_driver_that_never_answers_is_let_run_and_then_given_more() {
     // As a KMD of somebody's own that does not implement preemption: the answer is swallowed.
-    let (mut world, script) = recorded(Config::default());
+    let (mut world, script) = scripted(Config::default());
     let device = world.device();
     let [low, high] = [0; 2].map(|_| world.context(device, 0));
     prioritize(&mut world, high, 7, false);
@@ -557,7 +561,7 @@ fn a_driver_that_never_answers_is_let_run_and_then_given_more() {
     assert_eq!(ids(&world), (1, 2));
     let stale =
         Interrupt::DmaPreempted { engine: ENGINE, preemption_fence_id: 1, last_completed_fence_id: 1 };
-    script.borrow_mut().callbacks.push(("SubmitCommand", vec![interrupt(stale)]));
+    script.borrow_mut().call_back("submit_command", vec![interrupt(stale)]);
     let another = world.context(device, 0);
     world.submit(another, &[busy(1)]);
     assert_eq!(ids(&world), (1, 3), "an answer to an old request takes nothing back");
@@ -619,7 +623,7 @@ fn a_scheduling_log_begins_with_a_zero_header_and_entries_of_no_defined_content(
         nodes: vec![NodeConfig { hw_queues: false, ..NodeConfig::default() }, NodeConfig::default()],
         ..AdapterConfig::default()
     };
-    let (mut world, script) = recorded(Config { adapters: vec![adapter], ..Config::default() });
+    let (mut world, script) = scripted(Config { adapters: vec![adapter], ..Config::default() });
     {
         let logs = &script.borrow().scheduling_logs;
         let [(engine, buffer)] = &logs[..] else { panic!("{logs:?}") };
@@ -636,7 +640,7 @@ fn a_scheduling_log_begins_with_a_zero_header_and_entries_of_no_defined_content(
     let device = world.device();
     let context = world.context(device, 0);
     let news = Interrupt::SchedulingLog { engine: ENGINE };
-    script.borrow_mut().callbacks.push(("SubmitCommand", vec![interrupt(news)]));
+    script.borrow_mut().call_back("submit_command", vec![interrupt(news)]);
     world.notes();
     world.submit(context, &[]);
     assert_eq!((ids(&world), world.notes()), ((1, 1), vec![]));
@@ -647,16 +651,16 @@ fn a_scheduling_log_begins_with_a_zero_header_and_entries_of_no_defined_content(
 fn iommu_mappings_change_in_a_frame_of_exclusive_access() {
     let mapped = |iommu| {
         let adapters = vec![AdapterConfig { iommu, ..AdapterConfig::default() }];
-        let (mut world, script) = recorded(Config { adapters, ..Config::default() });
+        let (mut world, script) = scripted(Config { adapters, ..Config::default() });
         world.input(Input::FenceMemoryAdded { process: P, slots: 7 });
         world.input(Input::ProcessGone { process: P });
         script.borrow_mut().take()
     };
     let frame = |change| {
         [
-            "BeginExclusiveAccess".to_owned(),
+            "begin_exclusive_access".to_owned(),
             format!("mapping of 1 changes: {change}"),
-            "EndExclusiveAccess".to_owned(),
+            "end_exclusive_access".to_owned(),
         ]
     };
     assert_eq!(mapped(true), [frame("Some(64)"), frame("Some(7)"), frame("None")].concat());

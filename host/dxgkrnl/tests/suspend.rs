@@ -2,17 +2,12 @@
 
 use crate::common::World;
 use crate::common::hardware::*;
-use crate::common::scripted::{ScriptRef, Scripted, called_back, calls};
+use crate::common::scripted::{ScriptRef, Scripted, calls, inject, scripted};
 use d3dkmt::isa::Packet::Hang;
 use dxgkrnl::ddi::{Callback, EngineId, HwContext, Interrupt};
 use dxgkrnl::{Config, Fault, Input};
 
 const RETRY: u64 = 2;
-
-fn scripted_world() -> (World<Scripted>, ScriptRef) {
-    let (miniport, script) = Scripted::new();
-    (World::with_miniport(Config::default(), miniport), script)
-}
 
 fn power(world: &mut World<Scripted>, on: bool) {
     world.input(Input::Fault(Fault::Power { adapter: 0, on }));
@@ -23,8 +18,7 @@ fn acknowledge(world: &mut World<Scripted>, script: &ScriptRef, suspend_fence: u
     let engine = EngineId { adapter: 0, node: ADVANCED };
     let context = HwContext(0);
     let interrupt = Interrupt::SuspendContextCompleted { engine, context, suspend_fence };
-    script.borrow_mut().inject.push(Callback::NotifyInterrupt(interrupt));
-    world.input(called_back());
+    inject(world, script, vec![Callback::NotifyInterrupt(interrupt)]);
 }
 
 const NAMES: [&str; 3] = ["suspend_context", "resume_context", "set_power_state"];
@@ -32,7 +26,7 @@ const NAMES: [&str; 3] = ["suspend_context", "resume_context", "set_power_state"
 // covers: SCH-020
 #[test]
 fn a_pending_suspend_ends_with_its_own_acknowledgement_and_not_with_an_older_one() {
-    let (mut world, script) = scripted_world();
+    let (mut world, script) = scripted(Config::default());
     let device = world.device();
     let queue = world.queue_on(device, ADVANCED, USER_MODE);
     let slot = world.doorbell(queue);
@@ -81,7 +75,7 @@ fn the_simulated_engine_acknowledges_when_the_packet_that_runs_is_over() {
 // covers: SCH-022
 #[test]
 fn contexts_are_created_resumed() {
-    let (mut world, script) = scripted_world();
+    let (mut world, script) = scripted(Config::default());
     let device = world.device();
     let queue = world.queue_on(device, ADVANCED, NONE);
     assert_eq!(world.submit_hw(queue, 1, &[write(&queue.fence, 1)]), OK);
@@ -110,7 +104,7 @@ fn a_suspend_that_is_not_acknowledged_is_noticed_after_tdr_delay() {
 
 #[test]
 fn work_of_a_software_context_keeps_an_adapter_in_d0_and_new_work_wakes_it() {
-    let (mut world, script) = scripted_world();
+    let (mut world, script) = scripted(Config::default());
     let device = world.device();
     let queue = world.queue_on(device, ADVANCED, NONE);
     let context = world.context(device, ADVANCED);
@@ -128,7 +122,7 @@ fn work_of_a_software_context_keeps_an_adapter_in_d0_and_new_work_wakes_it() {
 
 #[test]
 fn a_context_may_be_destroyed_while_its_suspend_is_pending() {
-    let (mut world, script) = scripted_world();
+    let (mut world, script) = scripted(Config::default());
     let device = world.device();
     world.queue_on(device, ADVANCED, USER_MODE);
     script.borrow_mut().holds_suspends = true;

@@ -1,6 +1,6 @@
 //! Work that does not end: how that is found, and how an engine is reset.
 
-use crate::common::recording::{Recording, Shared, interrupt, recorded};
+use crate::common::scripted::{ScriptRef, Scripted, interrupt, scripted, scripted_by};
 use crate::common::{P, World};
 use d3dkmt::isa::{self, Packet::*};
 use d3dkmt::{Call, CreateContextFlags as C, Handle, HwQueueFlags, NtStatus, Reply};
@@ -50,20 +50,20 @@ fn hung<M: Miniport>(world: &mut World<M>, node: u32) -> (Handle, Handle) {
     (device, context)
 }
 
-fn in_order(script: &Shared, expected: &[&str]) {
+fn in_order(script: &ScriptRef, expected: &[&str]) {
     assert_eq!(script.borrow_mut().ddis(), expected);
 }
 
 // covers: TDR-001
 #[test]
 fn an_engine_that_does_not_answer_a_preemption_request_for_two_seconds_has_timed_out() {
-    let (mut world, script) = recorded(Config::default());
+    let (mut world, script) = scripted(Config::default());
     let (device, context) = hung(&mut world, 0);
     script.borrow_mut().take();
     world.advance(REQUEST - 1);
     in_order(&script, &[]);
     world.advance(1);
-    in_order(&script, &["PreemptCommand"]);
+    in_order(&script, &["preempt_command"]);
     world.advance(TIMEOUT - REQUEST - 1);
     in_order(&script, &[]);
     assert_eq!((resets(&world), world.execution_state(device)), ((0, 0, None), ACTIVE));
@@ -100,37 +100,31 @@ fn progress_at_the_last_moment_is_progress() {
 // covers: TDR-012
 #[test]
 fn the_steps_of_an_engine_reset_come_in_their_order() {
-    let (mut world, script) = recorded(Config::default());
+    let (mut world, script) = scripted(Config::default());
     hung(&mut world, 0);
     world.advance(REQUEST - 1);
     script.borrow_mut().take();
     world.advance(TIMEOUT);
-    let steps = [
-        "PreemptCommand",
-        "QueryEngineStatus",
-        "DPC",
-        "QueryDependentEngineGroup",
-        "engine 0",
-        "ResetEngine",
-    ];
+    let steps =
+        ["preempt_command", "query_engine_status", "dpc", "query_dependent_engine_group", "reset_engine 0"];
     assert_eq!(script.borrow_mut().take(), steps, "the DPC that is flushed is the only one");
 }
 
 // covers: TDR-012
 #[test]
 fn nothing_is_reset_if_the_queue_turns_out_to_be_empty() {
-    let (mut world, script) = recorded(Config::default());
+    let (mut world, script) = scripted(Config::default());
     let (device, _) = hung(&mut world, 0);
     let completed = Interrupt::DmaCompleted { engine: ENGINE, submission_fence_id: 1 };
-    script.borrow_mut().callbacks.push(("QueryEngineStatus", vec![interrupt(completed)]));
+    script.borrow_mut().call_back("query_engine_status", vec![interrupt(completed)]);
     world.advance(TIMEOUT);
-    in_order(&script, &["SubmitCommand", "PreemptCommand", "QueryEngineStatus"]);
+    in_order(&script, &["submit_command", "preempt_command", "query_engine_status"]);
     assert_eq!((resets(&world), world.execution_state(device)), ((0, 0, None), ACTIVE));
 }
 
 #[test]
 fn an_engine_that_says_it_is_at_work_gets_another_delay() {
-    let (mut world, script) = recorded(Config::default());
+    let (mut world, script) = scripted(Config::default());
     hung(&mut world, 0);
     script.borrow_mut().responsive = true;
     world.advance(TIMEOUT);
@@ -145,7 +139,7 @@ fn an_engine_that_says_it_is_at_work_gets_another_delay() {
 // covers: TDR-012, TDR-015
 #[test]
 fn what_completes_between_snapshot_and_reset_is_lost_all_the_same() {
-    let (mut world, script) = recorded(Config::default());
+    let (mut world, script) = scripted(Config::default());
     // The dependent engine does not let go for 500 ms; meanwhile the packet that timed out ends.
     script.borrow_mut().dependents = Some(1 << OTHER.node);
     let [device, bystander] = [0; 2].map(|_| world.device());
@@ -172,7 +166,7 @@ fn what_completes_between_snapshot_and_reset_is_lost_all_the_same() {
 #[test]
 fn dependent_engines_get_half_a_second_and_are_reset_in_order() {
     // Node 2 lets go in time, node 4 does not.
-    let (mut world, script) = recorded(Config::default());
+    let (mut world, script) = scripted(Config::default());
     script.borrow_mut().dependents = Some(1 << 2 | 1 << 4);
     let (guilty, _) = hung(&mut world, 3);
     let [polite, rude] = [0; 2].map(|_| world.device());
@@ -190,18 +184,17 @@ fn dependent_engines_get_half_a_second_and_are_reset_in_order() {
     // Their own quantum was over at the same time: they were asked once.
     in_order(
         &script,
-        &["PreemptCommand", "PreemptCommand", "QueryEngineStatus", "QueryDependentEngineGroup"],
+        &["preempt_command", "preempt_command", "query_engine_status", "query_dependent_engine_group"],
     );
     world.advance(1);
-    let order =
-        ["engine 2", "ResetEngine", "engine 3", "ResetEngine", "engine 4", "ResetEngine", "SubmitCommand"];
+    let order = ["reset_engine 2", "reset_engine 3", "reset_engine 4", "submit_command"];
     in_order(&script, &order);
     let states = [guilty, polite, rude].map(|device| world.execution_state(device));
     assert_eq!(states, [HUNG, ACTIVE, HUNG], "who let go keeps its work");
     world.advance(1000 * MS);
     assert_eq!(world.value(fence.object), 1);
     // A mask without the engine itself: nobody can say what is to be reset, so everything is.
-    let (mut world, script) = recorded(Config::default());
+    let (mut world, script) = scripted(Config::default());
     script.borrow_mut().dependents = None;
     hung(&mut world, 3);
     world.advance(TIMEOUT);
@@ -212,7 +205,7 @@ fn dependent_engines_get_half_a_second_and_are_reset_in_order() {
 #[test]
 fn a_last_aborted_id_outside_of_what_is_in_flight_is_a_bugcheck() {
     for (aborted, bugcheck) in [(1, Some(0x119)), (2, None), (3, None), (4, None), (5, Some(0x119))] {
-        let (mut world, script) = recorded(Config::default());
+        let (mut world, script) = scripted(Config::default());
         let device = world.device();
         let contexts = [0; 2].map(|_| world.context(device, 0));
         for _ in 0..2 {
@@ -234,7 +227,7 @@ fn a_last_aborted_id_outside_of_what_is_in_flight_is_a_bugcheck() {
 fn after_a_reset_what_was_not_hit_is_submitted_again_paging_first_and_under_its_id() {
     // An engine that cannot be asked to make way: the paging buffer is with it, behind the one that hangs.
     let (mut world, script) =
-        recorded(with_caps(VidSchCaps::MULTI_ENGINE_AWARE | VidSchCaps::SUPPORT_PER_ENGINE_TDR));
+        scripted(with_caps(VidSchCaps::MULTI_ENGINE_AWARE | VidSchCaps::SUPPORT_PER_ENGINE_TDR));
     hung(&mut world, 0);
     let bystander = world.device();
     let context = world.context(bystander, 0);
@@ -253,7 +246,7 @@ fn after_a_reset_what_was_not_hit_is_submitted_again_paging_first_and_under_its_
     assert_eq!((world.value(fence.object), world.execution_state(bystander)), (1, ACTIVE));
     assert_eq!(resets(&world), (1, 0, None));
 
-    let (mut world, script) = recorded(Config::default());
+    let (mut world, script) = scripted(Config::default());
     let device = world.device();
     let (context, bystander) = (world.context(device, 0), world.device());
     let bystanding = world.context(bystander, 0);
@@ -273,7 +266,7 @@ fn after_a_reset_what_was_not_hit_is_submitted_again_paging_first_and_under_its_
 // covers: TDR-014
 #[test]
 fn an_engine_reset_that_hits_a_paging_buffer_becomes_an_adapter_reset() {
-    let (mut world, script) = recorded(Config::default());
+    let (mut world, script) = scripted(Config::default());
     let [owner, other] = [0; 2].map(|_| world.device());
     let hang = isa::encode(&[Hang]);
     world.kernel.submit_paging(world.now, ENGINE, hang, &[(P, owner)], &mut world.effects);
@@ -289,7 +282,7 @@ fn an_engine_reset_that_hits_a_paging_buffer_becomes_an_adapter_reset() {
 // covers: TDR-016
 #[test]
 fn a_reset_of_an_engine_that_fails_becomes_an_adapter_reset() {
-    let (mut world, script) = recorded(Config::default());
+    let (mut world, script) = scripted(Config::default());
     let (device, _) = hung(&mut world, 0);
     let other = world.device();
     fault(&mut world, Fault::ResetFails { engine: ENGINE });
@@ -302,20 +295,23 @@ fn a_reset_of_an_engine_that_fails_becomes_an_adapter_reset() {
     assert!(world.notes().iter().any(|note| note.contains("TdrReason 9")));
     assert_eq!([device, other].map(|device| world.execution_state(device)), [HUNG, RESET]);
     let called = script.borrow_mut().ddis();
-    assert_eq!(called[3..], ["ResetEngine", "ResetFromTimeout", "memory evicted", "RestartFromTimeout"]);
+    assert_eq!(
+        called[2..],
+        ["reset_engine 0", "reset_from_timeout", "memory_evicted", "restart_from_timeout"]
+    );
 }
 
 // covers: TDR-017
 #[test]
 fn per_engine_tdr_stands_on_three_ddis() {
     for missing in PerEngineTdrDdis::all().iter() {
-        let (_, script) = recorded(Config::default());
+        let (_, script) = scripted(Config::default());
         script.borrow_mut().ddis = PerEngineTdrDdis::all() - missing;
-        let world = crate::common::recording::recorded_by(Config::default(), &script);
+        let world = scripted_by(Config::default(), &script);
         assert_eq!(world.kernel.start_failures().len(), 1, "{missing:?}");
         // Without the cap nobody needs them.
         let caps = AdapterConfig::default().caps - VidSchCaps::SUPPORT_PER_ENGINE_TDR;
-        let mut world = crate::common::recording::recorded_by(with_caps(caps), &script);
+        let mut world = scripted_by(with_caps(caps), &script);
         assert_eq!(world.kernel.start_failures().len(), 0);
         hung(&mut world, 0);
         world.advance(TIMEOUT);
@@ -451,10 +447,10 @@ fn work_without_gpu_timeout_may_take_as_long_as_it_likes() {
 #[test]
 fn a_thread_stuck_in_the_driver_is_a_bugcheck() {
     for (nanos, bugcheck) in [(5000 * MS, None), (5000 * MS + 1, Some(0x116))] {
-        let (mut world, script) = recorded(Config::default());
+        let (mut world, script) = scripted(Config::default());
         let device = world.device();
         let context = world.context(device, 0);
-        script.borrow_mut().callbacks.push(("SubmitCommand", vec![Callback::Stuck { nanos }]));
+        script.borrow_mut().call_back("submit_command", vec![Callback::Stuck { nanos }]);
         world.submit(context, &[]);
         assert_eq!(resets(&world).2, bugcheck, "{nanos}");
     }
@@ -463,33 +459,34 @@ fn a_thread_stuck_in_the_driver_is_a_bugcheck() {
 // covers: TDR-033
 #[test]
 fn errors_of_the_scheduler_class_are_bugchecks() {
-    let failed = |caps: VidSchCaps, ddi: &'static str, act: fn(&mut World<Recording>, Handle, Handle)| {
-        let (mut world, script) = recorded(with_caps(caps));
-        let device = world.device();
-        let context = world.context(device, 0);
-        script.borrow_mut().failing = Some((ddi, NtStatus::UNSUCCESSFUL));
-        act(&mut world, device, context);
-        let bugcheck = world.kernel.bugchecked().unwrap_or_else(|| panic!("{ddi}"));
-        assert!(bugcheck.why.contains(ddi), "{bugcheck:?}");
-        let found = (bugcheck.code, bugcheck.parameters[0]);
-        assert_eq!(world.execution_state(device), STOPPED);
-        found
-    };
+    let failed =
+        |caps: VidSchCaps, ddi: &'static str, name: &str, act: fn(&mut World<Scripted>, Handle, Handle)| {
+            let (mut world, script) = scripted(with_caps(caps));
+            let device = world.device();
+            let context = world.context(device, 0);
+            script.borrow_mut().failing = Some((ddi, NtStatus::UNSUCCESSFUL));
+            act(&mut world, device, context);
+            let bugcheck = world.kernel.bugchecked().unwrap_or_else(|| panic!("{ddi}"));
+            assert!(bugcheck.why.contains(name), "{bugcheck:?}");
+            let found = (bugcheck.code, bugcheck.parameters[0]);
+            assert_eq!(world.execution_state(device), STOPPED);
+            found
+        };
     let caps = AdapterConfig::default().caps;
-    let submit = |world: &mut World<Recording>, _: Handle, context: Handle| {
+    let submit = |world: &mut World<Scripted>, _: Handle, context: Handle| {
         world.submit(context, &[]);
     };
-    assert_eq!(failed(caps, "SubmitCommand", submit).0, 0x119);
-    assert_eq!(failed(caps - VidSchCaps::NO_DMA_PATCHING, "Patch", submit).0, 0x119);
+    assert_eq!(failed(caps, "submit_command", "SubmitCommand", submit).0, 0x119);
+    assert_eq!(failed(caps - VidSchCaps::NO_DMA_PATCHING, "patch", "Patch", submit).0, 0x119);
     assert_eq!(
-        failed(caps, "PreemptCommand", |world, _, context| {
+        failed(caps, "preempt_command", "PreemptCommand", |world, _, context| {
             world.submit(context, &[Hang]);
             world.advance(REQUEST);
         }),
         (0x119, 2)
     );
     assert_eq!(
-        failed(caps, "CancelCommand", |world, device, context| {
+        failed(caps, "cancel_command", "CancelCommand", |world, device, context| {
             let gate = world.fence(device, 0).object;
             world.gpu_wait(context, gate, 1);
             world.submit(context, &[]);
@@ -498,20 +495,20 @@ fn errors_of_the_scheduler_class_are_bugchecks() {
         (0x119, 9)
     );
     // A driver that is not CancelCommandAware is not asked.
-    let (mut world, script) = recorded(with_caps(caps - VidSchCaps::CANCEL_COMMAND_AWARE));
+    let (mut world, script) = scripted(with_caps(caps - VidSchCaps::CANCEL_COMMAND_AWARE));
     let device = world.device();
     let context = world.context(device, 0);
     let gate = world.fence(device, 0).object;
     world.gpu_wait(context, gate, 1);
     world.submit(context, &[]);
     world.ok(Call::DestroyContext { context });
-    in_order(&script, &["DestroyContext"]);
+    in_order(&script, &["destroy_context 0"]);
 }
 
 // covers: TDR-020, TDR-021
 #[test]
 fn hardware_scheduled_contexts_are_culprits_or_collateral_and_wait_for_resume() {
-    let (mut world, script) = recorded(Config::default());
+    let (mut world, script) = scripted(Config::default());
     let [guilty, near, far] = [0; 3].map(|_| world.device());
     let contexts = [guilty, near, far].map(|device| world.context_with(device, 0, C::HW_QUEUE_SUPPORTED));
     let fence = world.fence(far, 0);
@@ -523,16 +520,20 @@ fn hardware_scheduled_contexts_are_culprits_or_collateral_and_wait_for_resume() 
     // The second context's work is with the engine too, and in the way.
     let collateral =
         Callback::InvalidateHwContext { context: HwContext(1), reason: Invalidation::Collateral };
-    script.borrow_mut().callbacks.push(("ResetHwEngine", vec![collateral]));
+    script.borrow_mut().call_back("reset_hw_engine", vec![collateral]);
     world.advance(TIMEOUT - REQUEST);
     let called = script.borrow_mut().ddis();
-    assert_eq!(called[2..], ["ResetHwEngine", "ResumeHwEngine", "SubmitCommand"], "nothing between the two");
+    assert_eq!(
+        called[2..],
+        ["reset_hw_engine 0", "resume_hw_engine 0", "submit_command"],
+        "nothing between the two"
+    );
     let states = [guilty, near, far].map(|device| world.execution_state(device));
     assert_eq!((states, resets(&world)), ([HUNG, RESET, ACTIVE], (1, 0, None)));
     assert_eq!(world.value(fence.object), 1);
     assert_eq!((Invalidation::Culprit as u32, Invalidation::Collateral as u32), (0, 1));
     // Resume fails: a full reset.
-    let (mut world, script) = recorded(Config::default());
+    let (mut world, script) = scripted(Config::default());
     let [device, other] = [0; 2].map(|_| world.device());
     let context = world.context_with(device, 0, C::HW_QUEUE_SUPPORTED);
     world.submit(context, &[Hang]);
@@ -545,12 +546,12 @@ fn hardware_scheduled_contexts_are_culprits_or_collateral_and_wait_for_resume() 
 #[test]
 fn a_timeout_that_the_hardware_reports_needs_no_waiting() {
     for (level, expected) in [(3, 1), (0, 0)] {
-        let (mut world, script) = recorded(config(TdrConfig { level, ..TdrConfig::default() }));
+        let (mut world, script) = scripted(config(TdrConfig { level, ..TdrConfig::default() }));
         hung(&mut world, 0);
         let other = world.device();
         let context = world.context(other, OTHER.node);
         let timeout = Interrupt::GpuEngineTimeout { engine: ENGINE };
-        script.borrow_mut().callbacks.push(("SubmitCommand", vec![interrupt(timeout)]));
+        script.borrow_mut().call_back("submit_command", vec![interrupt(timeout)]);
         world.submit(context, &[]);
         assert_eq!(resets(&world), (expected, 0, None));
     }
@@ -559,13 +560,13 @@ fn a_timeout_that_the_hardware_reports_needs_no_waiting() {
 #[test]
 fn an_engine_without_preemption_times_out_after_the_delay_alone() {
     let caps = VidSchCaps::MULTI_ENGINE_AWARE | VidSchCaps::SUPPORT_PER_ENGINE_TDR;
-    let (mut world, script) = recorded(with_caps(caps));
+    let (mut world, script) = scripted(with_caps(caps));
     hung(&mut world, 0);
     world.advance(2000 * MS - 1);
     assert_eq!(resets(&world), (0, 0, None));
     world.advance(1);
     assert_eq!(resets(&world), (1, 0, None));
-    assert!(!script.borrow_mut().ddis().contains(&"PreemptCommand".to_owned()));
+    assert!(!script.borrow_mut().ddis().contains(&"preempt_command".to_owned()));
 }
 
 #[test]
@@ -591,7 +592,7 @@ fn a_bugcheck_stops_the_host_once() {
 #[test]
 fn a_process_that_dies_while_a_reset_waits_leaves_nothing() {
     for moment in [0, REQUEST, TIMEOUT - MS, TIMEOUT + 100 * MS, TIMEOUT + 600 * MS] {
-        let (mut world, script) = recorded(Config::default());
+        let (mut world, script) = scripted(Config::default());
         script.borrow_mut().dependents = Some(1 << OTHER.node);
         let (_, _) = hung(&mut world, 0);
         let device = world.device();

@@ -270,7 +270,7 @@ impl<'a> ModelWorld<'a> {
         }
     }
 
-    fn fault_of_software(&mut self, fault: &Fault) -> Done {
+    fn fault_of(&mut self, fault: &Fault) -> Done {
         match *fault {
             Fault::Kill(process) => self.end(process),
             Fault::Cut(process) => self.cut(process),
@@ -312,14 +312,8 @@ impl<'a> ModelWorld<'a> {
                 let input = self.host.clock_set(since_start);
                 self.input(input);
             }
-            Fault::LoseInterrupt(_)
-            | Fault::Hang(_)
-            | Fault::StopAdapter(_)
-            | Fault::PageFault { .. }
-            | Fault::ResetFails(_)
-            | Fault::Power { .. }
-            | Fault::EngineToF1(_)
-            | Fault::Fill(_) => unreachable!("done above, or by the runner"),
+            Fault::Hardware(fault) => self.input(Input::Fault(fault)),
+            Fault::Fill(_) => unreachable!("done by the runner"),
         }
         Ok(())
     }
@@ -444,11 +438,7 @@ impl World for ModelWorld<'_> {
     }
 
     fn fault(&mut self, fault: &Fault) -> Done {
-        if let Some(fault) = fault.of_hardware() {
-            self.input(Input::Fault(fault));
-            return Ok(());
-        }
-        let done = self.fault_of_software(fault);
+        let done = self.fault_of(fault);
         self.read_acquired();
         done
     }

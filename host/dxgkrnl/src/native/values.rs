@@ -152,7 +152,12 @@ impl<M: Miniport> Kernel<M> {
                 self.native.written.insert(object);
             }
             Some(_) => {}
-            None => self.process_mut(process).written.push(object),
+            None => {
+                self.process_mut(process).written.push(object);
+                if self.objects[object].flags.contains(SyncObjectFlags::SHARED) {
+                    self.wrote_shared.insert(process);
+                }
+            }
         }
     }
 

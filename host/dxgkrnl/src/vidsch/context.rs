@@ -53,21 +53,7 @@ impl<M: Miniport> Kernel<M> {
         if flags.unknown() != 0 {
             return invalid(format!("context flags {:#x} have reserved bits set", flags.bits()));
         }
-        if self.process(process).contexts >= limits::CONTEXTS_PER_PROCESS_MAX {
-            let why = format!("the process has {} contexts, the limit", limits::CONTEXTS_PER_PROCESS_MAX);
-            return refuse(NtStatus::NO_MEMORY, why);
-        }
-        let id = self.contexts.insert(Context {
-            process,
-            handle: Handle::NULL,
-            device,
-            engine,
-            flags,
-            queue: 0,
-            priority: 0,
-            in_process_priority: 0,
-            hardware: HardwareSide::default(),
-        });
+        let id = self.new_context(device, engine, flags)?;
         match self.insert_handle(process, Local::Context(id)) {
             Ok(handle) => {
                 let queue = self.new_queue(device, engine, id);
@@ -82,6 +68,31 @@ impl<M: Miniport> Kernel<M> {
                 Err(refusal)
             }
         }
+    }
+
+    /// A context that has no queue and no handle yet, and is not counted.
+    pub(crate) fn new_context(
+        &mut self,
+        device: u32,
+        engine: EngineId,
+        flags: CreateContextFlags,
+    ) -> Result<u32, Refusal> {
+        let process = self.devices[device].process;
+        if self.process(process).contexts >= limits::CONTEXTS_PER_PROCESS_MAX {
+            let why = format!("the process has {} contexts, the limit", limits::CONTEXTS_PER_PROCESS_MAX);
+            return refuse(NtStatus::NO_MEMORY, why);
+        }
+        Ok(self.contexts.insert(Context {
+            process,
+            handle: Handle::NULL,
+            device,
+            engine,
+            flags,
+            queue: 0,
+            priority: 0,
+            in_process_priority: 0,
+            hardware: HardwareSide::default(),
+        }))
     }
 
     /// Ends a context with everything queued in it; a command on the engine is dropped as well.

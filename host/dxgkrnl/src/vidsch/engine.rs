@@ -376,14 +376,14 @@ impl<M: Miniport> Kernel<M> {
             let state = self.objects.get(*object);
             state.is_some_and(|state| state.opens().any(|open| self.opens[open].process == process))
         };
-        let others = self.processes.iter().filter(|(id, _)| **id != process);
-        let written: Vec<u32> =
-            others.flat_map(|(_, other)| &other.written).copied().filter(|object| opened(object)).collect();
+        let others: Vec<ProcessId> = self.wrote_shared.iter().copied().filter(|id| *id != process).collect();
+        let written_by = |id: &ProcessId| self.process(*id).written.iter().copied();
+        let written: Vec<u32> = others.iter().flat_map(written_by).filter(opened).collect();
         if written.is_empty() {
             return;
         }
-        for (_, other) in self.processes.iter_mut().filter(|(id, _)| **id != process) {
-            other.written.retain(|object| !written.contains(object));
+        for other in others {
+            self.process_mut(other).written.retain(|object| !written.contains(object));
         }
         for object in written {
             self.propagate_current_value(object, None, effects);
@@ -411,6 +411,7 @@ impl<M: Miniport> Kernel<M> {
 
     pub(crate) fn evaluate_written(&mut self, process: ProcessId, effects: &mut Effects) {
         let Some(owner) = self.processes.get_mut(&process) else { return };
+        self.wrote_shared.remove(&process);
         for object in core::mem::take(&mut owner.written) {
             // It may be gone by now; whoever has its place loses nothing by being looked at.
             if self.objects.get(object).is_some() {

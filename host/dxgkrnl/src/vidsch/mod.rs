@@ -49,7 +49,6 @@ pub use doorbell::DoorbellStatus;
 pub(crate) use engine::{InFlight, OnEngine, Work};
 pub(crate) use hwqueue::HwQueue;
 pub(crate) use priority::CLASS_NORMAL;
-pub(crate) use suspend::HardwareSide;
 
 use crate::ProcessId;
 use crate::ddi::{EngineId, HwContext, Miniport};

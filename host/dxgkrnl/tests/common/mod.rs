@@ -2,8 +2,6 @@
 #![allow(dead_code)]
 
 pub mod hardware;
-pub mod recorded;
-pub mod recording;
 pub mod scripted;
 pub mod session;
 

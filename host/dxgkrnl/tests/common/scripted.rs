@@ -1,55 +1,286 @@
-//! A miniport that keeps a list of the DDI calls it gets, and does on request what the simulated one would not.
+//! A miniport around the simulated one: it writes down which DDIs are called, and misbehaves as it is told.
 #![allow(dead_code)]
 
 use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use d3dkmt::NtStatus;
 use dxgkrnl::ddi::*;
-use dxgkrnl::{Config, Fault, Input, Nanos};
+use dxgkrnl::{Config, Fault, Input, Nanos, ProcessId};
 use kmd::SimulatedMiniport;
 
-#[derive(Default)]
-pub struct Script {
-    pub calls: Vec<String>,
-    /// Called back at [`called_back`].
-    pub inject: Vec<Callback>,
-    /// What the GPU does in the middle of `UpdateMonitoredValues`.
-    pub while_updating: Vec<Callback>,
-    /// Suspends are pending, and nothing acknowledges them.
-    pub holds_suspends: bool,
-    pub has_no_logs: bool,
-    /// What is written into the logs when the kernel asks for that.
-    pub cached_logs: Vec<Callback>,
-}
-
-#[derive(Default)]
-pub struct Scripted {
-    inner: SimulatedMiniport,
-    pub script: Rc<RefCell<Script>>,
-}
-
-impl Scripted {
-    pub fn new() -> (Scripted, Rc<RefCell<Script>>) {
-        let miniport = Scripted::default();
-        let script = miniport.script.clone();
-        (miniport, script)
-    }
-
-    fn record(&self, call: String) {
-        self.script.borrow_mut().calls.push(call);
-    }
-}
+use super::World;
 
 type Callbacks = Vec<Callback>;
 
-impl Miniport for Scripted {
-    fn start(&mut self, config: &Config) {
-        self.inner.start(config);
+/// What a test and its miniport share.
+pub struct Script {
+    /// The DDIs that were called, by the names they have in [`Miniport`], and interrupts as they were reported.
+    pub log: Vec<String>,
+    /// Submissions as they came.
+    pub submissions: Vec<Submission>,
+    pub scheduling_logs: Vec<(EngineId, SchedulingLogBuffer)>,
+    /// Called back when the DDI of this name is next called; those of "interrupt" when the time next has come.
+    pub callbacks: BTreeMap<&'static str, Callbacks>,
+    /// The next call of the DDI of this name fails.
+    pub failing: Option<(&'static str, NtStatus)>,
+    /// Nodes beside its own that are reset with an engine; `None`: its own bit is missing too.
+    pub dependents: Option<u64>,
+    /// What ResetEngine says instead of the truth.
+    pub aborted: Option<u64>,
+    pub responsive: bool,
+    pub resume_fails: bool,
+    /// The DPC routine does not call NotifyDpc.
+    pub forgets_dpc: bool,
+    /// Suspends are pending, and nothing acknowledges them.
+    pub holds_suspends: bool,
+    /// There is never a paging buffer to build.
+    pub pages_by_cpu: bool,
+    pub refuse_notification: Option<NotificationRefused>,
+    pub ddis: PerEngineTdrDdis,
+    /// A DDI is on the stack.
+    inside: bool,
+}
+
+pub type ScriptRef = Rc<RefCell<Script>>;
+
+pub struct Scripted {
+    script: ScriptRef,
+    simulated: SimulatedMiniport,
+}
+
+/// A world over such a miniport, and what the test shares with it.
+pub fn scripted(config: Config) -> (World<Scripted>, ScriptRef) {
+    let script = Rc::new(RefCell::new(Script {
+        log: Vec::new(),
+        submissions: Vec::new(),
+        scheduling_logs: Vec::new(),
+        callbacks: BTreeMap::new(),
+        failing: None,
+        dependents: Some(0),
+        aborted: None,
+        responsive: false,
+        resume_fails: false,
+        forgets_dpc: false,
+        holds_suspends: false,
+        pages_by_cpu: false,
+        refuse_notification: None,
+        ddis: PerEngineTdrDdis::all(),
+        inside: false,
+    }));
+    (scripted_by(config, &script), script)
+}
+
+pub fn scripted_by(config: Config, script: &ScriptRef) -> World<Scripted> {
+    let miniport = Scripted { script: script.clone(), simulated: SimulatedMiniport::default() };
+    World::with_miniport(config, miniport)
+}
+
+impl Script {
+    /// What was written down since the last time.
+    pub fn take(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.log)
     }
 
-    fn validate(&self, commands: &[u8]) -> Result<(), BadCommands> {
-        self.inner.validate(commands)
+    /// The same without DPCs and interrupts.
+    pub fn ddis(&mut self) -> Vec<String> {
+        let log = self.take();
+        log.into_iter().filter(|line| !line.starts_with("dpc") && !line.starts_with("interrupt")).collect()
+    }
+
+    pub fn call_back(&mut self, ddi: &'static str, callbacks: impl IntoIterator<Item = Callback>) {
+        self.callbacks.entry(ddi).or_default().extend(callbacks);
+    }
+
+    fn due(&mut self, ddi: &str) -> Callbacks {
+        self.callbacks.remove(ddi).unwrap_or_default()
+    }
+
+    fn log_interrupts(&mut self, callbacks: &[Callback]) {
+        for callback in callbacks {
+            if let Callback::NotifyInterrupt(interrupt) = callback {
+                self.log.push(format!("interrupt {}", interrupt.number()));
+            }
+        }
+    }
+}
+
+/// What was written down since the last time this was asked, of the DDIs whose name begins so.
+pub fn calls(script: &ScriptRef, names: &[&str]) -> Vec<String> {
+    let mut calls = script.borrow_mut().take();
+    calls.retain(|call| names.iter().any(|name| call.starts_with(name)));
+    calls
+}
+
+/// Has this called back, at once: by a fault that then means nothing else to this miniport.
+pub fn inject(world: &mut World<Scripted>, script: &ScriptRef, callbacks: Vec<Callback>) {
+    script.borrow_mut().call_back("page_fault", callbacks);
+    let engine = EngineId { adapter: 0, node: 0 };
+    world.input(Input::Fault(Fault::PageFault { engine, gpu_address: 0, flags: 0 }));
+}
+
+/// A callback that reports an interrupt.
+pub fn interrupt(interrupt: Interrupt) -> Callback {
+    Callback::NotifyInterrupt(interrupt)
+}
+
+impl Scripted {
+    fn failing(&self, ddi: &str) -> Result<(), NtStatus> {
+        let failed = self.script.borrow_mut().failing.take_if(|(of, _)| *of == ddi);
+        failed.map_or(Ok(()), |(_, status)| Err(status))
+    }
+
+    fn resume_fails(&self, _ddi: &str) -> Result<(), ResetFailed> {
+        if self.script.borrow().resume_fails { Err(ResetFailed) } else { Ok(()) }
+    }
+
+    /// A DDI begins: none of them is ever inside of another.
+    fn begin(&self, ddi: &str, line: String) {
+        let mut script = self.script.borrow_mut();
+        assert!(!script.inside, "{ddi} inside of another DDI");
+        script.inside = true;
+        script.log.extend(line.lines().map(str::to_owned));
+    }
+
+    fn end(&self) {
+        self.script.borrow_mut().inside = false;
+    }
+
+    /// What a test has it call back, and then what the simulated one does.
+    fn told<T>(
+        &mut self,
+        ddi: &str,
+        line: String,
+        callbacks: &mut Callbacks,
+        simulated: impl FnOnce(&mut SimulatedMiniport, &mut Callbacks) -> T,
+    ) -> T {
+        self.begin(ddi, line);
+        callbacks.append(&mut self.script.borrow_mut().due(ddi));
+        let before = callbacks.len();
+        let answer = simulated(&mut self.simulated, callbacks);
+        self.script.borrow_mut().log_interrupts(&callbacks[before..]);
+        self.end();
+        answer
+    }
+}
+
+/// DDIs that are the simulated miniport's, each with its line: those that may call back, and may fail to order.
+macro_rules! ddis {
+    ($($ddi:ident($($arg:ident: $type:ty),*) $(-> $answer:ty)? $([$failing:ident])? = $line:expr;)*) => {
+        $(fn $ddi(&mut self, $($arg: $type,)* callbacks: &mut Callbacks) $(-> $answer)? {
+            $(self.$failing(stringify!($ddi))?;)?
+            let line = $line.to_string();
+            self.told(stringify!($ddi), line, callbacks, |simulated, callbacks| {
+                simulated.$ddi($($arg,)* callbacks)
+            })
+        })*
+    };
+}
+
+/// The same without callbacks.
+macro_rules! silent_ddis {
+    ($($ddi:ident($($arg:ident: $type:ty),*) $(-> $answer:ty)? $([$failing:ident])? = $line:expr;)*) => {
+        $(fn $ddi(&mut self, $($arg: $type),*) $(-> $answer)? {
+            $(self.$failing(stringify!($ddi))?;)?
+            self.script.borrow_mut().log.push($line.to_string());
+            self.simulated.$ddi($($arg),*)
+        })*
+    };
+}
+
+/// What is no call of the kernel's business: the simulated one's, and not written down.
+macro_rules! forwarded {
+    ($($ddi:ident($($arg:ident: $type:ty),*) -> $answer:ty;)*) => {
+        $(fn $ddi(&self, $($arg: $type),*) -> $answer {
+            self.simulated.$ddi($($arg),*)
+        })*
+    };
+}
+
+#[rustfmt::skip]
+impl Miniport for Scripted {
+    ddis! {
+        preempt_command(now: Nanos, engine: EngineId, id: u64) -> Result<(), NtStatus> [failing]
+            = "preempt_command";
+        reset_hw_engine(now: Nanos, engine: EngineId) -> Result<(), ResetFailed>
+            = format!("reset_hw_engine {}", engine.node);
+        resume_hw_engine(now: Nanos, engine: EngineId) -> Result<(), ResetFailed> [resume_fails]
+            = format!("resume_hw_engine {}", engine.node);
+        reset_from_timeout(adapter: u32) = "reset_from_timeout";
+        memory_evicted(adapter: u32) = "memory_evicted";
+        restart_from_timeout(adapter: u32) = "restart_from_timeout";
+        destroy_context(now: Nanos, context: HwContext, submitted: Option<(EngineId, u64)>)
+            = format!("destroy_context {}", context.0);
+        stop_device(adapter: u32) = format!("stop_device {adapter}");
+        destroy_hw_queue(now: Nanos, hw_queue: HwQueueId) = format!("destroy_hw_queue {}", hw_queue.0);
+        submit_command_to_hw_queue(now: Nanos, submission: HwQueueSubmission)
+            = format!("submit_command_to_hw_queue {} {}", submission.hw_queue.0, submission.progress_fence_id);
+        resume_context(now: Nanos, context: HwContext) = format!("resume_context {}", context.0);
+        engine_to_f1(engine: EngineId) = format!("engine_to_f1 {}", engine.node);
+        ring_doorbell(now: Nanos, hw_queue: HwQueueId, buffers: Vec<Vec<u8>>)
+            = format!("ring_doorbell {}", hw_queue.0);
+        notify_work_submission(now: Nanos, hw_queue: HwQueueId)
+            = format!("notify_work_submission {}", hw_queue.0);
+        update_native_fence_logs(hw_queue: HwQueueId) = format!("update_native_fence_logs {}", hw_queue.0);
+        update_monitored_values(now: Nanos, values: &[(NativeFenceId, u64)])
+            = each(values, |(fence, value)| format!("update_monitored_value {} {value}", fence.0));
+        update_current_values_from_cpu(now: Nanos, updates: &[CurrentValueUpdate])
+            = each(updates, |CurrentValueUpdate { fence, value, always_signaled, notification_only }| format!(
+                "update_current_value {} {value} always {always_signaled} notification {notification_only}",
+                fence.0,
+            ));
+    }
+
+    silent_ddis! {
+        patch(engine: EngineId, context: HwContext, id: u64) -> Result<(), NtStatus> [failing]
+            = format!("patch {id}");
+        cancel_command(context: HwContext, commands: &[u8]) -> Result<(), NtStatus> [failing]
+            = format!("cancel_command {}", commands.len());
+        begin_exclusive_access(adapter: u32) = "begin_exclusive_access";
+        iommu_mapping_changed(adapter: u32, process: ProcessId, added: Option<u32>)
+            = format!("mapping of {} changes: {added:?}", process.0);
+        end_exclusive_access(adapter: u32) = "end_exclusive_access";
+        create_hw_queue(new: &NewHwQueue) -> Result<(), NtStatus>
+            = format!("create_hw_queue {} of {}", new.hw_queue.0, new.context.0);
+        set_power_state(adapter: u32, on: bool) = format!("set_power_state {adapter} {on}");
+        create_doorbell(hw_queue: HwQueueId) -> Result<(), NtStatus> = format!("create_doorbell {}", hw_queue.0);
+        disconnect_doorbell(hw_queue: HwQueueId) = format!("disconnect_doorbell {}", hw_queue.0);
+        doorbell_disconnected(hw_queue: HwQueueId, status: NtStatus)
+            = format!("doorbell_disconnected {}: {status}", hw_queue.0);
+        destroy_doorbell(hw_queue: HwQueueId) = format!("destroy_doorbell {}", hw_queue.0);
+        set_native_fence_log_buffers(hw_queue: HwQueueId, entries: u32) -> Result<(), NtStatus> [failing]
+            = format!("set_native_fence_log_buffers {} {entries}", hw_queue.0);
+        create_native_fence(new: &NewNativeFence) -> Result<(), NtStatus> = format!(
+            "create_native_fence {} on {}: page {} at {}, monitored {}",
+            new.fence.0, new.adapter, new.storage.page, new.storage.offset_bytes, new.monitored_value,
+        );
+        open_native_fence(opened: &OpenedNativeFence) = format!(
+            "open_native_fence {} of {} for p{} at {:#x}",
+            opened.local.0, opened.fence.0, opened.process.0, opened.gpu_address,
+        );
+        close_native_fence(local: LocalNativeFenceId) = format!("close_native_fence {}", local.0);
+        destroy_native_fence(fence: NativeFenceId) = format!("destroy_native_fence {}", fence.0);
+        signal_monitored_fence(buffer: &mut Vec<u8>, signal: SignalMonitoredFence)
+            = format!("signal_monitored_fence {signal:?}");
+        destroy_periodic_frame_notification(adapter: u32, notification: u64)
+            = format!("destroy_periodic_frame_notification {notification} of adapter {adapter}");
+        fail_reset(engine: EngineId) = format!("fail_reset {}", engine.node);
+        lose_interrupt(engine: EngineId) = format!("lose_interrupt {}", engine.node);
+        hang_engine(engine: EngineId) = format!("hang_engine {}", engine.node);
+    }
+
+    forwarded! {
+        validate(commands: &[u8]) -> Result<(), BadCommands>;
+        ring_bytes(hw_queue: HwQueueId) -> usize;
+        next_deadline() -> Option<Nanos>;
+        has_begun(engine: EngineId, id: u64) -> bool;
+        engine_state(engine: EngineId) -> EngineState;
+        pending_faults(engine: EngineId) -> PendingFaults;
+    }
+
+    fn start(&mut self, config: &Config) {
+        self.simulated.start(config);
     }
 
     fn submit_command(
@@ -58,78 +289,67 @@ impl Miniport for Scripted {
         submission: Submission,
         callbacks: &mut Callbacks,
     ) -> Result<(), NtStatus> {
-        self.record(format!("submit_command {}", submission.submission_fence_id));
-        self.inner.submit_command(now, submission, callbacks)
+        self.failing("submit_command")?;
+        self.script.borrow_mut().submissions.push(submission.clone());
+        self.told("submit_command", "submit_command".into(), callbacks, |simulated, callbacks| {
+            simulated.submit_command(now, submission, callbacks)
+        })
     }
 
-    fn preempt_command(
+    fn dpc_routine(&mut self, adapter: u32, callbacks: &mut Callbacks) {
+        let mut script = self.script.borrow_mut();
+        assert!(!script.inside, "a DPC inside of a DDI");
+        script.log.push("dpc".to_owned());
+        if !script.forgets_dpc {
+            callbacks.push(Callback::NotifyDpc { adapter });
+        }
+    }
+
+    fn per_engine_tdr_ddis(&self) -> PerEngineTdrDdis {
+        self.script.borrow().ddis
+    }
+
+    fn set_scheduling_log_buffer(&mut self, engine: EngineId, buffer: SchedulingLogBuffer) {
+        self.script.borrow_mut().scheduling_logs.push((engine, buffer));
+    }
+
+    fn query_engine_status(&mut self, _: EngineId, callbacks: &mut Callbacks) -> EngineStatus {
+        let responsive = self.script.borrow().responsive;
+        let line = "query_engine_status".to_owned();
+        self.told("query_engine_status", line, callbacks, |_, _| EngineStatus { responsive })
+    }
+
+    fn query_dependent_engine_group(&mut self, engine: EngineId) -> u64 {
+        self.script.borrow_mut().log.push("query_dependent_engine_group".to_owned());
+        self.script.borrow().dependents.map_or(0, |others| others | 1 << engine.node)
+    }
+
+    fn reset_engine(
         &mut self,
         now: Nanos,
         engine: EngineId,
-        preemption_fence_id: u64,
         callbacks: &mut Callbacks,
-    ) -> Result<(), NtStatus> {
-        self.inner.preempt_command(now, engine, preemption_fence_id, callbacks)
+    ) -> Result<u64, ResetFailed> {
+        let line = format!("reset_engine {}", engine.node);
+        let result = self.told("reset_engine", line, callbacks, |simulated, callbacks| {
+            simulated.reset_engine(now, engine, callbacks)
+        });
+        self.script.borrow().aborted.map_or(result, Ok)
     }
 
-    fn query_engine_status(&mut self, engine: EngineId, callbacks: &mut Callbacks) -> EngineStatus {
-        self.inner.query_engine_status(engine, callbacks)
-    }
-
-    fn reset_hw_engine(
+    fn page_fault(
         &mut self,
         now: Nanos,
         engine: EngineId,
-        callbacks: &mut Callbacks,
-    ) -> Result<(), ResetFailed> {
-        self.record(format!("reset_hw_engine {}", engine.node));
-        self.inner.reset_hw_engine(now, engine, callbacks)
-    }
-
-    fn resume_hw_engine(
-        &mut self,
-        now: Nanos,
-        engine: EngineId,
-        callbacks: &mut Callbacks,
-    ) -> Result<(), ResetFailed> {
-        self.record(format!("resume_hw_engine {}", engine.node));
-        self.inner.resume_hw_engine(now, engine, callbacks)
-    }
-
-    fn destroy_context(
-        &mut self,
-        now: Nanos,
-        context: HwContext,
-        submitted: Option<(EngineId, u64)>,
+        gpu_address: u64,
+        flags: PageFaultFlags,
         callbacks: &mut Callbacks,
     ) {
-        self.record(format!("destroy_context {}", context.0));
-        self.inner.destroy_context(now, context, submitted, callbacks);
-    }
-
-    fn stop_device(&mut self, adapter: u32, callbacks: &mut Callbacks) {
-        self.inner.stop_device(adapter, callbacks);
-    }
-
-    fn create_hw_queue(&mut self, new: &NewHwQueue) -> Result<(), NtStatus> {
-        self.record(format!("create_hw_queue {} of {}", new.hw_queue.0, new.context.0));
-        self.inner.create_hw_queue(new)
-    }
-
-    fn destroy_hw_queue(&mut self, now: Nanos, hw_queue: HwQueueId, callbacks: &mut Callbacks) {
-        self.record(format!("destroy_hw_queue {}", hw_queue.0));
-        self.inner.destroy_hw_queue(now, hw_queue, callbacks);
-    }
-
-    fn submit_command_to_hw_queue(
-        &mut self,
-        now: Nanos,
-        submission: HwQueueSubmission,
-        callbacks: &mut Callbacks,
-    ) {
-        let HwQueueSubmission { hw_queue, progress_fence_id, .. } = &submission;
-        self.record(format!("submit_command_to_hw_queue {} {progress_fence_id}", hw_queue.0));
-        self.inner.submit_command_to_hw_queue(now, submission, callbacks);
+        let mut instead = self.script.borrow_mut().due("page_fault");
+        if instead.is_empty() {
+            self.simulated.page_fault(now, engine, gpu_address, flags, callbacks);
+        }
+        callbacks.append(&mut instead);
     }
 
     fn suspend_context(
@@ -139,30 +359,12 @@ impl Miniport for Scripted {
         suspend_fence: u64,
         callbacks: &mut Callbacks,
     ) -> Suspend {
-        self.record(format!("suspend_context {} {suspend_fence}", context.0));
-        if self.script.borrow().holds_suspends {
-            return Suspend::Pending;
-        }
-        self.inner.suspend_context(now, context, suspend_fence, callbacks)
-    }
-
-    fn resume_context(&mut self, now: Nanos, context: HwContext, callbacks: &mut Callbacks) {
-        self.record(format!("resume_context {}", context.0));
-        self.inner.resume_context(now, context, callbacks);
-    }
-
-    fn set_power_state(&mut self, adapter: u32, on: bool) {
-        self.record(format!("set_power_state {adapter} {on}"));
-        self.inner.set_power_state(adapter, on);
-    }
-
-    fn engine_to_f1(&mut self, engine: EngineId, callbacks: &mut Callbacks) {
-        self.inner.engine_to_f1(engine, callbacks);
-    }
-
-    fn create_doorbell(&mut self, hw_queue: HwQueueId) -> Result<(), NtStatus> {
-        self.record(format!("create_doorbell {}", hw_queue.0));
-        self.inner.create_doorbell(hw_queue)
+        let holds = self.script.borrow().holds_suspends;
+        let line = format!("suspend_context {} {suspend_fence}", context.0);
+        self.told("suspend_context", line, callbacks, |simulated, callbacks| match holds {
+            true => Suspend::Pending,
+            false => simulated.suspend_context(now, context, suspend_fence, callbacks),
+        })
     }
 
     fn connect_doorbell(
@@ -171,157 +373,40 @@ impl Miniport for Scripted {
         hw_queue: HwQueueId,
         callbacks: &mut Callbacks,
     ) -> DoorbellConnection {
-        let answer = self.inner.connect_doorbell(now, hw_queue, callbacks);
-        self.record(format!("connect_doorbell {}: {answer:?}", hw_queue.0));
+        let answer = self.simulated.connect_doorbell(now, hw_queue, callbacks);
+        self.script.borrow_mut().log.push(format!("connect_doorbell {}: {answer:?}", hw_queue.0));
         answer
     }
 
-    fn disconnect_doorbell(&mut self, hw_queue: HwQueueId) {
-        self.record(format!("disconnect_doorbell {}", hw_queue.0));
-        self.inner.disconnect_doorbell(hw_queue);
+    fn build_paging_buffer(&mut self, operation: &PagingOperation) -> Option<Vec<u8>> {
+        let mut script = self.script.borrow_mut();
+        script.log.push(format!("build_paging_buffer {operation:?}"));
+        if script.pages_by_cpu { None } else { self.simulated.build_paging_buffer(operation) }
     }
 
-    fn doorbell_disconnected(&mut self, hw_queue: HwQueueId, status: NtStatus) {
-        self.record(format!("doorbell_disconnected {}: {status}", hw_queue.0));
-        self.inner.doorbell_disconnected(hw_queue, status);
-    }
-
-    fn destroy_doorbell(&mut self, hw_queue: HwQueueId) {
-        self.record(format!("destroy_doorbell {}", hw_queue.0));
-        self.inner.destroy_doorbell(hw_queue);
-    }
-
-    fn ring_doorbell(
+    fn create_periodic_frame_notification(
         &mut self,
         now: Nanos,
-        hw_queue: HwQueueId,
-        buffers: Vec<Vec<u8>>,
-        callbacks: &mut Callbacks,
-    ) {
-        self.record(format!("ring_doorbell {}", hw_queue.0));
-        self.inner.ring_doorbell(now, hw_queue, buffers, callbacks);
-    }
-
-    fn notify_work_submission(&mut self, now: Nanos, hw_queue: HwQueueId, callbacks: &mut Callbacks) {
-        self.record(format!("notify_work_submission {}", hw_queue.0));
-        self.inner.notify_work_submission(now, hw_queue, callbacks);
-    }
-
-    fn ring_bytes(&self, hw_queue: HwQueueId) -> usize {
-        self.inner.ring_bytes(hw_queue)
-    }
-
-    fn set_native_fence_log_buffers(&mut self, hw_queue: HwQueueId, entries: u32) -> Result<(), NtStatus> {
-        self.record(format!("set_native_fence_log_buffers {} {entries}", hw_queue.0));
-        if self.script.borrow().has_no_logs {
-            return Err(NtStatus::NOT_SUPPORTED);
+        create: CreatePeriodicFrameNotification,
+    ) -> Result<u64, NotificationRefused> {
+        let mut script = self.script.borrow_mut();
+        script.log.push(format!("create_periodic_frame_notification {create:?}"));
+        match script.refuse_notification {
+            Some(refused) => Err(refused),
+            None => self.simulated.create_periodic_frame_notification(now, create),
         }
-        self.inner.set_native_fence_log_buffers(hw_queue, entries)
-    }
-
-    fn update_native_fence_logs(&mut self, hw_queue: HwQueueId, callbacks: &mut Callbacks) {
-        self.record(format!("update_native_fence_logs {}", hw_queue.0));
-        callbacks.append(&mut self.script.borrow_mut().cached_logs);
-        self.inner.update_native_fence_logs(hw_queue, callbacks);
-    }
-
-    fn create_native_fence(&mut self, new: &NewNativeFence) -> Result<(), NtStatus> {
-        let NewNativeFence { fence, adapter, storage, monitored_value, .. } = new;
-        let place = format!("page {} at {}", storage.page, storage.offset_bytes);
-        self.record(format!(
-            "create_native_fence {} on {adapter}: {place}, monitored {monitored_value}",
-            fence.0
-        ));
-        self.inner.create_native_fence(new)
-    }
-
-    fn open_native_fence(&mut self, opened: &OpenedNativeFence) {
-        let OpenedNativeFence { local, fence, process, gpu_address } = opened;
-        self.record(format!(
-            "open_native_fence {} of {} for p{} at {gpu_address:#x}",
-            local.0, fence.0, process.0
-        ));
-        self.inner.open_native_fence(opened);
-    }
-
-    fn close_native_fence(&mut self, local: LocalNativeFenceId) {
-        self.record(format!("close_native_fence {}", local.0));
-        self.inner.close_native_fence(local);
-    }
-
-    fn destroy_native_fence(&mut self, fence: NativeFenceId) {
-        self.record(format!("destroy_native_fence {}", fence.0));
-        self.inner.destroy_native_fence(fence);
-    }
-
-    fn update_monitored_values(
-        &mut self,
-        now: Nanos,
-        values: &[(NativeFenceId, u64)],
-        callbacks: &mut Callbacks,
-    ) {
-        for (fence, value) in values {
-            self.record(format!("update_monitored_value {} {value}", fence.0));
-        }
-        callbacks.append(&mut self.script.borrow_mut().while_updating);
-        self.inner.update_monitored_values(now, values, callbacks);
-    }
-
-    fn update_current_values_from_cpu(
-        &mut self,
-        now: Nanos,
-        updates: &[CurrentValueUpdate],
-        callbacks: &mut Callbacks,
-    ) {
-        for update in updates {
-            let CurrentValueUpdate { fence, value, always_signaled, notification_only } = update;
-            self.record(format!(
-                "update_current_value {} {value} always {always_signaled} notification {notification_only}",
-                fence.0
-            ));
-        }
-        self.inner.update_current_values_from_cpu(now, updates, callbacks);
-    }
-
-    fn lose_interrupt(&mut self, engine: EngineId) {
-        self.inner.lose_interrupt(engine);
-    }
-
-    fn hang_engine(&mut self, engine: EngineId) {
-        self.inner.hang_engine(engine);
-    }
-
-    fn next_deadline(&self) -> Option<Nanos> {
-        self.inner.next_deadline()
     }
 
     fn deadline(&mut self, now: Nanos, callbacks: &mut Callbacks) {
-        self.inner.deadline(now, callbacks);
-    }
-
-    fn page_fault(&mut self, _: Nanos, _: EngineId, _: u64, _: PageFaultFlags, callbacks: &mut Callbacks) {
-        callbacks.append(&mut self.script.borrow_mut().inject);
-    }
-
-    fn engine_state(&self, engine: EngineId) -> EngineState {
-        self.inner.engine_state(engine)
-    }
-
-    fn pending_faults(&self, engine: EngineId) -> PendingFaults {
-        self.inner.pending_faults(engine)
+        let before = callbacks.len();
+        self.simulated.deadline(now, callbacks);
+        let mut script = self.script.borrow_mut();
+        callbacks.append(&mut script.due("interrupt"));
+        script.log_interrupts(&callbacks[before..]);
     }
 }
 
-pub type ScriptRef = Rc<RefCell<Script>>;
-
-/// The calls since the last time this was asked, of those whose name begins so.
-pub fn calls(script: &ScriptRef, names: &[&str]) -> Vec<String> {
-    let mut calls = std::mem::take(&mut script.borrow_mut().calls);
-    calls.retain(|call| names.iter().any(|name| call.starts_with(name)));
-    calls
-}
-
-/// The input at which [`Script::inject`] is called back: a fault that means nothing else to this miniport.
-pub fn called_back() -> Input {
-    Input::Fault(Fault::PageFault { engine: EngineId { adapter: 0, node: 0 }, gpu_address: 0, flags: 0 })
+/// A line for each.
+fn each<T>(items: &[T], line: impl Fn(&T) -> String) -> String {
+    items.iter().map(line).collect::<Vec<_>>().join("\n")
 }

@@ -322,10 +322,6 @@ impl<P: Place> World for LiveWorld<'_, P> {
     }
 
     fn fault(&mut self, fault: &Fault) -> Done {
-        if let Some(fault) = fault.of_hardware() {
-            self.place.daemon().seat.fault(fault);
-            return Ok(());
-        }
         match *fault {
             Fault::Kill(process) => self.kill(process),
             Fault::Freeze(process) => {
@@ -377,14 +373,11 @@ impl<P: Place> World for LiveWorld<'_, P> {
                 self.tell_time(since_start);
                 Ok(())
             }
-            Fault::LoseInterrupt(_)
-            | Fault::Hang(_)
-            | Fault::StopAdapter(_)
-            | Fault::PageFault { .. }
-            | Fault::ResetFails(_)
-            | Fault::Power { .. }
-            | Fault::EngineToF1(_)
-            | Fault::Fill(_) => unreachable!("done above, or by the runner"),
+            Fault::Hardware(fault) => {
+                self.place.daemon().seat.fault(fault);
+                Ok(())
+            }
+            Fault::Fill(_) => unreachable!("done by the runner"),
         }
     }
 

@@ -1,6 +1,6 @@
 //! The operands of an operation, all of them in one place: what it refers to, and its numbers.
 
-use crate::program::{Address, Binding, Command, HandleRef, Operation};
+use crate::program::{Address, Binding, Command, HandleRef, ObjectSpec, Operation};
 
 /// One operand that shrinking looks at.
 enum Part<'a> {
@@ -22,7 +22,7 @@ enum Part<'a> {
 
 /// Every operand; lists of what is done come before lists of where.
 fn parts(operation: &mut Operation) -> Vec<Part<'_>> {
-    use Part::{Commands, Event, Handle, Handles, Name, OptionalHandle, Pairs, Ranges, Value};
+    use Part::{Commands, Event, Handle, Handles, Name, Pairs, Ranges, Value};
     match operation {
         Operation::EnumAdapters { .. }
         | Operation::OpenAdapter { .. }
@@ -58,12 +58,7 @@ fn parts(operation: &mut Operation) -> Vec<Part<'_>> {
         | Operation::NotifyWork { queue: one } => vec![Handle(one)],
         Operation::Release { mutex: one, value, .. }
         | Operation::CreateNativeFence { device: one, initial: value, .. } => vec![Handle(one), Value(value)],
-        Operation::CreateObject { device, spec } => vec![
-            Handle(device),
-            Event(&mut spec.event),
-            OptionalHandle(&mut spec.adapter),
-            Value(&mut spec.initial_value),
-        ],
+        Operation::CreateObject { device, spec } => parts_of_object(device, spec),
         Operation::Share { objects, .. } => vec![Handles(objects)],
         Operation::Open { device, share, .. } | Operation::OpenNativeFence { device, share, .. } => {
             vec![Handle(device), Name(share)]
@@ -94,6 +89,11 @@ fn parts(operation: &mut Operation) -> Vec<Part<'_>> {
             vec![Handle(device), Handle(context), Handle(fence), Ranges(operations), Value(value)]
         }
     }
+}
+
+fn parts_of_object<'a>(device: &'a mut HandleRef, spec: &'a mut ObjectSpec) -> Vec<Part<'a>> {
+    let (event, adapter) = (Part::Event(&mut spec.event), Part::OptionalHandle(&mut spec.adapter));
+    vec![Part::Handle(device), event, adapter, Part::Value(&mut spec.initial_value)]
 }
 
 /// Takes out what refers to a binding that is not to be kept; false if the operation cannot do without it.

@@ -149,15 +149,7 @@ impl Sieve<'_> {
                 let owner = self.program.owner(context);
                 self.knows(context) && self.able(self.program.processes[owner.index()].main)
             }
-            Fault::Reorder
-            | Fault::LoseInterrupt(_)
-            | Fault::Hang(_)
-            | Fault::StopAdapter(_)
-            | Fault::PageFault { .. }
-            | Fault::ResetFails(_)
-            | Fault::Power { .. }
-            | Fault::EngineToF1(_)
-            | Fault::SetClock(_) => true,
+            Fault::Reorder | Fault::Hardware(_) | Fault::SetClock(_) => true,
         }
     }
 

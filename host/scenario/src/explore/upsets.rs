@@ -1,6 +1,7 @@
 //! Random programs: what disturbs - time, ends at bad moments, faults, objects of other types.
 
 use d3dkmt::{SyncObjectFlags, SyncObjectType};
+use dxgkrnl::Fault as Hardware;
 
 use super::random::{DURATIONS_NS, Drawer};
 use crate::program::{Action, Engine, Fault, HandleRef, Kind, ObjectSpec, Operation, Vm};
@@ -161,10 +162,10 @@ impl Drawer {
     pub fn hardware(&mut self) {
         let engine = Engine { adapter: 0, node: self.below(6) as u32 };
         let fault = match self.below(8) {
-            0..4 => Fault::LoseInterrupt(engine),
-            4..7 => Fault::Hang(engine),
-            _ => Fault::StopAdapter(0),
+            0..4 => Hardware::LoseInterrupt { engine },
+            4..7 => Hardware::Hang { engine },
+            _ => Hardware::StopAdapter { adapter: 0 },
         };
-        self.draft.push(Action::Fault(fault));
+        self.draft.push(Action::Fault(Fault::Hardware(fault)));
     }
 }

@@ -293,10 +293,6 @@ impl World for LinkWorld<'_> {
     }
 
     fn fault(&mut self, fault: &Fault) -> Done {
-        if let Some(fault) = fault.of_hardware() {
-            self.input(Input::Fault(fault));
-            return Ok(());
-        }
         let guest = |world: &mut Self, process: Process, change: fn(&mut Guest)| {
             if let Some(guest) = world.guests[process.index()].as_mut() {
                 change(guest);
@@ -340,14 +336,8 @@ impl World for LinkWorld<'_> {
                 let input = self.host.clock_set(since_start);
                 self.input(input);
             }
-            Fault::LoseInterrupt(_)
-            | Fault::Hang(_)
-            | Fault::StopAdapter(_)
-            | Fault::PageFault { .. }
-            | Fault::ResetFails(_)
-            | Fault::Power { .. }
-            | Fault::EngineToF1(_)
-            | Fault::Fill(_) => unreachable!("done above, or by the runner"),
+            Fault::Hardware(fault) => self.input(Input::Fault(fault)),
+            Fault::Fill(_) => unreachable!("done by the runner"),
         }
         Ok(())
     }

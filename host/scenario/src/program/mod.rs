@@ -6,7 +6,7 @@
 mod operation;
 
 use d3dkmt::NtStatus;
-use dxgkrnl::ddi::EngineId;
+pub use dxgkrnl::EngineId as Engine;
 use dxgkrnl::{Config, Nanos};
 
 pub use operation::{Address, Command, HandleRef, ObjectSpec, Operation, Space, Timeout};
@@ -150,19 +150,6 @@ pub struct Act {
     pub expected: Expected,
 }
 
-/// An engine, as adapter and node numbers.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct Engine {
-    pub adapter: u32,
-    pub node: u32,
-}
-
-impl Engine {
-    pub const fn id(self) -> EngineId {
-        EngineId { adapter: self.adapter, node: self.node }
-    }
-}
-
 /// What is done to an actor, the link or the hardware.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Fault {
@@ -183,55 +170,12 @@ pub enum Fault {
     Reorder,
     /// The VM dies.
     CrashVm(Vm),
-    LoseInterrupt(Engine),
-    Hang(Engine),
-    StopAdapter(u32),
-    /// What the engine runs, or runs next, faults at this address, with these `DXGK_PAGE_FAULT_FLAGS`.
-    PageFault {
-        engine: Engine,
-        gpu_address: u64,
-        flags: u32,
-    },
-    ResetFails(Engine),
-    Power {
-        adapter: u32,
-        on: bool,
-    },
-    EngineToF1(Engine),
+    Hardware(dxgkrnl::Fault),
     /// The system's clock is set, so far after the scenario's start.
     SetClock(Nanos),
     /// The context's process submits until a queue is full.
     Fill(Binding),
     RestartDaemon,
-}
-
-impl Fault {
-    /// As the kernel takes it, if it is one of the hardware's.
-    pub const fn of_hardware(&self) -> Option<dxgkrnl::Fault> {
-        match *self {
-            Fault::LoseInterrupt(engine) => Some(dxgkrnl::Fault::LoseInterrupt { engine: engine.id() }),
-            Fault::Hang(engine) => Some(dxgkrnl::Fault::Hang { engine: engine.id() }),
-            Fault::StopAdapter(adapter) => Some(dxgkrnl::Fault::StopAdapter { adapter }),
-            Fault::PageFault { engine, gpu_address, flags } => {
-                Some(dxgkrnl::Fault::PageFault { engine: engine.id(), gpu_address, flags })
-            }
-            Fault::ResetFails(engine) => Some(dxgkrnl::Fault::ResetFails { engine: engine.id() }),
-            Fault::Power { adapter, on } => Some(dxgkrnl::Fault::Power { adapter, on }),
-            Fault::EngineToF1(engine) => Some(dxgkrnl::Fault::EngineToF1 { engine: engine.id() }),
-            Fault::Kill(_)
-            | Fault::Freeze(_)
-            | Fault::Thaw(_)
-            | Fault::Cut(_)
-            | Fault::Hold(_)
-            | Fault::Release(_)
-            | Fault::Delay(..)
-            | Fault::Reorder
-            | Fault::CrashVm(_)
-            | Fault::Fill(_)
-            | Fault::SetClock(_)
-            | Fault::RestartDaemon => None,
-        }
-    }
 }
 
 /// An event's count of sets since it was last looked at.

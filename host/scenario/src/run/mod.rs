@@ -469,13 +469,7 @@ impl<'a, W: World> Run<'a, W> {
             | Fault::Release(_)
             | Fault::Delay(..)
             | Fault::Reorder
-            | Fault::LoseInterrupt(_)
-            | Fault::Hang(_)
-            | Fault::StopAdapter(_)
-            | Fault::PageFault { .. }
-            | Fault::ResetFails(_)
-            | Fault::Power { .. }
-            | Fault::EngineToF1(_)
+            | Fault::Hardware(_)
             | Fault::SetClock(_) => self.world.fault(fault)?,
         }
         Ok(())

@@ -1,5 +1,7 @@
 //! `expect CONDITION`, `fault ..`, and the outcomes of races.
 
+use dxgkrnl::Fault as Hardware;
+
 use crate::limits::{OUTCOMES_MAX, TIME_MAX_NS};
 use crate::program::{Engine, EngineIs, EventCount, Expectation, Fault, Kind, Outcome, Process, Term};
 use crate::script::cursor::{Cursor, Parsed, unknown};
@@ -183,16 +185,17 @@ pub(crate) fn fault(names: &mut Names, cursor: &mut Cursor<'_>, line: u32) -> Pa
             }
             Fault::CrashVm(vm)
         }
-        "lose_interrupt" => Fault::LoseInterrupt(engine(names, cursor)?),
-        "hang" => Fault::Hang(engine(names, cursor)?),
-        "stop_adapter" => Fault::StopAdapter(adapter_number(names, cursor)?),
-        "page_fault" => page_fault(names, cursor)?,
-        "reset_fails" => Fault::ResetFails(engine(names, cursor)?),
+        "lose_interrupt" => Fault::Hardware(Hardware::LoseInterrupt { engine: engine(names, cursor)? }),
+        "hang" => Fault::Hardware(Hardware::Hang { engine: engine(names, cursor)? }),
+        "stop_adapter" => Fault::Hardware(Hardware::StopAdapter { adapter: adapter_number(names, cursor)? }),
+        "page_fault" => Fault::Hardware(page_fault(names, cursor)?),
+        "reset_fails" => Fault::Hardware(Hardware::ResetFails { engine: engine(names, cursor)? }),
         "power" => {
             let adapter = adapter_number(names, cursor)?;
-            Fault::Power { adapter, on: cursor.choice("`on` or `off`", &[("on", true), ("off", false)])? }
+            let on = cursor.choice("`on` or `off`", &[("on", true), ("off", false)])?;
+            Fault::Hardware(Hardware::Power { adapter, on })
         }
-        "f1" => Fault::EngineToF1(engine(names, cursor)?),
+        "f1" => Fault::Hardware(Hardware::EngineToF1 { engine: engine(names, cursor)? }),
         "clock" => Fault::SetClock(delay(cursor)?),
         "fill" => {
             let context = cursor.atom("the name of a context")?;
@@ -211,7 +214,7 @@ pub(crate) fn fault(names: &mut Names, cursor: &mut Cursor<'_>, line: u32) -> Pa
     Ok(fault)
 }
 
-fn page_fault(names: &Names, cursor: &mut Cursor<'_>) -> Parsed<Fault> {
+fn page_fault(names: &Names, cursor: &mut Cursor<'_>) -> Parsed<Hardware> {
     let engine = engine(names, cursor)?;
     cursor.word("at")?;
     let gpu_address = value64(cursor, "a GPU address")?;
@@ -225,7 +228,7 @@ fn page_fault(names: &Names, cursor: &mut Cursor<'_>) -> Parsed<Fault> {
             _ => cursor.choice("a page-fault flag", &words::PAGE_FAULT_FLAGS)?,
         };
     }
-    Ok(Fault::PageFault { engine, gpu_address, flags })
+    Ok(Hardware::PageFault { engine, gpu_address, flags })
 }
 
 /// A process that the fault brings into a state, or out of it.

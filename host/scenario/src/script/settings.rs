@@ -117,15 +117,8 @@ fn adapter_item(
 }
 
 fn engine_item(node: &mut NodeConfig, item: &Token, is_on: bool, cursor: &mut Cursor<'_>) -> Parsed<()> {
-    const KNOWN: [&str; 7] = [
-        "signals_at_write",
-        "hw_queues",
-        "ring_buffer_fence_release",
-        "user_mode_submission",
-        "in_flight",
-        "doorbells",
-        "opaque",
-    ];
+    const KNOWN: &str = "signals_at_write hw_queues ring_buffer_fence_release user_mode_submission in_flight \
+                         doorbells opaque";
     match item.text.as_str() {
         "signals_at_write" => node.signals_at_write = is_on,
         "hw_queues" => node.hw_queues = is_on,
@@ -134,7 +127,7 @@ fn engine_item(node: &mut NodeConfig, item: &Token, is_on: bool, cursor: &mut Cu
         "in_flight" => node.max_in_flight_hw_queue_buffers = number(cursor, "a count")?,
         "doorbells" => node.doorbells = number(cursor, "a count")?,
         "opaque" => node.opaque_packet_ns = time(cursor)?,
-        _ => return Err(unknown(item, "a setting of an engine", KNOWN)),
+        _ => return Err(unknown(item, "a setting of an engine", KNOWN.split_ascii_whitespace())),
     }
     Ok(())
 }
@@ -160,17 +153,8 @@ fn target(config: &mut Config, cursor: &mut Cursor<'_>) -> Parsed<()> {
 }
 
 fn tdr_item(tdr: &mut TdrConfig, item: &Token, is_on: bool, cursor: &mut Cursor<'_>) -> Parsed<()> {
-    const KNOWN: [&str; 9] = [
-        "level",
-        "delay",
-        "ddi_delay",
-        "limit_count",
-        "limit_time",
-        "debug_mode",
-        "dod_present_delay",
-        "dod_vsync_delay",
-        "test_mode",
-    ];
+    const KNOWN: &str = "level delay ddi_delay limit_count limit_time debug_mode dod_present_delay \
+                         dod_vsync_delay test_mode";
     match item.text.as_str() {
         "level" => tdr.level = number(cursor, "a level")?,
         "delay" => tdr.delay_ns = time(cursor)?,
@@ -181,7 +165,7 @@ fn tdr_item(tdr: &mut TdrConfig, item: &Token, is_on: bool, cursor: &mut Cursor<
         "dod_present_delay" => tdr.dod_present_delay_ns = time(cursor)?,
         "dod_vsync_delay" => tdr.dod_vsync_delay_ns = time(cursor)?,
         "test_mode" => tdr.test_mode = is_on,
-        _ => return Err(unknown(item, "a TDR setting", KNOWN)),
+        _ => return Err(unknown(item, "a TDR setting", KNOWN.split_ascii_whitespace())),
     }
     Ok(())
 }

@@ -1,7 +1,9 @@
 //! Programs drawn by number: every operation, flag, fault, expectation and race that a file can say.
 
 use d3dkmt::{Luid, NtStatus, limits};
-use dxgkrnl::{AdapterConfig, Features, Grant, Policy, TargetConfig, TdrConfig, VidSchCaps};
+use dxgkrnl::{
+    AdapterConfig, Fault as Hardware, Features, Grant, Policy, TargetConfig, TdrConfig, VidSchCaps,
+};
 use scenario::choose::Random;
 use scenario::program::*;
 
@@ -256,18 +258,22 @@ impl Drawing {
                 }
                 Fault::CrashVm(vm)
             }
-            9 => Fault::LoseInterrupt(self.engine()),
-            10 => Fault::Hang(self.engine()),
-            11 => Fault::StopAdapter(self.engine().adapter),
+            9 => Fault::Hardware(Hardware::LoseInterrupt { engine: self.engine() }),
+            10 => Fault::Hardware(Hardware::Hang { engine: self.engine() }),
+            11 => Fault::Hardware(Hardware::StopAdapter { adapter: self.engine().adapter }),
             12 if context.is_some_and(|context| self.can_fill(context)) => {
                 Fault::Fill(context.expect("just seen"))
             }
             14 => {
-                Fault::PageFault { engine: self.engine(), gpu_address: self.value(), flags: self.bits(0xFF) }
+                let (engine, gpu_address) = (self.engine(), self.value());
+                Fault::Hardware(Hardware::PageFault { engine, gpu_address, flags: self.bits(0xFF) })
             }
-            15 => Fault::ResetFails(self.engine()),
-            16 => Fault::Power { adapter: self.engine().adapter, on: self.random.one_in(2) },
-            17 => Fault::EngineToF1(self.engine()),
+            15 => Fault::Hardware(Hardware::ResetFails { engine: self.engine() }),
+            16 => {
+                let (adapter, on) = (self.engine().adapter, self.random.one_in(2));
+                Fault::Hardware(Hardware::Power { adapter, on })
+            }
+            17 => Fault::Hardware(Hardware::EngineToF1 { engine: self.engine() }),
             18 => Fault::SetClock(self.below(1 << 40)),
             13 => Fault::RestartDaemon,
             _ => return,

@@ -113,7 +113,6 @@ impl Printer<'_> {
     }
 
     fn fault(&self, fault: &Fault) -> String {
-        let engine = |engine| write_engine(engine, &self.program.setting.kernel);
         match *fault {
             Fault::Kill(process) => format!("kill {}", self.process(process)),
             Fault::Freeze(process) => format!("freeze {}", self.process(process)),
@@ -126,22 +125,30 @@ impl Printer<'_> {
             }
             Fault::Reorder => "reorder".into(),
             Fault::CrashVm(vm) => format!("crash {}", self.program.vms[vm.index()]),
-            Fault::LoseInterrupt(which) => format!("lose_interrupt {}", engine(which)),
-            Fault::Hang(which) => format!("hang {}", engine(which)),
-            Fault::StopAdapter(number) => format!("stop_adapter {number}"),
-            Fault::PageFault { engine: which, gpu_address, flags } => {
+            Fault::Hardware(fault) => self.hardware_fault(fault),
+            Fault::SetClock(nanos) => format!("clock {}", write_duration(nanos)),
+            Fault::Fill(context) => format!("fill {}", self.program.name(context)),
+            Fault::RestartDaemon => "restart daemon".into(),
+        }
+    }
+
+    fn hardware_fault(&self, fault: dxgkrnl::Fault) -> String {
+        use dxgkrnl::Fault::*;
+        let of = |engine| write_engine(engine, &self.program.setting.kernel);
+        match fault {
+            LoseInterrupt { engine } => format!("lose_interrupt {}", of(engine)),
+            Hang { engine } => format!("hang {}", of(engine)),
+            StopAdapter { adapter } => format!("stop_adapter {adapter}"),
+            PageFault { engine, gpu_address, flags } => {
                 let named = PAGE_FAULT_FLAGS.iter().filter(|(_, bit)| flags & bit != 0);
                 let names: String = named.clone().map(|(name, _)| format!(" {name}")).collect();
                 let rest = named.fold(flags, |rest, (_, bit)| rest & !bit);
                 let rest = if rest == 0 { String::new() } else { format!(" flags={rest:#x}") };
-                format!("page_fault {} at={gpu_address:#x}{names}{rest}", engine(which))
+                format!("page_fault {} at={gpu_address:#x}{names}{rest}", of(engine))
             }
-            Fault::ResetFails(which) => format!("reset_fails {}", engine(which)),
-            Fault::Power { adapter, on } => format!("power {adapter} {}", if on { "on" } else { "off" }),
-            Fault::EngineToF1(which) => format!("f1 {}", engine(which)),
-            Fault::SetClock(nanos) => format!("clock {}", write_duration(nanos)),
-            Fault::Fill(context) => format!("fill {}", self.program.name(context)),
-            Fault::RestartDaemon => "restart daemon".into(),
+            ResetFails { engine } => format!("reset_fails {}", of(engine)),
+            Power { adapter, on } => format!("power {adapter} {}", if on { "on" } else { "off" }),
+            EngineToF1 { engine } => format!("f1 {}", of(engine)),
         }
     }
 

@@ -1,0 +1,172 @@
+//! From a call to what does it.
+//!
+//! A call of a kind that is nowhere in the lists below does not compile: each is named once, in the list of its topic.
+
+use alloc::vec;
+use core::mem::replace;
+
+use d3dkmt::{Call, SyncObjectFlags};
+
+use crate::ProcessId;
+use crate::ddi::Miniport;
+use crate::effects::Effects;
+use crate::kernel::{Called, Kernel};
+use crate::legacy::Form;
+use crate::native::NewFence;
+use crate::vaspace::Place;
+
+/// Makes of lists of calls, by topic, `dispatch_moved`, which knows the topic of a call, and a function for each topic.
+/// The fields of a call are named in a pattern that always matches.
+macro_rules! topics {
+    (
+        ($self:ident, $process:ident, $effects:ident)
+        $($topic:ident { $($call:ident $fields:tt => $behaviour:expr,)* })*
+    ) => {
+        fn dispatch_moved(&mut $self, process: ProcessId, call: Call, effects: &mut Effects) -> Called {
+            match call {
+                $($(Call::$call { .. })|* => $self.$topic(process, call, effects),)*
+            }
+        }
+
+        $(#[allow(unused_variables)]
+        fn $topic(&mut $self, $process: ProcessId, call: Call, $effects: &mut Effects) -> Called {
+            match call {
+                $(Call::$call $fields => $behaviour,)*
+                _ => unreachable!("`dispatch_moved` is made of the same list"),
+            }
+        })*
+    };
+}
+
+impl<M: Miniport> Kernel<M> {
+    #[inline]
+    pub(crate) fn dispatch(&mut self, process: ProcessId, call: &mut Call, effects: &mut Effects) -> Called {
+        match *call {
+            // What must be fast stays where it is.
+            Call::SignalFromCpu { device, ref objects, ref values, flags } => {
+                self.signal_from_cpu(process, device, objects, values, flags, effects)
+            }
+            Call::WaitFromCpu { device, ref objects, ref values, flags, event } => {
+                self.wait_from_cpu(process, device, objects, values, flags, event)
+            }
+            _ => self.dispatch_moved(process, replace(call, Call::ProcessPriorityClass), effects),
+        }
+    }
+
+    topics! {
+        (self, process, effects)
+
+        of_adapters_and_devices {
+            EnumAdapters { capacity } => self.enum_adapters(process, capacity),
+            OpenAdapterFromLuid { luid } => self.open_adapter_from_luid(process, luid),
+            CloseAdapter { adapter } => self.close_adapter(process, adapter, effects),
+            QueryAdapterInfo { adapter, kind, data } => self.query_adapter_info(process, adapter, kind, data),
+            CreateDevice { adapter, flags } => self.create_device(process, adapter, flags),
+            DestroyDevice { device } => self.destroy_device(process, device, effects),
+            GetDeviceState { device, state_type } => self.device_state(process, device, state_type),
+            MarkDeviceAsError { device, reason } => self.mark_device_as_error(process, device, reason),
+        }
+
+        of_contexts {
+            CreateContextVirtual { device, node_ordinal, engine_affinity, flags, .. } =>
+                self.create_context(process, device, node_ordinal, engine_affinity, flags),
+            DestroyContext { context } => self.destroy_context(process, context, effects),
+            SubmitCommand { contexts, private_data, .. } =>
+                self.submit_command(process, &contexts, private_data),
+            SignalFromGpu { contexts, signal, flags } => self.signal_from_gpu(process, &contexts, signal, flags),
+            WaitFromGpu { context, objects, values } =>
+                self.wait_from_gpu(process, context, &objects, &values, Form::ValueArray),
+            WaitFromGpuLegacy { context, objects, fence_value } => {
+                let values = vec![fence_value; objects.len()];
+                self.wait_from_gpu(process, context, &objects, &values, Form::OneValue)
+            },
+            SetContextPriority { context, priority, in_process } =>
+                self.set_context_priority(process, context, priority, in_process),
+            ContextPriority { context, in_process } => self.context_priority(process, context, in_process),
+            SetProcessPriorityClass { class } => self.set_process_priority_class(process, class),
+            ProcessPriorityClass {} => self.process_priority_class(process),
+        }
+
+        of_sync_objects {
+            CreateSynchronizationObject { device, info, legacy } =>
+                self.create_sync_object(process, device, &info, legacy, effects),
+            DestroySynchronizationObject { object } => {
+                self.require_own_fence(process, object)?;
+                self.destroy_sync_object(process, object, effects)
+            },
+            SignalFromCpu { device, objects, values, flags } =>
+                self.signal_from_cpu(process, device, &objects, &values, flags, effects),
+            WaitFromCpu { device, objects, values, flags, event } =>
+                self.wait_from_cpu(process, device, &objects, &values, flags, event),
+            CancelWait { event } => self.cancel_wait(process, event),
+            CreateNativeFence { device, initial_value, native_type, flags, engine_affinity } => {
+                let new = NewFence { initial_value, native_type, flags, engine_affinity };
+                self.create_native_fence(process, device, new, effects)
+            },
+        }
+
+        of_sharing {
+            ShareObjects { objects, desired_access, name, token } =>
+                self.share_objects(process, &objects, desired_access, name.as_deref(), token),
+            OpenSyncObject { device, token, flags, engine_affinity, legacy } => match legacy {
+                true => self.open_sync_object(process, None, token, SyncObjectFlags::empty(), 0, effects),
+                false => self.open_sync_object(process, Some(device), token, flags, engine_affinity, effects),
+            },
+            OpenNativeFence { device, token, flags, engine_affinity } =>
+                self.open_native_fence(process, device, token, flags, engine_affinity, effects),
+            OpenSynchronizationObject { shared_handle } => self.open_by_global(process, shared_handle, effects),
+            OpenNtHandleFromName { name, desired_access, token } =>
+                self.open_nt_handle_from_name(process, &name, desired_access, token),
+            CloseShare { token } => self.close_share(process, token, effects),
+        }
+
+        of_keyed_mutexes {
+            CreateKeyedMutex { initial_value, private_data, flags } =>
+                self.create_keyed_mutex(process, initial_value, private_data, flags),
+            OpenKeyedMutex { shared_handle, buffer } => self.open_keyed_mutex(process, shared_handle, buffer),
+            OpenKeyedMutexFromNtHandle { token, .. } => self.open_keyed_mutex_by_token(process, token),
+            DestroyKeyedMutex { mutex } => self.destroy_keyed_mutex(process, mutex, effects),
+            AcquireKeyedMutex { mutex, key, timeout, event } =>
+                self.acquire_keyed_mutex(process, mutex, key, timeout, event),
+            ReadKeyedMutex { mutex } => self.read_keyed_mutex(process, mutex),
+            ReleaseKeyedMutex { mutex, key, fence_value, private_data } =>
+                self.release_keyed_mutex(process, mutex, key, fence_value, private_data, effects),
+        }
+
+        of_paging {
+            CreatePagingQueue { device, priority, physical_adapter } =>
+                self.create_paging_queue(process, device, priority, physical_adapter, effects),
+            DestroyPagingQueue { queue } => self.destroy_paging_queue(process, queue, effects),
+            ReserveGpuVirtualAddress { owner, base, minimum, maximum, size } => {
+                let place = Place { base, minimum, maximum };
+                self.reserve_gpu_virtual_address(process, owner, place, size)
+            },
+            MapGpuVirtualAddress {
+                paging_queue, base, minimum, maximum, allocation, offset_pages, size_pages, protection,
+            } => {
+                let place = Place { base, minimum, maximum };
+                let pages = (allocation, offset_pages, size_pages);
+                self.map_gpu_virtual_address(process, paging_queue, place, pages, protection)
+            },
+            FreeGpuVirtualAddress { adapter, base, size } =>
+                self.free_gpu_virtual_address(process, adapter, base, size),
+            UpdateGpuVirtualAddress { device, context, fence, fence_value, operations, flags } =>
+                self.update_gpu_virtual_address(process, (device, context), (fence, fence_value), operations, flags),
+        }
+
+        of_hw_queues {
+            CreateHwQueue { context, flags, .. } => self.create_hw_queue(process, context, flags, effects),
+            DestroyHwQueue { queue } => self.destroy_hw_queue(process, queue, effects),
+            SubmitCommandToHwQueue { queue, progress_fence_id, private_data, .. } =>
+                self.submit_to_hw_queue(process, queue, progress_fence_id, private_data),
+            SubmitSignalToHwQueue { queues, objects, values, flags } =>
+                self.signal_hw_queues(process, &queues, &objects, &values, flags),
+            SubmitWaitToHwQueue { queue, objects, values } =>
+                self.wait_in_hw_queue(process, queue, &objects, &values),
+            CreateDoorbell { queue } => self.create_doorbell(process, queue, effects),
+            ConnectDoorbell { queue } => self.connect_doorbell(process, queue, effects),
+            DestroyDoorbell { queue } => self.destroy_doorbell(process, queue, effects),
+            NotifyWorkSubmission { queue } => self.notify_work_submission(process, queue, effects),
+        }
+    }
+}
