@@ -504,8 +504,8 @@ pub trait Miniport {
     ) {
         let _ = (now, updates, callbacks);
     }
-    /// `DxgkDdiBuildPagingBuffer`: the DMA buffer that does it, which is then submitted to the adapter's engine
-    /// [`crate::AdapterConfig::PAGING_NODE`]; `None` if there is nothing to do, or the CPU has done it.
+    /// `DxgkDdiBuildPagingBuffer`: the DMA buffer that does it, which is then submitted to
+    /// [`crate::AdapterConfig::paging_engine`]; `None` if there is nothing to do, or the CPU has done it.
     fn build_paging_buffer(&mut self, _operation: &PagingOperation) -> Option<Vec<u8>> {
         None
     }

@@ -28,6 +28,9 @@ fn failure(features: Features, adapter: &AdapterConfig, ddis: PerEngineTdrDdis) 
             return Some(format!("VidSchCaps {cap:?} needs {needed:?}"));
         }
     }
+    if let Some(node) = adapter.paging_node.filter(|node| *node as usize >= adapter.nodes.len()) {
+        return Some(format!("PagingNode {node}: the adapter has {} nodes", adapter.nodes.len()));
+    }
     if adapter.caps.contains(VidSchCaps::SUPPORT_PER_ENGINE_TDR) && !ddis.is_all() {
         let missing = PerEngineTdrDdis::all() - ddis;
         return Some(format!("SupportPerEngineTDR stands on DDIs that the driver has not: {missing:?}"));

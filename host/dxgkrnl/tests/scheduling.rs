@@ -1,7 +1,8 @@
 //! Priorities, preemption, ids and interrupts: what an engine is given, and what becomes of it.
 
-use crate::common::recording::{interrupt, recorded};
+use crate::common::recording::{interrupt, paging_on, recorded};
 use crate::common::{P, World, without_timeouts};
+use crate::paging::{map, queue};
 use d3dkmt::isa::{self, Packet::*};
 use d3dkmt::{Call, CreateContextFlags as C, Handle, NtStatus, Reply, SignalFlags};
 use dxgkrnl::ddi::{EngineState, Interrupt, Miniport, PageFaultFlags, Submission};
@@ -192,13 +193,14 @@ fn a_higher_priority_splits_a_buffer_between_two_of_its_packets() {
 // covers: SCH-007, SCH-008
 #[test]
 fn paging_buffers_come_back_first_under_their_ids_and_others_under_new_ones() {
-    let (mut world, script) = recorded(Config::default());
+    let (mut world, script) = recorded(paging_on(0));
     let device = world.device();
     let [low, high] = [0; 2].map(|_| world.context(device, 0));
     prioritize(&mut world, high, 7, false);
-    let two_packets = isa::encode(&[busy(100), busy(100)]);
+    let paging_queue = queue(&mut world, device, 0).0;
+    script.borrow_mut().paging = vec![busy(100), busy(100)];
     world.submit(low, &[busy(100), busy(100)]);
-    world.kernel.submit_paging(world.now, ENGINE, two_packets, &[(P, device)], &mut world.effects);
+    map(&mut world, paging_queue, 1);
     // The paging buffer goes before everything: the engine is asked to make way for it.
     assert_eq!(script.borrow().submissions.len(), 1);
     world.advance(100);

@@ -102,7 +102,7 @@ impl Miniport for SimulatedMiniport {
                 let doorbells = Doorbells::new(config.doorbells, !config.signals_at_write);
                 self.shared.doorbells.insert(id, doorbells);
             }
-            let id = EngineId { adapter: adapter as u32, node: AdapterConfig::PAGING_NODE };
+            let id = EngineId { adapter: adapter as u32, node: AdapterConfig::OWN_PAGING_NODE };
             let config = NodeConfig { signals_at_write: false, ..NodeConfig::default() };
             self.engines.insert(id, Engine::new(id, &config));
         }

@@ -4,13 +4,13 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use d3dkmt::NtStatus;
+use d3dkmt::{NtStatus, isa};
 use dxgkrnl::ddi::{
     BadCommands, Callback, EngineId, EngineState, EngineStatus, HwContext, HwQueueId, HwQueueSubmission,
-    Interrupt, Miniport, NewHwQueue, PageFaultFlags, PendingFaults, PerEngineTdrDdis, ResetFailed,
-    SchedulingLogBuffer, Submission,
+    Interrupt, Miniport, NewHwQueue, PageFaultFlags, PagingOperation, PendingFaults, PerEngineTdrDdis,
+    ResetFailed, SchedulingLogBuffer, SignalMonitoredFence, Submission,
 };
-use dxgkrnl::{Config, Nanos, ProcessId};
+use dxgkrnl::{AdapterConfig, Config, Nanos, ProcessId};
 use kmd::SimulatedMiniport;
 
 use super::World;
@@ -30,6 +30,8 @@ pub struct Script {
     /// What ResetEngine says instead of the truth.
     pub aborted: Option<u64>,
     pub responsive: bool,
+    /// What the paging buffers that are built from now on do before they write the fence.
+    pub paging: Vec<isa::Packet>,
     pub resume_fails: bool,
     /// The DPC routine does not call NotifyDpc.
     pub forgets_dpc: bool,
@@ -56,6 +58,7 @@ pub fn recorded(config: Config) -> (World<Recording>, Shared) {
         dependents: Some(0),
         aborted: None,
         responsive: false,
+        paging: Vec::new(),
         resume_fails: false,
         forgets_dpc: false,
         ddis: PerEngineTdrDdis::all(),
@@ -68,6 +71,12 @@ pub fn recorded(config: Config) -> (World<Recording>, Shared) {
 pub fn recorded_by(config: Config, script: &Shared) -> World<Recording> {
     let recording = Recording { script: script.clone(), simulated: SimulatedMiniport::default() };
     World::with_miniport(config, recording)
+}
+
+/// A configuration of one adapter, whose paging is done by this node.
+pub fn paging_on(node: u32) -> Config {
+    let adapter = AdapterConfig { paging_node: Some(node), ..AdapterConfig::default() };
+    Config { adapters: vec![adapter], ..Config::default() }
 }
 
 impl Script {
@@ -213,6 +222,18 @@ impl Miniport for Recording {
         self.scheduled("QueryDependentEngineGroup", &mut Vec::new(), |_, _| {
             dependents.map_or(0, |others| others | 1 << engine.node)
         })
+    }
+
+    fn build_paging_buffer(&mut self, _: &PagingOperation) -> Option<Vec<u8>> {
+        Some(isa::encode(&self.script.borrow().paging))
+    }
+
+    fn signal_monitored_fence(&mut self, buffer: &mut Vec<u8>, signal: SignalMonitoredFence) {
+        self.simulated.signal_monitored_fence(buffer, signal);
+    }
+
+    fn has_begun(&self, engine: EngineId, submission_fence_id: u64) -> bool {
+        self.simulated.has_begun(engine, submission_fence_id)
     }
 
     fn reset_engine(
