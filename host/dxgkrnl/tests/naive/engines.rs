@@ -147,7 +147,9 @@ impl Naive {
                     return;
                 }
                 // No sequence has one.
-                isa::Packet::FenceWait { .. } => {}
+                isa::Packet::FenceWait { .. }
+                | isa::Packet::MarkerIn { .. }
+                | isa::Packet::MarkerOut { .. } => {}
                 isa::Packet::Hang => {
                     self.engines[engine].hangs = true;
                     return;
