@@ -66,7 +66,7 @@ bitflags! {
         const SUPPORT_PER_ENGINE_TDR = 0x400;
     }
 
-    /// What the operating system has to offer a driver (`DXGK_FEATURE_ID`); see SCH-043.
+    /// What the operating system has to offer a driver; see `feature.rs`.
     #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
     pub struct Features: u32 {
         /// `DXGK_FEATURE_HWSCH`.

@@ -9,7 +9,7 @@ use alloc::vec::Vec;
 
 use d3dkmt::NtStatus;
 
-use crate::{Config, Nanos, ProcessId};
+use crate::{Config, FeatureId, Nanos, ProcessId};
 
 mod native;
 mod queues;
@@ -268,6 +268,12 @@ pub trait Miniport {
     /// The DPC of the interrupts that were recorded: has to call `DxgkCbNotifyDpc` (SCH-003).
     fn dpc_routine(&mut self, adapter: u32, callbacks: &mut Vec<Callback>) {
         callbacks.push(Callback::NotifyDpc { adapter });
+    }
+    /// The features that the driver advertises for this adapter: of those that it can, what it found when it asked
+    /// ([`crate::Features::offers`]). One that the system has not makes the start fail (SCH-043).
+    fn advertised_features(&self, adapter: u32) -> Vec<FeatureId> {
+        let _ = adapter;
+        Vec::new()
     }
     /// Which of the DDIs of engine resets the driver has.
     fn per_engine_tdr_ddis(&self) -> PerEngineTdrDdis {

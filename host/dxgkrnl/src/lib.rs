@@ -26,6 +26,7 @@ pub mod ddi;
 mod driver;
 mod effects;
 mod fault;
+mod feature;
 mod handles;
 mod input;
 pub mod kernel;
@@ -61,6 +62,7 @@ pub use config::{
 pub use ddi::EngineId;
 pub use effects::{Answer, Effects, FenceStore, HostEvent, Note};
 pub use fault::Fault;
+pub use feature::FeatureId;
 pub use input::{Input, Nanos, ProcessId, VmId};
 pub use kernel::Kernel;
 pub use mapping::FenceMapping;

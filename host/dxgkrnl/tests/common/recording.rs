@@ -10,7 +10,7 @@ use dxgkrnl::ddi::{
     Interrupt, Miniport, NewHwQueue, PageFaultFlags, PagingOperation, PendingFaults, PerEngineTdrDdis,
     ResetFailed, SchedulingLogBuffer, SignalMonitoredFence, Submission,
 };
-use dxgkrnl::{AdapterConfig, Config, Nanos, ProcessId};
+use dxgkrnl::{AdapterConfig, Config, FeatureId, Nanos, ProcessId};
 use kmd::SimulatedMiniport;
 
 use super::World;
@@ -30,6 +30,8 @@ pub struct Script {
     /// What ResetEngine says instead of the truth.
     pub aborted: Option<u64>,
     pub responsive: bool,
+    /// Advertised beside what a sound driver does.
+    pub advertised: Vec<FeatureId>,
     /// What the paging buffers that are built from now on do before they write the fence.
     pub paging: Vec<isa::Packet>,
     pub resume_fails: bool,
@@ -58,6 +60,7 @@ pub fn recorded(config: Config) -> (World<Recording>, Shared) {
         dependents: Some(0),
         aborted: None,
         responsive: false,
+        advertised: Vec::new(),
         paging: Vec::new(),
         resume_fails: false,
         forgets_dpc: false,
@@ -190,6 +193,11 @@ impl Miniport for Recording {
         if !script.forgets_dpc {
             callbacks.push(Callback::NotifyDpc { adapter });
         }
+    }
+
+    fn advertised_features(&self, adapter: u32) -> Vec<FeatureId> {
+        let sound = self.simulated.advertised_features(adapter);
+        sound.into_iter().chain(self.script.borrow().advertised.iter().copied()).collect()
     }
 
     fn per_engine_tdr_ddis(&self) -> PerEngineTdrDdis {
