@@ -16,6 +16,8 @@
 #define GPUPV_OP_BUSY 2u        /* u64 nanoseconds: the engine works for that long */
 #define GPUPV_OP_HANG 3u        /* the engine never comes back */
 #define GPUPV_OP_FENCE_WAIT 4u  /* u64 GPU address, u64 value: waits in hardware for a native fence */
+#define GPUPV_OP_MARKER_IN 5u   /* u64 GPU address, u64 value: stored when all packets before it have started */
+#define GPUPV_OP_MARKER_OUT 6u  /* u64 GPU address, u64 value: stored when all packets before it are complete */
 
 /* Room for 64 KiB, far more than a test needs; `full` is set when it did not suffice. */
 #define GPUPV_COMMAND_WORDS 8192u
@@ -69,6 +71,16 @@ static inline void gpupv_fence_write(struct gpupv_commands *commands, uint64_t g
 static inline void gpupv_fence_wait(struct gpupv_commands *commands, uint64_t gpu_address, uint64_t value)
 {
     gpupv_packet(commands, GPUPV_OP_FENCE_WAIT, 2, gpu_address, value);
+}
+
+static inline void gpupv_marker_in(struct gpupv_commands *commands, uint64_t gpu_address, uint64_t value)
+{
+    gpupv_packet(commands, GPUPV_OP_MARKER_IN, 2, gpu_address, value);
+}
+
+static inline void gpupv_marker_out(struct gpupv_commands *commands, uint64_t gpu_address, uint64_t value)
+{
+    gpupv_packet(commands, GPUPV_OP_MARKER_OUT, 2, gpu_address, value);
 }
 
 static inline void gpupv_busy(struct gpupv_commands *commands, uint64_t duration_ns)

@@ -165,7 +165,6 @@ impl<M: Miniport> Kernel<M> {
         }
         self.abandon_mutexes(process, device, effects);
         self.process_mut(process).handles.remove(device);
-        self.in_flight.forget_owner(id);
         let device = self.devices.remove(id).expect("a handle names a live device");
         if device.state != DeviceExecutionState::ACTIVE {
             self.process_mut(process).devices_stopped -= 1;

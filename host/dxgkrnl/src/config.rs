@@ -66,7 +66,7 @@ bitflags! {
         const SUPPORT_PER_ENGINE_TDR = 0x400;
     }
 
-    /// What the operating system has to offer a driver (`DXGK_FEATURE_ID`); see SCH-043.
+    /// What the operating system has to offer a driver; see `feature.rs`.
     #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
     pub struct Features: u32 {
         /// `DXGK_FEATURE_HWSCH`.
@@ -141,6 +141,9 @@ pub struct AdapterConfig {
     pub caps: VidSchCaps,
     /// Physical adapters of the link: 1 unless it is an LDA chain (FEN-059, SCH-037). Each node has an engine on each.
     pub physical_adapters: u32,
+    /// `PagingNode`: the node that runs paging buffers beside what it has of contexts. `None`: an engine of its own does,
+    /// [`AdapterConfig::OWN_PAGING_NODE`].
+    pub paging_node: Option<u32>,
     /// The GPU uses CPU addresses (FEN-008).
     pub iommu: bool,
     /// The CPU's mapping of fence values is cached (FEN-006).
@@ -169,16 +172,17 @@ pub struct Config {
 }
 
 impl AdapterConfig {
-    /// Node of the engine that runs paging buffers; not one that a context can be created on.
-    pub const PAGING_NODE: u32 = u32::MAX;
+    /// Node of an engine that runs paging buffers and nothing else; not one that a context can be created on.
+    pub const OWN_PAGING_NODE: u32 = u32::MAX;
 
     /// Physical adapter of an engine (SCH-037).
     pub fn physical_adapter_of(&self, node: u32) -> u32 {
-        if self.is_paging(node) { 0 } else { node / self.nodes.len().max(1) as u32 }
+        if node == Self::OWN_PAGING_NODE { 0 } else { node / self.nodes.len().max(1) as u32 }
     }
 
-    pub(crate) fn is_paging(&self, node: u32) -> bool {
-        node == Self::PAGING_NODE
+    /// The engine of this adapter, which has this ordinal, that runs paging buffers.
+    pub fn paging_engine(&self, adapter: u32) -> EngineId {
+        EngineId { adapter, node: self.paging_node.unwrap_or(Self::OWN_PAGING_NODE) }
     }
 
     /// Engines of all physical adapters together.
@@ -261,6 +265,7 @@ impl Default for AdapterConfig {
                 | VidSchCaps::NATIVE_GPU_FENCE
                 | VidSchCaps::SUPPORT_PER_ENGINE_TDR,
             physical_adapters: 1,
+            paging_node: None,
             iommu: false,
             io_coherent: true,
             // 60 Hz.

@@ -9,7 +9,7 @@ use alloc::vec::Vec;
 
 use d3dkmt::NtStatus;
 
-use crate::{Config, Nanos, ProcessId};
+use crate::{Config, FeatureId, Nanos, ProcessId};
 
 mod native;
 mod queues;
@@ -269,6 +269,12 @@ pub trait Miniport {
     fn dpc_routine(&mut self, adapter: u32, callbacks: &mut Vec<Callback>) {
         callbacks.push(Callback::NotifyDpc { adapter });
     }
+    /// The features that the driver advertises for this adapter: of those that it can, what it found when it asked
+    /// ([`crate::Features::offers`]). One that the system has not makes the start fail (SCH-043).
+    fn advertised_features(&self, adapter: u32) -> Vec<FeatureId> {
+        let _ = adapter;
+        Vec::new()
+    }
     /// Which of the DDIs of engine resets the driver has.
     fn per_engine_tdr_ddis(&self) -> PerEngineTdrDdis {
         PerEngineTdrDdis::all()
@@ -504,8 +510,8 @@ pub trait Miniport {
     ) {
         let _ = (now, updates, callbacks);
     }
-    /// `DxgkDdiBuildPagingBuffer`: the DMA buffer that does it, which is then submitted to the adapter's engine
-    /// [`crate::AdapterConfig::PAGING_NODE`]; `None` if there is nothing to do, or the CPU has done it.
+    /// `DxgkDdiBuildPagingBuffer`: the DMA buffer that does it, which is then submitted to
+    /// [`crate::AdapterConfig::paging_engine`]; `None` if there is nothing to do, or the CPU has done it.
     fn build_paging_buffer(&mut self, _operation: &PagingOperation) -> Option<Vec<u8>> {
         None
     }

@@ -27,6 +27,7 @@ mod dispatch;
 mod driver;
 mod effects;
 mod fault;
+mod feature;
 mod handles;
 mod input;
 pub mod kernel;
@@ -62,6 +63,7 @@ pub use config::{
 pub use ddi::EngineId;
 pub use effects::{Answer, Effects, FenceStore, HostEvent, Note};
 pub use fault::Fault;
+pub use feature::FeatureId;
 pub use input::{Input, Nanos, ProcessId, VmId};
 pub use kernel::Kernel;
 pub use mapping::FenceMapping;
@@ -72,4 +74,4 @@ pub use snapshot::Snapshot;
 pub use vidsch::DoorbellStatus;
 
 /// Changes whenever the same inputs may give other effects: a trace names the version it was made with.
-pub const SEMANTIC_VERSION: u32 = 4;
+pub const SEMANTIC_VERSION: u32 = 5;

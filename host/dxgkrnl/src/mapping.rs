@@ -111,7 +111,7 @@ impl<M: Miniport> Kernel<M> {
         if let Some(value) = open.mapping.pending {
             return Err(format!("{} is mapped when the paging fence has {value}", open.handle));
         }
-        if open.flags.contains(SyncObjectFlags::NO_SIGNAL) && !adapter.is_paging(engine.node) {
+        if open.flags.contains(SyncObjectFlags::NO_SIGNAL) && !self.is_paging_write(open, engine) {
             return Err(format!("{} has NoSignal", open.handle));
         }
         if object.object_type == SyncObjectType::PERIODIC_MONITORED_FENCE {

@@ -15,11 +15,11 @@
 //! fence, FEN-062) when the paging buffer has run. A queue that is destroyed is drained: what it had outstanding
 //! takes effect at once.
 //!
-//! A paging queue is a queue of packets with a context of its own, of the system, on [`AdapterConfig::PAGING_NODE`].
-//! That engine takes one buffer at a time, from the queue of the highest priority that has one (FEN-092); of equals
-//! the older queue is first. *Companions* of contexts, for UpdateGpuVirtualAddress, come last: wait, update and
+//! A paging queue is a queue of packets with a context of its own, of the system, on [`AdapterConfig::paging_engine`].
+//! That engine takes one paging buffer at a time, from the queue of the highest priority that has one (FEN-092); of
+//! equals the older queue is first. *Companions* of contexts, for UpdateGpuVirtualAddress, come last: wait, update and
 //! signal are packets of theirs, so that the context goes on meanwhile (FEN-093). How long a paging buffer takes is
-//! the driver's affair.
+//! the driver's affair; one that hangs costs the adapter (TDR-014).
 
 use alloc::collections::VecDeque;
 use alloc::format;
@@ -30,15 +30,16 @@ use d3dkmt::{
     SyncObjectType, limits,
 };
 
+use crate::ProcessId;
 use crate::ddi::{EngineId, Miniport, PagingOperation, SignalMonitoredFence};
 use crate::effects::Effects;
 use crate::kernel::{Called, Kernel, Refusal, invalid, refuse};
 use crate::legacy::Form;
 use crate::mapping::Mapping;
 use crate::process::{Local, Slots};
+use crate::sync::Open;
 use crate::vaspace::{AddressSpace, PAGE_BYTES, Place};
-use crate::vidsch::{Context, Packet, Signal};
-use crate::{AdapterConfig, ProcessId};
+use crate::vidsch::{Context, Level, Packet, Signal};
 
 pub(crate) struct PagingQueue {
     pub process: ProcessId,
@@ -108,14 +109,15 @@ impl<M: Miniport> Kernel<M> {
         if let Some(reply) = self.fence_memory_missing(process)? {
             return Ok(reply);
         }
-        let context = self.new_system_context(device)?;
-        self.paging_queues_created += 1;
+        let number = self.paging_queues_created + 1;
+        let context = self.new_system_context(device, Level::paging(priority, number))?;
+        self.paging_queues_created = number;
         let id = self.paging_queues.insert(PagingQueue {
             process,
             handle: Handle::NULL,
             device,
             priority,
-            number: self.paging_queues_created,
+            number,
             context,
             fence: Handle::NULL,
             fence_slot: 0,
@@ -383,21 +385,12 @@ impl<M: Miniport> Kernel<M> {
         }
     }
 
-    /// The paging engine of an adapter is free: the queues that could use it, the most important first.
-    pub(crate) fn offer_paging_engine(&mut self, adapter: u32) {
-        let here = |queue: &&PagingQueue| self.devices[queue.device].adapter == adapter;
-        let mut queues: Vec<_> = self.paging_queues.iter().map(|(_, queue)| queue).filter(here).collect();
-        queues.sort_by_key(|queue| (-queue.priority, queue.number));
-        let contexts = queues.into_iter().map(|queue| queue.context).chain(self.companions.values().copied());
-        let queues: Vec<u32> = contexts.map(|context| self.contexts[context].queue).collect();
-        for queue in queues.into_iter().rev() {
-            self.runnable.push_front(queue);
-        }
-    }
-
-    /// Whether a queue of packets must leave the engine to another: the paging engine takes one buffer at a time.
-    pub(crate) fn paging_engine_is_taken(&self, engine: EngineId) -> bool {
-        engine.node == AdapterConfig::PAGING_NODE && self.in_flight.is_busy(engine)
+    /// Whether what this engine writes to the fence of a paging queue is from a buffer of that queue.
+    pub(crate) fn is_paging_write(&self, open: &Open, engine: EngineId) -> bool {
+        let queue = open.mapping.paging_queue.and_then(|id| self.paging_queues.get(id));
+        let Some(queue) = queue.and_then(|queue| self.contexts.get(queue.context)) else { return false };
+        let runs = self.queues[queue.queue].running.is_some();
+        queue.engine == engine && runs && self.running_has_begun(queue.queue)
     }
 
     /// The context in which a context's address space is updated, made when it is first needed.
@@ -406,7 +399,7 @@ impl<M: Miniport> Kernel<M> {
             return Ok(*companion);
         }
         let Context { device, handle, .. } = self.contexts[context];
-        let companion = self.new_system_context(device)?;
+        let companion = self.new_system_context(device, Level::COMPANION)?;
         self.contexts[companion].handle = handle;
         self.companions.insert(context, companion);
         Ok(companion)
@@ -420,11 +413,11 @@ impl<M: Miniport> Kernel<M> {
     }
 
     /// A context of the system for work of a device: no handle of the process names it.
-    fn new_system_context(&mut self, device: u32) -> Result<u32, Refusal> {
+    fn new_system_context(&mut self, device: u32, level: Level) -> Result<u32, Refusal> {
         let (process, adapter) = (self.devices[device].process, self.devices[device].adapter);
-        let engine = EngineId { adapter, node: AdapterConfig::PAGING_NODE };
-        let flags = CreateContextFlags::DISABLE_GPU_TIMEOUT;
-        let context = self.new_context(device, engine, flags)?;
+        let engine = self.config.adapters[adapter as usize].paging_engine(adapter);
+        let context = self.new_context(device, engine, CreateContextFlags::empty())?;
+        self.contexts[context].paging = Some(level);
         self.contexts[context].queue = self.new_queue(device, engine, context);
         self.process_mut(process).contexts += 1;
         Ok(context)
@@ -434,7 +427,6 @@ impl<M: Miniport> Kernel<M> {
         let Some(context) = self.contexts.remove(context) else { return };
         self.process_mut(context.process).contexts -= 1;
         self.end_queue(context.queue, effects);
-        self.offer_paging_engine(context.engine.adapter);
     }
 
     fn paging_queues_of(&self, process: ProcessId) -> usize {

@@ -468,7 +468,7 @@ impl<M: Miniport> Kernel<M> {
                 let known = self.in_flight.engines.get(&engine);
                 let last_completed = known.map_or(0, |engine| engine.completed);
                 let last_submitted = known.map_or(0, |engine| engine.last);
-                let ready = known.map_or(0, |engine| engine.ready.len() + engine.paging.len()) as u32;
+                let ready = known.map_or(0, |engine| engine.ready.len()) as u32;
                 let state = self.miniport.engine_state(engine);
                 let faults = self.miniport.pending_faults(engine);
                 let EngineId { adapter, node } = engine;

@@ -8,7 +8,7 @@ use alloc::string::String;
 
 use crate::ddi::{Miniport, PerEngineTdrDdis, SchedulingLogBuffer};
 use crate::kernel::Kernel;
-use crate::{AdapterConfig, Config, Features, ProcessId, VidSchCaps};
+use crate::{AdapterConfig, Config, FeatureId, Features, ProcessId, VidSchCaps};
 
 /// Which caps need which others (SCH-009).
 const PREREQUISITES: [(VidSchCaps, VidSchCaps); 3] = [
@@ -18,7 +18,15 @@ const PREREQUISITES: [(VidSchCaps, VidSchCaps); 3] = [
 ];
 
 /// Why this adapter does not start, if it does not.
-fn failure(features: Features, adapter: &AdapterConfig, ddis: PerEngineTdrDdis) -> Option<String> {
+fn failure(
+    features: Features,
+    adapter: &AdapterConfig,
+    ddis: PerEngineTdrDdis,
+    advertised: &[FeatureId],
+) -> Option<String> {
+    if let Some(feature) = advertised.iter().find(|feature| !features.offers(**feature)) {
+        return Some(format!("the driver advertises feature {feature}, which the system has not (SCH-043)"));
+    }
     let native = adapter.caps.contains(VidSchCaps::NATIVE_GPU_FENCE);
     if native && !features.contains(Features::NATIVE_FENCE) {
         return Some(String::from("NativeGpuFence without the feature 37 of the system (FEN-106)"));
@@ -27,6 +35,9 @@ fn failure(features: Features, adapter: &AdapterConfig, ddis: PerEngineTdrDdis) 
         if adapter.caps.contains(cap) && !adapter.caps.contains(needed) {
             return Some(format!("VidSchCaps {cap:?} needs {needed:?}"));
         }
+    }
+    if let Some(node) = adapter.paging_node.filter(|node| *node as usize >= adapter.nodes.len()) {
+        return Some(format!("PagingNode {node}: the adapter has {} nodes", adapter.nodes.len()));
     }
     if adapter.caps.contains(VidSchCaps::SUPPORT_PER_ENGINE_TDR) && !ddis.is_all() {
         let missing = PerEngineTdrDdis::all() - ddis;
@@ -38,7 +49,10 @@ fn failure(features: Features, adapter: &AdapterConfig, ddis: PerEngineTdrDdis) 
 /// The adapters of a configuration that do not start, with the reason.
 pub(crate) fn failures(config: &Config, miniport: &impl Miniport) -> BTreeMap<u32, String> {
     let ddis = miniport.per_engine_tdr_ddis();
-    let of_adapter = |(ordinal, adapter)| Some((ordinal, failure(config.features, adapter, ddis)?));
+    let of_adapter = |(ordinal, adapter)| {
+        let advertised = miniport.advertised_features(ordinal);
+        Some((ordinal, failure(config.features, adapter, ddis, &advertised)?))
+    };
     (0..).zip(&config.adapters).filter_map(of_adapter).collect()
 }
 

@@ -41,6 +41,8 @@ pub struct HwQueueView {
     /// NULL for one that was destroyed and ends when its last work is done.
     pub handle: Handle,
     pub hw_queue: HwQueueId,
+    pub device: Handle,
+    pub context: Handle,
     pub engine: EngineId,
     pub flags: HwQueueFlags,
     /// The greatest `HwQueueProgressFenceId` submitted.
@@ -285,6 +287,9 @@ impl<M: Miniport> Kernel<M> {
         if in_flight != engines().map(|engine| engine.of_hw_queues.len()).sum::<usize>() {
             return Some("what the engines have of hardware queues");
         }
+        if engines().flat_map(|engine| &engine.rings).any(|queue| self.queues.get(*queue).is_none()) {
+            return Some("the rings with work");
+        }
         let of_engines = engines().map(|engine| engine.ready.len()).sum::<usize>();
         (of_engines != ready).then_some("the ready queues of the engines")
     }
@@ -296,6 +301,8 @@ impl<M: Miniport> Kernel<M> {
                 process: queue.process,
                 handle: queue.handle,
                 hw_queue: HwQueueId(number),
+                device: self.devices[self.contexts[queue.context].device].handle,
+                context: self.contexts[queue.context].handle,
                 engine: self.contexts[queue.context].engine,
                 flags: queue.flags,
                 submitted: queue.submitted,

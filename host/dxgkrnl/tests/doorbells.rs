@@ -362,6 +362,68 @@ fn a_lost_device_aborts_its_doorbells_and_no_others() {
     world.finish();
 }
 
+// covers: TDR-001 TDR-039 SCH-016
+#[test]
+fn what_was_rung_for_and_makes_no_progress_is_a_timeout_and_its_device_is_lost() {
+    const TIMEOUT: u64 = 2_000_000_000;
+    for per_engine in [true, false] {
+        let mut config = Config::default();
+        config.adapters[0].caps.set(VidSchCaps::SUPPORT_PER_ENGINE_TDR, per_engine);
+        let mut world = World::with_config(config);
+        let (queue, slot) = connected(&mut world, ADVANCED);
+        let (other, other_slot) = connected(&mut world, OTHER);
+        let device = world.view(queue).device;
+        let wait = world.pending(device, &[(queue.fence.object, 3)], false);
+        let steps = [busy(TIMEOUT - 1), write(&queue.fence, 1)];
+        world.ring(queue, 1, &[&steps]);
+        world.ring(queue, 3, &[&[busy(1), write(&queue.fence, 2)], &[isa::Packet::Hang]]);
+        world.advance(TIMEOUT);
+        world.stores();
+        world.advance(TIMEOUT - 1);
+        assert_eq!((world.execution_state(device), world.value(queue.fence.object)), (1, 2), "progress");
+        assert_eq!(world.ended(), []);
+        world.advance(1);
+        assert_eq!(world.execution_state(device), 3, "HUNG");
+        let stores = world.stores();
+        let stored = |at: u32| stores.iter().filter(move |(slot, _)| *slot == at).map(|(_, value)| *value);
+        assert_eq!(stored(slot).collect::<Vec<_>>(), [ABORT]);
+        assert_eq!(stored(other_slot).collect::<Vec<_>>(), if per_engine { vec![] } else { vec![ABORT] });
+        assert_eq!(world.ended(), [(wait, DEVICE_REMOVED)]);
+        assert_eq!(world.connect(queue), DEVICE_REMOVED);
+        let snapshot = world.kernel.snapshot();
+        assert_eq!(
+            (snapshot.engine_resets, snapshot.adapter_resets),
+            (u64::from(per_engine), u64::from(!per_engine))
+        );
+        assert_eq!(world.kernel.next_deadline(), None);
+        if per_engine {
+            world.ring(other, 1, &[&[write(&other.fence, 1)]]);
+            assert_eq!(world.value(other.fence.object), 1, "another engine's goes on");
+        }
+        world.finish();
+    }
+    // A queue may be made to take its time; one whose work waits in hardware is at work, and so is one of which the
+    // engine does not know yet.
+    let mut world = World::new();
+    let device = world.device();
+    let exempt = world.queue_on(device, ADVANCED, USER_MODE | d3dkmt::HwQueueFlags::DISABLE_GPU_TIMEOUT);
+    world.doorbell(exempt);
+    assert_eq!(world.connect(exempt), OK);
+    world.ring(exempt, 1, &[&[isa::Packet::Hang]]);
+    let (waits, _) = connected(&mut world, OTHER);
+    let gate = world.native(world.view(waits).device);
+    world.ring(waits, 1, &[&[wait(&gate, 1), isa::Packet::Hang]]);
+    let (unnoticed, _) = connected(&mut world, BASIC);
+    world.ring(unnoticed, 1, &[&[write(&unnoticed.fence, 1)]]);
+    world.advance(10 * TIMEOUT);
+    assert_eq!((world.kernel.snapshot().engine_resets, world.kernel.next_deadline()), (0, None));
+    let owner = world.view(waits).device;
+    assert_eq!(world.signal(owner, gate.object, 1), OK);
+    world.advance(TIMEOUT);
+    assert_eq!((world.kernel.snapshot().engine_resets, world.execution_state(owner)), (1, 3));
+    world.finish();
+}
+
 // covers: SCH-035
 #[test]
 fn a_queue_that_is_destroyed_does_what_was_last_queued_first() {

@@ -406,3 +406,34 @@ fn a_process_with_thousands_of_contexts_and_opens_ends_without_quadratic_work() 
     world.input(Input::ProcessGone { process: crate::common::P });
     assert!(world.kernel.snapshot().is_empty());
 }
+
+// covers: SCH-045
+#[test]
+fn a_marker_in_is_written_when_what_is_before_it_has_started_a_marker_out_when_it_is_complete() {
+    let mut world = World::new();
+    let device = world.device();
+    let context = world.context(device, 0);
+    let fences = [0; 4].map(|_| world.fence(device, 0));
+    let [first, second, third, last] = fences.map(|fence| fence.gpu_address);
+    let before = |gpu_address| MarkerIn { gpu_address, value: 1 };
+    let after = |gpu_address| MarkerOut { gpu_address, value: 1 };
+    let busy = Busy { duration_ns: 100 };
+    let values = |world: &World| fences.map(|fence| world.value(fence.object));
+    world.submit(context, &[busy, after(first), before(second), busy, before(third), after(last)]);
+    // A deferred MARKER_OUT does not hold up the MARKER_IN behind it; the second packet has not started.
+    assert_eq!(values(&world), [0, 1, 0, 0]);
+    world.advance(99);
+    assert_eq!(values(&world), [0, 1, 0, 0]);
+    world.advance(1);
+    assert_eq!(values(&world), [1, 1, 1, 0]);
+    world.advance(100);
+    assert_eq!(values(&world), [1, 1, 1, 1]);
+    // What hangs has started and is never complete: so is found where it was.
+    let mut world = World::new();
+    let device = world.device();
+    let context = world.context(device, 0);
+    let [started, done] = [0; 2].map(|_| world.fence(device, 0));
+    world.submit(context, &[Hang, before(started.gpu_address), after(done.gpu_address)]);
+    world.advance(1000);
+    assert_eq!([started, done].map(|fence| world.value(fence.object)), [1, 0]);
+}

@@ -61,6 +61,21 @@ fn signal_at_submission_comes_when_the_work_before_it_is_with_the_engine() {
     signal(&mut world, &[context, other], &[(both, 1)], S::SIGNAL_AT_SUBMISSION);
     assert_eq!(world.value(both), 1);
     world.advance(200);
+    // An engine has two buffers at a time: that a third is ready is not its submission.
+    let contexts = [0; 3].map(|_| world.context(device, 0));
+    let submitted = [0; 3].map(|_| world.fence(device, 0).object);
+    for (context, fence) in contexts.into_iter().zip(submitted) {
+        world.submit(context, &[Busy { duration_ns: 100 }]);
+        signal(&mut world, &[context], &[(fence, 1)], S::SIGNAL_AT_SUBMISSION);
+    }
+    let all = world.fence(device, 0).object;
+    signal(&mut world, &contexts, &[(all, 1)], S::SIGNAL_AT_SUBMISSION);
+    assert_eq!(submitted.map(|fence| world.value(fence)), [1, 1, 0]);
+    world.advance(99);
+    assert_eq!((world.value(submitted[2]), world.value(all)), (0, 0));
+    world.advance(1);
+    assert_eq!((world.value(submitted[2]), world.value(all)), (1, 1));
+    world.advance(200);
     // It does not overtake: the packet before it has not been reached.
     world.gpu_wait(context, gate, 1);
     signal(&mut world, &[context], &[(held, 1)], S::SIGNAL_AT_SUBMISSION);

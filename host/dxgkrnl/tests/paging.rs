@@ -1,6 +1,6 @@
 //! Paging queues, their fences, and the address spaces behind them.
 
-use crate::common::scripted::scripted;
+use crate::common::scripted::{paging_on, scripted};
 use crate::common::{P, World, share};
 use d3dkmt::{
     Call, CreatedSyncObject, GpuVaOperation, Handle, NtStatus, Reply, ShareToken, SyncObjectFlags as F,
@@ -18,7 +18,11 @@ const ZERO: u64 = 4;
 const NO_ACCESS: u64 = 8;
 const UNMAP: u32 = 1;
 
-fn queue<M: Miniport>(world: &mut World<M>, device: Handle, priority: i32) -> (Handle, CreatedSyncObject) {
+pub(crate) fn queue<M: Miniport>(
+    world: &mut World<M>,
+    device: Handle,
+    priority: i32,
+) -> (Handle, CreatedSyncObject) {
     match world.ok(Call::CreatePagingQueue { device, priority, physical_adapter: 0 }) {
         Reply::PagingQueue { queue, fence } => (queue, fence),
         other => panic!("{other:?}"),
@@ -40,7 +44,7 @@ fn map_call(paging_queue: Handle, base: u64, size_pages: u64, protection: u64) -
 }
 
 /// Maps Zero pages anywhere: address and value.
-fn map<M: Miniport>(world: &mut World<M>, paging_queue: Handle, pages: u64) -> (u64, u64) {
+pub(crate) fn map<M: Miniport>(world: &mut World<M>, paging_queue: Handle, pages: u64) -> (u64, u64) {
     match world.call(map_call(paging_queue, 0, pages, ZERO)).1 {
         Reply::GpuVirtualAddress { address, paging_fence_value } => (address, paging_fence_value),
         other => panic!("{other:?} {:?}", world.effects.notes.last()),
@@ -132,8 +136,13 @@ fn an_operation_that_is_done_at_once_has_value_0_and_nothing_to_wait_for() {
 }
 
 #[test]
-fn only_the_paging_engine_signals_the_fence_of_a_paging_queue() {
-    let mut world = World::new();
+fn only_paging_buffers_signal_the_fence_of_a_paging_queue() {
+    for config in [Config::default(), paging_on(0)] {
+        only_paging_signals(World::with_config(config));
+    }
+}
+
+fn only_paging_signals(mut world: World) {
     let device = world.device();
     let context = world.context(device, 0);
     let (paging_queue, fence) = queue(&mut world, device, 0);
@@ -142,6 +151,7 @@ fn only_the_paging_engine_signals_the_fence_of_a_paging_queue() {
     world.submit(context, &[FenceWrite { gpu_address: fence.gpu_address, value: 5 }]);
     assert_eq!(world.value(fence.object), 0);
     map(&mut world, paging_queue, 1);
+    world.submit(context, &[FenceWrite { gpu_address: fence.gpu_address, value: 6 }]);
     world.advance(PAGING_NS);
     assert_eq!(world.value(fence.object), 1);
 }

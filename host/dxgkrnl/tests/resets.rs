@@ -1,7 +1,8 @@
 //! Resets of adapters, poisoned fences, page faults and devices in error.
 
-use crate::common::scripted::{interrupt, scripted};
+use crate::common::scripted::{interrupt, paging_on, scripted};
 use crate::common::{P, World, share};
+use crate::paging::{map, queue};
 use d3dkmt::isa::{self, Packet::*};
 use d3dkmt::{
     Call, CreatedSyncObject, Handle, HwQueueFlags, NtStatus, PageFaultState, Reply, ShareToken, SignalFlags,
@@ -113,17 +114,16 @@ fn after_the_reset_of_an_adapter_its_gpu_writes_nothing() {
 // covers: TDR-011
 #[test]
 fn the_reset_of_an_adapter_takes_what_preempted_work_had_saved_in_video_memory() {
-    // A paging buffer outlives the reset of devices: preempted, its saved state is with the memory.
     let run = |resets: bool| {
-        let (mut world, script) = scripted(Config::default());
+        let (mut world, script) = scripted(paging_on(1));
+        script.borrow_mut().paging = Some(vec![busy(50), busy(50)]);
         let device = world.device();
         let context = world.context(device, 1);
         let fence = world.fence_with(device, 0, F::NO_SIGNAL_MAX_VALUE_ON_TDR);
-        let other = EngineId { adapter: 0, node: 1 };
         world.submit(context, &[busy(10), busy(10), write(fence, 1)]);
-        world.kernel.submit_paging(0, other, isa::encode(&[busy(50), busy(50)]), &[], &mut world.effects);
+        let (paging_queue, _) = queue(&mut world, device, 0);
+        map(&mut world, paging_queue, 1);
         world.advance(20);
-        assert!(world.kernel.snapshot().contexts[0].queue[0].contains("submission"));
         if resets {
             page_fault(&mut world, PageFaultFlags::ADAPTER_RESET_REQUIRED);
             let faulting = world.context(device, 0);

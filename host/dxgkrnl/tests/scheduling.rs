@@ -1,11 +1,14 @@
 //! Priorities, preemption, ids and interrupts: what an engine is given, and what becomes of it.
 
-use crate::common::scripted::{ScriptRef, interrupt, scripted};
+use crate::common::scripted::{ScriptRef, interrupt, paging_on, scripted, scripted_by};
 use crate::common::{P, World, without_timeouts};
+use crate::paging::{map, queue};
 use d3dkmt::isa::{self, Packet::*};
 use d3dkmt::{Call, CreateContextFlags as C, Handle, NtStatus, Reply, SignalFlags};
 use dxgkrnl::ddi::{EngineState, Interrupt, Miniport, PageFaultFlags, Submission};
-use dxgkrnl::{AdapterConfig, Config, EngineId, Fault, Input, NodeConfig, ProcessId, VidSchCaps};
+use dxgkrnl::{
+    AdapterConfig, Config, EngineId, Fault, FeatureId, Features, Input, NodeConfig, ProcessId, VidSchCaps,
+};
 
 const IP: NtStatus = NtStatus::INVALID_PARAMETER;
 const ENGINE: EngineId = EngineId { adapter: 0, node: 0 };
@@ -192,13 +195,14 @@ fn a_higher_priority_splits_a_buffer_between_two_of_its_packets() {
 // covers: SCH-007, SCH-008
 #[test]
 fn paging_buffers_come_back_first_under_their_ids_and_others_under_new_ones() {
-    let (mut world, script) = scripted(Config::default());
+    let (mut world, script) = scripted(paging_on(0));
     let device = world.device();
     let [low, high] = [0; 2].map(|_| world.context(device, 0));
     prioritize(&mut world, high, 7, false);
-    let two_packets = isa::encode(&[busy(100), busy(100)]);
+    let paging_queue = queue(&mut world, device, 0).0;
+    script.borrow_mut().paging = Some(vec![busy(100), busy(100)]);
     world.submit(low, &[busy(100), busy(100)]);
-    world.kernel.submit_paging(world.now, ENGINE, two_packets, &[(P, device)], &mut world.effects);
+    map(&mut world, paging_queue, 1);
     // The paging buffer goes before everything: the engine is asked to make way for it.
     assert_eq!(script.borrow().submissions.len(), 1);
     world.advance(100);
@@ -465,6 +469,39 @@ fn an_adapter_whose_caps_lack_a_prerequisite_does_not_start() {
         assert_eq!(status, if starts { NtStatus::SUCCESS } else { NtStatus::DEVICE_REMOVED });
         let Reply::Adapters(list) = world.ok(Call::EnumAdapters { capacity: 2 }) else { panic!() };
         assert_eq!(list.len(), if starts { 2 } else { 1 }, "users see the others");
+    }
+}
+
+// covers: SCH-043
+#[test]
+fn a_driver_that_advertises_what_the_system_has_not_does_not_start() {
+    let other_category = FeatureId(FeatureId::NATIVE_FENCE.0 | 3 << 28);
+    assert_eq!((other_category.category(), other_category.sub_id()), (3, 37));
+    assert_eq!((FeatureId::NATIVE_FENCE.category(), FeatureId(u32::MAX).sub_id()), (0, 0x0FFF_FFFF));
+    let ids = [
+        (FeatureId::HWSCH, Features::HARDWARE_SCHEDULING),
+        (FeatureId::KMD_SIGNAL_CPU_EVENT, Features::KMD_SIGNAL_CPU_EVENT),
+        (FeatureId::USER_MODE_SUBMISSION, Features::USER_MODE_SUBMISSION),
+        (FeatureId::NATIVE_FENCE, Features::NATIVE_FENCE),
+        (FeatureId::HWFLIPQUEUE, Features::empty()),
+        (FeatureId::GPUVAIOMMU, Features::empty()),
+        (other_category, Features::empty()),
+    ];
+    for (feature, system) in ids {
+        for features in [Features::all(), Features::all() - system] {
+            let mut config = Config { features, ..Config::default() };
+            // FEN-106 is another reason.
+            config.adapters[0].caps.remove(VidSchCaps::NATIVE_GPU_FENCE);
+            let (_, script) = scripted(config.clone());
+            script.borrow_mut().advertised = vec![feature];
+            let world = scripted_by(config, &script);
+            let starts = !system.is_empty() && features.contains(system);
+            assert_eq!(world.kernel.start_failures().is_empty(), starts, "{feature} {features:?}");
+            if !starts {
+                let why = &world.kernel.start_failures()[&0];
+                assert!(why.contains(&format!("feature {feature}, which the system has not")), "{why}");
+            }
+        }
     }
 }
 

@@ -1,7 +1,8 @@
 //! Work that does not end: how that is found, and how an engine is reset.
 
-use crate::common::scripted::{ScriptRef, Scripted, interrupt, scripted, scripted_by};
+use crate::common::scripted::{ScriptRef, Scripted, interrupt, paging_on, scripted, scripted_by};
 use crate::common::{P, World};
+use crate::paging::{map, queue};
 use d3dkmt::isa::{self, Packet::*};
 use d3dkmt::{Call, CreateContextFlags as C, Handle, HwQueueFlags, NtStatus, Reply};
 use dxgkrnl::ddi::{Callback, EngineState, HwContext, Interrupt, Invalidation, Miniport, PerEngineTdrDdis};
@@ -226,14 +227,16 @@ fn a_last_aborted_id_outside_of_what_is_in_flight_is_a_bugcheck() {
 #[test]
 fn after_a_reset_what_was_not_hit_is_submitted_again_paging_first_and_under_its_id() {
     // An engine that cannot be asked to make way: the paging buffer is with it, behind the one that hangs.
-    let (mut world, script) =
-        scripted(with_caps(VidSchCaps::MULTI_ENGINE_AWARE | VidSchCaps::SUPPORT_PER_ENGINE_TDR));
+    let mut config = with_caps(VidSchCaps::MULTI_ENGINE_AWARE | VidSchCaps::SUPPORT_PER_ENGINE_TDR);
+    config.adapters[0].paging_node = Some(0);
+    let (mut world, script) = scripted(config);
     hung(&mut world, 0);
     let bystander = world.device();
     let context = world.context(bystander, 0);
     let fence = world.fence(bystander, 0);
-    let paging = isa::encode(&[busy(10)]);
-    world.kernel.submit_paging(world.now, ENGINE, paging, &[(P, bystander)], &mut world.effects);
+    script.borrow_mut().paging = Some(vec![busy(10)]);
+    let paging_queue = queue(&mut world, bystander, 0).0;
+    map(&mut world, paging_queue, 1);
     world.submit(context, &[FenceWrite { gpu_address: fence.gpu_address, value: 1 }]);
     script.borrow_mut().submissions.clear();
     world.advance(2000 * MS);
@@ -266,17 +269,25 @@ fn after_a_reset_what_was_not_hit_is_submitted_again_paging_first_and_under_its_
 // covers: TDR-014
 #[test]
 fn an_engine_reset_that_hits_a_paging_buffer_becomes_an_adapter_reset() {
-    let (mut world, script) = scripted(Config::default());
-    let [owner, other] = [0; 2].map(|_| world.device());
-    let hang = isa::encode(&[Hang]);
-    world.kernel.submit_paging(world.now, ENGINE, hang, &[(P, owner)], &mut world.effects);
-    world.advance(TIMEOUT);
-    assert_eq!(resets(&world), (1, 1, None));
-    assert_eq!([owner, other].map(|device| world.execution_state(device)), [HUNG, RESET]);
-    // The system device goes on: its next buffer runs.
-    script.borrow_mut().submissions.clear();
-    world.kernel.submit_paging(world.now, ENGINE, isa::encode(&[]), &[], &mut world.effects);
-    assert_eq!(world.kernel.snapshot().engines[0].last_completed, 2);
+    // On a node that paging shares with contexts, and on an engine of its own.
+    for (config, engine_resets) in [(paging_on(0), 1), (Config::default(), 0)] {
+        let (mut world, script) = scripted(config);
+        let [owner, other] = [0; 2].map(|_| world.device());
+        let (paging_queue, fence) = queue(&mut world, owner, 0);
+        script.borrow_mut().paging = Some(vec![Hang]);
+        map(&mut world, paging_queue, 1);
+        let wait = world.pending(owner, &[(fence.object, 1)], false);
+        world.advance(TIMEOUT);
+        assert_eq!(resets(&world), (engine_resets, 1, None));
+        assert_eq!([owner, other].map(|device| world.execution_state(device)), [HUNG, RESET]);
+        assert_eq!(world.ended(), [(wait, REMOVED)]);
+        // The system device goes on: its next buffer runs.
+        script.borrow_mut().paging = Some(Vec::new());
+        let next = world.device();
+        let (paging_queue, fence) = queue(&mut world, next, 0);
+        map(&mut world, paging_queue, 1);
+        assert_eq!((world.value(fence.object), world.execution_state(next)), (1, ACTIVE));
+    }
 }
 
 // covers: TDR-016
@@ -592,19 +603,14 @@ fn a_bugcheck_stops_the_host_once() {
 #[test]
 fn a_process_that_dies_while_a_reset_waits_leaves_nothing() {
     for moment in [0, REQUEST, TIMEOUT - MS, TIMEOUT + 100 * MS, TIMEOUT + 600 * MS] {
-        let (mut world, script) = scripted(Config::default());
+        let (mut world, script) = scripted(paging_on(OTHER.node));
         script.borrow_mut().dependents = Some(1 << OTHER.node);
         let (_, _) = hung(&mut world, 0);
         let device = world.device();
         let dependent = world.context(device, OTHER.node);
         world.submit(dependent, &[busy(20_000 * MS), busy(MS)]);
-        world.kernel.submit_paging(
-            world.now,
-            OTHER,
-            isa::encode(&[busy(1)]),
-            &[(P, device)],
-            &mut world.effects,
-        );
+        let paging_queue = queue(&mut world, device, 0).0;
+        map(&mut world, paging_queue, 1);
         world.advance(moment);
         world.input(Input::ProcessGone { process: P });
         assert!(world.kernel.snapshot().is_empty());

@@ -474,17 +474,22 @@ impl Engine {
             let Some(packet) = job.packets.next() else { break };
             let packet = if core::mem::take(&mut self.faults.hangs_next) { Packet::Hang } else { packet };
             match packet {
-                Packet::FenceWrite { gpu_address, value } => {
+                // One packet runs at a time: where these are reached, all before them is complete.
+                Packet::FenceWrite { gpu_address, value }
+                | Packet::MarkerIn { gpu_address, value }
+                | Packet::MarkerOut { gpu_address, value } => {
                     self.store(clock, &job, (gpu_address, value), shared, callbacks);
                 }
                 Packet::Busy { duration_ns } => {
                     // The end of time is a time like any other: such a packet just never ends.
                     job.until = Some(clock.saturating_add(duration_ns));
+                    self.store_markers_in(clock, &mut job, shared, callbacks);
                     self.running = Some(job);
                     return;
                 }
                 Packet::Hang => {
                     job.until = None;
+                    self.store_markers_in(clock, &mut job, shared, callbacks);
                     self.running = Some(job);
                     return;
                 }
@@ -507,6 +512,33 @@ impl Engine {
             }
         }
         self.end(clock, &job, shared, callbacks);
+    }
+
+    /// A packet that takes time has started: so has all before the markers next to it (SCH-045).
+    fn store_markers_in(
+        &mut self,
+        clock: Nanos,
+        job: &mut Job,
+        shared: &mut Shared,
+        callbacks: &mut Vec<Callback>,
+    ) {
+        let is_marker =
+            |packet: &Packet| matches!(packet, Packet::MarkerIn { .. } | Packet::MarkerOut { .. });
+        if !job.packets.as_slice().first().is_some_and(is_marker) {
+            return;
+        }
+        let mut left = Vec::with_capacity(job.packets.len());
+        let mut beside = true;
+        for packet in job.packets.by_ref().collect::<Vec<_>>() {
+            beside = beside && is_marker(&packet);
+            match packet {
+                Packet::MarkerIn { gpu_address, value } if beside => {
+                    self.store(clock, job, (gpu_address, value), shared, callbacks);
+                }
+                later => left.push(later),
+            }
+        }
+        job.packets = left.into_iter();
     }
 
     /// The fence value, then the log entry, then the interrupt (FEN-121).

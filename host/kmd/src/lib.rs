@@ -25,7 +25,7 @@ use dxgkrnl::ddi::{
     OpenedNativeFence, PageFaultFlags, PagingOperation, PendingFaults, ResetFailed, SignalMonitoredFence,
     SignaledNativeFences, Submission, Suspend,
 };
-use dxgkrnl::{AdapterConfig, Config, Nanos, NodeConfig, VidSchCaps};
+use dxgkrnl::{AdapterConfig, Config, FeatureId, Features, Nanos, NodeConfig, VidSchCaps};
 
 use display::Displays;
 use engine::{Engine, Job, Origin};
@@ -38,6 +38,8 @@ pub struct SimulatedMiniport {
     displays: Displays,
     /// How long a paging buffer takes, by adapter.
     paging_ns: Vec<Nanos>,
+    /// What it advertises, by adapter.
+    advertised: Vec<Vec<FeatureId>>,
     shared: Shared,
 }
 
@@ -87,12 +89,26 @@ impl SimulatedMiniport {
     }
 }
 
+/// What the hardware can, as far as the system has it: a sound driver asks before it advertises.
+fn advertised(system: Features, adapter: &AdapterConfig) -> Vec<FeatureId> {
+    let able = [
+        (FeatureId::HWSCH, adapter.nodes.iter().any(|node| node.hw_queues)),
+        (FeatureId::KMD_SIGNAL_CPU_EVENT, true),
+        (FeatureId::USER_MODE_SUBMISSION, adapter.nodes.iter().any(|node| node.user_mode_submission)),
+        (FeatureId::NATIVE_FENCE, adapter.caps.contains(VidSchCaps::NATIVE_GPU_FENCE)),
+    ];
+    let found = able.into_iter().filter(|(feature, able)| *able && system.offers(*feature));
+    found.map(|(feature, _)| feature).collect()
+}
+
 impl Miniport for SimulatedMiniport {
     fn start(&mut self, config: &Config) {
         self.engines.clear();
         self.shared = Shared::default();
         self.displays = Displays::new(config);
         self.paging_ns = config.adapters.iter().map(paging::duration_ns).collect();
+        self.advertised =
+            config.adapters.iter().map(|adapter| advertised(config.features, adapter)).collect();
         for (adapter, config) in config.adapters.iter().enumerate() {
             let optimized = VidSchCaps::OPTIMIZED_NATIVE_FENCE_SIGNALED_INTERRUPT;
             self.shared.optimized_interrupt.push(config.caps.contains(optimized));
@@ -102,7 +118,7 @@ impl Miniport for SimulatedMiniport {
                 let doorbells = Doorbells::new(config.doorbells, !config.signals_at_write);
                 self.shared.doorbells.insert(id, doorbells);
             }
-            let id = EngineId { adapter: adapter as u32, node: AdapterConfig::PAGING_NODE };
+            let id = EngineId { adapter: adapter as u32, node: AdapterConfig::OWN_PAGING_NODE };
             let config = NodeConfig { signals_at_write: false, ..NodeConfig::default() };
             self.engines.insert(id, Engine::new(id, &config));
         }
@@ -144,6 +160,10 @@ impl Miniport for SimulatedMiniport {
     }
 
     /// Responsive if it has nothing to do: whatever it runs did not end in time.
+    fn advertised_features(&self, adapter: u32) -> Vec<FeatureId> {
+        self.advertised.get(adapter as usize).cloned().unwrap_or_default()
+    }
+
     fn query_engine_status(&mut self, engine: EngineId, _callbacks: &mut Vec<Callback>) -> EngineStatus {
         EngineStatus { responsive: self.engine_state(engine) == EngineState::Idle }
     }

@@ -7,11 +7,12 @@ use d3dkmt::isa::{self, CommandBuffer, Packet};
 use dxgkrnl::ddi::SignalMonitoredFence;
 use dxgkrnl::{AdapterConfig, EngineType, Nanos};
 
-/// How long a paging buffer takes: as long as a strange buffer on the first copy engine, where an adapter does its
-/// paging; on the first engine if it has none.
+/// How long a paging buffer takes: as long as a strange buffer on the paging node; if paging has an engine of its own,
+/// on the first copy engine, or else on the first one.
 pub(crate) fn duration_ns(config: &AdapterConfig) -> Nanos {
     let copy = config.nodes.iter().find(|node| node.engine_type == EngineType::Copy);
-    copy.or(config.nodes.first()).map_or(0, |node| node.opaque_packet_ns)
+    let named = config.paging_node.and_then(|node| config.nodes.get(node as usize));
+    named.or(copy).or(config.nodes.first()).map_or(0, |node| node.opaque_packet_ns)
 }
 
 pub(crate) fn build(duration_ns: Nanos) -> Vec<u8> {

@@ -206,7 +206,9 @@ fn cpu_signal(call: &Call) -> Option<CpuSignal> {
 fn greatest_write(private_data: &[u8]) -> Option<u64> {
     let Ok(isa::CommandBuffer::Packets(packets)) = isa::decode(private_data) else { return Some(0) };
     let write = |packet: &isa::Packet| match packet {
-        isa::Packet::FenceWrite { value, .. } => Some(*value),
+        isa::Packet::FenceWrite { value, .. }
+        | isa::Packet::MarkerIn { value, .. }
+        | isa::Packet::MarkerOut { value, .. } => Some(*value),
         isa::Packet::Busy { .. } | isa::Packet::Hang | isa::Packet::FenceWait { .. } => None,
     };
     Some(packets.iter().filter_map(write).max().unwrap_or(0))

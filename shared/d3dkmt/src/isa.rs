@@ -12,6 +12,9 @@
 //!        3  Hang                                     the engine never comes back
 //!        4  FenceWait   u64 gpu_address, u64 value   the queue waits in hardware for a native fence; the engine
 //!                                                    runs other queues meanwhile
+//!        5  MarkerIn    u64 gpu_address, u64 value   WriteBufferImmediate of mode MARKER_IN: stored when all packets
+//!                                                    before it in the buffer have started
+//!        6  MarkerOut   u64 gpu_address, u64 value   the same, MARKER_OUT: stored when they are complete
 //! ```
 //!
 //! Private data without the magic is somebody else's command buffer: valid and opaque.
@@ -35,6 +38,17 @@ pub enum Packet {
     Hang,
     /// Goes on when the native fence at the address has the value (FEN-115).
     FenceWait {
+        gpu_address: u64,
+        value: u64,
+    },
+    /// `WriteBufferImmediate`, `D3D12_WRITEBUFFERIMMEDIATE_MODE_MARKER_IN`: all that is before it has started (SCH-045).
+    /// There is no memory yet but that of fences. D3D12's immediates have 32 bits.
+    MarkerIn {
+        gpu_address: u64,
+        value: u64,
+    },
+    /// `.._MARKER_OUT`: all that is before it is complete. What is behind it is not held up.
+    MarkerOut {
         gpu_address: u64,
         value: u64,
     },
@@ -93,14 +107,17 @@ impl Packet {
             Packet::Busy { .. } => 2,
             Packet::Hang => 3,
             Packet::FenceWait { .. } => 4,
+            Packet::MarkerIn { .. } => 5,
+            Packet::MarkerOut { .. } => 6,
         }
     }
 
     fn operands(self) -> ([u64; 2], usize) {
         match self {
-            Packet::FenceWrite { gpu_address, value } | Packet::FenceWait { gpu_address, value } => {
-                ([gpu_address, value], 2)
-            }
+            Packet::FenceWrite { gpu_address, value }
+            | Packet::FenceWait { gpu_address, value }
+            | Packet::MarkerIn { gpu_address, value }
+            | Packet::MarkerOut { gpu_address, value } => ([gpu_address, value], 2),
             Packet::Busy { duration_ns } => ([duration_ns, 0], 1),
             Packet::Hang => ([0, 0], 0),
         }
@@ -151,7 +168,7 @@ pub fn decode(bytes: &[u8]) -> Result<CommandBuffer, IsaError> {
         }
         let (opcode, length) = (word(bytes, offset), word(bytes, offset + 4));
         let expected = match opcode {
-            1 | 4 => 24,
+            1 | 4..=6 => 24,
             2 => 16,
             3 => 8,
             _ => return Err(IsaError::UnknownOpcode { offset, opcode }),
@@ -159,11 +176,14 @@ pub fn decode(bytes: &[u8]) -> Result<CommandBuffer, IsaError> {
         if length != expected || left < expected as usize {
             return Err(IsaError::PacketLength { offset, opcode, length });
         }
+        let operand = |number: usize| long(bytes, offset + HEADER_BYTES + number * 8);
         packets.push(match opcode {
-            1 => Packet::FenceWrite { gpu_address: long(bytes, offset + 8), value: long(bytes, offset + 16) },
-            2 => Packet::Busy { duration_ns: long(bytes, offset + 8) },
+            1 => Packet::FenceWrite { gpu_address: operand(0), value: operand(1) },
+            2 => Packet::Busy { duration_ns: operand(0) },
             3 => Packet::Hang,
-            _ => Packet::FenceWait { gpu_address: long(bytes, offset + 8), value: long(bytes, offset + 16) },
+            4 => Packet::FenceWait { gpu_address: operand(0), value: operand(1) },
+            5 => Packet::MarkerIn { gpu_address: operand(0), value: operand(1) },
+            _ => Packet::MarkerOut { gpu_address: operand(0), value: operand(1) },
         });
         offset += length as usize;
     }

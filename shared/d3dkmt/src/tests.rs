@@ -43,6 +43,8 @@ fn command_buffers_survive_a_round_trip() {
         Packet::FenceWrite { gpu_address: 0x1000, value: u64::MAX },
         Packet::Hang,
         Packet::FenceWait { gpu_address: 0x1040, value: 7 },
+        Packet::MarkerIn { gpu_address: 0x1080, value: 8 },
+        Packet::MarkerOut { gpu_address: 0x10C0, value: 9 },
     ];
     assert_eq!(isa::decode(&isa::encode(&packets)), Ok(CommandBuffer::Packets(packets.to_vec())));
     assert_eq!(isa::decode(b"vendor bytes"), Ok(CommandBuffer::Opaque(12)));

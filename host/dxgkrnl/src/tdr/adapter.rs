@@ -46,9 +46,8 @@ impl<M: Miniport> Kernel<M> {
         self.each_engine(adapter, |engine| {
             engine.submitted.clear();
             engine.of_hw_queues.clear();
+            engine.rings.clear();
             engine.hw_since = None;
-            // What the memory manager had with the engine went with the memory; what waits can go on.
-            engine.paging.retain(|paging| paging.resubmits.is_none());
             engine.completed = engine.last;
         });
         let on_adapter = self.devices.iter().filter(|(_, device)| device.adapter == adapter);

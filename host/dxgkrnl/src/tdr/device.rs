@@ -69,6 +69,7 @@ impl<M: Miniport> Kernel<M> {
         let queues: Vec<u32> = of_devices.map(|(id, _)| id).collect();
         for id in queues {
             let ready = self.unready(id);
+            self.in_flight.ring_progressed(self.queues[id].engine, self.now, id, true);
             let queue = &mut self.queues[id];
             let (process, packets) = (queue.process, core::mem::take(&mut queue.packets));
             let (engine, context, running) = (queue.engine, queue.context, queue.running);
@@ -96,7 +97,12 @@ impl<M: Miniport> Kernel<M> {
             Local::Sync(named) => Some((named.open, named.object)),
             _ => None,
         };
-        device.children.iter().filter_map(open).collect()
+        // The fence of a paging queue is not the device's child but goes with the queue.
+        let child = |child: &Handle| match handles.get(*child)? {
+            Local::PagingQueue(queue) => open(&self.paging_queues[*queue].fence),
+            _ => open(child),
+        };
+        device.children.iter().filter_map(child).collect()
     }
 
     fn end_waits_of_device(&mut self, device: u32, effects: &mut Effects) {

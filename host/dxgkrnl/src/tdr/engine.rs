@@ -12,7 +12,7 @@ use crate::bugcheck::VIDEO_SCHEDULER_INTERNAL_ERROR;
 use crate::ddi::{EngineId, Invalidation, Miniport, ResetFailed, engine_bit};
 use crate::effects::Effects;
 use crate::kernel::Kernel;
-use crate::vidsch::{Context, Work};
+use crate::vidsch::Context;
 use crate::{Nanos, ProcessId, VidSchCaps};
 
 /// How long dependent engines get to be preempted (TDR-018).
@@ -159,13 +159,13 @@ impl<M: Miniport> Kernel<M> {
     /// It has hardware queues, or what was submitted is of a context of hardware scheduling.
     fn is_hardware_scheduled(&self, engine: EngineId) -> bool {
         let oldest = self.in_flight.engines.get(&engine).and_then(|engine| engine.submitted.front());
-        match oldest.map(|one| &one.work) {
-            Some(Work::Queue { queue, .. }) => {
-                let context = self.contexts.get(self.queues[*queue].context);
+        match oldest {
+            Some(one) => {
+                let context = self.contexts.get(self.queues[one.queue].context);
                 let is_hardware = |one: &Context| one.flags.contains(CreateContextFlags::HW_QUEUE_SUPPORTED);
                 context.is_some_and(is_hardware) || self.has_hw_queues(engine)
             }
-            Some(Work::Paging { .. }) | None => self.has_hw_queues(engine),
+            None => self.has_hw_queues(engine),
         }
     }
 
@@ -195,7 +195,7 @@ impl<M: Miniport> Kernel<M> {
         let kept = state.submitted.split_off(hit);
         let hit = core::mem::take(&mut state.submitted);
         self.take_back(engine, kept, false);
-        Ok(Some(hit.iter().map(|one| self.hit(&one.work, Invalidation::Culprit)).collect()))
+        Ok(Some(hit.iter().map(|one| self.hit(one, Invalidation::Culprit)).collect()))
     }
 
     /// ResetHwEngine and ResumeHwEngine (TDR-020, TDR-021).
@@ -214,22 +214,16 @@ impl<M: Miniport> Kernel<M> {
         let state = self.in_flight.engine(engine);
         let (mut hit, mut kept) = (Vec::new(), VecDeque::new());
         for one in core::mem::take(&mut state.submitted) {
-            let reason = match &one.work {
-                Work::Queue { queue, .. } => {
-                    let context = self.queues[*queue].context;
-                    invalidated.iter().find(|(id, _)| *id == context).map(|(_, reason)| *reason)
-                }
-                Work::Paging { .. } => None,
-            };
-            match reason {
-                Some(reason) => hit.push((one, reason)),
+            let context = self.queues[one.queue].context;
+            match invalidated.iter().find(|(id, _)| *id == context) {
+                Some((_, reason)) => hit.push((one, *reason)),
                 None => kept.push_back(one),
             }
         }
         if let Some((last, _)) = hit.last() {
             state.completed = state.completed.max(last.id);
         }
-        let mut hit: Vec<Hit> = hit.iter().map(|(one, reason)| self.hit(&one.work, *reason)).collect();
+        let mut hit: Vec<Hit> = hit.iter().map(|(one, reason)| self.hit(one, *reason)).collect();
         self.take_back(engine, kept, false);
         self.invalidate_hw_queues(engine, &invalidated, &mut hit);
         let mut resumed = Err(ResetFailed);

@@ -10,8 +10,9 @@
 //!                    stays in the hardware and goes on after ResumeHwEngine (TDR-021)
 //! ```
 //! While a queue that may take as long as it likes (SCH-016) has work there, nobody can say whose turn it is: there is
-//! no timeout. The kernel does not see what is in the rings of user-mode submission: a hang there is found by a suspend
-//! that nobody acknowledges (SCH-021), or by the hardware itself (interrupt 16).
+//! no timeout. What is in the rings of user-mode submission the kernel does not see, but it knows two values: a ring has
+//! work while its progress fence is below the last-queued value (SCH-030), and progress is a greater value of that
+//! fence. The documents have no rule of their own for these; TDR-001 is for all work of an engine.
 
 use alloc::vec::Vec;
 
@@ -20,7 +21,7 @@ use crate::Nanos;
 use crate::ddi::{EngineId, HwQueueId, Invalidation, Miniport};
 use crate::effects::Effects;
 use crate::kernel::Kernel;
-use crate::vidsch::{HwQueue, HwSubmission, Work};
+use crate::vidsch::{HwQueue, HwSubmission, OnEngine, Submitted};
 
 /// What a reset hit: a submission, or the hardware queues of a context.
 #[derive(Debug)]
@@ -31,10 +32,15 @@ pub(super) struct Hit {
     pub is_paging: bool,
 }
 
+/// Hardware queues of which an engine has something, oldest first, and then those with work in their rings.
+fn hw_queues_with_work(engine: &OnEngine) -> impl Iterator<Item = u32> {
+    engine.of_hw_queues.iter().map(|(_, queue)| *queue).chain(engine.rings.iter().copied())
+}
+
 impl<M: Miniport> Kernel<M> {
-    pub(super) fn hit(&self, work: &Work, reason: Invalidation) -> Hit {
-        let is_paging = matches!(work, Work::Paging { .. });
-        Hit { devices: self.devices_of(work), reason, is_paging }
+    pub(super) fn hit(&self, submitted: &Submitted, reason: Invalidation) -> Hit {
+        let devices = alloc::vec![self.queues[submitted.queue].device];
+        Hit { devices, reason, is_paging: submitted.level.is_paging() }
     }
 
     fn hw_queues_of(&self, engine: EngineId) -> impl Iterator<Item = (u32, &HwQueue)> {
@@ -53,8 +59,8 @@ impl<M: Miniport> Kernel<M> {
     }
 
     pub(super) fn oldest_hw_device(&self, engine: EngineId) -> Option<u32> {
-        let (_, queue) = self.in_flight.engines.get(&engine)?.of_hw_queues.front()?;
-        Some(self.queues[*queue].device)
+        let queue = hw_queues_with_work(self.in_flight.engines.get(&engine)?).next()?;
+        Some(self.queues[queue].device)
     }
 
     /// When what an engine has of hardware queues has taken too long.
@@ -64,7 +70,7 @@ impl<M: Miniport> Kernel<M> {
         if self.is_held(id) || !self.times_out(id) {
             return None;
         }
-        let is_exempt = engine.of_hw_queues.iter().any(|(_, queue)| self.is_queue_exempt(*queue));
+        let is_exempt = hw_queues_with_work(engine).any(|queue| self.is_queue_exempt(queue));
         (!is_exempt).then(|| since.saturating_add(self.config.tdr.delay_ns))
     }
 
@@ -119,7 +125,7 @@ impl<M: Miniport> Kernel<M> {
         self.touched.insert(engine);
         self.reset_ends_suspends(engine, effects);
         let state = self.in_flight.engine(engine);
-        state.hw_since = (!state.of_hw_queues.is_empty()).then_some(self.now);
+        state.hw_since = state.has_hw_work().then_some(self.now);
         let queues: Vec<u32> = self.hw_queues_of(engine).map(|(_, queue)| queue.queue).collect();
         self.runnable.extend(queues);
     }

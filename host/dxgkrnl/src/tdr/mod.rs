@@ -36,12 +36,11 @@ use d3dkmt::{DeviceExecutionState, PageFaultState};
 
 pub(crate) use device::Loss;
 
-use crate::Nanos;
-use crate::VidSchCaps;
 use crate::ddi::{EngineId, Invalidation, Miniport};
 use crate::effects::Effects;
 use crate::kernel::{Kernel, earliest};
-use crate::vidsch::{QUANTUM_NS, Work};
+use crate::vidsch::QUANTUM_NS;
+use crate::{AdapterConfig, Nanos, VidSchCaps};
 
 /// What the kernel waits for from one engine.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -155,10 +154,7 @@ impl<M: Miniport> Kernel<M> {
     /// Whether the oldest submission of an engine may take as long as it likes (SCH-016).
     fn is_exempt(&self, engine: EngineId) -> bool {
         let oldest = self.in_flight.engines.get(&engine).and_then(|engine| engine.submitted.front());
-        match oldest.map(|one| &one.work) {
-            Some(Work::Queue { queue, .. }) => self.is_queue_exempt(*queue),
-            Some(Work::Paging { .. }) | None => false,
-        }
+        oldest.is_some_and(|one| self.is_queue_exempt(one.queue))
     }
 
     /// DisableGpuTimeout of a queue, its context or its device.
@@ -182,7 +178,7 @@ impl<M: Miniport> Kernel<M> {
             Watch::Running if engine.submitted.is_empty() => None,
             Watch::Running if self.caps(id).contains(VidSchCaps::PREEMPTION_AWARE) => {
                 // Nobody asks for the engine if nobody wants it and the work may take as long as it likes.
-                let wanted = engine.submitted.len() + engine.ready.len() + engine.paging.len() > 1;
+                let wanted = engine.submitted.len() + engine.ready.len() > 1;
                 (wanted || self.times_out(id)).then(|| engine.since.saturating_add(QUANTUM_NS))
             }
             Watch::Running => self.times_out(id).then(|| engine.since.saturating_add(delay)),
@@ -294,7 +290,9 @@ impl<M: Miniport> Kernel<M> {
                 effects,
             );
         }
-        if self.caps(engine).contains(VidSchCaps::SUPPORT_PER_ENGINE_TDR) {
+        // An engine that only pages is no node that could be reset by itself: the adapter is (TDR-014).
+        let is_node = node != AdapterConfig::OWN_PAGING_NODE;
+        if is_node && self.caps(engine).contains(VidSchCaps::SUPPORT_PER_ENGINE_TDR) {
             self.begin_engine_reset(engine, cause, effects);
         } else {
             let guilty = self.oldest_devices(engine);
@@ -312,15 +310,8 @@ impl<M: Miniport> Kernel<M> {
     fn oldest_devices(&self, engine: EngineId) -> Vec<u32> {
         let oldest = self.in_flight.engines.get(&engine).and_then(|engine| engine.submitted.front());
         match oldest {
-            Some(one) => self.devices_of(&one.work),
+            Some(one) => alloc::vec![self.queues[one.queue].device],
             None => self.oldest_hw_device(engine).into_iter().collect(),
-        }
-    }
-
-    pub(crate) fn devices_of(&self, work: &Work) -> Vec<u32> {
-        match work {
-            Work::Queue { queue, .. } => alloc::vec![self.queues[*queue].device],
-            Work::Paging { owners } => owners.clone(),
         }
     }
 

@@ -14,7 +14,6 @@ use crate::bugcheck::VIDEO_SCHEDULER_INTERNAL_ERROR;
 use crate::ddi::{EngineId, FaultedWork, Miniport, PageFaultFlags};
 use crate::effects::Effects;
 use crate::kernel::Kernel;
-use crate::vidsch::Work;
 
 /// `VIDEO_SCHEDULER_INTERNAL_ERROR` with the first parameter for a fence id that cannot be.
 const INVALID_FENCE_ID: (u32, u64) = (VIDEO_SCHEDULER_INTERNAL_ERROR, 1);
@@ -140,8 +139,8 @@ impl<M: Miniport> Kernel<M> {
         // Its queue counts as running until its device is lost: nothing of it goes on meanwhile.
         let faulted = self.in_flight.complete(engine, self.now, id);
         match faulted {
-            Some(faulted) if matches!(faulted.work, Work::Paging { .. }) => {
-                let guilty = self.devices_of(&faulted.work);
+            Some(faulted) if faulted.level.is_paging() => {
+                let guilty = alloc::vec![self.queues[faulted.queue].device];
                 let cause = Cause {
                     why: "a paging buffer faulted",
                     timeout: false,
@@ -151,7 +150,7 @@ impl<M: Miniport> Kernel<M> {
                 self.tdr.due.push_back(Recovery::ResetAdapter { adapter: engine.adapter, guilty, cause });
                 Vec::new()
             }
-            Some(faulted) => self.devices_of(&faulted.work),
+            Some(faulted) => alloc::vec![self.queues[faulted.queue].device],
             None => Vec::new(),
         }
     }

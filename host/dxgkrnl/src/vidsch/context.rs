@@ -5,6 +5,7 @@ use alloc::vec::Vec;
 
 use d3dkmt::{CreateContextFlags, Handle, NtStatus, Reply, limits};
 
+use super::ready::Level;
 use super::suspend::HardwareSide;
 use super::{Packet, Queue};
 use crate::ProcessId;
@@ -25,6 +26,8 @@ pub(crate) struct Context {
     pub priority: i32,
     /// `SetContextInProcessSchedulingPriority`, -7 to 7.
     pub in_process_priority: i32,
+    /// The context is the system's, for paging buffers: how important they are.
+    pub paging: Option<Level>,
     pub hardware: HardwareSide,
 }
 
@@ -91,6 +94,7 @@ impl<M: Miniport> Kernel<M> {
             queue: 0,
             priority: 0,
             in_process_priority: 0,
+            paging: None,
             hardware: HardwareSide::default(),
         }))
     }

@@ -9,17 +9,17 @@ use alloc::collections::VecDeque;
 use alloc::format;
 use alloc::vec::Vec;
 
-use d3dkmt::{Handle, NtStatus};
+use d3dkmt::NtStatus;
 
-use super::engine::{HARDWARE_QUEUE_DEPTH, Paging, Submitted, Work};
+use super::Packet;
+use super::engine::{HARDWARE_QUEUE_DEPTH, Submitted};
 use super::ready::{Level, Place};
 use crate::bugcheck::VIDEO_SCHEDULER_INTERNAL_ERROR;
 use crate::ddi::{EngineId, HwContext, Miniport, Submission};
 use crate::effects::Effects;
 use crate::kernel::Kernel;
-use crate::process::Local;
 use crate::tdr::Watch;
-use crate::{Nanos, ProcessId, VidSchCaps};
+use crate::{Nanos, VidSchCaps};
 
 /// How long a submission may run before its engine is asked to preempt it. The documents name no number: long
 /// beside the packets of a sound client, short beside TdrDelay.
@@ -52,7 +52,8 @@ impl<M: Miniport> Kernel<M> {
     fn place_of(&mut self, queue: u32) -> Place {
         let context = &self.contexts[self.queues[queue].context];
         let class = self.process(context.process).priority_class;
-        let (level, in_process) = (Level::new(class, context.priority), context.in_process_priority);
+        let level = context.paging.unwrap_or_else(|| Level::new(class, context.priority));
+        let in_process = context.in_process_priority;
         Place { level, in_process, turn: self.in_flight.next_turn() }
     }
 
@@ -73,6 +74,9 @@ impl<M: Miniport> Kernel<M> {
 
     /// The priority of a queue's context has changed: what it has ready asks anew, in its old turn.
     pub(super) fn replace_ready(&mut self, id: u32) {
+        if self.contexts[self.queues[id].context].paging.is_some() {
+            return;
+        }
         let Some(mut command) = self.unready(id) else { return };
         let place = self.place_of(id);
         command.place = Place { turn: command.place.turn, ..place };
@@ -111,39 +115,28 @@ impl<M: Miniport> Kernel<M> {
         }
         let room = engine.submitted.len() < HARDWARE_QUEUE_DEPTH;
         let can_preempt = self.caps(id).contains(VidSchCaps::PREEMPTION_AWARE);
-        let lower = |level: Option<Level>| {
-            let is_lower = |one: &Submitted| match &one.work {
-                Work::Queue { level: own, .. } => level.is_none_or(|level| *own < level),
-                Work::Paging { .. } => false,
-            };
-            can_preempt && engine.submitted.iter().any(is_lower)
-        };
-        if !engine.paging.is_empty() {
-            // Above every level.
-            return if lower(None) { Some(Next::Preempt) } else { room.then_some(Next::Submit) };
-        }
         let highest = engine.ready.highest()?;
-        if lower(Some(highest)) { Some(Next::Preempt) } else { room.then_some(Next::Submit) }
+        let paging = |one: &Submitted| one.level.is_paging();
+        if can_preempt && engine.submitted.iter().any(|one| !paging(one) && one.level < highest) {
+            return Some(Next::Preempt);
+        }
+        // The next paging buffer is chosen when the one before it is done (FEN-092).
+        let room = room && !(highest.is_paging() && engine.submitted.iter().any(paging));
+        room.then_some(Next::Submit)
     }
 
     fn submit_next(&mut self, engine: EngineId, effects: &mut Effects) {
-        if let Some(Paging { owners, commands, resubmits }) = self.in_flight.engine(engine).paging.pop_front()
-        {
-            let work = Work::Paging { owners };
-            let submission_fence_id = self.in_flight.begin(engine, self.now, work, resubmits);
-            let (context, process, paging) = (HwContext(u32::MAX), ProcessId(u32::MAX), true);
-            let submission =
-                Submission { engine, context, process, submission_fence_id, resubmits, paging, commands };
-            self.submit(submission, effects);
-            return;
-        }
         let Some(id) = self.in_flight.engine(engine).ready.take() else { return };
         let queue = &mut self.queues[id];
         let Some(ReadyCommand { place, commands, resubmits }) = queue.ready.take() else { return };
-        let (context, process, paging) = (HwContext(queue.context), queue.process, false);
-        let work = Work::Queue { queue: id, level: place.level };
-        let submission_fence_id = self.in_flight.begin(engine, self.now, work, None);
+        let (context, process) = (HwContext(queue.context), queue.process);
+        let paging = place.level.is_paging();
+        let submission_fence_id = self.in_flight.begin(engine, self.now, (id, place.level), resubmits);
         (queue.running, queue.turn) = (Some(submission_fence_id), place.turn);
+        if matches!(queue.packets.front(), Some(Packet::Signal(_) | Packet::Broadcast(_))) {
+            // It may be one that comes at submission.
+            self.runnable.push_back(id);
+        }
         let submission =
             Submission { engine, context, process, submission_fence_id, resubmits, paging, commands };
         self.submit(submission, effects);
@@ -195,27 +188,18 @@ impl<M: Miniport> Kernel<M> {
     /// Submissions that the engine has given up are ready again, to be submitted under new ids; paging buffers
     /// first and under their own (SCH-008, TDR-019).
     pub(crate) fn take_back(&mut self, id: EngineId, given_back: VecDeque<Submitted>, time_is_up: bool) {
-        let mut paging = VecDeque::new();
-        for (at, Submitted { id: resubmits, work }) in given_back.into_iter().enumerate() {
-            let resubmits = Some(resubmits);
-            match work {
-                Work::Paging { owners } => {
-                    paging.push_back(Paging { owners, commands: Vec::new(), resubmits });
-                }
-                Work::Queue { queue, .. } => {
-                    let turn = self.queues[queue].turn;
-                    let mut place = self.place_of(queue);
-                    if !(time_is_up && at == 0) {
-                        place.turn = turn;
-                    }
-                    self.queues[queue].running = None;
-                    self.make_ready(queue, ReadyCommand { place, commands: Vec::new(), resubmits });
-                }
+        for (at, Submitted { id, queue, level }) in given_back.into_iter().enumerate() {
+            let turn = self.queues[queue].turn;
+            let mut place = self.place_of(queue);
+            if !(time_is_up && at == 0) {
+                place.turn = turn;
             }
+            if level.is_paging() {
+                place.level = Level::PAGING_AGAIN;
+            }
+            self.queues[queue].running = None;
+            self.make_ready(queue, ReadyCommand { place, commands: Vec::new(), resubmits: Some(id) });
         }
-        let engine = self.in_flight.engine(id);
-        paging.append(&mut engine.paging);
-        engine.paging = paging;
         self.touched.insert(id);
     }
 
@@ -247,44 +231,5 @@ impl<M: Miniport> Kernel<M> {
             format!("DxgkDdi{ddi} failed with {status}"),
             effects,
         );
-    }
-
-    /// The door of a memory manager, which this model has none of: a paging buffer for this engine, which names
-    /// allocations of these devices. It is work of the system device, above every priority.
-    pub fn submit_paging(
-        &mut self,
-        now: Nanos,
-        engine: EngineId,
-        commands: Vec<u8>,
-        owners: &[(ProcessId, Handle)],
-        effects: &mut Effects,
-    ) {
-        self.now = self.now.max(now);
-        self.stored.clear();
-        let exists = self.config.adapters.get(engine.adapter as usize).is_some_and(|adapter| {
-            (engine.node as usize) < adapter.engine_count()
-                && !self.stopped_adapters.contains(&engine.adapter)
-        });
-        if !exists {
-            self.note_host(
-                format!("paging on engine {}.{}: it is not there", engine.adapter, engine.node),
-                effects,
-            );
-            return;
-        }
-        let device = |(process, handle): &(ProcessId, Handle)| match self
-            .processes
-            .get(process)?
-            .handles
-            .get(*handle)?
-        {
-            Local::Device(device) => Some(*device),
-            _ => None,
-        };
-        let owners = owners.iter().filter_map(device).collect();
-        self.wake_adapter(engine.adapter, effects);
-        self.in_flight.engine(engine).paging.push_back(Paging { owners, commands, resubmits: None });
-        self.touched.insert(engine);
-        self.run_queues(effects);
     }
 }

@@ -18,6 +18,7 @@ use alloc::vec::Vec;
 
 use d3dkmt::{Handle, NtStatus, Reply, limits};
 
+use super::HwQueue;
 use crate::ProcessId;
 use crate::ddi::{BadCommands, DisconnectReason, DoorbellConnection, EngineId, HwQueueId, Miniport};
 use crate::effects::{Effects, FenceStore};
@@ -285,6 +286,10 @@ impl<M: Miniport> Kernel<M> {
         let held: usize = of_process.map(|(id, _)| self.miniport.ring_bytes(HwQueueId(id))).sum();
         if held + bytes > limits::QUEUED_BYTES_PER_PROCESS_MAX {
             return invalid(format!("the rings of the process hold {held} bytes, {bytes} more do not fit"));
+        }
+        let HwQueue { queue, progress, .. } = self.hw_queues[id];
+        if self.objects[progress].value < last_queued {
+            self.in_flight.ring_has_work(self.queues[queue].engine, self.now, queue);
         }
         self.with_miniport(effects, |miniport, now, callbacks| {
             miniport.ring_doorbell(now, HwQueueId(id), buffers, callbacks);

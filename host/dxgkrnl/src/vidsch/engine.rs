@@ -12,12 +12,12 @@
 //! What an engine has of hardware queues is beside that: the hardware schedules it, it ends in any order, and the
 //! progress fences tell of its end.
 //!
-//! Paging buffers are the memory manager's: they go before everything else and keep their ids.
+//! Paging buffers are the memory manager's: they go before everything else, one at a time, and keep their ids.
 //!
 //! The last completed id moves with a completion, a reset of the engine that succeeds (to what the driver says it
 //! aborted), and a reset of the adapter (to the last submitted one); a preemption does not move it (SCH-007).
 
-use alloc::collections::{BTreeMap, VecDeque};
+use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::format;
 use alloc::vec::Vec;
 
@@ -29,31 +29,18 @@ use crate::ddi::{Callback, EngineId, Interrupt, Miniport};
 use crate::effects::Effects;
 use crate::kernel::Kernel;
 use crate::tdr::Watch;
-use crate::{AdapterConfig, Nanos, ProcessId};
+use crate::{Nanos, ProcessId};
 
 /// How many submissions an engine has at a time: one that runs, and one for it to go on with at once.
 pub(crate) const HARDWARE_QUEUE_DEPTH: usize = 2;
 
-/// A paging buffer, and the devices whose allocations it names. It belongs to the system device.
-#[derive(Clone, Debug)]
-pub(crate) struct Paging {
-    pub owners: Vec<u32>,
-    pub commands: Vec<u8>,
-    /// The id under which it was preempted: it keeps it.
-    pub resubmits: Option<u64>,
-}
-
-/// Whose a submission is.
-#[derive(Clone, Debug)]
-pub(crate) enum Work {
-    Queue { queue: u32, level: Level },
-    Paging { owners: Vec<u32> },
-}
-
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Submitted {
     pub id: u64,
-    pub work: Work,
+    /// Whose it is.
+    pub queue: u32,
+    /// Of when it was submitted.
+    pub level: Level,
 }
 
 /// What is known of one engine.
@@ -65,19 +52,24 @@ pub(crate) struct OnEngine {
     /// In the order of their ids, which grow.
     pub submitted: VecDeque<Submitted>,
     pub ready: Ready,
-    pub paging: VecDeque<Paging>,
     /// Since when the oldest submission runs without progress.
     pub since: Nanos,
     pub watch: Watch,
     /// What it has of hardware queues: ids, which grow, and their queues.
     pub of_hw_queues: VecDeque<(u64, u32)>,
-    /// Since when nothing happened to that. `None`: it is not expected that anything does.
+    /// Queues of user-mode submission that were rung and whose progress fence is below the last-queued value.
+    pub rings: BTreeSet<u32>,
+    /// Since when nothing happened to either. `None`: it is not expected that anything does.
     pub hw_since: Option<Nanos>,
 }
 
 impl OnEngine {
     pub fn has(&self, submission_fence_id: u64) -> bool {
         self.submitted.binary_search_by_key(&submission_fence_id, |one| one.id).is_ok()
+    }
+
+    pub fn has_hw_work(&self) -> bool {
+        !self.of_hw_queues.is_empty() || !self.rings.is_empty()
     }
 
     /// The oldest submission is another one, or there is none: that is progress.
@@ -110,17 +102,23 @@ impl InFlight {
         self.turns
     }
 
-    /// The next `SubmissionFenceId` of an engine, or the one that a paging buffer had, for this work.
-    pub fn begin(&mut self, engine: EngineId, now: Nanos, work: Work, keeps: Option<u64>) -> u64 {
+    /// The next `SubmissionFenceId` of an engine, or the one that a paging buffer had, for what this queue has ready.
+    pub fn begin(
+        &mut self,
+        engine: EngineId,
+        now: Nanos,
+        (queue, level): (u32, Level),
+        resubmits: Option<u64>,
+    ) -> u64 {
         let engine = self.engine(engine);
-        let id = keeps.unwrap_or_else(|| {
+        let id = resubmits.filter(|_| level.is_paging()).unwrap_or_else(|| {
             engine.last += 1;
             engine.last
         });
         if engine.submitted.is_empty() {
             engine.since = now;
         }
-        engine.submitted.push_back(Submitted { id, work });
+        engine.submitted.push_back(Submitted { id, queue, level });
         id
     }
 
@@ -137,13 +135,32 @@ impl InFlight {
     pub fn end_hw(&mut self, engine: EngineId, now: Nanos, submission_fence_id: u64) {
         let Some(engine) = self.engines.get_mut(&engine) else { return };
         engine.of_hw_queues.retain(|(id, _)| *id != submission_fence_id);
-        engine.hw_since = (!engine.of_hw_queues.is_empty()).then_some(now);
+        engine.hw_since = engine.has_hw_work().then_some(now);
+    }
+
+    /// The ring of this queue has work.
+    pub fn ring_has_work(&mut self, engine: EngineId, now: Nanos, queue: u32) {
+        let engine = self.engine(engine);
+        engine.rings.insert(queue);
+        engine.hw_since.get_or_insert(now);
+    }
+
+    /// The work in the ring of this queue made progress, or is over.
+    pub fn ring_progressed(&mut self, engine: EngineId, now: Nanos, queue: u32, is_over: bool) {
+        let Some(engine) = self.engines.get_mut(&engine).filter(|engine| engine.rings.contains(&queue))
+        else {
+            return;
+        };
+        if is_over {
+            engine.rings.remove(&queue);
+        }
+        engine.hw_since = engine.has_hw_work().then_some(now);
     }
 
     /// Something was stored that work in hardware may wait for.
     pub fn expect_hw_progress(&mut self, adapter: u32, now: Nanos) {
         for (_, engine) in self.engines.iter_mut().filter(|(id, _)| id.adapter == adapter) {
-            if !engine.of_hw_queues.is_empty() {
+            if engine.has_hw_work() {
                 engine.hw_since.get_or_insert(now);
             }
         }
@@ -152,7 +169,7 @@ impl InFlight {
     /// Whether software contexts have work on an engine of this adapter.
     pub fn keeps_in_d0(&self, adapter: u32) -> bool {
         let mut here = self.engines.iter().filter(|(id, _)| id.adapter == adapter);
-        here.any(|(_, one)| !one.submitted.is_empty() || one.ready.len() + one.paging.len() > 0)
+        here.any(|(_, one)| !one.submitted.is_empty() || one.ready.len() > 0)
     }
 
     /// Takes out the oldest submission of an engine up to this one.
@@ -168,11 +185,6 @@ impl InFlight {
         oldest
     }
 
-    /// Whether an engine has anything, or is about to.
-    pub fn is_busy(&self, engine: EngineId) -> bool {
-        self.engines.get(&engine).is_some_and(|engine| !engine.submitted.is_empty() || engine.ready.len() > 0)
-    }
-
     /// This one will not complete.
     pub fn forget(&mut self, engine: EngineId, now: Nanos, submission_fence_id: u64) {
         let Some(engine) = self.engines.get_mut(&engine) else { return };
@@ -184,27 +196,13 @@ impl InFlight {
         }
     }
 
-    /// This device is gone: no paging buffer names its allocations any more.
-    pub fn forget_owner(&mut self, device: u32) {
-        for engine in self.engines.values_mut() {
-            for paging in &mut engine.paging {
-                paging.owners.retain(|owner| *owner != device);
-            }
-            for submitted in &mut engine.submitted {
-                if let Work::Paging { owners } = &mut submitted.work {
-                    owners.retain(|owner| *owner != device);
-                }
-            }
-        }
-    }
-
     /// Nothing of this adapter will complete.
     pub fn forget_adapter(&mut self, adapter: u32) {
         for (_, engine) in self.engines.iter_mut().filter(|(id, _)| id.adapter == adapter) {
             engine.submitted.clear();
-            engine.paging.clear();
             engine.watch = Watch::default();
             engine.of_hw_queues.clear();
+            engine.rings.clear();
             engine.hw_since = None;
         }
     }
@@ -301,20 +299,19 @@ impl<M: Miniport> Kernel<M> {
 
     /// Completes what was submitted to an engine up to this id.
     pub(crate) fn completed_up_to(&mut self, engine: EngineId, id: u64, effects: &mut Effects) {
-        while let Some(submitted) = self.in_flight.complete(engine, self.now, id) {
-            if let Work::Queue { queue: id, .. } = submitted.work {
-                let queue = &mut self.queues[id];
-                queue.running = None;
-                let process = queue.process;
-                self.runnable.push_back(id);
-                self.evaluate_written(process, effects);
-                self.evaluate_written_by_others(process, effects);
+        while let Some(Submitted { queue: id, level, .. }) = self.in_flight.complete(engine, self.now, id) {
+            let queue = &mut self.queues[id];
+            queue.running = None;
+            let process = queue.process;
+            self.runnable.push_back(id);
+            self.evaluate_written(process, effects);
+            self.evaluate_written_by_others(process, effects);
+            if level.is_paging() {
+                // Before the next one is chosen, so that its queue is among those to choose from.
+                while self.run_head(id, effects) {}
             }
         }
         self.touched.insert(engine);
-        if engine.node == AdapterConfig::PAGING_NODE {
-            self.offer_paging_engine(engine.adapter);
-        }
     }
 
     /// An interrupt named an engine, not a fence: whatever was written anywhere is looked at.
@@ -354,6 +351,7 @@ impl<M: Miniport> Kernel<M> {
                     return;
                 }
                 self.note_unannounced(hw_queue, object, value, effects);
+                self.note_ring_progress(hw_queue, object, value);
                 let value = self.written_value(process, object, value, effects);
                 self.written_by_gpu(open, object, engine.adapter, value);
                 self.in_flight.expect_hw_progress(engine.adapter, self.now);
@@ -406,6 +404,15 @@ impl<M: Miniport> Kernel<M> {
                 "hardware queue {handle} made progress {value}, the last-queued value is {last_queued}: store it before the buffer"
             );
             self.note(queue.process, text, effects);
+        }
+    }
+
+    /// A queue of user-mode submission wrote its progress fence.
+    fn note_ring_progress(&mut self, hw_queue: Option<u32>, object: u32, value: u64) {
+        let Some(hw_queue) = hw_queue.and_then(|id| self.hw_queues.get(id)) else { return };
+        if hw_queue.user_mode() && hw_queue.progress == object {
+            let (queue, is_over) = (hw_queue.queue, value >= hw_queue.last_queued);
+            self.in_flight.ring_progressed(self.queues[queue].engine, self.now, queue, is_over);
         }
     }
 

@@ -1,7 +1,9 @@
 //! When the packet at the head of a queue can go on.
 //!
-//! Two rules are finer than "no command runs":
+//! Three rules are finer than "no command runs":
 //!
+//! - SignalAtSubmission: the engine was given the command before it (`SubmitCommand`); that it is ready is not enough
+//!   (FEN-035). One that was preempted since was submitted all the same.
 //! - A signal whose fences are all TopOfPipeline happens once the buffers before it were copied into the pipe, before
 //!   they complete (FEN-048). Here that is the moment at which the engine begins the last of them: until then it may
 //!   stand behind buffers of other queues, from then on the engine has read it. [`Miniport::has_begun`] is asked
@@ -62,13 +64,13 @@ impl<M: Miniport> Kernel<M> {
             Some(Packet::Wait(wait)) => return !self.waits.contains(*wait),
             // `legacy.rs` takes it, or leaves it.
             Some(Packet::Acquire(_)) => return false,
-            Some(Packet::WaitAtHead(_) | Packet::PageTables(_)) => return idle,
-            Some(Packet::Command(_)) => return idle && !self.paging_engine_is_taken(queue.engine),
+            Some(Packet::WaitAtHead(_) | Packet::PageTables(_) | Packet::Command(_)) => return idle,
             Some(Packet::HwCommand { .. }) => return self.has_hw_queue_room(id),
             Some(Packet::Signal(signal)) => signal,
             Some(Packet::Broadcast(broadcast)) => &self.broadcasts[*broadcast].signal,
         };
-        if idle || signal.flags.contains(SignalFlags::SIGNAL_AT_SUBMISSION) {
+        let is_submitted = queue.ready.as_ref().is_none_or(|command| command.resubmits.is_some());
+        if idle || (signal.flags.contains(SignalFlags::SIGNAL_AT_SUBMISSION) && is_submitted) {
             return true;
         }
         if !self.is_top_of_pipeline(signal) {
@@ -93,7 +95,7 @@ impl<M: Miniport> Kernel<M> {
     }
 
     /// True as well if nothing runs, or the queue is gone.
-    fn running_has_begun(&self, id: u32) -> bool {
+    pub(crate) fn running_has_begun(&self, id: u32) -> bool {
         let Some(queue) = self.queues.get(id) else { return true };
         let of_hw_queue = queue.in_flight.back().map(|submission| submission.submission_fence_id);
         queue.ready.is_none()

@@ -264,6 +264,7 @@ impl<M: Miniport> Kernel<M> {
             self.process_mut(hw_queue.process).handles.remove(hw_queue.handle);
         }
         let queue = self.queues.remove(hw_queue.queue).expect("its owner is live");
+        self.in_flight.ring_progressed(queue.engine, self.now, hw_queue.queue, true);
         for submission in &queue.in_flight {
             self.in_flight.end_hw(queue.engine, self.now, submission.submission_fence_id);
         }

@@ -10,7 +10,7 @@
 //!   Acquire(..)               no command runs, and all of it can be  mutexes are owned, semaphores count
 //!                             had at once (`legacy.rs`)              down
 //!   Signal(..)                no command runs (SignalAtSubmission:   fence values change, waits end
-//!                             always)
+//!                             the engine was given the last one)
 //!   Broadcast(id)             as a Signal                            the last queue signals
 //!   PageTables(operations)    no command runs                        the address space changes
 //!   Command(bytes)            no command runs                        it is ready for the engine; the queue
@@ -46,9 +46,10 @@ use d3dkmt::{EventId, GpuVaOperation, Handle, NtStatus, SignalFlags};
 pub(crate) use context::Context;
 pub(crate) use dispatch::{QUANTUM_NS, ReadyCommand};
 pub use doorbell::DoorbellStatus;
-pub(crate) use engine::{InFlight, OnEngine, Work};
+pub(crate) use engine::{InFlight, OnEngine, Submitted};
 pub(crate) use hwqueue::HwQueue;
 pub(crate) use priority::CLASS_NORMAL;
+pub(crate) use ready::Level;
 
 use crate::ProcessId;
 use crate::ddi::{EngineId, HwContext, Miniport};

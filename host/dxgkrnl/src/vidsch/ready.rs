@@ -6,6 +6,9 @@
 //!       a turn is its process's: of what that process has ready at this level, the context with the
 //!       highest in-process priority takes it, of equal ones the oldest
 //! ```
+//! Paging buffers have levels of their own above all others: one for each paging queue, by its priority and age
+//! (FEN-092), one for what companions of contexts have, and one for the buffer that the engine gave back (SCH-008).
+//!
 //! So the priority inside of a process never gets that process ahead of another. The documents give the two
 //! parts and not how they combine: that the class comes first is our reading.
 
@@ -21,6 +24,22 @@ impl Level {
     /// `class` IDLE 0 to REALTIME 5; `priority` -7 to 7.
     pub fn new(class: u32, priority: i32) -> Self {
         Level(i64::from(class) * 16 + i64::from(priority))
+    }
+
+    /// Companions of contexts.
+    pub const COMPANION: Level = Level(1 << 48);
+    /// A paging buffer that was preempted.
+    pub const PAGING_AGAIN: Level = Level(i64::MAX);
+
+    /// Paging queues: `priority` -1 to 1; of equal ones the older, which has the smaller number, is first.
+    pub fn paging(priority: i32, number: u64) -> Self {
+        const NUMBERS: i64 = 1 << 40;
+        let age = NUMBERS - (number as i64).min(NUMBERS);
+        Level(Self::COMPANION.0 + (i64::from(priority) + 2) * NUMBERS + age)
+    }
+
+    pub fn is_paging(self) -> bool {
+        self >= Self::COMPANION
     }
 }
 

@@ -109,6 +109,7 @@ impl<M: Miniport> Kernel<M> {
             Suspension::Pending { deadline } => drop(self.suspend_deadlines.remove(&(deadline, id))),
             Suspension::Suspended => {}
         }
+        self.in_flight.expect_hw_progress(self.contexts[id].engine.adapter, self.now);
         self.with_miniport(effects, |miniport, now, callbacks| {
             miniport.resume_context(now, HwContext(id), callbacks);
         });

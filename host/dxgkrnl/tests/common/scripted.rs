@@ -5,9 +5,9 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use d3dkmt::NtStatus;
+use d3dkmt::{NtStatus, isa};
 use dxgkrnl::ddi::*;
-use dxgkrnl::{Config, Fault, Input, Nanos, ProcessId};
+use dxgkrnl::{AdapterConfig, Config, Fault, FeatureId, Input, Nanos, ProcessId};
 use kmd::SimulatedMiniport;
 
 use super::World;
@@ -35,6 +35,11 @@ pub struct Script {
     pub forgets_dpc: bool,
     /// Suspends are pending, and nothing acknowledges them.
     pub holds_suspends: bool,
+    /// Advertised beside what a sound driver does.
+    pub advertised: Vec<FeatureId>,
+    /// What the paging buffers that are built from now on do before they write the fence; `None`: as the simulated
+    /// miniport builds them.
+    pub paging: Option<Vec<isa::Packet>>,
     /// There is never a paging buffer to build.
     pub pages_by_cpu: bool,
     pub refuse_notification: Option<NotificationRefused>,
@@ -64,6 +69,8 @@ pub fn scripted(config: Config) -> (World<Scripted>, ScriptRef) {
         resume_fails: false,
         forgets_dpc: false,
         holds_suspends: false,
+        advertised: Vec::new(),
+        paging: None,
         pages_by_cpu: false,
         refuse_notification: None,
         ddis: PerEngineTdrDdis::all(),
@@ -75,6 +82,12 @@ pub fn scripted(config: Config) -> (World<Scripted>, ScriptRef) {
 pub fn scripted_by(config: Config, script: &ScriptRef) -> World<Scripted> {
     let miniport = Scripted { script: script.clone(), simulated: SimulatedMiniport::default() };
     World::with_miniport(config, miniport)
+}
+
+/// A configuration of one adapter, whose paging is done by this node.
+pub fn paging_on(node: u32) -> Config {
+    let adapter = AdapterConfig { paging_node: Some(node), ..AdapterConfig::default() };
+    Config { adapters: vec![adapter], ..Config::default() }
 }
 
 impl Script {
@@ -305,6 +318,11 @@ impl Miniport for Scripted {
         }
     }
 
+    fn advertised_features(&self, adapter: u32) -> Vec<FeatureId> {
+        let sound = self.simulated.advertised_features(adapter);
+        sound.into_iter().chain(self.script.borrow().advertised.iter().copied()).collect()
+    }
+
     fn per_engine_tdr_ddis(&self) -> PerEngineTdrDdis {
         self.script.borrow().ddis
     }
@@ -381,7 +399,11 @@ impl Miniport for Scripted {
     fn build_paging_buffer(&mut self, operation: &PagingOperation) -> Option<Vec<u8>> {
         let mut script = self.script.borrow_mut();
         script.log.push(format!("build_paging_buffer {operation:?}"));
-        if script.pages_by_cpu { None } else { self.simulated.build_paging_buffer(operation) }
+        match &script.paging {
+            _ if script.pages_by_cpu => None,
+            Some(packets) => Some(isa::encode(packets)),
+            None => self.simulated.build_paging_buffer(operation),
+        }
     }
 
     fn create_periodic_frame_notification(

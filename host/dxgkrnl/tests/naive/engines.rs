@@ -3,6 +3,7 @@
 use d3dkmt::{SyncObjectFlags, isa};
 
 use super::Naive;
+use super::packets::Packet;
 
 pub struct Engine {
     pub adapter: usize,
@@ -45,6 +46,7 @@ impl Naive {
     pub(super) fn give_to_engine(&mut self, context: usize, commands: Vec<isa::Packet>) {
         let engine = self.contexts[context].engine;
         self.contexts[context].on_engine = true;
+        self.contexts[context].submitted = false;
         self.engines[engine].jobs.push((context, commands));
         self.fill(engine);
     }
@@ -52,6 +54,12 @@ impl Naive {
     /// Gives the engine what it has room for. An idle one begins at once.
     pub(super) fn fill(&mut self, engine: usize) {
         while self.engines[engine].given < DEPTH.min(self.engines[engine].jobs.len()) {
+            let given = self.engines[engine].given;
+            let context = self.engines[engine].jobs[given].0;
+            self.contexts[context].submitted = true;
+            if let Some(Packet::Signal(_)) = self.contexts[context].queue.first() {
+                self.able.push(context);
+            }
             self.engines[engine].given += 1;
             if self.engines[engine].given == 1 {
                 self.engines[engine].since = self.now;
@@ -139,7 +147,9 @@ impl Naive {
                     return;
                 }
                 // No sequence has one.
-                isa::Packet::FenceWait { .. } => {}
+                isa::Packet::FenceWait { .. }
+                | isa::Packet::MarkerIn { .. }
+                | isa::Packet::MarkerOut { .. } => {}
                 isa::Packet::Hang => {
                     self.engines[engine].hangs = true;
                     return;

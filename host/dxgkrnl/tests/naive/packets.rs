@@ -15,6 +15,8 @@ pub struct Context {
     pub engine: usize,
     /// One of its command buffers is with the engine.
     pub on_engine: bool,
+    /// The engine was given it.
+    pub submitted: bool,
     pub queue: Vec<Packet>,
     pub gone: bool,
 }
@@ -69,8 +71,8 @@ impl Naive {
         }
         let (Some(device), Some(engine), []) = (device, engine, &mistakes[..]) else { return Err(mistakes) };
         let Reply::Context(handle) = *given else { return Ok(Reply::Context(Handle::NULL)) };
-        let (on_engine, queue, gone) = (false, vec![], false);
-        self.contexts.push(Context { process, handle, device, engine, on_engine, queue, gone });
+        let (on_engine, submitted, queue, gone) = (false, false, vec![], false);
+        self.contexts.push(Context { process, handle, device, engine, on_engine, submitted, queue, gone });
         Ok(Reply::Context(handle))
     }
 
@@ -322,7 +324,8 @@ impl Naive {
             Packet::Take(take) => all_done && self.comes_to_take(*take),
             // FEN-016, FEN-035
             Packet::Signal(signal) => {
-                all_done || self.signals[*signal].flags.contains(SignalFlags::SIGNAL_AT_SUBMISSION)
+                let at_submission = self.signals[*signal].flags.contains(SignalFlags::SIGNAL_AT_SUBMISSION);
+                all_done || at_submission && self.contexts[context].submitted
             }
             Packet::Commands(_) => all_done,
         };

@@ -31,6 +31,7 @@
 //! device = 0x6770
 //! caps = ["MULTI_ENGINE_AWARE", "PREEMPTION_AWARE"]    # DXGK_VIDSCHCAPS: all of them, by name
 //! physical_adapters = 1               # of an LDA chain
+//! paging_node = 0                     # PagingNode; left out: an engine of its own
 //! iommu = false
 //! io_coherent = true
 //! [[adapter.target]]                  # what there is replaces the one of 60 Hz
@@ -171,6 +172,9 @@ fn read_adapter(mut table: Table) -> anyhow::Result<AdapterConfig> {
         (1..=most).contains(&count),
         "physical_adapters is {count}; an affinity mask has room for 1 to {most}"
     );
+    if let Some(node) = table.remove("paging_node") {
+        adapter.paging_node = Some(number(&node, "paging_node")?);
+    }
     set_bool(&mut table, "iommu", &mut adapter.iommu)?;
     set_bool(&mut table, "io_coherent", &mut adapter.io_coherent)?;
     if let Some(targets) = table.remove("target") {
@@ -325,6 +329,7 @@ mod tests {
             [[adapter]]
             caps = ["PREEMPTION_AWARE", "NO_64_BIT_ATOMICS"]
             physical_adapters = 2
+            paging_node = 0
             iommu = true
             io_coherent = false
             [[adapter.target]]
@@ -343,6 +348,7 @@ mod tests {
         let adapter = &config.adapters[0];
         assert_eq!(adapter.caps, VidSchCaps::PREEMPTION_AWARE | VidSchCaps::NO_64_BIT_ATOMICS);
         assert_eq!((adapter.physical_adapters, adapter.iommu, adapter.io_coherent), (2, true, false));
+        assert_eq!(adapter.paging_node, Some(0));
         assert_eq!(adapter.targets, [TargetConfig { id: 5, vsync_ns: 8_333_333 }]);
         let node = NodeConfig {
             hw_queues: false,

@@ -8,17 +8,15 @@ use std::sync::Arc;
 use anyhow::Context as _;
 use proto::control::control_client::ControlClient;
 use proto::control::control_server::{Control, ControlServer};
-use proto::control::{
-    Counters, Engine, InspectRequest, Inspection, Note, NotesRequest, StopReply, StopRequest, Vm,
-};
+use proto::control::{InspectRequest, Inspection, Note, NotesRequest, StopReply, StopRequest};
 use tokio::sync::{Notify, broadcast};
 use tokio_stream::Stream;
 use tonic::{Request, Response, Status};
 
 use super::Daemon;
-use super::local_vm::LocalVm;
+pub use super::inspection::inspection;
 use super::seat::Seat;
-use super::vm::{VmEntry, VmRegistry};
+use super::vm::VmRegistry;
 
 /// File name of the control socket in a daemon's directory.
 pub const SOCKET_NAME: &str = "control.sock";
@@ -27,145 +25,6 @@ struct Service {
     seat: Arc<Seat>,
     vms: Arc<VmRegistry>,
     stop: Arc<Notify>,
-}
-
-/// The whole live state of a daemon.
-pub fn inspection(seat: &Seat, vms: &VmRegistry) -> Inspection {
-    let snapshot = seat.snapshot();
-    let guests = seat.guests();
-    let counters = &seat.counters;
-    let connected =
-        |process: u32| guests.iter().any(|guest| guest.id.0 == process && guest.outbox.is_connected());
-    let (threads, resident_bytes) = own_size();
-    Inspection {
-        now_ns: seat.timer.now(),
-        pid: std::process::id(),
-        threads,
-        resident_bytes,
-        recording: seat.recording,
-        vms: vms.list().iter().map(|entry| vm(entry)).chain(vms.list_local().iter().map(local_vm)).collect(),
-        processes: snapshot.processes.iter().map(|state| process(state, connected(state.process))).collect(),
-        devices: snapshot.devices.iter().map(device).collect(),
-        contexts: snapshot.contexts.iter().map(context).collect(),
-        objects: snapshot.objects.iter().map(object).collect(),
-        waits: snapshot.waits.iter().map(wait).collect(),
-        engines: snapshot.engines.iter().map(engine).collect(),
-        counters: Some(Counters {
-            frames_received: counters.frames_received.count(),
-            frames_sent: counters.frames_sent.count(),
-            fence_stores: counters.fence_stores.count(),
-            refusals: counters.refusals.count(),
-            protocol_errors: counters.protocol_errors.count(),
-            wakes: counters.wakes.count(),
-        }),
-    }
-}
-
-fn vm(entry: &VmEntry) -> Vm {
-    Vm {
-        id: entry.shared.id.0,
-        name: entry.shared.name.clone(),
-        state: entry.shared.state().name().into(),
-        socket: entry.socket.display().to_string(),
-    }
-}
-
-fn local_vm(vm: &LocalVm) -> Vm {
-    Vm {
-        id: vm.id.0,
-        name: vm.name.clone(),
-        state: vm.state().into(),
-        socket: vm.socket.display().to_string(),
-    }
-}
-
-fn process(state: &dxgkrnl::snapshot::ProcessState, connected: bool) -> proto::control::Process {
-    proto::control::Process {
-        id: state.process,
-        vm: state.vm,
-        pid: state.pid,
-        name: state.name.clone(),
-        handles: state.handles,
-        fence_slots: state.fence_slots,
-        fence_slots_used: state.fence_slots_used,
-        connected,
-    }
-}
-
-fn device(state: &dxgkrnl::snapshot::DeviceState) -> proto::control::Device {
-    let dxgkrnl::snapshot::DeviceState {
-        process,
-        handle,
-        adapter,
-        state,
-        page_fault_flags,
-        page_fault_address,
-    } = *state;
-    proto::control::Device { process, handle: handle.0, adapter, state, page_fault_flags, page_fault_address }
-}
-
-fn context(state: &dxgkrnl::snapshot::ContextState) -> proto::control::Context {
-    proto::control::Context {
-        process: state.process,
-        handle: state.handle.0,
-        node: state.node,
-        queue: state.queue.clone(),
-    }
-}
-
-fn object(state: &dxgkrnl::snapshot::ObjectState) -> proto::control::Object {
-    proto::control::Object {
-        process: state.process,
-        handle: state.handle.0,
-        r#type: state.object_type.name().into(),
-        flags: state.flags,
-        value: state.value,
-        waiters: state.waiters,
-    }
-}
-
-fn wait(state: &dxgkrnl::snapshot::WaitState) -> proto::control::Wait {
-    proto::control::Wait {
-        process: state.process,
-        event: state.event.unwrap_or(0),
-        context: state.context.map_or(0, |context| context.0),
-        any: state.any,
-        since_ns: state.since,
-        items: state
-            .items
-            .iter()
-            .map(|item| proto::control::WaitItem {
-                object: item.object.0,
-                value: item.value,
-                current: item.current,
-                satisfied: item.satisfied,
-            })
-            .collect(),
-    }
-}
-
-fn engine(report: &dxgkrnl::snapshot::EngineReport) -> Engine {
-    use dxgkrnl::ddi::EngineState;
-    let state = match report.state {
-        EngineState::Idle => "idle".into(),
-        EngineState::Running { submission_fence_id, until, queued } => {
-            format!("running submission {submission_fence_id} until {until} ns, {queued} queued")
-        }
-        EngineState::Hung { submission_fence_id, queued } => {
-            format!("hung in submission {submission_fence_id}, {queued} queued")
-        }
-    };
-    Engine { adapter: report.adapter, node: report.node, kind: report.kind.name().into(), state }
-}
-
-/// Threads and resident bytes of this process.
-fn own_size() -> (u32, u64) {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let field = |name: &str| {
-        let line = status.lines().find_map(|line| line.strip_prefix(name))?;
-        line.split_whitespace().next()?.parse::<u64>().ok()
-    };
-    (field("Threads:").unwrap_or(0) as u32, field("VmRSS:").unwrap_or(0) * 1024)
 }
 
 #[tonic::async_trait]

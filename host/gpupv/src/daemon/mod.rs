@@ -16,6 +16,7 @@ pub mod control;
 pub mod counters;
 pub mod guest;
 pub mod guestd;
+mod inspection;
 pub mod limits;
 pub mod local;
 pub mod local_vm;

@@ -56,6 +56,7 @@ fn parts(operation: &mut Operation) -> Vec<Part<'_>> {
         | Operation::ConnectDoorbell { queue: one }
         | Operation::DestroyDoorbell { queue: one }
         | Operation::NotifyWork { queue: one } => vec![Handle(one)],
+        Operation::Completed { device, object } => vec![Handle(device), Handle(object)],
         Operation::Release { mutex: one, value, .. }
         | Operation::CreateNativeFence { device: one, initial: value, .. } => vec![Handle(one), Value(value)],
         Operation::CreateObject { device, spec } => parts_of_object(device, spec),

@@ -130,6 +130,7 @@ fn plainer(operation: &Operation) -> Vec<Operation> {
         | Operation::CreateDevice { .. }
         | Operation::DestroyDevice { .. }
         | Operation::DeviceState { .. }
+        | Operation::Completed { .. }
         | Operation::DestroyContext { .. }
         | Operation::DestroyObject { .. }
         | Operation::OpenName { .. }

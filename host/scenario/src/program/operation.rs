@@ -120,6 +120,11 @@ pub enum Operation {
         device: HandleRef,
         state_type: u32,
     },
+    /// What the D3D12 runtime does for `ID3D12Fence::GetCompletedValue`: `D3DKMTGetDeviceState` and a load.
+    Completed {
+        device: HandleRef,
+        object: HandleRef,
+    },
     CreateContext {
         device: HandleRef,
         node: u32,

@@ -6,10 +6,10 @@ mod race;
 
 use std::fmt;
 
-use d3dkmt::{AcquireOutcome, Call, Handle, NtStatus, Reply};
+use d3dkmt::{AcquireOutcome, Call, DeviceExecutionState, Handle, NtStatus, Reply};
 
 use crate::choose::Choose;
-use crate::program::{Act, Action, Binding, Expected, Fault, Operation, Process, Program, Thread};
+use crate::program::{Act, Action, Binding, Expected, Fault, HandleRef, Operation, Process, Program, Thread};
 use crate::script;
 use crate::script::words::write_status;
 use crate::world::{Answer, Request, Trouble, World, declared_skip};
@@ -394,6 +394,12 @@ impl<'a, W: World> Run<'a, W> {
             format!("< {thread}  {} -> {}", script::write_act(program, act), write_status(answer.status))
         });
         let Some(binding) = act.binding else { return Ok(()) };
+        if let Operation::Completed { object, .. } = act.operation {
+            let value = self.completed_value(act, object, answer)?;
+            let bound = &mut self.bound[binding.index()];
+            (bound.answer, bound.number) = (Some(answer.status), value);
+            return Ok(());
+        }
         if let (Reply::PagingQueue { fence, .. } | Reply::HwQueue { progress_fence: fence, .. }, Some(own)) =
             (&answer.reply, self.program.fence_of(binding))
         {
@@ -437,6 +443,18 @@ impl<'a, W: World> Run<'a, W> {
             }
         }
         Ok(())
+    }
+
+    /// What the D3D12 runtime shows of a fence: UINT64_MAX once the device is removed, whatever is in memory (F-64).
+    fn completed_value(&mut self, act: &Act, object: HandleRef, answer: &Answer) -> Checked<Option<u64>> {
+        match (&answer.reply, answer.status) {
+            (Reply::DeviceState(state), _) if *state == DeviceExecutionState::ACTIVE.0 => {
+                let handle = self.handle(object);
+                Ok(self.world.value(self.program.process_of(act.thread), handle)?)
+            }
+            (Reply::DeviceState(_), _) | (_, NtStatus::DEVICE_REMOVED) => Ok(Some(u64::MAX)),
+            _ => Ok(None),
+        }
     }
 
     fn fault(&mut self, fault: &Fault, choose: &mut dyn Choose) -> Checked {

@@ -103,6 +103,7 @@ pub(crate) const fn kind_of(operation: &Operation) -> Kind {
         | Operation::QueryAdapter { .. }
         | Operation::DestroyDevice { .. }
         | Operation::DeviceState { .. }
+        | Operation::Completed { .. }
         | Operation::DestroyContext { .. }
         | Operation::DestroyObject { .. }
         | Operation::CloseShare { .. }
@@ -204,6 +205,10 @@ fn operation(names: &Names, verb: &Token, cursor: &mut Cursor<'_>) -> Parsed<Ope
             let device = handle(names, cursor, Kind::Device)?;
             let state_type = if cursor.take_word("type") { value32(cursor, "a state type")? } else { 1 };
             Operation::DeviceState { device, state_type }
+        }
+        "completed" => {
+            let device = handle(names, cursor, Kind::Device)?;
+            Operation::Completed { device, object: handle(names, cursor, Kind::Object)? }
         }
         "context" => context(names, cursor)?,
         "destroy_context" => Operation::DestroyContext { context: handle(names, cursor, Kind::Context)? },

@@ -104,10 +104,12 @@ fn adapter_item(
                 return Err(ScriptError::new(place, "an adapter is a chain of 1 to 32 physical adapters"));
             }
         }
+        "paging_node" => adapter.paging_node = Some(number(cursor, "a node ordinal")?),
         word => {
             let cap = VidSchCaps::from_name(word).ok_or_else(|| {
                 let caps = VidSchCaps::all().iter_names().map(|(name, _)| name);
-                let known = caps.chain(["iommu", "io_coherent", "physical"]).collect::<Vec<_>>();
+                let known =
+                    caps.chain(["iommu", "io_coherent", "paging_node", "physical"]).collect::<Vec<_>>();
                 unknown(item, "a setting of an adapter", known)
             })?;
             adapter.caps.set(cap, is_on);
@@ -185,6 +187,9 @@ pub(super) fn write(config: &Config) -> String {
         line.flag("iommu", adapter.iommu, plain.iommu);
         line.flag("io_coherent", adapter.io_coherent, plain.io_coherent);
         line.number("physical", adapter.physical_adapters, plain.physical_adapters);
+        if let Some(node) = adapter.paging_node {
+            line.number("paging_node", node, u32::MAX);
+        }
         line.end(&mut head, &format!("adapter {number}"));
         for (at, (node, plain)) in adapter.nodes.iter().zip(&plain.nodes).enumerate() {
             let engine = Engine { adapter: number as u32, node: at as u32 };

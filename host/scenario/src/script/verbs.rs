@@ -49,6 +49,7 @@ pub const VERBS: &[Word] = words! {
     "create_device", "D = create_device A", "D3DKMTCreateDevice";
     "destroy_device", "destroy_device D", "D3DKMTDestroyDevice";
     "device_state", "device_state D [type=N]", "D3DKMTGetDeviceState";
+    "completed", "V = completed D F", "D3DKMTGetDeviceState and a load, as ID3D12Fence::GetCompletedValue: UINT64_MAX once D is not ACTIVE";
     "context", "C = context D ENGINE [FLAG ..]", "D3DKMTCreateContextVirtual on the node of this engine";
     "destroy_context", "destroy_context C", "D3DKMTDestroyContext";
     "fence", "F = fence D [initial=N] [FLAG ..] [affinity=N]", "D3DKMTCreateSynchronizationObject2 of a MONITORED_FENCE";

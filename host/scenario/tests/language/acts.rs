@@ -53,6 +53,9 @@ impl Drawing {
             4 if !in_race => Operation::Device { adapter: self.below(adapters) as u32 },
             5 => Operation::CreateDevice { adapter: self.handle() },
             6 => Operation::DestroyDevice { device: self.handle() },
+            7 if self.random.one_in(2) => {
+                Operation::Completed { device: self.handle(), object: self.handle() }
+            }
             7 => Operation::DeviceState { device: self.handle(), state_type: self.value32() },
             8 => {
                 let node = if self.random.one_in(3) { self.value32() } else { self.below(8) as u32 };

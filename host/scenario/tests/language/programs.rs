@@ -84,6 +84,7 @@ impl Drawing {
         adapter.caps = VidSchCaps::from_bits_truncate(random.number() as u32);
         (adapter.iommu, adapter.io_coherent) = (random.one_in(2), random.one_in(2));
         adapter.physical_adapters = 1 + random.below(32) as u32;
+        adapter.paging_node = random.one_in(2).then(|| random.below(6) as u32);
         adapter.targets[0].vsync_ns = 1 + random.below(1 << 40);
         adapter.targets.push(TargetConfig { id: 7, vsync_ns: 8_000_000 });
         let node = &mut adapter.nodes[random.below(6) as usize];

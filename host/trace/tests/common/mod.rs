@@ -37,6 +37,7 @@ pub fn config() -> Config {
     // What an adapter needs to start is left as it is: sessions run on this one.
     adapter.caps |= VidSchCaps::NO_64_BIT_ATOMICS;
     adapter.physical_adapters = 2;
+    adapter.paging_node = Some(1);
     adapter.iommu = true;
     adapter.io_coherent = false;
     adapter.targets = vec![TargetConfig { id: 1, vsync_ns: 2 }, TargetConfig { id: 3, vsync_ns: 4 }];

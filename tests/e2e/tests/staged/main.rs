@@ -2,6 +2,7 @@
 //! somebody who sees every step.
 
 mod clock;
+mod inspection;
 mod kernel;
 mod local_vms;
 mod observer;

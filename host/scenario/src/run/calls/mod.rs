@@ -74,6 +74,11 @@ impl<W: World> Run<'_, W> {
             Operation::DeviceState { device, state_type } => {
                 Call::GetDeviceState { device: self.handle(*device), state_type: *state_type }
             }
+            Operation::Completed { device, .. } => {
+                /// `D3DKMT_DEVICESTATE_EXECUTION`.
+                const EXECUTION: u32 = 1;
+                Call::GetDeviceState { device: self.handle(*device), state_type: EXECUTION }
+            }
             Operation::MarkError { device, reason } => {
                 Call::MarkDeviceAsError { device: self.handle(*device), reason: *reason }
             }

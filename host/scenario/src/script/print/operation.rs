@@ -65,6 +65,9 @@ impl Printer<'_> {
                 let state_type = if *state_type == 1 { String::new() } else { format!(" type={state_type}") };
                 format!("device_state {}{state_type}", self.handle(*device))
             }
+            Operation::Completed { device, object } => {
+                format!("completed {} {}", self.handle(*device), self.handle(*object))
+            }
             Operation::MarkError { device, reason } => {
                 format!("mark_error {} {}", self.handle(*device), named_or_number(&ERROR_REASONS, *reason))
             }

@@ -1,0 +1,249 @@
+//! The live state for people.
+
+use dxgkrnl::AdapterConfig;
+use proto::control::{
+    Acquire, Context, Device, HwQueue, Inspection, KeyedMutex, Object, Owner, PagingQueue, Wait,
+};
+
+fn handle(handle: u32) -> String {
+    format!("{handle:#x}")
+}
+
+fn milliseconds(nanos: u64) -> String {
+    format!("{}.{:03} ms", nanos / 1_000_000, nanos / 1000 % 1000)
+}
+
+/// One line: who waits for what, and what the values are.
+fn render_wait(wait: &Wait, now_ns: u64) -> String {
+    let who = if wait.context == 0 {
+        format!("process {} event {}", wait.process, wait.event)
+    } else {
+        format!("process {} context {}", wait.process, handle(wait.context))
+    };
+    let items: Vec<String> = wait
+        .items
+        .iter()
+        .map(|item| {
+            let done = if item.satisfied { ", reached" } else { "" };
+            format!("fence {} >= {} (now {}{done})", handle(item.object), item.value, item.current)
+        })
+        .collect();
+    let kind = if wait.any { " or " } else { " and " };
+    let age = milliseconds(now_ns.saturating_sub(wait.since_ns));
+    format!("  {who} has waited {age} for {}\n", items.join(kind))
+}
+
+/// `D3DKMT_DEVICEEXECUTION_STATE` by its name.
+fn execution_state(state: u32) -> String {
+    match state {
+        1 => "ACTIVE".into(),
+        2 => "RESET".into(),
+        3 => "HUNG".into(),
+        4 => "STOPPED".into(),
+        5 => "ERROR_OUTOFMEMORY".into(),
+        6 => "ERROR_DMAFAULT".into(),
+        7 => "ERROR_DMAPAGEFAULT".into(),
+        other => format!("execution state {other}"),
+    }
+}
+
+/// `D3DDDI_DOORBELLSTATUS` by its name.
+fn doorbell_status(status: u32) -> String {
+    match status {
+        0 => "CONNECTED".into(),
+        1 => "CONNECTED_NOTIFY".into(),
+        2 => "DISCONNECTED_RETRY".into(),
+        3 => "DISCONNECTED_ABORT".into(),
+        other => format!("status {other}"),
+    }
+}
+
+fn queued(packets: &[String]) -> String {
+    if packets.is_empty() { "empty".into() } else { packets.join("; ") }
+}
+
+fn render_device(device: &Device) -> String {
+    let fault = match device.page_fault_flags {
+        0 => String::new(),
+        flags => format!(", page fault at {:#x} (flags {flags:#x})", device.page_fault_address),
+    };
+    format!(
+        "  process {} device {} on adapter {}: {}{fault}\n",
+        device.process,
+        handle(device.handle),
+        device.adapter,
+        execution_state(device.state)
+    )
+}
+
+fn render_context(context: &Context) -> String {
+    let node = match context.node {
+        AdapterConfig::OWN_PAGING_NODE => "the paging engine".into(),
+        node => format!("node {node}"),
+    };
+    let (process, name) = (context.process, handle(context.handle));
+    let priorities = match (context.priority, context.in_process_priority) {
+        (0, 0) => String::new(),
+        (priority, 0) => format!(", priority {priority}"),
+        (priority, in_process) => format!(", priority {priority}, in process {in_process}"),
+    };
+    format!("  process {process} context {name} on {node}{priorities}: {}\n", queued(&context.queue))
+}
+
+/// How far it is, and what there is to come.
+fn render_hw_queue(queue: &HwQueue) -> String {
+    let name = match queue.handle {
+        0 => "a destroyed hardware queue that drains".into(),
+        name => format!("hardware queue {}", handle(name)),
+    };
+    let last = if queue.user_mode { queue.last_queued } else { queue.submitted };
+    let state = if queue.progress < last { "at work" } else { "done" };
+    let word = if queue.user_mode { "queued" } else { "submitted" };
+    let doorbell = match queue.doorbell {
+        Some(status) => format!(", doorbell {}", doorbell_status(status)),
+        None if queue.user_mode => ", no doorbell".into(),
+        None => String::new(),
+    };
+    format!(
+        "  process {} {name} of context {}: {state}, progress fence {} = {}, last {word} {last}{doorbell}: {}\n",
+        queue.process,
+        handle(queue.context),
+        handle(queue.progress_fence),
+        queue.progress,
+        queued(&queue.queue)
+    )
+}
+
+fn render_paging_queue(queue: &PagingQueue, state: &Inspection) -> String {
+    let is_fence = |object: &&Object| (object.process, object.handle) == (queue.process, queue.fence);
+    let value = state.objects.iter().find(is_fence).map_or(0, |fence| fence.value);
+    let priority = match queue.priority {
+        -1 => "BELOW_NORMAL".into(),
+        0 => "NORMAL".into(),
+        1 => "ABOVE_NORMAL".into(),
+        other => format!("priority {other}"),
+    };
+    format!(
+        "  process {} paging queue {}, {priority}: fence {} = {value}, last operation {}\n",
+        queue.process,
+        handle(queue.handle),
+        handle(queue.fence),
+        queue.last_value
+    )
+}
+
+fn render_object(object: &Object) -> String {
+    let owner = match &object.owner {
+        Some(Owner { process, handle: 0 }) => format!(", owned by process {process}"),
+        Some(owner) => format!(", owned by process {} {}", owner.process, handle(owner.handle)),
+        None => String::new(),
+    };
+    format!(
+        "  process {} {} {} = {}{}{owner}, {} waiters\n",
+        object.process,
+        object.r#type,
+        handle(object.handle),
+        object.value,
+        if object.poisoned { ", poisoned" } else { "" },
+        object.waiters
+    )
+}
+
+fn render_keyed_mutex(mutex: &KeyedMutex, state: &Inspection) -> String {
+    let owner = state.keyed_mutexes.iter().find(|open| open.mutex == mutex.mutex && open.owns);
+    let owner = match owner {
+        _ if mutex.abandoned => "abandoned".into(),
+        None => "free".into(),
+        Some(owner) => format!("owned by process {} {}", owner.process, handle(owner.handle)),
+    };
+    format!(
+        "  process {} keyed mutex {}: {owner}, key {}, fence value {}, {} waiters\n",
+        mutex.process,
+        handle(mutex.handle),
+        mutex.key,
+        mutex.fence_value,
+        mutex.waiters
+    )
+}
+
+/// One line: who waits for which key.
+fn render_acquire(acquire: &Acquire, now_ns: u64) -> String {
+    let age = milliseconds(now_ns.saturating_sub(acquire.since_ns));
+    let end = match (acquire.until_ns, acquire.until_utc_100ns) {
+        (Some(until), _) => format!(", for {} more", milliseconds(until.saturating_sub(now_ns))),
+        (None, Some(until)) => format!(", until the system time {until}"),
+        (None, None) => String::new(),
+    };
+    format!(
+        "  process {} event {} has waited {age} to acquire keyed mutex {} with key {}{end}\n",
+        acquire.process,
+        acquire.event,
+        handle(acquire.handle),
+        acquire.key
+    )
+}
+
+/// The state for a person.
+pub fn render(state: &Inspection) -> String {
+    let mut text = format!(
+        "daemon {}: {} threads, {} KiB resident, up {}{}\n",
+        state.pid,
+        state.threads,
+        state.resident_bytes / 1024,
+        milliseconds(state.now_ns),
+        if state.recording { ", recording" } else { "" }
+    );
+    if let Some(bugcheck) = &state.bugcheck {
+        let parameters: Vec<String> = bugcheck.parameters.iter().map(|one| format!("{one:#x}")).collect();
+        text += &format!("BUGCHECK {:#x} ({}): {}\n", bugcheck.code, parameters.join(", "), bugcheck.why);
+    }
+    for adapter in &state.stopped_adapters {
+        text += &match adapter.start_failure.as_str() {
+            "" => format!("adapter {} is stopped\n", adapter.adapter),
+            why => format!("adapter {} did not start: {why}\n", adapter.adapter),
+        };
+    }
+    if state.engine_resets + state.adapter_resets > 0 {
+        text += &format!("{} engine resets, {} adapter resets\n", state.engine_resets, state.adapter_resets);
+    }
+    for vm in &state.vms {
+        text += &format!("vm {} ({}): {}, {}\n", vm.id, vm.name, vm.state, vm.socket);
+    }
+    for process in &state.processes {
+        let place = if process.vm == 0 { "local".into() } else { format!("vm {}", process.vm) };
+        let connected = if process.connected { "" } else { ", not connected" };
+        let blocked = if process.blocked { ", blocked from the GPU" } else { "" };
+        text += &format!(
+            "process {} ({place}, pid {}, {}): {} handles, {} of {} fence slots{connected}{blocked}\n",
+            process.id,
+            process.pid,
+            process.name,
+            process.handles,
+            process.fence_slots_used,
+            process.fence_slots
+        );
+    }
+    text.extend(state.devices.iter().map(render_device));
+    text.extend(state.contexts.iter().map(render_context));
+    text.extend(state.hw_queues.iter().map(render_hw_queue));
+    text.extend(state.paging_queues.iter().map(|queue| render_paging_queue(queue, state)));
+    text.extend(state.objects.iter().map(render_object));
+    text.extend(state.keyed_mutexes.iter().map(|mutex| render_keyed_mutex(mutex, state)));
+    text.extend(state.waits.iter().map(|wait| render_wait(wait, state.now_ns)));
+    text.extend(state.acquires.iter().map(|acquire| render_acquire(acquire, state.now_ns)));
+    for engine in state.engines.iter().filter(|engine| engine.state != "idle") {
+        text += &format!("engine {}.{} ({}): {}\n", engine.adapter, engine.node, engine.kind, engine.state);
+    }
+    if let Some(counters) = &state.counters {
+        text += &format!(
+            "frames {} in, {} out; {} fence stores, {} wakes, {} refusals, {} protocol errors\n",
+            counters.frames_received,
+            counters.frames_sent,
+            counters.fence_stores,
+            counters.wakes,
+            counters.refusals,
+            counters.protocol_errors
+        );
+    }
+    text
+}

@@ -1,0 +1,225 @@
+//! The whole live state of a daemon as the control service tells it: plain copies, field by field.
+
+use d3dkmt::HwQueueFlags;
+use dxgkrnl::snapshot;
+use proto::control::{self, Counters, Engine, Inspection, Vm};
+
+use super::local_vm::LocalVm;
+use super::seat::Seat;
+use super::vm::{VmEntry, VmRegistry};
+
+/// The whole live state of a daemon.
+pub fn inspection(seat: &Seat, vms: &VmRegistry) -> Inspection {
+    let snapshot = seat.snapshot();
+    let guests = seat.guests();
+    let counters = &seat.counters;
+    let connected =
+        |process: u32| guests.iter().any(|guest| guest.id.0 == process && guest.outbox.is_connected());
+    let (threads, resident_bytes) = own_size();
+    Inspection {
+        now_ns: seat.timer.now(),
+        pid: std::process::id(),
+        threads,
+        resident_bytes,
+        recording: seat.recording,
+        vms: vms.list().iter().map(|entry| vm(entry)).chain(vms.list_local().iter().map(local_vm)).collect(),
+        processes: snapshot.processes.iter().map(|state| process(state, connected(state.process))).collect(),
+        devices: snapshot.devices.iter().map(device).collect(),
+        contexts: snapshot.contexts.iter().map(context).collect(),
+        hw_queues: snapshot.hw_queues.iter().map(hw_queue).collect(),
+        paging_queues: snapshot.paging_queues.iter().map(paging_queue).collect(),
+        keyed_mutexes: snapshot.keyed_mutexes.iter().map(keyed_mutex).collect(),
+        acquires: snapshot.acquires.iter().map(acquire).collect(),
+        bugcheck: snapshot.bugcheck.as_ref().map(|bugcheck| control::Bugcheck {
+            code: bugcheck.code,
+            parameters: bugcheck.parameters.to_vec(),
+            why: bugcheck.why.clone(),
+        }),
+        stopped_adapters: snapshot
+            .stopped_adapters
+            .iter()
+            .map(|adapter| stopped_adapter(*adapter, &snapshot.start_failures))
+            .collect(),
+        engine_resets: snapshot.engine_resets,
+        adapter_resets: snapshot.adapter_resets,
+        objects: snapshot.objects.iter().map(object).collect(),
+        waits: snapshot.waits.iter().map(wait).collect(),
+        engines: snapshot.engines.iter().map(engine).collect(),
+        counters: Some(Counters {
+            frames_received: counters.frames_received.count(),
+            frames_sent: counters.frames_sent.count(),
+            fence_stores: counters.fence_stores.count(),
+            refusals: counters.refusals.count(),
+            protocol_errors: counters.protocol_errors.count(),
+            wakes: counters.wakes.count(),
+        }),
+    }
+}
+
+fn vm(entry: &VmEntry) -> Vm {
+    Vm {
+        id: entry.shared.id.0,
+        name: entry.shared.name.clone(),
+        state: entry.shared.state().name().into(),
+        socket: entry.socket.display().to_string(),
+    }
+}
+
+fn local_vm(vm: &LocalVm) -> Vm {
+    Vm {
+        id: vm.id.0,
+        name: vm.name.clone(),
+        state: vm.state().into(),
+        socket: vm.socket.display().to_string(),
+    }
+}
+
+fn process(state: &snapshot::ProcessState, connected: bool) -> control::Process {
+    control::Process {
+        id: state.process,
+        vm: state.vm,
+        pid: state.pid,
+        name: state.name.clone(),
+        handles: state.handles,
+        fence_slots: state.fence_slots,
+        fence_slots_used: state.fence_slots_used,
+        connected,
+        priority_class: state.priority_class,
+        blocked: state.blocked,
+    }
+}
+
+fn device(state: &snapshot::DeviceState) -> control::Device {
+    let snapshot::DeviceState { process, handle, adapter, state, page_fault_flags, page_fault_address } =
+        *state;
+    control::Device { process, handle: handle.0, adapter, state, page_fault_flags, page_fault_address }
+}
+
+fn context(state: &snapshot::ContextState) -> control::Context {
+    control::Context {
+        process: state.process,
+        handle: state.handle.0,
+        node: state.node,
+        queue: state.queue.clone(),
+        priority: state.priority,
+        in_process_priority: state.in_process_priority,
+    }
+}
+
+fn hw_queue(state: &snapshot::HwQueueState) -> control::HwQueue {
+    control::HwQueue {
+        process: state.process,
+        handle: state.handle.0,
+        context: state.context.0,
+        flags: state.flags,
+        user_mode: HwQueueFlags::from_bits_retain(state.flags).contains(HwQueueFlags::USER_MODE_SUBMISSION),
+        progress_fence: state.progress_fence.0,
+        progress: state.progress,
+        submitted: state.submitted,
+        last_queued: state.last_queued,
+        doorbell: state.doorbell.map(|status| status as u32),
+        queue: state.queue.clone(),
+    }
+}
+
+fn paging_queue(state: &snapshot::PagingQueueState) -> control::PagingQueue {
+    let snapshot::PagingQueueState { process, handle, fence, priority, last_value } = *state;
+    control::PagingQueue { process, handle: handle.0, fence: fence.0, priority, last_value }
+}
+
+fn keyed_mutex(state: &snapshot::KeyedMutexState) -> control::KeyedMutex {
+    control::KeyedMutex {
+        process: state.process,
+        handle: state.handle.0,
+        mutex: state.mutex,
+        key: state.key,
+        fence_value: state.fence_value,
+        owns: state.owns,
+        abandoned: state.abandoned,
+        waiters: state.waiters,
+    }
+}
+
+fn acquire(state: &snapshot::AcquireState) -> control::Acquire {
+    let snapshot::AcquireState { process, event, handle, key, relative, absolute_100ns, since } = *state;
+    control::Acquire {
+        process,
+        event,
+        handle: handle.0,
+        key,
+        since_ns: since,
+        until_ns: relative,
+        until_utc_100ns: absolute_100ns,
+    }
+}
+
+fn stopped_adapter(adapter: u32, failures: &[(u32, String)]) -> control::StoppedAdapter {
+    let failure = failures.iter().find(|(failed, _)| *failed == adapter);
+    let start_failure = failure.map(|(_, why)| why.clone()).unwrap_or_default();
+    control::StoppedAdapter { adapter, start_failure }
+}
+
+fn object(state: &snapshot::ObjectState) -> control::Object {
+    control::Object {
+        process: state.process,
+        handle: state.handle.0,
+        r#type: state.object_type.name().into(),
+        flags: state.flags,
+        value: state.value,
+        waiters: state.waiters,
+        poisoned: state.poisoned,
+        owner: state.owner.map(|(process, handle)| control::Owner { process, handle: handle.0 }),
+    }
+}
+
+fn wait(state: &snapshot::WaitState) -> control::Wait {
+    control::Wait {
+        process: state.process,
+        event: state.event.unwrap_or(0),
+        context: state.context.map_or(0, |context| context.0),
+        any: state.any,
+        since_ns: state.since,
+        items: state
+            .items
+            .iter()
+            .map(|item| control::WaitItem {
+                object: item.object.0,
+                value: item.value,
+                current: item.current,
+                satisfied: item.satisfied,
+            })
+            .collect(),
+    }
+}
+
+fn engine(report: &snapshot::EngineReport) -> Engine {
+    use dxgkrnl::ddi::EngineState;
+    let state = match report.state {
+        EngineState::Idle => "idle".into(),
+        EngineState::Running { submission_fence_id, until, queued } => {
+            format!("running submission {submission_fence_id} until {until} ns, {queued} queued")
+        }
+        EngineState::Hung { submission_fence_id, queued } => {
+            format!("hung in submission {submission_fence_id}, {queued} queued")
+        }
+    };
+    Engine {
+        adapter: report.adapter,
+        node: report.node,
+        kind: report.kind.name().into(),
+        state,
+        last_completed: report.last_completed,
+        last_submitted: report.last_submitted,
+        ready: report.ready,
+    }
+}
+
+/// Threads and resident bytes of this process.
+fn own_size() -> (u32, u64) {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let field = |name: &str| {
+        let line = status.lines().find_map(|line| line.strip_prefix(name))?;
+        line.split_whitespace().next()?.parse::<u64>().ok()
+    };
+    (field("Threads:").unwrap_or(0) as u32, field("VmRSS:").unwrap_or(0) * 1024)
+}
