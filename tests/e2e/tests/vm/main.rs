@@ -15,7 +15,19 @@ use e2e::programs::{c_program, gpupv};
 use lab::Lab;
 
 /// Programs whose output must be the same on both arms.
-const SAME_OUTPUT: [&str; 6] = ["fence_tour", "fork_tour", "threads", "windows_rows", "abi_check", "sealed"];
+const SAME_OUTPUT: [&str; 11] = [
+    "fence_tour",
+    "fork_tour",
+    "threads",
+    "rows_adapters",
+    "rows_create",
+    "rows_cpu",
+    "rows_sharing",
+    "rows_keyed_mutex",
+    "bad_args",
+    "abi_check",
+    "sealed",
+];
 
 type Case = fn(&mut Lab);
 
