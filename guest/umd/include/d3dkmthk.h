@@ -119,6 +119,32 @@ typedef struct _D3DKMT_OPENADAPTERFROMLUID {
 } D3DKMT_OPENADAPTERFROMLUID;
 GPUPV_SIZE(D3DKMT_OPENADAPTERFROMLUID, 12);
 
+/* No display, no device interface and no device context leads to an adapter here: these three open none. */
+typedef struct _D3DKMT_OPENADAPTERFROMGDIDISPLAYNAME {
+    WCHAR DeviceName[32];
+    D3DKMT_HANDLE hAdapter;
+    LUID AdapterLuid;
+    UINT VidPnSourceId;
+} D3DKMT_OPENADAPTERFROMGDIDISPLAYNAME;
+GPUPV_SIZE(D3DKMT_OPENADAPTERFROMGDIDISPLAYNAME, 144);
+
+typedef struct _D3DKMT_OPENADAPTERFROMDEVICENAME {
+    const WCHAR *pDeviceName;
+    D3DKMT_HANDLE hAdapter;
+    LUID AdapterLuid;
+} D3DKMT_OPENADAPTERFROMDEVICENAME;
+GPUPV_SIZE(D3DKMT_OPENADAPTERFROMDEVICENAME, 24);
+
+typedef HANDLE HDC;
+
+typedef struct _D3DKMT_OPENADAPTERFROMHDC {
+    HDC hDc;
+    D3DKMT_HANDLE hAdapter;
+    LUID AdapterLuid;
+    UINT VidPnSourceId;
+} D3DKMT_OPENADAPTERFROMHDC;
+GPUPV_SIZE(D3DKMT_OPENADAPTERFROMHDC, 24);
+
 typedef struct _D3DKMT_CLOSEADAPTER {
     D3DKMT_HANDLE hAdapter;
 } D3DKMT_CLOSEADAPTER;
@@ -144,6 +170,38 @@ typedef struct _D3DKMT_QUERYADAPTERINFO {
     UINT PrivateDriverDataSize;
 } D3DKMT_QUERYADAPTERINFO;
 GPUPV_SIZE(D3DKMT_QUERYADAPTERINFO, 24);
+
+typedef enum _D3DKMT_ESCAPETYPE {
+    D3DKMT_ESCAPE_DRIVERPRIVATE = 0
+} D3DKMT_ESCAPETYPE;
+
+typedef struct _D3DDDI_ESCAPEFLAGS {
+    union {
+        struct {
+            UINT HardwareAccess : 1;
+            UINT DeviceStatusQuery : 1;
+            UINT ChangeFrameLatency : 1;
+            UINT NoAdapterSynchronization : 1;
+            UINT Reserved : 1;
+            UINT VirtualMachineData : 1;
+            UINT DriverKnownEscape : 1;
+            UINT DriverCommonEscape : 1;
+            UINT Reserved2 : 24;
+        };
+        UINT Value;
+    };
+} D3DDDI_ESCAPEFLAGS;
+
+typedef struct _D3DKMT_ESCAPE {
+    D3DKMT_HANDLE hAdapter;
+    D3DKMT_HANDLE hDevice;
+    D3DKMT_ESCAPETYPE Type;
+    D3DDDI_ESCAPEFLAGS Flags;
+    void *pPrivateDriverData;
+    UINT PrivateDriverDataSize;
+    D3DKMT_HANDLE hContext;
+} D3DKMT_ESCAPE;
+GPUPV_SIZE(D3DKMT_ESCAPE, 32);
 
 /* ---- devices and contexts ---- */
 
@@ -992,6 +1050,9 @@ GPUPV_SIZE(D3DKMT_OPENSYNCOBJECTFROMSYNCFILE, 40);
 NTSTATUS D3DKMTEnumAdapters2(D3DKMT_ENUMADAPTERS2 *);
 NTSTATUS D3DKMTEnumAdapters3(D3DKMT_ENUMADAPTERS3 *);
 NTSTATUS D3DKMTOpenAdapterFromLuid(D3DKMT_OPENADAPTERFROMLUID *);
+NTSTATUS D3DKMTOpenAdapterFromGdiDisplayName(D3DKMT_OPENADAPTERFROMGDIDISPLAYNAME *);
+NTSTATUS D3DKMTOpenAdapterFromDeviceName(D3DKMT_OPENADAPTERFROMDEVICENAME *);
+NTSTATUS D3DKMTOpenAdapterFromHdc(D3DKMT_OPENADAPTERFROMHDC *);
 NTSTATUS D3DKMTCloseAdapter(const D3DKMT_CLOSEADAPTER *);
 NTSTATUS D3DKMTQueryAdapterInfo(D3DKMT_QUERYADAPTERINFO *);
 NTSTATUS D3DKMTCreateDevice(D3DKMT_CREATEDEVICE *);
@@ -1050,7 +1111,8 @@ NTSTATUS D3DKMTSetProcessSchedulingPriorityClass(HANDLE, D3DKMT_SCHEDULINGPRIORI
 NTSTATUS D3DKMTGetProcessSchedulingPriorityClass(HANDLE, D3DKMT_SCHEDULINGPRIORITYCLASS *);
 NTSTATUS D3DKMTMarkDeviceAsError(const D3DKMT_MARKDEVICEASERROR *);
 NTSTATUS D3DKMTCreateSyncFile(D3DKMT_CREATESYNCFILE *);
-/* These two answer STATUS_NOT_SUPPORTED. */
+/* These three answer STATUS_NOT_SUPPORTED, an escape to an adapter that is none INVALID_PARAMETER. */
+NTSTATUS D3DKMTEscape(const D3DKMT_ESCAPE *);
 NTSTATUS D3DKMTWaitSyncFile(const D3DKMT_WAITSYNCFILE *);
 NTSTATUS D3DKMTOpenSyncObjectFromSyncFile(D3DKMT_OPENSYNCOBJECTFROMSYNCFILE *);
 

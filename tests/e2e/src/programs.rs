@@ -19,6 +19,9 @@ pub fn artifacts() -> &'static Artifacts {
     ARTIFACTS.get_or_init(|| Artifacts::provide(&Steps::new()).expect("the guest's programs are built"))
 }
 
+/// Behind a program's name: compiled with the checks of AddressSanitizer, whose library no guest has.
+pub const CHECKED: &str = "-asan";
+
 /// A program of `tests/c`, compiled as a user would: plain gcc, our headers, `libdxcore.so`.
 pub fn c_program(name: &str) -> PathBuf {
     static COMPILED: Mutex<BTreeMap<String, PathBuf>> = Mutex::new(BTreeMap::new());
@@ -32,11 +35,16 @@ fn compile(name: &str) -> PathBuf {
     // Another test binary may run the program at this moment: it keeps the file that it has open.
     let fresh = folder.join(format!("{name}.{}", std::process::id()));
     let program = folder.join(name);
+    let (source, checks): (_, &[&str]) = match name.strip_suffix(CHECKED) {
+        Some(source) => (source, &["-fsanitize=address", "-fno-omit-frame-pointer"]),
+        None => (name, &[]),
+    };
     let output = Command::new("gcc")
         .args(["-std=c11", "-Wall", "-Wextra", "-Werror", "-O1", "-pthread"])
+        .args(checks)
         .arg("-I")
         .arg(tree().join("guest/umd/include"))
-        .arg(tree().join(format!("tests/c/{name}.c")))
+        .arg(tree().join(format!("tests/c/{source}.c")))
         .arg("-o")
         .arg(&fresh)
         .arg("-L")

@@ -38,9 +38,21 @@ fn threads_lose_nothing_and_leave_nothing() {
 
 #[test]
 fn every_windows_row_is_ok() {
-    let output = check("windows_rows");
-    assert!(output.lines().any(|line| line.starts_with("ok W-")), "{output}");
-    assert!(!output.contains("not ok "), "{output}");
+    let programs = ["rows_adapters", "rows_create", "rows_cpu", "rows_sharing", "rows_keyed_mutex"];
+    for program in programs {
+        let output = check(program);
+        assert!(output.lines().any(|line| line.starts_with("ok W-")), "{output}");
+        assert!(output.ends_with(&format!("{program}: 0 not ok\n")), "{output}");
+    }
+}
+
+#[test]
+fn bad_arguments_are_refused_and_nothing_is_written() {
+    for program in ["bad_args", "bad_args-asan"] {
+        let output = check(program);
+        assert!(output.lines().filter(|line| line.ends_with(" refused")).count() > 50, "{output}");
+        assert!(output.ends_with("bad_args: all as expected\n"), "{output}");
+    }
 }
 
 #[test]

@@ -46,7 +46,11 @@ impl Folder {
 fn a_recorded_run_replays_identical() {
     let folder = Folder::new();
     let trace = folder.file("run.gvt");
-    record(&trace, &[("fence_tour", &[]), ("states", &["leaves"]), ("threads", &[]), ("windows_rows", &[])]);
+    let rows = ["rows_adapters", "rows_create", "rows_cpu", "rows_sharing", "rows_keyed_mutex"];
+    let mut programs: Vec<(&str, &[&str])> =
+        vec![("fence_tour", &[]), ("states", &["leaves"]), ("threads", &[])];
+    programs.extend(rows.map(|program| (program, &[] as &[&str])));
+    record(&trace, &programs);
     let output = replay(&trace);
     assert_eq!(output.status.code(), Some(0), "{}{}", text(&output.stdout), text(&output.stderr));
     assert!(text(&output.stdout).starts_with("identical: "), "{}", text(&output.stdout));

@@ -18,6 +18,10 @@ layout!(AdapterInfo 20 / 4: adapter 0, luid_low 4, luid_high 8, sources 12, prec
 layout!(EnumAdapters2 16 / 8: count 0, adapters 8);
 layout!(EnumAdapters3 24 / 8: filter 0, count 8, adapters 16);
 layout!(OpenAdapterFromLuid 12 / 4: luid_low 0, luid_high 4, adapter 8);
+layout!(OpenAdapterFromGdiDisplayName 144 / 4: device_name 0, adapter 128, luid_low 132, luid_high 136, source 140);
+layout!(OpenAdapterFromDeviceName 24 / 8: device_name 0, adapter 8, luid_low 12, luid_high 16);
+layout!(OpenAdapterFromHdc 24 / 8: hdc 0, adapter 8, luid_low 12, luid_high 16, source 20);
+layout!(Escape 32 / 8: adapter 0, device 4, kind 8, flags 12, private_data 16, private_data_size 24, context 28);
 layout!(OneHandle 4 / 4: handle 0);
 layout!(QueryAdapterInfo 24 / 8: adapter 0, kind 4, private_data 8, private_data_size 16);
 layout!(CreateDevice 64 / 8: adapter 0, flags 8, device 12, command_buffer 16, command_buffer_size 24,

@@ -25,6 +25,23 @@ fn adapter_structs_have_the_layout_of_windows() {
     same!(EnumAdapters2, D3DKMT_ENUMADAPTERS2: count = NumAdapters, adapters = pAdapters);
     same!(EnumAdapters3, D3DKMT_ENUMADAPTERS3: filter = Filter, count = NumAdapters, adapters = pAdapters);
     same!(OpenAdapterFromLuid, D3DKMT_OPENADAPTERFROMLUID: luid_low = AdapterLuid, adapter = hAdapter);
+    same!(OpenAdapterFromDeviceName, D3DKMT_OPENADAPTERFROMDEVICENAME: device_name = pDeviceName,
+        adapter = hAdapter, luid_low = AdapterLuid);
+    same!(OpenAdapterFromHdc, D3DKMT_OPENADAPTERFROMHDC: hdc = hDc, adapter = hAdapter, luid_low = AdapterLuid,
+        source = VidPnSourceId);
+    // Its WCHARs have 4 bytes here: what follows them stands as far behind them as there.
+    type Display = windows::D3DKMT_OPENADAPTERFROMGDIDISPLAYNAME;
+    let (ours_end, theirs_end) = (size_of::<[u32; 32]>(), size_of::<[u16; 32]>());
+    for (ours, theirs) in [
+        (offset_of!(ours::OpenAdapterFromGdiDisplayName, adapter), offset_of!(Display, hAdapter)),
+        (offset_of!(ours::OpenAdapterFromGdiDisplayName, luid_low), offset_of!(Display, AdapterLuid)),
+        (offset_of!(ours::OpenAdapterFromGdiDisplayName, source), offset_of!(Display, VidPnSourceId)),
+        (size_of::<ours::OpenAdapterFromGdiDisplayName>(), size_of::<Display>()),
+    ] {
+        assert_eq!(ours - ours_end, theirs - theirs_end);
+    }
+    same!(Escape, D3DKMT_ESCAPE: adapter = hAdapter, device = hDevice, kind = Type, flags = Flags,
+        private_data = pPrivateDriverData, private_data_size = PrivateDriverDataSize, context = hContext);
     same!(OneHandle, D3DKMT_CLOSEADAPTER: handle = hAdapter);
     same!(QueryAdapterInfo, D3DKMT_QUERYADAPTERINFO: adapter = hAdapter, kind = Type,
         private_data = pPrivateDriverData, private_data_size = PrivateDriverDataSize);

@@ -3,9 +3,9 @@
 use super::source::{Item, Source};
 use super::tokens::{Kind, tokens};
 
-/// What makes a C program's exit code a verdict (`tests/c/check.h`).
+/// What makes a C program's exit code a verdict (`tests/c/check.h`, `tests/c/rows.h`).
 pub fn is_assertion(word: &str, _next: &str) -> bool {
-    ["CHECK", "EXPECT", "assert", "abort", "failures"].contains(&word)
+    ["CHECK", "EXPECT", "row", "status_row", "assert", "abort", "failures"].contains(&word)
 }
 
 pub fn source(file: String, text: &str) -> Source {

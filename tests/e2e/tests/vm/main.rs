@@ -15,8 +15,20 @@ use e2e::programs::{c_program, gpupv};
 use lab::Lab;
 
 /// Programs whose output must be the same on both arms.
-const SAME_OUTPUT: [&str; 7] =
-    ["fence_tour", "fork_tour", "threads", "windows_rows", "abi_check", "sealed", "pending"];
+const SAME_OUTPUT: [&str; 12] = [
+    "fence_tour",
+    "fork_tour",
+    "threads",
+    "rows_adapters",
+    "rows_create",
+    "rows_cpu",
+    "rows_sharing",
+    "rows_keyed_mutex",
+    "bad_args",
+    "abi_check",
+    "sealed",
+    "pending",
+];
 
 type Case = fn(&mut Lab);
 

@@ -1,6 +1,8 @@
 //! The structs of the C ABI. Each begins its doc with the C name; sizes and offsets are asserted in
 //! [`super::layout`]. Unions are their largest member's bytes or the one member that we use.
 
+mod display;
+mod escape;
 mod hw_queue;
 mod keyed_mutex;
 mod legacy;
@@ -12,6 +14,8 @@ use std::ffi::c_void;
 
 use d3dkmt::SyncObjectType;
 
+pub(crate) use display::{OpenAdapterFromDeviceName, OpenAdapterFromGdiDisplayName, OpenAdapterFromHdc};
+pub(crate) use escape::Escape;
 pub(crate) use hw_queue::{
     CreateHwQueue, CreateNativeFence, NativeFenceInfo, NativeFenceMapping, OpenNativeFenceFromNtHandle,
     SubmitCommandToHwQueue, SubmitSignalToHwQueue, SubmitWaitToHwQueue,
