@@ -148,6 +148,12 @@ pub struct AdapterConfig {
     pub iommu: bool,
     /// The CPU's mapping of fence values is cached (FEN-006).
     pub io_coherent: bool,
+    /// Which driver it has, by the name that it is registered by.
+    pub kmd: String,
+    /// `ParavirtualizationSupported`: it can be given to VMs (GPV-007).
+    pub paravirtualization: bool,
+    /// `NumVirtualFunctions`: how many VMs can have it at a time (GPV-008).
+    pub virtual_functions: u32,
     pub targets: Vec<TargetConfig>,
 }
 
@@ -160,6 +166,42 @@ pub struct Grant {
     pub vms: Vec<String>,
 }
 
+/// What the host decides of a VM.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct VmConfig {
+    /// The VM's name.
+    pub name: String,
+    /// `SecureVirtualMachine`: a driver gets no escape of it but known ones (GPV-011).
+    pub secure: bool,
+    /// Its devices are behind an IoMmu of their own; a secure VM must have that (GPV-012).
+    pub iommu_isolation: bool,
+    /// `LinuxVirtualMachine`.
+    pub linux: bool,
+    /// Drivers get escapes of it (GPV-031).
+    pub escapes: bool,
+    /// Submissions, GPU signals and GPU waits are asynchronous messages, whose status is lost (GPV-015, GPV-016).
+    pub asynchronous: bool,
+    /// Ordinals of the adapters that it has; `None`: all.
+    pub adapters: Option<Vec<u32>>,
+    /// What the guest's kernel knows of; an older guest knows less (GPV-029).
+    pub features: Features,
+}
+
+impl Default for VmConfig {
+    fn default() -> Self {
+        VmConfig {
+            name: String::new(),
+            secure: false,
+            iommu_isolation: true,
+            linux: true,
+            escapes: true,
+            asynchronous: true,
+            adapters: None,
+            features: Features::all(),
+        }
+    }
+}
+
 /// The whole configuration: part of a trace's header.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Config {
@@ -169,6 +211,12 @@ pub struct Config {
     pub tdr: TdrConfig,
     /// None by default: what one VM shares is its own.
     pub grants: Vec<Grant>,
+    /// VMs that are not as [`VmConfig::default`] says.
+    pub vms: Vec<VmConfig>,
+    /// `GpuVirtualizationFlags`: bit 0x4 makes every VM secure (GPV-014).
+    pub gpu_virtualization_flags: u32,
+    /// The machine runs test-signed drivers (ESC-011).
+    pub test_signing: bool,
 }
 
 impl AdapterConfig {
@@ -268,6 +316,9 @@ impl Default for AdapterConfig {
             paging_node: None,
             iommu: false,
             io_coherent: true,
+            kmd: String::from("simulated"),
+            paravirtualization: true,
+            virtual_functions: 32,
             // 60 Hz.
             targets: vec![TargetConfig { id: 0, vsync_ns: 16_666_667 }],
         }
@@ -282,6 +333,9 @@ impl Default for Config {
             features: Features::HARDWARE_SCHEDULING | Features::NATIVE_FENCE | Features::USER_MODE_SUBMISSION,
             tdr: TdrConfig::default(),
             grants: Vec::new(),
+            vms: Vec::new(),
+            gpu_virtualization_flags: 0,
+            test_signing: false,
         }
     }
 }

@@ -11,10 +11,15 @@ use d3dkmt::NtStatus;
 
 use crate::{Config, FeatureId, Nanos, ProcessId};
 
+mod guests;
 mod native;
 mod queues;
 mod recovery;
 
+pub use guests::{
+    CreateCpuEvent, DxgCpuEvent, Escape, KmdCpuEvent, KmdDevice, KmdProcess, NewProcess, ProcessKind,
+    SignalEvent, VirtualMachineData,
+};
 pub use native::{
     CurrentValueUpdate, LocalNativeFenceId, NATIVE_FENCE_LOG_ENTRIES, NATIVE_FENCE_PAGE_BYTES,
     NATIVE_FENCE_STRIDE_BYTES, NativeFenceId, NativeFenceLogEntry, NativeFenceLogHeader, NativeFenceLogType,
@@ -151,6 +156,8 @@ pub enum Callback {
     /// `DxgkCbDisconnectDoorbell`: the status is stored before [`Miniport::doorbell_disconnected`] tells what it
     /// returned; the physical doorbell may be used again from then on (SCH-031).
     DisconnectDoorbell { hw_queue: HwQueueId, reason: DisconnectReason },
+    /// `DxgkCbSignalEvent`.
+    SignalEvent { adapter: u32, signal: SignalEvent },
 }
 
 /// What an engine does at the moment.
@@ -529,6 +536,43 @@ pub trait Miniport {
     /// `DxgkDdiDestroyPeriodicFrameNotification`.
     fn destroy_periodic_frame_notification(&mut self, _adapter: u32, _notification: u64) {}
     /// [`crate::Fault::LoseInterrupt`]: the next `DxgkCbNotifyInterrupt` of this engine does not happen.
+    /// `DxgkDdiCreateProcess`: on each adapter.
+    fn create_process(&mut self, _adapter: u32, _new: &NewProcess) -> Result<(), NtStatus> {
+        Ok(())
+    }
+    /// `DxgkDdiDestroyProcess`.
+    fn destroy_process(&mut self, _adapter: u32, _process: KmdProcess, _callbacks: &mut Vec<Callback>) {}
+    /// `DxgkDdiSetVirtualMachineData`.
+    fn set_virtual_machine_data(&mut self, _adapter: u32, _data: &VirtualMachineData) {}
+    /// `DxgkDdiCreateDevice`.
+    fn create_device(
+        &mut self,
+        _adapter: u32,
+        _process: KmdProcess,
+        _device: KmdDevice,
+    ) -> Result<(), NtStatus> {
+        Ok(())
+    }
+    /// `DxgkDdiDestroyDevice`.
+    fn destroy_device(&mut self, _adapter: u32, _device: KmdDevice, _callbacks: &mut Vec<Callback>) {}
+    /// `DxgkDdiCreateCpuEvent`.
+    fn create_cpu_event(&mut self, _adapter: u32, _create: &CreateCpuEvent) -> Result<KmdCpuEvent, NtStatus> {
+        Err(NtStatus::NOT_SUPPORTED)
+    }
+    /// `DxgkDdiDestroyCpuEvent`: when it returns, no signal of it is in flight, and none may follow (EVT-013, EVT-016).
+    fn destroy_cpu_event(&mut self, _adapter: u32, _event: KmdCpuEvent, _callbacks: &mut Vec<Callback>) {}
+    /// `DxgkDdiEscape`.
+    fn escape(
+        &mut self,
+        _now: Nanos,
+        _adapter: u32,
+        _escape: Escape<'_>,
+        _callbacks: &mut Vec<Callback>,
+    ) -> NtStatus {
+        NtStatus::NOT_SUPPORTED
+    }
+    /// An object of the driver's goes bad: it signals the CPU events that were registered for this usage.
+    fn object_goes_bad(&mut self, _adapter: u32, _usage: u32, _callbacks: &mut Vec<Callback>) {}
     fn lose_interrupt(&mut self, engine: EngineId);
     /// [`crate::Fault::Hang`]: the packet that runs, or else the next one to run, never ends.
     fn hang_engine(&mut self, engine: EngineId);

@@ -64,6 +64,9 @@ impl<M: Miniport> Kernel<M> {
             CreateDevice { adapter, flags } => self.create_device(process, adapter, flags),
             DestroyDevice { device } => self.destroy_device(process, device, effects),
             GetDeviceState { device, state_type } => self.device_state(process, device, state_type),
+            Escape { adapter, device, context, kind, flags, data } =>
+                self.escape(process, (adapter, device, context), kind, flags, data, effects),
+            IsFeatureEnabled { adapter, feature_id } => self.is_feature_enabled(process, adapter, feature_id),
             MarkDeviceAsError { device, reason } => self.mark_device_as_error(process, device, reason),
         }
 

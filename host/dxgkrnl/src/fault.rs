@@ -47,6 +47,8 @@ pub enum Fault {
     Power { adapter: u32, on: bool },
     /// The engine leaves F0 for F1 (interrupt 20): its doorbells are disconnected (SCH-033).
     EngineToF1 { engine: EngineId },
+    /// An object of the driver's goes bad: it signals the CPU events that are registered for this usage (EVT-007).
+    ObjectGoesBad { adapter: u32, usage: u32 },
 }
 
 impl fmt::Display for Fault {
@@ -67,6 +69,9 @@ impl fmt::Display for Fault {
             Fault::Power { adapter, on: false } => write!(f, "adapter {adapter} goes to D3"),
             Fault::EngineToF1 { engine: EngineId { adapter, node } } => {
                 write!(f, "engine {adapter}.{node} goes to F1")
+            }
+            Fault::ObjectGoesBad { adapter, usage } => {
+                write!(f, "an object of usage {usage} of adapter {adapter} goes bad")
             }
         }
     }
@@ -93,6 +98,11 @@ impl<M: Miniport> Kernel<M> {
             Fault::EngineToF1 { engine } => self.with_miniport(effects, |miniport, _, callbacks| {
                 miniport.engine_to_f1(engine, callbacks);
             }),
+            Fault::ObjectGoesBad { adapter, usage } => {
+                self.with_miniport(effects, |miniport, _, callbacks| {
+                    miniport.object_goes_bad(adapter, usage, callbacks);
+                });
+            }
         }
     }
 
@@ -103,7 +113,9 @@ impl<M: Miniport> Kernel<M> {
             | Fault::PageFault { engine, .. }
             | Fault::ResetFails { engine }
             | Fault::EngineToF1 { engine } => (engine.adapter, Some(engine.node)),
-            Fault::StopAdapter { adapter } | Fault::Power { adapter, .. } => (adapter, None),
+            Fault::StopAdapter { adapter }
+            | Fault::Power { adapter, .. }
+            | Fault::ObjectGoesBad { adapter, .. } => (adapter, None),
         };
         match self.config.adapters.get(adapter as usize) {
             None => Err("there is no such adapter"),

@@ -10,7 +10,11 @@
 
 use core::fmt;
 
-use crate::Features;
+use d3dkmt::{FeatureResult, Handle, Reply};
+
+use crate::ddi::Miniport;
+use crate::kernel::{Called, Kernel};
+use crate::{Features, ProcessId};
 
 /// `DXGK_FEATURE_ID`: the category in the top 4 bits, the feature within it in the others.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -62,5 +66,22 @@ impl Features {
             FeatureId::NATIVE_FENCE => self.contains(Features::NATIVE_FENCE),
             _ => false,
         }
+    }
+}
+
+impl<M: Miniport> Kernel<M> {
+    /// `D3DKMTIsFeatureEnabled`.
+    pub(crate) fn is_feature_enabled(&self, process: ProcessId, adapter: Handle, feature: u32) -> Called {
+        self.adapter(process, adapter)?;
+        let enabled = self.config.features.offers(FeatureId(feature));
+        let (known, supported_by_driver, supported_on_current_config) = (enabled, enabled, enabled);
+        let version = u16::from(enabled);
+        Ok(Reply::Feature(FeatureResult {
+            version,
+            enabled,
+            known,
+            supported_by_driver,
+            supported_on_current_config,
+        }))
     }
 }

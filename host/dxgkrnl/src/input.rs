@@ -59,6 +59,11 @@ pub enum Input {
     ProcessGone {
         process: ProcessId,
     },
+    /// The guest's kernel froze the process, or thawed it again: a frozen one has nobody to hear of wake-ups (`NOTIFYPROCESSFREEZE`).
+    ProcessFrozen {
+        process: ProcessId,
+        frozen: bool,
+    },
     /// The time that [`crate::Kernel::next_deadline`] named has come.
     Deadline,
     /// A test has something go wrong.
@@ -91,6 +96,8 @@ impl fmt::Display for Input {
             Input::Call { process, request: 0, call } => write!(f, "p{} one-way {call:?}", process.0),
             Input::Call { process, request, call } => write!(f, "p{} #{request} {call:?}", process.0),
             Input::ProcessGone { process } => write!(f, "p{} gone", process.0),
+            Input::ProcessFrozen { process, frozen: true } => write!(f, "p{} frozen", process.0),
+            Input::ProcessFrozen { process, frozen: false } => write!(f, "p{} thawed", process.0),
             Input::Deadline => write!(f, "deadline"),
             Input::Fault(fault) => write!(f, "fault: {fault}"),
             Input::SystemTime { utc_100ns } => write!(f, "system time {utc_100ns}"),

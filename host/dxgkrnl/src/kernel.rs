@@ -296,6 +296,7 @@ impl<M: Miniport> Kernel<M> {
             }
             Input::Call { process, request, ref mut call } => self.call(process, request, call, effects),
             Input::ProcessGone { process } => self.end_process(process, effects),
+            Input::ProcessFrozen { process, frozen } => self.freeze(process, frozen, effects),
             Input::Deadline => {}
             Input::Fault(fault) => self.fault(fault, effects),
             Input::SystemTime { utc_100ns } => self.set_system_time(utc_100ns, effects),

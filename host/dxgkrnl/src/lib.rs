@@ -22,12 +22,15 @@ extern crate alloc;
 mod adapter;
 mod bugcheck;
 mod config;
+mod cpu_event;
 pub mod ddi;
 mod dispatch;
 mod driver;
 mod effects;
+mod escape;
 mod fault;
 mod feature;
+mod guests;
 mod handles;
 mod input;
 pub mod kernel;
@@ -59,6 +62,7 @@ mod window;
 pub use bugcheck::Bugcheck;
 pub use config::{
     AdapterConfig, Config, EngineType, Features, Grant, NodeConfig, TargetConfig, TdrConfig, VidSchCaps,
+    VmConfig,
 };
 pub use ddi::EngineId;
 pub use effects::{Answer, Effects, FenceStore, HostEvent, Note};

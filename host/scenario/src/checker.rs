@@ -96,6 +96,7 @@ impl Told {
                 let (passed, signal) = (values_passed(call), cpu_signal(call));
                 Told { process: Some(*process), request, kind, gpu_value, passed, signal }
             }
+            Input::ProcessFrozen { .. } => none,
             Input::ProcessGone { process } => Told { kind: ToldKind::Gone { process: *process }, ..none },
             Input::VmDetached { .. } | Input::Fault(_) => Told { kind: ToldKind::GoneMany, ..none },
             Input::VmAttached { .. }
@@ -145,10 +146,13 @@ fn of_call(call: &Call) -> (ToldKind, Option<u64>) {
         | Call::DestroyHwQueue { .. }
         // The last NT handle of an object may be the last thing that held it.
         | Call::CloseShare { .. }
+        // A driver or a test hook may do anything.
+        | Call::Escape { .. }
         | Call::MarkDeviceAsError { .. } => (ToldKind::Destroys, None),
         Call::EnumAdapters { .. }
         | Call::OpenAdapterFromLuid { .. }
         | Call::QueryAdapterInfo { .. }
+        | Call::IsFeatureEnabled { .. }
         | Call::CreateDevice { .. }
         | Call::GetDeviceState { .. }
         | Call::CreateContextVirtual { .. }

@@ -30,6 +30,9 @@ pub(crate) fn input_from_wire(input: wire::Input) -> Result<Input, ConvertError>
             let call = call_from_body(frame.body.ok_or(missing("ToHost", "body"))?)?;
             Input::Call { process: ProcessId(wire.process), request: frame.request, call }
         }
+        Body::ProcessFrozen(wire::ProcessFrozen { process, frozen }) => {
+            Input::ProcessFrozen { process: ProcessId(process), frozen }
+        }
         Body::ProcessGone(process) => Input::ProcessGone { process: ProcessId(process) },
         Body::Deadline(_) => Input::Deadline,
         Body::Fault(wire) => Input::Fault(fault_from_wire(wire)?),
@@ -58,6 +61,7 @@ fn fault_from_wire(fault: wire::Fault) -> Result<Fault, ConvertError> {
         Kind::ResetFails(of) => Fault::ResetFails { engine: engine(of) },
         Kind::Power(wire::Power { adapter, on }) => Fault::Power { adapter, on },
         Kind::EngineToF1(of) => Fault::EngineToF1 { engine: engine(of) },
+        Kind::ObjectGoesBad(wire::Usage { adapter, usage }) => Fault::ObjectGoesBad { adapter, usage },
     })
 }
 

@@ -162,6 +162,10 @@ pub(crate) fn input(input: &Input, out: &mut Vec<u8>) {
             nested(2, out, |out| call_frame(*request, call, out));
         }),
         Input::ProcessGone { process } => chosen(7, process.0.into(), out),
+        Input::ProcessFrozen { process, frozen } => nested(12, out, |out| {
+            number(1, process.0.into(), out);
+            number(2, (*frozen).into(), out);
+        }),
         Input::Deadline => chosen(8, 1, out),
         Input::Fault(fault) => nested(9, out, |out| self::fault(*fault, out)),
         // sint64: zigzag.
@@ -197,6 +201,10 @@ fn fault(fault: Fault, out: &mut Vec<u8>) {
             number(2, on.into(), out);
         }),
         Fault::EngineToF1 { engine: of } => nested(7, out, |out| engine(of, out)),
+        Fault::ObjectGoesBad { adapter, usage } => nested(8, out, |out| {
+            number(1, adapter.into(), out);
+            number(2, usage.into(), out);
+        }),
     }
 }
 

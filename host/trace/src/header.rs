@@ -3,7 +3,7 @@
 use d3dkmt::Luid;
 use dxgkrnl::{
     AdapterConfig, Config, EngineType, Features, Grant, NodeConfig, Policy, TargetConfig, TdrConfig,
-    VidSchCaps,
+    VidSchCaps, VmConfig,
 };
 use proto::convert::{ConvertError, luid_to_wire};
 use proto::trace as wire;
@@ -44,6 +44,9 @@ pub(crate) fn config_to_wire(config: &Config) -> wire::KernelConfig {
         features: config.features.bits(),
         tdr: Some(tdr),
         grants: config.grants.iter().map(grant).collect(),
+        vms: config.vms.iter().map(vm_to_wire).collect(),
+        gpu_virtualization_flags: config.gpu_virtualization_flags,
+        test_signing: config.test_signing,
     }
 }
 
@@ -60,8 +63,37 @@ fn adapter_to_wire(adapter: &AdapterConfig) -> wire::AdapterConfig {
         paging_node: adapter.paging_node,
         iommu: adapter.iommu,
         io_coherent: adapter.io_coherent,
+        kmd: adapter.kmd.clone(),
+        paravirtualization: adapter.paravirtualization,
+        virtual_functions: adapter.virtual_functions,
         targets: adapter.targets.iter().map(target).collect(),
     }
+}
+
+fn vm_to_wire(vm: &VmConfig) -> wire::VmConfig {
+    wire::VmConfig {
+        name: vm.name.clone(),
+        secure: vm.secure,
+        iommu_isolation: vm.iommu_isolation,
+        linux: vm.linux,
+        escapes: vm.escapes,
+        asynchronous: vm.asynchronous,
+        adapters: vm.adapters.clone().map(|ordinals| wire::Ordinals { ordinals }),
+        features: vm.features.bits(),
+    }
+}
+
+fn vm_from_wire(vm: wire::VmConfig) -> Result<VmConfig, ConvertError> {
+    Ok(VmConfig {
+        name: vm.name,
+        secure: vm.secure,
+        iommu_isolation: vm.iommu_isolation,
+        linux: vm.linux,
+        escapes: vm.escapes,
+        asynchronous: vm.asynchronous,
+        adapters: vm.adapters.map(|adapters| adapters.ordinals),
+        features: Features::from_bits(vm.features).ok_or(bad("VmConfig", "features", vm.features))?,
+    })
 }
 
 fn node_to_wire(node: &NodeConfig) -> wire::NodeConfig {
@@ -99,6 +131,9 @@ pub(crate) fn config_from_wire(config: wire::KernelConfig) -> Result<Config, Con
             test_mode: tdr.test_mode,
         },
         grants: config.grants.into_iter().map(|wire::Grant { name, vms }| Grant { name, vms }).collect(),
+        vms: config.vms.into_iter().map(vm_from_wire).collect::<Result<_, _>>()?,
+        gpu_virtualization_flags: config.gpu_virtualization_flags,
+        test_signing: config.test_signing,
     })
 }
 
@@ -116,6 +151,9 @@ fn adapter_from_wire(adapter: wire::AdapterConfig) -> Result<AdapterConfig, Conv
         paging_node: adapter.paging_node,
         iommu: adapter.iommu,
         io_coherent: adapter.io_coherent,
+        kmd: adapter.kmd,
+        paravirtualization: adapter.paravirtualization,
+        virtual_functions: adapter.virtual_functions,
         targets: adapter.targets.into_iter().map(target).collect(),
     })
 }

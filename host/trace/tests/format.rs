@@ -182,6 +182,7 @@ fn fault() -> impl Strategy<Value = Fault> {
         engine().prop_map(|engine| Fault::ResetFails { engine }),
         (number(), any::<bool>()).prop_map(|(adapter, on)| Fault::Power { adapter, on }),
         engine().prop_map(|engine| Fault::EngineToF1 { engine }),
+        (any::<u32>(), any::<u32>()).prop_map(|(adapter, usage)| Fault::ObjectGoesBad { adapter, usage }),
     ]
 }
 
@@ -195,6 +196,7 @@ fn input() -> impl Strategy<Value = Input> {
             .prop_map(|(process, vm, pid, name)| Input::ProcessAttached { process, vm, pid, name }),
         (process(), any::<u32>()).prop_map(|(process, slots)| Input::FenceMemoryAdded { process, slots }),
         process().prop_map(|process| Input::ProcessGone { process }),
+        (process(), any::<bool>()).prop_map(|(process, frozen)| Input::ProcessFrozen { process, frozen }),
         Just(Input::Deadline),
         fault().prop_map(Input::Fault),
         prop_oneof![Just(0), any::<i64>()].prop_map(|utc_100ns| Input::SystemTime { utc_100ns }),

@@ -1,8 +1,8 @@
 //! Calls: one arm for each, both ways.
 
 use d3dkmt::{
-    Call, CreateContextFlags, GpuVaOperation, Handle, HwQueueFlags, KeyedMutexFlags, RuntimeBuffer,
-    SignalFlags, SyncObjectFlags, WaitFromCpuFlags,
+    Call, CreateContextFlags, EscapeFlags, GpuVaOperation, Handle, HwQueueFlags, KeyedMutexFlags,
+    RuntimeBuffer, SignalFlags, SyncObjectFlags, WaitFromCpuFlags,
 };
 
 use super::{ConvertError, event, handles, luid_from, luid_to_wire, raw, sync, token};
@@ -261,6 +261,17 @@ pub fn call_to_frame(request: u64, call: &Call) -> wire::ToHost {
         Call::MarkDeviceAsError { device, reason } => {
             Body::MarkDeviceAsError(wire::MarkDeviceAsError { device: device.0, reason: *reason })
         }
+        Call::Escape { adapter, device, context, kind, flags, data } => Body::Escape(wire::Escape {
+            adapter: adapter.0,
+            device: device.0,
+            context: context.0,
+            kind: *kind,
+            flags: flags.bits(),
+            data: data.clone(),
+        }),
+        Call::IsFeatureEnabled { adapter, feature_id } => {
+            Body::IsFeatureEnabled(wire::IsFeatureEnabled { adapter: adapter.0, feature_id: *feature_id })
+        }
     };
     wire::ToHost { request, body: Some(body) }
 }
@@ -464,6 +475,17 @@ pub fn call_from_body(body: to_host::Body) -> Result<Call, ConvertError> {
         Body::ProcessPriorityClass(_) => Call::ProcessPriorityClass,
         Body::MarkDeviceAsError(wire) => {
             Call::MarkDeviceAsError { device: Handle(wire.device), reason: wire.reason }
+        }
+        Body::Escape(wire) => Call::Escape {
+            adapter: Handle(wire.adapter),
+            device: Handle(wire.device),
+            context: Handle(wire.context),
+            kind: wire.kind,
+            flags: EscapeFlags::from_bits_retain(wire.flags),
+            data: wire.data,
+        },
+        Body::IsFeatureEnabled(wire) => {
+            Call::IsFeatureEnabled { adapter: Handle(wire.adapter), feature_id: wire.feature_id }
         }
     })
 }

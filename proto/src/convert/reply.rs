@@ -1,6 +1,8 @@
 //! What the host answers.
 
-use d3dkmt::{AcquireOutcome, Adapter, CreatedSyncObject, Handle, PageFaultState, Reply, WaitOutcome};
+use d3dkmt::{
+    AcquireOutcome, Adapter, CreatedSyncObject, FeatureResult, Handle, PageFaultState, Reply, WaitOutcome,
+};
 
 use super::{ConvertError, luid_from, luid_to_wire};
 use crate::channel::{self as wire, to_guest};
@@ -57,6 +59,11 @@ pub(crate) fn reply_to_body(reply: &Reply) -> Option<to_guest::Body> {
             Some(Body::HwQueue(wire::HwQueue { queue: queue.0, progress_fence }))
         }
         Reply::Doorbell { status_slot } => Some(Body::DoorbellStatusSlot(*status_slot)),
+        Reply::Escape(data) => Some(Body::Escape(data.clone())),
+        Reply::Feature(feature) => Some(Body::Feature(wire::Feature {
+            version: feature.version.into(),
+            value: feature.value().into(),
+        })),
         Reply::PageFault(PageFaultState { flags, gpu_address }) => {
             Some(Body::PageFault(wire::PageFault { flags: *flags, gpu_address: *gpu_address }))
         }
@@ -112,6 +119,12 @@ pub(crate) fn reply_from_body(body: Option<to_guest::Body>) -> Result<Reply, Con
             Reply::HwQueue { queue: Handle(wire.queue), progress_fence }
         }
         Some(Body::DoorbellStatusSlot(status_slot)) => Reply::Doorbell { status_slot },
+        Some(Body::Escape(data)) => Reply::Escape(data),
+        Some(Body::Feature(wire)) => {
+            let half =
+                |word: u32| u16::try_from(word).map_err(|_| ConvertError::Unexpected("a feature's result"));
+            Reply::Feature(FeatureResult::from_value(half(wire.version)?, half(wire.value)?))
+        }
         Some(Body::PageFault(wire)) => {
             Reply::PageFault(PageFaultState { flags: wire.flags, gpu_address: wire.gpu_address })
         }

@@ -1,9 +1,10 @@
 //! Any call and any reply.
 
 use d3dkmt::{
-    AcquireOutcome, Adapter, Call, CreateContextFlags, CreatedSyncObject, EventId, GpuSignal, GpuVaOperation,
-    Handle, HwQueueFlags, KeyedMutexFlags, Luid, PageFaultState, Reply, RuntimeBuffer, ShareToken,
-    SignalFlags, SyncObjectFlags, SyncObjectInfo, SyncObjectType, WaitFromCpuFlags, WaitOutcome,
+    AcquireOutcome, Adapter, Call, CreateContextFlags, CreatedSyncObject, EscapeFlags, EventId,
+    FeatureResult, GpuSignal, GpuVaOperation, Handle, HwQueueFlags, KeyedMutexFlags, Luid, PageFaultState,
+    Reply, RuntimeBuffer, ShareToken, SignalFlags, SyncObjectFlags, SyncObjectInfo, SyncObjectType,
+    WaitFromCpuFlags, WaitOutcome,
 };
 use proptest::collection::vec;
 use proptest::option;
@@ -265,6 +266,18 @@ fn scheduling() -> impl Strategy<Value = Call> {
         any::<u32>().prop_map(|class| Call::SetProcessPriorityClass { class }),
         Just(Call::ProcessPriorityClass),
         (handle(), any::<u32>()).prop_map(|(device, reason)| Call::MarkDeviceAsError { device, reason }),
+        ([handle(), handle(), handle()], any::<u32>(), any::<u32>(), bytes()).prop_map(
+            |([adapter, device, context], kind, flags, data)| Call::Escape {
+                adapter,
+                device,
+                context,
+                kind,
+                flags: EscapeFlags::from_bits_retain(flags),
+                data,
+            }
+        ),
+        (handle(), any::<u32>())
+            .prop_map(|(adapter, feature_id)| Call::IsFeatureEnabled { adapter, feature_id }),
     ]
 }
 
@@ -305,6 +318,9 @@ pub(super) fn reply() -> impl Strategy<Value = Reply> {
         vec(any::<u8>(), 0..100).prop_map(Reply::AdapterInfo),
         handle().prop_map(Reply::Device),
         any::<u32>().prop_map(Reply::DeviceState),
+        vec(any::<u8>(), 0..100).prop_map(Reply::Escape),
+        (any::<u16>(), 0..16u16)
+            .prop_map(|(version, value)| Reply::Feature(FeatureResult::from_value(version, value))),
         handle().prop_map(Reply::Context),
         created().prop_map(Reply::SyncObject),
         prop_oneof![Just(WaitOutcome::Satisfied), Just(WaitOutcome::Registered)].prop_map(Reply::Wait),

@@ -5,8 +5,8 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use crate::{
-    CreateContextFlags, EventId, Handle, HwQueueFlags, KeyedMutexFlags, Luid, NtStatus, ShareToken,
-    SignalFlags, SyncObjectFlags, SyncObjectInfo, WaitFromCpuFlags,
+    CreateContextFlags, EscapeFlags, EventId, Handle, HwQueueFlags, KeyedMutexFlags, Luid, NtStatus,
+    ShareToken, SignalFlags, SyncObjectFlags, SyncObjectInfo, WaitFromCpuFlags,
 };
 
 /// One D3DKMT call with its inputs. Each variant begins its doc with the C name.
@@ -173,6 +173,10 @@ pub enum Call {
     ProcessPriorityClass,
     /// `D3DKMTMarkDeviceAsError`. `reason`: 0 GENERIC, 1 DRIVER_ERROR (TDR-037).
     MarkDeviceAsError { device: Handle, reason: u32 },
+    /// `D3DKMTEscape`: `kind` is `D3DKMT_ESCAPETYPE` ([`crate::escape::kind`]), `data` the caller's buffer, in and out.
+    Escape { adapter: Handle, device: Handle, context: Handle, kind: u32, flags: EscapeFlags, data: Vec<u8> },
+    /// `D3DKMTIsFeatureEnabled`: `feature_id` is `DXGK_FEATURE_ID`.
+    IsFeatureEnabled { adapter: Handle, feature_id: u32 },
 }
 
 /// The caller's buffer for a keyed mutex's private runtime data.
@@ -302,9 +306,43 @@ pub enum Reply {
     },
     PageFault(PageFaultState),
     Priority(i32),
+    /// What the caller's buffer holds after it.
+    Escape(Vec<u8>),
+    Feature(FeatureResult),
     /// Nothing was done: the process has no free fence slot. The guest brings more fence memory
     /// and asks again; callers never see this.
     FenceMemoryExhausted,
+}
+
+/// `DXGK_ISFEATUREENABLED_RESULT`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct FeatureResult {
+    pub version: u16,
+    pub enabled: bool,
+    pub known: bool,
+    pub supported_by_driver: bool,
+    pub supported_on_current_config: bool,
+}
+
+impl FeatureResult {
+    /// `Value`: Enabled, KnownFeature, SupportedByDriver, SupportedOnCurrentConfig from bit 0 on.
+    pub const fn value(self) -> u16 {
+        let FeatureResult { enabled, known, supported_by_driver, supported_on_current_config, .. } = self;
+        enabled as u16
+            | (known as u16) << 1
+            | (supported_by_driver as u16) << 2
+            | (supported_on_current_config as u16) << 3
+    }
+
+    pub const fn from_value(version: u16, value: u16) -> Self {
+        FeatureResult {
+            version,
+            enabled: value & 1 != 0,
+            known: value & 2 != 0,
+            supported_by_driver: value & 4 != 0,
+            supported_on_current_config: value & 8 != 0,
+        }
+    }
 }
 
 impl Reply {

@@ -9,6 +9,7 @@
 extern crate alloc;
 
 mod call;
+pub mod escape;
 mod flags;
 mod handle;
 pub mod isa;
@@ -17,9 +18,10 @@ mod object;
 mod status;
 
 pub use call::{
-    AcquireOutcome, Adapter, Call, CreatedSyncObject, GpuSignal, GpuVaOperation, PageFaultState, Reply,
-    RuntimeBuffer, WaitOutcome,
+    AcquireOutcome, Adapter, Call, CreatedSyncObject, FeatureResult, GpuSignal, GpuVaOperation,
+    PageFaultState, Reply, RuntimeBuffer, WaitOutcome,
 };
+pub use escape::{CpuEventUsage, EscapeFlags};
 pub use flags::access;
 pub use flags::{
     CreateContextFlags, HwQueueFlags, KeyedMutexFlags, SignalFlags, SyncObjectFlags, WaitFromCpuFlags,

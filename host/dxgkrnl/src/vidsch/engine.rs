@@ -228,6 +228,7 @@ impl<M: Miniport> Kernel<M> {
             Callback::InvalidateHwContext { context, reason } => {
                 self.tdr.invalidated.push((context.0, reason));
             }
+            Callback::SignalEvent { adapter, signal } => self.driver_signals(adapter, signal, effects),
             Callback::Stuck { nanos } => self.driver_was_stuck(nanos, effects),
         }
     }

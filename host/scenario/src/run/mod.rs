@@ -437,6 +437,8 @@ impl<'a, W: World> Run<'a, W> {
             Reply::DeviceState(state) => bound.number = Some((*state).into()),
             Reply::PageFault(fault) => bound.number = Some(fault.gpu_address),
             Reply::Priority(priority) => bound.number = Some(i64::from(*priority) as u64),
+            Reply::Escape(data) => bound.data = Some(data.clone()),
+            Reply::Feature(feature) => bound.number = Some(feature.value().into()),
             Reply::None | Reply::AdapterInfo(_) | Reply::Wait(_) | Reply::SyncObject(_) => {}
             Reply::FenceMemoryExhausted => {
                 return failed("a caller saw FenceMemoryExhausted, which stays inside");

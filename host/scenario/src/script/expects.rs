@@ -196,6 +196,12 @@ pub(crate) fn fault(names: &mut Names, cursor: &mut Cursor<'_>, line: u32) -> Pa
             Fault::Hardware(Hardware::Power { adapter, on })
         }
         "f1" => Fault::Hardware(Hardware::EngineToF1 { engine: engine(names, cursor)? }),
+        "object_bad" => {
+            let adapter = adapter_number(names, cursor)?;
+            cursor.word("usage")?;
+            let usage = value32(cursor, "a usage")?;
+            Fault::Hardware(Hardware::ObjectGoesBad { adapter, usage })
+        }
         "clock" => Fault::SetClock(delay(cursor)?),
         "fill" => {
             let context = cursor.atom("the name of a context")?;

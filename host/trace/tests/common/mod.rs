@@ -7,7 +7,9 @@ pub mod session;
 use std::io::Cursor;
 use std::path::Path;
 
-use dxgkrnl::{Config, EngineType, Features, Grant, NodeConfig, Policy, TargetConfig, TdrConfig, VidSchCaps};
+use dxgkrnl::{
+    Config, EngineType, Features, Grant, NodeConfig, Policy, TargetConfig, TdrConfig, VidSchCaps, VmConfig,
+};
 use trace::{Reader, Record, Recorder, Report, TraceError};
 
 pub use session::Step;
@@ -28,6 +30,12 @@ pub fn config() -> Config {
             dod_vsync_delay_ns: 8,
             test_mode: true,
         },
+        vms: vec![
+            VmConfig { name: "one".into(), secure: true, adapters: Some(vec![0, 7]), ..VmConfig::default() },
+            VmConfig { escapes: false, asynchronous: false, linux: false, ..VmConfig::default() },
+        ],
+        gpu_virtualization_flags: 4,
+        test_signing: true,
         grants: vec![Grant { name: "a name".into(), vms: vec!["one".into(), "host".into()] }],
         ..Config::default()
     };

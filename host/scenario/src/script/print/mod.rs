@@ -149,6 +149,7 @@ impl Printer<'_> {
             ResetFails { engine } => format!("reset_fails {}", of(engine)),
             Power { adapter, on } => format!("power {adapter} {}", if on { "on" } else { "off" }),
             EngineToF1 { engine } => format!("f1 {}", of(engine)),
+            ObjectGoesBad { adapter, usage } => format!("object_bad {adapter} usage={usage}"),
         }
     }
 

@@ -1,0 +1,102 @@
+//! What a driver is told of processes, devices and virtual machines, and what it is asked by escapes and CPU events.
+
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use d3dkmt::EscapeFlags;
+
+use super::HwContext;
+use crate::VmId;
+
+/// `hKmdProcess`: unique for ever.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub struct KmdProcess(pub u64);
+
+/// `hKmdDevice`: unique for ever.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub struct KmdDevice(pub u64);
+
+/// `hDxgCpuEvent`: what a driver signals a CPU event by. Unique for ever.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub struct DxgCpuEvent(pub u64);
+
+/// `hKmdCpuEvent`: what a driver calls a CPU event.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub struct KmdCpuEvent(pub u64);
+
+/// What kind of process it is (`DXGK_CREATEPROCESSFLAGS`).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ProcessKind {
+    /// Of the host itself.
+    Host,
+    /// `VirtualMachineWorkerProcess`: the VM itself. It renders nothing (GPV-003).
+    VirtualMachineWorker { vm: VmId },
+    /// `VirtualMachineProcess`: a process of the guest, with `hKmdVmWorkerProcess` (GPV-004).
+    VirtualMachine { vm: VmId, worker: KmdProcess },
+}
+
+/// `DXGKARG_CREATEPROCESS`.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct NewProcess {
+    pub process: KmdProcess,
+    pub kind: ProcessKind,
+    /// `ProcessName`: may be NULL (GPV-006).
+    pub name: Option<String>,
+}
+
+/// `DXGKARG_SETVIRTUALMACHINEDATA`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct VirtualMachineData {
+    pub vm: VmId,
+    pub worker: KmdProcess,
+    /// `SecureVirtualMachine` (GPV-013).
+    pub secure: bool,
+    /// `LinuxVirtualMachine`.
+    pub linux: bool,
+}
+
+/// `DXGKARG_CREATECPUEVENT`. `Flags` is reserved and 0.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct CreateCpuEvent {
+    pub device: KmdDevice,
+    pub event: DxgCpuEvent,
+}
+
+/// `DXGKARG_ESCAPE`.
+#[derive(PartialEq, Eq, Debug)]
+pub struct Escape<'a> {
+    /// `hKmdProcessHandle`: `None` before the process has a device (ESC-021).
+    pub process: Option<KmdProcess>,
+    pub device: Option<KmdDevice>,
+    pub context: Option<HwContext>,
+    pub flags: EscapeFlags,
+    /// `pPrivateDriverData`, in and out.
+    pub data: &'a mut Vec<u8>,
+}
+
+/// `DXGKARGCB_SIGNALEVENT`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct SignalEvent {
+    /// `hDxgkProcess`: of guest-event mode; 0 for a CPU event (EVT-008).
+    pub process: Option<KmdProcess>,
+    /// `hEvent`: a [`DxgCpuEvent`], or in guest-event mode what the guest calls its event.
+    pub event: u64,
+    /// `CpuEventObject`.
+    pub cpu_event_object: bool,
+    pub reserved: u32,
+    /// The caller is an interrupt service routine: too high an IRQL (EVT-010).
+    pub at_interrupt: bool,
+}
+
+impl SignalEvent {
+    /// A signal of a CPU event, as a driver does it.
+    pub fn of(event: DxgCpuEvent) -> Self {
+        SignalEvent {
+            process: None,
+            event: event.0,
+            cpu_event_object: true,
+            reserved: 0,
+            at_interrupt: false,
+        }
+    }
+}
