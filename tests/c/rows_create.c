@@ -57,6 +57,35 @@ static void create_v1(void)
     row("W-029", args.hSyncObject == POISON, "no handle");
 }
 
+/* One way each to fail, for each call that creates or opens something, and a success that takes the next handle.
+ * covers: W-007 */
+static void failures_take_no_handle(void)
+{
+    handle_t context = create_context(device, 0);
+    last = context;
+    D3DKMT_CREATEDEVICE second = {.hAdapter = adapter, .Flags = {.Reserved = 1}};
+    EXPECT(D3DKMTCreateDevice(&second), IP);
+    D3DKMT_CREATECONTEXTVIRTUAL no_node = {.hDevice = device, .NodeOrdinal = 999};
+    EXPECT(D3DKMTCreateContextVirtual(&no_node), IP);
+    D3DKMT_CREATEPAGINGQUEUE priority = {.hDevice = device, .Priority = 9};
+    EXPECT(D3DKMTCreatePagingQueue(&priority), IP);
+    D3DKMT_CREATEHWQUEUE software = {.hHwContext = context};
+    EXPECT(D3DKMTCreateHwQueue(&software), IP);
+    D3DKMT_CREATENATIVEFENCE native = {.hDevice = device, .Info = {.Flags = {.Reserved0 = 1}}};
+    EXPECT(D3DKMTCreateNativeFence(&native), IP);
+    D3DKMT_CREATEKEYEDMUTEX2 flags = {.Flags = {.Reserved = 1}};
+    EXPECT(D3DKMTCreateKeyedMutex2(&flags), IP);
+    EXPECT(D3DKMTOpenKeyedMutex(&(D3DKMT_OPENKEYEDMUTEX){.hSharedHandle = device}), IP);
+    EXPECT(D3DKMTOpenSynchronizationObject(&(D3DKMT_OPENSYNCHRONIZATIONOBJECT){.hSharedHandle = device}), IP);
+    D3DKMT_OPENSYNCOBJECTFROMNTHANDLE2 no_handle = {.hDevice = device};
+    EXPECT(D3DKMTOpenSyncObjectFromNtHandle2(&no_handle), IH);
+    D3DKMT_CREATESYNCHRONIZATIONOBJECT2 args = info2(device, D3DDDI_SEMAPHORE, 0);
+    EXPECT(D3DKMTCreateSynchronizationObject2(&args), OK);
+    row("W-007", is_next(args.hSyncObject), "nine calls failed and took no handle");
+    EXPECT(destroy_object(args.hSyncObject), OK);
+    destroy_context(context);
+}
+
 /* Many handles, destroyed in an order of their own, and none of them comes again.
  * covers: W-006 */
 static void no_reuse(void)
@@ -172,6 +201,7 @@ int main(void)
 {
     one_sequence();
     create_v1();
+    failures_take_no_handle();
     no_reuse();
     create_v2();
     create_notification();

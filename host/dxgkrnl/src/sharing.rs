@@ -63,6 +63,8 @@ pub(crate) struct Share {
 #[derive(Debug)]
 pub(crate) struct Named {
     pub object: u32,
+    /// As it was given to ShareObjects (W-125); the key has it folded.
+    pub given: String,
     /// NT handles that have it.
     pub handles: usize,
 }
@@ -195,13 +197,13 @@ impl<M: Miniport> Kernel<M> {
         }
         let vm = self.process(process).vm;
         let name = match name {
-            Some(name) => Some((vm, folded(name)?)),
+            Some(name) => Some((folded(name)?, String::from(name))),
             None => None,
         };
-        if name.as_ref().is_some_and(|key| self.sharing.names.contains_key(key)) {
+        if name.as_ref().is_some_and(|(key, _)| self.sharing.names.contains_key(&(vm, key.clone()))) {
             return refuse(NtStatus::OBJECT_NAME_COLLISION, "an object of this VM has this name");
         }
-        self.add_share(vm, token, object, desired_access, name.map(|(_, name)| name))
+        self.add_share(vm, token, object, desired_access, name)
     }
 
     /// `D3DKMTOpenSyncObjectNtHandleFromName`: one more NT handle, with rights of its own.
@@ -215,16 +217,16 @@ impl<M: Miniport> Kernel<M> {
         let vm = self.process(process).vm;
         let name = folded(name)?;
         let key = (vm, name);
-        let Some(object) = self.sharing.names.get(&key).map(|named| named.object).or_else(|| self.lent(&key))
-        else {
+        let Some(named) = self.sharing.names.get(&key).or_else(|| self.lent(&key)) else {
             return refuse(NtStatus::OBJECT_NAME_NOT_FOUND, "no object that this VM may open has this name");
         };
         require_readable(granted(desired_access))?;
-        self.add_share(vm, token, object, desired_access, Some(key.1))
+        let (object, given) = (named.object, named.given.clone());
+        self.add_share(vm, token, object, desired_access, Some((key.1, given)))
     }
 
     /// The object that a grant lets this VM open by a name of another VM.
-    fn lent(&self, (vm, name): &(VmId, String)) -> Option<u32> {
+    fn lent(&self, (vm, name): &(VmId, String)) -> Option<&Named> {
         let of_name = |grant: &&crate::Grant| folded(&grant.name).as_ref() == Ok(name);
         let grants = self.config.grants.iter().filter(of_name);
         let mut lenders = grants
@@ -232,7 +234,7 @@ impl<M: Miniport> Kernel<M> {
             .flat_map(|grant| &grant.vms);
         lenders.find_map(|lender| {
             let mut named = self.sharing.names.iter().filter(|((_, other), _)| other == name);
-            named.find_map(|((owner, _), named)| self.is_called(*owner, lender).then_some(named.object))
+            named.find_map(|((owner, _), named)| self.is_called(*owner, lender).then_some(named))
         })
     }
 
@@ -243,13 +245,14 @@ impl<M: Miniport> Kernel<M> {
         }
     }
 
+    /// `name` as it is compared and as it was given.
     fn add_share(
         &mut self,
         vm: VmId,
         token: ShareToken,
         object: u32,
         desired_access: u32,
-        name: Option<String>,
+        name: Option<(String, String)>,
     ) -> Called {
         if self.sharing.shares.contains_key(&token) {
             return invalid("this share token is in use");
@@ -259,10 +262,11 @@ impl<M: Miniport> Kernel<M> {
             return refuse(NtStatus::NO_MEMORY, format!("the VM has {shares} NT handles, the limit"));
         }
         *shares += 1;
-        if let Some(name) = &name {
-            let named = self.sharing.names.entry((vm, name.clone())).or_insert(Named { object, handles: 0 });
-            named.handles += 1;
-        }
+        let name = name.map(|(name, given)| {
+            let named = Named { object, given, handles: 0 };
+            self.sharing.names.entry((vm, name.clone())).or_insert(named).handles += 1;
+            name
+        });
         self.sharing.shares.insert(token, Share { object, vm, access: granted(desired_access), name });
         self.objects[object].references += 1;
         Ok(Reply::None)

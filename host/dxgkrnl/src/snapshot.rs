@@ -161,7 +161,7 @@ pub struct AcquireState {
 pub struct NtHandleState {
     pub vm: u32,
     pub access: u32,
-    /// In upper case.
+    /// The object's name as it was given to ShareObjects (W-125).
     pub name: Option<String>,
     pub object_type: SyncObjectType,
     pub value: u64,
@@ -412,7 +412,10 @@ impl<M: Miniport> Kernel<M> {
         let state = |share: &crate::sharing::Share| NtHandleState {
             vm: share.vm.0,
             access: share.access,
-            name: share.name.clone(),
+            name: share.name.as_ref().and_then(|name| {
+                let named = self.sharing.names.get(&(share.vm, name.clone()))?;
+                Some(named.given.clone())
+            }),
             object_type: self.objects[share.object].object_type,
             value: self.objects[share.object].value,
         };

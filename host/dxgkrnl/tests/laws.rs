@@ -184,7 +184,7 @@ fn the_sessions_come_to_lines_names_grants_and_keyed_mutexes() {
             let vms: std::collections::BTreeSet<u32> = snapshot
                 .nt_handles
                 .iter()
-                .filter(|handle| handle.name.as_deref() == Some("N0"))
+                .filter(|handle| handle.name.as_ref().is_some_and(|name| name.eq_ignore_ascii_case("n0")))
                 .map(|handle| handle.vm)
                 .collect();
             lent += usize::from(vms.len() == 2);

@@ -84,7 +84,7 @@ fn grant(name: &str, vms: &[&str]) -> Grant {
 
 #[test]
 fn only_what_was_created_for_nt_handles_is_shared_by_one() {
-    // covers: W-120 W-121 W-122 W-123 FEN-067
+    // covers: W-120 W-121 W-122 W-123 W-125 FEN-067
     let mut world = World::new();
     let device = world.device();
     let first_form = SyncObjectInfo { object_type: T::MUTEX, ..SyncObjectInfo::default() };
@@ -96,7 +96,7 @@ fn only_what_was_created_for_nt_handles_is_shared_by_one() {
     let shared = mutex(&mut world, device, NT);
     assert_eq!(world.status(share(&[shared], READ, Some("Mutex"), 1)), OK);
     let states = world.kernel.snapshot().nt_handles;
-    assert_eq!((states.len(), states[0].access, states[0].name.as_deref()), (1, READ, Some("MUTEX")));
+    assert_eq!((states.len(), states[0].access, states[0].name.as_deref()), (1, READ, Some("Mutex")));
     world.finish();
 }
 
@@ -218,6 +218,11 @@ fn names_are_found_in_any_letter_case_by_who_asks_for_access() {
     assert_eq!(world.status(by_name("fRAME ä", 0, 2)), AD);
     assert_eq!(world.status(by_name("fRAME ä", READ, 1)), IP, "each NT handle has a token of its own");
     world.ok(by_name("fRAME ä", READ, 2));
+    let given = Some(String::from("Frame Ä"));
+    assert!(
+        world.kernel.snapshot().nt_handles.iter().all(|handle| handle.name == given),
+        "in one letter case"
+    );
     destroy(&mut world, created);
     let opened = opened(&mut world, open_legacy(2));
     destroy(&mut world, opened.object);
@@ -404,6 +409,8 @@ fn with_a_grant_two_vms_see_one_value_each_in_its_own_page() {
     world.ok(by_name("frame", ALL, 2));
     let theirs = opened(&mut world, open(second, 2));
     assert_eq!(world.stores(), [(theirs.slot.unwrap(), 3)]);
+    let snapshot = world.kernel.snapshot();
+    assert!(snapshot.nt_handles.iter().all(|handle| handle.name.as_deref() == Some("Frame")), "in both VMs");
     assert_eq!(world.status(open(second, 1)), IH, "the NT handle of the other VM stays its own");
     let event = world.pending(second, &[(theirs.object, 8)], false);
     world.process = ProcessId(2);
