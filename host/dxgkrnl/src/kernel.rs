@@ -255,6 +255,7 @@ impl<M: Miniport> Kernel<M> {
                 }
                 self.end_shares_of(vm, effects);
             }
+            Input::NtHandleClosed { vm, token } => self.nt_handle_closed(vm, token, effects),
             Input::MemoryChanged { vm } => self.store_again(vm, effects),
             Input::ProcessAttached { process, vm, pid, name } => {
                 self.processes.insert(process, Process::new(vm, pid, name));
@@ -375,7 +376,6 @@ impl<M: Miniport> Kernel<M> {
             Call::OpenNtHandleFromName { name, desired_access, token } => {
                 self.open_nt_handle_from_name(process, &name, desired_access, token)
             }
-            Call::CloseShare { token } => self.close_share(process, token, effects),
             Call::WaitFromGpuLegacy { context, objects, fence_value } => {
                 let values = alloc::vec![fence_value; objects.len()];
                 self.wait_from_gpu(process, context, &objects, &values, Form::OneValue)

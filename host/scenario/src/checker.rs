@@ -98,6 +98,8 @@ impl Told {
             }
             Input::ProcessGone { process } => Told { kind: ToldKind::Gone { process: *process }, ..none },
             Input::VmDetached { .. } | Input::Fault(_) => Told { kind: ToldKind::GoneMany, ..none },
+            // The last NT handle of an object may be the last thing that held it.
+            Input::NtHandleClosed { .. } => Told { kind: ToldKind::Destroys, ..none },
             Input::VmAttached { .. }
             | Input::MemoryChanged { .. }
             | Input::ProcessAttached { .. }
@@ -143,8 +145,6 @@ fn of_call(call: &Call) -> (ToldKind, Option<u64>) {
         | Call::DestroyKeyedMutex { .. }
         | Call::DestroyPagingQueue { .. }
         | Call::DestroyHwQueue { .. }
-        // The last NT handle of an object may be the last thing that held it.
-        | Call::CloseShare { .. }
         | Call::MarkDeviceAsError { .. } => (ToldKind::Destroys, None),
         Call::EnumAdapters { .. }
         | Call::OpenAdapterFromLuid { .. }

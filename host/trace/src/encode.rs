@@ -174,6 +174,10 @@ pub(crate) fn input(input: &Input, out: &mut Vec<u8>) {
             number(3, *last_queued, out);
             buffers.iter().for_each(|buffer| nested(4, out, |out| out.extend_from_slice(buffer)));
         }),
+        Input::NtHandleClosed { vm, token } => nested(12, out, |out| {
+            number(1, vm.0.into(), out);
+            nested(2, out, |out| out.extend_from_slice(&token.0));
+        }),
     });
 }
 

@@ -3,7 +3,7 @@
 mod common;
 
 use common::{config, reader, record, replay, session, steps};
-use d3dkmt::{Adapter, CreatedSyncObject, EventId, Handle, Luid, NtStatus, Reply, WaitOutcome};
+use d3dkmt::{Adapter, CreatedSyncObject, EventId, Handle, Luid, NtStatus, Reply, ShareToken, WaitOutcome};
 use dxgkrnl::{
     Answer, Config, Effects, EngineId, Fault, FenceStore, HostEvent, Input, Note, ProcessId,
     SEMANTIC_VERSION, VmId,
@@ -195,6 +195,8 @@ fn input() -> impl Strategy<Value = Input> {
             .prop_map(|(process, vm, pid, name)| Input::ProcessAttached { process, vm, pid, name }),
         (process(), any::<u32>()).prop_map(|(process, slots)| Input::FenceMemoryAdded { process, slots }),
         process().prop_map(|process| Input::ProcessGone { process }),
+        (vm(), any::<[u8; 16]>())
+            .prop_map(|(vm, token)| Input::NtHandleClosed { vm, token: ShareToken(token) }),
         Just(Input::Deadline),
         fault().prop_map(Input::Fault),
         prop_oneof![Just(0), any::<i64>()].prop_map(|utc_100ns| Input::SystemTime { utc_100ns }),

@@ -142,9 +142,3 @@ impl Actor {
         (handle, kept)
     }
 }
-
-/// Closing an NT handle is closing its descriptor.
-pub fn close(actor: &Actor, token: ShareToken) -> Done {
-    let status = if actor.shares.close(token) { NtStatus::SUCCESS } else { NtStatus::INVALID_HANDLE };
-    Done { status, outcome: Outcome::Reply(Reply::None) }
-}
