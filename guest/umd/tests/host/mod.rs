@@ -150,7 +150,9 @@ impl Peer {
         assert_eq!(request.body, Some(broker_request::Body::MakeNtHandle(true)));
         let token = ShareToken(*b"an object's name");
         let handle = nt_handle::NtHandles::new().unwrap().make(token).unwrap();
-        send_packet(&self.broker, &BrokerReply::default(), &[handle.as_fd()]);
+        // An empty message would be an empty packet, which is the end of the connection.
+        let reply = BrokerReply { process: 1, ..BrokerReply::default() };
+        send_packet(&self.broker, &reply, &[handle.as_fd()]);
         token
     }
 
