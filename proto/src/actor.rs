@@ -53,6 +53,8 @@ pub enum Task {
     OpenMailbox(String),
     /// Sends the NT handle of this name into another process's mailbox.
     SendShare { token: ShareToken, mailbox: String },
+    /// Closes the actor's own descriptor of the NT handle of this name.
+    CloseShare(ShareToken),
 }
 
 /// What became of an order.
@@ -113,6 +115,7 @@ impl Order {
             Task::SendShare { token, mailbox } => {
                 Body::SendShare(wire::SendShare { token: token.0.to_vec(), mailbox: mailbox.clone() })
             }
+            Task::CloseShare(token) => Body::CloseShare(token.0.to_vec()),
         };
         wire::Order { tag: self.tag, thread: self.thread, body: Some(body) }
     }
@@ -137,6 +140,7 @@ impl Order {
             Body::SendShare(wire::SendShare { token: bytes, mailbox }) => {
                 Task::SendShare { token: token(&bytes, "SendShare")?, mailbox }
             }
+            Body::CloseShare(bytes) => Task::CloseShare(token(&bytes, "CloseShare")?),
         };
         Ok(Order { tag: order.tag, thread: order.thread, task })
     }

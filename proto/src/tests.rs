@@ -26,6 +26,7 @@ fn task() -> impl Strategy<Value = Task> {
         1 => Just(Task::Barrier),
         1 => any::<String>().prop_map(Task::OpenMailbox),
         1 => (token(), any::<String>()).prop_map(|(token, mailbox)| Task::SendShare { token, mailbox }),
+        1 => token().prop_map(Task::CloseShare),
     ]
 }
 

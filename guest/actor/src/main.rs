@@ -75,6 +75,7 @@ impl Actor {
             }
             Task::OpenMailbox(name) => Done::nothing(self.shares.open_mailbox(&name)),
             Task::SendShare { token, mailbox } => Done::nothing(self.shares.send(token, &mailbox)),
+            Task::CloseShare(token) => Done::nothing(self.shares.close(token)),
         }
     }
 }

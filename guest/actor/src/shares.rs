@@ -58,9 +58,10 @@ impl Shares {
         kept.handles.get(&token.0).cloned()
     }
 
-    pub fn close(&self, token: ShareToken) -> bool {
-        let known = self.find(token).is_some();
-        known && self.lock().handles.remove(&token.0).is_some()
+    /// Closes our descriptor, which is CloseHandle of an NT handle.
+    pub fn close(&self, token: ShareToken) -> NtStatus {
+        let kept = self.find(token).and_then(|_| self.lock().handles.remove(&token.0));
+        if kept.is_some() { NtStatus::SUCCESS } else { NtStatus::INVALID_HANDLE }
     }
 
     pub fn open_mailbox(&self, name: &str) -> NtStatus {

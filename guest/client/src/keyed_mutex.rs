@@ -2,7 +2,8 @@
 //!
 //! ```text
 //!   AcquireKeyedMutex ─▶ acquired, timed out, abandoned: told at once, with what the mutex holds
-//!                    └─▶ registered ─▶ wake: how it ended ─▶ ReadKeyedMutex: what the mutex holds
+//!                    └─▶ registered ─▶ wake: SUCCESS ─▶ ReadKeyedMutex: what the mutex holds
+//!                                         TIMEOUT, ABANDONED: nothing is told of it
 //! ```
 
 use d3dkmt::{AcquireOutcome, Call, Handle, NtStatus, Reply};
@@ -16,7 +17,7 @@ use crate::session::{Session, succeeded};
 pub struct Acquired {
     /// SUCCESS, TIMEOUT or ABANDONED.
     pub status: NtStatus,
-    /// What the last release stored.
+    /// What the last release stored; 0 if the mutex was not got.
     pub fence_value: u64,
     pub private_data: Vec<u8>,
 }
@@ -49,21 +50,21 @@ impl<P: Port> Session<P> {
                 )),
             },
             // The wake that ended a registered one.
-            Reply::Wait(_) => self.read_keyed_mutex(mutex, status).await,
+            Reply::Wait(_) if status == NtStatus::SUCCESS => self.read_keyed_mutex(mutex).await,
+            // Only the owner is told what the mutex holds (W-192, W-198); by now another thread may own it by this
+            // handle.
+            Reply::Wait(_) => Ok(Acquired { status, fence_value: 0, private_data: Vec::new() }),
             other => Err(self.unexpected("AcquireKeyedMutex", &other)),
         }
     }
 
-    /// What the mutex holds after an acquire that has ended with `status`. One that was not got may have lost its
-    /// handle as well, and has nothing to tell then.
-    async fn read_keyed_mutex(&self, mutex: Handle, status: NtStatus) -> Result<Acquired, NtStatus> {
-        match succeeded(self.call(&Call::ReadKeyedMutex { mutex }).await) {
-            Ok(Reply::KeyedMutexData { fence_value, private_data }) => {
-                Ok(Acquired { status, fence_value, private_data })
+    /// What the mutex holds that is the caller's now.
+    async fn read_keyed_mutex(&self, mutex: Handle) -> Result<Acquired, NtStatus> {
+        match succeeded(self.call(&Call::ReadKeyedMutex { mutex }).await)? {
+            Reply::KeyedMutexData { fence_value, private_data } => {
+                Ok(Acquired { status: NtStatus::SUCCESS, fence_value, private_data })
             }
-            Ok(other) => Err(self.unexpected("ReadKeyedMutex", &other)),
-            Err(refused) if status == NtStatus::SUCCESS => Err(refused),
-            Err(_) => Ok(Acquired { status, fence_value: 0, private_data: Vec::new() }),
+            other => Err(self.unexpected("ReadKeyedMutex", &other)),
         }
     }
 }

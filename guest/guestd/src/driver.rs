@@ -9,18 +9,22 @@ use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
+use d3dkmt::ShareToken;
+use nt_handle::{NotMade, NtHandles};
+use proto::attach::BrokerReply;
 use rustix::event::{Timespec, epoll};
 use rustix::io::Errno;
 
-use crate::broker::{Broker, Effect, Input, Machine};
+use crate::broker::{Broker, ClientId, Effect, Input, Machine};
 use crate::console::say;
 use clients::{Clients, Ready};
 use link::LinkSocket;
 
-/// epoll's name of the listening socket, of the link, and the first of the clients'.
+/// epoll's name of the listening socket, of the link, of closed NT handles, and the first of the clients'.
 const LISTENER: u64 = 0;
 const LINK: u64 = 1;
-const FIRST_CLIENT: u64 = 2;
+const NT_HANDLES: u64 = 2;
+const FIRST_CLIENT: u64 = 3;
 
 /// Makes the connection to the host. The error is in words for a person.
 pub type Connect = Box<dyn FnMut() -> Result<OwnedFd, String> + Send>;
@@ -32,6 +36,8 @@ pub struct Driver<M: Machine<Descriptor = OwnedFd>> {
     clients: Clients,
     connect: Connect,
     link: Option<LinkSocket>,
+    /// While there are any.
+    nt_handles: Option<NtHandles>,
     started: Instant,
 }
 
@@ -40,7 +46,7 @@ impl<M: Machine<Descriptor = OwnedFd>> Driver<M> {
     pub fn new(broker: Broker<M>, listener: OwnedFd, connect: Connect) -> Result<Self, Errno> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let clients = Clients::new(listener, &epoll)?;
-        Ok(Self { broker, epoll, clients, connect, link: None, started: Instant::now() })
+        Ok(Self { broker, epoll, clients, connect, link: None, nt_handles: None, started: Instant::now() })
     }
 
     /// Waits for something to happen and deals with it; for ever.
@@ -86,19 +92,50 @@ impl<M: Machine<Descriptor = OwnedFd>> Driver<M> {
                 }
             }
             LINK => self.link_ready(flags),
+            NT_HANDLES => self.close_nt_handles(),
             _ => match self.clients.ready(key, flags) {
                 Some((client, Ready::Packet(bytes))) => {
+                    // It may ask for an NT handle, to look for a name with: names whose last handle is closed by now
+                    // have ended when the host hears of it.
+                    self.close_nt_handles();
                     self.feed(Input::Packet { client, bytes });
                     let listening = self.broker.listens_to(client);
                     self.clients.listen(&self.epoll, client, listening);
                 }
                 Some((client, Ready::Gone)) => {
                     self.clients.close(&self.epoll, client);
+                    self.close_nt_handles();
                     self.feed(Input::ClientGone { client });
                 }
                 None => {}
             },
         }
+    }
+
+    /// Tells of the NT handles whose last descriptor is closed.
+    fn close_nt_handles(&mut self) {
+        let Some(handles) = &mut self.nt_handles else { return };
+        let closed = handles.closed();
+        if handles.is_empty() {
+            self.nt_handles = None;
+        }
+        for token in closed {
+            self.feed(Input::NtHandleClosed { token });
+        }
+    }
+
+    fn make_nt_handle(&mut self, token: ShareToken) -> Result<OwnedFd, NotMade> {
+        let handles = match &mut self.nt_handles {
+            Some(handles) => handles,
+            none => {
+                let handles = NtHandles::new()?;
+                let data = epoll::EventData::new_u64(NT_HANDLES);
+                epoll::add(&self.epoll, handles.descriptor(), data, epoll::EventFlags::IN)
+                    .map_err(NotMade::Watch)?;
+                none.insert(handles)
+            }
+        };
+        handles.make(token)
     }
 
     fn link_ready(&mut self, flags: epoll::EventFlags) {
@@ -143,16 +180,27 @@ impl<M: Machine<Descriptor = OwnedFd>> Driver<M> {
                     link.send(&message, &self.epoll);
                 }
             }
-            Effect::Reply { client, reply, descriptors } => {
-                if self.clients.reply(&self.epoll, client, &reply, &descriptors).is_err() {
-                    self.clients.close(&self.epoll, client);
-                    return Some(Input::ClientGone { client });
+            Effect::Reply { client, reply, descriptors } => return self.reply(client, &reply, &descriptors),
+            Effect::GiveNtHandle { client, process, token } => match self.make_nt_handle(token) {
+                Ok(handle) => {
+                    let reply = BrokerReply { process, ..BrokerReply::default() };
+                    return self.reply(client, &reply, &[handle]);
                 }
-            }
+                Err(error) => {
+                    return Some(Input::NtHandleNotMade { client, token, why: error.to_string() });
+                }
+            },
             Effect::Close { client } => self.clients.close(&self.epoll, client),
             Effect::Say(words) => say(&words),
         }
         None
+    }
+
+    fn reply(&mut self, client: ClientId, reply: &BrokerReply, descriptors: &[OwnedFd]) -> Option<Input> {
+        self.clients.reply(&self.epoll, client, reply, descriptors).err().map(|_| {
+            self.clients.close(&self.epoll, client);
+            Input::ClientGone { client }
+        })
     }
 
     fn open_link(&mut self) -> Input {

@@ -25,6 +25,9 @@ pub const GROW_PAGES_MAX: u32 = proto::limits::PAGES_PER_MESSAGE_MAX as u32;
 pub const PINNED_REGIONS_MAX: u32 = 8192;
 /// Open descriptors of `guestd serve`: three for each process, and the agent's.
 pub const DESCRIPTORS_MAX: u64 = 32 * 1024;
+/// NT handles that the bundled guest lets a broker watch (`fs.inotify.max_user_watches`): all that the host allows a VM,
+/// and some of others.
+pub const WATCHES_MAX: usize = d3dkmt::limits::SHARES_PER_VM_MAX + 1024;
 /// Refusals that the console is told of in one [`REFUSALS_SAID_WINDOW`]: a serial console is slow, and the broker waits
 /// for it.
 pub const REFUSALS_SAID_MAX: u32 = 20;

@@ -351,12 +351,13 @@ fn an_nt_handle_carries_the_token_that_opens() {
         unsafe { D3DKMTShareObjects(1, &fence_handle(20).0, null(), 3, out) }
     }
     let status = call(share, &mut nt_handle, || {
+        let made = host.give_nt_handle();
         let (request, Call::ShareObjects { objects, desired_access: 3, name: None, token: given }) =
             host.call()
         else {
             panic!()
         };
-        assert_eq!(objects, [fence_handle(20)]);
+        assert_eq!((objects, given), (vec![fence_handle(20)], made));
         token = Some(given);
         host.answer(request, NtStatus::SUCCESS, &Reply::None);
     });

@@ -120,7 +120,6 @@ impl<M: Miniport> Kernel<M> {
             OpenSynchronizationObject { shared_handle } => self.open_by_global(process, shared_handle, effects),
             OpenNtHandleFromName { name, desired_access, token } =>
                 self.open_nt_handle_from_name(process, &name, desired_access, token),
-            CloseShare { token } => self.close_share(process, token, effects),
         }
 
         of_keyed_mutexes {

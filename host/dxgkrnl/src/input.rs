@@ -4,7 +4,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt;
 
-use d3dkmt::{Call, Handle};
+use d3dkmt::{Call, Handle, ShareToken};
 
 use crate::Fault;
 
@@ -81,6 +81,11 @@ pub enum Input {
         last_queued: u64,
         buffers: Vec<Vec<u8>>,
     },
+    /// The last descriptor of an NT handle is closed, in whatever process: the VM's broker says so. No process can.
+    NtHandleClosed {
+        vm: VmId,
+        token: ShareToken,
+    },
 }
 
 impl fmt::Display for Input {
@@ -109,6 +114,7 @@ impl fmt::Display for Input {
                     process.0
                 )
             }
+            Input::NtHandleClosed { vm, token } => write!(f, "vm {} closed the NT handle {token:?}", vm.0),
         }
     }
 }

@@ -275,6 +275,7 @@ impl<M: Miniport> Kernel<M> {
                 }
                 self.end_shares_of(vm, effects);
             }
+            Input::NtHandleClosed { vm, token } => self.nt_handle_closed(vm, token, effects),
             Input::MemoryChanged { vm } => self.store_again(vm, effects),
             Input::ProcessAttached { process, vm, pid, name } => {
                 self.processes.insert(process, Process::new(vm, pid, name));

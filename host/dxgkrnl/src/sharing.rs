@@ -4,8 +4,9 @@
 //!   global handle   Shared alone, legacy types and keyed mutexes (FEN-046). Anybody of the VM who guesses it may
 //!                   open it. It ends with the last local handle (W-168).
 //!   NT handle       Shared and NtSecuritySharing. The guest's descriptor carries a token; the kernel knows what it
-//!                   opens, with which rights (FEN-068, FEN-069), under which name. It lives until `CloseShare`,
-//!                   or until its VM ends: not with the process that shared, which may have passed it on.
+//!                   opens, with which rights (FEN-068, FEN-069), under which name. It lives until its
+//!                   last descriptor is closed, wherever that is (`Input::NtHandleClosed`), or until its VM ends:
+//!                   not with the process that shared, which may have passed it on.
 //!   name            of NT handles: it ends with the last of them. Names are a VM's own, and compared without
 //!                   regard to case (W-148).
 //! ```
@@ -338,16 +339,12 @@ impl<M: Miniport> Kernel<M> {
         )
     }
 
-    /// The last descriptor of an NT handle is gone: any process of its VM may say so.
-    pub(crate) fn close_share(
-        &mut self,
-        process: ProcessId,
-        token: ShareToken,
-        effects: &mut Effects,
-    ) -> Called {
-        self.share(process, token)?;
-        self.end_share(token, effects);
-        Ok(Reply::None)
+    /// The last descriptor of an NT handle is closed. A token that no object was shared by, because the call was
+    /// refused, is none here.
+    pub(crate) fn nt_handle_closed(&mut self, vm: VmId, token: ShareToken, effects: &mut Effects) {
+        if self.sharing.shares.get(&token).is_some_and(|share| share.vm == vm) {
+            self.end_share(token, effects);
+        }
     }
 
     fn end_share(&mut self, token: ShareToken, effects: &mut Effects) {

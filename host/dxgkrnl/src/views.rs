@@ -342,6 +342,11 @@ impl<M: Miniport> Kernel<M> {
         self.processes.keys().copied()
     }
 
+    /// NT handles of shared objects, in all VMs.
+    pub fn nt_handles(&self) -> usize {
+        self.sharing.shares.len()
+    }
+
     /// True if no engine has anything to run.
     pub fn engines_idle(&self) -> bool {
         let adapters = (0..).zip(&self.config.adapters);

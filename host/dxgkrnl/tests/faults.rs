@@ -218,7 +218,7 @@ fn calls_on_a_stopped_adapter_are_refused_and_destroys_are_not() {
 
     let Reply::Adapters(left) = world.ok(Call::EnumAdapters { capacity: 1 }) else { panic!() };
     assert_eq!(left.iter().map(|adapter| adapter.luid).collect::<Vec<_>>(), [OTHER]);
-    world.ok(Call::CloseShare { token });
+    world.close_nt_handle(token);
     world.ok(Call::CancelWait { event: EventId(1) });
     world.ok(Call::DestroyContext { context });
     world.ok(Call::DestroySynchronizationObject { object: fence });

@@ -54,7 +54,7 @@ fn a_done_buffer_of_any_process_that_has_the_fence_lets_its_waiters_go() {
     world.advance(10);
     assert_eq!(world.woken(), [event], "all fences of the process whose buffer is done are looked at");
     world.process = P;
-    world.ok(Call::CloseShare { token });
+    world.close_nt_handle(token);
     world.finish();
 }
 

@@ -120,6 +120,10 @@ impl Session {
                 let last_queued = self.random.below(40);
                 return Input::DoorbellRung { process, queue, last_queued, buffers };
             }
+            40..44 => {
+                let token = ShareToken([self.random.below(6) as u8; 16]);
+                return Input::NtHandleClosed { vm: VmId(1), token };
+            }
             _ => {}
         }
         let call = self.call(&guest);
@@ -199,13 +203,12 @@ impl Session {
                 let flags = SyncObjectFlags::empty();
                 Call::OpenSyncObject { device, token, flags, engine_affinity: 0, legacy: false }
             }
-            61..64 => Call::ShareObjects {
+            61..65 => Call::ShareObjects {
                 objects: vec![self.pick(&guest.objects)],
                 desired_access: d3dkmt::access::SYNC_OBJECT_ALL_ACCESS,
                 name: None,
                 token,
             },
-            64 => Call::CloseShare { token },
             65..68 => Call::CreateDoorbell { queue },
             68..74 => Call::ConnectDoorbell { queue },
             74 => Call::DestroyDoorbell { queue },

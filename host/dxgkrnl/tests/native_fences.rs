@@ -300,7 +300,7 @@ fn local_handles_close_one_by_one_and_the_global_one_goes_last() {
     let opened = open_native(&mut world, other_device, token).unwrap();
     assert!(calls(&script, &NAMES)[0].starts_with("open_native_fence 3 of 1 for p2"));
     world.process = P;
-    world.ok(Call::CloseShare { token });
+    world.close_nt_handle(token);
     world.ok(Call::DestroySynchronizationObject { object: fence.object });
     assert_eq!(calls(&script, &NAMES), ["close_native_fence 2"]);
     world.process = Q;

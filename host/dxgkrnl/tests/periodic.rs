@@ -154,7 +154,7 @@ fn cpu_and_gpu_wait_on_it_as_on_any_fence_in_every_process_that_has_it() {
     world.input(Input::ProcessGone { process: P });
     world.advance(VSYNC_NS);
     assert_eq!(world.value(opened.object), 4);
-    world.ok(Call::CloseShare { token });
+    world.close_nt_handle(token);
     world.ok(Call::DestroySynchronizationObject { object: opened.object });
     assert_eq!(world.kernel.next_deadline(), None);
     assert!(world.kernel.snapshot().notifications.is_empty());

@@ -99,6 +99,8 @@ impl Told {
             Input::ProcessFrozen { .. } => none,
             Input::ProcessGone { process } => Told { kind: ToldKind::Gone { process: *process }, ..none },
             Input::VmDetached { .. } | Input::Fault(_) => Told { kind: ToldKind::GoneMany, ..none },
+            // The last NT handle of an object may be the last thing that held it.
+            Input::NtHandleClosed { .. } => Told { kind: ToldKind::Destroys, ..none },
             Input::VmAttached { .. }
             | Input::MemoryChanged { .. }
             | Input::ProcessAttached { .. }
@@ -144,8 +146,6 @@ fn of_call(call: &Call) -> (ToldKind, Option<u64>) {
         | Call::DestroyKeyedMutex { .. }
         | Call::DestroyPagingQueue { .. }
         | Call::DestroyHwQueue { .. }
-        // The last NT handle of an object may be the last thing that held it.
-        | Call::CloseShare { .. }
         // A driver or a test hook may do anything.
         | Call::Escape { .. }
         | Call::MarkDeviceAsError { .. } => (ToldKind::Destroys, None),

@@ -1,13 +1,14 @@
 //! The host's side of the arms that have no daemon: the kernel, its clock, the checker.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fmt::{Display, Write as _};
 
-use d3dkmt::{Call, ShareToken};
+use d3dkmt::{Call, NtStatus, ShareToken};
 use dxgkrnl::{Effects, Input, Kernel, Nanos, PlantedBug, ProcessId, VmId};
 use kmd::SimulatedMiniport;
 
 use crate::checker::{Checker, Told};
+use crate::holders::{Closed, Holders};
 use crate::program::{Process, Program, Vm};
 
 /// Slots of fence memory that a process gets at a time, as a page of it has.
@@ -32,8 +33,9 @@ pub struct Host<'a> {
     /// Of the last step.
     pub effects: Effects,
     pub notes: Vec<String>,
-    /// Who has NT handles of each token, those of an earlier daemon left out.
-    shares: BTreeMap<ShareToken, BTreeSet<ProcessId>>,
+    /// Who has which NT handle, those of an earlier daemon left out, and of which VM each is.
+    holders: Holders<ProcessId>,
+    vm_of_handle: BTreeMap<ShareToken, VmId>,
     /// What the system's clock was set to, since the start, and when it was.
     clock: (Nanos, Nanos),
     /// What went in and what came of it, a line each with its time, if anybody wants it.
@@ -56,7 +58,8 @@ impl<'a> Host<'a> {
             effects: Effects::default(),
             notes: Vec::new(),
             log: None,
-            shares: BTreeMap::new(),
+            holders: Holders::default(),
+            vm_of_handle: BTreeMap::new(),
             clock: (0, 0),
         };
         host.tell_time();
@@ -71,35 +74,43 @@ impl<'a> Host<'a> {
         self.effects.clear();
     }
 
-    /// An NT handle came to be, or came to a process.
-    fn note_share(&mut self, process: ProcessId, token: ShareToken) {
-        if self.was_accepted() {
-            self.shares.entry(token).or_default().insert(process);
-        }
-    }
-
     /// The call of the last step was answered, and not refused.
     fn was_accepted(&self) -> bool {
         self.effects.answers.first().is_some_and(|answer| answer.status.is_success())
     }
 
-    /// The end of every NT handle of this token, if the process has one.
-    pub fn close(&mut self, process: ProcessId, token: ShareToken) -> Option<Input> {
-        self.shares.get(&token).filter(|holders| holders.contains(&process))?;
-        self.shares.remove(&token);
-        Some(Input::Call { process, request: 0, call: Call::CloseShare { token } })
+    /// The process has the NT handle by which a call opens something, from somebody else if need be.
+    pub fn has_handle_for(&mut self, process: ProcessId, call: &Call) -> bool {
+        let (Call::OpenSyncObject { token, .. }
+        | Call::OpenNativeFence { token, .. }
+        | Call::OpenKeyedMutexFromNtHandle { token, .. }) = *call
+        else {
+            return true;
+        };
+        if self.holders.lacks(token, process) {
+            self.holders.give(token, process);
+        }
+        self.holders.has(token, process)
+    }
+
+    fn handle_closed(&self, token: ShareToken) -> Option<Input> {
+        let vm = *self.vm_of_handle.get(&token)?;
+        Some(Input::NtHandleClosed { vm, token })
+    }
+
+    /// A process closes its NT handle: how that went, and what the broker tells the host then.
+    pub fn close(&mut self, process: ProcessId, token: ShareToken) -> (NtStatus, Option<Input>) {
+        match self.holders.close(token, process) {
+            Closed::None => (NtStatus::INVALID_HANDLE, None),
+            Closed::One => (NtStatus::SUCCESS, None),
+            Closed::Last => (NtStatus::SUCCESS, self.handle_closed(token)),
+        }
     }
 
     /// What the end of a process closes: NT handles that nobody else has.
     pub fn closes(&mut self, process: ProcessId) -> Vec<Input> {
-        let mut ended = Vec::new();
-        self.shares.retain(|token, holders| {
-            if holders.remove(&process) && holders.is_empty() {
-                ended.push(Input::Call { process, request: 0, call: Call::CloseShare { token: *token } });
-            }
-            !holders.is_empty()
-        });
-        ended
+        let closed = self.holders.end(process);
+        closed.into_iter().filter_map(|token| self.handle_closed(token)).collect()
     }
 
     /// Somebody sets the system's clock.
@@ -126,6 +137,11 @@ impl<'a> Host<'a> {
         id.0.wrapping_sub(self.first_process) as usize
     }
 
+    fn vm_of(&self, process: ProcessId) -> VmId {
+        let info = self.program.processes.get(self.index_of(process));
+        info.and_then(|info| info.vm).map_or(VmId::HOST, vm_id)
+    }
+
     pub fn vm_attached(&self, vm: Vm) -> Input {
         Input::VmAttached { vm: vm_id(vm), name: self.program.vms[vm.index()].clone() }
     }
@@ -137,8 +153,8 @@ impl<'a> Host<'a> {
     /// The process attaches, with the memory it begins with.
     pub fn process_attached(&self, process: Process) -> [Input; 2] {
         let info = &self.program.processes[process.index()];
-        let (vm, name) = (info.vm.map_or(VmId::HOST, vm_id), info.name.clone());
         let id = self.id(process);
+        let (vm, name) = (self.vm_of(id), info.name.clone());
         [
             Input::ProcessAttached { process: id, vm, pid: 1000 + process.0, name },
             Input::FenceMemoryAdded { process: id, slots: SLOTS },
@@ -148,18 +164,21 @@ impl<'a> Host<'a> {
     /// One step. What it leads to is in `effects`.
     pub fn input(&mut self, input: Input) {
         let told = Told::of(&input);
-        let share = share_of(&input);
+        let made = handle_made_by(&input);
+        if let Input::VmDetached { vm } = input {
+            self.vm_of_handle.retain(|_, of| *of != vm);
+        }
         if let Some(log) = &mut self.log {
             log_line(log, self.now, &input);
         }
         self.effects.clear();
         self.kernel.handle(self.now, input, &mut self.effects);
         self.checker.step(&told, &self.effects, &self.kernel);
-        match share {
-            Some((process, token, true)) => self.note_share(process, token),
-            Some((_, token, false)) if self.was_accepted() => drop(self.shares.remove(&token)),
-            Some((_, _, false)) => {}
-            None => {}
+        if let Some((process, token)) = made
+            && self.was_accepted()
+        {
+            self.holders.give(token, process);
+            self.vm_of_handle.insert(token, self.vm_of(process));
         }
         if let Some(log) = &mut self.log {
             let Effects { stores, answers, events, notes } = &self.effects;
@@ -177,15 +196,13 @@ impl<'a> Host<'a> {
     }
 }
 
-/// The NT handle that a call is about, and whether it is there afterwards.
-fn share_of(input: &Input) -> Option<(ProcessId, ShareToken, bool)> {
+/// The NT handle that a call gives its process, if it succeeds.
+fn handle_made_by(input: &Input) -> Option<(ProcessId, ShareToken)> {
     let Input::Call { process, call, .. } = input else { return None };
     match call {
-        Call::ShareObjects { token, .. }
-        | Call::OpenNtHandleFromName { token, .. }
-        | Call::OpenSyncObject { token, .. }
-        | Call::OpenNativeFence { token, .. } => Some((*process, *token, true)),
-        Call::CloseShare { token } => Some((*process, *token, false)),
+        Call::ShareObjects { token, .. } | Call::OpenNtHandleFromName { token, .. } => {
+            Some((*process, *token))
+        }
         _ => None,
     }
 }

@@ -14,6 +14,7 @@
 pub mod checker;
 pub mod choose;
 pub mod explore;
+pub mod holders;
 mod host;
 pub mod limits;
 pub mod link;

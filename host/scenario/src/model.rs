@@ -4,7 +4,8 @@
 use std::collections::BTreeMap;
 
 use d3dkmt::{
-    AcquireOutcome, Call, CreatedSyncObject, EventId, GpuSignal, Handle, NtStatus, Reply, WaitOutcome,
+    AcquireOutcome, Call, CreatedSyncObject, EventId, GpuSignal, Handle, NtStatus, Reply, ShareToken,
+    WaitOutcome,
 };
 use dxgkrnl::{HostEvent, Input, Nanos, PlantedBug, Snapshot};
 
@@ -106,8 +107,11 @@ impl<'a> ModelWorld<'a> {
         }
     }
 
-    fn call(&mut self, process: Process, call: Call) -> Answer {
+    fn call(&mut self, process: Process, mut call: Call) -> Answer {
         let id = self.host.id(process);
+        if !self.host.has_handle_for(id, &call) {
+            without_handle(&mut call);
+        }
         loop {
             self.request += 1;
             let one_way = self.program.setting.async_submission && is_submission(&call);
@@ -145,6 +149,12 @@ impl<'a> ModelWorld<'a> {
                     self.input(Input::DoorbellRung { process, queue, last_queued, buffers });
                 }
                 self.answers[thread.index()] = Some(Answer { status: NtStatus::SUCCESS, reply: Reply::None });
+                return;
+            }
+            Request::CloseShare { token } => {
+                let (status, closed) = self.host.close(self.host.id(process), token);
+                closed.into_iter().for_each(|input| self.input(input));
+                self.answers[thread.index()] = Some(Answer { status, reply: Reply::None });
                 return;
             }
             Request::Call { .. } if guest.lost => {
@@ -227,13 +237,13 @@ impl<'a> ModelWorld<'a> {
         let guest = &mut self.guests[process.index()];
         if std::mem::take(&mut guest.attached) {
             let process = self.host.id(process);
-            self.host.closes(process).into_iter().for_each(|input| self.input(input));
             self.input(Input::ProcessGone { process });
         }
     }
 
     /// The process is gone with all it had.
     fn end(&mut self, process: Process) {
+        self.host.closes(self.host.id(process)).into_iter().for_each(|input| self.input(input));
         self.detach(process);
         let guest = &mut self.guests[process.index()];
         guest.targets.clear();
@@ -316,6 +326,16 @@ impl<'a> ModelWorld<'a> {
             Fault::Fill(_) => unreachable!("done by the runner"),
         }
         Ok(())
+    }
+}
+
+/// The call by an NT handle that is none.
+fn without_handle(call: &mut Call) {
+    if let Call::OpenSyncObject { token, .. }
+    | Call::OpenNativeFence { token, .. }
+    | Call::OpenKeyedMutexFromNtHandle { token, .. } = call
+    {
+        *token = ShareToken([0; 16]);
     }
 }
 

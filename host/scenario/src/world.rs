@@ -1,6 +1,6 @@
 //! What an arm gives the runner: processes, threads and calls, and a look at what came of them.
 
-use d3dkmt::{Call, CreatedSyncObject, Handle, NtStatus, Reply};
+use d3dkmt::{Call, CreatedSyncObject, Handle, NtStatus, Reply, ShareToken};
 use dxgkrnl::{Nanos, Snapshot};
 
 use crate::program::{Arm, Fault, Process, Program, Thread, Vm};
@@ -13,6 +13,8 @@ pub enum Request {
     Call { call: Call, event: Option<u32> },
     /// The store to a queue's doorbell, with the command buffers that its ring holds beyond those seen before.
     Ring { queue: Handle, last_queued: u64, buffers: Vec<Vec<u8>> },
+    /// Closes the descriptor that the process has of an NT handle.
+    CloseShare { token: ShareToken },
     /// Makes the event of this number.
     NewEvent { event: u32 },
 }

@@ -3,7 +3,7 @@
 
 use d3dkmt::Handle;
 use dxgkrnl::{Answer, Effects, EngineId, Fault, FenceStore, HostEvent, Input, Note, ProcessId, VmId};
-use proto::convert::{ConvertError, FromHost, call_from_body, from_host};
+use proto::convert::{ConvertError, FromHost, call_from_body, from_host, token};
 use proto::trace as wire;
 use proto::trace::input::Body;
 
@@ -43,6 +43,9 @@ pub(crate) fn input_from_wire(input: wire::Input) -> Result<Input, ConvertError>
             last_queued: wire.last_queued,
             buffers: wire.buffers,
         },
+        Body::NtHandleClosed(wire) => {
+            Input::NtHandleClosed { vm: VmId(wire.vm), token: token(&wire.token, "NtHandleClosed")? }
+        }
     })
 }
 

@@ -162,7 +162,7 @@ pub(crate) fn input(input: &Input, out: &mut Vec<u8>) {
             nested(2, out, |out| call_frame(*request, call, out));
         }),
         Input::ProcessGone { process } => chosen(7, process.0.into(), out),
-        Input::ProcessFrozen { process, frozen } => nested(12, out, |out| {
+        Input::ProcessFrozen { process, frozen } => nested(13, out, |out| {
             number(1, process.0.into(), out);
             number(2, (*frozen).into(), out);
         }),
@@ -177,6 +177,10 @@ pub(crate) fn input(input: &Input, out: &mut Vec<u8>) {
             handle(2, *queue, out);
             number(3, *last_queued, out);
             buffers.iter().for_each(|buffer| nested(4, out, |out| out.extend_from_slice(buffer)));
+        }),
+        Input::NtHandleClosed { vm, token } => nested(12, out, |out| {
+            number(1, vm.0.into(), out);
+            nested(2, out, |out| out.extend_from_slice(&token.0));
         }),
     });
 }

@@ -3,7 +3,7 @@
 mod common;
 
 use common::{config, reader, record, replay, session, steps};
-use d3dkmt::{Adapter, CreatedSyncObject, EventId, Handle, Luid, NtStatus, Reply, WaitOutcome};
+use d3dkmt::{Adapter, CreatedSyncObject, EventId, Handle, Luid, NtStatus, Reply, ShareToken, WaitOutcome};
 use dxgkrnl::{
     Answer, Config, Effects, EngineId, Fault, FenceStore, HostEvent, Input, Note, ProcessId,
     SEMANTIC_VERSION, VmId,
@@ -197,6 +197,8 @@ fn input() -> impl Strategy<Value = Input> {
         (process(), any::<u32>()).prop_map(|(process, slots)| Input::FenceMemoryAdded { process, slots }),
         process().prop_map(|process| Input::ProcessGone { process }),
         (process(), any::<bool>()).prop_map(|(process, frozen)| Input::ProcessFrozen { process, frozen }),
+        (vm(), any::<[u8; 16]>())
+            .prop_map(|(vm, token)| Input::NtHandleClosed { vm, token: ShareToken(token) }),
         Just(Input::Deadline),
         fault().prop_map(Input::Fault),
         prop_oneof![Just(0), any::<i64>()].prop_map(|utc_100ns| Input::SystemTime { utc_100ns }),

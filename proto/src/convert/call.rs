@@ -112,7 +112,6 @@ pub fn call_to_frame(request: u64, call: &Call) -> wire::ToHost {
                 token: token.0.to_vec(),
             })
         }
-        Call::CloseShare { token } => Body::CloseShare(token.0.to_vec()),
         Call::CreateKeyedMutex { initial_value, private_data, flags } => {
             Body::CreateKeyedMutex(wire::CreateKeyedMutex {
                 initial_value: *initial_value,
@@ -360,7 +359,6 @@ pub fn call_from_body(body: to_host::Body) -> Result<Call, ConvertError> {
             desired_access: wire.desired_access,
             token: token(&wire.token, "OpenNtHandleFromName")?,
         },
-        Body::CloseShare(bytes) => Call::CloseShare { token: token(&bytes, "CloseShare")? },
         Body::CreateKeyedMutex(wire) => Call::CreateKeyedMutex {
             initial_value: wire.initial_value,
             private_data: wire.private_data,

@@ -39,7 +39,8 @@ fn event(value: u64, message: &'static str) -> Result<EventId, ConvertError> {
     }
 }
 
-pub(crate) fn token(bytes: &[u8], message: &'static str) -> Result<ShareToken, ConvertError> {
+/// The token of an NT handle.
+pub fn token(bytes: &[u8], message: &'static str) -> Result<ShareToken, ConvertError> {
     let value = bytes.len() as u64;
     bytes.try_into().map(ShareToken).map_err(|_| ConvertError::BadValue { message, field: "token", value })
 }

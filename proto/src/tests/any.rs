@@ -152,7 +152,6 @@ fn sharing() -> impl Strategy<Value = Call> {
         (any::<String>(), any::<u32>(), token()).prop_map(|(name, desired_access, token)| {
             Call::OpenNtHandleFromName { name, desired_access, token }
         }),
-        token().prop_map(|token| Call::CloseShare { token }),
     ]
 }
 

@@ -65,7 +65,7 @@ pub enum Call {
     WaitFromGpuLegacy { context: Handle, objects: Vec<Handle>, fence_value: u64 },
     /// `D3DKMTOpenSynchronizationObject`: by the global handle of a legacy object.
     OpenSynchronizationObject { shared_handle: Handle },
-    /// `D3DKMTShareObjects`. The guest makes the NT handle; the token is what it carries. `name` is the last part of
+    /// `D3DKMTShareObjects`. The guest has the NT handle from its broker; the token is what it carries. `name` is the last part of
     /// the object's name, if it has one.
     ShareObjects { objects: Vec<Handle>, desired_access: u32, name: Option<String>, token: ShareToken },
     /// `D3DKMTOpenSyncObjectFromNtHandle2`, and the first form of it with a NULL device and `legacy`.
@@ -78,8 +78,6 @@ pub enum Call {
     },
     /// `D3DKMTOpenSyncObjectNtHandleFromName`: `token` is what the guest's new NT handle will carry.
     OpenNtHandleFromName { name: String, desired_access: u32, token: ShareToken },
-    /// The last descriptor that carries this token is gone.
-    CloseShare { token: ShareToken },
 
     /// `D3DKMTCreateKeyedMutex` (no data, no flags) and `..2`.
     CreateKeyedMutex { initial_value: u64, private_data: Vec<u8>, flags: KeyedMutexFlags },
@@ -91,9 +89,9 @@ pub enum Call {
     DestroyKeyedMutex { mutex: Handle },
     /// `D3DKMTAcquireKeyedMutex` and `..2`. `timeout` in units of 100 ns: positive = absolute since 1601, negative =
     /// relative, 0 = poll, `None` = for ever (FEN-077). The wake-up of a registered one says how it ended:
-    /// SUCCESS, TIMEOUT or ABANDONED; what the mutex holds is then read with [`Call::ReadKeyedMutex`].
+    /// SUCCESS, TIMEOUT or ABANDONED; after SUCCESS what the mutex holds is read with [`Call::ReadKeyedMutex`].
     AcquireKeyedMutex { mutex: Handle, key: u64, timeout: Option<i64>, event: EventId },
-    /// What a keyed mutex holds: asked by the library behind a registered acquire that has ended.
+    /// What a keyed mutex holds: asked by the library behind a registered acquire that has ended with SUCCESS.
     ReadKeyedMutex { mutex: Handle },
     /// `D3DKMTReleaseKeyedMutex` (`None`: the data stays) and `..2`.
     ReleaseKeyedMutex { mutex: Handle, key: u64, fence_value: u64, private_data: Option<Vec<u8>> },

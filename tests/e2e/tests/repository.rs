@@ -8,9 +8,10 @@ use e2e::programs::tree;
 use serde_json::Value;
 
 /// Which of our crates each of our crates may use (design: "a crate boundary exists because a rule differs").
-const EDGES: [(&str, &[&str]); 17] = [
+const EDGES: [(&str, &[&str]); 18] = [
     ("d3dkmt", &[]),
     ("fence_page", &[]),
+    ("nt_handle", &["d3dkmt"]),
     ("proto", &["d3dkmt"]),
     ("dxgkrnl", &["d3dkmt"]),
     ("kmd", &["d3dkmt", "dxgkrnl"]),
@@ -25,6 +26,7 @@ const EDGES: [(&str, &[&str]); 17] = [
             "dxgkrnl",
             "fence_page",
             "kmd",
+            "nt_handle",
             "proto",
             "scenario",
             "trace",
@@ -33,8 +35,8 @@ const EDGES: [(&str, &[&str]); 17] = [
         ],
     ),
     ("client", &["d3dkmt", "fence_page", "proto"]),
-    ("umd", &["client", "d3dkmt", "fence_page", "proto"]),
-    ("guestd", &["d3dkmt", "fence_page", "proto"]),
+    ("umd", &["client", "d3dkmt", "fence_page", "nt_handle", "proto"]),
+    ("guestd", &["d3dkmt", "fence_page", "nt_handle", "proto"]),
     ("guest-bench", &["d3dkmt", "proto", "umd"]),
     ("actor", &["d3dkmt", "proto", "umd"]),
     ("conformance", &[]),

@@ -138,7 +138,6 @@ fn perform_more(actor: &Actor, call: &Call) -> Done {
         Call::OpenNtHandleFromName { name, desired_access, token } => {
             share::open_name(actor, name, *desired_access, *token)
         }
-        Call::CloseShare { token } => share::close(actor, *token),
         Call::CreateKeyedMutex { initial_value, private_data, flags } => {
             mutex::create(*initial_value, private_data, *flags)
         }

@@ -3,8 +3,7 @@
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::sync::Arc;
 
-use d3dkmt::{CreatedSyncObject, Handle, NtStatus, Reply, ShareToken, SyncObjectFlags};
-use proto::actor::Outcome;
+use d3dkmt::{CreatedSyncObject, Handle, Reply, ShareToken, SyncObjectFlags};
 use windows_sys::Wdk::Foundation::OBJECT_ATTRIBUTES;
 use windows_sys::Win32::Foundation::UNICODE_STRING;
 
@@ -141,10 +140,4 @@ impl Actor {
         let handle = kept.as_ref().map_or(NO_HANDLE, |handle| handle.as_raw_fd() as usize as NtHandle);
         (handle, kept)
     }
-}
-
-/// Closing an NT handle is closing its descriptor.
-pub fn close(actor: &Actor, token: ShareToken) -> Done {
-    let status = if actor.shares.close(token) { NtStatus::SUCCESS } else { NtStatus::INVALID_HANDLE };
-    Done { status, outcome: Outcome::Reply(Reply::None) }
 }

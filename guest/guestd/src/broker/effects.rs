@@ -1,5 +1,6 @@
 //! What the broker is told, what it asks for, and what it needs of the machine.
 
+use d3dkmt::ShareToken;
 use proto::attach::{BrokerReply, GuestdToHost, HostToGuestd};
 
 /// One connection to the broker's socket. Numbers are never used twice.
@@ -32,6 +33,16 @@ pub enum Input {
     ClientGone {
         client: ClientId,
     },
+    /// The last descriptor of an NT handle is closed.
+    NtHandleClosed {
+        token: ShareToken,
+    },
+    /// `Effect::GiveNtHandle` could not be done.
+    NtHandleNotMade {
+        client: ClientId,
+        token: ShareToken,
+        why: String,
+    },
     /// The time of [`super::Broker::next_deadline`] has come.
     Deadline,
 }
@@ -51,6 +62,13 @@ pub enum Effect<Descriptor> {
         client: ClientId,
         reply: BrokerReply,
         descriptors: Vec<Descriptor>,
+    },
+    /// Make an NT handle that carries this token, answer the client with it, and listen to the client again.
+    /// `NtHandleClosed` follows once nobody holds the handle.
+    GiveNtHandle {
+        client: ClientId,
+        process: u32,
+        token: ShareToken,
     },
     /// Close a client's connection; no `ClientGone` follows.
     Close {

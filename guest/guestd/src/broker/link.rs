@@ -46,7 +46,10 @@ impl<M: Machine> Broker<M> {
         let ended = self.processes.len();
         let with_host = |state: &ClientState<M::Descriptor>| match state {
             ClientState::Fresh | ClientState::Held { .. } => false,
-            ClientState::Attaching | ClientState::Adding { .. } | ClientState::Attached { .. } => true,
+            ClientState::Attaching
+            | ClientState::Adding { .. }
+            | ClientState::Making { .. }
+            | ClientState::Attached { .. } => true,
         };
         let clients = self.clients.iter().filter(|(_, client)| with_host(&client.state));
         for client in clients.map(|(client, _)| *client).collect::<Vec<_>>() {
@@ -54,6 +57,8 @@ impl<M: Machine> Broker<M> {
             self.effects.push(Effect::Close { client });
         }
         self.processes.clear();
+        // The host has ended them with the link.
+        self.nt_handles.clear();
         ended
     }
 
@@ -158,10 +163,24 @@ impl<M: Machine> Broker<M> {
                     .push(Effect::Say(format!("process {process} is freed, the host refused: {words}")));
                 self.processes.remove(&process);
             }
+            (Pending::MakeNtHandle { client }, Ok(Some(host_to_guestd::Body::NtHandle(bytes)))) => {
+                let token = proto::convert::token(&bytes, "nt_handle");
+                let token = token.map_err(|_| "the token of an NT handle is not 16 bytes")?;
+                self.nt_handle_made(client, token);
+            }
+            (Pending::MakeNtHandle { client }, Err(words)) => self.nt_handle_refused(client, words),
+            // One that the host does not know has ended.
+            (Pending::NtHandleClosed, Ok(Some(host_to_guestd::Body::NtHandleClosed(true))) | Err(_)) => {}
             // Whoever waits for this answer is ended when the link is.
             (Pending::Hello, Ok(_)) => return Err("its answer to our hello is not `welcome`"),
             (Pending::Attach { .. }, Ok(_)) => return Err("its answer to an attach is not `attached`"),
             (Pending::AddMemory { .. }, Ok(_)) => return Err("its answer to new memory is not `first_slot`"),
+            (Pending::MakeNtHandle { .. }, Ok(_)) => {
+                return Err("its answer to a new NT handle is no `nt_handle`");
+            }
+            (Pending::NtHandleClosed, Ok(_)) => {
+                return Err("its answer to a closed NT handle is not `nt_handle_closed`");
+            }
             (Pending::Detach { .. }, Ok(_)) => return Err("its answer to a detach is not `detached`"),
         }
         Ok(())
@@ -181,6 +200,7 @@ impl<M: Machine> Broker<M> {
             ClientState::Fresh
             | ClientState::Attaching
             | ClientState::Adding { .. }
+            | ClientState::Making { .. }
             | ClientState::Attached { .. } => None,
         });
         for (client, name) in held.collect::<Vec<_>>() {
@@ -244,6 +264,10 @@ impl std::fmt::Display for Input {
                 write!(formatter, "client {} sent {} bytes", client.0, bytes.len())
             }
             Self::ClientGone { client } => write!(formatter, "client {} gone", client.0),
+            Self::NtHandleClosed { token } => write!(formatter, "NT handle {token:?} closed"),
+            Self::NtHandleNotMade { client, token, why } => {
+                write!(formatter, "NT handle {token:?} not made for client {}: {why}", client.0)
+            }
             Self::Deadline => write!(formatter, "deadline"),
         }
     }

@@ -3,16 +3,20 @@
 //! Primer. A process connects to a Unix socket and asks to *attach*. The broker tells the host of it and gets a process
 //! number and a one-time token; makes a page of fence memory and names its guest-physical address to the host, which
 //! answers with the first slot that the page holds; opens a stream to the host; and hands stream, memory and token to
-//! the process. Later the process may ask to *grow* its memory. Its connection stays open as long as it lives.
+//! the process. Later the process may ask to *grow* its memory, and for NT handles: descriptors that carry a token of the
+//! host, and may live on in other processes. The host is told when nobody holds one any more. The connection stays open
+//! as long as the process lives.
 //!
 //! ```text
 //! client:   Fresh ──Attach──▶ Held ──link up──▶ Attaching ──attached──▶ Adding ──first slot──▶ Attached
-//!             │                 ▲                   ▲                      ▲                      │
-//!             └── link is up ───┼───────────────────┘                      └───────── Grow ───────┘
+//!             │                 ▲                   ▲                      ▲                      │ ▲
+//!             └── link is up ───┼───────────────────┘                      └───────── Grow ───────┤ token
+//!                               │                                             MakeNtHandle ─▶ Making
 //!                               └─ until the host is there, or HOST_WAIT_MAX has passed
 //! process:  attached ──▶ alive ──client gone, or ended by the host──▶ leaving ──detached──▶ freed
 //!             the stream is shut down when it leaves; its pages are unpinned and freed when the host has *answered*,
 //!             because until then the host may store into them
+//! NT handle: asked for ──token──▶ given ──last close, by anybody──▶ told to the host       link lost ──▶ forgotten
 //! link:     Down ──OpenLink──▶ Opening ──▶ Greeting ──welcome──▶ Up        any ──lost──▶ Down: every process is freed
 //!             a host that breaks the protocol: Finishing, until it has closed its end too
 //! ```
@@ -23,11 +27,13 @@
 mod effects;
 mod growth;
 mod link;
+mod nt_handles;
 mod state;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use d3dkmt::ShareToken;
 use proto::Message;
 use proto::attach::{AddFenceMemory, AttachProcess, BrokerReply, BrokerRequest, GuestdToHost};
 use proto::attach::{broker_request, guestd_to_host};
@@ -55,6 +61,8 @@ pub struct Broker<M: Machine> {
     clients: BTreeMap<ClientId, Client<M::Descriptor>>,
     processes: BTreeMap<u32, Process<M>>,
     pending: BTreeMap<u64, Pending>,
+    /// NT handles that the host of this link knows of and that somebody may hold.
+    nt_handles: BTreeSet<ShareToken>,
     last_request: u64,
     /// The time of the input that is being handled.
     now: Duration,
@@ -74,6 +82,7 @@ impl<M: Machine> Broker<M> {
             clients: BTreeMap::new(),
             processes: BTreeMap::new(),
             pending: BTreeMap::new(),
+            nt_handles: BTreeSet::new(),
             last_request: 0,
             now: Duration::ZERO,
             refusals_said: (Duration::ZERO, 0),
@@ -93,6 +102,8 @@ impl<M: Machine> Broker<M> {
             Input::ClientArrived { client, pid } => self.client_arrived(client, pid),
             Input::Packet { client, bytes } => self.packet(now, client, &bytes),
             Input::ClientGone { client } => self.client_gone(client),
+            Input::NtHandleClosed { token } => self.nt_handle_closed(token),
+            Input::NtHandleNotMade { client, token, why } => self.nt_handle_not_made(client, token, why),
             Input::Deadline => self.deadline(now),
         }
         // Looks at every process: for tests only.
@@ -146,13 +157,26 @@ impl<M: Machine> Broker<M> {
                 let process = *process;
                 self.grow(client, process, grow.slots);
             }
+            (ClientState::Attached { process }, broker_request::Body::MakeNtHandle(_)) => {
+                let process = *process;
+                self.ask_for_nt_handle(client, process);
+            }
+            (ClientState::Fresh, broker_request::Body::MakeNtHandle(_)) => {
+                self.expel(client, "attach before you ask for an NT handle".to_owned());
+            }
             (ClientState::Fresh, broker_request::Body::Grow(_)) => {
                 self.expel(client, "attach before you ask for more fence memory".to_owned());
             }
             (ClientState::Attached { .. }, broker_request::Body::Attach(_)) => {
                 self.expel(client, "this connection has attached its process already".to_owned());
             }
-            (ClientState::Held { .. } | ClientState::Attaching | ClientState::Adding { .. }, _) => {
+            (
+                ClientState::Held { .. }
+                | ClientState::Attaching
+                | ClientState::Adding { .. }
+                | ClientState::Making { .. },
+                _,
+            ) => {
                 self.expel(client, "the request before this one is not answered yet".to_owned());
             }
         }
@@ -260,7 +284,9 @@ impl<M: Machine> Broker<M> {
         match entry.state {
             // The host's answer to an attach under way finds no client, and is detached again then.
             ClientState::Fresh | ClientState::Held { .. } | ClientState::Attaching => {}
-            ClientState::Adding { process, .. } | ClientState::Attached { process } => self.leave(process),
+            ClientState::Adding { process, .. }
+            | ClientState::Making { process }
+            | ClientState::Attached { process } => self.leave(process),
         }
     }
 

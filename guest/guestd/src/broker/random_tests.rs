@@ -55,6 +55,9 @@ struct Host {
     requests: Vec<GuestdToHost>,
     pages: BTreeMap<u32, BTreeSet<u64>>,
     next_process: u32,
+    /// NT handles that it was not told the end of.
+    nt_handles: BTreeSet<[u8; 16]>,
+    next_nt_handle: u8,
 }
 
 impl Host {
@@ -82,6 +85,18 @@ impl Host {
                 self.pages.remove(&process);
                 host_to_guestd::Body::Detached(true)
             }
+            guestd_to_host::Body::MakeNtHandle(_) => {
+                self.next_nt_handle = self.next_nt_handle.wrapping_add(1);
+                if !refuse {
+                    self.nt_handles.insert([self.next_nt_handle; 16]);
+                }
+                host_to_guestd::Body::NtHandle(vec![self.next_nt_handle; 16])
+            }
+            guestd_to_host::Body::NtHandleClosed(token) => {
+                let known = self.nt_handles.remove(&token[..]);
+                assert!(known, "NT handle {} is closed, and was not made or closed before", token[0]);
+                host_to_guestd::Body::NtHandleClosed(true)
+            }
         };
         let (body, refused) = if refuse { (None, "no".to_owned()) } else { (Some(body), String::new()) };
         Some(HostToGuestd { request: message.request, refused, body })
@@ -90,6 +105,7 @@ impl Host {
     fn forget(&mut self) {
         self.requests.clear();
         self.pages.clear();
+        self.nt_handles.clear();
     }
 }
 
@@ -99,6 +115,8 @@ enum Step {
     Arrive,
     Attach(u64),
     Grow(u64, u32),
+    MakeNtHandle(u64),
+    CloseNtHandle(usize),
     Garbage(u64),
     Gone(u64),
     Ended(u32),
@@ -114,6 +132,8 @@ fn step() -> impl Strategy<Value = Step> {
         6 => Just(Step::Arrive),
         8 => client.clone().prop_map(Step::Attach),
         6 => (client.clone(), 0..200_u32).prop_map(|(client, slots)| Step::Grow(client, slots)),
+        6 => client.clone().prop_map(Step::MakeNtHandle),
+        5 => any::<usize>().prop_map(Step::CloseNtHandle),
         1 => client.clone().prop_map(Step::Garbage),
         4 => client.prop_map(Step::Gone),
         2 => (0..8_u32).prop_map(Step::Ended),
@@ -130,6 +150,10 @@ struct World {
     now: Duration,
     arrived: u64,
     link: bool,
+    /// The broker has given the link up and says nothing more by it.
+    finishing: bool,
+    /// NT handles that somebody holds.
+    held: Vec<ShareToken>,
 }
 
 impl World {
@@ -138,7 +162,16 @@ impl World {
         let machine = Counting { living: living.clone(), last: 0 };
         let config = Config { kernel: String::new(), pages_total_max: 40 };
         let broker = Broker::new(config, machine);
-        Self { broker, living, host: Host::default(), now: Duration::ZERO, arrived: 0, link: false }
+        Self {
+            broker,
+            living,
+            host: Host::default(),
+            now: Duration::ZERO,
+            arrived: 0,
+            link: false,
+            finishing: false,
+            held: Vec::new(),
+        }
     }
 
     /// The client that is `back` arrivals ago.
@@ -158,9 +191,11 @@ impl World {
             self.link = false;
             self.host.forget();
         }
+        let mut not_made = Vec::new();
         for effect in self.broker.handle(self.now, input) {
             match effect {
-                Effect::OpenLink => self.link = true,
+                Effect::OpenLink => (self.link, self.finishing) = (true, false),
+                Effect::FinishLink => self.finishing = true,
                 Effect::DropLink => {
                     self.link = false;
                     self.host.forget();
@@ -172,7 +207,12 @@ impl World {
                     }
                     self.host.requests.push(message);
                 }
-                Effect::FinishLink | Effect::Reply { .. } | Effect::Close { .. } | Effect::Say(_) => {}
+                // The machine has no room for each eleventh.
+                Effect::GiveNtHandle { client, token, .. } if token.0[0].is_multiple_of(11) => {
+                    not_made.push(Input::NtHandleNotMade { client, token, why: String::new() });
+                }
+                Effect::GiveNtHandle { token, .. } => self.held.push(token),
+                Effect::Reply { .. } | Effect::Close { .. } | Effect::Say(_) => {}
             }
         }
         // What the host may store into is still there.
@@ -180,6 +220,8 @@ impl World {
         for page in self.host.pages.values().flatten() {
             assert!(living.contains(page), "page {page} was given back too early");
         }
+        drop(living);
+        not_made.into_iter().for_each(|input| self.feed(input));
     }
 
     fn step(&mut self, step: Step) {
@@ -199,6 +241,15 @@ impl World {
             }
             Step::Grow(back, slots) => {
                 self.packet(self.client(back), broker_request::Body::Grow(broker_request::Grow { slots }));
+            }
+            Step::MakeNtHandle(back) => {
+                self.packet(self.client(back), broker_request::Body::MakeNtHandle(true));
+            }
+            Step::CloseNtHandle(pick) => {
+                if !self.held.is_empty() {
+                    let token = self.held.remove(pick % self.held.len());
+                    self.feed(Input::NtHandleClosed { token });
+                }
             }
             Step::Garbage(back) => self.feed(Input::Packet { client: self.client(back), bytes: vec![0xff] }),
             Step::Gone(back) => self.feed(Input::ClientGone { client: self.client(back) }),
@@ -240,7 +291,14 @@ proptest! {
         for client in 0..=world.arrived {
             world.feed(Input::ClientGone { client: ClientId(client) });
         }
+        for token in std::mem::take(&mut world.held) {
+            world.feed(Input::NtHandleClosed { token });
+        }
+        while let Some(answer) = world.host.answer(0, false) {
+            world.feed(Input::FromHost(answer));
+        }
         if world.link {
+            prop_assert!(world.finishing || world.host.nt_handles.is_empty(), "the host was not told");
             world.feed(Input::LinkLost { why: "end".to_owned() });
         }
         prop_assert!(world.living.borrow().is_empty());

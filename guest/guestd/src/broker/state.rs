@@ -55,6 +55,8 @@ pub(super) enum ClientState<Descriptor> {
     Attaching,
     /// The host is told of memory that the client will get. `first`: with it comes the stream.
     Adding { process: u32, first: bool, descriptor: Descriptor },
+    /// The host is asked for an NT handle.
+    Making { process: u32 },
     /// Has all it asked for.
     Attached { process: u32 },
 }
@@ -63,7 +65,10 @@ impl<Descriptor> Client<Descriptor> {
     pub(super) fn is_busy(&self) -> bool {
         match self.state {
             ClientState::Fresh | ClientState::Attached { .. } => false,
-            ClientState::Held { .. } | ClientState::Attaching | ClientState::Adding { .. } => true,
+            ClientState::Held { .. }
+            | ClientState::Attaching
+            | ClientState::Adding { .. }
+            | ClientState::Making { .. } => true,
         }
     }
 
@@ -73,6 +78,7 @@ impl<Descriptor> Client<Descriptor> {
             ClientState::Fresh
             | ClientState::Attaching
             | ClientState::Adding { .. }
+            | ClientState::Making { .. }
             | ClientState::Attached { .. } => None,
         }
     }
@@ -108,6 +114,8 @@ pub(super) enum Pending {
     Attach { client: ClientId },
     AddMemory { client: ClientId, process: u32 },
     Detach { process: u32 },
+    MakeNtHandle { client: ClientId },
+    NtHandleClosed,
 }
 
 impl<M: Machine> Broker<M> {
@@ -139,7 +147,9 @@ impl<M: Machine> Broker<M> {
             return Some(format!("process {number} is alive with {detaching} detaches under way"));
         }
         match self.clients.get(client).map(|client| &client.state) {
-            Some(ClientState::Attached { process }) if *process == number => {
+            Some(ClientState::Attached { process } | ClientState::Making { process })
+                if *process == number =>
+            {
                 stream.is_none().then(|| format!("process {number} is attached and has no stream"))
             }
             Some(ClientState::Adding { process, .. }) if *process == number => None,

@@ -78,6 +78,12 @@ fn render(effect: &Effect<String>) -> String {
                     format!("host #{request}: process {} pages {}", add.process, add.pages.len())
                 }
                 guestd_to_host::Body::Detach(process) => format!("host #{request}: detach {process}"),
+                guestd_to_host::Body::MakeNtHandle(process) => {
+                    format!("host #{request}: NT handle for {process}")
+                }
+                guestd_to_host::Body::NtHandleClosed(token) => {
+                    format!("host #{request}: closed {}", token[0])
+                }
             }
         }
         Effect::Reply { client, reply, descriptors } if reply.refused.is_empty() => format!(
@@ -89,6 +95,9 @@ fn render(effect: &Effect<String>) -> String {
             reply.slots
         ),
         Effect::Reply { client, reply, .. } => format!("client {}: refused: {}", client.0, reply.refused),
+        Effect::GiveNtHandle { client, process, token } => {
+            format!("client {}: process {process} NT handle {}", client.0, token.0[0])
+        }
         Effect::Close { client } => format!("close {}", client.0),
         Effect::Say(words) => format!("say {words}"),
     }
@@ -116,7 +125,7 @@ impl Harness {
             1,
             host_to_guestd::Body::Welcome(GuestdWelcome { version: proto::PROTOCOL_VERSION, vm: 7 }),
         );
-        harness.expect(&["open link", "host #1: hello 2", "say connected to the host as VM 7"]);
+        harness.expect(&["open link", "host #1: hello 3", "say connected to the host as VM 7"]);
         assert_eq!(harness.broker.next_deadline(), None, "nothing is to be done at rest");
         harness
     }
@@ -237,6 +246,84 @@ fn memory_grows_by_doubling_and_every_region_waits_for_the_host() {
 }
 
 #[test]
+fn an_nt_handle_carries_the_hosts_token_and_the_host_hears_of_its_last_close() {
+    let mut harness = Harness::attached();
+    harness.ask(A, broker_request::Body::MakeNtHandle(true));
+    assert!(!harness.broker.listens_to(A), "one request at a time");
+    harness.answer(4, host_to_guestd::Body::NtHandle(vec![42; 16]));
+    assert!(harness.broker.listens_to(A));
+    harness.expect(&["host #4: NT handle for 5", "client 1: process 5 NT handle 42"]);
+    // The process goes, the handle may live on elsewhere.
+    harness.input(Input::ClientGone { client: A });
+    harness.answer(5, host_to_guestd::Body::Detached(true));
+    harness.expect(&["stream 1 dropped", "host #5: detach 5", "region 1 dropped"]);
+    let closed = || Input::NtHandleClosed { token: ShareToken([42; 16]) };
+    harness.input(closed());
+    harness.expect(&["host #6: closed 42"]);
+    harness.answer(6, host_to_guestd::Body::NtHandleClosed(true));
+    harness.input(closed());
+    harness.expect(&[]);
+}
+
+#[test]
+fn an_nt_handle_for_a_client_that_has_gone_is_closed_again() {
+    let mut harness = Harness::attached();
+    harness.ask(A, broker_request::Body::MakeNtHandle(true));
+    harness.input(Input::ClientGone { client: A });
+    harness.answer(4, host_to_guestd::Body::NtHandle(vec![42; 16]));
+    harness.expect(&[
+        "host #4: NT handle for 5",
+        "stream 1 dropped",
+        "host #5: detach 5",
+        "host #6: closed 42",
+    ]);
+}
+
+#[test]
+fn a_process_that_gets_no_nt_handle_lives_on_however_often_it_asks() {
+    let mut harness = Harness::attached();
+    for request in 4..4 + u64::from(REFUSALS_MAX) * 2 {
+        harness.ask(A, broker_request::Body::MakeNtHandle(true));
+        harness.answer_refused(request, "too many");
+        harness.expect(&[&format!("host #{request}: NT handle for 5"), "client 1: refused: too many"]);
+    }
+    // The guest itself has no room for it: the host's token is given back.
+    harness.ask(A, broker_request::Body::MakeNtHandle(true));
+    harness.answer(36, host_to_guestd::Body::NtHandle(vec![42; 16]));
+    let token = ShareToken([42; 16]);
+    harness.input(Input::NtHandleNotMade { client: A, token, why: "no watch".to_owned() });
+    harness.expect(&[
+        "host #36: NT handle for 5",
+        "client 1: process 5 NT handle 42",
+        "host #37: closed 42",
+        "say a process gets no NT handle: no watch",
+        "client 1: refused: no watch",
+    ]);
+    assert!(harness.broker.listens_to(A));
+}
+
+#[test]
+fn nt_handles_end_with_the_link_that_they_came_by() {
+    let mut harness = Harness::attached();
+    harness.ask(A, broker_request::Body::MakeNtHandle(true));
+    harness.answer(4, host_to_guestd::Body::NtHandle(vec![42; 16]));
+    harness.input(Input::LinkLost { why: "gone".to_owned() });
+    harness.log.borrow_mut().clear();
+    harness.input(Input::NtHandleClosed { token: ShareToken([42; 16]) });
+    harness.expect(&[]);
+}
+
+#[test]
+fn a_token_of_the_wrong_length_breaks_the_protocol() {
+    let mut harness = Harness::attached();
+    harness.ask(A, broker_request::Body::MakeNtHandle(true));
+    harness.answer(4, host_to_guestd::Body::NtHandle(vec![42; 15]));
+    let log = harness.log.borrow();
+    assert!(log.iter().any(|line| line.contains("the token of an NT handle is not 16 bytes")), "{log:?}");
+    assert_eq!(log.last().unwrap(), "finish link");
+}
+
+#[test]
 fn a_client_that_goes_while_the_host_is_asked_for_a_process_is_detached_after() {
     let mut harness = Harness::up();
     harness.arrive(A, 100);
@@ -317,7 +404,7 @@ fn an_attach_is_held_until_the_host_is_there() {
         .answer(1, host_to_guestd::Body::Welcome(GuestdWelcome { version: proto::PROTOCOL_VERSION, vm: 7 }));
     harness.expect(&[
         "open link",
-        "host #1: hello 2",
+        "host #1: hello 3",
         "say connected to the host as VM 7",
         "host #2: attach pid 100 app",
     ]);
@@ -351,7 +438,7 @@ fn a_client_that_misbehaves_is_refused_and_closed_and_others_are_not_touched() {
         (vec![0xff; 7], "is not a message"),
         (Vec::new(), "is empty"),
         (vec![0; BROKER_PACKET_BYTES_MAX + 1], "is over 4096 bytes"),
-        (encoded(attach(99)), "protocol version 99 of the library is not version 2"),
+        (encoded(attach(99)), "protocol version 99 of the library is not version 3"),
         (encoded(broker_request::Body::Grow(broker_request::Grow { slots: 1 })), "attach before you ask"),
         (encoded(attach(proto::PROTOCOL_VERSION)), ""),
     ];
@@ -514,7 +601,7 @@ fn a_host_that_does_not_answer_is_dropped_and_tried_again() {
     harness.input(Input::Deadline);
     harness.expect(&[
         "open link",
-        "host #1: hello 2",
+        "host #1: hello 3",
         "drop link",
         "say no connection to the host, trying again: it does not answer",
     ]);
@@ -526,11 +613,11 @@ fn a_host_of_another_version_is_named() {
     let mut harness = Harness::down();
     harness.input(Input::Deadline);
     harness.input(Input::LinkOpened);
-    harness.answer(1, host_to_guestd::Body::Welcome(GuestdWelcome { version: 3, vm: 7 }));
+    harness.answer(1, host_to_guestd::Body::Welcome(GuestdWelcome { version: 4, vm: 7 }));
     harness.expect(&[
         "open link",
-        "host #1: hello 2",
-        "say the host speaks protocol version 3, guestd speaks 2",
+        "host #1: hello 3",
+        "say the host speaks protocol version 4, guestd speaks 3",
         "finish link",
     ]);
 }

@@ -7,6 +7,7 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use d3dkmt::ShareToken;
 use proto::Message;
 use proto::attach::{
     Attached, BrokerReply, BrokerRequest, GuestdToHost, GuestdWelcome, HostToGuestd, broker_request,
@@ -102,6 +103,19 @@ impl Host {
         attach.pid
     }
 
+    /// Answers the request for an NT handle of process 5.
+    fn name_nt_handle(&mut self, token: ShareToken) {
+        let request = self.next();
+        assert_eq!(request.body, Some(guestd_to_host::Body::MakeNtHandle(5)));
+        self.answer(request.request, host_to_guestd::Body::NtHandle(token.0.to_vec()));
+    }
+
+    fn expect_closed(&mut self, token: ShareToken) {
+        let request = self.next();
+        assert_eq!(request.body, Some(guestd_to_host::Body::NtHandleClosed(token.0.to_vec())));
+        self.answer(request.request, host_to_guestd::Body::NtHandleClosed(true));
+    }
+
     /// Waits for the detach of process 5.
     fn expect_detach(&mut self) {
         let request = self.next();
@@ -127,6 +141,17 @@ impl Client {
     fn send_attach(&self) {
         let attach = broker_request::Attach { version: proto::PROTOCOL_VERSION, name: "test".to_owned() };
         self.send(&BrokerRequest { body: Some(broker_request::Body::Attach(attach)) }.encode_to_vec());
+    }
+
+    fn ask_for_nt_handle(&self) {
+        let body = Some(broker_request::Body::MakeNtHandle(true));
+        self.send(&BrokerRequest { body }.encode_to_vec());
+    }
+
+    fn nt_handle(&self) -> OwnedFd {
+        let (reply, mut descriptors) = self.reply().unwrap();
+        assert_eq!((reply.refused.as_str(), descriptors.len()), ("", 1));
+        descriptors.remove(0)
     }
 
     /// The next reply with its descriptors; nothing at the end of the connection.
@@ -166,6 +191,49 @@ fn a_process_attaches_and_is_detached_when_its_connection_closes() {
     // The stream was shut down for every copy of it.
     let mut stream = UnixStream::from(descriptors.into_iter().next().unwrap());
     assert_eq!(stream.read(&mut [0; 1]).unwrap(), 0);
+}
+
+#[test]
+fn an_nt_handle_outlives_its_process_and_its_last_close_is_told() {
+    let mut host = Host::start();
+    let client = Client::connect(&host.socket);
+    client.send_attach();
+    host.attach();
+    client.reply().unwrap();
+    let token = ShareToken([7; 16]);
+    client.ask_for_nt_handle();
+    host.name_nt_handle(token);
+    let handle = client.nt_handle();
+    assert_eq!(nt_handle::token_of(handle.as_fd()), Some(token));
+    drop(client);
+    host.expect_detach();
+    let copy = rustix::io::dup(&handle).unwrap();
+    drop(handle);
+    drop(copy);
+    host.expect_closed(token);
+}
+
+#[test]
+fn what_is_closed_before_an_nt_handle_is_asked_for_is_told_before() {
+    let mut host = Host::start();
+    let client = Client::connect(&host.socket);
+    client.send_attach();
+    host.attach();
+    client.reply().unwrap();
+    for number in 0..50 {
+        let token = ShareToken([number; 16]);
+        client.ask_for_nt_handle();
+        host.name_nt_handle(token);
+        drop(client.nt_handle());
+        client.ask_for_nt_handle();
+        host.expect_closed(token);
+        host.name_nt_handle(ShareToken([100 + number; 16]));
+        let kept = client.nt_handle();
+        drop(kept);
+        host.expect_closed(ShareToken([100 + number; 16]));
+    }
+    drop(client);
+    host.expect_detach();
 }
 
 #[test]

@@ -22,7 +22,7 @@ use rustix::process::{Pid, WaitOptions, wait};
 use rustix::system::{RebootCommand, reboot};
 
 use crate::console::{READY, on_panic, say};
-use crate::limits::{RESTART_PAUSE_MAX, RESTART_PAUSE_MIN, RESTART_PAUSE_RESET};
+use crate::limits::{RESTART_PAUSE_MAX, RESTART_PAUSE_MIN, RESTART_PAUSE_RESET, WATCHES_MAX};
 use crate::serve::POWER_OFF_STATUS;
 use kernel_arguments::KernelArguments;
 
@@ -54,6 +54,19 @@ fn set_up(arguments: &KernelArguments) {
     }
     if let Err(error) = rustix::system::sethostname(arguments.hostname.as_bytes()) {
         say(&format!("the host name is not set: {error}"));
+    }
+    if let Err(error) = allow_watches() {
+        say(&format!("fewer NT handles are possible than the host allows: {error}"));
+    }
+}
+
+/// A small guest may watch fewer NT handles than its processes may have.
+fn allow_watches() -> std::io::Result<()> {
+    const PATH: &str = "/proc/sys/fs/inotify/max_user_watches";
+    let allowed = std::fs::read_to_string(PATH)?;
+    match allowed.trim().parse::<usize>() {
+        Ok(count) if count >= WATCHES_MAX => Ok(()),
+        Ok(_) | Err(_) => std::fs::write(PATH, WATCHES_MAX.to_string()),
     }
 }
 

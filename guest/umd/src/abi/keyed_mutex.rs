@@ -138,7 +138,7 @@ pub extern "C" fn D3DKMTAcquireKeyedMutex2(argument: *mut AcquireKeyedMutex2) ->
         }
         let acquired = acquire(session, arguments.mutex, arguments.key, arguments.timeout)?;
         arguments.fence_value = acquired.fence_value;
-        if acquired.status != NtStatus::TIMEOUT {
+        if acquired.status == NtStatus::SUCCESS {
             write_bytes(arguments.data, arguments.data_size, &acquired.private_data);
         }
         write(argument, arguments);

@@ -63,8 +63,9 @@ pub extern "C" fn D3DKMTShareObjects(
         }
         let objects = read_handles(&mut Array::default(), objects, count)?.to_vec();
         let name = if attributes.is_null() { None } else { name_of(attributes)? };
-        let (token, descriptor) = nt_handle::create().map_err(|_| NtStatus::NO_MEMORY)?;
+        let (token, descriptor) = session.make_nt_handle()?;
         let status = session.call(&Call::ShareObjects { objects, desired_access, name, token }).status;
+        // A descriptor that is not handed out is closed, and names nothing.
         if !status.is_success() {
             return Err(status);
         }
@@ -78,7 +79,7 @@ fn open_by_name(session: &Session, argument: *mut OpenNtHandleFromName) -> Resul
     let mut arguments = read(argument)?;
     let name = name_of(arguments.attributes)?.ok_or(NtStatus::INVALID_PARAMETER)?;
     let desired_access = arguments.desired_access;
-    let (token, descriptor) = nt_handle::create().map_err(|_| NtStatus::NO_MEMORY)?;
+    let (token, descriptor) = session.make_nt_handle()?;
     let status = session.call(&Call::OpenNtHandleFromName { name, desired_access, token }).status;
     if !status.is_success() {
         return Err(status);

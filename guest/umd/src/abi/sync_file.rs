@@ -4,6 +4,14 @@
 //! it, and an eventfd that an asynchronous wait sets is as good for that: it becomes readable when the fence has the
 //! value, at once if it has it already, and may be closed before (F01 to F03). It carries no fence, so the two calls
 //! that get one out of a sync file answer NOT_SUPPORTED.
+//!
+//! What they would need (F04 to F08): a descriptor that is pollable, keeps the shared fence alive until its last close in
+//! any process, and tells any holder which (fence, value) it stands for. An NT handle of ours keeps and tells, and a
+//! memfd cannot be polled; an eventfd can be polled, and neither tells nor has a last close that anybody else sees. A
+//! socket pair whose far end the broker keeps, which writes when the value comes and knows point and object by the
+//! inode of a descriptor that is sent back to it, could do all three: a second kind of handle in both brokers, with a
+//! wait of its own at the host that outlives the process. A table in the process alone would answer wrongly in every other
+//! process that a sync file is made to be sent to, and would never learn that one is closed.
 
 use std::os::fd::{AsFd, AsRawFd, IntoRawFd};
 

@@ -5,11 +5,12 @@
 //! ```
 
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use ::client::{hello, welcome_from};
+use d3dkmt::ShareToken;
 use proto::Message;
 use proto::attach::{BrokerReply, BrokerRequest, broker_request};
 use proto::channel::Welcome;
@@ -23,7 +24,7 @@ use rustix::net::{
 };
 
 use super::memory::{MemoryError, Region};
-use crate::fork::SessionDescriptor;
+use crate::fork::{ABOVE_STANDARD_STREAMS, SessionDescriptor};
 use crate::limits::{ATTACH_SECONDS_MAX, READ_BYTES};
 
 /// Why a session could not be started. The text is for the person who runs the program.
@@ -102,6 +103,27 @@ impl Broker {
         Ok(Region::map(memory.as_fd(), reply.first_slot, reply.slots)?)
     }
 
+    /// Asks for an NT handle. It is the caller's from here on, and a forked child's too.
+    pub fn make_nt_handle(&self) -> Result<(ShareToken, OwnedFd), AttachError> {
+        self.send(broker_request::Body::MakeNtHandle(true))?;
+        wait_for(self.0.as_fd())?;
+        let (_, received) = self.take_reply()?;
+        let handle = received.into_iter().next().ok_or_else(|| {
+            AttachError::BadReply(
+                "no descriptor came along: is the limit of open files reached (ulimit -n)?".into(),
+            )
+        })?;
+        let token = ::nt_handle::token_of(handle.as_fd());
+        let token = token.ok_or_else(|| AttachError::BadReply("its descriptor carries no token".into()))?;
+        // Where standard input is closed it could be 0, which is NULL.
+        let is_low = handle.as_raw_fd() < ABOVE_STANDARD_STREAMS;
+        let handle = match is_low {
+            true => rustix::io::fcntl_dupfd_cloexec(&handle, ABOVE_STANDARD_STREAMS)?,
+            false => handle,
+        };
+        Ok((token, handle))
+    }
+
     fn send(&self, body: broker_request::Body) -> Result<(), AttachError> {
         let packet = BrokerRequest { body: Some(body) }.encode_to_vec();
         rustix::io::retry_on_intr(|| rustix::net::send(&self.0, &packet, SendFlags::NOSIGNAL))
@@ -111,26 +133,32 @@ impl Broker {
 
     fn receive<const N: usize>(&self) -> Result<(BrokerReply, [SessionDescriptor; N]), AttachError> {
         wait_for(self.0.as_fd())?;
-        let mut packet = vec![0; BROKER_PACKET_BYTES_MAX];
-        let mut length = 0;
         let mut reply = BrokerReply::default();
         // The descriptors exist from the moment of receiving: no fork until they are in the list.
         let descriptors = SessionDescriptor::adopt(|| {
-            let (count, received) = receive_packet(self.0.as_fd(), &mut packet)?;
-            length = count;
-            reply = decode(&packet[..length]).map_err(|error| AttachError::BadReply(error.to_string()))?;
-            if length == 0 {
-                return Err(AttachError::BadReply("it closed the connection".to_owned()));
-            }
-            if !reply.refused.is_empty() {
-                return Err(AttachError::Refused(std::mem::take(&mut reply.refused)));
-            }
+            let (came, received) = self.take_reply()?;
+            reply = came;
             let count = received.len();
             received
                 .try_into()
                 .map_err(|_| AttachError::BadReply(format!("{count} descriptors instead of {N}")))
         })?;
         Ok((reply, descriptors))
+    }
+
+    /// The reply that is there, and its descriptors.
+    fn take_reply(&self) -> Result<(BrokerReply, Vec<OwnedFd>), AttachError> {
+        let mut packet = vec![0; BROKER_PACKET_BYTES_MAX];
+        let (length, received) = receive_packet(self.0.as_fd(), &mut packet)?;
+        let reply: BrokerReply =
+            decode(&packet[..length]).map_err(|error| AttachError::BadReply(error.to_string()))?;
+        if length == 0 {
+            return Err(AttachError::BadReply("it closed the connection".to_owned()));
+        }
+        if !reply.refused.is_empty() {
+            return Err(AttachError::Refused(reply.refused));
+        }
+        Ok((reply, received))
     }
 }
 

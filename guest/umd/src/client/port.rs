@@ -1,12 +1,12 @@
 //! The port of this process: its channel, its fence memory, its broker. It blocks inside, so each of its
 //! futures is complete at its first poll.
 
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
-use ::client::{Answer, Port, SendError};
-use d3dkmt::{Call, EventId, NtStatus};
+use ::client::{Answer, Port, SendError, TRANSPORT_LOST};
+use d3dkmt::{Call, EventId, NtStatus, ShareToken};
 use proto::channel::Welcome;
 
 use super::attach::{AttachError, Attachment, Broker, greet};
@@ -31,6 +31,20 @@ impl ProcessPort {
         let channel = Arc::new(Channel::new(stream, inbound));
         let port = ProcessPort { channel, memory: FenceMemory::new(memory), broker: Mutex::new(broker) };
         Ok((port, welcome))
+    }
+}
+
+impl ProcessPort {
+    /// A new NT handle, from the broker.
+    pub fn make_nt_handle(&self) -> Result<(ShareToken, OwnedFd), NtStatus> {
+        if self.channel.is_lost() {
+            return Err(TRANSPORT_LOST);
+        }
+        let made = lock(&self.broker).make_nt_handle();
+        made.map_err(|error| {
+            tell(format_args!("no NT handle: {error}"));
+            if self.channel.is_lost() { TRANSPORT_LOST } else { NtStatus::NO_MEMORY }
+        })
     }
 }
 

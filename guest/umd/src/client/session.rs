@@ -1,5 +1,6 @@
 //! The session as this library's callers see it: blocking.
 
+use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::pin::pin;
 use std::task::Poll;
@@ -110,6 +111,11 @@ impl Session {
         event: Option<Event>,
     ) -> Result<CreatedFence, NtStatus> {
         now(self.0.create_sync_object(device, info, legacy, event))
+    }
+
+    /// An NT handle that names no object yet. What the calling thread closed before has ended when this returns.
+    pub fn make_nt_handle(&self) -> Result<(ShareToken, OwnedFd), NtStatus> {
+        self.0.port().make_nt_handle()
     }
 
     /// `D3DKMTOpenSyncObjectFromNtHandle2`.

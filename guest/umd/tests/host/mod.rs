@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use d3dkmt::{
-    Call, CreatedSyncObject, EventId, Handle, NtStatus, Reply, SyncObjectFlags, SyncObjectInfo,
+    Call, CreatedSyncObject, EventId, Handle, NtStatus, Reply, ShareToken, SyncObjectFlags, SyncObjectInfo,
     SyncObjectType, WaitOutcome,
 };
 use dxcore::client::{CreatedFence, Session};
@@ -144,6 +144,18 @@ pub struct Peer {
 }
 
 impl Peer {
+    /// Answers the request for an NT handle, which nobody watches; the token that it carries.
+    pub fn give_nt_handle(&self) -> ShareToken {
+        let request = receive_packet(&self.broker).unwrap();
+        assert_eq!(request.body, Some(broker_request::Body::MakeNtHandle(true)));
+        let token = ShareToken(*b"an object's name");
+        let handle = nt_handle::NtHandles::new().unwrap().make(token).unwrap();
+        // An empty message would be an empty packet, which is the end of the connection.
+        let reply = BrokerReply { process: 1, ..BrokerReply::default() };
+        send_packet(&self.broker, &reply, &[handle.as_fd()]);
+        token
+    }
+
     /// The next frame; `None` when the guest is gone.
     pub fn frame(&mut self) -> Option<ToHost> {
         loop {

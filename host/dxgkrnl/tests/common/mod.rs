@@ -81,6 +81,18 @@ impl<M: Miniport> World<M> {
         reply
     }
 
+    /// The last descriptor of an NT handle is closed in the VM of [`World::process`].
+    pub fn close_nt_handle(&mut self, token: ShareToken) {
+        let vm = self
+            .kernel
+            .snapshot()
+            .processes
+            .iter()
+            .find(|one| one.process == self.process.0)
+            .map_or(0, |one| one.vm);
+        self.input(Input::NtHandleClosed { vm: VmId(vm), token });
+    }
+
     /// Lets virtual time pass, stopping at each deadline.
     pub fn advance(&mut self, nanos: u64) {
         let end = self.now + nanos;
@@ -187,7 +199,7 @@ impl<M: Miniport> World<M> {
         };
         let Reply::SyncObject(opened) = self.ok(open) else { panic!() };
         self.process = P;
-        self.ok(Call::CloseShare { token });
+        self.close_nt_handle(token);
         (fence, other_device, opened.object)
     }
 

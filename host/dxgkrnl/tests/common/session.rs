@@ -149,6 +149,7 @@ impl Session {
             2 => Input::FenceMemoryAdded { process: self.guests[at].process, slots: 64 },
             3 => Input::Call { process: ProcessId(99), request: 1, call: Call::EnumAdapters { capacity: 1 } },
             4 => Input::Fault(self.fault()),
+            6..16 => Input::NtHandleClosed { vm: self.guests[at].vm, token: self.token() },
             5 => Input::SystemTime { utc_100ns: self.random.below(1 << 20) as i64 },
             _ => {
                 let call = self.call(at);
@@ -381,7 +382,6 @@ impl Session {
                 let (name, desired_access) = (self.name(), self.rights());
                 Call::OpenNtHandleFromName { name, desired_access, token: self.token() }
             }
-            12 => Call::CloseShare { token: self.token() },
             13 => self.paging_call(at, random >> 8),
             _ => Call::CreateContextVirtual {
                 device: self.pick(at, |guest| &guest.devices),

@@ -184,7 +184,6 @@ impl Naive {
             Call::OpenSyncObject { device, token, flags, .. } => {
                 self.open(process, device, token, flags, given)
             }
-            Call::CloseShare { token } => self.close_share(process, token),
             Call::SignalFromCpu { device, objects, values, flags } => {
                 self.signal_from_cpu(process, device, &objects, &values, flags)
             }

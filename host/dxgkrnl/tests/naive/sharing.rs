@@ -103,12 +103,11 @@ impl Naive {
         Ok(self.add_open(process, Some(device), adapter, object, allowed, given))
     }
 
-    pub(super) fn close_share(&mut self, process: u32, token: ShareToken) -> Verdict {
-        let vm = self.vm_of(process);
-        let mine = |share: &&mut Share| !share.closed && share.token == token && share.vm == vm;
-        let share = self.shares.iter_mut().find(mine).ok_or(vec![NtStatus::INVALID_HANDLE])?;
-        share.closed = true;
-        Ok(Reply::None)
+    pub fn nt_handle_closed(&mut self, vm: u32, token: ShareToken) {
+        for share in &mut self.shares {
+            share.closed |= share.token == token && share.vm == vm;
+        }
+        self.run_contexts();
     }
 
     pub(super) fn end_shares_of(&mut self, vm: u32) {

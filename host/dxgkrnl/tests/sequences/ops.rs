@@ -23,7 +23,7 @@ pub enum Op {
     Share { process: usize, fence: usize, share: usize, access: u32, name: usize },
     OpenName { process: usize, share: usize, access: u32, name: usize },
     Open { process: usize, device: usize, share: usize, flags: u32 },
-    CloseShare { process: usize, share: usize },
+    CloseNtHandle { vm: u32, share: usize },
     CreateLegacy { process: usize, device: usize, kind: Legacy, flags: u32, first: bool },
     DestroyLegacy { process: usize, object: usize },
     OpenGlobal { process: usize, global: usize },
@@ -155,7 +155,7 @@ fn objects() -> BoxedStrategy<Op> {
             .prop_map(|(process, share, access, name)| Op::OpenName { process, share, access, name }),
         6 => (number(), number(), number(), open_flags())
             .prop_map(|(process, device, share, flags)| Op::Open { process, device, share, flags }),
-        1 => (number(), number()).prop_map(|(process, share)| Op::CloseShare { process, share }),
+        1 => (0..3u32, number()).prop_map(|(vm, share)| Op::CloseNtHandle { vm, share }),
     ]
     .boxed()
 }
@@ -310,7 +310,7 @@ impl fmt::Display for Op {
             Op::Open { process, device, share, flags } => {
                 write!(f, "p{process} opens token {share} on device {device}, flags {flags:#x}")
             }
-            Op::CloseShare { process, share } => write!(f, "p{process} closes token {share}"),
+            Op::CloseNtHandle { vm, share } => write!(f, "vm {vm} closes token {share}"),
             Op::CreateLegacy { process, device, kind, flags, first } => {
                 let form = if *first { ", first form" } else { "" };
                 write!(f, "p{process} creates {kind:?} on device {device}, flags {flags:#x}{form}")

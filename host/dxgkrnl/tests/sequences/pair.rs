@@ -145,11 +145,8 @@ impl Pair {
 
     /// All NT handles are closed and all processes go; nothing is left.
     pub fn finish(&mut self) -> Same {
-        self.step(&Op::Attach { vm: 0 })?;
-        let last = self.guests.len() - 1;
         for share in 0..8 {
-            self.call(last, Call::CloseShare { token: token(share) }, false)?;
-            self.compare()?;
+            self.step(&Op::CloseNtHandle { vm: 0, share })?;
         }
         for vm in self.vms.clone() {
             if vm == 0 {
@@ -192,6 +189,11 @@ impl Pair {
                 self.input(Input::VmDetached { vm: VmId(*vm) });
                 self.naive.end_vm(*vm);
                 self.vms.retain(|one| one != vm);
+                return Ok(());
+            }
+            Op::CloseNtHandle { vm, share } => {
+                self.input(Input::NtHandleClosed { vm: VmId(*vm), token: token(*share) });
+                self.naive.nt_handle_closed(*vm, token(*share));
                 return Ok(());
             }
             Op::Advance { nanos } => return self.advance(*nanos),
@@ -431,7 +433,6 @@ impl Pair {
                 engine_affinity: 0,
                 legacy: false,
             },
-            Op::CloseShare { share, .. } => Call::CloseShare { token: token(*share) },
             Op::Signal { device: number, targets, flags, .. } => {
                 let (objects, values) = targets_of(guest, targets);
                 let flags = SignalFlags::from_bits_retain(*flags);
@@ -673,7 +674,6 @@ fn process_of(op: &Op) -> usize {
         | Op::Share { process, .. }
         | Op::OpenName { process, .. }
         | Op::Open { process, .. }
-        | Op::CloseShare { process, .. }
         | Op::CreateLegacy { process, .. }
         | Op::DestroyLegacy { process, .. }
         | Op::OpenGlobal { process, .. }
@@ -696,6 +696,7 @@ fn process_of(op: &Op) -> usize {
         | Op::Submit { process, .. } => *process,
         Op::Attach { .. }
         | Op::EndVm { .. }
+        | Op::CloseNtHandle { .. }
         | Op::Advance { .. }
         | Op::StopAdapter { .. }
         | Op::SystemTime { .. } => 0,

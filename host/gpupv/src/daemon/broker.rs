@@ -27,6 +27,8 @@ pub enum Request {
     Grow {
         slots: u32,
     },
+    /// An NT handle that names nothing yet.
+    MakeNtHandle,
     /// The client closed the connection.
     End,
 }
@@ -55,6 +57,7 @@ pub fn read_request(connection: impl AsFd) -> anyhow::Result<Request> {
             Ok(Request::Attach { name: kept_name(&attach.name) })
         }
         Body::Grow(grow) => Ok(Request::Grow { slots: grow.slots }),
+        Body::MakeNtHandle(_) => Ok(Request::MakeNtHandle),
     }
 }
 

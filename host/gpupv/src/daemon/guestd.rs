@@ -121,6 +121,19 @@ impl GuestdEndpoint {
                 })
             }
             Body::AddMemory(add) => self.add_memory(ProcessId(add.process), &add.pages).map(Reply::FirstSlot),
+            Body::MakeNtHandle(process) => {
+                if !self.owns(ProcessId(process)) {
+                    return Ok(Err(anyhow::anyhow!("process {process} is not attached in this VM")));
+                }
+                self.vm.seat.make_nt_handle(self.vm.id).map(|token| Reply::NtHandle(token.0.to_vec()))
+            }
+            Body::NtHandleClosed(bytes) => {
+                let token =
+                    proto::convert::token(&bytes, "nt_handle_closed").context("guestd's connection")?;
+                self.vm.seat.nt_handle_closed(self.vm.id, token);
+                self.vm.seat.flush_trace();
+                Ok(Reply::NtHandleClosed(true))
+            }
             Body::Detach(process) => {
                 // A process of another VM is none of this guestd's business; one that is gone is gone.
                 if self.owns(ProcessId(process)) {

@@ -4,6 +4,7 @@
 //! the time when the timer says so. It sleeps in `epoll_wait` without a timeout. The host itself and each
 //! VM without a machine have a door of their own: a listening socket.
 
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, HashMap};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
@@ -13,6 +14,7 @@ use std::thread::JoinHandle;
 
 use anyhow::Context as _;
 use dxgkrnl::{Input, ProcessId, VmId};
+use nt_handle::NtHandles;
 use proto::attach::BrokerReply;
 use rustix::event::{EventfdFlags, epoll, eventfd};
 use rustix::io::Errno;
@@ -72,6 +74,10 @@ enum Source {
         stream: Arc<OwnedFd>,
         channel: Box<Channel>,
     },
+    /// Readable when NT handles of this VM are closed.
+    NtHandles {
+        vm: VmId,
+    },
     /// Readable when the process has ended, whoever may still hold its descriptors.
     Pid {
         process: ProcessId,
@@ -83,7 +89,7 @@ impl Source {
     /// The descriptor that is watched for it; the loop's own have theirs elsewhere.
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         match self {
-            Source::Timer | Source::Commands | Source::Clock => None,
+            Source::Timer | Source::Commands | Source::Clock | Source::NtHandles { .. } => None,
             Source::Listener { listener, .. } => Some(listener.descriptor.as_fd()),
             Source::Broker { connection, .. } => Some(connection.as_fd()),
             Source::Stream { stream, .. } => Some(stream.as_fd()),
@@ -100,6 +106,8 @@ struct Loop {
     // Looked at cold, right after a wake: no hashing.
     sources: BTreeMap<u64, Source>,
     keys_of: HashMap<ProcessId, Vec<u64>>,
+    /// Of each VM whose processes have any, with their key.
+    nt_handles: BTreeMap<VmId, (u64, NtHandles)>,
     next_key: u64,
     scratch: Vec<u8>,
     /// Listeners that are not watched while descriptors are used up.
@@ -122,6 +130,7 @@ impl LocalLoop {
             commands,
             sources: BTreeMap::new(),
             keys_of: HashMap::new(),
+            nt_handles: BTreeMap::new(),
             next_key: CLOCK_KEY + 1,
             scratch: vec![0; READ_BYTES],
             resting: Vec::new(),
@@ -242,7 +251,9 @@ impl Loop {
             self.end_process(guest.id);
         }
         let of_vm = |(key, source): (&u64, &Source)| match source {
-            Source::Listener { vm: of, .. } | Source::Broker { vm: of, .. } => (*of == vm).then_some(*key),
+            Source::Listener { vm: of, .. }
+            | Source::Broker { vm: of, .. }
+            | Source::NtHandles { vm: of } => (*of == vm).then_some(*key),
             Source::Timer | Source::Commands | Source::Clock | Source::Stream { .. } | Source::Pid { .. } => {
                 None
             }
@@ -250,6 +261,7 @@ impl Loop {
         for key in self.sources.iter().filter_map(of_vm).collect::<Vec<_>>() {
             self.forget(key);
         }
+        self.nt_handles.remove(&vm);
         self.seat.input(Input::VmDetached { vm });
         self.seat.flush_trace();
     }
@@ -271,6 +283,10 @@ impl Loop {
             Some(Source::Pid { process, .. }) => {
                 let process = *process;
                 self.end_process(process);
+            }
+            Some(Source::NtHandles { vm }) => {
+                let vm = *vm;
+                self.close_nt_handles(vm);
             }
             Some(Source::Broker { .. }) => self.broker_packet(key),
             Some(Source::Stream { .. }) => self.stream_event(key, flags),
@@ -327,6 +343,10 @@ impl Loop {
                 let (first_slot, slots, memory) = broker::grow(&self.seat, process, slots)?;
                 let reply = BrokerReply { first_slot, slots, process: process.0, ..BrokerReply::default() };
                 broker::send_reply(&*connection, &reply, &[memory.as_fd()]).map(|()| true)
+            }
+            (Request::MakeNtHandle, None) => anyhow::bail!("no process is attached on this connection"),
+            (Request::MakeNtHandle, Some(process)) => {
+                self.give_nt_handle(vm, process, &connection).map(|()| true)
             }
         });
         match result {
@@ -416,7 +436,62 @@ impl Loop {
         }
     }
 
+    /// Gives a process an NT handle that names nothing yet; one that may not have it lives on.
+    fn give_nt_handle(&mut self, vm: VmId, process: ProcessId, connection: &OwnedFd) -> anyhow::Result<()> {
+        // So a name has ended for whoever asks for it after the last close of its handles.
+        self.close_nt_handles(vm);
+        match self.make_nt_handle(vm) {
+            Ok(handle) => {
+                let reply = BrokerReply { process: process.0, ..BrokerReply::default() };
+                broker::send_reply(connection, &reply, &[handle.as_fd()])
+            }
+            Err(error) => {
+                tracing::debug!("process {} gets no NT handle: {error:#}", process.0);
+                let reply = BrokerReply { refused: format!("{error:#}"), ..BrokerReply::default() };
+                broker::send_reply(connection, &reply, &[])
+            }
+        }
+    }
+
+    fn make_nt_handle(&mut self, vm: VmId) -> anyhow::Result<OwnedFd> {
+        let handles = match self.nt_handles.entry(vm) {
+            Entry::Occupied(entry) => &mut entry.into_mut().1,
+            Entry::Vacant(entry) => {
+                let (handles, key) = (NtHandles::new()?, self.next_key);
+                let data = epoll::EventData::new_u64(key);
+                epoll::add(&*self.epoll, handles.descriptor(), data, epoll::EventFlags::IN)?;
+                self.next_key += 1;
+                self.sources.insert(key, Source::NtHandles { vm });
+                &mut entry.insert((key, handles)).1
+            }
+        };
+        let token = self.seat.make_nt_handle(vm)?;
+        let made = handles.make(token);
+        if made.is_err() {
+            self.seat.nt_handle_closed(vm, token);
+        }
+        Ok(made?)
+    }
+
+    /// Tells of the NT handles whose last descriptor is closed.
+    fn close_nt_handles(&mut self, vm: VmId) {
+        let Some((key, handles)) = self.nt_handles.get_mut(&vm) else { return };
+        let key = *key;
+        for token in handles.closed() {
+            self.seat.nt_handle_closed(vm, token);
+        }
+        if handles.is_empty() {
+            self.nt_handles.remove(&vm);
+            self.forget(key);
+        }
+        self.seat.flush_trace();
+    }
+
     fn end_process(&mut self, process: ProcessId) {
+        // An ended process has closed all it had by now, and nothing that it shared outlives it by a moment.
+        for vm in self.nt_handles.keys().copied().collect::<Vec<_>>() {
+            self.close_nt_handles(vm);
+        }
         self.seat.detach(process);
         self.seat.flush_trace();
         for key in self.keys_of.remove(&process).unwrap_or_default() {

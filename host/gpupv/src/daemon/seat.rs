@@ -4,12 +4,14 @@
 //! wakes to the outboxes of those they are for, and leaves. Only then is anything sent. So a signal and
 //! the wake-up that it causes need no other thread.
 
+mod nt_handles;
+
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use anyhow::Context as _;
-use d3dkmt::{Call, ShareToken};
+use d3dkmt::Call;
 use dxgkrnl::{Effects, Fault, Input, Kernel, Nanos, PlantedBug, ProcessId, Snapshot, VmId};
 use kmd::SimulatedMiniport;
 use proto::convert;
@@ -25,6 +27,7 @@ use super::memory::FenceMemory;
 use super::observer::Observer;
 use super::system_clock::{ClockWatch, utc_100ns};
 use super::timer::{Clock, Timer};
+use nt_handles::{NtHandles, named_by};
 
 /// One-time password of a process's stream.
 pub type Token = [u8; TOKEN_BYTES];
@@ -47,6 +50,7 @@ struct Seated {
     effects: Effects,
     guests: BTreeMap<ProcessId, Attached>,
     tokens: HashMap<Token, ProcessId>,
+    nt_handles: NtHandles,
     processes_begun: u32,
     armed: Option<Nanos>,
 }
@@ -55,25 +59,14 @@ struct Attached {
     guest: Arc<Guest>,
     memory: FenceMemory,
     token: Token,
-    /// NT handles that it made. Nobody tells when the last copy of one is closed, so they end with it.
-    shares: Vec<ShareToken>,
 }
 
-/// What a call does to the NT handles of a process, if it succeeds.
-enum OfShare {
-    Made(ShareToken),
-    Ended(ShareToken),
-}
-
-fn of_share(input: &Input) -> Option<(ProcessId, OfShare)> {
-    let Input::Call { process, call, .. } = input else { return None };
-    match call {
-        Call::ShareObjects { token, .. } | Call::OpenNtHandleFromName { token, .. } => {
-            Some((*process, OfShare::Made(*token)))
-        }
-        Call::CloseShare { token } => Some((*process, OfShare::Ended(*token))),
-        _ => None,
-    }
+/// Random bytes that nobody can guess.
+fn random<const N: usize>() -> anyhow::Result<[u8; N]> {
+    let mut bytes = [0; N];
+    let filled = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())?;
+    anyhow::ensure!(filled == N, "the system gave {filled} random bytes");
+    Ok(bytes)
 }
 
 /// See the module.
@@ -141,6 +134,7 @@ impl Seat {
                 effects: Effects::default(),
                 guests: BTreeMap::new(),
                 tokens: HashMap::new(),
+                nt_handles: NtHandles::default(),
                 processes_begun: 0,
                 armed: None,
             }),
@@ -202,9 +196,7 @@ impl Seat {
         name: String,
         memory: FenceMemory,
     ) -> anyhow::Result<(Arc<Guest>, Token)> {
-        let mut token = [0; TOKEN_BYTES];
-        let filled = rustix::rand::getrandom(&mut token, rustix::rand::GetRandomFlags::empty())?;
-        anyhow::ensure!(filled == TOKEN_BYTES, "the system gave {filled} random bytes");
+        let token: Token = random()?;
         let mut seated = self.take();
         let of_vm = seated.guests.values().filter(|attached| attached.guest.vm == vm).count();
         anyhow::ensure!(
@@ -216,7 +208,7 @@ impl Seat {
         let guest = Arc::new(Guest { id, vm, pid, name: name.clone(), outbox: Outbox::default() });
         seated.tokens.insert(token, id);
         let slots = memory.slots();
-        seated.guests.insert(id, Attached { guest: guest.clone(), memory, token, shares: Vec::new() });
+        seated.guests.insert(id, Attached { guest: guest.clone(), memory, token });
         let mut dirty = Dirty::default();
         self.step(&mut seated, Input::ProcessAttached { process: id, vm, pid, name }, &mut dirty);
         if slots > 0 {
@@ -273,12 +265,6 @@ impl Seat {
         let mut seated = self.take();
         let Some(attached) = seated.guests.remove(&process) else { return };
         seated.tokens.remove(&attached.token);
-        // With a VM all that its processes shared has ended.
-        let known = !attached.shares.is_empty() && seated.kernel.processes().any(|id| id == process);
-        for token in attached.shares.into_iter().filter(|_| known) {
-            let call = Call::CloseShare { token };
-            self.step(&mut seated, Input::Call { process, request: 0, call }, &mut dirty);
-        }
         self.step(&mut seated, Input::ProcessGone { process }, &mut dirty);
         drop(seated);
         attached.guest.outbox.disconnect();
@@ -350,6 +336,7 @@ impl Seat {
         self.async_submission.store(async_submission, Ordering::Relaxed);
         let vms = seated.kernel.snapshot().vms;
         seated.kernel = Kernel::new(config, SimulatedMiniport::default());
+        seated.nt_handles.forget_all();
         self.timer.move_to(0);
         self.arm(&mut seated);
         for (vm, name) in vms {
@@ -365,22 +352,16 @@ impl Seat {
             self.recorded(recorder.begin(now, &input));
         }
         let mut effects = std::mem::take(&mut seated.effects);
-        let of_share = of_share(&input);
+        let named = named_by(&input);
+        if let Input::VmDetached { vm } = input {
+            seated.nt_handles.forget_vm(vm);
+        }
         let observed = self.observer.as_ref().map(|observer| (observer, input.clone()));
         self.handle(seated, now, input, &mut effects);
         if let Some(recorder) = &mut seated.recorder {
             self.recorded(recorder.end(&effects));
         }
         self.perform(seated, &effects, dirty);
-        let refused = effects.answers.first().is_some_and(|answer| !answer.status.is_success());
-        if let Some((process, of_share)) = of_share.filter(|_| !refused)
-            && let Some(attached) = seated.guests.get_mut(&process)
-        {
-            match of_share {
-                OfShare::Made(token) => attached.shares.push(token),
-                OfShare::Ended(token) => attached.shares.retain(|share| *share != token),
-            }
-        }
         if let Some((observer, input)) = observed {
             observer.step(now, &input, &effects, &seated.kernel);
         }
@@ -389,6 +370,9 @@ impl Seat {
         effects.stores.shrink_to(EFFECTS_KEPT);
         effects.events.shrink_to(EFFECTS_KEPT);
         seated.effects = effects;
+        if let Some(named) = named {
+            self.nt_handle_named(seated, named, dirty);
+        }
         self.arm(seated);
     }
 

@@ -131,6 +131,7 @@ impl VmShared {
         drop(status);
         self.changed.notify_all();
         self.detach_processes();
+        self.seat.end_nt_handles(self.id);
     }
 }
 

@@ -24,6 +24,8 @@ struct Seen {
     /// Got a wake since the last time this was asked.
     woken: BTreeSet<ProcessId>,
     notes: Vec<String>,
+    /// NT handles of shared objects.
+    nt_handles: usize,
 }
 
 /// See the module.
@@ -79,6 +81,13 @@ impl Watch {
             self.changed.wait_timeout_while(seen, SILENCE_MAX, |seen| seen.attached.contains_key(&process));
         !waited.unwrap_or_else(PoisonError::into_inner).1.timed_out()
     }
+
+    /// Waits until the kernel has no more NT handles than that; false if it keeps more.
+    pub fn wait_until_handles(&self, at_most: usize) -> bool {
+        let seen = self.lock();
+        let waited = self.changed.wait_timeout_while(seen, SILENCE_MAX, |seen| seen.nt_handles > at_most);
+        !waited.unwrap_or_else(PoisonError::into_inner).1.timed_out()
+    }
 }
 
 /// The call of an actor's barrier, which is none of the scenario's.
@@ -104,6 +113,7 @@ impl Observer for Watch {
         }
         let mut seen = self.lock();
         let seen = &mut *seen;
+        seen.nt_handles = kernel.nt_handles();
         seen.checker.step(&Told::of(input), effects, kernel);
         for event in &effects.events {
             *seen.wakes.entry(event.process).or_default() += 1;
@@ -124,6 +134,7 @@ impl Observer for Watch {
                 seen.attached.retain(|process, _| alive.contains(process));
                 self.changed.notify_all();
             }
+            Input::NtHandleClosed { .. } => self.changed.notify_all(),
             _ => {}
         }
     }

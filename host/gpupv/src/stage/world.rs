@@ -6,6 +6,7 @@ use std::time::Instant;
 use d3dkmt::{Call, Handle, ShareToken};
 use dxgkrnl::{Input, Nanos, ProcessId, Snapshot};
 use proto::actor::{Outcome, Task};
+use scenario::holders::Holders;
 use scenario::program::{Arm, Fault, Process, Program, Thread, Vm};
 use scenario::world::{Answer, Done, Request, Trouble, World, unsupported};
 
@@ -45,6 +46,8 @@ struct UnderWay {
     tag: u64,
     /// For a wait that may sleep: how many waits the process had registered before.
     registered_before: Option<u64>,
+    /// The NT handle that its process has if it succeeds.
+    makes: Option<ShareToken>,
 }
 
 /// See the module.
@@ -56,8 +59,7 @@ pub struct LiveWorld<'a, P: Place> {
     /// The order that each thread is in.
     under_way: Vec<Option<UnderWay>>,
     answers: Vec<Option<Answer>>,
-    /// NT handles: who shared, and who has it.
-    shares: Vec<(ShareToken, Process, Vec<Process>)>,
+    holders: Holders<Process>,
     /// The number of each process that has attached to this kernel, also of one that has ended.
     numbers: Vec<Option<ProcessId>>,
     /// Makes mailbox names of this run its own.
@@ -79,7 +81,7 @@ impl<'a, P: Place> LiveWorld<'a, P> {
             guests: program.processes.iter().map(|_| None).collect(),
             under_way: vec![None; program.threads.len()],
             answers: vec![None; program.threads.len()],
-            shares: Vec::new(),
+            holders: Holders::default(),
             numbers: vec![None; program.processes.len()],
             run: next_run(),
         };
@@ -115,7 +117,10 @@ impl<'a, P: Place> LiveWorld<'a, P> {
             let of_process = self.program.threads[at].process == process;
             let report = order.filter(|_| of_process).and_then(|order| guest.actor.reported(order.tag));
             if let Some(report) = report {
-                *order = None;
+                let made = order.take().and_then(|order| order.makes);
+                if let Some(token) = made.filter(|_| !report.status.is_success()) {
+                    self.holders.close(token, process);
+                }
                 let reply = match report.outcome {
                     Outcome::Reply(reply) => reply,
                     Outcome::Nothing | Outcome::Value(_) | Outcome::NoCForm => d3dkmt::Reply::None,
@@ -174,13 +179,22 @@ impl<'a, P: Place> LiveWorld<'a, P> {
 
     /// The process is gone, and the kernel knows.
     fn ended(&mut self, process: Process, guest: Guest, end: impl FnOnce(Actor) -> Done) -> Done {
+        self.holders.end(process);
         end(guest.actor)?;
         match self.numbers[process.index()] {
             Some(id) if !self.watch.wait_until_gone(id) => {
                 let name = &self.program.processes[process.index()].name;
                 Err(Trouble::Broken(format!("process {name} has ended, the daemon has not noticed")))
             }
-            _ => Ok(()),
+            _ => self.handles_are_closed(),
+        }
+    }
+
+    /// The kernel has heard of every NT handle that nobody has any more. A close is no call: it comes by the broker.
+    fn handles_are_closed(&self) -> Done {
+        match self.watch.wait_until_handles(self.holders.count()) {
+            true => Ok(()),
+            false => Err(Trouble::Broken("an NT handle that nobody has lives on".into())),
         }
     }
 
@@ -193,19 +207,14 @@ impl<'a, P: Place> LiveWorld<'a, P> {
 
     /// Sees to it that a process has the NT handle that it is about to open.
     fn hand_over(&mut self, token: ShareToken, to: Process) -> Done {
-        let Some(at) = self.shares.iter().position(|(known, ..)| *known == token) else { return Ok(()) };
-        let from = self.shares[at].1;
-        if self.shares[at].2.contains(&to) {
+        if !self.holders.lacks(token, to) {
             return Ok(());
         }
-        match &self.guests[from.index()] {
-            // The handle went with it.
-            None => return Ok(()),
-            Some(guest) if guest.frozen => {
-                return unsupported("cannot hand an NT handle over from a frozen process");
-            }
-            Some(_) => {}
-        }
+        let is_awake =
+            |process: &Process| self.guests[process.index()].as_ref().is_some_and(|guest| !guest.frozen);
+        let Some(from) = self.holders.holders(token).find(is_awake) else {
+            return unsupported("cannot hand an NT handle over from a frozen process");
+        };
         let run = self.run;
         let guest = self.guest(to)?;
         let mailbox = match &guest.mailbox {
@@ -219,7 +228,7 @@ impl<'a, P: Place> LiveWorld<'a, P> {
         };
         // Into another VM it does not go; then the process has none, and says so when it opens it.
         self.guest(from)?.actor.serve(Task::SendShare { token, mailbox })?;
-        self.shares[at].2.push(to);
+        self.holders.give(token, to);
         Ok(())
     }
 }
@@ -273,6 +282,10 @@ impl<P: Place> World for LiveWorld<'_, P> {
         let process = self.program.process_of(thread);
         let task = match request {
             Request::NewEvent { event } => Task::NewEvent(event_number(event)),
+            Request::CloseShare { token } => {
+                self.holders.close(token, process);
+                Task::CloseShare(token)
+            }
             Request::Ring { .. } => return unsupported("a doorbell has no C form"),
             Request::Call { call, event } => {
                 match &call {
@@ -280,7 +293,7 @@ impl<P: Place> World for LiveWorld<'_, P> {
                     | Call::OpenNativeFence { token, .. }
                     | Call::OpenKeyedMutexFromNtHandle { token, .. } => self.hand_over(*token, process)?,
                     Call::ShareObjects { token, .. } | Call::OpenNtHandleFromName { token, .. } => {
-                        self.shares.push((*token, process, vec![process]));
+                        self.holders.give(*token, process);
                     }
                     _ => {}
                 }
@@ -292,9 +305,16 @@ impl<P: Place> World for LiveWorld<'_, P> {
             Task::Call { call: Call::WaitFromCpu { .. } | Call::AcquireKeyedMutex { .. }, event: None }
         );
         let registered_before = may_sleep.then(|| self.registered(process));
+        let makes = match &task {
+            Task::Call {
+                call: Call::ShareObjects { token, .. } | Call::OpenNtHandleFromName { token, .. },
+                ..
+            } => Some(*token),
+            _ => None,
+        };
         let tag = self.actor(process)?.order(thread.0, task)?;
         self.guest(process)?.busy = true;
-        self.under_way[thread.index()] = Some(UnderWay { tag, registered_before });
+        self.under_way[thread.index()] = Some(UnderWay { tag, registered_before, makes });
         Ok(())
     }
 
@@ -307,7 +327,7 @@ impl<P: Place> World for LiveWorld<'_, P> {
         loop {
             let restless = self.restless();
             if restless.is_empty() {
-                return Ok(());
+                return self.handles_are_closed();
             }
             self.barrier(&restless)?;
             if begin.elapsed() > SILENCE_MAX {
@@ -361,6 +381,7 @@ impl<P: Place> World for LiveWorld<'_, P> {
                 self.place.restart_daemon()?;
                 self.tell_time(0);
                 self.watch.reset();
+                self.holders = Holders::default();
                 // Another kernel gives them anew.
                 self.numbers.fill(None);
                 self.guests.iter_mut().flatten().for_each(|guest| guest.busy = true);

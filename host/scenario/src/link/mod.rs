@@ -14,9 +14,7 @@
 mod calls;
 mod guest;
 
-use std::collections::BTreeSet;
-
-use d3dkmt::{Call, Handle, NtStatus, Reply, ShareToken};
+use d3dkmt::{Call, Handle, NtStatus, Reply};
 use dxgkrnl::{Input, Nanos, PlantedBug, ProcessId, Snapshot};
 
 use crate::choose::Random;
@@ -42,8 +40,6 @@ pub struct LinkWorld<'a> {
     /// Draws the sizes of pieces; `None`: frames arrive whole.
     pieces: Option<Random>,
     reversed: bool,
-    /// NT handles that were closed.
-    closed: BTreeSet<ShareToken>,
 }
 
 impl<'a> LinkWorld<'a> {
@@ -56,7 +52,6 @@ impl<'a> LinkWorld<'a> {
             answers: vec![None; program.threads.len()],
             pieces: (seed != 0).then(|| Random::new(seed)),
             reversed: false,
-            closed: BTreeSet::new(),
         }
     }
 
@@ -153,12 +148,12 @@ impl<'a> LinkWorld<'a> {
         let attached = self.guests[at].as_mut().is_some_and(|guest| std::mem::take(&mut guest.attached));
         if attached {
             let process = self.host.id(Process(at as u32));
-            self.host.closes(process).into_iter().for_each(|input| self.input(input));
             self.input(Input::ProcessGone { process });
         }
     }
 
     fn end(&mut self, process: Process) {
+        self.host.closes(self.host.id(process)).into_iter().for_each(|input| self.input(input));
         self.detach(process.index());
         self.guests[process.index()] = None;
     }
@@ -225,26 +220,23 @@ impl World for LinkWorld<'_> {
                 }
                 self.answers[thread.index()] = Some(Answer { status: NtStatus::SUCCESS, reply: Reply::None });
             }
-            // An NT handle is a descriptor: closing it is no call, and then it names nothing. With the last one the
-            // broker tells the host.
-            Request::Call { call: Call::CloseShare { token }, .. } => {
-                let status = match self.closed.insert(token) {
-                    true => NtStatus::SUCCESS,
-                    false => NtStatus::INVALID_HANDLE,
-                };
-                let process = self.host.id(Process(at as u32));
-                if let Some(input) = self.host.close(process, token) {
-                    self.input(input);
-                }
+            // An NT handle is a descriptor: closing it is no call. With the last one the broker tells the host.
+            Request::CloseShare { token } => {
+                let (status, closed) = self.host.close(self.host.id(Process(at as u32)), token);
+                closed.into_iter().for_each(|input| self.input(input));
                 self.answers[thread.index()] = Some(Answer { status, reply: Reply::None });
             }
-            Request::Call {
-                call: Call::OpenSyncObject { device, token, .. } | Call::OpenNativeFence { device, token, .. },
-                ..
-            } if self.closed.contains(&token) => {
-                let status = match guest.knows_device(device) {
-                    true => NtStatus::INVALID_HANDLE,
-                    false => NtStatus::INVALID_PARAMETER,
+            Request::Call { call, .. }
+                if !self.host.has_handle_for(self.host.id(Process(at as u32)), &call) =>
+            {
+                let status = match call {
+                    Call::OpenSyncObject { device, legacy: false, .. }
+                    | Call::OpenNativeFence { device, .. }
+                        if !guest.knows_device(device) =>
+                    {
+                        NtStatus::INVALID_PARAMETER
+                    }
+                    _ => NtStatus::INVALID_HANDLE,
                 };
                 self.answers[thread.index()] = Some(Answer { status, reply: Reply::None });
             }
@@ -319,6 +311,11 @@ impl World for LinkWorld<'_> {
                     }
                 }
                 self.input(self.host.vm_detached(vm));
+                for at in 0..self.guests.len() {
+                    if self.program.processes[at].vm == Some(vm) {
+                        self.end(Process(at as u32));
+                    }
+                }
             }
             Fault::RestartDaemon => {
                 for at in 0..self.guests.len() {

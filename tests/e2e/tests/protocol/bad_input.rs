@@ -7,7 +7,7 @@ use e2e::polling::until;
 use e2e::wire::{Attached, Broker, Client, Steady, Stream, hello_frame};
 use proto::PROTOCOL_VERSION;
 use proto::attach::broker_request::{Attach, Body, Grow};
-use proto::channel::{EnumAdapters, ShareObjects, ToHost, WaitFromCpu, to_host};
+use proto::channel::{EnumAdapters, OpenSyncObject, ShareObjects, ToHost, WaitFromCpu, to_host};
 use proto::frame::append;
 
 fn framed(frame: &ToHost) -> Vec<u8> {
@@ -33,6 +33,7 @@ fn ends(daemon: &Embedded, steady: &mut Steady, case: &str, stream: &mut Stream,
 fn bad_frames() -> Vec<(&'static str, Vec<u8>, &'static str)> {
     let wait = WaitFromCpu { event: 0, ..WaitFromCpu::default() };
     let share = ShareObjects { token: vec![1; 15], ..ShareObjects::default() };
+    let open = OpenSyncObject::default();
     let hello = hello_frame(PROTOCOL_VERSION, &[0; 16]);
     vec![
         ("a second Hello", framed(&hello), "second Hello"),
@@ -47,7 +48,9 @@ fn bad_frames() -> Vec<(&'static str, Vec<u8>, &'static str)> {
         ("a wait without a name", framed_body(to_host::Body::WaitFromCpu(wait)), "event is 0"),
         ("a cancelled wait without a name", framed_body(to_host::Body::CancelWait(0)), "event is 0"),
         ("a share token of 15 bytes", framed_body(to_host::Body::ShareObjects(share)), "token is 15"),
-        ("a close of a bad token", framed_body(to_host::Body::CloseShare(vec![])), "token is 0"),
+        ("an open without a token", framed_body(to_host::Body::OpenSyncObject(open)), "token is 0"),
+        // CloseShare of version 2: no process may say that a handle is closed which others may hold.
+        ("a close of an NT handle", [vec![19, 0xB2, 0x01, 16], vec![7; 16]].concat(), "kind unknown"),
     ]
 }
 
@@ -177,6 +180,7 @@ fn the_broker_refuses_with_a_reason() {
         (vec![0x0A, 0x7F], "not a BrokerRequest"),
         (vec![7; 5000], "over the limit"),
         (packet(Body::Grow(Grow { slots: 1 })), "no process is attached"),
+        (packet(Body::MakeNtHandle(true)), "no process is attached"),
         (packet(Body::Attach(Attach { version: 99, name: String::new() })), "protocol version 99"),
         // A field that nobody knows.
         (vec![0xC0, 0x0C, 0x01], "no body"),

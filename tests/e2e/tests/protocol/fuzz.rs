@@ -7,7 +7,7 @@ use d3dkmt::{
 use e2e::embedded::Embedded;
 use e2e::random::Random;
 use e2e::wire::{Attached, Client, Steady};
-use proto::channel::{ToHost, to_host};
+use proto::channel::{ShareObjects, ToHost, to_host};
 use proto::convert::call_to_frame;
 use proto::frame::append;
 
@@ -170,7 +170,7 @@ fn any_sync_call(random: &mut Random, known: &Known, device: Handle) -> Call {
                     engine_affinity: 0,
                     legacy: false,
                 },
-                _ => Call::CloseShare { token },
+                _ => Call::OpenNtHandleFromName { name: "name".into(), desired_access: u32::MAX, token },
             }
         }
     }
@@ -194,7 +194,8 @@ fn any_frame(random: &mut Random, known: &Known) -> Vec<u8> {
         2 => append(&ToHost { request, body: None }, &mut bytes),
         3 => {
             let data = vec![0; random.pick(&[1000, 100_000, 131_000, 131_072, 140_000])];
-            append(&ToHost { request, body: Some(to_host::Body::CloseShare(data)) }, &mut bytes);
+            let share = ShareObjects { token: data, ..ShareObjects::default() };
+            append(&ToHost { request, body: Some(to_host::Body::ShareObjects(share)) }, &mut bytes);
         }
         4 => {
             append(&call_to_frame(request, &any_call(random, known)), &mut bytes);

@@ -5,3 +5,4 @@ mod cost;
 mod counts;
 mod cut_off;
 mod fuzz;
+mod nt_handles;

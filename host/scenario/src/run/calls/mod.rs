@@ -44,6 +44,7 @@ impl<W: World> Run<'_, W> {
                 let event = act.binding.expect("an event has a name").0;
                 return Request::NewEvent { event };
             }
+            Operation::CloseShare { share } => return Request::CloseShare { token: token(*share) },
             Operation::RingDoorbell { queue, id, commands } => {
                 let buffers = vec![self.private_data(commands)];
                 return Request::Ring { queue: self.handle(*queue), last_queued: *id, buffers };

@@ -54,7 +54,6 @@ impl<W: World> Run<'_, W> {
             Operation::OpenGlobal { object } => {
                 Call::OpenSynchronizationObject { shared_handle: self.global(*object) }
             }
-            Operation::CloseShare { share } => Call::CloseShare { token: token(*share) },
             Operation::Signal { device, targets, flags } => {
                 let (objects, values) = self.pairs(targets);
                 Call::SignalFromCpu { device: self.handle(*device), objects, values, flags: *flags }

@@ -1,0 +1,56 @@
+//! NT handles: the host names them, the driver makes them, and the host hears of the last close.
+
+use d3dkmt::ShareToken;
+use proto::attach::guestd_to_host;
+
+use super::state::{ClientState, Pending};
+use super::{Broker, ClientId, Effect, Machine, refused};
+
+impl<M: Machine> Broker<M> {
+    pub(super) fn ask_for_nt_handle(&mut self, client: ClientId, process: u32) {
+        if let Some(entry) = self.clients.get_mut(&client) {
+            entry.state = ClientState::Making { process };
+        }
+        self.tell_host(guestd_to_host::Body::MakeNtHandle(process), Pending::MakeNtHandle { client });
+    }
+
+    /// The process of a client that waits for an NT handle; it waits no longer.
+    fn stop_making(&mut self, client: ClientId) -> Option<u32> {
+        let entry = self.clients.get_mut(&client)?;
+        let ClientState::Making { process } = entry.state else { return None };
+        entry.state = ClientState::Attached { process };
+        Some(process)
+    }
+
+    pub(super) fn nt_handle_made(&mut self, client: ClientId, token: ShareToken) {
+        self.nt_handles.insert(token);
+        match self.stop_making(client) {
+            Some(process) => self.effects.push(Effect::GiveNtHandle { client, process, token }),
+            // Its client has gone meanwhile.
+            None => self.nt_handle_closed(token),
+        }
+    }
+
+    /// Not counted as misbehaviour: others may have used up what there is.
+    pub(super) fn nt_handle_refused(&mut self, client: ClientId, words: String) {
+        if self.stop_making(client).is_some() {
+            self.reply(client, refused(words), Vec::new());
+        }
+    }
+
+    pub(super) fn nt_handle_not_made(&mut self, client: ClientId, token: ShareToken, why: String) {
+        self.nt_handle_closed(token);
+        self.say_refusal(format!("a process gets no NT handle: {why}"));
+        if self.clients.contains_key(&client) {
+            self.reply(client, refused(why), Vec::new());
+        }
+    }
+
+    /// Handles of an earlier link are none of this host's.
+    pub(super) fn nt_handle_closed(&mut self, token: ShareToken) {
+        if self.nt_handles.remove(&token) {
+            let body = guestd_to_host::Body::NtHandleClosed(token.0.to_vec());
+            self.tell_host(body, Pending::NtHandleClosed);
+        }
+    }
+}

@@ -1,0 +1,119 @@
+//! NT handles, from the broker that makes one to the last close of its descriptors.
+//!
+//! ```text
+//!   broker makes it ─▶ open ──ShareObjects or OpenNtHandleFromName names it──▶ named
+//!                       │                                                      │
+//!                       └──────────── the broker saw the last close ───────────┴─▶ gone; the kernel hears of a named one
+//! ```
+//! The token is known here before any process has the descriptor, and until nobody has it. So a call that comes later
+//! than the close of its own descriptor (its process was killed, say) leaves nothing behind: what it shared by a token
+//! that is not open is closed at once. That is also what a token comes to that a guest made up.
+//!
+//! A broker that ends takes its handles with it, as nobody would see their last close: the daemon's own with the
+//! daemon, a guestd's when its connection ends. What is still held of them then names nothing.
+
+use std::collections::BTreeMap;
+
+use d3dkmt::limits::SHARES_PER_VM_MAX;
+use d3dkmt::{Call, ShareToken};
+use dxgkrnl::{Input, ProcessId, VmId};
+
+use super::{Dirty, Seat, Seated, random};
+
+/// Every NT handle that somebody holds, by VM; true for one that a call has given an object, or tried to.
+#[derive(Default)]
+pub(super) struct NtHandles(BTreeMap<VmId, BTreeMap<ShareToken, bool>>);
+
+/// The process that names an NT handle with this input, and its token.
+pub(super) fn named_by(input: &Input) -> Option<(ProcessId, ShareToken)> {
+    let Input::Call { process, call, .. } = input else { return None };
+    match call {
+        Call::ShareObjects { token, .. } | Call::OpenNtHandleFromName { token, .. } => {
+            Some((*process, *token))
+        }
+        _ => None,
+    }
+}
+
+impl NtHandles {
+    fn make(&mut self, vm: VmId, token: ShareToken) -> anyhow::Result<()> {
+        let of_vm = self.0.entry(vm).or_default();
+        let count = of_vm.len();
+        anyhow::ensure!(
+            count < SHARES_PER_VM_MAX,
+            "the processes of this VM have {count} NT handles, the limit: close some"
+        );
+        of_vm.insert(token, false);
+        Ok(())
+    }
+
+    /// Takes note of a call that names a handle; false if there is none that it could name.
+    fn name(&mut self, vm: VmId, token: ShareToken) -> bool {
+        let named = self.0.get_mut(&vm).and_then(|of_vm| of_vm.get_mut(&token));
+        named.map(|named| *named = true).is_some()
+    }
+
+    /// What the kernel is to be told of a last close.
+    fn close(&mut self, vm: VmId, token: ShareToken) -> Option<Input> {
+        let of_vm = self.0.get_mut(&vm)?;
+        let named = of_vm.remove(&token)?;
+        if of_vm.is_empty() {
+            self.0.remove(&vm);
+        }
+        named.then_some(Input::NtHandleClosed { vm, token })
+    }
+
+    pub(super) fn forget_vm(&mut self, vm: VmId) {
+        self.0.remove(&vm);
+    }
+
+    pub(super) fn forget_all(&mut self) {
+        self.0.clear();
+    }
+}
+
+impl Seat {
+    /// The token of a new NT handle of a VM, for its broker.
+    pub fn make_nt_handle(&self, vm: VmId) -> anyhow::Result<ShareToken> {
+        let token = ShareToken(random()?);
+        self.take().nt_handles.make(vm, token)?;
+        Ok(token)
+    }
+
+    /// The VM's broker saw the last close of a handle. One that is unknown is none of this VM, or ended before.
+    pub fn nt_handle_closed(&self, vm: VmId, token: ShareToken) {
+        let mut dirty = Dirty::default();
+        let mut seated = self.take();
+        if let Some(input) = seated.nt_handles.close(vm, token) {
+            self.step(&mut seated, input, &mut dirty);
+        }
+        drop(seated);
+        dirty.flush();
+    }
+
+    /// The broker of this VM is gone.
+    pub fn end_nt_handles(&self, vm: VmId) {
+        let of_vm = self.take().nt_handles.0.get(&vm).cloned().unwrap_or_default();
+        for token in of_vm.into_keys() {
+            self.nt_handle_closed(vm, token);
+        }
+    }
+
+    /// NT handles that the processes of all VMs hold.
+    pub fn nt_handles(&self) -> usize {
+        self.take().nt_handles.0.values().map(BTreeMap::len).sum()
+    }
+
+    /// After the call of a process that names a handle.
+    pub(super) fn nt_handle_named(
+        &self,
+        seated: &mut Seated,
+        (process, token): (ProcessId, ShareToken),
+        dirty: &mut Dirty,
+    ) {
+        let Some(vm) = seated.guests.get(&process).map(|attached| attached.guest.vm) else { return };
+        if !seated.nt_handles.name(vm, token) {
+            self.step(seated, Input::NtHandleClosed { vm, token }, dirty);
+        }
+    }
+}
