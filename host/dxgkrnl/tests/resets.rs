@@ -121,7 +121,7 @@ fn the_reset_of_an_adapter_takes_what_preempted_work_had_saved_in_video_memory()
         let fence = world.fence_with(device, 0, F::NO_SIGNAL_MAX_VALUE_ON_TDR);
         let other = EngineId { adapter: 0, node: 1 };
         world.submit(context, &[busy(10), busy(10), write(fence, 1)]);
-        world.kernel.submit_paging(0, other, isa::encode(&[busy(50), busy(50)]), &[], &mut world.effects);
+        world.submit_paging(other, isa::encode(&[busy(50), busy(50)]), &[]);
         world.advance(20);
         assert!(world.kernel.snapshot().contexts[0].queue[0].contains("submission"));
         if resets {

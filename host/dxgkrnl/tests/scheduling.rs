@@ -198,7 +198,7 @@ fn paging_buffers_come_back_first_under_their_ids_and_others_under_new_ones() {
     prioritize(&mut world, high, 7, false);
     let two_packets = isa::encode(&[busy(100), busy(100)]);
     world.submit(low, &[busy(100), busy(100)]);
-    world.kernel.submit_paging(world.now, ENGINE, two_packets, &[(P, device)], &mut world.effects);
+    world.submit_paging(ENGINE, two_packets, &[(P, device)]);
     // The paging buffer goes before everything: the engine is asked to make way for it.
     assert_eq!(script.borrow().submissions.len(), 1);
     world.advance(100);

@@ -233,7 +233,7 @@ fn after_a_reset_what_was_not_hit_is_submitted_again_paging_first_and_under_its_
     let context = world.context(bystander, 0);
     let fence = world.fence(bystander, 0);
     let paging = isa::encode(&[busy(10)]);
-    world.kernel.submit_paging(world.now, ENGINE, paging, &[(P, bystander)], &mut world.effects);
+    world.submit_paging(ENGINE, paging, &[(P, bystander)]);
     world.submit(context, &[FenceWrite { gpu_address: fence.gpu_address, value: 1 }]);
     script.borrow_mut().submissions.clear();
     world.advance(2000 * MS);
@@ -269,13 +269,13 @@ fn an_engine_reset_that_hits_a_paging_buffer_becomes_an_adapter_reset() {
     let (mut world, script) = scripted(Config::default());
     let [owner, other] = [0; 2].map(|_| world.device());
     let hang = isa::encode(&[Hang]);
-    world.kernel.submit_paging(world.now, ENGINE, hang, &[(P, owner)], &mut world.effects);
+    world.submit_paging(ENGINE, hang, &[(P, owner)]);
     world.advance(TIMEOUT);
     assert_eq!(resets(&world), (1, 1, None));
     assert_eq!([owner, other].map(|device| world.execution_state(device)), [HUNG, RESET]);
     // The system device goes on: its next buffer runs.
     script.borrow_mut().submissions.clear();
-    world.kernel.submit_paging(world.now, ENGINE, isa::encode(&[]), &[], &mut world.effects);
+    world.submit_paging(ENGINE, isa::encode(&[]), &[]);
     assert_eq!(world.kernel.snapshot().engines[0].last_completed, 2);
 }
 
@@ -598,13 +598,7 @@ fn a_process_that_dies_while_a_reset_waits_leaves_nothing() {
         let device = world.device();
         let dependent = world.context(device, OTHER.node);
         world.submit(dependent, &[busy(20_000 * MS), busy(MS)]);
-        world.kernel.submit_paging(
-            world.now,
-            OTHER,
-            isa::encode(&[busy(1)]),
-            &[(P, device)],
-            &mut world.effects,
-        );
+        world.submit_paging(OTHER, isa::encode(&[busy(1)]), &[(P, device)]);
         world.advance(moment);
         world.input(Input::ProcessGone { process: P });
         assert!(world.kernel.snapshot().is_empty());
