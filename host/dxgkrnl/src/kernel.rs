@@ -207,7 +207,10 @@ impl<M: Miniport> Kernel<M> {
     pub fn handle(&mut self, now: Nanos, input: Input, effects: &mut Effects) {
         self.fetch(&input);
         self.stored.clear();
-        self.apply_answered_signal(effects);
+        if !self.answered_signal.is_empty() {
+            self.apply_answered_signal(effects);
+            self.run_queues(effects);
+        }
         self.catch_up(now, effects);
         self.now = self.now.max(now);
         self.apply(input, effects);
