@@ -2,7 +2,7 @@
 
 use crate::common::{P, World, share, without_timeouts};
 use d3dkmt::isa::Packet::*;
-use d3dkmt::{Call, ShareToken, SignalFlags, SyncObjectFlags, SyncObjectInfo, SyncObjectType};
+use d3dkmt::{Call, HwQueueFlags, ShareToken, SignalFlags, SyncObjectFlags, SyncObjectInfo, SyncObjectType};
 use dxgkrnl::policy::{CpuSignal, GpuWait};
 use dxgkrnl::{Config, Policy, ProcessId};
 
@@ -117,5 +117,25 @@ fn what_an_answered_signal_releases_goes_on_before_anything_else_happens() {
     assert_eq!((world.value(gate), world.value(done)), (0, 0));
     world.ok(Call::DestroyContext { context });
     assert_eq!((world.value(gate), world.value(done)), (1, 1));
+    world.finish();
+}
+
+#[test]
+fn a_buffer_that_waits_in_hardware_has_begun() {
+    // covers: FEN-048
+    let mut world = World::new();
+    let device = world.device();
+    let queue = world.queue_on(device, ADVANCED, HwQueueFlags::empty());
+    let native = world.native(device);
+    let early = world.fence_with(device, 0, SyncObjectFlags::TOP_OF_PIPELINE).object;
+    let late = world.fence(device, 0).object;
+    let wait = FenceWait { gpu_address: native.gpu_address, value: 1 };
+    let progress = FenceWrite { gpu_address: queue.fence.gpu_address, value: 1 };
+    world.submit_hw(queue, 1, &[wait, progress]);
+    world.signal_hw(&[queue], early, 1);
+    world.signal_hw(&[queue], late, 1);
+    assert_eq!((world.value(early), world.value(late)), (1, 0));
+    world.signal(device, native.object, 1);
+    assert_eq!(world.value(late), 1);
     world.finish();
 }

@@ -83,6 +83,7 @@ impl SimulatedMiniport {
                 packets,
                 until: None,
                 waits_for: None,
+                begun: false,
             };
             self.submit(now, id, job, callbacks);
         }
@@ -138,8 +139,16 @@ impl Miniport for SimulatedMiniport {
             submission;
         let engine = self.engines.get_mut(&id).ok_or(NtStatus::INVALID_PARAMETER)?;
         let (origin, packets) = (Origin::Context, engine.decode(&commands));
-        let new =
-            Job { origin, submission_fence_id, context, process, packets, until: None, waits_for: None };
+        let new = Job {
+            origin,
+            submission_fence_id,
+            context,
+            process,
+            packets,
+            until: None,
+            waits_for: None,
+            begun: false,
+        };
         // The hardware goes on where it was.
         let saved = resubmits.and_then(|was| engine.take_saved(was));
         let job = saved.map_or(new, |saved| Job { submission_fence_id, ..saved });
@@ -305,8 +314,16 @@ impl Miniport for SimulatedMiniport {
         let Some(engine) = self.engines.get(&id) else { return };
         let (process, packets) = (queue.process, engine.decode(&commands));
         let origin = Origin::HwQueue { hw_queue, progress_fence_id };
-        let job =
-            Job { origin, submission_fence_id, context, process, packets, until: None, waits_for: None };
+        let job = Job {
+            origin,
+            submission_fence_id,
+            context,
+            process,
+            packets,
+            until: None,
+            waits_for: None,
+            begun: false,
+        };
         self.submit(now, id, job, callbacks);
     }
 

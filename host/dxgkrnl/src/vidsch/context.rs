@@ -107,7 +107,10 @@ impl<M: Miniport> Kernel<M> {
         effects: &mut Effects,
     ) -> Called {
         let id = self.context(process, handle)?;
-        for queue in core::mem::take(&mut self.contexts[id].hardware.queues) {
+        let queues = core::mem::take(&mut self.contexts[id].hardware.queues);
+        let mut queues: Vec<u32> = queues.into_iter().collect();
+        queues.sort_by_key(|queue| self.hw_queues[*queue].handle);
+        for queue in queues {
             self.end_hw_queue(queue, effects);
         }
         self.forget_suspend(id);

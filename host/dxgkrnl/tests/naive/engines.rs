@@ -14,6 +14,8 @@ pub struct Job {
     progress: Option<u64>,
     /// In hardware, for a native fence at this address: this value (SCH-016).
     waits_for: Option<(u64, u64)>,
+    /// It has run, and may wait.
+    begun: bool,
 }
 
 pub struct Engine {
@@ -71,7 +73,7 @@ impl Naive {
         let engine = self.contexts[context].engine;
         self.contexts[context].on_engine = true;
         self.contexts[context].submitted = false;
-        let job = Job { queue: context, commands, progress: None, waits_for: None };
+        let job = Job { queue: context, commands, progress: None, waits_for: None, begun: false };
         self.engines[engine].waiting.push(job);
         self.fill(engine);
     }
@@ -79,8 +81,9 @@ impl Naive {
     /// What is in a hardware queue is with the engine at once: the hardware schedules it.
     pub(super) fn give_to_hw_queue(&mut self, queue: usize, id: u64, commands: Vec<isa::Packet>) {
         let engine = self.contexts[queue].engine;
-        let job = Job { queue, commands, progress: Some(id), waits_for: None };
+        let job = Job { queue, commands, progress: Some(id), waits_for: None, begun: false };
         self.engines[engine].given.push(job);
+        self.contexts[queue].submitted = true;
         self.start_next(engine, self.now);
     }
 
@@ -126,6 +129,13 @@ impl Naive {
     pub(super) fn is_with_engine(&self, context: usize) -> bool {
         let engine = &self.engines[self.contexts[context].engine];
         engine.running.iter().chain(&engine.given).any(|job| job.queue == context)
+    }
+
+    /// Whether the engine has begun everything that it is to run of this queue.
+    pub(super) fn has_begun(&self, context: usize) -> bool {
+        let engine = &self.engines[self.contexts[context].engine];
+        let mut others = engine.waiting.iter().chain(&engine.given);
+        !others.any(|job| job.queue == context && !job.begun)
     }
 
     /// A hardware queue ends, with all that the engine has of it.
@@ -225,7 +235,7 @@ impl Naive {
             };
             let Some(at) = (0..state.given.len()).find(may) else { return };
             let job = state.given.remove(at);
-            state.running = Some(job);
+            state.running = Some(Job { begun: true, ..job });
             self.run_engine(engine, time);
         }
     }

@@ -246,7 +246,27 @@ impl Naive {
         event: Option<(u32, u64)>,
         flags: SignalFlags,
     ) {
+        // FEN-048: what signals earlier is not held up by the rest.
+        let is_early =
+            |item: &Item| self.objects[item.object].flags.contains(SyncObjectFlags::TOP_OF_PIPELINE);
+        let (early, items): (Vec<Item>, Vec<Item>) = items.into_iter().partition(is_early);
+        if !early.is_empty() {
+            self.queue_in_each(&contexts, early, None, flags);
+        }
+        if !items.is_empty() || event.is_some() {
+            self.queue_in_each(&contexts, items, event, flags);
+        }
+    }
+
+    fn queue_in_each(
+        &mut self,
+        contexts: &[usize],
+        items: Vec<Item>,
+        event: Option<(u32, u64)>,
+        flags: SignalFlags,
+    ) {
         let missing = contexts.len();
+        let contexts = contexts.to_vec();
         self.signals.push(Signal { items, contexts: contexts.clone(), event, flags, missing, broken: false });
         for context in contexts {
             self.queue(context, Packet::Signal(self.signals.len() - 1));
@@ -360,12 +380,37 @@ impl Naive {
         loop {
             (0..self.engines.len()).for_each(|engine| self.fill(engine));
             if self.able.is_empty() {
+                self.able = self.now_due();
+            }
+            if self.able.is_empty() {
                 break;
             }
             let context = self.able.remove(0);
             while !self.contexts[context].gone && self.run_packet(context) {}
         }
         self.end_waits_of_the_dead();
+    }
+
+    /// Of fences that are TopOfPipeline.
+    fn is_early(&self, signal: usize) -> bool {
+        let Signal { items, event, .. } = &self.signals[signal];
+        let is_early =
+            |item: &Item| self.objects[item.object].flags.contains(SyncObjectFlags::TOP_OF_PIPELINE);
+        event.is_none() && items.iter().all(is_early)
+    }
+
+    /// FEN-048: a signal of such fences is due when the engine has begun what is before it.
+    fn now_due(&self) -> Vec<usize> {
+        let mut due = vec![];
+        for (number, context) in self.contexts.iter().enumerate() {
+            if let (false, Some(Packet::Signal(signal))) = (context.gone, context.queue.first())
+                && self.is_early(*signal)
+                && self.has_begun(number)
+            {
+                due.push(number);
+            }
+        }
+        due
     }
 
     /// The first packet, if its time has come.
@@ -378,7 +423,8 @@ impl Naive {
             // FEN-016, FEN-035
             Packet::Signal(signal) => {
                 let at_submission = self.signals[*signal].flags.contains(SignalFlags::SIGNAL_AT_SUBMISSION);
-                all_done || at_submission && self.contexts[context].submitted
+                let submitted = at_submission && self.contexts[context].submitted;
+                all_done || submitted || self.is_early(*signal) && self.has_begun(context)
             }
             Packet::Later(_) | Packet::Commands(_) => all_done,
             Packet::HwCommands(..) => self.takes_hw_buffer(context),

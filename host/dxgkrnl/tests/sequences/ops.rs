@@ -107,9 +107,10 @@ fn create_flags() -> impl Strategy<Value = u32> {
         1 => Just(0x23),
         1 => Just(0x43),
         1 => Just(0x80),
-        // TopOfPipeline (8) is not in the naive model.
-        1 => (0..12u32).prop_map(|bit| (1 << bit) & !8),
-        1 => (0..0x1000u32).prop_map(|flags| flags & !8),
+        3 => Just(0x8),
+        2 => Just(0xB),
+        1 => (0..12u32).prop_map(|bit| 1 << bit),
+        1 => 0..0x1000u32,
     ]
 }
 
