@@ -85,6 +85,7 @@ impl<M: Miniport> Kernel<M> {
             for device in devices {
                 self.destroy_device(process, device, effects)?;
             }
+            self.end_kmd_process(process, ordinal, effects);
             self.process_mut(process).address_spaces.remove(&ordinal);
         }
         Ok(Reply::None)
@@ -110,7 +111,13 @@ impl<M: Miniport> Kernel<M> {
         Ok(Reply::AdapterInfo(data))
     }
 
-    pub(crate) fn create_device(&mut self, process: ProcessId, adapter: Handle, flags: u32) -> Called {
+    pub(crate) fn create_device(
+        &mut self,
+        process: ProcessId,
+        adapter: Handle,
+        flags: u32,
+        effects: &mut Effects,
+    ) -> Called {
         /// `D3DKMT_CREATEDEVICEFLAGS`: LegacyMode, RequestVSync, DisableGpuTimeout.
         const KNOWN_FLAGS: u32 = 0x7;
         const DISABLE_GPU_TIMEOUT: u32 = 0x4;
@@ -123,6 +130,7 @@ impl<M: Miniport> Kernel<M> {
             let why = "the process is blocked from the GPU (0x142): its work timed out too often";
             return refuse(NtStatus::ACCESS_DENIED, why);
         }
+        let kmd = self.begin_kmd_device(process, adapter, effects)?;
         let device = Device {
             process,
             handle: Handle::NULL,
@@ -130,6 +138,8 @@ impl<M: Miniport> Kernel<M> {
             state: DeviceExecutionState::ACTIVE,
             children: BTreeSet::new(),
             disable_gpu_timeout: flags & DISABLE_GPU_TIMEOUT != 0,
+            kmd,
+            cpu_events: BTreeSet::new(),
             page_fault: d3dkmt::PageFaultState::default(),
         };
         let id = self.devices.insert(device);
@@ -139,6 +149,7 @@ impl<M: Miniport> Kernel<M> {
                 Ok(Reply::Device(handle))
             }
             Err(refusal) => {
+                self.end_kmd_device(adapter, kmd, effects);
                 self.devices.remove(id);
                 Err(refusal)
             }
@@ -164,6 +175,7 @@ impl<M: Miniport> Kernel<M> {
             };
         }
         self.abandon_mutexes(process, device, effects);
+        self.end_cpu_events_and_kmd_device(id, effects);
         self.process_mut(process).handles.remove(device);
         let device = self.devices.remove(id).expect("a handle names a live device");
         if device.state != DeviceExecutionState::ACTIVE {

@@ -330,7 +330,10 @@ impl Default for Config {
         Config {
             adapters: vec![AdapterConfig::default()],
             policy: Policy::default(),
-            features: Features::HARDWARE_SCHEDULING | Features::NATIVE_FENCE | Features::USER_MODE_SUBMISSION,
+            features: Features::HARDWARE_SCHEDULING
+                | Features::KMD_SIGNAL_CPU_EVENT
+                | Features::NATIVE_FENCE
+                | Features::USER_MODE_SUBMISSION,
             tdr: TdrConfig::default(),
             grants: Vec::new(),
             vms: Vec::new(),

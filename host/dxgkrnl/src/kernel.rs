@@ -16,9 +16,11 @@ use core::mem::take;
 use d3dkmt::{Call, Handle, NtStatus, Reply, limits};
 
 use crate::bugcheck::Bugcheck;
-use crate::ddi::{Callback, EngineId, Interrupt, Miniport, interrupt_type};
+use crate::cpu_event::CpuEvents;
+use crate::ddi::{Callback, DxgCpuEvent, EngineId, Interrupt, KmdDevice, Miniport, interrupt_type};
 use crate::driver::Driver;
 use crate::effects::{Answer, Effects, FenceStore, HostEvent, Note};
+use crate::guests::Guests;
 use crate::handles::HandleTable;
 use crate::keyed_mutex::KeyedMutexes;
 use crate::legacy::Legacy;
@@ -74,6 +76,10 @@ pub(crate) struct Device {
     pub children: BTreeSet<Handle>,
     /// Its flag DisableGpuTimeout.
     pub disable_gpu_timeout: bool,
+    /// What its driver calls it.
+    pub kmd: KmdDevice,
+    /// The CPU events that were created on it.
+    pub cpu_events: BTreeSet<DxgCpuEvent>,
     /// The page fault that took it down, or all zero.
     pub page_fault: d3dkmt::PageFaultState,
 }
@@ -134,6 +140,8 @@ pub struct Kernel<M: Miniport> {
     /// Adapters on their way to D3, and whether they are there.
     pub(crate) powered_down: BTreeMap<u32, bool>,
     pub(crate) native: NativeFences,
+    pub(crate) guests: Guests,
+    pub(crate) cpu_events: CpuEvents,
     pub(crate) planted: Option<PlantedBug>,
     callbacks: Vec<Callback>,
     dpc_callbacks: Vec<Callback>,
@@ -177,6 +185,8 @@ impl<M: Miniport> Kernel<M> {
             suspend_deadlines: BTreeSet::new(),
             powered_down: BTreeMap::new(),
             native: NativeFences::default(),
+            guests: Guests::default(),
+            cpu_events: CpuEvents::default(),
             notifications: BTreeMap::new(),
             notifications_begun: 0,
             answered_signal: Vec::new(),
@@ -207,6 +217,7 @@ impl<M: Miniport> Kernel<M> {
     pub fn handle(&mut self, now: Nanos, input: Input, effects: &mut Effects) {
         self.fetch(&input);
         self.stored.clear();
+        self.cpu_events.begin_step();
         self.apply_answered_signal(effects);
         self.catch_up(now, effects);
         self.now = self.now.max(now);
@@ -389,6 +400,7 @@ impl<M: Miniport> Kernel<M> {
         for handle in self.process(id).handles_where(|local| matches!(local, Local::KeyedMutex(_))) {
             let _ = self.destroy_keyed_mutex(id, handle, effects);
         }
+        self.end_kmd_processes(id, effects);
         self.processes.remove(&id);
         self.wrote_shared.remove(&id);
         self.change_iommu_mapping(id, None);

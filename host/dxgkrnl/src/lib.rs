@@ -12,7 +12,8 @@
 //!
 //! Start reading at [`kernel`]; `sync` has the objects, `sharing` how others come to them, `wait` the signals and
 //! waits, `legacy` mutexes and semaphores in queues, `keyed_mutex` keyed mutexes, `vidsch` the contexts and engines,
-//! `fault` what can go wrong with them, `tdr` what is done about it, `ddi` what a kernel-mode driver implements.
+//! `fault` what can go wrong with them, `tdr` what is done about it, `ddi` what a kernel-mode driver implements,
+//! `guests` the processes and devices that it knows, `cpu_event` the events that it signals, `escape` what it is asked.
 //! [`views`] is for checkers that look after every step.
 #![no_std]
 #![forbid(unsafe_code)]
@@ -78,4 +79,4 @@ pub use snapshot::Snapshot;
 pub use vidsch::DoorbellStatus;
 
 /// Changes whenever the same inputs may give other effects: a trace names the version it was made with.
-pub const SEMANTIC_VERSION: u32 = 5;
+pub const SEMANTIC_VERSION: u32 = 6;

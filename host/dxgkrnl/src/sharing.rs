@@ -289,6 +289,9 @@ impl<M: Miniport> Kernel<M> {
         require_readable(rights)?;
         let (object_type, adapter) = (self.objects[object].object_type, self.objects[object].adapter);
         // What sharing it was created with is not asked again of the opener (W-145).
+        if flags.contains(SyncObjectFlags::SIGNAL_BY_KMD) {
+            return invalid("SignalByKmd is for who creates the object: the driver signals one event");
+        }
         let own = flags | SyncObjectFlags::SHARED | SyncObjectFlags::NT_SECURITY_SHARING;
         check_flags(object_type, own)?;
         match device {

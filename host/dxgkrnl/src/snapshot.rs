@@ -6,7 +6,7 @@ use core::hash::{Hash, Hasher};
 
 use d3dkmt::{Handle, SyncObjectType};
 
-use crate::ddi::{EngineId, EngineState, Miniport, PendingFaults};
+use crate::ddi::{DxgCpuEvent, EngineId, EngineState, Miniport, PendingFaults};
 use crate::kernel::Kernel;
 use crate::keyed_mutex::{State, Until};
 use crate::vidsch::Packet;
@@ -43,6 +43,10 @@ pub struct Snapshot {
     pub gpu_va_ranges: Vec<GpuVaRangeState>,
     /// NotificationIDs of the periodic fences that displays count up.
     pub notifications: Vec<u64>,
+    pub cpu_events: Vec<CpuEventState>,
+    pub kmd_processes: Vec<KmdProcessState>,
+    /// How often drivers did what their contract does not allow.
+    pub contract_violations: u64,
 }
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -107,6 +111,32 @@ pub struct NativeFenceState {
     pub current_value: u64,
     pub monitored_value: u64,
     pub always_signaled: bool,
+}
+
+/// A CPU event that a driver signals.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct CpuEventState {
+    pub process: u32,
+    /// The creator's handle of the object, and its device.
+    pub handle: Handle,
+    pub device: Handle,
+    pub adapter: u32,
+    /// The guest's name for its event.
+    pub event: u64,
+    /// `hDxgCpuEvent` and `hKmdCpuEvent`.
+    pub dxg: u64,
+    pub kmd: u64,
+    /// How often the driver signaled it.
+    pub signals: u64,
+}
+
+/// A process as the driver of one adapter knows it.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct KmdProcessState {
+    pub process: u32,
+    pub adapter: u32,
+    /// `hKmdProcess`.
+    pub kmd: u64,
 }
 
 /// One open of a sync object.
@@ -277,6 +307,8 @@ impl Snapshot {
             && self.notifications.is_empty()
             && self.paging_queues.is_empty()
             && self.gpu_va_ranges.is_empty()
+            && self.cpu_events.is_empty()
+            && self.kmd_processes.is_empty()
     }
 }
 
@@ -311,6 +343,9 @@ impl<M: Miniport> Kernel<M> {
             paging_queues: self.paging_queue_states(),
             gpu_va_ranges: self.gpu_va_range_states(),
             notifications: self.notifications.keys().copied().collect(),
+            cpu_events: self.cpu_event_states(),
+            kmd_processes: self.kmd_process_states(),
+            contract_violations: self.cpu_events.violations,
         }
     }
 
@@ -462,6 +497,31 @@ impl<M: Miniport> Kernel<M> {
             }
         }
         states
+    }
+
+    fn cpu_event_states(&self) -> Vec<CpuEventState> {
+        let state = |(dxg, event): (&DxgCpuEvent, &crate::cpu_event::CpuEvent)| CpuEventState {
+            process: event.process.0,
+            handle: event.handle,
+            device: self.devices[event.device].handle,
+            adapter: event.adapter,
+            event: event.event.0,
+            dxg: dxg.0,
+            kmd: event.kmd.0,
+            signals: event.signals,
+        };
+        self.cpu_events.events.iter().map(state).collect()
+    }
+
+    fn kmd_process_states(&self) -> Vec<KmdProcessState> {
+        let known = self.guests.processes.iter();
+        known
+            .map(|(kmd, (ProcessId(process), adapter))| KmdProcessState {
+                process: *process,
+                adapter: *adapter,
+                kmd: kmd.0,
+            })
+            .collect()
     }
 
     fn engine_reports(&self) -> Vec<EngineReport> {

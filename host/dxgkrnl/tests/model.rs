@@ -5,8 +5,10 @@ mod common;
 mod naive;
 mod sequences;
 
+mod cpu_events;
 mod cpu_signal;
 mod doorbells;
+mod escapes;
 mod faults;
 mod found_by_sequences;
 mod gpu;

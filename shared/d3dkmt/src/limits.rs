@@ -42,6 +42,8 @@ pub const FENCE_SLOTS_PER_PROCESS_MAX: u32 = 1 << 20;
 pub const PROCESSES_PER_VM_MAX: usize = 4000;
 /// Periodic monitored fences of one display target, in all processes.
 pub const PERIODIC_FENCES_PER_TARGET_MAX: usize = 64;
+/// CPU events of one process that drivers signal.
+pub const CPU_EVENTS_PER_PROCESS_MAX: usize = 4096;
 /// Paging queues of one process.
 pub const PAGING_QUEUES_PER_PROCESS_MAX: usize = 64;
 /// Ranges of one GPU address space, and pieces of them.

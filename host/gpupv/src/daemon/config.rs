@@ -2,7 +2,7 @@
 //! switches.
 //!
 //! ```toml
-//! features = ["HARDWARE_SCHEDULING", "NATIVE_FENCE", "USER_MODE_SUBMISSION"]    # or KMD_SIGNAL_CPU_EVENT
+//! features = ["HARDWARE_SCHEDULING", "KMD_SIGNAL_CPU_EVENT", "NATIVE_FENCE", "USER_MODE_SUBMISSION"]    # all by default
 //!
 //! [policy]                            # every switch of dxgkrnl::policy, by name
 //! lower_gpu_signal = "ignored"        # or "applied"
