@@ -4,12 +4,14 @@
 //! draws programs, the shrinker takes steps out of them, [`crate::script::print`] writes them as text.
 
 mod operation;
+mod piece;
 
 use d3dkmt::NtStatus;
 pub use dxgkrnl::EngineId as Engine;
 use dxgkrnl::{Config, Nanos};
 
 pub use operation::{Address, Command, HandleRef, ObjectSpec, Operation, Space, Timeout};
+pub use piece::{Piece, USAGE_WORDS};
 
 macro_rules! indexes {
     ($($(#[$doc:meta])* $name:ident),+) => {
@@ -213,10 +215,10 @@ pub enum Expectation {
         event: Binding,
         count: EventCount,
     },
-    /// The private runtime data of a keyed mutex that the call gave back.
+    /// The private data that the call gave back: of a keyed mutex, of an escape.
     Data {
         call: Binding,
-        text: String,
+        data: Vec<Piece>,
     },
     /// What the doorbell's status memory says.
     Doorbell {

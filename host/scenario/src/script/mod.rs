@@ -6,6 +6,7 @@
 mod acts;
 mod cursor;
 mod error;
+mod escapes;
 mod expects;
 mod head;
 mod matrix;
@@ -25,6 +26,6 @@ pub(crate) mod words;
 pub use error::{Place, ScriptError};
 pub use parse::{parse, parse_bytes};
 pub use print::print;
-pub(crate) use print::{head_lines, write_act, write_action, write_outcome};
+pub(crate) use print::{head_lines, write_act, write_action, write_data, write_outcome};
 pub use template::template;
 pub use verbs::{EXPECTATIONS, FAULTS, STATEMENTS, VERBS, Word};

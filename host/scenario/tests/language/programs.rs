@@ -333,7 +333,7 @@ impl Drawing {
         let device = self.binding(|named| named.kind == Kind::Device && is_alive(named));
         let expectation = match (self.below(12), memory, call, event, device) {
             (0, Some(object), ..) => Expectation::Value { object, value },
-            (11, _, Some(call), ..) => Expectation::Data { call, text: self.text() },
+            (11, _, Some(call), ..) => Expectation::Data { call, data: self.pieces(true) },
             (1, _, Some(call), ..) if is_alive(&self.program.bindings[call.index()]) => {
                 Expectation::Blocked { call }
             }

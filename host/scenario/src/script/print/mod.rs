@@ -5,14 +5,14 @@ mod operation;
 use std::fmt::Write as _;
 
 use crate::program::{
-    Act, Action, EngineIs, EventCount, Expectation, Expected, Fault, Operation, Outcome, Program, Term,
+    Act, Action, EngineIs, EventCount, Expectation, Expected, Fault, Operation, Outcome, Piece, Program, Term,
 };
 use crate::script::error::is_printable;
-use crate::script::settings;
 use crate::script::words::{
     DEVICE_STATES, DOORBELL_STATUSES, PAGE_FAULT_FLAGS, named_or_number, write_duration, write_engine,
     write_number, write_status,
 };
+use crate::script::{escapes, settings};
 
 /// Writes a program as a scenario file. The case of a matrix becomes a file of its own.
 pub fn print(program: &Program) -> String {
@@ -166,7 +166,10 @@ impl Printer<'_> {
                 EventCount::Set => format!("{} set", name(*event)),
                 EventCount::Times(times) => format!("{} set {times}", name(*event)),
             },
-            Expectation::Data { call, text } => format!("{} data {}", name(*call), quoted(text)),
+            Expectation::Data { call, data } => {
+                let handle = |handle| self.handle(handle);
+                format!("{} data{}", name(*call), escapes::write_pieces(data, &handle))
+            }
             Expectation::Doorbell { doorbell, status } => {
                 let status = named_or_number(&DOORBELL_STATUSES, *status);
                 format!("{} status {status}", name(*doorbell))
@@ -252,6 +255,12 @@ pub(crate) fn write_action(program: &Program, action: &Action) -> String {
 pub(crate) fn write_act(program: &Program, act: &Act) -> String {
     let name = act.binding.map(|binding| format!("{} = ", program.name(binding))).unwrap_or_default();
     format!("{name}{}", Printer { program }.operation(&act.operation))
+}
+
+/// Bytes as an expectation of them is written.
+pub(crate) fn write_data(program: &Program, data: &[Piece]) -> String {
+    let printer = Printer { program };
+    format!("data{}", escapes::write_pieces(data, &|handle| printer.handle(handle)))
 }
 
 /// Lines before the first step.
