@@ -1,7 +1,5 @@
 //! Virtual machines and their processes.
 
-use alloc::format;
-
 use crate::ProcessId;
 use crate::ddi::Miniport;
 use crate::effects::Effects;
@@ -10,6 +8,6 @@ use crate::kernel::Kernel;
 impl<M: Miniport> Kernel<M> {
     /// The guest's kernel froze a process, or thawed it.
     pub(crate) fn freeze(&mut self, process: ProcessId, frozen: bool, effects: &mut Effects) {
-        self.note(process, format!("frozen: {frozen}"), effects);
+        self.set_frozen(process, frozen, effects);
     }
 }

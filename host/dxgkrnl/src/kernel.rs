@@ -34,6 +34,7 @@ use crate::slab::Slab;
 use crate::sync::Open;
 use crate::tdr::Tdr;
 use crate::vidsch::{Broadcast, Context, HwQueue, InFlight, Queue};
+use crate::virtual_machine::{Frozen, VirtualMachine};
 use crate::wait::Stored;
 use crate::waits::{WaitId, Waits};
 use crate::{Config, Input, Nanos, ProcessId, VmId};
@@ -85,7 +86,9 @@ pub struct Kernel<M: Miniport> {
     pub(crate) now: Nanos,
     /// What was stored in this call of `handle`, and can be stored over.
     pub(crate) stored: Vec<Stored>,
-    pub(crate) vms: BTreeMap<VmId, String>,
+    pub(crate) vms: BTreeMap<VmId, VirtualMachine>,
+    pub(crate) kmd_processes_created: u64,
+    pub(crate) frozen: Frozen,
     pub(crate) processes: BTreeMap<ProcessId, Process>,
     pub(crate) devices: Slab<Device>,
     pub(crate) contexts: Slab<Context>,
@@ -150,6 +153,8 @@ impl<M: Miniport> Kernel<M> {
             now: 0,
             stored: Vec::new(),
             vms: BTreeMap::new(),
+            kmd_processes_created: 0,
+            frozen: Frozen::new(),
             processes: BTreeMap::new(),
             devices: Slab::default(),
             contexts: Slab::default(),
@@ -263,20 +268,22 @@ impl<M: Miniport> Kernel<M> {
     fn apply(&mut self, mut input: Input, effects: &mut Effects) {
         // A call is left where it is: moving it about costs more than most of them do.
         match input {
-            Input::VmAttached { vm, name } => {
-                self.vms.insert(vm, name);
-            }
+            Input::VmAttached { vm, name } => self.attach_vm(vm, &name, effects),
             Input::VmDetached { vm } => {
-                self.vms.remove(&vm);
                 let of_vm = |(id, process): (&ProcessId, &Process)| (process.vm == vm).then_some(*id);
                 let gone: Vec<ProcessId> = self.processes.iter().filter_map(of_vm).collect();
                 for process in gone {
                     self.end_process(process, effects);
                 }
                 self.end_shares_of(vm, effects);
+                self.forget_vm(vm, effects);
             }
             Input::NtHandleClosed { vm, token } => self.nt_handle_closed(vm, token, effects),
             Input::MemoryChanged { vm } => self.store_again(vm, effects),
+            Input::ProcessAttached { process, vm, .. } if !self.may_attach(vm) => {
+                let text = format!("process {} is not attached: there is no VM {}", process.0, vm.0);
+                self.note_host(text, effects);
+            }
             Input::ProcessAttached { process, vm, pid, name } => {
                 self.processes.insert(process, Process::new(vm, pid, name));
             }
@@ -390,6 +397,7 @@ impl<M: Miniport> Kernel<M> {
             let _ = self.destroy_keyed_mutex(id, handle, effects);
         }
         self.processes.remove(&id);
+        self.frozen.remove(&id);
         self.wrote_shared.remove(&id);
         self.change_iommu_mapping(id, None);
         // Nobody is left to hear of it. What is stored from here on finds its stores elsewhere.
@@ -466,13 +474,13 @@ impl<M: Miniport> Kernel<M> {
     }
 
     pub(crate) fn wake(
-        &self,
+        &mut self,
         process: ProcessId,
         event: d3dkmt::EventId,
         status: NtStatus,
         effects: &mut Effects,
     ) {
-        effects.events.push(HostEvent { process, event, status });
+        self.deliver(HostEvent { process, event, status }, effects);
     }
 
     pub(crate) fn process(&self, id: ProcessId) -> &Process {

@@ -119,6 +119,8 @@ pub struct Belongings {
     pub paging_queues: u32,
     /// Ranges of its GPU address spaces.
     pub gpu_va_ranges: u32,
+    /// Wake-ups that a frozen process has not heard of.
+    pub held_wakes: u32,
 }
 
 impl<'a> WaitView<'a> {
@@ -206,6 +208,7 @@ impl<M: Miniport> Kernel<M> {
             paging_queues: count(self.paging_queues.iter().filter(|(_, queue)| queue.process == process)),
             gpu_va_ranges: owner
                 .map_or(0, |owner| owner.address_spaces.values().map(|space| space.len() as u32).sum()),
+            held_wakes: self.frozen.get(&process).map_or(0, |held| held.len() as u32),
         }
     }
 
@@ -266,7 +269,10 @@ impl<M: Miniport> Kernel<M> {
         if self.notifications.len() != self.objects.iter().filter(|(_, object)| periodic(object)).count() {
             return Some("the periodic frame notifications");
         }
-        self.legacy_miscounted().or_else(|| self.sharing_miscounted()).or_else(|| self.keyed_miscounted())
+        self.legacy_miscounted()
+            .or_else(|| self.sharing_miscounted())
+            .or_else(|| self.keyed_miscounted())
+            .or_else(|| self.virtual_machines_miscounted())
     }
 
     /// What a queue says that the scheduler has of it, and the scheduler does not.

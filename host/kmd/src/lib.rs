@@ -22,8 +22,8 @@ use dxgkrnl::ddi::{
     BadCommands, Callback, CreatePeriodicFrameNotification, CurrentValueUpdate, DoorbellConnection, EngineId,
     EngineState, EngineStatus, HwContext, HwQueueId, HwQueueSubmission, Interrupt, Invalidation,
     LocalNativeFenceId, Miniport, NativeFenceId, NewHwQueue, NewNativeFence, NotificationRefused,
-    OpenedNativeFence, PageFaultFlags, PagingOperation, PendingFaults, ResetFailed, SignalMonitoredFence,
-    SignaledNativeFences, Submission, Suspend,
+    OpenedNativeFence, PageFaultFlags, PagingOperation, PendingFaults, QueryAdapterInfo, ResetFailed,
+    SignalMonitoredFence, SignaledNativeFences, Submission, Suspend,
 };
 use dxgkrnl::{AdapterConfig, Config, FeatureId, Features, Nanos, NodeConfig, VidSchCaps};
 
@@ -96,6 +96,7 @@ fn advertised(system: Features, adapter: &AdapterConfig) -> Vec<FeatureId> {
         (FeatureId::KMD_SIGNAL_CPU_EVENT, true),
         (FeatureId::USER_MODE_SUBMISSION, adapter.nodes.iter().any(|node| node.user_mode_submission)),
         (FeatureId::NATIVE_FENCE, adapter.caps.contains(VidSchCaps::NATIVE_GPU_FENCE)),
+        (FeatureId::LDA_GPUPV, true),
     ];
     let found = able.into_iter().filter(|(feature, able)| *able && system.offers(*feature));
     found.map(|(feature, _)| feature).collect()
@@ -122,6 +123,15 @@ impl Miniport for SimulatedMiniport {
             let config = NodeConfig { signals_at_write: false, ..NodeConfig::default() };
             self.engines.insert(id, Engine::new(id, &config));
         }
+    }
+
+    /// What the simulated user-mode driver gets: a u32 1, the version of this, and the u32 of the flags it came with.
+    fn query_adapter_info(&mut self, _adapter: u32, query: QueryAdapterInfo<'_>) -> Result<(), NtStatus> {
+        const VERSION: u32 = 1;
+        let words = query.data.get_mut(..8).ok_or(NtStatus::BUFFER_TOO_SMALL)?;
+        words[..4].copy_from_slice(&VERSION.to_le_bytes());
+        words[4..].copy_from_slice(&query.flags.bits().to_le_bytes());
+        Ok(())
     }
 
     fn validate(&self, commands: &[u8]) -> Result<(), BadCommands> {
