@@ -141,7 +141,6 @@ impl<M: Miniport> Kernel<M> {
     }
 
     pub(crate) fn stop_adapter(&mut self, adapter: u32, effects: &mut Effects) {
-        self.forget_workers_on(adapter, effects);
         self.stopped_adapters.insert(adapter);
         self.with_miniport(effects, |miniport, _, callbacks| miniport.stop_device(adapter, callbacks));
         let on_adapter = self.devices.iter().filter(|(_, device)| device.adapter == adapter);

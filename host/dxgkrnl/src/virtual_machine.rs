@@ -7,7 +7,7 @@
 //!                with a virtual function left:
 //!                    CreateProcess(VirtualMachineWorkerProcess), SetVirtualMachineData
 //!   ...          the VM's processes see those adapters and no others
-//!   VmDetached   its processes end, then DestroyProcess of the worker on each of its adapters that still runs
+//!   VmDetached   its processes end, then DestroyProcess of the worker on each of its adapters, stopped ones too
 //! ```
 //! Which adapters a VM has is decided when it attaches, once: a virtual function that another VM gives up later is for
 //! the next VM that comes. Every adapter modelled here has a GpuMmu, the other thing that GPV-007 asks for.
@@ -64,6 +64,11 @@ impl<M: Miniport> Kernel<M> {
         self.config.vm_refusal(name)
     }
 
+    /// What the host has decided of a VM that is attached.
+    pub fn attached_vm(&self, vm: VmId) -> Option<&VmConfig> {
+        self.vms.get(&vm).map(|vm| &vm.config)
+    }
+
     pub(crate) fn attach_vm(&mut self, vm: VmId, name: &str, effects: &mut Effects) {
         if vm == VmId::HOST || self.vms.contains_key(&vm) {
             return self.note_host(format!("VM {} ({name}) is attached already", vm.0), effects);
@@ -118,24 +123,11 @@ impl<M: Miniport> Kernel<M> {
     /// The processes of the VM have ended; so does what drivers know of it.
     pub(crate) fn forget_vm(&mut self, vm: VmId, effects: &mut Effects) {
         let Some(VirtualMachine { worker, adapters, .. }) = self.vms.remove(&vm) else { return };
-        for adapter in adapters.difference(&self.stopped_adapters.clone()) {
-            self.destroy_worker(*adapter, worker, effects);
+        for adapter in adapters {
+            self.with_miniport(effects, |miniport, _, callbacks| {
+                miniport.destroy_process(adapter, worker, callbacks);
+            });
         }
-    }
-
-    /// An adapter is about to stop: its driver has to let go of every VM.
-    pub(crate) fn forget_workers_on(&mut self, adapter: u32, effects: &mut Effects) {
-        let on_it = self.vms.values().filter(|vm| vm.adapters.contains(&adapter));
-        let workers: Vec<KmdProcess> = on_it.map(|vm| vm.worker).collect();
-        for worker in workers {
-            self.destroy_worker(adapter, worker, effects);
-        }
-    }
-
-    fn destroy_worker(&mut self, adapter: u32, worker: KmdProcess, effects: &mut Effects) {
-        self.with_miniport(effects, |miniport, _, callbacks| {
-            miniport.destroy_process(adapter, worker, callbacks);
-        });
     }
 
     pub(crate) fn new_kmd_process(&mut self) -> KmdProcess {

@@ -51,8 +51,8 @@ fn notes<M: dxgkrnl::ddi::Miniport>(world: &mut World<M>) -> String {
 
 fn created(worker: u64, adapter: u32, vm: u32) -> [String; 2] {
     [
-        format!("create_process {worker} on {adapter}: VirtualMachineWorker {{ vm: VmId({vm}) }} None"),
-        format!("set_virtual_machine_data {worker} on {adapter}: secure false linux true"),
+        format!("create_process {adapter} {worker} VirtualMachineWorker {{ vm: VmId({vm}) }} None"),
+        format!("set_virtual_machine_data {adapter} {worker}: secure false linux true"),
     ]
 }
 
@@ -72,7 +72,10 @@ fn a_vm_has_one_worker_process_which_each_of_its_adapters_is_told_of_and_which_r
     }
     let log = script.borrow_mut().take();
     assert!(log.iter().all(|line| !line.contains("VirtualMachineWorker")), "{log:?}");
-    assert!(log.iter().all(|line| !line.starts_with("create_device 1 ")), "{log:?}");
+    assert!(
+        log.iter().all(|line| !(line.starts_with("create_device") && line.ends_with(" of 1"))),
+        "{log:?}"
+    );
     let workers: Vec<u64> = world.kernel.snapshot().virtual_machines.iter().map(|vm| vm.worker).collect();
     assert_eq!(workers, [1, 2]);
 }
@@ -87,24 +90,24 @@ fn a_worker_process_ends_once_after_the_processes_of_its_vm() {
     world.input(Input::VmDetached { vm: VmId(1) });
     let log = script.borrow_mut().ddis();
     let at = |wanted: &str| log.iter().position(|line| line.starts_with(wanted)).unwrap();
-    assert!(at("destroy_context") < at("destroy_process 1 on 0"), "{log:?}");
-    let ends: Vec<_> = log.iter().filter(|line| line.starts_with("destroy_process 1 ")).collect();
-    assert_eq!(ends, ["destroy_process 1 on 0", "destroy_process 1 on 1"]);
+    assert!(at("destroy_context") < at("destroy_process 0 1"), "{log:?}");
+    let ends: Vec<_> =
+        log.iter().filter(|line| line.starts_with("destroy_process") && line.ends_with(" 1")).collect();
+    assert_eq!(ends, ["destroy_process 0 1", "destroy_process 1 1"]);
     world.input(Input::VmDetached { vm: VmId(1) });
     assert_eq!(calls(&script, &TOLD), [""; 0]);
     assert!(world.kernel.snapshot().virtual_machines.is_empty());
 }
 
 #[test]
-fn a_stopped_adapter_lets_go_of_every_vm_and_a_new_vm_has_none_of_it() {
+fn a_new_vm_has_nothing_of_an_adapter_that_is_stopped_and_an_old_one_ends_on_it_as_well() {
     let (mut world, script) = scripted(with_vms(2, vec![]));
     attach(&mut world, &script, 1);
     world.input(Input::Fault(Fault::StopAdapter { adapter: 0 }));
-    let log = calls(&script, &["destroy_process", "stop_device"]);
-    assert_eq!(log, ["destroy_process 1 on 0", "stop_device 0"], "before the adapter stops");
+    assert_eq!(calls(&script, &TOLD), [""; 0], "its processes are there still");
     assert_eq!(attach(&mut world, &script, 2), created(2, 1, 2));
     world.input(Input::VmDetached { vm: VmId(1) });
-    assert_eq!(calls(&script, &TOLD), ["destroy_process 1 on 1"]);
+    assert_eq!(calls(&script, &TOLD), ["destroy_process 0 1", "destroy_process 1 1"]);
     world.guest(2, G);
     assert_eq!((seen(&mut world), opens(&mut world, 0)), (vec![1], NtStatus::INVALID_PARAMETER));
 }
@@ -118,7 +121,7 @@ fn a_driver_that_refuses_the_worker_process_does_not_serve_the_vm() {
     world.guest(1, G);
     assert_eq!(seen(&mut world), [1]);
     world.input(Input::VmDetached { vm: VmId(1) });
-    assert_eq!(calls(&script, &["destroy_process"]), ["destroy_process 1 on 1"]);
+    assert_eq!(calls(&script, &["destroy_process"]), ["destroy_process 1 1"]);
 }
 
 #[test]
@@ -229,11 +232,11 @@ fn told_of(config: Config) -> (String, String) {
 #[test]
 fn a_driver_hears_which_vm_is_secure_when_it_comes_and_when_it_asks() {
     let (data, flags) = told_of(with_vms(1, vec![]));
-    assert_eq!(data, "set_virtual_machine_data 1 on 0: secure false linux true");
+    assert_eq!(data, "set_virtual_machine_data 0 1: secure false linux true");
     assert_eq!(flags, "query_adapter_info 0: QueryAdapterInfoFlags(VIRTUAL_MACHINE_DATA)");
     let secure = VmConfig { secure: true, linux: false, ..vm(1) };
     let (data, flags) = told_of(with_vms(1, vec![secure]));
-    assert_eq!(data, "set_virtual_machine_data 1 on 0: secure true linux false");
+    assert_eq!(data, "set_virtual_machine_data 0 1: secure true linux false");
     let both = "QueryAdapterInfoFlags(VIRTUAL_MACHINE_DATA | SECURE_VIRTUAL_MACHINE)";
     assert_eq!(flags, format!("query_adapter_info 0: {both}"));
     // A process of the host is in no VM.

@@ -225,7 +225,7 @@ impl Miniport for Scripted {
         restart_from_timeout(adapter: u32) = "restart_from_timeout";
         destroy_context(now: Nanos, context: HwContext, submitted: Option<(EngineId, u64)>)
             = format!("destroy_context {}", context.0);
-        destroy_process(adapter: u32, process: KmdProcess) = format!("destroy_process {} on {adapter}", process.0);
+        destroy_process(adapter: u32, process: KmdProcess) = format!("destroy_process {adapter} {}", process.0);
         stop_device(adapter: u32) = format!("stop_device {adapter}");
         destroy_hw_queue(now: Nanos, hw_queue: HwQueueId) = format!("destroy_hw_queue {}", hw_queue.0);
         submit_command_to_hw_queue(now: Nanos, submission: HwQueueSubmission)
@@ -252,9 +252,9 @@ impl Miniport for Scripted {
         cancel_command(context: HwContext, commands: &[u8]) -> Result<(), NtStatus> [failing]
             = format!("cancel_command {}", commands.len());
         create_process(adapter: u32, new: &NewProcess) -> Result<(), NtStatus> [failing]
-            = format!("create_process {} on {adapter}: {:?} {:?}", new.process.0, new.kind, new.name);
+            = format!("create_process {adapter} {} {:?} {:?}", new.process.0, new.kind, new.name);
         set_virtual_machine_data(adapter: u32, data: &VirtualMachineData) = format!(
-            "set_virtual_machine_data {} on {adapter}: secure {} linux {}", data.worker.0, data.secure, data.linux,
+            "set_virtual_machine_data {adapter} {}: secure {} linux {}", data.worker.0, data.secure, data.linux,
         );
         begin_exclusive_access(adapter: u32) = "begin_exclusive_access";
         iommu_mapping_changed(adapter: u32, process: ProcessId, added: Option<u32>)
