@@ -26,7 +26,7 @@ use crate::ddi::{CreateCpuEvent, DxgCpuEvent, KmdCpuEvent, KmdProcess, Miniport,
 use crate::effects::Effects;
 use crate::kernel::{Kernel, Refusal, refuse};
 use crate::policy::CpuEventOfDevice;
-use crate::{FeatureId, Features, ProcessId};
+use crate::{FeatureId, ProcessId};
 
 /// A CPU event that its driver knows.
 pub(crate) struct CpuEvent {
@@ -88,10 +88,9 @@ impl<M: Miniport> Kernel<M> {
     /// feature 3 (E-9).
     fn require_cpu_events(&self, process: ProcessId, adapter: u32) -> Result<(), Refusal> {
         let feature = FeatureId::KMD_SIGNAL_CPU_EVENT;
-        let guest = self.vm_config(self.process(process).vm).features;
         let lacks = if !self.config.features.offers(feature) {
             "the system"
-        } else if !guest.contains(Features::KMD_SIGNAL_CPU_EVENT) {
+        } else if !self.features_of(process).offers(feature) {
             "the guest's kernel"
         } else if !self.miniport.advertised_features(adapter).contains(&feature) {
             "the driver"

@@ -18,7 +18,7 @@ mod recovery;
 
 pub use guests::{
     CreateCpuEvent, DxgCpuEvent, Escape, KmdCpuEvent, KmdDevice, KmdProcess, NewProcess, ProcessKind,
-    SignalEvent, VirtualMachineData,
+    QueryAdapterInfo, QueryAdapterInfoFlags, SignalEvent, VirtualMachineData,
 };
 pub use native::{
     CurrentValueUpdate, LocalNativeFenceId, NATIVE_FENCE_LOG_ENTRIES, NATIVE_FENCE_PAGE_BYTES,
@@ -544,6 +544,10 @@ pub trait Miniport {
     fn destroy_process(&mut self, _adapter: u32, _process: KmdProcess, _callbacks: &mut Vec<Callback>) {}
     /// `DxgkDdiSetVirtualMachineData`.
     fn set_virtual_machine_data(&mut self, _adapter: u32, _data: &VirtualMachineData) {}
+    /// `DxgkDdiQueryAdapterInfo`: what only the two drivers understand.
+    fn query_adapter_info(&mut self, _adapter: u32, _query: QueryAdapterInfo<'_>) -> Result<(), NtStatus> {
+        Err(NtStatus::NOT_SUPPORTED)
+    }
     /// `DxgkDdiCreateDevice`.
     fn create_device(
         &mut self,

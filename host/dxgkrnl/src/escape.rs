@@ -147,11 +147,11 @@ impl<M: Miniport> Kernel<M> {
 
     /// Ordinary escapes are not for everybody (GPV-011, GPV-031).
     fn require_escapes(&self, process: ProcessId) -> Result<(), Refusal> {
-        let vm = self.process(process).vm;
-        if self.is_secure(vm) {
+        let Some(vm) = self.vm_of(process) else { return Ok(()) };
+        if vm.config.secure {
             return refuse(NtStatus::ACCESS_DENIED, "a secure VM has no escapes but known ones");
         }
-        if vm != VmId::HOST && !self.vm_config(vm).escapes {
+        if !vm.config.escapes {
             return refuse(NtStatus::ACCESS_DENIED, "the VM has no escapes but known ones: `escapes` is off");
         }
         Ok(())

@@ -1,4 +1,4 @@
-//! What drivers are told of processes and devices, and what the host decides of virtual machines.
+//! What drivers are told of processes and devices.
 //!
 //! ```text
 //!   a process's first device on an adapter   DxgkDdiCreateProcess, then DxgkDdiCreateDevice
@@ -10,19 +10,13 @@
 //! So an escape may come of a process that its driver does not know yet (S-12, ESC-021). A stopped adapter ends
 //! none of it: the driver is told as the handles go, as with contexts.
 
-use alloc::borrow::Cow;
 use alloc::collections::BTreeMap;
-use alloc::format;
-use alloc::string::String;
 use alloc::vec::Vec;
 
 use crate::ddi::{KmdDevice, KmdProcess, Miniport, NewProcess, ProcessKind};
 use crate::effects::Effects;
 use crate::kernel::{Kernel, Refusal};
-use crate::{ProcessId, VmConfig, VmId};
-
-/// `GpuVirtualizationFlags`: every VM is secure (GPV-014).
-const FORCE_SECURE: u32 = 0x4;
+use crate::{ProcessId, VmId};
 
 /// The processes and devices that drivers know.
 #[derive(Default)]
@@ -31,8 +25,6 @@ pub(crate) struct Guests {
     last_id: u64,
     pub processes: BTreeMap<KmdProcess, (ProcessId, u32)>,
     of_process: BTreeMap<(ProcessId, u32), KmdProcess>,
-    /// Worker processes of VMs.
-    pub workers: BTreeMap<VmId, KmdProcess>,
 }
 
 impl Guests {
@@ -43,32 +35,12 @@ impl Guests {
 }
 
 impl<M: Miniport> Kernel<M> {
-    /// The guest's kernel froze a process, or thawed it.
-    pub(crate) fn freeze(&mut self, process: ProcessId, frozen: bool, effects: &mut Effects) {
-        self.note(process, format!("frozen: {frozen}"), effects);
-    }
-
-    /// What the host decides of a VM: by its name, or the default.
-    pub(crate) fn vm_config(&self, vm: VmId) -> Cow<'_, VmConfig> {
-        let of_name = |name: &String| self.config.vms.iter().find(|config| config.name == *name);
-        match self.vms.get(&vm).and_then(of_name) {
-            Some(config) => Cow::Borrowed(config),
-            None => Cow::Owned(VmConfig::default()),
-        }
-    }
-
-    /// Whether a VM is a secure one: by its own settings, or because all are (GPV-014). The host itself is none.
-    pub(crate) fn is_secure(&self, vm: VmId) -> bool {
-        vm != VmId::HOST
-            && (self.vm_config(vm).secure || self.config.gpu_virtualization_flags & FORCE_SECURE != 0)
-    }
-
-    /// What kind a process is to drivers. A VM without a worker has 0 for it.
+    /// What kind a process is to drivers.
     pub(crate) fn process_kind(&self, process: ProcessId) -> ProcessKind {
         match self.process(process).vm {
             VmId::HOST => ProcessKind::Host,
             vm => {
-                let worker = self.guests.workers.get(&vm).copied().unwrap_or(KmdProcess(0));
+                let worker = self.vms.get(&vm).map_or(KmdProcess(0), |vm| vm.worker);
                 ProcessKind::VirtualMachine { vm, worker }
             }
         }

@@ -36,6 +36,7 @@ use crate::slab::Slab;
 use crate::sync::Open;
 use crate::tdr::Tdr;
 use crate::vidsch::{Broadcast, Context, HwQueue, InFlight, Queue};
+use crate::virtual_machine::{Frozen, VirtualMachine};
 use crate::wait::Stored;
 use crate::waits::{WaitId, Waits};
 use crate::{Config, Input, Nanos, ProcessId, VmId};
@@ -91,7 +92,8 @@ pub struct Kernel<M: Miniport> {
     pub(crate) now: Nanos,
     /// What was stored in this call of `handle`, and can be stored over.
     pub(crate) stored: Vec<Stored>,
-    pub(crate) vms: BTreeMap<VmId, String>,
+    pub(crate) vms: BTreeMap<VmId, VirtualMachine>,
+    pub(crate) frozen: Frozen,
     pub(crate) processes: BTreeMap<ProcessId, Process>,
     pub(crate) devices: Slab<Device>,
     pub(crate) contexts: Slab<Context>,
@@ -158,6 +160,7 @@ impl<M: Miniport> Kernel<M> {
             now: 0,
             stored: Vec::new(),
             vms: BTreeMap::new(),
+            frozen: Frozen::new(),
             processes: BTreeMap::new(),
             devices: Slab::default(),
             contexts: Slab::default(),
@@ -277,20 +280,22 @@ impl<M: Miniport> Kernel<M> {
     fn apply(&mut self, mut input: Input, effects: &mut Effects) {
         // A call is left where it is: moving it about costs more than most of them do.
         match input {
-            Input::VmAttached { vm, name } => {
-                self.vms.insert(vm, name);
-            }
+            Input::VmAttached { vm, name } => self.attach_vm(vm, &name, effects),
             Input::VmDetached { vm } => {
-                self.vms.remove(&vm);
                 let of_vm = |(id, process): (&ProcessId, &Process)| (process.vm == vm).then_some(*id);
                 let gone: Vec<ProcessId> = self.processes.iter().filter_map(of_vm).collect();
                 for process in gone {
                     self.end_process(process, effects);
                 }
                 self.end_shares_of(vm, effects);
+                self.forget_vm(vm, effects);
             }
             Input::NtHandleClosed { vm, token } => self.nt_handle_closed(vm, token, effects),
             Input::MemoryChanged { vm } => self.store_again(vm, effects),
+            Input::ProcessAttached { process, vm, .. } if !self.may_attach(vm) => {
+                let text = format!("process {} is not attached: there is no VM {}", process.0, vm.0);
+                self.note_host(text, effects);
+            }
             Input::ProcessAttached { process, vm, pid, name } => {
                 self.processes.insert(process, Process::new(vm, pid, name));
             }
@@ -311,7 +316,7 @@ impl<M: Miniport> Kernel<M> {
             }
             Input::Call { process, request, ref mut call } => self.call(process, request, call, effects),
             Input::ProcessGone { process } => self.end_process(process, effects),
-            Input::ProcessFrozen { process, frozen } => self.freeze(process, frozen, effects),
+            Input::ProcessFrozen { process, frozen } => self.set_frozen(process, frozen, effects),
             Input::Deadline => {}
             Input::Fault(fault) => self.fault(fault, effects),
             Input::SystemTime { utc_100ns } => self.set_system_time(utc_100ns, effects),
@@ -405,6 +410,7 @@ impl<M: Miniport> Kernel<M> {
         }
         self.end_kmd_processes(id, effects);
         self.processes.remove(&id);
+        self.frozen.remove(&id);
         self.wrote_shared.remove(&id);
         self.change_iommu_mapping(id, None);
         // Nobody is left to hear of it. What is stored from here on finds its stores elsewhere.
@@ -481,13 +487,13 @@ impl<M: Miniport> Kernel<M> {
     }
 
     pub(crate) fn wake(
-        &self,
+        &mut self,
         process: ProcessId,
         event: d3dkmt::EventId,
         status: NtStatus,
         effects: &mut Effects,
     ) {
-        effects.events.push(HostEvent { process, event, status });
+        self.deliver(HostEvent { process, event, status }, effects);
     }
 
     pub(crate) fn process(&self, id: ProcessId) -> &Process {

@@ -21,6 +21,7 @@
 extern crate alloc;
 
 mod adapter;
+mod adapter_info;
 mod bugcheck;
 mod config;
 mod cpu_event;
@@ -47,6 +48,7 @@ mod periodic;
 mod planted;
 pub mod policy;
 mod process;
+mod registry;
 mod sharing;
 mod slab;
 pub mod snapshot;
@@ -56,14 +58,15 @@ mod tdr;
 mod vaspace;
 mod vidsch;
 pub mod views;
+mod virtual_machine;
 mod wait;
 mod waits;
 mod window;
 
 pub use bugcheck::Bugcheck;
 pub use config::{
-    AdapterConfig, Config, EngineType, Features, Grant, NodeConfig, TargetConfig, TdrConfig, VidSchCaps,
-    VmConfig,
+    AdapterConfig, Config, EngineType, Features, Grant, NodeConfig, RegistryData, RegistryKey, RegistryValue,
+    TargetConfig, TdrConfig, VidSchCaps, VmConfig, virtualization_flags,
 };
 pub use ddi::EngineId;
 pub use effects::{Answer, Effects, FenceStore, HostEvent, Note};

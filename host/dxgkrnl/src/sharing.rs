@@ -242,7 +242,7 @@ impl<M: Miniport> Kernel<M> {
     fn is_called(&self, vm: VmId, name: &str) -> bool {
         match vm {
             VmId::HOST => name == HOST_NAME,
-            vm => name != HOST_NAME && self.vms.get(&vm).is_some_and(|known| known == name),
+            vm => name != HOST_NAME && self.vms.get(&vm).is_some_and(|known| known.config.name == name),
         }
     }
 
@@ -307,14 +307,15 @@ impl<M: Miniport> Kernel<M> {
                 if own != adapter && !crosses {
                     return invalid("the shared object is on another adapter and has no CrossAdapter");
                 }
-                if object_type == SyncObjectType::NATIVE_FENCE && self.adapter_has_native_fences(own) {
+                if object_type == SyncObjectType::NATIVE_FENCE && self.adapter_has_native_fences(process, own)
+                {
                     return invalid(
                         "a native fence opens by OpenNativeFenceFromNtHandle on an adapter that has them",
                     );
                 }
             }
         }
-        self.check_affinity(adapter, engine_affinity)?;
+        self.check_affinity(process, adapter, engine_affinity)?;
         if is_mapped(object_type)
             && let Some(reply) = self.fence_memory_missing(process)?
         {

@@ -17,6 +17,8 @@ use crate::{Bugcheck, EngineType, Nanos, ProcessId, VmId};
 pub struct Snapshot {
     pub now: Nanos,
     pub vms: Vec<(u32, String)>,
+    /// What they have, in the same order.
+    pub virtual_machines: Vec<VirtualMachineState>,
     pub processes: Vec<ProcessState>,
     pub devices: Vec<DeviceState>,
     pub contexts: Vec<ContextState>,
@@ -62,6 +64,17 @@ pub struct ProcessState {
     pub handles: u32,
     pub fence_slots: u32,
     pub fence_slots_used: u32,
+    /// Wake-ups that it hears of when it is thawed; `None` if it is not frozen.
+    pub held_wakes: Option<u32>,
+}
+
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct VirtualMachineState {
+    pub secure: bool,
+    /// `hKmdVmWorkerProcess`.
+    pub worker: u64,
+    /// Ordinals of the adapters of which it has a virtual function.
+    pub adapters: Vec<u32>,
 }
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -317,7 +330,8 @@ impl<M: Miniport> Kernel<M> {
     pub fn snapshot(&self) -> Snapshot {
         Snapshot {
             now: self.now,
-            vms: self.vms.iter().map(|(VmId(id), name)| (*id, name.clone())).collect(),
+            vms: self.vms.iter().map(|(VmId(id), vm)| (*id, vm.config.name.clone())).collect(),
+            virtual_machines: self.virtual_machine_states(),
             processes: self.process_states(),
             devices: self.devices.iter().map(|(_, device)| device_state(device)).collect(),
             contexts: self
@@ -378,6 +392,15 @@ impl<M: Miniport> Kernel<M> {
         states
     }
 
+    fn virtual_machine_states(&self) -> Vec<VirtualMachineState> {
+        let state = |vm: &crate::virtual_machine::VirtualMachine| VirtualMachineState {
+            secure: vm.config.secure,
+            worker: vm.worker.0,
+            adapters: vm.adapters.iter().copied().collect(),
+        };
+        self.vms.values().map(state).collect()
+    }
+
     fn process_states(&self) -> Vec<ProcessState> {
         let state = |(ProcessId(id), process): (&ProcessId, &crate::process::Process)| ProcessState {
             process: *id,
@@ -389,6 +412,7 @@ impl<M: Miniport> Kernel<M> {
             handles: process.handles.len() as u32,
             fence_slots: process.slots.capacity(),
             fence_slots_used: process.slots.used(),
+            held_wakes: self.frozen.get(&ProcessId(*id)).map(|held| held.len() as u32),
         };
         self.processes.iter().map(state).collect()
     }

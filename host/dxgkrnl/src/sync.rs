@@ -115,7 +115,7 @@ impl<M: Miniport> Kernel<M> {
         let device = self.active_device(process, device)?;
         let value = initial_value(info, legacy)?;
         check_flags(info.object_type, info.flags)?;
-        self.check_affinity(self.devices[device].adapter, info.engine_affinity)?;
+        self.check_affinity(process, self.devices[device].adapter, info.engine_affinity)?;
         self.check_periodic(process, device, info)?;
         if is_mapped(info.object_type)
             && let Some(reply) = self.fence_memory_missing(process)?

@@ -123,6 +123,8 @@ pub struct Belongings {
     pub cpu_events: u32,
     /// Adapters whose driver knows the process.
     pub kmd_processes: u32,
+    /// Wake-ups that a frozen process has not heard of.
+    pub held_wakes: u32,
 }
 
 impl<'a> WaitView<'a> {
@@ -212,6 +214,7 @@ impl<M: Miniport> Kernel<M> {
                 .map_or(0, |owner| owner.address_spaces.values().map(|space| space.len() as u32).sum()),
             cpu_events: self.cpu_events_of(process),
             kmd_processes: self.kmd_processes_of(process),
+            held_wakes: self.frozen.get(&process).map_or(0, |held| held.len() as u32),
         }
     }
 
@@ -272,10 +275,12 @@ impl<M: Miniport> Kernel<M> {
         if self.notifications.len() != self.objects.iter().filter(|(_, object)| periodic(object)).count() {
             return Some("the periodic frame notifications");
         }
-        if let Some(wrong) = self.guests_miscounted().or_else(|| self.cpu_events_miscounted()) {
-            return Some(wrong);
-        }
-        self.legacy_miscounted().or_else(|| self.sharing_miscounted()).or_else(|| self.keyed_miscounted())
+        self.legacy_miscounted()
+            .or_else(|| self.sharing_miscounted())
+            .or_else(|| self.keyed_miscounted())
+            .or_else(|| self.guests_miscounted())
+            .or_else(|| self.cpu_events_miscounted())
+            .or_else(|| self.virtual_machines_miscounted())
     }
 
     /// What a queue says that the scheduler has of it, and the scheduler does not.

@@ -24,8 +24,8 @@ use dxgkrnl::ddi::{
     DoorbellConnection, EngineId, EngineState, EngineStatus, Escape, HwContext, HwQueueId, HwQueueSubmission,
     Interrupt, Invalidation, KmdCpuEvent, KmdDevice, KmdProcess, LocalNativeFenceId, Miniport, NativeFenceId,
     NewHwQueue, NewNativeFence, NewProcess, NotificationRefused, OpenedNativeFence, PageFaultFlags,
-    PagingOperation, PendingFaults, ResetFailed, SignalMonitoredFence, SignaledNativeFences, Submission,
-    Suspend,
+    PagingOperation, PendingFaults, QueryAdapterInfo, ResetFailed, SignalMonitoredFence,
+    SignaledNativeFences, Submission, Suspend,
 };
 use dxgkrnl::{AdapterConfig, Config, FeatureId, Features, Nanos, NodeConfig, VidSchCaps};
 
@@ -101,6 +101,7 @@ fn advertised(system: Features, adapter: &AdapterConfig) -> Vec<FeatureId> {
         (FeatureId::KMD_SIGNAL_CPU_EVENT, true),
         (FeatureId::USER_MODE_SUBMISSION, adapter.nodes.iter().any(|node| node.user_mode_submission)),
         (FeatureId::NATIVE_FENCE, adapter.caps.contains(VidSchCaps::NATIVE_GPU_FENCE)),
+        (FeatureId::LDA_GPUPV, true),
     ];
     let found = able.into_iter().filter(|(feature, able)| *able && system.offers(*feature));
     found.map(|(feature, _)| feature).collect()
@@ -128,6 +129,15 @@ impl Miniport for SimulatedMiniport {
             let config = NodeConfig { signals_at_write: false, ..NodeConfig::default() };
             self.engines.insert(id, Engine::new(id, &config));
         }
+    }
+
+    /// What the simulated user-mode driver gets: a u32 1, the version of this, and the u32 of the flags it came with.
+    fn query_adapter_info(&mut self, _adapter: u32, query: QueryAdapterInfo<'_>) -> Result<(), NtStatus> {
+        const VERSION: u32 = 1;
+        let words = query.data.get_mut(..8).ok_or(NtStatus::BUFFER_TOO_SMALL)?;
+        words[..4].copy_from_slice(&VERSION.to_le_bytes());
+        words[4..].copy_from_slice(&query.flags.bits().to_le_bytes());
+        Ok(())
     }
 
     fn validate(&self, commands: &[u8]) -> Result<(), BadCommands> {

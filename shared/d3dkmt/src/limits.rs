@@ -16,6 +16,8 @@ pub const PRIVATE_DATA_BYTES_MAX: usize = MESSAGE_BYTES_MAX - 1024;
 pub const HANDLES_PER_PROCESS_MAX: usize = 0xFF_FFFF;
 /// CPU waits that one process may have pending.
 pub const WAITS_PER_PROCESS_MAX: usize = 1 << 20;
+/// Wake-ups that one frozen process has not heard of.
+pub const HELD_WAKES_PER_PROCESS_MAX: usize = 1 << 16;
 /// Packets queued in one context.
 pub const PACKETS_PER_CONTEXT_MAX: usize = 1 << 16;
 /// Bytes that the queues of one process's contexts may hold: command buffers and the packets themselves.

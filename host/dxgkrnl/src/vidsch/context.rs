@@ -47,8 +47,9 @@ impl<M: Miniport> Kernel<M> {
         if node_ordinal as usize >= nodes {
             return invalid(format!("node {node_ordinal} does not exist, the adapter has {nodes}"));
         }
-        let Some(engine) = config.engine(adapter, node_ordinal, engine_affinity) else {
-            let engines = config.physical_adapters;
+        let engines = self.physical_adapters(process, adapter);
+        let seen = |engine: &EngineId| config.physical_adapter_of(engine.node) < engines;
+        let Some(engine) = config.engine(adapter, node_ordinal, engine_affinity).filter(seen) else {
             return invalid(format!(
                 "EngineAffinity {engine_affinity:#x} is not the bit of one of {engines} engines"
             ));

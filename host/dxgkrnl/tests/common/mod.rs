@@ -68,6 +68,16 @@ impl<M: Miniport> World<M> {
         self.input(Input::FenceMemoryAdded { process, slots: 64 });
     }
 
+    /// A process of this VM, which makes the calls from here on. The VM is attached, named `vm-N`, unless it is there.
+    pub fn guest(&mut self, vm: u32, process: ProcessId) {
+        if self.kernel.snapshot().vms.iter().all(|(there, _)| *there != vm) {
+            self.input(Input::VmAttached { vm: VmId(vm), name: format!("vm-{vm}") });
+        }
+        self.input(Input::ProcessAttached { process, vm: VmId(vm), pid: process.0, name: "guest".into() });
+        self.input(Input::FenceMemoryAdded { process, slots: 64 });
+        self.process = process;
+    }
+
     pub fn input(&mut self, input: Input) {
         let told = Told::of(&input);
         self.step(&told, |kernel, now, effects| kernel.handle(now, input, effects));

@@ -268,6 +268,9 @@ impl Miniport for Scripted {
             = format!("create_device {adapter} {} of {}", device.0, process.0);
         create_cpu_event(adapter: u32, create: &CreateCpuEvent) -> Result<KmdCpuEvent, NtStatus> [failing]
             = format!("create_cpu_event {adapter} {} on {}", create.event.0, create.device.0);
+        set_virtual_machine_data(adapter: u32, data: &VirtualMachineData) = format!(
+            "set_virtual_machine_data {adapter} {}: secure {} linux {}", data.worker.0, data.secure, data.linux,
+        );
         begin_exclusive_access(adapter: u32) = "begin_exclusive_access";
         iommu_mapping_changed(adapter: u32, process: ProcessId, added: Option<u32>)
             = format!("mapping of {} changes: {added:?}", process.0);
@@ -443,6 +446,11 @@ impl Miniport for Scripted {
         let answer = self.simulated.connect_doorbell(now, hw_queue, callbacks);
         self.script.borrow_mut().log.push(format!("connect_doorbell {}: {answer:?}", hw_queue.0));
         answer
+    }
+
+    fn query_adapter_info(&mut self, adapter: u32, query: QueryAdapterInfo<'_>) -> Result<(), NtStatus> {
+        self.script.borrow_mut().log.push(format!("query_adapter_info {adapter}: {:?}", query.flags));
+        self.simulated.query_adapter_info(adapter, query)
     }
 
     fn build_paging_buffer(&mut self, operation: &PagingOperation) -> Option<Vec<u8>> {

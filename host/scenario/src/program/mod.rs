@@ -351,6 +351,15 @@ pub struct Setting {
     pub async_submission: bool,
 }
 
+impl Program {
+    /// Whether GPU signals, GPU waits and submissions of this process are one-way: everybody's are, or its VM's.
+    pub fn is_asynchronous(&self, process: Process) -> bool {
+        let vm = self.processes[process.index()].vm.map(|vm| &self.vms[vm.index()]);
+        let of_vm = vm.is_some_and(|name| self.setting.kernel.vm(name).asynchronous);
+        self.setting.async_submission || of_vm
+    }
+}
+
 /// One case of a scenario.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Program {
