@@ -535,8 +535,7 @@ pub trait Miniport {
     }
     /// `DxgkDdiDestroyPeriodicFrameNotification`.
     fn destroy_periodic_frame_notification(&mut self, _adapter: u32, _notification: u64) {}
-    /// [`crate::Fault::LoseInterrupt`]: the next `DxgkCbNotifyInterrupt` of this engine does not happen.
-    /// `DxgkDdiCreateProcess`: on each adapter.
+    /// `DxgkDdiCreateProcess`: with the process's first device on the adapter.
     fn create_process(&mut self, _adapter: u32, _new: &NewProcess) -> Result<(), NtStatus> {
         Ok(())
     }
@@ -577,6 +576,7 @@ pub trait Miniport {
     }
     /// An object of the driver's goes bad: it signals the CPU events that were registered for this usage.
     fn object_goes_bad(&mut self, _adapter: u32, _usage: u32, _callbacks: &mut Vec<Callback>) {}
+    /// [`crate::Fault::LoseInterrupt`]: the next `DxgkCbNotifyInterrupt` of this engine does not happen.
     fn lose_interrupt(&mut self, engine: EngineId);
     /// [`crate::Fault::Hang`]: the packet that runs, or else the next one to run, never ends.
     fn hang_engine(&mut self, engine: EngineId);
