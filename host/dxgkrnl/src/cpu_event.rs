@@ -50,6 +50,8 @@ pub(crate) struct CpuEvents {
     of_handle: BTreeMap<(ProcessId, Handle), DxgCpuEvent>,
     /// Those that were set in this step.
     set: Vec<DxgCpuEvent>,
+    /// Events of guests that drivers set in this step.
+    set_in_guests: Vec<(ProcessId, EventId)>,
     /// What drivers did against their contract, by all calls of theirs.
     pub violations: u64,
 }
@@ -58,10 +60,16 @@ impl CpuEvents {
     /// A step begins.
     pub fn begin_step(&mut self) {
         self.set.clear();
+        self.set_in_guests.clear();
     }
 }
 
 impl<M: Miniport> Kernel<M> {
+    /// Events that drivers set in the last step by a guest's own name for them (guest-event mode).
+    pub fn guest_events_set(&self) -> &[(ProcessId, EventId)] {
+        &self.cpu_events.set_in_guests
+    }
+
     /// A driver did what its contract does not allow: nothing comes of it but a line and a number.
     pub(crate) fn violation(&mut self, adapter: u32, what: &str, effects: &mut Effects) {
         self.cpu_events.violations += 1;
@@ -213,7 +221,10 @@ impl<M: Miniport> Kernel<M> {
                     self.wake(process, event, NtStatus::SUCCESS, effects);
                 }
             }
-            Target::GuestEvent(process, event) => self.wake(process, event, NtStatus::SUCCESS, effects),
+            Target::GuestEvent(process, event) => {
+                self.cpu_events.set_in_guests.push((process, event));
+                self.wake(process, event, NtStatus::SUCCESS, effects);
+            }
         }
     }
 

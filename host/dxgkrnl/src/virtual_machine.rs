@@ -154,6 +154,11 @@ impl<M: Miniport> Kernel<M> {
 
     // Frozen processes.
 
+    /// Whether the guest's kernel froze a process, which then hears of nothing.
+    pub fn is_frozen(&self, process: ProcessId) -> bool {
+        self.frozen.contains_key(&process)
+    }
+
     /// The guest's kernel froze a process, or thawed it.
     pub(crate) fn set_frozen(&mut self, process: ProcessId, frozen: bool, effects: &mut Effects) {
         if !self.processes.contains_key(&process) {

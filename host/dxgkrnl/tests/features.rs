@@ -34,7 +34,7 @@ fn guest(host: Features, guest: Features) -> World {
     } else {
         VidSchCaps::empty()
     };
-    let adapter = AdapterConfig { caps: plain.caps - VidSchCaps::NATIVE_GPU_FENCE | native, ..plain };
+    let adapter = AdapterConfig { caps: (plain.caps - VidSchCaps::NATIVE_GPU_FENCE) | native, ..plain };
     let mut world = World::with_config(Config {
         adapters: vec![adapter],
         features: host,

@@ -2,10 +2,12 @@
 
 mod operation;
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 use crate::program::{
-    Act, Action, EngineIs, EventCount, Expectation, Expected, Fault, Operation, Outcome, Piece, Program, Term,
+    Act, Action, Column, EngineIs, EventCount, Expectation, Expected, Fault, Operation, Outcome, Piece,
+    Program, Term,
 };
 use crate::script::error::is_printable;
 use crate::script::words::{
@@ -207,12 +209,11 @@ impl Printer<'_> {
             .map(|column| self.program.threads[column.thread.index()].name.as_str())
             .collect();
         let mut text = format!("race {}\n", threads.join(" | "));
-        let rows = race.columns.iter().map(|column| column.steps.len()).max().unwrap_or(0);
-        for row in 0..rows {
-            let cell = |column: &crate::program::Column| {
-                column.steps.get(row).map(|(_, act)| self.act(act)).unwrap_or_default()
+        for row in rows(&race.columns) {
+            let cell = |(column, step): (&Column, Option<usize>)| {
+                step.and_then(|at| column.steps.get(at)).map(|(_, act)| self.act(act)).unwrap_or_default()
             };
-            let cells: Vec<String> = race.columns.iter().map(cell).collect();
+            let cells: Vec<String> = race.columns.iter().zip(row).map(cell).collect();
             let _ = writeln!(text, "     {}", cells.join(" | "));
         }
         for (word, outcomes) in [("allowed", &race.allowed), ("forbidden", &race.forbidden)] {
@@ -239,6 +240,23 @@ impl Printer<'_> {
             Term::Status { call, status } => format!("{}={}", name(call), write_status(status)),
         }
     }
+}
+
+/// Which step of each column stands in which row: the rows that were read, for a step may use a name that a row above it
+/// binds in another column. A race that nobody wrote has a step of each column in each row.
+fn rows(columns: &[Column]) -> Vec<Vec<Option<usize>>> {
+    let was_read = |column: &Column| column.steps.is_sorted_by(|(one, _), (next, _)| one < next);
+    if columns.iter().all(was_read) {
+        let lines: BTreeSet<u32> =
+            columns.iter().flat_map(|column| &column.steps).map(|(line, _)| *line).collect();
+        let in_line = |line: u32| {
+            let at = |column: &Column| column.steps.iter().position(|(of, _)| *of == line);
+            columns.iter().map(at).collect()
+        };
+        return lines.into_iter().map(in_line).collect();
+    }
+    let most = columns.iter().map(|column| column.steps.len()).max().unwrap_or(0);
+    (0..most).map(|row| vec![Some(row); columns.len()]).collect()
 }
 
 /// The terms of an outcome as they are written in a file.
