@@ -3,10 +3,11 @@
  * is left. With the point 20 it ends in order. */
 #include "cpu_event.h"
 #include <pthread.h>
+#include <sched.h>
 
-enum { LAST = 20 };
+enum { LAST = 20, CALLS = 200 };
 
-static int wanted;
+static int wanted, calls;
 static handle_t adapter, device, object;
 static int event;
 static D3DDDI_DRIVERESCAPE_CPUEVENTUSAGE usage;
@@ -38,17 +39,26 @@ static void make(void)
     EXPECT(create_notification(device, event, SIGNAL_BY_KMD, &object), STATUS_SUCCESS);
 }
 
+static void called(void)
+{
+    __atomic_fetch_add(&calls, 1, __ATOMIC_RELAXED);
+}
+
 static void *registers_for_ever(void *unused)
 {
-    for (;;)
+    for (;;) {
         registered(0);
+        called();
+    }
     return unused;
 }
 
 static void *signals_for_ever(void *unused)
 {
-    for (;;)
+    for (;;) {
         driver_signals(adapter, usage.hKmdCpuEvent, 1);
+        called();
+    }
     return unused;
 }
 
@@ -58,6 +68,7 @@ static void *makes_for_ever(void *unused)
         handle_t other;
         create_notification(device, event, SIGNAL_BY_KMD, &other);
         destroy_object(other);
+        called();
     }
     return unused;
 }
@@ -77,6 +88,8 @@ static void busy_point(int number, void *(*first)(void *), void *(*second)(void 
         return;
     CHECK(pthread_create(&threads[0], NULL, first, NULL) == 0, "thread");
     CHECK(pthread_create(&threads[1], NULL, second, NULL) == 0, "thread");
+    while (__atomic_load_n(&calls, __ATOMIC_RELAXED) < CALLS)
+        sched_yield();
     point(number);
 }
 
