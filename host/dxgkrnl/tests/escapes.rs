@@ -204,7 +204,10 @@ fn what_comes_from_a_vm_says_the_kernel() {
         assert_eq!(data[28], 2, "GPUPV_PROCESS_VIRTUAL_MACHINE");
     }
     let log = calls(&script, &["create_process"]);
-    assert!(log[0].contains("VirtualMachine { vm: VmId(3)"), "{log:?}");
+    assert!(
+        log[1].contains("VirtualMachine { vm: VmId(3), worker: KmdProcess(1) }"),
+        "the worker, then it: {log:?}"
+    );
     world.process = P;
     let adapter = world.adapter();
     for flags in [NOBODY, E::VIRTUAL_MACHINE_DATA] {

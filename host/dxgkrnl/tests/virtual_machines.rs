@@ -88,7 +88,7 @@ fn a_worker_process_ends_once_after_the_processes_of_its_vm() {
     world.context(device, 0);
     script.borrow_mut().take();
     world.input(Input::VmDetached { vm: VmId(1) });
-    let log = script.borrow_mut().ddis();
+    let log = script.borrow_mut().take();
     let at = |wanted: &str| log.iter().position(|line| line.starts_with(wanted)).unwrap();
     assert!(at("destroy_context") < at("destroy_process 0 1"), "{log:?}");
     let ends: Vec<_> =

@@ -441,7 +441,8 @@ impl Checker {
                 continue;
             }
             let Some(at) = view.asleep.iter().position(|sleeper| sleeper.event == wake.event) else {
-                if !view.armed.contains(&wake.event) && !set_by_drivers.contains(&(wake.process, wake.event)) {
+                if !view.armed.contains(&wake.event) && !set_by_drivers.contains(&(wake.process, wake.event))
+                {
                     let process = wake.process.0;
                     self.violations.push(format!(
                         "double wake: event {} of process {process} names no wait that is asleep",
