@@ -3,8 +3,7 @@
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::sync::Arc;
 
-use d3dkmt::{CreatedSyncObject, Handle, NtStatus, Reply, ShareToken, SyncObjectFlags};
-use proto::actor::Outcome;
+use d3dkmt::{CreatedSyncObject, Handle, Reply, ShareToken, SyncObjectFlags};
 use windows_sys::Wdk::Foundation::OBJECT_ATTRIBUTES;
 use windows_sys::Win32::Foundation::UNICODE_STRING;
 
