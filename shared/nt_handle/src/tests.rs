@@ -59,7 +59,6 @@ fn a_handle_lives_as_long_as_any_descriptor_of_it() {
     let sent = [handle.as_fd()];
     assert!(control.push(SendAncillaryMessage::ScmRights(&sent)));
     rustix::net::sendmsg(&near, &[IoSlice::new(b"x")], &mut control, SendFlags::empty()).unwrap();
-    drop(control);
     drop(handle);
     assert_eq!(handles.closed(), []);
     drop(copy);
