@@ -102,6 +102,8 @@ fn a_program_killed_at_any_point_of_an_events_life_leaves_nothing() {
         child.says("ready");
         child.kill();
         daemon.wait_until_empty();
+        let left = daemon.inspection();
+        assert!(left.processes.is_empty() && left.objects.is_empty(), "killed at point {point}: {left:?}");
     }
     daemon.end();
 }
