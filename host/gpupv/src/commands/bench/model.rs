@@ -23,6 +23,7 @@ pub fn measure(plan: &Plan, steps: &Steps, collected: &mut Collected) -> anyhow:
     if figures.into_iter().any(|figure| figure.starts_with("kernel_") && plan.wants(&[figure])) {
         steps.step("measuring the kernel alone");
     }
+    wait_bytes(plan, collected);
     signals(plan, collected);
     pairs(plan, collected);
     waits(plan, collected);
@@ -33,6 +34,16 @@ pub fn measure(plan: &Plan, steps: &Steps, collected: &mut Collected) -> anyhow:
 /// The most fences that are measured.
 fn many(plan: &Plan, most: usize) -> usize {
     if plan.quick { most / 10 } else { most }
+}
+
+/// Comes before all others: what they give back to the allocator would be taken for nothing here.
+fn wait_bytes(plan: &Plan, collected: &mut Collected) {
+    if plan.wants(&["kernel_wait_bytes"]) {
+        let held = || memory_bytes(std::process::id(), "RssAnon:").unwrap_or(f64::NAN);
+        let waits = Waits { count: many(plan, 1_000_000), fences: 1, random: true };
+        let bytes = waits.round(OPERATIONS, held).bytes;
+        collected.add_round("kernel_wait_bytes", &[("ours", bytes)]);
+    }
 }
 
 fn signals(plan: &Plan, collected: &mut Collected) {
@@ -71,24 +82,15 @@ fn waits(plan: &Plan, collected: &mut Collected) {
         (1000, ["kernel_arm_1000", "kernel_wake_1000", "kernel_cancel_1000", "kernel_wakes_nobody_1000"]),
     ];
     let count = many(plan, 1_000_000);
-    let held = || memory_bytes(std::process::id(), "RssAnon:").unwrap_or(f64::NAN);
-    for (fences, figures) in sets {
-        let counts_bytes = fences == 1 && plan.wants(&["kernel_wait_bytes"]);
-        if !counts_bytes && !plan.wants(&figures) {
-            continue;
-        }
+    for (fences, figures) in sets.into_iter().filter(|(_, figures)| plan.wants(figures)) {
         let [arm, wake, cancel, nobody] = figures;
-        for at in 0..WAIT_ROUNDS {
-            let round = Waits { count, fences, random: true }.round(OPERATIONS, held);
+        for _ in 0..WAIT_ROUNDS {
+            let round = Waits { count, fences, random: true }.round(OPERATIONS, || 0.0);
             collected.add_round(arm, &[("ours", round.arm), ("peer", round.insert)]);
             collected.add_round(wake, &[("ours", round.wake), ("peer", round.pop)]);
             collected.add_round(cancel, &[("ours", round.cancel), ("peer", round.insert)]);
             for (waited, free) in round.wakes_nobody {
                 collected.add_round(nobody, &[("ours", waited), ("peer", free)]);
-            }
-            // Later rounds live in what the first one gave back.
-            if counts_bytes && at == 0 {
-                collected.add_round("kernel_wait_bytes", &[("ours", round.bytes)]);
             }
         }
     }
