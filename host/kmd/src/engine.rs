@@ -70,6 +70,18 @@ pub(crate) struct Job {
 }
 
 impl Job {
+    /// One that has run nothing yet.
+    pub fn new(
+        origin: Origin,
+        submission_fence_id: u64,
+        context: HwContext,
+        process: ProcessId,
+        packets: vec::IntoIter<Packet>,
+    ) -> Self {
+        let (until, waits_for, begun) = (None, None, false);
+        Job { origin, submission_fence_id, context, process, packets, until, waits_for, begun }
+    }
+
     /// Whose buffer it is; those of one queue, and all without, run in order.
     fn hw_queue(&self) -> Option<HwQueueId> {
         match self.origin {

@@ -79,16 +79,7 @@ impl SimulatedMiniport {
             let Some(engine) = self.engines.get(&id) else { return };
             let origin = Origin::Ring { hw_queue, bytes: queues::ring_bytes(&commands) };
             let packets = engine.decode(&commands);
-            let job = Job {
-                origin,
-                submission_fence_id: 0,
-                context,
-                process,
-                packets,
-                until: None,
-                waits_for: None,
-                begun: false,
-            };
+            let job = Job::new(origin, 0, context, process, packets);
             self.submit(now, id, job, callbacks);
         }
     }
@@ -154,16 +145,7 @@ impl Miniport for SimulatedMiniport {
             submission;
         let engine = self.engines.get_mut(&id).ok_or(NtStatus::INVALID_PARAMETER)?;
         let (origin, packets) = (Origin::Context, engine.decode(&commands));
-        let new = Job {
-            origin,
-            submission_fence_id,
-            context,
-            process,
-            packets,
-            until: None,
-            waits_for: None,
-            begun: false,
-        };
+        let new = Job::new(origin, submission_fence_id, context, process, packets);
         // The hardware goes on where it was.
         let saved = resubmits.and_then(|was| engine.take_saved(was));
         let job = saved.map_or(new, |saved| Job { submission_fence_id, ..saved });
@@ -329,16 +311,7 @@ impl Miniport for SimulatedMiniport {
         let Some(engine) = self.engines.get(&id) else { return };
         let (process, packets) = (queue.process, engine.decode(&commands));
         let origin = Origin::HwQueue { hw_queue, progress_fence_id };
-        let job = Job {
-            origin,
-            submission_fence_id,
-            context,
-            process,
-            packets,
-            until: None,
-            waits_for: None,
-            begun: false,
-        };
+        let job = Job::new(origin, submission_fence_id, context, process, packets);
         self.submit(now, id, job, callbacks);
     }
 
