@@ -10,8 +10,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use d3dkmt::{
-    Call, CreatedSyncObject, EventId, Handle, NtStatus, Reply, SignalFlags, SyncObjectFlags, SyncObjectInfo,
-    SyncObjectType, WaitFromCpuFlags, WaitOutcome,
+    Call, CreatedSyncObject, EventId, Handle, NtStatus, Reply, ShareToken, SignalFlags, SyncObjectFlags,
+    SyncObjectInfo, SyncObjectType, WaitFromCpuFlags, WaitOutcome, access,
 };
 use proto::attach::{BrokerReply, BrokerRequest, broker_request};
 use proto::channel::{Hello, ToGuest, ToHost, to_host};
@@ -270,6 +270,29 @@ impl Client {
         }
     }
 
+    /// A monitored fence that NT handles may name.
+    pub fn create_shared_fence(&mut self, device: Handle) -> Handle {
+        let info = SyncObjectInfo {
+            object_type: SyncObjectType::MONITORED_FENCE,
+            flags: SyncObjectFlags::SHARED | SyncObjectFlags::NT_SECURITY_SHARING,
+            ..SyncObjectInfo::default()
+        };
+        match self.call(&Call::CreateSynchronizationObject { device, info, legacy: false }) {
+            (NtStatus::SUCCESS, Reply::SyncObject(created)) => created.object,
+            other => panic!("no fence: {other:?}"),
+        }
+    }
+
+    /// A new NT handle that names nothing; the words of the refusal if there is none.
+    pub fn make_nt_handle(&self) -> Result<(ShareToken, OwnedFd), String> {
+        let (reply, descriptors) = self.broker.request(broker_request::Body::MakeNtHandle(true));
+        let Some(handle) = descriptors.into_iter().next() else { return Err(reply.refused) };
+        // The token is what comes after the magic word.
+        let (file, mut token) = (File::from(handle), [0; 16]);
+        file.read_exact_at(&mut token, 8).expect("an NT handle can be read at any place");
+        Ok((ShareToken(token), file.into()))
+    }
+
     pub fn grow(&mut self, slots: u32) {
         let (reply, mut descriptors) =
             self.broker.request(broker_request::Body::Grow(broker_request::Grow { slots }));
@@ -323,6 +346,17 @@ pub fn wait_call(device: Handle, object: Handle, value: u64, event: u64) -> Call
         flags: WaitFromCpuFlags::empty(),
         event: EventId(event),
     }
+}
+
+/// An object gets an NT handle with all rights.
+pub fn share_call(object: Handle, token: ShareToken, name: Option<&str>) -> Call {
+    let name = name.map(str::to_owned);
+    Call::ShareObjects { objects: vec![object], desired_access: access::SYNC_OBJECT_ALL_ACCESS, name, token }
+}
+
+/// A sync object is opened by its NT handle.
+pub fn open_call(device: Handle, token: ShareToken) -> Call {
+    Call::OpenSyncObject { device, token, flags: SyncObjectFlags::empty(), engine_affinity: 0, legacy: false }
 }
 
 /// A client that behaves, and notices at once when it is disturbed.

@@ -1,77 +1,39 @@
 //! NT handles from the broker's side: what a token is good for without its descriptor, who may hold one, how many there
 //! may be, and that nothing is left of them.
 
-use std::fs::File;
-use std::os::fd::OwnedFd;
-use std::os::unix::fs::FileExt as _;
 use std::process::{Command, Stdio};
 
 use d3dkmt::limits::SHARES_PER_VM_MAX;
-use d3dkmt::{
-    Call, CreatedSyncObject, Handle, NtStatus, Reply, ShareToken, SyncObjectFlags, SyncObjectInfo,
-    SyncObjectType, access,
-};
+use d3dkmt::{Call, Handle, NtStatus, ShareToken};
 use e2e::embedded::Embedded;
 use e2e::machine;
 use e2e::polling::until;
-use e2e::wire::Client;
-use proto::attach::broker_request::Body;
+use e2e::wire::{Client, open_call, share_call};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-
-/// A new NT handle that names nothing; the words of the refusal if there is none.
-fn make(client: &Client) -> Result<(ShareToken, OwnedFd), String> {
-    let (reply, descriptors) = client.broker.request(Body::MakeNtHandle(true));
-    let Some(handle) = descriptors.into_iter().next() else { return Err(reply.refused) };
-    // The token is what comes after the magic word.
-    let (file, mut token) = (File::from(handle), [0; 16]);
-    file.read_exact_at(&mut token, 8).expect("an NT handle can be read at any place");
-    Ok((ShareToken(token), file.into()))
-}
-
-fn shared_fence(client: &mut Client) -> (Handle, Handle) {
-    let device = client.open_device();
-    let info = SyncObjectInfo {
-        object_type: SyncObjectType::MONITORED_FENCE,
-        flags: SyncObjectFlags::SHARED | SyncObjectFlags::NT_SECURITY_SHARING,
-        ..SyncObjectInfo::default()
-    };
-    match client.call(&Call::CreateSynchronizationObject { device, info, legacy: false }) {
-        (NtStatus::SUCCESS, Reply::SyncObject(CreatedSyncObject { object, .. })) => (device, object),
-        other => panic!("no fence: {other:?}"),
-    }
-}
-
-fn share(object: Handle, token: ShareToken, name: Option<&str>) -> Call {
-    let name = name.map(str::to_owned);
-    Call::ShareObjects { objects: vec![object], desired_access: access::SYNC_OBJECT_ALL_ACCESS, name, token }
-}
-
-fn open(device: Handle, token: ShareToken) -> Call {
-    Call::OpenSyncObject { device, token, flags: SyncObjectFlags::empty(), engine_affinity: 0, legacy: false }
-}
 
 #[test]
 fn a_token_without_a_descriptor_opens_nothing() {
     let daemon = Embedded::start();
     let mut client = Client::new(&daemon.broker());
-    let (device, fence) = shared_fence(&mut client);
+    let device = client.open_device();
+    let fence = client.create_shared_fence(device);
     // Made up, and closed before the call came.
     let made_up = ShareToken([7; 16]);
-    let (closed, handle) = make(&client).unwrap();
+    let (closed, handle) = client.make_nt_handle().unwrap();
     drop(handle);
     until("the close is seen", || daemon.seat().nt_handles() == 0);
     for token in [made_up, closed] {
         // It is shared, and its last NT handle is gone with that.
-        assert_eq!(client.call(&share(fence, token, Some("name"))).0, NtStatus::SUCCESS);
-        assert_eq!(client.call(&open(device, token)).0, NtStatus::INVALID_HANDLE);
+        assert_eq!(client.call(&share_call(fence, token, Some("name"))).0, NtStatus::SUCCESS);
+        assert_eq!(client.call(&open_call(device, token)).0, NtStatus::INVALID_HANDLE);
         assert_eq!(daemon.seat().snapshot().shares, 0);
     }
     // A refused call leaves a handle that names nothing, and that a later call may name.
-    let (token, handle) = make(&client).unwrap();
-    assert_eq!(client.call(&share(Handle(1), token, None)).0, NtStatus::INVALID_PARAMETER);
-    assert_eq!(client.call(&open(device, token)).0, NtStatus::INVALID_HANDLE);
-    assert_eq!(client.call(&share(fence, token, None)).0, NtStatus::SUCCESS);
-    assert_eq!(client.call(&open(device, token)).0, NtStatus::SUCCESS);
+    let (token, handle) = client.make_nt_handle().unwrap();
+    assert_eq!(client.call(&share_call(Handle(1), token, None)).0, NtStatus::INVALID_PARAMETER);
+    assert_eq!(client.call(&open_call(device, token)).0, NtStatus::INVALID_HANDLE);
+    assert_eq!(client.call(&share_call(fence, token, None)).0, NtStatus::SUCCESS);
+    assert_eq!(client.call(&open_call(device, token)).0, NtStatus::SUCCESS);
     drop((handle, client));
     daemon.end();
 }
@@ -81,9 +43,10 @@ fn a_process_that_never_attached_keeps_an_object_alive() {
     // covers: W-127
     let daemon = Embedded::start();
     let mut client = Client::new(&daemon.broker());
-    let (_, fence) = shared_fence(&mut client);
-    let (token, handle) = make(&client).unwrap();
-    assert_eq!(client.call(&share(fence, token, Some("kept"))).0, NtStatus::SUCCESS);
+    let device = client.open_device();
+    let fence = client.create_shared_fence(device);
+    let (token, handle) = client.make_nt_handle().unwrap();
+    assert_eq!(client.call(&share_call(fence, token, Some("kept"))).0, NtStatus::SUCCESS);
     // Inherited over fork and exec, as standard input.
     let mut holder =
         Command::new("sleep").arg("1000").stdin(Stdio::from(handle)).spawn().expect("sleep starts");
@@ -92,14 +55,14 @@ fn a_process_that_never_attached_keeps_an_object_alive() {
     let mut other = Client::new(&daemon.broker());
     let device = other.open_device();
     let by_name = |token| Call::OpenNtHandleFromName { name: "kept".into(), desired_access: u32::MAX, token };
-    let (found, handle) = make(&other).unwrap();
+    let (found, handle) = other.make_nt_handle().unwrap();
     assert_eq!(other.call(&by_name(found)).0, NtStatus::SUCCESS);
-    assert_eq!(other.call(&open(device, found)).0, NtStatus::SUCCESS);
+    assert_eq!(other.call(&open_call(device, found)).0, NtStatus::SUCCESS);
     drop(handle);
     holder.kill().expect("it is ours");
     holder.wait().expect("it is ours");
     // A new NT handle comes after every close before it: nobody has to wait for the name to end.
-    let (late, _handle) = make(&other).unwrap();
+    let (late, _handle) = other.make_nt_handle().unwrap();
     assert_eq!(other.call(&by_name(late)).0, NtStatus::OBJECT_NAME_NOT_FOUND);
     drop((_handle, other));
     daemon.end();
@@ -111,32 +74,34 @@ fn a_process_may_have_ten_thousand_nt_handles_and_is_told_of_its_limit() {
     setrlimit(Resource::Nofile, Rlimit { current: most, maximum: most }).expect("up to the hard limit");
     let daemon = Embedded::start();
     let mut client = Client::new(&daemon.broker());
-    let (device, fence) = shared_fence(&mut client);
+    let device = client.open_device();
+    let fence = client.create_shared_fence(device);
     let files = machine::open_files(std::process::id()).len();
     let room = most.map_or(usize::MAX, |most| most as usize - files - 100);
     let count = SHARES_PER_VM_MAX.min(room);
     assert!(count >= 1000, "only {room} files may be open: raise the hard limit (ulimit -Hn)");
     let mut handles = Vec::new();
     for number in 0..count {
-        let (token, handle) = make(&client).unwrap_or_else(|why| panic!("NT handle {number}: {why}"));
-        assert_eq!(client.call(&share(fence, token, None)).0, NtStatus::SUCCESS);
+        let (token, handle) =
+            client.make_nt_handle().unwrap_or_else(|why| panic!("NT handle {number}: {why}"));
+        assert_eq!(client.call(&share_call(fence, token, None)).0, NtStatus::SUCCESS);
         handles.push((token, handle));
     }
     // The broker keeps no descriptor of them: one tells of the ends of all.
     assert_eq!(machine::open_files(std::process::id()).len(), files + count + 1);
     if count == SHARES_PER_VM_MAX {
         for _ in 0..40 {
-            let why = make(&client).expect_err("over the limit");
+            let why = client.make_nt_handle().expect_err("over the limit");
             assert!(why.contains("16384 NT handles, the limit"), "{why}");
         }
         handles.pop();
-        handles.push(make(&client).expect("there is room again"));
+        handles.push(client.make_nt_handle().expect("there is room again"));
     } else {
         eprintln!(
             "only {room} files may be open: the limit of {SHARES_PER_VM_MAX} NT handles is not reached"
         );
     }
-    assert_eq!(client.call(&open(device, handles[count / 2].0)).0, NtStatus::SUCCESS);
+    assert_eq!(client.call(&open_call(device, handles[count / 2].0)).0, NtStatus::SUCCESS);
     drop((handles, client));
     daemon.end();
 }

@@ -1,11 +1,9 @@
 //! VMs without a machine: separate, and each dies alone.
 
-use d3dkmt::{
-    Call, Handle, NtStatus, Reply, ShareToken, SyncObjectFlags, SyncObjectInfo, SyncObjectType, WaitOutcome,
-};
+use d3dkmt::{Call, NtStatus, Reply, WaitOutcome};
 use dxgkrnl::{Config, ProcessId, VmConfig};
 use e2e::embedded::{Embedded, Running};
-use e2e::wire::{Attached, Client, Steady, hello_frame};
+use e2e::wire::{Attached, Client, Steady, hello_frame, open_call, share_call};
 use gpupv::daemon::limits::LOCAL_VMS_MAX;
 use gpupv::daemon::{Daemon, Options};
 use proto::PROTOCOL_VERSION;
@@ -21,27 +19,14 @@ fn broker(daemon: &Embedded, name: &str) -> PathBuf {
     daemon.daemon().local_vm(name).expect("it is there").1
 }
 
-fn shared_fence(client: &mut Client, device: Handle) -> Handle {
-    let info = SyncObjectInfo {
-        object_type: SyncObjectType::MONITORED_FENCE,
-        flags: SyncObjectFlags::SHARED | SyncObjectFlags::NT_SECURITY_SHARING,
-        ..SyncObjectInfo::default()
-    };
-    match client.call(&Call::CreateSynchronizationObject { device, info, legacy: false }) {
-        (NtStatus::SUCCESS, Reply::SyncObject(created)) => created.object,
-        other => panic!("no fence: {other:?}"),
-    }
-}
-
 #[test]
 fn a_share_opens_in_its_own_vm_only() {
     let daemon = start();
     let mut owner = Client::new(&broker(&daemon, "a"));
     let device = owner.open_device();
-    let object = shared_fence(&mut owner, device);
-    let token = ShareToken([9; 16]);
-    let share = Call::ShareObjects { objects: vec![object], desired_access: 0x1F_0003, name: None, token };
-    assert_eq!(owner.call(&share).0, NtStatus::SUCCESS);
+    let object = owner.create_shared_fence(device);
+    let (token, handle) = owner.make_nt_handle().expect("an NT handle");
+    assert_eq!(owner.call(&share_call(object, token, None)).0, NtStatus::SUCCESS);
     let places = [
         (broker(&daemon, "a"), NtStatus::SUCCESS),
         (broker(&daemon, "b"), NtStatus::INVALID_HANDLE),
@@ -50,11 +35,9 @@ fn a_share_opens_in_its_own_vm_only() {
     for (place, expected) in places {
         let mut client = Client::new(&place);
         let device = client.open_device();
-        let flags = SyncObjectFlags::empty();
-        let open = Call::OpenSyncObject { device, token, flags, engine_affinity: 0, legacy: false };
-        assert_eq!(client.call(&open).0, expected, "at {}", place.display());
+        assert_eq!(client.call(&open_call(device, token)).0, expected, "at {}", place.display());
     }
-    drop(owner);
+    drop((owner, handle));
     daemon.end();
 }
 
