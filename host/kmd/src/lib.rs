@@ -21,9 +21,9 @@ use d3dkmt::{NtStatus, isa};
 use dxgkrnl::ddi::{
     BadCommands, Callback, CreatePeriodicFrameNotification, CurrentValueUpdate, DoorbellConnection, EngineId,
     EngineState, EngineStatus, HwContext, HwQueueId, HwQueueSubmission, Interrupt, Invalidation,
-    LocalNativeFenceId, Miniport, NativeFenceId, NewHwQueue, NewNativeFence, NotificationRefused,
-    OpenedNativeFence, PageFaultFlags, PagingOperation, PendingFaults, ResetFailed, SignalMonitoredFence,
-    SignaledNativeFences, Submission, Suspend,
+    LocalNativeFenceId, Miniport, NativeFenceId, NativeFenceStorage, NewHwQueue, NewNativeFence,
+    NotificationRefused, OpenedNativeFence, PageFaultFlags, PagingOperation, PendingFaults, ResetFailed,
+    SignalMonitoredFence, SignaledNativeFences, Submission, Suspend,
 };
 use dxgkrnl::{AdapterConfig, Config, FeatureId, Features, Nanos, NodeConfig, VidSchCaps};
 
@@ -124,7 +124,7 @@ impl Miniport for SimulatedMiniport {
         }
     }
 
-    fn validate(&self, commands: &[u8]) -> Result<(), BadCommands> {
+    fn validate(&self, _adapter: u32, commands: &[u8]) -> Result<(), BadCommands> {
         isa::decode(commands).map(drop).map_err(|error| BadCommands(error.to_string()))
     }
 
@@ -403,6 +403,10 @@ impl Miniport for SimulatedMiniport {
 
     fn destroy_native_fence(&mut self, fence: NativeFenceId) {
         self.shared.native.destroy(fence);
+    }
+
+    fn memory_written(&mut self, storage: NativeFenceStorage, value: u64) {
+        self.shared.native.written_elsewhere(storage, value);
     }
 
     fn update_monitored_values(

@@ -284,7 +284,7 @@ impl Miniport for Scripted {
     }
 
     forwarded! {
-        validate(commands: &[u8]) -> Result<(), BadCommands>;
+        validate(adapter: u32, commands: &[u8]) -> Result<(), BadCommands>;
         ring_bytes(hw_queue: HwQueueId) -> usize;
         next_deadline() -> Option<Nanos>;
         has_begun(engine: EngineId, id: u64) -> bool;
@@ -323,7 +323,7 @@ impl Miniport for Scripted {
         sound.into_iter().chain(self.script.borrow().advertised.iter().copied()).collect()
     }
 
-    fn per_engine_tdr_ddis(&self) -> PerEngineTdrDdis {
+    fn per_engine_tdr_ddis(&self, _adapter: u32) -> PerEngineTdrDdis {
         self.script.borrow().ddis
     }
 

@@ -8,6 +8,7 @@ mod cursor;
 mod error;
 mod expects;
 mod head;
+mod inject;
 mod matrix;
 mod mutexes;
 mod names;
@@ -23,6 +24,7 @@ pub(crate) mod verbs;
 pub(crate) mod words;
 
 pub use error::{Place, ScriptError};
+pub use inject::{Injected, injected};
 pub use parse::{parse, parse_bytes};
 pub use print::print;
 pub(crate) use print::{head_lines, write_act, write_action, write_outcome};

@@ -104,12 +104,17 @@ fn adapter_item(
                 return Err(ScriptError::new(place, "an adapter is a chain of 1 to 32 physical adapters"));
             }
         }
+        "kmd" => {
+            cursor.symbol("=")?;
+            adapter.kmd = cursor.atom("the name of a driver")?.text.clone();
+        }
         "paging_node" => adapter.paging_node = Some(number(cursor, "a node ordinal")?),
         word => {
             let cap = VidSchCaps::from_name(word).ok_or_else(|| {
                 let caps = VidSchCaps::all().iter_names().map(|(name, _)| name);
-                let known =
-                    caps.chain(["iommu", "io_coherent", "paging_node", "physical"]).collect::<Vec<_>>();
+                let known = caps
+                    .chain(["iommu", "io_coherent", "kmd", "paging_node", "physical"])
+                    .collect::<Vec<_>>();
                 unknown(item, "a setting of an adapter", known)
             })?;
             adapter.caps.set(cap, is_on);
@@ -190,6 +195,7 @@ pub(super) fn write(config: &Config) -> String {
         if let Some(node) = adapter.paging_node {
             line.number("paging_node", node, u32::MAX);
         }
+        line.word("kmd", &adapter.kmd, &plain.kmd);
         line.end(&mut head, &format!("adapter {number}"));
         for (at, (node, plain)) in adapter.nodes.iter().zip(&plain.nodes).enumerate() {
             let engine = Engine { adapter: number as u32, node: at as u32 };
@@ -256,6 +262,12 @@ impl Line {
     fn number(&mut self, name: &str, number: u32, plain: u32) {
         if number != plain {
             let _ = write!(self.0, " {name}={number}");
+        }
+    }
+
+    fn word(&mut self, name: &str, word: &str, plain: &str) {
+        if word != plain {
+            let _ = write!(self.0, " {name}={word}");
         }
     }
 
