@@ -27,6 +27,7 @@ const EDGES: [(&str, &[&str]); 20] = [
             "drivers",
             "dxgkrnl",
             "fence_page",
+            "kmd",
             "nt_handle",
             "proto",
             "scenario",
