@@ -24,6 +24,8 @@ CALL(OpenAdapterFromLuid, D3DKMT_OPENADAPTERFROMLUID, (*a = (D3DKMT_OPENADAPTERF
 CALL(OpenAdapterFromDeviceName, D3DKMT_OPENADAPTERFROMDEVICENAME, a->pDeviceName = L"none", nothing_to_undo);
 CALL(OpenAdapterFromHdc, D3DKMT_OPENADAPTERFROMHDC, a->hDc = &b, nothing_to_undo);
 CALL(Escape, D3DKMT_ESCAPE, a->hAdapter = handle_of(ADAPTER), nothing_to_undo);
+CALL(IsFeatureEnabled, D3DKMT_ISFEATUREENABLED,
+     (*a = (D3DKMT_ISFEATUREENABLED){handle_of(ADAPTER), DXGK_FEATURE_KMD_SIGNAL_CPU_EVENT, {0}}), nothing_to_undo);
 CALL(CloseAdapter, D3DKMT_CLOSEADAPTER, a->hAdapter = open_adapter(NULL), nothing_to_undo);
 CALL(QueryAdapterInfo, D3DKMT_QUERYADAPTERINFO,
      (*a = (D3DKMT_QUERYADAPTERINFO){handle_of(ADAPTER), KMTQAITYPE_ADAPTERTYPE, b.data, 4}), nothing_to_undo);
@@ -256,7 +258,8 @@ static const struct call calls[] = {
     LINE(OpenAdapterFromLuid, OK, SET(OpenAdapterFromLuid, AdapterLuid, RESERVED)),
     LINE(OpenAdapterFromDeviceName, STATUS_INVALID_PARAMETER, {NOTHING, 0, 0}),
     LINE(OpenAdapterFromHdc, STATUS_INVALID_PARAMETER, {NOTHING, 0, 0}),
-    LINE(Escape, STATUS_NOT_SUPPORTED, H(Escape, hAdapter, ADAPTER)),
+    LINE(Escape, OK, H(Escape, hAdapter, ADAPTER), N(Escape, PrivateDriverDataSize, 8)),
+    LINE(IsFeatureEnabled, OK, H(IsFeatureEnabled, hAdapter, ADAPTER)),
     LINE(CloseAdapter, OK, H(CloseAdapter, hAdapter, ADAPTER)),
     LINE(QueryAdapterInfo, OK, H(QueryAdapterInfo, hAdapter, ADAPTER), P(QueryAdapterInfo, pPrivateDriverData),
          N(QueryAdapterInfo, PrivateDriverDataSize, 3)),

@@ -84,17 +84,16 @@ impl<L: Location> Objects<L> {
         self.write().adapters.insert(adapter, luid);
     }
 
-    /// Closing the last handle of an adapter destroys its devices.
-    pub fn adapter_closing(&self, adapter: Handle) {
+    /// Closing the last handle of an adapter destroys its devices. The names of the events that end with them.
+    pub fn adapter_closing(&self, adapter: Handle) -> Vec<EventId> {
         let mut tables = self.write();
-        let Some(luid) = tables.adapters.remove(&adapter) else { return };
+        let Some(luid) = tables.adapters.remove(&adapter) else { return Vec::new() };
         if tables.adapters.values().any(|other| *other == luid) {
-            return;
+            return Vec::new();
         }
         let gone = tables.devices.iter().filter(|(_, made_on)| **made_on == Some(luid));
-        for device in gone.map(|(device, _)| *device).collect::<Vec<_>>() {
-            tables.forget_device(device);
-        }
+        let gone: Vec<Handle> = gone.map(|(device, _)| *device).collect();
+        gone.into_iter().flat_map(|device| tables.forget_device(device)).collect()
     }
 
     pub fn device_created(&self, device: Handle, adapter: Handle) {
@@ -103,9 +102,10 @@ impl<L: Location> Objects<L> {
         tables.devices.insert(device, luid);
     }
 
-    /// A device takes its monitored fences along; other objects outlive it.
-    pub fn device_destroying(&self, device: Handle) {
-        self.write().forget_device(device);
+    /// A device takes its monitored fences along; other objects outlive it. The names of the events that end with it:
+    /// those that the driver signals (EVT-017).
+    pub fn device_destroying(&self, device: Handle) -> Vec<EventId> {
+        self.write().forget_device(device)
     }
 
     pub fn context_created(&self, context: Handle, device: Handle) {
@@ -190,17 +190,25 @@ fn waitable<L>(object: &Object<L>, device: Handle) -> Option<&L> {
 }
 
 impl<L> Tables<L> {
-    fn forget_device(&mut self, device: Handle) {
+    fn forget_device(&mut self, device: Handle) -> Vec<EventId> {
         if self.devices.remove(&device).is_none() {
-            return;
+            return Vec::new();
         }
-        self.objects.retain(|_, object| object.device != device || object.location.is_none());
+        let mut events = Vec::new();
+        self.objects.retain(|_, object| {
+            let is_its = object.device == device;
+            if is_its && object.flags.contains(SyncObjectFlags::SIGNAL_BY_KMD) {
+                events.extend(object.event.take());
+            }
+            !is_its || object.location.is_none()
+        });
         let contexts = self.contexts.iter().filter(|(_, made_on)| **made_on == device);
         for context in contexts.map(|(context, _)| *context).collect::<Vec<_>>() {
             self.contexts.remove(&context);
             self.forget_queues_of(context);
         }
         self.forget_queues_of(device);
+        events
     }
 
     fn forget_queues_of(&mut self, owner: Handle) {

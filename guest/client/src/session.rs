@@ -119,8 +119,8 @@ impl<P: Port> Session<P> {
 
     /// `D3DKMTCloseAdapter`.
     pub async fn close_adapter(&self, adapter: Handle) -> NtStatus {
-        self.objects.adapter_closing(adapter);
-        self.call(&Call::CloseAdapter { adapter }).await.status
+        let events = self.objects.adapter_closing(adapter);
+        self.call_that_ends(&Call::CloseAdapter { adapter }, events).await
     }
 
     /// `D3DKMTCreateDevice`.
@@ -136,8 +136,15 @@ impl<P: Port> Session<P> {
 
     /// `D3DKMTDestroyDevice`.
     pub async fn destroy_device(&self, device: Handle) -> NtStatus {
-        self.objects.device_destroying(device);
-        self.call(&Call::DestroyDevice { device }).await.status
+        let events = self.objects.device_destroying(device);
+        self.call_that_ends(&Call::DestroyDevice { device }, events).await
+    }
+
+    /// A call after which the driver signals these events no more; until its answer it may (EVT-016).
+    async fn call_that_ends(&self, call: &Call, events: Vec<EventId>) -> NtStatus {
+        let status = self.call(call).await.status;
+        events.into_iter().for_each(|event| self.port.forget_wake(event));
+        status
     }
 
     /// This process created the device and has not destroyed it.

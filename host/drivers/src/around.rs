@@ -6,8 +6,8 @@ use dxgkrnl::ddi::{
     DoorbellConnection, EngineId, EngineState, EngineStatus, Escape, HwContext, HwQueueId, HwQueueSubmission,
     KmdCpuEvent, KmdDevice, KmdProcess, LocalNativeFenceId, Miniport, NativeFenceId, NativeFenceStorage,
     NewHwQueue, NewNativeFence, NewProcess, NotificationRefused, OpenedNativeFence, PageFaultFlags,
-    PagingOperation, PendingFaults, PerEngineTdrDdis, ResetFailed, SchedulingLogBuffer, SignalMonitoredFence,
-    Submission, Suspend, VirtualMachineData,
+    PagingOperation, PendingFaults, PerEngineTdrDdis, QueryAdapterInfo, ResetFailed, SchedulingLogBuffer,
+    SignalMonitoredFence, Submission, Suspend, VirtualMachineData,
 };
 use dxgkrnl::{Config, FeatureId, Nanos, ProcessId};
 
@@ -127,6 +127,7 @@ ddis! {
     fn destroy_cpu_event(&mut; adapter: u32, event: KmdCpuEvent, callbacks: &mut Vec<Callback>);
     fn escape(&mut; now: Nanos, adapter: u32, escape: Escape<'_>, callbacks: &mut Vec<Callback>) -> NtStatus;
     fn object_goes_bad(&mut; adapter: u32, usage: u32, callbacks: &mut Vec<Callback>);
+    fn query_adapter_info(&mut; adapter: u32, query: QueryAdapterInfo<'_>) -> Result<(), NtStatus>;
     fn lose_interrupt(&mut; engine: EngineId);
     fn hang_engine(&mut; engine: EngineId);
     fn next_deadline(&; ) -> Option<Nanos>;

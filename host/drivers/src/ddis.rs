@@ -8,8 +8,8 @@ use dxgkrnl::ddi::{
     DoorbellConnection, EngineId, EngineState, EngineStatus, Escape, HwContext, HwQueueId, HwQueueSubmission,
     KmdCpuEvent, KmdDevice, KmdProcess, LocalNativeFenceId, Miniport, NativeFenceId, NativeFenceStorage,
     NewHwQueue, NewNativeFence, NewProcess, NotificationRefused, OpenedNativeFence, PageFaultFlags,
-    PagingOperation, PendingFaults, PerEngineTdrDdis, ResetFailed, SchedulingLogBuffer, SignalMonitoredFence,
-    Submission, Suspend, VirtualMachineData,
+    PagingOperation, PendingFaults, PerEngineTdrDdis, QueryAdapterInfo, ResetFailed, SchedulingLogBuffer,
+    SignalMonitoredFence, Submission, Suspend, VirtualMachineData,
 };
 use dxgkrnl::{Config, FeatureId, Nanos, ProcessId};
 
@@ -117,6 +117,8 @@ impl Miniport for Drivers {
         end_exclusive_access(adapter: u32) = |_routes| Some(adapter) => ();
         query_dependent_engine_group(engine: EngineId) -> u64
             = |_routes| Some(engine.adapter) => 1u64.checked_shl(engine.node).unwrap_or(0);
+        query_adapter_info(adapter: u32, query: QueryAdapterInfo<'_>) -> Result<(), NtStatus>
+            = |_routes| Some(adapter) => Err(GONE);
         fail_reset(engine: EngineId) = |_routes| Some(engine.adapter) => ();
         set_power_state(adapter: u32, on: bool) = |_routes| Some(adapter) => ();
         create_doorbell(hw_queue: HwQueueId) -> Result<(), NtStatus>

@@ -6,25 +6,11 @@ use alloc::vec::Vec;
 
 use d3dkmt::{Adapter, DeviceExecutionState, Handle, Luid, NtStatus, Reply, limits};
 
+use crate::ProcessId;
 use crate::ddi::Miniport;
 use crate::effects::Effects;
 use crate::kernel::{Called, Device, Kernel, Refusal, invalid, refuse};
 use crate::process::{Local, Process};
-use crate::{AdapterConfig, ProcessId};
-
-/// `KMTQUERYADAPTERINFOTYPE`, the ones we answer.
-mod query {
-    pub const ADAPTER_TYPE: u32 = 15;
-    pub const PHYSICAL_ADAPTER_DEVICE_IDS: u32 = 31;
-    pub const ADAPTER_TYPE_RENDER: u32 = 57;
-    pub const DRIVER_DESCRIPTION: u32 = 65;
-    pub const WDDM_2_7_CAPS: u32 = 70;
-}
-
-/// `D3DKMT_ADAPTERTYPE`: RenderSupported and Paravirtualized.
-const ADAPTER_TYPE_BITS: u32 = 0x01 | 0x80;
-/// `D3DKMT_DRIVER_DESCRIPTION`: 4096 UTF-16 units.
-const DESCRIPTION_BYTES: usize = 8192;
 
 /// `D3DKMT_DEVICESTATE_TYPE`.
 mod state_type {
@@ -35,20 +21,20 @@ mod state_type {
 }
 
 impl<M: Miniport> Kernel<M> {
-    /// One handle for each adapter that is not stopped, or none at all if they do not fit (W-289, W-290).
+    /// One handle for each adapter that the process has and that is not stopped, or none at all if they do not fit (W-289, W-290).
     pub(crate) fn enum_adapters(&mut self, process: ProcessId, capacity: u32) -> Called {
-        let count = self.config.adapters.len() - self.stopped_adapters.len();
+        let shown =
+            |ordinal: &u32| !self.stopped_adapters.contains(ordinal) && self.has_adapter(process, *ordinal);
+        let shown: Vec<u32> = (0..self.config.adapters.len() as u32).filter(shown).collect();
+        let count = shown.len();
         if (capacity as usize) < count {
             let why = format!("{count} adapters do not fit an array of {capacity}");
             return refuse(NtStatus::BUFFER_TOO_SMALL, why);
         }
         let mut adapters = Vec::with_capacity(count);
-        for ordinal in 0..self.config.adapters.len() {
-            if self.stopped_adapters.contains(&(ordinal as u32)) {
-                continue;
-            }
-            let luid = self.config.adapters[ordinal].luid;
-            match self.insert_handle(process, Local::Adapter(ordinal as u32)) {
+        for ordinal in shown {
+            let luid = self.config.adapters[ordinal as usize].luid;
+            match self.insert_handle(process, Local::Adapter(ordinal)) {
                 Ok(handle) => adapters.push(Adapter { handle, luid, sources: 0 }),
                 Err(refusal) => {
                     for adapter in adapters {
@@ -62,11 +48,13 @@ impl<M: Miniport> Kernel<M> {
     }
 
     pub(crate) fn open_adapter_from_luid(&mut self, process: ProcessId, luid: Luid) -> Called {
-        let Some(ordinal) = self.config.adapters.iter().position(|adapter| adapter.luid == luid) else {
-            return invalid(format!("there is no adapter with LUID {luid}"));
+        let mut adapters = (0..).zip(&self.config.adapters);
+        let named = adapters.find(|(ordinal, one)| one.luid == luid && self.has_adapter(process, *ordinal));
+        let Some((ordinal, _)) = named else {
+            return invalid(format!("there is no adapter with LUID {luid} for this process"));
         };
-        self.require_started(ordinal as u32)?;
-        Ok(Reply::Adapter(self.insert_handle(process, Local::Adapter(ordinal as u32))?))
+        self.require_started(ordinal)?;
+        Ok(Reply::Adapter(self.insert_handle(process, Local::Adapter(ordinal))?))
     }
 
     /// Closing the last handle of an adapter destroys the process's devices on it.
@@ -85,32 +73,19 @@ impl<M: Miniport> Kernel<M> {
             for device in devices {
                 self.destroy_device(process, device, effects)?;
             }
+            self.end_kmd_process(process, ordinal, effects);
             self.process_mut(process).address_spaces.remove(&ordinal);
         }
         Ok(Reply::None)
     }
 
-    pub(crate) fn query_adapter_info(
+    pub(crate) fn create_device(
         &mut self,
         process: ProcessId,
         adapter: Handle,
-        kind: u32,
-        mut data: Vec<u8>,
+        flags: u32,
+        effects: &mut Effects,
     ) -> Called {
-        let ordinal = self.adapter(process, adapter)?;
-        self.require_started(ordinal)?;
-        let adapter = &self.config.adapters[ordinal as usize];
-        let Some(size) = query_size(kind) else {
-            return refuse(NtStatus::NOT_SUPPORTED, format!("query type {kind} is not modelled"));
-        };
-        if data.len() < size {
-            return invalid(format!("query type {kind} needs {size} bytes, the buffer has {}", data.len()));
-        }
-        answer_query(adapter, kind, &mut data[..size])?;
-        Ok(Reply::AdapterInfo(data))
-    }
-
-    pub(crate) fn create_device(&mut self, process: ProcessId, adapter: Handle, flags: u32) -> Called {
         /// `D3DKMT_CREATEDEVICEFLAGS`: LegacyMode, RequestVSync, DisableGpuTimeout.
         const KNOWN_FLAGS: u32 = 0x7;
         const DISABLE_GPU_TIMEOUT: u32 = 0x4;
@@ -123,6 +98,7 @@ impl<M: Miniport> Kernel<M> {
             let why = "the process is blocked from the GPU (0x142): its work timed out too often";
             return refuse(NtStatus::ACCESS_DENIED, why);
         }
+        let kmd = self.begin_kmd_device(process, adapter, effects)?;
         let device = Device {
             process,
             handle: Handle::NULL,
@@ -130,6 +106,8 @@ impl<M: Miniport> Kernel<M> {
             state: DeviceExecutionState::ACTIVE,
             children: BTreeSet::new(),
             disable_gpu_timeout: flags & DISABLE_GPU_TIMEOUT != 0,
+            kmd,
+            cpu_events: BTreeSet::new(),
             page_fault: d3dkmt::PageFaultState::default(),
         };
         let id = self.devices.insert(device);
@@ -139,6 +117,7 @@ impl<M: Miniport> Kernel<M> {
                 Ok(Reply::Device(handle))
             }
             Err(refusal) => {
+                self.end_kmd_device(adapter, kmd, effects);
                 self.devices.remove(id);
                 Err(refusal)
             }
@@ -164,6 +143,7 @@ impl<M: Miniport> Kernel<M> {
             };
         }
         self.abandon_mutexes(process, device, effects);
+        self.end_cpu_events_and_kmd_device(id, effects);
         self.process_mut(process).handles.remove(device);
         let device = self.devices.remove(id).expect("a handle names a live device");
         if device.state != DeviceExecutionState::ACTIVE {
@@ -232,43 +212,4 @@ impl Process {
             _ => invalid(format!("{handle} is no device handle of this process")),
         }
     }
-}
-
-fn query_size(kind: u32) -> Option<usize> {
-    match kind {
-        query::ADAPTER_TYPE | query::ADAPTER_TYPE_RENDER | query::WDDM_2_7_CAPS => Some(4),
-        query::PHYSICAL_ADAPTER_DEVICE_IDS => Some(28),
-        query::DRIVER_DESCRIPTION => Some(DESCRIPTION_BYTES),
-        _ => None,
-    }
-}
-
-/// Fills `data`, which has the size of the query's structure.
-fn answer_query(adapter: &AdapterConfig, kind: u32, data: &mut [u8]) -> Result<(), Refusal> {
-    match kind {
-        query::ADAPTER_TYPE | query::ADAPTER_TYPE_RENDER => {
-            data.copy_from_slice(&ADAPTER_TYPE_BITS.to_le_bytes());
-        }
-        query::PHYSICAL_ADAPTER_DEVICE_IDS => {
-            let index = u32::from_le_bytes(data[..4].try_into().expect("four bytes"));
-            if index != 0 {
-                return invalid(format!("physical adapter {index} does not exist, there is only 0"));
-            }
-            // VendorID, DeviceID, SubVendorID, SubSystemID, RevisionID, BusType (1 = PCI).
-            let ids = [adapter.vendor, adapter.device, adapter.vendor, 0, 0, 1];
-            for (place, id) in data[4..].chunks_exact_mut(4).zip(ids) {
-                place.copy_from_slice(&id.to_le_bytes());
-            }
-        }
-        query::DRIVER_DESCRIPTION => {
-            data.fill(0);
-            let most = DESCRIPTION_BYTES / 2 - 1;
-            for (place, unit) in data.chunks_exact_mut(2).zip(adapter.description.encode_utf16().take(most)) {
-                place.copy_from_slice(&unit.to_le_bytes());
-            }
-        }
-        // WDDM_2_7_CAPS: hardware scheduling is neither supported nor enabled yet.
-        _ => data.fill(0),
-    }
-    Ok(())
 }

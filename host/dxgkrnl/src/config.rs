@@ -1,5 +1,6 @@
 //! What hardware the kernel has.
 
+use alloc::format;
 use alloc::string::String;
 use alloc::vec;
 use alloc::vec::Vec;
@@ -76,6 +77,8 @@ bitflags! {
         /// Feature 37, `DXGK_FEATURE_NATIVE_FENCE`.
         const NATIVE_FENCE = 0x4;
         const USER_MODE_SUBMISSION = 0x8;
+        /// Feature 2: guests see the links of linked adapters (GPV-030).
+        const LDA_GPUPV = 0x10;
     }
 }
 
@@ -130,6 +133,33 @@ pub struct NodeConfig {
     pub doorbells: u32,
 }
 
+/// Which key of the registry a value is under.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum RegistryKey {
+    /// `D3DDDI_QUERYREGISTRY_SERVICEKEY`: that of the driver's service.
+    Service,
+    /// `D3DDDI_QUERYREGISTRY_ADAPTERKEY`: that of the adapter.
+    Adapter,
+}
+
+/// What a value of the registry is: REG_DWORD, REG_QWORD, REG_SZ, REG_BINARY.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum RegistryData {
+    Dword(u32),
+    Qword(u64),
+    Text(String),
+    Binary(Vec<u8>),
+}
+
+/// A value of the registry that a user-mode driver may ask for.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct RegistryValue {
+    pub key: RegistryKey,
+    /// In any letter case.
+    pub name: String,
+    pub data: RegistryData,
+}
+
 /// One adapter.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct AdapterConfig {
@@ -154,6 +184,8 @@ pub struct AdapterConfig {
     pub paravirtualization: bool,
     /// `NumVirtualFunctions`: how many VMs can have it at a time (GPV-008).
     pub virtual_functions: u32,
+    /// What the registry has for its driver (GPV-028).
+    pub registry: Vec<RegistryValue>,
     pub targets: Vec<TargetConfig>,
 }
 
@@ -179,7 +211,8 @@ pub struct VmConfig {
     pub linux: bool,
     /// Drivers get escapes of it (GPV-031).
     pub escapes: bool,
-    /// Submissions, GPU signals and GPU waits are asynchronous messages, whose status is lost (GPV-015, GPV-016).
+    /// Submissions, GPU signals and GPU waits are asynchronous messages, whose status is lost (GPV-015, GPV-016). Off
+    /// by default: a status that is lost helps nobody who looks for what is wrong.
     pub asynchronous: bool,
     /// Ordinals of the adapters that it has; `None`: all.
     pub adapters: Option<Vec<u32>>,
@@ -195,7 +228,7 @@ impl Default for VmConfig {
             iommu_isolation: true,
             linux: true,
             escapes: true,
-            asynchronous: true,
+            asynchronous: false,
             adapters: None,
             features: Features::all(),
         }
@@ -213,10 +246,36 @@ pub struct Config {
     pub grants: Vec<Grant>,
     /// VMs that are not as [`VmConfig::default`] says.
     pub vms: Vec<VmConfig>,
-    /// `GpuVirtualizationFlags`: bit 0x4 makes every VM secure (GPV-014).
+    /// `GpuVirtualizationFlags`: [`virtualization_flags`].
     pub gpu_virtualization_flags: u32,
     /// The machine runs test-signed drivers (ESC-011).
     pub test_signing: bool,
+}
+
+/// `GpuVirtualizationFlags` of the registry, the bits that do something here.
+pub mod virtualization_flags {
+    /// Every adapter can be given to VMs, whatever its driver says of ParavirtualizationSupported.
+    pub const FORCE_PARAVIRTUALIZATION: u32 = 0x1;
+    /// Every VM is a secure one (GPV-014).
+    pub const FORCE_SECURE: u32 = 0x4;
+}
+
+impl Config {
+    /// What the host decides of the VM of this name, the flags for all of them included.
+    pub fn vm(&self, name: &str) -> VmConfig {
+        let named = self.vms.iter().find(|vm| vm.name == name).cloned();
+        let mut vm = named.unwrap_or_else(|| VmConfig { name: name.into(), ..VmConfig::default() });
+        vm.secure |= self.gpu_virtualization_flags & virtualization_flags::FORCE_SECURE != 0;
+        vm
+    }
+
+    /// Why there can be no VM of this name, if so.
+    pub fn vm_refusal(&self, name: &str) -> Option<String> {
+        let vm = self.vm(name);
+        (vm.secure && !vm.iommu_isolation).then(|| {
+            format!("VM {name} is secure, and that needs IoMmu isolation (iommu_isolation), which it has not")
+        })
+    }
 }
 
 impl AdapterConfig {
@@ -319,6 +378,7 @@ impl Default for AdapterConfig {
             kmd: String::from("simulated"),
             paravirtualization: true,
             virtual_functions: 32,
+            registry: Vec::new(),
             // 60 Hz.
             targets: vec![TargetConfig { id: 0, vsync_ns: 16_666_667 }],
         }
@@ -330,7 +390,11 @@ impl Default for Config {
         Config {
             adapters: vec![AdapterConfig::default()],
             policy: Policy::default(),
-            features: Features::HARDWARE_SCHEDULING | Features::NATIVE_FENCE | Features::USER_MODE_SUBMISSION,
+            features: Features::HARDWARE_SCHEDULING
+                | Features::KMD_SIGNAL_CPU_EVENT
+                | Features::NATIVE_FENCE
+                | Features::USER_MODE_SUBMISSION
+                | Features::LDA_GPUPV,
             tdr: TdrConfig::default(),
             grants: Vec::new(),
             vms: Vec::new(),

@@ -66,7 +66,7 @@ mod recovery;
 
 pub use guests::{
     CreateCpuEvent, DxgCpuEvent, Escape, KmdCpuEvent, KmdDevice, KmdProcess, NewProcess, ProcessKind,
-    SignalEvent, VirtualMachineData,
+    QueryAdapterInfo, QueryAdapterInfoFlags, SignalEvent, VirtualMachineData,
 };
 pub use native::{
     CurrentValueUpdate, LocalNativeFenceId, NATIVE_FENCE_LOG_ENTRIES, NATIVE_FENCE_PAGE_BYTES,
@@ -598,7 +598,7 @@ pub trait Miniport {
     }
     /// `DxgkDdiDestroyPeriodicFrameNotification`.
     fn destroy_periodic_frame_notification(&mut self, _adapter: u32, _notification: u64) {}
-    /// `DxgkDdiCreateProcess`: on each adapter.
+    /// `DxgkDdiCreateProcess`: with the process's first device on the adapter.
     fn create_process(&mut self, _adapter: u32, _new: &NewProcess) -> Result<(), NtStatus> {
         Ok(())
     }
@@ -606,6 +606,10 @@ pub trait Miniport {
     fn destroy_process(&mut self, _adapter: u32, _process: KmdProcess, _callbacks: &mut Vec<Callback>) {}
     /// `DxgkDdiSetVirtualMachineData`.
     fn set_virtual_machine_data(&mut self, _adapter: u32, _data: &VirtualMachineData) {}
+    /// `DxgkDdiQueryAdapterInfo`: what only the two drivers understand.
+    fn query_adapter_info(&mut self, _adapter: u32, _query: QueryAdapterInfo<'_>) -> Result<(), NtStatus> {
+        Err(NtStatus::NOT_SUPPORTED)
+    }
     /// `DxgkDdiCreateDevice`.
     fn create_device(
         &mut self,

@@ -61,7 +61,7 @@ impl<M: Miniport> Kernel<M> {
             OpenAdapterFromLuid { luid } => self.open_adapter_from_luid(process, luid),
             CloseAdapter { adapter } => self.close_adapter(process, adapter, effects),
             QueryAdapterInfo { adapter, kind, data } => self.query_adapter_info(process, adapter, kind, data),
-            CreateDevice { adapter, flags } => self.create_device(process, adapter, flags),
+            CreateDevice { adapter, flags } => self.create_device(process, adapter, flags, effects),
             DestroyDevice { device } => self.destroy_device(process, device, effects),
             GetDeviceState { device, state_type } => self.device_state(process, device, state_type),
             Escape { adapter, device, context, kind, flags, data } =>

@@ -1,27 +1,219 @@
 //! Escapes: what a user-mode driver says to its kernel-mode driver, and the few kinds that the kernel knows.
+//!
+//! ```text
+//!   D3DKMTEscape
+//!     handles    hAdapter; hDevice of it, at work; hContext of that device                  (ESC-018, ESC-019)
+//!     flags      reserved ones, and those that exclude each other                           (ESC-014, ESC-016, ESC-024)
+//!     whose      VirtualMachineData is the kernel's to say: cleared, and set for a VM       (ESC-015, GPV-037)
+//!     Type       DRIVERPRIVATE, known     `known.rs`; of a secure VM too                    (ESC-008)
+//!                DRIVERPRIVATE, ordinary  to the driver; not of a secure VM                 (GPV-011, GPV-031)
+//!                TDRDBGCTRL               `tdr/test_hooks.rs`; with TdrTestMode only         (ESC-020)
+//!                any other                not modelled
+//!   DxgkDdiEscape
+//!     from D3    the adapter is brought to D0 first, unless NoAdapterSynchronization        (ESC-003)
+//!     level two  with HardwareAccess only while its engines have nothing                    (ESC-017)
+//! ```
+//! The driver's status is the call's. The data come back as the driver leaves them, in the size in which they came,
+//! with STATUS_SUCCESS only: nothing says what a buffer holds after an escape that failed.
+//!
+//! Level two is one thread in the driver and an idle GPU. The first holds always: the model calls one DDI at a time.
+//! For the second, Windows lets the caller wait until the GPU is idle. A call of the model is answered at once, so an
+//! adapter that has work answers STATUS_DEVICE_BUSY, and the driver does not hear of it.
+//!
+//! TDRDBGCTRL is TdrTestMode's to allow and is an ordinary escape otherwise: a VM that may escape may do it, as the
+//! same test is to run on the host and in a VM.
 
+mod known;
+
+use alloc::format;
 use alloc::vec::Vec;
 
-use d3dkmt::{EscapeFlags, Handle, NtStatus};
+use d3dkmt::{EscapeFlags, Handle, NtStatus, Reply, escape, limits};
 
-use crate::ProcessId;
-use crate::ddi::Miniport;
+use crate::ddi::{Escape, HwContext, KmdDevice, Miniport};
 use crate::effects::Effects;
-use crate::kernel::{Called, Kernel, refuse};
+use crate::kernel::{Called, Kernel, Refusal, invalid, refuse};
+use crate::{ProcessId, VmId};
+
+/// Of these an escape has one at most (ESC-016).
+const EXCLUSIVE: EscapeFlags = EscapeFlags::HARDWARE_ACCESS
+    .union(EscapeFlags::DEVICE_STATUS_QUERY)
+    .union(EscapeFlags::CHANGE_FRAME_LATENCY);
+
+/// `D3DKMT_ESCAPETYPE` beside those that are modelled: VIDMM 1, then VIDSCH 3 to QUERY_DMA_REMAPPING_STATUS 39.
+fn is_named_type(kind: u32) -> bool {
+    matches!(kind, 1 | 3..=39)
+}
+
+/// Rules of `D3DDDI_ESCAPEFLAGS`.
+fn check_flags(kind: u32, flags: EscapeFlags) -> Result<(), Refusal> {
+    if flags.unknown() != 0 {
+        return invalid(format!("escape flags {:#x} have reserved bits set", flags.bits()));
+    }
+    if (flags & EXCLUSIVE).bits().count_ones() > 1 {
+        return invalid("HardwareAccess, DeviceStatusQuery and ChangeFrameLatency exclude each other");
+    }
+    if flags.contains(EscapeFlags::DRIVER_KNOWN_ESCAPE) && kind != escape::kind::DRIVER_PRIVATE {
+        return invalid(format!("DriverKnownEscape is for Type DRIVERPRIVATE (0), not for {kind}"));
+    }
+    if flags.contains(EscapeFlags::CHANGE_FRAME_LATENCY) {
+        // Linked adapters of one vendor, an application that was exclusively full screen, its latency still 3.
+        return invalid("ChangeFrameLatency is for what was full screen once: nothing is here (ESC-023)");
+    }
+    Ok(())
+}
+
+/// What an escape is about, checked.
+#[derive(Clone, Copy)]
+struct Subject {
+    adapter: u32,
+    device: Option<u32>,
+    context: Option<u32>,
+    /// As the driver is to see them.
+    flags: EscapeFlags,
+}
 
 impl<M: Miniport> Kernel<M> {
     /// `D3DKMTEscape`.
     pub(crate) fn escape(
         &mut self,
         process: ProcessId,
-        (adapter, _device, _context): (Handle, Handle, Handle),
-        _kind: u32,
-        _flags: EscapeFlags,
-        _data: Vec<u8>,
-        _effects: &mut Effects,
+        handles: (Handle, Handle, Handle),
+        kind: u32,
+        flags: EscapeFlags,
+        data: Vec<u8>,
+        effects: &mut Effects,
     ) -> Called {
+        let subject = self.subject(process, handles, flags)?;
+        check_flags(kind, subject.flags)?;
+        let most = limits::PRIVATE_DATA_BYTES_MAX;
+        if data.len() > most {
+            return invalid(format!("an escape has {most} bytes of data at most, not {}", data.len()));
+        }
+        if subject.flags.contains(EscapeFlags::DRIVER_KNOWN_ESCAPE) {
+            return self.known_escape(process, subject, data, effects);
+        }
+        match kind {
+            escape::kind::DRIVER_PRIVATE => {
+                self.require_escapes(process)?;
+                let device = subject.device.map(|device| self.devices[device].kmd);
+                self.escape_to_driver(process, subject, device, data, effects)
+            }
+            escape::kind::TDR_DEBUG_CONTROL => {
+                self.require_escapes(process)?;
+                self.tdr_escape(subject, data, effects)
+            }
+            other if is_named_type(other) => {
+                refuse(NtStatus::NOT_SUPPORTED, format!("escape type {other} is not modelled"))
+            }
+            other => invalid(format!("{other} is no D3DKMT_ESCAPETYPE")),
+        }
+    }
+
+    /// The handles of an escape, and its flags as the driver is to see them.
+    fn subject(
+        &self,
+        process: ProcessId,
+        (adapter, device, context): (Handle, Handle, Handle),
+        flags: EscapeFlags,
+    ) -> Result<Subject, Refusal> {
         let adapter = self.adapter(process, adapter)?;
         self.require_started(adapter)?;
-        refuse(NtStatus::NOT_SUPPORTED, "no escape reaches a driver yet")
+        let device = match device {
+            Handle::NULL => None,
+            handle => {
+                let device = self.active_device(process, handle)?;
+                if self.devices[device].adapter != adapter {
+                    return invalid(format!("hDevice {handle} is of another adapter than hAdapter"));
+                }
+                Some(device)
+            }
+        };
+        let context = match context {
+            Handle::NULL => None,
+            handle => {
+                let context = self.context(process, handle)?;
+                if device != Some(self.contexts[context].device) {
+                    return invalid(format!("hContext {handle} needs the hDevice that owns it"));
+                }
+                Some(context)
+            }
+        };
+        let of_vm = self.process(process).vm != VmId::HOST;
+        let mut flags = flags;
+        flags.set(EscapeFlags::VIRTUAL_MACHINE_DATA, of_vm);
+        Ok(Subject { adapter, device, context, flags })
+    }
+
+    /// Ordinary escapes are not for everybody (GPV-011, GPV-031).
+    fn require_escapes(&self, process: ProcessId) -> Result<(), Refusal> {
+        let Some(vm) = self.vm_of(process) else { return Ok(()) };
+        if vm.config.secure {
+            return refuse(NtStatus::ACCESS_DENIED, "a secure VM has no escapes but known ones");
+        }
+        if !vm.config.escapes {
+            return refuse(NtStatus::ACCESS_DENIED, "the VM has no escapes but known ones: `escapes` is off");
+        }
+        Ok(())
+    }
+
+    /// TDRDBGCTRL: the data are an `int`.
+    fn tdr_escape(&mut self, subject: Subject, data: Vec<u8>, effects: &mut Effects) -> Called {
+        if !self.config.tdr.test_mode {
+            return refuse(NtStatus::ACCESS_DENIED, "TDRDBGCTRL needs TdrTestMode = 1");
+        }
+        let Ok(value) = <[u8; 4]>::try_from(&data[..]) else {
+            return invalid(format!("TDRDBGCTRL takes 4 bytes of data, not {}", data.len()));
+        };
+        self.synchronize(subject, effects)?;
+        self.tdr_debug_control(subject.adapter, subject.context, u32::from_le_bytes(value))?;
+        Ok(Reply::Escape(data))
+    }
+
+    /// What goes before an escape that touches the adapter.
+    fn synchronize(&mut self, subject: Subject, effects: &mut Effects) -> Result<(), Refusal> {
+        if !subject.flags.contains(EscapeFlags::NO_ADAPTER_SYNCHRONIZATION) {
+            self.wake_adapter(subject.adapter, effects);
+        }
+        if subject.flags.contains(EscapeFlags::HARDWARE_ACCESS) {
+            let engines = self.in_flight.engines.keys().filter(|engine| engine.adapter == subject.adapter);
+            if let Some(busy) = engines.copied().find(|engine| self.has_work(*engine)) {
+                return refuse(
+                    NtStatus::DEVICE_BUSY,
+                    format!("HardwareAccess needs an idle GPU: node {} has work", busy.node),
+                );
+            }
+        }
+        Ok(())
+    }
+
+    /// `DxgkDdiEscape`.
+    fn escape_to_driver(
+        &mut self,
+        process: ProcessId,
+        subject: Subject,
+        device: Option<KmdDevice>,
+        mut data: Vec<u8>,
+        effects: &mut Effects,
+    ) -> Called {
+        self.synchronize(subject, effects)?;
+        let Subject { adapter, context, flags, .. } = subject;
+        let context = context.map(HwContext);
+        let process = self.kmd_process(process, adapter);
+        let bytes = data.len();
+        let mut status = NtStatus::NOT_SUPPORTED;
+        self.with_miniport(effects, |miniport, now, callbacks| {
+            let escape = Escape { process, device, context, flags, data: &mut data };
+            status = miniport.escape(now, adapter, escape, callbacks);
+        });
+        if data.len() != bytes {
+            let what = format!("DxgkDdiEscape makes {} bytes of {bytes}", data.len());
+            self.violation(adapter, &what, effects);
+            data.resize(bytes, 0);
+        }
+        if status != NtStatus::SUCCESS {
+            return refuse(status, "the driver's answer to the escape");
+        }
+        Ok(Reply::Escape(data))
     }
 }

@@ -11,6 +11,7 @@
 //!   StopAdapter     the adapter is gone for its users, for good:
 //!                     devices           STOPPED (TDR-030); calls on them DEVICE_REMOVED (FEN-095, R03)
 //!                     pending CPU waits end with DEVICE_REMOVED (TDR-031, TDR-032)
+//!                     CPU events        are destroyed at the driver, before it is stopped (EVT-030)
 //!                     queued GPU work   is dropped (F-67), engines idle; a CPU event in a queue is set
 //!                     the adapter       is enumerated no more; its other calls DEVICE_REMOVED (P12)
 //!                     values            stay as they are, mappings stay (R03)
@@ -143,6 +144,7 @@ impl<M: Miniport> Kernel<M> {
 
     pub(crate) fn stop_adapter(&mut self, adapter: u32, effects: &mut Effects) {
         self.stopped_adapters.insert(adapter);
+        self.end_cpu_events_on(adapter, effects);
         self.with_miniport(effects, |miniport, _, callbacks| miniport.stop_device(adapter, callbacks));
         let on_adapter = self.devices.iter().filter(|(_, device)| device.adapter == adapter);
         let devices: Vec<u32> = on_adapter.map(|(id, _)| id).collect();

@@ -5,6 +5,9 @@
 //!   Config::features  --asks-->   what it found there  --->  starts
 //!                                 anything else        --->  does not start (SCH-043)
 //! ```
+//!
+//! What a process has of a feature is less: see [`Kernel::is_feature_enabled`].
+//!
 //! A driver is to ask first (`DxgkCbIsFeatureEnabled`), so advertising what is not there is a mistake of its own. The
 //! configuration is what it asks: [`Features::offers`].
 
@@ -64,20 +67,38 @@ impl Features {
             FeatureId::KMD_SIGNAL_CPU_EVENT => self.contains(Features::KMD_SIGNAL_CPU_EVENT),
             FeatureId::USER_MODE_SUBMISSION => self.contains(Features::USER_MODE_SUBMISSION),
             FeatureId::NATIVE_FENCE => self.contains(Features::NATIVE_FENCE),
+            FeatureId::LDA_GPUPV => self.contains(Features::LDA_GPUPV),
             _ => false,
         }
     }
 }
 
+/// Those of the system's own that Windows has a number for and that this model does nothing of: their names are known,
+/// and they are never enabled.
+const NOT_MODELLED: [FeatureId; 7] = [
+    FeatureId::HWFLIPQUEUE,
+    FeatureId::SHARE_BACKING_STORE,
+    FeatureId::PAGE_BASED_MEMORY_MANAGER,
+    FeatureId::KERNEL_MODE_TESTING,
+    FeatureId::PAGE_TABLES_64K,
+    FeatureId::GPUPV_PRESENT_HWQUEUE,
+    FeatureId::GPUVAIOMMU,
+];
+
 impl<M: Miniport> Kernel<M> {
-    /// `D3DKMTIsFeatureEnabled`.
+    /// `D3DKMTIsFeatureEnabled`. Enabled is what everybody has: the host's system, the guest's own kernel if it is a
+    /// guest that asks (GPV-029), and the driver of the adapter. A kernel that is older than a feature does not know
+    /// it, and what it does not know it does not ask its driver for.
     pub(crate) fn is_feature_enabled(&self, process: ProcessId, adapter: Handle, feature: u32) -> Called {
-        self.adapter(process, adapter)?;
-        let enabled = self.config.features.offers(FeatureId(feature));
-        let (known, supported_by_driver, supported_on_current_config) = (enabled, enabled, enabled);
-        let version = u16::from(enabled);
+        let adapter = self.adapter(process, adapter)?;
+        self.require_started(adapter)?;
+        let feature = FeatureId(feature);
+        let supported_on_current_config = self.features_of(process).offers(feature);
+        let known = supported_on_current_config || NOT_MODELLED.contains(&feature);
+        let supported_by_driver = known && self.miniport.advertised_features(adapter).contains(&feature);
+        let enabled = supported_by_driver && supported_on_current_config;
         Ok(Reply::Feature(FeatureResult {
-            version,
+            version: u16::from(enabled),
             enabled,
             known,
             supported_by_driver,

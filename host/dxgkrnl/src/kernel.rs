@@ -16,9 +16,11 @@ use core::mem::take;
 use d3dkmt::{Call, Handle, NtStatus, Reply, limits};
 
 use crate::bugcheck::Bugcheck;
-use crate::ddi::{Callback, EngineId, Interrupt, Miniport, interrupt_type};
+use crate::cpu_event::CpuEvents;
+use crate::ddi::{Callback, DxgCpuEvent, EngineId, Interrupt, KmdDevice, Miniport, interrupt_type};
 use crate::driver::Driver;
 use crate::effects::{Answer, Effects, FenceStore, HostEvent, Note};
+use crate::guests::Guests;
 use crate::handles::HandleTable;
 use crate::keyed_mutex::KeyedMutexes;
 use crate::legacy::Legacy;
@@ -34,6 +36,7 @@ use crate::slab::Slab;
 use crate::sync::Open;
 use crate::tdr::Tdr;
 use crate::vidsch::{Broadcast, Context, HwQueue, InFlight, Queue};
+use crate::virtual_machine::{Frozen, VirtualMachine};
 use crate::wait::Stored;
 use crate::waits::{WaitId, Waits};
 use crate::{Config, Input, Nanos, ProcessId, VmId};
@@ -74,6 +77,10 @@ pub(crate) struct Device {
     pub children: BTreeSet<Handle>,
     /// Its flag DisableGpuTimeout.
     pub disable_gpu_timeout: bool,
+    /// What its driver calls it.
+    pub kmd: KmdDevice,
+    /// The CPU events that were created on it.
+    pub cpu_events: BTreeSet<DxgCpuEvent>,
     /// The page fault that took it down, or all zero.
     pub page_fault: d3dkmt::PageFaultState,
 }
@@ -85,7 +92,8 @@ pub struct Kernel<M: Miniport> {
     pub(crate) now: Nanos,
     /// What was stored in this call of `handle`, and can be stored over.
     pub(crate) stored: Vec<Stored>,
-    pub(crate) vms: BTreeMap<VmId, String>,
+    pub(crate) vms: BTreeMap<VmId, VirtualMachine>,
+    pub(crate) frozen: Frozen,
     pub(crate) processes: BTreeMap<ProcessId, Process>,
     pub(crate) devices: Slab<Device>,
     pub(crate) contexts: Slab<Context>,
@@ -134,6 +142,8 @@ pub struct Kernel<M: Miniport> {
     /// Adapters on their way to D3, and whether they are there.
     pub(crate) powered_down: BTreeMap<u32, bool>,
     pub(crate) native: NativeFences,
+    pub(crate) guests: Guests,
+    pub(crate) cpu_events: CpuEvents,
     pub(crate) planted: Option<PlantedBug>,
     callbacks: Vec<Callback>,
     dpc_callbacks: Vec<Callback>,
@@ -153,6 +163,7 @@ impl<M: Miniport> Kernel<M> {
             now: 0,
             stored: Vec::new(),
             vms: BTreeMap::new(),
+            frozen: Frozen::new(),
             processes: BTreeMap::new(),
             devices: Slab::default(),
             contexts: Slab::default(),
@@ -180,6 +191,8 @@ impl<M: Miniport> Kernel<M> {
             suspend_deadlines: BTreeSet::new(),
             powered_down: BTreeMap::new(),
             native: NativeFences::default(),
+            guests: Guests::default(),
+            cpu_events: CpuEvents::default(),
             notifications: BTreeMap::new(),
             notifications_begun: 0,
             answered_signal: Vec::new(),
@@ -212,7 +225,11 @@ impl<M: Miniport> Kernel<M> {
     pub fn handle(&mut self, now: Nanos, input: Input, effects: &mut Effects) {
         self.fetch(&input);
         self.stored.clear();
-        self.apply_answered_signal(effects);
+        self.cpu_events.begin_step();
+        if !self.answered_signal.is_empty() {
+            self.apply_answered_signal(effects);
+            self.run_queues(effects);
+        }
         self.catch_up(now, effects);
         self.now = self.now.max(now);
         self.apply(input, effects);
@@ -268,20 +285,22 @@ impl<M: Miniport> Kernel<M> {
     fn apply(&mut self, mut input: Input, effects: &mut Effects) {
         // A call is left where it is: moving it about costs more than most of them do.
         match input {
-            Input::VmAttached { vm, name } => {
-                self.vms.insert(vm, name);
-            }
+            Input::VmAttached { vm, name } => self.attach_vm(vm, &name, effects),
             Input::VmDetached { vm } => {
-                self.vms.remove(&vm);
                 let of_vm = |(id, process): (&ProcessId, &Process)| (process.vm == vm).then_some(*id);
                 let gone: Vec<ProcessId> = self.processes.iter().filter_map(of_vm).collect();
                 for process in gone {
                     self.end_process(process, effects);
                 }
                 self.end_shares_of(vm, effects);
+                self.forget_vm(vm, effects);
             }
             Input::NtHandleClosed { vm, token } => self.nt_handle_closed(vm, token, effects),
             Input::MemoryChanged { vm } => self.store_again(vm, effects),
+            Input::ProcessAttached { process, vm, .. } if !self.may_attach(vm) => {
+                let text = format!("process {} is not attached: there is no VM {}", process.0, vm.0);
+                self.note_host(text, effects);
+            }
             Input::ProcessAttached { process, vm, pid, name } => {
                 self.processes.insert(process, Process::new(vm, pid, name));
             }
@@ -302,7 +321,7 @@ impl<M: Miniport> Kernel<M> {
             }
             Input::Call { process, request, ref mut call } => self.call(process, request, call, effects),
             Input::ProcessGone { process } => self.end_process(process, effects),
-            Input::ProcessFrozen { process, frozen } => self.freeze(process, frozen, effects),
+            Input::ProcessFrozen { process, frozen } => self.set_frozen(process, frozen, effects),
             Input::Deadline => {}
             Input::Fault(fault) => self.fault(fault, effects),
             Input::SystemTime { utc_100ns } => self.set_system_time(utc_100ns, effects),
@@ -394,7 +413,9 @@ impl<M: Miniport> Kernel<M> {
         for handle in self.process(id).handles_where(|local| matches!(local, Local::KeyedMutex(_))) {
             let _ = self.destroy_keyed_mutex(id, handle, effects);
         }
+        self.end_kmd_processes(id, effects);
         self.processes.remove(&id);
+        self.frozen.remove(&id);
         self.wrote_shared.remove(&id);
         self.change_iommu_mapping(id, None);
         // Nobody is left to hear of it. What is stored from here on finds its stores elsewhere.
@@ -471,13 +492,13 @@ impl<M: Miniport> Kernel<M> {
     }
 
     pub(crate) fn wake(
-        &self,
+        &mut self,
         process: ProcessId,
         event: d3dkmt::EventId,
         status: NtStatus,
         effects: &mut Effects,
     ) {
-        effects.events.push(HostEvent { process, event, status });
+        self.deliver(HostEvent { process, event, status }, effects);
     }
 
     pub(crate) fn process(&self, id: ProcessId) -> &Process {

@@ -12,7 +12,8 @@
 //!
 //! Start reading at [`kernel`]; `sync` has the objects, `sharing` how others come to them, `wait` the signals and
 //! waits, `legacy` mutexes and semaphores in queues, `keyed_mutex` keyed mutexes, `vidsch` the contexts and engines,
-//! `fault` what can go wrong with them, `tdr` what is done about it, `ddi` what a kernel-mode driver implements.
+//! `fault` what can go wrong with them, `tdr` what is done about it, `ddi` what a kernel-mode driver implements,
+//! `guests` the processes and devices that it knows, `cpu_event` the events that it signals, `escape` what it is asked.
 //! [`views`] is for checkers that look after every step.
 #![no_std]
 #![forbid(unsafe_code)]
@@ -20,6 +21,7 @@
 extern crate alloc;
 
 mod adapter;
+mod adapter_info;
 mod bugcheck;
 mod config;
 mod cpu_event;
@@ -46,6 +48,7 @@ mod periodic;
 mod planted;
 pub mod policy;
 mod process;
+mod registry;
 mod sharing;
 mod slab;
 pub mod snapshot;
@@ -55,14 +58,15 @@ mod tdr;
 mod vaspace;
 mod vidsch;
 pub mod views;
+mod virtual_machine;
 mod wait;
 mod waits;
 mod window;
 
 pub use bugcheck::Bugcheck;
 pub use config::{
-    AdapterConfig, Config, EngineType, Features, Grant, NodeConfig, TargetConfig, TdrConfig, VidSchCaps,
-    VmConfig,
+    AdapterConfig, Config, EngineType, Features, Grant, NodeConfig, RegistryData, RegistryKey, RegistryValue,
+    TargetConfig, TdrConfig, VidSchCaps, VmConfig, virtualization_flags,
 };
 pub use ddi::EngineId;
 pub use effects::{Answer, Effects, FenceStore, HostEvent, Note};
@@ -78,4 +82,4 @@ pub use snapshot::Snapshot;
 pub use vidsch::DoorbellStatus;
 
 /// Changes whenever the same inputs may give other effects: a trace names the version it was made with.
-pub const SEMANTIC_VERSION: u32 = 5;
+pub const SEMANTIC_VERSION: u32 = 6;

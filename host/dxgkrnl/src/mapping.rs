@@ -62,8 +62,13 @@ pub struct FenceMapping {
 
 impl<M: Miniport> Kernel<M> {
     /// Refuses an EngineAffinity that names a physical adapter which is not linked.
-    pub(crate) fn check_affinity(&self, adapter: u32, engine_affinity: u32) -> Result<(), Refusal> {
-        let linked = self.config.adapters[adapter as usize].physical_adapters;
+    pub(crate) fn check_affinity(
+        &self,
+        process: ProcessId,
+        adapter: u32,
+        engine_affinity: u32,
+    ) -> Result<(), Refusal> {
+        let linked = self.physical_adapters(process, adapter);
         if engine_affinity & !all_of(linked) == 0 {
             return Ok(());
         }
@@ -100,9 +105,8 @@ impl<M: Miniport> Kernel<M> {
             return Err(format!("{} has NoGPUAccess", open.handle));
         }
         let physical = adapter.physical_adapter_of(engine.node);
-        if self.mapped_on(open.mapping, adapter.physical_adapters) & 1u32.checked_shl(physical).unwrap_or(0)
-            == 0
-        {
+        let linked = self.physical_adapters(process, engine.adapter);
+        if self.mapped_on(open.mapping, linked) & 1u32.checked_shl(physical).unwrap_or(0) == 0 {
             return Err(format!(
                 "{} is not mapped on physical adapter {physical} (EngineAffinity {:#x})",
                 open.handle, open.mapping.engine_affinity
@@ -141,7 +145,7 @@ impl<M: Miniport> Kernel<M> {
             engine_address: if mapped { self.engine_address(object.adapter, slot) } else { 0 },
             engine_writable,
             physical_adapters: if mapped {
-                self.mapped_on(open.mapping, adapter.physical_adapters)
+                self.mapped_on(open.mapping, self.physical_adapters(process, object.adapter))
             } else {
                 0
             },

@@ -98,7 +98,7 @@ impl<M: Miniport> Kernel<M> {
         if !(-1..=1).contains(&priority) {
             return invalid(format!("paging queue priority {priority} is none of -1, 0 and 1"));
         }
-        let linked = self.config.adapters[adapter as usize].physical_adapters;
+        let linked = self.physical_adapters(process, adapter);
         if physical_adapter >= linked {
             return invalid(format!("physical adapter {physical_adapter} is not linked: there are {linked}"));
         }

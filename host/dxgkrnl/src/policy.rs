@@ -105,6 +105,18 @@ pub enum CpuSignal {
     AfterAnswer,
 }
 
+/// In which order the driver hears of the end of a device and of the CPU events that were created on it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash, Default)]
+pub enum CpuEventOfDevice {
+    /// Default: the events first. The page of `DXGKARG_CREATECPUEVENT` says that they are destroyed with the device, and
+    /// a driver that reaches its device through the event still finds it (E-6, EVT-017).
+    #[default]
+    EndsBefore,
+    /// The device first: the same page says that an event does not depend on its device and may be destroyed after it.
+    /// For finding drivers that reach for the device from the event (EVT-018).
+    EndsAfter,
+}
+
 macro_rules! switches {
     ($($field:ident: $switch:ident { $default:ident = $default_name:literal, $other:ident = $other_name:literal })+) => {
         /// Every switch.
@@ -156,6 +168,7 @@ switches! {
     faulted_device_poisons: FaultedDevicePoisons { Keeps = "keeps", Poisons = "poisons" }
     gpu_wait: GpuWait { LatchesWhenQueued = "latches-when-queued", LooksAtHead = "looks-at-head" }
     cpu_signal: CpuSignal { AtOnce = "at-once", AfterAnswer = "after-answer" }
+    cpu_event_of_device: CpuEventOfDevice { EndsBefore = "ends-before", EndsAfter = "ends-after" }
 }
 
 impl Policy {

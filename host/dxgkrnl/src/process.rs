@@ -50,6 +50,8 @@ pub(crate) struct Process {
     pub keyed_mutexes: usize,
     pub contexts: usize,
     pub hw_queues: usize,
+    /// CPU events that drivers signal.
+    pub cpu_events: usize,
     /// `D3DKMT_SCHEDULINGPRIORITYCLASS`.
     pub priority_class: u32,
     /// When its work timed out on an engine, as far as it counts still.
@@ -79,6 +81,7 @@ impl Process {
             keyed_mutexes: 0,
             contexts: 0,
             hw_queues: 0,
+            cpu_events: 0,
             priority_class: CLASS_NORMAL,
             engine_timeouts: VecDeque::new(),
             is_blocked: false,

@@ -242,7 +242,7 @@ impl<M: Miniport> Kernel<M> {
     fn is_called(&self, vm: VmId, name: &str) -> bool {
         match vm {
             VmId::HOST => name == HOST_NAME,
-            vm => name != HOST_NAME && self.vms.get(&vm).is_some_and(|known| known == name),
+            vm => name != HOST_NAME && self.vms.get(&vm).is_some_and(|known| known.config.name == name),
         }
     }
 
@@ -289,6 +289,9 @@ impl<M: Miniport> Kernel<M> {
         require_readable(rights)?;
         let (object_type, adapter) = (self.objects[object].object_type, self.objects[object].adapter);
         // What sharing it was created with is not asked again of the opener (W-145).
+        if flags.contains(SyncObjectFlags::SIGNAL_BY_KMD) {
+            return invalid("SignalByKmd is for who creates the object: the driver signals one event");
+        }
         let own = flags | SyncObjectFlags::SHARED | SyncObjectFlags::NT_SECURITY_SHARING;
         check_flags(object_type, own)?;
         match device {
@@ -304,14 +307,15 @@ impl<M: Miniport> Kernel<M> {
                 if own != adapter && !crosses {
                     return invalid("the shared object is on another adapter and has no CrossAdapter");
                 }
-                if object_type == SyncObjectType::NATIVE_FENCE && self.adapter_has_native_fences(own) {
+                if object_type == SyncObjectType::NATIVE_FENCE && self.adapter_has_native_fences(process, own)
+                {
                     return invalid(
                         "a native fence opens by OpenNativeFenceFromNtHandle on an adapter that has them",
                     );
                 }
             }
         }
-        self.check_affinity(adapter, engine_affinity)?;
+        self.check_affinity(process, adapter, engine_affinity)?;
         if is_mapped(object_type)
             && let Some(reply) = self.fence_memory_missing(process)?
         {

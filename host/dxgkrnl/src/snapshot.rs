@@ -6,7 +6,7 @@ use core::hash::{Hash, Hasher};
 
 use d3dkmt::{Handle, SyncObjectType};
 
-use crate::ddi::{EngineId, EngineState, Miniport, PendingFaults};
+use crate::ddi::{DxgCpuEvent, EngineId, EngineState, Miniport, PendingFaults};
 use crate::kernel::Kernel;
 use crate::keyed_mutex::{State, Until};
 use crate::vidsch::Packet;
@@ -17,6 +17,8 @@ use crate::{Bugcheck, EngineType, Nanos, ProcessId, VmId};
 pub struct Snapshot {
     pub now: Nanos,
     pub vms: Vec<(u32, String)>,
+    /// What they have, in the same order.
+    pub virtual_machines: Vec<VirtualMachineState>,
     pub processes: Vec<ProcessState>,
     pub devices: Vec<DeviceState>,
     pub contexts: Vec<ContextState>,
@@ -43,6 +45,10 @@ pub struct Snapshot {
     pub gpu_va_ranges: Vec<GpuVaRangeState>,
     /// NotificationIDs of the periodic fences that displays count up.
     pub notifications: Vec<u64>,
+    pub cpu_events: Vec<CpuEventState>,
+    pub kmd_processes: Vec<KmdProcessState>,
+    /// How often drivers did what their contract does not allow.
+    pub contract_violations: u64,
 }
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -58,6 +64,17 @@ pub struct ProcessState {
     pub handles: u32,
     pub fence_slots: u32,
     pub fence_slots_used: u32,
+    /// Wake-ups that it hears of when it is thawed; `None` if it is not frozen.
+    pub held_wakes: Option<u32>,
+}
+
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct VirtualMachineState {
+    pub secure: bool,
+    /// `hKmdVmWorkerProcess`.
+    pub worker: u64,
+    /// Ordinals of the adapters of which it has a virtual function.
+    pub adapters: Vec<u32>,
 }
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -107,6 +124,32 @@ pub struct NativeFenceState {
     pub current_value: u64,
     pub monitored_value: u64,
     pub always_signaled: bool,
+}
+
+/// A CPU event that a driver signals.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct CpuEventState {
+    pub process: u32,
+    /// The creator's handle of the object, and its device.
+    pub handle: Handle,
+    pub device: Handle,
+    pub adapter: u32,
+    /// The guest's name for its event.
+    pub event: u64,
+    /// `hDxgCpuEvent` and `hKmdCpuEvent`.
+    pub dxg: u64,
+    pub kmd: u64,
+    /// How often the driver signaled it.
+    pub signals: u64,
+}
+
+/// A process as the driver of one adapter knows it.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct KmdProcessState {
+    pub process: u32,
+    pub adapter: u32,
+    /// `hKmdProcess`.
+    pub kmd: u64,
 }
 
 /// One open of a sync object.
@@ -277,6 +320,8 @@ impl Snapshot {
             && self.notifications.is_empty()
             && self.paging_queues.is_empty()
             && self.gpu_va_ranges.is_empty()
+            && self.cpu_events.is_empty()
+            && self.kmd_processes.is_empty()
     }
 }
 
@@ -285,7 +330,8 @@ impl<M: Miniport> Kernel<M> {
     pub fn snapshot(&self) -> Snapshot {
         Snapshot {
             now: self.now,
-            vms: self.vms.iter().map(|(VmId(id), name)| (*id, name.clone())).collect(),
+            vms: self.vms.iter().map(|(VmId(id), vm)| (*id, vm.config.name.clone())).collect(),
+            virtual_machines: self.virtual_machine_states(),
             processes: self.process_states(),
             devices: self.devices.iter().map(|(_, device)| device_state(device)).collect(),
             contexts: self
@@ -311,6 +357,9 @@ impl<M: Miniport> Kernel<M> {
             paging_queues: self.paging_queue_states(),
             gpu_va_ranges: self.gpu_va_range_states(),
             notifications: self.notifications.keys().copied().collect(),
+            cpu_events: self.cpu_event_states(),
+            kmd_processes: self.kmd_process_states(),
+            contract_violations: self.cpu_events.violations,
         }
     }
 
@@ -343,6 +392,15 @@ impl<M: Miniport> Kernel<M> {
         states
     }
 
+    fn virtual_machine_states(&self) -> Vec<VirtualMachineState> {
+        let state = |vm: &crate::virtual_machine::VirtualMachine| VirtualMachineState {
+            secure: vm.config.secure,
+            worker: vm.worker.0,
+            adapters: vm.adapters.iter().copied().collect(),
+        };
+        self.vms.values().map(state).collect()
+    }
+
     fn process_states(&self) -> Vec<ProcessState> {
         let state = |(ProcessId(id), process): (&ProcessId, &crate::process::Process)| ProcessState {
             process: *id,
@@ -354,6 +412,7 @@ impl<M: Miniport> Kernel<M> {
             handles: process.handles.len() as u32,
             fence_slots: process.slots.capacity(),
             fence_slots_used: process.slots.used(),
+            held_wakes: self.frozen.get(&ProcessId(*id)).map(|held| held.len() as u32),
         };
         self.processes.iter().map(state).collect()
     }
@@ -462,6 +521,31 @@ impl<M: Miniport> Kernel<M> {
             }
         }
         states
+    }
+
+    fn cpu_event_states(&self) -> Vec<CpuEventState> {
+        let state = |(dxg, event): (&DxgCpuEvent, &crate::cpu_event::CpuEvent)| CpuEventState {
+            process: event.process.0,
+            handle: event.handle,
+            device: self.devices[event.device].handle,
+            adapter: event.adapter,
+            event: event.event.0,
+            dxg: dxg.0,
+            kmd: event.kmd.0,
+            signals: event.signals,
+        };
+        self.cpu_events.events.iter().map(state).collect()
+    }
+
+    fn kmd_process_states(&self) -> Vec<KmdProcessState> {
+        let known = self.guests.processes.iter();
+        known
+            .map(|(kmd, (ProcessId(process), adapter))| KmdProcessState {
+                process: *process,
+                adapter: *adapter,
+                kmd: kmd.0,
+            })
+            .collect()
     }
 
     fn engine_reports(&self) -> Vec<EngineReport> {

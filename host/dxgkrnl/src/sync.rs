@@ -69,11 +69,8 @@ pub(crate) fn check_flags(object_type: SyncObjectType, flags: SyncObjectFlags) -
     if is_mapped(object_type) && flags.contains(F::SHARED) && !flags.contains(F::NT_SECURITY_SHARING) {
         return invalid("a shared monitored fence needs NtSecuritySharing");
     }
-    if flags.contains(F::SIGNAL_BY_KMD) {
-        if object_type != SyncObjectType::CPU_NOTIFICATION {
-            return invalid("SignalByKmd is for CPU_NOTIFICATION");
-        }
-        return refuse(NtStatus::NOT_SUPPORTED, "this driver has no feature 3 (KMD_SIGNAL_CPU_EVENT)");
+    if flags.contains(F::SIGNAL_BY_KMD) && object_type != SyncObjectType::CPU_NOTIFICATION {
+        return invalid("SignalByKmd is for CPU_NOTIFICATION");
     }
     Ok(())
 }
@@ -118,7 +115,7 @@ impl<M: Miniport> Kernel<M> {
         let device = self.active_device(process, device)?;
         let value = initial_value(info, legacy)?;
         check_flags(info.object_type, info.flags)?;
-        self.check_affinity(self.devices[device].adapter, info.engine_affinity)?;
+        self.check_affinity(process, self.devices[device].adapter, info.engine_affinity)?;
         self.check_periodic(process, device, info)?;
         if is_mapped(info.object_type)
             && let Some(reply) = self.fence_memory_missing(process)?
@@ -126,6 +123,7 @@ impl<M: Miniport> Kernel<M> {
             return Ok(reply);
         }
         let adapter = self.devices[device].adapter;
+        let cpu_event = self.begin_cpu_event(process, device, info, effects)?;
         let object = self.new_object(info.object_type, info.flags, value, adapter);
         if let Err(refusal) = self.begin_notification(object, info) {
             self.objects.remove(object);
@@ -138,9 +136,13 @@ impl<M: Miniport> Kernel<M> {
             Err(refusal) => {
                 self.end_notification_of(object);
                 self.objects.remove(object);
+                if let Some(cpu_event) = cpu_event {
+                    self.end_cpu_event(cpu_event, effects);
+                }
                 return Err(refusal);
             }
         };
+        self.name_cpu_event(cpu_event, process, created.object);
         self.legacy.add(object, info, process, device_handle);
         let global = info.flags.contains(SyncObjectFlags::SHARED)
             && !info.flags.contains(SyncObjectFlags::NT_SECURITY_SHARING);
@@ -281,6 +283,7 @@ impl<M: Miniport> Kernel<M> {
         effects: &mut Effects,
     ) -> Called {
         let (id, _) = self.sync_object(process, handle)?;
+        self.end_cpu_event_of(process, handle, effects);
         self.process_mut(process).handles.remove(handle);
         let open = self.opens.remove(id).expect("a handle names a live open");
         self.native_open_ended(id, &open);

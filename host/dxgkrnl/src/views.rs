@@ -119,6 +119,12 @@ pub struct Belongings {
     pub paging_queues: u32,
     /// Ranges of its GPU address spaces.
     pub gpu_va_ranges: u32,
+    /// CPU events that drivers signal.
+    pub cpu_events: u32,
+    /// Adapters whose driver knows the process.
+    pub kmd_processes: u32,
+    /// Wake-ups that a frozen process has not heard of.
+    pub held_wakes: u32,
 }
 
 impl<'a> WaitView<'a> {
@@ -206,6 +212,9 @@ impl<M: Miniport> Kernel<M> {
             paging_queues: count(self.paging_queues.iter().filter(|(_, queue)| queue.process == process)),
             gpu_va_ranges: owner
                 .map_or(0, |owner| owner.address_spaces.values().map(|space| space.len() as u32).sum()),
+            cpu_events: self.cpu_events_of(process),
+            kmd_processes: self.kmd_processes_of(process),
+            held_wakes: self.frozen.get(&process).map_or(0, |held| held.len() as u32),
         }
     }
 
@@ -266,7 +275,12 @@ impl<M: Miniport> Kernel<M> {
         if self.notifications.len() != self.objects.iter().filter(|(_, object)| periodic(object)).count() {
             return Some("the periodic frame notifications");
         }
-        self.legacy_miscounted().or_else(|| self.sharing_miscounted()).or_else(|| self.keyed_miscounted())
+        self.legacy_miscounted()
+            .or_else(|| self.sharing_miscounted())
+            .or_else(|| self.keyed_miscounted())
+            .or_else(|| self.guests_miscounted())
+            .or_else(|| self.cpu_events_miscounted())
+            .or_else(|| self.virtual_machines_miscounted())
     }
 
     /// What a queue says that the scheduler has of it, and the scheduler does not.

@@ -479,6 +479,8 @@ fn a_process_that_dies_has_its_contexts_suspended_before_doorbells_and_queues_go
         "destroy_hw_queue 0",
         "destroy_native_fence 1",
         "destroy_context 0",
+        "destroy_device 0 2",
+        "destroy_process 0 1",
     ];
     assert_eq!(calls(&script, &names), expected);
     world.advance(1000);

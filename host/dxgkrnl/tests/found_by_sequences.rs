@@ -2,8 +2,9 @@
 
 use crate::common::{P, World, share, without_timeouts};
 use d3dkmt::isa::Packet::*;
-use d3dkmt::{Call, ShareToken, SyncObjectFlags, SyncObjectInfo, SyncObjectType};
-use dxgkrnl::ProcessId;
+use d3dkmt::{Call, HwQueueFlags, ShareToken, SignalFlags, SyncObjectFlags, SyncObjectInfo, SyncObjectType};
+use dxgkrnl::policy::{CpuSignal, GpuWait};
+use dxgkrnl::{Config, Policy, ProcessId};
 
 /// An engine of the advanced kind and one of the basic kind.
 const ADVANCED: u32 = 0;
@@ -75,5 +76,66 @@ fn a_mutex_is_not_taken_while_the_buffer_before_it_waits_for_its_engine() {
         assert_eq!(world.value(mutex), taken, "at {} ns", world.now);
         world.advance(10);
     }
+    world.finish();
+}
+
+#[test]
+fn fences_that_are_waited_for_with_a_mutex_are_looked_at_at_the_head_too() {
+    // covers: SCH-001
+    for (gpu_wait, taken) in [(GpuWait::LatchesWhenQueued, 1), (GpuWait::LooksAtHead, 0)] {
+        let policy = Policy { gpu_wait, ..Policy::default() };
+        let mut world = World::with_config(Config { policy, ..Config::default() });
+        let device = world.device();
+        let context = world.context(device, ADVANCED);
+        let fence = world.fence(device, 0).object;
+        let info = SyncObjectInfo { object_type: SyncObjectType::MUTEX, ..SyncObjectInfo::default() };
+        let mutex = world.object(device, info).object;
+        world.submit(context, &[Busy { duration_ns: 10 }]);
+        world.ok(Call::WaitFromGpu { context, objects: vec![fence, mutex], values: vec![1, 0] });
+        // A pulse, while what is before the wait still runs.
+        world.signal(device, fence, 1);
+        world.signal_flags(device, fence, 0, SignalFlags::ALLOW_FENCE_REWIND);
+        world.advance(10);
+        assert_eq!(world.value(mutex), taken, "{gpu_wait:?}");
+        world.signal(device, fence, 1);
+        assert_eq!(world.value(mutex), 1);
+        world.finish();
+    }
+}
+
+#[test]
+fn what_an_answered_signal_releases_goes_on_before_anything_else_happens() {
+    // covers: FEN-026
+    let policy = Policy { cpu_signal: CpuSignal::AfterAnswer, ..Policy::default() };
+    let mut world = World::with_config(Config { policy, ..Config::default() });
+    let device = world.device();
+    let context = world.context(device, ADVANCED);
+    let [gate, done] = [0; 2].map(|_| world.fence(device, 0).object);
+    world.gpu_wait(context, gate, 1);
+    world.gpu_signal(&[context], done, 1);
+    world.signal(device, gate, 1);
+    assert_eq!((world.value(gate), world.value(done)), (0, 0));
+    world.ok(Call::DestroyContext { context });
+    assert_eq!((world.value(gate), world.value(done)), (1, 1));
+    world.finish();
+}
+
+#[test]
+fn a_buffer_that_waits_in_hardware_has_begun() {
+    // covers: FEN-048
+    let mut world = World::new();
+    let device = world.device();
+    let queue = world.queue_on(device, ADVANCED, HwQueueFlags::empty());
+    let native = world.native(device);
+    let early = world.fence_with(device, 0, SyncObjectFlags::TOP_OF_PIPELINE).object;
+    let late = world.fence(device, 0).object;
+    let wait = FenceWait { gpu_address: native.gpu_address, value: 1 };
+    let progress = FenceWrite { gpu_address: queue.fence.gpu_address, value: 1 };
+    world.submit_hw(queue, 1, &[wait, progress]);
+    world.signal_hw(&[queue], early, 1);
+    world.signal_hw(&[queue], late, 1);
+    assert_eq!((world.value(early), world.value(late)), (1, 0));
+    world.signal(device, native.object, 1);
+    assert_eq!(world.value(late), 1);
     world.finish();
 }

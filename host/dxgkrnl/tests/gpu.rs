@@ -205,7 +205,7 @@ fn submission_fence_ids_grow_by_one_on_each_engine() {
 
 #[test]
 fn a_full_queue_says_so_and_takes_more_when_it_has_drained() {
-    let mut world = World::new();
+    let mut world = World::new().unchecked();
     let device = world.device();
     let context = world.context(device, ADVANCED);
     let gate = world.fence(device, 0).object;
@@ -388,7 +388,7 @@ fn a_command_buffer_that_writes_a_fence_often_stores_it_once_with_the_last_value
 #[test]
 fn a_process_with_thousands_of_contexts_and_opens_ends_without_quadratic_work() {
     // With work that grew with the square of this, the test would take minutes.
-    let mut world = World::new();
+    let mut world = World::new().unchecked();
     let device = world.device();
     for _ in 0..d3dkmt::limits::CONTEXTS_PER_PROCESS_MAX {
         let context = world.context(device, ADVANCED);

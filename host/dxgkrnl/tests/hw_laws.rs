@@ -51,6 +51,7 @@ impl Session {
         let kernel = Kernel::new(config(seed), SimulatedMiniport::default());
         let guests = vec![Guest::default(); PROCESSES as usize];
         let mut session = Session { kernel, random: Random(seed), now: 0, guests, events: 0 };
+        session.apply(Input::VmAttached { vm: VmId(1), name: String::new() });
         for process in 1..=PROCESSES {
             session.attach(process);
         }

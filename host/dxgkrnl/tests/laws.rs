@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use crate::common::session::{Session, run};
 use dxgkrnl::ddi::EngineState;
 use dxgkrnl::views::Belongings;
-use dxgkrnl::{Config, Effects, Grant, Input, Kernel, Policy, ProcessId};
+use dxgkrnl::{Config, Effects, Grant, Input, Kernel, Policy, ProcessId, TdrConfig};
 use kmd::SimulatedMiniport;
 use proptest::prelude::*;
 
@@ -15,7 +15,8 @@ const POLICIES: std::ops::Range<u32> = 0..1 << Policy::SWITCHES.len();
 fn config(bits: u32) -> Config {
     // One name of the sessions is one object in both of their VMs.
     let grants = vec![Grant { name: "n0".into(), vms: vec!["vm-1".into(), "vm-2".into()] }];
-    Config { policy: Policy::from_bits(bits).unwrap(), grants, ..Config::default() }
+    let tdr = TdrConfig { test_mode: true, ..TdrConfig::default() };
+    Config { policy: Policy::from_bits(bits).unwrap(), grants, tdr, test_signing: true, ..Config::default() }
 }
 
 proptest! {
@@ -91,9 +92,12 @@ proptest! {
                     snapshot.waits.iter().filter(|wait| of(&wait.process)).count()
                         + snapshot.acquires.iter().filter(|acquire| of(&acquire.process)).count(),
                     snapshot.keyed_mutexes.iter().filter(|open| of(&open.process)).count(),
+                    snapshot.cpu_events.iter().filter(|event| of(&event.process)).count(),
+                    snapshot.kmd_processes.iter().filter(|known| of(&known.process)).count(),
                 ];
                 let Belongings { devices, contexts, opens, waits, keyed_mutexes, .. } = belongings;
-                let own = [devices, contexts, opens, waits, keyed_mutexes];
+                let Belongings { cpu_events, kmd_processes, .. } = belongings;
+                let own = [devices, contexts, opens, waits, keyed_mutexes, cpu_events, kmd_processes];
                 prop_assert_eq!(own.map(|count| count as usize), counts);
             }
             let idle = snapshot.engines.iter().all(|engine| engine.state == EngineState::Idle);
@@ -167,6 +171,7 @@ proptest! {
 #[test]
 fn the_sessions_come_to_lines_names_grants_and_keyed_mutexes() {
     let (mut lined_up, mut named, mut acquired, mut abandoned, mut timed_out, mut lent) = (0, 0, 0, 0, 0, 0);
+    let mut signaled = 0;
     for seed in 0..30 {
         let mut session = Session::new(seed, config(0));
         for _ in 0..1500 {
@@ -177,6 +182,8 @@ fn the_sessions_come_to_lines_names_grants_and_keyed_mutexes() {
                 .iter()
                 .filter(|object| object.object_type.0 == 1 && object.waiters > 0)
                 .count();
+            signaled += snapshot.cpu_events.iter().filter(|event| event.signals > 0).count();
+            assert_eq!(snapshot.contract_violations, 0, "the simulated driver keeps its contract");
             named += snapshot.nt_handles.iter().filter(|handle| handle.name.is_some()).count();
             abandoned += snapshot.keyed_mutexes.iter().filter(|open| open.abandoned).count();
             acquired += snapshot.keyed_mutexes.iter().filter(|open| open.owns).count();
@@ -192,6 +199,7 @@ fn the_sessions_come_to_lines_names_grants_and_keyed_mutexes() {
     }
     for (what, count) in [
         ("lines", lined_up),
+        ("CPU events", signaled),
         ("names", named),
         ("grants", lent),
         ("owners", acquired),

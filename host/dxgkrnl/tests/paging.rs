@@ -278,6 +278,7 @@ fn the_driver_builds_a_paging_buffer_and_appends_the_fence_write_to_it() {
     let (mut world, script) = scripted(Config::default());
     let device = world.device();
     let (paging_queue, fence) = queue(&mut world, device, 0);
+    script.borrow_mut().take();
     let (address, value) = map(&mut world, paging_queue, 2);
     let gpu_address = fence.gpu_address;
     let commands: Result<_, d3dkmt::isa::IsaError> = Ok(d3dkmt::isa::CommandBuffer::Packets(vec![

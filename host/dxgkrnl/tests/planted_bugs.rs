@@ -8,10 +8,30 @@ const REWIND: SignalFlags = SignalFlags::ALLOW_FENCE_REWIND;
 
 fn planted(bug: PlantedBug) -> (World, Handle, Handle) {
     let mut world = World::new();
+    world.violations = Some(Vec::new());
     world.kernel.plant(bug);
     let device = world.device();
     let fence = world.fence(device, 0).object;
     (world, device, fence)
+}
+
+/// What the checker of each test calls it.
+fn assert_caught(world: &World, words: &str) {
+    let violations = world.violations.as_ref().unwrap();
+    assert!(violations.iter().any(|violation| violation.contains(words)), "{violations:?}");
+}
+
+#[test]
+#[should_panic(expected = "lost wake")]
+fn a_kernel_that_loses_a_wake_fails_whatever_test_it_is_in() {
+    let mut world = World::new();
+    world.kernel.plant(PlantedBug::LostWake);
+    let device = world.device();
+    let fence = world.fence(device, 0).object;
+    for _ in 0..2 {
+        world.pending(device, &[(fence, 1)], false);
+    }
+    world.signal(device, fence, 1);
 }
 
 #[test]
@@ -32,6 +52,7 @@ fn lost_wake_loses_the_last_of_several() {
     world.signal(device, fence, 2);
     assert_eq!(world.woken(), together[..2]);
     assert_eq!(world.kernel.snapshot().waits, []);
+    assert_caught(&world, "lost wake");
 }
 
 #[test]
@@ -44,6 +65,7 @@ fn early_wake_needs_two_items_and_one_below() {
     assert_eq!(world.woken(), []);
     world.signal(device, fence, 3);
     assert_eq!(world.woken(), [double]);
+    assert_caught(&world, "early wake");
     world.signal(device, fence, 4);
     assert_eq!(world.woken(), [single]);
 }
@@ -60,6 +82,7 @@ fn stale_value_leaves_the_second_open_behind_on_a_rewind() {
     assert_eq!(world.stores().len(), 2, "both opens get a higher value");
     world.signal_flags(device, shared, 3, REWIND);
     assert_eq!(world.stores().len(), 1, "the second open is left out");
+    assert_caught(&world, "stale value");
     world.signal(device, shared, 6);
     assert_eq!(world.stores().len(), 2);
 }
@@ -77,6 +100,7 @@ fn double_answer_needs_a_signal_that_may_go_back_and_two_fences() {
     let twice = answers(&mut world, 2, REWIND);
     assert_eq!(twice.len(), 2);
     assert!(twice.iter().all(|answer| answer.status == NtStatus::SUCCESS));
+    assert_caught(&world, "has 2 answers");
     assert_eq!(answers(&mut world, 4, SignalFlags::empty()).len(), 1, "a signal that must not go back");
     let reserved = SignalFlags::from_bits_retain(0x80);
     assert_eq!(answers(&mut world, 4, REWIND | reserved).len(), 1, "a refused one");

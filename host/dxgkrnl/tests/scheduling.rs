@@ -343,6 +343,7 @@ fn patch_and_submit_get_one_id_and_no_patch_comes_with_no_dma_patching() {
     let (mut world, script) = scripted(Config::default());
     let device = world.device();
     let context = world.context(device, 0);
+    script.borrow_mut().take();
     world.submit(context, &[]);
     assert_eq!(script.borrow_mut().take()[0], "submit_command");
 }

@@ -369,7 +369,7 @@ fn an_nt_handle_outlives_the_process_that_made_it_and_ends_with_its_vm() {
 
 #[test]
 fn nt_handles_of_a_vm_are_limited() {
-    let mut world = World::new();
+    let mut world = World::new().unchecked();
     let device = world.device();
     let object = mutex(&mut world, device, NT);
     let most = limits::SHARES_PER_VM_MAX as u32;

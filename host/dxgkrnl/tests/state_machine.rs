@@ -5,7 +5,6 @@
 
 use crate::sequences::ops::{Op, Sequence, sequences};
 use crate::sequences::pair::Pair;
-use dxgkrnl::policy::{CpuSignal, GpuWait};
 use dxgkrnl::{PlantedBug, Policy};
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
@@ -34,17 +33,14 @@ proptest! {
 
     // covers: FEN-016 FEN-017 FEN-019 FEN-023 FEN-024 FEN-025 FEN-029 FEN-030 FEN-033 FEN-034 FEN-035 FEN-040 FEN-042
     // covers: FEN-050 FEN-051 FEN-053 FEN-058 FEN-065 FEN-068 FEN-069 FEN-071 FEN-072 FEN-076 FEN-079 FEN-080
-    // covers: TDR-022 TDR-023 TDR-024 TDR-025 TDR-031 SCH-001 W-005 W-109
+    // covers: FEN-112 TDR-022 TDR-023 TDR-024 TDR-025 TDR-031 SCH-001 SCH-013 SCH-018 W-005 W-109
     #[test]
     fn the_kernel_does_what_the_naive_model_does(
         bits in 0..1u32 << Policy::SWITCHES.len(),
         timeouts in any::<bool>(),
         sequence in sequences(60),
     ) {
-        // The naive model has the defaults of these two only.
-        let (gpu_wait, cpu_signal) = (GpuWait::default(), CpuSignal::default());
         let policy = Policy::from_bits(bits).expect("as many switches");
-        let policy = Policy { gpu_wait, cpu_signal, ..policy };
         run(policy, timeouts, &sequence, None).map_err(TestCaseError::fail)?;
     }
 }

@@ -76,7 +76,7 @@ fn a_process_without_memory_has_its_status_stored_when_it_brings_some() {
 
 #[test]
 fn a_stopped_adapter_shows_in_the_status_of_each_process_before_anybody_is_woken() {
-    // covers: FEN-095
+    // covers: FEN-095, GPV-026
     let mut world = World::new();
     let device = world.device();
     let second = world.device();

@@ -65,6 +65,8 @@ pub(crate) struct Job {
     pub until: Option<Nanos>,
     /// Waits for this value of the fence at this address, since that time.
     pub waits_for: Option<(u64, u64, Nanos)>,
+    /// It has run, and may wait now: the engine has read it.
+    pub begun: bool,
 }
 
 impl Job {
@@ -416,9 +418,9 @@ impl Engine {
         }
     }
 
-    /// Whether a submission is out of the queue: running, or done.
+    /// Whether a submission has run, or runs.
     pub fn has_begun(&self, submission_fence_id: u64) -> bool {
-        !self.queue.iter().any(|job| job.submission_fence_id == submission_fence_id)
+        !self.queue.iter().any(|job| job.submission_fence_id == submission_fence_id && !job.begun)
     }
 
     pub fn faults(&self) -> PendingFaults {
@@ -460,6 +462,7 @@ impl Engine {
 
     /// Runs packets from time `clock` until one takes time, or to the end of the command buffer.
     fn run(&mut self, clock: Nanos, mut job: Job, shared: &mut Shared, callbacks: &mut Vec<Callback>) {
+        job.begun = true;
         while job.packets.len() > 0 {
             if self.preempting.is_some() && job.is_preemptible() {
                 self.saved.insert(job.submission_fence_id, job);

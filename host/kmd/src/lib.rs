@@ -1,6 +1,6 @@
 //! The simulated miniport: engines that run the command packets of [`d3dkmt::isa`].
 //!
-//! `engine.rs` has an engine, `display.rs` the displays, `paging.rs` what the paging engine is given. It sees the kernel only through [`dxgkrnl::ddi`] and its configuration.
+//! `engine.rs` has an engine, `private.rs` the processes and what they say in escapes, `display.rs` the displays, `paging.rs` what the paging engine is given. It sees the kernel only through [`dxgkrnl::ddi`] and its configuration.
 #![no_std]
 #![forbid(unsafe_code)]
 
@@ -10,6 +10,7 @@ mod display;
 mod engine;
 mod native;
 mod paging;
+mod private;
 mod queues;
 
 use alloc::collections::BTreeMap;
@@ -19,16 +20,18 @@ use alloc::vec::Vec;
 
 use d3dkmt::{NtStatus, isa};
 use dxgkrnl::ddi::{
-    BadCommands, Callback, CreatePeriodicFrameNotification, CurrentValueUpdate, DoorbellConnection, EngineId,
-    EngineState, EngineStatus, HwContext, HwQueueId, HwQueueSubmission, Interrupt, Invalidation,
-    LocalNativeFenceId, Miniport, NativeFenceId, NativeFenceStorage, NewHwQueue, NewNativeFence,
-    NotificationRefused, OpenedNativeFence, PageFaultFlags, PagingOperation, PendingFaults, ResetFailed,
-    SignalMonitoredFence, SignaledNativeFences, Submission, Suspend,
+    BadCommands, Callback, CreateCpuEvent, CreatePeriodicFrameNotification, CurrentValueUpdate,
+    DoorbellConnection, EngineId, EngineState, EngineStatus, Escape, HwContext, HwQueueId, HwQueueSubmission,
+    Interrupt, Invalidation, KmdCpuEvent, KmdDevice, KmdProcess, LocalNativeFenceId, Miniport, NativeFenceId,
+    NativeFenceStorage, NewHwQueue, NewNativeFence, NewProcess, NotificationRefused, OpenedNativeFence,
+    PageFaultFlags, PagingOperation, PendingFaults, QueryAdapterInfo, ResetFailed, SignalMonitoredFence,
+    SignaledNativeFences, Submission, Suspend,
 };
 use dxgkrnl::{AdapterConfig, Config, FeatureId, Features, Nanos, NodeConfig, VidSchCaps};
 
 use display::Displays;
 use engine::{Engine, Job, Origin};
+use private::Clients;
 use queues::{Doorbells, Shared};
 
 /// See the crate. One engine for each node of each adapter.
@@ -41,6 +44,7 @@ pub struct SimulatedMiniport {
     /// What it advertises, by adapter.
     advertised: Vec<Vec<FeatureId>>,
     shared: Shared,
+    clients: Clients,
 }
 
 impl SimulatedMiniport {
@@ -83,6 +87,7 @@ impl SimulatedMiniport {
                 packets,
                 until: None,
                 waits_for: None,
+                begun: false,
             };
             self.submit(now, id, job, callbacks);
         }
@@ -96,6 +101,7 @@ fn advertised(system: Features, adapter: &AdapterConfig) -> Vec<FeatureId> {
         (FeatureId::KMD_SIGNAL_CPU_EVENT, true),
         (FeatureId::USER_MODE_SUBMISSION, adapter.nodes.iter().any(|node| node.user_mode_submission)),
         (FeatureId::NATIVE_FENCE, adapter.caps.contains(VidSchCaps::NATIVE_GPU_FENCE)),
+        (FeatureId::LDA_GPUPV, true),
     ];
     let found = able.into_iter().filter(|(feature, able)| *able && system.offers(*feature));
     found.map(|(feature, _)| feature).collect()
@@ -105,6 +111,7 @@ impl Miniport for SimulatedMiniport {
     fn start(&mut self, config: &Config) {
         self.engines.clear();
         self.shared = Shared::default();
+        self.clients = Clients::default();
         self.displays = Displays::new(config);
         self.paging_ns = config.adapters.iter().map(paging::duration_ns).collect();
         self.advertised =
@@ -124,6 +131,15 @@ impl Miniport for SimulatedMiniport {
         }
     }
 
+    /// What the simulated user-mode driver gets: a u32 1, the version of this, and the u32 of the flags it came with.
+    fn query_adapter_info(&mut self, _adapter: u32, query: QueryAdapterInfo<'_>) -> Result<(), NtStatus> {
+        const VERSION: u32 = 1;
+        let words = query.data.get_mut(..8).ok_or(NtStatus::BUFFER_TOO_SMALL)?;
+        words[..4].copy_from_slice(&VERSION.to_le_bytes());
+        words[4..].copy_from_slice(&query.flags.bits().to_le_bytes());
+        Ok(())
+    }
+
     fn validate(&self, _adapter: u32, commands: &[u8]) -> Result<(), BadCommands> {
         isa::decode(commands).map(drop).map_err(|error| BadCommands(error.to_string()))
     }
@@ -138,8 +154,16 @@ impl Miniport for SimulatedMiniport {
             submission;
         let engine = self.engines.get_mut(&id).ok_or(NtStatus::INVALID_PARAMETER)?;
         let (origin, packets) = (Origin::Context, engine.decode(&commands));
-        let new =
-            Job { origin, submission_fence_id, context, process, packets, until: None, waits_for: None };
+        let new = Job {
+            origin,
+            submission_fence_id,
+            context,
+            process,
+            packets,
+            until: None,
+            waits_for: None,
+            begun: false,
+        };
         // The hardware goes on where it was.
         let saved = resubmits.and_then(|was| engine.take_saved(was));
         let job = saved.map_or(new, |saved| Job { submission_fence_id, ..saved });
@@ -305,8 +329,16 @@ impl Miniport for SimulatedMiniport {
         let Some(engine) = self.engines.get(&id) else { return };
         let (process, packets) = (queue.process, engine.decode(&commands));
         let origin = Origin::HwQueue { hw_queue, progress_fence_id };
-        let job =
-            Job { origin, submission_fence_id, context, process, packets, until: None, waits_for: None };
+        let job = Job {
+            origin,
+            submission_fence_id,
+            context,
+            process,
+            packets,
+            until: None,
+            waits_for: None,
+            begun: false,
+        };
         self.submit(now, id, job, callbacks);
     }
 
@@ -432,6 +464,51 @@ impl Miniport for SimulatedMiniport {
             self.shared.native.update_current_value(update);
         }
         self.look_at_waits(now, callbacks);
+    }
+
+    fn create_process(&mut self, _adapter: u32, new: &NewProcess) -> Result<(), NtStatus> {
+        self.clients.create_process(new);
+        Ok(())
+    }
+
+    fn destroy_process(&mut self, _adapter: u32, process: KmdProcess, _callbacks: &mut Vec<Callback>) {
+        self.clients.destroy_process(process);
+    }
+
+    fn create_device(
+        &mut self,
+        _adapter: u32,
+        process: KmdProcess,
+        device: KmdDevice,
+    ) -> Result<(), NtStatus> {
+        self.clients.create_device(process, device);
+        Ok(())
+    }
+
+    fn destroy_device(&mut self, _adapter: u32, device: KmdDevice, _callbacks: &mut Vec<Callback>) {
+        self.clients.destroy_device(device);
+    }
+
+    fn create_cpu_event(&mut self, adapter: u32, create: &CreateCpuEvent) -> Result<KmdCpuEvent, NtStatus> {
+        self.clients.create_cpu_event(adapter, create)
+    }
+
+    fn destroy_cpu_event(&mut self, _adapter: u32, event: KmdCpuEvent, _callbacks: &mut Vec<Callback>) {
+        self.clients.destroy_cpu_event(event);
+    }
+
+    fn escape(
+        &mut self,
+        _now: Nanos,
+        adapter: u32,
+        escape: Escape<'_>,
+        callbacks: &mut Vec<Callback>,
+    ) -> NtStatus {
+        self.clients.escape(adapter, escape, callbacks)
+    }
+
+    fn object_goes_bad(&mut self, adapter: u32, usage: u32, callbacks: &mut Vec<Callback>) {
+        self.clients.object_goes_bad(adapter, usage, None, callbacks);
     }
 
     fn lose_interrupt(&mut self, engine: EngineId) {

@@ -1,9 +1,11 @@
 //! The simulated miniport at its interface: what it calls back, in which order, and when it wants time.
 
 use d3dkmt::isa::{self, Packet};
+use d3dkmt::{CpuEventUsage, EscapeFlags, Handle, NtStatus};
 use dxgkrnl::ddi::{
-    Callback, CreatePeriodicFrameNotification, EngineId, EngineState, HwContext, Interrupt, Miniport,
-    NotificationRefused, Submission,
+    Callback, CreateCpuEvent, CreatePeriodicFrameNotification, DxgCpuEvent, EngineId, EngineState, Escape,
+    HwContext, Interrupt, KmdCpuEvent, KmdDevice, KmdProcess, Miniport, NewProcess, NotificationRefused,
+    ProcessKind, SignalEvent, Submission,
 };
 use dxgkrnl::{Config, ProcessId, TargetConfig};
 use kmd::SimulatedMiniport;
@@ -236,4 +238,42 @@ fn a_display_survives_a_long_sleep_and_the_end_of_time() {
     assert_eq!((deadline(&mut miniport, u64::MAX), miniport.next_deadline()), (vec![], None));
     assert!(miniport.create_periodic_frame_notification(u64::MAX, notification(5, 10)).is_ok());
     assert_eq!(deadline(&mut miniport, u64::MAX).len(), 1);
+}
+
+/// A CPU event of this device on the first adapter, used for this.
+fn cpu_event(miniport: &mut SimulatedMiniport, device: u64, event: u64, usage: u32) -> KmdCpuEvent {
+    let create = CreateCpuEvent { device: KmdDevice(device), event: DxgCpuEvent(event) };
+    let kmd = miniport.create_cpu_event(0, &create).unwrap();
+    let usage = CpuEventUsage { object: Handle(1), kmd_cpu_event: kmd.0, usage: [usage; 8] };
+    let (mut data, flags) = (usage.encode(), EscapeFlags::DRIVER_KNOWN_ESCAPE);
+    let escape = Escape { process: None, device: None, context: None, flags, data: &mut data };
+    assert_eq!(miniport.escape(0, 0, escape, &mut Vec::new()), NtStatus::SUCCESS);
+    kmd
+}
+
+#[test]
+fn an_object_that_goes_bad_signals_the_events_of_its_adapter_and_usage() {
+    // covers: EVT-007 EVT-013
+    let mut miniport = started();
+    for (process, device) in [(1, 2), (3, 4)] {
+        let new = NewProcess { process: KmdProcess(process), kind: ProcessKind::Host, name: None };
+        miniport.create_process(0, &new).unwrap();
+        miniport.create_device(0, new.process, KmdDevice(device)).unwrap();
+    }
+    let first = cpu_event(&mut miniport, 2, 10, 7);
+    cpu_event(&mut miniport, 4, 11, 7);
+    cpu_event(&mut miniport, 4, 12, 8);
+    let bad = |miniport: &mut SimulatedMiniport, adapter, usage| {
+        let mut callbacks = Vec::new();
+        miniport.object_goes_bad(adapter, usage, &mut callbacks);
+        callbacks
+    };
+    let signal = |event| Callback::SignalEvent { adapter: 0, signal: SignalEvent::of(DxgCpuEvent(event)) };
+    assert_eq!(bad(&mut miniport, 0, 7), [signal(10), signal(11)]);
+    assert_eq!((bad(&mut miniport, 1, 7), bad(&mut miniport, 0, 9)), (vec![], vec![]));
+    // It needs no device any more, and after its destruction nothing of it is left.
+    miniport.destroy_device(0, KmdDevice(2), &mut Vec::new());
+    assert_eq!(bad(&mut miniport, 0, 7), [signal(10), signal(11)]);
+    miniport.destroy_cpu_event(0, first, &mut Vec::new());
+    assert_eq!(bad(&mut miniport, 0, 7), [signal(11)]);
 }

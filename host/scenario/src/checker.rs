@@ -286,7 +286,7 @@ impl Checker {
         self.stores(effects, unseen);
         self.answers(told, effects);
         self.values_passed(told, effects, kernel);
-        self.wakes(told, effects);
+        self.wakes(told, effects, kernel.guest_events_set());
         self.forget_destroyed(told, kernel);
         // First: who is gone neither sleeps nor reads.
         self.nothing_is_left(told, kernel);
@@ -432,7 +432,7 @@ impl Checker {
         }
     }
 
-    fn wakes(&mut self, told: &Told, effects: &Effects) {
+    fn wakes(&mut self, told: &Told, effects: &Effects, set_by_drivers: &[(ProcessId, EventId)]) {
         let unjudged = matches!(told.kind, ToldKind::Destroys | ToldKind::Gone { .. } | ToldKind::GoneMany);
         for wake in &effects.events {
             let view = self.processes.entry(wake.process).or_default();
@@ -441,7 +441,8 @@ impl Checker {
                 continue;
             }
             let Some(at) = view.asleep.iter().position(|sleeper| sleeper.event == wake.event) else {
-                if !view.armed.contains(&wake.event) {
+                if !view.armed.contains(&wake.event) && !set_by_drivers.contains(&(wake.process, wake.event))
+                {
                     let process = wake.process.0;
                     self.violations.push(format!(
                         "double wake: event {} of process {process} names no wait that is asleep",
@@ -483,7 +484,7 @@ impl Checker {
     /// The kernel has come to rest: whoever can go on has been woken.
     fn nobody_oversleeps<M: Miniport>(&mut self, kernel: &Kernel<M>) {
         let unseen = unseen(kernel);
-        for (process, view) in &self.processes {
+        for (process, view) in self.processes.iter().filter(|(process, _)| !kernel.is_frozen(**process)) {
             let is_due = |item: &Item| {
                 let is_unseen = |slot| unseen.iter().any(|(other, at, _)| (other, *at) == (process, slot));
                 item.due && !item.slot.is_some_and(is_unseen)

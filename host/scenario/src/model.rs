@@ -124,7 +124,7 @@ impl<'a> ModelWorld<'a> {
         }
         loop {
             self.request += 1;
-            let one_way = self.program.setting.async_submission && is_submission(&call);
+            let one_way = self.program.is_asynchronous(process) && is_submission(&call);
             let request = if one_way { 0 } else { self.request };
             self.input(Input::Call { process: id, request, call: call.clone() });
             if one_way {

@@ -2,8 +2,8 @@
 
 use d3dkmt::Luid;
 use dxgkrnl::{
-    AdapterConfig, Config, EngineType, Features, Grant, NodeConfig, Policy, TargetConfig, TdrConfig,
-    VidSchCaps, VmConfig,
+    AdapterConfig, Config, EngineType, Features, Grant, NodeConfig, Policy, RegistryData, RegistryKey,
+    RegistryValue, TargetConfig, TdrConfig, VidSchCaps, VmConfig,
 };
 use proto::convert::{ConvertError, luid_to_wire};
 use proto::trace as wire;
@@ -66,8 +66,33 @@ fn adapter_to_wire(adapter: &AdapterConfig) -> wire::AdapterConfig {
         kmd: adapter.kmd.clone(),
         paravirtualization: adapter.paravirtualization,
         virtual_functions: adapter.virtual_functions,
+        registry: adapter.registry.iter().map(registry_to_wire).collect(),
         targets: adapter.targets.iter().map(target).collect(),
     }
+}
+
+fn registry_to_wire(value: &RegistryValue) -> wire::RegistryValue {
+    use wire::registry_value::Data;
+    let data = match &value.data {
+        RegistryData::Dword(number) => Data::Dword(*number),
+        RegistryData::Qword(number) => Data::Qword(*number),
+        RegistryData::Text(text) => Data::Text(text.clone()),
+        RegistryData::Binary(bytes) => Data::Binary(bytes.clone()),
+    };
+    let of_adapter = value.key == RegistryKey::Adapter;
+    wire::RegistryValue { of_adapter, name: value.name.clone(), data: Some(data) }
+}
+
+fn registry_from_wire(value: wire::RegistryValue) -> Result<RegistryValue, ConvertError> {
+    use wire::registry_value::Data;
+    let data = match value.data.ok_or(missing("RegistryValue", "data"))? {
+        Data::Dword(number) => RegistryData::Dword(number),
+        Data::Qword(number) => RegistryData::Qword(number),
+        Data::Text(text) => RegistryData::Text(text),
+        Data::Binary(bytes) => RegistryData::Binary(bytes),
+    };
+    let key = if value.of_adapter { RegistryKey::Adapter } else { RegistryKey::Service };
+    Ok(RegistryValue { key, name: value.name, data })
 }
 
 fn vm_to_wire(vm: &VmConfig) -> wire::VmConfig {
@@ -154,6 +179,7 @@ fn adapter_from_wire(adapter: wire::AdapterConfig) -> Result<AdapterConfig, Conv
         kmd: adapter.kmd,
         paravirtualization: adapter.paravirtualization,
         virtual_functions: adapter.virtual_functions,
+        registry: adapter.registry.into_iter().map(registry_from_wire).collect::<Result<_, _>>()?,
         targets: adapter.targets.into_iter().map(target).collect(),
     })
 }

@@ -81,7 +81,8 @@ unknown_bits!(
     WaitFromCpuFlags,
     CreateContextFlags,
     HwQueueFlags,
-    KeyedMutexFlags
+    KeyedMutexFlags,
+    crate::EscapeFlags
 );
 
 /// Rights of an NT handle (`D3DKMTShareObjects`, F-71).

@@ -16,6 +16,8 @@ pub const PRIVATE_DATA_BYTES_MAX: usize = MESSAGE_BYTES_MAX - 1024;
 pub const HANDLES_PER_PROCESS_MAX: usize = 0xFF_FFFF;
 /// CPU waits that one process may have pending.
 pub const WAITS_PER_PROCESS_MAX: usize = 1 << 20;
+/// Wake-ups that one frozen process has not heard of.
+pub const HELD_WAKES_PER_PROCESS_MAX: usize = 1 << 16;
 /// Packets queued in one context.
 pub const PACKETS_PER_CONTEXT_MAX: usize = 1 << 16;
 /// Bytes that the queues of one process's contexts may hold: command buffers and the packets themselves.
@@ -42,6 +44,8 @@ pub const FENCE_SLOTS_PER_PROCESS_MAX: u32 = 1 << 20;
 pub const PROCESSES_PER_VM_MAX: usize = 4000;
 /// Periodic monitored fences of one display target, in all processes.
 pub const PERIODIC_FENCES_PER_TARGET_MAX: usize = 64;
+/// CPU events of one process that drivers signal.
+pub const CPU_EVENTS_PER_PROCESS_MAX: usize = 4096;
 /// Paging queues of one process.
 pub const PAGING_QUEUES_PER_PROCESS_MAX: usize = 64;
 /// Ranges of one GPU address space, and pieces of them.

@@ -83,6 +83,29 @@ fn a_program_that_destroys_nothing_leaves_nothing() {
     daemon.end();
 }
 
+#[test]
+fn a_drivers_events_are_registered_as_real_clients_do_it() {
+    // covers: ESC-001, ESC-002, ESC-006, ESC-022, EVT-001, EVT-007, EVT-013, EVT-026
+    for program in ["cpu_event_l0", "cpu_event_rocr", "cpu_event_kill"] {
+        let output = check(program);
+        assert!(output.ends_with(&format!("{program}: all as expected\n")), "{output}");
+    }
+}
+
+#[test]
+fn a_program_killed_at_any_point_of_an_events_life_leaves_nothing() {
+    // covers: EVT-029
+    const POINTS: u32 = 20;
+    let daemon = Embedded::start();
+    for point in 0..POINTS {
+        let mut child = daemon.spawn("cpu_event_kill", &[&point.to_string()]);
+        child.says("ready");
+        child.kill();
+        daemon.wait_until_empty();
+    }
+    daemon.end();
+}
+
 /// What the daemon must show of a program before it is killed.
 type Interesting = fn(&Embedded) -> bool;
 

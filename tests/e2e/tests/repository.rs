@@ -47,7 +47,8 @@ const EDGES: [(&str, &[&str]); 20] = [
 ];
 
 /// More of our crates that tests alone may use.
-const TEST_EDGES: [(&str, &str); 3] = [("dxgkrnl", "kmd"), ("scenario", "kmd"), ("trace", "kmd")];
+const TEST_EDGES: [(&str, &str); 4] =
+    [("dxgkrnl", "kmd"), ("dxgkrnl", "scenario"), ("scenario", "kmd"), ("trace", "kmd")];
 
 /// Crates of others that only some of ours may use.
 const RESERVED: [(&str, &[&str]); 3] = [

@@ -4,6 +4,7 @@
 //! `Vec` that outlives the call, and has as many entries as its count says.
 
 mod adapter;
+mod escape;
 mod hw_queue;
 mod mutex;
 mod paging;
@@ -185,6 +186,11 @@ fn perform_more(actor: &Actor, call: &Call) -> Done {
         Call::SetProcessPriorityClass { class } => scheduling::set_process(*class),
         Call::ProcessPriorityClass => scheduling::of_process(),
         Call::MarkDeviceAsError { device, reason } => scheduling::mark(*device, *reason),
+        Call::Escape { adapter, device, context, kind, flags, data } => {
+            let owner = escape::Owner { adapter: *adapter, device: *device, context: *context };
+            escape::escape(&owner, *kind, *flags, data)
+        }
+        Call::IsFeatureEnabled { adapter, feature_id } => escape::feature(*adapter, *feature_id),
         // Doorbells have no documented C layout, a keyed mutex is read by the library itself, and `perform` has
         // done the rest.
         _ => Done::no_c_form(),

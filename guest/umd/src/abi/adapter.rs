@@ -6,7 +6,7 @@ use std::ptr::null_mut;
 use d3dkmt::{Adapter, Call, CreateContextFlags, Handle, Luid, NtStatus, Reply};
 
 use super::memory::{read, read_bytes, write, write_array};
-use super::thunk::{CStatus, enter};
+use super::thunk::{CStatus, enter, failure};
 use super::types::{
     AdapterInfo, CreateContextVirtual, CreateDevice, EnumAdapters2, EnumAdapters3, GetDeviceState, OneHandle,
     OpenAdapterFromLuid, QueryAdapterInfo,
@@ -189,11 +189,6 @@ pub extern "C" fn D3DKMTCreateContextVirtual(argument: *mut CreateContextVirtual
 #[unsafe(no_mangle)]
 pub extern "C" fn D3DKMTDestroyContext(argument: *const OneHandle) -> CStatus {
     enter(Starts::Nothing, |session| Ok(session.destroy_context(Handle(read(argument)?.handle))))
-}
-
-/// The status of a call that gave nothing to write: its own, unless the host forgot the reply.
-fn failure(answer: &Answer) -> NtStatus {
-    if answer.status.is_success() { NtStatus::INTERNAL_ERROR } else { answer.status }
 }
 
 #[cfg(test)]

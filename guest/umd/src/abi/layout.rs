@@ -22,6 +22,7 @@ layout!(OpenAdapterFromGdiDisplayName 144 / 4: device_name 0, adapter 128, luid_
 layout!(OpenAdapterFromDeviceName 24 / 8: device_name 0, adapter 8, luid_low 12, luid_high 16);
 layout!(OpenAdapterFromHdc 24 / 8: hdc 0, adapter 8, luid_low 12, luid_high 16, source 20);
 layout!(Escape 32 / 8: adapter 0, device 4, kind 8, flags 12, private_data 16, private_data_size 24, context 28);
+layout!(IsFeatureEnabled 12 / 4: adapter 0, feature_id 4, version 8, value 10);
 layout!(OneHandle 4 / 4: handle 0);
 layout!(QueryAdapterInfo 24 / 8: adapter 0, kind 4, private_data 8, private_data_size 16);
 layout!(CreateDevice 64 / 8: adapter 0, flags 8, device 12, command_buffer 16, command_buffer_size 24,

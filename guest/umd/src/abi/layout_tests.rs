@@ -42,6 +42,11 @@ fn adapter_structs_have_the_layout_of_windows() {
     }
     same!(Escape, D3DKMT_ESCAPE: adapter = hAdapter, device = hDevice, kind = Type, flags = Flags,
         private_data = pPrivateDriverData, private_data_size = PrivateDriverDataSize, context = hContext);
+    // Sent as the caller wrote them: what the two sides read is the structure of the SDK.
+    type Usage = windows::D3DDDI_DRIVERESCAPE_CPUEVENTUSAGE;
+    assert_eq!((size_of::<Usage>(), offset_of!(Usage, hSyncObject)), (d3dkmt::CpuEventUsage::SIZE, 4));
+    assert_eq!((offset_of!(Usage, hKmdCpuEvent), offset_of!(Usage, Usage)), (8, 16));
+    assert_eq!(size_of::<windows::D3DDDI_ESCAPEFLAGS>(), size_of::<d3dkmt::EscapeFlags>());
     same!(OneHandle, D3DKMT_CLOSEADAPTER: handle = hAdapter);
     same!(QueryAdapterInfo, D3DKMT_QUERYADAPTERINFO: adapter = hAdapter, kind = Type,
         private_data = pPrivateDriverData, private_data_size = PrivateDriverDataSize);

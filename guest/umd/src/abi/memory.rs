@@ -44,6 +44,7 @@ plain!(
     OpenAdapterFromDeviceName,
     OpenAdapterFromHdc,
     Escape,
+    IsFeatureEnabled,
     OneHandle,
     QueryAdapterInfo,
     CreateDevice,

@@ -4,7 +4,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use d3dkmt::NtStatus;
 
-use crate::client::{Session, TRANSPORT_LOST};
+use crate::client::{Answer, Session, TRANSPORT_LOST};
 use crate::process::{Starts, session, started_session};
 
 /// `NTSTATUS` as C sees it.
@@ -25,6 +25,11 @@ pub(crate) fn enter(
     };
     let run = || run().unwrap_or_else(|refused| refused);
     catch_unwind(AssertUnwindSafe(run)).unwrap_or(NtStatus::INTERNAL_ERROR).0 as CStatus
+}
+
+/// The status of a call that gave nothing to write: its own, unless the host forgot the reply.
+pub(crate) fn failure(answer: &Answer) -> NtStatus {
+    if answer.status.is_success() { NtStatus::INTERNAL_ERROR } else { answer.status }
 }
 
 /// Frames that this process has sent so far: for test programs that assert that a call sent none.

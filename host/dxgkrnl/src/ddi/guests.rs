@@ -55,6 +55,25 @@ pub struct VirtualMachineData {
     pub linux: bool,
 }
 
+bitflags::bitflags! {
+    /// `DXGK_QUERYADAPTERINFOFLAGS`.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+    pub struct QueryAdapterInfoFlags: u32 {
+        /// The query comes from a VM.
+        const VIRTUAL_MACHINE_DATA = 0x1;
+        /// From a secure one (GPV-013).
+        const SECURE_VIRTUAL_MACHINE = 0x2;
+    }
+}
+
+/// `DXGKARG_QUERYADAPTERINFO` of type `DXGKQAITYPE_UMDRIVERPRIVATE`.
+#[derive(PartialEq, Eq, Debug)]
+pub struct QueryAdapterInfo<'a> {
+    pub flags: QueryAdapterInfoFlags,
+    /// What the user-mode driver asks by, and what it gets: as many bytes.
+    pub data: &'a mut [u8],
+}
+
 /// `DXGKARG_CREATECPUEVENT`. `Flags` is reserved and 0.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct CreateCpuEvent {

@@ -107,13 +107,13 @@ impl NativeFences {
 }
 
 impl<M: Miniport> Kernel<M> {
-    pub(crate) fn adapter_has_native_fences(&self, adapter: u32) -> bool {
-        self.config.features.contains(Features::NATIVE_FENCE)
+    pub(crate) fn adapter_has_native_fences(&self, process: ProcessId, adapter: u32) -> bool {
+        self.features_of(process).contains(Features::NATIVE_FENCE)
             && self.config.adapters[adapter as usize].caps.contains(VidSchCaps::NATIVE_GPU_FENCE)
     }
 
-    fn require_native_fences(&self, adapter: u32) -> Result<(), Refusal> {
-        if self.adapter_has_native_fences(adapter) {
+    fn require_native_fences(&self, process: ProcessId, adapter: u32) -> Result<(), Refusal> {
+        if self.adapter_has_native_fences(process, adapter) {
             return Ok(());
         }
         refuse(NtStatus::NOT_SUPPORTED, format!("adapter {adapter} has no native fences"))
@@ -129,7 +129,7 @@ impl<M: Miniport> Kernel<M> {
     ) -> Called {
         let device = self.active_device(process, device)?;
         let adapter = self.devices[device].adapter;
-        self.require_native_fences(adapter)?;
+        self.require_native_fences(process, adapter)?;
         check_flags(SyncObjectType::NATIVE_FENCE, new.flags)?;
         if new.flags.contains(SyncObjectFlags::NO_GPU_ACCESS) {
             return invalid("a native fence without GPU access would be none");
@@ -145,7 +145,7 @@ impl<M: Miniport> Kernel<M> {
             }
             other => return invalid(format!("native fence type {other} is unknown")),
         }
-        self.check_affinity(adapter, new.engine_affinity)?;
+        self.check_affinity(process, adapter, new.engine_affinity)?;
         let mapping = Mapping { engine_affinity: new.engine_affinity, ..Mapping::default() };
         if let Some(reply) = self.fence_memory_missing(process)? {
             return Ok(reply);
@@ -261,7 +261,7 @@ impl<M: Miniport> Kernel<M> {
     ) -> Called {
         let device = self.active_device(process, device)?;
         let adapter = self.devices[device].adapter;
-        self.require_native_fences(adapter)?;
+        self.require_native_fences(process, adapter)?;
         let Share { object, access: rights, .. } = *self.share(process, token)?;
         require_readable(rights)?;
         let shared = &self.objects[object];
@@ -276,7 +276,7 @@ impl<M: Miniport> Kernel<M> {
         }
         let own = flags | SyncObjectFlags::SHARED | SyncObjectFlags::NT_SECURITY_SHARING;
         check_flags(SyncObjectType::NATIVE_FENCE, own)?;
-        self.check_affinity(adapter, engine_affinity)?;
+        self.check_affinity(process, adapter, engine_affinity)?;
         let mapping = Mapping { engine_affinity, ..Mapping::default() };
         if self.native_slot(process, object).is_none()
             && let Some(reply) = self.fence_memory_missing(process)?

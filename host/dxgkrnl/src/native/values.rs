@@ -130,12 +130,12 @@ impl<M: Miniport> Kernel<M> {
         if self.stopped_adapters.contains(&self.devices[device].adapter) {
             return;
         }
-        let of_device = |open: &u32| {
-            let open = &self.opens[*open];
-            open.device == Some(device) && !open.flags.contains(SyncObjectFlags::NO_SIGNAL)
+        let may_signal = |(open, object): &(u32, u32)| {
+            let is_native = self.native.of_open(*object, *open).is_some();
+            is_native && !self.opens[*open].flags.contains(SyncObjectFlags::NO_SIGNAL)
         };
-        let concerned = self.native.fences.iter().filter(|(_, fence)| fence.opens.keys().any(of_device));
-        let objects: Vec<u32> = concerned.map(|(object, _)| *object).collect();
+        let opens = self.opens_of_device(device);
+        let objects: Vec<u32> = opens.into_iter().filter(may_signal).map(|(_, object)| object).collect();
         for object in objects {
             // The poison of one may end another.
             if self.native.fences.contains_key(&object) {

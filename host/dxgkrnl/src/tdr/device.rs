@@ -89,8 +89,8 @@ impl<M: Miniport> Kernel<M> {
         }
     }
 
-    /// The opens that a device has, each with its object.
-    pub(super) fn opens_of_device(&self, device: u32) -> Vec<(u32, u32)> {
+    /// The opens that a device has, each with its object, in the order of their handles.
+    pub(crate) fn opens_of_device(&self, device: u32) -> Vec<(u32, u32)> {
         let device = &self.devices[device];
         let handles = &self.process(device.process).handles;
         let open = |handle: &Handle| match handles.get(*handle)? {

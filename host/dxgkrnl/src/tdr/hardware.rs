@@ -52,7 +52,7 @@ impl<M: Miniport> Kernel<M> {
     }
 
     /// Whether an engine has anything to do, rings included.
-    pub(super) fn has_work(&self, engine: EngineId) -> bool {
+    pub(crate) fn has_work(&self, engine: EngineId) -> bool {
         let known = self.in_flight.engines.get(&engine);
         known.is_some_and(|engine| !engine.submitted.is_empty() || !engine.of_hw_queues.is_empty())
             || self.hw_queues_of(engine).any(|(id, _)| self.miniport.ring_bytes(HwQueueId(id)) > 0)

@@ -19,7 +19,8 @@
 //! out of the driver.
 //!
 //! `engine.rs` resets engines, `hardware.rs` is what that is for hardware queues, `adapter.rs` resets adapters,
-//! `device.rs` is what a lost device costs, `poison.rs` what becomes of its fences, `page_fault.rs` has the faults.
+//! `device.rs` is what a lost device costs, `poison.rs` what becomes of its fences, `page_fault.rs` has the faults,
+//! `test_hooks.rs` what a test may force.
 
 mod adapter;
 mod device;
@@ -27,6 +28,7 @@ mod engine;
 mod hardware;
 mod page_fault;
 mod poison;
+mod test_hooks;
 
 use alloc::collections::{BTreeSet, VecDeque};
 use alloc::format;
@@ -104,6 +106,10 @@ pub(crate) enum Recovery {
         adapter: u32,
         guilty: Vec<u32>,
         cause: Cause,
+    },
+    /// As if the whole adapter had timed out.
+    ForcedTimeout {
+        adapter: u32,
     },
     Lose(Loss),
 }
@@ -257,6 +263,7 @@ impl<M: Miniport> Kernel<M> {
                 Recovery::ResetAdapter { adapter, guilty, cause } => {
                     self.reset_adapter(adapter, &guilty, &cause, effects);
                 }
+                Recovery::ForcedTimeout { adapter } => self.forced_timeout(adapter, effects),
                 Recovery::ResetEngine { engine, cause } => self.begin_engine_reset(engine, cause, effects),
                 Recovery::Timeout { engine, cause } => self.timeout(engine, cause, effects),
             }
@@ -277,18 +284,8 @@ impl<M: Miniport> Kernel<M> {
             return;
         }
         let EngineId { adapter, node } = engine;
-        if matches!(self.config.tdr.level, 1 | 2) {
-            let level = self.config.tdr.level;
-            let why =
-                format!("engine {adapter}.{node} timed out at TdrLevel {level}, which does not recover");
-            self.bugcheck(0x116, [0, 0, 0, 0], why, effects);
+        if !self.recovers(&format!("engine {adapter}.{node}"), effects) {
             return;
-        }
-        if self.config.tdr.debug_mode == 0 {
-            self.note_host(
-                format!("engine {adapter}.{node} timed out: here a debugger would break in"),
-                effects,
-            );
         }
         // An engine that only pages is no node that could be reset by itself: the adapter is (TDR-014).
         let is_node = node != AdapterConfig::OWN_PAGING_NODE;
@@ -298,6 +295,20 @@ impl<M: Miniport> Kernel<M> {
             let guilty = self.oldest_devices(engine);
             self.reset_adapter(adapter, &guilty, &cause, effects);
         }
+    }
+
+    /// Whether what timed out is recovered from; else it is a bugcheck.
+    fn recovers(&mut self, what: &str, effects: &mut Effects) -> bool {
+        let level = self.config.tdr.level;
+        if matches!(level, 1 | 2) {
+            let why = format!("{what} timed out at TdrLevel {level}, which does not recover");
+            self.bugcheck(0x116, [0, 0, 0, 0], why, effects);
+            return false;
+        }
+        if self.config.tdr.debug_mode == 0 {
+            self.note_host(format!("{what} timed out: here a debugger would break in"), effects);
+        }
+        true
     }
 
     /// True while a reset of this engine or its adapter is under way.

@@ -47,8 +47,9 @@ impl<M: Miniport> Kernel<M> {
         if node_ordinal as usize >= nodes {
             return invalid(format!("node {node_ordinal} does not exist, the adapter has {nodes}"));
         }
-        let Some(engine) = config.engine(adapter, node_ordinal, engine_affinity) else {
-            let engines = config.physical_adapters;
+        let engines = self.physical_adapters(process, adapter);
+        let seen = |engine: &EngineId| config.physical_adapter_of(engine.node) < engines;
+        let Some(engine) = config.engine(adapter, node_ordinal, engine_affinity).filter(seen) else {
             return invalid(format!(
                 "EngineAffinity {engine_affinity:#x} is not the bit of one of {engines} engines"
             ));
@@ -124,7 +125,10 @@ impl<M: Miniport> Kernel<M> {
         effects: &mut Effects,
     ) -> Called {
         let id = self.context(process, handle)?;
-        for queue in core::mem::take(&mut self.contexts[id].hardware.queues) {
+        let queues = core::mem::take(&mut self.contexts[id].hardware.queues);
+        let mut queues: Vec<u32> = queues.into_iter().collect();
+        queues.sort_by_key(|queue| self.hw_queues[*queue].handle);
+        for queue in queues {
             self.end_hw_queue(queue, effects);
         }
         self.forget_suspend(id);

@@ -104,11 +104,11 @@ impl<M: Miniport> Kernel<M> {
             return invalid(format!("context {} was created without HwQueueSupported", context.handle));
         }
         let node = self.node(context.engine);
-        if !self.config.features.contains(Features::HARDWARE_SCHEDULING) || !node.hw_queues {
+        if !self.features_of(context.process).contains(Features::HARDWARE_SCHEDULING) || !node.hw_queues {
             return unsupported(format!("node {} has no hardware queues here", context.engine.node));
         }
         let native = flags.contains(HwQueueFlags::NATIVE_PROGRESS_FENCE);
-        if native && !self.adapter_has_native_fences(context.engine.adapter) {
+        if native && !self.adapter_has_native_fences(context.process, context.engine.adapter) {
             return unsupported("NativeProgressFence needs native fences of the adapter".into());
         }
         if !flags.contains(HwQueueFlags::USER_MODE_SUBMISSION) {
@@ -119,7 +119,9 @@ impl<M: Miniport> Kernel<M> {
                 "a queue of user-mode submission needs NativeProgressFence: its fences are native (F-106)",
             );
         }
-        if !self.config.features.contains(Features::USER_MODE_SUBMISSION) || !node.user_mode_submission {
+        if !self.features_of(context.process).contains(Features::USER_MODE_SUBMISSION)
+            || !node.user_mode_submission
+        {
             return unsupported(format!("node {} has no user-mode submission here", context.engine.node));
         }
         Ok(())

@@ -11,7 +11,7 @@ use crate::ddi::Miniport;
 use crate::effects::Effects;
 use crate::kernel::{Called, Kernel, Refusal, invalid};
 use crate::legacy::{Acquire, Form, is_acquired, queueable};
-use crate::policy::LowerGpuSignal;
+use crate::policy::{GpuWait, LowerGpuSignal};
 use crate::waits::{WaitItem, WaitOwner};
 
 impl<M: Miniport> Kernel<M> {
@@ -121,7 +121,14 @@ impl<M: Miniport> Kernel<M> {
             for object in &objects {
                 self.objects[*object].references += 1;
             }
-            let wait = self.begin_wait(WaitOwner::Gpu { queue }, false, values);
+            let wait = match self.config.policy.gpu_wait {
+                GpuWait::LatchesWhenQueued => self.begin_wait(WaitOwner::Gpu { queue }, false, values),
+                GpuWait::LooksAtHead if values.is_empty() => None,
+                GpuWait::LooksAtHead => {
+                    self.enqueue_wait(queue, values);
+                    None
+                }
+            };
             self.enqueue(queue, Packet::Acquire(Acquire { wait, objects, place: None }));
             return Ok(Reply::None);
         }

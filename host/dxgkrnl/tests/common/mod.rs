@@ -1,4 +1,6 @@
-//! A kernel with one process on it, driven in virtual time.
+//! A kernel with one process on it, driven in virtual time. The checker of scenarios looks at every step: no waiter is
+//! asleep whose condition has held, every wake is justified, each call has one answer, memory is what the kernel has,
+//! and of a process that is gone nothing is left.
 #![allow(dead_code)]
 
 pub mod hardware;
@@ -13,6 +15,7 @@ use d3dkmt::{
 use dxgkrnl::ddi::Miniport;
 use dxgkrnl::{Config, Effects, Input, Kernel, ProcessId, TdrConfig, VmId};
 use kmd::SimulatedMiniport;
+use scenario::checker::{Checker, Told};
 
 pub const P: ProcessId = ProcessId(1);
 
@@ -22,6 +25,9 @@ pub struct World<M: Miniport = SimulatedMiniport> {
     pub process: ProcessId,
     /// Effects since the last `take`.
     pub effects: Effects,
+    checker: Option<Checker>,
+    /// Of a kernel with a planted bug: what the checker found, instead of a test that fails.
+    pub violations: Option<Vec<String>>,
     request: u64,
     next_event: u64,
 }
@@ -43,6 +49,8 @@ impl<M: Miniport> World<M> {
             now: 0,
             process: P,
             effects: Effects::default(),
+            checker: Some(Checker::default()),
+            violations: None,
             request: 0,
             next_event: 0,
         };
@@ -50,13 +58,47 @@ impl<M: Miniport> World<M> {
         world
     }
 
+    /// For a test that fills a table: looking at all of it after each step takes minutes.
+    pub fn unchecked(self) -> Self {
+        World { checker: None, ..self }
+    }
+
     pub fn attach(&mut self, process: ProcessId) {
         self.input(Input::ProcessAttached { process, vm: VmId::HOST, pid: 100, name: "test".into() });
         self.input(Input::FenceMemoryAdded { process, slots: 64 });
     }
 
+    /// A process of this VM, which makes the calls from here on. The VM is attached, named `vm-N`, unless it is there.
+    pub fn guest(&mut self, vm: u32, process: ProcessId) {
+        if self.kernel.snapshot().vms.iter().all(|(there, _)| *there != vm) {
+            self.input(Input::VmAttached { vm: VmId(vm), name: format!("vm-{vm}") });
+        }
+        self.input(Input::ProcessAttached { process, vm: VmId(vm), pid: process.0, name: "guest".into() });
+        self.input(Input::FenceMemoryAdded { process, slots: 64 });
+        self.process = process;
+    }
+
     pub fn input(&mut self, input: Input) {
-        self.kernel.handle(self.now, input, &mut self.effects);
+        let told = Told::of(&input);
+        self.step(&told, |kernel, now, effects| kernel.handle(now, input, effects));
+    }
+
+    fn step(&mut self, told: &Told, step: impl FnOnce(&mut Kernel<M>, u64, &mut Effects)) {
+        let mut effects = Effects::default();
+        step(&mut self.kernel, self.now, &mut effects);
+        if let Some(checker) = &mut self.checker {
+            checker.step(told, &effects, &self.kernel);
+            let found = checker.take_violations();
+            match &mut self.violations {
+                Some(violations) => violations.extend(found),
+                None => assert!(found.is_empty(), "{found:#?}"),
+            }
+        }
+        let Effects { stores, answers, events, notes } = effects;
+        self.effects.stores.extend(stores);
+        self.effects.answers.extend(answers);
+        self.effects.events.extend(events);
+        self.effects.notes.extend(notes);
     }
 
     /// One synchronous call; exactly one answer is asserted.

@@ -37,6 +37,10 @@ pub struct Script {
     pub holds_suspends: bool,
     /// Advertised beside what a sound driver does.
     pub advertised: Vec<FeatureId>,
+    /// It advertises nothing at all.
+    pub advertises_nothing: bool,
+    /// What it makes of the data of every escape.
+    pub escape_answer: Option<Vec<u8>>,
     /// What the paging buffers that are built from now on do before they write the fence; `None`: as the simulated
     /// miniport builds them.
     pub paging: Option<Vec<isa::Packet>>,
@@ -70,6 +74,8 @@ pub fn scripted(config: Config) -> (World<Scripted>, ScriptRef) {
         forgets_dpc: false,
         holds_suspends: false,
         advertised: Vec::new(),
+        advertises_nothing: false,
+        escape_answer: None,
         paging: None,
         pages_by_cpu: false,
         refuse_notification: None,
@@ -96,10 +102,12 @@ impl Script {
         std::mem::take(&mut self.log)
     }
 
-    /// The same without DPCs and interrupts.
+    /// The same without DPCs and interrupts, and without what tells of processes and devices.
     pub fn ddis(&mut self) -> Vec<String> {
+        const OTHERS: [&str; 6] =
+            ["dpc", "interrupt", "create_process", "create_device", "destroy_process", "destroy_device"];
         let log = self.take();
-        log.into_iter().filter(|line| !line.starts_with("dpc") && !line.starts_with("interrupt")).collect()
+        log.into_iter().filter(|line| !OTHERS.iter().any(|other| line.starts_with(other))).collect()
     }
 
     pub fn call_back(&mut self, ddi: &'static str, callbacks: impl IntoIterator<Item = Callback>) {
@@ -226,6 +234,10 @@ impl Miniport for Scripted {
         destroy_context(now: Nanos, context: HwContext, submitted: Option<(EngineId, u64)>)
             = format!("destroy_context {}", context.0);
         stop_device(adapter: u32) = format!("stop_device {adapter}");
+        destroy_process(adapter: u32, process: KmdProcess) = format!("destroy_process {adapter} {}", process.0);
+        destroy_device(adapter: u32, device: KmdDevice) = format!("destroy_device {adapter} {}", device.0);
+        destroy_cpu_event(adapter: u32, event: KmdCpuEvent) = format!("destroy_cpu_event {adapter} {:#x}", event.0);
+        object_goes_bad(adapter: u32, usage: u32) = format!("object_goes_bad {adapter} {usage}");
         destroy_hw_queue(now: Nanos, hw_queue: HwQueueId) = format!("destroy_hw_queue {}", hw_queue.0);
         submit_command_to_hw_queue(now: Nanos, submission: HwQueueSubmission)
             = format!("submit_command_to_hw_queue {} {}", submission.hw_queue.0, submission.progress_fence_id);
@@ -250,6 +262,15 @@ impl Miniport for Scripted {
             = format!("patch {id}");
         cancel_command(context: HwContext, commands: &[u8]) -> Result<(), NtStatus> [failing]
             = format!("cancel_command {}", commands.len());
+        create_process(adapter: u32, new: &NewProcess) -> Result<(), NtStatus> [failing]
+            = format!("create_process {adapter} {} {:?} {:?}", new.process.0, new.kind, new.name);
+        create_device(adapter: u32, process: KmdProcess, device: KmdDevice) -> Result<(), NtStatus> [failing]
+            = format!("create_device {adapter} {} of {}", device.0, process.0);
+        create_cpu_event(adapter: u32, create: &CreateCpuEvent) -> Result<KmdCpuEvent, NtStatus> [failing]
+            = format!("create_cpu_event {adapter} {} on {}", create.event.0, create.device.0);
+        set_virtual_machine_data(adapter: u32, data: &VirtualMachineData) = format!(
+            "set_virtual_machine_data {adapter} {}: secure {} linux {}", data.worker.0, data.secure, data.linux,
+        );
         begin_exclusive_access(adapter: u32) = "begin_exclusive_access";
         iommu_mapping_changed(adapter: u32, process: ProcessId, added: Option<u32>)
             = format!("mapping of {} changes: {added:?}", process.0);
@@ -319,8 +340,39 @@ impl Miniport for Scripted {
     }
 
     fn advertised_features(&self, adapter: u32) -> Vec<FeatureId> {
+        if self.script.borrow().advertises_nothing {
+            return Vec::new();
+        }
         let sound = self.simulated.advertised_features(adapter);
         sound.into_iter().chain(self.script.borrow().advertised.iter().copied()).collect()
+    }
+
+    fn escape(
+        &mut self,
+        now: Nanos,
+        adapter: u32,
+        escape: Escape<'_>,
+        callbacks: &mut Callbacks,
+    ) -> NtStatus {
+        let line = format!(
+            "escape {adapter} process {:?} device {:?} context {:?} flags {:#x} data {:x?}",
+            escape.process.map(|id| id.0),
+            escape.device.map(|id| id.0),
+            escape.context.map(|id| id.0),
+            escape.flags.bits(),
+            escape.data,
+        );
+        let answer = self.script.borrow().escape_answer.clone();
+        if let Some(answer) = answer {
+            *escape.data = answer;
+            return self.told("escape", line, callbacks, |_, _| NtStatus::SUCCESS);
+        }
+        if let Err(status) = self.failing("escape") {
+            return self.told("escape", line, callbacks, |_, _| status);
+        }
+        self.told("escape", line, callbacks, |simulated, callbacks| {
+            simulated.escape(now, adapter, escape, callbacks)
+        })
     }
 
     fn per_engine_tdr_ddis(&self, _adapter: u32) -> PerEngineTdrDdis {
@@ -394,6 +446,11 @@ impl Miniport for Scripted {
         let answer = self.simulated.connect_doorbell(now, hw_queue, callbacks);
         self.script.borrow_mut().log.push(format!("connect_doorbell {}: {answer:?}", hw_queue.0));
         answer
+    }
+
+    fn query_adapter_info(&mut self, adapter: u32, query: QueryAdapterInfo<'_>) -> Result<(), NtStatus> {
+        self.script.borrow_mut().log.push(format!("query_adapter_info {adapter}: {:?}", query.flags));
+        self.simulated.query_adapter_info(adapter, query)
     }
 
     fn build_paging_buffer(&mut self, operation: &PagingOperation) -> Option<Vec<u8>> {

@@ -2,9 +2,9 @@
 #![allow(dead_code)]
 
 use d3dkmt::{
-    Call, CreateContextFlags, EventId, GpuSignal, GpuVaOperation, Handle, KeyedMutexFlags, Luid, NtStatus,
-    Reply, RuntimeBuffer, ShareToken, SignalFlags, SyncObjectFlags, SyncObjectInfo, SyncObjectType,
-    WaitFromCpuFlags, isa,
+    Call, CpuEventUsage, CreateContextFlags, EscapeFlags, EventId, GpuSignal, GpuVaOperation, Handle,
+    KeyedMutexFlags, Luid, NtStatus, Reply, RuntimeBuffer, ShareToken, SignalFlags, SyncObjectFlags,
+    SyncObjectInfo, SyncObjectType, WaitFromCpuFlags, isa,
 };
 use dxgkrnl::{Config, Effects, EngineId, Fault, Input, Kernel, ProcessId, VmId};
 use kmd::SimulatedMiniport;
@@ -172,6 +172,7 @@ impl Session {
                 Fault::PageFault { engine, gpu_address: self.random.number(), flags }
             }
             7 => Fault::ResetFails { engine },
+            8..10 => Fault::ObjectGoesBad { adapter: engine.adapter, usage: self.random.below(3) as u32 },
             _ => Fault::LoseInterrupt { engine },
         }
     }
@@ -382,6 +383,7 @@ impl Session {
                 let (name, desired_access) = (self.name(), self.rights());
                 Call::OpenNtHandleFromName { name, desired_access, token: self.token() }
             }
+            12 | 14 => self.escape_call(at, random >> 8),
             13 => self.paging_call(at, random >> 8),
             _ => Call::CreateContextVirtual {
                 device: self.pick(at, |guest| &guest.devices),
@@ -391,6 +393,30 @@ impl Session {
                 client_hint: 0,
                 private_data: vec![7; 3],
             },
+        }
+    }
+
+    /// Known ones mostly, of CPU events mostly.
+    fn escape_call(&mut self, at: usize, random: u64) -> Call {
+        let object = self.pick(at, |guest| &guest.legacy);
+        let usage = [(random >> 8) as u32 % 3, 0, 0, 0, 0, 0, 0, 0];
+        let word = (random >> 16) as u32;
+        let (kind, flags, data) = match random % 16 {
+            0..8 => (0, 0x40, CpuEventUsage { object, kmd_cpu_event: random, usage }.encode()),
+            8 => (2, 0, (word % 16).to_le_bytes().to_vec()),
+            9 => (word % 50, word & 0x1FF, vec![1; word as usize % 60]),
+            10 => (0, 0x40, (word % 6).to_le_bytes().repeat(word as usize % 40)),
+            11 | 12 => (0, 8, [3, word % 3].map(u32::to_le_bytes).concat()),
+            _ => (0, word & 1, [[0; 4], word.to_le_bytes()].concat().repeat(word as usize % 8)),
+        };
+        let given = |handle: Handle, chance: u64| if chance == 0 { handle } else { Handle::NULL };
+        Call::Escape {
+            adapter: self.pick(at, |guest| &guest.adapters),
+            device: given(self.pick(at, |guest| &guest.devices), (random >> 48) % 2),
+            context: given(self.pick(at, |guest| &guest.contexts), (random >> 50) % 8),
+            kind,
+            flags: EscapeFlags::from_bits_retain(flags),
+            data,
         }
     }
 
@@ -450,6 +476,15 @@ impl Session {
             initial_state: random >> 63 == 0,
             event: (random >> 62 == 0).then_some(EventId(1)),
             ..SyncObjectInfo::default()
+        };
+        let by_kmd =
+            info.object_type == SyncObjectType::CPU_NOTIFICATION && !(random >> 20).is_multiple_of(4);
+        let info = match by_kmd {
+            true => {
+                let flags = SyncObjectFlags::SIGNAL_BY_KMD | flags & SyncObjectFlags::SHARED;
+                SyncObjectInfo { flags, event: Some(EventId(2)), ..info }
+            }
+            false => info,
         };
         Call::CreateSynchronizationObject {
             device: self.pick(at, |guest| &guest.devices),

@@ -5,20 +5,34 @@ use d3dkmt::{SyncObjectFlags, isa};
 use super::Naive;
 use super::packets::Packet;
 
+/// A command buffer: of a context's own queue, or of a hardware queue.
+#[derive(Clone)]
+pub struct Job {
+    pub queue: usize,
+    commands: Vec<isa::Packet>,
+    /// `HwQueueProgressFenceId`: what the hardware stores when a buffer of a hardware queue is done (SCH-013).
+    progress: Option<u64>,
+    /// In hardware, for a native fence at this address: this value (SCH-016).
+    waits_for: Option<(u64, u64)>,
+    /// It has run, and may wait.
+    begun: bool,
+}
+
 pub struct Engine {
     pub adapter: usize,
     pub node: u32,
     /// The advanced kind: it tells of each write at once (FEN-019); the basic kind when a buffer is done (FEN-017).
     tells_at_once: bool,
-    /// Context and commands left; the first is running if the engine was given any.
-    pub jobs: Vec<(usize, Vec<isa::Packet>)>,
-    /// So many of them it was given; the others wait for their turn.
-    pub given: usize,
+    /// Buffers of contexts that wait for their turn.
+    waiting: Vec<Job>,
+    /// What it was given and does not run.
+    given: Vec<Job>,
+    running: Option<Job>,
     /// When the running command ends, if it does.
     pub busy_until: Option<u64>,
     /// It never ends.
     pub hangs: bool,
-    /// When the first job began.
+    /// When the oldest buffer of contexts began.
     pub since: u64,
 }
 
@@ -33,12 +47,24 @@ impl Engine {
             adapter,
             node,
             tells_at_once,
-            jobs: vec![],
-            given: 0,
+            waiting: vec![],
+            given: vec![],
+            running: None,
             busy_until: None,
             hangs: false,
             since: 0,
         }
+    }
+
+    /// Everything that it has and would have had.
+    pub(super) fn clear(&mut self) {
+        (self.waiting, self.given, self.running) = (vec![], vec![], None);
+        (self.busy_until, self.hangs) = (None, false);
+    }
+
+    /// Of contexts it is given so many at a time; hardware queues it has whole.
+    fn given_of_contexts(&self) -> usize {
+        self.running.iter().chain(&self.given).filter(|job| job.progress.is_none()).count()
     }
 }
 
@@ -47,54 +73,95 @@ impl Naive {
         let engine = self.contexts[context].engine;
         self.contexts[context].on_engine = true;
         self.contexts[context].submitted = false;
-        self.engines[engine].jobs.push((context, commands));
+        let job = Job { queue: context, commands, progress: None, waits_for: None, begun: false };
+        self.engines[engine].waiting.push(job);
         self.fill(engine);
+    }
+
+    /// What is in a hardware queue is with the engine at once: the hardware schedules it.
+    pub(super) fn give_to_hw_queue(&mut self, queue: usize, id: u64, commands: Vec<isa::Packet>) {
+        let engine = self.contexts[queue].engine;
+        let job = Job { queue, commands, progress: Some(id), waits_for: None, begun: false };
+        self.engines[engine].given.push(job);
+        self.contexts[queue].submitted = true;
+        self.start_next(engine, self.now);
     }
 
     /// Gives the engine what it has room for. An idle one begins at once.
     pub(super) fn fill(&mut self, engine: usize) {
-        while self.engines[engine].given < DEPTH.min(self.engines[engine].jobs.len()) {
-            let given = self.engines[engine].given;
-            let context = self.engines[engine].jobs[given].0;
-            self.contexts[context].submitted = true;
-            if let Some(Packet::Signal(_)) = self.contexts[context].queue.first() {
-                self.able.push(context);
+        while self.engines[engine].given_of_contexts() < DEPTH && !self.engines[engine].waiting.is_empty() {
+            let state = &mut self.engines[engine];
+            if state.given_of_contexts() == 0 {
+                state.since = self.now;
             }
-            self.engines[engine].given += 1;
-            if self.engines[engine].given == 1 {
-                self.engines[engine].since = self.now;
-                self.run_engine(engine, self.now);
+            let job = state.waiting.remove(0);
+            let queue = job.queue;
+            state.given.push(job);
+            self.contexts[queue].submitted = true;
+            if let Some(Packet::Signal(_)) = self.contexts[queue].queue.first() {
+                self.able.push(queue);
             }
+            self.start_next(engine, self.now);
         }
     }
 
     /// The context's buffer is dropped, and the engine goes on with the next that it has.
     pub(super) fn take_from_engine(&mut self, context: usize) {
         let engine = self.contexts[context].engine;
-        let Some(at) = self.engines[engine].jobs.iter().position(|(job, _)| *job == context) else { return };
         let (now, state) = (self.now, &mut self.engines[engine]);
-        state.jobs.remove(at);
-        if at >= state.given {
-            return;
-        }
-        state.given -= 1;
-        if at == 0 {
-            (state.busy_until, state.hangs) = (None, false);
-            if now >= state.since + QUANTUM_NS && state.given > 0 {
+        state.waiting.retain(|job| job.queue != context);
+        let had = state.given.len();
+        state.given.retain(|job| job.queue != context);
+        if state.running.as_ref().is_some_and(|job| job.queue == context) {
+            (state.running, state.busy_until, state.hangs) = (None, None, false);
+            if now >= state.since + QUANTUM_NS && !state.given.is_empty() {
                 // It had its time and was asked to make way: what it had beside comes after those that wait.
-                state.given = 0;
-                let behind = state.jobs.remove(0);
-                state.jobs.push(behind);
+                state.waiting.append(&mut state.given);
             }
             state.since = now;
-            self.run_engine(engine, now);
+            self.start_next(engine, now);
+        } else if had == state.given.len() {
+            return;
         }
         self.fill(engine);
     }
 
     pub(super) fn is_with_engine(&self, context: usize) -> bool {
         let engine = &self.engines[self.contexts[context].engine];
-        engine.jobs.iter().take(engine.given).any(|(job, _)| *job == context)
+        engine.running.iter().chain(&engine.given).any(|job| job.queue == context)
+    }
+
+    /// Whether the engine has begun everything that it is to run of this queue.
+    pub(super) fn has_begun(&self, context: usize) -> bool {
+        let engine = &self.engines[self.contexts[context].engine];
+        let mut others = engine.waiting.iter().chain(&engine.given);
+        !others.any(|job| job.queue == context && !job.begun)
+    }
+
+    /// A hardware queue ends, with all that the engine has of it.
+    pub(super) fn take_hw_queue_from_engine(&mut self, queue: usize) {
+        let engine = self.contexts[queue].engine;
+        let state = &mut self.engines[engine];
+        state.given.retain(|job| job.queue != queue);
+        if state.running.as_ref().is_some_and(|job| job.queue == queue) {
+            (state.running, state.busy_until) = (None, None);
+        }
+        self.start_next(engine, self.now);
+    }
+
+    /// What ran is lost; what it was given comes first when it goes on. Gives the context.
+    pub(super) fn abort(&mut self, engine: usize) -> usize {
+        let state = &mut self.engines[engine];
+        let culprit = state.running.take().expect("it hangs").queue;
+        let waiting = std::mem::take(&mut state.waiting);
+        state.waiting = std::mem::take(&mut state.given);
+        state.waiting.extend(waiting);
+        state.hangs = false;
+        culprit
+    }
+
+    pub(super) fn forget_jobs_of(&mut self, engine: usize, context: usize) {
+        self.engines[engine].waiting.retain(|job| job.queue != context);
     }
 
     /// When something is due next.
@@ -114,6 +181,7 @@ impl Naive {
             while let Some(time) = self.engines[engine].busy_until.filter(|until| *until <= self.now) {
                 self.engines[engine].busy_until = None;
                 self.run_engine(engine, time);
+                self.start_next(engine, time);
             }
         }
         self.run_contexts();
@@ -127,38 +195,110 @@ impl Naive {
         self.end_late_acquires();
     }
 
-    /// Runs commands from this time on, until one takes time, never ends, or there is none.
-    fn run_engine(&mut self, engine: usize, time: u64) {
-        while self.engines[engine].given > 0 {
-            let (context, commands) = &mut self.engines[engine].jobs[0];
-            let context = *context;
-            if commands.is_empty() {
-                self.engines[engine].jobs.remove(0);
-                self.engines[engine].given -= 1;
-                self.engines[engine].since = time;
-                self.contexts[context].on_engine = false;
-                self.able.push(context);
-                self.look_at_fences_of(self.contexts[context].process);
-                continue;
+    /// The first buffer runs that may: none of its queue is before it, and it waits for nothing. All contexts without
+    /// hardware queues are one queue to the engine.
+    fn start_next(&mut self, engine: usize, time: u64) {
+        self.run_what_may(engine, time);
+        self.look_in_hardware(time);
+    }
+
+    /// What waits in hardware for native fences that were touched goes on if it may; that may touch others.
+    pub(super) fn look_in_hardware(&mut self, time: u64) {
+        while !self.touched.is_empty() {
+            let object = self.touched.remove(0);
+            for engine in 0..self.engines.len() {
+                if self.engines[engine].adapter != self.objects[object].adapter {
+                    continue;
+                }
+                for at in 0..self.engines[engine].given.len() {
+                    let Job { queue, waits_for, .. } = self.engines[engine].given[at];
+                    let Some((gpu_address, value)) = waits_for else { continue };
+                    let process = self.contexts[queue].process;
+                    let is_it = self.native_fence_at(engine, process, gpu_address) == Some(object);
+                    if is_it && self.objects[object].value >= value {
+                        self.engines[engine].given[at].waits_for = None;
+                    }
+                }
+                self.run_what_may(engine, time);
             }
-            match commands.remove(0) {
+        }
+    }
+
+    fn run_what_may(&mut self, engine: usize, time: u64) {
+        while self.engines[engine].running.is_none() {
+            let state = &mut self.engines[engine];
+            let queue_of = |job: &Job| job.progress.map(|_| job.queue);
+            let may = |at: &usize| {
+                let job = &state.given[*at];
+                let first = state.given[..*at].iter().all(|earlier| queue_of(earlier) != queue_of(job));
+                first && job.waits_for.is_none()
+            };
+            let Some(at) = (0..state.given.len()).find(may) else { return };
+            let job = state.given.remove(at);
+            state.running = Some(Job { begun: true, ..job });
+            self.run_engine(engine, time);
+        }
+    }
+
+    /// Runs commands from this time on, until one takes time, waits, or never ends, or there is none.
+    fn run_engine(&mut self, engine: usize, time: u64) {
+        while let Some(job) = &mut self.engines[engine].running {
+            let queue = job.queue;
+            if job.commands.is_empty() {
+                let progress = job.progress;
+                self.engines[engine].running = None;
+                match progress {
+                    Some(id) => self.hw_buffer_is_done(engine, queue, id),
+                    None => {
+                        self.engines[engine].since = time;
+                        self.contexts[queue].on_engine = false;
+                        self.able.push(queue);
+                        self.look_at_fences_of(self.contexts[queue].process);
+                    }
+                }
+                return;
+            }
+            match job.commands.remove(0) {
                 isa::Packet::Busy { duration_ns } => {
                     self.engines[engine].busy_until = Some(time + duration_ns);
                     return;
                 }
                 // No sequence has one.
-                isa::Packet::FenceWait { .. }
-                | isa::Packet::MarkerIn { .. }
-                | isa::Packet::MarkerOut { .. } => {}
+                isa::Packet::MarkerIn { .. } | isa::Packet::MarkerOut { .. } => {}
+                isa::Packet::FenceWait { gpu_address, value } => {
+                    let fence = self.native_fence_at(engine, self.contexts[queue].process, gpu_address);
+                    if fence.is_none_or(|fence| self.objects[fence].value < value) {
+                        let state = &mut self.engines[engine];
+                        let job = state.running.take().expect("it runs");
+                        state.given.insert(0, Job { waits_for: Some((gpu_address, value)), ..job });
+                        return;
+                    }
+                }
                 isa::Packet::Hang => {
                     self.engines[engine].hangs = true;
                     return;
                 }
                 isa::Packet::FenceWrite { gpu_address, value } => {
-                    self.write(engine, self.contexts[context].process, gpu_address, value);
+                    self.write(engine, self.contexts[queue].process, gpu_address, value);
                 }
             }
         }
+    }
+
+    /// The hardware stores the id; an engine of the basic kind tells of it now (FEN-017).
+    fn hw_buffer_is_done(&mut self, engine: usize, queue: usize, id: u64) {
+        let Some(hardware) = &self.contexts[queue].hardware else { return };
+        let (process, address) = (self.contexts[queue].process, hardware.progress_address);
+        self.write(engine, process, address, id);
+        if !self.engines[engine].tells_at_once {
+            self.look_at_all_writes();
+        }
+    }
+
+    fn look_at_all_writes(&mut self) {
+        let mut news = self.unseen.clone();
+        news.sort_by_key(|(writer, _)| *writer);
+        self.look_at_news(&news);
     }
 
     /// Stores where a fence of the process is that this adapter's engines may write (F-15, FEN-050, FEN-054).
@@ -175,13 +315,17 @@ impl Naive {
                 self.objects[object].value = value;
                 self.objects[object].poisoned = false;
             }
+            if self.objects[object].native {
+                // FEN-099: whoever waits hears of it at once, by interrupt 19, on either kind of engine.
+                self.touched.push(object);
+                self.look_at(object);
+                return;
+            }
             self.unseen.push((process, object));
         }
         if self.engines[engine].tells_at_once {
             // F-30: the interrupt names an engine and no fence; the engine raises it wherever it wrote.
-            let mut news = self.unseen.clone();
-            news.sort_by_key(|(writer, _)| *writer);
-            self.look_at_news(&news);
+            self.look_at_all_writes();
         }
     }
 

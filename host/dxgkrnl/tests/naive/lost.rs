@@ -17,17 +17,15 @@ impl Naive {
 
     /// The reset of an engine (TDR-012): the device of what hung is lost, the others' work goes on (TDR-019).
     pub(super) fn reset_engine(&mut self, engine: usize) {
-        let (culprit, _) = self.engines[engine].jobs.remove(0);
+        let culprit = self.abort(engine);
         self.contexts[culprit].on_engine = false;
         let device = self.contexts[culprit].device;
         for context in 0..self.contexts.len() {
             if self.contexts[context].device == device && self.contexts[context].engine == engine {
-                self.engines[engine].jobs.retain(|(job, _)| *job != context);
+                self.forget_jobs_of(engine, context);
                 self.contexts[context].on_engine = false;
             }
         }
-        self.engines[engine].given = 0;
-        self.engines[engine].hangs = false;
         self.lose(device, DeviceExecutionState::HUNG, true);
     }
 
@@ -37,7 +35,7 @@ impl Naive {
         self.put_into(device, state);
         for context in 0..self.contexts.len() {
             if !self.contexts[context].gone && self.contexts[context].device == device {
-                if !self.is_with_engine(context) {
+                if self.contexts[context].hardware.is_none() && !self.is_with_engine(context) {
                     self.take_from_engine(context);
                     self.contexts[context].on_engine = false;
                 }
@@ -51,6 +49,7 @@ impl Naive {
         for open in &opens {
             self.end_waits_through(*open);
         }
+        self.signal_native_fences_for_ever(device);
         for open in opens {
             if poisons && !self.opens[open].flags.contains(F::NO_SIGNAL) {
                 self.poison(self.opens[open].object);
@@ -74,16 +73,18 @@ impl Naive {
     }
 
     /// TDR-022 to TDR-025: the largest value, whoever waits for it.
-    fn poison(&mut self, object: usize) {
+    pub(super) fn poison(&mut self, object: usize) {
         let Object { kind, flags, poisoned, .. } = self.objects[object];
         if kind == Kind::Monitored && !poisoned && !flags.contains(F::NO_SIGNAL_MAX_VALUE_ON_TDR) {
-            self.set(object, u64::MAX);
             self.objects[object].poisoned = true;
+            self.store_and_look(object, u64::MAX);
         }
     }
 
-    /// F-66: a signal of a poisoned fence does nothing, unless the policy lets it cure the fence.
+    /// F-66: a signal of a poisoned fence does nothing, unless the policy lets it cure the fence. A native fence is
+    /// signaled for ever (FEN-111).
     pub(super) fn is_beyond_signals(&self, object: usize) -> bool {
-        self.objects[object].poisoned && self.rules.poison_is_sticky
+        let Object { poisoned, native, .. } = self.objects[object];
+        poisoned && (self.rules.poison_is_sticky || native)
     }
 }

@@ -12,6 +12,7 @@
 //! | `waits.rs` | CPU signals and waits; what a new value does |
 //! | `packets.rs` | contexts, and what is queued in them |
 //! | `engines.rs` | engines, and what they do in time |
+//! | `hardware.rs` | hardware queues, their progress fences, and what is queued in them |
 //! | `lost.rs` | timeouts, and what a lost device takes with it |
 //!
 //! Two things it does not predict, because no fact does:
@@ -22,6 +23,7 @@
 //! Nothing is ever removed from the lists: what has ended says so, and a number once given stays one thing's name.
 
 mod engines;
+mod hardware;
 mod keyed;
 mod lost;
 mod objects;
@@ -33,9 +35,10 @@ mod waits;
 use d3dkmt::{Call, DeviceExecutionState, Handle, NtStatus, Reply};
 
 pub use engines::Engine;
+pub use hardware::{ADVANCED_NODE, BASIC_NODE};
 pub use keyed::{Acquire, KeyedMutex, KeyedOpen};
 pub use objects::{Kind, Object, Open};
-pub use packets::Context;
+pub use packets::{Context, Later};
 use queued::{Holder, Take};
 pub use sharing::Share;
 pub use waits::{Owner, Wait};
@@ -64,6 +67,10 @@ pub struct Rules {
     pub poison_is_sticky: bool,
     /// F-61: a device error without a reset poisons as well.
     pub faults_poison: bool,
+    /// F-58, F-41: a wait in a queue counts values from when it is reached, and not from when it is queued.
+    pub waits_look_at_head: bool,
+    /// FEN-026, F-45: a CPU signal takes effect after its answer.
+    pub cpu_signal_after_answer: bool,
     /// TdrLevel 3, or 0: nobody looks for timeouts.
     pub timeouts: bool,
 }
@@ -99,6 +106,10 @@ pub struct Naive {
     pub shares: Vec<Share>,
     pub waits: Vec<Wait>,
     pub signals: Vec<packets::Signal>,
+    /// Waits in queues that begin when they are reached.
+    pub later: Vec<Later>,
+    /// CPU signals that were answered and take effect in the step that comes next.
+    answered: Vec<(usize, u64)>,
     pub takes: Vec<Take>,
     /// Of those, the ones that stand in line, in the order of arrival.
     line: Vec<usize>,
@@ -112,6 +123,8 @@ pub struct Naive {
     pub stopped_adapters: Vec<usize>,
     /// What engines wrote, for which process, since somebody looked.
     unseen: Vec<(u32, usize)>,
+    /// Native fences whose waits in hardware are to be looked at.
+    touched: Vec<usize>,
     /// Contexts that may be able to go on, each in its turn.
     able: Vec<usize>,
     /// Events set since somebody looked.
@@ -132,6 +145,8 @@ impl Naive {
             shares: vec![],
             waits: vec![],
             signals: vec![],
+            later: vec![],
+            answered: vec![],
             takes: vec![],
             line: vec![],
             keyed: vec![],
@@ -141,6 +156,7 @@ impl Naive {
             engines: engines.iter().map(|engine| Engine::new(*engine)).collect(),
             stopped_adapters: vec![],
             unseen: vec![],
+            touched: vec![],
             able: vec![],
             woken: vec![],
         }
@@ -148,6 +164,18 @@ impl Naive {
 
     pub fn attach(&mut self, process: u32, vm: u32) {
         self.processes.push(Process { id: process, vm, gone: false });
+    }
+
+    /// What was answered and not done is done before anything else happens.
+    pub fn do_answered(&mut self) {
+        let answered = std::mem::take(&mut self.answered);
+        for at in 0..answered.len() {
+            let (object, value) = answered[at];
+            self.set(object, value);
+            self.answered = answered[at + 1..].to_vec();
+            self.end_waits_of_the_dead();
+        }
+        self.run_contexts();
     }
 
     /// Does a call. `given` is the kernel's reply: it has the names of what is new.
@@ -158,6 +186,7 @@ impl Naive {
             (&verdict, stoppable, one_way && self.rules.refused_one_way_stops)
         {
             self.put_into(device, DeviceExecutionState::STOPPED);
+            self.signal_native_fences_for_ever(device);
         }
         self.run_contexts();
         verdict
@@ -207,8 +236,24 @@ impl Naive {
                 self.release(process, mutex, key, fence_value)
             }
             Call::CancelWait { event } => self.cancel(process, event),
-            Call::CreateContextVirtual { device, node_ordinal, .. } => {
-                self.create_context(process, device, node_ordinal, given)
+            Call::CreateContextVirtual { device, node_ordinal, flags, .. } => {
+                self.create_context(process, device, node_ordinal, flags, given)
+            }
+            Call::CreateNativeFence { device, initial_value, .. } => {
+                self.create_native(process, device, initial_value, given)
+            }
+            Call::CreateHwQueue { context, flags, .. } => {
+                self.create_hw_queue(process, context, flags, given)
+            }
+            Call::DestroyHwQueue { queue } => self.destroy_hw_queue(process, queue),
+            Call::SubmitCommandToHwQueue { queue, progress_fence_id, private_data, .. } => {
+                self.submit_to_hw_queue(process, queue, progress_fence_id, &private_data)
+            }
+            Call::SubmitSignalToHwQueue { queues, objects, values, flags } => {
+                self.signal_hw_queues(process, &queues, (&objects, &values), flags)
+            }
+            Call::SubmitWaitToHwQueue { queue, objects, values } => {
+                self.wait_in_hw_queue(process, queue, (&objects, &values))
             }
             Call::DestroyContext { context } => self.destroy_context_of(process, context),
             Call::SignalFromGpu { contexts, signal, flags } => {
@@ -261,13 +306,18 @@ impl Naive {
             }
         }
         for (number, context) in self.contexts.iter().enumerate() {
-            if !context.gone && context.device == device {
+            if !context.gone && context.device == device && context.hardware.is_none() {
                 ends.push((context.handle, true, number));
             }
         }
         ends.sort();
         for (_, is_context, number) in ends {
-            if is_context { self.end_context(number) } else { self.end_open(number) }
+            if is_context {
+                self.end_context(number);
+            } else if !self.opens[number].gone {
+                // The progress fences of its contexts' hardware queues went with those.
+                self.end_open(number);
+            }
         }
         self.devices[device].gone = true;
         self.free_mutexes_of(Holder::Device(device));
@@ -334,10 +384,7 @@ impl Naive {
             }
         }
         for engine in self.engines.iter_mut().filter(|engine| engine.adapter == adapter) {
-            engine.jobs.clear();
-            engine.given = 0;
-            engine.busy_until = None;
-            engine.hangs = false;
+            engine.clear();
         }
         for wait in 0..self.waits.len() {
             let held_up = self.waits[wait].items.iter().any(|item| !item.reached && item.adapter == adapter);
@@ -349,6 +396,9 @@ impl Naive {
             let device = self.contexts[context].device;
             if !self.contexts[context].gone && self.devices[device].adapter == adapter {
                 self.contexts[context].on_engine = false;
+                if let Some(hardware) = &mut self.contexts[context].hardware {
+                    hardware.in_flight.clear();
+                }
                 self.drop_work(context, Some(NtStatus::DEVICE_REMOVED));
             }
         }
@@ -384,6 +434,8 @@ impl Naive {
             || self.signals.iter().any(|signal| signal.holds(object))
             || self.takes.iter().any(|take| !take.over && take.objects.contains(&object))
             || self.waits.iter().any(|wait| wait.holds(object))
+            || self.later.iter().any(|later| later.holds(object))
+            || self.answered.iter().any(|(signaled, _)| *signaled == object)
     }
 
     /// A CPU wait does not outlive the last that names its fence (F-52).

@@ -33,6 +33,8 @@ pub struct Object {
     pub value: u64,
     /// It has the largest value because a device was reset; a state, not a value (TDR-026).
     pub poisoned: bool,
+    /// A native fence (FEN-096): engines wait for it themselves, and tell at once of a value that somebody waits for.
+    pub native: bool,
     /// Legacy sharing: its global handle, and the VM in which it is good.
     pub global: (Handle, u32),
     /// Of the device that created it.
@@ -122,10 +124,26 @@ impl Naive {
             _ => Handle::NULL,
         };
         let global = (global, self.vm_of(process));
-        self.objects.push(Object { kind, value, poisoned: false, global, adapter, flags });
+        self.objects.push(Object { kind, value, poisoned: false, native: false, global, adapter, flags });
         let reply = self.add_open(process, Some(device), adapter, self.objects.len() - 1, flags, given);
         let Reply::SyncObject(created) = reply else { return Ok(reply) };
         Ok(Reply::SyncObject(CreatedSyncObject { shared_handle: global.0, ..created }))
+    }
+
+    /// A native fence of the process's own, which it shares with nobody.
+    pub(super) fn create_native(
+        &mut self,
+        process: u32,
+        device: Handle,
+        value: u64,
+        given: &Reply,
+    ) -> Verdict {
+        let (device, mistakes) = self.device_mistakes(process, device);
+        let (Some(device), []) = (device, &mistakes[..]) else { return Err(mistakes) };
+        let (adapter, flags) = (self.devices[device].adapter, F::empty());
+        let (kind, global) = (Kind::Monitored, (Handle::NULL, self.vm_of(process)));
+        self.objects.push(Object { kind, value, poisoned: false, native: true, global, adapter, flags });
+        Ok(self.add_open(process, Some(device), adapter, self.objects.len() - 1, flags, given))
     }
 
     /// FEN-046: whoever of the VM has the global handle of an object that has a handle still.
@@ -186,7 +204,8 @@ impl Naive {
     }
 
     pub(super) fn destroy_object(&mut self, process: u32, handle: Handle) -> Verdict {
-        let open = self.open_of(process, handle).ok_or(vec![IP])?;
+        let open =
+            self.open_of(process, handle).filter(|open| !self.is_progress_fence(*open)).ok_or(vec![IP])?;
         self.end_open(open);
         Ok(Reply::None)
     }

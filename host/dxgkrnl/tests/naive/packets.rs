@@ -1,9 +1,11 @@
 //! Contexts, and what is queued in them: waits, signals and command buffers, in one order (SCH-001).
 
 use d3dkmt::{
-    Call, DeviceExecutionState, GpuSignal, Handle, NtStatus, Reply, SignalFlags, SyncObjectFlags, isa,
+    Call, CreateContextFlags, DeviceExecutionState, GpuSignal, Handle, NtStatus, Reply, SignalFlags,
+    SyncObjectFlags, isa,
 };
 
+use super::hardware::HwQueue;
 use super::queued::{Holder, Take};
 use super::waits::Item;
 use super::{IP, Kind, Naive, Owner, Verdict};
@@ -18,15 +20,34 @@ pub struct Context {
     /// The engine was given it.
     pub submitted: bool,
     pub queue: Vec<Packet>,
+    /// HwQueueSupported.
+    pub takes_hw_queues: bool,
+    /// This is no context but a hardware queue of one: a queue of packets as well.
+    pub hardware: Option<HwQueue>,
     pub gone: bool,
+}
+
+/// A wait that begins when it is reached. Until then it holds what it names.
+pub struct Later {
+    items: Vec<Item>,
+    over: bool,
+}
+
+impl Later {
+    pub fn holds(&self, object: usize) -> bool {
+        !self.over && self.items.iter().any(|item| item.object == object)
+    }
 }
 
 #[derive(Clone)]
 pub enum Packet {
     Wait(usize),
     Take(usize),
+    /// A wait that was not looked at.
+    Later(usize),
     Signal(usize),
     Commands(Vec<isa::Packet>),
+    HwCommands(u64, Vec<isa::Packet>),
 }
 
 /// One signal, queued in one context or, as a broadcast, in several.
@@ -50,8 +71,11 @@ impl Signal {
 
 impl Naive {
     pub fn context(&self, process: u32, handle: Handle) -> Option<usize> {
-        let mine =
-            |context: &Context| !context.gone && context.process == process && context.handle == handle;
+        let mine = |context: &Context| {
+            !context.gone
+                && context.hardware.is_none()
+                && (context.process, context.handle) == (process, handle)
+        };
         self.contexts.iter().position(mine)
     }
 
@@ -60,6 +84,7 @@ impl Naive {
         process: u32,
         device: Handle,
         node: u32,
+        flags: CreateContextFlags,
         given: &Reply,
     ) -> Verdict {
         let (device, mut mistakes) = self.device_mistakes(process, device);
@@ -71,8 +96,20 @@ impl Naive {
         }
         let (Some(device), Some(engine), []) = (device, engine, &mistakes[..]) else { return Err(mistakes) };
         let Reply::Context(handle) = *given else { return Ok(Reply::Context(Handle::NULL)) };
-        let (on_engine, submitted, queue, gone) = (false, false, vec![], false);
-        self.contexts.push(Context { process, handle, device, engine, on_engine, submitted, queue, gone });
+        let takes_hw_queues = flags.contains(CreateContextFlags::HW_QUEUE_SUPPORTED);
+        let (on_engine, submitted, queue, hardware, gone) = (false, false, vec![], None, false);
+        self.contexts.push(Context {
+            process,
+            handle,
+            device,
+            engine,
+            on_engine,
+            submitted,
+            queue,
+            takes_hw_queues,
+            hardware,
+            gone,
+        });
         Ok(Reply::Context(handle))
     }
 
@@ -85,6 +122,7 @@ impl Naive {
     /// What it has queued never happens. What its process's engines wrote is looked at: the buffer that would have told
     /// of it is not done any more, and nobody may sleep for that (FEN-017).
     pub(super) fn end_context(&mut self, context: usize) {
+        self.end_hw_queues_of(context);
         self.contexts[context].gone = true;
         let was_there = self.is_with_engine(context);
         self.take_from_engine(context);
@@ -100,6 +138,7 @@ impl Naive {
         for packet in std::mem::take(&mut self.contexts[context].queue) {
             match packet {
                 Packet::Wait(wait) => self.waits[wait].over = true,
+                Packet::Later(later) => self.later[later].over = true,
                 Packet::Take(take) => {
                     self.takes[take].over = true;
                     self.line.retain(|one| *one != take);
@@ -118,7 +157,7 @@ impl Naive {
                         self.woken.push((process, event, status));
                     }
                 }
-                Packet::Commands(_) => {}
+                Packet::Commands(_) | Packet::HwCommands(..) => {}
             }
         }
     }
@@ -196,12 +235,42 @@ impl Naive {
         if !mistakes.is_empty() {
             return Err(mistakes);
         }
+        self.queue_signal(contexts, items, event, flags);
+        Ok(Reply::None)
+    }
+
+    pub(super) fn queue_signal(
+        &mut self,
+        contexts: Vec<usize>,
+        items: Vec<Item>,
+        event: Option<(u32, u64)>,
+        flags: SignalFlags,
+    ) {
+        // FEN-048: what signals earlier is not held up by the rest.
+        let is_early =
+            |item: &Item| self.objects[item.object].flags.contains(SyncObjectFlags::TOP_OF_PIPELINE);
+        let (early, items): (Vec<Item>, Vec<Item>) = items.into_iter().partition(is_early);
+        if !early.is_empty() {
+            self.queue_in_each(&contexts, early, None, flags);
+        }
+        if !items.is_empty() || event.is_some() {
+            self.queue_in_each(&contexts, items, event, flags);
+        }
+    }
+
+    fn queue_in_each(
+        &mut self,
+        contexts: &[usize],
+        items: Vec<Item>,
+        event: Option<(u32, u64)>,
+        flags: SignalFlags,
+    ) {
         let missing = contexts.len();
+        let contexts = contexts.to_vec();
         self.signals.push(Signal { items, contexts: contexts.clone(), event, flags, missing, broken: false });
         for context in contexts {
             self.queue(context, Packet::Signal(self.signals.len() - 1));
         }
-        Ok(Reply::None)
     }
 
     /// FEN-022, FEN-023, F-40: for all of them, and from now on.
@@ -266,13 +335,17 @@ impl Naive {
         mistakes
     }
 
-    fn queue_wait(&mut self, context: usize, mut items: Vec<Item>) {
+    pub(super) fn queue_wait(&mut self, context: usize, mut items: Vec<Item>) {
         let is_taken = |item: &Item| {
             matches!(self.objects[item.object].kind, Kind::Mutex { .. } | Kind::Semaphore { .. })
         };
         let objects: Vec<usize> =
             items.iter().filter(|item| is_taken(item)).map(|item| item.object).collect();
         items.retain(|item| !objects.contains(&item.object));
+        if self.rules.waits_look_at_head && !items.is_empty() {
+            self.later.push(Later { items: std::mem::take(&mut items), over: false });
+            self.queue(context, Packet::Later(self.later.len() - 1));
+        }
         let wait = match items.is_empty() {
             true => None,
             false => self.begin_wait(Owner::Gpu { context }, false, items),
@@ -297,7 +370,7 @@ impl Naive {
         Ok(Reply::None)
     }
 
-    fn queue(&mut self, context: usize, packet: Packet) {
+    pub(super) fn queue(&mut self, context: usize, packet: Packet) {
         self.contexts[context].queue.push(packet);
         self.able.push(context);
     }
@@ -307,6 +380,9 @@ impl Naive {
         loop {
             (0..self.engines.len()).for_each(|engine| self.fill(engine));
             if self.able.is_empty() {
+                self.able = self.now_due();
+            }
+            if self.able.is_empty() {
                 break;
             }
             let context = self.able.remove(0);
@@ -315,9 +391,31 @@ impl Naive {
         self.end_waits_of_the_dead();
     }
 
+    /// Of fences that are TopOfPipeline.
+    fn is_early(&self, signal: usize) -> bool {
+        let Signal { items, event, .. } = &self.signals[signal];
+        let is_early =
+            |item: &Item| self.objects[item.object].flags.contains(SyncObjectFlags::TOP_OF_PIPELINE);
+        event.is_none() && items.iter().all(is_early)
+    }
+
+    /// FEN-048: a signal of such fences is due when the engine has begun what is before it.
+    fn now_due(&self) -> Vec<usize> {
+        let mut due = vec![];
+        for (number, context) in self.contexts.iter().enumerate() {
+            if let (false, Some(Packet::Signal(signal))) = (context.gone, context.queue.first())
+                && self.is_early(*signal)
+                && self.has_begun(number)
+            {
+                due.push(number);
+            }
+        }
+        due
+    }
+
     /// The first packet, if its time has come.
     fn run_packet(&mut self, context: usize) -> bool {
-        let all_done = !self.contexts[context].on_engine;
+        let all_done = self.all_is_done(context);
         let Some(packet) = self.contexts[context].queue.first().cloned() else { return false };
         let ready = match &packet {
             Packet::Wait(wait) => self.waits[*wait].over,
@@ -325,9 +423,11 @@ impl Naive {
             // FEN-016, FEN-035
             Packet::Signal(signal) => {
                 let at_submission = self.signals[*signal].flags.contains(SignalFlags::SIGNAL_AT_SUBMISSION);
-                all_done || at_submission && self.contexts[context].submitted
+                let submitted = at_submission && self.contexts[context].submitted;
+                all_done || submitted || self.is_early(*signal) && self.has_begun(context)
             }
-            Packet::Commands(_) => all_done,
+            Packet::Later(_) | Packet::Commands(_) => all_done,
+            Packet::HwCommands(..) => self.takes_hw_buffer(context),
         };
         if !ready {
             return false;
@@ -336,9 +436,29 @@ impl Naive {
         match packet {
             Packet::Wait(_) | Packet::Take(_) => {}
             Packet::Signal(signal) => self.come_to(signal),
+            Packet::Later(later) => self.begin_at_head(context, later),
             Packet::Commands(commands) => self.give_to_engine(context, commands),
+            Packet::HwCommands(id, commands) => self.start_in_hw_queue(context, id, commands),
         }
         true
+    }
+
+    /// Nothing that was queued before is under way.
+    fn all_is_done(&self, context: usize) -> bool {
+        let Context { on_engine, hardware, .. } = &self.contexts[context];
+        !on_engine && hardware.as_ref().is_none_or(|queue| queue.in_flight.is_empty())
+    }
+
+    /// From now on it counts the values that its fences come to.
+    fn begin_at_head(&mut self, context: usize, later: usize) {
+        let mut items = self.later[later].items.clone();
+        for item in &mut items {
+            item.reached = self.objects[item.object].value >= item.value;
+        }
+        if let Some(wait) = self.begin_wait(Owner::Gpu { context }, false, items) {
+            self.contexts[context].queue.insert(0, Packet::Wait(wait));
+        }
+        self.later[later].over = true;
     }
 
     /// Once it has what it waits for in the same call, it takes what it can or stands in line.

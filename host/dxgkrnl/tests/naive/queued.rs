@@ -92,6 +92,7 @@ impl Naive {
             Kind::Semaphore { .. } => {
                 if self.rules.semaphore_overflow_stops {
                     self.put_into(device, DeviceExecutionState::STOPPED);
+                    self.signal_native_fences_for_ever(device);
                 }
             }
             // Of a process that is gone nobody is left to hear of it.

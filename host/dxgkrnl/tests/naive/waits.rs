@@ -125,6 +125,10 @@ impl Naive {
         if !mistakes.is_empty() {
             return Err(mistakes);
         }
+        if self.rules.cpu_signal_after_answer {
+            self.answered.extend(items.iter().map(|item| (item.object, item.value)));
+            return Ok(Reply::None);
+        }
         for item in items {
             self.set(item.object, item.value);
         }
@@ -182,7 +186,16 @@ impl Naive {
             return;
         }
         self.objects[object].poisoned = false;
+        self.store_and_look(object, value);
+    }
+
+    /// The hardware is told first of a native fence (FEN-112).
+    pub(super) fn store_and_look(&mut self, object: usize, value: u64) {
         self.objects[object].value = value;
+        if self.objects[object].native {
+            self.touched.push(object);
+            self.look_in_hardware(self.now);
+        }
         self.look_at(object);
     }
 
@@ -204,6 +217,7 @@ impl Naive {
                 self.end_wait(wait, NtStatus::SUCCESS);
             }
         }
+        self.progress_is_made(object);
     }
 
     /// FEN-027, FEN-028: an event is set once; a context goes on.

@@ -10,7 +10,8 @@ use proptest::prelude::*;
 pub type Targets = Vec<(usize, u64)>;
 
 /// One operation. Processes and what they have are named by their numbers, counted around: dead ones too, and in a
-/// process that has nothing of the kind something of another kind.
+/// process that has nothing of the kind something of another kind. `step` is how far an id is beyond the last one,
+/// `with` a monitored fence beside legacy objects, counted from 1; 0 is none.
 #[derive(Clone)]
 pub enum Op {
     Attach { vm: u32 },
@@ -28,7 +29,7 @@ pub enum Op {
     DestroyLegacy { process: usize, object: usize },
     OpenGlobal { process: usize, global: usize },
     LegacySignal { process: usize, contexts: Vec<usize>, objects: Vec<usize>, value: u64, array: bool },
-    LegacyWait { process: usize, context: usize, objects: Vec<usize>, value: u64, array: bool },
+    LegacyWait { process: usize, context: usize, objects: Vec<usize>, with: usize, value: u64, array: bool },
     CreateKeyed { process: usize, key: u64, nt: bool },
     OpenKeyed { process: usize, global: usize },
     DestroyKeyed { process: usize, mutex: usize },
@@ -46,6 +47,12 @@ pub enum Op {
     CpuEvent { process: usize, contexts: Vec<usize>, at_submission: bool },
     GpuWait { process: usize, context: usize, targets: Targets, one_way: bool },
     Submit { process: usize, context: usize, commands: Vec<Command> },
+    CreateNative { process: usize, device: usize, value: u64 },
+    CreateHwQueue { process: usize, context: usize, flags: u32 },
+    DestroyHwQueue { process: usize, queue: usize },
+    SubmitHw { process: usize, queue: usize, step: u64, commands: Vec<Command> },
+    SignalHw { process: usize, queues: Vec<usize>, targets: Targets, flags: u32 },
+    WaitHw { process: usize, queue: usize, targets: Targets },
     Advance { nanos: u64 },
     StopAdapter { adapter: usize },
 }
@@ -58,10 +65,12 @@ pub enum Legacy {
     Notification,
 }
 
+/// Of a command buffer. Waits are in hardware, and in buffers of hardware queues only.
 #[derive(Clone, Debug)]
 pub enum Command {
     Busy { nanos: u64 },
     Write { fence: usize, value: u64 },
+    Wait { fence: usize, value: u64 },
     Hang,
 }
 
@@ -98,9 +107,10 @@ fn create_flags() -> impl Strategy<Value = u32> {
         1 => Just(0x23),
         1 => Just(0x43),
         1 => Just(0x80),
-        // TopOfPipeline (8) is not in the naive model.
-        1 => (0..12u32).prop_map(|bit| (1 << bit) & !8),
-        1 => (0..0x1000u32).prop_map(|flags| flags & !8),
+        3 => Just(0x8),
+        2 => Just(0xB),
+        1 => (0..12u32).prop_map(|bit| 1 << bit),
+        1 => 0..0x1000u32,
     ]
 }
 
@@ -132,7 +142,7 @@ fn lives() -> BoxedStrategy<Op> {
         1 => (1..3u32).prop_map(|vm| Op::EndVm { vm }),
         3 => (number(), 0..2usize).prop_map(|(process, adapter)| Op::CreateDevice { process, adapter }),
         2 => (number(), number()).prop_map(|(process, device)| Op::DestroyDevice { process, device }),
-        6 => (number(), number(), 0..2u32)
+        6 => (number(), number(), 0..5u32)
             .prop_map(|(process, device, node)| Op::CreateContext { process, device, node }),
         6 => (number(), number()).prop_map(|(process, context)| Op::DestroyContext { process, context }),
         1 => (0..8usize).prop_map(|adapter| Op::StopAdapter { adapter }),
@@ -176,12 +186,16 @@ fn waits() -> BoxedStrategy<Op> {
     .boxed()
 }
 
-fn packets() -> BoxedStrategy<Op> {
-    let command = prop_oneof![
+fn command() -> impl Strategy<Value = Command> {
+    prop_oneof![
         5 => (0..4u64).prop_map(|nanos| Command::Busy { nanos: nanos * 10 }),
         6 => (number(), value()).prop_map(|(fence, value)| Command::Write { fence, value }),
+        2 => (number(), value()).prop_map(|(fence, value)| Command::Wait { fence, value }),
         1 => Just(Command::Hang),
-    ];
+    ]
+}
+
+fn packets() -> BoxedStrategy<Op> {
     let contexts = || prop_oneof![3 => vec(number(), 1..2), 2 => vec(number(), 0..4)];
     let flags = prop_oneof![5 => Just(0u32), 3 => Just(4), 2 => Just(1), 1 => 0..9u32];
     let one_way = || prop::bool::weighted(0.05);
@@ -195,12 +209,35 @@ fn packets() -> BoxedStrategy<Op> {
             .prop_map(|(process, contexts, at_submission)| Op::CpuEvent { process, contexts, at_submission }),
         6 => (number(), number(), targets(), one_way())
             .prop_map(|(process, context, targets, one_way)| Op::GpuWait { process, context, targets, one_way }),
-        10 => (number(), number(), vec(command, 0..4))
+        10 => (number(), number(), vec(command(), 0..4))
             .prop_map(|(process, context, commands)| Op::Submit { process, context, commands }),
         8 => (0..50u64).prop_map(|nanos| Op::Advance { nanos }),
         1 => (0..300u64).prop_map(|nanos| Op::Advance { nanos }),
         // Beyond every timeout.
         1 => Just(Op::Advance { nanos: 2_500_000_000 }),
+    ]
+    .boxed()
+}
+
+fn hardware() -> BoxedStrategy<Op> {
+    // NoBroadcastSignal (2) among them, and reserved ones.
+    let flags = prop_oneof![8 => Just(0u32), 3 => Just(2), 1 => Just(1 << 20)];
+    let queues = || prop_oneof![3 => vec(number(), 1..2), 2 => vec(number(), 0..4)];
+    let signal_flags = prop_oneof![5 => Just(0u32), 3 => Just(4), 2 => Just(1), 1 => 0..9u32];
+    prop_oneof![
+        2 => (number(), number(), flags)
+            .prop_map(|(process, context, flags)| Op::CreateHwQueue { process, context, flags }),
+        1 => (number(), number()).prop_map(|(process, queue)| Op::DestroyHwQueue { process, queue }),
+        2 => (number(), number(), value())
+            .prop_map(|(process, device, value)| Op::CreateNative { process, device, value }),
+        8 => (number(), number(), prop_oneof![12 => 1..4u64, 1 => Just(0)], vec(command(), 0..4)).prop_map(
+            |(process, queue, step, commands)| Op::SubmitHw { process, queue, step, commands },
+        ),
+        4 => (number(), queues(), targets(), signal_flags).prop_map(
+            |(process, queues, targets, flags)| Op::SignalHw { process, queues, targets, flags },
+        ),
+        4 => (number(), number(), targets())
+            .prop_map(|(process, queue, targets)| Op::WaitHw { process, queue, targets }),
     ]
     .boxed()
 }
@@ -214,6 +251,7 @@ fn legacy() -> BoxedStrategy<Op> {
     ];
     let flags =
         prop_oneof![6 => Just(0u32), 4 => Just(1), 2 => Just(3), 1 => (0..12u32).prop_map(|bit| 1 << bit)];
+    let with = prop_oneof![4 => Just(0), 1 => 1..4usize];
     let contexts = || prop_oneof![3 => vec(number(), 1..2), 1 => vec(number(), 0..4)];
     let objects = || prop_oneof![4 => vec(number(), 1..2), 2 => vec(number(), 0..4)];
     prop_oneof![
@@ -227,11 +265,10 @@ fn legacy() -> BoxedStrategy<Op> {
                 Op::LegacySignal { process, contexts, objects, value, array }
             },
         ),
-        10 => (number(), number(), objects(), value(), any::<bool>()).prop_map(
-            |(process, context, objects, value, array)| {
-                Op::LegacyWait { process, context, objects, value, array }
-            },
-        ),
+        10 => (number(), number(), objects(), with, value(), any::<bool>())
+            .prop_map(|(process, context, objects, with, value, array)| {
+                Op::LegacyWait { process, context, objects, with, value, array }
+            }),
     ]
     .boxed()
 }
@@ -259,8 +296,15 @@ fn keyed() -> BoxedStrategy<Op> {
 
 /// Sequences of up to this many operations.
 pub fn sequences(most: usize) -> impl Strategy<Value = Sequence> {
-    let op =
-        prop_oneof![3 => lives(), 4 => objects(), 8 => waits(), 10 => packets(), 5 => legacy(), 4 => keyed()];
+    let op = prop_oneof![
+        3 => lives(),
+        4 => objects(),
+        8 => waits(),
+        10 => packets(),
+        6 => hardware(),
+        5 => legacy(),
+        4 => keyed(),
+    ];
     vec(op, 0..most).prop_map(Sequence)
 }
 
@@ -284,6 +328,20 @@ struct Items<'a>(&'a Targets);
 impl fmt::Display for Items<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.iter().try_for_each(|(fence, value)| write!(f, " f{fence}={value}"))
+    }
+}
+
+/// What a buffer does.
+struct Buffer<'a>(&'a [Command]);
+
+impl fmt::Display for Buffer<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|command| match command {
+            Command::Busy { nanos } => write!(f, " busy {nanos};"),
+            Command::Write { fence, value } => write!(f, " f{fence} := {value};"),
+            Command::Wait { fence, value } => write!(f, " until f{fence} >= {value};"),
+            Command::Hang => write!(f, " hang;"),
+        })
     }
 }
 
@@ -324,11 +382,12 @@ impl fmt::Display for Op {
                     "p{process} queues a signal of legacy {objects:?} in {contexts:?}, {form} value {value}"
                 )
             }
-            Op::LegacyWait { process, context, objects, value, array } => {
+            Op::LegacyWait { process, context, objects, with, value, array } => {
                 let form = if *array { "each" } else { "one" };
+                let with = if *array && *with > 0 { format!(" and f{}", with - 1) } else { String::new() };
                 write!(
                     f,
-                    "p{process} queues a wait for legacy {objects:?} in c{context}, {form} value {value}"
+                    "p{process} queues a wait for legacy {objects:?}{with} in c{context}, {form} value {value}"
                 )
             }
             Op::CreateKeyed { process, key, nt } => {
@@ -378,12 +437,23 @@ impl fmt::Display for Op {
                 write!(f, "p{process} queues a wait in c{context}:{}{way}", Items(targets))
             }
             Op::Submit { process, context, commands } => {
-                write!(f, "p{process} submits to c{context}:")?;
-                commands.iter().try_for_each(|command| match command {
-                    Command::Busy { nanos } => write!(f, " busy {nanos};"),
-                    Command::Write { fence, value } => write!(f, " f{fence} := {value};"),
-                    Command::Hang => write!(f, " hang;"),
-                })
+                write!(f, "p{process} submits to c{context}:{}", Buffer(commands))
+            }
+            Op::CreateNative { process, device, value } => {
+                write!(f, "p{process} creates a native fence on device {device} at {value}")
+            }
+            Op::CreateHwQueue { process, context, flags } => {
+                write!(f, "p{process} creates a hardware queue in c{context}, flags {flags:#x}")
+            }
+            Op::DestroyHwQueue { process, queue } => write!(f, "p{process} destroys q{queue}"),
+            Op::SubmitHw { process, queue, step, commands } => {
+                write!(f, "p{process} submits to q{queue}, its id {step} on:{}", Buffer(commands))
+            }
+            Op::SignalHw { process, queues, targets, flags } => {
+                write!(f, "p{process} signals in queues {queues:?}:{}, flags {flags:#x}", Items(targets))
+            }
+            Op::WaitHw { process, queue, targets } => {
+                write!(f, "p{process} waits in q{queue}:{}", Items(targets))
             }
             Op::Advance { nanos } => write!(f, "{nanos} ns pass"),
             Op::StopAdapter { adapter } => write!(f, "adapter {adapter} stops"),

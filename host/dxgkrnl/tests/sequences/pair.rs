@@ -2,14 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use d3dkmt::{
-    Call, CreateContextFlags, EventId, GpuSignal, Handle, KeyedMutexFlags, Luid, NtStatus, Reply,
-    RuntimeBuffer, ShareToken, SignalFlags, SyncObjectFlags, SyncObjectInfo, SyncObjectType,
-    WaitFromCpuFlags, isa,
-};
+use d3dkmt::{Call, Handle, Luid, NtStatus, Reply};
 use dxgkrnl::policy::{
-    AbandonedMutex, DestroyedWait, FaultedDevicePoisons, ForeignMutexRelease, LowerGpuSignal, PoisonedFence,
-    RefusedOneWay, SemaphoreOverflow,
+    AbandonedMutex, CpuSignal, DestroyedWait, FaultedDevicePoisons, ForeignMutexRelease, GpuWait,
+    LowerGpuSignal, PoisonedFence, RefusedOneWay, SemaphoreOverflow,
 };
 use dxgkrnl::views::Belongings;
 use dxgkrnl::{
@@ -18,30 +14,34 @@ use dxgkrnl::{
 };
 use kmd::SimulatedMiniport;
 
-use super::ops::{Command, Legacy, Op, Targets};
+use super::calls::token;
+use super::ops::Op;
 use crate::naive::{Naive, Owner, Rules};
 
 /// Fence slots of each process: more than any sequence needs.
 const SLOTS: u32 = 256;
 
 /// What a process knows of its own: every name it was ever given.
-struct Guest {
-    id: u32,
-    adapters: Vec<Handle>,
-    devices: Vec<Handle>,
-    contexts: Vec<Handle>,
-    fences: Vec<Handle>,
-    addresses: Vec<u64>,
-    legacy: Vec<Handle>,
-    keyed: Vec<Handle>,
-    events: u64,
-    last_handle: Handle,
+pub(super) struct Guest {
+    pub(super) id: u32,
+    pub(super) adapters: Vec<Handle>,
+    pub(super) devices: Vec<Handle>,
+    pub(super) contexts: Vec<Handle>,
+    pub(super) hw_queues: Vec<Handle>,
+    /// The last id that was submitted to each.
+    pub(super) hw_ids: Vec<u64>,
+    pub(super) fences: Vec<Handle>,
+    pub(super) addresses: Vec<u64>,
+    pub(super) legacy: Vec<Handle>,
+    pub(super) keyed: Vec<Handle>,
+    pub(super) events: u64,
+    pub(super) last_handle: Handle,
 }
 
 pub struct Pair {
     pub kernel: Kernel<SimulatedMiniport>,
     pub naive: Naive,
-    guests: Vec<Guest>,
+    pub(super) guests: Vec<Guest>,
     vms: Vec<u32>,
     now: u64,
     request: u64,
@@ -49,8 +49,8 @@ pub struct Pair {
     memory: BTreeMap<(u32, u32), u64>,
     effects: Effects,
     /// Global handles of legacy objects and of keyed mutexes, of any VM.
-    globals: Vec<Handle>,
-    keyed_globals: Vec<Handle>,
+    pub(super) globals: Vec<Handle>,
+    pub(super) keyed_globals: Vec<Handle>,
 }
 
 type Same = Result<(), String>;
@@ -73,13 +73,24 @@ fn luid(adapter: usize) -> Luid {
     Luid { low: 100 + adapter as u32, high: 0 }
 }
 
-/// Two adapters; each has an engine of the advanced kind and one of the basic kind.
+/// Two adapters; each has an engine of the advanced kind and one of the basic kind, and the same again for contexts with
+/// hardware queues. Those write the progress fences themselves (SCH-017).
 fn config(policy: Policy, timeouts: bool) -> Config {
-    let node =
-        |engine_type, signals_at_write| NodeConfig { engine_type, signals_at_write, ..NodeConfig::default() };
+    let node = |engine_type, signals_at_write, most| NodeConfig {
+        engine_type,
+        signals_at_write,
+        ring_buffer_fence_release: true,
+        max_in_flight_hw_queue_buffers: most,
+        ..NodeConfig::default()
+    };
     let adapter = |number| AdapterConfig {
         luid: luid(number),
-        nodes: vec![node(EngineType::ThreeD, true), node(EngineType::Copy, false)],
+        nodes: vec![
+            node(EngineType::ThreeD, true, 0),
+            node(EngineType::Copy, false, 0),
+            node(EngineType::Compute, true, 0),
+            node(EngineType::VideoDecode, false, 2),
+        ],
         ..AdapterConfig::default()
     };
     let tdr = TdrConfig { level: if timeouts { 3 } else { 0 }, limit_count: 1000, ..TdrConfig::default() };
@@ -102,9 +113,12 @@ impl Pair {
             poison_is_sticky: policy.poisoned_fence == PoisonedFence::Sticky,
             faults_poison: policy.faulted_device_poisons == FaultedDevicePoisons::Poisons,
             timeouts,
+            waits_look_at_head: policy.gpu_wait == GpuWait::LooksAtHead,
+            cpu_signal_after_answer: policy.cpu_signal == CpuSignal::AfterAnswer,
             semaphore_overflow_stops: policy.semaphore_overflow == SemaphoreOverflow::StopsDevice,
         };
-        let engines = [(0, 0, true), (0, 1, false), (1, 0, true), (1, 1, false)];
+        let engines = [0, 1].map(|adapter| [0, 1, 2, 3].map(|node| (adapter, node, node % 2 == 0)));
+        let engines = engines.concat();
         Pair {
             kernel: Kernel::new(config(policy, timeouts), SimulatedMiniport::default()),
             naive: Naive::new(rules, &engines),
@@ -134,6 +148,11 @@ impl Pair {
         ops.push(Op::OpenKeyed { process: 1, global: 0 });
         ops.push(Op::Open { process: 0, device: 0, share: 1, flags: 0 });
         ops.push(Op::Open { process: 1, device: 0, share: 0, flags: 0 });
+        for (process, node) in [(0, 2), (1, 3), (2, 3)] {
+            ops.push(Op::CreateContext { process, device: 0, node });
+            ops.push(Op::CreateHwQueue { process, context: 2, flags: 0 });
+            ops.push(Op::CreateNative { process, device: 0, value: 0 });
+        }
         ops
     }
 
@@ -168,7 +187,8 @@ impl Pair {
     }
 
     fn input(&mut self, input: Input) {
-        // Engines come first, in both.
+        // What was answered comes first, in both, and then engines.
+        self.naive.do_answered();
         self.naive.now = self.now;
         self.naive.catch_up();
         self.kernel.handle(self.now, input, &mut self.effects);
@@ -210,6 +230,10 @@ impl Pair {
                 return Ok(());
             }
             _ => {}
+        }
+        // What a reset takes from hardware queues the naive model does not know.
+        if let (Op::CreateHwQueue { .. }, true) = (op, self.naive.rules.timeouts) {
+            return Ok(());
         }
         let Some(at) = self.guest(process_of(op)) else { return Ok(()) };
         if let Op::End { .. } = op {
@@ -256,6 +280,8 @@ impl Pair {
             adapters: vec![],
             devices: vec![],
             contexts: vec![],
+            hw_queues: vec![],
+            hw_ids: vec![],
             fences: vec![],
             addresses: vec![],
             legacy: vec![],
@@ -348,6 +374,15 @@ impl Pair {
                 }
                 *mutex
             }
+            Reply::HwQueue { queue, progress_fence } => {
+                guest.hw_queues.push(*queue);
+                guest.hw_ids.push(0);
+                guest.fences.push(progress_fence.object);
+                guest.addresses.push(progress_fence.gpu_address);
+                same("handle of a progress fence", progress_fence.object.0, guest.last_handle.0 + 0x40)?;
+                guest.last_handle = progress_fence.object;
+                *queue
+            }
             Reply::SyncObject(created) if created.slot.is_none() => {
                 guest.legacy.push(created.object);
                 if created.shared_handle != Handle::NULL {
@@ -366,188 +401,6 @@ impl Pair {
         let guest = &mut self.guests[at];
         let last = std::mem::replace(&mut guest.last_handle, handle);
         if last == Handle::NULL { Ok(()) } else { same("handle", handle.0, last.0 + 0x40) }
-    }
-
-    fn call_of(&mut self, at: usize, op: &Op) -> (Call, bool) {
-        match op {
-            Op::GpuSignal { .. }
-            | Op::CpuEvent { .. }
-            | Op::GpuWait { .. }
-            | Op::Submit { .. }
-            | Op::LegacySignal { .. }
-            | Op::LegacyWait { .. } => return self.packet_of(at, op),
-            Op::CreateKeyed { .. }
-            | Op::OpenKeyed { .. }
-            | Op::DestroyKeyed { .. }
-            | Op::Acquire { .. }
-            | Op::Release { .. }
-            | Op::ReadKeyed { .. } => return (self.keyed_call_of(at, op), false),
-            _ => {}
-        }
-        let guest = &mut self.guests[at];
-        let device = |device: &usize| pick(&guest.devices, *device);
-        let call = match op {
-            Op::MarkDevice { device: number, reason, .. } => {
-                Call::MarkDeviceAsError { device: device(number), reason: *reason }
-            }
-            Op::DestroyDevice { device: number, .. } => Call::DestroyDevice { device: device(number) },
-            Op::CreateFence { device: number, value, flags, .. } => {
-                let info = SyncObjectInfo {
-                    object_type: SyncObjectType::MONITORED_FENCE,
-                    flags: SyncObjectFlags::from_bits_retain(*flags),
-                    initial_value: *value,
-                    ..SyncObjectInfo::default()
-                };
-                Call::CreateSynchronizationObject { device: device(number), info, legacy: false }
-            }
-            Op::CreateLegacy { device: number, kind, flags, first, .. } => {
-                let device = device(number);
-                guest.events += 1;
-                let info = legacy_info(*kind, *flags, EventId(guest.events));
-                Call::CreateSynchronizationObject { device, info, legacy: *first }
-            }
-            Op::DestroyLegacy { object, .. } => {
-                Call::DestroySynchronizationObject { object: pick(&guest.legacy, *object) }
-            }
-            Op::OpenGlobal { global, .. } => {
-                Call::OpenSynchronizationObject { shared_handle: pick(&self.globals, *global) }
-            }
-            Op::DestroyFence { fence, .. } => {
-                Call::DestroySynchronizationObject { object: pick(&guest.fences, *fence) }
-            }
-            Op::Share { fence, share, access, name, .. } => Call::ShareObjects {
-                objects: vec![pick(&guest.fences, *fence)],
-                desired_access: *access,
-                name: (*name > 0).then(|| format!("name {name}")),
-                token: token(*share),
-            },
-            Op::OpenName { share, access, name, .. } => Call::OpenNtHandleFromName {
-                name: format!("NAME {name}"),
-                desired_access: *access,
-                token: token(*share),
-            },
-            Op::Open { device: number, share, flags, .. } => Call::OpenSyncObject {
-                device: device(number),
-                token: token(*share),
-                flags: SyncObjectFlags::from_bits_retain(*flags),
-                engine_affinity: 0,
-                legacy: false,
-            },
-            Op::Signal { device: number, targets, flags, .. } => {
-                let (objects, values) = targets_of(guest, targets);
-                let flags = SignalFlags::from_bits_retain(*flags);
-                Call::SignalFromCpu { device: device(number), objects, values, flags }
-            }
-            Op::Wait { device: number, targets, any, again, .. } => {
-                let (device, (objects, values)) = (device(number), targets_of(guest, targets));
-                guest.events += u64::from(!*again);
-                let event = EventId(guest.events.max(1));
-                let flags = if *any { WaitFromCpuFlags::WAIT_ANY } else { WaitFromCpuFlags::empty() };
-                Call::WaitFromCpu { device, objects, values, flags, event }
-            }
-            Op::Cancel { event, .. } => Call::CancelWait { event: EventId(*event) },
-            Op::CreateContext { device: number, node, .. } => Call::CreateContextVirtual {
-                device: device(number),
-                node_ordinal: *node,
-                engine_affinity: 0,
-                flags: CreateContextFlags::empty(),
-                client_hint: 0,
-                private_data: vec![],
-            },
-            Op::DestroyContext { context, .. } => {
-                Call::DestroyContext { context: pick(&guest.contexts, *context) }
-            }
-            _ => unreachable!("`apply` does it"),
-        };
-        (call, false)
-    }
-
-    fn keyed_call_of(&mut self, at: usize, op: &Op) -> Call {
-        let guest = &mut self.guests[at];
-        match op {
-            Op::CreateKeyed { key, nt, .. } => {
-                let flags = if *nt { KeyedMutexFlags::NT_SECURITY_SHARING } else { KeyedMutexFlags::empty() };
-                Call::CreateKeyedMutex { initial_value: *key, private_data: vec![], flags }
-            }
-            Op::OpenKeyed { global, .. } => {
-                let shared_handle = pick(&self.keyed_globals, *global);
-                Call::OpenKeyedMutex { shared_handle, buffer: RuntimeBuffer::default() }
-            }
-            Op::DestroyKeyed { mutex, .. } => Call::DestroyKeyedMutex { mutex: pick(&guest.keyed, *mutex) },
-            Op::Acquire { mutex, key, timeout, .. } => {
-                guest.events += 1;
-                let (mutex, event) = (pick(&guest.keyed, *mutex), EventId(guest.events));
-                Call::AcquireKeyedMutex { mutex, key: *key, timeout: *timeout, event }
-            }
-            Op::Release { mutex, key, value, .. } => {
-                let mutex = pick(&guest.keyed, *mutex);
-                Call::ReleaseKeyedMutex { mutex, key: *key, fence_value: *value, private_data: None }
-            }
-            Op::ReadKeyed { mutex, .. } => Call::ReadKeyedMutex { mutex: pick(&guest.keyed, *mutex) },
-            _ => unreachable!("the others have no keyed mutex"),
-        }
-    }
-
-    fn packet_of(&mut self, at: usize, op: &Op) -> (Call, bool) {
-        let guest = &mut self.guests[at];
-        let all =
-            |contexts: &[usize]| contexts.iter().map(|context| pick(&guest.contexts, *context)).collect();
-        match op {
-            Op::GpuSignal { contexts, targets, flags, one_way, .. } => {
-                let (objects, values) = targets_of(guest, targets);
-                let signal = GpuSignal::Monitored { objects, values };
-                let flags = SignalFlags::from_bits_retain(*flags);
-                (Call::SignalFromGpu { contexts: all(contexts), signal, flags }, *one_way)
-            }
-            Op::LegacySignal { contexts, objects, value, array, .. } => {
-                let contexts = all(contexts);
-                let objects: Vec<Handle> =
-                    objects.iter().map(|object| pick(&guest.legacy, *object)).collect();
-                let signal = match array {
-                    true => GpuSignal::Monitored { values: vec![*value; objects.len()], objects },
-                    false => GpuSignal::Legacy { objects, fence_value: *value },
-                };
-                (Call::SignalFromGpu { contexts, signal, flags: SignalFlags::empty() }, false)
-            }
-            Op::LegacyWait { context, objects, value, array, .. } => {
-                let context = pick(&guest.contexts, *context);
-                let objects: Vec<Handle> =
-                    objects.iter().map(|object| pick(&guest.legacy, *object)).collect();
-                let call = match array {
-                    true => Call::WaitFromGpu { context, values: vec![*value; objects.len()], objects },
-                    false => Call::WaitFromGpuLegacy { context, objects, fence_value: *value },
-                };
-                (call, false)
-            }
-            Op::CpuEvent { contexts, at_submission, .. } => {
-                let contexts = all(contexts);
-                guest.events += 1;
-                let signal = GpuSignal::CpuEvent { event: EventId(guest.events) };
-                let mut flags = SignalFlags::ENQUEUE_CPU_EVENT;
-                flags.set(SignalFlags::SIGNAL_AT_SUBMISSION, *at_submission);
-                (Call::SignalFromGpu { contexts, signal, flags }, false)
-            }
-            Op::GpuWait { context, targets, one_way, .. } => {
-                let (objects, values) = targets_of(guest, targets);
-                (Call::WaitFromGpu { context: pick(&guest.contexts, *context), objects, values }, *one_way)
-            }
-            Op::Submit { context, commands, .. } => {
-                let packet = |command: &Command| match command {
-                    Command::Busy { nanos } => isa::Packet::Busy { duration_ns: *nanos },
-                    Command::Write { fence, value } => {
-                        let addresses = &guest.addresses;
-                        let count = addresses.len().max(1);
-                        let gpu_address = addresses.get(fence % count).copied().unwrap_or(0);
-                        isa::Packet::FenceWrite { gpu_address, value: *value }
-                    }
-                    Command::Hang => isa::Packet::Hang,
-                };
-                let private_data = isa::encode(&commands.iter().map(packet).collect::<Vec<_>>());
-                let contexts = vec![pick(&guest.contexts, *context)];
-                (Call::SubmitCommand { contexts, commands: 0, length: 0, flags: 0, private_data }, false)
-            }
-            _ => unreachable!("the others have no queue"),
-        }
     }
 
     /// Everything that can be seen of both.
@@ -610,18 +463,33 @@ impl Pair {
         expected.sort();
         same("devices", devices, expected)?;
 
+        let queues = snapshot.hw_queues.iter();
+        let queues = queues.map(|queue| (queue.process, queue.handle, queue.queue.len()));
         let mut contexts: Vec<_> = snapshot
             .contexts
             .iter()
             .map(|context| (context.process, context.handle, context.queue.len()))
+            .chain(queues)
             .collect();
         let alive = naive.contexts.iter().filter(|context| !context.gone);
-        let length = |context: &crate::naive::Context| context.queue.len() + usize::from(context.on_engine);
+        let length = |context: &crate::naive::Context| {
+            let in_flight = context.hardware.as_ref().map_or(0, |hardware| hardware.in_flight.len());
+            context.queue.len() + usize::from(context.on_engine) + in_flight
+        };
         let mut expected: Vec<_> =
             alive.map(|context| (context.process, context.handle, length(context))).collect();
         contexts.sort();
         expected.sort();
         same("queues of contexts", contexts, expected)?;
+
+        let mut in_flight = vec![];
+        self.kernel.hw_queues(&mut |queue| in_flight.push((queue.process.0, queue.handle, queue.in_flight)));
+        let alive = naive.contexts.iter().filter(|queue| !queue.gone);
+        let expected = alive.filter_map(|queue| {
+            let in_flight = queue.hardware.as_ref()?.in_flight.len() as u32;
+            Some((queue.process, queue.handle, in_flight))
+        });
+        same("in flight of hardware queues", sorted(in_flight.into_iter()), sorted(expected))?;
 
         let waits: Vec<_> = snapshot
             .waits
@@ -635,7 +503,11 @@ impl Pair {
             let items: Vec<_> = wait.items.iter().map(|item| (item.value, item.reached)).collect();
             match wait.owner {
                 Owner::Cpu { process, event } => (Some((process, event)), None, wait.any, items),
-                Owner::Gpu { context } => (None, Some(naive.contexts[context].handle), wait.any, items),
+                Owner::Gpu { context } => {
+                    let of =
+                        naive.contexts[context].hardware.as_ref().map_or(context, |hardware| hardware.of);
+                    (None, Some(naive.contexts[of].handle), wait.any, items)
+                }
             }
         });
         same("pending waits", waits, pending.collect())
@@ -693,7 +565,13 @@ fn process_of(op: &Op) -> usize {
         | Op::GpuSignal { process, .. }
         | Op::CpuEvent { process, .. }
         | Op::GpuWait { process, .. }
-        | Op::Submit { process, .. } => *process,
+        | Op::Submit { process, .. }
+        | Op::CreateNative { process, .. }
+        | Op::CreateHwQueue { process, .. }
+        | Op::DestroyHwQueue { process, .. }
+        | Op::SubmitHw { process, .. }
+        | Op::SignalHw { process, .. }
+        | Op::WaitHw { process, .. } => *process,
         Op::Attach { .. }
         | Op::EndVm { .. }
         | Op::CloseNtHandle { .. }
@@ -701,39 +579,4 @@ fn process_of(op: &Op) -> usize {
         | Op::StopAdapter { .. }
         | Op::SystemTime { .. } => 0,
     }
-}
-
-fn legacy_info(kind: Legacy, flags: u32, event: EventId) -> SyncObjectInfo {
-    // CPU notifications that a KMD signals are another matter (EVT-001).
-    let flags = SyncObjectFlags::from_bits_retain(flags) - SyncObjectFlags::SIGNAL_BY_KMD;
-    let info = SyncObjectInfo { flags, ..SyncObjectInfo::default() };
-    match kind {
-        Legacy::Mutex { owned } => {
-            SyncObjectInfo { object_type: SyncObjectType::MUTEX, initial_state: owned, ..info }
-        }
-        Legacy::Semaphore { count, max } => SyncObjectInfo {
-            object_type: SyncObjectType::SEMAPHORE,
-            initial_count: count,
-            max_count: max,
-            ..info
-        },
-        Legacy::Fence { value } => {
-            SyncObjectInfo { object_type: SyncObjectType::FENCE, initial_value: value, ..info }
-        }
-        Legacy::Notification => {
-            SyncObjectInfo { object_type: SyncObjectType::CPU_NOTIFICATION, event: Some(event), ..info }
-        }
-    }
-}
-
-fn pick(handles: &[Handle], number: usize) -> Handle {
-    if handles.is_empty() { Handle::NULL } else { handles[number % handles.len()] }
-}
-
-fn token(share: usize) -> ShareToken {
-    ShareToken([share as u8; 16])
-}
-
-fn targets_of(guest: &Guest, targets: &Targets) -> (Vec<Handle>, Vec<u64>) {
-    targets.iter().map(|(fence, value)| (pick(&guest.fences, *fence), *value)).unzip()
 }

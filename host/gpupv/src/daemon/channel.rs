@@ -137,7 +137,7 @@ impl Channel {
             version: PROTOCOL_VERSION,
             process: guest.id.0,
             recording: self.seat.recording,
-            async_submission: self.seat.async_submission(),
+            async_submission: self.seat.async_submission(guest.vm),
             status_slot_plus_one: self.seat.status_slot(guest.id).map_or(0, |slot| slot + 1),
         };
         let frame = ToGuest { request: 0, status: 0, body: Some(to_guest::Body::Welcome(welcome)) };

@@ -2,7 +2,10 @@
 //! switches.
 //!
 //! ```toml
-//! features = ["HARDWARE_SCHEDULING", "NATIVE_FENCE", "USER_MODE_SUBMISSION"]    # or KMD_SIGNAL_CPU_EVENT
+//! # All by default:
+//! features = ["HARDWARE_SCHEDULING", "KMD_SIGNAL_CPU_EVENT", "NATIVE_FENCE", "USER_MODE_SUBMISSION", "LDA_GPUPV"]
+//! gpu_virtualization_flags = 0        # GpuVirtualizationFlags: 0x1 every adapter serves VMs, 0x4 every VM is secure
+//! test_signing = false                # the machine runs test-signed drivers
 //!
 //! [policy]                            # every switch of dxgkrnl::policy, by name
 //! lower_gpu_signal = "ignored"        # or "applied"
@@ -24,6 +27,16 @@
 //! name = "a name"
 //! vms = ["one", "host"]               # host: processes of the host itself
 //!
+//! [[vm]]                              # a VM that is not as it says here
+//! name = "vm-1"
+//! secure = false                      # SecureVirtualMachine; needs iommu_isolation
+//! iommu_isolation = true
+//! linux = true                        # LinuxVirtualMachine
+//! escapes = true                      # its escapes reach drivers
+//! asynchronous = false                # submissions, GPU signals and GPU waits are one-way
+//! adapters = [0, 1]                   # by ordinal; left out: all
+//! features = ["NATIVE_FENCE"]         # what its guest knows of; left out: all
+//!
 //! [[adapter]]
 //! description = "my adapter"
 //! luid = [0x67700001, 0]              # low, high
@@ -35,6 +48,13 @@
 //! kmd = "simulated"                   # the driver, by the name it is registered by: see docs/KMD.md
 //! iommu = false
 //! io_coherent = true
+//! kmd = "simulated"                   # which driver, by the name that it is registered by
+//! paravirtualization = true           # ParavirtualizationSupported: it serves VMs
+//! virtual_functions = 32              # NumVirtualFunctions: how many at a time
+//! [[adapter.registry]]                # a value of the registry, for user-mode drivers
+//! key = "adapter"                     # or "service"
+//! name = "UserModeDriverName"
+//! text = "umd.dll"                    # or dword = 1, qword = 1, binary = [1, 2, 3]
 //! [[adapter.target]]                  # what there is replaces the one of 60 Hz
 //! id = 0                              # VidPnTargetId
 //! vsync_ns = 16666667
@@ -55,8 +75,8 @@ use std::path::Path;
 use anyhow::{Context as _, bail};
 use d3dkmt::Luid;
 use dxgkrnl::{
-    AdapterConfig, Config, EngineType, Features, Grant, Nanos, NodeConfig, Policy, TargetConfig, TdrConfig,
-    VidSchCaps,
+    AdapterConfig, Config, EngineType, Features, Grant, Nanos, NodeConfig, Policy, RegistryData, RegistryKey,
+    RegistryValue, TargetConfig, TdrConfig, VidSchCaps, VmConfig,
 };
 use toml::{Table, Value};
 
@@ -77,10 +97,10 @@ pub fn parse(text: &str) -> anyhow::Result<Config> {
         config.tdr = read_tdr(take_table(tdr, "tdr")?)?;
     }
     if let Some(features) = table.remove("features") {
-        let named = |(name, feature): (&'static str, Features)| (name, feature.bits());
-        let known: Vec<_> = Features::all().iter_names().map(named).collect();
-        config.features = Features::from_bits_retain(bits(features, "features", &known)?);
+        config.features = read_features(features)?;
     }
+    set_u32(&mut table, "gpu_virtualization_flags", &mut config.gpu_virtualization_flags)?;
+    set_bool(&mut table, "test_signing", &mut config.test_signing)?;
     if let Some(grants) = table.remove("grant") {
         config.grants = take_array(grants, "grant")?
             .into_iter()
@@ -98,6 +118,16 @@ pub fn parse(text: &str) -> anyhow::Result<Config> {
         for (at, adapter) in config.adapters.iter().enumerate() {
             let twice = config.adapters[..at].iter().any(|other| other.luid == adapter.luid);
             anyhow::ensure!(!twice, "two adapters have the LUID {}", adapter.luid);
+        }
+    }
+    if let Some(vms) = table.remove("vm") {
+        config.vms = take_array(vms, "vm")?
+            .into_iter()
+            .map(|vm| read_vm(take_table(vm, "vm")?, config.adapters.len()))
+            .collect::<anyhow::Result<_>>()?;
+        for (at, vm) in config.vms.iter().enumerate() {
+            let twice = config.vms[..at].iter().any(|other| other.name == vm.name);
+            anyhow::ensure!(!twice, "two VMs are named {:?}", vm.name);
         }
     }
     nothing_left(&table, "the top level")?;
@@ -132,6 +162,73 @@ fn read_tdr(mut table: Table) -> anyhow::Result<TdrConfig> {
     set_bool(&mut table, "test_mode", &mut tdr.test_mode)?;
     nothing_left(&table, "[tdr]")?;
     Ok(tdr)
+}
+
+fn read_features(value: Value) -> anyhow::Result<Features> {
+    let named = |(name, feature): (&'static str, Features)| (name, feature.bits());
+    let known: Vec<_> = Features::all().iter_names().map(named).collect();
+    Ok(Features::from_bits_retain(bits(value, "features", &known)?))
+}
+
+fn read_vm(mut table: Table, adapters: usize) -> anyhow::Result<VmConfig> {
+    let name = table.remove("name").context("a VM needs its name")?;
+    let name = name.as_str().with_context(|| format!("name is {name}; it must be the name of a VM"))?;
+    anyhow::ensure!(!name.is_empty() && name != "host", "{name:?} names no VM");
+    let mut vm = VmConfig { name: name.into(), ..VmConfig::default() };
+    set_bool(&mut table, "secure", &mut vm.secure)?;
+    set_bool(&mut table, "iommu_isolation", &mut vm.iommu_isolation)?;
+    set_bool(&mut table, "linux", &mut vm.linux)?;
+    set_bool(&mut table, "escapes", &mut vm.escapes)?;
+    set_bool(&mut table, "asynchronous", &mut vm.asynchronous)?;
+    if let Some(ordinals) = table.remove("adapters") {
+        let ordinal = |value: &Value| {
+            let ordinal = number(value, "one of adapters")?;
+            anyhow::ensure!(
+                (ordinal as usize) < adapters,
+                "there is no adapter {ordinal}, there are {adapters}"
+            );
+            Ok(ordinal)
+        };
+        let ordinals = take_array(ordinals, "adapters")?;
+        vm.adapters = Some(ordinals.iter().map(ordinal).collect::<anyhow::Result<_>>()?);
+    }
+    if let Some(features) = table.remove("features") {
+        vm.features = read_features(features)?;
+    }
+    nothing_left(&table, "[[vm]]")?;
+    Ok(vm)
+}
+
+fn read_registry_value(mut table: Table) -> anyhow::Result<RegistryValue> {
+    let text = |value: Option<Value>, what: &str| {
+        let value = value.with_context(|| format!("a value of the registry needs its {what}"))?;
+        value.as_str().map(str::to_owned).with_context(|| format!("{what} is {value}; it must be text"))
+    };
+    let key = match text(table.remove("key"), "key")?.as_str() {
+        "service" => RegistryKey::Service,
+        "adapter" => RegistryKey::Adapter,
+        other => bail!("key is {other:?}; it must be service or adapter"),
+    };
+    let name = text(table.remove("name"), "name")?;
+    let kinds: Vec<(String, Value)> = std::mem::take(&mut table).into_iter().collect();
+    let [(kind, value)] = kinds.as_slice() else {
+        bail!("value {name:?} of the registry needs one of dword, qword, text, binary, and nothing else");
+    };
+    let byte = |value: &Value| value.as_integer().and_then(|byte| u8::try_from(byte).ok());
+    let data = match kind.as_str() {
+        "dword" => RegistryData::Dword(number(value, "dword")?),
+        "qword" => {
+            let number = value.as_integer().and_then(|number| u64::try_from(number).ok());
+            RegistryData::Qword(number.with_context(|| format!("qword is {value}; it must be a number"))?)
+        }
+        "text" => RegistryData::Text(text(Some(value.clone()), "text")?),
+        "binary" => {
+            let bytes = take_array(value.clone(), "binary")?.iter().map(byte).collect::<Option<_>>();
+            RegistryData::Binary(bytes.with_context(|| format!("binary is {value}; it must be bytes"))?)
+        }
+        other => bail!("{other:?} is unknown; there are dword, qword, text, binary"),
+    };
+    Ok(RegistryValue { key, name, data })
 }
 
 fn read_grant(mut table: Table) -> anyhow::Result<Grant> {
@@ -181,6 +278,18 @@ fn read_adapter(mut table: Table) -> anyhow::Result<AdapterConfig> {
     }
     set_bool(&mut table, "iommu", &mut adapter.iommu)?;
     set_bool(&mut table, "io_coherent", &mut adapter.io_coherent)?;
+    if let Some(kmd) = table.remove("kmd") {
+        let kmd = kmd.as_str().filter(|kmd| !kmd.is_empty());
+        adapter.kmd = kmd.context("kmd must be the name of a driver")?.into();
+    }
+    set_bool(&mut table, "paravirtualization", &mut adapter.paravirtualization)?;
+    set_u32(&mut table, "virtual_functions", &mut adapter.virtual_functions)?;
+    if let Some(values) = table.remove("registry") {
+        adapter.registry = take_array(values, "registry")?
+            .into_iter()
+            .map(|value| read_registry_value(take_table(value, "registry")?))
+            .collect::<anyhow::Result<_>>()?;
+    }
     if let Some(targets) = table.remove("target") {
         adapter.targets = take_array(targets, "target")?
             .into_iter()
@@ -324,6 +433,19 @@ mod tests {
     fn the_system_and_the_hardware_can_be_set() {
         let text = r#"
             features = ["NATIVE_FENCE"]
+            gpu_virtualization_flags = 4
+            test_signing = true
+            [[vm]]
+            name = "one"
+            secure = true
+            iommu_isolation = false
+            linux = false
+            escapes = false
+            asynchronous = true
+            adapters = [0]
+            features = ["LDA_GPUPV"]
+            [[vm]]
+            name = "two"
             [[grant]]
             name = "frame"
             vms = ["one", "host"]
@@ -337,6 +459,25 @@ mod tests {
             paging_node = 0
             iommu = true
             io_coherent = false
+            kmd = "mine"
+            paravirtualization = false
+            virtual_functions = 2
+            [[adapter.registry]]
+            key = "service"
+            name = "a"
+            dword = 4294967295
+            [[adapter.registry]]
+            key = "adapter"
+            name = "b"
+            qword = 4294967296
+            [[adapter.registry]]
+            key = "adapter"
+            name = "c"
+            text = "t"
+            [[adapter.registry]]
+            key = "adapter"
+            name = "d"
+            binary = [0, 255]
             [[adapter.target]]
             id = 5
             vsync_ns = 8333333
@@ -354,6 +495,31 @@ mod tests {
         assert_eq!(adapter.caps, VidSchCaps::PREEMPTION_AWARE | VidSchCaps::NO_64_BIT_ATOMICS);
         assert_eq!((adapter.physical_adapters, adapter.iommu, adapter.io_coherent), (2, true, false));
         assert_eq!(adapter.paging_node, Some(0));
+        assert_eq!((config.gpu_virtualization_flags, config.test_signing), (4, true));
+        let one = VmConfig {
+            name: "one".into(),
+            secure: true,
+            iommu_isolation: false,
+            linux: false,
+            escapes: false,
+            asynchronous: true,
+            adapters: Some(vec![0]),
+            features: Features::LDA_GPUPV,
+        };
+        assert_eq!(config.vms, [one, VmConfig { name: "two".into(), ..VmConfig::default() }]);
+        assert_eq!(
+            (adapter.kmd.as_str(), adapter.paravirtualization, adapter.virtual_functions),
+            ("mine", false, 2)
+        );
+        let value = |key, name: &str, data| RegistryValue { key, name: name.into(), data };
+        let (service, of_adapter) = (RegistryKey::Service, RegistryKey::Adapter);
+        let expected = [
+            value(service, "a", RegistryData::Dword(u32::MAX)),
+            value(of_adapter, "b", RegistryData::Qword(1 << 32)),
+            value(of_adapter, "c", RegistryData::Text("t".into())),
+            value(of_adapter, "d", RegistryData::Binary(vec![0, 255])),
+        ];
+        assert_eq!(adapter.registry, expected);
         assert_eq!(adapter.targets, [TargetConfig { id: 5, vsync_ns: 8_333_333 }]);
         let node = NodeConfig {
             hw_queues: false,
@@ -379,6 +545,23 @@ mod tests {
             ("features = 3", "array"),
             ("[[grant]]\nvms = []", "name of an object"),
             ("[[grant]]\nname = \"n\"\nvms = [1]", "one of vms is 1"),
+            ("[[vm]]\nsecure = true", "needs its name"),
+            ("[[vm]]\nname = \"host\"", "names no VM"),
+            ("[[vm]]\nname = \"a\"\nadapters = [1]", "no adapter 1, there are 1"),
+            ("[[vm]]\nname = \"a\"\nfeatures = [\"X\"]", "NATIVE_FENCE"),
+            ("[[vm]]\nname = \"a\"\n[[vm]]\nname = \"a\"", "two VMs"),
+            ("[[vm]]\nname = \"a\"\nsecured = true", "secured"),
+            ("gpu_virtualization_flags = -1", "gpu_virtualization_flags"),
+            ("test_signing = 1", "true or false"),
+            ("[[adapter]]\nkmd = 1", "name of a driver"),
+            ("[[adapter]]\n[[adapter.registry]]\nname = \"a\"", "its key"),
+            ("[[adapter]]\n[[adapter.registry]]\nkey = \"a\"\nname = \"a\"", "service or adapter"),
+            ("[[adapter]]\n[[adapter.registry]]\nkey = \"service\"\nname = \"a\"", "one of dword"),
+            (
+                "[[adapter]]\n[[adapter.registry]]\nkey = \"service\"\nname = \"a\"\ndword = 1\nqword = 1",
+                "nothing else",
+            ),
+            ("[[adapter]]\n[[adapter.registry]]\nkey = \"service\"\nname = \"a\"\nbinary = [256]", "bytes"),
             ("[tdr]\nlevel = 4", "TdrLevel"),
             ("[tdr]\ndelay_ns = -1", "nanoseconds"),
             ("[tdr]\ndelay = 1", "delay"),

@@ -81,6 +81,9 @@ impl Daemon {
         let seat = Seat::new(&options)?;
         let vms = Arc::new(VmRegistry::new(seat.clone(), options.bench_services));
         let local_vms = local_vm::named(&options.local_vms, &options.directory)?;
+        if let Some(why) = local_vms.iter().find_map(|vm| seat.vm_refusal(&vm.name)) {
+            anyhow::bail!("{why}");
+        }
         let local = LocalLoop::start(seat.clone(), &options.directory.join("broker.sock"), &local_vms)?;
         vms.add_local(local_vms);
         Ok(Daemon { seat, vms, local: Some(local), directory: options.directory })

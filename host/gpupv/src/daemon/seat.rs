@@ -51,6 +51,8 @@ struct Seated {
     effects: Effects,
     guests: BTreeMap<ProcessId, Attached>,
     tokens: HashMap<Token, ProcessId>,
+    /// Names of the VMs that are there, whatever the kernel makes of them.
+    vms: BTreeMap<VmId, String>,
     nt_handles: NtHandles,
     processes_begun: u32,
     armed: Option<Nanos>,
@@ -155,6 +157,7 @@ impl Seat {
                 effects: Effects::default(),
                 guests: BTreeMap::new(),
                 tokens: HashMap::new(),
+                vms: BTreeMap::new(),
                 nt_handles: NtHandles::default(),
                 processes_begun: 0,
                 armed: None,
@@ -199,9 +202,16 @@ impl Seat {
         self.take().kernel.snapshot()
     }
 
-    /// GPU signals, GPU waits and submissions of processes that attach are one-way (GPV-015).
-    pub fn async_submission(&self) -> bool {
+    /// GPU signals, GPU waits and submissions of processes of this VM that attach are one-way (GPV-015): everybody's are,
+    /// or this VM's.
+    pub fn async_submission(&self, vm: VmId) -> bool {
         self.async_submission.load(Ordering::Relaxed)
+            || self.take().kernel.attached_vm(vm).is_some_and(|vm| vm.asynchronous)
+    }
+
+    /// Why there can be no VM of this name, if so (GPV-012): to be asked before it is made.
+    pub fn vm_refusal(&self, name: &str) -> Option<String> {
+        self.take().kernel.vm_refusal(name)
     }
 
     /// Every guest process there is.
@@ -219,6 +229,9 @@ impl Seat {
     ) -> anyhow::Result<(Arc<Guest>, Token)> {
         let token: Token = random()?;
         let mut seated = self.take();
+        if let Some(why) = seated.vms.get(&vm).and_then(|name| seated.kernel.vm_refusal(name)) {
+            anyhow::bail!("the VM was refused: {why}");
+        }
         let of_vm = seated.guests.values().filter(|attached| attached.guest.vm == vm).count();
         anyhow::ensure!(
             of_vm < d3dkmt::limits::PROCESSES_PER_VM_MAX,
@@ -381,13 +394,13 @@ impl Seat {
             processes => return Err(Busy::Processes(processes)),
         }
         self.async_submission.store(async_submission, Ordering::Relaxed);
-        let vms = seated.kernel.snapshot().vms;
+        let vms = seated.vms.clone();
         seated.kernel = kernel_over(&self.drivers, config);
         seated.nt_handles.forget_all();
         self.timer.move_to(0);
         self.arm(&mut seated);
         for (vm, name) in vms {
-            self.step(&mut seated, Input::VmAttached { vm: VmId(vm), name }, &mut Dirty::default());
+            self.step(&mut seated, Input::VmAttached { vm, name }, &mut Dirty::default());
         }
         Ok(())
     }
@@ -400,8 +413,13 @@ impl Seat {
         }
         let mut effects = std::mem::take(&mut seated.effects);
         let named = named_by(&input);
-        if let Input::VmDetached { vm } = input {
-            seated.nt_handles.forget_vm(vm);
+        match &input {
+            Input::VmAttached { vm, name } => _ = seated.vms.insert(*vm, name.clone()),
+            Input::VmDetached { vm } => {
+                seated.vms.remove(vm);
+                seated.nt_handles.forget_vm(*vm);
+            }
+            _ => {}
         }
         let observed = self.observer.as_ref().map(|observer| (observer, input.clone()));
         self.handle(seated, now, input, &mut effects);

@@ -291,8 +291,12 @@ impl VmRegistry {
         self.vms.lock().expect("no panic happens under the VM table's lock")
     }
 
-    /// Serves one more VM on a socket that QEMU's `vhost-user-vsock` device connects to.
+    /// Serves one more VM on a socket that QEMU's `vhost-user-vsock` device connects to. An error as well if the
+    /// configuration asks for a VM that cannot be (GPV-012).
     pub fn add(&self, name: &str, socket: &Path) -> anyhow::Result<Arc<VmEntry>> {
+        if let Some(why) = self.seat.vm_refusal(name) {
+            anyhow::bail!("{why}");
+        }
         let mut vms = self.lock();
         let id = VmId(vms.keys().last().map_or(0, |id| id.0) + 1);
         anyhow::ensure!(id.0 <= VMS_MAX, "{VMS_MAX} VMs are served, the limit");

@@ -113,6 +113,18 @@ impl VmPlace {
         self.fleet.as_ref().expect("the guests are up")
     }
 
+    /// What the program says of the kernel, with the names that its VMs have here.
+    fn kernel_of(&self, program: &Program) -> dxgkrnl::Config {
+        let mut kernel = program.setting.kernel.clone();
+        for vm in &mut kernel.vms {
+            let at = program.vms.iter().position(|name| *name == vm.name);
+            if let Some((guest, _)) = at.and_then(|at| self.fleet().guests.get(at + self.first_vm)) {
+                vm.name = guest.entry.shared.name.clone();
+            }
+        }
+        kernel
+    }
+
     /// Each VM of the program is a guest; if it has processes of no VM, these have the first one.
     fn guest_of(&self, vm: Option<Vm>) -> anyhow::Result<usize> {
         let at = vm.map_or(0, |vm| vm.index() + self.first_vm);
@@ -216,7 +228,7 @@ impl VmArm {
         }
         self.watch.reset();
         let seat = &self.place.fleet().daemon.seat;
-        seat.replace_kernel(program.setting.kernel.clone(), program.setting.async_submission)
+        seat.replace_kernel(self.place.kernel_of(program), program.setting.async_submission)
             .context("the guests of the run before are still there")?;
         let watch = self.watch.clone();
         lock(&self.place.last_words).clear();

@@ -1,6 +1,8 @@
 //! The operands of an operation, all of them in one place: what it refers to, and its numbers.
 
-use crate::program::{Address, Binding, Command, HandleRef, ObjectSpec, Operation};
+use crate::program::{Address, Binding, Command, HandleRef, ObjectSpec, Operation, Piece, Space};
+
+use Part::{Commands, Event, Handle, Handles, Name, Pairs, Ranges, Value};
 
 /// One operand that shrinking looks at.
 enum Part<'a> {
@@ -16,13 +18,14 @@ enum Part<'a> {
     Pairs(&'a mut Vec<(HandleRef, u64)>),
     Commands(&'a mut Vec<Command>),
     Ranges(&'a mut Vec<(u32, Address, u64)>),
+    /// A list that may be empty.
+    Pieces(&'a mut Vec<Piece>),
     /// A fence value that stands alone.
     Value(&'a mut u64),
 }
 
 /// Every operand; lists of what is done come before lists of where.
 fn parts(operation: &mut Operation) -> Vec<Part<'_>> {
-    use Part::{Commands, Event, Handle, Handles, Name, Pairs, Ranges, Value};
     match operation {
         Operation::EnumAdapters { .. }
         | Operation::OpenAdapter { .. }
@@ -55,7 +58,11 @@ fn parts(operation: &mut Operation) -> Vec<Part<'_>> {
         | Operation::CreateDoorbell { queue: one }
         | Operation::ConnectDoorbell { queue: one }
         | Operation::DestroyDoorbell { queue: one }
-        | Operation::NotifyWork { queue: one } => vec![Handle(one)],
+        | Operation::NotifyWork { queue: one }
+        | Operation::Feature { adapter: one, .. } => vec![Handle(one)],
+        Operation::Escape { adapter, device, context, data, .. } => {
+            vec![Handle(adapter), Handle(device), Handle(context), Part::Pieces(data)]
+        }
         Operation::Completed { device, object } => vec![Handle(device), Handle(object)],
         Operation::Release { mutex: one, value, .. }
         | Operation::CreateNativeFence { device: one, initial: value, .. } => vec![Handle(one), Value(value)],
@@ -82,10 +89,9 @@ fn parts(operation: &mut Operation) -> Vec<Part<'_>> {
         Operation::SubmitHw { queue, id, commands } | Operation::RingDoorbell { queue, id, commands } => {
             vec![Handle(queue), Commands(commands), Value(id)]
         }
-        Operation::Reserve { owner: one, space, .. } | Operation::Map { queue: one, space, .. } => {
-            vec![Handle(one), Part::Address(&mut space.base)]
-        }
-        Operation::FreeAddress { adapter, base, .. } => vec![Handle(adapter), Part::Address(base)],
+        Operation::Reserve { owner: one, space: Space { base, .. }, .. }
+        | Operation::Map { queue: one, space: Space { base, .. }, .. }
+        | Operation::FreeAddress { adapter: one, base, .. } => vec![Handle(one), Part::Address(base)],
         Operation::UpdateAddress { device, context, fence, value, operations } => {
             vec![Handle(device), Handle(context), Handle(fence), Ranges(operations), Value(value)]
         }
@@ -93,8 +99,8 @@ fn parts(operation: &mut Operation) -> Vec<Part<'_>> {
 }
 
 fn parts_of_object<'a>(device: &'a mut HandleRef, spec: &'a mut ObjectSpec) -> Vec<Part<'a>> {
-    let (event, adapter) = (Part::Event(&mut spec.event), Part::OptionalHandle(&mut spec.adapter));
-    vec![Part::Handle(device), event, adapter, Part::Value(&mut spec.initial_value)]
+    let (event, adapter) = (Event(&mut spec.event), Part::OptionalHandle(&mut spec.adapter));
+    vec![Handle(device), event, adapter, Value(&mut spec.initial_value)]
 }
 
 /// Takes out what refers to a binding that is not to be kept; false if the operation cannot do without it.
@@ -115,10 +121,10 @@ pub(super) fn retain(operation: &mut Operation, keep: &dyn Fn(Binding) -> bool) 
     }
     parts(operation).into_iter().fold(true, |stays, part| {
         let part_stays = match part {
-            Part::Handle(one) => handle(one),
-            Part::Name(binding) => keep(*binding),
+            Handle(one) => handle(one),
+            Name(binding) => keep(*binding),
             Part::Address(one) => address(one),
-            Part::Event(event) => {
+            Event(event) => {
                 *event = event.filter(|event| keep(*event));
                 true
             }
@@ -126,14 +132,18 @@ pub(super) fn retain(operation: &mut Operation, keep: &dyn Fn(Binding) -> bool) 
                 *one = one.filter(|one| handle(one));
                 true
             }
-            Part::Handles(all) => list(all, handle),
-            Part::Pairs(all) => list(all, |(object, _)| handle(object)),
-            Part::Ranges(all) => list(all, |(_, base, _)| address(base)),
-            Part::Commands(all) => list(all, |command| match command {
+            Handles(all) => list(all, handle),
+            Pairs(all) => list(all, |(object, _)| handle(object)),
+            Ranges(all) => list(all, |(_, base, _)| address(base)),
+            Commands(all) => list(all, |command| match command {
                 Command::Write { object, .. } => handle(object),
                 Command::Busy { .. } | Command::Hang | Command::Opaque { .. } => true,
             }),
-            Part::Value(_) => true,
+            Part::Pieces(all) => {
+                all.retain_mut(|piece| piece.bindings().into_iter().all(|binding| keep(*binding)));
+                true
+            }
+            Value(_) => true,
         };
         stays && part_stays
     })
@@ -158,16 +168,12 @@ pub(super) fn retain_items(operation: &mut Operation, keep: &mut dyn FnMut(usize
     };
     for part in parts(operation) {
         match part {
-            Part::Handles(all) => all.retain(|_| next()),
-            Part::Pairs(all) => all.retain(|_| next()),
-            Part::Commands(all) => all.retain(|_| next()),
-            Part::Ranges(all) => all.retain(|_| next()),
-            Part::Handle(_)
-            | Part::Name(_)
-            | Part::Address(_)
-            | Part::Event(_)
-            | Part::OptionalHandle(_)
-            | Part::Value(_) => {}
+            Handles(all) => all.retain(|_| next()),
+            Pairs(all) => all.retain(|_| next()),
+            Commands(all) => all.retain(|_| next()),
+            Ranges(all) => all.retain(|_| next()),
+            Part::Pieces(all) => all.retain(|_| next()),
+            Handle(_) | Name(_) | Part::Address(_) | Event(_) | Part::OptionalHandle(_) | Value(_) => {}
         }
     }
 }
@@ -176,9 +182,9 @@ pub(super) fn retain_items(operation: &mut Operation, keep: &mut dyn FnMut(usize
 pub(super) fn values(operation: &mut Operation, each: &mut dyn FnMut(&mut u64)) {
     for part in parts(operation) {
         match part {
-            Part::Value(value) => each(value),
-            Part::Pairs(all) => all.iter_mut().for_each(|(_, value)| each(value)),
-            Part::Commands(all) => {
+            Value(value) => each(value),
+            Pairs(all) => all.iter_mut().for_each(|(_, value)| each(value)),
+            Commands(all) => {
                 for command in all {
                     match command {
                         Command::Write { value, .. } => each(value),
@@ -186,13 +192,14 @@ pub(super) fn values(operation: &mut Operation, each: &mut dyn FnMut(&mut u64)) 
                     }
                 }
             }
-            Part::Handle(_)
-            | Part::Name(_)
+            Handle(_)
+            | Name(_)
             | Part::Address(_)
-            | Part::Event(_)
+            | Event(_)
             | Part::OptionalHandle(_)
-            | Part::Handles(_)
-            | Part::Ranges(_) => {}
+            | Handles(_)
+            | Ranges(_)
+            | Part::Pieces(_) => {}
         }
     }
 }
@@ -206,11 +213,11 @@ pub(super) fn bindings(operation: &mut Operation, each: &mut dyn FnMut(&mut Bind
     let mut rest = Vec::new();
     for part in parts(operation) {
         match part {
-            Part::Handle(one) => handle(one),
+            Handle(one) => handle(one),
             Part::OptionalHandle(one) => one.iter_mut().for_each(&mut handle),
-            Part::Handles(all) => all.iter_mut().for_each(&mut handle),
-            Part::Pairs(all) => all.iter_mut().for_each(|(object, _)| handle(object)),
-            Part::Commands(all) => {
+            Handles(all) => all.iter_mut().for_each(&mut handle),
+            Pairs(all) => all.iter_mut().for_each(|(object, _)| handle(object)),
+            Commands(all) => {
                 for command in all {
                     match command {
                         Command::Write { object, .. } => handle(object),
@@ -218,14 +225,15 @@ pub(super) fn bindings(operation: &mut Operation, each: &mut dyn FnMut(&mut Bind
                     }
                 }
             }
-            Part::Name(binding) => rest.push(binding),
-            Part::Event(event) => rest.extend(event),
+            Name(binding) => rest.push(binding),
+            Part::Pieces(all) => rest.extend(all.iter_mut().flat_map(Piece::bindings)),
+            Event(event) => rest.extend(event),
             Part::Address(Address::Bound(binding)) => rest.push(binding),
-            Part::Ranges(all) => rest.extend(all.iter_mut().filter_map(|(_, base, _)| match base {
+            Ranges(all) => rest.extend(all.iter_mut().filter_map(|(_, base, _)| match base {
                 Address::Bound(binding) => Some(binding),
                 Address::Number(_) => None,
             })),
-            Part::Address(Address::Number(_)) | Part::Value(_) => {}
+            Part::Address(Address::Number(_)) | Value(_) => {}
         }
     }
     rest.into_iter().for_each(each);

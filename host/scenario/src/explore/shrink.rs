@@ -113,7 +113,7 @@ impl Shrinker<'_> {
     /// What describes, and what the hardware and the daemon are like.
     fn head(&mut self) -> bool {
         let mut shrunk = false;
-        let changes: [fn(&mut Program); 9] = [
+        let changes: [fn(&mut Program); 10] = [
             |program| program.covers.clear(),
             |program| program.tags.clear(),
             |program| program.not_on.clear(),
@@ -121,6 +121,7 @@ impl Shrinker<'_> {
             |program| program.setting.kernel.tdr = Default::default(),
             |program| program.setting.kernel.features = dxgkrnl::Config::default().features,
             |program| program.setting.kernel.grants.clear(),
+            |program| program.setting.kernel.vms.clear(),
             |program| program.setting.async_submission = false,
             |program| program.setting.kernel.adapters.truncate(1),
         ];

@@ -162,6 +162,8 @@ fn plainer(operation: &Operation) -> Vec<Operation> {
         | Operation::SetPriorityClass { .. }
         | Operation::PriorityClass
         | Operation::MarkError { .. }
+        | Operation::Escape { .. }
+        | Operation::Feature { .. }
         | Operation::NewEvent
         | Operation::Read { .. } => {}
     }

@@ -5,7 +5,7 @@
 
 use super::parts;
 use crate::program::{
-    Act, Action, Binding, Expectation, Fault, Operation, Outcome, Process, Program, Step, Term, Thread,
+    Act, Action, Binding, Expectation, Fault, Operation, Outcome, Piece, Process, Program, Step, Term, Thread,
 };
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -162,7 +162,12 @@ impl Sieve<'_> {
             | Expectation::DeviceState { device: binding, .. } => {
                 self.knows(*binding) && self.is_alive(self.program.owner(*binding))
             }
-            Expectation::Returned { call, .. } | Expectation::Data { call, .. } => self.knows(*call),
+            Expectation::Returned { call, .. } => self.knows(*call),
+            Expectation::Data { call, data } => {
+                let mut data = data.clone();
+                let names_known = data.iter_mut().flat_map(Piece::bindings).all(|name| self.knows(*name));
+                self.knows(*call) && names_known
+            }
             Expectation::Messages { process, .. } | Expectation::Wakes { process, .. } => {
                 self.is_alive(*process)
             }

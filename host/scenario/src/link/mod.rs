@@ -189,7 +189,7 @@ impl World for LinkWorld<'_> {
         let id = self.host.id(process);
         self.host.process_attached(process).into_iter().for_each(|input| self.input(input));
         let status_slot = self.host.kernel.status_slot(id);
-        let guest = Guest::new(id, SLOTS, status_slot, self.program.setting.async_submission);
+        let guest = Guest::new(id, SLOTS, status_slot, self.program.is_asynchronous(process));
         self.guests[process.index()] = Some(guest);
         Ok(())
     }

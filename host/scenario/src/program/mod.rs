@@ -4,12 +4,14 @@
 //! draws programs, the shrinker takes steps out of them, [`crate::script::print`] writes them as text.
 
 mod operation;
+mod piece;
 
 use d3dkmt::NtStatus;
 pub use dxgkrnl::EngineId as Engine;
 use dxgkrnl::{Config, Nanos};
 
 pub use operation::{Address, Command, HandleRef, ObjectSpec, Operation, Space, Timeout};
+pub use piece::{Piece, USAGE_WORDS};
 
 macro_rules! indexes {
     ($($(#[$doc:meta])* $name:ident),+) => {
@@ -213,10 +215,10 @@ pub enum Expectation {
         event: Binding,
         count: EventCount,
     },
-    /// The private runtime data of a keyed mutex that the call gave back.
+    /// The private data that the call gave back: of a keyed mutex, of an escape.
     Data {
         call: Binding,
-        text: String,
+        data: Vec<Piece>,
     },
     /// What the doorbell's status memory says.
     Doorbell {
@@ -347,6 +349,15 @@ pub struct Setting {
     pub kernel: Config,
     /// GPU signals, GPU waits and submissions are one-way (GPV-015).
     pub async_submission: bool,
+}
+
+impl Program {
+    /// Whether GPU signals, GPU waits and submissions of this process are one-way: everybody's are, or its VM's.
+    pub fn is_asynchronous(&self, process: Process) -> bool {
+        let vm = self.processes[process.index()].vm.map(|vm| &self.vms[vm.index()]);
+        let of_vm = vm.is_some_and(|name| self.setting.kernel.vm(name).asynchronous);
+        self.setting.async_submission || of_vm
+    }
 }
 
 /// One case of a scenario.

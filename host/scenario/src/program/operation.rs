@@ -1,12 +1,12 @@
 //! What actors do, with its operands.
 
 use d3dkmt::{
-    CreateContextFlags, HwQueueFlags, KeyedMutexFlags, SignalFlags, SyncObjectFlags, SyncObjectType,
-    WaitFromCpuFlags,
+    CreateContextFlags, EscapeFlags, HwQueueFlags, KeyedMutexFlags, SignalFlags, SyncObjectFlags,
+    SyncObjectType, WaitFromCpuFlags,
 };
 use dxgkrnl::Nanos;
 
-use super::Binding;
+use super::{Binding, Piece};
 
 /// A D3DKMT handle operand.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -343,6 +343,20 @@ pub enum Operation {
     MarkError {
         device: HandleRef,
         reason: u32,
+    },
+    /// `D3DKMTEscape`: `kind` is `D3DKMT_ESCAPETYPE`.
+    Escape {
+        adapter: HandleRef,
+        device: HandleRef,
+        context: HandleRef,
+        kind: u32,
+        flags: EscapeFlags,
+        data: Vec<Piece>,
+    },
+    /// `D3DKMTIsFeatureEnabled`, of a `DXGK_FEATURE_ID`.
+    Feature {
+        adapter: HandleRef,
+        feature: u32,
     },
     /// An event of the program (`eventfd`).
     NewEvent,

@@ -41,13 +41,11 @@ impl<W: World> Run<'_, W> {
                 let wanted = format!("that {} is {}", self.program.name(*event), expected_count(*count));
                 holds(is_so, &wanted, format!("set {found} times"))
             }
-            Expectation::Data { call, text } => {
-                let found = self.bound[call.index()].data.clone();
-                let shown = found.as_ref().map_or_else(
-                    || "it gave none".into(),
-                    |data| format!("{:?}", String::from_utf8_lossy(data)),
-                );
-                holds(found.as_deref() == Some(text.as_bytes()), &format!("the data {text:?}"), shown)
+            Expectation::Data { call, data } => {
+                let found = self.bound[call.index()].data.as_deref();
+                let is_so = found.is_some_and(|found| self.are(found, data));
+                let wanted = script::write_data(self.program, data);
+                holds(is_so, &wanted, found.map_or_else(|| "it gave none".into(), shown_bytes))
             }
             Expectation::Doorbell { doorbell, status } => self.expect_doorbell(*doorbell, *status),
             Expectation::DeviceState { device, state } => self.expect_device_state(*device, *state),
@@ -168,6 +166,17 @@ fn expected_count(count: EventCount) -> String {
         EventCount::Clear => "clear".into(),
         EventCount::Set => "set".into(),
         EventCount::Times(times) => format!("set {times} times"),
+    }
+}
+
+/// Bytes as the text that they are, or as numbers.
+fn shown_bytes(bytes: &[u8]) -> String {
+    match std::str::from_utf8(bytes) {
+        Ok(text) if !text.chars().any(char::is_control) => format!("{text:?}"),
+        _ => {
+            let word = |word: &[u8]| word.iter().rev().map(|byte| format!("{byte:02x}")).collect::<String>();
+            format!("data, in words of 32 bits: {}", bytes.chunks(4).map(word).collect::<Vec<_>>().join(" "))
+        }
     }
 }
 

@@ -13,7 +13,7 @@ use crate::script::operands::{
 };
 use crate::script::token::Token;
 use crate::script::verbs::VERBS;
-use crate::script::{mutexes, queues};
+use crate::script::{escapes, mutexes, queues};
 
 /// Where an act stands: a race asks for statuses only.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -133,7 +133,9 @@ pub(crate) const fn kind_of(operation: &Operation) -> Kind {
         | Operation::Priority { .. }
         | Operation::SetPriorityClass { .. }
         | Operation::PriorityClass
-        | Operation::MarkError { .. } => Kind::Call,
+        | Operation::MarkError { .. }
+        | Operation::Escape { .. }
+        | Operation::Feature { .. } => Kind::Call,
     }
 }
 
@@ -236,6 +238,10 @@ fn operation(names: &Names, verb: &Token, cursor: &mut Cursor<'_>) -> Parsed<Ope
         word => {
             let read = match mutexes::operation(names, word, cursor)? {
                 None => queues::operation(names, word, cursor)?,
+                read => read,
+            };
+            let read = match read {
+                None => escapes::operation(names, word, cursor)?,
                 read => read,
             };
             read.ok_or_else(|| no_verb(verb))?

@@ -6,6 +6,7 @@ use crate::limits::{OUTCOMES_MAX, TIME_MAX_NS};
 use crate::program::{Engine, EngineIs, EventCount, Expectation, Fault, Kind, Outcome, Process, Term};
 use crate::script::cursor::{Cursor, Parsed, unknown};
 use crate::script::error::ScriptError;
+use crate::script::escapes::{Bytes, pieces};
 use crate::script::names::{Meaning, Names};
 use crate::script::operands::{adapter_number, value32, value64};
 use crate::script::token::{Token, TokenKind};
@@ -89,8 +90,11 @@ fn of_binding(names: &mut Names, cursor: &mut Cursor<'_>) -> Parsed<Expectation>
         return Ok(Expectation::Returned { call: binding, status });
     }
     if !matches!(kind, Kind::Event | Kind::Register) && cursor.take_word("data") {
-        let text = cursor.text("the data, in quotes")?.text.clone();
-        return Ok(Expectation::Data { call: binding, text });
+        if cursor.peek().is_none() {
+            return cursor.expected("the data, as \"TEXT\" or u32(7)");
+        }
+        let data = pieces(names, cursor, Bytes::Expected)?;
+        return Ok(Expectation::Data { call: binding, data });
     }
     if matches!(kind, Kind::Object | Kind::Event | Kind::Device | Kind::Doorbell) {
         names.check_alive(names.program.owner(binding), token)?;

@@ -6,6 +6,7 @@
 mod acts;
 mod cursor;
 mod error;
+mod escapes;
 mod expects;
 mod head;
 mod inject;
@@ -27,6 +28,6 @@ pub use error::{Place, ScriptError};
 pub use inject::{Injected, injected};
 pub use parse::{parse, parse_bytes};
 pub use print::print;
-pub(crate) use print::{head_lines, write_act, write_action, write_outcome};
+pub(crate) use print::{head_lines, write_act, write_action, write_data, write_outcome};
 pub use template::template;
 pub use verbs::{EXPECTATIONS, FAULTS, STATEMENTS, VERBS, Word};

@@ -1,10 +1,12 @@
-//! Settings of adapters, engines, display targets, features and TDR: read and written.
+//! Settings of adapters, engines, display targets, features, VMs, the system and TDR: read and written.
 //!
 //! Each is a list of words: a flag stands by itself, or behind `not`; what has a value is `key=VALUE`.
 
 use std::fmt::Write as _;
 
-use dxgkrnl::{AdapterConfig, Config, Features, Grant, NodeConfig, TargetConfig, TdrConfig, VidSchCaps};
+use dxgkrnl::{
+    AdapterConfig, Config, Features, Grant, NodeConfig, TargetConfig, TdrConfig, VidSchCaps, VmConfig,
+};
 
 use crate::program::Engine;
 use crate::script::cursor::{Cursor, Parsed, unknown};
@@ -14,7 +16,8 @@ use crate::script::token::{Token, TokenKind};
 use crate::script::words;
 
 /// Settings that may be said several times.
-pub(super) const SEVERAL: [&str; 6] = ["adapter", "engine", "target", "feature", "tdr", "grant"];
+pub(super) const SEVERAL: [&str; 8] =
+    ["adapter", "engine", "target", "feature", "tdr", "grant", "vm", "system"];
 
 /// Reads what comes after `config KEY`.
 pub(super) fn read(config: &mut Config, key: &Token, cursor: &mut Cursor<'_>) -> Parsed<()> {
@@ -43,6 +46,12 @@ pub(super) fn read(config: &mut Config, key: &Token, cursor: &mut Cursor<'_>) ->
             config.grants.push(Grant { name, vms });
             Ok(())
         }
+        "vm" => {
+            let count = config.adapters.len() as u32;
+            let vm = vm(config, cursor)?;
+            items(cursor, |item, is_on, cursor| vm_item(vm, count, item, is_on, cursor))
+        }
+        "system" => items(cursor, |item, is_on, cursor| system_item(config, item, is_on, cursor)),
         "feature" => items(cursor, |item, is_on, _| {
             let known = Features::all().iter_names().map(|(name, _)| name).collect::<Vec<_>>();
             let feature = Features::from_name(&item.text).ok_or_else(|| unknown(item, "a feature", known))?;
@@ -109,15 +118,86 @@ fn adapter_item(
             adapter.kmd = cursor.atom("the name of a driver")?.text.clone();
         }
         "paging_node" => adapter.paging_node = Some(number(cursor, "a node ordinal")?),
+        "paravirtualization" => adapter.paravirtualization = is_on,
+        "virtual_functions" => adapter.virtual_functions = number(cursor, "a count")?,
         word => {
             let cap = VidSchCaps::from_name(word).ok_or_else(|| {
                 let caps = VidSchCaps::all().iter_names().map(|(name, _)| name);
-                let known = caps
-                    .chain(["iommu", "io_coherent", "kmd", "paging_node", "physical"])
-                    .collect::<Vec<_>>();
+                let others =
+                    "iommu io_coherent kmd paging_node paravirtualization physical virtual_functions";
+                let known = caps.chain(others.split_ascii_whitespace()).collect::<Vec<_>>();
                 unknown(item, "a setting of an adapter", known)
             })?;
             adapter.caps.set(cap, is_on);
+        }
+    }
+    Ok(())
+}
+
+/// The VM of this name, as the host has it: one that nothing was said of yet is plain.
+fn vm<'c>(config: &'c mut Config, cursor: &mut Cursor<'_>) -> Parsed<&'c mut VmConfig> {
+    let name = &cursor.atom("the name of a VM")?.text;
+    let at = config.vms.iter().position(|vm| vm.name == *name).unwrap_or_else(|| {
+        config.vms.push(VmConfig { name: name.clone(), ..VmConfig::default() });
+        config.vms.len() - 1
+    });
+    Ok(&mut config.vms[at])
+}
+
+fn vm_item(
+    vm: &mut VmConfig,
+    adapters: u32,
+    item: &Token,
+    is_on: bool,
+    cursor: &mut Cursor<'_>,
+) -> Parsed<()> {
+    const KNOWN: &str = "secure iommu_isolation linux escapes asynchronous adapters adapter";
+    match item.text.as_str() {
+        "secure" => vm.secure = is_on,
+        "iommu_isolation" => vm.iommu_isolation = is_on,
+        "linux" => vm.linux = is_on,
+        "escapes" => vm.escapes = is_on,
+        "asynchronous" => vm.asynchronous = is_on,
+        "adapters" => vm.adapters = if is_on { None } else { Some(Vec::new()) },
+        "adapter" => {
+            cursor.symbol("=")?;
+            let place = cursor.place();
+            let ordinal = cursor.number32("an adapter's number")?;
+            if ordinal >= adapters {
+                let message =
+                    format!("there is no adapter {ordinal}: the scenario has {adapters}, numbered from 0");
+                return Err(ScriptError::new(place, message).help("`config adapters = N` makes more"));
+            }
+            let given = vm.adapters.get_or_insert_with(Vec::new);
+            if !given.contains(&ordinal) {
+                given.push(ordinal);
+            }
+        }
+        word => {
+            let feature = Features::from_name(word).ok_or_else(|| {
+                let features = Features::all().iter_names().map(|(name, _)| name);
+                unknown(
+                    item,
+                    "a setting of a VM",
+                    features.chain(KNOWN.split_ascii_whitespace()).collect::<Vec<_>>(),
+                )
+            })?;
+            vm.features.set(feature, is_on);
+        }
+    }
+    Ok(())
+}
+
+fn system_item(config: &mut Config, item: &Token, is_on: bool, cursor: &mut Cursor<'_>) -> Parsed<()> {
+    match item.text.as_str() {
+        "test_signing" => config.test_signing = is_on,
+        "gpu_virtualization_flags" => config.gpu_virtualization_flags = number(cursor, "flags")?,
+        _ => {
+            return Err(unknown(
+                item,
+                "a setting of the system",
+                ["test_signing", "gpu_virtualization_flags"],
+            ));
         }
     }
     Ok(())
@@ -196,6 +276,8 @@ pub(super) fn write(config: &Config) -> String {
             line.number("paging_node", node, u32::MAX);
         }
         line.word("kmd", &adapter.kmd, &plain.kmd);
+        line.flag("paravirtualization", adapter.paravirtualization, plain.paravirtualization);
+        line.number("virtual_functions", adapter.virtual_functions, plain.virtual_functions);
         line.end(&mut head, &format!("adapter {number}"));
         for (at, (node, plain)) in adapter.nodes.iter().zip(&plain.nodes).enumerate() {
             let engine = Engine { adapter: number as u32, node: at as u32 };
@@ -233,6 +315,13 @@ fn write_rest(head: &mut String, config: &Config) {
     for Grant { name, vms } in &config.grants {
         let _ = writeln!(head, "config grant {} {}", quoted(name), vms.join(" "));
     }
+    for vm in &config.vms {
+        write_vm(head, vm);
+    }
+    let mut line = Line::default();
+    line.flag("test_signing", config.test_signing, plain.test_signing);
+    line.number("gpu_virtualization_flags", config.gpu_virtualization_flags, plain.gpu_virtualization_flags);
+    line.end(head, "system");
     let (tdr, plain) = (&config.tdr, &plain.tdr);
     let mut line = Line::default();
     line.number("level", tdr.level, plain.level);
@@ -245,6 +334,24 @@ fn write_rest(head: &mut String, config: &Config) {
     line.time("dod_vsync_delay", tdr.dod_vsync_delay_ns, plain.dod_vsync_delay_ns);
     line.flag("test_mode", tdr.test_mode, plain.test_mode);
     line.end(head, "tdr");
+}
+
+fn write_vm(head: &mut String, vm: &VmConfig) {
+    let plain = VmConfig::default();
+    let mut line = Line::default();
+    line.flag("secure", vm.secure, plain.secure);
+    line.flag("iommu_isolation", vm.iommu_isolation, plain.iommu_isolation);
+    line.flag("linux", vm.linux, plain.linux);
+    line.flag("escapes", vm.escapes, plain.escapes);
+    line.flag("asynchronous", vm.asynchronous, plain.asynchronous);
+    for (name, feature) in Features::all().iter_names() {
+        line.flag(name, vm.features.contains(feature), plain.features.contains(feature));
+    }
+    if let Some(adapters) = &vm.adapters {
+        line.flag("adapters", !adapters.is_empty(), true);
+        adapters.iter().for_each(|ordinal| line.number("adapter", *ordinal, u32::MAX));
+    }
+    line.end(head, &format!("vm {}", vm.name));
 }
 
 /// What differs, as it is written behind `config KEY`.

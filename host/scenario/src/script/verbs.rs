@@ -24,7 +24,7 @@ pub const STATEMENTS: &[Word] = words! {
     "covers", "covers ID ID ..", "the rules that the file is about";
     "tags", "tags WORD ..", "words to choose files by";
     "skip", "skip ARM \"REASON\"", "an arm that cannot run the file, and why";
-    "config", "config adapters = N; config async_submission; config SWITCH = VALUE; config adapter|engine|target|feature|tdr|grant ..", "hardware, policy switches, TDR settings, what VMs may share";
+    "config", "config adapters = N; config async_submission; config SWITCH = VALUE; config adapter|engine|target|feature|tdr|grant|vm|system ..", "hardware, policy switches, TDR settings, what VMs have and may share";
     "matrix", "matrix NAME = VALUE VALUE ..", "a case for each value; `$NAME` stands for it";
     "given", "given NAME = VALUE when AXIS is|not|below|at_least VALUE and ..; .. otherwise", "what a case expects, computed";
     "vm", "vm NAME", "a VM starts";
@@ -91,6 +91,8 @@ pub const VERBS: &[Word] = words! {
     "priority", "priority C [N] [in_process]", "D3DKMTSetContextSchedulingPriority, or without N D3DKMTGetContextSchedulingPriority";
     "priority_class", "priority_class [CLASS]", "D3DKMTSetProcessSchedulingPriorityClass, or without a class D3DKMTGetProcessSchedulingPriorityClass";
     "mark_error", "mark_error D GENERIC|DRIVER_ERROR", "D3DKMTMarkDeviceAsError";
+    "escape", "X = escape A [device=D] [context=C] [kind=KIND] [FLAG ..] [DATA ..]", "D3DKMTEscape: DRIVERPRIVATE unless it says another kind; data of u32(N, ..) u64(N) zeros(BYTES) \"TEXT\" cpu_event_usage(S, USAGE, ..) kmd_cpu_event(X)";
+    "feature", "V = feature A FEATURE", "D3DKMTIsFeatureEnabled: binds the bits of its result";
     "event", "E = event", "a new event of the program (an eventfd)";
     "read", "r = read F", "one load of a fence value, in a race";
 };
@@ -112,6 +114,7 @@ pub const FAULTS: &[Word] = words! {
     "page_fault", "fault page_fault ENGINE at=N [FLAG ..]", "what the engine runs, or runs next, faults at this GPU address";
     "reset_fails", "fault reset_fails ENGINE", "the engine's next reset fails";
     "power", "fault power N on|off", "the adapter goes to power state D0, or to D3";
+    "object_bad", "fault object_bad N usage=K", "the driver finds an object of adapter N bad: it signals the events of this usage";
     "f1", "fault f1 ENGINE", "the engine leaves F0 for F1: its doorbells are disconnected";
     "clock", "fault clock DURATION", "the system's clock is set: it says that it is so long after the start";
     "fill", "fault fill CONTEXT", "its process submits until a queue is full";
@@ -125,7 +128,7 @@ pub const EXPECTATIONS: &[Word] = words! {
     "returned", "expect W returned STATUS", "the call has returned this; its thread goes on";
     "set", "expect E set [N]", "the event was set since it was last asked for, N times";
     "clear", "expect E clear", "the event was not set since it was last asked for";
-    "data", "expect A data \"TEXT\"", "the private runtime data of a keyed mutex that the call gave";
+    "data", "expect A data DATA ..", "the private data that the call gave: of a keyed mutex, of an escape; besides what an escape takes, any(BYTES), and some(BYTES) that are not all zero";
     "status", "expect B status STATUS", "what the doorbell's status memory says";
     "state", "expect D state STATE", "D3DKMT_DEVICEEXECUTION_STATE of the device";
     "engine", "expect engine ENGINE idle|running|hung", "what the engine does";

@@ -3,7 +3,7 @@
 use d3dkmt::{
     CreateContextFlags, HwQueueFlags, NtStatus, SignalFlags, SyncObjectFlags, SyncObjectType, access,
 };
-use dxgkrnl::{Config, Nanos};
+use dxgkrnl::{Config, FeatureId, Nanos};
 
 use crate::program::Engine;
 
@@ -74,6 +74,28 @@ pub(crate) const PROTECTIONS: [(&str, u64); 2] = [("ZERO", 0x4), ("NO_ACCESS", 0
 /// `D3DDDI_UPDATEGPUVIRTUALADDRESS_OPERATION_TYPE`.
 pub(crate) const VA_OPERATIONS: [(&str, u32); 4] =
     [("map", 0), ("unmap", 1), ("copy", 2), ("map_protect", 3)];
+
+/// `D3DKMT_ESCAPETYPE`, the ones that are named.
+pub(crate) const ESCAPE_KINDS: [(&str, u32); 2] = [
+    ("DRIVERPRIVATE", d3dkmt::escape::kind::DRIVER_PRIVATE),
+    ("TDRDBGCTRL", d3dkmt::escape::kind::TDR_DEBUG_CONTROL),
+];
+
+/// `DXGK_FEATURE_ID`.
+pub(crate) const FEATURES: [(&str, u32); 12] = [
+    ("HWSCH", FeatureId::HWSCH.0),
+    ("HWFLIPQUEUE", FeatureId::HWFLIPQUEUE.0),
+    ("LDA_GPUPV", FeatureId::LDA_GPUPV.0),
+    ("KMD_SIGNAL_CPU_EVENT", FeatureId::KMD_SIGNAL_CPU_EVENT.0),
+    ("USER_MODE_SUBMISSION", FeatureId::USER_MODE_SUBMISSION.0),
+    ("SHARE_BACKING_STORE", FeatureId::SHARE_BACKING_STORE.0),
+    ("PAGE_BASED_MEMORY_MANAGER", FeatureId::PAGE_BASED_MEMORY_MANAGER.0),
+    ("KERNEL_MODE_TESTING", FeatureId::KERNEL_MODE_TESTING.0),
+    ("PAGE_TABLES_64K", FeatureId::PAGE_TABLES_64K.0),
+    ("GPUPV_PRESENT_HWQUEUE", FeatureId::GPUPV_PRESENT_HWQUEUE.0),
+    ("GPUVAIOMMU", FeatureId::GPUVAIOMMU.0),
+    ("NATIVE_FENCE", FeatureId::NATIVE_FENCE.0),
+];
 
 /// The name of a number, or the number.
 pub(crate) fn named_or_number<T: Copy + PartialEq + std::fmt::Display>(

@@ -72,7 +72,7 @@ pub const WHAT_IS_MISSING_IS_SAID: &[(Case, &str)] = &[
 (After("p  e -> ok"),
 "x.scn:5:4: there is no verb `e`
   5 | p  e -> ok
-    |    ^ there are: adapters, open_adapter, close_adapter, query_adapter, device, create_device, destroy_device, device_state, completed, context, destroy_context, fence, object, destroy, share, open_name, open, open_global, close_share, signal, wait, gpu_signal, gpu_wait, submit and 28 more"),
+    |    ^ there are: adapters, open_adapter, close_adapter, query_adapter, device, create_device, destroy_device, device_state, completed, context, destroy_context, fence, object, destroy, share, open_name, open, open_global, close_share, signal, wait, gpu_signal, gpu_wait, submit and 30 more"),
 
 (After("p  event"),
 "x.scn:5:4: `event` gives something that needs a name
@@ -92,7 +92,7 @@ pub const WHAT_IS_MISSING_IS_SAID: &[(Case, &str)] = &[
 (After("expect"),
 r#"x.scn:5:7: expected a condition, found the end of the line
   5 | expect
-    |       ^ there are: expect F = V; expect W blocked; expect W returned STATUS; expect E set [N]; expect E clear; expect A data "TEXT"; expect B status STATUS; expect D state STATE; expect engine ENGINE idle|running|hung; expect report "TEXT"; expect no report; expect messages PROCESS = N; expect wakes PROCESS = N; expect waits = N; expect nothing left [of PROCESS]"#),
+    |       ^ there are: expect F = V; expect W blocked; expect W returned STATUS; expect E set [N]; expect E clear; expect A data DATA ..; expect B status STATUS; expect D state STATE; expect engine ENGINE idle|running|hung; expect report "TEXT"; expect no report; expect messages PROCESS = N; expect wakes PROCESS = N; expect waits = N; expect nothing left [of PROCESS]"#),
 
 (After("expect F"),
 "x.scn:5:9: expected `= VALUE`, found the end of the line
@@ -102,7 +102,7 @@ r#"x.scn:5:7: expected a condition, found the end of the line
 (After("fault"),
 "x.scn:5:6: expected a fault, found the end of the line
   5 | fault
-    |      ^ there are: kill, freeze, thaw, cut, hold, release, delay, reorder, crash, lose_interrupt, hang, stop_adapter, page_fault, reset_fails, power, f1, clock, fill, restart"),
+    |      ^ there are: kill, freeze, thaw, cut, hold, release, delay, reorder, crash, lose_interrupt, hang, stop_adapter, page_fault, reset_fails, power, object_bad, f1, clock, fill, restart"),
 
 (After("fault restart"),
 "x.scn:5:14: expected `daemon`, found the end of the line

@@ -1,7 +1,7 @@
 //! What an actor does, drawn by number.
 
 use d3dkmt::{
-    CreateContextFlags, HwQueueFlags, KeyedMutexFlags, NtStatus, SignalFlags, SyncObjectFlags,
+    CreateContextFlags, EscapeFlags, HwQueueFlags, KeyedMutexFlags, NtStatus, SignalFlags, SyncObjectFlags,
     SyncObjectType, WaitFromCpuFlags, limits,
 };
 use scenario::program::*;
@@ -145,7 +145,9 @@ impl Drawing {
     }
 
     fn of_queues(&mut self, share: Option<Binding>) -> Operation {
-        match self.below(36) {
+        match self.below(40) {
+            36 | 37 => self.escape(),
+            38 => Operation::Feature { adapter: self.handle(), feature: self.value32() },
             0 => Operation::OpenName { name: self.text(), access: self.value32() },
             1 => Operation::OpenGlobal { object: self.handle() },
             2 => Operation::GpuSignalLegacy {
@@ -253,6 +255,46 @@ impl Drawing {
             32 => Operation::SetPriorityClass { class: self.value32() },
             33 => Operation::PriorityClass,
             _ => Operation::MarkError { device: self.handle(), reason: self.value32() },
+        }
+    }
+
+    fn escape(&mut self) -> Operation {
+        Operation::Escape {
+            adapter: self.handle(),
+            device: self.handle(),
+            context: self.handle(),
+            kind: self.value32(),
+            flags: EscapeFlags::from_bits_retain(self.value32()),
+            data: self.pieces(false),
+        }
+    }
+
+    /// Data for a call, or expected of one: at least a piece then.
+    pub fn pieces(&mut self, expected: bool) -> Vec<Piece> {
+        let call = self.binding(|named| named.kind == Kind::Call);
+        let count = u64::from(expected) + self.below(4);
+        let kinds = if expected { 8 } else { 6 };
+        let piece = |drawing: &mut Drawing| match (drawing.below(kinds), call) {
+            (0, _) => Piece::U32((0..=drawing.below(4)).map(|_| drawing.word32()).collect()),
+            (1, _) => Piece::U64(drawing.value()),
+            (2, _) => Piece::Zeros(drawing.below(100) as u32),
+            (3, Some(call)) => Piece::KmdCpuEvent(call),
+            (4, _) => Piece::CpuEventUsage {
+                object: drawing.handle(),
+                usage: (0..drawing.below(USAGE_WORDS as u64 + 1)).map(|_| drawing.value32()).collect(),
+            },
+            (6, _) => Piece::Any(drawing.below(100) as u32),
+            (7, _) => Piece::Some(drawing.below(100) as u32),
+            _ => Piece::Text(drawing.text()),
+        };
+        (0..count).map(|_| piece(self)).collect()
+    }
+
+    /// A handle by its name, or any number.
+    fn word32(&mut self) -> HandleRef {
+        match self.handle() {
+            HandleRef::Raw(_) => HandleRef::Raw(self.value32()),
+            bound => bound,
         }
     }
 

@@ -2,7 +2,7 @@
 
 use d3dkmt::{Luid, NtStatus, limits};
 use dxgkrnl::{
-    AdapterConfig, Fault as Hardware, Features, Grant, Policy, TargetConfig, TdrConfig, VidSchCaps,
+    AdapterConfig, Fault as Hardware, Features, Grant, Policy, TargetConfig, TdrConfig, VidSchCaps, VmConfig,
 };
 use scenario::choose::Random;
 use scenario::program::*;
@@ -75,7 +75,7 @@ impl Drawing {
         }
     }
 
-    /// Settings of adapters, engines, targets, features, TDR and grants.
+    /// Settings of adapters, engines, targets, features, VMs, the system, TDR and grants.
     fn hardware(&mut self) {
         let random = &mut self.random;
         let kernel = &mut self.program.setting.kernel;
@@ -101,6 +101,21 @@ impl Drawing {
             test_mode: random.one_in(2),
             ..TdrConfig::default()
         };
+        let ordinal = random.below(kernel.adapters.len() as u64) as u32;
+        kernel.adapters[which].paravirtualization = random.one_in(2);
+        kernel.adapters[which].virtual_functions = random.below(40) as u32;
+        kernel.vms.push(VmConfig {
+            name: "A".into(),
+            // One thing at least that is not as it was, or nothing is said of it.
+            secure: true,
+            iommu_isolation: random.one_in(2),
+            linux: random.one_in(2),
+            escapes: random.one_in(2),
+            asynchronous: random.one_in(2),
+            adapters: [None, Some(vec![]), Some(vec![ordinal])][random.below(3) as usize].clone(),
+            features: Features::from_bits_truncate(random.number() as u32),
+        });
+        (kernel.test_signing, kernel.gpu_virtualization_flags) = (random.one_in(2), random.below(9) as u32);
         kernel.grants.push(Grant { name: "a \" name".into(), vms: vec!["A".into(), "host".into()] });
     }
 
@@ -333,7 +348,7 @@ impl Drawing {
         let device = self.binding(|named| named.kind == Kind::Device && is_alive(named));
         let expectation = match (self.below(12), memory, call, event, device) {
             (0, Some(object), ..) => Expectation::Value { object, value },
-            (11, _, Some(call), ..) => Expectation::Data { call, text: self.text() },
+            (11, _, Some(call), ..) => Expectation::Data { call, data: self.pieces(true) },
             (1, _, Some(call), ..) if is_alive(&self.program.bindings[call.index()]) => {
                 Expectation::Blocked { call }
             }

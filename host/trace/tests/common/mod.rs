@@ -8,7 +8,8 @@ use std::io::Cursor;
 use std::path::Path;
 
 use dxgkrnl::{
-    Config, EngineType, Features, Grant, NodeConfig, Policy, TargetConfig, TdrConfig, VidSchCaps, VmConfig,
+    Config, EngineType, Features, Grant, NodeConfig, Policy, RegistryData, RegistryKey, RegistryValue,
+    TargetConfig, TdrConfig, VidSchCaps, VmConfig,
 };
 use trace::{Reader, Record, Recorder, Report, TraceError};
 
@@ -32,9 +33,16 @@ pub fn config() -> Config {
         },
         vms: vec![
             VmConfig { name: "one".into(), secure: true, adapters: Some(vec![0, 7]), ..VmConfig::default() },
-            VmConfig { escapes: false, asynchronous: false, linux: false, ..VmConfig::default() },
+            VmConfig {
+                escapes: false,
+                asynchronous: true,
+                iommu_isolation: false,
+                linux: false,
+                ..VmConfig::default()
+            },
         ],
-        gpu_virtualization_flags: 4,
+        // Who has no ParavirtualizationSupported serves VMs by this flag: sessions have VMs.
+        gpu_virtualization_flags: 5,
         test_signing: true,
         grants: vec![Grant { name: "a name".into(), vms: vec!["one".into(), "host".into()] }],
         ..Config::default()
@@ -49,6 +57,16 @@ pub fn config() -> Config {
     adapter.iommu = true;
     adapter.io_coherent = false;
     adapter.targets = vec![TargetConfig { id: 1, vsync_ns: 2 }, TargetConfig { id: 3, vsync_ns: 4 }];
+    adapter.kmd = "another driver".into();
+    adapter.paravirtualization = false;
+    adapter.virtual_functions = 3;
+    let value = |key, name: &str, data| RegistryValue { key, name: name.into(), data };
+    adapter.registry = vec![
+        value(RegistryKey::Service, "a", RegistryData::Dword(1)),
+        value(RegistryKey::Adapter, "b", RegistryData::Qword(u64::MAX)),
+        value(RegistryKey::Adapter, "c", RegistryData::Text(String::new())),
+        value(RegistryKey::Service, "d", RegistryData::Binary(vec![0, 255])),
+    ];
     adapter.nodes[2] = NodeConfig {
         engine_type: EngineType::VideoEncode,
         signals_at_write: true,

@@ -17,6 +17,14 @@ fn ok(client: &mut Client, call: Call) -> Reply {
     }
 }
 
+/// A device on the first of several adapters.
+fn open_device(client: &mut Client) -> Handle {
+    let luid = AdapterConfig::default().luid;
+    let Reply::Adapter(adapter) = ok(client, Call::OpenAdapterFromLuid { luid }) else { panic!() };
+    let Reply::Device(device) = ok(client, Call::CreateDevice { adapter, flags: 0 }) else { panic!() };
+    device
+}
+
 /// A queue of user-mode submission with a connected doorbell, and a plain one that was given work.
 fn hw_queues(client: &mut Client, device: Handle) {
     let flags = CreateContextFlags::HW_QUEUE_SUPPORTED;
@@ -74,9 +82,9 @@ fn inspect_shows_queues_doorbells_mutexes_and_what_is_out_of_order() {
     let kernel = Config { adapters: vec![AdapterConfig::default(), second, third], ..Config::default() };
     let daemon = Embedded::start_with(Options { clock: Clock::Virtual, kernel, ..Options::default() });
     let mut client = Client::new(&daemon.broker());
-    let device = client.open_device();
+    let device = open_device(&mut client);
     client.create_fence(device, 5);
-    let hung = client.open_device();
+    let hung = open_device(&mut client);
     let hangs = client.create_context(hung);
     let poisoned = client.create_fence(hung, 1);
     hw_queues(&mut client, device);
@@ -139,7 +147,7 @@ fn inspect_shows_queues_doorbells_mutexes_and_what_is_out_of_order() {
         (Some(7), Some(1))
     );
     // A fatal error of the hardware takes the host down.
-    let next = client.open_device();
+    let next = open_device(&mut client);
     let context = client.create_context(next);
     let engine = EngineId { adapter: 0, node: 0 };
     let submit = Call::SubmitCommand {
@@ -153,6 +161,12 @@ fn inspect_shows_queues_doorbells_mutexes_and_what_is_out_of_order() {
     assert_eq!(client.call(&submit).0, NtStatus::SUCCESS);
     let state = daemon.inspection();
     assert!(inspect::render(&state).contains("BUGCHECK 0x"), "{}", inspect::render(&state));
+    let queues: Vec<String> = inspect::render(&state)
+        .lines()
+        .filter(|line| line.contains("hardware queue"))
+        .map(str::to_owned)
+        .collect();
+    assert!(queues[0].contains("its work is lost") && queues[1].contains("DISCONNECTED_ABORT"), "{queues:?}");
     assert!(inspect::to_json(&state)["bugcheck"]["why"].is_string());
     drop(client);
     daemon.end();

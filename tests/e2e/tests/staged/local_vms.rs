@@ -3,11 +3,12 @@
 use d3dkmt::{
     Call, Handle, NtStatus, Reply, ShareToken, SyncObjectFlags, SyncObjectInfo, SyncObjectType, WaitOutcome,
 };
-use dxgkrnl::ProcessId;
+use dxgkrnl::{Config, ProcessId, VmConfig};
 use e2e::embedded::{Embedded, Running};
-use e2e::wire::{Attached, Client, Steady};
+use e2e::wire::{Attached, Client, Steady, hello_frame};
 use gpupv::daemon::limits::LOCAL_VMS_MAX;
 use gpupv::daemon::{Daemon, Options};
+use proto::PROTOCOL_VERSION;
 use proto::convert::FromHost;
 use std::path::PathBuf;
 
@@ -149,6 +150,62 @@ fn names_that_make_no_socket_are_refused() {
         assert!(error.to_string().contains(why), "{error}");
     }
     assert_eq!(std::fs::read_dir(folder.path()).expect("a folder").count(), 0, "nothing is left behind");
+}
+
+fn secure_without_isolation() -> Config {
+    let vm = VmConfig { name: "a".into(), secure: true, iommu_isolation: false, ..VmConfig::default() };
+    Config { vms: vec![vm], ..Config::default() }
+}
+
+// covers: GPV-012
+#[test]
+fn a_daemon_does_not_begin_with_a_secure_vm_that_has_no_isolation() {
+    let _alone = e2e::embedded::alone();
+    let folder = tempfile::tempdir().expect("a folder");
+    let kernel = secure_without_isolation();
+    let local_vms = vec!["b".into(), "a".into()];
+    let options = Options { directory: folder.path().into(), local_vms, kernel, ..Options::default() };
+    let error = Daemon::start(options.clone()).err().expect("it is refused");
+    assert!(error.to_string().contains("VM a is secure, and that needs IoMmu isolation"), "{error}");
+    assert_eq!(std::fs::read_dir(folder.path()).expect("a folder").count(), 0, "nothing is left behind");
+    Daemon::start(Options { local_vms: vec!["b".into()], ..options })
+        .expect("the other is fine")
+        .stop()
+        .unwrap();
+}
+
+// covers: GPV-012
+#[test]
+fn a_vm_that_a_new_kernel_refuses_attaches_no_process() {
+    let daemon = start();
+    assert_eq!(daemon.seat().replace_kernel(secure_without_isolation(), false), Ok(()));
+    let error = Attached::try_new(&broker(&daemon, "a")).err().expect("it is refused");
+    assert!(error.contains("the VM was refused: VM a is secure"), "{error}");
+    drop(Client::new(&broker(&daemon, "b")));
+    daemon.wait_until_forgotten();
+    assert_eq!(daemon.seat().replace_kernel(Config::default(), false), Ok(()), "it is remembered");
+    drop(Client::new(&broker(&daemon, "a")));
+    daemon.end();
+}
+
+// covers: GPV-015
+#[test]
+fn the_processes_of_an_asynchronous_vm_are_told_that_submissions_are_one_way() {
+    let vms = vec![VmConfig { name: "a".into(), asynchronous: true, ..VmConfig::default() }];
+    let local_vms = vec!["a".into(), "b".into()];
+    let kernel = Config { vms, ..Config::default() };
+    let daemon = Embedded::start_with(Options { local_vms, kernel, ..Options::default() });
+    let brokers = [broker(&daemon, "a"), broker(&daemon, "b"), daemon.broker()];
+    let told = brokers.map(|broker| {
+        let Attached { broker: _kept, mut stream, token, .. } = Attached::new(&broker);
+        stream.send_frame(&hello_frame(PROTOCOL_VERSION, &token));
+        match stream.read() {
+            Ok(FromHost::Welcome(welcome)) => welcome.async_submission,
+            other => panic!("no welcome: {other:?}"),
+        }
+    });
+    assert_eq!(told, [true, false, false]);
+    daemon.end();
 }
 
 #[test]

@@ -15,7 +15,7 @@ use e2e::programs::{c_program, gpupv};
 use lab::Lab;
 
 /// Programs whose output must be the same on both arms.
-const SAME_OUTPUT: [&str; 12] = [
+const SAME_OUTPUT: [&str; 14] = [
     "fence_tour",
     "fork_tour",
     "threads",
@@ -28,6 +28,8 @@ const SAME_OUTPUT: [&str; 12] = [
     "abi_check",
     "sealed",
     "pending",
+    "cpu_event_l0",
+    "cpu_event_rocr",
 ];
 
 type Case = fn(&mut Lab);

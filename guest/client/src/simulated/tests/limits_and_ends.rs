@@ -57,7 +57,7 @@ fn whatever_is_not_known_for_sure_is_asked() {
 
 #[test]
 fn a_reached_value_is_asked_about_while_a_device_is_stopped() {
-    // covers: FEN-095
+    // covers: FEN-095, GPV-026
     const STATUS: u32 = 9;
     let welcome = Welcome { status_slot_plus_one: STATUS + 1, ..welcome() };
     let (session, fences) = session_with_fences(welcome, &[5]);

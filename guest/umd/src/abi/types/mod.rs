@@ -15,7 +15,7 @@ use std::ffi::c_void;
 use d3dkmt::SyncObjectType;
 
 pub(crate) use display::{OpenAdapterFromDeviceName, OpenAdapterFromGdiDisplayName, OpenAdapterFromHdc};
-pub(crate) use escape::Escape;
+pub(crate) use escape::{Escape, IsFeatureEnabled};
 pub(crate) use hw_queue::{
     CreateHwQueue, CreateNativeFence, NativeFenceInfo, NativeFenceMapping, OpenNativeFenceFromNtHandle,
     SubmitCommandToHwQueue, SubmitSignalToHwQueue, SubmitWaitToHwQueue,

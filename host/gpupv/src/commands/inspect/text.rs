@@ -97,7 +97,13 @@ fn render_hw_queue(queue: &HwQueue) -> String {
         name => format!("hardware queue {}", handle(name)),
     };
     let last = if queue.user_mode { queue.last_queued } else { queue.submitted };
-    let state = if queue.progress < last { "at work" } else { "done" };
+    let state = if queue.progress >= last {
+        "done"
+    } else if queue.queue.is_empty() && !queue.user_mode {
+        "its work is lost"
+    } else {
+        "at work"
+    };
     let word = if queue.user_mode { "queued" } else { "submitted" };
     let doorbell = match queue.doorbell {
         Some(status) => format!(", doorbell {}", doorbell_status(status)),

@@ -1,6 +1,7 @@
 //! An act as a request: every name replaced by what it stands for.
 
 mod objects;
+mod pieces;
 mod queues;
 
 use d3dkmt::{Call, EventId, Handle, Luid, ShareToken, isa};
@@ -82,6 +83,17 @@ impl<W: World> Run<'_, W> {
             }
             Operation::MarkError { device, reason } => {
                 Call::MarkDeviceAsError { device: self.handle(*device), reason: *reason }
+            }
+            Operation::Escape { adapter, device, context, kind, flags, data } => Call::Escape {
+                adapter: self.handle(*adapter),
+                device: self.handle(*device),
+                context: self.handle(*context),
+                kind: *kind,
+                flags: *flags,
+                data: self.bytes(data),
+            },
+            Operation::Feature { adapter, feature } => {
+                Call::IsFeatureEnabled { adapter: self.handle(*adapter), feature_id: *feature }
             }
             Operation::CreateContext { device, node, flags } => Call::CreateContextVirtual {
                 device: self.handle(*device),

@@ -2,17 +2,19 @@
 
 mod operation;
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 use crate::program::{
-    Act, Action, EngineIs, EventCount, Expectation, Expected, Fault, Operation, Outcome, Program, Term,
+    Act, Action, Column, EngineIs, EventCount, Expectation, Expected, Fault, Operation, Outcome, Piece,
+    Program, Term,
 };
 use crate::script::error::is_printable;
-use crate::script::settings;
 use crate::script::words::{
     DEVICE_STATES, DOORBELL_STATUSES, PAGE_FAULT_FLAGS, named_or_number, write_duration, write_engine,
     write_number, write_status,
 };
+use crate::script::{escapes, settings};
 
 /// Writes a program as a scenario file. The case of a matrix becomes a file of its own.
 pub fn print(program: &Program) -> String {
@@ -166,7 +168,10 @@ impl Printer<'_> {
                 EventCount::Set => format!("{} set", name(*event)),
                 EventCount::Times(times) => format!("{} set {times}", name(*event)),
             },
-            Expectation::Data { call, text } => format!("{} data {}", name(*call), quoted(text)),
+            Expectation::Data { call, data } => {
+                let handle = |handle| self.handle(handle);
+                format!("{} data{}", name(*call), escapes::write_pieces(data, &handle))
+            }
             Expectation::Doorbell { doorbell, status } => {
                 let status = named_or_number(&DOORBELL_STATUSES, *status);
                 format!("{} status {status}", name(*doorbell))
@@ -204,12 +209,11 @@ impl Printer<'_> {
             .map(|column| self.program.threads[column.thread.index()].name.as_str())
             .collect();
         let mut text = format!("race {}\n", threads.join(" | "));
-        let rows = race.columns.iter().map(|column| column.steps.len()).max().unwrap_or(0);
-        for row in 0..rows {
-            let cell = |column: &crate::program::Column| {
-                column.steps.get(row).map(|(_, act)| self.act(act)).unwrap_or_default()
+        for row in rows(&race.columns) {
+            let cell = |(column, step): (&Column, Option<usize>)| {
+                step.and_then(|at| column.steps.get(at)).map(|(_, act)| self.act(act)).unwrap_or_default()
             };
-            let cells: Vec<String> = race.columns.iter().map(cell).collect();
+            let cells: Vec<String> = race.columns.iter().zip(row).map(cell).collect();
             let _ = writeln!(text, "     {}", cells.join(" | "));
         }
         for (word, outcomes) in [("allowed", &race.allowed), ("forbidden", &race.forbidden)] {
@@ -238,6 +242,23 @@ impl Printer<'_> {
     }
 }
 
+/// Which step of each column stands in which row: the rows that were read, for a step may use a name that a row above it
+/// binds in another column. A race that nobody wrote has a step of each column in each row.
+fn rows(columns: &[Column]) -> Vec<Vec<Option<usize>>> {
+    let was_read = |column: &Column| column.steps.is_sorted_by(|(one, _), (next, _)| one < next);
+    if columns.iter().all(was_read) {
+        let lines: BTreeSet<u32> =
+            columns.iter().flat_map(|column| &column.steps).map(|(line, _)| *line).collect();
+        let in_line = |line: u32| {
+            let at = |column: &Column| column.steps.iter().position(|(of, _)| *of == line);
+            columns.iter().map(at).collect()
+        };
+        return lines.into_iter().map(in_line).collect();
+    }
+    let most = columns.iter().map(|column| column.steps.len()).max().unwrap_or(0);
+    (0..most).map(|row| vec![Some(row); columns.len()]).collect()
+}
+
 /// The terms of an outcome as they are written in a file.
 pub(crate) fn write_outcome(program: &Program, outcome: &Outcome) -> String {
     Printer { program }.outcome(outcome)
@@ -252,6 +273,12 @@ pub(crate) fn write_action(program: &Program, action: &Action) -> String {
 pub(crate) fn write_act(program: &Program, act: &Act) -> String {
     let name = act.binding.map(|binding| format!("{} = ", program.name(binding))).unwrap_or_default();
     format!("{name}{}", Printer { program }.operation(&act.operation))
+}
+
+/// Bytes as an expectation of them is written.
+pub(crate) fn write_data(program: &Program, data: &[Piece]) -> String {
+    let printer = Printer { program };
+    format!("data{}", escapes::write_pieces(data, &|handle| printer.handle(handle)))
 }
 
 /// Lines before the first step.

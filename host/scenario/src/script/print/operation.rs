@@ -6,6 +6,7 @@ use d3dkmt::{KeyedMutexFlags, SignalFlags, SyncObjectType, WaitFromCpuFlags};
 
 use super::{Printer, quoted};
 use crate::program::{Address, Command, Engine, HandleRef, ObjectSpec, Operation, Space, Timeout};
+use crate::script::escapes;
 use crate::script::words::{
     ACCESS, ERROR_REASONS, GENERIC_ALL, OBJECT_TYPES, PAGING_PRIORITIES, PRIORITY_CLASSES, PROTECTIONS,
     VA_OPERATIONS, named_or_number, write_context_flags, write_duration, write_engine, write_hw_queue_flags,
@@ -89,7 +90,10 @@ impl Printer<'_> {
             Operation::PriorityClass => "priority_class".into(),
             Operation::NewEvent => "event".into(),
             Operation::Read { object } => format!("read {}", self.handle(*object)),
-            other => self.of_objects(other).or_else(|| self.of_queues(other)).unwrap_or_default(),
+            other => {
+                let text = self.of_objects(other).or_else(|| self.of_queues(other));
+                text.or_else(|| escapes::write(other, &|handle| self.handle(handle))).unwrap_or_default()
+            }
         }
     }
 

@@ -1,0 +1,37 @@
+//! Escapes and features.
+
+use d3dkmt::{EscapeFlags, FeatureResult, Handle, Reply};
+
+use super::Done;
+use crate::abi::{D3DKMTIsFeatureEnabled, IsFeatureEnabled, sdk};
+
+/// Whose escape it is.
+pub struct Owner {
+    pub adapter: Handle,
+    pub device: Handle,
+    pub context: Handle,
+}
+
+pub fn escape(owner: &Owner, kind: u32, flags: EscapeFlags, data: &[u8]) -> Done {
+    let mut data = data.to_vec();
+    let mut escape = sdk::D3DKMT_ESCAPE {
+        hAdapter: owner.adapter.0,
+        hDevice: owner.device.0,
+        hContext: owner.context.0,
+        Type: kind as i32,
+        pPrivateDriverData: data.as_mut_ptr().cast(),
+        PrivateDriverDataSize: data.len() as u32,
+        ..Default::default()
+    };
+    escape.Flags.Anonymous.Value = flags.bits();
+    // SAFETY: see the module above; the library writes no more than the size that it got.
+    let status = unsafe { sdk::D3DKMTEscape(&escape) };
+    Done::reply(status, || Reply::Escape(data))
+}
+
+pub fn feature(adapter: Handle, feature_id: u32) -> Done {
+    let mut feature = IsFeatureEnabled { adapter: adapter.0, feature_id, version: 0, value: 0 };
+    // SAFETY: see the module above.
+    let status = unsafe { D3DKMTIsFeatureEnabled(&mut feature) };
+    Done::reply(status, || Reply::Feature(FeatureResult::from_value(feature.version, feature.value)))
+}

@@ -1,0 +1,50 @@
+/* Driver-private escapes of gpupv's simulated KMD: what goes into pPrivateDriverData of a D3DKMTEscape of Type
+ * D3DKMT_ESCAPE_DRIVERPRIVATE without DriverKnownEscape. Little-endian; the first word is the command. No data at all
+ * are STATUS_SUCCESS, too few STATUS_BUFFER_TOO_SMALL, another command STATUS_NOT_SUPPORTED.
+ */
+#ifndef GPUPV_ESCAPE_H
+#define GPUPV_ESCAPE_H
+
+#include <stdint.h>
+
+#define GPUPV_ESCAPE_ECHO 0u         /* struct gpupv_escape_echo */
+#define GPUPV_ESCAPE_SIGNAL_EVENT 1u /* struct gpupv_escape_signal_event */
+#define GPUPV_ESCAPE_FAIL 2u         /* struct gpupv_escape_fail */
+#define GPUPV_ESCAPE_OBJECT_BAD 3u   /* struct gpupv_escape_object_bad */
+
+#define GPUPV_ESCAPE_SIGNALS_MAX 1024u
+
+#define GPUPV_PROCESS_HOST 0u
+#define GPUPV_PROCESS_VIRTUAL_MACHINE_WORKER 1u
+#define GPUPV_PROCESS_VIRTUAL_MACHINE 2u
+
+/* Filled by the driver with what it was given; bytes of the caller's beyond it come back as they were. */
+struct gpupv_escape_echo {
+    uint32_t command;
+    uint32_t flags;        /* D3DDDI_ESCAPEFLAGS as the driver got them */
+    uint64_t kmd_process;  /* hKmdProcessHandle, 0 before the process has a device */
+    uint64_t kmd_device;   /* 0 without hDevice */
+    uint32_t has_context;  /* 1 with hContext */
+    uint32_t process_kind; /* GPUPV_PROCESS_..; 0 without a process too */
+};
+
+/* Signals a CPU event of the calling process; of any other STATUS_INVALID_PARAMETER. */
+struct gpupv_escape_signal_event {
+    uint32_t command;
+    uint32_t count; /* how often, GPUPV_ESCAPE_SIGNALS_MAX at most */
+    uint64_t kmd_cpu_event;
+};
+
+/* The escape answers this NTSTATUS. */
+struct gpupv_escape_fail {
+    uint32_t command;
+    int32_t status;
+};
+
+/* An object of the calling process goes bad: its CPU events that were registered with Usage[0] = usage are signaled. */
+struct gpupv_escape_object_bad {
+    uint32_t command;
+    uint32_t usage; /* in: Usage[0]; out: how many events were signaled */
+};
+
+#endif

@@ -1,0 +1,148 @@
+//! `D3DKMTQueryAdapterInfo`: what an adapter is like, as the process that asks may see it.
+//!
+//! Most of it the kernel knows. `UMDRIVERPRIVATE` is between the two drivers: it goes to the kernel-mode one, which is
+//! told when the process is a guest's, and when its VM is a secure one (GPV-013).
+
+use alloc::format;
+use alloc::vec::Vec;
+
+use d3dkmt::{Handle, NtStatus, Reply};
+
+use crate::ddi::{Miniport, QueryAdapterInfo, QueryAdapterInfoFlags};
+use crate::kernel::{Called, Kernel, Refusal, invalid, refuse};
+use crate::{AdapterConfig, Features, ProcessId, VmConfig, registry};
+
+/// `KMTQUERYADAPTERINFOTYPE`, the ones we answer.
+mod query {
+    pub const UM_DRIVER_PRIVATE: u32 = 0;
+    pub const ADAPTER_TYPE: u32 = 15;
+    pub const PHYSICAL_ADAPTER_COUNT: u32 = 30;
+    pub const PHYSICAL_ADAPTER_DEVICE_IDS: u32 = 31;
+    pub const QUERY_REGISTRY: u32 = 48;
+    pub const ADAPTER_TYPE_RENDER: u32 = 57;
+    pub const DRIVER_DESCRIPTION: u32 = 65;
+    pub const WDDM_2_7_CAPS: u32 = 70;
+}
+
+/// `D3DKMT_ADAPTERTYPE`.
+mod adapter_type {
+    pub const RENDER_SUPPORTED: u32 = 0x01;
+    /// What a guest has is paravirtualized; the host has the hardware itself.
+    pub const PARAVIRTUALIZED: u32 = 0x80;
+}
+
+/// `D3DKMT_DRIVER_DESCRIPTION`: 4096 UTF-16 units.
+const DESCRIPTION_BYTES: usize = 8192;
+
+/// Bytes of the structure of a query that has one size.
+fn query_size(kind: u32) -> Option<usize> {
+    match kind {
+        query::ADAPTER_TYPE
+        | query::ADAPTER_TYPE_RENDER
+        | query::WDDM_2_7_CAPS
+        | query::PHYSICAL_ADAPTER_COUNT => Some(4),
+        query::PHYSICAL_ADAPTER_DEVICE_IDS => Some(28),
+        query::DRIVER_DESCRIPTION => Some(DESCRIPTION_BYTES),
+        _ => None,
+    }
+}
+
+impl<M: Miniport> Kernel<M> {
+    pub(crate) fn query_adapter_info(
+        &mut self,
+        process: ProcessId,
+        adapter: Handle,
+        kind: u32,
+        mut data: Vec<u8>,
+    ) -> Called {
+        let ordinal = self.adapter(process, adapter)?;
+        self.require_started(ordinal)?;
+        match kind {
+            query::UM_DRIVER_PRIVATE => self.ask_driver(process, ordinal, &mut data)?,
+            query::QUERY_REGISTRY => {
+                let linked = self.physical_adapters(process, ordinal);
+                let (is_guest, config) =
+                    (self.vm_of(process).is_some(), &self.config.adapters[ordinal as usize]);
+                registry::answer(config, linked, is_guest, &mut data)?;
+            }
+            _ => {
+                let Some(size) = query_size(kind) else {
+                    return refuse(NtStatus::NOT_SUPPORTED, format!("query type {kind} is not modelled"));
+                };
+                if data.len() < size {
+                    let have = data.len();
+                    return invalid(format!("query type {kind} needs {size} bytes, the buffer has {have}"));
+                }
+                self.answer_query(process, ordinal, kind, &mut data[..size])?;
+            }
+        }
+        Ok(Reply::AdapterInfo(data))
+    }
+
+    /// Physical adapters of the link that a process sees: guests see one, unless LDA_GPUPV is there (GPV-030).
+    pub(crate) fn physical_adapters(&self, process: ProcessId, adapter: u32) -> u32 {
+        let linked = self.config.adapters[adapter as usize].physical_adapters;
+        let is_whole =
+            || self.vm_of(process).is_none() || self.features_of(process).contains(Features::LDA_GPUPV);
+        if linked <= 1 || is_whole() { linked } else { 1 }
+    }
+
+    /// Fills `data`, which has the size of the query's structure.
+    fn answer_query(
+        &self,
+        process: ProcessId,
+        ordinal: u32,
+        kind: u32,
+        data: &mut [u8],
+    ) -> Result<(), Refusal> {
+        let adapter = &self.config.adapters[ordinal as usize];
+        match kind {
+            query::ADAPTER_TYPE | query::ADAPTER_TYPE_RENDER => {
+                let of_guest = if self.vm_of(process).is_some() { adapter_type::PARAVIRTUALIZED } else { 0 };
+                data.copy_from_slice(&(adapter_type::RENDER_SUPPORTED | of_guest).to_le_bytes());
+            }
+            query::PHYSICAL_ADAPTER_COUNT => {
+                data.copy_from_slice(&self.physical_adapters(process, ordinal).to_le_bytes());
+            }
+            query::PHYSICAL_ADAPTER_DEVICE_IDS => {
+                device_ids(adapter, self.physical_adapters(process, ordinal), data)?;
+            }
+            query::DRIVER_DESCRIPTION => {
+                data.fill(0);
+                let most = DESCRIPTION_BYTES / 2 - 1;
+                let units = adapter.description.encode_utf16().take(most);
+                for (place, unit) in data.chunks_exact_mut(2).zip(units) {
+                    place.copy_from_slice(&unit.to_le_bytes());
+                }
+            }
+            // WDDM_2_7_CAPS: hardware scheduling is neither supported nor enabled yet.
+            _ => data.fill(0),
+        }
+        Ok(())
+    }
+
+    /// `DxgkDdiQueryAdapterInfo` for a user-mode driver.
+    fn ask_driver(&mut self, process: ProcessId, adapter: u32, data: &mut [u8]) -> Result<(), Refusal> {
+        let mut flags = QueryAdapterInfoFlags::empty();
+        if let Some(VmConfig { secure, .. }) = self.vm_of(process).map(|vm| &vm.config) {
+            flags |= QueryAdapterInfoFlags::VIRTUAL_MACHINE_DATA;
+            flags.set(QueryAdapterInfoFlags::SECURE_VIRTUAL_MACHINE, *secure);
+        }
+        let answered = self.miniport.query_adapter_info(adapter, QueryAdapterInfo { flags, data });
+        answered.or_else(|status| refuse(status, "the driver refuses to answer UMDRIVERPRIVATE"))
+    }
+}
+
+/// `D3DKMT_QUERY_DEVICE_IDS`: the physical adapter that is asked for stands first.
+fn device_ids(adapter: &AdapterConfig, linked: u32, data: &mut [u8]) -> Result<(), Refusal> {
+    let index = u32::from_le_bytes(data[..4].try_into().expect("four bytes"));
+    if index >= linked {
+        return invalid(format!("physical adapter {index} does not exist, there are {linked}"));
+    }
+    // VendorID, DeviceID, SubVendorID, SubSystemID, RevisionID, BusType (1 = PCI).
+    let ids = [adapter.vendor, adapter.device, adapter.vendor, 0, 0, 1];
+    for (place, id) in data[4..].chunks_exact_mut(4).zip(ids) {
+        place.copy_from_slice(&id.to_le_bytes());
+    }
+    Ok(())
+}

@@ -1,0 +1,85 @@
+//! Timeouts that a test forces: the TDRDBGCTRL escape (TDR-038, ESC-020).
+//!
+//! ```text
+//!   FORCETDR, VSYNCTDR, GPUTDR        the adapter is reset, as TdrLevel and TdrDebugMode have it after a timeout;
+//!                                     the devices that its engines work for are to blame
+//!   ENGINETDR                         one engine is: that of hContext, or the first that has work, or node 0
+//!   DISABLEBREAK, ENABLEBREAK,        TdrDebugMode 2, 0 and 3 from here on
+//!   UNCONDITIONAL
+//!   FORCEDODTDR, FORCEDODVSYNCTDR     are for display-only drivers, of which there are none here
+//! ```
+//! With TdrLevel 0 nothing times out, forced or not: refused.
+
+use alloc::collections::BTreeSet;
+use alloc::format;
+use alloc::vec::Vec;
+
+use d3dkmt::NtStatus;
+use d3dkmt::escape::tdr_debug_control as control;
+
+use super::{Cause, Recovery};
+use crate::ddi::{EngineId, Miniport};
+use crate::effects::Effects;
+use crate::kernel::{Kernel, Refusal, invalid, refuse};
+
+impl Cause {
+    const FORCED: Cause = Cause { why: "forced by TDRDBGCTRL", is_certain: true, ..Cause::TIMEOUT };
+}
+
+impl<M: Miniport> Kernel<M> {
+    /// Does what a value of `D3DKMT_TDRDBGCTRLTYPE` says, on this adapter; `context` is one of the caller's there.
+    pub(crate) fn tdr_debug_control(
+        &mut self,
+        adapter: u32,
+        context: Option<u32>,
+        value: u32,
+    ) -> Result<(), Refusal> {
+        match value {
+            control::DISABLE_BREAK => self.config.tdr.debug_mode = 2,
+            control::ENABLE_BREAK => self.config.tdr.debug_mode = 0,
+            control::UNCONDITIONAL => self.config.tdr.debug_mode = 3,
+            control::FORCE_TDR | control::VSYNC_TDR | control::GPU_TDR => {
+                self.require_timeouts()?;
+                self.tdr.due.push_back(Recovery::ForcedTimeout { adapter });
+            }
+            control::ENGINE_TDR => {
+                self.require_timeouts()?;
+                let engine = match context {
+                    Some(context) => self.contexts[context].engine,
+                    None => self.engine_to_blame(adapter),
+                };
+                self.tdr.due.push_back(Recovery::Timeout { engine, cause: Cause::FORCED });
+            }
+            control::FORCE_DOD_TDR | control::FORCE_DOD_VSYNC_TDR => {
+                let why =
+                    "FORCEDODTDR and FORCEDODVSYNCTDR are for display-only drivers: there are none here";
+                return refuse(NtStatus::NOT_SUPPORTED, why);
+            }
+            other => return invalid(format!("{other} is no D3DKMT_TDRDBGCTRLTYPE: 0 to 8")),
+        }
+        Ok(())
+    }
+
+    fn require_timeouts(&self) -> Result<(), Refusal> {
+        if self.config.tdr.level != 0 {
+            return Ok(());
+        }
+        refuse(NtStatus::NOT_SUPPORTED, "TdrLevel is 0: nothing times out")
+    }
+
+    fn engine_to_blame(&self, adapter: u32) -> EngineId {
+        let nodes = self.config.adapters[adapter as usize].engines(adapter).map(|(engine, _)| engine);
+        let mut busy = nodes.filter(|engine| self.has_work(*engine));
+        busy.next().unwrap_or(EngineId { adapter, node: 0 })
+    }
+
+    pub(super) fn forced_timeout(&mut self, adapter: u32, effects: &mut Effects) {
+        if !self.recovers(&format!("adapter {adapter}"), effects) {
+            return;
+        }
+        let engines = self.in_flight.engines.keys().filter(|engine| engine.adapter == adapter);
+        let guilty: BTreeSet<u32> = engines.flat_map(|engine| self.oldest_devices(*engine)).collect();
+        let guilty: Vec<u32> = guilty.into_iter().collect();
+        self.reset_adapter(adapter, &guilty, &Cause::FORCED, effects);
+    }
+}

@@ -1,0 +1,549 @@
+//! CPU events that a driver signals: made, signaled, and ended exactly once in every order.
+
+use crate::common::hardware::*;
+use crate::common::scripted::{ScriptRef, Scripted, calls, inject, scripted};
+use crate::common::{P, World, share};
+use d3dkmt::{
+    Call, EventId, GpuSignal, GpuVaOperation, Handle, NtStatus, Reply, ShareToken, SignalFlags,
+    SyncObjectFlags as F, SyncObjectInfo, SyncObjectType as T, limits,
+};
+use dxgkrnl::ddi::{Callback, KmdProcess, SignalEvent};
+use dxgkrnl::policy::CpuEventOfDevice;
+use dxgkrnl::snapshot::CpuEventState;
+use dxgkrnl::{AdapterConfig, Config, Fault, Features, Input, Policy, ProcessId, VmConfig, VmId};
+
+const EVENT: EventId = EventId(77);
+const EVENT_CALLS: [&str; 2] = ["create_cpu_event", "destroy_cpu_event"];
+
+fn notification(flags: F) -> SyncObjectInfo {
+    let event = Some(EVENT);
+    SyncObjectInfo { object_type: T::CPU_NOTIFICATION, flags, event, ..SyncObjectInfo::default() }
+}
+
+fn by_kmd(device: Handle) -> Call {
+    Call::CreateSynchronizationObject { device, info: notification(F::SIGNAL_BY_KMD), legacy: false }
+}
+
+fn create(world: &mut World<Scripted>, device: Handle) -> Handle {
+    world.object(device, notification(F::SIGNAL_BY_KMD)).object
+}
+
+/// The CPU event of an object of the present process.
+fn event_of(world: &World<Scripted>, handle: Handle) -> CpuEventState {
+    let events = world.kernel.snapshot().cpu_events;
+    let of_handle = |one: &CpuEventState| (one.process, one.handle) == (world.process.0, handle);
+    events.into_iter().find(of_handle).expect("the object has a CPU event")
+}
+
+/// A right signal of a CPU event.
+fn signal(event: u64) -> SignalEvent {
+    SignalEvent { process: None, event, cpu_event_object: true, reserved: 0, at_interrupt: false }
+}
+
+fn called_back(adapter: u32, signal: SignalEvent) -> Vec<Callback> {
+    vec![Callback::SignalEvent { adapter, signal }]
+}
+
+/// The driver calls this back by itself: what is set by it, and what it did wrong.
+fn driver_signals(
+    world: &mut World<Scripted>,
+    script: &ScriptRef,
+    signals: &[SignalEvent],
+) -> (Vec<EventId>, u64) {
+    world.woken();
+    let before = world.kernel.snapshot().contract_violations;
+    inject(world, script, signals.iter().flat_map(|signal| called_back(0, *signal)).collect());
+    (world.woken(), world.kernel.snapshot().contract_violations - before)
+}
+
+fn with_policy(cpu_event_of_device: CpuEventOfDevice) -> Config {
+    Config { policy: Policy { cpu_event_of_device, ..Policy::default() }, ..Config::default() }
+}
+
+// covers: EVT-001 EVT-003 EVT-004
+#[test]
+fn the_driver_is_asked_for_an_event_on_the_device_and_only_with_signal_by_kmd() {
+    let (mut world, script) = scripted(Config::default());
+    let device = world.device();
+    assert_eq!(
+        calls(&script, &["create_"]),
+        ["create_process 0 1 Host Some(\"test\")", "create_device 0 2 of 1"]
+    );
+    let plain = world.object(device, notification(F::empty())).object;
+    assert_eq!(calls(&script, &["create_"]), [""; 0]);
+    let object = create(&mut world, device);
+    assert_eq!(calls(&script, &["create_"]), ["create_cpu_event 0 1 on 2"]);
+    let state = event_of(&world, object);
+    let expected = (device, EVENT.0, 1, 0);
+    assert_eq!((state.device, state.event, state.dxg, state.signals), expected);
+    world.ok(Call::DestroySynchronizationObject { object: plain });
+    assert_eq!(calls(&script, &["destroy_"]), [""; 0]);
+    world.ok(Call::DestroySynchronizationObject { object });
+    assert_eq!(calls(&script, &["destroy_"]), [format!("destroy_cpu_event 0 {:#x}", state.kmd)]);
+    world.finish();
+}
+
+// covers: EVT-001 EVT-002
+#[test]
+fn creation_needs_a_device_an_event_and_the_type() {
+    let (mut world, script) = scripted(Config::default());
+    let device = world.device();
+    assert_eq!(world.status(by_kmd(Handle::NULL)), IP);
+    let without = SyncObjectInfo { event: None, ..notification(F::SIGNAL_BY_KMD) };
+    assert_eq!(world.try_create(device, without, false).0, NtStatus::INVALID_HANDLE);
+    for object_type in [T::MUTEX, T::SEMAPHORE, T::FENCE, T::MONITORED_FENCE] {
+        let info = SyncObjectInfo { object_type, ..notification(F::SIGNAL_BY_KMD) };
+        assert_eq!(world.try_create(device, info, false).0, IP, "{object_type:?}");
+    }
+    assert_eq!(world.try_create(device, notification(F::SIGNAL_BY_KMD), true).0, IP, "the first form");
+    assert_eq!(calls(&script, &EVENT_CALLS), [""; 0]);
+    world.finish();
+}
+
+// covers: EVT-023
+#[test]
+fn without_feature_3_of_system_guest_and_driver_there_is_no_such_object() {
+    let lacking = Features::all() - Features::KMD_SIGNAL_CPU_EVENT;
+    let old_guest = VmConfig { name: "old".into(), features: lacking, ..VmConfig::default() };
+    let cases = [
+        (Config { features: lacking, ..Config::default() }, VmId::HOST, false),
+        (Config { vms: vec![old_guest.clone()], ..Config::default() }, VmId(1), false),
+        (Config::default(), VmId::HOST, true),
+    ];
+    for (config, vm, driver_lacks) in cases {
+        let (mut world, script) = scripted(config);
+        script.borrow_mut().advertises_nothing = driver_lacks;
+        world.input(Input::VmAttached { vm: VmId(1), name: "old".into() });
+        world.process = ProcessId(5);
+        world.input(Input::ProcessAttached { process: world.process, vm, pid: 1, name: "p".into() });
+        let device = world.device();
+        assert_eq!(world.status(by_kmd(device)), NtStatus::NOT_SUPPORTED);
+        assert!(world.notes().concat().contains("feature 3"));
+        assert_eq!(calls(&script, &EVENT_CALLS), [""; 0]);
+        world.finish();
+    }
+    // The host's own processes are not the old guest's.
+    let (mut world, _) = scripted(Config { vms: vec![old_guest], ..Config::default() });
+    let device = world.device();
+    world.ok(by_kmd(device));
+    world.finish();
+}
+
+// covers: EVT-003 EVT-015
+#[test]
+fn a_driver_that_fails_fails_the_creation_with_its_status_and_leaves_nothing() {
+    for (ddi, status, answer) in [
+        ("create_cpu_event", NtStatus::NO_MEMORY, NtStatus::NO_MEMORY),
+        ("create_cpu_event", NtStatus::SUCCESS, NtStatus::UNSUCCESSFUL),
+    ] {
+        let (mut world, script) = scripted(Config::default());
+        let device = world.device();
+        script.borrow_mut().failing = Some((ddi, status));
+        assert_eq!(world.status(by_kmd(device)), answer);
+        let snapshot = world.kernel.snapshot();
+        assert!(snapshot.objects.is_empty() && snapshot.cpu_events.is_empty());
+        assert_eq!(snapshot.contract_violations, u64::from(status == NtStatus::SUCCESS));
+        let next = create(&mut world, device);
+        assert_eq!(next.0, device.0 + 0x40, "a failure takes no handle");
+        world.finish();
+    }
+}
+
+#[test]
+fn a_driver_that_fails_for_process_or_device_fails_the_device() {
+    let (mut world, script) = scripted(Config::default());
+    let adapter = world.adapter();
+    for (ddi, known) in [("create_process", 0), ("create_device", 0)] {
+        script.borrow_mut().failing = Some((ddi, NtStatus::NO_MEMORY));
+        assert_eq!(world.status(Call::CreateDevice { adapter, flags: 0 }), NtStatus::NO_MEMORY, "{ddi}");
+        assert_eq!(world.kernel.snapshot().kmd_processes.len(), known);
+    }
+    let expected = ["create_process 0 2 Host Some(\"test\")", "destroy_process 0 2"];
+    assert_eq!(calls(&script, &["create_", "destroy_"]), expected, "what began is undone");
+    world.ok(Call::CreateDevice { adapter, flags: 0 });
+    script.borrow_mut().failing = Some(("create_device", NtStatus::NO_MEMORY));
+    assert_eq!(world.status(Call::CreateDevice { adapter, flags: 0 }), NtStatus::NO_MEMORY);
+    assert_eq!(world.kernel.snapshot().kmd_processes.len(), 1, "the process has a device still");
+    world.finish();
+}
+
+#[test]
+fn a_process_is_its_drivers_from_its_first_device_to_its_last_handle_of_the_adapter() {
+    let second = AdapterConfig { luid: d3dkmt::Luid { low: 2, high: 0 }, ..AdapterConfig::default() };
+    let luid = second.luid;
+    let adapters = vec![AdapterConfig::default(), second];
+    let (mut world, script) = scripted(Config { adapters, ..Config::default() });
+    let Reply::Adapters(list) = world.ok(Call::EnumAdapters { capacity: 2 }) else { panic!() };
+    let (first, other) = (list[0].handle, list[1].handle);
+    assert_eq!(calls(&script, &["create_"]), [""; 0], "no device, no process");
+    for _ in 0..2 {
+        world.ok(Call::CreateDevice { adapter: first, flags: 0 });
+    }
+    world.ok(Call::CreateDevice { adapter: other, flags: 0 });
+    let expected = [
+        "create_process 0 1 Host Some(\"test\")",
+        "create_device 0 2 of 1",
+        "create_device 0 3 of 1",
+        "create_process 1 4 Host Some(\"test\")",
+        "create_device 1 5 of 4",
+    ];
+    assert_eq!(calls(&script, &["create_"]), expected);
+    let Reply::Adapter(again) = world.ok(Call::OpenAdapterFromLuid { luid }) else { panic!() };
+    world.ok(Call::CloseAdapter { adapter: other });
+    assert_eq!(calls(&script, &["destroy_"]), [""; 0], "one handle is left");
+    world.ok(Call::CloseAdapter { adapter: again });
+    assert_eq!(calls(&script, &["destroy_"]), ["destroy_device 1 5", "destroy_process 1 4"]);
+    world.gone(P);
+    let expected = ["destroy_device 0 2", "destroy_device 0 3", "destroy_process 0 1"];
+    assert_eq!(calls(&script, &["destroy_"]), expected);
+    world.finish();
+}
+
+// covers: EVT-005 EVT-006 EVT-007
+#[test]
+fn no_call_signals_it_waits_for_it_or_queues_it() {
+    let (mut world, script) = scripted(Config::default());
+    let device = world.device();
+    let (context, queue) = (world.context(device, 0), world.queue_on(device, ADVANCED, NONE));
+    let object = create(&mut world, device);
+    let fence = world.fence(device, 0).object;
+    // Alone, and beside one that may be.
+    for objects in [vec![object], vec![fence, object], vec![object, fence]] {
+        let values = vec![1; objects.len()];
+        let gpu = |signal, contexts| Call::SignalFromGpu { contexts, signal, flags: SignalFlags::empty() };
+        let monitored = GpuSignal::Monitored { objects: objects.clone(), values: values.clone() };
+        let legacy = GpuSignal::Legacy { objects: objects.clone(), fence_value: 1 };
+        let (flags, wait_flags) = (SignalFlags::empty(), d3dkmt::WaitFromCpuFlags::empty());
+        let (queue, queues) = (queue.handle, vec![queue.handle]);
+        let entry_points = [
+            Call::SignalFromCpu { device, objects: objects.clone(), values: values.clone(), flags },
+            Call::WaitFromCpu {
+                device,
+                objects: objects.clone(),
+                values: values.clone(),
+                flags: wait_flags,
+                event: EventId(5),
+            },
+            gpu(monitored.clone(), vec![context]),
+            gpu(monitored, vec![context, context]),
+            gpu(legacy, vec![context]),
+            Call::WaitFromGpu { context, objects: objects.clone(), values: values.clone() },
+            Call::WaitFromGpuLegacy { context, objects: objects.clone(), fence_value: 1 },
+            Call::SubmitSignalToHwQueue { queues, objects: objects.clone(), values: values.clone(), flags },
+            Call::SubmitWaitToHwQueue { queue, objects, values },
+        ];
+        for call in entry_points {
+            assert_eq!(world.status(call.clone()), IP, "{call:?}");
+        }
+    }
+    let operations = vec![GpuVaOperation { operation: 1, base: 0, size: 0x1000 }];
+    for flags in [0, 1] {
+        let fence = object;
+        let operations = operations.clone();
+        let update =
+            Call::UpdateGpuVirtualAddress { device, context, fence, fence_value: 1, operations, flags };
+        assert_eq!(world.status(update), IP);
+    }
+    let (mutex, key) = (object, 0);
+    let acquire = Call::AcquireKeyedMutex { mutex, key, timeout: Some(0), event: EventId(6) };
+    let release = Call::ReleaseKeyedMutex { mutex, key, fence_value: 0, private_data: None };
+    for call in [acquire, release, Call::ReadKeyedMutex { mutex }, Call::DestroyKeyedMutex { mutex }] {
+        assert_eq!(world.status(call.clone()), IP, "{call:?}");
+    }
+    assert_eq!(world.woken(), []);
+    assert_eq!(world.value(fence), 0);
+    let queues = world.kernel.snapshot().contexts.into_iter().map(|context| context.queue);
+    assert!(queues.clone().all(|queue| queue.is_empty()), "{:?}", queues.collect::<Vec<_>>());
+    // The driver can.
+    let event = event_of(&world, object).dxg;
+    assert_eq!(driver_signals(&mut world, &script, &[signal(event)]), (vec![EVENT], 0));
+    world.finish();
+}
+
+// covers: EVT-007 EVT-008 EVT-025 EVT-026
+#[test]
+fn each_step_with_signals_sets_the_event_once_for_ever_again() {
+    let (mut world, script) = scripted(Config::default());
+    let device = world.device();
+    let object = create(&mut world, device);
+    let event = event_of(&world, object).dxg;
+    for times in 1..4 {
+        let signals = vec![signal(event); times];
+        assert_eq!(driver_signals(&mut world, &script, &signals), (vec![EVENT], 0));
+    }
+    assert_eq!(event_of(&world, object).signals, 6);
+    world.finish();
+}
+
+// covers: EVT-008 EVT-009 EVT-010
+#[test]
+fn a_signal_that_breaks_the_contract_sets_nothing_and_is_recorded() {
+    let adapters = vec![
+        AdapterConfig::default(),
+        AdapterConfig { luid: d3dkmt::Luid { low: 2, high: 0 }, ..AdapterConfig::default() },
+    ];
+    let (mut world, script) = scripted(Config { adapters, ..Config::default() });
+    let device = world.device_on(AdapterConfig::default().luid);
+    let object = create(&mut world, device);
+    let right = signal(event_of(&world, object).dxg);
+    let process = Some(KmdProcess(1));
+    let wrong = [
+        SignalEvent { process, ..right },
+        SignalEvent { reserved: 1, ..right },
+        SignalEvent { at_interrupt: true, ..right },
+        SignalEvent { event: right.event + 1, ..right },
+        SignalEvent { event: 0, ..right },
+        SignalEvent { cpu_event_object: false, ..right },
+        SignalEvent { cpu_event_object: false, process: Some(KmdProcess(99)), ..right },
+        SignalEvent { cpu_event_object: false, process, event: 0, ..right },
+        SignalEvent { cpu_event_object: false, process, reserved: 8, ..right },
+    ];
+    for wrong in wrong {
+        assert_eq!(driver_signals(&mut world, &script, &[wrong]), (vec![], 1), "{wrong:?}");
+        assert!(world.notes().concat().contains("contract violation by the driver of adapter 0"));
+        // It is not fatal, and what is right beside it counts.
+        assert_eq!(driver_signals(&mut world, &script, &[wrong, right]), (vec![EVENT], 1));
+    }
+    inject(&mut world, &script, called_back(1, right));
+    assert_eq!(world.woken(), [], "an event is its adapter's");
+    assert!(world.kernel.bugchecked().is_none());
+    let state = event_of(&world, object);
+    assert_eq!((state.signals, world.kernel.snapshot().contract_violations), (9, 19));
+    world.finish();
+}
+
+/// What ends a CPU event.
+#[derive(Clone, Copy, PartialEq, Debug)]
+enum End {
+    Object,
+    Device,
+    LastAdapterHandle,
+    Process,
+    Vm,
+    StopAdapter,
+    Bugcheck,
+}
+
+const ENDS: [End; 7] = [
+    End::Object,
+    End::Device,
+    End::LastAdapterHandle,
+    End::Process,
+    End::Vm,
+    End::StopAdapter,
+    End::Bugcheck,
+];
+
+struct Ended {
+    world: World<Scripted>,
+    script: ScriptRef,
+    adapter: Handle,
+    device: Handle,
+    object: Handle,
+    process: ProcessId,
+}
+
+impl Ended {
+    fn new(config: Config) -> Self {
+        let (mut world, script) = scripted(config);
+        world.input(Input::VmAttached { vm: VmId(1), name: "vm".into() });
+        let process = ProcessId(7);
+        world.process = process;
+        world.input(Input::ProcessAttached { process, vm: VmId(1), pid: 1, name: String::new() });
+        world.input(Input::FenceMemoryAdded { process, slots: 64 });
+        let adapter = world.adapter();
+        let Reply::Device(device) = world.ok(Call::CreateDevice { adapter, flags: 0 }) else { panic!() };
+        let object = create(&mut world, device);
+        Ended { world, script, adapter, device, object, process }
+    }
+
+    fn end(&mut self, end: End) {
+        let Ended { world, adapter, device, object, process, .. } = self;
+        let (adapter, device, object, process) = (*adapter, *device, *object, *process);
+        let gone = !world.kernel.processes().any(|one| one == process);
+        match end {
+            End::Object if !gone => drop(world.call(Call::DestroySynchronizationObject { object })),
+            End::Device if !gone => drop(world.call(Call::DestroyDevice { device })),
+            End::LastAdapterHandle if !gone => drop(world.call(Call::CloseAdapter { adapter })),
+            End::Object | End::Device | End::LastAdapterHandle => {}
+            End::Process => world.input(Input::ProcessGone { process }),
+            End::Vm => world.input(Input::VmDetached { vm: VmId(1) }),
+            End::StopAdapter => world.input(Input::Fault(Fault::StopAdapter { adapter: 0 })),
+            End::Bugcheck => {
+                inject(world, &self.script, vec![Callback::Stuck { nanos: u64::MAX }]);
+            }
+        }
+        assert_eq!(self.world.kernel.miscounted(), None, "{end:?}");
+    }
+}
+
+// covers: EVT-013 EVT-014 EVT-015 EVT-017 EVT-029 EVT-030
+#[test]
+fn whatever_ends_it_first_the_driver_destroys_it_once_and_signals_it_no_more() {
+    for first in ENDS {
+        for second in ENDS {
+            let mut ended = Ended::new(Config::default());
+            let state = event_of(&ended.world, ended.object);
+            calls(&ended.script, &EVENT_CALLS);
+            ended.end(first);
+            let destroyed = [format!("destroy_cpu_event 0 {:#x}", state.kmd)];
+            assert_eq!(calls(&ended.script, &EVENT_CALLS), destroyed, "{first:?}");
+            ended.world.effects.events.clear();
+            let stopped = matches!(first, End::StopAdapter | End::Bugcheck);
+            if !stopped {
+                let outcome = driver_signals(&mut ended.world, &ended.script, &[signal(state.dxg)]);
+                assert_eq!(outcome, (vec![], 1), "{first:?}");
+            }
+            ended.end(second);
+            assert_eq!(calls(&ended.script, &EVENT_CALLS), [""; 0], "{first:?}, {second:?}");
+            ended.world.finish();
+            assert_eq!(calls(&ended.script, &EVENT_CALLS), [""; 0], "{first:?}, {second:?}");
+        }
+    }
+}
+
+// covers: EVT-030
+#[test]
+fn what_a_stopping_adapter_signals_after_the_destruction_is_refused() {
+    let mut ended = Ended::new(Config::default());
+    let state = event_of(&ended.world, ended.object);
+    ended.script.borrow_mut().call_back("stop_device", called_back(0, signal(state.dxg)));
+    calls(&ended.script, &EVENT_CALLS);
+    ended.end(End::StopAdapter);
+    let log = calls(&ended.script, &["destroy_", "stop_device"]);
+    assert_eq!(log, [format!("destroy_cpu_event 0 {:#x}", state.kmd), "stop_device 0".into()]);
+    assert_eq!(ended.world.woken(), []);
+    assert_eq!(ended.world.kernel.snapshot().contract_violations, 1);
+    ended.world.finish();
+}
+
+// covers: EVT-015 EVT-017 EVT-018
+#[test]
+fn events_end_with_their_device_before_it_or_after_it() {
+    let order = |policy| {
+        let mut ended = Ended::new(with_policy(policy));
+        let state = event_of(&ended.world, ended.object);
+        // What the second of the two signals is too late or not, by the order.
+        ended.script.borrow_mut().call_back("destroy_device", called_back(0, signal(state.dxg)));
+        let device = state.device;
+        calls(&ended.script, &["destroy_"]);
+        ended.world.ok(Call::DestroyDevice { device });
+        let log = calls(&ended.script, &["destroy_"]);
+        let names: Vec<String> = log.iter().map(|line| line.split(' ').next().unwrap().into()).collect();
+        let (woken, violations) = (ended.world.woken(), ended.world.kernel.snapshot().contract_violations);
+        // The object outlives both, and is of no use.
+        ended.world.ok(Call::DestroySynchronizationObject { object: ended.object });
+        assert_eq!(calls(&ended.script, &["destroy_cpu_event"]), [""; 0]);
+        ended.world.finish();
+        (names, woken, violations)
+    };
+    let named = |names: [&str; 2]| names.map(String::from).to_vec();
+    let before = order(CpuEventOfDevice::EndsBefore);
+    assert_eq!(before, (named(["destroy_cpu_event", "destroy_device"]), vec![], 1));
+    let after = order(CpuEventOfDevice::EndsAfter);
+    assert_eq!(after, (named(["destroy_device", "destroy_cpu_event"]), vec![EVENT], 0));
+}
+
+// covers: EVT-013 EVT-016
+#[test]
+fn a_signal_in_flight_while_it_is_destroyed_counts_and_none_after_it() {
+    let (mut world, script) = scripted(Config::default());
+    let device = world.device();
+    let (object, other) = (create(&mut world, device), create(&mut world, device));
+    let (event, other_event) = (event_of(&world, object).dxg, event_of(&world, other).dxg);
+    script.borrow_mut().call_back("destroy_cpu_event", called_back(0, signal(event)));
+    world.ok(Call::DestroySynchronizationObject { object });
+    assert_eq!((world.woken(), world.kernel.snapshot().contract_violations), (vec![EVENT], 0));
+    // The destruction of another is after it, in the same step or not.
+    script.borrow_mut().call_back("destroy_cpu_event", called_back(0, signal(event)));
+    script.borrow_mut().call_back("destroy_device", called_back(0, signal(other_event)));
+    world.ok(Call::DestroyDevice { device });
+    assert_eq!((world.woken(), world.kernel.snapshot().contract_violations), (vec![], 2));
+    world.finish();
+}
+
+// covers: EVT-015
+#[test]
+fn a_reset_leaves_it_to_tell_of_what_went_bad() {
+    let (mut world, script) = scripted(Config::default());
+    let device = world.device();
+    let context = world.context(device, 0);
+    let object = create(&mut world, device);
+    let state = event_of(&world, object);
+    calls(&script, &EVENT_CALLS);
+    assert_eq!(world.submit(context, &[d3dkmt::isa::Packet::Hang]), OK);
+    world.advance(5_000_000_000);
+    assert_ne!(world.execution_state(device), 1, "the device is lost");
+    assert_eq!(calls(&script, &EVENT_CALLS), [""; 0]);
+    assert_eq!(driver_signals(&mut world, &script, &[signal(state.dxg)]), (vec![EVENT], 0));
+    world.ok(Call::DestroyDevice { device });
+    assert_eq!(calls(&script, &EVENT_CALLS), [format!("destroy_cpu_event 0 {:#x}", state.kmd)]);
+    world.finish();
+}
+
+// covers: EVT-013 EVT-015
+#[test]
+fn what_is_shared_ends_with_its_creators_handle() {
+    let (mut world, script) = scripted(Config::default());
+    let device = world.device();
+    let flags = F::SIGNAL_BY_KMD | F::SHARED | F::NT_SECURITY_SHARING;
+    let object = world.object(device, notification(flags)).object;
+    let event = event_of(&world, object).dxg;
+    let token = ShareToken([3; 16]);
+    world.ok(share(object, token));
+    let other_device = world.other(2);
+    let open = |flags| {
+        let (device, engine_affinity, legacy) = (other_device, 0, false);
+        Call::OpenSyncObject { device, token, flags, engine_affinity, legacy }
+    };
+    assert_eq!(world.status(open(F::SIGNAL_BY_KMD)), IP);
+    let Reply::SyncObject(opened) = world.ok(open(F::empty())) else { panic!() };
+    assert_eq!(world.kernel.snapshot().cpu_events.len(), 1, "an open is no event");
+    let context = world.context(other_device, 0);
+    assert_eq!(world.gpu_signal(&[context], opened.object, 1), IP, "the object is what it is");
+    world.process = P;
+    calls(&script, &EVENT_CALLS);
+    world.ok(Call::DestroySynchronizationObject { object });
+    assert_eq!(calls(&script, &EVENT_CALLS).len(), 1);
+    assert_eq!(driver_signals(&mut world, &script, &[signal(event)]), (vec![], 1));
+    world.close_nt_handle(token);
+    world.finish();
+}
+
+// covers: EVT-019
+#[test]
+fn a_driver_signals_an_event_of_a_guest_process_until_that_process_is_destroyed() {
+    for vm in [VmId(1), VmId::HOST] {
+        let (mut world, script) = scripted(Config::default());
+        world.input(Input::VmAttached { vm: VmId(1), name: "vm".into() });
+        let process = ProcessId(7);
+        world.process = process;
+        world.input(Input::ProcessAttached { process, vm, pid: 1, name: "p".into() });
+        world.device();
+        let kmd = world.kernel.snapshot().kmd_processes[0].kmd;
+        let guest = SignalEvent { process: Some(KmdProcess(kmd)), cpu_event_object: false, ..signal(0x1234) };
+        for _ in 0..2 {
+            let event = vec![EventId(0x1234)];
+            assert_eq!(driver_signals(&mut world, &script, &[guest]), (event, 0), "as often as it likes");
+        }
+        // Its last signals come while it is destroyed; none later.
+        script.borrow_mut().call_back("destroy_process", called_back(0, guest));
+        world.gone(process);
+        assert_eq!(world.kernel.snapshot().contract_violations, 0);
+        assert_eq!(driver_signals(&mut world, &script, &[guest]), (vec![], 1));
+        world.finish();
+    }
+}
+
+#[test]
+fn a_process_has_so_many_cpu_events_at_a_time() {
+    let (mut world, _) = scripted(Config::default());
+    let device = world.device();
+    let objects: Vec<Handle> =
+        (0..limits::CPU_EVENTS_PER_PROCESS_MAX).map(|_| create(&mut world, device)).collect();
+    assert_eq!(world.status(by_kmd(device)), NtStatus::NO_MEMORY);
+    world.ok(Call::DestroySynchronizationObject { object: objects[9] });
+    create(&mut world, device);
+    assert_eq!(world.status(by_kmd(device)), NtStatus::NO_MEMORY);
+    world.finish();
+}

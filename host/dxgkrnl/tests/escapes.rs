@@ -1,0 +1,680 @@
+//! Escapes: what is refused, what the driver gets, and what comes back.
+
+use crate::common::hardware::*;
+use crate::common::scripted::{ScriptRef, Scripted, calls, scripted};
+use crate::common::{P, World};
+use d3dkmt::escape::{kind, known, tdr_debug_control as tdr};
+use d3dkmt::{
+    Call, CpuEventUsage, EscapeFlags as E, EventId, Handle, Luid, NtStatus, Reply, SyncObjectFlags as F,
+    SyncObjectInfo, SyncObjectType as T, isa::Packet::Hang, limits,
+};
+use dxgkrnl::policy::CpuEventOfDevice;
+use dxgkrnl::{AdapterConfig, Config, Fault, Input, Policy, ProcessId, TdrConfig, VmConfig, VmId};
+
+const DENIED: NtStatus = NtStatus::ACCESS_DENIED;
+const NULL: Handle = Handle::NULL;
+const EVENT: EventId = EventId(9);
+const NOBODY: E = E::empty();
+const KNOWN: E = E::DRIVER_KNOWN_ESCAPE;
+/// GPUPV_ESCAPE_ECHO with room for the answer, and two bytes of the caller's.
+const ECHO: [u8; 34] = {
+    let mut data = [0; 34];
+    data[32] = 5;
+    data[33] = 6;
+    data
+};
+
+/// The handles of an escape, its type and flags.
+#[derive(Clone, Copy)]
+struct Via {
+    adapter: Handle,
+    device: Handle,
+    context: Handle,
+    kind: u32,
+    flags: E,
+}
+
+fn via(adapter: Handle) -> Via {
+    Via { adapter, device: NULL, context: NULL, kind: kind::DRIVER_PRIVATE, flags: NOBODY }
+}
+
+impl Via {
+    fn flags(self, flags: E) -> Via {
+        Via { flags, ..self }
+    }
+
+    fn call(self, data: &[u8]) -> Call {
+        let Via { adapter, device, context, kind, flags } = self;
+        Call::Escape { adapter, device, context, kind, flags, data: data.to_vec() }
+    }
+}
+
+fn escape(world: &mut World<Scripted>, via: Via, data: &[u8]) -> Result<Vec<u8>, NtStatus> {
+    match world.call(via.call(data)) {
+        (OK, Reply::Escape(data)) => Ok(data),
+        (status, Reply::None) => Err(status),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// What an escape with this answer to DxgkDdiEscape looked like to the driver; it must be the only one.
+fn seen(script: &ScriptRef) -> String {
+    let seen = calls(script, &["escape"]);
+    assert_eq!(seen.len(), 1, "{seen:?}");
+    seen[0].clone()
+}
+
+fn silent(script: &ScriptRef) {
+    assert_eq!(calls(script, &["escape"]), [""; 0]);
+}
+
+fn event_object(world: &mut World<Scripted>, device: Handle) -> Handle {
+    let (object_type, flags) = (T::CPU_NOTIFICATION, F::SIGNAL_BY_KMD);
+    let event = Some(EVENT);
+    world.object(device, SyncObjectInfo { object_type, flags, event, ..SyncObjectInfo::default() }).object
+}
+
+fn usage(object: Handle) -> Vec<u8> {
+    CpuEventUsage { object, kmd_cpu_event: 0xBAD, usage: [4, 0, 0, 0, 0, 0, 0, 7] }.encode()
+}
+
+fn two_adapters() -> Config {
+    let luid = Luid { low: 2, high: 0 };
+    let adapters = vec![AdapterConfig::default(), AdapterConfig { luid, ..AdapterConfig::default() }];
+    Config { adapters, ..Config::default() }
+}
+
+/// A process of a VM that has these settings, from here on the one that calls.
+fn in_vm(config: Config, vm: VmConfig) -> (World<Scripted>, ScriptRef) {
+    let name = vm.name.clone();
+    let (mut world, script) = scripted(Config { vms: vec![vm], ..config });
+    world.input(Input::VmAttached { vm: VmId(3), name });
+    world.process = ProcessId(7);
+    let (process, vm) = (world.process, VmId(3));
+    world.input(Input::ProcessAttached { process, vm, pid: 1, name: "p".into() });
+    (world, script)
+}
+
+fn vm(name: &str) -> VmConfig {
+    VmConfig { name: name.into(), ..VmConfig::default() }
+}
+
+// covers: ESC-018 ESC-022
+#[test]
+fn the_driver_gets_what_was_said_and_its_data_come_back() {
+    let (mut world, script) = scripted(Config::default());
+    let device = world.device();
+    let (adapter, context) = (world.adapter(), world.context(device, 0));
+    let other_device = world.device();
+    let handles = [(NULL, NULL, 0, 0), (device, NULL, 2, 0), (device, context, 2, 1)];
+    for (device, context, kmd_device, has_context) in handles {
+        let flags = E::DRIVER_COMMON_ESCAPE;
+        let data = escape(&mut world, Via { device, context, flags, ..via(adapter) }, &ECHO).unwrap();
+        assert_eq!(data[..8], [0, 0, 0, 0, 0x80, 0, 0, 0]);
+        assert_eq!(data[8..16], 1u64.to_le_bytes(), "hKmdProcess");
+        assert_eq!(data[16..24], u64::to_le_bytes(kmd_device));
+        assert_eq!(data[24..], [has_context, 0, 0, 0, 0, 0, 0, 0, 5, 6]);
+    }
+    calls(&script, &["escape"]);
+    let (nothing, owner) = (NULL, other_device);
+    let foreign =
+        [(nothing, context), (owner, context), (context, NULL), (Handle(0x1234), NULL), (device, device)];
+    for (device, context) in foreign {
+        let refused = escape(&mut world, Via { device, context, ..via(adapter) }, &ECHO);
+        assert_eq!(refused, Err(IP), "{device} {context}");
+    }
+    for adapter in [NULL, device, Handle(0x1234)] {
+        assert_eq!(escape(&mut world, via(adapter), &ECHO), Err(IP));
+    }
+    silent(&script);
+    world.finish();
+}
+
+#[test]
+fn a_device_is_of_the_adapter_and_at_work() {
+    let (mut world, script) = scripted(two_adapters());
+    let Reply::Adapters(list) = world.ok(Call::EnumAdapters { capacity: 2 }) else { panic!() };
+    let Reply::Device(device) = world.ok(Call::CreateDevice { adapter: list[1].handle, flags: 0 }) else {
+        panic!()
+    };
+    assert_eq!(escape(&mut world, Via { device, ..via(list[0].handle) }, &ECHO), Err(IP));
+    assert!(escape(&mut world, Via { device, ..via(list[1].handle) }, &ECHO).is_ok());
+    world.ok(Call::MarkDeviceAsError { device, reason: 0 });
+    calls(&script, &["escape"]);
+    let removed = NtStatus::DEVICE_REMOVED;
+    assert_eq!(escape(&mut world, Via { device, ..via(list[1].handle) }, &ECHO), Err(removed));
+    silent(&script);
+    assert!(escape(&mut world, via(list[1].handle), &ECHO).is_ok(), "the adapter is there");
+    world.finish();
+}
+
+// covers: ESC-021
+#[test]
+fn an_escape_before_the_first_device_has_no_process() {
+    let (mut world, script) = scripted(Config::default());
+    let adapter = world.adapter();
+    let data = escape(&mut world, via(adapter), &ECHO).unwrap();
+    assert_eq!(data[8..16], [0; 8]);
+    assert!(seen(&script).contains("process None device None context None"));
+    // The simulated driver does not stumble over it: neither does a command that needs a process.
+    for data in [&[3, 0, 0, 0, 4, 0, 0, 0][..], &[1, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0], &[]] {
+        let _ = escape(&mut world, via(adapter), data);
+    }
+    world.finish();
+}
+
+// covers: ESC-014 ESC-016 ESC-023 ESC-024
+#[test]
+fn flags_that_are_reserved_or_exclude_each_other_are_refused() {
+    let (mut world, script) = scripted(Config { test_signing: true, ..Config::default() });
+    let adapter = world.adapter();
+    for bit in [4, 8, 9, 20, 31] {
+        let flags = E::from_bits_retain(1 << bit);
+        assert_eq!(escape(&mut world, via(adapter).flags(flags), &ECHO), Err(IP), "{flags:?}");
+    }
+    let exclusive = [E::HARDWARE_ACCESS, E::DEVICE_STATUS_QUERY, E::CHANGE_FRAME_LATENCY];
+    for one in exclusive {
+        for other in exclusive.into_iter().filter(|other| *other != one) {
+            assert_eq!(escape(&mut world, via(adapter).flags(one | other), &ECHO), Err(IP));
+        }
+    }
+    assert_eq!(escape(&mut world, via(adapter).flags(E::CHANGE_FRAME_LATENCY), &ECHO), Err(IP));
+    for kind in [1, 2, 3, 39, 1024] {
+        let flags = KNOWN;
+        assert_eq!(escape(&mut world, Via { kind, flags, ..via(adapter) }, &[0; 8]), Err(IP), "{kind}");
+    }
+    silent(&script);
+    for flags in [E::HARDWARE_ACCESS, E::DEVICE_STATUS_QUERY] {
+        assert!(escape(&mut world, via(adapter).flags(flags), &ECHO).is_ok(), "{flags:?}");
+    }
+    world.finish();
+}
+
+// covers: ESC-015 GPV-037
+#[test]
+fn what_comes_from_a_vm_says_the_kernel() {
+    let (mut world, script) = in_vm(Config::default(), vm("a"));
+    let device = world.device();
+    let adapter = world.adapter();
+    let kmd = world.kernel.snapshot().kmd_processes[0].kmd;
+    for flags in [NOBODY, E::VIRTUAL_MACHINE_DATA] {
+        let data = escape(&mut world, Via { device, flags, ..via(adapter) }, &ECHO).unwrap();
+        assert_eq!(data[4..8], [0x20, 0, 0, 0]);
+        assert_eq!(data[8..16], kmd.to_le_bytes(), "its VM process");
+        assert_eq!(data[28], 2, "GPUPV_PROCESS_VIRTUAL_MACHINE");
+    }
+    let log = calls(&script, &["create_process"]);
+    assert!(
+        log[1].contains("VirtualMachine { vm: VmId(3), worker: KmdProcess(1) }"),
+        "the worker, then it: {log:?}"
+    );
+    world.process = P;
+    let adapter = world.adapter();
+    for flags in [NOBODY, E::VIRTUAL_MACHINE_DATA] {
+        let data = escape(&mut world, via(adapter).flags(flags), &ECHO).unwrap();
+        assert_eq!(data[4..8], [0; 4], "nobody says so of the host");
+    }
+    world.finish();
+}
+
+#[test]
+fn the_drivers_status_is_the_calls_and_the_size_of_the_data_stays() {
+    let (mut world, script) = scripted(Config::default());
+    let adapter = world.adapter();
+    for status in [0xC01E_0001u32, 0xC000_001D, NtStatus::NO_MEMORY.0, NtStatus::TIMEOUT.0] {
+        let data = [2u32.to_le_bytes(), status.to_le_bytes()].concat();
+        assert_eq!(escape(&mut world, via(adapter), &data), Err(NtStatus(status)), "GPUPV_ESCAPE_FAIL");
+    }
+    assert_eq!(escape(&mut world, via(adapter), &[]), Ok(vec![]), "no data are no flaw");
+    for answer in [vec![1; 3], vec![1; 5]] {
+        script.borrow_mut().escape_answer = Some(answer);
+        let before = world.kernel.snapshot().contract_violations;
+        let data = escape(&mut world, via(adapter), &[0; 4]).unwrap();
+        assert_eq!((data.len(), &data[..3]), (4, &[1; 3][..]));
+        assert_eq!(world.kernel.snapshot().contract_violations, before + 1);
+    }
+    world.finish();
+}
+
+#[test]
+fn data_are_taken_whole_or_not_at_all() {
+    let (mut world, script) = scripted(Config::default());
+    let adapter = world.adapter();
+    let mut most = vec![0; limits::PRIVATE_DATA_BYTES_MAX];
+    *most.last_mut().unwrap() = 9;
+    let data = escape(&mut world, via(adapter), &most).unwrap();
+    assert_eq!((data.len(), data.last()), (most.len(), Some(&9)));
+    calls(&script, &["escape"]);
+    most.push(0);
+    assert_eq!(escape(&mut world, via(adapter), &most), Err(IP));
+    silent(&script);
+    world.finish();
+}
+
+// covers: ESC-008 GPV-011 GPV-014
+#[test]
+fn a_secure_vm_has_no_escapes_but_known_ones() {
+    let secure = VmConfig { secure: true, ..vm("a") };
+    let without = VmConfig { escapes: false, ..vm("a") };
+    let forced = Config { gpu_virtualization_flags: 4, ..Config::default() };
+    let cases = [
+        (Config::default(), vm("a"), true),
+        (Config::default(), secure, false),
+        (Config::default(), without, false),
+        (forced, vm("b"), false),
+        (Config { gpu_virtualization_flags: 1, ..Config::default() }, vm("a"), true),
+    ];
+    for (config, settings, escapes) in cases {
+        let tdr = TdrConfig { test_mode: true, ..TdrConfig::default() };
+        let (mut world, script) = in_vm(Config { tdr, ..config }, settings);
+        let device = world.device();
+        let adapter = world.adapter();
+        let object = event_object(&mut world, device);
+        let ordinary = escape(&mut world, via(adapter), &ECHO);
+        assert_eq!(ordinary.err(), (!escapes).then_some(DENIED));
+        assert_eq!(calls(&script, &["escape"]).len(), usize::from(escapes));
+        let kind = kind::TDR_DEBUG_CONTROL;
+        let ordinary = escape(&mut world, Via { kind, ..via(adapter) }, &tdr::DISABLE_BREAK.to_le_bytes());
+        assert_eq!(ordinary.err(), (!escapes).then_some(DENIED));
+        // What merely says that it is known is not.
+        let unknown = escape(&mut world, via(adapter).flags(KNOWN), &[200, 0, 0, 0, 0, 0, 0, 0]);
+        assert_eq!(unknown, Err(IP));
+        silent(&script);
+        assert!(escape(&mut world, via(adapter).flags(KNOWN), &usage(object)).is_ok());
+        assert!(seen(&script).contains("flags 0x60"));
+        // The host's own processes are not the VM's.
+        world.process = P;
+        let adapter = world.adapter();
+        assert!(escape(&mut world, via(adapter), &ECHO).is_ok());
+        world.finish();
+    }
+}
+
+// covers: ESC-009 ESC-010 ESC-012 ESC-013
+#[test]
+fn translated_handles_are_the_same_and_other_types_are_refused() {
+    let (mut world, script) = in_vm(Config { test_signing: true, ..Config::default() }, vm("a"));
+    for process in [world.process, P] {
+        world.process = process;
+        let adapter = world.adapter();
+        for escape_type in [known::TRANSLATE_ALLOCATION_HANDLE, known::TRANSLATE_RESOURCE_HANDLE] {
+            let data = [escape_type.to_le_bytes(), 0x4000_1234u32.to_le_bytes()].concat();
+            assert_eq!(escape(&mut world, via(adapter).flags(KNOWN), &data), Ok(data.clone()));
+            assert_eq!(escape(&mut world, via(adapter).flags(KNOWN), &data[..7]), Err(IP));
+        }
+        for escape_type in [4u32, 5, 0x40, u32::MAX] {
+            let data = [escape_type.to_le_bytes(); 12].concat();
+            assert_eq!(escape(&mut world, via(adapter).flags(KNOWN), &data), Err(IP), "{escape_type}");
+        }
+        for bytes in 0..4 {
+            assert_eq!(escape(&mut world, via(adapter).flags(KNOWN), &vec![0; bytes]), Err(IP), "{bytes}");
+        }
+    }
+    silent(&script);
+    world.finish();
+}
+
+// covers: ESC-001 ESC-002 ESC-004 ESC-005 ESC-006
+#[test]
+fn the_driver_is_told_of_a_cpu_events_use_on_the_device_that_made_it() {
+    let (mut world, script) = scripted(Config::default());
+    let device = world.device();
+    let other = world.device();
+    let (adapter, context) = (world.adapter(), world.context(other, 0));
+    let object = event_object(&mut world, device);
+    let state = world.kernel.snapshot().cpu_events[0].clone();
+    let made_on = "process Some(1) device Some(2)";
+    for (device, context) in [(NULL, NULL), (device, NULL), (other, NULL), (other, context)] {
+        let via = Via { device, context, flags: KNOWN | E::NO_ADAPTER_SYNCHRONIZATION, ..via(adapter) };
+        let data = escape(&mut world, via, &usage(object)).unwrap();
+        let answer = CpuEventUsage::decode(&data).unwrap();
+        assert_eq!(answer.kmd_cpu_event, state.kmd, "not the 0xBAD of the user");
+        assert_eq!((answer.object, answer.usage), (object, [4, 0, 0, 0, 0, 0, 0, 7]));
+        let told = CpuEventUsage { kmd_cpu_event: state.kmd, ..answer }.encode();
+        assert_eq!(told.len(), 48);
+        let expected = format!("escape 0 {made_on} context None flags 0x48 data {told:x?}");
+        assert_eq!(seen(&script), expected);
+    }
+    // What the driver does to the handle is not believed either.
+    let lie = CpuEventUsage { object, kmd_cpu_event: 1, usage: [8; 8] };
+    script.borrow_mut().escape_answer = Some(lie.encode());
+    let data = escape(&mut world, via(adapter).flags(KNOWN), &usage(object)).unwrap();
+    assert_eq!(CpuEventUsage::decode(&data), Some(CpuEventUsage { kmd_cpu_event: state.kmd, ..lie }));
+    script.borrow_mut().escape_answer = None;
+    script.borrow_mut().failing = Some(("escape", NtStatus::NO_MEMORY));
+    let refused = escape(&mut world, via(adapter).flags(KNOWN), &usage(object));
+    assert_eq!(refused, Err(NtStatus::NO_MEMORY));
+    world.finish();
+}
+
+// covers: ESC-001 ESC-002 ESC-007
+#[test]
+fn a_usage_of_no_cpu_event_of_the_caller_does_not_reach_the_driver() {
+    let (mut world, script) = scripted(two_adapters());
+    let Reply::Adapters(list) = world.ok(Call::EnumAdapters { capacity: 2 }) else { panic!() };
+    let (adapter, second) = (list[0].handle, list[1].handle);
+    let Reply::Device(device) = world.ok(Call::CreateDevice { adapter, flags: 0 }) else { panic!() };
+    let object = event_object(&mut world, device);
+    let known = via(adapter).flags(KNOWN);
+    let plain = SyncObjectInfo { object_type: T::CPU_NOTIFICATION, event: Some(EVENT), ..<_>::default() };
+    let plain = world.object(device, plain).object;
+    let (fence, destroyed) = (world.fence(device, 0).object, event_object(&mut world, device));
+    world.ok(Call::DestroySynchronizationObject { object: destroyed });
+    for other in [plain, fence, destroyed, NULL, device, adapter, Handle(object.0 + 0x4000)] {
+        assert_eq!(escape(&mut world, known, &usage(other)), Err(IP), "{other}");
+    }
+    let right = usage(object);
+    for bytes in [4, 8, 47] {
+        assert_eq!(escape(&mut world, known, &right[..bytes]), Err(IP), "{bytes} bytes");
+    }
+    assert_eq!(escape(&mut world, known, &[&right[..], &[0; 4]].concat()), Err(IP), "52 bytes");
+    assert_eq!(escape(&mut world, via(second).flags(KNOWN), &right), Err(IP), "another adapter");
+    // Another process, with a handle of the same number.
+    world.process = ProcessId(2);
+    world.attach(ProcessId(2));
+    let Reply::Adapters(list) = world.ok(Call::EnumAdapters { capacity: 2 }) else { panic!() };
+    assert_eq!(escape(&mut world, via(list[0].handle).flags(KNOWN), &right), Err(IP));
+    silent(&script);
+    world.process = P;
+    assert!(escape(&mut world, known, &right).is_ok());
+    // Its device is gone: the object is a handle, and no event.
+    world.ok(Call::DestroyDevice { device });
+    calls(&script, &["escape"]);
+    assert_eq!(escape(&mut world, known, &right), Err(IP));
+    silent(&script);
+    world.finish();
+}
+
+// covers: EVT-007 EVT-018
+#[test]
+fn the_simulated_driver_signals_who_registered_for_what_goes_bad() {
+    for cpu_event_of_device in [CpuEventOfDevice::EndsBefore, CpuEventOfDevice::EndsAfter] {
+        let policy = Policy { cpu_event_of_device, ..Policy::default() };
+        let (mut world, _) = scripted(Config { policy, ..Config::default() });
+        let device = world.device();
+        let adapter = world.adapter();
+        let object = event_object(&mut world, device);
+        let bad = |world: &mut World<Scripted>, usage| {
+            world.input(Input::Fault(Fault::ObjectGoesBad { adapter: 0, usage }));
+            world.woken()
+        };
+        assert_eq!(bad(&mut world, 4), [], "nobody registered");
+        let data = escape(&mut world, via(adapter).flags(KNOWN), &usage(object)).unwrap();
+        let kmd = CpuEventUsage::decode(&data).unwrap().kmd_cpu_event;
+        assert_eq!((bad(&mut world, 4), bad(&mut world, 5)), (vec![EVENT], vec![]));
+        // By the user's own word: GPUPV_ESCAPE_SIGNAL_EVENT, five times; GPUPV_ESCAPE_OBJECT_BAD.
+        let signal = [&1u32.to_le_bytes()[..], &5u32.to_le_bytes(), &kmd.to_le_bytes()].concat();
+        assert!(escape(&mut world, via(adapter), &signal).is_ok());
+        assert_eq!((world.woken(), world.kernel.snapshot().cpu_events[0].signals), (vec![EVENT], 6));
+        let object_bad = [3u32.to_le_bytes(), 4u32.to_le_bytes()].concat();
+        assert_eq!(escape(&mut world, via(adapter), &object_bad), Ok(vec![3, 0, 0, 0, 1, 0, 0, 0]));
+        assert_eq!(world.woken(), [EVENT]);
+        // Another process's driver-private word does not reach it.
+        let other = world.other(2);
+        let its_adapter = world.adapter();
+        assert_eq!(escape(&mut world, Via { device: other, ..via(its_adapter) }, &signal), Err(IP));
+        assert_eq!(escape(&mut world, via(its_adapter), &object_bad), Ok(vec![3, 0, 0, 0, 0, 0, 0, 0]));
+        assert_eq!(world.woken(), []);
+        world.process = P;
+        world.ok(Call::DestroyDevice { device });
+        assert_eq!((bad(&mut world, 4), world.kernel.snapshot().contract_violations), (vec![], 0));
+        world.finish();
+    }
+}
+
+fn test_buffer(device: Handle, context: Handle, operation: u32, bytes: u32) -> Vec<u8> {
+    let mut data = vec![0; 112 + 8 + 4];
+    let mut put = |at: usize, word: u32| data[at..at + 4].copy_from_slice(&word.to_le_bytes());
+    put(0, 3);
+    put(4, device.0);
+    put(8, context.0);
+    put(12, 1);
+    put(16, operation);
+    put(if operation == 1 { 40 } else { 32 }, bytes);
+    put(104, 8);
+    put(108, 4);
+    data
+}
+
+// covers: ESC-011
+#[test]
+fn a_test_command_buffer_needs_test_signing_and_the_right_sizes() {
+    for test_signing in [false, true] {
+        let (mut world, script) = scripted(Config { test_signing, ..Config::default() });
+        let device = world.device();
+        let (adapter, context) = (world.adapter(), world.context(device, 0));
+        let other = world.device();
+        let known = via(adapter).flags(KNOWN);
+        let build = |operation, bytes| test_buffer(device, context, operation, bytes);
+        let changed = |at: usize, word: u32| {
+            let mut data = build(1, 16);
+            data[at..at + 4].copy_from_slice(&word.to_le_bytes());
+            data
+        };
+        // Of another size, but whole.
+        let sized = |dma: u32, private: u32| {
+            let mut data = build(2, 8);
+            data[104..108].copy_from_slice(&dma.to_le_bytes());
+            data[108..112].copy_from_slice(&private.to_le_bytes());
+            data.resize(112 + dma as usize + private as usize, 0);
+            data
+        };
+        let right = [build(1, 16), build(2, 8), build(3, 0), build(4, 0), sized(4096, 1024), sized(4, 0)];
+        for data in right {
+            let (answer, expected) = if test_signing { (UNSUPPORTED, 1) } else { (DENIED, 0) };
+            assert_eq!(escape(&mut world, known, &data), Err(answer), "the simulated driver has none");
+            assert_eq!(calls(&script, &["escape"]).len(), expected);
+        }
+        let wrong = [
+            build(0, 0),
+            build(5, 0),
+            build(1, 15),
+            build(2, 6),
+            changed(4, other.0),
+            changed(4, 0),
+            changed(8, 0),
+            changed(12, 2),
+            sized(4097, 4),
+            sized(0, 4),
+            sized(4, 1025),
+            build(1, 16)[..123].to_vec(),
+            build(1, 16)[..111].to_vec(),
+            [build(1, 16), vec![0]].concat(),
+        ];
+        for (number, data) in wrong.into_iter().enumerate() {
+            let answer = if test_signing { IP } else { DENIED };
+            assert_eq!(escape(&mut world, known, &data), Err(answer), "{number}");
+        }
+        silent(&script);
+        world.finish();
+    }
+}
+
+// covers: ESC-003
+#[test]
+fn an_escape_wakes_a_sleeping_adapter_unless_it_says_not_to() {
+    let (mut world, script) = scripted(Config::default());
+    let device = world.device();
+    let adapter = world.adapter();
+    let object = event_object(&mut world, device);
+    let sleeps = |world: &mut World<Scripted>, script: &ScriptRef| {
+        world.input(Input::Fault(Fault::Power { adapter: 0, on: false }));
+        assert_eq!(calls(script, &["set_power_state"]), ["set_power_state 0 false"]);
+    };
+    sleeps(&mut world, &script);
+    let quiet = E::NO_ADAPTER_SYNCHRONIZATION;
+    for (via, data) in [
+        (via(adapter).flags(KNOWN | quiet), usage(object)),
+        (via(adapter).flags(quiet), ECHO.to_vec()),
+        // The kernel answers these itself.
+        (via(adapter).flags(KNOWN), vec![0; 8]),
+    ] {
+        assert!(escape(&mut world, via, &data).is_ok());
+        assert_eq!(calls(&script, &["set_power_state"]), [""; 0]);
+    }
+    for (via, data) in [(via(adapter), ECHO.to_vec()), (via(adapter).flags(KNOWN), usage(object))] {
+        calls(&script, &["none"]);
+        assert!(escape(&mut world, via, &data).is_ok());
+        let log = calls(&script, &["set_power_state", "escape"]);
+        assert_eq!(log.len(), 2, "{log:?}");
+        assert!(log[0] == "set_power_state 0 true" && log[1].starts_with("escape"), "{log:?}");
+        sleeps(&mut world, &script);
+    }
+    world.finish();
+}
+
+// covers: ESC-017
+#[test]
+fn level_two_is_for_an_idle_gpu() {
+    let (mut world, script) = scripted(Config::default());
+    let device = world.device();
+    let (adapter, context) = (world.adapter(), world.context(device, 0));
+    let queue = world.queue_on(device, OTHER, NONE);
+    let level_two = via(adapter).flags(E::HARDWARE_ACCESS);
+    assert!(escape(&mut world, level_two, &ECHO).is_ok());
+    assert!(seen(&script).contains("flags 0x1"));
+    for submit in [
+        |world: &mut World<Scripted>, context, _| world.submit(context, &[busy(1000)]),
+        |world: &mut World<Scripted>, _, queue| {
+            world.submit_hw(queue, 1, &[busy(1000), write(&queue.fence, 1)])
+        },
+    ] {
+        assert_eq!(submit(&mut world, context, queue), OK);
+        assert_eq!(escape(&mut world, level_two, &ECHO), Err(NtStatus::DEVICE_BUSY));
+        silent(&script);
+        assert!(escape(&mut world, via(adapter), &ECHO).is_ok(), "level one runs beside");
+        world.advance(1000);
+        assert!(escape(&mut world, level_two, &ECHO).is_ok());
+        calls(&script, &["escape"]);
+    }
+    world.finish();
+}
+
+// covers: ESC-019
+#[test]
+fn a_removed_adapter_has_no_escapes() {
+    let (mut world, script) = scripted(Config::default());
+    let device = world.device();
+    let adapter = world.adapter();
+    let object = event_object(&mut world, device);
+    world.input(Input::Fault(Fault::StopAdapter { adapter: 0 }));
+    let removed = Err(NtStatus::DEVICE_REMOVED);
+    for (via, data) in [
+        (via(adapter), ECHO.to_vec()),
+        (Via { device, ..via(adapter) }, ECHO.to_vec()),
+        (via(adapter).flags(KNOWN), usage(object)),
+        (via(adapter).flags(KNOWN), vec![0; 8]),
+        (Via { kind: kind::TDR_DEBUG_CONTROL, ..via(adapter) }, vec![0; 4]),
+    ] {
+        assert_eq!(escape(&mut world, via, &data), removed);
+    }
+    silent(&script);
+    world.finish();
+}
+
+#[test]
+fn other_types_are_not_modelled() {
+    let (mut world, script) = scripted(Config::default());
+    let adapter = world.adapter();
+    for (kind, status) in [(1, UNSUPPORTED), (3, UNSUPPORTED), (39, UNSUPPORTED), (40, IP), (u32::MAX, IP)] {
+        assert_eq!(escape(&mut world, Via { kind, ..via(adapter) }, &[0; 8]), Err(status), "{kind}");
+    }
+    silent(&script);
+    world.finish();
+}
+
+/// A world in which timeouts may be forced, at this level; with its device, adapter and context.
+fn testing(level: u32, test_mode: bool) -> (World<Scripted>, ScriptRef, [Handle; 3]) {
+    let tdr = TdrConfig { level, test_mode, ..TdrConfig::default() };
+    let (mut world, script) = scripted(Config { tdr, ..Config::default() });
+    let device = world.device();
+    let (adapter, context) = (world.adapter(), world.context(device, 1));
+    (world, script, [device, adapter, context])
+}
+
+fn control(world: &mut World<Scripted>, via: Via, value: u32) -> NtStatus {
+    let kind = kind::TDR_DEBUG_CONTROL;
+    match escape(world, Via { kind, ..via }, &value.to_le_bytes()) {
+        Ok(data) => {
+            assert_eq!(data, value.to_le_bytes());
+            OK
+        }
+        Err(status) => status,
+    }
+}
+
+const RESETS: [&str; 2] = ["reset_engine", "reset_from_timeout"];
+
+// covers: ESC-020 TDR-038
+#[test]
+fn timeouts_are_forced_in_test_mode_only() {
+    for value in 0..=8 {
+        let (mut world, script, [_, adapter, _]) = testing(3, false);
+        assert_eq!(control(&mut world, via(adapter), value), DENIED);
+        assert_eq!(calls(&script, &RESETS), [""; 0]);
+        assert_eq!(world.kernel.config().tdr.debug_mode, 2);
+        world.finish();
+    }
+    for value in [tdr::FORCE_TDR, tdr::VSYNC_TDR, tdr::GPU_TDR] {
+        let (mut world, script, [device, adapter, context]) = testing(3, true);
+        let idle = world.device();
+        assert_eq!(world.submit(context, &[Hang]), OK);
+        assert_eq!(control(&mut world, via(adapter), value), OK);
+        assert_eq!(calls(&script, &RESETS), ["reset_from_timeout"]);
+        let states = (world.execution_state(device), world.execution_state(idle));
+        assert_eq!(states, (3, 2), "HUNG who was at work, RESET who was not: {value}");
+        world.finish();
+    }
+}
+
+// covers: TDR-038
+#[test]
+fn an_engine_is_reset_by_force_the_one_of_the_context_or_the_one_at_work() {
+    for (with_context, hangs, node) in [(true, false, 1), (false, true, 1), (false, false, 0)] {
+        let (mut world, script, [device, adapter, context]) = testing(3, true);
+        if hangs {
+            assert_eq!(world.submit(context, &[Hang]), OK);
+        }
+        let via = match with_context {
+            true => Via { device, context, ..via(adapter) },
+            false => via(adapter),
+        };
+        assert_eq!(control(&mut world, via, tdr::ENGINE_TDR), OK);
+        assert_eq!(calls(&script, &RESETS), [format!("reset_engine {node}")]);
+        assert_eq!(world.execution_state(device), if hangs { 3 } else { 1 });
+        assert_eq!(world.kernel.snapshot().engine_resets, 1);
+        world.finish();
+    }
+}
+
+// covers: TDR-038
+#[test]
+fn what_a_forced_timeout_leads_to_is_as_the_registry_and_the_debugger_have_it() {
+    let (mut world, _, [_, adapter, _]) = testing(3, true);
+    for (value, mode) in [(tdr::ENABLE_BREAK, 0), (tdr::UNCONDITIONAL, 3), (tdr::DISABLE_BREAK, 2)] {
+        assert_eq!(control(&mut world, via(adapter), value), OK);
+        assert_eq!(world.kernel.config().tdr.debug_mode, mode);
+    }
+    assert_eq!(control(&mut world, via(adapter), tdr::ENABLE_BREAK), OK);
+    world.notes();
+    assert_eq!(control(&mut world, via(adapter), tdr::FORCE_TDR), OK);
+    assert!(world.notes().concat().contains("a debugger would break in"));
+    for value in [tdr::FORCE_DOD_TDR, tdr::FORCE_DOD_VSYNC_TDR] {
+        assert_eq!(control(&mut world, via(adapter), value), UNSUPPORTED);
+    }
+    assert_eq!(control(&mut world, via(adapter), 9), IP);
+    let kind = kind::TDR_DEBUG_CONTROL;
+    for bytes in [0, 3, 5, 8] {
+        assert_eq!(escape(&mut world, Via { kind, ..via(adapter) }, &vec![0; bytes]), Err(IP));
+    }
+    world.finish();
+    for value in [tdr::FORCE_TDR, tdr::ENGINE_TDR] {
+        let (mut world, script, [_, adapter, _]) = testing(0, true);
+        assert_eq!(control(&mut world, via(adapter), value), UNSUPPORTED, "nothing times out");
+        assert_eq!(calls(&script, &RESETS), [""; 0]);
+        let (mut world, _, [_, adapter, _]) = testing(1, true);
+        assert_eq!(control(&mut world, via(adapter), value), OK);
+        assert_eq!(world.kernel.bugchecked().map(|bugcheck| bugcheck.code), Some(0x116));
+        world.finish();
+    }
+}

@@ -1,0 +1,167 @@
+//! Features as they are negotiated: the host's system, the guest's own kernel, the driver.
+
+use crate::common::World;
+use d3dkmt::{Call, CreateContextFlags, FeatureResult, HwQueueFlags, NtStatus, Reply};
+use dxgkrnl::{AdapterConfig, Config, FeatureId, Features, ProcessId, VidSchCaps, VmConfig};
+
+const G: ProcessId = ProcessId(21);
+
+fn result(enabled: bool, known: bool, driver: bool, config: bool) -> FeatureResult {
+    FeatureResult {
+        version: u16::from(enabled),
+        enabled,
+        known,
+        supported_by_driver: driver,
+        supported_on_current_config: config,
+    }
+}
+
+fn ask<M: dxgkrnl::ddi::Miniport>(world: &mut World<M>, feature: FeatureId) -> FeatureResult {
+    let adapter = world.adapter();
+    match world.ok(Call::IsFeatureEnabled { adapter, feature_id: feature.0 }) {
+        Reply::Feature(result) => result,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// A guest whose kernel knows of these, on a host that has those.
+fn guest(host: Features, guest: Features) -> World {
+    let vm = VmConfig { name: "vm-1".into(), features: guest, ..VmConfig::default() };
+    // A driver asks before it advertises, its caps too.
+    let plain = AdapterConfig::default();
+    let native = if host.contains(Features::NATIVE_FENCE) {
+        VidSchCaps::NATIVE_GPU_FENCE
+    } else {
+        VidSchCaps::empty()
+    };
+    let adapter = AdapterConfig { caps: (plain.caps - VidSchCaps::NATIVE_GPU_FENCE) | native, ..plain };
+    let mut world = World::with_config(Config {
+        adapters: vec![adapter],
+        features: host,
+        vms: vec![vm],
+        ..Config::default()
+    });
+    world.guest(1, G);
+    world
+}
+
+const MODELLED: [(FeatureId, Features); 5] = [
+    (FeatureId::HWSCH, Features::HARDWARE_SCHEDULING),
+    (FeatureId::LDA_GPUPV, Features::LDA_GPUPV),
+    (FeatureId::KMD_SIGNAL_CPU_EVENT, Features::KMD_SIGNAL_CPU_EVENT),
+    (FeatureId::USER_MODE_SUBMISSION, Features::USER_MODE_SUBMISSION),
+    (FeatureId::NATIVE_FENCE, Features::NATIVE_FENCE),
+];
+
+// covers: GPV-029
+#[test]
+fn a_feature_is_enabled_if_host_and_guest_both_have_it_whichever_is_older() {
+    let (yes, no) = (result(true, true, true, true), result(false, false, false, false));
+    for (id, feature) in MODELLED {
+        let (all, less) = (Features::all(), Features::all() - feature);
+        for (host, of_guest, expected) in
+            [(all, all, yes), (all, less, no), (less, all, no), (less, less, no)]
+        {
+            let mut world = guest(host, of_guest);
+            assert_eq!(ask(&mut world, id), expected, "feature {id}: host {host:?}, guest {of_guest:?}");
+            world.process = crate::common::P;
+            let of_host = if host == all { yes } else { no };
+            assert_eq!(ask(&mut world, id), of_host, "feature {id}: what a guest knows is its own");
+        }
+    }
+}
+
+// covers: GPV-029
+#[test]
+fn an_older_guest_works_without_what_it_does_not_know() {
+    let hw_context = |world: &mut World| {
+        let device = world.device();
+        (device, world.context_with(device, 0, CreateContextFlags::HW_QUEUE_SUPPORTED))
+    };
+    let hw_queue = |context, flags| Call::CreateHwQueue { context, flags, private_data: vec![] };
+    let mut new = guest(Features::all(), Features::all());
+    let (_, context) = hw_context(&mut new);
+    assert_eq!(new.status(hw_queue(context, HwQueueFlags::NATIVE_PROGRESS_FENCE)), NtStatus::SUCCESS);
+    // It knows of no hardware scheduling; of that, but of no native fences.
+    let mut old = guest(Features::all(), Features::empty());
+    let (device, context) = hw_context(&mut old);
+    assert_eq!(old.status(hw_queue(context, HwQueueFlags::empty())), NtStatus::NOT_SUPPORTED);
+    let fence = old.fence(device, 0);
+    assert_eq!(old.signal(device, fence.object, 3), NtStatus::SUCCESS);
+    let plain = old.context(device, 0);
+    assert_eq!(old.submit(plain, &[]), NtStatus::SUCCESS);
+    let mut middle = guest(Features::all(), Features::HARDWARE_SCHEDULING);
+    let (_, context) = hw_context(&mut middle);
+    assert_eq!(middle.status(hw_queue(context, HwQueueFlags::empty())), NtStatus::SUCCESS);
+    let native = hw_queue(context, HwQueueFlags::NATIVE_PROGRESS_FENCE);
+    assert_eq!(middle.status(native), NtStatus::NOT_SUPPORTED);
+    // A new guest on an old host is as an old one.
+    let mut host = guest(Features::empty(), Features::all());
+    let (_, context) = hw_context(&mut host);
+    assert_eq!(host.status(hw_queue(context, HwQueueFlags::empty())), NtStatus::NOT_SUPPORTED);
+}
+
+#[test]
+fn a_feature_that_the_driver_has_not_is_known_and_not_enabled() {
+    let plain = AdapterConfig::default();
+    let adapter = AdapterConfig { caps: plain.caps - VidSchCaps::NATIVE_GPU_FENCE, ..plain };
+    let mut world = World::with_config(Config { adapters: vec![adapter], ..Config::default() });
+    assert_eq!(ask(&mut world, FeatureId::NATIVE_FENCE), result(false, true, false, true));
+}
+
+#[test]
+fn features_that_are_not_modelled_are_known_by_number_and_others_are_not() {
+    let mut world = World::with_config(Config { features: Features::all(), ..Config::default() });
+    for number in [1, 5, 32, 33, 34, 35, 36] {
+        assert_eq!(ask(&mut world, FeatureId(number)), result(false, true, false, false), "{number}");
+    }
+    for number in [6, 31, 38, 0x1000_0000, 0x1000_0025, u32::MAX] {
+        assert_eq!(ask(&mut world, FeatureId(number)), result(false, false, false, false), "{number}");
+    }
+    let no_adapter = Call::IsFeatureEnabled { adapter: d3dkmt::Handle(5), feature_id: 0 };
+    assert_eq!(world.status(no_adapter), NtStatus::INVALID_PARAMETER);
+}
+
+// covers: GPV-030
+#[test]
+fn a_guest_sees_the_link_of_its_adapter_with_feature_2_only() {
+    const COUNT: u32 = 30;
+    const DEVICE_IDS: u32 = 31;
+    let (with, without) = (Features::all(), Features::all() - Features::LDA_GPUPV);
+    for (host, of_guest, expected) in [(with, with, 3), (with, without, 1), (without, with, 1)] {
+        let adapters = vec![AdapterConfig { physical_adapters: 3, ..AdapterConfig::default() }];
+        let vms = vec![VmConfig { name: "vm-1".into(), features: of_guest, ..VmConfig::default() }];
+        let mut world = World::with_config(Config { adapters, features: host, vms, ..Config::default() });
+        world.guest(1, G);
+        for (process, expected) in [(G, expected), (crate::common::P, 3)] {
+            world.process = process;
+            let adapter = world.adapter();
+            let count = Call::QueryAdapterInfo { adapter, kind: COUNT, data: vec![0; 4] };
+            let Reply::AdapterInfo(count) = world.ok(count) else { panic!() };
+            assert_eq!(u32::from_le_bytes(count.try_into().unwrap()), expected);
+            let device = world.device();
+            for physical in 0..3u32 {
+                let is_there = physical < expected;
+                let status = if is_there { NtStatus::SUCCESS } else { NtStatus::INVALID_PARAMETER };
+                let mut data = vec![0; 28];
+                data[0] = physical as u8;
+                let ids = Call::QueryAdapterInfo { adapter, kind: DEVICE_IDS, data };
+                let context = Call::CreateContextVirtual {
+                    device,
+                    node_ordinal: 0,
+                    engine_affinity: 1 << physical,
+                    flags: CreateContextFlags::empty(),
+                    client_hint: 0,
+                    private_data: vec![],
+                };
+                let paging = Call::CreatePagingQueue { device, priority: 0, physical_adapter: physical };
+                for call in [ids, context, paging] {
+                    assert_eq!(world.status(call.clone()), status, "{call:?}");
+                }
+            }
+            let fence = world.fence(device, 0);
+            let mapped = world.kernel.fence_mapping(process, fence.object).unwrap().physical_adapters;
+            assert_eq!(mapped, (1 << expected) - 1);
+        }
+    }
+}

@@ -1,0 +1,299 @@
+//! From an operation to the call that it makes, in the names that its process has.
+
+use d3dkmt::{
+    Call, CreateContextFlags, EventId, GpuSignal, Handle, HwQueueFlags, KeyedMutexFlags, RuntimeBuffer,
+    ShareToken, SignalFlags, SyncObjectFlags, SyncObjectInfo, SyncObjectType, WaitFromCpuFlags, isa,
+};
+
+use super::ops::{Command, Legacy, Op, Targets};
+use super::pair::{Guest, Pair};
+use crate::naive::{ADVANCED_NODE, BASIC_NODE};
+
+impl Pair {
+    pub(super) fn call_of(&mut self, at: usize, op: &Op) -> (Call, bool) {
+        match op {
+            Op::GpuSignal { .. }
+            | Op::CpuEvent { .. }
+            | Op::GpuWait { .. }
+            | Op::Submit { .. }
+            | Op::LegacySignal { .. }
+            | Op::LegacyWait { .. } => return self.packet_of(at, op),
+            Op::CreateKeyed { .. }
+            | Op::OpenKeyed { .. }
+            | Op::DestroyKeyed { .. }
+            | Op::Acquire { .. }
+            | Op::Release { .. }
+            | Op::ReadKeyed { .. } => return (self.keyed_call_of(at, op), false),
+            Op::CreateHwQueue { .. }
+            | Op::DestroyHwQueue { .. }
+            | Op::SubmitHw { .. }
+            | Op::SignalHw { .. }
+            | Op::WaitHw { .. } => return (self.hw_call_of(at, op), false),
+            _ => {}
+        }
+        let guest = &mut self.guests[at];
+        let device = |device: &usize| pick(&guest.devices, *device);
+        let call = match op {
+            Op::MarkDevice { device: number, reason, .. } => {
+                Call::MarkDeviceAsError { device: device(number), reason: *reason }
+            }
+            Op::DestroyDevice { device: number, .. } => Call::DestroyDevice { device: device(number) },
+            Op::CreateFence { device: number, value, flags, .. } => {
+                let info = SyncObjectInfo {
+                    object_type: SyncObjectType::MONITORED_FENCE,
+                    flags: SyncObjectFlags::from_bits_retain(*flags),
+                    initial_value: *value,
+                    ..SyncObjectInfo::default()
+                };
+                Call::CreateSynchronizationObject { device: device(number), info, legacy: false }
+            }
+            Op::CreateLegacy { device: number, kind, flags, first, .. } => {
+                let device = device(number);
+                guest.events += 1;
+                let info = legacy_info(*kind, *flags, EventId(guest.events));
+                Call::CreateSynchronizationObject { device, info, legacy: *first }
+            }
+            Op::DestroyLegacy { object, .. } => {
+                Call::DestroySynchronizationObject { object: pick(&guest.legacy, *object) }
+            }
+            Op::OpenGlobal { global, .. } => {
+                Call::OpenSynchronizationObject { shared_handle: pick(&self.globals, *global) }
+            }
+            Op::CreateNative { device: number, value, .. } => Call::CreateNativeFence {
+                device: device(number),
+                initial_value: *value,
+                native_type: 0,
+                flags: SyncObjectFlags::empty(),
+                engine_affinity: 0,
+            },
+            Op::DestroyFence { fence, .. } => {
+                Call::DestroySynchronizationObject { object: pick(&guest.fences, *fence) }
+            }
+            Op::Share { fence, share, access, name, .. } => Call::ShareObjects {
+                objects: vec![pick(&guest.fences, *fence)],
+                desired_access: *access,
+                name: (*name > 0).then(|| format!("name {name}")),
+                token: token(*share),
+            },
+            Op::OpenName { share, access, name, .. } => Call::OpenNtHandleFromName {
+                name: format!("NAME {name}"),
+                desired_access: *access,
+                token: token(*share),
+            },
+            Op::Open { device: number, share, flags, .. } => Call::OpenSyncObject {
+                device: device(number),
+                token: token(*share),
+                flags: SyncObjectFlags::from_bits_retain(*flags),
+                engine_affinity: 0,
+                legacy: false,
+            },
+            Op::Signal { device: number, targets, flags, .. } => {
+                let (objects, values) = targets_of(guest, targets);
+                let flags = SignalFlags::from_bits_retain(*flags);
+                Call::SignalFromCpu { device: device(number), objects, values, flags }
+            }
+            Op::Wait { device: number, targets, any, again, .. } => {
+                let (device, (objects, values)) = (device(number), targets_of(guest, targets));
+                guest.events += u64::from(!*again);
+                let event = EventId(guest.events.max(1));
+                let flags = if *any { WaitFromCpuFlags::WAIT_ANY } else { WaitFromCpuFlags::empty() };
+                Call::WaitFromCpu { device, objects, values, flags, event }
+            }
+            Op::Cancel { event, .. } => Call::CancelWait { event: EventId(*event) },
+            Op::CreateContext { device: number, node, .. } => Call::CreateContextVirtual {
+                device: device(number),
+                node_ordinal: *node,
+                engine_affinity: 0,
+                flags: match *node {
+                    ADVANCED_NODE | BASIC_NODE => CreateContextFlags::HW_QUEUE_SUPPORTED,
+                    _ => CreateContextFlags::empty(),
+                },
+                client_hint: 0,
+                private_data: vec![],
+            },
+            Op::DestroyContext { context, .. } => {
+                Call::DestroyContext { context: pick(&guest.contexts, *context) }
+            }
+            _ => unreachable!("`apply` does it"),
+        };
+        (call, false)
+    }
+
+    fn keyed_call_of(&mut self, at: usize, op: &Op) -> Call {
+        let guest = &mut self.guests[at];
+        match op {
+            Op::CreateKeyed { key, nt, .. } => {
+                let flags = if *nt { KeyedMutexFlags::NT_SECURITY_SHARING } else { KeyedMutexFlags::empty() };
+                Call::CreateKeyedMutex { initial_value: *key, private_data: vec![], flags }
+            }
+            Op::OpenKeyed { global, .. } => {
+                let shared_handle = pick(&self.keyed_globals, *global);
+                Call::OpenKeyedMutex { shared_handle, buffer: RuntimeBuffer::default() }
+            }
+            Op::DestroyKeyed { mutex, .. } => Call::DestroyKeyedMutex { mutex: pick(&guest.keyed, *mutex) },
+            Op::Acquire { mutex, key, timeout, .. } => {
+                guest.events += 1;
+                let (mutex, event) = (pick(&guest.keyed, *mutex), EventId(guest.events));
+                Call::AcquireKeyedMutex { mutex, key: *key, timeout: *timeout, event }
+            }
+            Op::Release { mutex, key, value, .. } => {
+                let mutex = pick(&guest.keyed, *mutex);
+                Call::ReleaseKeyedMutex { mutex, key: *key, fence_value: *value, private_data: None }
+            }
+            Op::ReadKeyed { mutex, .. } => Call::ReadKeyedMutex { mutex: pick(&guest.keyed, *mutex) },
+            _ => unreachable!("the others have no keyed mutex"),
+        }
+    }
+
+    fn hw_call_of(&mut self, at: usize, op: &Op) -> Call {
+        let guest = &mut self.guests[at];
+        match op {
+            Op::CreateHwQueue { context, flags, .. } => Call::CreateHwQueue {
+                context: pick(&guest.contexts, *context),
+                flags: HwQueueFlags::from_bits_retain(*flags),
+                private_data: vec![],
+            },
+            Op::DestroyHwQueue { queue, .. } => {
+                Call::DestroyHwQueue { queue: pick(&guest.hw_queues, *queue) }
+            }
+            Op::SubmitHw { queue: number, step, commands, .. } => {
+                let queue = pick(&guest.hw_queues, *number);
+                let number = number % guest.hw_ids.len().max(1);
+                let id = guest.hw_ids.get(number).map_or(0, |id| id + step);
+                guest.hw_ids.iter_mut().skip(number).take(1).for_each(|last| *last = id);
+                Call::SubmitCommandToHwQueue {
+                    queue,
+                    progress_fence_id: id,
+                    commands: 0,
+                    length: 0,
+                    private_data: buffer_of(guest, commands, true, false),
+                }
+            }
+            Op::SignalHw { queues, targets, flags, .. } => {
+                let (objects, values) = targets_of(guest, targets);
+                Call::SubmitSignalToHwQueue {
+                    queues: queues.iter().map(|queue| pick(&guest.hw_queues, *queue)).collect(),
+                    objects,
+                    values,
+                    flags: SignalFlags::from_bits_retain(*flags),
+                }
+            }
+            Op::WaitHw { queue, targets, .. } => {
+                let (objects, values) = targets_of(guest, targets);
+                Call::SubmitWaitToHwQueue { queue: pick(&guest.hw_queues, *queue), objects, values }
+            }
+            _ => unreachable!("the others have no hardware queue"),
+        }
+    }
+
+    fn packet_of(&mut self, at: usize, op: &Op) -> (Call, bool) {
+        let guest = &mut self.guests[at];
+        let all =
+            |contexts: &[usize]| contexts.iter().map(|context| pick(&guest.contexts, *context)).collect();
+        match op {
+            Op::GpuSignal { contexts, targets, flags, one_way, .. } => {
+                let (objects, values) = targets_of(guest, targets);
+                let signal = GpuSignal::Monitored { objects, values };
+                let flags = SignalFlags::from_bits_retain(*flags);
+                (Call::SignalFromGpu { contexts: all(contexts), signal, flags }, *one_way)
+            }
+            Op::LegacySignal { contexts, objects, value, array, .. } => {
+                let contexts = all(contexts);
+                let objects: Vec<Handle> =
+                    objects.iter().map(|object| pick(&guest.legacy, *object)).collect();
+                let signal = match array {
+                    true => GpuSignal::Monitored { values: vec![*value; objects.len()], objects },
+                    false => GpuSignal::Legacy { objects, fence_value: *value },
+                };
+                (Call::SignalFromGpu { contexts, signal, flags: SignalFlags::empty() }, false)
+            }
+            Op::LegacyWait { context, objects, with, value, array, .. } => {
+                let context = pick(&guest.contexts, *context);
+                let mut objects: Vec<Handle> =
+                    objects.iter().map(|object| pick(&guest.legacy, *object)).collect();
+                if *array && *with > 0 {
+                    objects.push(pick(&guest.fences, with - 1));
+                }
+                let call = match array {
+                    true => Call::WaitFromGpu { context, values: vec![*value; objects.len()], objects },
+                    false => Call::WaitFromGpuLegacy { context, objects, fence_value: *value },
+                };
+                (call, false)
+            }
+            Op::CpuEvent { contexts, at_submission, .. } => {
+                let contexts = all(contexts);
+                guest.events += 1;
+                let signal = GpuSignal::CpuEvent { event: EventId(guest.events) };
+                let mut flags = SignalFlags::ENQUEUE_CPU_EVENT;
+                flags.set(SignalFlags::SIGNAL_AT_SUBMISSION, *at_submission);
+                (Call::SignalFromGpu { contexts, signal, flags }, false)
+            }
+            Op::GpuWait { context, targets, one_way, .. } => {
+                let (objects, values) = targets_of(guest, targets);
+                (Call::WaitFromGpu { context: pick(&guest.contexts, *context), objects, values }, *one_way)
+            }
+            Op::Submit { context, commands, .. } => {
+                let context = pick(&guest.contexts, *context);
+                let private_data = buffer_of(guest, commands, false, self.naive.may_hang(guest.id, context));
+                let contexts = vec![context];
+                (Call::SubmitCommand { contexts, commands: 0, length: 0, flags: 0, private_data }, false)
+            }
+            _ => unreachable!("the others have no queue"),
+        }
+    }
+}
+
+fn legacy_info(kind: Legacy, flags: u32, event: EventId) -> SyncObjectInfo {
+    // CPU notifications that a KMD signals are another matter (EVT-001).
+    let flags = SyncObjectFlags::from_bits_retain(flags) - SyncObjectFlags::SIGNAL_BY_KMD;
+    let info = SyncObjectInfo { flags, ..SyncObjectInfo::default() };
+    match kind {
+        Legacy::Mutex { owned } => {
+            SyncObjectInfo { object_type: SyncObjectType::MUTEX, initial_state: owned, ..info }
+        }
+        Legacy::Semaphore { count, max } => SyncObjectInfo {
+            object_type: SyncObjectType::SEMAPHORE,
+            initial_count: count,
+            max_count: max,
+            ..info
+        },
+        Legacy::Fence { value } => {
+            SyncObjectInfo { object_type: SyncObjectType::FENCE, initial_value: value, ..info }
+        }
+        Legacy::Notification => {
+            SyncObjectInfo { object_type: SyncObjectType::CPU_NOTIFICATION, event: Some(event), ..info }
+        }
+    }
+}
+
+fn pick(handles: &[Handle], number: usize) -> Handle {
+    if handles.is_empty() { Handle::NULL } else { handles[number % handles.len()] }
+}
+
+/// Bytes of a command buffer; without hangs where nobody would find them.
+fn buffer_of(guest: &Guest, commands: &[Command], of_hw_queue: bool, may_hang: bool) -> Vec<u8> {
+    let address = |fence: &usize| {
+        let addresses = &guest.addresses;
+        addresses.get(fence % addresses.len().max(1)).copied().unwrap_or(0)
+    };
+    let packet = |command: &Command| match command {
+        Command::Busy { nanos } => isa::Packet::Busy { duration_ns: *nanos },
+        Command::Write { fence, value } => {
+            isa::Packet::FenceWrite { gpu_address: address(fence), value: *value }
+        }
+        Command::Wait { fence, value } if of_hw_queue => {
+            isa::Packet::FenceWait { gpu_address: address(fence), value: *value }
+        }
+        Command::Hang if may_hang => isa::Packet::Hang,
+        Command::Wait { .. } | Command::Hang => isa::Packet::Busy { duration_ns: 40 },
+    };
+    isa::encode(&commands.iter().map(packet).collect::<Vec<_>>())
+}
+
+pub(super) fn token(share: usize) -> ShareToken {
+    ShareToken([share as u8; 16])
+}
+
+fn targets_of(guest: &Guest, targets: &Targets) -> (Vec<Handle>, Vec<u64>) {
+    targets.iter().map(|(fence, value)| (pick(&guest.fences, *fence), *value)).unzip()
+}

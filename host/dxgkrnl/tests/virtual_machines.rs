@@ -1,0 +1,290 @@
+//! Virtual machines: what each has of the host, and what drivers are told of them.
+
+use crate::common::World;
+use crate::common::scripted::{ScriptRef, Scripted, calls, scripted};
+use d3dkmt::{Adapter, Call, Luid, NtStatus, Reply};
+use dxgkrnl::{
+    AdapterConfig, Config, Fault, Input, ProcessId, VmConfig, VmId,
+    virtualization_flags::FORCE_PARAVIRTUALIZATION, virtualization_flags::FORCE_SECURE,
+};
+
+const G: ProcessId = ProcessId(21);
+const H: ProcessId = ProcessId(22);
+const TOLD: [&str; 3] = ["create_process", "set_virtual_machine_data", "destroy_process"];
+
+fn luid(number: u32) -> Luid {
+    Luid { low: 0x6770_0001 + number, high: 0 }
+}
+
+/// So many adapters, alike.
+fn adapters(count: u32) -> Vec<AdapterConfig> {
+    (0..count).map(|number| AdapterConfig { luid: luid(number), ..AdapterConfig::default() }).collect()
+}
+
+fn with_vms(count: u32, vms: Vec<VmConfig>) -> Config {
+    Config { adapters: adapters(count), vms, ..Config::default() }
+}
+
+fn vm(number: u32) -> VmConfig {
+    VmConfig { name: format!("vm-{number}"), ..VmConfig::default() }
+}
+
+/// LUIDs of the adapters that the process sees, less the one that all begin with.
+fn seen<M: dxgkrnl::ddi::Miniport>(world: &mut World<M>) -> Vec<u32> {
+    let Reply::Adapters(list) = world.ok(Call::EnumAdapters { capacity: 34 }) else { panic!() };
+    list.into_iter().map(|Adapter { luid: one, .. }| one.low - luid(0).low).collect()
+}
+
+fn opens<M: dxgkrnl::ddi::Miniport>(world: &mut World<M>, number: u32) -> NtStatus {
+    world.status(Call::OpenAdapterFromLuid { luid: luid(number) })
+}
+
+fn attach(world: &mut World<Scripted>, script: &ScriptRef, vm: u32) -> Vec<String> {
+    world.input(Input::VmAttached { vm: VmId(vm), name: format!("vm-{vm}") });
+    calls(script, &TOLD)
+}
+
+fn notes<M: dxgkrnl::ddi::Miniport>(world: &mut World<M>) -> String {
+    let texts: Vec<_> = world.effects.notes.drain(..).map(|note| note.text).collect();
+    texts.join("\n")
+}
+
+fn created(worker: u64, adapter: u32, vm: u32) -> [String; 2] {
+    [
+        format!("create_process {adapter} {worker} VirtualMachineWorker {{ vm: VmId({vm}) }} None"),
+        format!("set_virtual_machine_data {adapter} {worker}: secure false linux true"),
+    ]
+}
+
+// covers: GPV-003
+#[test]
+fn a_vm_has_one_worker_process_which_each_of_its_adapters_is_told_of_and_which_renders_nothing() {
+    let (mut world, script) = scripted(with_vms(2, vec![]));
+    script.borrow_mut().take();
+    assert_eq!(attach(&mut world, &script, 1), [created(1, 0, 1), created(1, 1, 1)].concat());
+    assert_eq!(attach(&mut world, &script, 2), [created(2, 0, 2), created(2, 1, 2)].concat());
+    // Work of its processes is theirs, however many there are.
+    for process in [G, H] {
+        world.guest(1, process);
+        let device = world.device_on(luid(0));
+        let context = world.context(device, 0);
+        world.submit(context, &[]);
+    }
+    let log = script.borrow_mut().take();
+    assert!(log.iter().all(|line| !line.contains("VirtualMachineWorker")), "{log:?}");
+    assert!(
+        log.iter().all(|line| !(line.starts_with("create_device") && line.ends_with(" of 1"))),
+        "{log:?}"
+    );
+    let workers: Vec<u64> = world.kernel.snapshot().virtual_machines.iter().map(|vm| vm.worker).collect();
+    assert_eq!(workers, [1, 2]);
+}
+
+#[test]
+fn a_worker_process_ends_once_after_the_processes_of_its_vm() {
+    let (mut world, script) = scripted(with_vms(2, vec![]));
+    world.guest(1, G);
+    let device = world.device_on(luid(0));
+    world.context(device, 0);
+    script.borrow_mut().take();
+    world.input(Input::VmDetached { vm: VmId(1) });
+    let log = script.borrow_mut().take();
+    let at = |wanted: &str| log.iter().position(|line| line.starts_with(wanted)).unwrap();
+    assert!(at("destroy_context") < at("destroy_process 0 1"), "{log:?}");
+    let ends: Vec<_> =
+        log.iter().filter(|line| line.starts_with("destroy_process") && line.ends_with(" 1")).collect();
+    assert_eq!(ends, ["destroy_process 0 1", "destroy_process 1 1"]);
+    world.input(Input::VmDetached { vm: VmId(1) });
+    assert_eq!(calls(&script, &TOLD), [""; 0]);
+    assert!(world.kernel.snapshot().virtual_machines.is_empty());
+}
+
+#[test]
+fn a_new_vm_has_nothing_of_an_adapter_that_is_stopped_and_an_old_one_ends_on_it_as_well() {
+    let (mut world, script) = scripted(with_vms(2, vec![]));
+    attach(&mut world, &script, 1);
+    world.input(Input::Fault(Fault::StopAdapter { adapter: 0 }));
+    assert_eq!(calls(&script, &TOLD), [""; 0], "its processes are there still");
+    assert_eq!(attach(&mut world, &script, 2), created(2, 1, 2));
+    world.input(Input::VmDetached { vm: VmId(1) });
+    assert_eq!(calls(&script, &TOLD), ["destroy_process 0 1", "destroy_process 1 1"]);
+    world.guest(2, G);
+    assert_eq!((seen(&mut world), opens(&mut world, 0)), (vec![1], NtStatus::INVALID_PARAMETER));
+}
+
+#[test]
+fn a_driver_that_refuses_the_worker_process_does_not_serve_the_vm() {
+    let (mut world, script) = scripted(with_vms(2, vec![]));
+    script.borrow_mut().failing = Some(("create_process", NtStatus::NO_MEMORY));
+    assert_eq!(attach(&mut world, &script, 1), created(1, 1, 1));
+    assert!(notes(&mut world).contains("VM 1 (vm-1) has no adapter 0: DxgkDdiCreateProcess"));
+    world.guest(1, G);
+    assert_eq!(seen(&mut world), [1]);
+    world.input(Input::VmDetached { vm: VmId(1) });
+    assert_eq!(calls(&script, &["destroy_process"]), ["destroy_process 1 1"]);
+}
+
+#[test]
+fn vms_have_different_sets_of_adapters_and_see_no_others() {
+    let of = |number, adapters| VmConfig { adapters: Some(adapters), ..vm(number) };
+    let mut world = World::with_config(with_vms(3, vec![of(1, vec![0, 2]), of(2, vec![1]), of(3, vec![])]));
+    for (number, expected) in [(1, vec![0, 2]), (2, vec![1]), (3, vec![]), (4, vec![0, 1, 2])] {
+        world.guest(number, ProcessId(number + 20));
+        assert_eq!(seen(&mut world), expected, "VM {number}");
+        for adapter in 0..3 {
+            let status =
+                if expected.contains(&adapter) { NtStatus::SUCCESS } else { NtStatus::INVALID_PARAMETER };
+            assert_eq!(opens(&mut world, adapter), status, "VM {number}, adapter {adapter}");
+        }
+    }
+    world.process = crate::common::P;
+    assert_eq!(seen(&mut world), [0, 1, 2], "the host has all");
+    assert_eq!(world.kernel.miscounted(), None);
+}
+
+// covers: GPV-007
+#[test]
+fn only_an_adapter_whose_driver_supports_paravirtualization_serves_vms() {
+    let mut config = with_vms(2, vec![]);
+    config.adapters[0].paravirtualization = false;
+    let mut world = World::with_config(config.clone());
+    world.guest(1, G);
+    assert!(
+        notes(&mut world).contains("has no adapter 0: its driver does not set ParavirtualizationSupported")
+    );
+    assert_eq!((seen(&mut world), opens(&mut world, 0)), (vec![1], NtStatus::INVALID_PARAMETER));
+    world.process = crate::common::P;
+    assert_eq!(seen(&mut world), [0, 1]);
+    // The registry can say that it does.
+    config.gpu_virtualization_flags = FORCE_PARAVIRTUALIZATION;
+    let mut world = World::with_config(config);
+    world.guest(1, G);
+    assert_eq!(seen(&mut world), [0, 1]);
+}
+
+// covers: GPV-008
+#[test]
+fn an_adapter_has_32_virtual_functions_or_as_many_as_it_says() {
+    for (functions, most) in [(None, 32), (Some(1), 1), (Some(0), 0)] {
+        let mut config = with_vms(2, vec![]);
+        if let Some(functions) = functions {
+            config.adapters[0].virtual_functions = functions;
+        }
+        config.adapters[1].virtual_functions = 100;
+        let mut world = World::with_config(config);
+        for number in 1..=most {
+            world.guest(number, ProcessId(100 + number));
+            assert_eq!(seen(&mut world), [0, 1], "VM {number} of {most}");
+        }
+        world.effects.notes.clear();
+        world.guest(90, G);
+        assert_eq!(seen(&mut world), [1], "one more than {most}");
+        let note = format!("VM 90 (vm-90) has no adapter 0: its {most} virtual functions");
+        assert!(notes(&mut world).contains(&note));
+        if most > 0 {
+            // What one gives up is for the next that comes.
+            world.input(Input::VmDetached { vm: VmId(1) });
+            assert_eq!(seen(&mut world), [1]);
+            world.guest(91, H);
+            assert_eq!(seen(&mut world), [0, 1]);
+        }
+        assert_eq!(world.kernel.miscounted(), None);
+    }
+}
+
+// covers: GPV-012
+#[test]
+fn a_secure_vm_without_iommu_isolation_is_not_created() {
+    let secure = VmConfig { secure: true, iommu_isolation: false, ..vm(1) };
+    let (mut world, script) = scripted(with_vms(1, vec![secure.clone()]));
+    let why = world.kernel.vm_refusal("vm-1").unwrap();
+    assert!(why.contains("vm-1") && why.contains("IoMmu isolation"), "{why}");
+    assert_eq!(attach(&mut world, &script, 1), [""; 0]);
+    assert!(notes(&mut world).contains(&why));
+    world.guest(1, G);
+    assert!(notes(&mut world).contains("process 21 is not attached: there is no VM 1"));
+    assert_eq!(world.status(Call::EnumAdapters { capacity: 34 }), NtStatus::INVALID_PARAMETER);
+    assert!(world.kernel.snapshot().vms.is_empty());
+    // Either is fine without the other.
+    for fine in [VmConfig { secure: false, ..secure.clone() }, VmConfig { iommu_isolation: true, ..secure }] {
+        let mut world = World::with_config(with_vms(1, vec![fine]));
+        assert_eq!(world.kernel.vm_refusal("vm-1"), None);
+        world.guest(1, G);
+        assert_eq!(seen(&mut world), [0]);
+    }
+}
+
+/// What the driver is told when a VM attaches and one of its processes asks for what is private to it: the data of
+/// SetVirtualMachineData, and the flags.
+fn told_of(config: Config) -> (String, String) {
+    const UM_DRIVER_PRIVATE: u32 = 0;
+    let (mut world, script) = scripted(config);
+    let data = attach(&mut world, &script, 1).remove(1);
+    world.guest(1, G);
+    let adapter = world.adapter();
+    let query = Call::QueryAdapterInfo { adapter, kind: UM_DRIVER_PRIVATE, data: vec![0; 8] };
+    let Reply::AdapterInfo(answer) = world.ok(query) else { panic!() };
+    assert_eq!(answer[..4], [1, 0, 0, 0], "the driver's own answer comes back");
+    (data, calls(&script, &["query_adapter_info"]).concat())
+}
+
+// covers: GPV-013
+#[test]
+fn a_driver_hears_which_vm_is_secure_when_it_comes_and_when_it_asks() {
+    let (data, flags) = told_of(with_vms(1, vec![]));
+    assert_eq!(data, "set_virtual_machine_data 0 1: secure false linux true");
+    assert_eq!(flags, "query_adapter_info 0: QueryAdapterInfoFlags(VIRTUAL_MACHINE_DATA)");
+    let secure = VmConfig { secure: true, linux: false, ..vm(1) };
+    let (data, flags) = told_of(with_vms(1, vec![secure]));
+    assert_eq!(data, "set_virtual_machine_data 0 1: secure true linux false");
+    let both = "QueryAdapterInfoFlags(VIRTUAL_MACHINE_DATA | SECURE_VIRTUAL_MACHINE)";
+    assert_eq!(flags, format!("query_adapter_info 0: {both}"));
+    // A process of the host is in no VM.
+    let (mut world, script) = scripted(Config::default());
+    let adapter = world.adapter();
+    world.ok(Call::QueryAdapterInfo { adapter, kind: 0, data: vec![0; 8] });
+    let asked = calls(&script, &["query_adapter_info"]);
+    assert_eq!(asked, ["query_adapter_info 0: QueryAdapterInfoFlags(0x0)"]);
+    let short = Call::QueryAdapterInfo { adapter, kind: 0, data: vec![0; 7] };
+    assert_eq!(world.status(short), NtStatus::BUFFER_TOO_SMALL);
+}
+
+// covers: GPV-014
+#[test]
+fn a_flag_of_the_registry_makes_every_vm_secure() {
+    let forced = |flags| Config { gpu_virtualization_flags: flags, ..with_vms(1, vec![]) };
+    assert!(told_of(forced(FORCE_SECURE)).0.contains("secure true"));
+    assert!(told_of(forced(!FORCE_SECURE)).0.contains("secure false"), "no other bit does");
+    // And so it needs isolation like any other.
+    let open = VmConfig { iommu_isolation: false, ..vm(2) };
+    let world = World::with_config(Config { vms: vec![open], ..forced(FORCE_SECURE) });
+    assert_eq!((world.kernel.vm_refusal("vm-1"), world.kernel.vm_refusal("vm-2").is_some()), (None, true));
+}
+
+#[test]
+fn what_a_guest_has_is_paravirtualized_and_what_the_host_has_is_not() {
+    let mut world = World::new();
+    let kinds = |world: &mut World| {
+        let adapter = world.adapter();
+        [15, 57].map(|kind| {
+            let query = Call::QueryAdapterInfo { adapter, kind, data: vec![0; 4] };
+            let Reply::AdapterInfo(data) = world.ok(query) else { panic!() };
+            u32::from_le_bytes(data.try_into().unwrap())
+        })
+    };
+    assert_eq!(kinds(&mut world), [0x01, 0x01]);
+    world.guest(1, G);
+    assert_eq!(kinds(&mut world), [0x81, 0x81]);
+}
+
+#[test]
+fn a_vm_is_attached_once_and_the_host_is_none() {
+    let mut world = World::new();
+    world.input(Input::VmAttached { vm: VmId::HOST, name: "x".into() });
+    world.guest(1, G);
+    world.input(Input::VmAttached { vm: VmId(1), name: "another".into() });
+    let notes = notes(&mut world);
+    assert!(notes.contains("VM 0 (x) is attached already") && notes.contains("VM 1 (another) is attached"));
+    assert_eq!(world.kernel.snapshot().vms, [(1, "vm-1".to_owned())]);
+    assert_eq!(seen(&mut world), [0]);
+}

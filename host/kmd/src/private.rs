@@ -1,0 +1,188 @@
+//! Who uses the driver, and what they say to it in private: CPU events and escapes.
+//!
+//! A CPUEVENTUSAGE escape says what a CPU event is for: [`Clients::object_goes_bad`] signals each event whose
+//! `Usage[0]` is that of the object. The last usage of an event counts.
+//!
+//! Driver-private escapes, for C in `guest/umd/include/gpupv_escape.h`. Little-endian; the first u32 is the command:
+//!
+//! ```text
+//!   0 ECHO          4 u32 flags   8 u64 hKmdProcess   16 u64 hKmdDevice   24 u32 has a context   28 u32 process kind
+//!                   32 .. the caller's own bytes
+//!                     filled: `D3DDDI_ESCAPEFLAGS` as the driver got them; 0 for what was not given; 1 or 0; 0 of
+//!                     the host, 2 of a VM (1 is a VM's worker). What is beyond stays as it was
+//!   1 SIGNAL_EVENT  4 u32 how often, at most 1024    8 u64 hKmdCpuEvent, one of the caller's process
+//!   2 FAIL          4 u32 NTSTATUS: the escape's answer
+//!   3 OBJECT_BAD    4 u32 usage: an object of the caller's goes bad. Sets 4 to how many events were signaled
+//! ```
+//! No data at all are a question that asks nothing: SUCCESS. Too few are BUFFER_TOO_SMALL, another command is
+//! NOT_SUPPORTED, an event that is not the caller's INVALID_PARAMETER.
+
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+
+use d3dkmt::{CpuEventUsage, EscapeFlags, NtStatus};
+use dxgkrnl::ddi::{
+    Callback, CreateCpuEvent, DxgCpuEvent, Escape, KmdCpuEvent, KmdDevice, KmdProcess, NewProcess,
+    ProcessKind, SignalEvent,
+};
+
+const ECHO: u32 = 0;
+const SIGNAL_EVENT: u32 = 1;
+const FAIL: u32 = 2;
+const OBJECT_BAD: u32 = 3;
+
+/// Bytes that ECHO fills.
+const ECHO_BYTES: usize = 32;
+const SIGNALS_MAX: u32 = 1024;
+/// What is in the upper half of our handles of CPU events: no other handle looks like one.
+const CPU_EVENT_TAG: u64 = 0x4B4D_4445 << 32;
+
+/// A CPU event. Its device may be gone before it, so it knows its process itself (EVT-018).
+struct CpuEvent {
+    adapter: u32,
+    event: DxgCpuEvent,
+    process: KmdProcess,
+    usage: Option<u32>,
+}
+
+/// See the module.
+#[derive(Default)]
+pub(crate) struct Clients {
+    processes: BTreeMap<KmdProcess, ProcessKind>,
+    devices: BTreeMap<KmdDevice, KmdProcess>,
+    cpu_events: BTreeMap<KmdCpuEvent, CpuEvent>,
+    last_cpu_event: u64,
+}
+
+fn word(data: &[u8], at: usize) -> Option<u32> {
+    let bytes = data.get(at..at + 4)?;
+    Some(u32::from_le_bytes(bytes.try_into().ok()?))
+}
+
+fn double_word(data: &[u8], at: usize) -> Option<u64> {
+    Some(u64::from(word(data, at)?) | u64::from(word(data, at + 4)?) << 32)
+}
+
+impl Clients {
+    pub fn create_process(&mut self, new: &NewProcess) {
+        self.processes.insert(new.process, new.kind);
+    }
+
+    pub fn destroy_process(&mut self, process: KmdProcess) {
+        self.processes.remove(&process);
+    }
+
+    pub fn create_device(&mut self, process: KmdProcess, device: KmdDevice) {
+        self.devices.insert(device, process);
+    }
+
+    pub fn destroy_device(&mut self, device: KmdDevice) {
+        self.devices.remove(&device);
+    }
+
+    pub fn create_cpu_event(
+        &mut self,
+        adapter: u32,
+        create: &CreateCpuEvent,
+    ) -> Result<KmdCpuEvent, NtStatus> {
+        let process = *self.devices.get(&create.device).ok_or(NtStatus::INVALID_PARAMETER)?;
+        self.last_cpu_event += 1;
+        let id = KmdCpuEvent(CPU_EVENT_TAG | self.last_cpu_event);
+        self.cpu_events.insert(id, CpuEvent { adapter, event: create.event, process, usage: None });
+        Ok(id)
+    }
+
+    pub fn destroy_cpu_event(&mut self, event: KmdCpuEvent) {
+        self.cpu_events.remove(&event);
+    }
+
+    pub fn escape(&mut self, adapter: u32, escape: Escape<'_>, callbacks: &mut Vec<Callback>) -> NtStatus {
+        let answer = if escape.flags.contains(EscapeFlags::DRIVER_KNOWN_ESCAPE) {
+            self.known_escape(adapter, escape.data)
+        } else {
+            self.private_escape(adapter, escape, callbacks)
+        };
+        answer.err().unwrap_or(NtStatus::SUCCESS)
+    }
+
+    fn known_escape(&mut self, adapter: u32, data: &[u8]) -> Result<(), NtStatus> {
+        let usage = CpuEventUsage::decode(data).ok_or(NtStatus::NOT_SUPPORTED)?;
+        let event = self.cpu_events.get_mut(&KmdCpuEvent(usage.kmd_cpu_event));
+        let event = event.filter(|event| event.adapter == adapter).ok_or(NtStatus::INVALID_PARAMETER)?;
+        event.usage = Some(usage.usage[0]);
+        Ok(())
+    }
+
+    fn private_escape(
+        &mut self,
+        adapter: u32,
+        escape: Escape<'_>,
+        callbacks: &mut Vec<Callback>,
+    ) -> Result<(), NtStatus> {
+        if escape.data.is_empty() {
+            return Ok(());
+        }
+        let operand = |at| word(escape.data, at).ok_or(NtStatus::BUFFER_TOO_SMALL);
+        match operand(0)? {
+            ECHO => self.echo(escape),
+            SIGNAL_EVENT => {
+                let count = operand(4)?;
+                let id = double_word(escape.data, 8).ok_or(NtStatus::BUFFER_TOO_SMALL)?;
+                let event = self.cpu_events.get(&KmdCpuEvent(id));
+                let own =
+                    |event: &&CpuEvent| (event.adapter, Some(event.process)) == (adapter, escape.process);
+                let event = event.filter(own).filter(|_| count <= SIGNALS_MAX);
+                let signal = SignalEvent::of(event.ok_or(NtStatus::INVALID_PARAMETER)?.event);
+                callbacks.extend((0..count).map(|_| Callback::SignalEvent { adapter, signal }));
+                Ok(())
+            }
+            FAIL => Err(NtStatus(operand(4)?)),
+            OBJECT_BAD => {
+                let before = callbacks.len();
+                if let Some(process) = escape.process {
+                    self.object_goes_bad(adapter, operand(4)?, Some(process), callbacks);
+                }
+                let signaled = (callbacks.len() - before) as u32;
+                escape
+                    .data
+                    .get_mut(4..8)
+                    .ok_or(NtStatus::BUFFER_TOO_SMALL)?
+                    .copy_from_slice(&signaled.to_le_bytes());
+                Ok(())
+            }
+            _ => Err(NtStatus::NOT_SUPPORTED),
+        }
+    }
+
+    fn echo(&self, escape: Escape<'_>) -> Result<(), NtStatus> {
+        let Escape { process, device, context, flags, data } = escape;
+        let places = data.get_mut(..ECHO_BYTES).ok_or(NtStatus::BUFFER_TOO_SMALL)?;
+        let kind = match process.and_then(|process| self.processes.get(&process)) {
+            None | Some(ProcessKind::Host) => 0,
+            Some(ProcessKind::VirtualMachineWorker { .. }) => 1,
+            Some(ProcessKind::VirtualMachine { .. }) => 2u32,
+        };
+        places[4..8].copy_from_slice(&flags.bits().to_le_bytes());
+        places[8..16].copy_from_slice(&process.map_or(0, |process| process.0).to_le_bytes());
+        places[16..24].copy_from_slice(&device.map_or(0, |device| device.0).to_le_bytes());
+        places[24..28].copy_from_slice(&u32::from(context.is_some()).to_le_bytes());
+        places[28..32].copy_from_slice(&kind.to_le_bytes());
+        Ok(())
+    }
+
+    /// An object of this usage goes bad: one of this process, or of all.
+    pub fn object_goes_bad(
+        &self,
+        adapter: u32,
+        usage: u32,
+        of: Option<KmdProcess>,
+        callbacks: &mut Vec<Callback>,
+    ) {
+        let concerned = self.cpu_events.values().filter(|event| {
+            event.adapter == adapter && event.usage == Some(usage) && of.is_none_or(|of| of == event.process)
+        });
+        callbacks.extend(
+            concerned.map(|event| Callback::SignalEvent { adapter, signal: SignalEvent::of(event.event) }),
+        );
+    }
+}

@@ -1,0 +1,53 @@
+//! Bytes that are given piece by piece, and bytes that are held against what is expected of them.
+
+use d3dkmt::CpuEventUsage;
+
+use crate::program::{Binding, Piece, USAGE_WORDS};
+use crate::world::World;
+
+use super::Run;
+
+impl<W: World> Run<'_, W> {
+    /// The pieces as one.
+    pub(in crate::run) fn bytes(&self, pieces: &[Piece]) -> Vec<u8> {
+        pieces.iter().flat_map(|piece| self.piece(piece)).collect()
+    }
+
+    fn piece(&self, piece: &Piece) -> Vec<u8> {
+        match piece {
+            Piece::U32(words) => words.iter().flat_map(|word| self.handle(*word).0.to_le_bytes()).collect(),
+            Piece::U64(number) => number.to_le_bytes().into(),
+            Piece::Text(text) => text.clone().into_bytes(),
+            Piece::CpuEventUsage { object, usage: given } => {
+                let mut usage = [0; USAGE_WORDS];
+                usage[..given.len()].copy_from_slice(given);
+                CpuEventUsage { object: self.handle(*object), kmd_cpu_event: 0, usage }.encode()
+            }
+            Piece::KmdCpuEvent(call) => self.kmd_cpu_event(*call).to_le_bytes().into(),
+            Piece::Zeros(bytes) | Piece::Any(bytes) | Piece::Some(bytes) => vec![0; *bytes as usize],
+        }
+    }
+
+    /// `hKmdCpuEvent` of what the call gave back; 0 of what is no CPUEVENTUSAGE.
+    fn kmd_cpu_event(&self, call: Binding) -> u64 {
+        let data = self.bound[call.index()].data.as_deref();
+        data.and_then(CpuEventUsage::decode).map_or(0, |usage| usage.kmd_cpu_event)
+    }
+
+    /// These bytes are what the pieces say.
+    pub(in crate::run) fn are(&self, mut found: &[u8], pieces: &[Piece]) -> bool {
+        for piece in pieces {
+            let Some((head, rest)) = found.split_at_checked(piece.bytes()) else { return false };
+            let is_so = match piece {
+                Piece::Any(_) => true,
+                Piece::Some(_) => head.iter().any(|byte| *byte != 0),
+                piece => head == self.piece(piece),
+            };
+            if !is_so {
+                return false;
+            }
+            found = rest;
+        }
+        found.is_empty()
+    }
+}

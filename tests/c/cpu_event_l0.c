@@ -1,0 +1,94 @@
+/* The event of a driver as one real client has it (real-clients.md 3.5): a manual-reset event, an object with
+ * SignalByKmd, a known escape that names the adapter alone and does not wake it, and the driver's own name of the event
+ * read back from the same buffer, for use in private data of later calls. */
+#include "cpu_event.h"
+
+#define USAGE 0x11u
+
+static handle_t adapter, device, object;
+static int event;
+static D3DDDI_DRIVERESCAPE_CPUEVENTUSAGE usage;
+
+static NTSTATUS say_what_it_is_for(void)
+{
+    return escape(adapter, 0, DRIVER_KNOWN_ESCAPE | NO_ADAPTER_SYNCHRONIZATION, &usage, sizeof usage);
+}
+
+/* covers: ESC-001, ESC-002, ESC-006, ESC-022, EVT-001 */
+static void registers(void)
+{
+    EXPECT(create_notification(device, event, SIGNAL_BY_KMD, &object), STATUS_SUCCESS);
+    usage = (D3DDDI_DRIVERESCAPE_CPUEVENTUSAGE){
+        .EscapeType = D3DDDI_DRIVERESCAPETYPE_CPUEVENTUSAGE, .hSyncObject = object, .Usage = {USAGE}};
+    EXPECT(say_what_it_is_for(), STATUS_SUCCESS);
+    uint64_t name = usage.hKmdCpuEvent;
+    CHECK(name != 0, "the driver's name of the event is 0");
+    CHECK(usage.EscapeType == 2 && usage.hSyncObject == object && usage.Usage[0] == USAGE && !usage.Usage[1],
+          "more than the name came back");
+    usage.hKmdCpuEvent = 0xDEADBEEF;
+    EXPECT(say_what_it_is_for(), STATUS_SUCCESS);
+    CHECK(usage.hKmdCpuEvent == name, "a name of the caller's was believed");
+    CHECK(take_event(event, 0) == 0, "set, and nobody has signaled");
+    printf("registered; the driver's name of the event came back\n");
+}
+
+/* covers: EVT-007, EVT-026 */
+static void stays_set_until_it_is_reset(void)
+{
+    EXPECT(driver_signals(adapter, usage.hKmdCpuEvent, 1), STATUS_SUCCESS);
+    CHECK(becomes_set(event) && becomes_set(event), "not set");
+    CHECK(take_event(event, LONG_MS) > 0, "not set any more");
+    CHECK(take_event(event, 0) == 0, "set after it was reset");
+    for (int round = 0; round < 100; ++round) {
+        EXPECT(driver_signals(adapter, usage.hKmdCpuEvent, 1), STATUS_SUCCESS);
+        CHECK(take_event(event, LONG_MS) == 1, "round %d", round);
+    }
+    printf("the driver signaled 101 times, and it was seen 101 times\n");
+}
+
+/* covers: EVT-002, ESC-007 */
+static void is_refused(void)
+{
+    handle_t none;
+    EXPECT(create_notification(0, event, SIGNAL_BY_KMD, &none), STATUS_INVALID_PARAMETER);
+    struct fence fence = create_fence(device, 0, 0);
+    D3DDDI_DRIVERESCAPE_CPUEVENTUSAGE other = usage;
+    other.hSyncObject = fence.handle;
+    other.hKmdCpuEvent = 7;
+    D3DDDI_DRIVERESCAPE_CPUEVENTUSAGE before = other;
+    EXPECT(escape(adapter, 0, DRIVER_KNOWN_ESCAPE, &other, sizeof other), STATUS_INVALID_PARAMETER);
+    CHECK(memcmp(&other, &before, sizeof other) == 0, "a refused escape wrote");
+    EXPECT(escape(adapter, 0, DRIVER_KNOWN_ESCAPE, &usage, 3), STATUS_INVALID_PARAMETER);
+    EXPECT(escape(adapter, 0, DRIVER_KNOWN_ESCAPE, NULL, sizeof usage), STATUS_INVALID_PARAMETER);
+    EXPECT(driver_signals(adapter, usage.hKmdCpuEvent + 1, 1), STATUS_INVALID_PARAMETER);
+    EXPECT(cpu_signal(device, object, 1, 0), STATUS_INVALID_PARAMETER);
+    EXPECT(destroy_object(fence.handle), STATUS_SUCCESS);
+    CHECK(take_event(event, 0) == 0, "what was refused signaled");
+    printf("what is no such event is refused\n");
+}
+
+/* covers: EVT-013 */
+static void ends_with_its_object(void)
+{
+    EXPECT(destroy_object(object), STATUS_SUCCESS);
+    EXPECT(driver_signals(adapter, usage.hKmdCpuEvent, 1), STATUS_INVALID_PARAMETER);
+    EXPECT(say_what_it_is_for(), STATUS_INVALID_PARAMETER);
+    CHECK(take_event(event, 0) == 0, "signaled after its end");
+    printf("destroyed, and signaled no more\n");
+}
+
+int main(void)
+{
+    adapter = open_adapter(NULL);
+    device = create_device(adapter);
+    event = new_event();
+    registers();
+    stays_set_until_it_is_reset();
+    is_refused();
+    ends_with_its_object();
+    close(event);
+    destroy_device(device);
+    close_adapter(adapter);
+    printf("cpu_event_l0: %s\n", failures ? "FAILED" : "all as expected");
+    return failures != 0;
+}
