@@ -1,8 +1,56 @@
 //! The driver interface: what a kernel-mode driver implements, and what it asks of the kernel.
 //!
-//! Named for the DDI. A miniport never calls back: it pushes [`Callback`]s, which the kernel works off
-//! in order when the DDI returns. It makes no time either: it says when it next wants to be told it.
-//! Its calls are made one at a time, as at IRQL of the scheduler's thread class (level-1 synchronization).
+//! [`Miniport`] is the way to a driver of one's own; docs/KMD.md walks through one. Methods are named for the DDI:
+//! `DxgkDdiSubmitCommandVirtual` is `submit_command`. What is no DDI says so in its first words.
+//!
+//! # What the kernel promises
+//!
+//! - One call at a time, none inside of another, as at IRQL of the scheduler's thread class (level-1
+//!   synchronization). The first is `start`, for all adapters of the configuration.
+//! - Ids of contexts, hardware queues and fences mean one thing from their creation to their end, and nothing is asked
+//!   of them before or after. Context and queue numbers are used again; [`NativeFenceId`], [`KmdProcess`],
+//!   [`KmdDevice`] and [`DxgCpuEvent`] never.
+//! - `submission_fence_id` grows on each engine (SCH-005), also over resets; the kernel gives an engine two submissions
+//!   at a time. `validate` has seen each command buffer before it is submitted.
+//! - `destroy_*` comes once for each success of `create_*`, children before their parents; what failed is not destroyed.
+//! - Time is handed in and does not go back. After `stop_device` the adapter is given no work; its objects are still
+//!   destroyed one by one.
+//!
+//! # What a driver promises
+//!
+//! - It never calls back: it pushes [`Callback`]s, which the kernel works off in order when the DDI returns.
+//! - It makes no time: `next_deadline` says when it wants `deadline`, and the kernel asks after each of its calls.
+//! - It is a function of what it is told: no clock, no randomness, no I/O. Else a trace does not replay.
+//! - It names its own adapter, contexts, queues and fences, and nobody else's.
+//! - Each submission is answered by an interrupt (`DMA_COMPLETED`, or a fault), or dropped by a DDI that says so. One
+//!   that is neither is a hang, and leads to TDR after `TdrDelay`.
+//!
+//! What breaks the contract never harms another adapter: an unknown id is noted and ignored, what Windows bugchecks
+//! for is a bugcheck (a scheduler DDI that fails, interrupt 19 with a dead fence, a page fault with bad flags), a
+//! thread that is stuck says so by [`Callback::Stuck`], and a driver that panics is stopped with its adapter (crate
+//! `drivers`).
+//!
+//! # What a driver needs
+//!
+//! | DDI | method | without it |
+//! |---|---|---|
+//! | `DxgkDdiStartDevice` | [`start`](Miniport::start) | required |
+//! | - | [`validate`](Miniport::validate) | required |
+//! | `DxgkDdiSubmitCommandVirtual` | [`submit_command`](Miniport::submit_command) | required |
+//! | `DxgkDdiDestroyContext`, `StopDevice` | [`destroy_context`](Miniport::destroy_context), [`stop_device`](Miniport::stop_device) | required |
+//! | - | [`next_deadline`](Miniport::next_deadline), [`deadline`](Miniport::deadline) | required |
+//! | - | [`engine_state`](Miniport::engine_state), [`pending_faults`](Miniport::pending_faults) | required: snapshots, checkers |
+//! | - | [`lose_interrupt`](Miniport::lose_interrupt), [`hang_engine`](Miniport::hang_engine) | required: faults of tests |
+//! | `DxgkDdiDpcRoutine` | [`dpc_routine`](Miniport::dpc_routine) | calls `DxgkCbNotifyDpc` |
+//! | `DxgkDdiPatch`, `PreemptCommand`, `CancelCommand` | [`patch`](Miniport::patch), [`preempt_command`](Miniport::preempt_command), [`cancel_command`](Miniport::cancel_command) | nothing happens: work runs to its end |
+//! | `DxgkDdiCreateContext`, `CreateProcess`, `CreateDevice` | [`create_context`](Miniport::create_context), .. | accepted |
+//! | `DxgkDdiQueryEngineStatus`, `ResetEngine`, `ResetHwEngine` | [`query_engine_status`](Miniport::query_engine_status), .. | not responsive; the reset fails, the adapter is reset |
+//! | `DxgkDdiResetFromTimeout`, `RestartFromTimeout` | [`reset_from_timeout`](Miniport::reset_from_timeout), .. | as `stop_device`; nothing |
+//! | `DxgkDdiCreateHwQueue`, `CreateDoorbell`, `CreateNativeFence`, `SetNativeFenceLogBuffer` | [`create_hw_queue`](Miniport::create_hw_queue), .. | STATUS_NOT_SUPPORTED |
+//! | `DxgkDdiSuspendContext`, `ResumeContext`, `SetPowerState` | [`suspend_context`](Miniport::suspend_context), .. | suspended at once; nothing |
+//! | `DxgkDdiBuildPagingBuffer` | [`build_paging_buffer`](Miniport::build_paging_buffer) | the CPU has done it |
+//! | `DxgkDdiCreateCpuEvent`, `Escape` | [`create_cpu_event`](Miniport::create_cpu_event), [`escape`](Miniport::escape) | STATUS_NOT_SUPPORTED |
+//! | `DxgkDdiCreatePeriodicFrameNotification` | [`create_periodic_frame_notification`](Miniport::create_periodic_frame_notification) | STATUS_UNSUCCESSFUL: no displays |
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -158,6 +206,9 @@ pub enum Callback {
     DisconnectDoorbell { hw_queue: HwQueueId, reason: DisconnectReason },
     /// `DxgkCbSignalEvent`.
     SignalEvent { adapter: u32, signal: SignalEvent },
+    /// No callback: whoever stands between the kernel and this adapter's driver found that it broke its contract, and
+    /// left out what it did.
+    Violation { adapter: u32, what: String },
 }
 
 /// What an engine does at the moment.
@@ -219,6 +270,7 @@ pub struct PagingOperation {
 /// `DXGKARG_SIGNALMONITOREDFENCE`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SignalMonitoredFence {
+    pub adapter: u32,
     pub process: ProcessId,
     pub gpu_address: u64,
     pub value: u64,
@@ -228,12 +280,12 @@ pub struct SignalMonitoredFence {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct BadCommands(pub String);
 
-/// A kernel-mode driver with its hardware.
+/// A kernel-mode driver with its hardware. The contract is in the documentation of [the module](self).
 pub trait Miniport {
     /// `DxgkDdiStartDevice` for every adapter of the configuration.
     fn start(&mut self, config: &Config);
-    /// Checks a command buffer before it is queued.
-    fn validate(&self, commands: &[u8]) -> Result<(), BadCommands>;
+    /// Checks a command buffer for this adapter before it is queued.
+    fn validate(&self, adapter: u32, commands: &[u8]) -> Result<(), BadCommands>;
     /// `DxgkDdiSubmitCommandVirtual`.
     /// An error is a bugcheck (TDR-033).
     fn submit_command(
@@ -282,8 +334,9 @@ pub trait Miniport {
         let _ = adapter;
         Vec::new()
     }
-    /// Which of the DDIs of engine resets the driver has.
-    fn per_engine_tdr_ddis(&self) -> PerEngineTdrDdis {
+    /// Which of the DDIs of engine resets the driver has for this adapter.
+    fn per_engine_tdr_ddis(&self, adapter: u32) -> PerEngineTdrDdis {
+        let _ = adapter;
         PerEngineTdrDdis::all()
     }
     /// `DxgkDdiSetSchedulingLogBuffer`: for each engine of hardware scheduling, at start. News of it are interrupt 15.
@@ -371,6 +424,11 @@ pub trait Miniport {
     /// [`crate::Fault::ResetFails`]: the next reset of this engine fails.
     fn fail_reset(&mut self, engine: EngineId) {
         let _ = engine;
+    }
+    /// `DxgkDdiCreateContext`: before anything else names the context.
+    fn create_context(&mut self, engine: EngineId, context: HwContext) -> Result<(), NtStatus> {
+        let _ = (engine, context);
+        Ok(())
     }
     /// `DxgkDdiDestroyContext`. `submitted` is the one submission of this context that has not completed,
     /// if any: it is dropped, running, queued or kept for its resubmission.
@@ -498,6 +556,11 @@ pub trait Miniport {
     fn destroy_native_fence(&mut self, fence: NativeFenceId) {
         let _ = fence;
     }
+    /// No DDI: another adapter's engine stored the CurrentValue of a fence that this driver's GPU sees too. It changes
+    /// the memory and nothing else (FEN-115).
+    fn memory_written(&mut self, storage: NativeFenceStorage, value: u64) {
+        let _ = (storage, value);
+    }
     /// `DxgkDdiUpdateMonitoredValues`. The GPU may store meanwhile without an interrupt: the kernel looks at the
     /// CurrentValues when it returns (FEN-101).
     fn update_monitored_values(
@@ -593,4 +656,13 @@ pub trait Miniport {
     fn engine_state(&self, engine: EngineId) -> EngineState;
     /// The same.
     fn pending_faults(&self, engine: EngineId) -> PendingFaults;
+    /// No DDI: [`Miniport::take_died`] has something to tell. Asked again and again, so it has to be cheap.
+    fn has_died(&self) -> bool {
+        false
+    }
+    /// No DDI: a driver of several that this miniport stands for came to its end by itself - it panicked. Its adapter,
+    /// and why, once. The kernel stops the adapter before it goes on.
+    fn take_died(&mut self) -> Option<(u32, String)> {
+        None
+    }
 }

@@ -107,7 +107,8 @@ impl<M: Miniport> Kernel<M> {
         }
     }
 
-    fn fault_can_happen(&self, fault: Fault) -> Result<(), &'static str> {
+    /// Why a fault cannot happen here: [`Kernel::handle`] would note that, and do nothing.
+    pub fn fault_can_happen(&self, fault: Fault) -> Result<(), &'static str> {
         let (adapter, node) = match fault {
             Fault::LoseInterrupt { engine }
             | Fault::Hang { engine }
@@ -149,10 +150,22 @@ impl<M: Miniport> Kernel<M> {
         let devices: Vec<u32> = on_adapter.map(|(id, _)| id).collect();
         self.stop_devices(&devices, effects);
         self.forget_notifications(adapter);
+        self.interrupts.retain(|interrupt| interrupt.adapter() != adapter);
         let waits = self.end_waits_on(adapter, effects);
         let queues = self.drop_work_of(adapter, effects);
         let text = format!("adapter {adapter} is stopped: {waits} waits ended, {queues} queues emptied");
         effects.notes.push(Note { process: None, text });
+    }
+
+    /// Stops the adapters whose drivers came to their end by themselves, before anything else is asked of them.
+    pub(crate) fn stop_died(&mut self, effects: &mut Effects) {
+        while self.miniport.has_died() {
+            let Some((adapter, why)) = self.miniport.take_died() else { return };
+            self.note_host(format!("the driver of adapter {adapter} died: {why}"), effects);
+            if !self.stopped_adapters.contains(&adapter) {
+                self.stop_adapter(adapter, effects);
+            }
+        }
     }
 
     /// Stops devices, and says so in the status of each process that had one of them at work.

@@ -153,7 +153,10 @@ impl<M: Miniport> Kernel<M> {
     pub fn new(config: Config, mut miniport: M) -> Self {
         miniport.start(&config);
         crate::start::set_scheduling_logs(&config, &mut miniport);
-        let start_failures = crate::start::failures(&config, &miniport);
+        let mut start_failures = crate::start::failures(&config, &miniport);
+        while let Some((adapter, why)) = miniport.take_died() {
+            start_failures.insert(adapter, why);
+        }
         Kernel {
             config,
             miniport: Driver::new(miniport),
@@ -212,7 +215,9 @@ impl<M: Miniport> Kernel<M> {
         if !self.answered_signal.is_empty() {
             return Some(self.now);
         }
-        earliest(self.miniport.next_deadline(), self.own_deadline())
+        let due = earliest(self.miniport.next_deadline(), self.own_deadline());
+        // It may have been this question that a driver died of.
+        if self.miniport.has_died() { Some(self.now) } else { due }
     }
 
     /// Applies one input. `effects` is added to, never read. Time does not go back: an earlier `now`

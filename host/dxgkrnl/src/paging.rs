@@ -337,7 +337,7 @@ impl<M: Miniport> Kernel<M> {
         let Some(mut buffer) = self.miniport.build_paging_buffer(&operation) else { return 0 };
         let value = last_value + 1;
         let gpu_address = self.engine_address(adapter, fence_slot);
-        let signal = SignalMonitoredFence { process, gpu_address, value };
+        let signal = SignalMonitoredFence { adapter, process, gpu_address, value };
         self.miniport.signal_monitored_fence(&mut buffer, signal);
         let queue = &mut self.paging_queues[id];
         queue.last_value = value;
@@ -417,6 +417,10 @@ impl<M: Miniport> Kernel<M> {
         let (process, adapter) = (self.devices[device].process, self.devices[device].adapter);
         let engine = self.config.adapters[adapter as usize].paging_engine(adapter);
         let context = self.new_context(device, engine, CreateContextFlags::empty())?;
+        if let Err(refusal) = self.announce_context(context) {
+            self.contexts.remove(context);
+            return Err(refusal);
+        }
         self.contexts[context].paging = Some(level);
         self.contexts[context].queue = self.new_queue(device, engine, context);
         self.process_mut(process).contexts += 1;

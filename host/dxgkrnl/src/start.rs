@@ -48,8 +48,8 @@ fn failure(
 
 /// The adapters of a configuration that do not start, with the reason.
 pub(crate) fn failures(config: &Config, miniport: &impl Miniport) -> BTreeMap<u32, String> {
-    let ddis = miniport.per_engine_tdr_ddis();
     let of_adapter = |(ordinal, adapter)| {
+        let ddis = miniport.per_engine_tdr_ddis(ordinal);
         let advertised = miniport.advertised_features(ordinal);
         Some((ordinal, failure(config.features, adapter, ddis, &advertised)?))
     };

@@ -292,7 +292,7 @@ fn the_driver_builds_a_paging_buffer_and_appends_the_fence_write_to_it() {
                 "build_paging_buffer PagingOperation {{ adapter: 0, process: ProcessId(1), base: {address}, size: 8192 }}"
             ),
             format!(
-                "signal_monitored_fence SignalMonitoredFence {{ process: ProcessId(1), gpu_address: {gpu_address}, value: 1 }}"
+                "signal_monitored_fence SignalMonitoredFence {{ adapter: 0, process: ProcessId(1), gpu_address: {gpu_address}, value: 1 }}"
             ),
             "submit_command".to_owned(),
         ]

@@ -9,3 +9,6 @@ pub mod daemon;
 pub mod output;
 pub mod stage;
 pub mod virtual_machine;
+
+/// Drivers of one's own, by name: [`drivers::Registry`].
+pub use drivers;

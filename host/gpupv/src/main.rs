@@ -4,7 +4,7 @@ use std::io::IsTerminal as _;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use gpupv::commands::{bench, demo, doctor, inspect, replay, run, scenario, serve, vm};
+use gpupv::commands::{bench, demo, doctor, inject, inspect, replay, run, scenario, serve, vm};
 use gpupv::output;
 use tracing_subscriber::Layer as _;
 use tracing_subscriber::filter::Targets;
@@ -37,6 +37,8 @@ enum Command {
     Serve(serve::ServeArgs),
     /// Show the live state of a daemon
     Inspect(inspect::InspectArgs),
+    /// Have something go wrong in a daemon: an engine hangs, an interrupt is lost, an adapter stops
+    Inject(inject::InjectArgs),
     /// Replay a recorded trace and compare
     Replay(replay::ReplayArgs),
     /// Scenarios: write, check, list, run and explore them
@@ -69,6 +71,7 @@ fn main() -> ExitCode {
         Command::Vm(args) => vm::run(args),
         Command::Serve(args) => serve::run(args),
         Command::Inspect(args) => inspect::run(args),
+        Command::Inject(args) => inject::run(args),
         Command::Replay(args) => replay::run(args),
         Command::Scenario(args) => scenario::run(args),
         Command::Bench(args) => bench::run(args),

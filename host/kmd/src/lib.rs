@@ -23,8 +23,8 @@ use dxgkrnl::ddi::{
     BadCommands, Callback, CreateCpuEvent, CreatePeriodicFrameNotification, CurrentValueUpdate,
     DoorbellConnection, EngineId, EngineState, EngineStatus, Escape, HwContext, HwQueueId, HwQueueSubmission,
     Interrupt, Invalidation, KmdCpuEvent, KmdDevice, KmdProcess, LocalNativeFenceId, Miniport, NativeFenceId,
-    NewHwQueue, NewNativeFence, NewProcess, NotificationRefused, OpenedNativeFence, PageFaultFlags,
-    PagingOperation, PendingFaults, QueryAdapterInfo, ResetFailed, SignalMonitoredFence,
+    NativeFenceStorage, NewHwQueue, NewNativeFence, NewProcess, NotificationRefused, OpenedNativeFence,
+    PageFaultFlags, PagingOperation, PendingFaults, QueryAdapterInfo, ResetFailed, SignalMonitoredFence,
     SignaledNativeFences, Submission, Suspend,
 };
 use dxgkrnl::{AdapterConfig, Config, FeatureId, Features, Nanos, NodeConfig, VidSchCaps};
@@ -131,7 +131,7 @@ impl Miniport for SimulatedMiniport {
         Ok(())
     }
 
-    fn validate(&self, commands: &[u8]) -> Result<(), BadCommands> {
+    fn validate(&self, _adapter: u32, commands: &[u8]) -> Result<(), BadCommands> {
         isa::decode(commands).map(drop).map_err(|error| BadCommands(error.to_string()))
     }
 
@@ -408,6 +408,10 @@ impl Miniport for SimulatedMiniport {
 
     fn destroy_native_fence(&mut self, fence: NativeFenceId) {
         self.shared.native.destroy(fence);
+    }
+
+    fn memory_written(&mut self, storage: NativeFenceStorage, value: u64) {
+        self.shared.native.written_elsewhere(storage, value);
     }
 
     fn update_monitored_values(

@@ -109,6 +109,13 @@ impl NativeFences {
         Stored::Native { fence, interrupts: value > state.monitored_value }
     }
 
+    /// Another adapter's engine stored: the memory is one.
+    pub fn written_elsewhere(&mut self, storage: NativeFenceStorage, value: u64) {
+        if let Some(memory) = self.memory.get_mut(&storage) {
+            memory.0 = value;
+        }
+    }
+
     /// `DxgkDdiUpdateMonitoredValues`: stores the MonitoredValues, a barrier, reads the CurrentValues; gives the fences
     /// that are above (FEN-100).
     pub fn update_monitored_values(&mut self, values: &[(NativeFenceId, u64)]) -> Vec<(u32, NativeFenceId)> {

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::fmt::{Display, Write as _};
 
 use d3dkmt::{Call, NtStatus, ShareToken};
+use drivers::{Drivers, Registry};
 use dxgkrnl::{Effects, Input, Kernel, Nanos, PlantedBug, ProcessId, VmId};
-use kmd::SimulatedMiniport;
 
 use crate::checker::{Checker, Told};
 use crate::holders::{Closed, Holders};
@@ -27,7 +27,8 @@ pub struct Host<'a> {
     planted: Option<PlantedBug>,
     /// Processes of earlier daemons: numbers are not used twice.
     first_process: u32,
-    pub kernel: Kernel<SimulatedMiniport>,
+    registry: Registry,
+    pub kernel: Kernel<Drivers>,
     pub checker: Checker,
     pub now: Nanos,
     /// Of the last step.
@@ -43,8 +44,10 @@ pub struct Host<'a> {
 }
 
 impl<'a> Host<'a> {
-    pub fn new(program: &'a Program, planted: Option<PlantedBug>) -> Host<'a> {
-        let mut kernel = Kernel::new(program.setting.kernel.clone(), SimulatedMiniport::default());
+    pub fn new(program: &'a Program, registry: Registry, planted: Option<PlantedBug>) -> Host<'a> {
+        let config = program.setting.kernel.clone();
+        let drivers = Drivers::new(&registry, &config);
+        let mut kernel = Kernel::new(config, drivers);
         if let Some(bug) = planted {
             kernel.plant(bug);
         }
@@ -52,6 +55,7 @@ impl<'a> Host<'a> {
             program,
             planted,
             first_process: 1,
+            registry,
             kernel,
             checker: Checker::default(),
             now: 0,
@@ -123,7 +127,8 @@ impl<'a> Host<'a> {
     pub fn restart(&mut self) {
         let first_process = self.first_process + self.program.processes.len() as u32;
         let (now, log, clock) = (self.now, self.log.take(), self.clock);
-        *self = Host { first_process, now, log, clock, ..Host::new(self.program, self.planted) };
+        let anew = Host::new(self.program, self.registry.clone(), self.planted);
+        *self = Host { first_process, now, log, clock, ..anew };
         self.tell_time();
     }
 

@@ -7,6 +7,7 @@ use d3dkmt::{
     AcquireOutcome, Call, CreatedSyncObject, EventId, GpuSignal, Handle, NtStatus, Reply, ShareToken,
     WaitOutcome,
 };
+use drivers::Registry;
 use dxgkrnl::{HostEvent, Input, Nanos, PlantedBug, Snapshot};
 
 use crate::host::{Host, SLOTS};
@@ -62,9 +63,18 @@ pub struct ModelWorld<'a> {
 
 impl<'a> ModelWorld<'a> {
     pub fn new(program: &'a Program, planted: Option<PlantedBug>) -> ModelWorld<'a> {
+        ModelWorld::with_drivers(program, &Registry::default(), planted)
+    }
+
+    /// The same over drivers of one's own.
+    pub fn with_drivers(
+        program: &'a Program,
+        registry: &Registry,
+        planted: Option<PlantedBug>,
+    ) -> ModelWorld<'a> {
         ModelWorld {
             program,
-            host: Host::new(program, planted),
+            host: Host::new(program, registry.clone(), planted),
             guests: program.processes.iter().map(|_| Guest::default()).collect(),
             answers: vec![None; program.threads.len()],
             acquired: Vec::new(),

@@ -87,7 +87,7 @@ fn replay(path: &std::path::Path) -> Result<(), Box<dyn std::error::Error>> {
     }
     recorder.finish(kernel.snapshot().digest())?;
     let begun = Instant::now();
-    let report = trace::replay(path, &mut |_, _| {})?;
+    let report = trace::replay(path, &drivers::Registry::default(), &mut |_, _| {})?;
     let seconds = begun.elapsed().as_secs_f64();
     println!("{report}");
     println!("replay: {:.2} million steps/s", report.steps as f64 / seconds / 1e6);

@@ -132,6 +132,11 @@ impl Reader {
         &self.header
     }
 
+    /// This program has not what the kernel of the header is made of.
+    pub(crate) fn cannot_build(&self, why: String) -> TraceError {
+        TraceError::Config { path: self.path.clone(), why, program: self.header.program.clone() }
+    }
+
     /// True once the End record was read.
     pub fn ended(&self) -> bool {
         self.ended

@@ -1,24 +1,36 @@
 //! Feeding a trace back to a kernel.
 
-use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 
+use drivers::{Drivers, Registry, panic_words};
 use dxgkrnl::{Effects, Input, Kernel, Nanos};
-use kmd::SimulatedMiniport;
 
 use crate::{Difference, Reader, Record, Report, TraceError, Verdict};
 
 /// Replays a trace. `progress` is told the bytes done and all, block by block. An error means that the
 /// header could not be read; whatever is wrong after it is in the report's verdict.
-pub fn replay(path: &Path, progress: &mut dyn FnMut(u64, u64)) -> Result<Report, TraceError> {
-    replay_from(Reader::open(path)?, progress)
+pub fn replay(
+    path: &Path,
+    registry: &Registry,
+    progress: &mut dyn FnMut(u64, u64),
+) -> Result<Report, TraceError> {
+    replay_from(Reader::open(path)?, registry, progress)
 }
 
-/// Replays what a reader has to give.
-pub fn replay_from(mut reader: Reader, progress: &mut dyn FnMut(u64, u64)) -> Result<Report, TraceError> {
+/// Replays what a reader has to give, over the drivers that the trace was recorded with: by name, of this registry.
+pub fn replay_from(
+    mut reader: Reader,
+    registry: &Registry,
+    progress: &mut dyn FnMut(u64, u64),
+) -> Result<Report, TraceError> {
+    let config = reader.header().config.clone();
+    if let Err(unknown) = registry.check(&config) {
+        return Err(reader.cannot_build(unknown.to_string()));
+    }
+    let drivers = Drivers::new(registry, &config);
     let mut replayer = Replayer {
-        kernel: Kernel::new(reader.header().config.clone(), SimulatedMiniport::default()),
+        kernel: Kernel::new(config, drivers),
         replayed: Effects::default(),
         report: Report {
             program: reader.header().program.clone(),
@@ -49,7 +61,7 @@ pub fn replay_from(mut reader: Reader, progress: &mut dyn FnMut(u64, u64)) -> Re
 }
 
 struct Replayer {
-    kernel: Kernel<SimulatedMiniport>,
+    kernel: Kernel<Drivers>,
     replayed: Effects,
     report: Report,
 }
@@ -86,7 +98,7 @@ impl Replayer {
             self.report.unfinished = Some(sequence);
         }
         if let Err(panic) = handled {
-            let (input, message) = (kept.to_string(), panic_message(&*panic));
+            let (input, message) = (kept.to_string(), panic_words(&*panic).to_owned());
             return Some(Verdict::Panicked { sequence, now, input, message });
         }
         let recorded = recorded.unwrap_or_else(|| self.replayed.clone());
@@ -96,9 +108,4 @@ impl Replayer {
         self.report.steps += 1;
         None
     }
-}
-
-fn panic_message(panic: &(dyn Any + Send)) -> String {
-    let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
-    text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "without a message".into())
 }

@@ -130,10 +130,10 @@ fn a_file_that_is_no_trace_is_refused_and_never_overwritten() {
     std::fs::write(file.path(), "somebody's thesis, somebody's thesis").unwrap();
     let error = Recorder::create(file.path(), &Config::default(), "test").map(drop).unwrap_err();
     assert!(error.to_string().contains("is not overwritten"), "{error}");
-    let error = trace::replay(file.path(), &mut |_, _| {}).unwrap_err();
+    let error = trace::replay(file.path(), &drivers::Registry::default(), &mut |_, _| {}).unwrap_err();
     assert!(matches!(&error, TraceError::NotATrace { why, .. } if why.contains("GPVTRACE")), "{error}");
     let directory = tempfile::tempdir().unwrap();
-    let error = trace::replay(directory.path(), &mut |_, _| {}).unwrap_err();
+    let error = trace::replay(directory.path(), &drivers::Registry::default(), &mut |_, _| {}).unwrap_err();
     assert!(error.to_string().contains("it is no file"), "{error}");
     let missing = directory.path().join("missing/t.gvt");
     let error = Recorder::create(&missing, &Config::default(), "test").map(drop).unwrap_err();

@@ -248,3 +248,94 @@ fn a_folder_that_cannot_be_made_is_named() {
     assert!(stderr(&output).contains("/proc/no/folder"), "{}", stderr(&output));
     assert!(Path::new(gpupv_binary()).is_file());
 }
+
+/// `gpupv inject` on a daemon.
+fn inject(served: &Served, words: &[&str]) -> Output {
+    let mut command = gpupv(&["inject", "--directory"]);
+    command.arg(served.directory()).args(words).stdin(Stdio::null()).output().expect("gpupv starts")
+}
+
+#[test]
+fn what_is_injected_is_said_recorded_and_replayed() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let trace = folder.path().join("injected.gvt");
+    let trace = trace.to_str().expect("UTF-8");
+    let mut served = Served::start(&["--record", trace]);
+    for (words, wanted) in [
+        (&["hang", "3D"][..], "engine 0.0 hangs"),
+        (&["lose-interrupt COPY"], "engine 0.2 loses an interrupt"),
+        (&["reset_fails", "3D"], "the next reset of engine 0.0 fails"),
+        (&["page_fault", "3D", "at=0x1000", "write"], "engine 0.0 faults at 0x1000 (flags 0x1)"),
+        (&["f1", "COMPUTE"], "engine 0.1 goes to F1"),
+        (&["power", "0", "off"], "adapter 0 goes to D3"),
+        (&["power 0 on"], "adapter 0 goes to D0"),
+        (&["object-bad", "0", "usage=7"], "an object of usage 7 of adapter 0 goes bad"),
+        (&["stop_adapter", "0"], "adapter 0 stops"),
+    ] {
+        let output = inject(&served, words);
+        assert_eq!(output.status.code(), Some(0), "{words:?}: {}", stderr(&output));
+        assert!(stdout(&output).contains(wanted), "{words:?}: {}", stdout(&output));
+    }
+    assert_eq!(served.inspect().stopped_adapters.len(), 1);
+    rustix::process::kill_process(
+        rustix::process::Pid::from_child(&served.child),
+        rustix::process::Signal::TERM,
+    )
+    .expect("it runs");
+    assert_eq!(served.child.wait().expect("it is ours").code(), Some(0));
+    let replayed = run(&["replay", "--json", trace]);
+    assert_eq!(replayed.status.code(), Some(0), "{}", stdout(&replayed));
+    let verdict: Value = serde_json::from_str(stdout(&replayed)).expect("JSON");
+    assert!(verdict["steps"].as_u64().is_some_and(|steps| steps >= 9), "{verdict}");
+}
+
+#[test]
+fn what_cannot_be_injected_is_refused_with_what_there_is() {
+    let served = Served::start(&[]);
+    for (words, wanted) in [
+        (&["hnag", "3D"][..], "lose_interrupt"),
+        (&["hang", "4D"], "VIDEO_DECODE"),
+        (&["hang", "3D.7"], "there is no adapter 7"),
+        (&["hang"], "an engine"),
+        (&["hang", "3D", "twice"], "twice"),
+        (&["stop_adapter", "9"], "9"),
+        (&["power", "0", "dimmed"], "`on` or `off`"),
+        (&["kill", "p"], "there is no fault `kill` of a running daemon"),
+        (&["freeze", "nobody"], "no process \"nobody\" is attached"),
+        (&["page_fault", "3D", "at=0", "flags=0x80000000"], "reserved bits"),
+        (&[" "], "expected a fault"),
+    ] {
+        let output = inject(&served, words);
+        assert_eq!(output.status.code(), Some(2), "{words:?}: {}", stdout(&output));
+        assert!(stderr(&output).contains(wanted), "{words:?}: {}", stderr(&output));
+    }
+    assert_eq!(served.inspect().stopped_adapters.len(), 0, "nothing of it has happened");
+    let json = inject(&served, &["--json", "hang", "3D"]);
+    let said: Value = serde_json::from_str(stdout(&json)).expect("JSON");
+    assert!(said["injected"].as_str().is_some_and(|what| what.contains("engine 0.0 hangs")), "{said}");
+    assert_eq!(inject(&served, &["stop_adapter", "0"]).status.code(), Some(0));
+    let again = inject(&served, &["stop_adapter", "0"]);
+    assert_eq!(again.status.code(), Some(2));
+    assert!(stderr(&again).contains("stopped already"), "{}", stderr(&again));
+}
+
+#[test]
+fn a_process_is_frozen_by_its_name_or_its_number_and_thawed() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let trace = folder.path().join("frozen.gvt");
+    let served = Served::start(&["--record", trace.to_str().expect("UTF-8")]);
+    let artifacts = e2e::programs::artifacts();
+    let mut guest =
+        gpupv::commands::run::guest_command(&[artifacts.actor.clone().into()], &served.broker(), artifacts);
+    let mut actor = guest.stdin(Stdio::piped()).stdout(Stdio::null()).spawn().expect("the actor starts");
+    let process = e2e::polling::eventually("the actor attaches", || {
+        served.inspect().processes.first().cloned().ok_or_else(|| "nobody is attached".to_owned())
+    });
+    for words in [["freeze".to_owned(), process.name.clone()], ["thaw".to_owned(), process.id.to_string()]] {
+        let output = inject(&served, &[&words[0], &words[1]]);
+        assert_eq!(output.status.code(), Some(0), "{words:?}: {}", stderr(&output));
+    }
+    actor.kill().expect("it is ours");
+    actor.wait().expect("it is ours");
+    assert!(std::fs::metadata(&trace).expect("the trace").len() > 0);
+}

@@ -9,7 +9,7 @@ use super::ready::Level;
 use super::suspend::HardwareSide;
 use super::{Packet, Queue};
 use crate::ProcessId;
-use crate::ddi::{BadCommands, EngineId, Miniport};
+use crate::ddi::{BadCommands, EngineId, HwContext, Miniport};
 use crate::effects::Effects;
 use crate::kernel::{Called, Kernel, Refusal, invalid, refuse};
 use crate::process::Local;
@@ -58,7 +58,15 @@ impl<M: Miniport> Kernel<M> {
             return invalid(format!("context flags {:#x} have reserved bits set", flags.bits()));
         }
         let id = self.new_context(device, engine, flags)?;
-        match self.insert_handle(process, Local::Context(id)) {
+        let handle = self.insert_handle(process, Local::Context(id));
+        let announced = handle.and_then(|handle| {
+            let announced = self.announce_context(id);
+            if announced.is_err() {
+                self.process_mut(process).handles.remove(handle);
+            }
+            announced.map(|()| handle)
+        });
+        match announced {
             Ok(handle) => {
                 let queue = self.new_queue(device, engine, id);
                 let context = &mut self.contexts[id];
@@ -98,6 +106,15 @@ impl<M: Miniport> Kernel<M> {
             paging: None,
             hardware: HardwareSide::default(),
         }))
+    }
+
+    /// Tells the driver, the last that can refuse.
+    pub(crate) fn announce_context(&mut self, id: u32) -> Result<(), Refusal> {
+        let engine = self.contexts[id].engine;
+        match self.miniport.create_context(engine, HwContext(id)) {
+            Ok(()) => Ok(()),
+            Err(status) => refuse(status, "the driver makes no context"),
+        }
     }
 
     /// Ends a context with everything queued in it; a command on the engine is dropped as well.
@@ -176,7 +193,7 @@ impl<M: Miniport> Kernel<M> {
         {
             return invalid("the context is SynchronizationOnly");
         }
-        if let Err(BadCommands(why)) = self.miniport.validate(&commands) {
+        if let Err(BadCommands(why)) = self.miniport.validate(self.queues[queue].engine.adapter, &commands) {
             return invalid(why);
         }
         self.enqueue(queue, Packet::Command(commands));

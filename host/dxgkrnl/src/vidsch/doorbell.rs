@@ -276,8 +276,9 @@ impl<M: Miniport> Kernel<M> {
         if !status.is_connected() {
             return invalid(format!("it hit the dummy page, the doorbell's status is {}", status as u64));
         }
+        let adapter = self.queues[self.hw_queues[id].queue].engine.adapter;
         for buffer in &buffers {
-            if let Err(BadCommands(why)) = self.miniport.validate(buffer) {
+            if let Err(BadCommands(why)) = self.miniport.validate(adapter, buffer) {
                 return invalid(why);
             }
         }

@@ -315,7 +315,7 @@ impl<M: Miniport> Kernel<M> {
                 format!("HwQueueProgressFenceId {progress_fence_id} must be above the last, {submitted}");
             return invalid(why);
         }
-        if let Err(BadCommands(why)) = self.miniport.validate(&commands) {
+        if let Err(BadCommands(why)) = self.miniport.validate(self.queues[queue].engine.adapter, &commands) {
             return invalid(why);
         }
         self.hw_queues[id].submitted = progress_fence_id;

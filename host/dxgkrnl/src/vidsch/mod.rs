@@ -246,10 +246,12 @@ impl<M: Miniport> Kernel<M> {
             && self.awaiting_begin.is_empty()
             && self.tdr.is_settled()
             && self.native.is_settled()
+            && !self.miniport.has_died()
     }
 
     fn settle(&mut self, effects: &mut Effects) {
         loop {
+            self.stop_died(effects);
             self.dispatch_touched(effects);
             if self.recover(effects) {
                 continue;

@@ -305,7 +305,7 @@ impl Miniport for Scripted {
     }
 
     forwarded! {
-        validate(commands: &[u8]) -> Result<(), BadCommands>;
+        validate(adapter: u32, commands: &[u8]) -> Result<(), BadCommands>;
         ring_bytes(hw_queue: HwQueueId) -> usize;
         next_deadline() -> Option<Nanos>;
         has_begun(engine: EngineId, id: u64) -> bool;
@@ -375,7 +375,7 @@ impl Miniport for Scripted {
         })
     }
 
-    fn per_engine_tdr_ddis(&self) -> PerEngineTdrDdis {
+    fn per_engine_tdr_ddis(&self, _adapter: u32) -> PerEngineTdrDdis {
         self.script.borrow().ddis
     }
 

@@ -91,7 +91,7 @@ fn nothing_left(daemon: &Daemon) -> anyhow::Result<()> {
 /// Replays the recording, then a copy of it with one byte changed.
 fn replay(trace_path: &Path) -> anyhow::Result<bool> {
     say(format_args!("$ gpupv replay {}", trace_path.display()));
-    let report = trace::replay(trace_path, &mut |_, _| {})?;
+    let report = trace::replay(trace_path, &drivers::Registry::default(), &mut |_, _| {})?;
     say(format_args!("{report}"));
     let mut bytes = std::fs::read(trace_path)?;
     let middle = bytes.len() / 2;
@@ -99,7 +99,7 @@ fn replay(trace_path: &Path) -> anyhow::Result<bool> {
     let damaged = trace_path.with_extension("damaged.gvt");
     std::fs::write(&damaged, bytes)?;
     say(format_args!("$ gpupv replay {}   (byte {middle} changed)", damaged.display()));
-    let found = trace::replay(&damaged, &mut |_, _| {});
+    let found = trace::replay(&damaged, &drivers::Registry::default(), &mut |_, _| {});
     let noticed = match found {
         Ok(damaged) => {
             say(format_args!("{damaged}"));

@@ -3,6 +3,7 @@
 pub mod bench;
 pub mod demo;
 pub mod doctor;
+pub mod inject;
 pub mod inspect;
 pub mod replay;
 pub mod run;

@@ -20,7 +20,7 @@ pub struct ReplayArgs {
 
 pub fn run(args: &ReplayArgs) -> anyhow::Result<u8> {
     let steps = Steps::new();
-    let result = trace::replay(&args.trace, &mut |done, all| {
+    let result = trace::replay(&args.trace, &drivers::Registry::default(), &mut |done, all| {
         steps.step(format!("replaying {}: {}%", args.trace.display(), done * 100 / all.max(1)));
     });
     steps.finish();

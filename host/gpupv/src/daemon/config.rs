@@ -45,6 +45,7 @@
 //! caps = ["MULTI_ENGINE_AWARE", "PREEMPTION_AWARE"]    # DXGK_VIDSCHCAPS: all of them, by name
 //! physical_adapters = 1               # of an LDA chain
 //! paging_node = 0                     # PagingNode; left out: an engine of its own
+//! kmd = "simulated"                   # the driver, by the name it is registered by: see docs/KMD.md
 //! iommu = false
 //! io_coherent = true
 //! kmd = "simulated"                   # which driver, by the name that it is registered by
@@ -248,6 +249,9 @@ fn read_adapter(mut table: Table) -> anyhow::Result<AdapterConfig> {
     if let Some(description) = table.remove("description") {
         adapter.description = description.as_str().context("description must be a string")?.into();
     }
+    if let Some(kmd) = table.remove("kmd") {
+        adapter.kmd = kmd.as_str().context("kmd must be the name of a driver")?.into();
+    }
     if let Some(luid) = table.remove("luid") {
         let parts = take_array(luid, "luid")?;
         let [low, high] = parts.as_slice() else { bail!("luid must be two numbers: low, high") };
@@ -413,6 +417,7 @@ mod tests {
             refused_one_way = "note-only"
             [[adapter]]
             luid = [7, -1]
+            kmd = "mine"
             [[adapter.node]]
             engine = "COPY"
             signals_at_write = false
@@ -420,7 +425,7 @@ mod tests {
         let config = parse(text).unwrap();
         assert_eq!(config.policy.to_bits(), 0b111);
         assert_eq!(config.adapters[0].luid, Luid { low: 7, high: -1 });
-        assert_eq!(config.adapters[0].nodes.len(), 1);
+        assert_eq!((config.adapters[0].nodes.len(), &config.adapters[0].kmd[..]), (1, "mine"));
         assert!(!config.adapters[0].nodes[0].signals_at_write);
     }
 
@@ -532,6 +537,7 @@ mod tests {
             ("[policy]\nlower_gpu_signal = \"perhaps\"", "ignored, applied"),
             ("[[adapter]]\n[[adapter.node]]\nengine = \"4D\"", "VIDEO_DECODE"),
             ("[[adapter]]\nvendor = -1", "vendor"),
+            ("[[adapter]]\nkmd = 7", "name of a driver"),
             ("[[adapter]]\nluid = [1, 0]\n[[adapter]]\nluid = [1, 0]", "LUID"),
             ("[policy", "TOML"),
             ("[policy]\ncolour = \"red\"", "colour"),

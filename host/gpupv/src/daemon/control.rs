@@ -1,5 +1,5 @@
 //! The control service: daemon administration on a Unix socket of the host only, with reflection and
-//! health. It only looks at the daemon; nothing of a guest's path goes through here.
+//! health. It looks at the daemon, and has things go wrong; nothing of a guest's path goes through here.
 
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
@@ -8,7 +8,9 @@ use std::sync::Arc;
 use anyhow::Context as _;
 use proto::control::control_client::ControlClient;
 use proto::control::control_server::{Control, ControlServer};
-use proto::control::{InspectRequest, Inspection, Note, NotesRequest, StopReply, StopRequest};
+use proto::control::{
+    InjectRequest, Injected, InspectRequest, Inspection, Note, NotesRequest, StopReply, StopRequest,
+};
 use tokio::sync::{Notify, broadcast};
 use tokio_stream::Stream;
 use tonic::{Request, Response, Status};
@@ -57,6 +59,11 @@ impl Control for Service {
             }
         });
         Ok(Response::new(Box::pin(tokio_stream::wrappers::ReceiverStream::new(receiver))))
+    }
+
+    async fn inject(&self, request: Request<InjectRequest>) -> Result<Response<Injected>, Status> {
+        let what = self.seat.inject(&request.into_inner().fault).map_err(Status::invalid_argument)?;
+        Ok(Response::new(Injected { what }))
     }
 
     async fn stop(&self, _: Request<StopRequest>) -> Result<Response<StopReply>, Status> {

@@ -55,6 +55,8 @@ pub struct Options {
     /// Serve the echo, sink and relay ports that `gpupv bench` measures against.
     pub bench_services: bool,
     pub kernel: dxgkrnl::Config,
+    /// The drivers that `kernel` may name: the simulated one unless there are more.
+    pub drivers: drivers::Registry,
     pub clock: Clock,
     /// VMs without a machine: each NAME has a broker's socket `broker-NAME.sock` for its processes.
     pub local_vms: Vec<String>,

@@ -2,11 +2,11 @@
 
 use std::fmt;
 
+use drivers::Drivers;
 use dxgkrnl::{Effects, Input, Kernel, Nanos};
-use kmd::SimulatedMiniport;
 
 /// The kernel as a daemon has it.
-pub type DaemonKernel = Kernel<SimulatedMiniport>;
+pub type DaemonKernel = Kernel<Drivers>;
 
 /// Called under the seat after each step, in the order of the steps: the effects are in memory and in the
 /// outboxes, nothing of them is sent yet. It must neither panic nor call the daemon back, and everybody

@@ -12,10 +12,11 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use anyhow::Context as _;
 use d3dkmt::Call;
+use drivers::{Drivers, Registry};
 use dxgkrnl::{Effects, Fault, Input, Kernel, Nanos, PlantedBug, ProcessId, Snapshot, VmId};
-use kmd::SimulatedMiniport;
 use proto::convert;
 use proto::limits::TOKEN_BYTES;
+use scenario::script::{Injected, injected};
 use tokio::sync::broadcast;
 use trace::Recorder;
 
@@ -45,7 +46,7 @@ const EFFECTS_KEPT: usize = 4096;
 
 /// The kernel and all that must change together with it.
 struct Seated {
-    kernel: Kernel<SimulatedMiniport>,
+    kernel: Kernel<Drivers>,
     recorder: Option<Recorder>,
     effects: Effects,
     guests: BTreeMap<ProcessId, Attached>,
@@ -78,9 +79,27 @@ pub struct Seat {
     pub clock_watch: ClockWatch,
     pub counters: Counters,
     pub recording: bool,
+    drivers: Registry,
     async_submission: AtomicBool,
     observer: Option<Arc<dyn Observer>>,
     notes: broadcast::Sender<NoteLine>,
+}
+
+fn kernel_over(drivers: &Registry, config: dxgkrnl::Config) -> Kernel<Drivers> {
+    let drivers = Drivers::new(drivers, &config);
+    Kernel::new(config, drivers)
+}
+
+/// The process with this number, or the only one with this name.
+fn process_named(seated: &Seated, wanted: &str) -> Result<ProcessId, String> {
+    let is_wanted = |guest: &&Arc<Guest>| guest.name == wanted || guest.id.0.to_string() == wanted;
+    let guests = seated.guests.values().map(|attached| &attached.guest);
+    let found: Vec<_> = guests.filter(is_wanted).map(|guest| guest.id).collect();
+    match found[..] {
+        [process] => Ok(process),
+        [] => Err(format!("no process {wanted:?} is attached: `gpupv inspect` lists names and numbers")),
+        _ => Err(format!("{} processes are named {wanted:?}: say which by its number", found.len())),
+    }
 }
 
 /// Why the kernel cannot be replaced.
@@ -128,10 +147,12 @@ impl Seat {
             }
             None => None,
         };
+        options.drivers.check(&options.kernel)?;
         Ok(Arc::new(Seat {
+            drivers: options.drivers.clone(),
             recording: recorder.is_some(),
             seated: Mutex::new(Seated {
-                kernel: Kernel::new(options.kernel.clone(), SimulatedMiniport::default()),
+                kernel: kernel_over(&options.drivers, options.kernel.clone()),
                 recorder,
                 effects: Effects::default(),
                 guests: BTreeMap::new(),
@@ -311,6 +332,32 @@ impl Seat {
         self.flush_trace();
     }
 
+    /// What `gpupv inject` asks for, by the words that scenarios have behind `fault`. Gives it in words; an error says
+    /// why it cannot happen, and then nothing has.
+    pub fn inject(&self, words: &str) -> Result<String, String> {
+        let mut dirty = Dirty::default();
+        let mut seated = self.take();
+        let injected =
+            injected(words, seated.kernel.config()).map_err(|error| error.render("inject", words))?;
+        let input = match injected {
+            Injected::Hardware(fault) => {
+                let possible = seated.kernel.fault_can_happen(fault);
+                possible.map_err(|why| format!("{fault}: {why}"))?;
+                Input::Fault(fault)
+            }
+            Injected::Frozen { process, frozen } => {
+                let process = process_named(&seated, &process)?;
+                Input::ProcessFrozen { process, frozen }
+            }
+        };
+        let text = input.to_string();
+        self.step(&mut seated, input, &mut dirty);
+        drop(seated);
+        dirty.flush();
+        self.flush_trace();
+        Ok(text)
+    }
+
     /// Makes the kernel wrong from here on, until it is replaced: proof that checkers can fail.
     #[doc(hidden)]
     pub fn plant(&self, bug: PlantedBug) {
@@ -348,7 +395,7 @@ impl Seat {
         }
         self.async_submission.store(async_submission, Ordering::Relaxed);
         let vms = seated.vms.clone();
-        seated.kernel = Kernel::new(config, SimulatedMiniport::default());
+        seated.kernel = kernel_over(&self.drivers, config);
         seated.nt_handles.forget_all();
         self.timer.move_to(0);
         self.arm(&mut seated);

@@ -143,11 +143,17 @@ impl Place for LocalPlace<'_> {
 /// Runs programs one after the other, each with a daemon of its own.
 pub struct LocalArm {
     artifacts: Artifacts,
+    drivers: drivers::Registry,
 }
 
 impl LocalArm {
     pub fn new(steps: &Steps) -> anyhow::Result<LocalArm> {
-        Ok(LocalArm { artifacts: Artifacts::provide(steps)? })
+        LocalArm::with_drivers(steps, drivers::Registry::default())
+    }
+
+    /// The same with drivers of one's own.
+    pub fn with_drivers(steps: &Steps, drivers: drivers::Registry) -> anyhow::Result<LocalArm> {
+        Ok(LocalArm { artifacts: Artifacts::provide(steps)?, drivers })
     }
 
     /// One run; an error is one of the set-up.
@@ -158,6 +164,7 @@ impl LocalArm {
             directory: folder.path().into(),
             async_submission: program.setting.async_submission,
             kernel: program.setting.kernel.clone(),
+            drivers: self.drivers.clone(),
             clock: Clock::Virtual,
             local_vms: program.vms.clone(),
             observer: Some(watch.clone()),

@@ -30,6 +30,7 @@ mod upsets;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+use drivers::panic_words;
 use dxgkrnl::PlantedBug;
 
 pub use campaign::{CANARY, Plan, Progress, Refused, campaign, canary, program_of, shard};
@@ -105,9 +106,7 @@ pub fn run_once<M: Make>(
 fn run_in<W: World>(world: &mut W, program: &Program, choose: &mut dyn Choose) -> Ended {
     // Whoever panicked is thrown away with its world.
     catch_unwind(AssertUnwindSafe(|| run(program, world, choose))).unwrap_or_else(|panic| {
-        let text = panic.downcast_ref::<String>().map(String::as_str);
-        let text = text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("of no text");
-        let failure = Failure { line: 0, what: format!("panic: {text}") };
+        let failure = Failure { line: 0, what: format!("panic: {}", panic_words(&*panic)) };
         Ended::of(Verdict::Failed(failure))
     })
 }

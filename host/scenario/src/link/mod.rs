@@ -47,7 +47,7 @@ impl<'a> LinkWorld<'a> {
     pub fn new(program: &'a Program, planted: Option<PlantedBug>, seed: u64) -> LinkWorld<'a> {
         LinkWorld {
             program,
-            host: Host::new(program, planted),
+            host: Host::new(program, drivers::Registry::default(), planted),
             guests: program.processes.iter().map(|_| None).collect(),
             answers: vec![None; program.threads.len()],
             pieces: (seed != 0).then(|| Random::new(seed)),

@@ -9,6 +9,7 @@ mod error;
 mod escapes;
 mod expects;
 mod head;
+mod inject;
 mod matrix;
 mod mutexes;
 mod names;
@@ -24,6 +25,7 @@ pub(crate) mod verbs;
 pub(crate) mod words;
 
 pub use error::{Place, ScriptError};
+pub use inject::{Injected, injected};
 pub use parse::{parse, parse_bytes};
 pub use print::print;
 pub(crate) use print::{head_lines, write_act, write_action, write_data, write_outcome};

@@ -113,13 +113,18 @@ fn adapter_item(
                 return Err(ScriptError::new(place, "an adapter is a chain of 1 to 32 physical adapters"));
             }
         }
+        "kmd" => {
+            cursor.symbol("=")?;
+            adapter.kmd = cursor.atom("the name of a driver")?.text.clone();
+        }
         "paging_node" => adapter.paging_node = Some(number(cursor, "a node ordinal")?),
         "paravirtualization" => adapter.paravirtualization = is_on,
         "virtual_functions" => adapter.virtual_functions = number(cursor, "a count")?,
         word => {
             let cap = VidSchCaps::from_name(word).ok_or_else(|| {
                 let caps = VidSchCaps::all().iter_names().map(|(name, _)| name);
-                let others = "iommu io_coherent paging_node paravirtualization physical virtual_functions";
+                let others =
+                    "iommu io_coherent kmd paging_node paravirtualization physical virtual_functions";
                 let known = caps.chain(others.split_ascii_whitespace()).collect::<Vec<_>>();
                 unknown(item, "a setting of an adapter", known)
             })?;
@@ -270,6 +275,7 @@ pub(super) fn write(config: &Config) -> String {
         if let Some(node) = adapter.paging_node {
             line.number("paging_node", node, u32::MAX);
         }
+        line.word("kmd", &adapter.kmd, &plain.kmd);
         line.flag("paravirtualization", adapter.paravirtualization, plain.paravirtualization);
         line.number("virtual_functions", adapter.virtual_functions, plain.virtual_functions);
         line.end(&mut head, &format!("adapter {number}"));
@@ -363,6 +369,12 @@ impl Line {
     fn number(&mut self, name: &str, number: u32, plain: u32) {
         if number != plain {
             let _ = write!(self.0, " {name}={number}");
+        }
+    }
+
+    fn word(&mut self, name: &str, word: &str, plain: &str) {
+        if word != plain {
+            let _ = write!(self.0, " {name}={word}");
         }
     }
 

@@ -110,5 +110,5 @@ pub fn steps(bytes: &[u8]) -> Vec<Step> {
 }
 
 pub fn replay(bytes: &[u8]) -> Result<Report, TraceError> {
-    trace::replay_from(reader(bytes)?, &mut |done, all| assert!(done <= all))
+    trace::replay_from(reader(bytes)?, &drivers::Registry::default(), &mut |done, all| assert!(done <= all))
 }

@@ -8,6 +8,7 @@ use e2e::embedded::Embedded;
 use e2e::wire::{Client, Steady};
 use gpupv::daemon::observer::DaemonKernel;
 use gpupv::daemon::{Clock, Observer, Options};
+use gpupv::drivers::{Drivers, Registry};
 
 /// A step, and the digest of the state after it.
 type Seen = (Nanos, Input, Effects, u64);
@@ -50,7 +51,8 @@ fn what_it_sees_leads_another_kernel_the_same_way() {
     daemon.wait_until_forgotten();
     let seen = notebook.take();
     assert!(seen.len() > 3 * 50 * 2, "{} steps", seen.len());
-    let mut again = DaemonKernel::new(Config::default(), Default::default());
+    let mut again =
+        DaemonKernel::new(Config::default(), Drivers::new(&Registry::default(), &Config::default()));
     for (now, input, effects, digest) in seen {
         let mut same = Effects::default();
         let line = input.to_string();

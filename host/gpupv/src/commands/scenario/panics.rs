@@ -2,19 +2,12 @@
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
-use std::panic::{self, AssertUnwindSafe, PanicHookInfo};
+use std::panic::{self, AssertUnwindSafe};
 use std::sync::{Mutex, Once, PoisonError};
 
 thread_local! {
     /// What a panic of this thread said; `None` while nobody catches it.
     static CAUGHT: RefCell<Option<String>> = const { RefCell::new(None) };
-}
-
-/// What `panic!` was given.
-fn words<'a>(info: &'a PanicHookInfo<'_>) -> &'a str {
-    let payload = info.payload();
-    let text = payload.downcast_ref::<String>().map(String::as_str);
-    text.or_else(|| payload.downcast_ref::<&str>().copied()).unwrap_or("no words")
 }
 
 /// Does the work; if it panics, gives what it said and where, and nothing is printed.
@@ -25,7 +18,7 @@ pub fn catch<T>(work: impl FnOnce() -> T) -> Result<T, String> {
         panic::set_hook(Box::new(move |info| {
             let mine = CAUGHT.with_borrow_mut(|caught| match caught {
                 Some(said) => {
-                    let words = words(info);
+                    let words = drivers::panic_words(info.payload());
                     let place = info.location().map(|place| format!(" ({place})")).unwrap_or_default();
                     *said = format!("{words}{place}");
                     true

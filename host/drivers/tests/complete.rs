@@ -1,0 +1,28 @@
+//! A DDI that [`dxgkrnl::ddi::Miniport`] has a default for is easily forgotten here: the default would answer for all.
+
+/// Names of functions with a receiver in a piece of source.
+fn methods(source: &str) -> Vec<&str> {
+    let lines = source.lines().filter_map(|line| line.strip_prefix("    fn "));
+    lines.filter_map(|line| line.split(['(', ' ']).next()).collect()
+}
+
+#[test]
+fn every_ddi_is_routed_and_can_be_wrapped() {
+    let ddi = include_str!("../../dxgkrnl/src/ddi.rs");
+    let (_, body) = ddi.split_once("pub trait Miniport {").expect("the trait");
+    let wanted = methods(body);
+    assert!(wanted.len() > 70, "the trait is read: {wanted:?}");
+    let (_, list) = include_str!("../src/around.rs").split_once("\nddis! {").expect("the list");
+    assert_eq!(methods(list), wanted, "around.rs has another list");
+    let routed = include_str!("../src/ddis.rs");
+    for name in wanted {
+        let is_there = |line: &str| {
+            let line = line.trim_start();
+            line.strip_prefix("fn ")
+                .unwrap_or(line)
+                .strip_prefix(name)
+                .is_some_and(|rest| rest.starts_with('('))
+        };
+        assert!(routed.lines().any(is_there), "ddis.rs routes no {name}");
+    }
+}

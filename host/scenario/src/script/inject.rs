@@ -1,0 +1,60 @@
+//! Faults by the words of `fault ..`, for a daemon that is running and has no scenario.
+
+use dxgkrnl::{Config, Fault as Hardware};
+
+use crate::program::Fault;
+use crate::script::cursor::Cursor;
+use crate::script::error::ScriptError;
+use crate::script::expects;
+use crate::script::names::Names;
+use crate::script::token::tokens;
+
+/// What a live daemon can be made to meet.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Injected {
+    Hardware(Hardware),
+    /// The process with this name or number is frozen, or thawed.
+    Frozen {
+        process: String,
+        frozen: bool,
+    },
+}
+
+/// Faults of scenarios that need none: what goes wrong with hardware.
+const HARDWARE: [&str; 8] =
+    ["hang", "lose_interrupt", "stop_adapter", "page_fault", "reset_fails", "power", "f1", "object_bad"];
+
+/// Reads a fault as it stands behind `fault` in a scenario, over the adapters of this configuration. The first word
+/// may have `-` for `_`.
+pub fn injected(text: &str, config: &Config) -> Result<Injected, ScriptError> {
+    let text = text.trim_start();
+    let (first, rest) = text.split_at(text.find(char::is_whitespace).unwrap_or(text.len()));
+    let tokens = tokens(1, &format!("{}{rest}", first.replace('-', "_")))?;
+    let mut names = Names::default();
+    names.program.setting.kernel = config.clone();
+    let mut cursor = Cursor::new(&tokens);
+    let word = cursor.peek().map_or("", |token| token.text.as_str());
+    match word {
+        "freeze" | "thaw" => {
+            cursor.next();
+            let Some(process) = cursor.next() else {
+                return cursor.expected("the name or the number of a process");
+            };
+            cursor.end()?;
+            Ok(Injected::Frozen { process: process.text.clone(), frozen: word == "freeze" })
+        }
+        word if HARDWARE.contains(&word) => match expects::fault(&mut names, &mut cursor, 1)? {
+            Fault::Hardware(fault) => Ok(Injected::Hardware(fault)),
+            other => unreachable!("{word} is no fault of hardware: {other:?}"),
+        },
+        _ => {
+            let known: Vec<&str> = HARDWARE.into_iter().chain(["freeze", "thaw"]).collect();
+            let message = match word {
+                "" => "expected a fault".to_owned(),
+                word => format!("there is no fault `{word}` of a running daemon"),
+            };
+            let help = format!("there are: {}", known.join(", "));
+            Err(ScriptError::new(cursor.place(), message).help(help))
+        }
+    }
+}

@@ -1,0 +1,90 @@
+//! A driver that tells its user-mode half when an engine hangs: by a CPU event, as WDDM 3.0 has it.
+//!
+//! ```text
+//!   UMD: a CPU_NOTIFICATION object with SignalByKmd   ──▶ create_cpu_event    the driver names it
+//!   UMD: escape CPUEVENTUSAGE, Usage[0] = 0x48        ──▶ escape              "ring this one when an engine hangs"
+//!        an engine does not answer in time            ──▶ query_engine_status
+//!                                                     ◀── SignalEvent         the UMD's event is set
+//! ```
+
+use std::collections::BTreeMap;
+
+use d3dkmt::{CpuEventUsage, EscapeFlags, NtStatus};
+use dxgkrnl::ddi::{
+    Callback, CreateCpuEvent, DxgCpuEvent, EngineId, EngineStatus, Escape, KmdCpuEvent, Miniport, SignalEvent,
+};
+use dxgkrnl::{Config, Nanos};
+use gpupv::drivers::Around;
+use kmd::SimulatedMiniport;
+
+/// `Usage[0]` of events that want to hear of hangs: a matter between the two halves of this driver.
+pub const USAGE_ENGINE_HUNG: u32 = 0x48;
+
+/// A CPU event of a user.
+struct Event {
+    dxg: DxgCpuEvent,
+    hears_of_hangs: bool,
+}
+
+/// See the module.
+#[derive(Default)]
+pub struct HangBell {
+    simulated: SimulatedMiniport,
+    events: BTreeMap<KmdCpuEvent, Event>,
+    created: u64,
+}
+
+impl Around for HangBell {
+    fn inner(&self) -> &dyn Miniport {
+        &self.simulated
+    }
+
+    fn inner_mut(&mut self) -> &mut dyn Miniport {
+        &mut self.simulated
+    }
+
+    fn start(&mut self, config: &Config) {
+        self.events.clear();
+        self.simulated.start(config);
+    }
+
+    fn create_cpu_event(&mut self, _adapter: u32, create: &CreateCpuEvent) -> Result<KmdCpuEvent, NtStatus> {
+        self.created += 1;
+        let name = KmdCpuEvent(self.created);
+        self.events.insert(name, Event { dxg: create.event, hears_of_hangs: false });
+        Ok(name)
+    }
+
+    /// From here on the event must not be signaled (EVT-013).
+    fn destroy_cpu_event(&mut self, _adapter: u32, event: KmdCpuEvent, _callbacks: &mut Vec<Callback>) {
+        self.events.remove(&event);
+    }
+
+    /// The kernel has checked the structure, and put the driver's own name for the event into it (ESC-006).
+    fn escape(
+        &mut self,
+        now: Nanos,
+        adapter: u32,
+        escape: Escape<'_>,
+        callbacks: &mut Vec<Callback>,
+    ) -> NtStatus {
+        let is_known = escape.flags.contains(EscapeFlags::DRIVER_KNOWN_ESCAPE);
+        let Some(usage) = CpuEventUsage::decode(escape.data).filter(|_| is_known) else {
+            return self.simulated.escape(now, adapter, escape, callbacks);
+        };
+        let Some(event) = self.events.get_mut(&KmdCpuEvent(usage.kmd_cpu_event)) else {
+            return NtStatus::INVALID_PARAMETER;
+        };
+        event.hears_of_hangs = usage.usage[0] == USAGE_ENGINE_HUNG;
+        NtStatus::SUCCESS
+    }
+
+    /// Asked after a timeout, before anything is done about it.
+    fn query_engine_status(&mut self, engine: EngineId, callbacks: &mut Vec<Callback>) -> EngineStatus {
+        for event in self.events.values().filter(|event| event.hears_of_hangs) {
+            let signal = SignalEvent::of(event.dxg);
+            callbacks.push(Callback::SignalEvent { adapter: engine.adapter, signal });
+        }
+        self.simulated.query_engine_status(engine, callbacks)
+    }
+}

@@ -1,0 +1,17 @@
+//! Two drivers of one's own: both are the simulated one but for what they do about trouble. docs/KMD.md walks through.
+#![forbid(unsafe_code)]
+
+mod hang_bell;
+mod lossy;
+
+use gpupv::drivers::{Registry, Wrapped};
+
+pub use hang_bell::{HangBell, USAGE_ENGINE_HUNG};
+pub use lossy::Lossy;
+
+/// The drivers of this crate by name: what `kmd` of an adapter may say.
+pub fn registry() -> Registry {
+    Registry::default()
+        .with("hang_bell", || Box::new(Wrapped(HangBell::default())))
+        .with("lossy", || Box::new(Wrapped(Lossy::every(3))))
+}

@@ -1,0 +1,64 @@
+//! A driver that loses interrupts on purpose: every third that its engines report, say.
+
+use dxgkrnl::Nanos;
+use dxgkrnl::ddi::{Callback, Interrupt, Miniport, Submission};
+use gpupv::drivers::Around;
+use kmd::SimulatedMiniport;
+
+/// See the module.
+pub struct Lossy {
+    simulated: SimulatedMiniport,
+    every: u64,
+    completions: u64,
+}
+
+impl Lossy {
+    /// Loses each `every`th `DMA_COMPLETED`.
+    pub fn every(every: u64) -> Lossy {
+        Lossy { simulated: SimulatedMiniport::default(), every, completions: 0 }
+    }
+
+    /// What was called back after the first `before`, without what is lost.
+    fn lose(&mut self, before: usize, callbacks: &mut Vec<Callback>) {
+        let mut at = 0;
+        callbacks.retain(|callback| {
+            at += 1;
+            if at <= before || !matches!(callback, Callback::NotifyInterrupt(Interrupt::DmaCompleted { .. }))
+            {
+                return true;
+            }
+            self.completions += 1;
+            !self.completions.is_multiple_of(self.every)
+        });
+    }
+}
+
+impl Around for Lossy {
+    fn inner(&self) -> &dyn Miniport {
+        &self.simulated
+    }
+
+    fn inner_mut(&mut self) -> &mut dyn Miniport {
+        &mut self.simulated
+    }
+
+    /// Time passes: work ends here.
+    fn deadline(&mut self, now: Nanos, callbacks: &mut Vec<Callback>) {
+        let before = callbacks.len();
+        self.simulated.deadline(now, callbacks);
+        self.lose(before, callbacks);
+    }
+
+    /// Work that takes no time ends here.
+    fn submit_command(
+        &mut self,
+        now: Nanos,
+        submission: Submission,
+        callbacks: &mut Vec<Callback>,
+    ) -> Result<(), d3dkmt::NtStatus> {
+        let before = callbacks.len();
+        let submitted = self.simulated.submit_command(now, submission, callbacks);
+        self.lose(before, callbacks);
+        submitted
+    }
+}

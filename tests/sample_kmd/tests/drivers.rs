@@ -1,0 +1,81 @@
+//! The drivers under test, as a user tests one of their own: DDI by DDI, in the model, and with real processes.
+
+use d3dkmt::{CpuEventUsage, EscapeFlags, Handle, NtStatus};
+use dxgkrnl::Config;
+use dxgkrnl::ddi::{
+    Callback, CreateCpuEvent, DxgCpuEvent, EngineId, Escape, KmdDevice, Miniport, SignalEvent,
+};
+use gpupv::daemon::{Daemon, Options, config};
+use gpupv::drivers::Wrapped;
+use gpupv::output::Steps;
+use gpupv::stage::LocalArm;
+use sample_kmd::{HangBell, USAGE_ENGINE_HUNG, registry};
+use scenario::choose::First;
+use scenario::model::ModelWorld;
+use scenario::run::run;
+use scenario::script::parse;
+use scenario::{Program, Verdict};
+
+const LOSSY: &str = include_str!("lossy.scn");
+
+fn program(text: &str) -> Program {
+    parse(text).expect("the scenario reads").remove(0)
+}
+
+/// DDI by DDI: the driver is a value, and a test calls it as the kernel does.
+#[test]
+fn a_hang_rings_the_events_that_asked_for_it_and_no_others() {
+    let mut driver = Wrapped(HangBell::default());
+    driver.start(&Config::default());
+    let mut callbacks = Vec::new();
+    let mut create = |number| {
+        let create = CreateCpuEvent { device: KmdDevice(1), event: DxgCpuEvent(number) };
+        driver.create_cpu_event(0, &create).expect("it makes one")
+    };
+    let [bell, other] = [7, 8].map(&mut create);
+    for (event, wants) in [(bell, USAGE_ENGINE_HUNG), (other, 1)] {
+        let usage = [wants, 0, 0, 0, 0, 0, 0, 0];
+        let mut data = CpuEventUsage { object: Handle(0x40), kmd_cpu_event: event.0, usage }.encode();
+        let flags = EscapeFlags::DRIVER_KNOWN_ESCAPE;
+        let escape = Escape { process: None, device: None, context: None, flags, data: &mut data };
+        assert_eq!(driver.escape(0, 0, escape, &mut callbacks), NtStatus::SUCCESS);
+    }
+    let engine = EngineId { adapter: 0, node: 0 };
+    driver.query_engine_status(engine, &mut callbacks);
+    let rung = Callback::SignalEvent { adapter: 0, signal: SignalEvent::of(DxgCpuEvent(7)) };
+    assert_eq!(callbacks, [rung]);
+    callbacks.clear();
+    driver.destroy_cpu_event(0, bell, &mut callbacks);
+    driver.query_engine_status(engine, &mut callbacks);
+    assert_eq!(callbacks, [], "nothing rings after its end");
+}
+
+/// In the model: a scenario, in virtual time, with the kernel's laws checked after each step.
+#[test]
+fn every_third_completion_is_lost_in_the_model() {
+    let program = program(LOSSY);
+    let mut world = ModelWorld::with_drivers(&program, &registry(), None);
+    assert_eq!(run(&program, &mut world, &mut First).verdict, Verdict::Passed);
+}
+
+/// The same scenario with a daemon in this process and real guest processes: no VM, no root.
+#[test]
+fn every_third_completion_is_lost_with_real_processes() {
+    let arm = LocalArm::with_drivers(&Steps::new(), registry()).expect("the guest programs are built");
+    assert_eq!(arm.run(&program(LOSSY)).expect("it runs").verdict, Verdict::Passed);
+}
+
+/// A daemon of one's own in a few lines.
+#[test]
+fn a_daemon_is_configured_with_a_driver_by_its_name() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let start = |kmd: &str| {
+        let kernel = config::parse(&format!("[[adapter]]\nkmd = \"{kmd}\"")).expect("it reads");
+        let directory = folder.path().into();
+        Daemon::start(Options { directory, kernel, drivers: registry(), ..Options::default() })
+    };
+    start("lossy").expect("it is registered").stop().expect("it ends in order");
+    let error = start("glossy").err().expect("nobody registered it");
+    let wanted = "there is no driver named \"glossy\"; there are simulated, hang_bell, lossy";
+    assert_eq!(format!("{error:#}"), wanted);
+}
