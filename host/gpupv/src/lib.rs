@@ -4,6 +4,7 @@
 //! and performs the effects before leaving.
 
 pub mod artifacts;
+pub mod cli;
 pub mod commands;
 pub mod daemon;
 pub mod output;

@@ -40,10 +40,10 @@ fn main() {
     });
     rate("random programs, model", "-", ROUNDS, |seed| {
         let program = random(seed);
-        assert!(failure(&run_once(&OnModel, &program, None, seed, &mut chooser(seed))).is_none());
+        assert!(failure(&run_once(&OnModel::default(), &program, None, seed, &mut chooser(seed))).is_none());
     });
     rate("random programs, link", "1,000/s", ROUNDS, |seed| {
         let program = random(seed);
-        assert!(failure(&run_once(&OnLink, &program, None, seed, &mut chooser(seed))).is_none());
+        assert!(failure(&run_once(&OnLink::default(), &program, None, seed, &mut chooser(seed))).is_none());
     });
 }

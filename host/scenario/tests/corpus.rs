@@ -154,7 +154,7 @@ fn every_file_holds_over_any_link_and_survives_a_crash_at_any_step() {
                 let over_link =
                     (!program.not_on.iter().any(|(arm, _)| *arm == Arm::Link)).then(|| program.clone());
                 for program in over_link.into_iter().chain(crashes(&program, seed)) {
-                    let ended = run_once(&OnLink, &program, None, seed, &mut chooser(seed));
+                    let ended = run_once(&OnLink::default(), &program, None, seed, &mut chooser(seed));
                     if let Some(failure) = failure(&ended) {
                         failures.push(format!(
                             "{}, seed {seed}: {failure}\n{}",

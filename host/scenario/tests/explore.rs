@@ -6,7 +6,7 @@ use scenario::script::{parse, print};
 
 /// The class and text of the seed's failure, if it fails.
 fn found(seed: u64, planted: Option<PlantedBug>) -> Option<(Class, String)> {
-    let ended = run_once(&OnModel, &random(seed), planted, seed, &mut chooser(seed));
+    let ended = run_once(&OnModel::default(), &random(seed), planted, seed, &mut chooser(seed));
     failure(&ended).map(|failure| (Class::of(failure), failure.to_string()))
 }
 
@@ -52,7 +52,7 @@ fn a_panic_is_a_failure_of_its_own_class() {
     let text = "litmus \"two\"\nprocess p\np  D = device -> ok\np  F = fence D -> ok\nthread t in p\n\
                 race p | t\n  x = read F | y = read F\nallowed F=0\n";
     let program = parse(text).expect("a litmus").remove(0);
-    let ended = run_once(&OnModel, &program, None, 0, &mut Thrower);
+    let ended = run_once(&OnModel::default(), &program, None, 0, &mut Thrower);
     let failure = failure(&ended).expect("it panics");
     assert_eq!((Class::of(failure), failure.what.as_str()), (Class::Panic, "panic: thrown on purpose"));
 }
@@ -80,7 +80,7 @@ fn speed() {
             let one = std::time::Instant::now();
             shrink(&random(seed), &mut |candidate| {
                 tries += 1;
-                let ended = run_once(&OnModel, candidate, Some(bug), seed, &mut chooser(seed));
+                let ended = run_once(&OnModel::default(), candidate, Some(bug), seed, &mut chooser(seed));
                 (failure(&ended).map(Class::of) == Some(wanted)).then_some(ended)
             });
             count += 1;

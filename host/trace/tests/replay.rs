@@ -2,12 +2,11 @@
 
 mod common;
 
-use common::{config, record, replay, session, steps};
+use common::{config, drivers, record, replay, session, steps};
 use d3dkmt::{
     Call, CreateContextFlags, EventId, GpuSignal, Handle, SignalFlags, SyncObjectInfo, SyncObjectType,
     WaitFromCpuFlags, isa,
 };
-use drivers::Registry;
 use dxgkrnl::{Config, Effects, FenceStore, Input, Kernel, Note, ProcessId, VmId};
 use kmd::SimulatedMiniport;
 use trace::{Lane, Recorder, Verdict};
@@ -133,7 +132,7 @@ fn the_call_that_crashed_is_in_the_trace() {
         panic!("as the kernel might");
     });
     assert!(crash.is_err());
-    let report = trace::replay(file.path(), &Registry::default(), &mut |_, _| {}).unwrap();
+    let report = trace::replay(file.path(), &drivers(), &mut |_, _| {}).unwrap();
     assert_eq!((report.unfinished, report.steps, report.ended), (Some(100), 100, false));
     assert!(report.to_string().contains("step #100 has no effects"), "{report}");
 }
@@ -150,7 +149,7 @@ fn a_flush_within_a_step_is_the_last_of_a_trace() {
         assert!(error.contains("recording has stopped"), "{error}");
     }
     drop(recorder);
-    let report = trace::replay(file.path(), &Registry::default(), &mut |_, _| {}).unwrap();
+    let report = trace::replay(file.path(), &drivers(), &mut |_, _| {}).unwrap();
     assert_eq!(report.unfinished, Some(1));
 }
 
@@ -213,7 +212,7 @@ fn a_panic_of_the_kernel_is_recorded_and_reproduced() {
         }
     });
     assert!(crash.is_err());
-    let report = trace::replay(file.path(), &Registry::default(), &mut |_, _| {}).unwrap();
+    let report = trace::replay(file.path(), &drivers(), &mut |_, _| {}).unwrap();
     let Verdict::Panicked { sequence, now, input, message } = &report.verdict else { panic!("{report}") };
     assert_eq!((*sequence, *now, &**input), (steps, 1000, "deadline"));
     assert!(message.contains("attached"), "{message}");

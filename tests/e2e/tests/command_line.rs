@@ -3,9 +3,12 @@
 use std::path::Path;
 use std::process::{Output, Stdio};
 
+use d3dkmt::{EventId, NtStatus, WaitOutcome};
 use e2e::programs::{c_program, closed, full, gpupv, gpupv_binary, stderr, stdout};
 use e2e::served::{Served, block_on};
+use e2e::wire::Client;
 use gpupv::daemon::control;
+use proto::convert::FromHost;
 use serde_json::Value;
 use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_client::HealthClient;
@@ -265,7 +268,7 @@ fn what_is_injected_is_said_recorded_and_replayed() {
         (&["hang", "3D"][..], "engine 0.0 hangs"),
         (&["lose-interrupt COPY"], "engine 0.2 loses an interrupt"),
         (&["reset_fails", "3D"], "the next reset of engine 0.0 fails"),
-        (&["page_fault", "3D", "at=0x1000", "write"], "engine 0.0 faults at 0x1000 (flags 0x1)"),
+        (&["page_fault", "3D", "at=0x1000", "WRITE"], "engine 0.0 faults at 0x1000 (flags 0x1)"),
         (&["f1", "COMPUTE"], "engine 0.1 goes to F1"),
         (&["power", "0", "off"], "adapter 0 goes to D3"),
         (&["power 0 on"], "adapter 0 goes to D0"),
@@ -324,18 +327,21 @@ fn a_process_is_frozen_by_its_name_or_its_number_and_thawed() {
     let folder = tempfile::tempdir().expect("a folder");
     let trace = folder.path().join("frozen.gvt");
     let served = Served::start(&["--record", trace.to_str().expect("UTF-8")]);
-    let artifacts = e2e::programs::artifacts();
-    let mut guest =
-        gpupv::commands::run::guest_command(&[artifacts.actor.clone().into()], &served.broker(), artifacts);
-    let mut actor = guest.stdin(Stdio::piped()).stdout(Stdio::null()).spawn().expect("the actor starts");
-    let process = e2e::polling::eventually("the actor attaches", || {
-        served.inspect().processes.first().cloned().ok_or_else(|| "nobody is attached".to_owned())
-    });
-    for words in [["freeze".to_owned(), process.name.clone()], ["thaw".to_owned(), process.id.to_string()]] {
-        let output = inject(&served, &[&words[0], &words[1]]);
-        assert_eq!(output.status.code(), Some(0), "{words:?}: {}", stderr(&output));
-    }
-    actor.kill().expect("it is ours");
-    actor.wait().expect("it is ours");
+    let mut client = Client::new(&served.broker());
+    let device = client.open_device();
+    let fence = client.create_fence(device, 0);
+    assert_eq!(client.wait(device, fence.object, 1, 7), Some(WaitOutcome::Registered));
+    let process = || served.inspect().processes.first().cloned().expect("it is attached");
+    assert_eq!(process().held_wakes, None);
+    let name = process().name;
+    assert_eq!(inject(&served, &["freeze", &name]).status.code(), Some(0));
+    assert_eq!(client.signal(device, fence.object, 1), NtStatus::SUCCESS, "what it had sent before is done");
+    assert_eq!(process().held_wakes, Some(1));
+    let text = gpupv(&["inspect", "--directory"]).arg(served.directory()).output().expect("gpupv starts");
+    assert!(stdout(&text).contains("frozen, 1 wake-ups held"), "{}", stdout(&text));
+    assert_eq!(inject(&served, &["thaw", &process().id.to_string()]).status.code(), Some(0));
+    assert_eq!(process().held_wakes, None);
+    let wake = client.stream.read();
+    assert!(matches!(&wake, Ok(FromHost::Wake { event: EventId(7), .. })), "{wake:?}");
     assert!(std::fs::metadata(&trace).expect("the trace").len() > 0);
 }

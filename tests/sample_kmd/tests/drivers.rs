@@ -1,5 +1,7 @@
 //! The drivers under test, as a user tests one of their own: DDI by DDI, in the model, and with real processes.
 
+use std::process::Command;
+
 use d3dkmt::{CpuEventUsage, EscapeFlags, Handle, NtStatus};
 use dxgkrnl::Config;
 use dxgkrnl::ddi::{
@@ -17,6 +19,7 @@ use scenario::script::parse;
 use scenario::{Program, Verdict};
 
 const LOSSY: &str = include_str!("lossy.scn");
+const HANG_BELL: &str = include_str!("hang_bell.scn");
 
 fn program(text: &str) -> Program {
     parse(text).expect("the scenario reads").remove(0)
@@ -50,19 +53,41 @@ fn a_hang_rings_the_events_that_asked_for_it_and_no_others() {
     assert_eq!(callbacks, [], "nothing rings after its end");
 }
 
-/// In the model: a scenario, in virtual time, with the kernel's laws checked after each step.
+/// In the model: scenarios, in virtual time, with the kernel's laws checked after each step.
 #[test]
-fn every_third_completion_is_lost_in_the_model() {
-    let program = program(LOSSY);
-    let mut world = ModelWorld::with_drivers(&program, &registry(), None);
-    assert_eq!(run(&program, &mut world, &mut First).verdict, Verdict::Passed);
+fn both_do_in_the_model_what_they_are_for() {
+    for text in [LOSSY, HANG_BELL] {
+        let program = program(text);
+        let mut world = ModelWorld::with_drivers(&program, &registry(), None);
+        assert_eq!(run(&program, &mut world, &mut First).verdict, Verdict::Passed, "{}", program.title);
+    }
 }
 
-/// The same scenario with a daemon in this process and real guest processes: no VM, no root.
+/// The same scenarios with a daemon in this process and real guest processes: no VM, no root.
 #[test]
-fn every_third_completion_is_lost_with_real_processes() {
+fn both_do_it_with_real_processes() {
     let arm = LocalArm::with_drivers(&Steps::new(), registry()).expect("the guest programs are built");
-    assert_eq!(arm.run(&program(LOSSY)).expect("it runs").verdict, Verdict::Passed);
+    for text in [LOSSY, HANG_BELL] {
+        let program = program(text);
+        assert_eq!(arm.run(&program).expect("it runs").verdict, Verdict::Passed, "{}", program.title);
+    }
+}
+
+/// `main.rs` is a whole gpupv.
+#[test]
+fn a_command_line_of_ones_own_knows_the_drivers() {
+    let run = |scenario: &str| {
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests");
+        let mut command = Command::new(env!("CARGO_BIN_EXE_sample-kmd"));
+        let command =
+            command.args(["scenario", "run", "--arm", "model,link"]).arg(format!("{folder}/{scenario}"));
+        command.output().expect("it starts")
+    };
+    for scenario in ["lossy.scn", "hang_bell.scn"] {
+        let output = run(scenario);
+        assert_eq!(output.status.code(), Some(0), "{output:?}");
+        assert!(String::from_utf8_lossy(&output.stdout).contains("2 passed"), "{output:?}");
+    }
 }
 
 /// A daemon of one's own in a few lines.

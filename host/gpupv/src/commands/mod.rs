@@ -14,6 +14,9 @@ pub mod vm;
 use std::path::PathBuf;
 
 use clap::Args;
+use drivers::Registry;
+
+use crate::daemon::Options;
 
 /// Options of every command that starts a daemon.
 #[derive(Args, Debug, Clone, Default)]
@@ -25,6 +28,26 @@ pub struct DaemonArgs {
     /// statuses are lost and errors appear as device state
     #[arg(long)]
     pub async_submission: bool,
+    /// Adapters, VMs and policies (TOML)
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+}
+
+impl DaemonArgs {
+    /// What they say of the daemon, which may have these drivers.
+    pub fn options(&self, drivers: &Registry) -> anyhow::Result<Options> {
+        let kernel = match &self.config {
+            Some(path) => crate::daemon::config::read(path)?,
+            None => dxgkrnl::Config::default(),
+        };
+        Ok(Options {
+            record: self.record.clone(),
+            async_submission: self.async_submission,
+            kernel,
+            drivers: drivers.clone(),
+            ..Options::default()
+        })
+    }
 }
 
 /// Where a daemon's sockets are, unless `--directory` says otherwise.

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use drivers::Registry;
 use serde_json::json;
 use trace::{Report, TraceError};
 
@@ -18,9 +19,9 @@ pub struct ReplayArgs {
     pub json: bool,
 }
 
-pub fn run(args: &ReplayArgs) -> anyhow::Result<u8> {
+pub fn run(args: &ReplayArgs, drivers: &Registry) -> anyhow::Result<u8> {
     let steps = Steps::new();
-    let result = trace::replay(&args.trace, &drivers::Registry::default(), &mut |done, all| {
+    let result = trace::replay(&args.trace, drivers, &mut |done, all| {
         steps.step(format!("replaying {}: {}%", args.trace.display(), done * 100 / all.max(1)));
     });
     steps.finish();

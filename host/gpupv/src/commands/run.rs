@@ -6,6 +6,7 @@ use std::process::{Command, ExitStatus};
 
 use anyhow::Context as _;
 use clap::Args;
+use drivers::Registry;
 use proto::limits::BROKER_ENV;
 
 use crate::artifacts::Artifacts;
@@ -49,17 +50,13 @@ fn run_guest(args: &RunArgs, daemon: &Daemon, artifacts: &Artifacts) -> anyhow::
     })
 }
 
-pub fn run(args: &RunArgs) -> anyhow::Result<u8> {
+pub fn run(args: &RunArgs, drivers: &Registry) -> anyhow::Result<u8> {
+    let options = args.daemon.options(drivers)?;
     let steps = Steps::new();
     let artifacts = Artifacts::provide(&steps)?;
     steps.finish();
     let directory = tempfile::Builder::new().prefix("gpupv-").tempdir()?;
-    let daemon = Daemon::start(Options {
-        directory: directory.path().into(),
-        record: args.daemon.record.clone(),
-        async_submission: args.daemon.async_submission,
-        ..Options::default()
-    })?;
+    let daemon = Daemon::start(Options { directory: directory.path().into(), ..options })?;
     let status = run_guest(args, &daemon, &artifacts);
     // In order even if the program could not be started: the trace gets its end.
     daemon.stop()?;

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use anyhow::Context as _;
 use clap::Args;
+use drivers::Registry;
 use proto::limits::BROKER_ENV;
 
 use crate::commands::{DaemonArgs, default_directory};
@@ -21,22 +22,12 @@ pub struct ServeArgs {
     /// Sockets for so many VMs, for QEMU's vhost-user-vsock device
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub vms: u32,
-    /// Adapters and policies (TOML)
-    #[arg(long, value_name = "FILE")]
-    pub config: Option<PathBuf>,
 }
 
-pub fn run(args: &ServeArgs) -> anyhow::Result<u8> {
-    let kernel = match &args.config {
-        Some(path) => crate::daemon::config::read(path)?,
-        None => dxgkrnl::Config::default(),
-    };
+pub fn run(args: &ServeArgs, drivers: &Registry) -> anyhow::Result<u8> {
     let daemon = Daemon::start(Options {
         directory: args.directory.clone().unwrap_or_else(default_directory),
-        record: args.daemon.record.clone(),
-        async_submission: args.daemon.async_submission,
-        kernel,
-        ..Options::default()
+        ..args.daemon.options(drivers)?
     })?;
     say(format_args!("local programs: {BROKER_ENV}={}", daemon.broker_path().display()));
     for number in 1..=args.vms {

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 
 use anyhow::Context as _;
 use clap::{Args, Subcommand};
+use drivers::Registry;
 use proto::agent::exec_input;
 use tokio::sync::mpsc;
 
@@ -223,15 +224,11 @@ async fn run_in(agent: &mut Agent, name: &str, alone: bool, command: &[String]) 
     })
 }
 
-pub fn run(args: &VmArgs) -> anyhow::Result<u8> {
+pub fn run(args: &VmArgs, drivers: &Registry) -> anyhow::Result<u8> {
     let VmCommand::Run(args) = &args.command;
     anyhow::ensure!(args.vms >= 1, "--vms must be at least 1");
     let plan = FleetPlan {
-        options: Options {
-            record: args.daemon.record.clone(),
-            async_submission: args.daemon.async_submission,
-            ..Options::default()
-        },
+        options: args.daemon.options(drivers)?,
         count: args.vms,
         with: args.with.clone(),
         console: args.console.clone(),

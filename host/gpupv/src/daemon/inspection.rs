@@ -86,6 +86,7 @@ fn process(state: &snapshot::ProcessState, connected: bool) -> control::Process 
         connected,
         priority_class: state.priority_class,
         blocked: state.blocked,
+        held_wakes: state.held_wakes,
     }
 }
 

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
+use drivers::Registry;
 use proto::agent::exec_input;
 use scenario::choose::First;
 use scenario::program::{Arm, Program, Vm};
@@ -194,11 +195,16 @@ pub struct VmArm {
 
 impl VmArm {
     /// Boots as many guests as the programs need.
-    pub fn boot<'a>(programs: impl Iterator<Item = &'a Program>, steps: &Steps) -> anyhow::Result<VmArm> {
+    pub fn boot<'a>(
+        programs: impl Iterator<Item = &'a Program>,
+        drivers: Registry,
+        steps: &Steps,
+    ) -> anyhow::Result<VmArm> {
         let artifacts = Artifacts::provide(steps)?;
         let needed = programs.map(guests_of).filter(|guests| *guests <= GUESTS_MAX).max();
         let watch = Arc::new(Watch::default());
-        let options = Options { clock: Clock::Virtual, observer: Some(watch.clone()), ..Options::default() };
+        let options =
+            Options { clock: Clock::Virtual, observer: Some(watch.clone()), drivers, ..Options::default() };
         let with = vec![Brought { host: artifacts.actor.clone(), guest: ACTOR.into() }];
         let plan = FleetPlan { options, count: needed.unwrap_or(1) as u32, with, ..FleetPlan::default() };
         let driver = Driver::start()?;

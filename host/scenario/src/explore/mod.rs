@@ -30,7 +30,7 @@ mod upsets;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use drivers::panic_words;
+use drivers::{Registry, panic_words};
 use dxgkrnl::PlantedBug;
 
 pub use campaign::{CANARY, Plan, Progress, Refused, campaign, canary, program_of, shard};
@@ -63,27 +63,33 @@ pub trait Make: Sync {
 }
 
 /// The model arm. It draws nothing: a call is one step there.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct OnModel;
+#[derive(Clone, Debug, Default)]
+pub struct OnModel {
+    /// The drivers that programs may name.
+    pub drivers: Registry,
+}
 
 impl Make for OnModel {
     type World<'a> = ModelWorld<'a>;
 
     fn make<'a>(&'a self, program: &'a Program, planted: Option<PlantedBug>, _seed: u64) -> ModelWorld<'a> {
-        ModelWorld::new(program, planted)
+        ModelWorld::with_drivers(program, &self.drivers, planted)
     }
 }
 
 /// The link arm. It draws the sizes of the pieces that bytes arrive in; which stream is served next is the
 /// chooser's affair.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct OnLink;
+#[derive(Clone, Debug, Default)]
+pub struct OnLink {
+    /// The drivers that programs may name.
+    pub drivers: Registry,
+}
 
 impl Make for OnLink {
     type World<'a> = LinkWorld<'a>;
 
     fn make<'a>(&'a self, program: &'a Program, planted: Option<PlantedBug>, seed: u64) -> LinkWorld<'a> {
-        LinkWorld::new(program, planted, seed)
+        LinkWorld::with_drivers(program, &self.drivers, planted, seed)
     }
 }
 

@@ -15,6 +15,7 @@ mod calls;
 mod guest;
 
 use d3dkmt::{Call, Handle, NtStatus, Reply};
+use drivers::Registry;
 use dxgkrnl::{Input, Nanos, PlantedBug, ProcessId, Snapshot};
 
 use crate::choose::Random;
@@ -45,9 +46,19 @@ pub struct LinkWorld<'a> {
 impl<'a> LinkWorld<'a> {
     /// `seed` 0: every frame arrives whole.
     pub fn new(program: &'a Program, planted: Option<PlantedBug>, seed: u64) -> LinkWorld<'a> {
+        LinkWorld::with_drivers(program, &Registry::default(), planted, seed)
+    }
+
+    /// The same over drivers of one's own.
+    pub fn with_drivers(
+        program: &'a Program,
+        registry: &Registry,
+        planted: Option<PlantedBug>,
+        seed: u64,
+    ) -> LinkWorld<'a> {
         LinkWorld {
             program,
-            host: Host::new(program, drivers::Registry::default(), planted),
+            host: Host::new(program, registry.clone(), planted),
             guests: program.processes.iter().map(|_| None).collect(),
             answers: vec![None; program.threads.len()],
             pieces: (seed != 0).then(|| Random::new(seed)),

@@ -7,13 +7,22 @@ pub mod session;
 use std::io::Cursor;
 use std::path::Path;
 
+use drivers::Registry;
 use dxgkrnl::{
     Config, EngineType, Features, Grant, NodeConfig, Policy, RegistryData, RegistryKey, RegistryValue,
     TargetConfig, TdrConfig, VidSchCaps, VmConfig,
 };
+use kmd::SimulatedMiniport;
 use trace::{Reader, Record, Recorder, Report, TraceError};
 
 pub use session::Step;
+
+/// The drivers that configurations of these tests name.
+pub fn drivers() -> Registry {
+    Registry::default().with(ANOTHER, || Box::new(SimulatedMiniport::default()))
+}
+
+const ANOTHER: &str = "another driver";
 
 /// A configuration that is not the default in any field.
 pub fn config() -> Config {
@@ -57,7 +66,7 @@ pub fn config() -> Config {
     adapter.iommu = true;
     adapter.io_coherent = false;
     adapter.targets = vec![TargetConfig { id: 1, vsync_ns: 2 }, TargetConfig { id: 3, vsync_ns: 4 }];
-    adapter.kmd = "another driver".into();
+    adapter.kmd = ANOTHER.into();
     adapter.paravirtualization = false;
     adapter.virtual_functions = 3;
     let value = |key, name: &str, data| RegistryValue { key, name: name.into(), data };
@@ -110,5 +119,5 @@ pub fn steps(bytes: &[u8]) -> Vec<Step> {
 }
 
 pub fn replay(bytes: &[u8]) -> Result<Report, TraceError> {
-    trace::replay_from(reader(bytes)?, &drivers::Registry::default(), &mut |done, all| assert!(done <= all))
+    trace::replay_from(reader(bytes)?, &drivers(), &mut |done, all| assert!(done <= all))
 }

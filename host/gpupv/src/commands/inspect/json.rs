@@ -29,6 +29,7 @@ pub fn to_json(state: &Inspection) -> Value {
             "handles": process.handles, "fence_slots": process.fence_slots,
             "fence_slots_used": process.fence_slots_used, "connected": process.connected,
             "priority_class": process.priority_class, "blocked": process.blocked,
+            "held_wakes": process.held_wakes,
         })).collect::<Vec<_>>(),
         "devices": state.devices.iter().map(|device| json!({
             "process": device.process, "handle": device.handle, "adapter": device.adapter, "state": device.state,

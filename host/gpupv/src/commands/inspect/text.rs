@@ -219,8 +219,10 @@ pub fn render(state: &Inspection) -> String {
         let place = if process.vm == 0 { "local".into() } else { format!("vm {}", process.vm) };
         let connected = if process.connected { "" } else { ", not connected" };
         let blocked = if process.blocked { ", blocked from the GPU" } else { "" };
+        let frozen =
+            process.held_wakes.map_or(String::new(), |held| format!(", frozen, {held} wake-ups held"));
         text += &format!(
-            "process {} ({place}, pid {}, {}): {} handles, {} of {} fence slots{connected}{blocked}\n",
+            "process {} ({place}, pid {}, {}): {} handles, {} of {} fence slots{connected}{blocked}{frozen}\n",
             process.id,
             process.pid,
             process.name,

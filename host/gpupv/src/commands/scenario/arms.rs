@@ -4,10 +4,9 @@
 //! about. Over the link one order of it is run, on the live arms whichever the machine takes; `explore` does
 //! more.
 
+use drivers::Registry;
 use scenario::choose::First;
-use scenario::explore::{self, every_way};
-use scenario::link::LinkWorld;
-use scenario::model::ModelWorld;
+use scenario::explore::{self, Make as _, every_way};
 use scenario::run::run;
 use scenario::{Arm, Ended, Failure, Program, Verdict};
 
@@ -20,26 +19,26 @@ pub trait ArmRunner {
 }
 
 /// The kernel alone, in the plain order.
-struct OnModel;
+struct OnModel(explore::OnModel);
 
 impl ArmRunner for OnModel {
     fn run(&mut self, program: &Program) -> Ended {
         if program.race.is_some() {
-            return match every_way(&explore::OnModel, program, None) {
+            return match every_way(&self.0, program, None) {
                 Ok(every) => Ended { unchecked: every.unchecked, ..Ended::of(Verdict::Passed) },
                 Err(unlike) => Ended::of(Verdict::Failed(unlike.into_failure())),
             };
         }
-        run(program, &mut ModelWorld::new(program, None), &mut First)
+        run(program, &mut self.0.make(program, None, 0), &mut First)
     }
 }
 
 /// The client core and the kernel over a link that delivers whole frames in the plain order.
-struct OnLink;
+struct OnLink(explore::OnLink);
 
 impl ArmRunner for OnLink {
     fn run(&mut self, program: &Program) -> Ended {
-        run(program, &mut LinkWorld::new(program, None, 0), &mut First)
+        run(program, &mut self.0.make(program, None, 0), &mut First)
     }
 }
 
@@ -69,17 +68,26 @@ pub fn provide<'a>(
     arm: Arm,
     jobs: usize,
     programs: impl Iterator<Item = &'a Program>,
+    drivers: &Registry,
 ) -> anyhow::Result<Vec<Box<dyn ArmRunner + Send>>> {
     let mut runners: Vec<Box<dyn ArmRunner + Send>> = Vec::new();
     match arm {
-        Arm::Model => runners.extend((0..jobs).map(|_| Box::new(OnModel) as Box<dyn ArmRunner + Send>)),
-        Arm::Link => runners.extend((0..jobs).map(|_| Box::new(OnLink) as Box<dyn ArmRunner + Send>)),
+        Arm::Model => runners.extend((0..jobs).map(|_| {
+            let arm = OnModel(explore::OnModel { drivers: drivers.clone() });
+            Box::new(arm) as Box<dyn ArmRunner + Send>
+        })),
+        Arm::Link => runners.extend((0..jobs).map(|_| {
+            let arm = OnLink(explore::OnLink { drivers: drivers.clone() });
+            Box::new(arm) as Box<dyn ArmRunner + Send>
+        })),
         Arm::Local => {
             let steps = Steps::new();
-            let arms = (0..jobs).map(|_| LocalArm::new(&steps)).collect::<anyhow::Result<Vec<_>>>()?;
+            let arms = (0..jobs)
+                .map(|_| LocalArm::with_drivers(&steps, drivers.clone()))
+                .collect::<anyhow::Result<Vec<_>>>()?;
             runners.extend(arms.into_iter().map(|arm| Box::new(arm) as Box<dyn ArmRunner + Send>));
         }
-        Arm::Vm => runners.push(Box::new(VmArm::boot(programs, &Steps::new())?)),
+        Arm::Vm => runners.push(Box::new(VmArm::boot(programs, drivers.clone(), &Steps::new())?)),
     }
     Ok(runners)
 }

@@ -9,6 +9,7 @@ use std::path::PathBuf;
 use anyhow::{Context as _, bail};
 use clap::builder::{PossibleValuesParser, TypedValueParser as _};
 use clap::{Args, ValueEnum};
+use drivers::Registry;
 use dxgkrnl::PlantedBug;
 use scenario::Program;
 use scenario::explore::{
@@ -304,8 +305,8 @@ pub fn conclude(whole: &Whole, args: &OutputArgs) -> anyhow::Result<u8> {
 /// The checkers can see: the canary's seed fails on the arm with each planted bug.
 fn check_canary(arm: SeededArm) -> bool {
     let result = match arm {
-        SeededArm::Model => canary(&OnModel),
-        SeededArm::Link => canary(&OnLink),
+        SeededArm::Model => canary(&OnModel::default()),
+        SeededArm::Link => canary(&OnLink::default()),
     };
     match result {
         Ok(()) => say(format_args!(
@@ -317,7 +318,8 @@ fn check_canary(arm: SeededArm) -> bool {
     result.is_ok()
 }
 
-pub fn run(args: &ExploreArgs) -> anyhow::Result<u8> {
+pub fn run(args: &ExploreArgs, drivers: &Registry) -> anyhow::Result<u8> {
+    let (model, link) = (OnModel { drivers: drivers.clone() }, OnLink { drivers: drivers.clone() });
     panics::tell_each_once();
     let subjects = subjects(args)?;
     if let Some(seed) = args.log {
@@ -327,8 +329,8 @@ pub fn run(args: &ExploreArgs) -> anyhow::Result<u8> {
             return Ok(OK);
         }
         return Ok(match subject.arm(args) {
-            SeededArm::Model => print_log(&OnModel, subject, args, seed),
-            SeededArm::Link => print_log(&OnLink, subject, args, seed),
+            SeededArm::Model => print_log(&model, subject, args, seed),
+            SeededArm::Link => print_log(&link, subject, args, seed),
         });
     }
     if args.shard.is_some() && subjects.iter().any(|subject| subject.is_exhaustive(args)) {
@@ -343,8 +345,8 @@ pub fn run(args: &ExploreArgs) -> anyhow::Result<u8> {
     let mut whole = Whole::default();
     for subject in &subjects {
         match subject.arm(args) {
-            SeededArm::Model => whole.explore(&OnModel, subject, args)?,
-            SeededArm::Link => whole.explore(&OnLink, subject, args)?,
+            SeededArm::Model => whole.explore(&model, subject, args)?,
+            SeededArm::Link => whole.explore(&link, subject, args)?,
         }
     }
     conclude(&whole, &args.output)

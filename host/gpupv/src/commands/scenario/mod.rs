@@ -22,6 +22,7 @@ mod work;
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
+use drivers::Registry;
 
 pub use arms::ArmRunner;
 
@@ -56,13 +57,13 @@ pub struct PathArgs {
     pub paths: Vec<PathBuf>,
 }
 
-pub fn run(args: &ScenarioArgs) -> anyhow::Result<u8> {
+pub fn run(args: &ScenarioArgs, drivers: &Registry) -> anyhow::Result<u8> {
     match &args.command {
         ScenarioCommand::New(args) => new::run(args),
         ScenarioCommand::Check(args) => check::run(args),
         ScenarioCommand::List(args) => list::run(args),
-        ScenarioCommand::Run(args) => run::run(args),
-        ScenarioCommand::Explore(args) => explore::run(args),
+        ScenarioCommand::Run(args) => run::run(args, drivers),
+        ScenarioCommand::Explore(args) => explore::run(args, drivers),
         ScenarioCommand::Merge(args) => merge::run(args),
     }
 }

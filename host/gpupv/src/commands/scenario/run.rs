@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail};
 use clap::{Args, ValueEnum};
+use drivers::Registry;
 use scenario::Arm;
 use scenario::report::{CaseResult, Results};
 use scenario::world::declared_skip;
@@ -150,7 +151,7 @@ fn cannot_write(path: &Path) -> String {
 }
 
 /// Runs the cases on each arm in turn.
-fn run_on(chosen: &[Arm], works: &[Work<'_>], args: &RunArgs) -> anyhow::Result<Results> {
+fn run_on(chosen: &[Arm], works: &[Work<'_>], args: &RunArgs, drivers: &Registry) -> anyhow::Result<Results> {
     let jobs = args.jobs.or_else(|| std::thread::available_parallelism().ok()).map_or(1, NonZeroUsize::get);
     let mut provided = Vec::new();
     for arm in chosen {
@@ -158,7 +159,7 @@ fn run_on(chosen: &[Arm], works: &[Work<'_>], args: &RunArgs) -> anyhow::Result<
         // Nothing is set up for an arm that every case skips: a runner that is never asked will do.
         let of = if is_needed { *arm } else { Arm::Model };
         let programs = works.iter().map(|work| work.program);
-        provided.push((*arm, arms::provide(of, jobs.min(works.len()), programs)?));
+        provided.push((*arm, arms::provide(of, jobs.min(works.len()), programs, drivers)?));
     }
     let progress = Progress::new("running scenarios", (chosen.len() * works.len()) as u64);
     let mut by_arm = Vec::new();
@@ -183,13 +184,13 @@ fn in_order(by_arm: Vec<Vec<CaseResult>>, runs: usize) -> Results {
     Results { cases: cases.into_iter().map(|(_, result)| result).collect(), left_out }
 }
 
-pub fn run(args: &RunArgs) -> anyhow::Result<u8> {
+pub fn run(args: &RunArgs, drivers: &Registry) -> anyhow::Result<u8> {
     let files = Corpus::read_sound(&args.paths.paths)?;
     let works = args.works(&files)?;
     let is_chosen = |arm: &Arm| args.arms.iter().any(|choice| choice.is(*arm));
     let chosen: Vec<Arm> = Arm::ALL.into_iter().filter(is_chosen).collect();
     let sinks = Sinks::open(args)?;
-    let results = run_on(&chosen, &works, args)?;
+    let results = run_on(&chosen, &works, args, drivers)?;
     sinks.write(&results)?;
     if args.json {
         say(format_args!("{}", results.json()));

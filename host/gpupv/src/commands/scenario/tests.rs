@@ -1,5 +1,6 @@
 //! Work shared out among runners that misbehave.
 
+use drivers::Registry;
 use scenario::report::{CaseResult, Results};
 use scenario::script::parse;
 use scenario::{Arm, Ended, Program};
@@ -38,7 +39,8 @@ impl ArmRunner for Fragile {
 fn fragile(jobs: usize, fail_fast: bool) -> Vec<CaseResult> {
     let file = file();
     let works: Vec<Work<'_>> = file.programs.iter().map(|program| Work { file: &file, program }).collect();
-    let runners = provide(Arm::Model, jobs, std::iter::empty()).expect("the model arm is always there");
+    let runners = provide(Arm::Model, jobs, std::iter::empty(), &Registry::default())
+        .expect("the model arm is always there");
     let runners = runners.into_iter().map(|sound| Box::new(Fragile { sound }) as Box<dyn ArmRunner + Send>);
     run_all(Arm::Model, runners.collect(), &works, fail_fast, &Progress::new("testing", 0))
 }
