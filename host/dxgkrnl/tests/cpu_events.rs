@@ -539,8 +539,8 @@ fn a_driver_signals_an_event_of_a_guest_process_until_that_process_is_destroyed(
 fn a_process_has_so_many_cpu_events_at_a_time() {
     let (mut world, _) = scripted(Config::default());
     let device = world.device();
-    let objects: Vec<Handle> =
-        (0..limits::CPU_EVENTS_PER_PROCESS_MAX).map(|_| create(&mut world, device)).collect();
+    let most = limits::CPU_EVENTS_PER_PROCESS_MAX;
+    let objects: Vec<Handle> = world.filling(|world| (0..most).map(|_| create(world, device)).collect());
     assert_eq!(world.status(by_kmd(device)), NtStatus::NO_MEMORY);
     world.ok(Call::DestroySynchronizationObject { object: objects[9] });
     create(&mut world, device);

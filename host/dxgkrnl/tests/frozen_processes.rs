@@ -41,9 +41,7 @@ fn waiting(waits: u64) -> (World, Handle, Handle) {
     let mut world = World::new();
     let device = world.device();
     let fence = world.fence(device, 0).object;
-    for value in 1..=waits {
-        wait(&mut world, device, fence, value, value);
-    }
+    world.filling(|world| (1..=waits).for_each(|value| wait(world, device, fence, value, value)));
     (world, device, fence)
 }
 

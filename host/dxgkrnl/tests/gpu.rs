@@ -205,13 +205,15 @@ fn submission_fence_ids_grow_by_one_on_each_engine() {
 
 #[test]
 fn a_full_queue_says_so_and_takes_more_when_it_has_drained() {
-    let mut world = World::new().unchecked();
+    let mut world = World::new();
     let device = world.device();
     let context = world.context(device, ADVANCED);
     let gate = world.fence(device, 0).object;
-    for _ in 0..d3dkmt::limits::PACKETS_PER_CONTEXT_MAX {
-        assert_eq!(world.gpu_wait(context, gate, 1), OK);
-    }
+    world.filling(|world| {
+        for _ in 0..d3dkmt::limits::PACKETS_PER_CONTEXT_MAX {
+            assert_eq!(world.gpu_wait(context, gate, 1), OK);
+        }
+    });
     assert_eq!(world.gpu_wait(context, gate, 1), NtStatus::NO_MEMORY);
     assert_eq!(world.submit(context, &[]), NtStatus::NO_MEMORY);
     assert_eq!(world.gpu_signal(&[context], gate, 1), NtStatus::NO_MEMORY);
@@ -388,12 +390,14 @@ fn a_command_buffer_that_writes_a_fence_often_stores_it_once_with_the_last_value
 #[test]
 fn a_process_with_thousands_of_contexts_and_opens_ends_without_quadratic_work() {
     // With work that grew with the square of this, the test would take minutes.
-    let mut world = World::new().unchecked();
+    let mut world = World::new();
     let device = world.device();
-    for _ in 0..d3dkmt::limits::CONTEXTS_PER_PROCESS_MAX {
-        let context = world.context(device, ADVANCED);
-        world.submit(context, &[Hang]);
-    }
+    world.filling(|world| {
+        for _ in 0..d3dkmt::limits::CONTEXTS_PER_PROCESS_MAX {
+            let context = world.context(device, ADVANCED);
+            world.submit(context, &[Hang]);
+        }
+    });
     let call = Call::CreateContextVirtual {
         device,
         node_ordinal: 0,

@@ -349,9 +349,11 @@ fn a_process_has_so_many_hw_queues_and_no_more() {
     world.input(Input::FenceMemoryAdded { process: crate::common::P, slots });
     let device = world.device();
     let context = world.hw_context(device, ADVANCED);
-    for _ in 0..limits::HW_QUEUES_PER_PROCESS_MAX {
-        world.hw_queue(context, NONE);
-    }
+    world.filling(|world| {
+        for _ in 0..limits::HW_QUEUES_PER_PROCESS_MAX {
+            world.hw_queue(context, NONE);
+        }
+    });
     assert_eq!(world.try_hw_queue(context, NONE).err(), Some(NtStatus::NO_MEMORY));
     world.finish();
 }

@@ -574,10 +574,8 @@ fn global_handles_are_of_one_vm_and_of_one_kind() {
 fn a_process_has_so_many_keyed_mutexes() {
     let mut world = World::new();
     let (_, shared) = create(&mut world, 0);
-    let mut last = Handle::NULL;
-    for _ in 1..limits::KEYED_MUTEXES_PER_PROCESS_MAX {
-        last = open(&mut world, shared);
-    }
+    let more = limits::KEYED_MUTEXES_PER_PROCESS_MAX - 1;
+    let last = world.filling(|world| (0..more).map(|_| open(world, shared)).last()).unwrap();
     let create =
         Call::CreateKeyedMutex { initial_value: 0, private_data: vec![], flags: KeyedMutexFlags::empty() };
     for refused in [open_call(shared, 0, false), create.clone()] {

@@ -424,9 +424,11 @@ fn every_table_of_paging_has_a_limit() {
     assert_eq!(world.status(create.clone()), NtStatus::NO_MEMORY);
     world.ok(Call::DestroyPagingQueue { queue: queues[0] });
     assert_eq!(world.status(create), OK);
-    for _ in 0..limits::GPU_VA_RANGES_MAX {
-        reserved(&mut world, adapter, 0x1_0000);
-    }
+    world.filling(|world| {
+        for _ in 0..limits::GPU_VA_RANGES_MAX {
+            reserved(world, adapter, 0x1_0000);
+        }
+    });
     assert_eq!(world.status(reserve(adapter, 0, 0x1_0000)), NtStatus::NO_MEMORY);
     assert_eq!(world.status(map_call(queues[1], 0, 1, ZERO)), NtStatus::NO_MEMORY);
     world.ok(Call::FreeGpuVirtualAddress { adapter, base: 0x1_0000, size: 0x1_0000 });

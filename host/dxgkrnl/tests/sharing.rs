@@ -369,13 +369,15 @@ fn an_nt_handle_outlives_the_process_that_made_it_and_ends_with_its_vm() {
 
 #[test]
 fn nt_handles_of_a_vm_are_limited() {
-    let mut world = World::new().unchecked();
+    let mut world = World::new();
     let device = world.device();
     let object = mutex(&mut world, device, NT);
     let most = limits::SHARES_PER_VM_MAX as u32;
-    for number in 0..most {
-        world.ok(share(&[object], READ, None, number));
-    }
+    world.filling(|world| {
+        for number in 0..most {
+            world.ok(share(&[object], READ, None, number));
+        }
+    });
     assert_eq!(world.status(share(&[object], READ, None, most)), NtStatus::NO_MEMORY);
     world.input(Input::VmAttached { vm: VmId(1), name: "one".into() });
     let theirs = in_vm(&mut world, 2, 1);

@@ -45,13 +45,15 @@ fn a_cancelled_wait_never_wakes() {
 
 #[test]
 fn a_process_may_have_so_many_waits_and_no_more() {
-    let mut world = World::new().unchecked();
+    let mut world = World::new();
     let device = world.device();
     let fence = world.fence(device, 0).object;
     let first = world.pending(device, &[(fence, 1)], false);
-    for _ in 1..limits::WAITS_PER_PROCESS_MAX {
-        world.pending(device, &[(fence, 2)], false);
-    }
+    world.filling(|world| {
+        for _ in 1..limits::WAITS_PER_PROCESS_MAX {
+            world.pending(device, &[(fence, 2)], false);
+        }
+    });
     assert_eq!(world.wait(device, &[(fence, 2)], false), Err(NtStatus::NO_MEMORY));
     assert!(world.effects.notes.last().unwrap().text.contains("the limit"));
     world.ok(Call::CancelWait { event: first });

@@ -16,7 +16,7 @@
 //! such an unseen write may sleep on. And several writes of one step are one store: where engines write, a
 //! value that was submitted counts as one that was stored.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
 use d3dkmt::{
     AcquireOutcome, Call, EventId, GpuSignal, Handle, NtStatus, Reply, SignalFlags, WaitFromCpuFlags,
@@ -249,7 +249,8 @@ struct View {
     /// The fence memory, as far as anything was stored.
     slots: Vec<u64>,
     objects: BTreeMap<Handle, u32>,
-    asleep: Vec<Sleeper>,
+    /// In the order they came, which is that of most ends.
+    asleep: VecDeque<Sleeper>,
     /// Acquires of keyed mutexes that are asleep.
     acquiring: Vec<EventId>,
     armed: Vec<EventId>,
@@ -276,6 +277,13 @@ impl Checker {
 
     /// Looks at one step of the kernel, right after it.
     pub fn step<M: Miniport>(&mut self, told: &Told, effects: &Effects, kernel: &Kernel<M>) {
+        self.follow(told, effects, kernel);
+        self.look(kernel);
+    }
+
+    /// Looks at what went in and what came out of one step, right after it, and not into the kernel's tables: for who
+    /// fills a table, and has [`Checker::look`] at it when it is full.
+    pub fn follow<M: Miniport>(&mut self, told: &Told, effects: &Effects, kernel: &Kernel<M>) {
         self.gpu_value = self.gpu_value.max(told.gpu_value);
         if let Some(signal) = told.signal.filter(|signal| signal.lowers || self.gpu_value.is_some()) {
             self.passing_value = self.passing_value.max(Some(signal.greatest));
@@ -290,12 +298,16 @@ impl Checker {
         self.forget_destroyed(told, kernel);
         // First: who is gone neither sleeps nor reads.
         self.nothing_is_left(told, kernel);
+        self.nobody_hears_after_the_end(told, effects, kernel);
+    }
+
+    /// Looks at the kernel's tables beside what was followed so far.
+    pub fn look<M: Miniport>(&mut self, kernel: &Kernel<M>) {
         self.nobody_oversleeps(kernel);
         self.memory_is_right(kernel);
         if let Some(what) = kernel.miscounted() {
             self.violations.push(format!("miscounted: the kernel counts {what} wrongly"));
         }
-        self.nobody_hears_after_the_end(told, effects, kernel);
     }
 
     fn nobody_hears_after_the_end<M: Miniport>(
@@ -385,7 +397,7 @@ impl Checker {
                 };
                 let sleeper = Sleeper { event: *event, any: *any, items: items.iter().map(item).collect() };
                 match reply {
-                    Reply::Wait(WaitOutcome::Registered) => view.asleep.push(sleeper),
+                    Reply::Wait(WaitOutcome::Registered) => view.asleep.push_back(sleeper),
                     Reply::Wait(WaitOutcome::Satisfied)
                         if !sleeper.holds(|item| item.reached || item.slot.is_none()) =>
                     {
@@ -451,7 +463,7 @@ impl Checker {
                 }
                 continue;
             };
-            let sleeper = view.asleep.remove(at);
+            let Some(sleeper) = view.asleep.remove(at) else { continue };
             let (written, passing) = (self.gpu_value, self.passing_value);
             let justified = |item: &Item| {
                 let is_written = |value: Option<u64>| value.is_some_and(|value| value >= item.value);

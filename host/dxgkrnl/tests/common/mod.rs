@@ -25,7 +25,9 @@ pub struct World<M: Miniport = SimulatedMiniport> {
     pub process: ProcessId,
     /// Effects since the last `take`.
     pub effects: Effects,
-    checker: Option<Checker>,
+    checker: Checker,
+    /// The checker follows and does not look into the tables: see [`World::filling`].
+    filling: bool,
     /// Of a kernel with a planted bug: what the checker found, instead of a test that fails.
     pub violations: Option<Vec<String>>,
     request: u64,
@@ -49,7 +51,8 @@ impl<M: Miniport> World<M> {
             now: 0,
             process: P,
             effects: Effects::default(),
-            checker: Some(Checker::default()),
+            checker: Checker::default(),
+            filling: false,
             violations: None,
             request: 0,
             next_event: 0,
@@ -58,9 +61,23 @@ impl<M: Miniport> World<M> {
         world
     }
 
-    /// For a test that fills a table: looking at all of it after each step takes minutes.
-    pub fn unchecked(self) -> Self {
-        World { checker: None, ..self }
+    /// Fills a table: looking at all of it after each step takes minutes. Each step is followed, and the tables are
+    /// looked at once, after the last.
+    pub fn filling<T>(&mut self, fill: impl FnOnce(&mut Self) -> T) -> T {
+        self.filling = true;
+        let filled = fill(self);
+        self.filling = false;
+        self.checker.look(&self.kernel);
+        self.judge();
+        filled
+    }
+
+    fn judge(&mut self) {
+        let found = self.checker.take_violations();
+        match &mut self.violations {
+            Some(violations) => violations.extend(found),
+            None => assert!(found.is_empty(), "{found:#?}"),
+        }
     }
 
     pub fn attach(&mut self, process: ProcessId) {
@@ -86,14 +103,11 @@ impl<M: Miniport> World<M> {
     fn step(&mut self, told: &Told, step: impl FnOnce(&mut Kernel<M>, u64, &mut Effects)) {
         let mut effects = Effects::default();
         step(&mut self.kernel, self.now, &mut effects);
-        if let Some(checker) = &mut self.checker {
-            checker.step(told, &effects, &self.kernel);
-            let found = checker.take_violations();
-            match &mut self.violations {
-                Some(violations) => violations.extend(found),
-                None => assert!(found.is_empty(), "{found:#?}"),
-            }
+        match self.filling {
+            true => self.checker.follow(told, &effects, &self.kernel),
+            false => self.checker.step(told, &effects, &self.kernel),
         }
+        self.judge();
         let Effects { stores, answers, events, notes } = effects;
         self.effects.stores.extend(stores);
         self.effects.answers.extend(answers);
