@@ -60,6 +60,7 @@ pub fn config() -> Config {
     adapter.kmd = "another driver".into();
     adapter.paravirtualization = false;
     adapter.virtual_functions = 3;
+    adapter.wddm_version = 2900;
     let value = |key, name: &str, data| RegistryValue { key, name: name.into(), data };
     adapter.registry = vec![
         value(RegistryKey::Service, "a", RegistryData::Dword(1)),
