@@ -121,13 +121,13 @@ ddis! {
     fn create_process(&mut; adapter: u32, new: &NewProcess) -> Result<(), NtStatus>;
     fn destroy_process(&mut; adapter: u32, process: KmdProcess, callbacks: &mut Vec<Callback>);
     fn set_virtual_machine_data(&mut; adapter: u32, data: &VirtualMachineData);
+    fn query_adapter_info(&mut; adapter: u32, query: QueryAdapterInfo<'_>) -> Result<(), NtStatus>;
     fn create_device(&mut; adapter: u32, process: KmdProcess, device: KmdDevice) -> Result<(), NtStatus>;
     fn destroy_device(&mut; adapter: u32, device: KmdDevice, callbacks: &mut Vec<Callback>);
     fn create_cpu_event(&mut; adapter: u32, create: &CreateCpuEvent) -> Result<KmdCpuEvent, NtStatus>;
     fn destroy_cpu_event(&mut; adapter: u32, event: KmdCpuEvent, callbacks: &mut Vec<Callback>);
     fn escape(&mut; now: Nanos, adapter: u32, escape: Escape<'_>, callbacks: &mut Vec<Callback>) -> NtStatus;
     fn object_goes_bad(&mut; adapter: u32, usage: u32, callbacks: &mut Vec<Callback>);
-    fn query_adapter_info(&mut; adapter: u32, query: QueryAdapterInfo<'_>) -> Result<(), NtStatus>;
     fn lose_interrupt(&mut; engine: EngineId);
     fn hang_engine(&mut; engine: EngineId);
     fn next_deadline(&; ) -> Option<Nanos>;

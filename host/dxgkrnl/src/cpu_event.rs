@@ -11,6 +11,9 @@
 //! legacy object outlives its device. A lost device (TDR) keeps its events: that an object went bad is what they
 //! are for.
 //!
+//! In guest-event mode a driver signals an event of a process that it knows by the number that it was given, until it
+//! says that this is the last use, or `DxgkDdiDestroyProcess` of the process returns (EVT-020).
+//!
 //! An event does not count (EVT-025): signals within one step, in which no user's code runs, set it once. A signal
 //! that is not as `DXGKARGCB_SIGNALEVENT` wants it sets nothing and is recorded as a violation of the driver's
 //! contract: a note says which, and [`crate::Snapshot::contract_violations`] counts them (E-8, E-11).

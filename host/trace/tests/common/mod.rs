@@ -15,6 +15,8 @@ use trace::{Reader, Record, Recorder, Report, TraceError};
 
 pub use session::Step;
 
+pub const OTHER_DRIVER: &str = "another driver";
+
 /// A configuration that is not the default in any field.
 pub fn config() -> Config {
     let mut config = Config {
@@ -57,7 +59,7 @@ pub fn config() -> Config {
     adapter.iommu = true;
     adapter.io_coherent = false;
     adapter.targets = vec![TargetConfig { id: 1, vsync_ns: 2 }, TargetConfig { id: 3, vsync_ns: 4 }];
-    adapter.kmd = "another driver".into();
+    adapter.kmd = OTHER_DRIVER.into();
     adapter.paravirtualization = false;
     adapter.virtual_functions = 3;
     adapter.wddm_version = 2900;
@@ -111,5 +113,8 @@ pub fn steps(bytes: &[u8]) -> Vec<Step> {
 }
 
 pub fn replay(bytes: &[u8]) -> Result<Report, TraceError> {
-    trace::replay_from(reader(bytes)?, &drivers::Registry::default(), &mut |done, all| assert!(done <= all))
+    // The driver that `config` names, which is the simulated one by another name.
+    let simulated = || -> drivers::BoxedDriver { Box::new(kmd::SimulatedMiniport::default()) };
+    let drivers = drivers::Registry::default().with(OTHER_DRIVER, simulated);
+    trace::replay_from(reader(bytes)?, &drivers, &mut |done, all| assert!(done <= all))
 }
