@@ -41,6 +41,7 @@ fn outcome() -> impl Strategy<Value = Outcome> {
 
 proptest! {
     #[test]
+    // covers: GPV-001
     fn every_call_survives_the_wire(request in any::<u64>(), call in call()) {
         let mut bytes = Vec::new();
         append(&call_to_frame(request, &call), &mut bytes);

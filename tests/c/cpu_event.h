@@ -46,6 +46,13 @@ static inline NTSTATUS object_goes_bad(handle_t adapter, uint32_t usage, uint32_
     return status;
 }
 
+/* The driver signals what it takes for an event of ours by this number. */
+static inline NTSTATUS driver_signals_number(handle_t adapter, uint64_t number)
+{
+    struct gpupv_escape_guest_event command = {GPUPV_ESCAPE_GUEST_EVENT, 0, number};
+    return escape(adapter, 0, 0, &command, sizeof command);
+}
+
 /* Set now or soon; it stays so. */
 static inline int becomes_set(int event)
 {

@@ -2,6 +2,7 @@
  * SignalByKmd, a known escape that names the adapter alone and does not wake it, and the driver's own name of the event
  * read back from the same buffer, for use in private data of later calls. */
 #include "cpu_event.h"
+#include <fcntl.h>
 
 #define USAGE 0x11u
 
@@ -46,6 +47,24 @@ static void stays_set_until_it_is_reset(void)
     printf("the driver signaled 101 times, and it was seen 101 times\n");
 }
 
+/* What needs the CPU event at all: the driver gets the number of a handle, and to the host that is a number. It is high,
+ * so that no name that the library gave to an event is the same. */
+/* covers: EVT-022, GPV-010 */
+static void a_handle_in_private_data_is_of_no_use(void)
+{
+    int other = new_event(), high = fcntl(other, F_DUPFD, 900);
+    CHECK(high >= 900, "no descriptor from 900 on: %s", strerror(errno));
+    for (int round = 0; round < 3; ++round)
+        EXPECT(driver_signals_number(adapter, (uint64_t)high), STATUS_SUCCESS);
+    /* This one comes after those, and its event is set. */
+    EXPECT(driver_signals(adapter, usage.hKmdCpuEvent, 1), STATUS_SUCCESS);
+    CHECK(take_event(event, LONG_MS) == 1, "the event of the object is not set");
+    CHECK(take_event(high, 0) == 0, "an event was set by the number of its descriptor");
+    close(high);
+    close(other);
+    printf("the number of a handle sets no event\n");
+}
+
 /* covers: EVT-002, ESC-007 */
 static void is_refused(void)
 {
@@ -84,6 +103,7 @@ int main(void)
     event = new_event();
     registers();
     stays_set_until_it_is_reset();
+    a_handle_in_private_data_is_of_no_use();
     is_refused();
     ends_with_its_object();
     close(event);

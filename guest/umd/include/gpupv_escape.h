@@ -11,6 +11,7 @@
 #define GPUPV_ESCAPE_SIGNAL_EVENT 1u /* struct gpupv_escape_signal_event */
 #define GPUPV_ESCAPE_FAIL 2u         /* struct gpupv_escape_fail */
 #define GPUPV_ESCAPE_OBJECT_BAD 3u   /* struct gpupv_escape_object_bad */
+#define GPUPV_ESCAPE_GUEST_EVENT 4u  /* struct gpupv_escape_guest_event */
 
 #define GPUPV_ESCAPE_SIGNALS_MAX 1024u
 
@@ -45,6 +46,14 @@ struct gpupv_escape_fail {
 struct gpupv_escape_object_bad {
     uint32_t command;
     uint32_t usage; /* in: Usage[0]; out: how many events were signaled */
+};
+
+/* The driver signals this event of the calling process in guest-event mode, by the number. To a guest an event has no
+ * number but the one that its library gave it, which no program knows: the number of a descriptor sets nothing. */
+struct gpupv_escape_guest_event {
+    uint32_t command;
+    uint32_t reserved; /* 0 */
+    uint64_t event;    /* not 0 */
 };
 
 #endif

@@ -263,6 +263,31 @@ fn a_broker_without_memory_is_no_memory_for_the_caller() {
     assert_eq!(session.pending(), 0);
 }
 
+// covers: GPV-027
+#[test]
+fn a_message_of_the_host_is_taken_from_the_stream_and_from_nowhere_else() {
+    let (session, mut peer, fences) = connect_with_fences(welcome(), &[0]);
+    let (event, caller) = new_event();
+    let (guest, fence) = (session.clone(), fences[0].clone());
+    let waiting = thread::spawn(move || wait_for(&guest, &fence, 1, Some(caller)));
+    let (request, name) = peer.wait_call();
+    peer.answer_wait(request, WaitOutcome::Registered);
+    assert_eq!(waiting.join().unwrap(), NtStatus::SUCCESS);
+    // The same wake-up down the broker's connection, where an answer of the broker is due.
+    let guest = session.clone();
+    let creating = thread::spawn(move || {
+        guest.create_sync_object(DEVICE, d3dkmt::SyncObjectInfo::default(), false, None).map(|_| ())
+    });
+    let (request, _) = peer.call();
+    peer.answer(request, NtStatus::SUCCESS, &Reply::FenceMemoryExhausted);
+    peer.wake_through_the_broker(name);
+    assert_eq!(creating.join().unwrap(), Err(NtStatus::NO_MEMORY));
+    exchange(&session, &mut peer);
+    assert!(!is_set(&event));
+    peer.wake(name, NtStatus::SUCCESS);
+    assert_eq!(taken(&event), 1);
+}
+
 #[test]
 fn submissions_are_one_way_when_the_host_says_so() {
     // covers: GPV-015

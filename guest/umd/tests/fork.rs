@@ -275,7 +275,7 @@ fn forking_while_threads_make_calls_never_hangs_a_child() {
 
 #[test]
 fn a_sealed_fence_page_cannot_be_made_writable() {
-    // covers: FEN-004
+    // covers: FEN-004 GPV-023
     let _seen = alone();
     let fence = create_fence();
     let page = (fence as usize & !(fence_page::PAGE_BYTES - 1)) as *mut libc::c_void;

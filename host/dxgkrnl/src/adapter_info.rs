@@ -6,23 +6,12 @@
 use alloc::format;
 use alloc::vec::Vec;
 
+use d3dkmt::query::kind as query;
 use d3dkmt::{Handle, NtStatus, Reply};
 
 use crate::ddi::{Miniport, QueryAdapterInfo, QueryAdapterInfoFlags};
 use crate::kernel::{Called, Kernel, Refusal, invalid, refuse};
 use crate::{AdapterConfig, Features, ProcessId, VmConfig, registry};
-
-/// `KMTQUERYADAPTERINFOTYPE`, the ones we answer.
-mod query {
-    pub const UM_DRIVER_PRIVATE: u32 = 0;
-    pub const ADAPTER_TYPE: u32 = 15;
-    pub const PHYSICAL_ADAPTER_COUNT: u32 = 30;
-    pub const PHYSICAL_ADAPTER_DEVICE_IDS: u32 = 31;
-    pub const QUERY_REGISTRY: u32 = 48;
-    pub const ADAPTER_TYPE_RENDER: u32 = 57;
-    pub const DRIVER_DESCRIPTION: u32 = 65;
-    pub const WDDM_2_7_CAPS: u32 = 70;
-}
 
 /// `D3DKMT_ADAPTERTYPE`.
 mod adapter_type {
@@ -39,6 +28,8 @@ fn query_size(kind: u32) -> Option<usize> {
     match kind {
         query::ADAPTER_TYPE
         | query::ADAPTER_TYPE_RENDER
+        | query::DRIVER_VERSION
+        | query::DRIVER_VERSION_RENDER
         | query::WDDM_2_7_CAPS
         | query::PHYSICAL_ADAPTER_COUNT => Some(4),
         query::PHYSICAL_ADAPTER_DEVICE_IDS => Some(28),
@@ -100,6 +91,10 @@ impl<M: Miniport> Kernel<M> {
             query::ADAPTER_TYPE | query::ADAPTER_TYPE_RENDER => {
                 let of_guest = if self.vm_of(process).is_some() { adapter_type::PARAVIRTUALIZED } else { 0 };
                 data.copy_from_slice(&(adapter_type::RENDER_SUPPORTED | of_guest).to_le_bytes());
+            }
+            // D3DKMT_DRIVERVERSION.
+            query::DRIVER_VERSION | query::DRIVER_VERSION_RENDER => {
+                data.copy_from_slice(&adapter.wddm_version.to_le_bytes());
             }
             query::PHYSICAL_ADAPTER_COUNT => {
                 data.copy_from_slice(&self.physical_adapters(process, ordinal).to_le_bytes());

@@ -180,6 +180,8 @@ pub struct AdapterConfig {
     pub io_coherent: bool,
     /// Which driver it has, by the name that it is registered by.
     pub kmd: String,
+    /// `WDDMVersion`: the WDDM that the driver is written for, as `D3DKMT_DRIVERVERSION` has it. 3000 is WDDM 3.0.
+    pub wddm_version: u32,
     /// `ParavirtualizationSupported`: it can be given to VMs (GPV-007).
     pub paravirtualization: bool,
     /// `NumVirtualFunctions`: how many VMs can have it at a time (GPV-008).
@@ -376,6 +378,7 @@ impl Default for AdapterConfig {
             iommu: false,
             io_coherent: true,
             kmd: String::from("simulated"),
+            wddm_version: 3200,
             paravirtualization: true,
             virtual_functions: 32,
             registry: Vec::new(),

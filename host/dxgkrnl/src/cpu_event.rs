@@ -11,11 +11,14 @@
 //! legacy object outlives its device. A lost device (TDR) keeps its events: that an object went bad is what they
 //! are for.
 //!
+//! In guest-event mode a driver signals an event of a process that it knows by the number that it was given, until it
+//! says that this is the last use, or `DxgkDdiDestroyProcess` of the process returns (EVT-020).
+//!
 //! An event does not count (EVT-025): signals within one step, in which no user's code runs, set it once. A signal
 //! that is not as `DXGKARGCB_SIGNALEVENT` wants it sets nothing and is recorded as a violation of the driver's
 //! contract: a note says which, and [`crate::Snapshot::contract_violations`] counts them (E-8, E-11).
 
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -52,6 +55,8 @@ pub(crate) struct CpuEvents {
     set: Vec<DxgCpuEvent>,
     /// Events of guests that drivers set in this step.
     set_in_guests: Vec<(ProcessId, EventId)>,
+    /// Events of guests that their drivers have done with (EVT-020). They go with the process.
+    last_used: BTreeSet<(KmdProcess, EventId)>,
     /// What drivers did against their contract, by all calls of theirs.
     pub violations: u64,
 }
@@ -61,6 +66,20 @@ impl CpuEvents {
     pub fn begin_step(&mut self) {
         self.set.clear();
         self.set_in_guests.clear();
+    }
+
+    fn last_used_of(&self, process: KmdProcess) -> impl Iterator<Item = &(KmdProcess, EventId)> {
+        self.last_used.range((process, EventId(0))..=(process, EventId(u64::MAX)))
+    }
+
+    /// How many events of a guest process its driver has done with.
+    pub fn last_used_count(&self, process: KmdProcess) -> usize {
+        self.last_used_of(process).count()
+    }
+
+    /// The driver knows this process no more.
+    pub fn forget_guest_events(&mut self, process: KmdProcess) {
+        self.last_used.retain(|(of, _)| *of != process);
     }
 }
 
@@ -92,22 +111,6 @@ impl<M: Miniport> Kernel<M> {
         Refusal { status, why: format!("the driver refused it in {ddi}") }
     }
 
-    /// Whether CPU events of drivers are there for a process: the system, the guest's kernel and the driver all have
-    /// feature 3 (E-9).
-    fn require_cpu_events(&self, process: ProcessId, adapter: u32) -> Result<(), Refusal> {
-        let feature = FeatureId::KMD_SIGNAL_CPU_EVENT;
-        let lacks = if !self.config.features.offers(feature) {
-            "the system"
-        } else if !self.features_of(process).offers(feature) {
-            "the guest's kernel"
-        } else if !self.miniport.advertised_features(adapter).contains(&feature) {
-            "the driver"
-        } else {
-            return Ok(());
-        };
-        refuse(NtStatus::NOT_SUPPORTED, format!("{lacks} has no feature 3 (KMD_SIGNAL_CPU_EVENT)"))
-    }
-
     /// Asks the driver for the CPU event of a new object, if it is to signal it.
     pub(crate) fn begin_cpu_event(
         &mut self,
@@ -119,7 +122,8 @@ impl<M: Miniport> Kernel<M> {
         let by_kmd = info.flags.contains(SyncObjectFlags::SIGNAL_BY_KMD);
         let Some(event) = info.event.filter(|_| by_kmd) else { return Ok(None) };
         let adapter = self.devices[device].adapter;
-        self.require_cpu_events(process, adapter)?;
+        let feature = (FeatureId::KMD_SIGNAL_CPU_EVENT, "KMD_SIGNAL_CPU_EVENT");
+        self.require_feature(process, adapter, feature)?;
         let most = limits::CPU_EVENTS_PER_PROCESS_MAX;
         if self.process(process).cpu_events >= most {
             return refuse(NtStatus::NO_MEMORY, format!("the process has {most} CPU events, the limit"));
@@ -222,6 +226,9 @@ impl<M: Miniport> Kernel<M> {
                 }
             }
             Target::GuestEvent(process, event) => {
+                if let Some(of) = signal.process.filter(|_| signal.last_use) {
+                    self.cpu_events.last_used.insert((of, event));
+                }
                 self.cpu_events.set_in_guests.push((process, event));
                 self.wake(process, event, NtStatus::SUCCESS, effects);
             }
@@ -230,7 +237,7 @@ impl<M: Miniport> Kernel<M> {
 
     /// What a signal is about, or what is wrong with it.
     fn signaled(&self, adapter: u32, signal: &SignalEvent) -> Result<Target, String> {
-        let SignalEvent { process, event, cpu_event_object, reserved, at_interrupt } = *signal;
+        let SignalEvent { process, event, cpu_event_object, last_use, reserved, at_interrupt } = *signal;
         if at_interrupt {
             return Err("an interrupt service routine may not: IRQL <= DISPATCH_LEVEL".into());
         }
@@ -241,6 +248,9 @@ impl<M: Miniport> Kernel<M> {
             (true, Some(KmdProcess(process))) => {
                 Err(format!("hDxgkProcess is {process:#x}: with CpuEventObject it must be 0"))
             }
+            (true, None) if last_use => {
+                Err("LastUse is for events of a guest: a CPU event ends with its object".into())
+            }
             (true, None) => {
                 let known = self.cpu_events.events.get(&DxgCpuEvent(event));
                 match known.filter(|known| known.adapter == adapter) {
@@ -249,25 +259,39 @@ impl<M: Miniport> Kernel<M> {
                 }
             }
             (false, None) => Err("neither CpuEventObject nor hDxgkProcess is given".into()),
-            (false, Some(process)) => self.guest_event(adapter, process, event),
+            (false, Some(process)) => self.guest_event(adapter, process, EventId(event), last_use),
         }
     }
 
     /// Guest-event mode: an event by the number that a guest process, or one of the host, gave its driver (EVT-019,
-    /// E-14).
-    fn guest_event(&self, adapter: u32, process: KmdProcess, event: u64) -> Result<Target, String> {
+    /// E-14). A driver says which signal of an event is its last one (EVT-020); that one sets it as any other. It is not
+    /// held to say so: the published structure has no such bit (E-13), and DxgkDdiDestroyProcess ends them all.
+    fn guest_event(
+        &self,
+        adapter: u32,
+        process: KmdProcess,
+        event: EventId,
+        last_use: bool,
+    ) -> Result<Target, String> {
         let known = self.guests.processes.get(&process).filter(|(_, of)| *of == adapter);
         let Some((owner, _)) = known else {
             return Err(format!("hDxgkProcess {:#x} is no process of this adapter, or no more", process.0));
         };
         match self.process_kind(*owner) {
-            _ if event == 0 => Err("hEvent is NULL".into()),
+            _ if event.0 == 0 => Err("hEvent is NULL".into()),
+            _ if self.cpu_events.last_used.contains(&(process, event)) => {
+                Err("the last use of the event was said to be an earlier one".into())
+            }
+            _ if last_use
+                && self.cpu_events.last_used_count(process) >= limits::LAST_USED_EVENTS_PER_PROCESS_MAX =>
+            {
+                let most = limits::LAST_USED_EVENTS_PER_PROCESS_MAX;
+                Err(format!("the driver has done with {most} events of the process, the limit"))
+            }
             ProcessKind::VirtualMachineWorker { .. } => {
                 Err("the worker process of a VM has no events".into())
             }
-            ProcessKind::Host | ProcessKind::VirtualMachine { .. } => {
-                Ok(Target::GuestEvent(*owner, EventId(event)))
-            }
+            ProcessKind::Host | ProcessKind::VirtualMachine { .. } => Ok(Target::GuestEvent(*owner, event)),
         }
     }
 
@@ -289,7 +313,10 @@ impl<M: Miniport> Kernel<M> {
         let of_devices: usize = self.devices.iter().map(|(_, device)| device.cpu_events.len()).sum();
         let of_processes: usize = self.processes.values().map(|process| process.cpu_events).sum();
         let counts = [of_handle.len(), of_devices, of_processes];
-        let agree = counts.iter().all(|count| *count == events.len()) && events.iter().all(is_whole);
+        let all_known =
+            self.cpu_events.last_used.iter().all(|(of, _)| self.guests.processes.contains_key(of));
+        let agree =
+            all_known && counts.iter().all(|count| *count == events.len()) && events.iter().all(is_whole);
         (!agree).then_some("the CPU events of drivers")
     }
 }

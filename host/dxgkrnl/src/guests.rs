@@ -107,6 +107,7 @@ impl<M: Miniport> Kernel<M> {
             miniport.destroy_process(adapter, id, callbacks)
         });
         self.guests.processes.remove(&id);
+        self.cpu_events.forget_guest_events(id);
     }
 
     /// The process ends, on every adapter.

@@ -82,4 +82,4 @@ pub use snapshot::Snapshot;
 pub use vidsch::DoorbellStatus;
 
 /// Changes whenever the same inputs may give other effects: a trace names the version it was made with.
-pub const SEMANTIC_VERSION: u32 = 6;
+pub const SEMANTIC_VERSION: u32 = 7;

@@ -20,26 +20,15 @@ use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
+use d3dkmt::query::registry::{
+    NAME, OUTPUT, OUTPUT_SIZE, PHYSICAL_ADAPTER, STATUS, VALUE_TYPE, kind, status,
+};
+
 use crate::kernel::{Refusal, invalid};
 use crate::{AdapterConfig, RegistryData, RegistryKey};
 
-/// Where the value begins.
-const OUTPUT: usize = 544;
-const NAME: core::ops::Range<usize> = 8..528;
-const VALUE_TYPE: usize = 528;
-const PHYSICAL_ADAPTER: usize = 532;
-const OUTPUT_SIZE: usize = 536;
-const STATUS: usize = 540;
-
 const TRANSLATE_PATH: u32 = 0x1;
 const KNOWN_FLAGS: u32 = 0x3;
-
-/// `D3DDDI_QUERYREGISTRY_STATUS`.
-mod status {
-    pub const SUCCESS: u32 = 0;
-    pub const BUFFER_OVERFLOW: u32 = 1;
-    pub const FAIL: u32 = 2;
-}
 
 /// The folder of the host's drivers, and the one in which a guest finds them.
 const HOST_STORE: &str = r"\System32\DriverStore\";
@@ -93,21 +82,24 @@ pub(crate) fn answer(
         return invalid(format!("QUERYREGISTRY needs {OUTPUT} bytes, the buffer has {}", data.len()));
     }
     let word = |at: usize| u32::from_le_bytes(data[at..at + 4].try_into().expect("four bytes"));
-    let (kind, flags, physical) = (word(0), word(4), word(PHYSICAL_ADAPTER));
+    let (query, flags, physical) = (word(0), word(4), word(PHYSICAL_ADAPTER));
     if flags & !KNOWN_FLAGS != 0 {
         return invalid(format!("QUERYREGISTRY flags {flags:#x} have reserved bits set"));
     }
     if physical >= linked {
         return invalid(format!("physical adapter {physical} does not exist, there are {linked}"));
     }
-    let value = match kind {
-        0 => named(adapter, RegistryKey::Service, data),
-        1 => named(adapter, RegistryKey::Adapter, data),
-        2 => Some(RegistryData::Text(driver_store(adapter))),
-        3 => Some(RegistryData::Text(format!(r"{}\{}.sys", driver_store(adapter), adapter.kmd))),
+    let value = match query {
+        kind::SERVICE_KEY => named(adapter, RegistryKey::Service, data),
+        kind::ADAPTER_KEY => named(adapter, RegistryKey::Adapter, data),
+        kind::DRIVER_STORE_PATH => Some(RegistryData::Text(driver_store(adapter))),
+        kind::DRIVER_IMAGE_PATH => {
+            Some(RegistryData::Text(format!(r"{}\{}.sys", driver_store(adapter), adapter.kmd)))
+        }
         other => return invalid(format!("registry query type {other} is none of 0 to 3")),
     };
-    let rewrites = is_guest && (kind >= 2 || flags & TRANSLATE_PATH != 0);
+    let is_path = matches!(query, kind::DRIVER_STORE_PATH | kind::DRIVER_IMAGE_PATH);
+    let rewrites = is_guest && (is_path || flags & TRANSLATE_PATH != 0);
     let value = value.map(|value| match value {
         RegistryData::Text(path) if rewrites => RegistryData::Text(translated(&path)),
         value => value,

@@ -150,6 +150,8 @@ pub struct KmdProcessState {
     pub adapter: u32,
     /// `hKmdProcess`.
     pub kmd: u64,
+    /// How many of its events the driver has done with, by guest-event mode.
+    pub last_used_events: u32,
 }
 
 /// One open of a sync object.
@@ -544,6 +546,7 @@ impl<M: Miniport> Kernel<M> {
                 process: *process,
                 adapter: *adapter,
                 kmd: kmd.0,
+                last_used_events: self.cpu_events.last_used_count(*kmd) as u32,
             })
             .collect()
     }

@@ -37,7 +37,14 @@ fn event_of(world: &World<Scripted>, handle: Handle) -> CpuEventState {
 
 /// A right signal of a CPU event.
 fn signal(event: u64) -> SignalEvent {
-    SignalEvent { process: None, event, cpu_event_object: true, reserved: 0, at_interrupt: false }
+    SignalEvent {
+        process: None,
+        event,
+        cpu_event_object: true,
+        last_use: false,
+        reserved: 0,
+        at_interrupt: false,
+    }
 }
 
 fn called_back(adapter: u32, signal: SignalEvent) -> Vec<Callback> {
@@ -127,6 +134,33 @@ fn without_feature_3_of_system_guest_and_driver_there_is_no_such_object() {
     let device = world.device();
     world.ok(by_kmd(device));
     world.finish();
+}
+
+// covers: EVT-024
+#[test]
+fn a_driver_of_an_older_wddm_than_3_0_signals_no_cpu_events_whatever_it_advertises() {
+    for (wddm_version, status) in
+        [(2900, NtStatus::NOT_SUPPORTED), (2999, NtStatus::NOT_SUPPORTED), (3000, OK)]
+    {
+        let adapter = AdapterConfig { wddm_version, ..AdapterConfig::default() };
+        let (mut world, script) = scripted(Config { adapters: vec![adapter], ..Config::default() });
+        let device = world.device();
+        assert_eq!(world.status(by_kmd(device)), status, "{wddm_version}");
+        assert_eq!(calls(&script, &EVENT_CALLS).is_empty(), status != OK);
+        let old = "the driver is for WDDM 2.9, it needs 3.0";
+        assert_eq!(world.notes().concat().contains(old), status != OK);
+        let adapter = world.adapter();
+        let Reply::Feature(feature) = world.ok(Call::IsFeatureEnabled { adapter, feature_id: 3 }) else {
+            panic!()
+        };
+        let (supported, enabled) = (feature.supported_by_driver, feature.enabled);
+        assert_eq!((feature.known, supported, enabled), (true, status == OK, status == OK));
+        for version in [13, 56] {
+            let query = Call::QueryAdapterInfo { adapter, kind: version, data: vec![0; 4] };
+            assert_eq!(world.ok(query), Reply::AdapterInfo(wddm_version.to_le_bytes().to_vec()));
+        }
+        world.finish();
+    }
 }
 
 // covers: EVT-003 EVT-015
@@ -290,6 +324,7 @@ fn a_signal_that_breaks_the_contract_sets_nothing_and_is_recorded() {
     let wrong = [
         SignalEvent { process, ..right },
         SignalEvent { reserved: 1, ..right },
+        SignalEvent { last_use: true, ..right },
         SignalEvent { at_interrupt: true, ..right },
         SignalEvent { event: right.event + 1, ..right },
         SignalEvent { event: 0, ..right },
@@ -308,7 +343,7 @@ fn a_signal_that_breaks_the_contract_sets_nothing_and_is_recorded() {
     assert_eq!(world.woken(), [], "an event is its adapter's");
     assert!(world.kernel.bugchecked().is_none());
     let state = event_of(&world, object);
-    assert_eq!((state.signals, world.kernel.snapshot().contract_violations), (9, 19));
+    assert_eq!((state.signals, world.kernel.snapshot().contract_violations), (10, 21));
     world.finish();
 }
 
@@ -545,5 +580,77 @@ fn a_process_has_so_many_cpu_events_at_a_time() {
     world.ok(Call::DestroySynchronizationObject { object: objects[9] });
     create(&mut world, device);
     assert_eq!(world.status(by_kmd(device)), NtStatus::NO_MEMORY);
+    world.finish();
+}
+
+/// A process of a VM with a device, which its driver knows by this name.
+fn known_process(world: &mut World<Scripted>) -> (ProcessId, Option<KmdProcess>) {
+    let process = ProcessId(7);
+    world.process = process;
+    world.input(Input::VmAttached { vm: VmId(1), name: "vm".into() });
+    world.input(Input::ProcessAttached { process, vm: VmId(1), pid: 1, name: "p".into() });
+    world.device();
+    (process, Some(KmdProcess(world.kernel.snapshot().kmd_processes[0].kmd)))
+}
+
+// covers: EVT-020
+#[test]
+fn the_last_use_of_a_guests_event_is_its_last_and_its_process_ends_all() {
+    let (mut world, script) = scripted(Config::default());
+    let (id, process) = known_process(&mut world);
+    let guest = |event| SignalEvent { process, cpu_event_object: false, ..signal(event) };
+    let last = |event| SignalEvent { last_use: true, ..guest(event) };
+    assert_eq!(driver_signals(&mut world, &script, &[guest(1), last(1)]), (vec![EventId(1); 2], 0));
+    for late in [guest(1), last(1)] {
+        assert_eq!(driver_signals(&mut world, &script, &[late]), (vec![], 1));
+        assert!(world.notes().concat().contains("the last use of the event"));
+    }
+    assert_eq!(driver_signals(&mut world, &script, &[guest(2)]), (vec![EventId(2)], 0), "another event");
+    assert_eq!(world.kernel.snapshot().kmd_processes[0].last_used_events, 1);
+    // While the process is destroyed the driver may still signal, and say that it is the last time.
+    script.borrow_mut().call_back("destroy_process", called_back(0, last(2)));
+    world.woken();
+    world.gone(id);
+    let violations = world.kernel.snapshot().contract_violations;
+    assert_eq!(violations, 2);
+    for late in [guest(2), last(3)] {
+        assert_eq!(driver_signals(&mut world, &script, &[late]), (vec![], 1), "no such process any more");
+    }
+    world.finish();
+}
+
+#[test]
+fn a_driver_is_done_with_so_many_events_of_a_process() {
+    let (mut world, script) = scripted(Config::default());
+    let (_, process) = known_process(&mut world);
+    let most = limits::LAST_USED_EVENTS_PER_PROCESS_MAX as u64;
+    let last = |event| SignalEvent { process, cpu_event_object: false, last_use: true, ..signal(event) };
+    let all: Vec<SignalEvent> = (1..=most).map(last).collect();
+    assert_eq!(driver_signals(&mut world, &script, &all).1, 0);
+    assert_eq!(driver_signals(&mut world, &script, &[last(most + 1)]), (vec![], 1));
+    assert!(world.notes().concat().contains("the limit"));
+    let not_last = SignalEvent { last_use: false, ..last(most + 1) };
+    assert_eq!(driver_signals(&mut world, &script, &[not_last]), (vec![EventId(most + 1)], 0));
+    world.finish();
+}
+
+// covers: EVT-011 EVT-012
+#[test]
+fn on_the_host_an_event_is_set_in_the_step_of_its_callback_and_in_a_vm_it_may_be_set_later() {
+    let (mut world, script) = scripted(Config::default());
+    let device = world.device();
+    let object = create(&mut world, device);
+    let of_host = event_of(&world, object).dxg;
+    // The step in which the driver calls is the one in which the event is set: nothing comes between.
+    assert_eq!(driver_signals(&mut world, &script, &[signal(of_host)]), (vec![EVENT], 0));
+    let (process, _) = known_process(&mut world);
+    let device = world.device();
+    let object = create(&mut world, device);
+    let of_guest = event_of(&world, object).dxg;
+    world.input(Input::ProcessFrozen { process, frozen: true });
+    assert_eq!(driver_signals(&mut world, &script, &[signal(of_guest)]), (vec![], 0));
+    assert_eq!(event_of(&world, object).signals, 1, "to the driver it is done");
+    world.input(Input::ProcessFrozen { process, frozen: false });
+    assert_eq!(world.woken(), [EVENT]);
     world.finish();
 }

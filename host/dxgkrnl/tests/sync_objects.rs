@@ -264,3 +264,27 @@ fn a_shared_fence_has_one_value_in_every_process_of_its_vm() {
     world.input(Input::VmDetached { vm: VmId::HOST });
     assert!(world.kernel.snapshot().is_empty());
 }
+
+// covers: GPV-024
+#[test]
+fn the_answer_to_a_create_says_where_the_value_is_and_what_shares_the_object() {
+    let mut world = World::new();
+    let device = world.device();
+    let mut places = std::collections::BTreeSet::new();
+    for value in 0..3 {
+        let fence = world.fence(device, value);
+        let slot = fence.slot.expect("a place in the process's fence memory");
+        assert!(places.insert(slot), "each has its own");
+        assert_eq!(world.value(fence.object), value, "and the value is in it");
+        assert_eq!(fence.shared_handle, Handle::NULL, "it is not shared");
+    }
+    for object_type in [T::MUTEX, T::SEMAPHORE] {
+        let object = SyncObjectInfo { max_count: 1, ..with_flags(object_type, F::SHARED) };
+        let shared = world.object(device, object);
+        assert_ne!(shared.shared_handle, Handle::NULL);
+        assert_eq!(shared.shared_handle.kind(), HandleKind::Global);
+        // What is shared by NT handle has its global name from D3DKMTShareObjects (FEN-063).
+        let named = SyncObjectInfo { flags: F::SHARED | F::NT_SECURITY_SHARING, ..object };
+        assert_eq!(world.object(device, named).shared_handle, Handle::NULL);
+    }
+}

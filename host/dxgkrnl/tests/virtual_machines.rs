@@ -80,6 +80,34 @@ fn a_vm_has_one_worker_process_which_each_of_its_adapters_is_told_of_and_which_r
     assert_eq!(workers, [1, 2]);
 }
 
+// covers: GPV-004 GPV-006
+#[test]
+fn each_guest_process_is_a_vm_process_linked_to_its_vms_worker_named_or_not() {
+    let (mut world, script) = scripted(with_vms(2, vec![]));
+    world.guest(1, G);
+    world.guest(2, H);
+    let nameless = ProcessId(23);
+    world.input(Input::ProcessAttached { process: nameless, vm: VmId(1), pid: 9, name: String::new() });
+    calls(&script, &["create_process"]);
+    let told = |process: ProcessId, adapter: u32, world: &mut World<Scripted>| {
+        world.process = process;
+        world.device_on(luid(adapter));
+        calls(&script, &["create_process"])
+    };
+    // The driver of the first device it makes is told of it; of each adapter anew, and of each process for itself.
+    let link = |vm, worker| format!("VirtualMachine {{ vm: VmId({vm}), worker: KmdProcess({worker}) }}");
+    for (process, adapter, vm, worker, name) in
+        [(G, 0, 1, 1, "Some("), (G, 1, 1, 1, "Some("), (nameless, 0, 1, 1, "None"), (H, 0, 2, 2, "Some(")]
+    {
+        let lines = told(process, adapter, &mut world);
+        let [line] = &lines[..] else { panic!("{lines:?}") };
+        assert!(line.starts_with(&format!("create_process {adapter} ")), "{line}");
+        let (_, rest) = line.split_once(&link(vm, worker)).unwrap_or_else(|| panic!("{line}"));
+        assert!(rest.trim_start().starts_with(name), "{line}");
+        assert_eq!(told(process, adapter, &mut world), [""; 0], "once");
+    }
+}
+
 #[test]
 fn a_worker_process_ends_once_after_the_processes_of_its_vm() {
     let (mut world, script) = scripted(with_vms(2, vec![]));

@@ -13,9 +13,10 @@
 //!   1 SIGNAL_EVENT  4 u32 how often, at most 1024    8 u64 hKmdCpuEvent, one of the caller's process
 //!   2 FAIL          4 u32 NTSTATUS: the escape's answer
 //!   3 OBJECT_BAD    4 u32 usage: an object of the caller's goes bad. Sets 4 to how many events were signaled
+//!   4 GUEST_EVENT   4 u32 0    8 u64 hEvent, signaled in guest-event mode: whatever the caller calls its event
 //! ```
 //! No data at all are a question that asks nothing: SUCCESS. Too few are BUFFER_TOO_SMALL, another command is
-//! NOT_SUPPORTED, an event that is not the caller's INVALID_PARAMETER.
+//! NOT_SUPPORTED, an event that is not the caller's INVALID_PARAMETER; GUEST_EVENT needs a process with a device.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -30,6 +31,7 @@ const ECHO: u32 = 0;
 const SIGNAL_EVENT: u32 = 1;
 const FAIL: u32 = 2;
 const OBJECT_BAD: u32 = 3;
+const GUEST_EVENT: u32 = 4;
 
 /// Bytes that ECHO fills.
 const ECHO_BYTES: usize = 32;
@@ -137,6 +139,17 @@ impl Clients {
                 Ok(())
             }
             FAIL => Err(NtStatus(operand(4)?)),
+            GUEST_EVENT => {
+                let event = double_word(escape.data, 8).ok_or(NtStatus::BUFFER_TOO_SMALL)?;
+                if escape.process.is_none() || event == 0 {
+                    return Err(NtStatus::INVALID_PARAMETER);
+                }
+                let process = escape.process;
+                let signal =
+                    SignalEvent { process, cpu_event_object: false, ..SignalEvent::of(DxgCpuEvent(event)) };
+                callbacks.push(Callback::SignalEvent { adapter, signal });
+                Ok(())
+            }
             OBJECT_BAD => {
                 let before = callbacks.len();
                 if let Some(process) = escape.process {

@@ -277,3 +277,30 @@ fn an_object_that_goes_bad_signals_the_events_of_its_adapter_and_usage() {
     miniport.destroy_cpu_event(0, first, &mut Vec::new());
     assert_eq!(bad(&mut miniport, 0, 7), [signal(11)]);
 }
+
+#[test]
+fn a_guest_event_is_signaled_by_the_number_that_its_process_gave() {
+    let mut miniport = started();
+    let escape = |miniport: &mut SimulatedMiniport, process: Option<u64>, data: &[u8]| {
+        let (mut data, mut callbacks, flags) = (data.to_vec(), Vec::new(), EscapeFlags::empty());
+        let process = process.map(KmdProcess);
+        let escape = Escape { process, device: None, context: None, flags, data: &mut data };
+        let status = miniport.escape(0, 0, escape, &mut callbacks);
+        (status, callbacks)
+    };
+    let command = |event: u64| [&4u32.to_le_bytes()[..], &[0; 4], &event.to_le_bytes()].concat();
+    let (status, callbacks) = escape(&mut miniport, Some(9), &command(0x1234));
+    let signal = SignalEvent {
+        process: Some(KmdProcess(9)),
+        cpu_event_object: false,
+        ..SignalEvent::of(DxgCpuEvent(0x1234))
+    };
+    assert_eq!((status, callbacks), (NtStatus::SUCCESS, vec![Callback::SignalEvent { adapter: 0, signal }]));
+    for (process, data, status) in [
+        (None, command(1), NtStatus::INVALID_PARAMETER),
+        (Some(9), command(0), NtStatus::INVALID_PARAMETER),
+        (Some(9), command(1)[..15].to_vec(), NtStatus::BUFFER_TOO_SMALL),
+    ] {
+        assert_eq!(escape(&mut miniport, process, &data), (status, vec![]));
+    }
+}

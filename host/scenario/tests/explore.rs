@@ -1,7 +1,7 @@
 //! Random programs: they read as they print, pass on a right kernel, and find every planted bug.
 
 use dxgkrnl::PlantedBug;
-use scenario::explore::{Class, OnModel, chooser, failure, random, run_once, shrink};
+use scenario::explore::{Class, OnModel, chooser, failure, log, random, run_once, shrink};
 use scenario::script::{parse, print};
 
 /// The class and text of the seed's failure, if it fails.
@@ -28,6 +28,44 @@ fn random_programs_pass_on_a_right_kernel() {
             panic!("seed {seed}: {}: {what}\n{}", class.name(), print(&random(seed)));
         }
     }
+}
+
+#[test]
+fn random_programs_escape_and_have_drivers_signal_events_in_all_kinds_of_vms() {
+    let has = |text: &str, parts: &[&str]| parts.iter().all(|part| text.contains(part));
+    let (mut with, mut missing) = (
+        0,
+        vec![
+            ("an escape that comes back", vec!["] answer ", "STATUS_SUCCESS Escape("]),
+            ("an escape of a secure VM", vec![" secure\n", "a secure VM has no escapes"]),
+            ("an escape of a VM without", vec![" not escapes\n", "`escapes` is off"]),
+            ("another's event", vec!["the driver's answer to the escape"]),
+            ("flags that are refused", vec!["reserved bits set"]),
+            ("an event that is gone", vec!["is no CPU_NOTIFICATION that this process made"]),
+            ("an object that goes bad", vec!["goes bad\n"]),
+            ("a sleeping adapter", vec!["goes to D3"]),
+        ],
+    );
+    let mut wakes = 0;
+    for seed in 0..1000 {
+        let program = print(&random(seed));
+        if !program.contains("escape ") {
+            continue;
+        }
+        with += 1;
+        let log = log(&OnModel, &random(seed), None, seed);
+        // What follows an object that goes bad is what it led to.
+        wakes += log
+            .split("goes bad\n")
+            .skip(1)
+            .filter(|rest| rest.lines().next().is_some_and(|line| line.contains("] wake ")))
+            .count();
+        let text = program + &log;
+        missing.retain(|(_, parts)| !has(&text, parts));
+    }
+    assert!((100..400).contains(&with), "{with} of 1000");
+    assert!(missing.is_empty(), "in none: {missing:?}");
+    assert!(wakes > 10, "{wakes} events set by drivers");
 }
 
 #[test]

@@ -66,6 +66,7 @@ fn adapter_to_wire(adapter: &AdapterConfig) -> wire::AdapterConfig {
         kmd: adapter.kmd.clone(),
         paravirtualization: adapter.paravirtualization,
         virtual_functions: adapter.virtual_functions,
+        wddm_version: adapter.wddm_version,
         registry: adapter.registry.iter().map(registry_to_wire).collect(),
         targets: adapter.targets.iter().map(target).collect(),
     }
@@ -179,6 +180,7 @@ fn adapter_from_wire(adapter: wire::AdapterConfig) -> Result<AdapterConfig, Conv
         kmd: adapter.kmd,
         paravirtualization: adapter.paravirtualization,
         virtual_functions: adapter.virtual_functions,
+        wddm_version: adapter.wddm_version,
         registry: adapter.registry.into_iter().map(registry_from_wire).collect::<Result<_, _>>()?,
         targets: adapter.targets.into_iter().map(target).collect(),
     })

@@ -15,6 +15,7 @@ mod handle;
 pub mod isa;
 pub mod limits;
 mod object;
+pub mod query;
 mod status;
 
 pub use call::{

@@ -46,6 +46,8 @@ pub const PROCESSES_PER_VM_MAX: usize = 4000;
 pub const PERIODIC_FENCES_PER_TARGET_MAX: usize = 64;
 /// CPU events of one process that drivers signal.
 pub const CPU_EVENTS_PER_PROCESS_MAX: usize = 4096;
+/// Events of one process that its driver has signaled for the last time, by guest-event mode.
+pub const LAST_USED_EVENTS_PER_PROCESS_MAX: usize = 4096;
 /// Paging queues of one process.
 pub const PAGING_QUEUES_PER_PROCESS_MAX: usize = 64;
 /// Ranges of one GPU address space, and pieces of them.

@@ -62,7 +62,7 @@ fn the_c_header_has_the_layout_of_the_interface() {
 
 #[test]
 fn fence_memory_can_only_be_read() {
-    // covers: FEN-004
+    // covers: FEN-004, GPV-023
     assert!(check("sealed").ends_with("sealed: all as expected\n"));
 }
 
@@ -85,7 +85,7 @@ fn a_program_that_destroys_nothing_leaves_nothing() {
 
 #[test]
 fn a_drivers_events_are_registered_as_real_clients_do_it() {
-    // covers: ESC-001, ESC-002, ESC-006, ESC-022, EVT-001, EVT-007, EVT-013, EVT-026
+    // covers: ESC-001, ESC-002, ESC-006, ESC-022, EVT-001, EVT-007, EVT-013, EVT-022, EVT-026, GPV-010
     for program in ["cpu_event_l0", "cpu_event_rocr", "cpu_event_kill"] {
         let output = check(program);
         assert!(output.ends_with(&format!("{program}: all as expected\n")), "{output}");

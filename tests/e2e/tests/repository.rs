@@ -145,6 +145,19 @@ fn the_guest_library_has_no_runtime_in_it() {
     assert!(heavy.is_empty(), "libdxcore.so would bring {heavy:?} into other people's processes");
 }
 
+// covers: GPV-001
+#[test]
+fn what_runs_in_a_guest_has_no_kernel_and_no_driver_in_it() {
+    for package in ["umd", "client", "guestd"] {
+        let all = cargo(&["tree", "--offline", "-p", package, "-e", "normal", "--prefix", "none"]);
+        let names: BTreeSet<&str> = all.lines().filter_map(|line| line.split(' ').next()).collect();
+        assert!(names.contains("proto"), "{package} sends messages");
+        for host in ["dxgkrnl", "kmd", "drivers"] {
+            assert!(!names.contains(host), "{package} brings {host} into guests");
+        }
+    }
+}
+
 #[test]
 fn model_crates_have_no_system_and_no_unsafe_code() {
     for (package, folder) in MODEL {

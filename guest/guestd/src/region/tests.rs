@@ -31,6 +31,7 @@ fn region(pages: u32) -> Option<NewRegion> {
     }
 }
 
+// covers: GPV-023
 #[test]
 fn the_handed_out_descriptor_can_only_be_mapped_for_reading() {
     let Some(new) = region(1) else { return };

@@ -3,6 +3,7 @@
 use std::ffi::c_void;
 use std::ptr::null_mut;
 
+use d3dkmt::query::kind::DRIVER_DESCRIPTION;
 use d3dkmt::{Adapter, Call, CreateContextFlags, Handle, Luid, NtStatus, Reply};
 
 use super::memory::{read, read_bytes, write, write_array};
@@ -13,9 +14,6 @@ use super::types::{
 };
 use crate::client::{Answer, NewContext, Session};
 use crate::process::Starts;
-
-/// `KMTQAITYPE_DRIVER_DESCRIPTION`: the one type with WCHARs inside, 4 bytes each here.
-const DRIVER_DESCRIPTION: u32 = 65;
 
 /// `D3DKMTEnumAdapters2`.
 #[unsafe(no_mangle)]
@@ -80,7 +78,8 @@ pub extern "C" fn D3DKMTCloseAdapter(argument: *const OneHandle) -> CStatus {
     enter(Starts::Nothing, |session| Ok(session.close_adapter(Handle(read(argument)?.handle))))
 }
 
-/// `D3DKMTQueryAdapterInfo`.
+/// `D3DKMTQueryAdapterInfo`. The WCHARs of DRIVER_DESCRIPTION have 4 bytes here; QUERYREGISTRY goes through as it is, in
+/// UTF-16.
 #[unsafe(no_mangle)]
 pub extern "C" fn D3DKMTQueryAdapterInfo(argument: *mut QueryAdapterInfo) -> CStatus {
     enter(Starts::Nothing, |session| {

@@ -242,6 +242,14 @@ impl Peer {
         send_packet(&self.broker, &BrokerReply { refused: why.to_owned(), ..BrokerReply::default() }, &[]);
     }
 
+    /// Answers a request of the broker's with a wake-up, which is the stream's to bring.
+    pub fn wake_through_the_broker(&mut self, event: EventId) {
+        receive_packet(&self.broker).unwrap();
+        let mut bytes = Vec::new();
+        append(&wake_to_frame(event, NtStatus::SUCCESS), &mut bytes);
+        rustix::net::send(&self.broker, &bytes, SendFlags::NOSIGNAL).unwrap();
+    }
+
     /// The guest's broker connection ended (true) or is still there.
     pub fn broker_ended(&self) -> bool {
         let mut byte = [0; 1];

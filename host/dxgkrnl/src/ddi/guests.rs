@@ -102,6 +102,8 @@ pub struct SignalEvent {
     pub event: u64,
     /// `CpuEventObject`.
     pub cpu_event_object: bool,
+    /// Of guest-event mode: no signal of this event follows (EVT-020).
+    pub last_use: bool,
     pub reserved: u32,
     /// The caller is an interrupt service routine: too high an IRQL (EVT-010).
     pub at_interrupt: bool,
@@ -114,6 +116,7 @@ impl SignalEvent {
             process: None,
             event: event.0,
             cpu_event_object: true,
+            last_use: false,
             reserved: 0,
             at_interrupt: false,
         }

@@ -51,6 +51,7 @@
 //! kmd = "simulated"                   # which driver, by the name that it is registered by
 //! paravirtualization = true           # ParavirtualizationSupported: it serves VMs
 //! virtual_functions = 32              # NumVirtualFunctions: how many at a time
+//! wddm_version = 3200                 # the WDDM of its driver, as D3DKMT_DRIVERVERSION: 3000 is 3.0
 //! [[adapter.registry]]                # a value of the registry, for user-mode drivers
 //! key = "adapter"                     # or "service"
 //! name = "UserModeDriverName"
@@ -284,6 +285,7 @@ fn read_adapter(mut table: Table) -> anyhow::Result<AdapterConfig> {
     }
     set_bool(&mut table, "paravirtualization", &mut adapter.paravirtualization)?;
     set_u32(&mut table, "virtual_functions", &mut adapter.virtual_functions)?;
+    set_u32(&mut table, "wddm_version", &mut adapter.wddm_version)?;
     if let Some(values) = table.remove("registry") {
         adapter.registry = take_array(values, "registry")?
             .into_iter()
@@ -462,6 +464,7 @@ mod tests {
             kmd = "mine"
             paravirtualization = false
             virtual_functions = 2
+            wddm_version = 2900
             [[adapter.registry]]
             key = "service"
             name = "a"
@@ -508,8 +511,13 @@ mod tests {
         };
         assert_eq!(config.vms, [one, VmConfig { name: "two".into(), ..VmConfig::default() }]);
         assert_eq!(
-            (adapter.kmd.as_str(), adapter.paravirtualization, adapter.virtual_functions),
-            ("mine", false, 2)
+            (
+                adapter.kmd.as_str(),
+                adapter.paravirtualization,
+                adapter.virtual_functions,
+                adapter.wddm_version
+            ),
+            ("mine", false, 2, 2900)
         );
         let value = |key, name: &str, data| RegistryValue { key, name: name.into(), data };
         let (service, of_adapter) = (RegistryKey::Service, RegistryKey::Adapter);

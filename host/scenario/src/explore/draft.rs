@@ -38,6 +38,10 @@ pub(super) struct Guest {
     pub queued: Vec<Binding>,
     /// Hardware queues, each with the last id submitted.
     pub queues: Vec<(Binding, u64)>,
+    /// Of its escapes; opened with the first.
+    pub adapter: Option<Binding>,
+    /// Objects whose events the driver signals, each with the escape that told it what for.
+    pub cpu_events: Vec<(Binding, Binding)>,
     /// What has been destroyed, and objects of other types: operands that are refused.
     pub odd: Vec<Binding>,
 }
@@ -132,6 +136,8 @@ impl Draft {
             mutexes: Vec::new(),
             queued: Vec::new(),
             queues: Vec::new(),
+            adapter: None,
+            cpu_events: Vec::new(),
             odd: Vec::new(),
         });
     }

@@ -15,6 +15,7 @@ mod campaign;
 mod class;
 mod crash;
 mod draft;
+mod escapes;
 mod every;
 mod finish;
 mod log;

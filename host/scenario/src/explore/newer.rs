@@ -5,7 +5,7 @@ use d3dkmt::{
 };
 
 use super::random::{DURATIONS_NS, Drawer};
-use crate::program::{Binding, Command, HandleRef, Kind, ObjectSpec, Operation, Timeout};
+use crate::program::{Binding, Command, HandleRef, Kind, ObjectSpec, Operation, Timeout, WriteMode};
 
 /// Keys are few, so that acquires and releases meet.
 const KEYS: u64 = 3;
@@ -115,7 +115,7 @@ impl Drawer {
             _ => {
                 let duration_ns = DURATIONS_NS[self.below(4) as usize];
                 let fence = self.draft.program.fence_of(queue).map_or(handle, HandleRef::Bound);
-                let done = Command::Write { object: fence, value: id + 1 };
+                let done = Command::Write { object: fence, value: id + 1, mode: WriteMode::Default };
                 let commands = vec![Command::Busy { duration_ns }, done];
                 for (other, last) in &mut self.draft.guests[guest].queues {
                     *last += u64::from(*other == queue);

@@ -8,7 +8,8 @@ use d3dkmt::{SignalFlags, SyncObjectFlags, WaitFromCpuFlags};
 use dxgkrnl::Nanos;
 
 use super::draft::{Draft, Fence};
-use crate::program::{Binding, Command, HandleRef, Kind, Operation, Program, Thread};
+use crate::choose::Random;
+use crate::program::{Binding, Command, HandleRef, Kind, Operation, Program, Thread, WriteMode};
 use crate::script::words::GENERIC_ALL;
 
 /// What can come next.
@@ -33,10 +34,11 @@ enum Kinds {
     KeyedMutex,
     QueuedObject,
     HwQueue,
+    Escape,
 }
 
 /// How often each comes, of a profile that has all.
-const WEIGHTS: [(Kinds, u64); 19] = [
+const WEIGHTS: [(Kinds, u64); 20] = [
     (Kinds::Signal, 24),
     (Kinds::Wait, 24),
     (Kinds::GpuSignal, 8),
@@ -56,6 +58,7 @@ const WEIGHTS: [(Kinds, u64); 19] = [
     (Kinds::KeyedMutex, 5),
     (Kinds::QueuedObject, 4),
     (Kinds::HwQueue, 5),
+    (Kinds::Escape, 10),
 ];
 
 const PROCESSES_MAX: u64 = 3;
@@ -71,7 +74,9 @@ pub(super) type Pairs = Vec<(HandleRef, u64)>;
 
 /// Draws the program of this seed: the same on every machine, today and tomorrow.
 pub fn random(seed: u64) -> Program {
-    let mut drawer = Drawer { draft: Draft::new(seed), odd: 0 };
+    let mut drawer = Drawer { draft: Draft::new(seed), odd: 0, escapes: false };
+    // Decided apart: a seed without them has the program that it always had.
+    drawer.escapes = Random::new(!seed).one_in(4);
     drawer.tdr();
     drawer.begin();
     let weights = drawer.profile();
@@ -86,6 +91,8 @@ pub(super) struct Drawer {
     pub draft: Draft,
     /// One operand in so many is not what it should be; never, if 0.
     pub odd: u64,
+    /// The program has escapes, and events that a driver signals.
+    pub escapes: bool,
 }
 
 impl Drawer {
@@ -99,7 +106,7 @@ impl Drawer {
 
     /// The kinds of step this program has, each with its weight.
     fn profile(&mut self) -> Vec<(Kinds, u64)> {
-        let [hardware, odd, newer] = [self.one_in(6), self.one_in(2), self.one_in(3)];
+        let [hardware, odd, newer, escapes] = [self.one_in(6), self.one_in(2), self.one_in(3), self.escapes];
         self.odd = if odd { 12 } else { 0 };
         let mut weights = Vec::new();
         for (kind, weight) in WEIGHTS {
@@ -108,6 +115,7 @@ impl Drawer {
                 Kinds::Hardware => !hardware,
                 Kinds::Odd => !odd,
                 Kinds::KeyedMutex | Kinds::QueuedObject | Kinds::HwQueue => !newer,
+                Kinds::Escape => !escapes,
                 _ => self.one_in(3),
             };
             if !is_left_out {
@@ -122,6 +130,9 @@ impl Drawer {
         let vms = self.below(3);
         for _ in 0..vms {
             self.draft.start_vm();
+        }
+        if self.escapes {
+            self.settings_of_vms();
         }
         let processes = 1 + self.below(PROCESSES_MAX);
         for _ in 0..processes {
@@ -193,6 +204,7 @@ impl Drawer {
             Kinds::KeyedMutex => self.keyed_mutex(guest),
             Kinds::QueuedObject => self.queued_object(guest),
             Kinds::HwQueue => self.hw_queue(guest),
+            Kinds::Escape => self.escape(guest),
             Kinds::Start => {
                 if self.draft.guests.iter().filter(|guest| guest.alive).count() < PROCESSES_MAX as usize {
                     self.start();
@@ -218,7 +230,7 @@ impl Drawer {
     }
 
     /// A handle where `meant` should be; now and then another.
-    fn handle(&mut self, guest: usize, meant: Binding) -> HandleRef {
+    pub fn handle(&mut self, guest: usize, meant: Binding) -> HandleRef {
         if self.odd == 0 || !self.one_in(self.odd) {
             return HandleRef::Bound(meant);
         }
@@ -313,7 +325,7 @@ impl Drawer {
         self.draft.named(thread, Kind::Call, Operation::Wait { device, items, flags, event });
     }
 
-    fn with_event(&mut self, guest: usize) -> (Thread, Option<Binding>) {
+    pub fn with_event(&mut self, guest: usize) -> (Thread, Option<Binding>) {
         let main = self.draft.guests[guest].main;
         let events = self.draft.guests[guest].events.clone();
         if !events.is_empty() && !self.one_in(3) {
@@ -369,7 +381,8 @@ impl Drawer {
                 (Some(fence), 0 | 1) => {
                     let (value, _) = self.signalled(fence);
                     self.draft.values[fence.value] = value;
-                    commands.push(Command::Write { object: HandleRef::Bound(fence.binding), value });
+                    let (object, mode) = (HandleRef::Bound(fence.binding), WriteMode::Default);
+                    commands.push(Command::Write { object, value, mode });
                 }
                 _ => commands.push(Command::Busy { duration_ns: DURATIONS_NS[self.below(5) as usize] }),
             }

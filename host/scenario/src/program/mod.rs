@@ -10,7 +10,7 @@ use d3dkmt::NtStatus;
 pub use dxgkrnl::EngineId as Engine;
 use dxgkrnl::{Config, Nanos};
 
-pub use operation::{Address, Command, HandleRef, ObjectSpec, Operation, Space, Timeout};
+pub use operation::{Address, Command, HandleRef, ObjectSpec, Operation, Space, Timeout, WriteMode};
 pub use piece::{Piece, USAGE_WORDS};
 
 macro_rules! indexes {

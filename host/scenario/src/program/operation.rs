@@ -16,6 +16,31 @@ pub enum HandleRef {
     Raw(u32),
 }
 
+/// `D3D12_WRITEBUFFERIMMEDIATE_MODE`: when a write of a command buffer is done.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub enum WriteMode {
+    /// Where it stands.
+    #[default]
+    Default,
+    /// When all that is before it has started.
+    MarkerIn,
+    /// When all that is before it is complete.
+    MarkerOut,
+}
+
+impl WriteMode {
+    pub const ALL: [WriteMode; 3] = [WriteMode::Default, WriteMode::MarkerIn, WriteMode::MarkerOut];
+
+    /// The word of scenarios.
+    pub const fn name(self) -> &'static str {
+        match self {
+            WriteMode::Default => "write",
+            WriteMode::MarkerIn => "marker_in",
+            WriteMode::MarkerOut => "marker_out",
+        }
+    }
+}
+
 /// One command of a submission.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Command {
@@ -23,6 +48,7 @@ pub enum Command {
     Write {
         object: HandleRef,
         value: u64,
+        mode: WriteMode,
     },
     Busy {
         duration_ns: Nanos,

@@ -51,9 +51,31 @@ pub(crate) struct Names {
 }
 
 /// Words that stand where names do.
-const RESERVED: [&str; 22] = [
-    "null", "max", "ok", "on", "in", "any", "blocks", "anything", "flags", "rewind", "write", "busy", "hang",
-    "opaque", "engine", "report", "no", "messages", "wakes", "waits", "nothing", "legacy",
+const RESERVED: [&str; 24] = [
+    "null",
+    "max",
+    "ok",
+    "on",
+    "in",
+    "any",
+    "blocks",
+    "anything",
+    "flags",
+    "rewind",
+    "write",
+    "marker_in",
+    "marker_out",
+    "busy",
+    "hang",
+    "opaque",
+    "engine",
+    "report",
+    "no",
+    "messages",
+    "wakes",
+    "waits",
+    "nothing",
+    "legacy",
 ];
 
 impl Names {

@@ -2,7 +2,7 @@
 
 use d3dkmt::{CreateContextFlags, SignalFlags, SyncObjectFlags, SyncObjectType, WaitFromCpuFlags, limits};
 
-use crate::program::{Binding, Command, HandleRef, Kind, ObjectSpec, Operation};
+use crate::program::{Binding, Command, HandleRef, Kind, ObjectSpec, Operation, WriteMode};
 use crate::script::cursor::{Cursor, Parsed, unknown};
 use crate::script::error::{ScriptError, shortened};
 use crate::script::names::Names;
@@ -325,30 +325,31 @@ pub(super) fn submit(names: &Names, cursor: &mut Cursor<'_>) -> Parsed<Operation
 
 /// A command buffer, to the end of the operands.
 pub(super) fn commands(names: &Names, cursor: &mut Cursor<'_>) -> Parsed<Vec<Command>> {
-    const COMMANDS: [&str; 4] = ["write", "busy", "hang", "opaque"];
+    const COMMANDS: [&str; 6] = ["write", "marker_in", "marker_out", "busy", "hang", "opaque"];
     let mut commands = Vec::new();
     while let Some(token) = cursor.peek().filter(|token| token.kind == TokenKind::Atom) {
         if let [Command::Opaque { .. }] = commands[..] {
             return cursor.expected("no further command, as an opaque buffer stands alone");
         }
         cursor.next();
-        commands.push(match token.text.as_str() {
-            "write" => {
+        let mode = WriteMode::ALL.into_iter().find(|mode| mode.name() == token.text);
+        commands.push(match (token.text.as_str(), mode) {
+            (_, Some(mode)) => {
                 cursor.symbol("(")?;
                 let object = handle(names, cursor, Kind::Object)?;
                 cursor.symbol(",")?;
                 let value = cursor.number("a fence value")?;
                 cursor.symbol(")")?;
-                Command::Write { object, value }
+                Command::Write { object, value, mode }
             }
-            "busy" => {
+            ("busy", None) => {
                 cursor.symbol("(")?;
                 let duration_ns = cursor.duration()?;
                 cursor.symbol(")")?;
                 Command::Busy { duration_ns }
             }
-            "hang" => Command::Hang,
-            "opaque" => {
+            ("hang", None) => Command::Hang,
+            ("opaque", None) => {
                 cursor.symbol("(")?;
                 let place = cursor.place();
                 let bytes = cursor.number32("a size in bytes")?;
@@ -360,7 +361,7 @@ pub(super) fn commands(names: &Names, cursor: &mut Cursor<'_>) -> Parsed<Vec<Com
                 cursor.symbol(")")?;
                 Command::Opaque { bytes }
             }
-            _ => return Err(unknown(token, "a command", COMMANDS)),
+            (_, None) => return Err(unknown(token, "a command", COMMANDS)),
         });
         check_count(token, commands.len())?;
     }

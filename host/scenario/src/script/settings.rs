@@ -120,11 +120,13 @@ fn adapter_item(
         "paging_node" => adapter.paging_node = Some(number(cursor, "a node ordinal")?),
         "paravirtualization" => adapter.paravirtualization = is_on,
         "virtual_functions" => adapter.virtual_functions = number(cursor, "a count")?,
+        "wddm_version" => adapter.wddm_version = number(cursor, "a version, as 3000")?,
         word => {
             let cap = VidSchCaps::from_name(word).ok_or_else(|| {
                 let caps = VidSchCaps::all().iter_names().map(|(name, _)| name);
                 let others =
-                    "iommu io_coherent kmd paging_node paravirtualization physical virtual_functions";
+                    "iommu io_coherent kmd paging_node paravirtualization physical virtual_functions \
+                     wddm_version";
                 let known = caps.chain(others.split_ascii_whitespace()).collect::<Vec<_>>();
                 unknown(item, "a setting of an adapter", known)
             })?;
@@ -278,6 +280,7 @@ pub(super) fn write(config: &Config) -> String {
         line.word("kmd", &adapter.kmd, &plain.kmd);
         line.flag("paravirtualization", adapter.paravirtualization, plain.paravirtualization);
         line.number("virtual_functions", adapter.virtual_functions, plain.virtual_functions);
+        line.number("wddm_version", adapter.wddm_version, plain.wddm_version);
         line.end(&mut head, &format!("adapter {number}"));
         for (at, (node, plain)) in adapter.nodes.iter().zip(&plain.nodes).enumerate() {
             let engine = Engine { adapter: number as u32, node: at as u32 };

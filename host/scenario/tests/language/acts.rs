@@ -304,7 +304,11 @@ impl Drawing {
             return vec![Command::Opaque { bytes }];
         }
         let command = |drawing: &mut Drawing| match drawing.below(3) {
-            0 => Command::Write { object: drawing.handle(), value: drawing.value() },
+            0 => Command::Write {
+                object: drawing.handle(),
+                value: drawing.value(),
+                mode: WriteMode::ALL[drawing.below(3) as usize],
+            },
             1 => Command::Busy { duration_ns: drawing.value() },
             _ => Command::Hang,
         };

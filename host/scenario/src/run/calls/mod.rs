@@ -6,7 +6,7 @@ mod queues;
 
 use d3dkmt::{Call, EventId, Handle, Luid, ShareToken, isa};
 
-use crate::program::{Act, Address, Binding, Command, HandleRef, Operation};
+use crate::program::{Act, Address, Binding, Command, HandleRef, Operation, WriteMode};
 use crate::world::{Request, World};
 
 use super::Run;
@@ -126,12 +126,16 @@ impl<W: World> Run<'_, W> {
             return vec![0; *bytes as usize];
         }
         let packets = commands.iter().filter_map(|command| match *command {
-            Command::Write { object, value } => {
+            Command::Write { object, value, mode } => {
                 let gpu_address = match object {
                     HandleRef::Bound(binding) => self.bound[binding.index()].gpu_address,
                     HandleRef::Raw(raw) => raw.into(),
                 };
-                Some(isa::Packet::FenceWrite { gpu_address, value })
+                Some(match mode {
+                    WriteMode::Default => isa::Packet::FenceWrite { gpu_address, value },
+                    WriteMode::MarkerIn => isa::Packet::MarkerIn { gpu_address, value },
+                    WriteMode::MarkerOut => isa::Packet::MarkerOut { gpu_address, value },
+                })
             }
             Command::Busy { duration_ns } => Some(isa::Packet::Busy { duration_ns }),
             Command::Hang => Some(isa::Packet::Hang),

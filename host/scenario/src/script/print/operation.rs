@@ -294,8 +294,8 @@ impl Printer<'_> {
 
     fn command(&self, command: &Command) -> String {
         match command {
-            Command::Write { object, value } => {
-                format!("write({}, {})", self.handle(*object), write_number(*value))
+            Command::Write { object, value, mode } => {
+                format!("{}({}, {})", mode.name(), self.handle(*object), write_number(*value))
             }
             Command::Busy { duration_ns } => format!("busy({})", write_duration(*duration_ns)),
             Command::Hang => "hang".into(),
