@@ -8,6 +8,7 @@
 
 extern crate alloc;
 
+mod allocation;
 mod call;
 pub mod escape;
 mod flags;
@@ -17,6 +18,7 @@ pub mod limits;
 mod object;
 mod status;
 
+pub use allocation::{AllocationInfo, CreateAllocation, ResourceInfo, StandardAllocation};
 pub use call::{
     AcquireOutcome, Adapter, Call, CreatedSyncObject, FeatureResult, GpuSignal, GpuVaOperation,
     PageFaultState, Reply, RuntimeBuffer, WaitOutcome,
@@ -24,7 +26,8 @@ pub use call::{
 pub use escape::{CpuEventUsage, EscapeFlags};
 pub use flags::access;
 pub use flags::{
-    CreateContextFlags, HwQueueFlags, KeyedMutexFlags, SignalFlags, SyncObjectFlags, WaitFromCpuFlags,
+    CreateAllocationFlags, CreateContextFlags, DestroyAllocationFlags, HwQueueFlags, KeyedMutexFlags,
+    SignalFlags, SyncObjectFlags, WaitFromCpuFlags,
 };
 pub use handle::{EventId, Handle, HandleKind, Luid, ShareToken};
 pub use object::{DeviceExecutionState, SyncObjectInfo, SyncObjectType};

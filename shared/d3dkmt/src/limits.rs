@@ -46,6 +46,12 @@ pub const PROCESSES_PER_VM_MAX: usize = 4000;
 pub const PERIODIC_FENCES_PER_TARGET_MAX: usize = 64;
 /// CPU events of one process that drivers signal.
 pub const CPU_EVENTS_PER_PROCESS_MAX: usize = 4096;
+/// `D3DKMT_CREATEALLOCATION_MAX`: allocations of one call.
+pub const ALLOCATIONS_PER_CALL_MAX: usize = 1024;
+/// Allocations that one process has open.
+pub const ALLOCATIONS_PER_PROCESS_MAX: usize = 1 << 16;
+/// Private runtime data of one resource.
+pub const RESOURCE_DATA_BYTES_MAX: usize = 4096;
 /// Paging queues of one process.
 pub const PAGING_QUEUES_PER_PROCESS_MAX: usize = 64;
 /// Ranges of one GPU address space, and pieces of them.
