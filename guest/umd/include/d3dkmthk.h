@@ -35,6 +35,7 @@ typedef UINT D3DKMT_HANDLE;
 typedef UINT64 D3DGPU_VIRTUAL_ADDRESS;
 typedef uint16_t USHORT;
 typedef uint8_t BYTE;
+typedef size_t SIZE_T;
 
 typedef union _LARGE_INTEGER {
     struct {
@@ -855,6 +856,196 @@ typedef enum _D3DDDI_PAGINGQUEUE_PRIORITY {
     D3DDDI_PAGINGQUEUE_PRIORITY_ABOVE_NORMAL = 1
 } D3DDDI_PAGINGQUEUE_PRIORITY;
 
+typedef struct _D3DKMT_CREATEALLOCATIONFLAGS {
+    union {
+        struct {
+            UINT CreateResource : 1;
+            UINT CreateShared : 1;
+            UINT NonSecure : 1;
+            UINT CreateProtected : 1;
+            UINT RestrictSharedAccess : 1;
+            UINT ExistingSysMem : 1;
+            UINT NtSecuritySharing : 1;
+            UINT ReadOnly : 1;
+            UINT CreateWriteCombined : 1;
+            UINT CreateCached : 1;
+            UINT SwapChainBackBuffer : 1;
+            UINT CrossAdapter : 1;
+            UINT OpenCrossAdapter : 1;
+            UINT PartialSharedCreation : 1;
+            UINT Zeroed : 1;
+            UINT WriteWatch : 1;
+            UINT StandardAllocation : 1;
+            UINT ExistingSection : 1;
+            UINT AllowNotZeroed : 1;
+            UINT PhysicallyContiguous : 1;
+            UINT NoKmdAccess : 1;
+            UINT SharedDisplayable : 1;
+            UINT Reserved : 10;
+        };
+        UINT Value;
+    };
+} D3DKMT_CREATEALLOCATIONFLAGS;
+
+typedef enum _D3DKMT_STANDARDALLOCATIONTYPE {
+    D3DKMT_STANDARDALLOCATIONTYPE_EXISTINGHEAP = 1
+} D3DKMT_STANDARDALLOCATIONTYPE;
+
+typedef struct _D3DKMT_STANDARDALLOCATION_EXISTINGHEAP {
+    SIZE_T Size;
+} D3DKMT_STANDARDALLOCATION_EXISTINGHEAP;
+
+typedef struct _D3DKMT_CREATESTANDARDALLOCATIONFLAGS {
+    UINT Value;
+} D3DKMT_CREATESTANDARDALLOCATIONFLAGS;
+
+typedef struct _D3DKMT_CREATESTANDARDALLOCATION {
+    D3DKMT_STANDARDALLOCATIONTYPE Type;
+    union {
+        D3DKMT_STANDARDALLOCATION_EXISTINGHEAP ExistingHeapData;
+    };
+    D3DKMT_CREATESTANDARDALLOCATIONFLAGS Flags;
+} D3DKMT_CREATESTANDARDALLOCATION;
+GPUPV_SIZE(D3DKMT_CREATESTANDARDALLOCATION, 24);
+
+typedef struct _D3DDDI_ALLOCATIONINFO {
+    D3DKMT_HANDLE hAllocation;
+    const void *pSystemMem;
+    void *pPrivateDriverData;
+    UINT PrivateDriverDataSize;
+    UINT VidPnSourceId;
+    union {
+        struct {
+            UINT Primary : 1;
+            UINT Stereo : 1;
+            UINT Reserved : 30;
+        };
+        UINT Value;
+    } Flags;
+} D3DDDI_ALLOCATIONINFO;
+GPUPV_SIZE(D3DDDI_ALLOCATIONINFO, 40);
+
+typedef struct _D3DDDI_ALLOCATIONINFO2 {
+    D3DKMT_HANDLE hAllocation;
+    union {
+        HANDLE hSection;
+        const void *pSystemMem;
+    };
+    void *pPrivateDriverData;
+    UINT PrivateDriverDataSize;
+    UINT VidPnSourceId;
+    union {
+        struct {
+            UINT Primary : 1;
+            UINT Stereo : 1;
+            UINT OverridePriority : 1;
+            UINT Reserved : 29;
+        };
+        UINT Value;
+    } Flags;
+    D3DGPU_VIRTUAL_ADDRESS GpuVirtualAddress;
+    union {
+        UINT Priority;
+        SIZE_T Unused;
+    };
+    SIZE_T Reserved[5];
+} D3DDDI_ALLOCATIONINFO2;
+GPUPV_SIZE(D3DDDI_ALLOCATIONINFO2, 96);
+
+typedef struct _D3DKMT_CREATEALLOCATION {
+    D3DKMT_HANDLE hDevice;
+    D3DKMT_HANDLE hResource;
+    D3DKMT_HANDLE hGlobalShare;
+    const void *pPrivateRuntimeData;
+    UINT PrivateRuntimeDataSize;
+    union {
+        D3DKMT_CREATESTANDARDALLOCATION *pStandardAllocation;
+        const void *pPrivateDriverData;
+    };
+    UINT PrivateDriverDataSize;
+    UINT NumAllocations;
+    union {
+        D3DDDI_ALLOCATIONINFO *pAllocationInfo;
+        D3DDDI_ALLOCATIONINFO2 *pAllocationInfo2;
+    };
+    D3DKMT_CREATEALLOCATIONFLAGS Flags;
+    HANDLE hPrivateRuntimeResourceHandle;
+} D3DKMT_CREATEALLOCATION;
+GPUPV_SIZE(D3DKMT_CREATEALLOCATION, 72);
+
+typedef struct _D3DKMT_DESTROYALLOCATION {
+    D3DKMT_HANDLE hDevice;
+    D3DKMT_HANDLE hResource;
+    const D3DKMT_HANDLE *phAllocationList;
+    UINT AllocationCount;
+} D3DKMT_DESTROYALLOCATION;
+GPUPV_SIZE(D3DKMT_DESTROYALLOCATION, 24);
+
+typedef struct _D3DDDICB_DESTROYALLOCATION2FLAGS {
+    union {
+        struct {
+            UINT AssumeNotInUse : 1;
+            UINT SynchronousDestroy : 1;
+            UINT Reserved : 30;
+        };
+        UINT Value;
+    };
+} D3DDDICB_DESTROYALLOCATION2FLAGS;
+
+typedef struct _D3DKMT_DESTROYALLOCATION2 {
+    D3DKMT_HANDLE hDevice;
+    D3DKMT_HANDLE hResource;
+    const D3DKMT_HANDLE *phAllocationList;
+    UINT AllocationCount;
+    D3DDDICB_DESTROYALLOCATION2FLAGS Flags;
+} D3DKMT_DESTROYALLOCATION2;
+GPUPV_SIZE(D3DKMT_DESTROYALLOCATION2, 24);
+
+typedef struct _D3DKMT_QUERYRESOURCEINFO {
+    D3DKMT_HANDLE hDevice;
+    D3DKMT_HANDLE hGlobalShare;
+    void *pPrivateRuntimeData;
+    UINT PrivateRuntimeDataSize;
+    UINT TotalPrivateDriverDataSize;
+    UINT ResourcePrivateDriverDataSize;
+    UINT NumAllocations;
+} D3DKMT_QUERYRESOURCEINFO;
+GPUPV_SIZE(D3DKMT_QUERYRESOURCEINFO, 32);
+
+typedef struct _D3DDDI_OPENALLOCATIONINFO {
+    D3DKMT_HANDLE hAllocation;
+    const void *pPrivateDriverData;
+    UINT PrivateDriverDataSize;
+} D3DDDI_OPENALLOCATIONINFO;
+GPUPV_SIZE(D3DDDI_OPENALLOCATIONINFO, 24);
+
+typedef struct _D3DDDI_OPENALLOCATIONINFO2 {
+    D3DKMT_HANDLE hAllocation;
+    const void *pPrivateDriverData;
+    UINT PrivateDriverDataSize;
+    D3DGPU_VIRTUAL_ADDRESS GpuVirtualAddress;
+    SIZE_T Reserved[6];
+} D3DDDI_OPENALLOCATIONINFO2;
+GPUPV_SIZE(D3DDDI_OPENALLOCATIONINFO2, 80);
+
+typedef struct _D3DKMT_OPENRESOURCE {
+    D3DKMT_HANDLE hDevice;
+    D3DKMT_HANDLE hGlobalShare;
+    UINT NumAllocations;
+    union {
+        D3DDDI_OPENALLOCATIONINFO *pOpenAllocationInfo;
+        D3DDDI_OPENALLOCATIONINFO2 *pOpenAllocationInfo2;
+    };
+    void *pPrivateRuntimeData;
+    UINT PrivateRuntimeDataSize;
+    void *pResourcePrivateDriverData;
+    UINT ResourcePrivateDriverDataSize;
+    void *pTotalPrivateDriverDataBuffer;
+    UINT TotalPrivateDriverDataBufferSize;
+    D3DKMT_HANDLE hResource;
+} D3DKMT_OPENRESOURCE;
+GPUPV_SIZE(D3DKMT_OPENRESOURCE, 72);
+
 typedef struct _D3DKMT_CREATEPAGINGQUEUE {
     D3DKMT_HANDLE hDevice;
     D3DDDI_PAGINGQUEUE_PRIORITY Priority;
@@ -1174,6 +1365,13 @@ NTSTATUS D3DKMTAcquireKeyedMutex2(D3DKMT_ACQUIREKEYEDMUTEX2 *);
 NTSTATUS D3DKMTReleaseKeyedMutex(D3DKMT_RELEASEKEYEDMUTEX *);
 NTSTATUS D3DKMTReleaseKeyedMutex2(D3DKMT_RELEASEKEYEDMUTEX2 *);
 NTSTATUS D3DKMTCreatePagingQueue(D3DKMT_CREATEPAGINGQUEUE *);
+NTSTATUS D3DKMTCreateAllocation(D3DKMT_CREATEALLOCATION *);
+NTSTATUS D3DKMTCreateAllocation2(D3DKMT_CREATEALLOCATION *);
+NTSTATUS D3DKMTDestroyAllocation(const D3DKMT_DESTROYALLOCATION *);
+NTSTATUS D3DKMTDestroyAllocation2(const D3DKMT_DESTROYALLOCATION2 *);
+NTSTATUS D3DKMTQueryResourceInfo(D3DKMT_QUERYRESOURCEINFO *);
+NTSTATUS D3DKMTOpenResource(D3DKMT_OPENRESOURCE *);
+NTSTATUS D3DKMTOpenResource2(D3DKMT_OPENRESOURCE *);
 NTSTATUS D3DKMTDestroyPagingQueue(D3DDDI_DESTROYPAGINGQUEUE *);
 NTSTATUS D3DKMTReserveGpuVirtualAddress(D3DDDI_RESERVEGPUVIRTUALADDRESS *);
 NTSTATUS D3DKMTMapGpuVirtualAddress(D3DDDI_MAPGPUVIRTUALADDRESS *);

@@ -138,6 +138,8 @@ impl<M: Miniport> Kernel<M> {
                 Some(Local::Sync(_)) if self.is_progress_fence(process, child) => Reply::None,
                 Some(Local::Sync(_)) => self.destroy_sync_object(process, child, effects)?,
                 Some(Local::PagingQueue(_)) => self.destroy_paging_queue(process, child, effects)?,
+                Some(Local::Resource(_)) => self.end_resource(process, child),
+                Some(Local::Allocation(_)) => self.end_allocation(process, child),
                 Some(Local::Adapter(_) | Local::Device(_) | Local::HwQueue(_) | Local::KeyedMutex(_))
                 | None => Reply::None,
             };

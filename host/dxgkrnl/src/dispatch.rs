@@ -135,6 +135,16 @@ impl<M: Miniport> Kernel<M> {
                 self.release_keyed_mutex(process, mutex, key, fence_value, private_data, effects),
         }
 
+        of_allocations {
+            CreateAllocation(create) => self.create_allocation(process, *create),
+            DestroyAllocation { device, resource, allocations, flags } =>
+                self.destroy_allocation(process, device, resource, &allocations, flags),
+            QueryResourceInfo { device, shared_handle } =>
+                self.query_resource_info(process, device, shared_handle),
+            OpenResource { device, shared_handle, info } =>
+                self.open_resource(process, device, shared_handle, info),
+        }
+
         of_paging {
             CreatePagingQueue { device, priority, physical_adapter } =>
                 self.create_paging_queue(process, device, priority, physical_adapter, effects),

@@ -15,6 +15,7 @@ use core::mem::take;
 
 use d3dkmt::{Call, Handle, NtStatus, Reply, limits};
 
+use crate::allocation::Memory;
 use crate::bugcheck::Bugcheck;
 use crate::cpu_event::CpuEvents;
 use crate::ddi::{Callback, DxgCpuEvent, EngineId, Interrupt, KmdDevice, Miniport, interrupt_type};
@@ -107,6 +108,7 @@ pub struct Kernel<M: Miniport> {
     pub(crate) sharing: Sharing,
     pub(crate) legacy: Legacy,
     pub(crate) keyed: KeyedMutexes,
+    pub(crate) memory: Memory,
     /// Periodic frame notifications by NotificationID.
     pub(crate) notifications: BTreeMap<u64, Notification>,
     pub(crate) notifications_begun: u64,
@@ -176,6 +178,7 @@ impl<M: Miniport> Kernel<M> {
             sharing: Sharing::default(),
             legacy: Legacy::default(),
             keyed: KeyedMutexes::default(),
+            memory: Memory::default(),
             wrote_shared: BTreeSet::new(),
             in_flight: InFlight::default(),
             runnable: VecDeque::new(),

@@ -22,6 +22,7 @@ extern crate alloc;
 
 mod adapter;
 mod adapter_info;
+mod allocation;
 mod bugcheck;
 mod config;
 mod cpu_event;

@@ -207,7 +207,12 @@ impl<M: Miniport> Kernel<M> {
         let id = self.paging_queue(process, queue)?;
         self.require_room(self.contexts[self.paging_queues[id].context].queue)?;
         if allocation != Handle::NULL {
-            return invalid(format!("{allocation} is no allocation of this process: there are none yet"));
+            return match self.process(process).handles.get(allocation) {
+                Some(Local::Allocation(_)) => {
+                    refuse(NtStatus::NOT_SUPPORTED, "allocations have no GPU virtual addresses yet")
+                }
+                _ => invalid(format!("{allocation} is no allocation of this process")),
+            };
         }
         if !matches!(protection, protection::ZERO | protection::NO_ACCESS) || offset_pages != 0 {
             return invalid(format!(

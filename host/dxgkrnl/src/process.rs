@@ -28,6 +28,10 @@ pub(crate) enum Local {
     KeyedMutex(u32),
     HwQueue(u32),
     PagingQueue(u32),
+    /// An open of a resource, on a device.
+    Resource(u32),
+    /// An open of an allocation, on a device.
+    Allocation(u32),
 }
 
 /// An open of a sync object; and the object, so that both can be fetched at once.
@@ -48,6 +52,7 @@ pub(crate) struct Process {
     /// Pending acquires of keyed mutexes by the guest's name for them.
     pub acquires: BTreeMap<EventId, u64>,
     pub keyed_mutexes: usize,
+    pub allocations: usize,
     pub contexts: usize,
     pub hw_queues: usize,
     /// CPU events that drivers signal.
@@ -79,6 +84,7 @@ impl Process {
             waits: Names::default(),
             acquires: BTreeMap::new(),
             keyed_mutexes: 0,
+            allocations: 0,
             contexts: 0,
             hw_queues: 0,
             cpu_events: 0,

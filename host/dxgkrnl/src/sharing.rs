@@ -48,6 +48,7 @@ use crate::{ProcessId, VmId};
 pub(crate) enum Global {
     Sync(u32),
     KeyedMutex(u32),
+    Resource(u32),
 }
 
 /// An NT handle of a shared object.
@@ -403,7 +404,8 @@ impl<M: Miniport> Kernel<M> {
             return Some("the names of shared objects");
         }
         let sync = self.objects.iter().filter(|(_, object)| object.global().is_some()).count();
-        (self.globals.len() != sync + self.keyed.globals()).then_some("the global handles")
+        (self.globals.len() != sync + self.keyed.globals() + self.memory.globals())
+            .then_some("the global handles")
     }
 }
 
@@ -415,7 +417,7 @@ fn refuse_bundle(objects: &[Handle]) -> Called {
         return invalid(format!("an NT handle is of 1 to {most} objects, not {count} (FEN-041)"));
     }
     invalid(format!(
-        "{count} objects: only {{allocation, keyed mutex, sync object}} are shared together (FEN-066), and there are no allocations"
+        "{count} objects: only {{allocation, keyed mutex, sync object}} are shared together (FEN-066), which is not modelled yet"
     ))
 }
 

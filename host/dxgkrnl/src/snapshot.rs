@@ -26,6 +26,8 @@ pub struct Snapshot {
     pub native_fences: Vec<NativeFenceState>,
     pub objects: Vec<ObjectState>,
     pub keyed_mutexes: Vec<KeyedMutexState>,
+    pub resources: Vec<ResourceState>,
+    pub allocations: Vec<AllocationState>,
     pub acquires: Vec<AcquireState>,
     pub nt_handles: Vec<NtHandleState>,
     pub waits: Vec<WaitState>,
@@ -168,6 +170,35 @@ pub struct ObjectState {
     /// A mutex: the process, and the context or device of it, that owns it. A NULL handle for one that is gone.
     pub owner: Option<(u32, Handle)>,
     pub poisoned: bool,
+}
+
+/// One open of a resource.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct ResourceState {
+    pub process: u32,
+    pub handle: Handle,
+    pub device: Handle,
+    /// Which resource: the same number for each open of it.
+    pub resource: u32,
+    /// NULL if it is not shared by one.
+    pub shared_handle: Handle,
+    pub runtime_data_bytes: u32,
+}
+
+/// One open of an allocation.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct AllocationState {
+    pub process: u32,
+    pub handle: Handle,
+    pub device: Handle,
+    /// The open of the resource that it goes with, or NULL.
+    pub resource: Handle,
+    /// Which allocation: the same number for each open of it.
+    pub allocation: u32,
+    /// Bytes.
+    pub size: u64,
+    /// An address of the process that created it.
+    pub system_memory: u64,
 }
 
 /// One open of a keyed mutex.
@@ -317,6 +348,8 @@ impl Snapshot {
             && self.objects_alive == 0
             && self.waits.is_empty()
             && self.keyed_mutexes.is_empty()
+            && self.resources.is_empty()
+            && self.allocations.is_empty()
             && self.acquires.is_empty()
             && self.shares == 0
             && self.notifications.is_empty()
@@ -345,6 +378,8 @@ impl<M: Miniport> Kernel<M> {
             native_fences: self.native_fence_states(),
             objects: self.object_states(),
             keyed_mutexes: self.keyed_mutex_states(),
+            resources: self.resource_states(),
+            allocations: self.allocation_states(),
             acquires: self.acquire_states(),
             nt_handles: self.nt_handle_states(),
             waits: self.waits.iter().map(|(_, wait)| self.wait_state(wait)).collect(),

@@ -119,6 +119,8 @@ pub struct Belongings {
     pub paging_queues: u32,
     /// Ranges of its GPU address spaces.
     pub gpu_va_ranges: u32,
+    pub resources: u32,
+    pub allocations: u32,
     /// CPU events that drivers signal.
     pub cpu_events: u32,
     /// Adapters whose driver knows the process.
@@ -212,6 +214,10 @@ impl<M: Miniport> Kernel<M> {
             paging_queues: count(self.paging_queues.iter().filter(|(_, queue)| queue.process == process)),
             gpu_va_ranges: owner
                 .map_or(0, |owner| owner.address_spaces.values().map(|space| space.len() as u32).sum()),
+            resources: count(self.memory.resource_opens.iter().filter(|(_, open)| open.process == process)),
+            allocations: count(
+                self.memory.allocation_opens.iter().filter(|(_, open)| open.process == process),
+            ),
             cpu_events: self.cpu_events_of(process),
             kmd_processes: self.kmd_processes_of(process),
             held_wakes: self.frozen.get(&process).map_or(0, |held| held.len() as u32),
@@ -248,6 +254,8 @@ impl<M: Miniport> Kernel<M> {
                 Local::Context(context) => self.contexts.get(*context)?.handle == *child,
                 Local::Sync(named) => self.opens.get(named.open)?.handle == *child,
                 Local::PagingQueue(queue) => self.paging_queues.get(*queue)?.handle == *child,
+                Local::Resource(open) => self.memory.resource_opens.get(*open)?.handle == *child,
+                Local::Allocation(open) => self.memory.allocation_opens.get(*open)?.handle == *child,
                 Local::Adapter(_) | Local::Device(_) | Local::HwQueue(_) | Local::KeyedMutex(_) => false,
             })
         };
@@ -278,6 +286,7 @@ impl<M: Miniport> Kernel<M> {
         self.legacy_miscounted()
             .or_else(|| self.sharing_miscounted())
             .or_else(|| self.keyed_miscounted())
+            .or_else(|| self.memory_miscounted())
             .or_else(|| self.guests_miscounted())
             .or_else(|| self.cpu_events_miscounted())
             .or_else(|| self.virtual_machines_miscounted())

@@ -5,6 +5,7 @@ mod common;
 mod naive;
 mod sequences;
 
+mod allocations;
 mod cpu_events;
 mod cpu_signal;
 mod doorbells;

@@ -164,6 +164,10 @@ fn of_call(call: &Call) -> (ToldKind, Option<u64>) {
         | Call::OpenKeyedMutexFromNtHandle { .. }
         | Call::ReadKeyedMutex { .. }
         | Call::ReleaseKeyedMutex { .. }
+        | Call::CreateAllocation(_)
+        | Call::DestroyAllocation { .. }
+        | Call::QueryResourceInfo { .. }
+        | Call::OpenResource { .. }
         | Call::CreatePagingQueue { .. }
         | Call::ReserveGpuVirtualAddress { .. }
         | Call::MapGpuVirtualAddress { .. }

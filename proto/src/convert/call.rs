@@ -1,11 +1,11 @@
 //! Calls: one arm for each, both ways.
 
 use d3dkmt::{
-    Call, CreateContextFlags, EscapeFlags, GpuVaOperation, Handle, HwQueueFlags, KeyedMutexFlags,
-    RuntimeBuffer, SignalFlags, SyncObjectFlags, WaitFromCpuFlags,
+    Call, CreateContextFlags, DestroyAllocationFlags, EscapeFlags, GpuVaOperation, Handle, HwQueueFlags,
+    KeyedMutexFlags, RuntimeBuffer, SignalFlags, SyncObjectFlags, WaitFromCpuFlags,
 };
 
-use super::{ConvertError, event, handles, luid_from, luid_to_wire, raw, sync, token};
+use super::{ConvertError, allocation, event, handles, luid_from, luid_to_wire, raw, sync, token};
 use crate::channel::{self as wire, to_host};
 
 /// The frame that makes a call; `request` 0 makes it one-way.
@@ -147,6 +147,24 @@ pub fn call_to_frame(request: u64, call: &Call) -> wire::ToHost {
                 private_data: private_data.clone(),
             })
         }
+        Call::CreateAllocation(create) => Body::CreateAllocation(allocation::create_to_wire(create)),
+        Call::DestroyAllocation { device, resource, allocations, flags } => {
+            Body::DestroyAllocation(wire::DestroyAllocation {
+                device: device.0,
+                resource: resource.0,
+                allocations: raw(allocations),
+                flags: flags.bits(),
+            })
+        }
+        Call::QueryResourceInfo { device, shared_handle } => {
+            let (device, shared_handle) = (device.0, shared_handle.0);
+            Body::QueryResourceInfo(wire::QueryResourceInfo { device, shared_handle })
+        }
+        Call::OpenResource { device, shared_handle, info } => Body::OpenResource(wire::OpenResource {
+            device: device.0,
+            shared_handle: shared_handle.0,
+            info: Some(allocation::info_to_wire(info)),
+        }),
         Call::CreatePagingQueue { device, priority, physical_adapter } => {
             Body::CreatePagingQueue(wire::CreatePagingQueue {
                 device: device.0,
@@ -386,6 +404,17 @@ pub fn call_from_body(body: to_host::Body) -> Result<Call, ConvertError> {
             fence_value: wire.fence_value,
             private_data: wire.private_data,
         },
+        Body::CreateAllocation(wire) => allocation::create_from_wire(wire),
+        Body::DestroyAllocation(wire) => Call::DestroyAllocation {
+            device: Handle(wire.device),
+            resource: Handle(wire.resource),
+            allocations: handles(wire.allocations),
+            flags: DestroyAllocationFlags::from_bits_retain(wire.flags),
+        },
+        Body::QueryResourceInfo(wire) => {
+            Call::QueryResourceInfo { device: Handle(wire.device), shared_handle: Handle(wire.shared_handle) }
+        }
+        Body::OpenResource(wire) => allocation::open_from_wire(&wire)?,
         Body::CreatePagingQueue(wire) => Call::CreatePagingQueue {
             device: Handle(wire.device),
             priority: wire.priority,

@@ -1,6 +1,7 @@
 //! Conversions between wire messages and the types of [`d3dkmt`]: written by hand, total, and
 //! property-tested both ways. What a message cannot say is a [`ConvertError`], never a default.
 
+mod allocation;
 mod call;
 mod reply;
 mod sync;

@@ -4,7 +4,7 @@ use d3dkmt::{
     AcquireOutcome, Adapter, CreatedSyncObject, FeatureResult, Handle, PageFaultState, Reply, WaitOutcome,
 };
 
-use super::{ConvertError, luid_from, luid_to_wire};
+use super::{ConvertError, allocation, handles, luid_from, luid_to_wire, raw};
 use crate::channel::{self as wire, to_guest};
 
 /// What a frame says of a reply.
@@ -45,6 +45,21 @@ pub(crate) fn reply_to_body(reply: &Reply) -> Option<to_guest::Body> {
         Reply::KeyedMutexData { fence_value, private_data } => {
             let (fence_value, private_data) = (*fence_value, private_data.clone());
             Some(Body::KeyedMutexData(wire::KeyedMutexData { fence_value, private_data }))
+        }
+        Reply::Allocations { resource, shared_handle, allocations } => {
+            Some(Body::Allocations(wire::Allocations {
+                resource: resource.0,
+                shared_handle: shared_handle.0,
+                allocations: raw(allocations),
+            }))
+        }
+        Reply::ResourceInfo(info) => Some(Body::ResourceInfo(allocation::info_to_wire(info))),
+        Reply::OpenedResource { resource, allocations, runtime_data } => {
+            Some(Body::OpenedResource(wire::OpenedResource {
+                resource: resource.0,
+                allocations: raw(allocations),
+                runtime_data: runtime_data.clone(),
+            }))
         }
         Reply::PagingQueue { queue, fence } => {
             let fence = Some(created_to_wire(fence));
@@ -107,6 +122,13 @@ pub(crate) fn reply_from_body(body: Option<to_guest::Body>) -> Result<Reply, Con
         Some(Body::KeyedMutexData(wire)) => {
             Reply::KeyedMutexData { fence_value: wire.fence_value, private_data: wire.private_data }
         }
+        Some(Body::Allocations(wire)) => allocation::allocations_from_wire(wire),
+        Some(Body::ResourceInfo(wire)) => Reply::ResourceInfo(allocation::info_from_wire(&wire)),
+        Some(Body::OpenedResource(wire)) => Reply::OpenedResource {
+            resource: Handle(wire.resource),
+            allocations: handles(wire.allocations),
+            runtime_data: wire.runtime_data,
+        },
         Some(Body::PagingQueue(wire)) => {
             let fence = fence_of(wire.fence, "PagingQueue", "fence")?;
             Reply::PagingQueue { queue: Handle(wire.queue), fence }

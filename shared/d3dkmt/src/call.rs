@@ -1,12 +1,14 @@
 //! Every call that a guest can make and every reply it can get. Both are closed: adding a call
 //! makes the compiler lead through the wire, the kernel and the C ABI.
 
+use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::vec::Vec;
 
 use crate::{
-    CreateContextFlags, EscapeFlags, EventId, Handle, HwQueueFlags, KeyedMutexFlags, Luid, NtStatus,
-    ShareToken, SignalFlags, SyncObjectFlags, SyncObjectInfo, WaitFromCpuFlags,
+    CreateAllocation, CreateContextFlags, DestroyAllocationFlags, EscapeFlags, EventId, Handle, HwQueueFlags,
+    KeyedMutexFlags, Luid, NtStatus, ResourceInfo, ShareToken, SignalFlags, SyncObjectFlags, SyncObjectInfo,
+    WaitFromCpuFlags,
 };
 
 /// One D3DKMT call with its inputs. Each variant begins its doc with the C name.
@@ -96,6 +98,19 @@ pub enum Call {
     /// `D3DKMTReleaseKeyedMutex` (`None`: the data stays) and `..2`.
     ReleaseKeyedMutex { mutex: Handle, key: u64, fence_value: u64, private_data: Option<Vec<u8>> },
 
+    /// `D3DKMTCreateAllocation` and `..2`.
+    CreateAllocation(Box<CreateAllocation>),
+    /// `D3DKMTDestroyAllocation` and `..2`: a resource with all it has, or allocations by their handles.
+    DestroyAllocation {
+        device: Handle,
+        resource: Handle,
+        allocations: Vec<Handle>,
+        flags: DestroyAllocationFlags,
+    },
+    /// `D3DKMTQueryResourceInfo`: by global handle.
+    QueryResourceInfo { device: Handle, shared_handle: Handle },
+    /// `D3DKMTOpenResource` and `..2`: by global handle; the caller's buffers have the sizes of `info`.
+    OpenResource { device: Handle, shared_handle: Handle, info: ResourceInfo },
     /// `D3DKMTCreatePagingQueue`. `priority` is `D3DDDI_PAGINGQUEUE_PRIORITY`: -1, 0 or 1 (FEN-092).
     CreatePagingQueue { device: Handle, priority: i32, physical_adapter: u32 },
     /// `D3DKMTDestroyPagingQueue`.
@@ -284,6 +299,18 @@ pub enum Reply {
     KeyedMutexData {
         fence_value: u64,
         private_data: Vec<u8>,
+    },
+    /// The resource is NULL without one, the global handle if it has none.
+    Allocations {
+        resource: Handle,
+        shared_handle: Handle,
+        allocations: Vec<Handle>,
+    },
+    ResourceInfo(ResourceInfo),
+    OpenedResource {
+        resource: Handle,
+        allocations: Vec<Handle>,
+        runtime_data: Vec<u8>,
     },
     PagingQueue {
         queue: Handle,

@@ -57,6 +57,40 @@ bitflags! {
         const TEST_QUEUE = 0x40;
     }
 
+    /// `D3DKMT_CREATEALLOCATIONFLAGS`.
+    #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+    pub struct CreateAllocationFlags: u32 {
+        const CREATE_RESOURCE = 0x1;
+        const CREATE_SHARED = 0x2;
+        const NON_SECURE = 0x4;
+        const CREATE_PROTECTED = 0x8;
+        const RESTRICT_SHARED_ACCESS = 0x10;
+        const EXISTING_SYS_MEM = 0x20;
+        const NT_SECURITY_SHARING = 0x40;
+        const READ_ONLY = 0x80;
+        const CREATE_WRITE_COMBINED = 0x100;
+        const CREATE_CACHED = 0x200;
+        const SWAP_CHAIN_BACK_BUFFER = 0x400;
+        const CROSS_ADAPTER = 0x800;
+        const OPEN_CROSS_ADAPTER = 0x1000;
+        const PARTIAL_SHARED_CREATION = 0x2000;
+        const ZEROED = 0x4000;
+        const WRITE_WATCH = 0x8000;
+        const STANDARD_ALLOCATION = 0x1_0000;
+        const EXISTING_SECTION = 0x2_0000;
+        const ALLOW_NOT_ZEROED = 0x4_0000;
+        const PHYSICALLY_CONTIGUOUS = 0x8_0000;
+        const NO_KMD_ACCESS = 0x10_0000;
+        const SHARED_DISPLAYABLE = 0x20_0000;
+    }
+
+    /// `D3DDDICB_DESTROYALLOCATION2FLAGS`.
+    #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+    pub struct DestroyAllocationFlags: u32 {
+        const ASSUME_NOT_IN_USE = 0x1;
+        const SYNCHRONOUS_DESTROY = 0x2;
+    }
+
     /// `D3DKMT_CREATEKEYEDMUTEX2_FLAGS`.
     #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
     pub struct KeyedMutexFlags: u32 {
@@ -82,6 +116,8 @@ unknown_bits!(
     CreateContextFlags,
     HwQueueFlags,
     KeyedMutexFlags,
+    CreateAllocationFlags,
+    DestroyAllocationFlags,
     crate::EscapeFlags
 );
 

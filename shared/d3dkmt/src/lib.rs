@@ -8,6 +8,7 @@
 
 extern crate alloc;
 
+mod allocation;
 mod call;
 pub mod escape;
 mod flags;
@@ -18,6 +19,7 @@ mod object;
 pub mod query;
 mod status;
 
+pub use allocation::{AllocationInfo, CreateAllocation, ResourceInfo, StandardAllocation};
 pub use call::{
     AcquireOutcome, Adapter, Call, CreatedSyncObject, FeatureResult, GpuSignal, GpuVaOperation,
     PageFaultState, Reply, RuntimeBuffer, WaitOutcome,
@@ -25,7 +27,8 @@ pub use call::{
 pub use escape::{CpuEventUsage, EscapeFlags};
 pub use flags::access;
 pub use flags::{
-    CreateContextFlags, HwQueueFlags, KeyedMutexFlags, SignalFlags, SyncObjectFlags, WaitFromCpuFlags,
+    CreateAllocationFlags, CreateContextFlags, DestroyAllocationFlags, HwQueueFlags, KeyedMutexFlags,
+    SignalFlags, SyncObjectFlags, WaitFromCpuFlags,
 };
 pub use handle::{EventId, Handle, HandleKind, Luid, ShareToken};
 pub use object::{DeviceExecutionState, SyncObjectInfo, SyncObjectType};

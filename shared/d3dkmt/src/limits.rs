@@ -48,6 +48,12 @@ pub const PERIODIC_FENCES_PER_TARGET_MAX: usize = 64;
 pub const CPU_EVENTS_PER_PROCESS_MAX: usize = 4096;
 /// Events of one process that its driver has signaled for the last time, by guest-event mode.
 pub const LAST_USED_EVENTS_PER_PROCESS_MAX: usize = 4096;
+/// `D3DKMT_CREATEALLOCATION_MAX`: allocations of one call.
+pub const ALLOCATIONS_PER_CALL_MAX: usize = 1024;
+/// Allocations that one process has open.
+pub const ALLOCATIONS_PER_PROCESS_MAX: usize = 1 << 16;
+/// Private runtime data of one resource.
+pub const RESOURCE_DATA_BYTES_MAX: usize = 4096;
 /// Paging queues of one process.
 pub const PAGING_QUEUES_PER_PROCESS_MAX: usize = 64;
 /// Ranges of one GPU address space, and pieces of them.

@@ -19,6 +19,10 @@ pub fn artifacts() -> &'static Artifacts {
     ARTIFACTS.get_or_init(|| Artifacts::provide(&Steps::new()).expect("the guest's programs are built"))
 }
 
+/// What real Windows answers, row by row: each prints a line for each.
+pub const ROWS: [&str; 6] =
+    ["rows_adapters", "rows_create", "rows_cpu", "rows_sharing", "rows_keyed_mutex", "rows_allocation"];
+
 /// Behind a program's name: compiled with the checks of AddressSanitizer, whose library no guest has.
 pub const CHECKED: &str = "-asan";
 

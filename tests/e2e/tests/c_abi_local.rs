@@ -4,6 +4,7 @@ use std::process::Output;
 
 use e2e::embedded::Embedded;
 use e2e::polling::{eventually, until};
+use e2e::programs::ROWS;
 
 fn text(output: &Output) -> String {
     String::from_utf8(output.stdout.clone()).expect("the programs print text")
@@ -38,8 +39,7 @@ fn threads_lose_nothing_and_leave_nothing() {
 
 #[test]
 fn every_windows_row_is_ok() {
-    let programs = ["rows_adapters", "rows_create", "rows_cpu", "rows_sharing", "rows_keyed_mutex"];
-    for program in programs {
+    for program in ROWS {
         let output = check(program);
         assert!(output.lines().any(|line| line.starts_with("ok W-")), "{output}");
         assert!(output.ends_with(&format!("{program}: 0 not ok\n")), "{output}");

@@ -5,7 +5,7 @@ use std::process::Output;
 
 use e2e::embedded::{Embedded, Running, alone};
 use e2e::polling::until;
-use e2e::programs::{artifacts, c_program, gpupv};
+use e2e::programs::{ROWS, artifacts, c_program, gpupv};
 use e2e::served::Served;
 use gpupv::commands::run::guest_command;
 use gpupv::daemon::Options;
@@ -46,10 +46,9 @@ impl Folder {
 fn a_recorded_run_replays_identical() {
     let folder = Folder::new();
     let trace = folder.file("run.gvt");
-    let rows = ["rows_adapters", "rows_create", "rows_cpu", "rows_sharing", "rows_keyed_mutex"];
     let mut programs: Vec<(&str, &[&str])> =
         vec![("fence_tour", &[]), ("states", &["leaves"]), ("threads", &[])];
-    programs.extend(rows.map(|program| (program, &[] as &[&str])));
+    programs.extend(ROWS.map(|program| (program, &[] as &[&str])));
     record(&trace, &programs);
     let output = replay(&trace);
     assert_eq!(output.status.code(), Some(0), "{}{}", text(&output.stdout), text(&output.stderr));

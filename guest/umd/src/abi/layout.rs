@@ -73,6 +73,23 @@ layout!(AcquireKeyedMutex2 48 / 8: mutex 0, key 8, timeout 16, fence_value 24, d
 layout!(ReleaseKeyedMutex 24 / 8: mutex 0, key 8, fence_value 16);
 layout!(ReleaseKeyedMutex2 40 / 8: mutex 0, key 8, fence_value 16, data 24, data_size 32);
 
+layout!(CreateAllocation 72 / 8: device 0, resource 4, shared_handle 8, runtime_data 16, runtime_data_size 24,
+    private_data 32, private_data_size 40, count 44, allocations 48, flags 56, runtime_resource 64);
+layout!(StandardAllocation 24 / 8: kind 0, size 8, flags 16);
+layout!(AllocationInfo 40 / 8: allocation 0, system_memory 8, private_data 16, private_data_size 24,
+    vidpn_source 28, flags 32);
+layout!(AllocationInfo2 96 / 8: info 0, gpu_address 40, priority 48, reserved 56);
+layout!(DestroyAllocation 24 / 8: device 0, resource 4, allocations 8, count 16);
+layout!(DestroyAllocation2 24 / 8: device 0, resource 4, allocations 8, count 16, flags 20);
+layout!(QueryResourceInfo 32 / 8: device 0, shared_handle 4, runtime_data 8, runtime_data_size 16,
+    total_private_data_size 20, private_data_size 24, count 28);
+layout!(OpenResource 72 / 8: device 0, shared_handle 4, count 8, allocations 16, runtime_data 24,
+    runtime_data_size 32, private_data 40, private_data_size 48, total_private_data 56,
+    total_private_data_size 64, resource 68);
+layout!(OpenAllocationInfo 24 / 8: allocation 0, private_data 8, private_data_size 16);
+layout!(OpenAllocationInfo2 80 / 8: allocation 0, private_data 8, private_data_size 16, gpu_address 24,
+    reserved 32);
+
 layout!(CreatePagingQueue 32 / 8: device 0, priority 4, queue 8, object 12, cpu_address 16, physical_adapter 24);
 layout!(ReserveGpuVirtualAddress 72 / 8: owner 0, base 8, minimum 16, maximum 24, size 32, reservation_type 40,
     driver_protection 48, address 56, paging_fence_value 64);

@@ -199,6 +199,42 @@ fn sharing_structs_have_the_layout_of_windows() {
 }
 
 #[test]
+fn allocation_structs_have_the_layout_of_windows() {
+    same!(CreateAllocation, D3DKMT_CREATEALLOCATION: device = hDevice, resource = hResource,
+        shared_handle = hGlobalShare, runtime_data = pPrivateRuntimeData,
+        runtime_data_size = PrivateRuntimeDataSize, private_data = Anonymous1,
+        private_data_size = PrivateDriverDataSize, count = NumAllocations, allocations = Anonymous2,
+        flags = Flags, runtime_resource = hPrivateRuntimeResourceHandle);
+    same!(StandardAllocation, D3DKMT_CREATESTANDARDALLOCATION: kind = Type, size = Anonymous, flags = Flags);
+    same!(AllocationInfo, D3DDDI_ALLOCATIONINFO: allocation = hAllocation, system_memory = pSystemMem,
+        private_data = pPrivateDriverData, private_data_size = PrivateDriverDataSize,
+        vidpn_source = VidPnSourceId, flags = Flags);
+    same!(AllocationInfo2, D3DDDI_ALLOCATIONINFO2: info.allocation = hAllocation,
+        info.system_memory = Anonymous1, info.private_data = pPrivateDriverData,
+        info.private_data_size = PrivateDriverDataSize, info.vidpn_source = VidPnSourceId, info.flags = Flags,
+        gpu_address = GpuVirtualAddress, priority = Anonymous2, reserved = Reserved);
+    same!(DestroyAllocation, D3DKMT_DESTROYALLOCATION: device = hDevice, resource = hResource,
+        allocations = phAllocationList, count = AllocationCount);
+    same!(DestroyAllocation2, D3DKMT_DESTROYALLOCATION2: device = hDevice, resource = hResource,
+        allocations = phAllocationList, count = AllocationCount, flags = Flags);
+    same!(QueryResourceInfo, D3DKMT_QUERYRESOURCEINFO: device = hDevice, shared_handle = hGlobalShare,
+        runtime_data = pPrivateRuntimeData, runtime_data_size = PrivateRuntimeDataSize,
+        total_private_data_size = TotalPrivateDriverDataSize,
+        private_data_size = ResourcePrivateDriverDataSize, count = NumAllocations);
+    same!(OpenResource, D3DKMT_OPENRESOURCE: device = hDevice, shared_handle = hGlobalShare,
+        count = NumAllocations, allocations = Anonymous, runtime_data = pPrivateRuntimeData,
+        runtime_data_size = PrivateRuntimeDataSize, private_data = pResourcePrivateDriverData,
+        private_data_size = ResourcePrivateDriverDataSize,
+        total_private_data = pTotalPrivateDriverDataBuffer,
+        total_private_data_size = TotalPrivateDriverDataBufferSize, resource = hResource);
+    same!(OpenAllocationInfo, D3DDDI_OPENALLOCATIONINFO: allocation = hAllocation,
+        private_data = pPrivateDriverData, private_data_size = PrivateDriverDataSize);
+    same!(OpenAllocationInfo2, D3DDDI_OPENALLOCATIONINFO2: allocation = hAllocation,
+        private_data = pPrivateDriverData, private_data_size = PrivateDriverDataSize,
+        gpu_address = GpuVirtualAddress, reserved = Reserved);
+}
+
+#[test]
 fn keyed_mutex_structs_have_the_layout_of_windows() {
     same!(CreateKeyedMutex, D3DKMT_CREATEKEYEDMUTEX: initial_value = InitialValue,
         shared_handle = hSharedHandle, mutex = hKeyedMutex);

@@ -37,6 +37,13 @@ macro_rules! plain {
     };
 }
 plain!(
+    AllocationInfo,
+    CreateAllocation,
+    StandardAllocation,
+    DestroyAllocation,
+    DestroyAllocation2,
+    QueryResourceInfo,
+    OpenResource,
     AdapterInfo,
     EnumAdapters2,
     EnumAdapters3,

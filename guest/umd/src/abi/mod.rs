@@ -5,6 +5,7 @@
 //! a flag or a value is good is the host's affair, and its NTSTATUS goes to the caller unchanged.
 
 mod adapter;
+mod allocation;
 mod display;
 mod escape;
 mod hw_queue;

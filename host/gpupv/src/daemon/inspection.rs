@@ -29,6 +29,8 @@ pub fn inspection(seat: &Seat, vms: &VmRegistry) -> Inspection {
         hw_queues: snapshot.hw_queues.iter().map(hw_queue).collect(),
         paging_queues: snapshot.paging_queues.iter().map(paging_queue).collect(),
         keyed_mutexes: snapshot.keyed_mutexes.iter().map(keyed_mutex).collect(),
+        resources: snapshot.resources.iter().map(resource).collect(),
+        allocations: snapshot.allocations.iter().map(allocation).collect(),
         acquires: snapshot.acquires.iter().map(acquire).collect(),
         bugcheck: snapshot.bugcheck.as_ref().map(|bugcheck| control::Bugcheck {
             code: bugcheck.code,
@@ -126,6 +128,29 @@ fn hw_queue(state: &snapshot::HwQueueState) -> control::HwQueue {
 fn paging_queue(state: &snapshot::PagingQueueState) -> control::PagingQueue {
     let snapshot::PagingQueueState { process, handle, fence, priority, last_value } = *state;
     control::PagingQueue { process, handle: handle.0, fence: fence.0, priority, last_value }
+}
+
+fn resource(state: &snapshot::ResourceState) -> control::Resource {
+    control::Resource {
+        process: state.process,
+        handle: state.handle.0,
+        device: state.device.0,
+        resource: state.resource,
+        shared_handle: state.shared_handle.0,
+        runtime_data_bytes: state.runtime_data_bytes,
+    }
+}
+
+fn allocation(state: &snapshot::AllocationState) -> control::Allocation {
+    control::Allocation {
+        process: state.process,
+        handle: state.handle.0,
+        device: state.device.0,
+        resource: state.resource.0,
+        allocation: state.allocation,
+        size: state.size,
+        system_memory: state.system_memory,
+    }
 }
 
 fn keyed_mutex(state: &snapshot::KeyedMutexState) -> control::KeyedMutex {

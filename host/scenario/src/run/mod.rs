@@ -439,6 +439,8 @@ impl<'a, W: World> Run<'a, W> {
             Reply::Priority(priority) => bound.number = Some(i64::from(*priority) as u64),
             Reply::Escape(data) => bound.data = Some(data.clone()),
             Reply::Feature(feature) => bound.number = Some(feature.value().into()),
+            // No word of the language makes allocations yet.
+            Reply::Allocations { .. } | Reply::ResourceInfo(_) | Reply::OpenedResource { .. } => {}
             Reply::None | Reply::AdapterInfo(_) | Reply::Wait(_) | Reply::SyncObject(_) => {}
             Reply::FenceMemoryExhausted => {
                 return failed("a caller saw FenceMemoryExhausted, which stays inside");

@@ -15,7 +15,7 @@ use e2e::programs::{c_program, gpupv};
 use lab::Lab;
 
 /// Programs whose output must be the same on both arms.
-const SAME_OUTPUT: [&str; 14] = [
+const SAME_OUTPUT: [&str; 15] = [
     "fence_tour",
     "fork_tour",
     "threads",
@@ -24,6 +24,7 @@ const SAME_OUTPUT: [&str; 14] = [
     "rows_cpu",
     "rows_sharing",
     "rows_keyed_mutex",
+    "rows_allocation",
     "bad_args",
     "abi_check",
     "sealed",

@@ -1,6 +1,7 @@
 //! The structs of the C ABI. Each begins its doc with the C name; sizes and offsets are asserted in
 //! [`super::layout`]. Unions are their largest member's bytes or the one member that we use.
 
+mod allocation;
 mod display;
 mod escape;
 mod hw_queue;
@@ -14,6 +15,10 @@ use std::ffi::c_void;
 
 use d3dkmt::SyncObjectType;
 
+pub(crate) use allocation::{
+    AllocationInfo, AllocationInfo2, CreateAllocation, DestroyAllocation, DestroyAllocation2,
+    OpenAllocationInfo, OpenAllocationInfo2, OpenResource, QueryResourceInfo, StandardAllocation,
+};
 pub(crate) use display::{OpenAdapterFromDeviceName, OpenAdapterFromGdiDisplayName, OpenAdapterFromHdc};
 pub(crate) use escape::{Escape, IsFeatureEnabled};
 pub(crate) use hw_queue::{

@@ -55,6 +55,16 @@ pub fn to_json(state: &Inspection) -> Value {
             "fence_value": mutex.fence_value, "owns": mutex.owns, "abandoned": mutex.abandoned,
             "waiters": mutex.waiters,
         })).collect::<Vec<_>>(),
+        "resources": state.resources.iter().map(|resource| json!({
+            "process": resource.process, "handle": resource.handle, "device": resource.device,
+            "resource": resource.resource, "shared_handle": resource.shared_handle,
+            "runtime_data_bytes": resource.runtime_data_bytes,
+        })).collect::<Vec<_>>(),
+        "allocations": state.allocations.iter().map(|allocation| json!({
+            "process": allocation.process, "handle": allocation.handle, "device": allocation.device,
+            "resource": allocation.resource, "allocation": allocation.allocation, "size": allocation.size,
+            "system_memory": allocation.system_memory,
+        })).collect::<Vec<_>>(),
         "acquires": state.acquires.iter().map(|acquire| json!({
             "process": acquire.process, "event": acquire.event, "handle": acquire.handle, "key": acquire.key,
             "since_ns": acquire.since_ns, "until_ns": acquire.until_ns,

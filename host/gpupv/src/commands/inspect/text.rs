@@ -2,7 +2,8 @@
 
 use dxgkrnl::AdapterConfig;
 use proto::control::{
-    Acquire, Context, Device, HwQueue, Inspection, KeyedMutex, Object, Owner, PagingQueue, Wait,
+    Acquire, Allocation, Context, Device, HwQueue, Inspection, KeyedMutex, Object, Owner, PagingQueue,
+    Resource, Wait,
 };
 
 fn handle(handle: u32) -> String {
@@ -155,6 +156,36 @@ fn render_object(object: &Object) -> String {
     )
 }
 
+fn render_resource(resource: &Resource) -> String {
+    let shared = match resource.shared_handle {
+        0 => String::new(),
+        shared => format!(", shared as {}", handle(shared)),
+    };
+    format!(
+        "  process {} resource {} (number {}) of device {}{shared}, {} bytes of runtime data\n",
+        resource.process,
+        handle(resource.handle),
+        resource.resource,
+        handle(resource.device),
+        resource.runtime_data_bytes
+    )
+}
+
+fn render_allocation(allocation: &Allocation) -> String {
+    let of = match allocation.resource {
+        0 => format!("device {}", handle(allocation.device)),
+        resource => format!("resource {}", handle(resource)),
+    };
+    format!(
+        "  process {} allocation {} (number {}) of {of}: {:#x} bytes at {:#x}\n",
+        allocation.process,
+        handle(allocation.handle),
+        allocation.allocation,
+        allocation.size,
+        allocation.system_memory
+    )
+}
+
 fn render_keyed_mutex(mutex: &KeyedMutex, state: &Inspection) -> String {
     let owner = state.keyed_mutexes.iter().find(|open| open.mutex == mutex.mutex && open.owns);
     let owner = match owner {
@@ -236,6 +267,8 @@ pub fn render(state: &Inspection) -> String {
     text.extend(state.hw_queues.iter().map(render_hw_queue));
     text.extend(state.paging_queues.iter().map(|queue| render_paging_queue(queue, state)));
     text.extend(state.objects.iter().map(render_object));
+    text.extend(state.resources.iter().map(render_resource));
+    text.extend(state.allocations.iter().map(render_allocation));
     text.extend(state.keyed_mutexes.iter().map(|mutex| render_keyed_mutex(mutex, state)));
     text.extend(state.waits.iter().map(|wait| render_wait(wait, state.now_ns)));
     text.extend(state.acquires.iter().map(|acquire| render_acquire(acquire, state.now_ns)));

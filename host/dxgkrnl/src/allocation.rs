@@ -1,0 +1,546 @@
+//! Allocations, and the resources that hold them together.
+//!
+//! ```text
+//!   CreateAllocation ───────────────▶ allocation ◀── open ── handle of one process, on one device
+//!       CreateResource: a resource ──▶ resource  ◀── open ── handle, with the opens of its allocations
+//!       CreateShared: a global handle ──QueryResourceInfo, OpenResource──▶ more opens, on other devices and
+//!                                                                          in other processes of the VM
+//! ```
+//! An allocation lives while it has an open. The open of a resource takes the opens of its allocations with it (W-259);
+//! an allocation that is destroyed by itself leaves its resource (W-257). All are children of their device. A global
+//! handle ends with the last open of its resource.
+//!
+//! User mode makes *standard* allocations of its own memory, "existing heap": StandardAllocation and ExistingSysMem,
+//! one allocation, whole pages (W-252, W-253). Their content is the process's memory itself. Allocations that a driver
+//! makes from private data are not modelled yet: NOT_SUPPORTED.
+
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::format;
+use alloc::vec::Vec;
+
+use d3dkmt::{
+    AllocationInfo, CreateAllocation, CreateAllocationFlags, DestroyAllocationFlags, Handle, NtStatus, Reply,
+    ResourceInfo, StandardAllocation, limits,
+};
+
+use crate::ddi::Miniport;
+use crate::kernel::{Called, Kernel, Refusal, invalid, refuse};
+use crate::process::Local;
+use crate::sharing::Global;
+use crate::slab::Slab;
+use crate::snapshot::{AllocationState, ResourceState};
+use crate::vaspace::PAGE_BYTES;
+use crate::{ProcessId, VmId};
+
+/// The end of what a process can have mapped.
+const USER_END: u64 = 1 << 47;
+
+pub(crate) struct Allocation {
+    /// An address of the process that created it.
+    pub system_memory: u64,
+    pub size: u64,
+    /// What it was created with.
+    pub resource: Option<u32>,
+    pub opens: usize,
+}
+
+/// A process's handle to an allocation.
+pub(crate) struct AllocationOpen {
+    pub process: ProcessId,
+    pub handle: Handle,
+    pub device: u32,
+    pub allocation: u32,
+    /// The open of the resource that it goes with.
+    pub resource: Option<u32>,
+}
+
+pub(crate) struct Resource {
+    pub vm: VmId,
+    pub adapter: u32,
+    pub global: Option<Handle>,
+    pub runtime_data: Vec<u8>,
+    pub allocations: Vec<u32>,
+    pub opens: usize,
+}
+
+/// A process's handle to a resource.
+pub(crate) struct ResourceOpen {
+    pub process: ProcessId,
+    pub handle: Handle,
+    pub device: u32,
+    pub resource: u32,
+    /// Opens of its allocations that are left.
+    pub allocations: BTreeSet<Handle>,
+}
+
+/// All of them.
+#[derive(Default)]
+pub(crate) struct Memory {
+    pub allocations: Slab<Allocation>,
+    pub allocation_opens: Slab<AllocationOpen>,
+    pub resources: Slab<Resource>,
+    pub resource_opens: Slab<ResourceOpen>,
+}
+
+impl Memory {
+    /// How many have a global handle.
+    pub fn globals(&self) -> usize {
+        self.resources.iter().filter(|(_, resource)| resource.global.is_some()).count()
+    }
+}
+
+impl<M: Miniport> Kernel<M> {
+    /// `D3DKMTCreateAllocation` and `..2`.
+    pub(crate) fn create_allocation(&mut self, process: ProcessId, create: CreateAllocation) -> Called {
+        use CreateAllocationFlags as F;
+        let device = self.active_device(process, create.device)?;
+        let CreateAllocation { resource, flags, standard, private_data, runtime_data, allocations, .. } =
+            create;
+        if flags.unknown() != 0 {
+            return invalid(format!("allocation flags {:#x} have reserved bits set", flags.bits()));
+        }
+        let most = limits::RESOURCE_DATA_BYTES_MAX;
+        if runtime_data.len() > most {
+            return invalid(format!(
+                "{} bytes of private runtime data, the limit is {most}",
+                runtime_data.len()
+            ));
+        }
+        if resource != Handle::NULL {
+            self.resource_open(process, device, resource).map_err(as_handle)?;
+            return invalid(format!(
+                "{resource} has its allocations: a standard allocation cannot be added (W-258)"
+            ));
+        }
+        if flags.contains(F::CREATE_SHARED) && !flags.contains(F::CREATE_RESOURCE) {
+            return invalid("CreateShared without CreateResource: a resource is what is shared");
+        }
+        if flags.contains(F::NT_SECURITY_SHARING) && !flags.contains(F::CREATE_SHARED) {
+            return invalid("NtSecuritySharing without CreateShared");
+        }
+        let (size, info) = existing_heap(flags, standard, &private_data, &allocations)?;
+        let (system_memory, opened) = (info.system_memory, self.process(process).allocations);
+        if opened >= limits::ALLOCATIONS_PER_PROCESS_MAX {
+            return refuse(NtStatus::NO_MEMORY, format!("the process has {opened} allocations, the limit"));
+        }
+        let allocation =
+            self.memory.allocations.insert(Allocation { system_memory, size, resource: None, opens: 0 });
+        let made = match flags.contains(F::CREATE_RESOURCE) {
+            true => self.new_resource(process, device, flags, runtime_data, allocation),
+            false => self.new_allocation_open(process, device, allocation, None).map(|handle| {
+                self.devices[device].children.insert(handle);
+                Reply::Allocations {
+                    resource: Handle::NULL,
+                    shared_handle: Handle::NULL,
+                    allocations: [handle].into(),
+                }
+            }),
+        };
+        if made.is_err() {
+            self.memory.allocations.remove(allocation);
+        }
+        made
+    }
+
+    /// A resource with one allocation: the resource's handle is the first (W-010).
+    fn new_resource(
+        &mut self,
+        process: ProcessId,
+        device: u32,
+        flags: CreateAllocationFlags,
+        runtime_data: Vec<u8>,
+        allocation: u32,
+    ) -> Called {
+        use CreateAllocationFlags as F;
+        let resource = self.memory.resources.insert(Resource {
+            vm: self.process(process).vm,
+            adapter: self.devices[device].adapter,
+            global: None,
+            runtime_data,
+            allocations: [allocation].into(),
+            opens: 0,
+        });
+        self.memory.allocations[allocation].resource = Some(resource);
+        let by_global = flags.contains(F::CREATE_SHARED) && !flags.contains(F::NT_SECURITY_SHARING);
+        let global = by_global.then(|| self.new_global(Global::Resource(resource))).transpose();
+        let opened = global.and_then(|global| {
+            self.memory.resources[resource].global = global;
+            self.new_resource_open(process, device, resource)
+        });
+        match opened {
+            Ok((handle, allocations)) => {
+                let shared_handle = self.memory.resources[resource].global.unwrap_or(Handle::NULL);
+                Ok(Reply::Allocations { resource: handle, shared_handle, allocations })
+            }
+            Err(refusal) => {
+                if let Some(global) = self.memory.resources.remove(resource).and_then(|one| one.global) {
+                    self.end_global(global);
+                }
+                Err(refusal)
+            }
+        }
+    }
+
+    /// A handle to a resource, then one to each of its allocations.
+    fn new_resource_open(
+        &mut self,
+        process: ProcessId,
+        device: u32,
+        resource: u32,
+    ) -> Result<(Handle, Vec<Handle>), Refusal> {
+        let open = self.memory.resource_opens.insert(ResourceOpen {
+            process,
+            handle: Handle::NULL,
+            device,
+            resource,
+            allocations: BTreeSet::new(),
+        });
+        let handle = match self.insert_handle(process, Local::Resource(open)) {
+            Ok(handle) => handle,
+            Err(refusal) => {
+                self.memory.resource_opens.remove(open);
+                return Err(refusal);
+            }
+        };
+        self.memory.resources[resource].opens += 1;
+        self.memory.resource_opens[open].handle = handle;
+        self.devices[device].children.insert(handle);
+        for allocation in self.memory.resources[resource].allocations.clone() {
+            match self.new_allocation_open(process, device, allocation, Some(open)) {
+                Ok(handle) => _ = self.memory.resource_opens[open].allocations.insert(handle),
+                Err(refusal) => {
+                    self.end_resource(process, handle);
+                    return Err(refusal);
+                }
+            }
+        }
+        Ok((handle, self.memory.resource_opens[open].allocations.iter().copied().collect()))
+    }
+
+    fn new_allocation_open(
+        &mut self,
+        process: ProcessId,
+        device: u32,
+        allocation: u32,
+        resource: Option<u32>,
+    ) -> Result<Handle, Refusal> {
+        let handle = Handle::NULL;
+        let open = AllocationOpen { process, handle, device, allocation, resource };
+        let open = self.memory.allocation_opens.insert(open);
+        match self.insert_handle(process, Local::Allocation(open)) {
+            Ok(handle) => {
+                self.memory.allocation_opens[open].handle = handle;
+                self.memory.allocations[allocation].opens += 1;
+                self.process_mut(process).allocations += 1;
+                Ok(handle)
+            }
+            Err(refusal) => {
+                self.memory.allocation_opens.remove(open);
+                Err(refusal)
+            }
+        }
+    }
+
+    /// `D3DKMTDestroyAllocation` and `..2`: a resource with what it has left, or allocations.
+    pub(crate) fn destroy_allocation(
+        &mut self,
+        process: ProcessId,
+        device: Handle,
+        resource: Handle,
+        allocations: &[Handle],
+        flags: DestroyAllocationFlags,
+    ) -> Called {
+        let device = self.device(process, device)?;
+        if flags.unknown() != 0 {
+            return invalid(format!("destroy flags {:#x} have reserved bits set", flags.bits()));
+        }
+        if resource != Handle::NULL {
+            if !allocations.is_empty() {
+                return invalid("a resource and a list of allocations: one of them is destroyed by a call");
+            }
+            self.resource_open(process, device, resource)?;
+            return Ok(self.end_resource(process, resource));
+        }
+        let most = limits::ALLOCATIONS_PER_CALL_MAX;
+        if allocations.len() > most {
+            return invalid(format!("{} allocations, the limit is {most}", allocations.len()));
+        }
+        let mut named = BTreeSet::new();
+        for handle in allocations {
+            self.allocation_open(process, device, *handle)?;
+            if !named.insert(*handle) {
+                return invalid(format!("{handle} is named twice"));
+            }
+        }
+        for handle in allocations {
+            self.end_allocation(process, *handle);
+        }
+        Ok(Reply::None)
+    }
+
+    /// The handle of a resource ends, and those of the allocations that it has left.
+    pub(crate) fn end_resource(&mut self, process: ProcessId, handle: Handle) -> Reply {
+        let Some(Local::Resource(open)) = self.process_mut(process).handles.remove(handle) else {
+            return Reply::None;
+        };
+        for allocation in self.memory.resource_opens[open].allocations.clone() {
+            self.end_allocation(process, allocation);
+        }
+        let ended = self.memory.resource_opens.remove(open).expect("a handle names a live open");
+        self.devices[ended.device].children.remove(&handle);
+        let resource = &mut self.memory.resources[ended.resource];
+        resource.opens -= 1;
+        if resource.opens == 0 {
+            let ended = self.memory.resources.remove(ended.resource);
+            if let Some(global) = ended.and_then(|resource| resource.global) {
+                self.end_global(global);
+            }
+        }
+        Reply::None
+    }
+
+    /// The handle of an allocation ends.
+    pub(crate) fn end_allocation(&mut self, process: ProcessId, handle: Handle) -> Reply {
+        let Some(Local::Allocation(open)) = self.process_mut(process).handles.remove(handle) else {
+            return Reply::None;
+        };
+        self.process_mut(process).allocations -= 1;
+        let ended = self.memory.allocation_opens.remove(open).expect("a handle names a live open");
+        match ended.resource {
+            Some(resource) => self.memory.resource_opens[resource].allocations.remove(&handle),
+            None => self.devices[ended.device].children.remove(&handle),
+        };
+        let allocation = &mut self.memory.allocations[ended.allocation];
+        allocation.opens -= 1;
+        if allocation.opens == 0
+            && let Some(Allocation { resource: Some(resource), .. }) =
+                self.memory.allocations.remove(ended.allocation)
+        {
+            self.memory.resources[resource].allocations.retain(|one| *one != ended.allocation);
+        }
+        Reply::None
+    }
+
+    /// `D3DKMTQueryResourceInfo`: by global handle; a local one is none (W-263).
+    pub(crate) fn query_resource_info(
+        &mut self,
+        process: ProcessId,
+        device: Handle,
+        shared: Handle,
+    ) -> Called {
+        let device = self.active_device(process, device)?;
+        let resource = self.shared_resource(process, device, shared)?;
+        Ok(Reply::ResourceInfo(self.resource_info(resource)))
+    }
+
+    /// `D3DKMTOpenResource` and `..2`: the caller's buffers are of the sizes that it was told (W-266).
+    pub(crate) fn open_resource(
+        &mut self,
+        process: ProcessId,
+        device: Handle,
+        shared: Handle,
+        buffers: ResourceInfo,
+    ) -> Called {
+        let device = self.active_device(process, device)?;
+        let resource = self.shared_resource(process, device, shared)?;
+        let info = self.resource_info(resource);
+        let differ = |what: &str, has: u32, is: u32| match has == is {
+            true => Ok(()),
+            false => invalid(format!("{what}: {has} was given, the resource has {is}")),
+        };
+        if buffers.allocations == 0 {
+            return invalid("no room for allocations");
+        }
+        differ("allocations", buffers.allocations, info.allocations)?;
+        differ("bytes of private runtime data", buffers.runtime_data_size, info.runtime_data_size)?;
+        differ(
+            "bytes of the resource's private driver data",
+            buffers.private_data_size,
+            info.private_data_size,
+        )?;
+        if buffers.total_private_data_size < info.total_private_data_size {
+            let (has, is) = (buffers.total_private_data_size, info.total_private_data_size);
+            return invalid(format!(
+                "{has} bytes for the private driver data of all allocations, which is {is}"
+            ));
+        }
+        let opened = self.process(process).allocations;
+        if opened + info.allocations as usize > limits::ALLOCATIONS_PER_PROCESS_MAX {
+            return refuse(NtStatus::NO_MEMORY, format!("the process has {opened} allocations, the limit"));
+        }
+        let (handle, allocations) = self.new_resource_open(process, device, resource)?;
+        let runtime_data = self.memory.resources[resource].runtime_data.clone();
+        Ok(Reply::OpenedResource { resource: handle, allocations, runtime_data })
+    }
+
+    fn resource_info(&self, resource: u32) -> ResourceInfo {
+        let resource = &self.memory.resources[resource];
+        ResourceInfo {
+            runtime_data_size: resource.runtime_data.len() as u32,
+            // Standard allocations have no driver data.
+            private_data_size: 0,
+            total_private_data_size: 0,
+            allocations: resource.allocations.len() as u32,
+        }
+    }
+
+    /// The resource of a global handle, for a device.
+    fn shared_resource(&self, process: ProcessId, device: u32, shared: Handle) -> Result<u32, Refusal> {
+        let resource = match self.global(shared) {
+            Some(Global::Resource(resource)) => resource,
+            _ => return invalid(format!("{shared} is no global handle of a resource")),
+        };
+        let (vm, adapter) = (self.process(process).vm, self.devices[device].adapter);
+        let state = &self.memory.resources[resource];
+        if state.vm != vm {
+            return invalid(format!("{shared} is no global handle of a resource"));
+        }
+        if state.adapter != adapter {
+            return invalid(format!(
+                "{shared} is of adapter {}, the device is of adapter {adapter}",
+                state.adapter
+            ));
+        }
+        Ok(resource)
+    }
+
+    fn resource_open(&self, process: ProcessId, device: u32, handle: Handle) -> Result<u32, Refusal> {
+        match self.process(process).handles.get(handle) {
+            Some(Local::Resource(open)) if self.memory.resource_opens[*open].device == device => Ok(*open),
+            _ => invalid(format!("{handle} is no resource of this device")),
+        }
+    }
+
+    fn allocation_open(&self, process: ProcessId, device: u32, handle: Handle) -> Result<u32, Refusal> {
+        match self.process(process).handles.get(handle) {
+            Some(Local::Allocation(open)) if self.memory.allocation_opens[*open].device == device => {
+                Ok(*open)
+            }
+            _ => invalid(format!("{handle} is no allocation of this device")),
+        }
+    }
+
+    pub(crate) fn resource_states(&self) -> Vec<ResourceState> {
+        let state = |open: &ResourceOpen| {
+            let resource = &self.memory.resources[open.resource];
+            ResourceState {
+                process: open.process.0,
+                handle: open.handle,
+                device: self.devices[open.device].handle,
+                resource: open.resource,
+                shared_handle: resource.global.unwrap_or(Handle::NULL),
+                runtime_data_bytes: resource.runtime_data.len() as u32,
+            }
+        };
+        self.memory.resource_opens.iter().map(|(_, open)| state(open)).collect()
+    }
+
+    pub(crate) fn allocation_states(&self) -> Vec<AllocationState> {
+        let state = |open: &AllocationOpen| {
+            let allocation = &self.memory.allocations[open.allocation];
+            AllocationState {
+                process: open.process.0,
+                handle: open.handle,
+                device: self.devices[open.device].handle,
+                resource: open.resource.map_or(Handle::NULL, |open| self.memory.resource_opens[open].handle),
+                allocation: open.allocation,
+                size: allocation.size,
+                system_memory: allocation.system_memory,
+            }
+        };
+        self.memory.allocation_opens.iter().map(|(_, open)| state(open)).collect()
+    }
+
+    /// What the tables count twice and does not agree.
+    pub(crate) fn memory_miscounted(&self) -> Option<&'static str> {
+        let memory = &self.memory;
+        let opens_of_allocations = tally(memory.allocation_opens.iter().map(|(_, open)| open.allocation));
+        let alive = |(index, one): (u32, &Allocation)| opens_of_allocations.get(&index) == Some(&one.opens);
+        if !memory.allocations.iter().all(alive) {
+            return Some("the opens of an allocation");
+        }
+        let opens_of_resources = tally(memory.resource_opens.iter().map(|(_, open)| open.resource));
+        let alive = |(index, one): (u32, &Resource)| opens_of_resources.get(&index) == Some(&one.opens);
+        if !memory.resources.iter().all(alive) {
+            return Some("the opens of a resource");
+        }
+        let held = |(index, one): (u32, &Resource)| {
+            one.allocations.iter().map(move |allocation| (index, *allocation)).collect::<Vec<_>>()
+        };
+        let of_resources: BTreeSet<(u32, u32)> = memory.resources.iter().flat_map(held).collect();
+        let of_allocation = |(index, one): (u32, &Allocation)| one.resource.map(|resource| (resource, index));
+        if of_resources != memory.allocations.iter().filter_map(of_allocation).collect() {
+            return Some("the allocations of a resource");
+        }
+        let opened = |(index, one): (u32, &ResourceOpen)| {
+            one.allocations.iter().map(move |handle| (index, *handle)).collect::<Vec<_>>()
+        };
+        let of_opens: BTreeSet<(u32, Handle)> = memory.resource_opens.iter().flat_map(opened).collect();
+        let of_open = |(_, one): (u32, &AllocationOpen)| one.resource.map(|open| (open, one.handle));
+        if of_opens != memory.allocation_opens.iter().filter_map(of_open).collect() {
+            return Some("the allocations of an opened resource");
+        }
+        let of_processes = tally(memory.allocation_opens.iter().map(|(_, open)| open.process));
+        let counted = self.processes.iter().filter(|(_, process)| process.allocations > 0);
+        let counted = counted.map(|(id, process)| (id, &process.allocations));
+        (!counted.eq(&of_processes)).then_some("the allocations of a process")
+    }
+}
+
+/// How often each comes.
+fn tally<K: Ord>(keys: impl Iterator<Item = K>) -> BTreeMap<K, usize> {
+    let mut tally = BTreeMap::new();
+    for key in keys {
+        *tally.entry(key).or_default() += 1;
+    }
+    tally
+}
+
+/// A handle that names nothing is INVALID_HANDLE where a resource may be named or not (W-254).
+fn as_handle(refusal: Refusal) -> Refusal {
+    Refusal { status: NtStatus::INVALID_HANDLE, ..refusal }
+}
+
+/// The size and the one allocation of a standard allocation of the caller's own memory (W-252, W-253, W-260).
+fn existing_heap(
+    flags: CreateAllocationFlags,
+    standard: Option<StandardAllocation>,
+    private_data: &[u8],
+    allocations: &[AllocationInfo],
+) -> Result<(u64, AllocationInfo), Refusal> {
+    use CreateAllocationFlags as F;
+    let Some(standard) = standard.filter(|_| flags.contains(F::STANDARD_ALLOCATION)) else {
+        if flags.contains(F::EXISTING_SYS_MEM) || private_data.is_empty() {
+            return invalid("neither a standard allocation nor private data for the driver to make one of");
+        }
+        return refuse(NtStatus::NOT_SUPPORTED, "allocations by private driver data are not modelled yet");
+    };
+    if standard.kind != StandardAllocation::EXISTING_HEAP {
+        return invalid(format!("standard allocation type {} is not EXISTINGHEAP", standard.kind));
+    }
+    if !flags.contains(F::EXISTING_SYS_MEM) {
+        return invalid("an existing heap without ExistingSysMem");
+    }
+    if standard.flags != 0 {
+        return invalid(format!("standard allocation flags {:#x} have reserved bits set", standard.flags));
+    }
+    if standard.private_data_size != 0 {
+        let size = standard.private_data_size;
+        return invalid(format!("{size} bytes of private driver data: a standard allocation has none"));
+    }
+    let [info] = allocations else {
+        return invalid(format!("{} allocations: a standard allocation is one", allocations.len()));
+    };
+    let (start, size) = (info.system_memory, standard.size);
+    if size == 0 || !size.is_multiple_of(PAGE_BYTES) {
+        return invalid(format!("the size {size:#x} is not a multiple of 4 KiB"));
+    }
+    let is_user_memory = start.checked_add(size).is_some_and(|end| end <= USER_END);
+    if start == 0 || !start.is_multiple_of(PAGE_BYTES) || !is_user_memory {
+        return invalid(format!("{size:#x} bytes at {start:#x} are not pages of the process"));
+    }
+    if !info.private_data.is_empty() || info.flags != 0 {
+        return invalid("private driver data or flags of an allocation: a standard allocation has none");
+    }
+    Ok((size, info.clone()))
+}

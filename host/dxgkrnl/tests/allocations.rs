@@ -1,0 +1,220 @@
+//! Allocations and resources: who may name them, what goes with what, and that nothing stays behind. What Windows
+//! answers row by row is `tests/c/rows_allocation.c`.
+
+use crate::common::{P, World};
+use d3dkmt::{
+    AllocationInfo, Call, CreateAllocation, CreateAllocationFlags as F, DestroyAllocationFlags, Handle,
+    NtStatus, Reply, ResourceInfo, StandardAllocation, limits,
+};
+use dxgkrnl::{AdapterConfig, Config, Input, ProcessId};
+
+const IP: NtStatus = NtStatus::INVALID_PARAMETER;
+const OK: NtStatus = NtStatus::SUCCESS;
+const HEAP: u64 = 0x7F00_0000_0000;
+
+fn creation(device: Handle, flags: F) -> CreateAllocation {
+    CreateAllocation {
+        device,
+        flags: flags | F::EXISTING_SYS_MEM | F::STANDARD_ALLOCATION,
+        standard: Some(StandardAllocation {
+            kind: StandardAllocation::EXISTING_HEAP,
+            size: 0x3000,
+            ..Default::default()
+        }),
+        allocations: vec![AllocationInfo { system_memory: HEAP, ..Default::default() }],
+        ..CreateAllocation::default()
+    }
+}
+
+/// The resource, its global handle, and the allocation; NULL for what there is not.
+fn create(world: &mut World, device: Handle, flags: F) -> (Handle, Handle, Handle) {
+    match world.ok(Call::CreateAllocation(Box::new(creation(device, flags)))) {
+        Reply::Allocations { resource, shared_handle, allocations } => {
+            assert_eq!(allocations.len(), 1);
+            (resource, shared_handle, allocations[0])
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+fn destroy(world: &mut World, device: Handle, resource: Handle, allocations: &[Handle]) -> NtStatus {
+    let (allocations, flags) = (allocations.to_vec(), DestroyAllocationFlags::empty());
+    world.status(Call::DestroyAllocation { device, resource, allocations, flags })
+}
+
+fn open_call(device: Handle, shared_handle: Handle) -> Call {
+    Call::OpenResource { device, shared_handle, info: ResourceInfo { allocations: 1, ..Default::default() } }
+}
+
+fn open(world: &mut World, device: Handle, shared: Handle) -> (Handle, Handle) {
+    match world.ok(open_call(device, shared)) {
+        Reply::OpenedResource { resource, allocations, .. } => (resource, allocations[0]),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn counts(world: &World) -> (usize, usize) {
+    let state = world.kernel.snapshot();
+    (state.resources.len(), state.allocations.len())
+}
+
+#[test]
+fn a_list_is_destroyed_whole_or_not_at_all() {
+    let mut world = World::new();
+    let device = world.device();
+    let (_, _, one) = create(&mut world, device, F::empty());
+    let (_, _, other) = create(&mut world, device, F::empty());
+    for list in [&[one, other, one][..], &[one, device], &[one, Handle::NULL], &[one, Handle(0x4000_0F00)]] {
+        assert_eq!(destroy(&mut world, device, Handle::NULL, list), IP, "{list:?}");
+        assert_eq!(counts(&world), (0, 2));
+    }
+    let (resource, _, _) = create(&mut world, device, F::CREATE_RESOURCE);
+    assert_eq!(destroy(&mut world, device, resource, &[one]), IP, "a resource and a list");
+    assert_eq!(destroy(&mut world, device, one, &[]), IP, "an allocation is no resource");
+    let many = vec![one; limits::ALLOCATIONS_PER_CALL_MAX + 1];
+    assert_eq!(destroy(&mut world, device, Handle::NULL, &many), IP);
+    let flags = DestroyAllocationFlags::from_bits_retain(4);
+    let call = Call::DestroyAllocation { device, resource, allocations: Vec::new(), flags };
+    assert_eq!(world.status(call), IP, "reserved flags");
+    assert_eq!(destroy(&mut world, device, Handle::NULL, &[one, other]), OK);
+    assert_eq!(counts(&world), (1, 1));
+}
+
+#[test]
+fn an_allocation_is_named_on_its_own_device_only() {
+    let mut world = World::new();
+    let (device, other) = (world.device(), world.device());
+    let (resource, _, allocation) = create(&mut world, device, F::CREATE_RESOURCE);
+    assert_eq!(destroy(&mut world, other, Handle::NULL, &[allocation]), IP);
+    assert_eq!(destroy(&mut world, other, resource, &[]), IP);
+    let mut there = creation(other, F::CREATE_RESOURCE);
+    there.resource = resource;
+    assert_eq!(world.status(Call::CreateAllocation(Box::new(there))), NtStatus::INVALID_HANDLE);
+    world.ok(Call::DestroyDevice { device: other });
+    assert_eq!(counts(&world), (1, 1), "what another device has stays");
+    world.ok(Call::DestroyDevice { device });
+    assert_eq!(counts(&world), (0, 0), "what the device had went with it");
+    assert_eq!(destroy(&mut world, device, resource, &[]), IP);
+}
+
+#[test]
+fn a_shared_resource_lives_while_somebody_has_it_open() {
+    let mut world = World::new();
+    let device = world.device();
+    let (resource, shared, allocation) = create(&mut world, device, F::CREATE_RESOURCE | F::CREATE_SHARED);
+    let (again, of_it) = open(&mut world, device, shared);
+    assert!(again != resource && of_it != allocation);
+    let numbers: Vec<u32> = world.kernel.snapshot().allocations.iter().map(|one| one.allocation).collect();
+    assert_eq!(numbers, [numbers[0]; 2], "both are opens of one allocation");
+
+    let other = ProcessId(2);
+    world.attach(other);
+    world.process = other;
+    let device_of_other = world.device();
+    let (theirs, _) = open(&mut world, device_of_other, shared);
+    world.input(Input::ProcessGone { process: P });
+    assert_eq!(counts(&world), (1, 1), "the creator is gone, the other has it");
+    let (more, _) = open(&mut world, device_of_other, shared);
+    for handle in [theirs, more] {
+        assert_eq!(destroy(&mut world, device_of_other, handle, &[]), OK);
+    }
+    assert_eq!(world.status(open_call(device_of_other, shared)), IP, "the last open was the end");
+}
+
+#[test]
+fn an_allocation_that_everybody_destroyed_is_in_its_resource_no_more() {
+    let mut world = World::new();
+    let device = world.device();
+    let (_, shared, allocation) = create(&mut world, device, F::CREATE_RESOURCE | F::CREATE_SHARED);
+    let info = |world: &mut World| match world.ok(Call::QueryResourceInfo { device, shared_handle: shared }) {
+        Reply::ResourceInfo(info) => info.allocations,
+        other => panic!("{other:?}"),
+    };
+    let (_, second) = open(&mut world, device, shared);
+    assert_eq!(destroy(&mut world, device, Handle::NULL, &[allocation]), OK);
+    assert_eq!(info(&mut world), 1, "the second open has it");
+    assert_eq!(destroy(&mut world, device, Handle::NULL, &[second]), OK);
+    assert_eq!(info(&mut world), 0);
+    assert_eq!(world.status(open_call(device, shared)), IP, "there is nothing to open");
+}
+
+#[test]
+fn a_global_handle_is_of_one_vm_and_one_adapter() {
+    let config = Config { adapters: vec![AdapterConfig::default(); 2], ..Config::default() };
+    let mut world = World::with_config(config);
+    let adapters = match world.ok(Call::EnumAdapters { capacity: 2 }) {
+        Reply::Adapters(adapters) => adapters,
+        other => panic!("{other:?}"),
+    };
+    let devices: Vec<Handle> = adapters
+        .iter()
+        .map(|adapter| match world.ok(Call::CreateDevice { adapter: adapter.handle, flags: 0 }) {
+            Reply::Device(device) => device,
+            other => panic!("{other:?}"),
+        })
+        .collect();
+    let (_, shared, _) = create(&mut world, devices[0], F::CREATE_RESOURCE | F::CREATE_SHARED);
+    assert_eq!(world.status(open_call(devices[1], shared)), IP, "another adapter");
+    assert_eq!(
+        world.status(Call::OpenSynchronizationObject { shared_handle: shared }),
+        IP,
+        "it is no synchronization object"
+    );
+    world.guest(1, ProcessId(9));
+    let device = world.device_on(adapters[0].luid);
+    assert_eq!(world.status(open_call(device, shared)), IP, "another VM");
+}
+
+#[test]
+fn what_is_wrong_is_refused_and_leaves_nothing() {
+    let mut world = World::new();
+    let device = world.device();
+    let wrong: [(&str, NtStatus, fn(&mut CreateAllocation)); 14] = [
+        ("reserved flags", IP, |call| call.flags |= F::from_bits_retain(1 << 31)),
+        ("NtSecuritySharing alone", IP, |call| call.flags |= F::NT_SECURITY_SHARING),
+        ("CreateShared alone", IP, |call| call.flags |= F::CREATE_SHARED),
+        ("standard flags", IP, |call| call.standard.as_mut().unwrap().flags = 1),
+        ("type 2", IP, |call| call.standard.as_mut().unwrap().kind = 2),
+        ("size 0", IP, |call| call.standard.as_mut().unwrap().size = 0),
+        ("beyond user memory", IP, |call| call.standard.as_mut().unwrap().size = 1 << 47),
+        ("past the end", IP, |call| call.standard.as_mut().unwrap().size = u64::MAX & !0xFFF),
+        ("a part of a page", IP, |call| call.allocations[0].system_memory += 8),
+        ("driver data of the allocation", IP, |call| call.allocations[0].private_data = vec![1]),
+        ("flags of the allocation", IP, |call| call.allocations[0].flags = 1),
+        ("runtime data", IP, |call| call.runtime_data = vec![0; limits::RESOURCE_DATA_BYTES_MAX + 1]),
+        ("an unknown resource", NtStatus::INVALID_HANDLE, |call| call.resource = Handle(0x4000_0F00)),
+        ("made by the driver", NtStatus::NOT_SUPPORTED, |call| {
+            call.flags -= F::EXISTING_SYS_MEM | F::STANDARD_ALLOCATION;
+            (call.standard, call.private_data) = (None, vec![1, 2, 3]);
+        }),
+    ];
+    for (what, status, spoil) in wrong {
+        let mut call = creation(device, F::empty());
+        spoil(&mut call);
+        assert_eq!(world.status(Call::CreateAllocation(Box::new(call))), status, "{what}");
+        assert_eq!(counts(&world), (0, 0), "{what}");
+        let note = world.effects.notes.last().expect("a refusal says why");
+        assert!(!note.text.is_empty(), "{what}");
+    }
+    let mut most = creation(device, F::CREATE_RESOURCE);
+    most.runtime_data = vec![7; limits::RESOURCE_DATA_BYTES_MAX];
+    world.ok(Call::CreateAllocation(Box::new(most)));
+}
+
+#[test]
+fn a_process_has_no_more_allocations_than_the_limit() {
+    let mut world = World::new();
+    let device = world.device();
+    let (_, shared, _) = create(&mut world, device, F::CREATE_RESOURCE | F::CREATE_SHARED);
+    world.filling(|world| {
+        for _ in 1..limits::ALLOCATIONS_PER_PROCESS_MAX {
+            create(world, device, F::empty());
+        }
+    });
+    let call = Call::CreateAllocation(Box::new(creation(device, F::CREATE_RESOURCE)));
+    assert_eq!(world.status(call), NtStatus::NO_MEMORY);
+    assert_eq!(world.status(open_call(device, shared)), NtStatus::NO_MEMORY);
+    assert_eq!(counts(&world), (1, limits::ALLOCATIONS_PER_PROCESS_MAX));
+    world.input(Input::ProcessGone { process: P });
+    assert!(world.kernel.snapshot().is_empty());
+}
