@@ -53,7 +53,7 @@ fn random_programs_escape_and_have_drivers_signal_events_in_all_kinds_of_vms() {
             continue;
         }
         with += 1;
-        let log = log(&OnModel, &random(seed), None, seed);
+        let log = log(&OnModel::default(), &random(seed), None, seed);
         // What follows an object that goes bad is what it led to.
         wakes += log
             .split("goes bad\n")
