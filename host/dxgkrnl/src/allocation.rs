@@ -406,16 +406,14 @@ impl<M: Miniport> Kernel<M> {
 
     fn resource_open(&self, process: ProcessId, device: u32, handle: Handle) -> Result<u32, Refusal> {
         match self.process(process).handles.get(handle) {
-            Some(Local::Resource(open)) if self.memory.resource_opens[*open].device == device => Ok(*open),
+            Some(Local::Resource(open)) if self.memory.resource_opens[open].device == device => Ok(open),
             _ => invalid(format!("{handle} is no resource of this device")),
         }
     }
 
     fn allocation_open(&self, process: ProcessId, device: u32, handle: Handle) -> Result<u32, Refusal> {
         match self.process(process).handles.get(handle) {
-            Some(Local::Allocation(open)) if self.memory.allocation_opens[*open].device == device => {
-                Ok(*open)
-            }
+            Some(Local::Allocation(open)) if self.memory.allocation_opens[open].device == device => Ok(open),
             _ => invalid(format!("{handle} is no allocation of this device")),
         }
     }
