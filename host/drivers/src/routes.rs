@@ -81,7 +81,9 @@ impl Routes {
         let Some((adapter, storage)) = self.fences.get(&opened.fence) else { return };
         let place = (*adapter, opened.process, opened.gpu_address);
         self.locals.insert(opened.local, place);
-        self.mapped.insert(place, *storage);
+        if opened.writable {
+            self.mapped.insert(place, *storage);
+        }
     }
 
     pub fn fence_closed(&mut self, local: LocalNativeFenceId) {

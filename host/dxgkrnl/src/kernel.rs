@@ -133,6 +133,10 @@ pub struct Kernel<M: Miniport> {
     /// Engines that may have room or something to run.
     pub(crate) touched: BTreeSet<EngineId>,
     pub(crate) dispatching: bool,
+    /// What a driver called back is being worked off.
+    pub(crate) working_off: bool,
+    /// Queues of paging buffers that are done: what follows in them comes before the next paging buffer is chosen.
+    pub(crate) paged: VecDeque<u32>,
     /// Interrupts that no DPC has worked off yet.
     pub(crate) interrupts: VecDeque<Interrupt>,
     pub(crate) tdr: Tdr,
@@ -187,6 +191,8 @@ impl<M: Miniport> Kernel<M> {
             start_failures,
             touched: BTreeSet::new(),
             dispatching: false,
+            working_off: false,
+            paged: VecDeque::new(),
             interrupts: VecDeque::new(),
             tdr: Tdr::default(),
             bugcheck: None,
@@ -369,6 +375,7 @@ impl<M: Miniport> Kernel<M> {
         let mut crtc_reported = None;
         // What is called back may lead to DDIs of other classes, and none of the scheduler's before all is worked off.
         let outer = core::mem::replace(&mut self.dispatching, true);
+        let nested = core::mem::replace(&mut self.working_off, true);
         for callback in callbacks.drain(..) {
             let interrupt = match &callback {
                 Callback::NotifyInterrupt(interrupt) => Some((interrupt.adapter(), interrupt.number())),
@@ -386,6 +393,10 @@ impl<M: Miniport> Kernel<M> {
             self.run_dpc(adapter, effects);
         }
         self.callbacks = callbacks;
+        self.working_off = nested;
+        if !nested {
+            self.tell_other_adapters(effects);
+        }
         self.dispatching = outer;
         self.dispatch_touched(effects);
     }

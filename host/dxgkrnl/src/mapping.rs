@@ -133,7 +133,7 @@ impl<M: Miniport> Kernel<M> {
         let Some(Local::Sync(open)) = self.processes.get(&process)?.handles.get(handle) else { return None };
         let open = &self.opens[open.open];
         let (slot, object) = (open.slot?, &self.objects[open.object]);
-        let adapter = &self.config.adapters[object.adapter as usize];
+        let adapter = &self.config.adapters[open.adapter as usize];
         let mapped = !open.flags.contains(SyncObjectFlags::NO_GPU_ACCESS);
         let engine_writable = mapped
             && !open.flags.contains(SyncObjectFlags::NO_SIGNAL)
@@ -142,10 +142,10 @@ impl<M: Miniport> Kernel<M> {
             slot,
             cpu_cached: adapter.io_coherent,
             cpu_writable_by_engines: adapter.iommu && engine_writable,
-            engine_address: if mapped { self.engine_address(object.adapter, slot) } else { 0 },
+            engine_address: if mapped { self.engine_address(open.adapter, slot) } else { 0 },
             engine_writable,
             physical_adapters: if mapped {
-                self.mapped_on(open.mapping, self.physical_adapters(process, object.adapter))
+                self.mapped_on(open.mapping, self.physical_adapters(process, open.adapter))
             } else {
                 0
             },

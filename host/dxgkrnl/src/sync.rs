@@ -244,7 +244,7 @@ impl<M: Miniport> Kernel<M> {
         if let Some(slot) = slot {
             effects.stores.push(FenceStore { process, slot, value: self.objects.value(object) });
             if !flags.contains(SyncObjectFlags::NO_GPU_ACCESS) {
-                gpu_address = self.engine_address(self.objects[object].adapter, slot);
+                gpu_address = self.engine_address(self.opens[open].adapter, slot);
             }
         }
         Ok(CreatedSyncObject {

@@ -30,14 +30,15 @@ pub(crate) struct NativeFences {
     /// CurrentValues, and how many global handles have each.
     memory: BTreeMap<NativeFenceStorage, (u64, u32)>,
     locals: BTreeMap<LocalNativeFenceId, Place>,
-    mapped: BTreeMap<Place, NativeFenceId>,
+    /// With whether engines may store there.
+    mapped: BTreeMap<Place, (NativeFenceId, bool)>,
     /// Fences whose waits in hardware are to be looked at, in the order of what happened.
     pub touched: VecDeque<NativeFenceId>,
 }
 
 /// What a store by an engine leads to.
 pub(crate) enum Stored {
-    /// No native fence is mapped there: memory of another kind.
+    /// No native fence is mapped there to be written: memory of another kind, or a store that comes to nothing.
     Elsewhere,
     /// Nothing: the fence is signaled for ever.
     Ignored,
@@ -69,7 +70,7 @@ impl NativeFences {
         let Some(fence) = self.fences.get(&opened.fence) else { return };
         let place = (fence.adapter, opened.process, opened.gpu_address);
         self.locals.insert(opened.local, place);
-        self.mapped.insert(place, opened.fence);
+        self.mapped.insert(place, (opened.fence, opened.writable));
     }
 
     pub fn close(&mut self, local: LocalNativeFenceId) {
@@ -79,7 +80,7 @@ impl NativeFences {
     }
 
     pub fn at(&self, adapter: u32, process: ProcessId, gpu_address: u64) -> Option<NativeFenceId> {
-        self.mapped.get(&(adapter, process, gpu_address)).copied()
+        self.mapped.get(&(adapter, process, gpu_address)).map(|(fence, _)| *fence)
     }
 
     pub fn adapter_of(&self, fence: NativeFenceId) -> Option<u32> {
@@ -97,7 +98,9 @@ impl NativeFences {
 
     /// An engine stores: the value first, then the comparison (FEN-099).
     pub fn store(&mut self, adapter: u32, process: ProcessId, gpu_address: u64, value: u64) -> Stored {
-        let Some(fence) = self.at(adapter, process, gpu_address) else { return Stored::Elsewhere };
+        let Some((fence, true)) = self.mapped.get(&(adapter, process, gpu_address)).copied() else {
+            return Stored::Elsewhere;
+        };
         let Some(state) = self.fences.get(&fence) else { return Stored::Elsewhere };
         if state.always_signaled {
             return Stored::Ignored;

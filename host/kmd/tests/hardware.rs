@@ -50,7 +50,8 @@ fn fence(miniport: &mut SimulatedMiniport, fence: NativeFenceId, adapter: u32, m
     let new = NewNativeFence { fence, adapter, native_type: 0, current_value: 0, monitored_value, storage };
     miniport.create_native_fence(&new).unwrap();
     let local = LocalNativeFenceId(fence.0 + 100);
-    miniport.open_native_fence(&OpenedNativeFence { local, fence, process: P, gpu_address: ADDRESS });
+    let (process, gpu_address, writable) = (P, ADDRESS, true);
+    miniport.open_native_fence(&OpenedNativeFence { local, fence, process, gpu_address, writable });
 }
 
 fn submit(

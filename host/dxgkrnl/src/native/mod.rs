@@ -21,7 +21,7 @@ mod log;
 mod storage;
 mod values;
 
-use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::format;
 
 use d3dkmt::{CreatedSyncObject, Handle, NtStatus, Reply, ShareToken, SyncObjectFlags, SyncObjectType};
@@ -58,6 +58,8 @@ pub(crate) struct NativeFences {
     dirty: BTreeSet<u32>,
     /// Objects that an engine stored above the MonitoredValue, and no interrupt told of since.
     pub written: BTreeSet<u32>,
+    /// Cross-adapter fences that an engine stored to, with its adapter if it has them natively: the others are to be told.
+    untold: VecDeque<(u32, Option<u32>)>,
 }
 
 /// What the object of a native fence has beside its value.
@@ -79,6 +81,8 @@ struct LocalFence {
     local: LocalNativeFenceId,
     opens: u32,
     slot: u32,
+    /// As the driver knows it.
+    writable: bool,
 }
 
 /// What `D3DKMTCreateNativeFence` asks for.
@@ -131,9 +135,7 @@ impl<M: Miniport> Kernel<M> {
         let adapter = self.devices[device].adapter;
         self.require_native_fences(process, adapter)?;
         check_flags(SyncObjectType::NATIVE_FENCE, new.flags)?;
-        if new.flags.contains(SyncObjectFlags::NO_GPU_ACCESS) {
-            return invalid("a native fence without GPU access would be none");
-        }
+        require_gpu_access(new.flags)?;
         match new.native_type {
             native_type::DEFAULT => {}
             native_type::INTRA_GPU if new.flags.contains(SyncObjectFlags::CROSS_ADAPTER) => {
@@ -227,20 +229,48 @@ impl<M: Miniport> Kernel<M> {
         let created = self.open_object_at(process, Some(device), object, flags, (mapping, slot), effects)?;
         let (open, _) = self.sync_object(process, created.object)?;
         let slot = created.slot.expect("a native fence has one");
-        let next_handle = self.native.handles + 1;
         let state = self.native.fences.get_mut(&object).expect("the caller made it");
         state.opens.insert(open, adapter);
-        let fence = state.adapters[&adapter].fence;
-        if let Some(local) = state.locals.get_mut(&(process, adapter)) {
-            local.opens += 1;
-            return Ok(created);
+        match state.locals.get_mut(&(process, adapter)) {
+            Some(local) => {
+                local.opens += 1;
+                self.remap_natively(process, object, adapter);
+            }
+            None => self.map_natively(process, object, adapter, (1, slot)),
         }
-        let local = LocalNativeFenceId(next_handle);
-        state.locals.insert((process, adapter), LocalFence { local, opens: 1, slot });
-        self.native.handles = next_handle;
-        let gpu_address = self.engine_address(adapter, slot);
-        self.miniport.open_native_fence(&OpenedNativeFence { local, fence, process, gpu_address });
         Ok(created)
+    }
+
+    /// A new local handle.
+    fn map_natively(&mut self, process: ProcessId, object: u32, adapter: u32, (opens, slot): (u32, u32)) {
+        let writable = self.is_natively_writable(process, object, adapter);
+        let local = LocalNativeFenceId(self.native.next_handle());
+        let gpu_address = self.engine_address(adapter, slot);
+        let state = self.native.fences.get_mut(&object).expect("it is open");
+        let fence = state.adapters[&adapter].fence;
+        state.locals.insert((process, adapter), LocalFence { local, opens, slot, writable });
+        self.miniport.open_native_fence(&OpenedNativeFence { local, fence, process, gpu_address, writable });
+    }
+
+    /// What a process maps once for all of its opens is writable for its engines as long as one of them may signal.
+    fn is_natively_writable(&self, process: ProcessId, object: u32, adapter: u32) -> bool {
+        let mut opens = self.native.fences[&object].opens.iter().filter(|(_, on)| **on == adapter);
+        opens.any(|(open, _)| {
+            let open = &self.opens[*open];
+            open.process == process && !open.flags.contains(SyncObjectFlags::NO_SIGNAL)
+        })
+    }
+
+    /// An open came or went: if engines may store now and could not before, or the other way round, the driver has to know.
+    fn remap_natively(&mut self, process: ProcessId, object: u32, adapter: u32) {
+        let writable = self.is_natively_writable(process, object, adapter);
+        let state = self.native.fences.get_mut(&object).expect("it is open");
+        let Some(local) = state.locals.get(&(process, adapter)) else { return };
+        if local.writable != writable {
+            let (opens, slot) = (local.opens, local.slot);
+            self.miniport.close_native_fence(local.local);
+            self.map_natively(process, object, adapter, (opens, slot));
+        }
     }
 
     /// The slot in which a process has this fence natively open.
@@ -276,6 +306,7 @@ impl<M: Miniport> Kernel<M> {
         }
         let own = flags | SyncObjectFlags::SHARED | SyncObjectFlags::NT_SECURITY_SHARING;
         check_flags(SyncObjectType::NATIVE_FENCE, own)?;
+        require_gpu_access(flags)?;
         self.check_affinity(process, adapter, engine_affinity)?;
         let mapping = Mapping { engine_affinity, ..Mapping::default() };
         if self.native_slot(process, object).is_none()
@@ -302,7 +333,9 @@ impl<M: Miniport> Kernel<M> {
             let local = entry.local;
             state.locals.remove(&key);
             self.miniport.close_native_fence(local);
+            return;
         }
+        self.remap_natively(open.process, open.object, adapter);
     }
 
     /// Frees the slot of an open that is gone, or leaves it to another of the same process.
@@ -325,19 +358,30 @@ impl<M: Miniport> Kernel<M> {
         self.native.storage.free(fence.storage);
         self.native.dirty.remove(&object);
         self.native.written.remove(&object);
+        self.native.untold.retain(|(untold, _)| *untold != object);
         for on_adapter in fence.adapters.into_values() {
             self.native.globals.remove(&on_adapter.fence);
             self.miniport.destroy_native_fence(on_adapter.fence);
         }
     }
 
-    /// The open by which an engine of this adapter reaches the slot of `open`: all that share it have one process.
+    /// The open by which an engine of this adapter reaches the slot of `open`: all that share it have one process. One that
+    /// may signal, if there is one.
     pub(crate) fn open_on_adapter(&self, open: u32, adapter: u32) -> Option<u32> {
         let Open { process, slot, object, .. } = self.opens[open];
         let same = |other: &u32| {
             let state = &self.opens[*other];
             state.process == process && state.slot == slot && state.adapter == adapter
         };
-        self.objects[object].opens().find(same)
+        let may_signal = |other: &u32| !self.opens[*other].flags.contains(SyncObjectFlags::NO_SIGNAL);
+        let here = || self.objects[object].opens().filter(same);
+        here().find(may_signal).or_else(|| here().next())
     }
+}
+
+fn require_gpu_access(flags: SyncObjectFlags) -> Result<(), Refusal> {
+    if flags.contains(SyncObjectFlags::NO_GPU_ACCESS) {
+        return invalid("a native fence without GPU access would be none");
+    }
+    Ok(())
 }

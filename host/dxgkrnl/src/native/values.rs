@@ -82,10 +82,33 @@ impl<M: Miniport> Kernel<M> {
         self.tell_current_value(object, None, notification_only, effects);
     }
 
-    /// An engine of one adapter changed a value in memory: the others look at their waits (FEN-115).
+    /// An engine of one adapter changed a value in memory: the others look at their waits (FEN-115). They are told when
+    /// all that drivers have called back is worked off: what they store then comes after it, in memory and here.
     pub(crate) fn propagate_current_value(&mut self, object: u32, from: Option<u32>, effects: &mut Effects) {
         if self.native.fences.get(&object).is_some_and(|fence| fence.cross_adapter) {
+            self.native.untold.push_back((object, from));
+            if !self.working_off {
+                self.tell_other_adapters(effects);
+            }
+        }
+    }
+
+    pub(crate) fn tell_other_adapters(&mut self, effects: &mut Effects) {
+        while let Some((object, from)) = self.native.untold.pop_front() {
+            // What is called back in answer stands behind those that are to be told already.
+            let outer = core::mem::replace(&mut self.working_off, true);
             self.tell_current_value(object, from, true, effects);
+            self.working_off = outer;
+        }
+    }
+
+    /// An engine stored to a cross-adapter fence that its adapter has as a monitored one: the memory is that of all
+    /// adapters (FEN-114).
+    pub(crate) fn write_native_memory(&mut self, open: u32, object: u32, value: u64) {
+        if let Some(fence) = self.native.fences.get(&object)
+            && !fence.opens.contains_key(&open)
+        {
+            self.miniport.memory_written(fence.storage, value);
         }
     }
 

@@ -91,6 +91,7 @@ impl<M: Miniport> Kernel<M> {
         self.dispatching = true;
         while let Some(engine) = self.touched.pop_first() {
             while self.bugcheck.is_none() {
+                self.go_on_paging(effects);
                 match self.next_step(engine) {
                     None => break,
                     Some(Next::Submit) => self.submit_next(engine, effects),
@@ -102,6 +103,13 @@ impl<M: Miniport> Kernel<M> {
             }
         }
         self.dispatching = false;
+    }
+
+    /// A paging buffer is done: its queue goes on before the next one is chosen, so that it is among those to choose from.
+    fn go_on_paging(&mut self, effects: &mut Effects) {
+        while let Some(queue) = self.paged.pop_front() {
+            while self.run_head(queue, effects) {}
+        }
     }
 
     pub(crate) fn caps(&self, engine: EngineId) -> VidSchCaps {

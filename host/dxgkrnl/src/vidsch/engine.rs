@@ -309,8 +309,7 @@ impl<M: Miniport> Kernel<M> {
             self.evaluate_written(process, effects);
             self.evaluate_written_by_others(process, effects);
             if level.is_paging() {
-                // Before the next one is chosen, so that its queue is among those to choose from.
-                while self.run_head(id, effects) {}
+                self.paged.push_back(id);
             }
         }
         self.touched.insert(engine);
@@ -356,6 +355,7 @@ impl<M: Miniport> Kernel<M> {
                 self.note_ring_progress(hw_queue, object, value);
                 let value = self.written_value(process, object, value, effects);
                 self.written_by_gpu(open, object, engine.adapter, value);
+                self.write_native_memory(open, object, value);
                 self.in_flight.expect_hw_progress(engine.adapter, self.now);
                 self.store_value(object, value, effects);
             }

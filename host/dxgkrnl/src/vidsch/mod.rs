@@ -265,7 +265,7 @@ impl<M: Miniport> Kernel<M> {
     }
 
     /// Takes the head packet of a queue if it can go on; true if it did.
-    fn run_head(&mut self, id: u32, effects: &mut Effects) -> bool {
+    pub(crate) fn run_head(&mut self, id: u32, effects: &mut Effects) -> bool {
         if matches!(self.queues.get(id).and_then(|queue| queue.packets.front()), Some(Packet::Acquire(_))) {
             return self.try_acquire(id, effects);
         }

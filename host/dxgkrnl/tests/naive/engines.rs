@@ -2,8 +2,9 @@
 
 use d3dkmt::{SyncObjectFlags, isa};
 
-use super::Naive;
 use super::packets::Packet;
+use super::paging::PAGING_NODE;
+use super::{Naive, Open};
 
 /// A command buffer: of a context's own queue, or of a hardware queue.
 #[derive(Clone)]
@@ -28,12 +29,15 @@ pub struct Engine {
     /// What it was given and does not run.
     given: Vec<Job>,
     running: Option<Job>,
-    /// When the running command ends, if it does.
+    /// When the running command ends; `None` of one that never does.
     pub busy_until: Option<u64>,
-    /// It never ends.
-    pub hangs: bool,
     /// When the oldest buffer of contexts began.
     pub since: u64,
+    /// When it was asked to make way for others, if it has not.
+    pub asked: Option<u64>,
+    /// Since when nothing happened to what it has of hardware queues. `None`: it has nothing of them, or it said that it
+    /// is at work (TDR-001).
+    pub hw_since: Option<u64>,
 }
 
 /// An engine is given that many buffers at a time.
@@ -51,20 +55,58 @@ impl Engine {
             given: vec![],
             running: None,
             busy_until: None,
-            hangs: false,
             since: 0,
+            asked: None,
+            hw_since: None,
         }
     }
 
     /// Everything that it has and would have had.
     pub(super) fn clear(&mut self) {
         (self.waiting, self.given, self.running) = (vec![], vec![], None);
-        (self.busy_until, self.hangs) = (None, false);
+        (self.busy_until, self.asked, self.hw_since) = (None, None, None);
     }
 
     /// Of contexts it is given so many at a time; hardware queues it has whole.
-    fn given_of_contexts(&self) -> usize {
+    pub(super) fn given_of_contexts(&self) -> usize {
         self.running.iter().chain(&self.given).filter(|job| job.progress.is_none()).count()
+    }
+
+    /// Whether there is more than the one that has its turn.
+    pub(super) fn is_wanted(&self) -> bool {
+        self.given_of_contexts() + self.waiting.len() > 1
+    }
+
+    pub(super) fn runs(&self) -> bool {
+        self.running.is_some()
+    }
+
+    pub(super) fn runs_of_context(&self) -> bool {
+        self.running.as_ref().is_some_and(|job| job.progress.is_none())
+    }
+
+    /// What it was given of contexts and does not run comes after those that wait.
+    pub(super) fn makes_way(&mut self) {
+        self.asked = None;
+        let mut given = self.take_given_of_contexts();
+        // Only the one whose turn it was goes to the end of its round; what came after it keeps its place.
+        let had_its_turn = if given.is_empty() { vec![] } else { vec![given.remove(0)] };
+        given.append(&mut self.waiting);
+        self.waiting = given;
+        self.waiting.extend(had_its_turn);
+    }
+
+    fn take_given_of_contexts(&mut self) -> Vec<Job> {
+        let (of_contexts, others) =
+            std::mem::take(&mut self.given).into_iter().partition(|job| job.progress.is_none());
+        self.given = others;
+        of_contexts
+    }
+
+    /// The oldest buffer of contexts is another one now, or there is none: that is progress.
+    fn moves_on(&mut self, time: u64) {
+        self.since = time;
+        self.hw_since = self.hw_since.map(|_| time);
     }
 }
 
@@ -89,12 +131,22 @@ impl Naive {
 
     /// Gives the engine what it has room for. An idle one begins at once.
     pub(super) fn fill(&mut self, engine: usize) {
-        while self.engines[engine].given_of_contexts() < DEPTH && !self.engines[engine].waiting.is_empty() {
+        let depth = if self.engines[engine].node == PAGING_NODE { 1 } else { DEPTH };
+        while self.engines[engine].given_of_contexts() < depth && !self.engines[engine].waiting.is_empty() {
+            // Of paging buffers the most important is next (FEN-092), of all others the one that came first.
+            let rank = |at: &usize| self.contexts[self.engines[engine].waiting[*at].queue].system;
+            let most = (0..self.engines[engine].waiting.len()).filter_map(|at| rank(&at)).max();
+            let next =
+                (0..self.engines[engine].waiting.len()).find(|at| rank(at) == most).expect("there is one");
             let state = &mut self.engines[engine];
+            // Whoever is to make way is given nothing.
+            if state.asked.is_some() {
+                return;
+            }
             if state.given_of_contexts() == 0 {
                 state.since = self.now;
             }
-            let job = state.waiting.remove(0);
+            let job = state.waiting.remove(next);
             let queue = job.queue;
             state.given.push(job);
             self.contexts[queue].submitted = true;
@@ -110,15 +162,18 @@ impl Naive {
         let engine = self.contexts[context].engine;
         let (now, state) = (self.now, &mut self.engines[engine]);
         state.waiting.retain(|job| job.queue != context);
+        let oldest = state.running.iter().chain(&state.given).find(|job| job.progress.is_none());
+        let was_oldest = oldest.is_some_and(|job| job.queue == context);
         let had = state.given.len();
         state.given.retain(|job| job.queue != context);
+        if was_oldest {
+            state.moves_on(now);
+        }
         if state.running.as_ref().is_some_and(|job| job.queue == context) {
-            (state.running, state.busy_until, state.hangs) = (None, None, false);
-            if now >= state.since + QUANTUM_NS && !state.given.is_empty() {
-                // It had its time and was asked to make way: what it had beside comes after those that wait.
-                state.waiting.append(&mut state.given);
+            (state.running, state.busy_until) = (None, None);
+            if state.asked.is_some() {
+                state.makes_way();
             }
-            state.since = now;
             self.start_next(engine, now);
         } else if had == state.given.len() {
             return;
@@ -149,15 +204,37 @@ impl Naive {
         self.start_next(engine, self.now);
     }
 
-    /// What ran is lost; what it was given comes first when it goes on. Gives the context.
+    /// The engine has been at it for so long that somebody else's turn has come. What runs of a context is yet to come to
+    /// a place where it can stop; if it runs something else, or nothing, it has made way (TDR-034).
+    pub(super) fn ask_to_make_way(&mut self, engine: usize) {
+        self.engines[engine].asked = Some(self.now);
+        if !self.engines[engine].runs_of_context() {
+            self.engines[engine].makes_way();
+            self.fill(engine);
+        }
+    }
+
+    /// What runs is lost, and all that the engine has of its context's hardware queues (TDR-020); what it was given of
+    /// other contexts comes first when it goes on (TDR-019). Gives the context.
     pub(super) fn abort(&mut self, engine: usize) -> usize {
+        let culprit = self.engines[engine].running.take().expect("it hangs").queue;
+        let context = self.contexts[culprit].hardware.as_ref().map_or(culprit, |hardware| hardware.of);
+        let queues = self.hw_queues_in(context);
         let state = &mut self.engines[engine];
-        let culprit = state.running.take().expect("it hangs").queue;
-        let waiting = std::mem::take(&mut state.waiting);
-        state.waiting = std::mem::take(&mut state.given);
-        state.waiting.extend(waiting);
-        state.hangs = false;
-        culprit
+        let mut waiting = state.take_given_of_contexts();
+        waiting.append(&mut state.waiting);
+        state.waiting = waiting;
+        state.given.retain(|job| !queues.contains(&job.queue));
+        (state.busy_until, state.asked) = (None, None);
+        for queue in queues {
+            self.contexts[queue].hardware.as_mut().expect("it is one").in_flight.clear();
+        }
+        context
+    }
+
+    /// What hardware queues without a fault have goes on after a reset (TDR-021).
+    pub(super) fn resume(&mut self, engine: usize) {
+        self.start_next(engine, self.now);
     }
 
     pub(super) fn forget_jobs_of(&mut self, engine: usize, context: usize) {
@@ -166,7 +243,9 @@ impl Naive {
 
     /// When something is due next.
     pub fn next_deadline(&self) -> Option<u64> {
-        let timeouts = (0..self.engines.len()).filter_map(|engine| self.timeout_of(engine));
+        let engines = 0..self.engines.len();
+        let timeouts =
+            engines.flat_map(|engine| [self.timeout_of(engine), self.end_of_turn(engine)]).flatten();
         self.engines
             .iter()
             .filter_map(|engine| engine.busy_until)
@@ -181,15 +260,25 @@ impl Naive {
             while let Some(time) = self.engines[engine].busy_until.filter(|until| *until <= self.now) {
                 self.engines[engine].busy_until = None;
                 self.run_engine(engine, time);
-                self.start_next(engine, time);
+                self.run_what_may(engine, time);
+                self.look_in_hardware(time);
             }
         }
         self.run_contexts();
+        let is_due = |due: Option<u64>, now: u64| due.is_some_and(|due| due <= now);
+        let mut late = vec![];
         for engine in 0..self.engines.len() {
-            if self.timeout_of(engine).is_some_and(|due| due <= self.now) {
-                self.reset_engine(engine);
-                self.fill(engine);
+            if is_due(self.timeout_of(engine), self.now) {
+                late.push(engine);
+            } else if is_due(self.end_of_turn(engine), self.now) {
+                self.ask_to_make_way(engine);
             }
+        }
+        // All of them are asked before the first is reset.
+        late.retain(|engine| !self.says_that_it_is_at_work(*engine));
+        for engine in late {
+            self.reset_engine(engine);
+            self.fill(engine);
         }
         self.run_contexts();
         self.end_late_acquires();
@@ -200,14 +289,15 @@ impl Naive {
     fn start_next(&mut self, engine: usize, time: u64) {
         self.run_what_may(engine, time);
         self.look_in_hardware(time);
+        self.tell_others();
     }
 
     /// What waits in hardware for native fences that were touched goes on if it may; that may touch others.
     pub(super) fn look_in_hardware(&mut self, time: u64) {
         while !self.touched.is_empty() {
-            let object = self.touched.remove(0);
+            let (object, adapter) = self.touched.remove(0);
             for engine in 0..self.engines.len() {
-                if self.engines[engine].adapter != self.objects[object].adapter {
+                if self.engines[engine].adapter != adapter {
                     continue;
                 }
                 for at in 0..self.engines[engine].given.len() {
@@ -250,10 +340,13 @@ impl Naive {
                 match progress {
                     Some(id) => self.hw_buffer_is_done(engine, queue, id),
                     None => {
-                        self.engines[engine].since = time;
+                        self.engines[engine].moves_on(time);
                         self.contexts[queue].on_engine = false;
                         self.able.push(queue);
                         self.look_at_fences_of(self.contexts[queue].process);
+                        if self.contexts[queue].system.is_some() {
+                            self.paged.push(queue);
+                        }
                     }
                 }
                 return;
@@ -274,10 +367,7 @@ impl Naive {
                         return;
                     }
                 }
-                isa::Packet::Hang => {
-                    self.engines[engine].hangs = true;
-                    return;
-                }
+                isa::Packet::Hang => return,
                 isa::Packet::FenceWrite { gpu_address, value } => {
                     self.write(engine, self.contexts[queue].process, gpu_address, value);
                 }
@@ -301,29 +391,46 @@ impl Naive {
         self.look_at_news(&news);
     }
 
-    /// Stores where a fence of the process is that this adapter's engines may write (F-15, FEN-050, FEN-054).
+    /// Stores where a fence of the process is that this adapter's engines may write (F-15, FEN-050, FEN-054, FEN-062).
+    /// The fences of paging queues are for paging buffers.
     fn write(&mut self, engine: usize, process: u32, gpu_address: u64, value: u64) {
-        let adapter = self.engines[engine].adapter;
-        let there = self.opens.iter().find(|open| {
-            !open.gone
-                && (open.process, open.gpu_address, open.adapter) == (process, gpu_address, adapter)
-                && gpu_address != 0
-                && !open.flags.contains(SyncObjectFlags::NO_SIGNAL)
-        });
-        if let Some(object) = there.map(|open| open.object) {
-            if !self.is_beyond_signals(object) {
+        let Engine { adapter, node, tells_at_once, .. } = self.engines[engine];
+        let there = |open: &Open| {
+            let place = (open.process, open.gpu_address, open.adapter);
+            !open.gone && place == (process, gpu_address, adapter) && gpu_address != 0
+        };
+        let may = |open: usize| {
+            let pages = node == PAGING_NODE && self.is_paging_fence(open);
+            let Open { mapped_at, flags, .. } = self.opens[open];
+            mapped_at.is_none() && (pages || !flags.contains(SyncObjectFlags::NO_SIGNAL))
+        };
+        let mut opens = (0..self.opens.len()).filter(|open| there(&self.opens[*open]));
+        if let Some(open) = opens.find(|open| may(*open)) {
+            let Open { object, native, .. } = self.opens[open];
+            if node == PAGING_NODE {
+                self.pages_until(open, value);
+            }
+            let ignored = self.is_beyond_signals(object);
+            if !ignored {
                 self.objects[object].value = value;
                 self.objects[object].poisoned = false;
+                self.expect_of_hardware(adapter);
             }
-            if self.objects[object].native {
+            if native {
                 // FEN-099: whoever waits hears of it at once, by interrupt 19, on either kind of engine.
-                self.touched.push(object);
-                self.look_at(object);
+                if !ignored {
+                    self.touched.push((object, adapter));
+                    // It is pinned to interrupt above 0 (FEN-114, F-118).
+                    if value > 0 {
+                        self.pass_on(object, Some(adapter));
+                    }
+                    self.look_at(object);
+                }
                 return;
             }
             self.unseen.push((process, object));
         }
-        if self.engines[engine].tells_at_once {
+        if tells_at_once {
             // F-30: the interrupt names an engine and no fence; the engine raises it wherever it wrote.
             self.look_at_all_writes();
         }
@@ -350,6 +457,7 @@ impl Naive {
     fn look_at_news(&mut self, news: &[(u32, usize)]) {
         self.unseen.retain(|write| !news.contains(write));
         for (_, object) in news {
+            self.pass_on(*object, None);
             self.look_at(*object);
         }
     }

@@ -8,7 +8,7 @@ use d3dkmt::{
 
 use super::packets::Packet;
 use super::waits::Item;
-use super::{Context, IP, Kind, Naive, Object, Open, Verdict};
+use super::{Context, IP, Kind, Naive, Object, Verdict};
 
 /// What a hardware queue has beside its packets.
 pub struct HwQueue {
@@ -19,6 +19,8 @@ pub struct HwQueue {
     pub progress: usize,
     pub progress_address: u64,
     no_broadcast_signal: bool,
+    /// DisableGpuTimeout: it may take as long as it likes (SCH-016).
+    pub takes_its_time: bool,
     /// The id that was submitted last.
     submitted: u64,
     /// What the engine has that is not known to be done.
@@ -32,13 +34,6 @@ pub const ADVANCED_NODE: u32 = 2;
 pub const BASIC_NODE: u32 = 3;
 
 impl Naive {
-    /// What hangs where hardware queues are is for resets of those to find, which are not here.
-    pub fn may_hang(&self, process: u32, context: Handle) -> bool {
-        let node =
-            self.context(process, context).map(|context| self.engines[self.contexts[context].engine].node);
-        node.is_none_or(|node| node < ADVANCED_NODE)
-    }
-
     pub(super) fn hw_queue(&self, process: u32, handle: Handle) -> Option<usize> {
         let mine = |queue: &Context| {
             !queue.gone && queue.hardware.is_some() && (queue.process, queue.handle) == (process, handle)
@@ -59,7 +54,12 @@ impl Naive {
     ) -> Verdict {
         let context = self.context(process, context).ok_or(vec![IP])?;
         let (device, engine) = (self.contexts[context].device, self.contexts[context].engine);
+        let adapter = self.devices[device].adapter;
+        let native = flags.contains(HwQueueFlags::NATIVE_PROGRESS_FENCE);
         let mut mistakes = vec![];
+        if native && !self.native.contains(&adapter) {
+            mistakes.push(NtStatus::NOT_SUPPORTED);
+        }
         if !self.works(device) {
             mistakes.push(NtStatus::DEVICE_REMOVED);
         }
@@ -73,35 +73,28 @@ impl Naive {
             Reply::HwQueue { queue, progress_fence } => (queue, progress_fence),
             _ => (Handle::NULL, CreatedSyncObject::default()),
         };
-        // An ordinary monitored fence from 0 on, of the device.
-        let adapter = self.devices[device].adapter;
-        let (flags_of_fence, global) = (SyncObjectFlags::empty(), (Handle::NULL, self.vm_of(process)));
-        let (kind, value, poisoned, native) = (Kind::Monitored, 0, false, false);
-        self.objects.push(Object { kind, value, poisoned, native, global, adapter, flags: flags_of_fence });
-        let object = self.objects.len() - 1;
-        let fence = Reply::SyncObject(created);
-        let fence = self.add_open(process, Some(device), adapter, object, flags_of_fence, &fence);
+        // An ordinary fence from 0 on, of the device; a native one if it is asked for (FEN-127).
+        self.objects.push(Object::new(Kind::Monitored, 0, adapter, SyncObjectFlags::empty()));
+        let (object, fence) = (self.objects.len() - 1, Reply::SyncObject(created));
+        self.objects[object].made_native = native;
+        let fence = if native {
+            self.add_native_open(process, device, object, SyncObjectFlags::empty(), &fence)
+        } else {
+            self.add_open(process, Some(device), adapter, object, SyncObjectFlags::empty(), &fence)
+        };
         let Reply::SyncObject(progress_fence) = fence else { unreachable!("an open is answered so") };
-        self.contexts.push(Context {
-            process,
-            handle,
-            device,
-            engine,
-            on_engine: false,
-            submitted: false,
-            queue: vec![],
-            takes_hw_queues: false,
-            hardware: Some(HwQueue {
-                of: context,
-                progress_open: self.opens.len() - 1,
-                progress: object,
-                progress_address: created.gpu_address,
-                no_broadcast_signal: flags.contains(HwQueueFlags::NO_BROADCAST_SIGNAL),
-                submitted: 0,
-                in_flight: vec![],
-            }),
-            gone: false,
-        });
+        let hardware = HwQueue {
+            of: context,
+            progress_open: self.opens.len() - 1,
+            progress: object,
+            progress_address: created.gpu_address,
+            no_broadcast_signal: flags.contains(HwQueueFlags::NO_BROADCAST_SIGNAL),
+            takes_its_time: flags.contains(HwQueueFlags::DISABLE_GPU_TIMEOUT),
+            submitted: 0,
+            in_flight: vec![],
+        };
+        let context = Context::new(process, handle, device, engine);
+        self.contexts.push(Context { hardware: Some(hardware), ..context });
         Ok(Reply::HwQueue { queue: handle, progress_fence })
     }
 
@@ -111,22 +104,51 @@ impl Naive {
         Ok(Reply::None)
     }
 
+    pub(super) fn hw_queues_in(&self, context: usize) -> Vec<usize> {
+        let is_in = |queue: &usize| {
+            let hardware = self.contexts[*queue].hardware.as_ref();
+            !self.contexts[*queue].gone && hardware.is_some_and(|hardware| hardware.of == context)
+        };
+        (0..self.contexts.len()).filter(is_in).collect()
+    }
+
     pub(super) fn end_hw_queues_of(&mut self, context: usize) {
-        for queue in 0..self.contexts.len() {
-            let of = self.contexts[queue].hardware.as_ref().map(|hardware| hardware.of);
-            if of == Some(context) && !self.contexts[queue].gone {
-                self.end_hw_queue(queue);
-            }
+        for queue in self.hw_queues_in(context) {
+            self.end_hw_queue(queue);
         }
     }
 
     /// With what is in it, and its progress fence. Nobody will tell of what its process's engines wrote before.
     fn end_hw_queue(&mut self, queue: usize) {
         self.contexts[queue].gone = true;
+        if !self.hardware(queue).in_flight.is_empty() {
+            self.something_is_over(self.contexts[queue].engine);
+        }
         self.take_hw_queue_from_engine(queue);
         self.look_at_writes_of(self.contexts[queue].process);
         self.drop_work(queue, None);
         self.end_open(self.hardware(queue).progress_open);
+    }
+
+    /// What an engine has of hardware queues: queues, each with something that is not known to be done.
+    pub(super) fn hw_queues_on(&self, engine: usize) -> impl Iterator<Item = &HwQueue> {
+        let here = self.contexts.iter().filter(move |queue| !queue.gone && queue.engine == engine);
+        here.filter_map(|queue| queue.hardware.as_ref()).filter(|hardware| !hardware.in_flight.is_empty())
+    }
+
+    /// Of what an engine has of hardware queues: from now on the rest is to go on.
+    pub(super) fn something_is_over(&mut self, engine: usize) {
+        let has_more = self.hw_queues_on(engine).next().is_some();
+        self.engines[engine].hw_since = has_more.then_some(self.now);
+    }
+
+    /// Something was stored that hardware may wait for: engines that said that they are at work are to go on again.
+    pub(super) fn expect_of_hardware(&mut self, adapter: usize) {
+        for engine in 0..self.engines.len() {
+            if self.engines[engine].adapter == adapter && self.hw_queues_on(engine).next().is_some() {
+                self.engines[engine].hw_since.get_or_insert(self.now);
+            }
+        }
     }
 
     /// Whether a handle is the one of a progress fence: only its queue takes it away.
@@ -246,7 +268,20 @@ impl Naive {
 
     pub(super) fn start_in_hw_queue(&mut self, queue: usize, id: u64, commands: Vec<isa::Packet>) {
         self.contexts[queue].hardware.as_mut().expect("it is one").in_flight.push(id);
+        let engine = self.contexts[queue].engine;
+        self.engines[engine].hw_since.get_or_insert(self.now);
         self.give_to_hw_queue(queue, id, commands);
+    }
+
+    /// A native progress fence that has a value that is newly waited for: whoever changes the MonitoredValue looks again
+    /// (FEN-101).
+    pub(super) fn done_before_it_began(&self) -> Option<usize> {
+        let queues = self.contexts.iter().filter(|queue| !queue.gone);
+        let is_past = |hardware: &&HwQueue| {
+            let progress = &self.objects[hardware.progress];
+            progress.made_native && hardware.in_flight.iter().any(|id| *id <= progress.value)
+        };
+        queues.filter_map(|queue| queue.hardware.as_ref()).find(is_past).map(|hardware| hardware.progress)
     }
 
     /// A fence was looked at: if it is a progress fence, what it has passed is done.
@@ -258,29 +293,13 @@ impl Naive {
                 continue;
             };
             if !queue.gone {
+                let (engine, had) = (queue.engine, hardware.in_flight.len());
                 hardware.in_flight.retain(|id| *id > value);
+                let is_over = hardware.in_flight.len() < had;
                 self.able.push(number);
-            }
-        }
-    }
-
-    /// What a wait in hardware at this address has to do with: a native fence, or nothing (SCH-016).
-    pub(super) fn native_fence_at(&self, engine: usize, process: u32, gpu_address: u64) -> Option<usize> {
-        let place = (process, gpu_address, self.engines[engine].adapter);
-        let mut opens = self.opens.iter();
-        let there = opens.find(|open| !open.gone && (open.process, open.gpu_address, open.adapter) == place);
-        there.map(|open| open.object).filter(|object| self.objects[*object].native)
-    }
-
-    /// FEN-111: a device in error signals its native fences for ever. Where the adapter is gone values stay (R03).
-    pub(super) fn signal_native_fences_for_ever(&mut self, device: usize) {
-        if self.stopped_adapters.contains(&self.devices[device].adapter) {
-            return;
-        }
-        for object in 0..self.objects.len() {
-            let of_device = |open: &Open| !open.gone && open.object == object && open.device == Some(device);
-            if self.objects[object].native && self.opens.iter().any(of_device) {
-                self.poison(object);
+                if is_over {
+                    self.something_is_over(engine);
+                }
             }
         }
     }

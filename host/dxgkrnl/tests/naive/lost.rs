@@ -3,30 +3,65 @@
 use d3dkmt::{DeviceExecutionState, NtStatus, SyncObjectFlags as F};
 
 use super::engines::QUANTUM_NS;
-use super::{Kind, Naive, Object, Owner};
+use super::{Context, Kind, Naive, Object, Owner};
 
 /// `TdrDelay`: how long it may refuse (TDR-001).
 const TDR_DELAY_NS: u64 = 2_000_000_000;
 
 impl Naive {
-    /// When the engine is reset, if what runs there never ends.
-    pub(super) fn timeout_of(&self, engine: usize) -> Option<u64> {
-        let engine = &self.engines[engine];
-        (self.rules.timeouts && engine.hangs).then(|| engine.since + QUANTUM_NS + TDR_DELAY_NS)
+    /// When others' turn comes: of contexts, the engine has had its time with one.
+    pub(super) fn end_of_turn(&self, engine: usize) -> Option<u64> {
+        let state = &self.engines[engine];
+        let is_asked = state.is_wanted() || self.rules.timeouts;
+        (state.given_of_contexts() > 0 && state.asked.is_none() && is_asked).then(|| state.since + QUANTUM_NS)
     }
 
-    /// The reset of an engine (TDR-012): the device of what hung is lost, the others' work goes on (TDR-019).
+    /// When somebody finds that an engine makes no progress: it does not make way, or nothing happens to what it has of
+    /// hardware queues (TDR-001). Where one of those may take as long as it likes nobody can say whose turn it is
+    /// (SCH-016).
+    pub(super) fn timeout_of(&self, engine: usize) -> Option<u64> {
+        let state = &self.engines[engine];
+        let asked = state.asked.filter(|_| state.given_of_contexts() > 0);
+        let exempt = self.hw_queues_on(engine).any(|queue| queue.takes_its_time);
+        let since = asked.into_iter().chain(state.hw_since.filter(|_| !exempt)).min();
+        since.filter(|_| self.rules.timeouts).map(|since| since + TDR_DELAY_NS)
+    }
+
+    /// One that runs nothing is at work: it waits for something that was not stored.
+    pub(super) fn says_that_it_is_at_work(&mut self, engine: usize) -> bool {
+        let waits = !self.engines[engine].runs();
+        if waits {
+            self.engines[engine].hw_since = None;
+        }
+        waits
+    }
+
+    /// The reset of an engine (TDR-012): the device of what hung is lost, the others' work goes on (TDR-019, TDR-021).
     pub(super) fn reset_engine(&mut self, engine: usize) {
+        if !self.engines[engine].runs() {
+            return;
+        }
         let culprit = self.abort(engine);
+        self.something_is_over(engine);
+        self.resume(engine);
         self.contexts[culprit].on_engine = false;
         let device = self.contexts[culprit].device;
         for context in 0..self.contexts.len() {
-            if self.contexts[context].device == device && self.contexts[context].engine == engine {
+            let of_device =
+                self.contexts[context].device == device && self.contexts[context].engine == engine;
+            if of_device && self.contexts[context].hardware.is_none() {
                 self.forget_jobs_of(engine, context);
                 self.contexts[context].on_engine = false;
             }
         }
         self.lose(device, DeviceExecutionState::HUNG, true);
+        self.something_is_over(engine);
+        for queue in 0..self.contexts.len() {
+            let Context { engine: of, hardware, gone, .. } = &self.contexts[queue];
+            if *of == engine && hardware.is_some() && !gone {
+                self.able.push(queue);
+            }
+        }
     }
 
     /// The device is of no use any more: its queues are emptied (F-67), waits through its handles end (TDR-031), and its
@@ -74,8 +109,8 @@ impl Naive {
 
     /// TDR-022 to TDR-025: the largest value, whoever waits for it.
     pub(super) fn poison(&mut self, object: usize) {
-        let Object { kind, flags, poisoned, .. } = self.objects[object];
-        if kind == Kind::Monitored && !poisoned && !flags.contains(F::NO_SIGNAL_MAX_VALUE_ON_TDR) {
+        let Object { kind, flags, poisoned, .. } = &self.objects[object];
+        if *kind == Kind::Monitored && !poisoned && !flags.contains(F::NO_SIGNAL_MAX_VALUE_ON_TDR) {
             self.objects[object].poisoned = true;
             self.store_and_look(object, u64::MAX);
         }
@@ -84,7 +119,7 @@ impl Naive {
     /// F-66: a signal of a poisoned fence does nothing, unless the policy lets it cure the fence. A native fence is
     /// signaled for ever (FEN-111).
     pub(super) fn is_beyond_signals(&self, object: usize) -> bool {
-        let Object { poisoned, native, .. } = self.objects[object];
-        poisoned && (self.rules.poison_is_sticky || native)
+        let Object { poisoned, native_on, .. } = &self.objects[object];
+        *poisoned && (self.rules.poison_is_sticky || !native_on.is_empty())
     }
 }

@@ -13,6 +13,9 @@
 //! | `packets.rs` | contexts, and what is queued in them |
 //! | `engines.rs` | engines, and what they do in time |
 //! | `hardware.rs` | hardware queues, their progress fences, and what is queued in them |
+//! | `cpu_events.rs` | CPU notifications that a driver signals |
+//! | `native.rs` | native fences: opened, on several adapters, and what hardware hears of them |
+//! | `paging.rs` | paging queues and the address spaces behind them |
 //! | `lost.rs` | timeouts, and what a lost device takes with it |
 //!
 //! Two things it does not predict, because no fact does:
@@ -22,23 +25,28 @@
 //!
 //! Nothing is ever removed from the lists: what has ended says so, and a number once given stays one thing's name.
 
+mod cpu_events;
 mod engines;
 mod hardware;
 mod keyed;
 mod lost;
+mod native;
 mod objects;
 mod packets;
+mod paging;
 mod queued;
 mod sharing;
 mod waits;
 
 use d3dkmt::{Call, DeviceExecutionState, Handle, NtStatus, Reply};
 
+pub use cpu_events::CpuEvent;
 pub use engines::Engine;
 pub use hardware::{ADVANCED_NODE, BASIC_NODE};
 pub use keyed::{Acquire, KeyedMutex, KeyedOpen};
 pub use objects::{Kind, Object, Open};
 pub use packets::{Context, Later};
+pub use paging::{PAGE_BYTES, PAGING_NODE, PAGING_NS, PagingQueue, Range};
 use queued::{Holder, Take};
 pub use sharing::Share;
 pub use waits::{Owner, Wait};
@@ -91,12 +99,22 @@ pub struct Device {
     pub gone: bool,
 }
 
+/// What ends with a device.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+enum End {
+    Open(usize),
+    Context(usize),
+    PagingQueue(usize),
+}
+
 /// An event that is set, and how the wait behind it ended.
 pub type Wake = (u32, u64, NtStatus);
 
 /// What there is.
 pub struct Naive {
     pub rules: Rules,
+    /// Adapters that have native fences.
+    native: Vec<usize>,
     pub now: u64,
     pub processes: Vec<Process>,
     pub devices: Vec<Device>,
@@ -123,8 +141,15 @@ pub struct Naive {
     pub stopped_adapters: Vec<usize>,
     /// What engines wrote, for which process, since somebody looked.
     unseen: Vec<(u32, usize)>,
-    /// Native fences whose waits in hardware are to be looked at.
-    touched: Vec<usize>,
+    pub cpu_events: Vec<CpuEvent>,
+    pub paging_queues: Vec<PagingQueue>,
+    pub ranges: Vec<Range>,
+    /// Native fences whose waits in the hardware of an adapter are to be looked at.
+    touched: Vec<(usize, usize)>,
+    /// Of several adapters, written by the hardware of one, if by hardware that has it natively: the others are to be told.
+    told: Vec<(usize, Option<usize>)>,
+    /// Contexts of the system whose paging buffer is done.
+    paged: Vec<usize>,
     /// Contexts that may be able to go on, each in its turn.
     able: Vec<usize>,
     /// Events set since somebody looked.
@@ -132,10 +157,11 @@ pub struct Naive {
 }
 
 impl Naive {
-    /// `engines`: adapter, node and whether it tells of a write at once.
-    pub fn new(rules: Rules, engines: &[(usize, u32, bool)]) -> Self {
+    /// `engines`: adapter, node and whether it tells of a write at once. `native`: adapters that have native fences.
+    pub fn new(rules: Rules, engines: &[(usize, u32, bool)], native: &[usize]) -> Self {
         Naive {
             rules,
+            native: native.to_vec(),
             now: 0,
             processes: vec![],
             devices: vec![],
@@ -156,7 +182,12 @@ impl Naive {
             engines: engines.iter().map(|engine| Engine::new(*engine)).collect(),
             stopped_adapters: vec![],
             unseen: vec![],
+            cpu_events: vec![],
+            paging_queues: vec![],
+            ranges: vec![],
             touched: vec![],
+            told: vec![],
+            paged: vec![],
             able: vec![],
             woken: vec![],
         }
@@ -239,8 +270,23 @@ impl Naive {
             Call::CreateContextVirtual { device, node_ordinal, flags, .. } => {
                 self.create_context(process, device, node_ordinal, flags, given)
             }
-            Call::CreateNativeFence { device, initial_value, .. } => {
-                self.create_native(process, device, initial_value, given)
+            Call::CreateNativeFence { device, initial_value, flags, .. } => {
+                self.create_native(process, device, initial_value, flags, given)
+            }
+            Call::OpenNativeFence { device, token, flags, .. } => {
+                self.open_native(process, device, token, flags, given)
+            }
+            Call::CreatePagingQueue { device, priority, .. } => {
+                self.create_paging_queue(process, device, priority, given)
+            }
+            Call::DestroyPagingQueue { queue } => self.destroy_paging_queue(process, queue),
+            Call::MapGpuVirtualAddress { paging_queue, base, size_pages, protection, .. } => {
+                self.map(process, paging_queue, (base, size_pages), protection == paging::ZERO, given)
+            }
+            Call::UpdateGpuVirtualAddress { device, context, fence, fence_value, operations, flags } => {
+                let waits = flags & paging::DO_NOT_WAIT == 0;
+                let fence = (fence, fence_value);
+                self.update_addresses(process, (device, context), fence, &operations, waits)
             }
             Call::CreateHwQueue { context, flags, .. } => {
                 self.create_hw_queue(process, context, flags, given)
@@ -301,25 +347,33 @@ impl Naive {
     fn end_device(&mut self, device: usize) {
         let mut ends = vec![];
         for (number, open) in self.opens.iter().enumerate() {
-            if !open.gone && open.device == Some(device) {
-                ends.push((open.handle, false, number));
+            if !open.gone && open.device == Some(device) && !self.is_paging_fence(number) {
+                ends.push((open.handle, End::Open(number)));
             }
         }
         for (number, context) in self.contexts.iter().enumerate() {
-            if !context.gone && context.device == device && context.hardware.is_none() {
-                ends.push((context.handle, true, number));
+            let is_own = context.hardware.is_none() && context.system.is_none();
+            if !context.gone && context.device == device && is_own {
+                ends.push((context.handle, End::Context(number)));
+            }
+        }
+        for (number, queue) in self.paging_queues.iter().enumerate() {
+            if !queue.gone && queue.device == device {
+                ends.push((queue.handle, End::PagingQueue(number)));
             }
         }
         ends.sort();
-        for (_, is_context, number) in ends {
-            if is_context {
-                self.end_context(number);
-            } else if !self.opens[number].gone {
+        for (_, end) in ends {
+            match end {
+                End::Context(number) => self.end_context(number),
+                End::PagingQueue(number) => self.end_paging_queue(number),
                 // The progress fences of its contexts' hardware queues went with those.
-                self.end_open(number);
+                End::Open(number) if self.opens[number].gone => {}
+                End::Open(number) => self.end_open(number),
             }
         }
         self.devices[device].gone = true;
+        self.end_cpu_events_of_device(device);
         self.free_mutexes_of(Holder::Device(device));
     }
 
@@ -346,6 +400,7 @@ impl Naive {
                 self.end_keyed_open(open);
             }
         }
+        self.end_ranges_of(process);
         for one in &mut self.processes {
             one.gone |= one.id == process;
         }
@@ -381,6 +436,7 @@ impl Naive {
         for device in 0..self.devices.len() {
             if !self.devices[device].gone && self.devices[device].adapter == adapter {
                 self.put_into(device, DeviceExecutionState::STOPPED);
+                self.end_cpu_events_of_device(device);
             }
         }
         for engine in self.engines.iter_mut().filter(|engine| engine.adapter == adapter) {

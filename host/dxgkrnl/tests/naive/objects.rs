@@ -33,8 +33,11 @@ pub struct Object {
     pub value: u64,
     /// It has the largest value because a device was reset; a state, not a value (TDR-026).
     pub poisoned: bool,
-    /// A native fence (FEN-096): engines wait for it themselves, and tell at once of a value that somebody waits for.
-    pub native: bool,
+    /// Created as a native fence.
+    pub made_native: bool,
+    /// The adapters on which it is a native fence (FEN-096): engines wait for it themselves, and tell at once of a value
+    /// that somebody waits for.
+    pub native_on: Vec<usize>,
     /// Legacy sharing: its global handle, and the VM in which it is good.
     pub global: (Handle, u32),
     /// Of the device that created it.
@@ -53,7 +56,17 @@ pub struct Open {
     pub flags: F,
     pub slot: Option<u32>,
     pub gpu_address: u64,
+    /// It is there for engines when this operation of this paging queue is done (FEN-062).
+    pub mapped_at: Option<(usize, u64)>,
+    pub native: bool,
     pub gone: bool,
+}
+
+impl Object {
+    pub(super) fn new(kind: Kind, value: u64, adapter: usize, flags: F) -> Self {
+        let (poisoned, made_native, native_on, global) = (false, false, vec![], (Handle::NULL, 0));
+        Object { kind, value, poisoned, made_native, native_on, global, adapter, flags }
+    }
 }
 
 impl Naive {
@@ -105,7 +118,10 @@ impl Naive {
         if legacy && (!matches!(kind, Kind::Mutex { .. } | Kind::Semaphore { .. }) || !flags.is_empty()) {
             mistakes.push(IP);
         }
-        if flags_clash(flags) || (!is_monitored && flags.intersects(OF_MONITORED_FENCES)) {
+        // EVT-001: of a CPU notification alone.
+        let by_kmd = flags.contains(F::SIGNAL_BY_KMD) && matches!(kind, Kind::Notification { .. });
+        let others = if by_kmd { flags - F::SIGNAL_BY_KMD } else { flags };
+        if flags_clash(others) || (!is_monitored && flags.intersects(OF_MONITORED_FENCES)) {
             mistakes.push(IP);
         }
         if matches!(kind, Kind::Semaphore { max } if value > max) {
@@ -124,26 +140,13 @@ impl Naive {
             _ => Handle::NULL,
         };
         let global = (global, self.vm_of(process));
-        self.objects.push(Object { kind, value, poisoned: false, native: false, global, adapter, flags });
+        self.objects.push(Object { global, ..Object::new(kind, value, adapter, flags) });
         let reply = self.add_open(process, Some(device), adapter, self.objects.len() - 1, flags, given);
         let Reply::SyncObject(created) = reply else { return Ok(reply) };
+        if let (true, Kind::Notification { event, .. }) = (by_kmd, kind) {
+            self.add_cpu_event(device, event);
+        }
         Ok(Reply::SyncObject(CreatedSyncObject { shared_handle: global.0, ..created }))
-    }
-
-    /// A native fence of the process's own, which it shares with nobody.
-    pub(super) fn create_native(
-        &mut self,
-        process: u32,
-        device: Handle,
-        value: u64,
-        given: &Reply,
-    ) -> Verdict {
-        let (device, mistakes) = self.device_mistakes(process, device);
-        let (Some(device), []) = (device, &mistakes[..]) else { return Err(mistakes) };
-        let (adapter, flags) = (self.devices[device].adapter, F::empty());
-        let (kind, global) = (Kind::Monitored, (Handle::NULL, self.vm_of(process)));
-        self.objects.push(Object { kind, value, poisoned: false, native: true, global, adapter, flags });
-        Ok(self.add_open(process, Some(device), adapter, self.objects.len() - 1, flags, given))
     }
 
     /// FEN-046: whoever of the VM has the global handle of an object that has a handle still.
@@ -192,20 +195,45 @@ impl Naive {
         };
         // Legacy objects are the process's.
         let device = device.filter(|_| is_monitored);
-        let gone = false;
-        self.opens.push(Open { process, handle, object, device, adapter, flags, slot, gpu_address, gone });
+        self.push_open(process, device, adapter, object, flags, &created);
         Reply::SyncObject(CreatedSyncObject {
             object: handle,
             shared_handle: Handle::NULL,
             slot: if slot_fits { slot } else { Some(u32::MAX) },
             gpu_address: if address_fits { gpu_address } else { !gpu_address },
-            ..created
+            paging_fence_value: 0,
         })
     }
 
+    pub(super) fn push_open(
+        &mut self,
+        process: u32,
+        device: Option<usize>,
+        adapter: usize,
+        object: usize,
+        flags: F,
+        created: &CreatedSyncObject,
+    ) {
+        let CreatedSyncObject { object: handle, slot, gpu_address, .. } = *created;
+        let (mapped_at, native, gone) = (None, false, false);
+        self.opens.push(Open {
+            process,
+            handle,
+            object,
+            device,
+            adapter,
+            flags,
+            slot,
+            gpu_address,
+            mapped_at,
+            native,
+            gone,
+        });
+    }
+
     pub(super) fn destroy_object(&mut self, process: u32, handle: Handle) -> Verdict {
-        let open =
-            self.open_of(process, handle).filter(|open| !self.is_progress_fence(*open)).ok_or(vec![IP])?;
+        let goes_alone = |open: &usize| !self.is_progress_fence(*open) && !self.is_paging_fence(*open);
+        let open = self.open_of(process, handle).filter(goes_alone).ok_or(vec![IP])?;
         self.end_open(open);
         Ok(Reply::None)
     }
@@ -214,6 +242,7 @@ impl Naive {
     /// off to the end of all that names it (FEN-058, F-52). What is queued goes on without it.
     pub(super) fn end_open(&mut self, open: usize) {
         self.opens[open].gone = true;
+        self.end_cpu_event_of_open(open);
         let object = self.opens[open].object;
         let at_once = !self.objects[object].flags.contains(F::UNWAIT_CPU_WAITERS_ONLY_ON_DESTROY);
         let dead = !self.is_alive(object);

@@ -1,11 +1,12 @@
 //! Contexts, and what is queued in them: waits, signals and command buffers, in one order (SCH-001).
 
 use d3dkmt::{
-    Call, CreateContextFlags, DeviceExecutionState, GpuSignal, Handle, NtStatus, Reply, SignalFlags,
-    SyncObjectFlags, isa,
+    Call, CreateContextFlags, DeviceExecutionState, GpuSignal, GpuVaOperation, Handle, NtStatus, Reply,
+    SignalFlags, SyncObjectFlags, isa,
 };
 
 use super::hardware::HwQueue;
+use super::paging::Rank;
 use super::queued::{Holder, Take};
 use super::waits::Item;
 use super::{IP, Kind, Naive, Owner, Verdict};
@@ -24,7 +25,30 @@ pub struct Context {
     pub takes_hw_queues: bool,
     /// This is no context but a hardware queue of one: a queue of packets as well.
     pub hardware: Option<HwQueue>,
+    /// No call names it: it is the system's, for paging.
+    pub system: Option<Rank>,
+    /// The system's context that updates address spaces for it.
+    pub companion: Option<usize>,
     pub gone: bool,
+}
+
+impl Context {
+    pub(super) fn new(process: u32, handle: Handle, device: usize, engine: usize) -> Self {
+        Context {
+            process,
+            handle,
+            device,
+            engine,
+            on_engine: false,
+            submitted: false,
+            queue: vec![],
+            takes_hw_queues: false,
+            hardware: None,
+            system: None,
+            companion: None,
+            gone: false,
+        }
+    }
 }
 
 /// A wait that begins when it is reached. Until then it holds what it names.
@@ -48,6 +72,8 @@ pub enum Packet {
     Signal(usize),
     Commands(Vec<isa::Packet>),
     HwCommands(u64, Vec<isa::Packet>),
+    /// The update of an address space.
+    Unmap(Vec<GpuVaOperation>),
 }
 
 /// One signal, queued in one context or, as a broadcast, in several.
@@ -74,6 +100,7 @@ impl Naive {
         let mine = |context: &Context| {
             !context.gone
                 && context.hardware.is_none()
+                && context.system.is_none()
                 && (context.process, context.handle) == (process, handle)
         };
         self.contexts.iter().position(mine)
@@ -97,19 +124,7 @@ impl Naive {
         let (Some(device), Some(engine), []) = (device, engine, &mistakes[..]) else { return Err(mistakes) };
         let Reply::Context(handle) = *given else { return Ok(Reply::Context(Handle::NULL)) };
         let takes_hw_queues = flags.contains(CreateContextFlags::HW_QUEUE_SUPPORTED);
-        let (on_engine, submitted, queue, hardware, gone) = (false, false, vec![], None, false);
-        self.contexts.push(Context {
-            process,
-            handle,
-            device,
-            engine,
-            on_engine,
-            submitted,
-            queue,
-            takes_hw_queues,
-            hardware,
-            gone,
-        });
+        self.contexts.push(Context { takes_hw_queues, ..Context::new(process, handle, device, engine) });
         Ok(Reply::Context(handle))
     }
 
@@ -119,19 +134,27 @@ impl Naive {
         Ok(Reply::None)
     }
 
-    /// What it has queued never happens. What its process's engines wrote is looked at: the buffer that would have told
-    /// of it is not done any more, and nobody may sleep for that (FEN-017).
     pub(super) fn end_context(&mut self, context: usize) {
         self.end_hw_queues_of(context);
         self.contexts[context].gone = true;
-        let was_there = self.is_with_engine(context);
+        if let Some(companion) = self.contexts[context].companion {
+            self.end_queue_of_packets(companion);
+        }
+        self.end_queue_of_packets(context);
+        self.free_mutexes_of(Holder::Context(context));
+    }
+
+    /// What it has queued never happens. What its process's engines wrote is looked at: the buffer that would have told
+    /// of it is not done any more, and nobody may sleep for that (FEN-017).
+    pub(super) fn end_queue_of_packets(&mut self, context: usize) {
+        let Context { on_engine, submitted, ref mut gone, .. } = self.contexts[context];
+        *gone = true;
         self.take_from_engine(context);
         self.contexts[context].on_engine = false;
-        if was_there {
+        if on_engine && submitted {
             self.look_at_writes_of(self.contexts[context].process);
         }
         self.drop_work(context, None);
-        self.free_mutexes_of(Holder::Context(context));
     }
 
     pub(super) fn drop_work(&mut self, context: usize, event_status: Option<NtStatus>) {
@@ -157,7 +180,7 @@ impl Naive {
                         self.woken.push((process, event, status));
                     }
                 }
-                Packet::Commands(_) | Packet::HwCommands(..) => {}
+                Packet::Commands(_) | Packet::HwCommands(..) | Packet::Unmap(_) => {}
             }
         }
     }
@@ -378,12 +401,21 @@ impl Naive {
     /// Each context in its turn goes as far as it can.
     pub(super) fn run_contexts(&mut self) {
         loop {
+            self.tell_others();
+            // Before the next paging buffer is chosen, so that there is what comes after the last one.
+            for context in std::mem::take(&mut self.paged) {
+                while !self.contexts[context].gone && self.run_packet(context) {}
+            }
             (0..self.engines.len()).for_each(|engine| self.fill(engine));
             if self.able.is_empty() {
                 self.able = self.now_due();
             }
             if self.able.is_empty() {
-                break;
+                match self.done_before_it_began() {
+                    Some(object) => self.look_at(object),
+                    None => break,
+                }
+                continue;
             }
             let context = self.able.remove(0);
             while !self.contexts[context].gone && self.run_packet(context) {}
@@ -414,7 +446,7 @@ impl Naive {
     }
 
     /// The first packet, if its time has come.
-    fn run_packet(&mut self, context: usize) -> bool {
+    pub(super) fn run_packet(&mut self, context: usize) -> bool {
         let all_done = self.all_is_done(context);
         let Some(packet) = self.contexts[context].queue.first().cloned() else { return false };
         let ready = match &packet {
@@ -426,7 +458,7 @@ impl Naive {
                 let submitted = at_submission && self.contexts[context].submitted;
                 all_done || submitted || self.is_early(*signal) && self.has_begun(context)
             }
-            Packet::Later(_) | Packet::Commands(_) => all_done,
+            Packet::Later(_) | Packet::Commands(_) | Packet::Unmap(_) => all_done,
             Packet::HwCommands(..) => self.takes_hw_buffer(context),
         };
         if !ready {
@@ -439,6 +471,7 @@ impl Naive {
             Packet::Later(later) => self.begin_at_head(context, later),
             Packet::Commands(commands) => self.give_to_engine(context, commands),
             Packet::HwCommands(id, commands) => self.start_in_hw_queue(context, id, commands),
+            Packet::Unmap(operations) => self.unmap(context, &operations),
         }
         true
     }

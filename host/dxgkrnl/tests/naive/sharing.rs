@@ -1,6 +1,6 @@
 //! NT handles of objects: who makes them, under which name, and what they open.
 
-use d3dkmt::{Handle, NtStatus, Reply, ShareToken, SyncObjectFlags as F, access};
+use d3dkmt::{CreatedSyncObject, Handle, NtStatus, Reply, ShareToken, SyncObjectFlags as F, access};
 
 use super::objects::{Object, flags_clash};
 use super::{IP, Naive, Verdict};
@@ -72,6 +72,31 @@ impl Naive {
         flags: F,
         given: &Reply,
     ) -> Verdict {
+        let (device, object, rights, mut mistakes) = self.open_mistakes(process, device, token, flags);
+        // A native fence opens otherwise where there are such (FEN-116).
+        let adapter = device.map(|device| self.devices[device].adapter);
+        let is_native = object.is_some_and(|object| self.objects[object].made_native);
+        if is_native && adapter.is_some_and(|adapter| self.native.contains(&adapter)) {
+            mistakes.push(IP);
+        }
+        let (Some(device), Some(object), []) = (device, object, &mistakes[..]) else { return Err(mistakes) };
+        let (adapter, allowed) = (self.devices[device].adapter, flags | rights);
+        let reply = self.add_open(process, Some(device), adapter, object, allowed, given);
+        let Reply::SyncObject(created) = reply else { return Ok(reply) };
+        // FEN-054: without GPU access there is nothing to be mapped.
+        let is_mapped = !flags.contains(F::NO_GPU_ACCESS);
+        let paging_fence_value = if is_mapped { self.map_opened(device, self.opens.len() - 1) } else { 0 };
+        Ok(Reply::SyncObject(CreatedSyncObject { paging_fence_value, ..created }))
+    }
+
+    /// Who opens what with which rights missing, and what is wrong with it.
+    pub(super) fn open_mistakes(
+        &self,
+        process: u32,
+        device: Handle,
+        token: ShareToken,
+        flags: F,
+    ) -> (Option<usize>, Option<usize>, F, Vec<NtStatus>) {
         let (device, mut mistakes) = self.device_mistakes(process, device);
         let vm = self.vm_of(process);
         let share = self.shares.iter().find(|share| !share.closed && share.token == token && share.vm == vm);
@@ -94,13 +119,11 @@ impl Naive {
                 mistakes.push(IP);
             }
         }
-        let (Some(device), Some(object), []) = (device, object, &mistakes[..]) else { return Err(mistakes) };
         // FEN-069
-        let mut allowed = flags;
-        allowed.set(F::NO_WAIT, flags.contains(F::NO_WAIT) || !has(access::SYNC_OBJECT_WAIT));
-        allowed.set(F::NO_SIGNAL, flags.contains(F::NO_SIGNAL) || !has(access::SYNC_OBJECT_SIGNAL));
-        let adapter = self.devices[device].adapter;
-        Ok(self.add_open(process, Some(device), adapter, object, allowed, given))
+        let mut missing = F::empty();
+        missing.set(F::NO_WAIT, !has(access::SYNC_OBJECT_WAIT));
+        missing.set(F::NO_SIGNAL, !has(access::SYNC_OBJECT_SIGNAL));
+        (device, object, missing, mistakes)
     }
 
     pub fn nt_handle_closed(&mut self, vm: u32, token: ShareToken) {

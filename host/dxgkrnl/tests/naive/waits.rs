@@ -77,6 +77,10 @@ impl Naive {
                 mistakes.push(NtStatus::ACCESS_DENIED);
             }
             let object = self.opens[open].object;
+            // EVT-005, EVT-006: for its driver alone.
+            if self.objects[object].flags.contains(SyncObjectFlags::SIGNAL_BY_KMD) {
+                mistakes.push(IP);
+            }
             let reached = self.objects[object].value >= *value;
             items.push(Item { open, object, adapter: self.opens[open].adapter, value: *value, reached });
         }
@@ -192,10 +196,8 @@ impl Naive {
     /// The hardware is told first of a native fence (FEN-112).
     pub(super) fn store_and_look(&mut self, object: usize, value: u64) {
         self.objects[object].value = value;
-        if self.objects[object].native {
-            self.touched.push(object);
-            self.look_in_hardware(self.now);
-        }
+        self.tell_hardware(object, None);
+        self.look_in_hardware(self.now);
         self.look_at(object);
     }
 

@@ -1,13 +1,14 @@
 //! From an operation to the call that it makes, in the names that its process has.
 
 use d3dkmt::{
-    Call, CreateContextFlags, EventId, GpuSignal, Handle, HwQueueFlags, KeyedMutexFlags, RuntimeBuffer,
-    ShareToken, SignalFlags, SyncObjectFlags, SyncObjectInfo, SyncObjectType, WaitFromCpuFlags, isa,
+    Call, CreateContextFlags, EventId, GpuSignal, GpuVaOperation, Handle, HwQueueFlags, KeyedMutexFlags,
+    RuntimeBuffer, ShareToken, SignalFlags, SyncObjectFlags, SyncObjectInfo, SyncObjectType,
+    WaitFromCpuFlags, isa,
 };
 
 use super::ops::{Command, Legacy, Op, Targets};
 use super::pair::{Guest, Pair};
-use crate::naive::{ADVANCED_NODE, BASIC_NODE};
+use crate::naive::{ADVANCED_NODE, BASIC_NODE, PAGE_BYTES};
 
 impl Pair {
     pub(super) fn call_of(&mut self, at: usize, op: &Op) -> (Call, bool) {
@@ -29,6 +30,10 @@ impl Pair {
             | Op::SubmitHw { .. }
             | Op::SignalHw { .. }
             | Op::WaitHw { .. } => return (self.hw_call_of(at, op), false),
+            Op::CreatePagingQueue { .. }
+            | Op::DestroyPagingQueue { .. }
+            | Op::Map { .. }
+            | Op::Update { .. } => return (self.paging_call_of(at, op), false),
             _ => {}
         }
         let guest = &mut self.guests[at];
@@ -59,11 +64,17 @@ impl Pair {
             Op::OpenGlobal { global, .. } => {
                 Call::OpenSynchronizationObject { shared_handle: pick(&self.globals, *global) }
             }
-            Op::CreateNative { device: number, value, .. } => Call::CreateNativeFence {
+            Op::CreateNative { device: number, value, flags, .. } => Call::CreateNativeFence {
                 device: device(number),
                 initial_value: *value,
                 native_type: 0,
-                flags: SyncObjectFlags::empty(),
+                flags: SyncObjectFlags::from_bits_retain(*flags),
+                engine_affinity: 0,
+            },
+            Op::OpenNative { device: number, share, flags, .. } => Call::OpenNativeFence {
+                device: device(number),
+                token: token(*share),
+                flags: SyncObjectFlags::from_bits_retain(*flags),
                 engine_affinity: 0,
             },
             Op::DestroyFence { fence, .. } => {
@@ -166,7 +177,7 @@ impl Pair {
                     progress_fence_id: id,
                     commands: 0,
                     length: 0,
-                    private_data: buffer_of(guest, commands, true, false),
+                    private_data: buffer_of(guest, commands, true),
                 }
             }
             Op::SignalHw { queues, targets, flags, .. } => {
@@ -183,6 +194,46 @@ impl Pair {
                 Call::SubmitWaitToHwQueue { queue: pick(&guest.hw_queues, *queue), objects, values }
             }
             _ => unreachable!("the others have no hardware queue"),
+        }
+    }
+
+    fn paging_call_of(&mut self, at: usize, op: &Op) -> Call {
+        let guest = &self.guests[at];
+        let page = |(range, page): &(usize, u64)| {
+            let range = guest.ranges.get(range % guest.ranges.len().max(1));
+            range.copied().unwrap_or(0x5_0000) + page * PAGE_BYTES
+        };
+        match op {
+            Op::CreatePagingQueue { device, priority, .. } => Call::CreatePagingQueue {
+                device: pick(&guest.devices, *device),
+                priority: *priority,
+                physical_adapter: 0,
+            },
+            Op::DestroyPagingQueue { queue, .. } => {
+                Call::DestroyPagingQueue { queue: pick(&guest.paging_queues, *queue) }
+            }
+            Op::Map { queue, again, pages, zero, .. } => Call::MapGpuVirtualAddress {
+                paging_queue: pick(&guest.paging_queues, *queue),
+                base: again.as_ref().map_or(0, page),
+                minimum: 0,
+                maximum: 0,
+                allocation: Handle::NULL,
+                offset_pages: 0,
+                size_pages: *pages,
+                protection: if *zero || again.is_none() { ZERO } else { NO_ACCESS },
+            },
+            Op::Update { device, context, target: (fence, value), pages, waits, .. } => {
+                let unmap = |base| GpuVaOperation { operation: UNMAP, base, size: PAGE_BYTES };
+                Call::UpdateGpuVirtualAddress {
+                    device: pick(&guest.devices, *device),
+                    context: pick(&guest.contexts, *context),
+                    fence: pick(&guest.fences, *fence),
+                    fence_value: *value,
+                    operations: pages.iter().map(|number| unmap(page(number))).collect(),
+                    flags: u32::from(!*waits),
+                }
+            }
+            _ => unreachable!("the others have no paging queue"),
         }
     }
 
@@ -234,7 +285,7 @@ impl Pair {
             }
             Op::Submit { context, commands, .. } => {
                 let context = pick(&guest.contexts, *context);
-                let private_data = buffer_of(guest, commands, false, self.naive.may_hang(guest.id, context));
+                let private_data = buffer_of(guest, commands, false);
                 let contexts = vec![context];
                 (Call::SubmitCommand { contexts, commands: 0, length: 0, flags: 0, private_data }, false)
             }
@@ -243,9 +294,13 @@ impl Pair {
     }
 }
 
+/// Of pages and updates, as the headers have them.
+const ZERO: u64 = 4;
+const NO_ACCESS: u64 = 8;
+const UNMAP: u32 = 1;
+
 fn legacy_info(kind: Legacy, flags: u32, event: EventId) -> SyncObjectInfo {
-    // CPU notifications that a KMD signals are another matter (EVT-001).
-    let flags = SyncObjectFlags::from_bits_retain(flags) - SyncObjectFlags::SIGNAL_BY_KMD;
+    let flags = SyncObjectFlags::from_bits_retain(flags);
     let info = SyncObjectInfo { flags, ..SyncObjectInfo::default() };
     match kind {
         Legacy::Mutex { owned } => {
@@ -266,12 +321,12 @@ fn legacy_info(kind: Legacy, flags: u32, event: EventId) -> SyncObjectInfo {
     }
 }
 
-fn pick(handles: &[Handle], number: usize) -> Handle {
+pub(super) fn pick(handles: &[Handle], number: usize) -> Handle {
     if handles.is_empty() { Handle::NULL } else { handles[number % handles.len()] }
 }
 
-/// Bytes of a command buffer; without hangs where nobody would find them.
-fn buffer_of(guest: &Guest, commands: &[Command], of_hw_queue: bool, may_hang: bool) -> Vec<u8> {
+/// Bytes of a command buffer.
+fn buffer_of(guest: &Guest, commands: &[Command], of_hw_queue: bool) -> Vec<u8> {
     let address = |fence: &usize| {
         let addresses = &guest.addresses;
         addresses.get(fence % addresses.len().max(1)).copied().unwrap_or(0)
@@ -284,8 +339,8 @@ fn buffer_of(guest: &Guest, commands: &[Command], of_hw_queue: bool, may_hang: b
         Command::Wait { fence, value } if of_hw_queue => {
             isa::Packet::FenceWait { gpu_address: address(fence), value: *value }
         }
-        Command::Hang if may_hang => isa::Packet::Hang,
-        Command::Wait { .. } | Command::Hang => isa::Packet::Busy { duration_ns: 40 },
+        Command::Hang => isa::Packet::Hang,
+        Command::Wait { .. } => isa::Packet::Busy { duration_ns: 40 },
     };
     isa::encode(&commands.iter().map(packet).collect::<Vec<_>>())
 }

@@ -8,6 +8,8 @@ use proptest::prelude::*;
 
 /// What a call is about: the number of a fence among those that its process has or had, and a value.
 pub type Targets = Vec<(usize, u64)>;
+/// Pages: the numbers of a range and of a page in it.
+pub type Pages = Vec<(usize, u64)>;
 
 /// One operation. Processes and what they have are named by their numbers, counted around: dead ones too, and in a
 /// process that has nothing of the kind something of another kind. `step` is how far an id is beyond the last one,
@@ -28,6 +30,7 @@ pub enum Op {
     CreateLegacy { process: usize, device: usize, kind: Legacy, flags: u32, first: bool },
     DestroyLegacy { process: usize, object: usize },
     OpenGlobal { process: usize, global: usize },
+    DriverSignals { process: usize, object: usize, times: u32 },
     LegacySignal { process: usize, contexts: Vec<usize>, objects: Vec<usize>, value: u64, array: bool },
     LegacyWait { process: usize, context: usize, objects: Vec<usize>, with: usize, value: u64, array: bool },
     CreateKeyed { process: usize, key: u64, nt: bool },
@@ -47,7 +50,12 @@ pub enum Op {
     CpuEvent { process: usize, contexts: Vec<usize>, at_submission: bool },
     GpuWait { process: usize, context: usize, targets: Targets, one_way: bool },
     Submit { process: usize, context: usize, commands: Vec<Command> },
-    CreateNative { process: usize, device: usize, value: u64 },
+    CreateNative { process: usize, device: usize, value: u64, flags: u32 },
+    OpenNative { process: usize, device: usize, share: usize, flags: u32 },
+    CreatePagingQueue { process: usize, device: usize, priority: i32 },
+    DestroyPagingQueue { process: usize, queue: usize },
+    Map { process: usize, queue: usize, again: Option<(usize, u64)>, pages: u64, zero: bool },
+    Update { process: usize, device: usize, context: usize, target: (usize, u64), pages: Pages, waits: bool },
     CreateHwQueue { process: usize, context: usize, flags: u32 },
     DestroyHwQueue { process: usize, queue: usize },
     SubmitHw { process: usize, queue: usize, step: u64, commands: Vec<Command> },
@@ -80,7 +88,7 @@ pub struct Sequence(pub Vec<Op>);
 
 fn number() -> impl Strategy<Value = usize> {
     // The first ones of each kind have the most to do with each other.
-    prop_oneof![8 => 0..3usize, 1 => 3..8usize]
+    prop_oneof![6 => 0..3usize, 2 => 3..8usize]
 }
 
 fn value() -> std::ops::Range<u64> {
@@ -114,6 +122,11 @@ fn create_flags() -> impl Strategy<Value = u32> {
     ]
 }
 
+/// CROSS_ADAPTER most of the time.
+fn native_flags() -> impl Strategy<Value = u32> {
+    prop_oneof![3 => Just(0x0), 4 => Just(0x7), 1 => Just(0x3), 1 => create_flags()]
+}
+
 fn open_flags() -> impl Strategy<Value = u32> {
     prop_oneof![6 => Just(0x0), 1 => Just(0x10), 1 => Just(0x20), 1 => Just(0x30), 1 => Just(0x80), 1 => Just(0x400)]
 }
@@ -140,7 +153,7 @@ fn lives() -> BoxedStrategy<Op> {
         3 => (0..3u32).prop_map(|vm| Op::Attach { vm }),
         2 => number().prop_map(|process| Op::End { process }),
         1 => (1..3u32).prop_map(|vm| Op::EndVm { vm }),
-        3 => (number(), 0..2usize).prop_map(|(process, adapter)| Op::CreateDevice { process, adapter }),
+        3 => (number(), 0..3usize).prop_map(|(process, adapter)| Op::CreateDevice { process, adapter }),
         2 => (number(), number()).prop_map(|(process, device)| Op::DestroyDevice { process, device }),
         6 => (number(), number(), 0..5u32)
             .prop_map(|(process, device, node)| Op::CreateContext { process, device, node }),
@@ -213,23 +226,27 @@ fn packets() -> BoxedStrategy<Op> {
             .prop_map(|(process, context, commands)| Op::Submit { process, context, commands }),
         8 => (0..50u64).prop_map(|nanos| Op::Advance { nanos }),
         1 => (0..300u64).prop_map(|nanos| Op::Advance { nanos }),
-        // Beyond every timeout.
+        // Beyond the time after which others have their turn, and beyond every timeout.
+        1 => Just(Op::Advance { nanos: 150_000_000 }),
         1 => Just(Op::Advance { nanos: 2_500_000_000 }),
     ]
     .boxed()
 }
 
 fn hardware() -> BoxedStrategy<Op> {
-    // NoBroadcastSignal (2) among them, and reserved ones.
-    let flags = prop_oneof![8 => Just(0u32), 3 => Just(2), 1 => Just(1 << 20)];
+    // DisableGpuTimeout (1), NoBroadcastSignal (2) and NativeProgressFence (0x20) among them, and reserved ones.
+    let flags = prop_oneof![8 => Just(0u32), 1 => Just(1), 3 => Just(2), 2 => Just(0x20), 1 => Just(1 << 20)];
     let queues = || prop_oneof![3 => vec(number(), 1..2), 2 => vec(number(), 0..4)];
     let signal_flags = prop_oneof![5 => Just(0u32), 3 => Just(4), 2 => Just(1), 1 => 0..9u32];
     prop_oneof![
         2 => (number(), number(), flags)
             .prop_map(|(process, context, flags)| Op::CreateHwQueue { process, context, flags }),
         1 => (number(), number()).prop_map(|(process, queue)| Op::DestroyHwQueue { process, queue }),
-        2 => (number(), number(), value())
-            .prop_map(|(process, device, value)| Op::CreateNative { process, device, value }),
+        2 => (number(), number(), value(), native_flags()).prop_map(|(process, device, value, flags)| {
+            Op::CreateNative { process, device, value, flags }
+        }),
+        3 => (number(), number(), number(), open_flags())
+            .prop_map(|(process, device, share, flags)| Op::OpenNative { process, device, share, flags }),
         8 => (number(), number(), prop_oneof![12 => 1..4u64, 1 => Just(0)], vec(command(), 0..4)).prop_map(
             |(process, queue, step, commands)| Op::SubmitHw { process, queue, step, commands },
         ),
@@ -242,15 +259,33 @@ fn hardware() -> BoxedStrategy<Op> {
     .boxed()
 }
 
+fn paging() -> BoxedStrategy<Op> {
+    let page = || (number(), 0..4u64);
+    prop_oneof![
+        2 => (number(), number(), -2..3i32)
+            .prop_map(|(process, device, priority)| Op::CreatePagingQueue { process, device, priority }),
+        1 => (number(), number()).prop_map(|(process, queue)| Op::DestroyPagingQueue { process, queue }),
+        6 => (number(), number(), prop::option::of(page()), 1..4u64, any::<bool>()).prop_map(
+            |(process, queue, again, pages, zero)| Op::Map { process, queue, again, pages, zero },
+        ),
+        6 => (number(), number(), (number(), number()), value(), vec(page(), 0..3), any::<bool>()).prop_map(
+            |(process, device, (context, fence), value, pages, waits)| {
+                let target = (fence, value);
+                Op::Update { process, device, context, target, pages, waits }
+            },
+        ),
+    ]
+    .boxed()
+}
+
 fn legacy() -> BoxedStrategy<Op> {
     let kind = prop_oneof![
         4 => any::<bool>().prop_map(|owned| Legacy::Mutex { owned }),
         4 => (0..3u32, 0..4u32).prop_map(|(count, max)| Legacy::Semaphore { count, max }),
         1 => value().prop_map(|value| Legacy::Fence { value }),
-        1 => Just(Legacy::Notification),
+        3 => Just(Legacy::Notification),
     ];
-    let flags =
-        prop_oneof![6 => Just(0u32), 4 => Just(1), 2 => Just(3), 1 => (0..12u32).prop_map(|bit| 1 << bit)];
+    let flags = prop_oneof![6 => Just(0u32), 4 => Just(1), 2 => Just(3), 3 => Just(0x100), 1 => (0..12u32).prop_map(|bit| 1 << bit)];
     let with = prop_oneof![4 => Just(0), 1 => 1..4usize];
     let contexts = || prop_oneof![3 => vec(number(), 1..2), 1 => vec(number(), 0..4)];
     let objects = || prop_oneof![4 => vec(number(), 1..2), 2 => vec(number(), 0..4)];
@@ -259,6 +294,8 @@ fn legacy() -> BoxedStrategy<Op> {
             |(process, device, kind, flags, first)| Op::CreateLegacy { process, device, kind, flags, first },
         ),
         2 => (number(), number()).prop_map(|(process, object)| Op::DestroyLegacy { process, object }),
+        3 => (number(), number(), 0..3u32)
+            .prop_map(|(process, object, times)| Op::DriverSignals { process, object, times }),
         2 => (number(), number()).prop_map(|(process, global)| Op::OpenGlobal { process, global }),
         8 => (number(), contexts(), objects(), value(), any::<bool>()).prop_map(
             |(process, contexts, objects, value, array)| {
@@ -302,6 +339,7 @@ pub fn sequences(most: usize) -> impl Strategy<Value = Sequence> {
         8 => waits(),
         10 => packets(),
         6 => hardware(),
+        3 => paging(),
         5 => legacy(),
         4 => keyed(),
     ];
@@ -374,6 +412,9 @@ impl fmt::Display for Op {
                 write!(f, "p{process} creates {kind:?} on device {device}, flags {flags:#x}{form}")
             }
             Op::DestroyLegacy { process, object } => write!(f, "p{process} destroys legacy object {object}"),
+            Op::DriverSignals { process, object, times } => {
+                write!(f, "p{process}'s driver signals legacy object {object} {times} times")
+            }
             Op::OpenGlobal { process, global } => write!(f, "p{process} opens global handle {global}"),
             Op::LegacySignal { process, contexts, objects, value, array } => {
                 let form = if *array { "each" } else { "one" };
@@ -439,8 +480,28 @@ impl fmt::Display for Op {
             Op::Submit { process, context, commands } => {
                 write!(f, "p{process} submits to c{context}:{}", Buffer(commands))
             }
-            Op::CreateNative { process, device, value } => {
-                write!(f, "p{process} creates a native fence on device {device} at {value}")
+            Op::CreateNative { process, device, value, flags } => {
+                write!(f, "p{process} creates a native fence on device {device} at {value}, flags {flags:#x}")
+            }
+            Op::OpenNative { process, device, share, flags } => {
+                write!(f, "p{process} opens token {share} natively on device {device}, flags {flags:#x}")
+            }
+            Op::CreatePagingQueue { process, device, priority } => {
+                write!(f, "p{process} creates a paging queue on device {device}, priority {priority}")
+            }
+            Op::DestroyPagingQueue { process, queue } => {
+                write!(f, "p{process} destroys paging queue {queue}")
+            }
+            Op::Map { process, queue, again, pages, zero } => {
+                let to = if *zero { "Zero" } else { "NoAccess" };
+                write!(f, "p{process} maps {pages} pages as {to} through paging queue {queue}, at {again:?}")
+            }
+            Op::Update { process, device, context, target: (fence, value), pages, waits } => {
+                let when = if *waits { "waits" } else { "does not wait" };
+                write!(
+                    f,
+                    "p{process} unmaps {pages:?} on device {device} beside c{context}, {when} for f{fence}={value}"
+                )
             }
             Op::CreateHwQueue { process, context, flags } => {
                 write!(f, "p{process} creates a hardware queue in c{context}, flags {flags:#x}")

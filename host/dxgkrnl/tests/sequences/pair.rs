@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use d3dkmt::{Call, Handle, Luid, NtStatus, Reply};
+use d3dkmt::{Call, EscapeFlags, Handle, Luid, NtStatus, Reply};
 use dxgkrnl::policy::{
     AbandonedMutex, CpuSignal, DestroyedWait, FaultedDevicePoisons, ForeignMutexRelease, GpuWait,
     LowerGpuSignal, PoisonedFence, RefusedOneWay, SemaphoreOverflow,
@@ -10,13 +10,13 @@ use dxgkrnl::policy::{
 use dxgkrnl::views::Belongings;
 use dxgkrnl::{
     AdapterConfig, Config, Effects, EngineType, Fault, Input, Kernel, NodeConfig, Policy, ProcessId,
-    TdrConfig, VmId,
+    TdrConfig, VidSchCaps, VmId,
 };
 use kmd::SimulatedMiniport;
 
-use super::calls::token;
+use super::calls::{pick, token};
 use super::ops::Op;
-use crate::naive::{Naive, Owner, Rules};
+use crate::naive::{Naive, Owner, PAGE_BYTES, PAGING_NODE, PAGING_NS, Rules};
 
 /// Fence slots of each process: more than any sequence needs.
 const SLOTS: u32 = 256;
@@ -32,6 +32,9 @@ pub(super) struct Guest {
     pub(super) hw_ids: Vec<u64>,
     pub(super) fences: Vec<Handle>,
     pub(super) addresses: Vec<u64>,
+    pub(super) paging_queues: Vec<Handle>,
+    /// Where it was given addresses.
+    pub(super) ranges: Vec<u64>,
     pub(super) legacy: Vec<Handle>,
     pub(super) keyed: Vec<Handle>,
     pub(super) events: u64,
@@ -73,7 +76,12 @@ fn luid(adapter: usize) -> Luid {
     Luid { low: 100 + adapter as u32, high: 0 }
 }
 
-/// Two adapters; each has an engine of the advanced kind and one of the basic kind, and the same again for contexts with
+/// What the simulated driver is asked for in private: so many signals of a CPU event.
+const SIGNAL_EVENT: u32 = 1;
+/// Adapters; the last has no native fences.
+const ADAPTERS: usize = 3;
+
+/// Each adapter has an engine of the advanced kind and one of the basic kind, and the same again for contexts with
 /// hardware queues. Those write the progress fences themselves (SCH-017).
 fn config(policy: Policy, timeouts: bool) -> Config {
     let node = |engine_type, signals_at_write, most| NodeConfig {
@@ -81,9 +89,12 @@ fn config(policy: Policy, timeouts: bool) -> Config {
         signals_at_write,
         ring_buffer_fence_release: true,
         max_in_flight_hw_queue_buffers: most,
+        opaque_packet_ns: PAGING_NS,
         ..NodeConfig::default()
     };
+    let without_native_fences = AdapterConfig::default().caps - VidSchCaps::NATIVE_GPU_FENCE;
     let adapter = |number| AdapterConfig {
+        caps: if number + 1 < ADAPTERS { AdapterConfig::default().caps } else { without_native_fences },
         luid: luid(number),
         nodes: vec![
             node(EngineType::ThreeD, true, 0),
@@ -94,7 +105,7 @@ fn config(policy: Policy, timeouts: bool) -> Config {
         ..AdapterConfig::default()
     };
     let tdr = TdrConfig { level: if timeouts { 3 } else { 0 }, limit_count: 1000, ..TdrConfig::default() };
-    Config { adapters: vec![adapter(0), adapter(1)], policy, tdr, ..Config::default() }
+    Config { adapters: (0..ADAPTERS).map(adapter).collect(), policy, tdr, ..Config::default() }
 }
 
 impl Pair {
@@ -117,11 +128,13 @@ impl Pair {
             cpu_signal_after_answer: policy.cpu_signal == CpuSignal::AfterAnswer,
             semaphore_overflow_stops: policy.semaphore_overflow == SemaphoreOverflow::StopsDevice,
         };
-        let engines = [0, 1].map(|adapter| [0, 1, 2, 3].map(|node| (adapter, node, node % 2 == 0)));
-        let engines = engines.concat();
+        let nodes = [0, 1, 2, 3, PAGING_NODE];
+        let engines = (0..ADAPTERS)
+            .flat_map(|adapter| nodes.map(|node| (adapter, node, node != PAGING_NODE && node % 2 == 0)));
+        let engines: Vec<_> = engines.collect();
         Pair {
             kernel: Kernel::new(config(policy, timeouts), SimulatedMiniport::default()),
-            naive: Naive::new(rules, &engines),
+            naive: Naive::new(rules, &engines, &[0, 1]),
             guests: vec![],
             vms: vec![0],
             now: 0,
@@ -148,10 +161,20 @@ impl Pair {
         ops.push(Op::OpenKeyed { process: 1, global: 0 });
         ops.push(Op::Open { process: 0, device: 0, share: 1, flags: 0 });
         ops.push(Op::Open { process: 1, device: 0, share: 0, flags: 0 });
+        // A native fence that both processes of the host have, one of them on both adapters.
+        ops.push(Op::CreateNative { process: 0, device: 0, value: 0, flags: 0x7 });
+        ops.push(Op::Share { process: 0, fence: 2, share: 3, access, name: 0 });
+        ops.push(Op::CreateDevice { process: 0, adapter: 1 });
+        ops.push(Op::CreateContext { process: 0, device: 1, node: 2 });
+        ops.push(Op::CreateHwQueue { process: 0, context: 2, flags: 0 });
+        ops.push(Op::OpenNative { process: 0, device: 1, share: 3, flags: 0 });
+        ops.push(Op::OpenNative { process: 1, device: 0, share: 3, flags: 0 });
+        ops.push(Op::CreatePagingQueue { process: 0, device: 0, priority: 0 });
         for (process, node) in [(0, 2), (1, 3), (2, 3)] {
             ops.push(Op::CreateContext { process, device: 0, node });
-            ops.push(Op::CreateHwQueue { process, context: 2, flags: 0 });
-            ops.push(Op::CreateNative { process, device: 0, value: 0 });
+            let context = if process == 0 { 3 } else { 2 };
+            ops.push(Op::CreateHwQueue { process, context, flags: 0 });
+            ops.push(Op::CreateNative { process, device: 0, value: 0, flags: 0 });
         }
         ops
     }
@@ -218,7 +241,7 @@ impl Pair {
             }
             Op::Advance { nanos } => return self.advance(*nanos),
             Op::StopAdapter { adapter } => {
-                if *adapter < 2 {
+                if *adapter < ADAPTERS {
                     self.input(Input::Fault(Fault::StopAdapter { adapter: *adapter as u32 }));
                     self.naive.stop_adapter(*adapter);
                 }
@@ -231,10 +254,6 @@ impl Pair {
             }
             _ => {}
         }
-        // What a reset takes from hardware queues the naive model does not know.
-        if let (Op::CreateHwQueue { .. }, true) = (op, self.naive.rules.timeouts) {
-            return Ok(());
-        }
         let Some(at) = self.guest(process_of(op)) else { return Ok(()) };
         if let Op::End { .. } = op {
             let id = self.guests[at].id;
@@ -245,8 +264,28 @@ impl Pair {
         if let Op::CreateDevice { adapter, .. } = op {
             return self.create_device(at, *adapter);
         }
+        if let Op::DriverSignals { object, times, .. } = op {
+            return self.driver_signals(at, *object, *times);
+        }
         let (call, one_way) = self.call_of(at, op);
         self.call(at, call, one_way)
+    }
+
+    /// A user asks its driver to signal one of its CPU events, by what the driver calls it.
+    fn driver_signals(&mut self, at: usize, object: usize, times: u32) -> Same {
+        let (id, handle) = (self.guests[at].id, pick(&self.guests[at].legacy, object));
+        let events = self.kernel.snapshot().cpu_events;
+        let Some(event) = events.iter().find(|one| (one.process, one.handle) == (id, handle)) else {
+            return Ok(());
+        };
+        let words = [SIGNAL_EVENT, times].map(u32::to_le_bytes).concat();
+        let data = [words, event.kmd.to_le_bytes().to_vec()].concat();
+        let (adapter, device) = (self.guests[at].adapters[event.adapter as usize], Handle::NULL);
+        let (context, kind, flags) = (Handle::NULL, 0, EscapeFlags::empty());
+        let (status, reply) =
+            self.ask(at, Call::Escape { adapter, device, context, kind, flags, data: data.clone() })?;
+        self.naive.driver_signals(id, handle, times);
+        same("an escape", (status, reply), (NtStatus::SUCCESS, Reply::Escape(data)))
     }
 
     fn advance(&mut self, nanos: u64) -> Same {
@@ -284,13 +323,15 @@ impl Pair {
             hw_ids: vec![],
             fences: vec![],
             addresses: vec![],
+            paging_queues: vec![],
+            ranges: vec![],
             legacy: vec![],
             keyed: vec![],
             events: 0,
             last_handle: Handle::NULL,
         });
         let at = self.guests.len() - 1;
-        for adapter in 0..2 {
+        for adapter in 0..ADAPTERS {
             let (_, reply) = self.ask(at, Call::OpenAdapterFromLuid { luid: luid(adapter) })?;
             // An adapter that is stopped is opened by nobody.
             let handle = if let Reply::Adapter(handle) = reply { handle } else { Handle::NULL };
@@ -383,6 +424,20 @@ impl Pair {
                 guest.last_handle = progress_fence.object;
                 *queue
             }
+            Reply::PagingQueue { queue, fence } => {
+                guest.paging_queues.push(*queue);
+                guest.fences.push(fence.object);
+                guest.addresses.push(fence.gpu_address);
+                same("handle of a paging queue", queue.0, guest.last_handle.0 + 0x40)?;
+                guest.last_handle = *queue;
+                fence.object
+            }
+            Reply::GpuVirtualAddress { address, .. } => {
+                if !guest.ranges.contains(address) {
+                    guest.ranges.push(*address);
+                }
+                return Ok(());
+            }
             Reply::SyncObject(created) if created.slot.is_none() => {
                 guest.legacy.push(created.object);
                 if created.shared_handle != Handle::NULL {
@@ -453,6 +508,23 @@ impl Pair {
         let expected = naive.acquires.iter().filter(|acquire| !acquire.over);
         let expected = expected.map(|acquire| (acquire.process, acquire.event));
         same("pending acquires", sorted(acquires), sorted(expected))?;
+
+        let events = snapshot.cpu_events.iter().map(|event| (event.process, event.handle, event.signals));
+        let expected = naive.cpu_events.iter().filter(|event| !event.gone);
+        let expected = expected.map(|event| (event.process, event.handle, event.signals));
+        same("CPU events of drivers", sorted(events), sorted(expected))?;
+        let paging = snapshot.paging_queues.iter();
+        let paging = paging.map(|queue| (queue.process, queue.handle, queue.last_value));
+        let expected = naive.paging_queues.iter().filter(|queue| !queue.gone);
+        let expected = expected.map(|queue| (queue.process, queue.handle, queue.last));
+        same("paging queues", sorted(paging), sorted(expected))?;
+        let ranges = snapshot.gpu_va_ranges.iter();
+        let ranges = ranges.map(|one| (one.process, one.adapter, one.base, one.size, one.zero_bytes));
+        let expected = naive.ranges.iter().filter(|range| !range.gone).map(|range| {
+            let (size, zero) = (range.pages * PAGE_BYTES, range.zero.len() as u64 * PAGE_BYTES);
+            (range.process, range.adapter as u32, range.base, size, zero)
+        });
+        same("address spaces", sorted(ranges), sorted(expected))?;
 
         let mut devices: Vec<_> =
             snapshot.devices.iter().map(|device| (device.process, device.handle, device.state)).collect();
@@ -549,6 +621,7 @@ fn process_of(op: &Op) -> usize {
         | Op::CreateLegacy { process, .. }
         | Op::DestroyLegacy { process, .. }
         | Op::OpenGlobal { process, .. }
+        | Op::DriverSignals { process, .. }
         | Op::LegacySignal { process, .. }
         | Op::LegacyWait { process, .. }
         | Op::CreateKeyed { process, .. }
@@ -567,6 +640,11 @@ fn process_of(op: &Op) -> usize {
         | Op::GpuWait { process, .. }
         | Op::Submit { process, .. }
         | Op::CreateNative { process, .. }
+        | Op::OpenNative { process, .. }
+        | Op::CreatePagingQueue { process, .. }
+        | Op::DestroyPagingQueue { process, .. }
+        | Op::Map { process, .. }
+        | Op::Update { process, .. }
         | Op::CreateHwQueue { process, .. }
         | Op::DestroyHwQueue { process, .. }
         | Op::SubmitHw { process, .. }

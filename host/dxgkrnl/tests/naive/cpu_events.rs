@@ -1,0 +1,52 @@
+//! CPU notifications that a driver signals (EVT-001 to EVT-030): SignalByKmd.
+//!
+//! The event ends with the handle that made it, with the device that made it, with the process, and when the adapter
+//! stops, whichever is first; a device that is lost keeps it. No call but the driver's sets it.
+
+use d3dkmt::{Handle, NtStatus};
+
+use super::Naive;
+
+pub struct CpuEvent {
+    pub process: u32,
+    /// The creator's.
+    pub handle: Handle,
+    open: usize,
+    device: usize,
+    event: u64,
+    /// How often the driver signaled it.
+    pub signals: u64,
+    pub gone: bool,
+}
+
+impl Naive {
+    /// A CPU event of the handle that was made last.
+    pub(super) fn add_cpu_event(&mut self, device: usize, event: u64) {
+        let open = self.opens.len() - 1;
+        let (process, handle) = (self.opens[open].process, self.opens[open].handle);
+        let (signals, gone) = (0, false);
+        self.cpu_events.push(CpuEvent { process, handle, open, device, event, signals, gone });
+    }
+
+    /// The driver signals it so often in one call: an event does not count (EVT-025).
+    pub fn driver_signals(&mut self, process: u32, handle: Handle, times: u32) {
+        for event in &mut self.cpu_events {
+            if !event.gone && (event.process, event.handle) == (process, handle) && times > 0 {
+                event.signals += u64::from(times);
+                self.woken.push((process, event.event, NtStatus::SUCCESS));
+            }
+        }
+    }
+
+    pub(super) fn end_cpu_event_of_open(&mut self, open: usize) {
+        for event in &mut self.cpu_events {
+            event.gone |= event.open == open;
+        }
+    }
+
+    pub(super) fn end_cpu_events_of_device(&mut self, device: usize) {
+        for event in &mut self.cpu_events {
+            event.gone |= event.device == device;
+        }
+    }
+}

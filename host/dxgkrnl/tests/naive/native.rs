@@ -1,0 +1,156 @@
+//! Native fences (FEN-096 to FEN-117): engines wait for them by themselves.
+//!
+//! One with CrossAdapter may be open on several adapters: natively on those that have native fences, elsewhere as a
+//! monitored one (FEN-116). There is one value. The hardware of an adapter hears at once of what it stores itself; of
+//! everything else the system tells it (FEN-112, FEN-115).
+
+use d3dkmt::{CreatedSyncObject, Handle, NtStatus, Reply, ShareToken, SyncObjectFlags as F};
+
+use super::objects::flags_clash;
+use super::{IP, Kind, Naive, Object, Open, Verdict};
+
+impl Naive {
+    pub(super) fn create_native(
+        &mut self,
+        process: u32,
+        device: Handle,
+        value: u64,
+        flags: F,
+        given: &Reply,
+    ) -> Verdict {
+        let (device, mut mistakes) = self.device_mistakes(process, device);
+        let adapter = device.map(|device| self.devices[device].adapter);
+        if adapter.is_some_and(|adapter| !self.native.contains(&adapter)) {
+            mistakes.push(NtStatus::NOT_SUPPORTED);
+        }
+        let shared = flags.contains(F::SHARED);
+        let is_wrong = flags_clash(flags)
+            || shared != flags.contains(F::NT_SECURITY_SHARING)
+            || (flags.contains(F::CROSS_ADAPTER) && !shared)
+            || flags.contains(F::NO_GPU_ACCESS);
+        if is_wrong {
+            mistakes.push(IP);
+        }
+        let (Some(device), Some(adapter), []) = (device, adapter, &mistakes[..]) else {
+            return Err(mistakes);
+        };
+        self.objects.push(Object::new(Kind::Monitored, value, adapter, flags));
+        let object = self.objects.len() - 1;
+        self.objects[object].made_native = true;
+        Ok(self.add_native_open(process, device, object, flags, given))
+    }
+
+    /// D3DKMTOpenNativeFenceFromNtHandle.
+    pub(super) fn open_native(
+        &mut self,
+        process: u32,
+        device: Handle,
+        token: ShareToken,
+        flags: F,
+        given: &Reply,
+    ) -> Verdict {
+        let (device, object, rights, mut mistakes) = self.open_mistakes(process, device, token, flags);
+        let adapter = device.map(|device| self.devices[device].adapter);
+        if adapter.is_some_and(|adapter| !self.native.contains(&adapter)) {
+            mistakes.push(NtStatus::NOT_SUPPORTED);
+        }
+        if flags.contains(F::NO_GPU_ACCESS) {
+            mistakes.push(IP);
+        }
+        // FEN-116: what is no native fence opens as one on another adapter only.
+        let fits = |object: &Object| object.made_native || Some(object.adapter) != adapter;
+        if object.is_some_and(|object| !fits(&self.objects[object])) {
+            mistakes.push(IP);
+        }
+        let (Some(device), Some(object), []) = (device, object, &mistakes[..]) else { return Err(mistakes) };
+        Ok(self.add_native_open(process, device, object, flags | rights, given))
+    }
+
+    pub(super) fn add_native_open(
+        &mut self,
+        process: u32,
+        device: usize,
+        object: usize,
+        flags: F,
+        given: &Reply,
+    ) -> Reply {
+        let adapter = self.devices[device].adapter;
+        // FEN-108: a process has it at one place.
+        let same =
+            |open: &&Open| !open.gone && open.native && (open.process, open.object) == (process, object);
+        let place = self.opens.iter().find(same).map(|open| (open.slot, open.gpu_address));
+        let reply = match (place, given) {
+            (Some((slot, gpu_address)), Reply::SyncObject(created)) => {
+                let created = CreatedSyncObject {
+                    object: created.object,
+                    shared_handle: Handle::NULL,
+                    slot,
+                    gpu_address,
+                    paging_fence_value: 0,
+                };
+                self.push_open(process, Some(device), adapter, object, flags, &created);
+                Reply::SyncObject(created)
+            }
+            _ => self.add_open(process, Some(device), adapter, object, flags, given),
+        };
+        let open = self.opens.len() - 1;
+        self.opens[open].native = true;
+        let on = &mut self.objects[object].native_on;
+        if !on.contains(&adapter) {
+            on.push(adapter);
+            on.sort_unstable();
+        }
+        reply
+    }
+
+    /// What a wait in hardware at this address has to do with: a native fence, or nothing (SCH-016).
+    pub(super) fn native_fence_at(&self, engine: usize, process: u32, gpu_address: u64) -> Option<usize> {
+        let place = (process, gpu_address, self.engines[engine].adapter);
+        let mut opens = self.opens.iter().filter(|open| open.native && !open.gone);
+        let there = opens.find(|open| (open.process, open.gpu_address, open.adapter) == place);
+        there.map(|open| open.object)
+    }
+
+    /// FEN-111: a device in error signals its native fences for ever. Where the adapter is gone values stay (R03).
+    pub(super) fn signal_native_fences_for_ever(&mut self, device: usize) {
+        if self.stopped_adapters.contains(&self.devices[device].adapter) {
+            return;
+        }
+        let may_signal = |open: &&Open| {
+            !open.gone && open.native && open.device == Some(device) && !open.flags.contains(F::NO_SIGNAL)
+        };
+        let mut opens: Vec<(Handle, usize)> =
+            self.opens.iter().filter(may_signal).map(|open| (open.handle, open.object)).collect();
+        opens.sort();
+        for (_, object) in opens {
+            self.poison(object);
+        }
+    }
+
+    /// The value of a native fence changed, and not by the hardware of this adapter.
+    pub(super) fn tell_hardware(&mut self, object: usize, except: Option<usize>) {
+        for adapter in self.objects[object].native_on.clone() {
+            self.expect_of_hardware(adapter);
+            if Some(adapter) != except && !self.stopped_adapters.contains(&adapter) {
+                self.touched.push((object, adapter));
+            }
+        }
+    }
+
+    /// FEN-114, FEN-115: each store to a fence that may be on several adapters interrupts, and the system tells the others.
+    pub(super) fn pass_on(&mut self, object: usize, from: Option<usize>) {
+        if !self.objects[object].native_on.is_empty() && self.objects[object].flags.contains(F::CROSS_ADAPTER)
+        {
+            self.told.push((object, from));
+        }
+    }
+
+    /// Once the hardware is where it comes to by itself, one adapter after the other.
+    pub(super) fn tell_others(&mut self) {
+        while !self.told.is_empty() {
+            let (object, from) = self.told.remove(0);
+            self.tell_hardware(object, from);
+            self.look_in_hardware(self.now);
+        }
+    }
+}

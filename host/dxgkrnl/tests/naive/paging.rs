@@ -1,0 +1,305 @@
+//! Paging queues, their fences, and the address spaces behind them (FEN-089 to FEN-093).
+//!
+//! Each adapter has an engine of the system for paging. It runs one buffer at a time, of the paging queue with the
+//! highest priority, of equal ones of the older; companions of contexts come last. A buffer takes its time and then
+//! writes the value of its operation to the queue's fence. A paging queue, and a context's companion, is a context of
+//! the system: a queue of packets that no call names.
+
+use std::cmp::Reverse;
+use std::collections::BTreeSet;
+
+use d3dkmt::{
+    CreatedSyncObject, GpuVaOperation, Handle, NtStatus, Reply, SignalFlags, SyncObjectFlags as F, isa,
+};
+
+use super::packets::Packet;
+use super::{Context, IP, Kind, Naive, Object, Verdict};
+
+/// The node of the engine for paging: no call can name it.
+pub const PAGING_NODE: u32 = u32::MAX;
+/// How long a paging buffer takes, as the adapters are configured.
+pub const PAGING_NS: u64 = 40;
+pub const PAGE_BYTES: u64 = 4096;
+/// Of a page, by D3DDDIGPUVIRTUALADDRESS_PROTECTION_TYPE.
+pub const ZERO: u64 = 4;
+/// Of an update.
+pub const DO_NOT_WAIT: u32 = 1;
+/// Where fences are mapped: nothing else is.
+const FENCE_MEMORY: std::ops::Range<u64> = 0x1_0000_0000..0x2_0000_0000;
+
+/// What comes first on the engine for paging: the greatest.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Rank {
+    Companion,
+    Queue { priority: i32, age: Reverse<usize> },
+}
+
+pub struct PagingQueue {
+    pub process: u32,
+    pub handle: Handle,
+    pub device: usize,
+    /// With its packets.
+    context: usize,
+    pub fence_open: usize,
+    /// The value of the operation that was begun last.
+    pub last: u64,
+    pub gone: bool,
+}
+
+/// A range of a process's address space on an adapter.
+pub struct Range {
+    pub process: u32,
+    pub adapter: usize,
+    pub base: u64,
+    pub pages: u64,
+    /// Pages that are Zero; the others are NoAccess.
+    pub zero: BTreeSet<u64>,
+    pub gone: bool,
+}
+
+impl Naive {
+    fn system_context(&mut self, process: u32, device: usize, handle: Handle, rank: Rank) -> usize {
+        let adapter = self.devices[device].adapter;
+        let is_it = |engine: &super::Engine| engine.adapter == adapter && engine.node == PAGING_NODE;
+        let engine = self.engines.iter().position(is_it).expect("each adapter has one");
+        self.contexts.push(Context { system: Some(rank), ..Context::new(process, handle, device, engine) });
+        self.contexts.len() - 1
+    }
+
+    pub(super) fn create_paging_queue(
+        &mut self,
+        process: u32,
+        device: Handle,
+        priority: i32,
+        given: &Reply,
+    ) -> Verdict {
+        let (device, mut mistakes) = self.device_mistakes(process, device);
+        // FEN-092
+        if !(-1..=1).contains(&priority) {
+            mistakes.push(IP);
+        }
+        let (Some(device), []) = (device, &mistakes[..]) else { return Err(mistakes) };
+        let (handle, created) = match *given {
+            Reply::PagingQueue { queue, fence } => (queue, fence),
+            _ => (Handle::NULL, CreatedSyncObject::default()),
+        };
+        // A monitored fence from 0 on, which nobody but the engine for paging signals.
+        let adapter = self.devices[device].adapter;
+        self.objects.push(Object::new(Kind::Monitored, 0, adapter, F::empty()));
+        let (object, fence) = (self.objects.len() - 1, Reply::SyncObject(created));
+        let fence = self.add_open(process, Some(device), adapter, object, F::NO_SIGNAL, &fence);
+        let Reply::SyncObject(fence) = fence else { unreachable!("an open is answered so") };
+        let fence_open = self.opens.len() - 1;
+        let rank = Rank::Queue { priority, age: Reverse(self.paging_queues.len()) };
+        let context = self.system_context(process, device, handle, rank);
+        let (last, gone) = (0, false);
+        self.paging_queues.push(PagingQueue { process, handle, device, context, fence_open, last, gone });
+        Ok(Reply::PagingQueue { queue: handle, fence })
+    }
+
+    fn paging_queue(&self, process: u32, handle: Handle) -> Option<usize> {
+        let mine = |queue: &PagingQueue| !queue.gone && (queue.process, queue.handle) == (process, handle);
+        self.paging_queues.iter().position(mine)
+    }
+
+    pub(super) fn destroy_paging_queue(&mut self, process: u32, handle: Handle) -> Verdict {
+        let queue = self.paging_queue(process, handle).ok_or(vec![IP])?;
+        self.end_paging_queue(queue);
+        Ok(Reply::None)
+    }
+
+    /// FEN-091: and its fence. What was to be mapped through it is.
+    pub(super) fn end_paging_queue(&mut self, queue: usize) {
+        self.paging_queues[queue].gone = true;
+        for open in &mut self.opens {
+            if open.mapped_at.is_some_and(|(by, _)| by == queue) {
+                open.mapped_at = None;
+            }
+        }
+        self.end_queue_of_packets(self.paging_queues[queue].context);
+        self.end_open(self.paging_queues[queue].fence_open);
+    }
+
+    /// Whether a handle is the one of the fence of a paging queue: only its queue takes it away.
+    pub(super) fn is_paging_fence(&self, open: usize) -> bool {
+        self.paging_queues.iter().any(|queue| !queue.gone && queue.fence_open == open)
+    }
+
+    /// An operation begins: its value, one more than the last (FEN-090).
+    fn page(&mut self, queue: usize) -> u64 {
+        let PagingQueue { fence_open, ref mut last, context, .. } = self.paging_queues[queue];
+        *last += 1;
+        let value = *last;
+        let gpu_address = self.opens[fence_open].gpu_address;
+        let commands = vec![
+            isa::Packet::Busy { duration_ns: PAGING_NS },
+            isa::Packet::FenceWrite { gpu_address, value },
+        ];
+        self.queue(context, Packet::Commands(commands));
+        value
+    }
+
+    /// The engine for paging wrote a value to the fence of a queue.
+    pub(super) fn pages_until(&mut self, fence_open: usize, value: u64) {
+        let is_it = |queue: &PagingQueue| !queue.gone && queue.fence_open == fence_open;
+        let Some(queue) = self.paging_queues.iter().position(is_it) else { return };
+        for open in &mut self.opens {
+            if open.mapped_at.is_some_and(|(by, at)| by == queue && at <= value) {
+                open.mapped_at = None;
+            }
+        }
+    }
+
+    /// FEN-062: what a device opens is mapped through its oldest paging queue; the value from which on it is there.
+    pub(super) fn map_opened(&mut self, device: usize, open: usize) -> u64 {
+        let of_device = |queue: &PagingQueue| !queue.gone && queue.device == device;
+        let Some(queue) = self.paging_queues.iter().position(of_device) else { return 0 };
+        let value = self.page(queue);
+        self.opens[open].mapped_at = Some((queue, value));
+        value
+    }
+
+    fn range_with(&self, process: u32, adapter: usize, base: u64, pages: u64) -> Option<usize> {
+        let end = base + pages * PAGE_BYTES;
+        let has = |range: &Range| {
+            !range.gone
+                && (range.process, range.adapter) == (process, adapter)
+                && range.base <= base
+                && end <= range.base + range.pages * PAGE_BYTES
+        };
+        self.ranges.iter().position(has)
+    }
+
+    /// Zero pages anywhere, or a change of pages that are there. Nothing to do is done at once (FEN-089).
+    pub(super) fn map(
+        &mut self,
+        process: u32,
+        queue: Handle,
+        (base, pages): (u64, u64),
+        zero: bool,
+        given: &Reply,
+    ) -> Verdict {
+        let queue = self.paging_queue(process, queue).ok_or(vec![IP])?;
+        let device = self.paging_queues[queue].device;
+        if !self.works(device) {
+            return Err(vec![NtStatus::DEVICE_REMOVED]);
+        }
+        let adapter = self.devices[device].adapter;
+        let there = self.range_with(process, adapter, base, pages).filter(|_| base != 0);
+        let (range, address) = if let Some(range) = there {
+            (range, base)
+        } else {
+            // A new range: where it is asked for, or else anywhere in units of 64 KiB.
+            let address = match *given {
+                Reply::GpuVirtualAddress { address, .. } if base == 0 && address.is_multiple_of(0x1_0000) => {
+                    address
+                }
+                _ => base,
+            };
+            if address == 0 || !self.is_free(process, adapter, address, pages) {
+                return Err(vec![IP]);
+            }
+            let (zero, gone) = (BTreeSet::new(), false);
+            self.ranges.push(Range { process, adapter, base: address, pages, zero, gone });
+            (self.ranges.len() - 1, address)
+        };
+        let mut changes = false;
+        for page in 0..pages {
+            let page = address + page * PAGE_BYTES;
+            let there = &mut self.ranges[range].zero;
+            changes |= if zero { there.insert(page) } else { there.remove(&page) };
+        }
+        let paging_fence_value = if changes { self.page(queue) } else { 0 };
+        Ok(Reply::GpuVirtualAddress { address, paging_fence_value })
+    }
+
+    /// An address that may be given away: nobody else's.
+    fn is_free(&self, process: u32, adapter: usize, base: u64, pages: u64) -> bool {
+        let end = base + pages * PAGE_BYTES;
+        let is_other = |range: &Range| {
+            range.gone
+                || (range.process, range.adapter) != (process, adapter)
+                || range.base + range.pages * PAGE_BYTES <= base
+                || end <= range.base
+        };
+        let fences = end <= FENCE_MEMORY.start || FENCE_MEMORY.end <= base;
+        fences && self.ranges.iter().all(is_other)
+    }
+
+    /// FEN-093: on the context's companion, wait for a value, update, and signal the next. The context goes on meanwhile.
+    pub(super) fn update_addresses(
+        &mut self,
+        process: u32,
+        (device, context): (Handle, Handle),
+        (fence, value): (Handle, u64),
+        operations: &[GpuVaOperation],
+        waits: bool,
+    ) -> Verdict {
+        let (device, mut mistakes) = self.device_mistakes(process, device);
+        let context = self.context(process, context);
+        if context.is_none_or(|context| Some(self.contexts[context].device) != device) {
+            mistakes.push(IP);
+        }
+        let adapter = device.map(|device| self.devices[device].adapter);
+        let of_fence = |value: u64, without: F| self.items(process, adapter, (&[fence], &[value]), without);
+        let (waited, wrong) = if waits { of_fence(value, F::NO_WAIT) } else { (vec![], vec![]) };
+        mistakes.extend(wrong);
+        let (signaled, wrong) = of_fence(value + 1, F::NO_SIGNAL);
+        mistakes.extend(wrong);
+        // The call is of before native fences: it takes a monitored one.
+        let is_monitored = |object: &Object| object.kind == Kind::Monitored && !object.made_native;
+        if signaled.iter().any(|item| !is_monitored(&self.objects[item.object])) {
+            mistakes.push(IP);
+        }
+        let is_range = |one: &GpuVaOperation| {
+            adapter.is_some_and(|adapter| {
+                self.range_with(process, adapter, one.base, one.size / PAGE_BYTES).is_some()
+            })
+        };
+        if operations.is_empty() || !operations.iter().all(is_range) {
+            mistakes.push(IP);
+        }
+        let (Some(device), Some(context), []) = (device, context, &mistakes[..]) else {
+            return Err(mistakes);
+        };
+        let companion = self.companion_of(process, device, context);
+        if !waited.is_empty() {
+            self.queue_wait(companion, waited);
+        }
+        for _ in operations {
+            let commands = vec![isa::Packet::Busy { duration_ns: PAGING_NS }];
+            self.queue(companion, Packet::Commands(commands));
+        }
+        self.queue(companion, Packet::Unmap(operations.to_vec()));
+        self.queue_signal(vec![companion], signaled, None, SignalFlags::empty());
+        Ok(Reply::None)
+    }
+
+    fn companion_of(&mut self, process: u32, device: usize, context: usize) -> usize {
+        if let Some(companion) = self.contexts[context].companion {
+            return companion;
+        }
+        let handle = self.contexts[context].handle;
+        let companion = self.system_context(process, device, handle, Rank::Companion);
+        self.contexts[context].companion = Some(companion);
+        companion
+    }
+
+    /// Of what is there still.
+    pub(super) fn unmap(&mut self, companion: usize, operations: &[GpuVaOperation]) {
+        let process = self.contexts[companion].process;
+        let adapter = self.devices[self.contexts[companion].device].adapter;
+        for GpuVaOperation { base, size, .. } in operations {
+            if let Some(range) = self.range_with(process, adapter, *base, size / PAGE_BYTES) {
+                self.ranges[range].zero.retain(|page| !(*base..base + size).contains(page));
+            }
+        }
+    }
+
+    /// Address spaces end with their process.
+    pub(super) fn end_ranges_of(&mut self, process: u32) {
+        for range in &mut self.ranges {
+            range.gone |= range.process == process;
+        }
+    }
+}
