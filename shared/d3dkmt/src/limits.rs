@@ -45,7 +45,7 @@ pub const PROCESSES_PER_VM_MAX: usize = 4000;
 /// Periodic monitored fences of one display target, in all processes.
 pub const PERIODIC_FENCES_PER_TARGET_MAX: usize = 64;
 /// CPU events of one process that drivers signal.
-pub const CPU_EVENTS_PER_PROCESS_MAX: usize = 4096;
+pub const CPU_EVENTS_PER_PROCESS_MAX: usize = 1 << 14;
 /// Paging queues of one process.
 pub const PAGING_QUEUES_PER_PROCESS_MAX: usize = 64;
 /// Ranges of one GPU address space, and pieces of them.

@@ -3,6 +3,7 @@
 mod bad_input;
 mod cost;
 mod counts;
+mod cpu_events;
 mod cut_off;
 mod fuzz;
 mod nt_handles;
