@@ -5,5 +5,6 @@ mod cost;
 mod counts;
 mod cpu_events;
 mod cut_off;
+mod fair;
 mod fuzz;
 mod nt_handles;
