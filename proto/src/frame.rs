@@ -57,8 +57,25 @@ fn next_length(bytes: &[u8]) -> Result<Option<(usize, usize)>, FrameError> {
 impl FrameBuffer {
     /// Takes more bytes of the stream.
     pub fn extend(&mut self, bytes: &[u8]) {
+        self.tail(bytes.len()).extend_from_slice(bytes);
+    }
+
+    /// Bytes that are still to come of the frame under way; 0 if there is none, or its length is not known yet.
+    pub fn missing(&self) -> usize {
+        // What is wrong with a prefix is said when the frame is asked for.
+        match next_length(&self.bytes[self.start..]) {
+            Ok(Some((prefix, length))) => (prefix + length).saturating_sub(self.pending()),
+            Ok(None) | Err(_) => 0,
+        }
+    }
+
+    /// Where more bytes of the stream are to be put: at the end of it, without touching what is there. It has room for
+    /// `bytes` at least, and for what is missing of a frame under way, so that a big one takes few reads and moves once.
+    pub fn tail(&mut self, bytes: usize) -> &mut Vec<u8> {
         self.reclaim();
-        self.bytes.extend_from_slice(bytes);
+        let room = bytes.max(self.missing());
+        self.bytes.reserve(room);
+        &mut self.bytes
     }
 
     fn reclaim(&mut self) {

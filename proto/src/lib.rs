@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 pub mod actor;
+pub mod bench;
 pub mod convert;
 pub mod frame;
 pub mod limits;

@@ -10,6 +10,8 @@ pub const ECHO_PORT: u32 = 7010;
 pub const SINK_PORT: u32 = 7011;
 /// vsock port of the daemon that passes bytes on to the other connection there; open only while `gpupv bench` runs.
 pub const RELAY_PORT: u32 = 7012;
+/// vsock port of the daemon that obeys [`crate::bench::Order`]s; open only while `gpupv bench` runs.
+pub const DRIVER_PORT: u32 = 7013;
 /// vsock port of the guest on which guestd serves the agent.
 pub const AGENT_PORT: u32 = 7100;
 /// Source ports below this are guestd's alone: only root may bind them.

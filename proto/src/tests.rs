@@ -9,7 +9,10 @@ use proptest::prelude::*;
 use any::{call, event, handle, reply, token};
 
 use crate::actor::{Order, Outcome, Report, Task};
-use crate::convert::{FromHost, answer_to_frame, call_from_body, call_to_frame, from_host, wake_to_frame};
+use crate::convert::{
+    FromHost, answer_into_frame, answer_to_frame, call_from_body, call_into_frame, call_to_frame, from_host,
+    wake_to_frame,
+};
 use crate::frame::{FrameBuffer, FrameError, append, decode};
 use crate::limits::FRAME_BYTES_MAX;
 
@@ -45,6 +48,7 @@ proptest! {
     fn every_call_survives_the_wire(request in any::<u64>(), call in call()) {
         let mut bytes = Vec::new();
         append(&call_to_frame(request, &call), &mut bytes);
+        prop_assert_eq!(call_into_frame(request, call.clone()), call_to_frame(request, &call));
         let mut buffer = FrameBuffer::default();
         buffer.extend(&bytes);
         let frame: crate::channel::ToHost = decode(buffer.next_frame().unwrap().unwrap()).unwrap();
@@ -56,6 +60,7 @@ proptest! {
     #[test]
     fn every_answer_survives_the_wire(request in 1..=u64::MAX, status in any::<u32>(), reply in reply()) {
         let frame = answer_to_frame(request, NtStatus(status), &reply);
+        prop_assert_eq!(&answer_into_frame(request, NtStatus(status), reply.clone()), &frame);
         let read = from_host(decode(&crate::Message::encode_to_vec(&frame)).unwrap()).unwrap();
         prop_assert_eq!(read, FromHost::Answer { request, status: NtStatus(status), reply });
     }
@@ -163,5 +168,46 @@ fn a_length_that_never_ends_is_refused() {
     buffer.extend(&[0xFF; 9]);
     assert_eq!(buffer.next_frame(), Ok(None));
     buffer.extend(&[0xFF; 2]);
+    assert_eq!(buffer.next_frame(), Err(FrameError::BadLength));
+}
+
+#[test]
+fn data_of_an_escape_move_from_its_message_to_its_answer() {
+    use crate::channel::{Escape, to_guest, to_host};
+    use d3dkmt::{Call, Reply};
+    let data = vec![7; 64 * 1024];
+    let place = data.as_ptr();
+    let call = call_from_body(to_host::Body::Escape(Escape { data, ..Escape::default() })).unwrap();
+    let Some(to_host::Body::Escape(escape)) = call_into_frame(1, call).body else { panic!("another call") };
+    let Ok(Call::Escape { data, .. }) = call_from_body(to_host::Body::Escape(escape)) else {
+        panic!("no call")
+    };
+    let frame = answer_into_frame(1, NtStatus::SUCCESS, Reply::Escape(data));
+    let Some(to_guest::Body::Escape(data)) = &frame.body else { panic!("{:?}", frame.status) };
+    assert_eq!((data.as_ptr(), data.len()), (place, 64 * 1024));
+    let read = from_host(frame).unwrap();
+    let FromHost::Answer { reply: Reply::Escape(data), .. } = read else { panic!() };
+    assert_eq!(data.as_ptr(), place);
+}
+
+#[test]
+fn there_is_room_for_all_of_a_frame_once_its_length_is_known() {
+    const BODY_BYTES: usize = 60_000;
+    let mut stream = Vec::new();
+    append(&vec![5u8; BODY_BYTES], &mut stream);
+    let mut buffer = FrameBuffer::default();
+    buffer.extend(&stream[..3]);
+    for piece in stream[3..].chunks(7_001) {
+        let tail = buffer.tail(1);
+        let (place, room) = (tail.as_ptr(), tail.capacity() - tail.len());
+        assert!(room >= piece.len(), "{room} bytes of room for {}", piece.len());
+        buffer.extend(piece);
+        assert_eq!(buffer.tail(0).as_ptr(), place, "what is there does not move");
+    }
+    assert_eq!(buffer.next_frame().unwrap().map(<[u8]>::len), Some(stream.len() - 3));
+    assert_eq!(buffer.pending(), 0);
+    // A prefix that is none takes no room of its own, and is refused as ever.
+    buffer.extend(&[0xFF; 20]);
+    assert!(buffer.tail(1).capacity() < 2 * stream.len());
     assert_eq!(buffer.next_frame(), Err(FrameError::BadLength));
 }

@@ -2,11 +2,11 @@
 //!
 //! `unsafe` here: C is spoken. Every pointer handed over points to a local that outlives the call.
 
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::sync::atomic::AtomicU64;
 
 use anyhow::ensure;
-use d3dkmt::SyncObjectFlags;
+use d3dkmt::{CpuEventUsage, EscapeFlags, Handle, SyncObjectFlags};
 // The library itself: its exported C names are what the declarations below link to.
 use dxcore as _;
 use windows_sys::Wdk::Graphics::Direct3D as sdk;
@@ -15,6 +15,7 @@ unsafe extern "C" {
     safe fn gpupv_messages_sent() -> u64;
 }
 
+const CPU_NOTIFICATION: i32 = 4;
 const MONITORED_FENCE: i32 = 5;
 
 /// Frames that this process has sent.
@@ -25,6 +26,7 @@ pub fn messages_sent() -> u64 {
 /// A device on the first adapter.
 #[derive(Debug)]
 pub struct Guest {
+    pub adapter: u32,
     pub device: u32,
 }
 
@@ -60,7 +62,7 @@ impl Guest {
         create.Anonymous.hAdapter = adapters[0].hAdapter;
         // SAFETY: see the module.
         check(unsafe { sdk::D3DKMTCreateDevice(&mut create) }, "CreateDevice")?;
-        Ok(Guest { device: create.hDevice })
+        Ok(Guest { adapter: adapters[0].hAdapter, device: create.hDevice })
     }
 
     pub fn create_fence(&self, shared: bool) -> anyhow::Result<Fence> {
@@ -81,6 +83,35 @@ impl Guest {
             value: value_at(fence.FenceValueCPUVirtualAddress)?,
             gpu_address: fence.FenceValueGPUVirtualAddress,
         })
+    }
+
+    /// An object by which the driver sets an eventfd, registered for this usage.
+    pub fn create_cpu_event(&self, event: &OwnedFd, usage: u32) -> anyhow::Result<()> {
+        let mut create =
+            sdk::D3DKMT_CREATESYNCHRONIZATIONOBJECT2 { hDevice: self.device, ..Default::default() };
+        create.Info.Type = CPU_NOTIFICATION;
+        create.Info.Flags.Anonymous.Value = SyncObjectFlags::SIGNAL_BY_KMD.bits();
+        create.Info.Anonymous.CPUNotification.Event = event.as_fd().as_raw_fd() as usize as *mut _;
+        // SAFETY: see the module.
+        let status = unsafe { sdk::D3DKMTCreateSynchronizationObject2(&mut create) };
+        check(status, "CreateSynchronizationObject2")?;
+        let words = [usage, 0, 0, 0, 0, 0, 0, 0];
+        let known = CpuEventUsage { object: Handle(create.hSyncObject), kmd_cpu_event: 0, usage: words };
+        let flags = EscapeFlags::DRIVER_KNOWN_ESCAPE | EscapeFlags::NO_ADAPTER_SYNCHRONIZATION;
+        self.escape(flags, &mut known.encode())
+    }
+
+    /// Private data there and back.
+    pub fn escape(&self, flags: EscapeFlags, data: &mut [u8]) -> anyhow::Result<()> {
+        let mut escape = sdk::D3DKMT_ESCAPE {
+            hAdapter: self.adapter,
+            pPrivateDriverData: data.as_mut_ptr().cast(),
+            PrivateDriverDataSize: data.len() as u32,
+            ..Default::default()
+        };
+        escape.Flags.Anonymous.Value = flags.bits();
+        // SAFETY: see the module.
+        check(unsafe { sdk::D3DKMTEscape(&escape) }, "Escape")
     }
 
     /// An NT handle of a shared fence.

@@ -3,14 +3,17 @@
 //!
 //! ```text
 //!   measure PEERS ROUNDS full|quick FIGURE,..    figures of a guest process
-//!   waiter FD                                    the other process of cross_process_wake, on a control socket
+//!   waiter FD                                    the other process of the wakes, on a control socket
+//!   flood                                        floods the host with escapes, as its input says
 //!   idle COUNT                                   attaches, makes COUNT fences, says so, waits for the end of input
 //! ```
 //! Each figure is measured beside a raw peer in the same rounds, in alternating blocks. What is called
 //! is the public C ABI, as users call it.
 
 mod abi;
+mod driver_wake;
 mod fence_read;
+mod flood;
 mod peers;
 mod pipeline;
 mod record;
@@ -64,6 +67,7 @@ fn main() -> anyhow::Result<()> {
             measure(&Plan { peers: Peers::parse(peers)?, rounds: rounds.parse()?, divisor, figures })
         }
         ["waiter", descriptor] => wake::waiter(descriptor.parse()?),
+        ["flood"] => flood::flooder(),
         ["idle", fences] => idle(fences.parse()?),
         _ => bail!("guest-bench is started by `gpupv bench`"),
     }
@@ -77,6 +81,12 @@ fn measure(plan: &Plan) -> anyhow::Result<()> {
     sync_call::measure(plan).context("sync_call")?;
     if plan.wants("cross_process_wake") {
         wake::measure(plan).context("cross_process_wake")?;
+    }
+    if plan.wants("driver_wake") {
+        driver_wake::measure(plan).context("driver_wake")?;
+    }
+    if plan.wants("flood_small") || plan.wants("flood_large") {
+        flood::measure(plan).context("flood")?;
     }
     if plan.wants("pipelined_signals") {
         pipeline::measure(plan).context("pipelined_signals")?;

@@ -12,14 +12,14 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 
 use anyhow::{Context as _, bail};
-use proto::limits::{ECHO_PORT, RELAY_PORT, SINK_PORT};
+use proto::limits::{DRIVER_PORT, ECHO_PORT, RELAY_PORT, SINK_PORT};
 use rustix::net::addr::{SocketAddrArg, SocketAddrLen, SocketAddrOpaque};
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
 /// Where the peers are.
 #[derive(Clone, Copy, Debug)]
 pub enum Peers {
-    /// Sockets `echo`, `sink` and `relay` in this folder.
+    /// Sockets `echo`, `sink`, `relay` and `driver` in this folder.
     Unix(&'static str),
     Vsock,
 }
@@ -33,6 +33,8 @@ pub enum Service {
     Sink,
     /// Sends it to the other connection.
     Relay,
+    /// Obeys it: orders of `proto::bench`. Raw bytes go to the other connection.
+    Driver,
 }
 
 /// A connection to a peer.
@@ -63,6 +65,7 @@ impl Peers {
                     Service::Echo => "echo",
                     Service::Sink => "sink",
                     Service::Relay => "relay",
+                    Service::Driver => "driver",
                 };
                 let path = Path::new(folder).join(name);
                 let stream = UnixStream::connect(&path);
@@ -73,6 +76,7 @@ impl Peers {
                     Service::Echo => ECHO_PORT,
                     Service::Sink => SINK_PORT,
                     Service::Relay => RELAY_PORT,
+                    Service::Driver => DRIVER_PORT,
                 };
                 connect_vsock(port).with_context(|| format!("no peer at vsock port {port}"))?
             }

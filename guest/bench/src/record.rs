@@ -3,6 +3,7 @@
 //! ```text
 //!   {"figure": "sync_call", "round": 3, "arms": {"ours": {"p50": .., "p99": .., "count": ..}, "peer": ..}}
 //!   {"figure": "satisfied_wait", "fact": "messages", "value": 0}
+//!   {"ask": "small"}
 //! ```
 //! Times are nanoseconds, rates are bytes per second.
 
@@ -35,6 +36,21 @@ impl Samples {
         Ok(())
     }
 
+    /// Bytes per second of so many operations with so many bytes each, as one sample.
+    pub fn rate(
+        &mut self,
+        count: usize,
+        bytes: usize,
+        mut operation: impl FnMut() -> anyhow::Result<()>,
+    ) -> anyhow::Result<()> {
+        let begun = Instant::now();
+        for _ in 0..count {
+            operation()?;
+        }
+        self.add((count * bytes) as f64 / begun.elapsed().as_secs_f64());
+        Ok(())
+    }
+
     fn quantile(&self, quantile: f64) -> f64 {
         let last = self.0.len().saturating_sub(1);
         self.0[(last as f64 * quantile).round() as usize]
@@ -54,6 +70,11 @@ pub fn round(figure: &str, round: u32, arms: &mut [(&str, Samples)]) -> anyhow::
     }
     line(&json!({ "figure": figure, "round": round, "arms": Value::Object(shown) }));
     Ok(())
+}
+
+/// Asks `gpupv bench` for something, in one word.
+pub fn ask(word: &str) {
+    line(&json!({ "ask": word }));
 }
 
 /// Prints something that was counted.

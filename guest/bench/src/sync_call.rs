@@ -1,7 +1,10 @@
-//! sync_call: a call and its answer beside a raw echo of as many bytes.
+//! sync_call: a call and its answer beside a raw echo of as many bytes; escape_64k: the same by bytes per second.
 
-use d3dkmt::{Call, Handle, SignalFlags};
+use d3dkmt::{Call, EscapeFlags, Handle, SignalFlags};
+use proto::bench::FLOOD_DATA_BYTES as ESCAPE_BYTES;
 use proto::convert::call_to_frame;
+
+use anyhow::ensure;
 
 use crate::Plan;
 use crate::abi::{Guest, messages_sent};
@@ -10,6 +13,7 @@ use crate::record::{self, Samples};
 
 /// Calls of one arm before the other gets its turn.
 const BLOCK: usize = 25;
+const BLOCKS_OF_ESCAPES: usize = 5;
 /// A request number of the usual length.
 const REQUEST: u64 = 1000;
 
@@ -38,7 +42,38 @@ pub fn measure(plan: &Plan) -> anyhow::Result<()> {
     let bytes = signal_bytes(guest.device, fence.handle, REQUEST);
     beside_echo(plan, "sync_call_signal", bytes, &mut signal)?;
     let state = Call::GetDeviceState { device: Handle(guest.device), state_type: 1 };
-    beside_echo(plan, "sync_call_state", frame_bytes(REQUEST, &state), &mut || guest.device_state())
+    beside_echo(plan, "sync_call_state", frame_bytes(REQUEST, &state), &mut || guest.device_state())?;
+    if plan.wants("escape_64k") { escapes(plan, &guest) } else { Ok(()) }
+}
+
+/// Escapes with 64 KiB of private data, there and back, one after the other.
+fn escapes(plan: &Plan, guest: &Guest) -> anyhow::Result<()> {
+    // The simulated driver's ECHO: it fills the first 32 bytes, the others come back as they were.
+    let mut data = vec![0x5A; ESCAPE_BYTES];
+    data[..4].copy_from_slice(&0u32.to_le_bytes());
+    let handle = Handle::NULL;
+    let (adapter, flags) = (Handle(guest.adapter), EscapeFlags::empty());
+    let call = Call::Escape { adapter, device: handle, context: handle, kind: 0, flags, data: data.clone() };
+    let mut message = vec![0x5A; frame_bytes(REQUEST, &call)];
+    let mut echo = plan.peers.connect(Service::Echo)?;
+    let count = plan.operations(200, 40);
+    let messages_before = messages_sent();
+    for round in 0..=plan.rounds {
+        let (mut ours, mut peer) = (Samples::default(), Samples::default());
+        for _ in 0..BLOCKS_OF_ESCAPES {
+            ours.rate(count, ESCAPE_BYTES, || guest.escape(flags, &mut data))?;
+            peer.rate(count, message.len(), || echo.echo(&mut message))?;
+        }
+        // The first round is to warm up.
+        if let Some(round) = round.checked_sub(1) {
+            record::round("escape_64k", round, &mut [("ours", ours), ("peer", peer)])?;
+        }
+    }
+    ensure!(data[32..].iter().all(|byte| *byte == 0x5A), "the data did not come back");
+    record::fact("escape_64k", "messages", messages_sent() - messages_before);
+    let calls = (plan.rounds as usize + 1) * BLOCKS_OF_ESCAPES * count;
+    record::fact("escape_64k", "calls", calls as u64);
+    Ok(())
 }
 
 fn beside_echo(

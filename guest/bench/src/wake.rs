@@ -17,6 +17,8 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context as _, bail, ensure};
+use proto::bench::DRIVER_USAGE;
+use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::FdFlags;
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
@@ -29,8 +31,10 @@ use crate::record::{self, Samples, monotonic_ns};
 use crate::sync_call::signal_bytes;
 use crate::{Plan, abi};
 
-const WAIT_FENCE: u64 = 1;
-const READ_RELAY: u64 = 2;
+/// Wait for what is measured: the fence, or the event.
+pub const WAIT: u64 = 1;
+/// Read the raw connection.
+pub const READ_RAW: u64 = 2;
 const PARKING: u64 = 3;
 const END: u64 = 4;
 /// Looks at the waiter before it is given up that it sleeps.
@@ -43,10 +47,10 @@ fn pause(duration: Duration) {
 }
 
 /// Packets of two numbers between the two processes, descriptors beside them.
-struct Control(OwnedFd);
+pub struct Control(OwnedFd);
 
 impl Control {
-    fn send(&self, words: [u64; 2], descriptor: Option<BorrowedFd<'_>>) -> anyhow::Result<()> {
+    pub fn send(&self, words: [u64; 2], descriptor: Option<BorrowedFd<'_>>) -> anyhow::Result<()> {
         let mut bytes = [0; 16];
         bytes[..8].copy_from_slice(&words[0].to_ne_bytes());
         bytes[8..].copy_from_slice(&words[1].to_ne_bytes());
@@ -84,22 +88,32 @@ pub fn waiter(descriptor: i32) -> anyhow::Result<()> {
     rustix::io::fcntl_setfd(&control.0, FdFlags::CLOEXEC)?;
     let guest = Guest::open()?;
     let ([bytes, _], handle) = control.receive()?;
-    let fence = guest.open_shared(handle.context("no NT handle came")?.as_fd())?;
     let peers = Peers::parse(&std::env::var("GUEST_BENCH_PEERS")?)?;
-    let mut relay = peers.connect(Service::Relay)?;
+    let (awaited, service) = match handle {
+        Some(handle) => (Awaited::Fence(guest.open_shared(handle.as_fd())?), Service::Relay),
+        None => {
+            let event = eventfd(0, EventfdFlags::CLOEXEC)?;
+            guest.create_cpu_event(&event, DRIVER_USAGE)?;
+            (Awaited::Event(event), Service::Driver)
+        }
+    };
+    let mut raw = peers.connect(service)?;
     control.send([PARKING, 0], None)?;
     let mut buffer = vec![0; bytes as usize];
     loop {
         let ([command, value], _) = control.receive()?;
         let sent_before = abi::messages_sent();
         match command {
-            WAIT_FENCE => {
+            WAIT => {
                 control.send([PARKING, 0], None)?;
-                guest.wait_from_cpu(&fence, value)?;
+                match &awaited {
+                    Awaited::Fence(fence) => guest.wait_from_cpu(fence, value)?,
+                    Awaited::Event(event) => drop(rustix::io::read(event, &mut [0; 8])?),
+                }
             }
-            READ_RELAY => {
+            READ_RAW => {
                 control.send([PARKING, 0], None)?;
-                relay.receive(&mut buffer)?;
+                raw.receive(&mut buffer)?;
             }
             END => return Ok(()),
             other => bail!("command {other} is unknown"),
@@ -109,15 +123,31 @@ pub fn waiter(descriptor: i32) -> anyhow::Result<()> {
     }
 }
 
+/// What a waiter waits for: its first packet has an NT handle, or none.
+enum Awaited {
+    Fence(Fence),
+    /// A CPU event of [`DRIVER_USAGE`].
+    Event(OwnedFd),
+}
+
 /// The waiter as its parent has it.
-struct Waiter {
+pub struct Waiter {
     child: Child,
     control: Control,
     settle: Duration,
 }
 
 impl Waiter {
-    fn start(plan: &Plan) -> anyhow::Result<Waiter> {
+    /// Started, and told how many bytes a raw message has and what it waits for.
+    pub fn start(plan: &Plan, bytes: usize, handle: Option<BorrowedFd<'_>>) -> anyhow::Result<Waiter> {
+        let waiter = Waiter::spawn(plan)?;
+        waiter.control.send([bytes as u64, 0], handle)?;
+        let ([parking, _], _) = waiter.control.receive()?;
+        ensure!(parking == PARKING, "the waiter is out of step");
+        Ok(waiter)
+    }
+
+    fn spawn(plan: &Plan) -> anyhow::Result<Waiter> {
         let (ours, theirs) =
             rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
         let mut command = Command::new(std::env::current_exe()?);
@@ -144,7 +174,7 @@ impl Waiter {
     }
 
     /// Returns once the waiter is parked in what it was told.
-    fn park(&self, command: u64, value: u64) -> anyhow::Result<()> {
+    pub fn park(&self, command: u64, value: u64) -> anyhow::Result<()> {
         self.control.send([command, value], None)?;
         let ([parking, _], _) = self.control.receive()?;
         ensure!(parking == PARKING, "the waiter is out of step");
@@ -164,7 +194,7 @@ impl Waiter {
     }
 
     /// When the waiter returned, and how many messages it sent for it.
-    fn returned(&self) -> anyhow::Result<[u64; 2]> {
+    pub fn returned(&self) -> anyhow::Result<[u64; 2]> {
         Ok(self.control.receive()?.0)
     }
 }
@@ -194,18 +224,15 @@ impl Setting {
         let message = vec![0x5A; signal_bytes(guest.device, fence.handle, 1000)];
         // The first connection is the relay's source, the waiter's is the second.
         let relay = plan.peers.connect(Service::Relay)?;
-        let waiter = Waiter::start(plan)?;
         let handle = guest.share(&fence)?;
-        waiter.control.send([message.len() as u64, 0], Some(handle.as_fd()))?;
-        let ([parking, _], _) = waiter.control.receive()?;
-        ensure!(parking == PARKING, "the waiter is out of step");
+        let waiter = Waiter::start(plan, message.len(), Some(handle.as_fd()))?;
         let echo = plan.peers.connect(Service::Echo)?;
         Ok(Setting { guest, fence, waiter, relay, echo, message, value: 0 })
     }
 
     fn ours(&mut self) -> anyhow::Result<f64> {
         self.value += 1;
-        self.waiter.park(WAIT_FENCE, self.value)?;
+        self.waiter.park(WAIT, self.value)?;
         let begun = monotonic_ns();
         self.guest.signal_from_cpu(&self.fence, self.value)?;
         let [returned, messages] = self.waiter.returned()?;
@@ -214,7 +241,7 @@ impl Setting {
     }
 
     fn peer(&mut self) -> anyhow::Result<f64> {
-        self.waiter.park(READ_RELAY, 0)?;
+        self.waiter.park(READ_RAW, 0)?;
         let begun = monotonic_ns();
         self.relay.send(&self.message)?;
         Ok((self.waiter.returned()?[0] - begun) as f64)

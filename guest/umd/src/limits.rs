@@ -6,8 +6,9 @@ use proto::limits::FRAME_BYTES_MAX;
 pub const ARRAY_ENTRIES_MAX: usize = FRAME_BYTES_MAX / size_of::<u32>();
 /// Bytes asked of the stream in one read.
 pub const READ_BYTES: usize = 4096;
-/// Write buffer kept between two frames.
-pub const WRITE_BUFFER_KEPT_BYTES: usize = 16 * 1024;
+/// Write buffer kept between two frames: what any frame needs. To get as much from the system each time, and give it
+/// back, takes longer than all else about a big escape.
+pub const WRITE_BUFFER_KEPT_BYTES: usize = FRAME_BYTES_MAX + 16;
 /// How long attaching may take (the broker's answer, then the host's Welcome).
 pub const ATTACH_SECONDS_MAX: u64 = 30;
 /// Descriptors that a fork must not leave open in the child: two for each session of the process.

@@ -43,6 +43,8 @@ pub(crate) struct CpuEvent {
     pub kmd: KmdCpuEvent,
     /// How often the driver signaled it.
     pub signals: u64,
+    /// The step in which it was set last.
+    set_in: u64,
 }
 
 /// Every CPU event, and what drivers did wrong with them.
@@ -51,8 +53,8 @@ pub(crate) struct CpuEvents {
     last: u64,
     pub events: BTreeMap<DxgCpuEvent, CpuEvent>,
     of_handle: BTreeMap<(ProcessId, Handle), DxgCpuEvent>,
-    /// Those that were set in this step.
-    set: Vec<DxgCpuEvent>,
+    /// Steps so far: the present one's number.
+    steps: u64,
     /// Events of guests that drivers set in this step.
     set_in_guests: Vec<(ProcessId, EventId)>,
     /// Events of guests that their drivers have done with (EVT-020). They go with the process.
@@ -65,7 +67,7 @@ impl CpuEvents {
     /// A step begins.
     #[inline]
     pub fn begin_step(&mut self) {
-        self.set.clear();
+        self.steps += 1;
         self.set_in_guests.clear();
     }
 
@@ -138,8 +140,8 @@ impl<M: Miniport> Kernel<M> {
             }
         };
         self.cpu_events.last = id.0;
-        let (handle, signals) = (Handle::NULL, 0);
-        let new = CpuEvent { process, adapter, device, handle, event, kmd, signals };
+        let (handle, signals, set_in) = (Handle::NULL, 0, 0);
+        let new = CpuEvent { process, adapter, device, handle, event, kmd, signals, set_in };
         self.cpu_events.events.insert(id, new);
         self.process_mut(process).cpu_events += 1;
         self.devices[device].cpu_events.insert(id);
@@ -218,11 +220,11 @@ impl<M: Miniport> Kernel<M> {
         };
         match target {
             Target::CpuEvent(id) => {
+                let step = self.cpu_events.steps;
                 let Some(event) = self.cpu_events.events.get_mut(&id) else { return };
                 event.signals += 1;
-                let (process, event) = (event.process, event.event);
-                if !self.cpu_events.set.contains(&id) {
-                    self.cpu_events.set.push(id);
+                if core::mem::replace(&mut event.set_in, step) != step {
+                    let (process, event) = (event.process, event.event);
                     self.wake(process, event, NtStatus::SUCCESS, effects);
                 }
             }

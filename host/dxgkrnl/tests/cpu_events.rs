@@ -347,6 +347,47 @@ fn a_signal_that_breaks_the_contract_sets_nothing_and_is_recorded() {
     world.finish();
 }
 
+/// Events of one process, all alive, each with a name of its own; their names and the driver's.
+fn many(world: &mut World<Scripted>, device: Handle, count: u64) -> Vec<(EventId, u64)> {
+    for name in 1..=count {
+        let info = SyncObjectInfo { event: Some(EventId(name)), ..notification(F::SIGNAL_BY_KMD) };
+        world.object(device, info);
+    }
+    world.kernel.snapshot().cpu_events.iter().map(|one| (EventId(one.event), one.dxg)).collect()
+}
+
+// covers: EVT-007 EVT-025 EVT-026
+#[test]
+fn of_ten_thousand_events_each_is_set_once_for_each_step_that_signals_it() {
+    const EVENTS: u64 = 10_000;
+    const SIGNALS: usize = 1_000;
+    let (world, script) = scripted(Config::default());
+    let mut world = world.unchecked();
+    let device = world.device();
+    let events = many(&mut world, device, EVENTS);
+    let names: Vec<EventId> = events.iter().map(|(name, _)| *name).collect();
+    assert_eq!(names, (1..=EVENTS).map(EventId).collect::<Vec<_>>());
+    // All in one step, and all again the other way round: each is set once, by the first.
+    let all = events.iter().chain(events.iter().rev());
+    let signals: Vec<SignalEvent> = all.map(|(_, dxg)| signal(*dxg)).collect();
+    assert_eq!(driver_signals(&mut world, &script, &signals), (names, 0));
+    // One so often in one step, then as many steps with one signal each, to one and to different ones.
+    let (name, dxg) = events[7_777];
+    assert_eq!(driver_signals(&mut world, &script, &[signal(dxg)].repeat(SIGNALS)), (vec![name], 0));
+    for at in 0..SIGNALS {
+        let (other, other_dxg) = events[at * 10];
+        let both = [signal(dxg), signal(other_dxg)];
+        let woken = vec![name, other];
+        inject(&mut world, &script, both.iter().flat_map(|signal| called_back(0, *signal)).collect());
+        assert_eq!(world.woken(), woken);
+    }
+    // What collapsed was heard all the same.
+    let snapshot = world.kernel.snapshot();
+    let signaled: u64 = snapshot.cpu_events.iter().map(|one| one.signals).sum();
+    assert_eq!((signaled, snapshot.contract_violations), (2 * EVENTS + 3 * SIGNALS as u64, 0));
+    world.finish();
+}
+
 /// What ends a CPU event.
 #[derive(Clone, Copy, PartialEq, Debug)]
 enum End {
@@ -572,7 +613,8 @@ fn a_driver_signals_an_event_of_a_guest_process_until_that_process_is_destroyed(
 
 #[test]
 fn a_process_has_so_many_cpu_events_at_a_time() {
-    let (mut world, _) = scripted(Config::default());
+    let (world, _) = scripted(Config::default());
+    let mut world = world.unchecked();
     let device = world.device();
     let most = limits::CPU_EVENTS_PER_PROCESS_MAX;
     let objects: Vec<Handle> = world.filling(|world| (0..most).map(|_| create(world, device)).collect());

@@ -517,6 +517,16 @@ pub fn call_from_body(body: to_host::Body) -> Result<Call, ConvertError> {
     })
 }
 
+/// The same of a call that is not needed any more: the data of an escape are not copied.
+pub fn call_into_frame(request: u64, call: Call) -> wire::ToHost {
+    let Call::Escape { adapter, device, context, kind, flags, data } = call else {
+        return call_to_frame(request, &call);
+    };
+    let (adapter, device, context, flags) = (adapter.0, device.0, context.0, flags.bits());
+    let escape = wire::Escape { adapter, device, context, kind, flags, data };
+    wire::ToHost { request, body: Some(to_host::Body::Escape(escape)) }
+}
+
 fn buffer_to_wire(buffer: &RuntimeBuffer) -> wire::RuntimeBuffer {
     wire::RuntimeBuffer { size: buffer.size, present: buffer.present, data: buffer.data.clone() }
 }

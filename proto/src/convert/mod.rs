@@ -8,7 +8,7 @@ mod sync;
 
 use d3dkmt::{EventId, Handle, Luid, NtStatus, Reply, ShareToken};
 
-pub use call::{call_from_body, call_to_frame};
+pub use call::{call_from_body, call_into_frame, call_to_frame};
 pub(crate) use reply::{reply_from_body, reply_to_body};
 
 use crate::channel::{self as wire, to_guest};
@@ -59,6 +59,15 @@ pub fn luid_to_wire(luid: Luid) -> wire::Luid {
 /// The frame that answers a request.
 pub fn answer_to_frame(request: u64, status: NtStatus, reply: &Reply) -> wire::ToGuest {
     wire::ToGuest { request, status: status.0, body: reply_to_body(reply) }
+}
+
+/// The same of an answer that is not needed any more: its data are not copied.
+pub fn answer_into_frame(request: u64, status: NtStatus, reply: Reply) -> wire::ToGuest {
+    let body = match reply {
+        Reply::Escape(data) => Some(to_guest::Body::Escape(data)),
+        other => reply_to_body(&other),
+    };
+    wire::ToGuest { request, status: status.0, body }
 }
 
 /// The frame that wakes a wait or sets an event.

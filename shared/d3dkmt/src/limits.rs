@@ -45,9 +45,9 @@ pub const PROCESSES_PER_VM_MAX: usize = 4000;
 /// Periodic monitored fences of one display target, in all processes.
 pub const PERIODIC_FENCES_PER_TARGET_MAX: usize = 64;
 /// CPU events of one process that drivers signal.
-pub const CPU_EVENTS_PER_PROCESS_MAX: usize = 4096;
+pub const CPU_EVENTS_PER_PROCESS_MAX: usize = 1 << 14;
 /// Events of one process that its driver has signaled for the last time, by guest-event mode.
-pub const LAST_USED_EVENTS_PER_PROCESS_MAX: usize = 4096;
+pub const LAST_USED_EVENTS_PER_PROCESS_MAX: usize = 1 << 14;
 /// `D3DKMT_CREATEALLOCATION_MAX`: allocations of one call.
 pub const ALLOCATIONS_PER_CALL_MAX: usize = 1024;
 /// Allocations that one process has open.

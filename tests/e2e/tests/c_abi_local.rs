@@ -93,6 +93,13 @@ fn a_drivers_events_are_registered_as_real_clients_do_it() {
 }
 
 #[test]
+fn ten_thousand_events_of_one_program_lose_no_signal() {
+    // covers: EVT-007, EVT-025, EVT-026, EVT-027
+    let output = check("cpu_event_many");
+    assert!(output.ends_with("cpu_event_many: all as expected\n"), "{output}");
+}
+
+#[test]
 fn a_program_killed_at_any_point_of_an_events_life_leaves_nothing() {
     // covers: EVT-029
     const POINTS: u32 = 20;

@@ -28,7 +28,7 @@ pub extern "C" fn D3DKMTEscape(argument: *const Escape) -> CStatus {
             flags: EscapeFlags::from_bits_retain(arguments.flags),
             data,
         };
-        match session.call(&call) {
+        match session.call_with(call) {
             Answer { status, reply: Reply::Escape(data) } if status.is_success() => {
                 let written = data.len().min(room);
                 if written > 0 {

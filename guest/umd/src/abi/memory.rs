@@ -214,10 +214,13 @@ pub(crate) fn read_bytes(data: *const c_void, size: u32) -> Result<Vec<u8>, NtSt
     if size > d3dkmt::limits::PRIVATE_DATA_BYTES_MAX || (size > 0 && data.is_null()) {
         return Err(NtStatus::INVALID_PARAMETER);
     }
-    let mut bytes = vec![0; size];
+    let mut bytes = Vec::with_capacity(size);
     if size > 0 {
-        // SAFETY: the C contract says that `data` has `size` bytes.
-        unsafe { std::ptr::copy_nonoverlapping(data.cast::<u8>(), bytes.as_mut_ptr(), size) };
+        // SAFETY: the C contract says that `data` has `size` bytes; `bytes` has room for them, and then has them.
+        unsafe {
+            std::ptr::copy_nonoverlapping(data.cast::<u8>(), bytes.as_mut_ptr(), size);
+            bytes.set_len(size);
+        }
     }
     Ok(bytes)
 }

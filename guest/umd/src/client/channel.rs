@@ -27,7 +27,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use ::client::{Answer, Desk, Exchange, SendError, TRANSPORT_LOST, check_length};
 use d3dkmt::{Call, EventId};
 use proto::channel::ToHost;
-use proto::convert::call_to_frame;
+use proto::convert::{call_into_frame, call_to_frame};
 use proto::frame::{FrameBuffer, append};
 use rustix::io::Errno;
 use rustix::net::SendFlags;
@@ -155,19 +155,26 @@ impl Channel {
     /// Makes a call and waits for its answer; `wakes` are armed from before it is sent, and forgotten
     /// again if it is refused.
     pub fn call(self: &Arc<Self>, call: &Call, wakes: &Wakes) -> Answer {
-        let arms = wakes.name().is_some();
-        self.exchange(call, arms, |desk, bell| desk.begin_call(wakes, bell))
+        let (arms, frame) = (wakes.name().is_some(), |request| call_to_frame(request, call));
+        self.exchange(frame, arms, |desk, bell| desk.begin_call(wakes, bell))
+    }
+
+    /// The same of a call that arms nothing. Its data are gone before the answer comes, and are not copied for that.
+    pub fn call_with(self: &Arc<Self>, call: Call) -> Answer {
+        let frame = |request| call_into_frame(request, call);
+        self.exchange(frame, false, |desk, bell| desk.begin_call(&Wakes::None, bell))
     }
 
     /// Makes a call that registers a wait of the name `event`, and waits until that wait is over: as
     /// long as it takes. Anything but a registered wait is answered at once.
     pub fn call_and_wait(self: &Arc<Self>, call: &Call, event: EventId) -> Answer {
-        self.exchange(call, false, |desk, bell| desk.begin_wait(event, bell))
+        let frame = |request| call_to_frame(request, call);
+        self.exchange(frame, false, |desk, bell| desk.begin_wait(event, bell))
     }
 
     fn exchange(
         self: &Arc<Self>,
-        call: &Call,
+        frame: impl FnOnce(u64) -> ToHost,
         arms: bool,
         begin: impl FnOnce(&mut Desk<Event, Bell>, Bell) -> Option<Exchange>,
     ) -> Answer {
@@ -175,7 +182,7 @@ impl Channel {
         let begun = if self.is_lost() { None } else { begin(&mut lock(&self.reception).desk, bell.clone()) };
         let Some(mut exchange) = begun else { return Answer::refused(TRANSPORT_LOST) };
         let helped = if arms { self.require_helper() } else { Ok(()) };
-        let sent = helped.and_then(|()| self.send(&call_to_frame(exchange.request(), call)));
+        let sent = helped.and_then(|()| self.send(&frame(exchange.request())));
         match sent {
             Err(error @ (SendError::TooLong { .. } | SendError::NoThread)) => {
                 let mut reception = lock(&self.reception);

@@ -11,7 +11,7 @@ mod reading;
 mod session;
 
 pub use ::client::{Acquired, Answer, NewContext, NotAnEvent, SendError, TRANSPORT_LOST, ValueForm};
-pub use attach::{AttachError, broker_path, process_name};
+pub use attach::{AttachError, Attachment, Broker, broker_path, greet, process_name};
 pub use event::{CallerEvent, Event};
 pub use memory::{FenceLocation, MemoryError};
 pub use session::{CreatedFence, CreatedQueue, Session};

@@ -10,6 +10,7 @@ use std::sync::{Arc, MutexGuard, PoisonError};
 
 use ::client::{Delivery, Desk, SendError, TRANSPORT_LOST};
 use proto::frame::FrameBuffer;
+use rustix::buffer::spare_capacity;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, Shutdown};
 
@@ -20,30 +21,27 @@ use crate::fork::{SessionDescriptor, generation};
 use crate::limits::READ_BYTES;
 use crate::notice::tell;
 
-/// What was read and not dispatched, and where reads land. Whoever has the role has this.
+/// What was read and not dispatched. Whoever has the role has this.
 #[derive(Debug)]
 pub(super) struct Inbound {
     frames: FrameBuffer,
-    landing: Box<[u8]>,
 }
 
 impl Inbound {
     pub fn new(frames: FrameBuffer) -> Inbound {
-        Inbound { frames, landing: vec![0; READ_BYTES].into_boxed_slice() }
+        Inbound { frames }
     }
 
-    /// One read. 0 bytes mean the end of the stream.
+    /// One read, of the rest of a frame under way if that is more than usual. 0 bytes mean the end of the stream.
     fn read(&mut self, stream: &SessionDescriptor, flags: RecvFlags) -> Result<usize, Errno> {
-        let landing = &mut *self.landing;
-        let count = loop {
-            match rustix::net::recv(stream.as_fd(), &mut *landing, flags) {
-                Ok((count, _)) => break count,
+        let tail = self.frames.tail(READ_BYTES);
+        loop {
+            match rustix::net::recv(stream.as_fd(), spare_capacity(tail), flags) {
+                Ok((_, count)) => return Ok(count),
                 Err(Errno::INTR) => {}
                 Err(error) => return Err(error),
             }
-        };
-        self.frames.extend(&self.landing[..count]);
-        Ok(count)
+        }
     }
 }
 

@@ -72,6 +72,11 @@ impl Session {
         now(self.0.call(call))
     }
 
+    /// The same of a call with data of any size, which are given away.
+    pub fn call_with(&self, call: Call) -> Answer {
+        self.0.port().channel.call_with(call)
+    }
+
     /// `D3DKMTEnumAdapters2`.
     pub fn enum_adapters(&self, capacity: u32) -> Result<Vec<Adapter>, NtStatus> {
         now(self.0.enum_adapters(capacity))

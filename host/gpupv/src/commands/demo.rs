@@ -33,12 +33,13 @@ pub struct DemoArgs {
 }
 
 /// The C programs of the tour, as they stand in the tree, so that an installed binary has them too.
-const SOURCES: [(&str, &str); 5] = [
+const SOURCES: [(&str, &str); 6] = [
     ("fence_tour.c", include_str!("../../../../tests/c/fence_tour.c")),
     ("hang.c", include_str!("../../../../tests/c/hang.c")),
     ("check.h", include_str!("../../../../tests/c/check.h")),
     ("d3dkmthk.h", include_str!("../../../../guest/umd/include/d3dkmthk.h")),
     ("gpupv_isa.h", include_str!("../../../../guest/umd/include/gpupv_isa.h")),
+    ("gpupv_escape.h", include_str!("../../../../guest/umd/include/gpupv_escape.h")),
 ];
 
 /// How long the tour waits for its own client to block.

@@ -1,8 +1,14 @@
-//! The raw peers of `gpupv bench` inside a VM: echo, sink and relay, with nothing of ours in between.
+//! The raw peers of `gpupv bench` inside a VM: echo, sink and relay, with nothing of ours in between; and the host's
+//! side of a wake, which does raw or by the driver's signal what it is told.
 
 use std::sync::{Arc, Mutex};
 
+use dxgkrnl::Fault;
+use proto::bench::{DRIVER_USAGE, Order};
+use rustix::time::{ClockId, clock_gettime};
 use vsock_device::{CloseReason, Connection, Endpoint};
+
+use super::seat::Seat;
 
 /// Sends back what it gets, at once.
 pub struct Echo(Connection);
@@ -74,6 +80,29 @@ impl Endpoint for Sink {
 #[derive(Clone, Default)]
 pub struct RelayHub(Arc<Mutex<Vec<Connection>>>);
 
+impl RelayHub {
+    fn join(&self, connection: &Connection) {
+        self.connections().push(connection.clone());
+    }
+
+    fn leave(&self, connection: &Connection) {
+        self.connections().retain(|other| other.peer_port() != connection.peer_port());
+    }
+
+    fn connections(&self) -> std::sync::MutexGuard<'_, Vec<Connection>> {
+        self.0.lock().expect("no panic happens under the relay's lock")
+    }
+
+    /// To everybody there but this one.
+    fn send_from(&self, connection: &Connection, bytes: &[u8]) {
+        let others = self.connections().clone();
+        for other in others.iter().filter(|other| other.peer_port() != connection.peer_port()) {
+            // A peer that went away is no loss.
+            let _ = other.send(bytes);
+        }
+    }
+}
+
 /// Passes what it gets on to every other relay connection of the VM.
 pub struct Relay {
     hub: RelayHub,
@@ -82,21 +111,85 @@ pub struct Relay {
 
 impl Relay {
     pub fn new(hub: RelayHub, connection: Connection) -> Self {
-        hub.0.lock().expect("no panic happens under the relay's lock").push(connection.clone());
+        hub.join(&connection);
         Relay { hub, connection }
-    }
-
-    fn is_own(&self, other: &Connection) -> bool {
-        other.peer_port() == self.connection.peer_port()
     }
 }
 
 impl Endpoint for Relay {
     fn received(&mut self, bytes: &[u8]) {
-        let others = self.hub.0.lock().expect("no panic happens under the relay's lock").clone();
-        for other in others.iter().filter(|other| !self.is_own(other)) {
-            // A peer that went away is no loss.
-            let _ = other.send(bytes);
+        self.hub.send_from(&self.connection, bytes);
+    }
+
+    fn peer_finished(&mut self) {
+        self.connection.finish();
+    }
+
+    fn closed(&mut self, _reason: CloseReason) {
+        self.hub.leave(&self.connection);
+    }
+}
+
+/// Obeys orders of one connection.
+pub struct Orders {
+    seat: Arc<Seat>,
+    begun_ns: u64,
+}
+
+impl Orders {
+    pub fn new(seat: Arc<Seat>) -> Self {
+        Orders { seat, begun_ns: 0 }
+    }
+
+    /// Does it; `raw` sends to the others. What is to be answered, if anything.
+    pub fn obey(&mut self, order: Order, raw: impl FnOnce(&[u8])) -> Option<[u8; 8]> {
+        let began = || {
+            let now = clock_gettime(ClockId::Monotonic);
+            now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+        };
+        match order {
+            Order::Signal => {
+                self.begun_ns = began();
+                self.seat.fault(Fault::ObjectGoesBad { adapter: 0, usage: DRIVER_USAGE });
+                None
+            }
+            Order::Raw(count) => {
+                let bytes = vec![0x5A; count.into()];
+                self.begun_ns = began();
+                raw(&bytes);
+                None
+            }
+            Order::When => Some(self.begun_ns.to_le_bytes()),
+        }
+    }
+}
+
+/// A connection that gives orders, or one that gets raw bytes.
+pub struct Driver {
+    orders: Orders,
+    hub: RelayHub,
+    connection: Connection,
+    received: Vec<u8>,
+}
+
+impl Driver {
+    pub fn new(seat: Arc<Seat>, hub: RelayHub, connection: Connection) -> Self {
+        hub.join(&connection);
+        Driver { orders: Orders::new(seat), hub, connection, received: Vec::new() }
+    }
+}
+
+impl Endpoint for Driver {
+    fn received(&mut self, bytes: &[u8]) {
+        self.received.extend_from_slice(bytes);
+        let Driver { orders, hub, connection, received } = self;
+        let whole = received.len() / Order::BYTES * Order::BYTES;
+        for order in received.drain(..whole).as_slice().chunks_exact(Order::BYTES) {
+            let Some(order) = order.try_into().ok().and_then(Order::parse) else { return connection.reset() };
+            let answer = orders.obey(order, |bytes| hub.send_from(connection, bytes));
+            if answer.is_some_and(|answer| connection.send(&answer).is_err()) {
+                return connection.reset();
+            }
         }
     }
 
@@ -105,7 +198,6 @@ impl Endpoint for Relay {
     }
 
     fn closed(&mut self, _reason: CloseReason) {
-        let mut others = self.hub.0.lock().expect("no panic happens under the relay's lock");
-        others.retain(|other| !self.is_own(other));
+        self.hub.leave(&self.connection);
     }
 }

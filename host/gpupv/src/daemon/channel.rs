@@ -12,6 +12,7 @@ use proto::frame::{self, FrameBuffer, FrameError};
 use proto::{Message as _, PROTOCOL_VERSION};
 
 use super::guest::{Guest, Sink};
+use super::limits::CALLS_PER_TURN_MAX;
 use super::seat::{Dirty, Seat};
 
 /// How a guest broke the protocol.
@@ -86,22 +87,40 @@ impl Channel {
     /// Takes bytes of the stream and works off every whole frame. Answers may still be held back:
     /// [`Channel::idle`] sends them.
     pub fn received(&mut self, bytes: &[u8]) -> Result<(), ProtocolError> {
+        self.take_in(bytes);
+        while self.work_off(CALLS_PER_TURN_MAX)? {}
+        Ok(())
+    }
+
+    /// Takes bytes of the stream; [`Channel::work_off`] looks at them.
+    pub fn take_in(&mut self, bytes: &[u8]) {
         self.frames.extend(bytes);
-        let result = self.work_off();
+    }
+
+    /// Where the rest of a big frame under way is to be put, with room for it: see [`FrameBuffer::tail`].
+    pub fn tail(&mut self) -> Option<&mut Vec<u8>> {
+        const BIG_BYTES: usize = 4096;
+        (self.frames.missing() > BIG_BYTES).then(|| self.frames.tail(0))
+    }
+
+    /// A turn: works off so many whole frames at most; true if it stopped there and more may be at hand.
+    pub fn work_off(&mut self, frames_max: usize) -> Result<bool, ProtocolError> {
+        self.seat.give_way();
+        let result = self.work_off_frames(frames_max);
         self.frames.release();
         match result {
-            Ok(()) if self.guest.as_ref().is_some_and(|guest| !guest.outbox.is_connected()) => {
+            Ok(_) if self.guest.as_ref().is_some_and(|guest| !guest.outbox.is_connected()) => {
                 Err(ProtocolError::NotReading)
             }
             other => other,
         }
     }
 
-    fn work_off(&mut self) -> Result<(), ProtocolError> {
-        loop {
+    fn work_off_frames(&mut self, frames_max: usize) -> Result<bool, ProtocolError> {
+        for _ in 0..frames_max {
             let frame = self.count;
             let message = match self.frames.next_frame() {
-                Ok(None) => return Ok(()),
+                Ok(None) => return Ok(false),
                 Ok(Some(bytes)) => frame::decode::<ToHost>(bytes),
                 Err(source) => Err(source),
             };
@@ -121,6 +140,7 @@ impl Channel {
                 }
             }
         }
+        Ok(true)
     }
 
     fn hello(&mut self, version: u32, token: &[u8]) -> Result<(), ProtocolError> {

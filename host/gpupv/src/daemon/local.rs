@@ -2,7 +2,8 @@
 //!
 //! It accepts broker connections, reads streams, notices the end of processes, and tells the kernel
 //! the time when the timer says so. It sleeps in `epoll_wait` without a timeout. The host itself and each
-//! VM without a machine have a door of their own: a listening socket.
+//! VM without a machine have a door of their own: a listening socket. Streams that have something wait for their turn
+//! in the queue of their VM (`turns.rs`), so that no VM's flood is in the way of another's calls.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, HashMap};
@@ -16,7 +17,8 @@ use anyhow::Context as _;
 use dxgkrnl::{Input, ProcessId, VmId};
 use nt_handle::NtHandles;
 use proto::attach::BrokerReply;
-use rustix::event::{EventfdFlags, epoll, eventfd};
+use rustix::buffer::spare_capacity;
+use rustix::event::{EventfdFlags, Timespec, epoll, eventfd};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SocketFlags, SocketType};
 use rustix::process::{Pid, PidfdFlags};
@@ -24,10 +26,11 @@ use rustix::process::{Pid, PidfdFlags};
 use super::broker::{self, Request};
 use super::channel::Channel;
 use super::guest::{Guest, Sink};
-use super::limits::READ_BYTES;
+use super::limits::{CALLS_PER_TURN_MAX, READ_BYTES};
 use super::local_vm::LocalVm;
 use super::seat::Seat;
 use super::socket::{self, Listener};
+use super::turns::Turns;
 
 /// Keys of the loop's own sources.
 const TIMER_KEY: u64 = 0;
@@ -70,9 +73,12 @@ enum Source {
         process: Option<ProcessId>,
     },
     Stream {
+        vm: VmId,
         process: ProcessId,
         stream: Arc<OwnedFd>,
         channel: Box<Channel>,
+        /// Its last turn was over before all that had come was worked off.
+        more: bool,
     },
     /// Readable when NT handles of this VM are closed.
     NtHandles {
@@ -109,6 +115,7 @@ struct Loop {
     /// Of each VM whose processes have any, with their key.
     nt_handles: BTreeMap<VmId, (u64, NtHandles)>,
     next_key: u64,
+    turns: Turns,
     scratch: Vec<u8>,
     /// Listeners that are not watched while descriptors are used up.
     resting: Vec<u64>,
@@ -132,6 +139,7 @@ impl LocalLoop {
             keys_of: HashMap::new(),
             nt_handles: BTreeMap::new(),
             next_key: CLOCK_KEY + 1,
+            turns: Turns::default(),
             scratch: vec![0; READ_BYTES],
             resting: Vec::new(),
         };
@@ -183,6 +191,17 @@ fn listen(path: &Path) -> anyhow::Result<Listener> {
     Ok(listener)
 }
 
+/// One read of a stream. The rest of a frame under way comes to its place at once.
+fn read(stream: &OwnedFd, channel: &mut Channel, scratch: &mut [u8]) -> Result<usize, Errno> {
+    if let Some(tail) = channel.tail() {
+        let (_, count) = rustix::net::recv(stream, spare_capacity(tail), RecvFlags::DONTWAIT)?;
+        return Ok(count);
+    }
+    let (count, _) = rustix::net::recv(stream, &mut *scratch, RecvFlags::DONTWAIT)?;
+    channel.take_in(&scratch[..count]);
+    Ok(count)
+}
+
 impl Loop {
     fn watch_own(&mut self) -> anyhow::Result<()> {
         let own = [
@@ -201,7 +220,9 @@ impl Loop {
         let mut events = Vec::with_capacity(64);
         loop {
             events.clear();
-            match epoll::wait(&*self.epoll, rustix::buffer::spare_capacity(&mut events), None) {
+            let at_once = Timespec::default();
+            let until = if self.turns.is_empty() { None } else { Some(&at_once) };
+            match epoll::wait(&*self.epoll, spare_capacity(&mut events), until) {
                 Ok(_) | Err(Errno::INTR) => {}
                 Err(error) => {
                     tracing::error!("local processes cannot be served any more: {error}");
@@ -215,6 +236,7 @@ impl Loop {
                 }
                 self.event(key, event.flags);
             }
+            self.round();
         }
         self.detach_all();
     }
@@ -282,6 +304,7 @@ impl Loop {
             }
             Some(Source::Pid { process, .. }) => {
                 let process = *process;
+                self.last_turn(process);
                 self.end_process(process);
             }
             Some(Source::NtHandles { vm }) => {
@@ -364,7 +387,11 @@ impl Loop {
     /// The broker connection is closed: the process is at its end, or never was.
     fn end_broker(&mut self, key: u64) {
         match self.sources.get(&key) {
-            Some(Source::Broker { process: Some(process), .. }) => self.end_process(*process),
+            Some(Source::Broker { process: Some(process), .. }) => {
+                let process = *process;
+                self.last_turn(process);
+                self.end_process(process);
+            }
             _ => self.forget(key),
         }
     }
@@ -406,33 +433,70 @@ impl Loop {
         let stream = Arc::new(stream);
         let sink = Sink::Local { stream: stream.clone(), epoll: self.epoll.clone(), key: self.next_key };
         let channel = Box::new(Channel::new(self.seat.clone(), guest.vm, Some(process), sink));
-        keys.push(self.add(Source::Stream { process, stream, channel })?);
+        keys.push(self.add(Source::Stream { vm: guest.vm, process, stream, channel, more: false })?);
         Ok(())
     }
 
     fn stream_event(&mut self, key: u64, flags: epoll::EventFlags) {
-        let Some(Source::Stream { process, stream, channel }) = self.sources.get_mut(&key) else { return };
-        let process = *process;
+        let Some(Source::Stream { vm, stream, channel, .. }) = self.sources.get_mut(&key) else { return };
         if flags.contains(epoll::EventFlags::OUT) {
             let _ = epoll::modify(&*self.epoll, &**stream, epoll::EventData::new_u64(key), INTEREST);
             if let Some(guest) = channel.guest() {
                 guest.outbox.writable();
             }
         }
-        let result = match rustix::net::recv(&**stream, &mut self.scratch[..], RecvFlags::DONTWAIT) {
-            Ok((0, _)) => channel.end_of_stream().map(|()| false),
-            Ok((count, _)) => channel.received(&self.scratch[..count]).map(|()| true),
-            Err(Errno::AGAIN | Errno::INTR) => Ok(true),
-            Err(_) => Ok(false),
+        self.turns.join(*vm, key);
+    }
+
+    /// One turn of one stream of each VM.
+    fn round(&mut self) {
+        for key in self.turns.next_of_each() {
+            self.turn(key, CALLS_PER_TURN_MAX);
+        }
+    }
+
+    /// One read of a stream, unless all of the last one is still to be worked off; then so many calls of it.
+    fn turn(&mut self, key: u64, calls_max: usize) {
+        let Some(Source::Stream { vm, process, stream, channel, more }) = self.sources.get_mut(&key) else {
+            return;
+        };
+        let (vm, process) = (*vm, *process);
+        let read = match more {
+            true => Ok(true),
+            false => match read(stream, channel, &mut self.scratch) {
+                Ok(0) => channel.end_of_stream().map(|()| false),
+                Ok(_) | Err(Errno::AGAIN | Errno::INTR) => Ok(true),
+                Err(_) => Ok(false),
+            },
+        };
+        let result = match read {
+            Ok(true) => channel.work_off(calls_max).map(Some),
+            Ok(false) => Ok(None),
+            Err(error) => Err(error),
         };
         channel.idle();
         match result {
-            Ok(true) => {}
-            Ok(false) => self.end_process(process),
+            Ok(Some(left)) => {
+                *more = left;
+                if left {
+                    self.turns.join(vm, key);
+                }
+            }
+            Ok(None) => self.end_process(process),
             Err(error) => {
                 channel.close_with(&error);
                 self.end_process(process);
             }
+        }
+    }
+
+    /// A process is at its end: what it said before counts, as far as one more read brings it.
+    fn last_turn(&mut self, process: ProcessId) {
+        for key in self.keys_of.get(&process).cloned().unwrap_or_default() {
+            self.turns.leave(key);
+            // What is left of the last read, then another.
+            self.turn(key, usize::MAX);
+            self.turn(key, usize::MAX);
         }
     }
 

@@ -8,10 +8,10 @@ mod nt_handles;
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 
 use anyhow::Context as _;
-use d3dkmt::Call;
+use d3dkmt::{Call, Reply};
 use drivers::{Drivers, Registry};
 use dxgkrnl::{Effects, Fault, Input, Kernel, Nanos, PlantedBug, ProcessId, Snapshot, VmId};
 use proto::convert;
@@ -75,6 +75,8 @@ fn random<const N: usize>() -> anyhow::Result<[u8; N]> {
 /// See the module.
 pub struct Seat {
     seated: Mutex<Seated>,
+    /// Held by who waits for the seat, until it is taken: see [`Seat::give_way`].
+    turnstile: Mutex<()>,
     pub timer: Timer,
     pub clock_watch: ClockWatch,
     pub counters: Counters,
@@ -162,6 +164,7 @@ impl Seat {
                 processes_begun: 0,
                 armed: None,
             }),
+            turnstile: Mutex::default(),
             timer: Timer::new(options.clock).context("cannot create a timer")?,
             clock_watch: ClockWatch::new().context("cannot watch the system's clock")?,
             counters: Counters::default(),
@@ -174,7 +177,20 @@ impl Seat {
     fn take(&self) -> MutexGuard<'_, Seated> {
         // A panic of the kernel ends the process where it happens; anywhere else under the seat it is as
         // much a bug of ours, and the state is not to be trusted after it.
-        self.seated.lock().unwrap_or_else(|_| std::process::abort())
+        match self.seated.try_lock() {
+            Ok(seated) => seated,
+            Err(TryLockError::Poisoned(_)) => std::process::abort(),
+            Err(TryLockError::WouldBlock) => {
+                let _first = self.turnstile.lock().unwrap_or_else(PoisonError::into_inner);
+                self.seated.lock().unwrap_or_else(|_| std::process::abort())
+            }
+        }
+    }
+
+    /// Lets who waits for the seat have it next. Whoever leaves it and takes it again at once, as for each call of a
+    /// flood, has it before the other is awake, so that thread says so between two turns of its guest's.
+    pub fn give_way(&self) {
+        drop(self.turnstile.lock().unwrap_or_else(PoisonError::into_inner));
     }
 
     /// Runs the kernel. Should it panic, that is a bug of ours: the trace, which has the input already,
@@ -426,7 +442,7 @@ impl Seat {
         if let Some(recorder) = &mut seated.recorder {
             self.recorded(recorder.end(&effects));
         }
-        self.perform(seated, &effects, dirty);
+        self.perform(seated, &mut effects, dirty);
         if let Some((observer, input)) = observed {
             observer.step(now, &input, &effects, &seated.kernel);
         }
@@ -450,7 +466,7 @@ impl Seat {
         }
     }
 
-    fn perform(&self, seated: &Seated, effects: &Effects, dirty: &mut Dirty) {
+    fn perform(&self, seated: &Seated, effects: &mut Effects, dirty: &mut Dirty) {
         for store in &effects.stores {
             let Some(attached) = seated.guests.get(&store.process) else { continue };
             if let Err(error) = attached.memory.store(store.slot, store.value) {
@@ -458,8 +474,13 @@ impl Seat {
             }
         }
         self.counters.fence_stores.add(effects.stores.len() as u64);
-        for answer in &effects.answers {
-            let frame = convert::answer_to_frame(answer.request, answer.status, &answer.reply);
+        for answer in &mut effects.answers {
+            // Data of an answer are big. Whoever observes is shown them, else they move.
+            let reply = match &self.observer {
+                Some(_) => answer.reply.clone(),
+                None => std::mem::replace(&mut answer.reply, Reply::None),
+            };
+            let frame = convert::answer_into_frame(answer.request, answer.status, reply);
             self.post(seated, answer.process, &frame, dirty);
         }
         for event in &effects.events {
@@ -522,5 +543,34 @@ impl Seat {
         let digest = seated.kernel.snapshot().digest();
         recorder.finish(digest)?;
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_gives_way_comes_after_who_waits() {
+        let seat = Seat::new(&Options::default()).unwrap();
+        let order = Mutex::new(Vec::new());
+        let take = |who: &'static str| {
+            let seated = seat.take();
+            order.lock().unwrap().push(who);
+            drop(seated);
+        };
+        for _ in 0..100 {
+            std::thread::scope(|scope| {
+                let held = seat.take();
+                scope.spawn(|| take("waits"));
+                while seat.turnstile.try_lock().is_ok() {
+                    std::thread::yield_now();
+                }
+                drop(held);
+                seat.give_way();
+                take("gave way");
+            });
+            assert_eq!(std::mem::take(&mut *order.lock().unwrap()), ["waits", "gave way"]);
+        }
     }
 }

@@ -5,7 +5,7 @@
 //!   GUESTD_PORT   guestd, source port < 1024    GuestdHello        AttachProcess, AddFenceMemory, detach
 //!   CHANNEL_PORT  a guest process, only while   Hello with its     calls
 //!                 guestd is connected           one-time token
-//!   bench ports   only with `gpupv bench`       -                  echo, sink, relay
+//!   bench ports   only with `gpupv bench`       -                  echo, sink, relay, driver
 //! ```
 //! The end of guestd's connection ends the VM's processes; the end of QEMU ends everything.
 
@@ -15,12 +15,14 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
 use dxgkrnl::{Input, VmId};
-use proto::limits::{CHANNEL_PORT, ECHO_PORT, GUESTD_PORT, PRIVILEGED_PORT_END, RELAY_PORT, SINK_PORT};
+use proto::limits::{
+    CHANNEL_PORT, DRIVER_PORT, ECHO_PORT, GUESTD_PORT, PRIVILEGED_PORT_END, RELAY_PORT, SINK_PORT,
+};
 use vsock_device::{
     CloseReason, ConnectRequest, Connection, Device, DeviceConfig, Endpoint, GuestMemory, Services,
 };
 
-use super::bench_ports::{Echo, Relay, RelayHub, Sink as Swallow};
+use super::bench_ports::{Driver, Echo, Relay, RelayHub, Sink as Swallow};
 use super::channel::Channel;
 use super::guest::Sink;
 use super::guestd::GuestdEndpoint;
@@ -61,6 +63,7 @@ pub struct VmShared {
     changed: Condvar,
     bench_services: bool,
     relay: RelayHub,
+    driver: RelayHub,
 }
 
 struct VmStatus {
@@ -171,6 +174,9 @@ impl Services for VmServices {
             SINK_PORT if shared.bench_services => Some(Box::new(Swallow::new(connection))),
             RELAY_PORT if shared.bench_services => {
                 Some(Box::new(Relay::new(shared.relay.clone(), connection)))
+            }
+            DRIVER_PORT if shared.bench_services => {
+                Some(Box::new(Driver::new(shared.seat.clone(), shared.driver.clone(), connection)))
             }
             _ => refuse("nothing is served on that port"),
         }
@@ -308,6 +314,7 @@ impl VmRegistry {
             changed: Condvar::new(),
             bench_services: self.bench_services,
             relay: RelayHub::default(),
+            driver: RelayHub::default(),
         });
         let config = DeviceConfig { guest_cid: guest_cid(id), socket: socket.into() };
         let device = Device::serve(config, Arc::new(VmServices(shared.clone())))?;

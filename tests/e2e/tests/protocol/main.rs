@@ -3,6 +3,8 @@
 mod bad_input;
 mod cost;
 mod counts;
+mod cpu_events;
 mod cut_off;
+mod fair;
 mod fuzz;
 mod nt_handles;

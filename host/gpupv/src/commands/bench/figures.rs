@@ -1,6 +1,6 @@
 //! The figures: what each is beside, its goal, and the judgement.
 
-use super::guest::Collected;
+use super::guest::{Arm, Collected};
 use super::statistics::{Estimate, estimate, median};
 
 /// Where a figure was measured.
@@ -20,6 +20,10 @@ const OF_GUESTS: &[&str] = &[
     "sync_call_state",
     "cross_process_wake",
     "pipelined_signals",
+    "escape_64k",
+    "driver_wake",
+    "flood_small",
+    "flood_large",
     "fence_read",
     "fence_read_written",
     "satisfied_wait",
@@ -78,6 +82,23 @@ pub struct Definition {
     pub goal: Goal,
     /// The goal in a VM, where it differs.
     pub goal_vm: Option<Goal>,
+    pub of: Quantile,
+}
+
+/// What of a round's samples is compared.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Quantile {
+    P50,
+    P99,
+}
+
+impl Quantile {
+    fn of(self, arm: &Arm) -> f64 {
+        match self {
+            Quantile::P50 => arm.p50,
+            Quantile::P99 => arm.p99,
+        }
+    }
 }
 
 const fn beside(
@@ -87,11 +108,11 @@ const fn beside(
     peer: (&'static str, &'static str),
     goal: Goal,
 ) -> Definition {
-    Definition { id, title, unit, peer, goal, goal_vm: None }
+    Definition { id, title, unit, peer, goal, goal_vm: None, of: Quantile::P50 }
 }
 
 const fn alone(id: &'static str, title: &'static str, unit: Unit, goal: Goal) -> Definition {
-    Definition { id, title, unit, peer: ("", ""), goal, goal_vm: None }
+    Definition { id, title, unit, peer: ("", ""), goal, goal_vm: None, of: Quantile::P50 }
 }
 
 /// Every figure, in the order they are shown.
@@ -145,6 +166,40 @@ pub const DEFINITIONS: &[Definition] = &[
         ("peer", "raw writes of the same size"),
         Goal::RatioAtLeast(0.5),
     ),
+    beside(
+        "escape_64k",
+        "escape with 64 KiB of data, there and back",
+        Unit::BytesPerSecond,
+        ("peer", "raw echo of the same bytes"),
+        Goal::RatioAtLeast(0.5),
+    ),
+    beside(
+        "driver_wake",
+        "driver's signal of a CPU event to a parked read of the eventfd",
+        Unit::Nanoseconds,
+        ("peer", "one raw hop: the host writes as many bytes to a parked reader"),
+        Goal::RatioAtMost(1.5),
+    ),
+    Definition {
+        of: Quantile::P99,
+        ..beside(
+            "flood_small",
+            "p99 of a call while another VM floods small escapes",
+            Unit::Nanoseconds,
+            ("peer", "p99 of the call in peace"),
+            Goal::RatioAtMost(2.0),
+        )
+    },
+    Definition {
+        of: Quantile::P99,
+        ..beside(
+            "flood_large",
+            "p99 of a call while another VM floods 64 KiB escapes",
+            Unit::Nanoseconds,
+            ("peer", "p99 of the call in peace"),
+            Goal::RatioAtMost(2.0),
+        )
+    },
     Definition {
         goal_vm: Some(Goal::None),
         ..alone("satisfied_wait", "CPU wait on a value reached", Unit::Nanoseconds, Goal::AtMost(1000.0))
@@ -264,7 +319,7 @@ pub struct Outcome {
     pub definition: &'static Definition,
     pub goal: Goal,
     pub rounds: usize,
-    /// Median over the rounds of each round's median.
+    /// Median over the rounds of what is compared of each.
     pub ours: Estimate,
     pub ours_p99: f64,
     pub peer: Option<Estimate>,
@@ -284,15 +339,16 @@ fn outcome(place: Place, definition: &'static Definition, collected: &Collected)
     let rounds = collected.rounds.get(definition.id)?;
     let arm = |name: &str| -> Vec<_> { rounds.iter().filter_map(|round| round.get(name)).copied().collect() };
     let (ours, peers) = (arm("ours"), arm(definition.peer.0));
-    let p50 = |arm: &[super::guest::Arm]| arm.iter().map(|arm| arm.p50).collect::<Vec<_>>();
-    let p99 = |arm: &[super::guest::Arm]| median(&arm.iter().map(|arm| arm.p99).collect::<Vec<_>>());
-    let ratios: Vec<f64> = ours.iter().zip(&peers).map(|(ours, peer)| ours.p50 / peer.p50).collect();
+    let compared = |arm: &[Arm]| arm.iter().map(|arm| definition.of.of(arm)).collect::<Vec<_>>();
+    let p99 = |arm: &[Arm]| median(&arm.iter().map(|arm| arm.p99).collect::<Vec<_>>());
+    let pairs = compared(&ours).into_iter().zip(compared(&peers));
+    let ratios: Vec<f64> = pairs.map(|(ours, peer)| ours / peer).collect();
     let ratio = (!ratios.is_empty()).then(|| estimate(&ratios));
     let goal = match place {
         Place::Local | Place::LocalOneCore => definition.goal,
         Place::Vm => definition.goal_vm.unwrap_or(definition.goal),
     };
-    let own = estimate(&p50(&ours));
+    let own = estimate(&compared(&ours));
     Some(Outcome {
         place,
         definition,
@@ -300,7 +356,7 @@ fn outcome(place: Place, definition: &'static Definition, collected: &Collected)
         rounds: rounds.len(),
         ours: own,
         ours_p99: p99(&ours),
-        peer: (!peers.is_empty()).then(|| estimate(&p50(&peers))),
+        peer: (!peers.is_empty()).then(|| estimate(&compared(&peers))),
         peer_p99: p99(&peers),
         ratio,
         met: judge(goal, own, ratio),

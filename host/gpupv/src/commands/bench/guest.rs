@@ -1,17 +1,19 @@
 //! Runs `guest-bench`, here or in a VM, and takes in what it prints.
 
 use std::collections::BTreeMap;
-use std::io::{BufRead as _, BufReader};
+use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, bail, ensure};
+use proto::agent::exec_input;
 use proto::limits::BROKER_ENV;
 use serde_json::Value;
 
 use super::Plan;
 use super::at_rest_vm;
 use super::figures::Place;
+use super::flood::{self, Flooder};
 use super::peers::RawPeers;
 use super::placement::{self, Cores, Kept};
 use crate::artifacts::Artifacts;
@@ -77,6 +79,7 @@ fn options(directory: &Path) -> Options {
         directory: directory.into(),
         async_submission: true,
         bench_services: true,
+        local_vms: vec![flood::VM.to_owned()],
         ..Options::default()
     }
 }
@@ -123,30 +126,36 @@ pub fn measure_local(
     let Some(words) = words(plan, place, &format!("unix:{}", folder.path().display())) else { return Ok(()) };
     let kept = Kept::on(cores.host)?;
     let daemon = Daemon::start(options(folder.path()))?;
-    let peers = RawPeers::start(folder.path())?;
+    let peers = RawPeers::start(folder.path(), daemon.seat.clone())?;
+    let mut flooder = Flooder::new(&daemon, artifacts)?;
     drop(kept);
     // Inherited by the child; and the little that this thread does meanwhile disturbs the daemon least there.
     let _kept = Kept::on(cores.guest)?;
     let mut child = Command::new(&artifacts.guest_bench)
         .args(words)
         .env(BROKER_ENV, daemon.broker_path())
-        .stdin(Stdio::null())
+        .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .spawn()
         .with_context(|| format!("cannot start {}", artifacts.guest_bench.display()))?;
     let output = child.stdout.take().context("guest-bench has no output")?;
+    let mut input = child.stdin.take().context("guest-bench has no input")?;
     let mut progress = Progress { steps, place, rounds: plan.rounds, figure: String::new() };
     let mut taken_in = Ok(());
     for line in BufReader::new(output).lines() {
-        taken_in = line.map_err(Into::into).and_then(|line| progress.line(collected, &line));
+        taken_in = line.map_err(Into::into).and_then(|line| match flood::asked(&line) {
+            Some(flood) => flooder.turn_to(flood, cores.guest, collected).and_then(|()| Ok(writeln!(input)?)),
+            None => progress.line(collected, &line),
+        });
         if taken_in.is_err() {
             break;
         }
     }
+    drop(input);
     let status = child.wait()?;
     taken_in?;
     ensure!(status.success(), "guest-bench ended with {status}");
-    drop(peers);
+    drop((peers, flooder));
     daemon.stop()
 }
 
@@ -166,7 +175,8 @@ pub async fn measure_vm(
         placement::move_process(guest.vm.pid(), cores.guest)?;
     }
     placement::move_process(std::process::id(), cores.host)?;
-    let measured = measure_in(&mut fleet, plan, steps, collected).await;
+    let flooder = Flooder::new(&fleet.daemon, artifacts)?;
+    let measured = measure_in(&mut fleet, plan, steps, flooder, cores, collected).await;
     fleet.end()?;
     measured
 }
@@ -175,6 +185,8 @@ async fn measure_in(
     fleet: &mut Fleet,
     plan: &Plan,
     steps: &Steps,
+    mut flooder: Flooder,
+    cores: Cores,
     collected: &mut Collected,
 ) -> anyhow::Result<()> {
     let Some((_, agent)) = fleet.guests.first_mut() else { bail!("no guest was booted") };
@@ -184,7 +196,6 @@ async fn measure_in(
     arguments.extend(words);
     let program = Program { arguments, environment: guest_environment() };
     let (inputs, receiver) = tokio::sync::mpsc::channel(1);
-    drop(inputs);
     let mut progress = Progress { steps, place: Place::Vm, rounds: plan.rounds, figure: String::new() };
     let (mut line, mut complaints) = (Vec::new(), Vec::new());
     let mut taken_in = Ok(());
@@ -194,9 +205,14 @@ async fn measure_in(
                 line.extend_from_slice(&bytes);
                 while let Some(end) = line.iter().position(|byte| *byte == b'\n') {
                     let whole: Vec<u8> = line.drain(..=end).collect();
-                    if taken_in.is_ok() {
-                        taken_in = progress.line(collected, String::from_utf8_lossy(&whole).trim_end());
-                    }
+                    let text = String::from_utf8_lossy(&whole);
+                    taken_in = match (std::mem::replace(&mut taken_in, Ok(())), flood::asked(&text)) {
+                        (Err(error), _) => Err(error),
+                        (Ok(()), None) => progress.line(collected, text.trim_end()),
+                        (Ok(()), Some(flood)) => flooder
+                            .turn_to(flood, cores.guest, collected)
+                            .and_then(|()| Ok(inputs.try_send(exec_input::Body::Stdin(b"\n".to_vec()))?)),
+                    };
                 }
             }
             Output::Stderr(bytes) => complaints.extend_from_slice(&bytes),

@@ -3,6 +3,7 @@
 //! ```text
 //!   this process          daemon, raw peers (peers.rs)      guest-bench      figures of a guest process
 //!     model.rs            the kernel alone                  a `gpupv serve`  at_rest.rs
+//!                                                           guest-bench      the flood of another VM: flood.rs
 //!   with --vm             daemon with its bench ports       guest-bench in a QEMU guest
 //! ```
 //! What was measured comes back as rounds; [`figures`] says what each figure is beside and what its goal
@@ -11,6 +12,7 @@
 mod at_rest;
 mod at_rest_vm;
 mod figures;
+mod flood;
 mod guest;
 mod machine;
 mod model;

@@ -1,4 +1,5 @@
-//! The raw peers of local figures: blocking threads on Unix sockets, with nothing of ours in between.
+//! The raw peers of local figures: blocking threads on Unix sockets, with nothing of ours in between; and the host's
+//! side of a wake.
 
 use std::io::{self, Read as _, Write as _};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -7,10 +8,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::Context as _;
+use proto::bench::Order;
+
+use crate::daemon::bench_ports::Orders;
+use crate::daemon::seat::Seat;
 
 const BUFFER_BYTES: usize = 64 * 1024;
 
-/// Sockets `echo`, `sink` and `relay` in a folder. Their threads end with their connections.
+/// Sockets `echo`, `sink`, `relay` and `driver` in a folder. Their threads end with their connections.
 pub struct RawPeers {
     sockets: Vec<PathBuf>,
     over: Arc<AtomicBool>,
@@ -23,11 +28,12 @@ struct Door {
 }
 
 impl RawPeers {
-    pub fn start(folder: &Path) -> anyhow::Result<RawPeers> {
+    pub fn start(folder: &Path, seat: Arc<Seat>) -> anyhow::Result<RawPeers> {
         let mut peers = RawPeers { sockets: Vec::new(), over: Arc::default() };
         peers.serve(folder.join("echo"), |door| each(&door, echo))?;
         peers.serve(folder.join("sink"), |door| each(&door, sink))?;
         peers.serve(folder.join("relay"), |door| relay_pairs(&door))?;
+        peers.serve(folder.join("driver"), move |door| obey_pairs(&door, &seat))?;
         Ok(peers)
     }
 
@@ -112,6 +118,28 @@ fn relay_pairs(door: &Door) {
     }
 }
 
+/// Obeys the orders of the first of two connections; raw bytes go to the second.
+fn obey_pairs(door: &Door, seat: &Arc<Seat>) {
+    while let Some(mut from) = door.accept()
+        && let Some(mut to) = door.accept()
+    {
+        let mut orders = Orders::new(seat.clone());
+        std::thread::spawn(move || -> io::Result<()> {
+            loop {
+                let mut order = [0; Order::BYTES];
+                from.read_exact(&mut order)?;
+                let Some(order) = Order::parse(order) else { return Ok(()) };
+                let mut sent = Ok(());
+                let answer = orders.obey(order, |bytes| sent = to.write_all(bytes));
+                sent?;
+                if let Some(answer) = answer {
+                    from.write_all(&answer)?;
+                }
+            }
+        });
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -119,7 +147,8 @@ mod tests {
     #[test]
     fn each_peer_does_what_it_says() {
         let folder = tempfile::tempdir().unwrap();
-        let peers = RawPeers::start(folder.path()).unwrap();
+        let seat = Seat::new(&crate::daemon::Options::default()).unwrap();
+        let peers = RawPeers::start(folder.path(), seat).unwrap();
         let connect = |name| UnixStream::connect(folder.path().join(name)).unwrap();
         let mut buffer = [0; 3];
         let mut echo = connect("echo");
@@ -136,6 +165,14 @@ mod tests {
         from.write_all(b"xyz").unwrap();
         to.read_exact(&mut buffer).unwrap();
         assert_eq!(buffer, *b"xyz");
+        let (mut from, mut to) = (connect("driver"), connect("driver"));
+        for order in [Order::Raw(3), Order::Signal, Order::When] {
+            from.write_all(&order.bytes()).unwrap();
+        }
+        to.read_exact(&mut buffer).unwrap();
+        let mut when = [0; 8];
+        from.read_exact(&mut when).unwrap();
+        assert_ne!(u64::from_le_bytes(when), 0);
         drop(peers);
     }
 }

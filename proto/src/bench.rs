@@ -1,0 +1,86 @@
+//! What `gpupv bench` and its program in the guest say to each other beside measuring.
+//!
+//! ```text
+//!   guest-bench ── order, 2 bytes ──▶ DRIVER_PORT, or the socket `driver`     the host's side of a wake
+//!   guest-bench ── {"ask": word} on its output ──▶ gpupv bench ── word ──▶ guest-bench flood, in another VM
+//!               ◀── a line on its input: done ──              ◀── word ──
+//! ```
+
+/// `Usage[0]` of the CPU event that [`Order::Signal`] has signaled.
+pub const DRIVER_USAGE: u32 = 0x4250;
+
+/// What the host is to do at once.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Order {
+    /// The driver's object of [`DRIVER_USAGE`] goes bad: it signals its CPU events.
+    Signal,
+    /// So many bytes go to every other connection of the service.
+    Raw(u8),
+    /// Tells when the last of those began: CLOCK_MONOTONIC of the host, 8 bytes little-endian, nanoseconds.
+    When,
+}
+
+impl Order {
+    pub const BYTES: usize = 2;
+
+    pub fn bytes(self) -> [u8; Order::BYTES] {
+        match self {
+            Order::Signal => [1, 0],
+            Order::Raw(count) => [2, count],
+            Order::When => [3, 0],
+        }
+    }
+
+    pub fn parse(bytes: [u8; Order::BYTES]) -> Option<Order> {
+        match bytes {
+            [1, 0] => Some(Order::Signal),
+            [2, count] => Some(Order::Raw(count)),
+            [3, 0] => Some(Order::When),
+            _ => None,
+        }
+    }
+}
+
+/// What another VM floods the host with.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Flood {
+    Off,
+    /// Escapes with little data.
+    Small,
+    /// Escapes with [`FLOOD_DATA_BYTES`].
+    Large,
+}
+
+/// Private data of an escape of [`Flood::Large`].
+pub const FLOOD_DATA_BYTES: usize = 64 * 1024;
+
+impl Flood {
+    pub fn word(self) -> &'static str {
+        match self {
+            Flood::Off => "off",
+            Flood::Small => "small",
+            Flood::Large => "large",
+        }
+    }
+
+    pub fn parse(word: &str) -> Option<Flood> {
+        [Flood::Off, Flood::Small, Flood::Large].into_iter().find(|flood| flood.word() == word)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn orders_and_words_survive_the_way() {
+        for order in [Order::Signal, Order::Raw(0), Order::Raw(7), Order::When] {
+            assert_eq!(Order::parse(order.bytes()), Some(order));
+        }
+        assert_eq!(Order::parse([1, 1]), None);
+        for flood in [Flood::Off, Flood::Small, Flood::Large] {
+            assert_eq!(Flood::parse(flood.word()), Some(flood));
+        }
+        assert_eq!(Flood::parse(""), None);
+    }
+}
