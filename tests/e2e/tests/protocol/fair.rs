@@ -75,8 +75,8 @@ fn calls_before(data_bytes: usize, count: usize) -> usize {
             }
         });
         is_reached.recv().expect("the flood is under way");
-        let state = Call::GetDeviceState { device, state_type: 1 };
         let calling = scope.spawn(|| {
+            let state = Call::GetDeviceState { device, state_type: 1 };
             let mut bytes = Vec::new();
             append(&call_to_frame(1_000_000, &state), &mut bytes);
             assert!(steady.stream.send(&bytes));
