@@ -368,8 +368,7 @@ impl<M: Miniport> Kernel<M> {
             self.objects.hold(object);
         }
         let events = effects.events.len();
-        loop {
-            let Some(entry) = self.objects.pop_reached(object) else { break };
+        while let Some(entry) = self.objects.pop_reached(object) {
             if self.waits.latch(entry.wait, entry.item) {
                 self.complete_wait(self.waits.id(entry.wait), effects);
             }
