@@ -168,7 +168,7 @@ impl<M: Miniport> Kernel<M> {
 
     pub(crate) fn adapter(&self, process: ProcessId, handle: Handle) -> Result<u32, Refusal> {
         match self.process(process).handles.get(handle) {
-            Some(Local::Adapter(ordinal)) => Ok(*ordinal),
+            Some(Local::Adapter(ordinal)) => Ok(ordinal),
             _ => invalid(format!("{handle} is no adapter handle of this process")),
         }
     }
@@ -206,9 +206,10 @@ impl<M: Miniport> Kernel<M> {
 
 impl Process {
     /// The device that a handle names.
+    #[inline]
     pub(crate) fn device(&self, handle: Handle) -> Result<u32, Refusal> {
         match self.handles.get(handle) {
-            Some(Local::Device(device)) => Ok(*device),
+            Some(Local::Device(device)) => Ok(device),
             _ => invalid(format!("{handle} is no device handle of this process")),
         }
     }

@@ -58,6 +58,7 @@ pub(crate) struct CpuEvents {
 
 impl CpuEvents {
     /// A step begins.
+    #[inline]
     pub fn begin_step(&mut self) {
         self.set.clear();
         self.set_in_guests.clear();

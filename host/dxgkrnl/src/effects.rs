@@ -52,6 +52,7 @@ pub struct Effects {
 }
 
 impl Effects {
+    #[inline]
     pub fn clear(&mut self) {
         let Effects { stores, answers, events, notes } = self;
         stores.clear();

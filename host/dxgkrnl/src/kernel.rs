@@ -25,7 +25,7 @@ use crate::handles::HandleTable;
 use crate::keyed_mutex::KeyedMutexes;
 use crate::legacy::Legacy;
 use crate::native::NativeFences;
-use crate::object::SyncObject;
+use crate::objects::Objects;
 use crate::paging::PagingQueue;
 use crate::periodic::Notification;
 use crate::planted::PlantedBug;
@@ -33,11 +33,11 @@ use crate::policy::RefusedOneWay;
 use crate::process::{Local, Process};
 use crate::sharing::{Global, Sharing};
 use crate::slab::Slab;
+use crate::stored::StoredNow;
 use crate::sync::Open;
 use crate::tdr::Tdr;
 use crate::vidsch::{Broadcast, Context, HwQueue, InFlight, Queue};
 use crate::virtual_machine::{Frozen, VirtualMachine};
-use crate::wait::Stored;
 use crate::waits::{WaitId, Waits};
 use crate::{Config, Input, Nanos, ProcessId, VmId};
 
@@ -58,6 +58,7 @@ pub(crate) fn invalid<T>(why: impl Into<String>) -> Result<T, Refusal> {
 }
 
 /// The earlier of two times that need not come.
+#[inline]
 pub(crate) fn earliest(one: Option<Nanos>, other: Option<Nanos>) -> Option<Nanos> {
     match (one, other) {
         (Some(one), Some(other)) => Some(one.min(other)),
@@ -91,14 +92,14 @@ pub struct Kernel<M: Miniport> {
     pub(crate) miniport: Driver<M>,
     pub(crate) now: Nanos,
     /// What was stored in this call of `handle`, and can be stored over.
-    pub(crate) stored: Vec<Stored>,
+    pub(crate) stored: StoredNow,
     pub(crate) vms: BTreeMap<VmId, VirtualMachine>,
     pub(crate) frozen: Frozen,
     pub(crate) processes: BTreeMap<ProcessId, Process>,
     pub(crate) devices: Slab<Device>,
     pub(crate) contexts: Slab<Context>,
     pub(crate) queues: Slab<Queue>,
-    pub(crate) objects: Slab<SyncObject>,
+    pub(crate) objects: Objects,
     pub(crate) opens: Slab<Open>,
     pub(crate) waits: Waits,
     pub(crate) broadcasts: Slab<Broadcast>,
@@ -161,14 +162,14 @@ impl<M: Miniport> Kernel<M> {
             config,
             miniport: Driver::new(miniport),
             now: 0,
-            stored: Vec::new(),
+            stored: StoredNow::default(),
             vms: BTreeMap::new(),
             frozen: Frozen::new(),
             processes: BTreeMap::new(),
             devices: Slab::default(),
             contexts: Slab::default(),
             queues: Slab::default(),
-            objects: Slab::default(),
+            objects: Objects::default(),
             opens: Slab::default(),
             waits: Waits::default(),
             broadcasts: Slab::default(),
@@ -236,18 +237,18 @@ impl<M: Miniport> Kernel<M> {
         self.run_queues(effects);
     }
 
-    /// Begins to load the object of a signal or a wait. A handle leads to its entry and the entry to the object, two
-    /// loads one after the other that miss the cache where there are many fences; nothing until the call is applied
-    /// needs them, so that a processor does all that meanwhile.
+    /// Begins to load what a signal or a wait needs. A handle leads to its entry and the entry to the object, two loads
+    /// that miss the cache where there are many fences. Nothing until the call is applied needs them, so that a
+    /// processor does all that meanwhile; and the second need not wait for the first where it can be guessed.
     #[inline]
-    fn fetch(&self, input: &Input) {
+    fn fetch(&mut self, input: &Input) {
         let Input::Call { process, call, .. } = input else { return };
         let (Call::SignalFromCpu { objects, .. } | Call::WaitFromCpu { objects, .. }) = call else { return };
-        let owner = self.processes.get(process);
-        if let (Some(owner), Some(handle)) = (owner, objects.first())
-            && let Some(named) = owner.find_sync_object(*handle)
-        {
-            core::hint::black_box(self.objects[named.object].value);
+        if let (Some(owner), Some(handle)) = (self.processes.get(process), objects.first()) {
+            self.objects.fetch_guess(*handle);
+            if let Some(named) = owner.find_sync_object(*handle) {
+                self.objects.fetch(*handle, named.object);
+            }
         }
     }
 
@@ -441,7 +442,7 @@ impl<M: Miniport> Kernel<M> {
         for (_, open) in self.opens.iter() {
             let Some(slot) = open.slot else { continue };
             if self.processes.get(&open.process).is_some_and(|process| process.vm == vm) {
-                let value = self.objects[open.object].value;
+                let value = self.objects.value(open.object);
                 effects.stores.push(FenceStore { process: open.process, slot, value });
             }
         }
@@ -464,8 +465,8 @@ impl<M: Miniport> Kernel<M> {
             _ => return None,
         };
         match self.processes.get(&process)?.handles.get(context)? {
-            Local::Context(context) => Some(self.contexts[*context].device),
-            Local::HwQueue(queue) => Some(self.contexts[self.hw_queues[*queue].context].device),
+            Local::Context(context) => Some(self.contexts[context].device),
+            Local::HwQueue(queue) => Some(self.contexts[self.hw_queues[queue].context].device),
             _ => None,
         }
     }

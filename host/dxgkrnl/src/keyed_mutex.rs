@@ -111,6 +111,7 @@ impl KeyedMutexes {
     }
 
     /// When the next timeout is up.
+    #[inline]
     pub fn next_deadline(&self) -> Option<Nanos> {
         let relative = self.relative.first().map(|(due, _)| *due);
         let (utc, told) = self.clock;
@@ -400,7 +401,7 @@ impl<M: Miniport> Kernel<M> {
     /// The open and the mutex that a handle of this process names.
     fn keyed_mutex(&self, process: ProcessId, handle: Handle) -> Result<(u32, u32), Refusal> {
         match self.process(process).handles.get(handle) {
-            Some(Local::KeyedMutex(open)) => Ok((*open, self.keyed.opens[*open].mutex)),
+            Some(Local::KeyedMutex(open)) => Ok((open, self.keyed.opens[open].mutex)),
             _ => invalid(format!("{handle} is no keyed mutex of this process")),
         }
     }

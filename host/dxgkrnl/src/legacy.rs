@@ -205,7 +205,7 @@ impl<M: Miniport> Kernel<M> {
             Kind::Mutex { owner } => owner.is_none_or(|owner| owner == me),
             Kind::Semaphore { .. } => {
                 let wanted = objects.iter().filter(|other| *other == object).count() as u64;
-                self.objects[*object].value >= wanted
+                self.objects.value(*object) >= wanted
             }
             Kind::Notification { .. } => false,
         })
@@ -229,7 +229,7 @@ impl<M: Miniport> Kernel<M> {
                     self.store_value(*object, 1, effects);
                 }
                 Kind::Semaphore { .. } => {
-                    let count = self.objects[*object].value - 1;
+                    let count = self.objects.value(*object) - 1;
                     self.store_value(*object, count, effects);
                 }
                 Kind::Notification { .. } => {}
@@ -315,7 +315,7 @@ impl<M: Miniport> Kernel<M> {
     }
 
     fn count_up(&mut self, object: u32, max_count: u32, signal: &Signal, effects: &mut Effects) {
-        let count = self.objects[object].value;
+        let count = self.objects.value(object);
         if count < u64::from(max_count) {
             self.store_value(object, count + 1, effects);
             self.look_at_line(object, effects);

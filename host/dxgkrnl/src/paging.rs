@@ -183,11 +183,11 @@ impl<M: Miniport> Kernel<M> {
     ) -> Called {
         let adapter = match self.process(process).handles.get(owner) {
             Some(Local::PagingQueue(queue)) => {
-                let device = self.paging_queues[*queue].device;
+                let device = self.paging_queues[queue].device;
                 self.require_active(device)?;
                 self.devices[device].adapter
             }
-            Some(Local::Adapter(adapter)) => *adapter,
+            Some(Local::Adapter(adapter)) => adapter,
             _ => return invalid(format!("{owner} is neither a paging queue nor an adapter of this process")),
         };
         self.require_started(adapter)?;
@@ -283,7 +283,7 @@ impl<M: Miniport> Kernel<M> {
         self.enqueue(queue, Packet::PageTables(operations));
         let targets: Vec<_> = signaled.iter().map(|item| (item.object, item.value)).collect();
         for (object, _) in &targets {
-            self.objects[*object].references += 1;
+            self.objects.hold(*object);
         }
         let flags = SignalFlags::empty();
         self.enqueue(queue, Packet::Signal(Signal { process, flags, targets, event: None, by: Vec::new() }));
@@ -439,7 +439,7 @@ impl<M: Miniport> Kernel<M> {
 
     fn paging_queue(&self, process: ProcessId, handle: Handle) -> Result<u32, Refusal> {
         match self.process(process).handles.get(handle) {
-            Some(Local::PagingQueue(queue)) => Ok(*queue),
+            Some(Local::PagingQueue(queue)) => Ok(queue),
             _ => invalid(format!("{handle} is no paging queue of this process")),
         }
     }

@@ -119,7 +119,7 @@ impl<M: Miniport> Kernel<M> {
             effects.notes.push(Note { process: None, text });
             return;
         };
-        let value = self.objects[object].value.wrapping_add(1);
+        let value = self.objects.value(object).wrapping_add(1);
         self.set_value(object, value, effects);
     }
 

@@ -11,7 +11,6 @@ use crate::ddi::Miniport;
 use crate::effects::{Answer, Effects, FenceStore};
 use crate::kernel::Kernel;
 use crate::process::Local;
-use crate::wait::Stored;
 use crate::waits::{WaitId, WaitOwner};
 
 /// A way for the kernel to be wrong.
@@ -76,7 +75,7 @@ impl<M: Miniport> Kernel<M> {
         };
         let Some(owner) = self.processes.get(&process) else { return false };
         let Some(Local::Device(device)) = owner.handles.get(*device) else { return false };
-        let children = self.devices[*device].children.iter();
+        let children = self.devices[device].children.iter();
         let fences = children.filter(|child| matches!(owner.handles.get(**child), Some(Local::Sync(_))));
         fences.count() >= 2
     }
@@ -84,23 +83,20 @@ impl<M: Miniport> Kernel<M> {
     /// [`PlantedBug::StaleValue`]: true if it stored the value itself.
     #[cold]
     pub(crate) fn stores_stale(&mut self, object: u32, value: u64, effects: &mut Effects) -> bool {
-        let state = &mut self.objects[object];
-        let lower = value < state.value && state.opens_count() >= 2;
-        if self.planted != Some(PlantedBug::StaleValue)
-            || !lower
-            || Stored::of(&self.stored, object, state).is_some()
-        {
+        let lower = value < self.objects.value(object) && self.objects[object].opens_count() >= 2;
+        if self.planted != Some(PlantedBug::StaleValue) || !lower || self.stored.of(object).is_some() {
             return false;
         }
-        state.value = value;
+        self.objects.set_value(object, value);
         let begin = effects.stores.len();
-        for open in state.opens().enumerate().filter_map(|(at, open)| (at != 1).then_some(open)) {
+        let opens = self.objects[object].opens();
+        for open in opens.enumerate().filter_map(|(at, open)| (at != 1).then_some(open)) {
             let open = &self.opens[open];
             if let Some(slot) = open.slot {
                 effects.stores.push(FenceStore { process: open.process, slot, value });
             }
         }
-        state.stored = Stored::note(&mut self.stored, object, begin, effects.stores.len());
+        self.stored.note(object, begin..effects.stores.len());
         true
     }
 
@@ -119,9 +115,8 @@ impl<M: Miniport> Kernel<M> {
     }
 
     fn almost_satisfied(&self, object: u32) -> Option<WaitId> {
-        let state = &self.objects[object];
-        let one_below = |value: u64| value.checked_sub(1) == Some(state.value);
-        let mut keys = state.waiters().take_while(|entry| one_below(entry.key));
+        let one_below = |value: u64| value.checked_sub(1) == Some(self.objects.value(object));
+        let mut keys = self.objects.waiters(object).take_while(|entry| one_below(entry.key));
         let found = keys.find(|entry| {
             let wait = self.waits.at(entry.wait);
             let items = self.waits.items(wait);

@@ -10,7 +10,7 @@ use alloc::vec::Vec;
 
 use d3dkmt::{EventId, Handle, limits};
 
-use crate::handles::HandleTable;
+use crate::handles::{HandleTable, REFERENT_BITS, Referent};
 use crate::names::Names;
 use crate::vaspace::AddressSpace;
 use crate::vidsch::CLASS_NORMAL;
@@ -35,6 +35,47 @@ pub(crate) enum Local {
 pub(crate) struct SyncRef {
     pub open: u32,
     pub object: u32,
+}
+
+/// Bits of the position of an open beside that of its object.
+const OPEN_BITS: u32 = 29;
+const OBJECT_BITS: u32 = REFERENT_BITS - OPEN_BITS;
+
+impl Referent for Local {
+    fn pack(self) -> Option<(u64, u64)> {
+        let (kind, bits) = match self {
+            Local::Adapter(index) => (1, u64::from(index)),
+            Local::Device(index) => (2, u64::from(index)),
+            Local::Context(index) => (3, u64::from(index)),
+            // Half a billion objects do not fit any host: their tables alone are 60 GB.
+            Local::Sync(SyncRef { open, object }) if open >> OPEN_BITS != 0 || object >> OBJECT_BITS != 0 => {
+                return None;
+            }
+            Local::Sync(SyncRef { open, object }) => (4, u64::from(object) << OPEN_BITS | u64::from(open)),
+            Local::KeyedMutex(index) => (5, u64::from(index)),
+            Local::HwQueue(index) => (6, u64::from(index)),
+            Local::PagingQueue(index) => (7, u64::from(index)),
+        };
+        Some((kind, bits))
+    }
+
+    #[inline]
+    fn unpack(kind: u64, bits: u64) -> Option<Self> {
+        let index = bits as u32;
+        Some(match kind {
+            1 => Local::Adapter(index),
+            2 => Local::Device(index),
+            3 => Local::Context(index),
+            4 => {
+                let open = (bits & ((1 << OPEN_BITS) - 1)) as u32;
+                Local::Sync(SyncRef { open, object: (bits >> OPEN_BITS) as u32 })
+            }
+            5 => Local::KeyedMutex(index),
+            6 => Local::HwQueue(index),
+            7 => Local::PagingQueue(index),
+            _ => return None,
+        })
+    }
 }
 
 pub(crate) struct Process {
@@ -94,7 +135,7 @@ impl Process {
 
     /// How many handles of this adapter the process has open.
     pub fn opens_of_adapter(&self, adapter: u32) -> usize {
-        self.handles.iter().filter(|(_, local)| **local == Local::Adapter(adapter)).count()
+        self.handles.iter().filter(|(_, local)| *local == Local::Adapter(adapter)).count()
     }
 
     /// Handles of the given kind, in order.
@@ -187,5 +228,35 @@ impl Slots {
             return None;
         }
         *self.owners.get(usize::try_from(offset / SLOT_BYTES).ok()?)?
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Local, OBJECT_BITS, OPEN_BITS, SyncRef};
+    use crate::handles::{HandleTable, Referent};
+
+    #[test]
+    fn what_a_handle_stands_for_comes_back_as_it_went_in() {
+        let (open_most, object_most) = ((1 << OPEN_BITS) - 1, (1_u64 << OBJECT_BITS) as u32 - 1);
+        let mut table = HandleTable::new(100);
+        for index in [0, 1, u32::MAX] {
+            for local in [Local::Adapter, Local::Device, Local::Context, Local::KeyedMutex, Local::HwQueue] {
+                let handle = table.insert(local(index)).unwrap();
+                assert_eq!(table.get(handle), Some(local(index)));
+            }
+            let handle = table.insert(Local::PagingQueue(index)).unwrap();
+            assert_eq!(table.remove(handle), Some(Local::PagingQueue(index)));
+            assert_eq!((table.get(handle), table.remove(handle)), (None, None));
+        }
+        for (open, object) in [(0, 0), (open_most, 0), (0, object_most), (open_most, object_most)] {
+            let local = Local::Sync(SyncRef { open, object });
+            let handle = table.insert(local).unwrap();
+            assert_eq!(table.get(handle), Some(local));
+        }
+        for (open, object) in [(open_most + 1, 0), (0, object_most + 1)] {
+            let too_high = Local::Sync(SyncRef { open, object });
+            assert_eq!((too_high.pack(), table.insert(too_high)), (None, None));
+        }
     }
 }

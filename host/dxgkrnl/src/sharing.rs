@@ -36,6 +36,7 @@ use d3dkmt::{
 
 use crate::ddi::Miniport;
 use crate::effects::Effects;
+use crate::handles::Referent;
 use crate::kernel::{Called, Kernel, Refusal, invalid, refuse};
 use crate::mapping::Mapping;
 use crate::process::Local;
@@ -48,6 +49,23 @@ use crate::{ProcessId, VmId};
 pub(crate) enum Global {
     Sync(u32),
     KeyedMutex(u32),
+}
+
+impl Referent for Global {
+    fn pack(self) -> Option<(u64, u64)> {
+        Some(match self {
+            Global::Sync(index) => (1, u64::from(index)),
+            Global::KeyedMutex(index) => (2, u64::from(index)),
+        })
+    }
+
+    fn unpack(kind: u64, bits: u64) -> Option<Self> {
+        match kind {
+            1 => Some(Global::Sync(bits as u32)),
+            2 => Some(Global::KeyedMutex(bits as u32)),
+            _ => None,
+        }
+    }
 }
 
 /// An NT handle of a shared object.
@@ -128,7 +146,7 @@ impl<M: Miniport> Kernel<M> {
         if handle.kind() != HandleKind::Global {
             return None;
         }
-        self.globals.get(Handle::local(handle.index(), handle.unique())).copied()
+        self.globals.get(Handle::local(handle.index(), handle.unique()))
     }
 
     pub(crate) fn end_global(&mut self, handle: Handle) {
@@ -137,9 +155,8 @@ impl<M: Miniport> Kernel<M> {
 
     /// The last local handle may be gone: the global one goes with it, whatever packets still name the object.
     pub(crate) fn end_global_of(&mut self, object: u32) {
-        let state = &mut self.objects[object];
-        if !state.is_open()
-            && let Some(global) = state.take_global()
+        if !self.objects[object].is_open()
+            && let Some(global) = self.objects.take_global(object)
         {
             self.end_global(global);
         }
@@ -269,7 +286,7 @@ impl<M: Miniport> Kernel<M> {
             name
         });
         self.sharing.shares.insert(token, Share { object, vm, access: granted(desired_access), name });
-        self.objects[object].references += 1;
+        self.objects.hold(object);
         Ok(Reply::None)
     }
 

@@ -10,6 +10,11 @@ const NONE: u32 = u32::MAX;
 /// A table this small is kept when its last entry goes: one wait that comes and goes asks for no memory.
 const KEPT_MAX: usize = 64;
 
+/// By how many entries a full table of this length grows.
+pub(crate) fn growth(len: usize) -> usize {
+    (len / 8).max(4)
+}
+
 #[derive(Clone, Debug)]
 enum Entry<T> {
     Live(T),
@@ -41,7 +46,7 @@ impl<T> Slab<T> {
             return core::mem::replace(&mut self.free, next);
         }
         if self.entries.len() == self.entries.capacity() {
-            self.entries.reserve_exact((self.entries.len() / 8).max(4));
+            self.entries.reserve_exact(growth(self.entries.len()));
         }
         self.entries.push(Entry::Live(value));
         (self.entries.len() - 1) as u32
@@ -106,5 +111,5 @@ impl<T> core::ops::IndexMut<u32> for Slab<T> {
         self.get_mut(index).expect("slab index is live")
     }
 }
-const _: () = assert!(size_of::<Entry<crate::object::SyncObject>>() == 64);
+const _: () = assert!(size_of::<Entry<crate::object::SyncObject>>() == 40);
 const _: () = assert!(size_of::<Entry<crate::waits::Wait>>() == 48);

@@ -370,7 +370,7 @@ impl<M: Miniport> Kernel<M> {
             context: self.contexts[queue.context].handle,
             flags: queue.flags.bits(),
             progress_fence: queue.progress_fence,
-            progress: self.objects[queue.progress].value,
+            progress: self.objects.value(queue.progress),
             submitted: queue.submitted,
             last_queued: queue.last_queued,
             doorbell: queue.doorbell.as_ref().map(|doorbell| doorbell.status as u64),
@@ -426,11 +426,11 @@ impl<M: Miniport> Kernel<M> {
                 handle: open.handle,
                 object_type: object.object_type,
                 flags: open.flags.bits(),
-                value: object.value,
+                value: self.objects.value(open.object),
                 slot: open.slot,
-                waiters: (object.waiters_count() + line(open.object)) as u32,
+                waiters: (self.objects.waiters_count(open.object) + line(open.object)) as u32,
                 owner: self.legacy.owner(open.object).map(|owner| (owner.process.0, owner.by)),
-                poisoned: object.is_poisoned(),
+                poisoned: self.objects.is_poisoned(open.object),
             }
         };
         self.opens.iter().map(state).collect()
@@ -476,7 +476,7 @@ impl<M: Miniport> Kernel<M> {
                 Some(named.given.clone())
             }),
             object_type: self.objects[share.object].object_type,
-            value: self.objects[share.object].value,
+            value: self.objects.value(share.object),
         };
         self.sharing.shares.values().map(state).collect()
     }

@@ -149,7 +149,7 @@ impl<M: Miniport> Kernel<M> {
         if global {
             match self.new_global(Global::Sync(object)) {
                 Ok(handle) => {
-                    self.objects[object].set_global(handle);
+                    self.objects.set_global(object, handle);
                     created.shared_handle = handle;
                 }
                 Err(refusal) => {
@@ -169,7 +169,7 @@ impl<M: Miniport> Kernel<M> {
         value: u64,
         adapter: u32,
     ) -> u32 {
-        self.objects.insert(SyncObject::new(object_type, flags, value, adapter))
+        self.objects.insert(SyncObject::new(object_type, flags, adapter), value)
     }
 
     /// What to say if the process has no fence slot left: bring memory, or the limit is reached.
@@ -236,13 +236,13 @@ impl<M: Miniport> Kernel<M> {
         };
         self.opens[open].handle = handle;
         self.opens[open].slot = slot;
-        self.objects[object].add_open(open, &self.opens);
+        self.objects.add_open(object, open, &self.opens);
         if let Some(device) = self.opens[open].device {
             self.devices[device].children.insert(handle);
         }
         let mut gpu_address = 0;
         if let Some(slot) = slot {
-            effects.stores.push(FenceStore { process, slot, value: self.objects[object].value });
+            effects.stores.push(FenceStore { process, slot, value: self.objects.value(object) });
             if !flags.contains(SyncObjectFlags::NO_GPU_ACCESS) {
                 gpu_address = self.engine_address(self.objects[object].adapter, slot);
             }
@@ -290,8 +290,7 @@ impl<M: Miniport> Kernel<M> {
         if let Some(device) = open.device {
             self.devices[device].children.remove(&handle);
         }
-        let object = &mut self.objects[open.object];
-        object.remove_open(id, &self.opens);
+        self.objects.remove_open(open.object, id, &self.opens);
         if let Some(slot) = open.slot {
             self.release_slot(slot, &open);
         }
@@ -308,7 +307,7 @@ impl<M: Miniport> Kernel<M> {
 
     /// Waits that outlive the open they were made through no longer name it: its index may be reused.
     fn forget_open(&mut self, object: u32, open: u32) {
-        for entry in self.objects[object].waiters() {
+        for entry in self.objects.waiters(object) {
             self.waits.forget_open(entry.wait, entry.item, open);
         }
     }
@@ -331,8 +330,9 @@ impl<M: Miniport> Kernel<M> {
         why: &str,
         effects: &mut Effects,
     ) {
-        let released: Vec<_> = self.objects[object]
-            .waiters()
+        let released: Vec<_> = self
+            .objects
+            .waiters(object)
             .filter(|entry| {
                 let wait = self.waits.at(entry.wait);
                 let item = self.waits.items(wait).as_ref()[entry.item as usize];
@@ -365,7 +365,7 @@ impl<M: Miniport> Kernel<M> {
     }
 
     pub(crate) fn release_reference(&mut self, object: u32, effects: &mut Effects) {
-        self.objects[object].references -= 1;
+        self.objects.release(object);
         self.drop_object_if_unused(object, effects);
     }
 
@@ -377,6 +377,7 @@ impl<M: Miniport> Kernel<M> {
 
 impl Process {
     /// The open and the object that a handle names.
+    #[inline]
     pub(crate) fn sync_object(&self, handle: Handle) -> Result<(u32, u32), Refusal> {
         match self.find_sync_object(handle) {
             Some(SyncRef { open, object }) => Ok((open, object)),
@@ -385,9 +386,10 @@ impl Process {
     }
 
     /// The same without a reason.
+    #[inline]
     pub(crate) fn find_sync_object(&self, handle: Handle) -> Option<SyncRef> {
         match self.handles.get(handle) {
-            Some(Local::Sync(named)) => Some(*named),
+            Some(Local::Sync(named)) => Some(named),
             _ => None,
         }
     }

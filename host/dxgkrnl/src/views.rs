@@ -14,6 +14,7 @@ use crate::ddi::{
 };
 use crate::kernel::{Device, Kernel};
 use crate::object::SyncObject;
+use crate::objects::Objects;
 use crate::process::Local;
 use crate::slab::Slab;
 use crate::sync::{Open, is_mapped};
@@ -81,7 +82,7 @@ pub struct WaitView<'a> {
     pub context: Option<Handle>,
     pub any: bool,
     items: WaitItems<&'a [WaitItem]>,
-    objects: &'a Slab<SyncObject>,
+    objects: &'a Objects,
     opens: &'a Slab<Open>,
 }
 
@@ -143,7 +144,7 @@ impl<'a> WaitView<'a> {
                 handle: open.map_or(Handle::NULL, |open| open.handle),
                 slot: open.and_then(|open| open.slot),
                 value: item.value,
-                current: if lives { objects[item.object].value } else { item.value },
+                current: if lives { objects.value(item.object) } else { item.value },
                 satisfied: item.satisfied,
             }
         })
@@ -157,7 +158,7 @@ impl<M: Miniport> Kernel<M> {
             let object = &self.objects[open.object];
             if is_mapped(object.object_type) || object.object_type == SyncObjectType::FENCE {
                 let Open { process, handle, object: number, slot, .. } = *open;
-                let (value, poisoned) = (object.value, object.is_poisoned());
+                let (value, poisoned) = (self.objects.value(number), self.objects.is_poisoned(number));
                 each(FenceView { process, handle, slot, object: number, value, poisoned });
             }
         }
@@ -245,15 +246,18 @@ impl<M: Miniport> Kernel<M> {
         let lives = |device: &Device, child: &Handle| {
             let handles = &self.processes.get(&device.process)?.handles;
             Some(match handles.get(*child)? {
-                Local::Context(context) => self.contexts.get(*context)?.handle == *child,
+                Local::Context(context) => self.contexts.get(context)?.handle == *child,
                 Local::Sync(named) => self.opens.get(named.open)?.handle == *child,
-                Local::PagingQueue(queue) => self.paging_queues.get(*queue)?.handle == *child,
+                Local::PagingQueue(queue) => self.paging_queues.get(queue)?.handle == *child,
                 Local::Adapter(_) | Local::Device(_) | Local::HwQueue(_) | Local::KeyedMutex(_) => false,
             })
         };
         let is_whole = |device: &Device| device.children.iter().all(|one| lives(device, one) == Some(true));
         if !self.devices.iter().all(|(_, device)| is_whole(device)) {
             return Some("what belongs to a device");
+        }
+        if self.objects.miscounted(&self.opens) {
+            return Some("what is kept of objects for signals");
         }
         if self.progress_fences.len() != self.hw_queues.len() {
             return Some("the progress fences");
@@ -320,7 +324,7 @@ impl<M: Miniport> Kernel<M> {
                 engine: self.contexts[queue.context].engine,
                 flags: queue.flags,
                 submitted: queue.submitted,
-                progress: self.objects[queue.progress].value,
+                progress: self.objects.value(queue.progress),
                 in_flight: self.queues[queue.queue].in_flight.len() as u32,
                 doorbell: queue.doorbell.as_ref().map(|doorbell| (doorbell.status, doorbell.slot)),
                 last_queued: queue.last_queued,
@@ -338,9 +342,9 @@ impl<M: Miniport> Kernel<M> {
                     adapter: *adapter,
                     fence: place.fence,
                     storage: fence.storage,
-                    current_value: self.objects[*object].value,
+                    current_value: self.objects.value(*object),
                     monitored_value: place.monitored_value,
-                    always_signaled: self.objects[*object].is_poisoned(),
+                    always_signaled: self.objects.is_poisoned(*object),
                 });
             }
         }

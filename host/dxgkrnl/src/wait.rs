@@ -9,43 +9,20 @@ use alloc::format;
 use alloc::vec::Vec;
 
 use d3dkmt::{
-    EventId, Handle, NtStatus, Reply, SignalFlags, SyncObjectFlags, WaitFromCpuFlags, WaitOutcome, limits,
+    DeviceExecutionState, EventId, Handle, NtStatus, Reply, SignalFlags, SyncObjectFlags, WaitFromCpuFlags,
+    WaitOutcome, limits,
 };
 
 use crate::ProcessId;
 use crate::ddi::Miniport;
 use crate::effects::{Effects, FenceStore};
 use crate::kernel::{Called, Kernel, Refusal, invalid, refuse};
-use crate::object::SyncObject;
 use crate::ordered::Entry;
 use crate::policy::CpuSignal;
-use crate::process::Process;
+use crate::process::{Local, Process};
 use crate::sync::is_mapped;
 use crate::waits::{Wait, WaitId, WaitItem, WaitOwner};
-
-/// The stores of one object in this call of `handle`: nobody can see what stood there for no time at all, so a
-/// fence is stored once, however often a command buffer writes it.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Stored {
-    object: u32,
-    /// Where they stand among the effects.
-    begin: usize,
-    end: usize,
-}
-
-impl Stored {
-    /// The object knows where to look in the list of this step; what it says is of an earlier step unless that
-    /// entry is its own.
-    pub fn of(list: &[Stored], object: u32, state: &SyncObject) -> Option<Stored> {
-        list.get(state.stored as usize).copied().filter(|stored| stored.object == object)
-    }
-
-    /// Where the object shall look.
-    pub fn note(list: &mut Vec<Stored>, object: u32, begin: usize, end: usize) -> u32 {
-        list.push(Stored { object, begin, end });
-        (list.len() - 1) as u32
-    }
-}
+use crate::window::within;
 
 /// Both arrays of a call, checked against each other and the limit.
 fn check_counts(what: &str, objects: usize, values: usize, most: usize) -> Result<(), Refusal> {
@@ -69,6 +46,12 @@ impl<M: Miniport> Kernel<M> {
         flags: SignalFlags,
         effects: &mut Effects,
     ) -> Called {
+        if let ([object], [value]) = (objects, values)
+            && flags.is_empty()
+            && self.signal_plain_fence(process, device, *object, *value, effects)
+        {
+            return Ok(Reply::None);
+        }
         let owner = self.process(process);
         let device = owner.device(device)?;
         self.require_active(device)?;
@@ -76,16 +59,19 @@ impl<M: Miniport> Kernel<M> {
             return invalid(format!("signal flags {:#x} are not for a CPU signal", flags.bits()));
         }
         check_counts("a signal", objects.len(), values.len(), limits::OBJECTS_SIGNALED_MAX)?;
+        let adapter = self.devices[device].adapter;
         let mut targets = [0u32; limits::OBJECTS_SIGNALED_MAX];
         for (at, handle) in objects.iter().enumerate() {
             let (open, object) = owner.sync_object(*handle)?;
             targets[at] = object;
-            self.check_monitored(open, object, device, *handle)?;
-            self.check_not_periodic(object, *handle)?;
-            self.check_right(open, object, SyncObjectFlags::NO_SIGNAL)?;
+            if !self.objects.is_plain_on(object, adapter) {
+                self.check_monitored(open, object, device, *handle)?;
+                self.check_not_periodic(object, *handle)?;
+                self.check_right(open, object, SyncObjectFlags::NO_SIGNAL)?;
+            }
             // An object may be named twice: the value it has by then counts.
             let earlier = targets[..at].iter().rposition(|other| *other == object);
-            let current = earlier.map_or(self.objects[object].value, |earlier| values[earlier]);
+            let current = earlier.map_or(self.objects.value(object), |earlier| values[earlier]);
             let may_go_back =
                 flags.contains(SignalFlags::ALLOW_FENCE_REWIND) || self.is_beyond_signals(object);
             if values[at] < current && !may_go_back {
@@ -105,12 +91,46 @@ impl<M: Miniport> Kernel<M> {
             // Nothing comes between the answer and the effect, so what was checked here still holds then.
             CpuSignal::AfterAnswer => {
                 for (object, value) in targets {
-                    self.objects[object].references += 1;
+                    self.objects.hold(object);
                     self.answered_signal.push((process, object, value));
                 }
             }
         }
         Ok(Reply::None)
+    }
+
+    /// A signal of one plain fence that nothing speaks against, as most are: true if it is done. Whatever else it is,
+    /// the caller judges.
+    #[inline]
+    fn signal_plain_fence(
+        &mut self,
+        process: ProcessId,
+        device: Handle,
+        object: Handle,
+        value: u64,
+        effects: &mut Effects,
+    ) -> bool {
+        let Some(owner) = self.processes.get(&process) else { return false };
+        let (Some(Local::Device(device)), Some(named)) =
+            (owner.handles.get(device), owner.find_sync_object(object))
+        else {
+            return false;
+        };
+        let (device, object) = (&self.devices[device], named.object);
+        let last = self.objects.value(object);
+        let is_simple = self.objects.is_plain_on(object, device.adapter)
+            && device.state == DeviceExecutionState::ACTIVE
+            && value >= last
+            && within(last, value)
+            && self.config.policy.cpu_signal == CpuSignal::AtOnce
+            && self.planted.is_none();
+        if is_simple {
+            self.store_value(object, value, effects);
+            if self.objects.may_wake(object) {
+                self.evaluate(object, effects);
+            }
+        }
+        is_simple
     }
 
     /// A signal from the CPU that was answered before takes effect.
@@ -143,10 +163,13 @@ impl<M: Miniport> Kernel<M> {
             return invalid(format!("wait flags {:#x} have reserved bits set", flags.bits()));
         }
         check_counts("a wait", objects.len(), values.len(), limits::OBJECTS_WAITED_ON_MAX)?;
+        let adapter = self.devices[device].adapter;
         let item = |(handle, value): (&Handle, &u64)| {
             let (open, object) = owner.sync_object(*handle)?;
-            self.check_monitored(open, object, device, *handle)?;
-            self.check_right(open, object, SyncObjectFlags::NO_WAIT)?;
+            if !self.objects.is_plain_on(object, adapter) {
+                self.check_monitored(open, object, device, *handle)?;
+                self.check_right(open, object, SyncObjectFlags::NO_WAIT)?;
+            }
             self.check_wait_window(object, *value, *handle)?;
             let (handle, value) = (*handle, *value);
             Ok(WaitItem { object, open: Some(open), handle, value, satisfied: false })
@@ -231,7 +254,7 @@ impl<M: Miniport> Kernel<M> {
         object: u32,
         denied_by: SyncObjectFlags,
     ) -> Result<(), Refusal> {
-        if self.objects[object].may(open, denied_by, &self.opens) {
+        if self.objects.may(object, open, denied_by, &self.opens) {
             return Ok(());
         }
         let handle = self.opens[open].handle;
@@ -251,8 +274,8 @@ impl<M: Miniport> Kernel<M> {
         let items = items.as_mut();
         let mut unsatisfied = 0;
         for item in &mut *items {
-            let object = &self.objects[item.object];
-            item.satisfied = object.value >= item.value || object.is_poisoned();
+            item.satisfied =
+                self.objects.value(item.object) >= item.value || self.objects.is_poisoned(item.object);
             unsatisfied += u32::from(!item.satisfied);
         }
         if unsatisfied == 0 || (any && (unsatisfied as usize) < items.len()) {
@@ -260,12 +283,12 @@ impl<M: Miniport> Kernel<M> {
         }
         let id = self.waits.insert(owner, any, items, unsatisfied, self.now);
         for (at, item) in items.iter().enumerate() {
-            let object = &mut self.objects[item.object];
             if !item.satisfied {
-                object.add_waiter(Entry { key: item.value, wait: id.slot, item: at as u32 });
+                let entry = Entry { key: item.value, wait: id.slot, item: at as u32 };
+                self.objects.add_waiter(item.object, entry);
             }
             if matches!(owner, WaitOwner::Gpu { .. }) {
-                object.references += 1;
+                self.objects.hold(item.object);
             }
             self.mark_monitored(item.object);
         }
@@ -278,7 +301,7 @@ impl<M: Miniport> Kernel<M> {
         for (at, item) in items.as_ref().iter().enumerate() {
             if !item.satisfied {
                 let compare = |entry: &Entry| self.waits.compare(entry, id, at as u32);
-                self.objects[item.object].remove_waiter(item.value, compare);
+                self.objects.remove_waiter(item.object, item.value, compare);
                 self.mark_monitored(item.object);
             }
         }
@@ -308,44 +331,44 @@ impl<M: Miniport> Kernel<M> {
     }
 
     /// The value and its stores, waits not looked at: what an engine's write does (FEN-018).
+    #[inline]
     pub(crate) fn store_value(&mut self, object: u32, value: u64, effects: &mut Effects) {
         if self.planted.is_some() && self.stores_stale(object, value, effects) {
             return;
         }
-        let state = &mut self.objects[object];
-        state.value = value;
-        if let Some(Stored { begin, end, .. }) = Stored::of(&self.stored, object, state) {
-            for store in &mut effects.stores[begin..end] {
+        self.objects.set_value(object, value);
+        if let Some(stored) = self.stored.of(object) {
+            for store in &mut effects.stores[stored] {
                 store.value = value;
             }
             return;
         }
         let begin = effects.stores.len();
-        if let Some((process, slot)) = state.first_slot() {
+        if let Some((process, slot)) = self.objects.first_slot(object) {
             effects.stores.push(FenceStore { process, slot, value });
         }
-        for open in state.other_opens() {
+        for open in self.objects.other_opens(object) {
             let open = &self.opens[*open];
             if let Some(slot) = open.slot {
                 effects.stores.push(FenceStore { process: open.process, slot, value });
             }
         }
-        state.stored = Stored::note(&mut self.stored, object, begin, effects.stores.len());
+        self.stored.note(object, begin..effects.stores.len());
     }
 
     /// Latches every wait that the object's present value satisfies, and ends those that are complete.
     pub(crate) fn evaluate(&mut self, object: u32, effects: &mut Effects) {
-        let state = &mut self.objects[object];
-        let is_watched = state.is_watched();
-        if !state.may_wake() && !is_watched && self.planted.is_none() {
+        let is_watched = self.objects.is_watched(object);
+        if !self.objects.may_wake(object) && !is_watched && self.planted.is_none() {
             return;
         }
-        // Ending a wait may drop the last reference; hold one meanwhile.
-        state.references += 1;
+        // Ending a wait may drop the last reference; hold one meanwhile. A plain fence is open.
+        let hold = !self.objects.is_plain(object);
+        if hold {
+            self.objects.hold(object);
+        }
         let events = effects.events.len();
-        loop {
-            let state = &mut self.objects[object];
-            let Some(entry) = state.pop_reached() else { break };
+        while let Some(entry) = self.objects.pop_reached(object) {
             if self.waits.latch(entry.wait, entry.item) {
                 self.complete_wait(self.waits.id(entry.wait), effects);
             }
@@ -357,7 +380,9 @@ impl<M: Miniport> Kernel<M> {
             self.complete_progress(object, effects);
             self.mark_monitored(object);
         }
-        self.release_reference(object, effects);
+        if hold {
+            self.release_reference(object, effects);
+        }
     }
 
     pub(crate) fn complete_wait(&mut self, id: WaitId, effects: &mut Effects) {

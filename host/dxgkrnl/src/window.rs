@@ -40,7 +40,8 @@ pub(crate) fn extend(last: u64, word: u32) -> u64 {
     nearer.or(other).unwrap_or(last)
 }
 
-fn within(last: u64, value: u64) -> bool {
+#[inline]
+pub(crate) fn within(last: u64, value: u64) -> bool {
     last.abs_diff(value) <= WINDOW
 }
 
@@ -71,7 +72,7 @@ impl<M: Miniport> Kernel<M> {
 
     /// Refuses a wait beyond the window, if it is not satisfied already.
     pub(crate) fn check_wait_window(&self, object: u32, value: u64, handle: Handle) -> Result<(), Refusal> {
-        let last = self.objects[object].value;
+        let last = self.objects.value(object);
         if value <= last || within(last, value) || !self.is_narrow(object) {
             return Ok(());
         }
@@ -89,7 +90,7 @@ impl<M: Miniport> Kernel<M> {
         if !self.is_narrow(object) {
             return value;
         }
-        let last = self.objects[object].value;
+        let last = self.objects.value(object);
         let extended = extend(last, value as u32);
         // A word alone is a step by itself; more than a word says which value was meant.
         let meant_another = value > u64::from(u32::MAX) && value != extended;
@@ -106,7 +107,7 @@ impl<M: Miniport> Kernel<M> {
     /// Tells of what a value that is about to be set breaks: the window from the last value, and that of waits which
     /// a step back leaves behind.
     pub(crate) fn note_strays(&self, process: ProcessId, object: u32, value: u64, effects: &mut Effects) {
-        let last = self.objects[object].value;
+        let last = self.objects.value(object);
         if within(last, value) && value >= last || !self.is_narrow(object) {
             return;
         }
@@ -117,7 +118,7 @@ impl<M: Miniport> Kernel<M> {
             );
             self.note(process, text, effects);
         }
-        let farthest = self.objects[object].last_waiter().map(|entry| entry.key);
+        let farthest = self.objects.last_waiter(object).map(|entry| entry.key);
         if let Some(wait) = farthest.filter(|wait| *wait > value && !within(value, *wait)) {
             let text = format!(
                 "contract violation: a wait for {wait:#x} is outstanding while a signal takes its fence back to \

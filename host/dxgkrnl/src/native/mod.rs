@@ -191,7 +191,7 @@ impl<M: Miniport> Kernel<M> {
             opens: BTreeMap::new(),
         };
         self.native.fences.insert(object, fence);
-        self.objects[object].set_watched();
+        self.objects.set_watched(object);
     }
 
     /// A global handle on an adapter, if there is none yet.
@@ -200,7 +200,7 @@ impl<M: Miniport> Kernel<M> {
             return Ok(());
         }
         let fence = NativeFenceId(self.native.next_handle());
-        let current_value = self.objects[object].value;
+        let current_value = self.objects.value(object);
         let state = self.native.fences.get_mut(&object).expect("the caller made it");
         let monitored_value = if state.cross_adapter { 0 } else { u64::MAX };
         let storage = state.storage;

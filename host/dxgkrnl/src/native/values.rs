@@ -19,21 +19,17 @@ use crate::bugcheck::VIDEO_SCHEDULER_INTERNAL_ERROR;
 use crate::ddi::{CurrentValueUpdate, EngineId, Miniport, NativeFenceId, SignaledNativeFences};
 use crate::effects::Effects;
 use crate::kernel::Kernel;
-use crate::object::SyncObject;
 
 impl<M: Miniport> Kernel<M> {
     /// The waits on an object changed.
     pub(crate) fn mark_monitored(&mut self, object: u32) {
-        if self.objects.get(object).is_some_and(SyncObject::is_watched)
-            && self.native.fences.contains_key(&object)
-        {
+        if self.objects.is_watched(object) && self.native.fences.contains_key(&object) {
             self.native.dirty.insert(object);
         }
     }
 
     fn wanted_monitored_value(&self, object: u32) -> u64 {
-        let least =
-            self.objects[object].least_waited().into_iter().chain(self.awaited_progress(object)).min();
+        let least = self.objects.least_waited(object).into_iter().chain(self.awaited_progress(object)).min();
         least.map_or(u64::MAX, |value| value - 1)
     }
 
@@ -44,7 +40,7 @@ impl<M: Miniport> Kernel<M> {
         while let Some(object) = self.native.dirty.pop_first() {
             let wanted = self.wanted_monitored_value(object);
             let Some(fence) = self.native.fences.get_mut(&object) else { continue };
-            if fence.cross_adapter || self.objects[object].is_poisoned() {
+            if fence.cross_adapter || self.objects.is_poisoned(object) {
                 continue;
             }
             for (adapter, place) in &mut fence.adapters {
@@ -78,11 +74,11 @@ impl<M: Miniport> Kernel<M> {
     /// The kernel changed a value: the hardware is told, to write it or - of a fence that several adapters share and
     /// whose memory the kernel has written - to look at its waits only (FEN-112, FEN-117).
     pub(crate) fn update_current_value(&mut self, object: u32, effects: &mut Effects) {
-        if !self.objects[object].is_watched() {
+        if !self.objects.is_watched(object) {
             return;
         }
         let Some(fence) = self.native.fences.get(&object) else { return };
-        let notification_only = fence.cross_adapter && !self.objects[object].is_poisoned();
+        let notification_only = fence.cross_adapter && !self.objects.is_poisoned(object);
         self.tell_current_value(object, None, notification_only, effects);
     }
 
@@ -100,9 +96,9 @@ impl<M: Miniport> Kernel<M> {
         notification_only: bool,
         effects: &mut Effects,
     ) {
-        let value = self.objects[object].value;
+        let value = self.objects.value(object);
         let fence = &self.native.fences[&object];
-        let always_signaled = self.objects[object].is_poisoned();
+        let always_signaled = self.objects.is_poisoned(object);
         let told = fence
             .adapters
             .iter()

@@ -99,7 +99,7 @@ impl<M: Miniport> Kernel<M> {
         };
         // The fence of a paging queue is not the device's child but goes with the queue.
         let child = |child: &Handle| match handles.get(*child)? {
-            Local::PagingQueue(queue) => open(&self.paging_queues[*queue].fence),
+            Local::PagingQueue(queue) => open(&self.paging_queues[queue].fence),
             _ => open(child),
         };
         device.children.iter().filter_map(child).collect()

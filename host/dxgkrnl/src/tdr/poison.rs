@@ -33,12 +33,12 @@ impl<M: Miniport> Kernel<M> {
     pub(crate) fn poison(&mut self, object: u32, effects: &mut Effects) {
         let state = &self.objects[object];
         if !is_mapped(state.object_type)
-            || state.is_poisoned()
+            || self.objects.is_poisoned(object)
             || state.flags.contains(SyncObjectFlags::NO_SIGNAL_MAX_VALUE_ON_TDR)
         {
             return;
         }
-        self.objects[object].set_poisoned(true);
+        self.objects.set_poisoned(object, true);
         self.store_value(object, u64::MAX, effects);
         self.update_current_value(object, effects);
         // Whoever waited may have been the last to need it: nothing of it is touched after this.
@@ -47,7 +47,7 @@ impl<M: Miniport> Kernel<M> {
 
     /// True if a new value for this object comes to nothing because it is poisoned.
     pub(crate) fn ignores_value(&mut self, object: u32, value: u64, effects: &mut Effects) -> bool {
-        if !self.objects[object].is_poisoned() {
+        if !self.objects.is_poisoned(object) {
             return false;
         }
         if self.is_beyond_signals(object) {
@@ -55,13 +55,13 @@ impl<M: Miniport> Kernel<M> {
             effects.notes.push(Note { process: None, text });
             return true;
         }
-        self.objects[object].set_poisoned(false);
+        self.objects.set_poisoned(object, false);
         false
     }
 
     /// True if signals of this object have no effect, so that none can be wrong.
     pub(crate) fn is_beyond_signals(&self, object: u32) -> bool {
-        if !self.objects[object].is_poisoned() {
+        if !self.objects.is_poisoned(object) {
             return false;
         }
         match self.config.policy.poisoned_fence {

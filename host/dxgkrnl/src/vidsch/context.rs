@@ -145,7 +145,7 @@ impl<M: Miniport> Kernel<M> {
 
     pub(crate) fn context(&self, process: ProcessId, handle: Handle) -> Result<u32, Refusal> {
         match self.process(process).handles.get(handle) {
-            Some(Local::Context(context)) => Ok(*context),
+            Some(Local::Context(context)) => Ok(context),
             _ => invalid(format!("{handle} is no context handle of this process")),
         }
     }

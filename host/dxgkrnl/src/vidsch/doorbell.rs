@@ -289,7 +289,7 @@ impl<M: Miniport> Kernel<M> {
             return invalid(format!("the rings of the process hold {held} bytes, {bytes} more do not fit"));
         }
         let HwQueue { queue, progress, .. } = self.hw_queues[id];
-        if self.objects[progress].value < last_queued {
+        if self.objects.value(progress) < last_queued {
             self.in_flight.ring_has_work(self.queues[queue].engine, self.now, queue);
         }
         self.with_miniport(effects, |miniport, now, callbacks| {

@@ -33,7 +33,7 @@ impl<M: Miniport> Kernel<M> {
             }
             GpuWait::LooksAtHead => {
                 for item in &items {
-                    self.objects[item.object].references += 1;
+                    self.objects.hold(item.object);
                 }
                 self.enqueue(queue, Packet::WaitAtHead(items));
             }

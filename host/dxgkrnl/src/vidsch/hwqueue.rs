@@ -191,7 +191,7 @@ impl<M: Miniport> Kernel<M> {
         self.contexts[context].hardware.queues.insert(id);
         self.process_mut(process).hw_queues += 1;
         self.progress_fences.insert(progress, id);
-        self.objects[progress].set_watched();
+        self.objects.set_watched(progress);
         Ok(self.hw_queues[id].handle)
     }
 
@@ -251,7 +251,7 @@ impl<M: Miniport> Kernel<M> {
         let device = self.contexts[queue.context].device;
         queue.user_mode()
             && self.require_active(device).is_ok()
-            && self.objects[queue.progress].value < queue.last_queued
+            && self.objects.value(queue.progress) < queue.last_queued
             && self.miniport.ring_bytes(HwQueueId(id)) > 0
     }
 
@@ -280,7 +280,7 @@ impl<M: Miniport> Kernel<M> {
 
     pub(crate) fn hw_queue(&self, process: ProcessId, handle: Handle) -> Result<u32, Refusal> {
         match self.process(process).handles.get(handle) {
-            Some(Local::HwQueue(queue)) => Ok(*queue),
+            Some(Local::HwQueue(queue)) => Ok(queue),
             _ => invalid(format!("{handle} is no hardware queue handle of this process")),
         }
     }
@@ -433,7 +433,7 @@ impl<M: Miniport> Kernel<M> {
     /// The waits on a progress fence were looked at: submissions that it has passed are complete.
     pub(crate) fn complete_progress(&mut self, object: u32, effects: &mut Effects) {
         let Some(id) = self.progress_fences.get(&object).copied() else { return };
-        let value = self.objects[object].value;
+        let value = self.objects.value(object);
         let hw_queue = &self.hw_queues[id];
         let (queue_id, drained) =
             (hw_queue.queue, hw_queue.handle == Handle::NULL && value >= hw_queue.last_queued);

@@ -74,7 +74,7 @@ impl<M: Miniport> Kernel<M> {
     /// not held up by them.
     pub(super) fn enqueue_signal(&mut self, queues: &[u32], signal: Signal) {
         for (object, _) in &signal.targets {
-            self.objects[*object].references += 1;
+            self.objects.hold(*object);
         }
         let Signal { process, flags, targets, event, by } = signal;
         let (early, targets): (Vec<_>, Vec<_>) =
@@ -119,7 +119,7 @@ impl<M: Miniport> Kernel<M> {
             let (taken, values): (Vec<_>, Vec<_>) = items.into_iter().partition(is_acquired);
             let objects: Vec<u32> = taken.iter().map(|item| item.object).collect();
             for object in &objects {
-                self.objects[*object].references += 1;
+                self.objects.hold(*object);
             }
             let wait = match self.config.policy.gpu_wait {
                 GpuWait::LatchesWhenQueued => self.begin_wait(WaitOwner::Gpu { queue }, false, values),
@@ -163,7 +163,7 @@ impl<M: Miniport> Kernel<M> {
                 SyncObjectFlags::NO_WAIT => self.check_wait_window(object, *value, *handle)?,
                 _ => {
                     self.check_not_periodic(object, *handle)?;
-                    self.check_signal_window(object, self.objects[object].value, *value, *handle)?;
+                    self.check_signal_window(object, self.objects.value(object), *value, *handle)?;
                 }
             }
             let (handle, value) = (*handle, *value);
@@ -177,7 +177,7 @@ impl<M: Miniport> Kernel<M> {
             if self.signal_legacy(*object, &signal, effects) {
                 continue;
             }
-            let current = self.objects[*object].value;
+            let current = self.objects.value(*object);
             let lower = *value < current
                 && !signal.flags.contains(SignalFlags::ALLOW_FENCE_REWIND)
                 && !self.is_beyond_signals(*object);

@@ -1,0 +1,81 @@
+//! The stores of one call of `handle`, by object: nobody can see what stood there for no time at all, so a fence is
+//! stored once, however often a command buffer writes it.
+
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+use core::ops::Range;
+
+use d3dkmt::limits;
+
+/// So many are looked through one by one, all that one call can signal among them; more are found by a map.
+const LOOKED_THROUGH_MAX: usize = 2 * limits::OBJECTS_SIGNALED_MAX;
+
+#[derive(Clone, Debug)]
+struct Stored {
+    object: u32,
+    /// Where they stand among the effects.
+    stores: Range<usize>,
+}
+
+/// See the module.
+#[derive(Default, Debug)]
+pub(crate) struct StoredNow {
+    list: Vec<Stored>,
+    /// Where in the list each object is, once that is too long to look through.
+    places: BTreeMap<u32, usize>,
+}
+
+impl StoredNow {
+    #[inline]
+    pub fn clear(&mut self) {
+        self.list.clear();
+        if !self.places.is_empty() {
+            self.places.clear();
+        }
+    }
+
+    /// Where among the effects the stores of this object stand.
+    #[inline]
+    pub fn of(&self, object: u32) -> Option<Range<usize>> {
+        let stored = if self.places.is_empty() {
+            self.list.iter().find(|stored| stored.object == object)
+        } else {
+            self.places.get(&object).map(|place| &self.list[*place])
+        };
+        stored.map(|stored| stored.stores.clone())
+    }
+
+    /// An object that was not stored before in this call is.
+    #[inline]
+    pub fn note(&mut self, object: u32, stores: Range<usize>) {
+        self.list.push(Stored { object, stores });
+        match self.list.len() {
+            0..=LOOKED_THROUGH_MAX => {}
+            count if self.places.is_empty() => {
+                self.places = self.list.iter().map(|stored| stored.object).zip(0..count).collect();
+            }
+            count => {
+                self.places.insert(object, count - 1);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{LOOKED_THROUGH_MAX, StoredNow};
+
+    #[test]
+    fn each_object_is_found_however_many_were_stored_and_none_after_the_call() {
+        let mut stored = StoredNow::default();
+        for count in [1, LOOKED_THROUGH_MAX, LOOKED_THROUGH_MAX + 1, 3 * LOOKED_THROUGH_MAX] {
+            for object in 0..count {
+                assert_eq!(stored.of(object as u32), None);
+                stored.note(object as u32, object..object + 2);
+            }
+            assert!((0..count).all(|object| stored.of(object as u32) == Some(object..object + 2)));
+            stored.clear();
+            assert_eq!(stored.of(0), None);
+        }
+    }
+}
