@@ -65,8 +65,8 @@ fn ns(count: usize, mut each: impl FnMut(usize)) -> f64 {
 pub struct Walk {
     world: World,
     map: HashMap<u32, u64>,
-    entries: Vec<(u64, u64)>,
-    lines: Vec<[u64; 8]>,
+    entries: Vec<(u32, u32)>,
+    records: Vec<[u64; 4]>,
     order: Vec<u32>,
     value: u64,
 }
@@ -80,11 +80,11 @@ pub fn operations(fences: usize, least: usize) -> usize {
 impl Walk {
     pub fn new(fences: usize) -> Self {
         let map = (0..fences as u32).map(|key| (key, 0)).collect();
-        let entries = (0..fences as u64).map(|entry| (entry, 1)).collect();
+        let entries = (0..fences as u32).map(|entry| (entry, 1)).collect();
         let (mut world, order) = (World::new(fences), shuffled(fences));
         // Handles in the order of the walk: a caller has its handle, as the peer has its key.
         world.fences = order.iter().map(|at| world.fences[*at as usize]).collect();
-        let mut walk = Walk { world, map, entries, lines: vec![[1; 8]; fences], order, value: 0 };
+        let mut walk = Walk { world, map, entries, records: vec![[1; 4]; fences], order, value: 0 };
         walk.signals(fences);
         walk
     }
@@ -138,12 +138,14 @@ impl Walk {
         took
     }
 
-    /// The least that a handle and its object can cost: an entry of 16 bytes leads to a line of 64.
+    /// The least that a handle and its object can cost: an entry of 8 bytes leads to a record of 32.
     pub fn chase(&mut self, count: usize) -> f64 {
-        ns(count, |at| {
+        let took = ns(count, |at| {
             let entry = self.entries[self.order[self.place(at)] as usize];
-            self.lines[entry.0 as usize][0] += entry.1;
-        })
+            self.records[entry.0 as usize][0] += u64::from(entry.1);
+        });
+        self.value += count as u64;
+        took
     }
 
     pub fn peer(&mut self, count: usize) -> f64 {
