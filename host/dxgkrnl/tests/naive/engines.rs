@@ -256,13 +256,17 @@ impl Naive {
 
     /// What is due happens.
     pub fn catch_up(&mut self) {
-        for engine in 0..self.engines.len() {
-            while let Some(time) = self.engines[engine].busy_until.filter(|until| *until <= self.now) {
-                self.engines[engine].busy_until = None;
-                self.run_engine(engine, time);
-                self.run_what_may(engine, time);
-                self.look_in_hardware(time);
-            }
+        // The earliest first; what ends may make another go on that takes no time.
+        let due = |naive: &Naive| {
+            let until =
+                |engine: &usize| naive.engines[*engine].busy_until.filter(|until| *until <= naive.now);
+            (0..naive.engines.len()).filter_map(|engine| Some((until(&engine)?, engine))).min()
+        };
+        while let Some((time, engine)) = due(self) {
+            self.engines[engine].busy_until = None;
+            self.run_engine(engine, time);
+            self.run_what_may(engine, time);
+            self.look_in_hardware(time);
         }
         self.run_contexts();
         let is_due = |due: Option<u64>, now: u64| due.is_some_and(|due| due <= now);
