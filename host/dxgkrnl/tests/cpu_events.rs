@@ -361,10 +361,9 @@ fn many(world: &mut World<Scripted>, device: Handle, count: u64) -> Vec<(EventId
 fn of_ten_thousand_events_each_is_set_once_for_each_step_that_signals_it() {
     const EVENTS: u64 = 10_000;
     const SIGNALS: usize = 1_000;
-    let (world, script) = scripted(Config::default());
-    let mut world = world.unchecked();
+    let (mut world, script) = scripted(Config::default());
     let device = world.device();
-    let events = many(&mut world, device, EVENTS);
+    let events = world.filling(|world| many(world, device, EVENTS));
     let names: Vec<EventId> = events.iter().map(|(name, _)| *name).collect();
     assert_eq!(names, (1..=EVENTS).map(EventId).collect::<Vec<_>>());
     // All in one step, and all again the other way round: each is set once, by the first.
@@ -374,13 +373,15 @@ fn of_ten_thousand_events_each_is_set_once_for_each_step_that_signals_it() {
     // One so often in one step, then as many steps with one signal each, to one and to different ones.
     let (name, dxg) = events[7_777];
     assert_eq!(driver_signals(&mut world, &script, &[signal(dxg)].repeat(SIGNALS)), (vec![name], 0));
-    for at in 0..SIGNALS {
-        let (other, other_dxg) = events[at * 10];
-        let both = [signal(dxg), signal(other_dxg)];
-        let woken = vec![name, other];
-        inject(&mut world, &script, both.iter().flat_map(|signal| called_back(0, *signal)).collect());
-        assert_eq!(world.woken(), woken);
-    }
+    world.filling(|world| {
+        for at in 0..SIGNALS {
+            let (other, other_dxg) = events[at * 10];
+            let both = [signal(dxg), signal(other_dxg)];
+            let woken = vec![name, other];
+            inject(world, &script, both.iter().flat_map(|signal| called_back(0, *signal)).collect());
+            assert_eq!(world.woken(), woken);
+        }
+    });
     // What collapsed was heard all the same.
     let snapshot = world.kernel.snapshot();
     let signaled: u64 = snapshot.cpu_events.iter().map(|one| one.signals).sum();
@@ -613,8 +614,7 @@ fn a_driver_signals_an_event_of_a_guest_process_until_that_process_is_destroyed(
 
 #[test]
 fn a_process_has_so_many_cpu_events_at_a_time() {
-    let (world, _) = scripted(Config::default());
-    let mut world = world.unchecked();
+    let (mut world, _) = scripted(Config::default());
     let device = world.device();
     let most = limits::CPU_EVENTS_PER_PROCESS_MAX;
     let objects: Vec<Handle> = world.filling(|world| (0..most).map(|_| create(world, device)).collect());

@@ -1,4 +1,4 @@
-//! What recording and replaying cost on this machine: `cargo run --release -p trace --example figures`.
+//! What recording and replaying cost on this machine: `cargo run --release -p trace --example recording`.
 
 use std::hint::black_box;
 use std::time::Instant;
