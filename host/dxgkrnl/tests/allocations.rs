@@ -169,7 +169,8 @@ fn a_global_handle_is_of_one_vm_and_one_adapter() {
 fn what_is_wrong_is_refused_and_leaves_nothing() {
     let mut world = World::new();
     let device = world.device();
-    let wrong: [(&str, NtStatus, fn(&mut CreateAllocation)); 14] = [
+    type Spoil = fn(&mut CreateAllocation);
+    let wrong: [(&str, NtStatus, Spoil); 14] = [
         ("reserved flags", IP, |call| call.flags |= F::from_bits_retain(1 << 31)),
         ("NtSecuritySharing alone", IP, |call| call.flags |= F::NT_SECURITY_SHARING),
         ("CreateShared alone", IP, |call| call.flags |= F::CREATE_SHARED),
@@ -177,7 +178,7 @@ fn what_is_wrong_is_refused_and_leaves_nothing() {
         ("type 2", IP, |call| call.standard.as_mut().unwrap().kind = 2),
         ("size 0", IP, |call| call.standard.as_mut().unwrap().size = 0),
         ("beyond user memory", IP, |call| call.standard.as_mut().unwrap().size = 1 << 47),
-        ("past the end", IP, |call| call.standard.as_mut().unwrap().size = u64::MAX & !0xFFF),
+        ("past the end", IP, |call| call.standard.as_mut().unwrap().size = !0xFFF),
         ("a part of a page", IP, |call| call.allocations[0].system_memory += 8),
         ("driver data of the allocation", IP, |call| call.allocations[0].private_data = vec![1]),
         ("flags of the allocation", IP, |call| call.allocations[0].flags = 1),
