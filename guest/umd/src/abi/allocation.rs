@@ -6,7 +6,7 @@ use std::ffi::c_void;
 use d3dkmt::{Call, CreateAllocationFlags, DestroyAllocationFlags, Handle, NtStatus, Reply, ResourceInfo};
 
 use super::memory::{Array, read, read_bytes, read_handles, write, write_bytes};
-use super::thunk::{CStatus, enter};
+use super::thunk::{CStatus, enter, failure};
 use super::types::{
     AllocationInfo, AllocationInfo2, CreateAllocation, DestroyAllocation, DestroyAllocation2,
     OpenAllocationInfo, OpenAllocationInfo2, OpenResource, QueryResourceInfo, StandardAllocation,
@@ -56,12 +56,13 @@ fn create<T>(session: &Session, argument: *mut CreateAllocation) -> Result<NtSta
         runtime_data: read_bytes(arguments.runtime_data, arguments.runtime_data_size)?,
         allocations: infos.iter().map(info).collect::<Result<_, NtStatus>>()?,
     }));
-    let Answer { status, reply } = session.call(&call);
-    if !status.is_success() {
-        return Err(status);
-    }
-    let Reply::Allocations { resource, shared_handle, allocations } = reply else {
-        return Err(NtStatus::INTERNAL_ERROR);
+    let (status, resource, shared_handle, allocations) = match session.call(&call) {
+        Answer { status, reply: Reply::Allocations { resource, shared_handle, allocations } }
+            if status.is_success() =>
+        {
+            (status, resource, shared_handle, allocations)
+        }
+        answer => return Err(failure(&answer)),
     };
     for (info, handle) in infos.iter().zip(allocations) {
         write(info.cast::<u32>(), handle.0);
@@ -116,11 +117,10 @@ pub extern "C" fn D3DKMTQueryResourceInfo(argument: *mut QueryResourceInfo) -> C
     enter(Starts::Nothing, |session| {
         let mut arguments = read(argument)?;
         let (device, shared_handle) = (Handle(arguments.device), Handle(arguments.shared_handle));
-        let Answer { status, reply } = session.call(&Call::QueryResourceInfo { device, shared_handle });
-        if !status.is_success() {
-            return Err(status);
-        }
-        let Reply::ResourceInfo(info) = reply else { return Err(NtStatus::INTERNAL_ERROR) };
+        let (status, info) = match session.call(&Call::QueryResourceInfo { device, shared_handle }) {
+            Answer { status, reply: Reply::ResourceInfo(info) } if status.is_success() => (status, info),
+            answer => return Err(failure(&answer)),
+        };
         arguments.runtime_data_size = info.runtime_data_size;
         arguments.total_private_data_size = info.total_private_data_size;
         arguments.private_data_size = info.private_data_size;
@@ -144,13 +144,15 @@ fn open<T>(session: &Session, argument: *mut OpenResource) -> Result<NtStatus, N
         allocations: arguments.count,
     };
     let (device, shared_handle) = (Handle(arguments.device), Handle(arguments.shared_handle));
-    let Answer { status, reply } = session.call(&Call::OpenResource { device, shared_handle, info });
-    if !status.is_success() {
-        return Err(status);
-    }
-    let Reply::OpenedResource { resource, allocations, runtime_data } = reply else {
-        return Err(NtStatus::INTERNAL_ERROR);
-    };
+    let (status, resource, allocations, runtime_data) =
+        match session.call(&Call::OpenResource { device, shared_handle, info }) {
+            Answer { status, reply: Reply::OpenedResource { resource, allocations, runtime_data } }
+                if status.is_success() =>
+            {
+                (status, resource, allocations, runtime_data)
+            }
+            answer => return Err(failure(&answer)),
+        };
     for (info, handle) in infos.into_iter().zip(allocations) {
         write(info.cast::<u32>(), handle.0);
     }

@@ -6,7 +6,7 @@ use std::ffi::c_void;
 use d3dkmt::{Call, Handle, KeyedMutexFlags, NtStatus, Reply, RuntimeBuffer};
 
 use super::memory::{read, read_bytes, write, write_bytes};
-use super::thunk::{CStatus, enter};
+use super::thunk::{CStatus, enter, failure};
 use super::types::{
     AcquireKeyedMutex, AcquireKeyedMutex2, CreateKeyedMutex, CreateKeyedMutex2, OneHandle, OpenKeyedMutex,
     OpenKeyedMutex2, OpenKeyedMutexFromNtHandle, ReleaseKeyedMutex, ReleaseKeyedMutex2,
@@ -21,8 +21,7 @@ fn made(session: &Session, call: &Call) -> Result<(Handle, Handle), NtStatus> {
         Answer { status, reply: Reply::KeyedMutex { mutex, shared_handle, .. } } if status.is_success() => {
             Ok((mutex, shared_handle))
         }
-        Answer { status, .. } if status.is_success() => Err(NtStatus::INTERNAL_ERROR),
-        Answer { status, .. } => Err(status),
+        answer => Err(failure(&answer)),
     }
 }
 

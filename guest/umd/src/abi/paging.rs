@@ -3,7 +3,7 @@
 use d3dkmt::{Call, GpuVaOperation as Operation, Handle, NtStatus, Reply};
 
 use super::memory::{read, read_array, write};
-use super::thunk::{CStatus, enter};
+use super::thunk::{CStatus, enter, failure};
 use super::types::{
     CreatePagingQueue, FreeGpuVirtualAddress, GpuVaOperation, MapGpuVirtualAddress, OneHandle,
     ReserveGpuVirtualAddress, UpdateGpuVirtualAddress,
@@ -40,8 +40,7 @@ fn place(session: &Session, call: &Call) -> Result<(NtStatus, u64, u64), NtStatu
         {
             Ok((status, address, paging_fence_value))
         }
-        Answer { status, .. } if status.is_success() => Err(NtStatus::INTERNAL_ERROR),
-        Answer { status, .. } => Err(status),
+        answer => Err(failure(&answer)),
     }
 }
 

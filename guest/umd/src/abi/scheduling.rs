@@ -3,7 +3,7 @@
 use d3dkmt::{Call, Handle, NtStatus, Reply};
 
 use super::memory::{read, write};
-use super::thunk::{CStatus, enter};
+use super::thunk::{CStatus, enter, failure};
 use super::types::{ContextPriority, MarkDeviceAsError};
 use crate::client::{Answer, Session};
 use crate::process::Starts;
@@ -26,8 +26,7 @@ fn set(argument: *const ContextPriority, in_process: bool) -> CStatus {
 fn priority(session: &Session, call: &Call) -> Result<i32, NtStatus> {
     match session.call(call) {
         Answer { status, reply: Reply::Priority(priority) } if status.is_success() => Ok(priority),
-        Answer { status, .. } if status.is_success() => Err(NtStatus::INTERNAL_ERROR),
-        Answer { status, .. } => Err(status),
+        answer => Err(failure(&answer)),
     }
 }
 
