@@ -49,6 +49,7 @@
 //! | `DxgkDdiCreateHwQueue`, `CreateDoorbell`, `CreateNativeFence`, `SetNativeFenceLogBuffer` | [`create_hw_queue`](Miniport::create_hw_queue), .. | STATUS_NOT_SUPPORTED |
 //! | `DxgkDdiSuspendContext`, `ResumeContext`, `SetPowerState` | [`suspend_context`](Miniport::suspend_context), .. | suspended at once; nothing |
 //! | `DxgkDdiBuildPagingBuffer` | [`build_paging_buffer`](Miniport::build_paging_buffer) | the CPU has done it |
+//! | - | [`update_page_table`](Miniport::update_page_table) | its engines know no memory |
 //! | `DxgkDdiCreateCpuEvent`, `Escape` | [`create_cpu_event`](Miniport::create_cpu_event), [`escape`](Miniport::escape) | STATUS_NOT_SUPPORTED |
 //! | `DxgkDdiCreatePeriodicFrameNotification` | [`create_periodic_frame_notification`](Miniport::create_periodic_frame_notification) | STATUS_UNSUCCESSFUL: no displays |
 
@@ -57,9 +58,10 @@ use alloc::vec::Vec;
 
 use d3dkmt::NtStatus;
 
-use crate::{Config, FeatureId, Nanos, ProcessId};
+use crate::{Config, DataMove, FeatureId, Nanos, ProcessId};
 
 mod guests;
+mod memory;
 mod native;
 mod queues;
 mod recovery;
@@ -68,6 +70,7 @@ pub use guests::{
     CreateCpuEvent, DxgCpuEvent, Escape, KmdCpuEvent, KmdDevice, KmdProcess, NewProcess, ProcessKind,
     QueryAdapterInfo, QueryAdapterInfoFlags, SignalEvent, VirtualMachineData,
 };
+pub use memory::PageTableEntry;
 pub use native::{
     CurrentValueUpdate, LocalNativeFenceId, NATIVE_FENCE_LOG_ENTRIES, NATIVE_FENCE_PAGE_BYTES,
     NATIVE_FENCE_STRIDE_BYTES, NativeFenceId, NativeFenceLogEntry, NativeFenceLogHeader, NativeFenceLogType,
@@ -192,6 +195,8 @@ pub enum Callback {
     /// The engine stored a 64-bit value at an address of that process's GPU address space. Where the adapter has
     /// No64BitAtomics only the low 32 bits count.
     GpuStore { engine: EngineId, process: ProcessId, gpu_address: u64, value: u64 },
+    /// The engine does something with bytes. Names shadows of its own adapter only.
+    MoveData { engine: EngineId, moved: DataMove },
     /// `DxgkCbInvalidateHwContext`, from inside of [`Miniport::reset_hw_engine`].
     InvalidateHwContext { context: HwContext, reason: Invalidation },
     /// The thread was inside of this DDI for that long. Time is the kernel's, so a driver that is stuck has to say so
@@ -584,6 +589,19 @@ pub trait Miniport {
     /// [`crate::AdapterConfig::paging_engine`]; `None` if there is nothing to do, or the CPU has done it.
     fn build_paging_buffer(&mut self, _operation: &PagingOperation) -> Option<Vec<u8>> {
         None
+    }
+    /// `DxgkDdiBuildPagingBuffer`, UpdatePageTable, as far as engines see it: from now on they find this entry at these
+    /// pages of a process's GPU address space, where they found NoAccess if nothing was said. A process that ends is
+    /// told as NoAccess of all that it had.
+    fn update_page_table(
+        &mut self,
+        adapter: u32,
+        process: ProcessId,
+        base: u64,
+        bytes: u64,
+        entry: PageTableEntry,
+    ) {
+        let _ = (adapter, process, base, bytes, entry);
     }
     /// `DxgkDdiSignalMonitoredFence`: appends a fence write of the kernel's to a paging buffer (FEN-094).
     fn signal_monitored_fence(&mut self, _buffer: &mut Vec<u8>, _signal: SignalMonitoredFence) {}

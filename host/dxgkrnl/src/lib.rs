@@ -40,6 +40,7 @@ pub mod kernel;
 mod keyed_mutex;
 mod legacy;
 mod mapping;
+mod moves;
 mod names;
 mod native;
 mod object;
@@ -78,6 +79,7 @@ pub use feature::FeatureId;
 pub use input::{Input, Nanos, ProcessId, VmId};
 pub use kernel::Kernel;
 pub use mapping::FenceMapping;
+pub use moves::{DataMove, MoveKernel, Place, Shadow};
 #[doc(hidden)]
 pub use planted::PlantedBug;
 pub use policy::Policy;

@@ -22,6 +22,7 @@ mod keyed_mutex;
 mod laws;
 mod legacy_objects;
 mod mapping;
+mod moves;
 mod native_fences;
 mod native_logs;
 mod paging;

@@ -64,7 +64,7 @@ pub(crate) fn open(tag: u32, out: &mut Vec<u8>) -> Length {
     Length::reserve(out)
 }
 
-fn nested(tag: u32, out: &mut Vec<u8>, content: impl FnOnce(&mut Vec<u8>)) {
+pub(crate) fn nested(tag: u32, out: &mut Vec<u8>, content: impl FnOnce(&mut Vec<u8>)) {
     let mut length = open(tag, out);
     content(out);
     length.set(out);
@@ -78,7 +78,7 @@ pub(crate) fn number(tag: u32, value: u64, out: &mut Vec<u8>) {
 }
 
 /// A number in a oneof or an optional field: 0 is written as well.
-fn chosen(tag: u32, value: u64, out: &mut Vec<u8>) {
+pub(crate) fn chosen(tag: u32, value: u64, out: &mut Vec<u8>) {
     key(tag, WireType::Varint, out);
     varint(value, out);
 }
@@ -214,7 +214,7 @@ fn fault(fault: Fault, out: &mut Vec<u8>) {
 
 /// `Step.effects`: written even if there are none, for a step without is one that never ended.
 pub(crate) fn effects(effects: &Effects, out: &mut Vec<u8>) {
-    let Effects { stores, answers, events, notes } = effects;
+    let Effects { moves, stores, answers, events, notes } = effects;
     nested(2, out, |out| {
         for store in stores {
             nested(1, out, |out| {
@@ -240,6 +240,9 @@ pub(crate) fn effects(effects: &Effects, out: &mut Vec<u8>) {
                 }
                 text(2, &note.text, out);
             });
+        }
+        for one in moves {
+            nested(5, out, |out| crate::moves::write(one, out));
         }
     });
 }

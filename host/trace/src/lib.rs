@@ -44,6 +44,7 @@ mod convert;
 mod encode;
 mod error;
 mod header;
+mod moves;
 mod reader;
 mod recorder;
 mod replay;

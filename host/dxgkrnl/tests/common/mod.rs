@@ -108,7 +108,8 @@ impl<M: Miniport> World<M> {
             false => self.checker.step(told, &effects, &self.kernel),
         }
         self.judge();
-        let Effects { stores, answers, events, notes } = effects;
+        let Effects { moves, stores, answers, events, notes } = effects;
+        self.effects.moves.extend(moves);
         self.effects.stores.extend(stores);
         self.effects.answers.extend(answers);
         self.effects.events.extend(events);

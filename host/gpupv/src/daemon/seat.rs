@@ -448,6 +448,7 @@ impl Seat {
         }
         effects.clear();
         // A step of rare size keeps no memory behind.
+        effects.moves.shrink_to(EFFECTS_KEPT);
         effects.stores.shrink_to(EFFECTS_KEPT);
         effects.events.shrink_to(EFFECTS_KEPT);
         seated.effects = effects;
@@ -467,6 +468,9 @@ impl Seat {
     }
 
     fn perform(&self, seated: &Seated, effects: &mut Effects, dirty: &mut Dirty) {
+        for one in &effects.moves {
+            tracing::error!("not done, the daemon cannot yet: {one}");
+        }
         for store in &effects.stores {
             let Some(attached) = seated.guests.get(&store.process) else { continue };
             if let Err(error) = attached.memory.store(store.slot, store.value) {

@@ -1,0 +1,34 @@
+//! What a driver is told of GPU address spaces.
+
+use crate::ProcessId;
+
+/// What engines find at pages of a GPU address space (`DXGK_PTE`, and what is behind it).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum PageTableEntry {
+    /// A touch faults.
+    NoAccess,
+    /// Reads as 0; what is written is dropped.
+    Zero,
+    /// Memory of a process: the page's bytes begin at an address of that process's own address space, and those of the
+    /// pages behind it follow.
+    Memory {
+        /// Whose pages they are: who created the allocation, not who mapped it.
+        owner: ProcessId,
+        address: u64,
+        /// A write faults otherwise.
+        writable: bool,
+    },
+}
+
+impl PageTableEntry {
+    /// What stands so many bytes further on.
+    #[must_use]
+    pub const fn at(self, offset: u64) -> Self {
+        match self {
+            PageTableEntry::NoAccess | PageTableEntry::Zero => self,
+            PageTableEntry::Memory { owner, address, writable } => {
+                PageTableEntry::Memory { owner, address: address + offset, writable }
+            }
+        }
+    }
+}
