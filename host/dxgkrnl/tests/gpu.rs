@@ -421,9 +421,9 @@ fn a_marker_in_is_written_when_what_is_before_it_has_started_a_marker_out_when_i
     let [first, second, third, last] = fences.map(|fence| fence.gpu_address);
     let before = |gpu_address| MarkerIn { gpu_address, value: 1 };
     let after = |gpu_address| MarkerOut { gpu_address, value: 1 };
-    let busy = Busy { duration_ns: 100 };
+    let busy = || Busy { duration_ns: 100 };
     let values = |world: &World| fences.map(|fence| world.value(fence.object));
-    world.submit(context, &[busy, after(first), before(second), busy, before(third), after(last)]);
+    world.submit(context, &[busy(), after(first), before(second), busy(), before(third), after(last)]);
     // A deferred MARKER_OUT does not hold up the MARKER_IN behind it; the second packet has not started.
     assert_eq!(values(&world), [0, 1, 0, 0]);
     world.advance(99);

@@ -93,7 +93,7 @@ fn progress_at_the_last_moment_is_progress() {
     let mut world = World::new();
     let device = world.device();
     let context = world.context(device, 0);
-    world.submit(context, &[busy(1900 * MS); 20]);
+    world.submit(context, &vec![busy(1900 * MS); 20]);
     world.advance(38_000 * MS);
     assert_eq!((resets(&world), world.kernel.engines_idle()), ((0, 0, None), true));
 }

@@ -495,7 +495,7 @@ impl Engine {
                 | Packet::MarkerOut { gpu_address, value } => {
                     self.store(clock, &job, (gpu_address, value), shared, callbacks);
                 }
-                Packet::Busy { duration_ns } => {
+                Packet::Busy { duration_ns } | Packet::Work { duration_ns, .. } => {
                     // The end of time is a time like any other: such a packet just never ends.
                     job.until = Some(clock.saturating_add(duration_ns));
                     self.store_markers_in(clock, &mut job, shared, callbacks);
@@ -524,6 +524,15 @@ impl Engine {
                         }
                     }
                 }
+                // One command at a time runs: there is nothing for barriers to order.
+                Packet::BeginList { .. }
+                | Packet::Barrier { .. }
+                | Packet::LegacyBarrier { .. }
+                | Packet::SignalBarrier { .. }
+                | Packet::WaitBarrier { .. }
+                | Packet::AssertResourceAccess { .. }
+                | Packet::AssertTextureLayout { .. }
+                | Packet::Timestamp { .. } => {}
             }
         }
         self.end(clock, &job, shared, callbacks);

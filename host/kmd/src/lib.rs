@@ -136,7 +136,7 @@ impl Miniport for SimulatedMiniport {
     }
 
     fn validate(&self, _adapter: u32, commands: &[u8]) -> Result<(), BadCommands> {
-        isa::decode(commands).map(drop).map_err(|error| BadCommands(error.to_string()))
+        isa::check(commands).map_err(|error| BadCommands(error.to_string()))
     }
 
     fn submit_command(

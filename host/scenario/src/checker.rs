@@ -217,7 +217,18 @@ fn greatest_write(private_data: &[u8]) -> Option<u64> {
         isa::Packet::FenceWrite { value, .. }
         | isa::Packet::MarkerIn { value, .. }
         | isa::Packet::MarkerOut { value, .. } => Some(*value),
-        isa::Packet::Busy { .. } | isa::Packet::Hang | isa::Packet::FenceWait { .. } => None,
+        isa::Packet::Busy { .. }
+        | isa::Packet::Hang
+        | isa::Packet::FenceWait { .. }
+        | isa::Packet::BeginList { .. }
+        | isa::Packet::Work { .. }
+        | isa::Packet::Barrier { .. }
+        | isa::Packet::LegacyBarrier { .. }
+        | isa::Packet::SignalBarrier { .. }
+        | isa::Packet::WaitBarrier { .. }
+        | isa::Packet::AssertResourceAccess { .. }
+        | isa::Packet::AssertTextureLayout { .. }
+        | isa::Packet::Timestamp { .. } => None,
     };
     Some(packets.iter().filter_map(write).max().unwrap_or(0))
 }

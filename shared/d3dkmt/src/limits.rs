@@ -60,3 +60,5 @@ pub const PAGING_QUEUES_PER_PROCESS_MAX: usize = 64;
 pub const GPU_VA_RANGES_MAX: usize = 4096;
 /// Operations of one `D3DKMTUpdateGpuVirtualAddress`.
 pub const GPU_VA_OPERATIONS_MAX: usize = 256;
+/// Bytes of a command list's name.
+pub const LIST_NAME_BYTES_MAX: usize = 256;

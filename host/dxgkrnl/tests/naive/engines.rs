@@ -360,8 +360,6 @@ impl Naive {
                     self.engines[engine].busy_until = Some(time + duration_ns);
                     return;
                 }
-                // No sequence has one.
-                isa::Packet::MarkerIn { .. } | isa::Packet::MarkerOut { .. } => {}
                 isa::Packet::FenceWait { gpu_address, value } => {
                     let fence = self.native_fence_at(engine, self.contexts[queue].process, gpu_address);
                     if fence.is_none_or(|fence| self.objects[fence].value < value) {
@@ -375,6 +373,7 @@ impl Naive {
                 isa::Packet::FenceWrite { gpu_address, value } => {
                     self.write(engine, self.contexts[queue].process, gpu_address, value);
                 }
+                other => unreachable!("no sequence has a {other:?}"),
             }
         }
     }

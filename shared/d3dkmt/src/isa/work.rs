@@ -1,0 +1,249 @@
+//! Commands that work: what they are, what they do with bytes, what they use, and in which scope of synchronization.
+
+use super::element::{Element, long, push, word};
+use super::{BarrierAccess, BarrierSync, IsaError, UseFlags};
+use alloc::vec::Vec;
+
+macro_rules! open_words {
+    ($(#[$doc:meta])* $name:ident { $($(#[$case_doc:meta])* $case:ident = $value:expr,)* }) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+        #[repr(u32)]
+        pub enum $name { $($(#[$case_doc])* $case = $value,)* }
+
+        impl $name {
+            pub const ALL: &[Self] = &[$(Self::$case,)*];
+
+            /// `None` for a value that has no meaning.
+            pub fn from_word(word: u32) -> Option<Self> {
+                match word {
+                    $($value => Some(Self::$case),)*
+                    _ => None,
+                }
+            }
+        }
+    };
+}
+pub(super) use open_words;
+
+open_words! {
+    /// What a command is: which of D3D12's calls it stands for. It decides the scope of each use and the queues that may
+    /// run it, and nothing about bytes: that is the [`Kernel`].
+    WorkKind {
+        Draw = 0,
+        DrawIndexed = 1,
+        Dispatch = 2,
+        DispatchRays = 3,
+        /// `CopyResource`, `CopyTextureRegion`, `CopyBufferRegion`.
+        Copy = 4,
+        Resolve = 5,
+        ClearRenderTarget = 6,
+        ClearDepthStencil = 7,
+        ClearUnorderedAccess = 8,
+        /// Draws or dispatches whose arguments are in memory.
+        ExecuteIndirect = 9,
+        BuildRtas = 10,
+        CopyRtas = 11,
+        EmitRtasPostbuildInfo = 12,
+        VideoDecode = 13,
+        VideoProcess = 14,
+        VideoEncode = 15,
+        Present = 16,
+        /// `SetGraphicsRoot*` of descriptors whose data are static while set at execute: it reads the data itself. The
+        /// operand is the index of the root parameter.
+        SetGraphicsRoot = 17,
+        /// `SetComputeRoot*`, the same.
+        SetComputeRoot = 18,
+        /// `DiscardResource`: what was in it is gone.
+        Discard = 19,
+    }
+}
+
+open_words! {
+    /// What a command does with bytes: arithmetic on little-endian words of 32 bits. *Source* is the command's first use
+    /// that only reads ([`Use::reads`]), or, if there is none, the written range itself; each use that writes is a
+    /// destination, one after the other. `n` is the number of whole words that fit both.
+    Kernel {
+        /// Nothing: time passes, accesses count, bytes stay.
+        None = 0,
+        /// `destination[i] = source[i]` for i < n.
+        Copy = 1,
+        /// `destination[i] = operand`, the whole destination; no source.
+        Fill = 2,
+        /// `destination[i] = source[i] + operand`, wrapping.
+        Add = 3,
+        /// `destination[i] = source[i] ^ operand`.
+        Xor = 4,
+        /// `destination[0] = operand + source[0] + source[1] + ..` over the whole source, wrapping.
+        Sum = 5,
+    }
+}
+
+/// [`Use::count`]: up to the last subresource.
+pub const ALL_SUBRESOURCES: u32 = u32::MAX;
+/// [`Use::bytes`]: up to the end.
+pub const WHOLE: u64 = u64::MAX;
+
+/// One range that a command touches.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Use {
+    /// The resource's number; 0 is none.
+    pub resource: u32,
+    /// One type of access, a single bit; `COMMON` for `Present` alone.
+    pub access: BarrierAccess,
+    pub first_subresource: u32,
+    /// Subresources by their flat index, or [`ALL_SUBRESOURCES`].
+    pub count: u32,
+    /// Bytes from the start of the subresource (as it is placed, see [`ResourceDesc`](super::ResourceDesc)) or of the
+    /// buffer; 0 if there are several subresources.
+    pub offset: u64,
+    /// Bytes, or [`WHOLE`], as it must be if there are several subresources.
+    pub bytes: u64,
+    pub flags: UseFlags,
+}
+
+impl Use {
+    /// All of a resource.
+    pub fn whole(resource: u32, access: BarrierAccess) -> Self {
+        let (first_subresource, count) = (0, ALL_SUBRESOURCES);
+        Use { resource, access, first_subresource, count, offset: 0, bytes: WHOLE, flags: UseFlags::empty() }
+    }
+
+    /// Bytes of a buffer.
+    pub fn range(resource: u32, access: BarrierAccess, offset: u64, bytes: u64) -> Self {
+        Use { count: 1, offset, bytes, ..Use::whole(resource, access) }
+    }
+
+    /// One subresource.
+    pub fn subresource(resource: u32, access: BarrierAccess, subresource: u32) -> Self {
+        Use { first_subresource: subresource, count: 1, ..Use::whole(resource, access) }
+    }
+
+    /// Whether it may change what it touches.
+    pub fn writes(&self) -> bool {
+        self.access.writes() && !self.flags.contains(UseFlags::ONLY_READS)
+    }
+
+    /// Whether it leaves what it touches as it is.
+    pub fn reads(&self) -> bool {
+        !self.writes()
+    }
+
+    /// The scope it is in: [`scope`], of the stages that the flags name.
+    pub fn scope(&self, kind: WorkKind) -> BarrierSync {
+        let all = scope(kind, self.access);
+        let stages = [
+            (UseFlags::VERTEX_STAGE, BarrierSync::VERTEX_SHADING),
+            (UseFlags::PIXEL_STAGE, BarrierSync::PIXEL_SHADING),
+            (UseFlags::COMPUTE_STAGE, BarrierSync::COMPUTE_SHADING),
+        ];
+        let named = stages.iter().filter(|(flag, _)| self.flags.contains(*flag));
+        let narrowed = named.fold(BarrierSync::NONE, |sum, (_, stage)| sum | *stage) & all;
+        if narrowed.is_empty() { all } else { narrowed }
+    }
+}
+
+/// The scopes of synchronization that an access of a command is in: a barrier before it holds it up if its SyncAfter has
+/// one of them, a barrier behind it waits for it if its SyncBefore has all of them. `NONE`: such a command has no such
+/// access. Umbrellas are not named, but for `Present` and the root calls (BAR-004, BAR-005).
+pub fn scope(kind: WorkKind, access: BarrierAccess) -> BarrierSync {
+    use BarrierAccess as A;
+    use BarrierSync as S;
+    match kind {
+        WorkKind::Draw => draw_scope(access),
+        WorkKind::DrawIndexed if access == A::INDEX_BUFFER => S::INDEX_INPUT,
+        WorkKind::DrawIndexed => draw_scope(access),
+        WorkKind::Dispatch => shader_scope(access, S::COMPUTE_SHADING),
+        WorkKind::DispatchRays => shader_scope(access, S::RAYTRACING),
+        WorkKind::ExecuteIndirect if access == A::INDIRECT_ARGUMENT => S::EXECUTE_INDIRECT,
+        WorkKind::ExecuteIndirect if access == A::INDEX_BUFFER => S::INDEX_INPUT,
+        WorkKind::ExecuteIndirect => draw_scope(access) | shader_scope(access, S::COMPUTE_SHADING),
+        WorkKind::Copy => only(access, A::COPY_SOURCE | A::COPY_DEST, S::COPY),
+        WorkKind::Resolve => only(access, A::RESOLVE_SOURCE | A::RESOLVE_DEST, S::RESOLVE),
+        WorkKind::ClearRenderTarget => only(access, A::RENDER_TARGET, S::RENDER_TARGET),
+        WorkKind::ClearDepthStencil => only(access, A::DEPTH_STENCIL_WRITE, S::DEPTH_STENCIL),
+        WorkKind::ClearUnorderedAccess => only(access, A::UNORDERED_ACCESS, S::CLEAR_UNORDERED_ACCESS_VIEW),
+        WorkKind::BuildRtas => {
+            let inputs = A::SHADER_RESOURCE | A::UNORDERED_ACCESS;
+            only(access, A::RTAS_READ | A::RTAS_WRITE | inputs, S::BUILD_RTAS)
+        }
+        WorkKind::CopyRtas => only(access, A::RTAS_READ | A::RTAS_WRITE, S::COPY_RTAS),
+        WorkKind::EmitRtasPostbuildInfo => {
+            only(access, A::RTAS_READ | A::UNORDERED_ACCESS, S::EMIT_RTAS_POSTBUILD_INFO)
+        }
+        WorkKind::VideoDecode => only(access, A::VIDEO_DECODE_READ | A::VIDEO_DECODE_WRITE, S::VIDEO_DECODE),
+        WorkKind::VideoProcess => {
+            only(access, A::VIDEO_PROCESS_READ | A::VIDEO_PROCESS_WRITE, S::VIDEO_PROCESS)
+        }
+        WorkKind::VideoEncode => only(access, A::VIDEO_ENCODE_READ | A::VIDEO_ENCODE_WRITE, S::VIDEO_ENCODE),
+        WorkKind::Present if access == A::COMMON => S::ALL,
+        WorkKind::Present => S::NONE,
+        WorkKind::SetGraphicsRoot => only(access, ROOT, S::DRAW),
+        WorkKind::SetComputeRoot => only(access, ROOT, S::COMPUTE_SHADING),
+        WorkKind::Discard if access == A::RENDER_TARGET => S::RENDER_TARGET,
+        WorkKind::Discard if access == A::DEPTH_STENCIL_WRITE => S::DEPTH_STENCIL,
+        WorkKind::Discard => only(access, A::UNORDERED_ACCESS, S::COMPUTE_SHADING),
+    }
+}
+
+const ROOT: BarrierAccess = BarrierAccess::CONSTANT_BUFFER
+    .union(BarrierAccess::SHADER_RESOURCE)
+    .union(BarrierAccess::UNORDERED_ACCESS);
+
+fn only(access: BarrierAccess, allowed: BarrierAccess, scope: BarrierSync) -> BarrierSync {
+    if access.bits().is_power_of_two() && allowed.contains(access) { scope } else { BarrierSync::NONE }
+}
+
+fn shader_scope(access: BarrierAccess, stages: BarrierSync) -> BarrierSync {
+    if access == BarrierAccess::PREDICATION {
+        return BarrierSync::PREDICATION;
+    }
+    only(access, ROOT | BarrierAccess::RTAS_READ, stages)
+}
+
+fn draw_scope(access: BarrierAccess) -> BarrierSync {
+    use BarrierAccess as A;
+    use BarrierSync as S;
+    match access {
+        A::VERTEX_BUFFER | A::STREAM_OUTPUT => S::VERTEX_SHADING,
+        A::RENDER_TARGET => S::RENDER_TARGET,
+        A::DEPTH_STENCIL_WRITE | A::DEPTH_STENCIL_READ => S::DEPTH_STENCIL,
+        A::SHADING_RATE_SOURCE => S::PIXEL_SHADING,
+        access => shader_scope(access, S::VERTEX_SHADING | S::PIXEL_SHADING),
+    }
+}
+
+impl Element for Use {
+    const BYTES: usize = 40;
+
+    fn read(bytes: &[u8]) -> Self {
+        Use {
+            resource: word(bytes, 0),
+            access: BarrierAccess::from_bits_retain(word(bytes, 4)),
+            first_subresource: word(bytes, 8),
+            count: word(bytes, 12),
+            offset: long(bytes, 16),
+            bytes: long(bytes, 24),
+            flags: UseFlags::from_bits_retain(word(bytes, 32)),
+        }
+    }
+
+    fn write(&self, out: &mut Vec<u8>) {
+        let Use { resource, access, first_subresource, count, offset, bytes, flags } = *self;
+        push(out, &[resource, access.bits(), first_subresource, count]);
+        out.extend_from_slice(&offset.to_le_bytes());
+        out.extend_from_slice(&bytes.to_le_bytes());
+        push(out, &[flags.bits(), 0]);
+    }
+
+    fn check(bytes: &[u8], offset: usize) -> Result<(), IsaError> {
+        let (flags, reserved) = (word(bytes, 32), word(bytes, 36));
+        if UseFlags::from_bits(flags).is_none() {
+            return Err(IsaError::Word { offset: offset + 32, what: "flags of a use", value: flags });
+        }
+        if reserved != 0 {
+            return Err(IsaError::Word { offset: offset + 36, what: "reserved word", value: reserved });
+        }
+        Ok(())
+    }
+}
