@@ -40,6 +40,7 @@ pub mod kernel;
 mod keyed_mutex;
 mod legacy;
 mod mapping;
+pub mod mover;
 mod moves;
 mod names;
 mod native;
