@@ -5,7 +5,8 @@ use d3dkmt::{
     KeyedMutexFlags, RuntimeBuffer, SignalFlags, SyncObjectFlags, WaitFromCpuFlags,
 };
 
-use super::{ConvertError, allocation, event, handles, luid_from, luid_to_wire, raw, sync, token};
+use super::lists::{handles, handles_from_wire, handles_to_wire, raw, values_from_wire, values_to_wire};
+use super::{ConvertError, allocation, event, luid_from, luid_to_wire, sync, token};
 use crate::channel::{self as wire, to_host};
 
 /// The frame that makes a call; `request` 0 makes it one-way.
@@ -49,31 +50,48 @@ pub fn call_to_frame(request: u64, call: &Call) -> wire::ToHost {
             Body::CreateSynchronizationObject(sync::create_to_wire(*device, info, *legacy))
         }
         Call::DestroySynchronizationObject { object } => Body::DestroySynchronizationObject(object.0),
-        Call::SignalFromCpu { device, objects, values, flags } => Body::SignalFromCpu(wire::SignalFromCpu {
-            device: device.0,
-            objects: raw(objects),
-            values: values.clone(),
-            flags: flags.bits(),
-        }),
-        Call::WaitFromCpu { device, objects, values, flags, event } => Body::WaitFromCpu(wire::WaitFromCpu {
-            device: device.0,
-            objects: raw(objects),
-            values: values.clone(),
-            flags: flags.bits(),
-            event: event.0,
-        }),
+        Call::SignalFromCpu { device, objects, values, flags } => {
+            let (first_object, objects) = handles_to_wire(objects);
+            let (first_value, values) = values_to_wire(values);
+            let (device, flags) = (device.0, flags.bits());
+            Body::SignalFromCpu(wire::SignalFromCpu {
+                device,
+                objects,
+                values,
+                flags,
+                first_object,
+                first_value,
+            })
+        }
+        Call::WaitFromCpu { device, objects, values, flags, event } => {
+            let (first_object, objects) = handles_to_wire(objects);
+            let (first_value, values) = values_to_wire(values);
+            let (device, flags, event) = (device.0, flags.bits(), event.0);
+            Body::WaitFromCpu(wire::WaitFromCpu {
+                device,
+                objects,
+                values,
+                flags,
+                event,
+                first_object,
+                first_value,
+            })
+        }
         Call::CancelWait { event } => Body::CancelWait(event.0),
         Call::SignalFromGpu { contexts, signal, flags } => {
             Body::SignalFromGpu(sync::signal_to_wire(contexts, signal, *flags))
         }
-        Call::WaitFromGpu { context, objects, values } => Body::WaitFromGpu(wire::WaitFromGpu {
-            context: context.0,
-            objects: raw(objects),
-            values: values.clone(),
-        }),
+        Call::WaitFromGpu { context, objects, values } => {
+            let (first_object, objects) = handles_to_wire(objects);
+            let (first_value, values) = values_to_wire(values);
+            let context = context.0;
+            Body::WaitFromGpu(wire::WaitFromGpu { context, objects, values, first_object, first_value })
+        }
         Call::SubmitCommand { contexts, commands, length, flags, private_data } => {
+            let (first_context, contexts) = handles_to_wire(contexts);
             Body::SubmitCommand(wire::SubmitCommand {
-                contexts: raw(contexts),
+                first_context,
+                contexts,
                 commands: *commands,
                 length: *length,
                 flags: *flags,
@@ -81,9 +99,11 @@ pub fn call_to_frame(request: u64, call: &Call) -> wire::ToHost {
             })
         }
         Call::WaitFromGpuLegacy { context, objects, fence_value } => {
+            let (first_object, objects) = handles_to_wire(objects);
             Body::WaitFromGpuLegacy(wire::WaitFromGpuLegacy {
                 context: context.0,
-                objects: raw(objects),
+                first_object,
+                objects,
                 fence_value: *fence_value,
             })
         }
@@ -231,18 +251,29 @@ pub fn call_to_frame(request: u64, call: &Call) -> wire::ToHost {
             })
         }
         Call::SubmitSignalToHwQueue { queues, objects, values, flags } => {
+            let (first_queue, queues) = handles_to_wire(queues);
+            let (first_object, objects) = handles_to_wire(objects);
+            let (first_value, values) = values_to_wire(values);
             Body::SubmitSignalToHwQueue(wire::SubmitSignalToHwQueue {
-                queues: raw(queues),
-                objects: raw(objects),
-                values: values.clone(),
+                first_queue,
+                queues,
+                first_object,
+                objects,
+                first_value,
+                values,
                 flags: flags.bits(),
             })
         }
         Call::SubmitWaitToHwQueue { queue, objects, values } => {
+            let (first_object, objects) = handles_to_wire(objects);
+            let (first_value, values) = values_to_wire(values);
+            let queue = queue.0;
             Body::SubmitWaitToHwQueue(wire::SubmitWaitToHwQueue {
-                queue: queue.0,
-                objects: raw(objects),
-                values: values.clone(),
+                queue,
+                objects,
+                values,
+                first_object,
+                first_value,
             })
         }
         Call::CreateNativeFence { device, initial_value, native_type, flags, engine_affinity } => {
@@ -326,14 +357,14 @@ pub fn call_from_body(body: to_host::Body) -> Result<Call, ConvertError> {
         }
         Body::SignalFromCpu(wire) => Call::SignalFromCpu {
             device: Handle(wire.device),
-            objects: handles(wire.objects),
-            values: wire.values,
+            objects: handles_from_wire(wire.first_object, wire.objects),
+            values: values_from_wire(wire.first_value, wire.values),
             flags: SignalFlags::from_bits_retain(wire.flags),
         },
         Body::WaitFromCpu(wire) => Call::WaitFromCpu {
             device: Handle(wire.device),
-            objects: handles(wire.objects),
-            values: wire.values,
+            objects: handles_from_wire(wire.first_object, wire.objects),
+            values: values_from_wire(wire.first_value, wire.values),
             flags: WaitFromCpuFlags::from_bits_retain(wire.flags),
             event: event(wire.event, "WaitFromCpu")?,
         },
@@ -341,11 +372,11 @@ pub fn call_from_body(body: to_host::Body) -> Result<Call, ConvertError> {
         Body::SignalFromGpu(wire) => sync::signal_from_wire(wire)?,
         Body::WaitFromGpu(wire) => Call::WaitFromGpu {
             context: Handle(wire.context),
-            objects: handles(wire.objects),
-            values: wire.values,
+            objects: handles_from_wire(wire.first_object, wire.objects),
+            values: values_from_wire(wire.first_value, wire.values),
         },
         Body::SubmitCommand(wire) => Call::SubmitCommand {
-            contexts: handles(wire.contexts),
+            contexts: handles_from_wire(wire.first_context, wire.contexts),
             commands: wire.commands,
             length: wire.length,
             flags: wire.flags,
@@ -353,7 +384,7 @@ pub fn call_from_body(body: to_host::Body) -> Result<Call, ConvertError> {
         },
         Body::WaitFromGpuLegacy(wire) => Call::WaitFromGpuLegacy {
             context: Handle(wire.context),
-            objects: handles(wire.objects),
+            objects: handles_from_wire(wire.first_object, wire.objects),
             fence_value: wire.fence_value,
         },
         Body::OpenSynchronizationObject(shared_handle) => {
@@ -463,15 +494,15 @@ pub fn call_from_body(body: to_host::Body) -> Result<Call, ConvertError> {
             private_data: wire.private_data,
         },
         Body::SubmitSignalToHwQueue(wire) => Call::SubmitSignalToHwQueue {
-            queues: handles(wire.queues),
-            objects: handles(wire.objects),
-            values: wire.values,
+            queues: handles_from_wire(wire.first_queue, wire.queues),
+            objects: handles_from_wire(wire.first_object, wire.objects),
+            values: values_from_wire(wire.first_value, wire.values),
             flags: SignalFlags::from_bits_retain(wire.flags),
         },
         Body::SubmitWaitToHwQueue(wire) => Call::SubmitWaitToHwQueue {
             queue: Handle(wire.queue),
-            objects: handles(wire.objects),
-            values: wire.values,
+            objects: handles_from_wire(wire.first_object, wire.objects),
+            values: values_from_wire(wire.first_value, wire.values),
         },
         Body::CreateNativeFence(wire) => Call::CreateNativeFence {
             device: Handle(wire.device),

@@ -4,7 +4,8 @@ use d3dkmt::{
     AcquireOutcome, Adapter, CreatedSyncObject, FeatureResult, Handle, PageFaultState, Reply, WaitOutcome,
 };
 
-use super::{ConvertError, allocation, handles, luid_from, luid_to_wire, raw};
+use super::lists::{handles, raw};
+use super::{ConvertError, allocation, luid_from, luid_to_wire};
 use crate::channel::{self as wire, to_guest};
 
 /// What a frame says of a reply.

@@ -1,21 +1,23 @@
 //! Any call and any reply.
 
+use std::fmt::Debug;
+
 use d3dkmt::{
     AcquireOutcome, Adapter, Call, CreateContextFlags, CreatedSyncObject, EscapeFlags, EventId,
     FeatureResult, GpuSignal, GpuVaOperation, Handle, HwQueueFlags, KeyedMutexFlags, Luid, PageFaultState,
-    Reply, RuntimeBuffer, ShareToken, SignalFlags, SyncObjectFlags, SyncObjectInfo, SyncObjectType,
+    Reply, RuntimeBuffer, ShareToken, SignalFlags, SyncObjectFlags, SyncObjectInfo, SyncObjectType, Values,
     WaitFromCpuFlags, WaitOutcome,
 };
 use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
 
-fn handles() -> impl Strategy<Value = Vec<Handle>> {
-    vec(handle(), 0..40)
+fn handles<L: FromIterator<Handle> + Debug>() -> impl Strategy<Value = L> {
+    vec(handle(), 0..40).prop_map(L::from_iter)
 }
 
-fn values() -> impl Strategy<Value = Vec<u64>> {
-    vec(any::<u64>(), 0..40)
+fn values() -> impl Strategy<Value = Values> {
+    vec(any::<u64>(), 0..40).prop_map(Values::from)
 }
 
 fn bytes() -> impl Strategy<Value = Vec<u8>> {

@@ -6,9 +6,9 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use crate::{
-    CreateAllocation, CreateContextFlags, DestroyAllocationFlags, EscapeFlags, EventId, Handle, HwQueueFlags,
-    KeyedMutexFlags, Luid, NtStatus, ResourceInfo, ShareToken, SignalFlags, SyncObjectFlags, SyncObjectInfo,
-    WaitFromCpuFlags,
+    CreateAllocation, CreateContextFlags, DestroyAllocationFlags, EscapeFlags, EventId, Handle, Handles,
+    HwQueueFlags, KeyedMutexFlags, Luid, NtStatus, ResourceInfo, ShareToken, SignalFlags, SyncObjectFlags,
+    SyncObjectInfo, Values, WaitFromCpuFlags,
 };
 
 /// One D3DKMT call with its inputs. Each variant begins its doc with the C name.
@@ -44,27 +44,21 @@ pub enum Call {
     /// `D3DKMTDestroySynchronizationObject`.
     DestroySynchronizationObject { object: Handle },
     /// `D3DKMTSignalSynchronizationObjectFromCpu`.
-    SignalFromCpu { device: Handle, objects: Vec<Handle>, values: Vec<u64>, flags: SignalFlags },
+    SignalFromCpu { device: Handle, objects: Handles, values: Values, flags: SignalFlags },
     /// `D3DKMTWaitForSynchronizationObjectFromCpu`. `event` names the wake-up; whether the caller
     /// blocks or gave a handle of an event is the guest's own affair.
-    WaitFromCpu {
-        device: Handle,
-        objects: Vec<Handle>,
-        values: Vec<u64>,
-        flags: WaitFromCpuFlags,
-        event: EventId,
-    },
+    WaitFromCpu { device: Handle, objects: Handles, values: Values, flags: WaitFromCpuFlags, event: EventId },
     /// The guest no longer waits (the thread was interrupted): forget the wait of this name.
     CancelWait { event: EventId },
     /// `D3DKMTSignalSynchronizationObjectFromGpu` and `..FromGpu2`: a packet in each context.
-    SignalFromGpu { contexts: Vec<Handle>, signal: GpuSignal, flags: SignalFlags },
+    SignalFromGpu { contexts: Handles, signal: GpuSignal, flags: SignalFlags },
     /// `D3DKMTWaitForSynchronizationObjectFromGpu`: a packet in the context's queue.
-    WaitFromGpu { context: Handle, objects: Vec<Handle>, values: Vec<u64> },
+    WaitFromGpu { context: Handle, objects: Handles, values: Values },
     /// `D3DKMTSubmitCommand`. The command buffer travels in the private driver data.
-    SubmitCommand { contexts: Vec<Handle>, commands: u64, length: u32, flags: u32, private_data: Vec<u8> },
+    SubmitCommand { contexts: Handles, commands: u64, length: u32, flags: u32, private_data: Vec<u8> },
     /// `D3DKMTWaitForSynchronizationObject` and `..2`, and `..FromGpu` where the union is one value: the legacy
     /// types. A mutex is acquired, a semaphore counted down, a FENCE waited for at `fence_value` (F-77 to F-80).
-    WaitFromGpuLegacy { context: Handle, objects: Vec<Handle>, fence_value: u64 },
+    WaitFromGpuLegacy { context: Handle, objects: Handles, fence_value: u64 },
     /// `D3DKMTOpenSynchronizationObject`: by the global handle of a legacy object.
     OpenSynchronizationObject { shared_handle: Handle },
     /// `D3DKMTShareObjects`. The guest has the NT handle from its broker; the token is what it carries. `name` is the last part of
@@ -153,9 +147,9 @@ pub enum Call {
         private_data: Vec<u8>,
     },
     /// `D3DKMTSubmitSignalSyncObjectsToHwQueue`.
-    SubmitSignalToHwQueue { queues: Vec<Handle>, objects: Vec<Handle>, values: Vec<u64>, flags: SignalFlags },
+    SubmitSignalToHwQueue { queues: Handles, objects: Handles, values: Values, flags: SignalFlags },
     /// `D3DKMTSubmitWaitForSyncObjectsToHwQueue`.
-    SubmitWaitToHwQueue { queue: Handle, objects: Vec<Handle>, values: Vec<u64> },
+    SubmitWaitToHwQueue { queue: Handle, objects: Handles, values: Values },
 
     /// `D3DKMTCreateNativeFence`. `native_type`: 0 DEFAULT, 1 INTRA_GPU (FEN-105).
     CreateNativeFence {
@@ -214,9 +208,9 @@ pub struct GpuVaOperation {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum GpuSignal {
     /// One value for each object (`MonitoredFenceValueArray`).
-    Monitored { objects: Vec<Handle>, values: Vec<u64> },
+    Monitored { objects: Handles, values: Values },
     /// The legacy types: a mutex is released, a semaphore counted up, a FENCE set to the one value.
-    Legacy { objects: Vec<Handle>, fence_value: u64 },
+    Legacy { objects: Handles, fence_value: u64 },
     /// `EnqueueCpuEvent`: no object, set this event (FEN-036).
     CpuEvent { event: EventId },
 }

@@ -15,6 +15,7 @@ mod flags;
 mod handle;
 pub mod isa;
 pub mod limits;
+mod lists;
 mod object;
 pub mod query;
 mod status;
@@ -31,6 +32,7 @@ pub use flags::{
     SignalFlags, SyncObjectFlags, WaitFromCpuFlags,
 };
 pub use handle::{EventId, Handle, HandleKind, Luid, ShareToken};
+pub use lists::{Handles, Values};
 pub use object::{DeviceExecutionState, SyncObjectInfo, SyncObjectType};
 pub use status::NtStatus;
 

@@ -8,7 +8,7 @@ use std::task::Poll;
 
 use ::client::{Acquired, Answer, NewContext, ValueForm, poll_once};
 use d3dkmt::{
-    Adapter, Call, Handle, HwQueueFlags, Luid, NtStatus, ShareToken, SignalFlags, SyncObjectFlags,
+    Adapter, Call, Handle, Handles, HwQueueFlags, Luid, NtStatus, ShareToken, SignalFlags, SyncObjectFlags,
     SyncObjectInfo, WaitFromCpuFlags,
 };
 
@@ -277,7 +277,7 @@ impl Session {
     /// `D3DKMTSignalSynchronizationObjectFromGpu2` with EnqueueCpuEvent (FEN-036).
     pub fn signal_event_from_gpu(
         &self,
-        contexts: Vec<Handle>,
+        contexts: Handles,
         flags: SignalFlags,
         target: CallerEvent,
     ) -> NtStatus {

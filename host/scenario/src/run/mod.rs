@@ -6,7 +6,7 @@ mod race;
 
 use std::fmt;
 
-use d3dkmt::{AcquireOutcome, Call, DeviceExecutionState, Handle, NtStatus, Reply};
+use d3dkmt::{AcquireOutcome, Call, DeviceExecutionState, Handle, Handles, NtStatus, Reply};
 
 use crate::choose::Choose;
 use crate::program::{Act, Action, Binding, Expected, Fault, HandleRef, Operation, Process, Program, Thread};
@@ -507,7 +507,7 @@ impl<'a, W: World> Run<'a, W> {
             return failed(format!("expected that {thread} submits, found: it is in a call"));
         }
         for _ in 0..most {
-            let contexts = vec![self.bound[context.index()].handle];
+            let contexts = Handles::from_slice(&[self.bound[context.index()].handle]);
             let private_data = vec![0; BYTES];
             let call = Call::SubmitCommand { contexts, commands: 0, length: 0, flags: 0, private_data };
             match self.one_call(main, call, choose)? {
