@@ -3,6 +3,7 @@
 
 mod allocation;
 mod call;
+mod memory;
 mod reply;
 mod sync;
 
