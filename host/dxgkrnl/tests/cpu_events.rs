@@ -281,7 +281,7 @@ fn no_call_signals_it_waits_for_it_or_queues_it() {
             assert_eq!(world.status(call.clone()), IP, "{call:?}");
         }
     }
-    let operations = vec![GpuVaOperation { operation: 1, base: 0, size: 0x1000 }];
+    let operations = vec![GpuVaOperation { operation: 1, size: 0x1000, ..GpuVaOperation::default() }];
     for flags in [0, 1] {
         let fence = object;
         let operations = operations.clone();

@@ -1,12 +1,12 @@
 //! Calls: one arm for each, both ways.
 
 use d3dkmt::{
-    Call, CreateContextFlags, DestroyAllocationFlags, EscapeFlags, GpuVaOperation, Handle, HwQueueFlags,
-    KeyedMutexFlags, RuntimeBuffer, SignalFlags, SyncObjectFlags, WaitFromCpuFlags,
+    Call, CreateContextFlags, DestroyAllocationFlags, EscapeFlags, Handle, HwQueueFlags, KeyedMutexFlags,
+    RuntimeBuffer, SignalFlags, SyncObjectFlags, WaitFromCpuFlags,
 };
 
 use super::lists::{handles, handles_from_wire, handles_to_wire, raw, values_from_wire, values_to_wire};
-use super::{ConvertError, allocation, event, luid_from, luid_to_wire, sync, token};
+use super::{ConvertError, allocation, event, luid_from, luid_to_wire, memory, sync, token};
 use crate::channel::{self as wire, to_host};
 
 /// The frame that makes a call; `request` 0 makes it one-way.
@@ -185,6 +185,46 @@ pub fn call_to_frame(request: u64, call: &Call) -> wire::ToHost {
             shared_handle: shared_handle.0,
             info: Some(allocation::info_to_wire(info)),
         }),
+        Call::Lock { device, allocation, flags } => {
+            Body::Lock(wire::Lock { device: device.0, allocation: allocation.0, flags: *flags })
+        }
+        Call::Unlock { device, allocation } => {
+            Body::Unlock(wire::Unlock { device: device.0, allocation: allocation.0 })
+        }
+        Call::SetAllocationPriority { device, resource, allocations, priorities } => {
+            Body::SetAllocationPriority(wire::SetAllocationPriority {
+                device: device.0,
+                resource: resource.0,
+                allocations: raw(allocations),
+                priorities: priorities.clone(),
+            })
+        }
+        Call::AllocationPriority { device, resource, allocations } => {
+            let (device, resource) = (device.0, resource.0);
+            Body::AllocationPriority(wire::AllocationPriority {
+                device,
+                resource,
+                allocations: raw(allocations),
+            })
+        }
+        Call::MakeResident { paging_queue, allocations, priorities, flags } => {
+            Body::MakeResident(wire::MakeResident {
+                paging_queue: paging_queue.0,
+                allocations: raw(allocations),
+                priorities: priorities.clone(),
+                flags: *flags,
+            })
+        }
+        Call::Evict { device, allocations, flags } => {
+            Body::Evict(wire::Evict { device: device.0, allocations: raw(allocations), flags: *flags })
+        }
+        Call::QueryVideoMemoryInfo { adapter, segment_group, physical_adapter } => {
+            Body::QueryVideoMemoryInfo(wire::QueryVideoMemoryInfo {
+                adapter: adapter.0,
+                segment_group: *segment_group,
+                physical_adapter: *physical_adapter,
+            })
+        }
         Call::CreatePagingQueue { device, priority, physical_adapter } => {
             Body::CreatePagingQueue(wire::CreatePagingQueue {
                 device: device.0,
@@ -231,7 +271,7 @@ pub fn call_to_frame(request: u64, call: &Call) -> wire::ToHost {
                 context: context.0,
                 fence: fence.0,
                 fence_value: *fence_value,
-                operations: operations.iter().map(operation_to_wire).collect(),
+                operations: operations.iter().map(memory::operation_to_wire).collect(),
                 flags: *flags,
             })
         }
@@ -446,6 +486,39 @@ pub fn call_from_body(body: to_host::Body) -> Result<Call, ConvertError> {
             Call::QueryResourceInfo { device: Handle(wire.device), shared_handle: Handle(wire.shared_handle) }
         }
         Body::OpenResource(wire) => allocation::open_from_wire(&wire)?,
+        Body::Lock(wire::Lock { device, allocation, flags }) => {
+            Call::Lock { device: Handle(device), allocation: Handle(allocation), flags }
+        }
+        Body::Unlock(wire::Unlock { device, allocation }) => {
+            Call::Unlock { device: Handle(device), allocation: Handle(allocation) }
+        }
+        Body::SetAllocationPriority(wire) => Call::SetAllocationPriority {
+            device: Handle(wire.device),
+            resource: Handle(wire.resource),
+            allocations: handles(wire.allocations),
+            priorities: wire.priorities,
+        },
+        Body::AllocationPriority(wire) => Call::AllocationPriority {
+            device: Handle(wire.device),
+            resource: Handle(wire.resource),
+            allocations: handles(wire.allocations),
+        },
+        Body::MakeResident(wire) => Call::MakeResident {
+            paging_queue: Handle(wire.paging_queue),
+            allocations: handles(wire.allocations),
+            priorities: wire.priorities,
+            flags: wire.flags,
+        },
+        Body::Evict(wire) => Call::Evict {
+            device: Handle(wire.device),
+            allocations: handles(wire.allocations),
+            flags: wire.flags,
+        },
+        Body::QueryVideoMemoryInfo(wire) => Call::QueryVideoMemoryInfo {
+            adapter: Handle(wire.adapter),
+            segment_group: wire.segment_group,
+            physical_adapter: wire.physical_adapter,
+        },
         Body::CreatePagingQueue(wire) => Call::CreatePagingQueue {
             device: Handle(wire.device),
             priority: wire.priority,
@@ -477,7 +550,7 @@ pub fn call_from_body(body: to_host::Body) -> Result<Call, ConvertError> {
             context: Handle(wire.context),
             fence: Handle(wire.fence),
             fence_value: wire.fence_value,
-            operations: wire.operations.into_iter().map(operation_from_wire).collect(),
+            operations: wire.operations.into_iter().map(memory::operation_from_wire).collect(),
             flags: wire.flags,
         },
         Body::CreateHwQueue(wire) => Call::CreateHwQueue {
@@ -568,12 +641,4 @@ fn buffer_from_wire(
 ) -> Result<RuntimeBuffer, ConvertError> {
     let buffer = buffer.ok_or(ConvertError::Missing { message, field: "buffer" })?;
     Ok(RuntimeBuffer { size: buffer.size, present: buffer.present, data: buffer.data })
-}
-
-fn operation_to_wire(operation: &GpuVaOperation) -> wire::GpuVaOperation {
-    wire::GpuVaOperation { operation: operation.operation, base: operation.base, size: operation.size }
-}
-
-fn operation_from_wire(wire: wire::GpuVaOperation) -> GpuVaOperation {
-    GpuVaOperation { operation: wire.operation, base: wire.base, size: wire.size }
 }

@@ -4,6 +4,7 @@
 mod allocation;
 mod call;
 mod lists;
+mod memory;
 mod reply;
 mod sync;
 

@@ -23,7 +23,7 @@ mod status;
 pub use allocation::{AllocationInfo, CreateAllocation, ResourceInfo, StandardAllocation};
 pub use call::{
     AcquireOutcome, Adapter, Call, CreatedSyncObject, FeatureResult, GpuSignal, GpuVaOperation,
-    PageFaultState, Reply, RuntimeBuffer, WaitOutcome,
+    PageFaultState, Reply, RuntimeBuffer, VideoMemoryInfo, WaitOutcome,
 };
 pub use escape::{CpuEventUsage, EscapeFlags};
 pub use flags::access;

@@ -437,7 +437,7 @@ impl Session {
                 context: self.pick(at, |guest| &guest.contexts),
                 fence: self.pick(at, |guest| &guest.objects),
                 fence_value: (random >> 20) % 40,
-                operations: vec![GpuVaOperation { operation: 1, base, size }],
+                operations: vec![GpuVaOperation { operation: 1, base, size, ..GpuVaOperation::default() }],
                 flags: (random >> 30) as u32 % 2,
             },
             _ => Call::MapGpuVirtualAddress {

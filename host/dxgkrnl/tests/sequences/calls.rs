@@ -223,7 +223,12 @@ impl Pair {
                 protection: if *zero || again.is_none() { ZERO } else { NO_ACCESS },
             },
             Op::Update { device, context, target: (fence, value), pages, waits, .. } => {
-                let unmap = |base| GpuVaOperation { operation: UNMAP, base, size: PAGE_BYTES };
+                let unmap = |base| GpuVaOperation {
+                    operation: UNMAP,
+                    base,
+                    size: PAGE_BYTES,
+                    ..GpuVaOperation::default()
+                };
                 Call::UpdateGpuVirtualAddress {
                     device: pick(&guest.devices, *device),
                     context: pick(&guest.contexts, *context),

@@ -440,7 +440,16 @@ impl<'a, W: World> Run<'a, W> {
             Reply::Escape(data) => bound.data = Some(data.clone()),
             Reply::Feature(feature) => bound.number = Some(feature.value().into()),
             // No word of the language makes allocations yet.
-            Reply::Allocations { .. } | Reply::ResourceInfo(_) | Reply::OpenedResource { .. } => {}
+            Reply::Allocations { allocations, .. } => {
+                bound.handle = allocations.first().copied().unwrap_or_default();
+            }
+            Reply::Residency { paging_fence_value, .. } => bound.number = Some(*paging_fence_value),
+            Reply::Locked { address } => bound.number = Some(*address),
+            Reply::AllocationPriorities(priorities) => {
+                bound.number = priorities.first().map(|one| (*one).into())
+            }
+            Reply::VideoMemoryInfo(info) => bound.number = Some(info.current_usage),
+            Reply::ResourceInfo(_) | Reply::OpenedResource { .. } => {}
             Reply::None | Reply::AdapterInfo(_) | Reply::Wait(_) | Reply::SyncObject(_) => {}
             Reply::FenceMemoryExhausted => {
                 return failed("a caller saw FenceMemoryExhausted, which stays inside");
