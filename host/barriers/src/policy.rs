@@ -21,11 +21,12 @@ pub enum AccessBefore {
     Equal,
 }
 
-/// Whether an acceleration structure needs a barrier before its first use in an ExecuteCommandLists: it is not on the
-/// list of accesses that need none, and yet its end is a full flush.
+/// Whether an acceleration structure, or a buffer of video, needs a barrier before its first use in an
+/// ExecuteCommandLists: they are not on the list of accesses that need none, and yet the end of the one before was a
+/// full flush.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum FirstRtasAccess {
-    /// Default: programs build and trace without one.
+pub enum UnlistedFirstAccess {
+    /// Default: programs build, trace and decode without one.
     #[default]
     Free,
     NeedsBarrier,
@@ -56,7 +57,7 @@ pub enum VideoQueueCommon {
 pub struct Policy {
     pub inline_ray_query: InlineRayQuery,
     pub access_before: AccessBefore,
-    pub first_rtas_access: FirstRtasAccess,
+    pub unlisted_first_access: UnlistedFirstAccess,
     pub depth_writes: DepthWrites,
     pub video_queue_common: VideoQueueCommon,
 }

@@ -383,7 +383,9 @@ impl Judge<'_> {
                 self.id(),
                 format_args!("access {is} cannot be on a {queue:?} list, which has {right}"),
             );
-        } else if access != A::COMMON && !(tables::syncs_of_queue(queue) & S::SCOPES).intersects(scope) {
+        } else if access != A::COMMON
+            && !(tables::syncs_of_queue(queue) & S::SCOPES).intersects(scope.expanded())
+        {
             let (is, right) = (Bits(scope), Bits(tables::syncs_of_queue(queue)));
             report.say(
                 Rule::R040,

@@ -2,7 +2,7 @@
 
 use super::{At, Walk, find, only};
 use crate::message::{Bits, Layouts, Named, Phase, Reporter};
-use crate::policy::FirstRtasAccess;
+use crate::policy::UnlistedFirstAccess;
 use crate::rules::Rule;
 use crate::state::{Picks, Sub, Used};
 use crate::tables::{self, LayoutSet};
@@ -218,7 +218,8 @@ impl At<'_> {
     fn first_access(&self, report: &mut Reporter, who: Named<'_>, sub: &Sub, access: A) {
         let texture = who.desc.is_texture() && !who.desc.has_simultaneous_access();
         let free = tables::FIRST_ACCESS.contains(access)
-            || (tables::RTAS.contains(access) && self.policy.first_rtas_access == FirstRtasAccess::Free);
+            || (tables::RTAS.union(tables::VIDEO).contains(access)
+                && self.policy.unlisted_first_access == UnlistedFirstAccess::Free);
         if texture || sub.touched || free {
             return;
         }

@@ -7,7 +7,8 @@ use d3dkmt::isa::{
     Barrier, BarrierAccess, BarrierGroup, BarrierLayout, BarrierSync, Packet, QueueType, ResourceFlags,
     SubresourceRange, TextureBarrier, TextureFlags,
 };
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
+use std::sync::LazyLock;
 
 const SYNCS: &str = "NONE=0 ALL=1 DRAW=2 INDEX_INPUT=4 VERTEX_SHADING=8 PIXEL_SHADING=10 DEPTH_STENCIL=20 \
     RENDER_TARGET=40 COMPUTE_SHADING=80 RAYTRACING=100 COPY=200 RESOLVE=400 EXECUTE_INDIRECT=800 \
@@ -112,12 +113,25 @@ e: VIDEO_ENCODE_READ VIDEO_ENCODE_WRITE; ALL VIDEO_ENCODE SPLIT";
 /// `NAME=hex` pairs.
 fn values(text: &'static str) -> Vec<(&'static str, u32)> {
     let pair = |pair: &'static str| pair.split_once('=').expect("a value");
-    text.split_whitespace().map(pair).map(|(name, value)| (name, u32::from_str_radix(value, 16).unwrap())).collect()
+    text.split_whitespace()
+        .map(pair)
+        .map(|(name, value)| (name, u32::from_str_radix(value, 16).unwrap()))
+        .collect()
 }
 
-fn row(table: &'static str, name: &str) -> &'static str {
-    let lines = table.lines().filter_map(|line| line.split_once(':'));
-    lines.into_iter().find(|(head, _)| *head == name).map_or("", |(_, rest)| rest)
+/// Names by table and row: nothing but the texts above, split.
+type Rows = HashMap<(usize, &'static str), &'static str>;
+
+static ROWS: LazyLock<Rows> = LazyLock::new(|| {
+    let heads = [UMBRELLAS, SYNCS_OF_ACCESS, LAYOUTS, QUEUES].into_iter().flat_map(|table| {
+        let rows = table.lines().map(|line| line.split_once(':').expect("a row"));
+        rows.map(move |(head, rest)| ((table.as_ptr() as usize, head.rsplit(' ').next().unwrap()), rest))
+    });
+    heads.collect()
+});
+
+fn row(table: &'static str, name: &'static str) -> &'static str {
+    ROWS.get(&(table.as_ptr() as usize, name)).copied().unwrap_or_default()
 }
 
 fn has(names: &str, name: &str) -> bool {
@@ -125,9 +139,8 @@ fn has(names: &str, name: &str) -> bool {
 }
 
 /// A row of LAYOUTS: accesses and queues.
-fn layout_row(name: &str) -> (&'static str, &'static str) {
-    let line = LAYOUTS.lines().find(|line| line.split(' ').nth(1) == Some(&format!("{name}:"))).expect("a layout");
-    line.split_once(':').unwrap().1.split_once(';').unwrap()
+fn layout_row(name: &'static str) -> (&'static str, &'static str) {
+    row(LAYOUTS, name).split_once(';').expect("a layout")
 }
 
 /// What one barrier is: names, and the side that is looked at.
@@ -283,7 +296,8 @@ fn cross(queue: QueueType, letter: &'static str) {
     let mut world = World::new();
     let rtas = ResourceFlags::RAYTRACING_ACCELERATION_STRUCTURE;
     for simultaneous in [false, true] {
-        let access = if simultaneous { ResourceFlags::ALLOW_SIMULTANEOUS_ACCESS } else { ResourceFlags::empty() };
+        let access =
+            if simultaneous { ResourceFlags::ALLOW_SIMULTANEOUS_ACCESS } else { ResourceFlags::empty() };
         let desc = d3dkmt::isa::ResourceDesc {
             flags: rtas | access,
             ..d3dkmt::isa::ResourceDesc::texture("t", 64, (4, 4))
@@ -297,8 +311,15 @@ fn cross(queue: QueueType, letter: &'static str) {
                 for variant in 0..8 {
                     let (before, simultaneous, same) = (variant & 1 == 0, variant & 2 == 0, variant & 4 == 0);
                     let other = if same { (layout, layout_value) } else { ("COMMON", 0) };
-                    let case =
-                        Case { queue: letter, simultaneous, before, sync, access, layout, other_layout: other.0 };
+                    let case = Case {
+                        queue: letter,
+                        simultaneous,
+                        before,
+                        sync,
+                        access,
+                        layout,
+                        other_layout: other.0,
+                    };
                     let texture = barrier(&case, sync_bits, access_bits, (layout_value, other.1));
                     let packet = Packet::Barrier { groups: vec![BarrierGroup::Texture(vec![texture])] };
                     let outcome = world.record_to(queue, &[packet]);

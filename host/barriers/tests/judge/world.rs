@@ -2,9 +2,9 @@
 
 use barriers::{Capabilities, Device, FenceFlags, Message, Outcome, Policy, Rule, Severity};
 use d3dkmt::isa::{
-    self, Barrier, BarrierAccess as A, BarrierGroup, BarrierLayout as L, BarrierSync as S, BufferBarrier, FenceValue,
-    HeapType, Kernel, ListFlags, Packet, QueueType, Reader, ResourceDesc, ResourceFlags as F, SubresourceRange,
-    TextureBarrier, TextureFlags, Use, WorkKind,
+    self, Barrier, BarrierAccess as A, BarrierGroup, BarrierLayout as L, BarrierSync as S, BufferBarrier,
+    FenceValue, HeapType, Kernel, ListFlags, Packet, QueueType, Reader, ResourceDesc, ResourceFlags as F,
+    SubresourceRange, TextureBarrier, TextureFlags, Use, WorkKind,
 };
 
 /// Textures: one of four subresources, one with simultaneous access, the back buffer.
@@ -28,7 +28,8 @@ pub fn desc(id: u32) -> ResourceDesc {
     let rtas = F::RAYTRACING_ACCELERATION_STRUCTURE;
     let address = u64::from(id) << 20;
     let texture = |name, flags| ResourceDesc { flags, ..ResourceDesc::texture(name, address, (16, 16)) };
-    let buffer = |name, heap, flags| ResourceDesc { heap, flags, ..ResourceDesc::buffer(name, address, 4096) };
+    let buffer =
+        |name, heap, flags| ResourceDesc { heap, flags, ..ResourceDesc::buffer(name, address, 4096) };
     match id {
         TEXTURE => {
             let whole = texture("albedo", everything);
@@ -63,14 +64,22 @@ impl World {
     /// A device on which a texture is in a layout already.
     pub fn in_layout(layout: L) -> Self {
         let mut world = World::new();
-        let packets = [textures(vec![texture(TEXTURE, "NONE -> NONE", "NO_ACCESS -> NO_ACCESS", ("UNDEFINED", layout))])];
+        let packets = [textures(vec![texture(
+            TEXTURE,
+            "NONE -> NONE",
+            "NO_ACCESS -> NO_ACCESS",
+            ("UNDEFINED", layout),
+        )])];
         assert_eq!(rules(&world.submit(&packets)), []);
         world
     }
 
     pub fn fence(&mut self, allow_queue_and_cpu_sync: bool) {
-        let flags =
-            FenceFlags { allow_command_list_barriers: true, allow_queue_and_cpu_sync, ..FenceFlags::default() };
+        let flags = FenceFlags {
+            allow_command_list_barriers: true,
+            allow_queue_and_cpu_sync,
+            ..FenceFlags::default()
+        };
         self.device.add_fence(FENCE, flags, "progress", 0).expect("a fence");
     }
 
