@@ -18,8 +18,11 @@ use d3dkmt::{Call, Handle, NtStatus, Reply, limits};
 use crate::allocation::Memory;
 use crate::bugcheck::Bugcheck;
 use crate::cpu_event::CpuEvents;
-use crate::ddi::{Callback, DxgCpuEvent, EngineId, Interrupt, KmdDevice, Miniport, interrupt_type};
+use crate::ddi::{
+    Callback, DxgCpuEvent, Edge, EngineId, Interrupt, KmdDevice, Miniport, Orderer, interrupt_type,
+};
 use crate::driver::Driver;
+use crate::edges::Edges;
 use crate::effects::{Answer, Effects, FenceStore, HostEvent, Note};
 use crate::guests::Guests;
 use crate::handles::HandleTable;
@@ -143,6 +146,7 @@ pub struct Kernel<M: Miniport> {
     pub(crate) interrupts: VecDeque<Interrupt>,
     pub(crate) tdr: Tdr,
     pub(crate) bugcheck: Option<Bugcheck>,
+    pub(crate) edges: Edges,
     pub(crate) hw_queues: Slab<HwQueue>,
     /// Hardware queues by the object of their progress fence.
     pub(crate) progress_fences: BTreeMap<u32, u32>,
@@ -160,6 +164,7 @@ pub struct Kernel<M: Miniport> {
 
 impl<M: Miniport> Kernel<M> {
     pub fn new(config: Config, mut miniport: M) -> Self {
+        let edges = Edges::new(&config);
         miniport.start(&config);
         crate::start::set_scheduling_logs(&config, &mut miniport);
         let mut start_failures = crate::start::failures(&config, &miniport);
@@ -199,6 +204,7 @@ impl<M: Miniport> Kernel<M> {
             interrupts: VecDeque::new(),
             tdr: Tdr::default(),
             bugcheck: None,
+            edges,
             hw_queues: Slab::default(),
             progress_fences: BTreeMap::new(),
             suspend_deadlines: BTreeSet::new(),
@@ -436,6 +442,7 @@ impl<M: Miniport> Kernel<M> {
         self.processes.remove(&id);
         self.memory_of_process_is_gone(id);
         self.frozen.remove(&id);
+        self.edge(Edge::Gone(Orderer::Process(id)));
         self.wrote_shared.remove(&id);
         self.change_iommu_mapping(id, None);
         // Nobody is left to hear of it. What is stored from here on finds its stores elsewhere.

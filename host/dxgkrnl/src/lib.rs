@@ -30,6 +30,7 @@ mod cpu_event;
 pub mod ddi;
 mod dispatch;
 mod driver;
+mod edges;
 mod effects;
 mod escape;
 mod fault;

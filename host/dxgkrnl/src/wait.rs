@@ -14,7 +14,7 @@ use d3dkmt::{
 };
 
 use crate::ProcessId;
-use crate::ddi::Miniport;
+use crate::ddi::{Miniport, Orderer};
 use crate::effects::{Effects, FenceStore};
 use crate::kernel::{Called, Kernel, Refusal, invalid, refuse};
 use crate::ordered::Entry;
@@ -85,6 +85,7 @@ impl<M: Miniport> Kernel<M> {
             CpuSignal::AtOnce => {
                 for (object, value) in targets {
                     self.note_strays(process, object, value, effects);
+                    self.tell_signaled(Orderer::Process(process), object, value);
                     self.set_value(object, value, effects);
                 }
             }
@@ -123,7 +124,8 @@ impl<M: Miniport> Kernel<M> {
             && value >= last
             && within(last, value)
             && self.config.policy.cpu_signal == CpuSignal::AtOnce
-            && self.planted.is_none();
+            && self.planted.is_none()
+            && !self.edges.on;
         if is_simple {
             self.store_value(object, value, effects);
             if self.objects.may_wake(object) {
@@ -141,6 +143,7 @@ impl<M: Miniport> Kernel<M> {
         }
         for (process, object, value) in core::mem::take(&mut self.answered_signal) {
             self.note_strays(process, object, value, effects);
+            self.tell_signaled(Orderer::Process(process), object, value);
             self.set_value(object, value, effects);
             self.release_reference(object, effects);
         }
@@ -279,6 +282,9 @@ impl<M: Miniport> Kernel<M> {
             unsatisfied += u32::from(!item.satisfied);
         }
         if unsatisfied == 0 || (any && (unsatisfied as usize) < items.len()) {
+            if self.edges.on {
+                self.wait_is_over(None, owner, items);
+            }
             return None;
         }
         let id = self.waits.insert(owner, any, items, unsatisfied, self.now);
@@ -337,6 +343,9 @@ impl<M: Miniport> Kernel<M> {
             return;
         }
         self.objects.set_value(object, value);
+        if self.edges.on {
+            self.tell_readers(object, value);
+        }
         if let Some(stored) = self.stored.of(object) {
             for store in &mut effects.stores[stored] {
                 store.value = value;
@@ -354,6 +363,16 @@ impl<M: Miniport> Kernel<M> {
             }
         }
         self.stored.note(object, begin..effects.stores.len());
+    }
+
+    /// Who has a fence in its memory may read the value from now on, and says nothing of it.
+    fn tell_readers(&mut self, object: u32, value: u64) {
+        let first = self.objects.first_slot(object).map(|(process, _)| process);
+        let others = self.objects.other_opens(object).iter().map(|open| &self.opens[*open]);
+        let others = others.filter(|open| open.slot.is_some()).map(|open| open.process);
+        for process in first.into_iter().chain(others).collect::<Vec<_>>() {
+            self.tell_waited(Orderer::Process(process), object, value);
+        }
     }
 
     /// Latches every wait that the object's present value satisfies, and ends those that are complete.
@@ -386,6 +405,10 @@ impl<M: Miniport> Kernel<M> {
     }
 
     pub(crate) fn complete_wait(&mut self, id: WaitId, effects: &mut Effects) {
+        if let Some(wait) = self.waits.get(id).filter(|_| self.edges.on) {
+            let (owner, items) = (wait.owner(), self.waits.items(wait).as_ref().to_vec());
+            self.wait_is_over(Some(id), owner, &items);
+        }
         match self.end_wait(id, effects).map(|wait| wait.owner()) {
             Some(WaitOwner::Cpu { process, event }) => self.wake(process, event, NtStatus::SUCCESS, effects),
             Some(WaitOwner::Gpu { queue }) => self.runnable.push_back(queue),

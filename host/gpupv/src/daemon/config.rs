@@ -48,6 +48,8 @@
 //! kmd = "simulated"                   # the driver, by the name it is registered by: see docs/KMD.md
 //! iommu = false
 //! io_coherent = true
+//! # Look for accesses to memory that race, and say what is missing between them.
+//! hazards = false
 //! kmd = "simulated"                   # which driver, by the name that it is registered by
 //! paravirtualization = true           # ParavirtualizationSupported: it serves VMs
 //! virtual_functions = 32              # NumVirtualFunctions: how many at a time
@@ -279,6 +281,7 @@ fn read_adapter(mut table: Table) -> anyhow::Result<AdapterConfig> {
     }
     set_bool(&mut table, "iommu", &mut adapter.iommu)?;
     set_bool(&mut table, "io_coherent", &mut adapter.io_coherent)?;
+    set_bool(&mut table, "hazards", &mut adapter.hazards)?;
     if let Some(kmd) = table.remove("kmd") {
         let kmd = kmd.as_str().filter(|kmd| !kmd.is_empty());
         adapter.kmd = kmd.context("kmd must be the name of a driver")?.into();
@@ -461,6 +464,7 @@ mod tests {
             paging_node = 0
             iommu = true
             io_coherent = false
+            hazards = true
             kmd = "mine"
             paravirtualization = false
             virtual_functions = 2
@@ -497,6 +501,7 @@ mod tests {
         let adapter = &config.adapters[0];
         assert_eq!(adapter.caps, VidSchCaps::PREEMPTION_AWARE | VidSchCaps::NO_64_BIT_ATOMICS);
         assert_eq!((adapter.physical_adapters, adapter.iommu, adapter.io_coherent), (2, true, false));
+        assert!(adapter.hazards);
         assert_eq!(adapter.paging_node, Some(0));
         assert_eq!((config.gpu_virtualization_flags, config.test_signing), (4, true));
         let one = VmConfig {

@@ -106,6 +106,7 @@ fn adapter_item(
     match item.text.as_str() {
         "iommu" => adapter.iommu = is_on,
         "io_coherent" => adapter.io_coherent = is_on,
+        "hazards" => adapter.hazards = is_on,
         "physical" => {
             let place = cursor.last_place();
             adapter.physical_adapters = number(cursor, "how many there are in the chain")?;
@@ -125,7 +126,7 @@ fn adapter_item(
             let cap = VidSchCaps::from_name(word).ok_or_else(|| {
                 let caps = VidSchCaps::all().iter_names().map(|(name, _)| name);
                 let others =
-                    "iommu io_coherent kmd paging_node paravirtualization physical virtual_functions \
+                    "iommu io_coherent hazards kmd paging_node paravirtualization physical virtual_functions \
                      wddm_version";
                 let known = caps.chain(others.split_ascii_whitespace()).collect::<Vec<_>>();
                 unknown(item, "a setting of an adapter", known)
@@ -273,6 +274,7 @@ pub(super) fn write(config: &Config) -> String {
         }
         line.flag("iommu", adapter.iommu, plain.iommu);
         line.flag("io_coherent", adapter.io_coherent, plain.io_coherent);
+        line.flag("hazards", adapter.hazards, plain.hazards);
         line.number("physical", adapter.physical_adapters, plain.physical_adapters);
         if let Some(node) = adapter.paging_node {
             line.number("paging_node", node, u32::MAX);

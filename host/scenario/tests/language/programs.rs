@@ -83,6 +83,7 @@ impl Drawing {
         let adapter = &mut kernel.adapters[which];
         adapter.caps = VidSchCaps::from_bits_truncate(random.number() as u32);
         (adapter.iommu, adapter.io_coherent) = (random.one_in(2), random.one_in(2));
+        adapter.hazards = random.one_in(4);
         adapter.physical_adapters = 1 + random.below(32) as u32;
         adapter.paging_node = random.one_in(2).then(|| random.below(6) as u32);
         adapter.targets[0].vsync_ns = 1 + random.below(1 << 40);

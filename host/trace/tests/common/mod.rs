@@ -65,6 +65,7 @@ pub fn config() -> Config {
     adapter.paging_node = Some(1);
     adapter.iommu = true;
     adapter.io_coherent = false;
+    adapter.hazards = true;
     adapter.targets = vec![TargetConfig { id: 1, vsync_ns: 2 }, TargetConfig { id: 3, vsync_ns: 4 }];
     adapter.kmd = ANOTHER.into();
     adapter.paravirtualization = false;
