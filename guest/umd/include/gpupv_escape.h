@@ -12,6 +12,8 @@
 #define GPUPV_ESCAPE_FAIL 2u         /* struct gpupv_escape_fail */
 #define GPUPV_ESCAPE_OBJECT_BAD 3u   /* struct gpupv_escape_object_bad */
 #define GPUPV_ESCAPE_GUEST_EVENT 4u  /* struct gpupv_escape_guest_event */
+#define GPUPV_ESCAPE_CREATE_RESOURCE 5u  /* struct gpupv_escape_create_resource */
+#define GPUPV_ESCAPE_DESTROY_RESOURCE 6u /* struct gpupv_escape_destroy_resource */
 
 #define GPUPV_ESCAPE_SIGNALS_MAX 1024u
 
@@ -54,6 +56,21 @@ struct gpupv_escape_guest_event {
     uint32_t command;
     uint32_t reserved; /* 0 */
     uint64_t event;    /* not 0 */
+};
+
+/* A resource for commands to name: of hDevice, with which it ends. The number is one of the process's on this adapter,
+ * and is not used again. STATUS_INVALID_PARAMETER without a device or with a description that cannot be (a note of the
+ * host's says what is wrong with it), STATUS_NO_MEMORY if the process has 16384. */
+struct gpupv_escape_create_resource {
+    uint32_t command;
+    uint32_t number;   /* out; not 0 */
+    uint8_t desc[96];  /* struct gpupv_resource_desc */
+};
+
+/* STATUS_INVALID_PARAMETER if it is no resource of hDevice. A command that names it faults from then on. */
+struct gpupv_escape_destroy_resource {
+    uint32_t command;
+    uint32_t number;
 };
 
 #endif
