@@ -6,8 +6,8 @@ use dxgkrnl::ddi::{
     DoorbellConnection, EngineId, EngineState, EngineStatus, Escape, HwContext, HwQueueId, HwQueueSubmission,
     KmdCpuEvent, KmdDevice, KmdProcess, LocalNativeFenceId, Miniport, NativeFenceId, NativeFenceStorage,
     NewHwQueue, NewNativeFence, NewProcess, NotificationRefused, OpenedNativeFence, PageFaultFlags,
-    PagingOperation, PendingFaults, PerEngineTdrDdis, QueryAdapterInfo, ResetFailed, SchedulingLogBuffer,
-    SignalMonitoredFence, Submission, Suspend, VirtualMachineData,
+    PageTableEntry, PagingOperation, PendingFaults, PerEngineTdrDdis, QueryAdapterInfo, ResetFailed,
+    SchedulingLogBuffer, SignalMonitoredFence, Submission, Suspend, VirtualMachineData,
 };
 use dxgkrnl::{Config, FeatureId, Nanos, ProcessId};
 
@@ -114,6 +114,8 @@ ddis! {
     fn update_current_values_from_cpu(&mut;
         now: Nanos, updates: &[CurrentValueUpdate], callbacks: &mut Vec<Callback>);
     fn build_paging_buffer(&mut; operation: &PagingOperation) -> Option<Vec<u8>>;
+    fn update_page_table(&mut;
+        adapter: u32, process: ProcessId, base: u64, bytes: u64, entry: PageTableEntry);
     fn signal_monitored_fence(&mut; buffer: &mut Vec<u8>, signal: SignalMonitoredFence);
     fn create_periodic_frame_notification(&mut;
         now: Nanos, create: CreatePeriodicFrameNotification) -> Result<u64, NotificationRefused>;

@@ -8,8 +8,8 @@ use dxgkrnl::ddi::{
     DoorbellConnection, EngineId, EngineState, EngineStatus, Escape, HwContext, HwQueueId, HwQueueSubmission,
     KmdCpuEvent, KmdDevice, KmdProcess, LocalNativeFenceId, Miniport, NativeFenceId, NativeFenceStorage,
     NewHwQueue, NewNativeFence, NewProcess, NotificationRefused, OpenedNativeFence, PageFaultFlags,
-    PagingOperation, PendingFaults, PerEngineTdrDdis, QueryAdapterInfo, ResetFailed, SchedulingLogBuffer,
-    SignalMonitoredFence, Submission, Suspend, VirtualMachineData,
+    PageTableEntry, PagingOperation, PendingFaults, PerEngineTdrDdis, QueryAdapterInfo, ResetFailed,
+    SchedulingLogBuffer, SignalMonitoredFence, Submission, Suspend, VirtualMachineData,
 };
 use dxgkrnl::{Config, FeatureId, Nanos, ProcessId};
 
@@ -131,6 +131,8 @@ impl Miniport for Drivers {
             = |routes| routes.hw_queue(hw_queue) => Err(GONE);
         build_paging_buffer(operation: &PagingOperation) -> Option<Vec<u8>>
             = |_routes| Some(operation.adapter) => None;
+        update_page_table(adapter: u32, process: ProcessId, base: u64, bytes: u64, entry: PageTableEntry)
+            = |_routes| Some(adapter) => ();
         create_periodic_frame_notification(now: Nanos, create: CreatePeriodicFrameNotification)
             -> Result<u64, NotificationRefused>
             = |_routes| Some(create.adapter) => Err(NotificationRefused::Unsuccessful);

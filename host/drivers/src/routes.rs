@@ -139,6 +139,10 @@ impl Routes {
             }),
             Callback::NotifyDpc { adapter: of } | Callback::SignalEvent { adapter: of, .. } => other(*of),
             Callback::GpuStore { engine, .. } => other(engine.adapter),
+            Callback::MoveData { engine, moved } => other(engine.adapter).or_else(|| {
+                let foreign = moved.adapters().find(|of| *of != adapter);
+                foreign.map(|of| format!("a shadow of adapter {of}"))
+            }),
             Callback::HwQueueStore { engine, hw_queue, .. } => {
                 other(engine.adapter).or_else(|| queue(hw_queue))
             }

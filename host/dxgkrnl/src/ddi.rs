@@ -49,6 +49,7 @@
 //! | `DxgkDdiCreateHwQueue`, `CreateDoorbell`, `CreateNativeFence`, `SetNativeFenceLogBuffer` | [`create_hw_queue`](Miniport::create_hw_queue), .. | STATUS_NOT_SUPPORTED |
 //! | `DxgkDdiSuspendContext`, `ResumeContext`, `SetPowerState` | [`suspend_context`](Miniport::suspend_context), .. | suspended at once; nothing |
 //! | `DxgkDdiBuildPagingBuffer` | [`build_paging_buffer`](Miniport::build_paging_buffer) | the CPU has done it |
+//! | - | [`update_page_table`](Miniport::update_page_table) | its engines know no memory |
 //! | `DxgkDdiCreateCpuEvent`, `Escape` | [`create_cpu_event`](Miniport::create_cpu_event), [`escape`](Miniport::escape) | STATUS_NOT_SUPPORTED |
 //! | `DxgkDdiCreatePeriodicFrameNotification` | [`create_periodic_frame_notification`](Miniport::create_periodic_frame_notification) | STATUS_UNSUCCESSFUL: no displays |
 
@@ -57,10 +58,12 @@ use alloc::vec::Vec;
 
 use d3dkmt::NtStatus;
 
-use crate::{Config, FeatureId, Nanos, ProcessId};
+use crate::{Config, DataMove, FeatureId, Nanos, ProcessId};
 
 mod guests;
+mod memory;
 mod native;
+mod page_map;
 mod queues;
 mod recovery;
 
@@ -68,11 +71,13 @@ pub use guests::{
     CreateCpuEvent, DxgCpuEvent, Escape, KmdCpuEvent, KmdDevice, KmdProcess, NewProcess, ProcessKind,
     QueryAdapterInfo, QueryAdapterInfoFlags, SignalEvent, VirtualMachineData,
 };
+pub use memory::PageTableEntry;
 pub use native::{
     CurrentValueUpdate, LocalNativeFenceId, NATIVE_FENCE_LOG_ENTRIES, NATIVE_FENCE_PAGE_BYTES,
     NATIVE_FENCE_STRIDE_BYTES, NativeFenceId, NativeFenceLogEntry, NativeFenceLogHeader, NativeFenceLogType,
     NativeFenceLogWrite, NativeFenceStorage, NewNativeFence, OpenedNativeFence, SignaledNativeFences,
 };
+pub use page_map::{Page, PageMap, Piece};
 pub use queues::{DisconnectReason, DoorbellConnection, HwQueueId, HwQueueSubmission, NewHwQueue, Suspend};
 pub(crate) use recovery::bit as engine_bit;
 pub use recovery::{
@@ -192,6 +197,8 @@ pub enum Callback {
     /// The engine stored a 64-bit value at an address of that process's GPU address space. Where the adapter has
     /// No64BitAtomics only the low 32 bits count.
     GpuStore { engine: EngineId, process: ProcessId, gpu_address: u64, value: u64 },
+    /// The engine does something with bytes. Names shadows of its own adapter only.
+    MoveData { engine: EngineId, moved: DataMove },
     /// `DxgkCbInvalidateHwContext`, from inside of [`Miniport::reset_hw_engine`].
     InvalidateHwContext { context: HwContext, reason: Invalidation },
     /// The thread was inside of this DDI for that long. Time is the kernel's, so a driver that is stuck has to say so
@@ -258,13 +265,21 @@ pub enum NotificationRefused {
     Unsuccessful,
 }
 
-/// `DXGKARG_BUILDPAGINGBUFFER`, an update of page tables: this range of the process's GPU address space changes.
+/// `DXGKARG_BUILDPAGINGBUFFER`: one operation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PagingOperation {
     pub adapter: u32,
     pub process: ProcessId,
-    pub base: u64,
-    pub size: u64,
+    pub work: PagingWork,
+}
+
+/// What a paging buffer is for. Sizes in bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum PagingWork {
+    /// This range of the process's GPU address space changes.
+    UpdatePageTable { base: u64, size: u64 },
+    /// Allocations become resident: so much in all.
+    Transfer { size: u64 },
 }
 
 /// `DXGKARG_SIGNALMONITOREDFENCE`.
@@ -584,6 +599,19 @@ pub trait Miniport {
     /// [`crate::AdapterConfig::paging_engine`]; `None` if there is nothing to do, or the CPU has done it.
     fn build_paging_buffer(&mut self, _operation: &PagingOperation) -> Option<Vec<u8>> {
         None
+    }
+    /// `DxgkDdiBuildPagingBuffer`, UpdatePageTable, as far as engines see it: from now on they find this entry at these
+    /// pages of a process's GPU address space, where they found NoAccess if nothing was said. A process that ends is
+    /// told as NoAccess of all that it had.
+    fn update_page_table(
+        &mut self,
+        adapter: u32,
+        process: ProcessId,
+        base: u64,
+        bytes: u64,
+        entry: PageTableEntry,
+    ) {
+        let _ = (adapter, process, base, bytes, entry);
     }
     /// `DxgkDdiSignalMonitoredFence`: appends a fence write of the kernel's to a paging buffer (FEN-094).
     fn signal_monitored_fence(&mut self, _buffer: &mut Vec<u8>, _signal: SignalMonitoredFence) {}

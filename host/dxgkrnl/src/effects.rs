@@ -1,4 +1,4 @@
-//! Everything the kernel asks for, in lanes that are drained in this order: stores, answers, events,
+//! Everything the kernel asks for, in lanes that are drained in this order: moves, stores, answers, events,
 //! notes. Memory first, then the answer, then the wake-up.
 
 use alloc::string::String;
@@ -7,7 +7,7 @@ use core::fmt;
 
 use d3dkmt::{EventId, NtStatus, Reply};
 
-use crate::ProcessId;
+use crate::{DataMove, ProcessId};
 
 /// Store a value into a slot of a process's fence memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -45,6 +45,7 @@ pub struct Note {
 /// What one input leads to.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Effects {
+    pub moves: Vec<DataMove>,
     pub stores: Vec<FenceStore>,
     pub answers: Vec<Answer>,
     pub events: Vec<HostEvent>,
@@ -54,7 +55,8 @@ pub struct Effects {
 impl Effects {
     #[inline]
     pub fn clear(&mut self) {
-        let Effects { stores, answers, events, notes } = self;
+        let Effects { moves, stores, answers, events, notes } = self;
+        moves.clear();
         stores.clear();
         answers.clear();
         events.clear();
@@ -62,8 +64,9 @@ impl Effects {
     }
 
     pub fn is_empty(&self) -> bool {
-        let Effects { stores, answers, events, notes } = self;
-        stores.is_empty() && answers.is_empty() && events.is_empty() && notes.is_empty()
+        let Effects { moves, stores, answers, events, notes } = self;
+        let is_quiet = stores.is_empty() && answers.is_empty() && events.is_empty();
+        is_quiet && moves.is_empty() && notes.is_empty()
     }
 }
 

@@ -146,6 +146,7 @@ impl<M: Miniport> Kernel<M> {
         self.stopped_adapters.insert(adapter);
         self.end_cpu_events_on(adapter, effects);
         self.with_miniport(effects, |miniport, _, callbacks| miniport.stop_device(adapter, callbacks));
+        self.release_shadows(adapter, effects);
         let on_adapter = self.devices.iter().filter(|(_, device)| device.adapter == adapter);
         let devices: Vec<u32> = on_adapter.map(|(id, _)| id).collect();
         self.stop_devices(&devices, effects);

@@ -121,6 +121,8 @@ pub struct Kernel<M: Miniport> {
     pub(crate) companions: BTreeMap<u32, u32>,
     /// Whose engines wrote fences that other processes may have open, and that nobody has looked at since.
     pub(crate) wrote_shared: BTreeSet<ProcessId>,
+    /// Adapters whose engines may have shadows: see `moves.rs`.
+    pub(crate) shadowed: BTreeSet<u32>,
     pub(crate) in_flight: InFlight,
     /// Queues that may be able to go on.
     pub(crate) runnable: VecDeque<u32>,
@@ -185,6 +187,7 @@ impl<M: Miniport> Kernel<M> {
             keyed: KeyedMutexes::default(),
             memory: Memory::default(),
             wrote_shared: BTreeSet::new(),
+            shadowed: BTreeSet::new(),
             in_flight: InFlight::default(),
             runnable: VecDeque::new(),
             stopped_adapters: start_failures.keys().copied().collect(),
@@ -428,13 +431,16 @@ impl<M: Miniport> Kernel<M> {
         for handle in self.process(id).handles_where(|local| matches!(local, Local::KeyedMutex(_))) {
             let _ = self.destroy_keyed_mutex(id, handle, effects);
         }
+        self.end_address_spaces(id);
         self.end_kmd_processes(id, effects);
         self.processes.remove(&id);
+        self.memory_of_process_is_gone(id);
         self.frozen.remove(&id);
         self.wrote_shared.remove(&id);
         self.change_iommu_mapping(id, None);
         // Nobody is left to hear of it. What is stored from here on finds its stores elsewhere.
         self.stored.clear();
+        effects.moves.retain(|moved| moved.processes().all(|process| process != id));
         effects.stores.retain(|store| store.process != id);
         effects.events.retain(|event| event.process != id);
     }

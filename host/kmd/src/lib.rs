@@ -9,6 +9,7 @@ extern crate alloc;
 mod display;
 mod engine;
 mod native;
+mod page_table;
 mod paging;
 mod private;
 mod queues;
@@ -24,13 +25,14 @@ use dxgkrnl::ddi::{
     DoorbellConnection, EngineId, EngineState, EngineStatus, Escape, HwContext, HwQueueId, HwQueueSubmission,
     Interrupt, Invalidation, KmdCpuEvent, KmdDevice, KmdProcess, LocalNativeFenceId, Miniport, NativeFenceId,
     NativeFenceStorage, NewHwQueue, NewNativeFence, NewProcess, NotificationRefused, OpenedNativeFence,
-    PageFaultFlags, PagingOperation, PendingFaults, QueryAdapterInfo, ResetFailed, SignalMonitoredFence,
-    SignaledNativeFences, Submission, Suspend,
+    PageFaultFlags, PageTableEntry, PagingOperation, PendingFaults, QueryAdapterInfo, ResetFailed,
+    SignalMonitoredFence, SignaledNativeFences, Submission, Suspend,
 };
-use dxgkrnl::{AdapterConfig, Config, FeatureId, Features, Nanos, NodeConfig, VidSchCaps};
+use dxgkrnl::{AdapterConfig, Config, FeatureId, Features, Nanos, NodeConfig, ProcessId, VidSchCaps};
 
 use display::Displays;
 use engine::{Engine, Job, Origin};
+use page_table::PageTables;
 use private::Clients;
 use queues::{Doorbells, Shared};
 
@@ -44,6 +46,7 @@ pub struct SimulatedMiniport {
     /// What it advertises, by adapter.
     advertised: Vec<Vec<FeatureId>>,
     shared: Shared,
+    page_tables: PageTables,
     clients: Clients,
 }
 
@@ -102,6 +105,7 @@ impl Miniport for SimulatedMiniport {
     fn start(&mut self, config: &Config) {
         self.engines.clear();
         self.shared = Shared::default();
+        self.page_tables = PageTables::default();
         self.clients = Clients::default();
         self.displays = Displays::new(config);
         self.paging_ns = config.adapters.iter().map(paging::duration_ns).collect();
@@ -258,6 +262,17 @@ impl Miniport for SimulatedMiniport {
 
     fn build_paging_buffer(&mut self, operation: &PagingOperation) -> Option<Vec<u8>> {
         self.paging_ns.get(operation.adapter as usize).map(|duration_ns| paging::build(*duration_ns))
+    }
+
+    fn update_page_table(
+        &mut self,
+        adapter: u32,
+        process: ProcessId,
+        base: u64,
+        bytes: u64,
+        entry: PageTableEntry,
+    ) {
+        self.page_tables.update((adapter, process), base, bytes, entry);
     }
 
     fn signal_monitored_fence(&mut self, buffer: &mut Vec<u8>, signal: SignalMonitoredFence) {

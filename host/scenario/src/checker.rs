@@ -23,7 +23,7 @@ use d3dkmt::{
     WaitOutcome, isa,
 };
 use dxgkrnl::ddi::Miniport;
-use dxgkrnl::{Effects, Input, Kernel, ProcessId};
+use dxgkrnl::{DataMove, Effects, Input, Kernel, ProcessId};
 
 use crate::world::fence_of;
 
@@ -168,6 +168,13 @@ fn of_call(call: &Call) -> (ToldKind, Option<u64>) {
         | Call::DestroyAllocation { .. }
         | Call::QueryResourceInfo { .. }
         | Call::OpenResource { .. }
+        | Call::Lock { .. }
+        | Call::Unlock { .. }
+        | Call::SetAllocationPriority { .. }
+        | Call::AllocationPriority { .. }
+        | Call::MakeResident { .. }
+        | Call::Evict { .. }
+        | Call::QueryVideoMemoryInfo { .. }
         | Call::CreatePagingQueue { .. }
         | Call::ReserveGpuVirtualAddress { .. }
         | Call::MapGpuVirtualAddress { .. }
@@ -335,9 +342,12 @@ impl Checker {
             return;
         }
         let stored = effects.stores.iter().map(|store| store.process);
-        for process in stored.chain(effects.events.iter().map(|event| event.process)) {
+        let woken = effects.events.iter().map(|event| event.process);
+        let moved = effects.moves.iter().flat_map(DataMove::processes);
+        for process in stored.chain(woken).chain(moved) {
             if !kernel.processes().any(|alive| alive == process) {
-                self.violations.push(format!("process {} has ended and left a store or a wake", process.0));
+                self.violations
+                    .push(format!("process {} has ended and left a store, a move or a wake", process.0));
             }
         }
     }

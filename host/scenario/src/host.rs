@@ -186,7 +186,8 @@ impl<'a> Host<'a> {
             self.vm_of_handle.insert(token, self.vm_of(process));
         }
         if let Some(log) = &mut self.log {
-            let Effects { stores, answers, events, notes } = &self.effects;
+            let Effects { moves, stores, answers, events, notes } = &self.effects;
+            moves.iter().for_each(|one| log_line(log, self.now, one));
             stores.iter().for_each(|store| log_line(log, self.now, store));
             answers.iter().for_each(|answer| log_line(log, self.now, answer));
             events.iter().for_each(|event| log_line(log, self.now, event));

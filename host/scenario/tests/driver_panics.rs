@@ -11,7 +11,7 @@ use dxgkrnl::ddi::{
     Miniport, NativeFenceId, NativeFenceLogEntry, NativeFenceLogHeader, NativeFenceLogType,
     NativeFenceLogWrite, PageFaultFlags, SignaledNativeFences, Submission,
 };
-use dxgkrnl::{Nanos, ProcessId};
+use dxgkrnl::{DataMove, Nanos, Place, ProcessId, Shadow};
 use kmd::SimulatedMiniport;
 use scenario::choose::{First, Random};
 use scenario::explore::{chooser, random};
@@ -220,7 +220,7 @@ impl Wild {
         let (engine, hw_queue, gpu_address) =
             (self.engine(), HwQueueId(self.number(5) as u32), self.number(8) << 6);
         let (process, value) = (ProcessId(self.number(4) as u32), self.number(1000));
-        callbacks.push(match self.number(9) {
+        callbacks.push(match self.number(10) {
             0 => Callback::GpuStore { engine, process, gpu_address, value },
             1 => Callback::HwQueueStore { engine, hw_queue, gpu_address, value },
             2 => Callback::NotifyDpc { adapter: engine.adapter },
@@ -241,6 +241,12 @@ impl Wild {
                 };
                 let header = NativeFenceLogHeader(self.number(u64::MAX));
                 Callback::NativeFenceLogWrite(NativeFenceLogWrite { hw_queue, log, index, entry, header })
+            }
+            6 => {
+                let shadow = Shadow { adapter: engine.adapter, number: value };
+                let (from, to) =
+                    (Place::Shadow { shadow, offset: 0 }, Place::Memory { process, address: gpu_address });
+                Callback::MoveData { engine, moved: DataMove::Copy { from, to, bytes: value } }
             }
             _ => Callback::NotifyInterrupt(self.interrupt()),
         });

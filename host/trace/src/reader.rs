@@ -22,6 +22,7 @@ pub struct Header {
 }
 
 /// One record after the header.
+#[expect(clippy::large_enum_variant, reason = "every record but the last is a step")]
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Record {
     /// The kernel was told `input`, and asked for `effects`; `None`: it did not come back.
@@ -44,9 +45,10 @@ impl fmt::Display for Record {
         match self {
             Record::Step { sequence, now, input, effects } => {
                 write!(f, "#{sequence} {now} ns {input}")?;
-                let Some(Effects { stores, answers, events, notes }) = effects else {
+                let Some(Effects { moves, stores, answers, events, notes }) = effects else {
                     return write!(f, "\n    (the kernel did not come back)");
                 };
+                moves.iter().try_for_each(|one| write!(f, "\n    {one}"))?;
                 stores.iter().try_for_each(|store| write!(f, "\n    {store}"))?;
                 answers.iter().try_for_each(|answer| write!(f, "\n    {answer}"))?;
                 events.iter().try_for_each(|event| write!(f, "\n    {event}"))?;

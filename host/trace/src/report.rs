@@ -59,6 +59,7 @@ impl Verdict {
 /// A list of [`Effects`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Lane {
+    Moves,
     Stores,
     Answers,
     Events,
@@ -68,6 +69,7 @@ pub enum Lane {
 impl Lane {
     pub fn name(self) -> &'static str {
         match self {
+            Lane::Moves => "moves",
             Lane::Stores => "stores",
             Lane::Answers => "answers",
             Lane::Events => "events",
@@ -90,7 +92,8 @@ pub struct Difference {
 impl Difference {
     /// The first difference in the order in which lanes are drained.
     pub(crate) fn first(recorded: &Effects, replayed: &Effects) -> Option<Difference> {
-        in_lane(Lane::Stores, &recorded.stores, &replayed.stores)
+        in_lane(Lane::Moves, &recorded.moves, &replayed.moves)
+            .or_else(|| in_lane(Lane::Stores, &recorded.stores, &replayed.stores))
             .or_else(|| in_lane(Lane::Answers, &recorded.answers, &replayed.answers))
             .or_else(|| in_lane(Lane::Events, &recorded.events, &replayed.events))
             .or_else(|| in_lane(Lane::Notes, &recorded.notes, &replayed.notes))

@@ -5,8 +5,8 @@ mod common;
 use common::{config, reader, record, replay, session, steps};
 use d3dkmt::{Adapter, CreatedSyncObject, EventId, Handle, Luid, NtStatus, Reply, ShareToken, WaitOutcome};
 use dxgkrnl::{
-    Answer, Config, Effects, EngineId, Fault, FenceStore, HostEvent, Input, Note, ProcessId,
-    SEMANTIC_VERSION, VmId,
+    Answer, Config, DataMove, Effects, EngineId, Fault, FenceStore, HostEvent, Input, MoveKernel, Note,
+    Place, ProcessId, SEMANTIC_VERSION, Shadow, VmId,
 };
 use proptest::collection::vec;
 use proptest::option;
@@ -244,6 +244,31 @@ fn reply() -> impl Strategy<Value = Reply> {
     ]
 }
 
+fn place() -> impl Strategy<Value = Place> {
+    let shadow = (any::<u32>(), any::<u64>()).prop_map(|(adapter, number)| Shadow { adapter, number });
+    prop_oneof![
+        (process(), any::<u64>()).prop_map(|(process, address)| Place::Memory { process, address }),
+        (shadow, any::<u64>()).prop_map(|(shadow, offset)| Place::Shadow { shadow, offset }),
+    ]
+}
+
+fn data_move() -> impl Strategy<Value = DataMove> {
+    let (number, word) = (any::<u64>, any::<u32>);
+    prop_oneof![
+        (place(), place(), number()).prop_map(|(from, to, bytes)| DataMove::Copy { from, to, bytes }),
+        (place(), number(), word()).prop_map(|(to, bytes, pattern)| DataMove::Fill { to, bytes, pattern }),
+        (0..MoveKernel::ALL.len(), place(), place(), number(), word()).prop_map(
+            |(kernel, from, to, bytes, operand)| {
+                let kernel = MoveKernel::ALL[kernel];
+                DataMove::Compute { kernel, from, to, bytes, operand }
+            }
+        ),
+        (word(), number())
+            .prop_map(|(adapter, number)| DataMove::Release { shadow: Shadow { adapter, number } }),
+        word().prop_map(|adapter| DataMove::ReleaseAll { adapter }),
+    ]
+}
+
 fn effects() -> impl Strategy<Value = Effects> {
     let store = (process(), any::<u32>(), prop_oneof![Just(0), any::<u64>()])
         .prop_map(|(process, slot, value)| FenceStore { process, slot, value });
@@ -257,8 +282,8 @@ fn effects() -> impl Strategy<Value = Effects> {
         status: NtStatus(status),
     });
     let note = (option::of(process()), ".{0,300}").prop_map(|(process, text)| Note { process, text });
-    (vec(store, 0..5), vec(answer, 0..3), vec(event, 0..5), vec(note, 0..3))
-        .prop_map(|(stores, answers, events, notes)| Effects { stores, answers, events, notes })
+    (vec(data_move(), 0..4), vec(store, 0..5), vec(answer, 0..3), vec(event, 0..5), vec(note, 0..3))
+        .prop_map(|(moves, stores, answers, events, notes)| Effects { moves, stores, answers, events, notes })
 }
 
 proptest! {

@@ -38,6 +38,7 @@ impl<M: Miniport> Kernel<M> {
         self.each_engine(adapter, |engine| engine.watch = Watch::Held);
         self.with_miniport(effects, |miniport, _, callbacks| miniport.reset_from_timeout(adapter, callbacks));
         self.tdr.resetting.insert(adapter);
+        self.release_shadows(adapter, effects);
         self.with_miniport(effects, |miniport, _, callbacks| miniport.memory_evicted(adapter, callbacks));
         self.with_miniport(effects, |miniport, _, callbacks| {
             miniport.restart_from_timeout(adapter, callbacks)

@@ -219,6 +219,7 @@ impl<M: Miniport> Kernel<M> {
                 let Some(HwQueue { process, .. }) = self.hw_queues.get(hw_queue.0) else { return };
                 self.gpu_store(engine, *process, (gpu_address, value), Some(hw_queue.0), effects);
             }
+            Callback::MoveData { engine, moved } => self.move_data(engine, moved, effects),
             Callback::NativeFenceLogWrite(write) => self.native_fence_log_written(&write),
             Callback::DisconnectDoorbell { hw_queue, reason } => {
                 self.driver_disconnects(hw_queue, reason, effects);

@@ -297,6 +297,8 @@ impl Miniport for Scripted {
         destroy_native_fence(fence: NativeFenceId) = format!("destroy_native_fence {}", fence.0);
         signal_monitored_fence(buffer: &mut Vec<u8>, signal: SignalMonitoredFence)
             = format!("signal_monitored_fence {signal:?}");
+        update_page_table(adapter: u32, process: ProcessId, base: u64, bytes: u64, entry: PageTableEntry)
+            = format!("update_page_table p{} {base:#x} {bytes:#x} {entry:?} of adapter {adapter}", process.0);
         destroy_periodic_frame_notification(adapter: u32, notification: u64)
             = format!("destroy_periodic_frame_notification {notification} of adapter {adapter}");
         fail_reset(engine: EngineId) = format!("fail_reset {}", engine.node);

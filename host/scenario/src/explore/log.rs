@@ -3,7 +3,7 @@
 //! ```text
 //! > p  D = device -> anything          a step begins
 //!   [0] p1 #1 OpenAdapterFromLuid ..   what goes into the kernel, and when
-//!   [0] store p1 slot 0 = 5            what comes of it: stores, answers, wakes, notes
+//!   [0] store p1 slot 0 = 5            what comes of it: moves, stores, answers, wakes, notes
 //!   way 1 of 3                         what the chooser chose
 //! < p  D = device -> ok                an answer arrives
 //! passed

@@ -1,0 +1,151 @@
+//! The page tables of the adapters: what their engines find at an address of a process's GPU address space.
+//!
+//! The kernel says what changes (`update_page_table`); a page of which nothing was said is NoAccess. What ends is
+//! told as NoAccess too, so nothing of a process stays behind.
+
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+
+use dxgkrnl::ProcessId;
+use dxgkrnl::ddi::{PageFaultFlags, PageMap, PageTableEntry, Piece};
+
+/// What an engine wants to do.
+#[cfg_attr(not(test), expect(dead_code, reason = "the engines that look come with command lists"))]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Access {
+    Read,
+    Write,
+}
+
+/// The touch that did not go through: what `DMA_PAGE_FAULTED` reports.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct PageFault {
+    /// The first byte that cannot be touched so.
+    pub gpu_address: u64,
+    pub flags: PageFaultFlags,
+}
+
+/// See the module. No piece is NoAccess.
+#[derive(Default)]
+pub(crate) struct PageTables {
+    tables: BTreeMap<(u32, ProcessId), PageMap<PageTableEntry>>,
+}
+
+impl PageTables {
+    pub fn update(
+        &mut self,
+        (adapter, process): (u32, ProcessId),
+        base: u64,
+        bytes: u64,
+        entry: PageTableEntry,
+    ) {
+        let table = self.tables.entry((adapter, process)).or_default();
+        let page = (entry != PageTableEntry::NoAccess).then_some(entry);
+        table.set(base, base.saturating_add(bytes), page);
+        if table.is_empty() {
+            self.tables.remove(&(adapter, process));
+        }
+    }
+
+    /// What engines of this adapter find from an address on, in pieces that follow each other, each `Zero` or `Memory`;
+    /// or where they fault. An address space of nobody faults at once.
+    #[cfg_attr(not(test), expect(dead_code, reason = "the engines that look come with command lists"))]
+    pub fn resolve(
+        &self,
+        (adapter, process): (u32, ProcessId),
+        gpu_address: u64,
+        bytes: u64,
+        access: Access,
+    ) -> Result<Vec<Piece<PageTableEntry>>, PageFault> {
+        let flags = match access {
+            Access::Read => PageFaultFlags::empty(),
+            Access::Write => PageFaultFlags::WRITE,
+        };
+        let fault = |gpu_address| PageFault { gpu_address, flags };
+        let end = gpu_address.checked_add(bytes).ok_or(fault(gpu_address))?;
+        let (mut at, mut pieces) = (gpu_address, Vec::new());
+        if at < end {
+            let table = self.tables.get(&(adapter, process)).ok_or(fault(at))?;
+            for piece in table.within(at, end) {
+                let is_refused = match (access, piece.page) {
+                    (_, PageTableEntry::NoAccess) => true,
+                    (Access::Write, PageTableEntry::Memory { writable, .. }) => !writable,
+                    (Access::Read, PageTableEntry::Memory { .. }) | (_, PageTableEntry::Zero) => false,
+                };
+                if piece.base != at || is_refused {
+                    return Err(fault(at));
+                }
+                at = piece.end;
+                pieces.push(piece);
+            }
+        }
+        if at < end { Err(fault(at)) } else { Ok(pieces) }
+    }
+
+    #[cfg(test)]
+    pub fn is_empty(&self) -> bool {
+        self.tables.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use alloc::vec;
+
+    use super::*;
+
+    const OF: (u32, ProcessId) = (0, ProcessId(7));
+    const PAGE: u64 = 4096;
+
+    fn memory(address: u64, writable: bool) -> PageTableEntry {
+        PageTableEntry::Memory { owner: ProcessId(3), address, writable }
+    }
+
+    fn piece(base: u64, page: PageTableEntry, bytes: u64) -> Piece<PageTableEntry> {
+        Piece { base, end: base + bytes, page }
+    }
+
+    #[test]
+    fn what_is_not_there_or_not_writable_faults_at_its_first_byte() {
+        let mut tables = PageTables::default();
+        assert_eq!(tables.resolve(OF, 0x1_0000, 4, Access::Read).unwrap_err().gpu_address, 0x1_0000);
+        tables.update(OF, 0x1_0000, 2 * PAGE, memory(0x7000, true));
+        tables.update(OF, 0x1_0000 + 2 * PAGE, PAGE, memory(0x9000, false));
+        let found = tables.resolve(OF, 0x1_0FF0, 0x1010, Access::Write).unwrap();
+        assert_eq!(found, [piece(0x1_0FF0, memory(0x7FF0, true), 0x1010)]);
+        let fault = tables.resolve(OF, 0x1_1FF0, 0x20, Access::Write).unwrap_err();
+        assert_eq!(fault, PageFault { gpu_address: 0x1_2000, flags: PageFaultFlags::WRITE });
+        let read = tables.resolve(OF, 0x1_1FF0, 0x20, Access::Read).unwrap();
+        assert_eq!(
+            read,
+            [piece(0x1_1FF0, memory(0x8FF0, true), 0x10), piece(0x1_2000, memory(0x9000, false), 0x10)]
+        );
+        let fault = tables.resolve(OF, 0x1_2000, PAGE + 1, Access::Read).unwrap_err();
+        assert_eq!(fault, PageFault { gpu_address: 0x1_3000, flags: PageFaultFlags::empty() });
+        for (other, space) in [(1, OF.1), (0, ProcessId(8))].map(|other| (other, 0x1_0000)) {
+            assert_eq!(tables.resolve(other, space, 4, Access::Read).unwrap_err().gpu_address, 0x1_0000);
+        }
+        assert_eq!(tables.resolve(OF, u64::MAX, 2, Access::Read).unwrap_err().gpu_address, u64::MAX);
+        assert_eq!(tables.resolve(OF, u64::MAX, 0, Access::Read), Ok(vec![]));
+    }
+
+    #[test]
+    fn a_change_inside_of_a_piece_leaves_the_rest_as_it_was() {
+        let mut tables = PageTables::default();
+        tables.update(OF, 0x1_0000, 4 * PAGE, memory(0x7000, true));
+        tables.update(OF, 0x1_1000, PAGE, PageTableEntry::Zero);
+        let whole = tables.resolve(OF, 0x1_0000, 4 * PAGE, Access::Write).unwrap();
+        let expected = [
+            piece(0x1_0000, memory(0x7000, true), PAGE),
+            piece(0x1_1000, PageTableEntry::Zero, PAGE),
+            piece(0x1_2000, memory(0x9000, true), 2 * PAGE),
+        ];
+        assert_eq!(whole, expected);
+        tables.update(OF, 0x1_1000, 2 * PAGE, PageTableEntry::NoAccess);
+        assert_eq!(tables.resolve(OF, 0x1_0000, 2 * PAGE, Access::Read).unwrap_err().gpu_address, 0x1_1000);
+        let last = tables.resolve(OF, 0x1_3000, PAGE, Access::Read).unwrap();
+        assert_eq!(last, [piece(0x1_3000, memory(0xA000, true), PAGE)]);
+        tables.update(OF, 0, 1 << 47, PageTableEntry::NoAccess);
+        assert!(tables.is_empty());
+    }
+}
