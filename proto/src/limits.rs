@@ -29,9 +29,13 @@ pub const ACTOR_DIES_WITH_PARENT_ENV: &str = "GPUPV_ACTOR_DIES_WITH_PARENT";
 pub const FRAME_BYTES_MAX: usize = d3dkmt::limits::MESSAGE_BYTES_MAX;
 /// Longest packet between the guest library and its broker.
 pub const BROKER_PACKET_BYTES_MAX: usize = 4096;
-/// Pages of fence memory that one message may add.
+/// Pages that one message may add to fence memory, or lend.
 pub const PAGES_PER_MESSAGE_MAX: usize = 4096;
 /// Bytes of a process name that are kept.
 pub const NAME_BYTES_MAX: usize = 260;
 /// Bytes of a one-time token.
 pub const TOKEN_BYTES: usize = 16;
+/// Name of the memory that a process lends to engines, as it stands in `/proc/PID/maps`.
+pub const LENT_MEMFD: &str = "gpupv-pages";
+/// Pages that one process may have lent at a time: 1 GiB.
+pub const LENT_PAGES_MAX: u32 = 1 << 18;

@@ -71,10 +71,14 @@ proptest! {
     ) {
         use crate::channel::{SignalFromGpu, to_host::Body};
         let (objects, some) = (vec![1], Some(fence_value));
+        let (first_object, first_value) = (Some(1), Some(values[0]));
         for wire in [
             SignalFromGpu { event, fence_value: some, ..Default::default() },
             SignalFromGpu { event, objects: objects.clone(), ..Default::default() },
             SignalFromGpu { event, values: values.clone(), ..Default::default() },
+            SignalFromGpu { event, first_object, ..Default::default() },
+            SignalFromGpu { event, first_value, ..Default::default() },
+            SignalFromGpu { fence_value: some, first_value, ..Default::default() },
             SignalFromGpu { fence_value: some, objects, values, ..Default::default() },
         ] {
             prop_assert!(call_from_body(Body::SignalFromGpu(wire)).is_err());

@@ -14,9 +14,9 @@ use crate::record::{self, Samples};
 use crate::sync_call::frame_bytes;
 
 fn signal_bytes(context: u32, fence: u32, value: u64) -> usize {
-    let signal = GpuSignal::Monitored { objects: vec![Handle(fence)], values: vec![value] };
+    let signal = GpuSignal::Monitored { objects: vec![Handle(fence)].into(), values: vec![value].into() };
     let flags = SignalFlags::empty();
-    frame_bytes(0, &Call::SignalFromGpu { contexts: vec![Handle(context)], signal, flags })
+    frame_bytes(0, &Call::SignalFromGpu { contexts: vec![Handle(context)].into(), signal, flags })
 }
 
 pub fn measure(plan: &Plan) -> anyhow::Result<()> {

@@ -27,7 +27,12 @@ pub fn frame_bytes(request: u64, call: &Call) -> usize {
 /// Bytes of a CPU signal on the wire.
 pub fn signal_bytes(device: u32, fence: u32, value: u64) -> usize {
     let (device, objects) = (Handle(device), vec![Handle(fence)]);
-    let call = Call::SignalFromCpu { device, objects, values: vec![value], flags: SignalFlags::empty() };
+    let call = Call::SignalFromCpu {
+        device,
+        objects: objects.into(),
+        values: vec![value].into(),
+        flags: SignalFlags::empty(),
+    };
     frame_bytes(REQUEST, &call)
 }
 

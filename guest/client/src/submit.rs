@@ -1,7 +1,7 @@
 //! What goes into a context's queue: command buffers, GPU waits, GPU signals. With asynchronous
 //! submission (the host's Welcome says so) they are one-way and always succeed (GPV-015).
 
-use d3dkmt::{Call, GpuSignal, Handle, NtStatus, SignalFlags};
+use d3dkmt::{Call, GpuSignal, Handle, Handles, NtStatus, SignalFlags};
 
 use crate::objects::ValueForm;
 use crate::port::{CallerEvent, Port, Wakes};
@@ -18,7 +18,7 @@ impl<P: Port> Session<P> {
     /// once when every context has come to the packet.
     pub async fn signal_event_from_gpu(
         &self,
-        contexts: Vec<Handle>,
+        contexts: Handles,
         flags: SignalFlags,
         target: P::CallerEvent,
     ) -> NtStatus {

@@ -1,7 +1,7 @@
 //! CPU waits: at once from the fence memory, blocking, or with an event.
 
 use d3dkmt::limits::OBJECTS_WAITED_ON_MAX;
-use d3dkmt::{Call, Handle, NtStatus, Reply, SignalFlags, WaitFromCpuFlags, WaitOutcome};
+use d3dkmt::{Call, Handle, Handles, NtStatus, Reply, SignalFlags, Values, WaitFromCpuFlags, WaitOutcome};
 
 use crate::desk::Answer;
 use crate::port::{CallerEvent, KeptEvent, NotAnEvent, Port, Wakes};
@@ -57,7 +57,7 @@ impl<P: Port> Session<P> {
         flags: WaitFromCpuFlags,
     ) -> NtStatus {
         let event = self.new_event();
-        let (objects, values) = (objects.to_vec(), values.to_vec());
+        let (objects, values) = (Handles::from_slice(objects), Values::from_slice(values));
         let call = Call::WaitFromCpu { device, objects, values, flags, event };
         match self.port.call_and_wait(&call, event).await {
             Answer { status, reply: Reply::Wait(_) } => status,
@@ -76,7 +76,7 @@ impl<P: Port> Session<P> {
     ) -> NtStatus {
         let Ok(kept) = target.keep() else { return NtStatus::INVALID_PARAMETER };
         let event = self.new_event();
-        let (objects, values) = (objects.to_vec(), values.to_vec());
+        let (objects, values) = (Handles::from_slice(objects), Values::from_slice(values));
         let call = Call::WaitFromCpu { device, objects, values, flags, event };
         let answer = self.port.call(&call, &Wakes::Once(event, kept.clone())).await;
         if !answer.status.is_success() {
@@ -104,7 +104,7 @@ impl<P: Port> Session<P> {
         values: &[u64],
         flags: SignalFlags,
     ) -> NtStatus {
-        let (objects, values) = (objects.to_vec(), values.to_vec());
+        let (objects, values) = (Handles::from_slice(objects), Values::from_slice(values));
         self.call(&Call::SignalFromCpu { device, objects, values, flags }).await.status
     }
 }

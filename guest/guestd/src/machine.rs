@@ -6,7 +6,7 @@ use proto::limits::CHANNEL_PORT;
 use rustix::io::Errno;
 use rustix::net::{Shutdown, shutdown};
 
-use crate::broker::{Machine, MadeRegion, MadeStream};
+use crate::broker::{Machine, MadeRegion, MadeStream, Purpose};
 use crate::pin::Pinner;
 use crate::region::{NewRegion, Region};
 use crate::vsock;
@@ -37,8 +37,8 @@ impl Machine for Guest {
     type Stream = ProcessStream;
     type Descriptor = OwnedFd;
 
-    fn make_region(&mut self, pages: u32) -> Result<MadeRegion<Self>, String> {
-        let new = NewRegion::make(pages, &self.pinner)?;
+    fn make_region(&mut self, purpose: Purpose, pages: u32) -> Result<MadeRegion<Self>, String> {
+        let new = NewRegion::make(purpose, pages, &self.pinner)?;
         Ok(MadeRegion { region: new.region, addresses: new.addresses, descriptor: new.descriptor })
     }
 

@@ -74,7 +74,7 @@ impl Pinner {
             Kind::Locked => {
                 // SAFETY: the caller says that the range is mapped; locking changes no contents.
                 unsafe { rustix::mm::mlock(start, length_bytes) }
-                    .map_err(|error| format!("cannot lock {length_bytes} bytes of fence memory: {error}"))?;
+                    .map_err(|error| format!("cannot lock {length_bytes} bytes: {error}"))?;
                 0
             }
         };
@@ -103,13 +103,13 @@ impl Ring {
         let mut free = self.free.borrow_mut();
         let Some(index) = free.last().copied() else {
             return Err(format!(
-                "{PINNED_REGIONS_MAX} regions of fence memory are pinned, there is no room for more"
+                "{PINNED_REGIONS_MAX} regions of memory are pinned, there is no room for more"
             ));
         };
         let buffer = libc::iovec { iov_base: start, iov_len: length_bytes };
         // SAFETY: the caller keeps the buffer mapped until `unregister`.
         unsafe { self.ring.submitter().register_buffers_update(index, &[buffer], None) }
-            .map_err(|error| format!("cannot pin {length_bytes} bytes of fence memory: {error}"))?;
+            .map_err(|error| format!("cannot pin {length_bytes} bytes: {error}"))?;
         free.pop();
         Ok(index)
     }

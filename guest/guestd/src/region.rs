@@ -1,8 +1,9 @@
-//! A region of fence memory: pages of a memfd that the host writes and one guest process reads.
+//! A region: pages of a memfd that the host writes, for fence values, which one guest process only reads, or for the
+//! allocations of one, which it writes too.
 //!
 //! The order matters: map, fill with zeroes, pin, *then* read the addresses (pinning may move a page), and seal last.
 //! After `F_SEAL_FUTURE_WRITE` nobody can make a writable mapping or write, not even by opening the memfd again; the
-//! mapping from before goes on. What is handed out is open for reading only on top of that.
+//! mapping from before goes on. What is handed out for fences is open for reading only on top of that.
 //!
 //! `unsafe`: memory is mapped and unmapped here.
 
@@ -15,6 +16,7 @@ use fence_page::PAGE_BYTES;
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
+use crate::broker::Purpose;
 use crate::pagemap::physical_addresses;
 use crate::pin::{Pin, Pinner};
 
@@ -30,7 +32,7 @@ pub struct NewRegion {
     pub region: Region,
     /// Guest-physical address of each page.
     pub addresses: Vec<u64>,
-    /// Opened for reading only, sealed.
+    /// Sealed: its size cannot change; that of fences can only be read.
     pub descriptor: OwnedFd,
 }
 
@@ -41,22 +43,27 @@ struct Mapping {
 
 impl NewRegion {
     /// Makes a region of `pages` pages, all zero. The error is in words for a person.
-    pub fn make(pages: u32, pinner: &Pinner) -> Result<Self, String> {
+    pub fn make(purpose: Purpose, pages: u32, pinner: &Pinner) -> Result<Self, String> {
         let length_bytes = pages as usize * PAGE_BYTES;
-        let memory = zeroed_memfd(length_bytes)
-            .map_err(|error| format!("cannot make {length_bytes} bytes of fence memory: {error}"))?;
+        let memory = zeroed_memfd(purpose, length_bytes)
+            .map_err(|error| format!("cannot make {length_bytes} bytes of memory: {error}"))?;
         let mapping = Mapping::new(&memory, length_bytes)?;
         // SAFETY: `Region` drops the pin before the mapping.
         let pin = unsafe { pinner.pin(mapping.start, length_bytes)? };
         let addresses = physical_addresses(mapping.start as usize, pages)?;
-        let descriptor = sealed(&memory).map_err(|error| format!("cannot seal fence memory: {error}"))?;
+        let descriptor =
+            sealed(purpose, memory).map_err(|error| format!("cannot seal memory for a process: {error}"))?;
         Ok(Self { region: Region { _pin: pin, _mapping: mapping }, addresses, descriptor })
     }
 }
 
 /// Every page written once, so that all are there.
-fn zeroed_memfd(length_bytes: usize) -> std::io::Result<File> {
-    let memory = memfd_create("gpupv-fences", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
+fn zeroed_memfd(purpose: Purpose, length_bytes: usize) -> std::io::Result<File> {
+    let name = match purpose {
+        Purpose::Fences => "gpupv-fences",
+        Purpose::Pages => proto::limits::LENT_MEMFD,
+    };
+    let memory = memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
     ftruncate(&memory, length_bytes as u64)?;
     let memory = File::from(memory);
     for offset in (0..length_bytes).step_by(PAGE_BYTES) {
@@ -65,11 +72,19 @@ fn zeroed_memfd(length_bytes: usize) -> std::io::Result<File> {
     Ok(memory)
 }
 
-/// Seals the memfd and opens it again for reading only.
-fn sealed(memory: &File) -> std::io::Result<OwnedFd> {
-    let seals = SealFlags::FUTURE_WRITE | SealFlags::GROW | SealFlags::SHRINK | SealFlags::SEAL;
-    fcntl_add_seals(memory, seals)?;
-    Ok(File::open(format!("/proc/self/fd/{}", memory.as_raw_fd()))?.into())
+/// Seals the memfd; that of fences is opened again for reading only.
+fn sealed(purpose: Purpose, memory: File) -> std::io::Result<OwnedFd> {
+    let size = SealFlags::GROW | SealFlags::SHRINK | SealFlags::SEAL;
+    match purpose {
+        Purpose::Fences => {
+            fcntl_add_seals(&memory, SealFlags::FUTURE_WRITE | size)?;
+            Ok(File::open(format!("/proc/self/fd/{}", memory.as_raw_fd()))?.into())
+        }
+        Purpose::Pages => {
+            fcntl_add_seals(&memory, size)?;
+            Ok(memory.into())
+        }
+    }
 }
 
 impl Mapping {
@@ -85,7 +100,7 @@ impl Mapping {
                 0,
             )
         }
-        .map_err(|error| format!("cannot map {length_bytes} bytes of fence memory: {error}"))?;
+        .map_err(|error| format!("cannot map {length_bytes} bytes of a region: {error}"))?;
         Ok(Self { start, length_bytes })
     }
 }

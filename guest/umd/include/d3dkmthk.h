@@ -1181,6 +1181,114 @@ typedef struct _D3DKMT_UPDATEGPUVIRTUALADDRESS {
 } D3DKMT_UPDATEGPUVIRTUALADDRESS;
 GPUPV_SIZE(D3DKMT_UPDATEGPUVIRTUALADDRESS, 56);
 
+typedef struct _D3DDDI_MAKERESIDENT_FLAGS {
+    union {
+        struct {
+            UINT CantTrimFurther : 1;
+            UINT MustSucceed : 1;
+            UINT Reserved : 30;
+        };
+        UINT Value;
+    };
+} D3DDDI_MAKERESIDENT_FLAGS;
+
+typedef struct _D3DDDI_MAKERESIDENT {
+    D3DKMT_HANDLE hPagingQueue;
+    UINT NumAllocations;
+    const D3DKMT_HANDLE *AllocationList;
+    const UINT *PriorityList;
+    D3DDDI_MAKERESIDENT_FLAGS Flags;
+    UINT64 PagingFenceValue;
+    UINT64 NumBytesToTrim;
+} D3DDDI_MAKERESIDENT;
+GPUPV_SIZE(D3DDDI_MAKERESIDENT, 48);
+
+typedef struct _D3DDDI_EVICT_FLAGS {
+    union {
+        struct {
+            UINT EvictOnlyIfNecessary : 1;
+            UINT NotWrittenTo : 1;
+            UINT Reserved : 30;
+        };
+        UINT Value;
+    };
+} D3DDDI_EVICT_FLAGS;
+
+typedef struct _D3DKMT_EVICT {
+    D3DKMT_HANDLE hDevice;
+    UINT NumAllocations;
+    const D3DKMT_HANDLE *AllocationList;
+    D3DDDI_EVICT_FLAGS Flags;
+    UINT64 NumBytesToTrim;
+} D3DKMT_EVICT;
+GPUPV_SIZE(D3DKMT_EVICT, 32);
+
+typedef struct _D3DDDICB_LOCK2FLAGS {
+    union {
+        struct {
+            UINT Reserved : 32;
+        };
+        UINT Value;
+    };
+} D3DDDICB_LOCK2FLAGS;
+
+typedef struct _D3DKMT_LOCK2 {
+    D3DKMT_HANDLE hDevice;
+    D3DKMT_HANDLE hAllocation;
+    D3DDDICB_LOCK2FLAGS Flags;
+    void *pData;
+} D3DKMT_LOCK2;
+GPUPV_SIZE(D3DKMT_LOCK2, 24);
+
+typedef struct _D3DKMT_UNLOCK2 {
+    D3DKMT_HANDLE hDevice;
+    D3DKMT_HANDLE hAllocation;
+} D3DKMT_UNLOCK2;
+GPUPV_SIZE(D3DKMT_UNLOCK2, 8);
+
+enum {
+    D3DDDI_ALLOCATIONPRIORITY_MINIMUM = 0x28000000,
+    D3DDDI_ALLOCATIONPRIORITY_LOW = 0x50000000,
+    D3DDDI_ALLOCATIONPRIORITY_NORMAL = 0x78000000
+};
+#define D3DDDI_ALLOCATIONPRIORITY_HIGH 0xa0000000u
+#define D3DDDI_ALLOCATIONPRIORITY_MAXIMUM 0xc8000000u
+
+typedef struct _D3DKMT_SETALLOCATIONPRIORITY {
+    D3DKMT_HANDLE hDevice;
+    D3DKMT_HANDLE hResource;
+    const D3DKMT_HANDLE *phAllocationList;
+    UINT AllocationCount;
+    const UINT *pPriorities;
+} D3DKMT_SETALLOCATIONPRIORITY;
+GPUPV_SIZE(D3DKMT_SETALLOCATIONPRIORITY, 32);
+
+typedef struct _D3DKMT_GETALLOCATIONPRIORITY {
+    D3DKMT_HANDLE hDevice;
+    D3DKMT_HANDLE hResource;
+    const D3DKMT_HANDLE *phAllocationList;
+    UINT AllocationCount;
+    UINT *pPriorities;
+} D3DKMT_GETALLOCATIONPRIORITY;
+GPUPV_SIZE(D3DKMT_GETALLOCATIONPRIORITY, 32);
+
+typedef enum _D3DKMT_MEMORY_SEGMENT_GROUP {
+    D3DKMT_MEMORY_SEGMENT_GROUP_LOCAL = 0,
+    D3DKMT_MEMORY_SEGMENT_GROUP_NON_LOCAL = 1
+} D3DKMT_MEMORY_SEGMENT_GROUP;
+
+typedef struct _D3DKMT_QUERYVIDEOMEMORYINFO {
+    HANDLE hProcess;
+    D3DKMT_HANDLE hAdapter;
+    D3DKMT_MEMORY_SEGMENT_GROUP MemorySegmentGroup;
+    UINT64 Budget;
+    UINT64 CurrentUsage;
+    UINT64 CurrentReservation;
+    UINT64 AvailableForReservation;
+    UINT PhysicalAdapterIndex;
+} D3DKMT_QUERYVIDEOMEMORYINFO;
+GPUPV_SIZE(D3DKMT_QUERYVIDEOMEMORYINFO, 56);
+
 /* ---- hardware queues ---- */
 
 typedef struct _D3DDDI_CREATEHWQUEUEFLAGS {
@@ -1377,6 +1485,14 @@ NTSTATUS D3DKMTReserveGpuVirtualAddress(D3DDDI_RESERVEGPUVIRTUALADDRESS *);
 NTSTATUS D3DKMTMapGpuVirtualAddress(D3DDDI_MAPGPUVIRTUALADDRESS *);
 NTSTATUS D3DKMTFreeGpuVirtualAddress(const D3DKMT_FREEGPUVIRTUALADDRESS *);
 NTSTATUS D3DKMTUpdateGpuVirtualAddress(const D3DKMT_UPDATEGPUVIRTUALADDRESS *);
+NTSTATUS D3DKMTMakeResident(D3DDDI_MAKERESIDENT *);
+NTSTATUS D3DKMTEvict(D3DKMT_EVICT *);
+NTSTATUS D3DKMTLock2(D3DKMT_LOCK2 *);
+NTSTATUS D3DKMTUnlock2(const D3DKMT_UNLOCK2 *);
+NTSTATUS D3DKMTSetAllocationPriority(const D3DKMT_SETALLOCATIONPRIORITY *);
+NTSTATUS D3DKMTGetAllocationPriority(const D3DKMT_GETALLOCATIONPRIORITY *);
+/* A process is NULL, (HANDLE)-1 or a pidfd: of the calling one. */
+NTSTATUS D3DKMTQueryVideoMemoryInfo(D3DKMT_QUERYVIDEOMEMORYINFO *);
 NTSTATUS D3DKMTCreateHwQueue(D3DKMT_CREATEHWQUEUE *);
 NTSTATUS D3DKMTDestroyHwQueue(const D3DKMT_DESTROYHWQUEUE *);
 NTSTATUS D3DKMTSubmitCommandToHwQueue(const D3DKMT_SUBMITCOMMANDTOHWQUEUE *);

@@ -256,7 +256,7 @@ fn values_of_gpu_wait(host: &mut Peer, object: Handle, union: u64) -> Told {
     let status = call(wait, &mut arguments, || {
         let (request, call) = host.call();
         sent = match call {
-            Call::WaitFromGpu { context: CONTEXT, values, .. } => Told::Array(values),
+            Call::WaitFromGpu { context: CONTEXT, values, .. } => Told::Array(values.to_vec()),
             Call::WaitFromGpuLegacy { context: CONTEXT, fence_value, .. } => Told::InPlace(fence_value),
             other => panic!("{other:?}"),
         };

@@ -423,7 +423,7 @@ fn the_calls_of_wddm_1_are_legacy_calls_with_one_value() {
     let objects = vec![Handle(1), Handle(2)];
     let status = call(D3DKMTWaitForSynchronizationObject2, &mut wait, || {
         let objects = objects.clone();
-        let wanted = Call::WaitFromGpuLegacy { context: CONTEXT, objects, fence_value: 9 };
+        let wanted = Call::WaitFromGpuLegacy { context: CONTEXT, objects: objects.into(), fence_value: 9 };
         assert_eq!(answer(&mut host, &Reply::None), wanted);
     });
     assert_eq!(status, OK);
@@ -439,8 +439,8 @@ fn the_calls_of_wddm_1_are_legacy_calls_with_one_value() {
     let status = call(D3DKMTSignalSynchronizationObject2, &mut signal, || {
         let call = answer(&mut host, &Reply::None);
         let Call::SignalFromGpu { contexts, signal, .. } = call else { panic!("{call:?}") };
-        assert_eq!(contexts, [CONTEXT, Handle(77)]);
-        assert_eq!(signal, GpuSignal::Legacy { objects: objects.clone(), fence_value: 10 });
+        assert_eq!(contexts, [CONTEXT, Handle(77)].into());
+        assert_eq!(signal, GpuSignal::Legacy { objects: objects.clone().into(), fence_value: 10 });
     });
     assert_eq!(status, OK);
 }
@@ -570,7 +570,7 @@ fn a_hw_queue_brings_a_progress_fence_that_is_waited_for_without_a_message() {
     let status = call(D3DKMTSubmitSignalSyncObjectsToHwQueue, &mut signal, || {
         let call = answer(&mut host, &Reply::None);
         let Call::SubmitSignalToHwQueue { queues, values, .. } = call else { panic!("{call:?}") };
-        assert_eq!((queues, values), (vec![QUEUE], vec![5]));
+        assert_eq!((&queues[..], &values[..]), (&[QUEUE][..], &[5][..]));
     });
     assert_eq!(status, OK);
 }

@@ -295,12 +295,12 @@ fn submissions_are_one_way_when_the_host_says_so() {
     let (session, mut peer, fences) = connect_with_fences(one_way, &[0]);
     let contexts = vec![Handle(0x4000_0100)];
     let objects = vec![fences[0].object];
-    let wait = Call::WaitFromGpu { context: contexts[0], objects, values: vec![1] };
+    let wait = Call::WaitFromGpu { context: contexts[0], objects: objects.into(), values: vec![1].into() };
     assert_eq!(session.submit(&wait), NtStatus::SUCCESS);
     assert_eq!(peer.call(), (0, wait));
     let (event, caller) = new_event();
     assert_eq!(
-        session.signal_event_from_gpu(contexts, SignalFlags::ENQUEUE_CPU_EVENT, caller),
+        session.signal_event_from_gpu(contexts.into(), SignalFlags::ENQUEUE_CPU_EVENT, caller),
         NtStatus::SUCCESS
     );
     let (request, Call::SignalFromGpu { signal: d3dkmt::GpuSignal::CpuEvent { event: name }, .. }) =
@@ -318,7 +318,8 @@ fn a_message_over_the_limit_is_refused_and_not_sent() {
     // covers: GPV-009
     let (session, mut peer) = connect(welcome(), 64);
     let private_data = vec![0; MESSAGE_BYTES_MAX];
-    let call = Call::SubmitCommand { contexts: vec![], commands: 0, length: 0, flags: 0, private_data };
+    let call =
+        Call::SubmitCommand { contexts: vec![].into(), commands: 0, length: 0, flags: 0, private_data };
     assert_eq!(session.submit(&call), NtStatus::INVALID_PARAMETER);
     assert_eq!((session.messages_sent(), session.pending()), (0, 0));
     exchange(&session, &mut peer);

@@ -7,9 +7,13 @@ use std::cell::Cell;
 use std::os::fd::AsRawFd;
 use std::thread;
 
-use d3dkmt::{Handle, NtStatus, SyncObjectFlags, WaitFromCpuFlags, WaitOutcome};
+use d3dkmt::{
+    Call, GpuSignal, Handle, Handles, NtStatus, SignalFlags, SyncObjectFlags, Values, WaitFromCpuFlags,
+    WaitOutcome,
+};
 use dxcore::client::{CallerEvent, Session};
 use host::{ADAPTER, DEVICE, Peer, connect_with_fences, create_fence, welcome};
+use proto::channel::Welcome;
 use rustix::event::{EventfdFlags, eventfd};
 
 /// Counts what the current thread allocates.
@@ -67,6 +71,30 @@ fn a_reached_value_costs_no_message_and_no_allocation() {
     rustix::io::read(&event, &mut count).unwrap();
     assert_eq!(u64::from_ne_bytes(count), 1);
     assert_eq!(session.messages_sent(), sent);
+}
+
+#[test]
+fn a_packet_that_nobody_answers_takes_no_memory_on_its_way_out() {
+    let asynchronous = Welcome { async_submission: true, ..welcome() };
+    let (session, mut peer, fences) = connect_with_fences(asynchronous, &[0]);
+    let (context, fence) = (Handle(0x4000_0400), fences[0].object);
+    let one = |handle| Handles::from_slice(&[handle]);
+    let packets = |value: u64| {
+        let monitored = GpuSignal::Monitored { objects: one(fence), values: Values::from_slice(&[value]) };
+        [
+            Call::SignalFromGpu { contexts: one(context), signal: monitored, flags: SignalFlags::empty() },
+            Call::WaitFromGpu { context, objects: one(fence), values: Values::from_slice(&[value]) },
+        ]
+    };
+    for value in 0..3 {
+        let before = ALLOCATIONS.get();
+        for packet in packets(value) {
+            assert_eq!(session.submit(&packet), NtStatus::SUCCESS);
+        }
+        // The buffer that frames leave from is made once.
+        assert!(value == 0 || ALLOCATIONS.get() == before);
+        assert_eq!([peer.call(), peer.call()], packets(value).map(|packet| (0, packet)));
+    }
 }
 
 /// The wait is forwarded: the host is asked and says yes.

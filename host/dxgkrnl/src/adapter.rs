@@ -74,7 +74,7 @@ impl<M: Miniport> Kernel<M> {
                 self.destroy_device(process, device, effects)?;
             }
             self.end_kmd_process(process, ordinal, effects);
-            self.process_mut(process).address_spaces.remove(&ordinal);
+            self.end_address_space(process, ordinal);
         }
         Ok(Reply::None)
     }

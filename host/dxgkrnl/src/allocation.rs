@@ -36,12 +36,20 @@ use crate::{ProcessId, VmId};
 const USER_END: u64 = 1 << 47;
 
 pub(crate) struct Allocation {
-    /// An address of the process that created it.
+    /// Who created it: its memory is of this process.
+    pub owner: ProcessId,
+    /// An address of the owner.
     pub system_memory: u64,
     pub size: u64,
+    /// No two are alike.
+    pub number: u64,
     /// What it was created with.
     pub resource: Option<u32>,
-    pub opens: usize,
+    pub opens: BTreeSet<u32>,
+    /// Engines find it where it is mapped. See `residency.rs`.
+    pub resident: bool,
+    /// `D3DDDI_ALLOCATIONPRIORITY`.
+    pub priority: u32,
 }
 
 /// A process's handle to an allocation.
@@ -52,6 +60,9 @@ pub(crate) struct AllocationOpen {
     pub allocation: u32,
     /// The open of the resource that it goes with.
     pub resource: Option<u32>,
+    /// How often it was made resident and not evicted again.
+    pub residency: u32,
+    pub locks: u32,
 }
 
 pub(crate) struct Resource {
@@ -80,6 +91,7 @@ pub(crate) struct Memory {
     pub allocation_opens: Slab<AllocationOpen>,
     pub resources: Slab<Resource>,
     pub resource_opens: Slab<ResourceOpen>,
+    allocations_made: u64,
 }
 
 impl Memory {
@@ -123,8 +135,17 @@ impl<M: Miniport> Kernel<M> {
         if opened >= limits::ALLOCATIONS_PER_PROCESS_MAX {
             return refuse(NtStatus::NO_MEMORY, format!("the process has {opened} allocations, the limit"));
         }
-        let allocation =
-            self.memory.allocations.insert(Allocation { system_memory, size, resource: None, opens: 0 });
+        self.memory.allocations_made += 1;
+        let allocation = self.memory.allocations.insert(Allocation {
+            owner: process,
+            system_memory,
+            size,
+            number: self.memory.allocations_made,
+            resource: None,
+            opens: BTreeSet::new(),
+            resident: false,
+            priority: crate::lock::PRIORITY_NORMAL,
+        });
         let made = match flags.contains(F::CREATE_RESOURCE) {
             true => self.new_resource(process, device, flags, runtime_data, allocation),
             false => self.new_allocation_open(process, device, allocation, None).map(|handle| {
@@ -225,12 +246,12 @@ impl<M: Miniport> Kernel<M> {
         resource: Option<u32>,
     ) -> Result<Handle, Refusal> {
         let handle = Handle::NULL;
-        let open = AllocationOpen { process, handle, device, allocation, resource };
+        let open = AllocationOpen { process, handle, device, allocation, resource, residency: 0, locks: 0 };
         let open = self.memory.allocation_opens.insert(open);
         match self.insert_handle(process, Local::Allocation(open)) {
             Ok(handle) => {
                 self.memory.allocation_opens[open].handle = handle;
-                self.memory.allocations[allocation].opens += 1;
+                self.memory.allocations[allocation].opens.insert(open);
                 self.process_mut(process).allocations += 1;
                 Ok(handle)
             }
@@ -305,14 +326,16 @@ impl<M: Miniport> Kernel<M> {
             return Reply::None;
         };
         self.process_mut(process).allocations -= 1;
+        self.unmap_open(process, open);
+        self.drop_residency(open);
         let ended = self.memory.allocation_opens.remove(open).expect("a handle names a live open");
         match ended.resource {
             Some(resource) => self.memory.resource_opens[resource].allocations.remove(&handle),
             None => self.devices[ended.device].children.remove(&handle),
         };
         let allocation = &mut self.memory.allocations[ended.allocation];
-        allocation.opens -= 1;
-        if allocation.opens == 0
+        allocation.opens.remove(&open);
+        if allocation.opens.is_empty()
             && let Some(Allocation { resource: Some(resource), .. }) =
                 self.memory.allocations.remove(ended.allocation)
         {
@@ -404,14 +427,29 @@ impl<M: Miniport> Kernel<M> {
         Ok(resource)
     }
 
-    fn resource_open(&self, process: ProcessId, device: u32, handle: Handle) -> Result<u32, Refusal> {
+    pub(crate) fn resource_open(
+        &self,
+        process: ProcessId,
+        device: u32,
+        handle: Handle,
+    ) -> Result<u32, Refusal> {
         match self.process(process).handles.get(handle) {
             Some(Local::Resource(open)) if self.memory.resource_opens[open].device == device => Ok(open),
             _ => invalid(format!("{handle} is no resource of this device")),
         }
     }
 
-    fn allocation_open(&self, process: ProcessId, device: u32, handle: Handle) -> Result<u32, Refusal> {
+    /// Bytes of the allocation of an open.
+    pub(crate) fn allocation_size(&self, open: u32) -> u64 {
+        self.memory.allocations[self.memory.allocation_opens[open].allocation].size
+    }
+
+    pub(crate) fn allocation_open(
+        &self,
+        process: ProcessId,
+        device: u32,
+        handle: Handle,
+    ) -> Result<u32, Refusal> {
         match self.process(process).handles.get(handle) {
             Some(Local::Allocation(open)) if self.memory.allocation_opens[open].device == device => Ok(open),
             _ => invalid(format!("{handle} is no allocation of this device")),
@@ -444,6 +482,10 @@ impl<M: Miniport> Kernel<M> {
                 allocation: open.allocation,
                 size: allocation.size,
                 system_memory: allocation.system_memory,
+                residency: open.residency,
+                resident: allocation.resident,
+                locks: open.locks,
+                priority: allocation.priority,
             }
         };
         self.memory.allocation_opens.iter().map(|(_, open)| state(open)).collect()
@@ -452,9 +494,12 @@ impl<M: Miniport> Kernel<M> {
     /// What the tables count twice and does not agree.
     pub(crate) fn memory_miscounted(&self) -> Option<&'static str> {
         let memory = &self.memory;
-        let opens_of_allocations = tally(memory.allocation_opens.iter().map(|(_, open)| open.allocation));
-        let alive = |(index, one): (u32, &Allocation)| opens_of_allocations.get(&index) == Some(&one.opens);
-        if !memory.allocations.iter().all(alive) {
+        let opens = |(index, one): (u32, &Allocation)| {
+            one.opens.iter().map(move |open| (*open, index)).collect::<Vec<_>>()
+        };
+        let opens: BTreeSet<(u32, u32)> = memory.allocations.iter().flat_map(opens).collect();
+        let of_opens = memory.allocation_opens.iter().map(|(index, open)| (index, open.allocation));
+        if memory.allocations.iter().any(|(_, one)| one.opens.is_empty()) || opens != of_opens.collect() {
             return Some("the opens of an allocation");
         }
         let opens_of_resources = tally(memory.resource_opens.iter().map(|(_, open)| open.resource));
@@ -481,7 +526,10 @@ impl<M: Miniport> Kernel<M> {
         let of_processes = tally(memory.allocation_opens.iter().map(|(_, open)| open.process));
         let counted = self.processes.iter().filter(|(_, process)| process.allocations > 0);
         let counted = counted.map(|(id, process)| (id, &process.allocations));
-        (!counted.eq(&of_processes)).then_some("the allocations of a process")
+        if !counted.eq(&of_processes) {
+            return Some("the allocations of a process");
+        }
+        self.residency_miscounted()
     }
 }
 

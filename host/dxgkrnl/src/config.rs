@@ -192,6 +192,8 @@ pub struct AdapterConfig {
     /// What the registry has for its driver (GPV-028).
     pub registry: Vec<RegistryValue>,
     pub targets: Vec<TargetConfig>,
+    /// How many bytes each process may have resident, by `D3DKMT_MEMORY_SEGMENT_GROUP`: LOCAL and NON_LOCAL.
+    pub budget_bytes: [u64; 2],
 }
 
 /// An object may be opened by this name in several VMs: our own extension, see `sharing.rs`.
@@ -388,6 +390,7 @@ impl Default for AdapterConfig {
             registry: Vec::new(),
             // 60 Hz.
             targets: vec![TargetConfig { id: 0, vsync_ns: 16_666_667 }],
+            budget_bytes: [4 << 30, 8 << 30],
         }
     }
 }

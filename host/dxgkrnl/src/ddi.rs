@@ -63,6 +63,7 @@ use crate::{Config, DataMove, FeatureId, Nanos, ProcessId};
 mod guests;
 mod memory;
 mod native;
+mod page_map;
 mod queues;
 mod recovery;
 
@@ -76,6 +77,7 @@ pub use native::{
     NATIVE_FENCE_STRIDE_BYTES, NativeFenceId, NativeFenceLogEntry, NativeFenceLogHeader, NativeFenceLogType,
     NativeFenceLogWrite, NativeFenceStorage, NewNativeFence, OpenedNativeFence, SignaledNativeFences,
 };
+pub use page_map::{Page, PageMap, Piece};
 pub use queues::{DisconnectReason, DoorbellConnection, HwQueueId, HwQueueSubmission, NewHwQueue, Suspend};
 pub(crate) use recovery::bit as engine_bit;
 pub use recovery::{
@@ -268,13 +270,21 @@ pub enum NotificationRefused {
     Unsuccessful,
 }
 
-/// `DXGKARG_BUILDPAGINGBUFFER`, an update of page tables: this range of the process's GPU address space changes.
+/// `DXGKARG_BUILDPAGINGBUFFER`: one operation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PagingOperation {
     pub adapter: u32,
     pub process: ProcessId,
-    pub base: u64,
-    pub size: u64,
+    pub work: PagingWork,
+}
+
+/// What a paging buffer is for. Sizes in bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum PagingWork {
+    /// This range of the process's GPU address space changes.
+    UpdatePageTable { base: u64, size: u64 },
+    /// Allocations become resident: so much in all.
+    Transfer { size: u64 },
 }
 
 /// `DXGKARG_SIGNALMONITOREDFENCE`.

@@ -13,7 +13,7 @@ use crate::effects::Effects;
 use crate::kernel::{Called, Kernel};
 use crate::legacy::Form;
 use crate::native::NewFence;
-use crate::vaspace::Place;
+use crate::vaspace::Where;
 
 /// Makes of lists of calls, by topic, `dispatch_moved`, which knows the topic of a call, and a function for each topic.
 /// The fields of a call are named in a pattern that always matches.
@@ -143,6 +143,17 @@ impl<M: Miniport> Kernel<M> {
                 self.query_resource_info(process, device, shared_handle),
             OpenResource { device, shared_handle, info } =>
                 self.open_resource(process, device, shared_handle, info),
+            Lock { device, allocation, flags } => self.lock(process, device, allocation, flags),
+            Unlock { device, allocation } => self.unlock(process, device, allocation),
+            SetAllocationPriority { device, resource, allocations, priorities } =>
+                self.set_allocation_priority(process, device, resource, &allocations, &priorities),
+            AllocationPriority { device, resource, allocations } =>
+                self.allocation_priority(process, device, resource, &allocations),
+            MakeResident { paging_queue, allocations, priorities, flags } =>
+                self.make_resident(process, paging_queue, (&allocations, &priorities), flags, effects),
+            Evict { device, allocations, flags } => self.evict(process, device, &allocations, flags),
+            QueryVideoMemoryInfo { adapter, segment_group, physical_adapter } =>
+                self.video_memory_info(process, adapter, segment_group, physical_adapter),
         }
 
         of_paging {
@@ -150,13 +161,13 @@ impl<M: Miniport> Kernel<M> {
                 self.create_paging_queue(process, device, priority, physical_adapter, effects),
             DestroyPagingQueue { queue } => self.destroy_paging_queue(process, queue, effects),
             ReserveGpuVirtualAddress { owner, base, minimum, maximum, size } => {
-                let place = Place { base, minimum, maximum };
+                let place = Where { base, minimum, maximum };
                 self.reserve_gpu_virtual_address(process, owner, place, size)
             },
             MapGpuVirtualAddress {
                 paging_queue, base, minimum, maximum, allocation, offset_pages, size_pages, protection,
             } => {
-                let place = Place { base, minimum, maximum };
+                let place = Where { base, minimum, maximum };
                 let pages = (allocation, offset_pages, size_pages);
                 self.map_gpu_virtual_address(process, paging_queue, place, pages, protection)
             },

@@ -431,8 +431,10 @@ impl<M: Miniport> Kernel<M> {
         for handle in self.process(id).handles_where(|local| matches!(local, Local::KeyedMutex(_))) {
             let _ = self.destroy_keyed_mutex(id, handle, effects);
         }
+        self.end_address_spaces(id);
         self.end_kmd_processes(id, effects);
         self.processes.remove(&id);
+        self.memory_of_process_is_gone(id);
         self.frozen.remove(&id);
         self.wrote_shared.remove(&id);
         self.change_iommu_mapping(id, None);

@@ -22,6 +22,7 @@ extern crate alloc;
 
 mod adapter;
 mod adapter_info;
+mod address;
 mod allocation;
 mod bugcheck;
 mod config;
@@ -39,7 +40,9 @@ mod input;
 pub mod kernel;
 mod keyed_mutex;
 mod legacy;
+mod lock;
 mod mapping;
+pub mod mover;
 mod moves;
 mod names;
 mod native;
@@ -52,6 +55,7 @@ mod planted;
 pub mod policy;
 mod process;
 mod registry;
+mod residency;
 mod sharing;
 mod slab;
 pub mod snapshot;
@@ -87,4 +91,4 @@ pub use snapshot::Snapshot;
 pub use vidsch::DoorbellStatus;
 
 /// Changes whenever the same inputs may give other effects: a trace names the version it was made with.
-pub const SEMANTIC_VERSION: u32 = 7;
+pub const SEMANTIC_VERSION: u32 = 8;

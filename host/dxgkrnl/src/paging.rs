@@ -1,4 +1,4 @@
-//! Paging queues, and the changes of GPU address spaces that go through them.
+//! Paging queues: what they hold, and when it takes effect. `address.rs` and `residency.rs` have the calls on them.
 //!
 //! ```text
 //!   a call on a paging queue ──▶ BuildPagingBuffer ──▶ nothing to build: done at once, value 0 (FEN-089)
@@ -11,9 +11,9 @@
 //! The fence is a monitored fence like others: waited for by CPU and GPU. Only the paging engine signals it, so its
 //! open has NoSignal; it goes with its queue (FEN-091), and not before.
 //!
-//! VidMm's own record of an address space changes with the call; what engines see of it (the mapping of an opened
-//! fence, FEN-062) when the paging buffer has run. A queue that is destroyed is drained: what it had outstanding
-//! takes effect at once.
+//! VidMm's own record of an address space and of what is resident changes with the call; what engines see of it - pages,
+//! allocations, the mapping of an opened fence (FEN-062) - when the paging buffer has run. A queue that is destroyed is
+//! drained: what it had outstanding takes effect at once.
 //!
 //! A paging queue is a queue of packets with a context of its own, of the system, on [`AdapterConfig::paging_engine`].
 //! That engine takes one paging buffer at a time, from the queue of the highest priority that has one (FEN-092); of
@@ -25,21 +25,18 @@ use alloc::collections::VecDeque;
 use alloc::format;
 use alloc::vec::Vec;
 
-use d3dkmt::{
-    CreateContextFlags, GpuVaOperation, Handle, NtStatus, Reply, SignalFlags, SyncObjectFlags,
-    SyncObjectType, limits,
-};
+use d3dkmt::{CreateContextFlags, Handle, NtStatus, Reply, SyncObjectFlags, SyncObjectType, limits};
 
 use crate::ProcessId;
-use crate::ddi::{EngineId, Miniport, PagingOperation, SignalMonitoredFence};
+use crate::address::PageChange;
+use crate::ddi::{EngineId, Miniport, PagingOperation, PagingWork, SignalMonitoredFence};
 use crate::effects::Effects;
 use crate::kernel::{Called, Kernel, Refusal, invalid, refuse};
-use crate::legacy::Form;
 use crate::mapping::Mapping;
 use crate::process::{Local, Slots};
 use crate::sync::Open;
-use crate::vaspace::{AddressSpace, PAGE_BYTES, Place};
-use crate::vidsch::{Context, Level, Packet, Signal};
+use crate::vaspace::PAGE_BYTES;
+use crate::vidsch::{Context, Level, Packet};
 
 pub(crate) struct PagingQueue {
     pub process: ProcessId,
@@ -55,8 +52,17 @@ pub(crate) struct PagingQueue {
     pub fence_slot: u32,
     /// The value of the operation that was begun last.
     pub last_value: u64,
-    /// Fences to be mapped, by the value of the operation.
-    pub mapping: VecDeque<(u64, MappedFence)>,
+    /// What takes effect when the fence has the value of its operation.
+    pub pending: VecDeque<(u64, Pending)>,
+}
+
+/// What engines see when a paging buffer has run.
+#[derive(Clone, Debug)]
+pub(crate) enum Pending {
+    Fence(MappedFence),
+    Pages(PageChange),
+    /// Allocations that are resident from then on, with their numbers: see [`crate::allocation::Allocation`].
+    Resident(Vec<(u32, u64)>),
 }
 
 /// The open of a fence whose mapping is under way. Its index may be another's by then.
@@ -65,23 +71,6 @@ pub(crate) struct MappedFence {
     pub open: u32,
     pub handle: Handle,
 }
-
-/// `D3DDDIGPUVIRTUALADDRESS_PROTECTION_TYPE`.
-mod protection {
-    pub const ZERO: u64 = 4;
-    pub const NO_ACCESS: u64 = 8;
-}
-
-/// `D3DDDI_UPDATEGPUVIRTUALADDRESS_OPERATION_TYPE`.
-mod operation {
-    pub const MAP: u32 = 0;
-    pub const UNMAP: u32 = 1;
-    pub const COPY: u32 = 2;
-    pub const MAP_PROTECT: u32 = 3;
-}
-
-/// `D3DKMT_UPDATEGPUVIRTUALADDRESS`: DoNotWait.
-const DO_NOT_WAIT: u32 = 1;
 
 impl<M: Miniport> Kernel<M> {
     /// `D3DKMTCreatePagingQueue`.
@@ -122,7 +111,7 @@ impl<M: Miniport> Kernel<M> {
             fence: Handle::NULL,
             fence_slot: 0,
             last_value: 0,
-            mapping: VecDeque::new(),
+            pending: VecDeque::new(),
         });
         let object = self.new_object(SyncObjectType::MONITORED_FENCE, SyncObjectFlags::empty(), 0, adapter);
         let made = self.insert_handle(process, Local::PagingQueue(id)).and_then(|handle| {
@@ -166,192 +155,41 @@ impl<M: Miniport> Kernel<M> {
         self.process_mut(process).handles.remove(handle);
         let queue = self.paging_queues.remove(id).expect("a handle names a live paging queue");
         self.devices[queue.device].children.remove(&handle);
-        for (_, fence) in queue.mapping {
-            self.fence_is_mapped(process, fence);
+        let adapter = self.devices[queue.device].adapter;
+        for (_, pending) in queue.pending {
+            self.has_run(process, adapter, pending);
         }
         self.end_system_context(queue.context, effects);
         self.destroy_sync_object(process, queue.fence, effects)
     }
 
-    /// `D3DKMTReserveGpuVirtualAddress`: no page changes, so it is done at once.
-    pub(crate) fn reserve_gpu_virtual_address(
-        &mut self,
-        process: ProcessId,
-        owner: Handle,
-        place: Place,
-        size: u64,
-    ) -> Called {
-        let adapter = match self.process(process).handles.get(owner) {
-            Some(Local::PagingQueue(queue)) => {
-                let device = self.paging_queues[queue].device;
-                self.require_active(device)?;
-                self.devices[device].adapter
-            }
-            Some(Local::Adapter(adapter)) => adapter,
-            _ => return invalid(format!("{owner} is neither a paging queue nor an adapter of this process")),
-        };
-        self.require_started(adapter)?;
-        let address = self.address_space(process, adapter).reserve(place, size)?;
-        Ok(Reply::GpuVirtualAddress { address, paging_fence_value: 0 })
-    }
-
-    /// `D3DKMTMapGpuVirtualAddress` without an allocation.
-    pub(crate) fn map_gpu_virtual_address(
-        &mut self,
-        process: ProcessId,
-        queue: Handle,
-        place: Place,
-        (allocation, offset_pages, pages): (Handle, u64, u64),
-        protection: u64,
-    ) -> Called {
-        let id = self.paging_queue(process, queue)?;
-        self.require_room(self.contexts[self.paging_queues[id].context].queue)?;
-        if allocation != Handle::NULL {
-            return match self.process(process).handles.get(allocation) {
-                Some(Local::Allocation(_)) => {
-                    refuse(NtStatus::NOT_SUPPORTED, "allocations have no GPU virtual addresses yet")
-                }
-                _ => invalid(format!("{allocation} is no allocation of this process")),
-            };
-        }
-        if !matches!(protection, protection::ZERO | protection::NO_ACCESS) || offset_pages != 0 {
-            return invalid(format!(
-                "protection {protection:#x} at page {offset_pages}: without an allocation it is Zero or NoAccess, at 0"
-            ));
-        }
-        let adapter = self.devices[self.paging_queues[id].device].adapter;
-        let zero = protection == protection::ZERO;
-        let (address, changed) = self.address_space(process, adapter).map(place, pages, zero)?;
-        let size = pages * PAGE_BYTES;
-        let paging_fence_value = if changed { self.begin_paging(id, address, size, None) } else { 0 };
-        Ok(Reply::GpuVirtualAddress { address, paging_fence_value })
-    }
-
-    /// `D3DKMTFreeGpuVirtualAddress`.
-    pub(crate) fn free_gpu_virtual_address(
-        &mut self,
-        process: ProcessId,
-        adapter: Handle,
-        base: u64,
-        size: u64,
-    ) -> Called {
-        let adapter = self.adapter(process, adapter)?;
-        self.address_space(process, adapter).free(base, size)?;
-        Ok(Reply::None)
-    }
-
-    /// `D3DKMTUpdateGpuVirtualAddress`: on the context's companion, wait, update and signal the next value.
-    pub(crate) fn update_gpu_virtual_address(
-        &mut self,
-        process: ProcessId,
-        (device, context): (Handle, Handle),
-        (fence, fence_value): (Handle, u64),
-        operations: Vec<GpuVaOperation>,
-        flags: u32,
-    ) -> Called {
-        let device = self.active_device(process, device)?;
-        let context = self.context(process, context)?;
-        if self.contexts[context].device != device {
-            return invalid("the context is not of this device");
-        }
-        if flags & !DO_NOT_WAIT != 0 {
-            return invalid(format!("flags {flags:#x} have reserved bits set"));
-        }
-        let (_, object) = self.sync_object(process, fence)?;
-        if self.objects[object].object_type != SyncObjectType::MONITORED_FENCE {
-            return invalid(format!("{fence} is no monitored fence"));
-        }
-        let Some(next_value) = fence_value.checked_add(1) else {
-            return invalid("there is no value after the last one");
-        };
-        let of_fence =
-            |value, without| self.resolve(process, device, &[fence], &[value], Form::ValueArray, without);
-        let waited = match flags & DO_NOT_WAIT {
-            0 => of_fence(fence_value, SyncObjectFlags::NO_WAIT)?,
-            _ => Vec::new(),
-        };
-        let signaled = of_fence(next_value, SyncObjectFlags::NO_SIGNAL)?;
-        let adapter = self.devices[device].adapter;
-        self.check_operations(process, adapter, &operations)?;
-        let companion = self.companion(context)?;
-        let queue = self.contexts[companion].queue;
-        self.require_room(queue)?;
-        if !waited.is_empty() {
-            self.enqueue_wait(queue, waited);
-        }
-        for GpuVaOperation { base, size, .. } in &operations {
-            let operation = PagingOperation { adapter, process, base: *base, size: *size };
-            if let Some(buffer) = self.miniport.build_paging_buffer(&operation) {
-                self.enqueue(queue, Packet::Command(buffer));
-            }
-        }
-        self.enqueue(queue, Packet::PageTables(operations));
-        let targets: Vec<_> = signaled.iter().map(|item| (item.object, item.value)).collect();
-        for (object, _) in &targets {
-            self.objects.hold(*object);
-        }
-        let flags = SignalFlags::empty();
-        self.enqueue(queue, Packet::Signal(Signal { process, flags, targets, event: None, by: Vec::new() }));
-        Ok(Reply::None)
-    }
-
-    fn check_operations(
-        &mut self,
-        process: ProcessId,
-        adapter: u32,
-        operations: &[GpuVaOperation],
-    ) -> Result<(), Refusal> {
-        let most = limits::GPU_VA_OPERATIONS_MAX;
-        if operations.is_empty() || operations.len() > most {
-            return invalid(format!("an update has 1 to {most} operations, not {}", operations.len()));
-        }
-        for GpuVaOperation { operation, base, size } in operations {
-            match *operation {
-                operation::UNMAP => {}
-                operation::MAP | operation::MAP_PROTECT => {
-                    return refuse(NtStatus::INVALID_HANDLE, "MAP needs an allocation: there are none yet");
-                }
-                operation::COPY => {
-                    return refuse(NtStatus::NOT_SUPPORTED, "COPY of page tables is not modelled yet");
-                }
-                other => return invalid(format!("address operation {other} is unknown")),
-            }
-            let whole_pages = base.is_multiple_of(PAGE_BYTES) && size.is_multiple_of(PAGE_BYTES) && *size > 0;
-            if !whole_pages || !self.address_space(process, adapter).holds(*base, *size) {
-                return invalid(format!(
-                    "{size:#x} bytes at {base:#x} are no pages of a range of the process"
-                ));
-            }
-        }
-        self.address_space(process, adapter).require_room()
-    }
-
-    /// The update of a companion is due.
-    pub(crate) fn update_page_tables(&mut self, queue: u32, operations: &[GpuVaOperation]) {
-        let (process, adapter) = (self.queues[queue].process, self.queues[queue].engine.adapter);
-        for GpuVaOperation { base, size, .. } in operations {
-            self.address_space(process, adapter).unmap(*base, *size);
-        }
-    }
-
     /// Begins an operation of a paging queue; its value, or 0 if it is done.
-    fn begin_paging(&mut self, id: u32, base: u64, size: u64, fence: Option<MappedFence>) -> u64 {
+    pub(crate) fn begin_paging(&mut self, id: u32, work: PagingWork, then: Pending) -> u64 {
         let PagingQueue { process, device, context, fence_slot, last_value, .. } = self.paging_queues[id];
         let adapter = self.devices[device].adapter;
-        let operation = PagingOperation { adapter, process, base, size };
-        let Some(mut buffer) = self.miniport.build_paging_buffer(&operation) else { return 0 };
+        let Some(mut buffer) = self.miniport.build_paging_buffer(&PagingOperation { adapter, process, work })
+        else {
+            self.has_run(process, adapter, then);
+            return 0;
+        };
         let value = last_value + 1;
         let gpu_address = self.engine_address(adapter, fence_slot);
         let signal = SignalMonitoredFence { adapter, process, gpu_address, value };
         self.miniport.signal_monitored_fence(&mut buffer, signal);
         let queue = &mut self.paging_queues[id];
         queue.last_value = value;
-        if let Some(fence) = fence {
-            queue.mapping.push_back((value, fence));
-        }
+        queue.pending.push_back((value, then));
         let packets = self.contexts[context].queue;
         self.enqueue(packets, Packet::Command(buffer));
         value
+    }
+
+    fn has_run(&mut self, process: ProcessId, adapter: u32, pending: Pending) {
+        match pending {
+            Pending::Fence(fence) => self.fence_is_mapped(process, fence),
+            Pending::Pages(change) => self.pages_change(process, adapter, change),
+            Pending::Resident(allocations) => self.become_resident(&allocations),
+        }
     }
 
     /// The paging queue through which a device maps what it opens, with room for it: the oldest.
@@ -366,7 +204,8 @@ impl<M: Miniport> Kernel<M> {
     pub(crate) fn map_opened_fence(&mut self, id: u32, open: u32, slot: u32) -> u64 {
         let fence = MappedFence { open, handle: self.opens[open].handle };
         let page = Slots::gpu_address(slot) / PAGE_BYTES * PAGE_BYTES;
-        let value = self.begin_paging(id, page, PAGE_BYTES, Some(fence));
+        let work = PagingWork::UpdatePageTable { base: page, size: PAGE_BYTES };
+        let value = self.begin_paging(id, work, Pending::Fence(fence));
         self.opens[open].mapping.pending = Some(value).filter(|value| *value > 0);
         value
     }
@@ -374,11 +213,11 @@ impl<M: Miniport> Kernel<M> {
     /// The paging engine writes a value to the fence of a queue: what was begun up to it is done.
     pub(crate) fn paging_reached(&mut self, id: u32, value: u64) {
         while let Some(queue) = self.paging_queues.get_mut(id)
-            && queue.mapping.front().is_some_and(|(of, _)| *of <= value)
-            && let Some((_, fence)) = queue.mapping.pop_front()
+            && queue.pending.front().is_some_and(|(of, _)| *of <= value)
+            && let Some((_, pending)) = queue.pending.pop_front()
         {
-            let process = queue.process;
-            self.fence_is_mapped(process, fence);
+            let (process, adapter) = (queue.process, self.devices[queue.device].adapter);
+            self.has_run(process, adapter, pending);
         }
     }
 
@@ -399,7 +238,7 @@ impl<M: Miniport> Kernel<M> {
     }
 
     /// The context in which a context's address space is updated, made when it is first needed.
-    fn companion(&mut self, context: u32) -> Result<u32, Refusal> {
+    pub(crate) fn companion(&mut self, context: u32) -> Result<u32, Refusal> {
         if let Some(companion) = self.companions.get(&context) {
             return Ok(*companion);
         }
@@ -442,7 +281,7 @@ impl<M: Miniport> Kernel<M> {
         self.paging_queues.iter().filter(|(_, queue)| queue.process == process).count()
     }
 
-    fn paging_queue(&self, process: ProcessId, handle: Handle) -> Result<u32, Refusal> {
+    pub(crate) fn paging_queue(&self, process: ProcessId, handle: Handle) -> Result<u32, Refusal> {
         match self.process(process).handles.get(handle) {
             Some(Local::PagingQueue(queue)) => Ok(queue),
             _ => invalid(format!("{handle} is no paging queue of this process")),
@@ -456,9 +295,5 @@ impl<M: Miniport> Kernel<M> {
             None => Ok(()),
             Some(_) => invalid(format!("{handle} is the fence of a paging queue: it goes with the queue")),
         }
-    }
-
-    fn address_space(&mut self, process: ProcessId, adapter: u32) -> &mut AddressSpace {
-        self.process_mut(process).address_spaces.entry(adapter).or_default()
     }
 }

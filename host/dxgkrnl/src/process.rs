@@ -112,6 +112,8 @@ pub(crate) struct Process {
     pub devices_stopped: u64,
     /// What the queues of its contexts hold: see [`crate::vidsch::Packet::weight`].
     pub queued_bytes: usize,
+    /// Bytes that it has made resident, by ordinal of the adapter.
+    pub resident_bytes: BTreeMap<u32, u64>,
     /// GPU address spaces by ordinal of the adapter.
     pub address_spaces: BTreeMap<u32, AddressSpace>,
     /// Fences that an engine of the basic kind wrote and that were not looked at since (FEN-017).
@@ -138,6 +140,7 @@ impl Process {
             is_blocked: false,
             devices_stopped: 0,
             queued_bytes: 0,
+            resident_bytes: BTreeMap::new(),
             address_spaces: BTreeMap::new(),
             written: Vec::new(),
         }

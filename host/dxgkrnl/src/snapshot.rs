@@ -199,6 +199,14 @@ pub struct AllocationState {
     pub size: u64,
     /// An address of the process that created it.
     pub system_memory: u64,
+    /// How often its device made it resident and did not evict it again.
+    pub residency: u32,
+    /// Engines find it where it is mapped.
+    pub resident: bool,
+    /// How often it is locked.
+    pub locks: u32,
+    /// `D3DDDI_ALLOCATIONPRIORITY`, of the allocation.
+    pub priority: u32,
 }
 
 /// One open of a keyed mutex.
@@ -297,6 +305,8 @@ pub struct GpuVaRangeState {
     pub size: u64,
     /// How much of it is mapped as Zero; the rest is NoAccess.
     pub zero_bytes: u64,
+    /// How much of it is mapped to allocations.
+    pub allocation_bytes: u64,
 }
 
 /// FNV-1a: the digest must be the same on every machine, so the hasher is ours and fixed.
@@ -551,9 +561,9 @@ impl<M: Miniport> Kernel<M> {
         let mut states = Vec::new();
         for (ProcessId(process), owner) in &self.processes {
             for (adapter, space) in &owner.address_spaces {
-                states.extend(space.ranges().map(|(base, size, zero_bytes)| {
+                states.extend(space.ranges().map(|(base, size, zero_bytes, allocation_bytes)| {
                     let (process, adapter) = (*process, *adapter);
-                    GpuVaRangeState { process, adapter, base, size, zero_bytes }
+                    GpuVaRangeState { process, adapter, base, size, zero_bytes, allocation_bytes }
                 }));
             }
         }

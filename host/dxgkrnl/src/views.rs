@@ -291,6 +291,7 @@ impl<M: Miniport> Kernel<M> {
             .or_else(|| self.sharing_miscounted())
             .or_else(|| self.keyed_miscounted())
             .or_else(|| self.memory_miscounted())
+            .or_else(|| self.addresses_miscounted())
             .or_else(|| self.guests_miscounted())
             .or_else(|| self.cpu_events_miscounted())
             .or_else(|| self.virtual_machines_miscounted())

@@ -6,13 +6,14 @@ use d3dkmt::{
     AllocationInfo, Call, CreateAllocation, CreateAllocationFlags as F, DestroyAllocationFlags, Handle,
     NtStatus, Reply, ResourceInfo, StandardAllocation, limits,
 };
+use dxgkrnl::ddi::Miniport;
 use dxgkrnl::{AdapterConfig, Config, Input, ProcessId};
 
 const IP: NtStatus = NtStatus::INVALID_PARAMETER;
 const OK: NtStatus = NtStatus::SUCCESS;
-const HEAP: u64 = 0x7F00_0000_0000;
+pub(crate) const HEAP: u64 = 0x7F00_0000_0000;
 
-fn creation(device: Handle, flags: F) -> CreateAllocation {
+pub(crate) fn creation(device: Handle, flags: F) -> CreateAllocation {
     CreateAllocation {
         device,
         flags: flags | F::EXISTING_SYS_MEM | F::STANDARD_ALLOCATION,
@@ -27,7 +28,11 @@ fn creation(device: Handle, flags: F) -> CreateAllocation {
 }
 
 /// The resource, its global handle, and the allocation; NULL for what there is not.
-fn create(world: &mut World, device: Handle, flags: F) -> (Handle, Handle, Handle) {
+pub(crate) fn create<M: Miniport>(
+    world: &mut World<M>,
+    device: Handle,
+    flags: F,
+) -> (Handle, Handle, Handle) {
     match world.ok(Call::CreateAllocation(Box::new(creation(device, flags)))) {
         Reply::Allocations { resource, shared_handle, allocations } => {
             assert_eq!(allocations.len(), 1);
@@ -37,7 +42,12 @@ fn create(world: &mut World, device: Handle, flags: F) -> (Handle, Handle, Handl
     }
 }
 
-fn destroy(world: &mut World, device: Handle, resource: Handle, allocations: &[Handle]) -> NtStatus {
+pub(crate) fn destroy<M: Miniport>(
+    world: &mut World<M>,
+    device: Handle,
+    resource: Handle,
+    allocations: &[Handle],
+) -> NtStatus {
     let (allocations, flags) = (allocations.to_vec(), DestroyAllocationFlags::empty());
     world.status(Call::DestroyAllocation { device, resource, allocations, flags })
 }
@@ -46,7 +56,7 @@ fn open_call(device: Handle, shared_handle: Handle) -> Call {
     Call::OpenResource { device, shared_handle, info: ResourceInfo { allocations: 1, ..Default::default() } }
 }
 
-fn open(world: &mut World, device: Handle, shared: Handle) -> (Handle, Handle) {
+pub(crate) fn open<M: Miniport>(world: &mut World<M>, device: Handle, shared: Handle) -> (Handle, Handle) {
     match world.ok(open_call(device, shared)) {
         Reply::OpenedResource { resource, allocations, .. } => (resource, allocations[0]),
         other => panic!("{other:?}"),

@@ -7,7 +7,6 @@ mod world;
 
 use counting::{allocations, live_bytes};
 use d3dkmt::NtStatus;
-use dxgkrnl::Input;
 use world::World;
 
 /// Bytes that one pending wait may cost on the host.
@@ -76,9 +75,10 @@ fn waits_that_come_and_go_for_long_cost_no_more_than_those_that_stay() {
     assert_eq!(world.pending(), WAITS + 100);
 }
 
-/// Allocations while the kernel takes this input.
-fn taking(world: &mut World, input: Input) -> u64 {
+/// Allocations while such a call is made and the kernel takes it.
+fn taking(world: &mut World, call: impl FnOnce(&World) -> dxgkrnl::Input) -> u64 {
     let before = allocations();
+    let input = call(world);
     world.take(input);
     allocations() - before
 }
@@ -90,16 +90,14 @@ fn a_signal_allocates_nothing_whoever_waits() {
         let warm = value > 2;
         let check = |what: &str, count: u64| assert!(!warm || count == 0, "{what}: {count} allocations");
         // Nobody waits for it.
-        let signal = world.signal(0, 10 * value);
-        check("a signal", taking(&mut world, signal));
+        check("a signal", taking(&mut world, |world| world.signal(0, 10 * value)));
         // One waits, then a few.
         for waiters in [1, 5] {
             for event in 0..waiters {
-                let wait = world.wait(0, 10 * value + waiters, 1 + event);
-                let count = taking(&mut world, wait);
-                check("a wait", count);
+                let wait = |world: &World| world.wait(0, 10 * value + waiters, 1 + event);
+                check("a wait", taking(&mut world, wait));
             }
-            let signal = world.signal(0, 10 * value + waiters);
+            let signal = |world: &World| world.signal(0, 10 * value + waiters);
             check("a signal that wakes", taking(&mut world, signal));
             assert_eq!(world.effects.events.len() as u64, waiters);
         }
@@ -109,7 +107,7 @@ fn a_signal_allocates_nothing_whoever_waits() {
             world.take(wait);
         }
         for fence in 0..64 {
-            let signal = world.signal(fence, 10 * value + 9);
+            let signal = |world: &World| world.signal(fence, 10 * value + 9);
             check("a signal of a wait for all", taking(&mut world, signal));
             assert_eq!(world.effects.events.len(), usize::from(fence % 32 == 31));
         }
@@ -132,8 +130,7 @@ fn waking_many_allocates_nothing_in_whatever_order_they_came() {
         }
         let mut signalling = 0;
         for at in 0..WAITS {
-            let signal = world.signal(0, base + at as u64 + 2);
-            signalling += taking(&mut world, signal);
+            signalling += taking(&mut world, |world| world.signal(0, base + at as u64 + 2));
             assert_eq!(world.effects.events.len(), 1);
         }
         assert_eq!(signalling, 0);

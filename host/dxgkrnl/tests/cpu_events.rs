@@ -245,32 +245,43 @@ fn no_call_signals_it_waits_for_it_or_queues_it() {
     for objects in [vec![object], vec![fence, object], vec![object, fence]] {
         let values = vec![1; objects.len()];
         let gpu = |signal, contexts| Call::SignalFromGpu { contexts, signal, flags: SignalFlags::empty() };
-        let monitored = GpuSignal::Monitored { objects: objects.clone(), values: values.clone() };
-        let legacy = GpuSignal::Legacy { objects: objects.clone(), fence_value: 1 };
+        let monitored =
+            GpuSignal::Monitored { objects: objects.clone().into(), values: values.clone().into() };
+        let legacy = GpuSignal::Legacy { objects: objects.clone().into(), fence_value: 1 };
         let (flags, wait_flags) = (SignalFlags::empty(), d3dkmt::WaitFromCpuFlags::empty());
         let (queue, queues) = (queue.handle, vec![queue.handle]);
         let entry_points = [
-            Call::SignalFromCpu { device, objects: objects.clone(), values: values.clone(), flags },
+            Call::SignalFromCpu {
+                device,
+                objects: objects.clone().into(),
+                values: values.clone().into(),
+                flags,
+            },
             Call::WaitFromCpu {
                 device,
-                objects: objects.clone(),
-                values: values.clone(),
+                objects: objects.clone().into(),
+                values: values.clone().into(),
                 flags: wait_flags,
                 event: EventId(5),
             },
-            gpu(monitored.clone(), vec![context]),
-            gpu(monitored, vec![context, context]),
-            gpu(legacy, vec![context]),
-            Call::WaitFromGpu { context, objects: objects.clone(), values: values.clone() },
-            Call::WaitFromGpuLegacy { context, objects: objects.clone(), fence_value: 1 },
-            Call::SubmitSignalToHwQueue { queues, objects: objects.clone(), values: values.clone(), flags },
-            Call::SubmitWaitToHwQueue { queue, objects, values },
+            gpu(monitored.clone(), vec![context].into()),
+            gpu(monitored, vec![context, context].into()),
+            gpu(legacy, vec![context].into()),
+            Call::WaitFromGpu { context, objects: objects.clone().into(), values: values.clone().into() },
+            Call::WaitFromGpuLegacy { context, objects: objects.clone().into(), fence_value: 1 },
+            Call::SubmitSignalToHwQueue {
+                queues: queues.into(),
+                objects: objects.clone().into(),
+                values: values.clone().into(),
+                flags,
+            },
+            Call::SubmitWaitToHwQueue { queue, objects: objects.into(), values: values.into() },
         ];
         for call in entry_points {
             assert_eq!(world.status(call.clone()), IP, "{call:?}");
         }
     }
-    let operations = vec![GpuVaOperation { operation: 1, base: 0, size: 0x1000 }];
+    let operations = vec![GpuVaOperation { operation: 1, size: 0x1000, ..GpuVaOperation::default() }];
     for flags in [0, 1] {
         let fence = object;
         let operations = operations.clone();

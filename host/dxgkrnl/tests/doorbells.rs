@@ -350,9 +350,9 @@ fn a_lost_device_aborts_its_doorbells_and_no_others() {
     let (other, other_slot) = connected(&mut world, ADVANCED);
     // A refused one-way call stops the device of its queue.
     let call = Call::SubmitSignalToHwQueue {
-        queues: vec![queue.handle],
-        objects: vec![],
-        values: vec![],
+        queues: vec![queue.handle].into(),
+        objects: vec![].into(),
+        values: vec![].into(),
         flags: SignalFlags::empty(),
     };
     world.input(Input::Call { process: P, request: 0, call });

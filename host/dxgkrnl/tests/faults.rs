@@ -192,7 +192,7 @@ fn calls_on_a_stopped_adapter_are_refused_and_destroys_are_not() {
             legacy: false,
         },
         Call::SubmitCommand {
-            contexts: vec![context],
+            contexts: vec![context].into(),
             commands: 0,
             length: 0,
             flags: 0,
@@ -235,7 +235,7 @@ fn queued_cpu_events_are_set_once_when_the_adapter_stops() {
     let flags = SignalFlags::ENQUEUE_CPU_EVENT;
     let mut enqueue = |contexts: &[Handle], event| {
         let signal = GpuSignal::CpuEvent { event };
-        let status = world.status(Call::SignalFromGpu { contexts: contexts.to_vec(), signal, flags });
+        let status = world.status(Call::SignalFromGpu { contexts: contexts.into(), signal, flags });
         assert_eq!(status, OK);
     };
     enqueue(&contexts[..1], EventId(5));

@@ -74,7 +74,7 @@ fn a_mutex_is_not_taken_while_the_buffer_before_it_waits_for_its_engine() {
         world.submit(context, &[Busy { duration_ns: 10 }]);
     }
     // The engine has room for two: the third buffer is not with it yet.
-    world.ok(Call::WaitFromGpuLegacy { context: contexts[2], objects: vec![mutex], fence_value: 0 });
+    world.ok(Call::WaitFromGpuLegacy { context: contexts[2], objects: vec![mutex].into(), fence_value: 0 });
     for taken in [0, 0, 0, 1] {
         assert_eq!(world.value(mutex), taken, "at {} ns", world.now);
         world.advance(10);
@@ -94,7 +94,11 @@ fn fences_that_are_waited_for_with_a_mutex_are_looked_at_at_the_head_too() {
         let info = SyncObjectInfo { object_type: SyncObjectType::MUTEX, ..SyncObjectInfo::default() };
         let mutex = world.object(device, info).object;
         world.submit(context, &[Busy { duration_ns: 10 }]);
-        world.ok(Call::WaitFromGpu { context, objects: vec![fence, mutex], values: vec![1, 0] });
+        world.ok(Call::WaitFromGpu {
+            context,
+            objects: vec![fence, mutex].into(),
+            values: vec![1, 0].into(),
+        });
         // A pulse, while what is before the wait still runs.
         world.signal(device, fence, 1);
         world.signal_flags(device, fence, 0, SignalFlags::ALLOW_FENCE_REWIND);

@@ -13,8 +13,8 @@ fn freeze(world: &mut World, process: ProcessId, frozen: bool) {
 fn wait(world: &mut World, device: Handle, object: Handle, value: u64, event: u64) {
     world.ok(Call::WaitFromCpu {
         device,
-        objects: vec![object],
-        values: vec![value],
+        objects: vec![object].into(),
+        values: vec![value].into(),
         flags: WaitFromCpuFlags::empty(),
         event: EventId(event),
     });

@@ -23,7 +23,13 @@ fn write(gpu_address: u64, value: u64) -> isa::Packet {
 
 fn submit_bytes(world: &mut World, context: Handle, private_data: Vec<u8>) -> NtStatus {
     let contexts = vec![context];
-    world.status(Call::SubmitCommand { contexts, commands: 0, length: 0, flags: 0, private_data })
+    world.status(Call::SubmitCommand {
+        contexts: contexts.into(),
+        commands: 0,
+        length: 0,
+        flags: 0,
+        private_data,
+    })
 }
 
 fn engine(world: &World, node: u32) -> EngineState {
@@ -157,7 +163,7 @@ fn a_gpu_wait_latches_and_one_that_is_satisfied_leaves_no_packet() {
     let queue = |world: &World| world.kernel.snapshot().contexts[0].queue.len();
     world.gpu_wait(context, a, 3);
     assert_eq!(queue(&world), 0);
-    world.ok(Call::WaitFromGpu { context, objects: vec![a, b], values: vec![4, 1] });
+    world.ok(Call::WaitFromGpu { context, objects: vec![a, b].into(), values: vec![4, 1].into() });
     world.submit(context, &[Hang]);
     assert_eq!(queue(&world), 2);
     world.signal(device, a, 4);
@@ -315,7 +321,7 @@ fn a_refused_one_way_call_stops_its_device_unless_the_policy_says_otherwise() {
         let (device, bystander) = (world.device(), world.device());
         let context = world.context(device, ADVANCED);
         let fence = world.fence(device, 0).object;
-        let bad_wait = Call::WaitFromGpu { context, objects: vec![device], values: vec![1] };
+        let bad_wait = Call::WaitFromGpu { context, objects: vec![device].into(), values: vec![1].into() };
         let process = world.process;
         assert_eq!(world.status(bad_wait.clone()), IP, "a call with an answer needs no such thing");
         assert_eq!(execution_state(&mut world, device), 1);
@@ -344,7 +350,7 @@ fn a_process_queues_bytes_up_to_the_limit_and_again_once_they_have_run() {
     let fence = world.fence(device, 0).object;
     world.gpu_wait(context, fence, 1);
     let opaque = |private_data| Call::SubmitCommand {
-        contexts: vec![context],
+        contexts: vec![context].into(),
         commands: 0,
         length: 0,
         flags: 0,

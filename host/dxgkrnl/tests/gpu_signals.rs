@@ -15,12 +15,12 @@ const OK: NtStatus = NtStatus::SUCCESS;
 fn signal(world: &mut World, contexts: &[Handle], targets: &[(Handle, u64)], flags: S) -> NtStatus {
     let (objects, values) = targets.iter().copied().unzip();
     let signal = GpuSignal::Monitored { objects, values };
-    world.status(Call::SignalFromGpu { contexts: contexts.to_vec(), signal, flags })
+    world.status(Call::SignalFromGpu { contexts: contexts.into(), signal, flags })
 }
 
 fn cpu_event(world: &mut World, contexts: &[Handle], event: EventId, flags: S) -> NtStatus {
     let signal = GpuSignal::CpuEvent { event };
-    world.status(Call::SignalFromGpu { contexts: contexts.to_vec(), signal, flags })
+    world.status(Call::SignalFromGpu { contexts: contexts.into(), signal, flags })
 }
 
 #[test]
@@ -173,9 +173,15 @@ fn contexts_are_counted_and_must_be_of_one_device() {
         let targets = vec![(fence, 2); count];
         assert_eq!(signal(&mut world, &[context], &targets, S::empty()), IP, "{count} objects");
         let (objects, values) = (vec![fence; count], vec![2; count]);
-        assert_eq!(world.status(Call::WaitFromGpu { context, objects, values }), IP);
+        assert_eq!(
+            world.status(Call::WaitFromGpu { context, objects: objects.into(), values: values.into() }),
+            IP
+        );
     }
-    assert_eq!(world.status(Call::WaitFromGpu { context, objects: vec![fence], values: vec![] }), IP);
+    assert_eq!(
+        world.status(Call::WaitFromGpu { context, objects: vec![fence].into(), values: vec![].into() }),
+        IP
+    );
     assert_eq!(signal(&mut world, &[context], &vec![(fence, 2); 32], S::empty()), OK);
     assert_eq!(world.value(fence), 2);
 }
@@ -194,7 +200,10 @@ fn a_legacy_fence_must_be_the_only_object() {
     assert_eq!(world.gpu_wait(context, legacy, 1), OK);
     assert_eq!(signal(&mut world, &[context], &[(legacy, 2), (monitored, 2)], S::empty()), IP);
     let (objects, values) = (vec![monitored, legacy], vec![2, 2]);
-    assert_eq!(world.status(Call::WaitFromGpu { context, objects, values }), IP);
+    assert_eq!(
+        world.status(Call::WaitFromGpu { context, objects: objects.into(), values: values.into() }),
+        IP
+    );
     assert_eq!((world.value(legacy), world.value(monitored)), (1, 0));
 }
 

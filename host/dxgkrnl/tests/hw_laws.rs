@@ -182,14 +182,14 @@ impl Session {
                 let queues = (0..1 + self.random.below(2)).map(|_| self.pick(&guest.queues)).collect();
                 Call::SubmitSignalToHwQueue {
                     queues,
-                    objects,
-                    values,
+                    objects: objects.into(),
+                    values: values.into(),
                     flags: SignalFlags::ALLOW_FENCE_REWIND,
                 }
             }
             44..49 => {
                 let (objects, values) = self.targets(guest);
-                Call::SubmitWaitToHwQueue { queue, objects, values }
+                Call::SubmitWaitToHwQueue { queue, objects: objects.into(), values: values.into() }
             }
             49..55 => {
                 let native_type = u32::from(number >> 60 == 0);
@@ -216,22 +216,39 @@ impl Session {
             75..78 => Call::NotifyWorkSubmission { queue },
             78..83 => {
                 let (objects, values) = self.targets(guest);
-                Call::SignalFromCpu { device, objects, values, flags: SignalFlags::ALLOW_FENCE_REWIND }
+                Call::SignalFromCpu {
+                    device,
+                    objects: objects.into(),
+                    values: values.into(),
+                    flags: SignalFlags::ALLOW_FENCE_REWIND,
+                }
             }
             83..90 => {
                 let (objects, values) = self.targets(guest);
                 self.events += 1;
                 let event = EventId(self.events);
-                Call::WaitFromCpu { device, objects, values, flags: WaitFromCpuFlags::empty(), event }
+                Call::WaitFromCpu {
+                    device,
+                    objects: objects.into(),
+                    values: values.into(),
+                    flags: WaitFromCpuFlags::empty(),
+                    event,
+                }
             }
             90 => Call::DestroySynchronizationObject { object: self.pick(&guest.objects) },
             91..94 => {
                 let (objects, values) = self.targets(guest);
-                Call::WaitFromGpu { context, objects, values }
+                Call::WaitFromGpu { context, objects: objects.into(), values: values.into() }
             }
             94..98 => {
                 let (contexts, private_data) = (vec![context], self.commands(guest));
-                Call::SubmitCommand { contexts, commands: 0, length: 0, flags: 0, private_data }
+                Call::SubmitCommand {
+                    contexts: contexts.into(),
+                    commands: 0,
+                    length: 0,
+                    flags: 0,
+                    private_data,
+                }
             }
             _ => Call::EnumAdapters { capacity: 34 },
         }

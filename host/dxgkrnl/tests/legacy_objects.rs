@@ -31,12 +31,12 @@ fn semaphore(world: &mut World, device: Handle, initial_count: u32, max_count: u
 
 /// By the calls of one value for all.
 fn wait(world: &mut World, context: Handle, objects: &[Handle]) -> NtStatus {
-    world.status(Call::WaitFromGpuLegacy { context, objects: objects.to_vec(), fence_value: 0 })
+    world.status(Call::WaitFromGpuLegacy { context, objects: objects.into(), fence_value: 0 })
 }
 
 fn signal(world: &mut World, contexts: &[Handle], objects: &[Handle]) -> NtStatus {
-    let signal = GpuSignal::Legacy { objects: objects.to_vec(), fence_value: 0 };
-    world.status(Call::SignalFromGpu { contexts: contexts.to_vec(), signal, flags: SignalFlags::empty() })
+    let signal = GpuSignal::Legacy { objects: objects.into(), fence_value: 0 };
+    world.status(Call::SignalFromGpu { contexts: contexts.into(), signal, flags: SignalFlags::empty() })
 }
 
 /// A fence that is signaled when a context has come so far.
@@ -344,7 +344,10 @@ fn every_type_may_be_named_beside_values_which_mean_nothing_for_mutex_and_semaph
     let (mutex, semaphore) = (mutex(&mut world, device), semaphore(&mut world, device, 1, 2));
     let gate = world.fence(device, 0).object;
     let (objects, values) = (vec![mutex, gate, semaphore], vec![99, 5, u64::MAX]);
-    assert_eq!(world.status(Call::WaitFromGpu { context, objects, values }), OK);
+    assert_eq!(
+        world.status(Call::WaitFromGpu { context, objects: objects.into(), values: values.into() }),
+        OK
+    );
     let through = mark(&mut world, device, context);
     assert_eq!((owner(&world, mutex), world.value(semaphore)), (None, 1), "the value comes first");
     // The value latches from the moment the wait is queued.
@@ -353,13 +356,17 @@ fn every_type_may_be_named_beside_values_which_mean_nothing_for_mutex_and_semaph
         (owner(&world, mutex), world.value(semaphore), world.value(through)),
         (Some((P.0, context)), 0, 1)
     );
-    let release = GpuSignal::Monitored { objects: vec![mutex, gate, semaphore], values: vec![7, 8, 9] };
+    let release =
+        GpuSignal::Monitored { objects: vec![mutex, gate, semaphore].into(), values: vec![7, 8, 9].into() };
     let flags = SignalFlags::empty();
-    assert_eq!(world.status(Call::SignalFromGpu { contexts: vec![context], signal: release, flags }), OK);
+    assert_eq!(
+        world.status(Call::SignalFromGpu { contexts: vec![context].into(), signal: release, flags }),
+        OK
+    );
     assert_eq!((owner(&world, mutex), world.value(semaphore), world.value(gate)), (None, 1, 8));
     // Dropped while it waits for the value: nothing is left.
     let (objects, values) = (vec![mutex, gate], vec![0, 100]);
-    world.ok(Call::WaitFromGpu { context: other, objects, values });
+    world.ok(Call::WaitFromGpu { context: other, objects: objects.into(), values: values.into() });
     world.ok(Call::DestroyContext { context: other });
     assert_eq!((world.kernel.snapshot().waits.len(), world.kernel.miscounted()), (0, None));
     world.finish();
@@ -374,13 +381,13 @@ fn a_legacy_fence_has_one_value_and_is_alone_in_its_call() {
     let fence = world.object(device, SyncObjectInfo { initial_value: 1 << 40, ..info(T::FENCE) }).object;
     assert_eq!(world.value(fence), 1 << 40);
     let value = (1 << 40) + 7;
-    let held = Call::WaitFromGpuLegacy { context, objects: vec![fence], fence_value: value };
+    let held = Call::WaitFromGpuLegacy { context, objects: vec![fence].into(), fence_value: value };
     assert_eq!(world.status(held), OK);
     let through = mark(&mut world, device, context);
     assert_eq!(world.value(through), 0);
     let set = |objects: Vec<Handle>| {
-        let signal = GpuSignal::Legacy { objects, fence_value: value };
-        Call::SignalFromGpu { contexts: vec![other], signal, flags: SignalFlags::empty() }
+        let signal = GpuSignal::Legacy { objects: objects.into(), fence_value: value };
+        Call::SignalFromGpu { contexts: vec![other].into(), signal, flags: SignalFlags::empty() }
     };
     let mutex = mutex(&mut world, device);
     for objects in [vec![fence, mutex], vec![mutex, fence], vec![fence, fence]] {

@@ -401,7 +401,7 @@ fn the_fences_of_a_device_in_error_are_signaled_for_ever() {
     assert_eq!(world.view(queue).progress, 0);
     calls(&script, &[]);
     // A refused one-way call stops the device.
-    let call = Call::WaitFromGpu { context, objects: vec![], values: vec![] };
+    let call = Call::WaitFromGpu { context, objects: vec![].into(), values: vec![].into() };
     world.input(Input::Call { process: P, request: 0, call });
     let expected = format!("update_current_value {id} {} always true notification false", u64::MAX);
     assert_eq!(calls(&script, &["update_current"]), [expected]);

@@ -63,7 +63,7 @@ fn reserved(world: &mut World, owner: Handle, size: u64) -> u64 {
 }
 
 fn update(device: Handle, context: Handle, fence: (Handle, u64), base: u64, flags: u32) -> Call {
-    let operations = vec![GpuVaOperation { operation: UNMAP, base, size: 4096 }];
+    let operations = vec![GpuVaOperation { operation: UNMAP, base, size: 4096, ..GpuVaOperation::default() }];
     Call::UpdateGpuVirtualAddress { device, context, fence: fence.0, fence_value: fence.1, operations, flags }
 }
 
@@ -118,6 +118,7 @@ fn an_operation_that_is_done_at_once_has_value_0_and_nothing_to_wait_for() {
         "no page changes"
     );
     assert_eq!(world.status(map_call(paging_queue, base, 16, ZERO)), NtStatus::PENDING);
+    world.advance(PAGING_NS);
     assert_eq!(world.call(map_call(paging_queue, base, 4, ZERO)), (OK, immediate));
     assert_eq!(world.status(map_call(paging_queue, base, 1, NO_ACCESS)), NtStatus::PENDING);
     world.advance(2 * PAGING_NS);
@@ -258,11 +259,11 @@ fn an_update_that_cannot_be_is_refused_with_its_reason() {
         let (fence_value, flags) = (0, 0);
         Call::UpdateGpuVirtualAddress { device, context, fence, fence_value, operations, flags }
     };
-    let one = |operation| GpuVaOperation { operation, base, size: 4096 };
+    let one = |operation| GpuVaOperation { operation, base, size: 4096, ..GpuVaOperation::default() };
     for (operation, status, words) in [
-        (0, NtStatus::INVALID_HANDLE, "needs an allocation"),
-        (3, NtStatus::INVALID_HANDLE, "needs an allocation"),
-        (2, NtStatus::NOT_SUPPORTED, "COPY"),
+        (0, IP, "no allocation of this device"),
+        (3, IP, "no allocation of this device"),
+        (2, IP, "no pages of a range"),
         (4, IP, "operation 4 is unknown"),
     ] {
         expect(with(vec![one(operation)]), status, words);
@@ -289,7 +290,7 @@ fn the_driver_builds_a_paging_buffer_and_appends_the_fence_write_to_it() {
         script.borrow().log,
         [
             format!(
-                "build_paging_buffer PagingOperation {{ adapter: 0, process: ProcessId(1), base: {address}, size: 8192 }}"
+                "build_paging_buffer PagingOperation {{ adapter: 0, process: ProcessId(1), work: UpdatePageTable {{ base: {address}, size: 8192 }} }}"
             ),
             format!(
                 "signal_monitored_fence SignalMonitoredFence {{ adapter: 0, process: ProcessId(1), gpu_address: {gpu_address}, value: 1 }}"

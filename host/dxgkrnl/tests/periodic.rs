@@ -111,9 +111,9 @@ fn no_user_signals_a_periodic_fence() {
         assert_eq!(world.signal(device, fence.object, value), IP);
         assert_eq!(world.signal_flags(device, fence.object, value, SignalFlags::ALLOW_FENCE_REWIND), IP);
         assert_eq!(world.gpu_signal(&[context], fence.object, value), IP);
-        let signal = GpuSignal::Legacy { objects: vec![fence.object], fence_value: value };
+        let signal = GpuSignal::Legacy { objects: vec![fence.object].into(), fence_value: value };
         let flags = SignalFlags::empty();
-        assert_eq!(world.status(Call::SignalFromGpu { contexts: vec![context], signal, flags }), IP);
+        assert_eq!(world.status(Call::SignalFromGpu { contexts: vec![context].into(), signal, flags }), IP);
     }
     assert!(world.effects.notes[0].text.contains("only its display counts it up"));
     assert_ne!(fence.gpu_address, 0, "the GPU may read it");

@@ -91,7 +91,8 @@ fn stale_value_leaves_the_second_open_behind_on_a_rewind() {
 fn double_answer_needs_a_signal_that_may_go_back_and_two_fences() {
     let (mut world, device, fence) = planted(PlantedBug::DoubleAnswer);
     let answers = |world: &mut World, value, flags| {
-        let call = Call::SignalFromCpu { device, objects: vec![fence], values: vec![value], flags };
+        let call =
+            Call::SignalFromCpu { device, objects: vec![fence].into(), values: vec![value].into(), flags };
         world.input(Input::Call { process: world.process, request: 1, call });
         std::mem::take(&mut world.effects.answers)
     };

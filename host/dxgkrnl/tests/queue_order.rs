@@ -19,7 +19,7 @@ fn world(gpu_wait: GpuWait) -> World {
 fn signal_many(world: &mut World, contexts: &[Handle], targets: &[(Handle, u64)]) -> NtStatus {
     let (objects, values) = targets.iter().copied().unzip();
     let signal = GpuSignal::Monitored { objects, values };
-    world.status(Call::SignalFromGpu { contexts: contexts.to_vec(), signal, flags: SignalFlags::empty() })
+    world.status(Call::SignalFromGpu { contexts: contexts.into(), signal, flags: SignalFlags::empty() })
 }
 
 #[test]

@@ -261,8 +261,8 @@ fn a_wait_that_is_not_satisfied_holds_no_engine_even_with_a_signal_at_submission
     world.gpu_wait(waiting, gate.object, 1);
     world.submit(waiting, &[busy(50)]);
     world.ok(Call::SignalFromGpu {
-        contexts: vec![waiting],
-        signal: d3dkmt::GpuSignal::Monitored { objects: vec![early.object], values: vec![1] },
+        contexts: vec![waiting].into(),
+        signal: d3dkmt::GpuSignal::Monitored { objects: vec![early.object].into(), values: vec![1].into() },
         flags: SignalFlags::SIGNAL_AT_SUBMISSION,
     });
     // Far longer than any timeout: a lower priority has the engine meanwhile, and nothing is reset.

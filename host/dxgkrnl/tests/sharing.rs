@@ -328,10 +328,10 @@ fn rights_bind_legacy_types_and_belong_to_the_nt_handle_not_to_the_object() {
     world.ok(by_name("m", ALL, 2));
     let (weak, strong) =
         (opened(&mut world, open_legacy(1)).object, opened(&mut world, open_legacy(2)).object);
-    let wait = |object| Call::WaitFromGpuLegacy { context, objects: vec![object], fence_value: 0 };
+    let wait = |object| Call::WaitFromGpuLegacy { context, objects: vec![object].into(), fence_value: 0 };
     let signal = |object| {
-        let signal = d3dkmt::GpuSignal::Legacy { objects: vec![object], fence_value: 0 };
-        Call::SignalFromGpu { contexts: vec![context], signal, flags: d3dkmt::SignalFlags::empty() }
+        let signal = d3dkmt::GpuSignal::Legacy { objects: vec![object].into(), fence_value: 0 };
+        Call::SignalFromGpu { contexts: vec![context].into(), signal, flags: d3dkmt::SignalFlags::empty() }
     };
     assert_eq!((world.status(wait(weak)), world.status(signal(weak))), (AD, AD));
     assert_eq!((world.status(wait(strong)), world.status(signal(strong))), (OK, OK));

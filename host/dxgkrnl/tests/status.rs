@@ -14,7 +14,7 @@ fn stored(process: ProcessId, value: u64) -> FenceStore {
 
 /// A one-way call that is refused: a wait for nothing.
 fn refused_one_way(world: &mut World, context: Handle) {
-    let call = Call::WaitFromGpu { context, objects: vec![], values: vec![] };
+    let call = Call::WaitFromGpu { context, objects: vec![].into(), values: vec![].into() };
     world.input(Input::Call { process: P, request: 0, call });
 }
 

@@ -16,8 +16,8 @@ fn a_name_of_a_pending_wait_is_taken_until_it_ends() {
     let fence = world.fence(device, 0).object;
     let wait = |value| Call::WaitFromCpu {
         device,
-        objects: vec![fence],
-        values: vec![value],
+        objects: vec![fence].into(),
+        values: vec![value].into(),
         flags: WaitFromCpuFlags::empty(),
         event: EventId(50),
     };
@@ -38,7 +38,12 @@ fn a_cancelled_wait_never_wakes() {
     world.ok(Call::CancelWait { event: cancelled });
     world.ok(Call::CancelWait { event: EventId(4711) });
     let (objects, values) = (vec![a, b], vec![1, 1]);
-    world.ok(Call::SignalFromCpu { device, objects, values, flags: SignalFlags::empty() });
+    world.ok(Call::SignalFromCpu {
+        device,
+        objects: objects.into(),
+        values: values.into(),
+        flags: SignalFlags::empty(),
+    });
     assert_eq!(world.woken(), [kept]);
     assert!(world.kernel.snapshot().waits.is_empty());
 }

@@ -201,14 +201,19 @@ fn counts_are_checked_against_each_other_and_the_limit() {
     let fence = world.fence(device, 0).object;
     let wait = |objects: usize, values: usize, flags: u32| Call::WaitFromCpu {
         device,
-        objects: vec![fence; objects],
-        values: vec![0; values],
+        objects: vec![fence; objects].into(),
+        values: vec![0; values].into(),
         flags: WaitFromCpuFlags::from_bits_retain(flags),
         event: EventId(77),
     };
     let signal = |objects: usize, values: usize| {
         let (objects, values) = (vec![fence; objects], vec![0; values]);
-        Call::SignalFromCpu { device, objects, values, flags: SignalFlags::empty() }
+        Call::SignalFromCpu {
+            device,
+            objects: objects.into(),
+            values: values.into(),
+            flags: SignalFlags::empty(),
+        }
     };
     assert_eq!(world.status(wait(32, 32, 0)), OK);
     assert_eq!(world.status(signal(32, 32)), OK);

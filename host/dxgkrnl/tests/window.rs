@@ -60,8 +60,8 @@ fn a_signal_may_be_7fffffff_away_either_way_and_not_80000000() {
     // Named twice, each value is measured from the one before it.
     let call = |values: [u64; 2]| d3dkmt::Call::SignalFromCpu {
         device,
-        objects: vec![fence; 2],
-        values: values.to_vec(),
+        objects: vec![fence; 2].into(),
+        values: values.into(),
         flags: REWIND,
     };
     assert_eq!(world.status(call([(1 << 40) + NEAR, (1 << 40) + NEAR + 1 + NEAR])), IP);

@@ -78,11 +78,12 @@ pub(crate) struct Job {
     ahead: VecDeque<Packet>,
     /// Of command lists what was read and is not done.
     scope: Option<Scope>,
+    /// The bytes, until they were looked at.
+    commands: Option<Vec<u8>>,
 }
 
 impl Job {
-    /// One that has run nothing yet.
-    pub fn new(
+    fn new(
         origin: Origin,
         submission_fence_id: u64,
         context: HwContext,
@@ -190,9 +191,24 @@ impl Engine {
         }
     }
 
+    /// A command buffer that has run nothing yet. Its bytes are kept if somebody is to look at them.
+    pub fn job(
+        &self,
+        origin: Origin,
+        submission_fence_id: u64,
+        (context, process): (HwContext, ProcessId),
+        commands: Vec<u8>,
+        shared: &Shared,
+    ) -> Job {
+        let packets = self.decode(&commands);
+        let job = Job::new(origin, submission_fence_id, context, process, packets);
+        let watched = shared.debug.is_on((self.id.adapter, process));
+        Job { commands: watched.then_some(commands), ..job }
+    }
+
     /// The packets of a command buffer. Bytes of another KMD's format are work of a usual length; damaged buffers were
     /// refused at submission.
-    pub fn decode(&self, commands: &[u8]) -> vec::IntoIter<Packet> {
+    fn decode(&self, commands: &[u8]) -> vec::IntoIter<Packet> {
         match isa::decode(commands) {
             Ok(CommandBuffer::Packets(packets)) => packets.into_iter(),
             Ok(CommandBuffer::Opaque(_)) | Err(_) => {
@@ -514,6 +530,10 @@ impl Engine {
     /// Runs packets from time `clock` until one takes time, or to the end of the command buffer.
     fn run(&mut self, clock: Nanos, mut job: Job, shared: &mut Shared, callbacks: &mut Vec<Callback>) {
         job.begun = true;
+        if let Some(commands) = job.commands.take() {
+            let (space, who) = ((self.id.adapter, job.process), (self.id, self.lists.engine_type, job.context));
+            shared.debug.look(space, who, &commands, callbacks);
+        }
         while job.has_more() {
             if self.is_to_stop(&job) && !job.is_busy() {
                 self.set_aside(job, shared, callbacks);
@@ -649,6 +669,7 @@ impl Engine {
         callbacks: &mut Vec<Callback>,
     ) {
         let (engine, process) = (self.id, job.process);
+        shared.debug.stored((engine.adapter, process), gpu_address, value);
         let stored = shared.native.store(engine.adapter, process, gpu_address, value);
         if matches!(stored, Stored::Ignored) {
             return;
@@ -683,6 +704,7 @@ impl Engine {
     /// Nothing refers to the buffer any more.
     fn end(&mut self, clock: Nanos, job: &Job, shared: &mut Shared, callbacks: &mut Vec<Callback>) {
         let engine = self.id;
+        shared.debug.ended((engine.adapter, job.process), engine, job.context);
         match job.origin {
             Origin::Context => {
                 let submission_fence_id = job.submission_fence_id;

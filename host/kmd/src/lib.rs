@@ -1,11 +1,12 @@
 //! The simulated miniport: engines that run the command packets of [`d3dkmt::isa`].
 //!
-//! `engine.rs` has an engine, `list/` what it does with command lists, `private.rs` the processes and what they say in escapes, `display.rs` the displays, `paging.rs` what the paging engine is given. It sees the kernel only through [`dxgkrnl::ddi`] and its configuration.
+//! `engine.rs` has an engine, `list/` what it does with command lists, `debug.rs` what is said of them, `private.rs` the processes and what they say in escapes, `display.rs` the displays, `paging.rs` what the paging engine is given. It sees the kernel only through [`dxgkrnl::ddi`] and its configuration.
 #![no_std]
 #![forbid(unsafe_code)]
 
 extern crate alloc;
 
+mod debug;
 mod display;
 mod engine;
 mod list;
@@ -81,8 +82,7 @@ impl SimulatedMiniport {
             let (id, context, process) = (queue.engine, queue.context, queue.process);
             let Some(engine) = self.engines.get(&id) else { return };
             let origin = Origin::Ring { hw_queue, bytes: queues::ring_bytes(&commands) };
-            let packets = engine.decode(&commands);
-            let job = Job::new(origin, 0, context, process, packets);
+            let job = engine.job(origin, 0, (context, process), commands, &self.shared);
             self.submit(now, id, job, callbacks);
         }
     }
@@ -148,8 +148,8 @@ impl Miniport for SimulatedMiniport {
         let Submission { engine: id, context, process, submission_fence_id, resubmits, commands, .. } =
             submission;
         let engine = self.engines.get_mut(&id).ok_or(NtStatus::INVALID_PARAMETER)?;
-        let (origin, packets) = (Origin::Context, engine.decode(&commands));
-        let new = Job::new(origin, submission_fence_id, context, process, packets);
+        let of = (context, process);
+        let new = engine.job(Origin::Context, submission_fence_id, of, commands, &self.shared);
         // The hardware goes on where it was.
         let saved = resubmits.and_then(|was| engine.take_saved(was));
         let job = saved.map_or(new, |saved| saved.resubmitted(submission_fence_id));
@@ -325,9 +325,9 @@ impl Miniport for SimulatedMiniport {
         } = submission;
         let Some(queue) = self.shared.queues.get(&hw_queue) else { return };
         let Some(engine) = self.engines.get(&id) else { return };
-        let (process, packets) = (queue.process, engine.decode(&commands));
         let origin = Origin::HwQueue { hw_queue, progress_fence_id };
-        let job = Job::new(origin, submission_fence_id, context, process, packets);
+        let of = (context, queue.process);
+        let job = engine.job(origin, submission_fence_id, of, commands, &self.shared);
         self.submit(now, id, job, callbacks);
     }
 
@@ -463,6 +463,7 @@ impl Miniport for SimulatedMiniport {
     fn destroy_process(&mut self, adapter: u32, process: KmdProcess, _callbacks: &mut Vec<Callback>) {
         if let Some(space) = self.clients.destroy_process(process) {
             self.shared.resources.end_process((adapter, space));
+            self.shared.debug.end_process((adapter, space));
         }
     }
 
@@ -476,9 +477,11 @@ impl Miniport for SimulatedMiniport {
         Ok(())
     }
 
-    fn destroy_device(&mut self, _adapter: u32, device: KmdDevice, _callbacks: &mut Vec<Callback>) {
+    fn destroy_device(&mut self, _adapter: u32, device: KmdDevice, callbacks: &mut Vec<Callback>) {
         self.clients.destroy_device(device);
-        self.shared.resources.end_device(device);
+        for (space, number) in self.shared.resources.end_device(device) {
+            self.shared.debug.destroyed(space, number, callbacks);
+        }
     }
 
     fn create_cpu_event(&mut self, adapter: u32, create: &CreateCpuEvent) -> Result<KmdCpuEvent, NtStatus> {
@@ -496,7 +499,7 @@ impl Miniport for SimulatedMiniport {
         escape: Escape<'_>,
         callbacks: &mut Vec<Callback>,
     ) -> NtStatus {
-        self.clients.escape(adapter, escape, &mut self.shared.resources, callbacks)
+        self.clients.escape(adapter, escape, &mut self.shared, callbacks)
     }
 
     fn object_goes_bad(&mut self, adapter: u32, usage: u32, callbacks: &mut Vec<Callback>) {

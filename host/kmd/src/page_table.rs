@@ -7,21 +7,13 @@ use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
 use dxgkrnl::ProcessId;
-use dxgkrnl::ddi::{PageFaultFlags, PageTableEntry};
+use dxgkrnl::ddi::{PageFaultFlags, PageMap, PageTableEntry, Piece};
 
 /// What an engine wants to do.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Access {
     Read,
     Write,
-}
-
-/// So many bytes that one entry is about.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Piece {
-    /// `Zero` or `Memory`: at the piece's first byte.
-    pub entry: PageTableEntry,
-    pub bytes: u64,
 }
 
 /// The touch that did not go through: what `DMA_PAGE_FAULTED` reports.
@@ -32,13 +24,10 @@ pub(crate) struct PageFault {
     pub flags: PageFaultFlags,
 }
 
-/// End and entry of the first page, by base; disjoint, and none is NoAccess.
-type Table = BTreeMap<u64, (u64, PageTableEntry)>;
-
-/// See the module.
+/// See the module. No piece is NoAccess.
 #[derive(Default)]
 pub(crate) struct PageTables {
-    tables: BTreeMap<(u32, ProcessId), Table>,
+    tables: BTreeMap<(u32, ProcessId), PageMap<PageTableEntry>>,
 }
 
 impl PageTables {
@@ -49,35 +38,23 @@ impl PageTables {
         bytes: u64,
         entry: PageTableEntry,
     ) {
-        let Some(end) = base.checked_add(bytes).filter(|end| *end > base) else { return };
         let table = self.tables.entry((adapter, process)).or_default();
-        let overlapping = table.range(..end).rev().take_while(|(_, (piece_end, _))| *piece_end > base);
-        let overlapping: Vec<_> = overlapping.map(|(begin, piece)| (*begin, *piece)).collect();
-        for (begin, (piece_end, was)) in overlapping {
-            table.remove(&begin);
-            if begin < base {
-                table.insert(begin, (base, was));
-            }
-            if piece_end > end {
-                table.insert(end, (piece_end, was.at(end - begin)));
-            }
-        }
-        if entry != PageTableEntry::NoAccess {
-            table.insert(base, (end, entry));
-        } else if table.is_empty() {
+        let page = (entry != PageTableEntry::NoAccess).then_some(entry);
+        table.set(base, base.saturating_add(bytes), page);
+        if table.is_empty() {
             self.tables.remove(&(adapter, process));
         }
     }
 
-    /// What engines of this adapter find from an address on, in pieces that follow each other; or where they fault.
-    /// An address space of nobody faults at once.
-    pub fn resolve(
+    /// What engines of this adapter find from an address on, in pieces that follow each other, each `Zero` or `Memory`;
+    /// or where they fault. An address space of nobody faults at once.
+        pub fn resolve(
         &self,
         (adapter, process): (u32, ProcessId),
         gpu_address: u64,
         bytes: u64,
         access: Access,
-    ) -> Result<Vec<Piece>, PageFault> {
+    ) -> Result<Vec<Piece<PageTableEntry>>, PageFault> {
         let flags = match access {
             Access::Read => PageFaultFlags::empty(),
             Access::Write => PageFaultFlags::WRITE,
@@ -85,22 +62,22 @@ impl PageTables {
         let fault = |gpu_address| PageFault { gpu_address, flags };
         let end = gpu_address.checked_add(bytes).ok_or(fault(gpu_address))?;
         let (mut at, mut pieces) = (gpu_address, Vec::new());
-        while at < end {
+        if at < end {
             let table = self.tables.get(&(adapter, process)).ok_or(fault(at))?;
-            let (begin, (piece_end, entry)) = table.range(..=at).next_back().ok_or(fault(at))?;
-            let is_refused = match (access, entry) {
-                (_, PageTableEntry::NoAccess) => true,
-                (Access::Write, PageTableEntry::Memory { writable, .. }) => !writable,
-                (Access::Read, PageTableEntry::Memory { .. }) | (_, PageTableEntry::Zero) => false,
-            };
-            if *piece_end <= at || is_refused {
-                return Err(fault(at));
+            for piece in table.within(at, end) {
+                let is_refused = match (access, piece.page) {
+                    (_, PageTableEntry::NoAccess) => true,
+                    (Access::Write, PageTableEntry::Memory { writable, .. }) => !writable,
+                    (Access::Read, PageTableEntry::Memory { .. }) | (_, PageTableEntry::Zero) => false,
+                };
+                if piece.base != at || is_refused {
+                    return Err(fault(at));
+                }
+                at = piece.end;
+                pieces.push(piece);
             }
-            let to = end.min(*piece_end);
-            pieces.push(Piece { entry: entry.at(at - begin), bytes: to - at });
-            at = to;
         }
-        Ok(pieces)
+        if at < end { Err(fault(at)) } else { Ok(pieces) }
     }
 
     #[cfg(test)]
@@ -122,8 +99,8 @@ mod tests {
         PageTableEntry::Memory { owner: ProcessId(3), address, writable }
     }
 
-    fn piece(entry: PageTableEntry, bytes: u64) -> Piece {
-        Piece { entry, bytes }
+    fn piece(base: u64, page: PageTableEntry, bytes: u64) -> Piece<PageTableEntry> {
+        Piece { base, end: base + bytes, page }
     }
 
     #[test]
@@ -133,11 +110,14 @@ mod tests {
         tables.update(OF, 0x1_0000, 2 * PAGE, memory(0x7000, true));
         tables.update(OF, 0x1_0000 + 2 * PAGE, PAGE, memory(0x9000, false));
         let found = tables.resolve(OF, 0x1_0FF0, 0x1010, Access::Write).unwrap();
-        assert_eq!(found, [piece(memory(0x7FF0, true), 0x1010)]);
+        assert_eq!(found, [piece(0x1_0FF0, memory(0x7FF0, true), 0x1010)]);
         let fault = tables.resolve(OF, 0x1_1FF0, 0x20, Access::Write).unwrap_err();
         assert_eq!(fault, PageFault { gpu_address: 0x1_2000, flags: PageFaultFlags::WRITE });
         let read = tables.resolve(OF, 0x1_1FF0, 0x20, Access::Read).unwrap();
-        assert_eq!(read, [piece(memory(0x8FF0, true), 0x10), piece(memory(0x9000, false), 0x10)]);
+        assert_eq!(
+            read,
+            [piece(0x1_1FF0, memory(0x8FF0, true), 0x10), piece(0x1_2000, memory(0x9000, false), 0x10)]
+        );
         let fault = tables.resolve(OF, 0x1_2000, PAGE + 1, Access::Read).unwrap_err();
         assert_eq!(fault, PageFault { gpu_address: 0x1_3000, flags: PageFaultFlags::empty() });
         for (other, space) in [(1, OF.1), (0, ProcessId(8))].map(|other| (other, 0x1_0000)) {
@@ -154,15 +134,15 @@ mod tests {
         tables.update(OF, 0x1_1000, PAGE, PageTableEntry::Zero);
         let whole = tables.resolve(OF, 0x1_0000, 4 * PAGE, Access::Write).unwrap();
         let expected = [
-            piece(memory(0x7000, true), PAGE),
-            piece(PageTableEntry::Zero, PAGE),
-            piece(memory(0x9000, true), 2 * PAGE),
+            piece(0x1_0000, memory(0x7000, true), PAGE),
+            piece(0x1_1000, PageTableEntry::Zero, PAGE),
+            piece(0x1_2000, memory(0x9000, true), 2 * PAGE),
         ];
         assert_eq!(whole, expected);
         tables.update(OF, 0x1_1000, 2 * PAGE, PageTableEntry::NoAccess);
         assert_eq!(tables.resolve(OF, 0x1_0000, 2 * PAGE, Access::Read).unwrap_err().gpu_address, 0x1_1000);
         let last = tables.resolve(OF, 0x1_3000, PAGE, Access::Read).unwrap();
-        assert_eq!(last, [piece(memory(0xA000, true), PAGE)]);
+        assert_eq!(last, [piece(0x1_3000, memory(0xA000, true), PAGE)]);
         tables.update(OF, 0, 1 << 47, PageTableEntry::NoAccess);
         assert!(tables.is_empty());
     }

@@ -16,9 +16,12 @@
 //!   4 GUEST_EVENT   4 u32 0    8 u64 hEvent, signaled in guest-event mode: whatever the caller calls its event
 //!   5 CREATE_RESOURCE   4 u32: filled with its number   8 the 96 bytes of a `ResourceDesc`. It ends with the device
 //!   6 DESTROY_RESOURCE  4 u32 number of a resource of the device
+//!   7 SET_DEBUG         4 u32: the debug layer of the process says nothing (0), hazards and errors (1), all (2)
+//!   8 READ_MESSAGES     4 u32: filled with how many   8 u64: with how many were lost   16 .. records, see `debug.rs`
 //! ```
-//! The two need a device: INVALID_PARAMETER without one. A description that cannot be, or no resource of the device, is
-//! INVALID_PARAMETER, one resource too many NO_MEMORY; a note says why.
+//! These need a device: INVALID_PARAMETER without one. A description that cannot be, or no resource of the device, is
+//! INVALID_PARAMETER, one resource too many NO_MEMORY; a note says why. READ_MESSAGES of a layer that is off is
+//! INVALID_PARAMETER, and BUFFER_TOO_SMALL if there is no room for the message that comes first.
 //! No data at all are a question that asks nothing: SUCCESS. Too few are BUFFER_TOO_SMALL, another command is
 //! NOT_SUPPORTED, an event that is not the caller's INVALID_PARAMETER; GUEST_EVENT needs a process with a device.
 
@@ -33,7 +36,8 @@ use dxgkrnl::ddi::{
     ProcessKind, SignalEvent,
 };
 
-use crate::resources::Resources;
+use crate::debug::Level;
+use crate::queues::Shared;
 
 const ECHO: u32 = 0;
 const SIGNAL_EVENT: u32 = 1;
@@ -42,6 +46,8 @@ const OBJECT_BAD: u32 = 3;
 const GUEST_EVENT: u32 = 4;
 const CREATE_RESOURCE: u32 = 5;
 const DESTROY_RESOURCE: u32 = 6;
+const SET_DEBUG: u32 = 7;
+const READ_MESSAGES: u32 = 8;
 
 /// Bytes that ECHO fills.
 const ECHO_BYTES: usize = 32;
@@ -113,13 +119,13 @@ impl Clients {
         &mut self,
         adapter: u32,
         escape: Escape<'_>,
-        resources: &mut Resources,
+        shared: &mut Shared,
         callbacks: &mut Vec<Callback>,
     ) -> NtStatus {
         let answer = if escape.flags.contains(EscapeFlags::DRIVER_KNOWN_ESCAPE) {
             self.known_escape(adapter, escape.data)
-        } else if matches!(word(escape.data, 0), Some(CREATE_RESOURCE | DESTROY_RESOURCE)) {
-            self.resource_escape(adapter, escape, resources, callbacks)
+        } else if matches!(word(escape.data, 0), Some(CREATE_RESOURCE..=READ_MESSAGES)) {
+            self.list_escape(adapter, escape, shared, callbacks)
         } else {
             self.private_escape(adapter, escape, callbacks)
         };
@@ -186,11 +192,12 @@ impl Clients {
         }
     }
 
-    fn resource_escape(
+    /// What has to do with command lists.
+    fn list_escape(
         &self,
         adapter: u32,
         escape: Escape<'_>,
-        resources: &mut Resources,
+        shared: &mut Shared,
         callbacks: &mut Vec<Callback>,
     ) -> Result<(), NtStatus> {
         let number = word(escape.data, 4).ok_or(NtStatus::BUFFER_TOO_SMALL)?;
@@ -198,12 +205,26 @@ impl Clients {
         let (device, process) = owner.ok_or(NtStatus::INVALID_PARAMETER)?;
         let space = self.processes.get(&process).and_then(|(_, space)| *space);
         let space = space.ok_or(NtStatus::INVALID_PARAMETER)?;
+        let space = (adapter, space);
         let done = match word(escape.data, 0) {
             Some(CREATE_RESOURCE) => {
                 let desc = escape.data.get(8..8 + ResourceDesc::SIZE).ok_or(NtStatus::BUFFER_TOO_SMALL)?;
-                resources.create((adapter, space), device, desc)
+                shared.resources.create(space, device, desc).inspect(|number| {
+                    if let Some(desc) = shared.resources.get(space, *number) {
+                        shared.debug.created(space, *number, desc, callbacks);
+                    }
+                })
             }
-            _ => resources.destroy((adapter, space), device, number).map(|()| number),
+            Some(DESTROY_RESOURCE) => shared.resources.destroy(space, device, number).map(|()| {
+                shared.debug.destroyed(space, number, callbacks);
+                number
+            }),
+            Some(SET_DEBUG) => {
+                let level = Level::from_word(number).ok_or(NtStatus::INVALID_PARAMETER)?;
+                shared.debug.set(space, level, shared.resources.of(space), callbacks);
+                Ok(number)
+            }
+            _ => return shared.debug.read(space, escape.data),
         };
         match done {
             Ok(number) => {
@@ -211,7 +232,8 @@ impl Clients {
                 Ok(())
             }
             Err((status, text)) => {
-                callbacks.push(Callback::DebugPrint { adapter, process: Some(space), text });
+                let process = Some(space.1);
+                callbacks.push(Callback::DebugPrint { adapter, process, text });
                 Err(status)
             }
         }

@@ -9,6 +9,7 @@ use dxgkrnl::ddi::{
 };
 use dxgkrnl::{Nanos, ProcessId};
 
+use crate::debug::DebugLayers;
 use crate::engine::{Job, Origin};
 use crate::native::NativeFences;
 use crate::page_table::PageTables;
@@ -50,6 +51,7 @@ pub(crate) struct Shared {
     pub native: NativeFences,
     pub page_tables: PageTables,
     pub resources: Resources,
+    pub debug: DebugLayers,
     pub queues: BTreeMap<HwQueueId, HwQueue>,
     pub doorbells: BTreeMap<EngineId, Doorbells>,
     /// Adapters with OptimizedNativeFenceSignaledInterrupt, by ordinal.

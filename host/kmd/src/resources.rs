@@ -3,6 +3,7 @@
 
 use alloc::collections::BTreeMap;
 use alloc::string::{String, ToString};
+use alloc::vec::Vec;
 
 use d3dkmt::isa::ResourceDesc;
 use d3dkmt::{NtStatus, limits};
@@ -63,10 +64,24 @@ impl Resources {
         self.tables.get(&space)?.resources.get(&number).map(|(_, desc)| desc)
     }
 
-    pub fn end_device(&mut self, device: KmdDevice) {
-        for table in self.tables.values_mut() {
-            table.resources.retain(|_, (of, _)| *of != device);
+    /// All of a space, by number.
+    pub fn of(&self, space: Space) -> impl Iterator<Item = (u32, &ResourceDesc)> {
+        let table = self.tables.get(&space).into_iter();
+        table.flat_map(|table| table.resources.iter().map(|(number, (_, desc))| (*number, desc)))
+    }
+
+    /// Gives what has ended.
+    pub fn end_device(&mut self, device: KmdDevice) -> Vec<(Space, u32)> {
+        let mut ended = Vec::new();
+        for (space, table) in &mut self.tables {
+            table.resources.retain(|number, (of, _)| {
+                if *of == device {
+                    ended.push((*space, *number));
+                }
+                *of != device
+            });
         }
+        ended
     }
 
     pub fn end_process(&mut self, space: Space) {

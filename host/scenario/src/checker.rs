@@ -168,6 +168,13 @@ fn of_call(call: &Call) -> (ToldKind, Option<u64>) {
         | Call::DestroyAllocation { .. }
         | Call::QueryResourceInfo { .. }
         | Call::OpenResource { .. }
+        | Call::Lock { .. }
+        | Call::Unlock { .. }
+        | Call::SetAllocationPriority { .. }
+        | Call::AllocationPriority { .. }
+        | Call::MakeResident { .. }
+        | Call::Evict { .. }
+        | Call::QueryVideoMemoryInfo { .. }
         | Call::CreatePagingQueue { .. }
         | Call::ReserveGpuVirtualAddress { .. }
         | Call::MapGpuVirtualAddress { .. }

@@ -17,8 +17,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         request: value,
         call: Call::SignalFromCpu {
             device: Handle(0x4000_00C0),
-            objects: vec![Handle(0x4000_0100)],
-            values: vec![value],
+            objects: vec![Handle(0x4000_0100)].into(),
+            values: vec![value].into(),
             flags: SignalFlags::empty(),
         },
     };
@@ -83,7 +83,12 @@ fn replay(path: &std::path::Path) -> Result<(), Box<dyn std::error::Error>> {
     };
     for value in 1..STEPS {
         let flags = SignalFlags::empty();
-        call(Call::SignalFromCpu { device, objects: vec![fence.object], values: vec![value], flags })?;
+        call(Call::SignalFromCpu {
+            device,
+            objects: vec![fence.object].into(),
+            values: vec![value].into(),
+            flags,
+        })?;
     }
     recorder.finish(kernel.snapshot().digest())?;
     let begun = Instant::now();

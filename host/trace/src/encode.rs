@@ -85,9 +85,14 @@ pub(crate) fn chosen(tag: u32, value: u64, out: &mut Vec<u8>) {
 
 fn handle(tag: u32, handle: Handle, out: &mut Vec<u8>) {
     if handle != Handle::NULL {
-        key(tag, WireType::ThirtyTwoBit, out);
-        out.extend_from_slice(&handle.0.to_le_bytes());
+        chosen_handle(tag, handle, out);
     }
+}
+
+/// A handle in an optional field: NULL is written as well.
+fn chosen_handle(tag: u32, handle: Handle, out: &mut Vec<u8>) {
+    key(tag, WireType::ThirtyTwoBit, out);
+    out.extend_from_slice(&handle.0.to_le_bytes());
 }
 
 fn text(tag: u32, value: &str, out: &mut Vec<u8>) {
@@ -111,31 +116,49 @@ fn call_frame(request: u64, call: &Call, out: &mut Vec<u8>) {
     match call {
         Call::SignalFromCpu { device, objects, values, flags } => {
             number(1, request, out);
-            nested(14, out, |out| cpu_operation(*device, objects, values, flags.bits(), out));
+            nested(14, out, |out| {
+                cpu_operation(*device, objects, values, flags.bits(), out);
+                first_of_each(5, objects, values, out);
+            });
         }
         Call::WaitFromCpu { device, objects, values, flags, event } => {
             number(1, request, out);
             nested(15, out, |out| {
                 cpu_operation(*device, objects, values, flags.bits(), out);
                 number(5, event.0, out);
+                first_of_each(6, objects, values, out);
             });
         }
         other => call_to_frame(request, other).encode_raw(out),
     }
 }
 
-/// The fields that `channel.SignalFromCpu` and `channel.WaitFromCpu` share.
+/// The fields that `channel.SignalFromCpu` and `channel.WaitFromCpu` share: in the lists all but the first.
 fn cpu_operation(device: Handle, objects: &[Handle], values: &[u64], flags: u32, out: &mut Vec<u8>) {
     handle(1, device, out);
-    if !objects.is_empty() {
+    if let [_, objects @ ..] = objects
+        && !objects.is_empty()
+    {
         nested(2, out, |out| {
             objects.iter().for_each(|object| out.extend_from_slice(&object.0.to_le_bytes()))
         });
     }
-    if !values.is_empty() {
+    if let [_, values @ ..] = values
+        && !values.is_empty()
+    {
         nested(3, out, |out| values.iter().for_each(|value| varint(*value, out)));
     }
     number(4, flags.into(), out);
+}
+
+/// The first object and, under the next tag, the first value.
+fn first_of_each(tag: u32, objects: &[Handle], values: &[u64], out: &mut Vec<u8>) {
+    if let Some(object) = objects.first() {
+        chosen_handle(tag, *object, out);
+    }
+    if let Some(value) = values.first() {
+        chosen(tag + 1, *value, out);
+    }
 }
 
 /// `Step.input`.

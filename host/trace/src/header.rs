@@ -69,6 +69,7 @@ fn adapter_to_wire(adapter: &AdapterConfig) -> wire::AdapterConfig {
         wddm_version: adapter.wddm_version,
         registry: adapter.registry.iter().map(registry_to_wire).collect(),
         targets: adapter.targets.iter().map(target).collect(),
+        budget_bytes: adapter.budget_bytes.to_vec(),
     }
 }
 
@@ -184,6 +185,10 @@ fn adapter_from_wire(adapter: wire::AdapterConfig) -> Result<AdapterConfig, Conv
         wddm_version: adapter.wddm_version,
         registry: adapter.registry.into_iter().map(registry_from_wire).collect::<Result<_, _>>()?,
         targets: adapter.targets.into_iter().map(target).collect(),
+        budget_bytes: adapter
+            .budget_bytes
+            .try_into()
+            .map_err(|_| missing("AdapterConfig", "budget_bytes"))?,
     })
 }
 

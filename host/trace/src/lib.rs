@@ -57,4 +57,4 @@ pub use replay::{replay, replay_from};
 pub use report::{Difference, Lane, Report, Verdict};
 
 /// Version of the file's layout. Other layouts are refused.
-pub const FORMAT_VERSION: u32 = 1;
+pub const FORMAT_VERSION: u32 = 2;

@@ -175,18 +175,24 @@ fn fatal_inputs() -> Vec<Input> {
         },
         Call::CreateSynchronizationObject { device, info, legacy: false },
         Call::SubmitCommand {
-            contexts: vec![context],
+            contexts: vec![context].into(),
             commands: 0,
             length: 0,
             flags: 0,
             private_data: isa::encode(&[isa::Packet::Busy { duration_ns: 100 }]),
         },
         Call::SignalFromGpu {
-            contexts: vec![context],
-            signal: GpuSignal::Monitored { objects: objects.clone(), values: values.clone() },
+            contexts: vec![context].into(),
+            signal: GpuSignal::Monitored { objects: objects.clone().into(), values: values.clone().into() },
             flags: SignalFlags::empty(),
         },
-        Call::WaitFromCpu { device, objects, values, flags: WaitFromCpuFlags::empty(), event: EventId(1) },
+        Call::WaitFromCpu {
+            device,
+            objects: objects.into(),
+            values: values.into(),
+            flags: WaitFromCpuFlags::empty(),
+            event: EventId(1),
+        },
     ];
     let calls = (1..).zip(calls).map(|(request, call)| Input::Call { process, request, call });
     let mut inputs = vec![attach.clone(), Input::FenceMemoryAdded { process, slots: 64 }];

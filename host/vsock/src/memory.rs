@@ -59,6 +59,18 @@ impl GuestMemory {
         }
     }
 
+    /// Fills `bytes` with guest memory. What the guest writes meanwhile comes whole or not.
+    pub fn read(&self, gpa: u64, bytes: &mut [u8]) -> Result<(), MemoryError> {
+        let outside = MemoryError::OutsideMemory { gpa, len: bytes.len() as u64 };
+        self.table.memory().read_slice(bytes, GuestAddress(gpa)).map_err(|_| outside)
+    }
+
+    /// Stores `bytes` into guest memory, in no order that the guest may rely on.
+    pub fn write(&self, gpa: u64, bytes: &[u8]) -> Result<(), MemoryError> {
+        let outside = MemoryError::OutsideMemory { gpa, len: bytes.len() as u64 };
+        self.table.memory().write_slice(bytes, GuestAddress(gpa)).map_err(|_| outside)
+    }
+
     /// Stores `value`, in the guest's little-endian order, as one atomic store with release ordering.
     pub fn store_u64(&self, gpa: u64, value: u64) -> Result<(), MemoryError> {
         check_alignment(gpa)?;
@@ -101,6 +113,17 @@ mod tests {
         let memory = memory();
         memory.store_u64(0x1ff8, 7).unwrap();
         assert_eq!(memory.load_u64(0x1ff8), Ok(7));
+    }
+
+    #[test]
+    fn bytes_go_both_ways_and_not_beyond() {
+        let memory = memory();
+        memory.write(0x1ffd, &[1, 2, 3]).unwrap();
+        let mut bytes = [0; 3];
+        memory.read(0x1ffd, &mut bytes).unwrap();
+        assert_eq!(bytes, [1, 2, 3]);
+        assert_eq!(memory.read(0x1ffe, &mut bytes), Err(MemoryError::OutsideMemory { gpa: 0x1ffe, len: 3 }));
+        assert!(memory.write(u64::MAX, &bytes).is_err() && memory.read(0x3fff, &mut bytes).is_err());
     }
 
     #[test]

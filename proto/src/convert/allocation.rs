@@ -5,7 +5,8 @@ use d3dkmt::{
     StandardAllocation,
 };
 
-use super::{ConvertError, handles};
+use super::ConvertError;
+use super::lists::handles;
 use crate::channel as wire;
 
 pub(super) fn create_to_wire(create: &CreateAllocation) -> wire::CreateAllocation {

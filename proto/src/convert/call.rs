@@ -1,11 +1,12 @@
 //! Calls: one arm for each, both ways.
 
 use d3dkmt::{
-    Call, CreateContextFlags, DestroyAllocationFlags, EscapeFlags, GpuVaOperation, Handle, HwQueueFlags,
-    KeyedMutexFlags, RuntimeBuffer, SignalFlags, SyncObjectFlags, WaitFromCpuFlags,
+    Call, CreateContextFlags, DestroyAllocationFlags, EscapeFlags, Handle, HwQueueFlags, KeyedMutexFlags,
+    RuntimeBuffer, SignalFlags, SyncObjectFlags, WaitFromCpuFlags,
 };
 
-use super::{ConvertError, allocation, event, handles, luid_from, luid_to_wire, raw, sync, token};
+use super::lists::{handles, handles_from_wire, handles_to_wire, raw, values_from_wire, values_to_wire};
+use super::{ConvertError, allocation, event, luid_from, luid_to_wire, memory, sync, token};
 use crate::channel::{self as wire, to_host};
 
 /// The frame that makes a call; `request` 0 makes it one-way.
@@ -49,31 +50,48 @@ pub fn call_to_frame(request: u64, call: &Call) -> wire::ToHost {
             Body::CreateSynchronizationObject(sync::create_to_wire(*device, info, *legacy))
         }
         Call::DestroySynchronizationObject { object } => Body::DestroySynchronizationObject(object.0),
-        Call::SignalFromCpu { device, objects, values, flags } => Body::SignalFromCpu(wire::SignalFromCpu {
-            device: device.0,
-            objects: raw(objects),
-            values: values.clone(),
-            flags: flags.bits(),
-        }),
-        Call::WaitFromCpu { device, objects, values, flags, event } => Body::WaitFromCpu(wire::WaitFromCpu {
-            device: device.0,
-            objects: raw(objects),
-            values: values.clone(),
-            flags: flags.bits(),
-            event: event.0,
-        }),
+        Call::SignalFromCpu { device, objects, values, flags } => {
+            let (first_object, objects) = handles_to_wire(objects);
+            let (first_value, values) = values_to_wire(values);
+            let (device, flags) = (device.0, flags.bits());
+            Body::SignalFromCpu(wire::SignalFromCpu {
+                device,
+                objects,
+                values,
+                flags,
+                first_object,
+                first_value,
+            })
+        }
+        Call::WaitFromCpu { device, objects, values, flags, event } => {
+            let (first_object, objects) = handles_to_wire(objects);
+            let (first_value, values) = values_to_wire(values);
+            let (device, flags, event) = (device.0, flags.bits(), event.0);
+            Body::WaitFromCpu(wire::WaitFromCpu {
+                device,
+                objects,
+                values,
+                flags,
+                event,
+                first_object,
+                first_value,
+            })
+        }
         Call::CancelWait { event } => Body::CancelWait(event.0),
         Call::SignalFromGpu { contexts, signal, flags } => {
             Body::SignalFromGpu(sync::signal_to_wire(contexts, signal, *flags))
         }
-        Call::WaitFromGpu { context, objects, values } => Body::WaitFromGpu(wire::WaitFromGpu {
-            context: context.0,
-            objects: raw(objects),
-            values: values.clone(),
-        }),
+        Call::WaitFromGpu { context, objects, values } => {
+            let (first_object, objects) = handles_to_wire(objects);
+            let (first_value, values) = values_to_wire(values);
+            let context = context.0;
+            Body::WaitFromGpu(wire::WaitFromGpu { context, objects, values, first_object, first_value })
+        }
         Call::SubmitCommand { contexts, commands, length, flags, private_data } => {
+            let (first_context, contexts) = handles_to_wire(contexts);
             Body::SubmitCommand(wire::SubmitCommand {
-                contexts: raw(contexts),
+                first_context,
+                contexts,
                 commands: *commands,
                 length: *length,
                 flags: *flags,
@@ -81,9 +99,11 @@ pub fn call_to_frame(request: u64, call: &Call) -> wire::ToHost {
             })
         }
         Call::WaitFromGpuLegacy { context, objects, fence_value } => {
+            let (first_object, objects) = handles_to_wire(objects);
             Body::WaitFromGpuLegacy(wire::WaitFromGpuLegacy {
                 context: context.0,
-                objects: raw(objects),
+                first_object,
+                objects,
                 fence_value: *fence_value,
             })
         }
@@ -165,6 +185,46 @@ pub fn call_to_frame(request: u64, call: &Call) -> wire::ToHost {
             shared_handle: shared_handle.0,
             info: Some(allocation::info_to_wire(info)),
         }),
+        Call::Lock { device, allocation, flags } => {
+            Body::Lock(wire::Lock { device: device.0, allocation: allocation.0, flags: *flags })
+        }
+        Call::Unlock { device, allocation } => {
+            Body::Unlock(wire::Unlock { device: device.0, allocation: allocation.0 })
+        }
+        Call::SetAllocationPriority { device, resource, allocations, priorities } => {
+            Body::SetAllocationPriority(wire::SetAllocationPriority {
+                device: device.0,
+                resource: resource.0,
+                allocations: raw(allocations),
+                priorities: priorities.clone(),
+            })
+        }
+        Call::AllocationPriority { device, resource, allocations } => {
+            let (device, resource) = (device.0, resource.0);
+            Body::AllocationPriority(wire::AllocationPriority {
+                device,
+                resource,
+                allocations: raw(allocations),
+            })
+        }
+        Call::MakeResident { paging_queue, allocations, priorities, flags } => {
+            Body::MakeResident(wire::MakeResident {
+                paging_queue: paging_queue.0,
+                allocations: raw(allocations),
+                priorities: priorities.clone(),
+                flags: *flags,
+            })
+        }
+        Call::Evict { device, allocations, flags } => {
+            Body::Evict(wire::Evict { device: device.0, allocations: raw(allocations), flags: *flags })
+        }
+        Call::QueryVideoMemoryInfo { adapter, segment_group, physical_adapter } => {
+            Body::QueryVideoMemoryInfo(wire::QueryVideoMemoryInfo {
+                adapter: adapter.0,
+                segment_group: *segment_group,
+                physical_adapter: *physical_adapter,
+            })
+        }
         Call::CreatePagingQueue { device, priority, physical_adapter } => {
             Body::CreatePagingQueue(wire::CreatePagingQueue {
                 device: device.0,
@@ -211,7 +271,7 @@ pub fn call_to_frame(request: u64, call: &Call) -> wire::ToHost {
                 context: context.0,
                 fence: fence.0,
                 fence_value: *fence_value,
-                operations: operations.iter().map(operation_to_wire).collect(),
+                operations: operations.iter().map(memory::operation_to_wire).collect(),
                 flags: *flags,
             })
         }
@@ -231,18 +291,29 @@ pub fn call_to_frame(request: u64, call: &Call) -> wire::ToHost {
             })
         }
         Call::SubmitSignalToHwQueue { queues, objects, values, flags } => {
+            let (first_queue, queues) = handles_to_wire(queues);
+            let (first_object, objects) = handles_to_wire(objects);
+            let (first_value, values) = values_to_wire(values);
             Body::SubmitSignalToHwQueue(wire::SubmitSignalToHwQueue {
-                queues: raw(queues),
-                objects: raw(objects),
-                values: values.clone(),
+                first_queue,
+                queues,
+                first_object,
+                objects,
+                first_value,
+                values,
                 flags: flags.bits(),
             })
         }
         Call::SubmitWaitToHwQueue { queue, objects, values } => {
+            let (first_object, objects) = handles_to_wire(objects);
+            let (first_value, values) = values_to_wire(values);
+            let queue = queue.0;
             Body::SubmitWaitToHwQueue(wire::SubmitWaitToHwQueue {
-                queue: queue.0,
-                objects: raw(objects),
-                values: values.clone(),
+                queue,
+                objects,
+                values,
+                first_object,
+                first_value,
             })
         }
         Call::CreateNativeFence { device, initial_value, native_type, flags, engine_affinity } => {
@@ -326,14 +397,14 @@ pub fn call_from_body(body: to_host::Body) -> Result<Call, ConvertError> {
         }
         Body::SignalFromCpu(wire) => Call::SignalFromCpu {
             device: Handle(wire.device),
-            objects: handles(wire.objects),
-            values: wire.values,
+            objects: handles_from_wire(wire.first_object, wire.objects),
+            values: values_from_wire(wire.first_value, wire.values),
             flags: SignalFlags::from_bits_retain(wire.flags),
         },
         Body::WaitFromCpu(wire) => Call::WaitFromCpu {
             device: Handle(wire.device),
-            objects: handles(wire.objects),
-            values: wire.values,
+            objects: handles_from_wire(wire.first_object, wire.objects),
+            values: values_from_wire(wire.first_value, wire.values),
             flags: WaitFromCpuFlags::from_bits_retain(wire.flags),
             event: event(wire.event, "WaitFromCpu")?,
         },
@@ -341,11 +412,11 @@ pub fn call_from_body(body: to_host::Body) -> Result<Call, ConvertError> {
         Body::SignalFromGpu(wire) => sync::signal_from_wire(wire)?,
         Body::WaitFromGpu(wire) => Call::WaitFromGpu {
             context: Handle(wire.context),
-            objects: handles(wire.objects),
-            values: wire.values,
+            objects: handles_from_wire(wire.first_object, wire.objects),
+            values: values_from_wire(wire.first_value, wire.values),
         },
         Body::SubmitCommand(wire) => Call::SubmitCommand {
-            contexts: handles(wire.contexts),
+            contexts: handles_from_wire(wire.first_context, wire.contexts),
             commands: wire.commands,
             length: wire.length,
             flags: wire.flags,
@@ -353,7 +424,7 @@ pub fn call_from_body(body: to_host::Body) -> Result<Call, ConvertError> {
         },
         Body::WaitFromGpuLegacy(wire) => Call::WaitFromGpuLegacy {
             context: Handle(wire.context),
-            objects: handles(wire.objects),
+            objects: handles_from_wire(wire.first_object, wire.objects),
             fence_value: wire.fence_value,
         },
         Body::OpenSynchronizationObject(shared_handle) => {
@@ -415,6 +486,39 @@ pub fn call_from_body(body: to_host::Body) -> Result<Call, ConvertError> {
             Call::QueryResourceInfo { device: Handle(wire.device), shared_handle: Handle(wire.shared_handle) }
         }
         Body::OpenResource(wire) => allocation::open_from_wire(&wire)?,
+        Body::Lock(wire::Lock { device, allocation, flags }) => {
+            Call::Lock { device: Handle(device), allocation: Handle(allocation), flags }
+        }
+        Body::Unlock(wire::Unlock { device, allocation }) => {
+            Call::Unlock { device: Handle(device), allocation: Handle(allocation) }
+        }
+        Body::SetAllocationPriority(wire) => Call::SetAllocationPriority {
+            device: Handle(wire.device),
+            resource: Handle(wire.resource),
+            allocations: handles(wire.allocations),
+            priorities: wire.priorities,
+        },
+        Body::AllocationPriority(wire) => Call::AllocationPriority {
+            device: Handle(wire.device),
+            resource: Handle(wire.resource),
+            allocations: handles(wire.allocations),
+        },
+        Body::MakeResident(wire) => Call::MakeResident {
+            paging_queue: Handle(wire.paging_queue),
+            allocations: handles(wire.allocations),
+            priorities: wire.priorities,
+            flags: wire.flags,
+        },
+        Body::Evict(wire) => Call::Evict {
+            device: Handle(wire.device),
+            allocations: handles(wire.allocations),
+            flags: wire.flags,
+        },
+        Body::QueryVideoMemoryInfo(wire) => Call::QueryVideoMemoryInfo {
+            adapter: Handle(wire.adapter),
+            segment_group: wire.segment_group,
+            physical_adapter: wire.physical_adapter,
+        },
         Body::CreatePagingQueue(wire) => Call::CreatePagingQueue {
             device: Handle(wire.device),
             priority: wire.priority,
@@ -446,7 +550,7 @@ pub fn call_from_body(body: to_host::Body) -> Result<Call, ConvertError> {
             context: Handle(wire.context),
             fence: Handle(wire.fence),
             fence_value: wire.fence_value,
-            operations: wire.operations.into_iter().map(operation_from_wire).collect(),
+            operations: wire.operations.into_iter().map(memory::operation_from_wire).collect(),
             flags: wire.flags,
         },
         Body::CreateHwQueue(wire) => Call::CreateHwQueue {
@@ -463,15 +567,15 @@ pub fn call_from_body(body: to_host::Body) -> Result<Call, ConvertError> {
             private_data: wire.private_data,
         },
         Body::SubmitSignalToHwQueue(wire) => Call::SubmitSignalToHwQueue {
-            queues: handles(wire.queues),
-            objects: handles(wire.objects),
-            values: wire.values,
+            queues: handles_from_wire(wire.first_queue, wire.queues),
+            objects: handles_from_wire(wire.first_object, wire.objects),
+            values: values_from_wire(wire.first_value, wire.values),
             flags: SignalFlags::from_bits_retain(wire.flags),
         },
         Body::SubmitWaitToHwQueue(wire) => Call::SubmitWaitToHwQueue {
             queue: Handle(wire.queue),
-            objects: handles(wire.objects),
-            values: wire.values,
+            objects: handles_from_wire(wire.first_object, wire.objects),
+            values: values_from_wire(wire.first_value, wire.values),
         },
         Body::CreateNativeFence(wire) => Call::CreateNativeFence {
             device: Handle(wire.device),
@@ -537,12 +641,4 @@ fn buffer_from_wire(
 ) -> Result<RuntimeBuffer, ConvertError> {
     let buffer = buffer.ok_or(ConvertError::Missing { message, field: "buffer" })?;
     Ok(RuntimeBuffer { size: buffer.size, present: buffer.present, data: buffer.data })
-}
-
-fn operation_to_wire(operation: &GpuVaOperation) -> wire::GpuVaOperation {
-    wire::GpuVaOperation { operation: operation.operation, base: operation.base, size: operation.size }
-}
-
-fn operation_from_wire(wire: wire::GpuVaOperation) -> GpuVaOperation {
-    GpuVaOperation { operation: wire.operation, base: wire.base, size: wire.size }
 }

@@ -3,10 +3,12 @@
 
 mod allocation;
 mod call;
+mod lists;
+mod memory;
 mod reply;
 mod sync;
 
-use d3dkmt::{EventId, Handle, Luid, NtStatus, Reply, ShareToken};
+use d3dkmt::{EventId, Luid, NtStatus, Reply, ShareToken};
 
 pub use call::{call_from_body, call_into_frame, call_to_frame};
 pub(crate) use reply::{reply_from_body, reply_to_body};
@@ -22,14 +24,6 @@ pub enum ConvertError {
     BadValue { message: &'static str, field: &'static str, value: u64 },
     #[error("{0} is not expected here")]
     Unexpected(&'static str),
-}
-
-fn handles(raw: Vec<u32>) -> Vec<Handle> {
-    raw.into_iter().map(Handle).collect()
-}
-
-fn raw(handles: &[Handle]) -> Vec<u32> {
-    handles.iter().map(|handle| handle.0).collect()
 }
 
 fn event(value: u64, message: &'static str) -> Result<EventId, ConvertError> {

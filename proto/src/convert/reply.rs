@@ -4,7 +4,8 @@ use d3dkmt::{
     AcquireOutcome, Adapter, CreatedSyncObject, FeatureResult, Handle, PageFaultState, Reply, WaitOutcome,
 };
 
-use super::{ConvertError, allocation, handles, luid_from, luid_to_wire, raw};
+use super::lists::{handles, raw};
+use super::{ConvertError, allocation, luid_from, luid_to_wire, memory};
 use crate::channel::{self as wire, to_guest};
 
 /// What a frame says of a reply.
@@ -61,6 +62,18 @@ pub(crate) fn reply_to_body(reply: &Reply) -> Option<to_guest::Body> {
                 runtime_data: runtime_data.clone(),
             }))
         }
+        Reply::Locked { address } => Some(Body::Locked(*address)),
+        Reply::AllocationPriorities(priorities) => {
+            Some(Body::AllocationPriorities(wire::AllocationPriorities { priorities: priorities.clone() }))
+        }
+        Reply::Residency { paging_fence_value, bytes_to_trim, over_budget } => {
+            Some(Body::Residency(wire::Residency {
+                paging_fence_value: *paging_fence_value,
+                bytes_to_trim: *bytes_to_trim,
+                over_budget: *over_budget,
+            }))
+        }
+        Reply::VideoMemoryInfo(info) => Some(Body::VideoMemoryInfo(memory::info_to_wire(info))),
         Reply::PagingQueue { queue, fence } => {
             let fence = Some(created_to_wire(fence));
             Some(Body::PagingQueue(wire::PagingQueue { queue: queue.0, fence }))
@@ -129,6 +142,10 @@ pub(crate) fn reply_from_body(body: Option<to_guest::Body>) -> Result<Reply, Con
             allocations: handles(wire.allocations),
             runtime_data: wire.runtime_data,
         },
+        Some(Body::Locked(address)) => Reply::Locked { address },
+        Some(Body::AllocationPriorities(wire)) => Reply::AllocationPriorities(wire.priorities),
+        Some(Body::Residency(wire)) => memory::residency_from_wire(&wire),
+        Some(Body::VideoMemoryInfo(wire)) => Reply::VideoMemoryInfo(memory::info_from_wire(&wire)),
         Some(Body::PagingQueue(wire)) => {
             let fence = fence_of(wire.fence, "PagingQueue", "fence")?;
             Reply::PagingQueue { queue: Handle(wire.queue), fence }

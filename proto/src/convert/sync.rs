@@ -4,7 +4,8 @@ use d3dkmt::{
     Call, EventId, GpuSignal, Handle, SignalFlags, SyncObjectFlags, SyncObjectInfo, SyncObjectType,
 };
 
-use super::{ConvertError, handles, raw};
+use super::ConvertError;
+use super::lists::{handles_from_wire, handles_to_wire, values_from_wire, values_to_wire};
 use crate::channel as wire;
 
 pub(super) fn create_to_wire(
@@ -51,13 +52,18 @@ pub(super) fn signal_to_wire(
     signal: &GpuSignal,
     flags: SignalFlags,
 ) -> wire::SignalFromGpu {
-    let base = wire::SignalFromGpu { contexts: raw(contexts), flags: flags.bits(), ..Default::default() };
+    let (first_context, contexts) = handles_to_wire(contexts);
+    let flags = flags.bits();
+    let base = wire::SignalFromGpu { first_context, contexts, flags, ..Default::default() };
     match signal {
         GpuSignal::Monitored { objects, values } => {
-            wire::SignalFromGpu { objects: raw(objects), values: values.clone(), ..base }
+            let (first_object, objects) = handles_to_wire(objects);
+            let (first_value, values) = values_to_wire(values);
+            wire::SignalFromGpu { first_object, objects, first_value, values, ..base }
         }
         GpuSignal::Legacy { objects, fence_value } => {
-            wire::SignalFromGpu { objects: raw(objects), fence_value: Some(*fence_value), ..base }
+            let (first_object, objects) = handles_to_wire(objects);
+            wire::SignalFromGpu { first_object, objects, fence_value: Some(*fence_value), ..base }
         }
         GpuSignal::CpuEvent { event } => wire::SignalFromGpu { event: event.0, ..base },
     }
@@ -65,17 +71,18 @@ pub(super) fn signal_to_wire(
 
 pub(super) fn signal_from_wire(wire: wire::SignalFromGpu) -> Result<Call, ConvertError> {
     let bad = |field, value| ConvertError::BadValue { message: "SignalFromGpu", field, value };
+    let objects = handles_from_wire(wire.first_object, wire.objects);
+    let values = values_from_wire(wire.first_value, wire.values);
     let signal = match (wire.event, wire.fence_value) {
-        (0, None) => GpuSignal::Monitored { objects: handles(wire.objects), values: wire.values },
-        (0, Some(fence_value)) if wire.values.is_empty() => {
-            GpuSignal::Legacy { objects: handles(wire.objects), fence_value }
-        }
-        (event, None) if wire.objects.is_empty() && wire.values.is_empty() => {
+        (0, None) => GpuSignal::Monitored { objects, values },
+        (0, Some(fence_value)) if values.is_empty() => GpuSignal::Legacy { objects, fence_value },
+        (event, None) if objects.is_empty() && values.is_empty() => {
             GpuSignal::CpuEvent { event: EventId(event) }
         }
         (0, Some(value)) => return Err(bad("fence_value", value)),
         (event, _) => return Err(bad("event", event)),
     };
     let flags = SignalFlags::from_bits_retain(wire.flags);
-    Ok(Call::SignalFromGpu { contexts: handles(wire.contexts), signal, flags })
+    let contexts = handles_from_wire(wire.first_context, wire.contexts);
+    Ok(Call::SignalFromGpu { contexts, signal, flags })
 }

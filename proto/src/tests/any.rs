@@ -1,21 +1,23 @@
 //! Any call and any reply.
 
+use std::fmt::Debug;
+
 use d3dkmt::{
     AcquireOutcome, Adapter, Call, CreateContextFlags, CreatedSyncObject, EscapeFlags, EventId,
     FeatureResult, GpuSignal, GpuVaOperation, Handle, HwQueueFlags, KeyedMutexFlags, Luid, PageFaultState,
-    Reply, RuntimeBuffer, ShareToken, SignalFlags, SyncObjectFlags, SyncObjectInfo, SyncObjectType,
-    WaitFromCpuFlags, WaitOutcome,
+    Reply, RuntimeBuffer, ShareToken, SignalFlags, SyncObjectFlags, SyncObjectInfo, SyncObjectType, Values,
+    VideoMemoryInfo, WaitFromCpuFlags, WaitOutcome,
 };
 use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
 
-fn handles() -> impl Strategy<Value = Vec<Handle>> {
-    vec(handle(), 0..40)
+fn handles<L: FromIterator<Handle> + Debug>() -> impl Strategy<Value = L> {
+    vec(handle(), 0..40).prop_map(L::from_iter)
 }
 
-fn values() -> impl Strategy<Value = Vec<u64>> {
-    vec(any::<u64>(), 0..40)
+fn values() -> impl Strategy<Value = Values> {
+    vec(any::<u64>(), 0..40).prop_map(Values::from)
 }
 
 fn bytes() -> impl Strategy<Value = Vec<u8>> {
@@ -182,8 +184,19 @@ fn keyed_mutexes() -> impl Strategy<Value = Call> {
 }
 
 fn paging() -> impl Strategy<Value = Call> {
-    let operation =
-        any::<(u32, u64, u64)>().prop_map(|(operation, base, size)| GpuVaOperation { operation, base, size });
+    let operation = (any::<u32>(), handle(), any::<[u64; 6]>()).prop_map(|(operation, allocation, raw)| {
+        let [base, size, allocation_offset, allocation_size, protection, destination] = raw;
+        GpuVaOperation {
+            operation,
+            base,
+            size,
+            allocation,
+            allocation_offset,
+            allocation_size,
+            protection,
+            destination,
+        }
+    });
     prop_oneof![
         (handle(), any::<i32>(), any::<u32>()).prop_map(|(device, priority, physical_adapter)| {
             Call::CreatePagingQueue { device, priority, physical_adapter }
@@ -216,6 +229,37 @@ fn paging() -> impl Strategy<Value = Call> {
                 Call::UpdateGpuVirtualAddress { device, context, fence, fence_value, operations, flags }
             }
         ),
+    ]
+}
+
+fn memory() -> impl Strategy<Value = Call> {
+    let words = || vec(any::<u32>(), 0..40);
+    prop_oneof![
+        (handle(), handle(), any::<u32>()).prop_map(|(device, allocation, flags)| Call::Lock {
+            device,
+            allocation,
+            flags
+        }),
+        (handle(), handle()).prop_map(|(device, allocation)| Call::Unlock { device, allocation }),
+        (handle(), handle(), handles(), words()).prop_map(|(device, resource, allocations, priorities)| {
+            Call::SetAllocationPriority { device, resource, allocations, priorities }
+        }),
+        (handle(), handle(), handles()).prop_map(|(device, resource, allocations)| {
+            Call::AllocationPriority { device, resource, allocations }
+        }),
+        (handle(), handles(), words(), any::<u32>()).prop_map(
+            |(paging_queue, allocations, priorities, flags)| {
+                Call::MakeResident { paging_queue, allocations, priorities, flags }
+            }
+        ),
+        (handle(), handles(), any::<u32>()).prop_map(|(device, allocations, flags)| Call::Evict {
+            device,
+            allocations,
+            flags
+        }),
+        (handle(), any::<[u32; 2]>()).prop_map(|(adapter, [segment_group, physical_adapter])| {
+            Call::QueryVideoMemoryInfo { adapter, segment_group, physical_adapter }
+        }),
     ]
 }
 
@@ -282,7 +326,7 @@ fn scheduling() -> impl Strategy<Value = Call> {
 
 /// Any call at all.
 pub(super) fn call() -> impl Strategy<Value = Call> {
-    prop_oneof![4 => first_calls(), 1 => sharing(), 2 => keyed_mutexes(), 2 => paging(), 2 => hw_queues(), 1 => scheduling()]
+    prop_oneof![4 => first_calls(), 1 => sharing(), 2 => keyed_mutexes(), 2 => paging(), 2 => memory(), 2 => hw_queues(), 1 => scheduling()]
 }
 
 fn created() -> impl Strategy<Value = CreatedSyncObject> {
@@ -316,6 +360,21 @@ pub(super) fn reply() -> impl Strategy<Value = Reply> {
         handle().prop_map(Reply::Adapter),
         vec(any::<u8>(), 0..100).prop_map(Reply::AdapterInfo),
         handle().prop_map(Reply::Device),
+        any::<u64>().prop_map(|address| Reply::Locked { address }),
+        vec(any::<u32>(), 0..40).prop_map(Reply::AllocationPriorities),
+        (any::<[u64; 2]>(), any::<bool>()).prop_map(|([paging_fence_value, bytes_to_trim], over_budget)| {
+            Reply::Residency { paging_fence_value, bytes_to_trim, over_budget }
+        }),
+        any::<[u64; 4]>().prop_map(
+            |[budget, current_usage, current_reservation, available_for_reservation]| {
+                Reply::VideoMemoryInfo(VideoMemoryInfo {
+                    budget,
+                    current_usage,
+                    current_reservation,
+                    available_for_reservation,
+                })
+            }
+        ),
         any::<u32>().prop_map(Reply::DeviceState),
         vec(any::<u8>(), 0..100).prop_map(Reply::Escape),
         (any::<u16>(), 0..16u16)

@@ -6,9 +6,9 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use crate::{
-    CreateAllocation, CreateContextFlags, DestroyAllocationFlags, EscapeFlags, EventId, Handle, HwQueueFlags,
-    KeyedMutexFlags, Luid, NtStatus, ResourceInfo, ShareToken, SignalFlags, SyncObjectFlags, SyncObjectInfo,
-    WaitFromCpuFlags,
+    CreateAllocation, CreateContextFlags, DestroyAllocationFlags, EscapeFlags, EventId, Handle, Handles,
+    HwQueueFlags, KeyedMutexFlags, Luid, NtStatus, ResourceInfo, ShareToken, SignalFlags, SyncObjectFlags,
+    SyncObjectInfo, Values, WaitFromCpuFlags,
 };
 
 /// One D3DKMT call with its inputs. Each variant begins its doc with the C name.
@@ -44,27 +44,21 @@ pub enum Call {
     /// `D3DKMTDestroySynchronizationObject`.
     DestroySynchronizationObject { object: Handle },
     /// `D3DKMTSignalSynchronizationObjectFromCpu`.
-    SignalFromCpu { device: Handle, objects: Vec<Handle>, values: Vec<u64>, flags: SignalFlags },
+    SignalFromCpu { device: Handle, objects: Handles, values: Values, flags: SignalFlags },
     /// `D3DKMTWaitForSynchronizationObjectFromCpu`. `event` names the wake-up; whether the caller
     /// blocks or gave a handle of an event is the guest's own affair.
-    WaitFromCpu {
-        device: Handle,
-        objects: Vec<Handle>,
-        values: Vec<u64>,
-        flags: WaitFromCpuFlags,
-        event: EventId,
-    },
+    WaitFromCpu { device: Handle, objects: Handles, values: Values, flags: WaitFromCpuFlags, event: EventId },
     /// The guest no longer waits (the thread was interrupted): forget the wait of this name.
     CancelWait { event: EventId },
     /// `D3DKMTSignalSynchronizationObjectFromGpu` and `..FromGpu2`: a packet in each context.
-    SignalFromGpu { contexts: Vec<Handle>, signal: GpuSignal, flags: SignalFlags },
+    SignalFromGpu { contexts: Handles, signal: GpuSignal, flags: SignalFlags },
     /// `D3DKMTWaitForSynchronizationObjectFromGpu`: a packet in the context's queue.
-    WaitFromGpu { context: Handle, objects: Vec<Handle>, values: Vec<u64> },
+    WaitFromGpu { context: Handle, objects: Handles, values: Values },
     /// `D3DKMTSubmitCommand`. The command buffer travels in the private driver data.
-    SubmitCommand { contexts: Vec<Handle>, commands: u64, length: u32, flags: u32, private_data: Vec<u8> },
+    SubmitCommand { contexts: Handles, commands: u64, length: u32, flags: u32, private_data: Vec<u8> },
     /// `D3DKMTWaitForSynchronizationObject` and `..2`, and `..FromGpu` where the union is one value: the legacy
     /// types. A mutex is acquired, a semaphore counted down, a FENCE waited for at `fence_value` (F-77 to F-80).
-    WaitFromGpuLegacy { context: Handle, objects: Vec<Handle>, fence_value: u64 },
+    WaitFromGpuLegacy { context: Handle, objects: Handles, fence_value: u64 },
     /// `D3DKMTOpenSynchronizationObject`: by the global handle of a legacy object.
     OpenSynchronizationObject { shared_handle: Handle },
     /// `D3DKMTShareObjects`. The guest has the NT handle from its broker; the token is what it carries. `name` is the last part of
@@ -111,6 +105,20 @@ pub enum Call {
     QueryResourceInfo { device: Handle, shared_handle: Handle },
     /// `D3DKMTOpenResource` and `..2`: by global handle; the caller's buffers have the sizes of `info`.
     OpenResource { device: Handle, shared_handle: Handle, info: ResourceInfo },
+    /// `D3DKMTLock2`: `flags` is reserved.
+    Lock { device: Handle, allocation: Handle, flags: u32 },
+    /// `D3DKMTUnlock2`.
+    Unlock { device: Handle, allocation: Handle },
+    /// `D3DKMTSetAllocationPriority`: one priority for all of a resource, or one for each allocation.
+    SetAllocationPriority { device: Handle, resource: Handle, allocations: Vec<Handle>, priorities: Vec<u32> },
+    /// `D3DKMTGetAllocationPriority`.
+    AllocationPriority { device: Handle, resource: Handle, allocations: Vec<Handle> },
+    /// `D3DKMTMakeResident`. `priorities` is empty or has one for each; `flags`: CantTrimFurther 1, MustSucceed 2.
+    MakeResident { paging_queue: Handle, allocations: Vec<Handle>, priorities: Vec<u32>, flags: u32 },
+    /// `D3DKMTEvict`. `flags`: EvictOnlyIfNecessary 1, NotWrittenTo 2.
+    Evict { device: Handle, allocations: Vec<Handle>, flags: u32 },
+    /// `D3DKMTQueryVideoMemoryInfo` for the caller itself. `segment_group`: LOCAL 0, NON_LOCAL 1.
+    QueryVideoMemoryInfo { adapter: Handle, segment_group: u32, physical_adapter: u32 },
     /// `D3DKMTCreatePagingQueue`. `priority` is `D3DDDI_PAGINGQUEUE_PRIORITY`: -1, 0 or 1 (FEN-092).
     CreatePagingQueue { device: Handle, priority: i32, physical_adapter: u32 },
     /// `D3DKMTDestroyPagingQueue`.
@@ -153,9 +161,9 @@ pub enum Call {
         private_data: Vec<u8>,
     },
     /// `D3DKMTSubmitSignalSyncObjectsToHwQueue`.
-    SubmitSignalToHwQueue { queues: Vec<Handle>, objects: Vec<Handle>, values: Vec<u64>, flags: SignalFlags },
+    SubmitSignalToHwQueue { queues: Handles, objects: Handles, values: Values, flags: SignalFlags },
     /// `D3DKMTSubmitWaitForSyncObjectsToHwQueue`.
-    SubmitWaitToHwQueue { queue: Handle, objects: Vec<Handle>, values: Vec<u64> },
+    SubmitWaitToHwQueue { queue: Handle, objects: Handles, values: Values },
 
     /// `D3DKMTCreateNativeFence`. `native_type`: 0 DEFAULT, 1 INTRA_GPU (FEN-105).
     CreateNativeFence {
@@ -202,21 +210,39 @@ pub struct RuntimeBuffer {
     pub data: Vec<u8>,
 }
 
-/// `D3DDDI_UPDATEGPUVIRTUALADDRESS_OPERATION`: MAP 0, UNMAP 1, COPY 2, MAP_PROTECT 3.
+/// `D3DDDI_UPDATEGPUVIRTUALADDRESS_OPERATION`: MAP 0, UNMAP 1, COPY 2, MAP_PROTECT 3. Sizes and offsets in bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct GpuVaOperation {
     pub operation: u32,
+    /// COPY: the source.
     pub base: u64,
     pub size: u64,
+    /// MAP and MAP_PROTECT: what is mapped, again and again if there is more room.
+    pub allocation: Handle,
+    pub allocation_offset: u64,
+    pub allocation_size: u64,
+    /// MAP_PROTECT and UNMAP.
+    pub protection: u64,
+    /// COPY.
+    pub destination: u64,
+}
+
+/// What `D3DKMTQueryVideoMemoryInfo` answers, in bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct VideoMemoryInfo {
+    pub budget: u64,
+    pub current_usage: u64,
+    pub current_reservation: u64,
+    pub available_for_reservation: u64,
 }
 
 /// What a GPU signal packet does.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum GpuSignal {
     /// One value for each object (`MonitoredFenceValueArray`).
-    Monitored { objects: Vec<Handle>, values: Vec<u64> },
+    Monitored { objects: Handles, values: Values },
     /// The legacy types: a mutex is released, a semaphore counted up, a FENCE set to the one value.
-    Legacy { objects: Vec<Handle>, fence_value: u64 },
+    Legacy { objects: Handles, fence_value: u64 },
     /// `EnqueueCpuEvent`: no object, set this event (FEN-036).
     CpuEvent { event: EventId },
 }
@@ -312,6 +338,20 @@ pub enum Reply {
         allocations: Vec<Handle>,
         runtime_data: Vec<u8>,
     },
+    /// The address in the caller's own address space.
+    Locked {
+        address: u64,
+    },
+    /// `D3DDDI_ALLOCATIONPRIORITY` of each allocation.
+    AllocationPriorities(Vec<u32>),
+    /// 0 as fence value: nothing to wait for. Over budget nothing was done: STATUS_NO_MEMORY.
+    Residency {
+        paging_fence_value: u64,
+        /// How many bytes the process has over its budget, or would have.
+        bytes_to_trim: u64,
+        over_budget: bool,
+    },
+    VideoMemoryInfo(VideoMemoryInfo),
     PagingQueue {
         queue: Handle,
         fence: CreatedSyncObject,
@@ -371,12 +411,14 @@ impl FeatureResult {
 }
 
 impl Reply {
-    /// The status that goes with this reply: a success code, which is not always SUCCESS.
+    /// The status that goes with this reply: not always SUCCESS.
     pub const fn status(&self) -> NtStatus {
         match self {
             Reply::KeyedMutexAcquire { outcome: AcquireOutcome::TimedOut { .. }, .. } => NtStatus::TIMEOUT,
             Reply::KeyedMutexAcquire { outcome: AcquireOutcome::Abandoned { .. }, .. } => NtStatus::ABANDONED,
-            Reply::GpuVirtualAddress { paging_fence_value: 1.., .. } => NtStatus::PENDING,
+            Reply::Residency { over_budget: true, .. } => NtStatus::NO_MEMORY,
+            Reply::GpuVirtualAddress { paging_fence_value: 1.., .. }
+            | Reply::Residency { paging_fence_value: 1.., .. } => NtStatus::PENDING,
             _ => NtStatus::SUCCESS,
         }
     }

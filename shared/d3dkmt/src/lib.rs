@@ -15,6 +15,7 @@ mod flags;
 mod handle;
 pub mod isa;
 pub mod limits;
+mod lists;
 mod object;
 pub mod query;
 mod status;
@@ -22,7 +23,7 @@ mod status;
 pub use allocation::{AllocationInfo, CreateAllocation, ResourceInfo, StandardAllocation};
 pub use call::{
     AcquireOutcome, Adapter, Call, CreatedSyncObject, FeatureResult, GpuSignal, GpuVaOperation,
-    PageFaultState, Reply, RuntimeBuffer, WaitOutcome,
+    PageFaultState, Reply, RuntimeBuffer, VideoMemoryInfo, WaitOutcome,
 };
 pub use escape::{CpuEventUsage, EscapeFlags};
 pub use flags::access;
@@ -31,6 +32,7 @@ pub use flags::{
     SignalFlags, SyncObjectFlags, WaitFromCpuFlags,
 };
 pub use handle::{EventId, Handle, HandleKind, Luid, ShareToken};
+pub use lists::{Handles, Values};
 pub use object::{DeviceExecutionState, SyncObjectInfo, SyncObjectType};
 pub use status::NtStatus;
 

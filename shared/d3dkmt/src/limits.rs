@@ -50,6 +50,12 @@ pub const CPU_EVENTS_PER_PROCESS_MAX: usize = 1 << 14;
 pub const LAST_USED_EVENTS_PER_PROCESS_MAX: usize = 1 << 14;
 /// `D3DKMT_CREATEALLOCATION_MAX`: allocations of one call.
 pub const ALLOCATIONS_PER_CALL_MAX: usize = 1024;
+/// `D3DKMT_MAKERESIDENT_ALLOC_MAX`: allocations of one `D3DKMTMakeResident` or `D3DKMTEvict`.
+pub const MAKE_RESIDENT_ALLOCATIONS_MAX: usize = 10_240;
+/// How often one handle makes its allocation resident without evicting it.
+pub const RESIDENCY_COUNT_MAX: u32 = 1 << 16;
+/// How often one handle locks its allocation without unlocking it.
+pub const LOCKS_PER_ALLOCATION_MAX: u32 = 1 << 12;
 /// Allocations that one process has open.
 pub const ALLOCATIONS_PER_PROCESS_MAX: usize = 1 << 16;
 /// Private runtime data of one resource.
@@ -73,3 +79,5 @@ pub const CACHE_RANGES_MAX: usize = 256;
 pub const CACHE_BYTES_MAX: u64 = 1 << 19;
 /// Bytes of one use of a command that go through a cache: what is behind them goes past it.
 pub const CACHED_BYTES_PER_USE_MAX: u64 = 1 << 16;
+/// Messages of the driver's debug layer that one process has not read.
+pub const DEBUG_MESSAGES_PER_PROCESS_MAX: usize = 1024;

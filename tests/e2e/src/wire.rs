@@ -304,7 +304,13 @@ impl Client {
 
     pub fn signal(&mut self, device: Handle, object: Handle, value: u64) -> NtStatus {
         let flags = SignalFlags::empty();
-        self.call(&Call::SignalFromCpu { device, objects: vec![object], values: vec![value], flags }).0
+        self.call(&Call::SignalFromCpu {
+            device,
+            objects: vec![object].into(),
+            values: vec![value].into(),
+            flags,
+        })
+        .0
     }
 
     /// Submits a command buffer: the engine works for a millisecond, then stores the fence's value.
@@ -315,7 +321,14 @@ impl Client {
         let words = [header, BUSY, 1_000_000, FENCE_WRITE, fence.gpu_address, value];
         let private_data = words.iter().flat_map(|word| word.to_le_bytes()).collect();
         let contexts = vec![context];
-        self.call(&Call::SubmitCommand { contexts, commands: 0, length: 0, flags: 0, private_data }).0
+        self.call(&Call::SubmitCommand {
+            contexts: contexts.into(),
+            commands: 0,
+            length: 0,
+            flags: 0,
+            private_data,
+        })
+        .0
     }
 
     pub fn wait(&mut self, device: Handle, object: Handle, value: u64, event: u64) -> Option<WaitOutcome> {
@@ -341,8 +354,8 @@ impl Client {
 pub fn wait_call(device: Handle, object: Handle, value: u64, event: u64) -> Call {
     Call::WaitFromCpu {
         device,
-        objects: vec![object],
-        values: vec![value],
+        objects: vec![object].into(),
+        values: vec![value].into(),
         flags: WaitFromCpuFlags::empty(),
         event: EventId(event),
     }
@@ -382,7 +395,8 @@ impl Steady {
         let (device, object, value) = (self.device, self.fence.object, self.value);
         assert_eq!(self.client.wait(device, object, value, value), Some(WaitOutcome::Registered));
         let flags = SignalFlags::empty();
-        let signal = Call::SignalFromCpu { device, objects: vec![object], values: vec![value], flags };
+        let signal =
+            Call::SignalFromCpu { device, objects: vec![object].into(), values: vec![value].into(), flags };
         assert_eq!(self.client.call(&signal), (NtStatus::SUCCESS, Reply::None));
         let wake = self.client.stream.read();
         assert_eq!(wake, Ok(FromHost::Wake { event: EventId(value), status: NtStatus::SUCCESS }));

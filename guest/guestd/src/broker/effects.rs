@@ -78,6 +78,15 @@ pub enum Effect<Descriptor> {
     Say(String),
 }
 
+/// What memory is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Purpose {
+    /// Fence values: the process reads, only the host writes.
+    Fences,
+    /// Pages of an allocation: both read and write.
+    Pages,
+}
+
 /// Memory that the host may write, with what the host and the process need to know of it.
 pub struct MadeRegion<M: Machine + ?Sized> {
     pub region: M::Region,
@@ -100,6 +109,6 @@ pub trait Machine {
     type Stream;
     type Descriptor;
 
-    fn make_region(&mut self, pages: u32) -> Result<MadeRegion<Self>, String>;
+    fn make_region(&mut self, purpose: Purpose, pages: u32) -> Result<MadeRegion<Self>, String>;
     fn open_stream(&mut self) -> Result<MadeStream<Self>, String>;
 }

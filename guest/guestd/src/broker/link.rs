@@ -1,5 +1,6 @@
 //! The broker's side towards the host: the link's life, the hello, and the host's answers.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use proto::attach::{Attached, GuestdHello, HostToGuestd, guestd_to_host, host_to_guestd};
@@ -49,6 +50,8 @@ impl<M: Machine> Broker<M> {
             ClientState::Attaching
             | ClientState::Adding { .. }
             | ClientState::Making { .. }
+            | ClientState::Lending { .. }
+            | ClientState::TakingBack { .. }
             | ClientState::Attached { .. } => true,
         };
         let clients = self.clients.iter().filter(|(_, client)| with_host(&client.state));
@@ -171,6 +174,17 @@ impl<M: Machine> Broker<M> {
             (Pending::MakeNtHandle { client }, Err(words)) => self.nt_handle_refused(client, words),
             // One that the host does not know has ended.
             (Pending::NtHandleClosed, Ok(Some(host_to_guestd::Body::NtHandleClosed(true))) | Err(_)) => {}
+            (Pending::Lend { client, process, .. }, Ok(Some(host_to_guestd::Body::Lent(true)))) => {
+                self.lent(client, process);
+            }
+            (Pending::Lend { client, process, address }, Err(words)) => {
+                self.not_lent(client, process, address, words);
+            }
+            // What the host does not know it does not touch.
+            (
+                Pending::TakeBack { client, process, address },
+                Ok(Some(host_to_guestd::Body::TakenBack(true))) | Err(_),
+            ) => self.taken_back(client, process, address),
             // Whoever waits for this answer is ended when the link is.
             (Pending::Hello, Ok(_)) => return Err("its answer to our hello is not `welcome`"),
             (Pending::Attach { .. }, Ok(_)) => return Err("its answer to an attach is not `attached`"),
@@ -182,6 +196,10 @@ impl<M: Machine> Broker<M> {
                 return Err("its answer to a closed NT handle is not `nt_handle_closed`");
             }
             (Pending::Detach { .. }, Ok(_)) => return Err("its answer to a detach is not `detached`"),
+            (Pending::Lend { .. }, Ok(_)) => return Err("its answer to lent pages is not `lent`"),
+            (Pending::TakeBack { .. }, Ok(_)) => {
+                return Err("its answer to pages taken back is not `taken_back`");
+            }
         }
         Ok(())
     }
@@ -201,6 +219,8 @@ impl<M: Machine> Broker<M> {
             | ClientState::Attaching
             | ClientState::Adding { .. }
             | ClientState::Making { .. }
+            | ClientState::Lending { .. }
+            | ClientState::TakingBack { .. }
             | ClientState::Attached { .. } => None,
         });
         for (client, name) in held.collect::<Vec<_>>() {
@@ -214,7 +234,10 @@ impl<M: Machine> Broker<M> {
             return Err("it gives one process number to two processes");
         }
         let state = ProcessState::Alive { client, stream: None };
-        self.processes.insert(process, Process { state, regions: Vec::new(), token: attached.token });
+        self.processes.insert(
+            process,
+            Process { state, regions: Vec::new(), lent: BTreeMap::new(), token: attached.token },
+        );
         match self.clients.get_mut(&client) {
             Some(entry) => {
                 entry.state = ClientState::Attached { process };

@@ -4,14 +4,15 @@
 //! number and a one-time token; makes a page of fence memory and names its guest-physical address to the host, which
 //! answers with the first slot that the page holds; opens a stream to the host; and hands stream, memory and token to
 //! the process. Later the process may ask to *grow* its memory, and for NT handles: descriptors that carry a token of the
-//! host, and may live on in other processes. The host is told when nobody holds one any more. The connection stays open
-//! as long as the process lives.
+//! host, and may live on in other processes. The host is told when nobody holds one any more. And it may *lend* pages:
+//! those of its allocations, which engines read and write. The connection stays open as long as the process lives.
 //!
 //! ```text
 //! client:   Fresh ──Attach──▶ Held ──link up──▶ Attaching ──attached──▶ Adding ──first slot──▶ Attached
 //!             │                 ▲                   ▲                      ▲                      │ ▲
 //!             └── link is up ───┼───────────────────┘                      └───────── Grow ───────┤ token
 //!                               │                                             MakeNtHandle ─▶ Making
+//!                               │                              Lend, TakeBack ─▶ Lending, TakingBack
 //!                               └─ until the host is there, or HOST_WAIT_MAX has passed
 //! process:  attached ──▶ alive ──client gone, or ended by the host──▶ leaving ──detached──▶ freed
 //!             the stream is shut down when it leaves; its pages are unpinned and freed when the host has *answered*,
@@ -26,6 +27,7 @@
 
 mod effects;
 mod growth;
+mod lending;
 mod link;
 mod nt_handles;
 mod state;
@@ -40,7 +42,7 @@ use proto::attach::{broker_request, guestd_to_host};
 use proto::limits::{BROKER_PACKET_BYTES_MAX, NAME_BYTES_MAX};
 
 use crate::limits::{CLIENTS_MAX, HOST_WAIT_MAX, REFUSALS_MAX, REFUSALS_SAID_MAX, REFUSALS_SAID_WINDOW};
-pub use effects::{ClientId, Effect, Input, Machine, MadeRegion, MadeStream};
+pub use effects::{ClientId, Effect, Input, Machine, MadeRegion, MadeStream, Purpose};
 use growth::{FIRST_PAGES, next_pages};
 use state::{Client, ClientState, Link, Pending, Process, ProcessState};
 
@@ -161,11 +163,22 @@ impl<M: Machine> Broker<M> {
                 let process = *process;
                 self.ask_for_nt_handle(client, process);
             }
-            (ClientState::Fresh, broker_request::Body::MakeNtHandle(_)) => {
-                self.expel(client, "attach before you ask for an NT handle".to_owned());
+            (ClientState::Attached { process }, broker_request::Body::Lend(lend)) => {
+                let process = *process;
+                self.lend(client, process, lend.address, lend.pages);
             }
-            (ClientState::Fresh, broker_request::Body::Grow(_)) => {
-                self.expel(client, "attach before you ask for more fence memory".to_owned());
+            (ClientState::Attached { process }, broker_request::Body::TakeBack(address)) => {
+                let process = *process;
+                self.take_back(client, process, address);
+            }
+            (ClientState::Fresh, body) => {
+                let what = match body {
+                    broker_request::Body::Attach(_) => unreachable!("taken above"),
+                    broker_request::Body::Grow(_) => "ask for more fence memory",
+                    broker_request::Body::MakeNtHandle(_) => "ask for an NT handle",
+                    broker_request::Body::Lend(_) | broker_request::Body::TakeBack(_) => "lend pages",
+                };
+                self.expel(client, format!("attach before you {what}"));
             }
             (ClientState::Attached { .. }, broker_request::Body::Attach(_)) => {
                 self.expel(client, "this connection has attached its process already".to_owned());
@@ -174,7 +187,9 @@ impl<M: Machine> Broker<M> {
                 ClientState::Held { .. }
                 | ClientState::Attaching
                 | ClientState::Adding { .. }
-                | ClientState::Making { .. },
+                | ClientState::Making { .. }
+                | ClientState::Lending { .. }
+                | ClientState::TakingBack { .. },
                 _,
             ) => {
                 self.expel(client, "the request before this one is not answered yet".to_owned());
@@ -216,7 +231,7 @@ impl<M: Machine> Broker<M> {
 
     /// Makes memory and names it to the host. `first`: the process is being attached and gets its stream too.
     fn add_memory(&mut self, client: ClientId, process: u32, pages: u32, first: bool) {
-        let made = self.make_region(pages);
+        let made = self.make_region(Purpose::Fences, pages);
         let Some(entry) = self.processes.get_mut(&process) else { return };
         match made {
             Ok(made) => {
@@ -234,15 +249,15 @@ impl<M: Machine> Broker<M> {
         }
     }
 
-    fn make_region(&mut self, pages: u32) -> Result<MadeRegion<M>, String> {
-        let total: u32 = self.processes.values().map(Process::pages).sum();
+    fn make_region(&mut self, purpose: Purpose, pages: u32) -> Result<MadeRegion<M>, String> {
+        let total: u32 = self.processes.values().map(Process::pinned_pages).sum();
         let most = self.config.pages_total_max;
         if pages > most.saturating_sub(total) {
             return Err(format!(
-                "the guest's processes hold {total} of at most {most} pages of fence memory"
+                "the guest's processes hold {total} of at most {most} pages of pinned memory"
             ));
         }
-        self.machine.make_region(pages)
+        self.machine.make_region(purpose, pages)
     }
 
     /// A process that got no first memory is no use to anybody; one that asked for more lives on.
@@ -286,6 +301,8 @@ impl<M: Machine> Broker<M> {
             ClientState::Fresh | ClientState::Held { .. } | ClientState::Attaching => {}
             ClientState::Adding { process, .. }
             | ClientState::Making { process }
+            | ClientState::Lending { process, .. }
+            | ClientState::TakingBack { process }
             | ClientState::Attached { process } => self.leave(process),
         }
     }

@@ -31,7 +31,7 @@ impl Machine for Counting {
     type Stream = ();
     type Descriptor = ();
 
-    fn make_region(&mut self, pages: u32) -> Result<MadeRegion<Self>, String> {
+    fn make_region(&mut self, _: Purpose, pages: u32) -> Result<MadeRegion<Self>, String> {
         self.last += 1;
         if self.last.is_multiple_of(11) {
             return Err("no memory".to_owned());
@@ -54,6 +54,8 @@ impl Machine for Counting {
 struct Host {
     requests: Vec<GuestdToHost>,
     pages: BTreeMap<u32, BTreeSet<u64>>,
+    /// First page of what is lent, by process and address.
+    lent: BTreeMap<(u32, u64), u64>,
     next_process: u32,
     /// NT handles that it was not told the end of.
     nt_handles: BTreeSet<[u8; 16]>,
@@ -81,8 +83,19 @@ impl Host {
                 }
                 host_to_guestd::Body::FirstSlot(0)
             }
+            guestd_to_host::Body::Lend(lend) => {
+                if refuse {
+                    self.lent.remove(&(lend.process, lend.address));
+                }
+                host_to_guestd::Body::Lent(true)
+            }
+            guestd_to_host::Body::TakeBack(back) => {
+                self.lent.remove(&(back.process, back.address));
+                host_to_guestd::Body::TakenBack(true)
+            }
             guestd_to_host::Body::Detach(process) => {
                 self.pages.remove(&process);
+                self.lent.retain(|(of, _), _| *of != process);
                 host_to_guestd::Body::Detached(true)
             }
             guestd_to_host::Body::MakeNtHandle(_) => {
@@ -105,6 +118,7 @@ impl Host {
     fn forget(&mut self) {
         self.requests.clear();
         self.pages.clear();
+        self.lent.clear();
         self.nt_handles.clear();
     }
 }
@@ -117,6 +131,8 @@ enum Step {
     Grow(u64, u32),
     MakeNtHandle(u64),
     CloseNtHandle(usize),
+    Lend(u64, u64, u32),
+    TakeBack(u64, u64),
     Garbage(u64),
     Gone(u64),
     Ended(u32),
@@ -134,6 +150,8 @@ fn step() -> impl Strategy<Value = Step> {
         6 => (client.clone(), 0..200_u32).prop_map(|(client, slots)| Step::Grow(client, slots)),
         6 => client.clone().prop_map(Step::MakeNtHandle),
         5 => any::<usize>().prop_map(Step::CloseNtHandle),
+        6 => (client.clone(), 0..4_u64, 1..8_u32).prop_map(|(client, address, pages)| Step::Lend(client, address, pages)),
+        5 => (client.clone(), 0..4_u64).prop_map(|(client, address)| Step::TakeBack(client, address)),
         1 => client.clone().prop_map(Step::Garbage),
         4 => client.prop_map(Step::Gone),
         2 => (0..8_u32).prop_map(Step::Ended),
@@ -202,8 +220,15 @@ impl World {
                 }
                 Effect::ToHost(message) => {
                     assert!(self.link, "nothing is sent without a link");
-                    if let Some(guestd_to_host::Body::AddMemory(add)) = &message.body {
-                        self.host.pages.entry(add.process).or_default().insert(add.pages[0]);
+                    match &message.body {
+                        Some(guestd_to_host::Body::AddMemory(add)) => {
+                            self.host.pages.entry(add.process).or_default().insert(add.pages[0]);
+                        }
+                        Some(guestd_to_host::Body::Lend(lend)) => {
+                            let other = self.host.lent.insert((lend.process, lend.address), lend.pages[0]);
+                            assert_eq!(other, None, "two regions at one address");
+                        }
+                        _ => {}
                     }
                     self.host.requests.push(message);
                 }
@@ -217,7 +242,7 @@ impl World {
         }
         // What the host may store into is still there.
         let living = self.living.borrow();
-        for page in self.host.pages.values().flatten() {
+        for page in self.host.pages.values().flatten().chain(self.host.lent.values()) {
             assert!(living.contains(page), "page {page} was given back too early");
         }
         drop(living);
@@ -244,6 +269,13 @@ impl World {
             }
             Step::MakeNtHandle(back) => {
                 self.packet(self.client(back), broker_request::Body::MakeNtHandle(true));
+            }
+            Step::Lend(back, address, pages) => {
+                let lend = broker_request::Lend { address, pages };
+                self.packet(self.client(back), broker_request::Body::Lend(lend));
+            }
+            Step::TakeBack(back, address) => {
+                self.packet(self.client(back), broker_request::Body::TakeBack(address));
             }
             Step::CloseNtHandle(pick) => {
                 if !self.held.is_empty() {

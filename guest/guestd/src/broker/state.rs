@@ -1,5 +1,6 @@
 //! What the broker keeps of each client, process and request, and what must hold between them.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::{Broker, ClientId, Machine};
@@ -57,6 +58,10 @@ pub(super) enum ClientState<Descriptor> {
     Adding { process: u32, first: bool, descriptor: Descriptor },
     /// The host is asked for an NT handle.
     Making { process: u32 },
+    /// The host is told of pages that the client will get.
+    Lending { process: u32, descriptor: Descriptor },
+    /// The host is asked to let go of pages.
+    TakingBack { process: u32 },
     /// Has all it asked for.
     Attached { process: u32 },
 }
@@ -68,7 +73,9 @@ impl<Descriptor> Client<Descriptor> {
             ClientState::Held { .. }
             | ClientState::Attaching
             | ClientState::Adding { .. }
-            | ClientState::Making { .. } => true,
+            | ClientState::Making { .. }
+            | ClientState::Lending { .. }
+            | ClientState::TakingBack { .. } => true,
         }
     }
 
@@ -79,6 +86,8 @@ impl<Descriptor> Client<Descriptor> {
             | ClientState::Attaching
             | ClientState::Adding { .. }
             | ClientState::Making { .. }
+            | ClientState::Lending { .. }
+            | ClientState::TakingBack { .. }
             | ClientState::Attached { .. } => None,
         }
     }
@@ -90,6 +99,8 @@ pub(super) struct Process<M: Machine> {
     pub(super) state: ProcessState<M::Stream>,
     /// Memory and its pages, in the order it was added.
     pub(super) regions: Vec<(M::Region, u32)>,
+    /// What engines may touch, and its pages, by its address in the process.
+    pub(super) lent: BTreeMap<u64, (M::Region, u32)>,
     /// Until it is handed out.
     pub(super) token: Vec<u8>,
 }
@@ -102,8 +113,14 @@ pub(super) enum ProcessState<Stream> {
 }
 
 impl<M: Machine> Process<M> {
+    /// Pages of fence memory.
     pub(super) fn pages(&self) -> u32 {
         self.regions.iter().map(|(_, pages)| pages).sum()
+    }
+
+    /// All that are pinned.
+    pub(super) fn pinned_pages(&self) -> u32 {
+        self.pages() + self.lent.values().map(|(_, pages)| pages).sum::<u32>()
     }
 }
 
@@ -116,6 +133,8 @@ pub(super) enum Pending {
     Detach { process: u32 },
     MakeNtHandle { client: ClientId },
     NtHandleClosed,
+    Lend { client: ClientId, process: u32, address: u64 },
+    TakeBack { client: ClientId, process: u32, address: u64 },
 }
 
 impl<M: Machine> Broker<M> {
@@ -147,9 +166,12 @@ impl<M: Machine> Broker<M> {
             return Some(format!("process {number} is alive with {detaching} detaches under way"));
         }
         match self.clients.get(client).map(|client| &client.state) {
-            Some(ClientState::Attached { process } | ClientState::Making { process })
-                if *process == number =>
-            {
+            Some(
+                ClientState::Attached { process }
+                | ClientState::Making { process }
+                | ClientState::Lending { process, .. }
+                | ClientState::TakingBack { process },
+            ) if *process == number => {
                 stream.is_none().then(|| format!("process {number} is attached and has no stream"))
             }
             Some(ClientState::Adding { process, .. }) if *process == number => None,

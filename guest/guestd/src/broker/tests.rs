@@ -3,10 +3,11 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use proto::attach::{Attached, GuestdWelcome, HostToGuestd, host_to_guestd};
+use proto::attach::{Attached, GuestdWelcome, HostToGuestd, LendPages, TakePagesBack, host_to_guestd};
 
 use super::*;
 use crate::limits::{GREETING_MAX, PROCESS_PAGES_MAX};
+use proto::limits::{LENT_PAGES_MAX, PAGES_PER_MESSAGE_MAX};
 
 type Log = Rc<RefCell<Vec<String>>>;
 
@@ -31,7 +32,7 @@ impl Machine for FakeMachine {
     type Stream = Traced;
     type Descriptor = String;
 
-    fn make_region(&mut self, pages: u32) -> Result<MadeRegion<Self>, String> {
+    fn make_region(&mut self, _: Purpose, pages: u32) -> Result<MadeRegion<Self>, String> {
         if *self.refuse_memory.borrow() {
             return Err("no memory".to_owned());
         }
@@ -83,6 +84,13 @@ fn render(effect: &Effect<String>) -> String {
                 }
                 guestd_to_host::Body::NtHandleClosed(token) => {
                     format!("host #{request}: closed {}", token[0])
+                }
+                guestd_to_host::Body::Lend(lend) => {
+                    let LendPages { process, address, pages } = lend;
+                    format!("host #{request}: process {process} lends {} at {address:#x}", pages.len())
+                }
+                guestd_to_host::Body::TakeBack(TakePagesBack { process, address }) => {
+                    format!("host #{request}: process {process} takes {address:#x} back")
                 }
             }
         }
@@ -168,6 +176,10 @@ impl Harness {
         self.ask(client, broker_request::Body::Grow(broker_request::Grow { slots }));
     }
 
+    fn lend(&mut self, client: ClientId, address: u64, pages: u32) {
+        self.ask(client, broker_request::Body::Lend(broker_request::Lend { address, pages }));
+    }
+
     fn answer(&mut self, request: u64, body: host_to_guestd::Body) {
         let message = HostToGuestd { request, body: Some(body), ..HostToGuestd::default() };
         self.input(Input::FromHost(message));
@@ -243,6 +255,93 @@ fn memory_grows_by_doubling_and_every_region_waits_for_the_host() {
         "region 3 dropped",
         "region 4 dropped",
     ]);
+}
+
+#[test]
+fn lent_pages_are_freed_when_the_host_has_given_them_back() {
+    let mut harness = Harness::attached();
+    harness.lend(A, 0x7000, 3);
+    assert!(!harness.broker.listens_to(A), "one request at a time");
+    harness.answer(4, host_to_guestd::Body::Lent(true));
+    harness.expect(&[
+        "host #4: process 5 lends 3 at 0x7000",
+        r#"client 1: process 5 token 0 slots 0+0 ["memory 2"]"#,
+    ]);
+    harness.ask(A, broker_request::Body::TakeBack(0x7000));
+    harness.expect(&["host #5: process 5 takes 0x7000 back"]);
+    harness.answer(5, host_to_guestd::Body::TakenBack(true));
+    harness.expect(&["region 2 dropped", "client 1: process 5 token 0 slots 0+0 []"]);
+    harness.ask(A, broker_request::Body::TakeBack(0x7000));
+    harness.expect(&["client 1: refused: nothing is lent at 0x7000"]);
+}
+
+#[test]
+fn lent_pages_of_a_killed_process_wait_for_the_host_in_every_state() {
+    for answered in [false, true] {
+        let mut harness = Harness::attached();
+        harness.lend(A, 0x7000, 3);
+        if answered {
+            harness.answer(4, host_to_guestd::Body::Lent(true));
+            harness.ask(A, broker_request::Body::TakeBack(0x7000));
+        }
+        harness.log.borrow_mut().clear();
+        harness.input(Input::ClientGone { client: A });
+        let detach = if answered { 6 } else { 5 };
+        harness.expect(&["stream 1 dropped", &format!("host #{detach}: detach 5")]);
+        harness.answer(detach, host_to_guestd::Body::Detached(true));
+        harness.expect(&["region 1 dropped", "region 2 dropped"]);
+        // The answer that was still to come finds nobody.
+        let late =
+            if answered { host_to_guestd::Body::TakenBack(true) } else { host_to_guestd::Body::Lent(true) };
+        harness.answer(detach - 1, late);
+        harness.expect(&[]);
+    }
+}
+
+#[test]
+fn pages_that_cannot_be_lent_are_refused_and_the_process_lives() {
+    let mut harness = Harness::attached();
+    harness.lend(A, 0x7000, 1);
+    harness.answer_refused(4, "page 0x200000 is outside");
+    harness.expect(&[
+        "host #4: process 5 lends 1 at 0x7000",
+        "region 2 dropped",
+        "client 1: refused: page 0x200000 is outside",
+    ]);
+    harness.lend(A, 0x7000, 0);
+    harness.lend(A, 0x7000, PAGES_PER_MESSAGE_MAX as u32 + 1);
+    harness.broker.config.pages_total_max = 2;
+    harness.lend(A, 0x7000, 2);
+    harness.lend(A, 0x7000, 1);
+    harness.answer(5, host_to_guestd::Body::Lent(true));
+    harness.lend(A, 0x7000, 1);
+    let log = std::mem::take(&mut *harness.log.borrow_mut());
+    let refused: Vec<_> = log.iter().filter_map(|line| line.strip_prefix("client 1: refused: ")).collect();
+    assert_eq!(
+        refused,
+        [
+            "0 pages at once, allowed are 1 to 4096",
+            "4097 pages at once, allowed are 1 to 4096",
+            "the guest's processes hold 1 of at most 2 pages of pinned memory",
+            "what is at 0x7000 is lent already",
+        ]
+    );
+    assert!(harness.broker.listens_to(A));
+}
+
+#[test]
+fn one_process_lends_a_gib_at_most() {
+    let mut harness = Harness::attached();
+    harness.broker.config.pages_total_max = u32::MAX;
+    let each = PAGES_PER_MESSAGE_MAX as u32;
+    for number in 0..u64::from(LENT_PAGES_MAX / each) {
+        harness.lend(A, number << 32, each);
+        harness.answer(4 + number, host_to_guestd::Body::Lent(true));
+    }
+    harness.log.borrow_mut().clear();
+    harness.lend(A, 1, 1);
+    let words = "client 1: refused: the process has lent 262144 of at most 262144 pages";
+    assert_eq!(harness.log.borrow().last().unwrap(), words);
 }
 
 #[test]
@@ -545,7 +644,7 @@ fn the_memory_of_all_processes_has_a_limit() {
     let mut harness = Harness::attached();
     harness.broker.config.pages_total_max = 2;
     harness.grow(A, 128);
-    let words = "the guest's processes hold 1 of at most 2 pages of fence memory";
+    let words = "the guest's processes hold 1 of at most 2 pages of pinned memory";
     harness.expect(&[
         &format!("say process 5 gets no fence memory: {words}"),
         &format!("client 1: refused: {words}"),

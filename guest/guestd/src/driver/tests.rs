@@ -20,7 +20,7 @@ use rustix::net::{
 };
 
 use super::*;
-use crate::broker::{Config, MadeRegion, MadeStream};
+use crate::broker::{Config, MadeRegion, MadeStream, Purpose};
 
 /// Tells a test that it is the process which connects in another test, and where to.
 const ROLE: &str = "GUESTD_TEST_BROKER";
@@ -32,7 +32,7 @@ impl Machine for Files {
     type Stream = OwnedFd;
     type Descriptor = OwnedFd;
 
-    fn make_region(&mut self, pages: u32) -> Result<MadeRegion<Self>, String> {
+    fn make_region(&mut self, _: Purpose, pages: u32) -> Result<MadeRegion<Self>, String> {
         let descriptor = File::open("/dev/zero").unwrap().into();
         Ok(MadeRegion { region: (), addresses: vec![0x1000; pages as usize], descriptor })
     }

@@ -21,7 +21,7 @@ fn map(descriptor: &OwnedFd, protection: ProtFlags) -> Result<Mapping, Errno> {
 
 /// Frame numbers need CAP_SYS_ADMIN; without it there is no region to test.
 fn region(pages: u32) -> Option<NewRegion> {
-    match NewRegion::make(pages, &Pinner::new()) {
+    match NewRegion::make(Purpose::Fences, pages, &Pinner::new()) {
         Ok(region) => Some(region),
         Err(words) => {
             eprintln!("not tested here: {words}");
@@ -57,6 +57,21 @@ fn what_is_stored_through_our_own_mapping_is_read_through_the_descriptor() {
 }
 
 #[test]
+fn pages_of_an_allocation_are_written_from_both_sides_and_keep_their_size() {
+    let pages = match NewRegion::make(Purpose::Pages, 2, &Pinner::new()) {
+        Ok(pages) => pages,
+        Err(words) => return assert!(words.contains("CAP_SYS_ADMIN"), "{words}"),
+    };
+    let process = map(&pages.descriptor, ProtFlags::READ | ProtFlags::WRITE).unwrap();
+    slot(&process).publish(5);
+    assert_eq!(slot(&pages.region._mapping).value(), 5);
+    slot(&pages.region._mapping).publish(6);
+    assert_eq!(slot(&process).value(), 6);
+    let file = File::from(pages.descriptor);
+    assert!(file.set_len(0).is_err() && file.set_len(1 << 20).is_err());
+}
+
+#[test]
 fn every_page_has_an_address_of_its_own() {
     let Some(new) = region(64) else { return };
     let mut addresses = new.addresses.clone();
@@ -72,7 +87,7 @@ fn every_page_has_an_address_of_its_own() {
 fn a_dropped_region_gives_its_place_in_the_table_back() {
     let pinner = Pinner::new();
     for _ in 0..3 * crate::limits::PINNED_REGIONS_MAX {
-        match NewRegion::make(1, &pinner) {
+        match NewRegion::make(Purpose::Fences, 1, &pinner) {
             Ok(new) => drop(new),
             Err(words) => return assert!(words.contains("CAP_SYS_ADMIN"), "{words}"),
         }
@@ -83,7 +98,7 @@ fn a_dropped_region_gives_its_place_in_the_table_back() {
 fn without_io_uring_memory_is_locked_and_the_reason_is_told() {
     let pinner = Pinner::locked(&std::io::Error::from(ErrorKind::Unsupported));
     assert!(pinner.weakness.as_ref().unwrap().contains("io_uring is not usable"));
-    match NewRegion::make(2, &pinner) {
+    match NewRegion::make(Purpose::Fences, 2, &pinner) {
         Ok(new) => assert_eq!(new.addresses.len(), 2),
         Err(words) => assert!(words.contains("CAP_SYS_ADMIN") || words.contains("cannot lock"), "{words}"),
     }

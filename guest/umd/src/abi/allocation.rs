@@ -64,12 +64,32 @@ fn create<T>(session: &Session, argument: *mut CreateAllocation) -> Result<NtSta
         }
         answer => return Err(failure(&answer)),
     };
+    if let Err(status) = lend(session, &call, resource, &allocations) {
+        session.call(&Call::DestroyAllocation {
+            device: Handle(arguments.device),
+            resource,
+            allocations: if resource == Handle::NULL { allocations } else { Vec::new() },
+            flags: DestroyAllocationFlags::empty(),
+        });
+        return Err(status);
+    }
     for (info, handle) in infos.iter().zip(allocations) {
         write(info.cast::<u32>(), handle.0);
     }
     (arguments.resource, arguments.shared_handle) = (resource.0, shared_handle.0);
     write(argument, arguments);
     Ok(status)
+}
+
+/// The memory of new allocations becomes what engines touch.
+fn lend(session: &Session, call: &Call, resource: Handle, allocations: &[Handle]) -> Result<(), NtStatus> {
+    let Call::CreateAllocation(create) = call else { unreachable!("this is what was called") };
+    let Some(standard) = &create.standard else { return Ok(()) };
+    for (info, allocation) in create.allocations.iter().zip(allocations) {
+        let end = info.system_memory.saturating_add(standard.size);
+        session.lend(create.device, resource, *allocation, info.system_memory..end)?;
+    }
+    Ok(())
 }
 
 /// `D3DKMTCreateAllocation`.
@@ -87,13 +107,18 @@ pub extern "C" fn D3DKMTCreateAllocation2(argument: *mut CreateAllocation) -> CS
 fn destroy(session: &Session, arguments: &DestroyAllocation2) -> Result<NtStatus, NtStatus> {
     let mut copy = Array::default();
     let allocations = read_handles(&mut copy, arguments.allocations, arguments.count)?.to_vec();
+    let resource = Handle(arguments.resource);
     let call = Call::DestroyAllocation {
         device: Handle(arguments.device),
-        resource: Handle(arguments.resource),
-        allocations,
+        resource,
+        allocations: allocations.clone(),
         flags: DestroyAllocationFlags::from_bits_retain(arguments.flags),
     };
-    Ok(session.call(&call).status)
+    let status = session.call(&call).status;
+    if status.is_success() {
+        session.allocations_ended(resource, &allocations);
+    }
+    Ok(status)
 }
 
 /// `D3DKMTDestroyAllocation`.

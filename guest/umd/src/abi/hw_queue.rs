@@ -59,9 +59,9 @@ pub extern "C" fn D3DKMTSubmitSignalSyncObjectsToHwQueue(argument: *const Submit
         let arguments = read(argument)?;
         let count = arguments.object_count;
         Ok(session.submit(&Call::SubmitSignalToHwQueue {
-            queues: read_handles(&mut Array::default(), arguments.queues, arguments.queue_count)?.to_vec(),
-            objects: read_handles(&mut Array::default(), arguments.objects, count)?.to_vec(),
-            values: read_values(&mut Array::default(), arguments.values, count)?.to_vec(),
+            queues: read_handles(&mut Array::default(), arguments.queues, arguments.queue_count)?.into(),
+            objects: read_handles(&mut Array::default(), arguments.objects, count)?.into(),
+            values: read_values(&mut Array::default(), arguments.values, count)?.into(),
             flags: SignalFlags::from_bits_retain(arguments.flags),
         }))
     })
@@ -75,8 +75,8 @@ pub extern "C" fn D3DKMTSubmitWaitForSyncObjectsToHwQueue(argument: *const Submi
         let count = arguments.object_count;
         Ok(session.submit(&Call::SubmitWaitToHwQueue {
             queue: Handle(arguments.queue),
-            objects: read_handles(&mut Array::default(), arguments.objects, count)?.to_vec(),
-            values: read_values(&mut Array::default(), arguments.values, count)?.to_vec(),
+            objects: read_handles(&mut Array::default(), arguments.objects, count)?.into(),
+            values: read_values(&mut Array::default(), arguments.values, count)?.into(),
         }))
     })
 }

@@ -99,7 +99,16 @@ layout!(MapGpuVirtualAddress 104 / 8: paging_queue 0, base 8, minimum 16, maximu
 layout!(FreeGpuVirtualAddress 24 / 8: adapter 0, base 8, size 16);
 layout!(UpdateGpuVirtualAddress 56 / 8: device 0, context 4, fence 8, operation_count 12, operations 16,
     reserved_0 24, reserved_1 32, fence_value 40, flags 48);
-layout!(GpuVaOperation 64 / 8: operation 0, base 8, size 16, rest 24);
+layout!(GpuVaOperation 64 / 8: operation 0, base 8, size 16, allocation 24, allocation_offset 32, allocation_size 40,
+    protection 48, driver_protection 56);
+layout!(MakeResident 48 / 8: paging_queue 0, count 4, allocations 8, priorities 16, flags 24,
+    paging_fence_value 32, bytes_to_trim 40);
+layout!(Evict 32 / 8: device 0, count 4, allocations 8, flags 16, bytes_to_trim 24);
+layout!(Lock2 24 / 8: device 0, allocation 4, flags 8, data 16);
+layout!(Unlock2 8 / 4: device 0, allocation 4);
+layout!(AllocationPriority 32 / 8: device 0, resource 4, allocations 8, count 16, priorities 24);
+layout!(QueryVideoMemoryInfo 56 / 8: process 0, adapter 8, segment_group 12, budget 16, current_usage 24,
+    current_reservation 32, available_for_reservation 40, physical_adapter 48);
 
 layout!(CreateHwQueue 48 / 8: context 0, flags 4, private_data_size 8, private_data 16, queue 24,
     progress_fence 28, cpu_address 32, gpu_address 40);

@@ -277,7 +277,34 @@ fn paging_structs_have_the_layout_of_windows() {
         fence_value = FenceValue, flags = Flags);
     same!(GpuVaOperation, D3DDDI_UPDATEGPUVIRTUALADDRESS_OPERATION: operation = OperationType, base = Anonymous);
     type Copied = windows::D3DDDI_UPDATEGPUVIRTUALADDRESS_OPERATION_0_3;
-    assert_eq!(offset_of!(ours::GpuVaOperation, size), 8 + offset_of!(Copied, SizeInBytes));
+    type Mapped = windows::D3DDDI_UPDATEGPUVIRTUALADDRESS_OPERATION_0_1;
+    type Unmapped = windows::D3DDDI_UPDATEGPUVIRTUALADDRESS_OPERATION_0_2;
+    for (ours, theirs) in [
+        (offset_of!(ours::GpuVaOperation, size), offset_of!(Copied, SizeInBytes)),
+        (offset_of!(ours::GpuVaOperation, allocation), offset_of!(Copied, DestAddress)),
+        (offset_of!(ours::GpuVaOperation, allocation), offset_of!(Unmapped, Protection)),
+        (offset_of!(ours::GpuVaOperation, allocation), offset_of!(Mapped, hAllocation)),
+        (offset_of!(ours::GpuVaOperation, allocation_offset), offset_of!(Mapped, AllocationOffsetInBytes)),
+        (offset_of!(ours::GpuVaOperation, allocation_size), offset_of!(Mapped, AllocationSizeInBytes)),
+        (offset_of!(ours::GpuVaOperation, protection), offset_of!(Mapped, Protection)),
+    ] {
+        assert_eq!(ours, 8 + theirs);
+    }
+    same!(MakeResident, D3DDDI_MAKERESIDENT: paging_queue = hPagingQueue, count = NumAllocations,
+        allocations = AllocationList, priorities = PriorityList, flags = Flags,
+        paging_fence_value = PagingFenceValue, bytes_to_trim = NumBytesToTrim);
+    same!(Evict, D3DKMT_EVICT: device = hDevice, count = NumAllocations, allocations = AllocationList,
+        flags = Flags, bytes_to_trim = NumBytesToTrim);
+    same!(Lock2, D3DKMT_LOCK2: device = hDevice, allocation = hAllocation, flags = Flags, data = pData);
+    same!(Unlock2, D3DKMT_UNLOCK2: device = hDevice, allocation = hAllocation);
+    same!(AllocationPriority, D3DKMT_SETALLOCATIONPRIORITY: device = hDevice, resource = hResource,
+        allocations = phAllocationList, count = AllocationCount, priorities = pPriorities);
+    same!(AllocationPriority, D3DKMT_GETALLOCATIONPRIORITY: device = hDevice, resource = hResource,
+        allocations = phAllocationList, count = AllocationCount, priorities = pPriorities);
+    same!(QueryVideoMemoryInfo, D3DKMT_QUERYVIDEOMEMORYINFO: process = hProcess, adapter = hAdapter,
+        segment_group = MemorySegmentGroup, budget = Budget, current_usage = CurrentUsage,
+        current_reservation = CurrentReservation, available_for_reservation = AvailableForReservation,
+        physical_adapter = PhysicalAdapterIndex);
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! The calls of WDDM 1: GPU signals and waits of the legacy types, and objects opened by their global handles.
 
 use d3dkmt::limits::{BROADCAST_CONTEXTS_MAX, OBJECTS_WAITED_ON_MAX};
-use d3dkmt::{Call, GpuSignal, Handle, NtStatus, SignalFlags};
+use d3dkmt::{Call, GpuSignal, Handle, Handles, NtStatus, SignalFlags};
 
 use super::memory::{read, write};
 use super::thunk::{CStatus, enter};
@@ -13,7 +13,7 @@ use crate::client::{CallerEvent, Session};
 use crate::process::Starts;
 
 /// The first entries of an array in place; a count that it has no room for is INVALID_PARAMETER.
-fn first(array: &[u32], count: u32) -> Result<Vec<Handle>, NtStatus> {
+fn first(array: &[u32], count: u32) -> Result<Handles, NtStatus> {
     let entries = array.get(..count as usize).ok_or(NtStatus::INVALID_PARAMETER)?;
     Ok(entries.iter().copied().map(Handle).collect())
 }
@@ -68,7 +68,7 @@ pub extern "C" fn D3DKMTWaitForSynchronizationObject2(
 pub extern "C" fn D3DKMTSignalSynchronizationObject(argument: *const SignalSynchronizationObject) -> CStatus {
     enter(Starts::Nothing, |session| {
         let arguments = read(argument)?;
-        let contexts = vec![Handle(arguments.context)];
+        let contexts = Handles::from_slice(&[Handle(arguments.context)]);
         let objects = first(&arguments.objects, arguments.object_count)?;
         let flags = SignalFlags::from_bits_retain(arguments.flags);
         let signal = GpuSignal::Legacy { objects, fence_value: 0 };
@@ -84,7 +84,7 @@ pub extern "C" fn D3DKMTSignalSynchronizationObject2(
     const { assert!(BROADCAST_CONTEXTS_MAX == 64) };
     enter(Starts::Nothing, |session| {
         let arguments = read(argument)?;
-        let mut contexts = vec![Handle(arguments.context)];
+        let mut contexts = Handles::from_slice(&[Handle(arguments.context)]);
         contexts.extend(first(&arguments.contexts, arguments.context_count)?);
         let objects = first(&arguments.objects, arguments.object_count)?;
         let flags = SignalFlags::from_bits_retain(arguments.flags);

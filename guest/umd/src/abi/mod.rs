@@ -15,6 +15,7 @@ mod legacy;
 mod memory;
 mod paging;
 mod queue;
+mod residency;
 mod scheduling;
 mod share;
 mod sync;

@@ -99,13 +99,31 @@ pub extern "C" fn D3DKMTFreeGpuVirtualAddress(argument: *const FreeGpuVirtualAdd
     })
 }
 
+/// What the union says, by the type of the operation. Of a type that C has no name for nobody knows.
+fn operation(raw: GpuVaOperation) -> Operation {
+    /// `D3DDDI_UPDATEGPUVIRTUALADDRESS_OPERATION_TYPE`.
+    const MAP: u32 = 0;
+    const UNMAP: u32 = 1;
+    const COPY: u32 = 2;
+    const MAP_PROTECT: u32 = 3;
+    let GpuVaOperation { operation, base, size, allocation, allocation_offset, allocation_size, .. } = raw;
+    let plain = Operation { operation, base, size, ..Operation::default() };
+    let map =
+        Operation { allocation: Handle(allocation as u32), allocation_offset, allocation_size, ..plain };
+    match operation {
+        MAP => map,
+        MAP_PROTECT => Operation { protection: raw.protection, ..map },
+        UNMAP => Operation { protection: allocation, ..plain },
+        COPY => Operation { destination: allocation, ..plain },
+        _ => plain,
+    }
+}
+
 /// `D3DKMTUpdateGpuVirtualAddress`.
 #[unsafe(no_mangle)]
 pub extern "C" fn D3DKMTUpdateGpuVirtualAddress(argument: *const UpdateGpuVirtualAddress) -> CStatus {
     enter(Starts::Nothing, |session| {
         let arguments = read(argument)?;
-        let operation =
-            |raw: GpuVaOperation| Operation { operation: raw.operation, base: raw.base, size: raw.size };
         let operations = read_array(arguments.operations, arguments.operation_count as usize)?;
         let call = Call::UpdateGpuVirtualAddress {
             device: Handle(arguments.device),

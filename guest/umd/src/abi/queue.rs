@@ -1,7 +1,7 @@
 //! What is queued in contexts: GPU signals, GPU waits, command buffers.
 
 use d3dkmt::limits::BROADCAST_CONTEXTS_MAX;
-use d3dkmt::{Call, GpuSignal, Handle, NtStatus, SignalFlags};
+use d3dkmt::{Call, GpuSignal, Handle, Handles, NtStatus, SignalFlags, Values};
 
 use super::memory::{Array, probe_values, read, read_bytes, read_handles, read_values};
 use super::thunk::{CStatus, enter};
@@ -14,9 +14,9 @@ use crate::process::Starts;
 pub extern "C" fn D3DKMTSignalSynchronizationObjectFromGpu(argument: *const FromGpu) -> CStatus {
     enter(Starts::Nothing, |session| {
         let arguments = read(argument)?;
-        let objects =
-            read_handles(&mut Array::default(), arguments.objects, arguments.object_count)?.to_vec();
-        let contexts = vec![Handle(arguments.context)];
+        let objects: Handles =
+            read_handles(&mut Array::default(), arguments.objects, arguments.object_count)?.into();
+        let contexts = Handles::from_slice(&[Handle(arguments.context)]);
         let signal = signal_of_union(session, objects, arguments.values)?;
         Ok(session.submit(&Call::SignalFromGpu { contexts, signal, flags: SignalFlags::empty() }))
     })
@@ -29,8 +29,8 @@ pub extern "C" fn D3DKMTSignalSynchronizationObjectFromGpu2(argument: *const Sig
     enter(Starts::Nothing, |session| {
         let arguments = read(argument)?;
         let flags = SignalFlags::from_bits_retain(arguments.flags);
-        let contexts =
-            read_handles(&mut Array::default(), arguments.contexts, arguments.context_count)?.to_vec();
+        let contexts: Handles =
+            read_handles(&mut Array::default(), arguments.contexts, arguments.context_count)?.into();
         if contexts.is_empty() {
             return Err(NtStatus::INVALID_PARAMETER);
         }
@@ -42,8 +42,8 @@ pub extern "C" fn D3DKMTSignalSynchronizationObjectFromGpu2(argument: *const Sig
                 CallerEvent::from_handle(arguments.values).map_err(|_| NtStatus::INVALID_PARAMETER)?;
             return Ok(session.signal_event_from_gpu(contexts, flags, event));
         }
-        let objects =
-            read_handles(&mut Array::default(), arguments.objects, arguments.object_count)?.to_vec();
+        let objects: Handles =
+            read_handles(&mut Array::default(), arguments.objects, arguments.object_count)?.into();
         let signal = signal_of_union(session, objects, arguments.values)?;
         Ok(session.submit(&Call::SignalFromGpu { contexts, signal, flags }))
     })
@@ -54,8 +54,8 @@ pub extern "C" fn D3DKMTSignalSynchronizationObjectFromGpu2(argument: *const Sig
 pub extern "C" fn D3DKMTWaitForSynchronizationObjectFromGpu(argument: *const FromGpu) -> CStatus {
     enter(Starts::Nothing, |session| {
         let arguments = read(argument)?;
-        let objects =
-            read_handles(&mut Array::default(), arguments.objects, arguments.object_count)?.to_vec();
+        let objects: Handles =
+            read_handles(&mut Array::default(), arguments.objects, arguments.object_count)?.into();
         let context = Handle(arguments.context);
         Ok(session.submit(&match union(session, &objects, arguments.values)? {
             Union::Array(values) => Call::WaitFromGpu { context, objects, values },
@@ -67,7 +67,7 @@ pub extern "C" fn D3DKMTWaitForSynchronizationObjectFromGpu(argument: *const Fro
 /// What the union beside objects says.
 enum Union {
     /// One value for each object.
-    Array(Vec<u64>),
+    Array(Values),
     /// The one value of the legacy types.
     InPlace(u64),
 }
@@ -79,14 +79,16 @@ fn union(session: &Session, objects: &[Handle], union: u64) -> Result<Union, NtS
     let count = objects.len() as u32;
     Ok(match session.value_form(objects) {
         ValueForm::Array => {
-            Union::Array(read_values(&mut Array::default(), union as *const u64, count)?.to_vec())
+            Union::Array(Values::from_slice(read_values(&mut Array::default(), union as *const u64, count)?))
         }
         ValueForm::Inline => Union::InPlace(union),
-        ValueForm::Unknown => probe_values(union, count).map_or(Union::InPlace(union), Union::Array),
+        ValueForm::Unknown => {
+            probe_values(union, count).map_or(Union::InPlace(union), |values| Union::Array(values.into()))
+        }
     })
 }
 
-fn signal_of_union(session: &Session, objects: Vec<Handle>, value: u64) -> Result<GpuSignal, NtStatus> {
+fn signal_of_union(session: &Session, objects: Handles, value: u64) -> Result<GpuSignal, NtStatus> {
     Ok(match union(session, &objects, value)? {
         Union::Array(values) => GpuSignal::Monitored { objects, values },
         Union::InPlace(fence_value) => GpuSignal::Legacy { objects, fence_value },

@@ -106,13 +106,8 @@ impl Broker {
     /// Asks for an NT handle. It is the caller's from here on, and a forked child's too.
     pub fn make_nt_handle(&self) -> Result<(ShareToken, OwnedFd), AttachError> {
         self.send(broker_request::Body::MakeNtHandle(true))?;
-        wait_for(self.0.as_fd())?;
-        let (_, received) = self.take_reply()?;
-        let handle = received.into_iter().next().ok_or_else(|| {
-            AttachError::BadReply(
-                "no descriptor came along: is the limit of open files reached (ulimit -n)?".into(),
-            )
-        })?;
+        let (_, received) = self.await_reply()?;
+        let handle = received.into_iter().next().ok_or_else(no_descriptor)?;
         let token = ::nt_handle::token_of(handle.as_fd());
         let token = token.ok_or_else(|| AttachError::BadReply("its descriptor carries no token".into()))?;
         // Where standard input is closed it could be 0, which is NULL.
@@ -122,6 +117,24 @@ impl Broker {
             false => handle,
         };
         Ok((token, handle))
+    }
+
+    /// Asks for pages that the host's engines reach, to be mapped at an address.
+    pub fn lend(&self, address: u64, pages: u32) -> Result<OwnedFd, AttachError> {
+        self.send(broker_request::Body::Lend(broker_request::Lend { address, pages }))?;
+        let (_, received) = self.await_reply()?;
+        received.into_iter().next().ok_or_else(no_descriptor)
+    }
+
+    /// The host touches nothing of what was lent at an address once this returns.
+    pub fn take_back(&self, address: u64) -> Result<(), AttachError> {
+        self.send(broker_request::Body::TakeBack(address))?;
+        self.await_reply().map(drop)
+    }
+
+    fn await_reply(&self) -> Result<(BrokerReply, Vec<OwnedFd>), AttachError> {
+        wait_for(self.0.as_fd())?;
+        self.take_reply()
     }
 
     fn send(&self, body: broker_request::Body) -> Result<(), AttachError> {
@@ -177,6 +190,10 @@ fn receive_packet(socket: BorrowedFd<'_>, packet: &mut [u8]) -> Result<(usize, V
         }
     }
     Ok((message.bytes, descriptors))
+}
+
+fn no_descriptor() -> AttachError {
+    AttachError::BadReply("no descriptor came along: is the limit of open files reached (ulimit -n)?".into())
 }
 
 fn wait_for(socket: BorrowedFd<'_>) -> Result<(), AttachError> {

@@ -5,6 +5,7 @@ mod attach;
 mod channel;
 mod event;
 mod helper;
+mod lent;
 mod memory;
 mod port;
 mod reading;

@@ -1,17 +1,19 @@
 //! The port of this process: its channel, its fence memory, its broker. It blocks inside, so each of its
 //! futures is complete at its first poll.
 
+use std::ops::Range;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 use ::client::{Answer, Port, SendError, TRANSPORT_LOST};
-use d3dkmt::{Call, EventId, NtStatus, ShareToken};
+use d3dkmt::{Call, EventId, Handle, NtStatus, ShareToken};
 use proto::channel::Welcome;
 
 use super::attach::{AttachError, Attachment, Broker, greet};
 use super::channel::{Channel, Wakes, lock};
 use super::event::{CallerEvent, Event};
+use super::lent::{Lender, Lent};
 use super::memory::{FenceLocation, FenceMemory};
 use crate::notice::tell;
 
@@ -21,6 +23,8 @@ pub struct ProcessPort {
     pub(super) channel: Arc<Channel>,
     memory: FenceMemory,
     broker: Mutex<Broker>,
+    /// Taken before the broker.
+    lent: Mutex<Lent>,
 }
 
 impl ProcessPort {
@@ -29,7 +33,12 @@ impl ProcessPort {
         let Attachment { broker, stream, memory, token } = Broker::connect(path)?.attach(name)?;
         let (welcome, inbound) = greet(stream.as_fd(), token)?;
         let channel = Arc::new(Channel::new(stream, inbound));
-        let port = ProcessPort { channel, memory: FenceMemory::new(memory), broker: Mutex::new(broker) };
+        let port = ProcessPort {
+            channel,
+            memory: FenceMemory::new(memory),
+            broker: Mutex::new(broker),
+            lent: Mutex::default(),
+        };
         Ok((port, welcome))
     }
 }
@@ -45,6 +54,41 @@ impl ProcessPort {
             tell(format_args!("no NT handle: {error}"));
             if self.channel.is_lost() { TRANSPORT_LOST } else { NtStatus::NO_MEMORY }
         })
+    }
+}
+
+/// What is lent ends with the session, at the host.
+impl Lender for ProcessPort {
+    fn lend(&self, address: u64, pages: u32) -> Result<OwnedFd, AttachError> {
+        lock(&self.broker).lend(address, pages)
+    }
+
+    fn take_back(&self, address: u64) -> Result<(), AttachError> {
+        lock(&self.broker).take_back(address)
+    }
+}
+
+impl ProcessPort {
+    /// Engines may touch the memory of an allocation - of a device, and of a resource or none - from here on.
+    pub fn lend(
+        &self,
+        device: Handle,
+        resource: Handle,
+        allocation: Handle,
+        memory: Range<u64>,
+    ) -> Result<(), NtStatus> {
+        lock(&self.lent).add(self, (device, resource, allocation), memory).map_err(|error| {
+            tell(format_args!("memory of an allocation: {error}"));
+            if self.channel.is_lost() { TRANSPORT_LOST } else { NtStatus::from(&error) }
+        })
+    }
+
+    /// Allocations for which `lives` is false - of themselves, their device, their resource - have ended.
+    pub fn retain_lent(&self, lives: impl FnMut(Handle, Handle, Handle) -> bool) {
+        let mut lent = lock(&self.lent);
+        if !lent.is_empty() {
+            lent.retain(self, lives);
+        }
     }
 }
 

@@ -1,5 +1,6 @@
 //! The session as this library's callers see it: blocking.
 
+use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::pin::pin;
@@ -7,7 +8,7 @@ use std::task::Poll;
 
 use ::client::{Acquired, Answer, NewContext, ValueForm, poll_once};
 use d3dkmt::{
-    Adapter, Call, Handle, HwQueueFlags, Luid, NtStatus, ShareToken, SignalFlags, SyncObjectFlags,
+    Adapter, Call, Handle, Handles, HwQueueFlags, Luid, NtStatus, ShareToken, SignalFlags, SyncObjectFlags,
     SyncObjectInfo, WaitFromCpuFlags,
 };
 
@@ -89,7 +90,9 @@ impl Session {
 
     /// `D3DKMTCloseAdapter`.
     pub fn close_adapter(&self, adapter: Handle) -> NtStatus {
-        now(self.0.close_adapter(adapter))
+        let status = now(self.0.close_adapter(adapter));
+        self.devices_ended();
+        status
     }
 
     /// `D3DKMTCreateDevice`.
@@ -99,7 +102,31 @@ impl Session {
 
     /// `D3DKMTDestroyDevice`.
     pub fn destroy_device(&self, device: Handle) -> NtStatus {
-        now(self.0.destroy_device(device))
+        let status = now(self.0.destroy_device(device));
+        self.devices_ended();
+        status
+    }
+
+    /// Engines may touch the memory of an allocation - of a device, and of a resource or none - from here on.
+    pub fn lend(
+        &self,
+        device: Handle,
+        resource: Handle,
+        allocation: Handle,
+        memory: Range<u64>,
+    ) -> Result<(), NtStatus> {
+        self.0.port().lend(device, resource, allocation, memory)
+    }
+
+    /// These allocations, and those of the resource, are destroyed: their memory is the program's alone again.
+    pub fn allocations_ended(&self, resource: Handle, allocations: &[Handle]) {
+        self.0.port().retain_lent(|allocation, _, of| {
+            !allocations.contains(&allocation) && (resource == Handle::NULL || of != resource)
+        });
+    }
+
+    fn devices_ended(&self) {
+        self.0.port().retain_lent(|_, device, _| self.knows_device(device));
     }
 
     /// This process created the device and has not destroyed it.
@@ -250,7 +277,7 @@ impl Session {
     /// `D3DKMTSignalSynchronizationObjectFromGpu2` with EnqueueCpuEvent (FEN-036).
     pub fn signal_event_from_gpu(
         &self,
-        contexts: Vec<Handle>,
+        contexts: Handles,
         flags: SignalFlags,
         target: CallerEvent,
     ) -> NtStatus {

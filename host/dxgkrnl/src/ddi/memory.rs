@@ -19,16 +19,3 @@ pub enum PageTableEntry {
         writable: bool,
     },
 }
-
-impl PageTableEntry {
-    /// What stands so many bytes further on.
-    #[must_use]
-    pub const fn at(self, offset: u64) -> Self {
-        match self {
-            PageTableEntry::NoAccess | PageTableEntry::Zero => self,
-            PageTableEntry::Memory { owner, address, writable } => {
-                PageTableEntry::Memory { owner, address: address + offset, writable }
-            }
-        }
-    }
-}

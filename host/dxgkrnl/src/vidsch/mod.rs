@@ -41,7 +41,7 @@ mod suspend;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
-use d3dkmt::{EventId, GpuVaOperation, Handle, NtStatus, SignalFlags};
+use d3dkmt::{EventId, Handle, NtStatus, SignalFlags};
 
 pub(crate) use context::Context;
 pub(crate) use dispatch::{QUANTUM_NS, ReadyCommand};
@@ -52,6 +52,7 @@ pub(crate) use priority::CLASS_NORMAL;
 pub(crate) use ready::Level;
 
 use crate::ProcessId;
+use crate::address::VaUpdate;
 use crate::ddi::{EngineId, HwContext, Miniport};
 use crate::effects::Effects;
 use crate::kernel::Kernel;
@@ -106,7 +107,7 @@ pub(crate) enum Packet {
         commands: Vec<u8>,
     },
     /// The update of an address space, of a companion (`paging.rs`).
-    PageTables(Vec<GpuVaOperation>),
+    PageTables(Vec<VaUpdate>),
 }
 
 impl Packet {
@@ -120,7 +121,7 @@ impl Packet {
                 Packet::WaitAtHead(items) => items.len() * size_of::<WaitItem>(),
                 Packet::Signal(signal) => signal.targets.len() * size_of::<(u32, u64)>(),
                 Packet::Command(commands) | Packet::HwCommand { commands, .. } => commands.len(),
-                Packet::PageTables(operations) => operations.len() * size_of::<GpuVaOperation>(),
+                Packet::PageTables(operations) => operations.len() * size_of::<VaUpdate>(),
             }
     }
 }
@@ -285,7 +286,7 @@ impl<M: Miniport> Kernel<M> {
             Packet::HwCommand { progress_fence_id, commands } => {
                 self.start_hw_command(id, progress_fence_id, commands, effects);
             }
-            Packet::PageTables(operations) => self.update_page_tables(id, &operations),
+            Packet::PageTables(operations) => self.update_page_tables(id, &operations, effects),
         }
         true
     }

@@ -80,15 +80,19 @@ impl<M: Miniport> World<M> {
     pub fn signal_hw(&mut self, queues: &[Queue], object: Handle, value: u64) -> NtStatus {
         self.status(Call::SubmitSignalToHwQueue {
             queues: queues.iter().map(|queue| queue.handle).collect(),
-            objects: vec![object],
-            values: vec![value],
+            objects: vec![object].into(),
+            values: vec![value].into(),
             flags: SignalFlags::empty(),
         })
     }
 
     pub fn wait_hw(&mut self, queue: Queue, object: Handle, value: u64) -> NtStatus {
         let (objects, values) = (vec![object], vec![value]);
-        self.status(Call::SubmitWaitToHwQueue { queue: queue.handle, objects, values })
+        self.status(Call::SubmitWaitToHwQueue {
+            queue: queue.handle,
+            objects: objects.into(),
+            values: values.into(),
+        })
     }
 
     pub fn view(&self, queue: Queue) -> HwQueueView {

@@ -271,7 +271,12 @@ impl<M: Miniport> World<M> {
         value: u64,
         flags: SignalFlags,
     ) -> NtStatus {
-        self.status(Call::SignalFromCpu { device, objects: vec![object], values: vec![value], flags })
+        self.status(Call::SignalFromCpu {
+            device,
+            objects: vec![object].into(),
+            values: vec![value].into(),
+            flags,
+        })
     }
 
     /// Begins a CPU wait; the event's name and how it was taken.
@@ -330,7 +335,7 @@ impl<M: Miniport> World<M> {
     pub fn submit(&mut self, context: Handle, packets: &[isa::Packet]) -> NtStatus {
         let private_data = isa::encode(packets);
         self.status(Call::SubmitCommand {
-            contexts: vec![context],
+            contexts: vec![context].into(),
             commands: 0,
             length: 0,
             flags: 0,
@@ -340,14 +345,14 @@ impl<M: Miniport> World<M> {
 
     pub fn gpu_signal(&mut self, contexts: &[Handle], object: Handle, value: u64) -> NtStatus {
         self.status(Call::SignalFromGpu {
-            contexts: contexts.to_vec(),
-            signal: GpuSignal::Monitored { objects: vec![object], values: vec![value] },
+            contexts: contexts.into(),
+            signal: GpuSignal::Monitored { objects: vec![object].into(), values: vec![value].into() },
             flags: SignalFlags::empty(),
         })
     }
 
     pub fn gpu_wait(&mut self, context: Handle, object: Handle, value: u64) -> NtStatus {
-        self.status(Call::WaitFromGpu { context, objects: vec![object], values: vec![value] })
+        self.status(Call::WaitFromGpu { context, objects: vec![object].into(), values: vec![value].into() })
     }
 
     /// Another process, from here on the one that calls; its device.

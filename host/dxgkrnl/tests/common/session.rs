@@ -3,8 +3,8 @@
 
 use d3dkmt::{
     Call, CpuEventUsage, CreateContextFlags, EscapeFlags, EventId, GpuSignal, GpuVaOperation, Handle,
-    KeyedMutexFlags, Luid, NtStatus, Reply, RuntimeBuffer, ShareToken, SignalFlags, SyncObjectFlags,
-    SyncObjectInfo, SyncObjectType, WaitFromCpuFlags, isa,
+    Handles, KeyedMutexFlags, Luid, NtStatus, Reply, RuntimeBuffer, ShareToken, SignalFlags, SyncObjectFlags,
+    SyncObjectInfo, SyncObjectType, Values, WaitFromCpuFlags, isa,
 };
 use dxgkrnl::{Config, Effects, EngineId, Fault, Input, Kernel, ProcessId, VmId};
 use kmd::SimulatedMiniport;
@@ -190,17 +190,17 @@ impl Session {
         if list.is_empty() { Handle::NULL } else { list[self.random.below(list.len() as u64) as usize] }
     }
 
-    fn targets(&mut self, at: usize) -> (Vec<Handle>, Vec<u64>) {
+    fn targets(&mut self, at: usize) -> (Handles, Values) {
         let count = if self.random.one_in(20) { self.random.below(40) } else { 1 + self.random.below(3) };
-        let objects: Vec<_> = (0..count).map(|_| self.pick(at, |guest| &guest.objects)).collect();
-        let mut values: Vec<_> = (0..count).map(|_| self.random.below(60)).collect();
+        let objects = (0..count).map(|_| self.pick(at, |guest| &guest.objects)).collect();
+        let mut values: Values = (0..count).map(|_| self.random.below(60)).collect();
         if self.random.one_in(30) {
             values.pop();
         }
         (objects, values)
     }
 
-    fn contexts(&mut self, at: usize) -> Vec<Handle> {
+    fn contexts(&mut self, at: usize) -> Handles {
         let count = if self.random.one_in(4) { self.random.below(4) } else { 1 };
         (0..count).map(|_| self.pick(at, |guest| &guest.contexts)).collect()
     }
@@ -264,7 +264,7 @@ impl Session {
     /// Mutexes and semaphores in queues, mostly.
     fn legacy_call(&mut self, at: usize) -> Call {
         let count = 1 + self.random.below(3);
-        let objects: Vec<_> = (0..count).map(|_| self.pick(at, |guest| &guest.legacy)).collect();
+        let objects = (0..count).map(|_| self.pick(at, |guest| &guest.legacy)).collect();
         let fence_value = self.random.below(20);
         if self.random.one_in(2) {
             let context = self.pick(at, |guest| &guest.contexts);
@@ -437,7 +437,7 @@ impl Session {
                 context: self.pick(at, |guest| &guest.contexts),
                 fence: self.pick(at, |guest| &guest.objects),
                 fence_value: (random >> 20) % 40,
-                operations: vec![GpuVaOperation { operation: 1, base, size }],
+                operations: vec![GpuVaOperation { operation: 1, base, size, ..GpuVaOperation::default() }],
                 flags: (random >> 30) as u32 % 2,
             },
             _ => Call::MapGpuVirtualAddress {

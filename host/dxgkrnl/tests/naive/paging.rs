@@ -43,6 +43,8 @@ pub struct PagingQueue {
     pub fence_open: usize,
     /// The value of the operation that was begun last.
     pub last: u64,
+    /// What engines have yet to see: value, range, pages.
+    changes: Vec<(u64, usize, Vec<u64>)>,
     pub gone: bool,
 }
 
@@ -54,6 +56,8 @@ pub struct Range {
     pub pages: u64,
     /// Pages that are Zero; the others are NoAccess.
     pub zero: BTreeSet<u64>,
+    /// Pages that engines know to be so.
+    seen: BTreeSet<u64>,
     pub gone: bool,
 }
 
@@ -92,8 +96,17 @@ impl Naive {
         let fence_open = self.opens.len() - 1;
         let rank = Rank::Queue { priority, age: Reverse(self.paging_queues.len()) };
         let context = self.system_context(process, device, handle, rank);
-        let (last, gone) = (0, false);
-        self.paging_queues.push(PagingQueue { process, handle, device, context, fence_open, last, gone });
+        let (last, gone, changes) = (0, false, vec![]);
+        self.paging_queues.push(PagingQueue {
+            process,
+            handle,
+            device,
+            context,
+            fence_open,
+            last,
+            changes,
+            gone,
+        });
         Ok(Reply::PagingQueue { queue: handle, fence })
     }
 
@@ -111,6 +124,7 @@ impl Naive {
     /// FEN-091: and its fence. What was to be mapped through it is.
     pub(super) fn end_paging_queue(&mut self, queue: usize) {
         self.paging_queues[queue].gone = true;
+        self.engines_see(queue, u64::MAX);
         for open in &mut self.opens {
             if open.mapped_at.is_some_and(|(by, _)| by == queue) {
                 open.mapped_at = None;
@@ -139,10 +153,29 @@ impl Naive {
         value
     }
 
+    /// FEN-090: what was asked of a queue up to a value is done. Engines see the pages as they are now.
+    fn engines_see(&mut self, queue: usize, value: u64) {
+        for (at, range, pages) in std::mem::take(&mut self.paging_queues[queue].changes) {
+            if at > value {
+                self.paging_queues[queue].changes.push((at, range, pages));
+                continue;
+            }
+            let Range { zero, seen, .. } = &mut self.ranges[range];
+            for page in pages {
+                if zero.contains(&page) {
+                    seen.insert(page)
+                } else {
+                    seen.remove(&page)
+                };
+            }
+        }
+    }
+
     /// The engine for paging wrote a value to the fence of a queue.
     pub(super) fn pages_until(&mut self, fence_open: usize, value: u64) {
         let is_it = |queue: &PagingQueue| !queue.gone && queue.fence_open == fence_open;
         let Some(queue) = self.paging_queues.iter().position(is_it) else { return };
+        self.engines_see(queue, value);
         for open in &mut self.opens {
             if open.mapped_at.is_some_and(|(by, at)| by == queue && at <= value) {
                 open.mapped_at = None;
@@ -170,7 +203,7 @@ impl Naive {
         self.ranges.iter().position(has)
     }
 
-    /// Zero pages anywhere, or a change of pages that are there. Nothing to do is done at once (FEN-089).
+    /// Zero pages anywhere, or a change of pages that are there. Nothing to do, for engines too, is done at once (FEN-089).
     pub(super) fn map(
         &mut self,
         process: u32,
@@ -199,17 +232,21 @@ impl Naive {
             if address == 0 || !self.is_free(process, adapter, address, pages) {
                 return Err(vec![IP]);
             }
-            let (zero, gone) = (BTreeSet::new(), false);
-            self.ranges.push(Range { process, adapter, base: address, pages, zero, gone });
+            let (zero, seen, gone) = (BTreeSet::new(), BTreeSet::new(), false);
+            self.ranges.push(Range { process, adapter, base: address, pages, zero, seen, gone });
             (self.ranges.len() - 1, address)
         };
         let mut changes = false;
-        for page in 0..pages {
-            let page = address + page * PAGE_BYTES;
-            let there = &mut self.ranges[range].zero;
-            changes |= if zero { there.insert(page) } else { there.remove(&page) };
+        let pages: Vec<u64> = (0..pages).map(|page| address + page * PAGE_BYTES).collect();
+        for page in &pages {
+            let there = &mut self.ranges[range];
+            changes |= if zero { there.zero.insert(*page) } else { there.zero.remove(page) };
+            changes |= there.seen.contains(page) != zero;
         }
         let paging_fence_value = if changes { self.page(queue) } else { 0 };
+        if changes {
+            self.paging_queues[queue].changes.push((paging_fence_value, range, pages));
+        }
         Ok(Reply::GpuVirtualAddress { address, paging_fence_value })
     }
 
@@ -291,7 +328,10 @@ impl Naive {
         let adapter = self.devices[self.contexts[companion].device].adapter;
         for GpuVaOperation { base, size, .. } in operations {
             if let Some(range) = self.range_with(process, adapter, *base, size / PAGE_BYTES) {
-                self.ranges[range].zero.retain(|page| !(*base..base + size).contains(page));
+                let Range { zero, seen, .. } = &mut self.ranges[range];
+                let stays = |page: &u64| !(*base..base + size).contains(page);
+                zero.retain(stays);
+                seen.retain(stays);
             }
         }
     }

@@ -1,9 +1,9 @@
 //! From an operation to the call that it makes, in the names that its process has.
 
 use d3dkmt::{
-    Call, CreateContextFlags, EventId, GpuSignal, GpuVaOperation, Handle, HwQueueFlags, KeyedMutexFlags,
-    RuntimeBuffer, ShareToken, SignalFlags, SyncObjectFlags, SyncObjectInfo, SyncObjectType,
-    WaitFromCpuFlags, isa,
+    Call, CreateContextFlags, EventId, GpuSignal, GpuVaOperation, Handle, Handles, HwQueueFlags,
+    KeyedMutexFlags, RuntimeBuffer, ShareToken, SignalFlags, SyncObjectFlags, SyncObjectInfo, SyncObjectType,
+    Values, WaitFromCpuFlags, isa,
 };
 
 use super::ops::{Command, Legacy, Op, Targets};
@@ -223,7 +223,12 @@ impl Pair {
                 protection: if *zero || again.is_none() { ZERO } else { NO_ACCESS },
             },
             Op::Update { device, context, target: (fence, value), pages, waits, .. } => {
-                let unmap = |base| GpuVaOperation { operation: UNMAP, base, size: PAGE_BYTES };
+                let unmap = |base| GpuVaOperation {
+                    operation: UNMAP,
+                    base,
+                    size: PAGE_BYTES,
+                    ..GpuVaOperation::default()
+                };
                 Call::UpdateGpuVirtualAddress {
                     device: pick(&guest.devices, *device),
                     context: pick(&guest.contexts, *context),
@@ -250,23 +255,28 @@ impl Pair {
             }
             Op::LegacySignal { contexts, objects, value, array, .. } => {
                 let contexts = all(contexts);
-                let objects: Vec<Handle> =
-                    objects.iter().map(|object| pick(&guest.legacy, *object)).collect();
+                let objects: Handles = objects.iter().map(|object| pick(&guest.legacy, *object)).collect();
                 let signal = match array {
-                    true => GpuSignal::Monitored { values: vec![*value; objects.len()], objects },
+                    true => {
+                        GpuSignal::Monitored { values: Values::from_elem(*value, objects.len()), objects }
+                    }
                     false => GpuSignal::Legacy { objects, fence_value: *value },
                 };
                 (Call::SignalFromGpu { contexts, signal, flags: SignalFlags::empty() }, false)
             }
             Op::LegacyWait { context, objects, with, value, array, .. } => {
                 let context = pick(&guest.contexts, *context);
-                let mut objects: Vec<Handle> =
+                let mut objects: Handles =
                     objects.iter().map(|object| pick(&guest.legacy, *object)).collect();
                 if *array && *with > 0 {
                     objects.push(pick(&guest.fences, with - 1));
                 }
                 let call = match array {
-                    true => Call::WaitFromGpu { context, values: vec![*value; objects.len()], objects },
+                    true => Call::WaitFromGpu {
+                        context,
+                        values: Values::from_elem(*value, objects.len()),
+                        objects,
+                    },
                     false => Call::WaitFromGpuLegacy { context, objects, fence_value: *value },
                 };
                 (call, false)
@@ -286,7 +296,7 @@ impl Pair {
             Op::Submit { context, commands, .. } => {
                 let context = pick(&guest.contexts, *context);
                 let private_data = buffer_of(guest, commands, false);
-                let contexts = vec![context];
+                let contexts = Handles::from_slice(&[context]);
                 (Call::SubmitCommand { contexts, commands: 0, length: 0, flags: 0, private_data }, false)
             }
             _ => unreachable!("the others have no queue"),
@@ -349,6 +359,6 @@ pub(super) fn token(share: usize) -> ShareToken {
     ShareToken([share as u8; 16])
 }
 
-fn targets_of(guest: &Guest, targets: &Targets) -> (Vec<Handle>, Vec<u64>) {
+fn targets_of(guest: &Guest, targets: &Targets) -> (Handles, Values) {
     targets.iter().map(|(fence, value)| (pick(&guest.fences, *fence), *value)).unzip()
 }

@@ -14,6 +14,7 @@ use proto::{Message as _, PROTOCOL_VERSION};
 use rustix::net::{RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
 
 use super::guest::kept_name;
+use super::lent::{LentPages, LocalPages};
 use super::limits::GROW_PAGES_MAX;
 use super::memory::{FenceMemory, LocalRegion};
 use super::seat::Seat;
@@ -29,6 +30,14 @@ pub enum Request {
     },
     /// An NT handle that names nothing yet.
     MakeNtHandle,
+    /// Pages for engines, which are to be mapped there.
+    Lend {
+        address: u64,
+        pages: u32,
+    },
+    TakeBack {
+        address: u64,
+    },
     /// The client closed the connection.
     End,
 }
@@ -58,6 +67,8 @@ pub fn read_request(connection: impl AsFd) -> anyhow::Result<Request> {
         }
         Body::Grow(grow) => Ok(Request::Grow { slots: grow.slots }),
         Body::MakeNtHandle(_) => Ok(Request::MakeNtHandle),
+        Body::Lend(lend) => Ok(Request::Lend { address: lend.address, pages: lend.pages }),
+        Body::TakeBack(address) => Ok(Request::TakeBack { address }),
     }
 }
 
@@ -101,4 +112,11 @@ pub fn grow(seat: &Seat, process: dxgkrnl::ProcessId, slots: u32) -> anyhow::Res
         FenceMemory::Guest { .. } => anyhow::bail!("the process is not a local one"),
     })?;
     Ok((first, pages * SLOTS_PER_PAGE, descriptor))
+}
+
+/// Pages of a process that engines may touch. Returns the descriptor for the process.
+pub fn lend(seat: &Seat, process: dxgkrnl::ProcessId, address: u64, pages: u32) -> anyhow::Result<OwnedFd> {
+    let (local, descriptor) = LocalPages::create(pages.min(proto::limits::PAGES_PER_MESSAGE_MAX as u32))?;
+    seat.lend(process, address, pages, LentPages::Local(local))?;
+    Ok(descriptor)
 }

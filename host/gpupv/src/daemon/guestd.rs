@@ -6,12 +6,15 @@ use anyhow::Context as _;
 use dxgkrnl::ProcessId;
 use fence_page::PAGE_BYTES;
 use proto::PROTOCOL_VERSION;
-use proto::attach::{Attached, GuestdToHost, GuestdWelcome, HostToGuestd, guestd_to_host, host_to_guestd};
+use proto::attach::{
+    Attached, GuestdToHost, GuestdWelcome, HostToGuestd, LendPages, guestd_to_host, host_to_guestd,
+};
 use proto::frame::{self, FrameBuffer};
 use proto::limits::PAGES_PER_MESSAGE_MAX;
 use vsock_device::{CloseReason, Connection, Endpoint, GuestMemory};
 
 use super::guest::{kept_name, without_controls};
+use super::lent::LentPages;
 use super::limits::VSOCK_PIECE_BYTES;
 use super::memory::FenceMemory;
 use super::vm::VmShared;
@@ -123,7 +126,7 @@ impl GuestdEndpoint {
             Body::AddMemory(add) => self.add_memory(ProcessId(add.process), &add.pages).map(Reply::FirstSlot),
             Body::MakeNtHandle(process) => {
                 if !self.owns(ProcessId(process)) {
-                    return Ok(Err(anyhow::anyhow!("process {process} is not attached in this VM")));
+                    return Ok(Err(not_attached(ProcessId(process))));
                 }
                 self.vm.seat.make_nt_handle(self.vm.id).map(|token| Reply::NtHandle(token.0.to_vec()))
             }
@@ -133,6 +136,14 @@ impl GuestdEndpoint {
                 self.vm.seat.nt_handle_closed(self.vm.id, token);
                 self.vm.seat.flush_trace();
                 Ok(Reply::NtHandleClosed(true))
+            }
+            Body::Lend(lend) => self.lend(lend).map(|()| Reply::Lent(true)),
+            Body::TakeBack(back) => {
+                let process = ProcessId(back.process);
+                if !self.owns(process) {
+                    return Ok(Err(not_attached(process)));
+                }
+                self.vm.seat.take_back(process, back.address).map(|()| Reply::TakenBack(true))
             }
             Body::Detach(process) => {
                 // A process of another VM is none of this guestd's business; one that is gone is gone.
@@ -157,9 +168,11 @@ impl GuestdEndpoint {
         self.vm.seat.guests().iter().any(|guest| guest.id == process && guest.vm == self.vm.id)
     }
 
-    /// Registers pages of guest RAM as fence memory of a process.
-    fn add_memory(&self, process: ProcessId, pages: &[u64]) -> anyhow::Result<u32> {
-        anyhow::ensure!(self.owns(process), "process {} is not attached in this VM", process.0);
+    /// Pages of guest RAM for a process of this VM.
+    fn check_pages(&self, process: ProcessId, pages: &[u64]) -> anyhow::Result<()> {
+        if !self.owns(process) {
+            return Err(not_attached(process));
+        }
         anyhow::ensure!(
             !pages.is_empty() && pages.len() <= PAGES_PER_MESSAGE_MAX,
             "{} pages at once, allowed are 1 to {PAGES_PER_MESSAGE_MAX}",
@@ -169,6 +182,21 @@ impl GuestdEndpoint {
             anyhow::ensure!(page % PAGE_BYTES as u64 == 0, "page {page:#x} is not aligned");
             self.memory.check(*page, PAGE_BYTES as u64).with_context(|| format!("page {page:#x}"))?;
         }
+        Ok(())
+    }
+
+    /// Lets engines touch pages of guest RAM.
+    fn lend(&self, lend: LendPages) -> anyhow::Result<()> {
+        let LendPages { process, address, pages } = lend;
+        let (process, count) = (ProcessId(process), pages.len() as u32);
+        self.check_pages(process, &pages)?;
+        let lent = LentPages::Guest { memory: self.memory.clone(), pages };
+        self.vm.seat.lend(process, address, count, lent)
+    }
+
+    /// Registers pages of guest RAM as fence memory of a process.
+    fn add_memory(&self, process: ProcessId, pages: &[u64]) -> anyhow::Result<u32> {
+        self.check_pages(process, pages)?;
         let have = self.vm.seat.slots(process).unwrap_or(0) as usize;
         let slots = have + pages.len() * fence_page::SLOTS_PER_PAGE as usize;
         let most = d3dkmt::limits::FENCE_SLOTS_PER_PROCESS_MAX as usize;
@@ -181,6 +209,10 @@ impl GuestdEndpoint {
             FenceMemory::Local(_) => anyhow::bail!("the process is a local one"),
         })
     }
+}
+
+fn not_attached(process: ProcessId) -> anyhow::Error {
+    anyhow::anyhow!("process {} is not attached in this VM", process.0)
 }
 
 impl Endpoint for GuestdEndpoint {

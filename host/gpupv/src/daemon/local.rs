@@ -191,6 +191,18 @@ fn listen(path: &Path) -> anyhow::Result<Listener> {
     Ok(listener)
 }
 
+/// Answers a request of a process; true: the connection goes on.
+fn answer(connection: &OwnedFd, process: ProcessId, descriptors: &[BorrowedFd<'_>]) -> anyhow::Result<bool> {
+    let reply = BrokerReply { process: process.0, ..BrokerReply::default() };
+    broker::send_reply(connection, &reply, descriptors).map(|()| true)
+}
+
+/// The same with a reason not to.
+fn refuse(connection: &OwnedFd, error: &anyhow::Error) -> anyhow::Result<bool> {
+    let reply = BrokerReply { refused: format!("{error:#}"), ..BrokerReply::default() };
+    broker::send_reply(connection, &reply, &[]).map(|()| true)
+}
+
 /// One read of a stream. The rest of a frame under way comes to its place at once.
 fn read(stream: &OwnedFd, channel: &mut Channel, scratch: &mut [u8]) -> Result<usize, Errno> {
     if let Some(tail) = channel.tail() {
@@ -361,24 +373,33 @@ impl Loop {
             (Request::Attach { .. }, Some(_)) => {
                 anyhow::bail!("this connection has attached a process already")
             }
-            (Request::Grow { .. }, None) => anyhow::bail!("no process is attached on this connection"),
             (Request::Grow { slots }, Some(process)) => {
                 let (first_slot, slots, memory) = broker::grow(&self.seat, process, slots)?;
                 let reply = BrokerReply { first_slot, slots, process: process.0, ..BrokerReply::default() };
                 broker::send_reply(&*connection, &reply, &[memory.as_fd()]).map(|()| true)
             }
-            (Request::MakeNtHandle, None) => anyhow::bail!("no process is attached on this connection"),
             (Request::MakeNtHandle, Some(process)) => {
                 self.give_nt_handle(vm, process, &connection).map(|()| true)
             }
+            // Pages that cannot be lent are no reason to end a process.
+            (Request::Lend { address, pages }, Some(process)) => {
+                match broker::lend(&self.seat, process, address, pages) {
+                    Ok(memory) => answer(&connection, process, &[memory.as_fd()]),
+                    Err(error) => refuse(&connection, &error),
+                }
+            }
+            (Request::TakeBack { address }, Some(process)) => match self.seat.take_back(process, address) {
+                Ok(()) => answer(&connection, process, &[]),
+                Err(error) => refuse(&connection, &error),
+            },
+            (_, None) => anyhow::bail!("no process is attached on this connection"),
         });
         match result {
             Ok(true) => {}
             Ok(false) => self.end_broker(key),
             Err(error) => {
                 tracing::warn!("a local process is refused: {error:#}");
-                let reply = BrokerReply { refused: format!("{error:#}"), ..BrokerReply::default() };
-                let _ = broker::send_reply(&*connection, &reply, &[]);
+                let _ = refuse(&connection, &error);
                 self.end_broker(key);
             }
         }

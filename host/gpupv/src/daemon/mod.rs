@@ -17,6 +17,7 @@ pub mod counters;
 pub mod guest;
 pub mod guestd;
 mod inspection;
+mod lent;
 pub mod limits;
 pub mod local;
 pub mod local_vm;

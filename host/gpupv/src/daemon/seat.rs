@@ -13,6 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use anyhow::Context as _;
 use d3dkmt::{Call, Reply};
 use drivers::{Drivers, Registry};
+use dxgkrnl::mover::{Mover, ProcessMemory};
 use dxgkrnl::{Effects, Fault, Input, Kernel, Nanos, PlantedBug, ProcessId, Snapshot, VmId};
 use proto::convert;
 use proto::limits::TOKEN_BYTES;
@@ -23,6 +24,7 @@ use trace::Recorder;
 use super::Options;
 use super::counters::Counters;
 use super::guest::{Guest, Outbox, OutboxFull};
+use super::lent::{Lent, LentPages};
 use super::limits::NOTES_QUEUED_MAX;
 use super::memory::FenceMemory;
 use super::observer::Observer;
@@ -49,7 +51,8 @@ struct Seated {
     kernel: Kernel<Drivers>,
     recorder: Option<Recorder>,
     effects: Effects,
-    guests: BTreeMap<ProcessId, Attached>,
+    mover: Mover,
+    guests: Guests,
     tokens: HashMap<Token, ProcessId>,
     /// Names of the VMs that are there, whatever the kernel makes of them.
     vms: BTreeMap<VmId, String>,
@@ -58,10 +61,28 @@ struct Seated {
     armed: Option<Nanos>,
 }
 
+type Guests = BTreeMap<ProcessId, Attached>;
+
 struct Attached {
     guest: Arc<Guest>,
     memory: FenceMemory,
+    lent: Lent,
     token: Token,
+}
+
+/// What engines may touch. Processes that are gone have nothing any more, whatever is under way.
+struct LentBy<'a>(&'a Guests);
+
+impl ProcessMemory for LentBy<'_> {
+    type Error = anyhow::Error;
+
+    fn read(&self, process: ProcessId, address: u64, bytes: &mut [u8]) -> anyhow::Result<()> {
+        self.0.get(&process).context("the process is gone")?.lent.read(address, bytes)
+    }
+
+    fn write(&mut self, process: ProcessId, address: u64, bytes: &[u8]) -> anyhow::Result<()> {
+        self.0.get(&process).context("the process is gone")?.lent.write(address, bytes)
+    }
 }
 
 /// Random bytes that nobody can guess.
@@ -157,7 +178,8 @@ impl Seat {
                 kernel: kernel_over(&options.drivers, options.kernel.clone()),
                 recorder,
                 effects: Effects::default(),
-                guests: BTreeMap::new(),
+                mover: Mover::default(),
+                guests: Guests::new(),
                 tokens: HashMap::new(),
                 vms: BTreeMap::new(),
                 nt_handles: NtHandles::default(),
@@ -258,7 +280,8 @@ impl Seat {
         let guest = Arc::new(Guest { id, vm, pid, name: name.clone(), outbox: Outbox::default() });
         seated.tokens.insert(token, id);
         let slots = memory.slots();
-        seated.guests.insert(id, Attached { guest: guest.clone(), memory, token });
+        let lent = Lent::default();
+        seated.guests.insert(id, Attached { guest: guest.clone(), memory, lent, token });
         let mut dirty = Dirty::default();
         self.step(&mut seated, Input::ProcessAttached { process: id, vm, pid, name }, &mut dirty);
         if slots > 0 {
@@ -280,6 +303,23 @@ impl Seat {
         let slots = attached.memory.slots() - first;
         self.step(&mut seated, Input::FenceMemoryAdded { process, slots }, &mut Dirty::default());
         Ok(first)
+    }
+
+    /// A process lends pages, which engines may touch from here on.
+    pub fn lend(&self, process: ProcessId, address: u64, pages: u32, lent: LentPages) -> anyhow::Result<()> {
+        let mut seated = self.take();
+        let attached = seated.guests.get_mut(&process).context("no such process")?;
+        attached.lent.check(address, pages)?;
+        attached.lent.add(address, lent);
+        Ok(())
+    }
+
+    /// Nothing of what a process lent at this address is touched after this returns.
+    pub fn take_back(&self, process: ProcessId, address: u64) -> anyhow::Result<()> {
+        let mut seated = self.take();
+        let attached = seated.guests.get_mut(&process).context("no such process")?;
+        anyhow::ensure!(attached.lent.take_back(address), "nothing is lent at {address:#x}");
+        Ok(())
     }
 
     /// Slots that a process has.
@@ -467,9 +507,11 @@ impl Seat {
         }
     }
 
-    fn perform(&self, seated: &Seated, effects: &mut Effects, dirty: &mut Dirty) {
+    fn perform(&self, seated: &mut Seated, effects: &mut Effects, dirty: &mut Dirty) {
         for one in &effects.moves {
-            tracing::error!("not done, the daemon cannot yet: {one}");
+            if let Err(error) = seated.mover.perform(&mut LentBy(&seated.guests), one) {
+                tracing::warn!("{one}: {error:#}");
+            }
         }
         for store in &effects.stores {
             let Some(attached) = seated.guests.get(&store.process) else { continue };

@@ -3,14 +3,14 @@
 //! Nothing here judges: a barrier that names a resource that is not there, or memory beside it, synchronizes and touches no
 //! cache. Layouts are the validator's: the bytes of a texture are the same in each. A DISCARD leaves garbage
 //! ([`DISCARDED`](super::memory)). The begin of a split barrier waits and writes back; its end, which waits for the begin,
-//! drops and holds up. The older `ResourceBarrier` waits for all, writes all back and drops all, as one that may be
-//! carried out at any time by a driver that knows no better.
+//! drops and holds up. The older `ResourceBarrier` is translated, as a runtime does for a driver.
 
 use alloc::vec;
 use alloc::vec::Vec;
 
+use barriers::legacy::{self, Translated};
 use d3dkmt::isa::{
-    self, BarrierAccess, BarrierGroup, BarrierSync, RangedBarrier, RangedFlags, ResourceDesc,
+    self, BarrierAccess, BarrierGroup, BarrierSync, LegacyBarrier, RangedBarrier, RangedFlags, ResourceDesc,
     SubresourceRange, TextureFlags,
 };
 
@@ -68,14 +68,28 @@ impl Barrier {
         own.on(resource, find(resource).map(within).into_iter().collect())
     }
 
-    /// The older kind: all of everything.
-    pub fn legacy() -> Self {
-        Barrier::of(&isa::Barrier {
-            sync_before: BarrierSync::ALL,
-            sync_after: BarrierSync::ALL,
-            access_before: BarrierAccess::COMMON,
-            access_after: BarrierAccess::COMMON,
+    /// The older kind, as a driver gets it (BAR-015).
+    pub fn legacy<'a>(
+        barrier: &LegacyBarrier,
+        find: impl Fn(u32) -> Option<&'a ResourceDesc>,
+    ) -> Option<Self> {
+        Some(match legacy::translate(barrier, &find)? {
+            Translated::Global(barrier) => Barrier::of(&barrier),
+            Translated::Texture(barrier) => Barrier::texture(&barrier, find),
+            Translated::Buffer(barrier) => Barrier::buffer(&barrier, find),
         })
+    }
+
+    fn texture<'a>(one: &isa::TextureBarrier, find: impl Fn(u32) -> Option<&'a ResourceDesc>) -> Self {
+        let ranges = find(one.resource).map(|desc| ranges_of(desc, &one.subresources));
+        let discard = one.flags.contains(TextureFlags::DISCARD);
+        let barrier = Barrier::of(&one.barrier).on(one.resource, ranges.unwrap_or_default());
+        Barrier { discard, ..barrier }
+    }
+
+    fn buffer<'a>(one: &isa::BufferBarrier, find: impl Fn(u32) -> Option<&'a ResourceDesc>) -> Self {
+        let whole = find(one.resource).map(|desc| (desc.gpu_address, desc.gpu_address + desc.bytes));
+        Barrier::of(&one.barrier).on(one.resource, whole.into_iter().collect())
     }
 
     /// Those of a group, in its order.
@@ -83,22 +97,9 @@ impl Barrier {
         match group {
             BarrierGroup::Global(barriers) => barriers.iter().map(Barrier::of).collect(),
             BarrierGroup::Texture(barriers) => {
-                let texture = |one: &isa::TextureBarrier| {
-                    let ranges = find(one.resource).map(|desc| ranges_of(desc, &one.subresources));
-                    let discard = one.flags.contains(TextureFlags::DISCARD);
-                    let barrier = Barrier::of(&one.barrier).on(one.resource, ranges.unwrap_or_default());
-                    Barrier { discard, ..barrier }
-                };
-                barriers.iter().map(texture).collect()
+                barriers.iter().map(|one| Barrier::texture(one, &find)).collect()
             }
-            BarrierGroup::Buffer(barriers) => {
-                let buffer = |one: &isa::BufferBarrier| {
-                    let whole =
-                        find(one.resource).map(|desc| (desc.gpu_address, desc.gpu_address + desc.bytes));
-                    Barrier::of(&one.barrier).on(one.resource, whole.into_iter().collect())
-                };
-                barriers.iter().map(buffer).collect()
-            }
+            BarrierGroup::Buffer(barriers) => barriers.iter().map(|one| Barrier::buffer(one, &find)).collect(),
             BarrierGroup::Ranged(barriers) => {
                 barriers.iter().map(|one| Barrier::ranged(one, &find)).collect()
             }

@@ -108,7 +108,7 @@ impl Mover<'_> {
             }
             PageTableEntry::Zero | PageTableEntry::NoAccess => (None, bytes),
         };
-        Ok(pieces.into_iter().map(|piece| part(piece.entry, piece.bytes)).collect())
+        Ok(pieces.into_iter().map(|piece| part(piece.page, piece.end - piece.base)).collect())
     }
 
     /// Memory is read into a shadow.

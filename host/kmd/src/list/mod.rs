@@ -59,7 +59,7 @@ pub(crate) enum Progress {
 /// What an engine has for command lists.
 pub(crate) struct Lists {
     engine: EngineId,
-    engine_type: EngineType,
+    pub engine_type: EngineType,
     /// `overlap_seed`, moved on by each choice.
     chance: u64,
     caches: Caches,

@@ -157,7 +157,10 @@ impl Scope {
                 let barriers = groups.iter().flat_map(|group| Barrier::group(group, &find));
                 self.ahead.extend(barriers.map(barrier));
             }
-            Packet::LegacyBarrier { .. } => self.ahead.push_back(barrier(Barrier::legacy())),
+            Packet::LegacyBarrier { barriers } => {
+                let known = barriers.iter().filter_map(|one| Barrier::legacy(one, &find));
+                self.ahead.extend(known.map(barrier));
+            }
             Packet::SignalBarrier { fence, groups } => {
                 let found: Vec<_> = groups.iter().flat_map(|group| Barrier::group(group, &find)).collect();
                 let (store, barriers) = ((fence.gpu_address, fence.value), found.len());

@@ -6,7 +6,7 @@ mod race;
 
 use std::fmt;
 
-use d3dkmt::{AcquireOutcome, Call, DeviceExecutionState, Handle, NtStatus, Reply};
+use d3dkmt::{AcquireOutcome, Call, DeviceExecutionState, Handle, Handles, NtStatus, Reply};
 
 use crate::choose::Choose;
 use crate::program::{Act, Action, Binding, Expected, Fault, HandleRef, Operation, Process, Program, Thread};
@@ -440,7 +440,16 @@ impl<'a, W: World> Run<'a, W> {
             Reply::Escape(data) => bound.data = Some(data.clone()),
             Reply::Feature(feature) => bound.number = Some(feature.value().into()),
             // No word of the language makes allocations yet.
-            Reply::Allocations { .. } | Reply::ResourceInfo(_) | Reply::OpenedResource { .. } => {}
+            Reply::Allocations { allocations, .. } => {
+                bound.handle = allocations.first().copied().unwrap_or_default();
+            }
+            Reply::Residency { paging_fence_value, .. } => bound.number = Some(*paging_fence_value),
+            Reply::Locked { address } => bound.number = Some(*address),
+            Reply::AllocationPriorities(priorities) => {
+                bound.number = priorities.first().map(|one| (*one).into())
+            }
+            Reply::VideoMemoryInfo(info) => bound.number = Some(info.current_usage),
+            Reply::ResourceInfo(_) | Reply::OpenedResource { .. } => {}
             Reply::None | Reply::AdapterInfo(_) | Reply::Wait(_) | Reply::SyncObject(_) => {}
             Reply::FenceMemoryExhausted => {
                 return failed("a caller saw FenceMemoryExhausted, which stays inside");
@@ -507,7 +516,7 @@ impl<'a, W: World> Run<'a, W> {
             return failed(format!("expected that {thread} submits, found: it is in a call"));
         }
         for _ in 0..most {
-            let contexts = vec![self.bound[context.index()].handle];
+            let contexts = Handles::from_slice(&[self.bound[context.index()].handle]);
             let private_data = vec![0; BYTES];
             let call = Call::SubmitCommand { contexts, commands: 0, length: 0, flags: 0, private_data };
             match self.one_call(main, call, choose)? {

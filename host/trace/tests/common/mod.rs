@@ -69,6 +69,7 @@ pub fn config() -> Config {
     adapter.kmd = ANOTHER.into();
     adapter.paravirtualization = false;
     adapter.virtual_functions = 3;
+    adapter.budget_bytes = [1 << 40, 0];
     adapter.wddm_version = 2900;
     let value = |key, name: &str, data| RegistryValue { key, name: name.into(), data };
     adapter.registry = vec![

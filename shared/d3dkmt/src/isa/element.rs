@@ -55,7 +55,7 @@ impl<'a, T: Element> Elements<'a, T> {
         self.len() == 0
     }
 
-    pub fn iter(&self) -> impl ExactSizeIterator<Item = T> + DoubleEndedIterator + Clone + 'a {
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = T> + DoubleEndedIterator + Clone + use<'a, T> {
         self.bytes.chunks_exact(T::BYTES).map(T::read)
     }
 }

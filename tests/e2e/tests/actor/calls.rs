@@ -27,7 +27,13 @@ fn create(device: Handle, object_type: SyncObjectType, legacy: bool) -> Call {
 }
 
 fn submit(contexts: Vec<Handle>) -> Call {
-    Call::SubmitCommand { contexts, commands: 0, length: 0, flags: 0, private_data: vec![1; 16] }
+    Call::SubmitCommand {
+        contexts: contexts.into(),
+        commands: 0,
+        length: 0,
+        flags: 0,
+        private_data: vec![1; 16],
+    }
 }
 
 #[test]
@@ -77,13 +83,14 @@ fn queues_and_objects_answer_through_c() {
     assert_eq!(actor.given(signal(device, fence.object, 1)), Reply::None);
     assert_eq!(actor.value(Task::ReadValue(fence.object)), 1);
     let (objects, flags) = (vec![fence.object], SignalFlags::empty());
-    let monitored = |value| GpuSignal::Monitored { objects: objects.clone(), values: vec![value] };
-    actor.given(Call::WaitFromGpu { context, objects: objects.clone(), values: vec![1] });
+    let monitored =
+        |value| GpuSignal::Monitored { objects: objects.clone().into(), values: vec![value].into() };
+    actor.given(Call::WaitFromGpu { context, objects: objects.clone().into(), values: vec![1].into() });
     actor.given(submit(vec![context]));
     // One context without flags is the first form of the call, anything else the second.
-    actor.given(Call::SignalFromGpu { contexts: vec![context], signal: monitored(2), flags });
+    actor.given(Call::SignalFromGpu { contexts: vec![context].into(), signal: monitored(2), flags });
     actor.given(Call::SignalFromGpu {
-        contexts: vec![context],
+        contexts: vec![context].into(),
         signal: monitored(3),
         flags: SignalFlags::ALLOW_FENCE_REWIND,
     });
@@ -92,13 +99,13 @@ fn queues_and_objects_answer_through_c() {
 
     actor.must(Task::NewEvent(7));
     let enqueue = Call::SignalFromGpu {
-        contexts: vec![context],
+        contexts: vec![context].into(),
         signal: GpuSignal::CpuEvent { event: EventId(1) },
         flags: SignalFlags::ENQUEUE_CPU_EVENT,
     };
     assert_eq!(actor.call_with(enqueue, Some(7)).0, NtStatus::SUCCESS);
     // Behind it in the same context.
-    actor.given(Call::SignalFromGpu { contexts: vec![context], signal: monitored(4), flags });
+    actor.given(Call::SignalFromGpu { contexts: vec![context].into(), signal: monitored(4), flags });
     actor.given(wait(device, fence.object, 4));
     actor.must(Task::Barrier);
     assert_eq!(actor.value(Task::TakeEvent(7)), 1);
@@ -137,11 +144,11 @@ fn legacy_objects_have_their_value_in_place() {
         };
         let wait = |context, object: Handle, value| {
             let (objects, values) = (vec![object], vec![value]);
-            Call::WaitFromGpu { context, objects, values }
+            Call::WaitFromGpu { context, objects: objects.into(), values: values.into() }
         };
         let signal = |context, object: Handle, value| Call::SignalFromGpu {
-            contexts: vec![context],
-            signal: GpuSignal::Monitored { objects: vec![object], values: vec![value] },
+            contexts: vec![context].into(),
+            signal: GpuSignal::Monitored { objects: vec![object].into(), values: vec![value].into() },
             flags: SignalFlags::empty(),
         };
         // No pointer by far.
@@ -166,11 +173,11 @@ fn bad_calls(device: Handle, fence: Handle) -> Vec<Call> {
     let flags = SignalFlags::empty();
     let signal = |objects: Vec<Handle>, flags| {
         let values = vec![1; objects.len()];
-        Call::SignalFromCpu { device, objects, values, flags }
+        Call::SignalFromCpu { device, objects: objects.into(), values: values.into(), flags }
     };
     let wait = |objects: Vec<Handle>, flags| {
         let values = vec![1; objects.len()];
-        Call::WaitFromCpu { device, objects, values, flags, event: EventId(1) }
+        Call::WaitFromCpu { device, objects: objects.into(), values: values.into(), flags, event: EventId(1) }
     };
     vec![
         Call::OpenAdapterFromLuid { luid: Luid { low: 0xDEAD, high: -1 } },
@@ -192,12 +199,12 @@ fn bad_calls(device: Handle, fence: Handle) -> Vec<Call> {
         signal(vec![fence; 33], flags),
         signal(vec![nothing], flags),
         signal(vec![fence], SignalFlags::from_bits_retain(1 << 20)),
-        Call::SignalFromCpu { device: nothing, objects: vec![fence], values: vec![1], flags },
+        Call::SignalFromCpu { device: nothing, objects: vec![fence].into(), values: vec![1].into(), flags },
         wait(vec![], WaitFromCpuFlags::empty()),
         wait(vec![fence; 33], WaitFromCpuFlags::empty()),
         wait(vec![fence], WaitFromCpuFlags::from_bits_retain(1 << 20)),
         wait(vec![nothing], WaitFromCpuFlags::empty()),
-        Call::WaitFromGpu { context: nothing, objects: vec![fence], values: vec![1] },
+        Call::WaitFromGpu { context: nothing, objects: vec![fence].into(), values: vec![1].into() },
         Call::ShareObjects {
             objects: vec![fence],
             desired_access: 1,
@@ -230,7 +237,8 @@ fn a_refused_call_keeps_its_status() {
     // What has no form in C is not called.
     let sent = actor.value(Task::MessagesSent);
     let flags = SignalFlags::empty();
-    let uneven = Call::SignalFromCpu { device, objects: vec![fence], values: vec![1, 2], flags };
+    let uneven =
+        Call::SignalFromCpu { device, objects: vec![fence].into(), values: vec![1, 2].into(), flags };
     for call in [uneven, Call::CancelWait { event: EventId(1) }] {
         assert_eq!(actor.ask(0, plain(call)), (NtStatus::NOT_SUPPORTED, Outcome::NoCForm));
     }

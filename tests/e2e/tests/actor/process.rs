@@ -187,14 +187,14 @@ impl Drop for Actor {
 
 pub fn signal(device: Handle, object: Handle, value: u64) -> Call {
     let flags = SignalFlags::empty();
-    Call::SignalFromCpu { device, objects: vec![object], values: vec![value], flags }
+    Call::SignalFromCpu { device, objects: vec![object].into(), values: vec![value].into(), flags }
 }
 
 pub fn wait(device: Handle, object: Handle, value: u64) -> Call {
     Call::WaitFromCpu {
         device,
-        objects: vec![object],
-        values: vec![value],
+        objects: vec![object].into(),
+        values: vec![value].into(),
         flags: WaitFromCpuFlags::empty(),
         // Means nothing to an actor.
         event: EventId(1),

@@ -133,22 +133,28 @@ fn any_sync_call(random: &mut Random, known: &Known, device: Handle) -> Call {
     let values = values(random, objects.len());
     let flags = SignalFlags::from_bits_retain(random.pick(&[0, 0, 0, 1, 2, 4, 5, 0x8000_0000]));
     match random.below(9) {
-        0 | 1 => Call::SignalFromCpu { device, objects, values, flags },
+        0 | 1 => Call::SignalFromCpu { device, objects: objects.into(), values: values.into(), flags },
         2 | 3 => {
             let flags = WaitFromCpuFlags::from_bits_retain(random.pick(&[0, 0, 1, 2]));
-            Call::WaitFromCpu { device, objects, values, flags, event: event(random) }
+            Call::WaitFromCpu {
+                device,
+                objects: objects.into(),
+                values: values.into(),
+                flags,
+                event: event(random),
+            }
         }
         4 => Call::CancelWait { event: event(random) },
         5 => {
             let signal = match random.below(3) {
                 0 => GpuSignal::CpuEvent { event: event(random) },
-                _ => GpuSignal::Monitored { objects, values },
+                _ => GpuSignal::Monitored { objects: objects.into(), values: values.into() },
             };
-            Call::SignalFromGpu { contexts: known.handles(random), signal, flags }
+            Call::SignalFromGpu { contexts: known.handles(random).into(), signal, flags }
         }
-        6 => Call::WaitFromGpu { context: device, objects, values },
+        6 => Call::WaitFromGpu { context: device, objects: objects.into(), values: values.into() },
         7 => Call::SubmitCommand {
-            contexts: known.handles(random),
+            contexts: known.handles(random).into(),
             commands: random.number(),
             length: random.below(5000) as u32,
             flags: random.below(2) as u32,

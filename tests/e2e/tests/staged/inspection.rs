@@ -129,7 +129,7 @@ fn inspect_shows_queues_doorbells_mutexes_and_what_is_out_of_order() {
     assert_eq!(text.matches(&format!("owned by process {} {:#x}", owned.process, owned.handle)).count(), 2);
     let private_data = isa::encode(&[isa::Packet::Hang]);
     let submit =
-        Call::SubmitCommand { contexts: vec![hangs], commands: 0, length: 0, flags: 0, private_data };
+        Call::SubmitCommand { contexts: vec![hangs].into(), commands: 0, length: 0, flags: 0, private_data };
     assert_eq!(client.call(&submit).0, NtStatus::SUCCESS);
     daemon.daemon().advance(3_000_000_000);
     let after = daemon.inspection();
@@ -151,7 +151,7 @@ fn inspect_shows_queues_doorbells_mutexes_and_what_is_out_of_order() {
     let context = client.create_context(next);
     let engine = EngineId { adapter: 0, node: 0 };
     let submit = Call::SubmitCommand {
-        contexts: vec![context],
+        contexts: vec![context].into(),
         commands: 0,
         length: 0,
         flags: 0,

@@ -232,12 +232,12 @@ fn one_way_submissions_are_over_at_once() {
     // covers: GPV-015
     let (session, _) = session_with_fences(Welcome { async_submission: true, ..welcome() }, &[]);
     let port = session.port();
-    let wait = Call::WaitFromGpu { context: Handle(1), objects: vec![DEVICE], values: vec![1] };
+    let wait = Call::WaitFromGpu { context: Handle(1), objects: vec![DEVICE].into(), values: vec![1].into() };
     assert_eq!(finished(poll_once(pin!(session.submit(&wait)))), NtStatus::SUCCESS);
     assert_eq!(one_call(port), (0, wait));
     let event = SimulatedEvent::default();
     let flags = SignalFlags::ENQUEUE_CPU_EVENT;
-    let signal = || session.signal_event_from_gpu(vec![Handle(1)], flags, event.clone());
+    let signal = || session.signal_event_from_gpu(vec![Handle(1)].into(), flags, event.clone());
     assert_eq!(finished(poll_once(pin!(signal()))), NtStatus::SUCCESS);
     let (0, Call::SignalFromGpu { signal: GpuSignal::CpuEvent { event: name }, .. }) = one_call(port) else {
         panic!("not the signal")
@@ -254,7 +254,8 @@ fn a_message_over_the_limit_is_refused_and_not_sent() {
     // covers: GPV-009
     let session = new_session(welcome());
     let private_data = vec![0; d3dkmt::limits::MESSAGE_BYTES_MAX];
-    let call = Call::SubmitCommand { contexts: vec![], commands: 0, length: 0, flags: 0, private_data };
+    let call =
+        Call::SubmitCommand { contexts: vec![].into(), commands: 0, length: 0, flags: 0, private_data };
     assert_eq!(finished(poll_once(pin!(session.submit(&call)))), NtStatus::INVALID_PARAMETER);
     assert_eq!((session.port().messages_sent(), session.port().pending()), (0, 0));
 }

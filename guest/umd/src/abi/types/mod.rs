@@ -8,6 +8,7 @@ mod hw_queue;
 mod keyed_mutex;
 mod legacy;
 mod paging;
+mod residency;
 mod scheduling;
 mod share;
 
@@ -37,6 +38,7 @@ pub(crate) use paging::{
     CreatePagingQueue, FreeGpuVirtualAddress, GpuVaOperation, MapGpuVirtualAddress, ReserveGpuVirtualAddress,
     UpdateGpuVirtualAddress,
 };
+pub(crate) use residency::{AllocationPriority, Evict, Lock2, MakeResident, QueryVideoMemoryInfo, Unlock2};
 pub(crate) use scheduling::{ContextPriority, MarkDeviceAsError};
 pub(crate) use share::{
     CreateSyncFile, ObjectAttributes, OpenNtHandleFromName, OpenSyncObjectFromNtHandle,

@@ -80,6 +80,11 @@ pub(crate) struct GpuVaOperation {
     /// MAP, MAP_PROTECT, UNMAP: where. COPY: where from.
     pub base: u64,
     pub size: u64,
-    /// What the model has no use for.
-    pub rest: [u64; 5],
+    /// MAP, MAP_PROTECT: the allocation, in the low half. UNMAP: the protection. COPY: where to.
+    pub allocation: u64,
+    pub allocation_offset: u64,
+    pub allocation_size: u64,
+    /// MAP_PROTECT.
+    pub protection: u64,
+    pub driver_protection: u64,
 }

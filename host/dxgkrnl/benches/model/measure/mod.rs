@@ -4,7 +4,7 @@
 //! The clock is the thread's own time on a processor: a busy machine takes turns with us, which is no cost of ours.
 //! What it does to the caches meanwhile shows in both columns.
 //! - Fences are taken in one random order, the same for ours and for the peer (a permutation, so each once).
-//! - Signals and pairs build their calls as they go, as a decoder would: two allocations each, freed by the kernel.
+//! - Signals and pairs build their calls as they go, as a decoder would. Lists of one are part of the call: nothing is allocated.
 //!   Waits, cancels and wake-ups are built before the clock is read.
 //! - Values of waits come in ascending or in random order; the names of their events ascend.
 #![allow(dead_code)]

@@ -1,8 +1,8 @@
 //! A kernel with one process and many fences, and the calls on it.
 
 use d3dkmt::{
-    Call, EventId, Handle, NtStatus, Reply, SignalFlags, SyncObjectInfo, SyncObjectType, WaitFromCpuFlags,
-    limits,
+    Call, EventId, Handle, Handles, NtStatus, Reply, SignalFlags, SyncObjectInfo, SyncObjectType, Values,
+    WaitFromCpuFlags, limits,
 };
 use dxgkrnl::{Config, Effects, Input, Kernel, ProcessId, VmId};
 use kmd::SimulatedMiniport;
@@ -60,7 +60,7 @@ impl World {
     }
 
     pub fn signal(&self, fence: usize, value: u64) -> Input {
-        let (objects, values) = (vec![self.fences[fence]], vec![value]);
+        let (objects, values) = (Handles::from_slice(&[self.fences[fence]]), Values::from_slice(&[value]));
         let flags = SignalFlags::empty();
         let call = Call::SignalFromCpu { device: self.device, objects, values, flags };
         Input::Call { process: PROCESS, request: 1, call }
@@ -71,7 +71,8 @@ impl World {
     }
 
     pub fn wait_all(&self, fences: std::ops::Range<usize>, value: u64, event: u64) -> Input {
-        let (objects, values) = (self.fences[fences.clone()].to_vec(), vec![value; fences.len()]);
+        let (objects, values) =
+            (Handles::from_slice(&self.fences[fences.clone()]), Values::from_elem(value, fences.len()));
         let (flags, event) = (WaitFromCpuFlags::empty(), EventId(event));
         let call = Call::WaitFromCpu { device: self.device, objects, values, flags, event };
         Input::Call { process: PROCESS, request: 1, call }

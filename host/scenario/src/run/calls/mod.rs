@@ -4,7 +4,7 @@ mod objects;
 mod pieces;
 mod queues;
 
-use d3dkmt::{Call, EventId, Handle, Luid, ShareToken, isa};
+use d3dkmt::{Call, EventId, Handle, Handles, Luid, ShareToken, Values, isa};
 
 use crate::program::{Act, Address, Binding, Command, HandleRef, Operation, WriteMode};
 use crate::world::{Request, World};
@@ -26,11 +26,11 @@ impl<W: World> Run<'_, W> {
         }
     }
 
-    pub(super) fn handles(&self, handles: &[HandleRef]) -> Vec<Handle> {
+    pub(super) fn handles<L: FromIterator<Handle>>(&self, handles: &[HandleRef]) -> L {
         handles.iter().map(|handle| self.handle(*handle)).collect()
     }
 
-    pub(super) fn pairs(&self, pairs: &[(HandleRef, u64)]) -> (Vec<Handle>, Vec<u64>) {
+    pub(super) fn pairs(&self, pairs: &[(HandleRef, u64)]) -> (Handles, Values) {
         pairs.iter().map(|(object, value)| (self.handle(*object), *value)).unzip()
     }
 

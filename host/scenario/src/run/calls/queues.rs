@@ -108,6 +108,7 @@ impl<W: World> Run<'_, W> {
                     operation: *operation,
                     base: self.address(*base),
                     size: *size,
+                    ..GpuVaOperation::default()
                 };
                 Call::UpdateGpuVirtualAddress {
                     device: self.handle(*device),

@@ -1,0 +1,105 @@
+//! Pages of a process that the host's engines read and write: made here, filled and mapped by the process.
+//!
+//! They are freed when the host has answered that it is done with them - that it takes them back, that it does not want
+//! them, or that it has let go of the process - and not before.
+
+use proto::attach::{BrokerReply, LendPages, TakePagesBack, guestd_to_host};
+use proto::limits::{LENT_PAGES_MAX, PAGES_PER_MESSAGE_MAX};
+
+use super::state::{ClientState, Pending};
+use super::{Broker, ClientId, Machine, Purpose, refused};
+
+impl<M: Machine> Broker<M> {
+    pub(super) fn lend(&mut self, client: ClientId, process: u32, address: u64, pages: u32) {
+        match self.make_lent(process, address, pages) {
+            Ok((descriptor, addresses)) => {
+                if let Some(client) = self.clients.get_mut(&client) {
+                    client.state = ClientState::Lending { process, descriptor };
+                }
+                let body = guestd_to_host::Body::Lend(LendPages { process, address, pages: addresses });
+                self.tell_host(body, Pending::Lend { client, process, address });
+            }
+            Err(words) => {
+                self.say_refusal(format!("process {process} lends no pages: {words}"));
+                self.not_for_now(client, words);
+            }
+        }
+    }
+
+    fn make_lent(
+        &mut self,
+        process: u32,
+        address: u64,
+        pages: u32,
+    ) -> Result<(M::Descriptor, Vec<u64>), String> {
+        if pages == 0 || pages as usize > PAGES_PER_MESSAGE_MAX {
+            return Err(format!("{pages} pages at once, allowed are 1 to {PAGES_PER_MESSAGE_MAX}"));
+        }
+        let Some(entry) = self.processes.get(&process) else {
+            return Err("the process has ended".to_owned());
+        };
+        if entry.lent.contains_key(&address) {
+            return Err(format!("what is at {address:#x} is lent already"));
+        }
+        let lent: u32 = entry.lent.values().map(|(_, pages)| pages).sum();
+        if pages > LENT_PAGES_MAX.saturating_sub(lent) {
+            return Err(format!("the process has lent {lent} of at most {LENT_PAGES_MAX} pages"));
+        }
+        let made = self.make_region(Purpose::Pages, pages)?;
+        if let Some(entry) = self.processes.get_mut(&process) {
+            entry.lent.insert(address, (made.region, pages));
+        }
+        Ok((made.descriptor, made.addresses))
+    }
+
+    /// The host has the pages: hand them out.
+    pub(super) fn lent(&mut self, client: ClientId, process: u32) {
+        let Some(descriptor) = self.stop_lending(client, process) else { return };
+        self.reply(client, BrokerReply { process, ..BrokerReply::default() }, vec![descriptor]);
+    }
+
+    /// The host does not want them, so it will not touch them.
+    pub(super) fn not_lent(&mut self, client: ClientId, process: u32, address: u64, words: String) {
+        if let Some(entry) = self.processes.get_mut(&process) {
+            entry.lent.remove(&address);
+        }
+        if self.stop_lending(client, process).is_some() {
+            self.not_for_now(client, words);
+        }
+    }
+
+    /// Not counted as misbehaviour: others may have used up what there is.
+    fn not_for_now(&mut self, client: ClientId, words: String) {
+        self.reply(client, refused(words), Vec::new());
+    }
+
+    /// The descriptor that the client waits for, if it is still there.
+    fn stop_lending(&mut self, client: ClientId, process: u32) -> Option<M::Descriptor> {
+        let entry = self.clients.get_mut(&client)?;
+        match std::mem::replace(&mut entry.state, ClientState::Attached { process }) {
+            ClientState::Lending { descriptor, .. } => Some(descriptor),
+            _ => unreachable!("pages are lent for a client that waits for it"),
+        }
+    }
+
+    pub(super) fn take_back(&mut self, client: ClientId, process: u32, address: u64) {
+        let has = self.processes.get(&process).is_some_and(|entry| entry.lent.contains_key(&address));
+        if !has {
+            return self.refuse(client, format!("nothing is lent at {address:#x}"));
+        }
+        if let Some(client) = self.clients.get_mut(&client) {
+            client.state = ClientState::TakingBack { process };
+        }
+        let body = guestd_to_host::Body::TakeBack(TakePagesBack { process, address });
+        self.tell_host(body, Pending::TakeBack { client, process, address });
+    }
+
+    pub(super) fn taken_back(&mut self, client: ClientId, process: u32, address: u64) {
+        if let Some(entry) = self.processes.get_mut(&process) {
+            entry.lent.remove(&address);
+        }
+        let Some(entry) = self.clients.get_mut(&client) else { return };
+        entry.state = ClientState::Attached { process };
+        self.reply(client, BrokerReply { process, ..BrokerReply::default() }, Vec::new());
+    }
+}

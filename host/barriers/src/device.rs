@@ -1,0 +1,174 @@
+//! A user's device: its resources, its fences, and what submissions have left of them.
+
+use crate::fences::{FenceFlags, Fences};
+use crate::limits::{FENCES_PER_DEVICE_MAX, SUBRESOURCES_PER_DEVICE_MAX};
+use crate::message::{Message, Messages, Named, Phase};
+use crate::policy::{Capabilities, Policy};
+use crate::rules::{Rule, Severity};
+use crate::state::{LOST, Resource};
+use crate::walk::Walk;
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+use d3dkmt::isa::{BarrierLayout, IsaError, QueueType, Reader, ResourceDesc};
+
+/// What was found in one submission.
+#[derive(Clone, Debug, Default)]
+pub struct Outcome {
+    pub messages: Messages,
+    /// Lists that are removed, in order: nothing of them runs.
+    pub dropped: Vec<u32>,
+    /// The number of the submission, for [`Device::retire`].
+    pub submission: u64,
+}
+
+/// See the crate.
+#[derive(Clone, Debug, Default)]
+pub struct Device {
+    capabilities: Capabilities,
+    policy: Policy,
+    resources: BTreeMap<u32, Resource>,
+    fences: Fences,
+    subresources: usize,
+    scope: u64,
+}
+
+impl Device {
+    pub fn new(capabilities: Capabilities, policy: Policy) -> Self {
+        Device { capabilities, policy, ..Device::default() }
+    }
+
+    /// A resource is created. Its number is not 0 and not in use; its description was checked. Refused: a layout where
+    /// there may be none, and more subresources than a device may have.
+    pub fn add_resource(&mut self, id: u32, desc: ResourceDesc) -> Result<(), Message> {
+        let refuse = |rule, text| Err(Messages::one(rule, Some(id), text));
+        let (layout, who) = (desc.initial_layout, Named::new(id, &desc));
+        if id == 0 || self.resources.contains_key(&id) {
+            return refuse(Rule::Command, format_args!("{who}: the number is 0 or in use"));
+        }
+        if !desc.is_texture() && layout != BarrierLayout::UNDEFINED {
+            return refuse(
+                Rule::R068,
+                format_args!("{who}: InitialLayout is {layout:?}; buffers have none: it must be UNDEFINED"),
+            );
+        }
+        let legacy = [BarrierLayout::UNDEFINED, BarrierLayout::COMMON];
+        if !self.capabilities.enhanced_barriers && !legacy.contains(&layout) {
+            return refuse(
+                Rule::R001,
+                format_args!("{who}: InitialLayout is {layout:?}, but the device has no enhanced barriers"),
+            );
+        }
+        let total = self.subresources + desc.subresources() as usize;
+        if total > SUBRESOURCES_PER_DEVICE_MAX {
+            let max = SUBRESOURCES_PER_DEVICE_MAX;
+            return refuse(
+                Rule::Command,
+                format_args!("{who}: the device would have {total} subresources, at most {max}"),
+            );
+        }
+        self.subresources = total;
+        self.resources.insert(id, Resource::new(desc));
+        Ok(())
+    }
+
+    /// A resource is destroyed. A split barrier that was begun on it and never ended is worth a warning.
+    pub fn remove_resource(&mut self, id: u32) -> Option<Message> {
+        let resource = self.resources.remove(&id)?;
+        self.subresources -= resource.desc.subresources() as usize;
+        let begun = resource.actual.subs().iter().any(|sub| sub.split.is_some());
+        begun.then(|| {
+            let who = Named::new(id, &resource.desc);
+            let text = format_args!("{who} is destroyed with a split barrier that was begun and never ended");
+            Message { severity: Severity::Warning, ..Messages::one(Rule::Command, Some(id), text) }
+        })
+    }
+
+    /// `Evict` and `MakeResident`: what asserts ask for.
+    pub fn set_resident(&mut self, id: u32, resident: bool) {
+        if let Some(resource) = self.resources.get_mut(&id) {
+            resource.resident = resident;
+        }
+    }
+
+    pub fn resource(&self, id: u32) -> Option<&ResourceDesc> {
+        self.resources.get(&id).map(|resource| &resource.desc)
+    }
+
+    /// The layout of a subresource as the submissions so far leave it; UNDEFINED for buffers and what does not exist.
+    pub fn layout(&self, id: u32, subresource: u32) -> BarrierLayout {
+        let subs = self.resources.get(&id).map(|resource| resource.actual.subs());
+        let sub =
+            subs.and_then(|subs| if subs.len() == 1 { subs.first() } else { subs.get(subresource as usize) });
+        sub.map(|sub| sub.layout).filter(|layout| *layout != LOST).unwrap_or(BarrierLayout::UNDEFINED)
+    }
+
+    /// A fence that fence barriers may name by its GPU address.
+    pub fn add_fence(
+        &mut self,
+        address: u64,
+        flags: FenceFlags,
+        name: &str,
+        value: u64,
+    ) -> Result<(), Message> {
+        flags.check()?;
+        if self.fences.len() >= FENCES_PER_DEVICE_MAX {
+            let text = format_args!(
+                "fence {name:?}: the device has {FENCES_PER_DEVICE_MAX} fences, the most there may be"
+            );
+            return Err(Messages::one(Rule::Command, None, text));
+        }
+        self.fences.insert(address, flags, name.into(), value);
+        Ok(())
+    }
+
+    pub fn remove_fence(&mut self, address: u64) -> bool {
+        self.fences.remove(address)
+    }
+
+    /// A queue or the CPU wants to signal or wait for a fence, or an event to be set on its completion.
+    pub fn check_queue_operation(&self, address: u64) -> Result<(), Message> {
+        match self.fences.get(address) {
+            Some(fence) => fence.flags.check_queue_operation(&fence.name),
+            None => Ok(()),
+        }
+    }
+
+    /// A queue or the CPU has stored a fence's value.
+    pub fn fence_stored(&mut self, address: u64, value: u64) {
+        self.fences.stored(address, value);
+    }
+
+    /// `GetCompletedValue`.
+    pub fn completed_value(&self, address: u64) -> u64 {
+        let flags = self.fences.get(address).map(|fence| fence.flags).unwrap_or_default();
+        flags.completed_value(self.fences.value(address))
+    }
+
+    /// Looks at command lists as when they are recorded: each by itself. Keeps nothing.
+    pub fn record(&mut self, queue: QueueType, packets: &Reader<'_>) -> Result<Outcome, IsaError> {
+        self.walk(Phase::Record, queue, packets)
+    }
+
+    /// Looks at one ExecuteCommandLists whose turn it is to run, and keeps what lasts beyond it. An error changes
+    /// nothing.
+    pub fn submit(&mut self, queue: QueueType, packets: &Reader<'_>) -> Result<Outcome, IsaError> {
+        self.walk(Phase::Submission, queue, packets)
+    }
+
+    fn walk(&mut self, phase: Phase, queue: QueueType, packets: &Reader<'_>) -> Result<Outcome, IsaError> {
+        let dropped = crate::walk::removed_lists(packets)?;
+        let Device { capabilities, policy, resources, fences, scope, .. } = self;
+        let walk = Walk::new((*capabilities, *policy), resources, fences, scope, queue, phase);
+        Ok(walk.run(packets, dropped))
+    }
+
+    /// The submission is complete, or lost: no chain of fences leads through it any more.
+    pub fn retire(&mut self, submission: u64) {
+        self.fences.retire(submission);
+    }
+
+    /// Resources, subresources, fences, and submissions in chains of fences: all 0 when everything has ended.
+    pub fn left(&self) -> [usize; 4] {
+        [self.resources.len(), self.subresources, self.fences.len(), self.fences.in_flight()]
+    }
+}

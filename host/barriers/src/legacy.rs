@@ -1,0 +1,132 @@
+//! The older `ResourceBarrier` in the words of enhanced barriers: a driver that has those never sees the older call, and
+//! its entry may be NULL (BAR-015). One state is one row of the equivalence table (BAR-016).
+
+use d3dkmt::isa::{
+    Barrier, BarrierAccess as A, BarrierLayout as L, BarrierSync as S, BufferBarrier, LegacyBarrier,
+    LegacyFlags, LegacyState as T, ResourceDesc, SubresourceRange, TextureBarrier, TextureFlags,
+};
+
+/// What a state means.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Equivalent {
+    pub sync: S,
+    pub access: A,
+    /// `None` for a state that only buffers have.
+    pub layout: Option<L>,
+}
+
+/// The scopes of acceleration structures that unordered accesses share.
+const RTAS: S = S::BUILD_RTAS.union(S::COPY_RTAS).union(S::EMIT_RTAS_POSTBUILD_INFO);
+
+const ROWS: [(T, S, A, Option<L>); 22] = [
+    (T::VERTEX_AND_CONSTANT_BUFFER, S::ALL_SHADING, A::VERTEX_BUFFER.union(A::CONSTANT_BUFFER), None),
+    (T::INDEX_BUFFER, S::INDEX_INPUT, A::INDEX_BUFFER, None),
+    (T::RENDER_TARGET, S::RENDER_TARGET, A::RENDER_TARGET, Some(L::RENDER_TARGET)),
+    (T::UNORDERED_ACCESS, S::ALL_SHADING.union(RTAS), A::UNORDERED_ACCESS, Some(L::UNORDERED_ACCESS)),
+    (T::DEPTH_WRITE, S::DEPTH_STENCIL, A::DEPTH_STENCIL_WRITE, Some(L::DEPTH_STENCIL_WRITE)),
+    (T::DEPTH_READ, S::DEPTH_STENCIL, A::DEPTH_STENCIL_READ, Some(L::DEPTH_STENCIL_READ)),
+    (T::NON_PIXEL_SHADER_RESOURCE, S::NON_PIXEL_SHADING, A::SHADER_RESOURCE, Some(L::LEGACY_SHADER_RESOURCE)),
+    (T::PIXEL_SHADER_RESOURCE, S::PIXEL_SHADING, A::SHADER_RESOURCE, Some(L::LEGACY_SHADER_RESOURCE)),
+    (T::STREAM_OUT, S::VERTEX_SHADING, A::STREAM_OUTPUT, None),
+    (T::INDIRECT_ARGUMENT, S::EXECUTE_INDIRECT, A::INDIRECT_ARGUMENT, None),
+    (T::COPY_DEST, S::COPY, A::COPY_DEST, Some(L::LEGACY_COPY_DEST)),
+    (T::COPY_SOURCE, S::COPY, A::COPY_SOURCE, Some(L::LEGACY_COPY_SOURCE)),
+    (T::RESOLVE_DEST, S::RESOLVE, A::RESOLVE_DEST, Some(L::RESOLVE_DEST)),
+    (T::RESOLVE_SOURCE, S::RESOLVE, A::RESOLVE_SOURCE, Some(L::RESOLVE_SOURCE)),
+    // Documents name an access that does not exist; both that do are meant.
+    (T::RAYTRACING_ACCELERATION_STRUCTURE, S::RAYTRACING, A::RTAS_READ.union(A::RTAS_WRITE), None),
+    (T::SHADING_RATE_SOURCE, S::PIXEL_SHADING, A::SHADING_RATE_SOURCE, Some(L::SHADING_RATE_SOURCE)),
+    (T::VIDEO_DECODE_READ, S::VIDEO_DECODE, A::VIDEO_DECODE_READ, Some(L::VIDEO_DECODE_READ)),
+    (T::VIDEO_DECODE_WRITE, S::VIDEO_DECODE, A::VIDEO_DECODE_WRITE, Some(L::VIDEO_DECODE_WRITE)),
+    (T::VIDEO_PROCESS_READ, S::VIDEO_PROCESS, A::VIDEO_PROCESS_READ, Some(L::VIDEO_PROCESS_READ)),
+    (T::VIDEO_PROCESS_WRITE, S::VIDEO_PROCESS, A::VIDEO_PROCESS_WRITE, Some(L::VIDEO_PROCESS_WRITE)),
+    (T::VIDEO_ENCODE_READ, S::VIDEO_ENCODE, A::VIDEO_ENCODE_READ, Some(L::VIDEO_ENCODE_READ)),
+    (T::VIDEO_ENCODE_WRITE, S::VIDEO_ENCODE, A::VIDEO_ENCODE_WRITE, Some(L::VIDEO_ENCODE_WRITE)),
+];
+
+/// A state, or several that read, in one.
+pub fn equivalent(state: T) -> Equivalent {
+    if state == T::COMMON {
+        return Equivalent { sync: S::ALL, access: A::COMMON, layout: Some(L::COMMON) };
+    }
+    let rows = ROWS.iter().filter(|(of, ..)| state.contains(*of));
+    let none = Equivalent { sync: S::NONE, access: A::COMMON, layout: None };
+    let mut sum = rows.fold(none, |sum, (_, sync, access, layout)| Equivalent {
+        sync: sum.sync | *sync,
+        access: sum.access | *access,
+        layout: sum.layout.or(*layout),
+    });
+    let others = state - T::NON_PIXEL_SHADER_RESOURCE;
+    if state.contains(T::NON_PIXEL_SHADER_RESOURCE) && !others.is_empty() {
+        sum.layout = Some(L::DIRECT_QUEUE_GENERIC_READ_COMPUTE_QUEUE_ACCESSIBLE);
+    }
+    sum
+}
+
+/// What a driver gets for a `ResourceBarrier`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Translated {
+    Global(Barrier),
+    Texture(TextureBarrier),
+    Buffer(BufferBarrier),
+}
+
+/// Translates one. `describe` knows the resources; `None` if it does not know one that is named.
+pub fn translate<'r>(
+    barrier: &LegacyBarrier,
+    describe: impl Fn(u32) -> Option<&'r ResourceDesc>,
+) -> Option<Translated> {
+    match *barrier {
+        LegacyBarrier::Transition { flags, resource, subresource, before, after } => {
+            let desc = describe(resource)?;
+            let (from, to) = (equivalent(before), equivalent(after));
+            let begins = flags.contains(LegacyFlags::BEGIN_ONLY);
+            let ends = flags.contains(LegacyFlags::END_ONLY);
+            let words = Barrier {
+                sync_before: if ends { S::SPLIT } else { from.sync },
+                sync_after: if begins { S::SPLIT } else { to.sync },
+                access_before: from.access,
+                access_after: to.access,
+            };
+            Some(of_resource(words, resource, desc, subresource, (from.layout, to.layout)))
+        }
+        // The driver cannot know what was in the memory before.
+        LegacyBarrier::Aliasing { .. } => Some(Translated::Global(full_stall())),
+        LegacyBarrier::UnorderedAccess { resource, .. } => {
+            let access = A::UNORDERED_ACCESS | A::RTAS_WRITE | A::RTAS_READ;
+            let sync = S::ALL_SHADING | RTAS;
+            let words =
+                Barrier { sync_before: sync, sync_after: sync, access_before: access, access_after: access };
+            if resource == 0 {
+                return Some(Translated::Global(words));
+            }
+            let layout = Some(L::UNORDERED_ACCESS);
+            Some(of_resource(words, resource, describe(resource)?, u32::MAX, (layout, layout)))
+        }
+    }
+}
+
+fn full_stall() -> Barrier {
+    let (sync, access) = (S::ALL, A::COMMON);
+    Barrier { sync_before: sync, sync_after: sync, access_before: access, access_after: access }
+}
+
+fn of_resource(
+    barrier: Barrier,
+    resource: u32,
+    desc: &ResourceDesc,
+    subresource: u32,
+    (before, after): (Option<L>, Option<L>),
+) -> Translated {
+    if !desc.is_texture() {
+        return Translated::Buffer(BufferBarrier { barrier, resource, offset: 0, bytes: u64::MAX });
+    }
+    Translated::Texture(TextureBarrier {
+        barrier,
+        layout_before: before.unwrap_or(L::COMMON),
+        layout_after: after.unwrap_or(L::COMMON),
+        resource,
+        flags: TextureFlags::empty(),
+        subresources: SubresourceRange::one(subresource),
+    })
+}

@@ -1,0 +1,91 @@
+//! What the documents leave open: each a named switch with its default and the reason.
+
+/// `RTAS_READ` with a sync of graphics shaders (an inline ray query), which no published list of syncs has.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum InlineRayQuery {
+    /// Default: such shaders exist, and the lists have other gaps.
+    #[default]
+    Warning,
+    /// As the table of accesses says, word for word.
+    Refused,
+}
+
+/// What AccessBefore must be after a barrier in the same ExecuteCommandLists.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum AccessBefore {
+    /// Default: some of the access types of the AccessAfter before it. Whoever was given two and used one has nothing
+    /// to say of the other.
+    #[default]
+    Within,
+    /// The same bits.
+    Equal,
+}
+
+/// Whether an acceleration structure, or a buffer of video, needs a barrier before its first use in an
+/// ExecuteCommandLists: they are not on the list of accesses that need none, and yet the end of the one before was a
+/// full flush.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum UnlistedFirstAccess {
+    /// Default: programs build, trace and decode without one.
+    #[default]
+    Free,
+    NeedsBarrier,
+}
+
+/// Depth and stencil accesses of two draws, or two stream outputs, without a barrier between them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum FixedFunctionWrites {
+    /// Default: the pipeline keeps them in the order of the draws, as it does with blending. Documents except render
+    /// targets alone from "sequential writes need a barrier", but no program has barriers inside of a depth pass.
+    #[default]
+    InOrder,
+    /// Word for word.
+    NeedBarrier,
+}
+
+/// The layout 30, VIDEO_QUEUE_COMMON: the DDI has it, no queue's list does.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum VideoQueueCommon {
+    /// Default: what no list has may not be used.
+    #[default]
+    NoQueue,
+    /// The three kinds of video queues may use it, for their own accesses.
+    VideoQueues,
+}
+
+/// See each switch.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Policy {
+    pub inline_ray_query: InlineRayQuery,
+    pub access_before: AccessBefore,
+    pub unlisted_first_access: UnlistedFirstAccess,
+    pub fixed_function_writes: FixedFunctionWrites,
+    pub video_queue_common: VideoQueueCommon,
+}
+
+/// `D3D12_FENCE_BARRIER_TIER`.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
+pub enum FenceBarrierTier {
+    #[default]
+    NotSupported,
+    /// No wait for fences that queues and the CPU may use.
+    Tier1,
+    Tier2,
+}
+
+/// What the device reports.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Capabilities {
+    /// `D3D12_FEATURE_DATA_D3D12_OPTIONS12::EnhancedBarriersSupported`.
+    pub enhanced_barriers: bool,
+    pub fence_barriers: FenceBarrierTier,
+    /// The stream is a driver's (DDI): there are ranged barriers. An application has none.
+    pub ranged_barriers: bool,
+}
+
+impl Default for Capabilities {
+    fn default() -> Self {
+        let fence_barriers = FenceBarrierTier::Tier2;
+        Capabilities { enhanced_barriers: true, fence_barriers, ranged_barriers: true }
+    }
+}

@@ -1,0 +1,285 @@
+//! What is known of each subresource. A texture's layout lasts; everything else is of one ExecuteCommandLists, whose end
+//! is a full flush (BAR-012).
+//!
+//! ```text
+//!                     barrier (SyncAfter SPLIT)
+//!   usable -----------------------------------------> being moved
+//!     |  ^  <----------------------------------------   (lasts over ExecuteCommandLists, for layouts)
+//!     |  |            barrier (SyncBefore SPLIT)
+//!     |  `--- barrier with AccessBefore NO_ACCESS ---.
+//!     |------ AccessAfter NO_ACCESS, some sync ---> deactivated
+//!     `------ SyncAfter NONE ---------------------> closed, up to the end of the ExecuteCommandLists
+//! ```
+
+use crate::limits::USES_COMPARED_MAX;
+use crate::tables::LayoutSet;
+use alloc::vec;
+use alloc::vec::Vec;
+use d3dkmt::isa::{
+    Barrier, BarrierAccess as A, BarrierLayout as L, BarrierSync as S, LegacyState, ResourceDesc,
+};
+
+/// The begin of a split barrier.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Split {
+    pub barrier: Barrier,
+    pub layouts: (L, L),
+    /// Of which ExecuteCommandLists, and of which list of it.
+    pub scope: u64,
+    pub list: u32,
+}
+
+/// What the last fence barrier did that changed a layout.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum FenceLayout {
+    Signaled(L),
+    Waited,
+}
+
+/// The last barrier of the present ExecuteCommandLists.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Last {
+    pub sync_after: S,
+    /// Expanded, with those of the barriers right before it.
+    pub scopes_after: S,
+    pub access_after: A,
+    pub list: u32,
+    pub of_fence: bool,
+    /// Whether something had to be waited for: a use, or a change of layout.
+    pub guards: bool,
+}
+
+/// A use since the last barrier.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Used {
+    pub access: A,
+    pub writes: bool,
+    pub scope: S,
+    pub start: u64,
+    pub end: u64,
+    pub list: u32,
+    pub command: u32,
+}
+
+/// A layout that was given up, or never set: only UNDEFINED can come before the next one. No layout has this value.
+pub(crate) const LOST: L = L(0xFFFF_FFFE);
+
+/// One subresource, or all of a resource while they are alike.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Sub {
+    /// The ExecuteCommandLists that the fields below `moved` are of.
+    scope: u64,
+    /// UNDEFINED: nobody knows. [`LOST`]: there is none.
+    pub layout: L,
+    pub split: Option<Split>,
+    pub fence_layout: Option<FenceLayout>,
+    /// Of the older ResourceBarrier; COMMON also if it was never in one.
+    pub legacy: LegacyState,
+    pub legacy_begun: bool,
+
+    /// Whether a barrier of this ExecuteCommandLists has set the layout.
+    pub moved: bool,
+    pub last: Option<Last>,
+    /// Whether a command of this ExecuteCommandLists has used it.
+    pub touched: bool,
+    pub uses: Vec<Used>,
+    pub globals_seen: u32,
+
+    /// The layouts that the list alone leaves possible, and which list that is.
+    pub possible: LayoutSet,
+    pub list: u32,
+}
+
+const NO_LIST: u32 = u32::MAX;
+
+impl Sub {
+    fn new(layout: L, legacy: LegacyState) -> Self {
+        Sub {
+            scope: 0,
+            layout,
+            split: None,
+            fence_layout: None,
+            legacy,
+            legacy_begun: false,
+            moved: false,
+            last: None,
+            touched: false,
+            uses: Vec::new(),
+            globals_seen: 0,
+            possible: LayoutSet::ALL,
+            list: NO_LIST,
+        }
+    }
+
+    /// The first look in an ExecuteCommandLists and in a list of it.
+    pub fn enter(&mut self, scope: u64, list: u32, desc: &ResourceDesc) {
+        if self.scope != scope {
+            self.begin(scope, desc);
+        }
+        if self.list != list {
+            self.list = list;
+            self.possible = LayoutSet::ALL;
+        }
+    }
+
+    fn begin(&mut self, scope: u64, desc: &ResourceDesc) {
+        self.scope = scope;
+        // The legacy states of these decay.
+        if !desc.is_texture() || desc.has_simultaneous_access() {
+            self.legacy = LegacyState::COMMON;
+        }
+        self.moved = false;
+        self.last = None;
+        self.touched = false;
+        self.uses.clear();
+        self.globals_seen = 0;
+        self.possible = LayoutSet::ALL;
+        self.list = NO_LIST;
+    }
+
+    pub fn push_use(&mut self, used: Used) {
+        let alike = |last: &&mut Used| Used { command: used.command, ..**last } == used;
+        match self.uses.last_mut().filter(alike) {
+            Some(last) => last.command = used.command,
+            None => {
+                if self.uses.len() == USES_COMPARED_MAX {
+                    self.uses.remove(0);
+                }
+                self.uses.push(used);
+            }
+        }
+    }
+}
+
+/// The subresources of a resource: one record while they are alike.
+#[derive(Clone, Debug)]
+enum Subs {
+    Alike(Sub),
+    Each(Vec<Sub>),
+}
+
+/// What is known of a resource in one mode.
+#[derive(Clone, Debug)]
+pub(crate) struct State(Subs);
+
+impl State {
+    fn new(layout: L, legacy: LegacyState) -> Self {
+        State(Subs::Alike(Sub::new(layout, legacy)))
+    }
+
+    /// Nothing is known any more.
+    pub fn forget(&mut self) {
+        *self = State::new(L::UNDEFINED, LegacyState::COMMON);
+    }
+
+    /// How many records `select` and `join` would look at.
+    pub fn looks(&self, total: u32, picks: &Picks) -> usize {
+        match &self.0 {
+            Subs::Alike(_) if picks.count() == total as usize => 1,
+            Subs::Alike(_) => total as usize,
+            Subs::Each(_) => picks.count(),
+        }
+    }
+
+    /// One record if all of `total` subresources are meant and alike; otherwise one for each.
+    pub fn select(&mut self, total: u32, picks: &Picks) -> &mut [Sub] {
+        let total = total as usize;
+        if let Subs::Alike(sub) = &self.0
+            && picks.count() != total
+        {
+            self.0 = Subs::Each(vec![sub.clone(); total]);
+        }
+        self.subs_mut()
+    }
+
+    /// After a look at all: one record, if they have become alike.
+    pub fn join(&mut self, total: u32, picks: &Picks) {
+        if let Subs::Each(subs) = &mut self.0
+            && picks.count() == total as usize
+            && let [first, rest @ ..] = &subs[..]
+            && rest.iter().all(|sub| sub == first)
+        {
+            self.0 = Subs::Alike(subs.swap_remove(0));
+        }
+    }
+
+    pub fn subs(&self) -> &[Sub] {
+        match &self.0 {
+            Subs::Alike(sub) => core::slice::from_ref(sub),
+            Subs::Each(subs) => subs,
+        }
+    }
+
+    pub fn subs_mut(&mut self) -> &mut [Sub] {
+        match &mut self.0 {
+            Subs::Alike(sub) => core::slice::from_mut(sub),
+            Subs::Each(subs) => subs,
+        }
+    }
+}
+
+/// Some subresources of a resource.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Picks {
+    pub mips: (u32, u32),
+    pub slices: (u32, u32),
+    pub planes: (u32, u32),
+    /// Flat indices instead, from the first and that many.
+    pub flat: Option<(u32, u32)>,
+}
+
+impl Picks {
+    pub fn flat(first: u32, count: u32) -> Self {
+        Picks { mips: (0, 0), slices: (0, 0), planes: (0, 0), flat: Some((first, count)) }
+    }
+
+    /// How many they are; all of a resource if as many as it has.
+    fn count(&self) -> usize {
+        let count = |(_, count): (u32, u32)| count as usize;
+        match self.flat {
+            Some(range) => count(range),
+            None => count(self.mips) * count(self.slices) * count(self.planes),
+        }
+    }
+
+    /// Calls with each index of `subs`, which has one record or `total`.
+    pub fn each(&self, desc: &ResourceDesc, records: usize, mut call: impl FnMut(usize)) {
+        if records == 1 {
+            return call(0);
+        }
+        if let Some((first, count)) = self.flat {
+            return (first..first + count).for_each(|index| call(index as usize));
+        }
+        let range = |(first, count): (u32, u32)| first..first + count;
+        for plane in range(self.planes) {
+            for slice in range(self.slices) {
+                for mip in range(self.mips) {
+                    call(desc.subresource_index(mip, slice, plane) as usize);
+                }
+            }
+        }
+    }
+}
+
+/// A resource of a device.
+#[derive(Clone, Debug)]
+pub(crate) struct Resource {
+    pub desc: ResourceDesc,
+    pub resident: bool,
+    /// What submissions have left.
+    pub actual: State,
+    /// What a list knows by itself.
+    pub recorded: State,
+}
+
+impl Resource {
+    pub fn new(desc: ResourceDesc) -> Self {
+        let layout = match desc.initial_layout {
+            L::UNDEFINED if desc.is_texture() => LOST,
+            layout => layout,
+        };
+        let actual = State::new(layout, desc.initial_state);
+        let recorded = State::new(L::UNDEFINED, LegacyState::COMMON);
+        Resource { desc, resident: true, actual, recorded }
+    }
+}

@@ -1,0 +1,235 @@
+//! A barrier on one subresource, after what came before it in the same ExecuteCommandLists.
+
+use super::{At, only};
+use crate::message::{Bits, Named, Phase, Reporter, Shown};
+use crate::policy::AccessBefore;
+use crate::rules::Rule;
+use crate::state::{FenceLayout, LOST, Last, Sub};
+use crate::tables::LayoutSet;
+use crate::words::Fenced;
+use d3dkmt::isa::{Barrier, BarrierAccess as A, BarrierLayout as L, BarrierSync as S, LegacyState};
+
+impl At<'_> {
+    pub fn barrier(
+        &self,
+        report: &mut Reporter,
+        who: Named<'_>,
+        sub: &mut Sub,
+        barrier: &Barrier,
+        layouts: Option<(L, L)>,
+    ) {
+        if sub.legacy != LegacyState::COMMON {
+            let state = sub.legacy;
+            let right = "a ResourceBarrier must bring it to COMMON first";
+            report.say_in(
+                Phase::Submission,
+                Rule::R070,
+                Some(who.id),
+                format_args!("{who} is in the legacy state {state:?}; {right}"),
+            );
+            sub.legacy = LegacyState::COMMON;
+        }
+        let ended = self.split_end(report, who, sub, barrier, layouts);
+        if !ended {
+            if self.fenced == Fenced::No {
+                self.order(report, who, sub, barrier);
+                self.known_access(report, who, sub, barrier);
+            }
+            self.missing_scope(report, who, sub, barrier, layouts);
+            let taken_over =
+                self.fenced == Fenced::Wait && matches!(sub.fence_layout, Some(FenceLayout::Signaled(_)));
+            if let Some((before, _)) = layouts.filter(|_| !taken_over) {
+                self.layout_before(report, who, sub, before);
+            }
+        }
+        if self.fenced != Fenced::No
+            && let Some(layouts) = layouts
+        {
+            self.fence_layouts(report, who, sub, layouts);
+        }
+        self.remember(sub, barrier, layouts);
+    }
+
+    /// The rules of NONE and of what SyncBefore must contain (R-041 to R-045).
+    fn order(&self, report: &mut Reporter, who: Named<'_>, sub: &Sub, barrier: &Barrier) {
+        let before = barrier.sync_before;
+        let Some(last) = &sub.last else {
+            if before == S::NONE && sub.touched {
+                let mine = sub.uses.iter().any(|used| used.list == self.list);
+                let phase = if mine { Phase::Record } else { Phase::Submission };
+                let right = "name the scope of that use";
+                report.say_in(
+                    phase,
+                    Rule::R045,
+                    Some(who.id),
+                    format_args!(
+                        "SyncBefore is NONE, but {who} was used before in this ExecuteCommandLists; {right}"
+                    ),
+                );
+            }
+            return;
+        };
+        let phase = self.phase(last.list);
+        if last.sync_after == S::NONE && !last.of_fence {
+            let right = "NONE promises that nothing follows in the same ExecuteCommandLists";
+            return report.say_in(
+                phase,
+                Rule::R043,
+                Some(who.id),
+                format_args!("the barrier of {who} before this one had SyncAfter NONE; {right}"),
+            );
+        }
+        if before == S::NONE {
+            let after = Bits(last.sync_after);
+            return report.say_in(
+                phase,
+                Rule::R045,
+                Some(who.id),
+                format_args!(
+                    "SyncBefore is NONE, but {who} had a barrier before in this ExecuteCommandLists; \
+                              it must contain that one's SyncAfter {after}"
+                ),
+            );
+        }
+        let missing = last.sync_after.expanded() - before.expanded();
+        if !missing.is_empty() {
+            let (is, after, missing) = (Bits(before), Bits(last.sync_after), Bits(missing));
+            report.say_in(
+                phase,
+                Rule::R041,
+                Some(who.id),
+                format_args!(
+                    "SyncBefore {is} of {who} must contain SyncAfter {after} of the barrier before; \
+                              it lacks {missing}"
+                ),
+            );
+        }
+    }
+
+    /// AccessBefore against what the last barrier left, and against what was written since (R-048).
+    fn known_access(&self, report: &mut Reporter, who: Named<'_>, sub: &Sub, barrier: &Barrier) {
+        let before = barrier.access_before;
+        if let Some(last) = sub.last.filter(|last| !last.of_fence) {
+            let known = last.access_after;
+            let right = match known {
+                A::COMMON => true,
+                A::NO_ACCESS => before == A::NO_ACCESS,
+                _ if before == A::COMMON || before == A::NO_ACCESS => true,
+                _ => match self.policy.access_before {
+                    AccessBefore::Within => known.contains(before),
+                    AccessBefore::Equal => known == before,
+                },
+            };
+            if !right {
+                let (is, known) = (Bits(before), Bits(known));
+                return report.say_in(
+                    self.phase(last.list),
+                    Rule::R048,
+                    Some(who.id),
+                    format_args!("AccessBefore of {who} is {is}, but the barrier before left it at {known}"),
+                );
+            }
+        }
+        if before == A::COMMON || before == A::NO_ACCESS {
+            return;
+        }
+        let unflushed = sub.uses.iter().find(|used| used.writes && !before.contains(used.access));
+        if let Some(used) = unflushed {
+            let (is, written, command) = (Bits(before), Bits(used.access), used.command);
+            report.say_in(
+                self.phase(used.list),
+                Rule::R048,
+                Some(who.id),
+                format_args!(
+                    "AccessBefore of {who} is {is}, but command {command} of list {} wrote it by {written}: \
+                              that is not flushed; add {written}",
+                    used.list
+                ),
+            );
+        }
+    }
+
+    /// Work before the barrier that it does not wait for, though it should (R-027).
+    fn missing_scope(
+        &self,
+        report: &mut Reporter,
+        who: Named<'_>,
+        sub: &Sub,
+        barrier: &Barrier,
+        layouts: Option<(L, L)>,
+    ) {
+        if barrier.sync_before == S::NONE {
+            return;
+        }
+        let scopes = barrier.sync_before.expanded();
+        let changes = layouts.is_some_and(|(before, after)| before != after) || barrier.access_after.writes();
+        let matters = |writes: bool| writes || changes;
+        let found = sub.uses.iter().find(|used| matters(used.writes) && !scopes.contains(used.scope));
+        if let Some(used) = found {
+            let (missing, is, command) = (Bits(used.scope - scopes), Bits(barrier.sync_before), used.command);
+            report.say_in(
+                self.phase(used.list),
+                Rule::R027,
+                Some(who.id),
+                format_args!(
+                    "SyncBefore {is} does not wait for command {command} of list {}, which uses {who} in the \
+                              scope {missing}; add it",
+                    used.list
+                ),
+            );
+        }
+    }
+
+    /// LayoutBefore against what is known (R-047, R-089).
+    pub(super) fn layout_before(&self, report: &mut Reporter, who: Named<'_>, sub: &Sub, before: L) {
+        if before == L::UNDEFINED {
+            return;
+        }
+        if !sub.possible.contains(before) {
+            let Some(layout) = only(sub.possible) else {
+                let text = format_args!(
+                    "LayoutBefore of {who} is {before:?}, in which it could not be used as it was"
+                );
+                return report.say(Rule::R047, Some(who.id), text);
+            };
+            let text = format_args!("LayoutBefore of {who} is {before:?}, but its layout is {layout:?}");
+            return report.say(Rule::R047, Some(who.id), text);
+        }
+        if sub.layout != L::UNDEFINED && sub.layout != before {
+            let (rule, layout) = (if sub.moved { Rule::R047 } else { Rule::R089 }, Shown(sub.layout));
+            let whence = if sub.moved { "a list before this one" } else { "an earlier ExecuteCommandLists" };
+            report.say_in(
+                Phase::Submission,
+                rule,
+                Some(who.id),
+                format_args!("LayoutBefore of {who} is {before:?}, but {whence} left it in {layout}"),
+            );
+        }
+    }
+
+    fn remember(&self, sub: &mut Sub, barrier: &Barrier, layouts: Option<(L, L)>) {
+        // Barriers with no command between them act as one.
+        let adjacent = sub.last.filter(|_| sub.uses.is_empty()).map_or(S::NONE, |last| last.scopes_after);
+        sub.last = Some(Last {
+            sync_after: barrier.sync_after,
+            scopes_after: barrier.sync_after.expanded() | adjacent,
+            access_after: barrier.access_after,
+            list: self.list,
+            of_fence: self.fenced != Fenced::No,
+            guards: !sub.uses.is_empty()
+                || layouts.is_some_and(|(before, after)| before != after)
+                || sub.last.is_some_and(|last| last.guards),
+        });
+        sub.uses.clear();
+        let begins = barrier.sync_after == S::SPLIT && barrier.sync_before != S::SPLIT;
+        if begins {
+            self.split_begin(sub, barrier, layouts);
+        } else if let Some((before, after)) = layouts
+            && (before, after) != (L::UNDEFINED, L::UNDEFINED)
+        {
+            sub.layout = if after == L::UNDEFINED { LOST } else { after };
+            sub.possible = LayoutSet::one(after);
+            sub.moved = true;
+        }
+    }
+}

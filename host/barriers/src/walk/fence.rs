@@ -1,0 +1,147 @@
+//! Fence barriers (preview): `SignalBarrier` and `WaitBarrier`.
+
+use super::{At, Walk};
+use crate::message::{Named, Phase, Reporter};
+use crate::policy::FenceBarrierTier;
+use crate::rules::Rule;
+use crate::state::{FenceLayout, Sub};
+use crate::words::Fenced;
+use d3dkmt::isa::{BarrierLayout as L, Elements, FenceValue, Groups};
+
+impl Walk<'_> {
+    pub(super) fn signal_barrier(&mut self, fence: FenceValue, groups: Groups<'_>) {
+        if !self.has_fence_barriers() {
+            return;
+        }
+        self.fenced = Fenced::Signal;
+        self.groups(groups);
+        let FenceValue { gpu_address, value } = fence;
+        if !self.is_usable(gpu_address) || self.phase == Phase::Record {
+            return;
+        }
+        if let Some(waiter) = self.fences.signal(self.scope, gpu_address, value) {
+            let here = self.scope;
+            let text = format_args!(
+                "submission {waiter} waits for value {value} of the fence at {gpu_address:#x}, which submission {here} \
+                 signals only after it: the chain leaves a queue and comes back; split the submission that waits"
+            );
+            self.report.say_in(Phase::Submission, Rule::R106, None, text);
+        }
+    }
+
+    pub(super) fn wait_barrier(&mut self, fences: Elements<'_, FenceValue>, groups: Groups<'_>) {
+        if !self.has_fence_barriers() {
+            return;
+        }
+        for fence in fences.iter() {
+            self.wait_for(fence);
+        }
+        self.fenced = Fenced::Wait;
+        self.groups(groups);
+    }
+
+    fn has_fence_barriers(&mut self) -> bool {
+        self.kinds.work += 1;
+        let has = self.capabilities.fence_barriers != FenceBarrierTier::NotSupported;
+        if !has {
+            let text = format_args!("the device has no fence barriers; use Signal and Wait of queues");
+            self.report.say(Rule::R096, None, text);
+        }
+        has
+    }
+
+    /// Whether there is such a fence, and fence barriers may touch it.
+    fn is_usable(&mut self, address: u64) -> bool {
+        let flags = self.fences.get(address).map(|fence| fence.flags);
+        let text = match flags {
+            Some(flags) if flags.allow_command_list_barriers => return true,
+            Some(_) => {
+                format_args!("the fence at {address:#x} was not created with ALLOW_COMMAND_LIST_BARRIERS")
+            }
+            None => format_args!("there is no fence at {address:#x}"),
+        };
+        self.report.say(Rule::Command, None, text);
+        false
+    }
+
+    fn wait_for(&mut self, FenceValue { gpu_address, value }: FenceValue) {
+        if !self.is_usable(gpu_address) {
+            return;
+        }
+        let Some(fence) = self.fences.get(gpu_address) else { return };
+        let (flags, name) = (fence.flags, &fence.name);
+        if flags.allow_queue_and_cpu_sync && self.capabilities.fence_barriers == FenceBarrierTier::Tier1 {
+            let text = format_args!(
+                "at tier 1 WaitBarrier cannot wait for fence {name:?}, which has \
+                                     ALLOW_QUEUE_AND_CPU_SYNC"
+            );
+            return self.report.say(Rule::R097, None, text);
+        }
+        if self.phase == Phase::Record {
+            return;
+        }
+        let (is, early) = (self.fences.value(gpu_address), self.fences.signaled_by(self.scope, gpu_address));
+        if self.fences.wait(self.scope, gpu_address, value) {
+            return;
+        }
+        let name = self.fences.get(gpu_address).map_or("", |fence| &fence.name);
+        if flags.is_command_list_scoped() {
+            let text = format_args!(
+                "WaitBarrier for {value} of fence {name:?}, which stands at {is}: nobody else may signal \
+                                     it, so a SignalBarrier must have come before"
+            );
+            self.report.say_in(Phase::Submission, Rule::R102, None, text);
+        } else if early {
+            let text = format_args!(
+                "fence {name:?} was signaled in this ExecuteCommandLists and is now waited for with \
+                                     {value}: somebody else must signal it meanwhile; split the submission"
+            );
+            self.report.say_in(Phase::Submission, Rule::R106, None, text);
+        }
+    }
+}
+
+impl At<'_> {
+    /// A layout that changes by a signal is taken over by a wait (R-104, R-105).
+    pub(super) fn fence_layouts(
+        &self,
+        report: &mut Reporter,
+        who: Named<'_>,
+        sub: &mut Sub,
+        (before, after): (L, L),
+    ) {
+        if self.fenced == Fenced::Wait
+            && let Some(FenceLayout::Signaled(signaled)) = sub.fence_layout
+            && before != L::UNDEFINED
+            && before != signaled
+        {
+            let text = format_args!(
+                "LayoutBefore of {who} is {before:?}; it must be UNDEFINED, or {signaled:?} as the \
+                                     SignalBarrier left it"
+            );
+            report.say_in(Phase::Submission, Rule::R105, Some(who.id), text);
+        }
+        if before == after {
+            // A wait that changes nothing has still taken the layout over.
+            if self.fenced == Fenced::Wait {
+                sub.fence_layout = None;
+            }
+            return;
+        }
+        let (rule_broken, now, name) = match self.fenced {
+            Fenced::Wait => {
+                (sub.fence_layout == Some(FenceLayout::Waited), FenceLayout::Waited, "WaitBarrier")
+            }
+            Fenced::Signal | Fenced::No => {
+                let signaled = matches!(sub.fence_layout, Some(FenceLayout::Signaled(_)));
+                (signaled, FenceLayout::Signaled(after), "SignalBarrier")
+            }
+        };
+        if rule_broken {
+            let right = "the other of the two must come between";
+            let text = format_args!("two of {name} one after the other change the layout of {who}; {right}");
+            report.say_in(Phase::Submission, Rule::R104, Some(who.id), text);
+        }
+        sub.fence_layout = Some(now);
+    }
+}

@@ -1,0 +1,76 @@
+//! Global barriers: each is for every resource, and is applied to one when that is touched next.
+
+use crate::limits::GLOBALS_APPLIED_MAX;
+use crate::state::{Sub, Used};
+use alloc::collections::VecDeque;
+use d3dkmt::isa::{Barrier, BarrierAccess as A};
+
+/// The global barriers of an ExecuteCommandLists so far.
+#[derive(Default)]
+pub(crate) struct Globals {
+    count: u32,
+    recent: VecDeque<Barrier>,
+    /// All that are no longer in `recent`, in one; `None` if there are none.
+    older: Option<Barrier>,
+}
+
+impl Globals {
+    pub fn push(&mut self, barrier: Barrier) {
+        self.count += 1;
+        self.recent.push_back(barrier);
+        if self.recent.len() > GLOBALS_APPLIED_MAX
+            && let Some(oldest) = self.recent.pop_front()
+        {
+            self.older = Some(self.older.map_or(oldest, |older| both(older, oldest)));
+        }
+    }
+
+    /// Those that came since the subresource was looked at last.
+    pub fn apply(&self, sub: &mut Sub) {
+        let missed = self.count - sub.globals_seen;
+        if missed == 0 {
+            return;
+        }
+        sub.globals_seen = self.count;
+        if missed as usize > self.recent.len()
+            && let Some(older) = &self.older
+        {
+            apply(older, sub);
+        }
+        let skip = self.recent.len().saturating_sub(missed as usize);
+        self.recent.iter().skip(skip).for_each(|barrier| apply(barrier, sub));
+    }
+
+    /// Whether one of them named an access on its after side.
+    pub fn named_after(&self, access: A) -> bool {
+        self.recent.iter().chain(&self.older).any(|barrier| barrier.access_after.intersects(access))
+    }
+}
+
+fn both(one: Barrier, other: Barrier) -> Barrier {
+    // No bit of access is every type.
+    let access = |one: A, other: A| {
+        if one.is_empty() || other.is_empty() { A::COMMON } else { one | other }
+    };
+    Barrier {
+        sync_before: one.sync_before | other.sync_before,
+        sync_after: one.sync_after | other.sync_after,
+        access_before: access(one.access_before, other.access_before),
+        access_after: access(one.access_after, other.access_after),
+    }
+}
+
+fn apply(barrier: &Barrier, sub: &mut Sub) {
+    let before = barrier.sync_before.expanded();
+    let flushes = |used: &Used| {
+        !used.writes || barrier.access_before.is_empty() || barrier.access_before.contains(used.access)
+    };
+    sub.uses.retain(|used| !(before.contains(used.scope) && flushes(used)));
+    if let Some(last) = &mut sub.last {
+        last.scopes_after |= barrier.sync_after.expanded();
+        if last.access_after != A::NO_ACCESS && !last.access_after.is_empty() {
+            let all = barrier.access_after.is_empty();
+            last.access_after = if all { A::COMMON } else { last.access_after | barrier.access_after };
+        }
+    }
+}

@@ -1,0 +1,63 @@
+//! Two commands with no barrier between them: they may run in any order, or at once.
+
+use super::At;
+use crate::message::{Bits, Named, Reporter};
+use crate::policy::FixedFunctionWrites;
+use crate::rules::Rule;
+use crate::state::{Sub, Used};
+use d3dkmt::isa::{BarrierAccess as A, WorkKind};
+
+/// Accesses that a fixed stage of the pipeline makes in the order of draws, but for blending, which is always so.
+const FIXED_FUNCTION: [A; 2] = [A::DEPTH_STENCIL_WRITE.union(A::DEPTH_STENCIL_READ), A::STREAM_OUTPUT];
+
+impl At<'_> {
+    /// The worst that a use has with those since the last barrier; one is told.
+    pub(super) fn hazards(
+        &self,
+        report: &mut Reporter,
+        who: Named<'_>,
+        sub: &Sub,
+        kind: WorkKind,
+        used: Used,
+    ) {
+        if sub.uses.is_empty() || sub.uses.iter().all(|earlier| !earlier.writes) && !used.writes {
+            return;
+        }
+        let found = sub.uses.iter().filter_map(|earlier| Some((self.rule(kind, earlier, &used)?, earlier)));
+        let Some((rule, earlier)) = found.max_by_key(|(rule, _)| rule.severity()) else { return };
+        let (is, was) = (Bits(used.access), Bits(earlier.access));
+        let Used { list, command, .. } = *earlier;
+        let (phase, scope) = (self.phase(list), Bits(earlier.scope));
+        if rule == Rule::R064 {
+            let text = format_args!("the copy reads and writes the same bytes of {who}; they must not meet");
+            return report.say_in(phase, rule, Some(who.id), text);
+        }
+        let text = format_args!(
+            "{kind:?} touches {who} by {is} after command {command} of list {list} did by {was}, with no barrier between \
+             them; one with SyncBefore {scope} and AccessBefore {was} would order them"
+        );
+        report.say_in(phase, rule, Some(who.id), text);
+    }
+
+    fn rule(&self, kind: WorkKind, earlier: &Used, used: &Used) -> Option<Rule> {
+        let meet = earlier.start < used.end && used.start < earlier.end;
+        let one_command = (earlier.list, earlier.command) == (used.list, used.command);
+        if self.policy.fixed_function_writes == FixedFunctionWrites::InOrder
+            && FIXED_FUNCTION.iter().any(|stage| stage.contains(earlier.access | used.access))
+        {
+            return None;
+        }
+        match (earlier.writes, used.writes) {
+            (false, false) => None,
+            (true, true) if earlier.access != used.access => Some(Rule::R059),
+            (true, true) => {
+                let ordered = used.access == A::RENDER_TARGET || one_command;
+                let rule = if meet { Rule::R060 } else { Rule::R062 };
+                Some(rule).filter(|_| !ordered)
+            }
+            _ if !meet => None,
+            _ if one_command && kind == WorkKind::Copy => Some(Rule::R064),
+            _ => Some(Rule::R091),
+        }
+    }
+}

@@ -1,0 +1,115 @@
+//! The older ResourceBarrier beside enhanced barriers: a resource is in one world at a time.
+
+use super::{At, Walk, find};
+use crate::legacy::equivalent;
+use crate::message::{Bits, Named, Phase, Reporter, Shown};
+use crate::rules::Rule;
+use crate::state::{Picks, Sub, Used};
+use crate::words::Fenced;
+use d3dkmt::isa::{
+    ALL_SUBRESOURCES, Barrier, BarrierAccess, BarrierLayout as L, BarrierSync as S, Elements, LegacyBarrier,
+    LegacyFlags, LegacyState,
+};
+
+impl Walk<'_> {
+    pub(super) fn legacy_barriers(&mut self, barriers: Elements<'_, LegacyBarrier>) {
+        self.fenced = Fenced::No;
+        if barriers.is_empty() {
+            self.report.say(Rule::R003, None, format_args!("ResourceBarrier with no barriers does nothing"));
+        }
+        for (number, barrier) in barriers.iter().enumerate() {
+            self.report.place.barrier = Some(number as u32);
+            self.kinds.barriers += 1;
+            match barrier {
+                LegacyBarrier::Transition { flags, resource, subresource, before, after } => {
+                    self.transition(resource, subresource, flags, (before, after));
+                }
+                LegacyBarrier::UnorderedAccess { resource, .. } if resource != 0 => {
+                    let Some(found) = find(self.resources, &mut self.report, resource) else { continue };
+                    let picks = Picks::flat(0, found.desc.subresources());
+                    self.on_each(resource, picks, |_, _, _, sub| sub.uses.clear());
+                }
+                // With no resource it is global; aliasing is a full stall.
+                LegacyBarrier::UnorderedAccess { .. } | LegacyBarrier::Aliasing { .. } => {
+                    let access = BarrierAccess::COMMON;
+                    let all = Barrier {
+                        sync_before: S::ALL,
+                        sync_after: S::ALL,
+                        access_before: access,
+                        access_after: access,
+                    };
+                    self.globals.push(all);
+                }
+            }
+        }
+        self.report.place.barrier = None;
+    }
+
+    fn transition(
+        &mut self,
+        id: u32,
+        subresource: u32,
+        flags: LegacyFlags,
+        states: (LegacyState, LegacyState),
+    ) {
+        let Some(resource) = find(self.resources, &mut self.report, id) else { return };
+        let total = resource.desc.subresources();
+        let picks = match subresource {
+            ALL_SUBRESOURCES => Picks::flat(0, total),
+            index if index < total => Picks::flat(index, 1),
+            index => {
+                let who = Named::new(id, &resource.desc);
+                let text = format_args!("subresource {index} of {who}: it has {total}");
+                return self.report.say(Rule::R007, Some(id), text);
+            }
+        };
+        self.on_each(id, picks, |report, _, who, sub| transition(report, who, sub, flags, states));
+    }
+}
+
+fn transition(
+    report: &mut Reporter,
+    who: Named<'_>,
+    sub: &mut Sub,
+    flags: LegacyFlags,
+    (before, after): (LegacyState, LegacyState),
+) {
+    let common = sub.layout == L::COMMON || sub.layout == L::UNDEFINED;
+    if who.desc.is_texture() && !(common && sub.possible.contains(L::COMMON)) {
+        let phase = if sub.possible.contains(L::COMMON) { Phase::Submission } else { Phase::Record };
+        let layout = Shown(sub.layout);
+        let right = "an enhanced barrier must bring it to COMMON first";
+        let text = format_args!("{who} is in the layout {layout}; {right}");
+        report.say_in(phase, Rule::R071, Some(who.id), text);
+        return;
+    }
+    let known = sub.legacy != LegacyState::COMMON || before == LegacyState::COMMON;
+    if known && sub.legacy != before && !flags.contains(LegacyFlags::END_ONLY) {
+        let is = sub.legacy;
+        let text = format_args!("StateBefore of {who} is {before:?}, but it is in {is:?}");
+        report.say_in(Phase::Submission, Rule::Command, Some(who.id), text);
+    }
+    if flags.contains(LegacyFlags::END_ONLY) && !sub.legacy_begun {
+        let text = format_args!("the transition of {who} ends here but never began (BEGIN_ONLY)");
+        report.say_in(Phase::Submission, Rule::R052, Some(who.id), text);
+    }
+    sub.uses.clear();
+    sub.last = None;
+    sub.legacy_begun = flags.contains(LegacyFlags::BEGIN_ONLY);
+    if !sub.legacy_begun {
+        sub.legacy = after;
+    }
+}
+
+impl At<'_> {
+    /// A use of what is in a legacy state other than COMMON.
+    pub(super) fn legacy_use(&self, report: &mut Reporter, who: Named<'_>, sub: &Sub, used: Used) {
+        let allowed = equivalent(sub.legacy).access;
+        if !allowed.contains(used.access) {
+            let (is, state, right) = (Bits(used.access), sub.legacy, Bits(allowed));
+            let text =
+                format_args!("{who} is used by {is} in the legacy state {state:?}, which allows {right}");
+            report.say_in(Phase::Submission, Rule::Command, Some(who.id), text);
+        }
+    }
+}

@@ -1,0 +1,517 @@
+//! Follows the commands of one ExecuteCommandLists, list by list, packet by packet.
+
+mod asserts;
+mod barrier;
+mod fence;
+mod global;
+mod hazard;
+mod legacy;
+mod split;
+mod uses;
+
+use crate::device::Outcome;
+use crate::fences::Fences;
+use crate::limits::{LOOKS_PER_SUBMISSION_MAX, ROOT_PARAMETERS_MAX};
+use crate::message::{Named, Phase, Place, Reporter};
+use crate::policy::{Capabilities, Policy};
+use crate::rules::Rule;
+use crate::state::{Picks, Resource, State, Sub};
+use crate::tables::{self, LayoutSet};
+use crate::words::{Fenced, Judge};
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+use d3dkmt::isa::{
+    Barrier, BarrierGroup, BarrierLayout as L, BufferBarrier, Groups, IsaError, ListFlags, Packet, QueueType,
+    RangedBarrier, Reader, SubresourceRange, TextureBarrier, Viewed, WorkKind,
+};
+use global::Globals;
+
+/// Where a walk is, and what it is judged by: what a look at one subresource needs.
+pub(crate) struct At<'a> {
+    pub policy: &'a Policy,
+    pub globals: &'a Globals,
+    pub queue: QueueType,
+    pub queue_layouts: LayoutSet,
+    /// The number of the ExecuteCommandLists.
+    pub scope: u64,
+    pub list: u32,
+    pub fenced: Fenced,
+}
+
+impl At<'_> {
+    /// Whether what the list alone has done tells of it.
+    pub fn phase(&self, list: u32) -> Phase {
+        if list == self.list { Phase::Record } else { Phase::Submission }
+    }
+}
+
+/// Data that a root parameter has promised to leave alone.
+struct Static {
+    kind: WorkKind,
+    parameter: u32,
+    resource: u32,
+}
+
+/// What an ExecuteCommandLists has in it, to tell whether it was worth it.
+#[derive(Default)]
+struct Kinds {
+    latches: u32,
+    barriers: u32,
+    work: u32,
+}
+
+pub(crate) struct Walk<'d> {
+    capabilities: Capabilities,
+    policy: Policy,
+    resources: &'d mut BTreeMap<u32, Resource>,
+    fences: &'d mut Fences,
+    counter: &'d mut u64,
+    phase: Phase,
+    report: Reporter,
+    own_queue: QueueType,
+    queue: QueueType,
+    queue_layouts: LayoutSet,
+    flags: ListFlags,
+    scope: u64,
+    globals: Globals,
+    statics: Vec<Static>,
+    kinds: Kinds,
+    /// Resources with splits that were begun here.
+    begun: Vec<u32>,
+    looks: usize,
+    fenced: Fenced,
+}
+
+impl<'d> Walk<'d> {
+    pub fn new(
+        (capabilities, policy): (Capabilities, Policy),
+        resources: &'d mut BTreeMap<u32, Resource>,
+        fences: &'d mut Fences,
+        counter: &'d mut u64,
+        queue: QueueType,
+        phase: Phase,
+    ) -> Self {
+        *counter += 1;
+        let scope = *counter;
+        Walk {
+            capabilities,
+            policy,
+            resources,
+            fences,
+            counter,
+            phase,
+            report: Reporter::new(phase == Phase::Record),
+            own_queue: queue,
+            queue,
+            queue_layouts: tables::layouts_of_queue(queue, &policy),
+            flags: ListFlags::empty(),
+            scope,
+            globals: Globals::default(),
+            statics: Vec::new(),
+            kinds: Kinds::default(),
+            begun: Vec::new(),
+            looks: 0,
+            fenced: Fenced::No,
+        }
+    }
+
+    pub fn run(mut self, packets: &Reader<'_>, dropped: Vec<u32>) -> Outcome {
+        let mut started = false;
+        for packet in packets.clone().flatten() {
+            if let Packet::BeginList { queue, flags, name } = packet {
+                self.begin_list(started, queue, flags, name);
+                started = true;
+                continue;
+            }
+            started = true;
+            if dropped.binary_search(&self.report.place.list).is_ok() {
+                self.removed(&packet);
+            } else {
+                self.packet(packet);
+            }
+            self.report.place.command += 1;
+        }
+        self.end();
+        Outcome { messages: self.report.messages, dropped, submission: self.scope }
+    }
+
+    fn begin_list(&mut self, started: bool, queue: QueueType, flags: ListFlags, name: &str) {
+        let list = self.report.place.list + u32::from(started);
+        self.report.place = Place { list, ..Place::default() };
+        self.report.list_name.clear();
+        self.report.list_name.push_str(name);
+        self.queue = queue;
+        self.queue_layouts = tables::layouts_of_queue(queue, &self.policy);
+        self.flags = flags;
+        self.statics.clear();
+        if queue != self.own_queue {
+            let own = self.own_queue;
+            self.report.say_in(
+                Phase::Submission,
+                Rule::Command,
+                None,
+                format_args!("a {queue:?} list cannot run on a {own:?} queue; record it as {own:?}"),
+            );
+        }
+        // At record time no list knows of another.
+        if self.phase == Phase::Record {
+            *self.counter += 1;
+            self.scope = *self.counter;
+            self.globals = Globals::default();
+        }
+    }
+
+    fn packet(&mut self, packet: Packet<Viewed<'_>>) {
+        match packet {
+            Packet::FenceWrite { .. } | Packet::FenceWait { .. } | Packet::BeginList { .. } => {}
+            Packet::Busy { .. }
+            | Packet::Hang
+            | Packet::MarkerIn { .. }
+            | Packet::MarkerOut { .. }
+            | Packet::Timestamp { .. } => self.kinds.work += 1,
+            Packet::Work { kind, operand, uses, .. } => {
+                self.kinds.work += 1;
+                self.work(kind, operand, uses);
+            }
+            Packet::Barrier { groups } => {
+                if self.may_have_barriers() {
+                    self.fenced = Fenced::No;
+                    self.groups(groups);
+                }
+            }
+            Packet::LegacyBarrier { barriers } => self.legacy_barriers(barriers),
+            Packet::SignalBarrier { fence, groups } => {
+                if self.may_have_barriers() {
+                    self.signal_barrier(fence, groups);
+                }
+            }
+            Packet::WaitBarrier { fences, groups } => {
+                if self.may_have_barriers() {
+                    self.wait_barrier(fences, groups);
+                }
+            }
+            Packet::AssertResourceAccess { resource, subresource, access } => {
+                self.assert_access(resource, subresource, access);
+            }
+            Packet::AssertTextureLayout { resource, subresource, layout } => {
+                self.assert_layout(resource, subresource, layout);
+            }
+        }
+    }
+
+    /// A list that is removed says why, and nothing else.
+    fn removed(&mut self, packet: &Packet<Viewed<'_>>) {
+        let groups = match packet {
+            Packet::Barrier { groups } => *groups,
+            Packet::SignalBarrier { groups, .. } | Packet::WaitBarrier { groups, .. } => *groups,
+            _ => return,
+        };
+        for texture in unknown_layouts(groups) {
+            let TextureBarrier { layout_before, layout_after, resource, .. } = texture;
+            let text = format_args!(
+                "LayoutBefore {layout_before:?}, LayoutAfter {layout_after:?}: layouts are 0 to 31 and UNDEFINED, \
+                 the LEGACY_ ones are the runtime's own"
+            );
+            self.report.say(Rule::R013, Some(resource), text);
+        }
+    }
+
+    /// Enhanced barriers at all, and here (R-001, R-002).
+    fn may_have_barriers(&mut self) -> bool {
+        if !self.capabilities.enhanced_barriers {
+            let text =
+                format_args!("the device does not report EnhancedBarriersSupported; use ResourceBarrier");
+            self.report.say(Rule::R001, None, text);
+            return false;
+        }
+        if self.flags.contains(ListFlags::BUNDLE) {
+            let text = format_args!("a bundle has no barriers; record it in the list that runs the bundle");
+            self.report.say(Rule::R002, None, text);
+            return false;
+        }
+        true
+    }
+
+    fn groups(&mut self, groups: Groups<'_>) {
+        if groups.is_empty() && self.fenced == Fenced::No {
+            self.report.say(Rule::R003, None, format_args!("Barrier with no groups does nothing"));
+        }
+        let mut number = 0;
+        for group in groups.iter() {
+            let before = number;
+            match group {
+                BarrierGroup::Global(barriers) => self.each(barriers.iter(), &mut number, Self::global),
+                BarrierGroup::Texture(barriers) => self.each(barriers.iter(), &mut number, Self::texture),
+                BarrierGroup::Buffer(barriers) => self.each(barriers.iter(), &mut number, Self::buffer),
+                BarrierGroup::Ranged(barriers) => self.each(barriers.iter(), &mut number, Self::ranged),
+                BarrierGroup::Unknown { kind, barriers } => {
+                    let text =
+                        format_args!("group type {kind} of {barriers} barriers: there are only 0 to 3");
+                    self.report.say(Rule::R004, None, text);
+                    continue;
+                }
+            }
+            if before == number {
+                self.report.say(Rule::R003, None, format_args!("a group of no barriers does nothing"));
+            }
+        }
+        self.report.place.barrier = None;
+    }
+
+    fn each<T>(&mut self, barriers: impl Iterator<Item = T>, number: &mut u32, judge: fn(&mut Self, T)) {
+        for barrier in barriers {
+            self.report.place.barrier = Some(*number);
+            judge(self, barrier);
+            *number += 1;
+        }
+    }
+
+    fn global(&mut self, barrier: Barrier) {
+        self.kinds.barriers += 1;
+        let Walk { report, policy, queue, fenced, .. } = self;
+        let judge = Judge { queue: *queue, fenced: *fenced, policy, resource: None };
+        judge.barrier(report, &barrier, true);
+        self.globals.push(barrier);
+    }
+
+    fn texture(&mut self, texture: TextureBarrier) {
+        let TextureBarrier { barrier, layout_before, layout_after, resource: id, subresources, .. } = texture;
+        let nothing = barrier.sync_before.is_empty() && barrier.sync_after.is_empty();
+        if nothing && layout_before != layout_after {
+            self.kinds.latches += 1;
+        } else {
+            self.kinds.barriers += 1;
+        }
+        let Some(resource) = find(self.resources, &mut self.report, id) else { return };
+        if !resource.desc.is_texture() {
+            let who = Named::new(id, &resource.desc);
+            let text = format_args!("a texture barrier names {who}; use a buffer barrier");
+            return self.report.say(Rule::R006, Some(id), text);
+        }
+        let Walk { report, policy, queue, fenced, .. } = self;
+        let judge = Judge { queue: *queue, fenced: *fenced, policy, resource: Some((id, &resource.desc)) };
+        judge.barrier(report, &barrier, false);
+        judge.texture(report, &texture);
+        let Some(picks) = pick(report, Named::new(id, &resource.desc), &subresources) else { return };
+        self.on_each(id, picks, |report, at, who, sub| {
+            at.barrier(report, who, sub, &barrier, Some((layout_before, layout_after)));
+        });
+        self.after_barrier(id, &barrier);
+    }
+
+    fn buffer(&mut self, buffer: BufferBarrier) {
+        let BufferBarrier { barrier, resource: id, offset, bytes } = buffer;
+        self.kinds.barriers += 1;
+        let Some(resource) = find(self.resources, &mut self.report, id) else { return };
+        let who = Named::new(id, &resource.desc);
+        if resource.desc.is_texture() {
+            let text = format_args!("a buffer barrier names {who}; use a texture barrier");
+            return self.report.say(Rule::R006, Some(id), text);
+        }
+        if offset != 0 || (bytes != u64::MAX && bytes != resource.desc.bytes) {
+            let all = resource.desc.bytes;
+            let text = format_args!(
+                "Offset {offset:#x}, Size {bytes:#x} of {who}: Offset must be 0, Size UINT64_MAX or {all:#x}"
+            );
+            self.report.say(Rule::R010, Some(id), text);
+        }
+        self.whole_barrier(id, &barrier);
+    }
+
+    fn ranged(&mut self, ranged: RangedBarrier) {
+        if !self.capabilities.ranged_barriers {
+            let text =
+                format_args!("ranged barriers (group type 3) are a driver's: an application has only 0 to 2");
+            return self.report.say(Rule::R004, None, text);
+        }
+        // With no resource it acts on the whole cache (BAR-013).
+        if ranged.resource == 0 {
+            return self.global(ranged.barrier);
+        }
+        self.kinds.barriers += 1;
+        if find(self.resources, &mut self.report, ranged.resource).is_some() {
+            self.whole_barrier(ranged.resource, &ranged.barrier);
+        }
+    }
+
+    /// On all of a resource, layouts left alone.
+    fn whole_barrier(&mut self, id: u32, barrier: &Barrier) {
+        let Some(resource) = self.resources.get(&id) else { return };
+        let Walk { report, policy, queue, fenced, .. } = self;
+        let judge = Judge { queue: *queue, fenced: *fenced, policy, resource: Some((id, &resource.desc)) };
+        judge.barrier(report, barrier, false);
+        let picks = Picks::flat(0, resource.desc.subresources());
+        self.on_each(id, picks, |report, at, who, sub| at.barrier(report, who, sub, barrier, None));
+        self.after_barrier(id, barrier);
+    }
+
+    fn after_barrier(&mut self, id: u32, barrier: &Barrier) {
+        if barrier.sync_after == d3dkmt::isa::BarrierSync::SPLIT {
+            self.begun.push(id);
+        }
+        self.look_at_statics(id);
+    }
+
+    /// Calls with each subresource that is picked.
+    fn on_each(
+        &mut self,
+        id: u32,
+        picks: Picks,
+        mut call: impl FnMut(&mut Reporter, &At<'_>, Named<'_>, &mut Sub),
+    ) {
+        let Walk { resources, report, policy, globals, queue, queue_layouts, scope, fenced, looks, .. } =
+            self;
+        let Some(Resource { desc, actual, recorded, .. }) = resources.get_mut(&id) else { return };
+        let state = if self.phase == Phase::Record { recorded } else { actual };
+        let total = desc.subresources();
+        *looks += state.looks(total, &picks);
+        if *looks > LOOKS_PER_SUBMISSION_MAX {
+            return too_many_looks(report, Named::new(id, desc), state);
+        }
+        let (queue, queue_layouts, scope, fenced) = (*queue, *queue_layouts, *scope, *fenced);
+        let at = At { policy, globals, queue, queue_layouts, scope, list: report.place.list, fenced };
+        let subs = state.select(total, &picks);
+        let one = subs.len() == 1;
+        report.begin_group();
+        picks.each(desc, subs.len(), |index| {
+            let Some(sub) = subs.get_mut(index) else { return };
+            sub.enter(scope, at.list, desc);
+            at.globals.apply(sub);
+            let subresource = if one { None } else { Some(index as u32) };
+            call(report, &at, Named { id, desc, subresource }, sub);
+        });
+        report.end_group();
+        state.join(total, &picks);
+    }
+
+    /// `DATA_STATIC_WHILE_SET_AT_EXECUTE`: what a root call has read stays as it is (R-077).
+    fn look_at_statics(&mut self, id: u32) {
+        let Some(found) = self.statics.iter().find(|one| one.resource == id) else { return };
+        let (kind, parameter) = (found.kind, found.parameter);
+        let right = "the barrier must come before that call";
+        let text = format_args!(
+            "a barrier of data that {kind:?} of root parameter {parameter} has set as static; {right}"
+        );
+        self.report.say(Rule::R077, Some(id), text);
+    }
+
+    fn set_static(&mut self, kind: WorkKind, parameter: u32, resources: impl Iterator<Item = u32>) {
+        self.statics.retain(|one| (one.kind, one.parameter) != (kind, parameter));
+        let room = ROOT_PARAMETERS_MAX.saturating_sub(self.statics.len());
+        self.statics.extend(resources.take(room).map(|resource| Static { kind, parameter, resource }));
+    }
+
+    fn end(&mut self) {
+        let Kinds { latches, barriers, work } = self.kinds;
+        if work == 0 && barriers > 0 {
+            let text = format_args!(
+                "{} barriers and no work: put them into the ExecuteCommandLists that needs them",
+                barriers + latches
+            );
+            self.report.say_in(Phase::Submission, Rule::R072, None, text);
+        }
+        self.close_splits();
+    }
+}
+
+/// The work that one submission may make. What is not looked at is not known afterwards.
+#[cold]
+fn too_many_looks(report: &mut Reporter, who: Named<'_>, state: &mut State) {
+    state.forget();
+    let text = format_args!(
+        "{who} is not looked at any more: the submission has more than {LOOKS_PER_SUBMISSION_MAX} looks at subresources; \
+         split it"
+    );
+    report.warn(Rule::Command, Some(who.id), text);
+}
+
+/// The resource that a barrier or command names (R-005).
+fn find<'r>(
+    resources: &'r mut BTreeMap<u32, Resource>,
+    report: &mut Reporter,
+    id: u32,
+) -> Option<&'r mut Resource> {
+    let found = resources.get_mut(&id);
+    if found.is_none() {
+        let what = if id == 0 { "the resource is NULL" } else { "there is no such resource" };
+        report.say(Rule::R005, Some(id), format_args!("resource {id}: {what}; name one that exists"));
+    }
+    found
+}
+
+/// The subresources of a range (R-007 to R-009).
+fn pick(report: &mut Reporter, who: Named<'_>, range: &SubresourceRange) -> Option<Picks> {
+    let desc = who.desc;
+    let SubresourceRange { first_mip, mips, first_slice, slices, first_plane, planes } = *range;
+    if mips == 0 {
+        let total = desc.subresources();
+        if first_mip == u32::MAX {
+            return Some(Picks::flat(0, total));
+        }
+        if first_mip < total {
+            return Some(Picks::flat(first_mip, 1));
+        }
+        let text = format_args!("subresource {first_mip} of {who}: it has {total}");
+        report.say(Rule::R007, Some(who.id), text);
+        return None;
+    }
+    let inside = |first: u32, count: u32, all: u32| {
+        count > 0 && first.checked_add(count).is_some_and(|end| end <= all)
+    };
+    let fits = inside(first_mip, mips, desc.mips)
+        && inside(first_slice, slices, desc.array_size)
+        && inside(first_plane, planes, desc.planes);
+    if !fits {
+        let text = format_args!(
+            "{mips} mips from {first_mip}, {slices} slices from {first_slice}, {planes} planes from {first_plane} \
+             of {who}: it has {}, {} and {}, and none of the three numbers may be 0",
+            desc.mips, desc.array_size, desc.planes
+        );
+        report.say(Rule::R007, Some(who.id), text);
+        return None;
+    }
+    Some(Picks {
+        mips: (first_mip, mips),
+        slices: (first_slice, slices),
+        planes: (first_plane, planes),
+        flat: None,
+    })
+}
+
+fn unknown_layouts(groups: Groups<'_>) -> impl Iterator<Item = TextureBarrier> {
+    let unknown = |texture: &TextureBarrier| {
+        !tables::is_known(texture.layout_before) || !tables::is_known(texture.layout_after)
+    };
+    let textures = groups.iter().filter_map(|group| match group {
+        BarrierGroup::Texture(barriers) => Some(barriers),
+        _ => None,
+    });
+    textures.flat_map(|barriers| barriers.iter()).filter(move |texture| unknown(texture))
+}
+
+/// The lists with a layout that removes them (R-013). An error if a packet cannot be read.
+pub(crate) fn removed_lists(packets: &Reader<'_>) -> Result<Vec<u32>, IsaError> {
+    let (mut list, mut started) = (0u32, false);
+    let mut removed = Vec::new();
+    for packet in packets.clone() {
+        match packet? {
+            Packet::BeginList { .. } => list += u32::from(started),
+            Packet::Barrier { groups }
+            | Packet::SignalBarrier { groups, .. }
+            | Packet::WaitBarrier { groups, .. }
+                if removed.last() != Some(&list) && unknown_layouts(groups).next().is_some() =>
+            {
+                removed.push(list);
+            }
+            _ => {}
+        }
+        started = true;
+    }
+    Ok(removed)
+}
+
+/// The one layout, if the list leaves only one.
+fn only(set: LayoutSet) -> Option<L> {
+    let mut layouts = set.iter();
+    layouts.next().filter(|_| layouts.next().is_none())
+}

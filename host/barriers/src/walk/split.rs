@@ -1,0 +1,109 @@
+//! Split barriers: a begin waits for its end, within an ExecuteCommandLists with sync, access and layout, beyond it
+//! with the layout alone (R-052 to R-056).
+
+use super::{At, Walk};
+use crate::message::{Named, Phase, Reporter};
+use crate::rules::Rule;
+use crate::state::{Split, Sub};
+use d3dkmt::isa::{Barrier, BarrierLayout as L, BarrierSync as S, ResourceDesc};
+
+/// Where a split that reaches beyond an ExecuteCommandLists does nothing: there is no layout to change.
+fn is_moot(desc: &ResourceDesc, layouts: Option<(L, L)>) -> bool {
+    let none = [(L::COMMON, L::COMMON), (L::UNDEFINED, L::UNDEFINED)];
+    !desc.is_texture()
+        || desc.has_simultaneous_access()
+        || layouts.is_none_or(|layouts| none.contains(&layouts))
+}
+
+impl At<'_> {
+    /// Whether the barrier is the end of a split, right or wrong. Any other barrier breaks one that is open.
+    pub(super) fn split_end(
+        &self,
+        report: &mut Reporter,
+        who: Named<'_>,
+        sub: &mut Sub,
+        barrier: &Barrier,
+        layouts: Option<(L, L)>,
+    ) -> bool {
+        let ends = barrier.sync_before == S::SPLIT && barrier.sync_after != S::SPLIT;
+        let Some(split) = sub.split.take() else {
+            if ends {
+                let phase = sub.last.map_or(Phase::Submission, |last| self.phase(last.list));
+                let moot = is_moot(who.desc, layouts);
+                let rule = if moot { Rule::R056 } else { Rule::R052 };
+                let text = match moot {
+                    true => format_args!(
+                        "the split of {who} ends here but did not begin in this ExecuteCommandLists: it does nothing"
+                    ),
+                    false => format_args!("the split of {who} ends here but never began (SyncAfter SPLIT)"),
+                };
+                report.say_in(phase, rule, Some(who.id), text);
+            }
+            return ends;
+        };
+        let phase = if split.scope == self.scope { self.phase(split.list) } else { Phase::Submission };
+        if !ends {
+            let right = "the next barrier of it must be the end, with SyncBefore SPLIT";
+            report.say_in(
+                phase,
+                Rule::R053,
+                Some(who.id),
+                format_args!("a split of {who} is begun; {right}"),
+            );
+            return false;
+        }
+        let same_access = split.barrier.access_before == barrier.access_before
+            && split.barrier.access_after == barrier.access_after;
+        let same_layouts = layouts.is_none_or(|layouts| layouts == split.layouts);
+        // Beyond an ExecuteCommandLists accesses do not count (R-055).
+        if !same_layouts || (split.scope == self.scope && !same_access) {
+            let (begun, what) = (split.layouts, if same_layouts { "accesses" } else { "layouts" });
+            report.say_in(
+                phase,
+                Rule::R054,
+                Some(who.id),
+                format_args!(
+                    "the end of a split of {who} has other {what} than its begin (layouts {begun:?}); \
+                              both must be the same"
+                ),
+            );
+        }
+        true
+    }
+
+    pub(super) fn split_begin(&self, sub: &mut Sub, barrier: &Barrier, layouts: Option<(L, L)>) {
+        let layouts = layouts.unwrap_or((L::UNDEFINED, L::UNDEFINED));
+        sub.split = Some(Split { barrier: *barrier, layouts, scope: self.scope, list: self.list });
+    }
+}
+
+impl Walk<'_> {
+    /// What was begun and not ended goes on if it is of a layout, and is nothing otherwise.
+    pub(super) fn close_splits(&mut self) {
+        if self.phase == Phase::Record {
+            return;
+        }
+        self.begun.sort_unstable();
+        self.begun.dedup();
+        for id in core::mem::take(&mut self.begun) {
+            let Some(resource) = self.resources.get_mut(&id) else { continue };
+            let (desc, scope) = (&resource.desc, self.scope);
+            let open = |sub: &mut Sub| {
+                let of_here = sub.split.filter(|split| split.scope == scope);
+                let moot = of_here.is_some_and(|split| is_moot(desc, Some(split.layouts)));
+                if moot {
+                    sub.split = None;
+                }
+                moot
+            };
+            let ended = resource.actual.subs_mut().iter_mut().map(open).fold(false, |any, one| any | one);
+            if ended {
+                let who = Named::new(id, desc);
+                let text = format_args!(
+                    "the split of {who} begins here but does not end in this ExecuteCommandLists: it does nothing"
+                );
+                self.report.say_in(Phase::Submission, Rule::R056, Some(id), text);
+            }
+        }
+    }
+}

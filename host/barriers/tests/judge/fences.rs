@@ -1,0 +1,218 @@
+//! Fence barriers.
+
+use crate::world::*;
+use barriers::{Capabilities, FenceBarrierTier, FenceFlags, Policy, Rule};
+use d3dkmt::isa::{BarrierGroup, FenceValue, Packet, TextureBarrier};
+
+fn tier(fence_barriers: FenceBarrierTier) -> World {
+    World::with(Capabilities { fence_barriers, ..Capabilities::default() }, Policy::default())
+}
+
+fn signal(to: u64, groups: Vec<BarrierGroup>) -> Packet {
+    Packet::SignalBarrier { fence: value(to), groups }
+}
+
+fn wait(to: u64, groups: Vec<BarrierGroup>) -> Packet {
+    Packet::WaitBarrier { fences: vec![value(to)], groups }
+}
+
+fn group(texture: TextureBarrier) -> Vec<BarrierGroup> {
+    vec![BarrierGroup::Texture(vec![texture])]
+}
+
+// covers: BAR-113
+#[test]
+fn without_the_tier_there_are_none() {
+    for packet in [signal(1, vec![]), wait(0, vec![])] {
+        let mut without = tier(FenceBarrierTier::NotSupported);
+        without.fence(false);
+        assert_eq!(rules(&without.submit(std::slice::from_ref(&packet))), [Rule::R096]);
+        let mut with = tier(FenceBarrierTier::Tier1);
+        with.fence(false);
+        assert_eq!(rules(&with.submit(&[packet])), []);
+    }
+}
+
+// covers: BAR-114
+#[test]
+fn at_tier_1_nobody_waits_for_what_queues_may_signal() {
+    let found = |level, queues| {
+        let mut world = tier(level);
+        world.fence(queues);
+        rules(&world.submit(&[wait(0, vec![])]))
+    };
+    assert_eq!(found(FenceBarrierTier::Tier1, true), [Rule::R097]);
+    assert_eq!(found(FenceBarrierTier::Tier1, false), []);
+    assert_eq!(found(FenceBarrierTier::Tier2, true), []);
+    let mut world = tier(FenceBarrierTier::Tier1);
+    world.fence(true);
+    assert_eq!(rules(&world.submit(&[signal(1, vec![])])), [], "signals may be");
+}
+
+fn created(
+    shared: bool,
+    allow_command_list_barriers: bool,
+    allow_queue_and_cpu_sync: bool,
+) -> Option<(Rule, u32)> {
+    let flags = FenceFlags { shared, allow_command_list_barriers, allow_queue_and_cpu_sync };
+    let refused = World::new().device.add_fence(FENCE, flags, "f", 0).err()?;
+    Some((refused.rule, refused.id.unwrap_or_default()))
+}
+
+// covers: BAR-115 BAR-116
+#[test]
+fn some_flags_of_fences_need_others() {
+    assert_eq!(created(false, false, true), Some((Rule::R098, 1007)));
+    assert_eq!(created(true, false, true), Some((Rule::R098, 1007)));
+    assert_eq!(created(true, true, false), Some((Rule::R099, 1007)));
+    for (shared, lists, queues) in [
+        (false, false, false),
+        (true, false, false),
+        (false, true, false),
+        (false, true, true),
+        (true, true, true),
+    ] {
+        assert_eq!(created(shared, lists, queues), None, "{shared} {lists} {queues}");
+    }
+}
+
+// covers: BAR-117 BAR-118
+#[test]
+fn a_fence_of_command_lists_is_for_nobody_else() {
+    let mut world = World::new();
+    world.fence(false);
+    let message = world.device.check_queue_operation(FENCE).unwrap_err();
+    assert_eq!((message.rule, message.id), (Rule::R100, Some(1078)));
+    assert_eq!(world.device.completed_value(FENCE), u64::MAX);
+    world.submit(&[signal(5, vec![])]);
+    assert_eq!(world.device.completed_value(FENCE), u64::MAX);
+    let mut world = World::new();
+    world.fence(true);
+    assert_eq!(world.device.check_queue_operation(FENCE), Ok(()));
+    world.submit(&[signal(5, vec![])]);
+    assert_eq!(world.device.completed_value(FENCE), 5);
+}
+
+// covers: BAR-119
+#[test]
+fn a_wait_on_a_fence_of_command_lists_comes_after_its_signal() {
+    let mut world = World::new();
+    world.fence(false);
+    assert_eq!(rules(&world.submit(&[wait(1, vec![])])), [Rule::R102]);
+    let mut world = World::new();
+    world.fence(false);
+    assert_eq!(rules(&world.submit(&[signal(1, vec![]), wait(1, vec![])])), []);
+    assert_eq!(rules(&world.submit(&[wait(2, vec![])])), [Rule::R102]);
+    let mut world = World::new();
+    world.fence(true);
+    assert_eq!(rules(&world.submit(&[wait(1, vec![])])), [], "somebody else may signal this one");
+}
+
+// covers: BAR-120
+#[test]
+fn a_signal_that_holds_up_nothing_may_name_an_access() {
+    let mut world = World::new();
+    world.fence(false);
+    let splits =
+        BarrierGroup::Buffer(vec![buffer_words(BUFFER, "COPY -> NONE", "COPY_DEST -> SHADER_RESOURCE")]);
+    let ends =
+        BarrierGroup::Buffer(vec![buffer_words(BUFFER, "NONE -> DRAW", "COPY_DEST -> SHADER_RESOURCE")]);
+    assert_eq!(rules(&world.submit(&[signal(1, vec![splits.clone()]), wait(1, vec![ends])])), []);
+    assert_eq!(rules(&World::new().submit(&[Packet::Barrier { groups: vec![splits] }])), [Rule::R016]);
+}
+
+fn moved(from: &'static str, to: &'static str) -> Vec<BarrierGroup> {
+    group(texture(TEXTURE, "ALL -> ALL", "COMMON -> COMMON", (from, to)))
+}
+
+// covers: BAR-121
+#[test]
+fn a_layout_that_a_signal_changed_is_taken_over_by_a_wait() {
+    let submit = |packets: &[Packet]| {
+        let mut world = World::new();
+        world.fence(false);
+        rules(&world.submit(packets))
+    };
+    let first = signal(1, moved("COMMON", "COPY_DEST"));
+    let second = signal(2, moved("COPY_DEST", "COPY_SOURCE"));
+    assert_eq!(submit(&[first.clone(), second.clone()]), [Rule::R104]);
+    assert_eq!(submit(&[first.clone(), wait(1, moved("UNDEFINED", "UNDEFINED")), second]), []);
+    let waits = [wait(0, moved("COMMON", "COPY_DEST")), wait(0, moved("COPY_DEST", "COPY_SOURCE"))];
+    assert_eq!(submit(&waits), [Rule::R104]);
+}
+
+// covers: BAR-122
+#[test]
+fn a_wait_takes_the_layout_that_the_signal_left() {
+    let found = |from| {
+        let mut world = World::new();
+        world.fence(false);
+        world.submit(&[signal(1, moved("COMMON", "COPY_DEST"))]);
+        let to = group(texture(TEXTURE, "ALL -> ALL", "NO_ACCESS -> COMMON", (from, "COPY_SOURCE")));
+        rules(&world.submit(&[wait(1, to)]))
+    };
+    assert_eq!(found("COPY_DEST"), []);
+    assert_eq!(found("UNDEFINED"), []);
+    assert_eq!(found("RENDER_TARGET"), [Rule::R105]);
+}
+
+// covers: BAR-123
+#[test]
+fn a_chain_that_comes_back_is_found() {
+    const OTHER: u64 = FENCE + 64;
+    let both = FenceFlags {
+        allow_command_list_barriers: true,
+        allow_queue_and_cpu_sync: true,
+        ..FenceFlags::default()
+    };
+    let there = |value| FenceValue { gpu_address: OTHER, value };
+    let fences = || {
+        let mut world = World::new();
+        world.fence(true);
+        world.device.add_fence(OTHER, both, "back", 0).unwrap();
+        world
+    };
+    // The first submission signals, and waits for what the second one does after it has waited for that.
+    let leaves = [signal(1, vec![]), Packet::WaitBarrier { fences: vec![there(1)], groups: vec![] }];
+    let returns = [wait(1, vec![]), Packet::SignalBarrier { fence: there(1), groups: vec![] }];
+    let mut world = fences();
+    assert_eq!(rules(&world.submit(&leaves)), []);
+    let message = the(&world.submit(&returns), Rule::R106);
+    assert!(message.text.contains("the chain leaves a queue and comes back"), "{message}");
+    // A chain that only goes on.
+    let mut world = fences();
+    let [out, _] = leaves.clone();
+    assert_eq!(rules(&world.submit(&[out])), []);
+    assert_eq!(rules(&world.submit(&returns)), []);
+    // Once the first one is complete nothing leads through it.
+    let mut world = fences();
+    let first = world.submit(&leaves);
+    world.device.retire(first.submission);
+    assert_eq!(rules(&world.submit(&returns)), []);
+    // One submission that waits for more than it has signaled itself needs somebody outside.
+    assert_eq!(rules(&fences().submit(&[signal(1, vec![]), wait(2, vec![])])), [Rule::R106]);
+}
+
+#[test]
+fn the_global_bit_is_on_the_outer_sides() {
+    let found = |packet: fn(Vec<BarrierGroup>) -> Packet, accesses| {
+        let mut world = World::new();
+        world.fence(true);
+        rules(&world.submit(&[packet(vec![BarrierGroup::Global(vec![words("ALL -> ALL", accesses)])])]))
+    };
+    assert_eq!(found(|groups| signal(1, groups), "COMMON -> GLOBAL | COPY_SOURCE"), []);
+    assert_eq!(found(|groups| signal(1, groups), "GLOBAL -> COPY_SOURCE"), [Rule::R078]);
+    assert_eq!(found(|groups| wait(0, groups), "GLOBAL -> COPY_SOURCE"), []);
+    assert_eq!(found(|groups| wait(0, groups), "COMMON -> GLOBAL"), [Rule::R078]);
+}
+
+#[test]
+fn a_fence_that_is_not_there_or_not_for_lists_is_refused() {
+    assert_eq!(rules(&World::new().submit(&[signal(1, vec![])])), [Rule::Command]);
+    let mut world = World::new();
+    world.device.add_fence(FENCE, FenceFlags::default(), "plain", 0).unwrap();
+    assert_eq!(rules(&world.submit(&[signal(1, vec![]), wait(1, vec![])])), [Rule::Command, Rule::Command]);
+    assert!(world.device.remove_fence(FENCE));
+    world.device.fence_stored(FENCE, 1);
+    assert_eq!(world.device.completed_value(FENCE), 0);
+}

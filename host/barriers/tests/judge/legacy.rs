@@ -1,0 +1,144 @@
+//! The older ResourceBarrier: what it becomes, and how it goes together with enhanced barriers.
+
+use crate::world::*;
+use barriers::legacy::{Equivalent, Translated, equivalent, translate};
+use barriers::{Phase, Rule};
+use d3dkmt::isa::{
+    BarrierLayout as L, BarrierSync as S, LegacyBarrier, LegacyFlags, LegacyState as T, Packet, WorkKind,
+};
+
+/// State: syncs, accesses, layout, as they are published.
+const ROWS: &str = "\
+VERTEX_AND_CONSTANT_BUFFER; ALL_SHADING; VERTEX_BUFFER | CONSTANT_BUFFER; -
+INDEX_BUFFER; INDEX_INPUT; INDEX_BUFFER; -
+RENDER_TARGET; RENDER_TARGET; RENDER_TARGET; RENDER_TARGET
+UNORDERED_ACCESS; ALL_SHADING | BUILD_RTAS | COPY_RTAS | EMIT_RTAS_POSTBUILD_INFO; UNORDERED_ACCESS; UNORDERED_ACCESS
+DEPTH_WRITE; DEPTH_STENCIL; DEPTH_STENCIL_WRITE; DEPTH_STENCIL_WRITE
+DEPTH_READ; DEPTH_STENCIL; DEPTH_STENCIL_READ; DEPTH_STENCIL_READ
+NON_PIXEL_SHADER_RESOURCE; NON_PIXEL_SHADING; SHADER_RESOURCE; LEGACY_SHADER_RESOURCE
+PIXEL_SHADER_RESOURCE; PIXEL_SHADING; SHADER_RESOURCE; LEGACY_SHADER_RESOURCE
+STREAM_OUT; VERTEX_SHADING; STREAM_OUTPUT; -
+INDIRECT_ARGUMENT; EXECUTE_INDIRECT; INDIRECT_ARGUMENT; -
+COPY_DEST; COPY; COPY_DEST; LEGACY_COPY_DEST
+COPY_SOURCE; COPY; COPY_SOURCE; LEGACY_COPY_SOURCE
+RESOLVE_DEST; RESOLVE; RESOLVE_DEST; RESOLVE_DEST
+RESOLVE_SOURCE; RESOLVE; RESOLVE_SOURCE; RESOLVE_SOURCE
+RAYTRACING_ACCELERATION_STRUCTURE; RAYTRACING; RTAS_READ | RTAS_WRITE; -
+SHADING_RATE_SOURCE; PIXEL_SHADING; SHADING_RATE_SOURCE; SHADING_RATE_SOURCE";
+
+// covers: BAR-016
+#[test]
+fn every_state_is_a_row_of_the_table() {
+    for line in ROWS.lines() {
+        let [state, syncs, accesses, layout] = line.split("; ").collect::<Vec<_>>()[..] else {
+            panic!("{line}")
+        };
+        let words = words(&format!("{syncs} -> NONE"), &format!("{accesses} -> COMMON"));
+        let layout = (layout != "-").then(|| layout.layout());
+        let right = Equivalent { sync: words.sync_before, access: words.access_before, layout };
+        assert_eq!(equivalent(T::from_name(state).expect(state)), right, "{line}");
+    }
+    let common = Equivalent { sync: S::ALL, access: access("COMMON"), layout: Some(L::COMMON) };
+    assert_eq!(equivalent(T::COMMON), common);
+    assert_eq!(equivalent(T::PREDICATION), equivalent(T::INDIRECT_ARGUMENT));
+    // Several: the sum, and one layout for all reads.
+    let reads = equivalent(T::NON_PIXEL_SHADER_RESOURCE | T::PIXEL_SHADER_RESOURCE | T::COPY_SOURCE);
+    assert_eq!(reads.sync, S::NON_PIXEL_SHADING | S::PIXEL_SHADING | S::COPY);
+    assert_eq!(reads.access, access("SHADER_RESOURCE | COPY_SOURCE"));
+    assert_eq!(reads.layout, Some(L::DIRECT_QUEUE_GENERIC_READ_COMPUTE_QUEUE_ACCESSIBLE));
+}
+
+fn transition(resource: u32, before: T, after: T) -> LegacyBarrier {
+    LegacyBarrier::Transition { flags: LegacyFlags::empty(), resource, subresource: u32::MAX, before, after }
+}
+
+// covers: BAR-015
+#[test]
+fn a_driver_gets_enhanced_barriers_only() {
+    let descs = [desc(TEXTURE), desc(BUFFER)];
+    let describe = |id| descs.iter().find(|desc| u64::from(id) << 20 == desc.gpu_address);
+    let of = |barrier| translate(&barrier, describe).expect("a resource that is known");
+    let expected = texture(
+        TEXTURE,
+        "COPY -> RENDER_TARGET",
+        "COPY_DEST -> RENDER_TARGET",
+        ("LEGACY_COPY_DEST", "RENDER_TARGET"),
+    );
+    assert_eq!(of(transition(TEXTURE, T::COPY_DEST, T::RENDER_TARGET)), Translated::Texture(expected));
+    let expected = buffer_words(BUFFER, "COPY -> INDEX_INPUT", "COPY_DEST -> INDEX_BUFFER");
+    assert_eq!(of(transition(BUFFER, T::COPY_DEST, T::INDEX_BUFFER)), Translated::Buffer(expected));
+    let split = |flags| LegacyBarrier::Transition {
+        flags,
+        resource: BUFFER,
+        subresource: u32::MAX,
+        before: T::COPY_DEST,
+        after: T::INDEX_BUFFER,
+    };
+    let begins = buffer_words(BUFFER, "COPY -> SPLIT", "COPY_DEST -> INDEX_BUFFER");
+    assert_eq!(of(split(LegacyFlags::BEGIN_ONLY)), Translated::Buffer(begins));
+    let ends = buffer_words(BUFFER, "SPLIT -> INDEX_INPUT", "COPY_DEST -> INDEX_BUFFER");
+    assert_eq!(of(split(LegacyFlags::END_ONLY)), Translated::Buffer(ends));
+    let scopes = "ALL_SHADING | BUILD_RTAS | COPY_RTAS | EMIT_RTAS_POSTBUILD_INFO";
+    let both = |what: &str| format!("{what} -> {what}");
+    let unordered = words(&both(scopes), &both("UNORDERED_ACCESS | RTAS_WRITE | RTAS_READ"));
+    let flags = LegacyFlags::empty();
+    assert_eq!(of(LegacyBarrier::UnorderedAccess { flags, resource: 0 }), Translated::Global(unordered));
+    let Translated::Texture(of_one) = of(LegacyBarrier::UnorderedAccess { flags, resource: TEXTURE }) else {
+        panic!()
+    };
+    assert_eq!(of_one.barrier, unordered);
+    assert_eq!((of_one.layout_before, of_one.layout_after), (L::UNORDERED_ACCESS, L::UNORDERED_ACCESS));
+    let stall = words("ALL -> ALL", "COMMON -> COMMON");
+    assert_eq!(of(LegacyBarrier::Aliasing { flags, before: 0, after: 0 }), Translated::Global(stall));
+    assert_eq!(translate(&transition(99, T::COMMON, T::COPY_DEST), describe), None);
+}
+
+fn legacy(barrier: LegacyBarrier) -> Packet {
+    Packet::LegacyBarrier { barriers: vec![barrier] }
+}
+
+fn common_to_copy() -> Packet {
+    move_to("ALL -> COPY", "COMMON -> COPY_DEST", ("COMMON", "COPY_DEST"))
+}
+
+// covers: BAR-087
+#[test]
+fn an_enhanced_barrier_finds_the_resource_in_no_legacy_state() {
+    let mut world = World::new();
+    world.submit(&[legacy(transition(TEXTURE, T::COMMON, T::RENDER_TARGET))]);
+    let message = the(&world.submit(&[common_to_copy()]), Rule::R070);
+    assert_eq!((message.id, message.phase), (Some(1351), Phase::Submission));
+    let mut world = World::new();
+    world.submit(&[legacy(transition(TEXTURE, T::COMMON, T::RENDER_TARGET))]);
+    world.submit(&[legacy(transition(TEXTURE, T::RENDER_TARGET, T::COMMON))]);
+    assert_eq!(rules(&world.submit(&[common_to_copy()])), []);
+}
+
+// covers: BAR-088
+#[test]
+fn a_legacy_barrier_finds_the_texture_in_common() {
+    let mut world = World::in_layout(L::RENDER_TARGET);
+    let back = legacy(transition(TEXTURE, T::COMMON, T::COPY_DEST));
+    assert_eq!(the(&world.submit(std::slice::from_ref(&back)), Rule::R071).id, Some(1350));
+    assert_eq!(rules(&World::new().submit(std::slice::from_ref(&back))), []);
+    assert_eq!(the(&World::new().record(&[common_to_copy(), back]), Rule::R071).phase, Phase::Record);
+}
+
+#[test]
+fn a_legacy_state_says_what_may_be_used() {
+    let mut world = World::new();
+    let packets = [
+        legacy(transition(TEXTURE, T::COMMON, T::RENDER_TARGET)),
+        uses(WorkKind::Draw, TEXTURE, "RENDER_TARGET"),
+    ];
+    assert_eq!(rules(&world.submit(&packets)), []);
+    assert_eq!(rules(&world.submit(&[uses(WorkKind::Copy, TEXTURE, "COPY_DEST")])), [Rule::Command]);
+    assert_eq!(
+        rules(&world.submit(&[legacy(transition(TEXTURE, T::COPY_DEST, T::COMMON))])),
+        [Rule::Command]
+    );
+    // A buffer's state decays at the end of its submission.
+    let to = legacy(transition(BUFFER, T::COMMON, T::COPY_DEST));
+    assert_eq!(rules(&world.submit(std::slice::from_ref(&to))), []);
+    assert_eq!(rules(&world.submit(&[to])), []);
+}

@@ -1,0 +1,13 @@
+//! The rules, each by a program that breaks it and one that does not.
+
+mod corpus;
+mod fences;
+mod layouts;
+mod legacy;
+mod limits;
+mod oracle;
+mod order;
+mod splits;
+mod uses;
+mod words;
+mod world;

@@ -1,0 +1,252 @@
+//! What one barrier says after another, and after the commands between them.
+
+use crate::world::*;
+use barriers::{Phase, Policy, Rule, Severity, policy::AccessBefore};
+use d3dkmt::isa::{BarrierLayout as L, Packet, WorkKind};
+
+fn found(packets: &[Packet]) -> Vec<Rule> {
+    rules(&World::new().submit(packets))
+}
+
+const READ: &str = "SHADER_RESOURCE -> SHADER_RESOURCE";
+
+// covers: BAR-058
+#[test]
+fn a_barrier_waits_for_all_that_the_one_before_let_go() {
+    let first = buffer("COPY -> PIXEL_SHADING | COMPUTE_SHADING", "COPY_DEST -> SHADER_RESOURCE");
+    let second = |syncs| buffer(syncs, READ);
+    let outcome = World::new().submit(&[first.clone(), second("PIXEL_SHADING -> ALL_SHADING")]);
+    let message = the(&outcome, Rule::R041);
+    assert_eq!((message.id, message.phase), (Some(1333), Phase::Record));
+    assert!(message.text.contains("it lacks COMPUTE_SHADING"), "{message}");
+    assert_eq!(found(&[first.clone(), second("PIXEL_SHADING | COMPUTE_SHADING -> ALL_SHADING")]), []);
+    // Across lists it is known when they are submitted; across ExecuteCommandLists there is nothing to know.
+    let outcome =
+        World::new().submit(&[list("a"), first.clone(), list("b"), second("PIXEL_SHADING -> ALL_SHADING")]);
+    assert_eq!(the(&outcome, Rule::R041).phase, Phase::Submission);
+    let mut world = World::new();
+    world.submit(&[first]);
+    assert_eq!(rules(&world.submit(&[second("PIXEL_SHADING -> ALL_SHADING")])), []);
+}
+
+// covers: BAR-096
+#[test]
+fn draw_is_its_five_stages() {
+    let first = buffer("COPY -> DRAW", "COPY_DEST -> COMMON");
+    let stages = "INDEX_INPUT | VERTEX_SHADING | PIXEL_SHADING | DEPTH_STENCIL | RENDER_TARGET -> DRAW";
+    assert_eq!(found(&[first.clone(), buffer(stages, READ)]), []);
+    let four = "VERTEX_SHADING | PIXEL_SHADING | DEPTH_STENCIL | RENDER_TARGET -> DRAW";
+    assert_eq!(found(&[first, buffer(four, READ)]), [Rule::R041]);
+}
+
+// covers: BAR-097 BAR-098
+#[test]
+fn containing_is_of_expanded_words() {
+    let first = |after| buffer(&format!("COPY -> {after}"), "COPY_DEST -> SHADER_RESOURCE");
+    let second = |before| buffer(&format!("{before} -> ALL_SHADING"), READ);
+    let outcome = World::new().submit(&[first("ALL_SHADING"), second("PIXEL_SHADING")]);
+    assert_eq!(the(&outcome, Rule::R041).id, Some(1333));
+    assert_eq!(found(&[first("PIXEL_SHADING"), second("ALL")]), []);
+}
+
+// covers: BAR-060
+#[test]
+fn after_none_there_is_no_barrier() {
+    let closes = buffer("COPY -> NONE", "COPY_DEST -> NO_ACCESS");
+    let again = buffer("ALL -> ALL", "NO_ACCESS -> COPY_DEST");
+    assert_eq!(found(&[closes.clone(), again.clone()]), [Rule::R043]);
+    let mut world = World::new();
+    assert_eq!(rules(&world.submit(&[closes])), []);
+    assert_eq!(rules(&world.submit(&[again])), [], "the next ExecuteCommandLists");
+}
+
+// covers: BAR-061
+#[test]
+fn after_none_there_is_no_access() {
+    let closes = buffer("COPY -> NONE", "COPY_DEST -> NO_ACCESS");
+    let copy = uses(WorkKind::Copy, BUFFER, "COPY_SOURCE");
+    assert_eq!(found(&[closes.clone(), copy.clone()]), [Rule::R044]);
+    let mut world = World::new();
+    world.submit(&[closes]);
+    assert_eq!(rules(&world.submit(&[copy])), []);
+}
+
+// covers: BAR-062 BAR-063
+#[test]
+fn before_none_there_is_neither_access_nor_barrier_in_the_same_scope() {
+    let opens = buffer("NONE -> COPY", "NO_ACCESS -> COPY_DEST");
+    let copy = uses(WorkKind::Copy, BUFFER, "COPY_SOURCE");
+    assert_eq!(the(&World::new().submit(&[copy.clone(), opens.clone()]), Rule::R045).phase, Phase::Record);
+    let across = World::new().submit(&[list("a"), copy.clone(), list("b"), opens.clone()]);
+    assert_eq!(the(&across, Rule::R045).phase, Phase::Submission);
+    let barrier = buffer("COPY -> COPY", "COPY_SOURCE -> COPY_DEST");
+    assert_eq!(found(&[barrier.clone(), opens.clone()])[0], Rule::R045);
+    let mut world = World::new();
+    world.submit(&[copy, barrier]);
+    assert_eq!(rules(&world.submit(&[opens])), [], "a new scope");
+}
+
+// covers: BAR-065
+#[test]
+fn access_before_is_what_is_known() {
+    let first = buffer("COPY -> ALL_SHADING", "COPY_DEST -> SHADER_RESOURCE | CONSTANT_BUFFER");
+    let second = |before: &str| buffer("ALL -> COPY", &format!("{before} -> COPY_DEST"));
+    let outcome = World::new().submit(&[first.clone(), second("UNORDERED_ACCESS")]);
+    assert_eq!(the(&outcome, Rule::R048).id, Some(1332));
+    for right in ["SHADER_RESOURCE | CONSTANT_BUFFER", "SHADER_RESOURCE", "COMMON"] {
+        assert_eq!(found(&[first.clone(), second(right)]), [], "{right}");
+    }
+    let equal = Policy { access_before: AccessBefore::Equal, ..Policy::default() };
+    let strictly = |before| rules(&World::policy(equal).submit(&[first.clone(), second(before)]));
+    assert_eq!(strictly("SHADER_RESOURCE"), [Rule::R048]);
+    assert_eq!(strictly("SHADER_RESOURCE | CONSTANT_BUFFER"), []);
+    // What a command has written is known too.
+    let copy = uses(WorkKind::Copy, BUFFER, "COPY_DEST");
+    let flushes = |before: &str| buffer("ALL -> DRAW", &format!("{before} -> VERTEX_BUFFER"));
+    assert_eq!(found(&[copy.clone(), flushes("UNORDERED_ACCESS")]), [Rule::R048]);
+    assert_eq!(found(&[copy, flushes("COPY_DEST")]), []);
+}
+
+#[test]
+fn a_command_has_an_access_that_the_barrier_before_it_named() {
+    let barrier = buffer("COPY -> ALL", "COPY_DEST -> VERTEX_BUFFER");
+    let then = |access| found(&[barrier.clone(), uses(WorkKind::Draw, BUFFER, access)]);
+    assert_eq!(then("VERTEX_BUFFER"), []);
+    assert_eq!(then("SHADER_RESOURCE"), [Rule::R048]);
+}
+
+// covers: BAR-044
+#[test]
+fn a_clear_has_a_scope_of_its_own() {
+    let clear = uses(WorkKind::ClearUnorderedAccess, BUFFER, "UNORDERED_ACCESS");
+    let then = |before: &str| {
+        let barrier = buffer(&format!("{before} -> PIXEL_SHADING"), "UNORDERED_ACCESS -> SHADER_RESOURCE");
+        World::new().submit(&[clear.clone(), barrier, uses(WorkKind::Draw, BUFFER, "SHADER_RESOURCE")])
+    };
+    let message = the(&then("COMPUTE_SHADING"), Rule::R027);
+    assert_eq!(message.severity, Severity::Hazard);
+    assert!(message.text.contains("CLEAR_UNORDERED_ACCESS_VIEW"), "{message}");
+    assert_eq!(rules(&then("CLEAR_UNORDERED_ACCESS_VIEW")), []);
+    assert_eq!(rules(&then("ALL")), []);
+}
+
+#[test]
+fn a_command_that_a_barrier_does_not_hold_up_races_with_it() {
+    let copy = uses(WorkKind::Copy, BUFFER, "COPY_DEST");
+    let then = |after: &str| {
+        let barrier = buffer(&format!("COPY -> {after}"), "COPY_DEST -> SHADER_RESOURCE");
+        found(&[copy.clone(), barrier, uses(WorkKind::Dispatch, BUFFER, "SHADER_RESOURCE")])
+    };
+    assert_eq!(then("PIXEL_SHADING"), [Rule::R027]);
+    assert_eq!(then("COMPUTE_SHADING"), []);
+    // With nothing to wait for there is no race.
+    let barrier = buffer("COPY -> PIXEL_SHADING", "COPY_DEST -> SHADER_RESOURCE");
+    assert_eq!(found(&[barrier, uses(WorkKind::Dispatch, BUFFER, "SHADER_RESOURCE")]), []);
+}
+
+// covers: BAR-099
+#[test]
+fn barriers_with_nothing_between_them_act_as_one() {
+    let mut world = World::new();
+    let first =
+        move_to("COPY -> COMPUTE_SHADING", "COPY_DEST -> SHADER_RESOURCE", ("COMMON", "SHADER_RESOURCE"));
+    let second = move_to(
+        "COMPUTE_SHADING -> PIXEL_SHADING",
+        READ,
+        ("SHADER_RESOURCE", "DIRECT_QUEUE_SHADER_RESOURCE"),
+    );
+    let copy = uses(WorkKind::Copy, TEXTURE, "COPY_DEST");
+    let both = [WorkKind::Dispatch, WorkKind::Draw].map(|kind| uses(kind, TEXTURE, "SHADER_RESOURCE"));
+    let [dispatch, draw] = both;
+    let packets = [copy.clone(), first.clone(), second.clone(), dispatch.clone(), draw.clone()];
+    assert_eq!(rules(&world.submit(&packets)), [], "both wait: what follows is in one scope or the other");
+    assert_eq!(world.device.layout(TEXTURE, 0), L::DIRECT_QUEUE_SHADER_RESOURCE, "the second one's");
+    // With a command between them the second one holds up pixel shaders alone.
+    assert_eq!(found(&[copy, first, dispatch.clone(), second, dispatch, draw]), [Rule::R027]);
+}
+
+// covers: BAR-011
+#[test]
+fn groups_and_barriers_take_effect_in_their_order() {
+    let mut world = World::new();
+    let one = texture(TEXTURE, "ALL -> ALL", "COMMON -> COPY_DEST", ("COMMON", "COPY_DEST"));
+    let two = texture(TEXTURE, "ALL -> ALL", "COPY_DEST -> COPY_SOURCE", ("COPY_DEST", "COPY_SOURCE"));
+    let three =
+        texture(TEXTURE, "ALL -> ALL", "COPY_SOURCE -> RENDER_TARGET", ("COPY_SOURCE", "RENDER_TARGET"));
+    use d3dkmt::isa::BarrierGroup::Texture;
+    let packet = |groups| Packet::Barrier { groups };
+    assert_eq!(rules(&world.submit(&[packet(vec![Texture(vec![one, two]), Texture(vec![three])])])), []);
+    assert_eq!(world.device.layout(TEXTURE, 0), L::RENDER_TARGET);
+    let outcome = World::new().submit(&[packet(vec![Texture(vec![two, one])])]);
+    assert!(rules(&outcome).contains(&Rule::R089), "the first one comes from where nothing is");
+    let outcome = World::new().submit(&[packet(vec![Texture(vec![one]), Texture(vec![three, two])])]);
+    let message = outcome.messages.iter().find(|message| message.rule == Rule::R047).expect("a wrong layout");
+    assert_eq!(message.place.barrier, Some(1), "counted over the groups, as the DDI has one array");
+}
+
+// covers: BAR-012
+#[test]
+fn the_end_of_a_submission_flushes_and_layouts_stay() {
+    let mut world = World::in_layout(L::UNORDERED_ACCESS);
+    let writes = |id| uses(WorkKind::Dispatch, id, "UNORDERED_ACCESS");
+    assert_eq!(rules(&world.submit(&[writes(BUFFER), writes(TEXTURE)])), []);
+    // The same again would be two writes without a barrier, were it the same submission.
+    assert_eq!(rules(&world.submit(&[writes(BUFFER), writes(TEXTURE)])), []);
+    assert_eq!(world.device.layout(TEXTURE, 0), L::UNORDERED_ACCESS);
+    assert_eq!(rules(&world.submit(&[uses(WorkKind::Draw, BUFFER, "VERTEX_BUFFER")])), []);
+}
+
+// covers: BAR-013
+#[test]
+fn a_ranged_barrier_is_of_a_resource_or_of_the_whole_cache() {
+    use d3dkmt::isa::{BarrierGroup, RangedBarrier, RangedFlags};
+    let barrier = words("COPY -> ALL", "COPY_DEST -> COMMON");
+    let ranged = |resource| {
+        let flags = RangedFlags::ACQUIRE | RangedFlags::RELEASE | RangedFlags::ATOMIC_COPY;
+        let ranged = RangedBarrier { barrier, resource, flags, offset: 0, bytes: u64::MAX };
+        Packet::Barrier { groups: vec![BarrierGroup::Ranged(vec![ranged])] }
+    };
+    let copies = |then: Packet| {
+        let copy = |id| uses(WorkKind::Copy, id, "COPY_DEST");
+        let draw = |id| uses(WorkKind::Draw, id, "VERTEX_BUFFER");
+        found(&[copy(BUFFER), copy(RTAS), then, draw(BUFFER), draw(RTAS)])
+    };
+    assert_eq!(copies(ranged(0)), [], "both are flushed");
+    assert_eq!(copies(ranged(BUFFER)), [Rule::R091], "the other one is not");
+}
+
+// covers: BAR-014
+#[test]
+fn a_global_barrier_leaves_layouts_alone() {
+    let mut world = World::in_layout(L::RENDER_TARGET);
+    world.submit(&[global("ALL -> ALL", "RENDER_TARGET -> SHADER_RESOURCE")]);
+    assert_eq!(world.device.layout(TEXTURE, 0), L::RENDER_TARGET);
+}
+
+#[test]
+fn a_global_barrier_orders_what_it_names() {
+    let copy = uses(WorkKind::Copy, BUFFER, "COPY_DEST");
+    let draw = uses(WorkKind::Draw, BUFFER, "VERTEX_BUFFER");
+    let through = |syncs, accesses| found(&[copy.clone(), global(syncs, accesses), draw.clone()]);
+    assert_eq!(through("COPY -> DRAW", "COPY_DEST -> VERTEX_BUFFER"), []);
+    assert_eq!(
+        through("RESOLVE -> DRAW", "RESOLVE_DEST -> VERTEX_BUFFER"),
+        [Rule::R091],
+        "it waits for nothing of it"
+    );
+}
+
+// covers: BAR-067
+#[test]
+fn a_global_barrier_cannot_do_what_needs_a_layout() {
+    let mut world = World::in_layout(L::RENDER_TARGET);
+    let draw = uses(WorkKind::Draw, TEXTURE, "RENDER_TARGET");
+    let read = uses(WorkKind::Draw, TEXTURE, "SHADER_RESOURCE");
+    let between = global("RENDER_TARGET -> PIXEL_SHADING", "RENDER_TARGET -> SHADER_RESOURCE");
+    assert!(rules(&world.submit(&[draw, between, read])).contains(&Rule::R050));
+    // With simultaneous access there is no layout to change.
+    let [draw, read] =
+        ["RENDER_TARGET", "SHADER_RESOURCE"].map(|access| uses(WorkKind::Draw, SHARED, access));
+    let between = global("RENDER_TARGET -> PIXEL_SHADING", "RENDER_TARGET -> SHADER_RESOURCE");
+    assert_eq!(rules(&world.submit(&[draw, between, read])), []);
+}

@@ -1,0 +1,375 @@
+//! Allocations in GPU address spaces: what is mapped where, from when on, and what engines are told of it.
+
+use crate::allocations::{HEAP, create, destroy, open};
+use crate::common::scripted::{ScriptRef, Scripted, scripted};
+use crate::common::{P, World};
+use crate::paging::queue;
+use d3dkmt::{Call, CreateAllocationFlags as F, GpuVaOperation, Handle, NtStatus, Reply, limits};
+use dxgkrnl::ddi::Miniport;
+use dxgkrnl::{Config, Fault, Input, ProcessId};
+
+const IP: NtStatus = NtStatus::INVALID_PARAMETER;
+const OK: NtStatus = NtStatus::SUCCESS;
+const PENDING: NtStatus = NtStatus::PENDING;
+const Q: ProcessId = ProcessId(2);
+/// How long a paging buffer takes on the default adapter.
+pub(crate) const PAGING_NS: u64 = 100_000;
+const PAGE: u64 = 4096;
+const WRITE: u64 = 1;
+const EXECUTE: u64 = 2;
+const ZERO: u64 = 4;
+const NO_ACCESS: u64 = 8;
+const MAP: u32 = 0;
+const UNMAP: u32 = 1;
+const COPY: u32 = 2;
+const MAP_PROTECT: u32 = 3;
+
+/// What is mapped, and where.
+#[derive(Clone, Copy)]
+pub(crate) struct Mapped {
+    pub base: u64,
+    pub allocation: Handle,
+    pub offset_pages: u64,
+    pub pages: u64,
+    pub protection: u64,
+}
+
+impl Mapped {
+    /// All three pages of an allocation, anywhere.
+    pub fn whole(allocation: Handle) -> Self {
+        Mapped { base: 0, allocation, offset_pages: 0, pages: 3, protection: WRITE }
+    }
+
+    pub fn by(self, paging_queue: Handle) -> Call {
+        let Mapped { base, allocation, offset_pages, pages, protection } = self;
+        Call::MapGpuVirtualAddress {
+            paging_queue,
+            base,
+            minimum: 0,
+            maximum: 0,
+            allocation,
+            offset_pages,
+            size_pages: pages,
+            protection,
+        }
+    }
+}
+
+/// The address and the value of the paging fence.
+pub(crate) fn map<M: Miniport>(world: &mut World<M>, call: Call) -> (u64, u64) {
+    match world.call(call) {
+        (_, Reply::GpuVirtualAddress { address, paging_fence_value }) => (address, paging_fence_value),
+        other => panic!("{other:?} {:?}", world.effects.notes.last()),
+    }
+}
+
+/// Makes it resident, and lets the paging engine do all that it has.
+pub(crate) fn bring<M: Miniport>(world: &mut World<M>, paging_queue: Handle, allocation: Handle) {
+    let (allocations, priorities) = (vec![allocation], vec![]);
+    world.call(Call::MakeResident { paging_queue, allocations, priorities, flags: 0 });
+    world.advance(10 * PAGING_NS);
+}
+
+/// What engines were told since the last time, a line each without the name of the DDI.
+pub(crate) fn told(script: &ScriptRef) -> Vec<String> {
+    let log = script.borrow_mut().take();
+    log.iter().filter_map(|line| line.strip_prefix("update_page_table ")).map(str::to_owned).collect()
+}
+
+/// The line of pages of an allocation of this process.
+fn line(process: ProcessId, base: u64, pages: u64, offset_pages: u64, writable: bool) -> String {
+    let (bytes, address) = (pages * PAGE, HEAP + offset_pages * PAGE);
+    let entry = format!("Memory {{ owner: ProcessId(1), address: {address}, writable: {writable} }}");
+    format!("p{} {base:#x} {bytes:#x} {entry} of adapter 0", process.0)
+}
+
+fn plain_line(process: ProcessId, base: u64, bytes: u64, entry: &str) -> String {
+    format!("p{} {base:#x} {bytes:#x} {entry} of adapter 0", process.0)
+}
+
+/// A device with a paging queue and an allocation, which is resident.
+fn set_up() -> (World<Scripted>, ScriptRef, [Handle; 3]) {
+    let (mut world, script) = scripted(Config::default());
+    let device = world.device();
+    let (paging_queue, _) = queue(&mut world, device, 0);
+    let allocation = create(&mut world, device, F::empty()).2;
+    bring(&mut world, paging_queue, allocation);
+    told(&script);
+    (world, script, [device, paging_queue, allocation])
+}
+
+// covers: FEN-089, FEN-090
+#[test]
+fn engines_find_an_allocation_when_the_paging_fence_has_the_value_of_the_map() {
+    let (mut world, script, [_, paging_queue, allocation]) = set_up();
+    let whole = Mapped::whole(allocation);
+    let (base, value) = map(&mut world, whole.by(paging_queue));
+    assert_eq!((base % 0x1_0000, value, told(&script)), (0, 2, vec![]));
+    // What is under way is not done: who asks for it again has to wait as well.
+    assert_eq!(map(&mut world, Mapped { base, ..whole }.by(paging_queue)), (base, 3));
+    world.advance(PAGING_NS - 1);
+    assert_eq!(told(&script), Vec::<String>::new());
+    world.advance(1);
+    assert_eq!(told(&script), [line(P, base, 3, 0, true)]);
+    world.advance(PAGING_NS);
+    told(&script);
+    let again = world.call(Mapped { base, ..whole }.by(paging_queue));
+    assert_eq!(again, (OK, Reply::GpuVirtualAddress { address: base, paging_fence_value: 0 }));
+    assert_eq!(told(&script), Vec::<String>::new(), "nothing has changed");
+}
+
+#[test]
+fn an_allocation_is_mapped_in_parts_again_and_again_and_read_only() {
+    let (mut world, script, [_, paging_queue, allocation]) = set_up();
+    let whole = Mapped::whole(allocation);
+    let (base, _) = map(&mut world, whole.by(paging_queue));
+    let (second, _) = map(&mut world, Mapped { protection: 0, ..whole }.by(paging_queue));
+    let part = Mapped { base: base + PAGE, offset_pages: 2, pages: 1, protection: EXECUTE, ..whole };
+    map(&mut world, part.by(paging_queue));
+    let hole = Mapped { base: second, pages: 1, protection: ZERO, ..Mapped::whole(Handle::NULL) };
+    map(&mut world, hole.by(paging_queue));
+    world.advance(10 * PAGING_NS);
+    let told = told(&script);
+    let wanted = [
+        line(P, base, 1, 0, true),
+        line(P, base + PAGE, 1, 2, false),
+        line(P, base + 2 * PAGE, 1, 2, true),
+        line(P, second + PAGE, 2, 1, false),
+        plain_line(P, second, PAGE, "Zero"),
+    ];
+    for line in wanted {
+        assert!(told.contains(&line), "{line} in {told:#?}");
+    }
+    let ranges = world.kernel.snapshot().gpu_va_ranges;
+    let bytes: Vec<_> = ranges.iter().map(|one| (one.base, one.zero_bytes, one.allocation_bytes)).collect();
+    assert_eq!(bytes, [(base, 0, 3 * PAGE), (second, PAGE, 2 * PAGE)]);
+}
+
+#[test]
+fn a_map_that_cannot_be_is_refused_with_its_reason() {
+    let (mut world, script, [_, paging_queue, allocation]) = set_up();
+    let stranger = world.device();
+    let elsewhere = create(&mut world, stranger, F::empty()).2;
+    let whole = Mapped::whole(allocation);
+    for (mapped, words) in [
+        (Mapped { pages: 4, ..whole }, "4 pages from page 0 on"),
+        (Mapped { offset_pages: 1, ..whole }, "3 pages from page 1 on"),
+        (Mapped { offset_pages: u64::MAX, pages: 2, ..whole }, "pages from page"),
+        (Mapped { pages: 0, ..whole }, "0 pages cannot be mapped"),
+        (Mapped { base: 0x2_0800, ..whole }, "not a multiple of 4 KiB"),
+        (Mapped { base: 0x1_0000_0000, ..whole }, "not free for use"),
+        (Mapped { protection: WRITE | ZERO, ..whole }, "Write and Execute only"),
+        (Mapped { protection: NO_ACCESS, ..whole }, "Write and Execute only"),
+        (Mapped { protection: 16, ..whole }, "Write and Execute only"),
+        (Mapped::whole(elsewhere), "no allocation of this device"),
+        (Mapped::whole(paging_queue), "no allocation of this device"),
+        (Mapped::whole(Handle::NULL), "without an allocation"),
+        (
+            Mapped { offset_pages: 1, protection: ZERO, ..Mapped::whole(Handle::NULL) },
+            "without an allocation",
+        ),
+    ] {
+        assert_eq!(world.status(mapped.by(paging_queue)), IP, "{words}");
+        let note = world.effects.notes.last().unwrap();
+        assert!(note.text.contains(words), "{}: {words}", note.text);
+    }
+    world.advance(10 * PAGING_NS);
+    assert_eq!((told(&script), world.kernel.snapshot().gpu_va_ranges.len()), (vec![], 0));
+}
+
+#[test]
+fn what_goes_away_is_gone_for_engines_at_once() {
+    let (mut world, script, [device, paging_queue, allocation]) = set_up();
+    let adapter = world.adapter();
+    let whole = Mapped::whole(allocation);
+    let (base, _) = map(&mut world, whole.by(paging_queue));
+    let (second, _) = map(&mut world, whole.by(paging_queue));
+    world.advance(10 * PAGING_NS);
+    told(&script);
+    world.ok(Call::FreeGpuVirtualAddress { adapter, base, size: 3 * PAGE });
+    assert_eq!(told(&script), [plain_line(P, base, 3 * PAGE, "NoAccess")]);
+    // A map under way when its range is freed comes to nothing, and so to nothing of who takes the place.
+    let (third, _) = map(&mut world, whole.by(paging_queue));
+    world.ok(Call::FreeGpuVirtualAddress { adapter, base: third, size: 3 * PAGE });
+    world.ok(Call::ReserveGpuVirtualAddress {
+        owner: adapter,
+        base: third,
+        minimum: 0,
+        maximum: 0,
+        size: 0x1_0000,
+    });
+    told(&script);
+    world.advance(10 * PAGING_NS);
+    assert_eq!(told(&script), Vec::<String>::new());
+    // The allocation: its range stays, and can be mapped anew.
+    let late = map(&mut world, whole.by(paging_queue)).0;
+    assert_eq!(destroy(&mut world, device, Handle::NULL, &[allocation]), OK);
+    assert_eq!(told(&script), [plain_line(P, second, 3 * PAGE, "NoAccess")]);
+    world.advance(10 * PAGING_NS);
+    assert_eq!(told(&script), [plain_line(P, late, 3 * PAGE, "NoAccess")]);
+    let other = create(&mut world, device, F::empty()).2;
+    let (again, _) = map(&mut world, Mapped { base: second, ..Mapped::whole(other) }.by(paging_queue));
+    assert_eq!(again, second);
+    // The process.
+    world.input(Input::ProcessGone { process: P });
+    assert_eq!(told(&script).last().unwrap(), &plain_line(P, 0, 1 << 47, "NoAccess"));
+    assert!(world.kernel.snapshot().is_empty());
+}
+
+#[test]
+fn a_queue_that_is_destroyed_is_drained() {
+    let (mut world, script, [_, paging_queue, allocation]) = set_up();
+    let (base, _) = map(&mut world, Mapped::whole(allocation).by(paging_queue));
+    world.ok(Call::DestroyPagingQueue { queue: paging_queue });
+    assert_eq!(told(&script), [line(P, base, 3, 0, true)]);
+}
+
+#[test]
+fn memory_is_its_creators_wherever_it_is_mapped_and_ends_with_it() {
+    let (mut world, script) = scripted(Config::default());
+    let device = world.device();
+    let (_, shared, _) = create(&mut world, device, F::CREATE_RESOURCE | F::CREATE_SHARED);
+    world.attach(Q);
+    world.process = Q;
+    let device = world.device();
+    let (paging_queue, _) = queue(&mut world, device, 0);
+    let (_, theirs) = open(&mut world, device, shared);
+    let (base, _) = map(&mut world, Mapped::whole(theirs).by(paging_queue));
+    bring(&mut world, paging_queue, theirs);
+    assert!(told(&script).contains(&line(Q, base, 3, 0, true)));
+    world.input(Input::ProcessGone { process: P });
+    assert_eq!(told(&script), [plain_line(Q, base, 3 * PAGE, "NoAccess")], "its pages are gone");
+    assert_eq!(world.kernel.miscounted(), None);
+    world.input(Input::ProcessGone { process: Q });
+    assert!(world.kernel.snapshot().is_empty());
+}
+
+fn update(world: &mut World<Scripted>, device: Handle, operations: Vec<GpuVaOperation>) -> NtStatus {
+    let context = world.context(device, 0);
+    let fence = world.fence(device, 0).object;
+    let call = Call::UpdateGpuVirtualAddress { device, context, fence, fence_value: 0, operations, flags: 0 };
+    let status = world.status(call);
+    world.advance(10 * PAGING_NS);
+    status
+}
+
+#[test]
+fn an_update_maps_protects_unmaps_and_copies() {
+    let (mut world, script, [device, paging_queue, allocation]) = set_up();
+    let reserve = Call::ReserveGpuVirtualAddress {
+        owner: paging_queue,
+        base: 0,
+        minimum: 0,
+        maximum: 0,
+        size: 0x1_0000,
+    };
+    let (base, _) = map(&mut world, reserve);
+    let operation = |operation, page: u64, pages: u64| GpuVaOperation {
+        operation,
+        base: base + page * PAGE,
+        size: pages * PAGE,
+        allocation,
+        allocation_offset: PAGE,
+        allocation_size: 2 * PAGE,
+        ..GpuVaOperation::default()
+    };
+    // Two pages, again and again.
+    assert_eq!(update(&mut world, device, vec![operation(MAP, 0, 5)]), OK);
+    let pieces = [(0, 2), (2, 2), (4, 1)].map(|(at, pages)| line(P, base + at * PAGE, pages, 1, true));
+    assert_eq!(told(&script), pieces);
+    assert_eq!(update(&mut world, device, vec![operation(MAP_PROTECT, 4, 1), operation(UNMAP, 0, 1)]), OK);
+    let expected = [line(P, base + 4 * PAGE, 1, 1, false), plain_line(P, base, PAGE, "NoAccess")];
+    assert_eq!(told(&script), expected);
+    let to_zero = GpuVaOperation { protection: ZERO, ..operation(UNMAP, 0, 1) };
+    assert_eq!(update(&mut world, device, vec![to_zero]), OK);
+    assert_eq!(told(&script), [plain_line(P, base, PAGE, "Zero")]);
+    // Pages 0 to 5 - Zero, 2, 1 2, 1 read only, nothing - to 8.
+    let copy = GpuVaOperation { destination: base + 8 * PAGE, ..operation(COPY, 0, 6) };
+    assert_eq!(update(&mut world, device, vec![copy]), OK);
+    let expected = [
+        plain_line(P, base + 8 * PAGE, 6 * PAGE, "NoAccess"),
+        plain_line(P, base + 8 * PAGE, PAGE, "Zero"),
+        line(P, base + 9 * PAGE, 1, 2, true),
+        line(P, base + 10 * PAGE, 2, 1, true),
+        line(P, base + 12 * PAGE, 1, 1, false),
+    ];
+    assert_eq!(told(&script), expected);
+    let ranges = world.kernel.snapshot().gpu_va_ranges;
+    assert_eq!((ranges[0].zero_bytes, ranges[0].allocation_bytes), (2 * PAGE, 8 * PAGE));
+    for (wrong, status) in [
+        (GpuVaOperation { allocation_size: 0, ..operation(MAP, 0, 1) }, IP),
+        (GpuVaOperation { allocation_size: 3 * PAGE, ..operation(MAP, 0, 1) }, IP),
+        (GpuVaOperation { allocation_offset: 8, ..operation(MAP, 0, 1) }, IP),
+        (GpuVaOperation { allocation_offset: u64::MAX - PAGE + 1, ..operation(MAP, 0, 1) }, IP),
+        (GpuVaOperation { protection: ZERO, ..operation(MAP_PROTECT, 0, 1) }, IP),
+        (GpuVaOperation { protection: WRITE, ..operation(UNMAP, 0, 1) }, IP),
+        (GpuVaOperation { destination: base + 12 * PAGE, ..operation(COPY, 0, 6) }, IP),
+        (operation(MAP, 15, 2), IP),
+    ] {
+        assert_eq!(update(&mut world, device, vec![operation(MAP, 15, 1), wrong]), status, "{wrong:?}");
+    }
+    assert_eq!(told(&script), Vec::<String>::new(), "what is refused changes nothing");
+}
+
+#[test]
+fn an_update_that_is_due_after_its_allocation_is_gone_maps_nothing() {
+    let (mut world, script, [device, paging_queue, allocation]) = set_up();
+    let (base, _) = map(&mut world, Mapped::whole(allocation).by(paging_queue));
+    let context = world.context(device, 0);
+    let gate = world.fence(device, 0).object;
+    let one =
+        GpuVaOperation { base, size: PAGE, allocation, allocation_size: PAGE, ..GpuVaOperation::default() };
+    let (fence, operations) = (gate, vec![one]);
+    world.ok(Call::UpdateGpuVirtualAddress { device, context, fence, fence_value: 5, operations, flags: 0 });
+    assert_eq!(destroy(&mut world, device, Handle::NULL, &[allocation]), OK);
+    // The next one gets its place in the table.
+    create(&mut world, device, F::empty());
+    world.signal(device, gate, 5);
+    world.advance(10 * PAGING_NS);
+    assert_eq!(world.value(gate), 6);
+    assert!(told(&script).iter().all(|line| line.contains("NoAccess")));
+    assert_eq!(world.kernel.snapshot().gpu_va_ranges[0].allocation_bytes, 0);
+}
+
+#[test]
+fn pieces_of_an_address_space_are_limited_too() {
+    let (mut world, _, [device, paging_queue, allocation]) = set_up();
+    let size = 0x400_0000;
+    let reserve =
+        Call::ReserveGpuVirtualAddress { owner: paging_queue, base: 0, minimum: 0, maximum: 0, size };
+    let (base, _) = map(&mut world, reserve);
+    let repeated = |pages: u64| GpuVaOperation {
+        base,
+        size: pages * PAGE,
+        allocation,
+        allocation_size: PAGE,
+        ..GpuVaOperation::default()
+    };
+    let most = limits::GPU_VA_RANGES_MAX as u64 - 1;
+    assert_eq!(update(&mut world, device, vec![repeated(most + 1)]), NtStatus::NO_MEMORY);
+    assert_eq!(update(&mut world, device, vec![repeated(most)]), OK);
+    assert_eq!(world.kernel.snapshot().gpu_va_ranges[0].allocation_bytes, most * PAGE);
+    assert_eq!(world.status(Mapped::whole(allocation).by(paging_queue)), NtStatus::NO_MEMORY);
+}
+
+#[test]
+fn a_stopped_adapter_maps_nothing_and_its_address_spaces_end_as_others_do() {
+    let (mut world, script, [device, paging_queue, allocation]) = set_up();
+    map(&mut world, Mapped::whole(allocation).by(paging_queue));
+    world.input(Input::Fault(Fault::StopAdapter { adapter: 0 }));
+    assert_eq!(world.status(Mapped::whole(allocation).by(paging_queue)), NtStatus::DEVICE_REMOVED);
+    world.ok(Call::DestroyDevice { device });
+    world.input(Input::ProcessGone { process: P });
+    assert_eq!(told(&script).last().unwrap(), &plain_line(P, 0, 1 << 47, "NoAccess"));
+    assert!(world.kernel.snapshot().is_empty());
+}
+
+#[test]
+fn an_engine_that_stores_where_an_allocation_is_mapped_is_told_apart() {
+    let (mut world, _, [device, paging_queue, allocation]) = set_up();
+    let (base, _) = map(&mut world, Mapped::whole(allocation).by(paging_queue));
+    assert_eq!(world.status(Mapped { base, ..Mapped::whole(allocation) }.by(paging_queue)), PENDING);
+    let context = world.context(device, 0);
+    world.submit(context, &[d3dkmt::isa::Packet::FenceWrite { gpu_address: base, value: 1 }]);
+    assert!(world.effects.notes.last().unwrap().text.contains("the page is of an allocation"));
+}

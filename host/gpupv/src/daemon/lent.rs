@@ -1,0 +1,273 @@
+//! Pages that processes have lent to engines: mapped here for a local process, guest RAM for one in a VM.
+//!
+//! A process lends pages from an address of its own on, and names them by that address. The pages are memory that the
+//! broker made and the process maps in place of its own, so they stay where they are whatever it does meanwhile, and
+//! nothing is touched once they are taken back or the process has gone.
+//!
+//! Unsafe because it maps memory that a guest process reads and writes at the same time.
+
+use std::collections::BTreeMap;
+use std::os::fd::OwnedFd;
+use std::ptr::NonNull;
+
+use anyhow::Context as _;
+use fence_page::PAGE_BYTES;
+use proto::limits::{LENT_MEMFD, LENT_PAGES_MAX, PAGES_PER_MESSAGE_MAX};
+use rustix::fs::{MemfdFlags, SealFlags};
+use rustix::mm::{MapFlags, ProtFlags};
+use vsock_device::GuestMemory;
+
+/// The end of what a process can have mapped.
+const USER_END: u64 = 1 << 47;
+
+/// A memfd of whole pages, mapped here and by one process.
+#[derive(Debug)]
+pub struct LocalPages {
+    base: NonNull<u8>,
+    bytes: usize,
+}
+
+// SAFETY: the mapping belongs to this value alone and lives as long; its bytes are only copied, never referred to.
+unsafe impl Send for LocalPages {}
+
+impl LocalPages {
+    /// Makes pages, all zero, and the descriptor for the process: nobody can change its size.
+    pub fn create(pages: u32) -> anyhow::Result<(LocalPages, OwnedFd)> {
+        let bytes = pages as usize * PAGE_BYTES;
+        let memfd = rustix::fs::memfd_create(LENT_MEMFD, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)
+            .context("cannot create memory")?;
+        rustix::fs::ftruncate(&memfd, bytes as u64)
+            .with_context(|| format!("cannot size memory to {bytes} bytes"))?;
+        let seals = SealFlags::GROW | SealFlags::SHRINK | SealFlags::SEAL;
+        rustix::fs::fcntl_add_seals(&memfd, seals).context("cannot seal memory")?;
+        // SAFETY: a new mapping at an address of the kernel's choice; no Rust object is there.
+        let base = unsafe {
+            let protection = ProtFlags::READ | ProtFlags::WRITE;
+            rustix::mm::mmap(std::ptr::null_mut(), bytes, protection, MapFlags::SHARED, &memfd, 0)
+        }
+        .context("cannot map memory")?;
+        let base = NonNull::new(base.cast::<u8>()).context("memory was mapped at address 0")?;
+        Ok((LocalPages { base, bytes }, memfd))
+    }
+
+    fn read(&self, offset: usize, bytes: &mut [u8]) {
+        debug_assert!(offset + bytes.len() <= self.bytes);
+        // SAFETY: the caller keeps the range inside the mapping; `bytes` is ours alone, and does not overlap it. What
+        // the process writes meanwhile comes whole or not, as on any memory that two processors share.
+        unsafe {
+            std::ptr::copy_nonoverlapping(self.base.as_ptr().add(offset), bytes.as_mut_ptr(), bytes.len());
+        }
+    }
+
+    fn write(&self, offset: usize, bytes: &[u8]) {
+        debug_assert!(offset + bytes.len() <= self.bytes);
+        // SAFETY: as above.
+        unsafe {
+            std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.base.as_ptr().add(offset), bytes.len());
+        }
+    }
+}
+
+impl Drop for LocalPages {
+    fn drop(&mut self) {
+        // SAFETY: this is the mapping made in `create`; nothing refers into it.
+        let _ = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.bytes) };
+    }
+}
+
+/// What was lent with one message.
+#[derive(Debug)]
+pub enum LentPages {
+    Local(LocalPages),
+    /// Guest-physical address of each page.
+    Guest {
+        memory: GuestMemory,
+        pages: Vec<u64>,
+    },
+}
+
+impl LentPages {
+    fn bytes(&self) -> u64 {
+        match self {
+            LentPages::Local(pages) => pages.bytes as u64,
+            LentPages::Guest { pages, .. } => (pages.len() * PAGE_BYTES) as u64,
+        }
+    }
+
+    fn read(&self, offset: u64, bytes: &mut [u8]) -> anyhow::Result<()> {
+        match self {
+            LentPages::Local(pages) => pages.read(offset as usize, bytes),
+            LentPages::Guest { memory, pages } => {
+                for (address, part) in runs(pages, offset, bytes.len()) {
+                    memory.read(address, &mut bytes[part])?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn write(&self, offset: u64, bytes: &[u8]) -> anyhow::Result<()> {
+        match self {
+            LentPages::Local(pages) => pages.write(offset as usize, bytes),
+            LentPages::Guest { memory, pages } => {
+                for (address, part) in runs(pages, offset, bytes.len()) {
+                    memory.write(address, &bytes[part])?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A range of pages as guest-physical addresses, each with the part of the bytes that lies there. Pages that follow one
+/// another in the guest's memory are one run.
+fn runs(
+    pages: &[u64],
+    offset: u64,
+    length: usize,
+) -> impl Iterator<Item = (u64, std::ops::Range<usize>)> + use<'_> {
+    let (mut page, mut within) = (offset as usize / PAGE_BYTES, offset as usize % PAGE_BYTES);
+    let mut done = 0;
+    std::iter::from_fn(move || {
+        if done == length {
+            return None;
+        }
+        let (first, start) = (pages[page] + within as u64, done);
+        done = length.min(done + PAGE_BYTES - within);
+        (page, within) = (page + 1, 0);
+        while done < length && pages[page] == pages[page - 1] + PAGE_BYTES as u64 {
+            done = length.min(done + PAGE_BYTES);
+            page += 1;
+        }
+        Some((first, start..done))
+    })
+}
+
+/// Everything that one process has lent, by its address there. Disjoint.
+#[derive(Default, Debug)]
+pub struct Lent(BTreeMap<u64, LentPages>);
+
+impl Lent {
+    /// Whether so many pages may be lent from an address on.
+    pub fn check(&self, address: u64, pages: u32) -> anyhow::Result<()> {
+        anyhow::ensure!(
+            (1..=PAGES_PER_MESSAGE_MAX as u32).contains(&pages),
+            "{pages} pages at once, allowed are 1 to {PAGES_PER_MESSAGE_MAX}"
+        );
+        let end = address.checked_add(u64::from(pages) * PAGE_BYTES as u64).filter(|end| *end <= USER_END);
+        let end = end.filter(|_| address.is_multiple_of(PAGE_BYTES as u64));
+        let end = end.with_context(|| format!("{pages} pages at {address:#x} are no pages of a process"))?;
+        let before = self.0.range(..end).next_back();
+        if let Some((other, lent)) = before.filter(|(other, lent)| *other + lent.bytes() > address) {
+            anyhow::bail!(
+                "{pages} pages at {address:#x} overlap the {:#x} bytes lent at {other:#x}",
+                lent.bytes()
+            );
+        }
+        let lent = self.pages();
+        anyhow::ensure!(
+            pages <= LENT_PAGES_MAX - lent.min(LENT_PAGES_MAX),
+            "the process has lent {lent} of at most {LENT_PAGES_MAX} pages"
+        );
+        Ok(())
+    }
+
+    fn pages(&self) -> u32 {
+        (self.0.values().map(LentPages::bytes).sum::<u64>() / PAGE_BYTES as u64) as u32
+    }
+
+    /// Takes pages that [`Lent::check`] let through.
+    pub fn add(&mut self, address: u64, pages: LentPages) {
+        self.0.insert(address, pages);
+    }
+
+    /// Nothing is touched there any more. False if nothing is lent at the address.
+    pub fn take_back(&mut self, address: u64) -> bool {
+        self.0.remove(&address).is_some()
+    }
+
+    /// Reads from an address of the process on.
+    pub fn read(&self, address: u64, bytes: &mut [u8]) -> anyhow::Result<()> {
+        let mut done = 0;
+        while done < bytes.len() {
+            let (lent, offset, length) = self.find(address + done as u64, bytes.len() - done)?;
+            lent.read(offset, &mut bytes[done..done + length])?;
+            done += length;
+        }
+        Ok(())
+    }
+
+    pub fn write(&self, address: u64, bytes: &[u8]) -> anyhow::Result<()> {
+        let mut done = 0;
+        while done < bytes.len() {
+            let (lent, offset, length) = self.find(address + done as u64, bytes.len() - done)?;
+            lent.write(offset, &bytes[done..done + length])?;
+            done += length;
+        }
+        Ok(())
+    }
+
+    /// Where an address is, and how many of so many bytes are there.
+    fn find(&self, address: u64, length: usize) -> anyhow::Result<(&LentPages, u64, usize)> {
+        let lent = self.0.range(..=address).next_back();
+        let lent = lent.map(|(first, lent)| (lent, address - first)).filter(|(lent, at)| *at < lent.bytes());
+        let (lent, offset) = lent.with_context(|| format!("{address:#x} is not lent"))?;
+        Ok((lent, offset, length.min((lent.bytes() - offset) as usize)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pages(count: u32) -> LentPages {
+        LentPages::Local(LocalPages::create(count).unwrap().0)
+    }
+
+    #[test]
+    fn what_is_lent_in_two_pieces_is_read_and_written_as_one() {
+        let mut lent = Lent::default();
+        lent.add(0x10000, pages(2));
+        lent.add(0x12000, pages(1));
+        let written: Vec<u8> = (0..0x2800).map(|at: u32| (at % 251) as u8).collect();
+        lent.write(0x10400, &written).unwrap();
+        let mut read = vec![0; written.len()];
+        lent.read(0x10400, &mut read).unwrap();
+        assert_eq!(read, written);
+        for (address, length) in [(0xFFFF, 2), (0x12FFF, 2), (0x13000, 1), (0, 1)] {
+            let error = lent.read(address, &mut vec![0; length]).unwrap_err().to_string();
+            assert!(error.ends_with("is not lent"), "{error}");
+        }
+        assert!(lent.take_back(0x10000) && !lent.take_back(0x10000));
+        assert!(lent.write(0x10400, &written).is_err());
+    }
+
+    #[test]
+    fn what_overlaps_is_no_page_or_is_too_much_is_refused() {
+        let mut lent = Lent::default();
+        lent.add(0x10000, pages(4));
+        let wrong = [
+            (0x10000, 1, "overlap the 0x4000 bytes lent at 0x10000"),
+            (0xF000, 2, "overlap"),
+            (0x13000, 1, "overlap"),
+            (0x14800, 1, "no pages of a process"),
+            (USER_END - 0x1000, 2, "no pages of a process"),
+            (u64::MAX - 0xFFF, 1, "no pages of a process"),
+            (0x20000, 0, "allowed are 1 to 4096"),
+            (0x20000, 4097, "allowed are 1 to 4096"),
+        ];
+        for (address, count, words) in wrong {
+            let error = lent.check(address, count).unwrap_err().to_string();
+            assert!(error.contains(words), "{error}");
+        }
+        assert!(lent.check(0x14000, 1).is_ok() && lent.check(0xF000, 1).is_ok());
+    }
+
+    #[test]
+    fn pages_that_follow_one_another_are_one_run() {
+        let pages = [0x5000, 0x6000, 0x9000, 0xA000, 0x1000];
+        let found: Vec<_> = runs(&pages, 0x800, 0x4000).collect();
+        assert_eq!(found, [(0x5800, 0..0x1800), (0x9000, 0x1800..0x3800), (0x1000, 0x3800..0x4000)]);
+        assert_eq!(runs(&pages, 0x1000, 4).collect::<Vec<_>>(), [(0x6000, 0..4)]);
+    }
+}

@@ -1,0 +1,46 @@
+//! What the checker costs for each command: a million of them in submissions of a thousand, each with two ranges and a
+//! barrier behind it.
+
+use std::time::Instant;
+
+use d3dkmt::isa::{Barrier, BarrierAccess, BarrierSync};
+use hazards::{Access, Checker, CommandId, Range};
+
+const SUBMISSIONS: u64 = 1000;
+const COMMANDS: u32 = 1000;
+
+fn main() {
+    let barrier = Barrier {
+        sync_before: BarrierSync::COMPUTE_SHADING,
+        sync_after: BarrierSync::COMPUTE_SHADING,
+        access_before: BarrierAccess::UNORDERED_ACCESS,
+        access_after: BarrierAccess::SHADER_RESOURCE | BarrierAccess::UNORDERED_ACCESS,
+    };
+    let buffer = |number: u32| {
+        let start = u64::from(number % 512) * 0x10000;
+        Range { space: 1, start, end: start + 0x10000 }
+    };
+    let access = |number, access, writes| Access {
+        range: buffer(number),
+        scopes: BarrierSync::COMPUTE_SHADING,
+        access,
+        writes,
+    };
+    let mut checker = Checker::default();
+    let begin = Instant::now();
+    for submission in 0..SUBMISSIONS {
+        checker.begin(1, submission);
+        for packet in 0..COMMANDS {
+            let accesses = [
+                access(packet, BarrierAccess::SHADER_RESOURCE, false),
+                access(packet + 1, BarrierAccess::UNORDERED_ACCESS, true),
+            ];
+            checker.command(1, CommandId { submission, packet }, &accesses);
+            checker.barrier(1, &barrier, Some(buffer(packet + 1)));
+        }
+    }
+    let nanos = begin.elapsed().as_nanos() as u64 / (SUBMISSIONS * u64::from(COMMANDS));
+    let (reports, _) = checker.take_reports();
+    assert!(reports.is_empty(), "{}", reports[0]);
+    println!("a command with two ranges and its barrier: {nanos} ns, {} ranges remembered", checker.cells());
+}

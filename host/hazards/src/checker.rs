@@ -1,0 +1,328 @@
+//! The checker: told what happens, it says which accesses race.
+
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::vec::Vec;
+
+use d3dkmt::isa::{Barrier, BarrierAccess, BarrierSync};
+
+use crate::clock::Clock;
+use crate::limits::{AGENTS_MAX, FENCES_MAX, REPORTS_MAX, SIGNALS_PER_FENCE_MAX};
+use crate::queue::{Frontier, types};
+use crate::report::{Accessed, Conflict, Missing, Report};
+use crate::shadow::{Cells, Stamp};
+use crate::{Agent, CommandId};
+
+/// Bytes of one address space: that of a process, as two names of one memory must meet.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Range {
+    pub space: u32,
+    pub start: u64,
+    pub end: u64,
+}
+
+/// What a command does to a range.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Access {
+    pub range: Range,
+    /// The scopes it is in.
+    pub scopes: BarrierSync,
+    pub access: BarrierAccess,
+    pub writes: bool,
+}
+
+struct Known {
+    agent: Agent,
+    clock: Clock,
+    /// Of a queue; a process only counts.
+    frontier: Frontier,
+}
+
+/// See the crate.
+#[derive(Default)]
+pub struct Checker {
+    numbers: BTreeMap<Agent, u32>,
+    agents: Vec<Option<Known>>,
+    /// What each submission that has not begun comes after.
+    submitted: BTreeMap<(u64, u64), Clock>,
+    /// What each value that was signaled comes after.
+    fences: BTreeMap<u64, BTreeMap<u64, Clock>>,
+    cells: Cells,
+    reports: Vec<Report>,
+    /// Pairs of commands that were reported, of this submission and the last ones.
+    said: BTreeSet<(u32, CommandId, u32, CommandId)>,
+    dropped: u64,
+    forgotten: u64,
+}
+
+impl Checker {
+    /// Reports so far; those that nobody had room for are counted.
+    pub fn take_reports(&mut self) -> (Vec<Report>, u64) {
+        (core::mem::take(&mut self.reports), core::mem::take(&mut self.dropped))
+    }
+
+    /// Accesses, signals and agents that are over a limit and count as ordered.
+    pub fn forgotten(&self) -> u64 {
+        self.forgotten + self.cells.forgotten
+    }
+
+    /// Ranges that are remembered.
+    pub fn cells(&self) -> usize {
+        self.cells.len()
+    }
+
+    #[cfg(test)]
+    pub(crate) fn fences_known(&self) -> usize {
+        self.fences.len()
+    }
+
+    #[cfg(test)]
+    pub(crate) fn agents_known(&self) -> usize {
+        self.numbers.len()
+    }
+
+    /// A process submits to a queue: what it did before comes before the submission.
+    pub fn submit(&mut self, process: u32, queue: u64, submission: u64) {
+        let Some(process) = self.number(Agent::Process(process)) else { return };
+        let clock = self.published(process);
+        self.submitted.insert((queue, submission), clock);
+    }
+
+    /// A queue begins with a submission. All that it did before is complete (BAR-012).
+    pub fn begin(&mut self, queue: u64, submission: u64) {
+        let Some(number) = self.number(Agent::Queue(queue)) else { return };
+        let submitted = self.submitted.remove(&(queue, submission));
+        let known = self.known(number);
+        known.frontier.begin();
+        let begun = known.frontier.begun;
+        known.clock.raise(number, begun);
+        if let Some(submitted) = submitted {
+            known.clock.join(&submitted);
+        }
+        self.said.clear();
+    }
+
+    /// A submission came to nothing.
+    pub fn drop_submission(&mut self, queue: u64, submission: u64) {
+        self.submitted.remove(&(queue, submission));
+    }
+
+    /// A barrier of the submission that a queue is in: for the memory of a resource, or for all.
+    pub fn barrier(&mut self, queue: u64, barrier: &Barrier, place: Option<Range>) {
+        let Some(number) = self.number(Agent::Queue(queue)) else { return };
+        let Some(waited) = self.known(number).frontier.barrier(barrier, place) else { return };
+        let Some(range) = place else { return };
+        let (before, after) = (types(barrier.access_before), types(barrier.access_after));
+        for write in self.cells.in_range(range).filter_map(|cell| cell.write.as_mut()) {
+            let flushed = before.intersects(write.access & BarrierAccess::WRITES);
+            if write.agent == number && flushed && waited.covers(write.scopes, write.number) {
+                write.visible |= after;
+            }
+        }
+    }
+
+    /// The next command of a queue, with everything that it touches.
+    pub fn command(&mut self, queue: u64, command: CommandId, accesses: &[Access]) {
+        let Some(number) = self.number(Agent::Queue(queue)) else { return };
+        self.known(number).frontier.count += 1;
+        for access in accesses {
+            self.access(number, command, access);
+        }
+    }
+
+    /// A CPU touches memory now.
+    pub fn cpu_access(&mut self, process: u32, range: Range, writes: bool) {
+        let Some(number) = self.number(Agent::Process(process)) else { return };
+        self.known(number).frontier.count += 1;
+        let access = Access { range, scopes: BarrierSync::NONE, access: BarrierAccess::COMMON, writes };
+        self.access(number, CommandId::default(), &access);
+    }
+
+    /// An agent signals a fence: all that it did before comes before whoever waits for the value.
+    pub fn signal(&mut self, agent: Agent, fence: u64, value: u64) {
+        let Some(number) = self.number(agent) else { return };
+        let clock = self.published(number);
+        if self.fences.len() >= FENCES_MAX && !self.fences.contains_key(&fence) {
+            self.forgotten += 1;
+            return;
+        }
+        let signals = self.fences.entry(fence).or_default();
+        // A value that goes back: who waits from here on waits for what is signaled from here on.
+        signals.retain(|signaled, _| *signaled < value);
+        if signals.len() >= SIGNALS_PER_FENCE_MAX {
+            signals.pop_first();
+        }
+        signals.insert(value, clock);
+    }
+
+    /// An agent has waited for a value, which is there.
+    pub fn wait(&mut self, agent: Agent, fence: u64, value: u64) {
+        let Some(number) = self.number(agent) else { return };
+        let signals = self.fences.get(&fence);
+        // The first that reached it is all that the wait can rely on.
+        let Some(clock) = signals.and_then(|signals| signals.range(value..).next()) else { return };
+        let clock = clock.1.clone();
+        self.known(number).clock.join(&clock);
+    }
+
+    /// Nobody signals it or waits for it any more.
+    pub fn forget_fence(&mut self, fence: u64) {
+        self.fences.remove(&fence);
+    }
+
+    /// A process has ended, or a queue.
+    pub fn forget(&mut self, agent: Agent) {
+        match agent {
+            Agent::Process(process) => self.cells.forget_space(process),
+            Agent::Queue(queue) => self.submitted.retain(|(of, _), _| *of != queue),
+        }
+        let Some(number) = self.numbers.remove(&agent) else { return };
+        self.agents[number as usize] = None;
+        self.cells.forget_agent(number);
+        for known in self.agents.iter_mut().flatten() {
+            known.clock.forget(number);
+        }
+        let signals = self.fences.values_mut().flat_map(BTreeMap::values_mut);
+        signals.chain(self.submitted.values_mut()).for_each(|clock| clock.forget(number));
+    }
+
+    fn number(&mut self, agent: Agent) -> Option<u32> {
+        if let Some(number) = self.numbers.get(&agent) {
+            return Some(*number);
+        }
+        let known = Known { agent, clock: Clock::default(), frontier: Frontier::default() };
+        let at = match self.agents.iter().position(Option::is_none) {
+            Some(free) => free,
+            None if self.agents.len() < AGENTS_MAX => {
+                self.agents.push(None);
+                self.agents.len() - 1
+            }
+            None => {
+                self.forgotten += 1;
+                return None;
+            }
+        };
+        self.agents[at] = Some(known);
+        self.numbers.insert(agent, at as u32);
+        Some(at as u32)
+    }
+
+    fn known(&mut self, number: u32) -> &mut Known {
+        self.agents[number as usize].as_mut().expect("a number is somebody's")
+    }
+
+    /// What comes after all that an agent did so far comes after this.
+    fn published(&mut self, number: u32) -> Clock {
+        let known = self.known(number);
+        let mut clock = known.clock.clone();
+        clock.raise(number, known.frontier.count);
+        clock
+    }
+
+    fn access(&mut self, number: u32, command: CommandId, access: &Access) {
+        let Access { range, scopes, access, writes } = *access;
+        if range.start >= range.end {
+            return;
+        }
+        let Checker { agents, cells, reports, said, dropped, .. } = self;
+        let known = agents[number as usize].as_ref().expect("a number is somebody's");
+        let stamp = Stamp {
+            agent: number,
+            number: known.frontier.count,
+            scopes: scopes.expanded(),
+            access,
+            writes,
+            command,
+            visible: BarrierAccess::empty(),
+        };
+        cells.access(range, stamp, |place, cell| {
+            let reads = cell.reads.iter().filter(|_| writes);
+            for earlier in cell.write.iter().chain(reads) {
+                let Some(conflict) = known.conflict(number, earlier, &stamp) else { continue };
+                let pair = (earlier.agent, earlier.command, number, command);
+                let report = report(agents, place, earlier, &stamp, conflict);
+                say(reports, said, dropped, pair, report);
+            }
+        });
+    }
+}
+
+impl Known {
+    /// What is wrong between an earlier access and one of this agent.
+    fn conflict(&self, number: u32, earlier: &Stamp, later: &Stamp) -> Option<Conflict> {
+        if earlier.agent != number {
+            let ordered = self.clock.of(earlier.agent) >= earlier.number;
+            return (!ordered).then_some(Conflict::Unordered);
+        }
+        // What one command does, and what a process does on its own CPUs, is its own business.
+        if earlier.number == later.number || matches!(self.agent, Agent::Process(_)) {
+            return None;
+        }
+        let both_render = earlier.access == BarrierAccess::RENDER_TARGET && later.access == earlier.access;
+        if both_render && earlier.writes && later.writes {
+            return None;
+        }
+        if !self.frontier.is_before((earlier.scopes, earlier.number), later.scopes) {
+            return Some(Conflict::Unordered);
+        }
+        let seen = !earlier.writes
+            || later.access == BarrierAccess::COMMON
+            || earlier.access == later.access
+            || earlier.visible.contains(later.access)
+            || self.frontier.is_seen((earlier.access, earlier.number), later.access);
+        (!seen).then_some(Conflict::NotVisible)
+    }
+}
+
+fn report(
+    agents: &[Option<Known>],
+    range: Range,
+    earlier: &Stamp,
+    later: &Stamp,
+    conflict: Conflict,
+) -> Report {
+    let accessed = |stamp: &Stamp| Accessed {
+        agent: agents[stamp.agent as usize].as_ref().expect("who is forgotten has no accesses").agent,
+        command: stamp.command,
+        scopes: stamp.scopes,
+        access: stamp.access,
+        writes: stamp.writes,
+    };
+    let (first, second) = (accessed(earlier), accessed(later));
+    let missing = if earlier.agent == later.agent {
+        let flush = earlier.writes && earlier.access != later.access;
+        let (access_before, access_after) = match flush {
+            true => (earlier.access & BarrierAccess::WRITES, later.access),
+            // The order is all there is to a read before a write, and to two writes of one type.
+            false => (earlier.access, later.access),
+        };
+        let (sync_before, sync_after) = (earlier.scopes, later.scopes);
+        Missing::Barrier { sync_before, sync_after, access_before, access_after }
+    } else {
+        Missing::Fence { signals: first.agent, waits: second.agent }
+    };
+    Report { range, earlier: first, later: second, conflict, missing, times: 1 }
+}
+
+/// Two commands that meet on many ranges are one report.
+fn say(
+    reports: &mut Vec<Report>,
+    said: &mut BTreeSet<(u32, CommandId, u32, CommandId)>,
+    dropped: &mut u64,
+    pair: (u32, CommandId, u32, CommandId),
+    report: Report,
+) {
+    if !said.insert(pair) {
+        let same = |known: &&mut Report| {
+            (known.earlier, known.later, known.conflict) == (report.earlier, report.later, report.conflict)
+        };
+        if let Some(known) = reports.iter_mut().rev().find(same) {
+            known.times += 1;
+        }
+        return;
+    }
+    if reports.len() < REPORTS_MAX {
+        reports.push(report);
+    } else {
+        *dropped += 1;
+    }
+}

@@ -1,0 +1,39 @@
+//! A vector clock: how much of each agent's doing comes before.
+
+use alloc::vec::Vec;
+
+/// By the agents' numbers; what is beyond the end is 0.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Clock(Vec<u64>);
+
+impl Clock {
+    /// So much of the agent's doing comes before.
+    pub fn of(&self, agent: u32) -> u64 {
+        self.0.get(agent as usize).copied().unwrap_or(0)
+    }
+
+    pub fn raise(&mut self, agent: u32, to: u64) {
+        let at = agent as usize;
+        if self.0.len() <= at {
+            self.0.resize(at + 1, 0);
+        }
+        self.0[at] = self.0[at].max(to);
+    }
+
+    /// Everything that comes before the other comes before this one too.
+    pub fn join(&mut self, other: &Clock) {
+        if self.0.len() < other.0.len() {
+            self.0.resize(other.0.len(), 0);
+        }
+        for (mine, theirs) in self.0.iter_mut().zip(&other.0) {
+            *mine = (*mine).max(*theirs);
+        }
+    }
+
+    /// The agent's number is given to another one.
+    pub fn forget(&mut self, agent: u32) {
+        if let Some(mine) = self.0.get_mut(agent as usize) {
+            *mine = 0;
+        }
+    }
+}

@@ -1,0 +1,140 @@
+//! What barriers have ordered inside the submission that a queue is in.
+
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+
+use d3dkmt::isa::{Barrier, BarrierAccess, BarrierSync};
+
+use crate::checker::Range;
+use crate::limits::SPLITS_MAX;
+
+/// Bits of a mask of scopes or of accesses.
+const BITS: usize = 32;
+type Row = [u64; BITS];
+
+/// The first half of a split barrier.
+struct Split {
+    place: Option<Range>,
+    waited: Row,
+}
+
+/// See the module. Commands are counted over the life of the queue.
+pub(crate) struct Frontier {
+    /// Commands so far.
+    pub count: u64,
+    /// Those up to here are of earlier submissions: complete, and visible to all.
+    pub begun: u64,
+    /// `after[t][s]`: what is to come in scope t waits for the commands of scope s up to here.
+    after: Box<[Row; BITS]>,
+    /// `seen[r][t]`: accesses of type r see what was written by type t up to here.
+    seen: Box<[Row; BITS]>,
+    splits: Vec<Split>,
+}
+
+/// What a barrier has waited for, up to which command of each scope.
+pub(crate) struct Waited(Row);
+
+impl Waited {
+    /// Whether a command in these scopes is over by then.
+    pub fn covers(&self, scopes: BarrierSync, number: u64) -> bool {
+        bits(scopes.bits()).all(|scope| self.0[scope] >= number)
+    }
+}
+
+fn bits(mask: u32) -> impl Iterator<Item = usize> {
+    let mut left = mask;
+    core::iter::from_fn(move || {
+        let bit = left.trailing_zeros();
+        left &= left.wrapping_sub(1);
+        (bit < u32::BITS).then_some(bit as usize)
+    })
+}
+
+fn raise(row: &mut Row, by: &Row) {
+    for (mine, other) in row.iter_mut().zip(by) {
+        *mine = (*mine).max(*other);
+    }
+}
+
+/// The types of access that a mask stands for: COMMON is all, NO_ACCESS none.
+pub(crate) fn types(access: BarrierAccess) -> BarrierAccess {
+    if access == BarrierAccess::COMMON {
+        BarrierAccess::all() - BarrierAccess::NO_ACCESS
+    } else {
+        access - BarrierAccess::NO_ACCESS
+    }
+}
+
+impl Default for Frontier {
+    fn default() -> Self {
+        let rows = || Box::new([[0; BITS]; BITS]);
+        Frontier { count: 0, begun: 0, after: rows(), seen: rows(), splits: Vec::new() }
+    }
+}
+
+impl Frontier {
+    /// A submission begins: all that the queue did before is complete.
+    pub fn begin(&mut self) {
+        self.begun = self.count;
+        self.splits.clear();
+    }
+
+    /// Whether a command of this queue is over before what is to come in these scopes.
+    pub fn is_before(&self, (scopes, number): (BarrierSync, u64), later: BarrierSync) -> bool {
+        number <= self.begun
+            || bits(later.bits()).all(|t| bits(scopes.bits()).all(|s| self.after[t][s] >= number))
+    }
+
+    /// Whether what a command wrote is seen, by a barrier for all memory.
+    pub fn is_seen(&self, (written, number): (BarrierAccess, u64), by: BarrierAccess) -> bool {
+        let written = written & BarrierAccess::WRITES;
+        number <= self.begun
+            || bits(by.bits()).all(|r| bits(written.bits()).all(|t| self.seen[r][t] >= number))
+    }
+
+    /// A barrier. Gives what it has waited for when it ends: nothing for the first half of a split one, and for a
+    /// second half that has none.
+    pub fn barrier(&mut self, barrier: &Barrier, place: Option<Range>) -> Option<Waited> {
+        let waited = if barrier.sync_before == BarrierSync::SPLIT {
+            let at = self.splits.iter().position(|split| split.place == place)?;
+            self.splits.swap_remove(at).waited
+        } else {
+            self.wait_for(barrier.sync_before.expanded())
+        };
+        if barrier.sync_after == BarrierSync::SPLIT {
+            if self.splits.len() < SPLITS_MAX {
+                self.splits.push(Split { place, waited });
+            }
+            return None;
+        }
+        for t in bits(barrier.sync_after.expanded().bits()) {
+            raise(&mut self.after[t], &waited);
+        }
+        if place.is_none() {
+            self.see_all(barrier, &waited);
+        }
+        Some(Waited(waited))
+    }
+
+    /// All commands so far in these scopes, and what those waited for themselves. Where no command is between two
+    /// barriers they act as one, so this holds for scopes that have none.
+    fn wait_for(&self, scopes: BarrierSync) -> Row {
+        let mut waited = [self.begun; BITS];
+        for s in bits(scopes.bits()) {
+            raise(&mut waited, &self.after[s]);
+            waited[s] = self.count;
+        }
+        waited
+    }
+
+    /// A global barrier makes every write visible that it waited for. Which scope a type of access was in is not
+    /// known here; the ordering of the two accesses is looked at apart from this.
+    fn see_all(&mut self, barrier: &Barrier, waited: &Row) {
+        let until = waited.iter().copied().max().unwrap_or(self.begun);
+        for r in bits(types(barrier.access_after).bits()) {
+            for t in bits((types(barrier.access_before) & BarrierAccess::WRITES).bits()) {
+                self.seen[r][t] = self.seen[r][t].max(until);
+            }
+        }
+    }
+}

@@ -1,0 +1,335 @@
+use alloc::format;
+use alloc::string::{String, ToString};
+use alloc::vec;
+use alloc::vec::Vec;
+
+use d3dkmt::isa::{Barrier, BarrierAccess as A, BarrierSync as S};
+
+use super::*;
+
+mod against_a_graph;
+
+const BYTES: u64 = 0x100;
+
+/// The buffer of this number, in the space of process 1.
+fn buffer(number: u64) -> Range {
+    Range { space: 1, start: number * 0x1000, end: number * 0x1000 + BYTES }
+}
+
+fn write(number: u64, access: A, scopes: S) -> Access {
+    Access { range: buffer(number), scopes, access, writes: true }
+}
+
+fn read(number: u64, access: A, scopes: S) -> Access {
+    Access { writes: false, ..write(number, access, scopes) }
+}
+
+fn barrier(sync_before: S, sync_after: S, access_before: A, access_after: A) -> Barrier {
+    Barrier { sync_before, sync_after, access_before, access_after }
+}
+
+/// One thing that a queue does.
+#[derive(Clone, Debug)]
+enum Step {
+    Command(Vec<Access>),
+    Barrier(Barrier, Option<Range>),
+}
+
+/// Runs one submission of queue 1; packets are numbered from 0.
+fn submission(checker: &mut Checker, number: u64, steps: &[Step]) {
+    checker.begin(1, number);
+    for (packet, step) in steps.iter().enumerate() {
+        match step {
+            Step::Command(accesses) => {
+                let command = CommandId { submission: number, packet: packet as u32 };
+                checker.command(1, command, accesses);
+            }
+            Step::Barrier(barrier, place) => checker.barrier(1, barrier, *place),
+        }
+    }
+}
+
+fn reports(checker: &mut Checker) -> Vec<Report> {
+    let (reports, dropped) = checker.take_reports();
+    assert_eq!(dropped, 0);
+    reports
+}
+
+/// Upload by a copy, two dispatches, a clear, a draw that reads, a readback: five barriers.
+fn five_barriers() -> Vec<Step> {
+    let copied = barrier(S::COPY, S::COMPUTE_SHADING, A::COPY_DEST, A::SHADER_RESOURCE);
+    let computed = barrier(S::COMPUTE_SHADING, S::COMPUTE_SHADING, A::UNORDERED_ACCESS, A::UNORDERED_ACCESS);
+    let shaded = barrier(S::COMPUTE_SHADING, S::VERTEX_SHADING, A::UNORDERED_ACCESS, A::VERTEX_BUFFER);
+    let cleared =
+        barrier(S::CLEAR_UNORDERED_ACCESS_VIEW, S::PIXEL_SHADING, A::UNORDERED_ACCESS, A::SHADER_RESOURCE);
+    let drawn = barrier(S::RENDER_TARGET, S::COPY, A::RENDER_TARGET, A::COPY_SOURCE);
+    vec![
+        Step::Command(vec![write(1, A::COPY_DEST, S::COPY)]),
+        Step::Barrier(copied, Some(buffer(1))),
+        Step::Command(vec![
+            read(1, A::SHADER_RESOURCE, S::COMPUTE_SHADING),
+            write(2, A::UNORDERED_ACCESS, S::COMPUTE_SHADING),
+        ]),
+        Step::Barrier(computed, Some(buffer(2))),
+        Step::Command(vec![write(2, A::UNORDERED_ACCESS, S::COMPUTE_SHADING)]),
+        Step::Barrier(shaded, Some(buffer(2))),
+        Step::Command(vec![write(3, A::UNORDERED_ACCESS, S::CLEAR_UNORDERED_ACCESS_VIEW)]),
+        Step::Barrier(cleared, Some(buffer(3))),
+        Step::Command(vec![
+            read(2, A::VERTEX_BUFFER, S::VERTEX_SHADING),
+            read(3, A::SHADER_RESOURCE, S::PIXEL_SHADING),
+            write(4, A::RENDER_TARGET, S::RENDER_TARGET),
+        ]),
+        Step::Barrier(drawn, Some(buffer(4))),
+        Step::Command(vec![read(4, A::COPY_SOURCE, S::COPY), write(5, A::COPY_DEST, S::COPY)]),
+    ]
+}
+
+#[test]
+fn five_barriers_order_all_and_without_any_of_them_the_report_names_it() {
+    let steps = five_barriers();
+    let mut checker = Checker::default();
+    submission(&mut checker, 1, &steps);
+    assert_eq!(reports(&mut checker), []);
+    let barriers = steps.iter().enumerate().filter_map(|(at, step)| match step {
+        Step::Barrier(barrier, _) => Some((at, *barrier)),
+        Step::Command(_) => None,
+    });
+    for (at, removed) in barriers {
+        let mut steps = steps.clone();
+        // Packets keep their numbers.
+        steps[at] = Step::Command(vec![]);
+        submission(&mut checker, 2, &steps);
+        let reports = reports(&mut checker);
+        assert_eq!(reports.len(), 1, "without packet {at}: {reports:?}");
+        let Barrier { sync_before, sync_after, access_before, access_after } = removed;
+        let missing = Missing::Barrier { sync_before, sync_after, access_before, access_after };
+        assert_eq!((reports[0].missing, reports[0].conflict), (missing, Conflict::Unordered));
+        assert!(
+            (reports[0].earlier.command.packet as usize) < at
+                && at < reports[0].later.command.packet as usize
+        );
+    }
+}
+
+#[test]
+fn a_barrier_that_orders_and_does_not_flush_is_told_apart() {
+    let steps = |access_before, access_after| {
+        let mut steps = five_barriers();
+        steps.truncate(3);
+        let only = barrier(S::COPY, S::COMPUTE_SHADING, access_before, access_after);
+        steps[1] = Step::Barrier(only, Some(buffer(1)));
+        steps
+    };
+    let mut checker = Checker::default();
+    for (before, after) in [(A::NO_ACCESS, A::SHADER_RESOURCE), (A::COPY_DEST, A::COPY_SOURCE)] {
+        submission(&mut checker, 1, &steps(before, after));
+        let reports = reports(&mut checker);
+        assert_eq!(reports.len(), 1);
+        assert_eq!(reports[0].conflict, Conflict::NotVisible);
+    }
+    for (before, after) in [(A::COMMON, A::COMMON), (A::COPY_DEST | A::COPY_SOURCE, A::COMMON)] {
+        submission(&mut checker, 1, &steps(before, after));
+        assert_eq!(reports(&mut checker), []);
+    }
+}
+
+#[test]
+fn the_text_names_both_accesses_and_the_barrier() {
+    let mut steps = five_barriers();
+    steps.truncate(3);
+    steps.remove(1);
+    let mut checker = Checker::default();
+    submission(&mut checker, 7, &steps);
+    let text = reports(&mut checker)[0].to_string();
+    assert_eq!(
+        text,
+        "256 bytes at 0x1000 of p1: nothing orders the write by queue 1, submission 7, packet 0 (COPY_DEST in COPY) \
+         and the read by queue 1, submission 7, packet 1 (SHADER_RESOURCE in COMPUTE_SHADING); missing: a barrier \
+         between them with SyncBefore COPY, SyncAfter COMPUTE_SHADING, AccessBefore COPY_DEST, AccessAfter \
+         SHADER_RESOURCE"
+    );
+}
+
+#[test]
+fn a_split_barrier_orders_what_is_before_its_begin_and_behind_its_end() {
+    let begin = barrier(S::COPY, S::SPLIT, A::COPY_DEST, A::SHADER_RESOURCE);
+    let end = barrier(S::SPLIT, S::COMPUTE_SHADING, A::COPY_DEST, A::SHADER_RESOURCE);
+    let copy = |number| Step::Command(vec![write(number, A::COPY_DEST, S::COPY)]);
+    let dispatch = |number| Step::Command(vec![read(number, A::SHADER_RESOURCE, S::COMPUTE_SHADING)]);
+    let mut checker = Checker::default();
+    let place = Some(buffer(1));
+    let whole = [copy(1), Step::Barrier(begin, place), copy(2), Step::Barrier(end, place), dispatch(1)];
+    submission(&mut checker, 1, &whole);
+    assert_eq!(reports(&mut checker), []);
+    // What is between the two is not ordered.
+    submission(&mut checker, 2, &[whole.as_slice(), &[dispatch(2)]].concat());
+    assert_eq!(reports(&mut checker).len(), 1);
+    // Half of it orders nothing.
+    submission(&mut checker, 3, &[copy(1), Step::Barrier(begin, place), dispatch(1)]);
+    submission(&mut checker, 4, &[copy(1), Step::Barrier(end, place), dispatch(1)]);
+    assert_eq!(reports(&mut checker).len(), 2);
+}
+
+#[test]
+fn two_writes_of_render_targets_need_no_barrier_and_others_do() {
+    let twice = |access, scopes| {
+        let step = Step::Command(vec![write(1, access, scopes)]);
+        vec![step.clone(), step]
+    };
+    let mut checker = Checker::default();
+    submission(&mut checker, 1, &twice(A::RENDER_TARGET, S::RENDER_TARGET));
+    assert_eq!(reports(&mut checker), []);
+    submission(&mut checker, 2, &twice(A::UNORDERED_ACCESS, S::COMPUTE_SHADING));
+    assert_eq!(reports(&mut checker).len(), 1);
+}
+
+#[test]
+fn the_end_of_a_submission_orders_and_shows_everything() {
+    let mut checker = Checker::default();
+    submission(&mut checker, 1, &[Step::Command(vec![write(1, A::UNORDERED_ACCESS, S::COMPUTE_SHADING)])]);
+    submission(&mut checker, 2, &[Step::Command(vec![read(1, A::COPY_SOURCE, S::COPY)])]);
+    assert_eq!(reports(&mut checker), []);
+}
+
+/// A command of another queue, in a submission of process 2.
+fn other_queue(checker: &mut Checker, access: Access) {
+    checker.begin(2, 1);
+    checker.command(2, CommandId { submission: 1, packet: 0 }, &[access]);
+}
+
+#[test]
+fn queues_race_unless_a_fence_orders_them_through_whomever_it_goes() {
+    let produce = [Step::Command(vec![write(1, A::COPY_DEST, S::COPY)])];
+    let consume = read(1, A::COPY_SOURCE, S::COPY);
+    // Nothing, a signal behind, a wait before, a value that is not enough, the right ones.
+    for (signaled, waited, races) in [(0, 0, 1), (5, 0, 1), (5, 6, 1), (5, 5, 0), (5, 4, 0)] {
+        let mut checker = Checker::default();
+        submission(&mut checker, 1, &produce);
+        if signaled > 0 {
+            checker.signal(Agent::Queue(1), 9, signaled);
+        }
+        if waited > 0 {
+            checker.wait(Agent::Queue(2), 9, waited);
+        }
+        other_queue(&mut checker, consume);
+        let reports = reports(&mut checker);
+        assert_eq!(reports.len(), races, "{signaled} {waited}");
+        for report in reports {
+            let (signals, waits) = (Agent::Queue(1), Agent::Queue(2));
+            assert_eq!(report.missing, Missing::Fence { signals, waits });
+        }
+    }
+    // The queue tells process 1, which tells process 2 of another VM, which submits.
+    let mut checker = Checker::default();
+    submission(&mut checker, 1, &produce);
+    checker.signal(Agent::Queue(1), 9, 1);
+    checker.wait(Agent::Process(1), 9, 1);
+    checker.signal(Agent::Process(1), 10, 1);
+    checker.wait(Agent::Process(2), 10, 1);
+    checker.submit(2, 2, 1);
+    other_queue(&mut checker, consume);
+    assert_eq!(reports(&mut checker), []);
+}
+
+#[test]
+fn a_wait_relies_on_the_first_signal_that_reached_its_value() {
+    let mut checker = Checker::default();
+    let produce = |number| [Step::Command(vec![write(number, A::COPY_DEST, S::COPY)])];
+    submission(&mut checker, 1, &produce(1));
+    checker.signal(Agent::Queue(1), 9, 3);
+    submission(&mut checker, 2, &produce(2));
+    checker.signal(Agent::Queue(1), 9, 7);
+    checker.wait(Agent::Queue(2), 9, 2);
+    checker.begin(2, 1);
+    let reads = [read(1, A::COPY_SOURCE, S::COPY), read(2, A::COPY_SOURCE, S::COPY)];
+    checker.command(2, CommandId::default(), &reads);
+    let reports = reports(&mut checker);
+    assert_eq!(reports.len(), 1, "the value 2 was there before the second write");
+    assert_eq!(reports[0].range, buffer(2));
+}
+
+#[test]
+fn a_cpu_that_writes_what_an_engine_reads_races_until_it_submits() {
+    let mut checker = Checker::default();
+    checker.cpu_access(1, buffer(1), true);
+    checker.submit(1, 1, 1);
+    // Still locked when the engine reads: unlocked later.
+    submission(&mut checker, 1, &[Step::Command(vec![read(1, A::COPY_SOURCE, S::COPY)])]);
+    assert_eq!(reports(&mut checker), []);
+    checker.cpu_access(1, buffer(1), true);
+    let report = reports(&mut checker).remove(0);
+    let (signals, waits) = (Agent::Queue(1), Agent::Process(1));
+    assert_eq!(report.missing, Missing::Fence { signals, waits });
+    assert!(
+        report.to_string().contains("a fence that queue 1 signals behind its access and p1's CPU waits for")
+    );
+}
+
+#[test]
+fn one_pair_of_commands_is_one_report_with_the_ranges_counted() {
+    let mut checker = Checker::default();
+    let many = |access| (0..10).map(|number| write(number, access, S::COMPUTE_SHADING)).collect::<Vec<_>>();
+    let steps = [Step::Command(many(A::UNORDERED_ACCESS)), Step::Command(many(A::UNORDERED_ACCESS))];
+    submission(&mut checker, 1, &steps);
+    let reports = reports(&mut checker);
+    assert_eq!((reports.len(), reports[0].times), (1, 10));
+}
+
+#[test]
+fn limits_are_kept_and_what_is_over_them_is_silent_and_counted() {
+    let mut checker = Checker::default();
+    checker.begin(1, 1);
+    for number in 0..limits::CELLS_MAX as u64 + 10 {
+        checker.command(1, CommandId::default(), &[write(number, A::COPY_DEST, S::COPY)]);
+    }
+    assert!(checker.cells() <= limits::CELLS_MAX && checker.forgotten() > 0);
+    for fence in 0..limits::FENCES_MAX as u64 + 1 {
+        checker.signal(Agent::Queue(1), fence, 1);
+    }
+    assert_eq!(checker.fences_known(), limits::FENCES_MAX);
+    for value in 0..2 * limits::SIGNALS_PER_FENCE_MAX as u64 {
+        checker.signal(Agent::Queue(1), 0, value);
+    }
+    let before = checker.forgotten();
+    for process in 0..limits::AGENTS_MAX as u32 + 5 {
+        checker.cpu_access(process, buffer(1_000_000 + u64::from(process)), false);
+    }
+    assert_eq!(checker.forgotten() - before, 6, "the queue is one of the agents");
+    for packet in 0..limits::READS_PER_CELL_MAX as u32 + 1 {
+        let access = read(2_000_000, A::from_bits_retain(1 << packet), S::COPY);
+        checker.command(1, CommandId { submission: 1, packet }, &[access]);
+    }
+    assert_eq!(checker.forgotten() - before, 7);
+}
+
+#[test]
+fn who_is_forgotten_leaves_nothing_behind() {
+    let mut checker = Checker::default();
+    submission(&mut checker, 1, &five_barriers());
+    checker.cpu_access(1, buffer(9), true);
+    checker.signal(Agent::Queue(1), 9, 5);
+    checker.submit(1, 1, 2);
+    checker.forget(Agent::Process(1));
+    checker.forget(Agent::Queue(1));
+    checker.forget_fence(9);
+    assert_eq!((checker.cells(), checker.fences_known(), checker.agents_known()), (0, 0, 0));
+    // Its number is another's now, whose accesses are its own.
+    other_queue(&mut checker, write(1, A::COPY_DEST, S::COPY));
+    submission(&mut checker, 5, &[Step::Command(vec![read(1, A::COPY_SOURCE, S::COPY)])]);
+    assert_eq!(reports(&mut checker).len(), 1);
+}
+
+/// What a set of reports comes to: pairs of packets.
+fn pairs(reports: &[Report]) -> Vec<(u32, u32, Conflict)> {
+    let mut pairs: Vec<_> = reports
+        .iter()
+        .map(|one| (one.earlier.command.packet, one.later.command.packet, one.conflict))
+        .collect();
+    pairs.sort_unstable_by_key(|pair| format!("{pair:?}"));
+    pairs
+}
+
+fn lines(steps: &[Step]) -> String {
+    steps.iter().enumerate().map(|(at, step)| format!("{at}: {step:?}\n")).collect()
+}

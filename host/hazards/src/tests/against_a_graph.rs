@@ -1,0 +1,189 @@
+//! The checker against a graph of everything that waits for everything: slow, and with no clocks in it.
+//!
+//! A node is the part of a command in one scope, or a barrier. A part goes to every later barrier whose SyncBefore has
+//! its scope; a barrier goes to every later part whose scope its SyncAfter has, and to every later barrier that waits
+//! for one of the scopes it holds up. Two accesses are ordered if there is a path from each part of the first to each
+//! of the second.
+
+use proptest::prelude::*;
+
+use super::*;
+
+const SCOPES: [S; 4] = [S::COPY, S::COMPUTE_SHADING, S::VERTEX_SHADING, S::PIXEL_SHADING];
+const ACCESSES: [A; 4] = [A::COPY_DEST, A::UNORDERED_ACCESS, A::COPY_SOURCE, A::SHADER_RESOURCE];
+
+fn scopes() -> impl Strategy<Value = S> {
+    let single = prop::sample::select(SCOPES.to_vec());
+    prop_oneof![
+        4 => single.clone(),
+        1 => (single.clone(), single).prop_map(|(a, b)| a | b),
+        1 => Just(S::ALL_SHADING),
+        1 => Just(S::ALL),
+    ]
+}
+
+/// One scope, as commands have it.
+fn part() -> impl Strategy<Value = S> {
+    prop_oneof![4 => prop::sample::select(SCOPES.to_vec()), 1 => Just(S::VERTEX_SHADING | S::PIXEL_SHADING)]
+}
+
+fn types() -> impl Strategy<Value = A> {
+    let single = prop::sample::select(ACCESSES.to_vec());
+    prop_oneof![
+        4 => single.clone(),
+        2 => (single.clone(), single).prop_map(|(a, b)| a | b),
+        2 => Just(A::COMMON),
+        1 => Just(A::NO_ACCESS),
+    ]
+}
+
+fn access() -> impl Strategy<Value = Access> {
+    (0..3_u64, prop::sample::select(ACCESSES.to_vec()), part()).prop_map(|(number, access, scopes)| Access {
+        writes: access.writes(),
+        ..read(number, access, scopes)
+    })
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let one = (scopes(), scopes(), types(), types(), 0..3_u64);
+    prop_oneof![
+        3 => prop::collection::vec(access(), 1..4).prop_map(|mut accesses| {
+            // A command overwrites its own earlier accesses; the graph does not know that.
+            accesses.sort_by_key(|access| access.range);
+            accesses.dedup_by_key(|access| access.range);
+            Step::Command(accesses)
+        }),
+        3 => one.prop_map(|(before, after, first, then, number)| {
+            Step::Barrier(barrier(before, after, first, then), Some(buffer(number)))
+        }),
+        // One for all memory that waits for all: what others leave open is an approximation of the checker's.
+        1 => (scopes(), types(), types()).prop_map(|(after, first, then)| {
+            Step::Barrier(barrier(S::ALL, after, first, then), None)
+        }),
+    ]
+}
+
+struct Graph<'a> {
+    steps: &'a [Step],
+}
+
+impl Graph<'_> {
+    fn barrier(&self, at: usize) -> Option<&Barrier> {
+        match &self.steps[at] {
+            Step::Barrier(barrier, _) => Some(barrier),
+            Step::Command(_) => None,
+        }
+    }
+
+    /// Barriers that everything in this scope behind `before` waits for, directly or not; walked backwards.
+    fn behind(&self, scope: S, before: usize) -> Vec<usize> {
+        let mut reached = vec![false; before];
+        let mut open = vec![(scope, before)];
+        while let Some((scope, before)) = open.pop() {
+            for (at, reached) in reached.iter_mut().enumerate().take(before) {
+                let Some(barrier) = self.barrier(at) else { continue };
+                if !*reached && barrier.sync_after.expanded().intersects(scope) {
+                    *reached = true;
+                    open.push((barrier.sync_before.expanded(), at));
+                }
+            }
+        }
+        (0..before).filter(|at| reached[*at]).collect()
+    }
+
+    fn is_ordered(&self, (first, earlier): (usize, S), (then, later): (usize, S)) -> bool {
+        let parts = |scopes: S| scopes.expanded().iter().collect::<Vec<_>>();
+        parts(later).iter().all(|t| {
+            let barriers = self.behind(*t, then);
+            parts(earlier).iter().all(|s| {
+                let waits = |at: &usize| {
+                    *at > first && self.barrier(*at).is_some_and(|b| b.sync_before.expanded().contains(*s))
+                };
+                barriers.iter().any(waits)
+            })
+        })
+    }
+
+    /// Some barrier behind the write waits for it and shows it.
+    fn is_visible(&self, (first, write): (usize, &Access), (then, later): (usize, &Access)) -> bool {
+        let shows = |at: usize| {
+            let Step::Barrier(barrier, place) = &self.steps[at] else { return false };
+            let all = |access: A| if access == A::COMMON { A::all() } else { access };
+            let here = place.is_none_or(|place| place == write.range);
+            let waits = |s: S| {
+                (barrier.sync_before.expanded().contains(s))
+                    || self.waits_through(barrier.sync_before.expanded(), at, first, s)
+            };
+            here && all(barrier.access_before).intersects(write.access)
+                && all(barrier.access_after).contains(later.access)
+                && write.scopes.expanded().iter().all(waits)
+        };
+        let all_types = write.access == later.access;
+        all_types || (first + 1..then).any(shows)
+    }
+
+    /// A barrier that waits in these scopes waits for a part of an earlier step by way of others.
+    fn waits_through(&self, scopes: S, before: usize, first: usize, s: S) -> bool {
+        scopes.iter().any(|scope| {
+            self.behind(scope, before).iter().any(|at| {
+                *at > first && self.barrier(*at).is_some_and(|b| b.sync_before.expanded().contains(s))
+            })
+        })
+    }
+
+    fn conflicts(&self) -> Vec<(u32, u32, Conflict)> {
+        let mut found = Vec::new();
+        for then in 0..self.steps.len() {
+            let Step::Command(accesses) = &self.steps[then] else { continue };
+            for later in accesses {
+                for (first, earlier) in self.last_accesses(then, later) {
+                    let conflict = if !self.is_ordered((first, earlier.scopes), (then, later.scopes)) {
+                        Conflict::Unordered
+                    } else if earlier.writes && !self.is_visible((first, &earlier), (then, later)) {
+                        Conflict::NotVisible
+                    } else {
+                        continue;
+                    };
+                    // One report for two commands: the first that is found.
+                    if !found.iter().any(|(a, b, _)| (*a, *b) == (first as u32, then as u32)) {
+                        found.push((first as u32, then as u32, conflict));
+                    }
+                }
+            }
+        }
+        found.sort_unstable_by_key(|pair| format!("{pair:?}"));
+        found
+    }
+
+    /// What a later access may race with: the last write of its buffer, and for a write the reads since.
+    fn last_accesses(&self, then: usize, later: &Access) -> Vec<(usize, Access)> {
+        let mut last: Vec<(usize, Access)> = Vec::new();
+        for first in 0..then {
+            let Step::Command(accesses) = &self.steps[first] else { continue };
+            for earlier in accesses.iter().filter(|earlier| earlier.range == later.range) {
+                if earlier.writes {
+                    last.clear();
+                } else {
+                    last.retain(|(_, read)| {
+                        read.writes || (read.scopes, read.access) != (earlier.scopes, earlier.access)
+                    });
+                }
+                last.push((first, *earlier));
+            }
+        }
+        last.retain(|(_, earlier)| earlier.writes || later.writes);
+        last
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 4000, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn the_checker_finds_what_the_graph_finds_and_nothing_else(steps in prop::collection::vec(step(), 1..14)) {
+        let mut checker = Checker::default();
+        submission(&mut checker, 1, &steps);
+        let graph = Graph { steps: &steps };
+        prop_assert_eq!(pairs(&reports(&mut checker)), graph.conflicts(), "\n{}", lines(&steps));
+    }
+}
