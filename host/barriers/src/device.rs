@@ -5,7 +5,7 @@ use crate::limits::{FENCES_PER_DEVICE_MAX, SUBRESOURCES_PER_DEVICE_MAX};
 use crate::message::{Message, Messages, Named, Phase};
 use crate::policy::{Capabilities, Policy};
 use crate::rules::{Rule, Severity};
-use crate::state::Resource;
+use crate::state::{LOST, Resource};
 use crate::walk::Walk;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -99,7 +99,7 @@ impl Device {
         let subs = self.resources.get(&id).map(|resource| resource.actual.subs());
         let sub =
             subs.and_then(|subs| if subs.len() == 1 { subs.first() } else { subs.get(subresource as usize) });
-        sub.map_or(BarrierLayout::UNDEFINED, |sub| sub.layout)
+        sub.map(|sub| sub.layout).filter(|layout| *layout != LOST).unwrap_or(BarrierLayout::UNDEFINED)
     }
 
     /// A fence that fence barriers may name by its GPU address.

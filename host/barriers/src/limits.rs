@@ -5,6 +5,8 @@
 pub const MESSAGES_PER_RULE_MAX: usize = 64;
 /// Subresources of all resources of a device.
 pub const SUBRESOURCES_PER_DEVICE_MAX: usize = 1 << 18;
+/// Looks at subresources of one submission: a barrier of a whole texture whose subresources differ is one for each.
+pub const LOOKS_PER_SUBMISSION_MAX: usize = 1 << 18;
 /// Uses of a subresource between two barriers that are compared with each new one; of the uses that came before them,
 /// no hazard is told.
 pub const USES_COMPARED_MAX: usize = 32;

@@ -133,9 +133,24 @@ pub(crate) struct Reporter {
     pub list_name: String,
     /// Only what the list alone tells is said.
     pub record_only: bool,
+    /// What was said of one subresource of a barrier or use is not said of the next.
+    group: Option<Vec<Rule>>,
 }
 
 impl Reporter {
+    pub fn new(record_only: bool) -> Self {
+        Reporter { record_only, ..Reporter::default() }
+    }
+
+    /// Looks at several subresources for one barrier or use begin.
+    pub fn begin_group(&mut self) {
+        self.group = Some(Vec::new());
+    }
+
+    pub fn end_group(&mut self) {
+        self.group = None;
+    }
+
     /// What can be known when the list is recorded.
     #[cold]
     pub fn say(&mut self, rule: Rule, resource: Option<u32>, text: fmt::Arguments<'_>) {
@@ -161,7 +176,16 @@ impl Reporter {
         resource: Option<u32>,
         text: fmt::Arguments<'_>,
     ) {
-        if (self.record_only && phase == Phase::Submission) || !self.messages.admit(rule, severity) {
+        if self.record_only && phase == Phase::Submission {
+            return;
+        }
+        if let Some(said) = &mut self.group {
+            if said.contains(&rule) {
+                return;
+            }
+            said.push(rule);
+        }
+        if !self.messages.admit(rule, severity) {
             return;
         }
         let message = Message {
@@ -234,5 +258,14 @@ impl fmt::Display for Layouts {
             write!(f, "{}{layout:?}", if number == 0 { "" } else { ", " })?;
         }
         if self.0.is_empty() { f.write_str("none") } else { Ok(()) }
+    }
+}
+
+/// A layout as it is known.
+pub(crate) struct Shown(pub d3dkmt::isa::BarrierLayout);
+
+impl fmt::Display for Shown {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.0 == crate::state::LOST { f.write_str("UNDEFINED") } else { write!(f, "{:?}", self.0) }
     }
 }

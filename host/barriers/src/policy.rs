@@ -32,14 +32,15 @@ pub enum UnlistedFirstAccess {
     NeedsBarrier,
 }
 
-/// Two depth writes without a barrier between them.
+/// Depth and stencil accesses of two draws, or two stream outputs, without a barrier between them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum DepthWrites {
-    /// Default: documents except render targets and nothing else from "writes need a barrier".
+pub enum FixedFunctionWrites {
+    /// Default: the pipeline keeps them in the order of the draws, as it does with blending. Documents except render
+    /// targets alone from "sequential writes need a barrier", but no program has barriers inside of a depth pass.
     #[default]
-    NeedBarrier,
-    /// As blending, which hardware keeps in order.
     InOrder,
+    /// Word for word.
+    NeedBarrier,
 }
 
 /// The layout 30, VIDEO_QUEUE_COMMON: the DDI has it, no queue's list does.
@@ -58,7 +59,7 @@ pub struct Policy {
     pub inline_ray_query: InlineRayQuery,
     pub access_before: AccessBefore,
     pub unlisted_first_access: UnlistedFirstAccess,
-    pub depth_writes: DepthWrites,
+    pub fixed_function_writes: FixedFunctionWrites,
     pub video_queue_common: VideoQueueCommon,
 }
 

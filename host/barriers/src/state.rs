@@ -61,10 +61,15 @@ pub(crate) struct Used {
     pub command: u32,
 }
 
+/// A layout that was given up, or never set: only UNDEFINED can come before the next one. No layout has this value.
+pub(crate) const LOST: L = L(0xFFFF_FFFE);
+
 /// One subresource, or all of a resource while they are alike.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Sub {
-    /// UNDEFINED: nobody knows.
+    /// The ExecuteCommandLists that the fields below `moved` are of.
+    scope: u64,
+    /// UNDEFINED: nobody knows. [`LOST`]: there is none.
     pub layout: L,
     pub split: Option<Split>,
     pub fence_layout: Option<FenceLayout>,
@@ -90,6 +95,7 @@ const NO_LIST: u32 = u32::MAX;
 impl Sub {
     fn new(layout: L, legacy: LegacyState) -> Self {
         Sub {
+            scope: 0,
             layout,
             split: None,
             fence_layout: None,
@@ -105,9 +111,21 @@ impl Sub {
         }
     }
 
-    /// A new ExecuteCommandLists. A legacy state that decays is COMMON again.
-    fn begin(&mut self, decays: bool) {
-        if decays {
+    /// The first look in an ExecuteCommandLists and in a list of it.
+    pub fn enter(&mut self, scope: u64, list: u32, desc: &ResourceDesc) {
+        if self.scope != scope {
+            self.begin(scope, desc);
+        }
+        if self.list != list {
+            self.list = list;
+            self.possible = LayoutSet::ALL;
+        }
+    }
+
+    fn begin(&mut self, scope: u64, desc: &ResourceDesc) {
+        self.scope = scope;
+        // The legacy states of these decay.
+        if !desc.is_texture() || desc.has_simultaneous_access() {
             self.legacy = LegacyState::COMMON;
         }
         self.moved = false;
@@ -117,14 +135,6 @@ impl Sub {
         self.globals_seen = 0;
         self.possible = LayoutSet::ALL;
         self.list = NO_LIST;
-    }
-
-    /// What the list alone knows of the layout.
-    pub fn enter_list(&mut self, list: u32) {
-        if self.list != list {
-            self.list = list;
-            self.possible = LayoutSet::ALL;
-        }
     }
 
     pub fn push_use(&mut self, used: Used) {
@@ -150,59 +160,58 @@ enum Subs {
 
 /// What is known of a resource in one mode.
 #[derive(Clone, Debug)]
-pub(crate) struct State {
-    scope: u64,
-    subs: Subs,
-}
+pub(crate) struct State(Subs);
 
 impl State {
     fn new(layout: L, legacy: LegacyState) -> Self {
-        State { scope: 0, subs: Subs::Alike(Sub::new(layout, legacy)) }
+        State(Subs::Alike(Sub::new(layout, legacy)))
     }
 
-    /// For the ExecuteCommandLists of that number.
-    pub fn begin(&mut self, scope: u64, desc: &ResourceDesc) {
-        if self.scope == scope {
-            return;
-        }
-        self.scope = scope;
-        let decays = !desc.is_texture() || desc.has_simultaneous_access();
-        match &mut self.subs {
-            Subs::Alike(sub) => sub.begin(decays),
-            Subs::Each(subs) => {
-                subs.iter_mut().for_each(|sub| sub.begin(decays));
-                if let [first, rest @ ..] = &subs[..]
-                    && rest.iter().all(|sub| sub == first)
-                {
-                    self.subs = Subs::Alike(first.clone());
-                }
-            }
+    /// Nothing is known any more.
+    pub fn forget(&mut self) {
+        *self = State::new(L::UNDEFINED, LegacyState::COMMON);
+    }
+
+    /// How many records `select` and `join` would look at.
+    pub fn looks(&self, total: u32, picks: &Picks) -> usize {
+        match &self.0 {
+            Subs::Alike(_) if picks.count() == total as usize => 1,
+            Subs::Alike(_) => total as usize,
+            Subs::Each(_) => picks.count(),
         }
     }
 
     /// One record if all of `total` subresources are meant and alike; otherwise one for each.
     pub fn select(&mut self, total: u32, picks: &Picks) -> &mut [Sub] {
         let total = total as usize;
-        if let Subs::Alike(sub) = &self.subs
-            && !picks.is_all(total)
+        if let Subs::Alike(sub) = &self.0
+            && picks.count() != total
         {
-            self.subs = Subs::Each(vec![sub.clone(); total]);
+            self.0 = Subs::Each(vec![sub.clone(); total]);
         }
-        match &mut self.subs {
-            Subs::Alike(sub) => core::slice::from_mut(sub),
-            Subs::Each(subs) => subs,
+        self.subs_mut()
+    }
+
+    /// After a look at all: one record, if they have become alike.
+    pub fn join(&mut self, total: u32, picks: &Picks) {
+        if let Subs::Each(subs) = &mut self.0
+            && picks.count() == total as usize
+            && let [first, rest @ ..] = &subs[..]
+            && rest.iter().all(|sub| sub == first)
+        {
+            self.0 = Subs::Alike(subs.swap_remove(0));
         }
     }
 
     pub fn subs(&self) -> &[Sub] {
-        match &self.subs {
+        match &self.0 {
             Subs::Alike(sub) => core::slice::from_ref(sub),
             Subs::Each(subs) => subs,
         }
     }
 
     pub fn subs_mut(&mut self) -> &mut [Sub] {
-        match &mut self.subs {
+        match &mut self.0 {
             Subs::Alike(sub) => core::slice::from_mut(sub),
             Subs::Each(subs) => subs,
         }
@@ -224,13 +233,12 @@ impl Picks {
         Picks { mips: (0, 0), slices: (0, 0), planes: (0, 0), flat: Some((first, count)) }
     }
 
-    fn is_all(&self, total: usize) -> bool {
+    /// How many they are; all of a resource if as many as it has.
+    fn count(&self) -> usize {
+        let count = |(_, count): (u32, u32)| count as usize;
         match self.flat {
-            Some((first, count)) => first == 0 && count as usize == total,
-            None => {
-                let count = |(_, count): (u32, u32)| count as usize;
-                count(self.mips) * count(self.slices) * count(self.planes) == total
-            }
+            Some(range) => count(range),
+            None => count(self.mips) * count(self.slices) * count(self.planes),
         }
     }
 
@@ -266,8 +274,10 @@ pub(crate) struct Resource {
 
 impl Resource {
     pub fn new(desc: ResourceDesc) -> Self {
-        // A legacy state other than COMMON is not a layout.
-        let layout = if desc.is_texture() { desc.initial_layout } else { L::UNDEFINED };
+        let layout = match desc.initial_layout {
+            L::UNDEFINED if desc.is_texture() => LOST,
+            layout => layout,
+        };
         let actual = State::new(layout, desc.initial_state);
         let recorded = State::new(L::UNDEFINED, LegacyState::COMMON);
         Resource { desc, resident: true, actual, recorded }

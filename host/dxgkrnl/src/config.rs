@@ -131,6 +131,9 @@ pub struct NodeConfig {
     pub user_mode_submission: bool,
     /// How many physical doorbells the node has.
     pub doorbells: u32,
+    /// In which order commands of a submission begin that no barrier orders, and how many run at once: 0 is the order
+    /// of the list and as many as can; any other value decides by chance, the same for the same value.
+    pub overlap_seed: u64,
 }
 
 /// Which key of the registry a value is under.
@@ -334,6 +337,7 @@ impl Default for NodeConfig {
             ring_buffer_fence_release: false,
             user_mode_submission: true,
             doorbells: 4,
+            overlap_seed: 0,
         }
     }
 }

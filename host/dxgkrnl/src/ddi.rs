@@ -215,10 +215,15 @@ pub enum Callback {
     DisconnectDoorbell { hw_queue: HwQueueId, reason: DisconnectReason },
     /// `DxgkCbSignalEvent`.
     SignalEvent { adapter: u32, signal: SignalEvent },
+    /// `DbgPrintEx`: a line for people, at most [`DEBUG_PRINT_BYTES_MAX`] bytes of it. The process that it is about, if any.
+    DebugPrint { adapter: u32, process: Option<ProcessId>, text: String },
     /// No callback: whoever stands between the kernel and this adapter's driver found that it broke its contract, and
     /// left out what it did.
     Violation { adapter: u32, what: String },
 }
+
+/// Of one [`Callback::DebugPrint`], as of one call of `DbgPrint`.
+pub const DEBUG_PRINT_BYTES_MAX: usize = 512;
 
 /// What an engine does at the moment.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]

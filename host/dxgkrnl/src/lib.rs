@@ -84,7 +84,7 @@ pub use feature::FeatureId;
 pub use input::{Input, Nanos, ProcessId, VmId};
 pub use kernel::Kernel;
 pub use mapping::FenceMapping;
-pub use moves::{DataMove, MoveKernel, Place, Shadow};
+pub use moves::{DataMove, MoveKernel, NotMoved, Performer, Place, ProcessBytes, Shadow};
 #[doc(hidden)]
 pub use planted::PlantedBug;
 pub use policy::Policy;

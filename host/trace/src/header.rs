@@ -134,6 +134,7 @@ fn node_to_wire(node: &NodeConfig) -> wire::NodeConfig {
         ring_buffer_fence_release: node.ring_buffer_fence_release,
         user_mode_submission: node.user_mode_submission,
         doorbells: node.doorbells,
+        overlap_seed: node.overlap_seed,
     }
 }
 
@@ -204,5 +205,6 @@ fn node_from_wire(node: &wire::NodeConfig) -> Result<NodeConfig, ConvertError> {
         ring_buffer_fence_release: node.ring_buffer_fence_release,
         user_mode_submission: node.user_mode_submission,
         doorbells: node.doorbells,
+        overlap_seed: node.overlap_seed,
     })
 }

@@ -1,7 +1,7 @@
 //! `AssertResourceAccess` and `AssertTextureLayout`: what a program believes, looked at.
 
 use super::Walk;
-use crate::message::{Bits, Layouts, Named, Phase};
+use crate::message::{Bits, Layouts, Named, Phase, Shown};
 use crate::rules::Rule;
 use crate::state::Picks;
 use crate::tables;
@@ -26,9 +26,9 @@ impl Walk<'_> {
             let unknown = sub.possible.and(allowed);
             let phase = if unknown.is_empty() { Phase::Record } else { Phase::Submission };
             if unknown.is_empty() || (sub.layout != L::UNDEFINED && !allowed.contains(sub.layout)) {
-                let (is, right, layout) = (Bits(access), Layouts(allowed), sub.layout);
+                let (is, right, layout) = (Bits(access), Layouts(allowed), Shown(sub.layout));
                 let text = format_args!(
-                    "{who} cannot be accessed by {is} in the layout {layout:?}; it can in {right}"
+                    "{who} cannot be accessed by {is} in the layout {layout}; it can in {right}"
                 );
                 report.say_in(phase, Rule::R074, Some(id), text);
             }
@@ -41,8 +41,8 @@ impl Walk<'_> {
             let known = !sub.possible.contains(layout);
             let differs = sub.layout != L::UNDEFINED && sub.layout != layout;
             if who.desc.is_texture() && (known || differs) {
-                let (phase, is) = (if known { Phase::Record } else { Phase::Submission }, sub.layout);
-                let text = format_args!("{who} is said to be in {layout:?}; it is in {is:?}");
+                let (phase, is) = (if known { Phase::Record } else { Phase::Submission }, Shown(sub.layout));
+                let text = format_args!("{who} is said to be in {layout:?}; it is in {is}");
                 report.say_in(phase, Rule::R075, Some(id), text);
             }
         });

@@ -1,10 +1,10 @@
 //! A barrier on one subresource, after what came before it in the same ExecuteCommandLists.
 
 use super::{At, only};
-use crate::message::{Bits, Named, Phase, Reporter};
+use crate::message::{Bits, Named, Phase, Reporter, Shown};
 use crate::policy::AccessBefore;
 use crate::rules::Rule;
-use crate::state::{Last, Sub};
+use crate::state::{FenceLayout, LOST, Last, Sub};
 use crate::tables::LayoutSet;
 use crate::words::Fenced;
 use d3dkmt::isa::{Barrier, BarrierAccess as A, BarrierLayout as L, BarrierSync as S, LegacyState};
@@ -36,7 +36,9 @@ impl At<'_> {
                 self.known_access(report, who, sub, barrier);
             }
             self.missing_scope(report, who, sub, barrier, layouts);
-            if let Some((before, _)) = layouts {
+            let taken_over =
+                self.fenced == Fenced::Wait && matches!(sub.fence_layout, Some(FenceLayout::Signaled(_)));
+            if let Some((before, _)) = layouts.filter(|_| !taken_over) {
                 self.layout_before(report, who, sub, before);
             }
         }
@@ -194,13 +196,13 @@ impl At<'_> {
             return report.say(Rule::R047, Some(who.id), text);
         }
         if sub.layout != L::UNDEFINED && sub.layout != before {
-            let (rule, layout) = (if sub.moved { Rule::R047 } else { Rule::R089 }, sub.layout);
+            let (rule, layout) = (if sub.moved { Rule::R047 } else { Rule::R089 }, Shown(sub.layout));
             let whence = if sub.moved { "a list before this one" } else { "an earlier ExecuteCommandLists" };
             report.say_in(
                 Phase::Submission,
                 rule,
                 Some(who.id),
-                format_args!("LayoutBefore of {who} is {before:?}, but {whence} left it in {layout:?}"),
+                format_args!("LayoutBefore of {who} is {before:?}, but {whence} left it in {layout}"),
             );
         }
     }
@@ -222,10 +224,10 @@ impl At<'_> {
         let begins = barrier.sync_after == S::SPLIT && barrier.sync_before != S::SPLIT;
         if begins {
             self.split_begin(sub, barrier, layouts);
-        } else if let Some((_, after)) = layouts
-            && after != L::UNDEFINED
+        } else if let Some((before, after)) = layouts
+            && (before, after) != (L::UNDEFINED, L::UNDEFINED)
         {
-            sub.layout = after;
+            sub.layout = if after == L::UNDEFINED { LOST } else { after };
             sub.possible = LayoutSet::one(after);
             sub.moved = true;
         }

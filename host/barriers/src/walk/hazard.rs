@@ -2,10 +2,13 @@
 
 use super::At;
 use crate::message::{Bits, Named, Reporter};
-use crate::policy::DepthWrites;
+use crate::policy::FixedFunctionWrites;
 use crate::rules::Rule;
 use crate::state::{Sub, Used};
 use d3dkmt::isa::{BarrierAccess as A, WorkKind};
+
+/// Accesses that a fixed stage of the pipeline makes in the order of draws, but for blending, which is always so.
+const FIXED_FUNCTION: [A; 2] = [A::DEPTH_STENCIL_WRITE.union(A::DEPTH_STENCIL_READ), A::STREAM_OUTPUT];
 
 impl At<'_> {
     /// The worst that a use has with those since the last barrier; one is told.
@@ -39,15 +42,16 @@ impl At<'_> {
     fn rule(&self, kind: WorkKind, earlier: &Used, used: &Used) -> Option<Rule> {
         let meet = earlier.start < used.end && used.start < earlier.end;
         let one_command = (earlier.list, earlier.command) == (used.list, used.command);
+        if self.policy.fixed_function_writes == FixedFunctionWrites::InOrder
+            && FIXED_FUNCTION.iter().any(|stage| stage.contains(earlier.access | used.access))
+        {
+            return None;
+        }
         match (earlier.writes, used.writes) {
             (false, false) => None,
             (true, true) if earlier.access != used.access => Some(Rule::R059),
             (true, true) => {
-                let ordered = match used.access {
-                    A::RENDER_TARGET => true,
-                    A::DEPTH_STENCIL_WRITE => self.policy.depth_writes == DepthWrites::InOrder,
-                    _ => one_command,
-                };
+                let ordered = used.access == A::RENDER_TARGET || one_command;
                 let rule = if meet { Rule::R060 } else { Rule::R062 };
                 Some(rule).filter(|_| !ordered)
             }

@@ -2,7 +2,7 @@
 
 use super::{At, Walk, find};
 use crate::legacy::equivalent;
-use crate::message::{Bits, Named, Phase, Reporter};
+use crate::message::{Bits, Named, Phase, Reporter, Shown};
 use crate::rules::Rule;
 use crate::state::{Picks, Sub, Used};
 use crate::words::Fenced;
@@ -77,9 +77,9 @@ fn transition(
     let common = sub.layout == L::COMMON || sub.layout == L::UNDEFINED;
     if who.desc.is_texture() && !(common && sub.possible.contains(L::COMMON)) {
         let phase = if sub.possible.contains(L::COMMON) { Phase::Submission } else { Phase::Record };
-        let layout = sub.layout;
+        let layout = Shown(sub.layout);
         let right = "an enhanced barrier must bring it to COMMON first";
-        let text = format_args!("{who} is in the layout {layout:?}; {right}");
+        let text = format_args!("{who} is in the layout {layout}; {right}");
         report.say_in(phase, Rule::R071, Some(who.id), text);
         return;
     }

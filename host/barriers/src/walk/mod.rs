@@ -11,11 +11,11 @@ mod uses;
 
 use crate::device::Outcome;
 use crate::fences::Fences;
-use crate::limits::ROOT_PARAMETERS_MAX;
+use crate::limits::{LOOKS_PER_SUBMISSION_MAX, ROOT_PARAMETERS_MAX};
 use crate::message::{Named, Phase, Place, Reporter};
 use crate::policy::{Capabilities, Policy};
 use crate::rules::Rule;
-use crate::state::{Picks, Resource, Sub};
+use crate::state::{Picks, Resource, State, Sub};
 use crate::tables::{self, LayoutSet};
 use crate::words::{Fenced, Judge};
 use alloc::collections::BTreeMap;
@@ -78,6 +78,7 @@ pub(crate) struct Walk<'d> {
     kinds: Kinds,
     /// Resources with splits that were begun here.
     begun: Vec<u32>,
+    looks: usize,
     fenced: Fenced,
 }
 
@@ -99,7 +100,7 @@ impl<'d> Walk<'d> {
             fences,
             counter,
             phase,
-            report: Reporter { record_only: phase == Phase::Record, ..Reporter::default() },
+            report: Reporter::new(phase == Phase::Record),
             own_queue: queue,
             queue,
             queue_layouts: tables::layouts_of_queue(queue, &policy),
@@ -109,6 +110,7 @@ impl<'d> Walk<'d> {
             statics: Vec::new(),
             kinds: Kinds::default(),
             begun: Vec::new(),
+            looks: 0,
             fenced: Fenced::No,
         }
     }
@@ -122,7 +124,7 @@ impl<'d> Walk<'d> {
                 continue;
             }
             started = true;
-            if dropped.contains(&self.report.place.list) {
+            if dropped.binary_search(&self.report.place.list).is_ok() {
                 self.removed(&packet);
             } else {
                 self.packet(packet);
@@ -357,21 +359,29 @@ impl<'d> Walk<'d> {
         picks: Picks,
         mut call: impl FnMut(&mut Reporter, &At<'_>, Named<'_>, &mut Sub),
     ) {
-        let Walk { resources, report, policy, globals, queue, queue_layouts, scope, fenced, .. } = self;
+        let Walk { resources, report, policy, globals, queue, queue_layouts, scope, fenced, looks, .. } =
+            self;
         let Some(Resource { desc, actual, recorded, .. }) = resources.get_mut(&id) else { return };
         let state = if self.phase == Phase::Record { recorded } else { actual };
+        let total = desc.subresources();
+        *looks += state.looks(total, &picks);
+        if *looks > LOOKS_PER_SUBMISSION_MAX {
+            return too_many_looks(report, Named::new(id, desc), state);
+        }
         let (queue, queue_layouts, scope, fenced) = (*queue, *queue_layouts, *scope, *fenced);
         let at = At { policy, globals, queue, queue_layouts, scope, list: report.place.list, fenced };
-        state.begin(scope, desc);
-        let subs = state.select(desc.subresources(), &picks);
+        let subs = state.select(total, &picks);
         let one = subs.len() == 1;
+        report.begin_group();
         picks.each(desc, subs.len(), |index| {
             let Some(sub) = subs.get_mut(index) else { return };
-            sub.enter_list(at.list);
+            sub.enter(scope, at.list, desc);
             at.globals.apply(sub);
             let subresource = if one { None } else { Some(index as u32) };
             call(report, &at, Named { id, desc, subresource }, sub);
         });
+        report.end_group();
+        state.join(total, &picks);
     }
 
     /// `DATA_STATIC_WHILE_SET_AT_EXECUTE`: what a root call has read stays as it is (R-077).
@@ -402,6 +412,17 @@ impl<'d> Walk<'d> {
         }
         self.close_splits();
     }
+}
+
+/// The work that one submission may make. What is not looked at is not known afterwards.
+#[cold]
+fn too_many_looks(report: &mut Reporter, who: Named<'_>, state: &mut State) {
+    state.forget();
+    let text = format_args!(
+        "{who} is not looked at any more: the submission has more than {LOOKS_PER_SUBMISSION_MAX} looks at subresources; \
+         split it"
+    );
+    report.warn(Rule::Command, Some(who.id), text);
 }
 
 /// The resource that a barrier or command names (R-005).

@@ -9,8 +9,10 @@ use d3dkmt::isa::{Barrier, BarrierLayout as L, BarrierSync as S, ResourceDesc};
 
 /// Where a split that reaches beyond an ExecuteCommandLists does nothing: there is no layout to change.
 fn is_moot(desc: &ResourceDesc, layouts: Option<(L, L)>) -> bool {
-    let common = (L::COMMON, L::COMMON);
-    !desc.is_texture() || desc.has_simultaneous_access() || layouts.is_none_or(|layouts| layouts == common)
+    let none = [(L::COMMON, L::COMMON), (L::UNDEFINED, L::UNDEFINED)];
+    !desc.is_texture()
+        || desc.has_simultaneous_access()
+        || layouts.is_none_or(|layouts| none.contains(&layouts))
 }
 
 impl At<'_> {

@@ -1,10 +1,10 @@
 //! What commands use, against layouts and barriers.
 
 use super::{At, Walk, find, only};
-use crate::message::{Bits, Layouts, Named, Phase, Reporter};
+use crate::message::{Bits, Layouts, Named, Phase, Reporter, Shown};
 use crate::policy::UnlistedFirstAccess;
 use crate::rules::Rule;
-use crate::state::{Picks, Sub, Used};
+use crate::state::{LOST, Picks, Sub, Used};
 use crate::tables::{self, LayoutSet};
 use crate::words::{Fenced, Judge, is_generic_read};
 use d3dkmt::isa::{
@@ -136,7 +136,10 @@ impl At<'_> {
             phase,
             rule,
             Some(who.id),
-            format_args!("{kind:?} uses {who} by {access} in the layout {layout:?}; it can be in {right}"),
+            format_args!(
+                "{kind:?} uses {who} by {access} in the layout {}; it can be in {right}",
+                Shown(layout)
+            ),
         );
         false
     }
@@ -157,6 +160,9 @@ impl At<'_> {
         }
         if is_generic_read(layout) && access.writes() {
             return Rule::R093;
+        }
+        if layout == LOST || layout == L::UNDEFINED {
+            return Rule::R030;
         }
         if layout == L::COMMON {
             return if access.writes() { Rule::R095 } else { Rule::R058 };

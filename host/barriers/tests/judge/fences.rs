@@ -153,7 +153,7 @@ fn a_wait_takes_the_layout_that_the_signal_left() {
     };
     assert_eq!(found("COPY_DEST"), []);
     assert_eq!(found("UNDEFINED"), []);
-    assert!(found("RENDER_TARGET").contains(&Rule::R105));
+    assert_eq!(found("RENDER_TARGET"), [Rule::R105]);
 }
 
 // covers: BAR-123

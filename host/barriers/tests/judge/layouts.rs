@@ -203,3 +203,21 @@ fn subresources_have_layouts_of_their_own() {
     assert!(message.text.contains("texture \"albedo\" (1) subresource 1 is"), "{message}");
     assert_eq!(rules(&world.submit(&[to_target("RENDER_TARGET")])), [], "all are the same again");
 }
+
+#[test]
+fn a_layout_that_was_given_up_is_not_named_again() {
+    let gives_up = move_to("ALL -> ALL", "COMMON -> NO_ACCESS", ("COMMON", "UNDEFINED"));
+    let from = |layout| move_to("ALL -> COPY", "NO_ACCESS -> COPY_DEST", (layout, "COPY_DEST"));
+    assert_eq!(rules(&World::new().submit(&[gives_up.clone(), from("COMMON")])), [Rule::R047]);
+    assert_eq!(rules(&World::new().submit(&[gives_up.clone(), from("UNDEFINED")])), []);
+    let mut world = World::new();
+    world.submit(&[gives_up]);
+    assert_eq!(world.device.layout(TEXTURE, 0), L::UNDEFINED);
+    assert_eq!(rules(&world.submit(&[draws("SHADER_RESOURCE")])), [Rule::R030]);
+    let message = the(&world.submit(&[from("COMMON")]), Rule::R089);
+    assert!(message.text.ends_with("left it in UNDEFINED"), "{message}");
+    // A texture that never had one is the same.
+    let new = d3dkmt::isa::ResourceDesc { initial_layout: L::UNDEFINED, ..desc(BACK) };
+    world.device.add_resource(80, new).unwrap();
+    assert_eq!(rules(&world.submit(&[uses(WorkKind::Copy, 80, "COPY_DEST")])), [Rule::R030]);
+}

@@ -118,3 +118,39 @@ fn when_all_has_ended_nothing_is_left() {
     world.device.remove_fence(FENCE);
     assert_eq!(world.device.left(), [0; 4]);
 }
+
+#[test]
+fn a_submission_has_so_many_looks_at_subresources() {
+    use d3dkmt::isa::{SubresourceRange, TextureBarrier};
+    let mut world = World::new();
+    let desc = ResourceDesc { array_size: 2048, mips: 5, ..ResourceDesc::texture("many", 4096, (16, 16)) };
+    let desc = desc.with_packed_bytes();
+    world.device.add_resource(50, desc).unwrap();
+    let barrier = texture(50, "ALL -> ALL", "COPY_DEST -> COPY_DEST", ("COMMON", "COMMON"));
+    let one = TextureBarrier { subresources: SubresourceRange::one(7), ..barrier };
+    // Each pair takes all subresources apart and looks at each of them.
+    let pair = [textures(vec![one]), textures(vec![barrier])];
+    let fit = limits::LOOKS_PER_SUBMISSION_MAX / (2 * desc.subresources() as usize + 1);
+    let copy = uses(WorkKind::Copy, BUFFER, "COPY_SOURCE");
+    let many =
+        |pairs| std::iter::repeat_n(pair.clone(), pairs).flatten().chain([copy.clone()]).collect::<Vec<_>>();
+    assert_eq!(rules(&world.submit(&many(fit - 1))), []);
+    let outcome = world.submit(&many(fit + 5));
+    let found = rules(&outcome);
+    assert!(!found.is_empty() && found.iter().all(|rule| *rule == Rule::Command), "{found:?}");
+    assert_eq!(outcome.messages.at_least(Severity::Hazard), 0, "it is only a warning");
+    // Nothing is known of it then, and nothing wrong is said.
+    let moved = texture(50, "ALL -> ALL", "COPY_DEST -> COPY_DEST", ("COPY_DEST", "COPY_DEST"));
+    assert_eq!(rules(&world.submit(&[textures(vec![moved]), copy.clone()])), []);
+}
+
+#[test]
+fn what_is_wrong_with_all_subresources_is_said_once() {
+    let moved = move_to("ALL -> ALL", "COMMON -> COPY_DEST", ("COMMON", "COPY_DEST"));
+    let mut world = World::new();
+    let one = d3dkmt::isa::SubresourceRange::one(1);
+    let other = texture(TEXTURE, "ALL -> ALL", "COMMON -> COPY_DEST", ("COMMON", "COPY_DEST"));
+    world.submit(std::slice::from_ref(&moved));
+    world.submit(&[textures(vec![d3dkmt::isa::TextureBarrier { subresources: one, ..other }])]);
+    assert_eq!(rules(&world.submit(&[moved])), [Rule::R089]);
+}

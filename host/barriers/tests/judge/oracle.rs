@@ -162,7 +162,7 @@ fn expected(case: &Case) -> Found {
     let mut found = Found::new();
     let mut broken = |rule: Rule| found.insert((rule, rule.severity()));
     let Case { queue, access, sync, layout, other_layout, before, .. } = *case;
-    if (before && access == "COMMON" && sync != "NONE") || !before {
+    if !before || access == "COMMON" && sync != "NONE" {
         broken(Rule::R021);
     }
     if access == "GLOBAL" {

@@ -3,7 +3,7 @@
 use crate::world::*;
 use barriers::{
     Phase, Policy, Rule, Severity,
-    policy::{DepthWrites, UnlistedFirstAccess},
+    policy::{FixedFunctionWrites, UnlistedFirstAccess},
 };
 use d3dkmt::isa::{ALL_SUBRESOURCES, BarrierLayout as L, Packet, QueueType, Use, WHOLE, WorkKind};
 
@@ -223,7 +223,7 @@ fn two_lists_of_one_submission_are_one_scope() {
 }
 
 #[test]
-fn depth_writes_in_order_are_a_switch() {
+fn writes_of_fixed_functions_are_a_switch() {
     let draw = uses(WorkKind::Draw, TEXTURE, "DEPTH_STENCIL_WRITE");
     let twice = |policy| {
         let mut world = World::policy(policy);
@@ -231,8 +231,12 @@ fn depth_writes_in_order_are_a_switch() {
         world.submit(&[move_to("NONE -> NONE", "NO_ACCESS -> NO_ACCESS", layouts)]);
         rules(&world.submit(&[draw.clone(), draw.clone()]))
     };
-    assert_eq!(twice(Policy::default()), [Rule::R060]);
-    assert_eq!(twice(Policy { depth_writes: DepthWrites::InOrder, ..Policy::default() }), []);
+    assert_eq!(twice(Policy::default()), []);
+    let literal = Policy { fixed_function_writes: FixedFunctionWrites::NeedBarrier, ..Policy::default() };
+    assert_eq!(twice(literal), [Rule::R060]);
+    let output = uses(WorkKind::Draw, BUFFER, "STREAM_OUTPUT");
+    assert_eq!(found(&[output.clone(), output.clone()]), []);
+    assert_eq!(rules(&World::policy(literal).submit(&[output.clone(), output])), [Rule::R060]);
 }
 
 #[test]

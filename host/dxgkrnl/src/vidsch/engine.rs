@@ -230,6 +230,9 @@ impl<M: Miniport> Kernel<M> {
                 self.tdr.invalidated.push((context.0, reason));
             }
             Callback::SignalEvent { adapter, signal } => self.driver_signals(adapter, signal, effects),
+            Callback::DebugPrint { adapter, process, text } => {
+                self.debug_print(adapter, process, &text, effects);
+            }
             Callback::Violation { adapter, what } => self.violation(adapter, &what, effects),
             Callback::Stuck { nanos } => self.driver_was_stuck(nanos, effects),
         }

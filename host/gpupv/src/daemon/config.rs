@@ -70,6 +70,7 @@
 //! ring_buffer_fence_release = false
 //! user_mode_submission = true
 //! doorbells = 4
+//! overlap_seed = 0                     # in which order unordered commands of a submission begin; 0: that of the list
 //! ```
 //! What is left out keeps its default. Unknown keys are errors.
 
@@ -334,6 +335,10 @@ fn read_node(mut table: Table) -> anyhow::Result<NodeConfig> {
     set_bool(&mut table, "ring_buffer_fence_release", &mut node.ring_buffer_fence_release)?;
     set_bool(&mut table, "user_mode_submission", &mut node.user_mode_submission)?;
     set_u32(&mut table, "doorbells", &mut node.doorbells)?;
+    if let Some(value) = table.remove("overlap_seed") {
+        let seed = value.as_integer().and_then(|number| u64::try_from(number).ok());
+        node.overlap_seed = seed.with_context(|| format!("overlap_seed is {value}; it must be a number"))?;
+    }
     nothing_left(&table, "[[adapter.node]]")?;
     Ok(node)
 }
