@@ -43,7 +43,6 @@ mod keyed_mutex;
 mod legacy;
 mod lock;
 mod mapping;
-pub mod mover;
 mod moves;
 mod names;
 mod native;
