@@ -53,6 +53,8 @@
 //! kmd = "simulated"                   # which driver, by the name that it is registered by
 //! paravirtualization = true           # ParavirtualizationSupported: it serves VMs
 //! virtual_functions = 32              # NumVirtualFunctions: how many at a time
+//! local_budget_bytes = 4294967296     # what each process may have resident: MEMORY_SEGMENT_GROUP_LOCAL
+//! non_local_budget_bytes = 8589934592 # NON_LOCAL: its own memory counts here
 //! wddm_version = 3200                 # the WDDM of its driver, as D3DKMT_DRIVERVERSION: 3000 is 3.0
 //! [[adapter.registry]]                # a value of the registry, for user-mode drivers
 //! key = "adapter"                     # or "service"
@@ -289,6 +291,12 @@ fn read_adapter(mut table: Table) -> anyhow::Result<AdapterConfig> {
     }
     set_bool(&mut table, "paravirtualization", &mut adapter.paravirtualization)?;
     set_u32(&mut table, "virtual_functions", &mut adapter.virtual_functions)?;
+    for (at, key) in ["local_budget_bytes", "non_local_budget_bytes"].into_iter().enumerate() {
+        if let Some(bytes) = table.remove(key) {
+            let bytes = bytes.as_integer().and_then(|bytes| u64::try_from(bytes).ok());
+            adapter.budget_bytes[at] = bytes.with_context(|| format!("{key} must be a number of bytes"))?;
+        }
+    }
     set_u32(&mut table, "wddm_version", &mut adapter.wddm_version)?;
     if let Some(values) = table.remove("registry") {
         adapter.registry = take_array(values, "registry")?
@@ -474,6 +482,8 @@ mod tests {
             paravirtualization = false
             virtual_functions = 2
             wddm_version = 2900
+            local_budget_bytes = 0
+            non_local_budget_bytes = 17179869184
             [[adapter.registry]]
             key = "service"
             name = "a"
@@ -529,6 +539,7 @@ mod tests {
             ),
             ("mine", false, 2, 2900)
         );
+        assert_eq!(adapter.budget_bytes, [0, 16 << 30]);
         let value = |key, name: &str, data| RegistryValue { key, name: name.into(), data };
         let (service, of_adapter) = (RegistryKey::Service, RegistryKey::Adapter);
         let expected = [
@@ -552,6 +563,7 @@ mod tests {
     fn what_is_wrong_is_named() {
         for (text, named) in [
             ("colour = 1", "colour"),
+            ("[[adapter]]\nlocal_budget_bytes = -1", "local_budget_bytes"),
             ("[policy]\nlower_gpu_signal = \"perhaps\"", "ignored, applied"),
             ("[[adapter]]\n[[adapter.node]]\nengine = \"4D\"", "VIDEO_DECODE"),
             ("[[adapter]]\nvendor = -1", "vendor"),

@@ -92,6 +92,11 @@ fn number(cursor: &mut Cursor<'_>, what: &str) -> Parsed<u32> {
     cursor.number32(what)
 }
 
+fn bytes(cursor: &mut Cursor<'_>) -> Parsed<u64> {
+    cursor.symbol("=")?;
+    cursor.number("a number of bytes")
+}
+
 fn time(cursor: &mut Cursor<'_>) -> Parsed<u64> {
     cursor.symbol("=")?;
     cursor.duration()
@@ -121,13 +126,14 @@ fn adapter_item(
         "paging_node" => adapter.paging_node = Some(number(cursor, "a node ordinal")?),
         "paravirtualization" => adapter.paravirtualization = is_on,
         "virtual_functions" => adapter.virtual_functions = number(cursor, "a count")?,
+        "local" => adapter.budget_bytes[0] = bytes(cursor)?,
+        "non_local" => adapter.budget_bytes[1] = bytes(cursor)?,
         "wddm_version" => adapter.wddm_version = number(cursor, "a version, as 3000")?,
         word => {
             let cap = VidSchCaps::from_name(word).ok_or_else(|| {
                 let caps = VidSchCaps::all().iter_names().map(|(name, _)| name);
-                let others =
-                    "iommu io_coherent hazards kmd paging_node paravirtualization physical virtual_functions \
-                     wddm_version";
+                let others = "hazards iommu io_coherent kmd local non_local paging_node paravirtualization physical \
+                     virtual_functions wddm_version";
                 let known = caps.chain(others.split_ascii_whitespace()).collect::<Vec<_>>();
                 unknown(item, "a setting of an adapter", known)
             })?;
@@ -282,6 +288,9 @@ pub(super) fn write(config: &Config) -> String {
         line.word("kmd", &adapter.kmd, &plain.kmd);
         line.flag("paravirtualization", adapter.paravirtualization, plain.paravirtualization);
         line.number("virtual_functions", adapter.virtual_functions, plain.virtual_functions);
+        for (at, name) in ["local", "non_local"].into_iter().enumerate() {
+            line.bytes(name, adapter.budget_bytes[at], plain.budget_bytes[at]);
+        }
         line.number("wddm_version", adapter.wddm_version, plain.wddm_version);
         line.end(&mut head, &format!("adapter {number}"));
         for (at, (node, plain)) in adapter.nodes.iter().zip(&plain.nodes).enumerate() {
@@ -374,6 +383,12 @@ impl Line {
     fn number(&mut self, name: &str, number: u32, plain: u32) {
         if number != plain {
             let _ = write!(self.0, " {name}={number}");
+        }
+    }
+
+    fn bytes(&mut self, name: &str, bytes: u64, plain: u64) {
+        if bytes != plain {
+            let _ = write!(self.0, " {name}={bytes:#x}");
         }
     }
 

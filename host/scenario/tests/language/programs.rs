@@ -105,6 +105,7 @@ impl Drawing {
         let ordinal = random.below(kernel.adapters.len() as u64) as u32;
         kernel.adapters[which].paravirtualization = random.one_in(2);
         kernel.adapters[which].virtual_functions = random.below(40) as u32;
+        kernel.adapters[which].budget_bytes = [random.number(), random.number()];
         kernel.adapters[which].wddm_version = 2900 + random.below(400) as u32;
         kernel.vms.push(VmConfig {
             name: "A".into(),
