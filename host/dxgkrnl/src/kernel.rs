@@ -70,6 +70,9 @@ pub(crate) fn earliest(one: Option<Nanos>, other: Option<Nanos>) -> Option<Nanos
     }
 }
 
+/// So many objects of calls that are expected are looked at.
+const EXPECTED_MAX: usize = 32;
+
 pub(crate) type Called = Result<Reply, Refusal>;
 
 /// A device: what a process does on one adapter.
@@ -242,7 +245,6 @@ impl<M: Miniport> Kernel<M> {
     /// Applies one input. `effects` is added to, never read. Time does not go back: an earlier `now`
     /// counts as the latest one seen.
     pub fn handle(&mut self, now: Nanos, input: Input, effects: &mut Effects) {
-        self.fetch(&input);
         self.stored.clear();
         self.cpu_events.begin_step();
         if !self.answered_signal.is_empty() {
@@ -255,19 +257,31 @@ impl<M: Miniport> Kernel<M> {
         self.run_queues(effects);
     }
 
-    /// Begins to load what a signal or a wait needs. A handle leads to its entry and the entry to the object, two loads
-    /// that miss the cache where there are many fences. Nothing until the call is applied needs them, so that a
-    /// processor does all that meanwhile; and the second need not wait for the first where it can be guessed.
-    #[inline]
-    fn fetch(&mut self, input: &Input) {
-        let Input::Call { process, call, .. } = input else { return };
-        let (Call::SignalFromCpu { objects, .. } | Call::WaitFromCpu { objects, .. }) = call else { return };
-        if let (Some(owner), Some(handle)) = (self.processes.get(process), objects.first()) {
-            self.objects.fetch_guess(*handle);
-            if let Some(named) = owner.find_sync_object(*handle) {
-                self.objects.fetch(*handle, named.object);
-            }
+    /// What a process calls next, for whoever has several calls at once: their signals and waits are done sooner.
+    /// Changes nothing, and need not be true.
+    ///
+    /// A handle leads to its entry and that to the object: two loads that miss the cache where there are many fences,
+    /// each as long as all the rest of a signal. Here a processor has all of the first under way at once, and then all
+    /// of the second.
+    pub fn expect<'a>(&self, process: ProcessId, calls: impl Iterator<Item = &'a Call>) {
+        let Some(owner) = self.processes.get(&process) else { return };
+        let named = calls.flat_map(|call| match call {
+            Call::SignalFromCpu { objects, .. } | Call::WaitFromCpu { objects, .. } => objects.as_slice(),
+            _ => &[],
+        });
+        let mut handles = [Handle::NULL; EXPECTED_MAX];
+        let mut count = 0;
+        for (place, handle) in handles.iter_mut().zip(named) {
+            *place = *handle;
+            count += 1;
         }
+        let handles = &handles[..count];
+        let mut objects = [u32::MAX; EXPECTED_MAX];
+        handles.iter().for_each(|handle| owner.handles.fetch(*handle));
+        for (object, handle) in objects.iter_mut().zip(handles) {
+            *object = owner.find_sync_object(*handle).map_or(u32::MAX, |named| named.object);
+        }
+        objects[..count].iter().for_each(|object| self.objects.fetch(*object));
     }
 
     /// What was due by `now` happens at its own time, however late the kernel is told. What ends at the time at
@@ -296,7 +310,13 @@ impl<M: Miniport> Kernel<M> {
     }
 
     /// The same without the miniport's.
+    #[inline]
     fn own_deadline(&self) -> Option<Nanos> {
+        let nothing_is_under_way =
+            self.in_flight.engines.is_empty() && self.suspend_deadlines.is_empty() && self.keyed.is_untimed();
+        if nothing_is_under_way {
+            return None;
+        }
         earliest(earliest(self.scheduler_deadline(), self.suspend_deadline()), self.keyed.next_deadline())
     }
 
@@ -353,7 +373,9 @@ impl<M: Miniport> Kernel<M> {
     #[inline]
     pub(crate) fn call(&mut self, process: ProcessId, request: u64, call: &mut Call, effects: &mut Effects) {
         let one_way_device = if request == 0 { self.device_of_call(process, call) } else { None };
-        let result = if self.processes.contains_key(&process) {
+        let result = if self.signal_plain_fence(process, call, effects) {
+            Ok(Reply::None)
+        } else if self.processes.contains_key(&process) {
             self.dispatch(process, call, effects)
         } else {
             invalid("the process is not attached")

@@ -110,6 +110,12 @@ impl KeyedMutexes {
         utc.saturating_add_unsigned(now.saturating_sub(told) / UNIT_NS)
     }
 
+    /// Nobody waits for a time.
+    #[inline]
+    pub fn is_untimed(&self) -> bool {
+        self.relative.is_empty() && self.absolute.is_empty()
+    }
+
     /// When the next timeout is up.
     #[inline]
     pub fn next_deadline(&self) -> Option<Nanos> {

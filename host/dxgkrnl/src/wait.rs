@@ -9,8 +9,8 @@ use alloc::format;
 use alloc::vec::Vec;
 
 use d3dkmt::{
-    DeviceExecutionState, EventId, Handle, NtStatus, Reply, SignalFlags, SyncObjectFlags, WaitFromCpuFlags,
-    WaitOutcome, limits,
+    Call, DeviceExecutionState, EventId, Handle, NtStatus, Reply, SignalFlags, SyncObjectFlags,
+    WaitFromCpuFlags, WaitOutcome, limits,
 };
 
 use crate::ProcessId;
@@ -23,6 +23,9 @@ use crate::process::{Local, Process};
 use crate::sync::is_mapped;
 use crate::waits::{Wait, WaitId, WaitItem, WaitOwner};
 use crate::window::within;
+
+/// So many waits are loaded at once: as many as a processor can wait for.
+const FETCHED_MAX: usize = 16;
 
 /// Both arrays of a call, checked against each other and the limit.
 fn check_counts(what: &str, objects: usize, values: usize, most: usize) -> Result<(), Refusal> {
@@ -46,12 +49,6 @@ impl<M: Miniport> Kernel<M> {
         flags: SignalFlags,
         effects: &mut Effects,
     ) -> Called {
-        if let ([object], [value]) = (objects, values)
-            && flags.is_empty()
-            && self.signal_plain_fence(process, device, *object, *value, effects)
-        {
-            return Ok(Reply::None);
-        }
         let owner = self.process(process);
         let device = owner.device(device)?;
         self.require_active(device)?;
@@ -100,17 +97,21 @@ impl<M: Miniport> Kernel<M> {
         Ok(Reply::None)
     }
 
-    /// A signal of one plain fence that nothing speaks against, as most are: true if it is done. Whatever else it is,
-    /// the caller judges.
+    /// A call that signals one plain fence, and that nothing speaks against, as most are: true if it is done. Whatever
+    /// else it is, is judged in the ordinary way.
     #[inline]
-    fn signal_plain_fence(
+    pub(crate) fn signal_plain_fence(
         &mut self,
         process: ProcessId,
-        device: Handle,
-        object: Handle,
-        value: u64,
+        call: &Call,
         effects: &mut Effects,
     ) -> bool {
+        let Call::SignalFromCpu { device, objects, values, flags } = call else { return false };
+        let ([object], [value]) = (objects.as_slice(), values.as_slice()) else { return false };
+        let (device, object, value) = (*device, *object, *value);
+        if !flags.is_empty() {
+            return false;
+        }
         let Some(owner) = self.processes.get(&process) else { return false };
         let (Some(Local::Device(device)), Some(named)) =
             (owner.handles.get(device), owner.find_sync_object(object))
@@ -387,7 +388,12 @@ impl<M: Miniport> Kernel<M> {
             self.objects.hold(object);
         }
         let events = effects.events.len();
+        let mut fetched = 0;
         while let Some(entry) = self.objects.pop_reached(object) {
+            if fetched == 0 && self.objects.may_wake(object) {
+                fetched = self.fetch_reached(object);
+            }
+            fetched = fetched.saturating_sub(1);
             if self.waits.latch(entry.wait, entry.item) {
                 self.complete_wait(self.waits.id(entry.wait), effects);
             }
@@ -402,6 +408,14 @@ impl<M: Miniport> Kernel<M> {
         if hold {
             self.release_reference(object, effects);
         }
+    }
+
+    /// Begins to load the next of the waits that this object's value has reached: of a million waits those of one fence
+    /// are all over the table, and one after the other each would take longer to load than to end. Says of how many.
+    fn fetch_reached(&self, object: u32) -> usize {
+        let value = self.objects.value(object);
+        let reached = self.objects.waiters(object).take_while(|entry| entry.key <= value);
+        reached.take(FETCHED_MAX).map(|entry| self.waits.fetch(entry.wait)).count()
     }
 
     pub(crate) fn complete_wait(&mut self, id: WaitId, effects: &mut Effects) {

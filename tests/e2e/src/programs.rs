@@ -53,6 +53,7 @@ fn compile(name: &str) -> PathBuf {
     let output = Command::new("gcc")
         .args(["-std=c11", "-Wall", "-Wextra", "-Werror", "-O1", "-pthread"])
         .args(checks)
+        .arg(format!("-DPROTOCOL_VERSION={}", proto::PROTOCOL_VERSION))
         .arg("-I")
         .arg(tree().join("guest/umd/include"))
         .arg(tree().join(format!("tests/c/{source}.c")))

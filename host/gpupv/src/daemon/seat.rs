@@ -368,6 +368,13 @@ impl Seat {
         tracing::debug!("process {} (pid {}) is gone", process.0, attached.guest.pid);
     }
 
+    /// What a guest calls next: see [`Kernel::expect`].
+    pub fn expect(&self, process: ProcessId, calls: &[(u64, Call)]) {
+        if calls.len() > 1 {
+            self.take().kernel.expect(process, calls.iter().map(|(_, call)| call));
+        }
+    }
+
     /// One call of a guest; effects are performed, what is to be sent is left to `dirty`.
     pub fn call(&self, process: ProcessId, request: u64, call: Call, dirty: &mut Dirty) {
         self.step(&mut self.take(), Input::Call { process, request, call }, dirty);
