@@ -91,7 +91,19 @@ impl Job {
         packets: vec::IntoIter<Packet>,
     ) -> Self {
         let (until, waits_for, begun, ahead, scope) = (None, None, false, VecDeque::new(), None);
-        Job { origin, submission_fence_id, context, process, packets, until, waits_for, begun, ahead, scope }
+        Job {
+            origin,
+            submission_fence_id,
+            context,
+            process,
+            packets,
+            until,
+            waits_for,
+            begun,
+            ahead,
+            scope,
+            commands: None,
+        }
     }
 
     /// The same work under another id.

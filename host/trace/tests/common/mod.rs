@@ -83,6 +83,7 @@ pub fn config() -> Config {
         engine_type: EngineType::VideoEncode,
         signals_at_write: true,
         opaque_packet_ns: 5,
+        overlap_seed: 7,
         hw_queues: false,
         max_in_flight_hw_queue_buffers: 6,
         ring_buffer_fence_release: true,
