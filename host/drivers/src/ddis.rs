@@ -224,10 +224,8 @@ impl Miniport for Drivers {
         self.routes.fence_destroyed(fence);
     }
 
-    fn edge(&mut self, edge: &Edge) {
-        for adapter in 0..self.adapters() {
-            self.on(Some(adapter), (), |driver| driver.edge(edge));
-        }
+    fn edge(&mut self, edge: &Edge) -> Vec<String> {
+        (0..self.adapters()).flat_map(|adapter| self.on(Some(adapter), Vec::new(), |driver| driver.edge(edge))).collect()
     }
 
     fn memory_written(&mut self, storage: NativeFenceStorage, value: u64) {

@@ -584,9 +584,10 @@ pub trait Miniport {
         let _ = (storage, value);
     }
     /// No DDI: something that orders happened, for a driver that looks for races. Told of only if the configuration of
-    /// some adapter says `hazards`.
-    fn edge(&mut self, edge: &Edge) {
+    /// some adapter says `hazards`. Gives what people are to be told.
+    fn edge(&mut self, edge: &Edge) -> Vec<String> {
         let _ = edge;
+        Vec::new()
     }
     /// `DxgkDdiUpdateMonitoredValues`. The GPU may store meanwhile without an interrupt: the kernel looks at the
     /// CurrentValues when it returns (FEN-101).

@@ -4,9 +4,11 @@
 //! before it in its queue does not come after the signal. A signal at submission (FEN-048) orders nothing.
 
 use alloc::collections::BTreeMap;
+use alloc::string::String;
 use alloc::vec::Vec;
 
 use crate::ddi::{Edge, HwContext, HwQueueId, Miniport, Orderer};
+use crate::effects::Effects;
 use crate::kernel::Kernel;
 use crate::legacy::is_acquired;
 use crate::vidsch::Packet;
@@ -21,11 +23,17 @@ pub(crate) struct Edges {
     pub on: bool,
     /// What GPU waits have waited for that are over and whose packets are not passed.
     ended: BTreeMap<WaitId, Vec<(u32, u64)>>,
+    /// What drivers made of it, until the input is over.
+    told: Vec<String>,
 }
 
 impl Edges {
     pub fn new(config: &Config) -> Self {
-        Edges { on: config.adapters.iter().any(|adapter| adapter.hazards), ended: BTreeMap::new() }
+        Edges {
+            on: config.adapters.iter().any(|adapter| adapter.hazards),
+            ended: BTreeMap::new(),
+            told: Vec::new(),
+        }
     }
 
     /// The packet of a wait is dropped.
@@ -43,7 +51,18 @@ impl<M: Miniport> Kernel<M> {
     #[inline]
     pub(crate) fn edge(&mut self, edge: Edge) {
         if self.edges.on {
-            self.miniport.edge(&edge);
+            let told = self.miniport.edge(&edge);
+            self.edges.told.extend(told);
+        }
+    }
+
+    /// What drivers had to say.
+    #[inline]
+    pub(crate) fn tell_of_edges(&mut self, effects: &mut Effects) {
+        if !self.edges.told.is_empty() {
+            for text in core::mem::take(&mut self.edges.told) {
+                self.note_host(text, effects);
+            }
         }
     }
 

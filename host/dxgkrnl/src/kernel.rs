@@ -255,6 +255,7 @@ impl<M: Miniport> Kernel<M> {
         self.now = self.now.max(now);
         self.apply(input, effects);
         self.run_queues(effects);
+        self.tell_of_edges(effects);
     }
 
     /// What a process calls next, for whoever has several calls at once: their signals and waits are done sooner.

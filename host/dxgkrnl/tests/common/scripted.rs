@@ -224,8 +224,9 @@ macro_rules! forwarded {
 
 #[rustfmt::skip]
 impl Miniport for Scripted {
-    fn edge(&mut self, edge: &Edge) {
+    fn edge(&mut self, edge: &Edge) -> Vec<String> {
         self.script.borrow_mut().edges.push(*edge);
+        Vec::new()
     }
 
     ddis! {

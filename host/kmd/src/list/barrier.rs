@@ -99,7 +99,9 @@ impl Barrier {
             BarrierGroup::Texture(barriers) => {
                 barriers.iter().map(|one| Barrier::texture(one, &find)).collect()
             }
-            BarrierGroup::Buffer(barriers) => barriers.iter().map(|one| Barrier::buffer(one, &find)).collect(),
+            BarrierGroup::Buffer(barriers) => {
+                barriers.iter().map(|one| Barrier::buffer(one, &find)).collect()
+            }
             BarrierGroup::Ranged(barriers) => {
                 barriers.iter().map(|one| Barrier::ranged(one, &find)).collect()
             }
@@ -130,7 +132,7 @@ impl Barrier {
 }
 
 /// Where these subresources are, as far as there are any.
-fn ranges_of(desc: &ResourceDesc, of: &SubresourceRange) -> Vec<Range> {
+pub(crate) fn ranges_of(desc: &ResourceDesc, of: &SubresourceRange) -> Vec<Range> {
     let whole = (0, desc.subresources());
     let run = |first: u32, count: u32| -> Option<Range> {
         let last = desc.subresource(first.checked_add(count.checked_sub(1)?)?)?;

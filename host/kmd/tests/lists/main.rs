@@ -6,3 +6,4 @@ mod gpu;
 mod kernels;
 mod overlap;
 mod programs;
+mod races;
