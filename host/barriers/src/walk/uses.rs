@@ -98,15 +98,22 @@ impl At<'_> {
         }
         if sub.legacy != LegacyState::COMMON {
             self.legacy_use(report, who, sub, used);
-        } else if !who.desc.is_texture() || self.layout_of_use(report, who, sub, kind, used.access) {
-            self.after_barrier(report, who, sub, kind, used);
+        } else {
+            let texture = who.desc.is_texture();
+            let wrong = if texture { self.layout_of_use(report, who, sub, kind, used.access) } else { None };
+            // One thing is said of a use: of its layout, or of its access. What the list alone knows is said anyhow.
+            let mine = sub.last.is_some_and(|last| last.list == self.list);
+            if wrong.is_none() || (wrong == Some(Phase::Submission) && mine) {
+                self.after_barrier(report, who, sub, kind, used);
+            }
         }
         self.hazards(report, who, sub, kind, used);
         sub.touched = true;
         sub.push_use(used);
     }
 
-    /// Whether the layout allows it. What the list alone knows of the layout is narrowed by it.
+    /// When it was known that the layout does not allow it, if so. What the list alone knows of the layout is narrowed
+    /// by it.
     fn layout_of_use(
         &self,
         report: &mut Reporter,
@@ -114,7 +121,7 @@ impl At<'_> {
         sub: &mut Sub,
         kind: WorkKind,
         access: A,
-    ) -> bool {
+    ) -> Option<Phase> {
         let present = kind == WorkKind::Present;
         let common = LayoutSet::one(L::COMMON);
         let allowed = if present { common } else { tables::layouts_for(access, who.desc, self.policy) };
@@ -126,7 +133,7 @@ impl At<'_> {
         } else {
             sub.possible = possible;
             if sub.layout == L::UNDEFINED || fits.contains(sub.layout) {
-                return true;
+                return None;
             }
             (Phase::Submission, sub.layout)
         };
@@ -141,7 +148,7 @@ impl At<'_> {
                 Shown(layout)
             ),
         );
-        false
+        Some(phase)
     }
 
     /// The most particular rule for a use that a layout does not allow.
