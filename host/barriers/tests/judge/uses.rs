@@ -218,7 +218,7 @@ fn two_lists_of_one_submission_are_one_scope() {
     assert_eq!(
         message.text,
         "Draw touches buffer \"vertices\" (4) by VERTEX_BUFFER after command 0 of list 0 did by COPY_DEST, with no \
-         barrier between them; one with SyncBefore COPY and AccessBefore COPY_DEST would order them"
+         barrier between them; one of COPY -> VERTEX_SHADING, COPY_DEST -> VERTEX_BUFFER would order them"
     );
 }
 
