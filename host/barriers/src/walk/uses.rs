@@ -15,6 +15,7 @@ use d3dkmt::isa::{
 impl Walk<'_> {
     pub(super) fn work(&mut self, kind: WorkKind, operand: u32, uses: Elements<'_, Use>) {
         self.fenced = Fenced::No;
+        self.statics_are_used(kind);
         for item in uses.iter() {
             self.used(kind, &item);
         }
