@@ -131,13 +131,7 @@ impl DebugLayers {
         }
     }
 
-    pub fn created(
-        &mut self,
-        space: Space,
-        number: u32,
-        desc: &ResourceDesc,
-        callbacks: &mut Vec<Callback>,
-    ) {
+    pub fn created(&mut self, space: Space, number: u32, desc: &ResourceDesc, callbacks: &mut Vec<Callback>) {
         let Some(layer) = self.layers.get_mut(&space) else { return };
         if let Err(message) = layer.device.add_resource(number, *desc) {
             let said = layer.keep(core::iter::once(&message));
@@ -221,7 +215,8 @@ impl DebugLayers {
 
 fn record(message: &Message) -> Vec<u8> {
     let text = message.text.as_str();
-    let length = (0..=TEXT_BYTES_MAX.min(text.len())).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
+    let length =
+        (0..=TEXT_BYTES_MAX.min(text.len())).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
     let bytes = (RECORD_BYTES + length).next_multiple_of(8);
     let place = message.place;
     let words = [

@@ -48,7 +48,7 @@ impl PageTables {
 
     /// What engines of this adapter find from an address on, in pieces that follow each other, each `Zero` or `Memory`;
     /// or where they fault. An address space of nobody faults at once.
-        pub fn resolve(
+    pub fn resolve(
         &self,
         (adapter, process): (u32, ProcessId),
         gpu_address: u64,

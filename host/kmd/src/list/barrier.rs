@@ -99,7 +99,9 @@ impl Barrier {
             BarrierGroup::Texture(barriers) => {
                 barriers.iter().map(|one| Barrier::texture(one, &find)).collect()
             }
-            BarrierGroup::Buffer(barriers) => barriers.iter().map(|one| Barrier::buffer(one, &find)).collect(),
+            BarrierGroup::Buffer(barriers) => {
+                barriers.iter().map(|one| Barrier::buffer(one, &find)).collect()
+            }
             BarrierGroup::Ranged(barriers) => {
                 barriers.iter().map(|one| Barrier::ranged(one, &find)).collect()
             }
