@@ -102,7 +102,8 @@ impl Device {
         sub.map(|sub| sub.layout).filter(|layout| *layout != LOST).unwrap_or(BarrierLayout::UNDEFINED)
     }
 
-    /// A fence that fence barriers may name by its GPU address.
+    /// A fence that fence barriers name by its GPU address. Of one that was not added nothing is known, and
+    /// nothing is said.
     pub fn add_fence(
         &mut self,
         address: u64,

@@ -134,7 +134,7 @@ pub(crate) struct Reporter {
     /// Only what the list alone tells is said.
     pub record_only: bool,
     /// What was said of one subresource of a barrier or use is not said of the next.
-    group: Option<Vec<Rule>>,
+    group: Option<Vec<(Rule, Phase)>>,
 }
 
 impl Reporter {
@@ -180,10 +180,10 @@ impl Reporter {
             return;
         }
         if let Some(said) = &mut self.group {
-            if said.contains(&rule) {
+            if said.contains(&(rule, phase)) {
                 return;
             }
-            said.push(rule);
+            said.push((rule, phase));
         }
         if !self.messages.admit(rule, severity) {
             return;

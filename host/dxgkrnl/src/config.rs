@@ -194,6 +194,8 @@ pub struct AdapterConfig {
     pub targets: Vec<TargetConfig>,
     /// How many bytes each process may have resident, by `D3DKMT_MEMORY_SEGMENT_GROUP`: LOCAL and NON_LOCAL.
     pub budget_bytes: [u64; 2],
+    /// The driver looks for accesses that race, and is told what orders them ([`crate::ddi::Edge`]).
+    pub hazards: bool,
 }
 
 /// An object may be opened by this name in several VMs: our own extension, see `sharing.rs`.
@@ -391,6 +393,7 @@ impl Default for AdapterConfig {
             // 60 Hz.
             targets: vec![TargetConfig { id: 0, vsync_ns: 16_666_667 }],
             budget_bytes: [4 << 30, 8 << 30],
+            hazards: false,
         }
     }
 }

@@ -60,6 +60,7 @@ use d3dkmt::NtStatus;
 
 use crate::{Config, DataMove, FeatureId, Nanos, ProcessId};
 
+mod edges;
 mod guests;
 mod memory;
 mod native;
@@ -67,6 +68,7 @@ mod page_map;
 mod queues;
 mod recovery;
 
+pub use edges::{Edge, Orderer};
 pub use guests::{
     CreateCpuEvent, DxgCpuEvent, Escape, KmdCpuEvent, KmdDevice, KmdProcess, NewProcess, ProcessKind,
     QueryAdapterInfo, QueryAdapterInfoFlags, SignalEvent, VirtualMachineData,
@@ -580,6 +582,12 @@ pub trait Miniport {
     /// the memory and nothing else (FEN-115).
     fn memory_written(&mut self, storage: NativeFenceStorage, value: u64) {
         let _ = (storage, value);
+    }
+    /// No DDI: something that orders happened, for a driver that looks for races. Told of only if the configuration of
+    /// some adapter says `hazards`. Gives what people are to be told.
+    fn edge(&mut self, edge: &Edge) -> Vec<String> {
+        let _ = edge;
+        Vec::new()
     }
     /// `DxgkDdiUpdateMonitoredValues`. The GPU may store meanwhile without an interrupt: the kernel looks at the
     /// CurrentValues when it returns (FEN-101).

@@ -48,6 +48,7 @@ use dxgkrnl::{Nanos, NodeConfig, ProcessId};
 use crate::list::{Lists, Scope};
 use crate::native::Stored;
 use crate::queues::Shared;
+use crate::races::{Surroundings, orderer};
 
 /// What a command buffer comes from, and what becomes of it.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -214,7 +215,7 @@ impl Engine {
     ) -> Job {
         let packets = self.decode(&commands);
         let job = Job::new(origin, submission_fence_id, context, process, packets);
-        let watched = shared.debug.is_on((self.id.adapter, process));
+        let watched = shared.debug.is_on((self.id.adapter, process)) || shared.races.is_on(self.id.adapter);
         Job { commands: watched.then_some(commands), ..job }
     }
 
@@ -546,6 +547,11 @@ impl Engine {
             let (space, who) =
                 ((self.id.adapter, job.process), (self.id, self.lists.engine_type, job.context));
             shared.debug.look(space, who, &commands, callbacks);
+            let Shared { races, page_tables: tables, resources, .. } = shared;
+            if races.is_on(self.id.adapter) {
+                let around = Surroundings { space, tables, resources };
+                races.begin(orderer(job.origin, job.context), &commands, around, callbacks);
+            }
         }
         while job.has_more() {
             if self.is_to_stop(&job) && !job.is_busy() {

@@ -15,21 +15,22 @@ mod page_table;
 mod paging;
 mod private;
 mod queues;
+mod races;
 mod resources;
 
 use alloc::collections::BTreeMap;
-use alloc::string::ToString;
+use alloc::string::{String, ToString};
 use alloc::vec;
 use alloc::vec::Vec;
 
 use d3dkmt::{NtStatus, isa};
 use dxgkrnl::ddi::{
     BadCommands, Callback, CreateCpuEvent, CreatePeriodicFrameNotification, CurrentValueUpdate,
-    DoorbellConnection, EngineId, EngineState, EngineStatus, Escape, HwContext, HwQueueId, HwQueueSubmission,
-    Interrupt, Invalidation, KmdCpuEvent, KmdDevice, KmdProcess, LocalNativeFenceId, Miniport, NativeFenceId,
-    NativeFenceStorage, NewHwQueue, NewNativeFence, NewProcess, NotificationRefused, OpenedNativeFence,
-    PageFaultFlags, PageTableEntry, PagingOperation, PendingFaults, QueryAdapterInfo, ResetFailed,
-    SignalMonitoredFence, SignaledNativeFences, Submission, Suspend,
+    DoorbellConnection, Edge, EngineId, EngineState, EngineStatus, Escape, HwContext, HwQueueId,
+    HwQueueSubmission, Interrupt, Invalidation, KmdCpuEvent, KmdDevice, KmdProcess, LocalNativeFenceId,
+    Miniport, NativeFenceId, NativeFenceStorage, NewHwQueue, NewNativeFence, NewProcess, NotificationRefused,
+    OpenedNativeFence, PageFaultFlags, PageTableEntry, PagingOperation, PendingFaults, QueryAdapterInfo,
+    ResetFailed, SignalMonitoredFence, SignaledNativeFences, Submission, Suspend,
 };
 use dxgkrnl::{AdapterConfig, Config, FeatureId, Features, Nanos, NodeConfig, ProcessId, VidSchCaps};
 
@@ -37,6 +38,7 @@ use display::Displays;
 use engine::{Engine, Job, Origin};
 use private::Clients;
 use queues::{Doorbells, Shared};
+use races::Races;
 
 /// See the crate. One engine for each node of each adapter.
 #[derive(Default)]
@@ -104,7 +106,7 @@ fn advertised(system: Features, adapter: &AdapterConfig) -> Vec<FeatureId> {
 impl Miniport for SimulatedMiniport {
     fn start(&mut self, config: &Config) {
         self.engines.clear();
-        self.shared = Shared::default();
+        self.shared = Shared { races: Races::new(config), ..Shared::default() };
         self.clients = Clients::default();
         self.displays = Displays::new(config);
         let policy = config.policy.illegal_command;
@@ -424,6 +426,10 @@ impl Miniport for SimulatedMiniport {
 
     fn destroy_native_fence(&mut self, fence: NativeFenceId) {
         self.shared.native.destroy(fence);
+    }
+
+    fn edge(&mut self, edge: &Edge) -> Vec<String> {
+        self.shared.races.edge(edge)
     }
 
     fn memory_written(&mut self, storage: NativeFenceStorage, value: u64) {

@@ -13,6 +13,7 @@ use crate::debug::DebugLayers;
 use crate::engine::{Job, Origin};
 use crate::native::NativeFences;
 use crate::page_table::PageTables;
+use crate::races::Races;
 use crate::resources::Resources;
 
 /// What a buffer in a ring counts beside its commands.
@@ -52,6 +53,7 @@ pub(crate) struct Shared {
     pub page_tables: PageTables,
     pub resources: Resources,
     pub debug: DebugLayers,
+    pub races: Races,
     pub queues: BTreeMap<HwQueueId, HwQueue>,
     pub doorbells: BTreeMap<EngineId, Doorbells>,
     /// Adapters with OptimizedNativeFenceSignaledInterrupt, by ordinal.

@@ -21,7 +21,17 @@ fn compile(source: &Path) -> [PathBuf; 2] {
         let name = source.file_stem().expect("a name").to_string_lossy();
         let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}-{language}"));
         let output = Command::new(compiler)
-            .args([standard, "-Wall", "-Wextra", "-Wconversion", "-Werror", "-O1", "-x", language])
+            .args([
+                standard,
+                "-Wall",
+                "-Wextra",
+                "-Wconversion",
+                "-Wpedantic",
+                "-Werror",
+                "-O1",
+                "-x",
+                language,
+            ])
             .arg("-I")
             .arg(include())
             .arg(source)

@@ -164,9 +164,11 @@ impl At<'_> {
         let scopes = barrier.sync_before.expanded();
         let changes = layouts.is_some_and(|(before, after)| before != after) || barrier.access_after.writes();
         let matters = |writes: bool| writes || changes;
-        let found = sub.uses.iter().find(|used| matters(used.writes) && !scopes.contains(used.scope));
+        let found =
+            sub.uses.iter().find(|used| matters(used.writes) && !scopes.contains(used.scope.expanded()));
         if let Some(used) = found {
-            let (missing, is, command) = (Bits(used.scope - scopes), Bits(barrier.sync_before), used.command);
+            let (missing, is, command) =
+                (Bits(used.scope.expanded() - scopes), Bits(barrier.sync_before), used.command);
             report.say_in(
                 self.phase(used.list),
                 Rule::R027,

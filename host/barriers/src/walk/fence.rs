@@ -50,16 +50,14 @@ impl Walk<'_> {
         has
     }
 
-    /// Whether there is such a fence, and fence barriers may touch it.
+    /// Whether it is known, and fence barriers may touch it. Of one that is not known nothing is said.
     fn is_usable(&mut self, address: u64) -> bool {
-        let flags = self.fences.get(address).map(|fence| fence.flags);
-        let text = match flags {
-            Some(flags) if flags.allow_command_list_barriers => return true,
-            Some(_) => {
-                format_args!("the fence at {address:#x} was not created with ALLOW_COMMAND_LIST_BARRIERS")
-            }
-            None => format_args!("there is no fence at {address:#x}"),
-        };
+        let Some(fence) = self.fences.get(address) else { return false };
+        if fence.flags.allow_command_list_barriers {
+            return true;
+        }
+        let name = &fence.name;
+        let text = format_args!("fence {name:?} must be created with ALLOW_COMMAND_LIST_BARRIERS");
         self.report.say(Rule::Command, None, text);
         false
     }

@@ -27,14 +27,14 @@ impl At<'_> {
         let Some((rule, earlier)) = found.max_by_key(|(rule, _)| rule.severity()) else { return };
         let (is, was) = (Bits(used.access), Bits(earlier.access));
         let Used { list, command, .. } = *earlier;
-        let (phase, scope) = (self.phase(list), Bits(earlier.scope));
+        let (phase, before, after) = (self.phase(list), Bits(earlier.scope), Bits(used.scope));
         if rule == Rule::R064 {
             let text = format_args!("the copy reads and writes the same bytes of {who}; they must not meet");
             return report.say_in(phase, rule, Some(who.id), text);
         }
         let text = format_args!(
             "{kind:?} touches {who} by {is} after command {command} of list {list} did by {was}, with no barrier between \
-             them; one with SyncBefore {scope} and AccessBefore {was} would order them"
+             them; one of {before} -> {after}, {was} -> {is} would order them"
         );
         report.say_in(phase, rule, Some(who.id), text);
     }

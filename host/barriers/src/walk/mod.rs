@@ -50,6 +50,8 @@ struct Static {
     kind: WorkKind,
     parameter: u32,
     resource: u32,
+    /// A barrier of the resource that came too late.
+    late: Option<u32>,
 }
 
 /// What an ExecuteCommandLists has in it, to tell whether it was worth it.
@@ -384,21 +386,40 @@ impl<'d> Walk<'d> {
         state.join(total, &picks);
     }
 
-    /// `DATA_STATIC_WHILE_SET_AT_EXECUTE`: what a root call has read stays as it is (R-077).
+    /// `DATA_STATIC_WHILE_SET_AT_EXECUTE`: a barrier that comes after the root call that has read the data.
     fn look_at_statics(&mut self, id: u32) {
-        let Some(found) = self.statics.iter().find(|one| one.resource == id) else { return };
-        let (kind, parameter) = (found.kind, found.parameter);
-        let right = "the barrier must come before that call";
-        let text = format_args!(
-            "a barrier of data that {kind:?} of root parameter {parameter} has set as static; {right}"
-        );
-        self.report.say(Rule::R077, Some(id), text);
+        let command = self.report.place.command;
+        let set = self.statics.iter_mut().filter(|one| one.resource == id);
+        set.for_each(|one| one.late = Some(command));
+    }
+
+    /// A command that still goes by what a root call has read (R-077).
+    fn statics_are_used(&mut self, kind: WorkKind) {
+        let by = |root: WorkKind| match kind {
+            WorkKind::Draw | WorkKind::DrawIndexed => root == WorkKind::SetGraphicsRoot,
+            WorkKind::Dispatch | WorkKind::DispatchRays => root == WorkKind::SetComputeRoot,
+            kind => kind == WorkKind::ExecuteIndirect,
+        };
+        for one in self.statics.iter_mut().filter(|one| by(one.kind)) {
+            let Some(command) = one.late.take() else { continue };
+            let (root, parameter, id) = (one.kind, one.parameter, one.resource);
+            let text = format_args!(
+                "{kind:?} goes by what {root:?} of root parameter {parameter} has read of resource {id}; the barrier of command \
+                 {command} came after that, and must come before it"
+            );
+            self.report.say(Rule::R077, Some(id), text);
+        }
     }
 
     fn set_static(&mut self, kind: WorkKind, parameter: u32, resources: impl Iterator<Item = u32>) {
         self.statics.retain(|one| (one.kind, one.parameter) != (kind, parameter));
         let room = ROOT_PARAMETERS_MAX.saturating_sub(self.statics.len());
-        self.statics.extend(resources.take(room).map(|resource| Static { kind, parameter, resource }));
+        self.statics.extend(resources.take(room).map(|resource| Static {
+            kind,
+            parameter,
+            resource,
+            late: None,
+        }));
     }
 
     fn end(&mut self) {

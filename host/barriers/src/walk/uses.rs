@@ -15,6 +15,7 @@ use d3dkmt::isa::{
 impl Walk<'_> {
     pub(super) fn work(&mut self, kind: WorkKind, operand: u32, uses: Elements<'_, Use>) {
         self.fenced = Fenced::No;
+        self.statics_are_used(kind);
         for item in uses.iter() {
             self.used(kind, &item);
         }
@@ -98,15 +99,22 @@ impl At<'_> {
         }
         if sub.legacy != LegacyState::COMMON {
             self.legacy_use(report, who, sub, used);
-        } else if !who.desc.is_texture() || self.layout_of_use(report, who, sub, kind, used.access) {
-            self.after_barrier(report, who, sub, kind, used);
+        } else {
+            let texture = who.desc.is_texture();
+            let wrong = if texture { self.layout_of_use(report, who, sub, kind, used.access) } else { None };
+            // One thing is said of a use: of its layout, or of its access. What the list alone knows is said anyhow.
+            let mine = sub.last.is_some_and(|last| last.list == self.list);
+            if wrong.is_none() || (wrong == Some(Phase::Submission) && mine) {
+                self.after_barrier(report, who, sub, kind, used);
+            }
         }
         self.hazards(report, who, sub, kind, used);
         sub.touched = true;
         sub.push_use(used);
     }
 
-    /// Whether the layout allows it. What the list alone knows of the layout is narrowed by it.
+    /// When it was known that the layout does not allow it, if so. What the list alone knows of the layout is narrowed
+    /// by it.
     fn layout_of_use(
         &self,
         report: &mut Reporter,
@@ -114,7 +122,7 @@ impl At<'_> {
         sub: &mut Sub,
         kind: WorkKind,
         access: A,
-    ) -> bool {
+    ) -> Option<Phase> {
         let present = kind == WorkKind::Present;
         let common = LayoutSet::one(L::COMMON);
         let allowed = if present { common } else { tables::layouts_for(access, who.desc, self.policy) };
@@ -126,7 +134,7 @@ impl At<'_> {
         } else {
             sub.possible = possible;
             if sub.layout == L::UNDEFINED || fits.contains(sub.layout) {
-                return true;
+                return None;
             }
             (Phase::Submission, sub.layout)
         };
@@ -141,7 +149,7 @@ impl At<'_> {
                 Shown(layout)
             ),
         );
-        false
+        Some(phase)
     }
 
     /// The most particular rule for a use that a layout does not allow.

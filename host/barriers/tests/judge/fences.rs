@@ -207,8 +207,8 @@ fn the_global_bit_is_on_the_outer_sides() {
 }
 
 #[test]
-fn a_fence_that_is_not_there_or_not_for_lists_is_refused() {
-    assert_eq!(rules(&World::new().submit(&[signal(1, vec![])])), [Rule::Command]);
+fn a_fence_that_is_not_for_lists_is_refused_and_of_an_unknown_one_nothing_is_said() {
+    assert_eq!(rules(&World::new().submit(&[signal(1, vec![]), wait(5, vec![])])), []);
     let mut world = World::new();
     world.device.add_fence(FENCE, FenceFlags::default(), "plain", 0).unwrap();
     assert_eq!(rules(&world.submit(&[signal(1, vec![]), wait(1, vec![])])), [Rule::Command, Rule::Command]);

@@ -221,3 +221,17 @@ fn a_layout_that_was_given_up_is_not_named_again() {
     world.device.add_resource(80, new).unwrap();
     assert_eq!(rules(&world.submit(&[uses(WorkKind::Copy, 80, "COPY_DEST")])), [Rule::R030]);
 }
+
+#[test]
+fn the_common_layout_of_compute_queues_is_free_for_more() {
+    let layouts = ("UNDEFINED", "COMPUTE_QUEUE_COMMON");
+    let latch = move_to("NONE -> NONE", "NO_ACCESS -> NO_ACCESS", layouts);
+    let on = |kind, access| {
+        let mut world = World::new();
+        world.submit_to(QueueType::Compute, std::slice::from_ref(&latch));
+        rules(&world.submit_to(QueueType::Compute, &[uses(kind, TEXTURE, access)]))
+    };
+    assert_eq!(on(WorkKind::Dispatch, "UNORDERED_ACCESS"), []);
+    assert_eq!(on(WorkKind::Dispatch, "SHADER_RESOURCE"), []);
+    assert_eq!(on(WorkKind::Copy, "COPY_DEST"), []);
+}

@@ -85,7 +85,8 @@ fn root_parameters_beyond_the_limit_are_not_followed() {
     let barrier = buffer("COPY -> DRAW", "COPY_DEST -> SHADER_RESOURCE");
     let after = |others: u32| {
         let others = (0..others).map(|operand| set(operand, UPLOAD));
-        let packets: Vec<Packet> = others.chain([set(1000, BUFFER), barrier.clone()]).collect();
+        let packets: Vec<Packet> =
+            others.chain([set(1000, BUFFER), barrier.clone(), work(WorkKind::Draw, vec![])]).collect();
         rules(&World::new().submit(&packets))
     };
     assert_eq!(after(limits::ROOT_PARAMETERS_MAX as u32 - 1), [Rule::R077]);

@@ -250,3 +250,16 @@ fn a_global_barrier_cannot_do_what_needs_a_layout() {
     let between = global("RENDER_TARGET -> PIXEL_SHADING", "RENDER_TARGET -> SHADER_RESOURCE");
     assert_eq!(rules(&world.submit(&[draw, between, read])), []);
 }
+
+#[test]
+fn a_root_call_is_waited_for_by_its_umbrella() {
+    let root = uses(WorkKind::SetGraphicsRoot, BUFFER, "SHADER_RESOURCE");
+    let write = |before: &str| buffer(&format!("{before} -> COPY"), "SHADER_RESOURCE -> COPY_DEST");
+    assert_eq!(found(&[root.clone(), write("DRAW")]), []);
+    assert_eq!(found(&[root.clone(), write("ALL")]), []);
+    assert_eq!(found(&[root.clone(), write("PIXEL_SHADING")]), [Rule::R027]);
+    let copy = uses(WorkKind::Copy, BUFFER, "COPY_DEST");
+    let between = |before: &str| global(&format!("{before} -> COPY"), "SHADER_RESOURCE -> COPY_DEST");
+    assert_eq!(found(&[root.clone(), between("DRAW"), copy.clone()]), []);
+    assert_eq!(found(&[root, between("PIXEL_SHADING"), copy]), [Rule::R091]);
+}

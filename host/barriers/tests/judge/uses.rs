@@ -186,14 +186,22 @@ fn static_data_is_there_when_the_root_call_runs() {
     let compute = |after| found(&[barrier(after), root(WorkKind::SetComputeRoot, 0)]);
     assert_eq!(compute("COMPUTE_SHADING"), []);
     assert_eq!(compute("PIXEL_SHADING"), [Rule::R077]);
-    // Behind the call it is too late, until the parameter is set to something else.
-    let late = [root(WorkKind::SetGraphicsRoot, 0), barrier("DRAW")];
-    assert_eq!(found(&late), [Rule::R077]);
+    // Behind the call it is too late for a draw, unless the parameter is set to something else.
+    let draw = work(WorkKind::Draw, vec![]);
+    let late = [root(WorkKind::SetGraphicsRoot, 0), barrier("DRAW"), draw.clone()];
+    let message = the(&World::new().submit(&late), Rule::R077);
+    assert!(message.text.contains("the barrier of command 1 came after that"), "{message}");
+    assert_eq!(found(&late[..2]), [], "nobody reads it any more");
+    assert_eq!(found(&[late[0].clone(), draw.clone(), barrier("DRAW")]), [], "nor then");
+    assert_eq!(found(&[late[0].clone(), barrier("DRAW"), work(WorkKind::Dispatch, vec![])]), []);
     let kernel = d3dkmt::isa::Kernel::None;
     let uses = vec![Use::whole(UPLOAD, access("SHADER_RESOURCE"))];
     let other = Packet::Work { kind: WorkKind::SetGraphicsRoot, kernel, operand: 0, duration_ns: 1, uses };
-    assert_eq!(found(&[root(WorkKind::SetGraphicsRoot, 0), other.clone(), barrier("DRAW")]), []);
-    assert_eq!(found(&[root(WorkKind::SetGraphicsRoot, 1), other, barrier("DRAW")]), [Rule::R077]);
+    assert_eq!(
+        found(&[root(WorkKind::SetGraphicsRoot, 0), other.clone(), barrier("DRAW"), draw.clone()]),
+        []
+    );
+    assert_eq!(found(&[root(WorkKind::SetGraphicsRoot, 1), other, barrier("DRAW"), draw]), [Rule::R077]);
 }
 
 // covers: BAR-107
@@ -218,7 +226,7 @@ fn two_lists_of_one_submission_are_one_scope() {
     assert_eq!(
         message.text,
         "Draw touches buffer \"vertices\" (4) by VERTEX_BUFFER after command 0 of list 0 did by COPY_DEST, with no \
-         barrier between them; one with SyncBefore COPY and AccessBefore COPY_DEST would order them"
+         barrier between them; one of COPY -> VERTEX_SHADING, COPY_DEST -> VERTEX_BUFFER would order them"
     );
 }
 

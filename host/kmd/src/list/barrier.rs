@@ -132,7 +132,7 @@ impl Barrier {
 }
 
 /// Where these subresources are, as far as there are any.
-fn ranges_of(desc: &ResourceDesc, of: &SubresourceRange) -> Vec<Range> {
+pub(crate) fn ranges_of(desc: &ResourceDesc, of: &SubresourceRange) -> Vec<Range> {
     let whole = (0, desc.subresources());
     let run = |first: u32, count: u32| -> Option<Range> {
         let last = desc.subresource(first.checked_add(count.checked_sub(1)?)?)?;

@@ -78,7 +78,7 @@ pub(super) fn is_legal(engine: EngineType, kind: WorkKind) -> bool {
 }
 
 /// Where a use is; or where the first byte is that is not the resource's.
-fn range_of(desc: &ResourceDesc, item: &Use) -> Result<Range, u64> {
+pub(super) fn range_of(desc: &ResourceDesc, item: &Use) -> Result<Range, u64> {
     let end = desc.gpu_address.saturating_add(desc.bytes);
     let (first, begin) = (item.first_subresource, |(offset, _)| desc.gpu_address + offset);
     let region = begin(desc.subresource(first).ok_or(end)?);

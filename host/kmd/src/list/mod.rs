@@ -20,17 +20,23 @@ mod scope;
 
 use alloc::vec::Vec;
 
-use d3dkmt::isa::{BarrierAccess, Packet};
+use d3dkmt::isa::{BarrierAccess, Packet, ResourceDesc, Use};
 use d3dkmt::limits::COMMANDS_AT_ONCE_MAX;
 use dxgkrnl::ddi::{Callback, EngineId};
 use dxgkrnl::{EngineType, Nanos, NodeConfig, ProcessId};
 
 use crate::page_table::PageFault;
 use crate::queues::Shared;
+pub(crate) use barrier::ranges_of as barrier_ranges;
 use cache::Caches;
 use memory::{Mover, Shadows};
 pub(crate) use scope::{Scope, begins_scope, is_of_lists};
 use scope::{Store, Work};
+
+/// Where a use is, if it is where its resource is.
+pub(crate) fn use_range(desc: &ResourceDesc, item: &Use) -> Option<(u64, u64)> {
+    command::range_of(desc, item).ok()
+}
 
 /// Why a submission cannot go on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -13,7 +13,7 @@ const TO_COPY: ((S, S), (A, A)) = ((S::COMPUTE_SHADING, S::COPY), (A::UNORDERED_
 
 /// A dispatch, a copy, a dispatch, a copy, a draw and a copy, each of what the one before it wrote; and the five barriers
 /// between them.
-fn chain(gpu: &mut Gpu) -> (Vec<Packet>, Vec<(u32, Barrier)>) {
+pub fn chain(gpu: &mut Gpu) -> (Vec<Packet>, Vec<(u32, Barrier)>) {
     let [a, b, c, d, e, f] = [0, 1, 2, 3, 4, 5].map(|number| gpu.buffer(number * 64, 64));
     let add = [Use::whole(b, A::SHADER_RESOURCE), Use::whole(c, A::UNORDERED_ACCESS)];
     let xor = [Use::whole(d, A::SHADER_RESOURCE), Use::whole(e, A::RENDER_TARGET)];
@@ -52,7 +52,7 @@ fn result(seed: u64, with: impl Fn(usize, Barrier) -> Option<Barrier>) -> u32 {
     gpu.word(5 * 64)
 }
 
-const RIGHT: u32 = (5 + 7) ^ 3;
+pub const RIGHT: u32 = (5 + 7) ^ 3;
 
 #[test]
 fn right_barriers_give_right_bytes_in_any_order_that_they_allow() {

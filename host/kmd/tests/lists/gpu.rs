@@ -62,6 +62,13 @@ impl Gpu {
         Gpu::with(pages, &config)
     }
 
+    /// Accesses that race are told.
+    pub fn with_hazards(pages: u64) -> Self {
+        let mut config = Config::default();
+        config.adapters[0].hazards = true;
+        Gpu::with(pages, &config)
+    }
+
     pub fn with(pages: u64, config: &Config) -> Self {
         let mut miniport = SimulatedMiniport::default();
         miniport.start(config);

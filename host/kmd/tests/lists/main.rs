@@ -7,3 +7,4 @@ mod gpu;
 mod kernels;
 mod overlap;
 mod programs;
+mod races;

@@ -1,0 +1,172 @@
+//! Random command lists: what must hold whatever they are.
+
+use crate::world::*;
+use barriers::{Message, Outcome, Phase, Rule, Severity};
+use d3dkmt::isa::{
+    Barrier, BarrierAccess as A, BarrierGroup, BarrierLayout as L, BarrierSync as S, Packet,
+    SubresourceRange, TextureBarrier, TextureFlags, Use, WorkKind,
+};
+use proptest::collection::vec;
+use proptest::prelude::*;
+use proptest::sample::select;
+
+const SYNCS: [S; 8] =
+    [S::NONE, S::ALL, S::DRAW, S::PIXEL_SHADING, S::COMPUTE_SHADING, S::ALL_SHADING, S::COPY, S::SPLIT];
+const ACCESSES: [A; 7] = [
+    A::COMMON,
+    A::RENDER_TARGET,
+    A::UNORDERED_ACCESS,
+    A::SHADER_RESOURCE,
+    A::COPY_DEST,
+    A::COPY_SOURCE,
+    A::NO_ACCESS,
+];
+const LAYOUTS: [L; 7] = [
+    L::COMMON,
+    L::RENDER_TARGET,
+    L::UNORDERED_ACCESS,
+    L::SHADER_RESOURCE,
+    L::COPY_DEST,
+    L::DIRECT_QUEUE_COMMON,
+    L::UNDEFINED,
+];
+const WORK: [(WorkKind, A); 7] = [
+    (WorkKind::Draw, A::RENDER_TARGET),
+    (WorkKind::Draw, A::SHADER_RESOURCE),
+    (WorkKind::Dispatch, A::UNORDERED_ACCESS),
+    (WorkKind::Dispatch, A::SHADER_RESOURCE),
+    (WorkKind::ClearUnorderedAccess, A::UNORDERED_ACCESS),
+    (WorkKind::Copy, A::COPY_DEST),
+    (WorkKind::Copy, A::COPY_SOURCE),
+];
+
+fn barrier() -> impl Strategy<Value = Barrier> {
+    (select(&SYNCS[..]), select(&SYNCS[..]), select(&ACCESSES[..]), select(&ACCESSES[..])).prop_map(
+        |(sync_before, sync_after, access_before, access_after)| Barrier {
+            sync_before,
+            sync_after,
+            access_before,
+            access_after,
+        },
+    )
+}
+
+fn texture() -> impl Strategy<Value = TextureBarrier> {
+    (barrier(), select(&LAYOUTS[..]), select(&LAYOUTS[..]), any::<bool>()).prop_map(
+        |(barrier, layout_before, layout_after, discard)| TextureBarrier {
+            barrier,
+            layout_before,
+            layout_after,
+            resource: TEXTURE,
+            flags: if discard { TextureFlags::DISCARD } else { TextureFlags::empty() },
+            subresources: SubresourceRange::ALL,
+        },
+    )
+}
+
+fn command() -> impl Strategy<Value = Packet> {
+    (select(&WORK[..]), select(&[TEXTURE, BUFFER, SHARED][..]))
+        .prop_map(|((kind, access), resource)| work(kind, vec![Use::whole(resource, access)]))
+}
+
+fn packet() -> impl Strategy<Value = Packet> {
+    prop_oneof![
+        3 => command(),
+        1 => Just(list("")),
+        3 => texture().prop_map(|texture| textures(vec![texture])),
+        1 => (texture(), 0..4u32).prop_map(|(texture, index)| {
+            textures(vec![TextureBarrier { subresources: SubresourceRange::one(index), ..texture }])
+        }),
+        1 => barrier().prop_map(|barrier| Packet::Barrier { groups: vec![BarrierGroup::Global(vec![barrier])] }),
+        2 => barrier().prop_map(|barrier| {
+            let buffer = d3dkmt::isa::BufferBarrier { barrier, resource: BUFFER, offset: 0, bytes: u64::MAX };
+            Packet::Barrier { groups: vec![BarrierGroup::Buffer(vec![buffer])] }
+        }),
+    ]
+}
+
+fn all(outcome: &Outcome) -> Vec<Message> {
+    outcome.messages.iter().cloned().collect()
+}
+
+/// The same on each subresource by itself.
+fn apart(packet: &Packet) -> Packet {
+    let Packet::Barrier { groups } = packet else { return packet.clone() };
+    let group = |group: &BarrierGroup| match group {
+        BarrierGroup::Texture(barriers) => {
+            let each = |barrier: &TextureBarrier| {
+                let barrier = *barrier;
+                let all = barrier.subresources == SubresourceRange::ALL;
+                let one =
+                    move |index| TextureBarrier { subresources: SubresourceRange::one(index), ..barrier };
+                (0..4).map(one).filter(move |one| all || one.subresources == barrier.subresources)
+            };
+            BarrierGroup::Texture(barriers.iter().flat_map(each).collect())
+        }
+        other => other.clone(),
+    };
+    Packet::Barrier { groups: groups.iter().map(group).collect() }
+}
+
+/// Rules by command, each once.
+fn by_command(outcome: &Outcome) -> Vec<(u32, u32, Rule)> {
+    let place = |message: &Message| (message.place.list, message.place.command, message.rule);
+    let mut found: Vec<_> = outcome.messages.iter().map(place).collect();
+    found.sort();
+    found.dedup();
+    found
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2000))]
+
+    #[test]
+    fn what_a_list_knows_by_itself_is_the_same_when_it_runs_first(packets in vec(packet(), 1..12)) {
+        let one_list = |packet: &Packet| !matches!(packet, Packet::BeginList { .. });
+        let packets: Vec<Packet> = packets.into_iter().filter(one_list).collect();
+        let recorded = all(&World::new().record(&packets));
+        let mut submitted = all(&World::new().submit(&packets));
+        submitted.retain(|message| message.phase == Phase::Record);
+        prop_assert_eq!(recorded, submitted);
+    }
+
+    #[test]
+    fn a_texture_whole_is_its_subresources_one_by_one(
+        first in vec(packet(), 1..8),
+        second in vec(packet(), 1..8),
+    ) {
+        let (mut whole, mut single) = (World::new(), World::new());
+        for packets in [first, second] {
+            let one_by_one: Vec<Packet> = packets.iter().map(apart).collect();
+            let (left, right) = (whole.submit(&packets), single.submit(&one_by_one));
+            prop_assert_eq!(by_command(&left), by_command(&right));
+            for index in 0..4 {
+                prop_assert_eq!(whole.device.layout(TEXTURE, index), single.device.layout(TEXTURE, index));
+            }
+        }
+    }
+
+    #[test]
+    fn with_a_full_barrier_between_all_commands_nothing_races(commands in vec(command(), 1..12)) {
+        let full = global("ALL -> ALL", "COMMON -> COMMON");
+        let packets: Vec<Packet> = commands.into_iter().flat_map(|command| [command, full.clone()]).collect();
+        let outcome = World::new().submit(&packets);
+        for message in outcome.messages.iter() {
+            let races = message.severity == Severity::Hazard || message.rule == Rule::R059;
+            prop_assert!(!races, "{}", message);
+        }
+    }
+
+    /// A device is what its submissions have made of it, and nothing else.
+    #[test]
+    fn recording_changes_nothing(packets in vec(packet(), 1..12), others in vec(packet(), 1..12)) {
+        let (mut plain, mut looked_at) = (World::new(), World::new());
+        looked_at.record(&others);
+        let right = all(&plain.submit(&packets));
+        prop_assert_eq!(&all(&looked_at.submit(&packets)), &right);
+        looked_at.record(&others);
+        plain.submit(&packets);
+        looked_at.submit(&packets);
+        prop_assert_eq!(all(&looked_at.submit(&packets)), all(&plain.submit(&packets)));
+    }
+}
