@@ -580,57 +580,74 @@ impl Engine {
                 continue;
             }
             let Some(packet) = job.next_packet() else { break };
-            match packet {
-                // Where these are reached, all before them is complete.
-                Packet::FenceWrite { gpu_address, value } => {
-                    if let Err(trouble) = self.lists.write_back(job.process, shared, callbacks) {
-                        return self.meet(trouble, job, shared, callbacks);
-                    }
-                    self.store(clock, &job, (gpu_address, value), shared, callbacks);
-                }
-                Packet::MarkerIn { gpu_address, value } | Packet::MarkerOut { gpu_address, value } => {
-                    self.store(clock, &job, (gpu_address, value), shared, callbacks);
-                }
-                Packet::Busy { duration_ns } => {
-                    // The end of time is a time like any other: such a packet just never ends.
-                    job.until = Some(clock.saturating_add(duration_ns));
-                    self.store_markers_in(clock, &mut job, shared, callbacks);
-                    self.running = Some(job);
-                    return;
-                }
-                Packet::Hang => {
-                    self.hang_with(clock, job, shared, callbacks);
-                    return;
-                }
-                Packet::FenceWait { gpu_address, value } => {
-                    if !self.is_reached(clock, &job, (gpu_address, value), shared, callbacks) {
-                        job.waits_for = Some((gpu_address, value, clock));
-                        self.set_aside(job, shared, callbacks);
-                        return;
-                    }
-                }
-                Packet::WaitBarrier { fences, groups } => {
-                    let wait = |fence: FenceValue| Packet::FenceWait {
-                        gpu_address: fence.gpu_address,
-                        value: fence.value,
-                    };
-                    job.ahead = fences.into_iter().map(wait).chain([Packet::Barrier { groups }]).collect();
-                }
-                // These begin a scope.
-                Packet::BeginList { .. }
-                | Packet::Work { .. }
-                | Packet::Barrier { .. }
-                | Packet::LegacyBarrier { .. }
-                | Packet::SignalBarrier { .. }
-                | Packet::AssertResourceAccess { .. }
-                | Packet::AssertTextureLayout { .. }
-                | Packet::Timestamp { .. } => self.begin_scope(packet, &mut job, shared),
+            match self.packet(clock, packet, job, shared, callbacks) {
+                Some(next) => job = next,
+                None => return,
             }
         }
         match self.lists.end(job.process, shared, callbacks) {
             Ok(()) => self.end(clock, &job, shared, callbacks),
             Err(trouble) => self.meet(trouble, job, shared, callbacks),
         }
+    }
+
+    /// One packet; or the first of a scope. `None`: the buffer runs, waits, or has come to grief.
+    fn packet(
+        &mut self,
+        clock: Nanos,
+        packet: Packet,
+        mut job: Job,
+        shared: &mut Shared,
+        callbacks: &mut Vec<Callback>,
+    ) -> Option<Job> {
+        match packet {
+            // Where these are reached, all before them is complete.
+            Packet::FenceWrite { gpu_address, value } => {
+                if let Err(trouble) = self.lists.write_back(job.process, shared, callbacks) {
+                    self.meet(trouble, job, shared, callbacks);
+                    return None;
+                }
+                self.store(clock, &job, (gpu_address, value), shared, callbacks);
+            }
+            Packet::MarkerIn { gpu_address, value } | Packet::MarkerOut { gpu_address, value } => {
+                self.store(clock, &job, (gpu_address, value), shared, callbacks);
+            }
+            Packet::Busy { duration_ns } => {
+                // The end of time is a time like any other: such a packet just never ends.
+                job.until = Some(clock.saturating_add(duration_ns));
+                self.store_markers_in(clock, &mut job, shared, callbacks);
+                self.running = Some(job);
+                return None;
+            }
+            Packet::Hang => {
+                self.hang_with(clock, job, shared, callbacks);
+                return None;
+            }
+            Packet::FenceWait { gpu_address, value } => {
+                if !self.is_reached(clock, &job, (gpu_address, value), shared, callbacks) {
+                    job.waits_for = Some((gpu_address, value, clock));
+                    self.set_aside(job, shared, callbacks);
+                    return None;
+                }
+            }
+            Packet::WaitBarrier { fences, groups } => {
+                let wait = |fence: FenceValue| Packet::FenceWait {
+                    gpu_address: fence.gpu_address,
+                    value: fence.value,
+                };
+                job.ahead = fences.into_iter().map(wait).chain([Packet::Barrier { groups }]).collect();
+            }
+            // These begin a scope.
+            Packet::BeginList { .. }
+            | Packet::Work { .. }
+            | Packet::Barrier { .. }
+            | Packet::LegacyBarrier { .. }
+            | Packet::SignalBarrier { .. }
+            | Packet::AssertResourceAccess { .. }
+            | Packet::AssertTextureLayout { .. }
+            | Packet::Timestamp { .. } => self.begin_scope(packet, &mut job, shared),
+        }
+        Some(job)
     }
 
     /// Whether a native fence in hardware has this value.

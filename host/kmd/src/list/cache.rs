@@ -4,7 +4,7 @@
 //!   a write of type T ──▶ T's cache, dirty ──barrier with T (or COMMON) in AccessBefore, or the end──▶ memory
 //!   a read of type R  ◀── R's cache, which keeps what it once read ──barrier with R (or COMMON) in AccessAfter──▶ dropped
 //! ```
-//! What a type wrote, it reads: dirty bytes are in the cache that it reads through. Nobody else sees them, and what is
+//! The two types of depth and stencil share one, as one stage of the pipeline does both. What a type wrote, it reads: dirty bytes are in the cache that it reads through. Nobody else sees them, and what is
 //! kept for reading does not change when memory does. So a missing flush or a missing invalidation reads stale bytes, each
 //! time, and no barrier that is right ever does. Ranges are exact, to the byte: two writers beside each other do no harm.
 //!
@@ -21,6 +21,10 @@ use dxgkrnl::Place;
 
 use super::memory::{Mover, Part, ahead};
 use crate::page_table::{Access, PageFault};
+
+/// The types that share a cache.
+pub(super) const DEPTH_STENCIL: BarrierAccess =
+    BarrierAccess::DEPTH_STENCIL_READ.union(BarrierAccess::DEPTH_STENCIL_WRITE);
 
 /// Addresses, from begin to end.
 pub(super) type Range = (u64, u64);
@@ -46,7 +50,7 @@ struct Cache {
 /// See the module.
 #[derive(Default)]
 pub(crate) struct Caches {
-    /// By the bit of the access type.
+    /// By [`cache_of`].
     caches: BTreeMap<u32, Cache>,
     lines_made: u64,
 }
@@ -77,9 +81,19 @@ impl Cache {
     }
 }
 
-/// Whether a barrier with these types is about this one: COMMON is about every one, NO_ACCESS about none.
-fn is_about(accesses: BarrierAccess, bit: u32) -> bool {
-    accesses == BarrierAccess::COMMON || accesses.bits() & bit != 0
+/// Which cache: the bits of the types that go through it.
+fn cache_of(access: BarrierAccess) -> u32 {
+    if DEPTH_STENCIL.contains(access) { DEPTH_STENCIL.bits() } else { access.bits() }
+}
+
+/// Whether a barrier with these types is about this cache: COMMON is about every one, NO_ACCESS about none.
+fn is_about(accesses: BarrierAccess, cache: u32) -> bool {
+    accesses == BarrierAccess::COMMON || accesses.bits() & cache != 0
+}
+
+/// The same of what was written: a type that only reads writes nothing back.
+fn wrote(accesses: BarrierAccess, cache: u32) -> bool {
+    is_about(accesses, cache & BarrierAccess::WRITES.bits())
 }
 
 impl Caches {
@@ -96,7 +110,7 @@ impl Caches {
         dirty: bool,
         mover: &mut Mover<'_>,
     ) -> Result<Place, PageFault> {
-        let bit = access.bits();
+        let bit = cache_of(access);
         let cache = self.caches.entry(bit).or_insert_with(|| {
             let shadow = mover.new_shadow();
             Cache { shadow, used: 0, lines: BTreeMap::new() }
@@ -164,10 +178,10 @@ impl Caches {
     ) -> Result<(), PageFault> {
         let mut at = begin;
         while at < end {
-            let found = self.caches.get(&access.bits()).map_or(Err(None), |cache| cache.at(at));
+            let found = self.caches.get(&cache_of(access)).map_or(Err(None), |cache| cache.at(at));
             let (place, until) = match found {
                 Ok((line_begin, line)) => {
-                    let shadow = self.caches[&access.bits()].shadow;
+                    let shadow = self.caches[&cache_of(access)].shadow;
                     (mover.place(shadow, line.offset + (at - line_begin)), line.end.min(end))
                 }
                 Err(next) => {
@@ -194,10 +208,10 @@ impl Caches {
     ) -> Result<Vec<Part>, PageFault> {
         let (mut at, mut parts) = (begin, Vec::new());
         while at < end {
-            match self.caches.get(&access.bits()).map_or(Err(None), |cache| cache.at(at)) {
+            match self.caches.get(&cache_of(access)).map_or(Err(None), |cache| cache.at(at)) {
                 Ok((line_begin, line)) => {
                     let until = line.end.min(end);
-                    let shadow = self.caches[&access.bits()].shadow;
+                    let shadow = self.caches[&cache_of(access)].shadow;
                     parts.push((Some(mover.place(shadow, line.offset + (at - line_begin))), until - at));
                     at = until;
                 }
@@ -213,7 +227,7 @@ impl Caches {
 
     /// Nothing of this type is kept of these addresses: they are written past the cache.
     pub fn pass(&mut self, access: BarrierAccess, range: Range) {
-        if let Some(cache) = self.caches.get_mut(&access.bits()) {
+        if let Some(cache) = self.caches.get_mut(&cache_of(access)) {
             for line in cache.within(range) {
                 cache.lines.remove(&line);
             }
@@ -228,7 +242,7 @@ impl Caches {
         mover: &mut Mover<'_>,
     ) -> Result<(), PageFault> {
         let mut dirty = Vec::new();
-        for (bit, cache) in self.caches.iter_mut().filter(|(bit, _)| is_about(accesses, **bit)) {
+        for (bit, cache) in self.caches.iter_mut().filter(|(bit, _)| wrote(accesses, **bit)) {
             for at in lines_of(cache, ranges) {
                 let Some(line) = cache.lines.get_mut(&at).filter(|line| line.dirty) else { continue };
                 line.dirty = false;

@@ -15,12 +15,18 @@ use dxgkrnl::ddi::PageFaultFlags;
 use dxgkrnl::{EngineType, MoveKernel, Nanos, Place};
 
 use super::Trouble;
-use super::cache::{Caches, Range};
+use super::cache::{Caches, DEPTH_STENCIL, Range};
 use super::memory::{CHUNK_BYTES, DISCARDED, Mover, Part, ahead};
 use crate::page_table::{Access, PageFault};
 
 /// What an engine moves in a nanosecond past its caches.
 const PASSED_BYTES_PER_NS: u64 = 16;
+
+/// Accesses that a fixed stage of the pipeline makes in the order of draws. Documents except render targets alone from
+/// "sequential writes need a barrier"; of depth and stream output see `barriers::policy::FixedFunctionWrites`, whose
+/// default this is.
+const IN_ORDER: [BarrierAccess; 3] =
+    [BarrierAccess::RENDER_TARGET, DEPTH_STENCIL, BarrierAccess::STREAM_OUTPUT];
 
 /// One range that it touches.
 #[derive(Clone, Copy)]
@@ -155,14 +161,18 @@ impl Command {
         }
     }
 
-    /// Two that render to the same place do so in the order of the list, without a barrier (BAR-077).
-    pub fn renders_where(&self, other: &Command) -> bool {
-        let targets = |command: &Command| {
-            let rendered = |touch: &&Touch| touch.access == BarrierAccess::RENDER_TARGET;
-            command.touches.iter().filter(rendered).map(|touch| touch.range).collect::<Vec<_>>()
+    /// A fixed stage of the pipeline keeps the accesses of two draws to one place in the order of the list, without a
+    /// barrier (BAR-077).
+    pub fn is_in_order_with(&self, other: &Command) -> bool {
+        let stage = |touch: &Touch| IN_ORDER.iter().find(|stage| stage.contains(touch.access));
+        let meet = |a: &Touch, b: &Touch| {
+            stage(a).is_some()
+                && stage(a) == stage(b)
+                && (a.writes || b.writes)
+                && a.range.0 < b.range.1
+                && b.range.0 < a.range.1
         };
-        let others = targets(other);
-        targets(self).iter().any(|a| others.iter().any(|b| a.0 < b.1 && b.0 < a.1))
+        self.touches.iter().any(|a| other.touches.iter().any(|b| meet(a, b)))
     }
 
     fn source(&self) -> Option<&Touch> {

@@ -273,7 +273,7 @@ impl Scope {
 fn is_before_command(node: &Node, command: &Command) -> bool {
     match &node.work {
         Work::Barrier(barrier) => command.is_held_by(barrier.sync_after) || command.comes_last(),
-        Work::Command(earlier) => command.comes_last() || command.renders_where(earlier),
+        Work::Command(earlier) => command.comes_last() || command.is_in_order_with(earlier),
         Work::MarkerIn(_) | Work::MarkerOut(_) | Work::Signal { .. } | Work::Timestamp { .. } => false,
     }
 }

@@ -2,8 +2,8 @@
 
 use d3dkmt::isa::{
     Barrier, BarrierAccess as A, BarrierGroup, BarrierLayout, BarrierSync as S, BufferBarrier, Kernel,
-    LegacyBarrier, LegacyFlags, ListFlags, Packet, QueueType, RangedBarrier, RangedFlags, ResourceDesc,
-    SubresourceRange, TextureBarrier, TextureFlags, Use, WorkKind,
+    LegacyBarrier, LegacyFlags, LegacyState, ListFlags, Packet, QueueType, RangedBarrier, RangedFlags,
+    ResourceDesc, SubresourceRange, TextureBarrier, TextureFlags, Use, WorkKind,
 };
 use d3dkmt::limits::{CACHE_BYTES_MAX, CACHE_RANGES_MAX, CACHED_BYTES_PER_USE_MAX};
 
@@ -337,13 +337,39 @@ fn a_split_barrier_waits_at_its_begin_and_holds_up_at_its_end() {
     }
 }
 
+// covers: BAR-015
 #[test]
-fn the_older_barrier_does_everything() {
+fn the_older_barrier_does_what_its_translation_does() {
+    let read = |barrier: fn(u32) -> LegacyBarrier| {
+        let mut gpu = Gpu::new(1);
+        let [a, b] = [0, 64].map(|offset| gpu.buffer(offset, 64));
+        gpu.run(&[fill(a, 5, 100), Packet::LegacyBarrier { barriers: vec![barrier(a)] }, copy(a, b, 0)]);
+        gpu.word(64)
+    };
+    fn transition(resource: u32, after: LegacyState) -> LegacyBarrier {
+        let before = LegacyState::UNORDERED_ACCESS;
+        LegacyBarrier::Transition {
+            flags: LegacyFlags::empty(),
+            resource,
+            subresource: u32::MAX,
+            before,
+            after,
+        }
+    }
+    let flags = LegacyFlags::empty();
+    assert_eq!(read(|a| transition(a, LegacyState::COPY_SOURCE)), 5);
+    assert_eq!(read(|a| transition(a, LegacyState::RESOLVE_SOURCE)), 0, "the copy is not held up");
+    assert_eq!(read(|a| transition(a + 1, LegacyState::COPY_SOURCE)), 0, "another resource");
+    assert_eq!(read(|a| transition(a + 9, LegacyState::COPY_SOURCE)), 0, "no resource");
+    assert_eq!(read(|a| LegacyBarrier::UnorderedAccess { flags: LegacyFlags::empty(), resource: a }), 0);
+    assert_eq!(read(|_| LegacyBarrier::Aliasing { flags: LegacyFlags::empty(), before: 0, after: 0 }), 5);
     let mut gpu = Gpu::new(1);
-    let [a, b] = [0, 64].map(|offset| gpu.buffer(offset, 64));
-    let one = LegacyBarrier::UnorderedAccess { flags: LegacyFlags::empty(), resource: a };
-    gpu.run(&[fill(a, 5, 100), Packet::LegacyBarrier { barriers: vec![one] }, copy(a, b, 0)]);
-    assert_eq!(gpu.word(64), 5);
+    let a = gpu.buffer(0, 64);
+    let add = || work(WorkKind::Dispatch, Kernel::Add, 7, 20, &[Use::whole(a, A::UNORDERED_ACCESS)]);
+    let between =
+        Packet::LegacyBarrier { barriers: vec![LegacyBarrier::UnorderedAccess { flags, resource: 0 }] };
+    gpu.run(&[fill(a, 5, 100), between, add()]);
+    assert_eq!(gpu.word(0), 12);
 }
 
 #[test]

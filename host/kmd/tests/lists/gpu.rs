@@ -2,7 +2,7 @@
 
 use d3dkmt::isa::{
     self, Barrier, BarrierAccess, BarrierGroup, BarrierSync, BufferBarrier, Kernel, Packet, ResourceDesc,
-    Use, WorkKind,
+    ResourceFlags, Use, WorkKind,
 };
 use d3dkmt::{EscapeFlags, NtStatus};
 use dxgkrnl::ddi::{
@@ -130,7 +130,8 @@ impl Gpu {
 
     /// A buffer of so many bytes, at an offset of the memory.
     pub fn buffer(&mut self, offset: u64, bytes: u64) -> u32 {
-        self.resource(&ResourceDesc::buffer("buffer", GPU + offset, bytes))
+        let flags = ResourceFlags::ALLOW_UNORDERED_ACCESS;
+        self.resource(&ResourceDesc { flags, ..ResourceDesc::buffer("buffer", GPU + offset, bytes) })
     }
 
     pub fn submit(&mut self, engine: EngineId, context: u32, packets: &[Packet]) -> u64 {

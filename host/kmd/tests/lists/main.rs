@@ -1,6 +1,7 @@
 //! Command lists on the simulated engines, with bytes that move.
 
 mod barriers;
+mod debug;
 mod faults;
 mod gpu;
 mod kernels;

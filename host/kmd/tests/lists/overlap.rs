@@ -72,22 +72,40 @@ fn the_engine_looks_so_far_ahead_and_no_further() {
 
 // covers: BAR-077
 #[test]
-fn rendering_to_one_target_keeps_the_order_of_the_list_without_barriers() {
-    for seed in 0..30 {
+fn fixed_stages_keep_the_order_of_the_list_without_barriers() {
+    for (access, seed) in [A::RENDER_TARGET, A::DEPTH_STENCIL_WRITE, A::STREAM_OUTPUT]
+        .into_iter()
+        .flat_map(|access| (0..30).map(move |seed| (access, seed)))
+    {
         let mut gpu = Gpu::with_seed(1, seed);
         let [target, other] = [0, 64].map(|offset| gpu.buffer(offset, 64));
         let draw = |kernel, operand, duration_ns| {
-            work(WorkKind::Draw, kernel, operand, duration_ns, &[Use::whole(target, A::RENDER_TARGET)])
+            work(WorkKind::Draw, kernel, operand, duration_ns, &[Use::whole(target, access)])
         };
         gpu.run(&[
             draw(Kernel::Fill, 5, 100),
-            work(WorkKind::Draw, Kernel::Fill, 1, 10, &[Use::whole(other, A::RENDER_TARGET)]),
+            work(WorkKind::Draw, Kernel::Fill, 1, 10, &[Use::whole(other, access)]),
             draw(Kernel::Add, 7, 10),
             draw(Kernel::Xor, 1, 50),
         ]);
-        assert_eq!((gpu.word(0), gpu.word(64)), (13, 1), "seed {seed}");
-        assert_eq!(gpu.now % (1 << 40), 0);
+        assert_eq!((gpu.word(0), gpu.word(64)), (13, 1), "{access:?}, seed {seed}");
     }
+}
+
+#[test]
+fn a_depth_test_sees_what_draws_before_it_wrote() {
+    let mut gpu = Gpu::new(1);
+    let [depth, target] = [0, 64].map(|offset| gpu.buffer(offset, 64));
+    let test = [Use::whole(depth, A::DEPTH_STENCIL_READ), Use::whole(target, A::RENDER_TARGET)];
+    let back = on_buffer(depth, words((S::ALL, S::ALL), (A::DEPTH_STENCIL_READ, A::NO_ACCESS)));
+    let shade = [Use::whole(depth, A::SHADER_RESOURCE), Use::range(target, A::UNORDERED_ACCESS, 4, 4)];
+    gpu.run(&[
+        work(WorkKind::Draw, Kernel::Fill, 5, 100, &[Use::whole(depth, A::DEPTH_STENCIL_WRITE)]),
+        work(WorkKind::Draw, Kernel::Copy, 0, 10, &test),
+        back,
+        work(WorkKind::Dispatch, Kernel::Copy, 0, 10, &shade),
+    ]);
+    assert_eq!((gpu.word(64), gpu.word(68)), (5, 0), "reading it writes nothing back");
 }
 
 #[test]

@@ -1,0 +1,161 @@
+//! The debug layer as a program has it: turned on, read, full, and gone.
+
+use d3dkmt::isa::{BarrierAccess as A, BarrierSync as S, Packet};
+use d3dkmt::{NtStatus, limits};
+use dxgkrnl::ddi::{KmdDevice, KmdProcess, Miniport};
+
+use crate::gpu::{COPY_ENGINE, DEVICE, Gpu, copy, fill, global, words};
+
+/// What of a record is looked at.
+#[derive(Debug, PartialEq)]
+struct Said {
+    rule: u32,
+    severity: u32,
+    command: u32,
+    resource: u32,
+    text: String,
+}
+
+fn set(gpu: &mut Gpu, level: u32) -> NtStatus {
+    gpu.escape(Some(DEVICE), &mut [7u32.to_le_bytes(), level.to_le_bytes()].concat())
+}
+
+/// Messages and how many were lost.
+fn read(gpu: &mut Gpu, bytes: usize) -> Result<(Vec<Said>, u64), NtStatus> {
+    let mut data = vec![0xEE; bytes];
+    data[..4].copy_from_slice(&8u32.to_le_bytes());
+    match gpu.escape(Some(DEVICE), &mut data) {
+        NtStatus::SUCCESS => {}
+        status => return Err(status),
+    }
+    let word = |at: usize| u32::from_le_bytes(data[at..at + 4].try_into().unwrap());
+    let (mut at, mut said) = (16, Vec::new());
+    for _ in 0..word(4) {
+        assert!(word(at) % 8 == 0 && word(at) >= 40 + word(at + 32) && word(at + 36) == 0);
+        let text = data[at + 40..at + 40 + word(at + 32) as usize].to_vec();
+        let text = String::from_utf8(text).unwrap();
+        let (rule, severity) = (word(at + 4), word(at + 12));
+        said.push(Said { rule, severity, command: word(at + 20), resource: word(at + 28), text });
+        at += word(at) as usize;
+    }
+    Ok((said, u64::from_le_bytes(data[8..16].try_into().unwrap())))
+}
+
+fn rules(gpu: &mut Gpu) -> Vec<(u32, u32, u32)> {
+    let (said, _) = read(gpu, 1 << 16).unwrap();
+    said.iter().map(|said| (said.rule, said.severity, said.command)).collect()
+}
+
+/// A barrier that is right but for a warning: AccessBefore is COMMON.
+fn warned() -> Packet {
+    global(words((S::ALL, S::ALL), (A::COMMON, A::COMMON)))
+}
+
+#[test]
+fn it_is_off_until_a_process_turns_it_on_and_says_what_is_wrong_with_a_list() {
+    let mut gpu = Gpu::new(1);
+    let [a, b] = [0, 64].map(|offset| gpu.buffer(offset, 64));
+    let race = [fill(a, 5, 10), copy(a, b, 10)];
+    gpu.run(&race);
+    assert_eq!((read(&mut gpu, 1 << 12), gpu.notes.len()), (Err(NtStatus::INVALID_PARAMETER), 0));
+    assert_eq!((set(&mut gpu, 3), set(&mut gpu, 2)), (NtStatus::INVALID_PARAMETER, NtStatus::SUCCESS));
+    gpu.run(&race);
+    let (said, lost) = read(&mut gpu, 1 << 12).unwrap();
+    assert_eq!((said.len(), lost), (1, 0));
+    let hazard = &said[0];
+    assert_eq!((hazard.severity, hazard.command, hazard.resource), (2, 1, a), "{hazard:?}");
+    assert_eq!(gpu.notes.len(), 1);
+    assert!(gpu.notes[0].contains(&hazard.text), "{:?}", gpu.notes);
+    assert_eq!(read(&mut gpu, 16).unwrap().0, [], "what was read is kept no more");
+    // What the list does is the same.
+    assert_eq!((gpu.word(0), gpu.word(64)), (5, 5), "the second time the copy finds what the first has left");
+}
+
+#[test]
+fn levels_say_all_or_what_is_worse_than_a_warning() {
+    let mut gpu = Gpu::new(1);
+    let a = gpu.buffer(0, 64);
+    let list = [fill(a, 5, 10), warned(), fill(9, 5, 10)];
+    for (level, expected) in [(2, vec![(1, 1), (3, 2)]), (1, vec![(3, 2)])] {
+        set(&mut gpu, level);
+        gpu.submit(crate::gpu::ENGINE, 1, &list);
+        let said: Vec<_> =
+            rules(&mut gpu).into_iter().map(|(_, severity, command)| (severity, command)).collect();
+        assert_eq!(said, expected);
+        gpu.advance(1000);
+    }
+    set(&mut gpu, 0);
+    assert_eq!(read(&mut gpu, 64), Err(NtStatus::INVALID_PARAMETER));
+}
+
+#[test]
+fn it_judges_by_the_queue_and_when_its_turn_comes() {
+    let mut gpu = Gpu::new(1);
+    let [a, b] = [0, 64].map(|offset| gpu.buffer(offset, 64));
+    set(&mut gpu, 2);
+    let draw = words((S::DRAW, S::DRAW), (A::NO_ACCESS, A::NO_ACCESS));
+    gpu.submit(COPY_ENGINE, 1, &[copy(a, b, 100)]);
+    gpu.submit(COPY_ENGINE, 2, &[copy(a, b, 1), global(draw), copy(b, a, 1)]);
+    assert_eq!(rules(&mut gpu), [], "it has not begun");
+    gpu.advance(100);
+    let said = rules(&mut gpu);
+    assert!(
+        said.iter().any(|(rule, severity, command)| (*rule, *severity, *command) == (40, 3, 1)),
+        "{said:?}"
+    );
+    gpu.submit(crate::gpu::ENGINE, 3, &[copy(a, b, 1), global(draw), copy(b, a, 1)]);
+    let said = rules(&mut gpu);
+    assert!(said.iter().all(|(rule, ..)| *rule != 40), "{said:?}");
+}
+
+#[test]
+fn so_many_messages_are_kept_and_more_are_counted() {
+    let mut gpu = Gpu::new(1);
+    set(&mut gpu, 2);
+    let unknown = words((S::from_bits_retain(1 << 17), S::ALL), (A::NO_ACCESS, A::NO_ACCESS));
+    let list = vec![global(unknown); 64];
+    let (kept, mut all) = (limits::DEBUG_MESSAGES_PER_PROCESS_MAX, 0);
+    gpu.run(&list);
+    let once = read(&mut gpu, 1 << 16).unwrap().0.len();
+    assert!(once >= 64);
+    let times = kept / once + 1;
+    for _ in 0..times {
+        gpu.notes.clear();
+        gpu.run(&list);
+        assert_eq!(gpu.notes.len(), 17, "sixteen, and how many more: {:#?}", gpu.notes);
+    }
+    loop {
+        let (said, lost) = read(&mut gpu, 1000).unwrap();
+        assert_eq!(lost as usize, once * times - kept);
+        if said.is_empty() {
+            break;
+        }
+        assert!(said.len() > 1);
+        all += said.len();
+    }
+    assert_eq!(all, kept);
+    gpu.run(&list);
+    assert_eq!(read(&mut gpu, 16), Err(NtStatus::BUFFER_TOO_SMALL));
+    assert_eq!(read(&mut gpu, 8), Err(NtStatus::BUFFER_TOO_SMALL));
+}
+
+#[test]
+fn resources_that_come_and_go_are_followed_and_all_ends_with_the_process() {
+    let mut gpu = Gpu::new(1);
+    let before = gpu.buffer(0, 64);
+    set(&mut gpu, 2);
+    let after = gpu.buffer(64, 64);
+    gpu.run(&[fill(before, 1, 1), fill(after, 1, 1)]);
+    assert_eq!(rules(&mut gpu), []);
+    let destroy = [6u32.to_le_bytes(), after.to_le_bytes()].concat();
+    assert_eq!(gpu.escape(Some(DEVICE), &mut destroy.clone()), NtStatus::SUCCESS);
+    gpu.submit(crate::gpu::ENGINE, 1, &[fill(before, 1, 1), fill(after, 1, 1)]);
+    assert_eq!(rules(&mut gpu), [(5, 3, 1)]);
+    gpu.miniport.destroy_device(0, DEVICE, &mut Vec::new());
+    gpu.miniport.create_device(0, KmdProcess(1), KmdDevice(6)).unwrap();
+    gpu.miniport.create_device(0, KmdProcess(1), DEVICE).unwrap();
+    gpu.submit(crate::gpu::ENGINE, 1, &[fill(before, 1, 1)]);
+    assert_eq!(rules(&mut gpu), [(5, 3, 0)], "it ended with its device");
+    gpu.miniport.destroy_process(0, KmdProcess(1), &mut Vec::new());
+    assert_eq!(set(&mut gpu, 2), NtStatus::INVALID_PARAMETER, "no process");
+}
