@@ -11,13 +11,15 @@ enum { TOKEN_BYTES = 16 };
 /* Attaches this process; gives the stream, the fence memory and the token. Leaves the broker's connection open. */
 static inline void attach_by_hand(int descriptors[2], char token[TOKEN_BYTES])
 {
-    static const char attach_version_3[] = {0x0a, 0x02, 0x08, 0x03};
+    /* Attach { version }: PROTOCOL_VERSION is that of the crate proto, which the tests compile this with. */
+    static const char attach[] = {0x0a, 0x02, 0x08, PROTOCOL_VERSION};
+    _Static_assert(PROTOCOL_VERSION < 0x80, "a varint of one byte");
     const char *path = getenv("GPUPV_BROKER");
     struct sockaddr_un address = {.sun_family = AF_UNIX};
     snprintf(address.sun_path, sizeof address.sun_path, "%s", path ? path : "/run/gpupv/broker.sock");
     int broker = socket(AF_UNIX, SOCK_SEQPACKET, 0);
     CHECK(connect(broker, (struct sockaddr *)&address, sizeof address) == 0, "connect: %s", strerror(errno));
-    CHECK(send(broker, attach_version_3, sizeof attach_version_3, 0) == sizeof attach_version_3, "send");
+    CHECK(send(broker, attach, sizeof attach, 0) == sizeof attach, "send");
     char packet[4096], control[256];
     struct iovec part = {packet, sizeof packet};
     struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1};

@@ -174,10 +174,14 @@ CALL(ReleaseKeyedMutex2, D3DKMT_RELEASEKEYEDMUTEX2, (with_data, a->hKeyedMutex =
 
 /* ---- paging and hardware queues ---- */
 
+/* Of the paging queue that was made first: the one that stays. */
+static handle_t paging_fence;
+
 static handle_t new_paging_queue(void)
 {
     D3DKMT_CREATEPAGINGQUEUE args = {.hDevice = handle_of(DEVICE)};
     EXPECT(D3DKMTCreatePagingQueue(&args), STATUS_SUCCESS);
+    paging_fence = paging_fence ? paging_fence : args.hSyncObject;
     return args.hPagingQueue;
 }
 
@@ -218,6 +222,69 @@ CALL(UpdateGpuVirtualAddress, D3DKMT_UPDATEGPUVIRTUALADDRESS,
       a->hFenceObject = handle_of(FENCE), a->NumOperations = 1, a->Operations = &b.operation,
       a->FenceValue = counter++),
      nothing_to_undo);
+
+/* ---- memory ---- */
+
+static handle_t new_allocation(void)
+{
+    static void *heap;
+    heap = heap ? heap : aligned_alloc(4096, 4096);
+    D3DKMT_CREATESTANDARDALLOCATION standard = {.Type = D3DKMT_STANDARDALLOCATIONTYPE_EXISTINGHEAP};
+    standard.ExistingHeapData.Size = 4096;
+    D3DDDI_ALLOCATIONINFO info = {.pSystemMem = heap};
+    D3DKMT_CREATEALLOCATION args = {.hDevice = handle_of(DEVICE), .NumAllocations = 1};
+    args.pStandardAllocation = &standard;
+    args.pAllocationInfo = &info;
+    args.Flags.ExistingSysMem = args.Flags.StandardAllocation = 1;
+    EXPECT(D3DKMTCreateAllocation(&args), STATUS_SUCCESS);
+    return info.hAllocation;
+}
+
+#define one_allocation (b.objects[0] = handle_of(ALLOCATION))
+#define resident_args                                                         \
+    (one_allocation, a->hPagingQueue = handle_of(PAGING_QUEUE), a->NumAllocations = 1, a->AllocationList = b.objects)
+static void evict_it(void)
+{
+    D3DKMT_EVICT args = {.hDevice = handle_of(DEVICE), .NumAllocations = 1, .AllocationList = b.objects};
+    one_allocation;
+    EXPECT(D3DKMTEvict(&args), STATUS_SUCCESS);
+}
+
+/* It is resident from the start: a good call has nothing to wait for. */
+static void make_it_resident(void)
+{
+    D3DDDI_MAKERESIDENT args = {0}, *a = &args;
+    resident_args;
+    EXPECT(D3DKMTMakeResident(a), STATUS_PENDING);
+    EXPECT(cpu_wait(handle_of(DEVICE), paging_fence, args.PagingFenceValue, 0), STATUS_SUCCESS);
+}
+
+static void lock_it(void)
+{
+    D3DKMT_LOCK2 args = {.hDevice = handle_of(DEVICE), .hAllocation = handle_of(ALLOCATION)};
+    EXPECT(D3DKMTLock2(&args), STATUS_SUCCESS);
+}
+
+static void unlock_it(void)
+{
+    EXPECT(D3DKMTUnlock2(&(D3DKMT_UNLOCK2){handle_of(DEVICE), handle_of(ALLOCATION)}), STATUS_SUCCESS);
+}
+
+CALL(MakeResident, D3DDDI_MAKERESIDENT, resident_args, evict_it());
+CALL(Evict, D3DKMT_EVICT,
+     (one_allocation, a->hDevice = handle_of(DEVICE), a->NumAllocations = 1, a->AllocationList = b.objects),
+     make_it_resident());
+CALL(Lock2, D3DKMT_LOCK2, (a->hDevice = handle_of(DEVICE), a->hAllocation = handle_of(ALLOCATION)), unlock_it());
+CALL(Unlock2, D3DKMT_UNLOCK2, (a->hDevice = handle_of(DEVICE), a->hAllocation = handle_of(ALLOCATION)), lock_it());
+CALL(SetAllocationPriority, D3DKMT_SETALLOCATIONPRIORITY,
+     (one_allocation, a->hDevice = handle_of(DEVICE), a->phAllocationList = b.objects, a->AllocationCount = 1,
+      a->pPriorities = (const UINT *)b.data),
+     nothing_to_undo);
+CALL(GetAllocationPriority, D3DKMT_GETALLOCATIONPRIORITY,
+     (one_allocation, a->hDevice = handle_of(DEVICE), a->phAllocationList = b.objects, a->AllocationCount = 1,
+      a->pPriorities = (UINT *)b.data),
+     nothing_to_undo);
+CALL(QueryVideoMemoryInfo, D3DKMT_QUERYVIDEOMEMORYINFO, a->hAdapter = handle_of(ADAPTER), nothing_to_undo);
 
 static void destroy_hw_queue(handle_t queue)
 {
@@ -357,6 +424,20 @@ static const struct call calls[] = {
          H(UpdateGpuVirtualAddress, hContext, ANY_CONTEXT), H(UpdateGpuVirtualAddress, hFenceObject, FENCE),
          P(UpdateGpuVirtualAddress, Operations), N(UpdateGpuVirtualAddress, NumOperations, 0),
          SET(UpdateGpuVirtualAddress, Flags, RESERVED)),
+    LINE(MakeResident, OK, H(MakeResident, hPagingQueue, PAGING_QUEUE), IN(objects, ALLOCATION),
+         P(MakeResident, AllocationList), N(MakeResident, NumAllocations, 0), SET(MakeResident, Flags, RESERVED)),
+    LINE(Evict, OK, H(Evict, hDevice, DEVICE), IN(objects, ALLOCATION), P(Evict, AllocationList),
+         N(Evict, NumAllocations, 0), SET(Evict, Flags, RESERVED)),
+    LINE(Lock2, OK, H(Lock2, hDevice, DEVICE), H(Lock2, hAllocation, ALLOCATION), SET(Lock2, Flags, RESERVED)),
+    LINE(Unlock2, OK, H(Unlock2, hDevice, DEVICE), H(Unlock2, hAllocation, ALLOCATION)),
+    LINE(SetAllocationPriority, OK, H(SetAllocationPriority, hDevice, DEVICE), IN(objects, ALLOCATION),
+         P(SetAllocationPriority, phAllocationList), P(SetAllocationPriority, pPriorities),
+         N(SetAllocationPriority, AllocationCount, 0)),
+    LINE(GetAllocationPriority, OK, H(GetAllocationPriority, hDevice, DEVICE), IN(objects, ALLOCATION),
+         P(GetAllocationPriority, phAllocationList), P(GetAllocationPriority, pPriorities),
+         N(GetAllocationPriority, AllocationCount, 0)),
+    LINE(QueryVideoMemoryInfo, OK, H(QueryVideoMemoryInfo, hAdapter, ADAPTER),
+         N(QueryVideoMemoryInfo, MemorySegmentGroup, 2), N(QueryVideoMemoryInfo, PhysicalAdapterIndex, 1)),
     LINE(CreateHwQueue, OK, H(CreateHwQueue, hHwContext, HW_CONTEXT), SET(CreateHwQueue, Flags, RESERVED),
          P(CreateHwQueue, pPrivateDriverData)),
     LINE(DestroyHwQueue, OK, H(DestroyHwQueue, hHwQueue, HW_QUEUE)),
@@ -505,6 +586,9 @@ static void make_handles(void)
     handles[__builtin_ctz(PAGING_QUEUE)] = new_paging_queue();
     handles[__builtin_ctz(DESTROYED)] = new_object(D3DDDI_MONITORED_FENCE, 0);
     EXPECT(destroy_object(handle_of(DESTROYED)), OK);
+    handles[__builtin_ctz(ALLOCATION)] = new_allocation();
+    make_it_resident();
+    lock_it();
     update_range = new_range();
     event = new_event();
 }

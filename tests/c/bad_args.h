@@ -22,8 +22,9 @@ enum {
     GLOBAL_MUTEX = 0x400,
     DESTROYED = 0x800,
     FOREIGN = 0x1000, /* of another process that lives */
-    NO_HANDLE = 0x2000,
-    KINDS = 14
+    ALLOCATION = 0x2000,
+    NO_HANDLE = 0x4000,
+    KINDS = 15
 };
 #define ANY_CONTEXT (CONTEXT | HW_CONTEXT)
 #define ANY_OBJECT (FENCE | SEMAPHORE)

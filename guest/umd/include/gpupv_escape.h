@@ -12,6 +12,10 @@
 #define GPUPV_ESCAPE_FAIL 2u         /* struct gpupv_escape_fail */
 #define GPUPV_ESCAPE_OBJECT_BAD 3u   /* struct gpupv_escape_object_bad */
 #define GPUPV_ESCAPE_GUEST_EVENT 4u  /* struct gpupv_escape_guest_event */
+#define GPUPV_ESCAPE_CREATE_RESOURCE 5u  /* struct gpupv_escape_create_resource */
+#define GPUPV_ESCAPE_DESTROY_RESOURCE 6u /* struct gpupv_escape_destroy_resource */
+#define GPUPV_ESCAPE_SET_DEBUG 7u        /* struct gpupv_escape_set_debug */
+#define GPUPV_ESCAPE_READ_MESSAGES 8u    /* struct gpupv_escape_read_messages */
 
 #define GPUPV_ESCAPE_SIGNALS_MAX 1024u
 
@@ -54,6 +58,60 @@ struct gpupv_escape_guest_event {
     uint32_t command;
     uint32_t reserved; /* 0 */
     uint64_t event;    /* not 0 */
+};
+
+/* A resource for commands to name: of hDevice, with which it ends. The number is one of the process's on this adapter,
+ * and is not used again. STATUS_INVALID_PARAMETER without a device or with a description that cannot be (a note of the
+ * host's says what is wrong with it), STATUS_NO_MEMORY if the process has 16384. */
+struct gpupv_escape_create_resource {
+    uint32_t command;
+    uint32_t number;   /* out; not 0 */
+    uint8_t desc[96];  /* struct gpupv_resource_desc */
+};
+
+/* STATUS_INVALID_PARAMETER if it is no resource of hDevice. A command that names it faults from then on. */
+struct gpupv_escape_destroy_resource {
+    uint32_t command;
+    uint32_t number;
+};
+
+#define GPUPV_DEBUG_OFF 0u
+#define GPUPV_DEBUG_ERRORS 1u /* hazards and errors */
+#define GPUPV_DEBUG_ALL 2u    /* warnings too */
+
+/* The debug layer of the calling process on this adapter: what it says of command lists as their turn comes to run. Needs
+ * hDevice. STATUS_INVALID_PARAMETER for another level. */
+struct gpupv_escape_set_debug {
+    uint32_t command;
+    uint32_t level; /* GPUPV_DEBUG_.. */
+};
+
+/* What it has said and nobody has read, the oldest first: as many records as there is room for behind this; they are
+ * kept no more. 1024 are kept, more are counted. STATUS_INVALID_PARAMETER if the layer is off, STATUS_BUFFER_TOO_SMALL
+ * if the first one does not fit. */
+struct gpupv_escape_read_messages {
+    uint32_t command;
+    uint32_t count; /* out */
+    uint64_t lost;  /* out: since the layer was turned on */
+};
+
+#define GPUPV_MESSAGE_WARNING 1u
+#define GPUPV_MESSAGE_HAZARD 2u
+#define GPUPV_MESSAGE_ERROR 3u
+#define GPUPV_MESSAGE_LIST_REMOVED 4u /* an error for which a runtime removes the list */
+
+/* One record; the text, UTF-8 with zeros up to 8 bytes, is behind it. */
+struct gpupv_message {
+    uint32_t bytes;      /* of the record with its text */
+    uint32_t rule;       /* n of R-n, docs/COMMANDS.md; 0: no rule of barriers */
+    uint32_t message_id; /* D3D12_MESSAGE_ID, or 0 */
+    uint32_t severity;   /* GPUPV_MESSAGE_.. */
+    uint32_t list;       /* of the submission, from 0 */
+    uint32_t packet;     /* of the list, from 0 */
+    uint32_t barrier;    /* of the packet, from 0; UINT32_MAX: none */
+    uint32_t resource;   /* or 0 */
+    uint32_t text_bytes;
+    uint32_t reserved;
 };
 
 #endif

@@ -3,11 +3,11 @@
 use d3dkmt::NtStatus;
 use dxgkrnl::ddi::{
     BadCommands, Callback, CreateCpuEvent, CreatePeriodicFrameNotification, CurrentValueUpdate,
-    DoorbellConnection, EngineId, EngineState, EngineStatus, Escape, HwContext, HwQueueId, HwQueueSubmission,
-    KmdCpuEvent, KmdDevice, KmdProcess, LocalNativeFenceId, Miniport, NativeFenceId, NativeFenceStorage,
-    NewHwQueue, NewNativeFence, NewProcess, NotificationRefused, OpenedNativeFence, PageFaultFlags,
-    PageTableEntry, PagingOperation, PendingFaults, PerEngineTdrDdis, QueryAdapterInfo, ResetFailed,
-    SchedulingLogBuffer, SignalMonitoredFence, Submission, Suspend, VirtualMachineData,
+    DoorbellConnection, Edge, EngineId, EngineState, EngineStatus, Escape, HwContext, HwQueueId,
+    HwQueueSubmission, KmdCpuEvent, KmdDevice, KmdProcess, LocalNativeFenceId, Miniport, NativeFenceId,
+    NativeFenceStorage, NewHwQueue, NewNativeFence, NewProcess, NotificationRefused, OpenedNativeFence,
+    PageFaultFlags, PageTableEntry, PagingOperation, PendingFaults, PerEngineTdrDdis, QueryAdapterInfo,
+    ResetFailed, SchedulingLogBuffer, SignalMonitoredFence, Submission, Suspend, VirtualMachineData,
 };
 use dxgkrnl::{Config, FeatureId, Nanos, ProcessId};
 
@@ -108,6 +108,7 @@ ddis! {
     fn open_native_fence(&mut; opened: &OpenedNativeFence);
     fn close_native_fence(&mut; local: LocalNativeFenceId);
     fn destroy_native_fence(&mut; fence: NativeFenceId);
+    fn edge(&mut; edge: &Edge) -> Vec<String>;
     fn memory_written(&mut; storage: NativeFenceStorage, value: u64);
     fn update_monitored_values(&mut;
         now: Nanos, values: &[(NativeFenceId, u64)], callbacks: &mut Vec<Callback>);

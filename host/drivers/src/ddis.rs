@@ -5,11 +5,11 @@ use std::collections::BTreeMap;
 use d3dkmt::NtStatus;
 use dxgkrnl::ddi::{
     BadCommands, Callback, CreateCpuEvent, CreatePeriodicFrameNotification, CurrentValueUpdate,
-    DoorbellConnection, EngineId, EngineState, EngineStatus, Escape, HwContext, HwQueueId, HwQueueSubmission,
-    KmdCpuEvent, KmdDevice, KmdProcess, LocalNativeFenceId, Miniport, NativeFenceId, NativeFenceStorage,
-    NewHwQueue, NewNativeFence, NewProcess, NotificationRefused, OpenedNativeFence, PageFaultFlags,
-    PageTableEntry, PagingOperation, PendingFaults, PerEngineTdrDdis, QueryAdapterInfo, ResetFailed,
-    SchedulingLogBuffer, SignalMonitoredFence, Submission, Suspend, VirtualMachineData,
+    DoorbellConnection, Edge, EngineId, EngineState, EngineStatus, Escape, HwContext, HwQueueId,
+    HwQueueSubmission, KmdCpuEvent, KmdDevice, KmdProcess, LocalNativeFenceId, Miniport, NativeFenceId,
+    NativeFenceStorage, NewHwQueue, NewNativeFence, NewProcess, NotificationRefused, OpenedNativeFence,
+    PageFaultFlags, PageTableEntry, PagingOperation, PendingFaults, PerEngineTdrDdis, QueryAdapterInfo,
+    ResetFailed, SchedulingLogBuffer, SignalMonitoredFence, Submission, Suspend, VirtualMachineData,
 };
 use dxgkrnl::{Config, FeatureId, Nanos, ProcessId};
 
@@ -222,6 +222,10 @@ impl Miniport for Drivers {
     fn destroy_native_fence(&mut self, fence: NativeFenceId) {
         self.on(self.routes.fence(fence), (), |driver| driver.destroy_native_fence(fence));
         self.routes.fence_destroyed(fence);
+    }
+
+    fn edge(&mut self, edge: &Edge) -> Vec<String> {
+        (0..self.adapters()).flat_map(|adapter| self.on(Some(adapter), Vec::new(), |driver| driver.edge(edge))).collect()
     }
 
     fn memory_written(&mut self, storage: NativeFenceStorage, value: u64) {

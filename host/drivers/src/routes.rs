@@ -149,7 +149,7 @@ impl Routes {
             Callback::InvalidateHwContext { context: of, .. } => context(of),
             Callback::NativeFenceLogWrite(write) => queue(&write.hw_queue),
             Callback::DisconnectDoorbell { hw_queue, .. } => queue(hw_queue),
-            Callback::Violation { adapter: of, .. } => other(*of),
+            Callback::Violation { adapter: of, .. } | Callback::DebugPrint { adapter: of, .. } => other(*of),
             Callback::Stuck { .. } => None,
         }
     }

@@ -131,6 +131,9 @@ pub struct NodeConfig {
     pub user_mode_submission: bool,
     /// How many physical doorbells the node has.
     pub doorbells: u32,
+    /// In which order commands of a submission begin that no barrier orders, and how many run at once: 0 is the order
+    /// of the list and as many as can; any other value decides by chance, the same for the same value.
+    pub overlap_seed: u64,
 }
 
 /// Which key of the registry a value is under.
@@ -191,6 +194,8 @@ pub struct AdapterConfig {
     pub targets: Vec<TargetConfig>,
     /// How many bytes each process may have resident, by `D3DKMT_MEMORY_SEGMENT_GROUP`: LOCAL and NON_LOCAL.
     pub budget_bytes: [u64; 2],
+    /// The driver looks for accesses that race, and is told what orders them ([`crate::ddi::Edge`]).
+    pub hazards: bool,
 }
 
 /// An object may be opened by this name in several VMs: our own extension, see `sharing.rs`.
@@ -332,6 +337,7 @@ impl Default for NodeConfig {
             ring_buffer_fence_release: false,
             user_mode_submission: true,
             doorbells: 4,
+            overlap_seed: 0,
         }
     }
 }
@@ -387,6 +393,7 @@ impl Default for AdapterConfig {
             // 60 Hz.
             targets: vec![TargetConfig { id: 0, vsync_ns: 16_666_667 }],
             budget_bytes: [4 << 30, 8 << 30],
+            hazards: false,
         }
     }
 }

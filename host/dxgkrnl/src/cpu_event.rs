@@ -25,7 +25,10 @@ use alloc::vec::Vec;
 
 use d3dkmt::{EventId, Handle, NtStatus, SyncObjectFlags, SyncObjectInfo, limits};
 
-use crate::ddi::{CreateCpuEvent, DxgCpuEvent, KmdCpuEvent, KmdProcess, Miniport, ProcessKind, SignalEvent};
+use crate::ddi::{
+    CreateCpuEvent, DEBUG_PRINT_BYTES_MAX, DxgCpuEvent, KmdCpuEvent, KmdProcess, Miniport, ProcessKind,
+    SignalEvent,
+};
 use crate::effects::Effects;
 use crate::kernel::{Kernel, Refusal, refuse};
 use crate::policy::CpuEventOfDevice;
@@ -97,6 +100,23 @@ impl<M: Miniport> Kernel<M> {
         self.cpu_events.violations += 1;
         let text = format!("contract violation by the driver of adapter {adapter}: {what}");
         self.note_host(text, effects);
+    }
+
+    /// What a driver says to people; of a long line the beginning.
+    pub(crate) fn debug_print(
+        &mut self,
+        adapter: u32,
+        process: Option<ProcessId>,
+        text: &str,
+        effects: &mut Effects,
+    ) {
+        let bytes = (0..=DEBUG_PRINT_BYTES_MAX.min(text.len())).rev();
+        let bytes = bytes.into_iter().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
+        let text = format!("driver of adapter {adapter}: {}", &text[..bytes]);
+        match process.filter(|process| self.processes.contains_key(process)) {
+            Some(process) => self.note(process, text, effects),
+            None => self.note_host(text, effects),
+        }
     }
 
     /// A DDI failed: its status is the call's. One that fails with success is a violation.

@@ -60,6 +60,7 @@ use d3dkmt::NtStatus;
 
 use crate::{Config, DataMove, FeatureId, Nanos, ProcessId};
 
+mod edges;
 mod guests;
 mod memory;
 mod native;
@@ -67,6 +68,7 @@ mod page_map;
 mod queues;
 mod recovery;
 
+pub use edges::{Edge, Orderer};
 pub use guests::{
     CreateCpuEvent, DxgCpuEvent, Escape, KmdCpuEvent, KmdDevice, KmdProcess, NewProcess, ProcessKind,
     QueryAdapterInfo, QueryAdapterInfoFlags, SignalEvent, VirtualMachineData,
@@ -213,10 +215,15 @@ pub enum Callback {
     DisconnectDoorbell { hw_queue: HwQueueId, reason: DisconnectReason },
     /// `DxgkCbSignalEvent`.
     SignalEvent { adapter: u32, signal: SignalEvent },
+    /// `DbgPrintEx`: a line for people, at most [`DEBUG_PRINT_BYTES_MAX`] bytes of it. The process that it is about, if any.
+    DebugPrint { adapter: u32, process: Option<ProcessId>, text: String },
     /// No callback: whoever stands between the kernel and this adapter's driver found that it broke its contract, and
     /// left out what it did.
     Violation { adapter: u32, what: String },
 }
+
+/// Of one [`Callback::DebugPrint`], as of one call of `DbgPrint`.
+pub const DEBUG_PRINT_BYTES_MAX: usize = 512;
 
 /// What an engine does at the moment.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -575,6 +582,12 @@ pub trait Miniport {
     /// the memory and nothing else (FEN-115).
     fn memory_written(&mut self, storage: NativeFenceStorage, value: u64) {
         let _ = (storage, value);
+    }
+    /// No DDI: something that orders happened, for a driver that looks for races. Told of only if the configuration of
+    /// some adapter says `hazards`. Gives what people are to be told.
+    fn edge(&mut self, edge: &Edge) -> Vec<String> {
+        let _ = edge;
+        Vec::new()
     }
     /// `DxgkDdiUpdateMonitoredValues`. The GPU may store meanwhile without an interrupt: the kernel looks at the
     /// CurrentValues when it returns (FEN-101).

@@ -84,7 +84,8 @@ impl<M: Miniport> Kernel<M> {
         let id = KmdProcess(self.guests.next_id());
         let name = &self.process(process).name;
         let name = (!name.is_empty()).then(|| name.clone());
-        let new = NewProcess { process: id, kind: self.process_kind(process), name };
+        let (address_space, kind) = (Some(process), self.process_kind(process));
+        let new = NewProcess { process: id, address_space, kind, name };
         if let Err(status) = self.miniport.create_process(adapter, &new) {
             return Err(self.driver_refused(adapter, "DxgkDdiCreateProcess", status, effects));
         }

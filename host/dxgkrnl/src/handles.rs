@@ -10,9 +10,10 @@
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
+use core::hint::black_box;
 use core::marker::PhantomData;
 
-use d3dkmt::{Handle, HandleKind};
+use d3dkmt::Handle;
 
 const GROWTH: usize = 1024;
 const FREE_BEFORE_REUSE: usize = 128;
@@ -104,11 +105,16 @@ impl<T: Referent> HandleTable<T> {
 
     #[inline]
     fn position(&self, handle: Handle) -> Option<usize> {
-        if handle.kind() != HandleKind::Local {
-            return None;
-        }
         let index = (handle.index() as usize).checked_sub(FIRST_INDEX)?;
-        (self.entries.get(index)?.unique() == handle.unique()).then_some(index)
+        // Whatever else its bits say, it is not the handle of this entry.
+        (Handle::local(handle.index(), self.entries.get(index)?.unique()) == handle).then_some(index)
+    }
+
+    /// Begins to load the entry of a handle.
+    #[inline]
+    pub fn fetch(&self, handle: Handle) {
+        let entry = self.entries.get((handle.index() as usize).wrapping_sub(FIRST_INDEX));
+        black_box(entry.map_or(0, |entry| entry.0));
     }
 
     #[inline]

@@ -18,8 +18,11 @@ use d3dkmt::{Call, Handle, NtStatus, Reply, limits};
 use crate::allocation::Memory;
 use crate::bugcheck::Bugcheck;
 use crate::cpu_event::CpuEvents;
-use crate::ddi::{Callback, DxgCpuEvent, EngineId, Interrupt, KmdDevice, Miniport, interrupt_type};
+use crate::ddi::{
+    Callback, DxgCpuEvent, Edge, EngineId, Interrupt, KmdDevice, Miniport, Orderer, interrupt_type,
+};
 use crate::driver::Driver;
+use crate::edges::Edges;
 use crate::effects::{Answer, Effects, FenceStore, HostEvent, Note};
 use crate::guests::Guests;
 use crate::handles::HandleTable;
@@ -66,6 +69,9 @@ pub(crate) fn earliest(one: Option<Nanos>, other: Option<Nanos>) -> Option<Nanos
         (one, other) => one.or(other),
     }
 }
+
+/// So many objects of calls that are expected are looked at.
+const EXPECTED_MAX: usize = 32;
 
 pub(crate) type Called = Result<Reply, Refusal>;
 
@@ -143,6 +149,7 @@ pub struct Kernel<M: Miniport> {
     pub(crate) interrupts: VecDeque<Interrupt>,
     pub(crate) tdr: Tdr,
     pub(crate) bugcheck: Option<Bugcheck>,
+    pub(crate) edges: Edges,
     pub(crate) hw_queues: Slab<HwQueue>,
     /// Hardware queues by the object of their progress fence.
     pub(crate) progress_fences: BTreeMap<u32, u32>,
@@ -160,6 +167,7 @@ pub struct Kernel<M: Miniport> {
 
 impl<M: Miniport> Kernel<M> {
     pub fn new(config: Config, mut miniport: M) -> Self {
+        let edges = Edges::new(&config);
         miniport.start(&config);
         crate::start::set_scheduling_logs(&config, &mut miniport);
         let mut start_failures = crate::start::failures(&config, &miniport);
@@ -199,6 +207,7 @@ impl<M: Miniport> Kernel<M> {
             interrupts: VecDeque::new(),
             tdr: Tdr::default(),
             bugcheck: None,
+            edges,
             hw_queues: Slab::default(),
             progress_fences: BTreeMap::new(),
             suspend_deadlines: BTreeSet::new(),
@@ -236,7 +245,6 @@ impl<M: Miniport> Kernel<M> {
     /// Applies one input. `effects` is added to, never read. Time does not go back: an earlier `now`
     /// counts as the latest one seen.
     pub fn handle(&mut self, now: Nanos, input: Input, effects: &mut Effects) {
-        self.fetch(&input);
         self.stored.clear();
         self.cpu_events.begin_step();
         if !self.answered_signal.is_empty() {
@@ -247,21 +255,34 @@ impl<M: Miniport> Kernel<M> {
         self.now = self.now.max(now);
         self.apply(input, effects);
         self.run_queues(effects);
+        self.tell_of_edges(effects);
     }
 
-    /// Begins to load what a signal or a wait needs. A handle leads to its entry and the entry to the object, two loads
-    /// that miss the cache where there are many fences. Nothing until the call is applied needs them, so that a
-    /// processor does all that meanwhile; and the second need not wait for the first where it can be guessed.
-    #[inline]
-    fn fetch(&mut self, input: &Input) {
-        let Input::Call { process, call, .. } = input else { return };
-        let (Call::SignalFromCpu { objects, .. } | Call::WaitFromCpu { objects, .. }) = call else { return };
-        if let (Some(owner), Some(handle)) = (self.processes.get(process), objects.first()) {
-            self.objects.fetch_guess(*handle);
-            if let Some(named) = owner.find_sync_object(*handle) {
-                self.objects.fetch(*handle, named.object);
-            }
+    /// What a process calls next, for whoever has several calls at once: their signals and waits are done sooner.
+    /// Changes nothing, and need not be true.
+    ///
+    /// A handle leads to its entry and that to the object: two loads that miss the cache where there are many fences,
+    /// each as long as all the rest of a signal. Here a processor has all of the first under way at once, and then all
+    /// of the second.
+    pub fn expect<'a>(&self, process: ProcessId, calls: impl Iterator<Item = &'a Call>) {
+        let Some(owner) = self.processes.get(&process) else { return };
+        let named = calls.flat_map(|call| match call {
+            Call::SignalFromCpu { objects, .. } | Call::WaitFromCpu { objects, .. } => objects.as_slice(),
+            _ => &[],
+        });
+        let mut handles = [Handle::NULL; EXPECTED_MAX];
+        let mut count = 0;
+        for (place, handle) in handles.iter_mut().zip(named) {
+            *place = *handle;
+            count += 1;
         }
+        let handles = &handles[..count];
+        let mut objects = [u32::MAX; EXPECTED_MAX];
+        handles.iter().for_each(|handle| owner.handles.fetch(*handle));
+        for (object, handle) in objects.iter_mut().zip(handles) {
+            *object = owner.find_sync_object(*handle).map_or(u32::MAX, |named| named.object);
+        }
+        objects[..count].iter().for_each(|object| self.objects.fetch(*object));
     }
 
     /// What was due by `now` happens at its own time, however late the kernel is told. What ends at the time at
@@ -290,7 +311,13 @@ impl<M: Miniport> Kernel<M> {
     }
 
     /// The same without the miniport's.
+    #[inline]
     fn own_deadline(&self) -> Option<Nanos> {
+        let nothing_is_under_way =
+            self.in_flight.engines.is_empty() && self.suspend_deadlines.is_empty() && self.keyed.is_untimed();
+        if nothing_is_under_way {
+            return None;
+        }
         earliest(earliest(self.scheduler_deadline(), self.suspend_deadline()), self.keyed.next_deadline())
     }
 
@@ -347,7 +374,9 @@ impl<M: Miniport> Kernel<M> {
     #[inline]
     pub(crate) fn call(&mut self, process: ProcessId, request: u64, call: &mut Call, effects: &mut Effects) {
         let one_way_device = if request == 0 { self.device_of_call(process, call) } else { None };
-        let result = if self.processes.contains_key(&process) {
+        let result = if self.signal_plain_fence(process, call, effects) {
+            Ok(Reply::None)
+        } else if self.processes.contains_key(&process) {
             self.dispatch(process, call, effects)
         } else {
             invalid("the process is not attached")
@@ -436,6 +465,7 @@ impl<M: Miniport> Kernel<M> {
         self.processes.remove(&id);
         self.memory_of_process_is_gone(id);
         self.frozen.remove(&id);
+        self.edge(Edge::Gone(Orderer::Process(id)));
         self.wrote_shared.remove(&id);
         self.change_iommu_mapping(id, None);
         // Nobody is left to hear of it. What is stored from here on finds its stores elsewhere.

@@ -110,6 +110,12 @@ impl KeyedMutexes {
         utc.saturating_add_unsigned(now.saturating_sub(told) / UNIT_NS)
     }
 
+    /// Nobody waits for a time.
+    #[inline]
+    pub fn is_untimed(&self) -> bool {
+        self.relative.is_empty() && self.absolute.is_empty()
+    }
+
     /// When the next timeout is up.
     #[inline]
     pub fn next_deadline(&self) -> Option<Nanos> {
@@ -273,6 +279,7 @@ impl<M: Miniport> Kernel<M> {
             && let Some(KeyedMutex { global: Some(global), .. }) = self.keyed.mutexes.remove(mutex)
         {
             self.end_global(global);
+            self.keyed_mutex_gone(mutex);
         }
     }
 
@@ -292,7 +299,9 @@ impl<M: Miniport> Kernel<M> {
             (State::Free, _) if state.key == key => {
                 state.state = State::Owned(open);
                 let outcome = AcquireOutcome::Acquired { fence_value: state.fence_value };
-                return Ok(Reply::KeyedMutexAcquire { outcome, private_data: state.data.clone() });
+                let private_data = state.data.clone();
+                self.keyed_mutex_taken(process, mutex);
+                return Ok(Reply::KeyedMutexAcquire { outcome, private_data });
             }
             (State::Free | State::Owned(_), None) => Until::Never,
             (State::Free | State::Owned(_), Some(relative @ ..0)) => {
@@ -352,8 +361,11 @@ impl<M: Miniport> Kernel<M> {
         }
         (state.key, state.fence_value, state.state) = (key, fence_value, State::Free);
         let next = state.waiters.range((key, 0)..=(key, u64::MAX)).next().map(|(_, id)| *id);
+        self.keyed_mutex_given(process, mutex);
         if let Some(id) = next {
-            state.state = State::Owned(self.keyed.acquires[&id].open);
+            let PendingAcquire { open, process: taker, .. } = self.keyed.acquires[&id];
+            self.keyed.mutexes[mutex].state = State::Owned(open);
+            self.keyed_mutex_taken(taker, mutex);
             self.end_acquire(id, Some(NtStatus::SUCCESS), effects);
         }
         Ok(Reply::None)

@@ -222,6 +222,8 @@ impl<M: Miniport> Kernel<M> {
         let Some(packet @ Packet::Acquire(_)) = self.queues[queue].packets.pop_front() else { return };
         self.process_mut(owner.process).queued_bytes -= packet.weight();
         let Packet::Acquire(acquire) = packet else { return };
+        let by = self.orderer(queue);
+        acquire.objects.iter().for_each(|object| self.tell_waited(by, *object, 0));
         for object in &acquire.objects {
             match self.legacy.objects[object].kind {
                 Kind::Mutex { .. } => {

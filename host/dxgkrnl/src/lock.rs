@@ -10,7 +10,7 @@ use alloc::vec::Vec;
 use d3dkmt::{Handle, NtStatus, Reply, limits};
 
 use crate::ProcessId;
-use crate::ddi::Miniport;
+use crate::ddi::{Edge, Miniport};
 use crate::kernel::{Called, Kernel, Refusal, invalid, refuse};
 
 /// `D3DDDI_ALLOCATIONPRIORITY_NORMAL`.
@@ -43,6 +43,7 @@ impl<M: Miniport> Kernel<M> {
             return refuse(NtStatus::NO_MEMORY, format!("{allocation} is locked {locks} times, the limit"));
         }
         *locks += 1;
+        self.touched_by_cpu(process, open);
         Ok(Reply::Locked { address })
     }
 
@@ -55,7 +56,14 @@ impl<M: Miniport> Kernel<M> {
             Some(left) => *locks = left,
             None => return invalid(format!("{allocation} is not locked")),
         }
+        self.touched_by_cpu(process, open);
         Ok(Reply::None)
+    }
+
+    fn touched_by_cpu(&mut self, process: ProcessId, open: u32) {
+        let state = &self.memory.allocations[self.memory.allocation_opens[open].allocation];
+        let (owner, address, bytes) = (state.owner, state.system_memory, state.size);
+        self.edge(Edge::Touched { process, owner, address, bytes });
     }
 
     /// `D3DKMTSetAllocationPriority`.

@@ -12,8 +12,12 @@
 //! zeros, is as long as the moves that name it need it to be, and ends with `Release`; those of an adapter that is
 //! stopped or reset end with `ReleaseAll`.
 
+mod perform;
+
 use alloc::format;
 use core::fmt;
+
+pub use perform::{NotMoved, Performer, ProcessBytes};
 
 use crate::ProcessId;
 use crate::ddi::{EngineId, Miniport};

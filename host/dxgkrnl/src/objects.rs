@@ -102,24 +102,13 @@ impl Hot {
 pub(crate) struct Objects {
     hot: Vec<Hot>,
     rest: Slab<SyncObject>,
-    /// From the index of the handle that was last used to that of its object: the same for fences that were created
-    /// one after the other.
-    distance: u32,
 }
 
 impl Objects {
-    /// Begins to load the object that a handle probably names. A wrong guess changes nothing.
+    /// Begins to load what a signal needs.
     #[inline]
-    pub fn fetch_guess(&self, handle: Handle) {
-        let guess = handle.index().wrapping_add(self.distance);
-        black_box(self.hot.get(guess as usize).map(|hot| hot.value));
-    }
-
-    /// Begins to load the object that a handle names.
-    #[inline]
-    pub fn fetch(&mut self, handle: Handle, index: u32) {
-        black_box(self.hot[index as usize].value);
-        self.distance = index.wrapping_sub(handle.index());
+    pub fn fetch(&self, index: u32) {
+        black_box(self.hot.get(index as usize).map_or(0, |hot| hot.value));
     }
 
     pub fn insert(&mut self, object: SyncObject, value: u64) -> u32 {

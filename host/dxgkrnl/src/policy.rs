@@ -117,6 +117,19 @@ pub enum CpuEventOfDevice {
     EndsAfter,
 }
 
+/// What an engine does with a command that its kind of engine does not have (a draw on a copy engine), or that names a
+/// resource that is not there.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash, Default)]
+pub enum IllegalCommand {
+    /// Default: it faults. D3D12's debug layer refuses such a list and no page says what hardware makes of it; of the
+    /// interrupts there are, DMA_FAULTED is the one for commands that cannot be run (SCH-002). Of a hardware queue, which
+    /// has no such interrupt, it is a page fault at address 0.
+    #[default]
+    Faults,
+    /// The engine hangs, as one does that was sent what it cannot decode: TDR finds it.
+    Hangs,
+}
+
 macro_rules! switches {
     ($($field:ident: $switch:ident { $default:ident = $default_name:literal, $other:ident = $other_name:literal })+) => {
         /// Every switch.
@@ -169,6 +182,7 @@ switches! {
     gpu_wait: GpuWait { LatchesWhenQueued = "latches-when-queued", LooksAtHead = "looks-at-head" }
     cpu_signal: CpuSignal { AtOnce = "at-once", AfterAnswer = "after-answer" }
     cpu_event_of_device: CpuEventOfDevice { EndsBefore = "ends-before", EndsAfter = "ends-after" }
+    illegal_command: IllegalCommand { Faults = "faults", Hangs = "hangs" }
 }
 
 impl Policy {

@@ -12,7 +12,7 @@ use d3dkmt::{
     CreatedSyncObject, Handle, NtStatus, Reply, SyncObjectFlags, SyncObjectInfo, SyncObjectType, limits,
 };
 
-use crate::ddi::Miniport;
+use crate::ddi::{Edge, Miniport};
 use crate::effects::{Effects, FenceStore};
 use crate::kernel::{Called, Kernel, Refusal, invalid, refuse};
 use crate::mapping::Mapping;
@@ -362,6 +362,7 @@ impl<M: Miniport> Kernel<M> {
         self.end_notification_of(object);
         self.objects.remove(object);
         self.legacy.remove(object);
+        self.edge(Edge::FenceGone { fence: object.into() });
     }
 
     pub(crate) fn release_reference(&mut self, object: u32, effects: &mut Effects) {

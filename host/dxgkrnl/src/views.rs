@@ -230,6 +230,11 @@ impl<M: Miniport> Kernel<M> {
         if let Some(wrong) = self.misscheduled() {
             return Some(wrong);
         }
+        let packets = self.queues.iter().flat_map(|(_, queue)| &queue.packets);
+        let waiting = packets.filter(|packet| matches!(packet, Packet::Wait(_))).count();
+        if self.edges.ended() > waiting {
+            return Some("waits that are over");
+        }
         for (id, process) in &self.processes {
             let own_wait = |wait: &&Wait| wait.is_of(*id);
             let contexts =

@@ -107,7 +107,7 @@ impl<M: Miniport> Kernel<M> {
         }
         let kind = ProcessKind::VirtualMachineWorker { vm };
         // A worker is no process of the guest: there is no name to give.
-        let process = NewProcess { process: new.worker, kind, name: None };
+        let process = NewProcess { process: new.worker, address_space: None, kind, name: None };
         let created = self.miniport.create_process(adapter, &process);
         created.map_err(|status| format!("DxgkDdiCreateProcess of its worker process: {status}"))?;
         let VmConfig { secure, linux, .. } = new.config;

@@ -9,12 +9,12 @@ use alloc::format;
 use alloc::vec::Vec;
 
 use d3dkmt::{
-    DeviceExecutionState, EventId, Handle, NtStatus, Reply, SignalFlags, SyncObjectFlags, WaitFromCpuFlags,
-    WaitOutcome, limits,
+    Call, DeviceExecutionState, EventId, Handle, NtStatus, Reply, SignalFlags, SyncObjectFlags,
+    WaitFromCpuFlags, WaitOutcome, limits,
 };
 
 use crate::ProcessId;
-use crate::ddi::Miniport;
+use crate::ddi::{Miniport, Orderer};
 use crate::effects::{Effects, FenceStore};
 use crate::kernel::{Called, Kernel, Refusal, invalid, refuse};
 use crate::ordered::Entry;
@@ -23,6 +23,9 @@ use crate::process::{Local, Process};
 use crate::sync::is_mapped;
 use crate::waits::{Wait, WaitId, WaitItem, WaitOwner};
 use crate::window::within;
+
+/// So many waits are loaded at once: as many as a processor can wait for.
+const FETCHED_MAX: usize = 16;
 
 /// Both arrays of a call, checked against each other and the limit.
 fn check_counts(what: &str, objects: usize, values: usize, most: usize) -> Result<(), Refusal> {
@@ -46,12 +49,6 @@ impl<M: Miniport> Kernel<M> {
         flags: SignalFlags,
         effects: &mut Effects,
     ) -> Called {
-        if let ([object], [value]) = (objects, values)
-            && flags.is_empty()
-            && self.signal_plain_fence(process, device, *object, *value, effects)
-        {
-            return Ok(Reply::None);
-        }
         let owner = self.process(process);
         let device = owner.device(device)?;
         self.require_active(device)?;
@@ -85,6 +82,7 @@ impl<M: Miniport> Kernel<M> {
             CpuSignal::AtOnce => {
                 for (object, value) in targets {
                     self.note_strays(process, object, value, effects);
+                    self.tell_signaled(Orderer::Process(process), object, value);
                     self.set_value(object, value, effects);
                 }
             }
@@ -99,17 +97,21 @@ impl<M: Miniport> Kernel<M> {
         Ok(Reply::None)
     }
 
-    /// A signal of one plain fence that nothing speaks against, as most are: true if it is done. Whatever else it is,
-    /// the caller judges.
+    /// A call that signals one plain fence, and that nothing speaks against, as most are: true if it is done. Whatever
+    /// else it is, is judged in the ordinary way.
     #[inline]
-    fn signal_plain_fence(
+    pub(crate) fn signal_plain_fence(
         &mut self,
         process: ProcessId,
-        device: Handle,
-        object: Handle,
-        value: u64,
+        call: &Call,
         effects: &mut Effects,
     ) -> bool {
+        let Call::SignalFromCpu { device, objects, values, flags } = call else { return false };
+        let ([object], [value]) = (objects.as_slice(), values.as_slice()) else { return false };
+        let (device, object, value) = (*device, *object, *value);
+        if !flags.is_empty() {
+            return false;
+        }
         let Some(owner) = self.processes.get(&process) else { return false };
         let (Some(Local::Device(device)), Some(named)) =
             (owner.handles.get(device), owner.find_sync_object(object))
@@ -123,7 +125,8 @@ impl<M: Miniport> Kernel<M> {
             && value >= last
             && within(last, value)
             && self.config.policy.cpu_signal == CpuSignal::AtOnce
-            && self.planted.is_none();
+            && self.planted.is_none()
+            && !self.edges.on;
         if is_simple {
             self.store_value(object, value, effects);
             if self.objects.may_wake(object) {
@@ -141,6 +144,7 @@ impl<M: Miniport> Kernel<M> {
         }
         for (process, object, value) in core::mem::take(&mut self.answered_signal) {
             self.note_strays(process, object, value, effects);
+            self.tell_signaled(Orderer::Process(process), object, value);
             self.set_value(object, value, effects);
             self.release_reference(object, effects);
         }
@@ -279,6 +283,9 @@ impl<M: Miniport> Kernel<M> {
             unsatisfied += u32::from(!item.satisfied);
         }
         if unsatisfied == 0 || (any && (unsatisfied as usize) < items.len()) {
+            if self.edges.on {
+                self.wait_is_over(None, owner, items);
+            }
             return None;
         }
         let id = self.waits.insert(owner, any, items, unsatisfied, self.now);
@@ -337,6 +344,9 @@ impl<M: Miniport> Kernel<M> {
             return;
         }
         self.objects.set_value(object, value);
+        if self.edges.on {
+            self.tell_readers(object, value);
+        }
         if let Some(stored) = self.stored.of(object) {
             for store in &mut effects.stores[stored] {
                 store.value = value;
@@ -356,6 +366,16 @@ impl<M: Miniport> Kernel<M> {
         self.stored.note(object, begin..effects.stores.len());
     }
 
+    /// Who has a fence in its memory may read the value from now on, and says nothing of it.
+    fn tell_readers(&mut self, object: u32, value: u64) {
+        let first = self.objects.first_slot(object).map(|(process, _)| process);
+        let others = self.objects.other_opens(object).iter().map(|open| &self.opens[*open]);
+        let others = others.filter(|open| open.slot.is_some()).map(|open| open.process);
+        for process in first.into_iter().chain(others).collect::<Vec<_>>() {
+            self.tell_waited(Orderer::Process(process), object, value);
+        }
+    }
+
     /// Latches every wait that the object's present value satisfies, and ends those that are complete.
     pub(crate) fn evaluate(&mut self, object: u32, effects: &mut Effects) {
         let is_watched = self.objects.is_watched(object);
@@ -368,7 +388,12 @@ impl<M: Miniport> Kernel<M> {
             self.objects.hold(object);
         }
         let events = effects.events.len();
+        let mut fetched = 0;
         while let Some(entry) = self.objects.pop_reached(object) {
+            if fetched == 0 && self.objects.may_wake(object) {
+                fetched = self.fetch_reached(object);
+            }
+            fetched = fetched.saturating_sub(1);
             if self.waits.latch(entry.wait, entry.item) {
                 self.complete_wait(self.waits.id(entry.wait), effects);
             }
@@ -385,7 +410,19 @@ impl<M: Miniport> Kernel<M> {
         }
     }
 
+    /// Begins to load the next of the waits that this object's value has reached: of a million waits those of one fence
+    /// are all over the table, and one after the other each would take longer to load than to end. Says of how many.
+    fn fetch_reached(&self, object: u32) -> usize {
+        let value = self.objects.value(object);
+        let reached = self.objects.waiters(object).take_while(|entry| entry.key <= value);
+        reached.take(FETCHED_MAX).map(|entry| self.waits.fetch(entry.wait)).count()
+    }
+
     pub(crate) fn complete_wait(&mut self, id: WaitId, effects: &mut Effects) {
+        if let Some(wait) = self.waits.get(id).filter(|_| self.edges.on) {
+            let (owner, items) = (wait.owner(), self.waits.items(wait).as_ref().to_vec());
+            self.wait_is_over(Some(id), owner, &items);
+        }
         match self.end_wait(id, effects).map(|wait| wait.owner()) {
             Some(WaitOwner::Cpu { process, event }) => self.wake(process, event, NtStatus::SUCCESS, effects),
             Some(WaitOwner::Gpu { queue }) => self.runnable.push_back(queue),

@@ -9,6 +9,7 @@
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::cmp::Ordering;
+use core::hint::black_box;
 
 use d3dkmt::{EventId, Handle};
 
@@ -175,6 +176,12 @@ impl Waits {
     /// The pending wait in a slot.
     pub fn at(&self, slot: u32) -> &Wait {
         &self.table[slot]
+    }
+
+    /// Begins to load the wait in a slot, with both of its ends: it may stand in two lines of the cache.
+    #[inline]
+    pub fn fetch(&self, slot: u32) {
+        black_box(self.table.get(slot).map_or((0, 0), |wait| (wait.number, wait.place)));
     }
 
     /// The name of the pending wait in a slot.

@@ -75,10 +75,11 @@ fn waits_that_come_and_go_for_long_cost_no_more_than_those_that_stay() {
     assert_eq!(world.pending(), WAITS + 100);
 }
 
-/// Allocations while such a call is made and the kernel takes it.
+/// Allocations while such a call is made, and the kernel is told of it and takes it.
 fn taking(world: &mut World, call: impl FnOnce(&World) -> dxgkrnl::Input) -> u64 {
     let before = allocations();
     let input = call(world);
+    world.expect(std::slice::from_ref(&input));
     world.take(input);
     allocations() - before
 }

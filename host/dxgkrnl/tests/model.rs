@@ -9,6 +9,7 @@ mod allocations;
 mod cpu_events;
 mod cpu_signal;
 mod doorbells;
+mod edges;
 mod escapes;
 mod faults;
 mod features;

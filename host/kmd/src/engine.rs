@@ -24,23 +24,31 @@
 //! Reset (`reset`): the buffer that runs is aborted, the others of such contexts are saved. Hardware queues lose what the
 //! context that ran has, and nothing else.
 //!
+//! Commands of lists run beside each other (`list/`): such a buffer is at a boundary when none runs. See `engine/lists.rs`.
+//!
 //! Faults: a hang makes the packet that runs a Hang packet, or else the next one to run; an interrupt
 //! that is to be lost is left out of what is called back, and nothing else changes; a page fault ends the buffer
-//! that runs at that packet, and if a reset is to follow the engine does nothing more until then.
+//! that runs at that packet, and if a reset is to follow the engine does nothing more until then. What is lost leaves its
+//! caches unwritten.
+
+mod lists;
 
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec;
 use alloc::vec::Vec;
 
-use d3dkmt::isa::{self, CommandBuffer, Packet};
+use d3dkmt::isa::{self, CommandBuffer, FenceValue, Packet};
 use dxgkrnl::ddi::{
     Callback, EngineId, EngineState, FaultedWork, HwContext, HwQueueId, Interrupt, NativeFenceId,
     NativeFenceLogType, PageFaultFlags, PendingFaults, ResetFailed, SignaledNativeFences, Suspend,
 };
+use dxgkrnl::policy::IllegalCommand;
 use dxgkrnl::{Nanos, NodeConfig, ProcessId};
 
+use crate::list::{Lists, Scope};
 use crate::native::Stored;
 use crate::queues::Shared;
+use crate::races::{Surroundings, orderer};
 
 /// What a command buffer comes from, and what becomes of it.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -67,19 +75,55 @@ pub(crate) struct Job {
     pub waits_for: Option<(u64, u64, Nanos)>,
     /// It has run, and may wait now: the engine has read it.
     pub begun: bool,
+    /// Packets that come before `packets`: what a packet was taken apart into.
+    ahead: VecDeque<Packet>,
+    /// Of command lists what was read and is not done.
+    scope: Option<Scope>,
+    /// The bytes, until they were looked at.
+    commands: Option<Vec<u8>>,
 }
 
 impl Job {
-    /// One that has run nothing yet.
-    pub fn new(
+    fn new(
         origin: Origin,
         submission_fence_id: u64,
         context: HwContext,
         process: ProcessId,
         packets: vec::IntoIter<Packet>,
     ) -> Self {
-        let (until, waits_for, begun) = (None, None, false);
-        Job { origin, submission_fence_id, context, process, packets, until, waits_for, begun }
+        let (until, waits_for, begun, ahead, scope) = (None, None, false, VecDeque::new(), None);
+        Job {
+            origin,
+            submission_fence_id,
+            context,
+            process,
+            packets,
+            until,
+            waits_for,
+            begun,
+            ahead,
+            scope,
+            commands: None,
+        }
+    }
+
+    /// The same work under another id.
+    pub fn resubmitted(self, submission_fence_id: u64) -> Self {
+        Job { submission_fence_id, ..self }
+    }
+
+    fn next_packet(&mut self) -> Option<Packet> {
+        self.ahead.pop_front().or_else(|| self.packets.next())
+    }
+
+    /// There is something of it that is not done.
+    fn has_more(&self) -> bool {
+        self.scope.is_some() || !self.ahead.is_empty() || self.packets.len() > 0
+    }
+
+    /// Commands of it run: this is no boundary.
+    fn is_busy(&self) -> bool {
+        self.scope.as_ref().is_some_and(|scope| scope.running() > 0)
     }
 
     /// Whose buffer it is; those of one queue, and all without, run in order.
@@ -136,10 +180,12 @@ pub(crate) struct Engine {
     /// Nothing runs until the reset is over (TDR-021).
     halted: bool,
     faults: PendingFaults,
+    lists: Lists,
+    illegal_command: IllegalCommand,
 }
 
 impl Engine {
-    pub fn new(id: EngineId, config: &NodeConfig) -> Self {
+    pub fn new(id: EngineId, config: &NodeConfig, illegal_command: IllegalCommand) -> Self {
         Engine {
             id,
             signals_at_write: config.signals_at_write,
@@ -153,12 +199,29 @@ impl Engine {
             completed: 0,
             halted: false,
             faults: PendingFaults::default(),
+            lists: Lists::new(id, config),
+            illegal_command,
         }
+    }
+
+    /// A command buffer that has run nothing yet. Its bytes are kept if somebody is to look at them.
+    pub fn job(
+        &self,
+        origin: Origin,
+        submission_fence_id: u64,
+        (context, process): (HwContext, ProcessId),
+        commands: Vec<u8>,
+        shared: &Shared,
+    ) -> Job {
+        let packets = self.decode(&commands);
+        let job = Job::new(origin, submission_fence_id, context, process, packets);
+        let watched = shared.debug.is_on((self.id.adapter, process)) || shared.races.is_on(self.id.adapter);
+        Job { commands: watched.then_some(commands), ..job }
     }
 
     /// The packets of a command buffer. Bytes of another KMD's format are work of a usual length; damaged buffers were
     /// refused at submission.
-    pub fn decode(&self, commands: &[u8]) -> vec::IntoIter<Packet> {
+    fn decode(&self, commands: &[u8]) -> vec::IntoIter<Packet> {
         match isa::decode(commands) {
             Ok(CommandBuffer::Packets(packets)) => packets.into_iter(),
             Ok(CommandBuffer::Opaque(_)) | Err(_) => {
@@ -202,18 +265,19 @@ impl Engine {
     }
 
     /// `DxgkDdiResetEngine`: the last id that is aborted.
-    pub fn reset(&mut self) -> Result<u64, ResetFailed> {
-        self.abort()?;
+    pub fn reset(&mut self, callbacks: &mut Vec<Callback>) -> Result<u64, ResetFailed> {
+        self.abort(callbacks)?;
         Ok(self.completed)
     }
 
     /// Aborts what runs, and gives it.
-    fn abort(&mut self) -> Result<Option<Job>, ResetFailed> {
+    fn abort(&mut self, callbacks: &mut Vec<Callback>) -> Result<Option<Job>, ResetFailed> {
         if let Some(left) = self.faults.resets_failing.checked_sub(1) {
             self.faults.resets_failing = left;
             return Err(ResetFailed);
         }
         let aborted = self.running.take();
+        self.lists.abort(callbacks);
         if let Some(job) = aborted.as_ref().filter(|job| job.is_preemptible()) {
             self.completed = job.submission_fence_id;
         }
@@ -225,8 +289,12 @@ impl Engine {
 
     /// `DxgkDdiResetHwEngine`: the same, and nothing runs until it is resumed. The context that ran: its hardware
     /// queues are empty. Suspends need no acknowledgement any more.
-    pub fn reset_hw(&mut self, shared: &mut Shared) -> Result<Option<HwContext>, ResetFailed> {
-        let aborted = self.abort()?;
+    pub fn reset_hw(
+        &mut self,
+        shared: &mut Shared,
+        callbacks: &mut Vec<Callback>,
+    ) -> Result<Option<HwContext>, ResetFailed> {
+        let aborted = self.abort(callbacks)?;
         self.halted = true;
         self.suspended.values_mut().for_each(Vec::clear);
         let Some(aborted) = aborted else { return Ok(None) };
@@ -270,6 +338,8 @@ impl Engine {
         shared: &mut Shared,
         callbacks: &mut Vec<Callback>,
     ) {
+        self.lists.abort(callbacks);
+        job.scope = None;
         let (engine, id) = (self.id, job.submission_fence_id);
         let unnamed = flags.contains(PageFaultFlags::FENCE_INVALID);
         let interrupt = if job.is_preemptible() {
@@ -311,11 +381,7 @@ impl Engine {
             return;
         };
         let context = job.context;
-        if self.suspended.contains_key(&context) && job.packets.len() > 0 {
-            self.queue.push_front(job);
-        } else {
-            self.run(clock, job, shared, callbacks);
-        }
+        self.run(clock, job, shared, callbacks);
         if self.running.as_ref().is_none_or(|job| job.context != context) {
             self.acknowledge(context, callbacks);
         }
@@ -343,6 +409,7 @@ impl Engine {
         self.saved.retain(|_, job| !gone(job));
         if self.running.as_ref().is_some_and(&gone) {
             self.running = None;
+            self.lists.abort(callbacks);
         }
         self.start_next(now, shared, callbacks);
     }
@@ -421,6 +488,7 @@ impl Engine {
         self.preempting = None;
         self.halted = false;
         self.faults = PendingFaults::default();
+        self.lists.stop();
     }
 
     pub fn interrupt(&mut self, interrupt: Interrupt, callbacks: &mut Vec<Callback>) {
@@ -475,10 +543,19 @@ impl Engine {
     /// Runs packets from time `clock` until one takes time, or to the end of the command buffer.
     fn run(&mut self, clock: Nanos, mut job: Job, shared: &mut Shared, callbacks: &mut Vec<Callback>) {
         job.begun = true;
-        while job.packets.len() > 0 {
-            if self.preempting.is_some() && job.is_preemptible() {
-                self.saved.insert(job.submission_fence_id, job);
-                self.preempted(callbacks);
+        if let Some(commands) = job.commands.take() {
+            let (space, who) =
+                ((self.id.adapter, job.process), (self.id, self.lists.engine_type, job.context));
+            shared.debug.look(space, who, &commands, callbacks);
+            let Shared { races, page_tables: tables, resources, .. } = shared;
+            if races.is_on(self.id.adapter) {
+                let around = Surroundings { space, tables, resources };
+                races.begin(orderer(job.origin, job.context), &commands, around, callbacks);
+            }
+        }
+        while job.has_more() {
+            if self.is_to_stop(&job) && !job.is_busy() {
+                self.set_aside(job, shared, callbacks);
                 return;
             }
             if let Some((gpu_address, flags)) = self.faults.page_fault.take() {
@@ -486,16 +563,35 @@ impl Engine {
                 self.fault(job, gpu_address, flags, shared, callbacks);
                 return;
             }
-            let Some(packet) = job.packets.next() else { break };
-            let packet = if core::mem::take(&mut self.faults.hangs_next) { Packet::Hang } else { packet };
+            if core::mem::take(&mut self.faults.hangs_next) {
+                self.hang_with(clock, job, shared, callbacks);
+                return;
+            }
+            match self.run_lists(clock, &mut job, shared, callbacks) {
+                Err(trouble) => return self.meet(trouble, job, shared, callbacks),
+                Ok(Some(until)) => {
+                    job.until = Some(until);
+                    self.running = Some(job);
+                    return;
+                }
+                Ok(None) => {}
+            }
+            if job.scope.is_some() || self.is_to_stop(&job) {
+                continue;
+            }
+            let Some(packet) = job.next_packet() else { break };
             match packet {
-                // One packet runs at a time: where these are reached, all before them is complete.
-                Packet::FenceWrite { gpu_address, value }
-                | Packet::MarkerIn { gpu_address, value }
-                | Packet::MarkerOut { gpu_address, value } => {
+                // Where these are reached, all before them is complete.
+                Packet::FenceWrite { gpu_address, value } => {
+                    if let Err(trouble) = self.lists.write_back(job.process, shared, callbacks) {
+                        return self.meet(trouble, job, shared, callbacks);
+                    }
                     self.store(clock, &job, (gpu_address, value), shared, callbacks);
                 }
-                Packet::Busy { duration_ns } | Packet::Work { duration_ns, .. } => {
+                Packet::MarkerIn { gpu_address, value } | Packet::MarkerOut { gpu_address, value } => {
+                    self.store(clock, &job, (gpu_address, value), shared, callbacks);
+                }
+                Packet::Busy { duration_ns } => {
                     // The end of time is a time like any other: such a packet just never ends.
                     job.until = Some(clock.saturating_add(duration_ns));
                     self.store_markers_in(clock, &mut job, shared, callbacks);
@@ -503,39 +599,56 @@ impl Engine {
                     return;
                 }
                 Packet::Hang => {
-                    job.until = None;
-                    self.store_markers_in(clock, &mut job, shared, callbacks);
-                    self.running = Some(job);
+                    self.hang_with(clock, job, shared, callbacks);
                     return;
                 }
                 Packet::FenceWait { gpu_address, value } => {
-                    let fence = shared.native.at(self.id.adapter, job.process, gpu_address);
-                    match fence.filter(|fence| shared.native.value(*fence).is_some_and(|now| now >= value)) {
-                        Some(fence) => {
-                            if let Some(hw_queue) = job.hw_queue() {
-                                let log = NativeFenceLogType::Waits;
-                                shared.log(hw_queue, log, (fence, value), (clock, clock), callbacks);
-                            }
-                        }
-                        None => {
-                            job.waits_for = Some((gpu_address, value, clock));
-                            self.queue.push_front(job);
-                            return;
-                        }
+                    if !self.is_reached(clock, &job, (gpu_address, value), shared, callbacks) {
+                        job.waits_for = Some((gpu_address, value, clock));
+                        self.set_aside(job, shared, callbacks);
+                        return;
                     }
                 }
-                // One command at a time runs: there is nothing for barriers to order.
+                Packet::WaitBarrier { fences, groups } => {
+                    let wait = |fence: FenceValue| Packet::FenceWait {
+                        gpu_address: fence.gpu_address,
+                        value: fence.value,
+                    };
+                    job.ahead = fences.into_iter().map(wait).chain([Packet::Barrier { groups }]).collect();
+                }
+                // These begin a scope.
                 Packet::BeginList { .. }
+                | Packet::Work { .. }
                 | Packet::Barrier { .. }
                 | Packet::LegacyBarrier { .. }
                 | Packet::SignalBarrier { .. }
-                | Packet::WaitBarrier { .. }
                 | Packet::AssertResourceAccess { .. }
                 | Packet::AssertTextureLayout { .. }
-                | Packet::Timestamp { .. } => {}
+                | Packet::Timestamp { .. } => self.begin_scope(packet, &mut job, shared),
             }
         }
-        self.end(clock, &job, shared, callbacks);
+        match self.lists.end(job.process, shared, callbacks) {
+            Ok(()) => self.end(clock, &job, shared, callbacks),
+            Err(trouble) => self.meet(trouble, job, shared, callbacks),
+        }
+    }
+
+    /// Whether a native fence in hardware has this value.
+    fn is_reached(
+        &self,
+        clock: Nanos,
+        job: &Job,
+        (gpu_address, value): (u64, u64),
+        shared: &mut Shared,
+        callbacks: &mut Vec<Callback>,
+    ) -> bool {
+        let fence = shared.native.at(self.id.adapter, job.process, gpu_address);
+        let reached = fence.filter(|fence| shared.native.value(*fence).is_some_and(|now| now >= value));
+        if let (Some(fence), Some(hw_queue)) = (reached, job.hw_queue()) {
+            let log = NativeFenceLogType::Waits;
+            shared.log(hw_queue, log, (fence, value), (clock, clock), callbacks);
+        }
+        reached.is_some()
     }
 
     /// A packet that takes time has started: so has all before the markers next to it (SCH-045).
@@ -575,6 +688,7 @@ impl Engine {
         callbacks: &mut Vec<Callback>,
     ) {
         let (engine, process) = (self.id, job.process);
+        shared.debug.stored((engine.adapter, process), gpu_address, value);
         let stored = shared.native.store(engine.adapter, process, gpu_address, value);
         if matches!(stored, Stored::Ignored) {
             return;
@@ -609,6 +723,7 @@ impl Engine {
     /// Nothing refers to the buffer any more.
     fn end(&mut self, clock: Nanos, job: &Job, shared: &mut Shared, callbacks: &mut Vec<Callback>) {
         let engine = self.id;
+        shared.debug.ended((engine.adapter, job.process), engine, job.context);
         match job.origin {
             Origin::Context => {
                 let submission_fence_id = job.submission_fence_id;

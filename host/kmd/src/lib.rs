@@ -1,40 +1,44 @@
 //! The simulated miniport: engines that run the command packets of [`d3dkmt::isa`].
 //!
-//! `engine.rs` has an engine, `private.rs` the processes and what they say in escapes, `display.rs` the displays, `paging.rs` what the paging engine is given. It sees the kernel only through [`dxgkrnl::ddi`] and its configuration.
+//! `engine.rs` has an engine, `list/` what it does with command lists, `debug.rs` what is said of them, `private.rs` the processes and what they say in escapes, `display.rs` the displays, `paging.rs` what the paging engine is given. It sees the kernel only through [`dxgkrnl::ddi`] and its configuration.
 #![no_std]
 #![forbid(unsafe_code)]
 
 extern crate alloc;
 
+mod debug;
 mod display;
 mod engine;
+mod list;
 mod native;
 mod page_table;
 mod paging;
 mod private;
 mod queues;
+mod races;
+mod resources;
 
 use alloc::collections::BTreeMap;
-use alloc::string::ToString;
+use alloc::string::{String, ToString};
 use alloc::vec;
 use alloc::vec::Vec;
 
 use d3dkmt::{NtStatus, isa};
 use dxgkrnl::ddi::{
     BadCommands, Callback, CreateCpuEvent, CreatePeriodicFrameNotification, CurrentValueUpdate,
-    DoorbellConnection, EngineId, EngineState, EngineStatus, Escape, HwContext, HwQueueId, HwQueueSubmission,
-    Interrupt, Invalidation, KmdCpuEvent, KmdDevice, KmdProcess, LocalNativeFenceId, Miniport, NativeFenceId,
-    NativeFenceStorage, NewHwQueue, NewNativeFence, NewProcess, NotificationRefused, OpenedNativeFence,
-    PageFaultFlags, PageTableEntry, PagingOperation, PendingFaults, QueryAdapterInfo, ResetFailed,
-    SignalMonitoredFence, SignaledNativeFences, Submission, Suspend,
+    DoorbellConnection, Edge, EngineId, EngineState, EngineStatus, Escape, HwContext, HwQueueId,
+    HwQueueSubmission, Interrupt, Invalidation, KmdCpuEvent, KmdDevice, KmdProcess, LocalNativeFenceId,
+    Miniport, NativeFenceId, NativeFenceStorage, NewHwQueue, NewNativeFence, NewProcess, NotificationRefused,
+    OpenedNativeFence, PageFaultFlags, PageTableEntry, PagingOperation, PendingFaults, QueryAdapterInfo,
+    ResetFailed, SignalMonitoredFence, SignaledNativeFences, Submission, Suspend,
 };
 use dxgkrnl::{AdapterConfig, Config, FeatureId, Features, Nanos, NodeConfig, ProcessId, VidSchCaps};
 
 use display::Displays;
 use engine::{Engine, Job, Origin};
-use page_table::PageTables;
 use private::Clients;
 use queues::{Doorbells, Shared};
+use races::Races;
 
 /// See the crate. One engine for each node of each adapter.
 #[derive(Default)]
@@ -46,7 +50,6 @@ pub struct SimulatedMiniport {
     /// What it advertises, by adapter.
     advertised: Vec<Vec<FeatureId>>,
     shared: Shared,
-    page_tables: PageTables,
     clients: Clients,
 }
 
@@ -81,8 +84,7 @@ impl SimulatedMiniport {
             let (id, context, process) = (queue.engine, queue.context, queue.process);
             let Some(engine) = self.engines.get(&id) else { return };
             let origin = Origin::Ring { hw_queue, bytes: queues::ring_bytes(&commands) };
-            let packets = engine.decode(&commands);
-            let job = Job::new(origin, 0, context, process, packets);
+            let job = engine.job(origin, 0, (context, process), commands, &self.shared);
             self.submit(now, id, job, callbacks);
         }
     }
@@ -104,10 +106,10 @@ fn advertised(system: Features, adapter: &AdapterConfig) -> Vec<FeatureId> {
 impl Miniport for SimulatedMiniport {
     fn start(&mut self, config: &Config) {
         self.engines.clear();
-        self.shared = Shared::default();
-        self.page_tables = PageTables::default();
+        self.shared = Shared { races: Races::new(config), ..Shared::default() };
         self.clients = Clients::default();
         self.displays = Displays::new(config);
+        let policy = config.policy.illegal_command;
         self.paging_ns = config.adapters.iter().map(paging::duration_ns).collect();
         self.advertised =
             config.adapters.iter().map(|adapter| advertised(config.features, adapter)).collect();
@@ -115,14 +117,14 @@ impl Miniport for SimulatedMiniport {
             let optimized = VidSchCaps::OPTIMIZED_NATIVE_FENCE_SIGNALED_INTERRUPT;
             self.shared.optimized_interrupt.push(config.caps.contains(optimized));
             for (id, config) in config.engines(adapter as u32) {
-                self.engines.insert(id, Engine::new(id, config));
+                self.engines.insert(id, Engine::new(id, config, policy));
                 // An engine of the basic kind looks at its rings when it is told to.
                 let doorbells = Doorbells::new(config.doorbells, !config.signals_at_write);
                 self.shared.doorbells.insert(id, doorbells);
             }
             let id = EngineId { adapter: adapter as u32, node: AdapterConfig::OWN_PAGING_NODE };
             let config = NodeConfig { signals_at_write: false, ..NodeConfig::default() };
-            self.engines.insert(id, Engine::new(id, &config));
+            self.engines.insert(id, Engine::new(id, &config, policy));
         }
     }
 
@@ -148,11 +150,11 @@ impl Miniport for SimulatedMiniport {
         let Submission { engine: id, context, process, submission_fence_id, resubmits, commands, .. } =
             submission;
         let engine = self.engines.get_mut(&id).ok_or(NtStatus::INVALID_PARAMETER)?;
-        let (origin, packets) = (Origin::Context, engine.decode(&commands));
-        let new = Job::new(origin, submission_fence_id, context, process, packets);
+        let of = (context, process);
+        let new = engine.job(Origin::Context, submission_fence_id, of, commands, &self.shared);
         // The hardware goes on where it was.
         let saved = resubmits.and_then(|was| engine.take_saved(was));
-        let job = saved.map_or(new, |saved| Job { submission_fence_id, ..saved });
+        let job = saved.map_or(new, |saved| saved.resubmitted(submission_fence_id));
         self.submit(now, id, job, callbacks);
         Ok(())
     }
@@ -182,9 +184,9 @@ impl Miniport for SimulatedMiniport {
         &mut self,
         _now: Nanos,
         engine: EngineId,
-        _callbacks: &mut Vec<Callback>,
+        callbacks: &mut Vec<Callback>,
     ) -> Result<u64, ResetFailed> {
-        self.engines.get_mut(&engine).ok_or(ResetFailed)?.reset()
+        self.engines.get_mut(&engine).ok_or(ResetFailed)?.reset(callbacks)
     }
 
     fn reset_hw_engine(
@@ -194,7 +196,8 @@ impl Miniport for SimulatedMiniport {
         callbacks: &mut Vec<Callback>,
     ) -> Result<(), ResetFailed> {
         // Contexts do not share hardware state here: nobody is in the way of another.
-        if let Some(context) = self.engines.get_mut(&engine).ok_or(ResetFailed)?.reset_hw(&mut self.shared)? {
+        let engine = self.engines.get_mut(&engine).ok_or(ResetFailed)?;
+        if let Some(context) = engine.reset_hw(&mut self.shared, callbacks)? {
             callbacks.push(Callback::InvalidateHwContext { context, reason: Invalidation::Culprit });
         }
         Ok(())
@@ -272,7 +275,7 @@ impl Miniport for SimulatedMiniport {
         bytes: u64,
         entry: PageTableEntry,
     ) {
-        self.page_tables.update((adapter, process), base, bytes, entry);
+        self.shared.page_tables.update((adapter, process), base, bytes, entry);
     }
 
     fn signal_monitored_fence(&mut self, buffer: &mut Vec<u8>, signal: SignalMonitoredFence) {
@@ -324,9 +327,9 @@ impl Miniport for SimulatedMiniport {
         } = submission;
         let Some(queue) = self.shared.queues.get(&hw_queue) else { return };
         let Some(engine) = self.engines.get(&id) else { return };
-        let (process, packets) = (queue.process, engine.decode(&commands));
         let origin = Origin::HwQueue { hw_queue, progress_fence_id };
-        let job = Job::new(origin, submission_fence_id, context, process, packets);
+        let of = (context, queue.process);
+        let job = engine.job(origin, submission_fence_id, of, commands, &self.shared);
         self.submit(now, id, job, callbacks);
     }
 
@@ -425,6 +428,10 @@ impl Miniport for SimulatedMiniport {
         self.shared.native.destroy(fence);
     }
 
+    fn edge(&mut self, edge: &Edge) -> Vec<String> {
+        self.shared.races.edge(edge)
+    }
+
     fn memory_written(&mut self, storage: NativeFenceStorage, value: u64) {
         self.shared.native.written_elsewhere(storage, value);
     }
@@ -459,8 +466,11 @@ impl Miniport for SimulatedMiniport {
         Ok(())
     }
 
-    fn destroy_process(&mut self, _adapter: u32, process: KmdProcess, _callbacks: &mut Vec<Callback>) {
-        self.clients.destroy_process(process);
+    fn destroy_process(&mut self, adapter: u32, process: KmdProcess, _callbacks: &mut Vec<Callback>) {
+        if let Some(space) = self.clients.destroy_process(process) {
+            self.shared.resources.end_process((adapter, space));
+            self.shared.debug.end_process((adapter, space));
+        }
     }
 
     fn create_device(
@@ -473,8 +483,11 @@ impl Miniport for SimulatedMiniport {
         Ok(())
     }
 
-    fn destroy_device(&mut self, _adapter: u32, device: KmdDevice, _callbacks: &mut Vec<Callback>) {
+    fn destroy_device(&mut self, _adapter: u32, device: KmdDevice, callbacks: &mut Vec<Callback>) {
         self.clients.destroy_device(device);
+        for (space, number) in self.shared.resources.end_device(device) {
+            self.shared.debug.destroyed(space, number, callbacks);
+        }
     }
 
     fn create_cpu_event(&mut self, adapter: u32, create: &CreateCpuEvent) -> Result<KmdCpuEvent, NtStatus> {
@@ -492,7 +505,7 @@ impl Miniport for SimulatedMiniport {
         escape: Escape<'_>,
         callbacks: &mut Vec<Callback>,
     ) -> NtStatus {
-        self.clients.escape(adapter, escape, callbacks)
+        self.clients.escape(adapter, escape, &mut self.shared, callbacks)
     }
 
     fn object_goes_bad(&mut self, adapter: u32, usage: u32, callbacks: &mut Vec<Callback>) {

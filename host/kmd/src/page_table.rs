@@ -10,7 +10,6 @@ use dxgkrnl::ProcessId;
 use dxgkrnl::ddi::{PageFaultFlags, PageMap, PageTableEntry, Piece};
 
 /// What an engine wants to do.
-#[cfg_attr(not(test), expect(dead_code, reason = "the engines that look come with command lists"))]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Access {
     Read,
@@ -49,7 +48,6 @@ impl PageTables {
 
     /// What engines of this adapter find from an address on, in pieces that follow each other, each `Zero` or `Memory`;
     /// or where they fault. An address space of nobody faults at once.
-    #[cfg_attr(not(test), expect(dead_code, reason = "the engines that look come with command lists"))]
     pub fn resolve(
         &self,
         (adapter, process): (u32, ProcessId),

@@ -14,24 +14,40 @@
 //!   2 FAIL          4 u32 NTSTATUS: the escape's answer
 //!   3 OBJECT_BAD    4 u32 usage: an object of the caller's goes bad. Sets 4 to how many events were signaled
 //!   4 GUEST_EVENT   4 u32 0    8 u64 hEvent, signaled in guest-event mode: whatever the caller calls its event
+//!   5 CREATE_RESOURCE   4 u32: filled with its number   8 the 96 bytes of a `ResourceDesc`. It ends with the device
+//!   6 DESTROY_RESOURCE  4 u32 number of a resource of the device
+//!   7 SET_DEBUG         4 u32: the debug layer of the process says nothing (0), hazards and errors (1), all (2)
+//!   8 READ_MESSAGES     4 u32: filled with how many   8 u64: with how many were lost   16 .. records, see `debug.rs`
 //! ```
+//! These need a device: INVALID_PARAMETER without one. A description that cannot be, or no resource of the device, is
+//! INVALID_PARAMETER, one resource too many NO_MEMORY; a note says why. READ_MESSAGES of a layer that is off is
+//! INVALID_PARAMETER, and BUFFER_TOO_SMALL if there is no room for the message that comes first.
 //! No data at all are a question that asks nothing: SUCCESS. Too few are BUFFER_TOO_SMALL, another command is
 //! NOT_SUPPORTED, an event that is not the caller's INVALID_PARAMETER; GUEST_EVENT needs a process with a device.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
+use d3dkmt::isa::ResourceDesc;
 use d3dkmt::{CpuEventUsage, EscapeFlags, NtStatus};
+use dxgkrnl::ProcessId;
 use dxgkrnl::ddi::{
     Callback, CreateCpuEvent, DxgCpuEvent, Escape, KmdCpuEvent, KmdDevice, KmdProcess, NewProcess,
     ProcessKind, SignalEvent,
 };
+
+use crate::debug::Level;
+use crate::queues::Shared;
 
 const ECHO: u32 = 0;
 const SIGNAL_EVENT: u32 = 1;
 const FAIL: u32 = 2;
 const OBJECT_BAD: u32 = 3;
 const GUEST_EVENT: u32 = 4;
+const CREATE_RESOURCE: u32 = 5;
+const DESTROY_RESOURCE: u32 = 6;
+const SET_DEBUG: u32 = 7;
+const READ_MESSAGES: u32 = 8;
 
 /// Bytes that ECHO fills.
 const ECHO_BYTES: usize = 32;
@@ -50,7 +66,7 @@ struct CpuEvent {
 /// See the module.
 #[derive(Default)]
 pub(crate) struct Clients {
-    processes: BTreeMap<KmdProcess, ProcessKind>,
+    processes: BTreeMap<KmdProcess, (ProcessKind, Option<ProcessId>)>,
     devices: BTreeMap<KmdDevice, KmdProcess>,
     cpu_events: BTreeMap<KmdCpuEvent, CpuEvent>,
     last_cpu_event: u64,
@@ -67,11 +83,12 @@ fn double_word(data: &[u8], at: usize) -> Option<u64> {
 
 impl Clients {
     pub fn create_process(&mut self, new: &NewProcess) {
-        self.processes.insert(new.process, new.kind);
+        self.processes.insert(new.process, (new.kind, new.address_space));
     }
 
-    pub fn destroy_process(&mut self, process: KmdProcess) {
-        self.processes.remove(&process);
+    /// Gives the address space that it had.
+    pub fn destroy_process(&mut self, process: KmdProcess) -> Option<ProcessId> {
+        self.processes.remove(&process)?.1
     }
 
     pub fn create_device(&mut self, process: KmdProcess, device: KmdDevice) {
@@ -98,9 +115,17 @@ impl Clients {
         self.cpu_events.remove(&event);
     }
 
-    pub fn escape(&mut self, adapter: u32, escape: Escape<'_>, callbacks: &mut Vec<Callback>) -> NtStatus {
+    pub fn escape(
+        &mut self,
+        adapter: u32,
+        escape: Escape<'_>,
+        shared: &mut Shared,
+        callbacks: &mut Vec<Callback>,
+    ) -> NtStatus {
         let answer = if escape.flags.contains(EscapeFlags::DRIVER_KNOWN_ESCAPE) {
             self.known_escape(adapter, escape.data)
+        } else if matches!(word(escape.data, 0), Some(CREATE_RESOURCE..=READ_MESSAGES)) {
+            self.list_escape(adapter, escape, shared, callbacks)
         } else {
             self.private_escape(adapter, escape, callbacks)
         };
@@ -167,10 +192,57 @@ impl Clients {
         }
     }
 
+    /// What has to do with command lists.
+    fn list_escape(
+        &self,
+        adapter: u32,
+        escape: Escape<'_>,
+        shared: &mut Shared,
+        callbacks: &mut Vec<Callback>,
+    ) -> Result<(), NtStatus> {
+        let number = word(escape.data, 4).ok_or(NtStatus::BUFFER_TOO_SMALL)?;
+        let owner = escape.device.and_then(|device| Some((device, *self.devices.get(&device)?)));
+        let (device, process) = owner.ok_or(NtStatus::INVALID_PARAMETER)?;
+        let space = self.processes.get(&process).and_then(|(_, space)| *space);
+        let space = space.ok_or(NtStatus::INVALID_PARAMETER)?;
+        let space = (adapter, space);
+        let done = match word(escape.data, 0) {
+            Some(CREATE_RESOURCE) => {
+                let desc = escape.data.get(8..8 + ResourceDesc::SIZE).ok_or(NtStatus::BUFFER_TOO_SMALL)?;
+                shared.resources.create(space, device, desc).inspect(|number| {
+                    if let Some(desc) = shared.resources.get(space, *number) {
+                        shared.debug.created(space, *number, desc, callbacks);
+                    }
+                })
+            }
+            Some(DESTROY_RESOURCE) => shared.resources.destroy(space, device, number).map(|()| {
+                shared.debug.destroyed(space, number, callbacks);
+                number
+            }),
+            Some(SET_DEBUG) => {
+                let level = Level::from_word(number).ok_or(NtStatus::INVALID_PARAMETER)?;
+                shared.debug.set(space, level, shared.resources.of(space), callbacks);
+                Ok(number)
+            }
+            _ => return shared.debug.read(space, escape.data),
+        };
+        match done {
+            Ok(number) => {
+                escape.data[4..8].copy_from_slice(&number.to_le_bytes());
+                Ok(())
+            }
+            Err((status, text)) => {
+                let process = Some(space.1);
+                callbacks.push(Callback::DebugPrint { adapter, process, text });
+                Err(status)
+            }
+        }
+    }
+
     fn echo(&self, escape: Escape<'_>) -> Result<(), NtStatus> {
         let Escape { process, device, context, flags, data } = escape;
         let places = data.get_mut(..ECHO_BYTES).ok_or(NtStatus::BUFFER_TOO_SMALL)?;
-        let kind = match process.and_then(|process| self.processes.get(&process)) {
+        let kind = match process.and_then(|process| self.processes.get(&process)).map(|(kind, _)| kind) {
             None | Some(ProcessKind::Host) => 0,
             Some(ProcessKind::VirtualMachineWorker { .. }) => 1,
             Some(ProcessKind::VirtualMachine { .. }) => 2u32,

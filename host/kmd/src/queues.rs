@@ -9,8 +9,12 @@ use dxgkrnl::ddi::{
 };
 use dxgkrnl::{Nanos, ProcessId};
 
+use crate::debug::DebugLayers;
 use crate::engine::{Job, Origin};
 use crate::native::NativeFences;
+use crate::page_table::PageTables;
+use crate::races::Races;
+use crate::resources::Resources;
 
 /// What a buffer in a ring counts beside its commands.
 const RING_BUFFER_BYTES: usize = 64;
@@ -46,6 +50,10 @@ pub(crate) struct Doorbells {
 #[derive(Default)]
 pub(crate) struct Shared {
     pub native: NativeFences,
+    pub page_tables: PageTables,
+    pub resources: Resources,
+    pub debug: DebugLayers,
+    pub races: Races,
     pub queues: BTreeMap<HwQueueId, HwQueue>,
     pub doorbells: BTreeMap<EngineId, Doorbells>,
     /// Adapters with OptimizedNativeFenceSignaledInterrupt, by ordinal.

@@ -256,7 +256,12 @@ fn an_object_that_goes_bad_signals_the_events_of_its_adapter_and_usage() {
     // covers: EVT-007 EVT-013
     let mut miniport = started();
     for (process, device) in [(1, 2), (3, 4)] {
-        let new = NewProcess { process: KmdProcess(process), kind: ProcessKind::Host, name: None };
+        let new = NewProcess {
+            process: KmdProcess(process),
+            address_space: Some(ProcessId(process as u32)),
+            kind: ProcessKind::Host,
+            name: None,
+        };
         miniport.create_process(0, &new).unwrap();
         miniport.create_device(0, new.process, KmdDevice(device)).unwrap();
     }

@@ -63,6 +63,7 @@ fn adapter_to_wire(adapter: &AdapterConfig) -> wire::AdapterConfig {
         paging_node: adapter.paging_node,
         iommu: adapter.iommu,
         io_coherent: adapter.io_coherent,
+        hazards: adapter.hazards,
         kmd: adapter.kmd.clone(),
         paravirtualization: adapter.paravirtualization,
         virtual_functions: adapter.virtual_functions,
@@ -133,6 +134,7 @@ fn node_to_wire(node: &NodeConfig) -> wire::NodeConfig {
         ring_buffer_fence_release: node.ring_buffer_fence_release,
         user_mode_submission: node.user_mode_submission,
         doorbells: node.doorbells,
+        overlap_seed: node.overlap_seed,
     }
 }
 
@@ -178,6 +180,7 @@ fn adapter_from_wire(adapter: wire::AdapterConfig) -> Result<AdapterConfig, Conv
         paging_node: adapter.paging_node,
         iommu: adapter.iommu,
         io_coherent: adapter.io_coherent,
+        hazards: adapter.hazards,
         kmd: adapter.kmd,
         paravirtualization: adapter.paravirtualization,
         virtual_functions: adapter.virtual_functions,
@@ -202,5 +205,6 @@ fn node_from_wire(node: &wire::NodeConfig) -> Result<NodeConfig, ConvertError> {
         ring_buffer_fence_release: node.ring_buffer_fence_release,
         user_mode_submission: node.user_mode_submission,
         doorbells: node.doorbells,
+        overlap_seed: node.overlap_seed,
     })
 }

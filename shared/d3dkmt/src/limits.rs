@@ -68,3 +68,16 @@ pub const GPU_VA_RANGES_MAX: usize = 4096;
 pub const GPU_VA_OPERATIONS_MAX: usize = 256;
 /// Bytes of a command list's name.
 pub const LIST_NAME_BYTES_MAX: usize = 256;
+/// Resources that one process has told the driver of an adapter of.
+pub const RESOURCES_PER_PROCESS_MAX: usize = 1 << 14;
+/// Commands, barriers and markers of one submission that an engine looks at at a time.
+pub const LIST_WINDOW_MAX: usize = 64;
+/// Commands of one submission that run at once.
+pub const COMMANDS_AT_ONCE_MAX: usize = 16;
+/// Ranges that one cache of an engine has, and their bytes.
+pub const CACHE_RANGES_MAX: usize = 256;
+pub const CACHE_BYTES_MAX: u64 = 1 << 19;
+/// Bytes of one use of a command that go through a cache: what is behind them goes past it.
+pub const CACHED_BYTES_PER_USE_MAX: u64 = 1 << 16;
+/// Messages of the driver's debug layer that one process has not read.
+pub const DEBUG_MESSAGES_PER_PROCESS_MAX: usize = 1024;

@@ -20,8 +20,15 @@ pub fn artifacts() -> &'static Artifacts {
 }
 
 /// What real Windows answers, row by row: each prints a line for each.
-pub const ROWS: [&str; 6] =
-    ["rows_adapters", "rows_create", "rows_cpu", "rows_sharing", "rows_keyed_mutex", "rows_allocation"];
+pub const ROWS: [&str; 7] = [
+    "rows_adapters",
+    "rows_create",
+    "rows_cpu",
+    "rows_sharing",
+    "rows_keyed_mutex",
+    "rows_allocation",
+    "rows_memory",
+];
 
 /// Behind a program's name: compiled with the checks of AddressSanitizer, whose library no guest has.
 pub const CHECKED: &str = "-asan";
@@ -46,6 +53,7 @@ fn compile(name: &str) -> PathBuf {
     let output = Command::new("gcc")
         .args(["-std=c11", "-Wall", "-Wextra", "-Werror", "-O1", "-pthread"])
         .args(checks)
+        .arg(format!("-DPROTOCOL_VERSION={}", proto::PROTOCOL_VERSION))
         .arg("-I")
         .arg(tree().join("guest/umd/include"))
         .arg(tree().join(format!("tests/c/{source}.c")))

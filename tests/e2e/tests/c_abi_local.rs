@@ -56,6 +56,11 @@ fn bad_arguments_are_refused_and_nothing_is_written() {
 }
 
 #[test]
+fn memory_tour_leaves_nothing() {
+    assert!(check("memory_tour").ends_with("memory_tour: all as expected\n"));
+}
+
+#[test]
 fn the_c_header_has_the_layout_of_the_interface() {
     check("abi_check");
 }

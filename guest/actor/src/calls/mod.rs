@@ -6,6 +6,7 @@
 mod adapter;
 mod escape;
 mod hw_queue;
+mod memory;
 mod mutex;
 mod paging;
 mod queue;
@@ -161,6 +162,14 @@ fn perform_more(actor: &Actor, call: &Call) -> Done {
         Call::UpdateGpuVirtualAddress { device, context, fence, fence_value, operations, flags } => {
             paging::update(*device, *context, (*fence, *fence_value), operations, *flags)
         }
+        Call::CreateAllocation(create) => memory::create(create),
+        Call::DestroyAllocation { device, resource, allocations, flags } => {
+            memory::destroy(*device, *resource, allocations, *flags)
+        }
+        Call::MakeResident { .. } => memory::make_resident(call),
+        Call::Evict { device, allocations, flags } => memory::evict(*device, allocations, *flags),
+        Call::Lock { device, allocation, flags } => memory::lock(*device, *allocation, *flags),
+        Call::Unlock { device, allocation } => memory::unlock(*device, *allocation),
         Call::CreateHwQueue { context, flags, private_data } => {
             hw_queue::create(actor, *context, *flags, private_data)
         }

@@ -57,19 +57,21 @@ fn signals(scale: &Scale, report: &mut Report) {
     report.line("of each signal: building and dropping the call", &calls, &calls, None);
     for fences in sizes(scale.fences_most) {
         let mut walk = Walk::new(fences);
-        let mut figures = [const { Vec::new() }; 4];
+        let mut figures = [const { Vec::new() }; 5];
         let ops = operations(fences, scale.ops);
         for _ in 0..scale.rounds {
             figures[0].push(walk.signals(ops));
+            figures[4].push(walk.signals_alone(ops));
             figures[1].push(walk.peer(ops));
             figures[2].push(few.signals(ops));
         }
         // By itself: what no goal is about is not to take the caches from what one is about.
         figures[3].extend((0..scale.rounds).map(|_| walk.chase(ops)));
-        let [ours, peer, base, chase] = &figures;
+        let [ours, peer, base, chase, alone] = &figures;
         report.line(&format!("signal, {fences} fences / hash map"), ours, peer, Some(5.0));
         let goal = if fences <= 100_000 { 1.5 } else { 3.0 };
         report.line(&format!("signal, {fences} fences / 100 fences"), ours, base, Some(goal));
+        report.line(&format!("signal by itself, {fences} fences / hash map"), alone, peer, None);
         report.line(&format!("signal, {fences} fences / two dependent loads of its size"), ours, chase, None);
     }
 }
@@ -105,7 +107,9 @@ fn waits(scale: &Scale, fences: usize, random: bool, report: &mut Report) {
     report.line(&format!("{what}: arm / B-tree insert"), &arm, &insert, Some(3.0));
     let (wake, pop) = (column(|round| round.wake), column(|round| round.pop));
     report.line(&format!("{what}: wake / pop_first"), &wake, &pop, Some(3.0));
-    report.line(&format!("{what}: cancel / B-tree insert"), &column(|round| round.cancel), &insert, None);
+    let (cancel, remove) = (column(|round| round.cancel), column(|round| round.remove));
+    report.line(&format!("{what}: cancel / B-tree insert"), &cancel, &insert, None);
+    report.line(&format!("{what}: cancel / B-tree remove, same order"), &cancel, &remove, None);
     report.line(&format!("{what}: signal that wakes nobody / none waits"), &nobody, &free, Some(1.5));
 }
 

@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 use d3dkmt::EscapeFlags;
 
 use super::HwContext;
-use crate::VmId;
+use crate::{ProcessId, VmId};
 
 /// `hKmdProcess`: unique for ever.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
@@ -39,6 +39,8 @@ pub enum ProcessKind {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct NewProcess {
     pub process: KmdProcess,
+    /// What submissions and page tables call its GPU address space; `None` for one that has none.
+    pub address_space: Option<ProcessId>,
     pub kind: ProcessKind,
     /// `ProcessName`: may be NULL (GPV-006).
     pub name: Option<String>,

@@ -2,6 +2,7 @@
 
 extern crate std;
 
+use std::cell::Cell;
 use std::vec::Vec;
 
 use proptest::prelude::*;
@@ -106,6 +107,37 @@ proptest! {
     #[test]
     fn equal_keys_keep_the_order_of_their_coming_over_many_chunks(operations in operations(3), filled in 0..6_u64) {
         apply(operations, filled);
+    }
+}
+
+#[test]
+fn a_search_takes_few_looks_however_keys_are_spread() {
+    type KeyOf = fn(u64) -> u64;
+    let spreads: [(&str, KeyOf); 6] = [
+        ("as numbers", |at| at),
+        ("far apart", |at| at << 50),
+        ("all in one place but the last", |at| if at == 255 { u64::MAX } else { at }),
+        ("all in one place but the first", |at| if at == 0 { 0 } else { u64::MAX - 256 + at }),
+        ("in growing steps", |at| at * at * at * at * at * at * at),
+        ("nowhere: all the same", |_| 7),
+    ];
+    for (spread, key_of) in spreads {
+        let mut list = Ordered::default();
+        for at in 0..CHUNK_MAX as u64 {
+            list.insert(Entry { key: key_of(at), wait: at as u32, item: 0 });
+        }
+        for at in 0..CHUNK_MAX {
+            let looks = Cell::new(0);
+            let (key, wait) = (key_of(at as u64), at as u32);
+            let found = list.search(0, key, |entry| {
+                looks.set(looks.get() + 1);
+                (entry.key, entry.wait).cmp(&(key, wait))
+            });
+            assert_eq!(found, Ok(at), "{spread}");
+            // From a wrong guess on by 1, 4, 16, 64, 256, and then in halves.
+            assert!(looks.get() <= 5 + 9, "{spread}, {at}: {} looks", looks.get());
+            assert!(spread != "as numbers" || looks.get() <= 2, "{at}: {} looks", looks.get());
+        }
     }
 }
 

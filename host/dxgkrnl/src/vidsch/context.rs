@@ -9,7 +9,7 @@ use super::ready::Level;
 use super::suspend::HardwareSide;
 use super::{Packet, Queue};
 use crate::ProcessId;
-use crate::ddi::{BadCommands, EngineId, HwContext, Miniport};
+use crate::ddi::{BadCommands, Edge, EngineId, HwContext, Miniport};
 use crate::effects::Effects;
 use crate::kernel::{Called, Kernel, Refusal, invalid, refuse};
 use crate::process::Local;
@@ -196,6 +196,7 @@ impl<M: Miniport> Kernel<M> {
         if let Err(BadCommands(why)) = self.miniport.validate(self.queues[queue].engine.adapter, &commands) {
             return invalid(why);
         }
+        self.edge(Edge::Submitted { process, queue: self.orderer(queue) });
         self.enqueue(queue, Packet::Command(commands));
         Ok(Reply::None)
     }

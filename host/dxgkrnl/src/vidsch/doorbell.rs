@@ -20,7 +20,9 @@ use d3dkmt::{Handle, NtStatus, Reply, limits};
 
 use super::HwQueue;
 use crate::ProcessId;
-use crate::ddi::{BadCommands, DisconnectReason, DoorbellConnection, EngineId, HwQueueId, Miniport};
+use crate::ddi::{
+    BadCommands, DisconnectReason, DoorbellConnection, Edge, EngineId, HwQueueId, Miniport, Orderer,
+};
 use crate::effects::{Effects, FenceStore};
 use crate::kernel::{Called, Kernel, Refusal, invalid, refuse};
 
@@ -291,6 +293,9 @@ impl<M: Miniport> Kernel<M> {
         let HwQueue { queue, progress, .. } = self.hw_queues[id];
         if self.objects.value(progress) < last_queued {
             self.in_flight.ring_has_work(self.queues[queue].engine, self.now, queue);
+        }
+        for _ in &buffers {
+            self.edge(Edge::Submitted { process, queue: Orderer::HwQueue(HwQueueId(id)) });
         }
         self.with_miniport(effects, |miniport, now, callbacks| {
             miniport.ring_doorbell(now, HwQueueId(id), buffers, callbacks);

@@ -25,7 +25,7 @@ use d3dkmt::SyncObjectType;
 
 use super::HwQueue;
 use super::ready::{Level, Ready};
-use crate::ddi::{Callback, EngineId, Interrupt, Miniport};
+use crate::ddi::{Callback, EngineId, HwQueueId, Interrupt, Miniport, Orderer};
 use crate::effects::Effects;
 use crate::kernel::Kernel;
 use crate::tdr::Watch;
@@ -230,6 +230,9 @@ impl<M: Miniport> Kernel<M> {
                 self.tdr.invalidated.push((context.0, reason));
             }
             Callback::SignalEvent { adapter, signal } => self.driver_signals(adapter, signal, effects),
+            Callback::DebugPrint { adapter, process, text } => {
+                self.debug_print(adapter, process, &text, effects);
+            }
             Callback::Violation { adapter, what } => self.violation(adapter, &what, effects),
             Callback::Stuck { nanos } => self.driver_was_stuck(nanos, effects),
         }
@@ -358,6 +361,15 @@ impl<M: Miniport> Kernel<M> {
                 self.written_by_gpu(open, object, engine.adapter, value);
                 self.write_native_memory(open, object, value);
                 self.in_flight.expect_hw_progress(engine.adapter, self.now);
+                if self.edges.on {
+                    let running = self.in_flight.engine(engine).submitted.front().map(|one| one.queue);
+                    let context = running.filter(|queue| self.queues.get(*queue).is_some());
+                    let by = match hw_queue {
+                        Some(hw_queue) => Some(Orderer::HwQueue(HwQueueId(hw_queue))),
+                        None => context.map(|queue| self.orderer(queue)),
+                    };
+                    by.into_iter().for_each(|by| self.tell_signaled(by, object, value));
+                }
                 self.store_value(object, value, effects);
             }
             Err(why) => {

@@ -109,7 +109,7 @@ impl<M: Miniport> Kernel<M> {
         signal.event.is_none() && signal.targets.iter().all(|(object, _)| self.signals_early(*object))
     }
 
-    pub(super) fn signals_early(&self, object: u32) -> bool {
+    pub(crate) fn signals_early(&self, object: u32) -> bool {
         self.objects[object].flags.contains(SyncObjectFlags::TOP_OF_PIPELINE)
     }
 }

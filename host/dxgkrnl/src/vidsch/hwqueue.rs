@@ -25,7 +25,9 @@ use d3dkmt::{
 
 use super::doorbell::Doorbell;
 use super::{HwSubmission, Packet, Signal};
-use crate::ddi::{BadCommands, EngineId, HwContext, HwQueueId, HwQueueSubmission, Miniport, NewHwQueue};
+use crate::ddi::{
+    BadCommands, Edge, EngineId, HwContext, HwQueueId, HwQueueSubmission, Miniport, NewHwQueue, Orderer,
+};
 use crate::effects::Effects;
 use crate::kernel::{Called, Kernel, Refusal, invalid, refuse};
 use crate::legacy::Form;
@@ -276,6 +278,7 @@ impl<M: Miniport> Kernel<M> {
         self.evaluate_written(queue.process, effects);
         self.drop_packets(queue.process, queue.packets, None, effects);
         let _ = self.end_sync_object(hw_queue.process, hw_queue.progress_fence, effects);
+        self.edge(Edge::Gone(Orderer::HwQueue(HwQueueId(id))));
     }
 
     pub(crate) fn hw_queue(&self, process: ProcessId, handle: Handle) -> Result<u32, Refusal> {
@@ -319,6 +322,7 @@ impl<M: Miniport> Kernel<M> {
             return invalid(why);
         }
         self.hw_queues[id].submitted = progress_fence_id;
+        self.edge(Edge::Submitted { process, queue: self.orderer(queue) });
         self.enqueue(queue, Packet::HwCommand { progress_fence_id, commands });
         Ok(Reply::None)
     }

@@ -53,7 +53,7 @@ pub(crate) use ready::Level;
 
 use crate::ProcessId;
 use crate::address::VaUpdate;
-use crate::ddi::{EngineId, HwContext, Miniport};
+use crate::ddi::{Edge, EngineId, HwContext, Miniport, Orderer};
 use crate::effects::Effects;
 use crate::kernel::Kernel;
 use crate::legacy::Acquire;
@@ -192,6 +192,9 @@ impl<M: Miniport> Kernel<M> {
             self.evaluate_written(queue.process, effects);
         }
         self.drop_packets(queue.process, queue.packets, None, effects);
+        if queue.hw_queue.is_none() {
+            self.edge(Edge::Gone(Orderer::Context(HwContext(context))));
+        }
     }
 
     pub(crate) fn enqueue(&mut self, queue: u32, packet: Packet) {
@@ -213,7 +216,10 @@ impl<M: Miniport> Kernel<M> {
         self.process_mut(process).queued_bytes -= queue.iter().map(Packet::weight).sum::<usize>();
         for packet in queue {
             match packet {
-                Packet::Wait(wait) => drop(self.end_wait(wait, effects)),
+                Packet::Wait(wait) => {
+                    self.edges.forget(wait);
+                    self.end_wait(wait, effects);
+                }
                 Packet::Acquire(acquire) => self.drop_acquire(acquire, effects),
                 Packet::WaitAtHead(items) => {
                     for item in items {
@@ -273,6 +279,7 @@ impl<M: Miniport> Kernel<M> {
         if !self.head_is_ready(id) {
             return false;
         }
+        self.passed(id);
         let queue = &mut self.queues[id];
         let Some(packet) = queue.packets.pop_front() else { return false };
         let process = queue.process;

@@ -48,6 +48,8 @@ pub struct Script {
     pub pages_by_cpu: bool,
     pub refuse_notification: Option<NotificationRefused>,
     pub ddis: PerEngineTdrDdis,
+    /// What it was told of the order of things.
+    pub edges: Vec<Edge>,
     /// A DDI is on the stack.
     inside: bool,
 }
@@ -80,6 +82,7 @@ pub fn scripted(config: Config) -> (World<Scripted>, ScriptRef) {
         pages_by_cpu: false,
         refuse_notification: None,
         ddis: PerEngineTdrDdis::all(),
+        edges: Vec::new(),
         inside: false,
     }));
     (scripted_by(config, &script), script)
@@ -221,6 +224,11 @@ macro_rules! forwarded {
 
 #[rustfmt::skip]
 impl Miniport for Scripted {
+    fn edge(&mut self, edge: &Edge) -> Vec<String> {
+        self.script.borrow_mut().edges.push(*edge);
+        Vec::new()
+    }
+
     ddis! {
         preempt_command(now: Nanos, engine: EngineId, id: u64) -> Result<(), NtStatus> [failing]
             = "preempt_command";

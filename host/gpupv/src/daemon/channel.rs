@@ -5,6 +5,7 @@
 
 use std::sync::Arc;
 
+use d3dkmt::Call;
 use dxgkrnl::{ProcessId, VmId};
 use proto::channel::{ToGuest, ToHost, Welcome, to_guest, to_host};
 use proto::convert::{ConvertError, call_from_body};
@@ -58,6 +59,8 @@ pub struct Channel {
     /// Taken by the guest's outbox once Hello is accepted.
     sink: Option<Sink>,
     guest: Option<Arc<Guest>>,
+    /// What a turn has, empty between turns: request and call.
+    calls: Vec<(u64, Call)>,
     dirty: Dirty,
 }
 
@@ -71,6 +74,7 @@ impl Channel {
             count: 0,
             sink: Some(sink),
             guest: None,
+            calls: Vec::new(),
             dirty: Dirty::default(),
         }
     }
@@ -117,6 +121,27 @@ impl Channel {
     }
 
     fn work_off_frames(&mut self, frames_max: usize) -> Result<bool, ProtocolError> {
+        let mut calls = std::mem::take(&mut self.calls);
+        let result = self.decode_frames(frames_max, &mut calls);
+        // What came before a breach of the protocol is done like everything else.
+        if let Some(guest) = &self.guest {
+            self.seat.expect(guest.id, &calls);
+            for (request, call) in calls.drain(..) {
+                self.seat.call(guest.id, request, call, &mut self.dirty);
+                // A wake of somebody else is never held back for the rest of this batch.
+                self.dirty.flush_others(guest.id);
+            }
+        }
+        self.calls = calls;
+        result
+    }
+
+    /// Takes so many whole frames at most; true if there were as many.
+    fn decode_frames(
+        &mut self,
+        frames_max: usize,
+        calls: &mut Vec<(u64, Call)>,
+    ) -> Result<bool, ProtocolError> {
         for _ in 0..frames_max {
             let frame = self.count;
             let message = match self.frames.next_frame() {
@@ -131,12 +156,10 @@ impl Channel {
             match (&self.guest, body) {
                 (None, to_host::Body::Hello(hello)) => self.hello(hello.version, &hello.token)?,
                 (None, _) => return Err(ProtocolError::NoHello),
-                (Some(guest), body) => {
+                (Some(_), body) => {
                     let call =
                         call_from_body(body).map_err(|source| ProtocolError::Convert { frame, source })?;
-                    self.seat.call(guest.id, message.request, call, &mut self.dirty);
-                    // A wake of somebody else is never held back for the rest of this batch.
-                    self.dirty.flush_others(guest.id);
+                    calls.push((message.request, call));
                 }
             }
         }

@@ -48,9 +48,13 @@
 //! kmd = "simulated"                   # the driver, by the name it is registered by: see docs/KMD.md
 //! iommu = false
 //! io_coherent = true
+//! # Look for accesses to memory that race, and say what is missing between them.
+//! hazards = false
 //! kmd = "simulated"                   # which driver, by the name that it is registered by
 //! paravirtualization = true           # ParavirtualizationSupported: it serves VMs
 //! virtual_functions = 32              # NumVirtualFunctions: how many at a time
+//! local_budget_bytes = 4294967296     # what each process may have resident: MEMORY_SEGMENT_GROUP_LOCAL
+//! non_local_budget_bytes = 8589934592 # NON_LOCAL: its own memory counts here
 //! wddm_version = 3200                 # the WDDM of its driver, as D3DKMT_DRIVERVERSION: 3000 is 3.0
 //! [[adapter.registry]]                # a value of the registry, for user-mode drivers
 //! key = "adapter"                     # or "service"
@@ -68,6 +72,7 @@
 //! ring_buffer_fence_release = false
 //! user_mode_submission = true
 //! doorbells = 4
+//! overlap_seed = 0                     # in which order unordered commands of a submission begin; 0: that of the list
 //! ```
 //! What is left out keeps its default. Unknown keys are errors.
 
@@ -279,12 +284,19 @@ fn read_adapter(mut table: Table) -> anyhow::Result<AdapterConfig> {
     }
     set_bool(&mut table, "iommu", &mut adapter.iommu)?;
     set_bool(&mut table, "io_coherent", &mut adapter.io_coherent)?;
+    set_bool(&mut table, "hazards", &mut adapter.hazards)?;
     if let Some(kmd) = table.remove("kmd") {
         let kmd = kmd.as_str().filter(|kmd| !kmd.is_empty());
         adapter.kmd = kmd.context("kmd must be the name of a driver")?.into();
     }
     set_bool(&mut table, "paravirtualization", &mut adapter.paravirtualization)?;
     set_u32(&mut table, "virtual_functions", &mut adapter.virtual_functions)?;
+    for (at, key) in ["local_budget_bytes", "non_local_budget_bytes"].into_iter().enumerate() {
+        if let Some(bytes) = table.remove(key) {
+            let bytes = bytes.as_integer().and_then(|bytes| u64::try_from(bytes).ok());
+            adapter.budget_bytes[at] = bytes.with_context(|| format!("{key} must be a number of bytes"))?;
+        }
+    }
     set_u32(&mut table, "wddm_version", &mut adapter.wddm_version)?;
     if let Some(values) = table.remove("registry") {
         adapter.registry = take_array(values, "registry")?
@@ -331,6 +343,10 @@ fn read_node(mut table: Table) -> anyhow::Result<NodeConfig> {
     set_bool(&mut table, "ring_buffer_fence_release", &mut node.ring_buffer_fence_release)?;
     set_bool(&mut table, "user_mode_submission", &mut node.user_mode_submission)?;
     set_u32(&mut table, "doorbells", &mut node.doorbells)?;
+    if let Some(value) = table.remove("overlap_seed") {
+        let seed = value.as_integer().and_then(|number| u64::try_from(number).ok());
+        node.overlap_seed = seed.with_context(|| format!("overlap_seed is {value}; it must be a number"))?;
+    }
     nothing_left(&table, "[[adapter.node]]")?;
     Ok(node)
 }
@@ -461,10 +477,13 @@ mod tests {
             paging_node = 0
             iommu = true
             io_coherent = false
+            hazards = true
             kmd = "mine"
             paravirtualization = false
             virtual_functions = 2
             wddm_version = 2900
+            local_budget_bytes = 0
+            non_local_budget_bytes = 17179869184
             [[adapter.registry]]
             key = "service"
             name = "a"
@@ -497,6 +516,7 @@ mod tests {
         let adapter = &config.adapters[0];
         assert_eq!(adapter.caps, VidSchCaps::PREEMPTION_AWARE | VidSchCaps::NO_64_BIT_ATOMICS);
         assert_eq!((adapter.physical_adapters, adapter.iommu, adapter.io_coherent), (2, true, false));
+        assert!(adapter.hazards);
         assert_eq!(adapter.paging_node, Some(0));
         assert_eq!((config.gpu_virtualization_flags, config.test_signing), (4, true));
         let one = VmConfig {
@@ -519,6 +539,7 @@ mod tests {
             ),
             ("mine", false, 2, 2900)
         );
+        assert_eq!(adapter.budget_bytes, [0, 16 << 30]);
         let value = |key, name: &str, data| RegistryValue { key, name: name.into(), data };
         let (service, of_adapter) = (RegistryKey::Service, RegistryKey::Adapter);
         let expected = [
@@ -542,6 +563,7 @@ mod tests {
     fn what_is_wrong_is_named() {
         for (text, named) in [
             ("colour = 1", "colour"),
+            ("[[adapter]]\nlocal_budget_bytes = -1", "local_budget_bytes"),
             ("[policy]\nlower_gpu_signal = \"perhaps\"", "ignored, applied"),
             ("[[adapter]]\n[[adapter.node]]\nengine = \"4D\"", "VIDEO_DECODE"),
             ("[[adapter]]\nvendor = -1", "vendor"),

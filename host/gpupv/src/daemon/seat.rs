@@ -13,8 +13,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use anyhow::Context as _;
 use d3dkmt::{Call, Reply};
 use drivers::{Drivers, Registry};
-use dxgkrnl::mover::{Mover, ProcessMemory};
-use dxgkrnl::{Effects, Fault, Input, Kernel, Nanos, PlantedBug, ProcessId, Snapshot, VmId};
+use dxgkrnl::{
+    Effects, Fault, Input, Kernel, Nanos, Performer, PlantedBug, ProcessBytes, ProcessId, Snapshot, VmId,
+};
 use proto::convert;
 use proto::limits::TOKEN_BYTES;
 use scenario::script::{Injected, injected};
@@ -51,7 +52,7 @@ struct Seated {
     kernel: Kernel<Drivers>,
     recorder: Option<Recorder>,
     effects: Effects,
-    mover: Mover,
+    performer: Performer,
     guests: Guests,
     tokens: HashMap<Token, ProcessId>,
     /// Names of the VMs that are there, whatever the kernel makes of them.
@@ -73,15 +74,20 @@ struct Attached {
 /// What engines may touch. Processes that are gone have nothing any more, whatever is under way.
 struct LentBy<'a>(&'a Guests);
 
-impl ProcessMemory for LentBy<'_> {
-    type Error = anyhow::Error;
+impl LentBy<'_> {
+    fn done(&self, process: ProcessId, act: impl FnOnce(&Lent) -> anyhow::Result<()>) -> bool {
+        let Some(attached) = self.0.get(&process) else { return false };
+        act(&attached.lent).inspect_err(|error| tracing::debug!("process {}: {error:#}", process.0)).is_ok()
+    }
+}
 
-    fn read(&self, process: ProcessId, address: u64, bytes: &mut [u8]) -> anyhow::Result<()> {
-        self.0.get(&process).context("the process is gone")?.lent.read(address, bytes)
+impl ProcessBytes for LentBy<'_> {
+    fn read(&mut self, process: ProcessId, address: u64, to: &mut [u8]) -> bool {
+        self.done(process, |lent| lent.read(address, to))
     }
 
-    fn write(&mut self, process: ProcessId, address: u64, bytes: &[u8]) -> anyhow::Result<()> {
-        self.0.get(&process).context("the process is gone")?.lent.write(address, bytes)
+    fn write(&mut self, process: ProcessId, address: u64, from: &[u8]) -> bool {
+        self.done(process, |lent| lent.write(address, from))
     }
 }
 
@@ -178,7 +184,7 @@ impl Seat {
                 kernel: kernel_over(&options.drivers, options.kernel.clone()),
                 recorder,
                 effects: Effects::default(),
-                mover: Mover::default(),
+                performer: Performer::default(),
                 guests: Guests::new(),
                 tokens: HashMap::new(),
                 vms: BTreeMap::new(),
@@ -362,6 +368,13 @@ impl Seat {
         tracing::debug!("process {} (pid {}) is gone", process.0, attached.guest.pid);
     }
 
+    /// What a guest calls next: see [`Kernel::expect`].
+    pub fn expect(&self, process: ProcessId, calls: &[(u64, Call)]) {
+        if calls.len() > 1 {
+            self.take().kernel.expect(process, calls.iter().map(|(_, call)| call));
+        }
+    }
+
     /// One call of a guest; effects are performed, what is to be sent is left to `dirty`.
     pub fn call(&self, process: ProcessId, request: u64, call: Call, dirty: &mut Dirty) {
         self.step(&mut self.take(), Input::Call { process, request, call }, dirty);
@@ -509,8 +522,8 @@ impl Seat {
 
     fn perform(&self, seated: &mut Seated, effects: &mut Effects, dirty: &mut Dirty) {
         for one in &effects.moves {
-            if let Err(error) = seated.mover.perform(&mut LentBy(&seated.guests), one) {
-                tracing::warn!("{one}: {error:#}");
+            if let Err(error) = seated.performer.perform(one, &mut LentBy(&seated.guests)) {
+                tracing::warn!("{one}: {error}");
             }
         }
         for store in &effects.stores {

@@ -65,7 +65,7 @@ pub(super) struct Draft {
     counts: [u32; KINDS.len()],
 }
 
-const KINDS: [(Kind, &str); 13] = [
+const KINDS: [(Kind, &str); 14] = [
     (Kind::Adapter, "A"),
     (Kind::Device, "D"),
     (Kind::Context, "C"),
@@ -73,6 +73,7 @@ const KINDS: [(Kind, &str); 13] = [
     (Kind::KeyedMutex, "M"),
     (Kind::PagingQueue, "P"),
     (Kind::HwQueue, "Q"),
+    (Kind::Allocation, "a"),
     (Kind::Doorbell, "B"),
     (Kind::Address, "V"),
     (Kind::Share, "N"),

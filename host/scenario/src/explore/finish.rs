@@ -18,6 +18,7 @@ const fn names(kind: Kind) -> &'static [&'static str] {
         Kind::KeyedMutex => &["M"],
         Kind::PagingQueue => &["P"],
         Kind::HwQueue => &["Q", "R"],
+        Kind::Allocation => &["A", "B"],
         Kind::Doorbell => &["Z"],
         Kind::Address => &["V"],
         Kind::Share => &["N", "O"],

@@ -59,6 +59,7 @@ fn parts(operation: &mut Operation) -> Vec<Part<'_>> {
         | Operation::ConnectDoorbell { queue: one }
         | Operation::DestroyDoorbell { queue: one }
         | Operation::NotifyWork { queue: one }
+        | Operation::Allocate { device: one, .. }
         | Operation::Feature { adapter: one, .. } => vec![Handle(one)],
         Operation::Escape { adapter, device, context, data, .. } => {
             vec![Handle(adapter), Handle(device), Handle(context), Part::Pieces(data)]
@@ -90,8 +91,15 @@ fn parts(operation: &mut Operation) -> Vec<Part<'_>> {
             vec![Handle(queue), Commands(commands), Value(id)]
         }
         Operation::Reserve { owner: one, space: Space { base, .. }, .. }
-        | Operation::Map { queue: one, space: Space { base, .. }, .. }
         | Operation::FreeAddress { adapter: one, base, .. } => vec![Handle(one), Part::Address(base)],
+        Operation::Map { queue, allocation, space: Space { base, .. }, .. } => {
+            vec![Handle(queue), Handle(allocation), Part::Address(base)]
+        }
+        Operation::DestroyAllocation { device, allocation }
+        | Operation::Lock { device, allocation }
+        | Operation::Unlock { device, allocation } => vec![Handle(device), Handle(allocation)],
+        Operation::MakeResident { queue: one, allocations, .. }
+        | Operation::Evict { device: one, allocations } => vec![Handle(one), Handles(allocations)],
         Operation::UpdateAddress { device, context, fence, value, operations } => {
             vec![Handle(device), Handle(context), Handle(fence), Ranges(operations), Value(value)]
         }

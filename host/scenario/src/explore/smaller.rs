@@ -149,6 +149,12 @@ fn plainer(operation: &Operation) -> Vec<Operation> {
         | Operation::Map { .. }
         | Operation::FreeAddress { .. }
         | Operation::UpdateAddress { .. }
+        | Operation::Allocate { .. }
+        | Operation::DestroyAllocation { .. }
+        | Operation::MakeResident { .. }
+        | Operation::Evict { .. }
+        | Operation::Lock { .. }
+        | Operation::Unlock { .. }
         | Operation::DestroyHwQueue { .. }
         | Operation::HwWait { .. }
         | Operation::CreateNativeFence { .. }

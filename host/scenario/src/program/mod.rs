@@ -81,6 +81,8 @@ pub enum Kind {
     PagingQueue,
     /// It brings its progress fence, which has its name and `.fence`.
     HwQueue,
+    /// Memory of the process that engines may use.
+    Allocation,
     /// A doorbell's status.
     Doorbell,
     /// A GPU virtual address.
@@ -104,6 +106,7 @@ impl Kind {
             Kind::KeyedMutex => "a keyed mutex",
             Kind::PagingQueue => "a paging queue",
             Kind::HwQueue => "a hardware queue",
+            Kind::Allocation => "an allocation",
             Kind::Doorbell => "a doorbell",
             Kind::Address => "a GPU address",
             Kind::Share => "an NT handle",
@@ -122,7 +125,8 @@ impl Kind {
             | Kind::Object
             | Kind::KeyedMutex
             | Kind::PagingQueue
-            | Kind::HwQueue => true,
+            | Kind::HwQueue
+            | Kind::Allocation => true,
             Kind::Doorbell | Kind::Address | Kind::Share | Kind::Event | Kind::Call | Kind::Register => false,
         }
     }

@@ -284,9 +284,39 @@ pub enum Operation {
     },
     Map {
         queue: HandleRef,
+        /// NULL for none.
+        allocation: HandleRef,
         space: Space,
+        /// Of the allocation, in pages.
+        offset: u64,
         pages: u64,
         protection: u64,
+    },
+    /// `D3DKMTCreateAllocation2` of so much of the process's own memory.
+    Allocate {
+        device: HandleRef,
+        bytes: u64,
+    },
+    DestroyAllocation {
+        device: HandleRef,
+        allocation: HandleRef,
+    },
+    MakeResident {
+        queue: HandleRef,
+        allocations: Vec<HandleRef>,
+        flags: u32,
+    },
+    Evict {
+        device: HandleRef,
+        allocations: Vec<HandleRef>,
+    },
+    Lock {
+        device: HandleRef,
+        allocation: HandleRef,
+    },
+    Unlock {
+        device: HandleRef,
+        allocation: HandleRef,
     },
     FreeAddress {
         adapter: HandleRef,

@@ -95,6 +95,7 @@ pub(crate) const fn kind_of(operation: &Operation) -> Kind {
         | Operation::OpenSharedKeyedMutex { .. } => Kind::KeyedMutex,
         Operation::CreatePagingQueue { .. } => Kind::PagingQueue,
         Operation::CreateHwQueue { .. } => Kind::HwQueue,
+        Operation::Allocate { .. } => Kind::Allocation,
         Operation::CreateDoorbell { .. } => Kind::Doorbell,
         Operation::Reserve { .. } | Operation::Map { .. } => Kind::Address,
         Operation::NewEvent => Kind::Event,
@@ -121,6 +122,11 @@ pub(crate) const fn kind_of(operation: &Operation) -> Kind {
         | Operation::DestroyPagingQueue { .. }
         | Operation::FreeAddress { .. }
         | Operation::UpdateAddress { .. }
+        | Operation::DestroyAllocation { .. }
+        | Operation::MakeResident { .. }
+        | Operation::Evict { .. }
+        | Operation::Lock { .. }
+        | Operation::Unlock { .. }
         | Operation::DestroyHwQueue { .. }
         | Operation::SubmitHw { .. }
         | Operation::HwSignal { .. }

@@ -146,7 +146,8 @@ fn of_binding(names: &mut Names, cursor: &mut Cursor<'_>) -> Parsed<Expectation>
         | Kind::Address
         | Kind::KeyedMutex
         | Kind::PagingQueue
-        | Kind::HwQueue => cursor.expected("`blocked` or `returned STATUS`"),
+        | Kind::HwQueue
+        | Kind::Allocation => cursor.expected("`blocked` or `returned STATUS`"),
     }
 }
 

@@ -2,14 +2,14 @@
 
 use d3dkmt::{HwQueueFlags, SyncObjectFlags};
 
-use crate::program::{Address, Kind, Operation, Space};
+use crate::program::{Address, HandleRef, Kind, Operation, Space};
 use crate::script::cursor::{Cursor, Parsed, unknown};
 use crate::script::names::Names;
 use crate::script::operands::{
     check_count, commands, handle, handles, items, object_flag, object_flags, share, targets, value32,
     value64,
 };
-use crate::script::token::TokenKind;
+use crate::script::token::{Token, TokenKind};
 use crate::script::words;
 
 /// Reads the operands of a verb of queues; `None` if it is none.
@@ -61,13 +61,23 @@ fn paging(names: &Names, verb: &str, cursor: &mut Cursor<'_>) -> Parsed<Option<O
         }
         "reserve" => {
             let owner = handle(names, cursor, Kind::PagingQueue)?;
-            let (space, bytes, _) = space(names, cursor, "bytes")?;
+            let SpaceOptions { space, count: bytes, .. } = space(names, cursor, "bytes")?;
             Operation::Reserve { owner, space, bytes }
         }
         "map" => {
             let queue = handle(names, cursor, Kind::PagingQueue)?;
-            let (space, pages, protection) = space(names, cursor, "pages")?;
-            Operation::Map { queue, space, pages, protection }
+            let is_option =
+                |cursor: &Cursor<'_>| cursor.peek_second().is_some_and(|next| next.is_symbol("="));
+            let is_flag = |cursor: &Cursor<'_>| {
+                let named = |token: &Token| words::PROTECTIONS.iter().any(|(name, _)| *name == token.text);
+                cursor.peek().is_none_or(named)
+            };
+            let allocation = match is_option(cursor) || is_flag(cursor) {
+                true => HandleRef::Raw(0),
+                false => handle(names, cursor, Kind::Allocation)?,
+            };
+            let SpaceOptions { space, count: pages, protection, offset } = space(names, cursor, "pages")?;
+            Operation::Map { queue, allocation, space, offset, pages, protection }
         }
         "free_address" => {
             let adapter = handle(names, cursor, Kind::Adapter)?;
@@ -78,6 +88,40 @@ fn paging(names: &Names, verb: &str, cursor: &mut Cursor<'_>) -> Parsed<Option<O
             Operation::FreeAddress { adapter, base, bytes: value64(cursor, "a size")? }
         }
         "update_address" => update_address(names, cursor)?,
+        _ => return memory(names, verb, cursor),
+    }))
+}
+
+fn memory(names: &Names, verb: &str, cursor: &mut Cursor<'_>) -> Parsed<Option<Operation>> {
+    let device = |cursor: &mut Cursor<'_>| handle(names, cursor, Kind::Device);
+    let allocation = |cursor: &mut Cursor<'_>| handle(names, cursor, Kind::Allocation);
+    let allocations = |cursor: &mut Cursor<'_>| handles(names, cursor, Kind::Allocation);
+    Ok(Some(match verb {
+        "allocate" => {
+            let device = device(cursor)?;
+            cursor.word("bytes")?;
+            Operation::Allocate { device, bytes: value64(cursor, "a size")? }
+        }
+        "destroy_allocation" => {
+            Operation::DestroyAllocation { device: device(cursor)?, allocation: allocation(cursor)? }
+        }
+        "make_resident" => {
+            let queue = handle(names, cursor, Kind::PagingQueue)?;
+            let (allocations, mut flags) = (allocations(cursor)?, 0);
+            while let Some(token) = cursor.peek().filter(|token| token.kind == TokenKind::Atom) {
+                flags |= match token.text.as_str() {
+                    "flags" => {
+                        cursor.next();
+                        value32(cursor, "flags")?
+                    }
+                    _ => cursor.choice("a flag of MakeResident", &words::RESIDENT_FLAGS)?,
+                };
+            }
+            Operation::MakeResident { queue, allocations, flags }
+        }
+        "evict" => Operation::Evict { device: device(cursor)?, allocations: allocations(cursor)? },
+        "lock" => Operation::Lock { device: device(cursor)?, allocation: allocation(cursor)? },
+        "unlock" => Operation::Unlock { device: device(cursor)?, allocation: allocation(cursor)? },
         _ => return priorities(names, verb, cursor),
     }))
 }
@@ -187,13 +231,22 @@ fn address(names: &Names, cursor: &mut Cursor<'_>) -> Parsed<Address> {
     }
 }
 
-/// `SIZE=N [base=V] [min=N] [max=N] [PROTECTION]`.
-fn space(names: &Names, cursor: &mut Cursor<'_>, size: &'static str) -> Parsed<(Space, u64, u64)> {
-    let (mut space, mut count, mut protection) = (Space::default(), 0, 0);
+/// What [`space`] reads.
+struct SpaceOptions {
+    space: Space,
+    count: u64,
+    protection: u64,
+    offset: u64,
+}
+
+/// `SIZE=N [offset=N] [base=V] [min=N] [max=N] [PROTECTION]`; the offset where the size is in pages.
+fn space(names: &Names, cursor: &mut Cursor<'_>, size: &'static str) -> Parsed<SpaceOptions> {
+    let (mut space, mut count, mut protection, mut offset) = (Space::default(), 0, 0, 0);
     while let Some(token) = cursor.peek().filter(|token| token.kind == TokenKind::Atom) {
         cursor.next();
         match token.text.as_str() {
             word if word == size => count = value64(cursor, "a size")?,
+            "offset" if size == "pages" => offset = value64(cursor, "a number of pages")?,
             "base" => {
                 cursor.symbol("=")?;
                 space.base = address(names, cursor)?;
@@ -207,14 +260,14 @@ fn space(names: &Names, cursor: &mut Cursor<'_>, size: &'static str) -> Parsed<(
                     unknown(
                         token,
                         "an option",
-                        [size, "base", "min", "max", "protection", "ZERO", "NO_ACCESS"],
+                        [size, "base", "min", "max", "protection", "WRITE", "EXECUTE", "ZERO", "NO_ACCESS"],
                     )
                 })?;
                 protection |= bit;
             }
         }
     }
-    Ok((space, count, protection))
+    Ok(SpaceOptions { space, count, protection, offset })
 }
 
 fn update_address(names: &Names, cursor: &mut Cursor<'_>) -> Parsed<Operation> {

@@ -92,6 +92,11 @@ fn number(cursor: &mut Cursor<'_>, what: &str) -> Parsed<u32> {
     cursor.number32(what)
 }
 
+fn bytes(cursor: &mut Cursor<'_>) -> Parsed<u64> {
+    cursor.symbol("=")?;
+    cursor.number("a number of bytes")
+}
+
 fn time(cursor: &mut Cursor<'_>) -> Parsed<u64> {
     cursor.symbol("=")?;
     cursor.duration()
@@ -106,6 +111,7 @@ fn adapter_item(
     match item.text.as_str() {
         "iommu" => adapter.iommu = is_on,
         "io_coherent" => adapter.io_coherent = is_on,
+        "hazards" => adapter.hazards = is_on,
         "physical" => {
             let place = cursor.last_place();
             adapter.physical_adapters = number(cursor, "how many there are in the chain")?;
@@ -120,13 +126,14 @@ fn adapter_item(
         "paging_node" => adapter.paging_node = Some(number(cursor, "a node ordinal")?),
         "paravirtualization" => adapter.paravirtualization = is_on,
         "virtual_functions" => adapter.virtual_functions = number(cursor, "a count")?,
+        "local" => adapter.budget_bytes[0] = bytes(cursor)?,
+        "non_local" => adapter.budget_bytes[1] = bytes(cursor)?,
         "wddm_version" => adapter.wddm_version = number(cursor, "a version, as 3000")?,
         word => {
             let cap = VidSchCaps::from_name(word).ok_or_else(|| {
                 let caps = VidSchCaps::all().iter_names().map(|(name, _)| name);
-                let others =
-                    "iommu io_coherent kmd paging_node paravirtualization physical virtual_functions \
-                     wddm_version";
+                let others = "hazards iommu io_coherent kmd local non_local paging_node paravirtualization physical \
+                     virtual_functions wddm_version";
                 let known = caps.chain(others.split_ascii_whitespace()).collect::<Vec<_>>();
                 unknown(item, "a setting of an adapter", known)
             })?;
@@ -273,6 +280,7 @@ pub(super) fn write(config: &Config) -> String {
         }
         line.flag("iommu", adapter.iommu, plain.iommu);
         line.flag("io_coherent", adapter.io_coherent, plain.io_coherent);
+        line.flag("hazards", adapter.hazards, plain.hazards);
         line.number("physical", adapter.physical_adapters, plain.physical_adapters);
         if let Some(node) = adapter.paging_node {
             line.number("paging_node", node, u32::MAX);
@@ -280,6 +288,9 @@ pub(super) fn write(config: &Config) -> String {
         line.word("kmd", &adapter.kmd, &plain.kmd);
         line.flag("paravirtualization", adapter.paravirtualization, plain.paravirtualization);
         line.number("virtual_functions", adapter.virtual_functions, plain.virtual_functions);
+        for (at, name) in ["local", "non_local"].into_iter().enumerate() {
+            line.bytes(name, adapter.budget_bytes[at], plain.budget_bytes[at]);
+        }
         line.number("wddm_version", adapter.wddm_version, plain.wddm_version);
         line.end(&mut head, &format!("adapter {number}"));
         for (at, (node, plain)) in adapter.nodes.iter().zip(&plain.nodes).enumerate() {
@@ -372,6 +383,12 @@ impl Line {
     fn number(&mut self, name: &str, number: u32, plain: u32) {
         if number != plain {
             let _ = write!(self.0, " {name}={number}");
+        }
+    }
+
+    fn bytes(&mut self, name: &str, bytes: u64, plain: u64) {
+        if bytes != plain {
+            let _ = write!(self.0, " {name}={bytes:#x}");
         }
     }
 

@@ -73,9 +73,15 @@ pub const VERBS: &[Word] = words! {
     "paging_queue", "P = paging_queue D [BELOW_NORMAL|NORMAL|ABOVE_NORMAL]", "D3DKMTCreatePagingQueue; its fence is P.fence";
     "destroy_paging_queue", "destroy_paging_queue P", "D3DKMTDestroyPagingQueue";
     "reserve", "V = reserve P bytes=N [base=V] [min=N] [max=N]", "D3DKMTReserveGpuVirtualAddress";
-    "map", "V = map P pages=N [base=V] [min=N] [max=N] [ZERO] [NO_ACCESS]", "D3DKMTMapGpuVirtualAddress of no allocation";
+    "map", "V = map P [A] pages=N [offset=N] [base=V] [min=N] [max=N] [WRITE] [EXECUTE] [ZERO] [NO_ACCESS]", "D3DKMTMapGpuVirtualAddress of an allocation, or of none";
     "free_address", "free_address A base=V bytes=N", "D3DKMTFreeGpuVirtualAddress";
     "update_address", "update_address D C fence=F value=V [map(V, BYTES) ..] [unmap(V, BYTES) ..]", "D3DKMTUpdateGpuVirtualAddress";
+    "allocate", "A = allocate D bytes=N", "D3DKMTCreateAllocation2 of the process's own memory";
+    "destroy_allocation", "destroy_allocation D A", "D3DKMTDestroyAllocation2";
+    "make_resident", "make_resident P A [B ..] [CANT_TRIM_FURTHER] [MUST_SUCCEED]", "D3DKMTMakeResident";
+    "evict", "evict D A [B ..]", "D3DKMTEvict";
+    "lock", "lock D A", "D3DKMTLock2";
+    "unlock", "unlock D A", "D3DKMTUnlock2";
     "hw_queue", "Q = hw_queue C [FLAG ..]", "D3DKMTCreateHwQueue; its progress fence is Q.fence";
     "destroy_hw_queue", "destroy_hw_queue Q", "D3DKMTDestroyHwQueue";
     "submit_hw", "submit_hw Q id=N COMMAND ..", "D3DKMTSubmitCommandToHwQueue; it is done when the progress fence is at N";

@@ -69,7 +69,11 @@ pub(crate) const PRIORITY_CLASSES: [(&str, u32); 6] =
 pub(crate) const ERROR_REASONS: [(&str, u32); 2] = [("GENERIC", 0), ("DRIVER_ERROR", 1)];
 
 /// `D3DDDIGPUVIRTUALADDRESS_PROTECTION_TYPE`, of a range without an allocation.
-pub(crate) const PROTECTIONS: [(&str, u64); 2] = [("ZERO", 0x4), ("NO_ACCESS", 0x8)];
+pub(crate) const PROTECTIONS: [(&str, u64); 4] =
+    [("WRITE", 0x1), ("EXECUTE", 0x2), ("ZERO", 0x4), ("NO_ACCESS", 0x8)];
+
+/// `D3DDDI_MAKERESIDENT_FLAGS`.
+pub(crate) const RESIDENT_FLAGS: [(&str, u32); 2] = [("CANT_TRIM_FURTHER", 0x1), ("MUST_SUCCEED", 0x2)];
 
 /// `D3DDDI_UPDATEGPUVIRTUALADDRESS_OPERATION_TYPE`.
 pub(crate) const VA_OPERATIONS: [(&str, u32); 4] =

@@ -145,7 +145,8 @@ impl Drawing {
     }
 
     fn of_queues(&mut self, share: Option<Binding>) -> Operation {
-        match self.below(40) {
+        match self.below(46) {
+            40.. => self.of_memory(),
             36 | 37 => self.escape(),
             38 => Operation::Feature { adapter: self.handle(), feature: self.value32() },
             0 => Operation::OpenName { name: self.text(), access: self.value32() },
@@ -195,7 +196,9 @@ impl Drawing {
             13 => Operation::Reserve { owner: self.handle(), space: self.space(), bytes: self.value() },
             14 => Operation::Map {
                 queue: self.handle(),
+                allocation: self.handle(),
                 space: self.space(),
+                offset: self.value(),
                 pages: self.value(),
                 protection: self.value(),
             },
@@ -210,6 +213,20 @@ impl Drawing {
                 Operation::UpdateAddress { device, context, fence, value: self.value(), operations }
             }
             other => self.of_hardware(other, share),
+        }
+    }
+
+    fn of_memory(&mut self) -> Operation {
+        let device = self.handle();
+        match self.below(6) {
+            0 => Operation::Allocate { device, bytes: self.value() },
+            1 => Operation::DestroyAllocation { device, allocation: self.handle() },
+            2 => {
+                Operation::MakeResident { queue: device, allocations: self.handles(), flags: self.value32() }
+            }
+            3 => Operation::Evict { device, allocations: self.handles() },
+            4 => Operation::Lock { device, allocation: self.handle() },
+            _ => Operation::Unlock { device, allocation: self.handle() },
         }
     }
 
@@ -333,6 +350,7 @@ const fn kind_of(operation: &Operation) -> Kind {
         | Operation::OpenSharedKeyedMutex { .. } => Kind::KeyedMutex,
         Operation::CreatePagingQueue { .. } => Kind::PagingQueue,
         Operation::CreateHwQueue { .. } => Kind::HwQueue,
+        Operation::Allocate { .. } => Kind::Allocation,
         Operation::CreateDoorbell { .. } => Kind::Doorbell,
         Operation::Reserve { .. } | Operation::Map { .. } => Kind::Address,
         Operation::NewEvent => Kind::Event,

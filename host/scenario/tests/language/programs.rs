@@ -83,6 +83,7 @@ impl Drawing {
         let adapter = &mut kernel.adapters[which];
         adapter.caps = VidSchCaps::from_bits_truncate(random.number() as u32);
         (adapter.iommu, adapter.io_coherent) = (random.one_in(2), random.one_in(2));
+        adapter.hazards = random.one_in(4);
         adapter.physical_adapters = 1 + random.below(32) as u32;
         adapter.paging_node = random.one_in(2).then(|| random.below(6) as u32);
         adapter.targets[0].vsync_ns = 1 + random.below(1 << 40);
@@ -104,6 +105,7 @@ impl Drawing {
         let ordinal = random.below(kernel.adapters.len() as u64) as u32;
         kernel.adapters[which].paravirtualization = random.one_in(2);
         kernel.adapters[which].virtual_functions = random.below(40) as u32;
+        kernel.adapters[which].budget_bytes = [random.number(), random.number()];
         kernel.adapters[which].wddm_version = 2900 + random.below(400) as u32;
         kernel.vms.push(VmConfig {
             name: "A".into(),

@@ -65,6 +65,7 @@ pub fn config() -> Config {
     adapter.paging_node = Some(1);
     adapter.iommu = true;
     adapter.io_coherent = false;
+    adapter.hazards = true;
     adapter.targets = vec![TargetConfig { id: 1, vsync_ns: 2 }, TargetConfig { id: 3, vsync_ns: 4 }];
     adapter.kmd = ANOTHER.into();
     adapter.paravirtualization = false;
@@ -82,6 +83,7 @@ pub fn config() -> Config {
         engine_type: EngineType::VideoEncode,
         signals_at_write: true,
         opaque_packet_ns: 5,
+        overlap_seed: 7,
         hw_queues: false,
         max_in_flight_hw_queue_buffers: 6,
         ring_buffer_fence_release: true,

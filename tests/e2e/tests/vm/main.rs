@@ -15,7 +15,7 @@ use e2e::programs::{c_program, gpupv};
 use lab::Lab;
 
 /// Programs whose output must be the same on both arms.
-const SAME_OUTPUT: [&str; 15] = [
+const SAME_OUTPUT: [&str; 17] = [
     "fence_tour",
     "fork_tour",
     "threads",
@@ -25,6 +25,8 @@ const SAME_OUTPUT: [&str; 15] = [
     "rows_sharing",
     "rows_keyed_mutex",
     "rows_allocation",
+    "rows_memory",
+    "memory_tour",
     "bad_args",
     "abi_check",
     "sealed",

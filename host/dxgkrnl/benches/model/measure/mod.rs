@@ -4,14 +4,17 @@
 //! The clock is the thread's own time on a processor: a busy machine takes turns with us, which is no cost of ours.
 //! What it does to the caches meanwhile shows in both columns.
 //! - Fences are taken in one random order, the same for ours and for the peer (a permutation, so each once).
-//! - Signals and pairs build their calls as they go, as a decoder would. Lists of one are part of the call: nothing is allocated.
-//!   Waits, cancels and wake-ups are built before the clock is read.
+//! - Signals and pairs come in turns of 16, as the daemon has them of a stream (`CALLS_PER_TURN_MAX`): the calls are made,
+//!   the kernel is told which come, and takes one after the other. All of that is in the time. "By itself": each is
+//!   made and taken before the next, and the kernel is told of nothing.
+//! - Waits, cancels and wake-ups are built before the clock is read.
 //! - Values of waits come in ascending or in random order; the names of their events ascend.
 #![allow(dead_code)]
 
 mod world;
 
 use std::collections::{BTreeMap, HashMap};
+use std::convert::Infallible;
 use std::hint::black_box;
 
 use dxgkrnl::Input;
@@ -20,6 +23,9 @@ pub use world::World;
 
 /// Calls that are built ahead: few enough to stay in the cache.
 const BATCH: usize = 256;
+
+/// Calls of a turn.
+const TURN: usize = 16;
 
 /// A permutation of `0..length`, always the same.
 fn shuffled(length: usize) -> Vec<u32> {
@@ -47,6 +53,11 @@ fn handle_ns(world: &mut World, count: usize, mut make: impl FnMut(&World, usize
         nanos += thread_ns() - begin;
     }
     nanos as f64 / count as f64
+}
+
+fn take(world: &mut World, input: Input) -> Result<(), Infallible> {
+    world.take(input);
+    Ok(())
 }
 
 /// Nanoseconds that this thread had a processor.
@@ -93,30 +104,53 @@ impl Walk {
         (self.value as usize + at) % self.order.len()
     }
 
+    /// Nanoseconds of one of `count` calls in turns, each made by `make` and handed to `step`.
+    fn in_turns<E>(
+        &mut self,
+        count: usize,
+        make: impl Fn(&Walk, usize) -> Input,
+        mut step: impl FnMut(&mut World, Input) -> Result<(), E>,
+    ) -> Result<f64, E> {
+        let mut turn = Vec::with_capacity(TURN);
+        let begin = thread_ns();
+        for at in (0..count).step_by(TURN) {
+            turn.extend((at..count.min(at + TURN)).map(|at| make(self, at)));
+            self.world.expect(&turn);
+            for input in turn.drain(..) {
+                step(&mut self.world, input)?;
+            }
+        }
+        Ok((thread_ns() - begin) as f64 / count as f64)
+    }
+
+    fn signal(&self, at: usize) -> Input {
+        self.world.signal(self.place(at), self.value + at as u64)
+    }
+
     pub fn signals(&mut self, count: usize) -> f64 {
-        let took = ns(count, |at| {
-            let signal = self.world.signal(self.place(at), self.value + at as u64);
-            self.world.take(signal);
-        });
+        let Ok(took) = self.signals_to(count, take);
+        took
+    }
+
+    /// The same signals, each handed to `step`.
+    pub fn signals_to<E>(
+        &mut self,
+        count: usize,
+        step: impl FnMut(&mut World, Input) -> Result<(), E>,
+    ) -> Result<f64, E> {
+        let took = self.in_turns(count, Walk::signal, step);
         self.value += count as u64;
         took
     }
 
-    /// The same signals, each handed to `step` with its time.
-    pub fn signals_recorded<E>(
-        &mut self,
-        count: usize,
-        mut step: impl FnMut(&mut World, u64, Input) -> Result<(), E>,
-    ) -> Result<f64, E> {
-        let mut result = Ok(());
+    /// The same signals, each by itself.
+    pub fn signals_alone(&mut self, count: usize) -> f64 {
         let took = ns(count, |at| {
-            let signal = self.world.signal(self.place(at), self.value + at as u64);
-            if result.is_ok() {
-                result = step(&mut self.world, self.value, signal);
-            }
+            let signal = self.signal(at);
+            self.world.take(signal);
         });
         self.value += count as u64;
-        result.map(|()| took)
+        took
     }
 
     /// What building and dropping such a call costs: it is part of each figure.
@@ -126,13 +160,15 @@ impl Walk {
 
     /// Wait and signal: each wait is registered, each signal ends one.
     pub fn pairs(&mut self, count: usize) -> f64 {
-        let took = ns(count, |at| {
-            let (fence, value) = (self.place(at), self.value + at as u64);
-            let wait = self.world.wait(fence, value, value + 1);
-            self.world.take(wait);
-            let signal = self.world.signal(fence, value);
-            self.world.take(signal);
-        });
+        let make = |walk: &Walk, at: usize| {
+            let (fence, value) = (walk.place(at / 2), walk.value + (at / 2) as u64);
+            match at % 2 {
+                0 => walk.world.wait(fence, value, value + 1),
+                _ => walk.world.signal(fence, value),
+            }
+        };
+        let Ok(each) = self.in_turns(2 * count, make, take);
+        let took = 2.0 * each;
         assert_eq!(self.world.effects.events.len(), 1, "the last signal woke");
         self.value += count as u64;
         took
@@ -190,6 +226,8 @@ pub struct WaitRound {
     pub wake: f64,
     pub pop: f64,
     pub cancel: f64,
+    /// Taking as many out of the B-tree, in the same order.
+    pub remove: f64,
     /// Bytes that the caller's meter counts for each pending wait.
     pub bytes: f64,
     /// Signals that wake nobody while all wait, and as many while none does.
@@ -221,6 +259,10 @@ impl Waits {
         let cancelled = shuffled(count);
         let cancel =
             handle_ns(&mut world, count / 10, |world, at| world.cancel(u64::from(cancelled[at]) + 1));
+        let remove = ns(count / 10, |at| {
+            let (fence, value) = place(cancelled[at] as usize);
+            black_box(peer.remove(&(fence as u32, value)));
+        });
         let left = count - count / 10;
         let mut woken = 0;
         let took = handle_all(&mut world, count / per_signal, &mut woken, |world, at| {
@@ -228,10 +270,11 @@ impl Waits {
             world.signal(end / per_fence, (end % per_fence) as u64 + 1)
         });
         assert_eq!(woken, left, "every wait that was not cancelled ended");
-        let pop = ns(count, |_| {
+        let pop = ns(left, |_| {
             black_box(peer.pop_first());
         });
-        WaitRound { arm, insert, wake: took / left as f64, pop, cancel, bytes, wakes_nobody }
+        let wake = took / left as f64;
+        WaitRound { arm, insert, wake, pop, cancel, remove, bytes, wakes_nobody }
     }
 }
 

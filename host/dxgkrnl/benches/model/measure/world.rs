@@ -46,6 +46,16 @@ impl World {
         self.kernel.handle(0, input, &mut self.effects);
     }
 
+    /// Tells the kernel which calls come next.
+    #[inline]
+    pub fn expect(&self, inputs: &[Input]) {
+        let calls = inputs.iter().filter_map(|input| match input {
+            Input::Call { call, .. } => Some(call),
+            _ => None,
+        });
+        self.kernel.expect(PROCESS, calls);
+    }
+
     fn call(&mut self, call: Call) -> Reply {
         self.take(Input::Call { process: PROCESS, request: 1, call });
         let answer = self.effects.answers.pop().expect("an answer");

@@ -209,7 +209,7 @@ pub const DEFINITIONS: &[Definition] = &[
     alone("memory_per_process", "host memory of an idle process", Unit::Bytes, Goal::AtMost(65536.0)),
     beside(
         "kernel_signal",
-        "kernel alone: CPU signal, 100,000 fences",
+        "kernel alone: CPU signal of a turn of 16, 100,000 fences",
         Unit::Nanoseconds,
         ("peer", "HashMap look-up and store, same order"),
         Goal::RatioAtMost(5.0),
@@ -252,7 +252,7 @@ pub const DEFINITIONS: &[Definition] = &[
         "kernel_cancel_1",
         "kernel alone: cancel among a million waits on one fence",
         Unit::Nanoseconds,
-        ("peer", "BTreeMap insert"),
+        ("peer", "BTreeMap remove, same order"),
         Goal::None,
     ),
     beside(
@@ -280,7 +280,7 @@ pub const DEFINITIONS: &[Definition] = &[
         "kernel_cancel_1000",
         "kernel alone: cancel among a million waits on 1,000 fences",
         Unit::Nanoseconds,
-        ("peer", "BTreeMap insert"),
+        ("peer", "BTreeMap remove, same order"),
         Goal::None,
     ),
     beside(

@@ -88,7 +88,7 @@ fn waits(plan: &Plan, collected: &mut Collected) {
             let round = Waits { count, fences, random: true }.round(OPERATIONS, || 0.0);
             collected.add_round(arm, &[("ours", round.arm), ("peer", round.insert)]);
             collected.add_round(wake, &[("ours", round.wake), ("peer", round.pop)]);
-            collected.add_round(cancel, &[("ours", round.cancel), ("peer", round.insert)]);
+            collected.add_round(cancel, &[("ours", round.cancel), ("peer", round.remove)]);
             for (waited, free) in round.wakes_nobody {
                 collected.add_round(nobody, &[("ours", waited), ("peer", free)]);
             }
@@ -113,10 +113,11 @@ fn recording(plan: &Plan, collected: &mut Collected) -> anyhow::Result<()> {
     let mut recorder = Recorder::create(&path, &Config::default(), "gpupv bench")?;
     let mut walk = Walk::new(100);
     let count = 10 * OPERATIONS / if plan.quick { 10 } else { 1 };
-    let mut recorded = 0;
+    let (mut recorded, mut now) = (0, 0);
     for _ in 0..plan.rounds {
         let peer = walk.signals(count);
-        let ours = walk.signals_recorded(count, |world, now, input| {
+        let ours = walk.signals_to(count, |world, input| {
+            now += 1;
             recorder.begin(now, &input)?;
             world.take(input);
             recorder.end(&world.effects)

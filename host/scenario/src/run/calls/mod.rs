@@ -116,6 +116,7 @@ impl<W: World> Run<'_, W> {
             Operation::PriorityClass => Call::ProcessPriorityClass,
             other => {
                 let call = self.call_of_objects(act).or_else(|| self.call_of_queues(other));
+                let call = call.or_else(|| self.call_of_memory(act));
                 call.or_else(|| self.call_of_paging(other)).expect("what is no call makes none")
             }
         }

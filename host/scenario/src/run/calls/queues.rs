@@ -1,9 +1,12 @@
 //! Calls about what is queued, and about GPU addresses.
 
-use d3dkmt::{Call, GpuSignal, GpuVaOperation, Handle};
+use d3dkmt::{
+    AllocationInfo, Call, CreateAllocation, CreateAllocationFlags, DestroyAllocationFlags, GpuSignal,
+    GpuVaOperation, Handle, StandardAllocation,
+};
 
 use super::NO_EVENT;
-use crate::program::Operation;
+use crate::program::{Act, Binding, Operation};
 use crate::run::Run;
 use crate::world::World;
 
@@ -70,6 +73,39 @@ impl<W: World> Run<'_, W> {
         })
     }
 
+    /// The call of an operation about allocations; `None` if it is about something else.
+    pub(super) fn call_of_memory(&self, act: &Act) -> Option<Call> {
+        Some(match &act.operation {
+            Operation::Allocate { device, bytes } => {
+                Call::CreateAllocation(Box::new(existing_heap(self.handle(*device), *bytes, act.binding)))
+            }
+            Operation::DestroyAllocation { device, allocation } => Call::DestroyAllocation {
+                device: self.handle(*device),
+                resource: Handle::NULL,
+                allocations: vec![self.handle(*allocation)],
+                flags: DestroyAllocationFlags::empty(),
+            },
+            Operation::MakeResident { queue, allocations, flags } => Call::MakeResident {
+                paging_queue: self.handle(*queue),
+                allocations: self.handles(allocations),
+                priorities: Vec::new(),
+                flags: *flags,
+            },
+            Operation::Evict { device, allocations } => {
+                let allocations = self.handles(allocations);
+                Call::Evict { device: self.handle(*device), allocations, flags: 0 }
+            }
+            Operation::Lock { device, allocation } => {
+                let (device, allocation) = (self.handle(*device), self.handle(*allocation));
+                Call::Lock { device, allocation, flags: 0 }
+            }
+            Operation::Unlock { device, allocation } => {
+                Call::Unlock { device: self.handle(*device), allocation: self.handle(*allocation) }
+            }
+            _ => return None,
+        })
+    }
+
     /// The call of an operation about GPU addresses; `None` if it is about something else.
     pub(super) fn call_of_paging(&self, operation: &Operation) -> Option<Call> {
         Some(match operation {
@@ -88,16 +124,18 @@ impl<W: World> Run<'_, W> {
                 maximum: space.maximum,
                 size: *bytes,
             },
-            Operation::Map { queue, space, pages, protection } => Call::MapGpuVirtualAddress {
-                paging_queue: self.handle(*queue),
-                base: self.address(space.base),
-                minimum: space.minimum,
-                maximum: space.maximum,
-                allocation: Handle::NULL,
-                offset_pages: 0,
-                size_pages: *pages,
-                protection: *protection,
-            },
+            Operation::Map { queue, allocation, space, offset, pages, protection } => {
+                Call::MapGpuVirtualAddress {
+                    paging_queue: self.handle(*queue),
+                    base: self.address(space.base),
+                    minimum: space.minimum,
+                    maximum: space.maximum,
+                    allocation: self.handle(*allocation),
+                    offset_pages: *offset,
+                    size_pages: *pages,
+                    protection: *protection,
+                }
+            }
             Operation::FreeAddress { adapter, base, bytes } => Call::FreeGpuVirtualAddress {
                 adapter: self.handle(*adapter),
                 base: self.address(*base),
@@ -121,5 +159,27 @@ impl<W: World> Run<'_, W> {
             }
             _ => return None,
         })
+    }
+}
+
+/// An allocation of the process's own memory. Where nobody has memory its address is the runner's; a process that has
+/// some takes its own.
+fn existing_heap(device: Handle, bytes: u64, binding: Option<Binding>) -> CreateAllocation {
+    const FIRST: u64 = 0x7E00_0000_0000;
+    const APART: u64 = 1 << 32;
+    let number = binding.map_or(0, |binding| u64::from(binding.0) + 1);
+    CreateAllocation {
+        device,
+        flags: CreateAllocationFlags::EXISTING_SYS_MEM | CreateAllocationFlags::STANDARD_ALLOCATION,
+        standard: Some(StandardAllocation {
+            kind: StandardAllocation::EXISTING_HEAP,
+            size: bytes,
+            ..StandardAllocation::default()
+        }),
+        allocations: vec![AllocationInfo {
+            system_memory: FIRST + number * APART,
+            ..AllocationInfo::default()
+        }],
+        ..CreateAllocation::default()
     }
 }

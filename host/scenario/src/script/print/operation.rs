@@ -9,8 +9,8 @@ use crate::program::{Address, Command, Engine, HandleRef, ObjectSpec, Operation,
 use crate::script::escapes;
 use crate::script::words::{
     ACCESS, ERROR_REASONS, GENERIC_ALL, OBJECT_TYPES, PAGING_PRIORITIES, PRIORITY_CLASSES, PROTECTIONS,
-    VA_OPERATIONS, named_or_number, write_context_flags, write_duration, write_engine, write_hw_queue_flags,
-    write_number, write_object_flags, write_signal_flags,
+    RESIDENT_FLAGS, VA_OPERATIONS, named_or_number, write_context_flags, write_duration, write_engine,
+    write_hw_queue_flags, write_number, write_object_flags, write_signal_flags,
 };
 
 impl Printer<'_> {
@@ -263,12 +263,17 @@ impl Printer<'_> {
             Operation::Reserve { owner, space, bytes } => {
                 format!("reserve {} bytes={bytes:#x}{}", self.handle(*owner), self.space(space))
             }
-            Operation::Map { queue, space, pages, protection } => {
+            Operation::Map { queue, allocation, space, offset, pages, protection } => {
                 let named = PROTECTIONS.into_iter().filter(|(_, bit)| protection & bit != 0);
                 let names: String = named.clone().map(|(name, _)| format!(" {name}")).collect();
                 let rest = named.fold(*protection, |rest, (_, bit)| rest & !bit);
-                let rest = option_number("protection", rest);
-                format!("map {} pages={pages}{}{names}{rest}", self.handle(*queue), self.space(space))
+                let rest = option_number("offset", *offset) + &names + &option_number("protection", rest);
+                let allocation = match allocation {
+                    HandleRef::Raw(0) => String::new(),
+                    other => format!(" {}", self.handle(*other)),
+                };
+                let queue = self.handle(*queue);
+                format!("map {queue}{allocation} pages={pages}{}{rest}", self.space(space))
             }
             Operation::FreeAddress { adapter, base, bytes } => {
                 let (adapter, base) = (self.handle(*adapter), self.address(*base));
@@ -284,6 +289,32 @@ impl Printer<'_> {
                 }
                 text
             }
+            other => return self.of_memory(other),
+        })
+    }
+
+    fn of_memory(&self, operation: &Operation) -> Option<String> {
+        let both =
+            |one: &HandleRef, other: &HandleRef| format!("{} {}", self.handle(*one), self.handle(*other));
+        Some(match operation {
+            Operation::Allocate { device, bytes } => {
+                format!("allocate {} bytes={bytes:#x}", self.handle(*device))
+            }
+            Operation::DestroyAllocation { device, allocation } => {
+                format!("destroy_allocation {}", both(device, allocation))
+            }
+            Operation::MakeResident { queue, allocations, flags } => {
+                let named = RESIDENT_FLAGS.into_iter().filter(|(_, bit)| flags & bit != 0);
+                let names: String = named.clone().map(|(name, _)| format!(" {name}")).collect();
+                let rest = named.fold(*flags, |rest, (_, bit)| rest & !bit);
+                let rest = option_number("flags", rest.into());
+                format!("make_resident {}{}{names}{rest}", self.handle(*queue), self.handles(allocations))
+            }
+            Operation::Evict { device, allocations } => {
+                format!("evict {}{}", self.handle(*device), self.handles(allocations))
+            }
+            Operation::Lock { device, allocation } => format!("lock {}", both(device, allocation)),
+            Operation::Unlock { device, allocation } => format!("unlock {}", both(device, allocation)),
             _ => return None,
         })
     }

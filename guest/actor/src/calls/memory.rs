@@ -1,0 +1,122 @@
+//! Allocations of this process's own memory, and what is resident and locked.
+//!
+//! `unsafe` here: memory is mapped, and the library is called.
+
+use d3dkmt::{Call, CreateAllocation, DestroyAllocationFlags, Handle, Reply};
+
+use super::Done;
+use crate::abi::sdk;
+
+/// Memory for an allocation, to the end of the process: whoever is told of it may touch it as long. What cannot be had
+/// is the runner's address, which the library passes on as it is.
+fn memory(address: u64, bytes: u64) -> u64 {
+    let Ok(length @ 1..) = usize::try_from(bytes) else { return address };
+    let (protection, flags) = (
+        rustix::mm::ProtFlags::READ | rustix::mm::ProtFlags::WRITE,
+        rustix::mm::MapFlags::PRIVATE | rustix::mm::MapFlags::NORESERVE,
+    );
+    // SAFETY: at an address that the kernel chooses.
+    let mapped = unsafe { rustix::mm::mmap_anonymous(std::ptr::null_mut(), length, protection, flags) };
+    mapped.map_or(address, |at| at.expose_provenance() as u64)
+}
+
+pub fn create(create: &CreateAllocation) -> Done {
+    // What else there is, scenarios have no word for.
+    let (Some(wanted), [info]) = (create.standard, &create.allocations[..]) else { return Done::no_c_form() };
+    let mut standard =
+        sdk::D3DKMT_CREATESTANDARDALLOCATION { Type: wanted.kind as i32, ..Default::default() };
+    standard.Anonymous.ExistingHeapData.Size = wanted.size as usize;
+    let mut allocation = sdk::D3DDDI_ALLOCATIONINFO2::default();
+    allocation.Anonymous1.pSystemMem =
+        std::ptr::with_exposed_provenance(memory(info.system_memory, wanted.size) as usize);
+    let mut call = sdk::D3DKMT_CREATEALLOCATION {
+        hDevice: create.device.0,
+        hResource: create.resource.0,
+        NumAllocations: 1,
+        ..Default::default()
+    };
+    call.Anonymous1.pStandardAllocation = &raw mut standard;
+    call.Anonymous2.pAllocationInfo2 = &raw mut allocation;
+    call.Flags._bitfield = create.flags.bits();
+    // SAFETY: see the module above.
+    let status = unsafe { sdk::D3DKMTCreateAllocation2(&mut call) };
+    Done::reply(status, || Reply::Allocations {
+        resource: Handle(call.hResource),
+        shared_handle: Handle(call.hGlobalShare),
+        allocations: vec![Handle(allocation.hAllocation)],
+    })
+}
+
+pub fn destroy(
+    device: Handle,
+    resource: Handle,
+    allocations: &[Handle],
+    flags: DestroyAllocationFlags,
+) -> Done {
+    let list: Vec<u32> = allocations.iter().map(|handle| handle.0).collect();
+    let mut destroy = sdk::D3DKMT_DESTROYALLOCATION2 {
+        hDevice: device.0,
+        hResource: resource.0,
+        phAllocationList: list.as_ptr(),
+        AllocationCount: list.len() as u32,
+        ..Default::default()
+    };
+    destroy.Flags.Anonymous.Value = flags.bits();
+    // SAFETY: see the module above.
+    Done::status(unsafe { sdk::D3DKMTDestroyAllocation2(&destroy) })
+}
+
+/// Of [`Call::MakeResident`] alone. Over budget the library says more than a status; scenarios do not ask.
+pub fn make_resident(call: &Call) -> Done {
+    let Call::MakeResident { paging_queue, allocations, priorities, flags } = call else {
+        return Done::no_c_form();
+    };
+    let list: Vec<u32> = allocations.iter().map(|handle| handle.0).collect();
+    let mut resident = sdk::D3DDDI_MAKERESIDENT {
+        hPagingQueue: paging_queue.0,
+        NumAllocations: list.len() as u32,
+        AllocationList: list.as_ptr(),
+        PriorityList: if priorities.is_empty() { std::ptr::null() } else { priorities.as_ptr() },
+        ..Default::default()
+    };
+    resident.Flags.Anonymous.Value = *flags;
+    // SAFETY: see the module above.
+    let status = unsafe { sdk::D3DKMTMakeResident(&mut resident) };
+    Done::reply(status, || Reply::Residency {
+        paging_fence_value: resident.PagingFenceValue,
+        bytes_to_trim: resident.NumBytesToTrim,
+        over_budget: false,
+    })
+}
+
+pub fn evict(device: Handle, allocations: &[Handle], flags: u32) -> Done {
+    let list: Vec<u32> = allocations.iter().map(|handle| handle.0).collect();
+    let mut evict = sdk::D3DKMT_EVICT {
+        hDevice: device.0,
+        NumAllocations: list.len() as u32,
+        AllocationList: list.as_ptr(),
+        ..Default::default()
+    };
+    evict.Flags.Anonymous.Value = flags;
+    // SAFETY: see the module above.
+    let status = unsafe { sdk::D3DKMTEvict(&mut evict) };
+    Done::reply(status, || Reply::Residency {
+        paging_fence_value: 0,
+        bytes_to_trim: evict.NumBytesToTrim,
+        over_budget: false,
+    })
+}
+
+pub fn lock(device: Handle, allocation: Handle, flags: u32) -> Done {
+    let mut lock = sdk::D3DKMT_LOCK2 { hDevice: device.0, hAllocation: allocation.0, ..Default::default() };
+    lock.Flags.Anonymous.Value = flags;
+    // SAFETY: see the module above.
+    let status = unsafe { sdk::D3DKMTLock2(&mut lock) };
+    Done::reply(status, || Reply::Locked { address: lock.pData.expose_provenance() as u64 })
+}
+
+pub fn unlock(device: Handle, allocation: Handle) -> Done {
+    let unlock = sdk::D3DKMT_UNLOCK2 { hDevice: device.0, hAllocation: allocation.0 };
+    // SAFETY: see the module above.
+    Done::status(unsafe { sdk::D3DKMTUnlock2(&unlock) })
+}

@@ -1,0 +1,118 @@
+//! Where an engine has to do with command lists: a scope is read and run, set aside, and comes to grief.
+
+use alloc::vec::Vec;
+
+use d3dkmt::isa::Packet;
+use dxgkrnl::Nanos;
+use dxgkrnl::ddi::{Callback, Interrupt, PageFaultFlags};
+use dxgkrnl::policy::IllegalCommand;
+
+use super::{Engine, Job};
+use crate::list::{Progress, Trouble, begins_scope, is_of_lists};
+use crate::page_table::PageFault;
+use crate::queues::Shared;
+
+impl Job {
+    /// Whether the packet that comes next is one of the lists.
+    fn lists_go_on(&self) -> bool {
+        self.ahead.front().or(self.packets.as_slice().first()).is_some_and(is_of_lists)
+    }
+}
+
+impl Engine {
+    /// Nothing of this buffer may be started.
+    pub(super) fn is_to_stop(&self, job: &Job) -> bool {
+        self.preempting.is_some() && job.is_preemptible() || self.suspended.contains_key(&job.context)
+    }
+
+    pub(super) fn begin_scope(&mut self, packet: Packet, job: &mut Job, shared: &Shared) {
+        if begins_scope(&packet) {
+            let mut scope = self.lists.begin();
+            self.lists.read(packet, &mut scope, job.process, shared);
+            job.scope = Some(scope);
+        }
+    }
+
+    /// Runs what of the lists can run. Until when commands run; or `None`, and what is next is no packet of lists, or the
+    /// buffer is to be set aside.
+    pub(super) fn run_lists(
+        &mut self,
+        clock: Nanos,
+        job: &mut Job,
+        shared: &mut Shared,
+        callbacks: &mut Vec<Callback>,
+    ) -> Result<Option<Nanos>, Trouble> {
+        let holds = self.is_to_stop(job);
+        while let Some(mut scope) = job.scope.take() {
+            while !holds && scope.fill_window() && scope.has_room() && job.lists_go_on() {
+                let Some(packet) = job.next_packet() else { break };
+                self.lists.read(packet, &mut scope, job.process, shared);
+            }
+            let progress = self.lists.advance(clock, &mut scope, (job.process, holds), shared, callbacks)?;
+            let more = !holds && scope.has_room() && (scope.has_more_ahead() || job.lists_go_on());
+            if more || !scope.is_empty() {
+                job.scope = Some(scope);
+            }
+            match progress {
+                Progress::Store(store) => self.store(clock, job, store, shared, callbacks),
+                Progress::Until(_) | Progress::Rests if more => {}
+                Progress::Until(until) => return Ok(Some(until)),
+                Progress::Rests => return Ok(None),
+            }
+        }
+        Ok(None)
+    }
+
+    /// The buffer goes back to where it came from, at a boundary: its caches are written back.
+    pub(super) fn set_aside(&mut self, job: Job, shared: &mut Shared, callbacks: &mut Vec<Callback>) {
+        if let Err(trouble) = self.lists.end(job.process, shared, callbacks) {
+            return self.meet(trouble, job, shared, callbacks);
+        }
+        if self.preempting.is_some() && job.is_preemptible() {
+            self.saved.insert(job.submission_fence_id, job);
+            self.preempted(callbacks);
+        } else {
+            self.queue.push_front(job);
+        }
+    }
+
+    /// The packet that is next never ends.
+    pub(super) fn hang_with(
+        &mut self,
+        clock: Nanos,
+        mut job: Job,
+        shared: &mut Shared,
+        callbacks: &mut Vec<Callback>,
+    ) {
+        job.until = None;
+        self.store_markers_in(clock, &mut job, shared, callbacks);
+        self.running = Some(job);
+    }
+
+    /// The buffer cannot go on.
+    pub(super) fn meet(
+        &mut self,
+        trouble: Trouble,
+        mut job: Job,
+        shared: &mut Shared,
+        callbacks: &mut Vec<Callback>,
+    ) {
+        match trouble {
+            Trouble::PageFault(PageFault { gpu_address, flags }) => {
+                self.fault(job, gpu_address, flags, shared, callbacks);
+            }
+            Trouble::Illegal if self.illegal_command == IllegalCommand::Hangs => {
+                job.until = None;
+                self.running = Some(job);
+            }
+            Trouble::Illegal if job.is_preemptible() => {
+                self.lists.abort(callbacks);
+                let (engine, faulted_fence_id) = (self.id, job.submission_fence_id);
+                self.completed = faulted_fence_id;
+                self.interrupt(Interrupt::DmaFaulted { engine, faulted_fence_id }, callbacks);
+            }
+            // Interrupt 12 is the only one that there is for them.
+            Trouble::Illegal => self.fault(job, 0, PageFaultFlags::empty(), shared, callbacks),
+        }
+    }
+}

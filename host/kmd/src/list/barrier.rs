@@ -1,0 +1,159 @@
+//! Barriers, as an engine carries them out: whom they wait for, what they write back and drop, and whom they hold up.
+//!
+//! Nothing here judges: a barrier that names a resource that is not there, or memory beside it, synchronizes and touches no
+//! cache. Layouts are the validator's: the bytes of a texture are the same in each. A DISCARD leaves garbage
+//! ([`DISCARDED`](super::memory)). The begin of a split barrier waits and writes back; its end, which waits for the begin,
+//! drops and holds up. The older `ResourceBarrier` is translated, as a runtime does for a driver.
+
+use alloc::vec;
+use alloc::vec::Vec;
+
+use barriers::legacy::{self, Translated};
+use d3dkmt::isa::{
+    self, BarrierAccess, BarrierGroup, BarrierSync, LegacyBarrier, RangedBarrier, RangedFlags, ResourceDesc,
+    SubresourceRange, TextureFlags,
+};
+
+use super::cache::{Caches, Range};
+use super::command::discard;
+use super::memory::Mover;
+use crate::page_table::PageFault;
+
+pub(super) struct Barrier {
+    /// Without umbrellas, and without SPLIT.
+    pub sync_before: BarrierSync,
+    pub sync_after: BarrierSync,
+    write_back: Option<BarrierAccess>,
+    invalidate: Option<BarrierAccess>,
+    /// The one it is about; 0: all.
+    resource: u32,
+    ranges: Option<Vec<Range>>,
+    discard: bool,
+}
+
+impl Barrier {
+    fn of(barrier: &isa::Barrier) -> Self {
+        Barrier {
+            sync_before: barrier.sync_before.expanded(),
+            sync_after: barrier.sync_after.expanded(),
+            write_back: Some(barrier.access_before),
+            invalidate: Some(barrier.access_after),
+            resource: 0,
+            ranges: None,
+            discard: false,
+        }
+    }
+
+    fn on(self, resource: u32, ranges: Vec<Range>) -> Self {
+        Barrier { resource, ranges: Some(ranges), ..self }
+    }
+
+    fn ranged<'a>(barrier: &RangedBarrier, find: impl Fn(u32) -> Option<&'a ResourceDesc>) -> Self {
+        let RangedBarrier { resource, flags, offset, bytes, .. } = *barrier;
+        let (acquires, releases) =
+            (flags.contains(RangedFlags::ACQUIRE), flags.contains(RangedFlags::RELEASE));
+        let mut own = Barrier::of(&barrier.barrier);
+        if acquires != releases {
+            own.write_back = own.write_back.filter(|_| releases);
+            own.invalidate = own.invalidate.filter(|_| acquires);
+        }
+        if resource == 0 {
+            return own;
+        }
+        let within = |desc: &ResourceDesc| {
+            let offset = offset.min(desc.bytes);
+            let begin = desc.gpu_address + offset;
+            (begin, begin + bytes.min(desc.bytes - offset))
+        };
+        own.on(resource, find(resource).map(within).into_iter().collect())
+    }
+
+    /// The older kind, as a driver gets it (BAR-015).
+    pub fn legacy<'a>(
+        barrier: &LegacyBarrier,
+        find: impl Fn(u32) -> Option<&'a ResourceDesc>,
+    ) -> Option<Self> {
+        Some(match legacy::translate(barrier, &find)? {
+            Translated::Global(barrier) => Barrier::of(&barrier),
+            Translated::Texture(barrier) => Barrier::texture(&barrier, find),
+            Translated::Buffer(barrier) => Barrier::buffer(&barrier, find),
+        })
+    }
+
+    fn texture<'a>(one: &isa::TextureBarrier, find: impl Fn(u32) -> Option<&'a ResourceDesc>) -> Self {
+        let ranges = find(one.resource).map(|desc| ranges_of(desc, &one.subresources));
+        let discard = one.flags.contains(TextureFlags::DISCARD);
+        let barrier = Barrier::of(&one.barrier).on(one.resource, ranges.unwrap_or_default());
+        Barrier { discard, ..barrier }
+    }
+
+    fn buffer<'a>(one: &isa::BufferBarrier, find: impl Fn(u32) -> Option<&'a ResourceDesc>) -> Self {
+        let whole = find(one.resource).map(|desc| (desc.gpu_address, desc.gpu_address + desc.bytes));
+        Barrier::of(&one.barrier).on(one.resource, whole.into_iter().collect())
+    }
+
+    /// Those of a group, in its order.
+    pub fn group<'a>(group: &BarrierGroup, find: impl Fn(u32) -> Option<&'a ResourceDesc>) -> Vec<Self> {
+        match group {
+            BarrierGroup::Global(barriers) => barriers.iter().map(Barrier::of).collect(),
+            BarrierGroup::Texture(barriers) => {
+                barriers.iter().map(|one| Barrier::texture(one, &find)).collect()
+            }
+            BarrierGroup::Buffer(barriers) => {
+                barriers.iter().map(|one| Barrier::buffer(one, &find)).collect()
+            }
+            BarrierGroup::Ranged(barriers) => {
+                barriers.iter().map(|one| Barrier::ranged(one, &find)).collect()
+            }
+            BarrierGroup::Unknown { .. } => vec![],
+        }
+    }
+
+    /// Two of one subresource act as if the first were complete before the second.
+    pub fn shares_subresource(&self, other: &Barrier) -> bool {
+        let (Some(ranges), Some(others)) = (&self.ranges, &other.ranges) else { return false };
+        self.resource == other.resource
+            && ranges.iter().any(|a| others.iter().any(|b| a.0 < b.1 && b.0 < a.1))
+    }
+
+    /// Its work on the caches.
+    pub fn carry_out(&self, caches: &mut Caches, mover: &mut Mover<'_>) -> Result<(), PageFault> {
+        if let Some(accesses) = self.write_back {
+            caches.write_back(accesses, self.ranges.as_deref(), mover)?;
+        }
+        if let (true, Some(ranges)) = (self.discard, &self.ranges) {
+            discard(ranges, caches, mover)?;
+        }
+        if let Some(accesses) = self.invalidate {
+            caches.invalidate(accesses, self.ranges.as_deref());
+        }
+        Ok(())
+    }
+}
+
+/// Where these subresources are, as far as there are any.
+pub(crate) fn ranges_of(desc: &ResourceDesc, of: &SubresourceRange) -> Vec<Range> {
+    let whole = (0, desc.subresources());
+    let run = |first: u32, count: u32| -> Option<Range> {
+        let last = desc.subresource(first.checked_add(count.checked_sub(1)?)?)?;
+        Some((desc.gpu_address + desc.subresource(first)?.0, desc.gpu_address + last.0 + last.1))
+    };
+    if of.mips == 0 {
+        let (first, count) = if of.first_mip == u32::MAX { whole } else { (of.first_mip, 1) };
+        return run(first, count).into_iter().collect();
+    }
+    let upto = |first: u32, count: u32, all: u32| first..first.saturating_add(count).min(all);
+    let mips = upto(of.first_mip, of.mips, desc.mips);
+    let mut ranges: Vec<Range> = Vec::new();
+    for plane in upto(of.first_plane, of.planes, desc.planes) {
+        for slice in upto(of.first_slice, of.slices, desc.array_size) {
+            let first = desc.subresource_index(mips.start, slice, plane);
+            let Some((begin, end)) = run(first, mips.end.saturating_sub(mips.start)) else { continue };
+            match ranges.last_mut().filter(|last| last.1 == begin) {
+                Some(last) => last.1 = end,
+                None => ranges.push((begin, end)),
+            }
+        }
+    }
+    ranges
+}

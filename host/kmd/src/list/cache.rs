@@ -1,0 +1,280 @@
+//! The caches of an engine: one for each type of access, so that a barrier that names the wrong one has no effect.
+//!
+//! ```text
+//!   a write of type T ──▶ T's cache, dirty ──barrier with T (or COMMON) in AccessBefore, or the end──▶ memory
+//!   a read of type R  ◀── R's cache, which keeps what it once read ──barrier with R (or COMMON) in AccessAfter──▶ dropped
+//! ```
+//! What a type wrote, it reads: dirty bytes are in the cache that it reads through. Nobody else sees them, and what is
+//! kept for reading does not change when memory does. So a missing flush or a missing invalidation reads stale bytes, each
+//! time, and no barrier that is right ever does. Ranges are exact, to the byte: two writers beside each other do no harm.
+//!
+//! A cache has [`limits::CACHE_RANGES_MAX`] ranges: one more pushes out the oldest, to memory if it is dirty. When it has
+//! taken [`limits::CACHE_BYTES_MAX`] bytes it is written back whole and begins anew. Addresses are of the GPU address
+//! space, looked up when bytes are written back: what is unmapped by then faults, and is not written.
+
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+
+use d3dkmt::isa::BarrierAccess;
+use d3dkmt::limits::{CACHE_BYTES_MAX, CACHE_RANGES_MAX};
+use dxgkrnl::Place;
+
+use super::memory::{Mover, Part, ahead};
+use crate::page_table::{Access, PageFault};
+
+/// Addresses, from begin to end.
+pub(super) type Range = (u64, u64);
+
+#[derive(Clone, Copy)]
+struct Line {
+    end: u64,
+    /// In the cache's shadow.
+    offset: u64,
+    dirty: bool,
+    /// Lines are numbered as they come.
+    age: u64,
+}
+
+struct Cache {
+    shadow: u32,
+    /// Where the next line goes.
+    used: u64,
+    /// By their first address; disjoint.
+    lines: BTreeMap<u64, Line>,
+}
+
+/// See the module.
+#[derive(Default)]
+pub(crate) struct Caches {
+    /// By the bit of the access type.
+    caches: BTreeMap<u32, Cache>,
+    lines_made: u64,
+}
+
+impl Cache {
+    /// No line crosses this address.
+    fn cut(&mut self, at: u64) {
+        let crossing = self.lines.range_mut(..at).next_back().filter(|(_, line)| line.end > at);
+        let Some((begin, line)) = crossing else { return };
+        let rest = Line { offset: line.offset + (at - begin), ..*line };
+        line.end = at;
+        self.lines.insert(at, rest);
+    }
+
+    /// The lines of these addresses, and no byte beside them.
+    fn within(&mut self, (begin, end): Range) -> Vec<u64> {
+        self.cut(begin);
+        self.cut(end);
+        if begin < end { self.lines.range(begin..end).map(|(at, _)| *at).collect() } else { Vec::new() }
+    }
+
+    /// The line that has this address, or else where the next one begins.
+    fn at(&self, at: u64) -> Result<(u64, Line), Option<u64>> {
+        match self.lines.range(..=at).next_back() {
+            Some((begin, line)) if line.end > at => Ok((*begin, *line)),
+            _ => Err(self.lines.range(at..).next().map(|(begin, _)| *begin)),
+        }
+    }
+}
+
+/// Whether a barrier with these types is about this one: COMMON is about every one, NO_ACCESS about none.
+fn is_about(accesses: BarrierAccess, bit: u32) -> bool {
+    accesses == BarrierAccess::COMMON || accesses.bits() & bit != 0
+}
+
+impl Caches {
+    /// Everything is lost, without a word.
+    pub fn forget(&mut self) {
+        *self = Caches::default();
+    }
+
+    /// Room for a line of this type, where nothing of it is left.
+    fn new_line(
+        &mut self,
+        access: BarrierAccess,
+        (begin, end): Range,
+        dirty: bool,
+        mover: &mut Mover<'_>,
+    ) -> Result<Place, PageFault> {
+        let bit = access.bits();
+        let cache = self.caches.entry(bit).or_insert_with(|| {
+            let shadow = mover.new_shadow();
+            Cache { shadow, used: 0, lines: BTreeMap::new() }
+        });
+        for line in cache.within((begin, end)) {
+            cache.lines.remove(&line);
+        }
+        if cache.used + (end - begin) > CACHE_BYTES_MAX {
+            self.write_back(access, None, mover)?;
+            self.caches.entry(bit).and_modify(|cache| {
+                cache.lines.clear();
+                cache.used = 0;
+            });
+        }
+        self.push_out_oldest(bit, mover)?;
+        self.lines_made += 1;
+        let Some(cache) = self.caches.get_mut(&bit) else { unreachable!("it was made above") };
+        let line = Line { end, offset: cache.used, dirty, age: self.lines_made };
+        cache.used += end - begin;
+        let place = mover.place(cache.shadow, line.offset);
+        match cache.lines.range_mut(..begin).next_back() {
+            // Goes on where the last one stopped.
+            Some((at, last))
+                if last.end == begin && last.offset + (begin - at) == line.offset && last.dirty == dirty =>
+            {
+                last.end = end;
+            }
+            _ => {
+                cache.lines.insert(begin, line);
+            }
+        }
+        Ok(place)
+    }
+
+    fn push_out_oldest(&mut self, bit: u32, mover: &mut Mover<'_>) -> Result<(), PageFault> {
+        let Some(cache) = self.caches.get_mut(&bit) else { return Ok(()) };
+        while cache.lines.len() >= CACHE_RANGES_MAX {
+            let Some((begin, line)) = cache.lines.iter().min_by_key(|(_, line)| line.age) else { break };
+            let (begin, line) = (*begin, *line);
+            cache.lines.remove(&begin);
+            if line.dirty {
+                mover.store(mover.place(cache.shadow, line.offset), begin, line.end - begin)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// A write of this type is about to land here: where its bytes go.
+    pub fn write(
+        &mut self,
+        access: BarrierAccess,
+        range: Range,
+        mover: &mut Mover<'_>,
+    ) -> Result<Place, PageFault> {
+        self.new_line(access, range, true, mover)
+    }
+
+    /// A read of this type: what is not kept yet is read from memory, and kept. The bytes go to a place, if to any.
+    pub fn read(
+        &mut self,
+        access: BarrierAccess,
+        (begin, end): Range,
+        to: Option<Place>,
+        mover: &mut Mover<'_>,
+    ) -> Result<(), PageFault> {
+        let mut at = begin;
+        while at < end {
+            let found = self.caches.get(&access.bits()).map_or(Err(None), |cache| cache.at(at));
+            let (place, until) = match found {
+                Ok((line_begin, line)) => {
+                    let shadow = self.caches[&access.bits()].shadow;
+                    (mover.place(shadow, line.offset + (at - line_begin)), line.end.min(end))
+                }
+                Err(next) => {
+                    let until = next.unwrap_or(end).min(end);
+                    let place = self.new_line(access, (at, until), false, mover)?;
+                    mover.load(at, until - at, place)?;
+                    (place, until)
+                }
+            };
+            if let Some(to) = to {
+                mover.copy(place, ahead(to, at - begin), until - at);
+            }
+            at = until;
+        }
+        Ok(())
+    }
+
+    /// What a read of this type would find, without keeping it.
+    pub fn peek(
+        &self,
+        access: BarrierAccess,
+        (begin, end): Range,
+        mover: &Mover<'_>,
+    ) -> Result<Vec<Part>, PageFault> {
+        let (mut at, mut parts) = (begin, Vec::new());
+        while at < end {
+            match self.caches.get(&access.bits()).map_or(Err(None), |cache| cache.at(at)) {
+                Ok((line_begin, line)) => {
+                    let until = line.end.min(end);
+                    let shadow = self.caches[&access.bits()].shadow;
+                    parts.push((Some(mover.place(shadow, line.offset + (at - line_begin))), until - at));
+                    at = until;
+                }
+                Err(next) => {
+                    let until = next.unwrap_or(end).min(end);
+                    parts.extend(mover.parts(at, until - at, Access::Read)?);
+                    at = until;
+                }
+            }
+        }
+        Ok(parts)
+    }
+
+    /// Nothing of this type is kept of these addresses: they are written past the cache.
+    pub fn pass(&mut self, access: BarrierAccess, range: Range) {
+        if let Some(cache) = self.caches.get_mut(&access.bits()) {
+            for line in cache.within(range) {
+                cache.lines.remove(&line);
+            }
+        }
+    }
+
+    /// What these types wrote goes to memory, in the order in which it was written; `None`: everywhere.
+    pub fn write_back(
+        &mut self,
+        accesses: BarrierAccess,
+        ranges: Option<&[Range]>,
+        mover: &mut Mover<'_>,
+    ) -> Result<(), PageFault> {
+        let mut dirty = Vec::new();
+        for (bit, cache) in self.caches.iter_mut().filter(|(bit, _)| is_about(accesses, **bit)) {
+            for at in lines_of(cache, ranges) {
+                let Some(line) = cache.lines.get_mut(&at).filter(|line| line.dirty) else { continue };
+                line.dirty = false;
+                dirty.push((line.age, *bit, at, *line, cache.shadow));
+            }
+        }
+        dirty.sort_unstable_by_key(|(age, bit, at, ..)| (*age, *bit, *at));
+        for (_, _, begin, line, shadow) in dirty {
+            mover.store(mover.place(shadow, line.offset), begin, line.end - begin)?;
+        }
+        Ok(())
+    }
+
+    /// What these types keep for reading is dropped.
+    pub fn invalidate(&mut self, accesses: BarrierAccess, ranges: Option<&[Range]>) {
+        for (_, cache) in self.caches.iter_mut().filter(|(bit, _)| is_about(accesses, **bit)) {
+            for at in lines_of(cache, ranges) {
+                if cache.lines.get(&at).is_some_and(|line| !line.dirty) {
+                    cache.lines.remove(&at);
+                }
+            }
+        }
+    }
+
+    /// Nothing is kept of these addresses by anybody, written or not.
+    pub fn drop_ranges(&mut self, ranges: &[Range]) {
+        for cache in self.caches.values_mut() {
+            for at in lines_of(cache, Some(ranges)) {
+                cache.lines.remove(&at);
+            }
+        }
+    }
+
+    /// All is written back, and the caches are empty.
+    pub fn end(&mut self, mover: &mut Mover<'_>) -> Result<(), PageFault> {
+        self.write_back(BarrierAccess::COMMON, None, mover)?;
+        for cache in core::mem::take(&mut self.caches).into_values() {
+            mover.release(cache.shadow);
+        }
+        Ok(())
+    }
+}
+
+fn lines_of(cache: &mut Cache, ranges: Option<&[Range]>) -> Vec<u64> {
+    match ranges {
+        None => cache.lines.keys().copied().collect(),
+        Some(ranges) => ranges.iter().flat_map(|range| cache.within(*range)).collect(),
+    }
+}

@@ -1,0 +1,147 @@
+//! How an engine's work reaches bytes: addresses are looked up in the page table of the process at each touch, and what is
+//! to be done with the bytes is called back as moves.
+
+use alloc::collections::BTreeSet;
+use alloc::vec::Vec;
+
+use dxgkrnl::ddi::{Callback, EngineId, PageTableEntry};
+use dxgkrnl::{DataMove, MoveKernel, Place, Shadow};
+
+use crate::page_table::{Access, PageFault, PageTables};
+use crate::resources::Space;
+
+/// Bytes that a computation of much data has in a shadow at a time.
+pub(super) const CHUNK_BYTES: u64 = 1 << 20;
+/// What is in memory that was discarded.
+pub(super) const DISCARDED: u32 = 0xDEAD_C0DE;
+
+/// The shadows of one engine: those that live. Numbers of an adapter's engines do not meet.
+#[derive(Default)]
+pub(crate) struct Shadows {
+    live: BTreeSet<u32>,
+}
+
+/// What moves go through. `space` has the address space of the work that runs.
+pub(crate) struct Mover<'a> {
+    pub engine: EngineId,
+    pub space: Space,
+    pub tables: &'a PageTables,
+    pub shadows: &'a mut Shadows,
+    pub callbacks: &'a mut Vec<Callback>,
+}
+
+/// Bytes that follow each other; `None` is the zero page.
+pub(super) type Part = (Option<Place>, u64);
+
+pub(super) fn ahead(place: Place, bytes: u64) -> Place {
+    match place {
+        Place::Memory { process, address } => Place::Memory { process, address: address + bytes },
+        Place::Shadow { shadow, offset } => Place::Shadow { shadow, offset: offset + bytes },
+    }
+}
+
+impl Shadows {
+    /// All end, without a word: the kernel has said so.
+    pub fn forget(&mut self) {
+        self.live.clear();
+    }
+
+    pub fn release_all(&mut self, engine: EngineId, callbacks: &mut Vec<Callback>) {
+        for number in core::mem::take(&mut self.live) {
+            let moved = DataMove::Release { shadow: shadow(engine, number) };
+            callbacks.push(Callback::MoveData { engine, moved });
+        }
+    }
+}
+
+fn shadow(engine: EngineId, number: u32) -> Shadow {
+    Shadow { adapter: engine.adapter, number: u64::from(engine.node) << 32 | u64::from(number) }
+}
+
+impl Mover<'_> {
+    /// A new shadow: the lowest number that is free.
+    pub fn new_shadow(&mut self) -> u32 {
+        let number = (0..).zip(self.shadows.live.iter()).find(|(at, live)| at != *live);
+        let number = number.map_or(self.shadows.live.len() as u32, |(at, _)| at);
+        self.shadows.live.insert(number);
+        number
+    }
+
+    pub fn place(&self, number: u32, offset: u64) -> Place {
+        Place::Shadow { shadow: shadow(self.engine, number), offset }
+    }
+
+    pub fn release(&mut self, number: u32) {
+        if self.shadows.live.remove(&number) {
+            self.push(DataMove::Release { shadow: shadow(self.engine, number) });
+        }
+    }
+
+    fn push(&mut self, moved: DataMove) {
+        self.callbacks.push(Callback::MoveData { engine: self.engine, moved });
+    }
+
+    pub fn copy(&mut self, from: Place, to: Place, bytes: u64) {
+        if bytes > 0 {
+            self.push(DataMove::Copy { from, to, bytes });
+        }
+    }
+
+    pub fn fill(&mut self, to: Place, bytes: u64, pattern: u32) {
+        if bytes > 0 {
+            self.push(DataMove::Fill { to, bytes, pattern });
+        }
+    }
+
+    pub fn compute(&mut self, kernel: MoveKernel, from: Place, to: Place, bytes: u64, operand: u32) {
+        if bytes > 0 {
+            self.push(DataMove::Compute { kernel, from, to, bytes, operand });
+        }
+    }
+
+    /// Where these addresses lead, if all of them may be touched so.
+    pub fn parts(&self, address: u64, bytes: u64, access: Access) -> Result<Vec<Part>, PageFault> {
+        let pieces = self.tables.resolve(self.space, address, bytes, access)?;
+        let part = |entry, bytes| match entry {
+            PageTableEntry::Memory { owner, address, .. } => {
+                (Some(Place::Memory { process: owner, address }), bytes)
+            }
+            PageTableEntry::Zero | PageTableEntry::NoAccess => (None, bytes),
+        };
+        Ok(pieces.into_iter().map(|piece| part(piece.page, piece.end - piece.base)).collect())
+    }
+
+    /// Memory is read into a shadow.
+    pub fn load(&mut self, address: u64, bytes: u64, mut to: Place) -> Result<(), PageFault> {
+        for (from, bytes) in self.parts(address, bytes, Access::Read)? {
+            match from {
+                Some(from) => self.copy(from, to, bytes),
+                None => self.zero(to, bytes),
+            }
+            to = ahead(to, bytes);
+        }
+        Ok(())
+    }
+
+    /// A shadow is written into memory.
+    pub fn store(&mut self, mut from: Place, address: u64, bytes: u64) -> Result<(), PageFault> {
+        for (to, bytes) in self.parts(address, bytes, Access::Write)? {
+            if let Some(to) = to {
+                self.copy(from, to, bytes);
+            }
+            from = ahead(from, bytes);
+        }
+        Ok(())
+    }
+
+    /// A fill is of whole words: what is left of them comes from a shadow that has nothing but zeros.
+    pub fn zero(&mut self, to: Place, bytes: u64) {
+        let words = bytes & !3;
+        self.fill(to, words, 0);
+        if words < bytes {
+            let zeros = self.new_shadow();
+            self.copy(self.place(zeros, 0), ahead(to, words), bytes - words);
+            self.release(zeros);
+        }
+    }
+}

@@ -1,0 +1,224 @@
+//! Command lists on an engine.
+//!
+//! A submission with commands is one ExecuteCommandLists: its lists are one scope of barriers (`scope.rs`). Each command
+//! starts as soon as the barriers before it let it, and reads its sources then; it writes its results when it ends
+//! (`command.rs`). Commands that nothing orders run at once, up to [`COMMANDS_AT_ONCE_MAX`], and in any order that the node's
+//! `overlap_seed` says: 0 is that of the lists and as many at once as can. What they write is in caches by type of access until a
+//! barrier writes it back (`cache.rs`, `barrier.rs`), or the scope ends; who reads without a barrier reads what was there.
+//!
+//! Caches are empty when a submission begins, and when it is set aside: preempted, suspended, or waiting for a fence.
+//! A fence write waits for all before it and writes everything back first.
+//!
+//! A command that the engine does not have, or whose resource is not there, is [`Trouble::Illegal`]; one whose memory is
+//! not in the page table, or that goes beyond its resource, faults when it starts. Writing back can fault too.
+
+mod barrier;
+mod cache;
+mod command;
+mod memory;
+mod scope;
+
+use alloc::vec::Vec;
+
+use d3dkmt::isa::{BarrierAccess, Packet, ResourceDesc, Use};
+use d3dkmt::limits::COMMANDS_AT_ONCE_MAX;
+use dxgkrnl::ddi::{Callback, EngineId};
+use dxgkrnl::{EngineType, Nanos, NodeConfig, ProcessId};
+
+use crate::page_table::PageFault;
+use crate::queues::Shared;
+pub(crate) use barrier::ranges_of as barrier_ranges;
+use cache::Caches;
+use memory::{Mover, Shadows};
+pub(crate) use scope::{Scope, begins_scope, is_of_lists};
+use scope::{Store, Work};
+
+/// Where a use is, if it is where its resource is.
+pub(crate) fn use_range(desc: &ResourceDesc, item: &Use) -> Option<(u64, u64)> {
+    command::range_of(desc, item).ok()
+}
+
+/// Why a submission cannot go on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Trouble {
+    PageFault(PageFault),
+    /// The engine has no such command, or there is no such resource.
+    Illegal,
+}
+
+impl From<PageFault> for Trouble {
+    fn from(fault: PageFault) -> Self {
+        Trouble::PageFault(fault)
+    }
+}
+
+/// How far a scope came.
+pub(crate) enum Progress {
+    /// This is to be stored now, and then it goes on.
+    Store(Store),
+    /// Commands run until then, at least.
+    Until(Nanos),
+    /// Nothing runs, and nothing in the window can start.
+    Rests,
+}
+
+/// What an engine has for command lists.
+pub(crate) struct Lists {
+    engine: EngineId,
+    pub engine_type: EngineType,
+    /// `overlap_seed`, moved on by each choice.
+    chance: u64,
+    caches: Caches,
+    shadows: Shadows,
+}
+
+impl Lists {
+    pub fn new(engine: EngineId, config: &NodeConfig) -> Self {
+        Lists {
+            engine,
+            engine_type: config.engine_type,
+            chance: config.overlap_seed,
+            caches: Caches::default(),
+            shadows: Shadows::default(),
+        }
+    }
+
+    /// A number below this one. Without a seed: 0.
+    fn choose(&mut self, below: usize) -> usize {
+        if self.chance == 0 || below < 2 {
+            return 0;
+        }
+        // SplitMix64.
+        self.chance = self.chance.wrapping_add(0x9E37_79B9_7F4A_7C15).max(1);
+        let mixed = (self.chance ^ self.chance >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
+        ((mixed ^ mixed >> 31) % below as u64) as usize
+    }
+
+    pub fn begin(&mut self) -> Scope {
+        Scope::new(COMMANDS_AT_ONCE_MAX - self.choose(COMMANDS_AT_ONCE_MAX))
+    }
+
+    /// A packet of the lists of this process's work.
+    pub fn read(&self, packet: Packet, scope: &mut Scope, process: ProcessId, shared: &Shared) {
+        let space = (self.engine.adapter, process);
+        scope.read(packet, self.engine_type, |number| shared.resources.get(space, number));
+    }
+
+    /// Everything that happens by this time. If `holds`, commands that run go on and nothing starts.
+    pub fn advance(
+        &mut self,
+        clock: Nanos,
+        scope: &mut Scope,
+        (process, holds): (ProcessId, bool),
+        shared: &Shared,
+        callbacks: &mut Vec<Callback>,
+    ) -> Result<Progress, Trouble> {
+        loop {
+            if !holds && let Some(store) = self.start_all(clock, scope, process, shared, callbacks)? {
+                return Ok(Progress::Store(store));
+            }
+            let ended = scope.first_done(clock);
+            if ended.is_empty() {
+                break;
+            }
+            let done = ended[self.choose(ended.len())];
+            let (mut mover, caches) = self.mover(process, shared, callbacks);
+            if let Some(command) = scope.command(done) {
+                command.finish(caches, &mut mover)?;
+            }
+            scope.take(done);
+        }
+        Ok(scope.next_end().map_or(Progress::Rests, Progress::Until))
+    }
+
+    /// What waits for nothing happens, and commands start, until nothing more can.
+    fn start_all(
+        &mut self,
+        clock: Nanos,
+        scope: &mut Scope,
+        process: ProcessId,
+        shared: &Shared,
+        callbacks: &mut Vec<Callback>,
+    ) -> Result<Option<Store>, Trouble> {
+        loop {
+            if let Some(ready) = scope.first_ready() {
+                let (mut mover, caches) = self.mover(process, shared, callbacks);
+                match scope.take(ready) {
+                    Some(Work::Barrier(barrier)) => barrier.carry_out(caches, &mut mover)?,
+                    Some(Work::Timestamp { gpu_address }) => store_time(clock, gpu_address, &mut mover)?,
+                    Some(Work::MarkerIn(store) | Work::MarkerOut(store) | Work::Signal { store, .. }) => {
+                        return Ok(Some(store));
+                    }
+                    Some(Work::Command(_)) | None => {}
+                }
+                continue;
+            }
+            let may_start = scope.may_start();
+            if may_start.is_empty() || scope.running() >= scope.width {
+                return Ok(None);
+            }
+            let chosen = may_start[self.choose(may_start.len())];
+            let (mut mover, caches) = self.mover(process, shared, callbacks);
+            if let Some(command) = scope.command(chosen) {
+                command.start(clock, caches, &mut mover)?;
+            }
+        }
+    }
+
+    /// A fence is about to be written: what was written before it is in memory.
+    pub fn write_back(
+        &mut self,
+        process: ProcessId,
+        shared: &Shared,
+        callbacks: &mut Vec<Callback>,
+    ) -> Result<(), Trouble> {
+        let (mut mover, caches) = self.mover(process, shared, callbacks);
+        Ok(caches.write_back(BarrierAccess::COMMON, None, &mut mover)?)
+    }
+
+    /// The work of this process ends, or is set aside: all is written back, and the caches are empty.
+    pub fn end(
+        &mut self,
+        process: ProcessId,
+        shared: &Shared,
+        callbacks: &mut Vec<Callback>,
+    ) -> Result<(), Trouble> {
+        let (mut mover, caches) = self.mover(process, shared, callbacks);
+        Ok(caches.end(&mut mover)?)
+    }
+
+    /// What runs is lost: nothing of it reaches memory.
+    pub fn abort(&mut self, callbacks: &mut Vec<Callback>) {
+        self.caches.forget();
+        self.shadows.release_all(self.engine, callbacks);
+    }
+
+    /// The adapter has stopped: its shadows have ended.
+    pub fn stop(&mut self) {
+        self.caches.forget();
+        self.shadows.forget();
+    }
+
+    fn mover<'a>(
+        &'a mut self,
+        process: ProcessId,
+        shared: &'a Shared,
+        callbacks: &'a mut Vec<Callback>,
+    ) -> (Mover<'a>, &'a mut Caches) {
+        let (engine, space) = (self.engine, (self.engine.adapter, process));
+        let (tables, shadows) = (&shared.page_tables, &mut self.shadows);
+        (Mover { engine, space, tables, shadows, callbacks }, &mut self.caches)
+    }
+}
+
+/// Eight bytes of time, past the caches.
+fn store_time(clock: Nanos, gpu_address: u64, mover: &mut Mover<'_>) -> Result<(), PageFault> {
+    let shadow = mover.new_shadow();
+    for (offset, word) in [(0, clock as u32), (4, (clock >> 32) as u32)] {
+        mover.fill(mover.place(shadow, offset), 4, word);
+    }
+    mover.store(mover.place(shadow, 0), gpu_address, 8)?;
+    mover.release(shadow);
+    Ok(())
+}

@@ -1,0 +1,271 @@
+//! Looks for accesses that race, if the configuration of an adapter says `hazards`: crate `hazards`, told what engines of
+//! ours do with memory, and by the kernel what comes before what. What it finds is told to people, with the names of the
+//! resources.
+//!
+//! A submission is looked at when its turn comes to run, in the order of its packets: whatever order the engine finds in
+//! them, what is ordered is what barriers and fences say. Memory is named by where it is in the process that it is of, so
+//! resources that share it meet.
+
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use barriers::legacy::{self, Translated};
+use d3dkmt::isa::{Barrier, BarrierGroup, Packet, Reader, ResourceDesc, ResourceName, Use, Viewed, WorkKind};
+use dxgkrnl::Config;
+use dxgkrnl::ddi::{Callback, Edge, HwContext, HwQueueId, Orderer, PageTableEntry};
+use hazards::{Access, Agent, Checker, CommandId, Range, Report};
+
+use crate::engine::Origin;
+use crate::list::{barrier_ranges, use_range};
+use crate::page_table::{self, PageTables};
+use crate::resources::{Resources, Space};
+
+/// Reports of one submission that are told.
+const REPORTS_TOLD_MAX: usize = 16;
+/// Ranges whose resource's name is remembered.
+const NAMES_MAX: usize = 1 << 12;
+
+/// What an engine's work is looked at with.
+#[derive(Clone, Copy)]
+pub(crate) struct Surroundings<'a> {
+    pub space: Space,
+    pub tables: &'a PageTables,
+    pub resources: &'a Resources,
+}
+
+/// See the module.
+#[derive(Default)]
+pub(crate) struct Races {
+    adapters: BTreeSet<u32>,
+    checker: Checker,
+    /// Of each queue: buffers that were handed over, and that have begun.
+    queues: BTreeMap<u64, (u64, u64)>,
+    /// Resources, by the memory that they were last seen at.
+    names: BTreeMap<(u32, u64), (u64, ResourceName)>,
+}
+
+fn queue(orderer: Orderer) -> Option<u64> {
+    match orderer {
+        Orderer::Process(_) => None,
+        Orderer::Context(HwContext(context)) => Some(context.into()),
+        Orderer::HwQueue(HwQueueId(hw_queue)) => Some(1 << 32 | u64::from(hw_queue)),
+    }
+}
+
+fn agent(orderer: Orderer) -> Agent {
+    match orderer {
+        Orderer::Process(process) => Agent::Process(process.0),
+        Orderer::Context(_) | Orderer::HwQueue(_) => Agent::Queue(queue(orderer).unwrap_or_default()),
+    }
+}
+
+/// Whose queue a command buffer came by.
+pub(crate) fn orderer(origin: Origin, context: HwContext) -> Orderer {
+    match origin {
+        Origin::Context => Orderer::Context(context),
+        Origin::HwQueue { hw_queue, .. } | Origin::Ring { hw_queue, .. } => Orderer::HwQueue(hw_queue),
+    }
+}
+
+impl Surroundings<'_> {
+    fn find(&self, resource: u32) -> Option<&ResourceDesc> {
+        self.resources.get(self.space, resource)
+    }
+
+    /// Where GPU addresses lead, as far as they lead to memory.
+    fn memory(&self, (begin, end): (u64, u64)) -> Vec<Range> {
+        let access = page_table::Access::Read;
+        let pieces = self.tables.resolve(self.space, begin, end.saturating_sub(begin), access);
+        let range = |entry, bytes| match entry {
+            PageTableEntry::Memory { owner, address, .. } => {
+                Some(Range { space: owner.0, start: address, end: address + bytes })
+            }
+            PageTableEntry::Zero | PageTableEntry::NoAccess => None,
+        };
+        pieces.unwrap_or_default().into_iter().filter_map(|one| range(one.page, one.end - one.base)).collect()
+    }
+}
+
+impl Races {
+    pub fn new(config: &Config) -> Self {
+        let adapters = config.adapters.iter().enumerate().filter(|(_, adapter)| adapter.hazards);
+        Races { adapters: adapters.map(|(number, _)| number as u32).collect(), ..Races::default() }
+    }
+
+    pub fn is_on(&self, adapter: u32) -> bool {
+        self.adapters.contains(&adapter)
+    }
+
+    /// Gives what there is to be told of it.
+    pub fn edge(&mut self, edge: &Edge) -> Vec<String> {
+        match *edge {
+            Edge::Submitted { process, queue: to } => {
+                let Some(to) = queue(to) else { return Vec::new() };
+                let (submitted, _) = self.queues.entry(to).or_default();
+                *submitted += 1;
+                self.checker.submit(process.0, to, *submitted);
+            }
+            Edge::Signaled { by, fence, value } => self.checker.signal(agent(by), fence, value),
+            Edge::Waited { by, fence, value } => self.checker.wait(agent(by), fence, value),
+            Edge::Touched { process, owner, address, bytes } => {
+                let range = Range { space: owner.0, start: address, end: address.saturating_add(bytes) };
+                self.checker.cpu_access(process.0, range, true);
+            }
+            Edge::FenceGone { fence } => self.checker.forget_fence(fence),
+            Edge::Gone(who) => {
+                self.checker.forget(agent(who));
+                match who {
+                    Orderer::Process(process) => self.names.retain(|(space, _), _| *space != process.0),
+                    Orderer::Context(_) | Orderer::HwQueue(_) => {
+                        self.queues.remove(&queue(who).unwrap_or_default());
+                    }
+                }
+            }
+        }
+        self.told()
+    }
+
+    fn told(&mut self) -> Vec<String> {
+        let (reports, dropped) = self.checker.take_reports();
+        let told = reports.iter().take(REPORTS_TOLD_MAX).map(|report| self.text(report));
+        let more = dropped + reports.len().saturating_sub(REPORTS_TOLD_MAX) as u64;
+        told.chain((more > 0).then(|| format!("race: and {more} more"))).collect()
+    }
+
+    fn text(&self, report: &Report) -> String {
+        let Range { space, start, .. } = report.range;
+        let known = self.names.range(..=(space, start)).next_back();
+        let known = known.filter(|((of, _), (end, _))| *of == space && *end > start);
+        match known.map(|(_, (_, name))| name.as_ref()).filter(|name| !name.is_empty()) {
+            Some(name) => format!("race on {name}: {report}"),
+            None => format!("race: {report}"),
+        }
+    }
+
+    /// A command buffer's turn has come. Bytes of another format only end what was before them.
+    pub fn begin(
+        &mut self,
+        by: Orderer,
+        commands: &[u8],
+        around: Surroundings<'_>,
+        callbacks: &mut Vec<Callback>,
+    ) {
+        let Some(by) = queue(by) else { return };
+        let (_, begun) = self.queues.entry(by).or_default();
+        *begun += 1;
+        let submission = *begun;
+        self.checker.begin(by, submission);
+        let Ok(Some(packets)) = Reader::new(commands) else { return };
+        for (at, packet) in packets.map_while(Result::ok).enumerate() {
+            let command = CommandId { submission, packet: at as u32 };
+            self.packet(by, command, &packet, around);
+        }
+        let (adapter, process) = around.space;
+        let told = self.told().into_iter();
+        callbacks.extend(told.map(|text| Callback::DebugPrint { adapter, process: Some(process), text }));
+    }
+
+    fn packet(&mut self, by: u64, command: CommandId, packet: &Packet<Viewed<'_>>, around: Surroundings<'_>) {
+        match packet {
+            Packet::Work { kind, uses, .. } => {
+                let mut accesses = Vec::new();
+                for item in uses.iter() {
+                    self.touch(*kind, &item, around, &mut accesses);
+                }
+                self.checker.command(by, command, &accesses);
+            }
+            Packet::Barrier { groups }
+            | Packet::SignalBarrier { groups, .. }
+            | Packet::WaitBarrier { groups, .. } => {
+                for group in groups.iter() {
+                    self.group(by, &group, around);
+                }
+            }
+            Packet::LegacyBarrier { barriers } => {
+                for barrier in barriers.iter() {
+                    match legacy::translate(&barrier, |resource| around.find(resource)) {
+                        Some(Translated::Global(barrier)) => self.checker.barrier(by, &barrier, None),
+                        Some(Translated::Texture(one)) => {
+                            let ranges = around.find(one.resource);
+                            let ranges = ranges.map(|desc| barrier_ranges(desc, &one.subresources));
+                            self.barrier(by, &one.barrier, ranges.unwrap_or_default(), around);
+                        }
+                        Some(Translated::Buffer(one)) => {
+                            self.barrier(by, &one.barrier, whole(around.find(one.resource)), around);
+                        }
+                        None => {}
+                    }
+                }
+            }
+            Packet::FenceWrite { .. }
+            | Packet::Busy { .. }
+            | Packet::Hang
+            | Packet::FenceWait { .. }
+            | Packet::MarkerIn { .. }
+            | Packet::MarkerOut { .. }
+            | Packet::BeginList { .. }
+            | Packet::AssertResourceAccess { .. }
+            | Packet::AssertTextureLayout { .. }
+            | Packet::Timestamp { .. } => {}
+        }
+    }
+
+    fn touch(&mut self, kind: WorkKind, item: &Use, around: Surroundings<'_>, accesses: &mut Vec<Access>) {
+        // What cannot be faults when it runs.
+        let Some(desc) = around.find(item.resource) else { return };
+        let Some(range) = use_range(desc, item) else { return };
+        let (scopes, access, writes) = (item.scope(kind), item.access, item.writes());
+        for range in around.memory(range) {
+            if self.names.len() < NAMES_MAX {
+                self.names.insert((range.space, range.start), (range.end, desc.name));
+            }
+            accesses.push(Access { range, scopes, access, writes });
+        }
+    }
+
+    fn group(&mut self, by: u64, group: &BarrierGroup<Viewed<'_>>, around: Surroundings<'_>) {
+        match group {
+            BarrierGroup::Global(barriers) => {
+                barriers.iter().for_each(|barrier| self.checker.barrier(by, &barrier, None));
+            }
+            BarrierGroup::Texture(barriers) => {
+                for one in barriers.iter() {
+                    let ranges =
+                        around.find(one.resource).map(|desc| barrier_ranges(desc, &one.subresources));
+                    self.barrier(by, &one.barrier, ranges.unwrap_or_default(), around);
+                }
+            }
+            BarrierGroup::Buffer(barriers) => {
+                for one in barriers.iter() {
+                    self.barrier(by, &one.barrier, whole(around.find(one.resource)), around);
+                }
+            }
+            // The cache's part of memory is at least the resource.
+            BarrierGroup::Ranged(barriers) => {
+                for one in barriers.iter() {
+                    match one.resource {
+                        0 => self.checker.barrier(by, &one.barrier, None),
+                        resource => self.barrier(by, &one.barrier, whole(around.find(resource)), around),
+                    }
+                }
+            }
+            BarrierGroup::Unknown { .. } => {}
+        }
+    }
+
+    /// One barrier of a resource: it orders once, and shows each piece of its memory.
+    fn barrier(&mut self, by: u64, barrier: &Barrier, ranges: Vec<(u64, u64)>, around: Surroundings<'_>) {
+        let mut memory: Vec<Range> = ranges.into_iter().flat_map(|range| around.memory(range)).collect();
+        if memory.is_empty() {
+            // It orders, whatever it names.
+            memory.push(Range { space: around.space.1.0, start: 0, end: 0 });
+        }
+        memory.into_iter().for_each(|range| self.checker.barrier(by, barrier, Some(range)));
+    }
+}
+
+fn whole(desc: Option<&ResourceDesc>) -> Vec<(u64, u64)> {
+    desc.map(|desc| (desc.gpu_address, desc.gpu_address + desc.bytes)).into_iter().collect()
+}

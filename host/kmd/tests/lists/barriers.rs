@@ -1,0 +1,434 @@
+//! What barriers do, and what is read where one is missing.
+
+use d3dkmt::isa::{
+    Barrier, BarrierAccess as A, BarrierGroup, BarrierLayout, BarrierSync as S, BufferBarrier, Kernel,
+    LegacyBarrier, LegacyFlags, ListFlags, Packet, QueueType, RangedBarrier, RangedFlags, ResourceDesc,
+    SubresourceRange, TextureBarrier, TextureFlags, Use, WorkKind,
+};
+use d3dkmt::limits::{CACHE_BYTES_MAX, CACHE_RANGES_MAX, CACHED_BYTES_PER_USE_MAX};
+
+use crate::gpu::{GPU, Gpu, PAGE, copy, fill, full, global, on_buffer, words, work};
+
+const TO_COPY: ((S, S), (A, A)) = ((S::COMPUTE_SHADING, S::COPY), (A::UNORDERED_ACCESS, A::COPY_SOURCE));
+
+/// A dispatch, a copy, a dispatch, a copy, a draw and a copy, each of what the one before it wrote; and the five barriers
+/// between them.
+pub fn chain(gpu: &mut Gpu) -> (Vec<Packet>, Vec<(u32, Barrier)>) {
+    let [a, b, c, d, e, f] = [0, 1, 2, 3, 4, 5].map(|number| gpu.buffer(number * 64, 64));
+    let add = [Use::whole(b, A::SHADER_RESOURCE), Use::whole(c, A::UNORDERED_ACCESS)];
+    let xor = [Use::whole(d, A::SHADER_RESOURCE), Use::whole(e, A::RENDER_TARGET)];
+    let commands = vec![
+        fill(a, 5, 100),
+        copy(a, b, 100),
+        work(WorkKind::Dispatch, Kernel::Add, 7, 100, &add),
+        copy(c, d, 100),
+        work(WorkKind::Draw, Kernel::Xor, 3, 100, &xor),
+        copy(e, f, 100),
+    ];
+    let from_copy = |to| words((S::COPY, to), (A::COPY_DEST, A::SHADER_RESOURCE));
+    let barriers = vec![
+        (a, words(TO_COPY.0, TO_COPY.1)),
+        (b, from_copy(S::COMPUTE_SHADING)),
+        (c, words(TO_COPY.0, TO_COPY.1)),
+        (d, from_copy(S::PIXEL_SHADING | S::VERTEX_SHADING)),
+        (e, words((S::RENDER_TARGET, S::COPY), (A::RENDER_TARGET, A::COPY_SOURCE))),
+    ];
+    (commands, barriers)
+}
+
+/// The chain with its barriers, of which each is what `with` makes of it.
+fn result(seed: u64, with: impl Fn(usize, Barrier) -> Option<Barrier>) -> u32 {
+    let mut gpu = Gpu::with_seed(1, seed);
+    let (commands, barriers) = chain(&mut gpu);
+    let mut packets = Vec::new();
+    for (number, command) in commands.into_iter().enumerate() {
+        packets.push(command);
+        if let Some((resource, barrier)) = barriers.get(number) {
+            packets.extend(with(number, *barrier).map(|barrier| on_buffer(*resource, barrier)));
+        }
+    }
+    gpu.run(&packets);
+    assert_eq!(gpu.word(5 * 64), gpu.word(5 * 64 + 60));
+    gpu.word(5 * 64)
+}
+
+pub const RIGHT: u32 = (5 + 7) ^ 3;
+
+#[test]
+fn right_barriers_give_right_bytes_in_any_order_that_they_allow() {
+    for seed in 0..40 {
+        assert_eq!(result(seed, |_, barrier| Some(barrier)), RIGHT, "seed {seed}");
+    }
+}
+
+#[test]
+fn without_any_one_of_the_five_barriers_the_bytes_are_wrong() {
+    type Break = fn(Barrier) -> Option<Barrier>;
+    let breaks: [(&str, Break); 6] = [
+        ("removed", |_| None),
+        ("no SyncBefore", |barrier| Some(Barrier { sync_before: S::NONE, ..barrier })),
+        ("no SyncAfter", |barrier| Some(Barrier { sync_after: S::NONE, ..barrier })),
+        ("another SyncBefore", |barrier| Some(Barrier { sync_before: S::RESOLVE, ..barrier })),
+        ("no AccessBefore", |barrier| Some(Barrier { access_before: A::NO_ACCESS, ..barrier })),
+        ("another AccessBefore", |barrier| Some(Barrier { access_before: A::RESOLVE_DEST, ..barrier })),
+    ];
+    for broken in 0..5 {
+        for (how, change) in breaks {
+            let with = |number, barrier| if number == broken { change(barrier) } else { Some(barrier) };
+            assert_ne!(result(0, with), RIGHT, "barrier {broken}: {how}");
+        }
+    }
+}
+
+#[test]
+fn what_a_type_once_read_it_reads_again_until_a_barrier_names_it() {
+    let reads_again = |access_after| {
+        let mut gpu = Gpu::new(1);
+        let [from, read, first, second] = [0, 1, 2, 3].map(|number| gpu.buffer(number * 64, 64));
+        gpu.set_word(0, 9);
+        let to = |to| [Use::whole(read, A::SHADER_RESOURCE), Use::whole(to, A::UNORDERED_ACCESS)];
+        let look = |at| work(WorkKind::Dispatch, Kernel::Copy, 0, 0, &to(at));
+        let back = words((S::COPY, S::ALL), (A::COPY_DEST, access_after));
+        let order = global(words((S::ALL, S::ALL), (A::NO_ACCESS, A::NO_ACCESS)));
+        gpu.run(&[look(first), order, copy(from, read, 0), on_buffer(read, back), look(second)]);
+        assert_eq!((gpu.word(64), gpu.word(128)), (9, 0));
+        gpu.word(192)
+    };
+    assert_eq!(reads_again(A::COPY_SOURCE), 0, "the shader's cache was not told");
+    assert_eq!(reads_again(A::COPY_SOURCE | A::SHADER_RESOURCE), 9);
+    assert_eq!(reads_again(A::COMMON), 9);
+}
+
+#[test]
+fn what_a_type_wrote_it_reads() {
+    let mut gpu = Gpu::new(1);
+    let [a, b] = [0, 64].map(|offset| gpu.buffer(offset, 64));
+    let again = [Use::whole(a, A::UNORDERED_ACCESS)];
+    let other = [
+        Use { flags: d3dkmt::isa::UseFlags::ONLY_READS, ..Use::whole(a, A::UNORDERED_ACCESS) },
+        Use::whole(b, A::UNORDERED_ACCESS),
+    ];
+    let order = || global(words((S::ALL, S::ALL), (A::NO_ACCESS, A::NO_ACCESS)));
+    let add = |uses: &[Use]| work(WorkKind::Dispatch, Kernel::Add, 1, 0, uses);
+    gpu.run(&[fill(a, 5, 0), order(), add(&again), order(), add(&other)]);
+    assert_eq!((gpu.word(0), gpu.word(64)), (6, 7));
+}
+
+// covers: BAR-012, BAR-107
+#[test]
+fn the_end_of_a_submission_writes_everything_back_and_forgets_what_was_read() {
+    let mut gpu = Gpu::new(1);
+    let [a, b, c] = [0, 64, 128].map(|offset| gpu.buffer(offset, 64));
+    gpu.run(&[copy(a, c, 0), fill(a, 5, 10)]);
+    assert_eq!((gpu.word(0), gpu.word(128)), (5, 0));
+    gpu.run(&[copy(a, b, 0)]);
+    assert_eq!(gpu.word(64), 5);
+}
+
+// covers: BAR-108
+#[test]
+fn two_lists_of_a_submission_are_one_scope() {
+    let list = |name: &str| Packet::BeginList {
+        queue: QueueType::Direct,
+        flags: ListFlags::empty(),
+        name: name.into(),
+    };
+    for (barrier, expected) in [(false, 0), (true, 5)] {
+        let mut gpu = Gpu::new(1);
+        let [a, b] = [0, 64].map(|offset| gpu.buffer(offset, 64));
+        let mut packets = vec![list("first"), fill(a, 5, 10)];
+        packets.extend(barrier.then(|| on_buffer(a, words(TO_COPY.0, TO_COPY.1))));
+        packets.extend([list("second"), copy(a, b, 0)]);
+        gpu.run(&packets);
+        assert_eq!(gpu.word(64), expected);
+    }
+}
+
+/// A command of a kind that takes 100 ns, a barrier with this SyncBefore that holds copies up, and a copy. What the copy
+/// read: 1 if it waited.
+fn waited(kind: WorkKind, access: A, sync_before: S) -> u32 {
+    let mut gpu = Gpu::new(1);
+    let [a, b] = [0, 64].map(|offset| gpu.buffer(offset, 64));
+    let uses = if access == A::COMMON { vec![] } else { vec![Use::whole(a, access)] };
+    let long = work(kind, Kernel::None, 0, 100, &uses);
+    let barrier = global(words((sync_before, S::COPY), (A::NO_ACCESS, A::NO_ACCESS)));
+    gpu.submit(crate::gpu::ENGINE, 1, &[long, barrier, copy(a, b, 0)]);
+    gpu.advance(50);
+    gpu.set_word(0, 1);
+    gpu.advance(100);
+    gpu.word(64)
+}
+
+// covers: BAR-004, BAR-005, BAR-007, BAR-008
+#[test]
+fn a_barrier_waits_for_the_scopes_that_it_names_and_for_no_others() {
+    let expected = [
+        (WorkKind::Draw, A::COMMON, S::DRAW, 1),
+        (WorkKind::Draw, A::RENDER_TARGET, S::DRAW, 1),
+        (WorkKind::Draw, A::RENDER_TARGET, S::RENDER_TARGET, 1),
+        (WorkKind::Draw, A::RENDER_TARGET, S::PIXEL_SHADING, 0),
+        (WorkKind::DrawIndexed, A::INDEX_BUFFER, S::INDEX_INPUT, 1),
+        (WorkKind::Draw, A::SHADER_RESOURCE, S::PIXEL_SHADING, 0),
+        (WorkKind::Draw, A::SHADER_RESOURCE, S::PIXEL_SHADING | S::VERTEX_SHADING, 1),
+        (WorkKind::Draw, A::SHADER_RESOURCE, S::ALL_SHADING, 1),
+        (WorkKind::Draw, A::SHADER_RESOURCE, S::COMPUTE_SHADING, 0),
+        (WorkKind::SetGraphicsRoot, A::SHADER_RESOURCE, S::DRAW, 1),
+        (WorkKind::SetGraphicsRoot, A::SHADER_RESOURCE, S::PIXEL_SHADING, 0),
+        (WorkKind::Dispatch, A::COMMON, S::COMPUTE_SHADING, 1),
+        (WorkKind::Dispatch, A::SHADER_RESOURCE, S::NON_PIXEL_SHADING, 1),
+        (WorkKind::Dispatch, A::SHADER_RESOURCE, S::DRAW, 0),
+        (WorkKind::SetComputeRoot, A::SHADER_RESOURCE, S::COMPUTE_SHADING, 1),
+        (WorkKind::SetComputeRoot, A::SHADER_RESOURCE, S::DRAW, 0),
+        (WorkKind::ClearUnorderedAccess, A::UNORDERED_ACCESS, S::ALL_SHADING, 0),
+        (WorkKind::ClearUnorderedAccess, A::UNORDERED_ACCESS, S::CLEAR_UNORDERED_ACCESS_VIEW, 1),
+        (WorkKind::BuildRtas, A::RTAS_WRITE, S::BUILD_RTAS, 1),
+        (WorkKind::BuildRtas, A::RTAS_WRITE, S::COPY_RTAS, 0),
+        (WorkKind::Resolve, A::RESOLVE_SOURCE, S::RESOLVE, 1),
+        (WorkKind::Present, A::COMMON, S::DRAW, 0),
+    ];
+    for (kind, access, sync, waits) in expected {
+        assert_eq!(waited(kind, access, sync), waits, "{kind:?} {access:?}, SyncBefore {sync:?}");
+        assert_eq!(waited(kind, access, S::ALL), 1, "{kind:?} {access:?}");
+        assert_eq!(waited(kind, access, S::NONE), 0, "{kind:?} {access:?}");
+    }
+}
+
+// covers: BAR-044
+#[test]
+fn a_clear_of_an_unordered_access_view_is_not_in_the_scope_of_shaders() {
+    let read = |sync_before| {
+        let mut gpu = Gpu::new(1);
+        let [a, b] = [0, 64].map(|offset| gpu.buffer(offset, 64));
+        let clear = [Use::whole(a, A::UNORDERED_ACCESS)];
+        let look = [Use::whole(a, A::SHADER_RESOURCE), Use::whole(b, A::UNORDERED_ACCESS)];
+        let access = (A::UNORDERED_ACCESS, A::SHADER_RESOURCE);
+        gpu.run(&[
+            work(WorkKind::ClearUnorderedAccess, Kernel::Fill, 5, 100, &clear),
+            on_buffer(a, words((sync_before, S::COMPUTE_SHADING), access)),
+            work(WorkKind::Dispatch, Kernel::Copy, 0, 0, &look),
+        ]);
+        gpu.word(64)
+    };
+    assert_eq!((read(S::COMPUTE_SHADING), read(S::CLEAR_UNORDERED_ACCESS_VIEW)), (0, 5));
+}
+
+/// Barriers one behind the other: COPY to RESOLVE, then RESOLVE to COMPUTE_SHADING. Nothing resolves.
+#[test]
+fn a_barrier_waits_for_the_one_that_holds_up_what_it_waits_for() {
+    for (second, expected) in [(S::RESOLVE, 5), (S::PIXEL_SHADING, 0)] {
+        let mut gpu = Gpu::new(1);
+        let [a, b, c] = [0, 64, 128].map(|offset| gpu.buffer(offset, 64));
+        gpu.set_word(0, 5);
+        let look = [Use::whole(b, A::SHADER_RESOURCE), Use::whole(c, A::UNORDERED_ACCESS)];
+        gpu.run(&[
+            copy(a, b, 100),
+            global(words((S::COPY, S::RESOLVE), (A::COPY_DEST, A::RESOLVE_SOURCE))),
+            global(words((second, S::COMPUTE_SHADING), (A::NO_ACCESS, A::SHADER_RESOURCE))),
+            work(WorkKind::Dispatch, Kernel::Copy, 0, 0, &look),
+        ]);
+        assert_eq!(gpu.word(128), expected);
+    }
+}
+
+// covers: BAR-099
+#[test]
+fn adjacent_barriers_of_one_buffer_hold_up_what_any_of_them_does() {
+    for (same, expected) in [(true, 5), (false, 0)] {
+        let mut gpu = Gpu::new(1);
+        let [a, b, c] = [0, 64, 128].map(|offset| gpu.buffer(offset, 64));
+        gpu.set_word(0, 5);
+        let look = [Use::whole(b, A::SHADER_RESOURCE), Use::whole(c, A::UNORDERED_ACCESS)];
+        let none = (A::NO_ACCESS, A::NO_ACCESS);
+        gpu.run(&[
+            copy(a, b, 100),
+            on_buffer(b, words((S::RESOLVE, S::COMPUTE_SHADING), none)),
+            on_buffer(
+                if same { b } else { a },
+                words((S::COPY, S::DRAW), (A::COPY_DEST, A::SHADER_RESOURCE)),
+            ),
+            work(WorkKind::Dispatch, Kernel::Copy, 0, 0, &look),
+        ]);
+        assert_eq!(gpu.word(128), expected);
+    }
+}
+
+// covers: BAR-013
+#[test]
+fn a_ranged_barrier_is_about_a_part_or_about_the_whole_cache() {
+    let read = |resource: u32, (offset, bytes): (u64, u64), flags| {
+        let mut gpu = Gpu::new(1);
+        let [a, b] = [0, 64].map(|offset| gpu.buffer(offset, 64));
+        let barrier = words(TO_COPY.0, TO_COPY.1);
+        let one = RangedBarrier {
+            barrier,
+            resource: if resource == 9 { a } else { resource },
+            flags,
+            offset,
+            bytes,
+        };
+        let ranged = Packet::Barrier { groups: vec![BarrierGroup::Ranged(vec![one])] };
+        gpu.run(&[fill(a, 5, 10), ranged, copy(a, b, 0)]);
+        [64, 80, 84].map(|at| gpu.word(at))
+    };
+    let both = RangedFlags::empty();
+    assert_eq!(read(0, (0, 0), both), [5, 5, 5], "the whole cache");
+    assert_eq!(read(9, (0, 20), both), [5, 5, 0]);
+    assert_eq!(read(9, (20, u64::MAX), both), [0, 0, 5]);
+    assert_eq!(read(9, (100, 20), both), [0, 0, 0]);
+    assert_eq!(read(9, (0, 64), RangedFlags::RELEASE), [5, 5, 5], "nothing was kept to be dropped");
+    assert_eq!(read(9, (0, 64), RangedFlags::ACQUIRE), [0, 0, 0]);
+    assert_eq!(read(9, (0, 64), RangedFlags::ACQUIRE | RangedFlags::RELEASE), [5, 5, 5]);
+}
+
+#[test]
+fn a_barrier_of_another_resource_or_subresource_writes_nothing_back() {
+    let read = |subresources: SubresourceRange, other: bool| {
+        let mut gpu = Gpu::new(1);
+        let desc = ResourceDesc { array_size: 3, mips: 2, ..ResourceDesc::texture("t", GPU, (4, 2)) };
+        let texture = gpu.resource(&desc.with_packed_bytes());
+        let [aside, copied] = [(1024, 120), (2048, 120)].map(|(offset, bytes)| gpu.buffer(offset, bytes));
+        let resource = if other { aside } else { texture };
+        let one = TextureBarrier {
+            barrier: words(TO_COPY.0, TO_COPY.1),
+            layout_before: BarrierLayout::COMMON,
+            layout_after: BarrierLayout::COMMON,
+            resource,
+            flags: TextureFlags::empty(),
+            subresources,
+        };
+        let barrier = Packet::Barrier { groups: vec![BarrierGroup::Texture(vec![one])] };
+        gpu.run(&[fill(texture, 1, 10), barrier, copy(texture, copied, 0)]);
+        // Each slice: 32 bytes of mip 0, 8 of mip 1.
+        [0, 32, 40, 72, 80, 112].map(|at| gpu.word(2048 + at))
+    };
+    let range = |first_mip, mips, first_slice, slices| SubresourceRange {
+        first_mip,
+        mips,
+        first_slice,
+        slices,
+        first_plane: 0,
+        planes: 1,
+    };
+    assert_eq!(read(SubresourceRange::ALL, false), [1; 6]);
+    assert_eq!(read(SubresourceRange::ALL, true), [0; 6]);
+    assert_eq!(read(SubresourceRange::one(3), false), [0, 0, 0, 1, 0, 0]);
+    assert_eq!(read(SubresourceRange::one(6), false), [0; 6]);
+    assert_eq!(read(range(0, 1, 0, 2), false), [1, 0, 1, 0, 0, 0]);
+    assert_eq!(read(range(1, 9, 1, u32::MAX), false), [0, 0, 0, 1, 0, 1]);
+    assert_eq!(read(range(0, 2, 1, 2), false), [0, 0, 1, 1, 1, 1]);
+}
+
+#[test]
+fn a_split_barrier_waits_at_its_begin_and_holds_up_at_its_end() {
+    for (ends, expected) in [(true, 5), (false, 0)] {
+        let mut gpu = Gpu::new(1);
+        let [a, b, c] = [0, 64, 128].map(|offset| gpu.buffer(offset, 64));
+        let split = |sync| on_buffer(a, words(sync, TO_COPY.1));
+        let mut packets = vec![fill(a, 5, 100), split((S::COMPUTE_SHADING, S::SPLIT)), fill(c, 1, 500)];
+        packets.extend(ends.then(|| split((S::SPLIT, S::COPY))));
+        packets.push(copy(a, b, 0));
+        gpu.submit(crate::gpu::ENGINE, 1, &packets);
+        gpu.advance(100);
+        // The dispatch between the two goes on: nobody waits for it.
+        gpu.advance(1);
+        gpu.set_word(0, 77);
+        gpu.advance(1000);
+        assert_eq!((gpu.word(64), gpu.word(128)), (expected, 1));
+    }
+}
+
+#[test]
+fn the_older_barrier_does_everything() {
+    let mut gpu = Gpu::new(1);
+    let [a, b] = [0, 64].map(|offset| gpu.buffer(offset, 64));
+    let one = LegacyBarrier::UnorderedAccess { flags: LegacyFlags::empty(), resource: a };
+    gpu.run(&[fill(a, 5, 100), Packet::LegacyBarrier { barriers: vec![one] }, copy(a, b, 0)]);
+    assert_eq!(gpu.word(64), 5);
+}
+
+#[test]
+fn discard_leaves_garbage() {
+    let mut gpu = Gpu::new(1);
+    let texture = gpu.resource(&ResourceDesc::texture("t", GPU, (4, 4)));
+    let one = TextureBarrier {
+        barrier: words((S::ALL, S::ALL), (A::NO_ACCESS, A::RENDER_TARGET)),
+        layout_before: BarrierLayout::UNDEFINED,
+        layout_after: BarrierLayout::RENDER_TARGET,
+        resource: texture,
+        flags: TextureFlags::DISCARD,
+        subresources: SubresourceRange::ALL,
+    };
+    gpu.set_word(64, 3);
+    gpu.run(&[fill(texture, 5, 100), Packet::Barrier { groups: vec![BarrierGroup::Texture(vec![one])] }]);
+    assert_eq!((gpu.word(0), gpu.word(60), gpu.word(64)), (0xDEAD_C0DE, 0xDEAD_C0DE, 3));
+    let target = [Use::whole(texture, A::RENDER_TARGET)];
+    gpu.set_word(0, 1);
+    gpu.run(&[work(WorkKind::Discard, Kernel::None, 0, 0, &target)]);
+    assert_eq!(gpu.word(0), 0xDEAD_C0DE);
+}
+
+/// Nothing writes back but the caches themselves: the copies come behind everything, and see memory.
+fn pushed_out(gpu: &mut Gpu, mut packets: Vec<Packet>, looks: &[(u32, u32)]) {
+    packets.push(global(words((S::ALL, S::ALL), (A::NO_ACCESS, A::NO_ACCESS))));
+    packets.extend(looks.iter().map(|(from, to)| copy(*from, *to, 0)));
+    gpu.run(&packets);
+}
+
+#[test]
+fn a_cache_has_so_many_ranges_and_pushes_out_the_oldest() {
+    let mut gpu = Gpu::new(4);
+    let all = gpu.buffer(0, 2 * PAGE);
+    let to = |number: u64| [Use::range(all, A::UNORDERED_ACCESS, number * 8, 4)];
+    for (count, first) in [(CACHE_RANGES_MAX as u64, 0), (CACHE_RANGES_MAX as u64 + 1, 5)] {
+        let mut packets: Vec<Packet> = Vec::new();
+        for number in 0..count {
+            packets.push(work(WorkKind::Dispatch, Kernel::Fill, 5, 0, &to(number)));
+        }
+        let looks = [(0, 3 * PAGE), (8, 3 * PAGE + 8)];
+        let looks = looks.map(|(from, to)| (gpu.buffer(from, 4), gpu.buffer(to, 4)));
+        gpu.memory.0.fill(0);
+        pushed_out(&mut gpu, packets, &looks);
+        assert_eq!((gpu.word(3 * PAGE), gpu.word(3 * PAGE + 8)), (first, 0), "{count} ranges");
+        assert_eq!((gpu.word(0), gpu.word(8 * (count - 1))), (5, 5));
+    }
+}
+
+#[test]
+fn a_cache_that_has_taken_so_many_bytes_is_written_back_whole() {
+    let most = CACHE_BYTES_MAX / CACHED_BYTES_PER_USE_MAX;
+    for (count, expected) in [(most, 0), (most + 1, 5)] {
+        let mut gpu = Gpu::new(256);
+        let mut packets = Vec::new();
+        for number in 0..count {
+            let to = gpu.buffer(number * CACHED_BYTES_PER_USE_MAX, CACHED_BYTES_PER_USE_MAX);
+            packets.push(fill(to, 5, 0));
+        }
+        let looks = [((most - 1) * CACHED_BYTES_PER_USE_MAX, 240 * PAGE)];
+        let looks = looks.map(|(from, to)| (gpu.buffer(from, 4), gpu.buffer(to, 4)));
+        pushed_out(&mut gpu, packets, &looks);
+        assert_eq!(gpu.word(240 * PAGE), expected, "{count} fills");
+    }
+}
+
+#[test]
+fn a_fence_write_and_a_full_barrier_see_to_the_bytes_first() {
+    let mut gpu = Gpu::new(1);
+    let a = gpu.buffer(0, 64);
+    let fence = Packet::FenceWrite { gpu_address: 0x1000, value: 7 };
+    gpu.run(&[fill(a, 5, 100), fence.clone(), fill(a, 6, 100), full(), fence]);
+    assert_eq!(gpu.stores, [(0x1000, 7, 5), (0x1000, 7, 6)]);
+}
+
+#[test]
+fn a_barrier_of_a_resource_that_is_not_there_touches_no_cache() {
+    let mut gpu = Gpu::new(1);
+    let [a, b] = [0, 64].map(|offset| gpu.buffer(offset, 64));
+    let unknown = BufferBarrier { barrier: words(TO_COPY.0, TO_COPY.1), resource: 99, offset: 0, bytes: 4 };
+    let groups = vec![
+        BarrierGroup::Unknown { kind: 8, barriers: 3 },
+        BarrierGroup::Buffer(vec![unknown]),
+        BarrierGroup::Global(vec![]),
+    ];
+    gpu.run(&[fill(a, 5, 100), Packet::Barrier { groups }, copy(a, b, 0)]);
+    assert_eq!(gpu.word(64), 0);
+}
