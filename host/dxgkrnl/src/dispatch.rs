@@ -126,7 +126,8 @@ impl<M: Miniport> Kernel<M> {
             CreateKeyedMutex { initial_value, private_data, flags } =>
                 self.create_keyed_mutex(process, initial_value, private_data, flags),
             OpenKeyedMutex { shared_handle, buffer } => self.open_keyed_mutex(process, shared_handle, buffer),
-            OpenKeyedMutexFromNtHandle { token, .. } => self.open_keyed_mutex_by_token(process, token),
+            OpenKeyedMutexFromNtHandle { token, buffer } =>
+                self.open_keyed_mutex_by_token(process, token, buffer),
             DestroyKeyedMutex { mutex } => self.destroy_keyed_mutex(process, mutex, effects),
             AcquireKeyedMutex { mutex, key, timeout, event } =>
                 self.acquire_keyed_mutex(process, mutex, key, timeout, event),
@@ -143,6 +144,10 @@ impl<M: Miniport> Kernel<M> {
                 self.query_resource_info(process, device, shared_handle),
             OpenResource { device, shared_handle, info } =>
                 self.open_resource(process, device, shared_handle, info),
+            QueryResourceInfoFromNtHandle { device, token } =>
+                self.query_resource_info_by_token(process, device, token),
+            OpenResourceFromNtHandle { device, token, info, mutex_buffer } =>
+                self.open_resource_by_token(process, device, token, info, mutex_buffer, effects),
             Lock { device, allocation, flags } => self.lock(process, device, allocation, flags),
             Unlock { device, allocation } => self.unlock(process, device, allocation),
             SetAllocationPriority { device, resource, allocations, priorities } =>
