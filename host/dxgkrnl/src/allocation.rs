@@ -358,17 +358,24 @@ impl<M: Miniport> Kernel<M> {
         let Some(Local::Allocation(open)) = self.process_mut(process).handles.remove(handle) else {
             return Reply::None;
         };
+        let AllocationOpen { device, resource, .. } = self.memory.allocation_opens[open];
+        match resource {
+            Some(resource) => self.memory.resource_opens[resource].allocations.remove(&handle),
+            None => self.devices[device].children.remove(&handle),
+        };
+        self.end_open(open);
+        Reply::None
+    }
+
+    /// An open of an allocation ends: what was mapped by it is another's or NoAccess, and its counts are gone.
+    pub(crate) fn end_open(&mut self, open: u32) {
+        let AllocationOpen { process, allocation, .. } = self.memory.allocation_opens[open];
         self.process_mut(process).allocations -= 1;
         self.unmap_open(process, open);
         self.drop_residency(open);
-        let ended = self.memory.allocation_opens.remove(open).expect("a handle names a live open");
-        match ended.resource {
-            Some(resource) => self.memory.resource_opens[resource].allocations.remove(&handle),
-            None => self.devices[ended.device].children.remove(&handle),
-        };
-        self.memory.allocations[ended.allocation].opens.remove(&open);
-        self.drop_allocation_if_unused(ended.allocation);
-        Reply::None
+        self.memory.allocation_opens.remove(open);
+        self.memory.allocations[allocation].opens.remove(&open);
+        self.drop_allocation_if_unused(allocation);
     }
 
     /// `D3DKMTQueryResourceInfo`: by global handle; a local one is none (W-263).

@@ -191,7 +191,7 @@ impl<M: Miniport> Kernel<M> {
                 self.signal_hw_queues(process, &queues, &objects, &values, flags),
             SubmitWaitToHwQueue { queue, objects, values } =>
                 self.wait_in_hw_queue(process, queue, &objects, &values),
-            CreateDoorbell { queue } => self.create_doorbell(process, queue, effects),
+            CreateDoorbell { queue, rings } => self.create_doorbell(process, queue, &rings, effects),
             ConnectDoorbell { queue } => self.connect_doorbell(process, queue, effects),
             DestroyDoorbell { queue } => self.destroy_doorbell(process, queue, effects),
             NotifyWorkSubmission { queue } => self.notify_work_submission(process, queue, effects),

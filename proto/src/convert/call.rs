@@ -347,7 +347,9 @@ pub fn call_to_frame(request: u64, call: &Call) -> wire::ToHost {
                 engine_affinity: *engine_affinity,
             })
         }
-        Call::CreateDoorbell { queue } => Body::CreateDoorbell(queue.0),
+        Call::CreateDoorbell { queue, rings } => {
+            Body::CreateDoorbell(wire::CreateDoorbell { queue: queue.0, rings: raw(rings) })
+        }
         Call::ConnectDoorbell { queue } => Body::ConnectDoorbell(queue.0),
         Call::DestroyDoorbell { queue } => Body::DestroyDoorbell(queue.0),
         Call::NotifyWorkSubmission { queue } => Body::NotifyWorkSubmission(queue.0),
@@ -618,7 +620,9 @@ pub fn call_from_body(body: to_host::Body) -> Result<Call, ConvertError> {
             flags: SyncObjectFlags::from_bits_retain(wire.flags),
             engine_affinity: wire.engine_affinity,
         },
-        Body::CreateDoorbell(queue) => Call::CreateDoorbell { queue: Handle(queue) },
+        Body::CreateDoorbell(wire) => {
+            Call::CreateDoorbell { queue: Handle(wire.queue), rings: handles(wire.rings) }
+        }
         Body::ConnectDoorbell(queue) => Call::ConnectDoorbell { queue: Handle(queue) },
         Body::DestroyDoorbell(queue) => Call::DestroyDoorbell { queue: Handle(queue) },
         Body::NotifyWorkSubmission(queue) => Call::NotifyWorkSubmission { queue: Handle(queue) },

@@ -299,7 +299,7 @@ fn hw_queues() -> impl Strategy<Value = Call> {
                 Call::OpenNativeFence { device, token, flags, engine_affinity }
             }
         ),
-        handle().prop_map(|queue| Call::CreateDoorbell { queue }),
+        (handle(), handles()).prop_map(|(queue, rings)| Call::CreateDoorbell { queue, rings }),
         handle().prop_map(|queue| Call::ConnectDoorbell { queue }),
         handle().prop_map(|queue| Call::DestroyDoorbell { queue }),
         handle().prop_map(|queue| Call::NotifyWorkSubmission { queue }),

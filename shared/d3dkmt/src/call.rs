@@ -185,8 +185,9 @@ pub enum Call {
     },
     /// `D3DKMTOpenNativeFenceFromNtHandle`.
     OpenNativeFence { device: Handle, token: ShareToken, flags: SyncObjectFlags, engine_affinity: u32 },
-    /// `D3DKMTCreateDoorbell` for a hardware queue of user-mode submission.
-    CreateDoorbell { queue: Handle },
+    /// `D3DKMTCreateDoorbell` for a hardware queue of user-mode submission. `rings`: `hRingBuffer` and
+    /// `hRingBufferControl`, as far as they are given.
+    CreateDoorbell { queue: Handle, rings: Vec<Handle> },
     /// `D3DKMTConnectDoorbell`.
     ConnectDoorbell { queue: Handle },
     /// `D3DKMTDestroyDoorbell`.
