@@ -59,6 +59,13 @@ impl LocalPages {
         }
     }
 
+    /// As `memmove`, to a place that may be in the same pages.
+    fn copy(&self, offset: usize, to: &LocalPages, target: usize, bytes: usize) {
+        debug_assert!(offset + bytes <= self.bytes && target + bytes <= to.bytes);
+        // SAFETY: both ranges are inside their mappings, which live as long as the two values; they may overlap.
+        unsafe { std::ptr::copy(self.base.as_ptr().add(offset), to.base.as_ptr().add(target), bytes) }
+    }
+
     fn write(&self, offset: usize, bytes: &[u8]) {
         debug_assert!(offset + bytes.len() <= self.bytes);
         // SAFETY: as above.
@@ -207,6 +214,23 @@ impl Lent {
         Ok(())
     }
 
+    /// Copies as `memmove` does, straight from one's pages to another's, where each range is of one piece that is mapped
+    /// here: true if it is done.
+    pub fn copy(&self, address: u64, to: &Lent, target: u64, bytes: usize) -> bool {
+        let (Ok((from, offset, here)), Ok((to, target, there))) =
+            (self.find(address, bytes), to.find(target, bytes))
+        else {
+            return false;
+        };
+        match (from, to) {
+            (LentPages::Local(from), LentPages::Local(to)) if here == bytes && there == bytes => {
+                from.copy(offset as usize, to, target as usize, bytes);
+                true
+            }
+            _ => false,
+        }
+    }
+
     /// Where an address is, and how many of so many bytes are there.
     fn find(&self, address: u64, length: usize) -> anyhow::Result<(&LentPages, u64, usize)> {
         let lent = self.0.range(..=address).next_back();
@@ -240,6 +264,20 @@ mod tests {
         }
         assert!(lent.take_back(0x10000) && !lent.take_back(0x10000));
         assert!(lent.write(0x10400, &written).is_err());
+    }
+
+    #[test]
+    fn a_copy_inside_of_a_piece_is_a_memmove_and_one_across_pieces_is_not_done() {
+        let mut lent = Lent::default();
+        lent.add(0x10000, pages(2));
+        lent.add(0x12000, pages(1));
+        let written: Vec<u8> = (0..0x1000).map(|at: u32| (at % 251) as u8).collect();
+        lent.write(0x10000, &written).unwrap();
+        assert!(lent.copy(0x10000, &lent, 0x10004, 0x1000), "they overlap");
+        let mut read = vec![0; written.len()];
+        lent.read(0x10004, &mut read).unwrap();
+        assert_eq!(read, written);
+        assert!(!lent.copy(0x10000, &lent, 0x11800, 0x1000) && !lent.copy(0x20000, &lent, 0x10000, 1));
     }
 
     #[test]

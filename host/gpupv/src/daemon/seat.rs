@@ -89,6 +89,12 @@ impl ProcessBytes for LentBy<'_> {
     fn write(&mut self, process: ProcessId, address: u64, from: &[u8]) -> bool {
         self.done(process, |lent| lent.write(address, from))
     }
+
+    fn copy(&mut self, from: (ProcessId, u64), to: (ProcessId, u64), bytes: u64) -> Option<bool> {
+        let (source, target) = (self.0.get(&from.0)?, self.0.get(&to.0)?);
+        let done = source.lent.copy(from.1, &target.lent, to.1, usize::try_from(bytes).ok()?);
+        done.then_some(true)
+    }
 }
 
 /// Random bytes that nobody can guess.
