@@ -98,7 +98,8 @@ fn queues_need_a_fence_between_them() {
     assert_eq!(across_queues(true), [] as [String; 0]);
     let told = across_queues(false);
     assert_eq!(told.len(), 1);
-    let fence = "missing: a fence that queue 1 signals behind its access and queue 2 waits for before its own";
+    let fence =
+        "missing: a fence that queue 1 signals behind its access and queue 2 waits for before its own";
     assert!(told[0].ends_with(fence), "{}", told[0]);
 }
 
@@ -113,7 +114,10 @@ fn a_process_that_unlocks_what_an_engine_read_meanwhile_is_told() {
     gpu.run(&[copy(from, to, 10)]);
     assert_eq!(gpu.notes, [] as [String; 0], "what was written before the submission comes before it");
     let told = edge(&mut gpu, touched);
-    assert!(told[0].contains("a fence that queue 1 signals behind its access and p1's CPU waits for"), "{told:?}");
+    assert!(
+        told[0].contains("a fence that queue 1 signals behind its access and p1's CPU waits for"),
+        "{told:?}"
+    );
 }
 
 #[test]
@@ -142,7 +146,8 @@ fn a_clear_is_not_in_the_scope_of_shaders() {
     );
     let read = [Use::whole(view, A::SHADER_RESOURCE), Use::whole(to, A::UNORDERED_ACCESS)];
     let read = work(WorkKind::Dispatch, d3dkmt::isa::Kernel::Copy, 0, 10, &read);
-    let too_narrow = words((S::COMPUTE_SHADING, S::COMPUTE_SHADING), (A::UNORDERED_ACCESS, A::SHADER_RESOURCE));
+    let too_narrow =
+        words((S::COMPUTE_SHADING, S::COMPUTE_SHADING), (A::UNORDERED_ACCESS, A::SHADER_RESOURCE));
     gpu.run(&[clear, on_buffer(view, too_narrow), read]);
     assert_eq!(gpu.notes.len(), 1);
     assert!(gpu.notes[0].contains("SyncBefore CLEAR_UNORDERED_ACCESS_VIEW"), "{}", gpu.notes[0]);
