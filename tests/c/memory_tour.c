@@ -165,6 +165,67 @@ static void priorities(void)
     printf("of the priority that it was given\n");
 }
 
+/* A resource with a keyed mutex and a mutex of queues, by one NT handle: opened as a whole, and what it is outlives who
+ * made it. */
+static void shared_by_nt_handle(void)
+{
+    static const char data[] = "runtime data";
+    D3DKMT_CREATESTANDARDALLOCATION standard = {.Type = D3DKMT_STANDARDALLOCATIONTYPE_EXISTINGHEAP};
+    standard.ExistingHeapData.Size = BYTES;
+    D3DDDI_ALLOCATIONINFO2 info = {.pSystemMem = heap};
+    D3DKMT_CREATEALLOCATION create = {.hDevice = device, .NumAllocations = 1, .pPrivateRuntimeData = data};
+    create.PrivateRuntimeDataSize = sizeof data;
+    create.pStandardAllocation = &standard;
+    create.pAllocationInfo2 = &info;
+    create.Flags.ExistingSysMem = create.Flags.StandardAllocation = create.Flags.CreateResource = 1;
+    create.Flags.CreateShared = create.Flags.NtSecuritySharing = 1;
+    EXPECT(D3DKMTCreateAllocation2(&create), STATUS_SUCCESS);
+    D3DKMT_CREATEKEYEDMUTEX2 mutex = {.Flags = {.Value = 1}};
+    EXPECT(D3DKMTCreateKeyedMutex2(&mutex), STATUS_SUCCESS);
+    D3DKMT_CREATESYNCHRONIZATIONOBJECT2 object = {.hDevice = device};
+    object.Info.Type = D3DDDI_SYNCHRONIZATION_MUTEX;
+    object.Info.Flags.Value = 0x3;
+    EXPECT(D3DKMTCreateSynchronizationObject2(&object), STATUS_SUCCESS);
+
+    handle_t bundle[3] = {create.hResource, mutex.hKeyedMutex, object.hSyncObject};
+    HANDLE shared = NULL, alone = NULL;
+    EXPECT(D3DKMTShareObjects(3, bundle, NULL, 0x1F0003, &shared), STATUS_SUCCESS);
+    EXPECT(D3DKMTShareObjects(1, bundle, NULL, 0x1F0003, &alone), STATUS_SUCCESS);
+    EXPECT(D3DKMTShareObjects(2, bundle, NULL, 0x1F0003, &shared), STATUS_INVALID_PARAMETER);
+    D3DKMT_DESTROYALLOCATION2 destroy = {.hDevice = device, .hResource = create.hResource};
+    EXPECT(D3DKMTDestroyAllocation2(&destroy), STATUS_SUCCESS);
+
+    D3DKMT_QUERYRESOURCEINFOFROMNTHANDLE query = {.hDevice = device, .hNtHandle = shared};
+    EXPECT(D3DKMTQueryResourceInfoFromNtHandle(&query), STATUS_SUCCESS);
+    CHECK(query.NumAllocations == 1 && query.PrivateRuntimeDataSize == sizeof data, "other sizes");
+    char buffer[sizeof data];
+    D3DDDI_OPENALLOCATIONINFO2 opened = {0};
+    D3DKMT_OPENRESOURCEFROMNTHANDLE open = {.hDevice = device, .hNtHandle = shared, .NumAllocations = 1};
+    open.pOpenAllocationInfo2 = &opened;
+    open.pPrivateRuntimeData = buffer;
+    open.PrivateRuntimeDataSize = sizeof buffer - 1;
+    EXPECT(D3DKMTOpenResourceFromNtHandle(&open), STATUS_INVALID_PARAMETER);
+    open.PrivateRuntimeDataSize = sizeof buffer;
+    EXPECT(D3DKMTOpenResourceFromNtHandle(&open), STATUS_SUCCESS);
+    CHECK(open.hResource && opened.hAllocation && open.hKeyedMutex && open.hSyncObject, "a handle is missing");
+    CHECK(!memcmp(buffer, data, sizeof data), "other data");
+    EXPECT(D3DKMTDestroyKeyedMutex(&(D3DKMT_DESTROYKEYEDMUTEX){open.hKeyedMutex}), STATUS_SUCCESS);
+    EXPECT(destroy_object(open.hSyncObject), STATUS_SUCCESS);
+    destroy.hResource = open.hResource;
+    EXPECT(D3DKMTDestroyAllocation2(&destroy), STATUS_SUCCESS);
+    open.hNtHandle = alone;
+    EXPECT(D3DKMTOpenResourceFromNtHandle(&open), STATUS_SUCCESS);
+    CHECK(!open.hKeyedMutex && !open.hSyncObject, "nothing goes with it");
+    D3DKMT_OPENSYNCOBJECTFROMNTHANDLE2 mismatch = {.hNtHandle = alone, .hDevice = device};
+    EXPECT(D3DKMTOpenSyncObjectFromNtHandle2(&mismatch), STATUS_OBJECT_TYPE_MISMATCH);
+    close((int)(intptr_t)shared);
+    close((int)(intptr_t)alone);
+    EXPECT(D3DKMTOpenResourceFromNtHandle(&open), STATUS_INVALID_HANDLE);
+    EXPECT(D3DKMTDestroyKeyedMutex(&(D3DKMT_DESTROYKEYEDMUTEX){mutex.hKeyedMutex}), STATUS_SUCCESS);
+    EXPECT(destroy_object(object.hSyncObject), STATUS_SUCCESS);
+    printf("opened by one NT handle with what guards it\n");
+}
+
 int main(void)
 {
     adapter = open_adapter(NULL);
@@ -174,6 +235,7 @@ int main(void)
     addresses();
     locks();
     priorities();
+    shared_by_nt_handle();
     EXPECT(D3DKMTDestroyAllocation2(&(D3DKMT_DESTROYALLOCATION2){.hDevice = device, .phAllocationList = &allocation, .AllocationCount = 1}), STATUS_SUCCESS);
     destroy_device(device);
     close_adapter(adapter);

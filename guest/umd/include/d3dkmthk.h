@@ -1046,6 +1046,36 @@ typedef struct _D3DKMT_OPENRESOURCE {
 } D3DKMT_OPENRESOURCE;
 GPUPV_SIZE(D3DKMT_OPENRESOURCE, 72);
 
+typedef struct _D3DKMT_QUERYRESOURCEINFOFROMNTHANDLE {
+    D3DKMT_HANDLE hDevice;
+    HANDLE hNtHandle;
+    void *pPrivateRuntimeData;
+    UINT PrivateRuntimeDataSize;
+    UINT TotalPrivateDriverDataSize;
+    UINT ResourcePrivateDriverDataSize;
+    UINT NumAllocations;
+} D3DKMT_QUERYRESOURCEINFOFROMNTHANDLE;
+GPUPV_SIZE(D3DKMT_QUERYRESOURCEINFOFROMNTHANDLE, 40);
+
+typedef struct _D3DKMT_OPENRESOURCEFROMNTHANDLE {
+    D3DKMT_HANDLE hDevice;
+    HANDLE hNtHandle;
+    UINT NumAllocations;
+    D3DDDI_OPENALLOCATIONINFO2 *pOpenAllocationInfo2;
+    UINT PrivateRuntimeDataSize;
+    void *pPrivateRuntimeData;
+    UINT ResourcePrivateDriverDataSize;
+    void *pResourcePrivateDriverData;
+    UINT TotalPrivateDriverDataBufferSize;
+    void *pTotalPrivateDriverDataBuffer;
+    D3DKMT_HANDLE hResource;
+    D3DKMT_HANDLE hKeyedMutex;
+    void *pKeyedMutexPrivateRuntimeData;
+    UINT KeyedMutexPrivateRuntimeDataSize;
+    D3DKMT_HANDLE hSyncObject;
+} D3DKMT_OPENRESOURCEFROMNTHANDLE;
+GPUPV_SIZE(D3DKMT_OPENRESOURCEFROMNTHANDLE, 104);
+
 typedef struct _D3DKMT_CREATEPAGINGQUEUE {
     D3DKMT_HANDLE hDevice;
     D3DDDI_PAGINGQUEUE_PRIORITY Priority;
@@ -1480,6 +1510,8 @@ NTSTATUS D3DKMTDestroyAllocation2(const D3DKMT_DESTROYALLOCATION2 *);
 NTSTATUS D3DKMTQueryResourceInfo(D3DKMT_QUERYRESOURCEINFO *);
 NTSTATUS D3DKMTOpenResource(D3DKMT_OPENRESOURCE *);
 NTSTATUS D3DKMTOpenResource2(D3DKMT_OPENRESOURCE *);
+NTSTATUS D3DKMTQueryResourceInfoFromNtHandle(D3DKMT_QUERYRESOURCEINFOFROMNTHANDLE *);
+NTSTATUS D3DKMTOpenResourceFromNtHandle(D3DKMT_OPENRESOURCEFROMNTHANDLE *);
 NTSTATUS D3DKMTDestroyPagingQueue(D3DDDI_DESTROYPAGINGQUEUE *);
 NTSTATUS D3DKMTReserveGpuVirtualAddress(D3DDDI_RESERVEGPUVIRTUALADDRESS *);
 NTSTATUS D3DKMTMapGpuVirtualAddress(D3DDDI_MAPGPUVIRTUALADDRESS *);

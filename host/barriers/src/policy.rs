@@ -32,7 +32,8 @@ pub enum UnlistedFirstAccess {
     NeedsBarrier,
 }
 
-/// Depth and stencil accesses of two draws, or two stream outputs, without a barrier between them.
+/// Depth and stencil accesses of two draws, or two stream outputs, without a barrier between them; and depth tests where an
+/// AccessAfter named depth writes alone.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum FixedFunctionWrites {
     /// Default: the pipeline keeps them in the order of the draws, as it does with blending. Documents except render

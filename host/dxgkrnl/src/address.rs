@@ -18,6 +18,7 @@ use alloc::vec::Vec;
 use d3dkmt::{GpuVaOperation, Handle, Reply, SignalFlags, SyncObjectFlags, SyncObjectType, limits};
 
 use crate::ProcessId;
+use crate::allocation::AllocationOpen;
 use crate::ddi::{Miniport, PageTableEntry, PagingOperation, PagingWork, Piece};
 use crate::effects::Effects;
 use crate::kernel::{Called, Kernel, Refusal, invalid};
@@ -424,12 +425,19 @@ impl<M: Miniport> Kernel<M> {
         }
     }
 
-    /// The handle of an allocation ends: what was mapped by it is NoAccess.
+    /// An open of an allocation ends: what was mapped by it is NoAccess, unless the kernel has an open of its own that it
+    /// goes on with (`ring.rs`).
     pub(crate) fn unmap_open(&mut self, process: ProcessId, open: u32) {
-        let adapter = self.devices[self.memory.allocation_opens[open].device].adapter;
+        let AllocationOpen { device, allocation, .. } = self.memory.allocation_opens[open];
+        let adapter = self.devices[device].adapter;
+        let held = self.held_open(process, allocation).filter(|held| *held != open);
         let Some(owner) = self.processes.get_mut(&process) else { return };
         let Some(space) = owner.address_spaces.get_mut(&adapter) else { return };
         let opens = BTreeSet::from([open]);
+        if let Some(held) = held {
+            space.hand_over(&opens, held);
+            return;
+        }
         let seen = space.seen_of(&opens);
         space.forget(&opens);
         for Piece { base, end, .. } in seen {

@@ -6,9 +6,9 @@
 //!       CreateShared: a global handle ──QueryResourceInfo, OpenResource──▶ more opens, on other devices and
 //!                                                                          in other processes of the VM
 //! ```
-//! An allocation lives while it has an open. The open of a resource takes the opens of its allocations with it (W-259);
+//! An allocation lives while it has an open, or its resource an NT handle. The open of a resource takes the opens of its allocations with it (W-259);
 //! an allocation that is destroyed by itself leaves its resource (W-257). All are children of their device. A global
-//! handle ends with the last open of its resource.
+//! handle ends with the last open of its resource; what has NT handles lives as long as those (`sharing.rs`).
 //!
 //! User mode makes *standard* allocations of its own memory, "existing heap": StandardAllocation and ExistingSysMem,
 //! one allocation, whole pages (W-252, W-253). Their content is the process's memory itself. Allocations that a driver
@@ -20,13 +20,15 @@ use alloc::vec::Vec;
 
 use d3dkmt::{
     AllocationInfo, CreateAllocation, CreateAllocationFlags, DestroyAllocationFlags, Handle, NtStatus, Reply,
-    ResourceInfo, StandardAllocation, limits,
+    ResourceInfo, RuntimeBuffer, ShareToken, StandardAllocation, SyncObjectFlags, limits,
 };
 
 use crate::ddi::Miniport;
+use crate::effects::Effects;
 use crate::kernel::{Called, Kernel, Refusal, invalid, refuse};
+use crate::mapping::Mapping;
 use crate::process::Local;
-use crate::sharing::Global;
+use crate::sharing::{Global, Shared, require_readable};
 use crate::slab::Slab;
 use crate::snapshot::{AllocationState, ResourceState};
 use crate::vaspace::PAGE_BYTES;
@@ -72,6 +74,10 @@ pub(crate) struct Resource {
     pub runtime_data: Vec<u8>,
     pub allocations: Vec<u32>,
     pub opens: usize,
+    /// NT handles of it: see `sharing.rs`.
+    pub shares: usize,
+    /// Created with CreateShared and NtSecuritySharing.
+    pub nt_shared: bool,
 }
 
 /// A process's handle to a resource.
@@ -180,6 +186,8 @@ impl<M: Miniport> Kernel<M> {
             runtime_data,
             allocations: [allocation].into(),
             opens: 0,
+            shares: 0,
+            nt_shared: flags.contains(F::CREATE_SHARED | F::NT_SECURITY_SHARING),
         });
         self.memory.allocations[allocation].resource = Some(resource);
         let by_global = flags.contains(F::CREATE_SHARED) && !flags.contains(F::NT_SECURITY_SHARING);
@@ -309,15 +317,40 @@ impl<M: Miniport> Kernel<M> {
         }
         let ended = self.memory.resource_opens.remove(open).expect("a handle names a live open");
         self.devices[ended.device].children.remove(&handle);
-        let resource = &mut self.memory.resources[ended.resource];
-        resource.opens -= 1;
-        if resource.opens == 0 {
-            let ended = self.memory.resources.remove(ended.resource);
-            if let Some(global) = ended.and_then(|resource| resource.global) {
-                self.end_global(global);
+        self.memory.resources[ended.resource].opens -= 1;
+        self.drop_resource_if_unused(ended.resource);
+        Reply::None
+    }
+
+    /// The resource ends with its last open and its last NT handle, and with it the allocations that it kept.
+    pub(crate) fn drop_resource_if_unused(&mut self, resource: u32) {
+        let Resource { opens, shares, .. } = self.memory.resources[resource];
+        if shares == 0 {
+            for allocation in self.memory.resources[resource].allocations.clone() {
+                self.drop_allocation_if_unused(allocation);
             }
         }
-        Reply::None
+        if opens + shares == 0
+            && let Some(Resource { global: Some(global), .. }) = self.memory.resources.remove(resource)
+        {
+            self.end_global(global);
+        }
+    }
+
+    fn is_kept(&self, allocation: &Allocation) -> bool {
+        allocation.resource.is_some_and(|resource| self.memory.resources[resource].shares > 0)
+    }
+
+    /// An allocation lives while it has an open, or its resource an NT handle.
+    fn drop_allocation_if_unused(&mut self, allocation: u32) {
+        let Allocation { resource, ref opens, .. } = self.memory.allocations[allocation];
+        if !opens.is_empty() || self.is_kept(&self.memory.allocations[allocation]) {
+            return;
+        }
+        self.memory.allocations.remove(allocation);
+        if let Some(resource) = resource {
+            self.memory.resources[resource].allocations.retain(|one| *one != allocation);
+        }
     }
 
     /// The handle of an allocation ends.
@@ -325,23 +358,24 @@ impl<M: Miniport> Kernel<M> {
         let Some(Local::Allocation(open)) = self.process_mut(process).handles.remove(handle) else {
             return Reply::None;
         };
+        let AllocationOpen { device, resource, .. } = self.memory.allocation_opens[open];
+        match resource {
+            Some(resource) => self.memory.resource_opens[resource].allocations.remove(&handle),
+            None => self.devices[device].children.remove(&handle),
+        };
+        self.end_open(open);
+        Reply::None
+    }
+
+    /// An open of an allocation ends: what was mapped by it is another's or NoAccess, and its counts are gone.
+    pub(crate) fn end_open(&mut self, open: u32) {
+        let AllocationOpen { process, allocation, .. } = self.memory.allocation_opens[open];
         self.process_mut(process).allocations -= 1;
         self.unmap_open(process, open);
         self.drop_residency(open);
-        let ended = self.memory.allocation_opens.remove(open).expect("a handle names a live open");
-        match ended.resource {
-            Some(resource) => self.memory.resource_opens[resource].allocations.remove(&handle),
-            None => self.devices[ended.device].children.remove(&handle),
-        };
-        let allocation = &mut self.memory.allocations[ended.allocation];
-        allocation.opens.remove(&open);
-        if allocation.opens.is_empty()
-            && let Some(Allocation { resource: Some(resource), .. }) =
-                self.memory.allocations.remove(ended.allocation)
-        {
-            self.memory.resources[resource].allocations.retain(|one| *one != ended.allocation);
-        }
-        Reply::None
+        self.memory.allocation_opens.remove(open);
+        self.memory.allocations[allocation].opens.remove(&open);
+        self.drop_allocation_if_unused(allocation);
     }
 
     /// `D3DKMTQueryResourceInfo`: by global handle; a local one is none (W-263).
@@ -366,6 +400,10 @@ impl<M: Miniport> Kernel<M> {
     ) -> Called {
         let device = self.active_device(process, device)?;
         let resource = self.shared_resource(process, device, shared)?;
+        self.open_for(process, device, resource, buffers)
+    }
+
+    fn open_for(&mut self, process: ProcessId, device: u32, resource: u32, buffers: ResourceInfo) -> Called {
         let info = self.resource_info(resource);
         let differ = |what: &str, has: u32, is: u32| match has == is {
             true => Ok(()),
@@ -393,7 +431,109 @@ impl<M: Miniport> Kernel<M> {
         }
         let (handle, allocations) = self.new_resource_open(process, device, resource)?;
         let runtime_data = self.memory.resources[resource].runtime_data.clone();
-        Ok(Reply::OpenedResource { resource: handle, allocations, runtime_data })
+        let (keyed_mutex, sync_object) = (Handle::NULL, Handle::NULL);
+        Ok(Reply::OpenedResource { resource: handle, allocations, runtime_data, keyed_mutex, sync_object })
+    }
+
+    /// `D3DKMTQueryResourceInfoFromNtHandle`.
+    pub(crate) fn query_resource_info_by_token(
+        &mut self,
+        process: ProcessId,
+        device: Handle,
+        token: ShareToken,
+    ) -> Called {
+        let device = self.active_device(process, device)?;
+        let (resource, _) = self.resource_of_token(process, device, token)?;
+        Ok(Reply::ResourceInfo(self.resource_info(resource)))
+    }
+
+    /// `D3DKMTOpenResourceFromNtHandle`: with the keyed mutex and the synchronization object that go with it.
+    pub(crate) fn open_resource_by_token(
+        &mut self,
+        process: ProcessId,
+        device: Handle,
+        token: ShareToken,
+        buffers: ResourceInfo,
+        mutex_buffer: RuntimeBuffer,
+        effects: &mut Effects,
+    ) -> Called {
+        let id = self.active_device(process, device)?;
+        let (resource, what) = self.resource_of_token(process, id, token)?;
+        let mut opened = self.open_for(process, id, resource, buffers)?;
+        let Reply::OpenedResource { resource, ref mut keyed_mutex, ref mut sync_object, .. } = opened else {
+            return Ok(opened);
+        };
+        if let Shared::Guarded { mutex, sync, .. } = what {
+            match self.open_guards(process, (id, mutex, sync), mutex_buffer, effects) {
+                Ok(guards) => (*keyed_mutex, *sync_object) = guards,
+                Err(refusal) => {
+                    self.end_resource(process, resource);
+                    return Err(refusal);
+                }
+            }
+        }
+        Ok(opened)
+    }
+
+    fn open_guards(
+        &mut self,
+        process: ProcessId,
+        (device, mutex, sync): (u32, u32, u32),
+        mutex_buffer: RuntimeBuffer,
+        effects: &mut Effects,
+    ) -> Result<(Handle, Handle), Refusal> {
+        let mutex = match self.open_mutex(process, mutex, mutex_buffer)? {
+            Reply::KeyedMutex { mutex, .. } => mutex,
+            other => unreachable!("a keyed mutex opens as {other:?}"),
+        };
+        let flags = SyncObjectFlags::empty();
+        match self.open_object(process, Some(device), sync, flags, Mapping::default(), effects) {
+            Ok(opened) => Ok((mutex, opened.object)),
+            Err(refusal) => {
+                self.destroy_keyed_mutex(process, mutex, effects)?;
+                Err(refusal)
+            }
+        }
+    }
+
+    /// The resource of an NT handle, for a device.
+    fn resource_of_token(
+        &self,
+        process: ProcessId,
+        device: u32,
+        token: ShareToken,
+    ) -> Result<(u32, Shared), Refusal> {
+        let share = self.share(process, token)?;
+        let (Shared::Resource(resource) | Shared::Guarded { resource, .. }) = share.what else {
+            let why = format!("the NT handle is of {}, not of a resource", share.what.name());
+            return refuse(NtStatus::OBJECT_TYPE_MISMATCH, why);
+        };
+        require_readable(share.access)?;
+        let (adapter, of) = (self.devices[device].adapter, self.memory.resources[resource].adapter);
+        if adapter != of {
+            return invalid(format!("the resource is of adapter {of}, the device is of adapter {adapter}"));
+        }
+        Ok((resource, share.what))
+    }
+
+    /// The resource that a handle names, or that the allocation of it goes with, if NT handles of it may be made.
+    pub(crate) fn shareable_resource(&self, process: ProcessId, handle: Handle) -> Result<u32, Refusal> {
+        let memory = &self.memory;
+        let resource = match self.process(process).handles.get(handle) {
+            Some(Local::Resource(open)) => Some(memory.resource_opens[open].resource),
+            Some(Local::Allocation(open)) => {
+                memory.allocations[memory.allocation_opens[open].allocation].resource
+            }
+            _ => {
+                return invalid(format!(
+                    "{handle} is no allocation and no resource of this process (FEN-066)"
+                ));
+            }
+        };
+        match resource.filter(|resource| memory.resources[*resource].nt_shared) {
+            Some(resource) => Ok(resource),
+            None => invalid(format!("{handle} was not created with CreateShared and NtSecuritySharing")),
+        }
     }
 
     fn resource_info(&self, resource: u32) -> ResourceInfo {
@@ -499,11 +639,16 @@ impl<M: Miniport> Kernel<M> {
         };
         let opens: BTreeSet<(u32, u32)> = memory.allocations.iter().flat_map(opens).collect();
         let of_opens = memory.allocation_opens.iter().map(|(index, open)| (index, open.allocation));
-        if memory.allocations.iter().any(|(_, one)| one.opens.is_empty()) || opens != of_opens.collect() {
+        if memory.allocations.iter().any(|(_, one)| one.opens.is_empty() && !self.is_kept(one))
+            || opens != of_opens.collect()
+        {
             return Some("the opens of an allocation");
         }
         let opens_of_resources = tally(memory.resource_opens.iter().map(|(_, open)| open.resource));
-        let alive = |(index, one): (u32, &Resource)| opens_of_resources.get(&index) == Some(&one.opens);
+        let alive = |(index, one): (u32, &Resource)| {
+            opens_of_resources.get(&index).map_or(0, |opens| *opens) == one.opens
+                && one.opens + one.shares > 0
+        };
         if !memory.resources.iter().all(alive) {
             return Some("the opens of a resource");
         }

@@ -126,7 +126,8 @@ impl<M: Miniport> Kernel<M> {
             CreateKeyedMutex { initial_value, private_data, flags } =>
                 self.create_keyed_mutex(process, initial_value, private_data, flags),
             OpenKeyedMutex { shared_handle, buffer } => self.open_keyed_mutex(process, shared_handle, buffer),
-            OpenKeyedMutexFromNtHandle { token, .. } => self.open_keyed_mutex_by_token(process, token),
+            OpenKeyedMutexFromNtHandle { token, buffer } =>
+                self.open_keyed_mutex_by_token(process, token, buffer),
             DestroyKeyedMutex { mutex } => self.destroy_keyed_mutex(process, mutex, effects),
             AcquireKeyedMutex { mutex, key, timeout, event } =>
                 self.acquire_keyed_mutex(process, mutex, key, timeout, event),
@@ -143,6 +144,10 @@ impl<M: Miniport> Kernel<M> {
                 self.query_resource_info(process, device, shared_handle),
             OpenResource { device, shared_handle, info } =>
                 self.open_resource(process, device, shared_handle, info),
+            QueryResourceInfoFromNtHandle { device, token } =>
+                self.query_resource_info_by_token(process, device, token),
+            OpenResourceFromNtHandle { device, token, info, mutex_buffer } =>
+                self.open_resource_by_token(process, device, token, info, mutex_buffer, effects),
             Lock { device, allocation, flags } => self.lock(process, device, allocation, flags),
             Unlock { device, allocation } => self.unlock(process, device, allocation),
             SetAllocationPriority { device, resource, allocations, priorities } =>
@@ -186,7 +191,7 @@ impl<M: Miniport> Kernel<M> {
                 self.signal_hw_queues(process, &queues, &objects, &values, flags),
             SubmitWaitToHwQueue { queue, objects, values } =>
                 self.wait_in_hw_queue(process, queue, &objects, &values),
-            CreateDoorbell { queue } => self.create_doorbell(process, queue, effects),
+            CreateDoorbell { queue, rings } => self.create_doorbell(process, queue, &rings, effects),
             ConnectDoorbell { queue } => self.connect_doorbell(process, queue, effects),
             DestroyDoorbell { queue } => self.destroy_doorbell(process, queue, effects),
             NotifyWorkSubmission { queue } => self.notify_work_submission(process, queue, effects),

@@ -36,7 +36,7 @@ use crate::ddi::Miniport;
 use crate::effects::Effects;
 use crate::kernel::{Called, Kernel, Refusal, earliest, invalid, refuse};
 use crate::process::Local;
-use crate::sharing::Global;
+use crate::sharing::{Global, Shared, require_readable};
 use crate::slab::Slab;
 use crate::{Nanos, ProcessId, VmId};
 
@@ -58,6 +58,8 @@ pub(crate) struct KeyedMutex {
     /// None if it is shared by NT handle.
     pub global: Option<Handle>,
     pub opens: usize,
+    /// NT handles that it is shared by, with an allocation.
+    pub shares: usize,
     /// Acquires by key, then in the order they came.
     pub waiters: BTreeSet<(u64, u64)>,
 }
@@ -162,6 +164,7 @@ impl<M: Miniport> Kernel<M> {
             vm: self.process(process).vm,
             global: None,
             opens: 0,
+            shares: 0,
             waiters: BTreeSet::new(),
         });
         let by_global = !flags.contains(KeyedMutexFlags::NT_SECURITY_SHARING);
@@ -217,6 +220,19 @@ impl<M: Miniport> Kernel<M> {
             Some(Global::KeyedMutex(mutex)) if self.keyed.mutexes[mutex].vm == vm => mutex,
             _ => return invalid(format!("{shared} is no global handle of a keyed mutex")),
         };
+        self.open_mutex(process, mutex, buffer)
+    }
+
+    pub(crate) fn open_mutex(&mut self, process: ProcessId, mutex: u32, buffer: RuntimeBuffer) -> Called {
+        self.check_mutex_buffer(mutex, &buffer)?;
+        let handle = self.new_mutex_open(process, mutex)?;
+        if self.keyed.mutexes[mutex].data.is_empty() {
+            self.keyed.mutexes[mutex].data = buffer.data;
+        }
+        Ok(Reply::KeyedMutex { mutex: handle, shared_handle: Handle::NULL, private_data: Vec::new() })
+    }
+
+    fn check_mutex_buffer(&self, mutex: u32, buffer: &RuntimeBuffer) -> Result<(), Refusal> {
         check_data(&buffer.data)?;
         let (size, stored) = (buffer.size as usize, self.keyed.mutexes[mutex].data.len());
         if size > 0 && !buffer.present {
@@ -230,20 +246,23 @@ impl<M: Miniport> Kernel<M> {
         if buffer.data.len() > size {
             return invalid(format!("{} bytes of data in a buffer of {size}", buffer.data.len()));
         }
-        let handle = self.new_mutex_open(process, mutex)?;
-        if stored == 0 {
-            self.keyed.mutexes[mutex].data = buffer.data;
-        }
-        Ok(Reply::KeyedMutex { mutex: handle, shared_handle: Handle::NULL, private_data: Vec::new() })
+        Ok(())
     }
 
     /// `D3DKMTOpenKeyedMutexFromNtHandle`: a keyed mutex has an NT handle only together with an allocation (W-130).
-    pub(crate) fn open_keyed_mutex_by_token(&mut self, process: ProcessId, token: ShareToken) -> Called {
-        self.share(process, token)?;
-        refuse(
-            NtStatus::OBJECT_TYPE_MISMATCH,
-            "the NT handle is of a synchronization object, not of a keyed mutex",
-        )
+    pub(crate) fn open_keyed_mutex_by_token(
+        &mut self,
+        process: ProcessId,
+        token: ShareToken,
+        buffer: RuntimeBuffer,
+    ) -> Called {
+        let share = self.share(process, token)?;
+        let Shared::Guarded { mutex, .. } = share.what else {
+            let why = format!("the NT handle is of {}, not of a keyed mutex", share.what.name());
+            return refuse(NtStatus::OBJECT_TYPE_MISMATCH, why);
+        };
+        require_readable(share.access)?;
+        self.open_mutex(process, mutex, buffer)
     }
 
     /// `D3DKMTDestroyKeyedMutex`.
@@ -274,8 +293,9 @@ impl<M: Miniport> Kernel<M> {
         Ok(Reply::None)
     }
 
-    fn drop_mutex_if_unused(&mut self, mutex: u32) {
-        if self.keyed.mutexes[mutex].opens == 0
+    pub(crate) fn drop_mutex_if_unused(&mut self, mutex: u32) {
+        let KeyedMutex { opens, shares, .. } = self.keyed.mutexes[mutex];
+        if opens + shares == 0
             && let Some(KeyedMutex { global: Some(global), .. }) = self.keyed.mutexes.remove(mutex)
         {
             self.end_global(global);
@@ -411,7 +431,7 @@ impl<M: Miniport> Kernel<M> {
     }
 
     /// The open and the mutex that a handle of this process names.
-    fn keyed_mutex(&self, process: ProcessId, handle: Handle) -> Result<(u32, u32), Refusal> {
+    pub(crate) fn keyed_mutex(&self, process: ProcessId, handle: Handle) -> Result<(u32, u32), Refusal> {
         match self.process(process).handles.get(handle) {
             Some(Local::KeyedMutex(open)) => Ok((open, self.keyed.opens[open].mutex)),
             _ => invalid(format!("{handle} is no keyed mutex of this process")),
@@ -425,7 +445,10 @@ impl<M: Miniport> Kernel<M> {
         let waits_of =
             |index| keyed.acquires.values().filter(|one| keyed.opens[one.open].mutex == index).count();
         for (index, mutex) in keyed.mutexes.iter() {
-            if mutex.opens == 0 || mutex.opens != opens_of(index) || mutex.waiters.len() != waits_of(index) {
+            if mutex.opens + mutex.shares == 0
+                || mutex.opens != opens_of(index)
+                || mutex.waiters.len() != waits_of(index)
+            {
                 return Some("the opens and acquires of a keyed mutex");
             }
             if mutex.state == State::Free && mutex.waiters.iter().any(|(key, _)| *key == mutex.key) {

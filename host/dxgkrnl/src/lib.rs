@@ -56,6 +56,7 @@ pub mod policy;
 mod process;
 mod registry;
 mod residency;
+mod ring;
 mod sharing;
 mod slab;
 pub mod snapshot;

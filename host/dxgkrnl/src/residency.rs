@@ -21,6 +21,7 @@ use alloc::vec::Vec;
 use d3dkmt::{Handle, NtStatus, Reply, VideoMemoryInfo, limits};
 
 use crate::ProcessId;
+use crate::allocation::AllocationOpen;
 use crate::ddi::{Miniport, PagingWork};
 use crate::effects::Effects;
 use crate::kernel::{Called, Kernel, Refusal, invalid, refuse};
@@ -81,9 +82,8 @@ impl<M: Miniport> Kernel<M> {
             .collect();
         let size = sizes(&mut missing.iter());
         for (open, count) in counts {
-            self.memory.allocation_opens[open].residency += count;
+            self.raise_residency(open, count);
         }
-        *self.process_mut(process).resident_bytes.entry(adapter).or_default() += more;
         for (open, priority) in named.iter().zip(priorities) {
             let allocation = self.memory.allocation_opens[*open].allocation;
             self.memory.allocations[allocation].priority = *priority;
@@ -191,6 +191,16 @@ impl<M: Miniport> Kernel<M> {
         let opens = self.memory.allocations[allocation].opens.iter();
         let mut opens = opens.map(|open| &self.memory.allocation_opens[*open]);
         opens.any(|open| open.process == process && open.residency > 0)
+    }
+
+    /// A handle has so many counts more.
+    pub(crate) fn raise_residency(&mut self, open: u32, times: u32) {
+        let AllocationOpen { process, allocation, device, .. } = self.memory.allocation_opens[open];
+        if !self.is_wanted_by(allocation, process) {
+            let (size, adapter) = (self.memory.allocations[allocation].size, self.devices[device].adapter);
+            *self.process_mut(process).resident_bytes.entry(adapter).or_default() += size;
+        }
+        self.memory.allocation_opens[open].residency += times;
     }
 
     /// A handle has so many counts less. What nobody has a count of any more goes.

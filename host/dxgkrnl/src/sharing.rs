@@ -71,10 +71,33 @@ impl Referent for Global {
     }
 }
 
-/// An NT handle of a shared object.
+/// What an NT handle is of.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Shared {
+    Sync(u32),
+    Resource(u32),
+    /// A resource with a keyed mutex and a synchronization object: they open together (FEN-066).
+    Guarded {
+        resource: u32,
+        mutex: u32,
+        sync: u32,
+    },
+}
+
+impl Shared {
+    pub fn name(self) -> &'static str {
+        match self {
+            Shared::Sync(_) => "a synchronization object",
+            Shared::Resource(_) => "a resource",
+            Shared::Guarded { .. } => "a resource with a keyed mutex and a synchronization object",
+        }
+    }
+}
+
+/// An NT handle of shared objects.
 #[derive(Debug)]
 pub(crate) struct Share {
-    pub object: u32,
+    pub what: Shared,
     pub vm: VmId,
     pub access: u32,
     /// A key of [`Sharing::names`], with its VM.
@@ -84,7 +107,7 @@ pub(crate) struct Share {
 /// An object's name in one VM.
 #[derive(Debug)]
 pub(crate) struct Named {
-    pub object: u32,
+    pub what: Shared,
     /// As it was given to ShareObjects (W-125); the key has it folded.
     pub given: String,
     /// NT handles that have it.
@@ -195,8 +218,8 @@ impl<M: Miniport> Kernel<M> {
 
     // NT handles.
 
-    /// `D3DKMTShareObjects`: {sync object}; {allocation} and {allocation, keyed mutex, sync object} once there are
-    /// allocations (FEN-066).
+    /// `D3DKMTShareObjects`: {sync object}, {allocation}, or {allocation, keyed mutex, sync object} (FEN-066). An
+    /// allocation is named by itself or by its resource.
     pub(crate) fn share_objects(
         &mut self,
         process: ProcessId,
@@ -205,17 +228,11 @@ impl<M: Miniport> Kernel<M> {
         name: Option<&str>,
         token: ShareToken,
     ) -> Called {
-        let [handle] = objects[..] else { return refuse_bundle(objects) };
-        if let Some(Local::KeyedMutex(_)) = self.process(process).handles.get(handle) {
-            return invalid(format!(
-                "{handle} is a keyed mutex: it is shared with an allocation only (FEN-066)"
-            ));
-        }
-        let (_, object) = self.sync_object(process, handle)?;
-        let nt_shared = SyncObjectFlags::SHARED | SyncObjectFlags::NT_SECURITY_SHARING;
-        if !self.objects[object].flags.contains(nt_shared) {
-            return invalid(format!("{handle} was not created with Shared and NtSecuritySharing"));
-        }
+        let what = match *objects {
+            [one] => self.shareable_alone(process, one)?,
+            [resource, mutex, sync] => self.shareable_together(process, resource, mutex, sync)?,
+            _ => return refuse_bundle(objects),
+        };
         let vm = self.process(process).vm;
         let name = match name {
             Some(name) => Some((folded(name)?, String::from(name))),
@@ -224,7 +241,51 @@ impl<M: Miniport> Kernel<M> {
         if name.as_ref().is_some_and(|(key, _)| self.sharing.names.contains_key(&(vm, key.clone()))) {
             return refuse(NtStatus::OBJECT_NAME_COLLISION, "an object of this VM has this name");
         }
-        self.add_share(vm, token, object, desired_access, name)
+        self.add_share(vm, token, what, desired_access, name)
+    }
+
+    fn shareable_alone(&self, process: ProcessId, handle: Handle) -> Result<Shared, Refusal> {
+        match self.process(process).handles.get(handle) {
+            Some(Local::KeyedMutex(_)) => {
+                invalid(format!("{handle} is a keyed mutex: it is shared with an allocation only (FEN-066)"))
+            }
+            Some(Local::Resource(_) | Local::Allocation(_)) => {
+                Ok(Shared::Resource(self.shareable_resource(process, handle)?))
+            }
+            _ => Ok(Shared::Sync(self.shareable_object(process, handle)?)),
+        }
+    }
+
+    fn shareable_together(
+        &self,
+        process: ProcessId,
+        resource: Handle,
+        mutex: Handle,
+        sync: Handle,
+    ) -> Result<Shared, Refusal> {
+        let resource = self.shareable_resource(process, resource)?;
+        let (_, mutex_index) = self.keyed_mutex(process, mutex)?;
+        if self.keyed.mutexes[mutex_index].global.is_some() {
+            return invalid(format!("{mutex} was not created with NtSecuritySharing"));
+        }
+        let object = self.shareable_object(process, sync)?;
+        let object_type = self.objects[object].object_type;
+        if is_mapped(object_type) {
+            return invalid(format!(
+                "{sync} is a {}: with an allocation goes a type without a value in memory",
+                object_type.name()
+            ));
+        }
+        Ok(Shared::Guarded { resource, mutex: mutex_index, sync: object })
+    }
+
+    fn shareable_object(&self, process: ProcessId, handle: Handle) -> Result<u32, Refusal> {
+        let (_, object) = self.sync_object(process, handle)?;
+        let nt_shared = SyncObjectFlags::SHARED | SyncObjectFlags::NT_SECURITY_SHARING;
+        if !self.objects[object].flags.contains(nt_shared) {
+            return invalid(format!("{handle} was not created with Shared and NtSecuritySharing"));
+        }
+        Ok(object)
     }
 
     /// `D3DKMTOpenSyncObjectNtHandleFromName`: one more NT handle, with rights of its own.
@@ -242,8 +303,8 @@ impl<M: Miniport> Kernel<M> {
             return refuse(NtStatus::OBJECT_NAME_NOT_FOUND, "no object that this VM may open has this name");
         };
         require_readable(granted(desired_access))?;
-        let (object, given) = (named.object, named.given.clone());
-        self.add_share(vm, token, object, desired_access, Some((key.1, given)))
+        let (what, given) = (named.what, named.given.clone());
+        self.add_share(vm, token, what, desired_access, Some((key.1, given)))
     }
 
     /// The object that a grant lets this VM open by a name of another VM.
@@ -271,7 +332,7 @@ impl<M: Miniport> Kernel<M> {
         &mut self,
         vm: VmId,
         token: ShareToken,
-        object: u32,
+        what: Shared,
         desired_access: u32,
         name: Option<(String, String)>,
     ) -> Called {
@@ -284,13 +345,36 @@ impl<M: Miniport> Kernel<M> {
         }
         *shares += 1;
         let name = name.map(|(name, given)| {
-            let named = Named { object, given, handles: 0 };
+            let named = Named { what, given, handles: 0 };
             self.sharing.names.entry((vm, name.clone())).or_insert(named).handles += 1;
             name
         });
-        self.sharing.shares.insert(token, Share { object, vm, access: granted(desired_access), name });
-        self.objects.hold(object);
+        self.sharing.shares.insert(token, Share { what, vm, access: granted(desired_access), name });
+        if let Shared::Sync(object) | Shared::Guarded { sync: object, .. } = what {
+            self.objects.hold(object);
+        }
+        if let Shared::Resource(resource) | Shared::Guarded { resource, .. } = what {
+            self.memory.resources[resource].shares += 1;
+        }
+        if let Shared::Guarded { mutex, .. } = what {
+            self.keyed.mutexes[mutex].shares += 1;
+        }
         Ok(Reply::None)
+    }
+
+    /// An NT handle is gone: what it was of may be, too.
+    fn release_shared(&mut self, what: Shared, effects: &mut Effects) {
+        if let Shared::Guarded { mutex, .. } = what {
+            self.keyed.mutexes[mutex].shares -= 1;
+            self.drop_mutex_if_unused(mutex);
+        }
+        if let Shared::Resource(resource) | Shared::Guarded { resource, .. } = what {
+            self.memory.resources[resource].shares -= 1;
+            self.drop_resource_if_unused(resource);
+        }
+        if let Shared::Sync(object) | Shared::Guarded { sync: object, .. } = what {
+            self.release_reference(object, effects);
+        }
     }
 
     /// `D3DKMTOpenSyncObjectFromNtHandle2`, and the first form of it without a device.
@@ -304,8 +388,7 @@ impl<M: Miniport> Kernel<M> {
         effects: &mut Effects,
     ) -> Called {
         let device = device.map(|device| self.active_device(process, device)).transpose()?;
-        let share = self.share(process, token)?;
-        let (object, rights) = (share.object, share.access);
+        let (object, rights) = self.shared_sync_object(process, token)?;
         require_readable(rights)?;
         let (object_type, adapter) = (self.objects[object].object_type, self.objects[object].adapter);
         // What sharing it was created with is not asked again of the opener (W-145).
@@ -354,6 +437,23 @@ impl<M: Miniport> Kernel<M> {
         Ok(Reply::SyncObject(opened))
     }
 
+    /// The synchronization object of an NT handle, and the rights that the handle gives.
+    pub(crate) fn shared_sync_object(
+        &self,
+        process: ProcessId,
+        token: ShareToken,
+    ) -> Result<(u32, u32), Refusal> {
+        let share = self.share(process, token)?;
+        match share.what {
+            Shared::Sync(object) => Ok((object, share.access)),
+            other => {
+                let why =
+                    format!("the NT handle is of {}, not of a synchronization object alone", other.name());
+                refuse(NtStatus::OBJECT_TYPE_MISMATCH, why)
+            }
+        }
+    }
+
     /// The NT handle of this token, for processes of its VM.
     pub(crate) fn share(&self, process: ProcessId, token: ShareToken) -> Result<&Share, Refusal> {
         let share = self.sharing.shares.get(&token).filter(|share| share.vm == self.process(process).vm);
@@ -372,7 +472,7 @@ impl<M: Miniport> Kernel<M> {
     }
 
     fn end_share(&mut self, token: ShareToken, effects: &mut Effects) {
-        let Some(Share { object, vm, name, .. }) = self.sharing.shares.remove(&token) else { return };
+        let Some(Share { what, vm, name, .. }) = self.sharing.shares.remove(&token) else { return };
         if let Some(shares) = self.sharing.of_vm.get_mut(&vm) {
             *shares -= 1;
             if *shares == 0 {
@@ -387,7 +487,7 @@ impl<M: Miniport> Kernel<M> {
                 self.sharing.names.remove(&key);
             }
         }
-        self.release_reference(object, effects);
+        self.release_shared(what, effects);
     }
 
     /// A VM ends, and every descriptor in it.
@@ -418,6 +518,22 @@ impl<M: Miniport> Kernel<M> {
         if of_vm != self.sharing.of_vm {
             return Some("the shares of a VM");
         }
+        let shares_of = |is_it: &dyn Fn(Shared) -> bool| {
+            self.sharing.shares.values().filter(|share| is_it(share.what)).count()
+        };
+        let of_resource = |index: u32| {
+            shares_of(&|what| match what {
+                Shared::Resource(resource) | Shared::Guarded { resource, .. } => resource == index,
+                Shared::Sync(_) => false,
+            })
+        };
+        let of_mutex =
+            |index: u32| shares_of(&|what| matches!(what, Shared::Guarded { mutex, .. } if mutex == index));
+        if self.memory.resources.iter().any(|(index, one)| one.shares != of_resource(index))
+            || self.keyed.mutexes.iter().any(|(index, one)| one.shares != of_mutex(index))
+        {
+            return Some("the NT handles of a resource or of a keyed mutex");
+        }
         let kept = self.sharing.names.iter().map(|(key, named)| (key, named.handles));
         if !kept.eq(names.iter().map(|(key, handles)| (key, *handles))) {
             return Some("the names of shared objects");
@@ -436,7 +552,7 @@ fn refuse_bundle(objects: &[Handle]) -> Called {
         return invalid(format!("an NT handle is of 1 to {most} objects, not {count} (FEN-041)"));
     }
     invalid(format!(
-        "{count} objects: only {{allocation, keyed mutex, sync object}} are shared together (FEN-066), which is not modelled yet"
+        "{count} objects: only {{allocation, keyed mutex, sync object}} are shared together (FEN-066)"
     ))
 }
 

@@ -9,6 +9,7 @@ use d3dkmt::{Handle, SyncObjectType};
 use crate::ddi::{DxgCpuEvent, EngineId, EngineState, Miniport, PendingFaults};
 use crate::kernel::Kernel;
 use crate::keyed_mutex::{State, Until};
+use crate::sharing::Shared;
 use crate::vidsch::Packet;
 use crate::views::WaitItemView;
 use crate::{Bugcheck, EngineType, Nanos, ProcessId, VmId};
@@ -247,7 +248,8 @@ pub struct NtHandleState {
     pub access: u32,
     /// The object's name as it was given to ShareObjects (W-125).
     pub name: Option<String>,
-    pub object_type: SyncObjectType,
+    /// `None`: of a resource.
+    pub object_type: Option<SyncObjectType>,
     pub value: u64,
 }
 
@@ -515,6 +517,10 @@ impl<M: Miniport> Kernel<M> {
     }
 
     fn nt_handle_states(&self) -> Vec<NtHandleState> {
+        let sync_of = |what: Shared| match what {
+            Shared::Sync(object) => Some(object),
+            Shared::Resource(_) | Shared::Guarded { .. } => None,
+        };
         let state = |share: &crate::sharing::Share| NtHandleState {
             vm: share.vm.0,
             access: share.access,
@@ -522,8 +528,8 @@ impl<M: Miniport> Kernel<M> {
                 let named = self.sharing.names.get(&(share.vm, name.clone()))?;
                 Some(named.given.clone())
             }),
-            object_type: self.objects[share.object].object_type,
-            value: self.objects.value(share.object),
+            object_type: sync_of(share.what).map(|object| self.objects[object].object_type),
+            value: sync_of(share.what).map_or(0, |object| self.objects.value(object)),
         };
         self.sharing.shares.values().map(state).collect()
     }

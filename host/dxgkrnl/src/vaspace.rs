@@ -163,6 +163,20 @@ impl AddressSpace {
         self.seen.iter().filter(|piece| is_of(piece.page, opens)).collect()
     }
 
+    /// What is of these opens is another's from now on.
+    pub fn hand_over(&mut self, opens: &BTreeSet<u32>, to: u32) {
+        for map in [&mut self.pages, &mut self.seen] {
+            let pieces: Vec<_> = map.iter().filter(|piece| is_of(piece.page, opens)).collect();
+            for Piece { base, end, page } in pieces {
+                let page = match page {
+                    VaPage::Zero => VaPage::Zero,
+                    VaPage::Of { offset, writable, .. } => VaPage::Of { open: to, offset, writable },
+                };
+                map.set(base, end, Some(page));
+            }
+        }
+    }
+
     /// Makes NoAccess of every page of these opens in what calls have asked for.
     pub fn forget(&mut self, opens: &BTreeSet<u32>) {
         let pieces: Vec<_> = self.pages.iter().filter(|piece| is_of(piece.page, opens)).collect();

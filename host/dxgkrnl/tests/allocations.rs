@@ -4,7 +4,8 @@
 use crate::common::{P, World};
 use d3dkmt::{
     AllocationInfo, Call, CreateAllocation, CreateAllocationFlags as F, DestroyAllocationFlags, Handle,
-    NtStatus, Reply, ResourceInfo, StandardAllocation, limits,
+    KeyedMutexFlags, NtStatus, Reply, ResourceInfo, RuntimeBuffer, ShareToken, StandardAllocation,
+    SyncObjectFlags, SyncObjectInfo, SyncObjectType, limits,
 };
 use dxgkrnl::ddi::Miniport;
 use dxgkrnl::{AdapterConfig, Config, Input, ProcessId};
@@ -227,5 +228,167 @@ fn a_process_has_no_more_allocations_than_the_limit() {
     assert_eq!(world.status(open_call(device, shared)), NtStatus::NO_MEMORY);
     assert_eq!(counts(&world), (1, limits::ALLOCATIONS_PER_PROCESS_MAX));
     world.input(Input::ProcessGone { process: P });
+    assert!(world.kernel.snapshot().is_empty());
+}
+
+fn by_token(device: Handle, token: ShareToken, allocations: u32) -> Call {
+    let info = ResourceInfo { allocations, ..Default::default() };
+    Call::OpenResourceFromNtHandle { device, token, info, mutex_buffer: RuntimeBuffer::default() }
+}
+
+/// Resource, allocation, keyed mutex, sync object.
+fn opened(world: &mut World, call: Call) -> [Handle; 4] {
+    match world.ok(call) {
+        Reply::OpenedResource { resource, allocations, keyed_mutex, sync_object, .. } => {
+            [resource, allocations[0], keyed_mutex, sync_object]
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+fn share_all(objects: &[Handle], token: ShareToken) -> Call {
+    Call::ShareObjects { objects: objects.to_vec(), desired_access: 0x1F_0003, name: None, token }
+}
+
+/// A keyed mutex without a global handle, and a MUTEX that may have an NT handle.
+fn guards(world: &mut World, device: Handle) -> [Handle; 2] {
+    let flags = KeyedMutexFlags::NT_SECURITY_SHARING;
+    let create = Call::CreateKeyedMutex { initial_value: 0, private_data: vec![1, 2, 3], flags };
+    let Reply::KeyedMutex { mutex, .. } = world.ok(create) else { panic!() };
+    let info = SyncObjectInfo {
+        object_type: SyncObjectType::MUTEX,
+        flags: SyncObjectFlags::SHARED | SyncObjectFlags::NT_SECURITY_SHARING,
+        ..SyncObjectInfo::default()
+    };
+    [mutex, world.object(device, info).object]
+}
+
+#[test]
+fn a_resource_is_opened_by_its_nt_handle_and_lives_as_long() {
+    let mut world = World::new();
+    let device = world.device();
+    let (resource, global, allocation) =
+        create(&mut world, device, F::CREATE_RESOURCE | F::CREATE_SHARED | F::NT_SECURITY_SHARING);
+    assert_eq!(global, Handle::NULL);
+    let (token, second) = (ShareToken([1; 16]), ShareToken([2; 16]));
+    world.ok(share_all(&[resource], token));
+    world.ok(share_all(&[allocation], second));
+    let info = world.ok(Call::QueryResourceInfoFromNtHandle { device, token });
+    assert_eq!(info, Reply::ResourceInfo(ResourceInfo { allocations: 1, ..Default::default() }));
+    assert_eq!(world.status(by_token(device, token, 2)), IP, "W-266 holds here too");
+    assert_eq!(destroy(&mut world, device, resource, &[]), OK);
+    let [again, of_it, mutex, sync] = opened(&mut world, by_token(device, second, 1));
+    assert!(again != resource && of_it != allocation);
+    assert_eq!((mutex, sync), (Handle::NULL, Handle::NULL));
+    assert_eq!(destroy(&mut world, device, again, &[]), OK);
+    // It lives while one of its NT handles does.
+    world.close_nt_handle(token);
+    assert_eq!(world.status(by_token(device, token, 1)), NtStatus::INVALID_HANDLE);
+    let [again, ..] = opened(&mut world, by_token(device, second, 1));
+    world.close_nt_handle(second);
+    assert_eq!(counts(&world), (1, 1));
+    assert_eq!(destroy(&mut world, device, again, &[]), OK);
+    assert_eq!((counts(&world), world.kernel.miscounted()), ((0, 0), None));
+    // An NT handle that is closed last ends it.
+    let (resource, ..) =
+        create(&mut world, device, F::CREATE_RESOURCE | F::CREATE_SHARED | F::NT_SECURITY_SHARING);
+    world.ok(share_all(&[resource], token));
+    world.input(Input::ProcessGone { process: P });
+    world.close_nt_handle(token);
+    assert!(world.kernel.snapshot().is_empty());
+}
+
+// covers: FEN-066
+#[test]
+fn an_nt_handle_is_of_an_allocation_a_sync_object_or_an_allocation_with_its_guards() {
+    let mut world = World::new();
+    let device = world.device();
+    let nt = F::CREATE_RESOURCE | F::CREATE_SHARED | F::NT_SECURITY_SHARING;
+    let (resource, _, allocation) = create(&mut world, device, nt);
+    let (plain, ..) = create(&mut world, device, F::CREATE_RESOURCE | F::CREATE_SHARED);
+    let lone = create(&mut world, device, F::empty()).2;
+    let [mutex, sync] = guards(&mut world, device);
+    let fence =
+        world.fence_with(device, 0, SyncObjectFlags::SHARED | SyncObjectFlags::NT_SECURITY_SHARING).object;
+    let own = world.fence(device, 0).object;
+    let Reply::KeyedMutex { mutex: by_global, .. } = world.ok(Call::CreateKeyedMutex {
+        initial_value: 0,
+        private_data: vec![],
+        flags: KeyedMutexFlags::empty(),
+    }) else {
+        panic!()
+    };
+    let token = |number| ShareToken([number; 16]);
+    for refused in [
+        &[][..],
+        &[mutex],
+        &[plain],
+        &[lone],
+        &[own],
+        &[device],
+        &[resource, mutex],
+        &[mutex, sync],
+        &[resource, sync],
+        &[resource, allocation],
+        &[sync, fence],
+        &[mutex, resource, sync],
+        &[resource, sync, mutex],
+        &[resource, mutex, mutex],
+        &[resource, mutex, fence],
+        &[resource, mutex, own],
+        &[resource, by_global, sync],
+        &[plain, mutex, sync],
+        &[resource, mutex, sync, sync],
+    ] {
+        assert_eq!(world.status(share_all(refused, token(9))), IP, "{refused:?}");
+    }
+    for (number, taken) in
+        (1..).zip([&[resource][..], &[allocation], &[sync], &[fence], &[resource, mutex, sync]])
+    {
+        assert_eq!(world.status(share_all(taken, token(number))), OK, "{taken:?}");
+    }
+    // Each opens as what it is of.
+    let mismatch = NtStatus::OBJECT_TYPE_MISMATCH;
+    assert_eq!(world.status(by_token(device, token(3), 1)), mismatch);
+    let flags = SyncObjectFlags::empty();
+    let open_sync = |token| Call::OpenSyncObject { device, token, flags, engine_affinity: 0, legacy: false };
+    assert_eq!(world.status(open_sync(token(1))), mismatch);
+    assert_eq!(world.status(open_sync(token(5))), mismatch);
+    let open_mutex = |token| Call::OpenKeyedMutexFromNtHandle { token, buffer: RuntimeBuffer::default() };
+    assert_eq!(world.status(open_mutex(token(1))), mismatch);
+    assert_eq!(world.status(open_mutex(token(5))), OK);
+}
+
+#[test]
+fn what_goes_with_an_nt_handle_is_opened_with_it_and_lives_as_long() {
+    let mut world = World::new();
+    let device = world.device();
+    let nt = F::CREATE_RESOURCE | F::CREATE_SHARED | F::NT_SECURITY_SHARING;
+    let (resource, ..) = create(&mut world, device, nt);
+    let [mutex, sync] = guards(&mut world, device);
+    let token = ShareToken([5; 16]);
+    world.ok(share_all(&[resource, mutex, sync], token));
+    let other = ProcessId(2);
+    world.attach(other);
+    world.process = other;
+    let device = world.device();
+    let handles = |world: &World| world.kernel.belongings(other).handles;
+    let before = handles(&world);
+    // The mutex has data, and the buffer no room for them: nothing is opened.
+    let small = RuntimeBuffer { size: 1, present: true, data: vec![] };
+    let info = ResourceInfo { allocations: 1, ..Default::default() };
+    let call = Call::OpenResourceFromNtHandle { device, token, info, mutex_buffer: small };
+    assert_eq!((world.status(call), handles(&world)), (IP, before));
+    let [theirs, _, their_mutex, their_sync] = opened(&mut world, by_token(device, token, 1));
+    world.input(Input::ProcessGone { process: P });
+    let acquire =
+        Call::AcquireKeyedMutex { mutex: their_mutex, key: 0, timeout: Some(0), event: d3dkmt::EventId(1) };
+    assert_eq!(world.status(acquire), OK);
+    assert_eq!(world.status(Call::DestroySynchronizationObject { object: their_sync }), OK);
+    assert_eq!(destroy(&mut world, device, theirs, &[]), OK);
+    opened(&mut world, by_token(device, token, 1));
+    world.input(Input::ProcessGone { process: other });
+    assert_eq!(world.kernel.miscounted(), None);
+    world.close_nt_handle(token);
     assert!(world.kernel.snapshot().is_empty());
 }

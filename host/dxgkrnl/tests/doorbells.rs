@@ -1,9 +1,13 @@
 //! User-mode submission: doorbells, their statuses, and what rings reach.
 
+use std::collections::BTreeSet;
+
+use crate::allocations::{create, destroy};
 use crate::common::hardware::*;
 use crate::common::scripted::{Scripted, calls, inject, scripted};
 use crate::common::{P, World};
-use d3dkmt::{Call, NtStatus, Reply, SignalFlags, isa};
+use crate::gpu_memory::{Mapped, bring, map, told};
+use d3dkmt::{Call, CreateAllocationFlags, Handle, NtStatus, Reply, SignalFlags, isa};
 use dxgkrnl::ddi::{Callback, DisconnectReason, EngineId};
 use dxgkrnl::{AdapterConfig, Config, Fault, Features, Input, ProcessId, VidSchCaps, VmId};
 
@@ -63,7 +67,7 @@ fn each_kind_of_queue_refuses_the_other_kind_of_submission_and_both_work_side_by
     assert_eq!(world.signal_hw(&[user], fence, 1), IP);
     assert_eq!(world.wait_hw(user, fence, 1), IP);
     for call in [
-        Call::CreateDoorbell { queue: kernel.handle },
+        Call::CreateDoorbell { queue: kernel.handle, rings: vec![] },
         Call::ConnectDoorbell { queue: kernel.handle },
         Call::NotifyWorkSubmission { queue: kernel.handle },
         Call::DestroyDoorbell { queue: kernel.handle },
@@ -111,7 +115,7 @@ fn a_doorbell_is_created_disconnected_and_only_the_kernel_writes_its_status() {
     world.stores();
     let slot = world.doorbell(queue);
     assert_eq!(world.stores(), [(slot, RETRY)]);
-    assert_eq!(world.status(Call::CreateDoorbell { queue: queue.handle }), IP);
+    assert_eq!(world.status(Call::CreateDoorbell { queue: queue.handle, rings: vec![] }), IP);
     // The dummy page takes the ring, and nothing happens.
     world.ring(queue, 1, &[&[write(&queue.fence, 1)]]);
     assert_eq!((world.view(queue).progress, world.stores()), (0, vec![]));
@@ -516,9 +520,52 @@ fn a_doorbell_needs_a_place_for_its_status() {
     world.input(Input::FenceMemoryAdded { process: ProcessId(2), slots: 2 });
     let device = world.device();
     let queue = world.queue_on(device, ADVANCED, USER_MODE);
-    let create = Call::CreateDoorbell { queue: queue.handle };
+    let create = Call::CreateDoorbell { queue: queue.handle, rings: vec![] };
     assert_eq!(world.ok(create.clone()), Reply::FenceMemoryExhausted);
     world.input(Input::FenceMemoryAdded { process: ProcessId(2), slots: 1 });
     assert_eq!(world.ok(create), Reply::Doorbell { status_slot: 2 });
     world.finish();
+}
+
+// covers: SCH-034
+#[test]
+fn a_ring_is_referenced_while_its_doorbell_lives_and_destroyed_by_its_owner_only() {
+    let (mut world, script) = scripted(Config::default());
+    let device = world.device();
+    let (paging_queue, _) = crate::paging::queue(&mut world, device, 0);
+    let [ring, control] = [0; 2].map(|_| create(&mut world, device, CreateAllocationFlags::empty()).2);
+    let queue = world.queue_on(device, ADVANCED, USER_MODE);
+    let doorbell = |rings: &[Handle]| Call::CreateDoorbell { queue: queue.handle, rings: rings.to_vec() };
+    map(&mut world, Mapped::whole(ring).by(paging_queue));
+    bring(&mut world, paging_queue, ring);
+    assert_eq!(world.status(doorbell(&[ring, control])), IP, "the control is not resident");
+    bring(&mut world, paging_queue, control);
+    let elsewhere = world.device();
+    let theirs = create(&mut world, elsewhere, CreateAllocationFlags::empty()).2;
+    for wrong in [&[ring, device][..], &[ring, theirs], &[ring, control, ring]] {
+        assert_eq!(world.status(doorbell(wrong)), IP);
+    }
+    world.ok(doorbell(&[ring, control]));
+    assert_eq!(world.connect(queue), OK);
+    told(&script);
+    let alive = |world: &World<Scripted>| {
+        let allocations = world.kernel.snapshot().allocations;
+        let numbers: BTreeSet<u32> = allocations.iter().map(|one| one.allocation).collect();
+        (numbers.len(), allocations.iter().filter(|one| one.resident).count())
+    };
+    // Evicted and destroyed by its owner it stays where it is; a disconnect changes nothing about that.
+    world.ok(Call::Evict { device, allocations: vec![ring], flags: 0 });
+    assert_eq!(destroy(&mut world, device, Handle::NULL, &[ring]), OK);
+    world.input(Input::Fault(Fault::EngineToF1 { engine: EngineId { adapter: 0, node: ADVANCED } }));
+    assert_eq!((told(&script), alive(&world)), (vec![], (3, 3)), "nothing is told to engines");
+    world.ok(Call::DestroyDoorbell { queue: queue.handle });
+    let told = told(&script);
+    assert!(matches!(&told[..], [line] if line.contains("NoAccess")), "{told:?}");
+    // The control is its owner's still: the end of a doorbell destroys nothing.
+    assert_eq!(alive(&world), (2, 1));
+    world.ok(doorbell(&[control]));
+    world.ok(Call::DestroyDevice { device });
+    assert_eq!(alive(&world), (1, 0), "the end of the device does");
+    world.input(Input::ProcessGone { process: P });
+    assert!(world.kernel.snapshot().is_empty());
 }

@@ -210,7 +210,7 @@ impl Session {
                 name: None,
                 token,
             },
-            65..68 => Call::CreateDoorbell { queue },
+            65..68 => Call::CreateDoorbell { queue, rings: vec![] },
             68..74 => Call::ConnectDoorbell { queue },
             74 => Call::DestroyDoorbell { queue },
             75..78 => Call::NotifyWorkSubmission { queue },

@@ -168,6 +168,8 @@ fn of_call(call: &Call) -> (ToldKind, Option<u64>) {
         | Call::DestroyAllocation { .. }
         | Call::QueryResourceInfo { .. }
         | Call::OpenResource { .. }
+        | Call::QueryResourceInfoFromNtHandle { .. }
+        | Call::OpenResourceFromNtHandle { .. }
         | Call::Lock { .. }
         | Call::Unlock { .. }
         | Call::SetAllocationPriority { .. }

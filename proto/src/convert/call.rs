@@ -185,6 +185,20 @@ pub fn call_to_frame(request: u64, call: &Call) -> wire::ToHost {
             shared_handle: shared_handle.0,
             info: Some(allocation::info_to_wire(info)),
         }),
+        Call::QueryResourceInfoFromNtHandle { device, token } => {
+            Body::QueryResourceInfoFromNtHandle(wire::QueryResourceInfoFromNtHandle {
+                device: device.0,
+                token: token.0.to_vec(),
+            })
+        }
+        Call::OpenResourceFromNtHandle { device, token, info, mutex_buffer } => {
+            Body::OpenResourceFromNtHandle(wire::OpenResourceFromNtHandle {
+                device: device.0,
+                token: token.0.to_vec(),
+                info: Some(allocation::info_to_wire(info)),
+                mutex_buffer: Some(buffer_to_wire(mutex_buffer)),
+            })
+        }
         Call::Lock { device, allocation, flags } => {
             Body::Lock(wire::Lock { device: device.0, allocation: allocation.0, flags: *flags })
         }
@@ -333,7 +347,9 @@ pub fn call_to_frame(request: u64, call: &Call) -> wire::ToHost {
                 engine_affinity: *engine_affinity,
             })
         }
-        Call::CreateDoorbell { queue } => Body::CreateDoorbell(queue.0),
+        Call::CreateDoorbell { queue, rings } => {
+            Body::CreateDoorbell(wire::CreateDoorbell { queue: queue.0, rings: raw(rings) })
+        }
         Call::ConnectDoorbell { queue } => Body::ConnectDoorbell(queue.0),
         Call::DestroyDoorbell { queue } => Body::DestroyDoorbell(queue.0),
         Call::NotifyWorkSubmission { queue } => Body::NotifyWorkSubmission(queue.0),
@@ -486,6 +502,20 @@ pub fn call_from_body(body: to_host::Body) -> Result<Call, ConvertError> {
             Call::QueryResourceInfo { device: Handle(wire.device), shared_handle: Handle(wire.shared_handle) }
         }
         Body::OpenResource(wire) => allocation::open_from_wire(&wire)?,
+        Body::QueryResourceInfoFromNtHandle(wire) => Call::QueryResourceInfoFromNtHandle {
+            device: Handle(wire.device),
+            token: token(&wire.token, "QueryResourceInfoFromNtHandle")?,
+        },
+        Body::OpenResourceFromNtHandle(wire) => {
+            const MESSAGE: &str = "OpenResourceFromNtHandle";
+            let missing = ConvertError::Missing { message: MESSAGE, field: "info" };
+            Call::OpenResourceFromNtHandle {
+                device: Handle(wire.device),
+                token: token(&wire.token, MESSAGE)?,
+                info: allocation::info_from_wire(&wire.info.ok_or(missing)?),
+                mutex_buffer: buffer_from_wire(wire.mutex_buffer, MESSAGE)?,
+            }
+        }
         Body::Lock(wire::Lock { device, allocation, flags }) => {
             Call::Lock { device: Handle(device), allocation: Handle(allocation), flags }
         }
@@ -590,7 +620,9 @@ pub fn call_from_body(body: to_host::Body) -> Result<Call, ConvertError> {
             flags: SyncObjectFlags::from_bits_retain(wire.flags),
             engine_affinity: wire.engine_affinity,
         },
-        Body::CreateDoorbell(queue) => Call::CreateDoorbell { queue: Handle(queue) },
+        Body::CreateDoorbell(wire) => {
+            Call::CreateDoorbell { queue: Handle(wire.queue), rings: handles(wire.rings) }
+        }
         Body::ConnectDoorbell(queue) => Call::ConnectDoorbell { queue: Handle(queue) },
         Body::DestroyDoorbell(queue) => Call::DestroyDoorbell { queue: Handle(queue) },
         Body::NotifyWorkSubmission(queue) => Call::NotifyWorkSubmission { queue: Handle(queue) },

@@ -55,11 +55,13 @@ pub(crate) fn reply_to_body(reply: &Reply) -> Option<to_guest::Body> {
             }))
         }
         Reply::ResourceInfo(info) => Some(Body::ResourceInfo(allocation::info_to_wire(info))),
-        Reply::OpenedResource { resource, allocations, runtime_data } => {
+        Reply::OpenedResource { resource, allocations, runtime_data, keyed_mutex, sync_object } => {
             Some(Body::OpenedResource(wire::OpenedResource {
                 resource: resource.0,
                 allocations: raw(allocations),
                 runtime_data: runtime_data.clone(),
+                keyed_mutex: keyed_mutex.0,
+                sync_object: sync_object.0,
             }))
         }
         Reply::Locked { address } => Some(Body::Locked(*address)),
@@ -141,6 +143,8 @@ pub(crate) fn reply_from_body(body: Option<to_guest::Body>) -> Result<Reply, Con
             resource: Handle(wire.resource),
             allocations: handles(wire.allocations),
             runtime_data: wire.runtime_data,
+            keyed_mutex: Handle(wire.keyed_mutex),
+            sync_object: Handle(wire.sync_object),
         },
         Some(Body::Locked(address)) => Reply::Locked { address },
         Some(Body::AllocationPriorities(wire)) => Reply::AllocationPriorities(wire.priorities),

@@ -5,8 +5,8 @@ use std::fmt::Debug;
 use d3dkmt::{
     AcquireOutcome, Adapter, Call, CreateContextFlags, CreatedSyncObject, EscapeFlags, EventId,
     FeatureResult, GpuSignal, GpuVaOperation, Handle, HwQueueFlags, KeyedMutexFlags, Luid, PageFaultState,
-    Reply, RuntimeBuffer, ShareToken, SignalFlags, SyncObjectFlags, SyncObjectInfo, SyncObjectType, Values,
-    VideoMemoryInfo, WaitFromCpuFlags, WaitOutcome,
+    Reply, ResourceInfo, RuntimeBuffer, ShareToken, SignalFlags, SyncObjectFlags, SyncObjectInfo,
+    SyncObjectType, Values, VideoMemoryInfo, WaitFromCpuFlags, WaitOutcome,
 };
 use proptest::collection::vec;
 use proptest::option;
@@ -173,6 +173,13 @@ fn keyed_mutexes() -> impl Strategy<Value = Call> {
         (handle(), buffer())
             .prop_map(|(shared_handle, buffer)| Call::OpenKeyedMutex { shared_handle, buffer }),
         (token(), buffer()).prop_map(|(token, buffer)| Call::OpenKeyedMutexFromNtHandle { token, buffer }),
+        (handle(), token()).prop_map(|(device, token)| Call::QueryResourceInfoFromNtHandle { device, token }),
+        (handle(), token(), any::<[u32; 4]>(), buffer()).prop_map(|(device, token, raw, mutex_buffer)| {
+            let [runtime_data_size, private_data_size, total_private_data_size, allocations] = raw;
+            let info =
+                ResourceInfo { runtime_data_size, private_data_size, total_private_data_size, allocations };
+            Call::OpenResourceFromNtHandle { device, token, info, mutex_buffer }
+        }),
         handle().prop_map(|mutex| Call::DestroyKeyedMutex { mutex }),
         (handle(), any::<u64>(), option::of(any::<i64>()), event())
             .prop_map(|(mutex, key, timeout, event)| Call::AcquireKeyedMutex { mutex, key, timeout, event }),
@@ -292,7 +299,7 @@ fn hw_queues() -> impl Strategy<Value = Call> {
                 Call::OpenNativeFence { device, token, flags, engine_affinity }
             }
         ),
-        handle().prop_map(|queue| Call::CreateDoorbell { queue }),
+        (handle(), handles()).prop_map(|(queue, rings)| Call::CreateDoorbell { queue, rings }),
         handle().prop_map(|queue| Call::ConnectDoorbell { queue }),
         handle().prop_map(|queue| Call::DestroyDoorbell { queue }),
         handle().prop_map(|queue| Call::NotifyWorkSubmission { queue }),
@@ -361,6 +368,10 @@ pub(super) fn reply() -> impl Strategy<Value = Reply> {
         vec(any::<u8>(), 0..100).prop_map(Reply::AdapterInfo),
         handle().prop_map(Reply::Device),
         any::<u64>().prop_map(|address| Reply::Locked { address }),
+        (any::<[u32; 3]>(), handles(), bytes()).prop_map(|(raw, allocations, runtime_data)| {
+            let [resource, keyed_mutex, sync_object] = raw.map(Handle);
+            Reply::OpenedResource { resource, allocations, runtime_data, keyed_mutex, sync_object }
+        }),
         vec(any::<u32>(), 0..40).prop_map(Reply::AllocationPriorities),
         (any::<[u64; 2]>(), any::<bool>()).prop_map(|([paging_fence_value, bytes_to_trim], over_budget)| {
             Reply::Residency { paging_fence_value, bytes_to_trim, over_budget }

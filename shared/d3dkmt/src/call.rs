@@ -105,6 +105,16 @@ pub enum Call {
     QueryResourceInfo { device: Handle, shared_handle: Handle },
     /// `D3DKMTOpenResource` and `..2`: by global handle; the caller's buffers have the sizes of `info`.
     OpenResource { device: Handle, shared_handle: Handle, info: ResourceInfo },
+    /// `D3DKMTQueryResourceInfoFromNtHandle`.
+    QueryResourceInfoFromNtHandle { device: Handle, token: ShareToken },
+    /// `D3DKMTOpenResourceFromNtHandle`: the caller's buffers have the sizes of `info`, and `mutex_buffer` is the one
+    /// for the private runtime data of a keyed mutex that goes with it.
+    OpenResourceFromNtHandle {
+        device: Handle,
+        token: ShareToken,
+        info: ResourceInfo,
+        mutex_buffer: RuntimeBuffer,
+    },
     /// `D3DKMTLock2`: `flags` is reserved.
     Lock { device: Handle, allocation: Handle, flags: u32 },
     /// `D3DKMTUnlock2`.
@@ -175,8 +185,9 @@ pub enum Call {
     },
     /// `D3DKMTOpenNativeFenceFromNtHandle`.
     OpenNativeFence { device: Handle, token: ShareToken, flags: SyncObjectFlags, engine_affinity: u32 },
-    /// `D3DKMTCreateDoorbell` for a hardware queue of user-mode submission.
-    CreateDoorbell { queue: Handle },
+    /// `D3DKMTCreateDoorbell` for a hardware queue of user-mode submission. `rings`: `hRingBuffer` and
+    /// `hRingBufferControl`, as far as they are given.
+    CreateDoorbell { queue: Handle, rings: Vec<Handle> },
     /// `D3DKMTConnectDoorbell`.
     ConnectDoorbell { queue: Handle },
     /// `D3DKMTDestroyDoorbell`.
@@ -333,10 +344,13 @@ pub enum Reply {
         allocations: Vec<Handle>,
     },
     ResourceInfo(ResourceInfo),
+    /// The keyed mutex and the synchronization object are NULL unless they go with an NT handle.
     OpenedResource {
         resource: Handle,
         allocations: Vec<Handle>,
         runtime_data: Vec<u8>,
+        keyed_mutex: Handle,
+        sync_object: Handle,
     },
     /// The address in the caller's own address space.
     Locked {

@@ -61,6 +61,25 @@ fn memory_tour_leaves_nothing() {
 }
 
 #[test]
+fn engines_run_lists_on_the_programs_own_memory() {
+    let output = check("lists_tour");
+    assert_eq!(output.lines().filter(|line| line.starts_with("without the barrier")).count(), 5, "{output}");
+    assert!(output.ends_with("lists_tour: all as expected\n"), "{output}");
+}
+
+#[test]
+fn a_program_killed_while_engines_write_its_memory_leaves_nothing() {
+    let daemon = Embedded::start();
+    for _ in 0..5 {
+        let mut child = daemon.spawn("lists_tour", &["for-ever"]);
+        child.says("ready");
+        child.kill();
+        daemon.wait_until_empty();
+    }
+    daemon.end();
+}
+
+#[test]
 fn the_c_header_has_the_layout_of_the_interface() {
     check("abi_check");
 }

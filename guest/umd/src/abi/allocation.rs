@@ -5,14 +5,17 @@ use std::ffi::c_void;
 
 use d3dkmt::{Call, CreateAllocationFlags, DestroyAllocationFlags, Handle, NtStatus, Reply, ResourceInfo};
 
+use super::keyed_mutex::buffer;
 use super::memory::{Array, read, read_bytes, read_handles, write, write_bytes};
 use super::thunk::{CStatus, enter, failure};
 use super::types::{
     AllocationInfo, AllocationInfo2, CreateAllocation, DestroyAllocation, DestroyAllocation2,
-    OpenAllocationInfo, OpenAllocationInfo2, OpenResource, QueryResourceInfo, StandardAllocation,
+    OpenAllocationInfo, OpenAllocationInfo2, OpenResource, OpenResourceFromNtHandle, QueryResourceInfo,
+    QueryResourceInfoFromNtHandle, StandardAllocation,
 };
 use crate::client::{Answer, Session};
 use crate::limits::ARRAY_ENTRIES_MAX;
+use crate::nt_handle;
 use crate::process::Starts;
 
 /// Where entries of the caller's array are.
@@ -171,7 +174,7 @@ fn open<T>(session: &Session, argument: *mut OpenResource) -> Result<NtStatus, N
     let (device, shared_handle) = (Handle(arguments.device), Handle(arguments.shared_handle));
     let (status, resource, allocations, runtime_data) =
         match session.call(&Call::OpenResource { device, shared_handle, info }) {
-            Answer { status, reply: Reply::OpenedResource { resource, allocations, runtime_data } }
+            Answer { status, reply: Reply::OpenedResource { resource, allocations, runtime_data, .. } }
                 if status.is_success() =>
             {
                 (status, resource, allocations, runtime_data)
@@ -197,4 +200,61 @@ pub extern "C" fn D3DKMTOpenResource(argument: *mut OpenResource) -> CStatus {
 #[unsafe(no_mangle)]
 pub extern "C" fn D3DKMTOpenResource2(argument: *mut OpenResource) -> CStatus {
     enter(Starts::Nothing, |session| open::<OpenAllocationInfo2>(session, argument))
+}
+
+/// `D3DKMTQueryResourceInfoFromNtHandle`: sizes only.
+#[unsafe(no_mangle)]
+pub extern "C" fn D3DKMTQueryResourceInfoFromNtHandle(
+    argument: *mut QueryResourceInfoFromNtHandle,
+) -> CStatus {
+    enter(Starts::Nothing, |session| {
+        let mut arguments = read(argument)?;
+        let device = Handle(arguments.device);
+        let token = nt_handle::token_for(session, device, arguments.nt_handle)?;
+        let (status, info) = match session.call(&Call::QueryResourceInfoFromNtHandle { device, token }) {
+            Answer { status, reply: Reply::ResourceInfo(info) } if status.is_success() => (status, info),
+            answer => return Err(failure(&answer)),
+        };
+        arguments.runtime_data_size = info.runtime_data_size;
+        arguments.total_private_data_size = info.total_private_data_size;
+        arguments.private_data_size = info.private_data_size;
+        arguments.count = info.allocations;
+        write(argument, arguments);
+        Ok(status)
+    })
+}
+
+/// `D3DKMTOpenResourceFromNtHandle`: hKeyedMutex and hSyncObject are 0 unless they go with the NT handle.
+#[unsafe(no_mangle)]
+pub extern "C" fn D3DKMTOpenResourceFromNtHandle(argument: *mut OpenResourceFromNtHandle) -> CStatus {
+    enter(Starts::Nothing, |session| {
+        let mut arguments = read(argument)?;
+        let infos = entries::<OpenAllocationInfo2>(arguments.allocations.cast(), arguments.count)?;
+        if arguments.runtime_data_size > 0 && arguments.runtime_data.is_null() {
+            return Err(NtStatus::INVALID_PARAMETER);
+        }
+        let device = Handle(arguments.device);
+        let token = nt_handle::token_for(session, device, arguments.nt_handle)?;
+        let info = ResourceInfo {
+            runtime_data_size: arguments.runtime_data_size,
+            private_data_size: arguments.private_data_size,
+            total_private_data_size: arguments.total_private_data_size,
+            allocations: arguments.count,
+        };
+        let mutex_buffer = buffer(arguments.mutex_data, arguments.mutex_data_size)?;
+        let call = Call::OpenResourceFromNtHandle { device, token, info, mutex_buffer };
+        let Answer { status, reply } = session.call(&call);
+        let Reply::OpenedResource { resource, allocations, runtime_data, keyed_mutex, sync_object } = reply
+        else {
+            return Err(failure(&Answer { status, reply }));
+        };
+        for (info, handle) in infos.into_iter().zip(allocations) {
+            write(info.cast::<u32>(), handle.0);
+        }
+        write_bytes(arguments.runtime_data, arguments.runtime_data_size, &runtime_data);
+        arguments.resource = resource.0;
+        (arguments.keyed_mutex, arguments.sync_object) = (keyed_mutex.0, sync_object.0);
+        write(argument, arguments);
+        Ok(status)
+    })
 }

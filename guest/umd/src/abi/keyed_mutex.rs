@@ -26,7 +26,7 @@ fn made(session: &Session, call: &Call) -> Result<(Handle, Handle), NtStatus> {
 }
 
 /// The caller's buffer, with what is in it (FEN-082).
-fn buffer(data: *const c_void, size: u32) -> Result<RuntimeBuffer, NtStatus> {
+pub(super) fn buffer(data: *const c_void, size: u32) -> Result<RuntimeBuffer, NtStatus> {
     let present = !data.is_null();
     Ok(RuntimeBuffer { size, present, data: if present { read_bytes(data, size)? } else { Vec::new() } })
 }

@@ -86,6 +86,11 @@ layout!(QueryResourceInfo 32 / 8: device 0, shared_handle 4, runtime_data 8, run
 layout!(OpenResource 72 / 8: device 0, shared_handle 4, count 8, allocations 16, runtime_data 24,
     runtime_data_size 32, private_data 40, private_data_size 48, total_private_data 56,
     total_private_data_size 64, resource 68);
+layout!(QueryResourceInfoFromNtHandle 40 / 8: device 0, nt_handle 8, runtime_data 16, runtime_data_size 24,
+    total_private_data_size 28, private_data_size 32, count 36);
+layout!(OpenResourceFromNtHandle 104 / 8: device 0, nt_handle 8, count 16, allocations 24, runtime_data_size 32,
+    runtime_data 40, private_data_size 48, private_data 56, total_private_data_size 64, total_private_data 72,
+    resource 80, keyed_mutex 84, mutex_data 88, mutex_data_size 96, sync_object 100);
 layout!(OpenAllocationInfo 24 / 8: allocation 0, private_data 8, private_data_size 16);
 layout!(OpenAllocationInfo2 80 / 8: allocation 0, private_data 8, private_data_size 16, gpu_address 24,
     reserved 32);

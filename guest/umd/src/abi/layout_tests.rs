@@ -227,6 +227,18 @@ fn allocation_structs_have_the_layout_of_windows() {
         private_data_size = ResourcePrivateDriverDataSize,
         total_private_data = pTotalPrivateDriverDataBuffer,
         total_private_data_size = TotalPrivateDriverDataBufferSize, resource = hResource);
+    same!(QueryResourceInfoFromNtHandle, D3DKMT_QUERYRESOURCEINFOFROMNTHANDLE: device = hDevice,
+        nt_handle = hNtHandle, runtime_data = pPrivateRuntimeData, runtime_data_size = PrivateRuntimeDataSize,
+        total_private_data_size = TotalPrivateDriverDataSize,
+        private_data_size = ResourcePrivateDriverDataSize, count = NumAllocations);
+    same!(OpenResourceFromNtHandle, D3DKMT_OPENRESOURCEFROMNTHANDLE: device = hDevice, nt_handle = hNtHandle,
+        count = NumAllocations, allocations = pOpenAllocationInfo2,
+        runtime_data_size = PrivateRuntimeDataSize, runtime_data = pPrivateRuntimeData,
+        private_data_size = ResourcePrivateDriverDataSize, private_data = pResourcePrivateDriverData,
+        total_private_data_size = TotalPrivateDriverDataBufferSize,
+        total_private_data = pTotalPrivateDriverDataBuffer, resource = hResource, keyed_mutex = hKeyedMutex,
+        mutex_data = pKeyedMutexPrivateRuntimeData, mutex_data_size = KeyedMutexPrivateRuntimeDataSize,
+        sync_object = hSyncObject);
     same!(OpenAllocationInfo, D3DDDI_OPENALLOCATIONINFO: allocation = hAllocation,
         private_data = pPrivateDriverData, private_data_size = PrivateDriverDataSize);
     same!(OpenAllocationInfo2, D3DDDI_OPENALLOCATIONINFO2: allocation = hAllocation,

@@ -44,6 +44,8 @@ plain!(
     DestroyAllocation2,
     QueryResourceInfo,
     OpenResource,
+    QueryResourceInfoFromNtHandle,
+    OpenResourceFromNtHandle,
     AdapterInfo,
     EnumAdapters2,
     EnumAdapters3,

@@ -2,7 +2,7 @@
 
 use super::{At, only};
 use crate::message::{Bits, Named, Phase, Reporter, Shown};
-use crate::policy::AccessBefore;
+use crate::policy::{AccessBefore, FixedFunctionWrites};
 use crate::rules::Rule;
 use crate::state::{FenceLayout, LOST, Last, Sub};
 use crate::tables::LayoutSet;
@@ -110,14 +110,14 @@ impl At<'_> {
     fn known_access(&self, report: &mut Reporter, who: Named<'_>, sub: &Sub, barrier: &Barrier) {
         let before = barrier.access_before;
         if let Some(last) = sub.last.filter(|last| !last.of_fence) {
-            let known = last.access_after;
+            let known = self.known(last.access_after);
             let right = match known {
                 A::COMMON => true,
                 A::NO_ACCESS => before == A::NO_ACCESS,
                 _ if before == A::COMMON || before == A::NO_ACCESS => true,
                 _ => match self.policy.access_before {
                     AccessBefore::Within => known.contains(before),
-                    AccessBefore::Equal => known == before,
+                    AccessBefore::Equal => last.access_after == before,
                 },
             };
             if !right {
@@ -147,6 +147,12 @@ impl At<'_> {
                 ),
             );
         }
+    }
+
+    /// What an AccessAfter leaves: a depth test reads what the same stage writes.
+    pub(super) fn known(&self, after: A) -> A {
+        let ordered = self.policy.fixed_function_writes == FixedFunctionWrites::InOrder;
+        if ordered && after.contains(A::DEPTH_STENCIL_WRITE) { after | A::DEPTH_STENCIL_READ } else { after }
     }
 
     /// Work before the barrier that it does not wait for, though it should.

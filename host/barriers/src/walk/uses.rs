@@ -200,7 +200,7 @@ impl At<'_> {
             let text = format_args!("{kind:?} uses {who} by {is}, which a barrier has deactivated; {right}");
             return report.say_in(phase, Rule::R073, Some(who.id), text);
         }
-        let known = last.access_after;
+        let known = self.known(last.access_after);
         if known != A::COMMON && !known.contains(used.access) {
             let known = Bits(known);
             let text = format_args!(

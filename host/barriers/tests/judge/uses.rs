@@ -297,3 +297,17 @@ fn a_queue_runs_what_it_can() {
     let message = the(&World::new().submit(&[wrong]), Rule::Command);
     assert_eq!(message.text, "a Compute list cannot run on a Direct queue; record it as Direct");
 }
+
+#[test]
+fn a_depth_test_reads_where_depth_is_written() {
+    let layouts = ("UNDEFINED", "DEPTH_STENCIL_WRITE");
+    let write = move_to("NONE -> DEPTH_STENCIL", "NO_ACCESS -> DEPTH_STENCIL_WRITE", layouts);
+    let packets = [
+        write,
+        uses(WorkKind::Draw, TEXTURE, "DEPTH_STENCIL_WRITE"),
+        uses(WorkKind::Draw, TEXTURE, "DEPTH_STENCIL_READ"),
+    ];
+    assert_eq!(found(&packets), []);
+    let literal = Policy { fixed_function_writes: FixedFunctionWrites::NeedBarrier, ..Policy::default() };
+    assert_eq!(rules(&World::policy(literal).submit(&packets)), [Rule::R048, Rule::R091]);
+}

@@ -35,7 +35,7 @@ use crate::ddi::{
 use crate::effects::Effects;
 use crate::kernel::{Called, Kernel, Refusal, invalid, refuse};
 use crate::mapping::Mapping;
-use crate::sharing::{Share, denied_by_rights, require_readable};
+use crate::sharing::{denied_by_rights, require_readable};
 use crate::sync::{Open, check_flags};
 use crate::{Features, ProcessId, VidSchCaps};
 
@@ -292,7 +292,7 @@ impl<M: Miniport> Kernel<M> {
         let device = self.active_device(process, device)?;
         let adapter = self.devices[device].adapter;
         self.require_native_fences(process, adapter)?;
-        let Share { object, access: rights, .. } = *self.share(process, token)?;
+        let (object, rights) = self.shared_sync_object(process, token)?;
         require_readable(rights)?;
         let shared = &self.objects[object];
         let elsewhere = shared.adapter != adapter;

@@ -45,6 +45,8 @@ pub(crate) struct Doorbell {
     pub status: DoorbellStatus,
     /// Where the process reads the status, for the life of the doorbell (SCH-026).
     pub slot: u32,
+    /// The kernel's opens of its ring buffer and of what controls that: see `ring.rs`.
+    pub rings: Vec<u32>,
 }
 
 /// What a buffer in a ring counts beside its commands.
@@ -73,10 +75,13 @@ impl<M: Miniport> Kernel<M> {
         &mut self,
         process: ProcessId,
         handle: Handle,
+        rings: &[Handle],
         effects: &mut Effects,
     ) -> Called {
         let id = self.user_mode_queue(process, handle)?;
-        self.require_active(self.contexts[self.hw_queues[id].context].device)?;
+        let device = self.contexts[self.hw_queues[id].context].device;
+        self.require_active(device)?;
+        let rings = self.rings(process, device, rings)?;
         if self.hw_queues[id].doorbell.is_some() {
             return invalid(format!("hardware queue {handle} has a doorbell already"));
         }
@@ -91,7 +96,8 @@ impl<M: Miniport> Kernel<M> {
             return Ok(Reply::FenceMemoryExhausted);
         };
         let status = DoorbellStatus::DisconnectedRetry;
-        self.hw_queues[id].doorbell = Some(Doorbell { status, slot });
+        let rings = rings.into_iter().map(|ring| self.hold_ring(process, device, ring)).collect();
+        self.hw_queues[id].doorbell = Some(Doorbell { status, slot, rings });
         self.store_doorbell(id, effects);
         Ok(Reply::Doorbell { status_slot: slot })
     }
@@ -99,7 +105,7 @@ impl<M: Miniport> Kernel<M> {
     /// Stores a doorbell's status where its process reads it.
     pub(crate) fn store_doorbell(&self, id: u32, effects: &mut Effects) {
         let queue = &self.hw_queues[id];
-        if let Some(Doorbell { status, slot }) = queue.doorbell {
+        if let Some(Doorbell { status, slot, .. }) = queue.doorbell {
             effects.stores.push(FenceStore { process: queue.process, slot, value: status as u64 });
         }
     }
@@ -162,6 +168,9 @@ impl<M: Miniport> Kernel<M> {
         if let Some(doorbell) = queue.doorbell.take() {
             self.miniport.destroy_doorbell(HwQueueId(id));
             self.process_mut(process).slots.release(doorbell.slot);
+            for ring in doorbell.rings {
+                self.end_open(ring);
+            }
         }
     }
 

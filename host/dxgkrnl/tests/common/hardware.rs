@@ -107,7 +107,7 @@ impl<M: Miniport> World<M> {
 
     /// The slot of its doorbell's status.
     pub fn doorbell(&mut self, queue: Queue) -> u32 {
-        match self.ok(Call::CreateDoorbell { queue: queue.handle }) {
+        match self.ok(Call::CreateDoorbell { queue: queue.handle, rings: vec![] }) {
             Reply::Doorbell { status_slot } => status_slot,
             other => panic!("{other:?}"),
         }

@@ -49,7 +49,7 @@ fn hw_queues(client: &mut Client, device: Handle) {
                 Call::SubmitCommandToHwQueue { queue, progress_fence_id, commands, length, private_data },
             );
         } else {
-            ok(client, Call::CreateDoorbell { queue });
+            ok(client, Call::CreateDoorbell { queue, rings: Vec::new() });
             ok(client, Call::ConnectDoorbell { queue });
         }
     }

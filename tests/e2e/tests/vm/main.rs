@@ -15,7 +15,7 @@ use e2e::programs::{c_program, gpupv};
 use lab::Lab;
 
 /// Programs whose output must be the same on both arms.
-const SAME_OUTPUT: [&str; 17] = [
+const SAME_OUTPUT: [&str; 18] = [
     "fence_tour",
     "fork_tour",
     "threads",
@@ -27,6 +27,7 @@ const SAME_OUTPUT: [&str; 17] = [
     "rows_allocation",
     "rows_memory",
     "memory_tour",
+    "lists_tour",
     "bad_args",
     "abi_check",
     "sealed",

@@ -104,6 +104,40 @@ pub(crate) struct OpenResource {
     pub resource: u32,
 }
 
+/// `D3DKMT_QUERYRESOURCEINFOFROMNTHANDLE`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(crate) struct QueryResourceInfoFromNtHandle {
+    pub device: u32,
+    pub nt_handle: u64,
+    pub runtime_data: *mut c_void,
+    pub runtime_data_size: u32,
+    pub total_private_data_size: u32,
+    pub private_data_size: u32,
+    pub count: u32,
+}
+
+/// `D3DKMT_OPENRESOURCEFROMNTHANDLE`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(crate) struct OpenResourceFromNtHandle {
+    pub device: u32,
+    pub nt_handle: u64,
+    pub count: u32,
+    pub allocations: *mut OpenAllocationInfo2,
+    pub runtime_data_size: u32,
+    pub runtime_data: *mut c_void,
+    pub private_data_size: u32,
+    pub private_data: *mut c_void,
+    pub total_private_data_size: u32,
+    pub total_private_data: *mut c_void,
+    pub resource: u32,
+    pub keyed_mutex: u32,
+    pub mutex_data: *mut c_void,
+    pub mutex_data_size: u32,
+    pub sync_object: u32,
+}
+
 /// `D3DDDI_OPENALLOCATIONINFO`.
 #[repr(C)]
 #[derive(Clone, Copy)]

@@ -18,7 +18,8 @@ use d3dkmt::SyncObjectType;
 
 pub(crate) use allocation::{
     AllocationInfo, AllocationInfo2, CreateAllocation, DestroyAllocation, DestroyAllocation2,
-    OpenAllocationInfo, OpenAllocationInfo2, OpenResource, QueryResourceInfo, StandardAllocation,
+    OpenAllocationInfo, OpenAllocationInfo2, OpenResource, OpenResourceFromNtHandle, QueryResourceInfo,
+    QueryResourceInfoFromNtHandle, StandardAllocation,
 };
 pub(crate) use display::{OpenAdapterFromDeviceName, OpenAdapterFromGdiDisplayName, OpenAdapterFromHdc};
 pub(crate) use escape::{Escape, IsFeatureEnabled};

@@ -65,7 +65,9 @@ impl<W: World> Run<'_, W> {
                 let (objects, values) = self.pairs(items);
                 Call::SubmitWaitToHwQueue { queue: self.handle(*queue), objects, values }
             }
-            Operation::CreateDoorbell { queue } => Call::CreateDoorbell { queue: self.handle(*queue) },
+            Operation::CreateDoorbell { queue } => {
+                Call::CreateDoorbell { queue: self.handle(*queue), rings: Vec::new() }
+            }
             Operation::ConnectDoorbell { queue } => Call::ConnectDoorbell { queue: self.handle(*queue) },
             Operation::DestroyDoorbell { queue } => Call::DestroyDoorbell { queue: self.handle(*queue) },
             Operation::NotifyWork { queue } => Call::NotifyWorkSubmission { queue: self.handle(*queue) },

@@ -1,0 +1,243 @@
+/* Command lists on the process's own memory: engines read and write the very bytes that the program reads and writes.
+ * A list with its five barriers gives the right bytes; without any one of them they are wrong, and the debug layer says
+ * which rule was broken. */
+#define _GNU_SOURCE
+#include "check.h"
+
+#include <gpupv_cmd.h>
+#include <gpupv_escape.h>
+#include <sys/mman.h>
+
+enum { STAGES = 6, STAGE_BYTES = 64 * 1024, BYTES = STAGES * STAGE_BYTES, WORDS = STAGE_BYTES / 4 };
+
+static handle_t adapter, device, context, paging_queue, allocation;
+static struct fence done;
+static uint64_t gpu_address, last_done;
+static uint32_t *memory, stage[STAGES];
+static uint64_t commands[1024];
+
+static NTSTATUS escape(void *data, uint32_t bytes)
+{
+    D3DKMT_ESCAPE args = {.hAdapter = adapter, .hDevice = device, .Type = D3DKMT_ESCAPE_DRIVERPRIVATE};
+    args.pPrivateDriverData = data;
+    args.PrivateDriverDataSize = bytes;
+    return D3DKMTEscape(&args);
+}
+
+static void create_memory(void)
+{
+    memory = mmap(NULL, BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    CHECK(memory != MAP_FAILED, "mmap: %s", strerror(errno));
+    for (int word = 0; word < BYTES / 4; word++)
+        memory[word] = (uint32_t)word;
+    D3DKMT_CREATESTANDARDALLOCATION standard = {.Type = D3DKMT_STANDARDALLOCATIONTYPE_EXISTINGHEAP};
+    standard.ExistingHeapData.Size = BYTES;
+    D3DDDI_ALLOCATIONINFO2 info = {.pSystemMem = memory};
+    D3DKMT_CREATEALLOCATION create = {.hDevice = device, .NumAllocations = 1};
+    create.pStandardAllocation = &standard;
+    create.pAllocationInfo2 = &info;
+    create.Flags.ExistingSysMem = create.Flags.StandardAllocation = 1;
+    EXPECT(D3DKMTCreateAllocation2(&create), STATUS_SUCCESS);
+    allocation = info.hAllocation;
+    int same = 1;
+    for (int word = 0; word < BYTES / 4; word++)
+        same &= memory[word] == (uint32_t)word;
+    CHECK(same, "the bytes are not what they were");
+
+    D3DKMT_CREATEPAGINGQUEUE queue = {.hDevice = device};
+    EXPECT(D3DKMTCreatePagingQueue(&queue), STATUS_SUCCESS);
+    paging_queue = queue.hPagingQueue;
+    D3DDDI_MAPGPUVIRTUALADDRESS map = {.hPagingQueue = paging_queue, .hAllocation = allocation};
+    map.SizeInPages = BYTES / 4096;
+    map.Protection.Write = 1;
+    NTSTATUS status = D3DKMTMapGpuVirtualAddress(&map);
+    CHECK(status == STATUS_PENDING, "the map answered %#x", (unsigned)status);
+    D3DDDI_MAKERESIDENT resident = {.hPagingQueue = paging_queue, .NumAllocations = 1, .AllocationList = &allocation};
+    EXPECT(D3DKMTMakeResident(&resident), STATUS_PENDING);
+    EXPECT(cpu_wait(device, queue.hSyncObject, resident.PagingFenceValue, 0), STATUS_SUCCESS);
+    gpu_address = map.VirtualAddress;
+}
+
+static uint32_t create_buffer(uint64_t address, const char *name)
+{
+    struct gpupv_resource_desc desc = {.kind = GPUPV_KIND_BUFFER, .gpu_address = address, .bytes = STAGE_BYTES, .heap = GPUPV_HEAP_DEFAULT};
+    desc.initial_layout = GPUPV_LAYOUT_UNDEFINED;
+    desc.width = desc.height = desc.depth = desc.mips = desc.array_size = desc.planes = desc.texel_bytes = 1;
+    desc.flags = GPUPV_RESOURCE_ALLOW_UNORDERED_ACCESS | GPUPV_RESOURCE_ALLOW_RENDER_TARGET;
+    strncpy(desc.name, name, sizeof desc.name - 1);
+    struct gpupv_escape_create_resource create = {.command = GPUPV_ESCAPE_CREATE_RESOURCE};
+    memcpy(create.desc, &desc, sizeof desc);
+    EXPECT(escape(&create, sizeof create), STATUS_SUCCESS);
+    CHECK(create.number != 0, "no number");
+    return create.number;
+}
+
+static void work(struct gpupv_cmd *cmd, uint32_t kind, uint32_t kernel, uint32_t operand, int from, uint32_t reads, int to,
+                 uint32_t writes)
+{
+    struct gpupv_use uses[2] = {gpupv_use_whole(stage[to], writes)};
+    if (from >= 0)
+        uses[1] = gpupv_use_whole(stage[from], reads);
+    gpupv_cmd_work(cmd, kind, kernel, operand, 20000, uses, from >= 0 ? 2 : 1);
+}
+
+static const struct gpupv_global_barrier BARRIERS[STAGES - 1] = {
+    {GPUPV_SYNC_COMPUTE_SHADING, GPUPV_SYNC_COPY, GPUPV_ACCESS_UNORDERED_ACCESS, GPUPV_ACCESS_COPY_SOURCE},
+    {GPUPV_SYNC_COPY, GPUPV_SYNC_COMPUTE_SHADING, GPUPV_ACCESS_COPY_DEST, GPUPV_ACCESS_SHADER_RESOURCE},
+    {GPUPV_SYNC_COMPUTE_SHADING, GPUPV_SYNC_COPY, GPUPV_ACCESS_UNORDERED_ACCESS, GPUPV_ACCESS_COPY_SOURCE},
+    {GPUPV_SYNC_COPY, GPUPV_SYNC_COMPUTE_SHADING, GPUPV_ACCESS_COPY_DEST, GPUPV_ACCESS_SHADER_RESOURCE},
+    {GPUPV_SYNC_COMPUTE_SHADING, GPUPV_SYNC_COPY, GPUPV_ACCESS_UNORDERED_ACCESS, GPUPV_ACCESS_COPY_SOURCE},
+};
+
+/* Stage 0 is filled, and each of the others is made from the one before: of 5 the last gets (5 + 7) ^ 3. */
+static uint32_t build(int missing)
+{
+    struct gpupv_cmd cmd;
+    gpupv_cmd_begin(&cmd, commands, sizeof commands);
+    gpupv_cmd_begin_list(&cmd, GPUPV_QUEUE_DIRECT, 0, "tour");
+    for (int number = 0; number < STAGES; number++) {
+        switch (number) {
+        case 0: work(&cmd, GPUPV_WORK_DISPATCH, GPUPV_KERNEL_FILL, 5, -1, 0, 0, GPUPV_ACCESS_UNORDERED_ACCESS); break;
+        case 2: work(&cmd, GPUPV_WORK_DISPATCH, GPUPV_KERNEL_ADD, 7, 1, GPUPV_ACCESS_SHADER_RESOURCE, 2, GPUPV_ACCESS_UNORDERED_ACCESS); break;
+        case 4: work(&cmd, GPUPV_WORK_DISPATCH, GPUPV_KERNEL_XOR, 3, 3, GPUPV_ACCESS_SHADER_RESOURCE, 4, GPUPV_ACCESS_UNORDERED_ACCESS); break;
+        default: work(&cmd, GPUPV_WORK_COPY, GPUPV_KERNEL_COPY, 0, number - 1, GPUPV_ACCESS_COPY_SOURCE, number, GPUPV_ACCESS_COPY_DEST); break;
+        }
+        if (number < STAGES - 1 && number != missing) {
+            struct gpupv_buffer_barrier barrier = {.barrier = BARRIERS[number], .resource = stage[number]};
+            barrier.bytes = UINT64_MAX;
+            gpupv_cmd_buffer_barrier(&cmd, &barrier);
+        }
+    }
+    gpupv_cmd_fence_write(&cmd, done.gpu_address, ++last_done);
+    uint32_t bytes = gpupv_cmd_end(&cmd);
+    CHECK(bytes > 0, "the list does not fit");
+    return bytes;
+}
+
+/* Runs the list and gives how many words of the last stage are right. */
+static int run(int missing)
+{
+    memset(memory, 0, BYTES);
+    D3DKMT_SUBMITCOMMAND args = {.BroadcastContextCount = 1, .BroadcastContext = {context}};
+    args.PrivateDriverDataSize = build(missing);
+    args.pPrivateDriverData = commands;
+    EXPECT(D3DKMTSubmitCommand(&args), STATUS_SUCCESS);
+    EXPECT(cpu_wait(device, done.handle, last_done, 0), STATUS_SUCCESS);
+    int right = 0;
+    for (int word = 0; word < WORDS; word++)
+        right += memory[(STAGES - 1) * WORDS + word] == ((5 + 7) ^ 3);
+    return right;
+}
+
+static void debug(uint32_t level)
+{
+    struct gpupv_escape_set_debug set = {GPUPV_ESCAPE_SET_DEBUG, level};
+    EXPECT(escape(&set, sizeof set), STATUS_SUCCESS);
+}
+
+/* How many errors and hazards there are, and whether one names the resource. */
+static uint32_t read_messages(const char *name, int *named)
+{
+    static union { uint64_t words[2048]; struct gpupv_escape_read_messages head; } data;
+    data.head.command = GPUPV_ESCAPE_READ_MESSAGES;
+    EXPECT(escape(&data, sizeof data), STATUS_SUCCESS);
+    const char *at = (const char *)(&data.head + 1);
+    *named = 0;
+    for (uint32_t number = 0; number < data.head.count; number++) {
+        const struct gpupv_message *message = (const void *)at;
+        *named |= memmem(message + 1, message->text_bytes, name, strlen(name)) != NULL;
+        at += message->bytes;
+    }
+    return data.head.count;
+}
+
+static void barriers(void)
+{
+    static const char *const names[STAGES] = {"filled", "copied", "added", "copied again", "xored", "result"};
+    for (int number = 0; number < STAGES; number++)
+        stage[number] = create_buffer(gpu_address + (uint64_t)number * STAGE_BYTES, names[number]);
+    int named;
+    debug(GPUPV_DEBUG_ERRORS);
+    int right = run(-1);
+    CHECK(right == WORDS, "%d of %d words are right", right, WORDS);
+    CHECK(read_messages("", &named) == 0, "the debug layer found something");
+    printf("five barriers: every word of the result is right, the debug layer is silent\n");
+    for (int missing = 0; missing < STAGES - 1; missing++) {
+        right = run(missing);
+        CHECK(right == 0, "without barrier %d %d words are right", missing, right);
+        uint32_t count = read_messages(names[missing], &named);
+        CHECK(count > 0 && named, "without barrier %d %u messages", missing, count);
+        printf("without the barrier of '%s': no word is right, and the debug layer names it\n", names[missing]);
+    }
+    debug(GPUPV_DEBUG_OFF);
+}
+
+/* What the CPU writes an engine reads: no copy is made of it. */
+static void shares(void)
+{
+    for (int word = 0; word < WORDS; word++)
+        memory[word] = (uint32_t)word * 3;
+    struct gpupv_cmd cmd;
+    gpupv_cmd_begin(&cmd, commands, sizeof commands);
+    work(&cmd, GPUPV_WORK_COPY, GPUPV_KERNEL_COPY, 0, 0, GPUPV_ACCESS_COPY_SOURCE, 1, GPUPV_ACCESS_COPY_DEST);
+    gpupv_cmd_fence_write(&cmd, done.gpu_address, ++last_done);
+    D3DKMT_SUBMITCOMMAND args = {.BroadcastContextCount = 1, .BroadcastContext = {context}};
+    args.PrivateDriverDataSize = gpupv_cmd_end(&cmd);
+    args.pPrivateDriverData = commands;
+    EXPECT(D3DKMTSubmitCommand(&args), STATUS_SUCCESS);
+    EXPECT(cpu_wait(device, done.handle, last_done, 0), STATUS_SUCCESS);
+    CHECK(memcmp(memory, memory + WORDS, STAGE_BYTES) == 0, "the copy is another");
+    printf("what the CPU wrote an engine copied\n");
+}
+
+/* An address that is not mapped any more faults, and takes nothing else along. */
+static void faults(void)
+{
+    EXPECT(D3DKMTFreeGpuVirtualAddress(&(D3DKMT_FREEGPUVIRTUALADDRESS){adapter, gpu_address, BYTES}), STATUS_SUCCESS);
+    struct gpupv_cmd cmd;
+    gpupv_cmd_begin(&cmd, commands, sizeof commands);
+    work(&cmd, GPUPV_WORK_DISPATCH, GPUPV_KERNEL_FILL, 0xbad, -1, 0, 0, GPUPV_ACCESS_UNORDERED_ACCESS);
+    D3DKMT_SUBMITCOMMAND args = {.BroadcastContextCount = 1, .BroadcastContext = {context}};
+    args.PrivateDriverDataSize = gpupv_cmd_end(&cmd);
+    args.pPrivateDriverData = commands;
+    EXPECT(D3DKMTSubmitCommand(&args), STATUS_SUCCESS);
+    D3DKMT_GETDEVICESTATE state;
+    do {
+        state = (D3DKMT_GETDEVICESTATE){.hDevice = device, .StateType = D3DKMT_DEVICESTATE_EXECUTION};
+        EXPECT(D3DKMTGetDeviceState(&state), STATUS_SUCCESS);
+        usleep(100);
+    } while (state.ExecutionState == D3DKMT_DEVICEEXECUTION_ACTIVE);
+    CHECK(memory[0] == 0 && memory[WORDS - 1] == (WORDS - 1) * 3, "it wrote all the same");
+    printf("an address that was freed faults, and nothing is written\n");
+}
+
+/* Lists without end, until somebody kills this. */
+static void run_for_ever(void)
+{
+    printf("ready\n");
+    fflush(stdout);
+    for (;;)
+        run(-1);
+}
+
+int main(int count, char **words)
+{
+    adapter = open_adapter(NULL);
+    device = create_device(adapter);
+    context = create_context(device, 0);
+    done = create_fence(device, 0, 0);
+    create_memory();
+    if (count > 1 && strcmp(words[1], "for-ever") == 0) {
+        for (int number = 0; number < STAGES; number++)
+            stage[number] = create_buffer(gpu_address + (uint64_t)number * STAGE_BYTES, "stage");
+        run_for_ever();
+    }
+    barriers();
+    shares();
+    faults();
+    destroy_device(device);
+    close_adapter(adapter);
+    CHECK(memory[WORDS - 1] == (WORDS - 1) * 3, "the memory went with the device");
+    printf("lists_tour: %s\n", failures ? "FAILED" : "all as expected");
+    return failures != 0;
+}
