@@ -23,6 +23,7 @@ mod hw_queues;
 mod keyed_mutex;
 mod laws;
 mod legacy_objects;
+mod lists;
 mod mapping;
 mod moves;
 mod native_fences;

@@ -74,6 +74,10 @@ pub const RESOURCES_PER_PROCESS_MAX: usize = 1 << 14;
 pub const LIST_WINDOW_MAX: usize = 64;
 /// Commands of one submission that run at once.
 pub const COMMANDS_AT_ONCE_MAX: usize = 16;
+/// Pieces of memory that one barrier is about: one that names more is about all that lies between the first and the last.
+pub const RANGES_PER_BARRIER_MAX: usize = 64;
+/// Uses of one command that keep the order of draws one by one; more of one stage count as all that lies between them.
+pub const ORDERED_USES_PER_COMMAND_MAX: usize = 16;
 /// Ranges that one cache of an engine has, and their bytes.
 pub const CACHE_RANGES_MAX: usize = 256;
 pub const CACHE_BYTES_MAX: u64 = 1 << 19;

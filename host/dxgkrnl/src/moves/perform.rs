@@ -103,11 +103,26 @@ impl Performer {
         bytes: u64,
         memory: &mut impl ProcessBytes,
     ) -> Result<(), NotMoved> {
-        if let Place::Memory { process: owner, address: source } = from
-            && let Place::Memory { process, address } = to
-            && let Some(done) = memory.copy((owner, source), (process, address), bytes)
-        {
-            return if done { Ok(()) } else { Err(NotMoved::Memory { process, address }) };
+        let there = |done, process, address| match done {
+            true => Ok(()),
+            false => Err(NotMoved::Memory { process, address }),
+        };
+        // What can be moved without the buffer is.
+        match (from, to) {
+            (Place::Memory { process, address }, Place::Shadow { shadow, offset }) => {
+                let to = self.shadow(shadow, offset, bytes as usize)?;
+                return there(memory.read(process, address, to), process, address);
+            }
+            (Place::Shadow { shadow, offset }, Place::Memory { process, address }) => {
+                let from = self.shadow(shadow, offset, bytes as usize)?;
+                return there(memory.write(process, address, from), process, address);
+            }
+            (Place::Memory { process: owner, address: source }, Place::Memory { process, address }) => {
+                if let Some(done) = memory.copy((owner, source), (process, address), bytes) {
+                    return there(done, process, address);
+                }
+            }
+            (Place::Shadow { .. }, Place::Shadow { .. }) => {}
         }
         let mut buffer = core::mem::take(&mut self.buffer);
         let done = chunks(bytes, is_behind(from, to)).try_for_each(|(at, length)| {

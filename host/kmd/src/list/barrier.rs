@@ -14,6 +14,8 @@ use d3dkmt::isa::{
     SubresourceRange, TextureFlags,
 };
 
+use d3dkmt::limits::RANGES_PER_BARRIER_MAX;
+
 use super::cache::{Caches, Range};
 use super::command::discard;
 use super::memory::Mover;
@@ -127,11 +129,12 @@ impl Barrier {
         if let Some(accesses) = self.invalidate {
             caches.invalidate(accesses, self.ranges.as_deref());
         }
-        Ok(())
+        // It may have cut ranges into pieces.
+        caches.trim(mover)
     }
 }
 
-/// Where these subresources are, as far as there are any.
+/// Where these subresources are, as far as there are any: disjoint, the first one first.
 pub(crate) fn ranges_of(desc: &ResourceDesc, of: &SubresourceRange) -> Vec<Range> {
     let whole = (0, desc.subresources());
     let run = |first: u32, count: u32| -> Option<Range> {
@@ -144,15 +147,22 @@ pub(crate) fn ranges_of(desc: &ResourceDesc, of: &SubresourceRange) -> Vec<Range
     }
     let upto = |first: u32, count: u32, all: u32| first..first.saturating_add(count).min(all);
     let mips = upto(of.first_mip, of.mips, desc.mips);
+    let (planes, slices) =
+        (upto(of.first_plane, of.planes, desc.planes), upto(of.first_slice, of.slices, desc.array_size));
+    let of_slice = |slice: u32, plane: u32| {
+        run(desc.subresource_index(mips.start, slice, plane), mips.end.saturating_sub(mips.start))
+    };
     let mut ranges: Vec<Range> = Vec::new();
-    for plane in upto(of.first_plane, of.planes, desc.planes) {
-        for slice in upto(of.first_slice, of.slices, desc.array_size) {
-            let first = desc.subresource_index(mips.start, slice, plane);
-            let Some((begin, end)) = run(first, mips.end.saturating_sub(mips.start)) else { continue };
-            match ranges.last_mut().filter(|last| last.1 == begin) {
-                Some(last) => last.1 = end,
-                None => ranges.push((begin, end)),
+    for (plane, slice) in planes.clone().flat_map(|plane| slices.clone().map(move |slice| (plane, slice))) {
+        let Some((begin, end)) = of_slice(slice, plane) else { continue };
+        let count = ranges.len();
+        match ranges.last_mut().filter(|last| last.1 == begin) {
+            Some(last) => last.1 = end,
+            None if count == RANGES_PER_BARRIER_MAX => {
+                let last = of_slice(slices.end - 1, planes.end - 1).unwrap_or((begin, end));
+                return vec![(ranges[0].0, last.1)];
             }
+            None => ranges.push((begin, end)),
         }
     }
     ranges

@@ -125,7 +125,7 @@ impl Caches {
                 cache.used = 0;
             });
         }
-        self.push_out_oldest(bit, mover)?;
+        self.push_out_oldest(bit, CACHE_RANGES_MAX - 1, mover)?;
         self.lines_made += 1;
         let Some(cache) = self.caches.get_mut(&bit) else { unreachable!("it was made above") };
         let line = Line { end, offset: cache.used, dirty, age: self.lines_made };
@@ -145,9 +145,17 @@ impl Caches {
         Ok(place)
     }
 
-    fn push_out_oldest(&mut self, bit: u32, mover: &mut Mover<'_>) -> Result<(), PageFault> {
+    /// No cache has more ranges than it may have.
+    pub fn trim(&mut self, mover: &mut Mover<'_>) -> Result<(), PageFault> {
+        let over = self.caches.iter().filter(|(_, cache)| cache.lines.len() > CACHE_RANGES_MAX);
+        let over: Vec<u32> = over.map(|(bit, _)| *bit).collect();
+        over.into_iter().try_for_each(|bit| self.push_out_oldest(bit, CACHE_RANGES_MAX, mover))
+    }
+
+    /// Until so many ranges are left.
+    fn push_out_oldest(&mut self, bit: u32, left: usize, mover: &mut Mover<'_>) -> Result<(), PageFault> {
         let Some(cache) = self.caches.get_mut(&bit) else { return Ok(()) };
-        while cache.lines.len() >= CACHE_RANGES_MAX {
+        while cache.lines.len() > left {
             let Some((begin, line)) = cache.lines.iter().min_by_key(|(_, line)| line.age) else { break };
             let (begin, line) = (*begin, *line);
             cache.lines.remove(&begin);

@@ -10,7 +10,7 @@ use alloc::vec::Vec;
 use d3dkmt::isa::{
     ALL_SUBRESOURCES, BarrierAccess, BarrierSync, Kernel, ResourceDesc, Use, WHOLE, WorkKind, scope,
 };
-use d3dkmt::limits::CACHED_BYTES_PER_USE_MAX;
+use d3dkmt::limits::{CACHED_BYTES_PER_USE_MAX, ORDERED_USES_PER_COMMAND_MAX};
 use dxgkrnl::ddi::PageFaultFlags;
 use dxgkrnl::{EngineType, MoveKernel, Nanos, Place};
 
@@ -37,12 +37,39 @@ pub(super) struct Touch {
     pub writes: bool,
 }
 
+/// One that a fixed stage keeps in order: which one of [`IN_ORDER`].
+struct Ordered {
+    stage: usize,
+    range: Range,
+    writes: bool,
+}
+
+/// Those of a command; of one stage not more than there may be.
+fn ordered(touches: &[Touch]) -> Vec<Ordered> {
+    let mut all: Vec<Ordered> = Vec::new();
+    for (stage, accesses) in IN_ORDER.iter().enumerate() {
+        let own = || touches.iter().filter(|touch| accesses.contains(touch.access));
+        let one = |touch: &Touch| Ordered { stage, range: touch.range, writes: touch.writes };
+        if own().count() <= ORDERED_USES_PER_COMMAND_MAX {
+            all.extend(own().map(one));
+        } else {
+            all.extend(own().map(one).reduce(|a, b| Ordered {
+                stage,
+                range: (a.range.0.min(b.range.0), a.range.1.max(b.range.1)),
+                writes: a.writes || b.writes,
+            }));
+        }
+    }
+    all
+}
+
 pub(super) struct Command {
     kind: WorkKind,
     kernel: Kernel,
     operand: u32,
     duration_ns: Nanos,
     touches: Vec<Touch>,
+    ordered: Vec<Ordered>,
     /// Why it cannot start.
     flaw: Option<Trouble>,
     /// When it ends, once it has started.
@@ -131,7 +158,8 @@ impl Command {
                 }
             }
         }
-        Command { kind, kernel, operand, duration_ns, touches, flaw, until: None, read: Vec::new() }
+        let (ordered, until, read) = (ordered(&touches), None, Vec::new());
+        Command { kind, kernel, operand, duration_ns, touches, ordered, flaw, until, read }
     }
 
     /// A present comes after everything.
@@ -164,15 +192,10 @@ impl Command {
     /// A fixed stage of the pipeline keeps the accesses of two draws to one place in the order of the list, without a
     /// barrier (BAR-077).
     pub fn is_in_order_with(&self, other: &Command) -> bool {
-        let stage = |touch: &Touch| IN_ORDER.iter().find(|stage| stage.contains(touch.access));
-        let meet = |a: &Touch, b: &Touch| {
-            stage(a).is_some()
-                && stage(a) == stage(b)
-                && (a.writes || b.writes)
-                && a.range.0 < b.range.1
-                && b.range.0 < a.range.1
+        let meet = |a: &Ordered, b: &Ordered| {
+            a.stage == b.stage && (a.writes || b.writes) && a.range.0 < b.range.1 && b.range.0 < a.range.1
         };
-        self.touches.iter().any(|a| other.touches.iter().any(|b| meet(a, b)))
+        self.ordered.iter().any(|a| other.ordered.iter().any(|b| meet(a, b)))
     }
 
     fn source(&self) -> Option<&Touch> {

@@ -5,7 +5,7 @@ use d3dkmt::isa::{
     LegacyBarrier, LegacyFlags, LegacyState, ListFlags, Packet, QueueType, RangedBarrier, RangedFlags,
     ResourceDesc, SubresourceRange, TextureBarrier, TextureFlags, Use, WorkKind,
 };
-use d3dkmt::limits::{CACHE_BYTES_MAX, CACHE_RANGES_MAX, CACHED_BYTES_PER_USE_MAX};
+use d3dkmt::limits::{CACHE_BYTES_MAX, CACHE_RANGES_MAX, CACHED_BYTES_PER_USE_MAX, RANGES_PER_BARRIER_MAX};
 
 use crate::gpu::{GPU, Gpu, PAGE, copy, fill, full, global, on_buffer, words, work};
 
@@ -457,4 +457,56 @@ fn a_barrier_of_a_resource_that_is_not_there_touches_no_cache() {
     ];
     gpu.run(&[fill(a, 5, 100), Packet::Barrier { groups }, copy(a, b, 0)]);
     assert_eq!(gpu.word(64), 0);
+}
+
+/// The first mip of so many slices: pieces with the second mips between them.
+#[test]
+fn a_barrier_of_more_pieces_than_there_may_be_is_about_what_is_between_them_too() {
+    for (slices, between) in [(RANGES_PER_BARRIER_MAX as u32, 0), (RANGES_PER_BARRIER_MAX as u32 + 1, 1)] {
+        let mut gpu = Gpu::new(4);
+        let desc = ResourceDesc { array_size: 70, mips: 2, ..ResourceDesc::texture("t", GPU, (4, 2)) };
+        let texture = gpu.resource(&desc.with_packed_bytes());
+        let copied = gpu.buffer(2 * PAGE, 2800);
+        let one = TextureBarrier {
+            barrier: words(TO_COPY.0, TO_COPY.1),
+            layout_before: BarrierLayout::COMMON,
+            layout_after: BarrierLayout::COMMON,
+            resource: texture,
+            flags: TextureFlags::empty(),
+            subresources: SubresourceRange {
+                first_mip: 0,
+                mips: 1,
+                first_slice: 0,
+                slices,
+                first_plane: 0,
+                planes: 1,
+            },
+        };
+        let barrier = Packet::Barrier { groups: vec![BarrierGroup::Texture(vec![one])] };
+        gpu.run(&[fill(texture, 1, 10), barrier, copy(texture, copied, 0)]);
+        let last = u64::from(slices - 1) * 40;
+        let read = [0, 32, last, last + 32, last + 40].map(|at| gpu.word(2 * PAGE + at));
+        assert_eq!(read, [1, between, 1, 0, 0], "{slices} slices");
+    }
+}
+
+/// A barrier cuts one range of a cache into many: those that are too many are pushed out.
+#[test]
+fn a_cache_that_barriers_cut_into_pieces_has_no_more_ranges() {
+    let mut gpu = Gpu::new(2);
+    let [a, b] = [0, PAGE].map(|offset| gpu.buffer(offset, PAGE));
+    let mut packets = vec![fill(a, 5, 0), global(words((S::ALL, S::ALL), (A::NO_ACCESS, A::NO_ACCESS)))];
+    let none = words((S::NONE, S::NONE), (A::UNORDERED_ACCESS, A::NO_ACCESS));
+    for piece in 0..CACHE_RANGES_MAX as u64 {
+        let (resource, flags, offset) = (a, RangedFlags::empty(), 8 + piece * 8);
+        let one = RangedBarrier { barrier: none, resource, flags, offset, bytes: 4 };
+        packets.push(Packet::Barrier { groups: vec![BarrierGroup::Ranged(vec![one])] });
+    }
+    packets.extend([global(words((S::ALL, S::ALL), (A::NO_ACCESS, A::NO_ACCESS))), copy(a, b, 0)]);
+    gpu.run(&packets);
+    // What the barriers named is written back, and of the rest what was pushed out: it was all written at once, so the
+    // lowest addresses go first.
+    let read = [0, 4, 8, 12, 2044, 2052, 4092].map(|at| gpu.word(PAGE + at));
+    assert_eq!(read, [5, 5, 5, 5, 0, 0, 0]);
+    assert_eq!(gpu.word(4092), 5);
 }

@@ -1,8 +1,11 @@
 //! What runs beside what, in which order, and when.
 
 use d3dkmt::isa::{BarrierAccess as A, BarrierSync as S, FenceValue, Kernel, Packet, Use, WorkKind};
-use d3dkmt::limits::{COMMANDS_AT_ONCE_MAX, LIST_WINDOW_MAX};
-use dxgkrnl::ddi::{EngineState, Interrupt, Miniport};
+use d3dkmt::limits::{COMMANDS_AT_ONCE_MAX, LIST_WINDOW_MAX, ORDERED_USES_PER_COMMAND_MAX};
+use dxgkrnl::ddi::{
+    CurrentValueUpdate, EngineState, Interrupt, LocalNativeFenceId, Miniport, NativeFenceId,
+    NativeFenceStorage, NewNativeFence, OpenedNativeFence,
+};
 
 use crate::gpu::{ENGINE, Gpu, copy, fill, full, global, on_buffer, words, work};
 
@@ -209,4 +212,67 @@ fn results_are_in_memory_when_the_submission_is_reported() {
     assert_eq!((gpu.word(0), gpu.interrupts.len()), (0, 0), "in a cache");
     gpu.advance(40);
     assert_eq!((gpu.word(0), gpu.interrupts.len()), (5, 1));
+}
+
+/// A buffer that waits for a fence is set aside: what it wrote is in memory, and others run meanwhile.
+#[test]
+fn a_wait_barrier_waits_for_all_its_fences_and_then_does_its_barriers() {
+    let mut gpu = Gpu::new(1);
+    let [a, b] = [0, 64].map(|offset| gpu.buffer(offset, 64));
+    let fences = [1, 2].map(NativeFenceId);
+    for fence in fences {
+        let storage = NativeFenceStorage { page: fence.0, offset_bytes: 0 };
+        let (adapter, native_type, current_value, monitored_value) = (0, 0, 0, u64::MAX);
+        let new = NewNativeFence { fence, adapter, native_type, current_value, monitored_value, storage };
+        gpu.miniport.create_native_fence(&new).unwrap();
+        let (local, gpu_address) = (LocalNativeFenceId(fence.0), fence.0 * 0x1000);
+        let opened = OpenedNativeFence { local, fence, process: crate::gpu::P, gpu_address, writable: true };
+        gpu.miniport.open_native_fence(&opened);
+    }
+    let Packet::Barrier { groups } =
+        on_buffer(a, words((S::NONE, S::COPY), (A::UNORDERED_ACCESS, A::COPY_SOURCE)))
+    else {
+        unreachable!()
+    };
+    let wait = |value| FenceValue { gpu_address: value * 0x1000, value };
+    let waits = Packet::WaitBarrier { fences: vec![wait(1), wait(2)], groups };
+    gpu.submit(ENGINE, 1, &[fill(a, 5, 100), waits, copy(a, b, 10)]);
+    gpu.advance(100);
+    assert_eq!((gpu.miniport.engine_state(ENGINE), gpu.word(0)), (EngineState::Idle, 5));
+    assert_eq!(gpu.performer.shadows(), 0);
+    for (fence, value, until) in [(fences[1], 2, None), (fences[0], 1, Some(110))] {
+        let update = CurrentValueUpdate { fence, value, always_signaled: false, notification_only: false };
+        gpu.with_callbacks(|miniport, now, callbacks| {
+            miniport.update_current_values_from_cpu(now, &[update], callbacks);
+        });
+        assert_eq!(gpu.miniport.next_deadline(), until);
+    }
+    gpu.advance(10);
+    assert_eq!(gpu.word(64), 5);
+    assert!(matches!(gpu.interrupts[..], [Interrupt::DmaCompleted { .. }]));
+}
+
+#[test]
+fn so_many_targets_of_a_draw_keep_the_order_one_by_one() {
+    for (count, done) in
+        [(ORDERED_USES_PER_COMMAND_MAX as u64, 100), (ORDERED_USES_PER_COMMAND_MAX as u64 + 1, 150)]
+    {
+        let mut gpu = Gpu::new(1);
+        let all = gpu.buffer(0, 1024);
+        let target = |number: u64| Use::range(all, A::RENDER_TARGET, number * 16, 4);
+        let many: Vec<Use> = (0..count).map(target).collect();
+        let between = Use::range(all, A::RENDER_TARGET, 8, 4);
+        gpu.submit(
+            ENGINE,
+            1,
+            &[
+                work(WorkKind::Draw, Kernel::Fill, 1, 100, &many),
+                work(WorkKind::Draw, Kernel::Fill, 2, 50, &[between]),
+            ],
+        );
+        while let Some(due) = gpu.miniport.next_deadline() {
+            gpu.advance(due - gpu.now);
+        }
+        assert_eq!(gpu.now, done, "{count} targets");
+    }
 }

@@ -1,0 +1,247 @@
+//! Command lists through the kernel: from an allocation of a process to bytes in it, and what is left when something ends.
+
+use crate::allocations::{HEAP, create, destroy};
+use crate::common::{P, World};
+use crate::gpu_memory::{Mapped, bring, map};
+use crate::paging::queue;
+use d3dkmt::isa::{
+    Barrier, BarrierAccess as A, BarrierGroup, BarrierSync as S, Kernel, Packet, ResourceDesc, ResourceFlags,
+    Use, WorkKind,
+};
+use d3dkmt::{
+    Call, CreateAllocationFlags, CreatedSyncObject, DeviceExecutionState, EscapeFlags, Handle, NtStatus,
+    PageFaultState, Reply, escape::kind,
+};
+use dxgkrnl::policy::IllegalCommand;
+use dxgkrnl::{Config, DataMove, Input, Performer, ProcessBytes, ProcessId};
+
+const OK: NtStatus = NtStatus::SUCCESS;
+const PAGE: u64 = 4096;
+
+/// The three pages of the allocation.
+struct Pages(Vec<u8>);
+
+impl ProcessBytes for Pages {
+    fn read(&mut self, process: ProcessId, address: u64, to: &mut [u8]) -> bool {
+        let at = address.wrapping_sub(HEAP) as usize;
+        let from = self.0.get(at..at.saturating_add(to.len())).filter(|_| process == P);
+        from.map(|from| to.copy_from_slice(from)).is_some()
+    }
+
+    fn write(&mut self, process: ProcessId, address: u64, from: &[u8]) -> bool {
+        let at = address.wrapping_sub(HEAP) as usize;
+        let to = self.0.get_mut(at..at.saturating_add(from.len())).filter(|_| process == P);
+        to.map(|to| to.copy_from_slice(from)).is_some()
+    }
+}
+
+/// A device with a context on the 3D engine, an allocation that is mapped, and two buffers in it.
+struct Gpu {
+    world: World,
+    device: Handle,
+    context: Handle,
+    allocation: Handle,
+    fence: CreatedSyncObject,
+    base: u64,
+    buffers: [u32; 2],
+    pages: Pages,
+    performer: Performer,
+}
+
+impl Gpu {
+    fn new(config: Config) -> Self {
+        let mut world = World::with_config(config);
+        let device = world.device();
+        let context = world.context(device, 0);
+        let (paging_queue, _) = queue(&mut world, device, 0);
+        let allocation = create(&mut world, device, CreateAllocationFlags::empty()).2;
+        let (base, _) = map(&mut world, Mapped::whole(allocation).by(paging_queue));
+        bring(&mut world, paging_queue, allocation);
+        let fence = world.fence(device, 0);
+        let (pages, performer) = (Pages(vec![0; 3 * PAGE as usize]), Performer::default());
+        let buffers = [0; 2];
+        let mut gpu = Gpu { world, device, context, allocation, fence, base, buffers, pages, performer };
+        gpu.buffers = [0, PAGE].map(|offset| gpu.buffer(offset));
+        gpu.world.stores();
+        gpu.world.notes();
+        gpu
+    }
+
+    fn escape(&mut self, data: &[u8]) -> Result<Vec<u8>, NtStatus> {
+        let adapter = self.world.adapter();
+        let (device, context, flags) = (self.device, Handle::NULL, EscapeFlags::empty());
+        let kind = kind::DRIVER_PRIVATE;
+        match self.world.call(Call::Escape { adapter, device, context, kind, flags, data: data.to_vec() }) {
+            (OK, Reply::Escape(data)) => Ok(data),
+            (status, _) => Err(status),
+        }
+    }
+
+    fn buffer(&mut self, offset: u64) -> u32 {
+        let desc = ResourceDesc {
+            flags: ResourceFlags::ALLOW_UNORDERED_ACCESS,
+            ..ResourceDesc::buffer("buffer", self.base + offset, 256)
+        };
+        let created = self.escape(&[[5, 0, 0, 0, 0, 0, 0, 0].as_slice(), &desc.encode()].concat());
+        u32::from_le_bytes(created.unwrap()[4..8].try_into().unwrap())
+    }
+
+    /// A fill of the first buffer, a barrier, a copy to the second, the fence.
+    fn list(&self) -> Vec<Packet> {
+        let [a, b] = self.buffers;
+        let barrier = Barrier {
+            sync_before: S::COMPUTE_SHADING,
+            sync_after: S::COPY,
+            access_before: A::UNORDERED_ACCESS,
+            access_after: A::COPY_SOURCE,
+        };
+        let work = |kind, kernel, operand, uses: &[Use]| Packet::Work {
+            kind,
+            kernel,
+            operand,
+            duration_ns: 100,
+            uses: uses.to_vec(),
+        };
+        vec![
+            work(WorkKind::Dispatch, Kernel::Fill, 7, &[Use::whole(a, A::UNORDERED_ACCESS)]),
+            Packet::Barrier { groups: vec![BarrierGroup::Global(vec![barrier])] },
+            work(
+                WorkKind::Copy,
+                Kernel::Copy,
+                0,
+                &[Use::whole(a, A::COPY_SOURCE), Use::whole(b, A::COPY_DEST)],
+            ),
+            Packet::FenceWrite { gpu_address: self.fence.gpu_address, value: 3 },
+        ]
+    }
+
+    /// Does the moves since the last time, and gives how many there were.
+    fn perform(&mut self) -> usize {
+        let moves = std::mem::take(&mut self.world.effects.moves);
+        moves.iter().for_each(|one| self.performer.perform(one, &mut self.pages).unwrap());
+        moves.len()
+    }
+
+    fn word(&self, offset: u64) -> u32 {
+        let at = offset as usize;
+        u32::from_le_bytes(self.pages.0[at..at + 4].try_into().unwrap())
+    }
+
+    /// `D3DKMT_DEVICEEXECUTION_STATE`, and the page fault that there was.
+    fn state(&mut self) -> (DeviceExecutionState, PageFaultState) {
+        let state = self.world.execution_state(self.device);
+        match self.world.ok(Call::GetDeviceState { device: self.device, state_type: 5 }) {
+            Reply::PageFault(fault) => (DeviceExecutionState(state), fault),
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+#[test]
+fn the_bytes_are_in_the_allocation_in_the_step_in_which_the_fence_has_its_value() {
+    let mut gpu = Gpu::new(Config::default());
+    let list = gpu.list();
+    assert_eq!(gpu.world.submit(gpu.context, &list), OK);
+    gpu.world.advance(199);
+    gpu.perform();
+    assert_eq!((gpu.word(0), gpu.word(PAGE), gpu.world.stores()), (7, 0, vec![]), "the copy runs still");
+    gpu.world.advance(1);
+    assert!(gpu.perform() > 0);
+    assert_eq!((gpu.word(PAGE), gpu.word(PAGE + 252), gpu.word(PAGE + 256)), (7, 7, 0));
+    assert_eq!(gpu.world.stores(), [(gpu.fence.slot.unwrap(), 3)]);
+    assert_eq!(gpu.performer.shadows(), 0);
+}
+
+/// Evicted while the copy runs: what it writes cannot be written back.
+// covers: TDR-027
+#[test]
+fn memory_that_is_evicted_under_a_command_faults_the_device_and_is_not_touched() {
+    let mut gpu = Gpu::new(Config::default());
+    let list = gpu.list();
+    gpu.world.submit(gpu.context, &list);
+    gpu.world.advance(150);
+    gpu.perform();
+    let (device, allocations) = (gpu.device, vec![gpu.allocation]);
+    gpu.world.ok(Call::Evict { device, allocations, flags: 0 });
+    gpu.world.advance(100);
+    gpu.perform();
+    let fault = PageFaultState { flags: 1, gpu_address: gpu.base + PAGE };
+    assert_eq!(gpu.state(), (DeviceExecutionState::ERROR_DMA_PAGE_FAULT, fault));
+    let stored = gpu.world.stores().into_iter().any(|(slot, _)| Some(slot) == gpu.fence.slot);
+    assert_eq!((gpu.word(0), gpu.word(PAGE), stored, gpu.performer.shadows()), (7, 0, false, 0));
+}
+
+#[test]
+fn memory_that_is_destroyed_is_not_in_the_page_table_any_more() {
+    let mut gpu = Gpu::new(Config::default());
+    assert_eq!(destroy(&mut gpu.world, gpu.device, Handle::NULL, &[gpu.allocation]), OK);
+    let list = gpu.list();
+    gpu.world.submit(gpu.context, &list);
+    assert_eq!(gpu.perform(), 0);
+    let fault = PageFaultState { flags: 1, gpu_address: gpu.base };
+    assert_eq!(gpu.state(), (DeviceExecutionState::ERROR_DMA_PAGE_FAULT, fault));
+}
+
+#[test]
+fn an_illegal_command_faults_its_device_or_hangs_until_the_engine_is_reset() {
+    for (policy, expected) in [
+        (IllegalCommand::Faults, DeviceExecutionState::ERROR_DMA_FAULT),
+        (IllegalCommand::Hangs, DeviceExecutionState::HUNG),
+    ] {
+        let mut config = Config::default();
+        config.policy.illegal_command = policy;
+        let mut gpu = Gpu::new(config);
+        let mut list = gpu.list();
+        list.insert(
+            1,
+            Packet::Work {
+                kind: WorkKind::VideoDecode,
+                kernel: Kernel::None,
+                operand: 0,
+                duration_ns: 1,
+                uses: vec![],
+            },
+        );
+        gpu.world.submit(gpu.context, &list);
+        gpu.world.advance(3_000_000_000);
+        gpu.perform();
+        assert_eq!((gpu.word(0), gpu.performer.shadows()), (0, 0), "{policy:?}");
+        assert_eq!(gpu.state().0, expected, "{policy:?}");
+    }
+}
+
+#[test]
+fn a_process_that_ends_under_its_commands_leaves_no_shadow_and_no_write() {
+    let mut gpu = Gpu::new(Config::default());
+    let list = gpu.list();
+    gpu.world.submit(gpu.context, &list);
+    gpu.world.advance(150);
+    gpu.perform();
+    assert!(gpu.performer.shadows() > 0);
+    gpu.world.input(Input::ProcessGone { process: P });
+    gpu.world.advance(1000);
+    let releases = |one: &DataMove| matches!(one, DataMove::Release { .. } | DataMove::ReleaseAll { .. });
+    assert!(gpu.world.effects.moves.iter().all(releases), "{:?}", gpu.world.effects.moves);
+    gpu.perform();
+    assert_eq!((gpu.performer.shadows(), gpu.word(PAGE)), (0, 0));
+    assert!(gpu.world.kernel.engines_idle());
+}
+
+#[test]
+fn what_the_debug_layer_and_the_driver_say_are_notes_of_the_process() {
+    let mut gpu = Gpu::new(Config::default());
+    gpu.escape(&[7, 0, 0, 0, 2, 0, 0, 0]).unwrap();
+    let mut list = gpu.list();
+    list.remove(1);
+    gpu.world.submit(gpu.context, &list);
+    let notes: Vec<_> = std::mem::take(&mut gpu.world.effects.notes);
+    assert!(notes.iter().all(|note| note.process == Some(P)), "{notes:?}");
+    assert_eq!(notes.len(), 1);
+    assert!(notes[0].text.starts_with("driver of adapter 0: R-"), "{notes:?}");
+    assert!(notes[0].text.contains("hazard"), "{notes:?}");
+    let bad = [[5, 0, 0, 0, 0, 0, 0, 0].as_slice(), &[0; 96]].concat();
+    assert_eq!(gpu.escape(&bad), Err(NtStatus::INVALID_PARAMETER));
+    assert!(
+        gpu.world.notes().iter().any(|note| note.contains("the resource's kind is 0x0; it must be 1 to 4"))
+    );
+}
