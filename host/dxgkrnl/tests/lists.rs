@@ -153,7 +153,6 @@ fn the_bytes_are_in_the_allocation_in_the_step_in_which_the_fence_has_its_value(
 }
 
 /// Evicted while the copy runs: what it writes cannot be written back.
-// covers: TDR-027
 #[test]
 fn memory_that_is_evicted_under_a_command_faults_the_device_and_is_not_touched() {
     let mut gpu = Gpu::new(Config::default());

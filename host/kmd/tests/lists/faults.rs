@@ -35,7 +35,6 @@ fn outcome(packets: impl FnOnce(&mut Gpu) -> Vec<Packet>) -> (Vec<Interrupt>, u6
     (gpu.interrupts, id)
 }
 
-// covers: TDR-027
 #[test]
 fn memory_that_is_not_there_faults_at_its_first_byte() {
     let read_third = outcome(|gpu| vec![copy(gpu.buffer(2 * PAGE - 8, 16), gpu.buffer(0, 64), 5)]);
