@@ -108,8 +108,8 @@ ddis! {
     fn open_native_fence(&mut; opened: &OpenedNativeFence);
     fn close_native_fence(&mut; local: LocalNativeFenceId);
     fn destroy_native_fence(&mut; fence: NativeFenceId);
-    fn edge(&mut; edge: &Edge) -> Vec<String>;
     fn memory_written(&mut; storage: NativeFenceStorage, value: u64);
+    fn edge(&mut; edge: &Edge) -> Vec<String>;
     fn update_monitored_values(&mut;
         now: Nanos, values: &[(NativeFenceId, u64)], callbacks: &mut Vec<Callback>);
     fn update_current_values_from_cpu(&mut;
