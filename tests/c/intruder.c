@@ -21,7 +21,7 @@ static int connect_host(unsigned port, unsigned from)
 /* Says Hello with a token; 1 if the stream is open afterwards, 0 if it was closed with a Goodbye about the token. */
 static int greet(int stream, const char *token)
 {
-    char frame[6 + TOKEN_BYTES + 1] = {2 + 2 + 2 + TOKEN_BYTES, 0x12, 2 + 2 + TOKEN_BYTES, 0x08, 3, 0x12, TOKEN_BYTES};
+    char frame[6 + TOKEN_BYTES + 1] = {2 + 2 + 2 + TOKEN_BYTES, 0x12, 2 + 2 + TOKEN_BYTES, 0x08, PROTOCOL_VERSION, 0x12, TOKEN_BYTES};
     char answer[256] = "";
     memcpy(frame + 7, token, TOKEN_BYTES);
     CHECK(send(stream, frame, sizeof frame, MSG_NOSIGNAL) == sizeof frame, "send: %s", strerror(errno));
