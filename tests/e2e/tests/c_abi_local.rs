@@ -5,6 +5,7 @@ use std::process::Output;
 use e2e::embedded::Embedded;
 use e2e::polling::{eventually, until};
 use e2e::programs::ROWS;
+use gpupv::daemon::Options;
 
 fn text(output: &Output) -> String {
     String::from_utf8(output.stdout.clone()).expect("the programs print text")
@@ -65,6 +66,23 @@ fn engines_run_lists_on_the_programs_own_memory() {
     let output = check("lists_tour");
     assert_eq!(output.lines().filter(|line| line.starts_with("without the barrier")).count(), 5, "{output}");
     assert!(output.ends_with("lists_tour: all as expected\n"), "{output}");
+}
+
+#[test]
+fn each_barrier_that_is_missing_is_a_race_that_is_told_and_nothing_else_is() {
+    let mut options = Options::default();
+    options.kernel.adapters[0].hazards = true;
+    let daemon = Embedded::start_with(options);
+    let mut notes = daemon.seat().subscribe();
+    let output = daemon.run("lists_tour", &[]);
+    assert!(output.status.success(), "{}", text(&output));
+    let mut races = Vec::new();
+    while let Ok(note) = notes.try_recv() {
+        races.extend(note.text.split_once("race on ").map(|(_, race)| race.to_owned()));
+    }
+    let on: Vec<&str> = races.iter().filter_map(|race| Some(race.split_once(':')?.0)).collect();
+    assert_eq!(on, ["filled", "copied", "added", "copied again", "xored"], "{races:?}");
+    daemon.end();
 }
 
 #[test]
