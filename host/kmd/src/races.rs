@@ -12,7 +12,9 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use barriers::legacy::{self, Translated};
-use d3dkmt::isa::{Barrier, BarrierGroup, Packet, Reader, ResourceDesc, ResourceName, Use, Viewed, WorkKind};
+use d3dkmt::isa::{
+    Barrier, BarrierGroup, Packet, Reader, ResourceDesc, ResourceName, TextureBarrier, Use, Viewed, WorkKind,
+};
 use dxgkrnl::Config;
 use dxgkrnl::ddi::{Callback, Edge, HwContext, HwQueueId, Orderer, PageTableEntry};
 use hazards::{Access, Agent, Checker, CommandId, Range, Report};
@@ -46,18 +48,18 @@ pub(crate) struct Races {
     names: BTreeMap<(u32, u64), (u64, ResourceName)>,
 }
 
-fn queue(orderer: Orderer) -> Option<u64> {
-    match orderer {
-        Orderer::Process(_) => None,
-        Orderer::Context(HwContext(context)) => Some(context.into()),
-        Orderer::HwQueue(HwQueueId(hw_queue)) => Some(1 << 32 | u64::from(hw_queue)),
-    }
-}
-
 fn agent(orderer: Orderer) -> Agent {
     match orderer {
         Orderer::Process(process) => Agent::Process(process.0),
-        Orderer::Context(_) | Orderer::HwQueue(_) => Agent::Queue(queue(orderer).unwrap_or_default()),
+        Orderer::Context(HwContext(context)) => Agent::Queue(context.into()),
+        Orderer::HwQueue(HwQueueId(hw_queue)) => Agent::Queue(1 << 32 | u64::from(hw_queue)),
+    }
+}
+
+fn queue(orderer: Orderer) -> Option<u64> {
+    match agent(orderer) {
+        Agent::Process(_) => None,
+        Agent::Queue(queue) => Some(queue),
     }
 }
 
@@ -72,6 +74,17 @@ pub(crate) fn orderer(origin: Origin, context: HwContext) -> Orderer {
 impl Surroundings<'_> {
     fn find(&self, resource: u32) -> Option<&ResourceDesc> {
         self.resources.get(self.space, resource)
+    }
+
+    /// GPU addresses of a resource; none if it is not there.
+    fn whole(&self, resource: u32) -> Vec<(u64, u64)> {
+        let desc = self.find(resource);
+        desc.map(|desc| (desc.gpu_address, desc.gpu_address + desc.bytes)).into_iter().collect()
+    }
+
+    /// The same of the subresources that a barrier is about.
+    fn subresources(&self, one: &TextureBarrier) -> Vec<(u64, u64)> {
+        self.find(one.resource).map(|desc| barrier_ranges(desc, &one.subresources)).unwrap_or_default()
     }
 
     /// Where GPU addresses lead, as far as they lead to memory.
@@ -188,12 +201,10 @@ impl Races {
                     match legacy::translate(&barrier, |resource| around.find(resource)) {
                         Some(Translated::Global(barrier)) => self.checker.barrier(by, &barrier, None),
                         Some(Translated::Texture(one)) => {
-                            let ranges = around.find(one.resource);
-                            let ranges = ranges.map(|desc| barrier_ranges(desc, &one.subresources));
-                            self.barrier(by, &one.barrier, ranges.unwrap_or_default(), around);
+                            self.barrier(by, &one.barrier, around.subresources(&one), around);
                         }
                         Some(Translated::Buffer(one)) => {
-                            self.barrier(by, &one.barrier, whole(around.find(one.resource)), around);
+                            self.barrier(by, &one.barrier, around.whole(one.resource), around);
                         }
                         None => {}
                     }
@@ -232,14 +243,12 @@ impl Races {
             }
             BarrierGroup::Texture(barriers) => {
                 for one in barriers.iter() {
-                    let ranges =
-                        around.find(one.resource).map(|desc| barrier_ranges(desc, &one.subresources));
-                    self.barrier(by, &one.barrier, ranges.unwrap_or_default(), around);
+                    self.barrier(by, &one.barrier, around.subresources(&one), around);
                 }
             }
             BarrierGroup::Buffer(barriers) => {
                 for one in barriers.iter() {
-                    self.barrier(by, &one.barrier, whole(around.find(one.resource)), around);
+                    self.barrier(by, &one.barrier, around.whole(one.resource), around);
                 }
             }
             // The cache's part of memory is at least the resource.
@@ -247,7 +256,7 @@ impl Races {
                 for one in barriers.iter() {
                     match one.resource {
                         0 => self.checker.barrier(by, &one.barrier, None),
-                        resource => self.barrier(by, &one.barrier, whole(around.find(resource)), around),
+                        resource => self.barrier(by, &one.barrier, around.whole(resource), around),
                     }
                 }
             }
@@ -264,8 +273,4 @@ impl Races {
         }
         memory.into_iter().for_each(|range| self.checker.barrier(by, barrier, Some(range)));
     }
-}
-
-fn whole(desc: Option<&ResourceDesc>) -> Vec<(u64, u64)> {
-    desc.map(|desc| (desc.gpu_address, desc.gpu_address + desc.bytes)).into_iter().collect()
 }

@@ -139,16 +139,20 @@ pub extern "C" fn D3DKMTDestroyAllocation2(argument: *const DestroyAllocation2) 
     enter(Starts::Nothing, |session| destroy(session, &read(argument)?))
 }
 
+fn resource_info(session: &Session, call: &Call) -> Result<(NtStatus, ResourceInfo), NtStatus> {
+    match session.call(call) {
+        Answer { status, reply: Reply::ResourceInfo(info) } if status.is_success() => Ok((status, info)),
+        answer => Err(failure(&answer)),
+    }
+}
+
 /// `D3DKMTQueryResourceInfo`: sizes only, the buffer is not filled (W-264).
 #[unsafe(no_mangle)]
 pub extern "C" fn D3DKMTQueryResourceInfo(argument: *mut QueryResourceInfo) -> CStatus {
     enter(Starts::Nothing, |session| {
         let mut arguments = read(argument)?;
         let (device, shared_handle) = (Handle(arguments.device), Handle(arguments.shared_handle));
-        let (status, info) = match session.call(&Call::QueryResourceInfo { device, shared_handle }) {
-            Answer { status, reply: Reply::ResourceInfo(info) } if status.is_success() => (status, info),
-            answer => return Err(failure(&answer)),
-        };
+        let (status, info) = resource_info(session, &Call::QueryResourceInfo { device, shared_handle })?;
         arguments.runtime_data_size = info.runtime_data_size;
         arguments.total_private_data_size = info.total_private_data_size;
         arguments.private_data_size = info.private_data_size;
@@ -211,10 +215,8 @@ pub extern "C" fn D3DKMTQueryResourceInfoFromNtHandle(
         let mut arguments = read(argument)?;
         let device = Handle(arguments.device);
         let token = nt_handle::token_for(session, device, arguments.nt_handle)?;
-        let (status, info) = match session.call(&Call::QueryResourceInfoFromNtHandle { device, token }) {
-            Answer { status, reply: Reply::ResourceInfo(info) } if status.is_success() => (status, info),
-            answer => return Err(failure(&answer)),
-        };
+        let call = Call::QueryResourceInfoFromNtHandle { device, token };
+        let (status, info) = resource_info(session, &call)?;
         arguments.runtime_data_size = info.runtime_data_size;
         arguments.total_private_data_size = info.total_private_data_size;
         arguments.private_data_size = info.private_data_size;

@@ -378,9 +378,7 @@ impl Loop {
                 let reply = BrokerReply { first_slot, slots, process: process.0, ..BrokerReply::default() };
                 broker::send_reply(&*connection, &reply, &[memory.as_fd()]).map(|()| true)
             }
-            (Request::MakeNtHandle, Some(process)) => {
-                self.give_nt_handle(vm, process, &connection).map(|()| true)
-            }
+            (Request::MakeNtHandle, Some(process)) => self.give_nt_handle(vm, process, &connection),
             // Pages that cannot be lent are no reason to end a process.
             (Request::Lend { address, pages }, Some(process)) => {
                 match broker::lend(&self.seat, process, address, pages) {
@@ -521,19 +519,15 @@ impl Loop {
         }
     }
 
-    /// Gives a process an NT handle that names nothing yet; one that may not have it lives on.
-    fn give_nt_handle(&mut self, vm: VmId, process: ProcessId, connection: &OwnedFd) -> anyhow::Result<()> {
+    /// Gives a process an NT handle that names nothing yet; one that may not have it lives on: its connection goes on.
+    fn give_nt_handle(&mut self, vm: VmId, process: ProcessId, connection: &OwnedFd) -> anyhow::Result<bool> {
         // So a name has ended for whoever asks for it after the last close of its handles.
         self.close_nt_handles(vm);
         match self.make_nt_handle(vm) {
-            Ok(handle) => {
-                let reply = BrokerReply { process: process.0, ..BrokerReply::default() };
-                broker::send_reply(connection, &reply, &[handle.as_fd()])
-            }
+            Ok(handle) => answer(connection, process, &[handle.as_fd()]),
             Err(error) => {
                 tracing::debug!("process {} gets no NT handle: {error:#}", process.0);
-                let reply = BrokerReply { refused: format!("{error:#}"), ..BrokerReply::default() };
-                broker::send_reply(connection, &reply, &[])
+                refuse(connection, &error)
             }
         }
     }
