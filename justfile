@@ -14,6 +14,11 @@ conformance:
     cargo test --no-fail-fast 2>&1 | tee target/conformance/cargo-test.txt
     cargo run --package conformance -- --check
 
+# Golden traces replay identical in this build and in the other one
+golden:
+    cargo test --package trace --test golden
+    cargo test --release --package trace --test golden
+
 # What CI runs
 ci:
     .ci/run
@@ -34,8 +39,12 @@ deny:
 doctor:
     cargo gpupv doctor --fix
 
-# Hours of random calls against the naive model, of random frames at a daemon and of random programs over a link
+# Hours of random calls against the naive model, of random frames at a daemon and of random programs
+# over a link; 200 kills of a daemon that records, and 200 of one that goes on
 soak:
     PROPTEST_CASES=100000 cargo test --release --package dxgkrnl --test model state_machine
     cargo run --release --package gpupv -- scenario explore --random --seeds 0..50000000
     GPUPV_FUZZ_FRAMES=100000000 cargo test --release --package e2e --test protocol random_frames
+    GPUPV_KILLS=200 cargo test --release --package e2e --test recording nothing_that_a_guest
+    GPUPV_KILLS=200 cargo test --release --package e2e --test restart guests_go_on
+    GPUPV_KILLS=50 cargo test --release --package e2e --test restart_vm

@@ -11,6 +11,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     // Reflection serves this.
     let path = std::path::PathBuf::from(std::env::var("OUT_DIR")?).join("descriptors.bin");
     std::fs::write(path, descriptors.encode_to_vec())?;
-    tonic_prost_build::configure().build_client(services).build_server(services).compile_fds(descriptors)?;
+    // What can be long: see bulk.rs.
+    let long = [".gpupv.channel.Escape.data", ".gpupv.channel.ToGuest.escape"];
+    let builder = long.into_iter().fold(tonic_prost_build::configure(), |builder, path| builder.bytes(path));
+    builder.build_client(services).build_server(services).compile_fds(descriptors)?;
     Ok(())
 }

@@ -40,6 +40,9 @@ pub enum Task {
     NewEvent(EventNumber),
     /// How often an event was set since the last time.
     TakeEvent(EventNumber),
+    /// Waits until an event is set; how often it was since the last time. The thread does nothing else meanwhile, and
+    /// barriers wait for it.
+    AwaitEvent(EventNumber),
     /// Closes the actor's own number of an event.
     CloseEvent(EventNumber),
     /// One atomic load of a fence's value.
@@ -53,8 +56,21 @@ pub enum Task {
     OpenMailbox(String),
     /// Sends the NT handle of this name into another process's mailbox.
     SendShare { token: ShareToken, mailbox: String },
+    /// Writes words of the memory of an allocation.
+    StoreWords(Words),
+    /// The first of those words that is another: its place << 32 and the word, `u64::MAX` if there is none.
+    FindOther(Words),
     /// Closes the actor's own descriptor of the NT handle of this name.
     CloseShare(ShareToken),
+}
+
+/// Words of 32 bits of an allocation's memory; without a count up to its end.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Words {
+    pub allocation: Handle,
+    pub first: u64,
+    pub count: Option<u64>,
+    pub word: u32,
 }
 
 /// What became of an order.
@@ -107,6 +123,7 @@ impl Order {
             Task::StartThread => Body::StartThread(true),
             Task::NewEvent(event) => Body::NewEvent(*event),
             Task::TakeEvent(event) => Body::TakeEvent(*event),
+            Task::AwaitEvent(event) => Body::AwaitEvent(*event),
             Task::CloseEvent(event) => Body::CloseEvent(*event),
             Task::ReadValue(object) => Body::ReadValue(object.0),
             Task::MessagesSent => Body::MessagesSent(true),
@@ -115,6 +132,8 @@ impl Order {
             Task::SendShare { token, mailbox } => {
                 Body::SendShare(wire::SendShare { token: token.0.to_vec(), mailbox: mailbox.clone() })
             }
+            Task::StoreWords(words) => Body::StoreWords(words.to_wire()),
+            Task::FindOther(words) => Body::FindOther(words.to_wire()),
             Task::CloseShare(token) => Body::CloseShare(token.0.to_vec()),
         };
         wire::Order { tag: self.tag, thread: self.thread, body: Some(body) }
@@ -132,6 +151,7 @@ impl Order {
             Body::StartThread(_) => Task::StartThread,
             Body::NewEvent(event) => Task::NewEvent(event),
             Body::TakeEvent(event) => Task::TakeEvent(event),
+            Body::AwaitEvent(event) => Task::AwaitEvent(event),
             Body::CloseEvent(event) => Task::CloseEvent(event),
             Body::ReadValue(object) => Task::ReadValue(Handle(object)),
             Body::MessagesSent(_) => Task::MessagesSent,
@@ -140,9 +160,23 @@ impl Order {
             Body::SendShare(wire::SendShare { token: bytes, mailbox }) => {
                 Task::SendShare { token: token(&bytes, "SendShare")?, mailbox }
             }
+            Body::StoreWords(words) => Task::StoreWords(Words::from_wire(&words)),
+            Body::FindOther(words) => Task::FindOther(Words::from_wire(&words)),
             Body::CloseShare(bytes) => Task::CloseShare(token(&bytes, "CloseShare")?),
         };
         Ok(Order { tag: order.tag, thread: order.thread, task })
+    }
+}
+
+impl Words {
+    fn to_wire(self) -> wire::Words {
+        let Words { allocation: Handle(allocation), first, count, word } = self;
+        wire::Words { allocation, first, count, word }
+    }
+
+    fn from_wire(words: &wire::Words) -> Words {
+        let wire::Words { allocation, first, count, word } = *words;
+        Words { allocation: Handle(allocation), first, count, word }
     }
 }
 

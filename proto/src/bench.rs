@@ -4,6 +4,7 @@
 //!   guest-bench ── order, 2 bytes ──▶ DRIVER_PORT, or the socket `driver`     the host's side of a wake
 //!   guest-bench ── {"ask": word} on its output ──▶ gpupv bench ── word ──▶ guest-bench flood, in another VM
 //!               ◀── a line on its input: done ──              ◀── word ──
+//!   guest-bench ── {"ask": word} on its output ──▶ gpupv bench   records, or no more; answered alike
 //! ```
 
 /// `Usage[0]` of the CPU event that [`Order::Signal`] has signaled.
@@ -68,6 +69,26 @@ impl Flood {
     }
 }
 
+/// Whether the host records a trace.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Record {
+    Off,
+    On,
+}
+
+impl Record {
+    pub fn word(self) -> &'static str {
+        match self {
+            Record::Off => "record-no-more",
+            Record::On => "record",
+        }
+    }
+
+    pub fn parse(word: &str) -> Option<Record> {
+        [Record::Off, Record::On].into_iter().find(|record| record.word() == word)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -82,5 +103,9 @@ mod tests {
             assert_eq!(Flood::parse(flood.word()), Some(flood));
         }
         assert_eq!(Flood::parse(""), None);
+        for record in [Record::Off, Record::On] {
+            assert_eq!(Record::parse(record.word()), Some(record));
+            assert_eq!(Flood::parse(record.word()), None);
+        }
     }
 }

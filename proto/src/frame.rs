@@ -4,9 +4,13 @@
 //! [`append`] writes one. A frame that is too long is known from its first bytes and refused there.
 
 use prost::Message;
-use prost::encoding::decode_varint;
+use prost::encoding::{decode_varint, encode_varint};
 
+use crate::bulk::{Bulk, Pieces};
 use crate::limits::FRAME_BYTES_MAX;
+
+/// Of a varint.
+const LENGTH_BYTES_MAX: usize = 10;
 
 /// Why a stream cannot be read on: the frame boundary is lost or the message is not one.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -21,12 +25,16 @@ pub enum FrameError {
 
 /// Appends one message with its length to `bytes`.
 pub fn append<M: Message>(message: &M, bytes: &mut Vec<u8>) {
-    message.encode_length_delimited(bytes).expect("a Vec grows as needed");
+    let length = message.encoded_len();
+    bytes.reserve(length + LENGTH_BYTES_MAX);
+    let mut bytes = Bulk(bytes);
+    encode_varint(length as u64, &mut bytes);
+    message.encode_raw(&mut bytes);
 }
 
 /// Decodes one message; `FrameError::BadMessage` says what is wrong with it.
 pub fn decode<M: Message + Default>(bytes: &[u8]) -> Result<M, FrameError> {
-    M::decode(bytes).map_err(|error| FrameError::BadMessage(error.to_string()))
+    M::decode(Pieces(bytes)).map_err(|error| FrameError::BadMessage(error.to_string()))
 }
 
 /// Bytes of a stream on their way to being frames.
@@ -38,7 +46,6 @@ pub struct FrameBuffer {
 
 /// The place of the next frame in `bytes`: how long its prefix is and how long it is.
 fn next_length(bytes: &[u8]) -> Result<Option<(usize, usize)>, FrameError> {
-    const VARINT_BYTES_MAX: usize = 10;
     // By far the commonest end of a batch, and an error of prost's is in memory of its own.
     if bytes.is_empty() {
         return Ok(None);
@@ -46,7 +53,7 @@ fn next_length(bytes: &[u8]) -> Result<Option<(usize, usize)>, FrameError> {
     let mut rest = bytes;
     let Ok(length) = decode_varint(&mut rest) else {
         // Either cut off (wait for more) or no varint at all.
-        return if bytes.len() >= VARINT_BYTES_MAX || bytes.iter().any(|byte| byte & 0x80 == 0) {
+        return if bytes.len() >= LENGTH_BYTES_MAX || bytes.iter().any(|byte| byte & 0x80 == 0) {
             Err(FrameError::BadLength)
         } else {
             Ok(None)

@@ -1,9 +1,10 @@
 //! The wire: generated messages, framing, and the conversions between messages and the types of
 //! [`d3dkmt`]. Messages stop at this crate's edge: the model never sees one.
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 pub mod actor;
 pub mod bench;
+pub mod bulk;
 pub mod convert;
 pub mod frame;
 pub mod limits;
@@ -44,7 +45,7 @@ pub mod agent {
 pub const DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/descriptors.bin"));
 
 /// Version of the channel and attach protocols. The two sides must agree exactly.
-pub const PROTOCOL_VERSION: u32 = 4;
+pub const PROTOCOL_VERSION: u32 = 6;
 
 pub use prost::Message;
 

@@ -4,6 +4,8 @@
 pub const GUESTD_PORT: u32 = 7000;
 /// vsock port of the daemon for the stream of a guest process.
 pub const CHANNEL_PORT: u32 = 7001;
+/// vsock port of the daemon for bells: a stream for each event that guestd keeps for a process.
+pub const BELL_PORT: u32 = 7002;
 /// vsock port of the daemon that sends back what it gets; open only while `gpupv bench` runs.
 pub const ECHO_PORT: u32 = 7010;
 /// vsock port of the daemon that swallows what it gets; open only while `gpupv bench` runs.

@@ -8,13 +8,18 @@ use proptest::prelude::*;
 
 use any::{call, event, handle, reply, token};
 
-use crate::actor::{Order, Outcome, Report, Task};
+use crate::actor::{Order, Outcome, Report, Task, Words};
 use crate::convert::{
     FromHost, answer_into_frame, answer_to_frame, call_from_body, call_into_frame, call_to_frame, from_host,
     wake_to_frame,
 };
 use crate::frame::{FrameBuffer, FrameError, append, decode};
 use crate::limits::FRAME_BYTES_MAX;
+
+fn words() -> impl Strategy<Value = Words> {
+    let all = (handle(), any::<u64>(), any::<Option<u64>>(), any::<u32>());
+    all.prop_map(|(allocation, first, count, word)| Words { allocation, first, count, word })
+}
 
 fn task() -> impl Strategy<Value = Task> {
     let event = || proptest::option::of(1..=u64::MAX);
@@ -23,12 +28,15 @@ fn task() -> impl Strategy<Value = Task> {
         1 => Just(Task::StartThread),
         1 => any::<u64>().prop_map(Task::NewEvent),
         1 => any::<u64>().prop_map(Task::TakeEvent),
+        1 => any::<u64>().prop_map(Task::AwaitEvent),
         1 => any::<u64>().prop_map(Task::CloseEvent),
         1 => handle().prop_map(Task::ReadValue),
         1 => Just(Task::MessagesSent),
         1 => Just(Task::Barrier),
         1 => any::<String>().prop_map(Task::OpenMailbox),
         1 => (token(), any::<String>()).prop_map(|(token, mailbox)| Task::SendShare { token, mailbox }),
+        1 => words().prop_map(Task::StoreWords),
+        1 => words().prop_map(Task::FindOther),
         1 => token().prop_map(Task::CloseShare),
     ]
 }
@@ -181,7 +189,8 @@ fn data_of_an_escape_move_from_its_message_to_its_answer() {
     use d3dkmt::{Call, Reply};
     let data = vec![7; 64 * 1024];
     let place = data.as_ptr();
-    let call = call_from_body(to_host::Body::Escape(Escape { data, ..Escape::default() })).unwrap();
+    let call =
+        call_from_body(to_host::Body::Escape(Escape { data: data.into(), ..Escape::default() })).unwrap();
     let Some(to_host::Body::Escape(escape)) = call_into_frame(1, call).body else { panic!("another call") };
     let Ok(Call::Escape { data, .. }) = call_from_body(to_host::Body::Escape(escape)) else {
         panic!("no call")

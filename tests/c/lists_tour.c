@@ -220,6 +220,23 @@ static void run_for_ever(void)
         run(-1);
 }
 
+/* A list for each line of the input. */
+static int run_on_demand(void)
+{
+    char line[16];
+    printf("ready\n");
+    fflush(stdout);
+    while (fgets(line, sizeof line, stdin)) {
+        int right = run(-1);
+        CHECK(right == WORDS, "%d of %d words are right", right, WORDS);
+        printf("%s\n", right == WORDS ? "right" : "wrong");
+        fflush(stdout);
+    }
+    destroy_device(device);
+    close_adapter(adapter);
+    return failures != 0;
+}
+
 int main(int count, char **words)
 {
     adapter = open_adapter(NULL);
@@ -227,9 +244,11 @@ int main(int count, char **words)
     context = create_context(device, 0);
     done = create_fence(device, 0, 0);
     create_memory();
-    if (count > 1 && strcmp(words[1], "for-ever") == 0) {
+    if (count > 1) {
         for (int number = 0; number < STAGES; number++)
             stage[number] = create_buffer(gpu_address + (uint64_t)number * STAGE_BYTES, "stage");
+        if (strcmp(words[1], "on-demand") == 0)
+            return run_on_demand();
         run_for_ever();
     }
     barriers();

@@ -44,5 +44,5 @@ pub use initramfs::{GuestFile, Initramfs, MODULE_LIST_PATH};
 pub use kernel::Kernel;
 pub use libraries::{Library, libraries_of};
 pub use progress::{Progress, Silent};
-pub use requirements::{Mend, Requirement, State, mend, requirements};
+pub use requirements::{Mend, Requirement, State, browser, mend, requirements};
 pub use vm::{GUEST_READY_MARKER, Vm, VmConfig};

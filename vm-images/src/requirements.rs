@@ -15,6 +15,8 @@ use crate::progress::Progress;
 
 pub(crate) const QEMU: &str = "qemu-system-x86_64";
 const QEMU_PACKAGE: &str = "qemu-system-x86";
+/// Program and package.
+const BROWSER: &str = "chromium";
 
 /// One thing that is needed, and how it stands.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -218,6 +220,18 @@ pub(crate) fn qemu_version() -> Result<((u32, u32), String)> {
 fn parse_version(line: &str) -> Option<(u32, u32)> {
     let mut numbers = line.split("version ").nth(1)?.split(['.', ' ']);
     Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
+}
+
+/// The browser in which pages are tested. Not among [`requirements`]: who runs guests has no need of it, and it is big.
+pub fn browser() -> Requirement {
+    const NAME: &str = "Chromium";
+    match find_on_path(BROWSER) {
+        Some(path) => Requirement::met(NAME, path.display().to_string()),
+        None => {
+            let what = format!("{BROWSER} is not on PATH");
+            Requirement::missing(NAME, "tests of pages", what, Mend::install(&[BROWSER]))
+        }
+    }
 }
 
 fn dpkg_deb() -> Requirement {

@@ -3,9 +3,9 @@
 //! to events set and to the reports of threads whose wait it ended.
 //!
 //! ```text
-//!   rest ──▶ a synchronous call ──▶ rest ──▶ reported anything meanwhile? ──no──▶ done
-//!    ▲                                                   │ yes
-//!    └───────────────────────────────────────────────────┘
+//!   rest ──▶ a synchronous call ──▶ events settled ──▶ rest ──▶ reported anything meanwhile? ──no──▶ done
+//!    ▲                                                                      │ yes
+//!    └──────────────────────────────────────────────────────────────────────┘
 //! ```
 //! *Rest*: all other threads of this process were asleep at one moment. Each was seen asleep twice, and
 //! none was switched from in between. A thread that is still to set an event, or that was rung and has
@@ -16,6 +16,9 @@
 //! stream behind those messages, so the host has handled them all before it answers. The host decides
 //! under one lock and puts answers and wakes into the one stream back in that order; the library reads
 //! it in order. So once the answer is there, every wake that the host decided on before is read too.
+//!
+//! *Events settled*: those that a driver signals are set by the broker, by a way of their own. It is asked to answer when
+//! all are set that the host decided on before it was asked, and so before that answer.
 //!
 //! A thread that is in the same order before and after has its answer by now: it is in a wait, and was
 //! not woken. (One call alone may be elsewhere: a create call that is asking the broker for memory.) If a thread finished an order, it may have sent the next one's message: once more.
@@ -29,7 +32,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use d3dkmt::NtStatus;
 
-use crate::abi::{messages_sent, sdk};
+use crate::abi::{messages_sent, sdk, settle_events};
 
 #[derive(Default)]
 pub struct Barriers {
@@ -60,6 +63,7 @@ impl Barriers {
             let before = reported();
             if self.begun.load(Ordering::Relaxed) && call() {
                 *messages += 1;
+                settle_events();
             }
             come_to_rest();
             if reported() == before {

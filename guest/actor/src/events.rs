@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use d3dkmt::NtStatus;
 use proto::actor::EventNumber;
-use rustix::event::EventfdFlags;
+use rustix::event::{EventfdFlags, PollFd, PollFlags};
 use rustix::io::Errno;
 
 use crate::abi::{NO_HANDLE, NtHandle};
@@ -49,6 +49,16 @@ impl Events {
         match rustix::io::read(&*event, &mut count) {
             Ok(_) => Ok(u64::from_ne_bytes(count)),
             Err(Errno::AGAIN) => Ok(0),
+            Err(_) => Err(NtStatus::UNSUCCESSFUL),
+        }
+    }
+
+    /// The same, but not before it is set.
+    pub fn wait(&self, number: EventNumber) -> Result<u64, NtStatus> {
+        let event = self.lock().get(&number).cloned().ok_or(NtStatus::INVALID_HANDLE)?;
+        let mut ready = [PollFd::new(&*event, PollFlags::IN)];
+        match rustix::io::retry_on_intr(|| rustix::event::poll(&mut ready, None)) {
+            Ok(_) => self.take(number),
             Err(_) => Err(NtStatus::UNSUCCESSFUL),
         }
     }

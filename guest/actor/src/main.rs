@@ -18,6 +18,7 @@ mod abi;
 mod barrier;
 mod calls;
 mod events;
+mod memory;
 mod objects;
 mod output;
 mod shares;
@@ -35,6 +36,7 @@ use rustix::process::Signal;
 use barrier::Barriers;
 use calls::Done;
 use events::Events;
+use memory::Memory;
 use objects::Objects;
 use output::Output;
 use shares::Shares;
@@ -52,6 +54,7 @@ struct Actor {
     output: Output,
     events: Events,
     objects: Objects,
+    memory: Memory,
     shares: Shares,
     barriers: Barriers,
 }
@@ -66,6 +69,7 @@ impl Actor {
             Task::StartThread => Done::success(Outcome::Nothing),
             Task::NewEvent(number) => Done::nothing(self.events.make(number)),
             Task::TakeEvent(number) => Done::value(self.events.take(number)),
+            Task::AwaitEvent(number) => Done::value(self.events.wait(number)),
             Task::CloseEvent(number) => Done::nothing(self.events.close(number)),
             Task::ReadValue(object) => Done::value(self.objects.value(object)),
             Task::MessagesSent => Done::success(Outcome::Value(self.barriers.messages_sent())),
@@ -75,6 +79,8 @@ impl Actor {
             }
             Task::OpenMailbox(name) => Done::nothing(self.shares.open_mailbox(&name)),
             Task::SendShare { token, mailbox } => Done::nothing(self.shares.send(token, &mailbox)),
+            Task::StoreWords(words) => Done::nothing(self.memory.store(&words)),
+            Task::FindOther(words) => Done::value(self.memory.find_other(&words)),
             Task::CloseShare(token) => Done::nothing(self.shares.close(token)),
         }
     }

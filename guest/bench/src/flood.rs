@@ -50,9 +50,9 @@ pub fn measure(plan: &Plan) -> anyhow::Result<()> {
         let rounds = if plan.wants(figure) { plan.rounds } else { 0 };
         for round in 0..rounds {
             let peace = block(count)?;
-            ask(flood)?;
+            ask(flood.word())?;
             let flooded = block(count)?;
-            ask(Flood::Off)?;
+            ask(Flood::Off.word())?;
             record::round(figure, round, &mut [("ours", flooded), ("peer", peace)])?;
         }
     }
@@ -60,8 +60,8 @@ pub fn measure(plan: &Plan) -> anyhow::Result<()> {
 }
 
 /// Returns when it is so.
-fn ask(flood: Flood) -> anyhow::Result<()> {
-    record::ask(flood.word());
+pub fn ask(word: &str) -> anyhow::Result<()> {
+    record::ask(word);
     let mut line = String::new();
     ensure!(std::io::stdin().read_line(&mut line)? > 0, "`gpupv bench` is gone");
     Ok(())
@@ -84,7 +84,7 @@ pub fn flooder() -> anyhow::Result<()> {
     // SAFETY: a struct of one number, for this process itself.
     unsafe { libc::sched_setscheduler(0, libc::SCHED_IDLE, &libc::sched_param { sched_priority: 0 }) };
     let attachment = Broker::connect(&broker_path())?.attach("flood")?;
-    let (_, frames) = greet(attachment.stream.as_fd(), attachment.token)?;
+    let (_, frames) = greet(attachment.stream.as_fd(), attachment.token, 0, None)?;
     let mut flooder = Flooder {
         stream: attachment.stream.as_fd(),
         frames,

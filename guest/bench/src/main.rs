@@ -14,9 +14,11 @@ mod abi;
 mod driver_wake;
 mod fence_read;
 mod flood;
+mod lists;
 mod peers;
 mod pipeline;
 mod record;
+mod recorded;
 mod satisfied_wait;
 mod sync_call;
 mod wake;
@@ -79,6 +81,9 @@ fn measure(plan: &Plan) -> anyhow::Result<()> {
         satisfied_wait::measure(plan).context("satisfied_wait")?;
     }
     sync_call::measure(plan).context("sync_call")?;
+    if plan.wants("submit_list") {
+        lists::measure(plan).context("submit_list")?;
+    }
     if plan.wants("cross_process_wake") {
         wake::measure(plan).context("cross_process_wake")?;
     }
@@ -91,6 +96,7 @@ fn measure(plan: &Plan) -> anyhow::Result<()> {
     if plan.wants("pipelined_signals") {
         pipeline::measure(plan).context("pipelined_signals")?;
     }
+    recorded::measure(plan).context("recorded")?;
     Ok(())
 }
 

@@ -13,7 +13,7 @@ use crate::peers::{Raw, Service};
 use crate::record::{self, Samples};
 use crate::sync_call::frame_bytes;
 
-fn signal_bytes(context: u32, fence: u32, value: u64) -> usize {
+pub fn signal_bytes(context: u32, fence: u32, value: u64) -> usize {
     let signal = GpuSignal::Monitored { objects: vec![Handle(fence)].into(), values: vec![value].into() };
     let flags = SignalFlags::empty();
     frame_bytes(0, &Call::SignalFromGpu { contexts: vec![Handle(context)].into(), signal, flags })
@@ -58,7 +58,7 @@ pub fn measure(plan: &Plan) -> anyhow::Result<()> {
 }
 
 /// Bytes per second of signals, until the host has applied the last.
-fn signals(
+pub fn signals(
     guest: &Guest,
     context: u32,
     fence: &Fence,

@@ -207,7 +207,7 @@ impl Drop for Waiter {
 }
 
 /// Everything that one measurement needs.
-struct Setting {
+pub struct Setting {
     guest: Guest,
     fence: Fence,
     waiter: Waiter,
@@ -218,7 +218,7 @@ struct Setting {
 }
 
 impl Setting {
-    fn new(plan: &Plan) -> anyhow::Result<Setting> {
+    pub fn new(plan: &Plan) -> anyhow::Result<Setting> {
         let guest = Guest::open()?;
         let fence = guest.create_fence(true)?;
         let message = vec![0x5A; signal_bytes(guest.device, fence.handle, 1000)];
@@ -230,7 +230,8 @@ impl Setting {
         Ok(Setting { guest, fence, waiter, relay, echo, message, value: 0 })
     }
 
-    fn ours(&mut self) -> anyhow::Result<f64> {
+    /// From the signal to the waiter's return, in nanoseconds.
+    pub fn ours(&mut self) -> anyhow::Result<f64> {
         self.value += 1;
         self.waiter.park(WAIT, self.value)?;
         let begun = monotonic_ns();

@@ -23,6 +23,7 @@ use proto::channel::ToGuest;
 use proto::convert::{FromHost, from_host};
 use proto::frame::{FrameBuffer, decode};
 
+use crate::heard::{Heard, Hearing, Woken};
 use crate::port::Wakes;
 
 /// What a call answers once the transport is lost. The one place that says so.
@@ -102,12 +103,29 @@ pub struct Desk<E, B> {
     armed: usize,
     lost: bool,
     last_request: u64,
+    /// Answers and wakes that were read.
+    received: u64,
+    /// One-way calls that the host is known to have made, and who waits for it to have made more.
+    applied: u64,
+    awaits_applied: Vec<B>,
+    hearing: Hearing,
 }
 
 impl<E, B> Default for Desk<E, B> {
     fn default() -> Desk<E, B> {
         let (answers, wakes) = (BTreeMap::new(), BTreeMap::new());
-        Desk { answers, wakes, armed: 0, lost: false, last_request: 0 }
+        let awaits_applied = Vec::new();
+        Desk {
+            answers,
+            wakes,
+            armed: 0,
+            lost: false,
+            last_request: 0,
+            received: 0,
+            applied: 0,
+            awaits_applied,
+            hearing: Hearing::default(),
+        }
     }
 }
 
@@ -227,12 +245,22 @@ impl<E: Clone, B: Clone> Desk<E, B> {
         while let Some(frame) = frames.next_frame().map_err(nonsense)? {
             match read_message(frame)? {
                 FromHost::Answer { request, status, reply } => {
+                    self.received += 1;
+                    self.hearing.came(None);
                     if let Some(expected) = self.answers.get_mut(&request) {
                         expected.arrived = Some(Answer { status, reply });
                         ring(&expected.bell, &asleep, deliveries);
                     }
                 }
-                FromHost::Wake { event, status } => self.wake(event, status, &asleep, deliveries),
+                FromHost::Wake { event, status } => {
+                    self.received += 1;
+                    self.wake(event, status, &asleep, deliveries);
+                }
+                FromHost::Applied(calls) => {
+                    self.applied = self.applied.max(calls);
+                    self.awaits_applied.iter().for_each(|bell| ring(bell, &asleep, deliveries));
+                }
+                FromHost::Asked(nanos) => self.hearing.asked(nanos),
                 FromHost::Goodbye(reason) => return Err(format!("the host closed the session: {reason}")),
                 FromHost::Welcome(_) => return Err("the host sent a second Welcome".to_owned()),
             }
@@ -247,18 +275,41 @@ impl<E: Clone, B: Clone> Desk<E, B> {
         asleep: &impl Fn(&B) -> bool,
         deliveries: &mut Vec<Delivery<E, B>>,
     ) {
-        match self.wakes.get_mut(&event) {
+        let woken = match self.wakes.get_mut(&event) {
             Some(ExpectedWake::Waiter { arrived, bell }) => {
                 *arrived = Some(status);
                 ring(bell, asleep, deliveries);
+                Some(Woken::Waiter(event))
             }
             Some(ExpectedWake::EventOnce(target)) => {
                 deliveries.push(Delivery::Set(target.clone()));
                 self.forget_wake(event);
+                Some(Woken::Event(event))
             }
-            Some(ExpectedWake::EventEachTime(target)) => deliveries.push(Delivery::Set(target.clone())),
-            None => {}
+            Some(ExpectedWake::EventEachTime(target)) => {
+                deliveries.push(Delivery::Set(target.clone()));
+                Some(Woken::Event(event))
+            }
+            None => None,
+        };
+        self.hearing.came(woken);
+    }
+
+    /// Whether so many one-way calls were made by the host, or never will be; else the bell is rung when it tells of more.
+    pub fn await_applied(&mut self, calls: u64, bell: &B, is_same: impl Fn(&B, &B) -> bool) -> bool {
+        let over = self.lost || self.applied >= calls;
+        let known = self.awaits_applied.iter().position(|other| is_same(other, bell));
+        match (over, known) {
+            (true, Some(at)) => drop(self.awaits_applied.swap_remove(at)),
+            (false, None) => self.awaits_applied.push(bell.clone()),
+            (true, None) | (false, Some(_)) => {}
         }
+        over
+    }
+
+    /// The session goes on over another stream, whose host has made so many one-way calls.
+    pub fn resumed(&mut self, applied: u64) {
+        self.applied = applied;
     }
 
     /// The stream is gone: every pending call and wait completes, every armed event is handed back
@@ -271,6 +322,7 @@ impl<E: Clone, B: Clone> Desk<E, B> {
             expected.arrived.get_or_insert_with(|| Answer::refused(TRANSPORT_LOST));
             deliveries.push(Delivery::Ring(expected.bell.clone()));
         }
+        deliveries.extend(self.awaits_applied.drain(..).map(Delivery::Ring));
         self.wakes.retain(|_, wake| match wake {
             ExpectedWake::Waiter { arrived, bell } => {
                 arrived.get_or_insert(TRANSPORT_LOST);
@@ -291,6 +343,21 @@ impl<E, B> Desk<E, B> {
     /// The stream is gone; nothing more will arrive.
     pub fn is_lost(&self) -> bool {
         self.lost
+    }
+
+    /// Answers and wakes that were read so far.
+    pub fn received(&self) -> u64 {
+        self.received
+    }
+
+    /// What was heard of the host by its own clock since this was asked last.
+    pub fn take_heard(&mut self) -> Vec<Heard> {
+        self.hearing.take()
+    }
+
+    /// One-way calls that the host is known to have made.
+    pub fn applied(&self) -> u64 {
+        self.applied
     }
 
     /// Wakes that set events: somebody must read the stream for them though nobody waits.

@@ -5,9 +5,9 @@ use proto::channel::{Hello, ToHost, Welcome, to_host};
 use proto::convert::{FromHost, from_host};
 use proto::frame::decode;
 
-/// The first frame of a stream.
-pub fn hello(token: Vec<u8>) -> ToHost {
-    let hello = Hello { version: PROTOCOL_VERSION, token };
+/// The first frame of a stream, of a session that has read so many answers and wakes: none, unless it is resumed.
+pub fn hello(token: Vec<u8>, received: u64) -> ToHost {
+    let hello = Hello { version: PROTOCOL_VERSION, token, received };
     ToHost { request: 0, body: Some(to_host::Body::Hello(hello)) }
 }
 
@@ -20,6 +20,8 @@ pub fn welcome_from(frame: &[u8]) -> Result<Welcome, String> {
             Err(format!("it speaks version {} and this library version {PROTOCOL_VERSION}", welcome.version))
         }
         FromHost::Goodbye(reason) => Err(reason),
-        FromHost::Wake { .. } | FromHost::Answer { .. } => Err("it sent something else first".to_owned()),
+        FromHost::Wake { .. } | FromHost::Answer { .. } | FromHost::Applied(_) | FromHost::Asked(_) => {
+            Err("it sent something else first".to_owned())
+        }
     }
 }

@@ -15,6 +15,7 @@
 
 mod desk;
 mod greeting;
+mod heard;
 mod keyed_mutex;
 pub mod limits;
 mod objects;
@@ -30,6 +31,7 @@ use std::task::{Context, Poll, Waker};
 
 pub use desk::{Answer, Delivery, Desk, Exchange, TRANSPORT_LOST};
 pub use greeting::{hello, welcome_from};
+pub use heard::{Heard, Woken};
 pub use keyed_mutex::Acquired;
 pub use objects::ValueForm;
 pub use port::{CallerEvent, KeptEvent, Location, NotAnEvent, Port, SendError, Wakes, check_length};

@@ -99,6 +99,10 @@ pub trait Port {
     /// Makes a call without an answer.
     fn post(&self, call: &Call, wakes: &Wakes<Self::Event>) -> impl Future<Output = Result<(), SendError>>;
 
+    /// An event that a driver will set, from before the host knows of it until it is forgotten. Whoever has a shorter
+    /// way to it than the process's stream may be told of it here.
+    fn expect_driver(&self, _name: EventId, _event: &Self::Event) {}
+
     /// Wakes of this name mean nothing any more.
     fn forget_wake(&self, event: EventId);
 

@@ -166,8 +166,13 @@ impl<P: Port> Session<P> {
             Some(event) => Wakes::EachTime(self.new_event(), event),
         };
         info.event = wakes.name();
+        if let Wakes::EachTime(name, event) = &wakes
+            && info.flags.contains(SyncObjectFlags::SIGNAL_BY_KMD)
+        {
+            self.port.expect_driver(*name, event);
+        }
         let call = Call::CreateSynchronizationObject { device, info, legacy };
-        let created = self.make_fence(&call, &wakes).await?;
+        let created = self.make_fence(&call, &wakes).await.inspect_err(|_| self.forget_wakes(&wakes))?;
         let object = Object {
             object_type: Some(info.object_type),
             device,

@@ -1,10 +1,11 @@
 //! The broker's thread: sockets, the link to the host and process ends, over one epoll. It sleeps until one of them, or
 //! the broker's next deadline, has something for it; at rest there is no deadline.
 
+mod bells;
 mod clients;
 mod link;
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
@@ -17,6 +18,7 @@ use rustix::io::Errno;
 
 use crate::broker::{Broker, ClientId, Effect, Input, Machine};
 use crate::console::say;
+use bells::{Bells, is_bell};
 use clients::{Clients, Ready};
 use link::LinkSocket;
 
@@ -35,18 +37,39 @@ pub struct Driver<M: Machine<Descriptor = OwnedFd>> {
     epoll: OwnedFd,
     clients: Clients,
     connect: Connect,
+    connect_bell: Connect,
     link: Option<LinkSocket>,
+    bells: Bells,
+    /// What came along with requests that are under way.
+    offered: BTreeMap<ClientId, OwnedFd>,
     /// While there are any.
     nt_handles: Option<NtHandles>,
     started: Instant,
 }
 
 impl<M: Machine<Descriptor = OwnedFd>> Driver<M> {
-    /// Serves the processes that connect to `listener`, a non-blocking SOCK_SEQPACKET socket.
-    pub fn new(broker: Broker<M>, listener: OwnedFd, connect: Connect) -> Result<Self, Errno> {
+    /// Serves the processes that connect to `listener`, a non-blocking SOCK_SEQPACKET socket. Belongs to the calling
+    /// thread.
+    pub fn new(
+        broker: Broker<M>,
+        listener: OwnedFd,
+        connect: Connect,
+        connect_bell: Connect,
+    ) -> Result<Self, Errno> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let clients = Clients::new(listener, &epoll)?;
-        Ok(Self { broker, epoll, clients, connect, link: None, nt_handles: None, started: Instant::now() })
+        Ok(Self {
+            broker,
+            epoll,
+            clients,
+            connect,
+            connect_bell,
+            link: None,
+            bells: Bells::default(),
+            offered: BTreeMap::new(),
+            nt_handles: None,
+            started: Instant::now(),
+        })
     }
 
     /// Waits for something to happen and deals with it; for ever.
@@ -93,17 +116,27 @@ impl<M: Machine<Descriptor = OwnedFd>> Driver<M> {
             }
             LINK => self.link_ready(flags),
             NT_HANDLES => self.close_nt_handles(),
+            _ if is_bell(key) => {
+                let settled = self.bells.ready(&self.epoll, key);
+                self.answer_settled(settled);
+            }
             _ => match self.clients.ready(key, flags) {
-                Some((client, Ready::Packet(bytes))) => {
+                Some((client, Ready::Packet(bytes, descriptor))) => {
+                    if let Some(descriptor) = descriptor {
+                        self.offered.insert(client, descriptor);
+                    }
                     // It may ask for an NT handle, to look for a name with: names whose last handle is closed by now
                     // have ended when the host hears of it.
                     self.close_nt_handles();
                     self.feed(Input::Packet { client, bytes });
                     let listening = self.broker.listens_to(client);
+                    if listening {
+                        self.offered.remove(&client);
+                    }
                     self.clients.listen(&self.epoll, client, listening);
                 }
                 Some((client, Ready::Gone)) => {
-                    self.clients.close(&self.epoll, client);
+                    self.close_client(client);
                     self.close_nt_handles();
                     self.feed(Input::ClientGone { client });
                 }
@@ -190,17 +223,53 @@ impl<M: Machine<Descriptor = OwnedFd>> Driver<M> {
                     return Some(Input::NtHandleNotMade { client, token, why: error.to_string() });
                 }
             },
-            Effect::Close { client } => self.clients.close(&self.epoll, client),
+            Effect::OpenBell { client, process, event, token } => {
+                return match self.open_bell(client, (process, event), &token) {
+                    Ok(()) => self.reply(client, &BrokerReply { process, ..BrokerReply::default() }, &[]),
+                    Err(why) => Some(Input::BellNotOpened { client, process, event, why }),
+                };
+            }
+            Effect::CloseBell { process, event } => self.bells.close(&self.epoll, (process, event)),
+            Effect::CloseBells { process } => self.bells.close_all_of(&self.epoll, process),
+            Effect::Settle { client, process, bells } => {
+                let settled = self.bells.settle(&self.epoll, client, process, bells);
+                self.answer_settled(settled);
+            }
+            Effect::Close { client } => self.close_client(client),
+            Effect::HangUp { client } => {
+                self.offered.remove(&client);
+                self.clients.hang_up(&self.epoll, client);
+            }
             Effect::Say(words) => say(&words),
         }
         None
     }
 
     fn reply(&mut self, client: ClientId, reply: &BrokerReply, descriptors: &[OwnedFd]) -> Option<Input> {
+        self.offered.remove(&client);
         self.clients.reply(&self.epoll, client, reply, descriptors).err().map(|_| {
-            self.clients.close(&self.epoll, client);
+            self.close_client(client);
             Input::ClientGone { client }
         })
+    }
+
+    fn close_client(&mut self, client: ClientId) {
+        self.offered.remove(&client);
+        self.clients.close(&self.epoll, client);
+    }
+
+    fn open_bell(&mut self, client: ClientId, name: (u32, u64), token: &[u8]) -> Result<(), String> {
+        let event = self.offered.remove(&client).ok_or("an event was to be kept, and none came along")?;
+        let stream = (self.connect_bell)()?;
+        self.bells.open(&self.epoll, name, stream, token, &event)
+    }
+
+    /// Clients whose events are set as far as the host had signaled them. One that cannot be answered is seen to be gone.
+    fn answer_settled(&mut self, settled: Vec<(ClientId, u32)>) {
+        for (client, process) in settled {
+            let reply = BrokerReply { process, ..BrokerReply::default() };
+            let _ = self.clients.reply(&self.epoll, client, &reply, &[]);
+        }
     }
 
     fn open_link(&mut self) -> Input {

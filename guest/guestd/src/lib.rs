@@ -26,5 +26,6 @@ pub mod machine;
 pub mod pagemap;
 pub mod pin;
 pub mod region;
+pub mod ring;
 pub mod serve;
 pub mod vsock;

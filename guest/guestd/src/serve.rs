@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 use std::process::exit;
 use std::thread;
 
-use proto::limits::GUESTD_PORT;
+use d3dkmt::limits::KEPT_EVENTS_PER_PROCESS_MAX;
+use proto::limits::{BELL_PORT, GUESTD_PORT};
 use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, connect, listen, socket_with,
@@ -21,6 +22,7 @@ use crate::driver::Driver;
 use crate::limits::DESCRIPTORS_MAX;
 use crate::machine::{Guest, pages_total_max};
 use crate::pin::{Pinner, keep_locked_memory_in_place};
+use crate::ring::Ring;
 use crate::{agent, vsock};
 
 /// `serve` exits with this when it was asked to power the guest off (`EX_TEMPFAIL`: no other of ours).
@@ -76,9 +78,11 @@ fn broker_thread(listener: OwnedFd) -> ServeError {
         }
     }
     let kernel = rustix::system::uname().release().to_string_lossy().into_owned();
-    let config = Config { kernel, pages_total_max: pages_total_max() };
+    let events_max = if Ring::is_exact() { KEPT_EVENTS_PER_PROCESS_MAX as u32 } else { 0 };
+    let config = Config { kernel, pages_total_max: pages_total_max(), events_max };
     let connect = Box::new(|| vsock::connect_host_privileged(GUESTD_PORT).map_err(vsock::connect_words));
-    match Driver::new(Broker::new(config, Guest::new(pinner)), listener, connect) {
+    let connect_bell = Box::new(|| vsock::connect_host(BELL_PORT).map_err(vsock::connect_words));
+    match Driver::new(Broker::new(config, Guest::new(pinner)), listener, connect, connect_bell) {
         Ok(mut driver) => ServeError::Events(driver.run()),
         Err(error) => ServeError::Events(error),
     }

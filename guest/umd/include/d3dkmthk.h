@@ -1549,6 +1549,9 @@ NTSTATUS D3DKMTOpenSyncObjectFromSyncFile(D3DKMT_OPENSYNCOBJECTFROMSYNCFILE *);
 
 /* Ours: messages this process has sent to the host so far. For tests. */
 uint64_t gpupv_messages_sent(void);
+/* Ours: returns when every event is set that the driver signaled before the host answered a call that has returned. In a
+ * VM an event may be set later than that answer is here. For tests. */
+void gpupv_settle_events(void);
 
 #ifdef __cplusplus
 }

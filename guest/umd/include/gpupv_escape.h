@@ -16,6 +16,7 @@
 #define GPUPV_ESCAPE_DESTROY_RESOURCE 6u /* struct gpupv_escape_destroy_resource */
 #define GPUPV_ESCAPE_SET_DEBUG 7u        /* struct gpupv_escape_set_debug */
 #define GPUPV_ESCAPE_READ_MESSAGES 8u    /* struct gpupv_escape_read_messages */
+#define GPUPV_ESCAPE_DESCRIBE_FENCE 9u   /* struct gpupv_escape_describe_fence */
 
 #define GPUPV_ESCAPE_SIGNALS_MAX 1024u
 
@@ -112,6 +113,20 @@ struct gpupv_message {
     uint32_t resource;   /* or 0 */
     uint32_t text_bytes;
     uint32_t reserved;
+};
+
+#define GPUPV_FENCE_SHARED 0x1u /* or SHARED_CROSS_ADAPTER */
+#define GPUPV_FENCE_ALLOW_COMMAND_LIST_BARRIERS 0x2u
+#define GPUPV_FENCE_ALLOW_QUEUE_AND_CPU_SYNC 0x4u
+
+/* The flags of a native fence of the process's, which only its runtime knows: for the debug layer, and what it calls the
+ * fence. One that nobody described is one that lists, queues and the CPU may use. STATUS_INVALID_PARAMETER if no native fence
+ * is mapped there, or for flags that there cannot be together (rules R-098 and R-099). Needs hDevice. */
+struct gpupv_escape_describe_fence {
+    uint32_t command;
+    uint32_t flags;       /* GPUPV_FENCE_.. */
+    uint64_t gpu_address; /* of its current value */
+    char name[32];        /* UTF-8, zeros behind it */
 };
 
 #endif

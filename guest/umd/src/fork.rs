@@ -169,6 +169,18 @@ impl SessionDescriptor {
     }
 }
 
+impl SessionDescriptor {
+    /// Its number stands for another file from now on, at once for all who use it.
+    pub(crate) fn replace(&self, by: &SessionDescriptor) -> Result<(), rustix::io::Errno> {
+        // SAFETY: both are ours and open; whoever uses the number meanwhile uses the one file or the other.
+        match unsafe { libc::dup3(by.raw, self.raw, libc::O_CLOEXEC) } {
+            -1 => Err(rustix::io::Errno::from_io_error(&std::io::Error::last_os_error())
+                .unwrap_or(rustix::io::Errno::BADF)),
+            _ => Ok(()),
+        }
+    }
+}
+
 impl AsFd for SessionDescriptor {
     fn as_fd(&self) -> BorrowedFd<'_> {
         // SAFETY: open as long as `self` lives in its own generation; users check the generation.

@@ -8,7 +8,7 @@
 //! ```
 //!
 //! The library lives in other people's processes: no runtime, no thread until an event is armed, no
-//! signal, no exit handler. What an object may do is judged by the host's kernel model alone; here
+//! signal, no exit handler but for a host that asks for times. What an object may do is judged by the host's kernel model alone; here
 //! is checked only what cannot be sent.
 
 mod abi;

@@ -13,5 +13,11 @@ pub const WRITE_BUFFER_KEPT_BYTES: usize = FRAME_BYTES_MAX + 16;
 pub const ATTACH_SECONDS_MAX: u64 = 30;
 /// Descriptors that a fork must not leave open in the child: two for each session of the process.
 pub const SESSION_DESCRIPTORS_MAX: usize = 256;
+/// One-way calls of a session that can be resumed that the host has not said to have made: whoever makes more waits.
+pub const ONE_WAY_AHEAD_MAX: u64 = 256;
+/// Answers and wakes after which the host of such a session is told that they were read.
+pub const RECEIVED_TOLD_EVERY: u64 = 64;
+/// Wakes that wait to be told to a host that asks for times; those beyond are not told.
+pub const WOKEN_TOLD_MAX: usize = 256;
 /// Stack of the helper thread that delivers asynchronous events.
 pub const HELPER_STACK_BYTES: usize = 128 * 1024;

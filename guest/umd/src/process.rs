@@ -14,7 +14,7 @@
 
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, Once, PoisonError};
 
 use d3dkmt::NtStatus;
 
@@ -85,6 +85,9 @@ pub(crate) fn session(starts: Starts) -> Result<&'static Session, NtStatus> {
     }
     match Session::attach(&broker_path(), &process_name()) {
         Ok(session) => {
+            if session.tells_times() {
+                tell_last_times_at_exit();
+            }
             process.session.store(Box::into_raw(Box::new(session)), Ordering::Release);
             Ok(process.session().expect("stored just now"))
         }
@@ -99,6 +102,18 @@ pub(crate) fn session(starts: Starts) -> Result<&'static Session, NtStatus> {
 /// The session, if one was started.
 pub(crate) fn started_session() -> Option<&'static Session> {
     current().session()
+}
+
+/// What the host is not told of with a call. A program that ends otherwise leaves it untold.
+fn tell_last_times_at_exit() {
+    extern "C" fn tell() {
+        if let Some(session) = started_session() {
+            session.tell_last_times();
+        }
+    }
+    static ONCE: Once = Once::new();
+    // SAFETY: the handler takes and gives nothing; it is a function of this library, and is run before that is unloaded.
+    ONCE.call_once(|| _ = unsafe { libc::atexit(tell) });
 }
 
 impl Process {
@@ -120,6 +135,7 @@ fn explain(error: &AttachError) {
         }
         AttachError::Refused(_)
         | AttachError::BadReply(_)
+        | AttachError::Closed
         | AttachError::TimedOut
         | AttachError::Memory(_)
         | AttachError::NoWelcome(_)

@@ -11,8 +11,8 @@ use d3dkmt::{
     SyncObjectFlags, SyncObjectType, limits,
 };
 use host::c::{call, the_host_after};
+use host::event::{is_set, new_event, taken};
 use host::{ADAPTER, DEVICE, Peer};
-use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use windows_sys::Wdk::Graphics::Direct3D as windows;
 
 #[repr(C)]
@@ -213,24 +213,6 @@ fn create(
 fn created(host: &mut Peer, request: u64, object: Handle) {
     let created = CreatedSyncObject { object, ..CreatedSyncObject::default() };
     host.answer(request, NtStatus::SUCCESS, &Reply::SyncObject(created));
-}
-
-fn new_event() -> OwnedFd {
-    eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).unwrap()
-}
-
-/// Waits until the event is set; how often it was.
-fn taken(event: &OwnedFd) -> u64 {
-    let long = Timespec { tv_sec: 60, tv_nsec: 0 };
-    assert_eq!(poll(&mut [PollFd::new(event, PollFlags::IN)], Some(&long)), Ok(1), "the event is set");
-    let mut count = [0; 8];
-    rustix::io::read(event, &mut count).unwrap();
-    u64::from_ne_bytes(count)
-}
-
-fn is_set(event: &OwnedFd) -> bool {
-    let now = Timespec::default();
-    poll(&mut [PollFd::new(event, PollFlags::IN)], Some(&now)).unwrap() == 1
 }
 
 /// A call whose answer is behind everything that the host has sent: it has had its effect by then.

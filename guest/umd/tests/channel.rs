@@ -9,8 +9,9 @@ use std::thread;
 use d3dkmt::limits::MESSAGE_BYTES_MAX;
 use d3dkmt::{Call, Handle, NtStatus, Reply, SignalFlags, SyncObjectFlags, WaitFromCpuFlags, WaitOutcome};
 use dxcore::client::{CallerEvent, CreatedFence, NotAnEvent, Session};
+use host::event::{is_set, new_event, taken};
 use host::{DEVICE, Peer, connect, connect_with_fences, create_fence, created, fence_handle, welcome};
-use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use rustix::event::{EventfdFlags, eventfd};
 
 fn state_of(session: &Session, device: Handle) -> (NtStatus, Reply) {
     let answer = session.call(&Call::GetDeviceState { device, state_type: 1 });
@@ -21,23 +22,10 @@ fn wait_for(session: &Session, fence: &CreatedFence, value: u64, event: Option<C
     session.wait_from_cpu(DEVICE, &[fence.object], &[value], WaitFromCpuFlags::empty(), event)
 }
 
-fn new_event() -> (std::os::fd::OwnedFd, CallerEvent) {
-    let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).unwrap();
+fn callers_event() -> (std::os::fd::OwnedFd, CallerEvent) {
+    let event = new_event();
     let caller = CallerEvent::from_handle(event.as_raw_fd() as u64).unwrap();
     (event, caller)
-}
-
-/// How often the event was set, once it is.
-fn taken(event: &std::os::fd::OwnedFd) -> u64 {
-    let long = Timespec { tv_sec: 60, tv_nsec: 0 };
-    poll(&mut [PollFd::new(event, PollFlags::IN)], Some(&long)).unwrap();
-    let mut count = [0; 8];
-    rustix::io::read(event, &mut count).expect("set in time");
-    u64::from_ne_bytes(count)
-}
-
-fn is_set(event: &std::os::fd::OwnedFd) -> bool {
-    poll(&mut [PollFd::new(event, PollFlags::IN)], Some(&Timespec::default())).unwrap() == 1
 }
 
 #[test]
@@ -140,7 +128,7 @@ fn an_event_is_set_once_though_the_caller_closed_it_and_nobody_waits() {
     // covers: W-107 FEN-028
     let (session, mut peer, fences) = connect_with_fences(welcome(), &[0]);
     for _ in 0..20 {
-        let (event, caller) = new_event();
+        let (event, caller) = callers_event();
         let watched = event.try_clone().unwrap();
         let (guest, fence) = (session.clone(), fences[0].clone());
         let waiting = thread::spawn(move || wait_for(&guest, &fence, 1, Some(caller)));
@@ -170,7 +158,7 @@ fn exchange(session: &Arc<Session>, peer: &mut Peer) {
 #[test]
 fn events_are_delivered_while_another_thread_makes_calls() {
     let (session, mut peer, fences) = connect_with_fences(welcome(), &[0]);
-    let (event, caller) = new_event();
+    let (event, caller) = callers_event();
     let (guest, fence) = (session.clone(), fences[0].clone());
     let waiting = thread::spawn(move || wait_for(&guest, &fence, 1, Some(caller)));
     let (request, name) = peer.wait_call();
@@ -188,7 +176,7 @@ fn events_are_delivered_while_another_thread_makes_calls() {
 fn a_wait_satisfied_meanwhile_sets_its_event_before_it_returns() {
     // covers: W-105
     let (session, mut peer, fences) = connect_with_fences(welcome(), &[0]);
-    let (event, caller) = new_event();
+    let (event, caller) = callers_event();
     let (guest, fence) = (session.clone(), fences[0].clone());
     let waiting = thread::spawn(move || wait_for(&guest, &fence, 1, Some(caller)));
     let (request, _) = peer.wait_call();
@@ -200,7 +188,7 @@ fn a_wait_satisfied_meanwhile_sets_its_event_before_it_returns() {
 
 #[test]
 fn an_event_at_its_limit_blocks_nobody() {
-    let (event, caller) = new_event();
+    let (event, caller) = callers_event();
     rustix::io::write(&event, &(u64::MAX - 1).to_ne_bytes()).unwrap();
     assert_eq!(caller.set(), Ok(()));
     let blocking = eventfd(0, EventfdFlags::CLOEXEC).unwrap();
@@ -267,7 +255,7 @@ fn a_broker_without_memory_is_no_memory_for_the_caller() {
 #[test]
 fn a_message_of_the_host_is_taken_from_the_stream_and_from_nowhere_else() {
     let (session, mut peer, fences) = connect_with_fences(welcome(), &[0]);
-    let (event, caller) = new_event();
+    let (event, caller) = callers_event();
     let (guest, fence) = (session.clone(), fences[0].clone());
     let waiting = thread::spawn(move || wait_for(&guest, &fence, 1, Some(caller)));
     let (request, name) = peer.wait_call();
@@ -298,7 +286,7 @@ fn submissions_are_one_way_when_the_host_says_so() {
     let wait = Call::WaitFromGpu { context: contexts[0], objects: objects.into(), values: vec![1].into() };
     assert_eq!(session.submit(&wait), NtStatus::SUCCESS);
     assert_eq!(peer.call(), (0, wait));
-    let (event, caller) = new_event();
+    let (event, caller) = callers_event();
     assert_eq!(
         session.signal_event_from_gpu(contexts.into(), SignalFlags::ENQUEUE_CPU_EVENT, caller),
         NtStatus::SUCCESS

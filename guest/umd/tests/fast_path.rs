@@ -1,12 +1,12 @@
 //! A CPU wait whose value is there already: no message, no allocation. And when it must be asked.
 
+mod counting;
 mod host;
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
 use std::os::fd::AsRawFd;
 use std::thread;
 
+use counting::ALLOCATIONS;
 use d3dkmt::{
     Call, GpuSignal, Handle, Handles, NtStatus, SignalFlags, SyncObjectFlags, Values, WaitFromCpuFlags,
     WaitOutcome,
@@ -15,30 +15,6 @@ use dxcore::client::{CallerEvent, Session};
 use host::{ADAPTER, DEVICE, Peer, connect_with_fences, create_fence, welcome};
 use proto::channel::Welcome;
 use rustix::event::{EventfdFlags, eventfd};
-
-/// Counts what the current thread allocates.
-struct Counting;
-
-thread_local! {
-    static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
-}
-
-// SAFETY: hands everything to the system's allocator.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        ALLOCATIONS.with(|count| count.set(count.get() + 1));
-        // SAFETY: the caller's contract is the system allocator's.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        // SAFETY: as above.
-        unsafe { System.dealloc(pointer, layout) }
-    }
-}
-
-#[global_allocator]
-static COUNTING: Counting = Counting;
 
 const ALL: WaitFromCpuFlags = WaitFromCpuFlags::empty();
 const ANY: WaitFromCpuFlags = WaitFromCpuFlags::WAIT_ANY;

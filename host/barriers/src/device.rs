@@ -1,5 +1,7 @@
 //! A user's device: its resources, its fences, and what submissions have left of them.
 
+use serde::{Deserialize, Serialize};
+
 use crate::fences::{FenceFlags, Fences};
 use crate::limits::{FENCES_PER_DEVICE_MAX, SUBRESOURCES_PER_DEVICE_MAX};
 use crate::message::{Message, Messages, Named, Phase};
@@ -22,7 +24,7 @@ pub struct Outcome {
 }
 
 /// See the crate.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Device {
     capabilities: Capabilities,
     policy: Policy,

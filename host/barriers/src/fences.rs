@@ -1,6 +1,8 @@
 //! Fence barriers (preview): the fences of a device, and the chains that lead from one submission to another through
 //! them.
 
+use serde::{Deserialize, Serialize};
+
 use crate::limits::{CHAIN_MAX, OPEN_WAITS_MAX};
 use crate::message::Messages;
 use crate::rules::Rule;
@@ -11,7 +13,7 @@ use alloc::vec::Vec;
 use crate::Message;
 
 /// `D3D12_FENCE_FLAGS`, as far as fence barriers ask for them.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct FenceFlags {
     /// SHARED or SHARED_CROSS_ADAPTER.
     pub shared: bool,
@@ -62,14 +64,14 @@ impl FenceFlags {
 }
 
 /// Where a value was signaled.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 struct Signaled {
     value: u64,
     /// The submissions that had to run for it.
     after: BTreeSet<u64>,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Fence {
     pub flags: FenceFlags,
     pub name: String,
@@ -78,7 +80,7 @@ pub(crate) struct Fence {
 }
 
 /// A wait that nobody has signaled yet.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 struct OpenWait {
     address: u64,
     value: u64,
@@ -86,7 +88,7 @@ struct OpenWait {
 }
 
 /// The fences of a device by GPU address.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Fences {
     table: BTreeMap<u64, Fence>,
     open: Vec<OpenWait>,

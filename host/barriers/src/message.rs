@@ -2,13 +2,15 @@
 
 use crate::limits::MESSAGES_PER_RULE_MAX;
 use crate::rules::{Rule, Severity};
+use alloc::collections::BTreeMap;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use core::fmt;
 use d3dkmt::isa::ResourceDesc;
+use serde::{Deserialize, Serialize};
 
 /// When it can be known.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 pub enum Phase {
     /// From the command list alone.
     Record,
@@ -17,7 +19,7 @@ pub enum Phase {
 }
 
 /// Where in a submission.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default, Serialize, Deserialize)]
 pub struct Place {
     /// The list, counted from 0. What stands before the first `BeginList` is a list if there is anything.
     pub list: u32,
@@ -28,7 +30,7 @@ pub struct Place {
 }
 
 /// One thing that is wrong.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Message {
     pub rule: Rule,
     /// `D3D12_MESSAGE_ID`.
@@ -69,17 +71,12 @@ impl fmt::Display for Message {
 }
 
 /// The messages of one submission: [`MESSAGES_PER_RULE_MAX`] of each rule, and how many there were.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Messages {
     kept: Vec<Message>,
-    counts: [u32; Rule::ALL.len()],
+    /// By rule, those that were told.
+    counts: BTreeMap<u32, u32>,
     severities: [u64; 5],
-}
-
-impl Default for Messages {
-    fn default() -> Self {
-        Messages { kept: Vec::new(), counts: [0; Rule::ALL.len()], severities: [0; 5] }
-    }
 }
 
 impl Messages {
@@ -89,7 +86,7 @@ impl Messages {
 
     /// How often a rule was broken, kept or not.
     pub fn count(&self, rule: Rule) -> u32 {
-        self.counts[rule as usize]
+        self.counts.get(&(rule as u32)).copied().unwrap_or(0)
     }
 
     /// How many messages there were, kept or not.
@@ -105,7 +102,7 @@ impl Messages {
     /// Counts it, and says whether it is to be kept.
     fn admit(&mut self, rule: Rule, severity: Severity) -> bool {
         self.severities[severity as usize] += 1;
-        let count = &mut self.counts[rule as usize];
+        let count = self.counts.entry(rule as u32).or_default();
         *count = count.saturating_add(1);
         *count as usize <= MESSAGES_PER_RULE_MAX
     }

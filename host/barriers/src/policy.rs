@@ -1,7 +1,9 @@
 //! What the documents leave open: each a named switch with its default and the reason.
 
+use serde::{Deserialize, Serialize};
+
 /// `RTAS_READ` with a sync of graphics shaders (an inline ray query), which no published list of syncs has.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub enum InlineRayQuery {
     /// Default: such shaders exist, and the lists have other gaps.
     #[default]
@@ -11,7 +13,7 @@ pub enum InlineRayQuery {
 }
 
 /// What AccessBefore must be after a barrier in the same ExecuteCommandLists.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub enum AccessBefore {
     /// Default: some of the access types of the AccessAfter before it. Whoever was given two and used one has nothing
     /// to say of the other.
@@ -24,7 +26,7 @@ pub enum AccessBefore {
 /// Whether an acceleration structure, or a buffer of video, needs a barrier before its first use in an
 /// ExecuteCommandLists: they are not on the list of accesses that need none, and yet the end of the one before was a
 /// full flush.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub enum UnlistedFirstAccess {
     /// Default: programs build, trace and decode without one.
     #[default]
@@ -34,7 +36,7 @@ pub enum UnlistedFirstAccess {
 
 /// Depth and stencil accesses of two draws, or two stream outputs, without a barrier between them; and depth tests where an
 /// AccessAfter named depth writes alone.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub enum FixedFunctionWrites {
     /// Default: the pipeline keeps them in the order of the draws, as it does with blending. Documents except render
     /// targets alone from "sequential writes need a barrier", but no program has barriers inside of a depth pass.
@@ -45,7 +47,7 @@ pub enum FixedFunctionWrites {
 }
 
 /// The layout 30, VIDEO_QUEUE_COMMON: the DDI has it, no queue's list does.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub enum VideoQueueCommon {
     /// Default: what no list has may not be used.
     #[default]
@@ -55,7 +57,7 @@ pub enum VideoQueueCommon {
 }
 
 /// See each switch.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Policy {
     pub inline_ray_query: InlineRayQuery,
     pub access_before: AccessBefore,
@@ -65,7 +67,7 @@ pub struct Policy {
 }
 
 /// `D3D12_FENCE_BARRIER_TIER`.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default, Serialize, Deserialize)]
 pub enum FenceBarrierTier {
     #[default]
     NotSupported,
@@ -75,7 +77,7 @@ pub enum FenceBarrierTier {
 }
 
 /// What the device reports.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Capabilities {
     /// `D3D12_FEATURE_DATA_D3D12_OPTIONS12::EnhancedBarriersSupported`.
     pub enhanced_barriers: bool,

@@ -2,8 +2,10 @@
 
 use core::fmt;
 
+use serde::{Deserialize, Serialize};
+
 /// What breaking a rule comes to.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 pub enum Severity {
     /// The rule says that something is right: nothing is ever reported by it.
     Fine,
@@ -19,7 +21,7 @@ macro_rules! rules {
     ($($name:ident = $number:expr, $severity:ident, $id:expr, $text:expr;)*) => {
         /// `R-001` to `R-106`. Where one rule is an instance of another, the more particular one is reported, but for
         /// R-024 (reported as R-022) and R-080 (as R-041), which only name an example.
-        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
         #[repr(u8)]
         pub enum Rule {
             /// No rule of barriers: a command that cannot be, such as a use of what does not exist.

@@ -11,6 +11,8 @@
 //!     `------ SyncAfter NONE ---------------------> closed, up to the end of the ExecuteCommandLists
 //! ```
 
+use serde::{Deserialize, Serialize};
+
 use crate::limits::USES_COMPARED_MAX;
 use crate::tables::LayoutSet;
 use alloc::vec;
@@ -20,7 +22,7 @@ use d3dkmt::isa::{
 };
 
 /// The begin of a split barrier.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) struct Split {
     pub barrier: Barrier,
     pub layouts: (L, L),
@@ -30,14 +32,14 @@ pub(crate) struct Split {
 }
 
 /// What the last fence barrier did that changed a layout.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) enum FenceLayout {
     Signaled(L),
     Waited,
 }
 
 /// The last barrier of the present ExecuteCommandLists.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) struct Last {
     pub sync_after: S,
     /// Expanded, with those of the barriers right before it.
@@ -50,7 +52,7 @@ pub(crate) struct Last {
 }
 
 /// A use since the last barrier.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) struct Used {
     pub access: A,
     pub writes: bool,
@@ -65,7 +67,7 @@ pub(crate) struct Used {
 pub(crate) const LOST: L = L(0xFFFF_FFFE);
 
 /// One subresource, or all of a resource while they are alike.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) struct Sub {
     /// The ExecuteCommandLists that the fields below `moved` are of.
     scope: u64,
@@ -152,14 +154,14 @@ impl Sub {
 }
 
 /// The subresources of a resource: one record while they are alike.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 enum Subs {
     Alike(Sub),
     Each(Vec<Sub>),
 }
 
 /// What is known of a resource in one mode.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct State(Subs);
 
 impl State {
@@ -219,7 +221,7 @@ impl State {
 }
 
 /// Some subresources of a resource.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) struct Picks {
     pub mips: (u32, u32),
     pub slices: (u32, u32),
@@ -262,7 +264,7 @@ impl Picks {
 }
 
 /// A resource of a device.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Resource {
     pub desc: ResourceDesc,
     pub resident: bool,

@@ -1,6 +1,8 @@
 //! The published tables, as data: which access needs which sync, which layout allows which access, what each kind of
 //! queue may use. Source: D3D12EnhancedBarriers, sections on access, layout and queue compatibility.
 
+use serde::{Deserialize, Serialize};
+
 use crate::policy::{Policy, VideoQueueCommon};
 use d3dkmt::isa::{
     BarrierAccess as A, BarrierLayout as L, BarrierSync as S, HeapType, QueueType, ResourceDesc,
@@ -107,7 +109,7 @@ fn column(queue: QueueType) -> u8 {
 }
 
 /// Several layouts: a bit for each of 0 to 31.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct LayoutSet(pub u32);
 
 impl LayoutSet {

@@ -1,5 +1,7 @@
 //! The words of one barrier, judged without any history: sync against access against layout against kind of queue.
 
+use serde::{Deserialize, Serialize};
+
 use crate::message::{Bits, Named, Reporter};
 use crate::policy::{InlineRayQuery, Policy};
 use crate::rules::Rule;
@@ -11,7 +13,7 @@ use d3dkmt::isa::{
 };
 
 /// Whether a barrier is one of a fence, which has exceptions of its own.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) enum Fenced {
     No,
     Signal,

@@ -3,11 +3,12 @@
 use d3dkmt::NtStatus;
 use dxgkrnl::ddi::{
     BadCommands, Callback, CreateCpuEvent, CreatePeriodicFrameNotification, CurrentValueUpdate,
-    DoorbellConnection, Edge, EngineId, EngineState, EngineStatus, Escape, HwContext, HwQueueId,
-    HwQueueSubmission, KmdCpuEvent, KmdDevice, KmdProcess, LocalNativeFenceId, Miniport, NativeFenceId,
-    NativeFenceStorage, NewHwQueue, NewNativeFence, NewProcess, NotificationRefused, OpenedNativeFence,
-    PageFaultFlags, PageTableEntry, PagingOperation, PendingFaults, PerEngineTdrDdis, QueryAdapterInfo,
-    ResetFailed, SchedulingLogBuffer, SignalMonitoredFence, Submission, Suspend, VirtualMachineData,
+    DoorbellConnection, Edge, EngineId, EngineState, EngineStatus, EngineWork, Escape, Foreseen, HwContext,
+    HwQueueId, HwQueueSubmission, KmdCpuEvent, KmdDevice, KmdProcess, LocalNativeFenceId, Miniport,
+    NativeFenceId, NativeFenceStorage, NewHwQueue, NewNativeFence, NewProcess, NotificationRefused,
+    OpenedNativeFence, PageFaultFlags, PageTableEntry, PagingOperation, PendingFaults, PerEngineTdrDdis,
+    QueryAdapterInfo, ResetFailed, SchedulingLogBuffer, SignalMonitoredFence, Submission, Suspend,
+    VirtualMachineData,
 };
 use dxgkrnl::{Config, FeatureId, Nanos, ProcessId};
 
@@ -30,6 +31,15 @@ macro_rules! ddis {
             /// The driver inside.
             fn inner(&self) -> &dyn Miniport;
             fn inner_mut(&mut self) -> &mut dyn Miniport;
+            /// [`Miniport::save`]. Not the other's: what is around it may have a state of its own.
+            fn save(&self) -> Result<Vec<u8>, String> {
+                Err("it does not implement Around::save".into())
+            }
+            /// [`Miniport::restore`]
+            fn restore(&mut self, state: &[u8]) -> Result<(), String> {
+                let _ = state;
+                Err("it does not implement Around::restore".into())
+            }
             $(
                 #[doc = concat!("[`Miniport::", stringify!($ddi), "`]")]
                 fn $ddi(&$($m)? self, $($arg: $type),*) $(-> $answer)? {
@@ -39,6 +49,12 @@ macro_rules! ddis {
         }
 
         impl<T: Around> Miniport for Wrapped<T> {
+            fn save(&self) -> Result<Vec<u8>, String> {
+                self.0.save()
+            }
+            fn restore(&mut self, state: &[u8]) -> Result<(), String> {
+                self.0.restore(state)
+            }
             $(fn $ddi(&$($m)? self, $($arg: $type),*) $(-> $answer)? {
                 self.0.$ddi($($arg),*)
             })*
@@ -138,6 +154,8 @@ ddis! {
     fn has_begun(&; engine: EngineId, submission_fence_id: u64) -> bool;
     fn engine_state(&; engine: EngineId) -> EngineState;
     fn pending_faults(&; engine: EngineId) -> PendingFaults;
+    fn work(&; engine: EngineId) -> Option<Vec<EngineWork>>;
+    fn foresee(&; adapter: u32, commands: &[u8]) -> Option<Vec<Foreseen>>;
     fn has_died(&; ) -> bool;
     fn take_died(&mut; ) -> Option<(u32, String)>;
 }

@@ -5,11 +5,12 @@ use std::collections::BTreeMap;
 use d3dkmt::NtStatus;
 use dxgkrnl::ddi::{
     BadCommands, Callback, CreateCpuEvent, CreatePeriodicFrameNotification, CurrentValueUpdate,
-    DoorbellConnection, Edge, EngineId, EngineState, EngineStatus, Escape, HwContext, HwQueueId,
-    HwQueueSubmission, KmdCpuEvent, KmdDevice, KmdProcess, LocalNativeFenceId, Miniport, NativeFenceId,
-    NativeFenceStorage, NewHwQueue, NewNativeFence, NewProcess, NotificationRefused, OpenedNativeFence,
-    PageFaultFlags, PageTableEntry, PagingOperation, PendingFaults, PerEngineTdrDdis, QueryAdapterInfo,
-    ResetFailed, SchedulingLogBuffer, SignalMonitoredFence, Submission, Suspend, VirtualMachineData,
+    DoorbellConnection, Edge, EngineId, EngineState, EngineStatus, EngineWork, Escape, Foreseen, HwContext,
+    HwQueueId, HwQueueSubmission, KmdCpuEvent, KmdDevice, KmdProcess, LocalNativeFenceId, Miniport,
+    NativeFenceId, NativeFenceStorage, NewHwQueue, NewNativeFence, NewProcess, NotificationRefused,
+    OpenedNativeFence, PageFaultFlags, PageTableEntry, PagingOperation, PendingFaults, PerEngineTdrDdis,
+    QueryAdapterInfo, ResetFailed, SchedulingLogBuffer, SignalMonitoredFence, Submission, Suspend,
+    VirtualMachineData,
 };
 use dxgkrnl::{Config, FeatureId, Nanos, ProcessId};
 
@@ -160,6 +161,9 @@ impl Miniport for Drivers {
         engine_state(engine: EngineId) -> EngineState = |_routes| Some(engine.adapter) => EngineState::Idle;
         pending_faults(engine: EngineId) -> PendingFaults
             = |_routes| Some(engine.adapter) => PendingFaults::default();
+        work(engine: EngineId) -> Option<Vec<EngineWork>> = |_routes| Some(engine.adapter) => Some(Vec::new());
+        foresee(adapter: u32, commands: &[u8]) -> Option<Vec<Foreseen>>
+            = |_routes| Some(adapter) => Some(Vec::new());
     }
 
     fn start(&mut self, config: &Config) {
@@ -281,6 +285,14 @@ impl Miniport for Drivers {
                 insistent.push(adapter);
             }
         }
+    }
+
+    fn save(&self) -> Result<Vec<u8>, String> {
+        self.saved()
+    }
+
+    fn restore(&mut self, state: &[u8]) -> Result<(), String> {
+        self.restored(state)
     }
 
     fn has_died(&self) -> bool {

@@ -11,6 +11,7 @@ use std::cell::{Cell, RefCell};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use dxgkrnl::ddi::Miniport;
+use serde::{Deserialize, Serialize};
 
 use crate::BoxedDriver;
 use crate::registry::Make;
@@ -20,6 +21,14 @@ enum State {
     Alive(BoxedDriver),
     /// The panic's words, and what is left of it.
     Died(String, Option<BoxedDriver>),
+    Gone,
+}
+
+/// What is kept of a driver.
+#[derive(Serialize, Deserialize)]
+pub(crate) enum Saved {
+    Alive(Vec<u8>),
+    Died(String),
     Gone,
 }
 
@@ -78,6 +87,36 @@ impl Isolated {
             died.set(true);
             dead
         })
+    }
+
+    /// Its state for [`Isolated::restore`]; the error is the driver's. One that panics here dies of it.
+    pub fn save(&self, died: &Cell<bool>) -> Result<Saved, String> {
+        let gone = match &*self.0.borrow() {
+            State::Alive(_) => None,
+            State::Died(why, _) => Some(Saved::Died(why.clone())),
+            State::Gone => Some(Saved::Gone),
+        };
+        if let Some(gone) = gone {
+            return Ok(gone);
+        }
+        self.ask(Err("it panicked when it was to save its state".to_owned()), died, |driver| driver.save())
+            .map(Saved::Alive)
+    }
+
+    /// After `start`.
+    pub fn restore(&mut self, saved: Saved) -> Result<(), String> {
+        let state = match saved {
+            Saved::Alive(state) => {
+                let died = Cell::new(false);
+                let panicked = Err("it panicked when its state was to be restored".to_owned());
+                return self.call(panicked, &died, |driver| driver.restore(&state));
+            }
+            Saved::Died(why) => State::Died(why, None),
+            Saved::Gone => State::Gone,
+        };
+        let alive = std::mem::replace(self.0.get_mut(), state);
+        let _ = caught(|| drop(alive));
+        Ok(())
     }
 
     pub fn has_died(&self) -> bool {

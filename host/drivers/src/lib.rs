@@ -22,6 +22,7 @@ mod ddis;
 mod isolated;
 mod registry;
 mod routes;
+mod saved;
 
 use std::cell::Cell;
 

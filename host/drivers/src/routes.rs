@@ -7,12 +7,13 @@ use dxgkrnl::ddi::{
     Callback, FaultedWork, HwContext, HwQueueId, Interrupt, LocalNativeFenceId, NativeFenceId,
     NativeFenceStorage, NewHwQueue, NewNativeFence, OpenedNativeFence, SignaledNativeFences,
 };
+use serde::{Deserialize, Serialize};
 
 /// A place in a process's GPU address space, on one adapter.
 type Place = (u32, ProcessId, u64);
 
 /// See the module.
-#[derive(Default)]
+#[derive(Default, Serialize, Deserialize)]
 pub(crate) struct Routes {
     contexts: BTreeMap<HwContext, u32>,
     hw_queues: BTreeMap<HwQueueId, (u32, ProcessId)>,

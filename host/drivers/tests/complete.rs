@@ -13,7 +13,9 @@ fn every_ddi_is_routed_and_can_be_wrapped() {
     let wanted = methods(body);
     assert!(wanted.len() > 70, "the trait is read: {wanted:?}");
     let (_, list) = include_str!("../src/around.rs").split_once("\nddis! {").expect("the list");
-    assert_eq!(methods(list), wanted, "around.rs has another list");
+    // Not handed on: what is around a driver may have a state of its own.
+    let handed_on = wanted.iter().copied().filter(|name| !matches!(*name, "save" | "restore"));
+    assert_eq!(methods(list), handed_on.collect::<Vec<_>>(), "around.rs has another list");
     let routed = include_str!("../src/ddis.rs");
     for name in wanted {
         let is_there = |line: &str| {

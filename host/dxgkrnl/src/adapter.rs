@@ -11,6 +11,7 @@ use crate::ddi::Miniport;
 use crate::effects::Effects;
 use crate::kernel::{Called, Device, Kernel, Refusal, invalid, refuse};
 use crate::process::{Local, Process};
+use crate::why::Ending;
 
 /// `D3DKMT_DEVICESTATE_TYPE`.
 mod state_type {
@@ -131,6 +132,7 @@ impl<M: Miniport> Kernel<M> {
         effects: &mut Effects,
     ) -> Called {
         let id = self.device(process, device)?;
+        let before = self.past.begin(Ending::Device);
         for child in core::mem::take(&mut self.devices[id].children) {
             match self.process(process).handles.get(child) {
                 Some(Local::Context(_)) => self.destroy_context(process, child, effects)?,
@@ -145,6 +147,7 @@ impl<M: Miniport> Kernel<M> {
             };
         }
         self.abandon_mutexes(process, device, effects);
+        self.past.ending = before;
         self.end_cpu_events_and_kmd_device(id, effects);
         self.process_mut(process).handles.remove(device);
         let device = self.devices.remove(id).expect("a handle names a live device");

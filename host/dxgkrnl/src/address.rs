@@ -16,6 +16,7 @@ use alloc::format;
 use alloc::vec::Vec;
 
 use d3dkmt::{GpuVaOperation, Handle, Reply, SignalFlags, SyncObjectFlags, SyncObjectType, limits};
+use serde::{Deserialize, Serialize};
 
 use crate::ProcessId;
 use crate::allocation::AllocationOpen;
@@ -48,7 +49,7 @@ mod operation {
 const DO_NOT_WAIT: u32 = 1;
 
 /// Pages that engines are about to see something else at.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(crate) struct PageChange {
     base: u64,
     end: u64,
@@ -57,7 +58,7 @@ pub(crate) struct PageChange {
 }
 
 /// One operation of an update that is queued.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(crate) enum VaUpdate {
     Set {
         base: u64,

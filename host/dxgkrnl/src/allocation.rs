@@ -22,6 +22,7 @@ use d3dkmt::{
     AllocationInfo, CreateAllocation, CreateAllocationFlags, DestroyAllocationFlags, Handle, NtStatus, Reply,
     ResourceInfo, RuntimeBuffer, ShareToken, StandardAllocation, SyncObjectFlags, limits,
 };
+use serde::{Deserialize, Serialize};
 
 use crate::ddi::Miniport;
 use crate::effects::Effects;
@@ -37,6 +38,7 @@ use crate::{ProcessId, VmId};
 /// The end of what a process can have mapped.
 const USER_END: u64 = 1 << 47;
 
+#[derive(Serialize, Deserialize)]
 pub(crate) struct Allocation {
     /// Who created it: its memory is of this process.
     pub owner: ProcessId,
@@ -55,6 +57,7 @@ pub(crate) struct Allocation {
 }
 
 /// A process's handle to an allocation.
+#[derive(Serialize, Deserialize)]
 pub(crate) struct AllocationOpen {
     pub process: ProcessId,
     pub handle: Handle,
@@ -67,6 +70,7 @@ pub(crate) struct AllocationOpen {
     pub locks: u32,
 }
 
+#[derive(Serialize, Deserialize)]
 pub(crate) struct Resource {
     pub vm: VmId,
     pub adapter: u32,
@@ -81,6 +85,7 @@ pub(crate) struct Resource {
 }
 
 /// A process's handle to a resource.
+#[derive(Serialize, Deserialize)]
 pub(crate) struct ResourceOpen {
     pub process: ProcessId,
     pub handle: Handle,
@@ -91,7 +96,7 @@ pub(crate) struct ResourceOpen {
 }
 
 /// All of them.
-#[derive(Default)]
+#[derive(Default, Serialize, Deserialize)]
 pub(crate) struct Memory {
     pub allocations: Slab<Allocation>,
     pub allocation_opens: Slab<AllocationOpen>,

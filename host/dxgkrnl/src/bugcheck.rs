@@ -6,13 +6,15 @@
 use alloc::format;
 use alloc::string::String;
 
+use serde::{Deserialize, Serialize};
+
 use crate::ddi::Miniport;
 use crate::effects::{Effects, Note};
 use crate::kernel::Kernel;
 use crate::tdr::Recovery;
 
 /// A bugcheck: code and parameters as on the blue screen, and the reason in words.
-#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub struct Bugcheck {
     pub code: u32,
     pub parameters: [u64; 4],

@@ -7,11 +7,12 @@ use alloc::vec::Vec;
 
 use bitflags::bitflags;
 use d3dkmt::Luid;
+use serde::{Deserialize, Serialize};
 
 use crate::{EngineId, Nanos, Policy};
 
 /// `DXGK_ENGINE_TYPE`, the ones we model.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash, Serialize, Deserialize)]
 #[repr(u32)]
 pub enum EngineType {
     ThreeD = 1,
@@ -68,7 +69,7 @@ bitflags! {
     }
 
     /// What the operating system has to offer a driver; see `feature.rs`.
-    #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+    #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
     pub struct Features: u32 {
         /// `DXGK_FEATURE_HWSCH`.
         const HARDWARE_SCHEDULING = 0x1;
@@ -208,7 +209,7 @@ pub struct Grant {
 }
 
 /// What the host decides of a VM.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct VmConfig {
     /// The VM's name.
     pub name: String,

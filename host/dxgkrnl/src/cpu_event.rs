@@ -24,6 +24,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use d3dkmt::{EventId, Handle, NtStatus, SyncObjectFlags, SyncObjectInfo, limits};
+use serde::{Deserialize, Serialize};
 
 use crate::ddi::{
     CreateCpuEvent, DEBUG_PRINT_BYTES_MAX, DxgCpuEvent, KmdCpuEvent, KmdProcess, Miniport, ProcessKind,
@@ -35,6 +36,7 @@ use crate::policy::CpuEventOfDevice;
 use crate::{FeatureId, ProcessId};
 
 /// A CPU event that its driver knows.
+#[derive(Serialize, Deserialize)]
 pub(crate) struct CpuEvent {
     pub process: ProcessId,
     pub adapter: u32,
@@ -51,7 +53,7 @@ pub(crate) struct CpuEvent {
 }
 
 /// Every CPU event, and what drivers did wrong with them.
-#[derive(Default)]
+#[derive(Default, Serialize, Deserialize)]
 pub(crate) struct CpuEvents {
     last: u64,
     pub events: BTreeMap<DxgCpuEvent, CpuEvent>,
@@ -345,6 +347,7 @@ impl<M: Miniport> Kernel<M> {
 }
 
 /// What a signal sets.
+#[derive(Serialize, Deserialize)]
 enum Target {
     CpuEvent(DxgCpuEvent),
     GuestEvent(ProcessId, EventId),

@@ -40,6 +40,7 @@
 //! | `DxgkDdiDestroyContext`, `StopDevice` | [`destroy_context`](Miniport::destroy_context), [`stop_device`](Miniport::stop_device) | required |
 //! | - | [`next_deadline`](Miniport::next_deadline), [`deadline`](Miniport::deadline) | required |
 //! | - | [`engine_state`](Miniport::engine_state), [`pending_faults`](Miniport::pending_faults) | required: snapshots, checkers |
+//! | - | [`work`](Miniport::work), [`foresee`](Miniport::foresee) | `gpupv why` takes it that its work may signal anything |
 //! | - | [`lose_interrupt`](Miniport::lose_interrupt), [`hang_engine`](Miniport::hang_engine) | required: faults of tests |
 //! | `DxgkDdiDpcRoutine` | [`dpc_routine`](Miniport::dpc_routine) | calls `DxgkCbNotifyDpc` |
 //! | `DxgkDdiPatch`, `PreemptCommand`, `CancelCommand` | [`patch`](Miniport::patch), [`preempt_command`](Miniport::preempt_command), [`cancel_command`](Miniport::cancel_command) | nothing happens: work runs to its end |
@@ -51,16 +52,19 @@
 //! | `DxgkDdiBuildPagingBuffer` | [`build_paging_buffer`](Miniport::build_paging_buffer) | the CPU has done it |
 //! | - | [`update_page_table`](Miniport::update_page_table) | its engines know no memory |
 //! | `DxgkDdiCreateCpuEvent`, `Escape` | [`create_cpu_event`](Miniport::create_cpu_event), [`escape`](Miniport::escape) | STATUS_NOT_SUPPORTED |
+//! | - | [`save`](Miniport::save), [`restore`](Miniport::restore) | no snapshots: traces replay from their first step |
 //! | `DxgkDdiCreatePeriodicFrameNotification` | [`create_periodic_frame_notification`](Miniport::create_periodic_frame_notification) | STATUS_UNSUCCESSFUL: no displays |
 
 use alloc::string::String;
 use alloc::vec::Vec;
 
 use d3dkmt::NtStatus;
+use serde::{Deserialize, Serialize};
 
 use crate::{Config, DataMove, FeatureId, Nanos, ProcessId};
 
 mod edges;
+mod foresight;
 mod guests;
 mod memory;
 mod native;
@@ -69,6 +73,7 @@ mod queues;
 mod recovery;
 
 pub use edges::{Edge, Orderer};
+pub use foresight::{EngineWork, Foreseen, WorkState};
 pub use guests::{
     CreateCpuEvent, DxgCpuEvent, Escape, KmdCpuEvent, KmdDevice, KmdProcess, NewProcess, ProcessKind,
     QueryAdapterInfo, QueryAdapterInfoFlags, SignalEvent, VirtualMachineData,
@@ -88,19 +93,19 @@ pub use recovery::{
 };
 
 /// A hardware context for the miniport: an index that is unique while the context lives.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 pub struct HwContext(pub u32);
 
 /// An engine: adapter and node, by ordinal. On linked adapters (SCH-037) each physical adapter has the same nodes:
 /// those of engine ordinal `n` follow here those of `n - 1`, see [`crate::AdapterConfig::engine`].
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 pub struct EngineId {
     pub adapter: u32,
     pub node: u32,
 }
 
 /// `DXGKARG_SUBMITCOMMANDVIRTUAL`: run this command buffer.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Submission {
     pub engine: EngineId,
     pub context: HwContext,
@@ -117,7 +122,7 @@ pub struct Submission {
 }
 
 /// `DXGK_INTERRUPT_TYPE`, the ones we model. A type that is not specified cannot be said (SCH-002).
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Interrupt {
     /// 1 `DMA_COMPLETED`.
     DmaCompleted { engine: EngineId, submission_fence_id: u64 },
@@ -237,7 +242,7 @@ pub enum EngineState {
 }
 
 /// Faults that an engine has yet to meet.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default, Serialize, Deserialize)]
 pub struct PendingFaults {
     /// How many of the next interrupts are lost.
     pub interrupts_lost: u32,
@@ -273,7 +278,7 @@ pub enum NotificationRefused {
 }
 
 /// `DXGKARG_BUILDPAGINGBUFFER`: one operation.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct PagingOperation {
     pub adapter: u32,
     pub process: ProcessId,
@@ -281,7 +286,7 @@ pub struct PagingOperation {
 }
 
 /// What a paging buffer is for. Sizes in bytes.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum PagingWork {
     /// This range of the process's GPU address space changes.
     UpdatePageTable { base: u64, size: u64 },
@@ -697,6 +702,27 @@ pub trait Miniport {
     fn engine_state(&self, engine: EngineId) -> EngineState;
     /// The same.
     fn pending_faults(&self, engine: EngineId) -> PendingFaults;
+    /// No DDI: its whole state, for [`Miniport::restore`]; or why it cannot. What `start` gives it again need not be in
+    /// it, and the same state is the same bytes. Where a driver cannot, a trace has no snapshots and is replayed from its
+    /// first step, and a daemon does not go on after a restart.
+    fn save(&self) -> Result<Vec<u8>, String> {
+        Err("it does not implement Miniport::save".into())
+    }
+    /// No DDI: after `start` with the same configuration, makes it what it was when `save` gave these bytes; or says why
+    /// they are not such.
+    fn restore(&mut self, state: &[u8]) -> Result<(), String> {
+        let _ = state;
+        Err("it does not implement Miniport::restore".into())
+    }
+    /// No DDI, for people: what an engine has, what runs first, then in its order. `None`: the driver cannot tell, and
+    /// whatever it has may do anything.
+    fn work(&self, _engine: EngineId) -> Option<Vec<EngineWork>> {
+        None
+    }
+    /// The same of a command buffer that the kernel still has.
+    fn foresee(&self, _adapter: u32, _commands: &[u8]) -> Option<Vec<Foreseen>> {
+        None
+    }
     /// No DDI: [`Miniport::take_died`] has something to tell. Asked again and again, so it has to be cheap.
     fn has_died(&self) -> bool {
         false

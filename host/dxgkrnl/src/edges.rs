@@ -7,6 +7,8 @@ use alloc::collections::BTreeMap;
 use alloc::string::String;
 use alloc::vec::Vec;
 
+use serde::{Deserialize, Serialize};
+
 use crate::ddi::{Edge, HwContext, HwQueueId, Miniport, Orderer};
 use crate::effects::Effects;
 use crate::kernel::Kernel;
@@ -19,6 +21,7 @@ use crate::{Config, ProcessId};
 const KEYED_MUTEXES: u64 = 1 << 32;
 
 /// What is kept for it.
+#[derive(Serialize, Deserialize)]
 pub(crate) struct Edges {
     pub on: bool,
     /// What GPU waits have waited for that are over and whose packets are not passed.

@@ -6,6 +6,7 @@ use alloc::vec::Vec;
 use core::fmt;
 
 use d3dkmt::{EventId, NtStatus, Reply};
+use serde::{Deserialize, Serialize};
 
 use crate::{DataMove, ProcessId};
 
@@ -27,7 +28,7 @@ pub struct Answer {
 }
 
 /// Tell a guest that an event of its is set: a registered wait ended, or an enqueued CPU event came up.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct HostEvent {
     pub process: ProcessId,
     pub event: EventId,

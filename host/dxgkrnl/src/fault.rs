@@ -29,6 +29,7 @@ use crate::ddi::{EngineId, Miniport, PageFaultFlags};
 use crate::effects::{Effects, Note};
 use crate::kernel::{Kernel, Refusal, refuse};
 use crate::waits::{Wait, WaitId, WaitOwner};
+use crate::why::Ending;
 
 /// Something that goes wrong with the hardware. See the module.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -225,11 +226,13 @@ impl<M: Miniport> Kernel<M> {
 
     /// Drops what is queued in the contexts of this adapter or runs on its engines.
     fn drop_work_of(&mut self, adapter: u32, effects: &mut Effects) -> usize {
+        let before = self.past.begin(Ending::DeviceLost);
         self.in_flight.forget_adapter(adapter);
         self.tdr.forget_adapter(adapter);
         let of_adapter = self.queues.iter().filter(|(_, queue)| queue.engine.adapter == adapter);
         let queues: Vec<u32> = of_adapter.map(|(id, _)| id).collect();
         for queue in &queues {
+            self.remember_queue(*queue);
             self.unready(*queue);
             let queue = &mut self.queues[*queue];
             queue.running = None;
@@ -237,6 +240,7 @@ impl<M: Miniport> Kernel<M> {
             let (process, packets) = (queue.process, core::mem::take(&mut queue.packets));
             self.drop_packets(process, packets, Some(NtStatus::DEVICE_REMOVED), effects);
         }
+        self.past.ending = before;
         queues.len()
     }
 }

@@ -16,13 +16,14 @@ use alloc::string::String;
 use core::fmt;
 
 use d3dkmt::{FeatureResult, Handle, NtStatus, Reply};
+use serde::{Deserialize, Serialize};
 
 use crate::ddi::Miniport;
 use crate::kernel::{Called, Kernel, Refusal, refuse};
 use crate::{Features, ProcessId};
 
 /// `DXGK_FEATURE_ID`: the category in the top 4 bits, the feature within it in the others.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 pub struct FeatureId(pub u32);
 
 impl FeatureId {

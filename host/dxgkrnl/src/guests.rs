@@ -13,13 +13,15 @@
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
+use serde::{Deserialize, Serialize};
+
 use crate::ddi::{KmdDevice, KmdProcess, Miniport, NewProcess, ProcessKind};
 use crate::effects::Effects;
 use crate::kernel::{Kernel, Refusal};
 use crate::{ProcessId, VmId};
 
 /// The processes and devices that drivers know.
-#[derive(Default)]
+#[derive(Default, Serialize, Deserialize)]
 pub(crate) struct Guests {
     /// The last identity that was given: processes and devices have one sequence, so that no two are alike.
     last_id: u64,

@@ -14,6 +14,7 @@ use core::hint::black_box;
 use core::marker::PhantomData;
 
 use d3dkmt::Handle;
+use serde::{Deserialize, Serialize};
 
 const GROWTH: usize = 1024;
 const FREE_BEFORE_REUSE: usize = 128;
@@ -34,7 +35,7 @@ const KIND_BITS: u32 = 4;
 pub(crate) const REFERENT_BITS: u32 = u64::BITS - UNIQUE_BITS - KIND_BITS;
 
 /// Generation, 1 to 3; kind, 0 for a free entry; what is known of it. From the lowest bit up.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 struct Entry(u64);
 
 impl Entry {
@@ -55,7 +56,7 @@ impl Entry {
 }
 
 /// One table. `T` says what a handle stands for.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct HandleTable<T> {
     entries: Vec<Entry>,
     free: VecDeque<u32>,

@@ -5,6 +5,7 @@ use alloc::vec::Vec;
 use core::fmt;
 
 use d3dkmt::{Call, Handle, ShareToken};
+use serde::{Deserialize, Serialize};
 
 use crate::Fault;
 
@@ -12,7 +13,7 @@ use crate::Fault;
 pub type Nanos = u64;
 
 /// A VM. 0 is the host itself: local processes without a VM.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 pub struct VmId(pub u32);
 
 impl VmId {
@@ -20,7 +21,7 @@ impl VmId {
 }
 
 /// A guest process. Never reused while the daemon lives.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 pub struct ProcessId(pub u32);
 
 /// One thing that happened.

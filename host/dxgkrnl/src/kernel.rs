@@ -7,6 +7,8 @@
 //!   queues that became runnable run               vidsch, until none is left
 //! ```
 
+mod save;
+
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::format;
 use alloc::string::String;
@@ -14,6 +16,7 @@ use alloc::vec::Vec;
 use core::mem::take;
 
 use d3dkmt::{Call, Handle, NtStatus, Reply, limits};
+use serde::{Deserialize, Serialize};
 
 use crate::allocation::Memory;
 use crate::bugcheck::Bugcheck;
@@ -43,7 +46,10 @@ use crate::tdr::Tdr;
 use crate::vidsch::{Broadcast, Context, HwQueue, InFlight, Queue};
 use crate::virtual_machine::{Frozen, VirtualMachine};
 use crate::waits::{WaitId, Waits};
+use crate::why::{Ending, Past};
 use crate::{Config, Input, Nanos, ProcessId, VmId};
+
+pub use save::{LAYOUT_VERSION, NotRestored};
 
 /// A call that is refused: the status for the guest, the reason for people.
 #[derive(Debug, PartialEq, Eq)]
@@ -76,6 +82,7 @@ const EXPECTED_MAX: usize = 32;
 pub(crate) type Called = Result<Reply, Refusal>;
 
 /// A device: what a process does on one adapter.
+#[derive(Serialize, Deserialize)]
 pub(crate) struct Device {
     pub process: ProcessId,
     pub handle: Handle,
@@ -161,6 +168,7 @@ pub struct Kernel<M: Miniport> {
     pub(crate) guests: Guests,
     pub(crate) cpu_events: CpuEvents,
     pub(crate) planted: Option<PlantedBug>,
+    pub(crate) past: Past,
     callbacks: Vec<Callback>,
     dpc_callbacks: Vec<Callback>,
 }
@@ -174,6 +182,7 @@ impl<M: Miniport> Kernel<M> {
         while let Some((adapter, why)) = miniport.take_died() {
             start_failures.insert(adapter, why);
         }
+        let tdr = Tdr { debug_mode: config.tdr.debug_mode, ..Tdr::default() };
         Kernel {
             config,
             miniport: Driver::new(miniport),
@@ -205,7 +214,7 @@ impl<M: Miniport> Kernel<M> {
             working_off: false,
             paged: VecDeque::new(),
             interrupts: VecDeque::new(),
-            tdr: Tdr::default(),
+            tdr,
             bugcheck: None,
             edges,
             hw_queues: Slab::default(),
@@ -223,6 +232,7 @@ impl<M: Miniport> Kernel<M> {
             companions: BTreeMap::new(),
             awaiting_begin: BTreeSet::new(),
             planted: None,
+            past: Past::default(),
             callbacks: Vec::new(),
             dpc_callbacks: Vec::new(),
         }
@@ -330,7 +340,7 @@ impl<M: Miniport> Kernel<M> {
                 let of_vm = |(id, process): (&ProcessId, &Process)| (process.vm == vm).then_some(*id);
                 let gone: Vec<ProcessId> = self.processes.iter().filter_map(of_vm).collect();
                 for process in gone {
-                    self.end_process(process, effects);
+                    self.end_process(process, Ending::Vm, effects);
                 }
                 self.end_shares_of(vm, effects);
                 self.forget_vm(vm, effects);
@@ -360,7 +370,7 @@ impl<M: Miniport> Kernel<M> {
                 self.call_wrongly(process, request, call, effects);
             }
             Input::Call { process, request, ref mut call } => self.call(process, request, call, effects),
-            Input::ProcessGone { process } => self.end_process(process, effects),
+            Input::ProcessGone { process } => self.end_process(process, Ending::Process, effects),
             Input::ProcessFrozen { process, frozen } => self.set_frozen(process, frozen, effects),
             Input::Deadline => {}
             Input::Fault(fault) => self.fault(fault, effects),
@@ -444,8 +454,9 @@ impl<M: Miniport> Kernel<M> {
     }
 
     /// Everything a process has ends, in the order of its handles; nothing stays behind.
-    fn end_process(&mut self, id: ProcessId, effects: &mut Effects) {
+    fn end_process(&mut self, id: ProcessId, ending: Ending, effects: &mut Effects) {
         let Some(process) = self.processes.get(&id) else { return };
+        self.past.ending = ending;
         let waits: Vec<WaitId> = process.waits.iter(id, &self.waits).collect();
         for wait in waits {
             self.end_wait(wait, effects);
@@ -460,6 +471,7 @@ impl<M: Miniport> Kernel<M> {
         for handle in self.process(id).handles_where(|local| matches!(local, Local::KeyedMutex(_))) {
             let _ = self.destroy_keyed_mutex(id, handle, effects);
         }
+        self.past.ending = Ending::default();
         self.end_address_spaces(id);
         self.end_kmd_processes(id, effects);
         self.processes.remove(&id);
@@ -481,25 +493,6 @@ impl<M: Miniport> Kernel<M> {
             && let Some(slot) = state.slots.status()
         {
             effects.stores.push(FenceStore { process, slot, value: state.devices_stopped });
-        }
-    }
-
-    /// The VM's memory was mapped anew: every value is stored once more.
-    fn store_again(&mut self, vm: VmId, effects: &mut Effects) {
-        for (id, _) in self.processes.iter().filter(|(_, process)| process.vm == vm) {
-            self.store_status(*id, effects);
-        }
-        for (_, open) in self.opens.iter() {
-            let Some(slot) = open.slot else { continue };
-            if self.processes.get(&open.process).is_some_and(|process| process.vm == vm) {
-                let value = self.objects.value(open.object);
-                effects.stores.push(FenceStore { process: open.process, slot, value });
-            }
-        }
-        for (id, queue) in self.hw_queues.iter() {
-            if self.processes.get(&queue.process).is_some_and(|process| process.vm == vm) {
-                self.store_doorbell(id, effects);
-            }
         }
     }
 

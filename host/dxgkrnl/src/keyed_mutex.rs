@@ -31,6 +31,7 @@ use alloc::vec::Vec;
 use d3dkmt::{
     AcquireOutcome, EventId, Handle, KeyedMutexFlags, NtStatus, Reply, RuntimeBuffer, ShareToken, limits,
 };
+use serde::{Deserialize, Serialize};
 
 use crate::ddi::Miniport;
 use crate::effects::Effects;
@@ -40,7 +41,7 @@ use crate::sharing::{Global, Shared, require_readable};
 use crate::slab::Slab;
 use crate::{Nanos, ProcessId, VmId};
 
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) enum State {
     Free,
     /// By this open.
@@ -48,6 +49,7 @@ pub(crate) enum State {
     Abandoned,
 }
 
+#[derive(Serialize, Deserialize)]
 pub(crate) struct KeyedMutex {
     pub state: State,
     /// Of the last release.
@@ -65,6 +67,7 @@ pub(crate) struct KeyedMutex {
 }
 
 /// A process's handle to a keyed mutex.
+#[derive(Serialize, Deserialize)]
 pub(crate) struct MutexOpen {
     pub process: ProcessId,
     pub handle: Handle,
@@ -72,7 +75,7 @@ pub(crate) struct MutexOpen {
 }
 
 /// When a pending acquire ends without the mutex.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) enum Until {
     Never,
     /// By the daemon's clock.
@@ -81,6 +84,7 @@ pub(crate) enum Until {
     Absolute(i64),
 }
 
+#[derive(Serialize, Deserialize)]
 pub(crate) struct PendingAcquire {
     pub open: u32,
     pub process: ProcessId,
@@ -91,7 +95,7 @@ pub(crate) struct PendingAcquire {
 }
 
 /// All of them, and the clock of absolute timeouts.
-#[derive(Default)]
+#[derive(Default, Serialize, Deserialize)]
 pub(crate) struct KeyedMutexes {
     pub mutexes: Slab<KeyedMutex>,
     pub opens: Slab<MutexOpen>,

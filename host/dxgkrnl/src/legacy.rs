@@ -25,8 +25,8 @@ use alloc::format;
 use alloc::vec::Vec;
 
 use d3dkmt::{EventId, Handle, NtStatus, SyncObjectFlags, SyncObjectInfo, SyncObjectType};
+use serde::{Deserialize, Serialize};
 
-use crate::ProcessId;
 use crate::ddi::Miniport;
 use crate::effects::Effects;
 use crate::kernel::{Kernel, Refusal, invalid};
@@ -34,9 +34,10 @@ use crate::object::SyncObject;
 use crate::policy::{AbandonedMutex, ForeignMutexRelease, SemaphoreOverflow};
 use crate::vidsch::{Packet, Queue, Signal};
 use crate::waits::WaitId;
+use crate::{Nanos, ProcessId};
 
 /// Who owns a mutex: the context, or the device, of this handle.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 pub(crate) struct MutexOwner {
     pub process: ProcessId,
     /// NULL for an owner that is gone.
@@ -44,7 +45,7 @@ pub(crate) struct MutexOwner {
 }
 
 /// What an object has beside its value, by its type.
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum Kind {
     /// The value is 1 while it is owned.
     Mutex {
@@ -60,7 +61,7 @@ pub(crate) enum Kind {
     },
 }
 
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct LegacyObject {
     pub kind: Kind,
     /// Queues whose head waits for it, in the order they came to it.
@@ -68,7 +69,7 @@ pub(crate) struct LegacyObject {
 }
 
 /// The objects of legacy types, by their index, and who owns the mutexes among them.
-#[derive(Default)]
+#[derive(Default, Serialize, Deserialize)]
 pub(crate) struct Legacy {
     pub objects: BTreeMap<u32, LegacyObject>,
     owned: BTreeSet<(MutexOwner, u32)>,
@@ -76,7 +77,7 @@ pub(crate) struct Legacy {
 }
 
 /// A packet that takes mutexes and semaphores.
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Acquire {
     /// Values that are waited for in the same call.
     pub wait: Option<WaitId>,
@@ -84,10 +85,12 @@ pub(crate) struct Acquire {
     pub objects: Vec<u32>,
     /// Its place in the lines of its objects, once it stands there.
     pub place: Option<u64>,
+    /// Since when it stands there.
+    pub since: Nanos,
 }
 
 /// How a call gives the values of its objects.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) enum Form {
     /// One for each object.
     ValueArray,
@@ -244,7 +247,7 @@ impl<M: Miniport> Kernel<M> {
         let Some(Packet::Acquire(acquire)) = self.queues[queue].packets.front_mut() else { return };
         let place = self.legacy.arrivals;
         self.legacy.arrivals += 1;
-        acquire.place = Some(place);
+        (acquire.place, acquire.since) = (Some(place), self.now);
         for object in &acquire.objects {
             if let Some(state) = self.legacy.objects.get_mut(object) {
                 state.line.insert(place, queue);
@@ -345,6 +348,7 @@ impl<M: Miniport> Kernel<M> {
             match self.config.policy.abandoned_mutex {
                 AbandonedMutex::Freed => self.free_mutex(object, effects),
                 AbandonedMutex::StaysOwned => {
+                    self.remember_owner(object, process, by);
                     self.legacy.set_owner(object, Some(MutexOwner { process, by: Handle::NULL }));
                 }
             }

@@ -30,6 +30,7 @@ mod cpu_event;
 pub mod ddi;
 mod dispatch;
 mod driver;
+pub mod duration;
 mod edges;
 mod effects;
 mod escape;
@@ -56,6 +57,7 @@ pub mod policy;
 mod process;
 mod registry;
 mod residency;
+mod resumed;
 mod ring;
 mod sharing;
 mod slab;
@@ -70,6 +72,7 @@ pub mod views;
 mod virtual_machine;
 mod wait;
 mod waits;
+pub mod why;
 mod window;
 
 pub use bugcheck::Bugcheck;
@@ -82,12 +85,13 @@ pub use effects::{Answer, Effects, FenceStore, HostEvent, Note};
 pub use fault::Fault;
 pub use feature::FeatureId;
 pub use input::{Input, Nanos, ProcessId, VmId};
-pub use kernel::Kernel;
+pub use kernel::{Kernel, LAYOUT_VERSION, NotRestored};
 pub use mapping::FenceMapping;
 pub use moves::{DataMove, MoveKernel, NotMoved, Performer, Place, ProcessBytes, Shadow};
 #[doc(hidden)]
 pub use planted::PlantedBug;
 pub use policy::Policy;
+pub use resumed::AttachedProcess;
 pub use snapshot::Snapshot;
 pub use vidsch::DoorbellStatus;
 

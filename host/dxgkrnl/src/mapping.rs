@@ -20,6 +20,7 @@ use alloc::format;
 use alloc::string::String;
 
 use d3dkmt::{Handle, SyncObjectFlags, SyncObjectType};
+use serde::{Deserialize, Serialize};
 
 use crate::ProcessId;
 use crate::ddi::{EngineId, Miniport};
@@ -30,7 +31,7 @@ use crate::process::{Local, Slots};
 const CPU_SPACE_OFFSET: u64 = 0x7F00_0000_0000 - Slots::GPU_BASE;
 
 /// What an open says of its mapping for engines.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Mapping {
     /// Bit n = physical adapter n; 0 = all.
     pub engine_affinity: u32,
@@ -41,7 +42,7 @@ pub(crate) struct Mapping {
 }
 
 /// How one open of a fence is mapped. See the module.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct FenceMapping {
     /// Where the process reads the value.
     pub slot: u32,
@@ -83,6 +84,15 @@ impl<M: Miniport> Kernel<M> {
         Slots::gpu_address(slot) + if iommu { CPU_SPACE_OFFSET } else { 0 }
     }
 
+    /// The open of a process's fence that an engine finds at an address, whatever it may do with it.
+    pub(crate) fn open_at(&self, engine: EngineId, process: ProcessId, address: u64) -> Option<u32> {
+        let owner = self.processes.get(&process)?;
+        let adapter = self.config.adapters.get(engine.adapter as usize)?;
+        let gpu_address = if adapter.iommu { address.checked_sub(CPU_SPACE_OFFSET)? } else { address };
+        // Each adapter has an address space of its own.
+        self.open_on_adapter(owner.slots.owner_at(gpu_address)?, engine.adapter)
+    }
+
     /// The open whose value an engine finds at this address, if it may write it; or why not.
     pub(crate) fn open_to_write(
         &self,
@@ -92,13 +102,9 @@ impl<M: Miniport> Kernel<M> {
     ) -> Result<u32, String> {
         let owner = self.processes.get(&process).ok_or("its process is gone")?;
         let adapter = self.config.adapters.get(engine.adapter as usize).ok_or("there is no such adapter")?;
-        let gpu_address = if adapter.iommu { address.checked_sub(CPU_SPACE_OFFSET) } else { Some(address) };
-        let id = gpu_address.and_then(|address| owner.slots.owner_at(address));
         let space = owner.address_spaces.get(&engine.adapter);
-        let page = || space.and_then(|space| space.describe(address));
-        let id = id.ok_or_else(|| page().unwrap_or("no fence is mapped there"))?;
-        // Each adapter has an address space of its own.
-        let id = self.open_on_adapter(id, engine.adapter).ok_or("no fence is mapped there")?;
+        let page = || space.and_then(|space| space.describe(address)).unwrap_or("no fence is mapped there");
+        let id = self.open_at(engine, process, address).ok_or_else(page)?;
         let open = &self.opens[id];
         let object = &self.objects[open.object];
         if open.flags.contains(SyncObjectFlags::NO_GPU_ACCESS) {

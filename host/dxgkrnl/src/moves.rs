@@ -13,11 +13,15 @@
 //! stopped or reset end with `ReleaseAll`.
 
 mod perform;
+mod shadows;
+mod shorten;
 
 use alloc::format;
 use core::fmt;
 
 pub use perform::{NotMoved, Performer, ProcessBytes};
+
+use serde::{Deserialize, Serialize};
 
 use crate::ProcessId;
 use crate::ddi::{EngineId, Miniport};
@@ -25,14 +29,14 @@ use crate::effects::Effects;
 use crate::kernel::Kernel;
 
 /// A shadow: see [`DataMove`]. Its driver numbers it; numbers are used again after their release.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 pub struct Shadow {
     pub adapter: u32,
     pub number: u64,
 }
 
 /// Where the bytes of a move begin.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Place {
     /// An address of the process's own address space: where what an allocation is of lies.
     Memory {

@@ -6,6 +6,7 @@
 //! never many more entries than four for three waits, and no call pays for more than one chunk.
 
 use d3dkmt::EventId;
+use serde::{Deserialize, Serialize};
 
 use crate::ProcessId;
 use crate::ordered::{Entry, Ordered};
@@ -15,7 +16,7 @@ use crate::waits::{WaitId, Waits};
 const STALE_KEPT: usize = 64;
 
 /// See the module.
-#[derive(Default, Debug)]
+#[derive(Default, Debug, Serialize, Deserialize)]
 pub(crate) struct Names {
     entries: Ordered,
     pending: usize,

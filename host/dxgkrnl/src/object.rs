@@ -8,6 +8,7 @@ use core::cmp::Ordering;
 
 use bitflags::bitflags;
 use d3dkmt::{Handle, SyncObjectFlags, SyncObjectType};
+use serde::{Deserialize, Serialize};
 
 use crate::ordered::{Entry, Ordered};
 use crate::slab::Slab;
@@ -17,7 +18,7 @@ use crate::sync::Open;
 const NONE: u32 = u32::MAX;
 
 bitflags! {
-    #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+    #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
     struct Marks: u8 {
         const FIRST_MAY_SIGNAL = 1;
         const FIRST_MAY_WAIT = 2;
@@ -27,6 +28,7 @@ bitflags! {
 }
 
 /// See the module.
+#[derive(Serialize, Deserialize)]
 pub(crate) struct SyncObject {
     rare: Option<Box<Rare>>,
     pub object_type: SyncObjectType,
@@ -40,7 +42,7 @@ pub(crate) struct SyncObject {
 }
 
 /// What most objects do not have.
-#[derive(Default)]
+#[derive(Default, Serialize, Deserialize)]
 struct Rare {
     /// All waiters but the first.
     waiters: Ordered,

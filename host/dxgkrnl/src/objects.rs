@@ -19,6 +19,7 @@ use core::ops::Index;
 
 use bitflags::bitflags;
 use d3dkmt::{Handle, SyncObjectFlags};
+use serde::{Deserialize, Serialize};
 
 use crate::ProcessId;
 use crate::object::SyncObject;
@@ -30,7 +31,7 @@ use crate::sync::Open;
 const NONE: u32 = u32::MAX;
 
 bitflags! {
-    #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+    #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
     struct Marks: u8 {
         const PLAIN = 1;
         /// There are other waiters than the first.
@@ -39,7 +40,7 @@ bitflags! {
 }
 
 /// See the module. What a signal of a plain fence does not read belongs into [`SyncObject`].
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 #[repr(align(32))]
 struct Hot {
     /// Fences: the value. Semaphore: the count. Mutex: 1 = owned.
@@ -98,7 +99,7 @@ impl Hot {
 }
 
 /// See the module. Indices are those of the slab.
-#[derive(Default)]
+#[derive(Default, Serialize, Deserialize)]
 pub(crate) struct Objects {
     hot: Vec<Hot>,
     rest: Slab<SyncObject>,

@@ -14,6 +14,8 @@ use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use core::cmp::Ordering;
 
+use serde::{Deserialize, Serialize};
+
 /// Most entries of a chunk: 4 KiB.
 const CHUNK_MAX: usize = 256;
 /// A chunk grows by at most so many entries at a time.
@@ -22,7 +24,7 @@ const GROWTH_MAX: usize = 32;
 const KEPT_MAX: usize = 32;
 
 /// What stands in a list: its place among equal keys is that of its insertion.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) struct Entry {
     pub key: u64,
     /// Slot of the wait.
@@ -34,13 +36,13 @@ pub(crate) struct Entry {
 type Chunk = VecDeque<Entry>;
 
 /// See the module. No chunk of the tail is empty, and there is no tail while the head is empty.
-#[derive(Default, Debug)]
+#[derive(Default, Debug, Serialize, Deserialize)]
 pub(crate) struct Ordered {
     head: Chunk,
     tail: Option<Box<Tail>>,
 }
 
-#[derive(Default, Debug)]
+#[derive(Default, Debug, Serialize, Deserialize)]
 struct Tail {
     chunks: VecDeque<Chunk>,
     /// For each chunk a key that is not above its own and not below those before it: what a search looks at.

@@ -26,6 +26,7 @@ use alloc::format;
 use alloc::vec::Vec;
 
 use d3dkmt::{CreateContextFlags, Handle, NtStatus, Reply, SyncObjectFlags, SyncObjectType, limits};
+use serde::{Deserialize, Serialize};
 
 use crate::ProcessId;
 use crate::address::PageChange;
@@ -38,6 +39,7 @@ use crate::sync::Open;
 use crate::vaspace::PAGE_BYTES;
 use crate::vidsch::{Context, Level, Packet};
 
+#[derive(Serialize, Deserialize)]
 pub(crate) struct PagingQueue {
     pub process: ProcessId,
     pub handle: Handle,
@@ -57,7 +59,7 @@ pub(crate) struct PagingQueue {
 }
 
 /// What engines see when a paging buffer has run.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) enum Pending {
     Fence(MappedFence),
     Pages(PageChange),
@@ -66,7 +68,7 @@ pub(crate) enum Pending {
 }
 
 /// The open of a fence whose mapping is under way. Its index may be another's by then.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(crate) struct MappedFence {
     pub open: u32,
     pub handle: Handle,
@@ -272,6 +274,9 @@ impl<M: Miniport> Kernel<M> {
     }
 
     fn end_system_context(&mut self, context: u32, effects: &mut Effects) {
+        if let Some(state) = self.contexts.get(context) {
+            self.remember_queue(state.queue);
+        }
         let Some(context) = self.contexts.remove(context) else { return };
         self.process_mut(context.process).contexts -= 1;
         self.end_queue(context.queue, effects);

@@ -11,6 +11,7 @@
 use alloc::format;
 
 use d3dkmt::{Handle, NtStatus, SyncObjectInfo, SyncObjectType};
+use serde::{Deserialize, Serialize};
 
 use crate::ProcessId;
 use crate::ddi::{CreatePeriodicFrameNotification, Miniport, NotificationRefused};
@@ -18,6 +19,7 @@ use crate::effects::{Effects, Note};
 use crate::kernel::{Kernel, Refusal, invalid, refuse};
 
 /// A notification that the driver keeps, by its NotificationID.
+#[derive(Serialize, Deserialize)]
 pub(crate) struct Notification {
     pub adapter: u32,
     pub vidpn_target: u32,

@@ -5,6 +5,7 @@
 //! a trace nor a configuration knows of it.
 
 use d3dkmt::{Call, SignalFlags};
+use serde::{Deserialize, Serialize};
 
 use crate::ProcessId;
 use crate::ddi::Miniport;
@@ -14,7 +15,7 @@ use crate::process::Local;
 use crate::waits::{WaitId, WaitOwner};
 
 /// A way for the kernel to be wrong.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum PlantedBug {
     /// Of two or more CPU waits that one store satisfies at once, the last is ended without its event.
     LostWake,

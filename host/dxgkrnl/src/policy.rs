@@ -1,5 +1,7 @@
 //! Rules that the documents leave open: each a named switch with its default and the reason.
 
+use serde::{Deserialize, Serialize};
+
 /// What a queued GPU signal does when its value is below the fence's and AllowFenceRewind is not set.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash, Default)]
 pub enum LowerGpuSignal {
@@ -119,7 +121,7 @@ pub enum CpuEventOfDevice {
 
 /// What an engine does with a command that its kind of engine does not have (a draw on a copy engine), or that names a
 /// resource that is not there.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash, Default, Serialize, Deserialize)]
 pub enum IllegalCommand {
     /// Default: it faults. D3D12's debug layer refuses such a list and no page says what hardware makes of it; of the
     /// interrupts there are, DMA_FAULTED is the one for commands that cannot be run (SCH-002). Of a hardware queue, which

@@ -9,6 +9,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use d3dkmt::{EventId, Handle, limits};
+use serde::{Deserialize, Serialize};
 
 use crate::handles::{HandleTable, REFERENT_BITS, Referent};
 use crate::names::Names;
@@ -17,7 +18,7 @@ use crate::vidsch::CLASS_NORMAL;
 use crate::{Nanos, VmId};
 
 /// What a local handle stands for: a position in one of the kernel's tables.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) enum Local {
     /// Ordinal of the adapter.
     Adapter(u32),
@@ -35,7 +36,7 @@ pub(crate) enum Local {
 }
 
 /// An open of a sync object; and the object, so that both can be fetched at once.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) struct SyncRef {
     pub open: u32,
     pub object: u32,
@@ -86,6 +87,7 @@ impl Referent for Local {
     }
 }
 
+#[derive(Serialize, Deserialize)]
 pub(crate) struct Process {
     pub vm: VmId,
     pub pid: u32,
@@ -162,7 +164,7 @@ const STATUS_SLOT: u32 = 0;
 
 /// The fence slots of a process: who has which. The status slot has no owner. Freed slots are reused
 /// longest-free first.
-#[derive(Default, Clone, Debug)]
+#[derive(Default, Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Slots {
     capacity: u32,
     /// Open index by slot, for slots used at least once.

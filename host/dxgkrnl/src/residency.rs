@@ -19,6 +19,7 @@ use alloc::format;
 use alloc::vec::Vec;
 
 use d3dkmt::{Handle, NtStatus, Reply, VideoMemoryInfo, limits};
+use serde::{Deserialize, Serialize};
 
 use crate::ProcessId;
 use crate::allocation::AllocationOpen;
@@ -272,6 +273,7 @@ impl<M: Miniport> Kernel<M> {
     }
 }
 
+#[derive(Serialize, Deserialize)]
 struct AllocationCount {
     residency: u32,
     handle: Handle,

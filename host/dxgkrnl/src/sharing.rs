@@ -33,6 +33,7 @@ use alloc::vec::Vec;
 use d3dkmt::{
     Handle, HandleKind, NtStatus, Reply, ShareToken, SyncObjectFlags, SyncObjectType, access, limits,
 };
+use serde::{Deserialize, Serialize};
 
 use crate::ddi::Miniport;
 use crate::effects::Effects;
@@ -45,7 +46,7 @@ use crate::waits::WaitItem;
 use crate::{ProcessId, VmId};
 
 /// What a global handle stands for.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) enum Global {
     Sync(u32),
     KeyedMutex(u32),
@@ -72,7 +73,7 @@ impl Referent for Global {
 }
 
 /// What an NT handle is of.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) enum Shared {
     Sync(u32),
     Resource(u32),
@@ -95,7 +96,7 @@ impl Shared {
 }
 
 /// An NT handle of shared objects.
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Share {
     pub what: Shared,
     pub vm: VmId,
@@ -105,7 +106,7 @@ pub(crate) struct Share {
 }
 
 /// An object's name in one VM.
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Named {
     pub what: Shared,
     /// As it was given to ShareObjects (W-125); the key has it folded.
@@ -115,7 +116,7 @@ pub(crate) struct Named {
 }
 
 /// NT handles and names.
-#[derive(Default)]
+#[derive(Default, Serialize, Deserialize)]
 pub(crate) struct Sharing {
     pub shares: BTreeMap<ShareToken, Share>,
     /// Names as [`folded`].

@@ -5,6 +5,8 @@
 
 use alloc::vec::Vec;
 
+use serde::{Deserialize, Serialize};
+
 /// Ends the list of free entries.
 const NONE: u32 = u32::MAX;
 /// A table this small is kept when its last entry goes: one wait that comes and goes asks for no memory.
@@ -15,7 +17,7 @@ pub(crate) fn growth(len: usize) -> usize {
     (len / 8).max(4)
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 enum Entry<T> {
     Live(T),
     /// The entry that was freed before this one, or [`NONE`].
@@ -23,7 +25,7 @@ enum Entry<T> {
 }
 
 /// See the module.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Slab<T> {
     entries: Vec<Entry<T>>,
     free: u32,

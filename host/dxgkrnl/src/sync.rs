@@ -11,6 +11,7 @@ use alloc::vec::Vec;
 use d3dkmt::{
     CreatedSyncObject, Handle, NtStatus, Reply, SyncObjectFlags, SyncObjectInfo, SyncObjectType, limits,
 };
+use serde::{Deserialize, Serialize};
 
 use crate::ddi::{Edge, Miniport};
 use crate::effects::{Effects, FenceStore};
@@ -22,6 +23,7 @@ use crate::sharing::Global;
 use crate::waits::WaitOwner;
 use crate::{ProcessId, policy::DestroyedWait};
 
+#[derive(Serialize, Deserialize)]
 pub(crate) struct Open {
     pub process: ProcessId,
     pub handle: Handle,
@@ -291,6 +293,7 @@ impl<M: Miniport> Kernel<M> {
             self.devices[device].children.remove(&handle);
         }
         self.objects.remove_open(open.object, id, &self.opens);
+        self.remember_open(&open);
         if let Some(slot) = open.slot {
             self.release_slot(slot, &open);
         }
@@ -362,6 +365,7 @@ impl<M: Miniport> Kernel<M> {
         self.end_notification_of(object);
         self.objects.remove(object);
         self.legacy.remove(object);
+        self.past.forget(object);
         self.edge(Edge::FenceGone { fence: object.into() });
     }
 

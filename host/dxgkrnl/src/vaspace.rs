@@ -16,6 +16,7 @@ use alloc::format;
 use alloc::vec::Vec;
 
 use d3dkmt::{NtStatus, limits};
+use serde::{Deserialize, Serialize};
 
 use crate::ddi::{Page, PageMap, Piece};
 use crate::kernel::{Refusal, invalid, refuse};
@@ -29,7 +30,7 @@ pub(crate) const ADDRESSES_END: u64 = 1 << 47;
 const FENCE_MEMORY: (u64, u64) = (Slots::GPU_BASE, Slots::GPU_BASE + (1 << 32));
 
 /// Where a range may be: `base` 0 = anywhere from `minimum` up to `maximum`, 0 = no bound.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(crate) struct Where {
     pub base: u64,
     pub minimum: u64,
@@ -37,7 +38,7 @@ pub(crate) struct Where {
 }
 
 /// What a page is that is not NoAccess.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) enum VaPage {
     Zero,
     /// Of an allocation, by the open of the process's handle to it: from this byte of it on.
@@ -57,7 +58,7 @@ impl Page for VaPage {
     }
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 struct Range {
     size: u64,
     /// Which making of a range it is: no two are alike.
@@ -65,7 +66,7 @@ struct Range {
 }
 
 /// See the module.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct AddressSpace {
     /// By base; disjoint.
     ranges: BTreeMap<u64, Range>,

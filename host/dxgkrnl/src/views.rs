@@ -10,7 +10,8 @@ use d3dkmt::{EventId, Handle, HwQueueFlags, SyncObjectType};
 use crate::DoorbellStatus;
 use crate::ProcessId;
 use crate::ddi::{
-    EngineId, EngineState, HwQueueId, Miniport, NativeFenceId, NativeFenceLogHeader, NativeFenceStorage,
+    EngineId, EngineState, HwContext, HwQueueId, Miniport, NativeFenceId, NativeFenceLogHeader,
+    NativeFenceStorage, Orderer,
 };
 use crate::kernel::{Device, Kernel};
 use crate::object::SyncObject;
@@ -33,6 +34,17 @@ pub struct FenceView {
     pub value: u64,
     /// Pushed to its largest value by a reset: it may be anything that is stored there.
     pub poisoned: bool,
+}
+
+/// What a handle of a process names, if it is a synchronization object.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ObjectView {
+    /// As [`FenceView::object`].
+    pub object: u32,
+    pub object_type: SyncObjectType,
+    /// As [`FenceView::slot`].
+    pub slot: Option<u32>,
+    pub value: u64,
 }
 
 /// A hardware queue.
@@ -164,6 +176,27 @@ impl<M: Miniport> Kernel<M> {
                 each(FenceView { process, handle, slot, object: number, value, poisoned });
             }
         }
+    }
+
+    /// The synchronization object that a handle of a process names.
+    pub fn object(&self, process: ProcessId, handle: Handle) -> Option<ObjectView> {
+        let named = self.processes.get(&process)?.find_sync_object(handle)?;
+        let object_type = self.objects.get(named.object)?.object_type;
+        let (slot, value) = (self.opens.get(named.open)?.slot, self.objects.value(named.object));
+        Some(ObjectView { object: named.object, object_type, slot, value })
+    }
+
+    /// How many packets a queue has, with those of it that the engine has; `None` for one that is no context's or
+    /// hardware queue's any more.
+    pub fn queue_length(&self, of: Orderer) -> Option<usize> {
+        let queue = match of {
+            Orderer::Process(_) => return None,
+            Orderer::Context(HwContext(context)) => self.contexts.get(context)?.queue,
+            Orderer::HwQueue(HwQueueId(number)) => self.hw_queues.get(number)?.queue,
+        };
+        let queue = self.queues.get(queue)?;
+        let given = usize::from(queue.running.is_some() || queue.ready.is_some()) + queue.in_flight.len();
+        Some(queue.packets.len() + given)
     }
 
     /// Every pending wait, in the order they came.
@@ -378,6 +411,11 @@ impl<M: Miniport> Kernel<M> {
     /// NT handles of shared objects, in all VMs.
     pub fn nt_handles(&self) -> usize {
         self.sharing.shares.len()
+    }
+
+    /// How often an engine or an adapter was reset.
+    pub fn resets(&self) -> u64 {
+        self.tdr.engine_resets + self.tdr.adapter_resets
     }
 
     /// True if no engine has anything to run.

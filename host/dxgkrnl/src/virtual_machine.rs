@@ -20,6 +20,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use d3dkmt::{EventId, NtStatus, limits};
+use serde::{Deserialize, Serialize};
 
 use crate::config::virtualization_flags::FORCE_PARAVIRTUALIZATION;
 use crate::ddi::{KmdProcess, Miniport, NewProcess, ProcessKind, VirtualMachineData};
@@ -28,6 +29,7 @@ use crate::kernel::Kernel;
 use crate::{Features, ProcessId, VmConfig, VmId};
 
 /// A VM that is attached.
+#[derive(Serialize, Deserialize)]
 pub(crate) struct VirtualMachine {
     pub config: VmConfig,
     /// `hKmdVmWorkerProcess`: the same on each adapter.
@@ -37,7 +39,7 @@ pub(crate) struct VirtualMachine {
 }
 
 /// The wake-ups of a frozen process, in the order in which they came up. What is set already is set once.
-#[derive(Default)]
+#[derive(Default, Serialize, Deserialize)]
 pub(crate) struct Held {
     events: Vec<HostEvent>,
     known: BTreeSet<(EventId, NtStatus)>,

@@ -81,6 +81,7 @@ impl<M: Miniport> Kernel<M> {
         match self.config.policy.cpu_signal {
             CpuSignal::AtOnce => {
                 for (object, value) in targets {
+                    self.remember_back(object, process, value);
                     self.note_strays(process, object, value, effects);
                     self.tell_signaled(Orderer::Process(process), object, value);
                     self.set_value(object, value, effects);
@@ -143,6 +144,7 @@ impl<M: Miniport> Kernel<M> {
             return;
         }
         for (process, object, value) in core::mem::take(&mut self.answered_signal) {
+            self.remember_back(object, process, value);
             self.note_strays(process, object, value, effects);
             self.tell_signaled(Orderer::Process(process), object, value);
             self.set_value(object, value, effects);

@@ -12,20 +12,21 @@ use core::cmp::Ordering;
 use core::hint::black_box;
 
 use d3dkmt::{EventId, Handle};
+use serde::{Deserialize, Serialize};
 
 use crate::ordered::Entry;
 use crate::slab::Slab;
 use crate::{Nanos, ProcessId};
 
 /// A pending wait: numbers only go up, so that waits for one value end in the order they came.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 pub(crate) struct WaitId {
     pub number: u64,
     /// Its place in the table, while it is pending.
     pub slot: u32,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) enum WaitOwner {
     /// A thread or an event of a process.
     Cpu { process: ProcessId, event: EventId },
@@ -33,7 +34,7 @@ pub(crate) enum WaitOwner {
     Gpu { queue: u32 },
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(crate) struct WaitItem {
     pub object: u32,
     /// The open it was made through. Only while that open lives.
@@ -49,7 +50,7 @@ pub(crate) struct WaitItem {
 const NONE: u32 = u32::MAX;
 
 /// A pending wait, in little room: see [`Wait::owner`] and [`Waits::items`] for what it says.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(crate) struct Wait {
     number: u64,
     pub since: Nanos,
@@ -95,7 +96,7 @@ impl Wait {
 }
 
 /// The items of a wait.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(crate) enum WaitItems<L> {
     One(WaitItem),
     Listed(L),
@@ -120,14 +121,14 @@ impl<'a> WaitItems<&'a [WaitItem]> {
     }
 }
 
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 struct List {
     unsatisfied: u32,
     items: Box<[WaitItem]>,
 }
 
 /// See the module.
-#[derive(Default, Debug)]
+#[derive(Default, Debug, Serialize, Deserialize)]
 pub(crate) struct Waits {
     table: Slab<Wait>,
     lists: Slab<List>,
@@ -171,6 +172,11 @@ impl Waits {
     /// Whether in this slot is the CPU wait of this name.
     pub fn is_named(&self, slot: u32, process: ProcessId, event: EventId) -> bool {
         self.table.get(slot).is_some_and(|wait| wait.owner() == WaitOwner::Cpu { process, event })
+    }
+
+    /// Whether there is a pending wait in a slot.
+    pub fn has(&self, slot: u32) -> bool {
+        self.table.get(slot).is_some()
     }
 
     /// The pending wait in a slot.

@@ -650,15 +650,26 @@ fn an_engine_is_reset_by_force_the_one_of_the_context_or_the_one_at_work() {
 // covers: TDR-038
 #[test]
 fn what_a_forced_timeout_leads_to_is_as_the_registry_and_the_debugger_have_it() {
-    let (mut world, _, [_, adapter, _]) = testing(3, true);
-    for (value, mode) in [(tdr::ENABLE_BREAK, 0), (tdr::UNCONDITIONAL, 3), (tdr::DISABLE_BREAK, 2)] {
+    let modes = [
+        (tdr::ENABLE_BREAK, true, false),
+        (tdr::UNCONDITIONAL, false, true),
+        (tdr::DISABLE_BREAK, false, false),
+    ];
+    for (value, breaks, without_limit) in modes {
+        let (mut world, _, [_, adapter, _]) = testing(3, true);
         assert_eq!(control(&mut world, via(adapter), value), OK);
-        assert_eq!(world.kernel.config().tdr.debug_mode, mode);
+        world.notes();
+        assert_eq!(control(&mut world, via(adapter), tdr::FORCE_TDR), OK);
+        assert_eq!(world.notes().concat().contains("a debugger would break in"), breaks, "{value}");
+        // As often as TdrLimitCount allows, and once more.
+        for _ in 0..5 {
+            assert!(world.kernel.bugchecked().is_none(), "{value}");
+            assert_eq!(control(&mut world, via(adapter), tdr::FORCE_TDR), OK, "{value}");
+        }
+        assert_eq!(world.kernel.bugchecked().is_none(), without_limit, "{value}");
+        world.finish();
     }
-    assert_eq!(control(&mut world, via(adapter), tdr::ENABLE_BREAK), OK);
-    world.notes();
-    assert_eq!(control(&mut world, via(adapter), tdr::FORCE_TDR), OK);
-    assert!(world.notes().concat().contains("a debugger would break in"));
+    let (mut world, _, [_, adapter, _]) = testing(3, true);
     for value in [tdr::FORCE_DOD_TDR, tdr::FORCE_DOD_VSYNC_TDR] {
         assert_eq!(control(&mut world, via(adapter), value), UNSUPPORTED);
     }

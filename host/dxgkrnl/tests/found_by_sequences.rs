@@ -40,8 +40,7 @@ fn a_done_buffer_of_any_process_that_has_the_fence_lets_its_waiters_go() {
     let (fence, gpu_address, token) = (created.object, created.gpu_address, ShareToken([1; 16]));
     world.ok(share(fence, token));
     let other_device = world.other(2);
-    let flags = SyncObjectFlags::empty();
-    world.ok(Call::OpenSyncObject { device: other_device, token, flags, engine_affinity: 0, legacy: false });
+    world.open(other_device, token);
     world.process = P;
     let writer = world.context(device, BASIC);
     let event = world.pending(device, &[(fence, 1)], false);

@@ -5,7 +5,10 @@ use std::collections::BTreeMap;
 use crate::common::session::{Session, run};
 use dxgkrnl::ddi::EngineState;
 use dxgkrnl::views::Belongings;
-use dxgkrnl::{Config, Effects, Grant, Input, Kernel, Policy, ProcessId, TdrConfig};
+use dxgkrnl::{
+    Config, Effects, Grant, Input, Kernel, LAYOUT_VERSION, NotRestored, Policy, ProcessId, SEMANTIC_VERSION,
+    TdrConfig,
+};
 use kmd::SimulatedMiniport;
 use proptest::prelude::*;
 
@@ -40,6 +43,53 @@ proptest! {
             prop_assert_eq!(&effects, &step.effects);
         }
         prop_assert_eq!(again.snapshot().digest(), digest);
+    }
+
+    /// Saved now and then and restored, it goes on as if nothing had happened.
+    #[test]
+    fn a_restored_kernel_goes_on_as_the_saved_one(seed in any::<u64>(), policy in POLICIES, every in 1usize..40) {
+        let (steps, digest) = run(seed, config(policy), 1500);
+        let mut kernel = Kernel::new(config(policy), SimulatedMiniport::default());
+        for (at, step) in steps.iter().enumerate() {
+            if at % every == 0 {
+                let state = kernel.save().unwrap();
+                kernel = Kernel::restore(config(policy), SimulatedMiniport::default(), &state).unwrap();
+                prop_assert_eq!(kernel.miscounted(), None);
+                prop_assert!(kernel.save().unwrap() == state, "the same state is other bytes");
+            }
+            let mut effects = Effects::default();
+            kernel.handle(step.now, step.input.clone(), &mut effects);
+            prop_assert_eq!(&effects, &step.effects);
+        }
+        prop_assert_eq!(kernel.snapshot().digest(), digest);
+    }
+
+    /// Whatever the bytes: an error, or a kernel that stands.
+    #[test]
+    fn a_damaged_state_is_refused(seed in any::<u64>(), cut in any::<prop::sample::Index>()) {
+        let mut session = Session::new(seed, config(0));
+        (0..200).for_each(|_| drop(session.step()));
+        let state = session.kernel.save().unwrap();
+        let short = &state[..cut.index(state.len())];
+        let restored = Kernel::restore(config(0), SimulatedMiniport::default(), short);
+        prop_assert!(matches!(restored, Err(NotRestored::Damaged(_))), "{:?}", restored.err());
+        let mut longer = state.clone();
+        longer.push(0);
+        let restored = Kernel::restore(config(0), SimulatedMiniport::default(), &longer);
+        prop_assert!(matches!(restored, Err(NotRestored::Damaged(_))));
+        let mut other = state.clone();
+        other[1] ^= 1;
+        let error = Kernel::restore(config(0), SimulatedMiniport::default(), &other).err();
+        prop_assert!(matches!(error, Some(NotRestored::OtherLayout(_))));
+        prop_assert!(error.unwrap().to_string().contains("was written by another build"));
+        // From before there was a layout: the tables stand where it is now.
+        let before = [&state[..1], &state[5..]].concat();
+        let error = Kernel::restore(config(0), SimulatedMiniport::default(), &before).err();
+        prop_assert!(matches!(error, Some(NotRestored::OtherLayout(_))), "{error:?}");
+        let mut other = state;
+        other[0] += 1;
+        let restored = Kernel::restore(config(0), SimulatedMiniport::default(), &other);
+        prop_assert!(matches!(restored, Err(NotRestored::OtherVersion(_))));
     }
 
     #[test]
@@ -216,4 +266,26 @@ fn the_sessions_come_to_lines_names_grants_and_keyed_mutexes() {
     ] {
         assert!(count > 0, "{what}");
     }
+}
+
+/// What states are as bytes, of sessions in which everything happens: whoever changes that says so.
+#[test]
+fn another_layout_of_saved_state_has_another_version() {
+    const KNOWN: (u32, u32, u64) = (8, 0x5A7E_0001, 0x6210_14c5_36ce_7da8);
+    let mut hash = 0xcbf2_9ce4_8422_2325_u64;
+    for seed in 0..4 {
+        let mut session = Session::new(seed, config(0));
+        for _ in 0..500 {
+            session.step();
+        }
+        for byte in session.kernel.save().unwrap() {
+            hash = (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+        }
+    }
+    assert_eq!(
+        (SEMANTIC_VERSION, LAYOUT_VERSION, hash),
+        KNOWN,
+        "the bytes of a saved state are not what they were: raise LAYOUT_VERSION in kernel/save.rs, unless the same \
+         sessions only come to another state, and put what is on the left here"
+    );
 }

@@ -141,8 +141,7 @@ fn cpu_and_gpu_wait_on_it_as_on_any_fence_in_every_process_that_has_it() {
     world.process = ProcessId(2);
     world.attach(ProcessId(2));
     let device = world.device();
-    let open = Call::OpenSyncObject { device, token, flags: F::empty(), engine_affinity: 0, legacy: false };
-    let Reply::SyncObject(opened) = world.ok(open) else { panic!() };
+    let opened = world.open(device, token);
     let elsewhere = world.pending(device, &[(opened.object, 1)], false);
     world.advance(VSYNC_NS);
     assert_eq!((world.woken(), world.value(done)), (vec![elsewhere], 0));

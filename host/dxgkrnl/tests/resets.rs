@@ -223,14 +223,7 @@ fn poison_is_sticky_unless_the_policy_lets_signals_through() {
         hang(&mut world, device);
         world.advance(TIMEOUT);
         let healthy = world.device();
-        let open = Call::OpenSyncObject {
-            device: healthy,
-            token,
-            flags: F::empty(),
-            engine_affinity: 0,
-            legacy: false,
-        };
-        let Reply::SyncObject(opened) = world.ok(open) else { panic!() };
+        let opened = world.open(healthy, token);
         let context = world.context(healthy, 0);
         world.notes();
         world.stores();
@@ -275,9 +268,7 @@ fn a_fence_in_32_bits_of_storage_is_known_to_be_poisoned() {
     assert_eq!(views, 1);
     // Beyond what 32 bits unwrap to: reached, because it is poisoned.
     let healthy = world.device();
-    let open =
-        Call::OpenSyncObject { device: healthy, token, flags: F::empty(), engine_affinity: 0, legacy: false };
-    let Reply::SyncObject(opened) = world.ok(open) else { panic!() };
+    let opened = world.open(healthy, token);
     let (_, outcome) = world.wait(healthy, &[(opened.object, 0x1_5000_0000)], false).unwrap();
     assert_eq!(outcome, d3dkmt::WaitOutcome::Satisfied);
     // A fence that somebody signaled to all ones is not.

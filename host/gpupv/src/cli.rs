@@ -3,7 +3,9 @@
 use std::io::IsTerminal as _;
 use std::process::ExitCode;
 
-use crate::commands::{bench, demo, doctor, inject, inspect, replay, run, scenario, serve, vm};
+use crate::commands::{
+    bench, demo, doctor, explain, inject, inspect, replay, run, scenario, serve, top, trace, vm, why,
+};
 use crate::output;
 use clap::{Parser, Subcommand};
 use drivers::Registry;
@@ -38,10 +40,18 @@ enum Command {
     Serve(serve::ServeArgs),
     /// Show the live state of a daemon
     Inspect(inspect::InspectArgs),
+    /// What a daemon does now: processes, engines, fences that move, who has waited longest
+    Top(top::TopArgs),
     /// Have something go wrong in a daemon: an engine hangs, an interrupt is lost, an adapter stops
     Inject(inject::InjectArgs),
+    /// Why a wait does not end: of a daemon that runs, or of a trace
+    Why(why::WhyArgs),
     /// Replay a recorded trace and compare
     Replay(replay::ReplayArgs),
+    /// What a command list did: what overlapped, what the debug layer says of it, which of its commands race
+    Explain(explain::ExplainArgs),
+    /// Recorded traces: look at them, draw them, count, compare, see what is lost
+    Trace(trace::TraceArgs),
     /// Scenarios: write, check, list, run and explore them
     Scenario(scenario::ScenarioArgs),
     /// This machine's figures, each beside a raw peer in the same run
@@ -73,8 +83,12 @@ pub fn main(drivers: &Registry) -> ExitCode {
         Command::Vm(args) => vm::run(args, drivers),
         Command::Serve(args) => serve::run(args, drivers),
         Command::Inspect(args) => inspect::run(args),
+        Command::Top(args) => top::run(args),
         Command::Inject(args) => inject::run(args),
+        Command::Why(args) => why::run(args, drivers),
         Command::Replay(args) => replay::run(args, drivers),
+        Command::Explain(args) => explain::run(args, drivers),
+        Command::Trace(args) => trace::run(args, drivers),
         Command::Scenario(args) => scenario::run(args, drivers),
         Command::Bench(args) => bench::run(args),
     };

@@ -7,9 +7,11 @@ pub mod artifacts;
 pub mod cli;
 pub mod commands;
 pub mod daemon;
+mod naming;
 pub mod output;
 pub mod stage;
 pub mod virtual_machine;
+mod why;
 
 /// Drivers of one's own, by name: [`drivers::Registry`].
 pub use drivers;

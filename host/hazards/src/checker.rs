@@ -4,6 +4,7 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
 use d3dkmt::isa::{Barrier, BarrierAccess, BarrierSync};
+use serde::{Deserialize, Serialize};
 
 use crate::clock::Clock;
 use crate::limits::{AGENTS_MAX, FENCES_MAX, REPORTS_MAX, SIGNALS_PER_FENCE_MAX};
@@ -13,7 +14,7 @@ use crate::shadow::{Cells, Stamp};
 use crate::{Agent, CommandId};
 
 /// Bytes of one address space: that of a process, as two names of one memory must meet.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 pub struct Range {
     pub space: u32,
     pub start: u64,
@@ -21,7 +22,7 @@ pub struct Range {
 }
 
 /// What a command does to a range.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Access {
     pub range: Range,
     /// The scopes it is in.
@@ -30,6 +31,7 @@ pub struct Access {
     pub writes: bool,
 }
 
+#[derive(Serialize, Deserialize)]
 struct Known {
     agent: Agent,
     clock: Clock,
@@ -38,7 +40,7 @@ struct Known {
 }
 
 /// See the crate.
-#[derive(Default)]
+#[derive(Default, Serialize, Deserialize)]
 pub struct Checker {
     numbers: BTreeMap<Agent, u32>,
     agents: Vec<Option<Known>>,

@@ -2,8 +2,10 @@
 
 use alloc::vec::Vec;
 
+use serde::{Deserialize, Serialize};
+
 /// By the agents' numbers; what is beyond the end is 0.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Clock(Vec<u64>);
 
 impl Clock {

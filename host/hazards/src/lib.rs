@@ -22,6 +22,8 @@
 #![no_std]
 #![forbid(unsafe_code)]
 
+use serde::{Deserialize, Serialize};
+
 extern crate alloc;
 
 mod checker;
@@ -37,7 +39,7 @@ pub use checker::{Access, Checker, Range};
 pub use report::{Accessed, Conflict, Missing, Report};
 
 /// Who does things one after the other.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 pub enum Agent {
     /// A queue of an engine, by whatever number its feeder has for it.
     Queue(u64),
@@ -46,7 +48,7 @@ pub enum Agent {
 }
 
 /// A command: which submission of its queue, and which packet there. Both are 0 for what a CPU does.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default, Serialize, Deserialize)]
 pub struct CommandId {
     pub submission: u64,
     pub packet: u32,

@@ -4,6 +4,7 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 use d3dkmt::isa::{Barrier, BarrierAccess, BarrierSync};
+use serde::{Deserialize, Serialize};
 
 use crate::checker::Range;
 use crate::limits::SPLITS_MAX;
@@ -13,12 +14,14 @@ const BITS: usize = 32;
 type Row = [u64; BITS];
 
 /// The first half of a split barrier.
+#[derive(Serialize, Deserialize)]
 struct Split {
     place: Option<Range>,
     waited: Row,
 }
 
 /// See the module. Commands are counted over the life of the queue.
+#[derive(Serialize, Deserialize)]
 pub(crate) struct Frontier {
     /// Commands so far.
     pub count: u64,
@@ -32,6 +35,7 @@ pub(crate) struct Frontier {
 }
 
 /// What a barrier has waited for, up to which command of each scope.
+#[derive(Serialize, Deserialize)]
 pub(crate) struct Waited(Row);
 
 impl Waited {

@@ -3,12 +3,13 @@
 use core::fmt;
 
 use d3dkmt::isa::{BarrierAccess, BarrierSync};
+use serde::{Deserialize, Serialize};
 
 use crate::checker::Range;
 use crate::{Agent, CommandId};
 
 /// One of the two accesses.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Accessed {
     pub agent: Agent,
     pub command: CommandId,
@@ -20,7 +21,7 @@ pub struct Accessed {
 }
 
 /// What is wrong between them.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Conflict {
     /// Nothing says which comes first.
     Unordered,
@@ -29,7 +30,7 @@ pub enum Conflict {
 }
 
 /// The smallest edge that would put it right.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Missing {
     /// Between two commands of one submission.
     Barrier {
@@ -44,7 +45,7 @@ pub enum Missing {
 }
 
 /// Two accesses of the same bytes that race.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Report {
     /// Where they meet first.
     pub range: Range,

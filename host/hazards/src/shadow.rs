@@ -4,13 +4,14 @@ use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
 use d3dkmt::isa::{BarrierAccess, BarrierSync};
+use serde::{Deserialize, Serialize};
 
 use crate::CommandId;
 use crate::checker::Range;
 use crate::limits::{CELLS_MAX, READS_PER_CELL_MAX};
 
 /// One access, as it is remembered.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) struct Stamp {
     pub agent: u32,
     /// Which of the agent's doings.
@@ -25,7 +26,7 @@ pub(crate) struct Stamp {
 }
 
 /// Bytes that were accessed alike.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Cell {
     end: u64,
     pub write: Option<Stamp>,
@@ -59,7 +60,7 @@ impl Cell {
 }
 
 /// All cells: by the space of their addresses and their first byte. Disjoint.
-#[derive(Default)]
+#[derive(Default, Serialize, Deserialize)]
 pub(crate) struct Cells {
     cells: BTreeMap<(u32, u64), Cell>,
     /// Accesses that are not remembered any more.

@@ -5,39 +5,34 @@
 //! queue of [`limits::DEBUG_MESSAGES_PER_PROCESS_MAX`] that an escape reads and empties; what finds it full is counted. It says
 //! what is wrong and changes nothing: lists run as they would without it.
 //!
-//! A message is read as a record, little-endian:
-//!
-//! ```text
-//!   0 u32 bytes of it, a multiple of 8   4 u32 rule: n of R-n, or 0   8 u32 D3D12_MESSAGE_ID, or 0
-//!  12 u32 severity: 1 warning, 2 hazard, 3 error, 4 error for which the list would be removed
-//!  16 u32 list   20 u32 command   24 u32 barrier, or u32::MAX   28 u32 resource, or 0
-//!  32 u32 bytes of the text   36 u32 0   40 the text, with zeros behind it
-//! ```
+//! Fences that fence barriers name are native ones: their waits are in hardware. What the process says of one
+//! (`DESCRIBE_FENCE`) are its flags and its name; of one that it says nothing of, lists, queues and the CPU may use it. A message
+//! is read as `d3dkmt::list_escape` has it.
 
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::string::ToString;
 use alloc::vec::Vec;
 
-use barriers::{Capabilities, Device, Message, Policy, Severity};
+use barriers::{Capabilities, Device, FenceBarrierTier, FenceFlags, Message, Policy, Severity};
 use d3dkmt::isa::{QueueType, Reader, ResourceDesc};
+use d3dkmt::list_escape::{self, DebugMessage};
 use d3dkmt::{NtStatus, limits};
-use dxgkrnl::EngineType;
-use dxgkrnl::ddi::{Callback, EngineId, HwContext};
+use dxgkrnl::ddi::{Callback, EngineId, Orderer};
+use dxgkrnl::{AdapterConfig, EngineType, VidSchCaps};
+use serde::{Deserialize, Serialize};
 
-use crate::resources::Space;
+use crate::native::NativeFences;
+use crate::resources::{Resources, Space};
 
 /// Messages of one submission that are told at once.
 const NOTES_PER_SUBMISSION_MAX: usize = 16;
-/// Where records begin, behind the count and the number of lost ones.
-const RECORDS_AT: usize = 16;
-const RECORD_BYTES: usize = 40;
-/// Bytes of a message's text that are read.
-const TEXT_BYTES_MAX: usize = 1024;
 
 /// What is said.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) enum Level {
     Off,
+    /// Off to the process: it looks for a witness.
+    Silent,
     /// Hazards, errors, and what is worse.
     Errors,
     All,
@@ -50,26 +45,53 @@ impl Level {
 
     fn says(self, severity: Severity) -> bool {
         match self {
-            Level::Off => false,
+            Level::Off | Level::Silent => false,
             Level::Errors => severity >= Severity::Hazard,
             Level::All => true,
         }
     }
 }
 
+#[derive(Serialize, Deserialize)]
 struct Layer {
     level: Level,
     device: Device,
     kept: VecDeque<Message>,
     lost: u64,
-    /// What runs, or ran last, of each context.
-    submissions: BTreeMap<(EngineId, HwContext), u64>,
+    /// What runs, or ran last, of each queue.
+    submissions: BTreeMap<(EngineId, Orderer), u64>,
 }
 
 /// The layers of all processes.
-#[derive(Default)]
+#[derive(Default, Serialize, Deserialize)]
 pub(crate) struct DebugLayers {
     layers: BTreeMap<Space, Layer>,
+    /// By adapter.
+    tiers: Vec<FenceBarrierTier>,
+    /// Somebody wants to hear of every process's lists.
+    watched: bool,
+}
+
+/// What the hardware can do for fence barriers: waits are in hardware, for native fences; and for fences that somebody else may
+/// signal the queue must be the process's own.
+fn tier(adapter: &AdapterConfig) -> FenceBarrierTier {
+    let own_queues = adapter.nodes.iter().any(|node| node.user_mode_submission);
+    match adapter.caps.contains(VidSchCaps::NATIVE_GPU_FENCE) {
+        false => FenceBarrierTier::NotSupported,
+        true if own_queues => FenceBarrierTier::Tier2,
+        true => FenceBarrierTier::Tier1,
+    }
+}
+
+/// What is known of a fence that the process has said this of, or nothing.
+pub(crate) fn fence_flags(described: Option<list_escape::FenceFlags>) -> FenceFlags {
+    use list_escape::FenceFlags as Said;
+    let said = described.unwrap_or(Said::ALLOW_COMMAND_LIST_BARRIERS | Said::ALLOW_QUEUE_AND_CPU_SYNC);
+    FenceFlags {
+        shared: said.contains(Said::SHARED),
+        allow_command_list_barriers: said.contains(Said::ALLOW_COMMAND_LIST_BARRIERS),
+        allow_queue_and_cpu_sync: said.contains(Said::ALLOW_QUEUE_AND_CPU_SYNC),
+    }
 }
 
 fn queue_type(engine: EngineType) -> QueueType {
@@ -103,36 +125,96 @@ fn note((adapter, process): Space, text: alloc::string::String, callbacks: &mut 
 }
 
 impl DebugLayers {
-    pub fn is_on(&self, space: Space) -> bool {
-        self.layers.contains_key(&space)
+    pub fn new(adapters: &[AdapterConfig]) -> Self {
+        DebugLayers { tiers: adapters.iter().map(tier).collect(), ..DebugLayers::default() }
     }
 
-    /// Turned on, it knows the resources that there are, each in the layout that it was created with.
-    pub fn set<'a>(
+    pub fn watched_by(self, watched: bool) -> Self {
+        DebugLayers { watched, ..self }
+    }
+
+    /// The layer of a process, which a witness has without its asking.
+    fn layer(&mut self, space: Space) -> Option<&mut Layer> {
+        if self.watched && !self.layers.contains_key(&space) {
+            self.begin(space, Level::Silent);
+        }
+        self.layers.get_mut(&space)
+    }
+
+    fn begin(&mut self, space: Space, level: Level) {
+        let fence_barriers = self.tiers.get(space.0 as usize).copied().unwrap_or_default();
+        let capabilities = Capabilities { fence_barriers, ..Capabilities::default() };
+        let device = Device::new(capabilities, Policy::default());
+        let (kept, submissions) = (VecDeque::new(), BTreeMap::new());
+        self.layers.insert(space, Layer { level, device, kept, lost: 0, submissions });
+    }
+
+    /// Somebody has one.
+    pub fn is_any(&self) -> bool {
+        !self.layers.is_empty()
+    }
+
+    pub fn is_on(&self, space: Space) -> bool {
+        self.watched || self.layers.contains_key(&space)
+    }
+
+    /// Turned on, it knows the resources and fences that there are, each texture in the layout that it was created with.
+    pub fn set(
         &mut self,
         space: Space,
         level: Level,
-        resources: impl Iterator<Item = (u32, &'a ResourceDesc)>,
+        (resources, native): (&Resources, &NativeFences),
         callbacks: &mut Vec<Callback>,
     ) {
-        if level == Level::Off {
+        if level == Level::Off && !self.watched {
             self.layers.remove(&space);
             return;
         }
-        if let Some(layer) = self.layers.get_mut(&space) {
+        if let Some(layer) = self.layer(space) {
+            let level = if level == Level::Off { Level::Silent } else { level };
+            if layer.level == Level::Silent || level == Level::Silent {
+                // To the process another one begins.
+                (layer.kept, layer.lost) = (VecDeque::new(), 0);
+            }
             layer.level = level;
             return;
         }
-        let device = Device::new(Capabilities::default(), Policy::default());
-        let (kept, submissions) = (VecDeque::new(), BTreeMap::new());
-        self.layers.insert(space, Layer { level, device, kept, lost: 0, submissions });
-        for (number, desc) in resources {
+        self.begin(space, level);
+        for (number, desc) in resources.of(space) {
             self.created(space, number, desc, callbacks);
+        }
+        for gpu_address in native.places(space) {
+            self.fence_opened(space, gpu_address, native, callbacks);
+        }
+    }
+
+    /// A native fence is mapped there, or the process has said something else of it.
+    pub fn fence_opened(
+        &mut self,
+        space: Space,
+        gpu_address: u64,
+        native: &NativeFences,
+        callbacks: &mut Vec<Callback>,
+    ) {
+        let Some(layer) = self.layer(space) else { return };
+        let Some((described, value)) = native.described((space.0, space.1, gpu_address)) else { return };
+        let flags = fence_flags(described.map(|(flags, _)| flags));
+        let given = described.map(|(_, name)| name).filter(|name| !name.as_ref().is_empty());
+        let name = given.map_or_else(|| alloc::format!("{gpu_address:#x}"), |name| name.as_ref().into());
+        if let Err(message) = layer.device.add_fence(gpu_address, flags, &name, value) {
+            let said = layer.keep(core::iter::once(&message));
+            said.iter().for_each(|message| note(space, message.to_string(), callbacks));
+        }
+    }
+
+    pub fn fence_closed(&mut self, space: Space, gpu_address: u64) {
+        if let Some(layer) = self.layers.get_mut(&space) {
+            layer.device.remove_fence(gpu_address);
         }
     }
 
     pub fn created(&mut self, space: Space, number: u32, desc: &ResourceDesc, callbacks: &mut Vec<Callback>) {
-        let Some(layer) = self.layers.get_mut(&space) else { return };
+        let Some(layer) = self.layer(space) else { return };
         if let Err(message) = layer.device.add_resource(number, *desc) {
             let said = layer.keep(core::iter::once(&message));
             said.iter().for_each(|message| note(space, message.to_string(), callbacks));
@@ -140,25 +222,27 @@ impl DebugLayers {
     }
 
     pub fn destroyed(&mut self, space: Space, number: u32, callbacks: &mut Vec<Callback>) {
-        let Some(layer) = self.layers.get_mut(&space) else { return };
+        let Some(layer) = self.layer(space) else { return };
         let message = layer.device.remove_resource(number);
         let said = layer.keep(message.iter());
         said.iter().for_each(|message| note(space, message.to_string(), callbacks));
     }
 
-    /// A submission's turn has come.
+    /// A submission's turn has come. Gives all that there is to say of it, if a witness is there.
     pub fn look(
         &mut self,
         space: Space,
-        (engine, engine_type, context): (EngineId, EngineType, HwContext),
+        (engine, engine_type, queue): (EngineId, EngineType, Orderer),
         commands: &[u8],
         callbacks: &mut Vec<Callback>,
-    ) {
-        let Some(layer) = self.layers.get_mut(&space) else { return };
-        let Ok(Some(packets)) = Reader::new(commands) else { return };
-        let Ok(outcome) = layer.device.submit(queue_type(engine_type), &packets) else { return };
-        // One submission of a context is behind the other: the one before is over, or lost.
-        if let Some(before) = layer.submissions.insert((engine, context), outcome.submission) {
+    ) -> Vec<Message> {
+        let watched = self.watched;
+        let Some(layer) = self.layer(space) else { return Vec::new() };
+        let Ok(Some(packets)) = Reader::new(commands) else { return Vec::new() };
+        let outcome = layer.device.submit(queue_type(engine_type), &packets);
+        let Ok(outcome) = outcome else { return Vec::new() };
+        // One submission of a queue is behind the other: the one before is over, or lost.
+        if let Some(before) = layer.submissions.insert((engine, queue), outcome.submission) {
             layer.device.retire(before);
         }
         let said = layer.keep(outcome.messages.iter());
@@ -168,9 +252,10 @@ impl DebugLayers {
         if let Some(more) = said.len().checked_sub(NOTES_PER_SUBMISSION_MAX).filter(|more| *more > 0) {
             note(space, alloc::format!("and {more} more messages of this submission"), callbacks);
         }
+        if watched { outcome.messages.iter().cloned().collect() } else { Vec::new() }
     }
 
-    /// An engine has stored a fence value.
+    /// A fence has another value, by whatever but a SignalBarrier of the space's own, which was looked at with its list.
     pub fn stored(&mut self, space: Space, gpu_address: u64, value: u64) {
         if let Some(layer) = self.layers.get_mut(&space) {
             layer.device.fence_stored(gpu_address, value);
@@ -178,9 +263,9 @@ impl DebugLayers {
     }
 
     /// A submission is over.
-    pub fn ended(&mut self, space: Space, engine: EngineId, context: HwContext) {
+    pub fn ended(&mut self, space: Space, engine: EngineId, queue: Orderer) {
         if let Some(layer) = self.layers.get_mut(&space)
-            && let Some(submission) = layer.submissions.remove(&(engine, context))
+            && let Some(submission) = layer.submissions.remove(&(engine, queue))
         {
             layer.device.retire(submission);
         }
@@ -192,13 +277,14 @@ impl DebugLayers {
 
     /// As many messages as there is room for, the oldest first, which are kept no more.
     pub fn read(&mut self, space: Space, data: &mut [u8]) -> Result<(), NtStatus> {
-        let layer = self.layers.get_mut(&space).ok_or(NtStatus::INVALID_PARAMETER)?;
-        let (mut at, mut count) = (RECORDS_AT, 0u32);
-        if data.len() < RECORDS_AT {
+        let layer = self.layers.get_mut(&space).filter(|layer| layer.level != Level::Silent);
+        let layer = layer.ok_or(NtStatus::INVALID_PARAMETER)?;
+        let (mut at, mut count) = (list_escape::MESSAGES_AT, 0u32);
+        if data.len() < at {
             return Err(NtStatus::BUFFER_TOO_SMALL);
         }
         while let Some(message) = layer.kept.front() {
-            let record = record(message);
+            let record = record(message).encode();
             match data.get_mut(at..at + record.len()) {
                 Some(place) => place.copy_from_slice(&record),
                 None if count == 0 => return Err(NtStatus::BUFFER_TOO_SMALL),
@@ -213,26 +299,15 @@ impl DebugLayers {
     }
 }
 
-fn record(message: &Message) -> Vec<u8> {
-    let text = message.text.as_str();
-    let length =
-        (0..=TEXT_BYTES_MAX.min(text.len())).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
-    let bytes = (RECORD_BYTES + length).next_multiple_of(8);
-    let place = message.place;
-    let words = [
-        bytes as u32,
-        message.rule as u32,
-        message.id.unwrap_or(0),
-        message.severity as u32,
-        place.list,
-        place.command,
-        place.barrier.unwrap_or(u32::MAX),
-        message.resource.unwrap_or(0),
-        length as u32,
-        0,
-    ];
-    let mut record: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
-    record.extend_from_slice(&text.as_bytes()[..length]);
-    record.resize(bytes, 0);
-    record
+fn record(message: &Message) -> DebugMessage {
+    DebugMessage {
+        rule: message.rule as u32,
+        id: message.id.unwrap_or(0),
+        severity: message.severity as u32,
+        list: message.place.list,
+        command: message.place.command,
+        barrier: message.place.barrier,
+        resource: message.resource.unwrap_or(0),
+        text: message.text.as_str().into(),
+    }
 }

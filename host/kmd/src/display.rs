@@ -11,10 +11,12 @@ use alloc::vec::Vec;
 use d3dkmt::limits;
 use dxgkrnl::ddi::{Callback, CreatePeriodicFrameNotification, Interrupt, NotificationRefused};
 use dxgkrnl::{Config, Nanos};
+use serde::{Deserialize, Serialize};
 
 const MISSED_MAX: u64 = 1 << 16;
 
 /// One periodic frame notification.
+#[derive(Serialize, Deserialize)]
 struct Notification {
     adapter: u32,
     vidpn_target: u32,
@@ -24,7 +26,7 @@ struct Notification {
 }
 
 /// The displays of all adapters.
-#[derive(Default)]
+#[derive(Default, Serialize, Deserialize)]
 pub(crate) struct Displays {
     /// From one vsync to the next, by adapter and target.
     targets: BTreeMap<(u32, u32), Nanos>,

@@ -31,11 +31,11 @@
 //! that runs at that packet, and if a reset is to follow the engine does nothing more until then. What is lost leaves its
 //! caches unwritten.
 
+mod foresight;
 mod lists;
 mod run;
 
 use alloc::collections::{BTreeMap, VecDeque};
-use alloc::vec;
 use alloc::vec::Vec;
 
 use d3dkmt::isa::{self, CommandBuffer, Packet};
@@ -45,12 +45,15 @@ use dxgkrnl::ddi::{
 };
 use dxgkrnl::policy::IllegalCommand;
 use dxgkrnl::{Nanos, NodeConfig, ProcessId};
+use serde::{Deserialize, Serialize};
+
+pub(crate) use foresight::of_commands as foresee;
 
 use crate::list::{Lists, Scope};
 use crate::queues::Shared;
 
 /// What a command buffer comes from, and what becomes of it.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Origin {
     /// A context's own queue: DMA_COMPLETED tells of its end.
     Context,
@@ -61,13 +64,14 @@ pub(crate) enum Origin {
 }
 
 /// A command buffer on the engine, or saved.
+#[derive(Serialize, Deserialize)]
 pub(crate) struct Job {
     pub origin: Origin,
     /// 0 for what comes from a ring.
     pub submission_fence_id: u64,
     pub context: HwContext,
     pub process: ProcessId,
-    pub packets: vec::IntoIter<Packet>,
+    pub packets: VecDeque<Packet>,
     /// When the packet that runs ends; `None` for one that never does.
     pub until: Option<Nanos>,
     /// Waits for this value of the fence at this address, since that time.
@@ -80,6 +84,10 @@ pub(crate) struct Job {
     scope: Option<Scope>,
     /// The bytes, until they were looked at.
     commands: Option<Vec<u8>>,
+    /// Packets that were taken from `packets`.
+    read: u32,
+    /// What a witness calls it; 0 if there is none.
+    number: u64,
 }
 
 impl Job {
@@ -88,7 +96,7 @@ impl Job {
         submission_fence_id: u64,
         context: HwContext,
         process: ProcessId,
-        packets: vec::IntoIter<Packet>,
+        packets: VecDeque<Packet>,
     ) -> Self {
         let (until, waits_for, begun, ahead, scope) = (None, None, false, VecDeque::new(), None);
         Job {
@@ -103,6 +111,8 @@ impl Job {
             ahead,
             scope,
             commands: None,
+            read: 0,
+            number: 0,
         }
     }
 
@@ -112,12 +122,20 @@ impl Job {
     }
 
     fn next_packet(&mut self) -> Option<Packet> {
-        self.ahead.pop_front().or_else(|| self.packets.next())
+        self.ahead.pop_front().or_else(|| {
+            self.read += 1;
+            self.packets.pop_front()
+        })
+    }
+
+    /// Which packet of the buffer was taken last.
+    fn last_read(&self) -> u32 {
+        self.read.saturating_sub(1)
     }
 
     /// There is something of it that is not done.
     fn has_more(&self) -> bool {
-        self.scope.is_some() || !self.ahead.is_empty() || self.packets.len() > 0
+        self.scope.is_some() || !self.ahead.is_empty() || !self.packets.is_empty()
     }
 
     /// Commands of it run: this is no boundary.
@@ -160,6 +178,7 @@ impl Job {
     }
 }
 
+#[derive(Serialize, Deserialize)]
 pub(crate) struct Engine {
     id: EngineId,
     signals_at_write: bool,
@@ -220,11 +239,11 @@ impl Engine {
 
     /// The packets of a command buffer. Bytes of another KMD's format are work of a usual length; damaged buffers were
     /// refused at submission.
-    fn decode(&self, commands: &[u8]) -> vec::IntoIter<Packet> {
+    fn decode(&self, commands: &[u8]) -> VecDeque<Packet> {
         match isa::decode(commands) {
-            Ok(CommandBuffer::Packets(packets)) => packets.into_iter(),
+            Ok(CommandBuffer::Packets(packets)) => packets.into(),
             Ok(CommandBuffer::Opaque(_)) | Err(_) => {
-                vec![Packet::Busy { duration_ns: self.opaque_packet_ns }].into_iter()
+                [Packet::Busy { duration_ns: self.opaque_packet_ns }].into()
             }
         }
     }

@@ -17,6 +17,7 @@ mod private;
 mod queues;
 mod races;
 mod resources;
+pub mod witness;
 
 use alloc::collections::BTreeMap;
 use alloc::string::{String, ToString};
@@ -26,22 +27,25 @@ use alloc::vec::Vec;
 use d3dkmt::{NtStatus, isa};
 use dxgkrnl::ddi::{
     BadCommands, Callback, CreateCpuEvent, CreatePeriodicFrameNotification, CurrentValueUpdate,
-    DoorbellConnection, Edge, EngineId, EngineState, EngineStatus, Escape, HwContext, HwQueueId,
-    HwQueueSubmission, Interrupt, Invalidation, KmdCpuEvent, KmdDevice, KmdProcess, LocalNativeFenceId,
-    Miniport, NativeFenceId, NativeFenceStorage, NewHwQueue, NewNativeFence, NewProcess, NotificationRefused,
-    OpenedNativeFence, PageFaultFlags, PageTableEntry, PagingOperation, PendingFaults, QueryAdapterInfo,
-    ResetFailed, SignalMonitoredFence, SignaledNativeFences, Submission, Suspend,
+    DoorbellConnection, Edge, EngineId, EngineState, EngineStatus, EngineWork, Escape, Foreseen, HwContext,
+    HwQueueId, HwQueueSubmission, Interrupt, Invalidation, KmdCpuEvent, KmdDevice, KmdProcess,
+    LocalNativeFenceId, Miniport, NativeFenceId, NativeFenceStorage, NewHwQueue, NewNativeFence, NewProcess,
+    NotificationRefused, OpenedNativeFence, PageFaultFlags, PageTableEntry, PagingOperation, PendingFaults,
+    QueryAdapterInfo, ResetFailed, SignalMonitoredFence, SignaledNativeFences, Submission, Suspend,
 };
 use dxgkrnl::{AdapterConfig, Config, FeatureId, Features, Nanos, NodeConfig, ProcessId, VidSchCaps};
 
+use debug::DebugLayers;
 use display::Displays;
 use engine::{Engine, Job, Origin};
 use private::Clients;
 use queues::{Doorbells, Shared};
 use races::Races;
+use serde::{Deserialize, Serialize};
+use witness::{Witness, Witnesses};
 
 /// See the crate. One engine for each node of each adapter.
-#[derive(Default)]
+#[derive(Default, Serialize, Deserialize)]
 pub struct SimulatedMiniport {
     engines: BTreeMap<EngineId, Engine>,
     displays: Displays,
@@ -54,6 +58,13 @@ pub struct SimulatedMiniport {
 }
 
 impl SimulatedMiniport {
+    /// One whose engines tell what they do with command lists.
+    pub fn witnessed(witness: Witness) -> Self {
+        let mut miniport = SimulatedMiniport::default();
+        miniport.shared.witnesses = Witnesses::new(witness);
+        miniport
+    }
+
     fn submit(&mut self, now: Nanos, engine: EngineId, job: Job, callbacks: &mut Vec<Callback>) {
         if let Some(engine) = self.engines.get_mut(&engine) {
             engine.submit(now, job, &mut self.shared, callbacks);
@@ -106,7 +117,10 @@ fn advertised(system: Features, adapter: &AdapterConfig) -> Vec<FeatureId> {
 impl Miniport for SimulatedMiniport {
     fn start(&mut self, config: &Config) {
         self.engines.clear();
-        self.shared = Shared { races: Races::new(config), ..Shared::default() };
+        let debug = DebugLayers::new(&config.adapters);
+        let witnesses = core::mem::take(&mut self.shared.witnesses);
+        let debug = debug.watched_by(witnesses.is_there());
+        self.shared = Shared { races: Races::new(config), debug, witnesses, ..Shared::default() };
         self.clients = Clients::default();
         self.displays = Displays::new(config);
         let policy = config.policy.illegal_command;
@@ -418,10 +432,16 @@ impl Miniport for SimulatedMiniport {
 
     fn open_native_fence(&mut self, opened: &OpenedNativeFence) {
         self.shared.native.open(opened);
+        let Some(adapter) = self.shared.native.adapter_of(opened.fence) else { return };
+        let (space, address) = ((adapter, opened.process), opened.gpu_address);
+        // Nobody asked for it: what is wrong is said when the fence is used.
+        self.shared.debug.fence_opened(space, address, &self.shared.native, &mut Vec::new());
     }
 
     fn close_native_fence(&mut self, local: LocalNativeFenceId) {
-        self.shared.native.close(local);
+        if let Some((adapter, process, address)) = self.shared.native.close(local) {
+            self.shared.debug.fence_closed((adapter, process), address);
+        }
     }
 
     fn destroy_native_fence(&mut self, fence: NativeFenceId) {
@@ -429,11 +449,15 @@ impl Miniport for SimulatedMiniport {
     }
 
     fn edge(&mut self, edge: &Edge) -> Vec<String> {
-        self.shared.races.edge(edge)
+        let told = self.shared.races.edge(edge);
+        self.shared.tell_races(None);
+        told
     }
 
     fn memory_written(&mut self, storage: NativeFenceStorage, value: u64) {
-        self.shared.native.written_elsewhere(storage, value);
+        if let Some(fence) = self.shared.native.written_elsewhere(storage, value) {
+            self.shared.tell_stored(fence, None, value);
+        }
     }
 
     fn update_monitored_values(
@@ -457,6 +481,7 @@ impl Miniport for SimulatedMiniport {
     ) {
         for update in updates {
             self.shared.native.update_current_value(update);
+            self.shared.tell_stored(update.fence, None, update.value);
         }
         self.look_at_waits(now, callbacks);
     }
@@ -548,6 +573,17 @@ impl Miniport for SimulatedMiniport {
         }
     }
 
+    fn save(&self) -> Result<Vec<u8>, String> {
+        postcard::to_allocvec(self).map_err(|error| error.to_string())
+    }
+
+    fn restore(&mut self, state: &[u8]) -> Result<(), String> {
+        let witnesses = core::mem::take(&mut self.shared.witnesses);
+        *self = postcard::from_bytes(state).map_err(|error| error.to_string())?;
+        self.shared.witnesses = witnesses;
+        Ok(())
+    }
+
     fn has_begun(&self, engine: EngineId, submission_fence_id: u64) -> bool {
         self.engines.get(&engine).is_none_or(|engine| engine.has_begun(submission_fence_id))
     }
@@ -558,5 +594,13 @@ impl Miniport for SimulatedMiniport {
 
     fn pending_faults(&self, engine: EngineId) -> PendingFaults {
         self.engines.get(&engine).map_or(PendingFaults::default(), Engine::faults)
+    }
+
+    fn work(&self, engine: EngineId) -> Option<Vec<EngineWork>> {
+        Some(self.engines.get(&engine).map_or(Vec::new(), Engine::work))
+    }
+
+    fn foresee(&self, _adapter: u32, commands: &[u8]) -> Option<Vec<Foreseen>> {
+        Some(crate::engine::foresee(commands))
     }
 }

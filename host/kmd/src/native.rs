@@ -7,12 +7,16 @@
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 
+use d3dkmt::isa::ResourceName;
+use d3dkmt::list_escape::FenceFlags;
 use dxgkrnl::ProcessId;
 use dxgkrnl::ddi::{
     CurrentValueUpdate, LocalNativeFenceId, NativeFenceId, NativeFenceStorage, NewNativeFence,
     OpenedNativeFence,
 };
+use serde::{Deserialize, Serialize};
 
+#[derive(Serialize, Deserialize)]
 struct Fence {
     adapter: u32,
     storage: NativeFenceStorage,
@@ -22,9 +26,12 @@ struct Fence {
 }
 
 /// A place in a process's GPU address space, on one adapter.
-type Place = (u32, ProcessId, u64);
+pub(crate) type Place = (u32, ProcessId, u64);
 
-#[derive(Default)]
+/// What a process has said of a fence: for the debug layer alone.
+type Described = (FenceFlags, ResourceName);
+
+#[derive(Default, Serialize, Deserialize)]
 pub(crate) struct NativeFences {
     fences: BTreeMap<NativeFenceId, Fence>,
     /// CurrentValues, and how many global handles have each.
@@ -32,6 +39,8 @@ pub(crate) struct NativeFences {
     locals: BTreeMap<LocalNativeFenceId, Place>,
     /// With whether engines may store there.
     mapped: BTreeMap<Place, (NativeFenceId, bool)>,
+    /// Of which fence it was said: it stays when the kernel closes one and opens it anew.
+    described: BTreeMap<Place, (NativeFenceId, Described)>,
     /// Fences whose waits in hardware are to be looked at, in the order of what happened.
     pub touched: VecDeque<NativeFenceId>,
 }
@@ -58,6 +67,7 @@ impl NativeFences {
 
     pub fn destroy(&mut self, fence: NativeFenceId) {
         let Some(state) = self.fences.remove(&fence) else { return };
+        self.described.retain(|_, (of, _)| *of != fence);
         if let Some(memory) = self.memory.get_mut(&state.storage) {
             memory.1 -= 1;
             if memory.1 == 0 {
@@ -73,10 +83,41 @@ impl NativeFences {
         self.mapped.insert(place, (opened.fence, opened.writable));
     }
 
-    pub fn close(&mut self, local: LocalNativeFenceId) {
-        if let Some(place) = self.locals.remove(&local) {
-            self.mapped.remove(&place);
-        }
+    /// Gives where it was mapped.
+    pub fn close(&mut self, local: LocalNativeFenceId) -> Option<Place> {
+        let place = self.locals.remove(&local)?;
+        self.mapped.remove(&place);
+        Some(place)
+    }
+
+    /// A process says something of the fence that is mapped there. Whether there is one.
+    pub fn describe(&mut self, place: Place, described: Described) -> bool {
+        let Some((fence, _)) = self.mapped.get(&place) else { return false };
+        self.described.insert(place, (*fence, described));
+        true
+    }
+
+    /// What was said of the fence that is mapped there, and its value.
+    pub fn described(&self, place: Place) -> Option<(Option<Described>, u64)> {
+        let (fence, _) = self.mapped.get(&place)?;
+        let said = self.described.get(&place).filter(|(of, _)| of == fence);
+        Some((said.map(|(_, described)| *described), self.value(*fence)?))
+    }
+
+    /// GPU addresses of the fences of a space.
+    pub fn places(&self, (adapter, process): (u32, ProcessId)) -> impl Iterator<Item = u64> + use<'_> {
+        let first = (adapter, process, 0)..=(adapter, process, u64::MAX);
+        self.mapped.range(first).map(|((_, _, gpu_address), _)| *gpu_address)
+    }
+
+    /// Wherever a fence's storage is mapped, but there.
+    pub fn also_at(&self, fence: NativeFenceId, but: Option<Place>) -> Vec<Place> {
+        let storage = |fence| self.fences.get(&fence).map(|fence: &Fence| fence.storage);
+        let own = storage(fence);
+        let same = |(place, (other, _)): &(&Place, &(NativeFenceId, bool))| {
+            storage(*other) == own && Some(**place) != but
+        };
+        self.mapped.iter().filter(same).map(|(place, _)| *place).collect()
     }
 
     pub fn at(&self, adapter: u32, process: ProcessId, gpu_address: u64) -> Option<NativeFenceId> {
@@ -112,11 +153,10 @@ impl NativeFences {
         Stored::Native { fence, interrupts: value > state.monitored_value }
     }
 
-    /// Another adapter's engine stored: the memory is one.
-    pub fn written_elsewhere(&mut self, storage: NativeFenceStorage, value: u64) {
-        if let Some(memory) = self.memory.get_mut(&storage) {
-            memory.0 = value;
-        }
+    /// Another adapter's engine stored: the memory is one. Gives a fence that has it, if there is any.
+    pub fn written_elsewhere(&mut self, storage: NativeFenceStorage, value: u64) -> Option<NativeFenceId> {
+        self.memory.get_mut(&storage)?.0 = value;
+        self.fences.iter().find(|(_, fence)| fence.storage == storage).map(|(id, _)| *id)
     }
 
     /// `DxgkDdiUpdateMonitoredValues`: stores the MonitoredValues, a barrier, reads the CurrentValues; gives the fences

@@ -4,28 +4,32 @@
 //! told as NoAccess too, so nothing of a process stays behind.
 
 use alloc::collections::BTreeMap;
-use alloc::vec::Vec;
 
 use dxgkrnl::ProcessId;
 use dxgkrnl::ddi::{PageFaultFlags, PageMap, PageTableEntry, Piece};
+use serde::{Deserialize, Serialize};
+use smallvec::SmallVec;
 
 /// What an engine wants to do.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) enum Access {
     Read,
     Write,
 }
 
 /// The touch that did not go through: what `DMA_PAGE_FAULTED` reports.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) struct PageFault {
     /// The first byte that cannot be touched so.
     pub gpu_address: u64,
     pub flags: PageFaultFlags,
 }
 
+/// What a touch meets: nearly always one piece.
+pub(crate) type Pieces = SmallVec<[Piece<PageTableEntry>; 1]>;
+
 /// See the module. No piece is NoAccess.
-#[derive(Default)]
+#[derive(Default, Serialize, Deserialize)]
 pub(crate) struct PageTables {
     tables: BTreeMap<(u32, ProcessId), PageMap<PageTableEntry>>,
 }
@@ -54,14 +58,14 @@ impl PageTables {
         gpu_address: u64,
         bytes: u64,
         access: Access,
-    ) -> Result<Vec<Piece<PageTableEntry>>, PageFault> {
+    ) -> Result<Pieces, PageFault> {
         let flags = match access {
             Access::Read => PageFaultFlags::empty(),
             Access::Write => PageFaultFlags::WRITE,
         };
         let fault = |gpu_address| PageFault { gpu_address, flags };
         let end = gpu_address.checked_add(bytes).ok_or(fault(gpu_address))?;
-        let (mut at, mut pieces) = (gpu_address, Vec::new());
+        let (mut at, mut pieces) = (gpu_address, Pieces::new());
         if at < end {
             let table = self.tables.get(&(adapter, process)).ok_or(fault(at))?;
             for piece in table.within(at, end) {
@@ -88,8 +92,6 @@ impl PageTables {
 
 #[cfg(test)]
 mod tests {
-    use alloc::vec;
-
     use super::*;
 
     const OF: (u32, ProcessId) = (0, ProcessId(7));
@@ -110,12 +112,12 @@ mod tests {
         tables.update(OF, 0x1_0000, 2 * PAGE, memory(0x7000, true));
         tables.update(OF, 0x1_0000 + 2 * PAGE, PAGE, memory(0x9000, false));
         let found = tables.resolve(OF, 0x1_0FF0, 0x1010, Access::Write).unwrap();
-        assert_eq!(found, [piece(0x1_0FF0, memory(0x7FF0, true), 0x1010)]);
+        assert_eq!(found[..], [piece(0x1_0FF0, memory(0x7FF0, true), 0x1010)]);
         let fault = tables.resolve(OF, 0x1_1FF0, 0x20, Access::Write).unwrap_err();
         assert_eq!(fault, PageFault { gpu_address: 0x1_2000, flags: PageFaultFlags::WRITE });
         let read = tables.resolve(OF, 0x1_1FF0, 0x20, Access::Read).unwrap();
         assert_eq!(
-            read,
+            read[..],
             [piece(0x1_1FF0, memory(0x8FF0, true), 0x10), piece(0x1_2000, memory(0x9000, false), 0x10)]
         );
         let fault = tables.resolve(OF, 0x1_2000, PAGE + 1, Access::Read).unwrap_err();
@@ -124,7 +126,7 @@ mod tests {
             assert_eq!(tables.resolve(other, space, 4, Access::Read).unwrap_err().gpu_address, 0x1_0000);
         }
         assert_eq!(tables.resolve(OF, u64::MAX, 2, Access::Read).unwrap_err().gpu_address, u64::MAX);
-        assert_eq!(tables.resolve(OF, u64::MAX, 0, Access::Read), Ok(vec![]));
+        assert_eq!(tables.resolve(OF, u64::MAX, 0, Access::Read), Ok(Pieces::new()));
     }
 
     #[test]
@@ -138,11 +140,11 @@ mod tests {
             piece(0x1_1000, PageTableEntry::Zero, PAGE),
             piece(0x1_2000, memory(0x9000, true), 2 * PAGE),
         ];
-        assert_eq!(whole, expected);
+        assert_eq!(whole[..], expected);
         tables.update(OF, 0x1_1000, 2 * PAGE, PageTableEntry::NoAccess);
         assert_eq!(tables.resolve(OF, 0x1_0000, 2 * PAGE, Access::Read).unwrap_err().gpu_address, 0x1_1000);
         let last = tables.resolve(OF, 0x1_3000, PAGE, Access::Read).unwrap();
-        assert_eq!(last, [piece(0x1_3000, memory(0xA000, true), PAGE)]);
+        assert_eq!(last[..], [piece(0x1_3000, memory(0xA000, true), PAGE)]);
         tables.update(OF, 0, 1 << 47, PageTableEntry::NoAccess);
         assert!(tables.is_empty());
     }

@@ -14,40 +14,40 @@
 //!   2 FAIL          4 u32 NTSTATUS: the escape's answer
 //!   3 OBJECT_BAD    4 u32 usage: an object of the caller's goes bad. Sets 4 to how many events were signaled
 //!   4 GUEST_EVENT   4 u32 0    8 u64 hEvent, signaled in guest-event mode: whatever the caller calls its event
-//!   5 CREATE_RESOURCE   4 u32: filled with its number   8 the 96 bytes of a `ResourceDesc`. It ends with the device
-//!   6 DESTROY_RESOURCE  4 u32 number of a resource of the device
-//!   7 SET_DEBUG         4 u32: the debug layer of the process says nothing (0), hazards and errors (1), all (2)
-//!   8 READ_MESSAGES     4 u32: filled with how many   8 u64: with how many were lost   16 .. records, see `debug.rs`
+//!   5 to 9             what has to do with command lists: `d3dkmt::list_escape`
 //! ```
-//! These need a device: INVALID_PARAMETER without one. A description that cannot be, or no resource of the device, is
-//! INVALID_PARAMETER, one resource too many NO_MEMORY; a note says why. READ_MESSAGES of a layer that is off is
-//! INVALID_PARAMETER, and BUFFER_TOO_SMALL if there is no room for the message that comes first.
+//! Those of command lists need a device: INVALID_PARAMETER without one. A resource ends with its device. A description that
+//! cannot be, no resource of the device, or no native fence at the address, is INVALID_PARAMETER, one resource too many
+//! NO_MEMORY; a note says why. READ_MESSAGES of a layer that is off is INVALID_PARAMETER, and BUFFER_TOO_SMALL if there is no
+//! room for the message that comes first.
 //! No data at all are a question that asks nothing: SUCCESS. Too few are BUFFER_TOO_SMALL, another command is
 //! NOT_SUPPORTED, an event that is not the caller's INVALID_PARAMETER; GUEST_EVENT needs a process with a device.
 
 use alloc::collections::BTreeMap;
+use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
 use d3dkmt::isa::ResourceDesc;
+use d3dkmt::list_escape::{
+    CREATE_RESOURCE, DESCRIBE_FENCE, DESCRIBE_FENCE_BYTES, DESTROY_RESOURCE, SET_DEBUG, described_fence,
+};
 use d3dkmt::{CpuEventUsage, EscapeFlags, NtStatus};
 use dxgkrnl::ProcessId;
 use dxgkrnl::ddi::{
     Callback, CreateCpuEvent, DxgCpuEvent, Escape, KmdCpuEvent, KmdDevice, KmdProcess, NewProcess,
     ProcessKind, SignalEvent,
 };
+use serde::{Deserialize, Serialize};
 
-use crate::debug::Level;
+use crate::debug::{Level, fence_flags};
 use crate::queues::Shared;
+use crate::resources::{Refused, Space};
 
 const ECHO: u32 = 0;
 const SIGNAL_EVENT: u32 = 1;
 const FAIL: u32 = 2;
 const OBJECT_BAD: u32 = 3;
 const GUEST_EVENT: u32 = 4;
-const CREATE_RESOURCE: u32 = 5;
-const DESTROY_RESOURCE: u32 = 6;
-const SET_DEBUG: u32 = 7;
-const READ_MESSAGES: u32 = 8;
 
 /// Bytes that ECHO fills.
 const ECHO_BYTES: usize = 32;
@@ -56,6 +56,7 @@ const SIGNALS_MAX: u32 = 1024;
 const CPU_EVENT_TAG: u64 = 0x4B4D_4445 << 32;
 
 /// A CPU event. Its device may be gone before it, so it knows its process itself (EVT-018).
+#[derive(Serialize, Deserialize)]
 struct CpuEvent {
     adapter: u32,
     event: DxgCpuEvent,
@@ -64,7 +65,7 @@ struct CpuEvent {
 }
 
 /// See the module.
-#[derive(Default)]
+#[derive(Default, Serialize, Deserialize)]
 pub(crate) struct Clients {
     processes: BTreeMap<KmdProcess, (ProcessKind, Option<ProcessId>)>,
     devices: BTreeMap<KmdDevice, KmdProcess>,
@@ -124,7 +125,7 @@ impl Clients {
     ) -> NtStatus {
         let answer = if escape.flags.contains(EscapeFlags::DRIVER_KNOWN_ESCAPE) {
             self.known_escape(adapter, escape.data)
-        } else if matches!(word(escape.data, 0), Some(CREATE_RESOURCE..=READ_MESSAGES)) {
+        } else if matches!(word(escape.data, 0), Some(CREATE_RESOURCE..=DESCRIBE_FENCE)) {
             self.list_escape(adapter, escape, shared, callbacks)
         } else {
             self.private_escape(adapter, escape, callbacks)
@@ -221,8 +222,12 @@ impl Clients {
             }),
             Some(SET_DEBUG) => {
                 let level = Level::from_word(number).ok_or(NtStatus::INVALID_PARAMETER)?;
-                shared.debug.set(space, level, shared.resources.of(space), callbacks);
+                shared.debug.set(space, level, (&shared.resources, &shared.native), callbacks);
                 Ok(number)
+            }
+            Some(DESCRIBE_FENCE) => {
+                let data = escape.data.get(..DESCRIBE_FENCE_BYTES).ok_or(NtStatus::BUFFER_TOO_SMALL)?;
+                describe_fence(space, data, shared, callbacks).map(|()| number)
             }
             _ => return shared.debug.read(space, escape.data),
         };
@@ -270,4 +275,25 @@ impl Clients {
             concerned.map(|event| Callback::SignalEvent { adapter, signal: SignalEvent::of(event.event) }),
         );
     }
+}
+
+/// The flags and the name of a native fence, which only the process's runtime knows.
+fn describe_fence(
+    space: Space,
+    data: &[u8],
+    shared: &mut Shared,
+    callbacks: &mut Vec<Callback>,
+) -> Result<(), Refused> {
+    let refused = |text: String| Err((NtStatus::INVALID_PARAMETER, text));
+    let Some((gpu_address, flags, name)) = described_fence(data) else {
+        return refused("a fence has flags that nobody knows, or a name that is not UTF-8".to_string());
+    };
+    if let Err(message) = fence_flags(Some(flags)).check() {
+        return refused(message.to_string());
+    }
+    if !shared.native.describe((space.0, space.1, gpu_address), (flags, name)) {
+        return refused(alloc::format!("at {gpu_address:#x} no native fence of the process is mapped"));
+    }
+    shared.debug.fence_opened(space, gpu_address, &shared.native, callbacks);
+    Ok(())
 }

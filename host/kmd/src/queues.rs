@@ -8,17 +8,20 @@ use dxgkrnl::ddi::{
     NativeFenceLogEntry, NativeFenceLogHeader, NativeFenceLogType, NativeFenceLogWrite, NewHwQueue,
 };
 use dxgkrnl::{Nanos, ProcessId};
+use serde::{Deserialize, Serialize};
 
 use crate::debug::DebugLayers;
 use crate::engine::{Job, Origin};
-use crate::native::NativeFences;
+use crate::native::{NativeFences, Place};
 use crate::page_table::PageTables;
 use crate::races::Races;
 use crate::resources::Resources;
+use crate::witness::{Seen, Witnesses};
 
 /// What a buffer in a ring counts beside its commands.
 const RING_BUFFER_BYTES: usize = 64;
 
+#[derive(Serialize, Deserialize)]
 pub(crate) struct HwQueue {
     pub engine: EngineId,
     pub context: HwContext,
@@ -32,13 +35,14 @@ pub(crate) struct HwQueue {
 }
 
 /// Where the engine goes on writing.
-#[derive(Default)]
+#[derive(Default, Serialize, Deserialize)]
 struct Logs {
     waits: NativeFenceLogHeader,
     signals: NativeFenceLogHeader,
 }
 
 /// The physical doorbells of an engine.
+#[derive(Serialize, Deserialize)]
 pub(crate) struct Doorbells {
     count: usize,
     /// Longest connected first: the first is the next victim.
@@ -47,13 +51,15 @@ pub(crate) struct Doorbells {
 }
 
 /// What engines share.
-#[derive(Default)]
+#[derive(Default, Serialize, Deserialize)]
 pub(crate) struct Shared {
     pub native: NativeFences,
     pub page_tables: PageTables,
     pub resources: Resources,
     pub debug: DebugLayers,
     pub races: Races,
+    #[serde(skip)]
+    pub witnesses: Witnesses,
     pub queues: BTreeMap<HwQueueId, HwQueue>,
     pub doorbells: BTreeMap<EngineId, Doorbells>,
     /// Adapters with OptimizedNativeFenceSignaledInterrupt, by ordinal.
@@ -86,6 +92,22 @@ impl Doorbells {
 }
 
 impl Shared {
+    /// The witness hears of the races that were found.
+    pub fn tell_races(&mut self, adapter: Option<u32>) {
+        for (name, report) in self.races.take_found() {
+            self.witnesses.saw(|| Seen::Race { adapter, name, report });
+        }
+    }
+
+    /// The debug layers of all who have a native fence mapped hear of its value, but at this place.
+    pub fn tell_stored(&mut self, fence: NativeFenceId, but: Option<Place>, value: u64) {
+        if self.debug.is_any() {
+            for (adapter, process, gpu_address) in self.native.also_at(fence, but) {
+                self.debug.stored((adapter, process), gpu_address, value);
+            }
+        }
+    }
+
     pub fn create_hw_queue(&mut self, new: &NewHwQueue) {
         let NewHwQueue { hw_queue, context, engine, process, progress_fence_gpu_address, .. } = *new;
         self.queues.insert(

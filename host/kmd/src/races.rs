@@ -18,6 +18,7 @@ use d3dkmt::isa::{
 use dxgkrnl::Config;
 use dxgkrnl::ddi::{Callback, Edge, HwContext, HwQueueId, Orderer, PageTableEntry};
 use hazards::{Access, Agent, Checker, CommandId, Range, Report};
+use serde::{Deserialize, Serialize};
 
 use crate::engine::Origin;
 use crate::list::{barrier_ranges, use_range};
@@ -38,12 +39,14 @@ pub(crate) struct Surroundings<'a> {
 }
 
 /// See the module.
-#[derive(Default)]
+#[derive(Default, Serialize, Deserialize)]
 pub(crate) struct Races {
     adapters: BTreeSet<u32>,
     checker: Checker,
     /// Of each queue: buffers that were handed over, and that have begun.
     queues: BTreeMap<u64, (u64, u64)>,
+    /// What was told, for a witness that takes it at once.
+    found: Vec<(String, Report)>,
     /// Resources, by the memory that they were last seen at.
     names: BTreeMap<(u32, u64), (u64, ResourceName)>,
 }
@@ -142,35 +145,47 @@ impl Races {
 
     fn told(&mut self) -> Vec<String> {
         let (reports, dropped) = self.checker.take_reports();
+        self.found = reports.iter().map(|report| (self.name(report), report.clone())).collect();
         let told = reports.iter().take(REPORTS_TOLD_MAX).map(|report| self.text(report));
         let more = dropped + reports.len().saturating_sub(REPORTS_TOLD_MAX) as u64;
         told.chain((more > 0).then(|| format!("race: and {more} more"))).collect()
     }
 
-    fn text(&self, report: &Report) -> String {
+    /// The name of the resource that was last seen there; none if it has none.
+    fn name(&self, report: &Report) -> String {
         let Range { space, start, .. } = report.range;
         let known = self.names.range(..=(space, start)).next_back();
         let known = known.filter(|((of, _), (end, _))| *of == space && *end > start);
-        match known.map(|(_, (_, name))| name.as_ref()).filter(|name| !name.is_empty()) {
-            Some(name) => format!("race on {name}: {report}"),
-            None => format!("race: {report}"),
+        known.map(|(_, (_, name))| name.as_ref().into()).unwrap_or_default()
+    }
+
+    fn text(&self, report: &Report) -> String {
+        match self.name(report) {
+            name if name.is_empty() => format!("race: {report}"),
+            name => format!("race on {name}: {report}"),
         }
     }
 
-    /// A command buffer's turn has come. Bytes of another format only end what was before them.
+    /// What was told last.
+    pub fn take_found(&mut self) -> Vec<(String, Report)> {
+        core::mem::take(&mut self.found)
+    }
+
+    /// A command buffer's turn has come. Bytes of another format only end what was before them. Gives the queue's number and
+    /// which of its buffers this is.
     pub fn begin(
         &mut self,
         by: Orderer,
         commands: &[u8],
         around: Surroundings<'_>,
         callbacks: &mut Vec<Callback>,
-    ) {
-        let Some(by) = queue(by) else { return };
+    ) -> (u64, u64) {
+        let Some(by) = queue(by) else { return (0, 0) };
         let (_, begun) = self.queues.entry(by).or_default();
         *begun += 1;
         let submission = *begun;
         self.checker.begin(by, submission);
-        let Ok(Some(packets)) = Reader::new(commands) else { return };
+        let Ok(Some(packets)) = Reader::new(commands) else { return (by, submission) };
         for (at, packet) in packets.map_while(Result::ok).enumerate() {
             let command = CommandId { submission, packet: at as u32 };
             self.packet(by, command, &packet, around);
@@ -178,6 +193,7 @@ impl Races {
         let (adapter, process) = around.space;
         let told = self.told().into_iter();
         callbacks.extend(told.map(|text| Callback::DebugPrint { adapter, process: Some(process), text }));
+        (by, submission)
     }
 
     fn packet(&mut self, by: u64, command: CommandId, packet: &Packet<Viewed<'_>>, around: Surroundings<'_>) {

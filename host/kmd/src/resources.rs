@@ -9,18 +9,19 @@ use d3dkmt::isa::ResourceDesc;
 use d3dkmt::{NtStatus, limits};
 use dxgkrnl::ProcessId;
 use dxgkrnl::ddi::KmdDevice;
+use serde::{Deserialize, Serialize};
 
 /// Whose they are.
 pub(crate) type Space = (u32, ProcessId);
 
-#[derive(Default)]
+#[derive(Default, Serialize, Deserialize)]
 struct Table {
     last: u32,
     resources: BTreeMap<u32, (KmdDevice, ResourceDesc)>,
 }
 
 /// See the module.
-#[derive(Default)]
+#[derive(Default, Serialize, Deserialize)]
 pub(crate) struct Resources {
     tables: BTreeMap<Space, Table>,
 }

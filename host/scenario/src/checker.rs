@@ -226,6 +226,7 @@ fn greatest_write(private_data: &[u8]) -> Option<u64> {
         isa::Packet::FenceWrite { value, .. }
         | isa::Packet::MarkerIn { value, .. }
         | isa::Packet::MarkerOut { value, .. } => Some(*value),
+        isa::Packet::SignalBarrier { fence, .. } => Some(fence.value),
         isa::Packet::Busy { .. }
         | isa::Packet::Hang
         | isa::Packet::FenceWait { .. }
@@ -233,7 +234,6 @@ fn greatest_write(private_data: &[u8]) -> Option<u64> {
         | isa::Packet::Work { .. }
         | isa::Packet::Barrier { .. }
         | isa::Packet::LegacyBarrier { .. }
-        | isa::Packet::SignalBarrier { .. }
         | isa::Packet::WaitBarrier { .. }
         | isa::Packet::AssertResourceAccess { .. }
         | isa::Packet::AssertTextureLayout { .. }

@@ -9,10 +9,14 @@ use dxgkrnl::{Effects, Input, Kernel, Nanos, PlantedBug, ProcessId, VmId};
 
 use crate::checker::{Checker, Told};
 use crate::holders::{Closed, Holders};
+use crate::memory::Memory;
 use crate::program::{Process, Program, Vm};
 
 /// Slots of fence memory that a process gets at a time, as a page of it has.
 pub const SLOTS: u32 = 64;
+
+/// A state of this length is restored before each step, one of twice that before each second step.
+const RESTORED_EACH_STEP_BYTES: usize = 4096;
 
 /// What the system's clock says so long after the start of a scenario, in units of 100 ns since 1601: it starts
 /// with the year 2026.
@@ -30,6 +34,8 @@ pub struct Host<'a> {
     registry: Registry,
     pub kernel: Kernel<Drivers>,
     pub checker: Checker,
+    /// The checker looks at each step.
+    pub checks: bool,
     pub now: Nanos,
     /// Of the last step.
     pub effects: Effects,
@@ -37,10 +43,19 @@ pub struct Host<'a> {
     /// Who has which NT handle, those of an earlier daemon left out, and of which VM each is.
     holders: Holders<ProcessId>,
     vm_of_handle: BTreeMap<ShareToken, VmId>,
+    pub memory: Memory,
+    /// What moves could not do.
+    pub not_moved: Vec<String>,
     /// What the system's clock was set to, since the start, and when it was.
     clock: (Nanos, Nanos),
+    /// The kernel gives way to one that is restored from its saved state, before each step while that is small.
+    pub restores: bool,
+    /// Steps until the next time.
+    restores_in: usize,
     /// What went in and what came of it, a line each with its time, if anybody wants it.
     pub log: Option<String>,
+    /// The same as a trace has it.
+    pub steps: Option<Vec<(Nanos, Input, Effects)>>,
 }
 
 impl<'a> Host<'a> {
@@ -58,12 +73,18 @@ impl<'a> Host<'a> {
             registry,
             kernel,
             checker: Checker::default(),
+            checks: true,
             now: 0,
             effects: Effects::default(),
             notes: Vec::new(),
+            restores: false,
+            restores_in: 0,
             log: None,
+            steps: None,
             holders: Holders::default(),
             vm_of_handle: BTreeMap::new(),
+            memory: Memory::default(),
+            not_moved: Vec::new(),
             clock: (0, 0),
         };
         host.tell_time();
@@ -71,11 +92,20 @@ impl<'a> Host<'a> {
     }
 
     /// What the system's clock says, which the kernel is told at its start.
-    fn tell_time(&mut self) {
+    fn time_told(&self) -> Input {
         let (said, at) = self.clock;
-        let utc_100ns = utc_100ns(said + (self.now - at));
-        self.kernel.handle(self.now, Input::SystemTime { utc_100ns }, &mut self.effects);
+        Input::SystemTime { utc_100ns: utc_100ns(said + (self.now - at)) }
+    }
+
+    fn tell_time(&mut self) {
+        let told = self.time_told();
+        self.kernel.handle(self.now, told, &mut self.effects);
         self.effects.clear();
+    }
+
+    /// Keeps what the kernel is told from its start on.
+    pub fn keep_steps(&mut self) {
+        self.steps = Some(vec![(self.now, self.time_told(), Effects::default())]);
     }
 
     /// The call of the last step was answered, and not refused.
@@ -85,12 +115,7 @@ impl<'a> Host<'a> {
 
     /// The process has the NT handle by which a call opens something, from somebody else if need be.
     pub fn has_handle_for(&mut self, process: ProcessId, call: &Call) -> bool {
-        let (Call::OpenSyncObject { token, .. }
-        | Call::OpenNativeFence { token, .. }
-        | Call::OpenKeyedMutexFromNtHandle { token, .. }) = *call
-        else {
-            return true;
-        };
+        let Some(token) = call.nt_handle_opened() else { return true };
         if self.holders.lacks(token, process) {
             self.holders.give(token, process);
         }
@@ -113,6 +138,7 @@ impl<'a> Host<'a> {
 
     /// What the end of a process closes: NT handles that nobody else has.
     pub fn closes(&mut self, process: ProcessId) -> Vec<Input> {
+        self.memory.end(process);
         let closed = self.holders.end(process);
         closed.into_iter().filter_map(|token| self.handle_closed(token)).collect()
     }
@@ -126,9 +152,11 @@ impl<'a> Host<'a> {
     /// The daemon ends and starts anew: only the time and the log go on.
     pub fn restart(&mut self) {
         let first_process = self.first_process + self.program.processes.len() as u32;
-        let (now, log, clock) = (self.now, self.log.take(), self.clock);
+        let Host { now, clock, restores, checks, .. } = *self;
+        let (log, steps) = (self.log.take(), self.steps.take());
+        let not_moved = std::mem::take(&mut self.not_moved);
         let anew = Host::new(self.program, self.registry.clone(), self.planted);
-        *self = Host { first_process, now, log, clock, ..anew };
+        *self = Host { first_process, now, log, steps, clock, restores, checks, not_moved, ..anew };
         self.tell_time();
     }
 
@@ -166,19 +194,42 @@ impl<'a> Host<'a> {
         ]
     }
 
+    /// The kernel gives way to one that is restored from its state. Panics if that is not the same: a bug of ours.
+    fn restore(&mut self) {
+        let state = self.kernel.save().expect("every driver of these tests can be saved");
+        let config = self.program.setting.kernel.clone();
+        let drivers = Drivers::new(&self.registry, &config);
+        let restored = Kernel::restore(config, drivers, &state).expect("its own state");
+        assert!(restored.save().as_ref() == Ok(&state), "what was restored is saved as something else");
+        self.kernel = restored;
+        self.restores_in = state.len() / RESTORED_EACH_STEP_BYTES;
+    }
+
     /// One step. What it leads to is in `effects`.
     pub fn input(&mut self, input: Input) {
-        let told = Told::of(&input);
-        let made = handle_made_by(&input);
+        let told = self.checks.then(|| Told::of(&input));
+        let (made, asked) = (handle_made_by(&input), Memory::asked(&input));
         if let Input::VmDetached { vm } = input {
             self.vm_of_handle.retain(|_, of| *of != vm);
         }
         if let Some(log) = &mut self.log {
             log_line(log, self.now, &input);
         }
+        match self.restores_in.checked_sub(1) {
+            Some(left) => self.restores_in = left,
+            None if self.restores => self.restore(),
+            None => {}
+        }
         self.effects.clear();
+        let kept = self.steps.is_some().then(|| input.clone());
         self.kernel.handle(self.now, input, &mut self.effects);
-        self.checker.step(&told, &self.effects, &self.kernel);
+        if let (Some(steps), Some(input)) = (&mut self.steps, kept) {
+            steps.push((self.now, input, self.effects.clone()));
+        }
+        self.not_moved.extend(self.memory.step(asked, &self.effects));
+        if let Some(told) = &told {
+            self.checker.step(told, &self.effects, &self.kernel);
+        }
         if let Some((process, token)) = made
             && self.was_accepted()
         {
@@ -196,6 +247,13 @@ impl<'a> Host<'a> {
         self.notes.extend(self.effects.notes.drain(..).map(|note| note.text));
     }
 
+    /// What the checkers found since this was last asked.
+    pub fn take_violations(&mut self) -> Vec<String> {
+        let mut found = self.checker.take_violations();
+        found.append(&mut self.not_moved);
+        found
+    }
+
     /// The next time before or at `end` that the kernel wants to be told.
     pub fn due(&self, end: Nanos) -> Option<Nanos> {
         self.kernel.next_deadline().filter(|due| *due <= end).map(|due| due.max(self.now))
@@ -205,12 +263,7 @@ impl<'a> Host<'a> {
 /// The NT handle that a call gives its process, if it succeeds.
 fn handle_made_by(input: &Input) -> Option<(ProcessId, ShareToken)> {
     let Input::Call { process, call, .. } = input else { return None };
-    match call {
-        Call::ShareObjects { token, .. } | Call::OpenNtHandleFromName { token, .. } => {
-            Some((*process, *token))
-        }
-        _ => None,
-    }
+    Some((*process, call.nt_handle_made()?))
 }
 
 /// The kernel's number of a VM.

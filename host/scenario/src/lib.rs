@@ -14,10 +14,12 @@
 pub mod checker;
 pub mod choose;
 pub mod explore;
+pub mod from_trace;
 pub mod holders;
 mod host;
 pub mod limits;
 pub mod link;
+mod memory;
 pub mod model;
 pub mod program;
 pub mod report;

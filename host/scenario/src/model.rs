@@ -8,7 +8,8 @@ use d3dkmt::{
     WaitOutcome,
 };
 use drivers::Registry;
-use dxgkrnl::{HostEvent, Input, Nanos, PlantedBug, Snapshot};
+use dxgkrnl::why::{Question, Why};
+use dxgkrnl::{Effects, HostEvent, Input, Nanos, PlantedBug, Snapshot};
 
 use crate::host::{Host, SLOTS};
 use crate::program::{Arm, Fault, Process, Program, Thread, Vm};
@@ -80,6 +81,32 @@ impl<'a> ModelWorld<'a> {
             acquired: Vec::new(),
             request: 0,
         }
+    }
+
+    /// The same whose kernel is saved and restored before each step.
+    #[must_use]
+    pub fn restoring(mut self) -> Self {
+        self.host.restores = true;
+        self
+    }
+
+    /// The same without its checker, which looks at all fences after each step: for who wants to know something else.
+    #[must_use]
+    pub fn unchecked(mut self) -> Self {
+        self.host.checks = false;
+        self
+    }
+
+    /// The same that keeps what the kernel was told and asked for: see [`ModelWorld::steps`].
+    #[must_use]
+    pub fn recording(mut self) -> Self {
+        self.host.keep_steps();
+        self
+    }
+
+    /// What was kept.
+    pub fn steps(&self) -> &[(Nanos, Input, Effects)] {
+        self.host.steps.as_deref().unwrap_or_default()
     }
 
     fn input(&mut self, input: Input) {
@@ -164,6 +191,12 @@ impl<'a> ModelWorld<'a> {
             Request::CloseShare { token } => {
                 let (status, closed) = self.host.close(self.host.id(process), token);
                 closed.into_iter().for_each(|input| self.input(input));
+                self.answers[thread.index()] = Some(Answer { status, reply: Reply::None });
+                return;
+            }
+            Request::Store { allocation, first, count, word } => {
+                let id = self.host.id(process);
+                let status = self.host.memory.store(id, allocation, (first, count), word);
                 self.answers[thread.index()] = Some(Answer { status, reply: Reply::None });
                 return;
             }
@@ -343,6 +376,7 @@ impl<'a> ModelWorld<'a> {
 fn without_handle(call: &mut Call) {
     if let Call::OpenSyncObject { token, .. }
     | Call::OpenNativeFence { token, .. }
+    | Call::OpenResourceFromNtHandle { token, .. }
     | Call::OpenKeyedMutexFromNtHandle { token, .. } = call
     {
         *token = ShareToken([0; 16]);
@@ -483,6 +517,17 @@ impl World for ModelWorld<'_> {
         Ok(self.guests[process.index()].memory.get(slot as usize).copied())
     }
 
+    fn find_other(
+        &mut self,
+        process: Process,
+        allocation: Handle,
+        range: (u64, Option<u64>),
+        word: u32,
+    ) -> Done<Result<Option<(u64, u32)>, NtStatus>> {
+        let process = self.host.id(process);
+        Ok(self.host.memory.find_other(process, allocation, range, word))
+    }
+
     fn take_event(&mut self, process: Process, event: u32) -> Done<u64> {
         let events = &mut self.guests[process.index()].events;
         let known = events.iter_mut().find(|(known, _)| *known == event);
@@ -505,12 +550,17 @@ impl World for ModelWorld<'_> {
         self.host.kernel.snapshot()
     }
 
+    fn why(&mut self, process: Process) -> Why {
+        let process = Some(self.process_number(process));
+        self.host.kernel.why(&Question { process, ..Question::default() })
+    }
+
     fn take_notes(&mut self) -> Vec<String> {
         std::mem::take(&mut self.host.notes)
     }
 
     fn take_violations(&mut self) -> Vec<String> {
-        self.host.checker.take_violations()
+        self.host.take_violations()
     }
 
     fn keep_log(&mut self) {

@@ -1,6 +1,7 @@
 //! What an arm gives the runner: processes, threads and calls, and a look at what came of them.
 
 use d3dkmt::{Call, CreatedSyncObject, Handle, NtStatus, Reply, ShareToken};
+use dxgkrnl::why::Why;
 use dxgkrnl::{Nanos, Snapshot};
 
 use crate::program::{Arm, Fault, Process, Program, Thread, Vm};
@@ -15,6 +16,8 @@ pub enum Request {
     Ring { queue: Handle, last_queued: u64, buffers: Vec<Vec<u8>> },
     /// Closes the descriptor that the process has of an NT handle.
     CloseShare { token: ShareToken },
+    /// Writes so many words of its memory, up to the end without a count. The status is how that went.
+    Store { allocation: Handle, first: u64, count: Option<u64>, word: u32 },
     /// Makes the event of this number.
     NewEvent { event: u32 },
 }
@@ -92,6 +95,17 @@ pub trait World {
     fn slot(&mut self, _process: Process, _slot: u32) -> Done<Option<u64>> {
         unsupported("cannot look at slots of fence memory")
     }
+    /// The first word of so many of an allocation's memory that is another one, with where it is. The status says why they
+    /// cannot be read.
+    fn find_other(
+        &mut self,
+        _process: Process,
+        _allocation: Handle,
+        _range: (u64, Option<u64>),
+        _word: u32,
+    ) -> Done<Result<Option<(u64, u32)>, NtStatus>> {
+        unsupported("cannot look at the memory of processes")
+    }
     /// How often the event was set since this was last asked.
     fn take_event(&mut self, process: Process, event: u32) -> Done<u64>;
     /// Frames the process has sent so far; `None` if the arm has no frames.
@@ -102,6 +116,8 @@ pub trait World {
     fn process_number(&self, process: Process) -> u32;
     /// The kernel's whole state.
     fn snapshot(&mut self) -> Snapshot;
+    /// Why what a process waits for does not go on.
+    fn why(&mut self, process: Process) -> Why;
     /// Notes since this was last asked.
     fn take_notes(&mut self) -> Vec<String>;
     /// What the checkers found since this was last asked.

@@ -13,7 +13,7 @@ use scenario::limits::INTERLEAVINGS_MAX;
 use scenario::model::ModelWorld;
 use scenario::run::run;
 use scenario::script::{parse_bytes, print};
-use scenario::{Arm, Program, Verdict};
+use scenario::{Arm, Program, Verdict, from_trace};
 
 fn corpus() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/scenarios")
@@ -53,9 +53,9 @@ fn says_skip_model(program: &Program) -> bool {
 }
 
 /// What is wrong with a case.
-fn judge(program: &Program) -> Result<(), String> {
+fn judge<'a>(program: &'a Program, world: fn(&'a Program) -> ModelWorld<'a>) -> Result<(), String> {
     let Some(race) = &program.race else {
-        return match run(program, &mut ModelWorld::new(program, None), &mut First).verdict {
+        return match run(program, &mut world(program), &mut First).verdict {
             Verdict::Passed => Ok(()),
             Verdict::Skipped(_) if says_skip_model(program) => Ok(()),
             other => Err(format!("{other:?}")),
@@ -63,7 +63,7 @@ fn judge(program: &Program) -> Result<(), String> {
     };
     let (mut every_way, mut reached, mut ways) = (EveryWay::default(), BTreeSet::new(), 0);
     loop {
-        let ended = run(program, &mut ModelWorld::new(program, None), &mut every_way);
+        let ended = run(program, &mut world(program), &mut every_way);
         match ended.verdict {
             Verdict::Passed => reached.extend(ended.outcome),
             Verdict::Skipped(_) if says_skip_model(program) => return Ok(()),
@@ -81,8 +81,8 @@ fn judge(program: &Program) -> Result<(), String> {
     }
 }
 
-#[test]
-fn every_case_of_the_corpus_passes_on_the_model_arm() {
+/// Every case of the corpus, over such worlds.
+fn corpus_passes(world: for<'a> fn(&'a Program) -> ModelWorld<'a>) {
     let (mut failures, mut cases) = (Vec::new(), 0);
     for path in files() {
         let name = path.strip_prefix(corpus()).unwrap().display().to_string();
@@ -92,7 +92,7 @@ fn every_case_of_the_corpus_passes_on_the_model_arm() {
                 for program in &programs {
                     cases += 1;
                     // A panic is a bug of ours: which file shows it is worth knowing.
-                    let judged = catch_unwind(AssertUnwindSafe(|| judge(program)));
+                    let judged = catch_unwind(AssertUnwindSafe(|| judge(program, world)));
                     if let Err(why) = judged.unwrap_or_else(|_| Err("it panics, see above".into())) {
                         failures.push(format!("{name} [{}]: {why}", program.case));
                     }
@@ -102,6 +102,17 @@ fn every_case_of_the_corpus_passes_on_the_model_arm() {
     }
     println!("{} files, {cases} cases", files().len());
     assert!(failures.is_empty(), "{} failures\n{}", failures.len(), failures.join("\n"));
+}
+
+#[test]
+fn every_case_of_the_corpus_passes_on_the_model_arm() {
+    corpus_passes(|program| ModelWorld::new(program, None));
+}
+
+/// Nothing of what the corpus says depends on anything that a saved state does not have.
+#[test]
+fn every_case_of_the_corpus_passes_over_a_kernel_that_is_restored_before_each_step() {
+    corpus_passes(|program| ModelWorld::new(program, None).restoring());
 }
 
 /// The corpus is no seed search, but what is planted must not get past all of it.
@@ -167,4 +178,49 @@ fn every_file_holds_over_any_link_and_survives_a_crash_at_any_step() {
         }
     }
     assert!(failures.is_empty(), "{} failures, the first: {}", failures.len(), failures[0]);
+}
+
+/// A recording of a case, as a scenario of its own: every call comes to what it came to, and whoever slept sleeps.
+#[test]
+fn a_recording_of_every_case_is_a_scenario_that_passes() {
+    let (mut failures, mut cases, mut whole) = (Vec::new(), 0, 0);
+    for path in files() {
+        let name = path.strip_prefix(corpus()).unwrap().display().to_string();
+        for program in programs(&path).unwrap_or_default() {
+            let mut world = ModelWorld::new(&program, None).recording();
+            if run(&program, &mut world, &mut First).verdict != Verdict::Passed {
+                continue;
+            }
+            let steps = world.steps().iter().map(|(now, input, effects)| (*now, input, effects));
+            let from_trace::Converted { program: converted, omitted, .. } =
+                from_trace::program(&program.title, &program.setting.kernel, steps);
+            cases += 1;
+            if !omitted.is_empty() || restarts(&program) {
+                continue;
+            }
+            whole += 1;
+            let text = print(&converted);
+            let verdict = match parse_bytes(text.as_bytes()) {
+                Ok(read) => run(&read[0], &mut ModelWorld::new(&read[0], None), &mut First).verdict,
+                Err(errors) => {
+                    failures.push(format!("{name} [{}]: {}", program.case, errors[0].render(&name, &text)));
+                    continue;
+                }
+            };
+            if verdict != Verdict::Passed {
+                failures.push(format!("{name} [{}]: {verdict:?}\n{text}", program.case));
+            }
+        }
+    }
+    println!("{whole} of {cases} cases can be said whole");
+    assert!(failures.is_empty(), "{} failures\n{}", failures.len(), failures.join("\n"));
+    assert!(whole * 10 >= cases * 8, "only {whole} of {cases} can be said whole");
+}
+
+/// The kernel before a restart is another one.
+fn restarts(program: &Program) -> bool {
+    let restart = |step: &scenario::program::Step| {
+        matches!(step.action, scenario::program::Action::Fault(scenario::program::Fault::RestartDaemon))
+    };
+    program.steps.iter().any(restart)
 }

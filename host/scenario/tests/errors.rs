@@ -5,6 +5,8 @@
 mod extra;
 #[path = "errors/letters.rs"]
 mod letters;
+#[path = "errors/lists.rs"]
+mod lists;
 #[path = "errors/matrices.rs"]
 mod matrices;
 #[path = "errors/missing.rs"]
@@ -52,6 +54,11 @@ fn refused(bytes: &[u8]) -> String {
 #[test]
 fn unknown_words_name_the_nearest() {
     check(words::UNKNOWN_WORDS_NAME_THE_NEAREST);
+}
+
+#[test]
+fn lists_are_refused_where_they_are_wrong() {
+    check(lists::LISTS_ARE_REFUSED_WHERE_THEY_ARE_WRONG);
 }
 
 #[test]

@@ -54,6 +54,9 @@ impl World for SlowWorld<'_> {
         self.forget(|of| of == process);
         self.model.exit(process)
     }
+    fn why(&mut self, process: Process) -> dxgkrnl::why::Why {
+        self.model.why(process)
+    }
     fn begin(&mut self, thread: Thread, request: Request) -> Done {
         self.sent.push_back((thread, request));
         Ok(())

@@ -4,6 +4,8 @@
 mod acts;
 #[path = "language/allocations.rs"]
 mod allocations;
+#[path = "language/lists.rs"]
+mod lists;
 #[path = "language/programs.rs"]
 mod programs;
 

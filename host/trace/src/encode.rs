@@ -1,15 +1,23 @@
 //! From the kernel's words to the bytes of `trace.proto`, straight into the open block: no message is
-//! built in between. The bytes are those that prost would write; `convert` reads them back.
+//! built in between. The bytes are those that prost would write; `convert` reads them back. What has a compact form
+//! never comes here: see [`crate::compact`].
 
 use d3dkmt::{Call, Handle};
-use dxgkrnl::{Effects, EngineId, Fault, Input, ProcessId};
+use dxgkrnl::{Effects, EngineId, Fault, Input, Nanos, ProcessId};
 use prost::Message;
 use prost::encoding::{WireType, encode_varint, encoded_len_varint};
 use proto::convert::{answer_to_frame, call_to_frame, wake_to_frame};
 
+/// Kind of a record that is a message `Entered`.
+pub(crate) const ENTERED: u8 = 0x41;
+/// Kind of a record that is a message `Effects`.
+pub(crate) const EFFECTS: u8 = 0x42;
+/// Replay has to know what a record of a kind with this bit means.
+pub(crate) const SEMANTIC: u8 = 0x40;
+
 /// A length that is known only when what it counts has been written: one byte is kept for it, and more
 /// are made when it needs them.
-#[derive(Clone, Copy)]
+#[must_use]
 pub(crate) struct Length {
     at: usize,
     bytes: usize,
@@ -21,29 +29,23 @@ impl Length {
         Length { at: out.len() - 1, bytes: 1 }
     }
 
-    /// Writes the number of bytes from here to the end of `out`; how many bytes that moved what follows.
-    pub fn set(&mut self, out: &mut Vec<u8>) -> usize {
+    /// Writes the number of bytes from here to the end of `out`.
+    pub fn set(self, out: &mut Vec<u8>) {
         let start = self.at + self.bytes;
         let end = out.len();
         let length = (end - start) as u64;
         if length < 0x80 && self.bytes == 1 {
             out[self.at] = length as u8;
-            return 0;
+            return;
         }
-        let growth = encoded_len_varint(length).saturating_sub(self.bytes);
+        let bytes = encoded_len_varint(length).max(self.bytes);
+        let growth = bytes - self.bytes;
         if growth > 0 {
             out.resize(end + growth, 0);
             out.copy_within(start..end, start + growth);
-            self.bytes += growth;
         }
-        let mut place = &mut out[self.at..self.at + self.bytes];
+        let mut place = &mut out[self.at..self.at + bytes];
         encode_varint(length, &mut place);
-        growth
-    }
-
-    /// Something before it was moved.
-    pub fn shift(&mut self, by: usize) {
-        self.at += by;
     }
 }
 
@@ -65,7 +67,7 @@ pub(crate) fn open(tag: u32, out: &mut Vec<u8>) -> Length {
 }
 
 pub(crate) fn nested(tag: u32, out: &mut Vec<u8>, content: impl FnOnce(&mut Vec<u8>)) {
-    let mut length = open(tag, out);
+    let length = open(tag, out);
     content(out);
     length.set(out);
 }
@@ -161,9 +163,18 @@ fn first_of_each(tag: u32, objects: &[Handle], values: &[u64], out: &mut Vec<u8>
     }
 }
 
-/// `Step.input`.
-pub(crate) fn input(input: &Input, out: &mut Vec<u8>) {
-    nested(1, out, |out| match input {
+/// A record of `Entered`: the first half of a step.
+pub(crate) fn entered(now: Nanos, input: &Input, out: &mut Vec<u8>) {
+    out.push(ENTERED);
+    let length = Length::reserve(out);
+    number(1, now, out);
+    self::input(input, out);
+    length.set(out);
+}
+
+/// `Entered.input`.
+fn input(input: &Input, out: &mut Vec<u8>) {
+    nested(2, out, |out| match input {
         Input::VmAttached { vm, name } => nested(1, out, |out| {
             number(1, vm.0.into(), out);
             text(2, name, out);
@@ -235,37 +246,39 @@ fn fault(fault: Fault, out: &mut Vec<u8>) {
     }
 }
 
-/// `Step.effects`: written even if there are none, for a step without is one that never ended.
+/// A record of `Effects`: the second half of a step. Written even if there are none, for a step without is one that
+/// never ended.
 pub(crate) fn effects(effects: &Effects, out: &mut Vec<u8>) {
     let Effects { moves, stores, answers, events, notes } = effects;
-    nested(2, out, |out| {
-        for store in stores {
-            nested(1, out, |out| {
-                number(1, store.process.0.into(), out);
-                number(2, store.slot.into(), out);
-                if store.value != 0 {
-                    key(3, WireType::SixtyFourBit, out);
-                    out.extend_from_slice(&store.value.to_le_bytes());
-                }
-            });
-        }
-        for answer in answers {
-            let message = answer_to_frame(answer.request, answer.status, &answer.reply);
-            frame(2, answer.process, &message, out);
-        }
-        for event in events {
-            frame(3, event.process, &wake_to_frame(event.event, event.status), out);
-        }
-        for note in notes {
-            nested(4, out, |out| {
-                if let Some(process) = note.process {
-                    chosen(1, process.0.into(), out);
-                }
-                text(2, &note.text, out);
-            });
-        }
-        for one in moves {
-            nested(5, out, |out| crate::moves::write(one, out));
-        }
-    });
+    out.push(EFFECTS);
+    let length = Length::reserve(out);
+    for store in stores {
+        nested(1, out, |out| {
+            number(1, store.process.0.into(), out);
+            number(2, store.slot.into(), out);
+            if store.value != 0 {
+                key(3, WireType::SixtyFourBit, out);
+                out.extend_from_slice(&store.value.to_le_bytes());
+            }
+        });
+    }
+    for answer in answers {
+        let message = answer_to_frame(answer.request, answer.status, &answer.reply);
+        frame(2, answer.process, &message, out);
+    }
+    for event in events {
+        frame(3, event.process, &wake_to_frame(event.event, event.status), out);
+    }
+    for note in notes {
+        nested(4, out, |out| {
+            if let Some(process) = note.process {
+                chosen(1, process.0.into(), out);
+            }
+            text(2, &note.text, out);
+        });
+    }
+    for one in moves {
+        nested(5, out, |out| crate::moves::write(one, out));
+    }
+    length.set(out);
 }

@@ -3,29 +3,43 @@
 use std::fmt;
 use std::path::PathBuf;
 
-/// Where a file is damaged.
+/// Something of a trace that is not there any more, or not to be trusted.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Damage {
-    /// Where the block begins, or the record if its block is whole.
+pub struct Lost {
+    /// Number of the first step that is lost.
+    pub from: u64,
+    /// Number of the first step that is there again, so that `from == Some(to)` loses no step. `None` at the end of a
+    /// trace that nothing after it tells the length of: every step that was recorded from there on is lost.
+    pub to: Option<u64>,
+    /// Bytes of the file that it takes: 0 where they are gone.
+    pub bytes: u64,
+    /// Where in the file they begin.
     pub offset: u64,
-    /// Number of the block, counted from the file's beginning.
-    pub block: u32,
-    /// The last record before the damage; `None` if even the header is gone.
-    pub last_good: Option<u64>,
     pub why: String,
 }
 
-impl fmt::Display for Damage {
+impl Lost {
+    /// False if all steps are there: what is lost was an index, or bytes that were never a part of the trace.
+    pub fn loses_steps(&self) -> bool {
+        self.to != Some(self.from)
+    }
+
+    /// How many steps are lost, if that can be known.
+    pub fn steps(&self) -> Option<u64> {
+        self.to.map(|to| to.saturating_sub(self.from))
+    }
+}
+
+impl fmt::Display for Lost {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "block {} at byte {} is damaged: {}; ", self.block, self.offset, self.why)?;
-        match self.last_good {
-            Some(last) => write!(
-                f,
-                "the last good record is #{last}. What is before it can be used, the rest cannot: \
-                 copy the file again from where it was recorded, or record again"
-            ),
-            None => write!(f, "no record is readable: copy the file again, or record again"),
+        let Lost { from, to, bytes, offset, why } = self;
+        match self.steps() {
+            Some(0) => write!(f, "no step is lost")?,
+            Some(1) => write!(f, "step #{from} is lost")?,
+            Some(steps) => write!(f, "{steps} steps are lost, #{from} to #{}", to.unwrap_or_default() - 1)?,
+            None => write!(f, "every step from #{from} on is lost")?,
         }
+        write!(f, ": {why} ({bytes} bytes at byte {offset} of the file)")
     }
 }
 
@@ -36,10 +50,12 @@ pub enum TraceError {
     Io { doing: &'static str, path: PathBuf, source: std::io::Error },
     #[error("{} exists and is no trace: it is not overwritten; name another file or remove it", .0.display())]
     WouldOverwrite(PathBuf),
+    #[error("{} is being recorded by another program: name another file", .0.display())]
+    Busy(PathBuf),
     #[error("{} is no trace: {why}; name a file that --record wrote", path.display())]
     NotATrace { path: PathBuf, why: String },
-    #[error("trace {}: {damage}", path.display())]
-    Damaged { path: PathBuf, damage: Damage },
+    #[error("trace {}: its header is lost, and with it what was recorded: {lost}; copy the file again from where it was recorded, or record again", path.display())]
+    Damaged { path: PathBuf, lost: Lost },
     #[error(
         "trace {} has {what} version {file}, this program has {ours}; replay it with the program that wrote it ({program})",
         path.display()
@@ -50,6 +66,9 @@ pub enum TraceError {
         path.display()
     )]
     Config { path: PathBuf, why: String, program: String },
-    #[error("trace {}: recording has stopped after an earlier failure; what was written before it can be replayed", .0.display())]
-    Stopped(PathBuf),
+    #[error(
+        "trace {}: recording stopped: {why}; what came before can be replayed, {dropped} steps after it are not recorded",
+        path.display()
+    )]
+    Stopped { path: PathBuf, dropped: u64, why: String },
 }

@@ -3,58 +3,71 @@
 //! [`Recorder`] appends while the daemon runs, [`Reader`] reads, [`replay`] feeds a new kernel with the
 //! inputs and compares what it asks for.
 //!
-//! # The file, byte by byte
+//! # The file
 //!
-//! A file is a sequence of blocks and nothing else. All numbers are little-endian.
+//! docs/TRACE.md has it byte by byte. In short:
 //!
 //! ```text
-//! offset 0   8 bytes  "GPVTRACE"
-//!        8   u32      length of the payload, not 0
-//!       12   u32      CRC32C of the payload
-//!       16   u32      number of this block: 0, 1, 2, ..
-//!       20   u32      CRC32C of the 20 bytes before
-//!       24   payload  whole records, one after the other:
-//!                       varint  length of the record
-//!                       bytes   a protobuf message gpupv.trace.Record (proto/trace.proto)
+//!   FILE.gvt        blocks, one after the other; each has a header with the trace's random number, its own number, kind,
+//!                   steps, times, the checksum of its content and of itself, and what the header before it had for one
+//!     header        who recorded what kernel
+//!     data          steps: an input, compact (`compact.rs`) or a message (`encode.rs`), and then its effects
+//!     snapshot      the kernel's state between two steps, and a copy of the header before it
+//!     index         where the last 64 blocks are and what they have
+//!     end           the number of steps, and the digest of the state
+//!   FILE.gvt.open   while it is recorded: the block of data that is not full yet, in shared memory
 //! ```
 //!
-//! Records are numbered 0, 1, 2, .. through the whole file. Record 0 is the header: format version,
-//! semantic version of the model, the program that wrote it, the kernel's configuration with its policy
-//! switches. It is alone in block 0, which is written when the file is created. Then comes one record for
-//! each step. The last record is the end, with the number of steps and the digest of the kernel's state;
-//! nothing follows it. A file without an end is what a killed daemon leaves: it is whole up to its last
-//! block. A block is closed after the step with which its payload reaches 64 KiB, or by a flush, and is
-//! written with one write(2), so a record never spans two blocks.
-//!
-//! A step's input is in the open block before the kernel is told it ([`Recorder::begin`]), and the block is
-//! a valid payload between any two calls of the recorder. A step without effects is the call that the
-//! kernel did not come back from; only the last record of a file may be one.
-//!
-//! Every byte is under a checksum, every block and record is numbered, so damage is found before anything
-//! is decoded: see [`Damage`] for what is told.
+//! A block needs no other to be read, so a reader goes on behind whatever is damaged ([`Lost`] says what and why). A
+//! step never spans two blocks. Its input is in the trace before the kernel is told it ([`Recorder::begin`]); a step
+//! without effects is the call that the kernel did not come back from, and only the last one may be such a step.
 //!
 //! # Replay
 //!
 //! Bit-identical: the same inputs at the same times give the same effects, lane by lane, and in the end
 //! the same state digest. [`dxgkrnl::SEMANTIC_VERSION`] says when that promise is void.
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 mod block;
+mod causes;
+mod compact;
 mod convert;
 mod encode;
 mod error;
+mod file;
 mod header;
+mod index;
+mod mapping;
 mod moves;
+mod pen;
+mod places;
+mod player;
 mod reader;
 mod recorder;
 mod replay;
 mod report;
+mod ring;
+mod sink;
+mod staging;
+mod steps;
+mod stop;
+mod times;
+mod verify;
 
-pub use error::{Damage, TraceError};
-pub use reader::{Header, Reader, Record};
-pub use recorder::Recorder;
-pub use replay::{replay, replay_from};
+pub use block::Kind;
+pub use causes::{CAUSES_MAX, Cause, Causes};
+pub use error::{Lost, TraceError};
+pub use file::Durable;
+pub use mapping::Mapping;
+pub use player::{Moved, Player, Unchecked};
+pub use reader::{BlockInfo, Header, Next, Reader, Record};
+pub use recorder::{Recorder, Recording, SNAPSHOT_BYTES_MAX};
+pub use replay::{Part, explain, replay, replay_from, replay_part};
 pub use report::{Difference, Lane, Report, Verdict};
+pub use steps::Step;
+pub use stop::{NoStop, Stop};
+pub use times::{Times, Woken};
+pub use verify::{Findings, verify};
 
 /// Version of the file's layout. Other layouts are refused.
-pub const FORMAT_VERSION: u32 = 2;
+pub const FORMAT_VERSION: u32 = 3;

@@ -1,40 +1,61 @@
-//! Reading a trace. Nothing is believed before its checksum and its number agree.
+//! Reading a trace: whatever is intact, and exactly what is not.
 
+use std::collections::VecDeque;
 use std::fmt;
 use std::fs::File;
-use std::io::{ErrorKind, Read, Seek as _};
+use std::io;
 use std::path::{Path, PathBuf};
 
 use dxgkrnl::{Config, Effects, Input, Nanos, SEMANTIC_VERSION};
-use prost::Message;
-use prost::encoding::decode_varint;
-use proto::trace::{self as wire, record::Body};
+use prost::Message as _;
+use proto::trace as wire;
 
-use crate::block::{BlockHeader, HEADER_BYTES, MAGIC};
-use crate::{Damage, FORMAT_VERSION, TraceError, convert, header};
+use crate::block::{BlockHeader, HEADER_BYTES, Kind, MAGIC};
+use crate::file::io_error;
+use crate::places::{Arranged, Part, Place, Source, arrange, read_at, scan};
+use crate::staging::{Beside, Staged};
+use crate::steps::{Item, Step, Steps};
+use crate::times::Times;
+use crate::{FORMAT_VERSION, Lost, TraceError, header, staging};
 
-/// What record 0 says.
+/// What a trace was recorded from.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Header {
     /// The program that wrote the trace, with its version.
     pub program: String,
     pub config: Config,
+    /// Number of the first step that was recorded: 1, unless recording began later.
+    pub first_step: u64,
 }
 
 /// One record after the header.
-#[expect(clippy::large_enum_variant, reason = "every record but the last is a step")]
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Record {
     /// The kernel was told `input`, and asked for `effects`; `None`: it did not come back.
     Step { sequence: u64, now: Nanos, input: Input, effects: Option<Effects> },
+    /// The kernel's state before the step with this number, as whoever recorded it saves it, the digest of it, and what
+    /// was kept beside it.
+    Snapshot { sequence: u64, now: Nanos, digest: u64, state: Vec<u8>, host: Vec<u8> },
+    /// When what happened; before or after the step that it is about. Only for who asks: [`Reader::with_times`].
+    Times(Times),
+    /// Something is not there any more.
+    Lost(Lost),
+    /// Something that this program does not know, and that a replay would have to.
+    Unknown { sequence: u64, kind: u8 },
     /// The trace was ended in good order.
     End { sequence: u64, steps: u64, digest: u64 },
 }
 
 impl Record {
+    /// Number of the step; of the next one, if it is none.
     pub fn sequence(&self) -> u64 {
         match self {
-            Record::Step { sequence, .. } | Record::End { sequence, .. } => *sequence,
+            Record::Step { sequence, .. }
+            | Record::Snapshot { sequence, .. }
+            | Record::Unknown { sequence, .. }
+            | Record::End { sequence, .. } => *sequence,
+            Record::Lost(lost) => lost.from,
+            Record::Times(times) => times.step,
         }
     }
 }
@@ -54,6 +75,15 @@ impl fmt::Display for Record {
                 events.iter().try_for_each(|event| write!(f, "\n    {event}"))?;
                 notes.iter().try_for_each(|note| write!(f, "\n    {note}"))
             }
+            Record::Snapshot { sequence, digest, state, .. } => {
+                let bytes = state.len();
+                write!(f, "snapshot before #{sequence}: {bytes} bytes, state digest {digest:#018x}")
+            }
+            Record::Times(times) => write!(f, "{times:?}"),
+            Record::Lost(lost) => write!(f, "{lost}"),
+            Record::Unknown { sequence, kind } => {
+                write!(f, "before #{sequence}: a record of kind {kind}, which this program does not know")
+            }
             Record::End { sequence, steps, digest } => {
                 write!(f, "#{sequence} end: {steps} steps, state digest {digest:#018x}")
             }
@@ -61,73 +91,194 @@ impl fmt::Display for Record {
     }
 }
 
-/// Reads the records of a trace in order. As an iterator it ends after the End record, at the end of a
-/// file without one ([`Reader::ended`] tells which), or after the first error.
+/// What [`Reader::next_into`] found.
+#[expect(clippy::large_enum_variant, reason = "it is seldom anything but a step")]
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Next {
+    /// A step: it is where it was wanted.
+    Step,
+    Other(Record),
+    /// The end of the file.
+    End,
+}
+
+/// What a block has, as its header says.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct BlockInfo {
+    pub kind: Kind,
+    pub number: u32,
+    pub offset: u64,
+    /// Its header included.
+    pub bytes: u64,
+    pub first_step: u64,
+    pub steps: u32,
+    pub first_ns: Nanos,
+    pub last_ns: Nanos,
+}
+
+/// Reads the records of a trace in order. As an iterator it goes on behind whatever is lost, and ends at the end of the
+/// file; [`Reader::ended`] tells whether the trace does as well. Only the system's own errors end it before.
+///
+/// A trace whose recorder was killed, or is still at work, goes on in `FILE.gvt.open`, which is read with it.
 pub struct Reader {
     path: PathBuf,
-    source: Box<dyn Read + Send>,
+    source: Box<dyn Source>,
     length: u64,
+    arranged: Arranged,
+    /// The part that is read next.
+    at: usize,
+    /// The open block, which is not in the file.
+    staged: Option<Staged>,
+    /// Which part is the open block.
+    staged_at: Option<usize>,
+    /// The block of steps that is being read.
+    steps: Option<(Steps, Vec<u8>, Place)>,
+    /// What is to be given before anything else is read.
+    due: VecDeque<Record>,
     /// Bytes of the file that were taken in.
     position: u64,
-    /// Where the block in `payload` begins.
-    block_offset: u64,
-    blocks_read: u32,
-    payload: Vec<u8>,
-    /// Where in `payload` the next record begins.
-    next: usize,
     last_good: Option<u64>,
-    steps: u64,
-    /// The last record was a step without effects.
+    /// The last step had no effects.
     unfinished: bool,
+    skipped: u64,
     ended: bool,
     failed: bool,
+    gives_times: bool,
     header: Header,
 }
 
 impl Reader {
     /// Opens a trace and reads its header.
     pub fn open(path: &Path) -> Result<Reader, TraceError> {
-        let io = |source| TraceError::Io { doing: "open", path: path.to_owned(), source };
-        let mut file = File::open(path).map_err(io)?;
-        let metadata = file.metadata().map_err(io)?;
-        if !metadata.is_file() {
+        let io = |source| io_error("open", path, source);
+        let file = File::open(path).map_err(io)?;
+        if !file.metadata().map_err(io)?.is_file() {
             return Err(TraceError::NotATrace { path: path.to_owned(), why: "it is no file".into() });
         }
-        let mut head = [0; MAGIC.len()];
-        let begun = metadata.len() >= head.len() as u64;
-        if begun {
-            file.read_exact(&mut head).and_then(|()| file.rewind()).map_err(io)?;
-            // A damaged trace still has most of its first word; another file has none of it.
-            let alike = head.iter().zip(MAGIC).filter(|(found, expected)| **found == *expected).count();
-            if alike < MAGIC.len() / 2 {
-                let why = "it does not begin with GPVTRACE".into();
-                return Err(TraceError::NotATrace { path: path.to_owned(), why });
-            }
-        }
-        Reader::new(file, metadata.len(), path)
+        Reader::read(Box::new(file), path, true)
     }
 
-    /// Reads a trace of `length` bytes from `source`; `name` stands in errors.
-    pub fn new(source: impl Read + Send + 'static, length: u64, name: &Path) -> Result<Reader, TraceError> {
-        let header = Header { program: String::new(), config: Config::default() };
+    /// Reads a trace from `source`; `name` stands in errors.
+    pub fn new(source: impl io::Read + io::Seek + Send + 'static, name: &Path) -> Result<Reader, TraceError> {
+        Reader::read(Box::new(source), name, false)
+    }
+
+    fn read(mut source: Box<dyn Source>, path: &Path, with_staged: bool) -> Result<Reader, TraceError> {
+        let io = |source| io_error("read", path, source);
+        // The open block first: what is written after that is in the file when its length is looked at.
+        let mut head = [0; HEADER_BYTES];
+        let begun = source.read(&mut head).map_err(io)?;
+        let beside = if with_staged { staging::read(path) } else { None };
+        let length = source.seek(io::SeekFrom::End(0)).map_err(io)?;
+        let scan = scan(&mut *source, length).map_err(io)?;
+        if let Some(file) = scan.other_version {
+            let (path, ours, program) =
+                (path.to_owned(), FORMAT_VERSION, "which it does not say here".into());
+            return Err(TraceError::Version { path, what: "format", file, ours, program });
+        }
+        let is_trace = !scan.places.is_empty() || looks_like_one(&head[..begun]);
+        if !is_trace {
+            let why = if length == 0 { "it is empty" } else { "it does not begin with GPVTRACE" };
+            return Err(TraceError::NotATrace { path: path.to_owned(), why: why.into() });
+        }
+        let header = find_header(&mut *source, &scan.places, path)?.ok_or_else(|| {
+            let why = "block 0 (header) is damaged, and there is no copy of it".to_owned();
+            let lost = Lost { from: 1, to: None, bytes: length, offset: 0, why };
+            TraceError::Damaged { path: path.to_owned(), lost }
+        })?;
+        let arranged = arrange(&scan.places, length, header.first_step);
         let mut reader = Reader {
-            path: name.to_owned(),
-            source: Box::new(source),
+            path: path.to_owned(),
+            source,
             length,
+            arranged,
+            at: 0,
+            staged: None,
+            staged_at: None,
+            steps: None,
+            due: VecDeque::new(),
             position: 0,
-            block_offset: 0,
-            blocks_read: 0,
-            payload: Vec::new(),
-            next: 0,
             last_good: None,
-            steps: 0,
             unfinished: false,
+            skipped: 0,
             ended: false,
             failed: false,
+            gives_times: false,
             header,
         };
-        reader.header = reader.read_header()?;
+        let trace = scan.places[0].header.trace;
+        match beside {
+            Some(Beside::Open(staged)) if staged.header.trace == trace => reader.fold_in(staged),
+            Some(Beside::Unreadable { trace: of, number, why }) if of == trace => {
+                reader.lose_open(number, why)
+            }
+            _ => {}
+        }
         Ok(reader)
+    }
+
+    /// There is an open block that cannot be read.
+    fn lose_open(&mut self, number: Option<u32>, why: &str) {
+        let arranged = &mut self.arranged;
+        let is_in_file = number.is_some_and(|number| number < arranged.next_number);
+        let is_told = matches!(arranged.parts.last(), Some(Part::Lost(Lost { to: None, .. })));
+        if !(arranged.ended || is_in_file || is_told) {
+            let (from, offset) = (arranged.next_step, self.length);
+            let lost = Lost { from, to: None, bytes: 0, offset, why: why.to_owned() };
+            arranged.parts.push(Part::Lost(lost));
+        }
+    }
+
+    /// The open block comes behind what the file has, unless the file has it by now.
+    fn fold_in(&mut self, mut staged: Staged) {
+        let (arranged, length) = (&mut self.arranged, self.length);
+        if arranged.ended {
+            return;
+        }
+        let has_steps = !staged.content.is_empty();
+        let BlockHeader { number, first_step, .. } = staged.header;
+        let tail = match arranged.parts.last_mut() {
+            Some(Part::Lost(lost)) if lost.offset + lost.bytes == length && lost.bytes > 0 => Some(lost),
+            _ => None,
+        };
+        let half_written = tail.filter(|lost| has_steps && lost.from == first_step && lost.loses_steps());
+        let offset = match half_written.map(|lost| lost.offset) {
+            // What the file has of this block is the beginning of what is here.
+            Some(offset) => {
+                arranged.parts.pop();
+                (arranged.next_number, arranged.next_step) = (number, first_step);
+                offset
+            }
+            None => length,
+        };
+        if let Some(Part::Lost(lost @ Lost { to: None, .. })) = arranged.parts.last_mut() {
+            // Now something tells where it ends.
+            lost.to = Some(first_step.max(lost.from));
+            (arranged.next_number, arranged.next_step) = (number, first_step.max(lost.from));
+        }
+        if has_steps && number >= arranged.next_number {
+            staged.header.steps = crate::steps::count(&staged.header, &staged.content);
+            let end = offset + HEADER_BYTES as u64 + staged.content.len() as u64;
+            let place = Place { offset, end, header: staged.header, crc: 0 };
+            arranged.missing_before(&place, None);
+            self.staged_at = Some(arranged.parts.len());
+            arranged.parts.push(Part::Block(place));
+            arranged.next_step = place.header.next_step();
+        }
+        if staged.dropped > 0 {
+            let error = io::Error::from_raw_os_error(staged.error);
+            let (from, why) = (arranged.next_step, format!("recording stopped: {error}"));
+            let to = Some(from.saturating_add(staged.dropped));
+            arranged.parts.push(Part::Lost(Lost { from, to, bytes: 0, offset: length, why }));
+        }
+        self.staged = Some(staged);
+    }
+
+    /// Gives records of times as well.
+    #[must_use]
+    pub fn with_times(mut self) -> Reader {
+        self.gives_times = true;
+        self
     }
 
     pub fn header(&self) -> &Header {
@@ -149,166 +300,296 @@ impl Reader {
         (self.position, self.length)
     }
 
-    /// Sequence number of the last record read without fault.
+    /// Number of the last step that was read.
     pub fn last_good(&self) -> Option<u64> {
         self.last_good
     }
 
-    fn read_header(&mut self) -> Result<Header, TraceError> {
-        if self.length == 0 {
-            return Err(TraceError::NotATrace { path: self.path.clone(), why: "it is empty".into() });
-        }
-        let (_, record) = self.next_record()?.ok_or_else(|| self.damage(0, "the header is missing"))?;
-        let Some(Body::Header(header)) = record.body else {
-            return Err(self.damage(0, "record 0 is no header"));
-        };
-        let wire::Header { format_version, semantic_version, program, kernel } = header;
-        for (what, file, ours) in
-            [("format", format_version, FORMAT_VERSION), ("semantic", semantic_version, SEMANTIC_VERSION)]
-        {
-            if file != ours {
-                let path = self.path.clone();
-                return Err(TraceError::Version { path, what, file, ours, program });
+    /// Records that were skipped because this program does not know their kind and need not.
+    pub fn skipped(&self) -> u64 {
+        self.skipped
+    }
+
+    /// Blocks that stood in the wrong place of the file; they are read where they belong.
+    pub fn out_of_place(&self) -> u32 {
+        self.arranged.out_of_place
+    }
+
+    /// Every block whose header is sound, in order.
+    pub fn blocks(&self) -> impl Iterator<Item = BlockInfo> + '_ {
+        let places = self.arranged.parts.iter().filter_map(|part| match part {
+            Part::Block(place) => Some(place),
+            Part::Lost(_) => None,
+        });
+        places.map(|place| {
+            let BlockHeader { kind, number, first_step, steps, first_ns, last_ns, .. } = place.header;
+            BlockInfo {
+                kind,
+                number,
+                offset: place.offset,
+                bytes: place.bytes(),
+                first_step,
+                steps,
+                first_ns,
+                last_ns,
             }
-        }
-        if self.next != self.payload.len() {
-            return Err(self.damage(0, "the header shares its block with other records"));
-        }
-        match header::config_from_wire(kernel.unwrap_or_default()) {
-            Ok(config) => Ok(Header { program, config }),
-            Err(error) => {
-                Err(TraceError::Config { path: self.path.clone(), why: error.to_string(), program })
-            }
-        }
-    }
-
-    /// Damage at an offset from the beginning of the current block.
-    fn damage(&self, at: usize, why: impl Into<String>) -> TraceError {
-        let damage = Damage {
-            offset: self.block_offset + at as u64,
-            block: self.blocks_read.saturating_sub(1),
-            last_good: self.last_good,
-            why: why.into(),
-        };
-        TraceError::Damaged { path: self.path.clone(), damage }
-    }
-
-    /// Fills `self.payload`'s tail from `start` on; what is missing at the end of the file is damage.
-    fn fill(&mut self, start: usize, what: &str) -> Result<(), TraceError> {
-        let wanted = self.payload.len() - start;
-        match self.source.read_exact(&mut self.payload[start..]) {
-            Ok(()) => {
-                self.position += wanted as u64;
-                Ok(())
-            }
-            Err(error) if error.kind() == ErrorKind::UnexpectedEof => {
-                Err(self.damage(0, format!("the file ends inside its {what}")))
-            }
-            Err(source) => Err(TraceError::Io { doing: "read", path: self.path.clone(), source }),
-        }
-    }
-
-    /// Reads the next block into `payload`; false at the end of the file.
-    fn next_block(&mut self) -> Result<bool, TraceError> {
-        self.payload.clear();
-        self.next = 0;
-        if self.position == self.length {
-            return Ok(false);
-        }
-        self.block_offset = self.position;
-        let number = self.blocks_read;
-        self.blocks_read += 1;
-        if self.ended {
-            return Err(self.damage(0, "it comes after the end of the trace"));
-        }
-        self.payload.resize(HEADER_BYTES, 0);
-        self.fill(0, "header")?;
-        let bytes = self.payload[..].try_into().expect("a header's length");
-        let header = BlockHeader::from_bytes(bytes).map_err(|why| self.damage(0, why))?;
-        if header.number != number {
-            return Err(self.damage(0, format!("it is numbered {}, not {number}", header.number)));
-        }
-        let left = self.length - self.position;
-        if header.payload_length == 0 || u64::from(header.payload_length) > left {
-            let length = header.payload_length;
-            return Err(self.damage(0, format!("it has {length} bytes, the file has {left} left")));
-        }
-        self.payload.resize(header.payload_length as usize, 0);
-        self.fill(0, "payload")?;
-        let (expected, actual) = (header.payload_crc, crc32c::crc32c(&self.payload));
-        if expected != actual {
-            return Err(
-                self.damage(0, format!("its payload has checksum {actual:#010x}, not {expected:#010x}"))
-            );
-        }
-        Ok(true)
-    }
-
-    /// The next record with the offset of its beginning in the block.
-    fn next_record(&mut self) -> Result<Option<(usize, wire::Record)>, TraceError> {
-        if self.next == self.payload.len() && !self.next_block()? {
-            return Ok(None);
-        }
-        let at = HEADER_BYTES + self.next;
-        let mut rest = &self.payload[self.next..];
-        if self.ended {
-            return Err(self.damage(at, "a record comes after the end of the trace"));
-        }
-        let length = decode_varint(&mut rest).ok().and_then(|length| usize::try_from(length).ok());
-        let Some(bytes) = length.and_then(|length| rest.get(..length)) else {
-            return Err(self.damage(at, "a record's length does not fit the block"));
-        };
-        let record = match wire::Record::decode(bytes) {
-            Ok(record) => record,
-            Err(error) => return Err(self.damage(at, format!("a record cannot be decoded: {error}"))),
-        };
-        let expected = self.last_good.map_or(0, |last| last.wrapping_add(1));
-        if record.sequence != expected {
-            let why = format!("a record is numbered #{}, not #{expected}", record.sequence);
-            return Err(self.damage(at, why));
-        }
-        self.next = self.payload.len() - rest.len() + bytes.len();
-        self.last_good = Some(expected);
-        Ok(Some((at, record)))
-    }
-
-    fn read(&mut self) -> Result<Option<Record>, TraceError> {
-        let before = self.last_good;
-        let Some((at, record)) = self.next_record()? else { return Ok(None) };
-        let result = self.record(record);
-        result.map(Some).map_err(|why| {
-            self.last_good = before;
-            self.damage(at, why)
         })
     }
 
-    /// What a record says; the error says why it makes no sense here.
-    fn record(&mut self, record: wire::Record) -> Result<Record, String> {
-        let (sequence, now) = (record.sequence, record.now_ns);
-        if self.unfinished {
-            return Err(format!("step #{} has no effects and is not the last", sequence - 1));
+    /// Goes to a step, forwards or backwards: the next record is it, or what comes instead of it.
+    pub fn seek(&mut self, sequence: u64) -> Result<(), TraceError> {
+        let parts = &self.arranged.parts;
+        let at = parts.partition_point(|part| part.first_step() <= sequence).saturating_sub(1);
+        // Of several parts at one step the first counts: what is lost there, or the snapshot.
+        let first = parts.get(at).map_or(0, Part::first_step);
+        let at = parts.partition_point(|part| part.first_step() < first).min(at);
+        self.go_to(at);
+        self.skip(|record| record_end(record) <= sequence)
+    }
+
+    /// Goes to the first step at this time or after it.
+    pub fn seek_time(&mut self, now: Nanos) -> Result<(), TraceError> {
+        let before = |part: &Part| matches!(part, Part::Block(place) if place.header.last_ns < now);
+        let at = self.arranged.parts.iter().rposition(before).map_or(0, |at| at + 1);
+        self.go_to(at);
+        self.skip(|record| !matches!(record, Record::Step { now: at, .. } if *at >= now))
+    }
+
+    /// Goes to the last intact snapshot before a step; the number of the step that follows it. `None`: there is no such
+    /// snapshot, and the next record is the trace's first.
+    pub fn seek_snapshot(&mut self, sequence: u64) -> Result<Option<u64>, TraceError> {
+        for at in (0..self.arranged.parts.len()).rev() {
+            let Part::Block(place) = self.arranged.parts[at] else { continue };
+            if place.header.kind != Kind::Snapshot || place.header.first_step > sequence {
+                continue;
+            }
+            if self.content(at, &place)?.is_ok() {
+                self.go_to(at);
+                return Ok(Some(place.header.first_step));
+            }
         }
-        match record.body {
-            Some(Body::Step(step)) => {
-                let input = step.input.ok_or("a step has no input")?;
-                let input = convert::input_from_wire(input).map_err(|error| error.to_string())?;
-                let effects = step.effects.map(convert::effects_from_wire).transpose();
-                let effects = effects.map_err(|error| error.to_string())?;
-                self.steps += 1;
-                self.unfinished = effects.is_none();
-                Ok(Record::Step { sequence, now, input, effects })
+        self.go_to(0);
+        Ok(None)
+    }
+
+    fn go_to(&mut self, part: usize) {
+        self.at = part;
+        self.steps = None;
+        self.due.clear();
+        self.ended = false;
+        self.failed = false;
+        self.unfinished = false;
+        self.last_good = None;
+    }
+
+    /// Reads on for as long as records are not wanted.
+    fn skip(&mut self, unwanted: impl Fn(&Record) -> bool) -> Result<(), TraceError> {
+        while let Some(record) = self.next_record()? {
+            if !unwanted(&record) {
+                self.due.push_front(record);
+                break;
             }
-            Some(Body::End(end)) if end.steps == self.steps => {
-                self.ended = true;
-                Ok(Record::End { sequence, steps: end.steps, digest: end.state_digest })
+        }
+        Ok(())
+    }
+
+    /// A block's content, or why it is not to be trusted.
+    fn content(&mut self, part: usize, place: &Place) -> Result<Result<Vec<u8>, Lost>, TraceError> {
+        if self.staged_at == Some(part) {
+            return Ok(Ok(self.staged.as_ref().map(|staged| staged.content.clone()).unwrap_or_default()));
+        }
+        let content = read_content(&mut *self.source, place).map_err(|source| self.io(source))?;
+        Ok(content.map_err(|why| place.lost(why)))
+    }
+
+    fn io(&self, source: io::Error) -> TraceError {
+        io_error("read", &self.path, source)
+    }
+
+    fn next_record(&mut self) -> Result<Option<Record>, TraceError> {
+        let mut step = Step::default();
+        Ok(match self.next_into(&mut step)? {
+            Next::Step => {
+                let Step { sequence, now, input, effects, finished } = step;
+                Some(Record::Step { sequence, now, input, effects: finished.then_some(effects) })
             }
-            Some(Body::End(end)) => {
-                Err(format!("the end counts {} steps, the file has {}", end.steps, self.steps))
+            Next::Other(record) => Some(record),
+            Next::End => None,
+        })
+    }
+
+    /// What the iterator gives, for who wants it fast: a step takes the place of the one before.
+    pub fn next_into(&mut self, step: &mut Step) -> Result<Next, TraceError> {
+        loop {
+            match self.due.pop_front() {
+                Some(Record::Step { sequence, now, input, effects }) => {
+                    let finished = effects.is_some();
+                    *step = Step { sequence, now, input, effects: effects.unwrap_or_default(), finished };
+                    return Ok(Next::Step);
+                }
+                Some(record) => return Ok(Next::Other(record)),
+                None => {}
             }
-            Some(Body::Header(_)) => Err("a second header".into()),
-            None => Err("a record of a kind that this program does not know".into()),
+            if let Some(next) = self.next_of_block(step) {
+                return Ok(next);
+            }
+            // Times behind the block's last step.
+            if !self.due.is_empty() {
+                continue;
+            }
+            let Some(part) = self.arranged.parts.get(self.at) else { return Ok(Next::End) };
+            let part = part.clone();
+            self.at += 1;
+            match part {
+                Part::Lost(lost) => {
+                    self.position += lost.bytes;
+                    return Ok(Next::Other(Record::Lost(lost)));
+                }
+                Part::Block(place) => {
+                    self.position = (self.position + place.bytes()).min(self.length);
+                    match self.content(self.at - 1, &place)? {
+                        Ok(content) => self.begin_block(place, content),
+                        Err(lost) => return Ok(Next::Other(Record::Lost(lost))),
+                    }
+                }
+            }
         }
     }
+
+    /// The next of the block of steps that is being read.
+    fn next_of_block(&mut self, step: &mut Step) -> Option<Next> {
+        let (steps, content, place) = self.steps.as_mut()?;
+        let item = steps.next(content, step);
+        self.skipped += std::mem::take(&mut steps.skipped);
+        if let Some(times) = &mut steps.times {
+            self.due.extend(times.drain(..).map(Record::Times));
+        }
+        Some(match item {
+            Some(Item::Step) => {
+                self.last_good = Some(step.sequence);
+                self.unfinished = !step.finished;
+                Next::Step
+            }
+            Some(Item::Unknown { sequence, kind }) => Next::Other(Record::Unknown { sequence, kind }),
+            Some(Item::Damaged { sequence, at, why }) => {
+                let at = HEADER_BYTES as u64 + at as u64;
+                let why = format!("{}: {why}", place.name());
+                let (bytes, offset) = (place.bytes() - at, place.offset + at);
+                let lost = Lost { from: sequence, to: Some(place.header.next_step()), bytes, offset, why };
+                self.steps = None;
+                Next::Other(Record::Lost(lost))
+            }
+            None => {
+                self.steps = None;
+                return None;
+            }
+        })
+    }
+
+    /// A block's content is what was written.
+    fn begin_block(&mut self, place: Place, content: Vec<u8>) {
+        let BlockHeader { kind, first_step: sequence, first_ns: now, codec, .. } = place.header;
+        if codec != 0 {
+            self.lost(&place, "is stored in a way that this program does not know");
+            return;
+        }
+        if kind == Kind::Data && std::mem::take(&mut self.unfinished) {
+            let (from, to) = (sequence.saturating_sub(1), Some(sequence));
+            let why = format!("step #{from} has no effects and is not the last");
+            self.due.push_back(Record::Lost(Lost { from, to, bytes: 0, offset: place.offset, why }));
+        }
+        match kind {
+            Kind::Header | Kind::Index => {}
+            Kind::Data => {
+                let mut steps = Steps::new(&place.header);
+                steps.times = self.gives_times.then(Vec::new);
+                self.steps = Some((steps, content, place));
+            }
+            Kind::Snapshot => match wire::Snapshot::decode(&content[..]) {
+                Ok(wire::Snapshot { state_digest: digest, state, host }) => {
+                    self.due.push_back(Record::Snapshot { sequence, now, digest, state, host });
+                }
+                Err(_) => self.lost(&place, "cannot be decoded"),
+            },
+            Kind::End => match wire::End::decode(&content[..]) {
+                Ok(end) => self.end(&place, &end),
+                Err(_) => self.lost(&place, "cannot be decoded"),
+            },
+            Kind::Other(kind) if place.header.kind.is_semantic() => {
+                self.due.push_back(Record::Unknown { sequence, kind });
+            }
+            Kind::Other(_) => self.skipped += 1,
+        }
+    }
+
+    fn lost(&mut self, place: &Place, why: &str) {
+        self.due.push_back(Record::Lost(place.lost(format!("{} {why}", place.name()))));
+    }
+
+    fn end(&mut self, place: &Place, end: &wire::End) {
+        let wire::End { steps, state_digest: digest, dropped, ref why, .. } = *end;
+        let sequence = place.header.first_step;
+        let counted = sequence - self.header.first_step;
+        if steps != counted {
+            self.lost(place, &format!("counts {steps} steps, the trace has {counted}"));
+            return;
+        }
+        if dropped > 0 {
+            let (offset, why) = (place.offset, format!("recording stopped: {why}"));
+            let to = Some(sequence.saturating_add(dropped));
+            self.due.push_back(Record::Lost(Lost { from: sequence, to, bytes: 0, offset, why }));
+        }
+        self.ended = true;
+        self.due.push_back(Record::End { sequence, steps, digest });
+    }
+}
+
+/// Number of the step after what a record is about.
+fn record_end(record: &Record) -> u64 {
+    match record {
+        Record::Step { sequence, .. } => sequence.saturating_add(1),
+        Record::Lost(lost) => lost.to.unwrap_or(u64::MAX),
+        Record::Snapshot { sequence, .. } | Record::Unknown { sequence, .. } => *sequence,
+        Record::Times(_) => 0,
+        Record::End { .. } => u64::MAX,
+    }
+}
+
+/// A block's content; the error says in words what is wrong with it.
+fn read_content(source: &mut dyn Source, place: &Place) -> io::Result<Result<Vec<u8>, String>> {
+    let mut content = vec![0; place.header.length as usize];
+    read_at(source, place.offset + HEADER_BYTES as u64, &mut content)?;
+    let (expected, actual) = (place.header.content_crc, crc32c::crc32c(&content));
+    Ok(if expected == actual {
+        Ok(content)
+    } else {
+        Err(format!("{} has checksum {actual:#010x}, not {expected:#010x}", place.name()))
+    })
+}
+
+/// The first header of a trace that is intact: they are all the same.
+fn find_header(source: &mut dyn Source, places: &[Place], path: &Path) -> Result<Option<Header>, TraceError> {
+    for place in places.iter().filter(|place| place.header.kind == Kind::Header) {
+        // One that is cut off cannot be read, and that is no error of the system.
+        let Ok(Ok(content)) = read_content(source, place) else { continue };
+        let Ok(wire) = wire::Header::decode(&content[..]) else { continue };
+        let wire::Header { semantic_version: file, program, kernel, first_step } = wire;
+        if file != SEMANTIC_VERSION {
+            let (path, what, ours) = (path.to_owned(), "semantic", SEMANTIC_VERSION);
+            return Err(TraceError::Version { path, what, file, ours, program });
+        }
+        return match header::config_from_wire(kernel.unwrap_or_default()) {
+            Ok(config) => Ok(Some(Header { program, config, first_step })),
+            Err(error) => Err(TraceError::Config { path: path.to_owned(), why: error.to_string(), program }),
+        };
+    }
+    Ok(None)
+}
+
+/// A damaged trace still has most of its first word; another file has none of it.
+fn looks_like_one(head: &[u8]) -> bool {
+    let alike = head.iter().zip(MAGIC).filter(|(found, expected)| **found == *expected).count();
+    !head.is_empty() && (alike >= MAGIC.len() / 2 || alike == head.len())
 }
 
 impl Iterator for Reader {
@@ -318,7 +599,7 @@ impl Iterator for Reader {
         if self.failed {
             return None;
         }
-        let result = self.read();
+        let result = self.next_record();
         self.failed = result.is_err();
         result.transpose()
     }

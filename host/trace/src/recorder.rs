@@ -1,177 +1,643 @@
 //! Writing a trace.
 
-use std::fs::{File, OpenOptions};
-use std::io::{Read, Write};
-use std::path::{Path, PathBuf};
+use std::io;
+use std::path::Path;
 
 use dxgkrnl::{Config, Effects, Input, Nanos, SEMANTIC_VERSION};
-use prost::Message;
+use prost::Message as _;
 use proto::trace as wire;
 
-use crate::block::{BlockHeader, HEADER_BYTES, MAGIC, PAYLOAD_BYTES_FULL};
-use crate::encode::{self, Length};
-use crate::{FORMAT_VERSION, TraceError, header};
+use crate::block::{BlockHeader, CONTENT_BYTES_FULL, CONTENT_BYTES_MAX, HEADER_BYTES, Kind};
+use crate::compact::{self, Context};
+use crate::file::{Durable, TraceFile, io_error};
+use crate::index::{Entries, Touched, Vms};
+use crate::pen::Pen;
+use crate::ring::Ring;
+use crate::sink::Sink;
+use crate::staging::Staging;
+use crate::times::Times;
+use crate::{TraceError, encode, header};
+
+/// A snapshot comes after so many bytes at the earliest, and after so many times its own size.
+const SNAPSHOT_BYTES_BETWEEN: u64 = 1 << 20;
+const SNAPSHOT_TIMES_ITSELF: u64 = 16;
+
+/// State and what is kept beside it, together: more is not recorded.
+pub const SNAPSHOT_BYTES_MAX: usize = CONTENT_BYTES_MAX - 64;
+
+/// A flight recorder keeps a few full blocks at least.
+const RING_BYTES_MIN: usize = 8 * CONTENT_BYTES_FULL;
+
+/// How a trace is recorded.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Recording {
+    pub durable: Durable,
+    /// The number in every block of this trace, by which they are told from those of others; random without one.
+    pub trace: Option<u64>,
+    /// Number of the first step, where others came before in another trace: a snapshot has to come first.
+    pub first_step: Option<u64>,
+}
 
 /// Append-only writer of a trace.
 ///
 /// Each step is told in two halves, around the kernel's call:
 ///
 /// ```text
-///   recorder.begin(now, &input)?;           // the input is in the open block
+///   recorder.begin(now, &input)?;           // the input is in the trace
 ///   kernel.handle(now, input, &mut effects);
 ///   recorder.end(&effects)?;                // the effects join it; a full block is written
 /// ```
 ///
-/// Neither half makes a system call unless the block is full. If the kernel panics, dropping the recorder
-/// while unwinding writes the open block, with the input of the call that crashed as its last record. A
-/// recorder that outlives the panic behind a lock is not dropped: whoever finds the lock poisoned flushes
-/// it before the program ends. Only what was told since the last flush is lost to SIGKILL, so flush when
-/// idle.
+/// Neither half makes a system call unless the block is full: the open block is in memory that the file `FILE.gvt.open`
+/// shares, so that SIGKILL loses nothing that was told, and a panic of the kernel leaves the input that led to it.
+///
+/// Should the disk be full or broken, recording stops: one call says so by its error, those after it do nothing but
+/// count what is not recorded, and a reader finds the number.
 pub struct Recorder {
-    path: PathBuf,
-    file: File,
-    /// The open block: room for its header, then the payload so far.
-    block: Vec<u8>,
-    block_number: u32,
-    /// Sequence number of the last record.
-    sequence: u64,
-    /// The step between its two halves.
-    open: Option<OpenStep>,
-    /// No block is written any more: the trace is finished, or a write failed.
-    closed: bool,
+    sink: Sink,
+    block: OpenBlock,
+    /// Room for a record that is encoded, or a block that is written; empty between.
+    buffer: Vec<u8>,
+    /// Number of the next block, and what it links to.
+    number: u32,
+    link: u32,
+    trace: u64,
+    entries: Entries,
+    vms: Vms,
+    /// The content of the header's block, for a copy before each snapshot.
+    header: Vec<u8>,
+    first_step: u64,
+    /// Where the file is due for a snapshot.
+    snapshot_at: u64,
+    /// Records of times for the next block.
+    times_due: Vec<u8>,
+    /// A step is between its two halves.
+    within: bool,
+    stopped: Option<Stopped>,
+    finished: bool,
 }
 
-struct OpenStep {
-    record: Length,
-    step: Length,
+/// The block that steps are appended to.
+struct OpenBlock {
+    staging: Staging,
+    context: Context,
+    first_step: u64,
+    steps: u32,
+    first_ns: Nanos,
+    touched: Touched,
+}
+
+struct Stopped {
+    why: String,
+    error: i32,
+    dropped: u64,
+}
+
+impl OpenBlock {
+    fn new(staging: Staging, first_step: u64) -> OpenBlock {
+        let (context, touched) = (Context::new(0), Touched::default());
+        OpenBlock { staging, context, first_step, steps: 0, first_ns: 0, touched }
+    }
+
+    #[inline]
+    fn is_empty(&self) -> bool {
+        self.staging.length() == 0
+    }
+
+    #[inline]
+    fn is_full(&self) -> bool {
+        self.staging.length() >= CONTENT_BYTES_FULL
+    }
+
+    /// Appends records that have no compact form. What cannot be shared is not a part of the block.
+    fn append(&mut self, records: &[u8]) -> io::Result<()> {
+        if self.staging.length() + records.len() > CONTENT_BYTES_MAX {
+            return Err(rustix::io::Errno::FBIG.into());
+        }
+        let write = |pen: &mut Pen| {
+            pen.slice(records);
+            true
+        };
+        self.staging.record(records.len(), write).map(drop)
+    }
+
+    /// Appends an input if it has a compact form.
+    #[inline]
+    fn append_short_input(&mut self, now: Nanos, input: &Input) -> io::Result<bool> {
+        let OpenBlock { staging, context, .. } = self;
+        staging.record(compact::INPUT_BYTES_MAX, |pen| compact::write_input(context, now, input, pen))
+    }
+
+    /// The same for effects.
+    #[inline]
+    fn append_short_effects(&mut self, effects: &Effects) -> io::Result<bool> {
+        let OpenBlock { staging, context, .. } = self;
+        let bytes_max = compact::effects_bytes_max(effects);
+        staging.record(bytes_max, |pen| compact::write_effects(context, effects, pen))
+    }
+
+    fn clear(&mut self) {
+        self.staging.forget();
+        self.first_step += u64::from(self.steps);
+        self.steps = 0;
+        self.touched.clear();
+    }
 }
 
 impl Recorder {
-    /// Creates the file, or overwrites a trace; the header is on its way to the disk when this returns.
+    /// Creates the file, or overwrites a trace; the header is in it when this returns.
     pub fn create(path: &Path, config: &Config, program: &str) -> Result<Recorder, TraceError> {
-        refuse_to_overwrite(path)?;
-        let file = File::create(path).map_err(|source| io_error("create", path, source))?;
-        let mut block = Vec::with_capacity(HEADER_BYTES + PAYLOAD_BYTES_FULL + PAYLOAD_BYTES_FULL / 4);
-        block.resize(HEADER_BYTES, 0);
+        Recorder::create_as(path, config, program, Recording::default())
+    }
+
+    /// The same, of a certain kind.
+    pub fn create_as(
+        path: &Path,
+        config: &Config,
+        program: &str,
+        recording: Recording,
+    ) -> Result<Recorder, TraceError> {
+        let trace = match recording.trace {
+            Some(trace) => trace,
+            None => random().map_err(|source| io_error("name", path, source))?,
+        };
+        let (file, staging) = TraceFile::create(path, trace, recording.durable)?;
+        let first_step = recording.first_step.unwrap_or(1);
+        Recorder::over(Sink::File(file), staging, trace, config, program, first_step)
+    }
+
+    /// A flight recorder: keeps the last blocks, of so many bytes, in memory until they are wanted: [`Recorder::dump`].
+    pub fn in_memory(config: &Config, program: &str, bytes_max: usize) -> Result<Recorder, TraceError> {
+        let bytes_max = bytes_max.max(RING_BYTES_MIN);
+        let sink = Sink::Ring(Ring::new(bytes_max));
+        let staging = Staging::in_memory().map_err(|source| io_error("keep", sink.path(), source))?;
+        // Only what is dumped has a number of its own.
+        Recorder::over(sink, staging, 0, config, program, 1)
+    }
+
+    fn over(
+        sink: Sink,
+        staging: Staging,
+        trace: u64,
+        config: &Config,
+        program: &str,
+        first_step: u64,
+    ) -> Result<Recorder, TraceError> {
         let header = wire::Header {
-            format_version: FORMAT_VERSION,
             semantic_version: SEMANTIC_VERSION,
             program: program.to_owned(),
             kernel: Some(header::config_to_wire(config)),
+            first_step,
         };
-        let path = path.to_owned();
-        let mut recorder =
-            Recorder { path, file, block, block_number: 0, sequence: 0, open: None, closed: false };
-        recorder.append(0, wire::record::Body::Header(header));
-        recorder.flush()?;
+        let mut recorder = Recorder {
+            sink,
+            block: OpenBlock::new(staging, first_step),
+            buffer: Vec::with_capacity(HEADER_BYTES + 2 * CONTENT_BYTES_FULL),
+            number: 0,
+            link: 0,
+            trace,
+            entries: Entries::default(),
+            vms: Vms::default(),
+            header: header.encode_to_vec(),
+            first_step,
+            snapshot_at: 0,
+            times_due: Vec::new(),
+            within: false,
+            stopped: None,
+            finished: false,
+        };
+        recorder.snapshot_at = recorder.bytes_between_snapshots(0);
+        let header = recorder.header.clone();
+        recorder.put(Kind::Header, &header)?;
         Ok(recorder)
+    }
+
+    /// How far apart snapshots are, after one of so many bytes.
+    fn bytes_between_snapshots(&self, bytes: u64) -> u64 {
+        let between = SNAPSHOT_BYTES_BETWEEN.max(SNAPSHOT_TIMES_ITSELF * bytes);
+        match &self.sink {
+            Sink::File(_) => between,
+            // Two have to fit, or none is left when the older one goes.
+            Sink::Ring(ring) => between.min(ring.bytes_max() as u64 / 4),
+        }
     }
 
     /// First half of a step: what the kernel is about to be told.
     ///
+    /// # Panics
+    ///
     /// Panics if the last step was not ended.
+    #[inline]
     pub fn begin(&mut self, now: Nanos, input: &Input) -> Result<(), TraceError> {
-        assert!(self.open.is_none(), "each begin is followed by one end");
-        if self.closed {
-            return Err(TraceError::Stopped(self.path.clone()));
+        assert!(!self.within, "each begin is followed by one end");
+        self.within = true;
+        if self.stopped.is_some() {
+            self.count_dropped();
+            return Ok(());
         }
-        self.sequence += 1;
-        let out = &mut self.block;
-        let mut record = Length::reserve(out);
-        encode::number(1, self.sequence, out);
-        encode::number(2, now, out);
-        let mut step = encode::open(4, out);
-        encode::input(input, out);
-        step.set(out);
-        step.shift(record.set(out));
-        self.open = Some(OpenStep { record, step });
-        Ok(())
+        if self.block.is_empty() {
+            self.begin_block(now);
+            if !self.times_due.is_empty() {
+                self.append_times().inspect_err(|_| self.count_dropped())?;
+            }
+        }
+        let entered = match self.block.append_short_input(now, input) {
+            Ok(false) => self.append_input(now, input),
+            entered => entered.map(drop),
+        };
+        self.block.touched.input(input);
+        match entered {
+            Ok(()) => {
+                self.block.steps += 1;
+                Ok(())
+            }
+            Err(error) => {
+                let error = self.stop(&error);
+                self.count_dropped();
+                Err(error)
+            }
+        }
+    }
+
+    /// An input that has no compact form.
+    #[inline(never)]
+    fn append_input(&mut self, now: Nanos, input: &Input) -> io::Result<()> {
+        encode::entered(now, input, &mut self.buffer);
+        self.block.context.message(now, input);
+        self.vms.input(input);
+        self.append_buffer()
+    }
+
+    /// Effects that have none.
+    #[inline(never)]
+    fn append_effects(&mut self, effects: &Effects) -> io::Result<()> {
+        encode::effects(effects, &mut self.buffer);
+        self.append_buffer()
+    }
+
+    fn append_buffer(&mut self) -> io::Result<()> {
+        let appended = self.block.append(&self.buffer);
+        self.empty_buffer();
+        appended
+    }
+
+    /// What is of rare size keeps no memory behind.
+    fn empty_buffer(&mut self) {
+        self.buffer.clear();
+        self.buffer.shrink_to(HEADER_BYTES + 2 * CONTENT_BYTES_FULL);
     }
 
     /// Second half of a step: what the kernel asked for.
     ///
+    /// # Panics
+    ///
     /// Panics if no step was begun.
+    #[inline]
     pub fn end(&mut self, effects: &Effects) -> Result<(), TraceError> {
-        let OpenStep { mut record, mut step } = self.open.take().expect("each end follows one begin");
-        if self.closed {
-            return Err(TraceError::Stopped(self.path.clone()));
-        }
-        let out = &mut self.block;
-        encode::effects(effects, out);
-        step.set(out);
-        record.set(out);
-        if out.len() >= HEADER_BYTES + PAYLOAD_BYTES_FULL { self.flush() } else { Ok(()) }
-    }
-
-    /// Closes the open block and writes it. Between the halves of a step this is for a dying program
-    /// only: the step stays without effects, and nothing can be recorded after it.
-    pub fn flush(&mut self) -> Result<(), TraceError> {
-        if self.block.len() == HEADER_BYTES {
+        assert!(self.within, "each end follows one begin");
+        self.within = false;
+        if self.stopped.is_some() {
             return Ok(());
         }
-        if self.closed {
-            self.block.truncate(HEADER_BYTES);
-            return Err(TraceError::Stopped(self.path.clone()));
-        }
-        let payload = &self.block[HEADER_BYTES..];
-        let header = BlockHeader {
-            payload_length: u32::try_from(payload.len()).expect("a block is far below 4 GiB"),
-            payload_crc: crc32c::crc32c(payload),
-            number: self.block_number,
+        let ended = match self.block.append_short_effects(effects) {
+            Ok(false) => self.append_effects(effects),
+            ended => ended.map(drop),
         };
-        self.block[..HEADER_BYTES].copy_from_slice(&header.to_bytes());
-        self.block_number += 1;
-        self.closed = self.open.is_some();
-        let written = self.file.write_all(&self.block);
-        self.block.truncate(HEADER_BYTES);
-        self.block.shrink_to(HEADER_BYTES + 2 * PAYLOAD_BYTES_FULL);
-        written.map_err(|source| {
-            self.closed = true;
-            io_error("write", &self.path, source)
-        })
+        self.block.touched.effects(effects);
+        if let Err(error) = ended {
+            return Err(self.stop(&error));
+        }
+        if self.block.is_full() { self.close_block() } else { Ok(()) }
+    }
+
+    /// When what happened in a step that is ended, or what a process told. Costs nothing unless it is called. What of it
+    /// comes without steps in between is kept up to a block's size.
+    ///
+    /// # Panics
+    ///
+    /// Panics between the halves of a step.
+    pub fn times(&mut self, times: &Times) -> Result<(), TraceError> {
+        assert!(!self.within, "each begin is followed by one end");
+        if self.stopped.is_some() || self.times_due.len() >= CONTENT_BYTES_FULL {
+            return Ok(());
+        }
+        times.write(&mut self.times_due);
+        if self.block.is_empty() {
+            return Ok(());
+        }
+        self.append_times()?;
+        if self.block.is_full() { self.close_block() } else { Ok(()) }
+    }
+
+    /// Puts records of times into the block that is open.
+    fn append_times(&mut self) -> Result<(), TraceError> {
+        let appended = self.block.append(&self.times_due);
+        self.times_due.clear();
+        appended.map_err(|error| self.stop(&error))
+    }
+
+    /// The kernel's state between two steps, from which a replay can begin: `state` as whoever runs the kernel saves it,
+    /// and the digest of it.
+    ///
+    /// # Panics
+    ///
+    /// Panics between the halves of a step.
+    pub fn snapshot(&mut self, state: &[u8], digest: u64) -> Result<(), TraceError> {
+        self.snapshot_with(state, digest, &[])
+    }
+
+    /// The same with what whoever runs the kernel keeps beside its state, for itself; see [`SNAPSHOT_BYTES_MAX`].
+    ///
+    /// # Panics
+    ///
+    /// Panics between the halves of a step.
+    pub fn snapshot_with(&mut self, state: &[u8], digest: u64, host: &[u8]) -> Result<(), TraceError> {
+        assert!(!self.within, "each begin is followed by one end");
+        if self.stopped.is_some() {
+            return Ok(());
+        }
+        self.close_block()?;
+        let header = std::mem::take(&mut self.header);
+        let put = self.put(Kind::Header, &header);
+        self.header = header;
+        put?;
+        let (state, host) = (state.to_vec(), host.to_vec());
+        let snapshot = wire::Snapshot { state_digest: digest, state, host }.encode_to_vec();
+        if snapshot.len() > CONTENT_BYTES_MAX {
+            // The trace is whole without it.
+            self.snapshot_at = u64::MAX;
+            return Ok(());
+        }
+        self.entries.snapshot(self.sink.offset());
+        self.put(Kind::Snapshot, &snapshot)?;
+        self.snapshot_at = self.sink.offset() + self.bytes_between_snapshots(snapshot.len() as u64);
+        Ok(())
+    }
+
+    /// It is time for a snapshot: the last one is 1 MiB ago, and 16 times its own size.
+    pub fn snapshot_is_due(&self) -> bool {
+        self.sink.offset() >= self.snapshot_at && self.stopped.is_none()
+    }
+
+    /// Closes the open block and writes it. What is in it is safe from SIGKILL before; this is for who needs it in the
+    /// file itself, and within a step for a dying program only.
+    pub fn flush(&mut self) -> Result<(), TraceError> {
+        if self.stopped.is_some() { Ok(()) } else { self.close_block() }
+    }
+
+    /// Number of the next step.
+    pub fn next_step(&self) -> u64 {
+        self.block.first_step + u64::from(self.block.steps)
+    }
+
+    /// The file, for who has what was flushed written to the disk; none of a flight recorder.
+    pub fn file(&self) -> Option<std::fs::File> {
+        match &self.sink {
+            Sink::File(file) => file.handle().ok(),
+            Sink::Ring(_) => None,
+        }
+    }
+
+    /// Steps that are not recorded since recording stopped.
+    pub fn dropped(&self) -> u64 {
+        self.stopped.as_ref().map_or(0, |stopped| stopped.dropped)
     }
 
     /// Ends the trace with the digest of the kernel's state; the number of steps in it.
     ///
+    /// # Panics
+    ///
     /// Panics between the halves of a step.
     pub fn finish(mut self, digest: u64) -> Result<u64, TraceError> {
-        assert!(self.open.is_none(), "each begin is followed by one end");
-        let steps = self.sequence;
-        self.sequence += 1;
-        self.append(self.sequence, wire::record::Body::End(wire::End { steps, state_digest: digest }));
-        self.flush()?;
-        self.closed = true;
+        assert!(!self.within, "each begin is followed by one end");
+        self.finished = true;
+        // There may be room again. If there is none the open block and the count stay where they are.
+        let stopped = self.stopped.take();
+        let ended = self.write_end(digest, stopped.as_ref());
+        match stopped {
+            Some(Stopped { why, dropped, .. }) => {
+                Err(TraceError::Stopped { path: self.sink.path().to_owned(), dropped, why })
+            }
+            None => ended,
+        }
+    }
+
+    fn write_end(&mut self, digest: u64, stopped: Option<&Stopped>) -> Result<u64, TraceError> {
+        if self.block.is_empty() && !self.times_due.is_empty() && stopped.is_none() {
+            self.begin_block(self.block.context.now);
+            self.append_times()?;
+        }
+        self.close_block()?;
+        self.put_index()?;
+        let (dropped, why) = stopped.map_or((0, ""), |stopped| (stopped.dropped, &stopped.why));
+        let steps = self.block.first_step - self.first_step;
+        let last_index = self.entries.last_index();
+        let end = wire::End { steps, state_digest: digest, dropped, why: why.to_owned(), last_index };
+        self.put(Kind::End, &end.encode_to_vec())?;
+        self.finish_sink()?;
         Ok(steps)
     }
 
-    fn append(&mut self, sequence: u64, body: wire::record::Body) {
-        let record = wire::Record { sequence, now_ns: 0, body: Some(body) };
-        record.encode_length_delimited(&mut self.block).expect("a Vec grows as needed");
+    /// Everything is written.
+    fn finish_sink(&mut self) -> Result<(), TraceError> {
+        self.sink.finish()?;
+        self.block.staging.remove();
+        Ok(())
+    }
+
+    /// Writes what a flight recorder keeps as a trace, which has an end if the state's digest is given. How many steps.
+    ///
+    /// # Panics
+    ///
+    /// Panics if it records into a file.
+    pub fn dump(&self, path: &Path, digest: Option<u64>) -> Result<u64, TraceError> {
+        let Sink::Ring(ring) = &self.sink else { panic!("only a flight recorder has something to dump") };
+        let io = |source| io_error("write", path, source);
+        let mut content = Vec::new();
+        self.block.staging.copy_to(&mut content);
+        let open = (!content.is_empty()).then(|| (self.open_header(&content), &content[..]));
+        let trace = random().map_err(io)?;
+        crate::file::refuse_to_overwrite_at(path)?;
+        ring.dump(path, trace, open, digest).map_err(io)
+    }
+
+    fn begin_block(&mut self, now: Nanos) {
+        self.block.context = Context::new(now);
+        self.block.first_ns = now;
+        self.block.staging.begin(self.number, self.link, self.block.first_step, now);
+    }
+
+    /// Writes the open block.
+    fn close_block(&mut self) -> Result<(), TraceError> {
+        if self.block.is_empty() {
+            return Ok(());
+        }
+        let mut block = std::mem::take(&mut self.buffer);
+        block.resize(HEADER_BYTES, 0);
+        self.block.staging.copy_to(&mut block);
+        let header = self.open_header(&block[HEADER_BYTES..]);
+        let bytes = header.to_bytes();
+        block[..HEADER_BYTES].copy_from_slice(&bytes);
+        let written = self.sink.write(header, &block);
+        self.buffer = block;
+        self.empty_buffer();
+        self.wrote(written, &bytes)?;
+        self.block.clear();
+        if self.entries.are_full() { self.put_index() } else { Ok(()) }
+    }
+
+    /// A block that has no steps.
+    fn put(&mut self, kind: Kind, content: &[u8]) -> Result<(), TraceError> {
+        let header =
+            BlockHeader { content_crc: crc32c::crc32c(content), ..self.next_header(kind, content.len()) };
+        let bytes = header.to_bytes();
+        let written = self.sink.write(header, &[&bytes, content].concat());
+        self.wrote(written, &bytes)
+    }
+
+    /// Of the open block, as it would be closed now.
+    fn open_header(&self, content: &[u8]) -> BlockHeader {
+        BlockHeader {
+            content_crc: crc32c::crc32c(content),
+            steps: self.block.steps,
+            first_ns: self.block.first_ns,
+            last_ns: self.block.context.now,
+            ..self.next_header(Kind::Data, content.len())
+        }
+    }
+
+    fn put_index(&mut self) -> Result<(), TraceError> {
+        let content = self.entries.take(self.sink.offset());
+        self.put(Kind::Index, &content)
+    }
+
+    fn next_header(&self, kind: Kind, length: usize) -> BlockHeader {
+        let now = self.block.context.now;
+        BlockHeader {
+            trace: self.trace,
+            kind,
+            codec: 0,
+            length: u32::try_from(length).expect("a block is far below 4 GiB"),
+            content_crc: 0,
+            steps: 0,
+            first_step: self.block.first_step,
+            first_ns: now,
+            last_ns: now,
+            number: self.number,
+            link: self.link,
+        }
+    }
+
+    /// A block is in the file, or could not be written.
+    fn wrote(
+        &mut self,
+        written: Result<u64, std::io::Error>,
+        header: &[u8; HEADER_BYTES],
+    ) -> Result<(), TraceError> {
+        match written {
+            Ok(offset) => {
+                self.entries.block(offset, header, &self.block.touched, &self.vms);
+                self.number += 1;
+                self.link = BlockHeader::crc(header);
+                Ok(())
+            }
+            Err(error) => Err(self.stop(&error)),
+        }
+    }
+
+    fn stop(&mut self, error: &std::io::Error) -> TraceError {
+        let why = error.to_string();
+        self.stopped =
+            Some(Stopped { why: why.clone(), error: error.raw_os_error().unwrap_or(0), dropped: 0 });
+        TraceError::Stopped { path: self.sink.path().to_owned(), dropped: 0, why }
+    }
+
+    fn count_dropped(&mut self) {
+        if let Some(stopped) = &mut self.stopped {
+            stopped.dropped += 1;
+            self.block.staging.dropped(stopped.dropped, stopped.error);
+        }
     }
 }
 
 impl Drop for Recorder {
     /// A recorder that is dropped without [`Recorder::finish`] leaves a trace that was not ended.
     fn drop(&mut self) {
-        if !self.closed {
-            let _ = self.flush();
+        if !self.finished && self.stopped.is_none() && self.close_block().is_ok() {
+            let _ = self.finish_sink();
         }
     }
 }
 
-fn io_error(doing: &'static str, path: &Path, source: std::io::Error) -> TraceError {
-    TraceError::Io { doing, path: path.to_owned(), source }
+fn random() -> std::io::Result<u64> {
+    let mut bytes = [0; 8];
+    let filled = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())?;
+    if filled == bytes.len() { Ok(u64::from_le_bytes(bytes)) } else { Err(std::io::ErrorKind::Other.into()) }
 }
 
-/// A slip of the command line must not cost somebody's file.
-fn refuse_to_overwrite(path: &Path) -> Result<(), TraceError> {
-    let Ok(file) = OpenOptions::new().read(true).open(path) else { return Ok(()) };
-    let mut start = Vec::new();
-    let is_file = file.metadata().is_ok_and(|metadata| metadata.is_file());
-    if is_file {
-        file.take(MAGIC.len() as u64)
-            .read_to_end(&mut start)
-            .map_err(|source| io_error("read", path, source))?;
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Findings, Reader, verify};
+
+    fn tell(recorder: &mut Recorder, steps: u64) -> Vec<Result<(), TraceError>> {
+        let tell = |step| {
+            let begun = recorder.begin(step, &Input::Deadline);
+            begun.and(recorder.end(&Effects::default()))
+        };
+        (0..steps).map(tell).collect()
     }
-    if start.is_empty() || start == MAGIC { Ok(()) } else { Err(TraceError::WouldOverwrite(path.to_owned())) }
+
+    fn fill_disk(recorder: &mut Recorder, full: bool) {
+        let Sink::File(file) = &mut recorder.sink else { panic!("it records into a file") };
+        file.fill_disk(full).unwrap();
+    }
+
+    fn findings(path: &Path) -> Findings {
+        verify(Reader::open(path).unwrap()).unwrap()
+    }
+
+    /// A recorder whose disk is full, with ten steps in it and five that it dropped.
+    fn stopped(path: &Path) -> Recorder {
+        let mut recorder = Recorder::create(path, &Config::default(), "test").unwrap();
+        tell(&mut recorder, 10);
+        fill_disk(&mut recorder, true);
+        let error = recorder.flush().unwrap_err().to_string();
+        assert!(error.contains("recording stopped: No space left on device"), "{error}");
+        // It was said, and is not said again.
+        assert!(tell(&mut recorder, 5).iter().all(Result::is_ok) && recorder.flush().is_ok());
+        assert_eq!(recorder.dropped(), 5);
+        recorder
+    }
+
+    #[test]
+    fn a_full_disk_stops_the_recording_and_what_is_missing_is_counted() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("t.gvt");
+        let recorder = stopped(&path);
+        let expect = || {
+            let found = findings(&path);
+            assert_eq!((found.steps, found.lost_steps(), found.ended), (10, Some(5), false), "{found}");
+            let why = "5 steps are lost, #11 to #15: recording stopped: No space left on device";
+            assert!(found.to_string().contains(why), "{found}");
+        };
+        expect();
+        let error = recorder.finish(0).unwrap_err();
+        assert!(matches!(error, TraceError::Stopped { dropped: 5, .. }), "{error}");
+        // The block that could not be written stays in the open block's file.
+        expect();
+    }
+
+    #[test]
+    fn a_disk_with_room_again_takes_the_end_and_the_count() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("t.gvt");
+        let mut recorder = stopped(&path);
+        fill_disk(&mut recorder, false);
+        let error = recorder.finish(7).unwrap_err();
+        assert!(matches!(error, TraceError::Stopped { dropped: 5, .. }), "{error}");
+        let found = findings(&path);
+        assert_eq!((found.steps, found.lost_steps(), found.ended), (10, Some(5), true), "{found}");
+        assert!(!crate::staging::path_of(&path).exists());
+    }
 }

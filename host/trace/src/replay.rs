@@ -1,12 +1,19 @@
 //! Feeding a trace back to a kernel.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 
-use drivers::{Drivers, Registry, panic_words};
-use dxgkrnl::{Effects, Input, Kernel, Nanos};
+use drivers::Registry;
 
-use crate::{Difference, Reader, Record, Report, TraceError, Verdict};
+use crate::{Lost, Moved, Player, Reader, Record, Report, Stop, TraceError, Verdict};
+
+/// Which part of a trace.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Part {
+    /// From the last snapshot before this place; without it from the beginning.
+    pub from: Option<Stop>,
+    /// To this place; without it to the end.
+    pub until: Option<Stop>,
+}
 
 /// Replays a trace. `progress` is told the bytes done and all, block by block. An error means that the
 /// header could not be read; whatever is wrong after it is in the report's verdict.
@@ -20,92 +27,107 @@ pub fn replay(
 
 /// Replays what a reader has to give, over the drivers that the trace was recorded with: by name, of this registry.
 pub fn replay_from(
-    mut reader: Reader,
+    reader: Reader,
     registry: &Registry,
     progress: &mut dyn FnMut(u64, u64),
 ) -> Result<Report, TraceError> {
-    let config = reader.header().config.clone();
-    if let Err(unknown) = registry.check(&config) {
-        return Err(reader.cannot_build(unknown.to_string()));
+    let mut player = Player::new(reader, registry)?;
+    replay_part(&mut player, &Part::default(), progress)
+}
+
+/// Replays a part of a trace with a player that is new, which is then where that ended.
+pub fn replay_part(
+    player: &mut Player,
+    part: &Part,
+    progress: &mut dyn FnMut(u64, u64),
+) -> Result<Report, TraceError> {
+    let mut report = Report::new(player.reader().header().program.clone());
+    if let Some(from) = &part.from {
+        report.from = player.begin_at(from)?;
     }
-    let drivers = Drivers::new(registry, &config);
-    let mut replayer = Replayer {
-        kernel: Kernel::new(config, drivers),
-        replayed: Effects::default(),
-        report: Report {
-            program: reader.header().program.clone(),
-            steps: 0,
-            ended: false,
-            unfinished: None,
-            verdict: Verdict::Identical { digest: 0 },
-        },
-    };
+    let until = part.until.as_ref().map(|stop| player.resolve(stop)).transpose()?;
+    let mut damage = None;
     let mut done = 0;
     loop {
-        let (position, length) = reader.progress();
+        let (position, length) = player.reader().progress();
         if position != done {
             done = position;
             progress(position, length);
         }
-        let verdict = match reader.next() {
-            None => Some(Verdict::Identical { digest: replayer.digest() }),
-            Some(Ok(record)) => replayer.record(record),
-            Some(Err(TraceError::Damaged { damage, .. })) => Some(Verdict::Damaged { damage }),
-            Some(Err(error)) => return Err(error),
-        };
-        if let Some(verdict) = verdict {
-            replayer.report.verdict = verdict;
-            return Ok(replayer.report);
+        // Where there is no state yet there is no place to stop at.
+        if player.is_in_place() && until.as_ref().is_some_and(|stop| stop.is_before(player.next())) {
+            return Ok(stopped(report, damage, player));
         }
-    }
-}
-
-struct Replayer {
-    kernel: Kernel<Drivers>,
-    replayed: Effects,
-    report: Report,
-}
-
-impl Replayer {
-    fn digest(&self) -> u64 {
-        self.kernel.snapshot().digest()
-    }
-
-    /// Applies one record; a verdict if it is not what was recorded.
-    fn record(&mut self, record: Record) -> Option<Verdict> {
-        match record {
-            Record::Step { sequence, now, input, effects } => self.step(sequence, now, input, effects),
-            Record::End { digest: recorded, .. } => {
-                self.report.ended = true;
-                let replayed = self.digest();
-                (recorded != replayed).then_some(Verdict::StateDiffers { recorded, replayed })
+        match player.play()? {
+            Moved::Step { sequence, finished, .. } => {
+                report.count();
+                report.unfinished = (!finished).then_some(sequence);
+                if until.as_ref().is_some_and(|stop| stop.is_behind(player.kernel(), player.effects())) {
+                    return Ok(stopped(report, damage, player));
+                }
             }
+            Moved::Snapshot { sequence, restored: true, .. } if damage.is_some() => {
+                report.resumed.push((sequence, 0))
+            }
+            Moved::Snapshot { .. } => {}
+            Moved::Lost(lost) => worse(&mut damage, lost),
+            Moved::Stopped(verdict) => return explained(report, player, verdict),
+            Moved::End { recorded } => {
+                report.ended = true;
+                let replayed = player.digest();
+                if player.is_in_place() && recorded != replayed {
+                    report.agreed = player.agreed();
+                    report.verdict = Verdict::StateDiffers { before: None, recorded, replayed };
+                    return Ok(report);
+                }
+            }
+            Moved::Over => return Ok(agreed(report, damage, player)),
         }
     }
+}
 
-    fn step(
-        &mut self,
-        sequence: u64,
-        now: Nanos,
-        input: Input,
-        recorded: Option<Effects>,
-    ) -> Option<Verdict> {
-        // Only a difference needs the input again.
-        let kept = input.clone();
-        self.replayed.clear();
-        let handled = catch_unwind(AssertUnwindSafe(|| self.kernel.handle(now, input, &mut self.replayed)));
-        if recorded.is_none() {
-            self.report.unfinished = Some(sequence);
-        }
-        if let Err(panic) = handled {
-            let (input, message) = (kept.to_string(), panic_words(&*panic).to_owned());
-            return Some(Verdict::Panicked { sequence, now, input, message });
-        }
-        let recorded = recorded.unwrap_or_else(|| self.replayed.clone());
-        if let Some(first_difference) = Difference::first(&recorded, &self.replayed) {
-            return Some(Verdict::Diverged { sequence, now, input: kept.to_string(), first_difference });
-        }
-        self.report.steps += 1;
-        None
+/// The first loss of steps, or else the first of all.
+fn worse(damage: &mut Option<Lost>, lost: Lost) {
+    let replaces = |known: &Lost| lost.loses_steps() && !known.loses_steps();
+    if damage.as_ref().is_none_or(replaces) {
+        *damage = Some(lost);
     }
+}
+
+fn stopped(report: Report, damage: Option<Lost>, player: &Player) -> Report {
+    let stopped = Some(player.next());
+    Report { stopped, ..agreed(report, damage, player) }
+}
+
+/// Whatever was compared was the same.
+fn agreed(mut report: Report, damage: Option<Lost>, player: &Player) -> Report {
+    report.unchecked = player.unchecked();
+    report.verdict = match damage {
+        Some(lost) => Verdict::Damaged { lost },
+        None if !player.has_begun() => Verdict::NoState { first_step: player.reader().header().first_step },
+        None => Verdict::Identical { digest: player.digest() },
+    };
+    report
+}
+
+/// What stopped a player that was taken through a trace by hand, with what led to it.
+pub fn explain(player: &mut Player, verdict: Verdict) -> Result<Report, TraceError> {
+    let mut report = Report::new(player.reader().header().program.clone());
+    report.steps = player.played();
+    explained(report, player, verdict)
+}
+
+fn explained(mut report: Report, player: &mut Player, verdict: Verdict) -> Result<Report, TraceError> {
+    report.agreed = player.agreed();
+    report.verdict = verdict;
+    report.unchecked = player.unchecked();
+    let Some(sequence) = report.sequence() else { return Ok(report) };
+    if let Some((Record::Step { input: recorded, effects, .. }, causes)) = player.causes(sequence)? {
+        report.unfinished = effects.is_none().then_some(sequence);
+        report.causes = Some(causes);
+        if let Verdict::Diverged { input, .. } | Verdict::Panicked { input, .. } = &mut report.verdict {
+            *input = recorded.to_string();
+        }
+    }
+    Ok(report)
 }

@@ -4,7 +4,8 @@ use std::fmt;
 
 use dxgkrnl::{Effects, Nanos};
 
-use crate::Damage;
+use crate::causes::Causes;
+use crate::{Lost, Unchecked};
 
 /// Result of a replay.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -18,10 +19,51 @@ pub struct Report {
     pub ended: bool,
     /// The last step of the trace, if the recorded kernel did not come back from it.
     pub unfinished: Option<u64>,
+    /// The step behind the snapshot at which it began, if that is not the first.
+    pub from: Option<u64>,
+    /// The step before which it stopped, if it was to stop.
+    pub stopped: Option<u64>,
+    /// Steps at the beginning that could not be replayed: no state stands before them.
+    pub unchecked: Option<Unchecked>,
+    /// Behind what is lost: the step behind the snapshot with which it went on, and how many then agreed.
+    pub resumed: Vec<(u64, u64)>,
+    /// The last snapshot whose digest was the kernel's, and the step that follows it.
+    pub agreed: Option<(u64, u64)>,
+    /// What led to the step that did not agree.
+    pub causes: Option<Causes>,
     pub verdict: Verdict,
 }
 
 impl Report {
+    pub(crate) fn new(program: String) -> Report {
+        Report {
+            program,
+            steps: 0,
+            ended: false,
+            unfinished: None,
+            from: None,
+            stopped: None,
+            unchecked: None,
+            resumed: Vec::new(),
+            agreed: None,
+            causes: None,
+            verdict: Verdict::Identical { digest: 0 },
+        }
+    }
+
+    pub(crate) fn count(&mut self) {
+        let steps = self.resumed.last_mut().map_or(&mut self.steps, |(_, steps)| steps);
+        *steps += 1;
+    }
+
+    /// The step that did not agree.
+    pub fn sequence(&self) -> Option<u64> {
+        match self.verdict {
+            Verdict::Diverged { sequence, .. } | Verdict::Panicked { sequence, .. } => Some(sequence),
+            _ => None,
+        }
+    }
+
     /// True if the verdict is that the replay agreed with the trace.
     pub fn agrees(&self) -> bool {
         matches!(self.verdict, Verdict::Identical { .. })
@@ -35,12 +77,18 @@ pub enum Verdict {
     Identical { digest: u64 },
     /// The kernel asked for something else than it did when it was recorded.
     Diverged { sequence: u64, now: Nanos, input: String, first_difference: Difference },
-    /// All effects were the same but the state in the end was not.
-    StateDiffers { recorded: u64, replayed: u64 },
+    /// All effects were the same but the state was not: in the end, or in the snapshot before this step.
+    StateDiffers { before: Option<u64>, recorded: u64, replayed: u64 },
+    /// Nothing can be restored from the snapshot before this step.
+    NotRestored { sequence: u64, why: String },
+    /// Nothing could be compared: the trace begins later than at the first step and has no snapshot to begin with.
+    NoState { first_step: u64 },
     /// The kernel panicked: a bug of ours, here for the taking.
     Panicked { sequence: u64, now: Nanos, input: String, message: String },
-    /// The file is damaged; what comes before was the same.
-    Damaged { damage: Damage },
+    /// Something is lost. If that is steps, what comes before them was the same; else all was.
+    Damaged { lost: Lost },
+    /// Before this step stands something that this program does not know; what comes before it was the same.
+    Unknown { sequence: u64, kind: u8 },
 }
 
 impl Verdict {
@@ -50,8 +98,11 @@ impl Verdict {
             Verdict::Identical { .. } => "identical",
             Verdict::Diverged { .. } => "diverged",
             Verdict::StateDiffers { .. } => "state-differs",
+            Verdict::NotRestored { .. } => "not-restored",
+            Verdict::NoState { .. } => "no-state",
             Verdict::Panicked { .. } => "panicked",
             Verdict::Damaged { .. } => "damaged",
+            Verdict::Unknown { .. } => "unknown",
         }
     }
 }
@@ -109,42 +160,88 @@ fn in_lane<T: PartialEq + fmt::Display>(lane: Lane, recorded: &[T], replayed: &[
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(from) = self.from {
+            writeln!(f, "from the snapshot before step #{from}:")?;
+        }
+        self.write_verdict(f)?;
+        if let Some(causes) = &self.causes {
+            write!(f, "{causes}")?;
+        }
+        if let Some((sequence, digest)) = self.agreed {
+            write!(f, "\n  the state was the same before step #{sequence}: digest {digest:#018x}")?;
+        }
+        if let Some(sequence) = self.unfinished {
+            write!(f, "\nstep #{sequence} has no effects: the recorded kernel did not come back from it")?;
+        }
+        if let Some(Unchecked { first, last }) = self.unchecked {
+            write!(f, "\nsteps #{first} to #{last} were not compared: no snapshot stands before them")?;
+        }
+        for (sequence, steps) in &self.resumed {
+            write!(f, "\nwent on from the snapshot before step #{sequence}: {steps} steps are identical")?;
+        }
+        if let Some(sequence) = self.stopped {
+            return write!(f, "\nstopped before step #{sequence}");
+        }
+        let reached_end =
+            matches!(self.verdict, Verdict::Identical { .. } | Verdict::StateDiffers { before: None, .. });
+        if reached_end && !self.ended {
+            write!(f, "\nnot ended: the trace has no end record, the daemon that wrote it was killed")?;
+        }
+        Ok(())
+    }
+}
+
+impl Report {
+    fn write_verdict(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let steps = self.steps;
         match &self.verdict {
             Verdict::Identical { digest } => {
-                write!(f, "identical: {steps} steps, state digest {digest:#018x}")?;
+                write!(f, "identical: {steps} steps, state digest {digest:#018x}")
             }
             Verdict::Diverged { sequence, now, input, first_difference } => {
                 let Difference { lane, position, recorded, replayed } = first_difference;
                 let lane = lane.name();
                 write!(
                     f,
-                    "diverged at step #{sequence}, {now} ns, after {steps} identical steps\n  {input}\n"
-                )?;
+                    "diverged at step #{sequence}, {now} ns, after {steps} identical steps\n  {input}\n  \
+                     {lane}[{position}] recorded: {recorded}\n  {lane}[{position}] replayed: {replayed}"
+                )
+            }
+            Verdict::StateDiffers { before, recorded, replayed } => {
+                let place = before.map_or(String::new(), |step| format!(", before step #{step}"));
                 write!(
                     f,
-                    "  {lane}[{position}] recorded: {recorded}\n  {lane}[{position}] replayed: {replayed}"
-                )?;
+                    "the state differs after {steps} steps with identical effects{place}\n  \
+                     recorded: {recorded:#018x}\n  replayed: {replayed:#018x}"
+                )
             }
-            Verdict::StateDiffers { recorded, replayed } => write!(
+            Verdict::NotRestored { sequence, why } => write!(
                 f,
-                "the state differs after {steps} steps with identical effects\n  \
-                 recorded: {recorded:#018x}\n  replayed: {replayed:#018x}"
-            )?,
+                "{steps} steps are identical; from the snapshot before step #{sequence} nothing can be restored: {why}"
+            ),
+            Verdict::NoState { first_step } => write!(
+                f,
+                "nothing could be compared: the trace begins at step #{first_step} and has no snapshot, so there is no \
+                 state to replay it from; `gpupv trace show` reads it. Record into a file (--record), which begins at \
+                 the first step, or with drivers that can be saved (Miniport::save): then a flight recorder keeps \
+                 snapshots"
+            ),
             Verdict::Panicked { sequence, now, input, message } => write!(
                 f,
                 "the kernel panicked at step #{sequence}, {now} ns, after {steps} identical steps\n  \
                  {input}\n  {message}\n  this is a bug of ours: the trace up to this step reproduces it"
-            )?,
-            Verdict::Damaged { damage } => write!(f, "{steps} steps are identical, then {damage}")?,
+            ),
+            Verdict::Damaged { lost } => write!(
+                f,
+                "{steps} steps are identical, then the trace is damaged: {lost}; what is before it can be used: copy \
+                 the file again from where it was recorded, or record again"
+            ),
+            Verdict::Unknown { sequence, kind } => write!(
+                f,
+                "{steps} steps are identical, then before step #{sequence} comes a record of kind {kind}, which this \
+                 program does not know; replay it with the program that wrote it ({})",
+                self.program
+            ),
         }
-        if let Some(sequence) = self.unfinished {
-            write!(f, "\nstep #{sequence} has no effects: the recorded kernel did not come back from it")?;
-        }
-        let reached_end = matches!(self.verdict, Verdict::Identical { .. } | Verdict::StateDiffers { .. });
-        if reached_end && !self.ended {
-            write!(f, "\nnot ended: the trace has no end record, the daemon that wrote it was killed")?;
-        }
-        Ok(())
     }
 }

@@ -120,8 +120,7 @@ impl Backend {
             let _ = rustix::thread::set_name(&name);
         }
         let rings = std::array::from_fn(|index| rings[index].clone());
-        let session =
-            Arc::new(Session::new(guest_cid, Arc::clone(&self.shared.news), self.table.clone(), rings));
+        let session = Arc::new(Session::new(&self.shared, self.table.clone(), rings));
         let services = Arc::clone(&self.shared.services);
         let worker = Worker::new(guest_cid, services, Arc::clone(&session), self.untold.clone());
         Running { session, worker: Mutex::new(worker) }

@@ -10,9 +10,10 @@ use std::thread::JoinHandle;
 use vmm_sys_util::eventfd::EventFd;
 
 use crate::connection::Connection;
+use crate::known::{Known, path_beside};
 use crate::memory::GuestMemory;
 use crate::muxer::TooManyConnections;
-use crate::services::{Endpoint, Services};
+use crate::services::{CloseReason, Endpoint, Services};
 use crate::serving::{Scissors, Server};
 use crate::session::{Session, lock};
 use crate::vring::Ring;
@@ -104,6 +105,8 @@ pub(crate) struct Shared {
     pub config: DeviceConfig,
     pub services: Arc<dyn Services>,
     pub attached: Mutex<Option<Attached>>,
+    /// Connections that the guest has. Taken with a session's lock held.
+    pub known: Arc<Mutex<Known>>,
     /// Tells the device's thread to look at `stop`.
     pub wake: EventFd,
     /// Tells the worker of the QEMU of the time that there is news.
@@ -123,13 +126,16 @@ pub(crate) struct Attached {
 impl Device {
     /// Binds the socket and starts the device's thread, which serves one QEMU after the other.
     ///
-    /// A leftover socket file that nobody listens on is replaced.
+    /// A leftover socket file that nobody listens on is replaced. Beside it is a file with the connections of the guest:
+    /// those that a device before this one has left in it are reset once the guest is there.
     pub fn serve(config: DeviceConfig, services: Arc<dyn Services>) -> Result<Device, DeviceError> {
         if config.guest_cid < 3 || config.guest_cid >= u64::from(u32::MAX) {
             return Err(DeviceError::GuestCid(config.guest_cid));
         }
         let listener = listen(&config.socket)?;
+        let known = Known::open(path_beside(&config.socket))?;
         let shared = Arc::new(Shared {
+            known: Arc::new(Mutex::new(known)),
             services,
             attached: Mutex::new(None),
             wake: EventFd::new(eventfd_flags())?,
@@ -194,7 +200,8 @@ impl Device {
         })
     }
 
-    /// Cuts QEMU off, tells the endpoints and services, ends the thread and removes the socket.
+    /// Tells the guest that its connections are over, cuts QEMU off, tells the endpoints and services, ends the thread
+    /// and removes the socket.
     pub fn shutdown(mut self) {
         self.stop();
     }
@@ -207,6 +214,10 @@ impl Device {
         let Some(thread) = self.thread.take() else { return };
         self.shared.stop.store(true, Ordering::Release);
         let mut in_callback = thread.thread().id() == std::thread::current().id();
+        if let Some(session) = self.session() {
+            // A holder's QEMU lives on, and its guest would wait for ever.
+            session.enter(|outbound| outbound.muxer.part(CloseReason::Disconnected));
+        }
         if let Some(attached) = lock(&self.shared.attached).as_ref() {
             in_callback |= attached.session.is_own_thread();
             attached.scissors.cut();
@@ -217,6 +228,7 @@ impl Device {
             tracing::error!(cid = self.shared.config.guest_cid, "the vsock device's thread panicked");
         }
         let _ = std::fs::remove_file(&self.shared.config.socket);
+        lock(&self.shared.known).leave();
     }
 }
 
@@ -232,7 +244,8 @@ impl fmt::Debug for Device {
     }
 }
 
-fn listen(path: &Path) -> Result<UnixListener, DeviceError> {
+/// A leftover socket file that nobody listens on is replaced.
+pub(crate) fn listen(path: &Path) -> Result<UnixListener, DeviceError> {
     let failed = |source| DeviceError::Listen { path: path.to_owned(), source };
     let listener = match UnixListener::bind(path) {
         Err(error) if error.kind() == std::io::ErrorKind::AddrInUse => {

@@ -18,6 +18,8 @@
 //! | `worker` | the way from the guest |
 //! | `backend` | the device as `vhost-user-backend` sees it |
 //! | `serving` | the device's thread; one QEMU from its connect to its end |
+//! | `known` | the connections that a guest has, for the daemon after this one |
+//! | [`Holder`] | what keeps QEMU's device alive when the daemon is killed |
 //! | [`limits`] | every limit |
 //!
 //! The vhost-user protocol, the vrings with their eventfds, and the memory table are those of `vhost-user-backend`.
@@ -34,6 +36,8 @@ mod backend;
 mod complaints;
 mod connection;
 mod device;
+mod holder;
+mod known;
 pub mod limits;
 mod memory;
 pub mod muxer;
@@ -48,6 +52,7 @@ mod worker;
 
 pub use connection::Connection;
 pub use device::{ConnectError, Device, DeviceConfig, DeviceError, DeviceStats};
+pub use holder::Holder;
 pub use memory::{GuestMemory, MemoryError};
 pub use muxer::{SendError, TooManyConnections};
 pub use services::{CloseReason, ConnectRequest, Credit, Endpoint, Services};

@@ -43,6 +43,9 @@ pub const DESCRIPTORS_PER_CHAIN_MAX: usize = 64;
 /// How long a second QEMU on a socket waits before it is turned away, because the first may have died just now.
 pub const SECOND_QEMU_WAIT_NS: i64 = 250_000_000;
 
+/// A holder that waits for a daemon looks again after so long at the latest, if nothing tells that it is back.
+pub const HOLDER_LOOK_AGAIN_NS: i64 = 250_000_000;
+
 /// Memory regions of one VM. QEMU sends at most 8 in SET_MEM_TABLE.
 pub const MEMORY_REGIONS_MAX: u64 = 32;
 

@@ -127,6 +127,9 @@ impl Server {
         drop(daemon);
         *lock(&shared.attached) = None;
         session.end();
+        if !self.stopping() {
+            lock(&shared.known).clear();
+        }
         lock(&backend.running().worker).end();
         if session.has_memory.load(Ordering::Acquire) {
             shared.services.disconnected();

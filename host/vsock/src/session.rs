@@ -8,7 +8,7 @@
 //!
 //! `outbound` guards the muxer and, with the rx ring's own lock inside it, the rx ring: they belong together because
 //! the order of packets in the ring is the muxer's order. The tx ring has only its own lock. None of them is held
-//! across a call into an endpoint, a write to an eventfd or a line of log.
+//! across a call into an endpoint, a write to an eventfd or a line of log about packets.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -19,9 +19,11 @@ use vmm_sys_util::eventfd::EventFd;
 
 use crate::backend::{EVENT, QUEUES, RECEIVE, TRANSMIT};
 use crate::complaints::Complaints;
+use crate::device::Shared;
+use crate::known::Known;
 use crate::limits::QUEUE_SIZE_MAX;
 use crate::memory::MemoryTable;
-use crate::muxer::{ConnectionId, Event, Muxer};
+use crate::muxer::{Change, ConnectionId, Event, Muxer};
 use crate::packet::HEADER_BYTES;
 use crate::queues::{QueueError, Segments};
 use crate::services::{CloseReason, Endpoint};
@@ -58,6 +60,8 @@ pub(crate) struct Outbound {
     /// QEMU is there.
     pub alive: bool,
     pub signals: u64,
+    known: Arc<Mutex<Known>>,
+    changes: Vec<Change>,
     starving: bool,
     payload: Vec<u8>,
     segments: Segments,
@@ -72,13 +76,18 @@ struct Aftermath {
 
 impl Session {
     /// A session whose worker is the calling thread.
-    pub fn new(guest_cid: u64, news: Arc<EventFd>, table: MemoryTable, rings: [Ring; QUEUES]) -> Self {
+    pub fn new(shared: &Shared, table: MemoryTable, rings: [Ring; QUEUES]) -> Self {
+        let guest_cid = shared.config.guest_cid;
+        let mut muxer = Muxer::new(guest_cid);
+        lock(&shared.known).ports().into_iter().for_each(|ports| muxer.disown(ports));
         Self {
             guest_cid,
             table,
             rings,
             outbound: Mutex::new(Outbound {
-                muxer: Muxer::new(guest_cid),
+                muxer,
+                known: Arc::clone(&shared.known),
+                changes: Vec::new(),
                 arrivals: Vec::new(),
                 owes_transport_reset: false,
                 alive: true,
@@ -90,7 +99,7 @@ impl Session {
             complaints: Complaints::new(guest_cid),
             worker_thread: std::thread::current().id(),
             request_thread: OnceLock::new(),
-            news,
+            news: Arc::clone(&shared.news),
             look_at_transmit: AtomicBool::new(false),
             has_memory: AtomicBool::new(false),
             over: AtomicBool::new(false),
@@ -102,7 +111,10 @@ impl Session {
     pub fn enter<R>(&self, change: impl FnOnce(&mut Outbound) -> R) -> R {
         let mut outbound = lock(&self.outbound);
         let outcome = change(&mut outbound);
+        // Before the guest hears of a new connection, and after it has heard of an end.
+        outbound.note_changes();
         let aftermath = outbound.pump(&self.rings);
+        outbound.note_changes();
         let has_events = outbound.muxer.has_events() || !outbound.arrivals.is_empty();
         drop(outbound);
         for call in aftermath.calls.iter().flatten() {
@@ -184,6 +196,15 @@ impl Session {
 }
 
 impl Outbound {
+    /// Has the file of connections say what the guest has. The writes are short, and to memory.
+    fn note_changes(&mut self) {
+        self.muxer.take_changes(&mut self.changes);
+        if !self.changes.is_empty() {
+            let mut known = lock(&self.known);
+            self.changes.drain(..).for_each(|change| known.change(change));
+        }
+    }
+
     /// Moves packets from the muxer into the rx ring until one of them runs out.
     fn pump(&mut self, rings: &[Ring; QUEUES]) -> Aftermath {
         let mut aftermath = Aftermath::default();

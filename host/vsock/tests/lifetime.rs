@@ -113,34 +113,10 @@ fn a_paused_guest_keeps_its_connections() {
     let positions = guest.stop();
     connection.send(b"while you slept").unwrap();
     guest.send_memory_table();
-    resume(&mut guest, positions);
+    guest.start_at(positions);
     assert_eq!(guest.receive().1, b"while you slept");
     guest.say(1, ECHO, b"awake");
     assert_eq!(guest.receive().1, b"awake");
-}
-
-fn resume(guest: &mut Guest, positions: [u32; 3]) {
-    use vhost::vhost_user::VhostUserFrontend;
-    use vhost::{VhostBackend, VringConfigData};
-    use vm_memory::{GuestAddress, GuestMemoryBackend};
-    for (index, queue) in [&guest.rx, &guest.tx, &guest.event].into_iter().enumerate() {
-        let host = |gpa: u64| guest.memory.get_host_address(GuestAddress(gpa)).unwrap() as u64;
-        let config = VringConfigData {
-            queue_max_size: QUEUE_SIZE,
-            queue_size: QUEUE_SIZE,
-            flags: 0,
-            desc_table_addr: host(queue.descriptors()),
-            used_ring_addr: host(queue.used()),
-            avail_ring_addr: host(queue.available()),
-            log_addr: None,
-        };
-        guest.frontend.set_vring_num(index, QUEUE_SIZE).unwrap();
-        guest.frontend.set_vring_base(index, positions[index] as u16).unwrap();
-        guest.frontend.set_vring_addr(index, &config).unwrap();
-        guest.frontend.set_vring_call(index, &queue.call).unwrap();
-        guest.frontend.set_vring_kick(index, &queue.kick).unwrap();
-        guest.frontend.set_vring_enable(index, true).unwrap();
-    }
 }
 
 #[test]

@@ -371,7 +371,7 @@ pub fn call_to_frame(request: u64, call: &Call) -> wire::ToHost {
             context: context.0,
             kind: *kind,
             flags: flags.bits(),
-            data: data.clone(),
+            data: data.clone().into(),
         }),
         Call::IsFeatureEnabled { adapter, feature_id } => {
             Body::IsFeatureEnabled(wire::IsFeatureEnabled { adapter: adapter.0, feature_id: *feature_id })
@@ -385,6 +385,8 @@ pub fn call_from_body(body: to_host::Body) -> Result<Call, ConvertError> {
     use to_host::Body;
     Ok(match body {
         Body::Hello(_) => return Err(ConvertError::Unexpected("a second Hello")),
+        Body::Times(_) => return Err(ConvertError::Unexpected("times")),
+        Body::Received(_) => return Err(ConvertError::Unexpected("a count of what was read")),
         Body::EnumAdapters(wire) => Call::EnumAdapters { capacity: wire.capacity },
         Body::OpenAdapterFromLuid(wire) => {
             Call::OpenAdapterFromLuid { luid: luid_from(wire.luid, "OpenAdapterFromLuid")? }
@@ -645,7 +647,7 @@ pub fn call_from_body(body: to_host::Body) -> Result<Call, ConvertError> {
             context: Handle(wire.context),
             kind: wire.kind,
             flags: EscapeFlags::from_bits_retain(wire.flags),
-            data: wire.data,
+            data: wire.data.into(),
         },
         Body::IsFeatureEnabled(wire) => {
             Call::IsFeatureEnabled { adapter: Handle(wire.adapter), feature_id: wire.feature_id }
@@ -659,7 +661,7 @@ pub fn call_into_frame(request: u64, call: Call) -> wire::ToHost {
         return call_to_frame(request, &call);
     };
     let (adapter, device, context, flags) = (adapter.0, device.0, context.0, flags.bits());
-    let escape = wire::Escape { adapter, device, context, kind, flags, data };
+    let escape = wire::Escape { adapter, device, context, kind, flags, data: data.into() };
     wire::ToHost { request, body: Some(to_host::Body::Escape(escape)) }
 }
 

@@ -58,7 +58,7 @@ pub fn answer_to_frame(request: u64, status: NtStatus, reply: &Reply) -> wire::T
 /// The same of an answer that is not needed any more: its data are not copied.
 pub fn answer_into_frame(request: u64, status: NtStatus, reply: Reply) -> wire::ToGuest {
     let body = match reply {
-        Reply::Escape(data) => Some(to_guest::Body::Escape(data)),
+        Reply::Escape(data) => Some(to_guest::Body::Escape(data.into())),
         other => reply_to_body(&other),
     };
     wire::ToGuest { request, status: status.0, body }
@@ -69,13 +69,29 @@ pub fn wake_to_frame(event: EventId, status: NtStatus) -> wire::ToGuest {
     wire::ToGuest { request: 0, status: status.0, body: Some(to_guest::Body::Wake(event.0)) }
 }
 
+/// The frame that says when the answer or wake behind it was asked for.
+pub fn asked_to_frame(nanos: u64) -> wire::ToGuest {
+    wire::ToGuest { request: 0, status: 0, body: Some(to_guest::Body::AskedNs(nanos)) }
+}
+
 /// What a frame from the host says.
 #[derive(Clone, PartialEq, Debug)]
 pub enum FromHost {
     Welcome(wire::Welcome),
     Goodbye(String),
-    Wake { event: EventId, status: NtStatus },
-    Answer { request: u64, status: NtStatus, reply: Reply },
+    Wake {
+        event: EventId,
+        status: NtStatus,
+    },
+    Answer {
+        request: u64,
+        status: NtStatus,
+        reply: Reply,
+    },
+    /// One-way calls that were made so far.
+    Applied(u64),
+    /// When the answer or wake that comes next was asked for, by the host's clock.
+    Asked(u64),
 }
 
 /// Reads a frame from the host.
@@ -85,6 +101,8 @@ pub fn from_host(frame: wire::ToGuest) -> Result<FromHost, ConvertError> {
     let reply = match frame.body {
         Some(Body::Welcome(welcome)) => return Ok(FromHost::Welcome(welcome)),
         Some(Body::Goodbye(reason)) => return Ok(FromHost::Goodbye(reason)),
+        Some(Body::Applied(calls)) => return Ok(FromHost::Applied(calls)),
+        Some(Body::AskedNs(nanos)) => return Ok(FromHost::Asked(nanos)),
         Some(Body::Wake(name)) => return Ok(FromHost::Wake { event: event(name, "Wake")?, status }),
         body => reply_from_body(body)?,
     };

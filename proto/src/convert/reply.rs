@@ -89,7 +89,7 @@ pub(crate) fn reply_to_body(reply: &Reply) -> Option<to_guest::Body> {
             Some(Body::HwQueue(wire::HwQueue { queue: queue.0, progress_fence }))
         }
         Reply::Doorbell { status_slot } => Some(Body::DoorbellStatusSlot(*status_slot)),
-        Reply::Escape(data) => Some(Body::Escape(data.clone())),
+        Reply::Escape(data) => Some(Body::Escape(data.clone().into())),
         Reply::Feature(feature) => Some(Body::Feature(wire::Feature {
             version: feature.version.into(),
             value: feature.value().into(),
@@ -108,6 +108,8 @@ pub(crate) fn reply_from_body(body: Option<to_guest::Body>) -> Result<Reply, Con
     Ok(match body {
         None => Reply::None,
         Some(Body::Welcome(_)) => return Err(ConvertError::Unexpected("a Welcome")),
+        Some(Body::Applied(_)) => return Err(ConvertError::Unexpected("a count of calls")),
+        Some(Body::AskedNs(_)) => return Err(ConvertError::Unexpected("a time")),
         Some(Body::Goodbye(_)) => return Err(ConvertError::Unexpected("a Goodbye")),
         Some(Body::Wake(_)) => return Err(ConvertError::Unexpected("a Wake")),
         Some(Body::Adapters(list)) => Reply::Adapters(
@@ -162,7 +164,7 @@ pub(crate) fn reply_from_body(body: Option<to_guest::Body>) -> Result<Reply, Con
             Reply::HwQueue { queue: Handle(wire.queue), progress_fence }
         }
         Some(Body::DoorbellStatusSlot(status_slot)) => Reply::Doorbell { status_slot },
-        Some(Body::Escape(data)) => Reply::Escape(data),
+        Some(Body::Escape(data)) => Reply::Escape(data.into()),
         Some(Body::Feature(wire)) => {
             let half =
                 |word: u32| u16::try_from(word).map_err(|_| ConvertError::Unexpected("a feature's result"));

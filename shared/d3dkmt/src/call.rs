@@ -5,6 +5,8 @@ use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::vec::Vec;
 
+use serde::{Deserialize, Serialize};
+
 use crate::{
     CreateAllocation, CreateContextFlags, DestroyAllocationFlags, EscapeFlags, EventId, Handle, Handles,
     HwQueueFlags, KeyedMutexFlags, Luid, NtStatus, ResourceInfo, ShareToken, SignalFlags, SyncObjectFlags,
@@ -222,7 +224,7 @@ pub struct RuntimeBuffer {
 }
 
 /// `D3DDDI_UPDATEGPUVIRTUALADDRESS_OPERATION`: MAP 0, UNMAP 1, COPY 2, MAP_PROTECT 3. Sizes and offsets in bytes.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct GpuVaOperation {
     pub operation: u32,
     /// COPY: the source.
@@ -239,7 +241,7 @@ pub struct GpuVaOperation {
 }
 
 /// What `D3DKMTQueryVideoMemoryInfo` answers, in bytes.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct VideoMemoryInfo {
     pub budget: u64,
     pub current_usage: u64,
@@ -248,7 +250,7 @@ pub struct VideoMemoryInfo {
 }
 
 /// What a GPU signal packet does.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum GpuSignal {
     /// One value for each object (`MonitoredFenceValueArray`).
     Monitored { objects: Handles, values: Values },
@@ -281,7 +283,7 @@ pub struct CreatedSyncObject {
 }
 
 /// `D3DKMT_DEVICEPAGEFAULT_STATE`, as far as it is known.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct PageFaultState {
     /// `DXGK_PAGE_FAULT_FLAGS`.
     pub flags: u32,

@@ -3,11 +3,13 @@
 
 use alloc::vec::Vec;
 
+use serde::{Deserialize, Serialize};
+
 use crate::Handle;
 
 bitflags::bitflags! {
     /// `D3DDDI_ESCAPEFLAGS`.
-    #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+    #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default, Serialize, Deserialize)]
     pub struct EscapeFlags: u32 {
         /// Level two of synchronization: one thread in the driver, an idle GPU (ESC-017).
         const HARDWARE_ACCESS = 0x1;
@@ -59,7 +61,7 @@ pub mod known {
 /// ```text
 ///   0 u32 EscapeType = 2    4 u32 hSyncObject    8 u64 hKmdCpuEvent    16 u32 Usage[8]
 /// ```
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct CpuEventUsage {
     /// `hSyncObject`: a CPU_NOTIFICATION object of the process, created with SignalByKmd.
     pub object: Handle,

@@ -1,10 +1,11 @@
 //! Flag words. Unknown bits are retained; the kernel model refuses them.
 
 use bitflags::bitflags;
+use serde::{Deserialize, Serialize};
 
 bitflags! {
     /// `D3DDDI_SYNCHRONIZATIONOBJECT_FLAGS`.
-    #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+    #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default, Serialize, Deserialize)]
     pub struct SyncObjectFlags: u32 {
         const SHARED = 0x1;
         const NT_SECURITY_SHARING = 0x2;
@@ -20,7 +21,7 @@ bitflags! {
     }
 
     /// `D3DDDICB_SIGNALFLAGS`.
-    #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+    #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default, Serialize, Deserialize)]
     pub struct SignalFlags: u32 {
         const SIGNAL_AT_SUBMISSION = 0x1;
         const ENQUEUE_CPU_EVENT = 0x2;
@@ -34,7 +35,7 @@ bitflags! {
     }
 
     /// `D3DDDI_CREATECONTEXTFLAGS`.
-    #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+    #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default, Serialize, Deserialize)]
     pub struct CreateContextFlags: u32 {
         const NULL_RENDERING = 0x1;
         const INITIAL_DATA = 0x2;
@@ -46,7 +47,7 @@ bitflags! {
     }
 
     /// `D3DDDI_CREATEHWQUEUEFLAGS`.
-    #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+    #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default, Serialize, Deserialize)]
     pub struct HwQueueFlags: u32 {
         const DISABLE_GPU_TIMEOUT = 0x1;
         const NO_BROADCAST_SIGNAL = 0x2;
@@ -58,7 +59,7 @@ bitflags! {
     }
 
     /// `D3DKMT_CREATEALLOCATIONFLAGS`.
-    #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+    #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default, Serialize, Deserialize)]
     pub struct CreateAllocationFlags: u32 {
         const CREATE_RESOURCE = 0x1;
         const CREATE_SHARED = 0x2;
@@ -85,14 +86,14 @@ bitflags! {
     }
 
     /// `D3DDDICB_DESTROYALLOCATION2FLAGS`.
-    #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+    #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default, Serialize, Deserialize)]
     pub struct DestroyAllocationFlags: u32 {
         const ASSUME_NOT_IN_USE = 0x1;
         const SYNCHRONOUS_DESTROY = 0x2;
     }
 
     /// `D3DKMT_CREATEKEYEDMUTEX2_FLAGS`.
-    #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+    #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default, Serialize, Deserialize)]
     pub struct KeyedMutexFlags: u32 {
         const NT_SECURITY_SHARING = 0x1;
     }

@@ -2,12 +2,14 @@
 
 use core::fmt;
 
+use serde::{Deserialize, Serialize};
+
 /// `D3DKMT_HANDLE`: 32 bits. Bits 0-5 instance, 6-29 index, 30-31 unique (W-001 to W-005).
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default, Serialize, Deserialize)]
 pub struct Handle(pub u32);
 
 /// What the bits of a [`Handle`] say about it.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum HandleKind {
     /// Zero: no handle.
     Null,
@@ -67,7 +69,7 @@ impl fmt::Debug for Handle {
 }
 
 /// `LUID` of an adapter.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default, Debug, Serialize, Deserialize)]
 pub struct Luid {
     pub low: u32,
     pub high: i32,
@@ -81,12 +83,12 @@ impl fmt::Display for Luid {
 
 /// Names a guest event for the host: the number a guest gave to one of its waits or events. The
 /// host never sees a guest's handle or descriptor (EVT-027). Unique within a process; never 0.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 pub struct EventId(pub u64);
 
 /// What an NT handle of a shared object stands for on the wire: 128 bits nobody can guess. Whoever
 /// holds the file descriptor that carries it may open the object.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct ShareToken(pub [u8; 16]);
 
 impl fmt::Debug for ShareToken {

@@ -1,9 +1,11 @@
 //! Synchronization objects as the interface describes them.
 
+use serde::{Deserialize, Serialize};
+
 use crate::{EventId, Handle, SyncObjectFlags};
 
 /// `D3DDDI_SYNCHRONIZATIONOBJECT_TYPE`, an open enum.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default, Serialize, Deserialize)]
 pub struct SyncObjectType(pub u32);
 
 impl SyncObjectType {
@@ -37,7 +39,7 @@ impl core::fmt::Debug for SyncObjectType {
 
 /// `D3DDDI_SYNCHRONIZATIONOBJECTINFO2`, the input side. Only the members of the given type are
 /// meaningful; the others are zero.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct SyncObjectInfo {
     pub object_type: SyncObjectType,
     pub flags: SyncObjectFlags,
@@ -62,7 +64,7 @@ pub struct SyncObjectInfo {
 }
 
 /// `D3DKMT_DEVICEEXECUTION_STATE`, an open enum.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub struct DeviceExecutionState(pub u32);
 
 impl DeviceExecutionState {

@@ -2,8 +2,10 @@
 
 use core::fmt;
 
+use serde::{Deserialize, Serialize};
+
 /// `NTSTATUS`: what a D3DKMT call answers. Values unknown to us travel unchanged.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default, Serialize, Deserialize)]
 pub struct NtStatus(pub u32);
 
 macro_rules! statuses {

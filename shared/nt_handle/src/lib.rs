@@ -109,11 +109,23 @@ impl NtHandles {
     /// A new handle, not inherited over an exec. Once it is handed out the maker is to close its own descriptor.
     pub fn make(&mut self, token: ShareToken) -> Result<OwnedFd, NotMade> {
         let handle = carry(token).map_err(NotMade::Descriptor)?;
+        self.watch(handle.as_fd(), token)?;
+        Ok(handle)
+    }
+
+    /// Takes over a handle of a broker that was killed, from somebody who holds it: its last close is seen here from now
+    /// on. Gives its token; `None` for what is no handle. The same handle may come any number of times.
+    pub fn adopt(&mut self, handle: BorrowedFd<'_>) -> Result<Option<ShareToken>, NotMade> {
+        let Some(token) = token_of(handle) else { return Ok(None) };
+        self.watch(handle, token)?;
+        Ok(Some(token))
+    }
+
+    fn watch(&mut self, handle: BorrowedFd<'_>, token: ShareToken) -> Result<(), NotMade> {
         let path = format!("/proc/self/fd/{}", handle.as_raw_fd());
         let number = inotify::add_watch(&self.watch, path, WatchFlags::DELETE_SELF);
-        let number = number.map_err(NotMade::to_watch)?;
-        self.live.insert(number, token);
-        Ok(handle)
+        self.live.insert(number.map_err(NotMade::to_watch)?, token);
+        Ok(())
     }
 
     /// The handles whose last descriptor was closed since the last time, each once. Every close that was over when

@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::io::{Read as _, Write as _};
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, Command, Output, Stdio};
+use std::process::{Child, ChildStdin, Command, ExitStatus, Output, Stdio};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use dxgkrnl::ddi::EngineState;
@@ -13,6 +13,7 @@ use gpupv::daemon::counters::Counters;
 use gpupv::daemon::seat::Seat;
 use gpupv::daemon::{Daemon, Options, control};
 use proto::control::Inspection;
+use rustix::process::{Pid, Signal, kill_process};
 
 use crate::machine;
 use crate::polling::eventually;
@@ -200,14 +201,31 @@ impl Running {
         input
     }
 
-    /// Ends its input and waits for its end; the rest of its output.
-    #[track_caller]
-    pub fn end(mut self) -> String {
+    /// Ends its input.
+    pub fn end_input(&mut self) {
         drop(self.0.stdin.take());
+    }
+
+    pub fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.0), signal).expect("it runs");
+    }
+
+    /// Tells it this, ends its input and waits for its end, however it comes; the rest of its output.
+    pub fn outcome(mut self, bytes: &[u8]) -> (ExitStatus, String) {
+        if !bytes.is_empty() {
+            self.tell(bytes);
+        }
+        self.end_input();
         let mut text = String::new();
         let output = self.0.stdout.as_mut().expect("the output is a pipe");
         output.read_to_string(&mut text).expect("the programs print text");
-        let status = self.0.wait().expect("it is ours");
+        (self.0.wait().expect("it is ours"), text)
+    }
+
+    /// Ends its input and waits for its end; the rest of its output.
+    #[track_caller]
+    pub fn end(self) -> String {
+        let (status, text) = self.outcome(b"");
         assert!(status.success(), "{status}:\n{text}");
         text
     }

@@ -5,6 +5,7 @@
 
 pub mod embedded;
 pub mod guests;
+pub mod journal;
 pub mod machine;
 pub mod polling;
 pub mod programs;

@@ -1,7 +1,7 @@
 //! `gpupv serve` as a process of its own, as users start it.
 
 use std::path::{Path, PathBuf};
-use std::process::{Child, Stdio};
+use std::process::{Child, Command, Stdio};
 
 use gpupv::daemon::control;
 use proto::control::{InspectRequest, Inspection};
@@ -35,15 +35,50 @@ impl Served {
 
     /// Starts it with its standard output there.
     pub fn start_saying(folder: tempfile::TempDir, arguments: &[&str], stdout: Stdio) -> Served {
-        let mut command = gpupv(&["serve", "--directory"]);
-        command.arg(folder.path()).args(arguments).stdin(Stdio::null()).stdout(stdout);
-        let child = command.stderr(Stdio::null()).spawn().expect("gpupv starts");
+        let mut command = gpupv(&[]);
+        command.stdout(stdout);
+        Served::begin(folder, command, arguments)
+    }
+
+    /// Starts it by a command of its own, which is `gpupv` or ends with it.
+    pub fn start_as(mut command: Command, arguments: &[&str]) -> Served {
+        let folder = tempfile::Builder::new().prefix("gpupv-e2e-").tempdir().expect("a folder");
+        command.stdout(Stdio::null());
+        Served::begin(folder, command, arguments)
+    }
+
+    fn begin(folder: tempfile::TempDir, command: Command, arguments: &[&str]) -> Served {
+        let child = spawn(folder.path(), command, arguments);
         let mut served = Served { child, folder };
-        eventually("gpupv serve answers", || match served.child.try_wait() {
-            Ok(None) => served.try_inspect(),
+        served.wait_until_it_answers();
+        served
+    }
+
+    fn wait_until_it_answers(&mut self) {
+        eventually("gpupv serve answers", || match self.child.try_wait() {
+            Ok(None) => self.try_inspect(),
             ended => panic!("gpupv serve has ended: {ended:?}"),
         });
-        served
+    }
+
+    /// Kills it with SIGKILL, wherever it is.
+    pub fn kill(&mut self) {
+        self.child.kill().expect("it is ours");
+        self.child.wait().expect("it is ours");
+    }
+
+    /// Starts it once more in its folder, after it was killed.
+    pub fn start_again(&mut self, arguments: &[&str]) {
+        let mut command = gpupv(&[]);
+        command.stdout(Stdio::null());
+        self.child = spawn(self.folder.path(), command, arguments);
+        self.wait_until_it_answers();
+    }
+
+    /// Asks it to end in order.
+    pub fn terminate(&self) {
+        let pid = rustix::process::Pid::from_child(&self.child);
+        rustix::process::kill_process(pid, rustix::process::Signal::TERM).expect("it runs");
     }
 
     pub fn pid(&self) -> u32 {
@@ -70,6 +105,11 @@ impl Served {
     pub fn inspect(&self) -> Inspection {
         self.try_inspect().expect("the daemon answers")
     }
+}
+
+fn spawn(folder: &Path, mut command: Command, arguments: &[&str]) -> Child {
+    command.args(["serve", "--directory"]).arg(folder).args(arguments).stdin(Stdio::null());
+    command.stderr(Stdio::null()).spawn().expect("gpupv starts")
 }
 
 impl Drop for Served {

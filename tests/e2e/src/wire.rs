@@ -49,6 +49,12 @@ impl Broker {
         self.reply().expect("the broker answers")
     }
 
+    /// No reply is there yet.
+    pub fn is_silent(&self) -> bool {
+        let seen = rustix::net::recv(&self.0, &mut [0u8; 1][..], RecvFlags::PEEK | RecvFlags::DONTWAIT);
+        matches!(seen, Err(rustix::io::Errno::AGAIN))
+    }
+
     /// The next reply with its descriptors; `None` if the broker has closed the connection.
     pub fn reply(&self) -> Option<(BrokerReply, Vec<OwnedFd>)> {
         let mut packet = [0; 8192];
@@ -79,11 +85,12 @@ pub struct Attached {
     pub token: Vec<u8>,
     pub process: u32,
     pub slots: u32,
+    pub resume_token: Vec<u8>,
 }
 
 /// The frame that greets.
 pub fn hello_frame(version: u32, token: &[u8]) -> ToHost {
-    let hello = Hello { version, token: token.to_vec() };
+    let hello = Hello { version, token: token.to_vec(), received: 0 };
     ToHost { request: 0, body: Some(to_host::Body::Hello(hello)) }
 }
 
@@ -107,7 +114,28 @@ impl Attached {
             token: reply.token,
             process: reply.process,
             slots: reply.slots,
+            resume_token: reply.resume_token,
         })
+    }
+
+    /// A process that comes back to a daemon which goes on, with all of its memory; why it may not, if so.
+    pub fn resume(broker: &Path, process: u32, resume_token: &[u8]) -> Result<Attached, String> {
+        let broker = Broker::connect(broker);
+        let (version, token) = (PROTOCOL_VERSION, resume_token.to_vec());
+        let resume = broker_request::Resume { version, process, token };
+        let (reply, descriptors) = broker.request(broker_request::Body::Resume(resume));
+        if !reply.refused.is_empty() {
+            return Err(reply.refused);
+        }
+        let [stream] = <[OwnedFd; 1]>::try_from(descriptors).expect("a stream");
+        let (token, slots) = (reply.token, reply.slots);
+        let regain = broker_request::Regain { first_slot: 0, slots };
+        let (reply, descriptors) = broker.request(broker_request::Body::Regain(regain));
+        assert_eq!(reply.refused, "");
+        let [memory] = <[OwnedFd; 1]>::try_from(descriptors).expect("memory");
+        let (stream, memory) = (Stream::new(stream), memory.into());
+        let resume_token = resume_token.to_vec();
+        Ok(Attached { broker, stream, memory, token, process, slots, resume_token })
     }
 
     pub fn hello(mut self) -> Client {

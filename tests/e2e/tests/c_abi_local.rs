@@ -2,6 +2,7 @@
 
 use std::process::Output;
 
+use dxgkrnl::Fault;
 use e2e::embedded::Embedded;
 use e2e::polling::{eventually, until};
 use e2e::programs::ROWS;
@@ -128,7 +129,7 @@ fn a_program_that_destroys_nothing_leaves_nothing() {
 #[test]
 fn a_drivers_events_are_registered_as_real_clients_do_it() {
     // covers: ESC-001, ESC-002, ESC-006, ESC-022, EVT-001, EVT-007, EVT-013, EVT-022, EVT-026, GPV-010
-    for program in ["cpu_event_l0", "cpu_event_rocr", "cpu_event_kill"] {
+    for program in ["cpu_event_l0", "cpu_event_rocr", "cpu_event_kill", "cpu_event_bell"] {
         let output = check(program);
         assert!(output.ends_with(&format!("{program}: all as expected\n")), "{output}");
     }
@@ -139,6 +140,21 @@ fn ten_thousand_events_of_one_program_lose_no_signal() {
     // covers: EVT-007, EVT-025, EVT-026, EVT-027
     let output = check("cpu_event_many");
     assert!(output.ends_with("cpu_event_many: all as expected\n"), "{output}");
+}
+
+#[test]
+fn who_waits_for_a_drivers_event_is_woken_with_no_thread_in_between() {
+    // covers: EVT-007
+    const WAKES: u32 = 20;
+    let daemon = Embedded::start();
+    let mut child = daemon.spawn("cpu_event_bell", &["waits"]);
+    for wake in 0..WAKES {
+        child.says(&format!("wake {wake}"));
+        daemon.seat().fault(Fault::ObjectGoesBad { adapter: 0, usage: 5 });
+    }
+    assert_eq!(child.end(), "woken, and no thread in between\n");
+    daemon.wait_until_empty();
+    daemon.end();
 }
 
 #[test]

@@ -1,5 +1,7 @@
 //! The real `gpupv` binary: what it says, its exit codes, its sockets.
 
+use std::io::Read as _;
+use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::{Output, Stdio};
 
@@ -9,6 +11,7 @@ use e2e::served::{Served, block_on};
 use e2e::wire::Client;
 use gpupv::daemon::control;
 use proto::convert::FromHost;
+use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use serde_json::Value;
 use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_client::HealthClient;
@@ -46,6 +49,29 @@ fn a_missing_program_is_a_set_up_error_with_its_name() {
     let output = run(&["run", "--", "/etc/passwd"]);
     assert_eq!(output.status.code(), Some(2));
     assert!(stderr(&output).contains("/etc/passwd"), "{}", stderr(&output));
+}
+
+/// Ctrl-C reaches the whole group of a terminal's foreground; what is sent to gpupv alone is passed on.
+#[test]
+fn a_run_that_is_interrupted_ends_with_its_program_and_leaves_no_folder() {
+    for (signal, to_all, code) in
+        [(Signal::INT, true, 130), (Signal::TERM, false, 143), (Signal::HUP, false, 129)]
+    {
+        let folder = tempfile::tempdir().expect("a folder");
+        let mut command = gpupv(&["run", "--", "sh", "-c", "echo ready; exec sleep 1000"]);
+        command.env("TMPDIR", folder.path()).process_group(0).stdin(Stdio::null()).stdout(Stdio::piped());
+        let mut running = command.spawn().expect("gpupv starts");
+        let mut ready = [0; 6];
+        running.stdout.take().expect("a pipe").read_exact(&mut ready).expect("the program says it");
+        assert_eq!(&ready, b"ready\n");
+        let left = || std::fs::read_dir(folder.path()).expect("readable").count();
+        assert_eq!(left(), 1, "a folder with sockets, while it runs");
+        let pid = Pid::from_child(&running);
+        let sent = if to_all { kill_process_group(pid, signal) } else { kill_process(pid, signal) };
+        sent.expect("it is there");
+        assert_eq!(running.wait().expect("it is ours").code(), Some(code), "{signal:?}");
+        assert_eq!(left(), 0, "{signal:?}");
+    }
 }
 
 #[test]

@@ -8,7 +8,7 @@ use e2e::programs::tree;
 use serde_json::Value;
 
 /// Which of our crates each of our crates may use (design: "a crate boundary exists because a rule differs").
-const EDGES: [(&str, &[&str]); 22] = [
+const EDGES: [(&str, &[&str]); 23] = [
     ("d3dkmt", &[]),
     ("fence_page", &[]),
     ("nt_handle", &["d3dkmt"]),
@@ -20,6 +20,7 @@ const EDGES: [(&str, &[&str]); 22] = [
     ("vsock-device", &[]),
     ("drivers", &["d3dkmt", "dxgkrnl", "kmd"]),
     ("trace", &["d3dkmt", "drivers", "dxgkrnl", "proto"]),
+    ("timeline", &["d3dkmt", "drivers", "dxgkrnl", "trace"]),
     ("scenario", &["client", "d3dkmt", "drivers", "dxgkrnl", "proto"]),
     ("vm-images", &[]),
     (
@@ -33,6 +34,7 @@ const EDGES: [(&str, &[&str]); 22] = [
             "nt_handle",
             "proto",
             "scenario",
+            "timeline",
             "trace",
             "vm-images",
             "vsock-device",
@@ -45,12 +47,20 @@ const EDGES: [(&str, &[&str]); 22] = [
     ("actor", &["d3dkmt", "proto", "umd"]),
     ("conformance", &[]),
     ("sample-kmd", &["d3dkmt", "dxgkrnl", "gpupv", "kmd", "scenario"]),
-    ("e2e", &["d3dkmt", "dxgkrnl", "gpupv", "proto", "scenario", "vm-images"]),
+    ("e2e", &["d3dkmt", "drivers", "dxgkrnl", "gpupv", "proto", "scenario", "trace", "vm-images"]),
 ];
 
 /// More of our crates that tests alone may use.
-const TEST_EDGES: [(&str, &str); 4] =
-    [("dxgkrnl", "kmd"), ("dxgkrnl", "scenario"), ("scenario", "kmd"), ("trace", "kmd")];
+const TEST_EDGES: [(&str, &str); 7] = [
+    ("dxgkrnl", "kmd"),
+    ("dxgkrnl", "scenario"),
+    ("scenario", "kmd"),
+    ("trace", "kmd"),
+    // Golden traces are recordings of scenarios.
+    ("trace", "scenario"),
+    ("timeline", "kmd"),
+    ("timeline", "vm-images"),
+];
 
 /// Crates of others that only some of ours may use.
 const RESERVED: [(&str, &[&str]); 3] = [
@@ -60,8 +70,8 @@ const RESERVED: [(&str, &[&str]); 3] = [
         &["gpupv", "guestd", "e2e"],
     ),
     ("tonic-prost tonic-prost-build protox", &["proto"]),
-    // Messages stop at proto; the trace writes its records in place.
-    ("prost", &["proto", "trace"]),
+    // Messages stop at proto; the trace writes its records in place, and the timeline those of Perfetto.
+    ("prost", &["proto", "timeline", "trace"]),
 ];
 
 /// Crates that are values: no operating system, no unsafe code.
@@ -176,6 +186,22 @@ fn model_crates_have_no_system_and_no_unsafe_code() {
                 let in_tests = file.ends_with("tests.rs");
                 assert!(in_tests || !text.contains(word), "{}: {word} in a model", file.display());
             }
+        }
+    }
+}
+
+/// A replay comes to the same at any time and speed: besides the model, which has none, nobody who takes part has a clock.
+#[test]
+fn who_replays_has_no_clock() {
+    let folders = ["host/trace/src", "host/drivers/src"].map(|folder| tree().join(folder));
+    let of_them = |file: &&PathBuf| folders.iter().any(|folder| file.starts_with(folder));
+    let sources = sources();
+    let files: Vec<&PathBuf> = sources.iter().filter(of_them).collect();
+    assert!(files.len() > 20, "the folders are read");
+    for file in files {
+        let text = read(file);
+        for word in ["std::time", "rustix::time", "clock_gettime"] {
+            assert!(!text.contains(word), "{}: {word}", file.display());
         }
     }
 }

@@ -16,11 +16,13 @@ use dxgkrnl::ddi::{
 use dxgkrnl::{Config, Nanos};
 use gpupv::drivers::Around;
 use kmd::SimulatedMiniport;
+use serde::{Deserialize, Serialize};
 
 /// `Usage[0]` of events that want to hear of hangs: a matter between the two halves of this driver.
 pub const USAGE_ENGINE_HUNG: u32 = 0x48;
 
 /// A CPU event of a user.
+#[derive(Serialize, Deserialize)]
 struct Event {
     dxg: DxgCpuEvent,
     hears_of_hangs: bool,
@@ -46,6 +48,18 @@ impl Around for HangBell {
     fn start(&mut self, config: &Config) {
         self.events.clear();
         self.simulated.start(config);
+    }
+
+    fn save(&self) -> Result<Vec<u8>, String> {
+        let state = (&self.events, self.created, self.simulated.save()?);
+        postcard::to_allocvec(&state).map_err(|error| error.to_string())
+    }
+
+    fn restore(&mut self, state: &[u8]) -> Result<(), String> {
+        let (events, created, simulated): (_, _, Vec<u8>) =
+            postcard::from_bytes(state).map_err(|error| error.to_string())?;
+        (self.events, self.created) = (events, created);
+        self.simulated.restore(&simulated)
     }
 
     fn create_cpu_event(&mut self, _adapter: u32, create: &CreateCpuEvent) -> Result<KmdCpuEvent, NtStatus> {

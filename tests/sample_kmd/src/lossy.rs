@@ -42,6 +42,19 @@ impl Around for Lossy {
         &mut self.simulated
     }
 
+    /// What there is beside the driver inside: how far it has counted.
+    fn save(&self) -> Result<Vec<u8>, String> {
+        let state = (self.completions, self.simulated.save()?);
+        postcard::to_allocvec(&state).map_err(|error| error.to_string())
+    }
+
+    fn restore(&mut self, state: &[u8]) -> Result<(), String> {
+        let (completions, simulated): (u64, Vec<u8>) =
+            postcard::from_bytes(state).map_err(|error| error.to_string())?;
+        self.completions = completions;
+        self.simulated.restore(&simulated)
+    }
+
     /// Time passes: work ends here.
     fn deadline(&mut self, now: Nanos, callbacks: &mut Vec<Callback>) {
         let before = callbacks.len();

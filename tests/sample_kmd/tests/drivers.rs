@@ -63,6 +63,16 @@ fn both_do_in_the_model_what_they_are_for() {
     }
 }
 
+/// A driver with a state of its own saves it: traces then have snapshots, and `why` can try things on a copy.
+#[test]
+fn both_go_on_when_they_are_restored_before_each_step() {
+    for text in [LOSSY, HANG_BELL] {
+        let program = program(text);
+        let mut world = ModelWorld::with_drivers(&program, &registry(), None).restoring();
+        assert_eq!(run(&program, &mut world, &mut First).verdict, Verdict::Passed, "{}", program.title);
+    }
+}
+
 /// The same scenarios with a daemon in this process and real guest processes: no VM, no root.
 #[test]
 fn both_do_it_with_real_processes() {

@@ -2,9 +2,10 @@
 //!
 //! `unsafe` here: memory is mapped, and the library is called.
 
-use d3dkmt::{Call, CreateAllocation, DestroyAllocationFlags, Handle, Reply};
+use d3dkmt::{Call, CreateAllocation, DestroyAllocationFlags, Handle, NtStatus, Reply, ShareToken};
 
 use super::Done;
+use crate::Actor;
 use crate::abi::sdk;
 
 /// Memory for an allocation, to the end of the process: whoever is told of it may touch it as long. What cannot be had
@@ -20,15 +21,15 @@ fn memory(address: u64, bytes: u64) -> u64 {
     mapped.map_or(address, |at| at.expose_provenance() as u64)
 }
 
-pub fn create(create: &CreateAllocation) -> Done {
+pub fn create(actor: &Actor, create: &CreateAllocation) -> Done {
     // What else there is, scenarios have no word for.
     let (Some(wanted), [info]) = (create.standard, &create.allocations[..]) else { return Done::no_c_form() };
     let mut standard =
         sdk::D3DKMT_CREATESTANDARDALLOCATION { Type: wanted.kind as i32, ..Default::default() };
     standard.Anonymous.ExistingHeapData.Size = wanted.size as usize;
     let mut allocation = sdk::D3DDDI_ALLOCATIONINFO2::default();
-    allocation.Anonymous1.pSystemMem =
-        std::ptr::with_exposed_provenance(memory(info.system_memory, wanted.size) as usize);
+    let address = memory(info.system_memory, wanted.size);
+    allocation.Anonymous1.pSystemMem = std::ptr::with_exposed_provenance(address as usize);
     let mut call = sdk::D3DKMT_CREATEALLOCATION {
         hDevice: create.device.0,
         hResource: create.resource.0,
@@ -40,10 +41,36 @@ pub fn create(create: &CreateAllocation) -> Done {
     call.Flags._bitfield = create.flags.bits();
     // SAFETY: see the module above.
     let status = unsafe { sdk::D3DKMTCreateAllocation2(&mut call) };
+    if NtStatus(status as u32).is_success() {
+        actor.memory.created(Handle(allocation.hAllocation), address, wanted.size);
+    }
     Done::reply(status, || Reply::Allocations {
         resource: Handle(call.hResource),
         shared_handle: Handle(call.hGlobalShare),
         allocations: vec![Handle(allocation.hAllocation)],
+    })
+}
+
+/// The resource of one standard allocation that an NT handle is of. A token that this process has no NT handle for is a HANDLE
+/// that is none.
+pub fn open(actor: &Actor, device: Handle, token: ShareToken) -> Done {
+    let (nt_handle, _kept) = actor.nt_handle(token);
+    let mut allocation = sdk::D3DDDI_OPENALLOCATIONINFO2::default();
+    let mut open = sdk::D3DKMT_OPENRESOURCEFROMNTHANDLE {
+        hDevice: device.0,
+        hNtHandle: nt_handle,
+        NumAllocations: 1,
+        pOpenAllocationInfo2: &raw mut allocation,
+        ..Default::default()
+    };
+    // SAFETY: see the module above.
+    let status = unsafe { sdk::D3DKMTOpenResourceFromNtHandle(&mut open) };
+    Done::reply(status, || Reply::OpenedResource {
+        resource: Handle(open.hResource),
+        allocations: vec![Handle(allocation.hAllocation)],
+        runtime_data: Vec::new(),
+        keyed_mutex: Handle(open.hKeyedMutex),
+        sync_object: Handle(open.hSyncObject),
     })
 }
 

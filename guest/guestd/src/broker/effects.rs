@@ -43,6 +43,13 @@ pub enum Input {
         token: ShareToken,
         why: String,
     },
+    /// `Effect::OpenBell` could not be done.
+    BellNotOpened {
+        client: ClientId,
+        process: u32,
+        event: u64,
+        why: String,
+    },
     /// The time of [`super::Broker::next_deadline`] has come.
     Deadline,
 }
@@ -70,8 +77,35 @@ pub enum Effect<Descriptor> {
         process: u32,
         token: ShareToken,
     },
+    /// Open a stream to the host that begins with this token, have its bytes set the event that came with the client's
+    /// request, answer the client, and listen to it again.
+    OpenBell {
+        client: ClientId,
+        process: u32,
+        event: u64,
+        token: Vec<u8>,
+    },
+    /// Set this event no more.
+    CloseBell {
+        process: u32,
+        event: u64,
+    },
+    /// Set no event of this process any more.
+    CloseBells {
+        process: u32,
+    },
+    /// Answer the client, and listen to it again, when the bells of its events have brought so many bytes each.
+    Settle {
+        client: ClientId,
+        process: u32,
+        bells: Vec<(u64, u64)>,
+    },
     /// Close a client's connection; no `ClientGone` follows.
     Close {
+        client: ClientId,
+    },
+    /// Close a client's connection to it, and go on watching for the end of its process: `ClientGone` then.
+    HangUp {
         client: ClientId,
     },
     /// For the console.

@@ -1,11 +1,11 @@
 //! The broker's side towards the host: the link's life, the hello, and the host's answers.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use proto::attach::{Attached, GuestdHello, HostToGuestd, guestd_to_host, host_to_guestd};
+use proto::attach::{Attached, GuestdHello, GuestdWelcome, HostToGuestd, guestd_to_host, host_to_guestd};
 
-use super::state::{ClientState, Link, Pending, Process, ProcessState};
+use super::state::{ClientState, Link, Pending, Process, ProcessState, ResumeRight};
 use super::{Broker, ClientId, Effect, FIRST_PAGES, Input, Machine};
 use crate::limits::{GREETING_MAX, LINK_WORDS_MAX, RETRY_PAUSE_MAX, RETRY_PAUSE_MIN};
 
@@ -16,7 +16,8 @@ impl<M: Machine> Broker<M> {
         self.tell_host(guestd_to_host::Body::Hello(hello), Pending::Hello);
     }
 
-    /// The host is gone, and with it everything that it knew of. It can store into no page any more.
+    /// The host is gone, and with it everything that it knew of; unless it comes back and goes on (`resuming`). It can
+    /// store into no page any more.
     pub(super) fn link_lost(&mut self, now: Duration, why: &str) {
         let pause = match &self.link {
             Link::Down { pause, .. } | Link::Opening { pause, .. } => *pause,
@@ -24,9 +25,11 @@ impl<M: Machine> Broker<M> {
             Link::Up => RETRY_PAUSE_MIN,
         };
         let was_up = self.link.is_up();
+        let waiting = self.strand();
         let ended = self.end_everybody();
         if was_up || ended > 0 {
-            self.say_once(format!("the host is gone ({why}); processes ended: {ended}"));
+            let wait = if waiting > 0 { format!(", {waiting} wait for it") } else { String::new() };
+            self.say_once(format!("the host is gone ({why}); processes ended: {ended}{wait}"));
         } else {
             self.say_once(format!("no connection to the host, trying again: {why}"));
         }
@@ -46,12 +49,17 @@ impl<M: Machine> Broker<M> {
         self.pending.clear();
         let ended = self.processes.len();
         let with_host = |state: &ClientState<M::Descriptor>| match state {
-            ClientState::Fresh | ClientState::Held { .. } => false,
+            ClientState::Fresh
+            | ClientState::Held { .. }
+            | ClientState::Returning { .. }
+            | ClientState::Stranded { .. } => false,
             ClientState::Attaching
+            | ClientState::Resuming
             | ClientState::Adding { .. }
             | ClientState::Making { .. }
             | ClientState::Lending { .. }
             | ClientState::TakingBack { .. }
+            | ClientState::Asking { .. }
             | ClientState::Attached { .. } => true,
         };
         let clients = self.clients.iter().filter(|(_, client)| with_host(&client.state));
@@ -59,9 +67,11 @@ impl<M: Machine> Broker<M> {
             self.clients.remove(&client);
             self.effects.push(Effect::Close { client });
         }
-        self.processes.clear();
-        // The host has ended them with the link.
-        self.nt_handles.clear();
+        for (process, entry) in std::mem::take(&mut self.processes) {
+            if !entry.kept.is_empty() {
+                self.effects.push(Effect::CloseBells { process });
+            }
+        }
         ended
     }
 
@@ -139,7 +149,7 @@ impl<M: Machine> Broker<M> {
     ) -> Result<(), &'static str> {
         match (pending, answer) {
             (Pending::Hello, Ok(Some(host_to_guestd::Body::Welcome(welcome)))) => {
-                self.welcomed(now, welcome.version, welcome.vm);
+                self.welcomed(now, welcome);
             }
             (Pending::Hello, Err(words)) => {
                 self.give_up(now, format!("the host refuses this guest: {words}"))
@@ -185,6 +195,36 @@ impl<M: Machine> Broker<M> {
                 Pending::TakeBack { client, process, address },
                 Ok(Some(host_to_guestd::Body::TakenBack(true))) | Err(_),
             ) => self.taken_back(client, process, address),
+            (Pending::KeepEvent { client, process, event }, Ok(Some(host_to_guestd::Body::Bell(token)))) => {
+                self.bell_made(client, process, event, token);
+            }
+            (Pending::KeepEvent { client, process, .. }, Err(words)) => {
+                self.asked(client, process, Err(words));
+            }
+            // One that the host does not know of it does not ring.
+            (
+                Pending::ForgetEvent { client, process },
+                Ok(Some(host_to_guestd::Body::Forgotten(true))) | Err(_),
+            ) => {
+                if let Some(client) = client {
+                    self.asked(client, process, Ok(()));
+                }
+            }
+            (Pending::Settle { client, process }, Ok(Some(host_to_guestd::Body::Rung(rung)))) => {
+                self.rung(client, process, &rung);
+            }
+            (Pending::Settle { client, process }, Err(words)) => self.asked(client, process, Err(words)),
+            (Pending::Returning, Ok(Some(host_to_guestd::Body::Returned(true)))) => {}
+            // One that the host has no room for is as one that it does not know.
+            (Pending::NtHandleHeld, Ok(Some(host_to_guestd::Body::NtHandleHeld(true))) | Err(_)) => {}
+            (Pending::Resume { client, process }, Ok(Some(host_to_guestd::Body::Resumed(resumed)))) => {
+                return self.resumed(client, process, resumed);
+            }
+            (Pending::Resume { client, process }, Err(words)) => self.not_resumed(client, process, words),
+            (Pending::LendAgain { client, process }, Ok(Some(host_to_guestd::Body::Lent(true)))) => {
+                self.asked(client, process, Ok(()));
+            }
+            (Pending::LendAgain { client, process }, Err(words)) => self.asked(client, process, Err(words)),
             // Whoever waits for this answer is ended when the link is.
             (Pending::Hello, Ok(_)) => return Err("its answer to our hello is not `welcome`"),
             (Pending::Attach { .. }, Ok(_)) => return Err("its answer to an attach is not `attached`"),
@@ -200,27 +240,45 @@ impl<M: Machine> Broker<M> {
             (Pending::TakeBack { .. }, Ok(_)) => {
                 return Err("its answer to pages taken back is not `taken_back`");
             }
+            (Pending::KeepEvent { .. }, Ok(_)) => return Err("its answer to an event to keep is no `bell`"),
+            (Pending::ForgetEvent { .. }, Ok(_)) => {
+                return Err("its answer to an event to forget is not `forgotten`");
+            }
+            (Pending::Settle { .. }, Ok(_)) => return Err("its answer to settle is not `rung`"),
+            (Pending::Returning, _) => return Err("its answer to who is back is not `returned`"),
+            (Pending::NtHandleHeld, Ok(_)) => {
+                return Err("its answer to an NT handle that is held is not `nt_handle_held`");
+            }
+            (Pending::Resume { .. }, Ok(_)) => return Err("its answer to a resume is not `resumed`"),
+            (Pending::LendAgain { .. }, Ok(_)) => return Err("its answer to pages lent again is not `lent`"),
         }
         Ok(())
     }
 
-    fn welcomed(&mut self, now: Duration, version: u32, vm: u32) {
+    fn welcomed(&mut self, now: Duration, welcome: GuestdWelcome) {
+        let GuestdWelcome { version, vm, events_max, resuming } = welcome;
         if version != proto::PROTOCOL_VERSION {
             let ours = proto::PROTOCOL_VERSION;
             return self
                 .give_up(now, format!("the host speaks protocol version {version}, guestd speaks {ours}"));
         }
         self.link = Link::Up;
+        self.events_max = events_max.min(self.config.events_max);
         self.said.clear();
         self.effects.push(Effect::Say(format!("connected to the host as VM {vm}")));
+        self.return_to_host(now, resuming);
         let held = self.clients.iter().filter_map(|(client, entry)| match &entry.state {
             ClientState::Held { name, .. } => Some((*client, name.clone())),
             ClientState::Fresh
+            | ClientState::Returning { .. }
+            | ClientState::Resuming
+            | ClientState::Stranded { .. }
             | ClientState::Attaching
             | ClientState::Adding { .. }
             | ClientState::Making { .. }
             | ClientState::Lending { .. }
             | ClientState::TakingBack { .. }
+            | ClientState::Asking { .. }
             | ClientState::Attached { .. } => None,
         });
         for (client, name) in held.collect::<Vec<_>>() {
@@ -233,15 +291,26 @@ impl<M: Machine> Broker<M> {
         if self.processes.contains_key(&process) {
             return Err("it gives one process number to two processes");
         }
+        if self.stranded.contains_key(&process) {
+            return Err("it gives a process the number of one that waits for it");
+        }
         let state = ProcessState::Alive { client, stream: None };
+        let right = ResumeRight { token: attached.resume_token, within_ms: attached.resume_ms };
         self.processes.insert(
             process,
-            Process { state, regions: Vec::new(), lent: BTreeMap::new(), token: attached.token },
+            Process {
+                state,
+                regions: Vec::new(),
+                lent: BTreeMap::new(),
+                kept: BTreeSet::new(),
+                token: attached.token,
+                right,
+            },
         );
         match self.clients.get_mut(&client) {
             Some(entry) => {
                 entry.state = ClientState::Attached { process };
-                self.add_memory(client, process, FIRST_PAGES, true);
+                self.add_memory(client, process, FIRST_PAGES, true, None);
             }
             None => self.leave(process),
         }
@@ -290,6 +359,13 @@ impl std::fmt::Display for Input {
             Self::NtHandleClosed { token } => write!(formatter, "NT handle {token:?} closed"),
             Self::NtHandleNotMade { client, token, why } => {
                 write!(formatter, "NT handle {token:?} not made for client {}: {why}", client.0)
+            }
+            Self::BellNotOpened { client, process, event, why } => {
+                write!(
+                    formatter,
+                    "no bell for event {event} of process {process}, client {}: {why}",
+                    client.0
+                )
             }
             Self::Deadline => write!(formatter, "deadline"),
         }

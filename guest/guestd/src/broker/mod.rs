@@ -5,7 +5,8 @@
 //! answers with the first slot that the page holds; opens a stream to the host; and hands stream, memory and token to
 //! the process. Later the process may ask to *grow* its memory, and for NT handles: descriptors that carry a token of the
 //! host, and may live on in other processes. The host is told when nobody holds one any more. And it may *lend* pages:
-//! those of its allocations, which engines read and write. The connection stays open as long as the process lives.
+//! those of its allocations, which engines read and write. And it may have events *kept* that the host's driver signals:
+//! each has a stream from the host, its bell, whose bytes set it. The connection stays open as long as the process lives.
 //!
 //! ```text
 //! client:   Fresh ──Attach──▶ Held ──link up──▶ Attaching ──attached──▶ Adding ──first slot──▶ Attached
@@ -13,12 +14,15 @@
 //!             └── link is up ───┼───────────────────┘                      └───────── Grow ───────┤ token
 //!                               │                                             MakeNtHandle ─▶ Making
 //!                               │                              Lend, TakeBack ─▶ Lending, TakingBack
+//!                               │               KeepEvent, ForgetEvent, Settle ─▶ Asking
 //!                               └─ until the host is there, or HOST_WAIT_MAX has passed
 //! process:  attached ──▶ alive ──client gone, or ended by the host──▶ leaving ──detached──▶ freed
 //!             the stream is shut down when it leaves; its pages are unpinned and freed when the host has *answered*,
 //!             because until then the host may store into them
 //! NT handle: asked for ──token──▶ given ──last close, by anybody──▶ told to the host       link lost ──▶ forgotten
-//! link:     Down ──OpenLink──▶ Opening ──▶ Greeting ──welcome──▶ Up        any ──lost──▶ Down: every process is freed
+//! stranded: host killed ──Resume by a new connection──▶ Resuming ──resumed──▶ alive     process gone, or no host for it ──▶ freed
+//! bell:     asked for ──token──▶ open ──forgotten, or the process leaves, or the link is lost──▶ closed
+//! link:     Down ──OpenLink──▶ Opening ──▶ Greeting ──welcome──▶ Up        any ──lost──▶ Down: every process is freed, or stranded
 //!             a host that breaks the protocol: Finishing, until it has closed its end too
 //! ```
 //!
@@ -26,10 +30,12 @@
 //! the reason, and its connection is closed; what it may not have gets `refused` only.
 
 mod effects;
+mod events;
 mod growth;
 mod lending;
 mod link;
 mod nt_handles;
+mod resuming;
 mod state;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -44,7 +50,7 @@ use proto::limits::{BROKER_PACKET_BYTES_MAX, NAME_BYTES_MAX};
 use crate::limits::{CLIENTS_MAX, HOST_WAIT_MAX, REFUSALS_MAX, REFUSALS_SAID_MAX, REFUSALS_SAID_WINDOW};
 pub use effects::{ClientId, Effect, Input, Machine, MadeRegion, MadeStream, Purpose};
 use growth::{FIRST_PAGES, next_pages};
-use state::{Client, ClientState, Link, Pending, Process, ProcessState};
+use state::{Client, ClientState, Link, Pending, Process, ProcessState, Stranded};
 
 /// What the broker is told once.
 #[derive(Debug, Clone)]
@@ -53,6 +59,8 @@ pub struct Config {
     pub kernel: String,
     /// Pages that all processes together may hold.
     pub pages_total_max: u32,
+    /// Events that are kept for one process; 0 where that does not work.
+    pub events_max: u32,
 }
 
 /// The broker. `M` makes memory and streams.
@@ -62,9 +70,12 @@ pub struct Broker<M: Machine> {
     link: Link,
     clients: BTreeMap<ClientId, Client<M::Descriptor>>,
     processes: BTreeMap<u32, Process<M>>,
+    stranded: BTreeMap<u32, Stranded<M>>,
     pending: BTreeMap<u64, Pending>,
     /// NT handles that the host of this link knows of and that somebody may hold.
     nt_handles: BTreeSet<ShareToken>,
+    /// Events that are kept for one process, as the host of this link can do it too.
+    events_max: u32,
     last_request: u64,
     /// The time of the input that is being handled.
     now: Duration,
@@ -83,8 +94,10 @@ impl<M: Machine> Broker<M> {
             link: Link::new(),
             clients: BTreeMap::new(),
             processes: BTreeMap::new(),
+            stranded: BTreeMap::new(),
             pending: BTreeMap::new(),
             nt_handles: BTreeSet::new(),
+            events_max: 0,
             last_request: 0,
             now: Duration::ZERO,
             refusals_said: (Duration::ZERO, 0),
@@ -106,6 +119,9 @@ impl<M: Machine> Broker<M> {
             Input::ClientGone { client } => self.client_gone(client),
             Input::NtHandleClosed { token } => self.nt_handle_closed(token),
             Input::NtHandleNotMade { client, token, why } => self.nt_handle_not_made(client, token, why),
+            Input::BellNotOpened { client, process, event, why } => {
+                self.bell_not_opened(client, process, event, why);
+            }
             Input::Deadline => self.deadline(now),
         }
         // Looks at every process: for tests only.
@@ -153,47 +169,55 @@ impl<M: Machine> Broker<M> {
             Ok(BrokerRequest { body: None }) => return self.expel(client, "the request is empty".to_owned()),
             Err(error) => return self.expel(client, format!("the request is not a message: {error}")),
         };
+        use broker_request::Body;
         match (&entry.state, body) {
-            (ClientState::Fresh, broker_request::Body::Attach(attach)) => self.attach(now, client, attach),
-            (ClientState::Attached { process }, broker_request::Body::Grow(grow)) => {
+            (ClientState::Fresh, Body::Attach(attach)) => self.attach(now, client, attach),
+            (ClientState::Fresh, Body::Resume(resume)) => self.resume(now, client, resume),
+            (ClientState::Fresh, body) => self.expel(client, too_early(&body)),
+            (ClientState::Attached { process }, body) => {
                 let process = *process;
-                self.grow(client, process, grow.slots);
+                self.request(client, process, body);
             }
-            (ClientState::Attached { process }, broker_request::Body::MakeNtHandle(_)) => {
-                let process = *process;
-                self.ask_for_nt_handle(client, process);
-            }
-            (ClientState::Attached { process }, broker_request::Body::Lend(lend)) => {
-                let process = *process;
-                self.lend(client, process, lend.address, lend.pages);
-            }
-            (ClientState::Attached { process }, broker_request::Body::TakeBack(address)) => {
-                let process = *process;
-                self.take_back(client, process, address);
-            }
-            (ClientState::Fresh, body) => {
-                let what = match body {
-                    broker_request::Body::Attach(_) => unreachable!("taken above"),
-                    broker_request::Body::Grow(_) => "ask for more fence memory",
-                    broker_request::Body::MakeNtHandle(_) => "ask for an NT handle",
-                    broker_request::Body::Lend(_) | broker_request::Body::TakeBack(_) => "lend pages",
-                };
-                self.expel(client, format!("attach before you {what}"));
-            }
-            (ClientState::Attached { .. }, broker_request::Body::Attach(_)) => {
-                self.expel(client, "this connection has attached its process already".to_owned());
-            }
+            // Nothing comes from one that was hung up on.
+            (ClientState::Stranded { .. }, _) => {}
             (
                 ClientState::Held { .. }
+                | ClientState::Returning { .. }
+                | ClientState::Resuming
                 | ClientState::Attaching
                 | ClientState::Adding { .. }
                 | ClientState::Making { .. }
                 | ClientState::Lending { .. }
-                | ClientState::TakingBack { .. },
+                | ClientState::TakingBack { .. }
+                | ClientState::Asking { .. },
                 _,
             ) => {
                 self.expel(client, "the request before this one is not answered yet".to_owned());
             }
+        }
+    }
+
+    /// A client asks for something for its process.
+    fn request(&mut self, client: ClientId, process: u32, body: broker_request::Body) {
+        use broker_request::Body;
+        match body {
+            Body::Grow(grow) => self.grow(client, process, grow.slots),
+            Body::MakeNtHandle(_) => self.ask_for_nt_handle(client, process),
+            Body::Lend(lend) => self.lend(client, process, lend.address, lend.pages),
+            Body::TakeBack(address) => self.take_back(client, process, address),
+            Body::KeepEvent(event) => self.keep_event(client, process, event),
+            Body::ForgetEvent(event) => self.forget_event(client, process, event),
+            Body::Settle(_) => self.settle(client, process),
+            Body::Regain(regain) => self.regain(client, process, regain.first_slot, regain.slots),
+            Body::LendAgain(lend) => self.lend_again(client, process, lend.address, lend.pages),
+            // The host was told of all that are held.
+            Body::HaveNtHandle(_) => {
+                self.reply(client, BrokerReply { process, ..BrokerReply::default() }, Vec::new());
+            }
+            Body::Attach(_) => {
+                self.expel(client, "this connection has attached its process already".to_owned());
+            }
+            Body::Resume(_) => self.expel(client, "this connection has its process already".to_owned()),
         }
     }
 
@@ -224,13 +248,14 @@ impl<M: Machine> Broker<M> {
     fn grow(&mut self, client: ClientId, process: u32, slots: u32) {
         let held = self.processes.get(&process).map_or(0, Process::pages);
         match next_pages(held, slots) {
-            Ok(pages) => self.add_memory(client, process, pages, false),
+            Ok(pages) => self.add_memory(client, process, pages, false, None),
             Err(words) => self.refuse(client, words),
         }
     }
 
-    /// Makes memory and names it to the host. `first`: the process is being attached and gets its stream too.
-    fn add_memory(&mut self, client: ClientId, process: u32, pages: u32, first: bool) {
+    /// Makes memory and names it to the host. `first`: the process is being attached and gets its stream too. `again`: it
+    /// has these slots, and comes back.
+    fn add_memory(&mut self, client: ClientId, process: u32, pages: u32, first: bool, again: Option<u32>) {
         let made = self.make_region(Purpose::Fences, pages);
         let Some(entry) = self.processes.get_mut(&process) else { return };
         match made {
@@ -239,8 +264,8 @@ impl<M: Machine> Broker<M> {
                 if let Some(client) = self.clients.get_mut(&client) {
                     client.state = ClientState::Adding { process, first, descriptor: made.descriptor };
                 }
-                let body = guestd_to_host::Body::AddMemory(AddFenceMemory { process, pages: made.addresses });
-                self.tell_host(body, Pending::AddMemory { client, process });
+                let add = AddFenceMemory { process, pages: made.addresses, first_slot: again };
+                self.tell_host(guestd_to_host::Body::AddMemory(add), Pending::AddMemory { client, process });
             }
             Err(words) => {
                 self.say_refusal(format!("process {process} gets no fence memory: {words}"));
@@ -250,7 +275,9 @@ impl<M: Machine> Broker<M> {
     }
 
     fn make_region(&mut self, purpose: Purpose, pages: u32) -> Result<MadeRegion<M>, String> {
-        let total: u32 = self.processes.values().map(Process::pinned_pages).sum();
+        let stranded = self.stranded.values().flat_map(|stranded| stranded.lent.values());
+        let total: u32 = self.processes.values().map(Process::pinned_pages).sum::<u32>()
+            + stranded.map(state::Lent::pages).sum::<u32>();
         let most = self.config.pages_total_max;
         if pages > most.saturating_sub(total) {
             return Err(format!(
@@ -285,6 +312,9 @@ impl<M: Machine> Broker<M> {
             match self.machine.open_stream() {
                 Ok(made) => {
                     reply.token = std::mem::take(&mut entry.token);
+                    reply.events_max = self.events_max;
+                    reply.resume_token = entry.right.token.clone();
+                    reply.resume_ms = entry.right.within_ms;
                     entry.state = ProcessState::Alive { client, stream: Some(made.stream) };
                     descriptors.insert(0, made.descriptor);
                 }
@@ -298,11 +328,17 @@ impl<M: Machine> Broker<M> {
         let Some(entry) = self.clients.remove(&client) else { return };
         match entry.state {
             // The host's answer to an attach under way finds no client, and is detached again then.
-            ClientState::Fresh | ClientState::Held { .. } | ClientState::Attaching => {}
+            ClientState::Fresh
+            | ClientState::Held { .. }
+            | ClientState::Attaching
+            | ClientState::Returning { .. }
+            | ClientState::Resuming => {}
+            ClientState::Stranded { process } => self.stranded_gone(process),
             ClientState::Adding { process, .. }
             | ClientState::Making { process }
             | ClientState::Lending { process, .. }
             | ClientState::TakingBack { process }
+            | ClientState::Asking { process }
             | ClientState::Attached { process } => self.leave(process),
         }
     }
@@ -311,6 +347,9 @@ impl<M: Machine> Broker<M> {
     fn leave(&mut self, process: u32) {
         let Some(entry) = self.processes.get_mut(&process) else { return };
         entry.state = ProcessState::Leaving;
+        if !std::mem::take(&mut entry.kept).is_empty() {
+            self.effects.push(Effect::CloseBells { process });
+        }
         self.tell_host(guestd_to_host::Body::Detach(process), Pending::Detach { process });
     }
 
@@ -362,6 +401,24 @@ impl<M: Machine> Broker<M> {
     }
 }
 
+/// Why a request cannot be the first one.
+fn too_early(body: &broker_request::Body) -> String {
+    let what = match body {
+        broker_request::Body::Attach(_) => "attach",
+        broker_request::Body::Grow(_) => "ask for more fence memory",
+        broker_request::Body::MakeNtHandle(_) => "ask for an NT handle",
+        broker_request::Body::Lend(_) | broker_request::Body::TakeBack(_) => "lend pages",
+        broker_request::Body::KeepEvent(_)
+        | broker_request::Body::ForgetEvent(_)
+        | broker_request::Body::Settle(_) => "have events kept",
+        broker_request::Body::Resume(_) => "go on",
+        broker_request::Body::Regain(_)
+        | broker_request::Body::LendAgain(_)
+        | broker_request::Body::HaveNtHandle(_) => "show what you have",
+    };
+    format!("attach before you {what}")
+}
+
 fn refused(words: String) -> BrokerReply {
     BrokerReply { refused: words, ..BrokerReply::default() }
 }
@@ -374,6 +431,10 @@ fn kept_name(mut name: String) -> String {
 }
 
 #[cfg(test)]
+mod event_tests;
+#[cfg(test)]
 mod random_tests;
+#[cfg(test)]
+mod resuming_tests;
 #[cfg(test)]
 mod tests;

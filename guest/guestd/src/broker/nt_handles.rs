@@ -3,7 +3,7 @@
 use d3dkmt::ShareToken;
 use proto::attach::guestd_to_host;
 
-use super::state::{ClientState, Pending};
+use super::state::{ClientState, Link, Pending};
 use super::{Broker, ClientId, Effect, Machine, refused};
 
 impl<M: Machine> Broker<M> {
@@ -46,9 +46,10 @@ impl<M: Machine> Broker<M> {
         }
     }
 
-    /// Handles of an earlier link are none of this host's.
+    /// Handles of an earlier link are none of this host's. A host that is not there learns which are left when it is back.
     pub(super) fn nt_handle_closed(&mut self, token: ShareToken) {
-        if self.nt_handles.remove(&token) {
+        let is_told = matches!(self.link, Link::Up | Link::Finishing { .. });
+        if self.nt_handles.remove(&token) && is_told {
             let body = guestd_to_host::Body::NtHandleClosed(token.0.to_vec());
             self.tell_host(body, Pending::NtHandleClosed);
         }

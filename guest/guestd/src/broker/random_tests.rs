@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 use proptest::prelude::*;
-use proto::attach::{Attached, GuestdWelcome, HostToGuestd, host_to_guestd};
+use proto::attach::{Attached, GuestdWelcome, HostToGuestd, Resumed, Rung, host_to_guestd, rung};
 
 use super::*;
 
@@ -56,10 +56,16 @@ struct Host {
     pages: BTreeMap<u32, BTreeSet<u64>>,
     /// First page of what is lent, by process and address.
     lent: BTreeMap<(u32, u64), u64>,
+    /// Events that it sends wakes of to their bells.
+    bells: BTreeSet<(u32, u64)>,
     next_process: u32,
     /// NT handles that it was not told the end of.
     nt_handles: BTreeSet<[u8; 16]>,
     next_nt_handle: u8,
+    /// It does not go on from one before it.
+    is_new: bool,
+    /// Processes of the one before it that are still there.
+    awaited: BTreeSet<u32>,
 }
 
 impl Host {
@@ -70,12 +76,18 @@ impl Host {
         }
         let message = self.requests.remove(pick % self.requests.len());
         let body = match message.body.unwrap() {
-            guestd_to_host::Body::Hello(_) => {
-                host_to_guestd::Body::Welcome(GuestdWelcome { version: proto::PROTOCOL_VERSION, vm: 1 })
-            }
+            guestd_to_host::Body::Hello(_) => host_to_guestd::Body::Welcome(GuestdWelcome {
+                version: proto::PROTOCOL_VERSION,
+                vm: 1,
+                events_max: 4,
+                resuming: !std::mem::take(&mut self.is_new),
+            }),
             guestd_to_host::Body::Attach(_) => {
                 self.next_process += u32::from(!refuse);
-                host_to_guestd::Body::Attached(Attached { process: self.next_process, token: vec![] })
+                // Each third cannot go on with another host.
+                let resume_token = vec![1; usize::from(!self.next_process.is_multiple_of(3))];
+                let process = self.next_process;
+                host_to_guestd::Body::Attached(Attached { process, resume_token, ..Attached::default() })
             }
             guestd_to_host::Body::AddMemory(add) => {
                 if refuse {
@@ -96,7 +108,38 @@ impl Host {
             guestd_to_host::Body::Detach(process) => {
                 self.pages.remove(&process);
                 self.lent.retain(|(of, _), _| *of != process);
+                self.bells.retain(|(of, _)| *of != process);
                 host_to_guestd::Body::Detached(true)
+            }
+            guestd_to_host::Body::KeepEvent(event) => {
+                if !refuse {
+                    assert!(self.bells.insert((event.process, event.event)), "two bells of one event");
+                }
+                host_to_guestd::Body::Bell(vec![u8::from(event.event == 3); 16])
+            }
+            guestd_to_host::Body::ForgetEvent(event) => {
+                self.bells.remove(&(event.process, event.event));
+                host_to_guestd::Body::Forgotten(true)
+            }
+            guestd_to_host::Body::Settle(process) => {
+                let of = |(owner, _): &&(u32, u64)| *owner == process;
+                let bell = |(_, event): &(u32, u64)| rung::Bell { event: *event, wakes: 1 };
+                host_to_guestd::Body::Rung(Rung { bells: self.bells.iter().filter(of).map(bell).collect() })
+            }
+            guestd_to_host::Body::Returning(returning) => {
+                self.awaited = returning.processes.into_iter().collect();
+                return Some(answered(message.request, Ok(host_to_guestd::Body::Returned(true))));
+            }
+            guestd_to_host::Body::NtHandleHeld(token) => {
+                let held = token[..].try_into().unwrap();
+                assert!(self.nt_handles.insert(held), "NT handle {} is held twice", token[0]);
+                return Some(answered(message.request, Ok(host_to_guestd::Body::NtHandleHeld(true))));
+            }
+            guestd_to_host::Body::Resume(resume) => {
+                let is_known = self.awaited.contains(&resume.process) && !refuse;
+                let resumed = Resumed { slots: 64, token: vec![2; 16] };
+                let answer = if is_known { Ok(host_to_guestd::Body::Resumed(resumed)) } else { Err(()) };
+                return Some(answered(message.request, answer));
             }
             guestd_to_host::Body::MakeNtHandle(_) => {
                 self.next_nt_handle = self.next_nt_handle.wrapping_add(1);
@@ -111,21 +154,30 @@ impl Host {
                 host_to_guestd::Body::NtHandleClosed(true)
             }
         };
-        let (body, refused) = if refuse { (None, "no".to_owned()) } else { (Some(body), String::new()) };
-        Some(HostToGuestd { request: message.request, refused, body })
+        Some(answered(message.request, if refuse { Err(()) } else { Ok(body) }))
     }
 
     fn forget(&mut self) {
         self.requests.clear();
         self.pages.clear();
         self.lent.clear();
+        self.bells.clear();
         self.nt_handles.clear();
+        self.awaited.clear();
     }
+}
+
+fn answered(request: u64, answer: Result<host_to_guestd::Body, ()>) -> HostToGuestd {
+    let refused = if answer.is_err() { "no".to_owned() } else { String::new() };
+    HostToGuestd { request, refused, body: answer.ok() }
 }
 
 #[derive(Debug, Clone)]
 enum Step {
-    Answer { pick: usize, refuse: bool },
+    Answer {
+        pick: usize,
+        refuse: bool,
+    },
     Arrive,
     Attach(u64),
     Grow(u64, u32),
@@ -133,11 +185,18 @@ enum Step {
     CloseNtHandle(usize),
     Lend(u64, u64, u32),
     TakeBack(u64, u64),
+    KeepEvent(u64, u64),
+    ForgetEvent(u64, u64),
+    Settle(u64),
+    Resume(u64, u32),
+    Regain(u64, u32),
+    LendAgain(u64, u64, u32),
     Garbage(u64),
     Gone(u64),
     Ended(u32),
     WrongAnswer(u64),
-    LinkLost,
+    /// Whether the next host goes on.
+    LinkLost(bool),
     Time(u64),
 }
 
@@ -152,11 +211,17 @@ fn step() -> impl Strategy<Value = Step> {
         5 => any::<usize>().prop_map(Step::CloseNtHandle),
         6 => (client.clone(), 0..4_u64, 1..8_u32).prop_map(|(client, address, pages)| Step::Lend(client, address, pages)),
         5 => (client.clone(), 0..4_u64).prop_map(|(client, address)| Step::TakeBack(client, address)),
+        6 => (client.clone(), 0..6_u64).prop_map(|(client, event)| Step::KeepEvent(client, event)),
+        4 => (client.clone(), 0..6_u64).prop_map(|(client, event)| Step::ForgetEvent(client, event)),
+        2 => client.clone().prop_map(Step::Settle),
+        6 => (client.clone(), 0..8_u32).prop_map(|(client, process)| Step::Resume(client, process)),
+        4 => (client.clone(), 1..200_u32).prop_map(|(client, slots)| Step::Regain(client, slots)),
+        4 => (client.clone(), 0..4_u64, 1..8_u32).prop_map(|(client, address, pages)| Step::LendAgain(client, address, pages)),
         1 => client.clone().prop_map(Step::Garbage),
         4 => client.prop_map(Step::Gone),
         2 => (0..8_u32).prop_map(Step::Ended),
         1 => (0..40_u64).prop_map(Step::WrongAnswer),
-        1 => Just(Step::LinkLost),
+        1 => any::<bool>().prop_map(Step::LinkLost),
         6 => (0..3000_u64).prop_map(Step::Time),
     ]
 }
@@ -172,13 +237,15 @@ struct World {
     finishing: bool,
     /// NT handles that somebody holds.
     held: Vec<ShareToken>,
+    /// Bells that are open here.
+    open: BTreeSet<(u32, u64)>,
 }
 
 impl World {
     fn new() -> Self {
         let living = Living::default();
         let machine = Counting { living: living.clone(), last: 0 };
-        let config = Config { kernel: String::new(), pages_total_max: 40 };
+        let config = Config { kernel: String::new(), pages_total_max: 40, events_max: 4 };
         let broker = Broker::new(config, machine);
         Self {
             broker,
@@ -189,6 +256,7 @@ impl World {
             link: false,
             finishing: false,
             held: Vec::new(),
+            open: BTreeSet::new(),
         }
     }
 
@@ -226,7 +294,8 @@ impl World {
                         }
                         Some(guestd_to_host::Body::Lend(lend)) => {
                             let other = self.host.lent.insert((lend.process, lend.address), lend.pages[0]);
-                            assert_eq!(other, None, "two regions at one address");
+                            let is_other = other.is_some_and(|other| other != lend.pages[0]);
+                            assert!(!is_other, "two regions at one address");
                         }
                         _ => {}
                     }
@@ -237,7 +306,24 @@ impl World {
                     not_made.push(Input::NtHandleNotMade { client, token, why: String::new() });
                 }
                 Effect::GiveNtHandle { token, .. } => self.held.push(token),
-                Effect::Reply { .. } | Effect::Close { .. } | Effect::Say(_) => {}
+                // There is no bell for what is no eventfd.
+                Effect::OpenBell { client, process, event, token } if token[0] == 1 => {
+                    not_made.push(Input::BellNotOpened { client, process, event, why: String::new() });
+                }
+                Effect::OpenBell { process, event, .. } => {
+                    assert!(self.open.insert((process, event)), "two bells of one event");
+                }
+                Effect::CloseBell { process, event } => assert!(self.open.remove(&(process, event))),
+                Effect::CloseBells { process } => self.open.retain(|(of, _)| *of != process),
+                Effect::Settle { process, bells, .. } => {
+                    for (event, _) in bells {
+                        assert!(
+                            self.open.contains(&(process, event)),
+                            "one waits for a bell that is not there"
+                        );
+                    }
+                }
+                Effect::Reply { .. } | Effect::Close { .. } | Effect::HangUp { .. } | Effect::Say(_) => {}
             }
         }
         // What the host may store into is still there.
@@ -277,6 +363,27 @@ impl World {
             Step::TakeBack(back, address) => {
                 self.packet(self.client(back), broker_request::Body::TakeBack(address));
             }
+            Step::KeepEvent(back, event) => {
+                self.packet(self.client(back), broker_request::Body::KeepEvent(event));
+            }
+            Step::ForgetEvent(back, event) => {
+                self.packet(self.client(back), broker_request::Body::ForgetEvent(event));
+            }
+            Step::Resume(back, process) => {
+                let process = self.host.next_process.saturating_sub(process);
+                let (version, token) = (proto::PROTOCOL_VERSION, vec![1]);
+                let resume = broker_request::Resume { version, process, token };
+                self.packet(self.client(back), broker_request::Body::Resume(resume));
+            }
+            Step::Regain(back, slots) => {
+                let regain = broker_request::Regain { first_slot: 0, slots };
+                self.packet(self.client(back), broker_request::Body::Regain(regain));
+            }
+            Step::LendAgain(back, address, pages) => {
+                let lend = broker_request::Lend { address, pages };
+                self.packet(self.client(back), broker_request::Body::LendAgain(lend));
+            }
+            Step::Settle(back) => self.packet(self.client(back), broker_request::Body::Settle(true)),
             Step::CloseNtHandle(pick) => {
                 if !self.held.is_empty() {
                     let token = self.held.remove(pick % self.held.len());
@@ -294,8 +401,11 @@ impl World {
                 self.host.requests.retain(|message| message.request != request);
                 self.feed(Input::FromHost(HostToGuestd { request, refused: String::new(), body }));
             }
-            Step::LinkLost if self.link => self.feed(Input::LinkLost { why: "lost".to_owned() }),
-            Step::WrongAnswer(_) | Step::LinkLost => {}
+            Step::LinkLost(goes_on) if self.link => {
+                self.feed(Input::LinkLost { why: "lost".to_owned() });
+                self.host.is_new = !goes_on;
+            }
+            Step::WrongAnswer(_) | Step::LinkLost(_) => {}
             Step::Time(milliseconds) => {
                 self.now += Duration::from_millis(milliseconds);
                 let was = self.link;
@@ -334,6 +444,7 @@ proptest! {
             world.feed(Input::LinkLost { why: "end".to_owned() });
         }
         prop_assert!(world.living.borrow().is_empty());
+        prop_assert!(world.open.is_empty(), "bells without a process");
         prop_assert_eq!(world.broker.process_count(), 0);
     }
 }

@@ -1,6 +1,6 @@
 //! What the broker keeps of each client, process and request, and what must hold between them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use super::{Broker, ClientId, Machine};
@@ -52,6 +52,13 @@ pub(super) enum ClientState<Descriptor> {
     Fresh,
     /// Asked to attach while the host was not there.
     Held { name: String, until: Duration },
+    /// Asked for the session of its process while the host was not there.
+    Returning { process: u32, token: Vec<u8>, until: Duration },
+    /// The host is asked for that session.
+    Resuming,
+    /// Its process has lost its host, and may come back by another connection. This one is closed to requests, and tells
+    /// the end of the process.
+    Stranded { process: u32 },
     /// The host is asked for a process.
     Attaching,
     /// The host is told of memory that the client will get. `first`: with it comes the stream.
@@ -62,6 +69,8 @@ pub(super) enum ClientState<Descriptor> {
     Lending { process: u32, descriptor: Descriptor },
     /// The host is asked to let go of pages.
     TakingBack { process: u32 },
+    /// The host is asked about an event that the client wants kept, forgotten or settled.
+    Asking { process: u32 },
     /// Has all it asked for.
     Attached { process: u32 },
 }
@@ -71,23 +80,30 @@ impl<Descriptor> Client<Descriptor> {
         match self.state {
             ClientState::Fresh | ClientState::Attached { .. } => false,
             ClientState::Held { .. }
-            | ClientState::Attaching
-            | ClientState::Adding { .. }
-            | ClientState::Making { .. }
-            | ClientState::Lending { .. }
-            | ClientState::TakingBack { .. } => true,
-        }
-    }
-
-    pub(super) fn held_until(&self) -> Option<Duration> {
-        match self.state {
-            ClientState::Held { until, .. } => Some(until),
-            ClientState::Fresh
+            | ClientState::Returning { .. }
+            | ClientState::Resuming
+            | ClientState::Stranded { .. }
             | ClientState::Attaching
             | ClientState::Adding { .. }
             | ClientState::Making { .. }
             | ClientState::Lending { .. }
             | ClientState::TakingBack { .. }
+            | ClientState::Asking { .. } => true,
+        }
+    }
+
+    pub(super) fn held_until(&self) -> Option<Duration> {
+        match self.state {
+            ClientState::Held { until, .. } | ClientState::Returning { until, .. } => Some(until),
+            ClientState::Fresh
+            | ClientState::Resuming
+            | ClientState::Stranded { .. }
+            | ClientState::Attaching
+            | ClientState::Adding { .. }
+            | ClientState::Making { .. }
+            | ClientState::Lending { .. }
+            | ClientState::TakingBack { .. }
+            | ClientState::Asking { .. }
             | ClientState::Attached { .. } => None,
         }
     }
@@ -99,10 +115,41 @@ pub(super) struct Process<M: Machine> {
     pub(super) state: ProcessState<M::Stream>,
     /// Memory and its pages, in the order it was added.
     pub(super) regions: Vec<(M::Region, u32)>,
-    /// What engines may touch, and its pages, by its address in the process.
-    pub(super) lent: BTreeMap<u64, (M::Region, u32)>,
+    /// What engines may touch, by its address in the process.
+    pub(super) lent: BTreeMap<u64, Lent<M>>,
+    /// Events that the host has bells for.
+    pub(super) kept: BTreeSet<u64>,
     /// Until it is handed out.
     pub(super) token: Vec<u8>,
+    pub(super) right: ResumeRight,
+}
+
+/// What a process presents to go on with its session after its host was killed; no token if it cannot.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct ResumeRight {
+    pub(super) token: Vec<u8>,
+    pub(super) within_ms: Option<u64>,
+}
+
+/// Pages that a process lends, and the guest-physical address of each.
+pub(super) struct Lent<M: Machine> {
+    pub(super) _region: M::Region,
+    pub(super) addresses: Vec<u64>,
+}
+
+impl<M: Machine> Lent<M> {
+    pub(super) fn pages(&self) -> u32 {
+        self.addresses.len() as u32
+    }
+}
+
+/// A process whose host was killed, until it comes back or ends. No host knows any page of its.
+pub(super) struct Stranded<M: Machine> {
+    /// Its connection until it has another.
+    pub(super) client: ClientId,
+    pub(super) right: ResumeRight,
+    /// They hold what the program and engines have put there.
+    pub(super) lent: BTreeMap<u64, Lent<M>>,
 }
 
 pub(super) enum ProcessState<Stream> {
@@ -120,7 +167,7 @@ impl<M: Machine> Process<M> {
 
     /// All that are pinned.
     pub(super) fn pinned_pages(&self) -> u32 {
-        self.pages() + self.lent.values().map(|(_, pages)| pages).sum::<u32>()
+        self.pages() + self.lent.values().map(Lent::pages).sum::<u32>()
     }
 }
 
@@ -128,18 +175,69 @@ impl<M: Machine> Process<M> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Pending {
     Hello,
-    Attach { client: ClientId },
-    AddMemory { client: ClientId, process: u32 },
-    Detach { process: u32 },
-    MakeNtHandle { client: ClientId },
+    Attach {
+        client: ClientId,
+    },
+    AddMemory {
+        client: ClientId,
+        process: u32,
+    },
+    Detach {
+        process: u32,
+    },
+    MakeNtHandle {
+        client: ClientId,
+    },
     NtHandleClosed,
-    Lend { client: ClientId, process: u32, address: u64 },
-    TakeBack { client: ClientId, process: u32, address: u64 },
+    Lend {
+        client: ClientId,
+        process: u32,
+        address: u64,
+    },
+    TakeBack {
+        client: ClientId,
+        process: u32,
+        address: u64,
+    },
+    KeepEvent {
+        client: ClientId,
+        process: u32,
+        event: u64,
+    },
+    /// Nobody waits for it if its client was told otherwise already.
+    ForgetEvent {
+        client: Option<ClientId>,
+        process: u32,
+    },
+    Settle {
+        client: ClientId,
+        process: u32,
+    },
+    Returning,
+    NtHandleHeld,
+    Resume {
+        client: ClientId,
+        process: u32,
+    },
+    LendAgain {
+        client: ClientId,
+        process: u32,
+    },
 }
 
 impl<M: Machine> Broker<M> {
     /// The first thing that does not hold, in words; a bug if there is one.
     pub(super) fn violation(&self) -> Option<String> {
+        let is_its = |(process, stranded): &(&u32, &Stranded<M>)| {
+            let client = self.clients.get(&stranded.client).map(|client| &client.state);
+            matches!(client, Some(ClientState::Stranded { process: of }) if of == *process)
+        };
+        if let Some((process, _)) = self.stranded.iter().find(|stranded| !is_its(stranded)) {
+            return Some(format!("process {process} is stranded without a client of its own"));
+        }
+        if let Some(process) = self.stranded.keys().find(|process| self.processes.contains_key(process)) {
+            return Some(format!("process {process} is stranded, and is not"));
+        }
         match self.link {
             // The host's answers no longer count: what is left goes when the link does.
             Link::Finishing { .. } => None,
@@ -170,7 +268,8 @@ impl<M: Machine> Broker<M> {
                 ClientState::Attached { process }
                 | ClientState::Making { process }
                 | ClientState::Lending { process, .. }
-                | ClientState::TakingBack { process },
+                | ClientState::TakingBack { process }
+                | ClientState::Asking { process },
             ) if *process == number => {
                 stream.is_none().then(|| format!("process {number} is attached and has no stream"))
             }

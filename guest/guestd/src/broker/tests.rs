@@ -3,16 +3,18 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use proto::attach::{Attached, GuestdWelcome, HostToGuestd, LendPages, TakePagesBack, host_to_guestd};
+use proto::attach::{
+    Attached, GuestdWelcome, HostToGuestd, KeptEvent, LendPages, TakePagesBack, host_to_guestd,
+};
 
 use super::*;
 use crate::limits::{GREETING_MAX, PROCESS_PAGES_MAX};
 use proto::limits::{LENT_PAGES_MAX, PAGES_PER_MESSAGE_MAX};
 
-type Log = Rc<RefCell<Vec<String>>>;
+pub(super) type Log = Rc<RefCell<Vec<String>>>;
 
 /// Writes its name down when it is dropped.
-struct Traced(&'static str, u32, Log);
+pub(super) struct Traced(&'static str, u32, Log);
 
 impl Drop for Traced {
     fn drop(&mut self) {
@@ -20,7 +22,7 @@ impl Drop for Traced {
     }
 }
 
-struct FakeMachine {
+pub(super) struct FakeMachine {
     log: Log,
     made: u32,
     refuse_memory: Rc<RefCell<bool>>,
@@ -52,15 +54,15 @@ impl Machine for FakeMachine {
 }
 
 /// A broker whose effects are lines in a log, in order with what the machine takes back.
-struct Harness {
-    broker: Broker<FakeMachine>,
-    log: Log,
-    now: Duration,
+pub(super) struct Harness {
+    pub(super) broker: Broker<FakeMachine>,
+    pub(super) log: Log,
+    pub(super) now: Duration,
     refuse_memory: Rc<RefCell<bool>>,
     refuse_stream: Rc<RefCell<bool>>,
 }
 
-const A: ClientId = ClientId(1);
+pub(super) const A: ClientId = ClientId(1);
 const B: ClientId = ClientId(2);
 
 fn render(effect: &Effect<String>) -> String {
@@ -79,7 +81,8 @@ fn render(effect: &Effect<String>) -> String {
                     format!("host #{request}: attach pid {} {}", attach.pid, attach.name)
                 }
                 guestd_to_host::Body::AddMemory(add) => {
-                    format!("host #{request}: process {} pages {}", add.process, add.pages.len())
+                    let again = add.first_slot.map(|slot| format!(" from slot {slot}")).unwrap_or_default();
+                    format!("host #{request}: process {} pages {}{again}", add.process, add.pages.len())
                 }
                 guestd_to_host::Body::Detach(process) => format!("host #{request}: detach {process}"),
                 guestd_to_host::Body::MakeNtHandle(process) => {
@@ -95,6 +98,23 @@ fn render(effect: &Effect<String>) -> String {
                 guestd_to_host::Body::TakeBack(TakePagesBack { process, address }) => {
                     format!("host #{request}: process {process} takes {address:#x} back")
                 }
+                guestd_to_host::Body::KeepEvent(KeptEvent { process, event }) => {
+                    format!("host #{request}: keep event {event} of {process}")
+                }
+                guestd_to_host::Body::ForgetEvent(KeptEvent { process, event }) => {
+                    format!("host #{request}: forget event {event} of {process}")
+                }
+                guestd_to_host::Body::Settle(process) => format!("host #{request}: settle {process}"),
+                guestd_to_host::Body::Returning(returning) => {
+                    format!("host #{request}: back are {:?}", returning.processes)
+                }
+                guestd_to_host::Body::NtHandleHeld(token) => format!("host #{request}: held {}", token[0]),
+                guestd_to_host::Body::Resume(resume) => {
+                    format!(
+                        "host #{request}: resume {} pid {} {:?}",
+                        resume.process, resume.pid, resume.token
+                    )
+                }
             }
         }
         Effect::Reply { client, reply, descriptors } if reply.refused.is_empty() => format!(
@@ -109,13 +129,22 @@ fn render(effect: &Effect<String>) -> String {
         Effect::GiveNtHandle { client, process, token } => {
             format!("client {}: process {process} NT handle {}", client.0, token.0[0])
         }
+        Effect::OpenBell { client, process, event, token } => {
+            format!("client {}: bell {} for event {event} of {process}", client.0, token[0])
+        }
+        Effect::CloseBell { process, event } => format!("no bell for event {event} of {process}"),
+        Effect::CloseBells { process } => format!("no bells for {process}"),
+        Effect::Settle { client, process, bells } => {
+            format!("client {}: {process} settled at {bells:?}", client.0)
+        }
         Effect::Close { client } => format!("close {}", client.0),
+        Effect::HangUp { client } => format!("hang up {}", client.0),
         Effect::Say(words) => format!("say {words}"),
     }
 }
 
 impl Harness {
-    fn down() -> Self {
+    pub(super) fn down() -> Self {
         let log = Log::default();
         let (refuse_memory, refuse_stream) = (Rc::default(), Rc::default());
         let machine = FakeMachine {
@@ -124,25 +153,30 @@ impl Harness {
             refuse_memory: Rc::clone(&refuse_memory),
             refuse_stream: Rc::clone(&refuse_stream),
         };
-        let config = Config { kernel: "6.1".to_owned(), pages_total_max: 100_000 };
+        let config = Config { kernel: "6.1".to_owned(), pages_total_max: 100_000, events_max: 2 };
         Self { broker: Broker::new(config, machine), log, now: Duration::ZERO, refuse_memory, refuse_stream }
     }
 
-    fn up() -> Self {
+    pub(super) fn up() -> Self {
         let mut harness = Self::down();
         harness.input(Input::Deadline);
         harness.input(Input::LinkOpened);
-        harness.answer(
-            1,
-            host_to_guestd::Body::Welcome(GuestdWelcome { version: proto::PROTOCOL_VERSION, vm: 7 }),
-        );
+        harness.welcome(4);
         harness.expect(&["open link", "host #1: hello", "say connected to the host as VM 7"]);
         assert_eq!(harness.broker.next_deadline(), None, "nothing is to be done at rest");
         harness
     }
 
+    pub(super) fn welcome(&mut self, events_max: u32) {
+        let version = proto::PROTOCOL_VERSION;
+        self.answer(
+            1,
+            host_to_guestd::Body::Welcome(GuestdWelcome { version, vm: 7, events_max, resuming: false }),
+        );
+    }
+
     /// Client A with process 5, its first page and its stream; requests 2 and 3.
-    fn attached() -> Self {
+    pub(super) fn attached() -> Self {
         let mut harness = Self::up();
         harness.arrive(A, 100);
         harness.attach(A);
@@ -156,21 +190,21 @@ impl Harness {
         harness
     }
 
-    fn input(&mut self, input: Input) {
+    pub(super) fn input(&mut self, input: Input) {
         let effects = self.broker.handle(self.now, input);
         self.log.borrow_mut().extend(effects.iter().map(render));
     }
 
-    fn arrive(&mut self, client: ClientId, pid: u32) {
+    pub(super) fn arrive(&mut self, client: ClientId, pid: u32) {
         self.input(Input::ClientArrived { client, pid });
     }
 
-    fn ask(&mut self, client: ClientId, body: broker_request::Body) {
+    pub(super) fn ask(&mut self, client: ClientId, body: broker_request::Body) {
         let bytes = BrokerRequest { body: Some(body) }.encode_to_vec();
         self.input(Input::Packet { client, bytes });
     }
 
-    fn attach(&mut self, client: ClientId) {
+    pub(super) fn attach(&mut self, client: ClientId) {
         let attach = broker_request::Attach { version: proto::PROTOCOL_VERSION, name: "app".to_owned() };
         self.ask(client, broker_request::Body::Attach(attach));
     }
@@ -179,26 +213,27 @@ impl Harness {
         self.ask(client, broker_request::Body::Grow(broker_request::Grow { slots }));
     }
 
-    fn lend(&mut self, client: ClientId, address: u64, pages: u32) {
+    pub(super) fn lend(&mut self, client: ClientId, address: u64, pages: u32) {
         self.ask(client, broker_request::Body::Lend(broker_request::Lend { address, pages }));
     }
 
-    fn answer(&mut self, request: u64, body: host_to_guestd::Body) {
+    pub(super) fn answer(&mut self, request: u64, body: host_to_guestd::Body) {
         let message = HostToGuestd { request, body: Some(body), ..HostToGuestd::default() };
         self.input(Input::FromHost(message));
     }
 
-    fn answer_attached(&mut self, request: u64, process: u32) {
-        self.answer(request, host_to_guestd::Body::Attached(Attached { process, token: vec![9; 16] }));
+    pub(super) fn answer_attached(&mut self, request: u64, process: u32) {
+        let attached = Attached { process, token: vec![9; 16], ..Attached::default() };
+        self.answer(request, host_to_guestd::Body::Attached(attached));
     }
 
-    fn answer_refused(&mut self, request: u64, words: &str) {
+    pub(super) fn answer_refused(&mut self, request: u64, words: &str) {
         self.input(Input::FromHost(HostToGuestd { request, refused: words.to_owned(), body: None }));
     }
 
     /// Compares what happened since the last time, and forgets it.
     #[track_caller]
-    fn expect(&mut self, lines: &[&str]) {
+    pub(super) fn expect(&mut self, lines: &[&str]) {
         let log = std::mem::take(&mut *self.log.borrow_mut());
         assert_eq!(log, lines);
     }
@@ -502,8 +537,15 @@ fn an_attach_is_held_until_the_host_is_there() {
     harness.expect(&[]);
     harness.input(Input::Deadline);
     harness.input(Input::LinkOpened);
-    harness
-        .answer(1, host_to_guestd::Body::Welcome(GuestdWelcome { version: proto::PROTOCOL_VERSION, vm: 7 }));
+    harness.answer(
+        1,
+        host_to_guestd::Body::Welcome(GuestdWelcome {
+            version: proto::PROTOCOL_VERSION,
+            vm: 7,
+            events_max: 4,
+            ..GuestdWelcome::default()
+        }),
+    );
     harness.expect(&[
         "open link",
         "host #1: hello",
@@ -674,7 +716,7 @@ fn a_host_that_breaks_the_protocol_is_left_and_pages_stay_until_it_has_closed() 
         (99, host_to_guestd::Body::Detached(true)),
         (0, host_to_guestd::Body::FirstSlot(1)),
         (4, host_to_guestd::Body::FirstSlot(1)),
-        (4, host_to_guestd::Body::Attached(Attached { process: 5, token: vec![] })),
+        (4, host_to_guestd::Body::Attached(Attached { process: 5, ..Attached::default() })),
     ];
     for (request, body) in wrong {
         let mut harness = Harness::attached();
@@ -715,7 +757,8 @@ fn a_host_of_another_version_is_named() {
     let mut harness = Harness::down();
     harness.input(Input::Deadline);
     harness.input(Input::LinkOpened);
-    harness.answer(1, host_to_guestd::Body::Welcome(GuestdWelcome { version: 99, vm: 7 }));
+    let welcome = GuestdWelcome { version: 99, vm: 7, ..GuestdWelcome::default() };
+    harness.answer(1, host_to_guestd::Body::Welcome(welcome));
     harness.expect(&[
         "open link",
         "host #1: hello",

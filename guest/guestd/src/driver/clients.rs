@@ -4,7 +4,7 @@
 //! connection, so the connection alone does not tell.
 
 use std::collections::BTreeMap;
-use std::io::IoSlice;
+use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -14,8 +14,8 @@ use proto::limits::BROKER_PACKET_BYTES_MAX;
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::io::Errno;
 use rustix::net::{
-    RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags, accept_with, recv, sendmsg,
-    sockopt,
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
+    SendFlags, Shutdown, SocketFlags, accept_with, recv, recvmsg, sendmsg, shutdown, sockopt,
 };
 use rustix::process::{PidfdFlags, pidfd_open};
 
@@ -43,7 +43,8 @@ struct Connection {
 
 /// What a connection has for us.
 pub(super) enum Ready {
-    Packet(Vec<u8>),
+    /// With the descriptor that came along.
+    Packet(Vec<u8>, Option<OwnedFd>),
     Gone,
 }
 
@@ -110,11 +111,18 @@ impl Clients {
         }
         // One byte more than a packet may have, so that a longer one shows.
         let mut bytes = vec![0; BROKER_PACKET_BYTES_MAX + 1];
-        match recv(&connection.socket, &mut bytes, RecvFlags::DONTWAIT) {
-            Ok((0, _)) => Some((client, Ready::Gone)),
-            Ok((count, _)) => {
-                bytes.truncate(count);
-                Some((client, Ready::Packet(bytes)))
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+        let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
+        match recvmsg(&connection.socket, &mut [IoSliceMut::new(&mut bytes)], &mut ancillary, flags) {
+            Ok(message) if message.bytes == 0 => Some((client, Ready::Gone)),
+            Ok(message) => {
+                bytes.truncate(message.bytes);
+                let descriptor = ancillary.drain().find_map(|part| match part {
+                    RecvAncillaryMessage::ScmRights(mut descriptors) => descriptors.next(),
+                    _ => None,
+                });
+                Some((client, Ready::Packet(bytes, descriptor)))
             }
             Err(Errno::AGAIN | Errno::INTR) => None,
             Err(_) => Some((client, Ready::Gone)),
@@ -148,6 +156,13 @@ impl Clients {
         sendmsg(&connection.socket, &[IoSlice::new(&bytes)], &mut control, SendFlags::NOSIGNAL)?;
         self.listen(epoll, client, true);
         Ok(())
+    }
+
+    /// The client sees the end of its connection; the end of its process is still told.
+    pub(super) fn hang_up(&mut self, epoll: impl AsFd, client: ClientId) {
+        let Some(connection) = self.connections.get(&client) else { return };
+        let _ = epoll::delete(epoll, &connection.socket);
+        let _ = shutdown(&connection.socket, Shutdown::Both);
     }
 
     pub(super) fn close(&mut self, epoll: impl AsFd, client: ClientId) {

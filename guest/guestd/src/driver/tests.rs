@@ -1,7 +1,7 @@
 //! The driver over real sockets: the host is a thread with a stream, the machine makes plain files.
 
 use std::fs::File;
-use std::io::{IoSliceMut, Read, Write};
+use std::io::{IoSlice, IoSliceMut, Read, Write};
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -10,13 +10,15 @@ use std::process::{Command, Stdio};
 use d3dkmt::ShareToken;
 use proto::Message;
 use proto::attach::{
-    Attached, BrokerReply, BrokerRequest, GuestdToHost, GuestdWelcome, HostToGuestd, broker_request,
-    guestd_to_host, host_to_guestd,
+    Attached, BrokerReply, BrokerRequest, GuestdToHost, GuestdWelcome, HostToGuestd, KeptEvent, Rung,
+    broker_request, guestd_to_host, host_to_guestd, rung,
 };
 use proto::frame::{self, FrameBuffer};
+use rustix::event::{EventfdFlags, eventfd};
 use rustix::net::{
-    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendFlags, SocketAddrUnix,
-    SocketFlags, SocketType, connect, recvmsg, send, socket_with,
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType, connect, recvmsg, send,
+    sendmsg, socket_with,
 };
 
 use super::*;
@@ -48,6 +50,8 @@ struct Host {
     stream: UnixStream,
     received: FrameBuffer,
     socket: PathBuf,
+    /// The host's ends of bells.
+    bells: std::sync::mpsc::Receiver<UnixStream>,
     _folder: tempfile::TempDir,
 }
 
@@ -59,14 +63,21 @@ impl Host {
         let listener = crate::serve::listen_at(&socket).unwrap();
         let (stream, guest) = UnixStream::pair().unwrap();
         let mut guest = Some(OwnedFd::from(guest));
+        let (opened, bells) = std::sync::mpsc::channel();
         std::thread::spawn(move || {
-            let config = Config { kernel: "test".to_owned(), pages_total_max: 1000 };
+            let config = Config { kernel: "test".to_owned(), pages_total_max: 1000, events_max: 4 };
             let connect = Box::new(move || guest.take().ok_or_else(|| "it was there once".to_owned()));
-            Driver::new(Broker::new(config, Files), listener, connect).unwrap().run()
+            let connect_bell = Box::new(move || {
+                let (near, far) = UnixStream::pair().unwrap();
+                opened.send(far).unwrap();
+                Ok(near.into())
+            });
+            Driver::new(Broker::new(config, Files), listener, connect, connect_bell).unwrap().run()
         });
-        let mut host = Self { stream, received: FrameBuffer::default(), socket, _folder: folder };
+        let mut host = Self { stream, received: FrameBuffer::default(), socket, bells, _folder: folder };
         let hello = host.next();
-        let welcome = GuestdWelcome { version: proto::PROTOCOL_VERSION, vm: 1 };
+        let welcome =
+            GuestdWelcome { version: proto::PROTOCOL_VERSION, vm: 1, events_max: 4, resuming: false };
         host.answer(hello.request, host_to_guestd::Body::Welcome(welcome));
         host
     }
@@ -95,7 +106,11 @@ impl Host {
         let Some(guestd_to_host::Body::Attach(attach)) = request.body else { panic!("{request:?}") };
         self.answer(
             request.request,
-            host_to_guestd::Body::Attached(Attached { process: 5, token: vec![1; 16] }),
+            host_to_guestd::Body::Attached(Attached {
+                process: 5,
+                token: vec![1; 16],
+                ..Attached::default()
+            }),
         );
         let request = self.next();
         assert!(matches!(request.body, Some(guestd_to_host::Body::AddMemory(_))), "{request:?}");
@@ -114,6 +129,22 @@ impl Host {
         let request = self.next();
         assert_eq!(request.body, Some(guestd_to_host::Body::NtHandleClosed(token.0.to_vec())));
         self.answer(request.request, host_to_guestd::Body::NtHandleClosed(true));
+    }
+
+    /// Answers the next request with this; what it was.
+    fn serve(&mut self, body: host_to_guestd::Body) -> guestd_to_host::Body {
+        let request = self.next();
+        self.answer(request.request, body);
+        request.body.unwrap()
+    }
+
+    /// The host's end of a new bell, behind its token.
+    fn bell(&mut self) -> UnixStream {
+        let mut bell = self.bells.recv().unwrap();
+        let mut token = [0; 16];
+        bell.read_exact(&mut token).unwrap();
+        assert_eq!(token, [3; 16]);
+        bell
     }
 
     /// Waits for the detach of process 5.
@@ -146,6 +177,22 @@ impl Client {
     fn ask_for_nt_handle(&self) {
         let body = Some(broker_request::Body::MakeNtHandle(true));
         self.send(&BrokerRequest { body }.encode_to_vec());
+    }
+
+    /// Asks for something, a descriptor along with it.
+    fn ask(&self, body: broker_request::Body, descriptor: Option<&OwnedFd>) {
+        let bytes = BrokerRequest { body: Some(body) }.encode_to_vec();
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut control = SendAncillaryBuffer::new(&mut space);
+        let borrowed: Vec<_> = descriptor.iter().map(|descriptor| descriptor.as_fd()).collect();
+        if !borrowed.is_empty() {
+            assert!(control.push(SendAncillaryMessage::ScmRights(&borrowed)));
+        }
+        sendmsg(&self.0, &[IoSlice::new(&bytes)], &mut control, SendFlags::NOSIGNAL).unwrap();
+    }
+
+    fn refusal(&self) -> String {
+        self.reply().unwrap().0.refused
     }
 
     fn nt_handle(&self) -> OwnedFd {
@@ -234,6 +281,97 @@ fn what_is_closed_before_an_nt_handle_is_asked_for_is_told_before() {
     }
     drop(client);
     host.expect_detach();
+}
+
+fn count(event: &OwnedFd) -> u64 {
+    let mut count = [0; 8];
+    rustix::io::read(event, &mut count).map_or(0, |_| u64::from_ne_bytes(count))
+}
+
+/// A process with an event that is kept, and the host's end of its bell.
+fn with_a_bell() -> (Host, Client, OwnedFd, UnixStream) {
+    let mut host = Host::start();
+    let client = Client::connect(&host.socket);
+    client.send_attach();
+    host.attach();
+    assert_eq!(client.reply().unwrap().0.events_max, 4);
+    let event = eventfd(0, EventfdFlags::NONBLOCK).unwrap();
+    client.ask(broker_request::Body::KeepEvent(9), Some(&event));
+    let asked = host.serve(host_to_guestd::Body::Bell(vec![3; 16]));
+    assert_eq!(asked, guestd_to_host::Body::KeepEvent(KeptEvent { process: 5, event: 9 }));
+    let bell = host.bell();
+    assert_eq!(client.refusal(), "");
+    (host, client, event, bell)
+}
+
+fn settle(host: &mut Host, client: &Client, wakes: u64) {
+    client.ask(broker_request::Body::Settle(true), None);
+    let bells = vec![rung::Bell { event: 9, wakes }];
+    let asked = host.serve(host_to_guestd::Body::Rung(Rung { bells }));
+    assert_eq!(asked, guestd_to_host::Body::Settle(5));
+    assert_eq!(client.refusal(), "");
+}
+
+#[test]
+fn each_byte_of_a_bell_sets_its_event_once() {
+    let (mut host, client, event, mut bell) = with_a_bell();
+    let mut sent = 0;
+    for bytes in [1, 2, 300, 1, 1000] {
+        bell.write_all(&vec![1; bytes]).unwrap();
+        sent += bytes as u64;
+        settle(&mut host, &client, sent);
+        assert_eq!(count(&event), bytes as u64);
+    }
+    // Settling waits for what is still to come.
+    client.ask(broker_request::Body::Settle(true), None);
+    let bells = vec![rung::Bell { event: 9, wakes: sent + 1 }];
+    host.serve(host_to_guestd::Body::Rung(Rung { bells }));
+    bell.write_all(&[1]).unwrap();
+    assert_eq!(client.refusal(), "");
+    assert_eq!(count(&event), 1);
+}
+
+#[test]
+fn an_event_that_is_forgotten_is_not_set_by_the_end_of_its_bell() {
+    let (mut host, client, event, mut bell) = with_a_bell();
+    client.ask(broker_request::Body::ForgetEvent(9), None);
+    let asked = host.serve(host_to_guestd::Body::Forgotten(true));
+    assert_eq!(asked, guestd_to_host::Body::ForgetEvent(KeptEvent { process: 5, event: 9 }));
+    assert_eq!(client.refusal(), "");
+    assert_eq!(bell.read(&mut [0; 1]).unwrap(), 0, "the host sees the end");
+    drop(bell);
+    assert_eq!(count(&event), 0);
+}
+
+#[test]
+fn the_end_of_a_process_ends_its_bells_and_sets_nothing() {
+    let (mut host, client, event, mut bell) = with_a_bell();
+    drop(client);
+    host.expect_detach();
+    assert_eq!(bell.read(&mut [0; 1]).unwrap(), 0);
+    assert_eq!(count(&event), 0);
+}
+
+#[test]
+fn what_is_no_eventfd_or_not_there_is_not_kept() {
+    let (mut host, client, _event, _bell) = with_a_bell();
+    let no_event = OwnedFd::from(File::open("/dev/null").unwrap());
+    for (name, descriptor, why) in [(10, Some(&no_event), "an eventfd"), (11, None, "none came along")] {
+        client.ask(broker_request::Body::KeepEvent(name), descriptor);
+        host.serve(host_to_guestd::Body::Bell(vec![3; 16]));
+        let forgotten = host.serve(host_to_guestd::Body::Forgotten(true));
+        assert_eq!(forgotten, guestd_to_host::Body::ForgetEvent(KeptEvent { process: 5, event: name }));
+        let refused = client.refusal();
+        assert!(refused.contains(why), "{refused}");
+    }
+}
+
+#[test]
+fn a_bell_that_the_host_ends_is_no_bell_and_nothing_waits_for_it() {
+    let (mut host, client, _event, bell) = with_a_bell();
+    drop(bell);
+    // It may come first.
+    settle(&mut host, &client, 1);
 }
 
 #[test]

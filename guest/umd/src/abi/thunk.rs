@@ -37,3 +37,10 @@ pub(crate) fn failure(answer: &Answer) -> NtStatus {
 pub extern "C" fn gpupv_messages_sent() -> u64 {
     catch_unwind(|| started_session().map_or(0, Session::messages_sent)).unwrap_or(0)
 }
+
+/// Returns when every event of this process is set that the host signaled before what it answered to a call that has
+/// returned: for test programs, since events that a driver signals take a way of their own.
+#[unsafe(no_mangle)]
+pub extern "C" fn gpupv_settle_events() {
+    let _ = catch_unwind(|| started_session().into_iter().for_each(Session::settle));
+}

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use ::client::{hello, welcome_from};
-use d3dkmt::ShareToken;
+use d3dkmt::{EventId, ShareToken};
 use proto::Message;
 use proto::attach::{BrokerReply, BrokerRequest, broker_request};
 use proto::channel::Welcome;
@@ -19,10 +19,11 @@ use proto::limits::{BROKER_ENV, BROKER_PACKET_BYTES_MAX, BROKER_PATH, NAME_BYTES
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 use rustix::net::{
-    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendFlags, SocketAddrUnix,
-    SocketFlags, SocketType, sockopt,
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType, sockopt,
 };
 
+use super::link::ResumeRight;
 use super::memory::{MemoryError, Region};
 use crate::fork::{ABOVE_STANDARD_STREAMS, SessionDescriptor};
 use crate::limits::{ATTACH_SECONDS_MAX, READ_BYTES};
@@ -36,6 +37,8 @@ pub enum AttachError {
     Refused(String),
     #[error("the broker's answer makes no sense: {0}")]
     BadReply(String),
+    #[error("the broker's answer makes no sense: it closed the connection")]
+    Closed,
     #[error("the broker did not answer within {ATTACH_SECONDS_MAX} seconds")]
     TimedOut,
     #[error(transparent)]
@@ -44,6 +47,21 @@ pub enum AttachError {
     NoWelcome(String),
     #[error("attaching failed: {0}")]
     System(#[from] Errno),
+}
+
+impl AttachError {
+    /// The broker closed the connection, or nobody is there any more.
+    pub fn is_end(&self) -> bool {
+        match self {
+            AttachError::Closed | AttachError::NoBroker { .. } => true,
+            AttachError::System(error) => matches!(*error, Errno::PIPE | Errno::CONNRESET | Errno::NOTCONN),
+            AttachError::Refused(_)
+            | AttachError::BadReply(_)
+            | AttachError::TimedOut
+            | AttachError::Memory(_)
+            | AttachError::NoWelcome(_) => false,
+        }
+    }
 }
 
 /// Where the broker's socket is: `$GPUPV_BROKER`, or the usual place.
@@ -62,6 +80,10 @@ pub struct Attachment {
     pub stream: SessionDescriptor,
     pub memory: Region,
     pub token: Vec<u8>,
+    /// Events that the broker keeps for this process at a time.
+    pub events_max: usize,
+    /// The session goes on if the daemon is killed and comes back.
+    pub right: Option<ResumeRight>,
 }
 
 impl Broker {
@@ -93,7 +115,47 @@ impl Broker {
         self.send(broker_request::Body::Attach(request))?;
         let (reply, [stream, memory]) = self.receive::<2>()?;
         let memory = Region::map(memory.as_fd(), reply.first_slot, reply.slots)?;
-        Ok(Attachment { broker: self, stream, memory, token: reply.token })
+        let events_max = reply.events_max as usize;
+        let BrokerReply { token, resume_token, resume_ms, process, .. } = reply;
+        let limit = resume_ms.map(Duration::from_millis);
+        let right = ResumeRight { process, token: resume_token, limit };
+        let right = (!right.token.is_empty()).then_some(right);
+        Ok(Attachment { broker: self, stream, memory, token, events_max, right })
+    }
+
+    /// Asks for the session of this process that a daemon had which was killed.
+    pub fn resume(
+        &self,
+        process: u32,
+        token: &[u8],
+    ) -> Result<(BrokerReply, SessionDescriptor), AttachError> {
+        let (version, token) = (proto::PROTOCOL_VERSION, token.to_vec());
+        self.send(broker_request::Body::Resume(broker_request::Resume { version, process, token }))?;
+        let (reply, [stream]) = self.receive::<1>()?;
+        Ok((reply, stream))
+    }
+
+    /// Asks for the memory of slots that the process has.
+    pub fn regain(&self, first_slot: u32, slots: u32) -> Result<SessionDescriptor, AttachError> {
+        self.send(broker_request::Body::Regain(broker_request::Regain { first_slot, slots }))?;
+        let (_, [memory]) = self.receive::<1>()?;
+        Ok(memory)
+    }
+
+    /// Lends pages that were lent to a daemon that was killed.
+    pub fn lend_again(&self, address: u64, pages: u32, memory: BorrowedFd<'_>) -> Result<(), AttachError> {
+        let lend = broker_request::Lend { address, pages };
+        self.send_with(broker_request::Body::LendAgain(lend), &[memory])?;
+        self.await_reply().map(drop)
+    }
+
+    /// Says that this process holds an NT handle. One that means nothing any more is no error.
+    pub fn have_nt_handle(&self, handle: BorrowedFd<'_>) -> Result<(), AttachError> {
+        self.send_with(broker_request::Body::HaveNtHandle(true), &[handle])?;
+        match self.await_reply() {
+            Ok(_) | Err(AttachError::Refused(_)) => Ok(()),
+            Err(error) => Err(error),
+        }
     }
 
     /// Asks for at least `slots` more slots of fence memory. The host knows them when this returns.
@@ -132,15 +194,49 @@ impl Broker {
         self.await_reply().map(drop)
     }
 
+    /// Has the broker set this event when the host's driver signals it.
+    pub fn keep_event(&self, name: EventId, event: BorrowedFd<'_>) -> Result<(), AttachError> {
+        self.send_with(broker_request::Body::KeepEvent(name.0), &[event])?;
+        self.await_reply().map(drop)
+    }
+
+    /// The broker does not set the event any more once this returns.
+    pub fn forget_event(&self, name: EventId) -> Result<(), AttachError> {
+        self.send(broker_request::Body::ForgetEvent(name.0))?;
+        self.await_reply().map(drop)
+    }
+
+    /// Events are set once this returns that the host signaled before what this process has read of its stream.
+    pub fn settle(&self) -> Result<(), AttachError> {
+        self.send(broker_request::Body::Settle(true))?;
+        self.await_reply().map(drop)
+    }
+
     fn await_reply(&self) -> Result<(BrokerReply, Vec<OwnedFd>), AttachError> {
         wait_for(self.0.as_fd())?;
         self.take_reply()
     }
 
     fn send(&self, body: broker_request::Body) -> Result<(), AttachError> {
+        self.send_with(body, &[])
+    }
+
+    fn send_with(
+        &self,
+        body: broker_request::Body,
+        descriptors: &[BorrowedFd<'_>],
+    ) -> Result<(), AttachError> {
         let packet = BrokerRequest { body: Some(body) }.encode_to_vec();
-        rustix::io::retry_on_intr(|| rustix::net::send(&self.0, &packet, SendFlags::NOSIGNAL))
-            .map_err(timed_out)?;
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut ancillary = SendAncillaryBuffer::new(&mut space);
+        if !descriptors.is_empty() && !ancillary.push(SendAncillaryMessage::ScmRights(descriptors)) {
+            unreachable!("a request has one descriptor at most");
+        }
+        let parts = [std::io::IoSlice::new(&packet)];
+        rustix::io::retry_on_intr(|| {
+            rustix::net::sendmsg(&self.0, &parts, &mut ancillary, SendFlags::NOSIGNAL)
+        })
+        .map_err(timed_out)?;
         Ok(())
     }
 
@@ -166,7 +262,7 @@ impl Broker {
         let reply: BrokerReply =
             decode(&packet[..length]).map_err(|error| AttachError::BadReply(error.to_string()))?;
         if length == 0 {
-            return Err(AttachError::BadReply("it closed the connection".to_owned()));
+            return Err(AttachError::Closed);
         }
         if !reply.refused.is_empty() {
             return Err(AttachError::Refused(reply.refused));
@@ -197,9 +293,13 @@ fn no_descriptor() -> AttachError {
 }
 
 fn wait_for(socket: BorrowedFd<'_>) -> Result<(), AttachError> {
-    let limit = Timespec { tv_sec: ATTACH_SECONDS_MAX as i64, tv_nsec: 0 };
+    wait_so_long_for(socket, Some(ATTACH_SECONDS_MAX))
+}
+
+fn wait_so_long_for(socket: BorrowedFd<'_>, seconds_max: Option<u64>) -> Result<(), AttachError> {
+    let limit = seconds_max.map(|seconds| Timespec { tv_sec: seconds as i64, tv_nsec: 0 });
     let mut ready = [PollFd::from_borrowed_fd(socket, PollFlags::IN)];
-    match rustix::io::retry_on_intr(|| rustix::event::poll(&mut ready, Some(&limit)))? {
+    match rustix::io::retry_on_intr(|| rustix::event::poll(&mut ready, limit.as_ref()))? {
         0 => Err(AttachError::TimedOut),
         _ => Ok(()),
     }
@@ -209,10 +309,16 @@ fn timed_out(error: Errno) -> AttachError {
     if error == Errno::AGAIN { AttachError::TimedOut } else { AttachError::System(error) }
 }
 
-/// Says Hello on the stream and reads the Welcome. What came after it stays in the buffer.
-pub fn greet(stream: BorrowedFd<'_>, token: Vec<u8>) -> Result<(Welcome, FrameBuffer), AttachError> {
+/// Says Hello on the stream, having read so many answers and wakes of this session, and reads the Welcome, which may take
+/// so many seconds. What came after it stays in the buffer.
+pub fn greet(
+    stream: BorrowedFd<'_>,
+    token: Vec<u8>,
+    received: u64,
+    seconds_max: Option<u64>,
+) -> Result<(Welcome, FrameBuffer), AttachError> {
     let mut bytes = Vec::new();
-    append(&hello(token), &mut bytes);
+    append(&hello(token, received), &mut bytes);
     let mut rest = &bytes[..];
     while !rest.is_empty() {
         let count = rustix::io::retry_on_intr(|| rustix::net::send(stream, rest, SendFlags::NOSIGNAL))?;
@@ -224,7 +330,7 @@ pub fn greet(stream: BorrowedFd<'_>, token: Vec<u8>) -> Result<(Welcome, FrameBu
             let welcome = welcome_from(frame).map_err(no_welcome)?;
             return Ok((welcome, buffer));
         }
-        wait_for(stream)?;
+        wait_so_long_for(stream, seconds_max)?;
         let mut bytes = [0; READ_BYTES];
         match rustix::io::retry_on_intr(|| rustix::io::read(stream, &mut bytes)).map_err(no_welcome)? {
             0 => return Err(no_welcome("it closed the stream")),

@@ -26,7 +26,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use ::client::{Answer, Desk, Exchange, SendError, TRANSPORT_LOST, check_length};
 use d3dkmt::{Call, EventId};
-use proto::channel::ToHost;
+use proto::channel::{ToHost, to_host};
 use proto::convert::{call_into_frame, call_to_frame};
 use proto::frame::{FrameBuffer, append};
 use rustix::io::Errno;
@@ -35,6 +35,8 @@ use rustix::net::SendFlags;
 use super::event::Event;
 use super::helper::Watch;
 use super::reading::Inbound;
+use super::resume::Resumable;
+use super::times::{self, Times};
 use crate::fork::{SessionDescriptor, generation};
 use crate::limits::WRITE_BUFFER_KEPT_BYTES;
 
@@ -54,6 +56,8 @@ pub(super) struct Reception {
     pub helper_started: bool,
     /// The helper's watch is on.
     pub watched: bool,
+    /// The helper is told if the stream ends.
+    pub guarded: bool,
 }
 
 /// One stream and everybody who uses it.
@@ -63,12 +67,16 @@ pub struct Channel {
     /// Whose process this is; a forked child is another one.
     pub(super) generation: u32,
     pub(super) inbound: Mutex<Inbound>,
-    outbound: Mutex<Vec<u8>>,
+    pub(super) outbound: Mutex<Vec<u8>>,
     pub(super) reception: Mutex<Reception>,
     /// Where the helper sleeps, once there is one.
     pub(super) watch: OnceLock<Watch>,
     messages_sent: AtomicU64,
     pub(super) lost: AtomicBool,
+    /// The session goes on if the host is killed and comes back.
+    pub(super) resumable: Option<Resumable>,
+    /// The host asks for times.
+    pub(super) times: Option<Times>,
 }
 
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -77,7 +85,12 @@ pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl Channel {
     /// `inbound` holds what came after the Welcome.
-    pub fn new(stream: SessionDescriptor, frames: FrameBuffer) -> Channel {
+    pub fn new(
+        stream: SessionDescriptor,
+        frames: FrameBuffer,
+        resumable: Option<Resumable>,
+        tells_times: bool,
+    ) -> Channel {
         Channel {
             stream,
             generation: generation(),
@@ -87,6 +100,8 @@ impl Channel {
             watch: OnceLock::new(),
             messages_sent: AtomicU64::new(0),
             lost: AtomicBool::new(false),
+            resumable,
+            times: tells_times.then(Times::default),
         }
     }
 
@@ -100,25 +115,24 @@ impl Channel {
         self.lost.load(Ordering::Acquire) || self.generation != generation()
     }
 
-    /// Writes one whole frame.
-    pub fn send(&self, frame: &ToHost) -> Result<(), SendError> {
+    /// The time at which the program makes a call, if the host asks for it.
+    fn called(&self) -> Option<u64> {
+        self.times.as_ref().map(|_| times::now())
+    }
+
+    /// Writes one whole frame: a call that the program made at this time.
+    fn send(&self, frame: &ToHost, called: Option<u64>) -> Result<(), SendError> {
         check_length(frame)?;
         if self.is_lost() {
             return Err(SendError::Lost);
         }
-        let written = {
-            let mut outbound = lock(&self.outbound);
-            outbound.clear();
-            append(frame, &mut outbound);
-            let written = self.write_all(&outbound);
-            outbound.shrink_to(WRITE_BUFFER_KEPT_BYTES);
-            written
-        };
-        match written {
+        match self.write_frame(frame, called) {
             Ok(()) => {
                 self.messages_sent.fetch_add(1, Ordering::Relaxed);
                 Ok(())
             }
+            // It is kept: whoever reads finds the end of the stream, and sends it over the next one.
+            Err(_) if self.resumable.is_some() && !self.is_lost() => Ok(()),
             Err(_) => {
                 self.read_to_the_end();
                 Err(SendError::Lost)
@@ -126,7 +140,23 @@ impl Channel {
         }
     }
 
-    fn write_all(&self, mut bytes: &[u8]) -> Result<(), Errno> {
+    pub(super) fn write_frame(&self, frame: &ToHost, called: Option<u64>) -> Result<(), Errno> {
+        let mut outbound = lock(&self.outbound);
+        outbound.clear();
+        if let (Some(times), Some(called)) = (&self.times, called) {
+            times.append(called, &mut outbound);
+        }
+        append(frame, &mut outbound);
+        match (&self.resumable, &frame.body) {
+            (None, _) | (_, Some(to_host::Body::Received(_))) => {}
+            (Some(resumable), _) => resumable.keep(frame.request, &outbound),
+        }
+        let written = self.write_all(&outbound);
+        outbound.shrink_to(WRITE_BUFFER_KEPT_BYTES);
+        written
+    }
+
+    pub(super) fn write_all(&self, mut bytes: &[u8]) -> Result<(), Errno> {
         while !bytes.is_empty() {
             // NOSIGNAL: SIGPIPE would end a process that is not ours.
             match rustix::net::send(&self.stream, bytes, SendFlags::NOSIGNAL) {
@@ -140,15 +170,24 @@ impl Channel {
 
     /// Makes a call without an answer.
     pub fn post(self: &Arc<Self>, call: &Call, wakes: &Wakes) -> Result<(), SendError> {
+        let called = self.called();
         if !lock(&self.reception).desk.begin_post(wakes) {
             return Err(SendError::Lost);
         }
-        let Some(event) = wakes.name() else { return self.send(&call_to_frame(0, call)) };
-        let sent = self.require_helper().and_then(|()| self.send(&call_to_frame(0, call)));
-        if sent.is_err() {
-            self.forget_wake(event);
+        let sent = match wakes.name() {
+            None => self.send(&call_to_frame(0, call), called),
+            Some(event) => {
+                let sent = self.require_helper().and_then(|()| self.send(&call_to_frame(0, call), called));
+                if sent.is_err() {
+                    self.forget_wake(event);
+                }
+                self.pass_on(lock(&self.reception));
+                sent
+            }
+        };
+        if let Some(resumable) = &self.resumable {
+            self.keep_pace(resumable);
         }
-        self.pass_on(lock(&self.reception));
         sent
     }
 
@@ -169,7 +208,11 @@ impl Channel {
     /// long as it takes. Anything but a registered wait is answered at once.
     pub fn call_and_wait(self: &Arc<Self>, call: &Call, event: EventId) -> Answer {
         let frame = |request| call_to_frame(request, call);
-        self.exchange(frame, false, |desk, bell| desk.begin_wait(event, bell))
+        let answer = self.exchange(frame, false, |desk, bell| desk.begin_wait(event, bell));
+        if let Some(times) = &self.times {
+            times.goes_on(event);
+        }
+        answer
     }
 
     fn exchange(
@@ -178,11 +221,12 @@ impl Channel {
         arms: bool,
         begin: impl FnOnce(&mut Desk<Event, Bell>, Bell) -> Option<Exchange>,
     ) -> Answer {
+        let called = self.called();
         let bell = Bell::default();
         let begun = if self.is_lost() { None } else { begin(&mut lock(&self.reception).desk, bell.clone()) };
         let Some(mut exchange) = begun else { return Answer::refused(TRANSPORT_LOST) };
         let helped = if arms { self.require_helper() } else { Ok(()) };
-        let sent = helped.and_then(|()| self.send(&frame(exchange.request())));
+        let sent = helped.and_then(|()| self.send(&frame(exchange.request()), called));
         match sent {
             Err(error @ (SendError::TooLong { .. } | SendError::NoThread)) => {
                 let mut reception = lock(&self.reception);
@@ -191,8 +235,27 @@ impl Channel {
                 Answer::refused(error.into())
             }
             // Lost: the desk completes it.
-            Ok(()) | Err(SendError::Lost) => self.wait_until(&bell, |desk| desk.collect(&mut exchange)),
+            Ok(()) | Err(SendError::Lost) => {
+                let answer = self.wait_until(&bell, |desk| desk.collect(&mut exchange));
+                if let Some(resumable) = &self.resumable {
+                    resumable.answered(exchange.request());
+                }
+                answer
+            }
         }
+    }
+
+    /// The program ends: what the host was not told of times. Never waits, for the program's other threads are as they are.
+    pub fn tell_last_times(&self) {
+        let Some(times) = self.times.as_ref().filter(|times| times.has_woken() && !self.is_lost()) else {
+            return;
+        };
+        let Ok(mut outbound) = self.outbound.try_lock() else { return };
+        outbound.clear();
+        times.append(0, &mut outbound);
+        let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+        // A stream that is full or gone takes it or not: whoever reads this end reads no more.
+        let _ = rustix::net::send(&self.stream, &outbound, flags);
     }
 
     /// Wakes of this name mean nothing any more.

@@ -80,6 +80,12 @@ impl KeptEvent for Event {
     }
 }
 
+impl AsFd for Event {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
 impl Event {
     pub fn set(&self) {
         // Seen to be an eventfd when it was kept.

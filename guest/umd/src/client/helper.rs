@@ -24,9 +24,15 @@ impl Watch {
     pub fn new(stream: BorrowedFd<'_>) -> Result<Watch, Errno> {
         let [epoll] =
             SessionDescriptor::adopt(|| epoll::create(epoll::CreateFlags::CLOEXEC).map(|epoll| [epoll]))?;
+        let watch = Watch(epoll);
+        watch.add(stream)?;
+        Ok(watch)
+    }
+
+    /// Another stream has taken the place of the one that is watched: the system has forgotten that.
+    pub fn add(&self, stream: BorrowedFd<'_>) -> Result<(), Errno> {
         // One-shot in every state: a hang-up is told of even without flags, but only once.
-        epoll::add(epoll.as_fd(), stream, epoll::EventData::new_u64(0), epoll::EventFlags::ONESHOT)?;
-        Ok(Watch(epoll))
+        epoll::add(self.0.as_fd(), stream, epoll::EventData::new_u64(0), epoll::EventFlags::ONESHOT)
     }
 
     /// Wakes the helper once, as soon as the stream has bytes or has ended; also if it has by now.
@@ -34,6 +40,7 @@ impl Watch {
         self.modify(stream, epoll::EventFlags::IN | epoll::EventFlags::ONESHOT);
     }
 
+    /// Wakes it once if the stream ends.
     pub fn switch_off(&self, stream: BorrowedFd<'_>) {
         self.modify(stream, epoll::EventFlags::ONESHOT);
     }

@@ -6,6 +6,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::ptr::NonNull;
 use std::sync::{Arc, PoisonError, RwLock};
 
+use super::attach::AttachError;
 use ::client::Location;
 use fence_page::{PAGE_BYTES, Slot, pages_for};
 use rustix::mm::{MapFlags, ProtFlags};
@@ -54,6 +55,19 @@ impl Region {
         };
         let base = NonNull::new(base.cast()).expect("mmap never answers NULL");
         Ok(Region { first_slot, slots, base })
+    }
+
+    /// Puts other memory in the place of this, with values that are as good.
+    fn replace(&self, memory: BorrowedFd<'_>) -> Result<(), MemoryError> {
+        let actual = rustix::fs::fstat(memory)?.st_size as u64;
+        let bytes = pages_for(self.slots) as usize * PAGE_BYTES;
+        if actual < bytes as u64 {
+            return Err(MemoryError::TooSmall { actual, slots: self.slots });
+        }
+        let flags = MapFlags::SHARED | MapFlags::FIXED;
+        // SAFETY: our own mapping is replaced by one of the same length and protection, in one step for whoever reads it.
+        unsafe { rustix::mm::mmap(self.base.as_ptr().cast(), bytes, ProtFlags::READ, flags, memory, 0)? };
+        Ok(())
     }
 
     fn slot(&self, slot: u32) -> Option<&Slot> {
@@ -114,6 +128,24 @@ impl FenceMemory {
 
     pub fn add(&self, region: Region) {
         self.regions.write().unwrap_or_else(PoisonError::into_inner).push(Arc::new(region));
+    }
+
+    /// Gets each region anew from a daemon that knows of so many slots; those that it gave and nobody took are a region more.
+    pub fn regain<D: AsFd>(
+        &self,
+        slots: u32,
+        mut memory: impl FnMut(u32, u32) -> Result<D, AttachError>,
+    ) -> Result<(), AttachError> {
+        let mut regions = self.regions.write().unwrap_or_else(PoisonError::into_inner);
+        let mut next = 0;
+        for region in &*regions {
+            region.replace(memory(region.first_slot, region.slots)?.as_fd())?;
+            next = region.first_slot + region.slots;
+        }
+        if let Some(more @ 1..) = slots.checked_sub(next) {
+            regions.push(Arc::new(Region::map(memory(next, more)?.as_fd(), next, more)?));
+        }
+        Ok(())
     }
 
     /// Slots of all regions.

@@ -6,10 +6,13 @@ mod channel;
 mod event;
 mod helper;
 mod lent;
+mod link;
 mod memory;
 mod port;
 mod reading;
+mod resume;
 mod session;
+mod times;
 
 pub use ::client::{Acquired, Answer, NewContext, NotAnEvent, SendError, TRANSPORT_LOST, ValueForm};
 pub use attach::{AttachError, Attachment, Broker, broker_path, greet, process_name};

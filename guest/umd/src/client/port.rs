@@ -1,6 +1,7 @@
 //! The port of this process: its channel, its fence memory, its broker. It blocks inside, so each of its
 //! futures is complete at its first poll.
 
+use std::collections::BTreeSet;
 use std::ops::Range;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
@@ -14,32 +15,64 @@ use super::attach::{AttachError, Attachment, Broker, greet};
 use super::channel::{Channel, Wakes, lock};
 use super::event::{CallerEvent, Event};
 use super::lent::{Lender, Lent};
-use super::memory::{FenceLocation, FenceMemory};
+use super::link::Link;
+use super::memory::FenceLocation;
+use super::resume::Resumable;
+use crate::limits::ATTACH_SECONDS_MAX;
 use crate::notice::tell;
 
 /// One attached process.
 #[derive(Debug)]
 pub struct ProcessPort {
     pub(super) channel: Arc<Channel>,
-    memory: FenceMemory,
-    broker: Mutex<Broker>,
+    link: Arc<Link>,
     /// Taken before the broker.
     lent: Mutex<Lent>,
+    events_max: usize,
+    /// Events that the broker sets when a driver signals them, those that it is just asked to keep included. Not held
+    /// while it is asked: every wait passes by here.
+    kept: Mutex<BTreeSet<EventId>>,
 }
 
 impl ProcessPort {
     /// Attaches this process at the broker of `path`, and greets the host.
     pub fn attach(path: &Path, name: &str) -> Result<(ProcessPort, Welcome), AttachError> {
-        let Attachment { broker, stream, memory, token } = Broker::connect(path)?.attach(name)?;
-        let (welcome, inbound) = greet(stream.as_fd(), token)?;
-        let channel = Arc::new(Channel::new(stream, inbound));
-        let port = ProcessPort {
-            channel,
-            memory: FenceMemory::new(memory),
-            broker: Mutex::new(broker),
-            lent: Mutex::default(),
-        };
+        let Attachment { broker, stream, memory, token, events_max, right } =
+            Broker::connect(path)?.attach(name)?;
+        let (welcome, inbound) = greet(stream.as_fd(), token, 0, Some(ATTACH_SECONDS_MAX))?;
+        let link = Arc::new(Link::new(path, broker, memory, right));
+        let resumable = Resumable::new(&link);
+        let is_resumable = resumable.is_some();
+        let channel = Arc::new(Channel::new(stream, inbound, resumable, welcome.times));
+        if is_resumable {
+            // Somebody must see the host's end also while nobody waits. Without a thread the next call does.
+            let _ = channel.require_helper();
+            channel.pass_on(lock(&channel.reception));
+        }
+        let port = ProcessPort { channel, link, lent: Mutex::default(), events_max, kept: Mutex::default() };
         Ok((port, welcome))
+    }
+}
+
+impl ProcessPort {
+    /// Returns when every event is set that the host signaled before what this process has read of its stream.
+    pub fn settle(&self) {
+        let any = !lock(&self.kept).is_empty();
+        if any && !self.channel.is_lost() {
+            // A broker that does not answer is gone, and with it the session.
+            let _ = self.ask(Broker::settle);
+        }
+    }
+
+    /// Asks the broker, and once more if it was killed before it answered and is back.
+    fn ask<T>(&self, request: impl Fn(&Broker) -> Result<T, AttachError>) -> Result<T, AttachError> {
+        loop {
+            let times = self.channel.times_resumed();
+            match self.link.ask(&request) {
+                Err(error) if error.is_end() && self.channel.await_resumed(times) => {}
+                result => return result,
+            }
+        }
     }
 }
 
@@ -49,7 +82,7 @@ impl ProcessPort {
         if self.channel.is_lost() {
             return Err(TRANSPORT_LOST);
         }
-        let made = lock(&self.broker).make_nt_handle();
+        let made = self.ask(Broker::make_nt_handle);
         made.map_err(|error| {
             tell(format_args!("no NT handle: {error}"));
             if self.channel.is_lost() { TRANSPORT_LOST } else { NtStatus::NO_MEMORY }
@@ -60,11 +93,15 @@ impl ProcessPort {
 /// What is lent ends with the session, at the host.
 impl Lender for ProcessPort {
     fn lend(&self, address: u64, pages: u32) -> Result<OwnedFd, AttachError> {
-        lock(&self.broker).lend(address, pages)
+        let memory = self.ask(|broker| broker.lend(address, pages))?;
+        self.link.lent(address, pages, memory.as_fd())?;
+        Ok(memory)
     }
 
     fn take_back(&self, address: u64) -> Result<(), AttachError> {
-        lock(&self.broker).take_back(address)
+        // From here on it is not lent again: a daemon that comes back never hears of it.
+        self.link.taken_back(address);
+        self.ask(|broker| broker.take_back(address))
     }
 }
 
@@ -109,8 +146,26 @@ impl Port for ProcessPort {
         self.channel.post(call, wakes)
     }
 
+    /// The broker sets it itself, as many as it keeps. What it refuses comes by the stream.
+    fn expect_driver(&self, name: EventId, event: &Event) {
+        let has_room = {
+            let mut kept = lock(&self.kept);
+            kept.len() < self.events_max && kept.insert(name)
+        };
+        let is_kept =
+            || !self.channel.is_lost() && self.ask(|broker| broker.keep_event(name, event.as_fd())).is_ok();
+        if has_room && !is_kept() {
+            lock(&self.kept).remove(&name);
+        }
+    }
+
     fn forget_wake(&self, event: EventId) {
         self.channel.forget_wake(event);
+        let was_kept = lock(&self.kept).remove(&event);
+        if was_kept && !self.channel.is_lost() {
+            // A broker that does not answer is gone, and sets nothing.
+            let _ = self.ask(|broker| broker.forget_event(event));
+        }
     }
 
     fn is_lost(&self) -> bool {
@@ -118,23 +173,24 @@ impl Port for ProcessPort {
     }
 
     fn locate(&self, slot: u32) -> Option<FenceLocation> {
-        self.memory.locate(slot)
+        self.link.memory.locate(slot)
     }
 
     fn slots(&self) -> u32 {
-        self.memory.slots()
+        self.link.memory.slots()
     }
 
     async fn grow_memory(&self, slots_before: u32, slots_wanted: u32) -> Result<(), NtStatus> {
-        let broker = lock(&self.broker);
-        if self.channel.is_lost() || self.memory.slots() != slots_before {
-            return Ok(());
-        }
-        match broker.grow(slots_wanted) {
-            Ok(region) => {
-                self.memory.add(region);
-                Ok(())
+        // One operation brings some, and others that wanted some see it. Memory that a killed daemon had granted
+        // comes when it is back.
+        let grown = self.ask(|broker| {
+            if !self.channel.is_lost() && self.link.memory.slots() == slots_before {
+                self.link.memory.add(broker.grow(slots_wanted)?);
             }
+            Ok(())
+        });
+        match grown {
+            Ok(()) => Ok(()),
             Err(error) => {
                 tell(format_args!("no more fence memory: {error}"));
                 Err(NtStatus::NO_MEMORY)

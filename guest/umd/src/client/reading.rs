@@ -9,6 +9,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, MutexGuard, PoisonError};
 
 use ::client::{Delivery, Desk, SendError, TRANSPORT_LOST};
+use proto::channel::Woken;
 use proto::frame::FrameBuffer;
 use rustix::buffer::spare_capacity;
 use rustix::io::Errno;
@@ -17,6 +18,7 @@ use rustix::net::{RecvFlags, Shutdown};
 use super::channel::{Bell, Channel, Reception, lock};
 use super::event::Event;
 use super::helper::{self, Watch};
+use super::times;
 use crate::fork::{SessionDescriptor, generation};
 use crate::limits::READ_BYTES;
 use crate::notice::tell;
@@ -77,6 +79,7 @@ impl Channel {
         reception.leading = true;
         if std::mem::replace(&mut reception.watched, false) {
             self.watch.get().expect("there is a watch").switch_off(self.stream.as_fd());
+            reception.guarded = true;
         }
         drop(reception);
         self.read_once(flags);
@@ -99,6 +102,12 @@ impl Channel {
                 reception.watched = true;
                 watch.switch_on(self.stream.as_fd());
             }
+        } else if self.resumable.is_some()
+            && !(reception.watched || reception.guarded)
+            && let Some(watch) = self.watch.get()
+        {
+            reception.guarded = true;
+            watch.switch_off(self.stream.as_fd());
         }
     }
 
@@ -106,31 +115,62 @@ impl Channel {
     /// something and there may be more.
     fn read_once(&self, flags: RecvFlags) -> bool {
         let mut inbound = lock(&self.inbound);
-        let end = match inbound.read(&self.stream, flags) {
+        let ended = match inbound.read(&self.stream, flags) {
             Ok(0) => Some("the host closed the stream".to_owned()),
             Ok(_) => None,
             Err(Errno::AGAIN) => return false,
             Err(error) => Some(format!("reading from the host failed: {error}")),
         };
-        let mut deliveries = Vec::new();
-        let end = self.dispatch(&mut inbound.frames, &mut deliveries).err().or(end);
-        drop(inbound);
-        deliveries.into_iter().for_each(perform);
-        match end {
-            Some(reason) => {
+        match (self.deliver(inbound), ended) {
+            (None, None) => {
+                self.tell_received();
+                true
+            }
+            (None, Some(_)) if self.resume() => {
+                // What came right behind the Welcome.
+                if let Some(reason) = self.deliver(lock(&self.inbound)) {
+                    self.lose(&reason);
+                }
+                false
+            }
+            (Some(reason), _) | (None, Some(reason)) => {
                 self.lose(&reason);
                 false
             }
-            None => true,
         }
     }
 
-    fn dispatch(&self, frames: &mut FrameBuffer, deliveries: &mut Vec<Due>) -> Result<(), String> {
+    /// Gives every whole frame to whoever expects it; why nothing more can be read, if so.
+    fn deliver(&self, mut inbound: MutexGuard<'_, Inbound>) -> Option<String> {
+        let mut deliveries = Vec::new();
+        let read_ns = self.times.as_ref().map(|_| times::now());
+        let (dispatched, to_set) = self.dispatch(&mut inbound.frames, &mut deliveries, read_ns);
+        let end = dispatched.err();
+        drop(inbound);
+        deliveries.into_iter().for_each(perform);
+        if let Some(times) = self.times.as_ref().filter(|_| !to_set.is_empty()) {
+            times.were_set(to_set);
+        }
+        end
+    }
+
+    /// Whether more can be read; and events of which the host wants to know when they are set.
+    fn dispatch(
+        &self,
+        frames: &mut FrameBuffer,
+        deliveries: &mut Vec<Due>,
+        read_ns: Option<u64>,
+    ) -> (Result<(), String>, Vec<Woken>) {
         let mut reception = lock(&self.reception);
         let Reception { desk, followers, .. } = &mut *reception;
         // The leader does not sleep, and a futex call is not free.
         let asleep = |bell: &Bell| followers.iter().any(|follower| Arc::ptr_eq(follower, bell));
-        desk.dispatch(frames, asleep, deliveries)
+        let dispatched = desk.dispatch(frames, asleep, deliveries);
+        let to_set = match (&self.times, read_ns) {
+            (Some(times), Some(read_ns)) => times.read(desk.take_heard(), read_ns),
+            _ => Vec::new(),
+        };
+        (dispatched, to_set)
     }
 
     /// A write failed: nothing more will come but what is here already, a Goodbye above all. Whoever
@@ -211,8 +251,8 @@ impl Channel {
                 return;
             }
             // It is a one-shot.
-            reception.watched = false;
-            if !reception.leading && reception.desk.armed() > 0 {
+            (reception.watched, reception.guarded) = (false, false);
+            if !reception.leading && (reception.desk.armed() > 0 || self.resumable.is_some()) {
                 reception = self.lead_once(reception, RecvFlags::DONTWAIT);
             }
             self.pass_on(reception);

@@ -58,6 +58,21 @@ impl Session {
         self.0.port().channel.messages_sent()
     }
 
+    /// The program ends: the host is told what it was not told yet of times, if it asks for them. Never waits.
+    pub fn tell_last_times(&self) {
+        self.0.port().channel.tell_last_times();
+    }
+
+    /// The host asks for times.
+    pub fn tells_times(&self) -> bool {
+        self.0.port().channel.times.is_some()
+    }
+
+    /// Returns when every event is set that the host signaled before what this process has read of its stream.
+    pub fn settle(&self) {
+        self.0.port().settle();
+    }
+
     /// Answers and wakes that are expected and not there yet, armed events included.
     pub fn pending(&self) -> usize {
         self.0.port().channel.pending()

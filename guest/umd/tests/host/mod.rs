@@ -3,6 +3,7 @@
 #![allow(dead_code)]
 
 pub mod c;
+pub mod event;
 
 use std::io::{IoSlice, Read, Write};
 use std::mem::MaybeUninit;
@@ -26,8 +27,8 @@ use proto::frame::{FrameBuffer, append, decode};
 use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::mm::{MapFlags, ProtFlags, mmap};
 use rustix::net::{
-    AddressFamily, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix,
-    SocketType,
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketType,
 };
 
 pub const ADAPTER: Handle = Handle(0x4000_0040);
@@ -62,6 +63,11 @@ impl Listener {
 
     /// Takes one process: attach, stream, memory of `slots` slots, Welcome.
     pub fn accept(&self, welcome: Welcome, slots: u32) -> Peer {
+        self.accept_keeping(0, welcome, slots)
+    }
+
+    /// The same with a broker that keeps so many events.
+    pub fn accept_keeping(&self, events_max: u32, welcome: Welcome, slots: u32) -> Peer {
         let broker = rustix::net::accept(&self.socket).unwrap();
         let Some(broker_request::Body::Attach(attach)) = receive_packet(&broker).unwrap().body else {
             panic!("the first request is not Attach");
@@ -69,8 +75,8 @@ impl Listener {
         assert_eq!(attach.version, proto::PROTOCOL_VERSION);
         let (ours, theirs) = UnixStream::pair().unwrap();
         let memory = Memory::new(0, slots);
-        let reply =
-            BrokerReply { token: TOKEN.to_vec(), process: 1, first_slot: 0, slots, ..BrokerReply::default() };
+        let token = TOKEN.to_vec();
+        let reply = BrokerReply { token, process: 1, slots, events_max, ..BrokerReply::default() };
         send_packet(&broker, &reply, &[theirs.as_fd(), memory.descriptor.as_fd()]);
         drop(theirs);
         let mut peer = Peer {
@@ -99,10 +105,15 @@ pub fn welcome() -> Welcome {
 
 /// A session and its host.
 pub fn connect(welcome: Welcome, slots: u32) -> (Arc<Session>, Peer) {
+    connect_keeping(0, welcome, slots)
+}
+
+/// The same with a broker that keeps so many events.
+pub fn connect_keeping(events_max: u32, welcome: Welcome, slots: u32) -> (Arc<Session>, Peer) {
     let listener = Listener::new();
     std::thread::scope(|scope| {
         let session = scope.spawn(|| Session::attach(&listener.path, "test").expect("attaches"));
-        let peer = listener.accept(welcome, slots);
+        let peer = listener.accept_keeping(events_max, welcome, slots);
         (Arc::new(session.join().unwrap()), peer)
     })
 }
@@ -154,6 +165,14 @@ impl Peer {
         let reply = BrokerReply { process: 1, ..BrokerReply::default() };
         send_packet(&self.broker, &reply, &[handle.as_fd()]);
         token
+    }
+
+    /// The next request of the broker's and the descriptor that came along, answered: refused if there is a reason.
+    pub fn serve_broker(&self, refused: &str) -> (broker_request::Body, Option<OwnedFd>) {
+        let (request, descriptor) = receive_with_descriptor(&self.broker).expect("the guest asks its broker");
+        let reply = BrokerReply { process: 1, refused: refused.to_owned(), ..BrokerReply::default() };
+        send_packet(&self.broker, &reply, &[]);
+        (request.body.unwrap(), descriptor)
     }
 
     /// The next frame; `None` when the guest is gone.
@@ -307,9 +326,20 @@ impl Memory {
 }
 
 fn receive_packet(socket: &OwnedFd) -> Option<BrokerRequest> {
+    receive_with_descriptor(socket).map(|(request, _)| request)
+}
+
+fn receive_with_descriptor(socket: &OwnedFd) -> Option<(BrokerRequest, Option<OwnedFd>)> {
     let mut bytes = [0; 4096];
-    let (count, _) = rustix::net::recv(socket, &mut bytes, RecvFlags::empty()).ok()?;
-    (count > 0).then(|| BrokerRequest::decode(&bytes[..count]).unwrap())
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+    let mut parts = [std::io::IoSliceMut::new(&mut bytes)];
+    let count = rustix::net::recvmsg(socket, &mut parts, &mut ancillary, RecvFlags::empty()).ok()?.bytes;
+    let descriptor = ancillary.drain().find_map(|part| match part {
+        RecvAncillaryMessage::ScmRights(mut descriptors) => descriptors.next(),
+        _ => None,
+    });
+    (count > 0).then(|| (BrokerRequest::decode(&bytes[..count]).unwrap(), descriptor))
 }
 
 pub fn send_packet(socket: &OwnedFd, reply: &BrokerReply, descriptors: &[std::os::fd::BorrowedFd<'_>]) {

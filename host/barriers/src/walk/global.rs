@@ -1,12 +1,14 @@
 //! Global barriers: each is for every resource, and is applied to one when that is touched next.
 
+use serde::{Deserialize, Serialize};
+
 use crate::limits::GLOBALS_APPLIED_MAX;
 use crate::state::{Sub, Used};
 use alloc::collections::VecDeque;
 use d3dkmt::isa::{Barrier, BarrierAccess as A};
 
 /// The global barriers of an ExecuteCommandLists so far.
-#[derive(Default)]
+#[derive(Default, Serialize, Deserialize)]
 pub(crate) struct Globals {
     count: u32,
     recent: VecDeque<Barrier>,

@@ -1,11 +1,12 @@
 //! What the model costs, each figure beside a peer of the same run: ours and the peer in turns, medians of the
-//! rounds. `cargo bench -p dxgkrnl --bench model -- [--json] [--quick] [signals] [pairs] [waits] [wait-all]`.
+//! rounds. `cargo bench -p dxgkrnl --bench model -- [--json] [--quick] [signals] [pairs] [waits] [wait-all] [lists]`.
 
 #[path = "../../tests/common/counting.rs"]
 mod counting;
 mod measure;
 mod report;
 
+use measure::lists::Lists;
 use measure::{WaitAll, WaitRound, Waits, Walk, operations};
 use report::{Report, median};
 
@@ -44,7 +45,23 @@ fn main() {
     if wanted("wait-all") {
         wait_all(&scale, &mut report);
     }
+    if wanted("lists") {
+        lists(&scale, &mut report);
+    }
     report.end();
+}
+
+/// A command with a barrier behind it, from the call to its end; the peer is without the search for races.
+fn lists(scale: &Scale, report: &mut Report) {
+    let (mut on, mut off) = (Lists::new(true), Lists::new(false));
+    let mut figures = [const { Vec::new() }; 2];
+    for _ in 0..scale.rounds {
+        figures[0].push(on.commands(5));
+        figures[1].push(off.commands(5));
+    }
+    let [ours, peer] = &figures;
+    report.line("command with a barrier, races looked for / not", ours, peer, Some(5.0));
+    report.rate("commands with barriers a second, races not looked for", 1e9 / median(peer), 1e6);
 }
 
 fn sizes(most: usize) -> impl Iterator<Item = usize> {

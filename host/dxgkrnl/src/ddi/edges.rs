@@ -1,10 +1,12 @@
 //! What comes before what, as the kernel brings it about. No DDI: for a driver that looks for races.
 
+use serde::{Deserialize, Serialize};
+
 use super::{HwContext, HwQueueId};
 use crate::ProcessId;
 
 /// Who does things one after the other.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 pub enum Orderer {
     /// On its CPUs.
     Process(ProcessId),
@@ -14,7 +16,7 @@ pub enum Orderer {
 }
 
 /// One thing that orders, told when it happens. Fences are numbered; a number is used again after `FenceGone`.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 pub enum Edge {
     /// A process handed a command buffer over: what it did before comes before the buffer. Buffers of one queue begin
     /// in the order of these.

@@ -4,28 +4,29 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use d3dkmt::EscapeFlags;
+use serde::{Deserialize, Serialize};
 
 use super::HwContext;
 use crate::{ProcessId, VmId};
 
 /// `hKmdProcess`: unique for ever.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 pub struct KmdProcess(pub u64);
 
 /// `hKmdDevice`: unique for ever.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 pub struct KmdDevice(pub u64);
 
 /// `hDxgCpuEvent`: what a driver signals a CPU event by. Unique for ever.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 pub struct DxgCpuEvent(pub u64);
 
 /// `hKmdCpuEvent`: what a driver calls a CPU event.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 pub struct KmdCpuEvent(pub u64);
 
 /// What kind of process it is (`DXGK_CREATEPROCESSFLAGS`).
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum ProcessKind {
     /// Of the host itself.
     Host,

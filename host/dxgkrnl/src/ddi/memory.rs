@@ -1,9 +1,11 @@
 //! What a driver is told of GPU address spaces.
 
+use serde::{Deserialize, Serialize};
+
 use crate::ProcessId;
 
 /// What engines find at pages of a GPU address space (`DXGK_PTE`, and what is behind it).
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum PageTableEntry {
     /// A touch faults.
     NoAccess,

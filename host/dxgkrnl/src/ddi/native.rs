@@ -6,15 +6,17 @@
 
 use alloc::vec::Vec;
 
+use serde::{Deserialize, Serialize};
+
 use super::HwQueueId;
 use crate::{Nanos, ProcessId};
 
 /// `hGlobalNativeFence` for the miniport: one for each adapter of the fence, never used again.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 pub struct NativeFenceId(pub u64);
 
 /// `hLocalNativeFence`: what a process has of a fence on one adapter. Never used again.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 pub struct LocalNativeFenceId(pub u64);
 
 /// From one CurrentValue to the next in a packed page, and the same for MonitoredValues: the caps'
@@ -25,7 +27,7 @@ pub const NATIVE_FENCE_PAGE_BYTES: u32 = 4096;
 
 /// Where a fence's values stand in system memory: a page of CurrentValues and one of MonitoredValues have the same
 /// number. Private fences of a process are packed by the strides, a shareable one has a page to itself (FEN-104).
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 pub struct NativeFenceStorage {
     pub page: u64,
     pub offset_bytes: u32,
@@ -71,14 +73,14 @@ pub struct CurrentValueUpdate {
 }
 
 /// Which of the two log buffers of a queue (`DXGK_NATIVE_FENCE_LOG_TYPE`).
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 pub enum NativeFenceLogType {
     Waits = 1,
     Signals = 2,
 }
 
 /// `DXGK_NATIVE_FENCE_LOG_HEADER`: one 64-bit word, so that index and count are never read apart (FEN-120).
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default, Serialize, Deserialize)]
 pub struct NativeFenceLogHeader(pub u64);
 
 /// Entries of a 4 KiB log buffer: 16 bytes of header, type and count, then entries of 40 bytes.
@@ -114,7 +116,7 @@ impl NativeFenceLogHeader {
 }
 
 /// `DXGK_NATIVE_FENCE_LOG_ENTRY`. `OperationType` is the buffer's.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub struct NativeFenceLogEntry {
     pub fence_value: u64,
     pub fence: NativeFenceId,
@@ -135,7 +137,7 @@ pub struct NativeFenceLogWrite {
 }
 
 /// `DXGK_INTERRUPT_NATIVE_FENCE_SIGNALED`: which fences to look at.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum SignaledNativeFences {
     /// `pSignaledNativeFenceArray`: these.
     These(Vec<NativeFenceId>),

@@ -3,6 +3,8 @@
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
+use serde::{Deserialize, Serialize};
+
 use super::PageTableEntry;
 
 /// What a piece of pages says of its first byte, and so of each one behind it.
@@ -24,7 +26,7 @@ impl Page for PageTableEntry {
 }
 
 /// So many bytes of one kind, and what stands at the first of them.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Piece<T> {
     pub base: u64,
     pub end: u64,
@@ -33,7 +35,7 @@ pub struct Piece<T> {
 
 /// The record of the kernel for its address spaces, and one that a driver may keep its page tables in. Addresses of
 /// which nothing was said have no piece.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct PageMap<T> {
     /// By base; disjoint.
     pieces: BTreeMap<u64, (u64, T)>,

@@ -3,12 +3,13 @@
 use alloc::vec::Vec;
 
 use d3dkmt::HwQueueFlags;
+use serde::{Deserialize, Serialize};
 
 use super::{EngineId, HwContext};
 use crate::ProcessId;
 
 /// `hHwQueue` for the miniport: an index that is unique while the queue lives.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 pub struct HwQueueId(pub u32);
 
 /// `DXGKARG_CREATEHWQUEUE`.
@@ -28,7 +29,7 @@ pub struct NewHwQueue {
 ///
 /// It is complete when the progress fence has `progress_fence_id`. With `RingBufferFenceRelease` the driver writes that,
 /// once nothing refers to the buffer any more; without it the buffer's own last instruction does (SCH-017).
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct HwQueueSubmission {
     pub engine: EngineId,
     pub hw_queue: HwQueueId,
@@ -65,7 +66,7 @@ pub enum DoorbellConnection {
 }
 
 /// `D3DDDI_DOORBELLSTATUS` of one that is disconnected: what its user has to do (SCH-028).
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum DisconnectReason {
     /// 2 `DISCONNECTED_RETRY`: connect and submit again.
     Retry,

@@ -1,13 +1,14 @@
 //! What a driver and the kernel say to each other when work does not end or goes wrong.
 
 use bitflags::bitflags;
+use serde::{Deserialize, Serialize};
 
 use super::{EngineId, HwContext, HwQueueId};
 use crate::ProcessId;
 
 bitflags! {
     /// `DXGK_PAGE_FAULT_FLAGS` (TDR-028).
-    #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+    #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default, Serialize, Deserialize)]
     pub struct PageFaultFlags: u32 {
         const WRITE = 0x1;
         /// No fence id is known: it is 0, and one of the reset-required bits is set too (TDR-035).
@@ -52,7 +53,7 @@ impl PageFaultFlags {
 }
 
 /// Whose work a fault of a hardware queue hit (TDR-036).
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum FaultedWork {
     /// With a valid fence id: the queue, and the progress fence id of the buffer.
     Queue { hw_queue: HwQueueId, progress_fence_id: u64 },
@@ -65,7 +66,7 @@ pub enum FaultedWork {
 }
 
 /// `DXGK_ENGINESTATUS`.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct EngineStatus {
     /// The engine makes progress after all.
     pub responsive: bool,
@@ -76,7 +77,7 @@ pub struct EngineStatus {
 pub struct ResetFailed;
 
 /// Why a context lost its work in `DxgkDdiResetHwEngine` (TDR-020).
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[repr(u32)]
 pub enum Invalidation {
     /// The reset is because of it.
@@ -86,7 +87,7 @@ pub enum Invalidation {
 }
 
 /// `DXGK_SCHEDULING_LOG_HEADER`: all zero when the driver gets it.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct SchedulingLogHeader {
     pub first_free_entry_index: u32,
     pub wraparound_count: u32,
@@ -94,7 +95,7 @@ pub struct SchedulingLogHeader {
 }
 
 /// `DxgkDdiSetSchedulingLogBuffer`: where an engine of hardware scheduling logs what it scheduled (SCH-044).
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct SchedulingLogBuffer {
     pub header: SchedulingLogHeader,
     /// Not initialized: whatever stood in the memory.

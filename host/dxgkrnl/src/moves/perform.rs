@@ -1,19 +1,15 @@
 //! Doing what the lane of moves says, for whoever runs the kernel: it brings the bytes of processes, this has the shadows.
 
-use alloc::collections::BTreeMap;
-use alloc::vec;
 use alloc::vec::Vec;
 use core::fmt;
 
+use super::shadows::Shadows;
+use super::shorten::{is_worth_it, shorten};
 use super::{DataMove, MoveKernel, Place, Shadow};
 use crate::ProcessId;
 
 /// Bytes that go through a buffer at once.
 const CHUNK_BYTES: u64 = 64 * 1024;
-/// Bytes of one shadow: more than any engine of ours needs.
-const SHADOW_BYTES_MAX: u64 = 4 << 20;
-/// Shadows of all adapters together.
-const SHADOWS_MAX: usize = 1 << 16;
 
 /// Memory of processes that moves may touch. `false`: not all of it is there; what is there may have been touched.
 pub trait ProcessBytes {
@@ -50,7 +46,7 @@ impl fmt::Display for NotMoved {
 /// The shadows of the adapters of one kernel.
 #[derive(Debug, Default)]
 pub struct Performer {
-    shadows: BTreeMap<Shadow, Vec<u8>>,
+    shadows: Shadows,
     buffer: Vec<u8>,
     second: Vec<u8>,
 }
@@ -58,18 +54,34 @@ pub struct Performer {
 impl Performer {
     /// How many shadows there are: none of an engine that rests.
     pub fn shadows(&self) -> usize {
-        self.shadows.len()
+        self.shadows.count()
+    }
+
+    /// Does the moves of one step, by fewer copies where that makes no difference to any byte of a process. Gives what
+    /// could not be done; what moves behind that were to write is then undefined.
+    pub fn perform_all(
+        &mut self,
+        moves: &[DataMove],
+        memory: &mut impl ProcessBytes,
+        failed: &mut dyn FnMut(&DataMove, NotMoved),
+    ) {
+        let fewer = is_worth_it(moves).then(|| shorten(moves));
+        for one in fewer.as_deref().unwrap_or(moves) {
+            if let Err(why) = self.perform(one, memory) {
+                failed(one, why);
+            }
+        }
     }
 
     /// Does one move.
     pub fn perform(&mut self, moved: &DataMove, memory: &mut impl ProcessBytes) -> Result<(), NotMoved> {
         match *moved {
             DataMove::Release { shadow } => {
-                self.shadows.remove(&shadow);
+                self.shadows.end(shadow);
                 Ok(())
             }
             DataMove::ReleaseAll { adapter } => {
-                self.shadows.retain(|shadow, _| shadow.adapter != adapter);
+                self.shadows.end_all(adapter);
                 Ok(())
             }
             DataMove::Fill { to, bytes, pattern } => self.fill(to, bytes, pattern, memory),
@@ -110,11 +122,16 @@ impl Performer {
         // What can be moved without the buffer is.
         match (from, to) {
             (Place::Memory { process, address }, Place::Shadow { shadow, offset }) => {
-                let to = self.shadow(shadow, offset, bytes as usize)?;
-                return there(memory.read(process, address, to), process, address);
+                let to = self.shadows.write(shadow, offset, bytes as usize)?;
+                let done = memory.read(process, address, to);
+                if !done {
+                    // Nothing of another process.
+                    to.fill(0);
+                }
+                return there(done, process, address);
             }
             (Place::Shadow { shadow, offset }, Place::Memory { process, address }) => {
-                let from = self.shadow(shadow, offset, bytes as usize)?;
+                let from = self.shadows.read(shadow, offset, bytes as usize)?;
                 return there(memory.write(process, address, from), process, address);
             }
             (Place::Memory { process: owner, address: source }, Place::Memory { process, address }) => {
@@ -122,7 +139,11 @@ impl Performer {
                     return there(done, process, address);
                 }
             }
-            (Place::Shadow { .. }, Place::Shadow { .. }) => {}
+            (Place::Shadow { shadow: from, offset }, Place::Shadow { shadow, offset: at }) => {
+                if self.shadows.share((from, offset), (shadow, at), bytes as usize) {
+                    return Ok(());
+                }
+            }
         }
         let mut buffer = core::mem::take(&mut self.buffer);
         let done = chunks(bytes, is_behind(from, to)).try_for_each(|(at, length)| {
@@ -167,7 +188,7 @@ impl Performer {
                 false => Err(NotMoved::Memory { process, address }),
             },
             Place::Shadow { shadow, offset } => {
-                to.copy_from_slice(self.shadow(shadow, offset, to.len())?);
+                to.copy_from_slice(self.shadows.read(shadow, offset, to.len())?);
                 Ok(())
             }
         }
@@ -180,29 +201,15 @@ impl Performer {
                 false => Err(NotMoved::Memory { process, address }),
             },
             Place::Shadow { shadow, offset } => {
-                self.shadow(shadow, offset, from.len())?.copy_from_slice(from);
+                self.shadows.write(shadow, offset, from.len())?.copy_from_slice(from);
                 Ok(())
             }
         }
     }
-
-    /// So many bytes of a shadow, which begins and grows as it is named.
-    fn shadow(&mut self, shadow: Shadow, offset: u64, bytes: usize) -> Result<&mut [u8], NotMoved> {
-        let end = offset.saturating_add(bytes as u64);
-        let is_new = !self.shadows.contains_key(&shadow);
-        if end > SHADOW_BYTES_MAX || is_new && self.shadows.len() >= SHADOWS_MAX {
-            return Err(NotMoved::Shadow(shadow));
-        }
-        let held = self.shadows.entry(shadow).or_insert_with(|| vec![0; end as usize]);
-        if held.len() < end as usize {
-            held.resize(end as usize, 0);
-        }
-        Ok(&mut held[offset as usize..end as usize])
-    }
 }
 
 /// Where so many bytes further on is.
-fn ahead(place: Place, bytes: u64) -> Place {
+pub(super) fn ahead(place: Place, bytes: u64) -> Place {
     match place {
         Place::Memory { process, address } => {
             Place::Memory { process, address: address.saturating_add(bytes) }
@@ -235,6 +242,9 @@ fn chunks(bytes: u64, backwards: bool) -> impl Iterator<Item = (u64, u64)> {
 
 #[cfg(test)]
 mod tests {
+    use alloc::vec;
+
+    use super::super::shadows::{SHADOW_BYTES_MAX, SHADOWS_MAX};
     use super::*;
 
     const P: ProcessId = ProcessId(1);

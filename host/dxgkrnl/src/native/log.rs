@@ -8,6 +8,8 @@
 use alloc::format;
 use alloc::vec::Vec;
 
+use serde::{Deserialize, Serialize};
+
 use crate::Nanos;
 use crate::ddi::{
     EngineId, HwQueueId, Miniport, NATIVE_FENCE_LOG_ENTRIES, NativeFenceLogEntry, NativeFenceLogHeader,
@@ -17,13 +19,13 @@ use crate::effects::Effects;
 use crate::kernel::{Kernel, Refusal, refuse};
 
 /// Both logs of a queue.
-#[derive(Default)]
+#[derive(Default, Serialize, Deserialize)]
 pub(crate) struct NativeFenceLogs {
     pub waits: Log,
     pub signals: Log,
 }
 
-#[derive(Default)]
+#[derive(Default, Serialize, Deserialize)]
 pub(crate) struct Log {
     /// As many as were ever written, [`NATIVE_FENCE_LOG_ENTRIES`] at most.
     pub entries: Vec<NativeFenceLogEntry>,

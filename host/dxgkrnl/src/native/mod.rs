@@ -27,6 +27,7 @@ use alloc::format;
 use d3dkmt::{CreatedSyncObject, Handle, NtStatus, Reply, ShareToken, SyncObjectFlags, SyncObjectType};
 
 pub(crate) use log::NativeFenceLogs;
+use serde::{Deserialize, Serialize};
 use storage::Storage;
 
 use crate::ddi::{
@@ -46,7 +47,7 @@ mod native_type {
 }
 
 /// Every native fence there is.
-#[derive(Default)]
+#[derive(Default, Serialize, Deserialize)]
 pub(crate) struct NativeFences {
     /// By object.
     pub fences: BTreeMap<u32, NativeFence>,
@@ -63,6 +64,7 @@ pub(crate) struct NativeFences {
 }
 
 /// What the object of a native fence has beside its value.
+#[derive(Serialize, Deserialize)]
 pub(crate) struct NativeFence {
     pub cross_adapter: bool,
     pub storage: NativeFenceStorage,
@@ -72,11 +74,13 @@ pub(crate) struct NativeFence {
     opens: BTreeMap<u32, u32>,
 }
 
+#[derive(Serialize, Deserialize)]
 pub(crate) struct OnAdapter {
     pub fence: NativeFenceId,
     pub monitored_value: u64,
 }
 
+#[derive(Serialize, Deserialize)]
 struct LocalFence {
     local: LocalNativeFenceId,
     opens: u32,

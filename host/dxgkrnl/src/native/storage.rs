@@ -5,12 +5,14 @@
 
 use alloc::collections::BTreeMap;
 
+use serde::{Deserialize, Serialize};
+
 use crate::ProcessId;
 use crate::ddi::{NATIVE_FENCE_PAGE_BYTES, NATIVE_FENCE_STRIDE_BYTES, NativeFenceStorage};
 
 const PLACES: u32 = NATIVE_FENCE_PAGE_BYTES / NATIVE_FENCE_STRIDE_BYTES;
 
-#[derive(Default)]
+#[derive(Default, Serialize, Deserialize)]
 pub(super) struct Storage {
     pages: u64,
     /// Pages of private fences that have fences in them: whose, and a bit for each place taken.

@@ -79,7 +79,7 @@ impl<M: Miniport> Kernel<M> {
     fn may_recover(&mut self, effects: &mut Effects) -> bool {
         let (now, tdr) = (self.now, &self.config.tdr);
         let (most, window) = (tdr.limit_count as usize, tdr.limit_time_ns);
-        let unconditional = tdr.debug_mode == 3;
+        let unconditional = self.tdr.debug_mode == 3;
         self.tdr.recoveries.retain(|time| now - *time < window);
         if !unconditional && self.tdr.recoveries.len() >= most {
             let why =

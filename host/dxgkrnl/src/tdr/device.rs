@@ -12,6 +12,7 @@ use alloc::format;
 use alloc::vec::Vec;
 
 use d3dkmt::{DeviceExecutionState, Handle, NtStatus, PageFaultState, Reply};
+use serde::{Deserialize, Serialize};
 
 use super::{Kernel, Recovery};
 use crate::ProcessId;
@@ -21,9 +22,10 @@ use crate::kernel::{Called, invalid};
 use crate::policy::FaultedDevicePoisons;
 use crate::process::Local;
 use crate::vidsch::{HwSubmission, commands};
+use crate::why::Ending;
 
 /// Devices that go into one state together.
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Loss {
     pub devices: Vec<u32>,
     pub state: DeviceExecutionState,
@@ -67,7 +69,9 @@ impl<M: Miniport> Kernel<M> {
     fn empty_queues_of(&mut self, devices: &BTreeSet<u32>, effects: &mut Effects) {
         let of_devices = self.queues.iter().filter(|(_, queue)| devices.contains(&queue.device));
         let queues: Vec<u32> = of_devices.map(|(id, _)| id).collect();
+        let before = self.past.begin(Ending::DeviceLost);
         for id in queues {
+            self.remember_queue(id);
             let ready = self.unready(id);
             self.in_flight.ring_progressed(self.queues[id].engine, self.now, id, true);
             let queue = &mut self.queues[id];
@@ -87,6 +91,7 @@ impl<M: Miniport> Kernel<M> {
             self.drop_packets(process, packets, Some(NtStatus::DEVICE_REMOVED), effects);
             self.evaluate_written(process, effects);
         }
+        self.past.ending = before;
     }
 
     /// The opens that a device has, each with its object, in the order of their handles.

@@ -1,5 +1,6 @@
 //! The reset of one engine with those that depend on it (TDR-012 to TDR-021).
 
+use alloc::borrow::Cow;
 use alloc::collections::VecDeque;
 use alloc::format;
 use alloc::vec::Vec;
@@ -142,7 +143,10 @@ impl<M: Miniport> Kernel<M> {
             Ok(None) => return false,
             Err(ResetFailed) => {
                 let guilty = self.oldest_devices(engine);
-                let cause = Cause { why: "TdrReason 9: the reset of an engine failed", ..cause.clone() };
+                let cause = Cause {
+                    why: Cow::Borrowed("TdrReason 9: the reset of an engine failed"),
+                    ..cause.clone()
+                };
                 self.reset_adapter(engine.adapter, &guilty, &cause, effects);
                 return false;
             }
@@ -233,7 +237,7 @@ impl<M: Miniport> Kernel<M> {
         if resumed.is_err() {
             // Their devices are lost with the adapter's others.
             let guilty: Vec<u32> = hit.iter().flat_map(|hit| hit.devices.clone()).collect();
-            let cause = Cause { why: "the engine cannot be resumed", ..Cause::TIMEOUT };
+            let cause = Cause { why: Cow::Borrowed("the engine cannot be resumed"), ..Cause::TIMEOUT };
             self.reset_adapter(engine.adapter, &guilty, &cause, effects);
             return Ok(None);
         }
@@ -247,7 +251,7 @@ impl<M: Miniport> Kernel<M> {
         };
         let (culprits, collateral) = (of_reason(Invalidation::Culprit), of_reason(Invalidation::Collateral));
         if hit.iter().any(|hit| hit.is_paging) {
-            let cause = Cause { why: "a paging buffer was hit", ..cause.clone() };
+            let cause = Cause { why: Cow::Borrowed("a paging buffer was hit"), ..cause.clone() };
             self.reset_adapter(engine.adapter, &culprits, &cause, effects);
             return false;
         }
@@ -267,7 +271,7 @@ impl<M: Miniport> Kernel<M> {
     fn count_engine_timeout(&mut self, process: ProcessId, effects: &mut Effects) {
         let (now, tdr) = (self.now, &self.config.tdr);
         let (most, window) = (tdr.limit_count.saturating_sub(1) as usize, tdr.limit_time_ns);
-        let unconditional = tdr.debug_mode == 3;
+        let unconditional = self.tdr.debug_mode == 3;
         let Some(owner) = self.processes.get_mut(&process) else { return };
         owner.engine_timeouts.retain(|time| now - *time < window);
         owner.engine_timeouts.push_back(now);

@@ -64,7 +64,7 @@ impl<M: Miniport> Kernel<M> {
     }
 
     /// When what an engine has of hardware queues has taken too long.
-    pub(super) fn hw_queues_due(&self, id: EngineId) -> Option<Nanos> {
+    pub(crate) fn hw_queues_due(&self, id: EngineId) -> Option<Nanos> {
         let engine = self.in_flight.engines.get(&id)?;
         let since = engine.hw_since?;
         if self.is_held(id) || !self.times_out(id) {

@@ -30,6 +30,7 @@ mod page_fault;
 mod poison;
 mod test_hooks;
 
+use alloc::borrow::Cow;
 use alloc::collections::{BTreeSet, VecDeque};
 use alloc::format;
 use alloc::vec::Vec;
@@ -37,6 +38,7 @@ use alloc::vec::Vec;
 use d3dkmt::{DeviceExecutionState, PageFaultState};
 
 pub(crate) use device::Loss;
+use serde::{Deserialize, Serialize};
 
 use crate::ddi::{EngineId, Invalidation, Miniport};
 use crate::effects::Effects;
@@ -45,7 +47,7 @@ use crate::vidsch::QUANTUM_NS;
 use crate::{AdapterConfig, Nanos, VidSchCaps};
 
 /// What the kernel waits for from one engine.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub(crate) enum Watch {
     /// Nothing was asked of it.
     #[default]
@@ -66,9 +68,9 @@ impl Watch {
 }
 
 /// Why an engine is reset, and what that makes of the device that it hits.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) struct Cause {
-    pub why: &'static str,
+    pub why: Cow<'static, str>,
     pub state: DeviceExecutionState,
     pub page_fault: Option<PageFaultState>,
     /// It is a timeout: it counts against the process.
@@ -79,17 +81,18 @@ pub(crate) struct Cause {
 
 impl Cause {
     const TIMEOUT: Cause = Cause {
-        why: "timeout",
+        why: Cow::Borrowed("timeout"),
         state: DeviceExecutionState::HUNG,
         page_fault: None,
         timeout: true,
         is_certain: false,
     };
-    const SUSPEND: Cause = Cause { why: "a suspend is not acknowledged", is_certain: true, ..Cause::TIMEOUT };
+    const SUSPEND: Cause =
+        Cause { why: Cow::Borrowed("a suspend is not acknowledged"), is_certain: true, ..Cause::TIMEOUT };
 }
 
 /// What is to be done as soon as no DDI runs.
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum Recovery {
     /// After a bugcheck.
     StopEverything,
@@ -115,7 +118,7 @@ pub(crate) enum Recovery {
 }
 
 /// What the recovery remembers.
-#[derive(Default)]
+#[derive(Default, Serialize, Deserialize)]
 pub(crate) struct Tdr {
     pub due: VecDeque<Recovery>,
     /// Engines that are `Resetting`.
@@ -130,6 +133,8 @@ pub(crate) struct Tdr {
     pub recoveries: VecDeque<Nanos>,
     pub engine_resets: u64,
     pub adapter_resets: u64,
+    /// TdrDebugMode: the configuration's, until TDRDBGCTRL says otherwise.
+    pub debug_mode: u32,
 }
 
 impl Tdr {
@@ -154,7 +159,7 @@ impl Tdr {
 impl<M: Miniport> Kernel<M> {
     /// Whether timeouts are looked for at all (TDR-005, TDR-006).
     fn detects_timeouts(&self) -> bool {
-        self.config.tdr.level != 0 && self.config.tdr.debug_mode != 1 && self.bugcheck.is_none()
+        self.config.tdr.level != 0 && self.tdr.debug_mode != 1 && self.bugcheck.is_none()
     }
 
     /// Whether the oldest submission of an engine may take as long as it likes (SCH-016).
@@ -177,7 +182,7 @@ impl<M: Miniport> Kernel<M> {
     }
 
     /// When an engine's watch is next due.
-    fn watch_due(&self, id: EngineId) -> Option<Nanos> {
+    pub(crate) fn watch_due(&self, id: EngineId) -> Option<Nanos> {
         let engine = self.in_flight.engines.get(&id)?;
         let delay = self.config.tdr.delay_ns;
         match &engine.watch {
@@ -305,7 +310,7 @@ impl<M: Miniport> Kernel<M> {
             self.bugcheck(0x116, [0, 0, 0, 0], why, effects);
             return false;
         }
-        if self.config.tdr.debug_mode == 0 {
+        if self.tdr.debug_mode == 0 {
             self.note_host(format!("{what} timed out: here a debugger would break in"), effects);
         }
         true

@@ -4,6 +4,7 @@
 //! device goes into error, and the engine goes on unless the driver wants it reset. A fault without an id is found
 //! by the reset that has to come with it.
 
+use alloc::borrow::Cow;
 use alloc::format;
 use alloc::vec::Vec;
 
@@ -142,7 +143,7 @@ impl<M: Miniport> Kernel<M> {
             Some(faulted) if faulted.level.is_paging() => {
                 let guilty = alloc::vec![self.queues[faulted.queue].device];
                 let cause = Cause {
-                    why: "a paging buffer faulted",
+                    why: Cow::Borrowed("a paging buffer faulted"),
                     timeout: false,
                     is_certain: true,
                     ..Cause::TIMEOUT
@@ -161,7 +162,8 @@ impl<M: Miniport> Kernel<M> {
         let resets_adapter = flags.contains(PageFaultFlags::ADAPTER_RESET_REQUIRED);
         let resets_engine = flags.contains(PageFaultFlags::ENGINE_RESET_REQUIRED);
         let poisons = resets_adapter || resets_engine || self.faults_poison();
-        let cause = Cause { why: "page fault", state, page_fault, timeout: false, is_certain: true };
+        let cause =
+            Cause { why: Cow::Borrowed("page fault"), state, page_fault, timeout: false, is_certain: true };
         if resets_adapter {
             let guilty = if devices.is_empty() { self.oldest_devices(engine) } else { devices };
             self.tdr.due.push_back(Recovery::ResetAdapter { adapter: engine.adapter, guilty, cause });

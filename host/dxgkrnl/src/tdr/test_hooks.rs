@@ -10,6 +10,7 @@
 //! ```
 //! With TdrLevel 0 nothing times out, forced or not: refused.
 
+use alloc::borrow::Cow;
 use alloc::collections::BTreeSet;
 use alloc::format;
 use alloc::vec::Vec;
@@ -23,7 +24,8 @@ use crate::effects::Effects;
 use crate::kernel::{Kernel, Refusal, invalid, refuse};
 
 impl Cause {
-    const FORCED: Cause = Cause { why: "forced by TDRDBGCTRL", is_certain: true, ..Cause::TIMEOUT };
+    const FORCED: Cause =
+        Cause { why: Cow::Borrowed("forced by TDRDBGCTRL"), is_certain: true, ..Cause::TIMEOUT };
 }
 
 impl<M: Miniport> Kernel<M> {
@@ -35,9 +37,9 @@ impl<M: Miniport> Kernel<M> {
         value: u32,
     ) -> Result<(), Refusal> {
         match value {
-            control::DISABLE_BREAK => self.config.tdr.debug_mode = 2,
-            control::ENABLE_BREAK => self.config.tdr.debug_mode = 0,
-            control::UNCONDITIONAL => self.config.tdr.debug_mode = 3,
+            control::DISABLE_BREAK => self.tdr.debug_mode = 2,
+            control::ENABLE_BREAK => self.tdr.debug_mode = 0,
+            control::UNCONDITIONAL => self.tdr.debug_mode = 3,
             control::FORCE_TDR | control::VSYNC_TDR | control::GPU_TDR => {
                 self.require_timeouts()?;
                 self.tdr.due.push_back(Recovery::ForcedTimeout { adapter });

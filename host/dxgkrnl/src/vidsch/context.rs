@@ -4,6 +4,7 @@ use alloc::format;
 use alloc::vec::Vec;
 
 use d3dkmt::{CreateContextFlags, Handle, NtStatus, Reply, limits};
+use serde::{Deserialize, Serialize};
 
 use super::ready::Level;
 use super::suspend::HardwareSide;
@@ -14,6 +15,7 @@ use crate::effects::Effects;
 use crate::kernel::{Called, Kernel, Refusal, invalid, refuse};
 use crate::process::Local;
 
+#[derive(Serialize, Deserialize)]
 pub(crate) struct Context {
     pub process: ProcessId,
     pub handle: Handle,
@@ -132,6 +134,7 @@ impl<M: Miniport> Kernel<M> {
             self.end_hw_queue(queue, effects);
         }
         self.forget_suspend(id);
+        self.remember_queue(self.contexts[id].queue);
         self.process_mut(process).handles.remove(handle);
         let context = self.contexts.remove(id).expect("a handle names a live context");
         self.devices[context.device].children.remove(&handle);

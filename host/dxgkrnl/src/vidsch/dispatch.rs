@@ -10,6 +10,7 @@ use alloc::format;
 use alloc::vec::Vec;
 
 use d3dkmt::NtStatus;
+use serde::{Deserialize, Serialize};
 
 use super::Packet;
 use super::engine::{HARDWARE_QUEUE_DEPTH, Submitted};
@@ -26,7 +27,7 @@ use crate::{Nanos, VidSchCaps};
 pub(crate) const QUANTUM_NS: Nanos = 100_000_000;
 
 /// A command buffer of a queue that waits for its engine.
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct ReadyCommand {
     pub place: Place,
     /// Empty if the miniport has them.

@@ -17,6 +17,7 @@ use alloc::format;
 use alloc::vec::Vec;
 
 use d3dkmt::{Handle, NtStatus, Reply, limits};
+use serde::{Deserialize, Serialize};
 
 use super::HwQueue;
 use crate::ProcessId;
@@ -27,7 +28,7 @@ use crate::effects::{Effects, FenceStore};
 use crate::kernel::{Called, Kernel, Refusal, invalid, refuse};
 
 /// `D3DDDI_DOORBELLSTATUS`.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub enum DoorbellStatus {
     Connected = 0,
     ConnectedNotify = 1,
@@ -41,6 +42,7 @@ impl DoorbellStatus {
     }
 }
 
+#[derive(Serialize, Deserialize)]
 pub(crate) struct Doorbell {
     pub status: DoorbellStatus,
     /// Where the process reads the status, for the life of the doorbell (SCH-026).

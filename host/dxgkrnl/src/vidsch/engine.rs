@@ -22,6 +22,7 @@ use alloc::format;
 use alloc::vec::Vec;
 
 use d3dkmt::SyncObjectType;
+use serde::{Deserialize, Serialize};
 
 use super::HwQueue;
 use super::ready::{Level, Ready};
@@ -34,7 +35,7 @@ use crate::{Nanos, ProcessId};
 /// How many submissions an engine has at a time: one that runs, and one for it to go on with at once.
 pub(crate) const HARDWARE_QUEUE_DEPTH: usize = 2;
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(crate) struct Submitted {
     pub id: u64,
     /// Whose it is.
@@ -44,7 +45,7 @@ pub(crate) struct Submitted {
 }
 
 /// What is known of one engine.
-#[derive(Default)]
+#[derive(Default, Serialize, Deserialize)]
 pub(crate) struct OnEngine {
     pub last: u64,
     /// The last completed id (SCH-007).
@@ -85,7 +86,7 @@ impl OnEngine {
 }
 
 /// Every engine that was ever used.
-#[derive(Default)]
+#[derive(Default, Serialize, Deserialize)]
 pub(crate) struct InFlight {
     pub engines: BTreeMap<EngineId, OnEngine>,
     /// Numbers the turns of what becomes ready, and preemption requests.

@@ -22,6 +22,7 @@ use d3dkmt::{
     CreateContextFlags, CreatedSyncObject, Handle, HwQueueFlags, NtStatus, Reply, SignalFlags,
     SyncObjectFlags, SyncObjectType, limits,
 };
+use serde::{Deserialize, Serialize};
 
 use super::doorbell::Doorbell;
 use super::{HwSubmission, Packet, Signal};
@@ -38,6 +39,7 @@ use crate::sync::is_mapped;
 use crate::waits::WaitItem;
 use crate::{Features, NodeConfig, ProcessId};
 
+#[derive(Serialize, Deserialize)]
 pub(crate) struct HwQueue {
     pub process: ProcessId,
     /// NULL once it was destroyed and only drains.
@@ -260,6 +262,7 @@ impl<M: Miniport> Kernel<M> {
     /// Ends a hardware queue now, with everything in it.
     pub(crate) fn end_hw_queue(&mut self, id: u32, effects: &mut Effects) {
         self.drop_doorbell(id, effects);
+        self.remember_queue(self.hw_queues[id].queue);
         let hw_queue = self.hw_queues.remove(id).expect("its owner is live");
         self.progress_fences.remove(&hw_queue.progress);
         self.contexts[hw_queue.context].hardware.queues.remove(&id);

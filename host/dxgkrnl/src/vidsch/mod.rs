@@ -46,10 +46,11 @@ use d3dkmt::{EventId, Handle, NtStatus, SignalFlags};
 pub(crate) use context::Context;
 pub(crate) use dispatch::{QUANTUM_NS, ReadyCommand};
 pub use doorbell::DoorbellStatus;
-pub(crate) use engine::{InFlight, OnEngine, Submitted};
+pub(crate) use engine::{HARDWARE_QUEUE_DEPTH, InFlight, OnEngine, Submitted};
 pub(crate) use hwqueue::HwQueue;
 pub(crate) use priority::CLASS_NORMAL;
 pub(crate) use ready::Level;
+use serde::{Deserialize, Serialize};
 
 use crate::ProcessId;
 use crate::address::VaUpdate;
@@ -60,6 +61,7 @@ use crate::legacy::Acquire;
 use crate::waits::{WaitId, WaitItem};
 
 /// Packets in the order of their submission, and what the engine has of them.
+#[derive(Serialize, Deserialize)]
 pub(crate) struct Queue {
     pub process: ProcessId,
     pub device: u32,
@@ -87,13 +89,13 @@ impl Queue {
 }
 
 /// A submission of a hardware queue that the engine has.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) struct HwSubmission {
     pub submission_fence_id: u64,
     pub progress_fence_id: u64,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum Packet {
     Wait(WaitId),
     Acquire(Acquire),
@@ -127,7 +129,7 @@ impl Packet {
 }
 
 /// What a signal packet does when it is reached.
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Signal {
     pub process: ProcessId,
     pub flags: SignalFlags,
@@ -139,7 +141,7 @@ pub(crate) struct Signal {
 }
 
 /// A signal that waits for several queues to reach it (FEN-040).
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Broadcast {
     pub signal: Signal,
     /// Queues that have not reached it.

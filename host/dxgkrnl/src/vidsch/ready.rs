@@ -14,10 +14,12 @@
 
 use alloc::collections::{BTreeMap, BTreeSet};
 
+use serde::{Deserialize, Serialize};
+
 use crate::ProcessId;
 
 /// Class of the process and priority of the context in one number.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 pub(crate) struct Level(i64);
 
 impl Level {
@@ -44,7 +46,7 @@ impl Level {
 }
 
 /// Where something that is ready stands.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) struct Place {
     pub level: Level,
     pub in_process: i32,
@@ -52,13 +54,13 @@ pub(crate) struct Place {
     pub turn: u64,
 }
 
-#[derive(Default)]
+#[derive(Default, Serialize, Deserialize)]
 struct Round {
     turns: BTreeMap<u64, ProcessId>,
     of_process: BTreeMap<ProcessId, OfProcess>,
 }
 
-#[derive(Default)]
+#[derive(Default, Serialize, Deserialize)]
 struct OfProcess {
     turns: BTreeSet<u64>,
     /// Lowest first: the negated priority, when it asked, and the queue.
@@ -66,7 +68,7 @@ struct OfProcess {
 }
 
 /// The queues whose command buffer waits for one engine.
-#[derive(Default)]
+#[derive(Default, Serialize, Deserialize)]
 pub(crate) struct Ready {
     levels: BTreeMap<Level, Round>,
     count: usize,

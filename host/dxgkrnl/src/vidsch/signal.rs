@@ -129,7 +129,7 @@ impl<M: Miniport> Kernel<M> {
                     None
                 }
             };
-            self.enqueue(queue, Packet::Acquire(Acquire { wait, objects, place: None }));
+            self.enqueue(queue, Packet::Acquire(Acquire { wait, objects, place: None, since: 0 }));
             return Ok(Reply::None);
         }
         self.enqueue_wait(queue, items);
@@ -188,6 +188,7 @@ impl<M: Miniport> Kernel<M> {
                 }
                 LowerGpuSignal::Ignored | LowerGpuSignal::Applied => {
                     self.note_strays(signal.process, *object, *value, effects);
+                    self.remember_back(*object, signal.process, *value);
                     self.set_value(*object, *value, effects);
                 }
             }

@@ -19,6 +19,7 @@ use alloc::format;
 use alloc::vec::Vec;
 
 use d3dkmt::CreateContextFlags;
+use serde::{Deserialize, Serialize};
 
 use crate::ddi::{DisconnectReason, EngineId, HwContext, Miniport, Suspend};
 use crate::effects::{Effects, Note};
@@ -26,7 +27,7 @@ use crate::kernel::Kernel;
 use crate::{Nanos, ProcessId};
 
 /// What a context has beside its software queue.
-#[derive(Default)]
+#[derive(Default, Serialize, Deserialize)]
 pub(crate) struct HardwareSide {
     pub queues: BTreeSet<u32>,
     /// The number of its latest suspend.
@@ -35,7 +36,7 @@ pub(crate) struct HardwareSide {
 }
 
 /// See the module.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub(crate) enum Suspension {
     #[default]
     Resumed,

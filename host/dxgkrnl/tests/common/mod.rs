@@ -247,17 +247,26 @@ impl<M: Miniport> World<M> {
         self.process = ProcessId(2);
         self.attach(ProcessId(2));
         let other_device = self.device();
-        let open = Call::OpenSyncObject {
-            device: other_device,
-            token,
-            flags: opened_with,
-            engine_affinity: 0,
-            legacy: false,
-        };
-        let Reply::SyncObject(opened) = self.ok(open) else { panic!() };
+        let opened = self.open_with(other_device, token, opened_with);
         self.process = P;
         self.close_nt_handle(token);
         (fence, other_device, opened.object)
+    }
+
+    /// Opens what an NT handle of another process is of.
+    pub fn open(&mut self, device: Handle, token: ShareToken) -> CreatedSyncObject {
+        self.open_with(device, token, SyncObjectFlags::empty())
+    }
+
+    pub fn open_with(
+        &mut self,
+        device: Handle,
+        token: ShareToken,
+        flags: SyncObjectFlags,
+    ) -> CreatedSyncObject {
+        let open = Call::OpenSyncObject { device, token, flags, engine_affinity: 0, legacy: false };
+        let Reply::SyncObject(opened) = self.ok(open) else { panic!() };
+        opened
     }
 
     pub fn signal(&mut self, device: Handle, object: Handle, value: u64) -> NtStatus {

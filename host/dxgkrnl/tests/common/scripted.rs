@@ -321,6 +321,8 @@ impl Miniport for Scripted {
         has_begun(engine: EngineId, id: u64) -> bool;
         engine_state(engine: EngineId) -> EngineState;
         pending_faults(engine: EngineId) -> PendingFaults;
+        work(engine: EngineId) -> Option<Vec<EngineWork>>;
+        foresee(adapter: u32, commands: &[u8]) -> Option<Vec<Foreseen>>;
     }
 
     fn start(&mut self, config: &Config) {

@@ -3,27 +3,46 @@
 pub mod bench;
 pub mod demo;
 pub mod doctor;
+pub mod explain;
 pub mod inject;
 pub mod inspect;
 pub mod replay;
 pub mod run;
 pub mod scenario;
 pub mod serve;
+pub mod top;
+pub mod trace;
 pub mod vm;
+pub mod why;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 use drivers::Registry;
 
-use crate::daemon::Options;
+use crate::daemon::{Durable, Options};
 
 /// Options of every command that starts a daemon.
 #[derive(Args, Debug, Clone, Default)]
 pub struct DaemonArgs {
     /// Record everything the kernel is told and answers into this trace file (.gvt)
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", groups = ["recorded", "kept"])]
     pub record: Option<PathBuf>,
+    /// What of the recording a power failure may cost: `none` leaves it to the system, `block` all but the last
+    /// 64 KiB is on the disk, `interval:MS` all but the last MS milliseconds. Whatever ends the daemon costs nothing
+    #[arg(long, value_name = "WHEN", default_value = "none", requires = "recorded")]
+    pub durable: Durable,
+    /// Keep the last MIB MiB of a recording in memory; they are written when an engine or an adapter is reset, when the
+    /// daemon crashes, and by `gpupv trace dump`
+    #[arg(long, value_name = "MIB", group = "kept", conflicts_with = "record", value_parser = clap::value_parser!(u32).range(1..=65536))]
+    pub flight_recorder: Option<u32>,
+    /// Record when what happens as well: `gpupv trace stats` tells where the time of each wake-up goes. Guests are asked
+    /// for their times, which costs each call some bytes
+    #[arg(long, requires = "kept")]
+    pub times: bool,
+    /// Where the flight recorder leaves its dumps
+    #[arg(long, value_name = "DIR", default_value = ".", requires = "flight_recorder")]
+    pub dumps: PathBuf,
     /// GPU signals, GPU waits and submissions are one-way messages, as on a real GPU-PV host: their
     /// statuses are lost and errors appear as device state
     #[arg(long)]
@@ -42,12 +61,21 @@ impl DaemonArgs {
         };
         Ok(Options {
             record: self.record.clone(),
+            durable: self.durable,
+            times: self.times,
+            flight_recorder_bytes: self.flight_recorder.map(|mebibytes| (mebibytes as usize) << 20),
+            dumps: self.dumps.clone(),
             async_submission: self.async_submission,
             kernel,
             drivers: drivers.clone(),
             ..Options::default()
         })
     }
+}
+
+/// QEMU's options for the device behind this socket.
+pub fn device_options(socket: &Path) -> String {
+    format!("-chardev socket,id=gpupv,path={} -device vhost-user-vsock-pci,chardev=gpupv", socket.display())
 }
 
 /// Where a daemon's sockets are, unless `--directory` says otherwise.

@@ -8,6 +8,8 @@ use anyhow::Context as _;
 use clap::Args;
 use drivers::Registry;
 use proto::limits::BROKER_ENV;
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use tokio::signal::unix::{SignalKind, signal};
 
 use crate::artifacts::Artifacts;
 use crate::commands::DaemonArgs;
@@ -44,10 +46,32 @@ pub fn guest_command(command: &[OsString], broker: &Path, artifacts: &Artifacts)
     guest
 }
 
-fn run_guest(args: &RunArgs, daemon: &Daemon, artifacts: &Artifacts) -> anyhow::Result<ExitStatus> {
-    guest_command(&args.command, &daemon.broker_path(), artifacts).status().with_context(|| {
+/// Runs the program to its end, however it comes: a signal that would end us must not leave folders and a trace without
+/// an end behind. What a terminal sends by a key goes to the program as well; what is sent to us alone is passed on.
+async fn run_guest(args: &RunArgs, daemon: &Daemon, artifacts: &Artifacts) -> anyhow::Result<ExitStatus> {
+    // From before there is a program: none is left without us.
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let mut quit = signal(SignalKind::quit())?;
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut hang_up = signal(SignalKind::hangup())?;
+    let mut command = guest_command(&args.command, &daemon.broker_path(), artifacts);
+    let mut child = command.spawn().with_context(|| {
         format!("cannot start {}: name a program by its path or put it on PATH", args.command[0].display())
-    })
+    })?;
+    let program = pidfd_open(Pid::from_child(&child), PidfdFlags::empty())?;
+    // Not reaped before this is over, so that no signal goes to another process.
+    let mut ended = tokio::task::spawn_blocking(move || child.wait());
+    loop {
+        let passed_on = tokio::select! {
+            status = &mut ended => return Ok(status??),
+            _ = interrupt.recv() => continue,
+            _ = quit.recv() => continue,
+            _ = terminate.recv() => Signal::TERM,
+            _ = hang_up.recv() => Signal::HUP,
+        };
+        // It may have ended just now.
+        let _ = pidfd_send_signal(&program, passed_on);
+    }
 }
 
 pub fn run(args: &RunArgs, drivers: &Registry) -> anyhow::Result<u8> {
@@ -57,7 +81,8 @@ pub fn run(args: &RunArgs, drivers: &Registry) -> anyhow::Result<u8> {
     steps.finish();
     let directory = tempfile::Builder::new().prefix("gpupv-").tempdir()?;
     let daemon = Daemon::start(Options { directory: directory.path().into(), ..options })?;
-    let status = run_guest(args, &daemon, &artifacts);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let status = runtime.block_on(run_guest(args, &daemon, &artifacts));
     // In order even if the program could not be started: the trace gets its end.
     daemon.stop()?;
     Ok(exit_code(status?))

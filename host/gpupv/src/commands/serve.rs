@@ -1,14 +1,18 @@
 //! `gpupv serve`: the daemon by itself. Local processes and VMs attach to it.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+use std::time::Duration;
 
 use anyhow::Context as _;
 use clap::Args;
 use drivers::Registry;
 use proto::limits::BROKER_ENV;
 
-use crate::commands::{DaemonArgs, default_directory};
-use crate::daemon::{Daemon, Options, control};
+use crate::commands::{DaemonArgs, default_directory, device_options};
+use crate::daemon::journal::JournalOptions;
+use crate::daemon::seat::Resumed;
+use crate::daemon::{Daemon, Options, control, machine_name};
 use crate::output::{OK, say};
 
 /// Arguments of `gpupv serve`.
@@ -22,21 +26,63 @@ pub struct ServeArgs {
     /// Sockets for so many VMs, for QEMU's vhost-user-vsock device
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub vms: u32,
+    /// Go on after being killed: everything that processes have, and what they wait for, is kept in this folder.
+    /// A folder that is new or empty begins, one with a journal is gone on from (docs/RESTART.md)
+    #[arg(long, value_name = "DIR", groups = ["recorded", "kept"], conflicts_with = "flight_recorder")]
+    pub journal: Option<PathBuf>,
+    /// How long processes are waited for after a restart, and wait for one: SECONDS, or `forever`
+    #[arg(long, value_name = "TIME", default_value = "30", requires = "journal")]
+    pub resume_within: ResumeWithin,
+}
+
+/// How long something is waited for; `None`: as long as it takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ResumeWithin(pub Option<Duration>);
+
+impl FromStr for ResumeWithin {
+    type Err = String;
+
+    fn from_str(words: &str) -> Result<ResumeWithin, String> {
+        let seconds =
+            || words.parse::<f64>().ok().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+        match words {
+            "forever" => Ok(ResumeWithin(None)),
+            _ => seconds()
+                .map(|limit| ResumeWithin(Some(limit)))
+                .ok_or_else(|| "it is SECONDS, or `forever`".into()),
+        }
+    }
+}
+
+/// What became of the journal, for who started the daemon.
+fn say_journal(folder: &Path, resumed: Option<Resumed>) {
+    let folder = folder.display();
+    match resumed {
+        None => say(format_args!("journal: {folder}, new")),
+        Some(Resumed { next_step, processes, waits }) => say(format_args!(
+            "journal: {folder}, goes on at step #{next_step} with {processes} processes and {waits} pending waits"
+        )),
+    }
 }
 
 pub fn run(args: &ServeArgs, drivers: &Registry) -> anyhow::Result<u8> {
     let daemon = Daemon::start(Options {
         directory: args.directory.clone().unwrap_or_else(default_directory),
+        journal: args
+            .journal
+            .clone()
+            .map(|folder| JournalOptions { folder, resume_within: args.resume_within.0 }),
+        machines: args.vms,
         ..args.daemon.options(drivers)?
     })?;
     say(format_args!("local programs: {BROKER_ENV}={}", daemon.broker_path().display()));
+    if let Some(folder) = &args.journal {
+        say_journal(folder, daemon.resumed);
+    }
     for number in 1..=args.vms {
-        let name = format!("vm{number}");
+        let name = machine_name(number);
         let entry = daemon.vms.add(&name, &daemon.directory().join(format!("{name}.sock")))?;
-        say(format_args!(
-            "{name}: -chardev socket,id=gpupv,path={} -device vhost-user-vsock-pci,chardev=gpupv",
-            entry.socket.display()
-        ));
+        say(format_args!("{name}: {}", device_options(&entry.socket)));
     }
     say(format_args!("control: {}", daemon.directory().join(control::SOCKET_NAME).display()));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;

@@ -1,4 +1,5 @@
-//! `gpupv vm run`: boots guests, runs a program in each, passes its exit code on.
+//! `gpupv vm run`: boots guests, runs a program in each, passes its exit code on. `gpupv vm hold`: keeps the device of
+//! somebody's own QEMU while the daemon is killed and started again.
 
 use std::collections::HashMap;
 use std::io::Write as _;
@@ -8,12 +9,14 @@ use anyhow::Context as _;
 use clap::{Args, Subcommand};
 use drivers::Registry;
 use proto::agent::exec_input;
+use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
+use vsock_device::Holder;
 
 use crate::artifacts::Artifacts;
-use crate::commands::DaemonArgs;
+use crate::commands::{DaemonArgs, device_options};
 use crate::daemon::{Daemon, Options};
-use crate::output::Steps;
+use crate::output::{OK, Steps, say};
 use crate::virtual_machine::agent::{Agent, Output, Program};
 use crate::virtual_machine::boot::{self, Guest};
 use crate::virtual_machine::image::{Brought, GUEST_LIBRARY_FOLDER, Image};
@@ -29,6 +32,19 @@ pub struct VmArgs {
 pub enum VmCommand {
     /// Boot guests, run a program inside, stream its output, pass its exit code on
     Run(VmRunArgs),
+    /// Stand between a QEMU and a daemon that may be killed and started again (docs/RESTART.md)
+    Hold(VmHoldArgs),
+}
+
+/// Arguments of `gpupv vm hold`.
+#[derive(Args, Debug)]
+pub struct VmHoldArgs {
+    /// The daemon's socket for the VM, as `gpupv serve` names it: vm1.sock, .. It need not be there yet
+    #[arg(value_name = "SOCKET")]
+    pub daemon: PathBuf,
+    /// Where QEMU is to connect: SOCKET.held unless it is named
+    #[arg(long, value_name = "PATH")]
+    pub socket: Option<PathBuf>,
 }
 
 /// Arguments of `gpupv vm run`.
@@ -225,7 +241,35 @@ async fn run_in(agent: &mut Agent, name: &str, alone: bool, command: &[String]) 
 }
 
 pub fn run(args: &VmArgs, drivers: &Registry) -> anyhow::Result<u8> {
-    let VmCommand::Run(args) = &args.command;
+    match &args.command {
+        VmCommand::Run(args) => run_guests(args, drivers),
+        VmCommand::Hold(args) => hold(args),
+    }
+}
+
+/// Holds QEMUs until it is ended itself.
+fn hold(args: &VmHoldArgs) -> anyhow::Result<u8> {
+    let held = || {
+        let mut path = args.daemon.clone().into_os_string();
+        path.push(".held");
+        PathBuf::from(path)
+    };
+    let socket = args.socket.clone().unwrap_or_else(held);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let ended = runtime.block_on(async {
+        // From before there is a socket: none is left behind.
+        let mut terminate = signal(SignalKind::terminate()).context("cannot listen for SIGTERM")?;
+        let _holder = Holder::serve(&socket, &args.daemon)?;
+        say(format_args!("{}", device_options(&socket)));
+        tokio::select! {
+            result = tokio::signal::ctrl_c() => result.context("cannot listen for SIGINT"),
+            _ = terminate.recv() => Ok(()),
+        }
+    });
+    ended.map(|()| OK)
+}
+
+fn run_guests(args: &VmRunArgs, drivers: &Registry) -> anyhow::Result<u8> {
     anyhow::ensure!(args.vms >= 1, "--vms must be at least 1");
     let plan = FleetPlan {
         options: args.daemon.options(drivers)?,

@@ -3,15 +3,20 @@
 //! One packet of a SOCK_SEQPACKET connection is one message of `attach.proto`; descriptors ride along.
 //! In a VM guestd does the same; the guest library cannot tell the difference.
 
-use std::io::IoSlice;
+use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use anyhow::Context as _;
+use d3dkmt::EventId;
+use dxgkrnl::ProcessId;
 use proto::attach::{BrokerReply, BrokerRequest};
 use proto::limits::BROKER_PACKET_BYTES_MAX;
 use proto::{Message as _, PROTOCOL_VERSION};
-use rustix::net::{RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
+    SendFlags,
+};
 
 use super::guest::kept_name;
 use super::lent::{LentPages, LocalPages};
@@ -38,6 +43,32 @@ pub enum Request {
     TakeBack {
         address: u64,
     },
+    /// An event of a driver, and its eventfd.
+    KeepEvent {
+        name: EventId,
+        event: OwnedFd,
+    },
+    ForgetEvent {
+        name: EventId,
+    },
+    Settle,
+    /// A process whose daemon was killed comes back; then, in this order, what it has.
+    Resume {
+        process: ProcessId,
+        token: Vec<u8>,
+    },
+    Regain {
+        first_slot: u32,
+        slots: u32,
+    },
+    LendAgain {
+        address: u64,
+        pages: u32,
+        memory: OwnedFd,
+    },
+    HaveNtHandle {
+        handle: OwnedFd,
+    },
     /// The client closed the connection.
     End,
 }
@@ -46,30 +77,65 @@ pub enum Request {
 pub fn read_request(connection: impl AsFd) -> anyhow::Result<Request> {
     use proto::attach::broker_request::Body;
     let mut packet = [0u8; BROKER_PACKET_BYTES_MAX];
-    let (length, whole) = rustix::net::recv(connection, &mut packet[..], RecvFlags::TRUNC)?;
+    let (length, descriptor) = receive(connection.as_fd(), &mut packet)?;
     if length == 0 {
         return Ok(Request::End);
     }
-    anyhow::ensure!(
-        whole <= packet.len(),
-        "a request of {whole} bytes is over the limit of {}",
-        packet.len()
-    );
     let request = BrokerRequest::decode(&packet[..length]).context("the request is not a BrokerRequest")?;
     match request.body.context("the request has no body")? {
         Body::Attach(attach) => {
-            anyhow::ensure!(
-                attach.version == PROTOCOL_VERSION,
-                "libdxcore.so speaks protocol version {}, this daemon speaks {PROTOCOL_VERSION}",
-                attach.version
-            );
+            require_version(attach.version)?;
             Ok(Request::Attach { name: kept_name(&attach.name) })
         }
         Body::Grow(grow) => Ok(Request::Grow { slots: grow.slots }),
         Body::MakeNtHandle(_) => Ok(Request::MakeNtHandle),
         Body::Lend(lend) => Ok(Request::Lend { address: lend.address, pages: lend.pages }),
         Body::TakeBack(address) => Ok(Request::TakeBack { address }),
+        Body::KeepEvent(name) => {
+            let event = descriptor.context("an event was to be kept, and none came along")?;
+            Ok(Request::KeepEvent { name: EventId(name), event })
+        }
+        Body::ForgetEvent(name) => Ok(Request::ForgetEvent { name: EventId(name) }),
+        Body::Settle(_) => Ok(Request::Settle),
+        Body::Resume(resume) => {
+            require_version(resume.version)?;
+            Ok(Request::Resume { process: ProcessId(resume.process), token: resume.token })
+        }
+        Body::Regain(regain) => Ok(Request::Regain { first_slot: regain.first_slot, slots: regain.slots }),
+        Body::LendAgain(lend) => {
+            let memory = descriptor.context("pages were to be lent again, and none came along")?;
+            Ok(Request::LendAgain { address: lend.address, pages: lend.pages, memory })
+        }
+        Body::HaveNtHandle(_) => {
+            let handle = descriptor.context("an NT handle was to be shown, and none came along")?;
+            Ok(Request::HaveNtHandle { handle })
+        }
     }
+}
+
+fn require_version(version: u32) -> anyhow::Result<()> {
+    anyhow::ensure!(
+        version == PROTOCOL_VERSION,
+        "libdxcore.so speaks protocol version {version}, this daemon speaks {PROTOCOL_VERSION}"
+    );
+    Ok(())
+}
+
+/// One packet and the descriptor that came along; more than one are closed.
+fn receive(connection: BorrowedFd<'_>, packet: &mut [u8]) -> anyhow::Result<(usize, Option<OwnedFd>)> {
+    let most = packet.len();
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+    let flags = RecvFlags::TRUNC | RecvFlags::CMSG_CLOEXEC;
+    let mut parts = [IoSliceMut::new(packet)];
+    let message = rustix::net::recvmsg(connection, &mut parts, &mut ancillary, flags)?;
+    let whole = message.bytes;
+    anyhow::ensure!(whole <= most, "a request of {whole} bytes is over the limit of {most}");
+    let descriptor = ancillary.drain().find_map(|part| match part {
+        RecvAncillaryMessage::ScmRights(mut descriptors) => descriptors.next(),
+        _ => None,
+    });
+    Ok((whole, descriptor))
 }
 
 /// Sends one reply with descriptors.

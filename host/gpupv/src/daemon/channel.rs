@@ -3,18 +3,20 @@
 //! States: *fresh* (only Hello is allowed), *open* (a process), *closed*. What breaks the protocol closes
 //! this stream with a logged reason and a Goodbye; nobody else is disturbed.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use d3dkmt::Call;
 use dxgkrnl::{ProcessId, VmId};
-use proto::channel::{ToGuest, ToHost, Welcome, to_guest, to_host};
+use proto::channel::{Times, ToGuest, ToHost, to_guest, to_host};
 use proto::convert::{ConvertError, call_from_body};
 use proto::frame::{self, FrameBuffer, FrameError};
 use proto::{Message as _, PROTOCOL_VERSION};
 
 use super::guest::{Guest, Sink};
-use super::limits::CALLS_PER_TURN_MAX;
-use super::seat::{Dirty, Seat};
+use super::limits::{CALLS_PER_TURN_MAX, ONE_WAY_TOLD_EVERY};
+use super::seat::{Dirty, Seat, ToldTimes};
+use super::timer::monotonic;
 
 /// How a guest broke the protocol.
 #[derive(Debug, thiserror::Error)]
@@ -41,6 +43,10 @@ pub enum ProtocolError {
     CutOff(usize),
     #[error("the stream is cut off: too much waits to be read by the guest")]
     NotReading,
+    #[error("frame {frame} came before the Welcome")]
+    BeforeWelcome { frame: u64 },
+    #[error("the session cannot go on: {0}")]
+    NotResumed(String),
 }
 
 /// The frame that says why a stream is closed.
@@ -59,13 +65,28 @@ pub struct Channel {
     /// Taken by the guest's outbox once Hello is accepted.
     sink: Option<Sink>,
     guest: Option<Arc<Guest>>,
+    /// It is welcomed when all guests of a daemon that goes on are back. Not looked at since, perhaps.
+    unwelcomed: bool,
+    /// One-way calls since the guest was told how many were made.
+    one_way: u64,
     /// What a turn has, empty between turns: request and call.
     calls: Vec<(u64, Call)>,
+    /// Of a daemon that asks for times: what was told of the call at this place of the turn.
+    times: VecDeque<(usize, ToldTimes)>,
+    /// Whose clock the guest has: 0 for the host's, else the number of its VM.
+    clock: u32,
+    /// When the thread that reads woke up, if that is known, and when it read last.
+    awake_ns: u64,
+    read_ns: u64,
     dirty: Dirty,
 }
 
 impl Channel {
     pub fn new(seat: Arc<Seat>, vm: VmId, process: Option<ProcessId>, sink: Sink) -> Self {
+        let clock = match &sink {
+            Sink::Local { .. } => 0,
+            Sink::Vsock(_) => vm.0,
+        };
         Channel {
             seat,
             vm,
@@ -74,7 +95,13 @@ impl Channel {
             count: 0,
             sink: Some(sink),
             guest: None,
+            unwelcomed: false,
+            one_way: 0,
             calls: Vec::new(),
+            times: VecDeque::new(),
+            clock,
+            awake_ns: 0,
+            read_ns: 0,
             dirty: Dirty::default(),
         }
     }
@@ -99,6 +126,19 @@ impl Channel {
     /// Takes bytes of the stream; [`Channel::work_off`] looks at them.
     pub fn take_in(&mut self, bytes: &[u8]) {
         self.frames.extend(bytes);
+        self.was_read();
+    }
+
+    /// Bytes were read, by a thread that woke up at that time, as far as is known.
+    pub fn was_read(&mut self) {
+        if self.seat.times {
+            self.read_ns = monotonic();
+        }
+    }
+
+    /// The thread that reads woke up at that time, and has worked since.
+    pub fn awake_since(&mut self, awake_ns: u64) {
+        self.awake_ns = awake_ns;
     }
 
     /// Where the rest of a big frame under way is to be put, with room for it: see [`FrameBuffer::tail`].
@@ -110,14 +150,11 @@ impl Channel {
     /// A turn: works off so many whole frames at most; true if it stopped there and more may be at hand.
     pub fn work_off(&mut self, frames_max: usize) -> Result<bool, ProtocolError> {
         self.seat.give_way();
-        let result = self.work_off_frames(frames_max);
+        let more = self.work_off_frames(frames_max);
         self.frames.release();
-        match result {
-            Ok(_) if self.guest.as_ref().is_some_and(|guest| !guest.outbox.is_connected()) => {
-                Err(ProtocolError::NotReading)
-            }
-            other => other,
-        }
+        let more = more?;
+        let is_cut_off = self.guest.as_ref().is_some_and(|guest| !guest.outbox.is_connected());
+        if is_cut_off && !self.is_unwelcomed() { Err(ProtocolError::NotReading) } else { Ok(more) }
     }
 
     fn work_off_frames(&mut self, frames_max: usize) -> Result<bool, ProtocolError> {
@@ -126,14 +163,37 @@ impl Channel {
         // What came before a breach of the protocol is done like everything else.
         if let Some(guest) = &self.guest {
             self.seat.expect(guest.id, &calls);
-            for (request, call) in calls.drain(..) {
-                self.seat.call(guest.id, request, call, &mut self.dirty);
+            guest.calls.add(calls.len() as u64);
+            self.one_way += calls.iter().filter(|(request, _)| *request == 0).count() as u64;
+            for (at, call) in calls.drain(..).enumerate() {
+                let told = match self.times.front() {
+                    Some((of, _)) if *of == at => self.times.pop_front().map(|(_, told)| told),
+                    Some(_) | None => None,
+                };
+                self.seat.call(guest.id, call, told, &mut self.dirty);
                 // A wake of somebody else is never held back for the rest of this batch.
                 self.dirty.flush_others(guest.id);
             }
         }
+        // Their call comes with the next turn.
+        self.times.iter_mut().for_each(|(at, _)| *at = 0);
         self.calls = calls;
+        if self.one_way >= ONE_WAY_TOLD_EVERY {
+            self.tell_one_way();
+        }
         result
+    }
+
+    /// A guest of a journal keeps its one-way calls until it knows that they were made.
+    fn tell_one_way(&mut self) {
+        self.one_way = 0;
+        let Some(guest) = &self.guest else { return };
+        if let Some(calls) = self.seat.one_way_calls(guest.id) {
+            let body = Some(to_guest::Body::Applied(calls));
+            // One that does not read is found so by an answer or a wake.
+            let _ = guest.outbox.append(&ToGuest { request: 0, status: 0, body });
+            guest.outbox.flush();
+        }
     }
 
     /// Takes so many whole frames at most; true if there were as many.
@@ -143,6 +203,7 @@ impl Channel {
         calls: &mut Vec<(u64, Call)>,
     ) -> Result<bool, ProtocolError> {
         for _ in 0..frames_max {
+            let is_unwelcomed = self.unwelcomed && self.is_unwelcomed();
             let frame = self.count;
             let message = match self.frames.next_frame() {
                 Ok(None) => return Ok(false),
@@ -154,8 +215,13 @@ impl Channel {
             self.seat.counters.frames_received.add(1);
             let body = message.body.ok_or(ProtocolError::NoBody { frame })?;
             match (&self.guest, body) {
-                (None, to_host::Body::Hello(hello)) => self.hello(hello.version, &hello.token)?,
+                (None, to_host::Body::Hello(hello)) => {
+                    self.hello(hello.version, &hello.token, hello.received)?;
+                }
                 (None, _) => return Err(ProtocolError::NoHello),
+                (Some(_), _) if is_unwelcomed => return Err(ProtocolError::BeforeWelcome { frame }),
+                (Some(guest), to_host::Body::Received(received)) => self.seat.was_read(guest.id, received),
+                (Some(_), to_host::Body::Times(times)) => self.told_times(times, calls.len()),
                 (Some(_), body) => {
                     let call =
                         call_from_body(body).map_err(|source| ProtocolError::Convert { frame, source })?;
@@ -166,30 +232,46 @@ impl Channel {
         Ok(true)
     }
 
-    fn hello(&mut self, version: u32, token: &[u8]) -> Result<(), ProtocolError> {
+    /// Times of the call that comes next, at this place of the turn; those that nobody asked for are nobody's business.
+    fn told_times(&mut self, times: Times, at: usize) {
+        let Some(guest) = self.guest.as_ref().filter(|_| self.seat.times) else { return };
+        let (clock, awake_ns, read_ns) = (self.clock, self.awake_ns, self.read_ns);
+        let about_a_call = times.called_ns != 0;
+        let told = ToldTimes { times, clock, awake_ns, read_ns };
+        if about_a_call {
+            // A second one without a call in between takes the place of the first.
+            if self.times.back().is_some_and(|(of, _)| *of == at) {
+                self.times.pop_back();
+            }
+            self.times.push_back((at, told));
+        } else {
+            self.seat.tell_times(guest.id, told);
+        }
+    }
+
+    fn hello(&mut self, version: u32, token: &[u8], received: u64) -> Result<(), ProtocolError> {
         if version != PROTOCOL_VERSION {
             return Err(ProtocolError::Version(version));
         }
         let token = token.try_into().map_err(|_| ProtocolError::Token)?;
         let guest = self.seat.redeem(&token, |guest| self.is_stream_of(guest))?;
         let guest = guest.ok_or(ProtocolError::Token)?;
-        if let Some(sink) = self.sink.take() {
-            guest.outbox.connect(sink);
+        let Some(sink) = self.sink.take() else { return Err(ProtocolError::Token) };
+        let guest = self.guest.insert(guest);
+        if self.seat.is_resuming() {
+            self.unwelcomed = true;
+            let back = self.seat.is_back(guest, sink, received);
+            back.map_err(|error| ProtocolError::NotResumed(format!("{error:#}")))
+        } else {
+            let greeted = self.seat.greet(guest, sink, received);
+            greeted.map_err(|error| ProtocolError::NotResumed(error.to_string()))
         }
-        let welcome = Welcome {
-            version: PROTOCOL_VERSION,
-            process: guest.id.0,
-            recording: self.seat.recording,
-            async_submission: self.seat.async_submission(guest.vm),
-            status_slot_plus_one: self.seat.status_slot(guest.id).map_or(0, |slot| slot + 1),
-        };
-        let frame = ToGuest { request: 0, status: 0, body: Some(to_guest::Body::Welcome(welcome)) };
-        // An outbox that was connected a line above has room.
-        let _ = guest.outbox.append(&frame);
-        guest.outbox.flush();
-        tracing::debug!("process {} (pid {}, {}) connected", guest.id.0, guest.pid, guest.name);
-        self.guest = Some(guest);
-        Ok(())
+    }
+
+    /// Its Hello is accepted, and its Welcome still to come.
+    fn is_unwelcomed(&mut self) -> bool {
+        self.unwelcomed &= self.guest.as_ref().is_some_and(|guest| !guest.outbox.is_connected());
+        self.unwelcomed
     }
 
     fn is_stream_of(&self, guest: &Guest) -> Result<(), ProtocolError> {
@@ -207,7 +289,6 @@ impl Channel {
     /// The batch is over: what was held back goes out.
     pub fn idle(&mut self) {
         self.dirty.flush();
-        self.seat.flush_trace();
     }
 
     /// The guest will send no more. A frame that was cut off is a breach of the protocol.
@@ -227,12 +308,12 @@ impl Channel {
         tracing::warn!("vm {}, {process}: {error}; the stream is closed", self.vm.0);
         let goodbye = goodbye(&error.to_string());
         match (&self.guest, &self.sink) {
-            (Some(guest), _) => {
+            (_, Some(sink)) => {
+                let _ = sink.send(&goodbye.encode_length_delimited_to_vec());
+            }
+            (Some(guest), None) => {
                 self.dirty.flush();
                 guest.outbox.send_last(&goodbye);
-            }
-            (None, Some(sink)) => {
-                let _ = sink.send(&goodbye.encode_length_delimited_to_vec());
             }
             (None, None) => {}
         }

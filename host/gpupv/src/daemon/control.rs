@@ -6,19 +6,23 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use anyhow::Context as _;
+use dxgkrnl::why::Question;
 use proto::control::control_client::ControlClient;
 use proto::control::control_server::{Control, ControlServer};
 use proto::control::{
-    InjectRequest, Injected, InspectRequest, Inspection, Note, NotesRequest, StopReply, StopRequest,
+    DumpTraceRequest, Dumped, InjectRequest, Injected, InspectRequest, Inspection, Note, NotesRequest,
+    StopReply, StopRequest, TopReply, TopRequest, WhyReply, WhyRequest,
 };
 use tokio::sync::{Notify, broadcast};
 use tokio_stream::Stream;
 use tonic::{Request, Response, Status};
 
 use super::Daemon;
+use super::inspection::around;
 pub use super::inspection::inspection;
 use super::seat::Seat;
 use super::vm::VmRegistry;
+use crate::why::to_reply;
 
 /// File name of the control socket in a daemon's directory.
 pub const SOCKET_NAME: &str = "control.sock";
@@ -66,10 +70,42 @@ impl Control for Service {
         Ok(Response::new(Injected { what }))
     }
 
+    async fn why(&self, request: Request<WhyRequest>) -> Result<Response<WhyReply>, Status> {
+        let (seat, request) = (self.seat.clone(), request.into_inner());
+        // Copies of a big state take their time.
+        let asked = tokio::task::spawn_blocking(move || answer(&seat, &request)).await;
+        let reply = asked.map_err(|error| Status::internal(error.to_string()))?;
+        Ok(Response::new(reply.map_err(Status::invalid_argument)?))
+    }
+
+    async fn top(&self, request: Request<TopRequest>) -> Result<Response<TopReply>, Status> {
+        let (seat, vms) = (self.seat.clone(), self.vms.clone());
+        let question = Question { most: request.into_inner().causes as usize, ..Question::default() };
+        let looked = tokio::task::spawn_blocking(move || {
+            let (snapshot, why) = seat.look(&question);
+            TopReply { state: Some(around(&seat, &vms, &snapshot)), why: Some(to_reply(&why, false)) }
+        });
+        Ok(Response::new(looked.await.map_err(|error| Status::internal(error.to_string()))?))
+    }
+
+    async fn dump_trace(&self, request: Request<DumpTraceRequest>) -> Result<Response<Dumped>, Status> {
+        let path = PathBuf::from(request.into_inner().path);
+        let steps = self.seat.dump_trace(&path).map_err(Status::failed_precondition)?;
+        Ok(Response::new(Dumped { steps }))
+    }
+
     async fn stop(&self, _: Request<StopRequest>) -> Result<Response<StopReply>, Status> {
         self.stop.notify_one();
         Ok(Response::new(StopReply {}))
     }
+}
+
+/// What `gpupv why` is told of a daemon.
+fn answer(seat: &Seat, request: &WhyRequest) -> Result<WhyReply, String> {
+    let asked = Question { event: request.event, older_than: request.older_than_ns, ..Question::default() };
+    let most = request.most.map_or(asked.most, |most| most as usize);
+    let why = seat.why(Question { most, ..asked }, &request.process, !request.without_trials)?;
+    Ok(to_reply(&why, request.picture))
 }
 
 /// Serves the control socket of a daemon until it is stopped or interrupted.

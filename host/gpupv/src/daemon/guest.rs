@@ -5,11 +5,15 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
+use d3dkmt::{EventId, NtStatus};
 use dxgkrnl::{ProcessId, VmId};
+use proto::convert::{asked_to_frame, wake_to_frame};
 use proto::limits::NAME_BYTES_MAX;
 use rustix::event::epoll;
 use vsock_device::{Connection, SendError};
 
+use super::counters::Counter;
+use super::kept_events::{KeptEvents, NotKept, Way};
 use super::limits::{OUTBOX_BYTES_MAX, VSOCK_PIECE_BYTES};
 
 /// Text from a guest as it may stand on a terminal and in a line of a log.
@@ -34,6 +38,8 @@ pub struct Guest {
     pub pid: u32,
     pub name: String,
     pub outbox: Outbox,
+    /// Calls of its that the kernel was told of.
+    pub calls: Counter,
 }
 
 /// Where the bytes go.
@@ -48,8 +54,8 @@ pub enum Sink {
     Vsock(Connection),
 }
 
-/// Bytes on their way to one guest. Appended to under the seat, so their order is the kernel's;
-/// sent after leaving it, by whoever appended.
+/// Bytes and wakes on their way to one guest. Appended to under the seat, so their order is the kernel's;
+/// sent after leaving it, by whoever appended. Kept events are set before the bytes are sent.
 #[derive(Debug, Default)]
 pub struct Outbox {
     state: Mutex<OutboxState>,
@@ -59,11 +65,24 @@ pub struct Outbox {
 #[derive(Debug, Default)]
 struct OutboxState {
     sink: Option<Sink>,
+    kept: KeptEvents,
     bytes: Vec<u8>,
     /// Bytes at the head that are sent already.
     sent: usize,
     /// The sink said it is full: it will say when there is room.
     blocked: bool,
+    /// When what is added next was asked for, if its guest is to be told.
+    asked_ns: Option<u64>,
+}
+
+/// What came of something for a guest.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Added {
+    Frame,
+    /// A kept event will be set.
+    Event,
+    /// Nobody is connected to get it.
+    Nothing,
 }
 
 /// The guest does not read, and what waits for it is over the limit.
@@ -103,18 +122,74 @@ impl Outbox {
 
     fn forget(&self) -> Option<Sink> {
         self.connected.store(false, Ordering::Release);
-        std::mem::take(&mut *self.lock()).sink
+        let OutboxState { sink, mut kept, .. } = std::mem::take(&mut *self.lock());
+        kept.end();
+        sink
     }
 
-    /// Adds one frame. False if nobody is connected to get it.
-    pub fn append(&self, frame: &proto::channel::ToGuest) -> Result<bool, OutboxFull> {
+    /// An event of this name is set in this way from here on.
+    pub fn keep_event(&self, name: EventId, way: Way) -> Result<(), NotKept> {
+        self.lock().kept.keep(name, way)
+    }
+
+    pub fn keeps(&self, name: EventId) -> bool {
+        self.lock().kept.contains(name)
+    }
+
+    /// Events that are kept, and how often each was to be set.
+    pub fn kept_events(&self) -> Vec<(EventId, u64)> {
+        self.lock().kept.wakes().collect()
+    }
+
+    pub fn kept_count(&self) -> usize {
+        self.lock().kept.len()
+    }
+
+    /// The stream of a kept event's bell is there. False if it is not kept any more.
+    pub fn connect_bell(&self, name: EventId, stream: Connection) -> bool {
         let mut state = self.lock();
-        if state.sink.is_none() {
-            return Ok(false);
+        let connected = state.kept.connect(name, stream);
+        state.flush();
+        connected
+    }
+
+    /// The event is not set here any more; what was owed comes by the stream. False if it was not kept.
+    pub fn forget_event(&self, name: EventId) -> bool {
+        let mut state = self.lock();
+        let owed = state.kept.forget(name);
+        state.owed_by_stream(name, owed.unwrap_or(0));
+        owed.is_some()
+    }
+
+    /// The same when the stream of its bell has ended.
+    pub fn bell_gone(&self, name: EventId, stream: &Connection) {
+        let mut state = self.lock();
+        let owed = state.kept.bell_gone(name, stream);
+        state.owed_by_stream(name, owed.unwrap_or(0));
+    }
+
+    /// Adds one frame.
+    pub fn append(&self, frame: &proto::channel::ToGuest) -> Result<Added, OutboxFull> {
+        self.lock().append(frame)
+    }
+
+    /// The guest is told that what is added next was asked for at this time.
+    pub fn asked(&self, nanos: u64) {
+        self.lock().asked_ns = Some(nanos);
+    }
+
+    /// Adds a frame that is in bytes already, with its length. A guest that is over its limit is found so by the next one.
+    pub fn append_frame(&self, frame: &[u8]) {
+        let mut state = self.lock();
+        if state.sink.is_some() {
+            state.bytes.extend_from_slice(frame);
         }
-        proto::frame::append(frame, &mut state.bytes);
-        let waiting = state.bytes.len() - state.sent;
-        if waiting > OUTBOX_BYTES_MAX { Err(OutboxFull { waiting }) } else { Ok(true) }
+    }
+
+    /// Adds a wake: a kept event will be set, the others come by a frame.
+    pub fn wake(&self, name: EventId, status: NtStatus) -> Result<Added, OutboxFull> {
+        let mut state = self.lock();
+        if state.kept.wake(name) { Ok(Added::Event) } else { state.append(&wake_to_frame(name, status)) }
     }
 
     /// Adds the last frame of a stream and sends what it can. A guest that is cut off gets none.
@@ -126,21 +201,46 @@ impl Outbox {
 
     /// Sends what it can without blocking.
     pub fn flush(&self) {
-        let mut state = self.lock();
-        if !state.blocked {
-            state.send();
-        }
+        self.lock().flush();
     }
 
     /// The sink has room again.
     pub fn writable(&self) {
         let mut state = self.lock();
         state.blocked = false;
-        state.send();
+        state.flush();
     }
 }
 
 impl OutboxState {
+    fn append(&mut self, frame: &proto::channel::ToGuest) -> Result<Added, OutboxFull> {
+        if self.sink.is_none() {
+            return Ok(Added::Nothing);
+        }
+        if let Some(nanos) = self.asked_ns.take() {
+            proto::frame::append(&asked_to_frame(nanos), &mut self.bytes);
+        }
+        proto::frame::append(frame, &mut self.bytes);
+        let waiting = self.bytes.len() - self.sent;
+        if waiting > OUTBOX_BYTES_MAX { Err(OutboxFull { waiting }) } else { Ok(Added::Frame) }
+    }
+
+    /// Adds wakes that a kept event was owed when it was forgotten: an event is set or not, and one sets it.
+    fn owed_by_stream(&mut self, name: EventId, owed: u64) {
+        if owed > 0 {
+            // A guest over its limit is found so by the next frame.
+            let _ = self.append(&wake_to_frame(name, NtStatus::SUCCESS));
+            self.flush();
+        }
+    }
+
+    fn flush(&mut self) {
+        self.kept.ring();
+        if !self.blocked {
+            self.send();
+        }
+    }
+
     fn send(&mut self) {
         while self.sent < self.bytes.len() {
             let Some(sink) = &self.sink else { return };

@@ -1,22 +1,26 @@
 //! guestd's connection: the only one of a VM that may attach processes and register pages.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use anyhow::Context as _;
+use d3dkmt::EventId;
+use d3dkmt::limits::KEPT_EVENTS_PER_PROCESS_MAX;
 use dxgkrnl::ProcessId;
 use fence_page::PAGE_BYTES;
 use proto::PROTOCOL_VERSION;
 use proto::attach::{
-    Attached, GuestdToHost, GuestdWelcome, HostToGuestd, LendPages, guestd_to_host, host_to_guestd,
+    AddFenceMemory, AttachProcess, Attached, GuestdHello, GuestdToHost, GuestdWelcome, HostToGuestd,
+    KeptEvent, LendPages, ResumeProcess, Resumed, Returning, Rung, guestd_to_host, host_to_guestd, rung,
 };
 use proto::frame::{self, FrameBuffer};
 use proto::limits::PAGES_PER_MESSAGE_MAX;
 use vsock_device::{CloseReason, Connection, Endpoint, GuestMemory};
 
-use super::guest::{kept_name, without_controls};
+use super::guest::{Guest, kept_name, without_controls};
 use super::lent::LentPages;
 use super::limits::VSOCK_PIECE_BYTES;
 use super::memory::FenceMemory;
+use super::seat::Token;
 use super::vm::VmShared;
 
 /// See the module. One for each connection that guestd makes.
@@ -25,10 +29,15 @@ pub struct GuestdEndpoint {
     /// Which session of guestd this is, once it said hello.
     session: Option<u64>,
     memory: GuestMemory,
-    connection: Connection,
     frames: FrameBuffer,
+    replies: Arc<Replies>,
+}
+
+/// The way to guestd.
+struct Replies {
+    connection: Connection,
     /// What the connection had no room for yet: other connections of the guest may fill what they share.
-    unsent: Vec<u8>,
+    unsent: Mutex<Vec<u8>>,
 }
 
 /// A guestd that leaves this much unread does not read at all.
@@ -36,58 +45,44 @@ const UNSENT_BYTES_MAX: usize = 1 << 20;
 
 impl GuestdEndpoint {
     pub fn new(vm: Arc<VmShared>, memory: GuestMemory, connection: Connection) -> Self {
-        GuestdEndpoint {
-            vm,
-            session: None,
-            memory,
-            connection,
-            frames: FrameBuffer::default(),
-            unsent: Vec::new(),
-        }
-    }
-
-    fn send(&mut self, message: &HostToGuestd) {
-        frame::append(message, &mut self.unsent);
-        self.send_more();
-        if self.unsent.len() > UNSENT_BYTES_MAX {
-            tracing::warn!("vm {}: guestd does not read; its connection is reset", self.vm.id.0);
-            self.end_processes();
-            self.connection.reset();
-        }
-    }
-
-    /// Sends what there is room for; `writable` goes on with the rest.
-    fn send_more(&mut self) {
-        while !self.unsent.is_empty() {
-            let piece = self.unsent.len().min(VSOCK_PIECE_BYTES);
-            // A closed connection tells its endpoint so.
-            if self.connection.send(&self.unsent[..piece]).is_err() {
-                return;
-            }
-            self.unsent.drain(..piece);
-        }
+        let replies = Arc::new(Replies { connection, unsent: Mutex::default() });
+        GuestdEndpoint { vm, session: None, memory, frames: FrameBuffer::default(), replies }
     }
 
     fn work_off(&mut self) -> anyhow::Result<()> {
+        use guestd_to_host::Body;
         loop {
             let message = match self.frames.next_frame().context("guestd's connection")? {
                 Some(bytes) => frame::decode::<GuestdToHost>(bytes).context("guestd's connection")?,
                 None => return Ok(()),
             };
             let body = message.body.context("a message of guestd has no body")?;
-            let reply = self.message(body)?;
-            let reply = match reply {
-                Ok(body) => {
-                    HostToGuestd { request: message.request, body: Some(body), ..HostToGuestd::default() }
+            match (&body, self.session) {
+                (Body::Attach(attach), Some(session)) if self.park(session, message.request, attach) => {}
+                _ => {
+                    let reply = self.message(body)?;
+                    if !self.replies.answer(&self.vm, message.request, reply) {
+                        self.end_processes();
+                    }
                 }
-                Err(refused) => {
-                    let refused = format!("{refused:#}");
-                    tracing::warn!("vm {}: guestd is refused: {refused}", self.vm.id.0);
-                    HostToGuestd { request: message.request, refused, body: None }
-                }
-            };
-            self.send(&reply);
+            }
         }
+    }
+
+    /// A process that is new waits until those that were there are back. False if it need not, or too many do.
+    fn park(&self, session: u64, request: u64, attach: &AttachProcess) -> bool {
+        let (vm, memory, replies) = (self.vm.clone(), self.no_pages(), self.replies.clone());
+        let attach = attach.clone();
+        let parked = Box::new(move || {
+            let attached = new_process(&vm, attach, memory);
+            let process = attached.as_ref().ok().map(|attached| ProcessId(attached.process));
+            let is_told = replies.answer(&vm, request, attached.map(host_to_guestd::Body::Attached));
+            // Whoever ends a session of guestd ends the processes that it has by then.
+            if let Some(process) = process.filter(|_| !is_told || !vm.is_session(session)) {
+                vm.seat.detach(process);
+            }
+        });
+        self.vm.seat.once_gone_on(self.vm.id, parked)
     }
 
     /// Works off one message. The outer error ends the connection, the inner one refuses the request.
@@ -98,32 +93,33 @@ impl GuestdEndpoint {
         use guestd_to_host::Body;
         use host_to_guestd::Body as Reply;
         if let Body::Hello(hello) = &body {
-            anyhow::ensure!(self.session.is_none(), "guestd said hello twice");
-            anyhow::ensure!(
-                hello.version == PROTOCOL_VERSION,
-                "guestd speaks protocol version {}, this daemon speaks {PROTOCOL_VERSION}",
-                hello.version
-            );
-            self.session = Some(self.vm.guestd_there().context("another guestd said hello before")?);
-            tracing::debug!(
-                "vm {}: guestd is there, kernel {}",
-                self.vm.id.0,
-                without_controls(&hello.kernel)
-            );
-            let welcome = GuestdWelcome { version: PROTOCOL_VERSION, vm: self.vm.id.0 };
-            return Ok(Ok(Reply::Welcome(welcome)));
+            return self.hello(hello).map(|welcome| Ok(Reply::Welcome(welcome)));
         }
         anyhow::ensure!(self.session.is_some(), "guestd did not say hello first");
         Ok(match body {
             Body::Hello(_) => unreachable!("taken above"),
-            Body::Attach(attach) => {
-                let name = kept_name(&attach.name);
-                let memory = FenceMemory::Guest { memory: self.memory.clone(), pages: Vec::new() };
-                self.vm.seat.attach(self.vm.id, attach.pid, name, memory).map(|(guest, token)| {
-                    Reply::Attached(Attached { process: guest.id.0, token: token.to_vec() })
-                })
+            Body::Attach(attach) => new_process(&self.vm, attach, self.no_pages()).map(Reply::Attached),
+            Body::AddMemory(AddFenceMemory { process, pages, first_slot }) => {
+                let process = ProcessId(process);
+                let added = match first_slot {
+                    None => self.add_memory(process, &pages),
+                    Some(first) => self.regain(process, first, &pages).map(|()| first),
+                };
+                added.map(Reply::FirstSlot)
             }
-            Body::AddMemory(add) => self.add_memory(ProcessId(add.process), &add.pages).map(Reply::FirstSlot),
+            Body::Returning(Returning { processes }) => {
+                self.vm.seat.returning(self.vm.id, &processes);
+                Ok(Reply::Returned(true))
+            }
+            Body::NtHandleHeld(bytes) => {
+                let token = proto::convert::token(&bytes, "nt_handle_held").context("guestd's connection")?;
+                self.vm.seat.seen_nt_handle(self.vm.id, token).map(|()| Reply::NtHandleHeld(true))
+            }
+            Body::Resume(ResumeProcess { process, pid, token }) => {
+                let (who, process) = ((self.vm.id, pid), ProcessId(process));
+                let resumed = self.vm.seat.resume(who, process, &token, self.no_pages());
+                resumed.map(|(slots, token)| Reply::Resumed(Resumed { slots, token: token.to_vec() }))
+            }
             Body::MakeNtHandle(process) => {
                 if !self.owns(ProcessId(process)) {
                     return Ok(Err(not_attached(ProcessId(process))));
@@ -134,7 +130,6 @@ impl GuestdEndpoint {
                 let token =
                     proto::convert::token(&bytes, "nt_handle_closed").context("guestd's connection")?;
                 self.vm.seat.nt_handle_closed(self.vm.id, token);
-                self.vm.seat.flush_trace();
                 Ok(Reply::NtHandleClosed(true))
             }
             Body::Lend(lend) => self.lend(lend).map(|()| Reply::Lent(true)),
@@ -145,15 +140,51 @@ impl GuestdEndpoint {
                 }
                 self.vm.seat.take_back(process, back.address).map(|()| Reply::TakenBack(true))
             }
+            Body::KeepEvent(event) => self.keep_event(&event).map(|token| Reply::Bell(token.to_vec())),
+            Body::ForgetEvent(KeptEvent { process, event }) => self.guest(process).map(|guest| {
+                // One that is not kept is forgotten.
+                guest.outbox.forget_event(EventId(event));
+                Reply::Forgotten(true)
+            }),
+            Body::Settle(process) => self.guest(process).map(|guest| {
+                let bell = |(name, wakes): (EventId, u64)| rung::Bell { event: name.0, wakes };
+                Reply::Rung(Rung { bells: guest.outbox.kept_events().into_iter().map(bell).collect() })
+            }),
             Body::Detach(process) => {
                 // A process of another VM is none of this guestd's business; one that is gone is gone.
                 if self.owns(ProcessId(process)) {
                     self.vm.seat.detach(ProcessId(process));
-                    self.vm.seat.flush_trace();
                 }
                 Ok(Reply::Detached(true))
             }
         })
+    }
+
+    fn hello(&mut self, hello: &GuestdHello) -> anyhow::Result<GuestdWelcome> {
+        anyhow::ensure!(self.session.is_none(), "guestd said hello twice");
+        anyhow::ensure!(
+            hello.version == PROTOCOL_VERSION,
+            "guestd speaks protocol version {}, this daemon speaks {PROTOCOL_VERSION}",
+            hello.version
+        );
+        self.session = Some(self.vm.guestd_there().context("another guestd said hello before")?);
+        tracing::debug!("vm {}: guestd is there, kernel {}", self.vm.id.0, without_controls(&hello.kernel));
+        Ok(self.welcome())
+    }
+
+    fn no_pages(&self) -> FenceMemory {
+        FenceMemory::Guest { memory: self.memory.clone(), pages: Vec::new() }
+    }
+
+    fn welcome(&self) -> GuestdWelcome {
+        // With a journal what a driver signals goes by the stream, and is counted.
+        let keeps_events = !self.vm.seat.has_journal();
+        GuestdWelcome {
+            version: PROTOCOL_VERSION,
+            vm: self.vm.id.0,
+            events_max: if keeps_events { KEPT_EVENTS_PER_PROCESS_MAX as u32 } else { 0 },
+            resuming: self.vm.seat.is_resuming_vm(self.vm.id),
+        }
     }
 
     /// guestd frees the pages when it sees its connection closed: nothing may be stored after that, so
@@ -165,7 +196,21 @@ impl GuestdEndpoint {
     }
 
     fn owns(&self, process: ProcessId) -> bool {
-        self.vm.seat.guests().iter().any(|guest| guest.id == process && guest.vm == self.vm.id)
+        self.guest(process.0).is_ok()
+    }
+
+    /// A process of this VM.
+    fn guest(&self, process: u32) -> anyhow::Result<Arc<Guest>> {
+        let guest = self.vm.seat.guest(ProcessId(process)).filter(|guest| guest.vm == self.vm.id);
+        guest.ok_or_else(|| not_attached(ProcessId(process)))
+    }
+
+    /// Has guestd set an event of a process. Gives the token of its bell.
+    fn keep_event(&self, event: &KeptEvent) -> anyhow::Result<Token> {
+        let guest = self.guest(event.process)?;
+        let of_vm = self.vm.seat.guests().into_iter().filter(|guest| guest.vm == self.vm.id);
+        let kept = of_vm.map(|guest| guest.outbox.kept_count()).sum();
+        self.vm.bells.announce(&guest, EventId(event.event), kept)
     }
 
     /// Pages of guest RAM for a process of this VM.
@@ -201,13 +246,70 @@ impl GuestdEndpoint {
         let slots = have + pages.len() * fence_page::SLOTS_PER_PAGE as usize;
         let most = d3dkmt::limits::FENCE_SLOTS_PER_PROCESS_MAX as usize;
         anyhow::ensure!(slots <= most, "{slots} fence slots for one process, the limit is {most}");
-        self.vm.seat.add_memory(process, |memory| match memory {
-            FenceMemory::Guest { pages: known, .. } => {
-                known.extend_from_slice(pages);
-                Ok(())
+        self.vm.seat.add_memory(process, |memory| take_pages(memory, pages))
+    }
+
+    /// The same for slots of a process that comes back, which have their values when this returns.
+    fn regain(&self, process: ProcessId, first: u32, pages: &[u64]) -> anyhow::Result<()> {
+        self.check_pages(process, pages)?;
+        self.vm.seat.regain(process, first, |memory| take_pages(memory, pages))
+    }
+}
+
+impl Replies {
+    fn lock(&self) -> MutexGuard<'_, Vec<u8>> {
+        self.unsent.lock().expect("no panic happens under the lock of replies")
+    }
+
+    /// False if guestd does not read, and its connection is reset.
+    fn answer(&self, vm: &VmShared, request: u64, reply: anyhow::Result<host_to_guestd::Body>) -> bool {
+        let reply = match reply {
+            Ok(body) => HostToGuestd { request, body: Some(body), ..HostToGuestd::default() },
+            Err(refused) => {
+                let refused = format!("{refused:#}");
+                tracing::warn!("vm {}: guestd is refused: {refused}", vm.id.0);
+                HostToGuestd { request, refused, body: None }
             }
-            FenceMemory::Local(_) => anyhow::bail!("the process is a local one"),
-        })
+        };
+        let mut unsent = self.lock();
+        frame::append(&reply, &mut unsent);
+        self.send_more(&mut unsent);
+        let reads = unsent.len() <= UNSENT_BYTES_MAX;
+        drop(unsent);
+        if !reads {
+            tracing::warn!("vm {}: guestd does not read; its connection is reset", vm.id.0);
+            self.connection.reset();
+        }
+        reads
+    }
+
+    /// Sends what there is room for; `writable` goes on with the rest.
+    fn send_more(&self, unsent: &mut Vec<u8>) {
+        while !unsent.is_empty() {
+            let piece = unsent.len().min(VSOCK_PIECE_BYTES);
+            // A closed connection tells its endpoint so.
+            if self.connection.send(&unsent[..piece]).is_err() {
+                return;
+            }
+            unsent.drain(..piece);
+        }
+    }
+}
+
+fn new_process(vm: &VmShared, attach: AttachProcess, memory: FenceMemory) -> anyhow::Result<Attached> {
+    let (guest, token) = vm.seat.attach(vm.id, attach.pid, kept_name(&attach.name), memory)?;
+    let right = vm.seat.resume_right(guest.id);
+    let (resume_token, resume_ms) = right.map_or((Vec::new(), None), |(token, ms)| (token.to_vec(), ms));
+    Ok(Attached { process: guest.id.0, token: token.to_vec(), resume_token, resume_ms })
+}
+
+fn take_pages(memory: &mut FenceMemory, pages: &[u64]) -> anyhow::Result<()> {
+    match memory {
+        FenceMemory::Guest { pages: known, .. } => {
+            known.extend_from_slice(pages);
+            Ok(())
+        }
+        FenceMemory::Local(_) => anyhow::bail!("the process is a local one"),
     }
 }
 
@@ -222,18 +324,18 @@ impl Endpoint for GuestdEndpoint {
             self.vm.seat.counters.protocol_errors.add(1);
             tracing::warn!("vm {}: {error:#}; guestd's connection is reset", self.vm.id.0);
             self.end_processes();
-            self.connection.reset();
+            self.replies.connection.reset();
         }
         self.frames.release();
     }
 
     fn peer_finished(&mut self) {
         self.end_processes();
-        self.connection.finish();
+        self.replies.connection.finish();
     }
 
     fn writable(&mut self) {
-        self.send_more();
+        self.replies.send_more(&mut self.replies.lock());
     }
 
     fn closed(&mut self, _reason: CloseReason) {

@@ -1,7 +1,7 @@
 //! The whole live state of a daemon as the control service tells it: plain copies, field by field.
 
 use d3dkmt::HwQueueFlags;
-use dxgkrnl::snapshot;
+use dxgkrnl::snapshot::{self, Snapshot};
 use proto::control::{self, Counters, Engine, Inspection, Vm};
 
 use super::local_vm::LocalVm;
@@ -10,20 +10,47 @@ use super::vm::{VmEntry, VmRegistry};
 
 /// The whole live state of a daemon.
 pub fn inspection(seat: &Seat, vms: &VmRegistry) -> Inspection {
-    let snapshot = seat.snapshot();
+    around(seat, vms, &seat.snapshot())
+}
+
+/// The kernel's state, and the daemon around it.
+pub fn around(seat: &Seat, vms: &VmRegistry, snapshot: &Snapshot) -> Inspection {
     let guests = seat.guests();
     let counters = &seat.counters;
-    let connected =
-        |process: u32| guests.iter().any(|guest| guest.id.0 == process && guest.outbox.is_connected());
     let (threads, resident_bytes) = own_size();
+    let mut inspection = of_snapshot(snapshot);
+    for process in &mut inspection.processes {
+        let guest = guests.iter().find(|guest| guest.id.0 == process.id);
+        process.connected = guest.is_some_and(|guest| guest.outbox.is_connected());
+        process.calls = guest.map_or(0, |guest| guest.calls.count());
+    }
     Inspection {
         now_ns: seat.timer.now(),
         pid: std::process::id(),
         threads,
         resident_bytes,
         recording: seat.recording,
+        recording_dropped: seat.trace_dropped(),
         vms: vms.list().iter().map(|entry| vm(entry)).chain(vms.list_local().iter().map(local_vm)).collect(),
-        processes: snapshot.processes.iter().map(|state| process(state, connected(state.process))).collect(),
+        counters: Some(Counters {
+            frames_received: counters.frames_received.count(),
+            frames_sent: counters.frames_sent.count(),
+            fence_stores: counters.fence_stores.count(),
+            refusals: counters.refusals.count(),
+            protocol_errors: counters.protocol_errors.count(),
+            wakes: counters.wakes.count(),
+        }),
+        ..inspection
+    }
+}
+
+/// What a kernel's state says: nothing of the daemon around it, and every process as one that is connected.
+pub fn of_snapshot(snapshot: &Snapshot) -> Inspection {
+    let vm = |(id, name): &(u32, String)| Vm { id: *id, name: name.clone(), ..Vm::default() };
+    Inspection {
+        now_ns: snapshot.now,
+        vms: snapshot.vms.iter().map(vm).collect(),
+        processes: snapshot.processes.iter().map(process).collect(),
         devices: snapshot.devices.iter().map(device).collect(),
         contexts: snapshot.contexts.iter().map(context).collect(),
         hw_queues: snapshot.hw_queues.iter().map(hw_queue).collect(),
@@ -47,14 +74,7 @@ pub fn inspection(seat: &Seat, vms: &VmRegistry) -> Inspection {
         objects: snapshot.objects.iter().map(object).collect(),
         waits: snapshot.waits.iter().map(wait).collect(),
         engines: snapshot.engines.iter().map(engine).collect(),
-        counters: Some(Counters {
-            frames_received: counters.frames_received.count(),
-            frames_sent: counters.frames_sent.count(),
-            fence_stores: counters.fence_stores.count(),
-            refusals: counters.refusals.count(),
-            protocol_errors: counters.protocol_errors.count(),
-            wakes: counters.wakes.count(),
-        }),
+        ..Inspection::default()
     }
 }
 
@@ -76,7 +96,7 @@ fn local_vm(vm: &LocalVm) -> Vm {
     }
 }
 
-fn process(state: &snapshot::ProcessState, connected: bool) -> control::Process {
+fn process(state: &snapshot::ProcessState) -> control::Process {
     control::Process {
         id: state.process,
         vm: state.vm,
@@ -85,10 +105,11 @@ fn process(state: &snapshot::ProcessState, connected: bool) -> control::Process 
         handles: state.handles,
         fence_slots: state.fence_slots,
         fence_slots_used: state.fence_slots_used,
-        connected,
+        connected: true,
         priority_class: state.priority_class,
         blocked: state.blocked,
         held_wakes: state.held_wakes,
+        calls: 0,
     }
 }
 
@@ -220,13 +241,13 @@ fn wait(state: &snapshot::WaitState) -> control::Wait {
 
 fn engine(report: &snapshot::EngineReport) -> Engine {
     use dxgkrnl::ddi::EngineState;
-    let state = match report.state {
-        EngineState::Idle => "idle".into(),
-        EngineState::Running { submission_fence_id, until, queued } => {
-            format!("running submission {submission_fence_id} until {until} ns, {queued} queued")
+    let (state, running, queued) = match report.state {
+        EngineState::Idle => ("idle".into(), None, 0),
+        EngineState::Running { submission_fence_id: id, until, queued } => {
+            (format!("running submission {id} until {until} ns, {queued} queued"), Some(id), queued)
         }
-        EngineState::Hung { submission_fence_id, queued } => {
-            format!("hung in submission {submission_fence_id}, {queued} queued")
+        EngineState::Hung { submission_fence_id: id, queued } => {
+            (format!("hung in submission {id}, {queued} queued"), Some(id), queued)
         }
     };
     Engine {
@@ -237,6 +258,9 @@ fn engine(report: &snapshot::EngineReport) -> Engine {
         last_completed: report.last_completed,
         last_submitted: report.last_submitted,
         ready: report.ready,
+        queued,
+        running,
+        hung: matches!(report.state, EngineState::Hung { .. }),
     }
 }
 

@@ -12,6 +12,7 @@ use std::ptr::NonNull;
 
 use anyhow::Context as _;
 use fence_page::PAGE_BYTES;
+use proto::bulk::piece_bytes;
 use proto::limits::{LENT_MEMFD, LENT_PAGES_MAX, PAGES_PER_MESSAGE_MAX};
 use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::mm::{MapFlags, ProtFlags};
@@ -40,22 +41,43 @@ impl LocalPages {
             .with_context(|| format!("cannot size memory to {bytes} bytes"))?;
         let seals = SealFlags::GROW | SealFlags::SHRINK | SealFlags::SEAL;
         rustix::fs::fcntl_add_seals(&memfd, seals).context("cannot seal memory")?;
+        Ok((LocalPages::map(&memfd, bytes)?, memfd))
+    }
+
+    /// Pages that a daemon made which was killed, from the process that has them: nobody can change their size either.
+    pub fn of(memory: &OwnedFd, pages: u32) -> anyhow::Result<LocalPages> {
+        let bytes = pages as usize * PAGE_BYTES;
+        let seals = rustix::fs::fcntl_get_seals(memory).context("what is lent again are no pages")?;
+        anyhow::ensure!(
+            seals.contains(SealFlags::GROW | SealFlags::SHRINK),
+            "the pages may change their size"
+        );
+        let actual = rustix::fs::fstat(memory)?.st_size as u64;
+        anyhow::ensure!(bytes > 0 && actual == bytes as u64, "{actual} bytes are lent again as {bytes}");
+        LocalPages::map(memory, bytes)
+    }
+
+    fn map(memfd: &OwnedFd, bytes: usize) -> anyhow::Result<LocalPages> {
         // SAFETY: a new mapping at an address of the kernel's choice; no Rust object is there.
         let base = unsafe {
             let protection = ProtFlags::READ | ProtFlags::WRITE;
-            rustix::mm::mmap(std::ptr::null_mut(), bytes, protection, MapFlags::SHARED, &memfd, 0)
+            rustix::mm::mmap(std::ptr::null_mut(), bytes, protection, MapFlags::SHARED, memfd, 0)
         }
         .context("cannot map memory")?;
         let base = NonNull::new(base.cast::<u8>()).context("memory was mapped at address 0")?;
-        Ok((LocalPages { base, bytes }, memfd))
+        Ok(LocalPages { base, bytes })
     }
 
     fn read(&self, offset: usize, bytes: &mut [u8]) {
         debug_assert!(offset + bytes.len() <= self.bytes);
-        // SAFETY: the caller keeps the range inside the mapping; `bytes` is ours alone, and does not overlap it. What
-        // the process writes meanwhile comes whole or not, as on any memory that two processors share.
-        unsafe {
-            std::ptr::copy_nonoverlapping(self.base.as_ptr().add(offset), bytes.as_mut_ptr(), bytes.len());
+        let size = piece_bytes(self.base.as_ptr().addr() + offset, bytes.as_ptr().addr());
+        for (number, piece) in bytes.chunks_mut(size).enumerate() {
+            let at = offset + number * size;
+            // SAFETY: the caller keeps the range inside the mapping; `bytes` is ours alone, and does not overlap it.
+            // What the process writes meanwhile comes whole or not, as on any memory that two processors share.
+            unsafe {
+                std::ptr::copy_nonoverlapping(self.base.as_ptr().add(at), piece.as_mut_ptr(), piece.len());
+            }
         }
     }
 
@@ -68,9 +90,13 @@ impl LocalPages {
 
     fn write(&self, offset: usize, bytes: &[u8]) {
         debug_assert!(offset + bytes.len() <= self.bytes);
-        // SAFETY: as above.
-        unsafe {
-            std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.base.as_ptr().add(offset), bytes.len());
+        let size = piece_bytes(bytes.as_ptr().addr(), self.base.as_ptr().addr() + offset);
+        for (number, piece) in bytes.chunks(size).enumerate() {
+            let at = offset + number * size;
+            // SAFETY: as above.
+            unsafe {
+                std::ptr::copy_nonoverlapping(piece.as_ptr(), self.base.as_ptr().add(at), piece.len());
+            }
         }
     }
 }

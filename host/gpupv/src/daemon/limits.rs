@@ -1,10 +1,13 @@
 //! Limits of the daemon. The length of a wait has none.
 
-/// Bytes read from one stream before the others get their turn.
-pub const READ_BYTES: usize = 64 * 1024;
+/// Bytes read from one stream before the others get their turn. What is missing of a big frame then comes to its
+/// place at once; these are copied there.
+pub const READ_BYTES: usize = 16 * 1024;
 /// Calls of one stream that are worked off before other VMs get their turn. A read of small calls
-/// has more than a thousand, a millisecond's work.
+/// has hundreds, a millisecond's work.
 pub const CALLS_PER_TURN_MAX: usize = 16;
+/// One-way calls after which a guest of a journal is told that they were made.
+pub const ONE_WAY_TOLD_EVERY: u64 = 64;
 /// Bytes that may wait for a guest that does not read; a guest over it is cut off.
 pub const OUTBOX_BYTES_MAX: usize = 4 * 1024 * 1024;
 /// Pages by which a local process's fence memory grows at most at once.

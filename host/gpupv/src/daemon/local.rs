@@ -5,15 +5,19 @@
 //! VM without a machine have a door of their own: a listening socket. Streams that have something wait for their turn
 //! in the queue of their VM (`turns.rs`), so that no VM's flood is in the way of another's calls.
 
+mod resuming;
+
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, HashMap};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender};
 use std::thread::JoinHandle;
 
 use anyhow::Context as _;
+use d3dkmt::EventId;
+use d3dkmt::limits::KEPT_EVENTS_PER_PROCESS_MAX;
 use dxgkrnl::{Input, ProcessId, VmId};
 use nt_handle::NtHandles;
 use proto::attach::BrokerReply;
@@ -25,12 +29,16 @@ use rustix::process::{Pid, PidfdFlags};
 
 use super::broker::{self, Request};
 use super::channel::Channel;
+use super::eventfd::Setter;
 use super::guest::{Guest, Sink};
+use super::kept_events::Way;
 use super::limits::{CALLS_PER_TURN_MAX, READ_BYTES};
 use super::local_vm::LocalVm;
 use super::seat::Seat;
 use super::socket::{self, Listener};
+use super::timer::monotonic;
 use super::turns::Turns;
+use resuming::Returning;
 
 /// Keys of the loop's own sources.
 const TIMER_KEY: u64 = 0;
@@ -84,6 +92,8 @@ enum Source {
     NtHandles {
         vm: VmId,
     },
+    /// Readable when guests of the daemon before this one are waited for no longer.
+    ReturnLimit(OwnedFd),
     /// Readable when the process has ended, whoever may still hold its descriptors.
     Pid {
         process: ProcessId,
@@ -100,6 +110,7 @@ impl Source {
             Source::Broker { connection, .. } => Some(connection.as_fd()),
             Source::Stream { stream, .. } => Some(stream.as_fd()),
             Source::Pid { pidfd, .. } => Some(pidfd.as_fd()),
+            Source::ReturnLimit(timer) => Some(timer.as_fd()),
         }
     }
 }
@@ -116,9 +127,15 @@ struct Loop {
     nt_handles: BTreeMap<VmId, (u64, NtHandles)>,
     next_key: u64,
     turns: Turns,
+    /// When this thread woke up, of a daemon that asks for times.
+    awake_ns: u64,
     scratch: Vec<u8>,
+    /// Where the system can do it.
+    setter: Option<Arc<Setter>>,
     /// Listeners that are not watched while descriptors are used up.
     resting: Vec<u64>,
+    /// Guests of the daemon before this one are waited for.
+    returning: Option<Returning>,
 }
 
 impl LocalLoop {
@@ -140,17 +157,22 @@ impl LocalLoop {
             nt_handles: BTreeMap::new(),
             next_key: CLOCK_KEY + 1,
             turns: Turns::default(),
+            awake_ns: 0,
             scratch: vec![0; READ_BYTES],
+            setter: setter(),
             resting: Vec::new(),
+            returning: None,
         };
         state.watch_own()?;
         state.seat.tell_system_time();
         for (vm, listener) in doors {
             state.add(Source::Listener { vm, listener })?;
         }
-        for vm in vms {
+        for vm in vms.iter().filter(|vm| !state.seat.has_vm(vm.id)) {
             state.seat.input(Input::VmAttached { vm: vm.id, name: vm.name.clone() });
         }
+        state.seat.told_of_guests(bell.clone());
+        state.begin_returning()?;
         let thread = std::thread::Builder::new().name("gpupv-local".into()).spawn(move || state.run())?;
         Ok(LocalLoop { commands: sender, bell, thread })
     }
@@ -183,6 +205,12 @@ impl LocalLoop {
     }
 }
 
+/// Without it, events that a driver signals come by the streams of their processes, as all others.
+fn setter() -> Option<Arc<Setter>> {
+    let setter = Setter::new().inspect_err(|error| tracing::info!("no eventfds are set directly: {error}"));
+    setter.ok().map(Arc::new)
+}
+
 fn listen(path: &Path) -> anyhow::Result<Listener> {
     let listener = socket::listen(path, SocketType::SEQPACKET)?;
     // Anybody on this machine may attach; the folder's mode says who comes this far.
@@ -203,15 +231,27 @@ fn refuse(connection: &OwnedFd, error: &anyhow::Error) -> anyhow::Result<bool> {
     broker::send_reply(connection, &reply, &[]).map(|()| true)
 }
 
-/// One read of a stream. The rest of a frame under way comes to its place at once.
+/// One read of a stream, and one more for the rest of a big frame under way, which as a rule is there as well.
 fn read(stream: &OwnedFd, channel: &mut Channel, scratch: &mut [u8]) -> Result<usize, Errno> {
-    if let Some(tail) = channel.tail() {
-        let (_, count) = rustix::net::recv(stream, spare_capacity(tail), RecvFlags::DONTWAIT)?;
-        return Ok(count);
+    if let Some(read) = read_rest(stream, channel) {
+        return read;
     }
     let (count, _) = rustix::net::recv(stream, &mut *scratch, RecvFlags::DONTWAIT)?;
     channel.take_in(&scratch[..count]);
-    Ok(count)
+    let is_full = count == scratch.len();
+    // What it comes to the next read sees as well.
+    let more = if is_full { read_rest(stream, channel).and_then(Result::ok) } else { None };
+    Ok(count + more.unwrap_or(0))
+}
+
+/// The rest of a big frame under way comes to its place at once.
+fn read_rest(stream: &OwnedFd, channel: &mut Channel) -> Option<Result<usize, Errno>> {
+    let tail = channel.tail()?;
+    let read = rustix::net::recv(stream, spare_capacity(tail), RecvFlags::DONTWAIT).map(|(_, count)| count);
+    if read.is_ok() {
+        channel.was_read();
+    }
+    Some(read)
 }
 
 impl Loop {
@@ -232,10 +272,8 @@ impl Loop {
         let mut events = Vec::with_capacity(64);
         loop {
             events.clear();
-            let at_once = Timespec::default();
-            let until = if self.turns.is_empty() { None } else { Some(&at_once) };
-            match epoll::wait(&*self.epoll, spare_capacity(&mut events), until) {
-                Ok(_) | Err(Errno::INTR) => {}
+            match self.wait(&mut events) {
+                Ok(()) | Err(Errno::INTR) => {}
                 Err(error) => {
                     tracing::error!("local processes cannot be served any more: {error}");
                     break;
@@ -249,8 +287,26 @@ impl Loop {
                 self.event(key, event.flags);
             }
             self.round();
+            self.look_who_is_away();
         }
         self.detach_all();
+    }
+
+    /// Waits for something to do, unless somebody waits for a turn.
+    fn wait(&mut self, events: &mut Vec<epoll::Event>) -> Result<(), Errno> {
+        let at_once = Timespec::default();
+        let may_sleep = self.turns.is_empty();
+        // Who asks for times wants to know when the thread woke up: so it looks before it sleeps.
+        if !may_sleep || self.seat.times {
+            epoll::wait(&*self.epoll, spare_capacity(events), Some(&at_once))?;
+        }
+        if may_sleep && events.is_empty() {
+            epoll::wait(&*self.epoll, spare_capacity(events), None)?;
+            if self.seat.times {
+                self.awake_ns = monotonic();
+            }
+        }
+        Ok(())
     }
 
     fn detach_all(&mut self) {
@@ -288,16 +344,18 @@ impl Loop {
             Source::Listener { vm: of, .. }
             | Source::Broker { vm: of, .. }
             | Source::NtHandles { vm: of } => (*of == vm).then_some(*key),
-            Source::Timer | Source::Commands | Source::Clock | Source::Stream { .. } | Source::Pid { .. } => {
-                None
-            }
+            Source::Timer
+            | Source::Commands
+            | Source::Clock
+            | Source::Stream { .. }
+            | Source::ReturnLimit(_)
+            | Source::Pid { .. } => None,
         };
         for key in self.sources.iter().filter_map(of_vm).collect::<Vec<_>>() {
             self.forget(key);
         }
         self.nt_handles.remove(&vm);
         self.seat.input(Input::VmDetached { vm });
-        self.seat.flush_trace();
     }
 
     fn event(&mut self, key: u64, flags: epoll::EventFlags) {
@@ -308,12 +366,12 @@ impl Loop {
             Some(Source::Timer) => {
                 self.seat.timer.acknowledge();
                 self.seat.input(Input::Deadline);
-                self.seat.flush_trace();
             }
             Some(Source::Clock) => {
                 self.seat.clock_watch.acknowledge();
                 self.seat.tell_system_time();
             }
+            Some(Source::ReturnLimit(_)) => self.return_limit_is_over(),
             Some(Source::Pid { process, .. }) => {
                 let process = *process;
                 self.last_turn(process);
@@ -369,10 +427,27 @@ impl Loop {
         let (vm, connection, process) = (*vm, connection.clone(), *process);
         let result = broker::read_request(&*connection).and_then(|request| match (request, process) {
             (Request::End, _) => Ok(false),
+            (Request::Attach { name }, None) if self.park(key, vm, &connection, &name) => Ok(true),
             (Request::Attach { name }, None) => self.attach(key, vm, &connection, name).map(|()| true),
             (Request::Attach { .. }, Some(_)) => {
                 anyhow::bail!("this connection has attached a process already")
             }
+            (Request::Resume { process, token }, None) => {
+                self.resume(key, vm, &connection, process, &token).map(|()| true)
+            }
+            (Request::Resume { .. }, Some(_)) => anyhow::bail!("this connection has its process already"),
+            (Request::Regain { first_slot, slots }, Some(process)) => {
+                let memory = self.regain(process, first_slot, slots)?;
+                answer(&connection, process, &[memory.as_fd()])
+            }
+            (Request::LendAgain { address, pages, memory }, Some(process)) => {
+                self.lend_again(process, address, pages, &memory)?;
+                answer(&connection, process, &[])
+            }
+            (Request::HaveNtHandle { handle }, Some(process)) => match self.have_nt_handle(vm, &handle) {
+                Ok(()) => answer(&connection, process, &[]),
+                Err(error) => refuse(&connection, &error),
+            },
             (Request::Grow { slots }, Some(process)) => {
                 let (first_slot, slots, memory) = broker::grow(&self.seat, process, slots)?;
                 let reply = BrokerReply { first_slot, slots, process: process.0, ..BrokerReply::default() };
@@ -390,6 +465,21 @@ impl Loop {
                 Ok(()) => answer(&connection, process, &[]),
                 Err(error) => refuse(&connection, &error),
             },
+            (Request::KeepEvent { name, event }, Some(process)) => {
+                match self.keep_event(process, name, event) {
+                    Ok(()) => answer(&connection, process, &[]),
+                    Err(error) => refuse(&connection, &error),
+                }
+            }
+            (Request::ForgetEvent { name }, Some(process)) => match self.forget_event(process, name) {
+                Ok(()) => answer(&connection, process, &[]),
+                Err(error) => refuse(&connection, &error),
+            },
+            (Request::Settle, Some(process)) => {
+                // What is owed is set before an answer is sent; unless there was no memory for it then.
+                self.seat.guest(process).iter().for_each(|guest| guest.outbox.flush());
+                answer(&connection, process, &[])
+            }
             (_, None) => anyhow::bail!("no process is attached on this connection"),
         });
         match result {
@@ -401,6 +491,21 @@ impl Loop {
                 self.end_broker(key);
             }
         }
+    }
+
+    /// An event that is set here from now on.
+    fn keep_event(&self, process: ProcessId, name: EventId, event: OwnedFd) -> anyhow::Result<()> {
+        let setter = self.setter.clone().context("this system cannot set events of other processes")?;
+        let link = rustix::fs::readlink(format!("/proc/self/fd/{}", event.as_raw_fd()), Vec::new())?;
+        anyhow::ensure!(link.as_bytes() == b"anon_inode:[eventfd]", "event {} is no eventfd", name.0);
+        let guest = self.seat.guest(process).context("the process has ended")?;
+        Ok(guest.outbox.keep_event(name, Way::Eventfd(setter, event))?)
+    }
+
+    fn forget_event(&self, process: ProcessId, name: EventId) -> anyhow::Result<()> {
+        let guest = self.seat.guest(process).context("the process has ended")?;
+        anyhow::ensure!(guest.outbox.forget_event(name), "event {} is not kept", name.0);
+        Ok(())
     }
 
     /// The broker connection is closed: the process is at its end, or never was.
@@ -426,8 +531,22 @@ impl Loop {
         let (guest, token) = self.seat.attach(vm, pid.as_raw_nonzero().get() as u32, name, memory)?;
         let mut keys = vec![key];
         let result = self.watch_process(&guest, pid, ours, &mut keys).and_then(|()| {
-            let reply =
-                BrokerReply { token: token.to_vec(), process: guest.id.0, slots, ..BrokerReply::default() };
+            let right = self.seat.resume_right(guest.id);
+            // Whether an event was set when the daemon was killed nobody can tell: of what came by the stream it is known.
+            let keeps_events = self.setter.is_some() && right.is_none();
+            let events_max = if keeps_events { KEPT_EVENTS_PER_PROCESS_MAX as u32 } else { 0 };
+            let (resume_token, resume_ms) =
+                right.map_or((Vec::new(), None), |(token, ms)| (token.to_vec(), ms));
+            let (token, process) = (token.to_vec(), guest.id.0);
+            let reply = BrokerReply {
+                token,
+                process,
+                slots,
+                events_max,
+                resume_token,
+                resume_ms,
+                ..BrokerReply::default()
+            };
             broker::send_reply(connection, &reply, &[theirs.as_fd(), memory_descriptor.as_fd()])
         });
         if let Some(Source::Broker { process, .. }) = self.sources.get_mut(&key) {
@@ -449,10 +568,14 @@ impl Loop {
         if let Ok(pidfd) = rustix::process::pidfd_open(pid, PidfdFlags::empty()) {
             keys.push(self.add(Source::Pid { process, pidfd })?);
         }
-        let stream = Arc::new(stream);
+        self.watch_stream(guest, stream, keys)
+    }
+
+    fn watch_stream(&mut self, guest: &Guest, stream: OwnedFd, keys: &mut Vec<u64>) -> anyhow::Result<()> {
+        let (vm, process, stream) = (guest.vm, guest.id, Arc::new(stream));
         let sink = Sink::Local { stream: stream.clone(), epoll: self.epoll.clone(), key: self.next_key };
-        let channel = Box::new(Channel::new(self.seat.clone(), guest.vm, Some(process), sink));
-        keys.push(self.add(Source::Stream { vm: guest.vm, process, stream, channel, more: false })?);
+        let channel = Box::new(Channel::new(self.seat.clone(), vm, Some(process), sink));
+        keys.push(self.add(Source::Stream { vm, process, stream, channel, more: false })?);
         Ok(())
     }
 
@@ -480,6 +603,7 @@ impl Loop {
             return;
         };
         let (vm, process) = (*vm, *process);
+        channel.awake_since(self.awake_ns);
         let read = match more {
             true => Ok(true),
             false => match read(stream, channel, &mut self.scratch) {
@@ -532,8 +656,8 @@ impl Loop {
         }
     }
 
-    fn make_nt_handle(&mut self, vm: VmId) -> anyhow::Result<OwnedFd> {
-        let handles = match self.nt_handles.entry(vm) {
+    fn nt_handles_of(&mut self, vm: VmId) -> anyhow::Result<&mut NtHandles> {
+        Ok(match self.nt_handles.entry(vm) {
             Entry::Occupied(entry) => &mut entry.into_mut().1,
             Entry::Vacant(entry) => {
                 let (handles, key) = (NtHandles::new()?, self.next_key);
@@ -543,9 +667,14 @@ impl Loop {
                 self.sources.insert(key, Source::NtHandles { vm });
                 &mut entry.insert((key, handles)).1
             }
-        };
+        })
+    }
+
+    fn make_nt_handle(&mut self, vm: VmId) -> anyhow::Result<OwnedFd> {
+        // From before there is a token: what fails here has made none.
+        self.nt_handles_of(vm)?;
         let token = self.seat.make_nt_handle(vm)?;
-        let made = handles.make(token);
+        let made = self.nt_handles_of(vm)?.make(token);
         if made.is_err() {
             self.seat.nt_handle_closed(vm, token);
         }
@@ -563,7 +692,6 @@ impl Loop {
             self.nt_handles.remove(&vm);
             self.forget(key);
         }
-        self.seat.flush_trace();
     }
 
     fn end_process(&mut self, process: ProcessId) {
@@ -572,7 +700,6 @@ impl Loop {
             self.close_nt_handles(vm);
         }
         self.seat.detach(process);
-        self.seat.flush_trace();
         for key in self.keys_of.remove(&process).unwrap_or_default() {
             self.forget(key);
         }

@@ -7,6 +7,11 @@ use dxgkrnl::VmId;
 
 use super::limits::{LOCAL_VM_FIRST, LOCAL_VMS_MAX};
 
+/// A VM that QEMU runs: neither the host itself nor one of these.
+pub fn has_machine(vm: VmId) -> bool {
+    vm != VmId::HOST && vm.0 < LOCAL_VM_FIRST
+}
+
 /// One of them.
 #[derive(Debug, Clone)]
 pub struct LocalVm {

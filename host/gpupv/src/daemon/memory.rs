@@ -53,6 +53,11 @@ impl LocalRegion {
         Ok((region, reader.into()))
     }
 
+    /// Slots of it.
+    pub fn slots(&self) -> u32 {
+        self.pages * SLOTS_PER_PAGE
+    }
+
     fn store(&self, slot: u32, value: u64) {
         debug_assert!(slot < self.pages * SLOTS_PER_PAGE);
         // SAFETY: the caller keeps `slot` below the region's slots; a zeroed page is valid `Slot`s.

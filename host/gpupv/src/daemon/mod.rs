@@ -8,16 +8,21 @@
 //!   fence pages <- memory.rs <---- stores, answers, wakes (in that order) <- Effects
 //! ```
 
+mod bells;
 pub mod bench_ports;
 pub mod broker;
 pub mod channel;
 pub mod config;
 pub mod control;
 pub mod counters;
+pub mod durable;
+mod eventfd;
 pub mod guest;
 pub mod guestd;
-mod inspection;
-mod lent;
+pub mod inspection;
+pub mod journal;
+mod kept_events;
+pub mod lent;
 pub mod limits;
 pub mod local;
 pub mod local_vm;
@@ -37,10 +42,13 @@ use anyhow::Context as _;
 
 use dxgkrnl::{Nanos, ProcessId, VmId};
 
+use durable::DiskWriter;
+use journal::JournalOptions;
 use local::LocalLoop;
-use seat::Seat;
+use seat::{Resumed, Seat};
 use vm::VmRegistry;
 
+pub use durable::Durable;
 pub use observer::Observer;
 pub use seat::Busy;
 pub use timer::Clock;
@@ -52,6 +60,16 @@ pub struct Options {
     pub directory: PathBuf,
     /// Record a trace into this file.
     pub record: Option<PathBuf>,
+    /// Go on from this after being killed. Not with `record`, and not with a flight recorder.
+    pub journal: Option<JournalOptions>,
+    /// Ask guests for times, and record them: with one of these.
+    pub times: bool,
+    /// What of it a power failure may cost.
+    pub durable: Durable,
+    /// Keep the last of a trace, so many bytes, in memory, and leave it in `dumps` when something goes wrong. Not with `record`.
+    pub flight_recorder_bytes: Option<usize>,
+    /// Where a flight recorder leaves what nobody asked for.
+    pub dumps: PathBuf,
     /// GPU signals, GPU waits and submissions are one-way messages (GPV-015).
     pub async_submission: bool,
     /// Serve the echo, sink and relay ports that `gpupv bench` measures against.
@@ -60,6 +78,8 @@ pub struct Options {
     /// The drivers that `kernel` may name: the simulated one unless there are more.
     pub drivers: drivers::Registry,
     pub clock: Clock,
+    /// VMs that will be added at once, vm1 and so on: a daemon that goes on waits for them.
+    pub machines: u32,
     /// VMs without a machine: each NAME has a broker's socket `broker-NAME.sock` for its processes.
     pub local_vms: Vec<String>,
     /// Sees every step of the kernel.
@@ -71,7 +91,10 @@ pub struct Daemon {
     pub seat: Arc<Seat>,
     pub vms: Arc<VmRegistry>,
     local: Option<LocalLoop>,
+    disk_writer: Option<DiskWriter>,
     directory: PathBuf,
+    /// What the journal had.
+    pub resumed: Option<Resumed>,
 }
 
 impl Daemon {
@@ -87,9 +110,18 @@ impl Daemon {
         if let Some(why) = local_vms.iter().find_map(|vm| seat.vm_refusal(&vm.name)) {
             anyhow::bail!("{why}");
         }
+        let machines = (1..=options.machines).map(|number| (VmId(number), machine_name(number)));
+        let kept: Vec<_> = local_vms.iter().map(|vm| (vm.id, vm.name.clone())).chain(machines).collect();
+        let resumed = seat.end_what_is_lost(&kept);
         let local = LocalLoop::start(seat.clone(), &options.directory.join("broker.sock"), &local_vms)?;
         vms.add_local(local_vms);
-        Ok(Daemon { seat, vms, local: Some(local), directory: options.directory })
+        let disk_writer = match options.durable {
+            Durable::Interval(interval) if options.record.is_some() || options.journal.is_some() => {
+                Some(DiskWriter::start(seat.clone(), interval)?)
+            }
+            Durable::Interval(_) | Durable::None | Durable::Block => None,
+        };
+        Ok(Daemon { seat, vms, local: Some(local), disk_writer, directory: options.directory, resumed })
     }
 
     /// The broker's socket: what `GPUPV_BROKER` must say.
@@ -133,7 +165,6 @@ impl Daemon {
             Some(local) if !self.vms.list().iter().any(|vm| vm.shared.id == guest.vm) => local.cut(process),
             _ => {
                 self.seat.detach(process);
-                self.seat.flush_trace();
             }
         }
     }
@@ -151,8 +182,14 @@ impl Daemon {
             local.stop();
         }
         self.vms.shut_down();
+        self.disk_writer = None;
         self.seat.finish_trace()
     }
+}
+
+/// The name of a VM with a machine, unless whoever adds it names it.
+pub fn machine_name(number: u32) -> String {
+    format!("vm{number}")
 }
 
 /// Each local process takes three descriptors: as many as the system allows are asked for.

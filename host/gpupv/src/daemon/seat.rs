@@ -4,34 +4,49 @@
 //! wakes to the outboxes of those they are for, and leaves. Only then is anything sent. So a signal and
 //! the wake-up that it causes need no other thread.
 
+mod moving;
 mod nt_handles;
+mod recording;
+mod resuming;
+mod timing;
 
 use std::collections::{BTreeMap, HashMap};
+use std::os::fd::OwnedFd;
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::mpsc::Sender;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
+use std::time::Duration;
 
 use anyhow::Context as _;
 use d3dkmt::{Call, Reply};
 use drivers::{Drivers, Registry};
-use dxgkrnl::{
-    Effects, Fault, Input, Kernel, Nanos, Performer, PlantedBug, ProcessBytes, ProcessId, Snapshot, VmId,
-};
+use dxgkrnl::why::{Question, Why};
+use dxgkrnl::{Effects, Fault, Input, Kernel, Nanos, Performer, PlantedBug, ProcessId, Snapshot, VmId};
 use proto::convert;
 use proto::limits::TOKEN_BYTES;
 use scenario::script::{Injected, injected};
 use tokio::sync::broadcast;
-use trace::Recorder;
 
 use super::Options;
-use super::counters::Counters;
-use super::guest::{Guest, Outbox, OutboxFull};
+use super::counters::{Counter, Counters};
+use super::durable::Told;
+use super::guest::{Added, Guest, Outbox, OutboxFull};
+use super::journal::Ledger;
 use super::lent::{Lent, LentPages};
 use super::limits::NOTES_QUEUED_MAX;
 use super::memory::FenceMemory;
 use super::observer::Observer;
 use super::system_clock::{ClockWatch, utc_100ns};
 use super::timer::{Clock, Timer};
+use crate::naming;
 use nt_handles::{NtHandles, named_by};
+use recording::Recording;
+use resuming::Resuming;
+use timing::Timing;
+
+pub use resuming::{Awaited, Resumed, WentOn};
+pub use timing::Told as ToldTimes;
 
 /// One-time password of a process's stream.
 pub type Token = [u8; TOKEN_BYTES];
@@ -50,7 +65,11 @@ const EFFECTS_KEPT: usize = 4096;
 /// The kernel and all that must change together with it.
 struct Seated {
     kernel: Kernel<Drivers>,
-    recorder: Option<Recorder>,
+    recording: Option<Recording>,
+    /// With a journal.
+    ledger: Option<Ledger>,
+    /// Guests of the daemon before this one are waited for.
+    resuming: Option<Resuming>,
     effects: Effects,
     performer: Performer,
     guests: Guests,
@@ -60,6 +79,8 @@ struct Seated {
     nt_handles: NtHandles,
     processes_begun: u32,
     armed: Option<Nanos>,
+    /// What the guest told of times whose call comes next.
+    told_times: Option<ToldTimes>,
 }
 
 type Guests = BTreeMap<ProcessId, Attached>;
@@ -71,34 +92,8 @@ struct Attached {
     token: Token,
 }
 
-/// What engines may touch. Processes that are gone have nothing any more, whatever is under way.
-struct LentBy<'a>(&'a Guests);
-
-impl LentBy<'_> {
-    fn done(&self, process: ProcessId, act: impl FnOnce(&Lent) -> anyhow::Result<()>) -> bool {
-        let Some(attached) = self.0.get(&process) else { return false };
-        act(&attached.lent).inspect_err(|error| tracing::debug!("process {}: {error:#}", process.0)).is_ok()
-    }
-}
-
-impl ProcessBytes for LentBy<'_> {
-    fn read(&mut self, process: ProcessId, address: u64, to: &mut [u8]) -> bool {
-        self.done(process, |lent| lent.read(address, to))
-    }
-
-    fn write(&mut self, process: ProcessId, address: u64, from: &[u8]) -> bool {
-        self.done(process, |lent| lent.write(address, from))
-    }
-
-    fn copy(&mut self, from: (ProcessId, u64), to: (ProcessId, u64), bytes: u64) -> Option<bool> {
-        let (source, target) = (self.0.get(&from.0)?, self.0.get(&to.0)?);
-        let done = source.lent.copy(from.1, &target.lent, to.1, usize::try_from(bytes).ok()?);
-        done.then_some(true)
-    }
-}
-
 /// Random bytes that nobody can guess.
-fn random<const N: usize>() -> anyhow::Result<[u8; N]> {
+pub(super) fn random<const N: usize>() -> anyhow::Result<[u8; N]> {
     let mut bytes = [0; N];
     let filled = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())?;
     anyhow::ensure!(filled == N, "the system gave {filled} random bytes");
@@ -113,7 +108,14 @@ pub struct Seat {
     pub timer: Timer,
     pub clock_watch: ClockWatch,
     pub counters: Counters,
+    /// Everything is recorded, for somebody to look at: guests forward every wait.
     pub recording: bool,
+    /// Guests are asked for times, which go into the trace.
+    pub times: bool,
+    /// How long guests are waited for, and wait, with a journal; `None`: as long as it takes.
+    pub resume_within: Option<Duration>,
+    /// Readable when a guest that is waited for is back, or has ended.
+    returns: OnceLock<Arc<OwnedFd>>,
     drivers: Registry,
     async_submission: AtomicBool,
     observer: Option<Arc<dyn Observer>>,
@@ -125,16 +127,10 @@ fn kernel_over(drivers: &Registry, config: dxgkrnl::Config) -> Kernel<Drivers> {
     Kernel::new(config, drivers)
 }
 
-/// The process with this number, or the only one with this name.
+/// A process that is attached, by its number or name.
 fn process_named(seated: &Seated, wanted: &str) -> Result<ProcessId, String> {
-    let is_wanted = |guest: &&Arc<Guest>| guest.name == wanted || guest.id.0.to_string() == wanted;
-    let guests = seated.guests.values().map(|attached| &attached.guest);
-    let found: Vec<_> = guests.filter(is_wanted).map(|guest| guest.id).collect();
-    match found[..] {
-        [process] => Ok(process),
-        [] => Err(format!("no process {wanted:?} is attached: `gpupv inspect` lists names and numbers")),
-        _ => Err(format!("{} processes are named {wanted:?}: say which by its number", found.len())),
-    }
+    let guests = seated.guests.values().map(|attached| (attached.guest.id.0, attached.guest.name.as_str()));
+    naming::process_named(wanted, guests).map(ProcessId)
 }
 
 /// Why the kernel cannot be replaced.
@@ -176,30 +172,37 @@ impl Dirty {
 
 impl Seat {
     pub fn new(options: &Options) -> anyhow::Result<Arc<Seat>> {
-        let recorder = match &options.record {
-            Some(path) => {
-                Some(Recorder::create(path, &options.kernel, concat!("gpupv ", env!("CARGO_PKG_VERSION")))?)
-            }
-            None => None,
-        };
         options.drivers.check(&options.kernel)?;
+        let timer = Timer::new(options.clock).context("cannot create a timer")?;
+        let recording = Recording::new(options)?;
+        let is_recorded = recording.is_some();
+        let mut seated = Seated {
+            kernel: kernel_over(&options.drivers, options.kernel.clone()),
+            recording,
+            ledger: None,
+            resuming: None,
+            effects: Effects::default(),
+            performer: Performer::default(),
+            guests: Guests::new(),
+            tokens: HashMap::new(),
+            vms: BTreeMap::new(),
+            nt_handles: NtHandles::default(),
+            processes_begun: 0,
+            armed: None,
+            told_times: None,
+        };
+        if let Some(journal) = &options.journal {
+            seated.open_journal(journal, options, &timer)?;
+        }
         Ok(Arc::new(Seat {
             drivers: options.drivers.clone(),
-            recording: recorder.is_some(),
-            seated: Mutex::new(Seated {
-                kernel: kernel_over(&options.drivers, options.kernel.clone()),
-                recorder,
-                effects: Effects::default(),
-                performer: Performer::default(),
-                guests: Guests::new(),
-                tokens: HashMap::new(),
-                vms: BTreeMap::new(),
-                nt_handles: NtHandles::default(),
-                processes_begun: 0,
-                armed: None,
-            }),
+            recording: is_recorded,
+            times: options.times,
+            resume_within: options.journal.as_ref().and_then(|journal| journal.resume_within),
+            returns: OnceLock::new(),
+            seated: Mutex::new(seated),
             turnstile: Mutex::default(),
-            timer: Timer::new(options.clock).context("cannot create a timer")?,
+            timer,
             clock_watch: ClockWatch::new().context("cannot watch the system's clock")?,
             counters: Counters::default(),
             async_submission: AtomicBool::new(options.async_submission),
@@ -227,15 +230,12 @@ impl Seat {
         drop(self.turnstile.lock().unwrap_or_else(PoisonError::into_inner));
     }
 
-    /// Runs the kernel. Should it panic, that is a bug of ours: the trace, which has the input already,
-    /// is written, and the daemon ends.
+    /// Runs the kernel. Should it panic, that is a bug of ours: the trace has the input already, and the daemon ends.
     fn handle(&self, seated: &mut Seated, now: Nanos, input: Input, effects: &mut Effects) {
         let kernel = std::panic::AssertUnwindSafe(|| seated.kernel.handle(now, input, effects));
         if std::panic::catch_unwind(kernel).is_err() {
-            let flushed = seated.recorder.as_mut().map(Recorder::flush);
-            let trace = match flushed {
-                Some(Ok(())) => "the trace has the call that led to it: gpupv replay shows it again",
-                Some(Err(_)) => "the trace could not be written",
+            let trace = match &mut seated.recording {
+                Some(recording) => recording.panicked(),
                 None => "start with --record to have the call that leads to it",
             };
             tracing::error!("the kernel model panicked, a bug of gpupv; the daemon ends; {trace}");
@@ -250,6 +250,44 @@ impl Seat {
 
     pub fn snapshot(&self) -> Snapshot {
         self.take().kernel.snapshot()
+    }
+
+    /// Why what waits does not go on, of all processes or of one, by name or number. With `trials`, which signal would
+    /// release it is tried on copies of the state; drivers that cannot be saved are asked without.
+    pub fn why(&self, question: Question, process: &str, trials: bool) -> Result<Why, String> {
+        let seated = self.take();
+        let named = Some(process).filter(|process| !process.is_empty());
+        let process = named.map(|process| process_named(&seated, process)).transpose()?;
+        let (process, now) = (process.map(|process| process.0), self.timer.now());
+        let question = Question { process, now, ..question };
+        let state = if trials { seated.kernel.save().ok() } else { None };
+        let config = seated.kernel.config().clone();
+        let copy = || {
+            let drivers = Drivers::new(&self.drivers, &config);
+            Kernel::restore(config.clone(), drivers, state.as_deref()?).ok()
+        };
+        let Some(kernel) = state.as_ref().and_then(|_| copy()) else {
+            return Ok(seated.kernel.why(&question));
+        };
+        // From here on it is the copy's affair.
+        drop(seated);
+        Ok(kernel.why_and_what_if(&question, copy))
+    }
+
+    /// The whole state, and why what waits does not go on, both of one moment. Looked at in a copy: the seat is held as
+    /// long as a save takes. Drivers that cannot be saved are looked at where they are.
+    pub fn look(&self, question: &Question) -> (Snapshot, Why) {
+        let seated = self.take();
+        let question = Question { now: self.timer.now(), ..question.clone() };
+        let look = |kernel: &Kernel<Drivers>| (kernel.snapshot(), kernel.why(&question));
+        let Ok(state) = seated.kernel.save() else { return look(&seated.kernel) };
+        let config = seated.kernel.config().clone();
+        drop(seated);
+        let drivers = Drivers::new(&self.drivers, &config);
+        match Kernel::restore(config, drivers, &state) {
+            Ok(copy) => look(&copy),
+            Err(_) => look(&self.take().kernel),
+        }
     }
 
     /// GPU signals, GPU waits and submissions of processes of this VM that attach are one-way (GPV-015): everybody's are,
@@ -269,6 +307,11 @@ impl Seat {
         self.take().guests.values().map(|attached| attached.guest.clone()).collect()
     }
 
+    /// A guest process that is attached.
+    pub fn guest(&self, process: ProcessId) -> Option<Arc<Guest>> {
+        self.take().guests.get(&process).map(|attached| attached.guest.clone())
+    }
+
     /// A new process, without memory yet, and the token that its stream must present.
     pub fn attach(
         &self,
@@ -279,6 +322,10 @@ impl Seat {
     ) -> anyhow::Result<(Arc<Guest>, Token)> {
         let token: Token = random()?;
         let mut seated = self.take();
+        anyhow::ensure!(
+            seated.resuming.is_none(),
+            "the daemon was killed, and waits for its guests to be back"
+        );
         if let Some(why) = seated.vms.get(&vm).and_then(|name| seated.kernel.vm_refusal(name)) {
             anyhow::bail!("the VM was refused: {why}");
         }
@@ -289,7 +336,14 @@ impl Seat {
         );
         seated.processes_begun += 1;
         let id = ProcessId(seated.processes_begun);
-        let guest = Arc::new(Guest { id, vm, pid, name: name.clone(), outbox: Outbox::default() });
+        let guest = Arc::new(Guest {
+            id,
+            vm,
+            pid,
+            name: name.clone(),
+            outbox: Outbox::default(),
+            calls: Counter::default(),
+        });
         seated.tokens.insert(token, id);
         let slots = memory.slots();
         let lent = Lent::default();
@@ -339,11 +393,6 @@ impl Seat {
         Some(self.take().guests.get(&process)?.memory.slots())
     }
 
-    /// The slot in which a process finds its status, if it has memory.
-    pub fn status_slot(&self, process: ProcessId) -> Option<u32> {
-        self.take().kernel.status_slot(process)
-    }
-
     /// The process that a token stands for, if `check` lets it through. A token works once; a refused one
     /// is not used up.
     pub fn redeem<E>(
@@ -364,14 +413,23 @@ impl Seat {
     /// gone already.
     pub fn detach(&self, process: ProcessId) {
         let mut dirty = Dirty::default();
-        let mut seated = self.take();
-        let Some(attached) = seated.guests.remove(&process) else { return };
-        seated.tokens.remove(&attached.token);
-        self.step(&mut seated, Input::ProcessGone { process }, &mut dirty);
-        drop(seated);
-        attached.guest.outbox.disconnect();
+        let Some(guest) = self.end_process(&mut self.take(), process, &mut dirty) else { return };
+        guest.outbox.disconnect();
         dirty.flush();
-        tracing::debug!("process {} (pid {}) is gone", process.0, attached.guest.pid);
+        tracing::debug!("process {} (pid {}) is gone", process.0, guest.pid);
+    }
+
+    fn end_process(&self, seated: &mut Seated, process: ProcessId, dirty: &mut Dirty) -> Option<Arc<Guest>> {
+        let attached = seated.guests.remove(&process)?;
+        seated.tokens.remove(&attached.token);
+        self.is_gone(seated, process);
+        self.step(seated, Input::ProcessGone { process }, dirty);
+        Some(attached.guest)
+    }
+
+    /// A VM is attached, of which a daemon knows that goes on.
+    pub fn has_vm(&self, vm: VmId) -> bool {
+        self.take().vms.contains_key(&vm)
     }
 
     /// What a guest calls next: see [`Kernel::expect`].
@@ -382,8 +440,16 @@ impl Seat {
     }
 
     /// One call of a guest; effects are performed, what is to be sent is left to `dirty`.
-    pub fn call(&self, process: ProcessId, request: u64, call: Call, dirty: &mut Dirty) {
-        self.step(&mut self.take(), Input::Call { process, request, call }, dirty);
+    pub fn call(
+        &self,
+        process: ProcessId,
+        (request, call): (u64, Call),
+        told_times: Option<ToldTimes>,
+        dirty: &mut Dirty,
+    ) {
+        let mut seated = self.take();
+        seated.told_times = told_times;
+        self.step(&mut seated, Input::Call { process, request, call }, dirty);
     }
 
     /// Anything else that happened; effects are performed and sent.
@@ -397,14 +463,12 @@ impl Seat {
     pub fn tell_system_time(&self) {
         if self.timer.clock() == Clock::Monotonic {
             self.input(Input::SystemTime { utc_100ns: utc_100ns() });
-            self.flush_trace();
         }
     }
 
     /// Has something go wrong with the hardware.
     pub fn fault(&self, fault: Fault) {
         self.input(Input::Fault(fault));
-        self.flush_trace();
     }
 
     /// What `gpupv inject` asks for, by the words that scenarios have behind `fault`. Gives it in words; an error says
@@ -429,7 +493,6 @@ impl Seat {
         self.step(&mut seated, input, &mut dirty);
         drop(seated);
         dirty.flush();
-        self.flush_trace();
         Ok(text)
     }
 
@@ -456,7 +519,6 @@ impl Seat {
         self.timer.move_to(end);
         drop(seated);
         dirty.flush();
-        self.flush_trace();
     }
 
     /// Starts over with a new kernel that has the same VMs and nothing else; a virtual clock starts over
@@ -464,7 +526,7 @@ impl Seat {
     pub fn replace_kernel(&self, config: dxgkrnl::Config, async_submission: bool) -> Result<(), Busy> {
         let mut seated = self.take();
         match seated.guests.len() {
-            0 if self.recording => return Err(Busy::Recording),
+            0 if seated.recording.is_some() => return Err(Busy::Recording),
             0 => {}
             processes => return Err(Busy::Processes(processes)),
         }
@@ -483,8 +545,10 @@ impl Seat {
     /// Tells the kernel about an event; performs what it asks for, in the order of the lanes.
     fn step(&self, seated: &mut Seated, input: Input, dirty: &mut Dirty) {
         let now = self.timer.now();
-        if let Some(recorder) = &mut seated.recorder {
-            self.recorded(recorder.begin(now, &input));
+        let mut timing =
+            self.times.then(|| Timing::begin(seated.told_times.take(), &input, now, seated.armed));
+        if let Some(recording) = &mut seated.recording {
+            recording.begin(now, &input);
         }
         let mut effects = std::mem::take(&mut seated.effects);
         let named = named_by(&input);
@@ -496,12 +560,26 @@ impl Seat {
             }
             _ => {}
         }
-        let observed = self.observer.as_ref().map(|observer| (observer, input.clone()));
-        self.handle(seated, now, input, &mut effects);
-        if let Some(recorder) = &mut seated.recorder {
-            self.recorded(recorder.end(&effects));
+        if let Some(ledger) = &mut seated.ledger {
+            ledger.told(&input);
         }
-        self.perform(seated, &mut effects, dirty);
+        let observed = self.observer.as_ref().map(|observer| (observer, input.clone()));
+        if let Some(timing) = &mut timing {
+            timing.told();
+        }
+        self.handle(seated, now, input, &mut effects);
+        if let Some(timing) = &mut timing {
+            timing.handled();
+        }
+        let over = seated.ledger.as_mut().map(|ledger| ledger.asked(&effects)).unwrap_or_default();
+        if let Some(recording) = &mut seated.recording {
+            recording.end(&effects, &seated.kernel, seated.ledger.as_ref());
+        }
+        self.cut_off_who_never_read(seated, &over);
+        self.perform(seated, &mut effects, timing.as_mut(), dirty);
+        if let Some(timing) = timing {
+            seated.record_times(timing, !effects.events.is_empty());
+        }
         if let Some((observer, input)) = observed {
             observer.step(now, &input, &effects, &seated.kernel);
         }
@@ -526,12 +604,14 @@ impl Seat {
         }
     }
 
-    fn perform(&self, seated: &mut Seated, effects: &mut Effects, dirty: &mut Dirty) {
-        for one in &effects.moves {
-            if let Err(error) = seated.performer.perform(one, &mut LentBy(&seated.guests)) {
-                tracing::warn!("{one}: {error}");
-            }
-        }
+    fn perform(
+        &self,
+        seated: &mut Seated,
+        effects: &mut Effects,
+        timing: Option<&mut Timing>,
+        dirty: &mut Dirty,
+    ) {
+        seated.perform_moves(&effects.moves);
         for store in &effects.stores {
             let Some(attached) = seated.guests.get(&store.process) else { continue };
             if let Err(error) = attached.memory.store(store.slot, store.value) {
@@ -539,6 +619,7 @@ impl Seat {
             }
         }
         self.counters.fence_stores.add(effects.stores.len() as u64);
+        let asked_ns = timing.map(Timing::stored);
         for answer in &mut effects.answers {
             // Data of an answer are big. Whoever observes is shown them, else they move.
             let reply = match &self.observer {
@@ -546,11 +627,12 @@ impl Seat {
                 None => std::mem::replace(&mut answer.reply, Reply::None),
             };
             let frame = convert::answer_into_frame(answer.request, answer.status, reply);
-            self.post(seated, answer.process, &frame, dirty);
+            self.post(seated, (answer.process, asked_ns), dirty, |outbox| outbox.append(&frame));
         }
         for event in &effects.events {
             self.counters.wakes.add(1);
-            self.post(seated, event.process, &convert::wake_to_frame(event.event, event.status), dirty);
+            let to = (event.process, asked_ns);
+            self.post(seated, to, dirty, |outbox| outbox.wake(event.event, event.status));
         }
         for note in &effects.notes {
             self.counters.refusals.add(1);
@@ -561,26 +643,28 @@ impl Seat {
         }
     }
 
-    fn post(&self, seated: &Seated, process: ProcessId, frame: &proto::channel::ToGuest, dirty: &mut Dirty) {
+    fn post(
+        &self,
+        seated: &Seated,
+        (process, asked_ns): (ProcessId, Option<u64>),
+        dirty: &mut Dirty,
+        add: impl FnOnce(&Outbox) -> Result<Added, OutboxFull>,
+    ) {
         let Some(attached) = seated.guests.get(&process) else { return };
-        match attached.guest.outbox.append(frame) {
-            Ok(true) => {
+        if let Some(asked_ns) = asked_ns {
+            attached.guest.outbox.asked(asked_ns);
+        }
+        match add(&attached.guest.outbox) {
+            Ok(Added::Frame) => {
                 self.counters.frames_sent.add(1);
                 dirty.add(&attached.guest);
             }
-            Ok(false) => {}
+            Ok(Added::Event) => dirty.add(&attached.guest),
+            Ok(Added::Nothing) => {}
             Err(full @ OutboxFull { .. }) => {
                 tracing::warn!("process {} of vm {} is cut off: {full}", process.0, attached.guest.vm.0);
                 attached.guest.outbox.cut_off();
             }
-        }
-    }
-
-    fn recorded(&self, result: Result<(), trace::TraceError>) {
-        if let Err(error) = result {
-            // A trace with a hole would be worse than none.
-            tracing::error!("recording failed, the daemon ends: {error}");
-            std::process::exit(2);
         }
     }
 
@@ -592,22 +676,54 @@ impl Seat {
         }
     }
 
-    /// Writes what the recorder still holds.
-    pub fn flush_trace(&self) {
-        if self.recording
-            && let Some(recorder) = &mut self.take().recorder
-        {
-            self.recorded(recorder.flush());
+    /// Whom to tell when there is something of a trace to write to the disk.
+    pub(super) fn tell_when_recorded(&self, writer: Sender<Told>) {
+        if let Some(recording) = &mut self.take().recording {
+            recording.tell_when_recorded(writer);
         }
+    }
+
+    /// Puts all that was recorded into the trace's file, and gives that. Only who has it written to the disk needs this.
+    pub(super) fn flush_trace(&self) -> Option<std::fs::File> {
+        self.take().recording.as_mut()?.flush()
+    }
+
+    /// Writes what the flight recorder has into a file of its own; how many steps, or why not.
+    pub fn dump_trace(&self, path: &Path) -> Result<u64, String> {
+        let seated = self.take();
+        let recording = seated.recording.as_ref();
+        let recording =
+            recording.ok_or("the daemon has no flight recorder: start it with --flight-recorder")?;
+        recording.dump(path, Some(&seated.kernel))
+    }
+
+    /// Begins a trace of a kernel that has run for a while, or ends it: for measuring. Who attached before goes on as if
+    /// nothing were recorded.
+    #[doc(hidden)]
+    pub fn record_into(&self, path: Option<&Path>) -> anyhow::Result<()> {
+        let mut seated = self.take();
+        let Seated { kernel, recording, .. } = &mut *seated;
+        if let Some(ended) = recording.take() {
+            ended.finish(kernel)?;
+        }
+        if let Some(path) = path {
+            *recording = Some(Recording::from_here(path, kernel)?);
+        }
+        Ok(())
+    }
+
+    /// Steps that could not be recorded.
+    pub fn trace_dropped(&self) -> u64 {
+        self.take().recording.as_ref().map_or(0, Recording::dropped)
     }
 
     /// Ends the recording with the digest of the state.
     pub fn finish_trace(&self) -> anyhow::Result<()> {
         let mut seated = self.take();
-        let Some(recorder) = seated.recorder.take() else { return Ok(()) };
-        let digest = seated.kernel.snapshot().digest();
-        recorder.finish(digest)?;
-        Ok(())
+        match seated.recording.take() {
+            Some(recording) => Ok(recording.finish(&seated.kernel)?),
+            None => Ok(()),
+        }
     }
 }
 

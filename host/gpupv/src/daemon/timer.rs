@@ -2,7 +2,7 @@
 //! so that a daemon at rest has no wake-ups.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use dxgkrnl::Nanos;
 use rustix::time::{
@@ -27,13 +27,16 @@ pub enum Clock {
 pub struct Timer {
     descriptor: OwnedFd,
     clock: Clock,
-    /// CLOCK_MONOTONIC when the daemon started.
-    epoch: u64,
-    /// The time of [`Clock::Virtual`]; changes under the seat only.
+    /// What is taken from CLOCK_MONOTONIC, modulo 2^64: its time when the daemon started, or earlier if it goes on from a
+    /// journal. Changes under the seat only.
+    epoch: AtomicU64,
+    /// The time of [`Clock::Virtual`], or at which one stands that waits for guests; changes under the seat only.
     moved_to: AtomicU64,
+    stands: AtomicBool,
 }
 
-fn monotonic() -> u64 {
+/// CLOCK_MONOTONIC.
+pub(super) fn monotonic() -> u64 {
     let now = clock_gettime(ClockId::Monotonic);
     now.tv_sec as u64 * NANOS_PER_SECOND + now.tv_nsec as u64
 }
@@ -42,19 +45,35 @@ impl Timer {
     pub fn new(clock: Clock) -> std::io::Result<Timer> {
         let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
         let descriptor = timerfd_create(TimerfdClockId::Monotonic, flags)?;
-        Ok(Timer { descriptor, clock, epoch: monotonic(), moved_to: AtomicU64::new(0) })
+        let (epoch, moved_to, stands) =
+            (AtomicU64::new(monotonic()), AtomicU64::new(0), AtomicBool::new(false));
+        Ok(Timer { descriptor, clock, epoch, moved_to, stands })
     }
 
     pub fn clock(&self) -> Clock {
         self.clock
     }
 
-    /// Time since the daemon started.
+    /// Time since the daemon started; of one that goes on from a journal, since that began, without outages.
     pub fn now(&self) -> Nanos {
         match self.clock {
-            Clock::Monotonic => monotonic() - self.epoch,
-            Clock::Virtual => self.moved_to.load(Ordering::Relaxed),
+            Clock::Monotonic if !self.stands.load(Ordering::Relaxed) => {
+                monotonic().wrapping_sub(self.epoch.load(Ordering::Relaxed))
+            }
+            Clock::Monotonic | Clock::Virtual => self.moved_to.load(Ordering::Relaxed),
         }
+    }
+
+    /// Has time stand still at a time, until it goes on from there.
+    pub(super) fn stand_at(&self, now: Nanos) {
+        self.moved_to.store(now, Ordering::Relaxed);
+        self.stands.store(true, Ordering::Relaxed);
+    }
+
+    pub(super) fn go_on(&self) {
+        let stood_at = self.moved_to.load(Ordering::Relaxed);
+        self.epoch.store(monotonic().wrapping_sub(stood_at), Ordering::Relaxed);
+        self.stands.store(false, Ordering::Relaxed);
     }
 
     /// Sets the time of a virtual clock; another one goes its own way.
@@ -70,12 +89,14 @@ impl Timer {
     /// Arms for a time, or disarms. A time the kernel cannot express is never reached anyway. Nothing of
     /// the world moves a virtual clock.
     pub fn arm(&self, due: Option<Nanos>) {
-        if self.clock == Clock::Virtual {
+        if self.clock == Clock::Virtual || self.stands.load(Ordering::Relaxed) {
             return;
         }
-        let due = due.and_then(|due| due.checked_add(self.epoch)).filter(|due| *due < i64::MAX as u64);
+        // One that goes on from a journal of another boot has an epoch before the clock's start.
+        let epoch = self.epoch.load(Ordering::Relaxed) as i64;
+        let due = due.map(|due| i128::from(due) + i128::from(epoch)).filter(|due| *due < i64::MAX.into());
         // Zero would disarm: an overdue time is due one nanosecond after the clock's start.
-        let due = due.map_or(0, |due| due.max(1));
+        let due = due.map_or(0, |due| due.max(1) as u64);
         let spec = Itimerspec {
             it_interval: Timespec { tv_sec: 0, tv_nsec: 0 },
             it_value: Timespec {

@@ -5,6 +5,8 @@
 //!   GUESTD_PORT   guestd, source port < 1024    GuestdHello        AttachProcess, AddFenceMemory, detach
 //!   CHANNEL_PORT  a guest process, only while   Hello with its     calls
 //!                 guestd is connected           one-time token
+//!   BELL_PORT     guestd, for an event that     the token that       nothing; the host sends a byte for each wake
+//!                 it keeps for a process        guestd was given
 //!   bench ports   only with `gpupv bench`       -                  echo, sink, relay, driver
 //! ```
 //! The end of guestd's connection ends the VM's processes; the end of QEMU ends everything.
@@ -16,12 +18,13 @@ use std::time::{Duration, Instant};
 
 use dxgkrnl::{Input, VmId};
 use proto::limits::{
-    CHANNEL_PORT, DRIVER_PORT, ECHO_PORT, GUESTD_PORT, PRIVILEGED_PORT_END, RELAY_PORT, SINK_PORT,
+    BELL_PORT, CHANNEL_PORT, DRIVER_PORT, ECHO_PORT, GUESTD_PORT, PRIVILEGED_PORT_END, RELAY_PORT, SINK_PORT,
 };
 use vsock_device::{
     CloseReason, ConnectRequest, Connection, Device, DeviceConfig, Endpoint, GuestMemory, Services,
 };
 
+use super::bells::{BellEndpoint, Bells};
 use super::bench_ports::{Driver, Echo, Relay, RelayHub, Sink as Swallow};
 use super::channel::Channel;
 use super::guest::Sink;
@@ -61,6 +64,7 @@ pub struct VmShared {
     pub seat: Arc<Seat>,
     status: Mutex<VmStatus>,
     changed: Condvar,
+    pub(super) bells: Bells,
     bench_services: bool,
     relay: RelayHub,
     driver: RelayHub,
@@ -109,7 +113,6 @@ impl VmShared {
                 self.seat.detach(guest.id);
             }
         }
-        self.seat.flush_trace();
     }
 
     /// guestd said hello: the number of its session. `None` while another one is there.
@@ -124,6 +127,12 @@ impl VmShared {
         Some(status.guestd)
     }
 
+    /// That session of guestd is there still.
+    pub fn is_session(&self, session: u64) -> bool {
+        let status = self.status();
+        status.guestd == session && status.state == VmState::Ready
+    }
+
     /// That session of guestd ended.
     pub fn guestd_gone(&self, session: u64) {
         let mut status = self.status();
@@ -134,6 +143,7 @@ impl VmShared {
         drop(status);
         self.changed.notify_all();
         self.detach_processes();
+        self.bells.forget_all();
         self.seat.end_nt_handles(self.id);
     }
 }
@@ -169,7 +179,10 @@ impl Services for VmServices {
                     Channel::new(shared.seat.clone(), shared.id, None, Sink::Vsock(connection.clone()));
                 Some(Box::new(ChannelEndpoint { channel, connection, closed: false }))
             }
-            CHANNEL_PORT => refuse("guestd is not connected"),
+            BELL_PORT if shared.state() == VmState::Ready => {
+                Some(Box::new(BellEndpoint::new(shared.clone(), connection)))
+            }
+            CHANNEL_PORT | BELL_PORT => refuse("guestd is not connected"),
             ECHO_PORT if shared.bench_services => Some(Box::new(Echo::new(connection))),
             SINK_PORT if shared.bench_services => Some(Box::new(Swallow::new(connection))),
             RELAY_PORT if shared.bench_services => {
@@ -191,6 +204,10 @@ impl Services for VmServices {
         }
         drop(status);
         shared.changed.notify_all();
+        if first && shared.seat.machine_is_back(shared.id) {
+            // The kernel knows of it, and no time passes before its processes are back.
+            return;
+        }
         shared.seat.input(if first {
             Input::VmAttached { vm: shared.id, name: shared.name.clone() }
         } else {
@@ -205,9 +222,9 @@ impl Services for VmServices {
         status.state = VmState::Gone;
         drop(status);
         shared.detach_processes();
+        shared.bells.forget_all();
         if attached {
             shared.seat.input(Input::VmDetached { vm: shared.id });
-            shared.seat.flush_trace();
         }
         tracing::debug!("vm {} ({}) is gone", shared.id.0, shared.name);
         shared.changed.notify_all();
@@ -312,6 +329,7 @@ impl VmRegistry {
             seat: self.seat.clone(),
             status: Mutex::new(VmStatus { state: VmState::Waiting, memory: None, guestd: 0 }),
             changed: Condvar::new(),
+            bells: Bells::default(),
             bench_services: self.bench_services,
             relay: RelayHub::default(),
             driver: RelayHub::default(),

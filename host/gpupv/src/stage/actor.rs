@@ -17,8 +17,8 @@ pub const SERVICE: u32 = u32::MAX;
 pub trait Pipes {
     /// Writes all of it to its standard input.
     fn write(&mut self, bytes: &[u8]) -> anyhow::Result<()>;
-    /// Waits for more of its standard output; an error at its end, and when the time is over.
-    fn read(&mut self, at_most: Duration) -> anyhow::Result<Vec<u8>>;
+    /// Waits for more of its standard output; an error at its end, and when the time is over, if there is one.
+    fn read(&mut self, at_most: Option<Duration>) -> anyhow::Result<Vec<u8>>;
     /// Sends a signal.
     fn signal(&mut self, signal: i32) -> anyhow::Result<()>;
     /// Closes its standard input.
@@ -70,11 +70,20 @@ impl Actor {
 
     /// Waits for the report of an order; others that come before it are kept.
     pub fn report(&mut self, tag: u64) -> Done<Report> {
+        self.report_within(tag, Some(SILENCE_MAX))
+    }
+
+    /// The same of an order that may take as long as it takes.
+    pub fn report_whenever(&mut self, tag: u64) -> Done<Report> {
+        self.report_within(tag, None)
+    }
+
+    fn report_within(&mut self, tag: u64, silence_max: Option<Duration>) -> Done<Report> {
         loop {
             if let Some(report) = self.arrived.remove(&tag) {
                 return Ok(report);
             }
-            let bytes = self.pipes.read(SILENCE_MAX);
+            let bytes = self.pipes.read(silence_max);
             let bytes = bytes.map_err(|error| broken(error.context(format!("process {}", self.name))))?;
             self.frames.extend(&bytes);
             while let Some(report) = Report::next(&mut self.frames).map_err(|error| broken(error.into()))? {

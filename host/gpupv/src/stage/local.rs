@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io::{Read as _, Write as _};
+use std::path::Path;
 use std::process::{Child, ChildStdin, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
@@ -37,12 +38,15 @@ impl Pipes for LocalPipes {
         input.write_all(bytes).context("it takes no orders")
     }
 
-    fn read(&mut self, at_most: Duration) -> anyhow::Result<Vec<u8>> {
+    fn read(&mut self, at_most: Option<Duration>) -> anyhow::Result<Vec<u8>> {
         let output = self.child.stdout.as_mut().context("it has no output")?;
-        let timeout = Timespec { tv_sec: at_most.as_secs() as i64, tv_nsec: at_most.subsec_nanos().into() };
+        let timeout = at_most.map(|at_most| Timespec {
+            tv_sec: at_most.as_secs() as i64,
+            tv_nsec: at_most.subsec_nanos().into(),
+        });
         let mut ready = [PollFd::new(output, PollFlags::IN)];
-        if rustix::io::retry_on_intr(|| poll(&mut ready, Some(&timeout)))? == 0 {
-            bail!("it owes a report for {} s", at_most.as_secs());
+        if rustix::io::retry_on_intr(|| poll(&mut ready, timeout.as_ref()))? == 0 {
+            bail!("it owes a report for {} s", at_most.unwrap_or_default().as_secs());
         }
         let mut landing = vec![0; 16 * 1024];
         let count = output.read(&mut landing).context("its output cannot be read")?;
@@ -79,6 +83,16 @@ impl Drop for LocalPipes {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// Starts an actor as a local guest process.
+pub fn spawn_actor(artifacts: &Artifacts, broker: &Path, words: Stdio) -> anyhow::Result<Box<dyn Pipes>> {
+    let mut command = guest_command(&[artifacts.actor.clone().into()], broker, artifacts);
+    command.env(ACTOR_DIES_WITH_PARENT_ENV, "1");
+    let child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(words).spawn();
+    let mut child = child.context("no actor starts")?;
+    let input = child.stdin.take();
+    Ok(Box::new(LocalPipes { child, input }))
 }
 
 /// A daemon of one run.
@@ -119,13 +133,7 @@ impl Place for LocalPlace<'_> {
             None => self.daemon().broker_path(),
             Some(vm) => self.daemon().local_vm(self.vm_name(vm)).context("its VM is gone")?.1,
         };
-        let mut command = guest_command(&[self.artifacts.actor.clone().into()], &broker, self.artifacts);
-        command.env(ACTOR_DIES_WITH_PARENT_ENV, "1");
-        let child =
-            command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(self.last_words.try_clone()?).spawn();
-        let mut child = child.context("no actor starts")?;
-        let input = child.stdin.take();
-        Ok(Box::new(LocalPipes { child, input }))
+        spawn_actor(self.artifacts, &broker, self.last_words.try_clone()?.into())
     }
 
     fn crash(&mut self, vm: Vm) -> Done {

@@ -13,7 +13,9 @@
 //! the watch tells which those are. Only an arm that is broken runs into [`SILENCE_MAX`].
 
 mod actor;
+mod handing;
 mod local;
+mod part;
 mod vm;
 mod watch;
 mod world;
@@ -24,6 +26,7 @@ use scenario::world::Trouble;
 use scenario::{Ended, Verdict};
 
 pub use local::LocalArm;
+pub use part::{Part, Played};
 pub use vm::VmArm;
 
 /// An actor that owes a report for so long has been lost: the arm failed, whatever the scenario says.

@@ -52,10 +52,16 @@ impl Pipes for GuestPipes {
         self.send(exec_input::Body::Stdin(bytes.to_vec()))
     }
 
-    fn read(&mut self, at_most: Duration) -> anyhow::Result<Vec<u8>> {
-        match self.output.recv_timeout(at_most) {
+    fn read(&mut self, at_most: Option<Duration>) -> anyhow::Result<Vec<u8>> {
+        let read = match at_most {
+            Some(at_most) => self.output.recv_timeout(at_most),
+            None => self.output.recv().map_err(|_| RecvTimeoutError::Disconnected),
+        };
+        match read {
             Ok(bytes) => Ok(bytes),
-            Err(RecvTimeoutError::Timeout) => bail!("it owes a report for {} s", at_most.as_secs()),
+            Err(RecvTimeoutError::Timeout) => {
+                bail!("it owes a report for {} s", at_most.unwrap_or_default().as_secs())
+            }
             Err(RecvTimeoutError::Disconnected) => bail!("it ended by itself in the guest ({})", self.name),
         }
     }
@@ -117,10 +123,11 @@ impl VmPlace {
     /// What the program says of the kernel, with the names that its VMs have here.
     fn kernel_of(&self, program: &Program) -> dxgkrnl::Config {
         let mut kernel = program.setting.kernel.clone();
-        for vm in &mut kernel.vms {
-            let at = program.vms.iter().position(|name| *name == vm.name);
+        let granted = kernel.grants.iter_mut().flat_map(|grant| &mut grant.vms);
+        for name in kernel.vms.iter_mut().map(|vm| &mut vm.name).chain(granted) {
+            let at = program.vms.iter().position(|known| known == name);
             if let Some((guest, _)) = at.and_then(|at| self.fleet().guests.get(at + self.first_vm)) {
-                vm.name = guest.entry.shared.name.clone();
+                *name = guest.entry.shared.name.clone();
             }
         }
         kernel

@@ -3,9 +3,10 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use d3dkmt::{Call, Handle, ShareToken};
+use d3dkmt::{Call, Handle, NtStatus, ShareToken};
+use dxgkrnl::why::{Question, Why};
 use dxgkrnl::{Input, Nanos, ProcessId, Snapshot};
-use proto::actor::{Outcome, Task};
+use proto::actor::{Outcome, Task, Words};
 use scenario::holders::Holders;
 use scenario::program::{Arm, Fault, Process, Program, Thread, Vm};
 use scenario::world::{Answer, Done, Request, Trouble, World, unsupported};
@@ -13,6 +14,7 @@ use scenario::world::{Answer, Done, Request, Trouble, World, unsupported};
 use crate::daemon::Daemon;
 
 use super::actor::{Actor, Pipes};
+use super::handing::Mailboxes;
 use super::watch::Watch;
 use super::{SILENCE_MAX, broken};
 
@@ -35,7 +37,6 @@ struct Guest {
     frozen: bool,
     /// It has orders that were given since it last passed a barrier.
     busy: bool,
-    mailbox: Option<String>,
     /// What attaching took.
     messages_before: u64,
 }
@@ -62,14 +63,7 @@ pub struct LiveWorld<'a, P: Place> {
     holders: Holders<Process>,
     /// The number of each process that has attached to this kernel, also of one that has ended.
     numbers: Vec<Option<ProcessId>>,
-    /// Makes mailbox names of this run its own.
-    run: u64,
-}
-
-/// Not twice in one machine.
-fn next_run() -> u64 {
-    static RUNS: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
-    RUNS.fetch_add(1, std::sync::atomic::Ordering::Relaxed)
+    mailboxes: Mailboxes,
 }
 
 impl<'a, P: Place> LiveWorld<'a, P> {
@@ -83,7 +77,7 @@ impl<'a, P: Place> LiveWorld<'a, P> {
             answers: vec![None; program.threads.len()],
             holders: Holders::default(),
             numbers: vec![None; program.processes.len()],
-            run: next_run(),
+            mailboxes: Mailboxes::default(),
         };
         world.tell_time(0);
         world
@@ -215,17 +209,8 @@ impl<'a, P: Place> LiveWorld<'a, P> {
         let Some(from) = self.holders.holders(token).find(is_awake) else {
             return unsupported("cannot hand an NT handle over from a frozen process");
         };
-        let run = self.run;
-        let guest = self.guest(to)?;
-        let mailbox = match &guest.mailbox {
-            Some(mailbox) => mailbox.clone(),
-            None => {
-                let mailbox = format!("gpupv-{}-{run}-{}", std::process::id(), to.0);
-                guest.actor.serve(Task::OpenMailbox(mailbox.clone()))?;
-                guest.mailbox = Some(mailbox.clone());
-                mailbox
-            }
-        };
+        let Some(guest) = self.guests[to.index()].as_mut() else { return Ok(()) };
+        let mailbox = self.mailboxes.of(to.0, &mut guest.actor)?;
         // Into another VM it does not go; then the process has none, and says so when it opens it.
         self.guest(from)?.actor.serve(Task::SendShare { token, mailbox })?;
         self.holders.give(token, to);
@@ -259,8 +244,8 @@ impl<P: Place> World for LiveWorld<'_, P> {
             return Err(Trouble::Broken(format!("process {} does not attach", info.name)));
         };
         self.numbers[process.index()] = Some(id);
-        let (frozen, busy, mailbox) = (false, false, None);
-        self.guests[process.index()] = Some(Guest { actor, frozen, busy, mailbox, messages_before });
+        let (frozen, busy) = (false, false);
+        self.guests[process.index()] = Some(Guest { actor, frozen, busy, messages_before });
         Ok(())
     }
 
@@ -286,16 +271,16 @@ impl<P: Place> World for LiveWorld<'_, P> {
                 self.holders.close(token, process);
                 Task::CloseShare(token)
             }
+            Request::Store { allocation, first, count, word } => {
+                Task::StoreWords(Words { allocation, first, count, word })
+            }
             Request::Ring { .. } => return unsupported("a doorbell has no C form"),
             Request::Call { call, event } => {
-                match &call {
-                    Call::OpenSyncObject { token, .. }
-                    | Call::OpenNativeFence { token, .. }
-                    | Call::OpenKeyedMutexFromNtHandle { token, .. } => self.hand_over(*token, process)?,
-                    Call::ShareObjects { token, .. } | Call::OpenNtHandleFromName { token, .. } => {
-                        self.holders.give(*token, process);
-                    }
-                    _ => {}
+                if let Some(token) = call.nt_handle_opened() {
+                    self.hand_over(token, process)?;
+                }
+                if let Some(token) = call.nt_handle_made() {
+                    self.holders.give(token, process);
                 }
                 Task::Call { call, event: event.map(event_number) }
             }
@@ -306,10 +291,7 @@ impl<P: Place> World for LiveWorld<'_, P> {
         );
         let registered_before = may_sleep.then(|| self.registered(process));
         let makes = match &task {
-            Task::Call {
-                call: Call::ShareObjects { token, .. } | Call::OpenNtHandleFromName { token, .. },
-                ..
-            } => Some(*token),
+            Task::Call { call, .. } => call.nt_handle_made(),
             _ => None,
         };
         let tag = self.actor(process)?.order(thread.0, task)?;
@@ -406,6 +388,21 @@ impl<P: Place> World for LiveWorld<'_, P> {
         self.actor(process)?.value(Task::ReadValue(object))
     }
 
+    fn find_other(
+        &mut self,
+        process: Process,
+        allocation: Handle,
+        (first, count): (u64, Option<u64>),
+        word: u32,
+    ) -> Done<Result<Option<(u64, u32)>, NtStatus>> {
+        let task = Task::FindOther(Words { allocation, first, count, word });
+        Ok(match self.actor(process)?.serve(task)? {
+            (_, Outcome::Value(u64::MAX)) => Ok(None),
+            (_, Outcome::Value(found)) => Ok(Some((found >> 32, found as u32))),
+            (status, _) => Err(status),
+        })
+    }
+
     fn take_event(&mut self, process: Process, event: u32) -> Done<u64> {
         let taken = self.actor(process)?.value(Task::TakeEvent(event_number(event)))?;
         taken.ok_or_else(|| Trouble::Broken("the actor does not know the event".into()))
@@ -427,6 +424,12 @@ impl<P: Place> World for LiveWorld<'_, P> {
 
     fn snapshot(&mut self) -> Snapshot {
         self.place.daemon().seat.snapshot()
+    }
+
+    fn why(&mut self, process: Process) -> Why {
+        let process = self.process_number(process).to_string();
+        let asked = self.place.daemon().seat.why(Question::default(), &process, false);
+        asked.unwrap_or_default()
     }
 
     fn take_notes(&mut self) -> Vec<String> {

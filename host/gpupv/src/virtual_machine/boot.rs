@@ -24,20 +24,24 @@ pub struct Guest {
 /// Starts QEMU for one more VM of the daemon; `folder` gets the console's log.
 pub fn launch(daemon: &Daemon, image: &Image, name: &str, folder: &Path) -> anyhow::Result<Guest> {
     let entry = daemon.vms.add(name, &daemon.directory().join(format!("{name}.sock")))?;
-    let config = VmConfig {
+    let vm = Vm::launch(&machine(image, name, &entry.socket, folder))?;
+    tracing::debug!("{name}: {}", vm.command_line());
+    Ok(Guest { vm, entry })
+}
+
+/// A machine whose device is behind this socket.
+pub fn machine(image: &Image, name: &str, socket: &Path, folder: &Path) -> VmConfig {
+    VmConfig {
         name: name.into(),
         kernel: image.kernel.clone(),
         initramfs: image.initramfs.clone(),
         memory_mib: GUEST_MEMORY_MIB,
         cpus: 1,
         accelerator: image.accelerator,
-        vhost_user_vsock_socket: Some(entry.socket.clone()),
+        vhost_user_vsock_socket: Some(socket.to_owned()),
         console_log: folder.join(format!("{name}.console.log")),
         extra_kernel_args: vec![format!("gpupv.hostname={name}")],
-    };
-    let vm = Vm::launch(&config)?;
-    tracing::debug!("{name}: {}", vm.command_line());
-    Ok(Guest { vm, entry })
+    }
 }
 
 impl Guest {

@@ -11,11 +11,12 @@ use super::{Engine, Job};
 use crate::list::{Progress, Trouble, begins_scope, is_of_lists};
 use crate::page_table::PageFault;
 use crate::queues::Shared;
+use crate::witness::Ending;
 
 impl Job {
     /// Whether the packet that comes next is one of the lists.
     fn lists_go_on(&self) -> bool {
-        self.ahead.front().or(self.packets.as_slice().first()).is_some_and(is_of_lists)
+        self.ahead.front().or(self.packets.front()).is_some_and(is_of_lists)
     }
 }
 
@@ -28,7 +29,7 @@ impl Engine {
     pub(super) fn begin_scope(&mut self, packet: Packet, job: &mut Job, shared: &Shared) {
         if begins_scope(&packet) {
             let mut scope = self.lists.begin();
-            self.lists.read(packet, &mut scope, job.process, shared);
+            self.lists.read((job.last_read(), packet), &mut scope, job.process, shared);
             job.scope = Some(scope);
         }
     }
@@ -46,15 +47,17 @@ impl Engine {
         while let Some(mut scope) = job.scope.take() {
             while !holds && scope.fill_window() && scope.has_room() && job.lists_go_on() {
                 let Some(packet) = job.next_packet() else { break };
-                self.lists.read(packet, &mut scope, job.process, shared);
+                self.lists.read((job.last_read(), packet), &mut scope, job.process, shared);
             }
-            let progress = self.lists.advance(clock, &mut scope, (job.process, holds), shared, callbacks)?;
+            let progress =
+                self.lists.advance(clock, &mut scope, (job.process, job.number, holds), shared, callbacks)?;
             let more = !holds && scope.has_room() && (scope.has_more_ahead() || job.lists_go_on());
             if more || !scope.is_empty() {
                 job.scope = Some(scope);
             }
             match progress {
                 Progress::Store(store) => self.store(clock, job, store, shared, callbacks),
+                Progress::Signal(store) => self.store_looked_at(clock, job, store, shared, callbacks),
                 Progress::Until(_) | Progress::Rests if more => {}
                 Progress::Until(until) => return Ok(Some(until)),
                 Progress::Rests => return Ok(None),
@@ -64,9 +67,15 @@ impl Engine {
     }
 
     /// The buffer goes back to where it came from, at a boundary: its caches are written back.
-    pub(super) fn set_aside(&mut self, job: Job, shared: &mut Shared, callbacks: &mut Vec<Callback>) {
+    pub(super) fn set_aside(
+        &mut self,
+        clock: Nanos,
+        job: Job,
+        shared: &mut Shared,
+        callbacks: &mut Vec<Callback>,
+    ) {
         if let Err(trouble) = self.lists.end(job.process, shared, callbacks) {
-            return self.meet(trouble, job, shared, callbacks);
+            return self.meet(clock, trouble, job, shared, callbacks);
         }
         if self.preempting.is_some() && job.is_preemptible() {
             self.saved.insert(job.submission_fence_id, job);
@@ -92,11 +101,17 @@ impl Engine {
     /// The buffer cannot go on.
     pub(super) fn meet(
         &mut self,
+        clock: Nanos,
         trouble: Trouble,
         mut job: Job,
         shared: &mut Shared,
         callbacks: &mut Vec<Callback>,
     ) {
+        let ending = match trouble {
+            Trouble::PageFault(fault) => Ending::PageFault(fault.gpu_address),
+            Trouble::Illegal => Ending::Illegal,
+        };
+        shared.witnesses.over(job.number, clock, ending);
         match trouble {
             Trouble::PageFault(PageFault { gpu_address, flags }) => {
                 self.fault(job, gpu_address, flags, shared, callbacks);

@@ -1,7 +1,12 @@
 //! A command buffer on its engine: one packet after the other, and the lists among them.
 
+use alloc::boxed::Box;
+use alloc::collections::VecDeque;
 use alloc::vec;
 use alloc::vec::Vec;
+use core::mem::take;
+
+use barriers::Message;
 
 use d3dkmt::isa::{FenceValue, Packet};
 use dxgkrnl::Nanos;
@@ -11,6 +16,7 @@ use super::{Engine, Job, Origin};
 use crate::native::Stored;
 use crate::queues::Shared;
 use crate::races::{Surroundings, orderer};
+use crate::witness::{Begun, Ending, Seen};
 
 impl Engine {
     /// Runs packets from time `clock` until one takes time, or to the end of the command buffer.
@@ -23,18 +29,23 @@ impl Engine {
     ) {
         job.begun = true;
         if let Some(commands) = job.commands.take() {
-            let (space, who) =
-                ((self.id.adapter, job.process), (self.id, self.lists.engine_type, job.context));
-            shared.debug.look(space, who, &commands, callbacks);
+            let (space, queue) = ((self.id.adapter, job.process), orderer(job.origin, job.context));
+            let who = (self.id, self.lists.engine_type, queue);
+            let messages = shared.debug.look(space, who, &commands, callbacks);
+            let mut of_queue = (0, 0);
             let Shared { races, page_tables: tables, resources, .. } = shared;
             if races.is_on(self.id.adapter) {
                 let around = Surroundings { space, tables, resources };
-                races.begin(orderer(job.origin, job.context), &commands, around, callbacks);
+                of_queue = races.begin(queue, &commands, around, callbacks);
+            }
+            job.number = shared.witnesses.next();
+            if job.number != 0 {
+                self.tell_begun(clock, &job, commands, (messages, of_queue), shared);
             }
         }
         while job.has_more() {
             if self.is_to_stop(&job) && !job.is_busy() {
-                self.set_aside(job, shared, callbacks);
+                self.set_aside(clock, job, shared, callbacks);
                 return;
             }
             if let Some((gpu_address, flags)) = self.faults.page_fault.take() {
@@ -47,7 +58,7 @@ impl Engine {
                 return;
             }
             match self.run_lists(clock, &mut job, shared, callbacks) {
-                Err(trouble) => return self.meet(trouble, job, shared, callbacks),
+                Err(trouble) => return self.meet(clock, trouble, job, shared, callbacks),
                 Ok(Some(until)) => {
                     job.until = Some(until);
                     self.running = Some(job);
@@ -66,8 +77,37 @@ impl Engine {
         }
         match self.lists.end(job.process, shared, callbacks) {
             Ok(()) => self.end(clock, &job, shared, callbacks),
-            Err(trouble) => self.meet(trouble, job, shared, callbacks),
+            Err(trouble) => self.meet(clock, trouble, job, shared, callbacks),
         }
+    }
+
+    fn tell_begun(
+        &self,
+        at: Nanos,
+        job: &Job,
+        commands: Vec<u8>,
+        (messages, (queue, of_queue)): (Vec<Message>, (u64, u64)),
+        shared: &mut Shared,
+    ) {
+        let (number, engine, engine_type, process) =
+            (job.number, self.id, self.lists.engine_type, job.process);
+        let resources = shared.resources.of((engine.adapter, process)).map(|(number, desc)| (number, *desc));
+        let resources = resources.collect();
+        shared.witnesses.saw(|| {
+            Seen::Begun(Box::new(Begun {
+                number,
+                engine,
+                engine_type,
+                process,
+                queue,
+                of_queue,
+                at,
+                commands,
+                resources,
+                messages,
+            }))
+        });
+        shared.tell_races(Some(engine.adapter));
     }
 
     /// One packet; or the first of a scope. `None`: the buffer runs, waits, or has come to grief.
@@ -83,15 +123,19 @@ impl Engine {
             // Where these are reached, all before them is complete.
             Packet::FenceWrite { gpu_address, value } => {
                 if let Err(trouble) = self.lists.write_back(job.process, shared, callbacks) {
-                    self.meet(trouble, job, shared, callbacks);
+                    self.meet(clock, trouble, job, shared, callbacks);
                     return None;
                 }
                 self.store(clock, &job, (gpu_address, value), shared, callbacks);
+                shared.witnesses.ended(job.number, job.last_read(), clock);
             }
             Packet::MarkerIn { gpu_address, value } | Packet::MarkerOut { gpu_address, value } => {
                 self.store(clock, &job, (gpu_address, value), shared, callbacks);
+                shared.witnesses.ended(job.number, job.last_read(), clock);
             }
             Packet::Busy { duration_ns } => {
+                shared.witnesses.started(job.number, job.last_read(), clock);
+                shared.witnesses.ended(job.number, job.last_read(), clock.saturating_add(duration_ns));
                 // The end of time is a time like any other: such a packet just never ends.
                 job.until = Some(clock.saturating_add(duration_ns));
                 self.store_markers_in(clock, &mut job, shared, callbacks);
@@ -99,13 +143,15 @@ impl Engine {
                 return None;
             }
             Packet::Hang => {
+                shared.witnesses.started(job.number, job.last_read(), clock);
                 self.hang_with(clock, job, shared, callbacks);
                 return None;
             }
             Packet::FenceWait { gpu_address, value } => {
                 if !self.is_reached(clock, &job, (gpu_address, value), shared, callbacks) {
+                    shared.witnesses.started(job.number, job.last_read(), clock);
                     job.waits_for = Some((gpu_address, value, clock));
-                    self.set_aside(job, shared, callbacks);
+                    self.set_aside(clock, job, shared, callbacks);
                     return None;
                 }
             }
@@ -157,21 +203,21 @@ impl Engine {
     ) {
         let is_marker =
             |packet: &Packet| matches!(packet, Packet::MarkerIn { .. } | Packet::MarkerOut { .. });
-        if !job.packets.as_slice().first().is_some_and(is_marker) {
+        if !job.packets.front().is_some_and(is_marker) {
             return;
         }
-        let mut left = Vec::with_capacity(job.packets.len());
+        let mut left = VecDeque::with_capacity(job.packets.len());
         let mut beside = true;
-        for packet in job.packets.by_ref().collect::<Vec<_>>() {
+        for packet in take(&mut job.packets) {
             beside = beside && is_marker(&packet);
             match packet {
                 Packet::MarkerIn { gpu_address, value } if beside => {
                     self.store(clock, job, (gpu_address, value), shared, callbacks);
                 }
-                later => left.push(later),
+                later => left.push_back(later),
             }
         }
-        job.packets = left.into_iter();
+        job.packets = left;
     }
 
     /// The fence value, then the log entry, then the interrupt (FEN-121).
@@ -183,8 +229,20 @@ impl Engine {
         shared: &mut Shared,
         callbacks: &mut Vec<Callback>,
     ) {
+        shared.debug.stored((self.id.adapter, job.process), gpu_address, value);
+        self.store_looked_at(clock, job, (gpu_address, value), shared, callbacks);
+    }
+
+    /// The same of a SignalBarrier: the debug layer of the process has it from the list.
+    pub(super) fn store_looked_at(
+        &mut self,
+        clock: Nanos,
+        job: &Job,
+        (gpu_address, value): (u64, u64),
+        shared: &mut Shared,
+        callbacks: &mut Vec<Callback>,
+    ) {
         let (engine, process) = (self.id, job.process);
-        shared.debug.stored((engine.adapter, process), gpu_address, value);
         let stored = shared.native.store(engine.adapter, process, gpu_address, value);
         if matches!(stored, Stored::Ignored) {
             return;
@@ -195,6 +253,7 @@ impl Engine {
         });
         match stored {
             Stored::Native { fence, interrupts } => {
+                shared.tell_stored(fence, Some((engine.adapter, process, gpu_address)), value);
                 let logged = job.hw_queue().filter(|hw_queue| shared.has_logs(*hw_queue));
                 if let Some(hw_queue) = logged {
                     let log = NativeFenceLogType::Signals;
@@ -219,7 +278,9 @@ impl Engine {
     /// Nothing refers to the buffer any more.
     fn end(&mut self, clock: Nanos, job: &Job, shared: &mut Shared, callbacks: &mut Vec<Callback>) {
         let engine = self.id;
-        shared.debug.ended((engine.adapter, job.process), engine, job.context);
+        shared.witnesses.over(job.number, clock, Ending::Complete);
+        let queue = orderer(job.origin, job.context);
+        shared.debug.ended((engine.adapter, job.process), engine, queue);
         match job.origin {
             Origin::Context => {
                 let submission_fence_id = job.submission_fence_id;

@@ -13,14 +13,19 @@ use d3dkmt::isa::{
     self, BarrierAccess, BarrierGroup, BarrierSync, LegacyBarrier, RangedBarrier, RangedFlags, ResourceDesc,
     SubresourceRange, TextureFlags,
 };
-
 use d3dkmt::limits::RANGES_PER_BARRIER_MAX;
+use serde::{Deserialize, Serialize};
+use smallvec::SmallVec;
 
 use super::cache::{Caches, Range};
 use super::command::discard;
 use super::memory::Mover;
 use crate::page_table::PageFault;
 
+/// Of one barrier: nearly always one.
+type Ranges = SmallVec<[Range; 1]>;
+
+#[derive(Serialize, Deserialize)]
 pub(super) struct Barrier {
     /// Without umbrellas, and without SPLIT.
     pub sync_before: BarrierSync,
@@ -29,7 +34,7 @@ pub(super) struct Barrier {
     invalidate: Option<BarrierAccess>,
     /// The one it is about; 0: all.
     resource: u32,
-    ranges: Option<Vec<Range>>,
+    ranges: Option<Ranges>,
     discard: bool,
 }
 
@@ -46,7 +51,7 @@ impl Barrier {
         }
     }
 
-    fn on(self, resource: u32, ranges: Vec<Range>) -> Self {
+    fn on(self, resource: u32, ranges: Ranges) -> Self {
         Barrier { resource, ranges: Some(ranges), ..self }
     }
 
@@ -83,7 +88,7 @@ impl Barrier {
     }
 
     fn texture<'a>(one: &isa::TextureBarrier, find: impl Fn(u32) -> Option<&'a ResourceDesc>) -> Self {
-        let ranges = find(one.resource).map(|desc| ranges_of(desc, &one.subresources));
+        let ranges = find(one.resource).map(|desc| ranges_of(desc, &one.subresources).into());
         let discard = one.flags.contains(TextureFlags::DISCARD);
         let barrier = Barrier::of(&one.barrier).on(one.resource, ranges.unwrap_or_default());
         Barrier { discard, ..barrier }
@@ -95,19 +100,23 @@ impl Barrier {
     }
 
     /// Those of a group, in its order.
-    pub fn group<'a>(group: &BarrierGroup, find: impl Fn(u32) -> Option<&'a ResourceDesc>) -> Vec<Self> {
+    pub fn each<'a>(
+        group: &BarrierGroup,
+        find: impl Fn(u32) -> Option<&'a ResourceDesc>,
+        take: impl FnMut(Self),
+    ) {
         match group {
-            BarrierGroup::Global(barriers) => barriers.iter().map(Barrier::of).collect(),
+            BarrierGroup::Global(barriers) => barriers.iter().map(Barrier::of).for_each(take),
             BarrierGroup::Texture(barriers) => {
-                barriers.iter().map(|one| Barrier::texture(one, &find)).collect()
+                barriers.iter().map(|one| Barrier::texture(one, &find)).for_each(take);
             }
             BarrierGroup::Buffer(barriers) => {
-                barriers.iter().map(|one| Barrier::buffer(one, &find)).collect()
+                barriers.iter().map(|one| Barrier::buffer(one, &find)).for_each(take);
             }
             BarrierGroup::Ranged(barriers) => {
-                barriers.iter().map(|one| Barrier::ranged(one, &find)).collect()
+                barriers.iter().map(|one| Barrier::ranged(one, &find)).for_each(take);
             }
-            BarrierGroup::Unknown { .. } => vec![],
+            BarrierGroup::Unknown { .. } => {}
         }
     }
 

@@ -12,14 +12,15 @@
 //! taken [`limits::CACHE_BYTES_MAX`] bytes it is written back whole and begins anew. Addresses are of the GPU address
 //! space, looked up when bytes are written back: what is unmapped by then faults, and is not written.
 
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
 use d3dkmt::isa::BarrierAccess;
 use d3dkmt::limits::{CACHE_BYTES_MAX, CACHE_RANGES_MAX};
 use dxgkrnl::Place;
+use serde::{Deserialize, Serialize};
 
-use super::memory::{Mover, Part, ahead};
+use super::memory::{Mover, Parts, ahead};
 use crate::page_table::{Access, PageFault};
 
 /// The types that share a cache.
@@ -29,7 +30,7 @@ pub(super) const DEPTH_STENCIL: BarrierAccess =
 /// Addresses, from begin to end.
 pub(super) type Range = (u64, u64);
 
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Serialize, Deserialize)]
 struct Line {
     end: u64,
     /// In the cache's shadow.
@@ -39,16 +40,19 @@ struct Line {
     age: u64,
 }
 
+#[derive(Serialize, Deserialize)]
 struct Cache {
     shadow: u32,
     /// Where the next line goes.
     used: u64,
     /// By their first address; disjoint.
     lines: BTreeMap<u64, Line>,
+    /// The same with their ages, the oldest first.
+    ages: BTreeSet<(u64, u64)>,
 }
 
 /// See the module.
-#[derive(Default)]
+#[derive(Default, Serialize, Deserialize)]
 pub(crate) struct Caches {
     /// By [`cache_of`].
     caches: BTreeMap<u32, Cache>,
@@ -56,13 +60,24 @@ pub(crate) struct Caches {
 }
 
 impl Cache {
+    fn insert(&mut self, begin: u64, line: Line) {
+        self.lines.insert(begin, line);
+        self.ages.insert((line.age, begin));
+    }
+
+    fn remove(&mut self, begin: u64) -> Option<Line> {
+        let line = self.lines.remove(&begin)?;
+        self.ages.remove(&(line.age, begin));
+        Some(line)
+    }
+
     /// No line crosses this address.
     fn cut(&mut self, at: u64) {
         let crossing = self.lines.range_mut(..at).next_back().filter(|(_, line)| line.end > at);
         let Some((begin, line)) = crossing else { return };
         let rest = Line { offset: line.offset + (at - begin), ..*line };
         line.end = at;
-        self.lines.insert(at, rest);
+        self.insert(at, rest);
     }
 
     /// The lines of these addresses, and no byte beside them.
@@ -113,15 +128,16 @@ impl Caches {
         let bit = cache_of(access);
         let cache = self.caches.entry(bit).or_insert_with(|| {
             let shadow = mover.new_shadow();
-            Cache { shadow, used: 0, lines: BTreeMap::new() }
+            Cache { shadow, used: 0, lines: BTreeMap::new(), ages: BTreeSet::new() }
         });
         for line in cache.within((begin, end)) {
-            cache.lines.remove(&line);
+            cache.remove(line);
         }
         if cache.used + (end - begin) > CACHE_BYTES_MAX {
             self.write_back(access, None, mover)?;
             self.caches.entry(bit).and_modify(|cache| {
                 cache.lines.clear();
+                cache.ages.clear();
                 cache.used = 0;
             });
         }
@@ -138,9 +154,7 @@ impl Caches {
             {
                 last.end = end;
             }
-            _ => {
-                cache.lines.insert(begin, line);
-            }
+            _ => cache.insert(begin, line),
         }
         Ok(place)
     }
@@ -156,9 +170,8 @@ impl Caches {
     fn push_out_oldest(&mut self, bit: u32, left: usize, mover: &mut Mover<'_>) -> Result<(), PageFault> {
         let Some(cache) = self.caches.get_mut(&bit) else { return Ok(()) };
         while cache.lines.len() > left {
-            let Some((begin, line)) = cache.lines.iter().min_by_key(|(_, line)| line.age) else { break };
-            let (begin, line) = (*begin, *line);
-            cache.lines.remove(&begin);
+            let Some((_, begin)) = cache.ages.first().copied() else { break };
+            let Some(line) = cache.remove(begin) else { break };
             if line.dirty {
                 mover.store(mover.place(cache.shadow, line.offset), begin, line.end - begin)?;
             }
@@ -213,8 +226,8 @@ impl Caches {
         access: BarrierAccess,
         (begin, end): Range,
         mover: &Mover<'_>,
-    ) -> Result<Vec<Part>, PageFault> {
-        let (mut at, mut parts) = (begin, Vec::new());
+    ) -> Result<Parts, PageFault> {
+        let (mut at, mut parts) = (begin, Parts::new());
         while at < end {
             match self.caches.get(&cache_of(access)).map_or(Err(None), |cache| cache.at(at)) {
                 Ok((line_begin, line)) => {
@@ -237,7 +250,7 @@ impl Caches {
     pub fn pass(&mut self, access: BarrierAccess, range: Range) {
         if let Some(cache) = self.caches.get_mut(&cache_of(access)) {
             for line in cache.within(range) {
-                cache.lines.remove(&line);
+                cache.remove(line);
             }
         }
     }
@@ -269,7 +282,7 @@ impl Caches {
         for (_, cache) in self.caches.iter_mut().filter(|(bit, _)| is_about(accesses, **bit)) {
             for at in lines_of(cache, ranges) {
                 if cache.lines.get(&at).is_some_and(|line| !line.dirty) {
-                    cache.lines.remove(&at);
+                    cache.remove(at);
                 }
             }
         }
@@ -279,7 +292,7 @@ impl Caches {
     pub fn drop_ranges(&mut self, ranges: &[Range]) {
         for cache in self.caches.values_mut() {
             for at in lines_of(cache, Some(ranges)) {
-                cache.lines.remove(&at);
+                cache.remove(at);
             }
         }
     }

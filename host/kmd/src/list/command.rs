@@ -13,10 +13,12 @@ use d3dkmt::isa::{
 use d3dkmt::limits::{CACHED_BYTES_PER_USE_MAX, ORDERED_USES_PER_COMMAND_MAX};
 use dxgkrnl::ddi::PageFaultFlags;
 use dxgkrnl::{EngineType, MoveKernel, Nanos, Place};
+use serde::{Deserialize, Serialize};
+use smallvec::SmallVec;
 
 use super::Trouble;
 use super::cache::{Caches, DEPTH_STENCIL, Range};
-use super::memory::{CHUNK_BYTES, DISCARDED, Mover, Part, ahead};
+use super::memory::{CHUNK_BYTES, DISCARDED, Mover, Parts, ahead};
 use crate::page_table::{Access, PageFault};
 
 /// What an engine moves in a nanosecond past its caches.
@@ -29,7 +31,7 @@ const IN_ORDER: [BarrierAccess; 3] =
     [BarrierAccess::RENDER_TARGET, DEPTH_STENCIL, BarrierAccess::STREAM_OUTPUT];
 
 /// One range that it touches.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Serialize, Deserialize)]
 pub(super) struct Touch {
     pub access: BarrierAccess,
     scope: BarrierSync,
@@ -38,6 +40,7 @@ pub(super) struct Touch {
 }
 
 /// One that a fixed stage keeps in order: which one of [`IN_ORDER`].
+#[derive(Serialize, Deserialize)]
 struct Ordered {
     stage: usize,
     range: Range,
@@ -63,12 +66,13 @@ fn ordered(touches: &[Touch]) -> Vec<Ordered> {
     all
 }
 
+#[derive(Serialize, Deserialize)]
 pub(super) struct Command {
     kind: WorkKind,
     kernel: Kernel,
     operand: u32,
     duration_ns: Nanos,
-    touches: Vec<Touch>,
+    touches: SmallVec<[Touch; 2]>,
     ordered: Vec<Ordered>,
     /// Why it cannot start.
     flaw: Option<Trouble>,
@@ -143,7 +147,7 @@ impl Command {
         find: impl Fn(u32) -> Option<&'a ResourceDesc>,
     ) -> Self {
         let mut flaw = (!is_legal(engine, kind)).then_some(Trouble::Illegal);
-        let mut touches = Vec::with_capacity(uses.len());
+        let mut touches = SmallVec::with_capacity(uses.len());
         for item in uses {
             let (scope, access) = (item.scope(kind), item.access);
             let Some(desc) = find(item.resource).filter(|_| !scope.is_empty()) else {
@@ -394,7 +398,7 @@ fn fold(words: Place, mut count: u64, mover: &mut Mover<'_>) {
 }
 
 /// The first so many bytes of these parts, which they lose.
-fn gather(parts: &mut Vec<Part>, mut to: Place, mut bytes: u64, mover: &mut Mover<'_>) {
+fn gather(parts: &mut Parts, mut to: Place, mut bytes: u64, mover: &mut Mover<'_>) {
     let mut used = 0;
     for (from, length) in parts.iter_mut() {
         let taken = bytes.min(*length);
@@ -415,7 +419,7 @@ fn gather(parts: &mut Vec<Part>, mut to: Place, mut bytes: u64, mover: &mut Move
 }
 
 /// From wherever it is to these addresses, without a detour.
-fn copy_parts(from: Vec<Part>, to: Range, mover: &mut Mover<'_>) -> Result<(), PageFault> {
+fn copy_parts(from: Parts, to: Range, mover: &mut Mover<'_>) -> Result<(), PageFault> {
     let mut targets = mover.parts(to.0, length(to), Access::Write)?.into_iter();
     let mut target = targets.next();
     for (mut source, mut left) in from {

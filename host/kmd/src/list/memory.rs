@@ -6,6 +6,8 @@ use alloc::vec::Vec;
 
 use dxgkrnl::ddi::{Callback, EngineId, PageTableEntry};
 use dxgkrnl::{DataMove, MoveKernel, Place, Shadow};
+use serde::{Deserialize, Serialize};
+use smallvec::SmallVec;
 
 use crate::page_table::{Access, PageFault, PageTables};
 use crate::resources::Space;
@@ -16,7 +18,7 @@ pub(super) const CHUNK_BYTES: u64 = 1 << 20;
 pub(super) const DISCARDED: u32 = 0xDEAD_C0DE;
 
 /// The shadows of one engine: those that live. Numbers of an adapter's engines do not meet.
-#[derive(Default)]
+#[derive(Default, Serialize, Deserialize)]
 pub(crate) struct Shadows {
     live: BTreeSet<u32>,
 }
@@ -32,6 +34,8 @@ pub(crate) struct Mover<'a> {
 
 /// Bytes that follow each other; `None` is the zero page.
 pub(super) type Part = (Option<Place>, u64);
+/// Of a range: nearly always one.
+pub(super) type Parts = SmallVec<[Part; 1]>;
 
 pub(super) fn ahead(place: Place, bytes: u64) -> Place {
     match place {
@@ -100,7 +104,7 @@ impl Mover<'_> {
     }
 
     /// Where these addresses lead, if all of them may be touched so.
-    pub fn parts(&self, address: u64, bytes: u64, access: Access) -> Result<Vec<Part>, PageFault> {
+    pub fn parts(&self, address: u64, bytes: u64, access: Access) -> Result<Parts, PageFault> {
         let pieces = self.tables.resolve(self.space, address, bytes, access)?;
         let part = |entry, bytes| match entry {
             PageTableEntry::Memory { owner, address, .. } => {

@@ -24,6 +24,7 @@ use d3dkmt::isa::{BarrierAccess, Packet, ResourceDesc, Use};
 use d3dkmt::limits::COMMANDS_AT_ONCE_MAX;
 use dxgkrnl::ddi::{Callback, EngineId};
 use dxgkrnl::{EngineType, Nanos, NodeConfig, ProcessId};
+use serde::{Deserialize, Serialize};
 
 use crate::page_table::PageFault;
 use crate::queues::Shared;
@@ -39,7 +40,7 @@ pub(crate) fn use_range(desc: &ResourceDesc, item: &Use) -> Option<(u64, u64)> {
 }
 
 /// Why a submission cannot go on.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) enum Trouble {
     PageFault(PageFault),
     /// The engine has no such command, or there is no such resource.
@@ -53,9 +54,12 @@ impl From<PageFault> for Trouble {
 }
 
 /// How far a scope came.
+#[derive(Serialize, Deserialize)]
 pub(crate) enum Progress {
     /// This is to be stored now, and then it goes on.
     Store(Store),
+    /// The same, of a SignalBarrier.
+    Signal(Store),
     /// Commands run until then, at least.
     Until(Nanos),
     /// Nothing runs, and nothing in the window can start.
@@ -63,6 +67,7 @@ pub(crate) enum Progress {
 }
 
 /// What an engine has for command lists.
+#[derive(Serialize, Deserialize)]
 pub(crate) struct Lists {
     engine: EngineId,
     pub engine_type: EngineType,
@@ -83,6 +88,16 @@ impl Lists {
         }
     }
 
+    /// One of these, if there are any. Without a seed: the first.
+    fn pick(&mut self, mut from: impl Iterator<Item = usize>) -> Option<usize> {
+        if self.chance == 0 {
+            return from.next();
+        }
+        let all: Vec<usize> = from.collect();
+        let chosen = self.choose(all.len());
+        all.get(chosen).copied()
+    }
+
     /// A number below this one. Without a seed: 0.
     fn choose(&mut self, below: usize) -> usize {
         if self.chance == 0 || below < 2 {
@@ -99,10 +114,16 @@ impl Lists {
         Scope::new(COMMANDS_AT_ONCE_MAX - self.choose(COMMANDS_AT_ONCE_MAX))
     }
 
-    /// A packet of the lists of this process's work.
-    pub fn read(&self, packet: Packet, scope: &mut Scope, process: ProcessId, shared: &Shared) {
+    /// A packet of the lists of this process's work, with its number in the buffer.
+    pub fn read(
+        &self,
+        (number, packet): (u32, Packet),
+        scope: &mut Scope,
+        process: ProcessId,
+        shared: &Shared,
+    ) {
         let space = (self.engine.adapter, process);
-        scope.read(packet, self.engine_type, |number| shared.resources.get(space, number));
+        scope.read(number, packet, self.engine_type, |number| shared.resources.get(space, number));
     }
 
     /// Everything that happens by this time. If `holds`, commands that run go on and nothing starts.
@@ -110,23 +131,22 @@ impl Lists {
         &mut self,
         clock: Nanos,
         scope: &mut Scope,
-        (process, holds): (ProcessId, bool),
+        (process, buffer, holds): (ProcessId, u64, bool),
         shared: &Shared,
         callbacks: &mut Vec<Callback>,
     ) -> Result<Progress, Trouble> {
         loop {
-            if !holds && let Some(store) = self.start_all(clock, scope, process, shared, callbacks)? {
-                return Ok(Progress::Store(store));
+            if !holds
+                && let Some(store) = self.start_all(clock, scope, (process, buffer), shared, callbacks)?
+            {
+                return Ok(store);
             }
-            let ended = scope.first_done(clock);
-            if ended.is_empty() {
-                break;
-            }
-            let done = ended[self.choose(ended.len())];
+            let Some(done) = self.pick(scope.first_done(clock)) else { break };
             let (mut mover, caches) = self.mover(process, shared, callbacks);
             if let Some(command) = scope.command(done) {
                 command.finish(caches, &mut mover)?;
             }
+            shared.witnesses.ended(buffer, scope.packet(done), clock);
             scope.take(done);
         }
         Ok(scope.next_end().map_or(Progress::Rests, Progress::Until))
@@ -137,31 +157,34 @@ impl Lists {
         &mut self,
         clock: Nanos,
         scope: &mut Scope,
-        process: ProcessId,
+        (process, buffer): (ProcessId, u64),
         shared: &Shared,
         callbacks: &mut Vec<Callback>,
-    ) -> Result<Option<Store>, Trouble> {
+    ) -> Result<Option<Progress>, Trouble> {
         loop {
             if let Some(ready) = scope.first_ready() {
+                shared.witnesses.ended(buffer, scope.packet(ready), clock);
                 let (mut mover, caches) = self.mover(process, shared, callbacks);
                 match scope.take(ready) {
                     Some(Work::Barrier(barrier)) => barrier.carry_out(caches, &mut mover)?,
                     Some(Work::Timestamp { gpu_address }) => store_time(clock, gpu_address, &mut mover)?,
-                    Some(Work::MarkerIn(store) | Work::MarkerOut(store) | Work::Signal { store, .. }) => {
-                        return Ok(Some(store));
+                    Some(Work::MarkerIn(store) | Work::MarkerOut(store)) => {
+                        return Ok(Some(Progress::Store(store)));
                     }
+                    Some(Work::Signal { store, .. }) => return Ok(Some(Progress::Signal(store))),
                     Some(Work::Command(_)) | None => {}
                 }
                 continue;
             }
-            let may_start = scope.may_start();
-            if may_start.is_empty() || scope.running() >= scope.width {
+            if scope.running() >= scope.width {
                 return Ok(None);
             }
-            let chosen = may_start[self.choose(may_start.len())];
+            let Some(chosen) = self.pick(scope.may_start()) else { return Ok(None) };
+            shared.witnesses.started(buffer, scope.packet(chosen), clock);
             let (mut mover, caches) = self.mover(process, shared, callbacks);
             if let Some(command) = scope.command(chosen) {
                 command.start(clock, caches, &mut mover)?;
+                scope.started(chosen);
             }
         }
     }

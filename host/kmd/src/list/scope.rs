@@ -10,12 +10,13 @@
 //! What waits for nothing happens; nothing else orders commands.
 
 use alloc::boxed::Box;
-use alloc::collections::{BTreeSet, VecDeque};
+use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
 use d3dkmt::isa::{BarrierSync, Packet, ResourceDesc};
 use d3dkmt::limits::LIST_WINDOW_MAX;
 use dxgkrnl::{EngineType, Nanos};
+use serde::{Deserialize, Serialize};
 
 use super::barrier::Barrier;
 use super::command::Command;
@@ -23,6 +24,7 @@ use super::command::Command;
 /// A fence value for an address.
 pub(crate) type Store = (u64, u64);
 
+#[derive(Serialize, Deserialize)]
 pub(super) enum Work {
     Command(Box<Command>),
     Barrier(Box<Barrier>),
@@ -38,19 +40,32 @@ pub(super) enum Work {
     },
 }
 
+#[derive(Serialize, Deserialize)]
 pub(super) struct Node {
     id: u64,
-    waits: BTreeSet<u64>,
+    /// Its packet in the buffer.
+    packet: u32,
+    /// Its place among the bits of `waits`, which no other node of the window has.
+    slot: u32,
+    /// For whom it waits: a bit for each slot.
+    waits: u64,
     pub work: Work,
 }
 
+/// A bit for each node of the window.
+const _: () = assert!(LIST_WINDOW_MAX <= u64::BITS as usize);
+
 /// See the module.
-#[derive(Default)]
+#[derive(Default, Serialize, Deserialize)]
 pub(crate) struct Scope {
     nodes: VecDeque<Node>,
-    /// Read, and not in the window yet.
-    ahead: VecDeque<Work>,
+    /// Read, and not in the window yet, each with its packet.
+    ahead: VecDeque<(u32, Work)>,
     last_id: u64,
+    /// The slots of the window's nodes.
+    taken: u64,
+    /// When each command ends that runs.
+    ends: Vec<Nanos>,
     /// Barriers with no command behind them.
     adjacent: Vec<u64>,
     /// How many commands may run at once.
@@ -117,63 +132,72 @@ impl Scope {
         !self.ahead.is_empty()
     }
 
+    /// The fence values that it will store.
+    pub fn stores(&self) -> impl Iterator<Item = Store> {
+        let works = self.nodes.iter().map(|node| &node.work).chain(self.ahead.iter().map(|(_, work)| work));
+        works.filter_map(|work| match work {
+            Work::MarkerIn(store) | Work::MarkerOut(store) | Work::Signal { store, .. } => Some(*store),
+            Work::Command(_) | Work::Barrier(_) | Work::Timestamp { .. } => None,
+        })
+    }
+
     /// Commands that run.
     pub fn running(&self) -> usize {
-        self.nodes.iter().filter(|node| node.is_command() && !node.has_not_started()).count()
+        self.ends.len()
     }
 
     /// When the next command ends.
     pub fn next_end(&self) -> Option<Nanos> {
-        let until = |node: &Node| match &node.work {
-            Work::Command(command) => command.until,
-            _ => None,
-        };
-        self.nodes.iter().filter_map(until).min()
+        self.ends.iter().min().copied()
     }
 
     /// Puts what is ahead into the window as far as there is room. Whether it is all there.
     pub fn fill_window(&mut self) -> bool {
         while self.has_room() {
-            let Some(work) = self.ahead.pop_front() else { return true };
-            self.add(work);
+            let Some((packet, work)) = self.ahead.pop_front() else { return true };
+            self.add(packet, work);
         }
         self.ahead.is_empty()
     }
 
-    /// A packet of the lists.
+    /// A packet of the lists, with its number in the buffer.
     pub fn read<'a>(
         &mut self,
+        number: u32,
         packet: Packet,
         engine: EngineType,
         find: impl Fn(u32) -> Option<&'a ResourceDesc>,
     ) {
-        let barrier = |barrier| Work::Barrier(Box::new(barrier));
+        let barrier = |barrier| (number, Work::Barrier(Box::new(barrier)));
         match packet {
             Packet::Work { kind, kernel, operand, duration_ns, uses } => {
                 let command = Command::new((kind, kernel, operand, duration_ns), &uses, engine, find);
-                self.ahead.push_back(Work::Command(Box::new(command)));
+                self.ahead.push_back((number, Work::Command(Box::new(command))));
             }
             Packet::Barrier { groups } => {
-                let barriers = groups.iter().flat_map(|group| Barrier::group(group, &find));
-                self.ahead.extend(barriers.map(barrier));
+                let mut take = |one| self.ahead.push_back(barrier(one));
+                groups.iter().for_each(|group| Barrier::each(group, &find, &mut take));
             }
             Packet::LegacyBarrier { barriers } => {
                 let known = barriers.iter().filter_map(|one| Barrier::legacy(one, &find));
                 self.ahead.extend(known.map(barrier));
             }
             Packet::SignalBarrier { fence, groups } => {
-                let found: Vec<_> = groups.iter().flat_map(|group| Barrier::group(group, &find)).collect();
-                let (store, barriers) = ((fence.gpu_address, fence.value), found.len());
-                self.ahead.extend(found.into_iter().map(barrier));
-                self.ahead.push_back(Work::Signal { store, barriers });
+                let before = self.ahead.len();
+                let mut take = |one| self.ahead.push_back(barrier(one));
+                groups.iter().for_each(|group| Barrier::each(group, &find, &mut take));
+                let (store, barriers) = ((fence.gpu_address, fence.value), self.ahead.len() - before);
+                self.ahead.push_back((number, Work::Signal { store, barriers }));
             }
             Packet::MarkerIn { gpu_address, value } => {
-                self.ahead.push_back(Work::MarkerIn((gpu_address, value)));
+                self.ahead.push_back((number, Work::MarkerIn((gpu_address, value))));
             }
             Packet::MarkerOut { gpu_address, value } => {
-                self.ahead.push_back(Work::MarkerOut((gpu_address, value)));
+                self.ahead.push_back((number, Work::MarkerOut((gpu_address, value))));
             }
-            Packet::Timestamp { gpu_address } => self.ahead.push_back(Work::Timestamp { gpu_address }),
+            Packet::Timestamp { gpu_address } => {
+                self.ahead.push_back((number, Work::Timestamp { gpu_address }));
+            }
             Packet::BeginList { .. }
             | Packet::AssertResourceAccess { .. }
             | Packet::AssertTextureLayout { .. }
@@ -185,35 +209,41 @@ impl Scope {
         }
     }
 
-    fn add(&mut self, mut work: Work) {
+    fn add(&mut self, packet: u32, mut work: Work) {
         self.last_id += 1;
         let id = self.last_id;
-        let before = |wanted: &dyn Fn(&Node) -> bool, nodes: &VecDeque<Node>| -> BTreeSet<u64> {
-            nodes.iter().filter(|node| wanted(node)).map(|node| node.id).collect()
-        };
+        fn before(nodes: &VecDeque<Node>, wanted: impl Fn(&Node) -> bool) -> u64 {
+            nodes.iter().filter(|node| wanted(node)).fold(0, |sum, node| sum | 1 << node.slot)
+        }
+        // There is room: one slot at least is nobody's.
+        let slot = self.taken.trailing_ones();
         let waits = match &mut work {
-            Work::Command(command) => before(&|node| is_before_command(node, command), &self.nodes),
+            Work::Command(command) => before(&self.nodes, |node| is_before_command(node, command)),
             Work::Barrier(barrier) => {
                 self.join(barrier);
-                before(&|node| is_before_barrier(node, barrier), &self.nodes)
+                before(&self.nodes, |node| is_before_barrier(node, barrier))
             }
-            Work::MarkerOut(_) | Work::Timestamp { .. } => before(&|_| true, &self.nodes),
+            Work::MarkerOut(_) | Work::Timestamp { .. } => self.taken,
             Work::Signal { barriers, .. } => {
                 let own = id - *barriers as u64;
-                before(&|node| node.id >= own, &self.nodes)
+                before(&self.nodes, |node| node.id >= own)
             }
-            Work::MarkerIn(_) => BTreeSet::new(),
+            Work::MarkerIn(_) => 0,
         };
         match &work {
             Work::Command(_) => self.adjacent.clear(),
             Work::Barrier(_) => self.adjacent.push(id),
             Work::MarkerIn(_) | Work::MarkerOut(_) | Work::Signal { .. } | Work::Timestamp { .. } => {}
         }
-        self.nodes.push_back(Node { id, waits, work });
+        self.taken |= 1 << slot;
+        self.nodes.push_back(Node { id, packet, slot, waits, work });
     }
 
     /// Barriers of one subresource with no command between them hold up what any of them does (BAR-099).
     fn join(&mut self, barrier: &mut Barrier) {
+        if self.adjacent.is_empty() {
+            return;
+        }
         for node in self.nodes.iter_mut().filter(|node| self.adjacent.contains(&node.id)) {
             if let Work::Barrier(earlier) = &mut node.work
                 && earlier.shares_subresource(barrier)
@@ -232,7 +262,7 @@ impl Scope {
                 Work::Command(_) => false,
                 Work::MarkerIn(_) => all_started,
                 Work::Barrier(_) | Work::MarkerOut(_) | Work::Signal { .. } | Work::Timestamp { .. } => {
-                    node.waits.is_empty()
+                    node.waits == 0
                 }
             };
             all_started &= !node.has_not_started();
@@ -241,16 +271,24 @@ impl Scope {
     }
 
     /// Where the commands are that may start, in the order of the lists.
-    pub fn may_start(&self) -> Vec<usize> {
-        let may = |node: &Node| node.is_command() && node.has_not_started() && node.waits.is_empty();
-        (0..self.nodes.len()).filter(|at| may(&self.nodes[*at])).collect()
+    pub fn may_start(&self) -> impl Iterator<Item = usize> + use<'_> {
+        let may = |node: &Node| node.is_command() && node.has_not_started() && node.waits == 0;
+        self.nodes.iter().enumerate().filter(move |(_, node)| may(node)).map(|(at, _)| at)
     }
 
     /// Where the commands are that end first, by this time: all of one moment, in the order of the lists.
-    pub fn first_done(&self, clock: Nanos) -> Vec<usize> {
-        let Some(first) = self.next_end().filter(|until| *until <= clock) else { return Vec::new() };
-        let ends = |node: &Node| matches!(&node.work, Work::Command(command) if command.until == Some(first));
-        (0..self.nodes.len()).filter(|at| ends(&self.nodes[*at])).collect()
+    pub fn first_done(&self, clock: Nanos) -> impl Iterator<Item = usize> + use<'_> {
+        let first = self.next_end().filter(|until| *until <= clock);
+        let ends = move |node: &Node| match &node.work {
+            Work::Command(command) => first.is_some() && command.until == first,
+            _ => false,
+        };
+        self.nodes.iter().enumerate().filter(move |(_, node)| ends(node)).map(|(at, _)| at)
+    }
+
+    /// The packet that this was read from.
+    pub fn packet(&self, at: usize) -> u32 {
+        self.nodes.get(at).map_or(0, |node| node.packet)
     }
 
     pub(super) fn command(&mut self, at: usize) -> Option<&mut Command> {
@@ -260,11 +298,24 @@ impl Scope {
         }
     }
 
+    /// The command has started.
+    pub(super) fn started(&mut self, at: usize) {
+        let until = self.command(at).and_then(|command| command.until);
+        self.ends.extend(until);
+    }
+
     /// It is done: nobody waits for it any more.
     pub(super) fn take(&mut self, at: usize) -> Option<Work> {
         let node = self.nodes.remove(at)?;
-        for other in &mut self.nodes {
-            other.waits.remove(&node.id);
+        self.taken &= !(1 << node.slot);
+        // Who waits for it is behind it.
+        for other in self.nodes.range_mut(at..) {
+            other.waits &= !(1 << node.slot);
+        }
+        if let Work::Command(command) = &node.work
+            && let Some(end) = self.ends.iter().position(|end| command.until == Some(*end))
+        {
+            self.ends.swap_remove(end);
         }
         Some(node.work)
     }

@@ -3,6 +3,7 @@
 mod barriers;
 mod debug;
 mod faults;
+mod fences;
 mod gpu;
 mod kernels;
 mod overlap;

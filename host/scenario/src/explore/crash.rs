@@ -3,7 +3,7 @@
 
 use super::sound::sound;
 use crate::choose::Random;
-use crate::program::{Act, Action, Expected, Fault, Operation, Process, Program, Race, Step};
+use crate::program::{Act, Action, Expected, Fault, Process, Program, Race, Step};
 
 /// The program with a crash that the seed draws: a process is killed before a step of it, or with one call
 /// under way that its stream still holds. Expectations from there on are dropped, and whatever the process
@@ -59,6 +59,7 @@ fn alive(steps: &[Step]) -> Vec<Process> {
             Action::StartVm(_)
             | Action::StartThread(_)
             | Action::Act(_)
+            | Action::Record { .. }
             | Action::Advance(_)
             | Action::Fault(_)
             | Action::Expect(_) => {}
@@ -85,15 +86,12 @@ fn unblock(steps: &mut [Step], rest: &[Step]) {
 fn free(mut step: Step) -> Option<Step> {
     match &mut step.action {
         Action::Expect(_) => return None,
-        Action::Act(Act { operation, expected, .. })
-            if !matches!(operation, Operation::NewEvent | Operation::Read { .. }) =>
-        {
-            *expected = Expected::Any;
-        }
+        Action::Act(Act { operation, expected, .. }) if operation.is_call() => *expected = Expected::Any,
         Action::StartVm(_)
         | Action::StartProcess(_)
         | Action::StartThread(_)
         | Action::Act(_)
+        | Action::Record { .. }
         | Action::Advance(_)
         | Action::Exit(_)
         | Action::Fault(_) => {}

@@ -65,7 +65,7 @@ pub(super) struct Draft {
     counts: [u32; KINDS.len()],
 }
 
-const KINDS: [(Kind, &str); 14] = [
+const KINDS: [(Kind, &str); 17] = [
     (Kind::Adapter, "A"),
     (Kind::Device, "D"),
     (Kind::Context, "C"),
@@ -74,6 +74,9 @@ const KINDS: [(Kind, &str); 14] = [
     (Kind::PagingQueue, "P"),
     (Kind::HwQueue, "Q"),
     (Kind::Allocation, "a"),
+    (Kind::Resource, "R"),
+    (Kind::List, "L"),
+    (Kind::Messages, "m"),
     (Kind::Doorbell, "B"),
     (Kind::Address, "V"),
     (Kind::Share, "N"),

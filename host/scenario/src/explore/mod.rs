@@ -21,8 +21,11 @@ mod finish;
 mod log;
 mod merge;
 mod newer;
+mod orders;
 mod parts;
 mod random;
+pub mod recording;
+pub mod reorder;
 mod report;
 mod shrink;
 mod smaller;
@@ -111,8 +114,12 @@ pub fn run_once<M: Make>(
 }
 
 fn run_in<W: World>(world: &mut W, program: &Program, choose: &mut dyn Choose) -> Ended {
-    // Whoever panicked is thrown away with its world.
-    catch_unwind(AssertUnwindSafe(|| run(program, world, choose))).unwrap_or_else(|panic| {
+    caught(|| run(program, world, choose))
+}
+
+/// A run whose panic is its failure. Whoever panicked is thrown away with its world.
+fn caught(run: impl FnOnce() -> Ended) -> Ended {
+    catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|panic| {
         let failure = Failure { line: 0, what: format!("panic: {}", panic_words(&*panic)) };
         Ended::of(Verdict::Failed(failure))
     })

@@ -34,6 +34,7 @@ fn parts(operation: &mut Operation) -> Vec<Part<'_>> {
         | Operation::CreateKeyedMutex { .. }
         | Operation::SetPriorityClass { .. }
         | Operation::PriorityClass
+        | Operation::NewList { .. }
         | Operation::NewEvent => Vec::new(),
         Operation::CloseAdapter { adapter: one }
         | Operation::QueryAdapter { adapter: one, .. }
@@ -60,7 +61,13 @@ fn parts(operation: &mut Operation) -> Vec<Part<'_>> {
         | Operation::DestroyDoorbell { queue: one }
         | Operation::NotifyWork { queue: one }
         | Operation::Allocate { device: one, .. }
+        | Operation::SetDebug { device: one, .. }
+        | Operation::ReadMessages { device: one }
         | Operation::Feature { adapter: one, .. } => vec![Handle(one)],
+        Operation::CreateResource { device, at, .. } => vec![Handle(device), Part::Address(at)],
+        Operation::DestroyResource { device, resource } => vec![Handle(device), Name(resource)],
+        Operation::DescribeFence { device, fence, .. } => vec![Handle(device), Handle(fence)],
+        Operation::Store { allocation, .. } => vec![Name(allocation)],
         Operation::Escape { adapter, device, context, data, .. } => {
             vec![Handle(adapter), Handle(device), Handle(context), Part::Pieces(data)]
         }
@@ -69,9 +76,9 @@ fn parts(operation: &mut Operation) -> Vec<Part<'_>> {
         | Operation::CreateNativeFence { device: one, initial: value, .. } => vec![Handle(one), Value(value)],
         Operation::CreateObject { device, spec } => parts_of_object(device, spec),
         Operation::Share { objects, .. } => vec![Handles(objects)],
-        Operation::Open { device, share, .. } | Operation::OpenNativeFence { device, share, .. } => {
-            vec![Handle(device), Name(share)]
-        }
+        Operation::Open { device, share, .. }
+        | Operation::OpenAllocation { device, share }
+        | Operation::OpenNativeFence { device, share, .. } => vec![Handle(device), Name(share)],
         Operation::CloseShare { share } | Operation::OpenSharedKeyedMutex { share, .. } => vec![Name(share)],
         Operation::Signal { device: one, targets: pairs, .. }
         | Operation::GpuWait { context: one, items: pairs }
@@ -145,6 +152,7 @@ pub(super) fn retain(operation: &mut Operation, keep: &dyn Fn(Binding) -> bool) 
             Ranges(all) => list(all, |(_, base, _)| address(base)),
             Commands(all) => list(all, |command| match command {
                 Command::Write { object, .. } => handle(object),
+                Command::List(list) => keep(*list),
                 Command::Busy { .. } | Command::Hang | Command::Opaque { .. } => true,
             }),
             Part::Pieces(all) => {
@@ -196,7 +204,7 @@ pub(super) fn values(operation: &mut Operation, each: &mut dyn FnMut(&mut u64)) 
                 for command in all {
                     match command {
                         Command::Write { value, .. } => each(value),
-                        Command::Busy { .. } | Command::Hang | Command::Opaque { .. } => {}
+                        Command::List(_) | Command::Busy { .. } | Command::Hang | Command::Opaque { .. } => {}
                     }
                 }
             }
@@ -229,6 +237,7 @@ pub(super) fn bindings(operation: &mut Operation, each: &mut dyn FnMut(&mut Bind
                 for command in all {
                     match command {
                         Command::Write { object, .. } => handle(object),
+                        Command::List(list) => rest.push(list),
                         Command::Busy { .. } | Command::Hang | Command::Opaque { .. } => {}
                     }
                 }

@@ -13,7 +13,7 @@ use super::merge;
 use super::parts;
 use super::smaller;
 use super::sound::sound;
-use crate::program::{Act, Action, Expected, Operation, Program};
+use crate::program::{Act, Action, Expected, Program};
 use crate::run::Ended;
 use crate::script::{parse, print};
 
@@ -222,7 +222,7 @@ pub(super) fn act_at(program: &mut Program, place: Place) -> Option<&mut Act> {
 }
 
 fn free(act: &mut Act) {
-    if !matches!(act.operation, Operation::NewEvent | Operation::Read { .. }) {
+    if act.operation.is_call() {
         act.expected = Expected::Any;
     }
 }

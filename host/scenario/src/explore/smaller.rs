@@ -150,6 +150,7 @@ fn plainer(operation: &Operation) -> Vec<Operation> {
         | Operation::FreeAddress { .. }
         | Operation::UpdateAddress { .. }
         | Operation::Allocate { .. }
+        | Operation::OpenAllocation { .. }
         | Operation::DestroyAllocation { .. }
         | Operation::MakeResident { .. }
         | Operation::Evict { .. }
@@ -170,6 +171,13 @@ fn plainer(operation: &Operation) -> Vec<Operation> {
         | Operation::MarkError { .. }
         | Operation::Escape { .. }
         | Operation::Feature { .. }
+        | Operation::CreateResource { .. }
+        | Operation::DestroyResource { .. }
+        | Operation::DescribeFence { .. }
+        | Operation::SetDebug { .. }
+        | Operation::ReadMessages { .. }
+        | Operation::Store { .. }
+        | Operation::NewList { .. }
         | Operation::NewEvent
         | Operation::Read { .. } => {}
     }
@@ -205,7 +213,7 @@ fn shorten(operation: &mut Operation, short: Nanos) {
         match command {
             Command::Busy { duration_ns } => *duration_ns = short.min(*duration_ns),
             Command::Opaque { bytes } => *bytes = (*bytes).min(16),
-            Command::Write { .. } | Command::Hang => {}
+            Command::Write { .. } | Command::List(_) | Command::Hang => {}
         }
     }
 }

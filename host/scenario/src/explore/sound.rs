@@ -5,7 +5,7 @@
 
 use super::parts;
 use crate::program::{
-    Act, Action, Binding, Expectation, Fault, Operation, Outcome, Piece, Process, Program, Step, Term, Thread,
+    Act, Action, Binding, Expectation, Fault, HandleRef, Outcome, Piece, Process, Program, Step, Term, Thread,
 };
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -102,6 +102,13 @@ impl Sieve<'_> {
                 starts
             }
             Action::Act(act) => self.keeps_act(act),
+            Action::Record { list, command } => {
+                let is_known = |name: &HandleRef| match name {
+                    HandleRef::Bound(binding) => self.knows(*binding),
+                    HandleRef::Raw(_) => true,
+                };
+                self.knows(*list) && command.names.iter().all(is_known)
+            }
             Action::Advance(_) => true,
             Action::Exit(process) => self.becomes(*process, &[Life::Alive], Life::Ended),
             Action::Fault(fault) => self.keeps_fault(fault),
@@ -113,7 +120,7 @@ impl Sieve<'_> {
         if !self.able(act.thread) || !parts::retain(&mut act.operation, &|binding| self.knows(binding)) {
             return false;
         }
-        let needs_name = matches!(act.operation, Operation::NewEvent | Operation::Read { .. });
+        let needs_name = act.operation.needs_name();
         if let Some(binding) = act.binding {
             self.bindings[binding.index()] = true;
             if let Some(fence) = self.program.fence_of(binding) {
@@ -159,10 +166,15 @@ impl Sieve<'_> {
             | Expectation::Blocked { call: binding }
             | Expectation::Event { event: binding, .. }
             | Expectation::Doorbell { doorbell: binding, .. }
+            | Expectation::Words { allocation: binding, .. }
             | Expectation::DeviceState { device: binding, .. } => {
                 self.knows(*binding) && self.is_alive(self.program.owner(*binding))
             }
             Expectation::Returned { call, .. } => self.knows(*call),
+            Expectation::Message(wanted) => {
+                self.knows(wanted.messages) && wanted.resource.is_none_or(|resource| self.knows(resource))
+            }
+            Expectation::NoMessage { messages } => self.knows(*messages),
             Expectation::Data { call, data } => {
                 let mut data = data.clone();
                 let names_known = data.iter_mut().flat_map(Piece::bindings).all(|name| self.knows(*name));
@@ -171,10 +183,15 @@ impl Sieve<'_> {
             Expectation::Messages { process, .. } | Expectation::Wakes { process, .. } => {
                 self.is_alive(*process)
             }
+            Expectation::Why { process, root, .. } => {
+                self.is_alive(*process) && root.is_none_or(|(object, _)| self.knows(object))
+            }
             Expectation::NothingLeft { process: Some(process) } => self.life(*process) != Life::Unborn,
             Expectation::Engine { .. }
             | Expectation::Report { .. }
             | Expectation::NoReport
+            | Expectation::Race { .. }
+            | Expectation::NoRace
             | Expectation::Waits { .. }
             | Expectation::NothingLeft { process: None } => true,
         }

@@ -72,8 +72,15 @@ impl Guest {
         let memory = SimulatedMemory::new(slots);
         let version = proto::PROTOCOL_VERSION;
         let status_slot_plus_one = status_slot.map_or(0, |slot| slot + 1);
-        let welcome =
-            Welcome { version, process: id.0, recording: false, async_submission, status_slot_plus_one };
+        let welcome = Welcome {
+            version,
+            process: id.0,
+            recording: false,
+            async_submission,
+            status_slot_plus_one,
+            applied: 0,
+            times: false,
+        };
         Guest {
             session: Rc::new(Session::new(SimulatedPort::new(memory.clone()), welcome)),
             memory,

@@ -16,6 +16,7 @@ mod guest;
 
 use d3dkmt::{Call, Handle, NtStatus, Reply};
 use drivers::Registry;
+use dxgkrnl::why::{Question, Why};
 use dxgkrnl::{Input, Nanos, PlantedBug, ProcessId, Snapshot};
 
 use crate::choose::Random;
@@ -222,6 +223,11 @@ impl World for LinkWorld<'_> {
                 guest.new_event(event);
                 self.answers[thread.index()] = Some(Answer { status: NtStatus::SUCCESS, reply: Reply::None });
             }
+            Request::Store { allocation, first, count, word } => {
+                let id = self.host.id(Process(at as u32));
+                let status = self.host.memory.store(id, allocation, (first, count), word);
+                self.answers[thread.index()] = Some(Answer { status, reply: Reply::None });
+            }
             // A doorbell is memory: nothing has to arrive.
             Request::Ring { queue, last_queued, buffers } => {
                 let attached = guest.attached;
@@ -358,6 +364,17 @@ impl World for LinkWorld<'_> {
         Ok(self.guests[process.index()].as_ref().and_then(|guest| guest.slot(slot)))
     }
 
+    fn find_other(
+        &mut self,
+        process: Process,
+        allocation: Handle,
+        range: (u64, Option<u64>),
+        word: u32,
+    ) -> Done<Result<Option<(u64, u32)>, NtStatus>> {
+        let process = self.host.id(process);
+        Ok(self.host.memory.find_other(process, allocation, range, word))
+    }
+
     fn take_event(&mut self, process: Process, event: u32) -> Done<u64> {
         Ok(self.guests[process.index()].as_mut().map_or(0, |guest| guest.take_event(event)))
     }
@@ -378,12 +395,17 @@ impl World for LinkWorld<'_> {
         self.host.kernel.snapshot()
     }
 
+    fn why(&mut self, process: Process) -> Why {
+        let process = Some(self.process_number(process));
+        self.host.kernel.why(&Question { process, ..Question::default() })
+    }
+
     fn take_notes(&mut self) -> Vec<String> {
         std::mem::take(&mut self.host.notes)
     }
 
     fn take_violations(&mut self) -> Vec<String> {
-        self.host.checker.take_violations()
+        self.host.take_violations()
     }
 
     fn keep_log(&mut self) {

@@ -3,6 +3,7 @@
 //! One file gives one [`Program`] for each case of its matrix. A program is plain data: the explorer
 //! draws programs, the shrinker takes steps out of them, [`crate::script::print`] writes them as text.
 
+mod list;
 mod operation;
 mod piece;
 
@@ -10,6 +11,7 @@ use d3dkmt::NtStatus;
 pub use dxgkrnl::EngineId as Engine;
 use dxgkrnl::{Config, Nanos};
 
+pub use list::{ListCommand, Named as NamedIn};
 pub use operation::{Address, Command, HandleRef, ObjectSpec, Operation, Space, Timeout, WriteMode};
 pub use piece::{Piece, USAGE_WORDS};
 
@@ -83,6 +85,12 @@ pub enum Kind {
     HwQueue,
     /// Memory of the process that engines may use.
     Allocation,
+    /// What commands name by number.
+    Resource,
+    /// A command list: what its lines record, `submit` takes.
+    List,
+    /// What the debug layer said.
+    Messages,
     /// A doorbell's status.
     Doorbell,
     /// A GPU virtual address.
@@ -107,6 +115,9 @@ impl Kind {
             Kind::PagingQueue => "a paging queue",
             Kind::HwQueue => "a hardware queue",
             Kind::Allocation => "an allocation",
+            Kind::Resource => "a resource",
+            Kind::List => "a command list",
+            Kind::Messages => "messages",
             Kind::Doorbell => "a doorbell",
             Kind::Address => "a GPU address",
             Kind::Share => "an NT handle",
@@ -127,7 +138,15 @@ impl Kind {
             | Kind::PagingQueue
             | Kind::HwQueue
             | Kind::Allocation => true,
-            Kind::Doorbell | Kind::Address | Kind::Share | Kind::Event | Kind::Call | Kind::Register => false,
+            Kind::Resource
+            | Kind::List
+            | Kind::Messages
+            | Kind::Doorbell
+            | Kind::Address
+            | Kind::Share
+            | Kind::Event
+            | Kind::Call
+            | Kind::Register => false,
         }
     }
 
@@ -243,6 +262,24 @@ pub enum Expectation {
         text: String,
     },
     NoReport,
+    /// Words of 32 bits of an allocation, from the first one on, up to its end without a count.
+    Words {
+        allocation: Binding,
+        first: u64,
+        count: Option<u64>,
+        word: u32,
+    },
+    /// The debug layer said this, among what was read.
+    Message(WantedMessage),
+    /// It said nothing.
+    NoMessage {
+        messages: Binding,
+    },
+    /// A race was told that has all these texts, since races were last looked at.
+    Race {
+        texts: Vec<String>,
+    },
+    NoRace,
     /// Frames that the process sent since this was last asked.
     Messages {
         process: Process,
@@ -257,10 +294,28 @@ pub enum Expectation {
     Waits {
         count: u64,
     },
+    /// Something that the process waits for has this verdict, by its word; and comes down to this value of the object.
+    Why {
+        process: Process,
+        verdict: &'static str,
+        root: Option<(Binding, u64)>,
+    },
     /// The kernel has nothing of the process, or of anybody.
     NothingLeft {
         process: Option<Process>,
     },
+}
+
+/// A message of the debug layer, as far as somebody says what it is.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct WantedMessage {
+    pub messages: Binding,
+    pub rule: u32,
+    pub list: Option<u32>,
+    pub command: Option<u32>,
+    pub barrier: Option<u32>,
+    pub resource: Option<Binding>,
+    pub text: Option<String>,
 }
 
 /// The name of the fence that a queue brings.
@@ -275,6 +330,11 @@ pub enum Action {
     StartProcess(Process),
     StartThread(Thread),
     Act(Act),
+    /// A line of a command list.
+    Record {
+        list: Binding,
+        command: ListCommand,
+    },
     Advance(Nanos),
     /// The process ends in order.
     Exit(Process),

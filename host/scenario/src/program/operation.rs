@@ -1,5 +1,7 @@
 //! What actors do, with its operands.
 
+use d3dkmt::isa::{ListFlags, QueueType, ResourceDesc};
+use d3dkmt::list_escape::FenceFlags;
 use d3dkmt::{
     CreateContextFlags, EscapeFlags, HwQueueFlags, KeyedMutexFlags, SignalFlags, SyncObjectFlags,
     SyncObjectType, WaitFromCpuFlags,
@@ -54,6 +56,8 @@ pub enum Command {
         duration_ns: Nanos,
     },
     Hang,
+    /// What a command list has recorded.
+    List(Binding),
     /// A whole command buffer of somebody else's format, of that many bytes.
     Opaque {
         bytes: u32,
@@ -292,10 +296,16 @@ pub enum Operation {
         pages: u64,
         protection: u64,
     },
-    /// `D3DKMTCreateAllocation2` of so much of the process's own memory.
+    /// `D3DKMTCreateAllocation2` of so much of the process's own memory; `shared`: of a resource that NT handles can be of.
     Allocate {
         device: HandleRef,
         bytes: u64,
+        shared: bool,
+    },
+    /// `D3DKMTOpenResourceFromNtHandle`: binds its allocation.
+    OpenAllocation {
+        device: HandleRef,
+        share: Binding,
     },
     DestroyAllocation {
         device: HandleRef,
@@ -414,10 +424,66 @@ pub enum Operation {
         adapter: HandleRef,
         feature: u32,
     },
+    /// An escape of the driver: a resource, `desc.gpu_address` bytes behind the address.
+    CreateResource {
+        device: HandleRef,
+        at: Address,
+        desc: ResourceDesc,
+    },
+    DestroyResource {
+        device: HandleRef,
+        resource: Binding,
+    },
+    /// What the process says of a native fence's flags.
+    DescribeFence {
+        device: HandleRef,
+        fence: HandleRef,
+        flags: FenceFlags,
+    },
+    /// Turns the debug layer on or off.
+    SetDebug {
+        device: HandleRef,
+        level: u32,
+    },
+    /// Reads what it said.
+    ReadMessages {
+        device: HandleRef,
+    },
+    /// The process writes words of 32 bits of its memory.
+    Store {
+        allocation: Binding,
+        first: u64,
+        count: Option<u64>,
+        word: u32,
+    },
+    /// A command list, with no line yet.
+    NewList {
+        queue: QueueType,
+        flags: ListFlags,
+        label: Option<String>,
+    },
     /// An event of the program (`eventfd`).
     NewEvent,
     /// One load of a fence value.
     Read {
         object: HandleRef,
     },
+}
+
+impl Operation {
+    /// It is a call, with a status; else the program's own affair.
+    pub const fn is_call(&self) -> bool {
+        !matches!(
+            self,
+            Operation::NewEvent
+                | Operation::NewList { .. }
+                | Operation::Read { .. }
+                | Operation::Store { .. }
+        )
+    }
+
+    /// It gives something that is of no use without a name.
+    pub const fn needs_name(&self) -> bool {
+        matches!(self, Operation::NewEvent | Operation::NewList { .. } | Operation::Read { .. })
+    }
 }

@@ -1,9 +1,13 @@
 //! `expect`: what must hold, held against what is there.
 
+use d3dkmt::Handle;
+use d3dkmt::list_escape::DebugMessage;
+use dxgkrnl::ProcessId;
 use dxgkrnl::ddi::EngineState;
 use dxgkrnl::snapshot::EngineReport;
+use dxgkrnl::why::{Cause, Missing};
 
-use crate::program::{Binding, Engine, EngineIs, EventCount, Expectation, Kind};
+use crate::program::{Binding, Engine, EngineIs, EventCount, Expectation, Kind, Process, WantedMessage};
 use crate::script;
 use crate::script::words::{write_number, write_status};
 use crate::world::World;
@@ -50,6 +54,11 @@ impl<W: World> Run<'_, W> {
             Expectation::Doorbell { doorbell, status } => self.expect_doorbell(*doorbell, *status),
             Expectation::DeviceState { device, state } => self.expect_device_state(*device, *state),
             Expectation::Engine { engine, is } => self.expect_engine(*engine, *is),
+            Expectation::Words { .. }
+            | Expectation::Message(_)
+            | Expectation::NoMessage { .. }
+            | Expectation::Race { .. }
+            | Expectation::NoRace => self.expect_of_lists(expectation),
             Expectation::Report { text } => {
                 let found = self.take_notes();
                 let is_there = found.iter().any(|note| note.contains(text));
@@ -80,6 +89,7 @@ impl<W: World> Run<'_, W> {
                 let found = self.world.snapshot().waits.iter().filter(|wait| wait.event.is_some()).count();
                 same("pending CPU waits", *count, found as u64)
             }
+            Expectation::Why { process, verdict, root } => self.expect_why(*process, verdict, *root),
             Expectation::NothingLeft { process } => {
                 let of = process.map(|process| self.world.process_number(process));
                 let remains = remains(&self.world.snapshot(), of);
@@ -88,10 +98,78 @@ impl<W: World> Run<'_, W> {
         }
     }
 
+    /// Of memory, of the debug layer, of races.
+    fn expect_of_lists(&mut self, expectation: &Expectation) -> Checked {
+        match expectation {
+            Expectation::Words { allocation, first, count, word } => {
+                self.expect_words(*allocation, (*first, *count), *word)
+            }
+            Expectation::Message(wanted) => self.expect_message(wanted),
+            Expectation::NoMessage { messages } => {
+                let found = &self.bound[messages.index()].messages;
+                let texts: Vec<&str> = found.iter().map(|message| message.text.as_str()).collect();
+                holds(found.is_empty(), "no message", format!("{texts:?}"))
+            }
+            Expectation::Race { texts } => {
+                let found = self.take_races();
+                let has_all = |race: &String| texts.iter().all(|text| race.contains(text));
+                let wanted = format!("a race with {texts:?}");
+                holds(found.iter().any(has_all), &wanted, format!("{found:?}"))
+            }
+            Expectation::NoRace => {
+                let found = self.take_races();
+                holds(found.is_empty(), "no race", format!("{found:?}"))
+            }
+            _ => unreachable!("it is about something else"),
+        }
+    }
+
     /// Notes since they were last looked at.
     fn take_notes(&mut self) -> Vec<String> {
-        self.notes.extend(self.world.take_notes());
+        self.hear_notes();
         std::mem::take(&mut self.notes)
+    }
+
+    fn take_races(&mut self) -> Vec<String> {
+        self.hear_notes();
+        std::mem::take(&mut self.races)
+    }
+
+    fn expect_words(&mut self, allocation: Binding, range: (u64, Option<u64>), word: u32) -> Checked {
+        let (process, handle) = (self.program.owner(allocation), self.bound[allocation.index()].handle);
+        let name = self.program.name(allocation);
+        match self.world.find_other(process, handle, range, word)? {
+            Ok(None) => Ok(()),
+            Ok(Some((at, found))) => failed(format!(
+                "expected words of {word} in {name}, found: word {at} is {found} ({found:#x})"
+            )),
+            Err(status) => {
+                let status = script::words::write_status(status);
+                failed(format!("expected words in {name}, found: its memory cannot be read: {status}"))
+            }
+        }
+    }
+
+    fn expect_message(&mut self, wanted: &WantedMessage) -> Checked {
+        let resource = wanted.resource.map(|of| self.bound[of.index()].number.unwrap_or_default() as u32);
+        let fits = |wanted: Option<u32>, found: u32| wanted.is_none_or(|wanted| wanted == found);
+        let is_it = |message: &&DebugMessage| {
+            message.rule == wanted.rule
+                && fits(wanted.list, message.list)
+                && fits(wanted.command, message.command)
+                && wanted.barrier.is_none_or(|barrier| message.barrier == Some(barrier))
+                && fits(resource, message.resource)
+                && wanted.text.as_ref().is_none_or(|text| message.text.contains(text))
+        };
+        let found = &self.bound[wanted.messages.index()].messages;
+        let shown = |message: &DebugMessage| {
+            let DebugMessage { rule, list, command, barrier, text, .. } = message;
+            let barrier = barrier.map(|barrier| format!(" barrier={barrier}")).unwrap_or_default();
+            format!("R-{rule:03} list={list} command={command}{barrier} {text:?}")
+        };
+        let shown: Vec<String> = found.iter().map(shown).collect();
+        let words = script::write_wanted_message(self.program, wanted);
+        holds(found.iter().any(|message| is_it(&message)), &words, format!("[{}]", shown.join("; ")))
     }
 
     fn expect_device_state(&mut self, device: Binding, state: u32) -> Checked {
@@ -105,6 +183,28 @@ impl<W: World> Run<'_, W> {
             }
             None => failed("expected a device, found: there is none of that handle"),
         }
+    }
+
+    fn expect_why(&mut self, process: Process, verdict: &str, root: Option<(Binding, u64)>) -> Checked {
+        let why = self.world.why(process);
+        let handle = root.map(|(object, value)| {
+            let owner = ProcessId(self.world.process_number(self.program.owner(object)));
+            ((owner, self.bound[object.index()].handle), value)
+        });
+        let comes_down_to = |cause: &Cause, (handle, value): ((ProcessId, Handle), u64)| {
+            let is_it = |one: &Missing| one.thing.handles.contains(&handle) && one.needed == value;
+            // A cycle has no end: each of its waits is one.
+            let mut waiters = cause.waiters.iter().filter(|_| verdict == "cycle");
+            cause.root.as_ref().is_some_and(is_it) || waiters.any(|waiter| waiter.missing.iter().any(is_it))
+        };
+        let is_so = why.causes.iter().any(|cause| {
+            cause.verdict.name() == verdict && handle.is_none_or(|handle| comes_down_to(cause, handle))
+        });
+        let name = &self.program.processes[process.index()].name;
+        let object = root.map_or_else(String::new, |(object, value)| {
+            format!(", for {} to reach {}", self.program.name(object), write_number(value))
+        });
+        holds(is_so, &format!("that what {name} waits for is {verdict}{object}"), format!("\n{why}"))
     }
 
     fn expect_engine(&mut self, engine: Engine, is: EngineIs) -> Checked {

@@ -1,19 +1,26 @@
 //! The runner: takes a program through a world, step by step, and gives the verdict.
 
+mod at_end;
 mod calls;
 mod expect;
 mod race;
 
 use std::fmt;
 
+use d3dkmt::isa;
+use d3dkmt::list_escape::{self, DebugMessage};
 use d3dkmt::{AcquireOutcome, Call, DeviceExecutionState, Handle, Handles, NtStatus, Reply};
 
 use crate::choose::Choose;
-use crate::program::{Act, Action, Binding, Expected, Fault, HandleRef, Operation, Process, Program, Thread};
+use crate::program::{
+    Act, Action, Binding, Expected, Fault, HandleRef, Kind, ListCommand, NamedIn, Operation, Process,
+    Program, Thread,
+};
 use crate::script;
 use crate::script::words::write_status;
 use crate::world::{Answer, Request, Trouble, World, declared_skip};
 
+pub use at_end::{AtEnd, Waiting};
 use expect::remains;
 
 /// Where and how a run went wrong.
@@ -79,10 +86,28 @@ struct Bound {
     number: Option<u64>,
     /// Private runtime data that a call gave back.
     data: Option<Vec<u8>>,
+    /// What a command list has recorded.
+    list: Vec<isa::Packet>,
+    /// What was read of the debug layer.
+    messages: Vec<DebugMessage>,
+    /// Of a device: the adapter it was made on.
+    adapter: Handle,
     /// Of a doorbell: where its status stands in the process's fence memory.
     status_slot: Option<u32>,
     /// What the call came to, once it returned.
     answer: Option<NtStatus>,
+}
+
+impl Bound {
+    /// What an escape brought.
+    fn keep_data(&mut self, operation: &Operation, data: &[u8]) {
+        match operation {
+            Operation::CreateResource { .. } => self.number = list_escape::number(data).map(u64::from),
+            Operation::ReadMessages { .. } => self.messages = list_escape::messages(data),
+            _ => {}
+        }
+        self.data = Some(data.to_vec());
+    }
 }
 
 /// One run under way.
@@ -97,6 +122,8 @@ struct Run<'a, W> {
     messages: Vec<u64>,
     wakes: Vec<u64>,
     notes: Vec<String>,
+    /// Notes that tell of races, since those were last looked at.
+    races: Vec<String>,
     unchecked: Vec<(u32, &'static str)>,
     answers: Vec<(u32, Option<NtStatus>)>,
     line: u32,
@@ -119,8 +146,43 @@ fn failed<T>(what: impl Into<String>) -> Checked<T> {
     Err(Stop::Failed(what.into()))
 }
 
+/// What a note says of a race, if it does: what its driver found at a command, or the kernel told it of.
+fn race_in(note: &str) -> Option<&str> {
+    let text = match note.strip_prefix("driver of adapter ") {
+        Some(rest) => rest.split_once(": ")?.1,
+        None => note,
+    };
+    (text.starts_with("race on ") || text.starts_with("race: ")).then_some(text)
+}
+
 /// Runs a program to its verdict.
 pub fn run<W: World>(program: &Program, world: &mut W, choose: &mut dyn Choose) -> Ended {
+    run_looking(program, world, choose, &mut |_| Ok(()))
+}
+
+/// The same, and what there was to see before everybody ended; nothing if it did not come so far.
+pub fn run_to_end<W: World>(
+    program: &Program,
+    world: &mut W,
+    choose: &mut dyn Choose,
+) -> (Ended, Option<AtEnd>) {
+    let mut seen = None;
+    let ended = run_looking(program, world, choose, &mut |run| {
+        seen = Some(run.at_end()?);
+        Ok(())
+    });
+    (ended, seen)
+}
+
+/// Looks at a run when its steps are done.
+type Look<'l, 'a, W> = &'l mut dyn FnMut(&mut Run<'a, W>) -> Checked;
+
+fn run_looking<'a, W: World>(
+    program: &'a Program,
+    world: &'a mut W,
+    choose: &mut dyn Choose,
+    look: Look<'_, 'a, W>,
+) -> Ended {
     let arm = world.arm();
     if let Some(reason) = declared_skip(program, arm) {
         return Ended::skipped(reason);
@@ -135,11 +197,12 @@ pub fn run<W: World>(program: &Program, world: &mut W, choose: &mut dyn Choose) 
         messages: vec![0; program.processes.len()],
         wakes: vec![0; program.processes.len()],
         notes: Vec::new(),
+        races: Vec::new(),
         unchecked: Vec::new(),
         answers: Vec::new(),
         line: 0,
     };
-    let result = run.whole(choose);
+    let result = run.whole(choose, look);
     let line = run.line;
     let (verdict, outcome) = match result {
         Ok(outcome) => (Verdict::Passed, outcome),
@@ -156,7 +219,7 @@ pub fn run<W: World>(program: &Program, world: &mut W, choose: &mut dyn Choose) 
 }
 
 impl<'a, W: World> Run<'a, W> {
-    fn whole(&mut self, choose: &mut dyn Choose) -> Checked<Option<usize>> {
+    fn whole(&mut self, choose: &mut dyn Choose, look: Look<'_, 'a, W>) -> Checked<Option<usize>> {
         for step in &self.program.steps {
             self.line = step.line;
             self.say(|program| format!("> {}", script::write_action(program, &step.action)));
@@ -173,6 +236,7 @@ impl<'a, W: World> Run<'a, W> {
             None => None,
         };
         self.line = 0;
+        look(self)?;
         self.end(choose)?;
         Ok(outcome)
     }
@@ -186,6 +250,7 @@ impl<'a, W: World> Run<'a, W> {
             }
             Action::StartThread(thread) => self.world.start_thread(*thread)?,
             Action::Act(act) => return self.act(act, choose),
+            Action::Record { list, command } => self.record(*list, command),
             Action::Advance(nanos) => {
                 self.world.advance(*nanos)?;
                 self.settle(choose)?;
@@ -284,11 +349,11 @@ impl<'a, W: World> Run<'a, W> {
     /// A thread that is in a call takes no step. Where anything may happen, it is left out.
     fn cannot(&mut self, act: &Act) -> Checked {
         match (&act.operation, act.expected) {
-            (Operation::NewEvent | Operation::Read { .. }, _) | (_, Expected::Any) => {
+            (operation, expected) if !operation.is_call() || expected == Expected::Any => {
                 self.say(|_| "  the thread is in a call".into());
                 Ok(())
             }
-            (_, Expected::Status(_) | Expected::Blocks) => {
+            _ => {
                 let thread = &self.program.threads[act.thread.index()].name;
                 failed(format!("expected that {thread} takes a step, found: it is in a call"))
             }
@@ -319,8 +384,30 @@ impl<'a, W: World> Run<'a, W> {
         if status.is_none_or(NtStatus::is_success) {
             return String::new();
         }
-        self.notes.extend(self.world.take_notes());
+        self.hear_notes();
         self.notes.last().map(|note| format!(" ({note})")).unwrap_or_default()
+    }
+
+    /// Notes that have come since the last time.
+    fn hear_notes(&mut self) {
+        let new = self.world.take_notes();
+        self.races.extend(new.iter().filter_map(|note| race_in(note)).map(str::to_owned));
+        self.notes.extend(new);
+    }
+
+    /// A line of a list: its names are what they stand for now.
+    fn record(&mut self, list: Binding, command: &ListCommand) {
+        let of = |named: NamedIn, name: HandleRef| match name {
+            HandleRef::Raw(raw) => raw.into(),
+            HandleRef::Bound(binding) => {
+                let bound = &self.bound[binding.index()];
+                let is_number = named == NamedIn::Resource
+                    || self.program.bindings[binding.index()].kind == Kind::Address;
+                if is_number { bound.number.unwrap_or_default() } else { bound.gpu_address }
+            }
+        };
+        let packet = command.packet(of);
+        self.bound[list.index()].list.push(packet);
     }
 
     /// Opens an adapter and makes a device on it.
@@ -334,6 +421,9 @@ impl<'a, W: World> Run<'a, W> {
             self.answers.push((self.line, status));
             return self.judge(act, status);
         };
+        if let Some(binding) = act.binding {
+            self.bound[binding.index()].adapter = adapter;
+        }
         self.busy[act.thread.index()] = Some(act);
         self.world.begin(
             act.thread,
@@ -355,7 +445,7 @@ impl<'a, W: World> Run<'a, W> {
     /// Begins an act and lets the world come to rest; the status if it has returned by then.
     fn perform(&mut self, act: &'a Act, choose: &mut dyn Choose) -> Checked<Option<NtStatus>> {
         self.begin(act)?;
-        if let Operation::Read { .. } = act.operation {
+        if let Operation::Read { .. } | Operation::NewList { .. } = act.operation {
             return Ok(Some(NtStatus::SUCCESS));
         }
         self.answer_of(act, choose)
@@ -380,6 +470,12 @@ impl<'a, W: World> Run<'a, W> {
             if let Some(binding) = act.binding {
                 self.bound[binding.index()].value = value;
             }
+            return Ok(());
+        }
+        if let (Operation::NewList { queue, flags, label }, Some(binding)) = (&act.operation, act.binding) {
+            let name = label.clone().unwrap_or_else(|| self.program.name(binding).into());
+            self.bound[binding.index()].list =
+                vec![isa::Packet::BeginList { queue: *queue, flags: *flags, name }];
             return Ok(());
         }
         self.busy[act.thread.index()] = Some(act);
@@ -408,8 +504,12 @@ impl<'a, W: World> Run<'a, W> {
         if let Reply::SyncObject(created) = &answer.reply {
             self.keep_object(binding, created);
         }
+        let adapter = match act.operation {
+            Operation::CreateDevice { adapter } => self.handle(adapter),
+            _ => self.bound[binding.index()].adapter,
+        };
         let bound = &mut self.bound[binding.index()];
-        bound.answer = Some(answer.status);
+        (bound.answer, bound.adapter) = (Some(answer.status), adapter);
         match &answer.reply {
             Reply::Adapters(adapters) => {
                 bound.handle = adapters.first().map_or(Handle::NULL, |first| first.handle)
@@ -437,9 +537,8 @@ impl<'a, W: World> Run<'a, W> {
             Reply::DeviceState(state) => bound.number = Some((*state).into()),
             Reply::PageFault(fault) => bound.number = Some(fault.gpu_address),
             Reply::Priority(priority) => bound.number = Some(i64::from(*priority) as u64),
-            Reply::Escape(data) => bound.data = Some(data.clone()),
+            Reply::Escape(data) => bound.keep_data(&act.operation, data),
             Reply::Feature(feature) => bound.number = Some(feature.value().into()),
-            // No word of the language makes allocations yet.
             Reply::Allocations { allocations, .. } => {
                 bound.handle = allocations.first().copied().unwrap_or_default();
             }
@@ -449,7 +548,10 @@ impl<'a, W: World> Run<'a, W> {
                 bound.number = priorities.first().map(|one| (*one).into())
             }
             Reply::VideoMemoryInfo(info) => bound.number = Some(info.current_usage),
-            Reply::ResourceInfo(_) | Reply::OpenedResource { .. } => {}
+            Reply::OpenedResource { allocations, .. } => {
+                bound.handle = allocations.first().copied().unwrap_or_default();
+            }
+            Reply::ResourceInfo(_) => {}
             Reply::None | Reply::AdapterInfo(_) | Reply::Wait(_) | Reply::SyncObject(_) => {}
             Reply::FenceMemoryExhausted => {
                 return failed("a caller saw FenceMemoryExhausted, which stays inside");

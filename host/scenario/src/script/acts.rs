@@ -13,7 +13,7 @@ use crate::script::operands::{
 };
 use crate::script::token::Token;
 use crate::script::verbs::VERBS;
-use crate::script::{escapes, mutexes, queues};
+use crate::script::{escapes, lists, mutexes, queues};
 
 /// Where an act stands: a race asks for statuses only.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -56,6 +56,7 @@ fn check_own(names: &Names, thread: Thread, operation: &Operation, cursor: &Curs
         Operation::Wait { event, .. } => *event,
         Operation::CreateObject { spec, .. } => spec.event,
         Operation::GpuSignalEvent { event, .. } => Some(*event),
+        Operation::Store { allocation, .. } => Some(*allocation),
         _ => None,
     };
     match own.and_then(|own| Some((own, cursor.find(names.program.name(own))?))) {
@@ -66,7 +67,7 @@ fn check_own(names: &Names, thread: Thread, operation: &Operation, cursor: &Curs
 
 fn check_binding(verb: &Token, name: Option<&Token>, kind: Kind, expected: Expected) -> Parsed<()> {
     match (name, kind) {
-        (None, Kind::Event | Kind::Register) => {
+        (None, Kind::Event | Kind::Register | Kind::List | Kind::Messages) => {
             let message = format!("`{}` gives something that needs a name", verb.text);
             Err(ScriptError::new(verb.place, message).help(format!("write `NAME = {}`", verb.text)))
         }
@@ -95,7 +96,10 @@ pub(crate) const fn kind_of(operation: &Operation) -> Kind {
         | Operation::OpenSharedKeyedMutex { .. } => Kind::KeyedMutex,
         Operation::CreatePagingQueue { .. } => Kind::PagingQueue,
         Operation::CreateHwQueue { .. } => Kind::HwQueue,
-        Operation::Allocate { .. } => Kind::Allocation,
+        Operation::Allocate { .. } | Operation::OpenAllocation { .. } => Kind::Allocation,
+        Operation::CreateResource { .. } => Kind::Resource,
+        Operation::NewList { .. } => Kind::List,
+        Operation::ReadMessages { .. } => Kind::Messages,
         Operation::CreateDoorbell { .. } => Kind::Doorbell,
         Operation::Reserve { .. } | Operation::Map { .. } => Kind::Address,
         Operation::NewEvent => Kind::Event,
@@ -140,6 +144,10 @@ pub(crate) const fn kind_of(operation: &Operation) -> Kind {
         | Operation::SetPriorityClass { .. }
         | Operation::PriorityClass
         | Operation::MarkError { .. }
+        | Operation::DestroyResource { .. }
+        | Operation::DescribeFence { .. }
+        | Operation::SetDebug { .. }
+        | Operation::Store { .. }
         | Operation::Escape { .. }
         | Operation::Feature { .. } => Kind::Call,
     }
@@ -148,7 +156,7 @@ pub(crate) const fn kind_of(operation: &Operation) -> Kind {
 /// `-> STATUS`, `-> blocks`, `-> anything`. What is no call to the kernel has none.
 fn expected(operation: &Operation, verb: &Token, cursor: &mut Cursor<'_>, place: Place) -> Parsed<Expected> {
     let arrow = cursor.place();
-    if matches!(operation, Operation::NewEvent | Operation::Read { .. }) {
+    if !operation.is_call() {
         if cursor.is_symbol("->") {
             let message = format!("`{}` is no call of the kernel: it has no status", verb.text);
             return Err(ScriptError::new(arrow, message).help("leave `->` and the status out"));
@@ -248,6 +256,10 @@ fn operation(names: &Names, verb: &Token, cursor: &mut Cursor<'_>) -> Parsed<Ope
             };
             let read = match read {
                 None => escapes::operation(names, word, cursor)?,
+                read => read,
+            };
+            let read = match read {
+                None => lists::operation(names, word, cursor)?,
                 read => read,
             };
             read.ok_or_else(|| no_verb(verb))?

@@ -1,6 +1,7 @@
 //! A place in a line while it is read.
 
 use d3dkmt::NtStatus;
+use dxgkrnl::duration;
 
 use crate::script::error::{Place, ScriptError, shortened, suggestion};
 use crate::script::token::{Token, TokenKind};
@@ -128,9 +129,9 @@ impl<'a> Cursor<'a> {
 
     pub fn duration(&mut self) -> Parsed<u64> {
         let token = self.atom("a duration, as 2ms")?;
-        words::duration(&token.text).ok_or_else(|| {
+        duration::parse(&token.text).ok_or_else(|| {
             ScriptError::new(token.place, format!("`{}` is no duration", shortened(&token.text)))
-                .help("durations are a number and a unit: 500ns, 20us, 2ms, 1s")
+                .help(format!("durations are a number and a unit: {}", duration::FORMS))
         })
     }
 

@@ -1,12 +1,14 @@
 //! `expect CONDITION`, `fault ..`, and the outcomes of races.
 
 use dxgkrnl::Fault as Hardware;
+use dxgkrnl::why::Verdict;
 
 use crate::limits::{OUTCOMES_MAX, TIME_MAX_NS};
 use crate::program::{Engine, EngineIs, EventCount, Expectation, Fault, Kind, Outcome, Process, Term};
 use crate::script::cursor::{Cursor, Parsed, unknown};
 use crate::script::error::ScriptError;
 use crate::script::escapes::{Bytes, pieces};
+use crate::script::lists;
 use crate::script::names::{Meaning, Names};
 use crate::script::operands::{adapter_number, value32, value64};
 use crate::script::token::{Token, TokenKind};
@@ -37,8 +39,19 @@ pub(crate) fn expectation(names: &mut Names, cursor: &mut Cursor<'_>) -> Parsed<
         }
         ("no", _) => {
             cursor.next();
-            cursor.word("report")?;
-            Expectation::NoReport
+            match cursor.choice("`report` or `race`", &[("report", true), ("race", false)])? {
+                true => Expectation::NoReport,
+                false => Expectation::NoRace,
+            }
+        }
+        ("race", _) => {
+            cursor.next();
+            let mut texts = vec![cursor.text("a text of the race, in quotes")?.text.clone()];
+            while let Some(more) = cursor.peek().filter(|token| token.kind == TokenKind::Text) {
+                cursor.next();
+                texts.push(more.text.clone());
+            }
+            Expectation::Race { texts }
         }
         ("messages" | "wakes", _) => {
             cursor.next();
@@ -57,6 +70,10 @@ pub(crate) fn expectation(names: &mut Names, cursor: &mut Cursor<'_>) -> Parsed<
             cursor.symbol("=")?;
             Expectation::Waits { count: cursor.number("a count")? }
         }
+        ("why", _) => {
+            cursor.next();
+            why(names, cursor)?
+        }
         ("nothing", _) => {
             cursor.next();
             cursor.word("left")?;
@@ -65,7 +82,7 @@ pub(crate) fn expectation(names: &mut Names, cursor: &mut Cursor<'_>) -> Parsed<
             Expectation::NothingLeft { process }
         }
         _ => {
-            let words = ["engine", "report", "no", "messages", "wakes", "waits", "nothing"];
+            let words = ["engine", "report", "no", "race", "messages", "wakes", "waits", "why", "nothing"];
             let names = names.program.bindings.iter().map(|binding| binding.name.as_str());
             let known: Vec<&str> = names.chain(words).collect();
             return Err(unknown(token, "something to expect: no name, and no word for it", known));
@@ -79,7 +96,7 @@ fn of_binding(names: &mut Names, cursor: &mut Cursor<'_>) -> Parsed<Expectation>
     let token = cursor.next().expect("it was looked at");
     let binding = names.binding(token, "a name", |_| true)?;
     let kind = names.kind(binding);
-    let is_call = !matches!(kind, Kind::Event | Kind::Register);
+    let is_call = !matches!(kind, Kind::Event | Kind::Register | Kind::List);
     if is_call && cursor.take_word("blocked") {
         names.check_alive(names.program.owner(binding), token)?;
         return Ok(Expectation::Blocked { call: binding });
@@ -89,7 +106,7 @@ fn of_binding(names: &mut Names, cursor: &mut Cursor<'_>) -> Parsed<Expectation>
         names.returned(binding);
         return Ok(Expectation::Returned { call: binding, status });
     }
-    if !matches!(kind, Kind::Event | Kind::Register) && cursor.take_word("data") {
+    if is_call && cursor.take_word("data") {
         if cursor.peek().is_none() {
             return cursor.expected("the data, as \"TEXT\" or u32(7)");
         }
@@ -100,6 +117,13 @@ fn of_binding(names: &mut Names, cursor: &mut Cursor<'_>) -> Parsed<Expectation>
         names.check_alive(names.program.owner(binding), token)?;
     }
     match kind {
+        Kind::Allocation if cursor.take_word("words") => {
+            names.check_alive(names.program.owner(binding), token)?;
+            let (first, count) = lists::word_range(cursor)?;
+            let word = value32(cursor, "a word of 32 bits")?;
+            Ok(Expectation::Words { allocation: binding, first, count, word })
+        }
+        Kind::Messages => lists::wanted_message(names, binding, cursor),
         Kind::Doorbell => {
             if !cursor.take_word("status") {
                 return cursor.expected("`status STATUS`");
@@ -147,8 +171,25 @@ fn of_binding(names: &mut Names, cursor: &mut Cursor<'_>) -> Parsed<Expectation>
         | Kind::KeyedMutex
         | Kind::PagingQueue
         | Kind::HwQueue
+        | Kind::Resource
+        | Kind::List
         | Kind::Allocation => cursor.expected("`blocked` or `returned STATUS`"),
     }
+}
+
+/// `PROCESS VERDICT [F>=V]`
+fn why(names: &Names, cursor: &mut Cursor<'_>) -> Parsed<Expectation> {
+    let token = cursor.atom("a process")?;
+    let process = names.process(token)?;
+    names.check_alive(process, token)?;
+    let verdict = cursor.choice("a verdict", &Verdict::NAMES.map(|name| (name, name)))?;
+    if cursor.peek().is_none() {
+        return Ok(Expectation::Why { process, verdict, root: None });
+    }
+    let object = names.binding(cursor.atom("a fence")?, "a fence", |kind| kind == Kind::Object)?;
+    cursor.symbol(">=")?;
+    let value = cursor.number("a fence value")?;
+    Ok(Expectation::Why { process, verdict, root: Some((object, value)) })
 }
 
 fn engine(names: &Names, cursor: &mut Cursor<'_>) -> Parsed<Engine> {

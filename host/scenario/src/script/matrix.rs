@@ -6,6 +6,8 @@
 //! given  comes = ok     when value below 6
 //! given  comes = blocks otherwise
 //! ```
+//!
+//! Any other line may end in `when AXIS is VALUE and ..`: it stands in those cases only.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -27,7 +29,7 @@ enum Relation {
     AtLeast,
 }
 
-struct Condition {
+pub(super) struct Condition {
     name: Token,
     relation: Relation,
     values: Vec<String>,
@@ -45,6 +47,12 @@ struct Given {
 pub(crate) struct Matrix {
     axes: Vec<Axis>,
     given: Vec<Given>,
+}
+
+/// A line that is none of matrices.
+pub(super) struct Line {
+    pub tokens: Vec<Token>,
+    conditions: Vec<Condition>,
 }
 
 /// What each name stands for in one case.
@@ -111,9 +119,10 @@ impl Given {
 
 impl Matrix {
     /// Every name stands somewhere: in a line, or in a condition.
-    pub fn check_used(&self, lines: &[Vec<Token>]) -> Result<(), ScriptError> {
+    pub fn check_used(&self, lines: &[Line]) -> Result<(), ScriptError> {
         let mut used: BTreeSet<&str> = self.given.iter().flat_map(Given::names).collect();
-        used.extend(lines.iter().flatten().filter_map(|token| match token.kind {
+        used.extend(lines.iter().flat_map(|line| &line.conditions).map(|one| one.name.text.as_str()));
+        used.extend(lines.iter().flat_map(|line| &line.tokens).filter_map(|token| match token.kind {
             TokenKind::Atom => token.text.strip_prefix('$'),
             TokenKind::Text | TokenKind::Symbol => None,
         }));
@@ -193,10 +202,24 @@ impl Matrix {
             let last = tokens.last().expect("a line has a first word");
             return Err(ScriptError::new(last.place, format!("expected {GIVEN_FORM}")));
         };
-        let conditions = rest[when + 1..].split(word("and")).map(|part| self.condition(part, &rest[when]));
-        let conditions = conditions.collect::<Result<Vec<_>, _>>()?;
+        let conditions = self.conditions(&rest[when + 1..], &rest[when])?;
         self.given.push(Given { name: name.clone(), value: rest[..when].to_vec(), conditions });
         Ok(())
+    }
+
+    /// `AXIS is VALUE and ..`, after `when`.
+    fn conditions(&self, tokens: &[Token], when: &Token) -> Result<Vec<Condition>, ScriptError> {
+        tokens.split(|token| token.is_word("and")).map(|part| self.condition(part, when)).collect()
+    }
+
+    /// A line, and when it stands there.
+    pub fn line(&self, mut tokens: Vec<Token>) -> Result<Line, ScriptError> {
+        let Some(at) = tokens.iter().skip(1).position(|token| token.is_word("when")).map(|at| at + 1) else {
+            return Ok(Line { tokens, conditions: Vec::new() });
+        };
+        let rest = tokens.split_off(at);
+        let conditions = self.conditions(&rest[1..], &rest[0])?;
+        Ok(Line { tokens, conditions })
     }
 
     fn condition(&self, tokens: &[Token], when: &Token) -> Result<Condition, ScriptError> {
@@ -309,6 +332,11 @@ impl Case {
         let tokens = if value.text == "none" { Vec::new() } else { vec![value.clone()] };
         case.values.insert(axis.into(), tokens);
         case
+    }
+
+    /// Whether the line stands in this case.
+    pub fn has(&self, line: &Line) -> bool {
+        line.conditions.iter().all(|one| one.holds(self))
     }
 
     /// The tokens with every `$NAME` replaced; what comes from a value keeps the place of its `$NAME`.

@@ -10,6 +10,7 @@ mod escapes;
 mod expects;
 mod head;
 mod inject;
+mod lists;
 mod matrix;
 mod mutexes;
 mod names;
@@ -27,7 +28,9 @@ pub(crate) mod words;
 pub use error::{Place, ScriptError};
 pub use inject::{Injected, injected};
 pub use parse::{parse, parse_bytes};
-pub use print::print;
-pub(crate) use print::{head_lines, write_act, write_action, write_data, write_outcome};
+pub(crate) use print::{
+    head_lines, write_act, write_action, write_data, write_outcome, write_wanted_message,
+};
+pub use print::{print, write_barrier, write_packet};
 pub use template::template;
 pub use verbs::{EXPECTATIONS, FAULTS, STATEMENTS, VERBS, Word};

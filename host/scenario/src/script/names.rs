@@ -51,13 +51,14 @@ pub(crate) struct Names {
 }
 
 /// Words that stand where names do.
-const RESERVED: [&str; 24] = [
+const RESERVED: [&str; 25] = [
     "null",
     "max",
     "ok",
     "on",
     "in",
     "any",
+    "when",
     "blocks",
     "anything",
     "flags",
@@ -196,6 +197,14 @@ impl Names {
             Meaning::Process(process) => Some(self.program.processes[process.index()].main),
             Meaning::Thread(thread) => Some(thread),
             Meaning::Vm(_) | Meaning::Binding(_) => None,
+        }
+    }
+
+    /// A command list, which lines record into.
+    pub fn list(&self, token: &Token) -> Option<Binding> {
+        match self.look_up(&token.text)? {
+            Meaning::Binding(binding) if self.kind(binding) == Kind::List => Some(binding),
+            _ => None,
         }
     }
 

@@ -325,7 +325,7 @@ pub(super) fn submit(names: &Names, cursor: &mut Cursor<'_>) -> Parsed<Operation
 
 /// A command buffer, to the end of the operands.
 pub(super) fn commands(names: &Names, cursor: &mut Cursor<'_>) -> Parsed<Vec<Command>> {
-    const COMMANDS: [&str; 6] = ["write", "marker_in", "marker_out", "busy", "hang", "opaque"];
+    const COMMANDS: [&str; 7] = ["list", "write", "marker_in", "marker_out", "busy", "hang", "opaque"];
     let mut commands = Vec::new();
     while let Some(token) = cursor.peek().filter(|token| token.kind == TokenKind::Atom) {
         if let [Command::Opaque { .. }] = commands[..] {
@@ -347,6 +347,13 @@ pub(super) fn commands(names: &Names, cursor: &mut Cursor<'_>) -> Parsed<Vec<Com
                 let duration_ns = cursor.duration()?;
                 cursor.symbol(")")?;
                 Command::Busy { duration_ns }
+            }
+            ("list", None) => {
+                cursor.symbol("(")?;
+                let list = cursor.atom("the name of a command list")?;
+                let list = names.binding(list, "a command list", |kind| kind == Kind::List)?;
+                cursor.symbol(")")?;
+                Command::List(list)
             }
             ("hang", None) => Command::Hang,
             ("opaque", None) => {

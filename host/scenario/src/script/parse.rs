@@ -8,7 +8,8 @@ use crate::script::acts::{Place as ActPlace, act};
 use crate::script::cursor::{Cursor, Parsed};
 use crate::script::error::{Place, ScriptError, nearest, shortened};
 use crate::script::expects::{expectation, fault};
-use crate::script::matrix::{Case, Matrix};
+use crate::script::lists::list_command;
+use crate::script::matrix::{Case, Line, Matrix};
 use crate::script::names::{Meaning, Names};
 use crate::script::race::RaceState;
 use crate::script::token::{Token, TokenKind, tokens};
@@ -55,7 +56,7 @@ pub fn parse(text: &str) -> Result<Vec<Program>, Vec<ScriptError>> {
                 None => {}
                 Some("matrix") if tokens[0].kind == TokenKind::Atom => matrix.axis(&tokens)?,
                 Some("given") if tokens[0].kind == TokenKind::Atom => matrix.given(&tokens)?,
-                Some(_) => lines.push(tokens),
+                Some(_) => lines.push(matrix.line(tokens)?),
             }
             Ok(())
         });
@@ -111,14 +112,17 @@ impl<'a> Reader<'a> {
         }
     }
 
-    fn read(mut self, lines: &[Vec<Token>]) -> Result<Program, Vec<ScriptError>> {
+    fn read(mut self, lines: &[Line]) -> Result<Program, Vec<ScriptError>> {
         let mut errors = Vec::new();
         for line in lines {
-            let Err(error) = self.line(line) else { continue };
-            if !self.names.follows(&error, line) {
+            if !self.case.has(line) {
+                continue;
+            }
+            let Err(error) = self.line(&line.tokens) else { continue };
+            if !self.names.follows(&error, &line.tokens) {
                 errors.push(error);
             }
-            self.names.line_failed(line);
+            self.names.line_failed(&line.tokens);
             if self.is_over || *self.words == 0 || errors.len() >= ERRORS_SHOWN_MAX {
                 break;
             }
@@ -142,8 +146,8 @@ impl<'a> Reader<'a> {
         })
     }
 
-    fn check_whole(&self, lines: &[Vec<Token>]) -> Parsed<()> {
-        let last = lines.last().and_then(|line| line.first());
+    fn check_whole(&self, lines: &[Line]) -> Parsed<()> {
+        let last = lines.last().and_then(|line| line.tokens.first());
         let place = last.map_or(Place { line: 1, column: 1, width: 1 }, |token| token.place);
         if self.names.program.title.is_empty() {
             let error = ScriptError::new(place, "the file has no `scenario \"TITLE\"`");
@@ -236,6 +240,10 @@ impl<'a> Reader<'a> {
             "race" => return self.race(first, cursor, line),
             "allowed" | "forbidden" => return self.outcomes(first, cursor, line),
             _ => {
+                if let Some(list) = self.names.list(first) {
+                    let command = list_command(&self.names, cursor)?;
+                    return self.push(Action::Record { list, command }, first);
+                }
                 let Some(thread) = self.names.thread(first) else {
                     return Err(self.no_actor(first));
                 };

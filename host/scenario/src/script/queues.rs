@@ -100,7 +100,12 @@ fn memory(names: &Names, verb: &str, cursor: &mut Cursor<'_>) -> Parsed<Option<O
         "allocate" => {
             let device = device(cursor)?;
             cursor.word("bytes")?;
-            Operation::Allocate { device, bytes: value64(cursor, "a size")? }
+            let bytes = value64(cursor, "a size")?;
+            Operation::Allocate { device, bytes, shared: cursor.take_word("shared") }
+        }
+        "open_allocation" => {
+            let device = device(cursor)?;
+            Operation::OpenAllocation { device, share: share(names, cursor)? }
         }
         "destroy_allocation" => {
             Operation::DestroyAllocation { device: device(cursor)?, allocation: allocation(cursor)? }
@@ -221,7 +226,7 @@ fn native_fence(names: &Names, cursor: &mut Cursor<'_>) -> Parsed<Operation> {
     Ok(Operation::CreateNativeFence { device, initial, native_type, flags, engine_affinity })
 }
 
-fn address(names: &Names, cursor: &mut Cursor<'_>) -> Parsed<Address> {
+pub(super) fn address(names: &Names, cursor: &mut Cursor<'_>) -> Parsed<Address> {
     match cursor.peek().and_then(|token| words::number(&token.text)) {
         Some(_) => Ok(Address::Number(cursor.number("an address")?)),
         None => {

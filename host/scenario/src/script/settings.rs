@@ -214,7 +214,7 @@ fn system_item(config: &mut Config, item: &Token, is_on: bool, cursor: &mut Curs
 
 fn engine_item(node: &mut NodeConfig, item: &Token, is_on: bool, cursor: &mut Cursor<'_>) -> Parsed<()> {
     const KNOWN: &str = "signals_at_write hw_queues ring_buffer_fence_release user_mode_submission in_flight \
-                         doorbells opaque";
+                         doorbells opaque overlap_seed";
     match item.text.as_str() {
         "signals_at_write" => node.signals_at_write = is_on,
         "hw_queues" => node.hw_queues = is_on,
@@ -223,6 +223,10 @@ fn engine_item(node: &mut NodeConfig, item: &Token, is_on: bool, cursor: &mut Cu
         "in_flight" => node.max_in_flight_hw_queue_buffers = number(cursor, "a count")?,
         "doorbells" => node.doorbells = number(cursor, "a count")?,
         "opaque" => node.opaque_packet_ns = time(cursor)?,
+        "overlap_seed" => {
+            cursor.symbol("=")?;
+            node.overlap_seed = cursor.number("a seed")?;
+        }
         _ => return Err(unknown(item, "a setting of an engine", KNOWN.split_ascii_whitespace())),
     }
     Ok(())
@@ -316,6 +320,7 @@ fn write_engine(head: &mut String, engine: &str, node: &NodeConfig, plain: &Node
     line.number("in_flight", node.max_in_flight_hw_queue_buffers, plain.max_in_flight_hw_queue_buffers);
     line.number("doorbells", node.doorbells, plain.doorbells);
     line.time("opaque", node.opaque_packet_ns, plain.opaque_packet_ns);
+    line.long("overlap_seed", node.overlap_seed, plain.overlap_seed);
     line.end(head, &format!("engine {engine}"));
 }
 
@@ -383,6 +388,12 @@ impl Line {
     fn number(&mut self, name: &str, number: u32, plain: u32) {
         if number != plain {
             let _ = write!(self.0, " {name}={number}");
+        }
+    }
+
+    fn long(&mut self, name: &str, number: u64, plain: u64) {
+        if number != plain {
+            let _ = write!(self.0, " {name}={}", words::write_number(number));
         }
     }
 

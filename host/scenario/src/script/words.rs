@@ -1,9 +1,10 @@
 //! Words that the language shares with the field: statuses, types, flags, engines, states, rule ids.
 
+use d3dkmt::isa::{Kernel, ListFlags, QueueType, ResourceKind, WorkKind};
 use d3dkmt::{
     CreateContextFlags, HwQueueFlags, NtStatus, SignalFlags, SyncObjectFlags, SyncObjectType, access,
 };
-use dxgkrnl::{Config, FeatureId, Nanos};
+use dxgkrnl::{Config, FeatureId, Nanos, duration};
 
 use crate::program::Engine;
 
@@ -85,6 +86,68 @@ pub(crate) const ESCAPE_KINDS: [(&str, u32); 2] = [
     ("TDRDBGCTRL", d3dkmt::escape::kind::TDR_DEBUG_CONTROL),
 ];
 
+/// `D3D12_COMMAND_LIST_TYPE`.
+pub(crate) const QUEUE_TYPES: [(&str, (QueueType, ListFlags)); 7] = [
+    ("DIRECT", (QueueType::Direct, ListFlags::empty())),
+    ("BUNDLE", (QueueType::Direct, ListFlags::BUNDLE)),
+    ("COMPUTE", (QueueType::Compute, ListFlags::empty())),
+    ("COPY", (QueueType::Copy, ListFlags::empty())),
+    ("VIDEO_DECODE", (QueueType::VideoDecode, ListFlags::empty())),
+    ("VIDEO_PROCESS", (QueueType::VideoProcess, ListFlags::empty())),
+    ("VIDEO_ENCODE", (QueueType::VideoEncode, ListFlags::empty())),
+];
+
+pub(crate) const RESOURCE_KINDS: [(&str, ResourceKind); 4] = [
+    ("buffer", ResourceKind::Buffer),
+    ("texture1d", ResourceKind::Texture1D),
+    ("texture2d", ResourceKind::Texture2D),
+    ("texture3d", ResourceKind::Texture3D),
+];
+
+/// Commands that work.
+pub(crate) const WORK_KINDS: [(&str, WorkKind); 20] = [
+    ("draw", WorkKind::Draw),
+    ("draw_indexed", WorkKind::DrawIndexed),
+    ("dispatch", WorkKind::Dispatch),
+    ("dispatch_rays", WorkKind::DispatchRays),
+    ("copy", WorkKind::Copy),
+    ("resolve", WorkKind::Resolve),
+    ("clear_render_target", WorkKind::ClearRenderTarget),
+    ("clear_depth_stencil", WorkKind::ClearDepthStencil),
+    ("clear_unordered_access", WorkKind::ClearUnorderedAccess),
+    ("execute_indirect", WorkKind::ExecuteIndirect),
+    ("build_rtas", WorkKind::BuildRtas),
+    ("copy_rtas", WorkKind::CopyRtas),
+    ("emit_rtas_postbuild_info", WorkKind::EmitRtasPostbuildInfo),
+    ("video_decode", WorkKind::VideoDecode),
+    ("video_process", WorkKind::VideoProcess),
+    ("video_encode", WorkKind::VideoEncode),
+    ("present", WorkKind::Present),
+    ("set_graphics_root", WorkKind::SetGraphicsRoot),
+    ("set_compute_root", WorkKind::SetComputeRoot),
+    ("discard", WorkKind::Discard),
+];
+
+/// What becomes of bytes.
+pub(crate) const KERNELS: [(&str, Kernel); 6] = [
+    ("nothing", Kernel::None),
+    ("move", Kernel::Copy),
+    ("fill", Kernel::Fill),
+    ("add", Kernel::Add),
+    ("xor", Kernel::Xor),
+    ("sum", Kernel::Sum),
+];
+
+/// What a command does with bytes if nobody says it.
+pub(crate) fn default_kernel(kind: WorkKind) -> Kernel {
+    match kind {
+        WorkKind::Copy | WorkKind::Resolve | WorkKind::CopyRtas => Kernel::Copy,
+        _ => Kernel::None,
+    }
+}
+
+pub(crate) const DEBUG_LEVELS: [(&str, u32); 3] = [("off", 0), ("errors", 1), ("all", 2)];
+
 /// `DXGK_FEATURE_ID`.
 pub(crate) const FEATURES: [(&str, u32); 12] = [
     ("HWSCH", FeatureId::HWSCH.0),
@@ -109,9 +172,6 @@ pub(crate) fn named_or_number<T: Copy + PartialEq + std::fmt::Display>(
     let named = known.iter().find(|(_, other)| *other == number);
     named.map_or_else(|| number.to_string(), |(name, _)| (*name).into())
 }
-
-pub(crate) const UNITS: [(&str, Nanos); 4] =
-    [("ns", 1), ("us", 1_000), ("ms", 1_000_000), ("s", 1_000_000_000)];
 
 /// A status by its name without `STATUS_`, as `ok`, or as a number.
 pub(crate) fn status(word: &str) -> Option<NtStatus> {
@@ -164,16 +224,10 @@ pub(crate) fn write_number(number: u64) -> String {
     }
 }
 
-/// A duration with its unit.
-pub(crate) fn duration(word: &str) -> Option<Nanos> {
-    let digits = word.find(|letter: char| !letter.is_ascii_digit())?;
-    let (_, unit) = UNITS.into_iter().find(|(unit, _)| *unit == &word[digits..])?;
-    word[..digits].parse::<u64>().ok()?.checked_mul(unit)
-}
-
 pub(crate) fn write_duration(nanos: Nanos) -> String {
-    let (unit, length) =
-        UNITS.into_iter().rev().find(|(_, length)| nanos.is_multiple_of(*length)).expect("1 ns divides");
+    // Nothing is longer than seconds, that scenarios read alike.
+    let units = duration::UNITS.into_iter().filter(|(name, _)| *name != "m");
+    let (unit, length) = units.rev().find(|(_, length)| nanos.is_multiple_of(*length)).expect("1 ns divides");
     format!("{}{unit}", nanos / length)
 }
 

@@ -67,12 +67,12 @@ pub const WHAT_IS_MISSING_IS_SAID: &[(Case, &str)] = &[
 (After("p  submit D busy(2) -> ok"),
 "x.scn:5:18: `2` is no duration
   5 | p  submit D busy(2) -> ok
-    |                  ^ durations are a number and a unit: 500ns, 20us, 2ms, 1s"),
+    |                  ^ durations are a number and a unit: 500ns, 20us, 1.5ms, 2s, 3m"),
 
 (After("p  e -> ok"),
 "x.scn:5:4: there is no verb `e`
   5 | p  e -> ok
-    |    ^ there are: adapters, open_adapter, close_adapter, query_adapter, device, create_device, destroy_device, device_state, completed, context, destroy_context, fence, object, destroy, share, open_name, open, open_global, close_share, signal, wait, gpu_signal, gpu_wait, submit and 36 more"),
+    |    ^ there are: adapters, open_adapter, close_adapter, query_adapter, device, create_device, destroy_device, device_state, completed, context, destroy_context, fence, object, destroy, share, open_name, open, open_global, close_share, signal, wait, gpu_signal, gpu_wait, submit and 44 more"),
 
 (After("p  event"),
 "x.scn:5:4: `event` gives something that needs a name
@@ -92,7 +92,7 @@ pub const WHAT_IS_MISSING_IS_SAID: &[(Case, &str)] = &[
 (After("expect"),
 r#"x.scn:5:7: expected a condition, found the end of the line
   5 | expect
-    |       ^ there are: expect F = V; expect W blocked; expect W returned STATUS; expect E set [N]; expect E clear; expect A data DATA ..; expect B status STATUS; expect D state STATE; expect engine ENGINE idle|running|hung; expect report "TEXT"; expect no report; expect messages PROCESS = N; expect wakes PROCESS = N; expect waits = N; expect nothing left [of PROCESS]"#),
+    |       ^ there are: expect F = V; expect W blocked; expect W returned STATUS; expect E set [N]; expect E clear; expect A data DATA ..; expect B status STATUS; expect D state STATE; expect engine ENGINE idle|running|hung; expect report "TEXT"; expect no report; expect A words [N..N] = N; expect M message R-NNN [list=N] [command=N] [barrier=N] [resource=R] ["TEXT"]; expect M no message; expect race "TEXT" ["TEXT" ..]; expect no race; expect messages PROCESS = N; expect wakes PROCESS = N; expect waits = N; expect why PROCESS VERDICT [F>=V]; expect nothing left [of PROCESS]"#),
 
 (After("expect F"),
 "x.scn:5:9: expected `= VALUE`, found the end of the line

@@ -86,7 +86,7 @@ q  r = read F"),
 (After("expect p = 1"),
 "x.scn:5:8: `p` is not something to expect: no name, and no word for it
   5 | expect p = 1
-    |        ^ there are: D, F, engine, report, no, messages, wakes, waits, nothing"),
+    |        ^ there are: D, F, engine, report, no, race, messages, wakes, waits, why, nothing"),
 
 (After("expect F blockd"),
 "x.scn:5:10: expected `= VALUE`, found `blockd`

@@ -13,12 +13,12 @@ at 4ms"),
 (After("at 4"),
 "x.scn:5:4: `4` is no duration
   5 | at 4
-    |    ^ durations are a number and a unit: 500ns, 20us, 2ms, 1s"),
+    |    ^ durations are a number and a unit: 500ns, 20us, 1.5ms, 2s, 3m"),
 
 (After("+4min"),
 "x.scn:5:2: `4min` is no duration
   5 | +4min
-    |  ^^^^ durations are a number and a unit: 500ns, 20us, 2ms, 1s"),
+    |  ^^^^ durations are a number and a unit: 500ns, 20us, 1.5ms, 2s, 3m"),
 
 (After("+-4ms"),
 "x.scn:5:2: the character `-` means nothing here

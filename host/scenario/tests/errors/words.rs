@@ -37,7 +37,7 @@ pub const UNKNOWN_WORDS_NAME_THE_NEAREST: &[(Case, &str)] = &[
 (After("expect G = 1"),
 "x.scn:5:8: `G` is not something to expect: no name, and no word for it
   5 | expect G = 1
-    |        ^ there are: D, F, engine, report, no, messages, wakes, waits, nothing"),
+    |        ^ there are: D, F, engine, report, no, race, messages, wakes, waits, why, nothing"),
 
 (After("expect f = 1"),
 "x.scn:5:8: `f` is not something to expect: no name, and no word for it

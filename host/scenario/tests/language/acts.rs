@@ -12,7 +12,7 @@ impl Drawing {
     pub fn act(&mut self, thread: Thread, in_race: bool) -> Act {
         let operation = self.operation(thread, in_race);
         let kind = kind_of(&operation);
-        let own = matches!(operation, Operation::NewEvent | Operation::Read { .. });
+        let own = !operation.is_call();
         let is_device = matches!(operation, Operation::Device { .. });
         let expected = match self.below(4) {
             _ if own => Expected::Status(NtStatus::SUCCESS),
@@ -20,7 +20,10 @@ impl Drawing {
             1 => Expected::Any,
             _ => Expected::Status(self.status()),
         };
-        let named = own || expected == Expected::Blocks || self.random.one_in(2);
+        let named = operation.needs_name()
+            || kind == Kind::Messages
+            || expected == Expected::Blocks
+            || self.random.one_in(2);
         let binding = named.then(|| {
             let binding = Binding(self.program.bindings.len() as u32);
             let name = format!("n{}", binding.0);
@@ -41,7 +44,8 @@ impl Drawing {
         let adapters = self.program.setting.kernel.adapters.len() as u64;
         let share = self.binding(|named| named.kind == Kind::Share);
         let event = self.own(Kind::Event, thread);
-        match self.below(40) {
+        match self.below(46) {
+            40.. => self.of_lists(thread),
             24..40 => self.of_queues(share),
             0 => Operation::EnumAdapters { capacity: self.value32() },
             1 => Operation::OpenAdapter { adapter: self.below(adapters) as u32 },
@@ -74,6 +78,9 @@ impl Drawing {
                 let (share, flags) = (share.expect("just seen"), self.object_flags());
                 let (engine_affinity, legacy) = (self.value32(), self.random.one_in(3));
                 Operation::Open { device: self.handle(), share, flags, engine_affinity, legacy }
+            }
+            23 if share.is_some() => {
+                Operation::OpenAllocation { device: self.handle(), share: share.expect("just seen") }
             }
             15 if share.is_some() => Operation::CloseShare { share: share.expect("just seen") },
             16 => {
@@ -219,7 +226,7 @@ impl Drawing {
     fn of_memory(&mut self) -> Operation {
         let device = self.handle();
         match self.below(6) {
-            0 => Operation::Allocate { device, bytes: self.value() },
+            0 => Operation::Allocate { device, bytes: self.value(), shared: self.random.one_in(2) },
             1 => Operation::DestroyAllocation { device, allocation: self.handle() },
             2 => {
                 Operation::MakeResident { queue: device, allocations: self.handles(), flags: self.value32() }
@@ -320,7 +327,17 @@ impl Drawing {
             let bytes = self.below(limits::PRIVATE_DATA_BYTES_MAX as u64 + 1) as u32;
             return vec![Command::Opaque { bytes }];
         }
-        let command = |drawing: &mut Drawing| match drawing.below(3) {
+        let list = self.binding(|named| named.kind == Kind::List);
+        let command = |drawing: &mut Drawing| match (drawing.below(4), list) {
+            (3, Some(list)) => Command::List(list),
+            (which, _) => drawing.command(which),
+        };
+        (0..self.below(4)).map(|_| command(self)).collect()
+    }
+
+    fn command(&mut self, which: u64) -> Command {
+        let drawing = self;
+        match which {
             0 => Command::Write {
                 object: drawing.handle(),
                 value: drawing.value(),
@@ -328,8 +345,7 @@ impl Drawing {
             },
             1 => Command::Busy { duration_ns: drawing.value() },
             _ => Command::Hang,
-        };
-        (0..self.below(4)).map(|_| command(self)).collect()
+        }
     }
 }
 
@@ -350,7 +366,10 @@ const fn kind_of(operation: &Operation) -> Kind {
         | Operation::OpenSharedKeyedMutex { .. } => Kind::KeyedMutex,
         Operation::CreatePagingQueue { .. } => Kind::PagingQueue,
         Operation::CreateHwQueue { .. } => Kind::HwQueue,
-        Operation::Allocate { .. } => Kind::Allocation,
+        Operation::Allocate { .. } | Operation::OpenAllocation { .. } => Kind::Allocation,
+        Operation::CreateResource { .. } => Kind::Resource,
+        Operation::NewList { .. } => Kind::List,
+        Operation::ReadMessages { .. } => Kind::Messages,
         Operation::CreateDoorbell { .. } => Kind::Doorbell,
         Operation::Reserve { .. } | Operation::Map { .. } => Kind::Address,
         Operation::NewEvent => Kind::Event,

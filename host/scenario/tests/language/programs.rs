@@ -94,6 +94,7 @@ impl Drawing {
         node.max_in_flight_hw_queue_buffers = random.below(9) as u32;
         node.doorbells = random.below(9) as u32;
         node.opaque_packet_ns = random.number();
+        node.overlap_seed = random.number();
         kernel.features = Features::from_bits_truncate(random.number() as u32);
         kernel.tdr = TdrConfig {
             level: random.below(4) as u32,
@@ -197,7 +198,7 @@ impl Drawing {
     fn step(&mut self) {
         let alive = self.alive();
         let one = self.random.pick(&alive).copied();
-        match (self.below(12), one) {
+        match (self.below(13), one) {
             (0, _) if self.program.vms.len() < 20 => {
                 let vm = Vm(self.program.vms.len() as u32);
                 self.program.vms.push(format!("A{}", vm.0));
@@ -224,6 +225,10 @@ impl Drawing {
             }
             (5, Some(process)) => self.fault(process),
             (6 | 7, _) => self.expect(),
+            (8, _) if self.random.one_in(2) => {
+                let recorded = self.record();
+                recorded.into_iter().for_each(|action| self.push(action));
+            }
             _ => {
                 let able = self.able();
                 if let Some(thread) = self.random.pick(&able).copied() {
@@ -315,6 +320,12 @@ impl Drawing {
         self.random.pick(&fitting).copied().map(Binding)
     }
 
+    /// One whose process lives.
+    pub fn alive_binding(&mut self, kind: Kind) -> Option<Binding> {
+        let (ended, program) = (self.ended.clone(), self.program.clone());
+        self.binding(|named| named.kind == kind && !ended[program.process_of(named.thread).index()])
+    }
+
     pub fn handle(&mut self) -> HandleRef {
         match self.binding(|named| named.kind.is_handle()) {
             Some(binding) if !self.random.one_in(6) => HandleRef::Bound(binding),
@@ -346,9 +357,14 @@ impl Drawing {
         let (value, status) = (self.value(), self.status());
         let memory = self
             .binding(|named| named.kind == Kind::Register || named.kind == Kind::Object && is_alive(named));
-        let call = self.binding(|named| !matches!(named.kind, Kind::Event | Kind::Register));
+        let call = self.binding(|named| !matches!(named.kind, Kind::Event | Kind::Register | Kind::List));
         let event = self.binding(|named| named.kind == Kind::Event && is_alive(named));
         let device = self.binding(|named| named.kind == Kind::Device && is_alive(named));
+        if self.random.one_in(4) {
+            let expectation = self.expect_of_lists();
+            expectation.into_iter().for_each(|one| self.push(Action::Expect(one)));
+            return;
+        }
         let expectation = match (self.below(12), memory, call, event, device) {
             (0, Some(object), ..) => Expectation::Value { object, value },
             (11, _, Some(call), ..) => Expectation::Data { call, data: self.pieces(true) },

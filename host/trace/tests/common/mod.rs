@@ -3,6 +3,7 @@
 
 #[path = "../../../dxgkrnl/tests/common/session.rs"]
 pub mod session;
+pub mod traffic;
 
 use std::io::Cursor;
 use std::path::Path;
@@ -13,7 +14,7 @@ use dxgkrnl::{
     TargetConfig, TdrConfig, VidSchCaps, VmConfig,
 };
 use kmd::SimulatedMiniport;
-use trace::{Reader, Record, Recorder, Report, TraceError};
+use trace::{Durable, Moved, Next, Player, Reader, Record, Recorder, Recording, Report, TraceError};
 
 pub use session::Step;
 
@@ -93,11 +94,28 @@ pub fn config() -> Config {
     config
 }
 
+/// So that the bytes of two traces can be compared.
+pub const RECORDING: Recording =
+    Recording { durable: Durable::No, trace: Some(0x0123_4567_89AB_CDEF), first_step: None };
+
+/// A recorder into a file that nobody else has.
+pub fn recorder(path: &Path, config: &Config) -> Recorder {
+    Recorder::create_as(path, config, "test 1.0", RECORDING).unwrap()
+}
+
 /// The bytes of a trace of these steps; with an end if there is a digest.
 pub fn record(config: &Config, steps: &[Step], digest: Option<u64>) -> Vec<u8> {
+    record_in_blocks(config, steps, &[], digest)
+}
+
+/// The same, with a new block before the steps at these positions.
+pub fn record_in_blocks(config: &Config, steps: &[Step], before: &[usize], digest: Option<u64>) -> Vec<u8> {
     let file = tempfile::NamedTempFile::new().unwrap();
-    let mut recorder = Recorder::create(file.path(), config, "test 1.0").unwrap();
-    for step in steps {
+    let mut recorder = recorder(file.path(), config);
+    for (at, step) in steps.iter().enumerate() {
+        if before.contains(&at) {
+            recorder.flush().unwrap();
+        }
         recorder.begin(step.now, &step.input).unwrap();
         recorder.end(&step.effects).unwrap();
     }
@@ -109,19 +127,60 @@ pub fn record(config: &Config, steps: &[Step], digest: Option<u64>) -> Vec<u8> {
 }
 
 pub fn reader(bytes: &[u8]) -> Result<Reader, TraceError> {
-    Reader::new(Cursor::new(bytes.to_vec()), bytes.len() as u64, Path::new("test.gvt"))
+    Reader::new(Cursor::new(bytes.to_vec()), Path::new("test.gvt"))
 }
 
 /// Every step of a trace that is whole.
 pub fn steps(bytes: &[u8]) -> Vec<Step> {
     let step = |record| match record {
         Ok(Record::Step { now, input, effects, .. }) => Some(Step { now, input, effects: effects.unwrap() }),
-        Ok(Record::End { .. }) => None,
-        Err(error) => panic!("{error}"),
+        Ok(Record::Snapshot { .. } | Record::End { .. }) => None,
+        other => panic!("{other:?}"),
     };
     reader(bytes).unwrap().filter_map(step).collect()
 }
 
+/// Where the blocks of a whole trace begin, and where the last one ends.
+pub fn bounds(bytes: &[u8]) -> Vec<usize> {
+    let mut bounds = vec![0];
+    while let Some(last) = bounds.last().copied().filter(|last| *last < bytes.len()) {
+        assert!(bytes[last..].starts_with(b"GPVTRACE"));
+        let length = u32::from_le_bytes(bytes[last + 20..last + 24].try_into().unwrap());
+        bounds.push(last + 68 + length as usize);
+    }
+    bounds
+}
+
 pub fn replay(bytes: &[u8]) -> Result<Report, TraceError> {
     trace::replay_from(reader(bytes)?, &drivers(), &mut |done, all| assert!(done <= all))
+}
+
+/// What a recorder makes of the replay of a whole trace: of each step the input as recorded and the effects as replayed,
+/// and snapshots, where there were some, of the replayed kernel.
+pub fn record_again(bytes: &[u8]) -> Vec<u8> {
+    let mut told = reader(bytes).unwrap();
+    let mut player = Player::new(reader(bytes).unwrap(), &drivers()).unwrap();
+    let header = player.reader().header().clone();
+    let trace = u64::from_le_bytes(bytes[8..16].try_into().unwrap());
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let recording = Recording { trace: Some(trace), ..RECORDING };
+    let mut recorder = Recorder::create_as(file.path(), &header.config, &header.program, recording).unwrap();
+    let mut step = trace::Step::default();
+    loop {
+        let next = told.next_into(&mut step).unwrap();
+        match player.play().unwrap() {
+            Moved::Step { sequence, now, .. } => {
+                assert!(matches!(next, Next::Step) && step.sequence == sequence);
+                recorder.begin(now, &step.input).unwrap();
+                recorder.end(player.effects()).unwrap();
+            }
+            Moved::Snapshot { .. } => {
+                recorder.snapshot(&player.kernel().save().unwrap(), player.digest()).unwrap();
+            }
+            Moved::End { .. } => break,
+            other => panic!("{other:?}"),
+        }
+    }
+    recorder.finish(player.digest()).unwrap();
+    std::fs::read(file.path()).unwrap()
 }

@@ -31,7 +31,7 @@ mod words;
 use std::collections::{HashMap, VecDeque};
 
 pub use flow::{Ports, State};
-pub use words::{ConnectionId, Event, SendError, TooManyConnections, Totals, Violation};
+pub use words::{Change, ConnectionId, Event, SendError, TooManyConnections, Totals, Violation};
 
 use crate::limits::{
     CONNECTIONS_PER_VM_MAX, QUEUED_BYTES_PER_CONNECTION_MAX, QUEUED_BYTES_PER_VM_MAX, RESETS_QUEUED_MAX,
@@ -59,6 +59,10 @@ pub struct Muxer {
     /// Connections with something to emit, served in turns, one packet each.
     ready: VecDeque<ConnectionId>,
     resets: VecDeque<Header>,
+    /// Last words for connections that the guest has and this muxer has not. They go out before anything else.
+    farewells: VecDeque<Header>,
+    /// Since somebody asked.
+    changes: Vec<Change>,
     events: Vec<Event>,
     queued_bytes: usize,
     /// Connections whose send was refused because the VM as a whole had queued too much.
@@ -77,6 +81,8 @@ impl Muxer {
             by_ports: HashMap::new(),
             ready: VecDeque::new(),
             resets: VecDeque::new(),
+            farewells: VecDeque::new(),
+            changes: Vec::new(),
             events: Vec::new(),
             queued_bytes: 0,
             starved: Vec::new(),
@@ -228,12 +234,16 @@ impl Muxer {
                 flow.open();
                 flow.credit = credit;
                 flow.greeting = Some(Operation::RESPONSE);
+                let ports = flow.ports;
+                self.changes.push(Change::Known(ports));
                 self.refresh(id);
             }
             None => {
                 let ports = flow.ports;
                 self.remove(id);
-                self.queue_reset(ports);
+                if !self.queue_reset(ports) {
+                    self.changes.push(Change::Gone(ports));
+                }
             }
         }
     }
@@ -250,11 +260,13 @@ impl Muxer {
         let ports = loop {
             let ports = Ports { peer: guest_port, local: self.next_local_port };
             self.next_local_port = self.next_local_port.checked_add(1).unwrap_or(FIRST_LOCAL_PORT);
-            if ports.local != u32::MAX && !self.by_ports.contains_key(&ports) {
+            let is_free = !self.by_ports.contains_key(&ports) && !self.owes_farewell(ports);
+            if ports.local != u32::MAX && is_free {
                 break ports;
             }
         };
         let id = self.insert(Flow::new(ports, State::Requested, credit))?;
+        self.changes.push(Change::Known(ports));
         self.refresh(id);
         Ok((id, ports))
     }
@@ -310,6 +322,28 @@ impl Muxer {
         }
     }
 
+    /// The guest may have a connection of an earlier daemon's with these ports: it gets RST.
+    pub fn disown(&mut self, ports: Ports) {
+        let reset = self.header_to(ports, Operation::RST, 0);
+        self.farewells.push_back(reset);
+    }
+
+    fn owes_farewell(&self, ports: Ports) -> bool {
+        self.farewells.iter().any(|header| ports_of(header) == ports)
+    }
+
+    /// Forgets every connection, and tells the guest so: after what it was sent it sees end of file.
+    pub fn part(&mut self, reason: CloseReason) {
+        for index in 0..self.rows.len() {
+            let id = ConnectionId { index: index as u32, generation: self.rows[index].generation };
+            if let Some(flow) = self.close_quietly(id, reason) {
+                let both = SHUTDOWN_RECEIVE | SHUTDOWN_SEND;
+                let farewell = self.header_to(flow.ports, Operation::SHUTDOWN, both);
+                self.farewells.push_back(farewell);
+            }
+        }
+    }
+
     /// Forgets every connection without a word to the guest, which has forgotten them too or is gone.
     pub fn close_all(&mut self, reason: CloseReason) {
         for index in 0..self.rows.len() {
@@ -317,13 +351,18 @@ impl Muxer {
             self.close(id, reason);
         }
         self.ready.clear();
-        self.resets.clear();
         self.starved.clear();
+        self.changes.extend(self.resets.drain(..).map(|reset| Change::Gone(ports_of(&reset))));
+    }
+
+    /// Moves what has changed about the connections that the guest knows of to the end of `changes`.
+    pub fn take_changes(&mut self, changes: &mut Vec<Change>) {
+        changes.append(&mut self.changes);
     }
 
     /// Whether a packet waits for a receive buffer.
     pub fn has_packet(&mut self) -> bool {
-        if !self.resets.is_empty() {
+        if !self.farewells.is_empty() || !self.resets.is_empty() {
             return true;
         }
         while let Some(&id) = self.ready.front() {
@@ -342,9 +381,14 @@ impl Muxer {
         if !self.has_packet() {
             return None;
         }
-        if let Some(reset) = self.resets.pop_front() {
+        if let Some(last) = self.farewells.pop_front().or_else(|| self.resets.pop_front()) {
             self.totals.packets_sent += 1;
-            return Some(reset);
+            let ports = ports_of(&last);
+            // One that answers a packet of another kind may have the ports of a connection.
+            if !self.by_ports.contains_key(&ports) {
+                self.changes.push(Change::Gone(ports));
+            }
+            return Some(last);
         }
         let id = self.ready.pop_front()?;
         let guest_cid = self.guest_cid;
@@ -444,8 +488,15 @@ impl Muxer {
         Some(flow)
     }
 
-    /// Ends a connection without a packet.
+    /// Ends a connection that the guest has no more, without a packet.
     fn close(&mut self, id: ConnectionId, reason: CloseReason) -> Option<Flow> {
+        let flow = self.close_quietly(id, reason)?;
+        self.changes.push(Change::Gone(flow.ports));
+        Some(flow)
+    }
+
+    /// Ends a connection that the guest may still have.
+    fn close_quietly(&mut self, id: ConnectionId, reason: CloseReason) -> Option<Flow> {
         let flow = self.remove(id)?;
         self.events.push(Event::Closed(id, reason));
         self.relieve_starved();
@@ -454,11 +505,10 @@ impl Muxer {
 
     /// Ends a connection with RST.
     fn end(&mut self, id: ConnectionId, reason: CloseReason) {
-        if let Some(flow) = self.close(id, reason) {
-            // A guest that never saw our REQUEST has nothing to reset.
-            if flow.greeting != Some(Operation::REQUEST) {
-                self.queue_reset(flow.ports);
-            }
+        let Some(flow) = self.close_quietly(id, reason) else { return };
+        // A guest that never saw our REQUEST has nothing to reset.
+        if flow.greeting == Some(Operation::REQUEST) || !self.queue_reset(flow.ports) {
+            self.changes.push(Change::Gone(flow.ports));
         }
     }
 
@@ -486,26 +536,37 @@ impl Muxer {
         violation
     }
 
-    fn queue_reset(&mut self, ports: Ports) {
-        self.push_reset(Header {
+    /// False if it will not be sent.
+    fn queue_reset(&mut self, ports: Ports) -> bool {
+        let reset = self.header_to(ports, Operation::RST, 0);
+        self.push_reset(reset)
+    }
+
+    /// A packet without payload, of a connection that is in no table.
+    fn header_to(&self, ports: Ports, operation: Operation, flags: u32) -> Header {
+        Header {
             src_cid: HOST_CID,
             dst_cid: self.guest_cid,
             src_port: ports.local,
             dst_port: ports.peer,
             len: 0,
             socket_type: TYPE_STREAM,
-            operation: Operation::RST,
-            flags: 0,
+            operation,
+            flags,
             buf_alloc: 0,
             fwd_cnt: 0,
-        });
+        }
     }
 
     /// One RST says it all: a second one for the same ports could hit the next connection on them.
-    fn push_reset(&mut self, reset: Header) {
-        if self.resets.len() < RESETS_QUEUED_MAX && !self.resets.contains(&reset) {
+    /// False if there are too many.
+    fn push_reset(&mut self, reset: Header) -> bool {
+        let is_there = self.resets.contains(&reset);
+        let has_room = self.resets.len() < RESETS_QUEUED_MAX;
+        if has_room && !is_there {
             self.resets.push_back(reset);
         }
+        has_room || is_there
     }
 
     /// Puts a connection in the ready list if it has something to emit and is not there yet.
@@ -541,4 +602,9 @@ impl Muxer {
             self.announce_room(id);
         }
     }
+}
+
+/// The connection that a packet of ours is about.
+fn ports_of(header: &Header) -> Ports {
+    Ports { peer: header.dst_port, local: header.src_port }
 }

@@ -378,3 +378,33 @@ fn connections_take_turns() {
     let order: Vec<u32> = packets(&mut muxer).iter().map(|(header, _)| header.dst_port).collect();
     assert_eq!(order, [1, 2, 1, 2, 1, 2]);
 }
+
+#[test]
+fn who_is_disowned_hears_of_it_before_anything_else() {
+    let mut muxer = Muxer::new(CID);
+    let ports = Ports { peer: 7, local: FIRST_LOCAL_PORT };
+    muxer.disown(ports);
+    let (_, fresh) = muxer.connect(7, Credit::Automatic).unwrap();
+    assert_ne!(fresh, ports, "its guest would take the one for the other");
+    let sent: Vec<_> =
+        packets(&mut muxer).iter().map(|(header, _)| (header.operation, header.src_port)).collect();
+    assert_eq!(sent, [(Operation::RST, ports.local), (Operation::REQUEST, fresh.local)]);
+    let mut changes = Vec::new();
+    muxer.take_changes(&mut changes);
+    assert_eq!(changes, [Change::Known(fresh), Change::Gone(ports)]);
+}
+
+#[test]
+fn a_guest_that_is_parted_from_reads_all_and_sees_the_end() {
+    let mut muxer = Muxer::new(CID);
+    let id = open(&mut muxer, Credit::Automatic);
+    muxer.take_changes(&mut Vec::new());
+    muxer.part(CloseReason::Disconnected);
+    assert_eq!(events(&mut muxer), [Event::Closed(id, CloseReason::Disconnected)]);
+    let sent = packets(&mut muxer);
+    let [(header, _)] = &sent[..] else { panic!("{sent:?}") };
+    assert_eq!((header.operation, header.flags), (Operation::SHUTDOWN, SHUTDOWN_RECEIVE | SHUTDOWN_SEND));
+    let mut changes = Vec::new();
+    muxer.take_changes(&mut changes);
+    assert!(matches!(changes[..], [Change::Gone(_)]), "{changes:?}");
+}

@@ -1,5 +1,6 @@
 //! What goes into and comes out of the muxer, apart from packets.
 
+use super::flow::Ports;
 use crate::limits::CONNECTIONS_PER_VM_MAX;
 use crate::services::{CloseReason, ConnectRequest};
 
@@ -25,6 +26,15 @@ pub enum Event {
     Writable(ConnectionId),
     /// The connection is over.
     Closed(ConnectionId, CloseReason),
+}
+
+/// What has changed about the connections that the guest may have.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Change {
+    /// The guest is about to hear of it.
+    Known(Ports),
+    /// The guest has been told of its end, or has told us.
+    Gone(Ports),
 }
 
 /// Why [`super::Muxer::send`] took nothing.

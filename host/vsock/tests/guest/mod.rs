@@ -129,6 +129,13 @@ impl Guest {
         }
     }
 
+    /// Starts all rings again where they stopped.
+    pub fn start_at(&mut self, positions: [u32; 3]) {
+        for (index, position) in positions.into_iter().enumerate() {
+            self.start_queue(index, position as u16);
+        }
+    }
+
     /// Stops all rings as QEMU does on pause and reset; the positions they stopped at.
     pub fn stop(&mut self) -> [u32; 3] {
         std::array::from_fn(|index| {

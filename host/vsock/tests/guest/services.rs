@@ -159,7 +159,7 @@ pub struct Rig {
     pub told: Receiver<Told>,
     pub sender: Sender<Told>,
     pub socket: PathBuf,
-    _directory: tempfile::TempDir,
+    _directory: Option<tempfile::TempDir>,
 }
 
 impl Rig {
@@ -169,13 +169,22 @@ impl Rig {
 
     pub fn with_cid(guest_cid: u64) -> Self {
         let directory = tempfile::tempdir().unwrap();
-        let socket = directory.path().join("vsock");
+        let rig = Self::serve(guest_cid, directory.path().join("vsock"));
+        Self { _directory: Some(directory), ..rig }
+    }
+
+    /// With a socket of the caller's.
+    pub fn at(socket: PathBuf) -> Self {
+        Self::serve(super::CID, socket)
+    }
+
+    fn serve(guest_cid: u64, socket: PathBuf) -> Self {
         let (sender, told) = channel();
         let daemon =
             Arc::new(Daemon { told: Mutex::new(sender.clone()), relays: Mutex::new(HashMap::new()) });
         let config = DeviceConfig { guest_cid, socket: socket.clone() };
         let device = Device::serve(config, Arc::clone(&daemon) as Arc<dyn Services>).unwrap();
-        Self { device, daemon, told, sender, socket, _directory: directory }
+        Self { device, daemon, told, sender, socket, _directory: None }
     }
 
     /// The next thing the daemon is told, memory tables and idle calls passed over.

@@ -1,6 +1,8 @@
 //! Barriers as they stand in a command list: groups of one type, in the API's order (BAR-011), and the older
 //! `ResourceBarrier`. Nothing here judges them.
 
+use serde::{Deserialize, Serialize};
+
 use super::element::{Element, Elements, long, push, word};
 use super::{
     BarrierAccess, BarrierLayout, BarrierSync, Form, IsaError, LegacyFlags, LegacyState, Owned, RangedFlags,
@@ -10,7 +12,7 @@ use alloc::vec::Vec;
 use core::fmt;
 
 /// What all barriers have: a global one has no more (`D3D12_GLOBAL_BARRIER`).
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub struct Barrier {
     pub sync_before: BarrierSync,
     pub sync_after: BarrierSync,
@@ -19,7 +21,7 @@ pub struct Barrier {
 }
 
 /// `D3D12_TEXTURE_BARRIER`.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub struct TextureBarrier {
     pub barrier: Barrier,
     pub layout_before: BarrierLayout,
@@ -32,7 +34,7 @@ pub struct TextureBarrier {
 
 /// `D3D12_BARRIER_SUBRESOURCE_RANGE`: if `mips` is 0, then `first_mip` is the flat index of one subresource, or
 /// [`ALL_SUBRESOURCES`](super::ALL_SUBRESOURCES), and the rest does not count.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub struct SubresourceRange {
     pub first_mip: u32,
     pub mips: u32,
@@ -52,7 +54,7 @@ impl SubresourceRange {
 }
 
 /// `D3D12_BUFFER_BARRIER`.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub struct BufferBarrier {
     pub barrier: Barrier,
     /// 0 is NULL.
@@ -64,7 +66,7 @@ pub struct BufferBarrier {
 }
 
 /// `D3D12DDI_RANGED_BARRIER` (BAR-013).
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub struct RangedBarrier {
     pub barrier: Barrier,
     /// 0: the whole cache; else what may hold this resource.
@@ -193,14 +195,14 @@ fn read_group(bytes: &[u8], offset: usize) -> Result<(BarrierGroup<Viewed<'_>>, 
 }
 
 /// A fence and the value to wait for: fence barriers name fences by their GPU address.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub struct FenceValue {
     pub gpu_address: u64,
     pub value: u64,
 }
 
 /// `D3D12_RESOURCE_BARRIER`.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub enum LegacyBarrier {
     Transition {
         flags: LegacyFlags,

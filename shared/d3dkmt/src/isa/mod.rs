@@ -40,6 +40,7 @@ mod element;
 pub mod opcode;
 mod read;
 mod resource;
+mod saved;
 #[cfg(test)]
 mod tests;
 #[cfg(test)]

@@ -14,6 +14,8 @@
 //! the same size. A mip has half the width, height and depth of the one before it, at least 1. A buffer is one
 //! subresource.
 
+use serde::{Deserialize, Serialize};
+
 use super::element::{long, push, word};
 use super::work::open_words;
 use super::{BarrierLayout, LegacyState};
@@ -42,7 +44,7 @@ open_words! {
 
 bitflags! {
     /// `D3D12_RESOURCE_FLAGS`.
-    #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+    #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default, Serialize, Deserialize)]
     pub struct ResourceFlags: u32 {
         const ALLOW_RENDER_TARGET = 0x1;
         const ALLOW_DEPTH_STENCIL = 0x2;
@@ -57,7 +59,7 @@ bitflags! {
 }
 
 /// `SetName`: what messages call a resource.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 pub struct ResourceName([u8; Self::BYTES]);
 
 impl ResourceName {
@@ -72,8 +74,12 @@ impl ResourceName {
         ResourceName(bytes)
     }
 
+    pub fn to_bytes(self) -> [u8; Self::BYTES] {
+        self.0
+    }
+
     /// `None` if it is not UTF-8, or goes on behind its first zero.
-    fn decode(bytes: &[u8]) -> Option<Self> {
+    pub fn decode(bytes: &[u8]) -> Option<Self> {
         let end = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
         let (name, rest) = bytes.split_at(end);
         if rest.iter().any(|byte| *byte != 0) {
@@ -97,7 +103,7 @@ impl fmt::Debug for ResourceName {
 }
 
 /// See the module.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub struct ResourceDesc {
     pub kind: ResourceKind,
     pub heap: HeapType,

@@ -2,10 +2,11 @@
 //! Unknown bits and unknown layouts are kept as they came; the validator says what is wrong with them.
 
 use bitflags::bitflags;
+use serde::{Deserialize, Serialize};
 
 bitflags! {
     /// `D3D12DDI_BARRIER_SYNC`: where a barrier begins or ends to have an effect.
-    #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Default)]
+    #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Default, Serialize, Deserialize)]
     pub struct BarrierSync: u32 {
         /// Umbrella: all preceding, or all following, work of the GPU.
         const ALL = 0x1;
@@ -41,7 +42,7 @@ bitflags! {
     }
 
     /// `D3D12_BARRIER_ACCESS`. No bit at all is [`COMMON`](BarrierAccess::COMMON).
-    #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Default)]
+    #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Default, Serialize, Deserialize)]
     pub struct BarrierAccess: u32 {
         const VERTEX_BUFFER = 0x1;
         const CONSTANT_BUFFER = 0x2;
@@ -74,13 +75,13 @@ bitflags! {
     }
 
     /// `D3D12_TEXTURE_BARRIER_FLAGS`.
-    #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+    #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default, Serialize, Deserialize)]
     pub struct TextureFlags: u32 {
         const DISCARD = 0x1;
     }
 
     /// `D3D12DDI_RANGED_BARRIER_FLAGS`.
-    #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+    #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default, Serialize, Deserialize)]
     pub struct RangedFlags: u32 {
         const ATOMIC_COPY = 0x1;
         const ACQUIRE = 0x2;
@@ -88,7 +89,7 @@ bitflags! {
     }
 
     /// `D3D12_RESOURCE_STATES`, of the older `ResourceBarrier`. No bit at all is `COMMON` and `PRESENT`.
-    #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Default)]
+    #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Default, Serialize, Deserialize)]
     pub struct LegacyState: u32 {
         const VERTEX_AND_CONSTANT_BUFFER = 0x1;
         const INDEX_BUFFER = 0x2;
@@ -116,7 +117,7 @@ bitflags! {
     }
 
     /// `D3D12_RESOURCE_BARRIER_FLAGS`.
-    #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+    #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default, Serialize, Deserialize)]
     pub struct LegacyFlags: u32 {
         const BEGIN_ONLY = 0x1;
         const END_ONLY = 0x2;
@@ -204,7 +205,7 @@ impl LegacyState {
 }
 
 /// `D3D12DDI_BARRIER_LAYOUT` (BAR-010).
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct BarrierLayout(pub u32);
 
 macro_rules! layouts {
@@ -273,7 +274,7 @@ impl core::fmt::Debug for BarrierLayout {
 }
 
 /// `D3D12_COMMAND_LIST_TYPE`, with its values. A bundle (1) is a direct list with a flag here.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 #[repr(u32)]
 pub enum QueueType {
     Direct = 0,
@@ -296,14 +297,14 @@ impl QueueType {
 
 bitflags! {
     /// Of [`Packet::BeginList`](super::Packet).
-    #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+    #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default, Serialize, Deserialize)]
     pub struct ListFlags: u32 {
         /// `D3D12_COMMAND_LIST_TYPE_BUNDLE`: it may not have barriers.
         const BUNDLE = 0x1;
     }
 
     /// Of a [`Use`](super::Use).
-    #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+    #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default, Serialize, Deserialize)]
     pub struct UseFlags: u32 {
         /// An unordered access that reads and does not write.
         const ONLY_READS = 0x1;

@@ -1,5 +1,7 @@
 //! Commands that work: what they are, what they do with bytes, what they use, and in which scope of synchronization.
 
+use serde::{Deserialize, Serialize};
+
 use super::element::{Element, long, push, word};
 use super::{BarrierAccess, BarrierSync, IsaError, UseFlags};
 use alloc::vec::Vec;
@@ -7,7 +9,7 @@ use alloc::vec::Vec;
 macro_rules! open_words {
     ($(#[$doc:meta])* $name:ident { $($(#[$case_doc:meta])* $case:ident = $value:expr,)* }) => {
         $(#[$doc])*
-        #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+        #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Serialize, Deserialize)]
         #[repr(u32)]
         pub enum $name { $($(#[$case_doc])* $case = $value,)* }
 
@@ -85,7 +87,7 @@ pub const ALL_SUBRESOURCES: u32 = u32::MAX;
 pub const WHOLE: u64 = u64::MAX;
 
 /// One range that a command touches.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub struct Use {
     /// The resource's number; 0 is none.
     pub resource: u32,

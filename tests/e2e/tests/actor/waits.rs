@@ -82,7 +82,7 @@ fn an_event_wait_sets_its_event_once() {
     assert_eq!(actor.call_with(wait(device, fence, 99), Some(3)).0, NtStatus::SUCCESS);
     actor.must(Task::CloseEvent(3));
     actor.given(signal(device, fence, 99));
-    for task in [Task::TakeEvent(3), Task::CloseEvent(3)] {
+    for task in [Task::TakeEvent(3), Task::AwaitEvent(3), Task::CloseEvent(3)] {
         assert_eq!(actor.ask(0, task), (NtStatus::INVALID_HANDLE, Outcome::Nothing));
     }
     // An event that is none.

@@ -3,6 +3,7 @@
 use d3dkmt::{Call, NtStatus, WaitOutcome};
 use e2e::embedded::Embedded;
 use e2e::wire::{Attached, Client};
+use proto::control::Process;
 
 #[test]
 fn a_synchronous_call_is_one_frame_each_way_and_a_one_way_call_is_one_frame() {
@@ -46,7 +47,9 @@ fn a_destroyed_fence_gives_its_slot_and_its_handle_back() {
         let destroy = Call::DestroySynchronizationObject { object: fence.object };
         assert_eq!(client.call(&destroy).0, NtStatus::SUCCESS);
     }
-    assert_eq!(state(), before, "slots, slots in use and handles");
+    let after = state();
+    assert_eq!(after.calls, before.calls + 4000);
+    assert_eq!(Process { calls: before.calls, ..after }, before, "slots, slots in use and handles");
     drop(client);
     daemon.end();
 }

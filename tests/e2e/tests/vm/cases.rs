@@ -1,6 +1,7 @@
 //! The cases, in the order in which they run.
 
-use dxgkrnl::VmId;
+use d3dkmt::limits::{BELLS_PER_VM_MAX, KEPT_EVENTS_PER_PROCESS_MAX};
+use dxgkrnl::{Fault, VmId};
 use e2e::machine;
 use e2e::polling::{eventually, until};
 use gpupv::daemon::control;
@@ -10,6 +11,10 @@ use proto::control::Inspection;
 
 use crate::lab::Lab;
 
+/// Of `tests/c/cpu_event_bell.c`.
+const WAKES: u32 = 20;
+const BELL_USAGE: u32 = 5;
+const HELD_USAGE: u32 = 6;
 const TOUR: &str = include_str!("../golden/fence_tour.txt");
 
 fn inspection(lab: &Lab) -> Inspection {
@@ -67,6 +72,57 @@ pub fn killed_in_any_state(lab: &mut Lab) {
     lab.files_are_as_after_boot();
 }
 
+/// At each point of an event's life that `tests/c/cpu_event_kill.c` has.
+pub fn killed_with_an_event(lab: &mut Lab) {
+    // covers: EVT-029
+    const POINTS: u32 = 20;
+    let connections = lab.entry(0).device.stats().connections;
+    for point in 0..POINTS {
+        let job = lab.start(0, &["/cpu_event_kill", &point.to_string()]);
+        job.says("ready");
+        job.kill();
+        lab.wait_until_empty();
+        until("its streams are closed", || lab.entry(0).device.stats().connections == connections);
+    }
+    lab.files_are_as_after_boot();
+}
+
+/// Who waits for an event of the driver is woken by the guest's kernel, and no thread runs before it.
+pub fn woken_by_the_kernel(lab: &mut Lab) {
+    let job = lab.start(0, &["/cpu_event_bell", "waits"]);
+    for wake in 0..WAKES {
+        job.says(&format!("wake {wake}"));
+        lab.fleet.daemon.seat.fault(Fault::ObjectGoesBad { adapter: 0, usage: BELL_USAGE });
+    }
+    let (code, output) = job.end();
+    assert!(code == 0 && output.ends_with("woken, and no thread in between\n"), "{code}: {output}");
+    lab.wait_until_empty();
+}
+
+/// A guestd that is stopped delays signals after the first and nobody else.
+pub fn without_the_broker(lab: &mut Lab) {
+    let job = lab.start(0, &["/cpu_event_bell", "without"]);
+    let (code, output) = job.end();
+    assert_eq!((code, output.as_str()), (0, "set without the broker\n"));
+    lab.wait_until_empty();
+}
+
+/// Events beyond what a VM has bells for come by the streams of their processes.
+pub fn more_events_than_bells(lab: &mut Lab) {
+    const JOBS: usize = BELLS_PER_VM_MAX / KEPT_EVENTS_PER_PROCESS_MAX + 1;
+    let connections = || lab.entry(0).device.stats().connections;
+    let before = connections();
+    let jobs = [(); JOBS].map(|()| lab.start(0, &["/cpu_event_bell", "holds"]));
+    jobs.iter().for_each(|job| job.says("ready"));
+    assert_eq!(connections(), before + JOBS + BELLS_PER_VM_MAX);
+    lab.fleet.daemon.seat.fault(Fault::ObjectGoesBad { adapter: 0, usage: HELD_USAGE });
+    for job in jobs {
+        assert_eq!(job.end(), (0, "ready\neach was set once\n".into()));
+    }
+    lab.wait_until_empty();
+    until("their streams are closed", || connections() == before);
+}
+
 pub fn killed_while_calling(lab: &mut Lab) {
     let job = lab.start(0, &["/states", "calls"]);
     job.says("ready");
@@ -92,7 +148,7 @@ pub fn satisfied_waits(lab: &mut Lab) {
 pub fn intruder(lab: &mut Lab) {
     let breaches = lab.fleet.daemon.seat.counters.protocol_errors.count();
     assert_eq!(lab.run(0, &["/intruder"]), (0, "intruder: got nothing\n".into()));
-    assert_eq!(lab.fleet.daemon.seat.counters.protocol_errors.count(), breaches + 2, "two bad tokens");
+    assert_eq!(lab.fleet.daemon.seat.counters.protocol_errors.count(), breaches + 4, "four bad tokens");
     lab.wait_until_empty();
 }
 

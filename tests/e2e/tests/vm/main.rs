@@ -6,16 +6,18 @@ mod cases;
 mod lab;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
 use std::process::Stdio;
 
 use e2e::embedded::{Embedded, alone};
 use e2e::guests::guests_can_run;
 use e2e::programs::{c_program, gpupv};
+use serde_json::{Value, json};
 
 use lab::Lab;
 
 /// Programs whose output must be the same on both arms.
-const SAME_OUTPUT: [&str; 18] = [
+const SAME_OUTPUT: [&str; 19] = [
     "fence_tour",
     "fork_tour",
     "threads",
@@ -34,6 +36,7 @@ const SAME_OUTPUT: [&str; 18] = [
     "pending",
     "cpu_event_l0",
     "cpu_event_rocr",
+    "cpu_event_bell",
 ];
 
 type Case = fn(&mut Lab);
@@ -44,7 +47,8 @@ fn two_guests() {
         return;
     }
     let local = local_outputs();
-    let mut lab = Lab::boot(&[&SAME_OUTPUT[..], &["states", "kill_named", "intruder"]].concat());
+    let mut lab =
+        Lab::boot(&[&SAME_OUTPUT[..], &["states", "kill_named", "intruder", "cpu_event_kill"]].concat());
     let mut failed = Vec::new();
     let mut check = |name: &str, lab: &mut Lab, case: &dyn Fn(&mut Lab)| {
         let began = std::time::Instant::now();
@@ -55,10 +59,14 @@ fn two_guests() {
         }
     };
     check("the output is the same on both arms", &mut lab, &|lab| cases::same_output(lab, &local));
-    let cases: [(&str, Case); 7] = [
+    let cases: [(&str, Case); 11] = [
         ("a program that destroys nothing leaves nothing", cases::leaves_everything),
         ("a program killed in any state leaves nothing", cases::killed_in_any_state),
         ("a program killed while it calls leaves nothing", cases::killed_while_calling),
+        ("a program killed at any point of an event's life leaves nothing", cases::killed_with_an_event),
+        ("a driver's event is set by the guest's kernel", cases::woken_by_the_kernel),
+        ("a stopped guestd is in nobody's way", cases::without_the_broker),
+        ("events beyond the limit of bells are set by the stream", cases::more_events_than_bells),
         ("a wait for what is reached sends no message", cases::satisfied_waits),
         ("a process that goes to the host by itself gets nothing", cases::intruder),
         ("guestd killed: its processes end, the guest comes back", cases::guestd_killed),
@@ -92,7 +100,7 @@ fn a_recorded_run_in_two_guests_replays_identical() {
     let folder = tempfile::tempdir().expect("a folder");
     let trace = folder.path().join("two.gvt");
     let program = c_program("fence_tour");
-    let mut command = gpupv(&["vm", "run", "--vms", "2", "--record"]);
+    let mut command = gpupv(&["vm", "run", "--vms", "2", "--times", "--record"]);
     command.arg(&trace).arg("--with").arg(format!("{}:/tour", program.display())).args(["--", "/tour"]);
     let output = command.stdin(Stdio::null()).output().expect("gpupv starts");
     let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
@@ -106,4 +114,35 @@ fn a_recorded_run_in_two_guests_replays_identical() {
     let said = String::from_utf8_lossy(&replay.stdout);
     assert_eq!(replay.status.code(), Some(0), "{said}");
     assert!(said.starts_with("identical: ") && !said.contains("not ended"), "{said}");
+    wakes_of_guests_have_parts(&trace);
+}
+
+/// The tour is woken by an engine, and by another process of its VM: then the whole is between two times of one clock.
+fn wakes_of_guests_have_parts(trace: &Path) {
+    let output =
+        gpupv(&["trace", "stats", "--wakes=100", "--json"]).arg(trace).output().expect("gpupv starts");
+    let told: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    assert_eq!(told["unsteady"], json!([]), "{told:#}");
+    let wakes = told["slowest"].as_array().expect("a list");
+    // Which waits were early enough to sleep is the guests' affair.
+    for guest in ["vm1", "vm2"] {
+        let is_its = |wake: &Value| wake["process"].as_str().is_some_and(|path| path.contains(guest));
+        assert!(wakes.iter().any(is_its), "{guest}: {told:#}");
+    }
+    assert!(wakes.iter().any(|wake| wake["call"] == "SignalFromCpu"), "{told:#}");
+    for wake in wakes {
+        let length = |of: &Value| Some((of["ns"].as_i64()?, of["error_ns"].as_i64()?));
+        let part = |name: &str| length(&wake["parts"][name]);
+        let parts: Vec<_> = wake["parts"].as_object().expect("parts").values().filter_map(length).collect();
+        let (whole, error) = length(&wake["whole"]).expect("it is known");
+        assert_eq!(whole, parts.iter().map(|part| part.0).sum::<i64>(), "{wake:#}");
+        assert!(parts.iter().all(|(nanos, error)| nanos + error >= 0), "before its cause: {wake:#}");
+        let back = part("link back").expect("it is known");
+        assert!(back.1 > 0, "it is between two clocks: {wake:#}");
+        match part("link") {
+            // A wait for what is reached by then is its own cause.
+            Some(link) => assert!(link.1 > 0 && error == 0 && wake["call"] != "deadline", "{wake:#}"),
+            None => assert!(error == back.1 && wake["call"] == "deadline", "{wake:#}"),
+        }
+    }
 }

@@ -11,6 +11,7 @@
 //! - Values of waits come in ascending or in random order; the names of their events ascend.
 #![allow(dead_code)]
 
+pub mod lists;
 mod world;
 
 use std::collections::{BTreeMap, HashMap};
@@ -61,12 +62,13 @@ fn take(world: &mut World, input: Input) -> Result<(), Infallible> {
 }
 
 /// Nanoseconds that this thread had a processor.
-fn thread_ns() -> u64 {
+pub fn thread_ns() -> u64 {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
-fn ns(count: usize, mut each: impl FnMut(usize)) -> f64 {
+/// Nanoseconds of one of `count` times.
+pub fn ns(count: usize, mut each: impl FnMut(usize)) -> f64 {
     let begin = thread_ns();
     (0..count).for_each(&mut each);
     (thread_ns() - begin) as f64 / count as f64

@@ -18,17 +18,20 @@ pub enum Place {
 const OF_GUESTS: &[&str] = &[
     "sync_call_signal",
     "sync_call_state",
+    "submit_list",
     "cross_process_wake",
     "pipelined_signals",
     "escape_64k",
     "driver_wake",
     "flood_small",
     "flood_large",
+    "recorded_signals",
+    "recorded_wake",
     "fence_read",
     "fence_read_written",
     "satisfied_wait",
 ];
-const OF_ONE_CORE: usize = 4;
+const OF_ONE_CORE: usize = 5;
 
 impl Place {
     pub fn name(self) -> &'static str {
@@ -144,6 +147,28 @@ pub const DEFINITIONS: &[Definition] = &[
         Unit::Nanoseconds,
         ("peer", "raw echo of the same bytes"),
         Goal::RatioAtMost(1.5),
+    ),
+    beside(
+        "submit_list",
+        "an empty command list submitted, and a call behind it",
+        Unit::Nanoseconds,
+        ("peer", "that call alone: device state"),
+        Goal::RatioAtMost(2.0),
+    ),
+    beside(
+        "list_command",
+        "a command with a barrier from call to end, races looked for",
+        Unit::Nanoseconds,
+        ("peer", "the same without the search"),
+        Goal::RatioAtMost(5.0),
+    ),
+    alone("list_command_plain", "  the same without the search", Unit::Nanoseconds, Goal::AtMost(1000.0)),
+    beside(
+        "engine_copy",
+        "a copy of 1 MiB by an engine, in the daemon",
+        Unit::BytesPerSecond,
+        ("peer", "memcpy of 1 MiB"),
+        Goal::RatioAtLeast(0.5),
     ),
     beside(
         "cross_process_wake",
@@ -298,6 +323,28 @@ pub const DEFINITIONS: &[Definition] = &[
         ("peer", "of 4, each object"),
         Goal::RatioAtMost(1.5),
     ),
+    beside(
+        "recorded_signals",
+        "pipelined one-way signals while a trace is recorded",
+        Unit::BytesPerSecond,
+        ("peer", "the same without"),
+        Goal::RatioAtLeast(0.9),
+    ),
+    beside(
+        "recorded_wake",
+        "CPU signal to a parked waiter while a trace is recorded",
+        Unit::Nanoseconds,
+        ("peer", "the same without"),
+        Goal::RatioAtMost(1.05),
+    ),
+    beside(
+        "recorder",
+        "recorder alone: a CPU signal and what it leads to",
+        Unit::Nanoseconds,
+        ("peer", "a copy of 40 bytes, appended"),
+        Goal::AtMost(40.0),
+    ),
+    alone("trace_read", "a recorded CPU signal, read", Unit::Nanoseconds, Goal::None),
     beside(
         "recording",
         "kernel alone: CPU signal with the recorder on",

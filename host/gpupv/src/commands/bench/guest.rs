@@ -16,6 +16,7 @@ use super::figures::Place;
 use super::flood::{self, Flooder};
 use super::peers::RawPeers;
 use super::placement::{self, Cores, Kept};
+use super::recorded::{self, Recorded};
 use crate::artifacts::Artifacts;
 use crate::commands::vm::{Fleet, FleetPlan, guest_environment};
 use crate::daemon::{Daemon, Options};
@@ -128,6 +129,7 @@ pub fn measure_local(
     let daemon = Daemon::start(options(folder.path()))?;
     let peers = RawPeers::start(folder.path(), daemon.seat.clone())?;
     let mut flooder = Flooder::new(&daemon, artifacts)?;
+    let recorded = Recorded::new(daemon.seat.clone())?;
     drop(kept);
     // Inherited by the child; and the little that this thread does meanwhile disturbs the daemon least there.
     let _kept = Kept::on(cores.guest)?;
@@ -143,9 +145,13 @@ pub fn measure_local(
     let mut progress = Progress { steps, place, rounds: plan.rounds, figure: String::new() };
     let mut taken_in = Ok(());
     for line in BufReader::new(output).lines() {
-        taken_in = line.map_err(Into::into).and_then(|line| match flood::asked(&line) {
-            Some(flood) => flooder.turn_to(flood, cores.guest, collected).and_then(|()| Ok(writeln!(input)?)),
-            None => progress.line(collected, &line),
+        taken_in = line.map_err(Into::into).and_then(|line| {
+            match (flood::asked(&line), recorded::asked(&line)) {
+                (Some(flood), _) => flooder.turn_to(flood, cores.guest, collected)?,
+                (None, Some(record)) => recorded.turn_to(record)?,
+                (None, None) => return progress.line(collected, &line),
+            }
+            Ok(writeln!(input)?)
         });
         if taken_in.is_err() {
             break;
@@ -155,7 +161,7 @@ pub fn measure_local(
     let status = child.wait()?;
     taken_in?;
     ensure!(status.success(), "guest-bench ended with {status}");
-    drop((peers, flooder));
+    drop((peers, flooder, recorded));
     daemon.stop()
 }
 
@@ -175,8 +181,8 @@ pub async fn measure_vm(
         placement::move_process(guest.vm.pid(), cores.guest)?;
     }
     placement::move_process(std::process::id(), cores.host)?;
-    let flooder = Flooder::new(&fleet.daemon, artifacts)?;
-    let measured = measure_in(&mut fleet, plan, steps, flooder, cores, collected).await;
+    let asked = (Flooder::new(&fleet.daemon, artifacts)?, Recorded::new(fleet.daemon.seat.clone())?);
+    let measured = measure_in(&mut fleet, plan, steps, asked, cores, collected).await;
     fleet.end()?;
     measured
 }
@@ -185,7 +191,7 @@ async fn measure_in(
     fleet: &mut Fleet,
     plan: &Plan,
     steps: &Steps,
-    mut flooder: Flooder,
+    (mut flooder, recorded): (Flooder, Recorded),
     cores: Cores,
     collected: &mut Collected,
 ) -> anyhow::Result<()> {
@@ -206,13 +212,14 @@ async fn measure_in(
                 while let Some(end) = line.iter().position(|byte| *byte == b'\n') {
                     let whole: Vec<u8> = line.drain(..=end).collect();
                     let text = String::from_utf8_lossy(&whole);
-                    taken_in = match (std::mem::replace(&mut taken_in, Ok(())), flood::asked(&text)) {
-                        (Err(error), _) => Err(error),
-                        (Ok(()), None) => progress.line(collected, text.trim_end()),
-                        (Ok(()), Some(flood)) => flooder
-                            .turn_to(flood, cores.guest, collected)
-                            .and_then(|()| Ok(inputs.try_send(exec_input::Body::Stdin(b"\n".to_vec()))?)),
-                    };
+                    taken_in = std::mem::replace(&mut taken_in, Ok(())).and_then(|()| {
+                        match (flood::asked(&text), recorded::asked(&text)) {
+                            (Some(flood), _) => flooder.turn_to(flood, cores.guest, collected)?,
+                            (None, Some(record)) => recorded.turn_to(record)?,
+                            (None, None) => return progress.line(collected, text.trim_end()),
+                        }
+                        Ok(inputs.try_send(exec_input::Body::Stdin(b"\n".to_vec()))?)
+                    });
                 }
             }
             Output::Stderr(bytes) => complaints.extend_from_slice(&bytes),

@@ -3,11 +3,11 @@
 //! The rounds are those of `cargo bench -p dxgkrnl --bench model`.
 
 #[path = "../../../../dxgkrnl/benches/model/measure/mod.rs"]
-mod measure;
+pub mod measure;
 
 use dxgkrnl::Config;
-use measure::{WaitAll, Waits, Walk, operations};
-use trace::Recorder;
+use measure::{WaitAll, Waits, Walk, operations, thread_ns};
+use trace::{Reader, Record, Recorder};
 
 use super::Plan;
 use super::guest::Collected;
@@ -28,7 +28,13 @@ pub fn measure(plan: &Plan, steps: &Steps, collected: &mut Collected) -> anyhow:
     pairs(plan, collected);
     waits(plan, collected);
     wait_all(plan, collected);
-    if plan.wants(&["recording"]) { recording(plan, collected) } else { Ok(()) }
+    if plan.wants(&["recording"]) {
+        recording(plan, collected)?;
+    }
+    if plan.wants(&["recorder", "trace_read"]) {
+        recorder_alone(plan, collected)?;
+    }
+    Ok(())
 }
 
 /// The most fences that are measured.
@@ -128,5 +134,53 @@ fn recording(plan: &Plan, collected: &mut Collected) -> anyhow::Result<()> {
     recorder.flush()?;
     let bytes = std::fs::metadata(&path)?.len() as f64;
     collected.add_fact("recording", "bytes_per_step", bytes / recorded as f64);
+    Ok(())
+}
+
+/// What a recorder takes of a signal, and what is read of it again.
+fn recorder_alone(plan: &Plan, collected: &mut Collected) -> anyhow::Result<()> {
+    const COPIED_BYTES: usize = 40;
+    /// As many as a processor has at hand: whoever records has just had them from the kernel.
+    const KEPT: usize = 500;
+    let folder = tempfile::Builder::new().prefix("gpupv-").tempdir()?;
+    let path = folder.path().join("bench.gvt");
+    let mut walk = Walk::new(100);
+    let mut steps = Vec::new();
+    walk.signals_to(KEPT, |world, input| {
+        let kept = input.clone();
+        world.take(input);
+        steps.push((kept, world.effects.clone()));
+        anyhow::Ok(())
+    })?;
+    let rounds = 100 * OPERATIONS / KEPT / if plan.quick { 10 } else { 1 };
+    let count = (rounds * steps.len()) as f64;
+    let nanos = |begun: u64| (thread_ns() - begun) as f64 / count;
+    let mut copies = Vec::with_capacity(COPIED_BYTES * KEPT);
+    for _ in 0..plan.rounds {
+        let mut recorder = Recorder::create(&path, &Config::default(), "gpupv bench")?;
+        let begun = thread_ns();
+        for round in 0..rounds as u64 {
+            for (at, (input, effects)) in (0..).zip(&steps) {
+                recorder.begin((round * KEPT as u64 + at) * 1700, std::hint::black_box(input))?;
+                recorder.end(std::hint::black_box(effects))?;
+            }
+        }
+        let ours = nanos(begun);
+        recorder.finish(0)?;
+        let begun = thread_ns();
+        for _ in 0..rounds {
+            copies.clear();
+            for _ in &steps {
+                copies.extend_from_slice(std::hint::black_box(&[7; COPIED_BYTES]));
+            }
+        }
+        let peer = nanos(begun);
+        collected.add_round("recorder", &[("ours", ours), ("peer", peer)]);
+        let begun = thread_ns();
+        let read = Reader::open(&path)?.filter(|record| matches!(record, Ok(Record::Step { .. }))).count();
+        collected.add_round("trace_read", &[("ours", nanos(begun))]);
+        anyhow::ensure!(read as f64 == count, "{read} steps were read, {count} recorded");
+    }
+    collected.add_fact("recorder", "bytes_per_step", std::fs::metadata(&path)?.len() as f64 / count);
     Ok(())
 }

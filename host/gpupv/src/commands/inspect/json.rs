@@ -21,6 +21,7 @@ pub fn to_json(state: &Inspection) -> Value {
         "resident_bytes": state.resident_bytes,
         "now_ns": state.now_ns,
         "recording": state.recording,
+        "recording_dropped": state.recording_dropped,
         "vms": state.vms.iter().map(|vm| json!({
             "id": vm.id, "name": vm.name, "state": vm.state, "socket": vm.socket,
         })).collect::<Vec<_>>(),

@@ -13,7 +13,7 @@ use crate::daemon::control;
 use crate::output::{OK, say};
 
 pub use json::to_json;
-pub use text::render;
+pub use text::{render, render_kernel};
 
 /// Arguments of `gpupv inspect`.
 #[derive(Args, Debug)]

@@ -230,6 +230,27 @@ pub fn render(state: &Inspection) -> String {
         milliseconds(state.now_ns),
         if state.recording { ", recording" } else { "" }
     );
+    if state.recording_dropped > 0 {
+        text += &format!("recording stopped: {} steps are not in the trace\n", state.recording_dropped);
+    }
+    text += &render_kernel(state);
+    if let Some(counters) = &state.counters {
+        text += &format!(
+            "frames {} in, {} out; {} fence stores, {} wakes, {} refusals, {} protocol errors\n",
+            counters.frames_received,
+            counters.frames_sent,
+            counters.fence_stores,
+            counters.wakes,
+            counters.refusals,
+            counters.protocol_errors
+        );
+    }
+    text
+}
+
+/// What the kernel has, without the daemon around it.
+pub fn render_kernel(state: &Inspection) -> String {
+    let mut text = String::new();
     if let Some(bugcheck) = &state.bugcheck {
         let parameters: Vec<String> = bugcheck.parameters.iter().map(|one| format!("{one:#x}")).collect();
         text += &format!("BUGCHECK {:#x} ({}): {}\n", bugcheck.code, parameters.join(", "), bugcheck.why);
@@ -244,7 +265,10 @@ pub fn render(state: &Inspection) -> String {
         text += &format!("{} engine resets, {} adapter resets\n", state.engine_resets, state.adapter_resets);
     }
     for vm in &state.vms {
-        text += &format!("vm {} ({}): {}, {}\n", vm.id, vm.name, vm.state, vm.socket);
+        text += &match vm.socket.as_str() {
+            "" => format!("vm {} ({})\n", vm.id, vm.name),
+            socket => format!("vm {} ({}): {}, {socket}\n", vm.id, vm.name, vm.state),
+        };
     }
     for process in &state.processes {
         let place = if process.vm == 0 { "local".into() } else { format!("vm {}", process.vm) };
@@ -274,17 +298,6 @@ pub fn render(state: &Inspection) -> String {
     text.extend(state.acquires.iter().map(|acquire| render_acquire(acquire, state.now_ns)));
     for engine in state.engines.iter().filter(|engine| engine.state != "idle") {
         text += &format!("engine {}.{} ({}): {}\n", engine.adapter, engine.node, engine.kind, engine.state);
-    }
-    if let Some(counters) = &state.counters {
-        text += &format!(
-            "frames {} in, {} out; {} fence stores, {} wakes, {} refusals, {} protocol errors\n",
-            counters.frames_received,
-            counters.frames_sent,
-            counters.fence_stores,
-            counters.wakes,
-            counters.refusals,
-            counters.protocol_errors
-        );
     }
     text
 }

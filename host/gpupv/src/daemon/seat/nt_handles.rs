@@ -14,8 +14,8 @@
 
 use std::collections::BTreeMap;
 
+use d3dkmt::ShareToken;
 use d3dkmt::limits::SHARES_PER_VM_MAX;
-use d3dkmt::{Call, ShareToken};
 use dxgkrnl::{Input, ProcessId, VmId};
 
 use super::{Dirty, Seat, Seated, random};
@@ -27,12 +27,7 @@ pub(super) struct NtHandles(BTreeMap<VmId, BTreeMap<ShareToken, bool>>);
 /// The process that names an NT handle with this input, and its token.
 pub(super) fn named_by(input: &Input) -> Option<(ProcessId, ShareToken)> {
     let Input::Call { process, call, .. } = input else { return None };
-    match call {
-        Call::ShareObjects { token, .. } | Call::OpenNtHandleFromName { token, .. } => {
-            Some((*process, *token))
-        }
-        _ => None,
-    }
+    Some((*process, call.nt_handle_made()?))
 }
 
 impl NtHandles {
@@ -47,6 +42,19 @@ impl NtHandles {
         Ok(())
     }
 
+    /// One that the kernel knows of, in a daemon that goes on.
+    pub(super) fn resumed(&mut self, vm: VmId, token: ShareToken) {
+        self.0.entry(vm).or_default().insert(token, true);
+    }
+
+    /// Somebody holds one. It may name nothing yet.
+    pub(super) fn seen(&mut self, vm: VmId, token: ShareToken) -> anyhow::Result<()> {
+        match self.0.get(&vm).is_some_and(|of_vm| of_vm.contains_key(&token)) {
+            true => Ok(()),
+            false => self.make(vm, token),
+        }
+    }
+
     /// Takes note of a call that names a handle; false if there is none that it could name.
     fn name(&mut self, vm: VmId, token: ShareToken) -> bool {
         let named = self.0.get_mut(&vm).and_then(|of_vm| of_vm.get_mut(&token));
@@ -54,7 +62,7 @@ impl NtHandles {
     }
 
     /// What the kernel is to be told of a last close.
-    fn close(&mut self, vm: VmId, token: ShareToken) -> Option<Input> {
+    pub(super) fn close(&mut self, vm: VmId, token: ShareToken) -> Option<Input> {
         let of_vm = self.0.get_mut(&vm)?;
         let named = of_vm.remove(&token)?;
         if of_vm.is_empty() {

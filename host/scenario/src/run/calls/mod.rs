@@ -1,5 +1,6 @@
 //! An act as a request: every name replaced by what it stands for.
 
+mod lists;
 mod objects;
 mod pieces;
 mod queues;
@@ -49,6 +50,10 @@ impl<W: World> Run<'_, W> {
             Operation::RingDoorbell { queue, id, commands } => {
                 let buffers = vec![self.private_data(commands)];
                 return Request::Ring { queue: self.handle(*queue), last_queued: *id, buffers };
+            }
+            Operation::Store { allocation, first, count, word } => {
+                let allocation = self.bound[allocation.index()].handle;
+                return Request::Store { allocation, first: *first, count: *count, word: *word };
             }
             Operation::CreateObject { spec, .. } => (self.call(act), event_of(&spec.event)),
             Operation::Wait { event, .. } => (self.call(act), event_of(event)),
@@ -117,7 +122,8 @@ impl<W: World> Run<'_, W> {
             other => {
                 let call = self.call_of_objects(act).or_else(|| self.call_of_queues(other));
                 let call = call.or_else(|| self.call_of_memory(act));
-                call.or_else(|| self.call_of_paging(other)).expect("what is no call makes none")
+                let call = call.or_else(|| self.call_of_paging(other)).or_else(|| self.call_of_lists(act));
+                call.expect("what is no call makes none")
             }
         }
     }
@@ -126,21 +132,22 @@ impl<W: World> Run<'_, W> {
         if let [Command::Opaque { bytes }] = commands {
             return vec![0; *bytes as usize];
         }
-        let packets = commands.iter().filter_map(|command| match *command {
+        let packets = commands.iter().flat_map(|command| match *command {
+            Command::List(list) => self.bound[list.index()].list.clone(),
             Command::Write { object, value, mode } => {
                 let gpu_address = match object {
                     HandleRef::Bound(binding) => self.bound[binding.index()].gpu_address,
                     HandleRef::Raw(raw) => raw.into(),
                 };
-                Some(match mode {
+                vec![match mode {
                     WriteMode::Default => isa::Packet::FenceWrite { gpu_address, value },
                     WriteMode::MarkerIn => isa::Packet::MarkerIn { gpu_address, value },
                     WriteMode::MarkerOut => isa::Packet::MarkerOut { gpu_address, value },
-                })
+                }]
             }
-            Command::Busy { duration_ns } => Some(isa::Packet::Busy { duration_ns }),
-            Command::Hang => Some(isa::Packet::Hang),
-            Command::Opaque { .. } => None,
+            Command::Busy { duration_ns } => vec![isa::Packet::Busy { duration_ns }],
+            Command::Hang => vec![isa::Packet::Hang],
+            Command::Opaque { .. } => Vec::new(),
         });
         isa::encode(&packets.collect::<Vec<_>>())
     }

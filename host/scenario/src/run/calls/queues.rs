@@ -2,13 +2,18 @@
 
 use d3dkmt::{
     AllocationInfo, Call, CreateAllocation, CreateAllocationFlags, DestroyAllocationFlags, GpuSignal,
-    GpuVaOperation, Handle, StandardAllocation,
+    GpuVaOperation, Handle, ResourceInfo, RuntimeBuffer, StandardAllocation,
 };
 
-use super::NO_EVENT;
+use super::{NO_EVENT, token};
 use crate::program::{Act, Binding, Operation};
 use crate::run::Run;
 use crate::world::World;
+
+/// What NT handles can be of.
+const SHARED: CreateAllocationFlags = CreateAllocationFlags::CREATE_RESOURCE
+    .union(CreateAllocationFlags::CREATE_SHARED)
+    .union(CreateAllocationFlags::NT_SECURITY_SHARING);
 
 impl<W: World> Run<'_, W> {
     /// The call of an operation about queues; `None` if it is about something else.
@@ -78,9 +83,18 @@ impl<W: World> Run<'_, W> {
     /// The call of an operation about allocations; `None` if it is about something else.
     pub(super) fn call_of_memory(&self, act: &Act) -> Option<Call> {
         Some(match &act.operation {
-            Operation::Allocate { device, bytes } => {
-                Call::CreateAllocation(Box::new(existing_heap(self.handle(*device), *bytes, act.binding)))
+            Operation::Allocate { device, bytes, shared } => {
+                let mut create = existing_heap(self.handle(*device), *bytes, act.binding);
+                create.flags.set(SHARED, *shared);
+                Call::CreateAllocation(Box::new(create))
             }
+            // A resource of one standard allocation has no private data.
+            Operation::OpenAllocation { device, share } => Call::OpenResourceFromNtHandle {
+                device: self.handle(*device),
+                token: token(*share),
+                info: ResourceInfo { allocations: 1, ..ResourceInfo::default() },
+                mutex_buffer: RuntimeBuffer::default(),
+            },
             Operation::DestroyAllocation { device, allocation } => Call::DestroyAllocation {
                 device: self.handle(*device),
                 resource: Handle::NULL,

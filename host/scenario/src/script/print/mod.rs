@@ -1,13 +1,16 @@
 //! A program as text: `parse(print(program))` gives the program back.
 
+mod lists;
 mod operation;
+
+pub use lists::{write_barrier, write_packet};
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 use crate::program::{
-    Act, Action, Column, EngineIs, EventCount, Expectation, Expected, Fault, Operation, Outcome, Piece,
-    Program, Term,
+    Act, Action, Column, EngineIs, EventCount, Expectation, Expected, Fault, Outcome, Piece, Program, Term,
+    WantedMessage,
 };
 use crate::script::error::is_printable;
 use crate::script::words::{
@@ -91,6 +94,9 @@ impl Printer<'_> {
                 format!("thread {} in {}", info.name, self.process(info.process))
             }
             Action::Act(act) => format!("{}  {}", program.threads[act.thread.index()].name, self.act(act)),
+            Action::Record { list, command } => {
+                format!("{}  {}", program.name(*list), self.list_command(command))
+            }
             Action::Advance(nanos) => format!("+{}", write_duration(*nanos)),
             Action::Exit(process) => format!("exit {}", self.process(*process)),
             Action::Fault(fault) => format!("fault {}", self.fault(fault)),
@@ -106,7 +112,7 @@ impl Printer<'_> {
         let name =
             act.binding.map(|binding| format!("{} = ", self.program.name(binding))).unwrap_or_default();
         let expected = match (&act.operation, act.expected) {
-            (Operation::NewEvent | Operation::Read { .. }, _) => String::new(),
+            (operation, _) if !operation.is_call() => String::new(),
             (_, Expected::Status(status)) => format!(" -> {}", write_status(status)),
             (_, Expected::Blocks) => " -> blocks".into(),
             (_, Expected::Any) => " -> anything".into(),
@@ -189,11 +195,28 @@ impl Printer<'_> {
             }
             Expectation::Report { text } => format!("report {}", quoted(text)),
             Expectation::NoReport => "no report".into(),
+            Expectation::Words { allocation, first, count, word } => {
+                format!("{} words{} = {word}", name(*allocation), lists::word_range(*first, *count))
+            }
+            Expectation::Message(wanted) => self.wanted_message(wanted),
+            Expectation::NoMessage { messages } => format!("{} no message", name(*messages)),
+            Expectation::Race { texts } => {
+                let texts: String = texts.iter().map(|text| format!(" {}", quoted(text))).collect();
+                format!("race{texts}")
+            }
+            Expectation::NoRace => "no race".into(),
             Expectation::Messages { process, count } => {
                 format!("messages {} = {count}", self.process(*process))
             }
             Expectation::Wakes { process, count } => format!("wakes {} = {count}", self.process(*process)),
             Expectation::Waits { count } => format!("waits = {count}"),
+            Expectation::Why { process, verdict, root: None } => {
+                format!("why {} {verdict}", self.process(*process))
+            }
+            Expectation::Why { process, verdict, root: Some((object, value)) } => {
+                let (process, value) = (self.process(*process), write_number(*value));
+                format!("why {process} {verdict} {}>={value}", self.program.name(*object))
+            }
             Expectation::NothingLeft { process: None } => "nothing left".into(),
             Expectation::NothingLeft { process: Some(process) } => {
                 format!("nothing left of {}", self.process(*process))
@@ -279,6 +302,11 @@ pub(crate) fn write_act(program: &Program, act: &Act) -> String {
 pub(crate) fn write_data(program: &Program, data: &[Piece]) -> String {
     let printer = Printer { program };
     format!("data{}", escapes::write_pieces(data, &|handle| printer.handle(handle)))
+}
+
+/// What is expected of the debug layer, as it is written.
+pub(crate) fn write_wanted_message(program: &Program, wanted: &WantedMessage) -> String {
+    Printer { program }.wanted_message(wanted)
 }
 
 /// Lines before the first step.

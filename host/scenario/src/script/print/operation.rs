@@ -33,7 +33,7 @@ impl Printer<'_> {
         pairs.iter().map(pair).collect()
     }
 
-    fn address(&self, address: Address) -> String {
+    pub(super) fn address(&self, address: Address) -> String {
         match address {
             Address::Bound(binding) => self.program.name(binding).into(),
             Address::Number(number) => format!("{number:#x}"),
@@ -91,7 +91,8 @@ impl Printer<'_> {
             Operation::NewEvent => "event".into(),
             Operation::Read { object } => format!("read {}", self.handle(*object)),
             other => {
-                let text = self.of_objects(other).or_else(|| self.of_queues(other));
+                let text =
+                    self.of_objects(other).or_else(|| self.of_queues(other)).or_else(|| self.of_lists(other));
                 text.or_else(|| escapes::write(other, &|handle| self.handle(handle))).unwrap_or_default()
             }
         }
@@ -297,8 +298,12 @@ impl Printer<'_> {
         let both =
             |one: &HandleRef, other: &HandleRef| format!("{} {}", self.handle(*one), self.handle(*other));
         Some(match operation {
-            Operation::Allocate { device, bytes } => {
-                format!("allocate {} bytes={bytes:#x}", self.handle(*device))
+            Operation::Allocate { device, bytes, shared } => {
+                let shared = if *shared { " shared" } else { "" };
+                format!("allocate {} bytes={bytes:#x}{shared}", self.handle(*device))
+            }
+            Operation::OpenAllocation { device, share } => {
+                format!("open_allocation {} {}", self.handle(*device), self.program.name(*share))
             }
             Operation::DestroyAllocation { device, allocation } => {
                 format!("destroy_allocation {}", both(device, allocation))
@@ -329,6 +334,7 @@ impl Printer<'_> {
                 format!("{}({}, {})", mode.name(), self.handle(*object), write_number(*value))
             }
             Command::Busy { duration_ns } => format!("busy({})", write_duration(*duration_ns)),
+            Command::List(list) => format!("list({})", self.program.name(*list)),
             Command::Hang => "hang".into(),
             Command::Opaque { bytes } => format!("opaque({bytes})"),
         }

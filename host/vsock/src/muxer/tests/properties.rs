@@ -199,6 +199,25 @@ fn check_limits(muxer: &Muxer) {
     }
 }
 
+/// Whatever connection the guest may have is told of, so that it can be reset should this process be killed.
+fn check_known(muxer: &mut Muxer, known: &mut HashSet<Ports>) {
+    let mut changes = Vec::new();
+    muxer.take_changes(&mut changes);
+    for change in changes {
+        match change {
+            Change::Known(ports) => known.insert(ports),
+            Change::Gone(ports) => known.remove(&ports),
+        };
+    }
+    for flow in muxer.rows.iter().filter_map(|row| row.flow.as_ref()) {
+        assert!(flow.state == State::Offered || known.contains(&flow.ports), "{:?} is not known", flow.ports);
+    }
+    let to_be_reset = muxer.resets.iter().map(ports_of).collect::<HashSet<_>>();
+    for ports in &*known {
+        assert!(muxer.by_ports.contains_key(ports) || to_be_reset.contains(ports), "{ports:?} is gone");
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
@@ -206,10 +225,12 @@ proptest! {
     fn no_guest_breaks_a_limit_a_rule_or_the_muxer(steps in proptest::collection::vec(step(), 1..200)) {
         let mut muxer = Muxer::new(CID);
         let mut witness = Witness::default();
+        let mut known = HashSet::new();
         for step in &steps {
             take_step(&mut muxer, &mut witness, step);
             witness.take_events(&mut muxer);
             check_limits(&muxer);
+            check_known(&mut muxer, &mut known);
         }
         drain(&mut muxer, &mut witness, 4096);
         muxer.close_all(CloseReason::Disconnected);

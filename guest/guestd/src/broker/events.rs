@@ -1,0 +1,113 @@
+//! Events of a host's driver that the broker keeps for processes: the host names a bell for each, the driver opens it.
+
+use proto::attach::{BrokerReply, KeptEvent, Rung, guestd_to_host};
+
+use super::state::{ClientState, Pending, Process};
+use super::{Broker, ClientId, Effect, Machine, refused};
+
+impl<M: Machine> Broker<M> {
+    pub(super) fn keep_event(&mut self, client: ClientId, process: u32, event: u64) {
+        let kept = self.processes.get(&process).map_or(0, |entry| entry.kept.len());
+        if kept >= self.events_max as usize {
+            // Not counted as misbehaviour: its wakes go by the stream.
+            let words = format!("{kept} events of the process are kept, the limit is {}", self.events_max);
+            return self.reply(client, refused(words), Vec::new());
+        }
+        if self.keeps(process, event) {
+            return self.refuse(client, format!("event {event} is kept already"));
+        }
+        let body = guestd_to_host::Body::KeepEvent(KeptEvent { process, event });
+        self.ask(client, process, body, Pending::KeepEvent { client, process, event });
+    }
+
+    fn keeps(&self, process: u32, event: u64) -> bool {
+        self.processes.get(&process).is_some_and(|entry| entry.kept.contains(&event))
+    }
+
+    pub(super) fn ask(
+        &mut self,
+        client: ClientId,
+        process: u32,
+        body: guestd_to_host::Body,
+        pending: Pending,
+    ) {
+        if let Some(entry) = self.clients.get_mut(&client) {
+            entry.state = ClientState::Asking { process };
+        }
+        self.tell_host(body, pending);
+    }
+
+    /// Whether a client is there that the host was asked for; it waits no longer.
+    fn stop_asking(&mut self, client: ClientId, process: u32) -> bool {
+        let Some(entry) = self.clients.get_mut(&client) else { return false };
+        entry.state = ClientState::Attached { process };
+        true
+    }
+
+    /// The host has answered, and that is all.
+    pub(super) fn asked(&mut self, client: ClientId, process: u32, answer: Result<(), String>) {
+        if self.stop_asking(client, process) {
+            let reply = match answer {
+                Ok(()) => BrokerReply { process, ..BrokerReply::default() },
+                Err(words) => refused(words),
+            };
+            self.reply(client, reply, Vec::new());
+        }
+    }
+
+    /// The bell of a client that has gone meanwhile ends with its process.
+    pub(super) fn bell_made(&mut self, client: ClientId, process: u32, event: u64, token: Vec<u8>) {
+        if self.stop_asking(client, process) {
+            if let Some(entry) = self.processes.get_mut(&process) {
+                entry.kept.insert(event);
+            }
+            self.effects.push(Effect::OpenBell { client, process, event, token });
+        }
+    }
+
+    pub(super) fn bell_not_opened(&mut self, client: ClientId, process: u32, event: u64, why: String) {
+        if self.forget(process, event) {
+            self.say_refusal(format!("event {event} of process {process} is not kept: {why}"));
+            self.tell_host_to_forget(None, process, event);
+        }
+        if self.clients.contains_key(&client) {
+            self.reply(client, refused(why), Vec::new());
+        }
+    }
+
+    fn forget(&mut self, process: u32, event: u64) -> bool {
+        self.processes.get_mut(&process).is_some_and(|entry: &mut Process<M>| entry.kept.remove(&event))
+    }
+
+    fn tell_host_to_forget(&mut self, client: Option<ClientId>, process: u32, event: u64) {
+        let body = guestd_to_host::Body::ForgetEvent(KeptEvent { process, event });
+        let pending = Pending::ForgetEvent { client, process };
+        match client {
+            Some(client) => self.ask(client, process, body, pending),
+            None => self.tell_host(body, pending),
+        }
+    }
+
+    /// The bell is closed before the host hears of it: nobody who asked to forget an event is woken by it after.
+    pub(super) fn forget_event(&mut self, client: ClientId, process: u32, event: u64) {
+        if !self.forget(process, event) {
+            return self.refuse(client, format!("event {event} is not kept"));
+        }
+        self.effects.push(Effect::CloseBell { process, event });
+        self.tell_host_to_forget(Some(client), process, event);
+    }
+
+    pub(super) fn settle(&mut self, client: ClientId, process: u32) {
+        let body = guestd_to_host::Body::Settle(process);
+        self.ask(client, process, body, Pending::Settle { client, process });
+    }
+
+    /// The host may not have heard yet that a bell was forgotten.
+    pub(super) fn rung(&mut self, client: ClientId, process: u32, rung: &Rung) {
+        if self.stop_asking(client, process) {
+            let kept = rung.bells.iter().filter(|bell| self.keeps(process, bell.event));
+            let bells = kept.map(|bell| (bell.event, bell.wakes)).collect();
+            self.effects.push(Effect::Settle { client, process, bells });
+        }
+    }
+}

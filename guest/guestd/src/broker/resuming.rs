@@ -1,0 +1,170 @@
+//! Processes whose host was killed, and that go on with the next one: `docs/RESTART.md`.
+//!
+//! A process that loses its host keeps what it lends and nothing else of ours. It notices by the end of its stream, and asks
+//! for its session by a new connection; then for its memory, region by region, and for what it lent. The old connection
+//! tells meanwhile whether it lives.
+
+use std::time::Duration;
+
+use fence_page::pages_for;
+use proto::attach::{BrokerReply, ResumeProcess, Resumed, Returning, broker_request, guestd_to_host};
+
+use super::state::{ClientState, Pending, Process, ProcessState, Stranded};
+use super::{Broker, ClientId, Effect, Machine};
+use crate::limits::{GROW_PAGES_MAX, HOST_WAIT_MAX};
+
+impl<M: Machine> Broker<M> {
+    /// The host is gone: processes that may go on wait for it. Gives how many do.
+    pub(super) fn strand(&mut self) -> usize {
+        for pending in self.pending.values() {
+            // Whoever waits for these is told that the connection is over: pages that it never got, or has given up.
+            if let Pending::Lend { process, address, .. } | Pending::TakeBack { process, address, .. } =
+                pending
+                && let Some(entry) = self.processes.get_mut(process)
+            {
+                entry.lent.remove(address);
+            }
+        }
+        let may_go_on = |(number, entry): (&u32, &Process<M>)| match entry.state {
+            ProcessState::Alive { client, stream: Some(_) } if !entry.right.token.is_empty() => {
+                Some((*number, client))
+            }
+            ProcessState::Alive { .. } | ProcessState::Leaving => None,
+        };
+        for (process, client) in self.processes.iter().filter_map(may_go_on).collect::<Vec<_>>() {
+            let Some(entry) = self.processes.remove(&process) else { continue };
+            if !entry.kept.is_empty() {
+                self.effects.push(Effect::CloseBells { process });
+            }
+            let Process { right, lent, .. } = entry;
+            self.stranded.insert(process, Stranded { client, right, lent });
+            if let Some(client) = self.clients.get_mut(&client) {
+                client.state = ClientState::Stranded { process };
+            }
+            self.effects.push(Effect::HangUp { client });
+        }
+        self.stranded.len()
+    }
+
+    /// The host is there. Unless it waits for our processes they have ended.
+    pub(super) fn return_to_host(&mut self, now: Duration, resuming: bool) {
+        if resuming {
+            let processes = self.stranded.keys().copied().collect();
+            self.tell_host(guestd_to_host::Body::Returning(Returning { processes }), Pending::Returning);
+            for token in self.nt_handles.iter().map(|token| token.0.to_vec()).collect::<Vec<_>>() {
+                self.tell_host(guestd_to_host::Body::NtHandleHeld(token), Pending::NtHandleHeld);
+            }
+        } else {
+            for process in self.stranded.keys().copied().collect::<Vec<_>>() {
+                self.end_stranded(process);
+            }
+            // The host has ended them with the link.
+            self.nt_handles.clear();
+        }
+        let returning = self.clients.iter().filter_map(|(client, entry)| match &entry.state {
+            ClientState::Returning { process, token, .. } => Some((*client, *process, token.clone())),
+            _ => None,
+        });
+        for (client, process, token) in returning.collect::<Vec<_>>() {
+            self.ask_for_session(now, client, process, token);
+        }
+    }
+
+    fn end_stranded(&mut self, process: u32) {
+        if let Some(Stranded { client, .. }) = self.stranded.remove(&process) {
+            self.clients.remove(&client);
+            self.effects.push(Effect::Close { client });
+        }
+    }
+
+    /// A process has ended that a host may wait for.
+    pub(super) fn stranded_gone(&mut self, process: u32) {
+        self.stranded.remove(&process);
+        if self.link.is_up() {
+            self.tell_host(guestd_to_host::Body::Detach(process), Pending::Detach { process });
+        }
+    }
+
+    pub(super) fn resume(&mut self, now: Duration, client: ClientId, resume: broker_request::Resume) {
+        if resume.version != proto::PROTOCOL_VERSION {
+            return self.expel(client, format!("protocol version {} cannot go on here", resume.version));
+        }
+        self.ask_for_session(now, client, resume.process, resume.token);
+    }
+
+    fn ask_for_session(&mut self, now: Duration, client: ClientId, process: u32, token: Vec<u8>) {
+        let is_up = self.link.is_up();
+        let Some(entry) = self.clients.get_mut(&client) else { return };
+        let pid = entry.pid;
+        if !is_up {
+            let until = now + HOST_WAIT_MAX;
+            entry.state = ClientState::Returning { process, token, until };
+            return;
+        }
+        entry.state = ClientState::Resuming;
+        // Who may is decided by the host, for one that the host may have lost before we know as well. The pid is the
+        // system's word.
+        let resume = ResumeProcess { process, pid, token };
+        self.tell_host(guestd_to_host::Body::Resume(resume), Pending::Resume { client, process });
+    }
+
+    /// The host goes on with the process. It has made sure of pid and token.
+    pub(super) fn resumed(
+        &mut self,
+        client: ClientId,
+        process: u32,
+        resumed: Resumed,
+    ) -> Result<(), &'static str> {
+        let Some(stranded) = self.stranded.get(&process) else {
+            // It ended meanwhile, which the host was told.
+            self.expel(client, "the process has ended".to_owned());
+            return Ok(());
+        };
+        let old = stranded.client;
+        let pid_of = |client| self.clients.get(&client).map(|client| client.pid);
+        if !self.clients.contains_key(&client) {
+            return Ok(());
+        }
+        if pid_of(client) != pid_of(old) {
+            return Err("it gives the session of one process to another");
+        }
+        let Ok(made) = self.machine.open_stream() else {
+            // Perhaps it was killed once more: the process tries again.
+            self.clients.remove(&client);
+            self.effects.push(Effect::Close { client });
+            return Ok(());
+        };
+        let Some(Stranded { right, lent, .. }) = self.stranded.remove(&process) else { return Ok(()) };
+        self.clients.remove(&old);
+        self.effects.push(Effect::Close { client: old });
+        if let Some(client) = self.clients.get_mut(&client) {
+            client.state = ClientState::Attached { process };
+        }
+        let state = ProcessState::Alive { client, stream: Some(made.stream) };
+        let (regions, kept, token) = Default::default();
+        self.processes.insert(process, Process { state, regions, lent, kept, token, right });
+        let Resumed { slots, token } = resumed;
+        let reply = BrokerReply { process, slots, token, ..BrokerReply::default() };
+        self.reply(client, reply, vec![made.descriptor]);
+        Ok(())
+    }
+
+    /// The host does not go on with it, whoever asked: another process's question is no reason to end this one.
+    pub(super) fn not_resumed(&mut self, client: ClientId, process: u32, words: String) {
+        let pid = self.clients.get(&client).map(|client| client.pid);
+        let of = self.stranded.get(&process).and_then(|stranded| self.clients.get(&stranded.client));
+        if of.is_some() && of.map(|of| of.pid) == pid {
+            self.end_stranded(process);
+        }
+        self.expel(client, words);
+    }
+
+    /// Memory for slots that a process had.
+    pub(super) fn regain(&mut self, client: ClientId, process: u32, first_slot: u32, slots: u32) {
+        let pages = pages_for(slots);
+        if pages == 0 || pages > GROW_PAGES_MAX {
+            return self.refuse(client, format!("{slots} fence slots cannot be had again at once"));
+        }
+        self.add_memory(client, process, pages, false, Some(first_slot));
+    }
+}

@@ -1,0 +1,189 @@
+//! A host that is killed and comes back: who waits for it, who is let back in, and what is freed when.
+
+use proto::attach::{Attached, GuestdWelcome, Resumed, host_to_guestd};
+
+use super::tests::{A, Harness};
+use super::*;
+
+const LATER: ClientId = ClientId(3);
+const TOKEN: [u8; 2] = [4, 2];
+
+/// Process 5 with the right to go on, a page of fences and two lent ones; requests 2 to 4.
+fn attached() -> Harness {
+    let mut harness = Harness::up();
+    harness.arrive(A, 100);
+    harness.attach(A);
+    let attached =
+        Attached { process: 5, token: vec![9; 16], resume_token: TOKEN.to_vec(), resume_ms: Some(7) };
+    harness.answer(2, host_to_guestd::Body::Attached(attached));
+    harness.answer(3, host_to_guestd::Body::FirstSlot(0));
+    harness.lend(A, 0x1000, 2);
+    harness.answer(4, host_to_guestd::Body::Lent(true));
+    harness.expect(&[
+        "host #2: attach pid 100 app",
+        "host #3: process 5 pages 1",
+        r#"client 1: process 5 token 16 slots 0+64 ["stream 1", "memory 1"]"#,
+        "host #4: process 5 lends 2 at 0x1000",
+        r#"client 1: process 5 token 0 slots 0+0 ["memory 2"]"#,
+    ]);
+    harness
+}
+
+/// The host is lost, and another one is greeted; request 5.
+fn killed() -> Harness {
+    let mut harness = attached();
+    harness.input(Input::LinkLost { why: "reset".to_owned() });
+    harness.expect(&[
+        "stream 1 dropped",
+        "region 1 dropped",
+        "hang up 1",
+        "say the host is gone (reset); processes ended: 0, 1 wait for it",
+    ]);
+    harness.now += Duration::from_secs(1);
+    harness.input(Input::Deadline);
+    harness.input(Input::LinkOpened);
+    harness.expect(&["open link", "host #5: hello"]);
+    harness
+}
+
+fn welcome(harness: &mut Harness, resuming: bool) {
+    let version = proto::PROTOCOL_VERSION;
+    let welcome = GuestdWelcome { version, vm: 7, events_max: 0, resuming };
+    harness.answer(5, host_to_guestd::Body::Welcome(welcome));
+}
+
+fn resume(harness: &mut Harness, client: ClientId) {
+    let (version, token) = (proto::PROTOCOL_VERSION, TOKEN.to_vec());
+    harness.ask(client, broker_request::Body::Resume(broker_request::Resume { version, process: 5, token }));
+}
+
+/// Process 5 is back by another connection; requests 6 and 7.
+fn back() -> Harness {
+    let mut harness = killed();
+    harness.arrive(LATER, 100);
+    // Before the host is there: it is held.
+    resume(&mut harness, LATER);
+    harness.expect(&[]);
+    welcome(&mut harness, true);
+    harness.answer(6, host_to_guestd::Body::Returned(true));
+    harness.answer(7, host_to_guestd::Body::Resumed(Resumed { slots: 64, token: vec![8; 16] }));
+    harness.expect(&[
+        "say connected to the host as VM 7",
+        "host #6: back are [5]",
+        "host #7: resume 5 pid 100 [4, 2]",
+        "close 1",
+        r#"client 3: process 5 token 16 slots 0+64 ["stream 2"]"#,
+    ]);
+    harness
+}
+
+#[test]
+fn a_process_comes_back_with_its_memory_and_what_it_lent() {
+    let mut harness = back();
+    harness.ask(LATER, broker_request::Body::Regain(broker_request::Regain { first_slot: 0, slots: 64 }));
+    harness.answer(8, host_to_guestd::Body::FirstSlot(0));
+    let lend = |pages| broker_request::Body::LendAgain(broker_request::Lend { address: 0x1000, pages });
+    harness.ask(LATER, lend(1));
+    harness.ask(LATER, lend(2));
+    harness.answer(9, host_to_guestd::Body::Lent(true));
+    harness.ask(LATER, broker_request::Body::HaveNtHandle(true));
+    harness.expect(&[
+        "host #8: process 5 pages 1 from slot 0",
+        r#"client 3: process 5 token 0 slots 0+64 ["memory 3"]"#,
+        "client 3: refused: 1 pages at 0x1000 were not lent",
+        "host #9: process 5 lends 2 at 0x1000",
+        "client 3: process 5 token 0 slots 0+0 []",
+        "client 3: process 5 token 0 slots 0+0 []",
+    ]);
+    harness.input(Input::ClientGone { client: LATER });
+    harness.answer(10, host_to_guestd::Body::Detached(true));
+    harness.expect(&["stream 2 dropped", "host #10: detach 5", "region 3 dropped", "region 2 dropped"]);
+}
+
+#[test]
+fn the_host_may_be_killed_again_at_any_point() {
+    let mut harness = back();
+    harness.ask(LATER, broker_request::Body::Regain(broker_request::Regain { first_slot: 0, slots: 64 }));
+    harness.input(Input::LinkLost { why: "reset".to_owned() });
+    harness.expect(&[
+        "host #8: process 5 pages 1 from slot 0",
+        "stream 2 dropped",
+        "region 3 dropped",
+        "hang up 3",
+        "say the host is gone (reset); processes ended: 0, 1 wait for it",
+    ]);
+}
+
+#[test]
+fn a_host_that_does_not_go_on_ends_who_waits() {
+    let mut harness = killed();
+    welcome(&mut harness, false);
+    harness.expect(&["region 2 dropped", "say connected to the host as VM 7", "close 1"]);
+    harness.arrive(LATER, 100);
+    resume(&mut harness, LATER);
+    harness.answer_refused(6, "it does not go on here");
+    harness.expect(&[
+        "host #6: resume 5 pid 100 [4, 2]",
+        "say process with pid 100 is refused: it does not go on here",
+        "client 3: refused: it does not go on here",
+        "close 3",
+    ]);
+}
+
+#[test]
+fn a_process_that_ends_meanwhile_is_not_waited_for() {
+    let mut harness = killed();
+    harness.input(Input::ClientGone { client: A });
+    harness.expect(&["region 2 dropped"]);
+    welcome(&mut harness, true);
+    harness.expect(&["say connected to the host as VM 7", "host #6: back are []"]);
+
+    let mut harness = killed();
+    welcome(&mut harness, true);
+    harness.input(Input::ClientGone { client: A });
+    harness.answer(7, host_to_guestd::Body::Detached(true));
+    harness.expect(&[
+        "say connected to the host as VM 7",
+        "host #6: back are [5]",
+        "region 2 dropped",
+        "host #7: detach 5",
+    ]);
+}
+
+#[test]
+fn nobody_takes_the_session_of_another() {
+    let mut harness = killed();
+    welcome(&mut harness, true);
+    harness.arrive(LATER, 101);
+    resume(&mut harness, LATER);
+    harness.expect(&[
+        "say connected to the host as VM 7",
+        "host #6: back are [5]",
+        "host #7: resume 5 pid 101 [4, 2]",
+    ]);
+    harness.answer_refused(7, "not yours");
+    harness.expect(&[
+        "say process with pid 101 is refused: not yours",
+        "client 3: refused: not yours",
+        "close 3",
+    ]);
+    // Its own is still waited for.
+    harness.arrive(ClientId(4), 100);
+    resume(&mut harness, ClientId(4));
+    harness.expect(&["host #8: resume 5 pid 100 [4, 2]"]);
+}
+
+#[test]
+fn a_request_under_way_is_over_with_the_host() {
+    let mut harness = attached();
+    harness.lend(A, 0x9000, 1);
+    harness.expect(&["host #5: process 5 lends 1 at 0x9000"]);
+    harness.input(Input::LinkLost { why: "reset".to_owned() });
+    harness.expect(&[
+        "region 3 dropped",
+        "stream 1 dropped",
+        "region 1 dropped",
+        "hang up 1",
+        "say the host is gone (reset); processes ended: 0, 1 wait for it",
+    ]);
+}

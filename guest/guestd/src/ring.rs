@@ -1,0 +1,260 @@
+//! A ring that sets an eventfd when a stream has something, with no thread in between.
+//!
+//! io_uring signals an eventfd that is registered with a ring. With IORING_SETUP_DEFER_TASKRUN it does so in the wake-up
+//! of the stream itself, when the poll on it fires; what is left of the poll's work waits for the ring's owner, here
+//! until the stream was read. So whoever reads the eventfd is awake as soon as with a read of the stream.
+//!
+//! ```text
+//!            byte: the kernel sets the eventfd           read n bytes
+//!   ARMED ─────────────────────────────────────▶ FIRED ───────────────▶ settle(n): set it n - 1 times more, arm again
+//!     ▲                                            ▲ more bytes: nothing     │
+//!     └──────── no bytes ──────────────────────────┼─────────────────────────┘
+//!                                                  └── bytes are there: the kernel sets the eventfd at once
+//! ```
+//! Exact, because a stream's wake-up is over before its bytes can be read (for vsock both are under the socket's lock),
+//! and a poll fires once: whoever has read a byte knows that the poll has fired and cannot fire again.
+//! [`Ring::is_exact`] tries all of this on a pair of sockets: a kernel that does it otherwise is not trusted.
+//!
+//! `unsafe`: what is submitted refers to a stream, which has to be open as long as the poll is armed; and here it is.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+
+use io_uring::{IoUring, opcode, types};
+
+/// One eventfd and the stream whose bytes set it, once for each, from [`Ring::arm`] on.
+pub struct Ring {
+    ring: IoUring,
+    stream: OwnedFd,
+}
+
+const ENTRIES: u32 = 1;
+
+impl Ring {
+    /// Belongs to the calling thread. An error for what is no eventfd.
+    pub fn new(stream: OwnedFd, event: BorrowedFd<'_>) -> io::Result<Ring> {
+        let ring = IoUring::builder()
+            .setup_single_issuer()
+            .setup_defer_taskrun()
+            .setup_taskrun_flag()
+            .build(ENTRIES)?;
+        ring.submitter().register_eventfd(event.as_raw_fd())?;
+        Ok(Ring { ring, stream })
+    }
+
+    pub fn stream(&self) -> BorrowedFd<'_> {
+        self.stream.as_fd()
+    }
+
+    /// The next byte sets the eventfd, also one that is there. Of those that wait for the stream the latest is woken
+    /// first: whoever is to come after the eventfd's reader waits for it before this.
+    pub fn arm(&mut self) -> io::Result<()> {
+        const READABLE: u32 = libc::POLLIN as u32;
+        let poll = opcode::PollAdd::new(types::Fd(self.stream.as_raw_fd()), READABLE);
+        self.submit(&poll.build())
+    }
+
+    fn submit(&mut self, entry: &io_uring::squeue::Entry) -> io::Result<()> {
+        // SAFETY: the stream is open as long as the ring; nothing that is submitted here has memory.
+        unsafe { self.ring.submission().push(entry) }.map_err(io::Error::other)?;
+        self.ring.submit().map(drop)
+    }
+
+    /// So many bytes were read of the stream, at least one: the eventfd is set for each of them when this returns.
+    pub fn settle(&mut self, bytes: usize) -> io::Result<()> {
+        self.finish_poll()?;
+        for _ in 1..bytes {
+            // Whatever ends sets the eventfd, and never waits for room in its counter, as a write would.
+            self.submit(&opcode::Nop::new().build())?;
+            self.ring.completion().for_each(drop);
+        }
+        self.arm()
+    }
+
+    /// What is left of the poll that has set the eventfd: it would be set again.
+    fn finish_poll(&mut self) -> io::Result<()> {
+        self.ring.completion().disable_eventfd();
+        self.ring.submit()?;
+        let mut completion = self.ring.completion();
+        completion.by_ref().for_each(drop);
+        completion.enable_eventfd();
+        Ok(())
+    }
+
+    /// Whether this kernel does it as told above.
+    pub fn is_exact() -> bool {
+        tried().unwrap_or(false)
+    }
+}
+
+impl Drop for Ring {
+    fn drop(&mut self) {
+        // First: the end of the poll, or of the stream, would set the eventfd. And before the kernel is told so: it works
+        // off what is left of a poll that has fired when it is told anything.
+        self.ring.completion().disable_eventfd();
+        let _ = self.ring.submitter().unregister_eventfd();
+        // The poll holds the stream for a moment longer; its peer is to see the end now.
+        let _ = rustix::net::shutdown(&self.stream, rustix::net::Shutdown::Both);
+    }
+}
+
+fn tried() -> io::Result<bool> {
+    use rustix::event::{EventfdFlags, eventfd};
+    let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+    let (near, far) = rustix::net::socketpair(
+        rustix::net::AddressFamily::UNIX,
+        rustix::net::SocketType::STREAM,
+        rustix::net::SocketFlags::CLOEXEC,
+        None,
+    )?;
+    let set = || {
+        let mut count = [0; 8];
+        rustix::io::read(&event, &mut count).map_or(0, |_| u64::from_ne_bytes(count))
+    };
+    let read = |ring: &Ring| rustix::io::read(ring.stream(), &mut [0; 8]);
+    let mut ring = Ring::new(near, event.as_fd())?;
+    ring.arm()?;
+    let mut as_told = set() == 0;
+    for _ in 0..2 {
+        // One byte; then three, of which one comes alone.
+        rustix::io::write(&far, &[1])?;
+        as_told &= set() == 1;
+        let count = read(&ring)?;
+        ring.settle(count)?;
+        as_told &= set() == 0;
+        rustix::io::write(&far, &[1])?;
+        rustix::io::write(&far, &[1, 1])?;
+        as_told &= set() == 1;
+        let count = read(&ring)?;
+        // Two more before it is armed again.
+        rustix::io::write(&far, &[1, 1])?;
+        ring.settle(count)?;
+        as_told &= count == 3 && set() == 3;
+        let count = read(&ring)?;
+        ring.settle(count)?;
+        as_told &= count == 2 && set() == 1;
+    }
+    drop(ring);
+    drop(far);
+    Ok(as_told && set() == 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixStream;
+
+    use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd};
+
+    use super::*;
+
+    fn count(event: &OwnedFd) -> u64 {
+        let mut count = [0; 8];
+        rustix::io::read(event, &mut count).map_or(0, |_| u64::from_ne_bytes(count))
+    }
+
+    fn armed(stream: UnixStream, event: &OwnedFd) -> Ring {
+        let mut ring = Ring::new(stream.into(), event.as_fd()).unwrap();
+        ring.arm().unwrap();
+        ring
+    }
+
+    #[test]
+    fn this_kernel_is_exact() {
+        assert!(Ring::is_exact());
+    }
+
+    #[test]
+    fn the_eventfd_is_set_though_the_owner_of_the_ring_does_nothing() {
+        let event = eventfd(0, EventfdFlags::empty()).unwrap();
+        let (near, far) = UnixStream::pair().unwrap();
+        let _ring = armed(near, &event);
+        let writer = std::thread::spawn(move || {
+            rustix::io::write(&far, &[1]).unwrap();
+            far
+        });
+        // Blocks in another thread than the ring's, which waits for it in turn.
+        let reader = event.try_clone().unwrap();
+        let read = std::thread::spawn(move || count(&reader)).join().unwrap();
+        assert_eq!(read, 1);
+        drop(writer.join().unwrap());
+    }
+
+    #[test]
+    fn no_end_of_anything_sets_the_eventfd() {
+        let event = eventfd(0, EventfdFlags::NONBLOCK).unwrap();
+        let (near, mut far) = UnixStream::pair().unwrap();
+        drop(armed(near, &event));
+        let mut byte = [0; 1];
+        assert_eq!(std::io::Read::read(&mut far, &mut byte).unwrap(), 0, "the peer sees the end");
+        assert_eq!(count(&event), 0);
+    }
+
+    #[test]
+    fn a_signal_that_nobody_has_read_is_not_made_two_by_the_end() {
+        let event = eventfd(0, EventfdFlags::NONBLOCK).unwrap();
+        let (near, far) = UnixStream::pair().unwrap();
+        let ring = armed(near, &event);
+        rustix::io::write(&far, &[1, 1]).unwrap();
+        drop(ring);
+        drop(far);
+        assert_eq!(count(&event), 1);
+    }
+
+    #[test]
+    fn a_full_counter_stops_nobody() {
+        let event = eventfd(0, EventfdFlags::empty()).unwrap();
+        rustix::io::write(&event, &(u64::MAX - 1).to_ne_bytes()).unwrap();
+        let (near, far) = UnixStream::pair().unwrap();
+        let mut ring = armed(near, &event);
+        rustix::io::write(&far, &[1; 8]).unwrap();
+        let count_read = rustix::io::read(ring.stream(), &mut [0; 8]).unwrap();
+        ring.settle(count_read).unwrap();
+        assert_eq!(count(&event), u64::MAX);
+    }
+
+    #[test]
+    fn what_is_no_event_is_an_error() {
+        let (near, far) = UnixStream::pair().unwrap();
+        assert!(Ring::new(near.into(), far.as_fd()).is_err());
+    }
+
+    #[test]
+    fn every_byte_of_a_busy_stream_is_one_signal() {
+        const BYTES: u64 = 20_000;
+        let event = eventfd(0, EventfdFlags::NONBLOCK).unwrap();
+        let (near, far) = UnixStream::pair().unwrap();
+        near.set_nonblocking(true).unwrap();
+        let mut ring = armed(near, &event);
+        let seen = event.try_clone().unwrap();
+        let reader = std::thread::spawn(move || {
+            let mut sum = 0;
+            while sum < BYTES {
+                let mut ready = [PollFd::new(&seen, PollFlags::IN)];
+                rustix::event::poll(&mut ready, None).unwrap();
+                sum += count(&seen);
+            }
+            sum
+        });
+        // In turns of this one thread, so that no wake-up is under way while bytes are read: a pair of Unix sockets
+        // would let them overlap, vsock does not.
+        let mut left = BYTES;
+        while left > 0 {
+            let piece = left.min(1 + left / 7 % 5);
+            assert_eq!(rustix::io::write(&far, &vec![1; piece as usize]).unwrap() as u64, piece);
+            left -= piece;
+            // Some are left for later, and now and then none.
+            let most = if left.is_multiple_of(11) { 64 } else { 3 };
+            while let Ok(bytes) = rustix::io::read(ring.stream(), &mut vec![0; most]) {
+                ring.settle(bytes).unwrap();
+                if most == 3 {
+                    break;
+                }
+            }
+        }
+        while let Ok(bytes) = rustix::io::read(ring.stream(), &mut [0; 64]) {
+            ring.settle(bytes).unwrap();
+        }
+        assert_eq!(reader.join().unwrap(), BYTES);
+        assert_eq!(count(&event), 0);
+    }
+}

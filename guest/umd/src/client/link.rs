@@ -1,0 +1,149 @@
+//! What this process has of its broker: the connection, the fence memory, the pages it lends - and how it gets all of
+//! that again from a daemon that was killed and is back.
+//!
+//! ```text
+//!   the stream ends ─▶ connect, until somebody listens ─▶ Resume{process, token} ─▶ a stream and a one-time token
+//!                        ├─ Regain: each region of fence memory, mapped over the old one: its address stays
+//!                        ├─ LendAgain: each piece that is lent, as it is
+//!                        └─ HaveNtHandle: each NT handle that this process holds
+//!                   ─▶ Hello and Welcome on the stream (`resume.rs`)
+//! ```
+//! The new memory has its values when it comes, so a thread that only reads fences notices nothing.
+//!
+//! `unsafe` here: numbers of descriptors that belong to the program are looked at.
+
+use std::collections::BTreeMap;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
+
+use super::attach::{AttachError, Broker};
+use super::channel::lock;
+use super::memory::{FenceMemory, Region};
+use crate::fork::SessionDescriptor;
+
+/// Whoever waits for a daemon looks again after so long at the latest, if nothing tells that it is back.
+const LOOK_AGAIN: Duration = Duration::from_millis(250);
+
+/// The right to go on with a session after its daemon was killed.
+#[derive(Clone, Debug)]
+pub struct ResumeRight {
+    pub process: u32,
+    pub token: Vec<u8>,
+    /// How long the daemon may be away; `None`: as long as it takes.
+    pub limit: Option<Duration>,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct Link {
+    path: PathBuf,
+    broker: Mutex<Broker>,
+    pub memory: FenceMemory,
+    pub right: Option<ResumeRight>,
+    /// Of a session that can be resumed: pages and descriptor of each piece, by its address.
+    lent: Mutex<BTreeMap<u64, (u32, OwnedFd)>>,
+}
+
+impl Link {
+    pub fn new(path: &Path, broker: Broker, memory: Region, right: Option<ResumeRight>) -> Link {
+        let (path, broker, memory) = (path.to_owned(), Mutex::new(broker), FenceMemory::new(memory));
+        Link { path, broker, memory, right, lent: Mutex::default() }
+    }
+
+    /// Asks the broker; nobody else does meanwhile.
+    pub fn ask<T>(&self, request: impl FnOnce(&Broker) -> Result<T, AttachError>) -> Result<T, AttachError> {
+        request(&lock(&self.broker))
+    }
+
+    /// Pages were lent at an address.
+    pub fn lent(&self, address: u64, pages: u32, memory: BorrowedFd<'_>) -> Result<(), AttachError> {
+        if self.right.is_some() {
+            let kept = rustix::io::fcntl_dupfd_cloexec(memory, crate::fork::ABOVE_STANDARD_STREAMS)?;
+            lock(&self.lent).insert(address, (pages, kept));
+        }
+        Ok(())
+    }
+
+    /// They are, or will be, lent no more.
+    pub fn taken_back(&self, address: u64) {
+        lock(&self.lent).remove(&address);
+    }
+
+    /// Gets everything again; the stream, and the token to say Hello with.
+    pub fn reattach(
+        &self,
+        right: &ResumeRight,
+        back: &Back,
+    ) -> Result<(SessionDescriptor, Vec<u8>), AttachError> {
+        let broker = back.connect(&self.path)?;
+        let (reply, stream) = broker.resume(right.process, &right.token)?;
+        self.memory.regain(reply.slots, |first, slots| broker.regain(first, slots))?;
+        for (address, (pages, memory)) in &*lock(&self.lent) {
+            broker.lend_again(*address, *pages, memory.as_fd())?;
+        }
+        for handle in open_descriptors() {
+            // SAFETY: borrowed for two calls, which answer EBADF if the program closes it meanwhile; if it has put another
+            // descriptor in its place, the broker sees that that is no NT handle, or it is one.
+            let handle = unsafe { BorrowedFd::borrow_raw(handle) };
+            if ::nt_handle::token_of(handle).is_some() {
+                broker.have_nt_handle(handle)?;
+            }
+        }
+        *lock(&self.broker) = broker;
+        Ok((stream, reply.token))
+    }
+}
+
+fn open_descriptors() -> Vec<RawFd> {
+    let number = |entry: std::fs::DirEntry| entry.file_name().to_str()?.parse().ok();
+    let entries = std::fs::read_dir("/proc/self/fd").into_iter().flatten();
+    entries.flatten().filter_map(number).collect()
+}
+
+/// Waits for a daemon to be back.
+#[derive(Debug)]
+pub struct Back {
+    until: Option<Instant>,
+    /// Tells of sockets that come; without it there is looking alone.
+    watch: Option<OwnedFd>,
+}
+
+impl Back {
+    pub fn new(limit: Option<Duration>) -> Back {
+        let watch = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK).ok();
+        Back { until: limit.map(|limit| Instant::now() + limit), watch }
+    }
+
+    pub fn is_late(&self) -> bool {
+        self.until.is_some_and(|until| Instant::now() >= until)
+    }
+
+    fn connect(&self, path: &Path) -> Result<Broker, AttachError> {
+        // From before the attempt: a socket that comes right after it is news.
+        if let (Some(watch), Some(folder)) = (&self.watch, path.parent()) {
+            // Once somebody listens there the mode is set.
+            let news = WatchFlags::CREATE | WatchFlags::MOVED_TO | WatchFlags::ATTRIB;
+            let _ = inotify::add_watch(watch, folder, news);
+        }
+        Broker::connect(path)
+    }
+
+    /// Until there is news, or it is time to look again.
+    pub fn wait(&self) {
+        let left = self.until.map_or(LOOK_AGAIN, |until| until.saturating_duration_since(Instant::now()));
+        let nanos = left.min(LOOK_AGAIN).as_nanos() as i64;
+        let time = Timespec { tv_sec: nanos / 1_000_000_000, tv_nsec: nanos % 1_000_000_000 };
+        let watch = self.watch.as_ref().map(|watch| PollFd::new(watch, PollFlags::IN));
+        let _ = rustix::event::poll(&mut watch.into_iter().collect::<Vec<_>>(), Some(&time));
+        if let Some(watch) = &self.watch {
+            let mut news = [const { MaybeUninit::<u8>::uninit() }; 4096];
+            while rustix::io::read(watch, &mut news).is_ok_and(|(news, _)| !news.is_empty()) {}
+        }
+    }
+}

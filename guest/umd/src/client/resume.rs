@@ -1,0 +1,256 @@
+//! A session that goes on after its host was killed: each call is made once, each answer and wake arrives once.
+//!
+//! ```text
+//!   this side                                    the daemon, by its journal
+//!   frames that were sent and that the host      calls of this process that were made: their number
+//!     may not have made, with their numbers      answers and wakes for it: their number, and the last of them
+//!   answers and wakes that were read: a number
+//!              ── Hello{received: r} ─▶
+//!              ◀─ Welcome{applied: a} ── answers and wakes from r + 1 on
+//!              ── frames from a + 1 on ─▶
+//! ```
+//! Frames are forgotten as they are answered; of one-way calls the host tells now and then how many it has made. Whoever
+//! reads the stream does all this - the helper thread, if nobody waits - while nobody writes.
+
+use std::collections::VecDeque;
+use std::os::fd::AsFd;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+use proto::channel::{ToHost, to_host};
+
+use super::attach::{AttachError, greet};
+use super::channel::{Bell, Channel, lock};
+use super::link::{Back, Link, ResumeRight};
+use super::reading::Inbound;
+use crate::limits::{ONE_WAY_AHEAD_MAX, RECEIVED_TOLD_EVERY};
+use crate::notice::tell;
+
+/// What a session needs to go on.
+#[derive(Debug)]
+pub(super) struct Resumable {
+    link: Arc<Link>,
+    right: ResumeRight,
+    unapplied: Mutex<Unapplied>,
+    /// How often it went on.
+    pub times: AtomicU64,
+    /// Answers and wakes that the host knows were read.
+    told: AtomicU64,
+}
+
+/// Frames that were sent, and that the host may not have made.
+#[derive(Debug, Default)]
+struct Unapplied {
+    sent: u64,
+    one_way: u64,
+    frames: VecDeque<Frame>,
+}
+
+#[derive(Debug)]
+struct Frame {
+    /// Among all frames, from 1.
+    number: u64,
+    /// One-way frames up to this one.
+    one_way: u64,
+    request: u64,
+    bytes: Vec<u8>,
+}
+
+impl Unapplied {
+    fn sent(&mut self, request: u64, bytes: &[u8]) {
+        self.sent += 1;
+        self.one_way += u64::from(request == 0);
+        let (number, one_way) = (self.sent, self.one_way);
+        self.frames.push_back(Frame { number, one_way, request, bytes: bytes.to_vec() });
+    }
+
+    /// What came before an answered call is made.
+    fn answered(&mut self, request: u64) {
+        if let Some(at) = self.frames.iter().position(|frame| frame.request == request) {
+            self.frames.drain(..=at);
+        }
+    }
+
+    fn one_way_applied(&mut self, calls: u64) {
+        let applied = self.frames.iter().rposition(|frame| frame.request == 0 && frame.one_way <= calls);
+        self.frames.drain(..applied.map_or(0, |at| at + 1));
+    }
+
+    /// So many calls are made; how many of them are one-way.
+    fn applied(&mut self, calls: u64) -> u64 {
+        while self.frames.front().is_some_and(|frame| frame.number <= calls) {
+            self.frames.pop_front();
+        }
+        self.one_way - self.frames.iter().filter(|frame| frame.request == 0).count() as u64
+    }
+}
+
+impl Resumable {
+    pub fn new(link: &Arc<Link>) -> Option<Resumable> {
+        let right = link.right.clone()?;
+        let (unapplied, times, told) = (Mutex::default(), AtomicU64::new(0), AtomicU64::new(0));
+        Some(Resumable { link: link.clone(), right, unapplied, times, told })
+    }
+
+    /// A frame that is about to be written.
+    pub fn keep(&self, request: u64, bytes: &[u8]) {
+        lock(&self.unapplied).sent(request, bytes);
+    }
+
+    pub fn answered(&self, request: u64) {
+        lock(&self.unapplied).answered(request);
+    }
+}
+
+impl Channel {
+    /// One-way calls are made without an answer, and kept until the host has made them: not too many.
+    pub(super) fn keep_pace(&self, resumable: &Resumable) {
+        let bell = Bell::default();
+        let wanted = lock(&resumable.unapplied).one_way.saturating_sub(ONE_WAY_AHEAD_MAX);
+        let applied = self
+            .wait_until(&bell, |desk| desk.await_applied(wanted, &bell, Arc::ptr_eq).then(|| desk.applied()));
+        lock(&resumable.unapplied).one_way_applied(applied);
+    }
+
+    /// Tells the host now and then what was read, which it need not keep any longer.
+    pub(super) fn tell_received(&self) {
+        let Some(resumable) = &self.resumable else { return };
+        let received = lock(&self.reception).desk.received();
+        if received >= resumable.told.load(Ordering::Relaxed) + RECEIVED_TOLD_EVERY {
+            resumable.told.store(received, Ordering::Relaxed);
+            // If it cannot be sent the stream has ended, and the next Hello says it.
+            let _ =
+                self.write_frame(&ToHost { request: 0, body: Some(to_host::Body::Received(received)) }, None);
+        }
+    }
+
+    /// The stream has ended without a word. True once the session goes on over another one. For who has the role.
+    pub(super) fn resume(&self) -> bool {
+        let Some(resumable) = self.resumable.as_ref().filter(|_| !self.is_lost()) else { return false };
+        let outbound = lock(&self.outbound);
+        say_once(&resumable.right);
+        let back = Back::new(resumable.right.limit);
+        loop {
+            match self.resume_once(resumable, &back) {
+                Ok(()) => break,
+                // Closed on this side meanwhile.
+                Err(_) if self.is_lost() => return false,
+                Err(error) if is_final(&error) || back.is_late() => {
+                    tell(format_args!("the session does not go on: {error}"));
+                    return false;
+                }
+                // The daemon is not back, or was killed once more.
+                Err(_) => back.wait(),
+            }
+        }
+        drop(outbound);
+        resumable.times.fetch_add(1, Ordering::Release);
+        let followers = lock(&self.reception).followers.clone();
+        followers.iter().for_each(|follower| follower.notify_one());
+        true
+    }
+
+    fn resume_once(&self, resumable: &Resumable, back: &Back) -> Result<(), AttachError> {
+        let (stream, token) = resumable.link.reattach(&resumable.right, back)?;
+        self.stream.replace(&stream)?;
+        drop(stream);
+        if let Some(watch) = self.watch.get() {
+            watch.add(self.stream.as_fd())?;
+            let mut reception = lock(&self.reception);
+            (reception.watched, reception.guarded) = (false, true);
+        }
+        let received = lock(&self.reception).desk.received();
+        // The host waits for others as well, as long as it is told to.
+        let (welcome, frames) = greet(self.stream.as_fd(), token, received, None)?;
+        let mut unapplied = lock(&resumable.unapplied);
+        let one_way = unapplied.applied(welcome.applied);
+        for frame in &unapplied.frames {
+            self.write_all(&frame.bytes)?;
+        }
+        *lock(&self.inbound) = Inbound::new(frames);
+        lock(&self.reception).desk.resumed(one_way);
+        resumable.told.store(received, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Waits until the session has gone on after the end that somebody has seen; false if it never will.
+    pub(super) fn await_resumed(&self, times_before: u64) -> bool {
+        let Some(resumable) = &self.resumable else { return false };
+        self.wait_until(&Bell::default(), |desk| {
+            let goes_on = resumable.times.load(Ordering::Acquire) > times_before;
+            (goes_on || desk.is_lost()).then(|| !desk.is_lost())
+        })
+    }
+
+    /// How often the session went on so far.
+    pub(super) fn times_resumed(&self) -> u64 {
+        self.resumable.as_ref().map_or(0, |resumable| resumable.times.load(Ordering::Acquire))
+    }
+}
+
+/// It will not be otherwise next time.
+fn is_final(error: &AttachError) -> bool {
+    matches!(error, AttachError::Refused(_) | AttachError::Memory(_))
+}
+
+fn say_once(right: &ResumeRight) {
+    static SAID: AtomicBool = AtomicBool::new(false);
+    if SAID.swap(true, Ordering::Relaxed) {
+        return;
+    }
+    match right.limit {
+        None => tell(format_args!("the daemon is gone; calls wait until it is back")),
+        Some(limit) => {
+            let seconds = limit.as_secs_f64();
+            tell(format_args!("the daemon is gone; calls wait until it is back, {seconds} seconds at most"));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn numbers(unapplied: &Unapplied) -> Vec<u64> {
+        unapplied.frames.iter().map(|frame| frame.number).collect()
+    }
+
+    /// Frames of these requests; 0 is one-way.
+    fn sent(requests: &[u64]) -> Unapplied {
+        let mut unapplied = Unapplied::default();
+        requests.iter().for_each(|request| unapplied.sent(*request, b"frame"));
+        unapplied
+    }
+
+    #[test]
+    fn an_answer_says_that_all_before_it_is_made() {
+        // Threads may write in another order than they took their numbers.
+        let mut unapplied = sent(&[2, 0, 1, 0, 3]);
+        unapplied.answered(1);
+        assert_eq!(numbers(&unapplied), [4, 5]);
+        unapplied.answered(1);
+        assert_eq!(numbers(&unapplied), [4, 5]);
+        unapplied.answered(3);
+        assert!(numbers(&unapplied).is_empty());
+    }
+
+    #[test]
+    fn a_count_of_one_way_calls_is_of_one_way_calls() {
+        let mut unapplied = sent(&[1, 0, 2, 0, 3, 0]);
+        unapplied.one_way_applied(0);
+        assert_eq!(numbers(&unapplied), [1, 2, 3, 4, 5, 6]);
+        unapplied.one_way_applied(2);
+        assert_eq!(numbers(&unapplied), [5, 6]);
+    }
+
+    #[test]
+    fn a_welcome_counts_all_calls() {
+        let mut unapplied = sent(&[1, 0, 2, 0, 3, 0]);
+        assert_eq!(unapplied.applied(0), 0);
+        assert_eq!(unapplied.applied(4), 2);
+        assert_eq!(numbers(&unapplied), [5, 6]);
+        assert_eq!(unapplied.applied(6), 3);
+        unapplied.sent(4, b"frame");
+        assert_eq!(numbers(&unapplied), [7]);
+    }
+}

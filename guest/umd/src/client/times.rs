@@ -1,0 +1,126 @@
+//! When what happened here, for a host that asks for it: see `Times` in `channel.proto`.
+//!
+//! ```text
+//!   a call begins ─▶ called_ns    its frame is written ─▶ sent_ns     ── in front of the frame, in the same write ─▶
+//!   an answer or wake is read ─▶ read_ns    the thread that waits goes on, or the event is set ─▶ ran_ns
+//!                                                                     ── with the next call, or at the exit ─▶
+//! ```
+//! So it costs bytes and a look at the clock, no system call of its own. Nothing of this is there unless it is asked for.
+
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+
+use ::client::{Heard, Woken as Target};
+use d3dkmt::EventId;
+use proto::channel::{Times as Told, ToHost, Woken, to_host};
+use proto::frame::append;
+use rustix::time::{ClockId, clock_gettime};
+
+use super::channel::lock;
+use crate::limits::WOKEN_TOLD_MAX;
+
+/// What the host has not been told.
+#[derive(Debug, Default)]
+pub(super) struct Times(Mutex<Untold>);
+
+#[derive(Debug, Default)]
+struct Untold {
+    /// Of what was read that which came soonest: the host's time and ours.
+    soonest: Option<(u64, u64)>,
+    /// Waits that are over, and whose threads do not run yet.
+    asleep: BTreeMap<EventId, Woken>,
+    woken: Vec<Woken>,
+}
+
+pub(super) fn now() -> u64 {
+    let now = clock_gettime(ClockId::Monotonic);
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+}
+
+impl Untold {
+    /// Of a process that never calls, the first so many are told at its exit.
+    fn ran(&mut self, woken: Woken) {
+        if self.woken.len() < WOKEN_TOLD_MAX {
+            self.woken.push(woken);
+        }
+    }
+
+    /// That it took from the host to here is told by the difference, whatever the two clocks are.
+    fn came(&mut self, host_ns: u64, read_ns: u64) {
+        let took = |(host, read): (u64, u64)| i128::from(read) - i128::from(host);
+        if self.soonest.is_none_or(|soonest| took((host_ns, read_ns)) < took(soonest)) {
+            self.soonest = Some((host_ns, read_ns));
+        }
+    }
+}
+
+impl Times {
+    /// What was read at this time. Under the lock of the desk: no thread that waits for it goes on before. What is left is
+    /// events that are still to be set.
+    pub fn read(&self, heard: Vec<Heard>, read_ns: u64) -> Vec<Woken> {
+        let mut untold = lock(&self.0);
+        let mut to_set = Vec::new();
+        for Heard { host_ns, woken } in heard {
+            untold.came(host_ns, read_ns);
+            match woken {
+                Some(Target::Waiter(event)) => {
+                    let woken = Woken { event: event.0, host_ns, read_ns, ran_ns: 0 };
+                    untold.asleep.insert(event, woken);
+                }
+                Some(Target::Event(event)) => {
+                    to_set.push(Woken { event: event.0, host_ns, read_ns, ran_ns: 0 });
+                }
+                None => {}
+            }
+        }
+        to_set
+    }
+
+    /// These events are set.
+    pub fn were_set(&self, events: Vec<Woken>) {
+        let mut untold = lock(&self.0);
+        let ran_ns = now();
+        events.into_iter().for_each(|woken| untold.ran(Woken { ran_ns, ..woken }));
+    }
+
+    /// The thread that waited under this name goes on.
+    pub fn goes_on(&self, event: EventId) {
+        let ran_ns = now();
+        let mut untold = lock(&self.0);
+        if let Some(woken) = untold.asleep.remove(&event) {
+            untold.ran(Woken { ran_ns, ..woken });
+        }
+    }
+
+    /// Appends the frame that stands in front of a call, which the program made at this time.
+    pub fn append(&self, called_ns: u64, bytes: &mut Vec<u8>) {
+        let (soonest, woken) = {
+            let mut untold = lock(&self.0);
+            (untold.soonest.take(), std::mem::take(&mut untold.woken))
+        };
+        let (heard_host_ns, heard_ns) = soonest.unwrap_or_default();
+        let times = Told { called_ns, sent_ns: now(), heard_host_ns, heard_ns, woken };
+        append(&ToHost { request: 0, body: Some(to_host::Body::Times(times)) }, bytes);
+    }
+
+    pub fn has_woken(&self) -> bool {
+        !lock(&self.0).woken.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_more_wakes_than_the_limit_wait_to_be_told() {
+        let times = Times::default();
+        for event in 1..=WOKEN_TOLD_MAX as u64 + 10 {
+            let heard = Heard { host_ns: event, woken: Some(Target::Event(EventId(event))) };
+            times.were_set(times.read(vec![heard], now()));
+        }
+        let untold = lock(&times.0);
+        let events: Vec<u64> = untold.woken.iter().map(|woken| woken.event).collect();
+        assert_eq!(events, (1..=WOKEN_TOLD_MAX as u64).collect::<Vec<_>>());
+    }
+}

@@ -1,0 +1,141 @@
+//! Events of a driver that the broker keeps: what the library asks of it, and that the stream brings what it refuses.
+
+mod host;
+
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::Arc;
+use std::thread;
+
+use d3dkmt::{
+    Call, CreatedSyncObject, EventId, Handle, NtStatus, Reply, SyncObjectFlags, SyncObjectInfo,
+    SyncObjectType,
+};
+use dxcore::client::{CallerEvent, CreatedFence, Session};
+use host::event::{new_event, taken};
+use host::{DEVICE, Peer, connect, connect_keeping, welcome};
+use proto::attach::broker_request::Body;
+
+const NO_FLAGS: SyncObjectFlags = SyncObjectFlags::empty();
+const BY_DRIVER: SyncObjectFlags = SyncObjectFlags::SIGNAL_BY_KMD;
+
+fn set(event: &OwnedFd) {
+    rustix::io::write(event, &1u64.to_ne_bytes()).unwrap();
+}
+
+type Creating = thread::JoinHandle<Result<CreatedFence, NtStatus>>;
+
+fn begin(session: &Arc<Session>, flags: SyncObjectFlags, event: &OwnedFd) -> Creating {
+    let kept = CallerEvent::from_handle(event.as_raw_fd() as u64).unwrap().keep().unwrap();
+    let object_type = SyncObjectType::CPU_NOTIFICATION;
+    let info = SyncObjectInfo { object_type, flags, ..SyncObjectInfo::default() };
+    let session = session.clone();
+    thread::spawn(move || session.create_sync_object(DEVICE, info, false, Some(kept)))
+}
+
+/// Answers the create call: its event's name.
+fn answer_create(host: &mut Peer, status: NtStatus, object: Handle) -> EventId {
+    let (request, call) = host.call();
+    let Call::CreateSynchronizationObject { info, .. } = call else { panic!("{call:?}") };
+    let created = CreatedSyncObject { object, ..CreatedSyncObject::default() };
+    let reply = if status.is_success() { Reply::SyncObject(created) } else { Reply::None };
+    host.answer(request, status, &reply);
+    info.event.unwrap()
+}
+
+fn answer_destroy(host: &mut Peer, object: Handle) {
+    let (request, call) = host.call();
+    assert_eq!(call, Call::DestroySynchronizationObject { object });
+    host.answer(request, NtStatus::SUCCESS, &Reply::None);
+}
+
+#[test]
+fn the_broker_has_the_event_before_the_host_and_until_before_its_end() {
+    // covers: EVT-026 EVT-027
+    let (session, mut host) = connect_keeping(2, welcome(), 64);
+    let event = new_event();
+    let creating = begin(&session, BY_DRIVER, &event);
+    let (Body::KeepEvent(kept), Some(brokers)) = host.serve_broker("") else { panic!("no event") };
+    let object = Handle::local(7, 1);
+    assert_eq!(answer_create(&mut host, NtStatus::SUCCESS, object), EventId(kept));
+    creating.join().unwrap().unwrap();
+    set(&brokers);
+    assert_eq!(taken(&event), 1, "it is the caller's own");
+    // The stream may bring it as well: a broker that gives up says nothing.
+    host.wake(EventId(kept), NtStatus::SUCCESS);
+    assert_eq!(taken(&event), 1);
+    let guest = session.clone();
+    let destroying = thread::spawn(move || guest.destroy_sync_object(object));
+    assert_eq!(host.serve_broker("").0, Body::ForgetEvent(kept));
+    answer_destroy(&mut host, object);
+    assert_eq!(destroying.join().unwrap(), NtStatus::SUCCESS);
+}
+
+#[test]
+fn what_the_broker_refuses_comes_by_the_stream_and_is_not_asked_for_again() {
+    let (session, mut host) = connect_keeping(2, welcome(), 64);
+    let event = new_event();
+    let creating = begin(&session, BY_DRIVER, &event);
+    assert!(matches!(host.serve_broker("64 events of the VM are kept"), (Body::KeepEvent(_), Some(_))));
+    let object = Handle::local(7, 1);
+    let name = answer_create(&mut host, NtStatus::SUCCESS, object);
+    creating.join().unwrap().unwrap();
+    host.wake(name, NtStatus::SUCCESS);
+    assert_eq!(taken(&event), 1);
+    let guest = session.clone();
+    let destroying = thread::spawn(move || guest.destroy_sync_object(object));
+    answer_destroy(&mut host, object);
+    assert_eq!(destroying.join().unwrap(), NtStatus::SUCCESS);
+    // With nothing kept there is nothing to settle.
+    session.settle();
+}
+
+#[test]
+fn a_refused_object_has_no_event_at_the_broker() {
+    let (session, mut host) = connect_keeping(2, welcome(), 64);
+    let event = new_event();
+    for status in [NtStatus::INVALID_PARAMETER, NtStatus::NOT_SUPPORTED] {
+        let creating = begin(&session, BY_DRIVER, &event);
+        let (Body::KeepEvent(kept), _) = host.serve_broker("") else { panic!("no event") };
+        answer_create(&mut host, status, Handle::NULL);
+        assert_eq!(host.serve_broker("").0, Body::ForgetEvent(kept));
+        assert_eq!(creating.join().unwrap().unwrap_err(), status);
+    }
+}
+
+#[test]
+fn only_a_drivers_events_are_kept_and_no_more_than_the_broker_says() {
+    // An older broker says nothing: none.
+    for events_max in [0, 1] {
+        let (session, mut host) = match events_max {
+            0 => connect(welcome(), 64),
+            _ => connect_keeping(events_max, welcome(), 64),
+        };
+        let event = new_event();
+        if events_max == 1 {
+            let creating = begin(&session, BY_DRIVER, &event);
+            assert!(matches!(host.serve_broker(""), (Body::KeepEvent(_), Some(_))));
+            answer_create(&mut host, NtStatus::SUCCESS, Handle::local(7, 1));
+            creating.join().unwrap().unwrap();
+        }
+        for (at, flags) in [(8, NO_FLAGS), (9, BY_DRIVER)] {
+            // The broker is not asked: nobody would answer.
+            let creating = begin(&session, flags, &event);
+            answer_create(&mut host, NtStatus::SUCCESS, Handle::local(at, 1));
+            creating.join().unwrap().unwrap();
+        }
+    }
+}
+
+#[test]
+fn settling_asks_the_broker_while_it_keeps_anything() {
+    let (session, mut host) = connect_keeping(1, welcome(), 64);
+    let event = new_event();
+    let creating = begin(&session, BY_DRIVER, &event);
+    host.serve_broker("");
+    answer_create(&mut host, NtStatus::SUCCESS, Handle::local(7, 1));
+    creating.join().unwrap().unwrap();
+    let guest = session.clone();
+    let settling = thread::spawn(move || guest.settle());
+    assert_eq!(host.serve_broker("").0, Body::Settle(true));
+    settling.join().unwrap();
+}

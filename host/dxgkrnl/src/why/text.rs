@@ -1,0 +1,238 @@
+//! The answer for people.
+
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::fmt;
+
+use super::report::{Cause, Missing, Party, Release, StepKind, Verdict, Waiter, WaiterKind, Why};
+use super::tell::Lasting;
+use crate::Nanos;
+
+impl fmt::Display for Missing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Missing { thing, current, needed } = self;
+        match thing.kind {
+            "keyed mutex" => write!(f, "{thing}: its key is {current}, needs {needed}"),
+            "mutex" => write!(f, "{thing}: somebody owns it"),
+            "semaphore" => write!(f, "{thing}: its count is {current}"),
+            _ if current >= needed => write!(f, "{thing}: {current} is in memory, which reaches {needed}"),
+            _ => write!(f, "{thing} is {current}, needs {needed}"),
+        }
+    }
+}
+
+/// A process without its number.
+struct Short<'a>(&'a Party);
+
+impl fmt::Display for Short<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Party { name, vm, .. } = self.0;
+        if *vm == 0 { write!(f, "{name:?} (host)") } else { write!(f, "{name:?} (vm{vm})") }
+    }
+}
+
+/// One line for who waits.
+struct Who<'a>(&'a Waiter, Nanos);
+
+impl fmt::Display for Who<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Who(Waiter { party, kind, any, reached, of, since, ends, .. }, now) = self;
+        match kind {
+            WaiterKind::Cpu { event } => write!(f, "{party} waits on its CPU, event {event}")?,
+            WaiterKind::KeyedMutex { event } => write!(f, "{party} acquires a keyed mutex, event {event}")?,
+            // The name of a queue ends with its process.
+            WaiterKind::Queue { queue } => write!(f, "{queue} {} waits", Short(party))?,
+            WaiterKind::Taker { queue } => write!(f, "{queue} {} takes mutexes or semaphores", Short(party))?,
+            WaiterKind::Work { queue, submission_fence_id: 0 } => {
+                write!(f, "the ring of {queue} {}", Short(party))?;
+            }
+            WaiterKind::Work { queue, submission_fence_id } => {
+                write!(f, "submission {submission_fence_id} of {queue} {}", Short(party))?;
+            }
+            WaiterKind::Held { events } => write!(f, "{party} has {events} wake-ups to hear of")?,
+        }
+        if *of > 1 {
+            let what = if *any { "any" } else { "all" };
+            write!(f, ", for {what} of {of} objects ({reached} reached)")?;
+        }
+        if let Some(since) = since {
+            write!(f, ", for {}", Lasting(now.saturating_sub(*since)))?;
+        }
+        match ends {
+            Some(ends) => write!(f, ", until its timeout in {}", Lasting(ends.saturating_sub(*now))),
+            None => Ok(()),
+        }
+    }
+}
+
+/// The verdict in a sentence.
+struct Sentence(Verdict, Nanos);
+
+impl fmt::Display for Sentence {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Sentence(verdict, now) = self;
+        let detection = |f: &mut fmt::Formatter<'_>, looked_at: Option<Nanos>| match looked_at {
+            Some(at) => {
+                write!(f, "; timeout detection looks at it in {}", Lasting(at.saturating_sub(*now)))
+            }
+            None => f.write_str("; no timeout detection will look at it"),
+        };
+        match *verdict {
+            Verdict::Progressing { due: Some(due) } => {
+                write!(f, "PROGRESSING: work is under way, due in {}", Lasting(due.saturating_sub(*now)))
+            }
+            Verdict::Progressing { due: None } => f.write_str("PROGRESSING: work is under way"),
+            Verdict::WaitsFor { process } => {
+                write!(f, "WAITS FOR p{process}: nothing is under way; it has to act")
+            }
+            Verdict::Unknown { engine: (adapter, node) } => {
+                write!(f, "UNKNOWN: the driver of engine {adapter}.{node} does not tell what its work does")
+            }
+            Verdict::Cycle { members: 0 | 1 } => f.write_str("CYCLE: it waits for what is behind itself"),
+            Verdict::Cycle { members } => {
+                write!(f, "CYCLE of {members}: each waits for the next, unless another thread acts")
+            }
+            Verdict::DeadEnd => {
+                f.write_str("DEAD END: nothing is under way, and who was to signal it is gone")
+            }
+            Verdict::LostInterrupt { engine: (adapter, node), looked_at } => {
+                write!(f, "LOST INTERRUPT: engine {adapter}.{node} is done, and nobody was told")?;
+                detection(f, looked_at)
+            }
+            Verdict::Hang { engine: (adapter, node), looked_at } => {
+                write!(f, "HANG: engine {adapter}.{node} runs a packet that does not end")?;
+                detection(f, looked_at)
+            }
+            Verdict::Frozen { process } => {
+                write!(
+                    f,
+                    "FROZEN: the guest's kernel froze p{process}, which hears of nothing until it is thawed"
+                )
+            }
+            Verdict::Suspended { process, adapter } => {
+                write!(
+                    f,
+                    "SUSPENDED: the context of p{process} on adapter {adapter} is; power or the kernel holds it"
+                )
+            }
+            Verdict::NotRung { process } => {
+                write!(f, "NOT RUNG: p{process} has work in a ring, and no doorbell has told the engine")
+            }
+            Verdict::Removed { adapter } => {
+                write!(f, "REMOVED: adapter {adapter}, or the device on it that it needs, is gone")
+            }
+        }
+    }
+}
+
+impl Verdict {
+    /// The verdict in a sentence; times are seen from `now`.
+    pub fn sentence(self, now: Nanos) -> impl fmt::Display {
+        Sentence(self, now)
+    }
+}
+
+impl Waiter {
+    /// Who waits, in a line; times are seen from `now`.
+    pub fn line(&self, now: Nanos) -> impl fmt::Display {
+        Who(self, now)
+    }
+}
+
+/// One cause, all that is told of it.
+struct Page<'a>(&'a Cause, Nanos);
+
+impl fmt::Display for Page<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.tell(f, self.1)
+    }
+}
+
+impl Cause {
+    /// All that is told of it; times are seen from `now`.
+    pub fn page(&self, now: Nanos) -> impl fmt::Display {
+        Page(self, now)
+    }
+
+    /// Who could signal, what is too low or gone, and what would release it: a line each.
+    pub fn remarks(&self, now: Nanos) -> Vec<String> {
+        let acts = !matches!(
+            self.verdict,
+            Verdict::Progressing { .. } | Verdict::Hang { .. } | Verdict::LostInterrupt { .. }
+        );
+        let mut lines = Vec::new();
+        for (title, sources) in [("could signal", &self.could), ("too low", &self.too_low)] {
+            lines.extend(sources.iter().filter(|_| acts).map(|source| format!("{title}: {}", source.text)));
+        }
+        for gone in &self.gone {
+            let ago = Lasting(now.saturating_sub(gone.at));
+            lines.push(format!("gone: {ago} ago {} {}", gone.party, gone.text));
+        }
+        if let Some(Release { thing, value, tried }) = &self.release {
+            let how = if *tried { "tried on a copy of the state" } else { "not tried" };
+            lines.push(format!("released by: {thing} at {value} ({how})"));
+        }
+        lines
+    }
+
+    fn tell(&self, f: &mut fmt::Formatter<'_>, now: Nanos) -> fmt::Result {
+        let mut waiters = self.waiters.iter();
+        if let Some(first) = waiters.next() {
+            writeln!(f, "{}", first.line(now))?;
+            for missing in &first.missing {
+                writeln!(f, "    {missing}")?;
+            }
+            let untold = (first.of - first.reached).saturating_sub(first.missing.len());
+            if untold > 0 && first.of > 0 {
+                writeln!(f, "    and {untold} more")?;
+            }
+        }
+        writeln!(f, "  {}", self.verdict.sentence(now))?;
+        // What is missing of one object stands above already.
+        let is_told = self.waiters.first().is_some_and(|waiter| waiter.missing.len() == 1)
+            && self.chain.get(1).is_some_and(|step| step.kind == StepKind::Value);
+        for (at, step) in self.chain.iter().skip(if is_told { 2 } else { 1 }).enumerate() {
+            writeln!(f, "    {}. {}", at + 1, step.text)?;
+        }
+        if let (Verdict::Cycle { .. }, Some(first)) = (self.verdict, self.chain.first()) {
+            writeln!(f, "    and so on from: {}", first.text)?;
+        }
+        for remark in self.remarks(now) {
+            writeln!(f, "  {remark}")?;
+        }
+        let others = self.waiters_count.saturating_sub(1);
+        if others > 0 {
+            writeln!(f, "  {others} more for the same cause:")?;
+            for waiter in waiters {
+                match waiter.missing.first() {
+                    Some(missing) => writeln!(f, "    {}: {missing}", waiter.line(now))?,
+                    None => writeln!(f, "    {}", waiter.line(now))?,
+                }
+            }
+            if self.waiters_count > self.waiters.len() {
+                writeln!(f, "    ..")?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for Why {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Why { now, waiting, causes, left_out } = self;
+        if *waiting == 0 {
+            return writeln!(f, "nothing waits");
+        }
+        for (at, cause) in causes.iter().enumerate() {
+            if at > 0 {
+                writeln!(f)?;
+            }
+            cause.tell(f, *now)?;
+        }
+        if *left_out > 0 {
+            writeln!(f, "\n{left_out} of {waiting} that wait are not told of: ask for a process or a wait")?;
+        }
+        Ok(())
+    }
+}

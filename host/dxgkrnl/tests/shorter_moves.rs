@@ -1,0 +1,162 @@
+//! Moves of a step, done by fewer copies, leave the same bytes as one after the other.
+
+use dxgkrnl::{DataMove, MoveKernel, Performer, Place, ProcessBytes, ProcessId, Shadow};
+use proptest::prelude::*;
+
+const KIB: u64 = 1024;
+const MEMORY: u64 = 512 * KIB;
+const SHADOW: u64 = 256 * KIB;
+
+/// Two processes' memory.
+#[derive(Clone, PartialEq)]
+struct Memory {
+    bytes: [Vec<u8>; 2],
+    copied: u64,
+}
+
+impl Memory {
+    fn new() -> Memory {
+        let bytes = |seed: u64| (0..MEMORY).map(|at| (at * seed + at / 253) as u8).collect();
+        Memory { bytes: [bytes(7), bytes(11)], copied: 0 }
+    }
+}
+
+impl ProcessBytes for Memory {
+    fn read(&mut self, process: ProcessId, address: u64, to: &mut [u8]) -> bool {
+        self.copied += to.len() as u64;
+        to.copy_from_slice(&self.bytes[process.0 as usize][address as usize..][..to.len()]);
+        true
+    }
+
+    fn write(&mut self, process: ProcessId, address: u64, from: &[u8]) -> bool {
+        self.copied += from.len() as u64;
+        self.bytes[process.0 as usize][address as usize..][..from.len()].copy_from_slice(from);
+        true
+    }
+}
+
+fn shadow(number: u64) -> Shadow {
+    Shadow { adapter: number as u32 % 2, number }
+}
+
+/// Places in coarse steps, so that they meet.
+fn place() -> impl Strategy<Value = Place> {
+    prop_oneof![
+        (0..2u32, 0..4u64)
+            .prop_map(|(process, at)| Place::Memory { process: ProcessId(process), address: at * 60 * KIB }),
+        (0..5u64, prop_oneof![Just(0), 0..4u64])
+            .prop_map(|(number, at)| Place::Shadow { shadow: shadow(number), offset: at * 30 * KIB }),
+    ]
+}
+
+fn bytes() -> impl Strategy<Value = u64> {
+    prop_oneof![Just(4), Just(40 * KIB), Just(64 * KIB), (1..20u64).prop_map(|count| count * 4 * KIB)]
+}
+
+fn one() -> impl Strategy<Value = DataMove> {
+    prop_oneof![
+        6 => (place(), place(), bytes()).prop_map(|(from, to, bytes)| DataMove::Copy { from, to, bytes }),
+        1 => (place(), bytes(), any::<u32>())
+            .prop_map(|(to, bytes, pattern)| DataMove::Fill { to, bytes, pattern }),
+        1 => (place(), place(), bytes(), any::<u32>(), 0..4usize).prop_map(
+            |(from, to, bytes, operand, kernel)| DataMove::Compute {
+                kernel: MoveKernel::ALL[kernel], from, to, bytes, operand
+            }
+        ),
+        3 => (0..5u64).prop_map(|number| DataMove::Release { shadow: shadow(number) }),
+        1 => (0..2u32).prop_map(|adapter| DataMove::ReleaseAll { adapter }),
+    ]
+}
+
+/// All bytes of all shadows, as far as moves can see them.
+fn shadows(performer: &mut Performer, memory: &mut Memory) -> Vec<Vec<u8>> {
+    let look = |number| {
+        let from = Place::Shadow { shadow: shadow(number), offset: 0 };
+        let to = Place::Memory { process: ProcessId(0), address: 0 };
+        performer.perform(&DataMove::Copy { from, to, bytes: SHADOW }, memory).unwrap();
+        memory.bytes[0][..SHADOW as usize].to_vec()
+    };
+    (0..5).map(look).collect()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
+    #[test]
+    fn steps_leave_the_same_bytes_whole_or_move_by_move(
+        steps in prop::collection::vec(prop::collection::vec(one(), 1..12), 1..5)
+    ) {
+        let (mut whole, mut single) = (Performer::default(), Performer::default());
+        let (mut seen, mut expected) = (Memory::new(), Memory::new());
+        for step in &steps {
+            whole.perform_all(step, &mut seen, &mut |one, why| panic!("{one}: {why}"));
+            step.iter().for_each(|one| single.perform(one, &mut expected).unwrap());
+            for process in 0..2 {
+                prop_assert!(seen.bytes[process] == expected.bytes[process], "memory of {process}");
+            }
+        }
+        let (mut seen, mut expected) = (seen.clone(), expected.clone());
+        prop_assert!(shadows(&mut whole, &mut seen) == shadows(&mut single, &mut expected));
+    }
+}
+
+/// What an engine asks for to copy so many bytes through its caches, within one step.
+fn copy(bytes: u64) -> Vec<DataMove> {
+    let memory = |address| Place::Memory { process: ProcessId(0), address };
+    let cached = |number| Place::Shadow { shadow: shadow(number), offset: 0 };
+    let copy = |from, to| DataMove::Copy { from, to, bytes };
+    let (source, target) = (memory(0), memory(MEMORY / 2));
+    vec![
+        copy(source, cached(0)),
+        copy(cached(0), cached(1)),
+        copy(cached(1), cached(2)),
+        DataMove::Release { shadow: shadow(1) },
+        copy(cached(2), target),
+        DataMove::Release { shadow: shadow(0) },
+        DataMove::Release { shadow: shadow(2) },
+    ]
+}
+
+#[test]
+fn an_engines_copy_of_one_step_is_one_copy() {
+    let (mut performer, mut memory) = (Performer::default(), Memory::new());
+    performer.perform_all(&copy(SHADOW), &mut memory, &mut |one, why| panic!("{one}: {why}"));
+    let (source, target) = memory.bytes[0].split_at((MEMORY / 2) as usize);
+    assert!(source == target);
+    assert_eq!((memory.copied, performer.shadows()), (2 * SHADOW, 0), "read once and written once");
+}
+
+#[test]
+fn what_is_not_there_leaves_nothing_of_another_process_behind() {
+    struct Gone(Vec<u8>);
+    impl ProcessBytes for Gone {
+        fn read(&mut self, process: ProcessId, _address: u64, to: &mut [u8]) -> bool {
+            to.fill(0x5E);
+            process == ProcessId(0)
+        }
+        fn write(&mut self, _process: ProcessId, _address: u64, from: &[u8]) -> bool {
+            self.0 = from.to_vec();
+            true
+        }
+    }
+    let (mut performer, mut memory) = (Performer::default(), Gone(Vec::new()));
+    let from = |process| Place::Memory { process: ProcessId(process), address: 0 };
+    let (to, bytes) = (Place::Shadow { shadow: shadow(3), offset: 0 }, 64 * KIB);
+    let release = DataMove::Release { shadow: shadow(3) };
+    for (process, is_there) in [(0, true), (1, false)] {
+        let done = performer.perform(&DataMove::Copy { from: from(process), to, bytes }, &mut memory);
+        assert_eq!(done.is_ok(), is_there);
+        performer.perform(&DataMove::Copy { from: to, to: from(0), bytes }, &mut memory).unwrap();
+        let expected = if is_there { 0x5E } else { 0 };
+        assert!(memory.0.iter().all(|byte| *byte == expected), "process {process}");
+        performer.perform(&release, &mut memory).unwrap();
+    }
+    // A shadow begins as zeros, whatever its memory was before.
+    let fill =
+        DataMove::Fill { to: Place::Shadow { shadow: shadow(4), offset: 60 * KIB }, bytes: 4, pattern: 9 };
+    performer.perform(&DataMove::Copy { from: from(0), to, bytes }, &mut memory).unwrap();
+    performer.perform(&release, &mut memory).unwrap();
+    performer.perform(&fill, &mut memory).unwrap();
+    let from_4 = Place::Shadow { shadow: shadow(4), offset: 0 };
+    performer.perform(&DataMove::Copy { from: from_4, to: from(0), bytes: 60 * KIB }, &mut memory).unwrap();
+    assert!(memory.0.iter().all(|byte| *byte == 0));
+}

@@ -1,0 +1,311 @@
+//! Dead ends: who was to signal is gone, or never could.
+
+use super::{NT, Q, R, acts, comes_down_to, could, fence_with, gone, is_waits_for, only, open_in, why};
+use crate::common::{P, World};
+use d3dkmt::{
+    Call, Handle, ShareToken, SignalFlags, SyncObjectFlags, SyncObjectInfo, SyncObjectType as T, access,
+    limits,
+};
+use dxgkrnl::policy::AbandonedMutex;
+use dxgkrnl::{AdapterConfig, Config, Fault, Grant, Input, Policy, ProcessId, VmId};
+
+/// Opens a shared fence of the calling process in another VM by the name "frame": the other's device and handle.
+pub(super) fn through_a_grant(
+    world: &mut World,
+    frame: Handle,
+    vm: u32,
+    other: ProcessId,
+) -> (Handle, Handle) {
+    let desired_access = access::SYNC_OBJECT_ALL_ACCESS;
+    let name = Some("frame".to_owned());
+    let token = ShareToken([1; 16]);
+    world.ok(Call::ShareObjects { objects: vec![frame], desired_access, name, token });
+    world.guest(vm, other);
+    let device = world.device();
+    let (name, token) = ("frame".to_owned(), ShareToken([2; 16]));
+    world.ok(Call::OpenNtHandleFromName { name, desired_access, token });
+    (device, world.open(device, token).object)
+}
+
+#[test]
+fn a_signaler_that_was_killed_is_remembered() {
+    let mut world = World::new();
+    let device = world.device();
+    let other = world.other(2);
+    world.process = P;
+    let (fence, theirs) = fence_with(&mut world, device, (Q, other));
+    world.now = 5_000_000;
+    world.pending(device, &[(fence, 7)], false);
+    let cause = only(&world);
+    assert!(is_waits_for(&cause, 2));
+    assert_eq!((comes_down_to(&cause), could(&cause)), (("waits-for", (1, fence), 0, 7), vec![1, 2]));
+    world.now = 8_000_000;
+    world.gone(Q);
+    world.now = 20_000_000;
+    world.input(Input::Deadline);
+    let cause = only(&world);
+    assert_eq!(comes_down_to(&cause), ("dead-end", (1, fence), 0, 7));
+    let text = format!("had it open as {theirs}, with the right to signal: the process ended");
+    assert_eq!((gone(&cause), cause.gone[0].at), (vec![(2, text.as_str())], 8_000_000));
+    let told = why(&world).to_string();
+    assert!(told.contains("gone: 12.0 ms ago p2 \"test\" (host) had it open"), "{told}");
+    assert!(told.contains("event 1, for 15.0 ms"), "{told}");
+    world.finish();
+}
+
+#[test]
+fn who_closed_its_handle_by_itself_had_done_what_it_had_to() {
+    let mut world = World::new();
+    let device = world.device();
+    let other = world.other(2);
+    world.process = P;
+    let (fence, theirs) = fence_with(&mut world, device, (Q, other));
+    acts(&mut world, Q, |world| world.ok(Call::DestroySynchronizationObject { object: theirs }));
+    world.pending(device, &[(fence, 7)], false);
+    let cause = only(&world);
+    assert!(is_waits_for(&cause, 1), "another thread may signal: {cause:?}");
+    assert_eq!(gone(&cause).len(), 1, "it is told all the same");
+    world.finish();
+}
+
+#[test]
+fn a_vm_that_was_killed_is_named() {
+    let mut world = World::with_config(Config {
+        grants: vec![Grant { name: "frame".into(), vms: vec!["vm-1".into(), "vm-2".into()] }],
+        ..Config::default()
+    });
+    world.guest(1, Q);
+    let near = world.device();
+    let frame = world.fence_with(near, 0, NT).object;
+    through_a_grant(&mut world, frame, 2, R);
+    world.process = Q;
+    let context = world.context(near, 0);
+    world.gpu_wait(context, frame, 3);
+    world.input(Input::VmDetached { vm: VmId(2) });
+    let cause = only(&world);
+    assert_eq!(comes_down_to(&cause), ("dead-end", (2, frame), 0, 3));
+    assert_eq!(cause.gone.len(), 1);
+    assert_eq!((cause.gone[0].party.vm_name.as_str(), cause.gone[0].party.vm), ("vm-2", 2));
+    assert!(cause.gone[0].text.ends_with("its VM ended"));
+    assert_eq!(cause.root.unwrap().thing.name.as_deref(), Some("frame"));
+    world.finish();
+}
+
+#[test]
+fn a_device_that_was_destroyed_is_the_end_of_its_opens() {
+    let mut world = World::new();
+    let device = world.device();
+    let other = world.other(2);
+    world.process = P;
+    let (fence, theirs) = fence_with(&mut world, device, (Q, other));
+    world.pending(device, &[(fence, 1)], false);
+    acts(&mut world, Q, |world| world.ok(Call::DestroyDevice { device: other }));
+    let cause = only(&world);
+    assert_eq!(comes_down_to(&cause), ("dead-end", (1, fence), 0, 1));
+    let text = format!("had it open as {theirs}, with the right to signal: its device was destroyed");
+    assert_eq!(gone(&cause), [(2, text.as_str())]);
+    world.finish();
+}
+
+#[test]
+fn a_queue_that_was_destroyed_with_the_signal_in_it_is_told() {
+    let mut world = World::new();
+    let device = world.device();
+    let context = world.context(device, 0);
+    let (go, done) = (world.fence(device, 0).object, world.fence(device, 0).object);
+    world.gpu_wait(context, go, 1);
+    world.gpu_signal(&[context], done, 4);
+    world.pending(device, &[(done, 4)], false);
+    world.ok(Call::DestroyContext { context });
+    let cause = only(&world);
+    assert_eq!(comes_down_to(&cause), ("dead-end", (1, done), 0, 4));
+    let text = format!("had a signal to 4 in queue {context}, and the queue was emptied: it was destroyed");
+    assert_eq!(gone(&cause), [(1, text.as_str())]);
+    // What was dropped would not have been enough for a wait for more.
+    world.ok(Call::CancelWait { event: d3dkmt::EventId(1) });
+    world.pending(device, &[(done, 5)], false);
+    assert!(is_waits_for(&only(&world), 1));
+    world.finish();
+}
+
+#[test]
+fn signals_that_are_too_low_are_told_beside_what_is_needed() {
+    let mut world = World::new();
+    let device = world.device();
+    let (context, go) = (world.context(device, 0), world.fence(device, 0).object);
+    let other = world.other(2);
+    world.process = P;
+    let (fence, _) = fence_with(&mut world, device, (Q, other));
+    world.gpu_wait(context, go, 1);
+    for value in [4, 5] {
+        world.gpu_signal(&[context], fence, value);
+    }
+    world.pending(device, &[(fence, 6)], false);
+    let question = dxgkrnl::why::Question { event: Some(1), ..Default::default() };
+    let cause = world.kernel.why(&question).causes.remove(0);
+    assert_eq!(comes_down_to(&cause), ("waits-for", (1, fence), 0, 6));
+    let low: Vec<&str> = cause.too_low.iter().map(|source| source.text.as_str()).collect();
+    assert!(low[0].ends_with(&format!("is packet 3 of 3 in context {context} of p1: up to 5")), "{low:?}");
+    assert_eq!(low.len(), 2);
+    world.finish();
+}
+
+#[test]
+fn a_fence_that_was_set_back_says_who_did_it() {
+    let mut world = World::new();
+    let device = world.device();
+    let other = world.other(2);
+    world.process = P;
+    let (fence, theirs) = fence_with(&mut world, device, (Q, other));
+    world.signal(device, fence, 9);
+    acts(&mut world, Q, |world| {
+        world.signal_flags(other, theirs, 3, SignalFlags::ALLOW_FENCE_REWIND);
+    });
+    world.pending(device, &[(fence, 7)], false);
+    let cause = only(&world);
+    assert_eq!(comes_down_to(&cause), ("waits-for", (1, fence), 3, 7));
+    assert_eq!(gone(&cause), [(2, "set it back from 9 to 3")]);
+    world.finish();
+}
+
+#[test]
+fn of_64_fences_the_one_that_is_missing_is_named() {
+    let mut world = World::new();
+    let device = world.device();
+    let mut fences: Vec<Handle> = (0..32).map(|_| world.fence(device, 4).object).collect();
+    fences.extend((0..24).map(|_| world.fence(device, 5).object));
+    let context = world.context(device, 0);
+    let (first, second) = fences.split_at(32);
+    world.ok(Call::WaitFromGpu { context, objects: first.into(), values: vec![5; 32].into() });
+    world.ok(Call::WaitFromGpu { context, objects: second.into(), values: vec![5; 24].into() });
+    for (at, fence) in first.iter().enumerate() {
+        if at != 17 {
+            world.signal(device, *fence, 5);
+        }
+    }
+    let cause = only(&world);
+    assert_eq!(comes_down_to(&cause), ("waits-for", (1, first[17]), 4, 5));
+    let waiter = &cause.waiters[0];
+    assert_eq!((waiter.reached, waiter.of, waiter.missing.len(), waiter.any), (31, 32, 1, false));
+    let event = world.pending(device, &[(first[17], 5), (first[17], 6)], true);
+    let why = why(&world);
+    let text = why.to_string();
+    assert!(text.contains(&format!("event {}, for any of 2 objects (0 reached)", event.0)), "{text}");
+    world.finish();
+}
+
+#[test]
+fn only_the_paging_queue_writes_its_fence() {
+    let mut world = World::new();
+    let device = world.device();
+    let (paging_queue, fence) = crate::paging::queue(&mut world, device, 0);
+    let (_, value) = crate::paging::map(&mut world, paging_queue, 1);
+    world.pending(device, &[(fence.object, value)], false);
+    let cause = only(&world);
+    assert_eq!(cause.verdict.name(), "progressing", "the paging buffer is under way");
+    let context = world.context(device, 0);
+    world.gpu_wait(context, fence.object, value + 7);
+    let causes = why(&world).causes;
+    let dead = causes.iter().find(|cause| cause.verdict.name() == "dead-end").unwrap();
+    assert_eq!(comes_down_to(dead), ("dead-end", (1, fence.object), 0, value + 7));
+    assert_eq!((could(dead), dead.too_low.len()), (vec![], 1));
+    world.finish();
+}
+
+#[test]
+fn a_mutex_that_its_ended_owner_keeps_is_a_dead_end() {
+    let policy = Policy { abandoned_mutex: AbandonedMutex::StaysOwned, ..Policy::default() };
+    let mut world = World::with_config(Config { policy, ..Config::default() });
+    let device = world.device();
+    let info = SyncObjectInfo { object_type: T::MUTEX, ..SyncObjectInfo::default() };
+    let mutex = world.object(device, info).object;
+    let (owner, taker) = (world.context(device, 0), world.context(device, 1));
+    for context in [owner, taker] {
+        world.ok(Call::WaitFromGpuLegacy { context, objects: vec![mutex].into(), fence_value: 0 });
+    }
+    let cause = only(&world);
+    assert!(is_waits_for(&cause, 1), "its owner may release it: {cause:?}");
+    assert!(cause.could[0].text.contains(&owner.to_string()));
+    world.ok(Call::DestroyContext { context: owner });
+    let cause = only(&world);
+    assert_eq!(comes_down_to(&cause).0, "dead-end");
+    assert_eq!(could(&cause), [] as [u32; 0]);
+    assert!(gone(&cause)[0].1.contains(&format!("owned it by {owner}")), "{:?}", cause.gone);
+    world.finish();
+}
+
+#[test]
+fn a_semaphore_at_zero_waits_for_whoever_has_it() {
+    let mut world = World::new();
+    let device = world.device();
+    let info = SyncObjectInfo { object_type: T::SEMAPHORE, max_count: 2, ..SyncObjectInfo::default() };
+    let semaphore = world.object(device, info).object;
+    let context = world.context(device, 0);
+    world.ok(Call::WaitFromGpuLegacy { context, objects: vec![semaphore].into(), fence_value: 0 });
+    let cause = only(&world);
+    assert!(is_waits_for(&cause, 1));
+    assert_eq!(comes_down_to(&cause), ("waits-for", (1, semaphore), 0, 1));
+    world.finish();
+}
+
+#[test]
+fn a_frozen_signaler_and_a_frozen_waiter_are_both_told() {
+    let mut world = World::new();
+    let device = world.device();
+    let other = world.other(2);
+    world.process = P;
+    let (fence, theirs) = fence_with(&mut world, device, (Q, other));
+    world.pending(device, &[(fence, 1)], false);
+    world.input(Input::ProcessFrozen { process: Q, frozen: true });
+    let cause = only(&world);
+    assert_eq!(cause.verdict, dxgkrnl::why::Verdict::Frozen { process: 2 });
+    assert_eq!(comes_down_to(&cause).1, (1, fence));
+    world.input(Input::ProcessFrozen { process: Q, frozen: false });
+    world.input(Input::ProcessFrozen { process: P, frozen: true });
+    acts(&mut world, Q, |world| world.signal(other, theirs, 1));
+    let cause = only(&world);
+    assert_eq!(cause.verdict, dxgkrnl::why::Verdict::Frozen { process: 1 });
+    assert!(why(&world).to_string().contains("p1 \"test\" (host) has 1 wake-ups to hear of"));
+    world.finish();
+}
+
+#[test]
+fn an_adapter_that_stopped_takes_the_signals_of_others_along() {
+    let second = AdapterConfig { luid: d3dkmt::Luid { low: 2, high: 0 }, ..AdapterConfig::default() };
+    let adapters = vec![AdapterConfig::default(), second.clone()];
+    let mut world = World::with_config(Config { adapters, ..Config::default() });
+    let far = world.device_on(second.luid);
+    world.process = Q;
+    world.attach(Q);
+    let theirs = world.device_on(AdapterConfig::default().luid);
+    let fence = world.fence_with(theirs, 0, NT | SyncObjectFlags::CROSS_ADAPTER).object;
+    let here = open_in(&mut world, fence, (P, far));
+    world.process = P;
+    world.pending(far, &[(here, 1)], false);
+    assert!(is_waits_for(&only(&world), 2));
+    world.input(Input::Fault(Fault::StopAdapter { adapter: 0 }));
+    let cause = only(&world);
+    assert_eq!(cause.verdict, dxgkrnl::why::Verdict::Removed { adapter: 0 });
+    assert_eq!(comes_down_to(&cause), ("removed", (1, here), 0, 1));
+    world.finish();
+}
+
+#[test]
+fn what_is_remembered_has_a_limit_and_ends_with_its_object() {
+    let mut world = World::new();
+    let device = world.device();
+    let other = world.other(2);
+    world.process = P;
+    let (first, theirs) = fence_with(&mut world, device, (Q, other));
+    let (fence, _) = fence_with(&mut world, device, (Q, other));
+    world.pending(device, &[(first, 1)], false);
+    acts(&mut world, Q, |world| world.ok(Call::DestroySynchronizationObject { object: theirs }));
+    assert_eq!(gone(&only(&world)).len(), 1);
+    for at in 0..limits::REMEMBERED_ENDS_MAX as u64 {
+        assert_eq!(gone(&only(&world)).len(), 1, "after {at}");
+        world.signal(device, fence, at + 2);
+        world.signal_flags(device, fence, at + 1, SignalFlags::ALLOW_FENCE_REWIND);
+    }
+    assert_eq!(gone(&only(&world)).len(), 0, "the oldest is forgotten");
+    world.finish();
+}

@@ -1,0 +1,206 @@
+//! Cycles.
+
+use super::{NT, Q, R, acts, chain, comes_down_to, fence_with, is_waits_for, only, why};
+use crate::common::{P, World};
+use d3dkmt::{
+    AcquireOutcome, Call, EventId, GpuSignal, Handle, KeyedMutexFlags, Reply, RuntimeBuffer, SignalFlags,
+    SyncObjectInfo, SyncObjectType as T,
+};
+use dxgkrnl::ProcessId;
+use dxgkrnl::why::Verdict;
+
+#[test]
+fn two_queues_that_wait_for_each_other_are_a_cycle() {
+    let mut world = World::new();
+    let device = world.device();
+    let (one, other) = (world.context(device, 0), world.context(device, 1));
+    let (ping, pong) = (world.fence(device, 0).object, world.fence(device, 0).object);
+    world.gpu_wait(one, pong, 1);
+    world.gpu_signal(&[one], ping, 1);
+    world.gpu_wait(other, ping, 1);
+    world.gpu_signal(&[other], pong, 1);
+    let cause = only(&world);
+    assert_eq!(comes_down_to(&cause), ("cycle", (1, pong), 0, 1));
+    assert_eq!((cause.verdict, cause.waiters_count), (Verdict::Cycle { members: 2 }, 2));
+    let chain = chain(&cause);
+    for (context, fence) in [(one, pong), (other, ping)] {
+        assert!(chain.contains(&format!("context {context} of p1 waits")), "{chain}");
+        assert!(chain.contains(&format!("fence {fence} of p1 is 0, needs 1")), "{chain}");
+    }
+    // The signal of a process ends it: then nothing waits.
+    world.signal(device, ping, 1);
+    assert_eq!(why(&world).waiting, 0);
+    world.finish();
+}
+
+#[test]
+fn three_processes_that_wait_for_each_other_are_a_cycle() {
+    let mut world = World::new();
+    let device = world.device();
+    let (second, third) = (world.other(2), world.other(3));
+    let of = |world: &mut World, one: (ProcessId, Handle), other: (ProcessId, Handle)| {
+        acts(world, one.0, |world| fence_with(world, one.1, other))
+    };
+    let (a, _) = of(&mut world, (P, device), (Q, second));
+    let (b, _) = of(&mut world, (Q, second), (R, third));
+    let (c, _) = of(&mut world, (R, third), (P, device));
+    world.process = P;
+    world.pending(device, &[(a, 1)], false);
+    acts(&mut world, Q, |world| world.pending(second, &[(b, 2)], false));
+    // So far it is up to the third, which waits for nothing.
+    let cause = only(&world);
+    assert!(is_waits_for(&cause, 3), "{cause:?}");
+    assert_eq!(comes_down_to(&cause).1, (2, b));
+    acts(&mut world, R, |world| world.pending(third, &[(c, 3)], false));
+    let cause = only(&world);
+    assert_eq!(comes_down_to(&cause), ("cycle", (1, a), 0, 1));
+    assert_eq!((cause.verdict, cause.waiters_count), (Verdict::Cycle { members: 3 }, 3));
+    let parties = ["p1 \"test\" (host) waits", "p2 \"test\" (host) waits", "p3 \"test\" (host) waits"];
+    assert!(parties.iter().all(|party| chain(&cause).contains(party)), "{}", chain(&cause));
+    world.finish();
+}
+
+fn keyed(world: &mut World) -> (Handle, Handle) {
+    let flags = KeyedMutexFlags::empty();
+    let call = Call::CreateKeyedMutex { initial_value: 0, private_data: vec![], flags };
+    let Reply::KeyedMutex { mutex, shared_handle, .. } = world.ok(call) else { panic!() };
+    (mutex, shared_handle)
+}
+
+fn open_keyed(world: &mut World, shared_handle: Handle) -> Handle {
+    let call = Call::OpenKeyedMutex { shared_handle, buffer: RuntimeBuffer::default() };
+    let Reply::KeyedMutex { mutex, .. } = world.ok(call) else { panic!() };
+    mutex
+}
+
+fn acquire(world: &mut World, mutex: Handle, key: u64, event: u64) -> bool {
+    let call = Call::AcquireKeyedMutex { mutex, key, timeout: None, event: EventId(event) };
+    match world.call(call).1 {
+        Reply::KeyedMutexAcquire { outcome, .. } => matches!(outcome, AcquireOutcome::Acquired { .. }),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn two_processes_that_take_two_keyed_mutexes_in_opposite_order_are_a_cycle() {
+    let mut world = World::new();
+    let ((a, shared_a), (b, shared_b)) = (keyed(&mut world), keyed(&mut world));
+    world.attach(Q);
+    let (qa, qb) = acts(&mut world, Q, |world| (open_keyed(world, shared_a), open_keyed(world, shared_b)));
+    assert!(acquire(&mut world, a, 0, 1));
+    assert!(acts(&mut world, Q, |world| acquire(world, qb, 0, 1)));
+    assert!(!acquire(&mut world, b, 0, 2));
+    let cause = only(&world);
+    assert!(is_waits_for(&cause, 2), "its owner is free to release it: {cause:?}");
+    assert!(!acts(&mut world, Q, |world| acquire(world, qa, 0, 2)));
+    let cause = only(&world);
+    assert_eq!(comes_down_to(&cause), ("cycle", (1, b), 0, 0));
+    assert_eq!(cause.could[0].text, format!("p2 \"test\" (host) owns it by {qb}"));
+    assert_eq!(cause.waiters_count, 2);
+    world.finish();
+}
+
+#[test]
+fn a_keyed_mutex_that_is_free_by_another_key_waits_for_who_may_bring_this_one() {
+    let mut world = World::new();
+    let (mutex, shared) = keyed(&mut world);
+    world.attach(Q);
+    let theirs = acts(&mut world, Q, |world| open_keyed(world, shared));
+    assert!(!acquire(&mut world, mutex, 7, 1));
+    let cause = only(&world);
+    assert!(is_waits_for(&cause, 2));
+    assert_eq!(comes_down_to(&cause), ("waits-for", (1, mutex), 0, 7));
+    assert!(cause.could[0].text.contains(&theirs.to_string()), "{:?}", cause.could);
+    world.finish();
+}
+
+#[test]
+fn a_process_that_waits_for_its_queue_which_waits_for_the_process_is_a_cycle() {
+    let mut world = World::new();
+    let device = world.device();
+    let context = world.context(device, 0);
+    let (go, done) = (world.fence(device, 0).object, world.fence(device, 0).object);
+    world.gpu_wait(context, go, 1);
+    world.gpu_signal(&[context], done, 1);
+    let cause = only(&world);
+    assert!(is_waits_for(&cause, 1), "the process has yet to act: {cause:?}");
+    world.pending(device, &[(done, 1)], false);
+    let cause = only(&world);
+    assert_eq!(comes_down_to(&cause).0, "cycle");
+    assert!(chain(&cause).contains(&format!("fence {go} of p1 is 0, needs 1")), "{}", chain(&cause));
+    assert!(chain(&cause).contains("a signal to 1 is packet 2 of 2"), "{}", chain(&cause));
+    world.finish();
+}
+
+#[test]
+fn two_contexts_that_take_two_mutexes_in_opposite_order_are_a_cycle() {
+    let mut world = World::new();
+    let device = world.device();
+    let info = SyncObjectInfo { object_type: T::MUTEX, ..SyncObjectInfo::default() };
+    let (a, b) = (world.object(device, info).object, world.object(device, info).object);
+    let (one, other) = (world.context(device, 0), world.context(device, 1));
+    let mut take = |context, mutex| {
+        world.ok(Call::WaitFromGpuLegacy { context, objects: vec![mutex].into(), fence_value: 0 });
+    };
+    take(one, a);
+    take(other, b);
+    take(one, b);
+    take(other, a);
+    for (context, mutex) in [(one, a), (other, b)] {
+        let signal = GpuSignal::Legacy { objects: vec![mutex].into(), fence_value: 0 };
+        let contexts = vec![context].into();
+        world.ok(Call::SignalFromGpu { contexts, signal, flags: SignalFlags::empty() });
+    }
+    let cause = only(&world);
+    assert_eq!(comes_down_to(&cause).0, "cycle");
+    assert_eq!(cause.root.as_ref().unwrap().thing.handles[0].1, b);
+    assert!(
+        chain(&cause).contains(&format!("mutex {b} of p1 is owned by {other} of p1")),
+        "{}",
+        chain(&cause)
+    );
+    world.finish();
+}
+
+#[test]
+fn a_queue_whose_own_signal_stands_behind_its_wait_is_a_cycle_of_one() {
+    let mut world = World::new();
+    let device = world.device();
+    let (context, fence) = (world.context(device, 0), world.fence(device, 0).object);
+    world.gpu_wait(context, fence, 1);
+    world.gpu_signal(&[context], fence, 1);
+    let cause = only(&world);
+    assert_eq!(comes_down_to(&cause), ("cycle", (1, fence), 0, 1));
+    assert_eq!(cause.verdict, Verdict::Cycle { members: 1 });
+    world.finish();
+}
+
+#[test]
+fn a_queue_that_waits_for_a_value_and_then_signals_the_next_is_no_cycle() {
+    let mut world = World::with_config(dxgkrnl::Config {
+        grants: vec![dxgkrnl::Grant { name: "frame".into(), vms: vec!["vm-1".into(), "vm-2".into()] }],
+        ..Default::default()
+    });
+    world.guest(1, Q);
+    let near = world.device();
+    let context = world.context(near, 0);
+    let frame = world.fence_with(near, 0, NT).object;
+    let (far, theirs) = super::dead::through_a_grant(&mut world, frame, 2, R);
+    // A timeline across VMs: 5 is the guest's own to signal, 6 its queue's, and the other VM waits for that.
+    world.process = Q;
+    world.gpu_wait(context, frame, 5);
+    world.process = R;
+    world.pending(far, &[(theirs, 6)], false);
+    world.process = Q;
+    world.gpu_signal(&[context], frame, 6);
+    let why = why(&world);
+    assert_eq!(why.causes.len(), 1, "{why}");
+    let text = why.to_string();
+    assert!(text.contains("p3 \"guest\" (vm2) waits on its CPU"), "{text}");
+    assert!(is_waits_for(&why.causes[0], 2), "{text}");
+    assert_eq!(why.causes[0].waiters_count, 2);
+    world.process = Q;
+    world.signal(near, frame, 5);
+    assert_eq!(world.kernel.why(&Default::default()).waiting, 0);
+    world.finish();
+}

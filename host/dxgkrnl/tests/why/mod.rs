@@ -1,0 +1,95 @@
+//! Planted hangs: `why` names the fence, the value, and who holds it up. And what goes on by itself is not called dead.
+
+mod dead;
+mod engines;
+mod loops;
+mod progress;
+
+use crate::common::World;
+use d3dkmt::{Call, Handle, ShareToken, SyncObjectFlags, access};
+use dxgkrnl::ProcessId;
+use dxgkrnl::ddi::Miniport;
+use dxgkrnl::why::{Cause, Question, Verdict, Why};
+
+const Q: ProcessId = ProcessId(2);
+const R: ProcessId = ProcessId(3);
+
+fn why<M: Miniport>(world: &World<M>) -> Why {
+    let why = world.kernel.why(&Question::default());
+    // Seen with --nocapture: how it reads is half of it.
+    println!("{why}");
+    why
+}
+
+/// All that waits, waits for one thing.
+fn only<M: Miniport>(world: &World<M>) -> Cause {
+    let mut why = why(world);
+    assert_eq!((why.causes.len(), why.left_out), (1, 0), "{why}");
+    why.causes.remove(0)
+}
+
+/// The cause of what a process waits for.
+fn of<M: Miniport>(world: &World<M>, process: u32) -> Cause {
+    let question = Question { process: Some(process), ..Question::default() };
+    let mut why = world.kernel.why(&question);
+    println!("{why}");
+    assert_eq!(why.causes.len(), 1, "{why}");
+    why.causes.remove(0)
+}
+
+/// What it comes down to: the verdict, the handle in its process, the value now and the one that is needed.
+fn comes_down_to(cause: &Cause) -> (&'static str, (u32, Handle), u64, u64) {
+    let root = cause.root.as_ref().unwrap_or_else(|| panic!("nothing is missing: {cause:?}"));
+    let (process, handle) = root.thing.handles.first().copied().unwrap_or((ProcessId(0), Handle::NULL));
+    (cause.verdict.name(), (process.0, handle), root.current, root.needed)
+}
+
+/// The words of a chain, of who could signal, or of what is gone.
+fn chain(cause: &Cause) -> String {
+    cause.chain.iter().map(|step| format!("{}\n", step.text)).collect()
+}
+
+fn could(cause: &Cause) -> Vec<u32> {
+    cause.could.iter().map(|source| source.process).collect()
+}
+
+fn gone(cause: &Cause) -> Vec<(u32, &str)> {
+    cause.gone.iter().map(|gone| (gone.party.process, gone.text.as_str())).collect()
+}
+
+const NT: SyncObjectFlags = SyncObjectFlags::SHARED.union(SyncObjectFlags::NT_SECURITY_SHARING);
+
+/// A fence of the calling process that another process has open as well, with every right: its handles and the other's
+/// device. The other process is attached if it has no device yet.
+fn fence_with<M: Miniport>(
+    world: &mut World<M>,
+    device: Handle,
+    other: (ProcessId, Handle),
+) -> (Handle, Handle) {
+    let fence = world.fence_with(device, 0, NT).object;
+    (fence, open_in(world, fence, other))
+}
+
+fn open_in<M: Miniport>(world: &mut World<M>, fence: Handle, (other, device): (ProcessId, Handle)) -> Handle {
+    let token = ShareToken([7; 16]);
+    let name = None;
+    let desired_access = access::SYNC_OBJECT_ALL_ACCESS;
+    world.ok(Call::ShareObjects { objects: vec![fence], desired_access, name, token });
+    let me = std::mem::replace(&mut world.process, other);
+    let opened = world.open(device, token);
+    world.process = me;
+    world.close_nt_handle(token);
+    opened.object
+}
+
+/// This process calls.
+fn acts<M: Miniport, T>(world: &mut World<M>, process: ProcessId, act: impl FnOnce(&mut World<M>) -> T) -> T {
+    let me = std::mem::replace(&mut world.process, process);
+    let result = act(world);
+    world.process = me;
+    result
+}
+
+fn is_waits_for(cause: &Cause, process: u32) -> bool {
+    cause.verdict == Verdict::WaitsFor { process }
+}

@@ -1,0 +1,186 @@
+//! What work under way will release is not called dead; and how much is told.
+
+use super::{is_waits_for, only, why};
+use crate::common::hardware::*;
+use crate::common::session::Session;
+use crate::common::{World, without_timeouts};
+use d3dkmt::Handle;
+use dxgkrnl::why::{Question, Verdict};
+use dxgkrnl::{Effects, Input, Kernel};
+
+#[test]
+fn a_signal_behind_work_that_runs_is_progress() {
+    let mut world = World::new();
+    let device = world.device();
+    let (near, far) = (world.context(device, ADVANCED), world.context(device, OTHER));
+    let fences: Vec<Handle> = (0..3).map(|_| world.fence(device, 0).object).collect();
+    world.submit(near, &[busy(500)]);
+    world.gpu_signal(&[near], fences[0], 1);
+    world.gpu_wait(far, fences[0], 1);
+    world.gpu_signal(&[far], fences[1], 1);
+    world.pending(device, &[(fences[1], 1)], false);
+    let cause = only(&world);
+    assert_eq!(cause.verdict, Verdict::Progressing { due: Some(500) });
+    assert_eq!(cause.waiters_count, 2, "the queue and the thread");
+    world.advance(500);
+    assert_eq!(why(&world).waiting, 0);
+    // Ready, not yet with the engine; and what a buffer that is queued will write.
+    let fence = world.fence(device, 0);
+    for _ in 0..4 {
+        world.submit(near, &[busy(500)]);
+    }
+    let contexts: Vec<Handle> = (0..3).map(|_| world.context(device, ADVANCED)).collect();
+    for context in &contexts {
+        world.submit(*context, &[busy(100)]);
+    }
+    world.submit(contexts[2], &[write(&fence, 2), busy(10)]);
+    world.pending(device, &[(fence.object, 2), (fences[1], 1)], false);
+    assert_eq!(only(&world).verdict.name(), "progressing");
+    world.advance(1_000_000);
+    assert_eq!(why(&world).waiting, 0);
+    world.finish();
+}
+
+#[test]
+fn what_a_hang_in_one_buffer_will_never_do_is_not_progress_but_what_is_before_it_is() {
+    let mut world = World::with_config(without_timeouts());
+    let device = world.device();
+    let (context, fence) = (world.context(device, ADVANCED), world.fence(device, 0));
+    world.submit(context, &[busy(100), write(&fence, 1), d3dkmt::isa::Packet::Hang, write(&fence, 2)]);
+    let before = world.pending(device, &[(fence.object, 1)], false);
+    let behind = world.pending(device, &[(fence.object, 2)], false);
+    let asked = |world: &World, event: d3dkmt::EventId| {
+        let question = Question { event: Some(event.0), ..Question::default() };
+        world.kernel.why(&question).causes[0].verdict.name()
+    };
+    assert_eq!((asked(&world, before), asked(&world, behind)), ("progressing", "hang"));
+    world.advance(1_000);
+    assert_eq!(asked(&world, behind), "hang");
+    world.finish();
+}
+
+#[test]
+fn a_million_of_one_cause_are_one_cause_and_what_is_told_has_a_limit() {
+    let mut world = World::new();
+    let device = world.device();
+    let (fence, context) = (world.fence(device, 0).object, world.context(device, 0));
+    world.filling(|world| {
+        for value in 1..=5_000 {
+            world.pending(device, &[(fence, value)], false);
+        }
+    });
+    let all = world.kernel.why(&Question::default());
+    assert_eq!((all.waiting, all.causes.len(), all.causes[0].waiters_count), (5_000, 1, 4_096));
+    assert_eq!((all.causes[0].waiters.len(), all.left_out), (8, 904));
+    assert!(all.to_string().lines().count() < 60, "{all}");
+    assert!(is_waits_for(&all.causes[0], 1));
+    let fences: Vec<Handle> = (0..40).map(|_| world.fence(device, 0).object).collect();
+    for fence in &fences {
+        world.gpu_wait(context, *fence, 1);
+    }
+    let few = world.kernel.why(&Question { most: 1, ..Question::default() });
+    assert_eq!(few.causes.len(), 1);
+    world.now = 1_000;
+    world.input(Input::Deadline);
+    let old = Question { older_than: 1_001, ..Question::default() };
+    assert_eq!(world.kernel.why(&old).waiting, 0);
+    assert_eq!(world.kernel.why(&Question { older_than: 1_000, ..old.clone() }).waiting, 5_001);
+    assert_eq!(world.kernel.why(&Question { process: Some(9), ..Question::default() }).waiting, 0);
+    world.kernel.why(&Question::default());
+    world.finish();
+}
+
+/// What is said to be released by one signal, is: and what no single signal releases is not said to be.
+#[test]
+fn the_signal_that_would_release_a_wait_is_tried_on_a_copy() {
+    let mut world = World::with_config(without_timeouts());
+    let device = world.device();
+    let (near, far) = (world.context(device, ADVANCED), world.context(device, OTHER));
+    let fences: Vec<Handle> = (0..4).map(|_| world.fence(device, 0).object).collect();
+    // The way is: the thread, the queue, and the first fence. One signal of that lets all go on.
+    world.gpu_wait(near, fences[0], 3);
+    world.submit(near, &[busy(100)]);
+    world.gpu_signal(&[near], fences[1], 1);
+    world.gpu_wait(far, fences[1], 1);
+    world.gpu_signal(&[far], fences[2], 1);
+    let through = world.pending(device, &[(fences[2], 1)], false);
+    // Two are missing: no single signal will do.
+    let both = world.pending(device, &[(fences[3], 1), (fences[3], 2), (fences[0], 9)], false);
+    let state = world.kernel.save().unwrap();
+    let restored = || Kernel::restore(world.kernel.config().clone(), Default::default(), &state).ok();
+    let asked = |event: d3dkmt::EventId| {
+        let question = Question { event: Some(event.0), ..Question::default() };
+        world.kernel.why_and_what_if(&question, restored).causes.remove(0)
+    };
+    let release = asked(through).release.expect("the first fence does it");
+    assert_eq!((release.thing.handles[0].1, release.value, release.tried), (fences[0], 3, true));
+    assert_eq!(asked(both).release, None);
+    assert_eq!(world.kernel.save().unwrap(), state, "nothing was changed");
+    world.signal(device, fences[0], 3);
+    world.advance(1_000);
+    assert_eq!(world.woken(), [through], "as was said");
+    // Without a copy nothing is said.
+    world.signal(device, fences[3], 2);
+    let question = Question { event: Some(both.0), ..Question::default() };
+    assert_eq!(world.kernel.why_and_what_if(&question, || None).causes[0].release, None);
+    world.finish();
+}
+
+/// Over random sessions, looked at after so many steps: it never panics and changes nothing; what it says will go on by
+/// itself does, if nobody interferes, and what it calls stuck does not.
+#[test]
+fn in_random_sessions_what_is_called_progressing_ends_and_what_is_called_stuck_does_not() {
+    let mut seen = std::collections::BTreeMap::new();
+    for (seed, steps) in (0..60).flat_map(|seed| (1..=8).map(move |part| (seed, part * 60))) {
+        let mut session = Session::new(seed, without_timeouts());
+        (0..steps).for_each(|_| drop(session.step()));
+        let digest = session.kernel.snapshot().digest();
+        let all = session.kernel.why(&Question { most: 10_000, ..Question::default() });
+        let of_each: Vec<_> =
+            cpu_waits(&session.kernel).into_iter().map(|wait| (wait, asked(&session.kernel, wait))).collect();
+        assert_eq!((session.kernel.snapshot().digest(), all.left_out), (digest, 0));
+        let mut kernel = session.kernel;
+        // Nobody acts any more; engines run to their ends.
+        for _ in 0..10_000 {
+            let Some(due) = kernel.next_deadline() else { break };
+            kernel.handle(due, Input::Deadline, &mut Effects::default());
+        }
+        let left = cpu_waits(&kernel);
+        let after = kernel.why(&Question { most: 10_000, ..Question::default() });
+        // Hangs and losses that were yet to come are not foreseen.
+        let spoiled =
+            after.causes.iter().any(|cause| matches!(cause.verdict.name(), "hang" | "lost-interrupt"));
+        for (wait, name) in of_each {
+            *seen.entry(name).or_insert(0) += 1;
+            let goes_on = left.contains(&wait);
+            let as_told = match name {
+                "progressing" => !goes_on || spoiled,
+                "cycle" | "dead-end" | "removed" | "hang" | "lost-interrupt" | "suspended" => goes_on,
+                _ => true,
+            };
+            assert!(
+                as_told,
+                "seed {seed} at {steps}: {wait:?} is {name}, goes on: {goes_on}\n{all}\n{after}"
+            );
+        }
+    }
+    println!("{seen:?}");
+    for name in ["progressing", "dead-end", "waits-for"] {
+        assert!(seen.get(name).is_some_and(|count| *count > 10), "{name}: {seen:?}");
+    }
+}
+
+fn cpu_waits<M: dxgkrnl::ddi::Miniport>(kernel: &Kernel<M>) -> Vec<(u32, u64)> {
+    let mut waits = Vec::new();
+    kernel.pending_waits(&mut |wait| waits.extend(wait.event.map(|event| (wait.process.0, event.0))));
+    waits
+}
+
+/// What is said of one wait.
+fn asked<M: dxgkrnl::ddi::Miniport>(kernel: &Kernel<M>, (process, event): (u32, u64)) -> &'static str {
+    let question = Question { process: Some(process), event: Some(event), ..Question::default() };
+    let why = kernel.why(&question);
+    assert_eq!((why.causes.len(), why.waiting), (1, 1), "{why}");
+    let _ = why.to_string();
+    why.causes[0].verdict.name()
+}

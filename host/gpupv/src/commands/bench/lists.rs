@@ -1,0 +1,84 @@
+//! Command lists: commands with barriers through the kernel and its driver, and a copy of an engine beside `memcpy`.
+//!
+//! The rounds are those of `cargo bench -p dxgkrnl --bench model`; the memory of the copy is what the daemon lends engines.
+
+use dxgkrnl::{Performer, ProcessBytes, ProcessId};
+
+use super::Plan;
+use super::guest::Collected;
+use super::model::measure::lists::{COPY_BYTES, Lists, MEMORY, PAGE, moves_of_copy};
+use super::model::measure::ns;
+use crate::daemon::lent::{Lent, LentPages, LocalPages};
+use crate::output::Steps;
+
+pub fn measure(plan: &Plan, steps: &Steps, collected: &mut Collected) -> anyhow::Result<()> {
+    if plan.wants(&["list_command", "list_command_plain"]) {
+        steps.step("measuring command lists");
+        commands(plan, collected);
+    }
+    if plan.wants(&["engine_copy"]) { copies(plan, collected) } else { Ok(()) }
+}
+
+fn commands(plan: &Plan, collected: &mut Collected) {
+    let (mut ours, mut peer) = (Lists::new(true), Lists::new(false));
+    let submissions = if plan.quick { 2 } else { 20 };
+    for _ in 0..plan.rounds {
+        let (ours, peer) = (ours.commands(submissions), peer.commands(submissions));
+        collected.add_round("list_command", &[("ours", ours), ("peer", peer)]);
+        collected.add_round("list_command_plain", &[("ours", peer)]);
+    }
+}
+
+/// What the daemon has of one local process.
+struct OneProcess(Lent);
+
+impl ProcessBytes for OneProcess {
+    fn read(&mut self, _process: ProcessId, address: u64, to: &mut [u8]) -> bool {
+        self.0.read(address, to).is_ok()
+    }
+
+    fn write(&mut self, _process: ProcessId, address: u64, from: &[u8]) -> bool {
+        self.0.write(address, from).is_ok()
+    }
+
+    fn copy(&mut self, from: (ProcessId, u64), to: (ProcessId, u64), bytes: u64) -> Option<bool> {
+        self.0.copy(from.1, &self.0, to.1, bytes as usize).then_some(true)
+    }
+}
+
+/// A copy of 1 MiB as an engine makes it: the moves that it asks for, done as the daemon does them.
+fn copies(plan: &Plan, collected: &mut Collected) -> anyhow::Result<()> {
+    let moves = moves_of_copy();
+    let mut lent = Lent::default();
+    lent.add(MEMORY, LentPages::Local(LocalPages::create((2 * COPY_BYTES / PAGE) as u32)?.0));
+    let pattern: Vec<u8> = (0..COPY_BYTES).map(|at| at as u8).collect();
+    lent.write(MEMORY, &pattern)?;
+    let (mut memory, mut performer) = (OneProcess(lent), Performer::default());
+    let (mut source, mut target) = (pattern.clone(), vec![0; COPY_BYTES as usize]);
+    let times = if plan.quick { 10 } else { 100 };
+    let rate = |nanos: f64| COPY_BYTES as f64 * 1e9 / nanos;
+    for round in 0..=plan.rounds {
+        let mut done = true;
+        let ours = ns(times, |_| {
+            for step in &moves {
+                performer.perform_all(step, &mut memory, &mut |_, _| done = false);
+            }
+        });
+        let peer = ns(times, |_| {
+            target.copy_from_slice(std::hint::black_box(&source));
+            std::hint::black_box(&mut target);
+        });
+        anyhow::ensure!(done, "a move was not done");
+        source[0] = source[0].wrapping_add(1);
+        // The first round is to warm up.
+        if round > 0 {
+            collected.add_round("engine_copy", &[("ours", rate(ours)), ("peer", rate(peer))]);
+        }
+    }
+    let mut copied = vec![0; COPY_BYTES as usize];
+    memory.0.read(MEMORY + COPY_BYTES, &mut copied)?;
+    anyhow::ensure!(copied == pattern, "the copy is another");
+    collected.add_fact("engine_copy", "moves", moves.concat().len() as f64);
+    collected.add_fact("engine_copy", "steps", moves.len() as f64);
+    Ok(())
+}

@@ -1,0 +1,48 @@
+//! A trace that is recorded while `guest-bench` wants it: what that costs is measured beside the same without.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use proto::bench::Record;
+use serde_json::Value;
+
+use crate::daemon::seat::Seat;
+
+/// What a line of `guest-bench` asks for, if it asks.
+pub fn asked(line: &str) -> Option<Record> {
+    let value: Value = serde_json::from_str(line).ok()?;
+    Record::parse(value["ask"].as_str()?)
+}
+
+/// Where it is recorded.
+pub struct Recorded {
+    seat: Arc<Seat>,
+    folder: tempfile::TempDir,
+}
+
+impl Recorded {
+    pub fn new(seat: Arc<Seat>) -> anyhow::Result<Recorded> {
+        Ok(Recorded { seat, folder: tempfile::Builder::new().prefix("gpupv-").tempdir()? })
+    }
+
+    /// Returns when it is so.
+    pub fn turn_to(&self, record: Record) -> anyhow::Result<()> {
+        let path: PathBuf = self.folder.path().join("recorded.gvt");
+        self.seat.record_into(match record {
+            Record::On => Some(&path),
+            Record::Off => None,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_asks_is_asked() {
+        assert_eq!(asked(r#"{"ask":"record"}"#), Some(Record::On));
+        assert_eq!(asked(r#"{"ask":"large"}"#), None);
+        assert_eq!(asked(""), None);
+    }
+}

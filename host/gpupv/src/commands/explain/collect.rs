@@ -1,0 +1,201 @@
+//! What was seen of command buffers, put together: each submission with its packets, when they ran, what the debug layer said
+//! and which races it is part of. All of it comes from the driver that ran them.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use d3dkmt::isa::{CommandBuffer, Packet, decode};
+use drivers::{BoxedDriver, Registry};
+use dxgkrnl::Nanos;
+use kmd::SimulatedMiniport;
+use kmd::witness::{Agent, Begun, CommandId, Ending, Message, Report, Seen};
+
+/// One command buffer that an engine began.
+pub struct Submission {
+    pub begun: Begun,
+    pub packets: Vec<Shown>,
+    pub over: Option<(Nanos, Ending)>,
+    pub races: Vec<Race>,
+}
+
+/// A packet, and when it ran.
+pub struct Shown {
+    pub packet: Packet,
+    /// Of the submission, and of the list: as messages count them.
+    pub list: u32,
+    pub command: u32,
+    pub start: Option<Nanos>,
+    pub end: Option<Nanos>,
+}
+
+/// A race that a command of the submission is part of.
+pub struct Race {
+    /// The packet that it is shown at.
+    pub packet: u32,
+    pub name: String,
+    pub report: Report,
+}
+
+/// What witnesses saw, each with a number: a driver has one.
+#[derive(Clone, Default)]
+pub struct Log(Arc<Mutex<LogState>>);
+
+#[derive(Default)]
+struct LogState {
+    witnesses: u32,
+    seen: Vec<(u32, Seen)>,
+}
+
+/// The name under which the driver that tells is registered.
+pub const WITNESSED: &str = "simulated, witnessed";
+
+impl Log {
+    /// A simulated driver that tells this log.
+    pub fn driver(&self) -> BoxedDriver {
+        let number = {
+            let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            state.witnesses += 1;
+            state.witnesses
+        };
+        let log = self.clone();
+        Box::new(SimulatedMiniport::witnessed(Box::new(move |seen| {
+            log.0.lock().unwrap_or_else(PoisonError::into_inner).seen.push((number, seen));
+        })))
+    }
+
+    /// The drivers there are, and this one.
+    pub fn registry(&self, drivers: &Registry) -> Registry {
+        let log = self.clone();
+        drivers.clone().with(WITNESSED, move || log.driver())
+    }
+
+    /// Everything that was seen, by submission, in the order in which they began.
+    pub fn submissions(&self) -> Vec<Submission> {
+        let seen = std::mem::take(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner).seen);
+        let mut all: Vec<(u32, Submission)> = Vec::new();
+        let mut at: BTreeMap<(u32, u64), usize> = BTreeMap::new();
+        for (witness, seen) in seen {
+            let of = |number: u64| at.get(&(witness, number)).copied();
+            match seen {
+                Seen::Begun(begun) => {
+                    at.insert((witness, begun.number), all.len());
+                    all.push((witness, Submission::new(*begun)));
+                }
+                Seen::Started { number, packet, at: start } => {
+                    if let Some(shown) = of(number).and_then(|at| all[at].1.packets.get_mut(packet as usize))
+                    {
+                        shown.start.get_or_insert(start);
+                    }
+                }
+                Seen::Ended { number, packet, at: end } => {
+                    if let Some(shown) = of(number).and_then(|at| all[at].1.packets.get_mut(packet as usize))
+                    {
+                        shown.end = Some(shown.end.map_or(end, |before| before.max(end)));
+                    }
+                }
+                Seen::Over { number, at: end, ending } => {
+                    if let Some(at) = of(number) {
+                        all[at].1.over = Some((end, ending));
+                    }
+                }
+                Seen::Race { name, report, .. } => add_race(&mut all, witness, &name, &report),
+            }
+        }
+        all.into_iter().map(|(_, submission)| submission).collect()
+    }
+}
+
+/// A race stands at its later command, and at its earlier one too if that is of another submission.
+fn add_race(all: &mut [(u32, Submission)], witness: u32, name: &str, report: &Report) {
+    let mut last = None;
+    for accessed in [&report.later, &report.earlier] {
+        let CommandId { submission: of_queue, packet } = accessed.command;
+        let Agent::Queue(queue) = accessed.agent else { continue };
+        let is_it = |(of, one): &(u32, Submission)| {
+            *of == witness && (one.begun.queue, one.begun.of_queue) == (queue, of_queue)
+        };
+        let Some(at) = all.iter().rposition(is_it).filter(|at| last != Some(*at)) else { continue };
+        last = Some(at);
+        all[at].1.races.push(Race { packet, name: name.into(), report: report.clone() });
+    }
+}
+
+impl Submission {
+    fn new(begun: Begun) -> Submission {
+        let packets = match decode(&begun.commands) {
+            Ok(CommandBuffer::Packets(packets)) => packets,
+            Ok(CommandBuffer::Opaque(_)) | Err(_) => Vec::new(),
+        };
+        // What stands before the first list is one too.
+        let (mut list, mut command, mut is_first) = (0, 0, true);
+        let shown = |packet: Packet| {
+            let is_list = matches!(packet, Packet::BeginList { .. });
+            if is_list {
+                (list, command) = (list + u32::from(!is_first), 0);
+            }
+            is_first = false;
+            let shown = Shown { packet, list, command, start: None, end: None };
+            command += u32::from(!is_list);
+            shown
+        };
+        let packets = packets.into_iter().map(shown).collect();
+        Submission { begun, packets, over: None, races: Vec::new() }
+    }
+
+    /// It has commands or barriers, and not only stores and waits.
+    pub fn has_lists(&self) -> bool {
+        self.packets.iter().any(|shown| {
+            matches!(
+                shown.packet,
+                Packet::Work { .. }
+                    | Packet::Barrier { .. }
+                    | Packet::LegacyBarrier { .. }
+                    | Packet::SignalBarrier { .. }
+                    | Packet::WaitBarrier { .. }
+            )
+        })
+    }
+
+    /// When the last of it was seen.
+    pub fn end(&self) -> Nanos {
+        let packets = self.packets.iter().flat_map(|shown| shown.start.into_iter().chain(shown.end));
+        // What never ends has the end of time for its end.
+        let ends = packets.chain(self.over.map(|(at, _)| at)).filter(|at| *at != Nanos::MAX);
+        ends.max().unwrap_or(self.begun.at).max(self.begun.at)
+    }
+
+    /// What a resource is called.
+    pub fn resource(&self, number: u32) -> String {
+        let known = self.begun.resources.iter().find(|(known, _)| *known == number);
+        let name = known.map(|(_, desc)| desc.name.as_ref()).filter(|name| !name.is_empty());
+        name.map_or_else(|| number.to_string(), one_word)
+    }
+
+    /// What two commands race on, as words: the resource of the one that it is shown at, if it has no name.
+    pub fn raced_on(&self, race: &Race) -> String {
+        if !race.name.is_empty() {
+            return one_word(&race.name);
+        }
+        let accessed = [&race.report.later, &race.report.earlier];
+        let accessed = accessed.into_iter().find(|accessed| accessed.command.packet == race.packet);
+        let used = match self.packets.get(race.packet as usize).map(|shown| &shown.packet) {
+            Some(Packet::Work { uses, .. }) => {
+                uses.iter().find(|one| accessed.is_some_and(|accessed| accessed.access == one.access))
+            }
+            _ => None,
+        };
+        used.map(|one| self.resource(one.resource)).unwrap_or_default()
+    }
+
+    /// What the debug layer said of a command, of the list itself with `None`.
+    pub fn messages(&self, shown: &Shown) -> impl Iterator<Item = &Message> {
+        let place = (shown.list, shown.command);
+        self.begun.messages.iter().filter(move |message| (message.place.list, message.place.command) == place)
+    }
+}
+
+/// A name as it stands among words: between quotes if it is none of them.
+pub fn one_word(name: &str) -> String {
+    let is_word = name.chars().all(|letter| letter.is_alphanumeric() || matches!(letter, '_' | '.'));
+    if is_word { name.into() } else { format!("{name:?}") }
+}

@@ -1,0 +1,160 @@
+//! `gpupv explain`: a command list with what its engine did: what ran beside what, what the debug layer says of it, and the
+//! races that it is part of, each at the command that it concerns.
+//!
+//! A trace is replayed over a driver that tells what it does (`kmd::witness`), with races looked for on every adapter; a raw
+//! command buffer is run by itself. Nothing here decides anything: reasons are those of the code that ran.
+
+mod collect;
+mod raw;
+#[cfg(test)]
+mod tests;
+mod text;
+
+use std::path::PathBuf;
+
+use anyhow::Context as _;
+use clap::Args;
+use drivers::{Registry, SIMULATED};
+use serde_json::{Value, json};
+use trace::{Moved, Player, Reader};
+
+use crate::output::{OK, say};
+use collect::{Log, Submission, WITNESSED};
+
+/// Submissions that are shown if nothing chooses among them.
+const SHOWN_MAX: usize = 20;
+/// The first bytes of a command buffer.
+const MAGIC: &[u8] = b"GPV1";
+
+/// Arguments of `gpupv explain`.
+#[derive(Args, Debug)]
+pub struct ExplainArgs {
+    /// A trace (.gvt), or a file with one command buffer
+    pub file: PathBuf,
+    /// Only submissions of this process, by the kernel's number of it
+    #[arg(long, value_name = "P")]
+    pub process: Option<u32>,
+    /// Only submissions of this queue, by its number in reports of races
+    #[arg(long, value_name = "Q")]
+    pub queue: Option<u64>,
+    /// Only the submission of this number in its queue, from 1
+    #[arg(long, value_name = "N")]
+    pub submission: Option<u64>,
+    /// Only submissions that something is wrong with
+    #[arg(long)]
+    pub wrong: bool,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+impl ExplainArgs {
+    fn chooses(&self, submission: &Submission) -> bool {
+        let begun = &submission.begun;
+        submission.has_lists()
+            && self.process.is_none_or(|process| process == begun.process.0)
+            && self.queue.is_none_or(|queue| queue == begun.queue)
+            && self.submission.is_none_or(|number| number == begun.of_queue)
+            && (!self.wrong || !begun.messages.is_empty() || !submission.races.is_empty())
+    }
+}
+
+pub fn run(args: &ExplainArgs, drivers: &Registry) -> anyhow::Result<u8> {
+    let explained = explain(args, drivers)?;
+    say(format_args!("{}", explained.trim_end()));
+    Ok(OK)
+}
+
+/// What is to be said.
+fn explain(args: &ExplainArgs, drivers: &Registry) -> anyhow::Result<String> {
+    let log = Log::default();
+    let shown = args.file.display();
+    let mut head = [0; 4];
+    let mut file = std::fs::File::open(&args.file).with_context(|| format!("{shown} cannot be opened"))?;
+    let read =
+        std::io::Read::read(&mut file, &mut head).with_context(|| format!("{shown} cannot be read"))?;
+    let note = if head[..read] == *MAGIC {
+        let bytes = std::fs::read(&args.file).with_context(|| format!("{shown} cannot be read"))?;
+        raw::run(&log, &bytes).with_context(|| format!("{shown} cannot be explained"))?
+    } else {
+        replay(args, drivers, &log)?
+    };
+    let all = log.submissions();
+    let chosen: Vec<&Submission> = all.iter().filter(|one| args.chooses(one)).collect();
+    if args.json {
+        let value: Vec<Value> = chosen.iter().map(|one| as_json(one)).collect();
+        return Ok(json!({ "file": args.file, "note": note.trim_end(), "submissions": value }).to_string());
+    }
+    if chosen.is_empty() {
+        let with_lists = all.iter().filter(|one| one.has_lists()).count();
+        return Ok(format!("{note}no submission is of that kind; {with_lists} have command lists\n"));
+    }
+    let texts: Vec<String> = chosen.iter().take(SHOWN_MAX).map(|one| text::explain(one)).collect();
+    let more = chosen.len().saturating_sub(SHOWN_MAX);
+    let rest = match more {
+        0 => String::new(),
+        more => format!("\nand {more} more: choose with --process, --queue, --submission or --wrong\n"),
+    };
+    Ok(format!("{note}{}{rest}", texts.join("\n")))
+}
+
+/// Takes a kernel whose drivers tell through the trace. What is wrong with that ends it, with words.
+fn replay(args: &ExplainArgs, drivers: &Registry, log: &Log) -> anyhow::Result<String> {
+    let reader = Reader::open(&args.file)?;
+    let mut config = reader.header().config.clone();
+    for adapter in config.adapters.iter_mut().filter(|adapter| adapter.kmd == SIMULATED) {
+        adapter.kmd = WITNESSED.into();
+        adapter.hazards = true;
+    }
+    let mut player = Player::over(reader, &log.registry(drivers), config)?;
+    loop {
+        match player.play()? {
+            Moved::Over if !player.has_begun() => {
+                return Ok("the trace begins later than at the first step and has no snapshot: there is nothing to begin \
+                           with\n"
+                    .into());
+            }
+            Moved::Over => return Ok(String::new()),
+            Moved::Lost(lost) if lost.loses_steps() => {
+                return Ok(format!("the trace is damaged, what is behind is not looked at: {lost}\n"));
+            }
+            Moved::Stopped(verdict) => return Ok(format!("{}\n", trace::explain(&mut player, verdict)?)),
+            Moved::Step { .. } | Moved::Snapshot { .. } | Moved::Lost(_) | Moved::End { .. } => {}
+        }
+    }
+}
+
+fn as_json(submission: &Submission) -> Value {
+    let begun = &submission.begun;
+    let packets = submission.packets.iter().map(|shown| {
+        let words = scenario::script::write_packet(
+            &shown.packet,
+            &|number| submission.resource(number),
+            &|fence| format!("{fence:#x}"),
+        );
+        json!({
+            "list": shown.list, "command": shown.command, "text": words, "start_ns": shown.start, "end_ns": shown.end,
+        })
+    });
+    let messages = begun.messages.iter().map(|message| {
+        json!({
+            "rule": format!("R-{:03}", message.rule as u8), "id": message.id,
+            "severity": format!("{:?}", message.severity).to_lowercase(), "list": message.place.list,
+            "command": message.place.command, "barrier": message.place.barrier, "text": message.text.as_str(),
+        })
+    });
+    let races = submission.races.iter().map(|race| {
+        let name = Some(&race.name).filter(|name| !name.is_empty());
+        json!({
+            "packet": race.packet, "resource": name, "with": text::other(submission, race),
+            "text": race.report.to_string(), "missing": race.report.missing.to_string(),
+        })
+    });
+    let ending = submission.over.map(|(at, ending)| json!({ "at_ns": at, "how": format!("{ending:?}") }));
+    json!({
+        "submission": begun.of_queue, "queue": begun.queue, "process": begun.process.0,
+        "adapter": begun.engine.adapter, "node": begun.engine.node, "engine": begun.engine_type.name(),
+        "began_ns": begun.at, "over": ending, "packets": packets.collect::<Vec<_>>(),
+        "messages": messages.collect::<Vec<_>>(), "races": races.collect::<Vec<_>>(),
+    })
+}

@@ -1,0 +1,114 @@
+//! What is printed of a command buffer by itself; the golden text is what a person is to see.
+
+use d3dkmt::isa::{
+    self, Barrier, BarrierAccess as A, BarrierGroup, BarrierSync as S, BufferBarrier, Kernel, ListFlags,
+    Packet, QueueType, Use, WHOLE, WorkKind,
+};
+use serde_json::Value;
+
+use super::*;
+
+fn work(kind: WorkKind, kernel: Kernel, operand: u32, uses: &[Use], duration_ns: u64) -> Packet {
+    Packet::Work { kind, kernel, operand, duration_ns, uses: uses.to_vec() }
+}
+
+fn barrier(
+    resource: u32,
+    (sync_before, sync_after): (S, S),
+    (access_before, access_after): (A, A),
+) -> Packet {
+    let barrier = Barrier { sync_before, sync_after, access_before, access_after };
+    let one = BufferBarrier { barrier, resource, offset: 0, bytes: WHOLE };
+    Packet::Barrier { groups: vec![BarrierGroup::Buffer(vec![one])] }
+}
+
+/// A fill and a copy without a barrier between them, and two that have one.
+fn buffer() -> Vec<u8> {
+    let fill =
+        |to, time| work(WorkKind::Dispatch, Kernel::Fill, 5, &[Use::whole(to, A::UNORDERED_ACCESS)], time);
+    let copy = |from, to, time| {
+        let uses = [Use::whole(from, A::COPY_SOURCE), Use::whole(to, A::COPY_DEST)];
+        work(WorkKind::Copy, Kernel::Copy, 0, &uses, time)
+    };
+    let (queue, flags) = (QueueType::Direct, ListFlags::empty());
+    isa::encode(&[
+        Packet::BeginList { queue, flags, name: "wrong".into() },
+        fill(1, 30_000),
+        copy(1, 2, 20_000),
+        Packet::BeginList { queue, flags, name: "right".into() },
+        fill(3, 10_000),
+        barrier(3, (S::COMPUTE_SHADING, S::COPY), (A::UNORDERED_ACCESS, A::COPY_SOURCE)),
+        copy(3, 4, 10_000),
+    ])
+}
+
+fn explained(bytes: &[u8], json: bool, wrong: bool) -> anyhow::Result<String> {
+    let file = tempfile::NamedTempFile::new()?;
+    std::fs::write(file.path(), bytes)?;
+    let (process, queue, submission) = (None, None, None);
+    let args = ExplainArgs { file: file.path().into(), process, queue, submission, wrong, json };
+    explain(&args, &Registry::default())
+}
+
+#[test]
+fn a_barrier_that_is_missing_is_seen_at_its_command() {
+    let text = explained(&buffer(), false, false).unwrap();
+    assert_eq!(text, include_str!("golden.txt"), "\n{text}");
+}
+
+#[test]
+fn json_has_the_same() {
+    let value: Value = serde_json::from_str(&explained(&buffer(), true, true).unwrap()).unwrap();
+    let submission = &value["submissions"][0];
+    assert_eq!(submission["packets"].as_array().unwrap().len(), 7);
+    let times = |packet: usize| {
+        let packet = &submission["packets"][packet];
+        (packet["start_ns"].as_u64(), packet["end_ns"].as_u64())
+    };
+    assert_eq!([times(1), times(2)], [(Some(0), Some(30_000)), (Some(0), Some(20_000))], "both at once");
+    assert_eq!(times(6), (Some(30_000), Some(40_000)), "behind its barrier, which waits for both fills");
+    assert_eq!(submission["messages"][0]["rule"], "R-091");
+    let race = &submission["races"][0];
+    assert_eq!((race["packet"].as_u64(), race["with"].as_str()), (Some(2), Some("command 0 of list 0")));
+    let missing = "a barrier between them with SyncBefore COMPUTE_SHADING, SyncAfter COPY, \
+                   AccessBefore UNORDERED_ACCESS, AccessAfter COPY_SOURCE";
+    assert_eq!(race["missing"], missing);
+}
+
+#[test]
+fn what_is_no_command_buffer_and_no_trace_is_refused_with_words() {
+    for (bytes, words) in [
+        (&b"GPV1"[..], "no command buffer, and no trace"),
+        (b"GPV1\x10\0\0\0", "it is no command buffer that could be run"),
+        (b"something else", "trace"),
+        (b"", "trace"),
+    ] {
+        let error = format!("{:#}", explained(bytes, false, false).unwrap_err());
+        assert!(error.contains(words), "{error}");
+    }
+    // Cut off anywhere it is refused or explained, and nothing else.
+    let whole = buffer();
+    for end in 0..whole.len() {
+        let mut cut = whole[..end].to_vec();
+        if end >= 8 {
+            cut[4..8].copy_from_slice(&(end as u32).to_le_bytes());
+        }
+        let _ = explained(&cut, false, false);
+    }
+}
+
+#[test]
+fn a_list_that_faults_or_hangs_says_so() {
+    let queue = QueueType::Copy;
+    let wrong_queue = Packet::BeginList { queue, flags: ListFlags::empty(), name: String::new() };
+    let draw = work(WorkKind::Draw, Kernel::None, 0, &[], 1000);
+    let text = explained(&isa::encode(&[wrong_queue, draw]), false, false).unwrap();
+    assert!(text.contains("a command that cannot be"), "{text}");
+    let hang = isa::encode(&[work(WorkKind::Dispatch, Kernel::None, 0, &[], 1000), Packet::Hang]);
+    let text = explained(&hang, false, false).unwrap();
+    assert!(text.contains("not over at the end") && text.contains(">| hang"), "{text}");
+    let beyond =
+        work(WorkKind::Dispatch, Kernel::Fill, 1, &[Use::range(1, A::UNORDERED_ACCESS, 1 << 40, 4)], 1000);
+    let text = explained(&isa::encode(&[beyond]), false, false).unwrap();
+    assert!(text.contains("page fault at 0x"), "{text}");
+}

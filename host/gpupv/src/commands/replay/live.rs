@@ -1,0 +1,137 @@
+//! `gpupv replay --at`: a recording, or a VM's part of it, is played at a daemon that runs.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+use anyhow::{Context as _, bail};
+use dxgkrnl::{Input, ProcessId, VmId};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
+use serde_json::json;
+use trace::Step;
+
+use super::ReplayArgs;
+use crate::artifacts::Artifacts;
+use crate::commands::trace::recorded::each_step;
+use crate::output::{OK, Steps, VERDICT_FAILED, say};
+use crate::stage::{Part, Played};
+
+/// What local processes are called for `--vm`.
+const HOST: &str = "host";
+/// Differences that are printed; all are counted.
+const PRINTED_MAX: usize = 16;
+
+pub fn run(args: &ReplayArgs, broker: &Path) -> anyhow::Result<u8> {
+    let steps = Steps::new();
+    let people = People::of(&args.trace)?;
+    // Before anybody is started.
+    let vms = args.vm.as_deref().map(|name| people.vms_named(name)).transpose()?;
+    reach(broker)?;
+    let artifacts = Artifacts::provide(&steps)?;
+    let mut part = Part::new(broker, &artifacts, vms);
+    each_step(&args.trace, u64::MAX, "a live replay", |step| {
+        let waits =
+            &mut |process| steps.step(format!("step #{}: {}", step.sequence, people.waits(process, step)));
+        part.step(step, waits)
+    })?;
+    let played = part.finish()?;
+    steps.finish();
+    tell(args, &played);
+    Ok(if played.differences.is_empty() { OK } else { VERDICT_FAILED })
+}
+
+/// Whether somebody is there.
+fn reach(broker: &Path) -> anyhow::Result<()> {
+    let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
+    SocketAddrUnix::new(broker).and_then(|address| connect(&socket, &address)).with_context(|| {
+        format!("no broker at {}: name the socket that `gpupv serve` prints", broker.display())
+    })
+}
+
+/// Who is in a recording.
+#[derive(Default)]
+struct People {
+    vms: BTreeMap<VmId, String>,
+    processes: BTreeMap<ProcessId, (VmId, String)>,
+}
+
+impl People {
+    fn of(trace: &Path) -> anyhow::Result<People> {
+        let mut people = People::default();
+        each_step(trace, u64::MAX, "a live replay", |step| {
+            match std::mem::take(step).input {
+                Input::VmAttached { vm, name } => {
+                    people.vms.insert(vm, name);
+                }
+                Input::ProcessAttached { process, vm, name, .. } => {
+                    people.processes.insert(process, (vm, name));
+                }
+                _ => {}
+            }
+            Ok(())
+        })?;
+        Ok(people)
+    }
+
+    /// The VMs that had this name, one after the other.
+    fn vms_named(&self, name: &str) -> anyhow::Result<BTreeSet<VmId>> {
+        if name == HOST {
+            return Ok([VmId::HOST].into());
+        }
+        let named = self.vms.iter().filter(|(_, other)| *other == name);
+        let named: BTreeSet<VmId> = named.map(|(vm, _)| *vm).collect();
+        if named.is_empty() {
+            let all: BTreeSet<&str> = self.vms.values().map(String::as_str).chain([HOST]).collect();
+            let all: Vec<&str> = all.into_iter().collect();
+            bail!("--vm: no VM {name:?} is in the recording: there are {}", all.join(", "));
+        }
+        Ok(named)
+    }
+
+    fn name(&self, process: ProcessId) -> String {
+        let (vm, name) = self.processes.get(&process).map_or((VmId::HOST, "?"), |(vm, name)| (*vm, name));
+        let vm = self.vms.get(&vm).map_or(HOST, String::as_str);
+        format!("p{} {name:?} ({vm})", process.0)
+    }
+
+    /// What a process waits for: who had done then what now somebody has to do.
+    fn waits(&self, process: ProcessId, step: &Step) -> String {
+        let by = match &step.input {
+            Input::Call { process: by, call, .. } => format!("{} of {}", call.name(), self.name(*by)),
+            Input::ProcessGone { process: by } => format!("the end of {}", self.name(*by)),
+            Input::Deadline => "an engine".into(),
+            _ => "the host".into(),
+        };
+        format!("{} waits for what then {by} did", self.name(process))
+    }
+}
+
+fn tell(args: &ReplayArgs, played: &Played) {
+    let Played { processes, calls, wakes, differences, left_out } = played;
+    if args.json {
+        let differences = differences
+            .iter()
+            .map(|one| json!({ "sequence": one.sequence, "process": one.process.0, "text": one.text }));
+        let value = json!({
+            "trace": args.trace, "at": args.at, "vm": args.vm,
+            "verdict": if played.differences.is_empty() { "as recorded" } else { "different" },
+            "processes": processes, "calls": calls, "wakes": wakes, "left_out": left_out,
+            "differences": differences.collect::<Vec<_>>(),
+        });
+        return say(format_args!("{value}"));
+    }
+    let verdict = match differences.len() {
+        0 => "as recorded".into(),
+        1 => "1 difference".into(),
+        count => format!("{count} differences"),
+    };
+    say(format_args!("{verdict}: {calls} calls and {wakes} wakes of {processes} processes"));
+    for one in differences.iter().take(PRINTED_MAX) {
+        say(format_args!("  step #{} p{} {}", one.sequence, one.process.0, one.text));
+    }
+    if differences.len() > PRINTED_MAX {
+        say(format_args!("  and {} more (--json has all)", differences.len() - PRINTED_MAX));
+    }
+    for (why, count) in left_out {
+        say(format_args!("  left out: {count} for {why}"));
+    }
+}

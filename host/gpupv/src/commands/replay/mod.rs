@@ -1,0 +1,114 @@
+//! `gpupv replay`: feeds a recorded trace to a new kernel and compares.
+
+mod live;
+mod step;
+
+use std::path::PathBuf;
+
+use clap::Args;
+use drivers::Registry;
+use serde_json::{Value, json};
+use trace::{Part, Player, Reader, Report, Stop, TraceError, replay_part};
+
+use crate::commands::inspect::{render_kernel, to_json};
+use crate::daemon::inspection::of_snapshot;
+use crate::output::{OK, Steps, VERDICT_FAILED, say};
+
+/// Arguments of `gpupv replay`.
+#[derive(Args, Debug)]
+pub struct ReplayArgs {
+    /// The trace file (.gvt)
+    pub trace: PathBuf,
+    /// Begin at the last snapshot before this place, instead of at the first step
+    #[arg(long, value_name = "PLACE")]
+    pub from: Option<Stop>,
+    /// Stop there: seq=120, time=1.5ms, fence=p2:0x40000080>=5, wait=p2:7 or note=TEXT
+    #[arg(long, value_name = "PLACE")]
+    pub until: Option<Stop>,
+    /// Print the kernel's whole state where the replay ends
+    #[arg(long)]
+    pub state: bool,
+    /// Go through it by hand, forwards and backwards: commands from standard input, `h` lists them
+    #[arg(long, conflicts_with = "json")]
+    pub step: bool,
+    /// Play it at a daemon that runs: processes of its own make the recorded calls through the C ABI, at the broker of
+    /// this socket (serve prints it)
+    #[arg(long, value_name = "BROKER", conflicts_with_all = ["from", "until", "state", "step"])]
+    pub at: Option<PathBuf>,
+    /// Only the part of this VM; `host` for local processes. What others did then somebody has to do now
+    #[arg(long, value_name = "NAME", requires = "at")]
+    pub vm: Option<String>,
+    /// Print the verdict as JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+pub fn run(args: &ReplayArgs, drivers: &Registry) -> anyhow::Result<u8> {
+    if let Some(broker) = &args.at {
+        return live::run(args, broker);
+    }
+    let mut player = match Reader::open(&args.trace).and_then(|reader| Player::new(reader, drivers)) {
+        Ok(player) => player,
+        // Even the header is gone: still a finding about the trace, not a mistake of the caller.
+        Err(error @ TraceError::Damaged { .. }) => {
+            print(args, "damaged", None, &error.to_string(), None);
+            return Ok(VERDICT_FAILED);
+        }
+        Err(error) => return Err(error.into()),
+    };
+    if args.step {
+        player = player.that_goes_back();
+        return step::run(args, &mut player, &mut std::io::stdin().lock());
+    }
+    let steps = Steps::new();
+    let part = Part { from: args.from.clone(), until: args.until.clone() };
+    let report = replay_part(&mut player, &part, &mut |done, all| {
+        steps.step(format!("replaying {}: {}%", args.trace.display(), done * 100 / all.max(1)));
+    });
+    steps.finish();
+    let report = report?;
+    let mut text = report.to_string();
+    if let Some(sequence) = report.sequence() {
+        let trace = args.trace.display();
+        text += &format!(
+            "\n  to look around: gpupv replay {trace} --from seq={sequence} --until seq={sequence} --step"
+        );
+    }
+    print(args, report.verdict.name(), Some(&report), &text, args.state.then_some(&player));
+    Ok(if report.agrees() { OK } else { VERDICT_FAILED })
+}
+
+fn print(args: &ReplayArgs, verdict: &str, report: Option<&Report>, text: &str, state: Option<&Player>) {
+    let state = state.map(|player| of_snapshot(&player.kernel().snapshot()));
+    if !args.json {
+        say(format_args!("{text}"));
+        if let Some(state) = state {
+            say(format_args!("{}", render_kernel(&state).trim_end()));
+        }
+        return;
+    }
+    let mut value = json!({
+        "trace": args.trace, "verdict": verdict, "steps": report.map(|report| report.steps),
+        "ended": report.map(|report| report.ended), "report": text,
+    });
+    if let Some(report) = report {
+        add(&mut value, report);
+    }
+    if let Some(state) = state {
+        value["state"] = to_json(&state);
+    }
+    say(format_args!("{value}"));
+}
+
+fn add(value: &mut Value, report: &Report) {
+    value["from"] = json!(report.from);
+    value["stopped_before"] = json!(report.stopped);
+    value["resumed_before"] = json!(report.resumed);
+    value["diverged_at"] = json!(report.sequence());
+    value["agreed"] =
+        json!(report.agreed.map(|(sequence, digest)| json!({ "before": sequence, "digest": digest })));
+    let causes = report.causes.iter().flat_map(|causes| &causes.last).map(|cause| {
+        json!({ "sequence": cause.sequence, "now_ns": cause.now, "input": cause.input, "note": cause.note })
+    });
+    value["causes"] = causes.collect();
+}

@@ -1,0 +1,132 @@
+//! `gpupv replay --step`: through a trace by hand.
+
+use std::io::BufRead;
+
+use trace::{Moved, Player, Stop, explain};
+
+use super::ReplayArgs;
+use crate::commands::inspect::render_kernel;
+use crate::daemon::inspection::of_snapshot;
+use crate::output::{OK, say};
+
+const HELP: &str = "\
+n [COUNT]  the next step, or so many
+b [COUNT]  back by one step, or by so many
+g PLACE    go there, forwards or backwards: seq=120, time=1.5ms;
+           forwards only: fence=p2:0x40000080>=5, wait=p2:7, note=TEXT
+s          the kernel's whole state here
+h          this list
+q          quit; so does the end of the input";
+
+enum Command {
+    Next(u64),
+    Back(u64),
+    Go(Stop),
+    State,
+    Help,
+    Quit,
+}
+
+fn parse(line: &str) -> Result<Command, String> {
+    let (word, rest) = line.split_once(char::is_whitespace).unwrap_or((line, ""));
+    let rest = rest.trim();
+    let count = || match rest {
+        "" => Ok(1),
+        count => count.parse().map_err(|_| format!("{count:?} is no number of steps")),
+    };
+    match word {
+        "n" => count().map(Command::Next),
+        "b" => count().map(Command::Back),
+        "g" => rest.parse().map(Command::Go).map_err(|error: trace::NoStop| error.to_string()),
+        "s" => Ok(Command::State),
+        "h" => Ok(Command::Help),
+        "q" => Ok(Command::Quit),
+        _ => Err(format!("{word:?} is no command; h lists them")),
+    }
+}
+
+/// Takes commands until there are no more.
+pub fn run(args: &ReplayArgs, player: &mut Player, input: &mut dyn BufRead) -> anyhow::Result<u8> {
+    for place in [&args.from, &args.until].into_iter().flatten() {
+        go(player, place)?;
+    }
+    here(player);
+    for line in input.lines() {
+        let line = line?;
+        match parse(line.trim()) {
+            _ if line.trim().is_empty() => {}
+            Ok(Command::Next(count)) => next(player, count)?,
+            Ok(Command::Back(count)) => {
+                let to = player.next().saturating_sub(count);
+                go(player, &Stop::Sequence(to))?;
+                here(player);
+            }
+            Ok(Command::Go(place)) => {
+                go(player, &place)?;
+                here(player);
+            }
+            Ok(Command::State) => {
+                let state = of_snapshot(&player.kernel().snapshot());
+                say(format_args!("{}", render_kernel(&state).trim_end()));
+            }
+            Ok(Command::Help) => say(format_args!("{HELP}")),
+            Ok(Command::Quit) => break,
+            Err(why) => say(format_args!("{why}")),
+        }
+    }
+    Ok(OK)
+}
+
+fn here(player: &Player) {
+    say(format_args!("before step #{}", player.next()));
+}
+
+/// Plays so many steps and prints each.
+fn next(player: &mut Player, count: u64) -> anyhow::Result<()> {
+    let mut left = count;
+    while left > 0 {
+        let moved = player.play()?;
+        if let Moved::Step { sequence, .. } = moved {
+            left -= 1;
+            if let Some(step) = player.recorded(sequence)? {
+                say(format_args!("{step}"));
+            }
+        } else if !tell(player, &moved)? {
+            break;
+        }
+    }
+    Ok(())
+}
+
+fn go(player: &mut Player, place: &Stop) -> anyhow::Result<()> {
+    if let Some(moved) = player.go(place)? {
+        tell(player, &moved)?;
+    }
+    Ok(())
+}
+
+/// What is no step that agrees; true if there may be more behind it.
+fn tell(player: &mut Player, moved: &Moved) -> anyhow::Result<bool> {
+    match moved {
+        Moved::Step { .. } | Moved::Snapshot { restored: false, .. } => {}
+        Moved::Snapshot { sequence, .. } => {
+            say(format_args!("restored from the snapshot before step #{sequence}"));
+        }
+        Moved::Lost(lost) => say(format_args!("{lost}")),
+        Moved::Stopped(verdict) => {
+            say(format_args!("{}", explain(player, verdict.clone())?));
+            return Ok(false);
+        }
+        Moved::End { recorded } => {
+            let same = if player.digest() == *recorded { "the same" } else { "NOT the same" };
+            say(format_args!(
+                "the end of the trace: the state is {same} as recorded, digest {recorded:#018x}"
+            ));
+        }
+        Moved::Over => {
+            say(format_args!("there is no more"));
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}

@@ -1,0 +1,126 @@
+//! `gpupv trace export`: a trace as a picture for people, or as a file for other programs.
+
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, bail};
+use clap::{Args, ValueEnum};
+use drivers::Registry;
+use timeline::lanes::{Selection, text};
+use timeline::{Timeline, svg};
+
+use super::timeline_of;
+use crate::output::{pass_on, say};
+
+/// What is written.
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+enum Format {
+    /// One page, opens from the file without a network (docs/TIMELINE.md)
+    Html,
+    /// For ui.perfetto.dev and trace_processor
+    Pftrace,
+    /// The last steps, for documents and logs
+    Svg,
+    /// Lanes of text, as `gpupv trace show`
+    Text,
+    /// Every row
+    Json,
+}
+
+impl Format {
+    fn extension(self) -> &'static str {
+        match self {
+            Format::Html => "html",
+            Format::Pftrace => "pftrace",
+            Format::Svg => "svg",
+            Format::Text => "txt",
+            Format::Json => "json",
+        }
+    }
+}
+
+/// Arguments of `gpupv trace export`.
+#[derive(Args, Debug)]
+pub struct ExportArgs {
+    /// The trace file (.gvt)
+    pub trace: PathBuf,
+    /// What to write
+    #[arg(long, value_enum, default_value = "html")]
+    format: Format,
+    /// Where to; - for standard output. Without it beside the trace, where nothing is overwritten
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
+    /// The first step that is drawn
+    #[arg(long, value_name = "SEQ", default_value_t = 0)]
+    from: u64,
+    /// The last one
+    #[arg(long, value_name = "SEQ")]
+    to: Option<u64>,
+    /// So many steps at most, the last: all, but 120 for svg
+    #[arg(long, value_name = "N")]
+    steps: Option<usize>,
+    /// svg: lay steps out by time
+    #[arg(long)]
+    by_time: bool,
+}
+
+pub fn run(args: &ExportArgs, drivers: &Registry) -> anyhow::Result<u8> {
+    let window = (args.from, args.to.unwrap_or(u64::MAX));
+    let options = timeline::Options { window, ..timeline::Options::default() };
+    if options.window.0 > options.window.1 {
+        bail!("--from {} is after --to {}: no step is between them", options.window.0, options.window.1);
+    }
+    let output = match &args.output {
+        Some(output) => output.clone(),
+        None => {
+            let beside = args.trace.with_extension(args.format.extension());
+            if beside.exists() {
+                bail!("{} exists: name a file with --output, or remove it", beside.display());
+            }
+            beside
+        }
+    };
+    let (timeline, code) = timeline_of(&args.trace, drivers, &options)?;
+    let bytes = picture(args, &timeline);
+    if output == Path::new("-") {
+        pass_on(&bytes);
+        return Ok(code);
+    }
+    write(&output, &bytes)?;
+    say(format_args!("{}: {} bytes, {} steps", output.display(), bytes.len(), timeline.events.len()));
+    Ok(code)
+}
+
+fn picture(args: &ExportArgs, timeline: &Timeline) -> Vec<u8> {
+    let title = args.trace.file_name().unwrap_or(args.trace.as_os_str()).to_string_lossy();
+    match args.format {
+        Format::Html => timeline::html::export(timeline, &title).into_bytes(),
+        Format::Pftrace => timeline::perfetto::export(timeline),
+        Format::Svg => {
+            let mut options = svg::Options { by_time: args.by_time, ..svg::Options::default() };
+            options.steps_max = args.steps.unwrap_or(options.steps_max);
+            svg::export(timeline, &options).into_bytes()
+        }
+        Format::Text => {
+            let steps = args.steps.unwrap_or(usize::MAX);
+            text(timeline, &Selection::Last(steps), 140).unwrap_or_default().into_bytes()
+        }
+        Format::Json => timeline::to_json(timeline).into_bytes(),
+    }
+}
+
+/// All of it or nothing: a full disk leaves no half of a picture under its name.
+fn write(output: &Path, bytes: &[u8]) -> anyhow::Result<()> {
+    let folder = match output.parent() {
+        Some(folder) if folder != Path::new("") => folder,
+        _ => Path::new("."),
+    };
+    let doing = || format!("cannot write {}", output.display());
+    let mut file = tempfile::NamedTempFile::new_in(folder).with_context(doing)?;
+    file.write_all(bytes).with_context(doing)?;
+    // Others may read it, as any file that a command writes.
+    let readable = std::os::unix::fs::PermissionsExt::from_mode(0o644);
+    file.as_file().set_permissions(readable).with_context(doing)?;
+    file.persist(output).map_err(|error| error.error).with_context(doing)?;
+    Ok(())
+}

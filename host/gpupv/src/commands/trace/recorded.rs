@@ -1,0 +1,110 @@
+//! A recording as a scenario: what `shrink` and `reorder` begin with.
+
+use std::path::Path;
+
+use anyhow::{Context as _, bail};
+use drivers::Registry;
+use dxgkrnl::{Config, Effects, Input, Nanos};
+use scenario::from_trace::{self, Converted};
+use trace::{Next, Player, Reader, Record, Step, Stop};
+
+use crate::output::complain;
+
+/// What was recorded, up to a place if one is named.
+pub struct Recorded {
+    pub converted: Converted,
+    pub steps: Vec<(Nanos, Input, Effects)>,
+}
+
+/// Reads a trace. What a scenario cannot say is told.
+pub fn read(path: &Path, until: Option<&Stop>, drivers: &Registry) -> anyhow::Result<Recorded> {
+    let before = until.map(|place| step_of(path, place, drivers)).transpose()?.unwrap_or(u64::MAX);
+    let mut steps = Vec::new();
+    let config = each_step(path, before, "a scenario", |step| {
+        let Step { now, input, effects, .. } = std::mem::take(step);
+        steps.push((now, input, effects));
+        Ok(())
+    })?;
+    let title =
+        path.file_stem().map_or_else(String::new, |name| name.to_string_lossy().replace(['"', '\\'], "_"));
+    let told = steps.iter().map(|(now, input, effects)| (*now, input, effects));
+    let converted = from_trace::program(&format!("recorded in {title}"), &config, told);
+    tell_omitted(path, &converted);
+    Ok(Recorded { converted, steps })
+}
+
+/// Gives away each step from the first one on, up to that before the one of this number. `what` needs them all.
+pub fn each_step(
+    path: &Path,
+    before: u64,
+    what: &str,
+    mut take: impl FnMut(&mut Step) -> anyhow::Result<()>,
+) -> anyhow::Result<Config> {
+    let mut reader = Reader::open(path)?;
+    let first = reader.header().first_step;
+    if first > 1 {
+        bail!(
+            "{} begins at step #{first}, as what a flight recorder has: {what} needs everything from the first step \
+             on; record into a file (--record)",
+            path.display()
+        );
+    }
+    let mut step = Step::default();
+    loop {
+        match reader.next_into(&mut step)? {
+            Next::Step if step.sequence >= before => break,
+            Next::Step => take(&mut step)?,
+            Next::Other(Record::Lost(lost)) if lost.loses_steps() => {
+                complain(format_args!("{}: only what is before this is looked at: {lost}", path.display()));
+                break;
+            }
+            Next::Other(Record::Unknown { sequence, kind }) => {
+                bail!(
+                    "{}: before step #{sequence} is a record of kind {kind}, which this program does not know",
+                    path.display()
+                )
+            }
+            Next::Other(_) => {}
+            Next::End => break,
+        }
+    }
+    Ok(reader.header().config.clone())
+}
+
+/// The number of the step that a place is before.
+fn step_of(path: &Path, place: &Stop, drivers: &Registry) -> anyhow::Result<u64> {
+    let mut player = Player::new(Reader::open(path)?, drivers)?;
+    match player.resolve(place)? {
+        Stop::Sequence(step) => Ok(step),
+        place => match player.go(&place).with_context(|| format!("cannot look for {place:?}"))? {
+            None => Ok(player.next()),
+            Some(_) => bail!("{} does not come to that place", path.display()),
+        },
+    }
+}
+
+/// Says which steps are left out, and why: each reason once.
+fn tell_omitted(path: &Path, converted: &Converted) {
+    let mut told: Vec<&str> = Vec::new();
+    for omitted in &converted.omitted {
+        if told.contains(&omitted.why) {
+            continue;
+        }
+        told.push(omitted.why);
+        let count = converted.omitted.iter().filter(|other| other.why == omitted.why).count();
+        complain(format_args!(
+            "{}: left out, for scenarios cannot say it: step #{} ({}){}",
+            path.display(),
+            omitted.step + 1,
+            omitted.why,
+            if count > 1 { format!(", and {} more like it", count - 1) } else { String::new() }
+        ));
+    }
+}
+
+/// Writes a scenario where `--output` says.
+pub fn write(path: &Path, text: &str) -> anyhow::Result<()> {
+    std::fs::write(path, text).with_context(|| {
+        format!("cannot write {}: name a file in a folder that exists with --output", path.display())
+    })
+}

@@ -1,0 +1,123 @@
+//! `gpupv trace reorder`: what else could have come of a recording.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use drivers::Registry;
+use scenario::explore::reorder::{Budget, Change, Found, Outcome, Reordered, reorder};
+use serde_json::{Value, json};
+use trace::Stop;
+
+use super::recorded::{self, Recorded};
+use crate::output::{OK, Progress, VERDICT_FAILED, say};
+
+/// Arguments of `gpupv trace reorder`.
+#[derive(Args, Debug)]
+#[command(
+    after_help = "An order is legal if each process, VM and clock does what it does in its order, names are given \
+                        before they are used, and who was woken goes on behind what woke it. A process is not taken to \
+                        have read its fence memory. The first half of the orders has one race each the other way round, \
+                        the rest is drawn. Exit codes: 0 no order hangs or breaks a law (it may end with other values, \
+                        which is told), 1 one does, 2 it could not be looked at."
+)]
+pub struct ReorderArgs {
+    /// The trace file (.gvt), from its first step on
+    pub trace: PathBuf,
+    /// Other orders to run
+    #[arg(long, value_name = "N", default_value_t = 200, value_parser = clap::value_parser!(u64).range(1..))]
+    pub orders: u64,
+    /// Draws other orders
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub seed: u64,
+    /// Only what comes before this place: seq=120, time=1.5ms, fence=p2:0x40000080>=5, wait=p2:7 or note=TEXT
+    #[arg(long, value_name = "PLACE")]
+    pub until: Option<Stop>,
+    /// Write the first failure as a scenario (.scn), of as few steps as show it
+    #[arg(short, long, value_name = "FILE")]
+    pub output: Option<PathBuf>,
+    /// Print what was found as JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+pub fn run(args: &ReorderArgs, drivers: &Registry) -> anyhow::Result<u8> {
+    let recorded = recorded::read(&args.trace, args.until.as_ref(), drivers)?;
+    let progress = Progress::new("orders", args.orders);
+    let budget = Budget { orders: args.orders, seed: args.seed };
+    let reordered =
+        reorder(&recorded.converted, budget, drivers, &mut |done| progress.set(done, args.orders, 0));
+    progress.finish();
+    let failure = reordered.found.iter().find(|found| found.outcome.is_failure());
+    if let (Some(path), Some(Found { smallest: Some(text), .. })) = (&args.output, failure) {
+        recorded::write(path, text)?;
+    }
+    if args.json {
+        say(format_args!("{:#}", to_json(args, &recorded, &reordered)));
+    } else {
+        tell(args, &recorded, &reordered);
+    }
+    Ok(if failure.is_some() { VERDICT_FAILED } else { OK })
+}
+
+/// In which order it was, in words.
+fn change_in_words(recorded: &Recorded, change: &Change) -> String {
+    let line = |step: usize| {
+        let input = recorded.steps.get(step).map(|(_, input, _)| input.to_string()).unwrap_or_default();
+        format!("#{} {input}", step + 1)
+    };
+    match *change {
+        Change::Race { first, second } => format!("if {}\n  comes behind {}", line(first), line(second)),
+        Change::Priorities { draw } => format!("in an order by priorities, draw {draw}"),
+    }
+}
+
+fn tell(args: &ReorderArgs, recorded: &Recorded, reordered: &Reordered) {
+    let Reordered { races, orders, found } = reordered;
+    say(format_args!(
+        "{races} pairs of steps about one object are ordered by nothing; {orders} other orders were run"
+    ));
+    for found in found {
+        let times = if found.orders == 1 { "one order".into() } else { format!("{} orders", found.orders) };
+        say(format_args!("{} ({times})\n  {}", found.outcome, change_in_words(recorded, &found.change)));
+        if let Some(answered) = &found.answered {
+            say(format_args!(
+                "  a call is answered otherwise then, its program may do something else: {answered}"
+            ));
+        }
+        if found.outcome.is_failure()
+            && args.output.is_none()
+            && let Some(text) = &found.smallest
+        {
+            say(format_args!("  as a scenario (--output FILE writes it):\n\n{}\n", text.trim_end()));
+        }
+    }
+    match &args.output {
+        Some(path) if found.iter().any(|found| found.outcome.is_failure() && found.smallest.is_some()) => {
+            say(format_args!("the first is shown by: gpupv scenario run {}", path.display()));
+        }
+        _ if found.is_empty() => say(format_args!("each comes to what was recorded")),
+        _ => {}
+    }
+}
+
+fn to_json(args: &ReorderArgs, recorded: &Recorded, reordered: &Reordered) -> Value {
+    let one = |found: &Found| {
+        let change = match found.change {
+            Change::Race { first, second } => json!({ "step": first + 1, "behind": second + 1 }),
+            Change::Priorities { draw } => json!({ "draw": draw }),
+        };
+        let kind = match found.outcome {
+            Outcome::Waits { .. } => "waits",
+            Outcome::Broken { .. } => "broken",
+            Outcome::OtherValues { .. } => "other-values",
+        };
+        json!({
+            "kind": kind, "failure": found.outcome.is_failure(), "what": found.outcome.to_string(),
+            "orders": found.orders, "change": change, "answered": found.answered, "scenario": found.smallest,
+        })
+    };
+    json!({
+        "trace": args.trace, "steps": recorded.steps.len(), "races": reordered.races, "orders": reordered.orders,
+        "seed": args.seed, "found": reordered.found.iter().map(one).collect::<Vec<_>>(),
+    })
+}

@@ -1,0 +1,101 @@
+//! `gpupv trace shrink`: the smallest scenario that shows what is wrong at the end of a recording.
+
+use std::path::PathBuf;
+use std::time::Instant;
+
+use anyhow::{Context as _, bail};
+use clap::Args;
+use drivers::Registry;
+use scenario::explore::recording::{Kept, Smallest, reduce, wrong};
+use serde_json::json;
+use trace::Stop;
+
+use super::recorded;
+use crate::output::{OK, Steps, complain, say};
+
+/// Arguments of `gpupv trace shrink`.
+#[derive(Args, Debug)]
+#[command(
+    after_help = "Without --keep what is stuck at the end stays, and if a law of the model is broken, that. What was \
+                        stuck and then killed is not stuck at the end: say --until. The scenario ends with what it \
+                        shows, as `expect why p dead-end F>=4`, and passes on every arm for as long as that happens."
+)]
+pub struct ShrinkArgs {
+    /// The trace file (.gvt), from its first step on
+    pub trace: PathBuf,
+    /// What has to stay: a verdict of `gpupv why`, as cycle, or note=TEXT; may be given several times
+    #[arg(long, value_name = "VERDICT")]
+    pub keep: Vec<Kept>,
+    /// Only what comes before this place: seq=120, time=1.5ms, fence=p2:0x40000080>=5, wait=p2:7 or note=TEXT
+    #[arg(long, value_name = "PLACE")]
+    pub until: Option<Stop>,
+    /// Write the scenario (.scn) here instead of to standard output
+    #[arg(short, long, value_name = "FILE")]
+    pub output: Option<PathBuf>,
+    /// Print what was found as JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+pub fn run(args: &ShrinkArgs, drivers: &Registry) -> anyhow::Result<u8> {
+    let steps = Steps::new();
+    steps.step(format!("reading {}", args.trace.display()));
+    let recorded = recorded::read(&args.trace, args.until.as_ref(), drivers)?;
+    let program = &recorded.converted.program;
+    let kept = if args.keep.is_empty() { what_to_keep(args, program, drivers)? } else { args.keep.clone() };
+    let words: Vec<String> = kept.iter().map(Kept::to_string).collect();
+    steps.step(format!("shrinking {} steps that come to: {}", recorded.steps.len(), words.join(", ")));
+    let begun = Instant::now();
+    let smallest = reduce(program, &kept, drivers).with_context(|| {
+        format!("cannot shrink {}: `gpupv why` tells what waits where", args.trace.display())
+    })?;
+    steps.finish();
+    if let Some(path) = &args.output {
+        recorded::write(path, &smallest.text)?;
+    }
+    tell(args, &recorded.steps.len(), &words, &smallest, begun);
+    Ok(OK)
+}
+
+/// What is wrong at the end, the first of it.
+fn what_to_keep(
+    args: &ShrinkArgs,
+    program: &scenario::Program,
+    drivers: &Registry,
+) -> anyhow::Result<Vec<Kept>> {
+    let mut wrong = wrong(program, drivers);
+    if wrong.is_empty() {
+        bail!(
+            "{}: nothing is stuck at its end and no law is broken, so there is nothing to shrink to; name what is to \
+             stay with --keep, or with --until a place where something is stuck (`gpupv why {} --at PLACE`)",
+            args.trace.display(),
+            args.trace.display()
+        );
+    }
+    for other in &wrong[1..] {
+        complain(format_args!("there is {other} too: --keep {other} shrinks to that"));
+    }
+    wrong.truncate(1);
+    Ok(wrong)
+}
+
+fn tell(args: &ShrinkArgs, before: &usize, kept: &[String], smallest: &Smallest, begun: Instant) {
+    let steps = smallest.program.steps.len();
+    if args.json {
+        let value = json!({
+            "trace": args.trace, "steps": before, "kept": kept, "steps_left": steps, "tried": smallest.tried,
+            "scenario": smallest.text, "output": args.output,
+        });
+        return say(format_args!("{value:#}"));
+    }
+    complain(format_args!(
+        "{before} steps became {steps}, in {} tries and {:.1} s: {}",
+        smallest.tried,
+        begun.elapsed().as_secs_f64(),
+        kept.join(", ")
+    ));
+    match &args.output {
+        Some(path) => say(format_args!("{}: gpupv scenario run {}", kept.join(", "), path.display())),
+        None => say(format_args!("{}", smallest.text.trim_end())),
+    }
+}

@@ -1,0 +1,151 @@
+//! `gpupv why TRACE`: the kernel is brought to where the trace is, or to a place in it, and asked.
+
+use std::fmt;
+use std::path::Path;
+use std::str::FromStr;
+
+use anyhow::bail;
+use drivers::Registry;
+use dxgkrnl::Nanos;
+use dxgkrnl::why::Question;
+use proto::control::WhyReply;
+use trace::{Moved, Player, Reader, Stop};
+
+use super::WhyArgs;
+use crate::naming::{length_of_time, process_named};
+use crate::output::Steps;
+use crate::why::to_reply;
+
+/// Where in a trace.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum At {
+    /// Behind the step of this number.
+    Step(u64),
+    /// Behind the last step before this time.
+    Time(Nanos),
+    /// A place by the words of `gpupv replay`.
+    Place(Stop),
+}
+
+impl FromStr for At {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        if text.contains('=') {
+            return text.parse().map(At::Place).map_err(|error: trace::NoStop| error.to_string());
+        }
+        match text.strip_prefix('#').unwrap_or(text).parse() {
+            Ok(step) => Ok(At::Step(step)),
+            Err(_) => length_of_time(text).map(At::Time).map_err(|why| {
+                format!("neither the number of a step, as 120, nor a time, nor a place as seq=120 or wait=p2:7: {why}")
+            }),
+        }
+    }
+}
+
+impl At {
+    fn stop(&self) -> Stop {
+        match self {
+            At::Step(step) => Stop::Sequence(step.saturating_add(1)),
+            At::Time(time) => Stop::Time(*time),
+            At::Place(place) => place.clone(),
+        }
+    }
+}
+
+/// The answer, and what it is about.
+pub struct Told {
+    pub reply: WhyReply,
+    pub upto: String,
+}
+
+/// How far the trace was played.
+struct Upto {
+    next: u64,
+    /// What is not known of it, if something is not.
+    cut: Option<String>,
+}
+
+impl fmt::Display for Upto {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "before step #{} of the trace", self.next)?;
+        self.cut.as_ref().map_or(Ok(()), |cut| write!(f, "; what follows is not known: {cut}"))
+    }
+}
+
+pub fn ask(path: &Path, args: &WhyArgs, registry: &Registry) -> anyhow::Result<Told> {
+    let mut player = Player::new(Reader::open(path)?, registry)?;
+    let steps = Steps::new();
+    steps.step(format!("replaying {}", path.display()));
+    let cut = match &args.at {
+        None => to_the_end(&mut player)?,
+        Some(at) => to_a_place(&mut player, &at.stop(), path)?,
+    };
+    steps.finish();
+    // The time that was asked for may be behind the last step before it.
+    let now = match args.at {
+        Some(At::Time(time)) => time,
+        Some(At::Step(_) | At::Place(_)) | None => 0,
+    };
+    let kernel = player.kernel();
+    let process = args.process.as_deref().map(|wanted| {
+        let processes = kernel.snapshot().processes;
+        process_named(wanted, processes.iter().map(|one| (one.process, one.name.as_str())))
+    });
+    let process = process.transpose().map_err(anyhow::Error::msg)?;
+    let defaults = Question::default();
+    let most = args.most.map_or(defaults.most, |most| most as usize);
+    let question = Question { process, event: args.wait, most, now, ..defaults };
+    let why = kernel.why_and_what_if(&question, || if args.no_trials { None } else { player.copy().ok() });
+    let upto = Upto { next: player.next(), cut };
+    Ok(Told { reply: to_reply(&why, args.svg.is_some()), upto: upto.to_string() })
+}
+
+/// Plays all that can be played. What is not known of it, if something is not.
+fn to_the_end(player: &mut Player) -> anyhow::Result<Option<String>> {
+    let mut cut = None;
+    loop {
+        match player.play()? {
+            Moved::Step { sequence, finished: false, .. } => {
+                cut = Some(format!("the kernel did not come back from step #{sequence}"));
+            }
+            // Behind a loss the state is known again.
+            Moved::Snapshot { restored: true, .. } => cut = None,
+            Moved::Step { .. } | Moved::Snapshot { .. } => {}
+            Moved::Lost(lost) if lost.loses_steps() => cut = Some(lost.to_string()),
+            Moved::Lost(_) => {}
+            Moved::Stopped(verdict) => return Ok(Some(stopped(&verdict))),
+            Moved::End { .. } | Moved::Over if !player.has_begun() => {
+                let first = player.reader().header().first_step;
+                bail!("the trace begins at step #{first} and has no snapshot: there is no state to ask");
+            }
+            Moved::End { .. } => return Ok(cut),
+            Moved::Over => {
+                return Ok(cut.or_else(|| Some("it has no end, as that of a killed daemon".into())));
+            }
+        }
+    }
+}
+
+fn to_a_place(player: &mut Player, place: &Stop, path: &Path) -> anyhow::Result<Option<String>> {
+    // Of a time behind its end the whole trace is meant.
+    let place = player.resolve(place)?;
+    match player.go(&place)? {
+        None => Ok(None),
+        Some(Moved::End { .. } | Moved::Over) if place == Stop::Sequence(u64::MAX) => Ok(None),
+        Some(Moved::End { .. } | Moved::Over) => {
+            bail!(
+                "{} ends before that: its last step is #{}",
+                path.display(),
+                player.next().saturating_sub(1)
+            )
+        }
+        Some(Moved::Lost(lost)) => Ok(Some(lost.to_string())),
+        Some(Moved::Stopped(verdict)) => Ok(Some(stopped(&verdict))),
+        Some(Moved::Step { .. } | Moved::Snapshot { .. }) => Ok(None),
+    }
+}
+
+fn stopped(verdict: &trace::Verdict) -> String {
+    format!("the replay is not what was recorded ({}): `gpupv replay` says more", verdict.name())
+}

@@ -1,0 +1,43 @@
+//! `gpupv why --watch AGE`: each wait once, when it grows older than that.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use super::{Client, WhyArgs, ask};
+use crate::output::{OK, say};
+
+/// How often the daemon is asked: soon enough after a wait has grown old, and not more often than anybody reads.
+const LEAST: Duration = Duration::from_millis(50);
+const MOST: Duration = Duration::from_secs(1);
+
+/// Prints until it is interrupted, or the daemon ends: that is no failure.
+pub async fn watch(client: &mut Client, args: &WhyArgs, age: u64) -> anyhow::Result<u8> {
+    let mut told: BTreeSet<String> = BTreeSet::new();
+    let mut ticks = tokio::time::interval(Duration::from_nanos(age / 4).clamp(LEAST, MOST));
+    let mut first = true;
+    loop {
+        ticks.tick().await;
+        let request = proto::control::WhyRequest { older_than_ns: age, ..args.request() };
+        let reply = match ask(client, request).await {
+            Ok(reply) => reply,
+            Err(_) if !first => {
+                say(format_args!("the daemon has ended"));
+                return Ok(OK);
+            }
+            Err(error) => return Err(error),
+        };
+        first = false;
+        let mut waiting: BTreeSet<String> = BTreeSet::new();
+        for cause in &reply.causes {
+            let is_new = cause.waiters.iter().any(|waiter| !told.contains(waiter));
+            waiting.extend(cause.waiters.iter().cloned());
+            if is_new && args.json {
+                say(format_args!("{}", serde_json::json!({ "verdict": cause.verdict, "text": cause.text })));
+            } else if is_new {
+                say(format_args!("{}\n", cause.text.trim_end()));
+            }
+        }
+        // What has ended may come again under the same name.
+        told = waiting;
+    }
+}

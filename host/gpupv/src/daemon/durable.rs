@@ -1,0 +1,91 @@
+//! What a power failure may cost a trace, and the thread that sees to it.
+
+use std::str::FromStr;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use super::seat::Seat;
+
+/// `--durable`: what of a trace is on the disk when the power fails. The end of the daemon costs nothing in any case.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Durable {
+    /// What the system has written by then.
+    #[default]
+    None,
+    /// Each full block before the next begins: all but the last 64 KiB.
+    Block,
+    /// Everything but the last so many milliseconds.
+    Interval(Duration),
+}
+
+impl Durable {
+    pub(super) fn of_blocks(self) -> trace::Durable {
+        match self {
+            Durable::None => trace::Durable::No,
+            Durable::Block => trace::Durable::Block,
+            Durable::Interval(_) => trace::Durable::Flushed,
+        }
+    }
+}
+
+impl FromStr for Durable {
+    type Err = String;
+
+    fn from_str(words: &str) -> Result<Durable, String> {
+        let interval =
+            |millis: &str| millis.parse().ok().filter(|millis| *millis > 0).map(Duration::from_millis);
+        match (words, words.strip_prefix("interval:").and_then(interval)) {
+            ("none", _) => Ok(Durable::None),
+            ("block", _) => Ok(Durable::Block),
+            (_, Some(interval)) => Ok(Durable::Interval(interval)),
+            _ => Err("it is `none`, `block` or `interval:MS`, MS milliseconds above 0".into()),
+        }
+    }
+}
+
+/// What the writer of a disk is told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Told {
+    /// Something is recorded, the first since it was last written.
+    Recorded,
+    Stop,
+}
+
+/// Sees to it that what is recorded is on the disk soon. It sleeps until something is recorded. Dropping it ends it.
+pub(super) struct DiskWriter {
+    teller: Sender<Told>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl DiskWriter {
+    pub fn start(seat: Arc<Seat>, interval: Duration) -> std::io::Result<DiskWriter> {
+        let (teller, told) = channel();
+        seat.tell_when_recorded(teller.clone());
+        let run = move || write_often(&seat, interval, &told);
+        let thread = std::thread::Builder::new().name("disk-writer".into()).spawn(run)?;
+        Ok(DiskWriter { teller, thread: Some(thread) })
+    }
+}
+
+fn write_often(seat: &Seat, interval: Duration, told: &Receiver<Told>) {
+    while told.recv() == Ok(Told::Recorded) {
+        if told.recv_timeout(interval) != Err(RecvTimeoutError::Timeout) {
+            return;
+        }
+        // The seat is left before the disk is waited for.
+        if let Some(Err(error)) = seat.flush_trace().map(|file| file.sync_data()) {
+            tracing::error!("the trace could not be written to the disk: {error}");
+        }
+    }
+}
+
+impl Drop for DiskWriter {
+    fn drop(&mut self) {
+        let _ = self.teller.send(Told::Stop);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}

@@ -1,0 +1,297 @@
+//! The journal: a folder from which a daemon goes on after it was killed.
+//!
+//! ```text
+//!   DIR/lock             held by the daemon that uses it
+//!   DIR/secret           what resume tokens are made of: never in a trace
+//!   DIR/performed        how many of the last step's moves of data are done, in shared memory
+//!   DIR/segment-N.gvt    a trace (docs/TRACE.md) that begins with a snapshot: all before it is not needed any more
+//! ```
+//! A segment is replayed to its end, which is the state that the killed daemon had: the kernel's, and what it owed its
+//! guests ([`Ledger`]). When a snapshot is due, and at each start, the next segment begins; the older ones are removed once
+//! it is on the disk. docs/RESTART.md tells what guests see of it.
+
+mod ledger;
+mod replayed;
+
+use std::fs::{File, OpenOptions, Permissions};
+use std::io::{Read as _, Write as _};
+use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Sender, channel};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use drivers::{Drivers, Registry};
+use dxgkrnl::{Config, Kernel, ProcessId};
+use proto::limits::TOKEN_BYTES;
+use rustix::fs::{FlockOperation, flock};
+use sha2::{Digest as _, Sha256};
+use trace::{Durable, Mapping, Recorder, SNAPSHOT_BYTES_MAX};
+
+use super::seat::{Token, random};
+
+pub use ledger::{Ledger, NotKept};
+pub use replayed::Replayed;
+
+const PREFIX: &str = "segment-";
+const SUFFIX: &str = ".gvt";
+const OPEN_SUFFIX: &str = ".gvt.open";
+const SECRET_BYTES: usize = 32;
+/// Bits of a number of moves in the word of `performed`; the others are the step's.
+const MOVES_BITS: u32 = 24;
+
+/// How a daemon uses a journal.
+#[derive(Debug, Clone)]
+pub struct JournalOptions {
+    pub folder: PathBuf,
+    /// How long guests are waited for after a restart, and wait themselves; `None`: as long as it takes.
+    pub resume_within: Option<Duration>,
+}
+
+/// See the module.
+pub struct Journal {
+    folder: PathBuf,
+    secret: [u8; SECRET_BYTES],
+    durable: Durable,
+    program: &'static str,
+    /// Number of the last segment there is.
+    segment: u32,
+    performed: Mapping,
+    keeper: Option<(Sender<Begun>, JoinHandle<()>)>,
+    _lock: File,
+}
+
+/// A segment that others are not needed beside, once it is on the disk.
+struct Begun {
+    file: File,
+    segment: u32,
+}
+
+impl Journal {
+    /// Opens the journal in a folder, which is made if it is not there; and what it has, if it has something.
+    pub fn open(
+        folder: &Path,
+        durable: Durable,
+        program: &'static str,
+        config: &Config,
+        drivers: &Registry,
+    ) -> anyhow::Result<(Journal, Option<Replayed>)> {
+        let shown = folder.display();
+        std::fs::create_dir_all(folder)
+            .with_context(|| format!("cannot create the journal's folder {shown}"))?;
+        require_ours(folder)?;
+        // What guests send is in it, and what they may resume with.
+        std::fs::set_permissions(folder, Permissions::from_mode(0o700))
+            .with_context(|| format!("cannot set the mode of {shown}"))?;
+        let lock = lock(folder)?;
+        let secret = secret(folder)?;
+        let path = folder.join("performed");
+        let options = &mut OpenOptions::new();
+        let file = options.read(true).write(true).create(true).truncate(false).mode(0o600).open(&path);
+        let mut file = file.with_context(|| format!("cannot open {}", path.display()))?;
+        let mut word = [0; 8];
+        let performed = file.read_exact(&mut word).map_or(0, |()| u64::from_le_bytes(word));
+        let mapped =
+            Mapping::new(&file, word.len()).with_context(|| format!("cannot map {}", path.display()))?;
+        let segments = segments(folder)?;
+        let segment = segments.last().copied().unwrap_or(0);
+        let mut replayed = replay_last(folder, &segments, config, drivers)?;
+        if let Some(replayed) = &mut replayed {
+            let done = performed & ((1 << MOVES_BITS) - 1);
+            let is_of_last = performed >> MOVES_BITS == replayed.next_step - 1;
+            replayed.moves.drain(..replayed.moves.len().min(if is_of_last { done as usize } else { 0 }));
+        }
+        let (folder, keeper) = (folder.to_owned(), None);
+        let mut journal =
+            Journal { folder, secret, durable, program, segment, performed: mapped, keeper, _lock: lock };
+        journal.start_keeper()?;
+        Ok((journal, replayed))
+    }
+
+    /// The next segment, which begins with the state as it is: before the step of this number.
+    pub fn begin(
+        &mut self,
+        kernel: &Kernel<Drivers>,
+        ledger: &Ledger,
+        first_step: u64,
+    ) -> anyhow::Result<Recorder> {
+        let state =
+            kernel.save().map_err(|why| anyhow::anyhow!("the kernel's state cannot be saved: {why}"))?;
+        let host = ledger.to_bytes();
+        let bytes = state.len() + host.len();
+        anyhow::ensure!(bytes <= SNAPSHOT_BYTES_MAX, "a state of {bytes} bytes does not fit a trace");
+        let path = segment_path(&self.folder, self.segment + 1);
+        let recording = trace::Recording { durable: self.durable, trace: None, first_step: Some(first_step) };
+        let mut recorder = Recorder::create_as(&path, kernel.config(), self.program, recording)?;
+        recorder.snapshot_with(&state, kernel.snapshot().digest(), &host)?;
+        self.segment += 1;
+        if let (Some((keeper, _)), Some(file)) = (&self.keeper, recorder.file()) {
+            // Without a keeper older segments stay: they are no harm.
+            let _ = keeper.send(Begun { file, segment: self.segment });
+        }
+        Ok(recorder)
+    }
+
+    /// So many moves of this step are done.
+    pub fn performed(&mut self, step: u64, moves: usize) {
+        let most = (1u64 << MOVES_BITS) - 1;
+        self.performed.publish(0, step << MOVES_BITS | (moves as u64).min(most));
+    }
+
+    /// What a process presents to go on with its session. Nobody can guess it who does not have the secret.
+    pub fn resume_token(&self, process: ProcessId) -> Token {
+        let mut hash = Sha256::new();
+        hash.update(self.secret);
+        hash.update(b"gpupv resume");
+        hash.update(process.0.to_le_bytes());
+        let mut token = [0; TOKEN_BYTES];
+        token.copy_from_slice(&hash.finalize()[..TOKEN_BYTES]);
+        token
+    }
+
+    /// Older segments are removed by a thread: the disk may take its time.
+    fn start_keeper(&mut self) -> anyhow::Result<()> {
+        let (sender, begun) = channel::<Begun>();
+        let folder = self.folder.clone();
+        let keep = move || {
+            for Begun { file, segment } in begun {
+                let durable = file.sync_data().and_then(|()| File::open(&folder)?.sync_all());
+                match durable {
+                    Ok(()) => remove_before(&folder, segment),
+                    Err(error) => {
+                        tracing::error!("segment {segment} of the journal is not on the disk: {error}")
+                    }
+                }
+            }
+        };
+        let thread = std::thread::Builder::new().name("journal-keeper".into()).spawn(keep)?;
+        self.keeper = Some((sender, thread));
+        Ok(())
+    }
+}
+
+impl Drop for Journal {
+    fn drop(&mut self) {
+        if let Some((sender, thread)) = self.keeper.take() {
+            drop(sender);
+            let _ = thread.join();
+        }
+    }
+}
+
+fn segment_path(folder: &Path, segment: u32) -> PathBuf {
+    folder.join(format!("{PREFIX}{segment:08}{SUFFIX}"))
+}
+
+/// The number of a segment by the name of its file, the open block's included.
+fn segment_number(name: &str) -> Option<u32> {
+    let rest = name.strip_prefix(PREFIX)?;
+    rest.strip_suffix(OPEN_SUFFIX).or_else(|| rest.strip_suffix(SUFFIX))?.parse().ok()
+}
+
+fn names(folder: &Path) -> anyhow::Result<Vec<String>> {
+    let entries = std::fs::read_dir(folder).with_context(|| format!("cannot read {}", folder.display()))?;
+    entries.map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned())).collect()
+}
+
+/// A folder with files of somebody else is none of ours.
+fn require_ours(folder: &Path) -> anyhow::Result<()> {
+    let is_ours = |name: &String| {
+        ["lock", "secret", "performed"].contains(&name.as_str()) || segment_number(name).is_some()
+    };
+    match names(folder)?.into_iter().find(|name| !is_ours(name)) {
+        Some(other) => anyhow::bail!(
+            "{} is no journal: {other:?} is in it; give a folder that is empty or does not exist",
+            folder.display()
+        ),
+        None => Ok(()),
+    }
+}
+
+fn segments(folder: &Path) -> anyhow::Result<Vec<u32>> {
+    let is_file = |name: &String| name.ends_with(SUFFIX);
+    let mut segments: Vec<u32> =
+        names(folder)?.iter().filter(|name| is_file(name)).filter_map(|name| segment_number(name)).collect();
+    segments.sort_unstable();
+    Ok(segments)
+}
+
+fn remove_before(folder: &Path, segment: u32) {
+    for name in names(folder).unwrap_or_default() {
+        if segment_number(&name).is_some_and(|other| other < segment) {
+            let _ = std::fs::remove_file(folder.join(name));
+        }
+    }
+}
+
+fn lock(folder: &Path) -> anyhow::Result<File> {
+    let path = folder.join("lock");
+    let options = &mut OpenOptions::new();
+    let file = options.read(true).write(true).create(true).truncate(false).mode(0o600).open(&path);
+    let mut file = file.with_context(|| format!("cannot open {}", path.display()))?;
+    if flock(&file, FlockOperation::NonBlockingLockExclusive) == Err(rustix::io::Errno::WOULDBLOCK) {
+        let mut owner = String::new();
+        let _ = file.read_to_string(&mut owner);
+        anyhow::bail!(
+            "the journal {} is in use by process {}: stop that daemon, or give another folder",
+            folder.display(),
+            owner.trim()
+        );
+    }
+    file.set_len(0)
+        .and_then(|()| write!(file, "{}", std::process::id()))
+        .context("cannot write the lock's owner")?;
+    Ok(file)
+}
+
+fn secret(folder: &Path) -> anyhow::Result<[u8; SECRET_BYTES]> {
+    let path = folder.join("secret");
+    match std::fs::read(&path) {
+        Ok(bytes) => {
+            if let Ok(secret) = bytes.try_into() {
+                return Ok(secret);
+            }
+            // It was being made: nobody has a token of it.
+        }
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+        Err(error) => return Err(error).with_context(|| format!("cannot read {}", path.display())),
+    }
+    let secret = random()?;
+    let options = &mut OpenOptions::new();
+    let file = options.write(true).create(true).truncate(true).mode(0o600).open(&path);
+    file.and_then(|mut file| file.write_all(&secret).and_then(|()| file.sync_all()))
+        .with_context(|| format!("cannot write {}", path.display()))?;
+    Ok(secret)
+}
+
+/// What the last segment comes to. One that was only about to begin has nothing that the one before it has not.
+fn replay_last(
+    folder: &Path,
+    segments: &[u32],
+    config: &Config,
+    drivers: &Registry,
+) -> anyhow::Result<Option<Replayed>> {
+    for (at, segment) in segments.iter().enumerate().rev() {
+        let path = segment_path(folder, *segment);
+        if std::fs::metadata(&path).is_ok_and(|file| file.len() == 0) {
+            continue;
+        }
+        match replayed::replay(&path, config, drivers) {
+            Ok(Some(replayed)) => return Ok(Some(replayed)),
+            Ok(None) => {}
+            // The system had not written it when the power failed, and the one before it was still needed.
+            Err(error) if at > 0 && error.is_unreadable() => {}
+            Err(error) => anyhow::bail!(
+                "the journal {} cannot be resumed: {error}; `gpupv trace verify {}` tells more. \
+                 To begin anew without what it has, give another folder",
+                folder.display(),
+                path.display()
+            ),
+        }
+    }
+    Ok(None)
+}
+
+#[cfg(test)]
+mod tests;

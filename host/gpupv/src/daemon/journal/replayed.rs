@@ -1,0 +1,133 @@
+//! The state at the end of a segment: its snapshot, and all steps behind it once more.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
+
+use drivers::{Drivers, Registry, panic_words};
+use dxgkrnl::{Config, DataMove, Effects, Input, Kernel, Nanos};
+use trace::{Lost, Reader, Record, TraceError};
+
+use super::Ledger;
+
+/// What a daemon goes on from.
+pub struct Replayed {
+    pub kernel: Kernel<Drivers>,
+    pub ledger: Ledger,
+    /// Time of the last step.
+    pub now: Nanos,
+    pub next_step: u64,
+    /// Moves of data that the last step asked for and that are not done.
+    pub moves: Vec<DataMove>,
+}
+
+/// Why there is nothing to go on from.
+#[derive(Debug, thiserror::Error)]
+pub enum NotReplayed {
+    #[error(transparent)]
+    Trace(#[from] TraceError),
+    #[error("{0}")]
+    Lost(Lost),
+    #[error("it was recorded with another configuration: start with that, by the same --config")]
+    OtherConfig,
+    #[error("its snapshot is no state: {0}")]
+    Snapshot(String),
+    #[error("step #{0} is in it without a state before it")]
+    NoState(u64),
+    #[error("before step #{sequence} there is a record of kind {kind}, which this program does not know")]
+    Unknown { sequence: u64, kind: u8 },
+    #[error("step #{0} has other effects than were recorded: was it recorded by another build of gpupv?")]
+    Differs(u64),
+    #[error("step #{0} makes the kernel panic, a bug of gpupv, as it did when it was recorded: {1}")]
+    Panics(u64, String),
+}
+
+impl NotReplayed {
+    /// The file cannot be read as a trace at all.
+    pub fn is_unreadable(&self) -> bool {
+        matches!(self, NotReplayed::Trace(_))
+    }
+}
+
+/// A state on its way through the steps.
+struct Replay {
+    kernel: Kernel<Drivers>,
+    ledger: Ledger,
+    now: Nanos,
+    next_step: u64,
+    effects: Effects,
+}
+
+/// Replays a segment to its end. `None`: it has no state and no steps.
+pub fn replay(path: &Path, config: &Config, drivers: &Registry) -> Result<Option<Replayed>, NotReplayed> {
+    let reader = Reader::open(path)?;
+    if reader.header().config != *config {
+        return Err(NotReplayed::OtherConfig);
+    }
+    let mut replay: Option<Replay> = None;
+    for record in reader {
+        match (record?, &mut replay) {
+            (Record::Snapshot { sequence, now, digest, state, host }, None) => {
+                let kernel = restored(config, drivers, &state, digest).map_err(NotReplayed::Snapshot)?;
+                let ledger = Ledger::from_bytes(&host).map_err(NotReplayed::Snapshot)?;
+                let effects = Effects::default();
+                replay = Some(Replay { kernel, ledger, now, next_step: sequence, effects });
+            }
+            (Record::Snapshot { .. } | Record::Times(_) | Record::End { .. }, _) => {}
+            (Record::Step { sequence, now, input, effects }, Some(replay)) => {
+                replay.step(sequence, now, input, effects.as_ref())?;
+            }
+            (Record::Step { sequence, .. }, None) => return Err(NotReplayed::NoState(sequence)),
+            (Record::Lost(lost), _) if lost.loses_steps() => return Err(NotReplayed::Lost(lost)),
+            (Record::Lost(_), _) => {}
+            (Record::Unknown { sequence, kind }, _) => return Err(NotReplayed::Unknown { sequence, kind }),
+        }
+    }
+    Ok(replay.map(|Replay { kernel, ledger, now, next_step, effects }| {
+        // Time goes on from where the kernel has come, which a snapshot's block may not say.
+        let now = now.max(kernel.now());
+        Replayed { kernel, ledger, now, next_step, moves: effects.moves }
+    }))
+}
+
+fn restored(
+    config: &Config,
+    drivers: &Registry,
+    state: &[u8],
+    digest: u64,
+) -> Result<Kernel<Drivers>, String> {
+    let fresh = Drivers::new(drivers, config);
+    let restored = catch_unwind(AssertUnwindSafe(|| Kernel::restore(config.clone(), fresh, state)));
+    let kernel = match restored {
+        Ok(kernel) => kernel.map_err(|error| error.to_string())?,
+        Err(panic) => return Err(panic_words(&*panic).to_owned()),
+    };
+    let of_kernel = kernel.snapshot().digest();
+    if of_kernel == digest {
+        Ok(kernel)
+    } else {
+        Err(format!("its digest is {digest:#x}, not {of_kernel:#x}"))
+    }
+}
+
+impl Replay {
+    fn step(
+        &mut self,
+        sequence: u64,
+        now: Nanos,
+        input: Input,
+        recorded: Option<&Effects>,
+    ) -> Result<(), NotReplayed> {
+        self.ledger.told(&input);
+        self.effects.clear();
+        let handled = catch_unwind(AssertUnwindSafe(|| self.kernel.handle(now, input, &mut self.effects)));
+        if let Err(panic) = handled {
+            return Err(NotReplayed::Panics(sequence, panic_words(&*panic).to_owned()));
+        }
+        if recorded.is_some_and(|recorded| *recorded != self.effects) {
+            return Err(NotReplayed::Differs(sequence));
+        }
+        self.ledger.asked(&self.effects);
+        (self.now, self.next_step) = (now, sequence + 1);
+        Ok(())
+    }
+}

@@ -1,0 +1,137 @@
+//! Folders, locks and segments.
+
+use dxgkrnl::{Effects, Input, VmId};
+
+use super::*;
+
+const P: ProcessId = ProcessId(1);
+
+fn open(folder: &Path) -> anyhow::Result<(Journal, Option<Replayed>)> {
+    Journal::open(folder, Durable::No, "test", &Config::default(), &Registry::default())
+}
+
+fn refusal(folder: &Path) -> String {
+    format!("{:#}", open(folder).map(|_| ()).expect_err("it is refused"))
+}
+
+/// A kernel, and what is recorded of it.
+struct Recorded {
+    journal: Journal,
+    recorder: Recorder,
+    kernel: Kernel<Drivers>,
+    ledger: Ledger,
+}
+
+impl Recorded {
+    fn new(folder: &Path) -> Recorded {
+        let (mut journal, replayed) = open(folder).unwrap();
+        assert!(replayed.is_none());
+        let config = Config::default();
+        let drivers = Drivers::new(&Registry::default(), &config);
+        let (kernel, ledger) = (Kernel::new(config, drivers), Ledger::default());
+        let recorder = journal.begin(&kernel, &ledger, 1).unwrap();
+        Recorded { journal, recorder, kernel, ledger }
+    }
+
+    fn step(&mut self, now: u64, input: Input) {
+        let mut effects = Effects::default();
+        self.recorder.begin(now, &input).unwrap();
+        self.ledger.told(&input);
+        self.kernel.handle(now, input, &mut effects);
+        self.ledger.asked(&effects);
+        self.recorder.end(&effects).unwrap();
+    }
+
+    fn attach(&mut self, now: u64) {
+        self.step(now, Input::ProcessAttached { process: P, vm: VmId::HOST, pid: 77, name: "one".into() });
+        self.step(now + 1, Input::FenceMemoryAdded { process: P, slots: 64 });
+    }
+
+    /// As SIGKILL leaves it: nothing is ended.
+    fn killed(self) {
+        std::mem::forget(self.recorder);
+        drop(self.journal);
+    }
+}
+
+#[test]
+fn a_killed_daemon_is_gone_on_from_in_one_segment_or_the_next() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut recorded = Recorded::new(folder.path());
+    recorded.attach(1000);
+    let token = recorded.journal.resume_token(P);
+    let digest = recorded.kernel.snapshot().digest();
+    recorded.killed();
+    let (mut journal, replayed) = open(folder.path()).unwrap();
+    let Replayed { kernel, ledger, now, next_step, .. } = replayed.expect("there is something");
+    assert_eq!((kernel.snapshot().digest(), now, next_step), (digest, 1001, 3));
+    assert_eq!((journal.resume_token(P), ledger.processes_begun), (token, 1));
+    assert_ne!(journal.resume_token(ProcessId(2)), token);
+    let of: Vec<_> = kernel.attached_processes().map(|of| (of.process, of.pid, of.slots)).collect();
+    assert_eq!(of, [(P, 77, 64)]);
+    // The next one has all of it without the first.
+    std::mem::forget(journal.begin(&kernel, &ledger, next_step).unwrap());
+    drop(journal);
+    assert_eq!(segments(folder.path()).unwrap(), [2]);
+    let (_, replayed) = open(folder.path()).unwrap();
+    let replayed = replayed.expect("there is something");
+    assert_eq!(replayed.kernel.snapshot().digest(), digest);
+    assert_eq!((replayed.now, replayed.next_step, replayed.ledger), (1001, 3, ledger));
+}
+
+#[test]
+fn a_segment_that_was_about_to_begin_has_nothing_that_the_one_before_has_not() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut recorded = Recorded::new(folder.path());
+    recorded.attach(5);
+    recorded.killed();
+    for content in [&b""[..], b"GPVT"] {
+        std::fs::write(segment_path(folder.path(), 2), content).unwrap();
+        let (journal, replayed) = open(folder.path()).unwrap();
+        assert_eq!((replayed.expect("there is something").next_step, journal.segment), (3, 2));
+    }
+    // The only one there is: none of a daemon that was killed at its first start.
+    std::fs::remove_file(segment_path(folder.path(), 1)).unwrap();
+    assert!(refusal(folder.path()).contains("cannot be resumed"));
+    std::fs::write(segment_path(folder.path(), 2), b"").unwrap();
+    let (journal, replayed) = open(folder.path()).unwrap();
+    assert!(replayed.is_none() && journal.segment == 2);
+}
+
+#[test]
+fn moves_that_are_done_are_not_done_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let (mut journal, _) = open(folder.path()).unwrap();
+    journal.performed(7, 3);
+    drop(journal);
+    let word = std::fs::read(folder.path().join("performed")).unwrap();
+    assert_eq!(word, (7u64 << MOVES_BITS | 3).to_le_bytes());
+}
+
+#[test]
+fn what_cannot_be_gone_on_from_is_refused_with_what_and_what_to_do() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut recorded = Recorded::new(folder.path());
+    recorded.attach(5);
+    let busy = refusal(folder.path());
+    assert!(busy.contains(&format!("in use by process {}", std::process::id())), "{busy}");
+    recorded.killed();
+
+    let mut other = Config::default();
+    other.tdr.delay_ns += 1;
+    let refused = Journal::open(folder.path(), Durable::No, "test", &other, &Registry::default());
+    let words = format!("{:#}", refused.map(|_| ()).expect_err("it is refused"));
+    assert!(words.contains("another configuration") && words.contains("--config"), "{words}");
+
+    let path = segment_path(folder.path(), 1);
+    let mut bytes = std::fs::read(&path).unwrap();
+    let last = bytes.len() - 1;
+    bytes[last] ^= 1;
+    std::fs::write(&path, bytes).unwrap();
+    let words = refusal(folder.path());
+    assert!(words.contains("gpupv trace verify") && words.contains("another folder"), "{words}");
+
+    std::fs::write(folder.path().join("letter.txt"), "mine").unwrap();
+    let words = refusal(folder.path());
+    assert!(words.contains("is no journal: \"letter.txt\" is in it"), "{words}");
+}

@@ -1,0 +1,223 @@
+//! Events of a process that its broker keeps: what the driver signals sets them without a detour by the process's stream,
+//! which would cost another wake-up, of the thread that reads it.
+//!
+//! ```text
+//!   KeepEvent ──▶ kept ──wake decided──▶ owed: n ──flush──▶ rung: the eventfd is set n times (local), or n bytes are
+//!                  │ ▲                                │     sent to its bell, and guestd sees to the eventfd (VM)
+//!                  │ └────────────────────────────────┘ the bell has no room: what is left stays owed
+//!                  └─ ForgetEvent, or the bell is gone: wakes go by the stream again, what was owed first
+//! ```
+//! An event lives in the outbox of its process, so that the order in which the kernel decided is kept: what is owed is
+//! rung before the bytes that were appended since are sent.
+
+use std::collections::BTreeMap;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+
+use d3dkmt::EventId;
+use d3dkmt::limits::KEPT_EVENTS_PER_PROCESS_MAX;
+use vsock_device::Connection;
+
+use super::eventfd::Setter;
+
+/// How an event is set.
+#[derive(Debug)]
+pub enum Way {
+    /// The eventfd itself.
+    Eventfd(Arc<Setter>, OwnedFd),
+    /// A stream to guestd, a byte for each wake; none before guestd has opened it.
+    Bell(Option<Connection>),
+}
+
+impl Way {
+    /// Sets the event so often, or less; how often.
+    fn set(&self, times: u64) -> u64 {
+        const BYTES_MAX: usize = 256;
+        match self {
+            Way::Eventfd(setter, event) => {
+                // What cannot be done now, without memory, is done at the next flush.
+                (0..times).take_while(|_| setter.set(event.as_fd()).is_ok()).count() as u64
+            }
+            Way::Bell(None) => 0,
+            Way::Bell(Some(connection)) => {
+                let bytes = [1; BYTES_MAX];
+                let mut left = times;
+                while left > 0 {
+                    let piece = left.min(BYTES_MAX as u64);
+                    // No room: the endpoint is told when there is. Closed: it is told that too.
+                    if connection.send(&bytes[..piece as usize]).is_err() {
+                        break;
+                    }
+                    left -= piece;
+                }
+                times - left
+            }
+        }
+    }
+
+    fn end(&self) {
+        if let Way::Bell(Some(connection)) = self {
+            connection.finish();
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Kept {
+    way: Way,
+    owed: u64,
+    /// All wakes so far, those that are owed included.
+    wakes: u64,
+}
+
+/// Why an event is not kept.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NotKept {
+    #[error("the broker keeps {KEPT_EVENTS_PER_PROCESS_MAX} events of the process, the limit")]
+    Full,
+    #[error("the broker keeps an event of this name already")]
+    Known,
+}
+
+/// Those of one process, by their names.
+#[derive(Debug, Default)]
+pub struct KeptEvents {
+    events: BTreeMap<EventId, Kept>,
+    owing: bool,
+}
+
+impl KeptEvents {
+    pub fn keep(&mut self, name: EventId, way: Way) -> Result<(), NotKept> {
+        if self.events.contains_key(&name) {
+            return Err(NotKept::Known);
+        }
+        if self.events.len() >= KEPT_EVENTS_PER_PROCESS_MAX {
+            return Err(NotKept::Full);
+        }
+        self.events.insert(name, Kept { way, owed: 0, wakes: 0 });
+        Ok(())
+    }
+
+    /// The stream of a bell is there. False if no event waits for one.
+    pub fn connect(&mut self, name: EventId, connection: Connection) -> bool {
+        match self.events.get_mut(&name) {
+            Some(Kept { way: way @ Way::Bell(None), .. }) => {
+                *way = Way::Bell(Some(connection));
+                self.owing = true;
+                true
+            }
+            Some(_) | None => false,
+        }
+    }
+
+    /// Nothing sets it here any more. How often it was to be set and was not; `None` if it is not kept.
+    pub fn forget(&mut self, name: EventId) -> Option<u64> {
+        let kept = self.events.remove(&name)?;
+        kept.way.end();
+        Some(kept.owed)
+    }
+
+    /// An event is to be set once more. False if it is not kept.
+    pub fn wake(&mut self, name: EventId) -> bool {
+        let Some(kept) = self.events.get_mut(&name) else { return false };
+        kept.owed = kept.owed.saturating_add(1);
+        kept.wakes = kept.wakes.wrapping_add(1);
+        self.owing = true;
+        true
+    }
+
+    /// Sets what is to be set, as far as there is room.
+    pub fn ring(&mut self) {
+        if std::mem::take(&mut self.owing) {
+            for kept in self.events.values_mut().filter(|kept| kept.owed > 0) {
+                kept.owed -= kept.way.set(kept.owed);
+                self.owing |= kept.owed > 0;
+            }
+        }
+    }
+
+    /// The same when this stream of it has ended.
+    pub fn bell_gone(&mut self, name: EventId, stream: &Connection) -> Option<u64> {
+        match &self.events.get(&name)?.way {
+            Way::Bell(Some(bell)) if bell.peer_port() == stream.peer_port() => self.forget(name),
+            Way::Bell(_) | Way::Eventfd(..) => None,
+        }
+    }
+
+    pub fn contains(&self, name: EventId) -> bool {
+        self.events.contains_key(&name)
+    }
+
+    /// How often each was to be set so far.
+    pub fn wakes(&self) -> impl Iterator<Item = (EventId, u64)> + '_ {
+        self.events.iter().map(|(name, kept)| (*name, kept.wakes))
+    }
+
+    pub fn len(&self) -> usize {
+        self.events.len()
+    }
+
+    /// The process is at its end.
+    pub fn end(&mut self) {
+        std::mem::take(&mut self.events).into_values().for_each(|kept| kept.way.end());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::event::{EventfdFlags, eventfd};
+
+    use super::*;
+
+    fn count(event: &OwnedFd) -> u64 {
+        let mut count = [0; 8];
+        rustix::io::read(event, &mut count).map_or(0, |_| u64::from_ne_bytes(count))
+    }
+
+    fn event() -> (Way, OwnedFd) {
+        let event = eventfd(0, EventfdFlags::NONBLOCK).unwrap();
+        (Way::Eventfd(Arc::new(Setter::new().unwrap()), event.try_clone().unwrap()), event)
+    }
+
+    #[test]
+    fn an_event_is_set_as_often_as_it_was_woken_and_not_before_the_flush() {
+        let mut kept = KeptEvents::default();
+        let ((first, first_seen), (second, second_seen)) = (event(), event());
+        kept.keep(EventId(1), first).unwrap();
+        kept.keep(EventId(2), second).unwrap();
+        assert!(kept.wake(EventId(1)) && kept.wake(EventId(2)) && kept.wake(EventId(1)));
+        assert!(!kept.wake(EventId(3)), "it is none of ours");
+        assert_eq!((count(&first_seen), count(&second_seen)), (0, 0));
+        kept.ring();
+        assert_eq!((count(&first_seen), count(&second_seen)), (2, 1));
+        kept.ring();
+        assert_eq!(count(&first_seen), 0);
+        assert_eq!(kept.forget(EventId(1)), Some(0));
+        assert_eq!(kept.forget(EventId(1)), None);
+        assert!(!kept.wake(EventId(1)));
+    }
+
+    #[test]
+    fn a_bell_that_is_not_there_yet_owes_what_came_before() {
+        let mut kept = KeptEvents::default();
+        kept.keep(EventId(1), Way::Bell(None)).unwrap();
+        for _ in 0..3 {
+            assert!(kept.wake(EventId(1)));
+            kept.ring();
+        }
+        assert_eq!(kept.wakes().collect::<Vec<_>>(), [(EventId(1), 3)]);
+        assert_eq!(kept.forget(EventId(1)), Some(3), "the stream has to bring them");
+    }
+
+    #[test]
+    fn a_process_has_so_many_and_each_name_once() {
+        let mut kept = KeptEvents::default();
+        for name in 0..KEPT_EVENTS_PER_PROCESS_MAX as u64 {
+            kept.keep(EventId(name), Way::Bell(None)).unwrap();
+        }
+        assert_eq!(kept.keep(EventId(0), Way::Bell(None)), Err(NotKept::Known));
+        assert_eq!(kept.keep(EventId(99), Way::Bell(None)), Err(NotKept::Full));
+        kept.forget(EventId(0));
+        assert_eq!(kept.keep(EventId(99), Way::Bell(None)), Ok(()));
+    }
+}

@@ -1,0 +1,180 @@
+//! Local processes that come back to a daemon which goes on: see `seat/resuming.rs`.
+
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use dxgkrnl::{ProcessId, VmId};
+use proto::attach::BrokerReply;
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketFlags, SocketType};
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use rustix::time::{
+    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create, timerfd_settime,
+};
+
+use super::{Loop, Source, refuse};
+use crate::daemon::broker;
+use crate::daemon::lent::{LentPages, LocalPages};
+use crate::daemon::local_vm::has_machine;
+use crate::daemon::memory::{FenceMemory, LocalRegion};
+use crate::daemon::seat::{Awaited, WentOn};
+
+/// While guests are waited for.
+#[derive(Default)]
+pub(super) struct Returning {
+    /// Processes that came new meanwhile: key, VM, connection and name of each.
+    parked: Vec<(u64, VmId, Arc<OwnedFd>, String)>,
+    limit: Option<u64>,
+    is_late: bool,
+}
+
+impl Loop {
+    /// Waits for the guests of the daemon before this one, if there was one, so long at most.
+    pub(super) fn begin_returning(&mut self) -> anyhow::Result<()> {
+        if !self.seat.is_resuming() {
+            return Ok(());
+        }
+        let mut returning = Returning::default();
+        // Whether a process of a machine lives its guestd says.
+        for Awaited { process, pid, .. } in self.seat.awaited().into_iter().filter(|one| !has_machine(one.vm))
+        {
+            match Pid::from_raw(pid as i32).map(|pid| pidfd_open(pid, PidfdFlags::empty())) {
+                // It died while nobody was there to see it.
+                None | Some(Err(Errno::SRCH)) => self.seat.detach(process),
+                Some(Ok(pidfd)) => {
+                    let key = self.add(Source::Pid { process, pidfd })?;
+                    self.keys_of.insert(process, vec![key]);
+                }
+                Some(Err(_)) => _ = self.keys_of.insert(process, Vec::new()),
+            }
+        }
+        if let Some(limit) = self.seat.resume_within {
+            let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
+            let timer = timerfd_create(TimerfdClockId::Monotonic, flags)?;
+            let zero = Timespec { tv_sec: 0, tv_nsec: 0 };
+            // None at all would disarm it.
+            let limit = limit.max(Duration::from_nanos(1));
+            let it_value = Timespec { tv_sec: limit.as_secs() as i64, tv_nsec: limit.subsec_nanos().into() };
+            let spec = Itimerspec { it_interval: zero, it_value };
+            timerfd_settime(&timer, TimerfdTimerFlags::empty(), &spec)?;
+            returning.limit = Some(self.add(Source::ReturnLimit(timer))?);
+        }
+        self.returning = Some(returning);
+        self.look_who_is_away();
+        Ok(())
+    }
+
+    pub(super) fn return_limit_is_over(&mut self) {
+        if let Some(returning) = &mut self.returning {
+            returning.is_late = true;
+        }
+    }
+
+    /// A process that is new waits until those that were there are back. False if there is nobody to wait for.
+    pub(super) fn park(&mut self, key: u64, vm: VmId, connection: &Arc<OwnedFd>, name: &str) -> bool {
+        let Some(returning) = &mut self.returning else { return false };
+        returning.parked.push((key, vm, connection.clone(), name.to_owned()));
+        true
+    }
+
+    /// Goes on once everybody is back, or has ended, or the time for it is over.
+    pub(super) fn look_who_is_away(&mut self) {
+        let Some(returning) = &self.returning else { return };
+        let awaited = self.seat.awaited();
+        if !returning.is_late && awaited.iter().any(|one| one.has_called) {
+            return;
+        }
+        for Awaited { process, vm, pid, has_called } in awaited {
+            if has_called {
+                let (process, vm) = (process.0, vm.0);
+                tracing::warn!("process {process} (vm {vm}, pid {pid}) did not come back: it has ended");
+            }
+            self.end_process(process);
+        }
+        let WentOn { closed, not_welcomed } = self.seat.go_on();
+        if closed > 0 {
+            tracing::warn!("{closed} NT handles have ended: no process that came back holds them");
+        }
+        let Some(Returning { parked, limit, .. }) = self.returning.take() else { return };
+        limit.into_iter().for_each(|key| self.forget(key));
+        not_welcomed.into_iter().for_each(|process| self.end_process(process));
+        for (key, vm, connection, name) in parked {
+            // It may not have waited so long.
+            if !self.sources.contains_key(&key) {
+                continue;
+            }
+            if let Err(error) = self.attach(key, vm, &connection, name) {
+                tracing::warn!("a local process is refused: {error:#}");
+                let _ = refuse(&connection, &error);
+                self.end_broker(key);
+            }
+        }
+    }
+
+    /// Gives a process that comes back a new stream.
+    pub(super) fn resume(
+        &mut self,
+        key: u64,
+        vm: VmId,
+        connection: &OwnedFd,
+        process: ProcessId,
+        token: &[u8],
+    ) -> anyhow::Result<()> {
+        let pid = rustix::net::sockopt::socket_peercred(connection)?.pid;
+        let pid = pid.as_raw_nonzero().get() as u32;
+        let memory = FenceMemory::Local(Vec::new());
+        let (slots, token) = self.seat.resume((vm, pid), process, token, memory)?;
+        let guest = self.seat.guest(process).context("the process has ended")?;
+        let (ours, theirs) =
+            rustix::net::socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+        let mut keys = self.keys_of.remove(&process).unwrap_or_default();
+        keys.push(key);
+        let watched = self.watch_stream(&guest, ours, &mut keys);
+        self.keys_of.insert(process, keys);
+        if let Some(Source::Broker { process: of, .. }) = self.sources.get_mut(&key) {
+            *of = Some(process);
+        }
+        watched?;
+        let reply =
+            BrokerReply { token: token.to_vec(), process: process.0, slots, ..BrokerReply::default() };
+        broker::send_reply(connection, &reply, &[theirs.as_fd()])
+    }
+
+    /// New memory for slots of a process that comes back, and the descriptor for it.
+    pub(super) fn regain(&self, process: ProcessId, first: u32, slots: u32) -> anyhow::Result<OwnedFd> {
+        let most = d3dkmt::limits::FENCE_SLOTS_PER_PROCESS_MAX;
+        anyhow::ensure!((1..=most).contains(&slots), "{slots} fence slots, allowed are 1 to {most}");
+        let (region, descriptor) = LocalRegion::create(fence_page::pages_for(slots))?;
+        self.seat.regain(process, first, |memory| match memory {
+            FenceMemory::Local(regions) => {
+                regions.push((first, region));
+                Ok(())
+            }
+            FenceMemory::Guest { .. } => anyhow::bail!("it is no local process"),
+        })?;
+        Ok(descriptor)
+    }
+
+    pub(super) fn lend_again(
+        &self,
+        process: ProcessId,
+        address: u64,
+        pages: u32,
+        memory: &OwnedFd,
+    ) -> anyhow::Result<()> {
+        let local = LocalPages::of(memory, pages)?;
+        self.seat.lend_again(process, address, pages, LentPages::Local(local))
+    }
+
+    /// Watches an NT handle that a process of this VM holds.
+    pub(super) fn have_nt_handle(&mut self, vm: VmId, handle: &OwnedFd) -> anyhow::Result<()> {
+        anyhow::ensure!(self.returning.is_some(), "NT handles are shown by who comes back");
+        let token = nt_handle::token_of(handle.as_fd());
+        let token = token.with_context(|| format!("descriptor {} is no NT handle", handle.as_raw_fd()))?;
+        self.seat.seen_nt_handle(vm, token)?;
+        self.nt_handles_of(vm)?.adopt(handle.as_fd())?;
+        Ok(())
+    }
+}

@@ -1,0 +1,237 @@
+//! What the seat records: a trace into a file, or the last of it in memory until something goes wrong.
+//!
+//! The end of the daemon, however it comes, costs a trace in a file nothing: see [`trace::Recorder`]. So nothing here
+//! waits for a batch to end, and nobody flushes.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::Sender;
+
+use drivers::Drivers;
+use dxgkrnl::{Effects, Input, Kernel, Nanos};
+use trace::{Recorder, Times, TraceError};
+
+use super::Seated;
+use crate::daemon::Options;
+use crate::daemon::durable::Told;
+use crate::daemon::journal::{Journal, JournalOptions, Ledger};
+use crate::daemon::timer::Timer;
+
+/// Dumps that nobody asked for: a machine that resets all day does not fill its disk.
+const DUMPS_UNASKED_MAX: u32 = 16;
+const PROGRAM: &str = concat!("gpupv ", env!("CARGO_PKG_VERSION"));
+
+/// See the module.
+pub(super) struct Recording {
+    recorder: Recorder,
+    /// Where a flight recorder leaves its dumps; `None`: it records into a file.
+    dumps: Option<PathBuf>,
+    dumped: u32,
+    /// Resets of engines and adapters that were seen.
+    resets: u64,
+    /// The kernel's state cannot be saved; that was said.
+    unsaved: bool,
+    /// Who writes it to the disk, and whether there is something to write that it was told of.
+    writer: Option<Sender<Told>>,
+    unwritten: bool,
+    journal: Option<Journal>,
+}
+
+impl Seated {
+    /// Begins a journal, or goes on from what it has.
+    pub fn open_journal(
+        &mut self,
+        asked: &JournalOptions,
+        options: &Options,
+        timer: &Timer,
+    ) -> anyhow::Result<()> {
+        let (durable, config) = (options.durable.of_blocks(), &options.kernel);
+        let (mut journal, replayed) =
+            Journal::open(&asked.folder, durable, PROGRAM, config, &options.drivers)?;
+        let first_step = replayed.as_ref().map_or(1, |replayed| replayed.next_step);
+        match replayed {
+            Some(replayed) => {
+                timer.stand_at(replayed.now);
+                self.resume(replayed)?;
+            }
+            None => self.ledger = Some(Ledger::default()),
+        }
+        let ledger = self.ledger.get_or_insert_default();
+        let recorder = journal.begin(&self.kernel, ledger, first_step)?;
+        self.recording = Some(Recording { journal: Some(journal), ..Recording::over(recorder, None) });
+        Ok(())
+    }
+
+    pub fn journal(&self) -> Option<&Journal> {
+        self.recording.as_ref()?.journal.as_ref()
+    }
+}
+
+impl Recording {
+    /// What the options ask for, if anything.
+    pub fn new(options: &Options) -> Result<Option<Recording>, TraceError> {
+        let (recorder, dumps) = match (&options.record, options.flight_recorder_bytes) {
+            (Some(path), _) => {
+                let durable = options.durable.of_blocks();
+                let recording = trace::Recording { durable, trace: None, first_step: None };
+                (Recorder::create_as(path, &options.kernel, PROGRAM, recording)?, None)
+            }
+            (None, Some(bytes)) => {
+                let recorder = Recorder::in_memory(&options.kernel, PROGRAM, bytes)?;
+                (recorder, Some(options.dumps.clone()))
+            }
+            (None, None) => return Ok(None),
+        };
+        Ok(Some(Recording::over(recorder, dumps)))
+    }
+
+    /// Records a kernel that has run for a while: its state comes first.
+    pub fn from_here(path: &Path, kernel: &Kernel<Drivers>) -> Result<Recording, TraceError> {
+        let recorder = Recorder::create(path, kernel.config(), PROGRAM)?;
+        let mut recording = Recording::over(recorder, None);
+        recording.snapshot(kernel);
+        Ok(recording)
+    }
+
+    fn over(recorder: Recorder, dumps: Option<PathBuf>) -> Recording {
+        let (dumped, resets, unsaved, writer, unwritten) = (0, 0, false, None, false);
+        Recording { recorder, dumps, dumped, resets, unsaved, writer, unwritten, journal: None }
+    }
+
+    #[inline]
+    pub fn begin(&mut self, now: Nanos, input: &Input) {
+        said(self.recorder.begin(now, input));
+        if let Some(writer) = self.writer.as_ref().filter(|_| !self.unwritten) {
+            self.unwritten = writer.send(Told::Recorded).is_ok();
+        }
+    }
+
+    #[inline]
+    pub fn end(&mut self, effects: &Effects, kernel: &Kernel<Drivers>, ledger: Option<&Ledger>) {
+        said(self.recorder.end(effects));
+        if self.recorder.snapshot_is_due() {
+            match ledger {
+                Some(ledger) => self.begin_segment(kernel, ledger),
+                None => self.snapshot(kernel),
+            }
+        }
+        if self.dumps.is_some() && kernel.resets() != self.resets {
+            self.resets = kernel.resets();
+            self.dump_unasked("reset", Some(kernel));
+        }
+    }
+
+    pub fn last_step(&self) -> u64 {
+        self.recorder.next_step() - 1
+    }
+
+    pub fn times(&mut self, times: &Times) {
+        said(self.recorder.times(times));
+    }
+
+    /// So many moves of the last step are done.
+    pub fn performed(&mut self, moves: usize) {
+        let last_step = self.last_step();
+        if let Some(journal) = &mut self.journal {
+            journal.performed(last_step, moves);
+        }
+    }
+
+    /// What came before is not needed any more.
+    #[cold]
+    fn begin_segment(&mut self, kernel: &Kernel<Drivers>, ledger: &Ledger) {
+        let Some(journal) = self.journal.as_mut().filter(|_| !self.unsaved) else { return };
+        let mut lives = ledger.clone();
+        let processes: BTreeSet<_> = kernel.processes().collect();
+        lives.retain(|process| processes.contains(&process));
+        match journal.begin(kernel, &lives, self.recorder.next_step()) {
+            Ok(recorder) => {
+                let ended = std::mem::replace(&mut self.recorder, recorder);
+                said(ended.finish(kernel.snapshot().digest()).map(drop));
+            }
+            Err(error) => {
+                self.unsaved = true;
+                tracing::error!("the journal grows from here on, its next segment cannot begin: {error:#}");
+            }
+        }
+    }
+
+    #[cold]
+    fn snapshot(&mut self, kernel: &Kernel<Drivers>) {
+        match kernel.save() {
+            Ok(state) => said(self.recorder.snapshot(&state, kernel.snapshot().digest())),
+            Err(why) if !self.unsaved => {
+                self.unsaved = true;
+                tracing::warn!("the trace has no snapshots: {why}");
+            }
+            Err(_) => {}
+        }
+    }
+
+    /// The kernel panicked: what the last words about the trace are.
+    pub fn panicked(&mut self) -> &'static str {
+        if self.dumps.is_some() {
+            self.dump_unasked("panic", None);
+            "the flight recorder was dumped: gpupv replay shows the call that led to it again"
+        } else if self.recorder.dropped() > 0 {
+            "the trace ends before it: recording had stopped"
+        } else {
+            "the trace has the call that led to it: gpupv replay shows it again"
+        }
+    }
+
+    #[cold]
+    fn dump_unasked(&mut self, why: &str, kernel: Option<&Kernel<Drivers>>) {
+        let Some(folder) = self.dumps.clone().filter(|_| self.dumped < DUMPS_UNASKED_MAX) else { return };
+        self.dumped += 1;
+        let path = folder.join(format!("gpupv-{}-{}-{why}.gvt", std::process::id(), self.dumped));
+        match self.dump(&path, kernel) {
+            Ok(steps) => tracing::warn!("{why}: the last {steps} steps are in {}", path.display()),
+            Err(error) => tracing::error!("{why}: the flight recorder could not be dumped: {error}"),
+        }
+    }
+
+    /// Writes what a flight recorder has; how many steps.
+    pub fn dump(&self, path: &Path, kernel: Option<&Kernel<Drivers>>) -> Result<u64, String> {
+        if self.dumps.is_none() {
+            return Err(
+                "the daemon records into a file, which has everything: copy it, with its .open file".into()
+            );
+        }
+        let digest = kernel.map(|kernel| kernel.snapshot().digest());
+        self.recorder.dump(path, digest).map_err(|error| error.to_string())
+    }
+
+    /// Steps that could not be recorded.
+    pub fn dropped(&self) -> u64 {
+        self.recorder.dropped()
+    }
+
+    /// Whom to tell when there is something to write to the disk.
+    pub fn tell_when_recorded(&mut self, writer: Sender<Told>) {
+        self.writer = Some(writer);
+    }
+
+    /// Puts all that was recorded into the file; the file, for who has it written to the disk.
+    pub fn flush(&mut self) -> Option<std::fs::File> {
+        self.unwritten = false;
+        said(self.recorder.flush());
+        self.recorder.file()
+    }
+
+    /// Ends the trace with the digest of the state.
+    pub fn finish(self, kernel: &Kernel<Drivers>) -> Result<(), TraceError> {
+        if self.dumps.is_some() {
+            return Ok(());
+        }
+        self.recorder.finish(kernel.snapshot().digest()).map(drop)
+    }
+}
+
+/// A recording that stops does not stop the daemon.
+#[inline]
+fn said(result: Result<(), TraceError>) {
+    if let Err(error) = result {
+        tracing::error!("{error}; the daemon goes on without");
+    }
+}

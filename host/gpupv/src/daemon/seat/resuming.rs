@@ -1,0 +1,436 @@
+//! The time between the start of a daemon that goes on from a journal and its first step: its guests come back.
+//!
+//! ```text
+//!   replayed ──▶ away: Resume, Regain, LendAgain, HaveNtHandle ──Hello──▶ back ─┐ all of them, or the limit is over:
+//!                 └── ended meanwhile, or never seen again ──▶ ended ───────────┴▶ every Welcome is sent, time goes on
+//! ```
+//! Nothing moves before that: the model's time stands still, and whoever is back waits for its Welcome. So no step finds
+//! memory missing that its process is about to lend again, and the outage takes no time: no timeout runs meanwhile.
+
+use std::collections::BTreeSet;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use anyhow::Context as _;
+use d3dkmt::ShareToken;
+use d3dkmt::limits::PROCESSES_PER_VM_MAX;
+use dxgkrnl::{DataMove, Fault, Input, ProcessId, VmId};
+use fence_page::SLOTS_PER_PAGE;
+use proto::channel::{ToGuest, Welcome, to_guest};
+use proto::{Message as _, PROTOCOL_VERSION};
+
+use super::moving::LentBy;
+use super::{Attached, Dirty, Seat, Seated, Token, random};
+use crate::daemon::channel::goodbye;
+use crate::daemon::counters::Counter;
+use crate::daemon::guest::{Guest, Outbox, Sink};
+use crate::daemon::journal::{NotKept, Replayed};
+use crate::daemon::lent::{Lent, LentPages};
+use crate::daemon::local_vm::has_machine;
+use crate::daemon::memory::FenceMemory;
+
+/// See the module.
+#[derive(Default)]
+pub(super) struct Resuming {
+    next_step: u64,
+    /// Have not said Hello yet.
+    away: BTreeSet<ProcessId>,
+    /// Moves of data that the last step asked for.
+    moves: Vec<DataMove>,
+    /// NT handles that nobody has shown yet.
+    unseen: BTreeSet<(VmId, ShareToken)>,
+    /// VMs whose machines are not there yet.
+    machines: BTreeSet<VmId>,
+    /// Have said Hello, and will be welcomed: with what each has read of its session.
+    unwelcomed: Vec<(Arc<Guest>, Sink, u64)>,
+    /// What others want done after that.
+    parked: Vec<(VmId, Parked)>,
+}
+
+/// Something that waits until all guests are back.
+pub type Parked = Box<dyn FnOnce() + Send>;
+
+/// What going on came to.
+#[derive(Debug, Default)]
+pub struct WentOn {
+    /// NT handles that nobody holds any more, which have ended.
+    pub closed: usize,
+    /// Guests whose sessions cannot be gone on with after all.
+    pub not_welcomed: Vec<ProcessId>,
+}
+
+/// What a daemon found in its journal, in figures.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Resumed {
+    /// Number of the step that comes next.
+    pub next_step: u64,
+    pub processes: usize,
+    /// Waits that were pending, of processors and in queues.
+    pub waits: usize,
+}
+
+/// A guest that is waited for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Awaited {
+    pub process: ProcessId,
+    pub vm: VmId,
+    /// By its VM's own numbers.
+    pub pid: u32,
+    /// It has made calls, so it has a session to go on with; another one was only about to begin one.
+    pub has_called: bool,
+}
+
+impl Seated {
+    /// Takes over what was replayed. VMs with these identities go on, those of others have ended.
+    pub(super) fn resume(&mut self, replayed: Replayed) -> anyhow::Result<()> {
+        let Replayed { kernel, ledger, next_step, moves, .. } = replayed;
+        let mut resuming = Resuming { next_step, moves, ..Resuming::default() };
+        for of in kernel.attached_processes() {
+            let guest = Guest {
+                id: of.process,
+                vm: of.vm,
+                pid: of.pid,
+                name: of.name.to_owned(),
+                calls: Counter::default(),
+                outbox: Outbox::default(),
+            };
+            let (guest, memory, lent) = (Arc::new(guest), FenceMemory::Local(Vec::new()), Lent::default());
+            // None works before Resume was answered with it.
+            let token = random()?;
+            self.guests.insert(of.process, Attached { guest, memory, lent, token });
+            resuming.away.insert(of.process);
+        }
+        self.vms = kernel.attached_vms().map(|(vm, name)| (vm, name.to_owned())).collect();
+        for (vm, token) in kernel.named_nt_handles() {
+            self.nt_handles.resumed(vm, token);
+            resuming.unseen.insert((vm, token));
+        }
+        self.processes_begun = ledger.processes_begun;
+        (self.kernel, self.ledger, self.resuming) = (kernel, Some(ledger), Some(resuming));
+        Ok(())
+    }
+
+    fn resumed(&self, process: ProcessId) -> anyhow::Result<&Attached> {
+        let away = self.resuming.as_ref().is_some_and(|resuming| resuming.away.contains(&process));
+        let attached = self.guests.get(&process).filter(|_| away);
+        attached
+            .context("this session does not go on here: the daemon has gone on without it, or never had it")
+    }
+}
+
+impl Seat {
+    /// Ends what cannot go on: VMs that are not `kept`, and adapters whose engines held bytes that nobody else had. Gives what is gone on with; `None` if there was nothing in the journal.
+    pub fn end_what_is_lost(&self, kept: &[(VmId, String)]) -> Option<Resumed> {
+        let mut seated = self.take();
+        let next_step = seated.resuming.as_ref()?.next_step;
+        let is_kept =
+            |(vm, name): &(&VmId, &String)| kept.iter().any(|(id, kept)| (id, kept) == (*vm, *name));
+        let lost = seated.vms.iter().filter(|vm| !is_kept(vm)).map(|(vm, _)| *vm).collect::<Vec<_>>();
+        for vm in lost {
+            tracing::warn!("vm {} does not go on: it is not served any more; its processes end", vm.0);
+            let of_vm: Vec<_> =
+                seated.guests.values().filter(|one| one.guest.vm == vm).map(|one| one.guest.id).collect();
+            for process in of_vm {
+                self.end_process(&mut seated, process, &mut Dirty::default());
+            }
+            self.step(&mut seated, Input::VmDetached { vm }, &mut Dirty::default());
+        }
+        let machines: BTreeSet<_> = seated.vms.keys().copied().filter(|vm| has_machine(*vm)).collect();
+        if let Some(resuming) = &mut seated.resuming {
+            resuming.machines = machines;
+        }
+        let adapters =
+            seated.ledger.as_ref().map(|ledger| ledger.adapters_with_shadows()).unwrap_or_default();
+        for adapter in adapters {
+            tracing::warn!(
+                "adapter {adapter} is stopped: what its engines had in caches ended with the daemon"
+            );
+            self.step(&mut seated, Input::Fault(Fault::StopAdapter { adapter }), &mut Dirty::default());
+        }
+        let mut waits = 0;
+        seated.kernel.pending_waits(&mut |_| waits += 1);
+        Some(Resumed { next_step, processes: seated.guests.len(), waits })
+    }
+
+    pub fn is_resuming(&self) -> bool {
+        self.take().resuming.is_some()
+    }
+
+    /// Guests that have not come back yet.
+    pub fn awaited(&self) -> Vec<Awaited> {
+        let seated = self.take();
+        let away = seated.resuming.iter().flat_map(|resuming| &resuming.away);
+        let awaited = away.filter_map(|process| {
+            let guest = &seated.guests.get(process)?.guest;
+            let has_called = seated.ledger.as_ref().is_some_and(|ledger| ledger.calls(*process) > 0);
+            Some(Awaited { process: *process, vm: guest.vm, pid: guest.pid, has_called })
+        });
+        awaited.collect()
+    }
+
+    /// A process of a VM comes back, to memory that is still empty: its slots, and the token that its stream must present.
+    /// What it said before is forgotten.
+    pub fn resume(
+        &self,
+        (vm, pid): (VmId, u32),
+        process: ProcessId,
+        presented: &[u8],
+        memory: FenceMemory,
+    ) -> anyhow::Result<(u32, Token)> {
+        let token: Token = random()?;
+        let mut seated = self.take();
+        let expected = seated.journal().map(|journal| journal.resume_token(process));
+        let guest = &seated.resumed(process)?.guest;
+        // As any other comparison of it: who can measure it is on this machine, and asks the broker for each try.
+        let is_right =
+            expected.is_some_and(|expected| expected[..] == *presented) && (guest.vm, guest.pid) == (vm, pid);
+        anyhow::ensure!(is_right, "it is not the session of this process");
+        let of = seated.kernel.attached_processes().find(|of| of.process == process);
+        let slots = of.context("no such process")?.slots;
+        let Seated { guests, tokens, .. } = &mut *seated;
+        let attached = guests.get_mut(&process).context("no such process")?;
+        tokens.remove(&attached.token);
+        tokens.insert(token, process);
+        (attached.token, attached.memory, attached.lent) = (token, memory, Lent::default());
+        Ok((slots, token))
+    }
+
+    /// New memory for slots of a process that is coming back, with the values that are to stand there.
+    pub fn regain(
+        &self,
+        process: ProcessId,
+        first: u32,
+        add: impl FnOnce(&mut FenceMemory) -> anyhow::Result<()>,
+    ) -> anyhow::Result<()> {
+        let mut seated = self.take();
+        seated.resumed(process)?;
+        let Seated { guests, kernel, .. } = &mut *seated;
+        let attached = guests.get_mut(&process).context("no such process")?;
+        let next = attached.memory.slots();
+        anyhow::ensure!(first == next, "slot {first} is to be the first of a region, the next one is {next}");
+        add(&mut attached.memory)?;
+        let slots = kernel.attached_processes().find(|of| of.process == process).map_or(0, |of| of.slots);
+        let has = attached.memory.slots();
+        anyhow::ensure!(
+            has <= slots.next_multiple_of(SLOTS_PER_PAGE),
+            "{has} fence slots are taken, the process has {slots}"
+        );
+        let mut failed = Ok(());
+        let memory = &attached.memory;
+        let end = memory.slots();
+        kernel.fence_memory(process, &mut |slot, value| {
+            if (first..end).contains(&slot) && failed.is_ok() {
+                failed = memory.store(slot, value);
+            }
+        });
+        failed
+    }
+
+    /// Pages that a process had lent before.
+    pub fn lend_again(
+        &self,
+        process: ProcessId,
+        address: u64,
+        pages: u32,
+        lent: LentPages,
+    ) -> anyhow::Result<()> {
+        self.take().resumed(process)?;
+        self.lend(process, address, pages, lent)
+    }
+
+    /// A process shows an NT handle that it holds. True for one that is known or may be: it is watched from now on.
+    pub fn seen_nt_handle(&self, vm: VmId, token: ShareToken) -> anyhow::Result<()> {
+        let mut seated = self.take();
+        if let Some(resuming) = &mut seated.resuming {
+            resuming.unseen.remove(&(vm, token));
+        }
+        seated.nt_handles.seen(vm, token)
+    }
+
+    /// A process has said Hello, having read so much: it is welcomed when all are back. It is an error if it did not take
+    /// all of its memory.
+    pub(in crate::daemon) fn is_back(
+        &self,
+        guest: &Arc<Guest>,
+        sink: Sink,
+        received: u64,
+    ) -> anyhow::Result<()> {
+        let process = guest.id;
+        let mut seated = self.take();
+        let of = seated.kernel.attached_processes().find(|of| of.process == process);
+        let (has, slots) = (seated.resumed(process)?.memory.slots(), of.context("no such process")?.slots);
+        let whole = slots.next_multiple_of(SLOTS_PER_PAGE);
+        anyhow::ensure!(has == slots || has == whole, "it has taken {has} of its {slots} fence slots");
+        if let Some(resuming) = &mut seated.resuming {
+            resuming.away.remove(&process);
+            resuming.unwelcomed.push((guest.clone(), sink, received));
+        }
+        drop(seated);
+        self.tell_who_waits_for_guests();
+        Ok(())
+    }
+
+    /// A VM has its machine. True if it is one that this daemon goes on with, so that the kernel knows of it.
+    pub fn machine_is_back(&self, vm: VmId) -> bool {
+        self.take().resuming.as_mut().is_some_and(|resuming| resuming.machines.remove(&vm))
+    }
+
+    /// Guests of this VM are waited for.
+    pub fn is_resuming_vm(&self, vm: VmId) -> bool {
+        let seated = self.take();
+        seated.resuming.is_some() && seated.vms.contains_key(&vm)
+    }
+
+    /// Of a VM that comes back these processes are left: all others have ended.
+    pub fn returning(&self, vm: VmId, processes: &[u32]) {
+        let ended =
+            self.guests().into_iter().filter(|guest| guest.vm == vm && !processes.contains(&guest.id.0));
+        ended.for_each(|guest| self.detach(guest.id));
+    }
+
+    /// Everybody is back, or has ended: what was under way goes on.
+    pub fn go_on(&self) -> WentOn {
+        let mut dirty = Dirty::default();
+        let mut seated = self.take();
+        let Some(Resuming { moves, unseen, machines, unwelcomed, parked, .. }) = seated.resuming.take()
+        else {
+            return WentOn::default();
+        };
+        let Seated { performer, guests, .. } = &mut *seated;
+        for one in &moves {
+            if let Err(error) = performer.perform(one, &mut LentBy(guests)) {
+                tracing::warn!("{one}: {error}");
+            }
+        }
+        self.timer.go_on();
+        for vm in machines {
+            tracing::warn!("vm {} does not go on: its machine is not back", vm.0);
+            self.step(&mut seated, Input::VmDetached { vm }, &mut dirty);
+        }
+        let closed = unseen.len();
+        for (vm, token) in unseen {
+            if let Some(input) = seated.nt_handles.close(vm, token) {
+                self.step(&mut seated, input, &mut dirty);
+            }
+        }
+        // Nothing was armed while time stood still.
+        seated.armed = None;
+        self.arm(&mut seated);
+        drop(seated);
+        dirty.flush();
+        let mut not_welcomed = Vec::new();
+        for (guest, sink, received) in unwelcomed {
+            if let Err(error) = self.greet(&guest, sink, received) {
+                self.counters.protocol_errors.add(1);
+                tracing::warn!("process {} of vm {} cannot go on: {error}", guest.id.0, guest.vm.0);
+                not_welcomed.push(guest.id);
+            }
+        }
+        parked.into_iter().for_each(|(_, parked)| parked());
+        WentOn { closed, not_welcomed }
+    }
+
+    /// Has something of a VM done when guests that are waited for are back. False if none are, or if too much of this VM
+    /// waits already: then it is not done.
+    pub fn once_gone_on(&self, vm: VmId, parked: Parked) -> bool {
+        let mut seated = self.take();
+        let Some(resuming) = &mut seated.resuming else { return false };
+        let of_vm = resuming.parked.iter().filter(|(of, _)| *of == vm).count();
+        let has_room = of_vm < PROCESSES_PER_VM_MAX;
+        if has_room {
+            resuming.parked.push((vm, parked));
+        }
+        has_room
+    }
+
+    /// How many things of VMs wait for guests to be back.
+    pub fn waiting_to_go_on(&self) -> usize {
+        self.take().resuming.as_ref().map_or(0, |resuming| resuming.parked.len())
+    }
+
+    /// Who is to look at [`Self::awaited`] when there is something new.
+    pub(in crate::daemon) fn told_of_guests(&self, bell: Arc<OwnedFd>) {
+        let _ = self.returns.set(bell);
+    }
+
+    fn tell_who_waits_for_guests(&self) {
+        if let Some(bell) = self.returns.get() {
+            // A full counter is news already.
+            let _ = rustix::io::write(&**bell, &1u64.to_ne_bytes());
+        }
+    }
+
+    /// A process has ended. That may be what was waited for.
+    pub(super) fn is_gone(&self, seated: &mut Seated, process: ProcessId) {
+        if let Some(resuming) = &mut seated.resuming {
+            resuming.away.remove(&process);
+            self.tell_who_waits_for_guests();
+        }
+    }
+
+    /// Connects the stream of a guest: the Welcome first, then what it has not read of a session that goes on.
+    pub(in crate::daemon) fn greet(&self, guest: &Guest, sink: Sink, received: u64) -> Result<(), NotKept> {
+        let async_submission = self.async_submission(guest.vm);
+        let seated = self.take();
+        let ledger = seated.ledger.as_ref();
+        let unread = match ledger.map(|ledger| ledger.unread(guest.id, received)).transpose() {
+            Ok(unread) => unread,
+            Err(not_kept) => {
+                let goodbye = goodbye(&format!("the session cannot go on: {not_kept}"));
+                let _ = sink.send(&goodbye.encode_length_delimited_to_vec());
+                return Err(not_kept);
+            }
+        };
+        let welcome = Welcome {
+            version: PROTOCOL_VERSION,
+            process: guest.id.0,
+            recording: self.recording,
+            async_submission,
+            status_slot_plus_one: seated.kernel.status_slot(guest.id).map_or(0, |slot| slot + 1),
+            applied: ledger.map_or(0, |ledger| ledger.calls(guest.id)),
+            times: self.times,
+        };
+        guest.outbox.connect(sink);
+        // An outbox that was connected just now has room.
+        let frame = ToGuest { request: 0, status: 0, body: Some(to_guest::Body::Welcome(welcome)) };
+        let _ = guest.outbox.append(&frame);
+        for frame in unread.into_iter().flatten() {
+            guest.outbox.append_frame(frame);
+        }
+        drop(seated);
+        guest.outbox.flush();
+        tracing::debug!("process {} (pid {}, {}) connected", guest.id.0, guest.pid, guest.name);
+        Ok(())
+    }
+
+    /// Guests that do not say what they read would have it kept for ever.
+    pub(super) fn cut_off_who_never_read(&self, seated: &Seated, over: &[ProcessId]) {
+        for attached in over.iter().filter_map(|process| seated.guests.get(process)) {
+            let (process, vm) = (attached.guest.id.0, attached.guest.vm.0);
+            tracing::warn!("process {process} of vm {vm} is cut off: it does not say what it has read");
+            attached.guest.outbox.cut_off();
+        }
+    }
+
+    /// A guest says what it has read.
+    pub(in crate::daemon) fn was_read(&self, process: ProcessId, received: u64) {
+        if let Some(ledger) = &mut self.take().ledger {
+            ledger.read(process, received);
+        }
+    }
+
+    /// One-way calls that a process made in this journal; `None` without one: nobody keeps them.
+    pub(in crate::daemon) fn one_way_calls(&self, process: ProcessId) -> Option<u64> {
+        Some(self.take().ledger.as_ref()?.one_way_calls(process))
+    }
+
+    pub fn has_journal(&self) -> bool {
+        self.take().journal().is_some()
+    }
+
+    /// What a process presents to go on after the daemon was killed, and for how many milliseconds it is to try.
+    pub fn resume_right(&self, process: ProcessId) -> Option<(Token, Option<u64>)> {
+        let token = self.take().journal()?.resume_token(process);
+        Some((token, self.resume_within.map(|limit| limit.as_millis() as u64)))
+    }
+}

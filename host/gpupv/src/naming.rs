@@ -1,0 +1,66 @@
+//! What people write on the command line, and the name of it.
+
+use dxgkrnl::{Nanos, duration};
+
+/// Processes that an error lists.
+const LISTED_MAX: usize = 16;
+
+/// A length of time with its unit.
+pub fn length_of_time(text: &str) -> Result<Nanos, String> {
+    duration::parse(text).ok_or_else(|| format!("a time is a number and a unit: {}", duration::FORMS))
+}
+
+/// The process with this number, or the only one with this name, of all that are attached: their numbers and names.
+pub fn process_named<'a>(
+    wanted: &str,
+    attached: impl Iterator<Item = (u32, &'a str)> + Clone,
+) -> Result<u32, String> {
+    let is_wanted = |(number, name): &(u32, &str)| *name == wanted || number.to_string() == wanted;
+    let found: Vec<(u32, &str)> = attached.clone().filter(is_wanted).collect();
+    let listed = |processes: &mut dyn Iterator<Item = (u32, &'a str)>| {
+        let mut listed: Vec<String> =
+            processes.take(LISTED_MAX + 1).map(|(number, name)| format!("p{number} {name:?}")).collect();
+        if listed.len() > LISTED_MAX {
+            listed[LISTED_MAX] = "..".into();
+        }
+        if listed.is_empty() { "none".into() } else { listed.join(", ") }
+    };
+    match found[..] {
+        [(process, _)] => Ok(process),
+        [] => {
+            let all = listed(&mut attached.clone());
+            Err(format!("no process {wanted:?} is attached: there are {all}"))
+        }
+        _ => {
+            let count = found.len();
+            let them = listed(&mut found.into_iter());
+            Err(format!("{count} processes are named {wanted:?}: say which by its number, of {them}"))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn processes_are_found_by_number_and_by_a_name_that_is_theirs_alone() {
+        let attached = [(1, "game"), (2, "game"), (3, "7"), (7, "recorder")];
+        let named = |wanted| process_named(wanted, attached.into_iter());
+        assert_eq!((named("recorder"), named("2")), (Ok(7), Ok(2)));
+        assert!(named("7").unwrap_err().starts_with("2 processes are named \"7\""));
+        assert_eq!(
+            named("game").unwrap_err(),
+            "2 processes are named \"game\": say which by its number, of p1 \"game\", p2 \"game\""
+        );
+        assert!(
+            named("nobody")
+                .unwrap_err()
+                .ends_with("there are p1 \"game\", p2 \"game\", p3 \"7\", p7 \"recorder\"")
+        );
+        let many: Vec<(u32, &str)> = (0..100).map(|number| (number, "many")).collect();
+        let error = process_named("many", many.into_iter()).unwrap_err();
+        assert!(error.ends_with("p15 \"many\", .."), "{error}");
+        assert!(process_named("x", std::iter::empty()).unwrap_err().ends_with("there are none"));
+    }
+}

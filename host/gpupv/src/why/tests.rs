@@ -1,0 +1,212 @@
+//! A planted state, told in every form. Its text and its picture are those of docs/WHY.md: `GPUPV_BLESS=1` writes them.
+
+use std::path::{Path, PathBuf};
+
+use d3dkmt::{
+    Call, CreateContextFlags, EventId, GpuSignal, Handle, Reply, ShareToken, SignalFlags, SyncObjectFlags,
+    SyncObjectInfo, SyncObjectType, WaitFromCpuFlags, access, isa,
+};
+use dxgkrnl::why::{Question, Why};
+use dxgkrnl::{Config, Effects, Grant, Input, Kernel, ProcessId, TdrConfig, VmId};
+use kmd::SimulatedMiniport;
+
+use super::{json::to_json, svg::to_svg, to_reply};
+
+struct Planted {
+    kernel: Kernel<SimulatedMiniport>,
+    now: u64,
+}
+
+impl Planted {
+    fn input(&mut self, input: Input) -> Reply {
+        let mut effects = Effects::default();
+        self.kernel.handle(self.now, input, &mut effects);
+        for answer in &effects.answers {
+            assert!(answer.status.is_success(), "{answer}: {:?}", effects.notes);
+        }
+        effects.answers.into_iter().next().map_or(Reply::None, |answer| answer.reply)
+    }
+
+    fn call(&mut self, process: u32, call: Call) -> Reply {
+        self.input(Input::Call { process: ProcessId(process), request: 1, call })
+    }
+
+    fn process(&mut self, process: u32, vm: u32, name: &str) -> Handle {
+        let id = ProcessId(process);
+        self.input(Input::ProcessAttached {
+            process: id,
+            vm: VmId(vm),
+            pid: 400 + process,
+            name: name.into(),
+        });
+        self.input(Input::FenceMemoryAdded { process: id, slots: 64 });
+        let Reply::Adapters(list) = self.call(process, Call::EnumAdapters { capacity: 1 }) else { panic!() };
+        let create = Call::CreateDevice { adapter: list[0].handle, flags: 0 };
+        let Reply::Device(device) = self.call(process, create) else { panic!() };
+        device
+    }
+
+    fn context(&mut self, process: u32, device: Handle, node_ordinal: u32) -> Handle {
+        let (flags, private_data) = (CreateContextFlags::empty(), Vec::new());
+        let create = Call::CreateContextVirtual {
+            device,
+            node_ordinal,
+            engine_affinity: 0,
+            flags,
+            client_hint: 0,
+            private_data,
+        };
+        let Reply::Context(context) = self.call(process, create) else { panic!() };
+        context
+    }
+
+    fn fence(&mut self, process: u32, device: Handle, flags: SyncObjectFlags) -> Handle {
+        let object_type = SyncObjectType::MONITORED_FENCE;
+        let info = SyncObjectInfo { object_type, flags, ..SyncObjectInfo::default() };
+        let create = Call::CreateSynchronizationObject { device, info, legacy: false };
+        let Reply::SyncObject(created) = self.call(process, create) else { panic!() };
+        created.object
+    }
+
+    fn gpu_wait(&mut self, process: u32, context: Handle, fence: Handle, value: u64) {
+        let (objects, values) = (vec![fence].into(), vec![value].into());
+        self.call(process, Call::WaitFromGpu { context, objects, values });
+    }
+
+    fn gpu_signal(&mut self, process: u32, context: Handle, fence: Handle, value: u64) {
+        let signal = GpuSignal::Monitored { objects: vec![fence].into(), values: vec![value].into() };
+        let flags = SignalFlags::empty();
+        self.call(process, Call::SignalFromGpu { contexts: vec![context].into(), signal, flags });
+    }
+
+    fn wait(&mut self, process: u32, device: Handle, fence: Handle, value: u64) {
+        let (objects, values) = (vec![fence].into(), vec![value].into());
+        let (flags, event) = (WaitFromCpuFlags::empty(), EventId(9));
+        self.call(process, Call::WaitFromCpu { device, objects, values, flags, event });
+    }
+}
+
+/// A client in one VM waits for a frame of a compositor in another, whose engine hangs; two queues of a game wait for each
+/// other; and a recorder waits for a camera that was killed.
+fn planted() -> Why {
+    let shared = SyncObjectFlags::SHARED | SyncObjectFlags::NT_SECURITY_SHARING;
+    let rights = access::SYNC_OBJECT_ALL_ACCESS;
+    let config = Config {
+        grants: vec![Grant { name: "frame".into(), vms: vec!["left".into(), "right".into()] }],
+        tdr: TdrConfig { level: 0, ..TdrConfig::default() },
+        ..Config::default()
+    };
+    let mut world = Planted { kernel: Kernel::new(config, SimulatedMiniport::default()), now: 0 };
+    for (vm, name) in [(1, "left"), (2, "right")] {
+        world.input(Input::VmAttached { vm: VmId(vm), name: name.into() });
+    }
+    let device = world.process(1, 1, "compositor");
+    let context = world.context(1, device, 0);
+    let frame = world.fence(1, device, shared);
+    let (token, name) = (ShareToken([1; 16]), Some("frame".into()));
+    world.call(1, Call::ShareObjects { objects: vec![frame], desired_access: rights, name, token });
+    let theirs = world.process(2, 2, "client");
+    let token = ShareToken([2; 16]);
+    world.call(2, Call::OpenNtHandleFromName { name: "frame".into(), desired_access: rights, token });
+    let (flags, engine_affinity) = (SyncObjectFlags::empty(), 0);
+    let open = Call::OpenSyncObject { device: theirs, token, flags, engine_affinity, legacy: false };
+    let Reply::SyncObject(opened) = world.call(2, open) else { panic!() };
+    world.now = 1_000_000_000;
+    let private_data = isa::encode(&[isa::Packet::Hang]);
+    let contexts = vec![context].into();
+    world.call(1, Call::SubmitCommand { contexts, commands: 0, length: 0, flags: 0, private_data });
+    world.gpu_signal(1, context, frame, 7);
+    world.now = 1_200_000_000;
+    world.wait(2, theirs, opened.object, 7);
+
+    world.now = 4_000_000_000;
+    let device = world.process(3, 0, "game");
+    let (draw, copy) = (world.context(3, device, 1), world.context(3, device, 2));
+    let none = SyncObjectFlags::empty();
+    let (drawn, copied) = (world.fence(3, device, none), world.fence(3, device, none));
+    world.gpu_wait(3, draw, copied, 1);
+    world.gpu_signal(3, draw, drawn, 1);
+    world.gpu_wait(3, copy, drawn, 1);
+    world.gpu_signal(3, copy, copied, 1);
+
+    world.now = 5_000_000_000;
+    let device = world.process(4, 0, "recorder");
+    let shot = world.fence(4, device, shared);
+    let token = ShareToken([3; 16]);
+    world.call(4, Call::ShareObjects { objects: vec![shot], desired_access: rights, name: None, token });
+    let camera = world.process(5, 0, "camera <&\">");
+    let open = Call::OpenSyncObject { device: camera, token, flags, engine_affinity, legacy: false };
+    world.call(5, open);
+    world.wait(4, device, shot, 30);
+    world.now = 5_500_000_000;
+    world.input(Input::ProcessGone { process: ProcessId(5) });
+
+    let state = world.kernel.save().expect("the simulated driver can be saved");
+    world.kernel.why_and_what_if(&Question { now: 9_000_000_000, ..Question::default() }, || {
+        Kernel::restore(world.kernel.config().clone(), SimulatedMiniport::default(), &state).ok()
+    })
+}
+
+fn docs(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs").join(name)
+}
+
+fn agrees(name: &str, found: &str) {
+    if std::env::var_os("GPUPV_BLESS").is_some() {
+        std::fs::write(docs(name), found).expect("docs can be written");
+    }
+    let known = std::fs::read_to_string(docs(name)).expect("docs are there");
+    assert!(known == found, "docs/{name} is not what is told: GPUPV_BLESS=1 writes it\n{found}");
+}
+
+#[test]
+fn the_text_in_the_docs_is_what_is_told() {
+    let page = std::fs::read_to_string(docs("WHY.md")).expect("docs are there");
+    let (head, rest) = page.split_once("## What it says\n\n```text\n").expect("the example");
+    let (_, tail) = rest.split_once("```\n").expect("its end");
+    let told = planted().to_string();
+    agrees("WHY.md", &format!("{head}## What it says\n\n```text\n{told}```\n{tail}"));
+}
+
+#[test]
+fn the_picture_in_the_docs_is_what_is_drawn_and_well_formed() {
+    let drawn = to_svg(&planted());
+    assert_eq!(drawn, to_svg(&planted()), "the same bytes each time");
+    agrees("why.svg", &drawn);
+    let mut reader = quick_xml::Reader::from_str(&drawn);
+    let mut open = 0_i32;
+    loop {
+        match reader.read_event().expect("well-formed") {
+            quick_xml::events::Event::Start(_) => open += 1,
+            quick_xml::events::Event::End(_) => open -= 1,
+            quick_xml::events::Event::Eof => break,
+            _ => {}
+        }
+    }
+    assert_eq!(open, 0);
+    assert!(drawn.contains("camera &lt;&amp;"), "names are text");
+    assert!(drawn.contains("stroke-dasharray"), "the cycle has its way back");
+    let empty = to_svg(&Why::default());
+    assert!(empty.contains("nothing waits"), "{empty}");
+}
+
+#[test]
+fn programs_get_the_fence_the_value_and_the_release_of_each_cause() {
+    let why = planted();
+    let value = to_json(&why);
+    let causes = value["causes"].as_array().expect("a list");
+    let of = |verdict: &str| causes.iter().find(|cause| cause["verdict"] == verdict).expect(verdict);
+    let hang = of("hang");
+    assert_eq!((&hang["root"]["needed"], &hang["root"]["current"]), (&7.into(), &0.into()));
+    assert_eq!(hang["root"]["thing"]["name"], "frame");
+    assert_eq!((&hang["about"]["adapter"], &hang["about"]["node"]), (&0.into(), &0.into()));
+    assert_eq!((&hang["released_by"]["value"], &hang["released_by"]["tried"]), (&7.into(), &true.into()));
+    assert_eq!(of("cycle")["about"]["members"], 2);
+    assert_eq!(of("cycle")["released_by"]["value"], 1);
+    assert_eq!(of("dead-end")["gone"][0]["process"]["process"], 5);
+    assert_eq!(of("dead-end")["released_by"]["value"], 30);
+    assert!(causes.iter().all(|cause| cause["stuck"] == true));
+    let reply = to_reply(&why, false);
+    assert_eq!((reply.causes.len(), reply.svg.as_str()), (3, ""));
+    assert!(reply.causes.iter().all(|cause| reply.text.contains(cause.text.trim_end())));
+}

@@ -1,0 +1,90 @@
+//! What an engine has and what that will do, for people who ask why a wait does not end.
+
+use alloc::vec::Vec;
+
+use d3dkmt::isa::{self, CommandBuffer, Packet};
+use dxgkrnl::ddi::{EngineWork, Foreseen, WorkState};
+
+use super::{Engine, Job};
+
+/// What others may wait for of these packets, and what they wait for.
+fn of_packets<'a>(packets: impl Iterator<Item = &'a Packet>) -> Vec<Foreseen> {
+    let mut foreseen = Vec::new();
+    for packet in packets {
+        match packet {
+            Packet::FenceWrite { gpu_address, value }
+            | Packet::MarkerIn { gpu_address, value }
+            | Packet::MarkerOut { gpu_address, value } => {
+                foreseen.push(Foreseen::Store { gpu_address: *gpu_address, value: *value });
+            }
+            Packet::SignalBarrier { fence, .. } => {
+                foreseen.push(Foreseen::Store { gpu_address: fence.gpu_address, value: fence.value });
+            }
+            Packet::FenceWait { gpu_address, value } => {
+                foreseen.push(Foreseen::Wait { gpu_address: *gpu_address, value: *value });
+            }
+            Packet::WaitBarrier { fences, .. } => {
+                let wait = |fence: &isa::FenceValue| Foreseen::Wait {
+                    gpu_address: fence.gpu_address,
+                    value: fence.value,
+                };
+                foreseen.extend(fences.iter().map(wait));
+            }
+            Packet::Hang | Packet::Busy { duration_ns: u64::MAX } => foreseen.push(Foreseen::NeverEnds),
+            // The value of a timestamp is not known before its time.
+            Packet::Timestamp { .. }
+            | Packet::Busy { .. }
+            | Packet::BeginList { .. }
+            | Packet::Work { .. }
+            | Packet::Barrier { .. }
+            | Packet::LegacyBarrier { .. }
+            | Packet::AssertResourceAccess { .. }
+            | Packet::AssertTextureLayout { .. } => {}
+        }
+    }
+    foreseen
+}
+
+/// What a command buffer will do. One of another KMD's format is work of a usual length and nothing else.
+pub(crate) fn of_commands(commands: &[u8]) -> Vec<Foreseen> {
+    match isa::decode(commands) {
+        Ok(CommandBuffer::Packets(packets)) => of_packets(packets.iter()),
+        Ok(CommandBuffer::Opaque(_)) | Err(_) => Vec::new(),
+    }
+}
+
+impl Job {
+    fn work(&self, state: WorkState) -> EngineWork {
+        let stored = self.scope.iter().flat_map(|scope| scope.stores());
+        let stored = stored.map(|(gpu_address, value)| Foreseen::Store { gpu_address, value });
+        let left = of_packets(self.ahead.iter().chain(&self.packets));
+        EngineWork {
+            submission_fence_id: self.submission_fence_id,
+            hw_queue: self.hw_queue(),
+            context: self.context,
+            process: self.process,
+            state,
+            foreseen: stored.chain(left).collect(),
+        }
+    }
+}
+
+impl Engine {
+    /// See [`dxgkrnl::ddi::Miniport::work`].
+    pub fn work(&self) -> Vec<EngineWork> {
+        let running = self.running.iter().map(|job| {
+            let state = job.until.map_or(WorkState::Hung, |until| WorkState::Running { until });
+            job.work(state)
+        });
+        let queued = self.queue.iter().map(|job| {
+            let state = match job.waits_for {
+                Some((gpu_address, value, _)) => WorkState::Waiting { gpu_address, value },
+                None if self.suspended.contains_key(&job.context) => WorkState::Suspended,
+                None => WorkState::Queued,
+            };
+            job.work(state)
+        });
+        let saved = self.saved.values().map(|job| job.work(WorkState::Preempted));
+        running.chain(queued).chain(saved).collect()
+    }
+}

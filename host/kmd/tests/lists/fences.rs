@@ -1,0 +1,187 @@
+//! Fence barriers as a live system has them: the debug layer hears of native fences, of what the process says of them, and of
+//! every store.
+
+use d3dkmt::NtStatus;
+use d3dkmt::isa::{FenceValue, Packet};
+use d3dkmt::list_escape::{self, FenceFlags};
+use dxgkrnl::ddi::{
+    CurrentValueUpdate, LocalNativeFenceId, Miniport, NativeFenceId, NativeFenceStorage, NewNativeFence,
+    OpenedNativeFence,
+};
+use dxgkrnl::{Config, VidSchCaps};
+
+use crate::gpu::{COPY_ENGINE, DEVICE, ENGINE, Gpu, P};
+
+const OUT: u64 = 0x5000;
+const BACK: u64 = 0x5040;
+const LISTS: FenceFlags = FenceFlags::ALLOW_COMMAND_LIST_BARRIERS;
+const BOTH: FenceFlags = LISTS.union(FenceFlags::ALLOW_QUEUE_AND_CPU_SYNC);
+
+fn add(gpu: &mut Gpu, gpu_address: u64) {
+    let fence = NativeFenceId(gpu_address);
+    let new = NewNativeFence {
+        fence,
+        adapter: 0,
+        native_type: 0,
+        current_value: 0,
+        monitored_value: u64::MAX,
+        storage: NativeFenceStorage { page: 0, offset_bytes: gpu_address as u32 },
+    };
+    gpu.miniport.create_native_fence(&new).unwrap();
+    open(gpu, gpu_address);
+}
+
+fn open(gpu: &mut Gpu, gpu_address: u64) {
+    let (local, fence) = (LocalNativeFenceId(gpu_address), NativeFenceId(gpu_address));
+    gpu.miniport.open_native_fence(&OpenedNativeFence {
+        local,
+        fence,
+        process: P,
+        gpu_address,
+        writable: true,
+    });
+}
+
+fn describe(gpu: &mut Gpu, gpu_address: u64, flags: FenceFlags) -> NtStatus {
+    gpu.escape(Some(DEVICE), &mut list_escape::describe_fence(gpu_address, flags, "handshake"))
+}
+
+fn debug(gpu: &mut Gpu) {
+    let mut data = list_escape::command(list_escape::SET_DEBUG, 2);
+    assert_eq!(gpu.escape(Some(DEVICE), &mut data), NtStatus::SUCCESS);
+}
+
+/// Rules of what was said, and the texts.
+fn said(gpu: &mut Gpu) -> Vec<(u32, String)> {
+    let mut data = list_escape::read_messages(1 << 14);
+    assert_eq!(gpu.escape(Some(DEVICE), &mut data), NtStatus::SUCCESS);
+    list_escape::messages(&data).into_iter().map(|message| (message.rule, message.text)).collect()
+}
+
+fn rules(gpu: &mut Gpu) -> Vec<u32> {
+    said(gpu).into_iter().map(|(rule, _)| rule).collect()
+}
+
+fn signal(gpu_address: u64, value: u64) -> Packet {
+    Packet::SignalBarrier { fence: FenceValue { gpu_address, value }, groups: vec![] }
+}
+
+fn wait(gpu_address: u64, value: u64) -> Packet {
+    Packet::WaitBarrier { fences: vec![FenceValue { gpu_address, value }], groups: vec![] }
+}
+
+// covers: BAR-119
+#[test]
+fn a_wait_for_a_fence_of_command_lists_that_nobody_signaled_is_told() {
+    for said_first in [true, false] {
+        let mut gpu = Gpu::new(1);
+        add(&mut gpu, OUT);
+        if said_first {
+            assert_eq!(describe(&mut gpu, OUT, LISTS), NtStatus::SUCCESS);
+            debug(&mut gpu);
+        } else {
+            debug(&mut gpu);
+            assert_eq!(describe(&mut gpu, OUT, LISTS), NtStatus::SUCCESS);
+        }
+        gpu.submit(ENGINE, 1, &[signal(OUT, 1), wait(OUT, 1)]);
+        assert_eq!(rules(&mut gpu), []);
+        gpu.submit(ENGINE, 1, &[wait(OUT, 2)]);
+        let said = said(&mut gpu);
+        assert_eq!(said.len(), 1);
+        assert!(said[0].0 == 102 && said[0].1.contains("fence \"handshake\", which stands at 1"), "{said:?}");
+    }
+}
+
+// covers: BAR-119
+#[test]
+fn what_the_cpu_stored_is_heard_of_and_a_fence_that_is_opened_anew_is_the_same() {
+    let mut gpu = Gpu::new(1);
+    add(&mut gpu, OUT);
+    assert_eq!(describe(&mut gpu, OUT, LISTS), NtStatus::SUCCESS);
+    debug(&mut gpu);
+    gpu.miniport.close_native_fence(LocalNativeFenceId(OUT));
+    open(&mut gpu, OUT);
+    let update = CurrentValueUpdate {
+        fence: NativeFenceId(OUT),
+        value: 5,
+        always_signaled: false,
+        notification_only: true,
+    };
+    gpu.with_callbacks(|miniport, now, callbacks| {
+        miniport.update_current_values_from_cpu(now, &[update], callbacks);
+    });
+    gpu.submit(ENGINE, 1, &[wait(OUT, 5)]);
+    assert_eq!(rules(&mut gpu), []);
+    gpu.submit(ENGINE, 1, &[wait(OUT, 6)]);
+    assert_eq!(rules(&mut gpu), [102]);
+}
+
+// covers: BAR-113 BAR-114
+#[test]
+fn the_tier_is_what_the_hardware_can_do() {
+    let found = |change: &dyn Fn(&mut Config)| {
+        let mut config = Config::default();
+        change(&mut config);
+        let mut gpu = Gpu::with(1, &config);
+        [OUT, BACK].into_iter().for_each(|address| add(&mut gpu, address));
+        assert_eq!(describe(&mut gpu, OUT, LISTS), NtStatus::SUCCESS);
+        debug(&mut gpu);
+        gpu.submit(ENGINE, 1, &[signal(OUT, 1), wait(OUT, 1), signal(BACK, 1), wait(BACK, 1)]);
+        rules(&mut gpu)
+    };
+    assert_eq!(found(&|_| {}), [], "tier 2");
+    let rings = |config: &mut Config| {
+        config.adapters[0].nodes.iter_mut().for_each(|node| node.user_mode_submission = false);
+    };
+    assert_eq!(found(&rings), [97], "tier 1: BACK may be signaled by queues too");
+    let native = |config: &mut Config| config.adapters[0].caps.remove(VidSchCaps::NATIVE_GPU_FENCE);
+    assert_eq!(found(&native), [96; 4]);
+}
+
+// covers: BAR-123
+#[test]
+fn a_chain_that_comes_back_is_found_while_both_run() {
+    let mut gpu = Gpu::new(1);
+    [OUT, BACK].into_iter().for_each(|address| add(&mut gpu, address));
+    debug(&mut gpu);
+    // The first one has signaled when the second begins, and waits for it.
+    gpu.submit(ENGINE, 1, &[signal(OUT, 1), wait(BACK, 1)]);
+    assert_eq!((rules(&mut gpu), gpu.stores.len()), (vec![], 1));
+    gpu.submit(COPY_ENGINE, 2, &[wait(OUT, 1), signal(BACK, 1)]);
+    assert_eq!(rules(&mut gpu), [106]);
+    gpu.advance(1 << 40);
+    // One after the other is no round trip.
+    gpu.submit(ENGINE, 1, &[signal(OUT, 2)]);
+    gpu.submit(COPY_ENGINE, 2, &[wait(OUT, 2), signal(BACK, 2)]);
+    gpu.submit(ENGINE, 1, &[wait(BACK, 2)]);
+    assert_eq!(rules(&mut gpu), []);
+}
+
+// covers: BAR-115 BAR-116
+#[test]
+fn what_cannot_be_said_of_a_fence_is_refused_with_words() {
+    let mut gpu = Gpu::new(1);
+    add(&mut gpu, OUT);
+    let wrong = [
+        (OUT, FenceFlags::ALLOW_QUEUE_AND_CPU_SYNC, "R-098 error #1007"),
+        (OUT, LISTS | FenceFlags::SHARED, "R-099 error #1007"),
+        (OUT, FenceFlags::from_bits_retain(8), "flags that nobody knows"),
+        (BACK, BOTH, "at 0x5040 no native fence of the process is mapped"),
+    ];
+    for (address, flags, words) in wrong {
+        gpu.notes.clear();
+        assert_eq!(describe(&mut gpu, address, flags), NtStatus::INVALID_PARAMETER);
+        assert!(gpu.notes[0].contains(words), "{:?}", gpu.notes);
+    }
+    let mut short = list_escape::describe_fence(OUT, BOTH, "");
+    short.pop();
+    assert_eq!(gpu.escape(Some(DEVICE), &mut short), NtStatus::BUFFER_TOO_SMALL);
+    // It ends with the fence: another one at the address is another.
+    assert_eq!(describe(&mut gpu, OUT, LISTS), NtStatus::SUCCESS);
+    gpu.miniport.close_native_fence(LocalNativeFenceId(OUT));
+    gpu.miniport.destroy_native_fence(NativeFenceId(OUT));
+    add(&mut gpu, OUT);
+    debug(&mut gpu);
+    gpu.submit(ENGINE, 1, &[wait(OUT, 1)]);
+    assert_eq!(rules(&mut gpu), [], "somebody else may signal this one");
+}

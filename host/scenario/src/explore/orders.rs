@@ -1,0 +1,308 @@
+//! The orders in which the steps of a recording could have come as well.
+//!
+//! ```text
+//!   a stream     the steps of one process, one VM, the hardware or the clock come in their order
+//!   names        what gives a name comes before what uses it; its end, and that of its process, behind that
+//!   wakes        what woke a process comes before what that process did next
+//! ```
+//! Nothing else orders two steps: a process is not taken to have looked at its fence memory. Time is a stream like
+//! others: how fast a process is, compared with the engines, is anybody's guess.
+//!
+//! Two steps of different streams that are about one object, and that nothing orders, race. Their other order is that of
+//! the recording with the first of them, and what it leads to, put off until behind the second. What takes more than one
+//! race the wrong way round is looked for by priorities (as in "A Randomized Scheduler with Probabilistic Guarantees of
+//! Finding Bugs", Burckhardt and others, 2010): the stream with the highest that can go on does, until it is given the lowest.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::parts;
+use crate::choose::Random;
+use crate::program::{Act, Action, Binding, Fault, HandleRef, Kind, Operation, Process, Program, Vm};
+
+/// See the module. Steps are places in the program, from 0.
+pub(super) struct Orders {
+    streams: usize,
+    /// Of each step.
+    stream: Vec<usize>,
+    position: Vec<u32>,
+    /// What each step comes directly behind.
+    behind: Vec<Vec<usize>>,
+    /// Of each step: how many of each stream it comes behind, itself included.
+    clock: Vec<Vec<u32>>,
+    /// Pairs that race, the first one first.
+    pub races: Vec<(usize, usize)>,
+}
+
+/// What is known of the steps so far.
+struct Builder<'a> {
+    program: &'a Program,
+    last: Vec<Option<usize>>,
+    given: Vec<Option<usize>>,
+    /// Who used a name so far.
+    used: Vec<Vec<usize>>,
+    /// What woke a process since its last step.
+    woken: Vec<Vec<usize>>,
+    /// One number for each object, whatever names it has.
+    object: Vec<Option<usize>>,
+    /// What names of NT handles are of.
+    named: BTreeMap<String, usize>,
+    /// Of each object: the steps that are about it.
+    touched: BTreeMap<usize, Vec<usize>>,
+}
+
+impl Orders {
+    /// Of a program that a recording came to; `woken` are the steps that woke somebody.
+    pub fn new(program: &Program, woken: &[(usize, Process)]) -> Orders {
+        let (processes, vms) = (program.processes.len(), program.vms.len());
+        let streams = processes + vms + 2;
+        let mut builder = Builder {
+            program,
+            last: vec![None; streams],
+            given: vec![None; program.bindings.len()],
+            used: vec![Vec::new(); program.bindings.len()],
+            woken: vec![Vec::new(); processes],
+            object: vec![None; program.bindings.len()],
+            named: BTreeMap::new(),
+            touched: BTreeMap::new(),
+        };
+        let mut wakes: BTreeMap<usize, Vec<Process>> = BTreeMap::new();
+        for (step, process) in woken {
+            wakes.entry(*step).or_default().push(*process);
+        }
+        let mut orders = Orders {
+            streams,
+            stream: Vec::new(),
+            position: Vec::new(),
+            behind: Vec::new(),
+            clock: Vec::new(),
+            races: Vec::new(),
+        };
+        for (at, step) in program.steps.iter().enumerate() {
+            let (stream, behind) = builder.step(at, &step.action);
+            orders.push(stream, behind);
+            for process in wakes.get(&at).into_iter().flatten() {
+                builder.woken[process.index()].push(at);
+            }
+        }
+        orders.races = orders.races_of(builder.touched.values());
+        orders
+    }
+
+    fn push(&mut self, stream: usize, behind: Vec<usize>) {
+        let mut clock = vec![0; self.streams];
+        for before in &behind {
+            for (own, other) in clock.iter_mut().zip(&self.clock[*before]) {
+                *own = (*own).max(*other);
+            }
+        }
+        self.position.push(clock[stream]);
+        clock[stream] += 1;
+        self.stream.push(stream);
+        self.behind.push(behind);
+        self.clock.push(clock);
+    }
+
+    /// Whether nothing lets the second come first.
+    fn is_before(&self, first: usize, second: usize) -> bool {
+        self.clock[second][self.stream[first]] > self.position[first]
+    }
+
+    /// Of each step the last before it of each other stream that is about the same, if nothing orders the two.
+    fn races_of<'a>(&self, touched: impl Iterator<Item = &'a Vec<usize>>) -> Vec<(usize, usize)> {
+        let mut races = BTreeSet::new();
+        for steps in touched {
+            let mut last: Vec<Option<usize>> = vec![None; self.streams];
+            for step in steps {
+                let others = last.iter().enumerate().filter(|(stream, _)| *stream != self.stream[*step]);
+                let others = others.filter_map(|(_, other)| *other);
+                races.extend(
+                    others.filter(|other| !self.is_before(*other, *step)).map(|other| (*step, other)),
+                );
+                last[self.stream[*step]] = Some(*step);
+            }
+        }
+        races.into_iter().map(|(second, first)| (first, second)).collect()
+    }
+
+    /// The recorded order with this race the other way round.
+    pub fn reversed(&self, (first, second): (usize, usize)) -> Vec<usize> {
+        let put_off = |at: &usize| *at >= first && *at < second && self.is_before(first, *at);
+        let all = 0..self.stream.len();
+        let (off, mut order): (Vec<usize>, Vec<usize>) = all.partition(put_off);
+        let behind_second = second + 1 - off.len();
+        order.splice(behind_second..behind_second, off);
+        order
+    }
+
+    /// An order by priorities, which change so often.
+    pub fn by_priorities(&self, random: &mut Random, changes: u64) -> Vec<usize> {
+        let count = self.stream.len();
+        // The higher the sooner; who is given the lowest goes below all before.
+        let mut priority: Vec<i64> = (0..self.streams as i64).collect();
+        for at in (1..priority.len()).rev() {
+            priority.swap(at, random.below(at as u64 + 1) as usize);
+        }
+        let mut changes: Vec<u64> = (0..changes).map(|_| random.below(count.max(1) as u64)).collect();
+        changes.sort_unstable();
+        let mut of_stream = vec![Vec::new(); self.streams];
+        for (at, stream) in self.stream.iter().enumerate() {
+            of_stream[*stream].push(at);
+        }
+        let (mut next, mut done) = (vec![0; self.streams], vec![false; count]);
+        let (mut order, mut lowest) = (Vec::with_capacity(count), 0);
+        while order.len() < count {
+            let able = (0..self.streams).filter(|stream| {
+                let step = of_stream[*stream].get(next[*stream]);
+                step.is_some_and(|step: &usize| self.behind[*step].iter().all(|before| done[*before]))
+            });
+            let stream = able.max_by_key(|stream| priority[*stream]);
+            let stream = stream.expect("the recorded order is one, so some step can always come next");
+            let step = of_stream[stream][next[stream]];
+            next[stream] += 1;
+            done[step] = true;
+            while changes.first().is_some_and(|at| *at <= order.len() as u64) {
+                changes.remove(0);
+                lowest -= 1;
+                priority[stream] = lowest;
+            }
+            order.push(step);
+        }
+        order
+    }
+
+    /// Whether an order keeps what has to be kept.
+    #[cfg(test)]
+    pub fn allows(&self, order: &[usize]) -> bool {
+        let mut done = vec![false; self.stream.len()];
+        let kept = order.iter().all(|step| {
+            let able = self.behind[*step].iter().all(|before| done[*before]);
+            able && !std::mem::replace(&mut done[*step], true)
+        });
+        kept && done.iter().all(|done| *done)
+    }
+}
+
+impl Builder<'_> {
+    fn of_vm(&self, vm: Vm) -> usize {
+        self.program.processes.len() + vm.index()
+    }
+
+    /// The stream of a step, and what it comes directly behind.
+    fn step(&mut self, at: usize, action: &Action) -> (usize, Vec<usize>) {
+        let hardware = self.program.processes.len() + self.program.vms.len();
+        let clock = hardware + 1;
+        let mut behind = Vec::new();
+        let stream = match action {
+            Action::StartVm(vm) => self.of_vm(*vm),
+            Action::StartProcess(process) => {
+                let vm = self.program.processes[process.index()].vm;
+                behind.extend(vm.and_then(|vm| self.last[self.of_vm(vm)]));
+                process.index()
+            }
+            Action::StartThread(thread) => self.program.process_of(*thread).index(),
+            Action::Act(act) => {
+                self.act(at, act, &mut behind);
+                self.program.process_of(act.thread).index()
+            }
+            Action::Record { list, command } => {
+                self.uses(at, *list, &mut behind);
+                for name in &command.names {
+                    if let HandleRef::Bound(name) = name {
+                        self.uses(at, *name, &mut behind);
+                    }
+                }
+                self.program.owner(*list).index()
+            }
+            Action::Advance(_) | Action::Expect(_) => clock,
+            Action::Exit(process) => self.end(*process, &mut behind),
+            Action::Fault(fault) => match fault {
+                Fault::Kill(process) => self.end(*process, &mut behind),
+                Fault::Freeze(process)
+                | Fault::Thaw(process)
+                | Fault::Cut(process)
+                | Fault::Hold(process)
+                | Fault::Release(process)
+                | Fault::Delay(process, _) => process.index(),
+                Fault::CrashVm(vm) => {
+                    for (process, info) in self.program.processes.iter().enumerate() {
+                        if info.vm == Some(*vm) {
+                            self.end(Process(process as u32), &mut behind);
+                            behind.extend(self.last[process]);
+                        }
+                    }
+                    self.of_vm(*vm)
+                }
+                Fault::Fill(context) => self.program.owner(*context).index(),
+                Fault::SetClock(_) => clock,
+                Fault::Hardware(_) | Fault::Reorder | Fault::RestartDaemon => hardware,
+            },
+        };
+        behind.extend(self.last[stream].replace(at));
+        if let Some(woken) = self.woken.get_mut(stream) {
+            behind.append(woken);
+        }
+        behind.sort_unstable();
+        behind.dedup();
+        (stream, behind)
+    }
+
+    /// What others opened of a process they opened before its end.
+    fn end(&self, process: Process, behind: &mut Vec<usize>) -> usize {
+        let of_process = (0..self.used.len()).filter(|at| self.program.owner(Binding(*at as u32)) == process);
+        behind.extend(of_process.flat_map(|at| self.used[at].iter().copied()));
+        process.index()
+    }
+
+    fn uses(&mut self, at: usize, name: Binding, behind: &mut Vec<usize>) {
+        behind.extend(self.given[name.index()]);
+        self.used[name.index()].push(at);
+        if let Some(object) = self.object[name.index()] {
+            self.touches(at, object);
+        }
+    }
+
+    fn touches(&mut self, at: usize, object: usize) {
+        let steps = self.touched.entry(object).or_default();
+        if steps.last() != Some(&at) {
+            steps.push(at);
+        }
+    }
+
+    fn act(&mut self, at: usize, act: &Act, behind: &mut Vec<usize>) {
+        let mut operation = act.operation.clone();
+        let mut names = Vec::new();
+        parts::bindings(&mut operation, &mut |name| names.push(*name));
+        if let Operation::CloseShare { share } = act.operation {
+            behind.extend(self.used[share.index()].iter().copied());
+        }
+        for name in &names {
+            self.uses(at, *name, behind);
+        }
+        let Some(given) = act.binding else { return };
+        self.given[given.index()] = Some(at);
+        if let Some(fence) = self.program.fence_of(given) {
+            self.given[fence.index()] = Some(at);
+            self.object[fence.index()] = Some(fence.index());
+        }
+        let of_objects = |kind| matches!(kind, Kind::Object | Kind::KeyedMutex | Kind::Share);
+        if !of_objects(self.program.bindings[given.index()].kind) {
+            return;
+        }
+        // What is opened is what it was made of.
+        let by_name = match &act.operation {
+            Operation::OpenName { name, .. } => self.named.get(name).copied(),
+            _ => None,
+        };
+        let object = by_name.or_else(|| names.iter().find_map(|name| self.object[name.index()]));
+        let object = object.unwrap_or(given.index());
+        if let Operation::Share { name: Some(name), .. } = &act.operation {
+            self.named.insert(name.clone(), object);
+        }
+        self.object[given.index()] = Some(object);
+        self.touches(at, object);
+    }
+}
+
+#[cfg(test)]
+#[path = "orders/tests.rs"]
+mod tests;

@@ -1,0 +1,311 @@
+//! Recordings as programs: what one of them comes to, and the smallest that comes to the same.
+//!
+//! ```text
+//!   recording ──from_trace──▶ Program ──plain──▶ nothing is expected, time passes in as few steps as can be
+//!                                │ coarse: without actors, without stretches of steps; nothing is printed or read
+//!                                ▼
+//!                             some hundred steps ──shrink──▶ as for any other program ──told──▶ with what is wrong
+//! ```
+//! A step that is taken out takes with it what hangs on it ([`sound`]): so each candidate is causally closed.
+
+use std::fmt;
+
+use drivers::Registry;
+use dxgkrnl::why;
+
+use super::sound::sound;
+use super::{Way, failure, shrink};
+use crate::choose::First;
+use crate::model::ModelWorld;
+use crate::program::{Action, Expectation, Expected, Process, Program, Step};
+use crate::run::{AtEnd, Ended, Waiting, run_to_end};
+use crate::script::{parse, print};
+
+/// What is wrong with a recording, and has to stay.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Kept {
+    /// Something waits at the end, with this verdict: one of [`why::Verdict::NAMES`].
+    Waits(&'static str),
+    /// Something is noted that has this text.
+    Note(String),
+    /// A law of the model is broken, or the kernel panics.
+    Broken(Way),
+}
+
+impl fmt::Display for Kept {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Kept::Waits(verdict) => f.write_str(verdict),
+            Kept::Note(text) => write!(f, "note={text}"),
+            Kept::Broken(way) => f.write_str(way.class.name()),
+        }
+    }
+}
+
+/// Why a text does not say what is to stay.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("{0:?} is nothing to keep: write a verdict ({verdicts}) or note=TEXT", verdicts = why::Verdict::NAMES.join(", "))]
+pub struct NothingToKeep(String);
+
+impl std::str::FromStr for Kept {
+    type Err = NothingToKeep;
+
+    fn from_str(text: &str) -> Result<Kept, NothingToKeep> {
+        let note = text.strip_prefix("note=").filter(|note| !note.is_empty());
+        let verdict = why::Verdict::NAMES.into_iter().find(|name| *name == text);
+        let kept = note.map(|note| Kept::Note(note.to_owned())).or(verdict.map(Kept::Waits));
+        kept.ok_or_else(|| NothingToKeep(text.to_owned()))
+    }
+}
+
+/// A program with nothing expected of it, in as few steps as can be: what a recording does, whatever it leads to.
+fn plain(program: &Program) -> Program {
+    let mut plain = program.clone();
+    plain.steps.retain(|step| !matches!(step.action, Action::Expect(_)));
+    expect_nothing(&mut plain);
+    at_once(&mut plain);
+    plain
+}
+
+/// No call has to come to anything.
+pub(super) fn expect_nothing(program: &mut Program) {
+    for step in &mut program.steps {
+        if let Action::Act(act) = &mut step.action
+            && act.operation.is_call()
+        {
+            act.expected = Expected::Any;
+        }
+    }
+}
+
+/// Times that pass one after the other pass at once.
+fn at_once(program: &mut Program) {
+    program.steps.dedup_by(|next, step| match (&next.action, &mut step.action) {
+        (Action::Advance(more), Action::Advance(nanos)) => {
+            *nanos = nanos.saturating_add(*more);
+            true
+        }
+        _ => false,
+    });
+}
+
+/// Runs a program that expects nothing on the model.
+pub fn look(program: &Program, drivers: &Registry, checked: bool) -> (Ended, Option<AtEnd>) {
+    let world = ModelWorld::with_drivers(program, drivers, None);
+    let mut world = if checked { world } else { world.unchecked() };
+    let mut seen = None;
+    let ended = super::caught(|| {
+        let (ended, at_end) = run_to_end(program, &mut world, &mut First);
+        seen = at_end;
+        ended
+    });
+    (ended, seen)
+}
+
+/// What is wrong with a program that expects nothing: what of it is broken, or else each verdict of what is stuck.
+pub fn wrong(program: &Program, drivers: &Registry) -> Vec<Kept> {
+    let (ended, seen) = look(program, drivers, true);
+    if let Some(failure) = failure(&ended) {
+        return vec![Kept::Broken(Way::of(failure))];
+    }
+    let mut wrong = Vec::new();
+    for stuck in seen.iter().flat_map(AtEnd::stuck) {
+        let kept = Kept::Waits(stuck.verdict.name());
+        if !wrong.contains(&kept) {
+            wrong.push(kept);
+        }
+    }
+    wrong
+}
+
+/// A recording that was made small.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Smallest {
+    pub program: Program,
+    /// As a file, which passes as long as all that was to stay happens; if a law is broken, it fails with that.
+    pub text: String,
+    /// Programs that were run.
+    pub tried: u64,
+}
+
+/// Steps from which on stretches are taken out with nothing printed and read.
+const FEW_STEPS: usize = 64;
+
+struct Reducer<'a> {
+    best: Program,
+    kept: &'a [Kept],
+    drivers: &'a Registry,
+    /// In the order of their lines the steps must not come to it.
+    by_order: bool,
+    tried: u64,
+}
+
+/// Why there is no smallest one.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum NotReduced {
+    #[error("as a scenario it does not come to {0}")]
+    Otherwise(String),
+    #[error("what it comes to cannot be said in a scenario")]
+    NotSaid,
+}
+
+/// The smallest program that comes to what is to be kept.
+pub fn reduce(program: &Program, kept: &[Kept], drivers: &Registry) -> Result<Smallest, NotReduced> {
+    let mut reducer = Reducer { best: plain(program), kept, drivers, by_order: false, tried: 0 };
+    for one in kept {
+        let alone = std::slice::from_ref(one);
+        let ended = look_for(&reducer.best, alone, drivers);
+        ended.ok_or_else(|| NotReduced::Otherwise(one.to_string()))?;
+    }
+    reducer.coarse();
+    let coarse = reducer.best.clone();
+    let small = shrink(&coarse, &mut |candidate: &Program| reducer.keeps(candidate));
+    let (program, text) = told(&small, kept, drivers).ok_or(NotReduced::NotSaid)?;
+    Ok(Smallest { program, text, tried: reducer.tried })
+}
+
+/// The scenario of the fewest steps that come to this in the order in which they stand, and not in that of their lines:
+/// `None` if it cannot be said.
+pub(super) fn reduce_order(program: &Program, kept: &Kept, drivers: &Registry) -> Option<String> {
+    let kept = std::slice::from_ref(kept);
+    let mut reducer = Reducer { best: program.clone(), kept, drivers, by_order: true, tried: 0 };
+    if reducer.keeps(program).is_some() {
+        reducer.coarse();
+    }
+    Some(told(&reducer.best, kept, drivers)?.1)
+}
+
+/// How a program ends that comes to all of this.
+fn look_for(program: &Program, kept: &[Kept], drivers: &Registry) -> Option<Ended> {
+    let checked = kept.iter().any(|kept| matches!(kept, Kept::Broken(_)));
+    let (ended, seen) = look(program, drivers, checked);
+    let failed = failure(&ended).map(Way::of);
+    let happens = |kept: &Kept| match kept {
+        Kept::Broken(way) => failed.as_ref() == Some(way),
+        Kept::Waits(verdict) => seen.as_ref().is_some_and(|seen| waits(seen, verdict).is_some()),
+        Kept::Note(text) => {
+            seen.as_ref().is_some_and(|seen| seen.notes.iter().any(|note| note.contains(text)))
+        }
+    };
+    // What fails otherwise is another thing.
+    let only_so = failed.is_none() || checked;
+    (only_so && kept.iter().all(happens)).then_some(ended)
+}
+
+impl Reducer<'_> {
+    /// How a program ends that comes to all that is to be kept.
+    fn keeps(&mut self, candidate: &Program) -> Option<Ended> {
+        self.tried += 1;
+        let ended = look_for(candidate, self.kept, self.drivers)?;
+        if self.by_order {
+            let mut by_line = candidate.clone();
+            by_line.steps.sort_by_key(|step| step.line);
+            let none = look_for(&sound(by_line), self.kept, self.drivers).is_none();
+            return none.then_some(ended);
+        }
+        Some(ended)
+    }
+
+    fn takes(&mut self, candidate: Program) -> bool {
+        let mut candidate = sound(candidate);
+        if !self.by_order {
+            at_once(&mut candidate);
+        }
+        let takes = candidate.steps.len() < self.best.steps.len() && self.keeps(&candidate).is_some();
+        if takes {
+            self.best = candidate;
+        }
+        takes
+    }
+
+    fn takes_without(&mut self, is_out: impl Fn(usize, &Step) -> bool) -> bool {
+        let mut candidate = self.best.clone();
+        let mut at = 0;
+        candidate.steps.retain(|step| {
+            at += 1;
+            !is_out(at - 1, step)
+        });
+        self.takes(candidate)
+    }
+
+    /// Without actors, then without ever shorter stretches of steps, until few are left or none goes.
+    fn coarse(&mut self) {
+        loop {
+            let before = self.best.steps.len();
+            self.actors();
+            let mut length = self.best.steps.len().div_ceil(2);
+            while length > 1 && (self.by_order || self.best.steps.len() > FEW_STEPS) {
+                self.stretches(length);
+                length = length.div_ceil(2);
+            }
+            self.stretches(1);
+            let after = self.best.steps.len();
+            if after == before || (!self.by_order && after <= FEW_STEPS) {
+                return;
+            }
+        }
+    }
+
+    /// Without halves of the processes, quarters, and so on to single ones.
+    fn actors(&mut self) {
+        let mut length = self.best.processes.len().div_ceil(2).max(1);
+        loop {
+            let mut end = self.best.processes.len();
+            while end > 0 {
+                let from = end.saturating_sub(length);
+                let out = from as u32..end as u32;
+                self.takes_without(|_, step| {
+                    matches!(step.action, Action::StartProcess(Process(process)) if out.contains(&process))
+                });
+                end = from;
+            }
+            if length == 1 {
+                return;
+            }
+            length = length.div_ceil(2);
+        }
+    }
+
+    /// From the end: what comes behind goes first.
+    fn stretches(&mut self, length: usize) {
+        let mut end = self.best.steps.len();
+        while end > 0 {
+            let from = end.saturating_sub(length);
+            self.takes_without(|at, _| (from..end).contains(&at));
+            end = from.min(self.best.steps.len());
+        }
+    }
+}
+
+/// What waits with this verdict.
+fn waits<'a>(seen: &'a AtEnd, verdict: &str) -> Option<&'a Waiting> {
+    let of = || seen.waiting.iter().filter(|waiting| waiting.verdict.name() == verdict);
+    of().find(|waiting| waiting.root.is_some()).or_else(|| of().next())
+}
+
+/// The program with what was kept as its last lines, and as text that was read and run: it does what it says.
+pub fn told(program: &Program, kept: &[Kept], drivers: &Registry) -> Option<(Program, String)> {
+    let (_, seen) = look(program, drivers, false);
+    let mut last = Vec::new();
+    for kept in kept {
+        match kept {
+            Kept::Waits(verdict) => {
+                let Waiting { process, root, .. } = *waits(seen.as_ref()?, verdict)?;
+                last.push(Expectation::Why { process, verdict, root });
+            }
+            Kept::Note(text) => last.push(Expectation::Report { text: text.clone() }),
+            Kept::Broken(_) => {}
+        }
+    }
+    let mut told = program.clone();
+    told.steps.extend(last.into_iter().map(|one| Step { line: 0, action: Action::Expect(one) }));
+    let text = print(&told);
+    let read = parse(&text).ok()?.pop()?;
+    let (ended, _) = look(&read, drivers, true);
+    let broken = failure(&ended).map(Way::of);
+    let wanted = kept.iter().find_map(|kept| match kept {
+        Kept::Broken(way) => Some(way),
+        Kept::Waits(_) | Kept::Note(_) => None,
+    });
+    (broken.as_ref() == wanted).then_some((read, text))
+}

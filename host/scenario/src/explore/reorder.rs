@@ -1,0 +1,281 @@
+//! What a recording could have come to: its other legal orders are run, and held against the recorded one.
+
+use std::collections::HashSet;
+use std::fmt;
+
+use drivers::Registry;
+
+use super::orders::Orders;
+use super::recording::{Kept, expect_nothing, look, reduce_order};
+use super::{Way, failure};
+use crate::choose::Random;
+use crate::from_trace::Converted;
+use crate::program::{Action, Binding, Expected, Program};
+use crate::run::{AtEnd, Ended, Waiting};
+use crate::script;
+use crate::script::words::write_status;
+
+/// How many orders, and which.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Budget {
+    /// Other orders than the recorded one.
+    pub orders: u64,
+    /// Of those that are drawn.
+    pub seed: u64,
+}
+
+/// How an order differs from the recorded one.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Change {
+    /// The first of these recorded steps came behind the second.
+    Race { first: usize, second: usize },
+    /// By priorities of processes: the number of the draw.
+    Priorities { draw: u64 },
+}
+
+/// What came of an order, and does not come of the recorded one.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub enum Outcome {
+    /// When all has been done that was recorded, something waits that does not in the recorded order.
+    Waits { process: String, verdict: &'static str, root: Option<(String, u64)> },
+    /// A law of the model is broken, or the kernel panics.
+    Broken { what: String },
+    /// Fences that have other values: name, recorded, found.
+    OtherValues { fences: Vec<(String, u64, u64)> },
+}
+
+impl Outcome {
+    /// One of its kind is enough to see: the same fences, whatever their values.
+    fn is_like(&self, other: &Outcome) -> bool {
+        match (self, other) {
+            (
+                Outcome::Waits { process, verdict, root },
+                Outcome::Waits { process: of, verdict: also, root: comes_to },
+            ) => {
+                let fence = |root: &Option<(String, u64)>| root.as_ref().map(|(fence, _)| fence.clone());
+                (process, verdict, fence(root)) == (of, also, fence(comes_to))
+            }
+            (Outcome::OtherValues { fences }, Outcome::OtherValues { fences: others }) => {
+                let names = |fences: &[(String, u64, u64)]| -> Vec<String> {
+                    fences.iter().map(|(name, ..)| name.clone()).collect()
+                };
+                names(fences) == names(others)
+            }
+            (one, other) => one == other,
+        }
+    }
+
+    /// It is a failure, whatever was meant.
+    pub fn is_failure(&self) -> bool {
+        !matches!(self, Outcome::OtherValues { .. })
+    }
+}
+
+impl fmt::Display for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Outcome::Waits { process, verdict, root: None } => {
+                write!(f, "{process} waits in the end: {verdict}")
+            }
+            Outcome::Waits { process, verdict, root: Some((fence, value)) } => {
+                write!(f, "{process} waits in the end for {fence} to reach {value}: {verdict}")
+            }
+            Outcome::Broken { what } => f.write_str(what),
+            Outcome::OtherValues { fences } => {
+                f.write_str("it ends in another state:")?;
+                fences.iter().try_for_each(|(fence, recorded, found)| {
+                    write!(f, " {fence} is {found} instead of {recorded}")
+                })
+            }
+        }
+    }
+}
+
+/// The first order that came to something.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Found {
+    pub outcome: Outcome,
+    pub change: Change,
+    /// How many orders came to it.
+    pub orders: u64,
+    /// The first call that was answered otherwise than recorded, in words: from there on its program would perhaps
+    /// have done something else.
+    pub answered: Option<String>,
+    /// The program in that order.
+    pub program: Program,
+    /// The scenario of the fewest steps that come to the same in this order and not in the recorded one, if it is a
+    /// failure.
+    pub smallest: Option<String>,
+}
+
+/// See the module.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Reordered {
+    /// Pairs of steps about one object that nothing orders.
+    pub races: usize,
+    /// Different orders that were run.
+    pub orders: u64,
+    /// Each outcome once: failures first, each in the order it was found.
+    pub found: Vec<Found>,
+}
+
+/// Explores other orders of a recording. `progress` is told how many were run.
+pub fn reorder(
+    converted: &Converted,
+    budget: Budget,
+    drivers: &Registry,
+    progress: &mut dyn FnMut(u64),
+) -> Reordered {
+    let recorded = &converted.program;
+    let mut program = recorded.clone();
+    expect_nothing(&mut program);
+    for (at, step) in program.steps.iter_mut().enumerate() {
+        step.line = at as u32 + 1;
+    }
+    let orders = Orders::new(&program, &woken(converted));
+    let mut explorer = Explorer {
+        converted,
+        program: &program,
+        drivers,
+        as_recorded: look(&program, drivers, true),
+        seen: HashSet::from([(0..program.steps.len()).collect()]),
+        orders: 0,
+        found: Vec::new(),
+    };
+    // Some orders are left to priorities, which find what no single race does.
+    let of_races = if orders.races.is_empty() { 0 } else { budget.orders.div_ceil(2) };
+    let mut random = Random::new(budget.seed);
+    let mut races = orders.races.clone();
+    if races.len() as u64 > of_races {
+        for at in (1..races.len()).rev() {
+            races.swap(at, random.below(at as u64 + 1) as usize);
+        }
+        races.truncate(of_races as usize);
+    }
+    for race in races {
+        explorer.run(orders.reversed(race), Change::Race { first: race.0, second: race.1 });
+        progress(explorer.orders);
+    }
+    let mut draw = 0;
+    // A recording of few steps has few orders.
+    while explorer.orders < budget.orders && draw < 2 * budget.orders {
+        explorer.run(orders.by_priorities(&mut random, draw % 4), Change::Priorities { draw });
+        progress(explorer.orders);
+        draw += 1;
+    }
+    explorer.found.sort_by_key(|found| !found.outcome.is_failure());
+    Reordered { races: orders.races.len(), orders: explorer.orders, found: explorer.found }
+}
+
+/// The steps of the program that woke somebody. What happened in time that passed is woken by the passing.
+pub(super) fn woken(converted: &Converted) -> Vec<(usize, crate::program::Process)> {
+    let Converted { program, origins, wakes, .. } = converted;
+    let place_of = |step: usize| {
+        let behind = origins.partition_point(|origin| *origin <= step);
+        match behind.checked_sub(1).filter(|last| origins[*last] == step) {
+            Some(last) => Some(last),
+            None => program
+                .steps
+                .get(behind)
+                .filter(|step| matches!(step.action, Action::Advance(_)))
+                .map(|_| behind),
+        }
+    };
+    wakes.iter().filter_map(|(step, process)| Some((place_of(*step)?, *process))).collect()
+}
+
+struct Explorer<'a> {
+    converted: &'a Converted,
+    program: &'a Program,
+    drivers: &'a Registry,
+    as_recorded: (Ended, Option<AtEnd>),
+    seen: HashSet<Vec<usize>>,
+    orders: u64,
+    found: Vec<Found>,
+}
+
+impl Explorer<'_> {
+    fn run(&mut self, order: Vec<usize>, change: Change) {
+        let mut program = self.program.clone();
+        program.steps = order.iter().map(|at| self.program.steps[*at].clone()).collect();
+        if !self.seen.insert(order) {
+            return;
+        }
+        self.orders += 1;
+        let (ended, seen) = look(&program, self.drivers, true);
+        for (outcome, kept) in self.outcomes(&ended, seen.as_ref()) {
+            if let Some(known) = self.found.iter_mut().find(|known| known.outcome.is_like(&outcome)) {
+                known.orders += 1;
+                continue;
+            }
+            let smallest = kept.and_then(|kept| reduce_order(&program, &kept, self.drivers));
+            self.found.push(Found {
+                outcome,
+                change: self.in_recorded_steps(&change),
+                orders: 1,
+                answered: self.answered(&ended),
+                program: program.clone(),
+                smallest,
+            });
+        }
+    }
+
+    /// Steps of the program as those of the recording, from 0.
+    fn in_recorded_steps(&self, change: &Change) -> Change {
+        let origins = &self.converted.origins;
+        match *change {
+            Change::Race { first, second } => Change::Race { first: origins[first], second: origins[second] },
+            Change::Priorities { draw } => Change::Priorities { draw },
+        }
+    }
+
+    /// What is not as in the recorded order, and what of it a smaller program has to keep.
+    fn outcomes(&self, ended: &Ended, seen: Option<&AtEnd>) -> Vec<(Outcome, Option<Kept>)> {
+        let (recorded, at_recorded_end) = &self.as_recorded;
+        if let Some(broken) = failure(ended) {
+            let way = Way::of(broken);
+            let known = failure(recorded).map(Way::of).as_ref() == Some(&way);
+            let what = broken.what.clone();
+            return if known {
+                Vec::new()
+            } else {
+                vec![(Outcome::Broken { what }, Some(Kept::Broken(way)))]
+            };
+        }
+        let (Some(seen), Some(before)) = (seen, at_recorded_end) else { return Vec::new() };
+        let known = |one: &Waiting| {
+            before.lasting().any(|other| (other.process, other.root) == (one.process, one.root))
+        };
+        let new = seen.lasting().filter(|one| !known(one));
+        let mut all: Vec<_> = new.map(|one| self.waits(one)).collect();
+        let fences: Vec<_> =
+            before.values.iter().filter_map(|value| self.other_value(*value, seen)).collect();
+        if all.is_empty() && !fences.is_empty() {
+            all.push((Outcome::OtherValues { fences }, None));
+        }
+        all
+    }
+
+    fn waits(&self, waiting: &Waiting) -> (Outcome, Option<Kept>) {
+        let verdict = waiting.verdict.name();
+        let process = self.program.processes[waiting.process.index()].name.clone();
+        let root = waiting.root.map(|(fence, value)| (self.program.name(fence).to_owned(), value));
+        (Outcome::Waits { process, verdict, root }, Some(Kept::Waits(verdict)))
+    }
+
+    fn other_value(&self, (fence, before): (Binding, u64), seen: &AtEnd) -> Option<(String, u64, u64)> {
+        let (_, found) = seen.values.iter().find(|(other, _)| *other == fence)?;
+        (*found != before).then(|| (self.program.name(fence).to_owned(), before, *found))
+    }
+
+    fn answered(&self, ended: &Ended) -> Option<String> {
+        let recorded = &self.converted.program.steps;
+        ended.answers.iter().find_map(|(line, found)| {
+            let Action::Act(act) = &recorded.get(line.checked_sub(1)? as usize)?.action else { return None };
+            let Expected::Status(wanted) = act.expected else { return None };
+            let found = found.filter(|found| *found != wanted)?;
+            let call = script::write_act(&self.converted.program, act);
+            Some(format!("{call}: {} instead of {}", write_status(found), write_status(wanted)))
+        })
+    }
+}

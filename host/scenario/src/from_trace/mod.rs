@@ -1,0 +1,371 @@
+//! From a recording to a scenario: what the kernel was told becomes what actors do.
+//!
+//! Handles become names where they were given, waits become waits with an event, times become virtual ones. What a
+//! scenario cannot say is left out, and told: [`Omitted`]. What the arms do by themselves is not said either: fence
+//! memory, the system's clock, the deadlines of engines.
+
+mod calls;
+
+use std::collections::BTreeMap;
+
+use d3dkmt::{AcquireOutcome, EventId, Handle, NtStatus, Reply, ShareToken};
+use dxgkrnl::{Config, Effects, Input, Nanos, ProcessId, VmId};
+
+use crate::program::{
+    Act, Action, Binding, Expected, Fault, HandleRef, Kind, Named, Operation, Process, ProcessInfo, Program,
+    Setting, Step, Thread, ThreadInfo, Vm, fence_name,
+};
+use crate::script::verbs::STATEMENTS;
+
+/// A step that a scenario cannot say.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Omitted {
+    /// Its place among the steps, from 0.
+    pub step: usize,
+    pub why: &'static str,
+}
+
+/// What a recording comes to.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Converted {
+    pub program: Program,
+    /// Of each step of the program: the place of the recorded step that it is for, from 0.
+    pub origins: Vec<usize>,
+    /// Which recorded steps woke which processes.
+    pub wakes: Vec<(usize, Process)>,
+    pub omitted: Vec<Omitted>,
+}
+
+/// The scenario of these steps, over a kernel of this configuration.
+pub fn program<'a>(
+    title: &str,
+    config: &Config,
+    steps: impl IntoIterator<Item = (Nanos, &'a Input, &'a Effects)>,
+) -> Converted {
+    let mut builder = Builder::new(title, config);
+    let (mut origins, mut wakes, mut omitted) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut last, mut end) = (0, 0);
+    for (step, (now, input, effects)) in steps.into_iter().enumerate() {
+        if let Err(why) = builder.step(now, input, effects) {
+            omitted.push(Omitted { step, why });
+        }
+        origins.resize(builder.program.steps.len(), step);
+        let woken = effects.events.iter().filter_map(|event| builder.processes.get(&event.process));
+        wakes.extend(woken.map(|process| (step, *process)));
+        (last, end) = (step, end.max(now));
+    }
+    // What was due at the end happens too.
+    builder.advance(end);
+    origins.resize(builder.program.steps.len(), last);
+    Converted { program: builder.program, origins, wakes, omitted }
+}
+
+/// Why a step is left out, or what it does, which name that gives, and what further names.
+type Called = Result<(Operation, Option<Kind>), &'static str>;
+
+struct Builder<'a> {
+    config: &'a Config,
+    program: Program,
+    now: Nanos,
+    vms: BTreeMap<VmId, Vm>,
+    processes: BTreeMap<ProcessId, Process>,
+    handles: BTreeMap<(ProcessId, Handle), Binding>,
+    /// What a global handle is of.
+    globals: BTreeMap<Handle, (ProcessId, Handle)>,
+    shares: BTreeMap<ShareToken, Binding>,
+    events: BTreeMap<(ProcessId, EventId), Binding>,
+    /// Which fence lies at a GPU address of a process.
+    fences: BTreeMap<(ProcessId, u64), Binding>,
+    /// GPU addresses that were given.
+    addresses: BTreeMap<(ProcessId, u64), Binding>,
+}
+
+impl<'a> Builder<'a> {
+    fn new(title: &str, config: &'a Config) -> Self {
+        let setting = Setting { kernel: config.clone(), async_submission: false };
+        Builder {
+            config,
+            program: Program { title: title.to_owned(), setting, ..Program::default() },
+            now: 0,
+            vms: BTreeMap::new(),
+            processes: BTreeMap::new(),
+            handles: BTreeMap::new(),
+            globals: BTreeMap::new(),
+            shares: BTreeMap::new(),
+            events: BTreeMap::new(),
+            fences: BTreeMap::new(),
+            addresses: BTreeMap::new(),
+        }
+    }
+
+    fn push(&mut self, action: Action) {
+        self.program.steps.push(Step { line: 0, action });
+    }
+
+    fn advance(&mut self, now: Nanos) {
+        if now > self.now {
+            self.push(Action::Advance(now - self.now));
+            self.now = now;
+        }
+    }
+
+    fn step(&mut self, now: Nanos, input: &Input, effects: &Effects) -> Result<(), &'static str> {
+        if !matches!(input, Input::Deadline) {
+            self.advance(now);
+        }
+        match input {
+            Input::VmAttached { vm, name } => self.start_vm(*vm, name),
+            Input::VmDetached { vm } => {
+                let vm = self.vms.remove(vm).ok_or("the end of a VM whose start is not there")?;
+                self.push(Action::Fault(Fault::CrashVm(vm)));
+            }
+            Input::ProcessAttached { process, vm, name, .. } => self.start_process(*process, *vm, name),
+            Input::ProcessGone { process } => {
+                let gone = self.processes.remove(process).ok_or(NO_PROCESS)?;
+                self.push(Action::Fault(Fault::Kill(gone)));
+            }
+            Input::ProcessFrozen { process, frozen } => {
+                let process = *self.processes.get(process).ok_or(NO_PROCESS)?;
+                let fault = if *frozen { Fault::Freeze(process) } else { Fault::Thaw(process) };
+                self.push(Action::Fault(fault));
+            }
+            Input::Fault(fault) => self.push(Action::Fault(Fault::Hardware(*fault))),
+            Input::Call { process, request, call } => {
+                let of = *self.processes.get(process).ok_or(NO_PROCESS)?;
+                if *request == 0 && !self.program.is_asynchronous(of) {
+                    self.program.setting.async_submission = true;
+                }
+                let answer = effects.answers.first().map(|answer| (answer.status, &answer.reply));
+                return self.call(*process, call, answer);
+            }
+            Input::DoorbellRung { process, queue, last_queued, buffers } => {
+                let queue = self.handle(*process, *queue);
+                for (at, buffer) in buffers.iter().enumerate() {
+                    let id = last_queued + 1 + at as u64 - buffers.len() as u64;
+                    let commands = self.commands(*process, buffer)?;
+                    self.act(*process, Operation::RingDoorbell { queue, id, commands }, None, Expected::Any)?;
+                }
+            }
+            Input::NtHandleClosed { token, .. } => {
+                let share = *self.shares.get(token).ok_or("the end of an NT handle that nobody made")?;
+                let thread = self.program.bindings[share.index()].thread;
+                let holder = self.program.process_of(thread);
+                if !self.processes.values().any(|alive| *alive == holder) {
+                    // The holder's end was its end.
+                    return Ok(());
+                }
+                let act = Act {
+                    thread,
+                    binding: None,
+                    operation: Operation::CloseShare { share },
+                    expected: Expected::Any,
+                };
+                self.push(Action::Act(act));
+            }
+            // What the arms do by themselves.
+            Input::FenceMemoryAdded { .. }
+            | Input::MemoryChanged { .. }
+            | Input::SystemTime { .. }
+            | Input::Deadline => {}
+        }
+        Ok(())
+    }
+
+    fn start_vm(&mut self, id: VmId, name: &str) {
+        let vm = Vm(self.program.vms.len() as u32);
+        self.program.vms.push(self.unused(name, "vm"));
+        self.vms.insert(id, vm);
+        self.push(Action::StartVm(vm));
+    }
+
+    fn start_process(&mut self, id: ProcessId, vm: VmId, name: &str) {
+        let process = Process(self.program.processes.len() as u32);
+        let main = Thread(self.program.threads.len() as u32);
+        let name = self.unused(name, "p");
+        self.program.threads.push(ThreadInfo { name: name.clone(), process });
+        self.program.processes.push(ProcessInfo { name, vm: self.vms.get(&vm).copied(), main });
+        self.processes.insert(id, process);
+        self.push(Action::StartProcess(process));
+    }
+
+    /// A name that a scenario can have and that no actor has: like this one, or with a number.
+    fn unused(&self, wanted: &str, otherwise: &str) -> String {
+        let plain = wanted.starts_with(|letter: char| letter.is_ascii_alphabetic())
+            && wanted.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
+            && !STATEMENTS.iter().any(|word| word.name == wanted);
+        let base = if plain { wanted } else { otherwise };
+        let taken = |name: &String| {
+            self.program.vms.contains(name) || self.program.threads.iter().any(|thread| thread.name == *name)
+        };
+        let numbered =
+            (self.program.threads.len() + self.program.vms.len()..).map(|at| format!("{base}{at}"));
+        let mut names = [base.to_owned()].into_iter().filter(|_| plain).chain(numbered);
+        names.find(|name| !taken(name)).unwrap_or_default()
+    }
+
+    /// A step of a process's first thread.
+    fn act(
+        &mut self,
+        process: ProcessId,
+        operation: Operation,
+        binding: Option<Binding>,
+        expected: Expected,
+    ) -> Result<(), &'static str> {
+        let process = *self.processes.get(&process).ok_or(NO_PROCESS)?;
+        let thread = self.program.processes[process.index()].main;
+        self.push(Action::Act(Act { thread, binding, operation, expected }));
+        Ok(())
+    }
+
+    fn bind(&mut self, process: ProcessId, kind: Kind) -> Result<Binding, &'static str> {
+        let process = *self.processes.get(&process).ok_or(NO_PROCESS)?;
+        let thread = self.program.processes[process.index()].main;
+        let binding = Binding(self.program.bindings.len() as u32);
+        let name = format!("{}{}", letter(kind), binding.0);
+        self.program.bindings.push(Named { name: name.clone(), kind, thread });
+        if kind.has_fence() {
+            let name = fence_name(&name);
+            self.program.bindings.push(Named { name, kind: Kind::Object, thread });
+        }
+        Ok(binding)
+    }
+
+    fn handle(&self, process: ProcessId, handle: Handle) -> HandleRef {
+        self.handles
+            .get(&(process, handle))
+            .map_or(HandleRef::Raw(handle.0), |binding| HandleRef::Bound(*binding))
+    }
+
+    fn handles(&self, process: ProcessId, handles: &[Handle]) -> Vec<HandleRef> {
+        handles.iter().map(|handle| self.handle(process, *handle)).collect()
+    }
+
+    fn pairs(&self, process: ProcessId, handles: &[Handle], values: &[u64]) -> Vec<(HandleRef, u64)> {
+        self.handles(process, handles).into_iter().zip(values.iter().copied()).collect()
+    }
+
+    /// An event of the process for this number of the guest's.
+    fn event(&mut self, process: ProcessId, event: EventId) -> Result<Binding, &'static str> {
+        if let Some(known) = self.events.get(&(process, event)) {
+            return Ok(*known);
+        }
+        let binding = self.bind(process, Kind::Event)?;
+        self.events.insert((process, event), binding);
+        self.act(process, Operation::NewEvent, Some(binding), Expected::Any)?;
+        Ok(binding)
+    }
+
+    fn call(
+        &mut self,
+        process: ProcessId,
+        call: &d3dkmt::Call,
+        answer: Option<(NtStatus, &Reply)>,
+    ) -> Result<(), &'static str> {
+        let (operation, kind) = self.operation(process, call)?;
+        let succeeded = answer.filter(|(status, _)| status.is_success());
+        let binding = match kind {
+            Some(kind) if succeeded.is_some() => Some(self.bind(process, kind)?),
+            _ => None,
+        };
+        if let (Some(binding), Some((_, reply))) = (binding, succeeded) {
+            self.give(process, call, reply, binding);
+        }
+        if matches!(answer, Some((_, Reply::KeyedMutexAcquire { outcome: AcquireOutcome::Registered, .. }))) {
+            return self.blocked(process, operation);
+        }
+        let expected = match answer {
+            // A wait with an event may be over before it has begun: its status says no more than that it was taken.
+            Some((status, _)) if !matches!(call, d3dkmt::Call::WaitFromCpu { .. }) => {
+                Expected::Status(status)
+            }
+            _ => Expected::Any,
+        };
+        self.act(process, operation, binding, expected)
+    }
+
+    /// A call that does not return for now: on a thread of its own.
+    fn blocked(&mut self, process: ProcessId, operation: Operation) -> Result<(), &'static str> {
+        let of = *self.processes.get(&process).ok_or(NO_PROCESS)?;
+        let thread = Thread(self.program.threads.len() as u32);
+        let name = self.unused("", "t");
+        self.program.threads.push(ThreadInfo { name, process: of });
+        self.push(Action::StartThread(thread));
+        let binding = Some(self.bind(process, Kind::Call)?);
+        self.push(Action::Act(Act { thread, binding, operation, expected: Expected::Blocks }));
+        Ok(())
+    }
+
+    /// The names of what a call gave.
+    fn give(&mut self, process: ProcessId, call: &d3dkmt::Call, reply: &Reply, binding: Binding) {
+        let mut name = |handle: Handle, binding: Binding| self.handles.insert((process, handle), binding);
+        match reply {
+            Reply::Adapter(handle) | Reply::Device(handle) | Reply::Context(handle) => {
+                name(*handle, binding);
+            }
+            Reply::Adapters(adapters) => {
+                if let Some(first) = adapters.first() {
+                    name(first.handle, binding);
+                }
+            }
+            Reply::SyncObject(object) => {
+                name(object.object, binding);
+                self.fences.insert((process, object.gpu_address), binding);
+                if object.shared_handle != Handle::NULL {
+                    self.globals.insert(object.shared_handle, (process, object.object));
+                }
+            }
+            Reply::KeyedMutex { mutex, shared_handle, .. } => {
+                name(*mutex, binding);
+                if *shared_handle != Handle::NULL {
+                    self.globals.insert(*shared_handle, (process, *mutex));
+                }
+            }
+            Reply::PagingQueue { queue, fence: created }
+            | Reply::HwQueue { queue, progress_fence: created } => {
+                name(*queue, binding);
+                let fence = Binding(binding.0 + 1);
+                name(created.object, fence);
+                self.fences.insert((process, created.gpu_address), fence);
+            }
+            Reply::Allocations { allocations, .. } => {
+                if let Some(first) = allocations.first() {
+                    name(*first, binding);
+                }
+            }
+            Reply::GpuVirtualAddress { address, .. } => {
+                self.addresses.insert((process, *address), binding);
+            }
+            _ => {}
+        }
+        if let d3dkmt::Call::ShareObjects { token, .. } | d3dkmt::Call::OpenNtHandleFromName { token, .. } =
+            call
+        {
+            self.shares.insert(*token, binding);
+        }
+    }
+}
+
+const NO_PROCESS: &str = "a process whose start is not there";
+
+/// First letter of the names of a kind.
+const fn letter(kind: Kind) -> char {
+    match kind {
+        Kind::Adapter => 'L',
+        Kind::Device => 'D',
+        Kind::Context => 'C',
+        Kind::Object => 'F',
+        Kind::KeyedMutex => 'M',
+        Kind::PagingQueue => 'P',
+        Kind::HwQueue => 'Q',
+        Kind::Allocation => 'A',
+        Kind::Doorbell => 'Z',
+        Kind::Address => 'V',
+        Kind::Share => 'N',
+        Kind::Event => 'e',
+        Kind::Call => 'W',
+        Kind::Register => 'x',
+        Kind::Resource => 'R',
+        Kind::List => 'l',
+        Kind::Messages => 'm',
+    }
+}

@@ -1,0 +1,146 @@
+//! Memory of processes on the arms that have none: what allocations are of, by its address. Moves of engines are done on it, as
+//! the daemon does them on pinned pages.
+
+use std::collections::BTreeMap;
+
+use d3dkmt::{Call, Handle, NtStatus, Reply};
+use dxgkrnl::{Effects, Input, Performer, ProcessBytes, ProcessId};
+
+/// Bytes from an address on; what nothing has written is 0, and is not kept.
+#[derive(Default)]
+struct Piece {
+    bytes: u64,
+    written: Vec<u8>,
+}
+
+impl Piece {
+    fn range(&self, offset: u64, length: usize) -> Option<std::ops::Range<usize>> {
+        let end = offset.checked_add(length as u64).filter(|end| *end <= self.bytes)?;
+        Some(offset as usize..end as usize)
+    }
+}
+
+#[derive(Default)]
+struct Pieces(BTreeMap<(ProcessId, u64), Piece>);
+
+impl Pieces {
+    /// The piece that an address is in, and where.
+    fn find(&mut self, process: ProcessId, address: u64) -> Option<(&mut Piece, u64)> {
+        let ((of, first), piece) = self.0.range_mut(..=(process, address)).next_back()?;
+        (*of == process && address - first < piece.bytes).then(|| (piece, address - first))
+    }
+}
+
+impl ProcessBytes for Pieces {
+    fn read(&mut self, process: ProcessId, address: u64, to: &mut [u8]) -> bool {
+        let Some((piece, offset)) = self.find(process, address) else { return false };
+        let Some(range) = piece.range(offset, to.len()) else { return false };
+        let end = piece.written.len().clamp(range.start, range.end);
+        let there = end - range.start;
+        to[..there].copy_from_slice(piece.written.get(range.start..end).unwrap_or_default());
+        to[there..].fill(0);
+        true
+    }
+
+    fn write(&mut self, process: ProcessId, address: u64, from: &[u8]) -> bool {
+        let Some((piece, offset)) = self.find(process, address) else { return false };
+        let Some(range) = piece.range(offset, from.len()) else { return false };
+        let length = piece.written.len().max(range.end);
+        piece.written.resize(length, 0);
+        piece.written[range].copy_from_slice(from);
+        true
+    }
+}
+
+/// See the module.
+#[derive(Default)]
+pub(crate) struct Memory {
+    pieces: Pieces,
+    performer: Performer,
+    /// Where each allocation is: whose memory, from where, how many bytes.
+    allocations: BTreeMap<(ProcessId, Handle), (ProcessId, u64, u64)>,
+}
+
+/// What an input may make: whose memory it is, where, and how much.
+pub(crate) type Asked = Option<(ProcessId, u64, u64)>;
+
+impl Memory {
+    /// What is made of if this is accepted.
+    pub fn asked(input: &Input) -> Asked {
+        let Input::Call { process, call: Call::CreateAllocation(create), .. } = input else { return None };
+        let (standard, [info]) = (create.standard?, &create.allocations[..]) else { return None };
+        Some((*process, info.system_memory, standard.size))
+    }
+
+    /// What came of an input. Gives why moves could not be done: a bug of ours.
+    pub fn step(&mut self, asked: Asked, effects: &Effects) -> Vec<String> {
+        if let (Some((process, address, bytes)), Some(answer)) = (asked, effects.answers.first())
+            && let Reply::Allocations { allocations, .. } = &answer.reply
+            && answer.status == NtStatus::SUCCESS
+            && let [allocation] = allocations[..]
+        {
+            self.allocations.insert((process, allocation), (process, address, bytes));
+            self.pieces.0.entry((process, address)).or_default().bytes = bytes;
+        }
+        let mut wrong = Vec::new();
+        self.performer.perform_all(&effects.moves, &mut self.pieces, &mut |one, why| {
+            wrong.push(format!("a move could not be done: {one}: {why}"));
+        });
+        wrong
+    }
+
+    /// The process has ended: its memory is gone.
+    pub fn end(&mut self, process: ProcessId) {
+        self.allocations.retain(|(of, _), _| *of != process);
+        self.pieces.0.retain(|(of, _), _| *of != process);
+    }
+
+    fn range(
+        &self,
+        process: ProcessId,
+        allocation: Handle,
+        (first, count): (u64, Option<u64>),
+    ) -> Result<(ProcessId, u64, u64), NtStatus> {
+        let (owner, address, bytes) =
+            *self.allocations.get(&(process, allocation)).ok_or(NtStatus::INVALID_HANDLE)?;
+        let count = count.unwrap_or_else(|| (bytes / 4).saturating_sub(first));
+        let end = first.checked_add(count).filter(|end| *end <= bytes / 4);
+        end.map(|_| (owner, address + first * 4, count)).ok_or(NtStatus::INVALID_PARAMETER)
+    }
+
+    pub fn store(
+        &mut self,
+        process: ProcessId,
+        allocation: Handle,
+        range: (u64, Option<u64>),
+        word: u32,
+    ) -> NtStatus {
+        let (owner, address, count) = match self.range(process, allocation, range) {
+            Ok(range) => range,
+            Err(status) => return status,
+        };
+        let bytes: Vec<u8> = (0..count).flat_map(|_| word.to_le_bytes()).collect();
+        match self.pieces.write(owner, address, &bytes) {
+            true => NtStatus::SUCCESS,
+            false => NtStatus::ACCESS_DENIED,
+        }
+    }
+
+    pub fn find_other(
+        &mut self,
+        process: ProcessId,
+        allocation: Handle,
+        range: (u64, Option<u64>),
+        word: u32,
+    ) -> Result<Option<(u64, u32)>, NtStatus> {
+        let (owner, address, count) = self.range(process, allocation, range)?;
+        let mut bytes = vec![0; count as usize * 4];
+        if !self.pieces.read(owner, address, &mut bytes) {
+            return Err(NtStatus::ACCESS_DENIED);
+        }
+        let words =
+            bytes.chunks_exact(4).map(|word| u32::from_le_bytes([word[0], word[1], word[2], word[3]]));
+        let other = (range.0..).zip(words).find(|(_, found)| *found != word);
+        Ok(other)
+    }
+}

@@ -1,0 +1,98 @@
+//! Command lists: what a line of one records. Resources and fences have no numbers before the program runs, so a command
+//! names them by their place among the line's names.
+
+use std::hash::{Hash, Hasher};
+
+use d3dkmt::isa::{self, BarrierGroup, LegacyBarrier, Packet};
+
+use super::HandleRef;
+
+/// One command of a list.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ListCommand {
+    /// Where it has a resource's number or a fence's address, it has 1 for the first of `names`, and so on; 0 is none.
+    /// A timestamp has the offset from the address that is its name.
+    pub packet: Packet,
+    pub names: Vec<HandleRef>,
+}
+
+/// What a name in a packet is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Named {
+    Resource,
+    Fence,
+}
+
+impl Hash for ListCommand {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        (isa::encode(std::slice::from_ref(&self.packet)), &self.names).hash(state);
+    }
+}
+
+impl ListCommand {
+    /// The packet with every name replaced by what it stands for.
+    pub fn packet(&self, of: impl Fn(Named, HandleRef) -> u64) -> Packet {
+        let mut packet = self.packet.clone();
+        if let Packet::Timestamp { gpu_address } = &mut packet {
+            let base = self.names.first().map_or(0, |base| of(Named::Fence, *base));
+            *gpu_address = gpu_address.wrapping_add(base);
+            return packet;
+        }
+        let find = |named, place: u64| match place.checked_sub(1).and_then(|at| self.names.get(at as usize)) {
+            Some(name) => of(named, *name),
+            None => 0,
+        };
+        names(
+            &mut packet,
+            &mut |resource| *resource = find(Named::Resource, u64::from(*resource)) as u32,
+            &mut |fence| *fence = find(Named::Fence, *fence),
+        );
+        packet
+    }
+}
+
+/// Every place of a packet that names a resource, and every one that names a fence.
+fn names(packet: &mut Packet, resource: &mut dyn FnMut(&mut u32), fence: &mut dyn FnMut(&mut u64)) {
+    match packet {
+        Packet::Work { uses, .. } => uses.iter_mut().for_each(|one| resource(&mut one.resource)),
+        Packet::Barrier { groups } => of_groups(groups, resource),
+        Packet::LegacyBarrier { barriers } => {
+            for barrier in barriers {
+                match barrier {
+                    LegacyBarrier::Transition { resource: one, .. }
+                    | LegacyBarrier::UnorderedAccess { resource: one, .. } => resource(one),
+                    LegacyBarrier::Aliasing { before, after, .. } => {
+                        resource(before);
+                        resource(after);
+                    }
+                }
+            }
+        }
+        Packet::SignalBarrier { fence: one, groups } => {
+            fence(&mut one.gpu_address);
+            of_groups(groups, resource);
+        }
+        Packet::WaitBarrier { fences, groups } => {
+            fences.iter_mut().for_each(|one| fence(&mut one.gpu_address));
+            of_groups(groups, resource);
+        }
+        Packet::AssertResourceAccess { resource: one, .. }
+        | Packet::AssertTextureLayout { resource: one, .. } => resource(one),
+        Packet::FenceWrite { gpu_address, .. }
+        | Packet::FenceWait { gpu_address, .. }
+        | Packet::MarkerIn { gpu_address, .. }
+        | Packet::MarkerOut { gpu_address, .. } => fence(gpu_address),
+        Packet::Busy { .. } | Packet::Hang | Packet::BeginList { .. } | Packet::Timestamp { .. } => {}
+    }
+}
+
+fn of_groups(groups: &mut [BarrierGroup], resource: &mut dyn FnMut(&mut u32)) {
+    for group in groups {
+        match group {
+            BarrierGroup::Texture(all) => all.iter_mut().for_each(|one| resource(&mut one.resource)),
+            BarrierGroup::Buffer(all) => all.iter_mut().for_each(|one| resource(&mut one.resource)),
+            BarrierGroup::Ranged(all) => all.iter_mut().for_each(|one| resource(&mut one.resource)),
+            BarrierGroup::Global(_) | BarrierGroup::Unknown { .. } => {}
+        }
+    }
+}

@@ -1,0 +1,94 @@
+//! What there is to see when every step of a program is done and nobody has ended yet.
+
+use dxgkrnl::ProcessId;
+use dxgkrnl::why::Verdict;
+
+use crate::program::{Binding, Kind, Process};
+use crate::world::World;
+
+use super::{Checked, Run};
+
+/// Something that a process waits for, as an expectation of scenarios says it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Waiting {
+    pub process: Process,
+    pub verdict: Verdict,
+    /// What it comes down to: a value of a fence that has a name.
+    pub root: Option<(Binding, u64)>,
+}
+
+/// See the module.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct AtEnd {
+    /// By process, who has waited longest first.
+    pub waiting: Vec<Waiting>,
+    /// The fences that can be read, and their values.
+    pub values: Vec<(Binding, u64)>,
+    /// Everything that was noted.
+    pub notes: Vec<String>,
+}
+
+impl AtEnd {
+    /// What no work that is under way ends.
+    pub fn lasting(&self) -> impl Iterator<Item = &Waiting> {
+        let ends = |verdict| matches!(verdict, Verdict::Progressing { .. } | Verdict::Unknown { .. });
+        self.waiting.iter().filter(move |waiting| !ends(waiting.verdict))
+    }
+
+    /// What nothing that is under way, and no process that is free to act, ends.
+    pub fn stuck(&self) -> impl Iterator<Item = &Waiting> {
+        self.waiting.iter().filter(|waiting| waiting.verdict.is_stuck())
+    }
+}
+
+impl<W: World> Run<'_, W> {
+    /// What waits, and for what.
+    pub(super) fn waiting(&mut self) -> Vec<Waiting> {
+        let mut all = Vec::new();
+        for at in 0..self.alive.len() {
+            if !self.alive[at] {
+                continue;
+            }
+            let process = Process(at as u32);
+            for cause in self.world.why(process).causes {
+                // Of a cycle each wait is one; the first one's is told.
+                let of_first = || cause.waiters.first().and_then(|waiter| waiter.missing.first());
+                let missing = cause.root.as_ref().or_else(of_first);
+                let root = missing.and_then(|missing| {
+                    let mut names = missing.thing.handles.iter().filter_map(|open| self.name_of(*open));
+                    names.next().map(|name| (name, missing.needed))
+                });
+                all.push(Waiting { process, verdict: cause.verdict, root });
+            }
+        }
+        all
+    }
+
+    /// The name of a synchronization object that is open by this handle in a process.
+    fn name_of(&self, (process, handle): (ProcessId, d3dkmt::Handle)) -> Option<Binding> {
+        let named = self.program.bindings.iter().zip(&self.bound).position(|(named, bound)| {
+            let owner = self.program.process_of(named.thread);
+            named.kind == Kind::Object
+                && bound.handle == handle
+                && ProcessId(self.world.process_number(owner)) == process
+        });
+        named.map(|at| Binding(at as u32))
+    }
+
+    /// Everything.
+    pub(super) fn at_end(&mut self) -> Checked<AtEnd> {
+        let waiting = self.waiting();
+        let mut values = Vec::new();
+        for at in 0..self.bound.len() {
+            let binding = Binding(at as u32);
+            let owner = self.program.owner(binding);
+            if self.program.bindings[at].kind != Kind::Object || !self.alive[owner.index()] {
+                continue;
+            }
+            let value = self.world.value(owner, self.bound[at].handle)?;
+            values.extend(value.map(|value| (binding, value)));
+        }
+        self.hear_notes();
+        Ok(AtEnd { waiting, values, notes: self.notes.clone() })
+    }
+}

@@ -1,0 +1,346 @@
+//! Resources, command lists and the debug layer, as they are written.
+
+use std::fmt::Write as _;
+
+use d3dkmt::isa::{
+    ALL_SUBRESOURCES, Barrier, BarrierAccess, BarrierGroup, BarrierLayout, BarrierSync, HeapType, Kernel,
+    LegacyBarrier, LegacyFlags, LegacyState, Packet, ResourceDesc, ResourceKind, SubresourceRange, Use,
+    WHOLE, WorkKind,
+};
+
+use super::{Printer, quoted};
+use crate::program::{HandleRef, ListCommand, Operation, WantedMessage, WriteMode};
+use crate::script::words::{
+    DEBUG_LEVELS, KERNELS, QUEUE_TYPES, RESOURCE_KINDS, WORK_KINDS, default_kernel, named_or_number,
+    write_duration, write_number,
+};
+
+/// ` 0..16`, or nothing for all words.
+pub(super) fn word_range(first: u64, count: Option<u64>) -> String {
+    count.map_or_else(String::new, |count| format!(" {first}..{}", first + count))
+}
+
+fn names(none: &str, bits: u32, named: impl Iterator<Item = (&'static str, u32)>) -> String {
+    let (mut rest, mut words) = (bits, Vec::new());
+    for (name, bit) in named.filter(|(_, bit)| bit.is_power_of_two()) {
+        if rest & bit != 0 {
+            words.push(name.to_owned());
+            rest &= !bit;
+        }
+    }
+    if rest != 0 {
+        words.push(format!("{rest:#x}"));
+    }
+    if words.is_empty() { none.into() } else { words.join("|") }
+}
+
+fn sync(sync: BarrierSync) -> String {
+    names("NONE", sync.bits(), BarrierSync::all().iter_names().map(|(name, bit)| (name, bit.bits())))
+}
+
+fn access(access: BarrierAccess) -> String {
+    names("COMMON", access.bits(), BarrierAccess::all().iter_names().map(|(name, bit)| (name, bit.bits())))
+}
+
+fn state(state: LegacyState) -> String {
+    names("COMMON", state.bits(), LegacyState::all().iter_names().map(|(name, bit)| (name, bit.bits())))
+}
+
+fn flags(named: impl Iterator<Item = (&'static str, u32)>) -> String {
+    named.map(|(name, _)| format!(" {name}")).collect()
+}
+
+fn layouts(before: BarrierLayout, after: BarrierLayout) -> String {
+    format!(" {before:?} -> {after:?}")
+}
+
+fn words(barrier: &Barrier) -> String {
+    let (before, after) = (sync(barrier.sync_before), sync(barrier.sync_after));
+    format!("{before} -> {after} {} -> {}", access(barrier.access_before), access(barrier.access_after))
+}
+
+fn sub(subresource: u32) -> String {
+    if subresource == ALL_SUBRESOURCES { String::new() } else { format!(" sub={subresource}") }
+}
+
+fn number(key: &str, number: u64, plain: u64) -> String {
+    if number == plain { String::new() } else { format!(" {key}={}", write_number(number)) }
+}
+
+fn subresources(range: &SubresourceRange) -> String {
+    if range.mips == 0 {
+        return sub(range.first_mip);
+    }
+    let part = |key: &str, first: u32, count: u32| match (first, count) {
+        (0, 1) if key != "mips" => String::new(),
+        _ => format!(" {key}={first}..{}", u64::from(first) + u64::from(count)),
+    };
+    part("mips", range.first_mip, range.mips)
+        + &part("slices", range.first_slice, range.slices)
+        + &part("planes", range.first_plane, range.planes)
+}
+
+impl Printer<'_> {
+    /// Resources, lists and the debug layer.
+    pub(super) fn of_lists(&self, operation: &Operation) -> Option<String> {
+        Some(match operation {
+            Operation::CreateResource { device, at, desc } => {
+                format!("resource {} {}", self.handle(*device), self.resource(*at, desc))
+            }
+            Operation::DestroyResource { device, resource } => {
+                format!("destroy_resource {} {}", self.handle(*device), self.program.name(*resource))
+            }
+            Operation::DescribeFence { device, fence, flags: of } => {
+                let of = flags(of.iter_names().map(|(name, bit)| (name, bit.bits())));
+                format!("describe_fence {} {}{of}", self.handle(*device), self.handle(*fence))
+            }
+            Operation::SetDebug { device, level } => {
+                format!("debug {} {}", self.handle(*device), named_or_number(&DEBUG_LEVELS, *level))
+            }
+            Operation::ReadMessages { device } => format!("debug_messages {}", self.handle(*device)),
+            Operation::Store { allocation, first, count, word } => {
+                format!(
+                    "store {} words{} = {word}",
+                    self.program.name(*allocation),
+                    word_range(*first, *count)
+                )
+            }
+            Operation::NewList { queue, flags, label } => {
+                let named = QUEUE_TYPES.iter().find(|(_, known)| *known == (*queue, *flags));
+                let label = label.as_ref().map(|label| format!(" {}", quoted(label))).unwrap_or_default();
+                format!("list {}{label}", named.map_or("DIRECT", |(name, _)| name))
+            }
+            _ => return None,
+        })
+    }
+
+    fn resource(&self, at: crate::program::Address, desc: &ResourceDesc) -> String {
+        let kind = RESOURCE_KINDS.iter().find(|(_, kind)| *kind == desc.kind).map_or("", |(name, _)| name);
+        let mut text = format!("{kind} at={}", self.address(at));
+        text += &number("offset", desc.gpu_address, 0);
+        text += &number("bytes", desc.bytes, 0);
+        let is_buffer = desc.kind == ResourceKind::Buffer;
+        for (key, value, plain) in [
+            ("width", desc.width, 1),
+            ("height", desc.height, 1),
+            ("depth", desc.depth, 1),
+            ("mips", desc.mips, 1),
+            ("slices", desc.array_size, 1),
+            ("planes", desc.planes, 1),
+            ("texel", desc.texel_bytes, if is_buffer { 1 } else { 4 }),
+        ] {
+            text += &number(key, value.into(), plain);
+        }
+        let plain = if is_buffer { BarrierLayout::UNDEFINED } else { BarrierLayout::COMMON };
+        if desc.initial_layout != plain {
+            let _ = write!(text, " layout={:?}", desc.initial_layout);
+        }
+        if desc.initial_state != LegacyState::COMMON {
+            // In a race `|` is what stands between columns.
+            let _ = match desc.initial_state.bits() {
+                one if one.is_power_of_two() => write!(text, " state={}", state(desc.initial_state)),
+                several => write!(text, " state={several:#x}"),
+            };
+        }
+        text += match desc.heap {
+            HeapType::Default => "",
+            HeapType::Upload => " upload",
+            HeapType::Readback => " readback",
+        };
+        text += &flags(desc.flags.iter_names().map(|(name, bit)| (name, bit.bits())));
+        if !desc.name.as_ref().is_empty() {
+            let _ = write!(text, " name={}", quoted(desc.name.as_ref()));
+        }
+        text
+    }
+
+    pub(super) fn wanted_message(&self, wanted: &WantedMessage) -> String {
+        let mut text = format!("{} message R-{:03}", self.program.name(wanted.messages), wanted.rule);
+        for (key, value) in [("list", wanted.list), ("command", wanted.command), ("barrier", wanted.barrier)]
+        {
+            if let Some(value) = value {
+                let _ = write!(text, " {key}={value}");
+            }
+        }
+        if let Some(resource) = wanted.resource {
+            let _ = write!(text, " resource={}", self.program.name(resource));
+        }
+        if let Some(words) = &wanted.text {
+            let _ = write!(text, " {}", quoted(words));
+        }
+        text
+    }
+
+    /// A line of a list, behind its name.
+    pub(super) fn list_command(&self, command: &ListCommand) -> String {
+        let named = |place: u64| place.checked_sub(1).and_then(|at| command.names.get(at as usize));
+        let name = |place: u64| named(place).map_or_else(|| "null".into(), |name| self.handle(*name));
+        let resource = |number: u32| match named(number.into()) {
+            Some(HandleRef::Raw(number)) => number.to_string(),
+            _ => name(number.into()),
+        };
+        match &command.packet {
+            Packet::Timestamp { gpu_address } => {
+                format!("timestamp {}{}", name(1), number("offset", *gpu_address, 0))
+            }
+            packet => write_packet(packet, &resource, &name),
+        }
+    }
+}
+
+/// A packet of a command list as a line of a list has it, with what resources and fences are called.
+pub fn write_packet(
+    packet: &Packet,
+    resource: &dyn Fn(u32) -> String,
+    fence: &dyn Fn(u64) -> String,
+) -> String {
+    match packet {
+        Packet::Work { kind, kernel, operand, duration_ns, uses } => {
+            let text = work(*kind, *kernel, *operand);
+            let uses: String = uses.iter().map(|one| use_of(one, &resource(one.resource))).collect();
+            let time = match duration_ns {
+                1000 => String::new(),
+                nanos => format!(" time={}", write_duration(*nanos)),
+            };
+            format!("{text}{uses}{time}")
+        }
+        Packet::Barrier { groups } => match &groups[..] {
+            [BarrierGroup::Ranged(all)] if all.len() == 1 => ranged(&all[0], resource),
+            groups => format!("barrier{}", barriers(groups, resource)),
+        },
+        Packet::LegacyBarrier { barriers } => {
+            let all: Vec<String> = barriers.iter().map(|one| legacy(one, resource)).collect();
+            all.join(", ")
+        }
+        Packet::SignalBarrier { fence: one, groups } => {
+            let (name, value) = (fence(one.gpu_address), write_number(one.value));
+            format!("signal_barrier {name}={value}{}", barriers(groups, resource))
+        }
+        Packet::WaitBarrier { fences, groups } => {
+            let one = |one: &d3dkmt::isa::FenceValue| {
+                format!(" {}>={}", fence(one.gpu_address), write_number(one.value))
+            };
+            let fences: String = fences.iter().map(one).collect();
+            format!("wait_barrier{fences}{}", barriers(groups, resource))
+        }
+        Packet::Timestamp { gpu_address } => format!("timestamp {}", fence(*gpu_address)),
+        Packet::AssertResourceAccess { resource: one, subresource, access: wanted } => {
+            format!("assert_access {} {}{}", resource(*one), access(*wanted), sub(*subresource))
+        }
+        Packet::AssertTextureLayout { resource: one, subresource, layout } => {
+            format!("assert_layout {} {layout:?}{}", resource(*one), sub(*subresource))
+        }
+        Packet::FenceWrite { gpu_address, value } => write(WriteMode::Default, fence(*gpu_address), *value),
+        Packet::MarkerIn { gpu_address, value } => write(WriteMode::MarkerIn, fence(*gpu_address), *value),
+        Packet::MarkerOut { gpu_address, value } => write(WriteMode::MarkerOut, fence(*gpu_address), *value),
+        Packet::FenceWait { gpu_address, value } => {
+            format!("wait {}>={}", fence(*gpu_address), write_number(*value))
+        }
+        Packet::Busy { duration_ns } => format!("busy({})", write_duration(*duration_ns)),
+        Packet::Hang => "hang".into(),
+        Packet::BeginList { queue, flags, name } => {
+            let named = QUEUE_TYPES.iter().find(|(_, known)| *known == (*queue, *flags));
+            format!("list {} {}", named.map_or("DIRECT", |(name, _)| name), quoted(name))
+        }
+    }
+}
+
+/// A barrier of a resource, or of none, as a line of a list has it.
+pub fn write_barrier(barrier: &Barrier, resource: &str) -> String {
+    let space = if resource.is_empty() { "" } else { " " };
+    format!("barrier{space}{resource} {}", words(barrier))
+}
+
+fn write(mode: WriteMode, fence: String, value: u64) -> String {
+    format!("{}({fence}, {})", mode.name(), write_number(value))
+}
+
+fn work(kind: WorkKind, kernel: Kernel, operand: u32) -> String {
+    let mut text: String =
+        WORK_KINDS.iter().find(|(_, known)| *known == kind).map_or("", |(name, _)| name).into();
+    let named = KERNELS.iter().find(|(_, known)| *known == kernel).map_or("", |(name, _)| name);
+    match kernel {
+        Kernel::None | Kernel::Copy => {
+            if kernel != default_kernel(kind) {
+                let _ = write!(text, " {named}");
+            }
+            text += &number("root", operand.into(), 0);
+        }
+        Kernel::Fill | Kernel::Add | Kernel::Xor | Kernel::Sum => _ = write!(text, " {named}={operand}"),
+    }
+    text
+}
+
+fn use_of(one: &Use, resource: &str) -> String {
+    let mut options = Vec::new();
+    let whole = Use::whole(one.resource, one.access);
+    if one.offset != 0 {
+        options.push(format!("offset={}", one.offset));
+    }
+    if one.bytes != WHOLE {
+        options.push(format!("bytes={}", one.bytes));
+    }
+    let is_part = one.offset != 0 || one.bytes != WHOLE;
+    if one.first_subresource != 0 || (one.count == 1 && !is_part) {
+        options.push(format!("sub={}", one.first_subresource));
+    }
+    let implied = if options.is_empty() { whole.count } else { 1 };
+    if one.count != implied {
+        options.push(format!("count={}", one.count));
+    }
+    options.extend(one.flags.iter_names().map(|(name, _)| name.to_owned()));
+    let options = if options.is_empty() { String::new() } else { format!("({})", options.join(" ")) };
+    let access = match one.access.iter_names().next() {
+        Some((name, _)) => name.to_owned(),
+        None if one.access == BarrierAccess::COMMON => "COMMON".into(),
+        None => format!("{:#x}", one.access.bits()),
+    };
+    format!(" {access}={resource}{options}")
+}
+
+fn barriers(groups: &[BarrierGroup], resource: &dyn Fn(u32) -> String) -> String {
+    let of_group = |group: &BarrierGroup| -> Vec<String> {
+        match group {
+            BarrierGroup::Global(all) => all.iter().map(words).collect(),
+            BarrierGroup::Buffer(all) => {
+                let one = |one: &d3dkmt::isa::BufferBarrier| {
+                    let range = number("offset", one.offset, 0) + &number("bytes", one.bytes, WHOLE);
+                    format!("{} {}{range}", resource(one.resource), words(&one.barrier))
+                };
+                all.iter().map(one).collect()
+            }
+            BarrierGroup::Texture(all) => {
+                let one = |one: &d3dkmt::isa::TextureBarrier| {
+                    let of = flags(one.flags.iter_names().map(|(name, bit)| (name, bit.bits())));
+                    let layouts = layouts(one.layout_before, one.layout_after);
+                    let (resource, words) = (resource(one.resource), words(&one.barrier));
+                    format!("{resource} {words}{layouts}{of}{}", subresources(&one.subresources))
+                };
+                all.iter().map(one).collect()
+            }
+            BarrierGroup::Ranged(_) | BarrierGroup::Unknown { .. } => Vec::new(),
+        }
+    };
+    let all: Vec<String> = groups.iter().flat_map(of_group).collect();
+    if all.is_empty() { String::new() } else { format!(" {}", all.join(", ")) }
+}
+
+fn ranged(one: &d3dkmt::isa::RangedBarrier, resource: &dyn Fn(u32) -> String) -> String {
+    let of = flags(one.flags.iter_names().map(|(name, bit)| (name, bit.bits())));
+    let range = number("offset", one.offset, 0) + &number("bytes", one.bytes, WHOLE);
+    format!("ranged {} {}{of}{range}", resource(one.resource), words(&one.barrier))
+}
+
+fn legacy(one: &LegacyBarrier, resource: &dyn Fn(u32) -> String) -> String {
+    let flags = |of: LegacyFlags| flags(of.iter_names().map(|(name, bit)| (name, bit.bits())));
+    match one {
+        LegacyBarrier::Transition { flags: of, resource: one, subresource, before, after } => {
+            let (one, of, part) = (resource(*one), flags(*of), sub(*subresource));
+            format!("transition {one} {} -> {}{of}{part}", state(*before), state(*after))
+        }
+        LegacyBarrier::Aliasing { before, after, .. } => {
+            format!("aliasing {} {}", resource(*before), resource(*after))
+        }
+        LegacyBarrier::UnorderedAccess { resource: one, .. } => format!("uav {}", resource(*one)),
+    }
+}

@@ -1,0 +1,254 @@
+//! Recordings, made small and put into other orders.
+
+use std::fmt::Write as _;
+
+use drivers::Registry;
+use scenario::choose::{First, Random};
+use scenario::explore::recording::{Kept, NotReduced, reduce, wrong};
+use scenario::explore::reorder::{Budget, Change, Outcome, Reordered, reorder};
+use scenario::from_trace::{self, Converted};
+use scenario::model::ModelWorld;
+use scenario::run::run;
+use scenario::script::parse;
+use scenario::{Program, Verdict};
+
+fn read(text: &str) -> Program {
+    parse(text).unwrap_or_else(|errors| panic!("{}", errors[0].render("test", text))).remove(0)
+}
+
+/// What a daemon would have recorded of it, as a program again.
+fn recorded(text: &str) -> Converted {
+    let program = read(text);
+    let mut world = ModelWorld::new(&program, None).recording();
+    assert_eq!(run(&program, &mut world, &mut First).verdict, Verdict::Passed, "{text}");
+    // Up to where its processes end by themselves: they are still there when somebody looks at a hang.
+    let steps = world.steps();
+    let ends = steps.iter().rev().take_while(|(_, input, _)| is_end(input)).count();
+    let steps = steps[..steps.len() - ends].iter().map(|(now, input, effects)| (*now, input, effects));
+    from_trace::program("a recording", &program.setting.kernel, steps)
+}
+
+fn is_end(input: &dxgkrnl::Input) -> bool {
+    matches!(input, dxgkrnl::Input::ProcessGone { .. } | dxgkrnl::Input::NtHandleClosed { .. })
+}
+
+const GUESTS: usize = 6;
+
+/// Guests in three VMs and on the host, each with fences and queues of its own.
+fn busy_guests() -> String {
+    let mut text = String::from(
+        "scenario \"busy\"\nconfig tdr level=0\nconfig grant \"frame\" X1 X2\nvm X1\nvm X2\nvm X3\n",
+    );
+    for guest in 0..GUESTS {
+        let vm = ["", " in X1", " in X2", " in X3"][guest % 4];
+        let _ = writeln!(text, "process g{guest}{vm}");
+    }
+    for guest in 0..GUESTS {
+        let _ = writeln!(text, "g{guest}  D{guest} = device -> ok");
+        let _ = writeln!(text, "g{guest}  C{guest} = context D{guest} COPY -> ok");
+        let _ = writeln!(text, "g{guest}  e{guest} = event");
+        for fence in 0..4 {
+            let _ = writeln!(text, "g{guest}  F{guest}{fence} = fence D{guest} -> ok");
+        }
+    }
+    text
+}
+
+/// So many operations of theirs that all come to an end.
+fn noise(text: &mut String, random: &mut Random, values: &mut [u64], operations: usize) {
+    for _ in 0..operations {
+        let (guest, fence) = (random.below(GUESTS as u64), random.below(4));
+        let value = &mut values[(guest * 4 + fence) as usize];
+        let _ = match random.below(8) {
+            0 => {
+                writeln!(text, "g{guest}  wait D{guest} F{guest}{fence}>={value} event=e{guest} -> anything")
+            }
+            1 => writeln!(text, "g{guest}  submit C{guest} busy(2us) -> ok"),
+            2 => {
+                *value += 1;
+                writeln!(text, "g{guest}  gpu_signal C{guest} F{guest}{fence}={value} -> ok\n+20us")
+            }
+            3 => writeln!(text, "g{guest}  gpu_wait C{guest} F{guest}{fence}>={value} -> ok"),
+            4 => writeln!(text, "+3us"),
+            _ => {
+                *value += 1;
+                writeln!(text, "g{guest}  signal D{guest} F{guest}{fence}={value} -> ok")
+            }
+        };
+    }
+}
+
+/// What goes wrong: before the noise, in the midst of it, at its end; and what it comes to.
+const PLANTED: [(&str, &str, &str, &str); 5] = [
+    (
+        "process p in X1\nprocess q in X2\nthread t in p\n",
+        "p  D = device -> ok\np  F = fence D shared -> ok\np  share F name=\"frame\" -> ok\nq  E = device -> ok\n\
+         q  N = open_name \"frame\" -> ok\nq  G = open E N -> ok\nq  signal E G=2 -> ok\n",
+        "t  W = wait D F>=4 -> blocks\nfault kill q\n",
+        "dead-end",
+    ),
+    (
+        "process p\nthread t in p\n",
+        "p  D = device -> ok\np  C = context D 3D -> ok\np  F = fence D -> ok\n",
+        "p  submit C hang -> ok\np  gpu_signal C F=1 -> ok\nt  W = wait D F>=1 -> blocks\n",
+        "hang",
+    ),
+    (
+        "process p in X1\nprocess q in X1\nthread t in p\n",
+        "p  D = device -> ok\nq  E = device -> ok\np  C = context D 3D -> ok\nq  K = context E VIDEO_ENCODE -> ok\n\
+         p  F = fence D shared -> ok\np  N = share F -> ok\nq  G = open E N -> ok\np  H = fence D shared -> ok\n\
+         p  O = share H -> ok\nq  I = open E O -> ok\n",
+        "p  gpu_wait C F>=1 -> ok\np  gpu_signal C H=1 -> ok\nq  gpu_wait K I>=1 -> ok\nq  gpu_signal K G=1 -> ok\n",
+        "cycle",
+    ),
+    (
+        "process p\nprocess q\n",
+        "p  M = keyed_mutex -> ok\np  N = keyed_mutex -> ok\nq  M2 = open_keyed_mutex M -> ok\n\
+         q  N2 = open_keyed_mutex N -> ok\nthread t in p\nthread u in q\n",
+        "p  acquire M key=0 -> ok\nq  acquire N2 key=0 -> ok\nt  A = acquire N key=0 -> blocks\n\
+         u  B = acquire M2 key=0 -> blocks\n",
+        "cycle",
+    ),
+    // On an engine of its own: the next interrupt of the same one would make it good.
+    (
+        "process p in X3\nthread t in p\n",
+        "p  D = device -> ok\np  C = context D VIDEO_DECODE -> ok\np  F = fence D -> ok\n",
+        "fault lose_interrupt VIDEO_DECODE\np  submit C busy(10us) write(F, 3) -> ok\nt  W = wait D F>=3 -> blocks\n",
+        "lost-interrupt",
+    ),
+];
+
+/// A recording with a hang among so much else.
+fn planted(which: usize, operations: usize) -> Converted {
+    let (actors, before, hangs, _) = PLANTED[which];
+    let mut text = busy_guests();
+    let (mut random, mut values) = (Random::new(which as u64), vec![0; GUESTS * 4]);
+    text += actors;
+    noise(&mut text, &mut random, &mut values, operations / 4);
+    text += before;
+    noise(&mut text, &mut random, &mut values, operations / 2);
+    text += hangs;
+    noise(&mut text, &mut random, &mut values, operations / 4);
+    recorded(&text)
+}
+
+fn verdict_of(program: &Program) -> Verdict {
+    run(program, &mut ModelWorld::new(program, None), &mut First).verdict
+}
+
+#[test]
+fn a_hang_among_thousands_of_operations_becomes_a_scenario_of_a_few_that_shows_it() {
+    for (which, (.., verdict)) in PLANTED.iter().enumerate() {
+        let Converted { program, omitted, .. } = planted(which, 8000);
+        assert!(omitted.is_empty() && program.steps.len() > 8000, "{omitted:?}");
+        let kept = wrong(&program, &Registry::default());
+        assert_eq!(kept, [Kept::Waits(verdict)], "planted {which}");
+        let smallest = reduce(&program, &kept, &Registry::default()).unwrap();
+        let steps = smallest.program.steps.len();
+        println!(
+            "{verdict}: {} steps became {steps}, {} tried\n{}",
+            program.steps.len(),
+            smallest.tried,
+            smallest.text
+        );
+        assert!(steps <= 16, "{steps} steps:\n{}", smallest.text);
+        // It is a file like others, and says what it shows.
+        let again = read(&smallest.text);
+        assert_eq!(verdict_of(&again), Verdict::Passed, "{}", smallest.text);
+        assert!(
+            smallest.text.contains(&format!("expect why p {verdict}"))
+                || smallest.text.contains("expect why q")
+        );
+        // None of its steps can go: without it, it shows something else or nothing.
+        for step in 0..again.steps.len() - 1 {
+            let mut without = again.clone();
+            without.steps.remove(step);
+            let text = scenario::script::print(&without);
+            let Ok(without) = parse(&text) else { continue };
+            let verdict = verdict_of(&without[0]);
+            assert!(matches!(verdict, Verdict::Failed(_)), "step {step} can go:\n{}", smallest.text);
+        }
+    }
+}
+
+#[test]
+fn a_note_can_be_kept_and_what_does_not_happen_cannot() {
+    let Converted { program, .. } = planted(0, 400);
+    let kept: Vec<Kept> = ["dead-end", "note=below"].iter().map(|text| text.parse().unwrap()).collect();
+    let none = reduce(&program, &kept, &Registry::default());
+    assert_eq!(none, Err(NotReduced::Otherwise("note=below".into())));
+    let noted = "scenario \"n\"\nprocess p\np  D = device -> ok\np  F = fence D -> ok\np  signal D F=5 -> ok\n\
+                 p  signal D F=7 -> ok\np  signal D F=3 -> INVALID_PARAMETER\np  signal D F=9 -> ok\n";
+    let Converted { program, .. } = recorded(noted);
+    let kept = ["note=is below its value".parse().unwrap()];
+    let smallest = reduce(&program, &kept, &Registry::default()).unwrap();
+    assert!(smallest.text.ends_with("expect report \"is below its value\"\n"), "{}", smallest.text);
+    assert!(smallest.program.steps.len() <= 7, "{}", smallest.text);
+    assert_eq!(wrong(&program, &Registry::default()), []);
+    let error = "hangs".parse::<Kept>().unwrap_err().to_string();
+    assert!(error.contains("\"hangs\" is nothing to keep") && error.contains("lost-interrupt"), "{error}");
+}
+
+fn explore(text: &str, orders: u64) -> Reordered {
+    reorder(&recorded(text), Budget { orders, seed: 7 }, &Registry::default(), &mut |_| {})
+}
+
+/// It passed: q set the fence back before r set it up and p waited. The other way round p waits for ever.
+const RACE: &str = include_str!("race_that_passed.scn");
+
+#[test]
+fn the_order_of_a_race_that_hangs_is_found() {
+    let found = explore(RACE, 50);
+    assert!(found.races > 0 && found.orders > 0);
+    let hang = found.found.first().expect("an order hangs");
+    let Outcome::Waits { process, root, .. } = &hang.outcome else { panic!("{found:?}") };
+    assert_eq!((process.as_str(), root.as_ref().map(|(_, value)| *value)), ("p", Some(5)), "{found:?}");
+    assert!(matches!(hang.change, Change::Race { .. }), "{:?}", hang.change);
+    assert!(hang.outcome.to_string().starts_with("p waits in the end for "), "{}", hang.outcome);
+    let text = hang.smallest.as_ref().expect("it can be said");
+    let program = read(text);
+    assert_eq!(run(&program, &mut ModelWorld::new(&program, None), &mut First).verdict, Verdict::Passed);
+    assert!(text.contains("expect why p "), "{text}");
+    // The same budget finds the same.
+    assert_eq!(explore(RACE, 50), found);
+}
+
+#[test]
+fn an_end_in_another_state_is_told_by_its_fences_and_is_no_failure() {
+    let text = RACE.replace("p  wait D F>=5 event=e -> ok\n", "");
+    let found = explore(&text, 50);
+    let [other] = &found.found[..] else { panic!("{found:?}") };
+    let Outcome::OtherValues { fences } = &other.outcome else { panic!("{found:?}") };
+    assert!(
+        !other.outcome.is_failure() && fences.iter().all(|(_, was, is)| (*was, *is) == (5, 3)),
+        "{fences:?}"
+    );
+    assert_eq!(fences.len(), 3, "each has it by a name of its own");
+}
+
+#[test]
+fn what_is_ordered_has_no_other_order() {
+    // Each waits for the other on its CPU: what it does next it does because it was woken.
+    let text = "scenario \"turns\"
+process p
+process q
+p  D = device -> ok
+p  F = fence D shared -> ok
+p  N = share F -> ok
+p  e = event
+q  E = device -> ok
+q  G = open E N -> ok
+q  f = event
+q  wait E G>=1 event=f -> ok
+p  wait D F>=2 event=e -> ok
+p  signal D F=1 -> ok
+q  signal E G=2 -> ok
+p  signal D F=3 -> ok
+";
+    let found = explore(text, 40);
+    assert!(found.found.iter().all(|found| !found.outcome.is_failure()), "{found:?}");
+    let alone =
+        "scenario \"alone\"\nprocess p\np  D = device -> ok\np  F = fence D -> ok\np  signal D F=1 -> ok\n";
+    let found = explore(alone, 40);
+    assert_eq!((found.races, found.orders, found.found.len()), (0, 0, 0), "{found:?}");
+}

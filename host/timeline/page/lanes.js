@@ -1,0 +1,230 @@
+// What is drawn, from top to bottom: for each process its calls, waits and queues, for each adapter its engines, then fences.
+
+const ROW = 13, ROWS_MAX = 8, LADDERS_FIRST = 6;
+
+// Rows of columns by what they belong to: `keys[row]` of `count`, each list in the order of rows.
+function grouped(keys, rows, count, filter) {
+  const sizes = new Uint32Array(count);
+  for (let row = 0; row < rows; row++) if (keys[row] < count && (!filter || filter(row))) sizes[keys[row]]++;
+  const lists = Array.from(sizes, (size) => new Uint32Array(size));
+  sizes.fill(0);
+  for (let row = 0; row < rows; row++) {
+    const key = keys[row];
+    if (key < count && (!filter || filter(row))) lists[key][sizes[key]++] = row;
+  }
+  return lists;
+}
+
+function picked(list, column) {
+  const out = new Float64Array(list.length);
+  for (let at = 0; at < list.length; at++) out[at] = column[list[at]];
+  return out;
+}
+
+// Slices that overlap, in rows in which none do; what finds no row is only counted.
+class Stack {
+  constructor(list, begin, end, s0, s1) {
+    this.list = list;
+    this.time = [picked(list, begin), picked(list, end)];
+    this.order = [picked(list, s0), picked(list, s1)];
+    this.depths = [null, null];
+    this.level = new Uint8Array(list.length);
+    const free = [], freeStep = [];
+    let most = 0;
+    const [t0, t1] = this.time, [o0, o1] = this.order;
+    for (let at = 0; at < list.length; at++) {
+      let row = 0;
+      while (row < free.length && (free[row] > t0[at] || freeStep[row] > o0[at])) row++;
+      if (row === 255) row = 254;
+      free[row] = t1[at];
+      freeStep[row] = o1[at];
+      this.level[at] = row;
+      if (row >= most) most = row + 1;
+    }
+    this.rows = most;
+    // Lists of the rows that are drawn one by one.
+    this.lines = grouped(this.level, list.length, Math.min(most, ROWS_MAX));
+    this.lineTimes = this.lines.map((line) => [[picked(line, t0), picked(line, t1)], [picked(line, o0), picked(line, o1)]]);
+  }
+
+  // How many there are at once: places where that changes, and the number from there on.
+  depth(axis) {
+    if (this.depths[axis] === null) {
+      const [begin, end] = axis === 0 ? this.time : this.order;
+      const ends = Float64Array.from(end).sort();
+      const at = new Float64Array(begin.length * 2), count = new Uint32Array(begin.length * 2);
+      let opened = 0, closed = 0, now = 0, most = 0;
+      for (let place = 0; place < at.length; place++) {
+        // What begins as another ends is counted first, so that nothing ends before it began.
+        if (opened < begin.length && begin[opened] <= ends[closed]) { at[place] = begin[opened++]; now++; }
+        else { at[place] = ends[closed++]; now--; }
+        count[place] = now;
+        most = Math.max(most, now);
+      }
+      this.depths[axis] = { at, count, most, peaks: peaksOf(count) };
+    }
+    return this.depths[axis];
+  }
+}
+
+// The largest of each 64, and of each 64 of those: for the largest of any range.
+function peaksOf(counts) {
+  const levels = [counts];
+  while (levels[levels.length - 1].length > 64) {
+    const below = levels[levels.length - 1], above = new Float64Array(Math.ceil(below.length / 64));
+    for (let at = 0; at < below.length; at++) if (below[at] > above[at >>> 6]) above[at >>> 6] = below[at];
+    levels.push(above);
+  }
+  return levels;
+}
+
+function peak(levels, from, to) {
+  let most = 0;
+  for (let level = 0; from < to; level++) {
+    const last = level === levels.length - 1;
+    while (from < to && (last || from % 64 !== 0)) most = Math.max(most, levels[level][from++]);
+    while (from < to && to % 64 !== 0) most = Math.max(most, levels[level][--to]);
+    from /= 64;
+    to /= 64;
+  }
+  return most;
+}
+
+function sumsOf(list, counts) {
+  const sums = new Uint32Array(list.length + 1);
+  for (let at = 0; at < list.length; at++) sums[at + 1] = sums[at] + (counts(list[at]) ? 1 : 0);
+  return sums;
+}
+
+class Lanes {
+  constructor(timeline) {
+    this.timeline = timeline;
+    const { head, events, waits, packets, runs, samples, marks } = timeline;
+    const count = head.tracks.length;
+    this.colors = new Uint8Array(count);
+    let processes = 0;
+    head.tracks.forEach(([, parent, kind], id) => {
+      if (kind === "process") this.colors[id] = processes++ % 6;
+      else if (parent !== null) this.colors[id] = this.colors[parent];
+    });
+    this.calls = grouped(events.track, events.rows, count);
+    this.waits = grouped(waits.track, waits.rows, count);
+    this.packets = grouped(packets.track, packets.rows, count);
+    this.given = grouped(packets.engine, packets.rows, count, (row) => !Number.isNaN(packets.given[row]));
+    this.runs = grouped(runs.track, runs.rows, count);
+    this.marks = grouped(marks.track, marks.rows, count);
+    this.samples = grouped(samples.fence, samples.rows, head.fences.length);
+    this.isRefused = head.statuses.map((name) => !["SUCCESS", "PENDING", "TIMEOUT", "ABANDONED"].includes(name));
+    this.allFences = false;
+    this.folded = new Set();
+    this.lay();
+  }
+
+  // Tracks in the order of a tree.
+  tree() {
+    const { tracks } = this.timeline.head, children = tracks.map(() => []), roots = [];
+    tracks.forEach(([, parent], id) => (parent === null ? roots : children[parent]).push(id));
+    const rank = (id) => ["vm", "kernel", "adapter"].indexOf(tracks[id][2]);
+    roots.sort((one, other) => rank(one) - rank(other) || one - other);
+    const list = [], walk = (id, depth) => { list.push([id, depth]); children[id].forEach((child) => walk(child, depth + 1)); };
+    roots.forEach((id) => walk(id, 0));
+    return list;
+  }
+
+  lay() {
+    const { head } = this.timeline;
+    this.list = [];
+    const hidden = new Set();
+    for (const [id, depth] of this.tree()) {
+      const [name, parent, kind] = head.tracks[id];
+      if (parent !== null && (hidden.has(parent) || this.folded.has(parent))) { hidden.add(id); continue; }
+      this.ofTrack(id, depth, name, kind);
+    }
+    this.ladders();
+    let y = 0;
+    for (const lane of this.list) { lane.y = y; y += lane.height; }
+    this.height = y;
+  }
+
+  add(lane) { this.list.push(lane); }
+
+  ofTrack(id, depth, name, kind) {
+    const marks = this.marks[id];
+    if (kind === "queue" && this.packets[id].length === 0 && marks.length === 0) return;
+    if (kind === "engine" && this.runs[id].length + this.given[id].length + marks.length === 0) return;
+    if (kind === "kernel" && this.calls[id].length + marks.length === 0) return;
+    const base = { track: id, depth, color: this.colors[id] };
+    if (kind === "vm" || kind === "adapter") this.add({ ...base, kind: "group", label: name, height: 20, list: this.calls[id] });
+    if (kind === "process" || kind === "kernel") this.add({ ...base, kind: "calls", label: name, height: 18, list: this.calls[id] });
+    if (this.waits[id].length > 0) {
+      const { t0, t1, s0, s1 } = this.timeline.waits;
+      this.stack({ ...base, kind: "waits", label: "waits", depth: depth + 1 }, this.waits[id], t0, t1, s0, s1);
+    }
+    if (this.packets[id].length > 0) {
+      const { t0, t1, s0, s1 } = this.timeline.packets;
+      this.stack({ ...base, kind: "packets", label: name }, this.packets[id], t0, t1, s0, s1);
+    }
+    if (kind === "engine") this.ofEngine(base, id, name);
+  }
+
+  ofEngine(base, id, name) {
+    const { runs, packets } = this.timeline;
+    const list = this.runs[id];
+    this.add({
+      ...base, kind: "runs", label: name, height: 20, list,
+      time: [picked(list, runs.t0), picked(list, runs.t1)], order: [picked(list, runs.s0), picked(list, runs.s1)],
+    });
+    if (this.given[id].length > 0) {
+      const { given, t1, s0, s1 } = packets;
+      this.stack({ ...base, kind: "packets", label: "hardware queue", depth: base.depth + 1 }, this.given[id], given, t1, s0, s1);
+    }
+  }
+
+  stack(lane, list, begin, end, s0, s1) {
+    lane.stack = (this.stacks ??= new Map()).get(lane.kind + lane.label + lane.track)
+      ?? new Stack(list, begin, end, s0, s1);
+    this.stacks.set(lane.kind + lane.label + lane.track, lane.stack);
+    lane.list = list;
+    lane.height = 4 + ROW * Math.max(1, Math.min(lane.stack.rows, ROWS_MAX));
+    this.add(lane);
+  }
+
+  ladders() {
+    const { head, samples } = this.timeline;
+    const busy = head.fences.map((fence, id) => [fence[1] + fence[2], id]).filter(([, id]) => this.samples[id].length > 0);
+    busy.sort((one, other) => other[0] - one[0] || one[1] - other[1]);
+    const shown = this.allFences ? busy : busy.slice(0, LADDERS_FIRST);
+    if (busy.length === 0) return;
+    const left = busy.length - shown.length;
+    const label = left > 0 ? `fences (${left} more: press a)` : "fences";
+    this.add({ kind: "group", label, height: 20, depth: 0, track: NONE, color: 0 });
+    for (const [, id] of shown.sort((one, other) => one[1] - other[1])) {
+      const list = this.samples[id];
+      this.add({
+        kind: "ladder", label: head.fences[id][0], depth: 1, height: 40, track: NONE, fence: id, color: 0, list,
+        time: [picked(list, samples.at)], order: [picked(list, samples.seq)], value: picked(list, samples.value),
+      });
+    }
+  }
+
+  // Positions of a list of events on an axis.
+  positions(lane, axis) {
+    lane.positions ??= [null, null];
+    if (lane.positions[axis] === null) {
+      const { events } = this.timeline;
+      lane.positions[axis] = picked(lane.list, axis === 0 ? events.at : events.seq);
+      lane.refused ??= sumsOf(lane.list, (row) => events.status[row] >= 0 && this.isRefused[events.status[row]]);
+    }
+    return lane.positions[axis];
+  }
+
+  // The lane that has the events and marks of a track.
+  laneOf(track) {
+    const kind = this.timeline.head.tracks[track][2];
+    return { vm: "group", adapter: "group", engine: "runs", queue: "packets" }[kind] ?? "calls";
+  }
+
+  find(kind, track, label) {
+    return this.list.find((lane) => lane.kind === kind && lane.track === track && (!label || lane.label === label));
+  }
+}

@@ -1,0 +1,457 @@
+// What people do: look around, search, select. And where all of it begins.
+
+const byId = (id) => document.getElementById(id);
+
+class App {
+  constructor(timeline) {
+    this.timeline = timeline;
+    this.words = new Words(timeline);
+    this.lanes = new Lanes(timeline);
+    this.painter = new Painter(byId("lanes"), timeline, this.lanes, this.words);
+    this.panels = new Panels(timeline, this.words, this);
+    this.frames = [];
+    this.found = null;
+    this.selected = null;
+    this.panels.keys();
+    this.panels.blocked();
+    const { head, events } = timeline;
+    byId("meta").textContent = `${number(events.rows)} events in ${duration(head.end - head.begin)}, ${head.program}`;
+    byId("blocked-button").textContent = `Blocked (${head.blocked.length + head.blockedLeftOut})`;
+    if (head.integrity) this.problem(head.integrity);
+    this.fit();
+    this.listen();
+    this.resize();
+    this.fromHash();
+  }
+
+  problem(text) {
+    byId("problem").textContent = text;
+    byId("problem").hidden = false;
+  }
+
+  // The ends of an axis, with a little room.
+  ends(axis) {
+    const { head, events } = this.timeline;
+    const [from, to] = axis === 0 ? [head.begin, head.end]
+      : [events.rows ? events.seq[0] : 0, events.rows ? events.seq[events.rows - 1] : 1];
+    const room = Math.max((to - from) * 0.01, axis === 0 ? 10 : 0.5);
+    return [from - room, to + room];
+  }
+
+  fit() { [this.view.from, this.view.to] = this.ends(this.view.axis); this.redraw(); }
+
+  get view() { return this.painter.view; }
+
+  show(from, to) {
+    const [low, high] = this.ends(this.view.axis), least = this.view.axis === 0 ? 20 : 4;
+    let span = Math.min(Math.max(to - from, least), high - low);
+    let start = (from + to - span) / 2;
+    start = Math.min(Math.max(start, low), high - span);
+    [this.view.from, this.view.to] = [start, start + span];
+    this.redraw();
+  }
+
+  pan(screens) {
+    const span = this.view.to - this.view.from;
+    this.show(this.view.from + span * screens, this.view.to + span * screens);
+  }
+
+  zoom(times, around = (this.view.from + this.view.to) / 2) {
+    const { from, to } = this.view;
+    this.show(around - (around - from) * times, around + (to - around) * times);
+  }
+
+  // The same steps on the other axis.
+  turn() {
+    const { events } = this.timeline, { axis, from, to } = this.view;
+    const [here, there] = axis === 0 ? [events.at, events.seq] : [events.seq, events.at];
+    const first = Math.min(lowerBound(here, from), Math.max(0, events.rows - 1));
+    const last = Math.max(first, Math.min(lowerBound(here, to), events.rows - 1));
+    this.view.axis = 1 - axis;
+    byId("axis").textContent = this.view.axis === 0 ? "Axis: time" : "Axis: steps";
+    if (events.rows > 0) this.show(there[first], there[last] + (axis === 0 ? 1 : 0));
+    this.redraw();
+  }
+
+  redraw() {
+    if (this.asked) return;
+    this.asked = true;
+    requestAnimationFrame(() => { this.asked = false; this.frame(); });
+  }
+
+  frame() {
+    const begin = performance.now();
+    this.painter.selected = this.selected;
+    this.painter.draw(byId("scroller").scrollTop);
+    this.overview();
+    this.frames.push(performance.now() - begin);
+    if (this.frames.length > 1000) this.frames.shift();
+    if (!byId("table").hidden) this.tabulate();
+  }
+
+  resize() {
+    const painter = this.painter;
+    painter.size();
+    painter.theme();
+    byId("spacer").style.height = Math.max(0, this.lanes.height + AXIS + 8 - painter.height) + "px";
+    const canvas = byId("overview"), ratio = window.devicePixelRatio || 1;
+    canvas.width = canvas.clientWidth * ratio;
+    canvas.height = 34 * ratio;
+    this.counts = null;
+    this.redraw();
+  }
+
+  overview() {
+    const canvas = byId("overview"), paint = canvas.getContext("2d"), ratio = window.devicePixelRatio || 1;
+    const width = canvas.clientWidth, { ink, view } = this.painter, [from, to] = this.ends(view.axis);
+    const { events } = this.timeline, positions = view.axis === 0 ? events.at : events.seq;
+    if (!this.counts || this.countsAxis !== view.axis) {
+      this.counts = new Float64Array(Math.max(1, width - GUTTER));
+      this.countsAxis = view.axis;
+      let at = 0;
+      for (let x = 0; x < this.counts.length; x++) {
+        const next = lowerBound(positions, from + ((x + 1) * (to - from)) / this.counts.length, at);
+        this.counts[x] = next - at;
+        at = next;
+      }
+    }
+    paint.setTransform(ratio, 0, 0, ratio, 0, 0);
+    paint.fillStyle = ink.back;
+    paint.fillRect(0, 0, width, 34);
+    const most = Math.log1p(Math.max(...this.counts));
+    paint.fillStyle = ink.quiet;
+    this.counts.forEach((count, x) => {
+      if (count > 0) { const tall = 3 + 25 * (most ? Math.log1p(count) / most : 0); paint.fillRect(GUTTER + x, 32 - tall, 1, tall); }
+    });
+    paint.font = "11px system-ui, 'DejaVu Sans', sans-serif";
+    paint.textBaseline = "middle";
+    paint.fillText("all events", 8, 17);
+    const scale = this.counts.length / (to - from), left = GUTTER + (view.from - from) * scale;
+    paint.strokeStyle = ink.pick;
+    paint.lineWidth = 1.5;
+    paint.strokeRect(left, 1, Math.max(3, (view.to - view.from) * scale), 32);
+  }
+
+  // Selecting.
+
+  positionsOf(kind, row) {
+    const { events, waits, packets, runs, marks, samples } = this.timeline;
+    switch (kind) {
+      case "event": return [events.at[row], events.seq[row], events.track[row], this.lanes.laneOf(events.track[row])];
+      case "wait": return [waits.t0[row], waits.s0[row], waits.track[row], "waits"];
+      case "packet": return [packets.t0[row], packets.s0[row], packets.track[row], "packets"];
+      case "run": return [runs.t0[row], runs.s0[row], runs.track[row], "runs"];
+      case "mark": return [marks.at[row], marks.seq[row], marks.track[row], this.lanes.laneOf(marks.track[row])];
+      case "sample": return [samples.at[row], samples.seq[row], NONE, "ladder"];
+    }
+  }
+
+  select(kind, row, { quiet = false } = {}) {
+    const [at, seq, track, lane] = this.positionsOf(kind, row);
+    this.selected = { kind, row, at: [at, seq], seq };
+    const is = (one) => one.kind === lane && (kind === "sample" ? one.fence === this.timeline.samples.fence[row] : one.track === track);
+    this.painter.lane = this.lanes.list.find(is) ?? this.painter.lane;
+    this.panels.details(this.selected);
+    if (!quiet) this.reveal();
+    this.toHash();
+    this.redraw();
+  }
+
+  reveal() {
+    const { view } = this, position = this.selected.at[view.axis], span = view.to - view.from;
+    if (position < view.from + span * 0.03 || position > view.to - span * 0.03) this.show(position - span / 2, position + span / 2);
+    const lane = this.painter.lane, scroller = byId("scroller");
+    if (!lane) return;
+    if (lane.y < scroller.scrollTop) scroller.scrollTop = lane.y;
+    const low = lane.y + lane.height + AXIS - scroller.clientHeight;
+    if (low > scroller.scrollTop) scroller.scrollTop = low + 10;
+  }
+
+  step(seq) {
+    const { events } = this.timeline;
+    if (events.rows === 0) return;
+    const row = Math.min(lowerBound(events.seq, seq), events.rows - 1);
+    this.select("event", row);
+    if (this.reach() < (this.view.to - this.view.from) / 3) this.closer();
+  }
+
+  // How far some twenty events around the selection are apart.
+  reach() {
+    const { events } = this.timeline, row = lowerBound(events.seq, this.selected.seq), { axis } = this.view;
+    const column = axis === 0 ? events.at : events.seq;
+    return Math.max(column[Math.min(row + 12, events.rows - 1)] - column[Math.max(row - 12, 0)], 100 * (1 - axis));
+  }
+
+  closer() {
+    const reach = this.reach() * 1.1, position = this.selected.at[this.view.axis];
+    this.show(position - reach / 2, position + reach / 2);
+  }
+
+  enter() {
+    if (!this.selected) return;
+    const { kind, row } = this.selected, columns = { wait: this.timeline.waits, packet: this.timeline.packets, run: this.timeline.runs }[kind];
+    if (!columns) { this.closer(); return; }
+    const [from, to] = this.view.axis === 0 ? [columns.t0[row], columns.t1[row]] : [columns.s0[row], columns.s1[row]];
+    const room = Math.max((to - from) * 0.4, this.view.axis === 0 ? 50 : 3);
+    this.show(from - room, to + room);
+  }
+
+  cause() {
+    const { selected, timeline: { waits, runs } } = this;
+    if (!selected) return;
+    if (selected.kind === "wait" && waits.by[selected.row] !== NONE) {
+      const packet = waits.packet[selected.row];
+      if (packet !== NONE) this.select("packet", packet); else this.step(waits.s1[selected.row]);
+    } else if (selected.kind === "run") this.step(runs.call[selected.row]);
+  }
+
+  // Waits that ended in a step.
+  endedBy(seq) {
+    const { waits } = this.timeline;
+    if (!this.ended) {
+      this.ended = Uint32Array.from({ length: waits.rows }, (_, row) => row).sort((one, other) => waits.s1[one] - waits.s1[other]);
+      this.endedAt = picked(this.ended, waits.s1);
+    }
+    const rows = [];
+    for (let at = lowerBound(this.endedAt, seq); at < this.ended.length && this.endedAt[at] === seq && rows.length < 20; at++) {
+      if (waits.outcome[this.ended[at]] !== 3) rows.push(this.ended[at]);
+    }
+    return rows;
+  }
+
+  // The next or previous event of the lane, or of what was found.
+  next(by) {
+    if (this.found && this.found.length > 0) {
+      this.foundAt = (this.foundAt + by + this.found.length) % this.found.length;
+      this.showFound();
+      return;
+    }
+    const lane = this.painter.lane ?? this.lanes.list.find((one) => one.kind === "calls" && one.list.length > 0);
+    if (!lane || !lane.list || lane.list.length === 0) return;
+    const kind = { calls: "event", group: "event", waits: "wait", packets: "packet", runs: "run", ladder: "sample" }[lane.kind];
+    let place = -1;
+    if (this.selected && this.selected.kind === kind) place = lane.list.indexOf(this.selected.row);
+    if (place < 0) {
+      const column = lane.kind === "calls" ? this.timeline.events.seq : null;
+      const middle = this.selected ? this.selected.seq : column ? this.firstSeen() : 0;
+      place = lane.list.findIndex((row) => this.positionsOf(kind, row)[1] >= middle) - (by > 0 ? 1 : 0);
+    }
+    place = Math.min(Math.max(place + by, 0), lane.list.length - 1);
+    this.select(kind, lane.list[place]);
+  }
+
+  firstSeen() {
+    const { events } = this.timeline, column = this.view.axis === 0 ? events.at : events.seq;
+    return events.seq[Math.min(lowerBound(column, this.view.from), events.rows - 1)];
+  }
+
+  walk(by) {
+    const list = this.lanes.list.filter((lane) => lane.kind !== "group");
+    const at = list.indexOf(this.painter.lane);
+    this.painter.lane = list[Math.min(Math.max(at + by, 0), list.length - 1)];
+    const selected = this.selected;
+    this.selected ??= { kind: "", row: 0, at: [this.view.from, this.view.from], seq: 0 };
+    const { view } = this, keep = [view.from, view.to];
+    this.reveal();
+    [view.from, view.to] = keep;
+    this.selected = selected;
+    this.redraw();
+  }
+
+  // Searching.
+
+  search(text) {
+    const tokens = text.trim().split(/\s+/).filter((token) => token);
+    this.found = null;
+    byId("found").textContent = "";
+    if (tokens.length === 0) { this.redraw(); return; }
+    const step = /^#(\d+)$/.exec(tokens[0]);
+    if (step) { this.step(Number(step[1])); return; }
+    const { events, marks, head } = this.timeline;
+    const has = (texts, token) => texts.map((one) => one.toLowerCase().includes(token));
+    const tests = tokens.map((token) => token.toLowerCase()).map((token) => {
+      const fence = /^f(\d+)$/.exec(token), process = /^p\d+$/.test(token);
+      const tracks = head.tracks.map((_, id) => (process ? (" " + this.words.path(id)).includes(" " + token + " ") : this.words.path(id).toLowerCase().includes(token)));
+      const names = has(head.words, token), statuses = has(head.statuses, token);
+      if (fence) return { event: (row) => events.fence[row] === Number(fence[1]), mark: () => false };
+      return {
+        event: (row) => tracks[events.track[row]] || (!process && (names[events.name[row]] || (events.status[row] >= 0 && statuses[events.status[row]]))),
+        mark: (row) => tracks[marks.track[row]] || (!process && (names[marks.text[row]] || head.markKinds[marks.kind[row]] === token)),
+      };
+    });
+    this.found = [];
+    for (let row = 0; row < events.rows; row++) if (tests.every((test) => test.event(row))) this.found.push(["event", row, events.seq[row]]);
+    for (let row = 0; row < marks.rows; row++) if (tests.every((test) => test.mark(row))) this.found.push(["mark", row, marks.seq[row]]);
+    if (marks.rows > 0) this.found.sort((one, other) => one[2] - other[2]);
+    const from = this.selected ? this.selected.seq : this.firstSeen();
+    this.foundAt = Math.max(0, this.found.findIndex((one) => one[2] >= from));
+    this.showFound();
+  }
+
+  showFound() {
+    if (this.found.length === 0) { byId("found").textContent = "nothing found"; return; }
+    const [kind, row] = this.found[this.foundAt];
+    byId("found").textContent = `${number(this.foundAt + 1)} of ${number(this.found.length)}`;
+    this.select(kind, row);
+  }
+
+  // Panels and links.
+
+  toggle(name) {
+    const panel = byId(name), hide = !panel.hidden;
+    panel.hidden = hide;
+    byId(name + "-button").setAttribute("aria-expanded", String(!hide));
+    this.resize();
+  }
+
+  tabulate() {
+    const { events } = this.timeline, { axis, from, to } = this.view, column = axis === 0 ? events.at : events.seq;
+    const first = lowerBound(column, from), last = lowerBound(column, to), most = 200;
+    this.panels.table(Array.from({ length: Math.min(last - first, most) }, (_, at) => first + at), last - first, this.selected);
+  }
+
+  escape() {
+    for (const name of ["help", "table", "blocked"]) if (!byId(name).hidden) { this.toggle(name); return; }
+    if (byId("find").value !== "") { byId("find").value = ""; this.search(""); return; }
+    this.selected = null;
+    this.panels.details(null);
+    this.redraw();
+  }
+
+  toHash() {
+    // Some browsers do not let a file change its address: the link is a convenience.
+    const { kind, row, seq } = this.selected;
+    try { history.replaceState(null, "", kind === "event" ? "#seq=" + seq : `#select=${kind}:${row}`); } catch { /* see above */ }
+  }
+
+  fromHash() {
+    const wanted = new URLSearchParams(location.hash.slice(1));
+    if (wanted.get("axis") === "step" && this.view.axis === 0) this.turn();
+    if (wanted.has("find")) { byId("find").value = wanted.get("find"); this.search(wanted.get("find")); }
+    if (wanted.has("seq")) this.step(Number(wanted.get("seq")));
+    const [kind, row] = (wanted.get("select") ?? "").split(":"), columns = this.timeline[kind + "s"];
+    if (columns && Number(row) < columns.rows) { this.select(kind, Number(row)); this.enter(); }
+    if (wanted.has("panel") && byId(wanted.get("panel") + "-button") && byId(wanted.get("panel")).hidden) this.toggle(wanted.get("panel"));
+  }
+
+  listen() {
+    const scroller = byId("scroller"), overview = byId("overview");
+    for (const name of ["blocked", "table", "help"]) byId(name + "-button").addEventListener("click", () => this.toggle(name));
+    byId("fit").addEventListener("click", () => this.fit());
+    byId("axis").addEventListener("click", () => this.turn());
+    byId("find").addEventListener("change", (event) => this.search(event.target.value));
+    byId("find").addEventListener("keydown", (event) => {
+      event.stopPropagation();
+      if (event.key === "Escape") { this.escape(); scroller.focus(); }
+      if (event.key !== "Enter") return;
+      if (this.found && this.foundFor === event.target.value) this.next(event.shiftKey ? -1 : 1); else this.search(event.target.value);
+      this.foundFor = event.target.value;
+      event.preventDefault();
+    });
+    scroller.addEventListener("scroll", () => this.redraw());
+    scroller.addEventListener("wheel", (event) => this.wheel(event), { passive: false });
+    this.drag(scroller, (from, event) => {
+      if (from.moved) this.show(from.view[0] - (event.clientX - from.x) / this.painter.scale, from.view[1] - (event.clientX - from.x) / this.painter.scale);
+    }, (event) => this.click(event));
+    const there = (event) => {
+      const [low, high] = this.ends(this.view.axis), box = overview.getBoundingClientRect();
+      return low + ((event.clientX - box.left - GUTTER) * (high - low)) / (box.width - GUTTER);
+    };
+    this.drag(overview, (from, event) => { const to = there(event); this.show(Math.min(from.at, to), Math.max(from.at, to)); }, (event) => {
+      const half = (this.view.to - this.view.from) / 2;
+      this.show(there(event) - half, there(event) + half);
+    }, there);
+    window.addEventListener("resize", () => this.resize());
+    window.addEventListener("hashchange", () => this.fromHash());
+    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.resize());
+    document.addEventListener("keydown", (event) => this.key(event));
+  }
+
+  drag(node, move, click, at = () => 0) {
+    node.addEventListener("pointerdown", (event) => {
+      if (event.button !== 0 || (node.id === "scroller" && event.offsetX > node.clientWidth)) return;
+      const from = { x: event.clientX, view: [this.view.from, this.view.to], at: at(event), moved: false };
+      const moved = (event) => {
+        from.moved ||= Math.abs(event.clientX - from.x) > 4;
+        if (from.moved) move(from, event);
+      };
+      const up = (event) => {
+        window.removeEventListener("pointermove", moved);
+        window.removeEventListener("pointerup", up);
+        if (!from.moved) click(event);
+      };
+      window.addEventListener("pointermove", moved);
+      window.addEventListener("pointerup", up);
+    });
+  }
+
+  wheel(event) {
+    if (event.ctrlKey || event.metaKey) {
+      const box = byId("lanes").getBoundingClientRect();
+      this.zoom(1.0015 ** event.deltaY, this.painter.at(Math.max(GUTTER, event.clientX - box.left)));
+    } else if (event.shiftKey || Math.abs(event.deltaX) > Math.abs(event.deltaY)) {
+      this.pan((event.deltaX || event.deltaY) / 1000);
+    } else return;
+    event.preventDefault();
+  }
+
+  click(event) {
+    const box = byId("lanes").getBoundingClientRect(), x = event.clientX - box.left, y = event.clientY - box.top;
+    const inside = (hit) => x >= hit.x && x <= hit.x + Math.max(hit.width, 3) && y >= hit.y && y <= hit.y + hit.height;
+    const lane = this.lanes.list.find((one) => { const top = one.y - this.painter.scroll + AXIS; return y >= top && y < top + one.height; });
+    if (lane) this.painter.lane = lane;
+    if (lane && lane.kind === "group" && lane.track !== NONE && x < GUTTER) {
+      if (!this.lanes.folded.delete(lane.track)) this.lanes.folded.add(lane.track);
+      this.relay();
+      return;
+    }
+    const hit = this.painter.hits.findLast(inside);
+    if (hit) this.select(hit.kind, hit.row, { quiet: true }); else this.redraw();
+  }
+
+  relay() {
+    const { kind, track, fence, label } = this.painter.lane ?? {};
+    this.lanes.lay();
+    this.painter.lane = this.lanes.list.find((one) => one.kind === kind && one.track === track && one.fence === fence && one.label === label) ?? null;
+    this.resize();
+  }
+
+  key(event) {
+    if (event.ctrlKey || event.metaKey || event.altKey || event.target.tagName === "INPUT") return;
+    const far = event.shiftKey ? 0.9 : 0.15;
+    const keys = {
+      ArrowLeft: () => this.pan(-far), ArrowRight: () => this.pan(far), ArrowUp: () => this.walk(-1), ArrowDown: () => this.walk(1),
+      "+": () => this.zoom(0.6), "=": () => this.zoom(0.6), "-": () => this.zoom(1 / 0.6), "0": () => this.fit(),
+      n: () => this.next(1), p: () => this.next(-1), Enter: () => this.enter(), c: () => this.cause(), x: () => this.turn(),
+      b: () => this.toggle("blocked"), t: () => this.toggle("table"), "?": () => this.toggle("help"), "/": () => byId("find").focus(),
+      a: () => { this.lanes.allFences = !this.lanes.allFences; this.relay(); }, Escape: () => this.escape(),
+    };
+    // A focused button is pressed by Enter, and a link is followed.
+    if (event.key === "Enter" && ["BUTTON", "A", "SUMMARY"].includes(event.target.tagName)) return;
+    const action = keys[event.key];
+    if (!action) return;
+    event.preventDefault();
+    action();
+  }
+}
+
+// For tests: what went wrong, and when the page was ready.
+window.gpupv = { errors: [], ready: false };
+window.addEventListener("error", (event) => window.gpupv.errors.push(event.message));
+window.addEventListener("unhandledrejection", (event) => window.gpupv.errors.push(String(event.reason)));
+
+(async () => {
+  const node = byId("data"), begin = performance.now();
+  try {
+    const timeline = await readTimeline(node.textContent);
+    node.remove();
+    window.gpupv.app = new App(timeline);
+    window.gpupv.loaded = performance.now() - begin;
+  } catch (error) {
+    window.gpupv.errors.push(String(error.stack ?? error));
+    byId("problem").textContent = `The timeline cannot be shown: ${error}. A browser from 2023 or newer is needed (DecompressionStream deflate-raw); the text below is the same trace.`;
+    byId("problem").hidden = false;
+    byId("text").open = true;
+  }
+  window.gpupv.ready = true;
+})();

@@ -1,0 +1,190 @@
+// What stands beside the picture: the selection in words, who is blocked, the table, the keys.
+
+const KEYS = [
+  ["\u2190 \u2192", "move the view; with Shift by a whole screen"],
+  ["+ -", "closer, farther; also the wheel with Ctrl, or the overview"],
+  ["0", "show all of the trace"],
+  ["\u2191 \u2193", "go to the lane above or below"],
+  ["n  p", "next and previous event of the lane (with a search: next and previous find)"],
+  ["Enter", "zoom to the selection"],
+  ["c", "go to the cause: from a wake-up to its signal, from a run to its call"],
+  ["/", "search: #1041, F3, p2, a call, a status, a note"],
+  ["x", "lay steps out by time or by their order"],
+  ["b", "who is blocked at the end"],
+  ["t", "what is on the screen, as a table"],
+  ["a", "the ladders of all fences, or of the busiest"],
+  ["Esc", "close a panel, clear the search, then the selection"],
+  ["?", "this list"],
+];
+
+function element(name, content, attributes = {}) {
+  const node = document.createElement(name);
+  for (const [key, value] of Object.entries(attributes)) {
+    if (key === "click") node.addEventListener("click", value); else node.setAttribute(key, value);
+  }
+  for (const part of [content].flat()) if (part !== null && part !== undefined) node.append(part);
+  return node;
+}
+
+function table(heads, rows) {
+  const head = element("thead", element("tr", heads.map((text) => element("th", text, { scope: "col" }))));
+  return element("table", [head, element("tbody", rows)]);
+}
+
+class Panels {
+  constructor(timeline, words, go) { Object.assign(this, { timeline, words, go, head: timeline.head }); }
+
+  link(text, select) { return element("a", text, { href: "#", click: (event) => { event.preventDefault(); select(); } }); }
+
+  step(seq) { return this.link("#" + seq, () => this.go.step(seq)); }
+
+  when(at) { return exact(at - this.head.begin); }
+
+  // Title and fields of what is selected.
+  facts({ kind, row }) {
+    const { words, timeline } = this;
+    switch (kind) {
+      case "event": return this.event(row);
+      case "wait": return this.wait(row);
+      case "packet": return this.packet(row);
+      case "run": return this.run(row);
+      case "mark": {
+        const { marks } = timeline;
+        return [words.mark(row), [["of", words.path(marks.track[row])], ["step", this.step(marks.seq[row])], ["time", this.when(marks.at[row])]]];
+      }
+      case "sample": {
+        const { samples } = timeline, fence = samples.fence[row];
+        return [`${fenceName(fence)} = ${words.value(samples, row)}`, [["fence", this.head.fences[fence][0]], ["step", this.step(samples.seq[row])], ["time", this.when(samples.at[row])]]];
+      }
+    }
+  }
+
+  event(row) {
+    const { words, timeline: { events, marks } } = this;
+    const seq = events.seq[row], fields = [["step", "#" + seq], ["of", words.path(events.track[row])], ["time", this.when(events.at[row])]];
+    if (events.request[row] !== 0) fields.push(["request", events.request[row]]);
+    if (events.status[row] >= 0) fields.push(["status", words.status(events.status[row])]);
+    if (events.fence[row] !== NONE) fields.push(["fence", this.head.fences[events.fence[row]][0]], ["value", "" + words.value(events, row)]);
+    if (events.wakes[row] > 0) fields.push(["wakes", events.wakes[row] === 1 ? "1 wait" : events.wakes[row] + " waits"]);
+    for (const other of this.go.endedBy(seq)) fields.push(["woken", this.link(`${words.track(this.timeline.waits.track[other])}: ${words.wait(other)}`, () => this.go.select("wait", other))]);
+    for (let mark = lowerBound(marks.seq, seq); mark < marks.rows && marks.seq[mark] === seq; mark++) fields.push([this.head.markKinds[marks.kind[mark]], this.head.words[marks.text[mark]]]);
+    return [words.event(row), fields];
+  }
+
+  wait(row) {
+    const { words, timeline: { waits } } = this;
+    const fields = [
+      ["of", words.path(waits.track[row])], ["event", waits.event[row]],
+      ["registered", [this.step(waits.s0[row]), " at " + this.when(waits.t0[row])]],
+      [waits.outcome[row] === 3 ? "pending at" : "ended", [this.step(waits.s1[row]), " at " + this.when(waits.t1[row])]],
+      ["lasted", duration(waits.t1[row] - waits.t0[row])], ["outcome", words.outcome(waits.outcome[row])],
+    ];
+    if (waits.by[row] !== NONE) fields.push(["released by", this.link(words.path(waits.by[row]), () => this.go.cause())]);
+    const parts = words.parts(row);
+    const more = parts.length === 0 ? [] : [this.waterfall(parts, waits.t1[row] - waits.t0[row])];
+    return ["wait for " + words.wait(row), fields, more];
+  }
+
+  // Where the time of a wait went.
+  waterfall(parts, all) {
+    const colors = ["--wait", "--c1", "--c3", "--c0", "--wait", "--c2"];
+    const color = (name) => `var(${colors[this.head.parts.indexOf(name)]})`;
+    const bar = element("div", parts.map(([name, length]) => element("span", "", { style: `flex:${length / all};background:${color(name)}`, title: name })), { class: "parts", role: "img", "aria-label": "Where the time went" });
+    const rows = parts.map(([name, length]) => element("tr", [
+      element("td", [element("span", "", { class: "swatch", style: `background:${color(name)}` }), name]),
+      element("td", duration(length), { class: "number" }), element("td", (100 * length / all).toFixed(1) + "%", { class: "number" }),
+    ]));
+    const note = "All by the daemon's one clock. The guest's time and the link are not in the trace.";
+    return element("div", [bar, table(["where the time went", "", ""], rows), element("p", note, { class: "note" })]);
+  }
+
+  packet(row) {
+    const { words, timeline: { packets } } = this;
+    const fields = [
+      ["queue", words.path(packets.track[row])], ["call", [this.step(packets.s0[row]), " at " + this.when(packets.t0[row])]],
+    ];
+    if (!Number.isNaN(packets.given[row])) fields.push(["given to engine", this.when(packets.given[row])]);
+    if (!Number.isNaN(packets.ran[row])) fields.push(["begun", this.when(packets.ran[row])]);
+    fields.push([packets.outcome[row] === 3 ? "pending at" : "done", [this.step(packets.s1[row]), " at " + this.when(packets.t1[row])]]);
+    fields.push(["outcome", words.outcome(packets.outcome[row])]);
+    if (packets.engine[row] !== NONE) fields.push(["engine", words.path(packets.engine[row])], ["submission", packets.id[row]]);
+    return [words.packet(row), fields];
+  }
+
+  run(row) {
+    const { words, timeline: { runs } } = this;
+    return [words.run(row), [
+      ["engine", words.path(runs.track[row])], ["queue", words.path(runs.queue[row])],
+      ["begun", [this.step(runs.s0[row]), " at " + this.when(runs.t0[row])]],
+      [runs.flags[row] & 2 ? "still runs at" : "ended", [this.step(runs.s1[row]), " at " + this.when(runs.t1[row])]],
+      ["ran", duration(runs.t1[row] - runs.t0[row])], ["submitted by", this.step(runs.call[row])],
+    ]];
+  }
+
+  details(selected) {
+    const box = document.getElementById("details");
+    if (!selected) {
+      box.replaceChildren(element("h2", "Nothing is selected"));
+      return;
+    }
+    const [title, fields, more = []] = this.facts(selected);
+    const list = element("dl", fields.flatMap(([name, value]) => [element("dt", name), element("dd", [value].flat().map((one) => (typeof one === "number" ? "" + one : one)))]));
+    box.replaceChildren(element("h2", title), list, ...more);
+  }
+
+  blocked() {
+    const { head, words } = this, box = document.querySelector("#blocked .scroll");
+    if (head.blocked.length === 0) {
+      box.replaceChildren(element("p", "Nobody: no wait is pending at the end of the trace."));
+      return;
+    }
+    const told = new Set();
+    const rows = head.blocked.map((wait) => {
+      const wants = wait.mutex ? [`keyed mutex 0x${wait.mutex[0].toString(16)} key ${wait.mutex[1]}`] : wait.items.map(([fence, value, current, satisfied]) =>
+        satisfied ? `${fenceName(fence)} >= ${value} (reached)` : `${fenceName(fence)} >= ${value}, is ${current}`);
+      const names = wait.items.filter(([fence]) => fence !== null).map(([fence]) => head.fences[fence][0]);
+      return element("tr", [
+        element("td", words.path(wait.track)), element("td", wait.event === null ? "queue" : "event " + wait.event),
+        element("td", wants.join(wait.any ? " or\n" : "\n"), { class: "wide" }),
+        element("td", duration(head.end - wait.at), { class: "number" }),
+        element("td", wait.seq === 0 ? "" : this.step(wait.seq)), element("td", names.join("\n"), { class: "wide" }),
+        this.why(wait, told),
+      ]);
+    });
+    const parts = [table(["who", "waits as", "for", "since", "step", "fences", "why"], rows)];
+    if (head.blockedLeftOut > 0) parts.push(element("p", `${number(head.blockedLeftOut)} more are not listed.`));
+    parts.push(element("p", "gpupv why TRACE says the same, and more of each process.", { class: "note" }));
+    box.replaceChildren(...parts);
+  }
+
+  // What a wait comes down to: a sentence, and behind it the way there. Of those who share one the first has it open.
+  why({ why }, told) {
+    if (why === null) return element("td", "");
+    const reason = this.head.reasons[why], first = !told.has(why);
+    told.add(why);
+    const steps = reason.chain.map((text) => element("li", text));
+    const back = reason.back_to === null ? null : element("p", `and so on from ${reason.back_to + 1}.`);
+    const remarks = reason.remarks.map((text) => element("p", text, { class: "note" }));
+    const sentence = element("summary", reason.sentence, reason.stuck ? { class: "bad" } : {});
+    const open = first ? { open: "" } : {};
+    return element("td", element("details", [sentence, element("ol", steps), back, ...remarks], open), { class: "why" });
+  }
+
+  // Events between two positions, the selected one marked.
+  table(rows, total, selected) {
+    const { words, timeline: { events } } = this;
+    const lines = rows.map((row) => element("tr", [
+      element("td", this.step(events.seq[row])), element("td", this.when(events.at[row]), { class: "number" }),
+      element("td", words.path(events.track[row])), element("td", words.event(row)),
+      element("td", events.request[row] === 0 ? "" : "" + events.request[row], { class: "number" }),
+      element("td", words.status(events.status[row])), element("td", events.wakes[row] === 0 ? "" : "" + events.wakes[row], { class: "number" }),
+    ], selected && selected.kind === "event" && selected.row === row ? { class: "picked" } : {}));
+    const note = element("p", total > rows.length ? `The first ${rows.length} of ${number(total)}: zoom in for others.` : `${number(total)} events.`, { class: "note" });
+    document.querySelector("#table .scroll").replaceChildren(note, table(["step", "time", "who", "what", "request", "status", "wakes"], lines));
+  }
+
+  keys() {
+    const rows = KEYS.map(([keys, what]) => element("tr", [element("td", keys.split(" ").filter((one) => one).flatMap((key) => [element("kbd", key), " "])), element("td", what)]));
+    document.querySelector("#help .scroll").replaceChildren(table(["key", "does"], rows));
+  }
+}

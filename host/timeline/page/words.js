@@ -1,0 +1,118 @@
+// How things are said. The same words as the text and SVG of the same trace.
+
+function duration(nanos) {
+  const sign = nanos < 0 ? "-" : "";
+  const size = Math.abs(nanos);
+  for (const [unit, name] of [[1e9, "s"], [1e6, "ms"], [1e3, "us"]]) {
+    if (size >= unit) return sign + (size / unit).toFixed(3) + " " + name;
+  }
+  return sign + Math.round(size) + " ns";
+}
+
+// A time to the nanosecond.
+function exact(nanos) {
+  if (nanos < 1000) return duration(nanos);
+  return `${number(Math.floor(nanos / 1000))}.${String(Math.round(nanos) % 1000).padStart(3, "0")} us`;
+}
+
+// A time on a ruler: as many places as tell one mark from the next.
+function ruled(nanos, step) {
+  const [unit, name] = [[1e9, "s"], [1e6, "ms"], [1e3, "us"], [1, "ns"]].find(([unit]) => Math.abs(nanos) >= unit) ?? [1, "ns"];
+  return (nanos / unit).toFixed(Math.max(0, Math.ceil(Math.log10(unit / step) - 1e-9))) + " " + name;
+}
+
+const fenceName = (fence) => (fence === NONE || fence === null ? "?" : "F" + fence);
+
+const number = (count) => String(count).replace(/\B(?=(\d{3})+$)/g, "\u202f");
+
+class Words {
+  constructor(timeline) { this.timeline = timeline; this.head = timeline.head; }
+
+  track(id) { return id === NONE ? "ring" : this.head.tracks[id][0]; }
+
+  path(id) {
+    if (id === NONE) return "ring";
+    const parent = this.head.tracks[id][1];
+    return (parent === null ? "" : this.path(parent) + " / ") + this.head.tracks[id][0];
+  }
+
+  status(code) { return code < 0 ? "" : this.head.statuses[code]; }
+
+  outcome(code) { return code >= 4 ? this.head.statuses[code - 4] : ["done", "cancelled", "dropped", "pending"][code]; }
+
+  targets(columns, row, joint) {
+    const shown = 4, texts = [];
+    for (let at = 0; at < Math.min(columns.count[row], shown); at++) {
+      const place = columns.first[row] + at;
+      texts.push(`${fenceName(columns.targets.fence[place])} ${joint} ${columns.targets.value[place]}`);
+    }
+    if (columns.count[row] > shown) texts.push(`${columns.count[row] - shown} more`);
+    return texts.join(", ");
+  }
+
+  value(columns, row) { return columns.wide.has(row) ? columns.wide.get(row) : columns.value[row]; }
+
+  event(row) {
+    const { events } = this.timeline, name = this.head.words[events.name[row]];
+    let text = name;
+    if (events.fence[row] !== NONE) {
+      text += " " + fenceName(events.fence[row]);
+      if (name.includes("Wait")) text += " >= " + this.value(events, row);
+      else if (name.includes("Signal")) text += " = " + this.value(events, row);
+    }
+    const status = this.status(events.status[row]);
+    return status === "" || status === "SUCCESS" ? text : text + " " + status;
+  }
+
+  wait(row) {
+    const { waits } = this.timeline;
+    if (waits.kind[row] === 2) {
+      const [mutex, key] = waits.mutex.get(row);
+      return `keyed mutex 0x${mutex.toString(16)} key ${key}`;
+    }
+    return this.targets(waits, row, ">=") + (waits.kind[row] === 1 ? " (any)" : "");
+  }
+
+  packet(row) {
+    const { packets } = this.timeline;
+    switch (packets.kind[row]) {
+      case 1: return "signal " + this.targets(packets, row, "=");
+      case 2: return "wait " + this.targets(packets, row, ">=");
+      default: return packets.engine[row] === NONE ? "command" : "command " + packets.id[row];
+    }
+  }
+
+  run(row) {
+    const { runs } = this.timeline;
+    return `${runs.flags[row] & 1 ? "hang, " : ""}submission ${runs.id[row]}`;
+  }
+
+  mark(row) {
+    const { marks } = this.timeline;
+    return `${this.head.markKinds[marks.kind[row]]}: ${this.head.words[marks.text[row]]}`;
+  }
+
+  // Where the time of a wait went: names and lengths, as parts.rs says.
+  parts(row) {
+    const { waits, packets } = this.timeline;
+    if (waits.by[row] === NONE) return [];
+    const [unsubmitted, queued, given, runs, unsignaled, late] = this.head.parts;
+    const parts = [], end = waits.t1[row], caused = end - waits.lead[row];
+    let from = waits.t0[row];
+    const until = (name, at) => {
+      const to = Math.min(Math.max(at, from), end);
+      if (to > from) { parts.push([name, to - from]); from = to; }
+    };
+    const packet = waits.packet[row];
+    if (packet === NONE) {
+      until(unsignaled, caused);
+    } else {
+      until(unsubmitted, packets.t0[packet]);
+      if (!Number.isNaN(packets.given[packet])) until(queued, packets.given[packet]);
+      if (!Number.isNaN(packets.ran[packet])) until(given, packets.ran[packet]);
+      until(runs, caused);
+    }
+    until(late, end);
+    return parts;
+  }
+}

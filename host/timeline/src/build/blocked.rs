@@ -1,0 +1,121 @@
+//! Who waits at the end, and why it does not go on.
+
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use dxgkrnl::why::{Cause, Question, Waiter, WaiterKind};
+
+use super::Builder;
+use crate::observe::Log;
+use crate::timeline::{Blocked, BlockedItem, FenceId, NONE, Reason, TrackKind, WaitKind};
+
+/// Pending waits that are listed.
+const BLOCKED_MAX: usize = 10_000;
+
+/// What a pending wait and who waits by `why` are known to be the same by: the process, and the event or the queue's handle.
+type Identity = (u32, Option<u64>, u32);
+
+impl Builder {
+    /// Who waits for what at the end: on CPUs as the kernel says, in queues as they were followed.
+    pub(super) fn blocked(&mut self) -> Vec<Blocked> {
+        let mut blocked = Vec::new();
+        let mut left_out = 0;
+        let Builder { kernel, fences, queues, waits, names, .. } = self;
+        kernel.pending_waits(&mut |wait| {
+            let Some(event) = wait.event else { return };
+            if blocked.len() == BLOCKED_MAX {
+                left_out += 1;
+                return;
+            }
+            let items = wait.items().map(|item| BlockedItem {
+                fence: fences.of_object(item.object.into()).unwrap_or(NONE),
+                value: item.value,
+                current: item.current,
+                satisfied: item.satisfied,
+            });
+            let since = waits.pending.get(&(wait.process, event)).map(|wait| wait.begin);
+            blocked.push(Blocked {
+                track: names.process(wait.process),
+                event: Some(event.0),
+                since: since.unwrap_or_default(),
+                any: wait.any,
+                items: items.collect(),
+                keyed_mutex: None,
+                why: None,
+            });
+        });
+        for packet in queues.waiting().take(BLOCKED_MAX) {
+            let item = |&(fence, value): &(FenceId, u64)| {
+                let current = fences.fences.get(fence as usize).map_or(0, |fence| fence.value);
+                BlockedItem { fence, value, current, satisfied: current >= value }
+            };
+            let items = packet.targets.iter().map(item).collect();
+            let (track, since) = (packet.queue, packet.begin);
+            let (event, keyed_mutex, why) = (None, None, None);
+            blocked.push(Blocked { track, event, since, any: false, items, keyed_mutex, why });
+        }
+        for ((_, event), wait) in &waits.pending {
+            let WaitKind::KeyedMutex { mutex, key } = wait.kind else { continue };
+            blocked.push(Blocked {
+                track: wait.process,
+                event: Some(event.0),
+                since: wait.begin,
+                any: false,
+                items: Vec::new(),
+                keyed_mutex: Some((mutex, key)),
+                why: None,
+            });
+        }
+        blocked.sort_by_key(|wait| (wait.since, wait.track));
+        self.integrity.blocked_left_out = left_out;
+        blocked
+    }
+
+    /// What all of them come down to, and to what each.
+    pub(super) fn reasons(&self, blocked: &mut [Blocked]) -> Vec<Reason> {
+        if blocked.is_empty() || self.strayed {
+            return Vec::new();
+        }
+        let question = Question { most: BLOCKED_MAX, waiters: BLOCKED_MAX, ..Question::default() };
+        // What would release a wait is tried on copies, if the drivers can be copied.
+        let state = self.kernel.save().ok();
+        let copy = || self.restored(state.as_deref()?, Rc::new(Log::default())).ok();
+        let why = self.kernel.why_and_what_if(&question, copy);
+        let waiters = (0..).zip(&why.causes);
+        let waiters = waiters.flat_map(|(at, cause)| cause.waiters.iter().map(move |waiter| (at, waiter)));
+        let of: BTreeMap<Identity, usize> =
+            waiters.filter_map(|(at, waiter)| Some((identity(waiter)?, at))).collect();
+        for wait in blocked {
+            wait.why = self.identity_of(wait).and_then(|identity| of.get(&identity)).copied();
+        }
+        why.causes.iter().map(|cause| reason(cause, why.now)).collect()
+    }
+
+    fn identity_of(&self, wait: &Blocked) -> Option<Identity> {
+        match self.names.tracks[wait.track as usize].kind {
+            TrackKind::Process { process, .. } => Some((process.0, wait.event, 0)),
+            TrackKind::Queue { process, handle, .. } if handle != 0 => Some((process.0, None, handle)),
+            _ => None,
+        }
+    }
+}
+
+fn identity(waiter: &Waiter) -> Option<Identity> {
+    let process = waiter.party.process;
+    match &waiter.kind {
+        WaiterKind::Cpu { event } | WaiterKind::KeyedMutex { event } => Some((process, Some(*event), 0)),
+        WaiterKind::Queue { .. } | WaiterKind::Taker { .. } => Some((process, None, waiter.queue?.0)),
+        WaiterKind::Work { .. } | WaiterKind::Held { .. } => None,
+    }
+}
+
+fn reason(cause: &Cause, now: dxgkrnl::Nanos) -> Reason {
+    Reason {
+        verdict: cause.verdict.name(),
+        stuck: cause.verdict.is_stuck(),
+        sentence: cause.verdict.sentence(now).to_string(),
+        chain: cause.chain.iter().map(|step| step.text.clone()).collect(),
+        back_to: cause.back_to,
+        remarks: cause.remarks(now),
+    }
+}

@@ -1,0 +1,328 @@
+//! From the steps of a trace to a [`Timeline`].
+
+mod blocked;
+mod fences;
+mod names;
+mod queues;
+mod rows;
+mod step;
+mod waits;
+
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::rc::Rc;
+use std::sync::mpsc::{SyncSender, sync_channel};
+
+use drivers::{Drivers, Registry, Wrapped, panic_words};
+use dxgkrnl::{Config, Effects, Input, Kernel, Nanos};
+use trace::{Reader, Record, Times, TraceError};
+
+use crate::latency;
+use crate::observe::{Log, Observer};
+use crate::stats::Collector;
+use crate::timeline::{Event, Integrity, Mark, MarkKind, Moment, Sample, Timeline, TrackId};
+use fences::Fences;
+use names::{Names, Words};
+use queues::Queues;
+use rows::Rows;
+use waits::{Signaled, Waits};
+
+/// What is kept of a trace.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Options {
+    /// Steps of which there are rows, by sequence number: first and last. What lasts is kept if any of it is in there.
+    pub window: (u64, u64),
+    /// So many rows of each kind at most; the latest.
+    pub rows_max: usize,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Options { window: (0, u64::MAX), rows_max: 4_000_000 }
+    }
+}
+
+/// Why there is no timeline.
+#[derive(Debug, thiserror::Error)]
+pub enum TimelineError {
+    #[error(transparent)]
+    Trace(#[from] TraceError),
+    #[error("the trace cannot be looked into: {0}; use the program that recorded it ({1})")]
+    Driver(String, String),
+}
+
+/// Reads a trace to its end, or as far as it can be, and replays it beside to look into the kernel. `progress` is told
+/// the bytes done and all.
+pub fn read(
+    reader: Reader,
+    registry: &Registry,
+    options: &Options,
+    progress: &mut dyn FnMut(u64, u64),
+) -> Result<Timeline, TimelineError> {
+    let mut reader = reader.with_times();
+    let config = reader.header().config.clone();
+    let program = reader.header().program.clone();
+    if let Err(unknown) = registry.check(&config) {
+        return Err(TimelineError::Driver(unknown.to_string(), program));
+    }
+    let mut builder = Builder::new(program, &config, registry, options);
+    // One thread decodes while this one replays: each is about half of the work.
+    std::thread::scope(|scope| {
+        let (sender, batches) = sync_channel(BATCHES_AHEAD);
+        let decoder = scope.spawn(move || decode(&mut reader, &sender));
+        'batches: for Batch { state, steps, times, position: (done, length) } in &batches {
+            progress(done, length);
+            if let Some(state) = state {
+                builder.begin_with(&state)?;
+            }
+            for step in steps {
+                if builder.step(step).is_break() {
+                    break 'batches;
+                }
+            }
+            times.into_iter().for_each(|times| builder.latency.times(times));
+        }
+        // A decoder that is ahead ends when nobody listens.
+        drop(batches);
+        let Decoded { ended, lost } = decoder.join().unwrap_or_else(|panic| resume_unwind(panic))?;
+        if let Some(why) = lost.filter(|_| builder.integrity.stopped.is_none()) {
+            builder.stop(why);
+        }
+        Ok(builder.finish(ended))
+    })
+}
+
+/// Steps that are decoded together, and so many times more than are waited for.
+const BATCH_STEPS: usize = 256;
+const BATCHES_AHEAD: usize = 16;
+
+struct Batch {
+    /// What a trace begins with that begins later.
+    state: Option<Vec<u8>>,
+    steps: Vec<Step>,
+    /// Of steps that came before, or are among them.
+    times: Vec<Times>,
+    /// Bytes of the trace done and all.
+    position: (u64, u64),
+}
+
+/// How a trace ended.
+struct Decoded {
+    ended: bool,
+    /// What follows cannot be read, and why.
+    lost: Option<String>,
+}
+
+fn decode(reader: &mut Reader, batches: &SyncSender<Batch>) -> Result<Decoded, TraceError> {
+    let mut begun = reader.header().first_step <= 1;
+    loop {
+        let mut steps = Vec::with_capacity(BATCH_STEPS);
+        let (mut times, mut state, mut over) = (Vec::new(), None, None);
+        while steps.len() < BATCH_STEPS && over.is_none() {
+            match next_step(reader)? {
+                Next::Step(step) => {
+                    begun = true;
+                    steps.push(step);
+                }
+                Next::Times(told) => times.push(told),
+                Next::Snapshot { state: saved } if !begun => state = Some(saved),
+                Next::Snapshot { .. } => {}
+                Next::End => over = Some(None),
+                Next::Lost(why) => over = Some(Some(why)),
+            }
+        }
+        let heard = batches.send(Batch { state, steps, times, position: reader.progress() }).is_ok();
+        match over {
+            Some(lost) => return Ok(Decoded { ended: reader.ended(), lost }),
+            None if !heard => return Ok(Decoded { ended: false, lost: None }),
+            None => {}
+        }
+    }
+}
+
+/// One step of a trace.
+pub(crate) struct Step {
+    pub sequence: u64,
+    pub now: Nanos,
+    pub input: Input,
+    /// `None`: the kernel did not come back.
+    pub effects: Option<Effects>,
+}
+
+pub(crate) enum Next {
+    Step(Step),
+    /// The state before the step of this number.
+    Snapshot {
+        state: Vec<u8>,
+    },
+    Times(Times),
+    End,
+    /// What follows cannot be read.
+    Lost(String),
+}
+
+/// The next step of a trace: all that this crate knows of the records in it.
+pub(crate) fn next_step(reader: &mut Reader) -> Result<Next, TraceError> {
+    loop {
+        return Ok(match reader.next().transpose()? {
+            None | Some(Record::End { .. }) => Next::End,
+            Some(Record::Step { sequence, now, input, effects }) => {
+                Next::Step(Step { sequence, now, input, effects })
+            }
+            Some(Record::Times(times)) => Next::Times(times),
+            Some(Record::Snapshot { state, .. }) => Next::Snapshot { state },
+            Some(Record::Lost(lost)) if lost.loses_steps() => Next::Lost(lost.to_string()),
+            Some(Record::Lost(_)) => continue,
+            Some(unknown @ Record::Unknown { .. }) => Next::Lost(unknown.to_string()),
+        });
+    }
+}
+
+/// Everything that is followed from step to step.
+pub(crate) struct Builder {
+    kernel: Kernel<Wrapped<Observer>>,
+    log: Rc<Log>,
+    registry: Registry,
+    config: Config,
+    replayed: Effects,
+    program: String,
+    words: Words,
+    names: Names,
+    fences: Fences,
+    queues: Queues,
+    waits: Waits,
+    stats: Collector,
+    latency: latency::Collector,
+    events: Rows<Event>,
+    samples: Rows<Sample>,
+    marks: Rows<Mark>,
+    /// Signals of this step.
+    signals: Vec<Signaled>,
+    /// The first step.
+    begin: Option<Moment>,
+    end: Moment,
+    integrity: Integrity,
+    /// The kernel did something else than was recorded: what it has is not what the trace ends with.
+    strayed: bool,
+}
+
+/// The kernel tells of edges if races are looked for; see `observe.rs`.
+fn with_edges(mut config: Config) -> Config {
+    config.adapters.iter_mut().for_each(|adapter| adapter.hazards = true);
+    config
+}
+
+impl Builder {
+    fn new(program: String, config: &Config, registry: &Registry, options: &Options) -> Self {
+        let log = Rc::new(Log::default());
+        let observer = Wrapped(Observer::new(Drivers::new(registry, config), config.clone(), log.clone()));
+        Builder {
+            kernel: Kernel::new(with_edges(config.clone()), observer),
+            log,
+            registry: registry.clone(),
+            config: config.clone(),
+            replayed: Effects::default(),
+            program,
+            words: Words::default(),
+            names: Names::new(config),
+            fences: Fences::default(),
+            queues: Queues::new(options),
+            waits: Waits::new(options),
+            stats: Collector::new(),
+            latency: latency::Collector::default(),
+            events: Rows::new(options),
+            samples: Rows::new(options),
+            marks: Rows::new(options),
+            signals: Vec::new(),
+            begin: None,
+            end: Moment::default(),
+            integrity: Integrity::default(),
+            strayed: false,
+        }
+    }
+
+    /// A trace that begins later, begins with a state.
+    fn begin_with(&mut self, state: &[u8]) -> Result<(), TimelineError> {
+        self.kernel = self
+            .restored(state, self.log.clone())
+            .map_err(|why| TimelineError::Driver(why, self.program.clone()))?;
+        Ok(())
+    }
+
+    /// A kernel of this state, whose drivers are looked at into this log.
+    fn restored(&self, state: &[u8], log: Rc<Log>) -> Result<Kernel<Wrapped<Observer>>, String> {
+        let drivers = Drivers::new(&self.registry, &self.config);
+        let observer = Wrapped(Observer::new(drivers, self.config.clone(), log));
+        Kernel::restore(with_edges(self.config.clone()), observer, state).map_err(|error| error.to_string())
+    }
+
+    /// The picture ends after the last step that was looked at.
+    fn stop(&mut self, why: String) {
+        self.integrity.stopped = Some((self.end.sequence, why));
+    }
+
+    /// Has the kernel do what it did. It has to do the same, or else what is seen of it is not of this trace.
+    fn replay(&mut self, now: Nanos, input: Input, recorded: Option<&Effects>) -> Result<(), String> {
+        self.replayed.clear();
+        self.log.at.set(0);
+        let handled = catch_unwind(AssertUnwindSafe(|| self.kernel.handle(now, input, &mut self.replayed)));
+        if let Err(panic) = handled {
+            return Err(format!("the kernel panicked in the next one: {}", panic_words(&*panic)));
+        }
+        match recorded {
+            Some(recorded) if *recorded != self.replayed => {
+                Err("the kernel of this program does something else in the next one; see gpupv replay".into())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn mark(&mut self, moment: Moment, track: TrackId, kind: MarkKind, text: &str) {
+        match kind {
+            MarkKind::Note => {}
+            MarkKind::Fault => self.stats.stats.faults += 1,
+            MarkKind::Reset => self.stats.stats.resets += 1,
+        }
+        let text = self.words.of(text);
+        self.marks.push(Mark { moment, track, kind, text }, (moment.sequence, moment.sequence));
+    }
+
+    fn finish(mut self, ended: bool) -> Timeline {
+        let end = self.end;
+        self.integrity.ended = ended;
+        let mut blocked = self.blocked();
+        let reasons = self.reasons(&mut blocked);
+        self.stats.stats.waits_pending = self.waits.pending.len() as u64;
+        self.waits.finish(end);
+        self.queues.finish(&self.names, end);
+        let Builder { integrity: mut whole, queues, waits, events, samples, marks, .. } = self;
+        let left = [&queues.packets.left_out, &queues.runs.left_out, &waits.rows.left_out];
+        whole.left_out = left.into_iter().sum::<u64>() + events.left_out + samples.left_out + marks.left_out;
+        let begin = self.begin.unwrap_or_default();
+        let length = end.at.saturating_sub(begin.at);
+        Timeline {
+            program: self.program,
+            begin,
+            end,
+            stats: self.stats.finish(
+                &self.words.texts,
+                &self.names.tracks,
+                &self.fences.fences,
+                &queues.busy,
+                length,
+            ),
+            words: self.words.texts,
+            tracks: self.names.tracks,
+            fences: self.fences.fences,
+            events: events.sorted(|event| (event.moment.at, event.moment.sequence)),
+            waits: waits.rows.sorted(|wait| (wait.begin.at, wait.begin.sequence)),
+            packets: queues.packets.sorted(|packet| (packet.begin.at, packet.begin.sequence)),
+            runs: queues.runs.sorted(|run| (run.begin, run.sequence)),
+            samples: samples.sorted(|sample| (sample.moment.at, sample.moment.sequence)),
+            marks: marks.sorted(|mark| (mark.moment.at, mark.moment.sequence)),
+            blocked,
+            reasons,
+            latency: self.latency.finish(),
+            integrity: whole,
+        }
+    }
+}

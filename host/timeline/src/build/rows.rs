@@ -1,0 +1,41 @@
+//! Rows with a limit: the latest are kept, of those that the window shows.
+
+use std::collections::VecDeque;
+
+use dxgkrnl::Nanos;
+
+use super::Options;
+
+pub(super) struct Rows<T> {
+    kept: VecDeque<T>,
+    max: usize,
+    /// Sequence numbers, first and last.
+    window: (u64, u64),
+    /// Rows of the window that gave way to later ones.
+    pub left_out: u64,
+}
+
+impl<T> Rows<T> {
+    pub fn new(options: &Options) -> Self {
+        Rows { kept: VecDeque::new(), max: options.rows_max.max(1), window: options.window, left_out: 0 }
+    }
+
+    /// A row of what lasted from the one step to the other.
+    pub fn push(&mut self, row: T, (begin, end): (u64, u64)) {
+        if begin > self.window.1 || end < self.window.0 {
+            return;
+        }
+        if self.kept.len() == self.max {
+            self.kept.pop_front();
+            self.left_out += 1;
+        }
+        self.kept.push_back(row);
+    }
+
+    /// In the order of their begin: rows are pushed when they end.
+    pub fn sorted(self, begin: impl Fn(&T) -> (Nanos, u64)) -> Vec<T> {
+        let mut rows = Vec::from(self.kept);
+        rows.sort_by_key(begin);
+        rows
+    }
+}

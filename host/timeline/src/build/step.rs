@@ -1,0 +1,376 @@
+//! One step: what was told, what was seen while the kernel did it, what it asked for.
+
+use std::ops::ControlFlow;
+
+use d3dkmt::{AcquireOutcome, Call, GpuSignal, Handle, NtStatus, Reply, WaitFromCpuFlags, WaitOutcome};
+use dxgkrnl::ddi::{Edge, EngineId, Orderer};
+use dxgkrnl::{Answer, Effects, Fault, Input, Nanos, ProcessId};
+
+use super::names::KERNEL;
+use super::waits::Signaled;
+use super::{Builder, Step};
+use crate::latency;
+use crate::observe::Seen;
+use crate::timeline::{Event, FenceId, MarkKind, Moment, NONE, PacketKind, Sample, TrackId, WaitKind};
+
+/// What is taken from an input before the kernel has it.
+struct Told {
+    track: TrackId,
+    kind: &'static str,
+    name: u32,
+    request: u64,
+    targets: Vec<(FenceId, u64)>,
+}
+
+impl Builder {
+    /// Looks at a step; `Break` if what follows cannot be looked at.
+    pub(super) fn step(&mut self, step: Step) -> ControlFlow<()> {
+        let Step { sequence, now, input, effects } = step;
+        let moment = Moment { at: now.max(self.end.at), sequence };
+        let told = self.told(&input);
+        let recorded = effects.as_ref();
+        if let Err(why) = self.replay(now, input.clone(), recorded) {
+            self.stop(why);
+            self.strayed = true;
+            return ControlFlow::Break(());
+        }
+        self.begin.get_or_insert(moment);
+        self.end = moment;
+        self.stats.input(told.kind);
+        let effects = std::mem::take(&mut self.replayed);
+        let answer = effects.answers.first();
+        let status = answer.map(|answer| answer.status.0);
+        if let Input::Call { process, call, .. } = &input {
+            self.stats.call(told.name, told.track, status);
+            if status.is_none_or(|status| (status as i32) >= 0) {
+                self.called(*process, call, &told.targets, moment);
+            }
+        }
+        self.name(&input, moment);
+        let upset = self.look_at_what_was_seen(answer, moment);
+        if let (Input::Call { process, call, .. }, Some(answer)) = (&input, answer) {
+            self.answered(*process, call, answer, &told, moment);
+        }
+        self.stored(&effects, moment);
+        let wakes = self.woken(&effects, &told, moment);
+        self.noted(&effects, moment);
+        self.end_of(&input, moment);
+        self.queues.settle(&self.kernel, moment, upset);
+        let (fence, value) = told.targets.first().copied().unwrap_or((NONE, 0));
+        let Told { track, name, request, .. } = told;
+        let event = Event { moment, track, name, status, request, fence, value, wakes };
+        self.events.push(event, (sequence, sequence));
+        self.replayed = effects;
+        ControlFlow::Continue(())
+    }
+
+    fn told(&mut self, input: &Input) -> Told {
+        let (track, kind, request) = match input {
+            Input::VmAttached { vm, .. } => (self.names.vm(*vm), "VM attached", 0),
+            Input::VmDetached { vm } => (self.names.vm(*vm), "VM detached", 0),
+            Input::MemoryChanged { vm } => (self.names.vm(*vm), "memory changed", 0),
+            Input::ProcessAttached { process, vm, pid, name } => {
+                (self.names.attach_process(*process, *vm, *pid, name), "process attached", 0)
+            }
+            Input::FenceMemoryAdded { process, .. } => {
+                (self.names.process(*process), "fence memory added", 0)
+            }
+            Input::Call { process, request, call } => {
+                let targets = self.targets(*process, call);
+                let (track, name) = (self.names.process(*process), self.words.call(call));
+                return Told { track, kind: "call", name, request: *request, targets };
+            }
+            Input::ProcessGone { process } => (self.names.process(*process), "process gone", 0),
+            Input::ProcessFrozen { process, frozen } => {
+                let kind = if *frozen { "process frozen" } else { "process thawed" };
+                (self.names.process(*process), kind, 0)
+            }
+            Input::Deadline => (KERNEL, "deadline", 0),
+            Input::Fault(_) => (KERNEL, "fault", 0),
+            Input::SystemTime { .. } => (KERNEL, "system time", 0),
+            Input::DoorbellRung { process, .. } => (self.names.process(*process), "doorbell rung", 0),
+            Input::NtHandleClosed { vm, .. } => (self.names.vm(*vm), "NT handle closed", 0),
+        };
+        Told { track, kind, name: self.words.of(kind), request, targets: Vec::new() }
+    }
+
+    /// Objects and values that a call names, by what their handles mean before it.
+    fn targets(&self, process: ProcessId, call: &Call) -> Vec<(FenceId, u64)> {
+        let of = |objects: &[Handle], value: &dyn Fn(usize) -> u64| {
+            let named = objects.iter().enumerate();
+            let fence =
+                |(at, handle): (usize, &Handle)| Some((self.fences.of_handle(process, *handle)?, value(at)));
+            named.filter_map(fence).collect()
+        };
+        match call {
+            Call::SignalFromCpu { objects, values, .. }
+            | Call::WaitFromCpu { objects, values, .. }
+            | Call::WaitFromGpu { objects, values, .. }
+            | Call::SubmitSignalToHwQueue { objects, values, .. }
+            | Call::SubmitWaitToHwQueue { objects, values, .. }
+            | Call::SignalFromGpu { signal: GpuSignal::Monitored { objects, values }, .. } => {
+                of(objects, &|at| values.get(at).copied().unwrap_or(0))
+            }
+            Call::SignalFromGpu { signal: GpuSignal::Legacy { objects, fence_value }, .. }
+            | Call::WaitFromGpuLegacy { objects, fence_value, .. } => of(objects, &|_| *fence_value),
+            Call::UpdateGpuVirtualAddress { fence, fence_value, .. } => of(&[*fence], &|_| *fence_value),
+            Call::DestroySynchronizationObject { object } => of(&[*object], &|_| 0),
+            Call::ShareObjects { objects, .. } => of(objects, &|_| 0),
+            _ => Vec::new(),
+        }
+    }
+
+    /// A call that was not refused puts packets into queues.
+    fn called(&mut self, process: ProcessId, call: &Call, targets: &[(FenceId, u64)], moment: Moment) {
+        let (queues, kind): (&[Handle], PacketKind) = match call {
+            Call::SubmitCommand { contexts, .. } => (contexts, PacketKind::Command),
+            Call::SubmitCommandToHwQueue { queue, .. } => (std::slice::from_ref(queue), PacketKind::Command),
+            Call::SignalFromGpu { contexts, .. } => (contexts, PacketKind::Signal),
+            Call::SubmitSignalToHwQueue { queues, .. } => (queues, PacketKind::Signal),
+            Call::WaitFromGpu { context, .. } | Call::WaitFromGpuLegacy { context, .. } => {
+                (std::slice::from_ref(context), PacketKind::Wait)
+            }
+            Call::SubmitWaitToHwQueue { queue, .. } => (std::slice::from_ref(queue), PacketKind::Wait),
+            Call::CancelWait { event } => {
+                self.waits.cancel(process, *event, moment);
+                return;
+            }
+            _ => return,
+        };
+        // Other contexts of one submission are synchronized with, and run nothing of their own.
+        let queues = if kind == PacketKind::Command { &queues[..queues.len().min(1)] } else { queues };
+        for handle in queues {
+            if let Some(of) = self.queues.of_handle(process, *handle) {
+                self.queues.push(of, kind, moment, targets.to_vec());
+            }
+        }
+    }
+
+    /// Names come with what is attached, words with what goes wrong.
+    fn name(&mut self, input: &Input, moment: Moment) {
+        match input {
+            Input::VmAttached { vm, name } => drop(self.names.attach_vm(*vm, name)),
+            Input::Fault(fault) => {
+                let track = match fault {
+                    Fault::LoseInterrupt { engine }
+                    | Fault::Hang { engine }
+                    | Fault::PageFault { engine, .. }
+                    | Fault::ResetFails { engine }
+                    | Fault::EngineToF1 { engine } => self.names.engine(*engine),
+                    Fault::StopAdapter { adapter }
+                    | Fault::Power { adapter, .. }
+                    | Fault::ObjectGoesBad { adapter, .. } => self.names.adapter(*adapter),
+                };
+                self.mark(moment, track, MarkKind::Fault, &fault.to_string());
+            }
+            _ => {}
+        }
+    }
+
+    /// What the miniport saw, in order; true if queues may have lost what they had.
+    fn look_at_what_was_seen(&mut self, answer: Option<&Answer>, moment: Moment) -> bool {
+        self.signals.clear();
+        let mut upset = false;
+        let mut made = None;
+        let log = self.log.clone();
+        let sequence = moment.sequence;
+        // Before the first DDI of the step it is as late as the step says.
+        let when = |at: Nanos| Moment { at: if at == 0 { moment.at } else { at.min(moment.at) }, sequence };
+        for seen in log.seen.borrow_mut().drain(..) {
+            match seen {
+                Seen::Context { engine, context } => {
+                    made.get_or_insert((Orderer::Context(context), engine));
+                }
+                Seen::HwQueue { engine, hw_queue } => made = Some((Orderer::HwQueue(hw_queue), engine)),
+                Seen::Submitted { at, engine, queue, id, resubmits } => {
+                    self.queues.submitted(&mut self.names, when(at), (queue, engine, id), resubmits);
+                }
+                Seen::Running { at, engine, id, hung } => {
+                    self.queues.running(&self.names, when(at), engine, id, hung);
+                }
+                Seen::Completed { at, engine, id } => {
+                    self.queues.completed(&self.names, when(at), engine, id);
+                }
+                Seen::Upset { at, adapter, engine, what } => {
+                    let track = engine
+                        .map_or_else(|| self.names.adapter(adapter), |engine| self.names.engine(engine));
+                    self.mark(when(at), track, MarkKind::Reset, &what);
+                    upset = true;
+                }
+                Seen::Edge { at, edge } => self.edge(edge, when(at)),
+            }
+        }
+        if let (Some(made), Some(answer)) = (made, answer) {
+            self.made(made, answer);
+        }
+        if upset {
+            self.queues.touch_all();
+        }
+        upset
+    }
+
+    /// A queue was made for a call: its answer has the handle.
+    fn made(&mut self, made: (Orderer, EngineId), answer: &Answer) {
+        let handle = match &answer.reply {
+            Reply::Context(handle) => *handle,
+            Reply::HwQueue { queue, .. } | Reply::PagingQueue { queue, .. } => *queue,
+            _ => return,
+        };
+        self.queues.created(&mut self.names, (answer.process, handle), made);
+        if matches!(answer.reply, Reply::PagingQueue { .. })
+            && let Some(track) = self.queues.track(made.0)
+        {
+            self.names.rename(track, format!("paging queue {handle}"));
+        }
+    }
+
+    fn edge(&mut self, edge: Edge, moment: Moment) {
+        match edge {
+            Edge::Signaled { by, fence, value } => {
+                let (track, submission) = match by {
+                    Orderer::Process(process) => (self.names.process(process), None),
+                    Orderer::Context(_) | Orderer::HwQueue(_) => {
+                        self.queues.touch(by);
+                        let Some(signaler) = self.queues.signaler(by) else { return };
+                        signaler
+                    }
+                };
+                let fence = self.fences.of_object(fence);
+                if let Some(fence) = fence {
+                    self.fences.fences[fence as usize].signals += 1;
+                }
+                self.signals.push(Signaled { moment, track, fence, value, submission });
+            }
+            Edge::Waited { by, .. } => {
+                self.queues.touch(by);
+                self.queues.satisfied(by, moment);
+            }
+            Edge::Submitted { queue, .. } => self.queues.touch(queue),
+            Edge::FenceGone { fence } => self.fences.gone(fence),
+            Edge::Gone(of) => self.queues.gone(of, moment),
+            Edge::Touched { .. } => {}
+        }
+    }
+
+    /// What an answer gives: handles of objects, or a wait.
+    fn answered(&mut self, process: ProcessId, call: &Call, answer: &Answer, told: &Told, moment: Moment) {
+        let mut opened = |handle: Handle, kind| self.fences.opened(&self.kernel, process, handle, kind);
+        match &answer.reply {
+            Reply::SyncObject(created) => drop(opened(created.object, None)),
+            Reply::HwQueue { progress_fence, .. } => {
+                opened(progress_fence.object, Some("progress fence"));
+            }
+            Reply::PagingQueue { fence, .. } => drop(opened(fence.object, Some("paging fence"))),
+            Reply::OpenedResource { sync_object, .. } if *sync_object != Handle::NULL => {
+                opened(*sync_object, None);
+            }
+            Reply::Wait(outcome) => {
+                let Call::WaitFromCpu { event, flags, .. } = call else { return };
+                let registered = *outcome == WaitOutcome::Registered;
+                self.stats.waits(told.track, registered);
+                if registered {
+                    let kind = WaitKind::Fences { any: flags.contains(WaitFromCpuFlags::WAIT_ANY) };
+                    self.waits.begin((process, *event), told.track, kind, told.targets.clone(), moment);
+                }
+            }
+            Reply::KeyedMutexAcquire { outcome, .. } => {
+                let Call::AcquireKeyedMutex { mutex, key, event, .. } = call else { return };
+                let registered = *outcome == AcquireOutcome::Registered;
+                self.stats.waits(told.track, registered);
+                if registered {
+                    let kind = WaitKind::KeyedMutex { mutex: mutex.0, key: *key };
+                    self.waits.begin((process, *event), told.track, kind, Vec::new(), moment);
+                }
+            }
+            _ => {}
+        }
+        if answer.status != NtStatus::SUCCESS {
+            return;
+        }
+        match call {
+            Call::DestroySynchronizationObject { object } => self.fences.closed(process, *object),
+            Call::ShareObjects { name: Some(name), .. } => {
+                for (fence, _) in &told.targets {
+                    self.fences.fences[*fence as usize].shared_as.get_or_insert_with(|| name.clone());
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Fences have new values: one row for each, however many processes see it.
+    fn stored(&mut self, effects: &Effects, moment: Moment) {
+        self.stats.stats.stores += effects.stores.len() as u64;
+        self.stats.stats.moves += effects.moves.len() as u64;
+        for store in &effects.stores {
+            let Some(fence) = self.fences.of_slot(store.process, store.slot) else { continue };
+            let state = &mut self.fences.fences[fence as usize];
+            // Several processes see one value, and one that opens the object is given it once more.
+            if state.value == store.value && (state.signals > 0 || state.opens.len() > 1) {
+                continue;
+            }
+            state.value = store.value;
+            let signal = self.signals.iter().rev().find(|signal| signal.fence == Some(fence));
+            let at = signal.map_or(moment.at, |signal| signal.moment.at);
+            let moment = Moment { at, ..moment };
+            let sample = Sample { fence, moment, value: store.value };
+            self.samples.push(sample, (moment.sequence, moment.sequence));
+        }
+    }
+
+    /// How many waits ended.
+    fn woken(&mut self, effects: &Effects, told: &Told, moment: Moment) -> u32 {
+        let mut wakes = 0;
+        for event in &effects.events {
+            self.stats.stats.wakes += 1;
+            wakes += 1;
+            let key = (event.process, event.event);
+            let woken = self.waits.wake(key, event.status, moment, &self.signals);
+            let process = self.names.process(event.process);
+            self.latency.wake(latency::Wake {
+                step: moment.sequence,
+                by: told.track,
+                call: told.name,
+                fence: woken.and_then(|(_, cause)| cause).map_or(NONE, |cause| cause.fence),
+                value: woken.and_then(|(_, cause)| cause).map_or(0, |cause| cause.value),
+                process: event.process,
+                track: process,
+                event: event.event.0,
+            });
+            let Some((age, cause)) = woken else { continue };
+            let late = cause.filter(|cause| cause.submission.is_some());
+            let late = late.map(|cause| moment.at.saturating_sub(cause.moment.at));
+            self.stats.woken(process, age, late);
+            if let Some(fence) = cause.and_then(|cause| self.fences.fences.get_mut(cause.fence as usize)) {
+                fence.wakes += 1;
+            }
+        }
+        wakes
+    }
+
+    fn noted(&mut self, effects: &Effects, moment: Moment) {
+        for note in &effects.notes {
+            self.stats.stats.notes += 1;
+            let track = note.process.map_or(KERNEL, |process| self.names.process(process));
+            self.mark(moment, track, MarkKind::Note, &note.text);
+        }
+    }
+
+    /// What ends with a process.
+    fn end_of(&mut self, input: &Input, moment: Moment) {
+        match input {
+            Input::ProcessGone { process } => self.process_gone(*process, moment),
+            Input::VmDetached { vm } => {
+                for process in self.names.processes_of(*vm) {
+                    self.process_gone(process, moment);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn process_gone(&mut self, process: ProcessId, moment: Moment) {
+        self.waits.process_gone(process, moment);
+        self.fences.process_gone(process);
+    }
+}

@@ -1,0 +1,359 @@
+//! What differs between two traces, by cause and not by time.
+//!
+//! Processes are matched by their VM's name, their own name and which of that name they are; their calls by their place
+//! in the process's own order. So two runs of one program are the same however their processes' calls fell between
+//! each other. Told first is what comes first: a process that was told something else, or the same and was answered
+//! something else. Then what follows from it: wake-ups that one trace has and the other has not, other numbers of calls,
+//! waits that took longer.
+
+use std::collections::BTreeMap;
+use std::fmt::{self, Write as _};
+
+use d3dkmt::{Call, EventId};
+use dxgkrnl::{Answer, Input, Nanos, ProcessId, VmId};
+use serde_json::{Value, json};
+use trace::{Reader, TraceError};
+
+use crate::build::{Next, Step, next_step};
+use crate::format::duration;
+
+/// Differences of one kind that are listed.
+const LISTED_MAX: usize = 20;
+
+/// What is kept of a call: enough to see that two are not the same.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Called {
+    sequence: u64,
+    told: u64,
+    answered: u64,
+}
+
+/// A process of one trace.
+#[derive(Default)]
+struct Seen {
+    calls: Vec<Called>,
+    /// By the guest's name for it: when each wait of that name was registered and woken.
+    waits: BTreeMap<EventId, Vec<(Nanos, Option<Nanos>)>>,
+    wakes: u64,
+}
+
+/// One trace, as far as it is compared.
+struct Side {
+    steps: u64,
+    processes: BTreeMap<String, Seen>,
+    calls: BTreeMap<String, u64>,
+    wakes: u64,
+    stopped: Option<String>,
+}
+
+/// How a process was first treated otherwise.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Divergence {
+    pub process: String,
+    /// Its place among the process's calls, from 0.
+    pub call: usize,
+    /// The steps of it, in the first and the second trace; `None`: there is no such call.
+    pub steps: (Option<u64>, Option<u64>),
+    /// The calls are the same and the answers are not.
+    pub answered: bool,
+    /// Both in words.
+    pub words: (String, String),
+}
+
+/// A wait that both have and that took longer in the second.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Longer {
+    pub process: String,
+    pub event: u64,
+    pub nanos: (Nanos, Nanos),
+}
+
+/// Everything that differs. Numbers are those of the first and the second trace.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Diff {
+    pub steps: (u64, u64),
+    /// The first comes first.
+    pub divergences: Vec<Divergence>,
+    /// Processes that only one of them has.
+    pub only: (Vec<String>, Vec<String>),
+    /// Calls of a name.
+    pub calls: Vec<(String, u64, u64)>,
+    pub wakes: (u64, u64),
+    /// Waits that were woken in the first and not in the second, and the other way round: process and event.
+    pub missing: Vec<(String, u64)>,
+    pub extra: Vec<(String, u64)>,
+    /// The most first.
+    pub longer: Vec<Longer>,
+    /// Why one of them was not read to its end.
+    pub stopped: (Option<String>, Option<String>),
+}
+
+impl Diff {
+    /// Nothing differs but times.
+    pub fn is_same(&self) -> bool {
+        let Diff { divergences, only, calls, wakes, missing, extra, stopped, .. } = self;
+        divergences.is_empty()
+            && only.0.is_empty()
+            && only.1.is_empty()
+            && calls.is_empty()
+            && wakes.0 == wakes.1
+            && missing.is_empty()
+            && extra.is_empty()
+            && *stopped == (None, None)
+    }
+}
+
+/// Opens a trace.
+pub type Open<'a> = dyn Fn() -> Result<Reader, TraceError> + 'a;
+
+/// Compares two traces. Each is opened twice: what differs is put in words in a second reading.
+pub fn diff(one: &Open, other: &Open) -> Result<Diff, TraceError> {
+    let open = (one, other);
+    let (one, other) = (Side::read((open.0)()?)?, Side::read((open.1)()?)?);
+    let mut diff = Diff {
+        steps: (one.steps, other.steps),
+        wakes: (one.wakes, other.wakes),
+        stopped: (one.stopped.clone(), other.stopped.clone()),
+        ..Diff::default()
+    };
+    for (name, seen) in &one.processes {
+        match other.processes.get(name) {
+            Some(theirs) => compare(name, seen, theirs, &mut diff),
+            None => diff.only.0.push(name.clone()),
+        }
+    }
+    diff.only.1.extend(other.processes.keys().filter(|name| !one.processes.contains_key(*name)).cloned());
+    for name in one.calls.keys().chain(other.calls.keys().filter(|name| !one.calls.contains_key(*name))) {
+        let count = |side: &Side| side.calls.get(name).copied().unwrap_or(0);
+        if count(&one) != count(&other) {
+            diff.calls.push((name.clone(), count(&one), count(&other)));
+        }
+    }
+    // The first thing that went another way is the likely cause of the others.
+    let first = |one: &Divergence| one.steps.0.or(one.steps.1);
+    diff.divergences.sort_by_key(first);
+    diff.divergences.truncate(LISTED_MAX);
+    diff.longer.sort_by_key(|one| std::cmp::Reverse(one.nanos.1 - one.nanos.0));
+    diff.longer.truncate(LISTED_MAX);
+    diff.missing.truncate(LISTED_MAX);
+    diff.extra.truncate(LISTED_MAX);
+    words((open.0)()?, &mut diff.divergences, |one| one.steps.0, |one| &mut one.words.0)?;
+    words((open.1)()?, &mut diff.divergences, |one| one.steps.1, |one| &mut one.words.1)?;
+    Ok(diff)
+}
+
+fn compare(name: &str, one: &Seen, other: &Seen, diff: &mut Diff) {
+    let longest = one.calls.len().max(other.calls.len());
+    let differs = |at: &usize| {
+        let key = |seen: &Seen| seen.calls.get(*at).map(|call| (call.told, call.answered));
+        key(one) != key(other)
+    };
+    if let Some(call) = (0..longest).find(differs) {
+        let (here, there) = (one.calls.get(call), other.calls.get(call));
+        let same_call = here.map(|call| call.told) == there.map(|call| call.told);
+        diff.divergences.push(Divergence {
+            process: name.to_owned(),
+            call,
+            steps: (here.map(|call| call.sequence), there.map(|call| call.sequence)),
+            answered: same_call,
+            words: Default::default(),
+        });
+    }
+    for (event, waits) in &one.waits {
+        let theirs = other.waits.get(event).map_or(&[][..], Vec::as_slice);
+        for (at, (begin, end)) in waits.iter().enumerate() {
+            let there = theirs.get(at);
+            match (end, there.and_then(|(_, end)| *end)) {
+                (Some(_), None) => diff.missing.push((name.to_owned(), event.0)),
+                (None, Some(_)) => diff.extra.push((name.to_owned(), event.0)),
+                (Some(end), Some(their_end)) => {
+                    let nanos = (end - begin, their_end - there.map_or(0, |(begin, _)| *begin));
+                    if nanos.1 > nanos.0 {
+                        diff.longer.push(Longer { process: name.to_owned(), event: event.0, nanos });
+                    }
+                }
+                (None, None) => {}
+            }
+        }
+    }
+    for (event, waits) in &other.waits {
+        let known = one.waits.get(event).map_or(0, Vec::len);
+        let more = waits.iter().skip(known).filter(|(_, end)| end.is_some());
+        diff.extra.extend(more.map(|_| (name.to_owned(), event.0)));
+    }
+}
+
+impl Side {
+    fn read(mut reader: Reader) -> Result<Self, TraceError> {
+        let mut side =
+            Side { steps: 0, processes: BTreeMap::new(), calls: BTreeMap::new(), wakes: 0, stopped: None };
+        let mut vms: BTreeMap<VmId, String> = BTreeMap::new();
+        let mut names: BTreeMap<ProcessId, String> = BTreeMap::new();
+        loop {
+            let Step { sequence, now, input, effects } = match next_step(&mut reader)? {
+                Next::Step(step) => step,
+                Next::Snapshot { .. } | Next::Times(_) => continue,
+                Next::End => return Ok(side),
+                Next::Lost(why) => {
+                    side.stopped = Some(why);
+                    return Ok(side);
+                }
+            };
+            side.steps += 1;
+            let effects = effects.unwrap_or_default();
+            match &input {
+                Input::VmAttached { vm, name } => drop(vms.insert(*vm, name.clone())),
+                Input::ProcessAttached { process, vm, name, .. } => {
+                    let vm = vms.get(vm).map_or("host", String::as_str);
+                    let known = |number: &u32| side.processes.contains_key(&format!("{vm}/{name}#{number}"));
+                    let number = (1..).find(|number| !known(number)).expect("numbers do not end");
+                    let name = format!("{vm}/{name}#{number}");
+                    side.processes.insert(name.clone(), Seen::default());
+                    names.insert(*process, name);
+                }
+                Input::Call { process, call, .. } => {
+                    let name = names.get(process).map_or("?", String::as_str);
+                    side.called(name, sequence, now, call, effects.answers.first());
+                }
+                _ => {}
+            }
+            for event in &effects.events {
+                side.wakes += 1;
+                let name = names.get(&event.process).map_or("?", String::as_str);
+                let seen = side.processes.entry(name.to_owned()).or_default();
+                seen.wakes += 1;
+                let pending =
+                    seen.waits.entry(event.event).or_default().iter_mut().find(|wait| wait.1.is_none());
+                if let Some((_, end)) = pending {
+                    *end = Some(now);
+                }
+            }
+        }
+    }
+
+    fn called(&mut self, process: &str, sequence: u64, now: Nanos, call: &Call, answer: Option<&Answer>) {
+        *self.calls.entry(call.name()).or_default() += 1;
+        let told = hash(format_args!("{call:?}"));
+        let answered = answer.map_or(0, |answer| hash(format_args!("{} {:?}", answer.status, answer.reply)));
+        let seen = self.processes.entry(process.to_owned()).or_default();
+        seen.calls.push(Called { sequence, told, answered });
+        if let (Call::WaitFromCpu { event, .. } | Call::AcquireKeyedMutex { event, .. }, Some(answer)) =
+            (call, answer)
+            && is_registered(answer)
+        {
+            seen.waits.entry(*event).or_default().push((now, None));
+        }
+    }
+}
+
+fn is_registered(answer: &Answer) -> bool {
+    use d3dkmt::{AcquireOutcome, Reply, WaitOutcome};
+    matches!(
+        answer.reply,
+        Reply::Wait(WaitOutcome::Registered)
+            | Reply::KeyedMutexAcquire { outcome: AcquireOutcome::Registered, .. }
+    )
+}
+
+/// FNV-1a of what is printed, without printing it anywhere.
+fn hash(text: fmt::Arguments<'_>) -> u64 {
+    struct Fnv(u64);
+    impl fmt::Write for Fnv {
+        fn write_str(&mut self, text: &str) -> fmt::Result {
+            for byte in text.bytes() {
+                self.0 = (self.0 ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01B3);
+            }
+            Ok(())
+        }
+    }
+    let mut hasher = Fnv(0xCBF2_9CE4_8422_2325);
+    let _ = hasher.write_fmt(text);
+    hasher.0
+}
+
+/// Puts the steps that differ in words.
+fn words(
+    mut reader: Reader,
+    divergences: &mut [Divergence],
+    step_of: impl Fn(&Divergence) -> Option<u64>,
+    place: impl Fn(&mut Divergence) -> &mut String,
+) -> Result<(), TraceError> {
+    for one in divergences.iter_mut().filter(|one| step_of(one).is_none()) {
+        *place(one) = "(it makes no such call)".into();
+    }
+    let last = divergences.iter().filter_map(&step_of).max().unwrap_or(0);
+    loop {
+        let Step { sequence, input, effects, .. } = match next_step(&mut reader)? {
+            Next::Step(step) if step.sequence <= last => step,
+            Next::Snapshot { .. } | Next::Times(_) => continue,
+            Next::Step(_) | Next::End | Next::Lost(_) => return Ok(()),
+        };
+        for one in divergences.iter_mut().filter(|one| step_of(one) == Some(sequence)) {
+            let answer = effects.iter().flat_map(|effects| &effects.answers).next();
+            let notes = effects.iter().flat_map(|effects| &effects.notes);
+            let mut text = input.to_string();
+            answer.into_iter().for_each(|answer| text += &format!("\n      {answer}"));
+            notes.for_each(|note| text += &format!("\n      {note}"));
+            *place(one) = text;
+        }
+    }
+}
+
+impl fmt::Display for Diff {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Diff { steps, divergences, only, calls, wakes, missing, extra, longer, stopped } = self;
+        if self.is_same() {
+            writeln!(f, "the same but for times: {} and {} steps, {} wake-ups", steps.0, steps.1, wakes.0)?;
+        }
+        for (at, one) in divergences.iter().enumerate() {
+            let Divergence { process, call, steps, answered, words } = one;
+            let what = if *answered { "was answered otherwise" } else { "did something else" };
+            let first = if at == 0 { "first difference: " } else { "also: " };
+            writeln!(f, "{first}{process} {what} at its call {}", call + 1)?;
+            let step = |step: &Option<u64>| step.map_or(String::new(), |step| format!(" #{step}"));
+            writeln!(f, "  A{}: {}\n  B{}: {}", step(&steps.0), words.0, step(&steps.1), words.1)?;
+        }
+        only.0.iter().try_for_each(|name| writeln!(f, "only in A: {name}"))?;
+        only.1.iter().try_for_each(|name| writeln!(f, "only in B: {name}"))?;
+        for (name, one, other) in calls {
+            writeln!(f, "{name}: {one} calls in A, {other} in B")?;
+        }
+        if wakes.0 != wakes.1 {
+            writeln!(f, "wake-ups: {} in A, {} in B", wakes.0, wakes.1)?;
+        }
+        missing.iter().try_for_each(|(name, event)| writeln!(f, "woken in A only: {name} event {event}"))?;
+        extra.iter().try_for_each(|(name, event)| writeln!(f, "woken in B only: {name} event {event}"))?;
+        for Longer { process, event, nanos } in longer {
+            let (one, other) = (duration(nanos.0), duration(nanos.1));
+            writeln!(f, "waited longer: {process} event {event}, {one} in A, {other} in B")?;
+        }
+        stopped.0.iter().try_for_each(|why| writeln!(f, "A is read only up to its damage: {why}"))?;
+        stopped.1.iter().try_for_each(|why| writeln!(f, "B is read only up to its damage: {why}"))
+    }
+}
+
+impl Diff {
+    /// For programs.
+    pub fn json(&self) -> Value {
+        let Diff { steps, divergences, only, calls, wakes, missing, extra, longer, stopped } = self;
+        let divergence = |one: &Divergence| {
+            json!({
+                "process": one.process, "call": one.call + 1, "answered": one.answered,
+                "a": { "sequence": one.steps.0, "text": one.words.0 },
+                "b": { "sequence": one.steps.1, "text": one.words.1 },
+            })
+        };
+        let wait = |(process, event): &(String, u64)| json!({ "process": process, "event": event });
+        let longer = longer.iter().map(|one| {
+            json!({ "process": one.process, "event": one.event, "a_ns": one.nanos.0, "b_ns": one.nanos.1 })
+        });
+        json!({
+            "same": self.is_same(), "steps": steps, "only_a": only.0, "only_b": only.1, "wakes": wakes,
+            "divergences": divergences.iter().map(divergence).collect::<Vec<_>>(),
+            "calls": calls.iter().map(|(name, a, b)| json!({ "name": name, "a": a, "b": b })).collect::<Vec<_>>(),
+            "woken_a_only": missing.iter().map(wait).collect::<Vec<_>>(),
+            "woken_b_only": extra.iter().map(wait).collect::<Vec<_>>(),
+            "longer": longer.collect::<Vec<_>>(), "damage_a": stopped.0, "damage_b": stopped.1,
+        })
+    }
+}

@@ -1,0 +1,97 @@
+//! One HTML file that shows a timeline: no network, no framework, no build step. docs/TIMELINE.md is its manual.
+//!
+//! The rows are columns of small numbers (`columns.rs`), deflated and in base64; the page's scripts are in `page/`, in
+//! the order of [`SCRIPTS`]. A content security policy forbids the page to load anything.
+
+mod columns;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::json;
+
+use crate::format::escaped;
+use crate::lanes::{self, Selection};
+use crate::parts::PART_NAMES;
+use crate::timeline::{Blocked, MarkKind, NONE, PacketKind, Reason, Timeline, TrackKind};
+use columns::Columns;
+
+const PAGE: &str = include_str!("../../page/page.html");
+const STYLE: &str = include_str!("../../page/style.css");
+/// In the order in which they need each other.
+const SCRIPTS: [&str; 6] = [
+    include_str!("../../page/decode.js"),
+    include_str!("../../page/words.js"),
+    include_str!("../../page/lanes.js"),
+    include_str!("../../page/draw.js"),
+    include_str!("../../page/panels.js"),
+    include_str!("../../page/main.js"),
+];
+
+/// 0 is stored, 10 is slowest.
+const DEFLATE_LEVEL: u8 = 4;
+
+/// Steps that are in the file as text too, for whoever has no scripts.
+const TEXT_STEPS: usize = 100;
+
+/// The whole timeline as a page. `title` stands on it: the name of the trace.
+pub fn export(timeline: &Timeline, title: &str) -> String {
+    let columns = Columns::of(timeline);
+    let head = head(timeline, title, &columns).to_string();
+    let mut bytes = Vec::with_capacity(head.len() + columns.bytes.len() + 4);
+    bytes.extend_from_slice(&(head.len() as u32).to_le_bytes());
+    bytes.extend_from_slice(head.as_bytes());
+    bytes.extend_from_slice(&columns.bytes);
+    let data = STANDARD.encode(miniz_oxide::deflate::compress_to_vec(&bytes, DEFLATE_LEVEL));
+    let lanes = lanes::text(timeline, &Selection::Last(TEXT_STEPS), 120).unwrap_or_default();
+    let text = format!("{}\nThe last steps\n\n{lanes}", timeline.stats_text());
+    PAGE.replace("{{title}}", &escaped(title))
+        .replace("{{style}}", STYLE)
+        .replace("{{text}}", &escaped(&text))
+        .replace("{{scripts}}", &SCRIPTS.join("\n"))
+        // Last: what comes before must not look into it.
+        .replace("{{data}}", &data)
+}
+
+/// Everything but the rows.
+fn head(timeline: &Timeline, title: &str, columns: &Columns) -> serde_json::Value {
+    let tracks = timeline.tracks.iter().map(|track| {
+        let kind = match track.kind {
+            TrackKind::Kernel => "kernel",
+            TrackKind::Vm(_) => "vm",
+            TrackKind::Process { .. } => "process",
+            TrackKind::Queue { .. } => "queue",
+            TrackKind::Adapter(_) => "adapter",
+            TrackKind::Engine(_) => "engine",
+        };
+        json!([track.name, track.parent, kind])
+    });
+    let fences = timeline
+        .fences
+        .iter()
+        .enumerate()
+        .map(|(at, fence)| json!([timeline.fence_words(at as u32), fence.signals, fence.wakes]));
+    let mark_kinds = [MarkKind::Note, MarkKind::Fault, MarkKind::Reset].map(MarkKind::name);
+    let packet_kinds = [PacketKind::Command, PacketKind::Signal, PacketKind::Wait].map(PacketKind::name);
+    json!({
+        "title": title, "program": timeline.program, "begin": timeline.begin.at, "end": timeline.end.at,
+        "words": timeline.words, "statuses": columns.statuses, "columns": columns.directory,
+        "tracks": tracks.collect::<Vec<_>>(), "fences": fences.collect::<Vec<_>>(),
+        "parts": PART_NAMES, "markKinds": mark_kinds, "packetKinds": packet_kinds,
+        "blocked": timeline.blocked.iter().map(blocked).collect::<Vec<_>>(),
+        "reasons": timeline.reasons.iter().map(Reason::json).collect::<Vec<_>>(),
+        "blockedLeftOut": timeline.integrity.blocked_left_out,
+        "integrity": timeline.integrity_words().trim(),
+    })
+}
+
+fn blocked(wait: &Blocked) -> serde_json::Value {
+    let items = wait.items.iter().map(|item| {
+        // Values as text: JavaScript's numbers end at 2^53.
+        let fence = (item.fence != NONE).then_some(item.fence);
+        json!([fence, item.value.to_string(), item.current.to_string(), item.satisfied])
+    });
+    json!({
+        "track": wait.track, "event": wait.event, "at": wait.since.at, "seq": wait.since.sequence,
+        "any": wait.any, "items": items.collect::<Vec<_>>(), "mutex": wait.keyed_mutex, "why": wait.why,
+    })
+}

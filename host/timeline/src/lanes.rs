@@ -1,0 +1,281 @@
+//! Lanes of text for a terminal: a column for each process and engine, a row for each step.
+//!
+//! ```text
+//!      seq         time  p1 client                   p2 server                   engine 0.0 ThreeD
+//!      #23    10.000 us  .                           WaitFromCpu F0 >= 1
+//!      #24    35.000 us  SignalFromCpu F0 = 1        woken F0 >= 1 (25.000 us)
+//! ```
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::format::{duration, status_name};
+use crate::timeline::{
+    Event, FenceId, NONE, Outcome, Packet, PacketKind, Timeline, TrackId, TrackKind, Wait, WaitKind,
+};
+
+/// Which steps are shown.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Selection {
+    /// All, but no more than so many; the last.
+    Last(usize),
+    /// So many steps before and after this one.
+    Around(u64, u64),
+    /// Everything that names the fence.
+    Fence(FenceId),
+    /// From the registration of a wait to its wake-up: process and the guest's name for it. The last of that name.
+    Wait(u32, u64),
+    /// What a process does, and what is done to it.
+    Process(u32),
+}
+
+/// So many lanes have a column of their own.
+const LANES_MAX: usize = 5;
+const MARGIN: usize = 25;
+
+/// Lanes of what is selected, in so many columns of characters; `None` if nothing is.
+pub fn text(timeline: &Timeline, selection: &Selection, width: usize) -> Option<String> {
+    let steps = steps(timeline, selection)?;
+    let rows = Rows::new(timeline, &steps);
+    let lanes = rows.lanes(timeline, (width.saturating_sub(MARGIN) / 20).clamp(1, LANES_MAX));
+    let column = (width.saturating_sub(MARGIN) / lanes.len().max(1)).clamp(18, 46);
+    let mut out = format!("{:>9} {:>13}  ", "seq", "time");
+    for lane in &lanes {
+        out += &cell(lane.map_or("elsewhere", |lane| &timeline.tracks[lane as usize].name), column);
+    }
+    out = out.trim_end().to_owned() + "\n";
+    for (sequence, row) in &rows.rows {
+        out += &rows.line(timeline, *sequence, row, &lanes, column);
+    }
+    Some(out)
+}
+
+fn cell(text: &str, column: usize) -> String {
+    let shown: String = if text.chars().count() >= column {
+        text.chars().take(column.saturating_sub(3)).chain("..".chars()).collect()
+    } else {
+        text.to_owned()
+    };
+    format!("{shown:<column$}")
+}
+
+/// The sequence numbers of what is selected; `None` if nothing is.
+pub fn steps(timeline: &Timeline, selection: &Selection) -> Option<BTreeSet<u64>> {
+    let all = || timeline.events.iter().map(|event| event.moment.sequence);
+    let steps: BTreeSet<u64> = match *selection {
+        Selection::Last(count) => all().skip(timeline.events.len().saturating_sub(count)).collect(),
+        Selection::Around(sequence, count) => all().filter(|one| one.abs_diff(sequence) <= count).collect(),
+        Selection::Fence(fence) => steps_of_fence(timeline, fence),
+        Selection::Wait(process, event) => {
+            let track = process_track(timeline, process)?;
+            let of = |wait: &&Wait| wait.process == track && wait.event == event;
+            steps_of_wait(timeline, timeline.waits.iter().rfind(of)?)
+        }
+        Selection::Process(process) => {
+            let track = process_track(timeline, process)?;
+            let calls = timeline.events.iter().filter(|event| event.track == track);
+            let wakes =
+                timeline.waits.iter().filter(|wait| wait.process == track).map(|wait| wait.end.sequence);
+            calls.map(|event| event.moment.sequence).chain(wakes).collect()
+        }
+    };
+    (!steps.is_empty()).then_some(steps)
+}
+
+fn process_track(timeline: &Timeline, number: u32) -> Option<TrackId> {
+    let is_it = |kind: TrackKind| matches!(kind, TrackKind::Process { process, .. } if process.0 == number);
+    timeline.tracks.iter().position(|track| is_it(track.kind)).map(|at| at as TrackId)
+}
+
+fn steps_of_fence(timeline: &Timeline, fence: FenceId) -> BTreeSet<u64> {
+    let names = |targets: &[(FenceId, u64)]| targets.iter().any(|(named, _)| *named == fence);
+    let mut steps = BTreeSet::new();
+    steps.extend(
+        timeline.events.iter().filter(|event| event.fence == fence).map(|event| event.moment.sequence),
+    );
+    let samples = timeline.samples.iter().filter(|sample| sample.fence == fence);
+    steps.extend(samples.map(|sample| sample.moment.sequence));
+    for wait in timeline.waits.iter().filter(|wait| names(&wait.targets)) {
+        steps.extend([wait.begin.sequence, wait.end.sequence]);
+    }
+    for packet in timeline.packets.iter().filter(|packet| names(&packet.targets)) {
+        steps.extend([packet.begin.sequence, packet.end.sequence]);
+    }
+    steps
+}
+
+fn steps_of_wait(timeline: &Timeline, wait: &Wait) -> BTreeSet<u64> {
+    let mut steps = BTreeSet::from([wait.begin.sequence, wait.end.sequence]);
+    if let Some(cause) = wait.cause {
+        steps.insert(cause.moment.sequence);
+        let is_it = |packet: &&Packet| cause.submission.is_some() && packet.submission == cause.submission;
+        if let Some(packet) = timeline.packets.iter().find(is_it) {
+            steps.extend([packet.begin.sequence, packet.end.sequence]);
+        }
+    }
+    for (fence, _) in &wait.targets {
+        let values = timeline.samples.iter().filter(|sample| sample.fence == *fence);
+        let during = values.filter(|sample| sample.moment >= wait.begin && sample.moment <= wait.end);
+        steps.extend(during.map(|sample| sample.moment.sequence));
+    }
+    steps
+}
+
+#[derive(Default)]
+struct Row {
+    at: u64,
+    cells: Vec<(TrackId, String)>,
+    remarks: Vec<String>,
+}
+
+struct Rows {
+    rows: BTreeMap<u64, Row>,
+}
+
+impl Rows {
+    fn new(timeline: &Timeline, steps: &BTreeSet<u64>) -> Self {
+        let mut rows = Rows { rows: steps.iter().map(|step| (*step, Row::default())).collect() };
+        for event in &timeline.events {
+            rows.say(event.moment.sequence, event.track, || call(timeline, event));
+            if let Some(row) = rows.rows.get_mut(&event.moment.sequence) {
+                row.at = event.moment.at;
+            }
+        }
+        for wait in timeline.waits.iter().filter(|wait| wait.outcome != Outcome::Pending) {
+            rows.say(wait.end.sequence, wait.process, || ended(wait));
+        }
+        for packet in timeline.packets.iter().filter(|packet| packet.outcome != Outcome::Pending) {
+            let process = timeline.tracks[packet.queue as usize].parent.unwrap_or(packet.queue);
+            match packet.kind {
+                PacketKind::Command => {}
+                PacketKind::Signal if packet.outcome == Outcome::Done => {
+                    let what = || format!("queue signals {}", Timeline::targets(&packet.targets, "="));
+                    rows.say(packet.end.sequence, process, what);
+                }
+                PacketKind::Signal | PacketKind::Wait => {
+                    let what = || {
+                        let outcome = packet.outcome.name();
+                        format!("queue wait {outcome} {}", Timeline::targets(&packet.targets, ">="))
+                    };
+                    if packet.end.sequence != packet.begin.sequence {
+                        rows.say(packet.end.sequence, process, what);
+                    }
+                }
+            }
+        }
+        for run in &timeline.runs {
+            let id = run.submission_fence_id;
+            rows.say(run.sequence, run.engine, || format!("runs {id}"));
+            if !run.pending {
+                let hung = if run.hung { " hung" } else { "" };
+                let length = duration(run.end - run.begin);
+                rows.say(run.last, run.engine, || format!("{id}{hung} ends ({length})"));
+            }
+        }
+        for mark in &timeline.marks {
+            if let Some(row) = rows.rows.get_mut(&mark.moment.sequence) {
+                row.remarks.push(format!("{}: {}", mark.kind.name(), timeline.word(mark.text)));
+            }
+        }
+        rows
+    }
+
+    fn say(&mut self, sequence: u64, track: TrackId, text: impl FnOnce() -> String) {
+        if let Some(row) = self.rows.get_mut(&sequence) {
+            row.cells.push((track, text()));
+        }
+    }
+
+    /// The busiest tracks, in their order; `None` stands for all others, if there are any.
+    fn lanes(&self, timeline: &Timeline, max: usize) -> Vec<Option<TrackId>> {
+        let mut counts: BTreeMap<TrackId, usize> = BTreeMap::new();
+        let cells = self.rows.values().flat_map(|row| &row.cells);
+        cells.for_each(|(track, _)| *counts.entry(*track).or_default() += 1);
+        let has_column = |track: TrackId| {
+            matches!(timeline.tracks[track as usize].kind, TrackKind::Process { .. } | TrackKind::Engine(_))
+        };
+        let mut busiest: Vec<TrackId> = counts.keys().copied().filter(|track| has_column(*track)).collect();
+        busiest.sort_by_key(|track| (std::cmp::Reverse(counts[track]), *track));
+        let fits = counts.len() <= max && busiest.len() == counts.len();
+        busiest.truncate(if fits { max } else { max - 1 });
+        // Processes first, as the eye goes from who asked to who did.
+        let is_engine = |track: TrackId| matches!(timeline.tracks[track as usize].kind, TrackKind::Engine(_));
+        busiest.sort_by_key(|track| (is_engine(*track), *track));
+        let mut lanes: Vec<_> = busiest.into_iter().map(Some).collect();
+        if !fits {
+            lanes.push(None);
+        }
+        lanes
+    }
+
+    fn line(
+        &self,
+        timeline: &Timeline,
+        sequence: u64,
+        row: &Row,
+        lanes: &[Option<TrackId>],
+        column: usize,
+    ) -> String {
+        // What a step says of one track stands below each other.
+        let mut columns: Vec<Vec<String>> = vec![Vec::new(); lanes.len()];
+        for (track, text) in &row.cells {
+            let own = lanes.iter().position(|lane| *lane == Some(*track));
+            match own {
+                Some(at) => columns[at].push(text.clone()),
+                None => {
+                    let name = &timeline.tracks[*track as usize].name;
+                    let short = name.split(' ').take(2).collect::<Vec<_>>().join(" ");
+                    let at = lanes.iter().position(Option::is_none).unwrap_or(0);
+                    columns[at].push(format!("{short}: {text}"));
+                }
+            }
+        }
+        let height = columns.iter().map(Vec::len).max().unwrap_or(0).max(1);
+        let mut out = String::new();
+        for line in 0..height {
+            let mut text = match line {
+                0 => format!("{:>9} {:>13}  ", format!("#{sequence}"), duration(row.at)),
+                _ => " ".repeat(MARGIN),
+            };
+            for texts in &columns {
+                text += &cell(texts.get(line).map_or("", String::as_str), column);
+            }
+            out += text.trim_end();
+            out.push('\n');
+        }
+        for remark in &row.remarks {
+            out += &format!("{:>MARGIN$}! {remark}\n", "");
+        }
+        out
+    }
+}
+
+/// `SignalFromCpu F0 = 1 INVALID_PARAMETER`.
+fn call(timeline: &Timeline, event: &Event) -> String {
+    let name = timeline.word(event.name);
+    let mut text = name.to_owned();
+    if event.fence != NONE {
+        let joint = if name.contains("Wait") { ">=" } else { "=" };
+        text += &match name.contains("Wait") || name.contains("Signal") {
+            true => format!(" F{} {joint} {}", event.fence, event.value),
+            false => format!(" F{}", event.fence),
+        };
+    }
+    match event.status {
+        None | Some(0) => text,
+        Some(status) => text + " " + &status_name(status),
+    }
+}
+
+fn ended(wait: &Wait) -> String {
+    let age = duration(wait.end.at.saturating_sub(wait.begin.at));
+    let what = match wait.kind {
+        WaitKind::Fences { .. } => Timeline::targets(&wait.targets, ">="),
+        WaitKind::KeyedMutex { mutex, key } => format!("keyed mutex {mutex:#x} key {key}"),
+    };
+    match wait.outcome {
+        Outcome::Done | Outcome::Pending => format!("woken {what} ({age})"),
+        Outcome::Status(status) => format!("woken {} {what} ({age})", status_name(status)),
+        Outcome::Cancelled => format!("wait cancelled {what}"),
+        Outcome::Dropped => format!("wait dropped {what}"),
+    }
+}

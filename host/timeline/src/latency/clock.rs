@@ -1,0 +1,260 @@
+//! How far a guest's clock is from the host's, and how well that is known.
+//!
+//! Every message says something about it, for none arrives before it is sent. With *offset* = host - guest:
+//!
+//! ```text
+//!   guest ── sent at g (its clock) ──▶ read at h (the host's)      offset <= h - g
+//!   guest ◀── asked for at h ───────── read at g                   offset >= h - g
+//! ```
+//! So the offset is between the greatest of the lower bounds and the least of the upper ones; a round trip gives one of
+//! each, and half of what is between them is the error. A bound is of its own time: clocks drift, so it grows by
+//! [`DRIFT_PPM`] with the distance in time, to either side. Nothing is guessed: as long as the clocks drift by no more, the
+//! offset is within the bounds.
+
+/// What two clocks may drift apart, in millionths. A guest's clock under emulation is calibrated to 500 at worst.
+pub const DRIFT_PPM: u64 = 1000;
+
+/// By how much a bound is worse after so long, or so long before.
+pub fn aged(distance: u64) -> i128 {
+    distance.div_ceil(1_000_000 / DRIFT_PPM).into()
+}
+
+/// An offset and how far it may be off.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Offset {
+    pub nanos: i128,
+    pub error: i128,
+}
+
+/// Bounds of one side, by the host's time.
+#[derive(Clone, Debug, Default)]
+struct Bounds {
+    list: Vec<(u64, i128)>,
+    /// So many of the list are in order, and each of those says what its neighbours do not.
+    sifted: usize,
+    /// The least of all, whatever their times.
+    least: Option<i128>,
+}
+
+/// Bounds that are taken in before those that say nothing are left out.
+const UNSIFTED_MAX: usize = 1 << 16;
+
+impl Bounds {
+    fn add(&mut self, at: u64, most: i128) {
+        self.list.push((at, most));
+        self.least = Some(self.least.map_or(most, |least| least.min(most)));
+        if self.list.len() >= 2 * self.sifted + UNSIFTED_MAX {
+            self.sift();
+        }
+    }
+
+    /// Leaves out what a neighbour says as well or better.
+    fn sift(&mut self) {
+        self.list.sort_unstable();
+        let mut kept: Vec<(u64, i128)> = Vec::new();
+        for (at, most) in std::mem::take(&mut self.list) {
+            while kept.last().is_some_and(|last| most + aged(at - last.0) <= last.1) {
+                kept.pop();
+            }
+            if kept.last().is_none_or(|last| last.1 + aged(at - last.0) > most) {
+                kept.push((at, most));
+            }
+        }
+        (self.sifted, self.list) = (kept.len(), kept);
+    }
+
+    /// The least bound at a time. For who has sifted.
+    fn at(&self, at: u64) -> Option<i128> {
+        // Of those that are left no other is better than the two neighbours.
+        let next = self.list.partition_point(|(of, _)| *of < at);
+        let near = &self.list[next.saturating_sub(1)..self.list.len().min(next + 1)];
+        near.iter().map(|(of, most)| most + aged(of.abs_diff(at))).min()
+    }
+}
+
+/// What is known of one clock.
+#[derive(Clone, Debug, Default)]
+pub struct Clock {
+    upper: Bounds,
+    /// Of the negative offset, so that less is better here too.
+    lower: Bounds,
+}
+
+fn difference(host: u64, guest: u64) -> i128 {
+    i128::from(host) - i128::from(guest)
+}
+
+impl Clock {
+    /// The guest sent something that the host read.
+    pub fn sent(&mut self, guest: u64, read: u64) {
+        self.upper.add(read, difference(read, guest));
+    }
+
+    /// The host asked for something that the guest read.
+    pub fn heard(&mut self, asked: u64, guest: u64) {
+        self.lower.add(asked, -difference(asked, guest));
+    }
+
+    /// All has been told; [`Clock::at`] may be asked.
+    pub fn sift(&mut self) {
+        self.upper.sift();
+        self.lower.sift();
+    }
+
+    /// Something went each of the two ways.
+    pub fn has_both(&self) -> bool {
+        self.upper.least.is_some() && self.lower.least.is_some()
+    }
+
+    /// All that was told may be of the host's own clock: nothing arrived before it was sent.
+    pub fn may_be_the_hosts(&self) -> bool {
+        [&self.upper, &self.lower].iter().all(|bounds| bounds.least.is_none_or(|least| least >= 0))
+    }
+
+    /// The offset at a time of the host's. `None`: nothing went one of the two ways, or the clocks drift apart by more
+    /// than is allowed for, and nothing is known.
+    pub fn at(&self, host: u64) -> Option<Offset> {
+        let (most, least) = (self.upper.at(host)?, -self.lower.at(host)?);
+        let between = most - least;
+        (between >= 0).then_some(Offset { nanos: least + between / 2, error: (between + 1) / 2 })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// A guest's clock: what the host's shows more than it, and how that changes with the host's time, a rate of millionths
+    /// for each second.
+    #[derive(Clone, Debug)]
+    struct Planted {
+        offset: i64,
+        rates: Vec<i64>,
+    }
+
+    const SECOND: u64 = 1_000_000_000;
+
+    impl Planted {
+        /// The offset at a time of the host's.
+        fn offset_at(&self, host: u64) -> i128 {
+            let mut offset = i128::from(self.offset);
+            for (second, rate) in self.rates.iter().enumerate() {
+                let passed = host.saturating_sub(second as u64 * SECOND).min(SECOND);
+                offset += i128::from(passed) * i128::from(*rate) / 1_000_000;
+            }
+            offset
+        }
+
+        fn guest(&self, host: u64) -> u64 {
+            u64::try_from(i128::from(host) - self.offset_at(host)).unwrap()
+        }
+    }
+
+    /// Seconds of drift within what is allowed for; rounding of each takes a nanosecond.
+    fn planted() -> impl Strategy<Value = Planted> {
+        let rates = proptest::collection::vec(-990i64..=990, 10);
+        (-1_000_000_000_000i64..0, rates).prop_map(|(offset, rates)| Planted { offset, rates })
+    }
+
+    /// Messages: when, how long they take, and which way.
+    fn messages() -> impl Strategy<Value = Vec<(u64, u64, bool)>> {
+        proptest::collection::vec((0..9 * SECOND, 1_000u64..400_000_000, any::<bool>()), 0..60)
+    }
+
+    fn clock_of(planted: &Planted, messages: &[(u64, u64, bool)]) -> Clock {
+        let mut clock = Clock::default();
+        for &(begun, takes, to_host) in messages {
+            let (begun, ended) = (SECOND / 100 + begun, SECOND / 100 + begun + takes);
+            match to_host {
+                true => clock.sent(planted.guest(begun), ended),
+                false => clock.heard(begun, planted.guest(ended)),
+            }
+        }
+        clock.sift();
+        clock
+    }
+
+    /// What is told by all bounds at once, one after the other.
+    fn plainly(clock: &Bounds, at: u64) -> Option<i128> {
+        clock.list.iter().map(|(of, most)| most + aged(of.abs_diff(at))).min()
+    }
+
+    proptest! {
+        #[test]
+        fn the_true_offset_is_always_within_the_bound(
+            planted in planted(),
+            messages in messages(),
+            at in 0..10 * SECOND,
+        ) {
+            let clock = clock_of(&planted, &messages);
+            let both = messages.iter().any(|one| one.2) && messages.iter().any(|one| !one.2);
+            let known = clock.at(at);
+            prop_assert_eq!(known.is_some(), both);
+            if let Some(Offset { nanos, error }) = known {
+                // Ten roundings in what was planted.
+                let off = (planted.offset_at(at) - nanos).abs();
+                prop_assert!(off <= error + 10, "{off} ns off, with a bound of {error} ns");
+            }
+        }
+
+        #[test]
+        fn what_is_left_out_says_nothing(
+            planted in planted(),
+            messages in messages(),
+            at in 0..10 * SECOND,
+        ) {
+            let mut clock = Clock::default();
+            for &(begun, takes, _) in &messages {
+                clock.sent(planted.guest(SECOND + begun), SECOND + begun + takes);
+            }
+            let all = plainly(&clock.upper, at);
+            clock.sift();
+            let sifted = clock.upper.at(at);
+            // Each that was left out may be better by the rounding of one age.
+            let close = match (all, sifted) {
+                (Some(all), Some(sifted)) => (0..=messages.len() as i128).contains(&(sifted - all)),
+                (all, sifted) => all == sifted,
+            };
+            prop_assert!(close, "{all:?} of all, {sifted:?} of those that are kept");
+        }
+    }
+
+    #[test]
+    fn the_bound_is_half_of_the_smallest_round_trip_and_grows_with_its_age() {
+        let mut clock = Clock::default();
+        // The guest's clock is 5 s behind. 30 us there, 50 us back; before that 400 us each way.
+        let guest = |host: u64| host - 5 * SECOND;
+        for (asked, one_way) in [(10 * SECOND, 400_000), (11 * SECOND, 30_000)] {
+            clock.sent(guest(asked), asked + one_way);
+        }
+        clock.heard(11 * SECOND, guest(11 * SECOND + 50_000));
+        clock.sift();
+        let at = clock.at(11 * SECOND + 30_000).unwrap();
+        assert_eq!(at, Offset { nanos: 5 * 1_000_000_000 - 10_015, error: 40_015 });
+        let later = clock.at(12 * SECOND).unwrap();
+        assert!((1_000_000..=1_040_015).contains(&later.error), "{later:?}");
+    }
+
+    #[test]
+    fn one_way_alone_says_nothing_and_neither_do_clocks_that_go_apart() {
+        let mut clock = Clock::default();
+        clock.sent(1_000, 2_000);
+        clock.sift();
+        assert_eq!(clock.at(2_000), None);
+        // Ten percent in a second.
+        clock.heard(SECOND, SECOND / 10);
+        clock.sent(SECOND, SECOND + 1);
+        clock.sift();
+        assert_eq!(clock.at(SECOND), None);
+    }
+
+    #[test]
+    fn many_bounds_take_little_memory() {
+        let mut clock = Clock::default();
+        for at in 0..1_000_000u64 {
+            clock.sent(at * 1000, at * 1000 + 30_000 + at * 7919 % 1009 * 100);
+        }
+        assert!(clock.upper.list.len() <= 3 * UNSIFTED_MAX, "{}", clock.upper.list.len());
+    }
+}

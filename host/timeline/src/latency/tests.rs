@@ -1,0 +1,232 @@
+use dxgkrnl::ProcessId;
+use proptest::prelude::*;
+use trace::{Times, Woken};
+
+use super::words::length_words;
+use super::{Collector, Latency, Length, PARTS, Split, Wake};
+
+/// A machine with a clock of its own, so many nanoseconds behind the host's. 0 is the host.
+#[derive(Clone, Copy, Debug)]
+struct Machine {
+    clock: u32,
+    behind: u64,
+}
+
+impl Machine {
+    fn shows(self, host: u64) -> u64 {
+        host - self.behind
+    }
+}
+
+const HOST: Machine = Machine { clock: 0, behind: 0 };
+
+fn wake(step: u64, process: u32, event: u64) -> Wake {
+    let (by, call, fence, track) = (0, 0, 3, process);
+    Wake { step, by, call, fence, value: step, process: ProcessId(process), track, event }
+}
+
+/// What really happened, by the host's clock: when process 1 called, and how long each part took.
+#[derive(Clone, Debug)]
+struct Planted {
+    called: u64,
+    parts: [u64; PARTS],
+}
+
+/// Tells the collector what a daemon records of it: process 1 of one machine signals in this step, process 2 of another
+/// waits.
+fn tell(collector: &mut Collector, step: u64, planted: &Planted, from: Machine, to: Machine) {
+    let mut at = [planted.called; PARTS + 1];
+    for part in 0..PARTS {
+        at[part + 1] = at[part] + planted.parts[part];
+    }
+    let [called, sent, read_ns, told_ns, handled_ns, stored_ns, read, ran] = at;
+    collector.wake(wake(step, 2, step));
+    let (called_ns, sent_ns) = (from.shows(called), from.shows(sent));
+    let times = Times {
+        step,
+        process: 1,
+        clock: from.clock,
+        called_ns,
+        sent_ns,
+        read_ns,
+        told_ns,
+        handled_ns,
+        stored_ns,
+        ..Times::default()
+    };
+    collector.times(times);
+    // Both say later what they heard, and when they say so is read as well.
+    let heard = Some((stored_ns, from.shows(stored_ns + 25_000)));
+    let later = ran + 1_000_000;
+    let says = |machine: Machine, process| Times {
+        process,
+        clock: machine.clock,
+        sent_ns: machine.shows(later),
+        read_ns: later + 30_000,
+        ..Times::default()
+    };
+    collector.times(Times { heard, ..says(from, 1) });
+    let woken = Woken { event: step, host_ns: stored_ns, read_ns: to.shows(read), ran_ns: to.shows(ran) };
+    collector.times(Times { woken: vec![woken], ..says(to, 2) });
+}
+
+fn latency(collector: Collector) -> Latency {
+    collector.finish().expect("it has times")
+}
+
+fn lengths(split: &Split) -> ([Length; PARTS], Length) {
+    (split.parts.map(|part| part.expect("it is known")), split.whole.expect("it is known"))
+}
+
+fn planted() -> impl Strategy<Value = Planted> {
+    let parts = proptest::array::uniform7(100u64..2_000_000);
+    (20_000_000_000u64..30_000_000_000, parts).prop_map(|(called, parts)| Planted { called, parts })
+}
+
+proptest! {
+    #[test]
+    fn parts_add_up_and_are_as_they_were_but_for_the_error_that_is_told(
+        planted in proptest::collection::vec(planted(), 1..20),
+        behind in (0u64..10_000_000_000, 0u64..10_000_000_000),
+        same in any::<bool>(),
+    ) {
+        let from = Machine { clock: 1, behind: behind.0 };
+        let to = if same { from } else { Machine { clock: 2, behind: behind.1 } };
+        let mut collector = Collector::default();
+        for (step, one) in (1..).zip(&planted) {
+            tell(&mut collector, step, one, from, to);
+        }
+        let latency = latency(collector);
+        prop_assert_eq!(latency.wakes.len(), planted.len());
+        for (split, planted) in latency.wakes.iter().zip(&planted) {
+            let (parts, whole) = lengths(split);
+            prop_assert_eq!(parts.iter().map(|part| part.nanos).sum::<i64>(), whole.nanos);
+            for (part, (length, truth)) in parts.iter().zip(planted.parts).enumerate() {
+                let off = length.nanos.abs_diff(truth as i64);
+                prop_assert!(off <= length.error, "part {part}: {length:?}, it was {truth}");
+                // Only what lies between two clocks is not known for sure.
+                prop_assert_eq!(length.error == 0, ![1, 5].contains(&part));
+            }
+            let off = whole.nanos.abs_diff(planted.parts.iter().sum::<u64>() as i64);
+            prop_assert!(off <= whole.error, "{whole:?} is {off} ns off");
+            prop_assert_eq!(whole.error == 0, same, "by one guest's clock nothing is unknown");
+        }
+    }
+
+    #[test]
+    fn what_guests_say_is_never_too_wild(
+        times in proptest::collection::vec(any::<[u64; 12]>(), 0..20),
+        clocks in proptest::collection::vec(0u32..3, 20),
+    ) {
+        let mut collector = Collector::default();
+        for (step, (numbers, clock)) in (1..).zip(times.iter().zip(clocks)) {
+            let [called_ns, sent_ns, awake_ns, read_ns, told_ns, handled_ns, stored_ns, h, g, read, ran, host] = *numbers;
+            collector.wake(wake(step, 2, 7));
+            let woken = vec![
+                Woken { event: 7, host_ns: stored_ns, read_ns: read, ran_ns: ran },
+                Woken { event: 7, host_ns: host, read_ns: read, ran_ns: ran },
+            ];
+            let heard = Some((h, g));
+            collector.times(Times {
+                step, process: 2, clock, called_ns, sent_ns, awake_ns, read_ns, told_ns, handled_ns, stored_ns, heard, woken,
+            });
+        }
+        if let Some(latency) = collector.finish() {
+            for split in &latency.wakes {
+                let sum = split.parts.iter().flatten().fold(0i64, |sum, part| sum.saturating_add(part.nanos));
+                prop_assert!(split.whole.is_none_or(|whole| whole.nanos == sum));
+            }
+        }
+    }
+}
+
+const SECOND: u64 = 1_000_000_000;
+
+fn one(planted: &Planted, from: Machine, to: Machine) -> Split {
+    let mut collector = Collector::default();
+    tell(&mut collector, 1, planted, from, to);
+    latency(collector).wakes.remove(0)
+}
+
+#[test]
+fn local_processes_have_the_hosts_clock_and_no_error() {
+    let planted = Planted { called: SECOND, parts: [1, 2, 3, 4, 5, 6, 7] };
+    let (parts, whole) = lengths(&one(&planted, HOST, HOST));
+    assert_eq!(parts.map(|part| (part.nanos as u64, part.error)), planted.parts.map(|part| (part, 0)));
+    assert_eq!(whole, Length { nanos: 28, error: 0 });
+}
+
+#[test]
+fn a_local_process_with_another_clock_is_told_and_gets_no_figures() {
+    // In a time namespace: what it sends is read before.
+    let ahead = Machine { clock: 0, behind: 0 };
+    let mut collector = Collector::default();
+    let planted = Planted { called: SECOND, parts: [1000; PARTS] };
+    tell(&mut collector, 1, &planted, ahead, HOST);
+    let sent_ns = 5 * SECOND;
+    collector.times(Times { process: 1, sent_ns, read_ns: SECOND, ..Times::default() });
+    let latency = latency(collector);
+    assert_eq!(latency.unsteady, ["p1 has another clock than its host"]);
+    let split = &latency.wakes[0];
+    assert_eq!((split.parts[1], split.whole), (None, None));
+    assert_eq!(split.parts[5], Some(Length { nanos: 1000, error: 0 }), "the other process has its host's");
+}
+
+/// A thread of the daemon that has other work when a call is sent: that call waits in its queue. One that sleeps is woken
+/// by it, which belongs to the link.
+#[test]
+fn what_a_busy_thread_does_not_read_yet_is_in_its_queue() {
+    for (awake_ns, link, queue) in [(SECOND - 500, 0, 900), (SECOND + 300, 300, 600), (0, 700, 200)] {
+        let mut collector = Collector::default();
+        collector.wake(wake(1, 1, 1));
+        let (called_ns, sent_ns, read_ns, told_ns) = (SECOND, SECOND, SECOND + 700, SECOND + 900);
+        let (handled_ns, stored_ns) = (told_ns, told_ns);
+        let times =
+            Times { step: 1, process: 1, called_ns, sent_ns, awake_ns, read_ns, told_ns, ..Times::default() };
+        collector.times(Times { handled_ns, stored_ns, ..times });
+        let split = latency(collector).wakes.remove(0);
+        let nanos = |part: usize| split.parts[part].map(|part| part.nanos);
+        assert_eq!((nanos(1), nanos(2)), (Some(link), Some(queue)), "awake since {awake_ns}");
+    }
+}
+
+#[test]
+fn what_nobody_told_is_not_made_up() {
+    let mut collector = Collector::default();
+    // An engine's work was done; the process that waited was killed.
+    collector.wake(wake(1, 1, 1));
+    let (read_ns, told_ns, handled_ns, stored_ns) = (100, 150, 250, 260);
+    collector.times(Times { step: 1, read_ns, told_ns, handled_ns, stored_ns, ..Times::default() });
+    // A step of which nothing is known.
+    collector.wake(wake(2, 1, 2));
+    let latency = latency(collector);
+    let nanos = latency.wakes[0].parts.map(|part| part.map(|part| part.nanos));
+    assert_eq!(nanos, [None, None, Some(50), Some(100), Some(10), None, None]);
+    assert_eq!((latency.wakes[0].whole, latency.wakes[1].whole), (None, None));
+    assert_eq!(latency.wakes[1].parts, [None; PARTS]);
+    assert_eq!(Collector::default().finish(), None);
+}
+
+#[test]
+fn a_wake_that_no_call_caused_begins_in_the_daemon() {
+    let mut collector = Collector::default();
+    collector.wake(wake(1, 1, 1));
+    let (read_ns, told_ns, handled_ns, stored_ns) = (100, 150, 250, 260);
+    collector.times(Times { step: 1, read_ns, told_ns, handled_ns, stored_ns, ..Times::default() });
+    let woken = vec![Woken { event: 1, host_ns: 260, read_ns: 300, ran_ns: 310 }];
+    collector.times(Times { process: 1, woken, ..Times::default() });
+    let split = latency(collector).wakes.remove(0);
+    assert_eq!(split.whole, Some(Length { nanos: 210, error: 0 }));
+}
+
+#[test]
+fn a_length_below_its_error_is_told_as_what_it_is_below() {
+    let words = |nanos, error| length_words(Length { nanos, error });
+    assert_eq!(words(180_200, 0), "180.200 us");
+    assert_eq!(words(180_200, 40_000), "180.200 us");
+    assert_eq!(words(30_000, 40_000), "< 70.000 us");
+    assert_eq!(words(-30_000, 40_000), "< 10.000 us");
+    assert_eq!(words(0, 0), "0 ns");
+    // By one clock nothing is below: a clock that went back shows.
+    assert_eq!(words(-5, 0), "-5 ns");
+}

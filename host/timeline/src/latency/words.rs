@@ -1,0 +1,151 @@
+//! Latencies as text for people, and for programs.
+
+use serde_json::{Value, json};
+
+use super::{DRIFT_PPM, Latency, Length, PART_NAMES, PARTS, Split};
+use crate::format::duration;
+use crate::timeline::{NONE, Timeline};
+
+/// `180.2 us`; `< 43 us` for what is no longer than its error: it is somewhere below that.
+pub(super) fn length_words(length: Length) -> String {
+    let Length { nanos, error } = length;
+    let most = nanos.unsigned_abs();
+    if error != 0 && (nanos < 0 || most <= error) {
+        let below = u64::try_from(nanos.saturating_add_unsigned(error)).unwrap_or(0);
+        return format!("< {}", duration(below));
+    }
+    format!("{}{}", if nanos < 0 { "-" } else { "" }, duration(most))
+}
+
+fn length_json(length: Length) -> Value {
+    json!({ "ns": length.nanos, "error_ns": length.error })
+}
+
+/// How lengths are distributed: each of these is that of some wake-up.
+struct Distribution {
+    count: usize,
+    min: Length,
+    p50: Length,
+    p99: Length,
+    max: Length,
+    /// The greatest error of any.
+    error: u64,
+}
+
+impl Distribution {
+    fn of(lengths: impl Iterator<Item = Length>) -> Option<Distribution> {
+        let mut all: Vec<Length> = lengths.collect();
+        all.sort_unstable_by_key(|length| (length.nanos, length.error));
+        let at = |percent: usize| all[(all.len() * percent).div_ceil(100).max(1) - 1];
+        let (min, max) = (*all.first()?, *all.last()?);
+        let error = all.iter().map(|length| length.error).max()?;
+        Some(Distribution { count: all.len(), min, p50: at(50), p99: at(99), max, error })
+    }
+
+    fn words(&self) -> String {
+        let [min, p50, p99, max] = [self.min, self.p50, self.p99, self.max].map(length_words);
+        let error = if self.error == 0 { "none".into() } else { duration(self.error) };
+        format!("{:>9} {min:>14} {p50:>14} {p99:>14} {max:>14} {error:>14}", self.count)
+    }
+
+    fn json(&self) -> Value {
+        json!({
+            "count": self.count, "min": length_json(self.min), "p50": length_json(self.p50),
+            "p99": length_json(self.p99), "max": length_json(self.max), "error_ns_max": self.error,
+        })
+    }
+}
+
+impl Latency {
+    fn distributions(&self) -> impl Iterator<Item = (&'static str, Option<Distribution>)> + '_ {
+        let part = |at: usize| Distribution::of(self.wakes.iter().filter_map(move |split| split.parts[at]));
+        let parts = (0..PARTS).map(move |at| (PART_NAMES[at], part(at)));
+        let whole = Distribution::of(self.wakes.iter().filter_map(|split| split.whole));
+        parts.chain([("whole", whole)])
+    }
+
+    /// Those that took longest; what is not known whole is not among them.
+    fn slowest(&self, count: usize) -> Vec<(&Split, Length)> {
+        let mut slowest: Vec<_> = self.wakes.iter().filter_map(|split| Some((split, split.whole?))).collect();
+        slowest.sort_by_key(|(split, whole)| {
+            (std::cmp::Reverse(whole.nanos), split.wake.step, split.wake.event)
+        });
+        slowest.truncate(count);
+        slowest
+    }
+}
+
+impl Split {
+    /// Parts that are known, in words.
+    pub(crate) fn parts_words(&self) -> impl Iterator<Item = (&'static str, String)> + '_ {
+        let known = |(name, part): (&'static str, &Option<Length>)| Some((name, length_words((*part)?)));
+        PART_NAMES.into_iter().zip(&self.parts).filter_map(known)
+    }
+}
+
+impl Timeline {
+    /// Where the time of wake-ups went, and so many of the slowest. Nothing if the trace has no times.
+    pub fn latency_text(&self, slowest: usize) -> String {
+        let Some(latency) = &self.latency else { return String::new() };
+        let (all, whole) =
+            (latency.wakes.len(), latency.wakes.iter().filter(|split| split.whole.is_some()).count());
+        let mut out = format!(
+            "wake-ups by part: {all}, {whole} of them known from the signal to the waiter\n{:<12} {:>9} {:>14} {:>14} {:>14} {:>14} {:>14}\n",
+            "part", "count", "min", "p50", "p99", "max", "clock error"
+        );
+        for (name, distribution) in latency.distributions() {
+            let words = distribution.map_or_else(|| format!("{:>9}", 0), |distribution| distribution.words());
+            out += &format!("{name:<12} {words}\n");
+        }
+        for (split, whole) in latency.slowest(slowest) {
+            out += &format!("\n{}  {}\n", length_words(whole), self.wake_words(split));
+            let parts: Vec<_> = split.parts_words().map(|(name, words)| format!("{name} {words}")).collect();
+            out += &format!("    {}\n", parts.join(", "));
+        }
+        for words in &latency.unsteady {
+            out += &format!("\n{words}: what lies between it and others is not known\n");
+        }
+        if latency.left_out > 0 {
+            out += &format!("\n{} later wake-ups are not looked at\n", latency.left_out);
+        }
+        out
+    }
+
+    /// `#12 p1 writer SignalFromCpu F3 = 9 wakes p2 reader (event 4)`.
+    fn wake_words(&self, split: &Split) -> String {
+        let wake = &split.wake;
+        let fence =
+            if wake.fence == NONE { String::new() } else { format!(" F{} = {}", wake.fence, wake.value) };
+        let (by, call, to) = (self.path(wake.by), self.word(wake.call), self.path(wake.track));
+        format!("#{} {by} {call}{fence} wakes {to} (event {})", wake.step, wake.event)
+    }
+
+    /// The same for programs; `null` if the trace has no times.
+    pub fn latency_json(&self, slowest: usize) -> Value {
+        let Some(latency) = &self.latency else { return Value::Null };
+        let parts: serde_json::Map<String, Value> = latency
+            .distributions()
+            .map(|(name, distribution)| {
+                (name.to_owned(), distribution.map_or(Value::Null, |distribution| distribution.json()))
+            })
+            .collect();
+        let slowest = latency.slowest(slowest).into_iter().map(|(split, whole)| {
+            let wake = &split.wake;
+            let part = |(name, part): (&&str, &Option<Length>)| {
+                ((*name).to_owned(), part.map_or(Value::Null, length_json))
+            };
+            let parts: serde_json::Map<String, Value> =
+                PART_NAMES.iter().zip(&split.parts).map(part).collect();
+            let fence = (wake.fence != NONE).then_some(wake.fence);
+            json!({
+                "step": wake.step, "by": self.path(wake.by), "call": self.word(wake.call), "fence": fence,
+                "value": fence.map(|_| wake.value), "process": self.path(wake.track), "event": wake.event,
+                "whole": length_json(whole), "parts": parts,
+            })
+        });
+        json!({
+            "wakes": latency.wakes.len(), "left_out": latency.left_out, "unsteady": latency.unsteady,
+            "drift_ppm": DRIFT_PPM, "parts": parts, "slowest": slowest.collect::<Vec<_>>(),
+        })
+    }
+}

@@ -1,0 +1,399 @@
+//! A miniport around the drivers of a replay that writes down what the kernel and its engines do.
+//!
+//! A trace has what the kernel was told and what it answered. What engines run, and which queue a value comes from, is
+//! said only between the kernel and its drivers, so this stands between them. It changes nothing. The kernel tells of
+//! edges only if its configuration has races looked for, so that is switched on for the kernel and not for the
+//! drivers: they are started with the trace's own configuration.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+use d3dkmt::NtStatus;
+use drivers::{Around, Drivers};
+use dxgkrnl::ddi::{
+    Callback, CurrentValueUpdate, Edge, EngineId, EngineState, HwContext, HwQueueId, HwQueueSubmission,
+    Interrupt, Miniport, NewHwQueue, Orderer, PageFaultFlags, ResetFailed, Submission, Suspend,
+};
+use dxgkrnl::{Config, Nanos};
+
+/// One thing that was seen, in order.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Seen {
+    Context {
+        engine: EngineId,
+        context: HwContext,
+    },
+    HwQueue {
+        engine: EngineId,
+        hw_queue: HwQueueId,
+    },
+    Submitted {
+        at: Nanos,
+        engine: EngineId,
+        queue: Orderer,
+        id: u64,
+        resubmits: Option<u64>,
+    },
+    /// The engine runs this from now on, or nothing.
+    Running {
+        at: Nanos,
+        engine: EngineId,
+        id: Option<u64>,
+        hung: bool,
+    },
+    /// An interrupt says that this is complete.
+    Completed {
+        at: Nanos,
+        engine: EngineId,
+        id: u64,
+    },
+    /// A reset, a page fault, a stop: queues may have lost what they had.
+    Upset {
+        at: Nanos,
+        adapter: u32,
+        engine: Option<EngineId>,
+        what: String,
+    },
+    Edge {
+        at: Nanos,
+        edge: Edge,
+    },
+}
+
+/// What was seen since it was last taken; shared by the kernel's miniport and whoever drives the kernel.
+#[derive(Default)]
+pub(crate) struct Log {
+    pub seen: RefCell<Vec<Seen>>,
+    /// The latest time that a DDI of this step was told; 0 before the first.
+    pub at: Cell<Nanos>,
+}
+
+pub(crate) struct Observer {
+    drivers: Drivers,
+    /// The trace's own.
+    config: Config,
+    races: bool,
+    log: Rc<Log>,
+    /// What each engine runs, and whether it hangs.
+    engines: Vec<(EngineId, Option<u64>, bool)>,
+}
+
+impl Observer {
+    pub fn new(drivers: Drivers, config: Config, log: Rc<Log>) -> Self {
+        let adapters = (0..).zip(&config.adapters);
+        let engines = adapters.flat_map(|(ordinal, adapter)| {
+            adapter.engines(ordinal).map(|(engine, _)| (engine, None, false)).collect::<Vec<_>>()
+        });
+        let engines = engines.collect();
+        let races = config.adapters.iter().any(|adapter| adapter.hazards);
+        Observer { drivers, config, races, log, engines }
+    }
+
+    fn saw(&self, seen: Seen) {
+        self.log.seen.borrow_mut().push(seen);
+    }
+
+    fn at(&self) -> Nanos {
+        self.log.at.get()
+    }
+
+    /// It is that late.
+    fn told(&self, now: Nanos) {
+        self.log.at.set(self.at().max(now));
+    }
+
+    /// Looks what an engine runs now, or all of them.
+    fn look(&mut self, only: Option<EngineId>) {
+        let at = self.at();
+        for (engine, running, hung) in &mut self.engines {
+            if only.is_some_and(|only| only != *engine) {
+                continue;
+            }
+            let (id, hangs) = match self.drivers.engine_state(*engine) {
+                EngineState::Idle => (None, false),
+                EngineState::Running { submission_fence_id, .. } => (Some(submission_fence_id), false),
+                EngineState::Hung { submission_fence_id, .. } => (Some(submission_fence_id), true),
+            };
+            if (*running, *hung) != (id, hangs) {
+                (*running, *hung) = (id, hangs);
+                let seen = Seen::Running { at, engine: *engine, id, hung: hangs };
+                self.log.seen.borrow_mut().push(seen);
+            }
+        }
+    }
+
+    /// Has the drivers do something at a time, and looks at what came of it.
+    fn act<T>(
+        &mut self,
+        now: Nanos,
+        engine: Option<EngineId>,
+        callbacks: &mut Vec<Callback>,
+        ddi: impl FnOnce(&mut Drivers, &mut Vec<Callback>) -> T,
+    ) -> T {
+        self.told(now);
+        let before = callbacks.len();
+        let answer = ddi(&mut self.drivers, callbacks);
+        // An engine turns to something else before it says that it is done.
+        self.look(engine);
+        for callback in &callbacks[before..] {
+            if let Callback::NotifyInterrupt(interrupt) = callback {
+                self.interrupted(interrupt);
+            }
+        }
+        answer
+    }
+
+    fn interrupted(&self, interrupt: &Interrupt) {
+        let at = self.at();
+        let upset = |engine: &EngineId, what: String| Seen::Upset {
+            at,
+            adapter: engine.adapter,
+            engine: Some(*engine),
+            what,
+        };
+        match interrupt {
+            Interrupt::DmaCompleted { engine, submission_fence_id } => {
+                self.saw(Seen::Completed { at, engine: *engine, id: *submission_fence_id });
+            }
+            Interrupt::DmaFaulted { engine, faulted_fence_id } => {
+                self.saw(upset(engine, format!("submission {faulted_fence_id} faulted")));
+            }
+            Interrupt::DmaPageFaulted { engine, gpu_address, .. }
+            | Interrupt::HwQueuePageFaulted { engine, gpu_address, .. } => {
+                self.saw(upset(engine, format!("page fault at {gpu_address:#x}")));
+            }
+            Interrupt::GpuEngineTimeout { engine } => self.saw(upset(engine, "engine timeout".into())),
+            Interrupt::DmaPreempted { .. }
+            | Interrupt::CrtcVsync { .. }
+            | Interrupt::SchedulingLog { .. }
+            | Interrupt::MonitoredFenceSignaled { .. }
+            | Interrupt::SuspendContextCompleted { .. }
+            | Interrupt::NativeFenceSignaled { .. }
+            | Interrupt::EngineToF1 { .. }
+            | Interrupt::PeriodicMonitoredFenceSignaled { .. } => {}
+        }
+    }
+
+    fn upset(&mut self, adapter: u32, engine: Option<EngineId>, what: &str) {
+        self.saw(Seen::Upset { at: self.at(), adapter, engine, what: what.into() });
+        self.look(None);
+    }
+}
+
+impl Around for Observer {
+    fn inner(&self) -> &dyn Miniport {
+        &self.drivers
+    }
+
+    fn inner_mut(&mut self) -> &mut dyn Miniport {
+        &mut self.drivers
+    }
+
+    fn start(&mut self, _with_edges: &Config) {
+        self.drivers.start(&self.config);
+    }
+
+    fn save(&self) -> Result<Vec<u8>, String> {
+        self.drivers.save()
+    }
+
+    fn restore(&mut self, state: &[u8]) -> Result<(), String> {
+        self.drivers.restore(state)
+    }
+
+    fn edge(&mut self, edge: &Edge) -> Vec<String> {
+        // Who has a fence in its memory may read it: no wait ends by that.
+        if !matches!(edge, Edge::Waited { by: Orderer::Process(_), .. } | Edge::Touched { .. }) {
+            self.saw(Seen::Edge { at: self.at(), edge: *edge });
+        }
+        if self.races { self.drivers.edge(edge) } else { Vec::new() }
+    }
+
+    fn create_context(&mut self, engine: EngineId, context: HwContext) -> Result<(), NtStatus> {
+        self.drivers.create_context(engine, context)?;
+        self.saw(Seen::Context { engine, context });
+        Ok(())
+    }
+
+    fn create_hw_queue(&mut self, new: &NewHwQueue) -> Result<(), NtStatus> {
+        self.drivers.create_hw_queue(new)?;
+        self.saw(Seen::HwQueue { engine: new.engine, hw_queue: new.hw_queue });
+        Ok(())
+    }
+
+    fn submit_command(
+        &mut self,
+        now: Nanos,
+        submission: Submission,
+        callbacks: &mut Vec<Callback>,
+    ) -> Result<(), NtStatus> {
+        let Submission { engine, context, submission_fence_id: id, resubmits, .. } = submission;
+        let queue = Orderer::Context(context);
+        self.told(now);
+        self.saw(Seen::Submitted { at: self.at(), engine, queue, id, resubmits });
+        self.act(now, Some(engine), callbacks, |drivers, callbacks| {
+            drivers.submit_command(now, submission, callbacks)
+        })
+    }
+
+    fn submit_command_to_hw_queue(
+        &mut self,
+        now: Nanos,
+        submission: HwQueueSubmission,
+        callbacks: &mut Vec<Callback>,
+    ) {
+        let HwQueueSubmission { engine, hw_queue, submission_fence_id: id, .. } = submission;
+        let queue = Orderer::HwQueue(hw_queue);
+        self.told(now);
+        self.saw(Seen::Submitted { at: self.at(), engine, queue, id, resubmits: None });
+        self.act(now, Some(engine), callbacks, |drivers, callbacks| {
+            drivers.submit_command_to_hw_queue(now, submission, callbacks);
+        });
+    }
+
+    fn preempt_command(
+        &mut self,
+        now: Nanos,
+        engine: EngineId,
+        preemption_fence_id: u64,
+        callbacks: &mut Vec<Callback>,
+    ) -> Result<(), NtStatus> {
+        self.act(now, Some(engine), callbacks, |drivers, callbacks| {
+            drivers.preempt_command(now, engine, preemption_fence_id, callbacks)
+        })
+    }
+
+    fn ring_doorbell(
+        &mut self,
+        now: Nanos,
+        hw_queue: HwQueueId,
+        buffers: Vec<Vec<u8>>,
+        callbacks: &mut Vec<Callback>,
+    ) {
+        self.act(now, None, callbacks, |drivers, callbacks| {
+            drivers.ring_doorbell(now, hw_queue, buffers, callbacks);
+        });
+    }
+
+    fn deadline(&mut self, now: Nanos, callbacks: &mut Vec<Callback>) {
+        self.act(now, None, callbacks, |drivers, callbacks| drivers.deadline(now, callbacks));
+    }
+
+    fn destroy_context(
+        &mut self,
+        now: Nanos,
+        context: HwContext,
+        submitted: Option<(EngineId, u64)>,
+        callbacks: &mut Vec<Callback>,
+    ) {
+        self.act(now, None, callbacks, |drivers, callbacks| {
+            drivers.destroy_context(now, context, submitted, callbacks);
+        });
+    }
+
+    fn destroy_hw_queue(&mut self, now: Nanos, hw_queue: HwQueueId, callbacks: &mut Vec<Callback>) {
+        self.act(now, None, callbacks, |drivers, callbacks| {
+            drivers.destroy_hw_queue(now, hw_queue, callbacks)
+        });
+    }
+
+    fn reset_engine(
+        &mut self,
+        now: Nanos,
+        engine: EngineId,
+        callbacks: &mut Vec<Callback>,
+    ) -> Result<u64, ResetFailed> {
+        let answer = self.act(now, Some(engine), callbacks, |drivers, callbacks| {
+            drivers.reset_engine(now, engine, callbacks)
+        });
+        let what = if answer.is_ok() { "engine reset" } else { "engine reset failed" };
+        self.upset(engine.adapter, Some(engine), what);
+        answer
+    }
+
+    fn reset_hw_engine(
+        &mut self,
+        now: Nanos,
+        engine: EngineId,
+        callbacks: &mut Vec<Callback>,
+    ) -> Result<(), ResetFailed> {
+        let answer = self.act(now, Some(engine), callbacks, |drivers, callbacks| {
+            drivers.reset_hw_engine(now, engine, callbacks)
+        });
+        let what = if answer.is_ok() { "engine reset" } else { "engine reset failed" };
+        self.upset(engine.adapter, Some(engine), what);
+        answer
+    }
+
+    fn reset_from_timeout(&mut self, adapter: u32, callbacks: &mut Vec<Callback>) {
+        self.act(0, None, callbacks, |drivers, callbacks| drivers.reset_from_timeout(adapter, callbacks));
+        self.upset(adapter, None, "adapter reset");
+    }
+
+    fn stop_device(&mut self, adapter: u32, callbacks: &mut Vec<Callback>) {
+        self.act(0, None, callbacks, |drivers, callbacks| drivers.stop_device(adapter, callbacks));
+        self.upset(adapter, None, "adapter stopped");
+    }
+
+    fn page_fault(
+        &mut self,
+        now: Nanos,
+        engine: EngineId,
+        gpu_address: u64,
+        flags: PageFaultFlags,
+        callbacks: &mut Vec<Callback>,
+    ) {
+        self.act(now, Some(engine), callbacks, |drivers, callbacks| {
+            drivers.page_fault(now, engine, gpu_address, flags, callbacks);
+        });
+    }
+
+    fn resume_hw_engine(
+        &mut self,
+        now: Nanos,
+        engine: EngineId,
+        callbacks: &mut Vec<Callback>,
+    ) -> Result<(), ResetFailed> {
+        self.act(now, Some(engine), callbacks, |drivers, callbacks| {
+            drivers.resume_hw_engine(now, engine, callbacks)
+        })
+    }
+
+    fn suspend_context(
+        &mut self,
+        now: Nanos,
+        context: HwContext,
+        suspend_fence: u64,
+        callbacks: &mut Vec<Callback>,
+    ) -> Suspend {
+        self.act(now, None, callbacks, |drivers, callbacks| {
+            drivers.suspend_context(now, context, suspend_fence, callbacks)
+        })
+    }
+
+    fn resume_context(&mut self, now: Nanos, context: HwContext, callbacks: &mut Vec<Callback>) {
+        self.act(now, None, callbacks, |drivers, callbacks| drivers.resume_context(now, context, callbacks));
+    }
+
+    fn notify_work_submission(&mut self, now: Nanos, hw_queue: HwQueueId, callbacks: &mut Vec<Callback>) {
+        self.act(now, None, callbacks, |drivers, callbacks| {
+            drivers.notify_work_submission(now, hw_queue, callbacks);
+        });
+    }
+
+    fn update_current_values_from_cpu(
+        &mut self,
+        now: Nanos,
+        updates: &[CurrentValueUpdate],
+        callbacks: &mut Vec<Callback>,
+    ) {
+        self.act(now, None, callbacks, |drivers, callbacks| {
+            drivers.update_current_values_from_cpu(now, updates, callbacks);
+        });
+    }
+
+    fn hang_engine(&mut self, engine: EngineId) {
+        self.drivers.hang_engine(engine);
+        self.look(Some(engine));
+    }
+}

@@ -1,0 +1,408 @@
+//! Traces made by the model itself: a small one in which everything happens, and a long one.
+#![allow(dead_code)]
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use d3dkmt::{
+    Call, CreateContextFlags, CreatedSyncObject, EventId, GpuSignal, Handle, HwQueueFlags, KeyedMutexFlags,
+    Reply, ShareToken, SignalFlags, SyncObjectFlags, SyncObjectInfo, SyncObjectType, WaitFromCpuFlags, isa,
+};
+use drivers::{Drivers, Registry};
+use dxgkrnl::{Config, Effects, EngineId, Fault, Input, Kernel, ProcessId, VmId};
+use timeline::{Options, Timeline};
+use trace::{Reader, Recorder};
+
+/// A kernel whose steps are recorded.
+pub struct Session {
+    pub kernel: Kernel<Drivers>,
+    recorder: Recorder,
+    pub now: u64,
+    requests: BTreeMap<ProcessId, u64>,
+    event: u64,
+    pub steps: u64,
+}
+
+#[derive(Clone, Copy)]
+pub struct Guest {
+    pub process: ProcessId,
+    pub device: Handle,
+}
+
+impl Session {
+    pub fn new(path: &Path) -> Self {
+        Session::with_config(path, Config::default())
+    }
+
+    pub fn with_config(path: &Path, config: Config) -> Self {
+        let drivers = Drivers::new(&Registry::default(), &config);
+        let recorder = Recorder::create(path, &config, "sample 1.0").unwrap();
+        let requests = BTreeMap::new();
+        Session { kernel: Kernel::new(config, drivers), recorder, now: 0, requests, event: 0, steps: 0 }
+    }
+
+    pub fn input(&mut self, input: Input) -> Effects {
+        let mut effects = Effects::default();
+        self.recorder.begin(self.now, &input).unwrap();
+        self.kernel.handle(self.now, input, &mut effects);
+        self.recorder.end(&effects).unwrap();
+        self.steps += 1;
+        effects
+    }
+
+    /// One call, which must succeed.
+    pub fn call(&mut self, process: ProcessId, call: Call) -> Reply {
+        let (mut effects, request) = self.try_call(process, call);
+        let answer = effects.answers.pop().unwrap();
+        assert!(answer.status.is_success() && answer.request == request, "{answer} {:?}", effects.notes);
+        answer.reply
+    }
+
+    pub fn try_call(&mut self, process: ProcessId, call: Call) -> (Effects, u64) {
+        let request = self.requests.entry(process).or_default();
+        *request += 1;
+        let request = *request;
+        (self.input(Input::Call { process, request, call }), request)
+    }
+
+    /// Time passes; every deadline is told, so much after it is due.
+    pub fn advance(&mut self, nanos: u64, late: u64) {
+        let end = self.now + nanos;
+        while let Some(due) = self.kernel.next_deadline().filter(|due| due + late <= end) {
+            self.now = self.now.max(due + late);
+            self.input(Input::Deadline);
+        }
+        self.now = end;
+    }
+
+    pub fn vm(&mut self, vm: u32, name: &str) {
+        self.input(Input::VmAttached { vm: VmId(vm), name: name.into() });
+    }
+
+    pub fn guest(&mut self, vm: u32, process: u32, name: &str) -> Guest {
+        let process = ProcessId(process);
+        self.input(Input::ProcessAttached { process, vm: VmId(vm), pid: 100 + process.0, name: name.into() });
+        self.input(Input::FenceMemoryAdded { process, slots: 256 });
+        let Reply::Adapters(adapters) = self.call(process, Call::EnumAdapters { capacity: 4 }) else {
+            panic!()
+        };
+        let device = Call::CreateDevice { adapter: adapters[0].handle, flags: 0 };
+        let Reply::Device(device) = self.call(process, device) else { panic!() };
+        Guest { process, device }
+    }
+
+    pub fn fence(&mut self, guest: Guest, flags: SyncObjectFlags) -> CreatedSyncObject {
+        let info = SyncObjectInfo {
+            object_type: SyncObjectType::MONITORED_FENCE,
+            flags,
+            ..SyncObjectInfo::default()
+        };
+        let call = Call::CreateSynchronizationObject { device: guest.device, info, legacy: false };
+        let Reply::SyncObject(created) = self.call(guest.process, call) else { panic!() };
+        created
+    }
+
+    /// A fence of one guest that another of its VM opens too: both handles.
+    pub fn shared_fence(&mut self, owner: Guest, other: Guest, name: &str) -> (Handle, Handle) {
+        let flags = SyncObjectFlags::SHARED | SyncObjectFlags::NT_SECURITY_SHARING;
+        let fence = self.fence(owner, flags).object;
+        let mut token = [0; 16];
+        token.iter_mut().zip(name.bytes()).for_each(|(byte, letter)| *byte = letter);
+        let token = ShareToken(token);
+        let desired_access = d3dkmt::access::SYNC_OBJECT_ALL_ACCESS;
+        let name = Some(name.to_owned());
+        self.call(owner.process, Call::ShareObjects { objects: vec![fence], desired_access, name, token });
+        let flags = SyncObjectFlags::empty();
+        let open =
+            Call::OpenSyncObject { device: other.device, token, flags, engine_affinity: 0, legacy: false };
+        let Reply::SyncObject(opened) = self.call(other.process, open) else { panic!() };
+        (fence, opened.object)
+    }
+
+    pub fn context(&mut self, guest: Guest, node_ordinal: u32, flags: CreateContextFlags) -> Handle {
+        let call = Call::CreateContextVirtual {
+            device: guest.device,
+            node_ordinal,
+            engine_affinity: 0,
+            flags,
+            client_hint: 0,
+            private_data: Vec::new(),
+        };
+        let Reply::Context(context) = self.call(guest.process, call) else { panic!() };
+        context
+    }
+
+    pub fn hw_queue(&mut self, guest: Guest, node_ordinal: u32) -> (Handle, CreatedSyncObject) {
+        let context = self.context(guest, node_ordinal, CreateContextFlags::HW_QUEUE_SUPPORTED);
+        let flags = HwQueueFlags::empty();
+        let call = Call::CreateHwQueue { context, flags, private_data: Vec::new() };
+        let Reply::HwQueue { queue, progress_fence } = self.call(guest.process, call) else { panic!() };
+        (queue, progress_fence)
+    }
+
+    pub fn signal(&mut self, guest: Guest, fence: Handle, value: u64) {
+        let (objects, values) = (vec![fence].into(), vec![value].into());
+        let flags = SignalFlags::empty();
+        self.call(guest.process, Call::SignalFromCpu { device: guest.device, objects, values, flags });
+    }
+
+    pub fn wait(&mut self, guest: Guest, targets: &[(Handle, u64)]) -> EventId {
+        self.event += 1;
+        let event = EventId(self.event);
+        let (objects, values) = targets.iter().copied().unzip();
+        let flags = WaitFromCpuFlags::empty();
+        self.call(guest.process, Call::WaitFromCpu { device: guest.device, objects, values, flags, event });
+        event
+    }
+
+    pub fn submit(&mut self, guest: Guest, context: Handle, packets: &[isa::Packet]) {
+        let private_data = isa::encode(packets);
+        let contexts = vec![context].into();
+        self.call(
+            guest.process,
+            Call::SubmitCommand { contexts, commands: 0, length: 0, flags: 0, private_data },
+        );
+    }
+
+    pub fn gpu_signal(&mut self, guest: Guest, context: Handle, fence: Handle, value: u64) {
+        let (objects, values) = (vec![fence].into(), vec![value].into());
+        let signal = GpuSignal::Monitored { objects, values };
+        let contexts = vec![context].into();
+        self.call(guest.process, Call::SignalFromGpu { contexts, signal, flags: SignalFlags::empty() });
+    }
+
+    pub fn gpu_wait(&mut self, guest: Guest, context: Handle, fence: Handle, value: u64) {
+        let (objects, values) = (vec![fence].into(), vec![value].into());
+        self.call(guest.process, Call::WaitFromGpu { context, objects, values });
+    }
+
+    pub fn submit_hw(&mut self, guest: Guest, queue: Handle, id: u64, packets: &[isa::Packet]) {
+        let private_data = isa::encode(packets);
+        let call = Call::SubmitCommandToHwQueue {
+            queue,
+            progress_fence_id: id,
+            commands: 0,
+            length: 0,
+            private_data,
+        };
+        self.call(guest.process, call);
+    }
+
+    pub fn finish(self) {
+        let digest = self.kernel.snapshot().digest();
+        self.recorder.finish(digest).unwrap();
+    }
+}
+
+pub fn busy(duration_ns: u64) -> isa::Packet {
+    isa::Packet::Busy { duration_ns }
+}
+
+pub fn write(fence: &CreatedSyncObject, value: u64) -> isa::Packet {
+    isa::Packet::FenceWrite { gpu_address: fence.gpu_address, value }
+}
+
+/// Two VMs, three processes; CPU and GPU signals and waits, a hardware queue, a refused call, a lost interrupt, a
+/// hang that is reset, a keyed mutex, a process that dies; and three waits that are pending at the end.
+pub fn small(path: &Path) {
+    let mut session = Session::new(path);
+    session.vm(1, "red");
+    session.vm(2, "blue");
+    let client = session.guest(1, 1, "client");
+    let server = session.guest(1, 2, "server");
+    let other = session.guest(2, 3, "other");
+    let (frames, frames_of_server) = session.shared_fence(client, server, "frames");
+    let done = session.fence(client, SyncObjectFlags::empty());
+    let context = session.context(client, 0, CreateContextFlags::empty());
+    let second = session.context(server, 0, CreateContextFlags::empty());
+    let (queue, progress) = session.hw_queue(client, 1);
+    session.now = 10_000;
+    // A CPU wait that a signal of another process releases.
+    session.wait(server, &[(frames_of_server, 1)]);
+    session.advance(25_000, 0);
+    session.signal(client, frames, 1);
+    // Work: a CPU wait on what an engine writes, one engine for two.
+    session.advance(5_000, 0);
+    session.submit(client, context, &[busy(40_000), write(&done, 1)]);
+    session.submit(client, context, &[busy(30_000)]);
+    session.gpu_signal(client, context, done.object, 2);
+    session.submit(server, second, &[busy(20_000)]);
+    session.wait(client, &[(done.object, 2)]);
+    session.gpu_wait(server, second, frames_of_server, 2);
+    session.submit(server, second, &[busy(15_000)]);
+    session.advance(110_000, 700);
+    session.signal(client, frames, 2);
+    session.advance(40_000, 300);
+    // A hardware queue.
+    session.submit_hw(client, queue, 1, &[busy(12_000), write(&progress, 1)]);
+    session.submit_hw(client, queue, 2, &[busy(9_000), write(&progress, 2)]);
+    session.wait(client, &[(progress.object, 2)]);
+    session.advance(40_000, 100);
+    faults(&mut session, [client, server, other], [context, second], frames);
+    // What waits at the end: for a value that nobody signals, on a CPU and in a queue.
+    session.wait(client, &[(done.object, 9), (frames, 3)]);
+    session.advance(50_000, 0);
+    session.gpu_wait(client, context, done.object, 7);
+    session.submit(client, context, &[busy(1_000)]);
+    session.input(Input::ProcessGone { process: server.process });
+    session.advance(1_000_000, 0);
+    session.input(Input::Deadline);
+    session.finish();
+}
+
+/// A refused call, a keyed mutex, a lost interrupt, and a hang that is reset.
+fn faults(
+    session: &mut Session,
+    [client, server, other]: [Guest; 3],
+    [context, second]: [Handle; 2],
+    frames: Handle,
+) {
+    session.try_call(
+        client.process,
+        Call::SignalFromCpu {
+            device: client.device,
+            objects: vec![frames].into(),
+            values: vec![1].into(),
+            flags: SignalFlags::empty(),
+        },
+    );
+    let create = Call::CreateKeyedMutex {
+        initial_value: 0,
+        private_data: Vec::new(),
+        flags: KeyedMutexFlags::empty(),
+    };
+    let Reply::KeyedMutex { mutex, .. } = session.call(other.process, create) else { panic!() };
+    let acquire = |key, event| Call::AcquireKeyedMutex { mutex, key, timeout: None, event: EventId(event) };
+    session.call(other.process, acquire(0, 900));
+    session.call(other.process, acquire(1, 901));
+    session.advance(20_000, 0);
+    // A lost interrupt, then a hang that is reset.
+    let engine = EngineId { adapter: 0, node: 0 };
+    session.input(Input::Fault(Fault::LoseInterrupt { engine }));
+    session.submit(client, context, &[busy(10_000)]);
+    session.advance(30_000, 0);
+    session.submit(server, second, &[busy(10_000)]);
+    session.advance(30_000, 0);
+    session.input(Input::Fault(Fault::Hang { engine }));
+    session.submit(server, second, &[busy(5_000), busy(1_000)]);
+    session.advance(3_000_000_000, 1_000);
+}
+
+/// A program of so many steps: four processes of two VMs that signal, wait and submit, at random.
+pub fn long(path: &Path, steps: u64) {
+    let mut session = Session::new(path);
+    session.vm(1, "red");
+    session.vm(2, "blue");
+    let names = ["producer", "consumer", "compositor", "probe"];
+    let guests: Vec<Guest> = (0..4).map(|at| session.guest(1 + at / 2, at + 1, names[at as usize])).collect();
+    let mut state = 0x1234_5678_9ABC_DEF0_u64;
+    let mut random = move |below: u64| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        (state >> 16) % below
+    };
+    // Each pair shares fences; each process has contexts.
+    let mut fences = Vec::new();
+    for pair in [[guests[0], guests[1]], [guests[2], guests[3]]] {
+        for _ in 0..6 {
+            let (one, other) = session.shared_fence(pair[0], pair[1], &format!("fence {}", fences.len()));
+            fences.push((pair, [one, other], 0u64));
+        }
+    }
+    let contexts: Vec<(Guest, Handle)> = (0..8)
+        .map(|at| {
+            let guest = guests[at % 4];
+            (guest, session.context(guest, (at as u32 / 4) * 3, CreateContextFlags::empty()))
+        })
+        .collect();
+    let mut backlog = 0;
+    while session.steps < steps {
+        session.now += 200 + random(4_000);
+        if session.kernel.next_deadline().is_some_and(|due| due <= session.now) {
+            session.input(Input::Deadline);
+            backlog = 0;
+            continue;
+        }
+        let at = random(fences.len() as u64) as usize;
+        let (pair, handles, value) = &mut fences[at];
+        match random(20) {
+            0..9 => {
+                *value += 1;
+                let (guest, handle, value) = (pair[0], handles[0], *value);
+                session.signal(guest, handle, value);
+            }
+            9..17 => {
+                let (guest, handle, value) = (pair[1], handles[1], *value + 1 + random(2));
+                session.wait(guest, &[(handle, value)]);
+            }
+            _ if backlog < 24 => {
+                backlog += 1;
+                let (guest, context) = contexts[random(8) as usize];
+                session.submit(guest, context, &[busy(1_000 + random(9_000))]);
+            }
+            _ => {}
+        }
+    }
+    session.finish();
+}
+
+pub fn timeline_of(path: &Path) -> Timeline {
+    timeline::read(Reader::open(path).unwrap(), &Registry::default(), &Options::default(), &mut |_, _| {})
+        .unwrap()
+}
+
+/// The small trace's timeline.
+pub fn small_timeline() -> Timeline {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    small(file.path());
+    timeline_of(file.path())
+}
+
+#[path = "../../../dxgkrnl/tests/common/session.rs"]
+pub mod session;
+
+/// So many steps of a session by seed that does whatever can be done.
+pub fn random(path: &Path, seed: u64, steps: u64) {
+    let config = Config { gpu_virtualization_flags: 5, ..Config::default() };
+    let mut session = session::Session::new(seed, config.clone());
+    let mut recorder = Recorder::create(path, &config, "sample 1.0").unwrap();
+    for _ in 0..steps {
+        let step = session.step();
+        recorder.begin(step.now, &step.input).unwrap();
+        recorder.end(&step.effects).unwrap();
+    }
+    recorder.finish(session.kernel.snapshot().digest()).unwrap();
+}
+
+/// The bytes are those of this file beside the tests; `GPUPV_BLESS=1` writes it anew.
+pub fn golden(name: &str, bytes: &[u8]) {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(name);
+    if std::env::var_os("GPUPV_BLESS").is_some() {
+        std::fs::write(&path, bytes).unwrap();
+    }
+    let expected = std::fs::read(&path).unwrap_or_default();
+    if expected != bytes {
+        let place = expected.iter().zip(bytes).position(|(one, other)| one != other);
+        let place = place.unwrap_or(expected.len().min(bytes.len()));
+        let around = |bytes: &[u8]| {
+            let part = &bytes[place.saturating_sub(60).min(bytes.len())..(place + 60).min(bytes.len())];
+            String::from_utf8_lossy(part).into_owned()
+        };
+        panic!(
+            "{name} differs at byte {place}; GPUPV_BLESS=1 writes it anew\nexpected: {}\n  actual: {}",
+            around(&expected),
+            around(bytes)
+        );
+    }
+}
+
+/// Two processes of one VM that share a fence, and what they do.
+pub fn pair(path: &Path, calls: impl Fn(&mut Session, Guest, Guest, [Handle; 2])) {
+    let mut session = Session::new(path);
+    session.vm(1, "red");
+    let (client, server) = (session.guest(1, 1, "client"), session.guest(1, 2, "server"));
+    let (frames, theirs) = session.shared_fence(client, server, "frames");
+    calls(&mut session, client, server, [frames, theirs]);
+    session.finish();
+}

@@ -1,0 +1,440 @@
+//! The HTML page, in a real browser.
+
+mod browser;
+mod common;
+
+use std::path::PathBuf;
+
+use browser::Browser;
+use serde_json::{Value, json};
+use timeline::{NONE, Outcome, Timeline};
+
+struct Page {
+    browser: Browser,
+    timeline: Timeline,
+    path: PathBuf,
+    _folder: tempfile::TempDir,
+}
+
+impl Page {
+    fn of(timeline: Timeline, hash: &str) -> Page {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("page.html");
+        std::fs::write(&path, timeline::html::export(&timeline, "a <trace> & more.gvt")).unwrap();
+        let mut browser = Browser::start();
+        browser.open(&path, hash);
+        Page { browser, timeline, path, _folder: folder }
+    }
+
+    fn small() -> Page {
+        Page::of(common::small_timeline(), "")
+    }
+
+    fn is(&mut self, expression: &str) -> Value {
+        self.browser.evaluate(expression)
+    }
+
+    fn text(&mut self, selector: &str) -> String {
+        let text = self.is(&format!("document.querySelector({selector:?}).textContent"));
+        text.as_str().unwrap().to_owned()
+    }
+
+    /// Every row of a list, as these expressions over `rows` and `row` give it.
+    fn rows(&mut self, list: &str, columns: &str) -> Value {
+        self.is(&format!(
+            "(() => {{ const t = gpupv.app.timeline, rows = t.{list}; \
+             return Array.from({{ length: rows.rows }}, (_, row) => [{columns}]); }})()"
+        ))
+    }
+
+    /// What the page shows: the ends of its view.
+    fn view(&mut self) -> (f64, f64) {
+        let view = self.is("[gpupv.app.view.from, gpupv.app.view.to]");
+        (view[0].as_f64().unwrap(), view[1].as_f64().unwrap())
+    }
+
+    fn no_errors(mut self) {
+        assert_eq!(self.is("gpupv.errors"), json!([]));
+    }
+}
+
+#[test]
+fn page_has_every_event_and_wait() {
+    let mut page = Page::small();
+    let events = page.rows(
+        "events",
+        "rows.at[row], rows.seq[row], rows.track[row], t.head.words[rows.name[row]], rows.request[row], \
+         rows.fence[row] === NONE ? null : rows.fence[row], String(gpupv.app.words.value(rows, row)), rows.wakes[row], \
+         rows.status[row] < 0 ? null : t.head.statuses[rows.status[row]]",
+    );
+    let timeline = page.timeline.clone();
+    let expected: Vec<Value> = timeline
+        .events
+        .iter()
+        .map(|event| {
+            json!([
+                event.moment.at,
+                event.moment.sequence,
+                event.track,
+                timeline.word(event.name),
+                event.request,
+                (event.fence != NONE).then_some(event.fence),
+                event.value.to_string(),
+                event.wakes,
+                event.status.map(timeline::status_name),
+            ])
+        })
+        .collect();
+    assert_eq!(events, json!(expected));
+    let submissions = timeline.submissions();
+    let waits = page.rows(
+        "waits",
+        "rows.track[row], rows.event[row], rows.t0[row], rows.s0[row], rows.t1[row], rows.s1[row], \
+         rows.by[row] === NONE ? null : rows.by[row], gpupv.app.words.outcome(rows.outcome[row]), gpupv.app.words.parts(row)",
+    );
+    let expected: Vec<Value> = timeline
+        .waits
+        .iter()
+        .map(|wait| {
+            let parts = timeline::parts(wait, &submissions);
+            let parts: Vec<_> = parts.iter().map(|part| json!([part.name, part.nanos])).collect();
+            json!([
+                wait.process,
+                wait.event,
+                wait.begin.at,
+                wait.begin.sequence,
+                wait.end.at,
+                wait.end.sequence,
+                wait.cause.map(|cause| cause.track),
+                wait.outcome.name(),
+                parts,
+            ])
+        })
+        .collect();
+    assert_eq!(waits, json!(expected));
+    assert!(timeline.waits.iter().any(|wait| wait.outcome == Outcome::Pending), "the sample has such a wait");
+    page.no_errors();
+}
+
+#[test]
+fn page_has_every_packet_run_and_value() {
+    let mut page = Page::small();
+    let timeline = page.timeline.clone();
+    let packets = page.rows(
+        "packets",
+        "rows.track[row], rows.t0[row], Number.isNaN(rows.given[row]) ? null : rows.given[row], \
+         Number.isNaN(rows.ran[row]) ? null : rows.ran[row], rows.t1[row], rows.s1[row], t.head.packetKinds[rows.kind[row]]",
+    );
+    let expected: Vec<Value> = timeline
+        .packets
+        .iter()
+        .map(|packet| {
+            json!([
+                packet.queue,
+                packet.begin.at,
+                packet.submitted,
+                packet.ran,
+                packet.end.at,
+                packet.end.sequence,
+                packet.kind.name(),
+            ])
+        })
+        .collect();
+    assert_eq!(packets, json!(expected));
+    let runs = page.rows("runs", "rows.track[row], rows.t0[row], rows.t1[row], rows.call[row], rows.s1[row]");
+    let expected: Vec<Value> =
+        timeline.runs.iter().map(|run| json!([run.engine, run.begin, run.end, run.call, run.last])).collect();
+    assert_eq!(runs, json!(expected));
+    let samples =
+        page.rows("samples", "rows.fence[row], rows.at[row], String(gpupv.app.words.value(rows, row))");
+    let expected: Vec<Value> = timeline
+        .samples
+        .iter()
+        .map(|sample| json!([sample.fence, sample.moment.at, sample.value.to_string()]))
+        .collect();
+    assert_eq!(samples, json!(expected));
+    assert!(
+        timeline.samples.iter().any(|sample| sample.value == u64::MAX),
+        "a value that JavaScript cannot count to"
+    );
+    page.no_errors();
+}
+
+#[test]
+fn page_loads_nothing_and_says_its_title() {
+    let mut page = Page::small();
+    assert_eq!(page.text("h1"), "a <trace> & more.gvt");
+    assert_eq!(page.is("performance.getEntriesByType('resource').length"), json!(0));
+    let policy = page.is("document.querySelector('meta[http-equiv=Content-Security-Policy]').content");
+    assert!(policy.as_str().unwrap().contains("default-src 'none'"), "{policy}");
+    // The policy works: what would be loaded is not.
+    let blocked = page.is("fetch('data:text/plain,x').then(() => 'loaded', () => 'refused')");
+    assert_eq!(blocked, json!("refused"));
+    page.no_errors();
+}
+
+#[test]
+fn search_finds_an_event_and_goes_on_to_the_next() {
+    let mut page = Page::small();
+    page.browser.press("/");
+    assert_eq!(page.is("document.activeElement.id"), json!("find"));
+    page.browser.kind("SignalFromCpu F0");
+    page.browser.press("Enter");
+    assert_eq!(page.text("#found"), "1 of 3");
+    assert_eq!(page.text("#details h2"), "SignalFromCpu F0 = 1");
+    page.browser.press("Enter");
+    page.browser.press("Enter");
+    assert_eq!(page.text("#found"), "3 of 3");
+    assert_eq!(page.text("#details h2"), "SignalFromCpu F0 = 1 INVALID_PARAMETER");
+    assert!(page.text("#details").contains("is below its value 2"), "the note says why it was refused");
+    page.is("gpupv.app.search('hangs')");
+    assert_eq!(page.text("#details h2"), "fault: engine 0.0 hangs");
+    page.is("gpupv.app.search('no such thing')");
+    assert_eq!(page.text("#found"), "nothing found");
+    page.no_errors();
+}
+
+#[test]
+fn blocked_table_says_who_waits_for_what() {
+    let mut page = Page::small();
+    assert_eq!(page.text("#blocked-button"), "Blocked (3)");
+    assert_eq!(page.is("document.getElementById('blocked').hidden"), json!(true));
+    page.browser.press("b");
+    assert_eq!(page.is("document.getElementById('blocked').hidden"), json!(false));
+    let rows = page.is("[...document.querySelectorAll('#blocked tbody tr')].map((row) => row.textContent)");
+    let rows: Vec<&str> = rows.as_array().unwrap().iter().map(|row| row.as_str().unwrap()).collect();
+    assert_eq!(rows.len(), 3, "{rows:?}");
+    assert!(rows[0].contains("p3 other") && rows[0].contains("key 1"), "{rows:?}");
+    assert!(rows[1].contains("p1 client") && rows[1].contains("F1 >= 9, is 2"), "{rows:?}");
+    assert!(rows[2].contains("context 0x") && rows[2].contains("F1 >= 7, is 2"), "{rows:?}");
+    // Why, in the words of `gpupv why`: the chain of the first stands open.
+    let reasons = page.is(
+        "[...document.querySelectorAll('#blocked tbody tr')].map((row) => \
+         [row.querySelector('summary').textContent, row.querySelector('details').open, row.querySelectorAll('li').length])",
+    );
+    let expected: Vec<Value> = page
+        .timeline
+        .blocked
+        .iter()
+        .map(|wait| {
+            let reason = &page.timeline.reasons[wait.why.expect("it has a reason")];
+            json!([reason.sentence, true, reason.chain.len()])
+        })
+        .collect();
+    assert_eq!(reasons, json!(expected));
+    assert!(rows[1].contains("could signal") || rows[1].contains("gone: "), "{rows:?}");
+    // Its link goes to the call.
+    page.is("document.querySelectorAll('#blocked tbody a')[1].click()");
+    assert!(page.text("#details h2").starts_with("WaitFromCpu F1 >= 9"));
+    page.browser.press("Escape");
+    assert_eq!(page.is("document.getElementById('blocked').hidden"), json!(true));
+    page.no_errors();
+}
+
+#[test]
+fn keyboard_moves_zooms_turns_and_walks() {
+    let mut page = Page::small();
+    let all = page.view();
+    page.browser.press("+");
+    let near = page.view();
+    assert!(near.1 - near.0 < (all.1 - all.0) * 0.7, "{all:?} {near:?}");
+    page.browser.press("ArrowRight");
+    let right = page.view();
+    assert!(right.0 > near.0 && ((right.1 - right.0) - (near.1 - near.0)).abs() < 1.0, "{near:?} {right:?}");
+    page.browser.press("0");
+    assert_eq!(page.view(), all);
+    page.browser.press("x");
+    let steps = page.timeline.events.len() as f64;
+    let view = page.view();
+    assert!(view.0 <= 1.0 && view.1 >= steps && view.1 < steps + 5.0, "steps in their order: {view:?}");
+    // From lane to lane, then from event to event.
+    page.browser.press("ArrowDown");
+    let first = page.is("gpupv.app.painter.lane.label");
+    page.browser.press("ArrowDown");
+    assert_ne!(page.is("gpupv.app.painter.lane.label"), first);
+    page.browser.press("ArrowUp");
+    assert_eq!(page.is("gpupv.app.painter.lane.label"), first);
+    page.browser.press("n");
+    let one = page.is("gpupv.app.selected.seq").as_u64().unwrap();
+    page.browser.press("n");
+    let next = page.is("gpupv.app.selected.seq").as_u64().unwrap();
+    assert!(next > one, "{one} {next}");
+    page.browser.press("p");
+    assert_eq!(page.is("gpupv.app.selected.seq"), json!(one));
+    page.browser.press("Escape");
+    assert_eq!(page.is("gpupv.app.selected"), Value::Null);
+    page.no_errors();
+}
+
+#[test]
+fn every_key_is_in_the_help_and_the_help_has_no_other() {
+    let mut page = Page::small();
+    page.browser.press("?");
+    assert_eq!(page.is("document.getElementById('help').hidden"), json!(false));
+    let shown = page.is("[...document.querySelectorAll('#help kbd')].map((key) => key.textContent)");
+    let source = include_str!("../page/main.js");
+    let keys = source.split_once("const keys = {").unwrap().1.split_once("    };").unwrap().0;
+    let mut handled: Vec<String> = keys
+        .split("() =>")
+        .filter_map(|part| {
+            part.trim_end().strip_suffix(':')?.rsplit([' ', '\n', ',']).next().map(str::to_owned)
+        })
+        .map(|key| key.trim_matches('"').to_owned())
+        .map(|key| match key.as_str() {
+            "ArrowLeft" => "\u{2190}".into(),
+            "ArrowRight" => "\u{2192}".into(),
+            "ArrowUp" => "\u{2191}".into(),
+            "ArrowDown" => "\u{2193}".into(),
+            "Escape" => "Esc".into(),
+            _ => key,
+        })
+        // The same key without Shift.
+        .filter(|key| key != "=")
+        .collect();
+    let mut shown: Vec<String> =
+        shown.as_array().unwrap().iter().map(|key| key.as_str().unwrap().to_owned()).collect();
+    shown.sort();
+    handled.sort();
+    assert_eq!(shown, handled);
+    page.no_errors();
+}
+
+#[test]
+fn link_leads_to_a_step_and_selection_gives_one() {
+    let mut page = Page::of(common::small_timeline(), "#seq=35");
+    assert_eq!(page.text("#details h2"), "SignalFromCpu F0 = 2");
+    page.is("gpupv.app.step(42)");
+    assert_eq!(page.is("location.hash"), json!("#seq=42"));
+    page.is("gpupv.app.select('wait', 1)");
+    let link = page.is("location.hash");
+    assert_eq!(link, json!("#select=wait:1"));
+    let path = page.path.clone();
+    page.browser.open(&path, link.as_str().unwrap());
+    assert_eq!(page.text("#details h2"), "wait for F1 >= 2");
+    page.browser.open(&path, "#find=F2&axis=step&panel=table");
+    assert_eq!(page.is("gpupv.app.view.axis"), json!(1));
+    assert_eq!(page.text("#found"), "1 of 1");
+    assert_eq!(page.is("document.getElementById('table').hidden"), json!(false));
+    page.no_errors();
+}
+
+#[test]
+fn table_is_what_is_on_the_screen() {
+    let mut page = Page::of(common::small_timeline(), "#axis=step");
+    page.browser.press("t");
+    page.browser.drawn();
+    let rows = "document.querySelectorAll('#table tbody tr').length";
+    assert_eq!(page.is(rows), json!(page.timeline.events.len()));
+    page.is("gpupv.app.show(30, 40)");
+    page.browser.drawn();
+    let shown = page.is(rows).as_u64().unwrap();
+    assert!((9..=11).contains(&shown), "{shown}");
+    assert!(page.text("#table tbody tr").contains("WaitFromGpu F0 >= 2"));
+    page.no_errors();
+}
+
+#[test]
+fn wake_up_is_split_into_its_parts_and_leads_to_its_cause() {
+    let mut page = Page::small();
+    let wait = page
+        .timeline
+        .waits
+        .iter()
+        .position(|wait| wait.cause.is_some_and(|cause| cause.submission.is_some()));
+    page.is(&format!("gpupv.app.select('wait', {})", wait.unwrap()));
+    let details = page.text("#details");
+    for part in ["in its queue", "in the hardware queue", "on the engine", "daemon told late"] {
+        assert!(details.contains(part), "{part}: {details}");
+    }
+    page.browser.press("c");
+    assert_eq!(page.is("gpupv.app.selected.kind"), json!("packet"));
+    page.no_errors();
+}
+
+#[test]
+fn dark_and_light_can_be_read() {
+    let mut page = Page::small();
+    for scheme in ["light", "dark"] {
+        let feature = json!([{ "name": "prefers-color-scheme", "value": scheme }]);
+        page.browser.order("Emulation.setEmulatedMedia", json!({ "features": feature }));
+        page.browser.drawn();
+        let ink = page.is("gpupv.app.painter.ink");
+        let color = |name: &str| ink[name].as_str().unwrap().to_owned();
+        let back = color("back");
+        assert!(contrast(&color("front"), &back) >= 7.0, "{scheme}");
+        assert!(contrast(&color("quiet"), &back) >= 4.5, "{scheme}");
+        // Graphics want 3 to 1, and the text in a bar is the background's colour.
+        for name in ["bad", "wait", "ladder"] {
+            assert!(contrast(&color(name), &back) >= 4.5, "{scheme} {name}");
+        }
+        let tracks: Vec<String> = ink["tracks"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|color| color.as_str().unwrap().to_owned())
+            .collect();
+        for (at, color) in tracks.iter().enumerate() {
+            assert!(contrast(color, &back) >= 3.0, "{scheme} c{at}");
+            // Neighbours are told apart by those who do not see red, or green.
+            for blind in [DEUTERANOPE, PROTANOPE] {
+                let next = &tracks[(at + 1) % tracks.len()];
+                let distance = apart(seen(color, blind), seen(next, blind));
+                assert!(distance > 0.3, "{scheme} c{at}: {distance}");
+            }
+        }
+    }
+    page.no_errors();
+}
+
+#[test]
+fn long_trace_is_drawn_with_no_more_marks_than_pixels() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    common::long(file.path(), 60_000);
+    let mut page = Page::of(common::timeline_of(file.path()), "");
+    let lanes = page.is("gpupv.app.lanes.list.length").as_u64().unwrap();
+    for key in ["0", "+", "+", "x", "+", "+", "+", "+", "+", "+", "+"] {
+        page.browser.press(key);
+        let hits = page.is("gpupv.app.painter.hits.length").as_u64().unwrap();
+        assert!(hits < 9_000 * lanes.min(3), "{hits} marks in {lanes} lanes after {key}");
+    }
+    page.is("gpupv.app.step(30000)");
+    page.browser.drawn();
+    assert_eq!(page.is("gpupv.app.selected.seq"), json!(30_000));
+    let view = page.view();
+    assert!(view.1 - view.0 < 60.0, "a step that is gone to is shown among its neighbours: {view:?}");
+    page.no_errors();
+}
+
+/// `#rrggbb` as linear light.
+fn linear(color: &str) -> [f64; 3] {
+    [1, 3, 5].map(|at| {
+        let part = f64::from(u8::from_str_radix(&color[at..at + 2], 16).unwrap()) / 255.0;
+        if part <= 0.04045 { part / 12.92 } else { ((part + 0.055) / 1.055).powf(2.4) }
+    })
+}
+
+/// WCAG's contrast ratio.
+fn contrast(one: &str, other: &str) -> f64 {
+    let light = |color: &str| {
+        let [red, green, blue] = linear(color);
+        0.2126 * red + 0.7152 * green + 0.0722 * blue + 0.05
+    };
+    let (one, other) = (light(one), light(other));
+    one.max(other) / one.min(other)
+}
+
+/// How linear light is seen, after Machado, Oliveira and Fernandes (2009), severity 1.
+const DEUTERANOPE: [[f64; 3]; 3] =
+    [[0.367322, 0.860646, -0.227968], [0.280085, 0.672501, 0.047413], [-0.011820, 0.042940, 0.968881]];
+const PROTANOPE: [[f64; 3]; 3] =
+    [[0.152286, 1.052583, -0.204868], [0.114503, 0.786281, 0.099216], [-0.003882, -0.048116, 1.051998]];
+
+fn seen(color: &str, by: [[f64; 3]; 3]) -> [f64; 3] {
+    let light = linear(color);
+    // To the power at which steps look even.
+    by.map(|row| (0..3).map(|at| row[at] * light[at]).sum::<f64>().clamp(0.0, 1.0).powf(1.0 / 2.2))
+}
+
+fn apart(one: [f64; 3], other: [f64; 3]) -> f64 {
+    (0..3).map(|at| (one[at] - other[at]).powi(2)).sum::<f64>().sqrt()
+}

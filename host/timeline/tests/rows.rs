@@ -1,0 +1,224 @@
+//! What a timeline says of a trace in which everything happens, and of traces that are not whole.
+
+mod common;
+
+use std::io::Write as _;
+
+use drivers::Registry;
+use timeline::{MarkKind, NONE, Options, Outcome, PacketKind, Part, Timeline, TrackKind, WaitKind};
+use trace::Reader;
+
+fn track(timeline: &Timeline, name: &str) -> u32 {
+    timeline.tracks.iter().position(|track| track.name == name).unwrap_or_else(|| panic!("{name}")) as u32
+}
+
+#[test]
+fn processes_queues_and_engines_have_tracks_below_their_owners() {
+    let timeline = common::small_timeline();
+    assert_eq!(timeline.path(track(&timeline, "p1 client")), "vm 1 red / p1 client");
+    let queue = timeline.tracks.iter().find(|track| track.name.starts_with("hardware queue")).unwrap();
+    assert_eq!(timeline.path(queue.parent.unwrap()), "vm 1 red / p1 client");
+    assert!(matches!(queue.kind, TrackKind::Queue { .. }));
+    for (at, track) in timeline.tracks.iter().enumerate() {
+        assert!(track.parent.is_none_or(|parent| (parent as usize) < at), "parents come first");
+    }
+}
+
+#[test]
+fn one_object_is_one_fence_whatever_its_handles_are() {
+    let timeline = common::small_timeline();
+    let frames =
+        timeline.fences.iter().position(|fence| fence.shared_as.as_deref() == Some("frames")).unwrap();
+    assert_eq!(timeline.fences[frames].opens.len(), 2);
+    let named = |at: usize| timeline.events[at].fence == frames as u32;
+    // The waiter of one process and the signaler of another.
+    let wait = timeline.events.iter().position(|event| timeline.word(event.name) == "WaitFromCpu").unwrap();
+    assert!(named(wait) && named(wait + 1));
+    assert_ne!(timeline.events[wait].track, timeline.events[wait + 1].track);
+    let values: Vec<u64> =
+        timeline.samples.iter().filter(|one| one.fence == frames as u32).map(|one| one.value).collect();
+    assert_eq!(values, [0, 1, 2, u64::MAX]);
+}
+
+#[test]
+fn wait_has_its_cause_and_its_parts() {
+    let timeline = common::small_timeline();
+    let submissions = timeline.submissions();
+    // By a signal of another process: the whole time nobody had signaled.
+    let by_cpu = &timeline.waits[0];
+    assert_eq!((by_cpu.begin.at, by_cpu.end.at, by_cpu.outcome), (10_000, 35_000, Outcome::Done));
+    let cause = by_cpu.cause.unwrap();
+    assert_eq!((cause.track, cause.value, cause.submission), (track(&timeline, "p1 client"), 1, None));
+    assert_eq!(timeline::parts(by_cpu, &submissions), [Part { name: "not signaled yet", nanos: 25_000 }]);
+    // By a queue behind the second of two submissions, on an engine that another process uses in between.
+    let by_gpu = &timeline.waits[1];
+    assert_eq!((by_gpu.begin.at, by_gpu.end.at), (40_000, 130_700));
+    let parts: Vec<_> =
+        timeline::parts(by_gpu, &submissions).iter().map(|part| (part.name, part.nanos)).collect();
+    let expected = [
+        ("in its queue", 40_000),
+        ("in the hardware queue", 20_000),
+        ("on the engine", 30_000),
+        ("daemon told late", 700),
+    ];
+    assert_eq!(parts, expected);
+    assert_eq!(parts.iter().map(|part| part.1).sum::<u64>(), by_gpu.end.at - by_gpu.begin.at);
+}
+
+#[test]
+fn packets_have_gpuviews_four_times() {
+    let timeline = common::small_timeline();
+    let commands: Vec<_> =
+        timeline.packets.iter().filter(|packet| packet.kind == PacketKind::Command).collect();
+    let times: Vec<_> =
+        commands.iter().map(|one| (one.begin.at, one.submitted, one.ran, one.end.at)).take(4).collect();
+    let us = |number: u64| number * 1000;
+    assert_eq!(
+        times,
+        [
+            (us(40), Some(us(40)), Some(us(40)), us(80)),
+            (us(40), Some(us(80)), Some(us(100)), us(130)),
+            (us(40), Some(us(40)), Some(us(80)), us(100)),
+            // Behind a wait for the CPU's signal.
+            (us(40), Some(us(150)), Some(us(150)), us(165)),
+        ]
+    );
+    let wait = timeline.packets.iter().find(|packet| packet.kind == PacketKind::Wait).unwrap();
+    assert_eq!((wait.begin.at, wait.end.at, wait.outcome), (us(40), us(150), Outcome::Done));
+}
+
+#[test]
+fn lost_interrupt_keeps_the_packet_and_not_the_engine() {
+    let timeline = common::small_timeline();
+    let lost = timeline.packets.iter().find(|packet| packet.begin.at == 250_000).unwrap();
+    assert_eq!(lost.outcome, Outcome::Done);
+    // The interrupt of the next submission says that this one is done as well (SCH-005).
+    assert_eq!((lost.end.sequence, lost.end.at), (50, 260_000));
+    let ran = timeline.runs.iter().find(|run| run.begin == 250_000).unwrap();
+    assert_eq!(ran.end, 260_000);
+}
+
+#[test]
+fn hang_is_a_run_that_ends_with_the_reset_and_drops_its_packet() {
+    let timeline = common::small_timeline();
+    let run = timeline.runs.iter().find(|run| run.hung).unwrap();
+    assert_eq!((run.begin, run.end, run.pending), (310_000, 2_100_310_000, false));
+    let packet = timeline.packets.iter().find(|packet| packet.begin.at == 310_000).unwrap();
+    assert_eq!(packet.outcome, Outcome::Dropped);
+    let texts: Vec<_> = timeline.marks.iter().map(|mark| (mark.kind, timeline.word(mark.text))).collect();
+    assert!(texts.contains(&(MarkKind::Fault, "engine 0.0 hangs")), "{texts:?}");
+    assert!(texts.contains(&(MarkKind::Reset, "engine reset")), "{texts:?}");
+    assert!(
+        texts.iter().any(|(kind, text)| *kind == MarkKind::Note && text.contains("below its value")),
+        "{texts:?}"
+    );
+    assert_eq!(timeline.stats.faults, 2);
+}
+
+#[test]
+fn blocked_are_those_that_wait_at_the_end() {
+    let timeline = common::small_timeline();
+    let [mutex, cpu, queue] = &timeline.blocked[..] else { panic!("{:?}", timeline.blocked) };
+    assert_eq!(mutex.keyed_mutex.unwrap().1, 1);
+    assert_eq!(mutex.since.at, 230_000);
+    assert_eq!((cpu.track, cpu.event.is_some()), (track(&timeline, "p1 client"), true));
+    let items: Vec<_> = cpu.items.iter().map(|item| (item.value, item.current, item.satisfied)).collect();
+    assert_eq!(items, [(9, 2, false), (3, u64::MAX, true)]);
+    assert!(queue.event.is_none() && timeline.path(queue.track).contains("p1 client / context"));
+    assert_eq!((queue.items[0].value, queue.items[0].current), (7, 2));
+    let pending = timeline.waits.iter().filter(|wait| wait.outcome == Outcome::Pending).count();
+    assert_eq!(pending, 2, "those of CPUs");
+    assert!(timeline.waits.iter().any(|wait| matches!(wait.kind, WaitKind::KeyedMutex { key: 1, .. })));
+}
+
+#[test]
+fn same_trace_gives_the_same_timeline_and_pictures() {
+    let (one, other) = (common::small_timeline(), common::small_timeline());
+    assert!(one == other);
+    assert!(timeline::html::export(&one, "t") == timeline::html::export(&other, "t"));
+    assert!(timeline::perfetto::export(&one) == timeline::perfetto::export(&other));
+}
+
+#[test]
+fn rows_beyond_the_limit_are_counted_and_figures_are_not() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    common::small(file.path());
+    let read = |options: &Options| {
+        timeline::read(Reader::open(file.path()).unwrap(), &Registry::default(), options, &mut |_, _| {})
+            .unwrap()
+    };
+    let all = read(&Options::default());
+    let few = read(&Options { rows_max: 10, ..Options::default() });
+    assert_eq!(few.events.len(), 10);
+    assert_eq!(few.events[..], all.events[all.events.len() - 10..], "the latest are kept");
+    assert!(few.integrity.left_out as usize >= all.events.len() - 10);
+    assert_eq!(few.stats, all.stats);
+    assert!(few.stats_text().contains("older rows are not shown"));
+    // A window: what happened in it, and what lasted over any of it.
+    let part = read(&Options { window: (30, 34), ..Options::default() });
+    let sequences: Vec<u64> = part.events.iter().map(|event| event.moment.sequence).collect();
+    assert_eq!(sequences, [30, 31, 32, 33, 34]);
+    assert_eq!(part.integrity.left_out, 0);
+    assert!(part.waits.iter().all(|wait| wait.begin.sequence <= 34 && wait.end.sequence >= 30));
+    assert_eq!(part.waits.len(), 1);
+}
+
+#[test]
+fn damaged_trace_is_drawn_up_to_the_damage() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    common::long(file.path(), 40_000);
+    let mut bytes = std::fs::read(file.path()).unwrap();
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    let mut damaged = tempfile::NamedTempFile::new().unwrap();
+    damaged.write_all(&bytes).unwrap();
+    let timeline = common::timeline_of(damaged.path());
+    let (last, why) = timeline.integrity.stopped.clone().expect("it says where it stops");
+    assert!(last > 0 && !why.is_empty());
+    assert_eq!(timeline.events.last().unwrap().moment.sequence, last);
+    assert!(timeline.integrity_words().contains(&format!("only up to step #{last}")));
+}
+
+/// A session by seed that does all there is to do, valid and invalid: whatever it is, it can be drawn, and the rows agree
+/// with each other.
+#[test]
+fn any_session_can_be_drawn() {
+    for seed in 0..40 {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        common::random(file.path(), seed, 600);
+        let timeline = common::timeline_of(file.path());
+        assert_eq!(timeline.integrity.stopped, None, "seed {seed}");
+        assert_eq!(timeline.events.len(), 600, "seed {seed}");
+        for wait in &timeline.waits {
+            assert!(
+                wait.begin.at <= wait.end.at && wait.begin.sequence <= wait.end.sequence,
+                "seed {seed} {wait:?}"
+            );
+            assert!(wait.cause.is_none_or(|cause| cause.moment.at <= wait.end.at), "seed {seed} {wait:?}");
+        }
+        for packet in &timeline.packets {
+            let times = [Some(packet.begin.at), packet.submitted, packet.ran, Some(packet.end.at)];
+            let times: Vec<u64> = times.into_iter().flatten().collect();
+            assert!(times.is_sorted(), "seed {seed} {packet:?}");
+        }
+        // An engine runs one thing at a time.
+        let engines = (0..timeline.tracks.len() as u32)
+            .filter(|track| timeline.runs.iter().any(|run| run.engine == *track));
+        for engine in engines {
+            let runs: Vec<_> = timeline.runs.iter().filter(|run| run.engine == engine).collect();
+            assert!(runs.windows(2).all(|pair| pair[0].end <= pair[1].begin), "seed {seed} engine {engine}");
+        }
+        for event in &timeline.events {
+            assert!(event.fence == NONE || (event.fence as usize) < timeline.fences.len());
+        }
+        let _ = (
+            timeline::html::export(&timeline, "t"),
+            timeline::perfetto::export(&timeline),
+            timeline.stats_text(),
+        );
+        let _ = (
+            timeline::to_json(&timeline),
+            timeline::svg::export(&timeline, &timeline::svg::Options::default()),
+        );
+    }
+}

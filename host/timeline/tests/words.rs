@@ -1,0 +1,174 @@
+//! Text lanes, SVG, figures, JSON and differences.
+
+mod common;
+
+use std::path::Path;
+
+use serde_json::Value;
+use timeline::diff::{Diff, diff};
+use timeline::lanes::{Selection, text};
+use timeline::{Timeline, svg};
+use trace::Reader;
+
+#[test]
+fn lanes_of_the_small_trace_are_as_they_were() {
+    let timeline = common::small_timeline();
+    let lanes = text(&timeline, &Selection::Last(1000), 140).unwrap();
+    common::golden("small.txt", lanes.as_bytes());
+}
+
+#[test]
+fn svg_of_the_small_trace_is_as_it_was() {
+    let timeline = common::small_timeline();
+    common::golden("small.svg", svg::export(&timeline, &svg::Options::default()).as_bytes());
+    let by_time = svg::Options { by_time: true, steps_max: 20, ..svg::Options::default() };
+    assert_ne!(svg::export(&timeline, &by_time), svg::export(&timeline, &svg::Options::default()));
+}
+
+#[test]
+fn figures_of_the_small_trace_are_as_they_were() {
+    common::golden("small.stats", common::small_timeline().stats_text().as_bytes());
+}
+
+#[test]
+fn figures_agree_with_the_rows() {
+    let timeline = common::small_timeline();
+    let stats = timeline.stats_json();
+    assert_eq!(stats["steps"], timeline.events.len());
+    assert_eq!(stats["calls"]["WaitFromCpu"]["count"], 4);
+    assert_eq!(stats["calls"]["SignalFromCpu"]["refused"], 1);
+    assert_eq!(stats["statuses"]["INVALID_PARAMETER"], 1);
+    assert_eq!(stats["waits"]["registered"], 5);
+    assert_eq!(stats["waits"]["pending"], 2);
+    // 21.1, 25 and 90.7 us.
+    let age = &stats["waits"]["age"];
+    assert_eq!((age["count"].as_u64(), age["max_ns"].as_u64().map(|max| max / 1000)), (Some(3), Some(90)));
+    let busy = stats["engines"][0]["busy_ns"].as_u64().unwrap();
+    let ran: u64 = timeline
+        .runs
+        .iter()
+        .filter(|run| timeline.tracks[run.engine as usize].name.starts_with("engine 0.0"))
+        .map(|run| run.end - run.begin)
+        .sum();
+    assert_eq!(busy, ran);
+}
+
+#[test]
+fn json_is_an_object_with_every_row() {
+    let timeline = common::small_timeline();
+    let value: Value = serde_json::from_str(&timeline::to_json(&timeline)).unwrap();
+    for (name, rows) in [
+        ("events", timeline.events.len()),
+        ("waits", timeline.waits.len()),
+        ("packets", timeline.packets.len()),
+        ("runs", timeline.runs.len()),
+        ("values", timeline.samples.len()),
+        ("marks", timeline.marks.len()),
+        ("blocked", timeline.blocked.len()),
+    ] {
+        assert_eq!(value[name].as_array().unwrap().len(), rows, "{name}");
+    }
+    assert_eq!(value["waits"][0]["cause"]["value"], 1);
+}
+
+fn steps(timeline: &Timeline, selection: &Selection) -> Vec<u64> {
+    let text = text(timeline, selection, 120).unwrap_or_default();
+    let numbers =
+        text.lines().filter_map(|line| line.trim_start().strip_prefix('#')?.split(' ').next()?.parse().ok());
+    numbers.collect()
+}
+
+#[test]
+fn selections_show_what_they_name() {
+    let timeline = common::small_timeline();
+    assert_eq!(steps(&timeline, &Selection::Around(24, 2)), [22, 23, 24, 25, 26]);
+    assert_eq!(steps(&timeline, &Selection::Last(3)), [57, 58, 59]);
+    // The wait for F1, its submission, its values, its wake-up.
+    assert_eq!(steps(&timeline, &Selection::Wait(1, 2)), [26, 29, 32, 34]);
+    let fence = steps(&timeline, &Selection::Fence(0));
+    assert!(
+        fence.contains(&23) && fence.contains(&24) && fence.contains(&54) && !fence.contains(&29),
+        "{fence:?}"
+    );
+    let server = steps(&timeline, &Selection::Process(2));
+    assert!(server.contains(&23) && server.contains(&24), "what it calls, and when it is woken: {server:?}");
+    assert_eq!(text(&timeline, &Selection::Wait(9, 9), 120), None);
+    assert_eq!(text(&timeline, &Selection::Around(1_000_000, 2), 120), None);
+    for width in [0, 20, 40, 80, 200, 500] {
+        let lanes = text(&timeline, &Selection::Last(100), width).unwrap();
+        assert!(lanes.lines().count() > 59, "at {width}");
+    }
+}
+
+fn compare(one: &Path, other: &Path) -> Diff {
+    diff(&|| Reader::open(one), &|| Reader::open(other)).unwrap()
+}
+
+#[test]
+fn traces_that_differ_in_times_only_are_the_same() {
+    let [one, other] = [(); 2].map(|()| tempfile::NamedTempFile::new().unwrap());
+    common::small(one.path());
+    common::pair(other.path(), |session, client, server, [frames, theirs]| {
+        session.wait(server, &[(theirs, 1)]);
+        session.advance(1000, 0);
+        session.signal(client, frames, 1);
+    });
+    assert!(compare(one.path(), one.path()).is_same());
+    let later = tempfile::NamedTempFile::new().unwrap();
+    common::pair(later.path(), |session, client, server, [frames, theirs]| {
+        session.wait(server, &[(theirs, 1)]);
+        session.advance(5000, 0);
+        session.signal(client, frames, 1);
+    });
+    let found = compare(other.path(), later.path());
+    assert!(found.is_same(), "{found}");
+    assert_eq!(found.longer.len(), 1);
+    assert_eq!(found.longer[0].nanos, (1000, 5000));
+    assert!(
+        found.to_string().contains("waited longer: red/server#1 event 1, 1.000 us in A, 5.000 us in B"),
+        "{found}"
+    );
+}
+
+#[test]
+fn other_order_between_processes_is_no_difference() {
+    let [one, other] = [(); 2].map(|()| tempfile::NamedTempFile::new().unwrap());
+    common::pair(one.path(), |session, client, server, [frames, theirs]| {
+        session.signal(client, frames, 1);
+        session.wait(server, &[(theirs, 9)]);
+    });
+    common::pair(other.path(), |session, client, server, [frames, theirs]| {
+        session.wait(server, &[(theirs, 9)]);
+        session.signal(client, frames, 1);
+    });
+    let found = compare(one.path(), other.path());
+    assert!(found.is_same(), "{found}");
+}
+
+#[test]
+fn first_difference_comes_first_and_its_consequences_after_it() {
+    let [one, other] = [(); 2].map(|()| tempfile::NamedTempFile::new().unwrap());
+    let calls = |value: u64| {
+        move |session: &mut common::Session, client, server, [frames, theirs]: [d3dkmt::Handle; 2]| {
+            session.wait(server, &[(theirs, 5)]);
+            session.signal(client, frames, value);
+            session.wait(server, &[(theirs, 5)]);
+        }
+    };
+    common::pair(one.path(), calls(5));
+    // One signal is too low: nobody is woken, and the same wait is answered otherwise.
+    common::pair(other.path(), calls(4));
+    let found = compare(one.path(), other.path());
+    assert!(!found.is_same());
+    let [told, answered] = &found.divergences[..] else { panic!("{found}") };
+    assert_eq!((told.process.as_str(), told.answered), ("red/client#1", false));
+    assert!(told.words.0.contains("SignalFromCpu") && told.words.0.contains('5'), "{told:?}");
+    assert_eq!((answered.process.as_str(), answered.answered), ("red/server#1", true));
+    assert_eq!(found.wakes, (1, 0));
+    assert_eq!(found.missing, [("red/server#1".to_owned(), 1)]);
+    assert_eq!(found.json()["woken_a_only"][0]["event"], 1);
+    let back = compare(other.path(), one.path());
+    assert_eq!(back.extra, [("red/server#1".to_owned(), 1)]);
+    let text = found.to_string();
+    assert!(text.starts_with("first difference: red/client#1 did something else at its call"), "{text}");
+}

@@ -1,0 +1,136 @@
+//! What blocks of a trace have, collected while they are written.
+
+use std::collections::BTreeMap;
+
+use dxgkrnl::{Effects, Input};
+use prost::Message as _;
+use proto::trace as wire;
+
+use crate::block::HEADER_BYTES;
+
+/// So many blocks have an entry in each index.
+pub(crate) const ENTRIES_FULL: usize = 64;
+/// An entry leaves out what the headers of all blocks begin with: whoever looks for a block must not find one here.
+const ENTRY_FROM: usize = 16;
+/// Processes that an entry lists; of more it says only that there are.
+const PROCESSES_LISTED_MAX: usize = 64;
+
+/// Processes that a block's steps are about.
+#[derive(Default)]
+pub(crate) struct Touched {
+    last: Option<u32>,
+    processes: Vec<u32>,
+    more: bool,
+}
+
+impl Touched {
+    #[inline]
+    pub fn process(&mut self, process: u32) {
+        if self.last != Some(process) {
+            self.last = Some(process);
+            self.insert(process);
+        }
+    }
+
+    fn insert(&mut self, process: u32) {
+        let Err(at) = self.processes.binary_search(&process) else { return };
+        if self.processes.len() < PROCESSES_LISTED_MAX {
+            self.processes.insert(at, process);
+        } else {
+            self.more = true;
+        }
+    }
+
+    #[inline]
+    pub fn input(&mut self, input: &Input) {
+        match input {
+            Input::Call { process, .. }
+            | Input::ProcessAttached { process, .. }
+            | Input::FenceMemoryAdded { process, .. }
+            | Input::ProcessGone { process }
+            | Input::ProcessFrozen { process, .. }
+            | Input::DoorbellRung { process, .. } => self.process(process.0),
+            Input::VmAttached { .. }
+            | Input::VmDetached { .. }
+            | Input::MemoryChanged { .. }
+            | Input::NtHandleClosed { .. }
+            | Input::Deadline
+            | Input::Fault(_)
+            | Input::SystemTime { .. } => {}
+        }
+    }
+
+    /// An answer is to the process that called.
+    #[inline]
+    pub fn effects(&mut self, effects: &Effects) {
+        effects.stores.iter().for_each(|store| self.process(store.process.0));
+        effects.events.iter().for_each(|event| self.process(event.process.0));
+    }
+
+    pub fn clear(&mut self) {
+        self.last = None;
+        self.processes.clear();
+        self.more = false;
+    }
+}
+
+/// Of which VM each process is that was seen to attach.
+#[derive(Default)]
+pub(crate) struct Vms(BTreeMap<u32, u32>);
+
+impl Vms {
+    pub fn input(&mut self, input: &Input) {
+        if let Input::ProcessAttached { process, vm, .. } = input {
+            self.0.insert(process.0, vm.0);
+        }
+    }
+
+    fn of(&self, processes: &[u32]) -> Vec<u32> {
+        let mut vms: Vec<u32> = processes.iter().filter_map(|process| self.0.get(process).copied()).collect();
+        vms.sort_unstable();
+        vms.dedup();
+        vms
+    }
+}
+
+/// Entries since the last index, and where what an index links to is.
+#[derive(Default)]
+pub(crate) struct Entries {
+    entries: Vec<wire::IndexEntry>,
+    last_index: u64,
+    last_snapshot: u64,
+}
+
+impl Entries {
+    pub fn block(&mut self, offset: u64, header: &[u8; HEADER_BYTES], touched: &Touched, vms: &Vms) {
+        self.entries.push(wire::IndexEntry {
+            offset,
+            header: header[ENTRY_FROM..].to_vec(),
+            processes: touched.processes.clone(),
+            vms: vms.of(&touched.processes),
+            more: touched.more,
+        });
+    }
+
+    pub fn snapshot(&mut self, offset: u64) {
+        self.last_snapshot = offset;
+    }
+
+    pub fn are_full(&self) -> bool {
+        self.entries.len() >= ENTRIES_FULL
+    }
+
+    pub fn last_index(&self) -> u64 {
+        self.last_index
+    }
+
+    /// The content of an index block that will stand at `offset`.
+    pub fn take(&mut self, offset: u64) -> Vec<u8> {
+        let index = wire::Index {
+            entries: std::mem::take(&mut self.entries),
+            previous_index: std::mem::replace(&mut self.last_index, offset),
+            last_snapshot: self.last_snapshot,
+        };
+        index.encode_to_vec()
+    }
+}

@@ -1,0 +1,111 @@
+//! What of a trace is there, and what is not.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use crate::{Kind, Lost, Reader, Record, TraceError};
+
+/// What was found in a trace.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Findings {
+    /// The program that wrote it.
+    pub program: String,
+    /// Steps that are there.
+    pub steps: u64,
+    /// Numbers of the first and the last of them.
+    pub range: Option<(u64, u64)>,
+    pub snapshots: u64,
+    /// Sound blocks by kind.
+    pub blocks: BTreeMap<Kind, u64>,
+    /// Bytes of the file.
+    pub bytes: u64,
+    pub lost: Vec<Lost>,
+    /// Blocks that stand in the wrong place and are read where they belong.
+    pub out_of_place: u32,
+    /// Records of kinds that this program does not know: those that a replay would need, and others.
+    pub unknown: u64,
+    pub skipped: u64,
+    /// It has its end; without one it goes on, or its recorder was killed.
+    pub ended: bool,
+    /// The last step of the trace, if the recorded kernel did not come back from it.
+    pub unfinished: Option<u64>,
+}
+
+impl Findings {
+    /// Nothing is lost, damaged or unknown. A trace without an end may be.
+    pub fn is_whole(&self) -> bool {
+        self.lost.is_empty() && self.out_of_place == 0 && self.unknown == 0
+    }
+
+    /// Steps that are lost; `None` if that cannot be known.
+    pub fn lost_steps(&self) -> Option<u64> {
+        self.lost.iter().map(Lost::steps).sum()
+    }
+}
+
+/// Reads a trace to its end.
+pub fn verify(mut reader: Reader) -> Result<Findings, TraceError> {
+    let mut found = Findings {
+        program: reader.header().program.clone(),
+        bytes: reader.progress().1,
+        out_of_place: reader.out_of_place(),
+        ..Findings::default()
+    };
+    for block in reader.blocks() {
+        *found.blocks.entry(block.kind).or_default() += 1;
+    }
+    for record in reader.by_ref() {
+        match record? {
+            Record::Step { sequence, effects, .. } => {
+                found.steps += 1;
+                found.range = Some((found.range.map_or(sequence, |range| range.0), sequence));
+                found.unfinished = effects.is_none().then_some(sequence);
+            }
+            Record::Snapshot { .. } => found.snapshots += 1,
+            Record::Lost(lost) => found.lost.push(lost),
+            Record::Unknown { .. } => found.unknown += 1,
+            Record::Times(_) | Record::End { .. } => {}
+        }
+    }
+    found.ended = reader.ended();
+    found.skipped = reader.skipped();
+    Ok(found)
+}
+
+impl fmt::Display for Findings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Findings { program, steps, bytes, snapshots, .. } = self;
+        write!(f, "{}: {steps} steps", if self.is_whole() { "whole" } else { "damaged" })?;
+        if let Some((first, last)) = self.range {
+            write!(f, ", #{first} to #{last}")?;
+        }
+        write!(f, ", {snapshots} snapshots, {bytes} bytes, recorded by {program}")?;
+        for lost in &self.lost {
+            write!(f, "\n  {lost}")?;
+        }
+        if self.out_of_place > 0 {
+            write!(
+                f,
+                "\n  {} blocks stand in the wrong place; they are read where they belong",
+                self.out_of_place
+            )?;
+        }
+        if self.unknown > 0 {
+            write!(
+                f,
+                "\n  {} records are unknown to this program, and a replay would need them",
+                self.unknown
+            )?;
+        }
+        if self.skipped > 0 {
+            write!(f, "\n  {} records are unknown to this program, and none needs them", self.skipped)?;
+        }
+        if let Some(sequence) = self.unfinished {
+            write!(f, "\n  step #{sequence} has no effects: the recorded kernel did not come back from it")?;
+        }
+        if !self.ended {
+            write!(f, "\n  not ended: it is still recorded, or its recorder was killed")?;
+        }
+        Ok(())
+    }
+}

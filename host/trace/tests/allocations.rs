@@ -1,0 +1,54 @@
+//! What a replay costs in memory: nothing for a step, a little for a block.
+
+mod common;
+#[path = "../../../guest/umd/tests/counting/mod.rs"]
+mod counting;
+
+use common::traffic::{Rounds, Traffic};
+use counting::ALLOCATIONS;
+use dxgkrnl::Config;
+use trace::{Moved, Player, Verdict};
+
+/// Two traces that differ by so many steps of one kind: what the longer one allocates more.
+fn allocations_of(steps: u64, told: Rounds) -> u64 {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let mut recorder = common::recorder(file.path(), &Config::default());
+    let mut traffic = Traffic::new(&mut recorder, 8);
+    told(&mut traffic, &mut recorder, 0..steps);
+    traffic.finish(recorder);
+    let bytes = std::fs::read(file.path()).unwrap();
+    let mut player = Player::new(common::reader(&bytes).unwrap(), &common::drivers()).unwrap();
+    // What is made once is made with the first steps.
+    player.go_to(100).unwrap();
+    let before = ALLOCATIONS.get();
+    loop {
+        match player.play().unwrap() {
+            Moved::Stopped(verdict) => panic!("{verdict:?}"),
+            Moved::Over => break,
+            Moved::Step { .. } | Moved::Snapshot { .. } | Moved::Lost(_) | Moved::End { .. } => {}
+        }
+    }
+    ALLOCATIONS.get() - before
+}
+
+#[test]
+fn a_replayed_step_allocates_nothing() {
+    for (steps, told) in [(60_000, Traffic::signals as Rounds), (30_000, Traffic::waits)] {
+        let allocations = allocations_of(steps, told);
+        println!("{allocations} allocations in 60,000 steps");
+        // Blocks of 9,000 steps and their like are read into memory of their own.
+        assert!(allocations < 600, "{allocations} allocations in 60,000 steps");
+    }
+}
+
+#[test]
+fn traffic_replays_identically() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let mut recorder = common::recorder(file.path(), &Config::default());
+    let mut traffic = Traffic::new(&mut recorder, 3);
+    traffic.waits(&mut recorder, 0..500);
+    let digest = traffic.kernel.snapshot().digest();
+    traffic.finish(recorder);
+    let report = common::replay(&std::fs::read(file.path()).unwrap()).unwrap();
+    assert_eq!(report.verdict, Verdict::Identical { digest }, "{report}");
+}

@@ -1,0 +1,226 @@
+//! Flight recorders: the last steps, whole, from a snapshot on.
+
+mod common;
+
+use std::path::Path;
+
+use common::session;
+use dxgkrnl::{Config, Effects, Input, Kernel};
+use kmd::SimulatedMiniport;
+use session::Step;
+use trace::{Moved, Part, Player, Reader, Record, Recorder, Report, Verdict, replay_part, verify};
+
+const RING_BYTES: usize = 1 << 19;
+
+fn flight() -> Recorder {
+    Recorder::in_memory(&Config::default(), "test 1.0", RING_BYTES).unwrap()
+}
+
+/// Records steps, with a state of so many bytes as often as one is due; how many there were.
+fn tell(recorder: &mut Recorder, steps: &[Step], state_bytes: usize) -> usize {
+    let mut snapshots = 0;
+    for (at, step) in steps.iter().enumerate() {
+        if state_bytes > 0 && recorder.snapshot_is_due() {
+            recorder.snapshot(&vec![at as u8; state_bytes], at as u64).unwrap();
+            snapshots += 1;
+        }
+        recorder.begin(step.now, &step.input).unwrap();
+        recorder.end(&step.effects).unwrap();
+    }
+    snapshots
+}
+
+#[test]
+fn a_dump_begins_with_a_snapshot_and_has_every_step_after_it() {
+    let (steps, _) = session::run(41, Config::default(), 40_000);
+    let mut recorder = flight();
+    assert!(tell(&mut recorder, &steps, 1000) > 8);
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("dump.gvt");
+    let count = recorder.dump(&path, Some(77)).unwrap();
+    assert!((1000..40_000).contains(&count), "{count} steps");
+    let bytes = std::fs::metadata(&path).unwrap().len() as usize;
+    assert!((RING_BYTES / 2..RING_BYTES + (80 << 10)).contains(&bytes), "{bytes} bytes");
+    let reader = Reader::open(&path).unwrap();
+    let first = 40_001 - count;
+    assert_eq!(reader.header().first_step, first);
+    let records: Vec<Record> = reader.map(Result::unwrap).collect();
+    let Record::Snapshot { sequence, digest, state, .. } = &records[0] else { panic!("{}", records[0]) };
+    assert_eq!((*sequence, *digest + 1, state.len()), (first, first, 1000));
+    let mut next = first;
+    for record in &records {
+        if let Record::Step { sequence, now, input, effects } = record {
+            assert_eq!(*sequence, next);
+            let step = &steps[next as usize - 1];
+            assert_eq!((now, input, effects.as_ref()), (&step.now, &step.input, Some(&step.effects)));
+            next += 1;
+        }
+    }
+    assert_eq!(records.last(), Some(&Record::End { sequence: 40_001, steps: count, digest: 77 }));
+    let found = verify(Reader::open(&path).unwrap()).unwrap();
+    assert!(found.is_whole() && found.ended, "{found}");
+    // It goes on, and can be dumped again, over the older one.
+    tell(&mut recorder, &steps[..10], 1000);
+    recorder.dump(&path, None).unwrap();
+    let found = verify(Reader::open(&path).unwrap()).unwrap();
+    assert!(found.is_whole() && !found.ended && found.range.unwrap().1 == 40_010, "{found}");
+}
+
+#[test]
+fn what_was_never_full_replays_from_the_first_step() {
+    let (steps, digest) = session::run(42, Config::default(), 500);
+    let mut recorder = flight();
+    tell(&mut recorder, &steps, 1000);
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("dump.gvt");
+    assert_eq!(recorder.dump(&path, Some(digest)).unwrap(), 500);
+    let report = trace::replay(&path, &common::drivers(), &mut |_, _| {}).unwrap();
+    assert_eq!((report.verdict, report.steps, report.ended), (Verdict::Identical { digest }, 500, true));
+}
+
+#[test]
+fn the_call_that_crashed_is_in_a_dump() {
+    let (steps, _) = session::run(43, Config::default(), 100);
+    let mut recorder = flight();
+    tell(&mut recorder, &steps[..99], 0);
+    recorder.begin(steps[99].now, &steps[99].input).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("dump.gvt");
+    recorder.dump(&path, None).unwrap();
+    let found = verify(Reader::open(&path).unwrap()).unwrap();
+    assert_eq!((found.steps, found.unfinished), (100, Some(100)));
+}
+
+/// The states of a kernel that does these steps go into the recorder from this step on, whenever one is due.
+fn tell_with_states(recorder: &mut Recorder, steps: &[Step], from: usize) -> u64 {
+    let mut kernel = Kernel::new(Config::default(), SimulatedMiniport::default());
+    for (at, step) in steps.iter().enumerate() {
+        if at >= from && recorder.snapshot_is_due() {
+            // Saved as that of drivers, which is what a replay has.
+            recorder.snapshot(&state_of(&steps[..at]), kernel.snapshot().digest()).unwrap();
+        }
+        recorder.begin(step.now, &step.input).unwrap();
+        recorder.end(&step.effects).unwrap();
+        kernel.handle(step.now, step.input.clone(), &mut Effects::default());
+    }
+    kernel.snapshot().digest()
+}
+
+fn state_of(steps: &[Step]) -> Vec<u8> {
+    let drivers = drivers::Drivers::new(&common::drivers(), &Config::default());
+    let mut kernel = Kernel::new(Config::default(), drivers);
+    let mut effects = Effects::default();
+    for step in steps {
+        effects.clear();
+        kernel.handle(step.now, step.input.clone(), &mut effects);
+    }
+    kernel.save().unwrap()
+}
+
+fn replay(path: &Path) -> Report {
+    trace::replay(path, &common::drivers(), &mut |_, _| {}).unwrap()
+}
+
+#[test]
+fn a_dump_replays_from_its_first_snapshot_on() {
+    let (steps, _) = session::run(45, Config::default(), 40_000);
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("dump.gvt");
+    let mut recorder = flight();
+    let digest = tell_with_states(&mut recorder, &steps, 0);
+    let count = recorder.dump(&path, Some(digest)).unwrap();
+    let report = replay(&path);
+    assert_eq!(report.verdict, Verdict::Identical { digest }, "{report}");
+    assert_eq!((report.steps, report.unchecked, report.ended), (count, None, true));
+    // A place before the first step is as far back as there is something.
+    let mut player = Player::new(Reader::open(&path).unwrap(), &common::drivers()).unwrap();
+    let until = Part { from: None, until: Some("seq=5".parse().unwrap()) };
+    let report = replay_part(&mut player, &until, &mut |_, _| {}).unwrap();
+    assert_eq!((report.stopped, report.agrees()), (Some(40_001 - count), true), "{report}");
+}
+
+#[test]
+fn what_no_state_stands_before_is_not_called_identical() {
+    let (steps, digest) = session::run(44, Config::default(), 40_000);
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("dump.gvt");
+    let mut recorder = flight();
+    tell(&mut recorder, &steps, 0);
+    let count = recorder.dump(&path, Some(digest)).unwrap();
+    let report = replay(&path);
+    let first_step = 40_001 - count;
+    assert_eq!(report.verdict, Verdict::NoState { first_step }, "{report}");
+    assert_eq!((report.agrees(), report.verdict.name(), report.steps), (false, "no-state", 0));
+    let unchecked = report.unchecked.expect("they were passed over");
+    assert_eq!((unchecked.first, unchecked.last), (first_step, 40_000));
+    let text = report.to_string();
+    assert!(text.starts_with("nothing could be compared: the trace begins at step #"), "{text}");
+    assert!(text.contains("gpupv trace show") && text.contains("--record"), "{text}");
+    // Wherever one wants to go.
+    let player = || Player::new(Reader::open(&path).unwrap(), &common::drivers()).unwrap();
+    let until = Part { from: None, until: Some(format!("seq={}", first_step + 9).parse().unwrap()) };
+    let report = replay_part(&mut player(), &until, &mut |_, _| {}).unwrap();
+    assert_eq!((report.verdict, report.stopped), (Verdict::NoState { first_step }, None));
+    assert!(matches!(player().go_to(first_step + 9).unwrap(), Some(Moved::End { .. })));
+
+    // With a snapshot later on: what comes behind it is compared, and it is told what is not.
+    let mut recorder = flight();
+    let digest = tell_with_states(&mut recorder, &steps, 39_500);
+    let count = recorder.dump(&path, Some(digest)).unwrap();
+    let report = replay(&path);
+    assert_eq!(report.verdict, Verdict::Identical { digest }, "{report}");
+    let unchecked = report.unchecked.expect("there are steps before the snapshot");
+    assert_eq!((unchecked.first, unchecked.last), (40_001 - count, 39_500));
+    assert_eq!(report.steps, 500);
+    assert!(report.to_string().contains("to #39500 were not compared: no snapshot stands before them"));
+}
+
+#[test]
+fn states_larger_than_all_the_room_do_not_push_each_other_out() {
+    const STATE_BYTES: usize = RING_BYTES + RING_BYTES / 2;
+    let (steps, _) = session::run(46, Config::default(), 30_000);
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("dump.gvt");
+    let mut recorder = flight();
+    let mut told = 0;
+    for part in steps.chunks(1000) {
+        tell(&mut recorder, part, STATE_BYTES);
+        told += part.len() as u64;
+        let count = recorder.dump(&path, None).unwrap();
+        let mut records = Reader::open(&path).unwrap().map(Result::unwrap);
+        let first = records.next().unwrap();
+        assert!(matches!(first, Record::Snapshot { .. }) || count == told, "after {told}: {first}");
+        assert!(count == told || count > 1500, "only {count} steps after {told}");
+        let bytes = std::fs::metadata(&path).unwrap().len() as usize;
+        assert!(bytes < RING_BYTES + 3 * (STATE_BYTES + (80 << 10)), "{bytes} bytes after {told}");
+    }
+}
+
+#[test]
+fn without_snapshots_the_last_steps_can_still_be_read() {
+    let (steps, _) = session::run(44, Config::default(), 40_000);
+    let mut recorder = flight();
+    tell(&mut recorder, &steps, 0);
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("dump.gvt");
+    recorder.dump(&path, None).unwrap();
+    let found = verify(Reader::open(&path).unwrap()).unwrap();
+    let (first, last) = found.range.unwrap();
+    assert!(found.is_whole() && first > 1 && last == 40_000, "{found}");
+    assert!(found.bytes < (RING_BYTES + (80 << 10)) as u64, "{found}");
+}
+
+#[test]
+fn nothing_told_is_an_empty_dump_and_nothing_of_others_is_overwritten() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("dump.gvt");
+    let mut recorder = flight();
+    assert_eq!(recorder.dump(&path, None).unwrap(), 0);
+    assert_eq!(verify(Reader::open(&path).unwrap()).unwrap().steps, 0);
+    recorder.begin(1, &Input::Deadline).unwrap();
+    recorder.end(&Effects::default()).unwrap();
+    assert_eq!(recorder.dump(&path, Some(3)).unwrap(), 1);
+    std::fs::write(&path, "somebody's notes").unwrap();
+    let error = recorder.dump(&path, None).unwrap_err().to_string();
+    assert!(error.contains("not overwritten"), "{error}");
+}

@@ -1,0 +1,208 @@
+//! Recorders that are killed: what was told is there at any instant, in the file or in the open block beside it.
+
+mod common;
+
+use std::path::{Path, PathBuf};
+
+use common::{record, session};
+use dxgkrnl::{Config, Input};
+use session::Step;
+use trace::{Findings, Reader, Record, verify};
+
+fn open_block(trace: &Path) -> PathBuf {
+    let mut name = trace.as_os_str().to_owned();
+    name.push(".open");
+    name.into()
+}
+
+/// A trace and its open block as a killed recorder leaves them: a copy.
+struct Left {
+    folder: tempfile::TempDir,
+}
+
+impl Left {
+    fn of(trace: &Path) -> Left {
+        let left = Left { folder: tempfile::tempdir().unwrap() };
+        std::fs::copy(trace, left.trace()).unwrap();
+        if let Ok(bytes) = std::fs::read(open_block(trace)) {
+            left.open_is(&bytes);
+        }
+        left
+    }
+
+    /// The open block, without the room that it has.
+    fn open_is(&self, bytes: &[u8]) {
+        let length = u32::from_le_bytes(bytes[16..20].try_into().unwrap()) as usize;
+        std::fs::write(open_block(&self.trace()), &bytes[..64 + length]).unwrap();
+    }
+
+    fn trace(&self) -> PathBuf {
+        self.folder.path().join("left.gvt")
+    }
+
+    fn findings(&self) -> Findings {
+        verify(Reader::open(&self.trace()).unwrap()).unwrap()
+    }
+
+    fn steps(&self) -> Vec<(Input, bool)> {
+        let records = Reader::open(&self.trace()).unwrap().map(Result::unwrap);
+        let step = |record| match record {
+            Record::Step { input, effects, .. } => Some((input, effects.is_some())),
+            _ => None,
+        };
+        records.filter_map(step).collect()
+    }
+
+    fn cut(&self, length: u64) {
+        std::fs::File::options().write(true).open(self.trace()).unwrap().set_len(length).unwrap();
+    }
+}
+
+#[test]
+fn each_half_of_a_step_is_there_as_soon_as_it_was_told() {
+    let (steps, _) = session::run(31, Config::default(), 120);
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("t.gvt");
+    let mut recorder = common::recorder(&path, &Config::default());
+    for (at, step) in steps.iter().enumerate() {
+        recorder.begin(step.now, &step.input).unwrap();
+        let left = Left::of(&path);
+        let found = left.steps();
+        assert_eq!(found.len(), at + 1);
+        assert_eq!(found[at], (step.input.clone(), false));
+        assert_eq!(left.findings().unfinished, Some(at as u64 + 1));
+        recorder.end(&step.effects).unwrap();
+        let found = Left::of(&path).findings();
+        assert!(found.is_whole() && !found.ended && found.unfinished.is_none(), "{found}");
+        assert_eq!(found.steps, at as u64 + 1);
+        if at % 50 == 49 {
+            recorder.flush().unwrap();
+            assert_eq!(Left::of(&path).findings().steps, at as u64 + 1);
+        }
+    }
+    // A recorder at work is read as well.
+    assert_eq!(verify(Reader::open(&path).unwrap()).unwrap().steps, 120);
+    recorder.finish(0).unwrap();
+    assert!(!open_block(&path).exists());
+}
+
+/// Killed while it wrote a block, whatever of it is in the file.
+#[test]
+fn a_block_that_was_being_written_is_read_from_the_open_block() {
+    let (steps, _) = session::run(32, Config::default(), 60);
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("t.gvt");
+    let mut recorder = common::recorder(&path, &Config::default());
+    let mut tell = |steps: &[Step]| {
+        for step in steps {
+            recorder.begin(step.now, &step.input).unwrap();
+            recorder.end(&step.effects).unwrap();
+        }
+        let open = std::fs::read(open_block(&path)).unwrap();
+        recorder.flush().unwrap();
+        open
+    };
+    tell(&steps[..30]);
+    let before = std::fs::metadata(&path).unwrap().len();
+    let open = tell(&steps[30..]);
+    let after = std::fs::metadata(&path).unwrap().len();
+    let left = Left::of(&path);
+    left.open_is(&open);
+    for length in (before..=after).rev() {
+        left.cut(length);
+        let found = left.findings();
+        assert!(found.is_whole() && found.steps == 60, "cut at {length}: {found}");
+    }
+}
+
+/// A power failure may cost the file more than the open block.
+#[test]
+fn an_open_block_tells_how_much_is_lost_before_it() {
+    let (steps, _) = session::run(33, Config::default(), 60);
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("t.gvt");
+    let mut recorder = common::recorder(&path, &Config::default());
+    for (at, step) in steps.iter().enumerate() {
+        if [20, 40].contains(&at) {
+            recorder.flush().unwrap();
+        }
+        recorder.begin(step.now, &step.input).unwrap();
+        recorder.end(&step.effects).unwrap();
+    }
+    let bytes = std::fs::read(&path).unwrap();
+    let bounds = common::bounds(&bytes);
+    let left = Left::of(&path);
+    for length in (bounds[1]..bounds[3]).rev() {
+        left.cut(length as u64);
+        let found = left.findings();
+        let lost = if length < bounds[2] { 40 } else { 20 };
+        assert_eq!((found.steps, found.lost_steps()), (60 - lost, Some(lost)), "cut at {length}: {found}");
+    }
+}
+
+#[test]
+fn an_open_block_that_is_damaged_is_told_and_one_of_another_trace_is_not_read() {
+    let (steps, _) = session::run(34, Config::default(), 20);
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("t.gvt");
+    let mut recorder = common::recorder(&path, &Config::default());
+    for (at, step) in steps.iter().enumerate() {
+        recorder.begin(step.now, &step.input).unwrap();
+        recorder.end(&step.effects).unwrap();
+        if at == 9 {
+            recorder.flush().unwrap();
+        }
+    }
+    let whole = std::fs::read(open_block(&path)).unwrap();
+    let length = u32::from_le_bytes(whole[16..20].try_into().unwrap()) as usize;
+    let left = Left::of(&path);
+    for at in (0..24).chain(32..60).chain(64..64 + length) {
+        let mut open = whole[..64 + length].to_vec();
+        open[at] ^= 0x21;
+        std::fs::write(open_block(&left.trace()), &open).unwrap();
+        let found = left.findings();
+        let of_another = (8..16).contains(&at);
+        assert_eq!((found.steps, found.is_whole()), (10, of_another), "byte {at}: {found}");
+    }
+    for cut in [0, 10, 15, 16, 63, 64, 64 + length - 1] {
+        std::fs::write(open_block(&left.trace()), &whole[..cut]).unwrap();
+        let found = left.findings();
+        assert_eq!((found.steps, found.is_whole()), (10, cut < 16), "cut at {cut}: {found}");
+    }
+    // What an earlier version wrote.
+    std::fs::write(open_block(&left.trace()), [b"GPVTOPEN", &whole[8..]].concat()).unwrap();
+    let found = left.findings().to_string();
+    assert!(found.contains("#11") && found.contains("another version of gpupv"), "{found}");
+    // The file has this block by now: nothing is lost.
+    let mut old = whole.clone();
+    old[32..36].copy_from_slice(&1u32.to_le_bytes());
+    let crc = crc32c::crc32c(&old[32..56]);
+    old[56..60].copy_from_slice(&crc.to_le_bytes());
+    old[64] ^= 1;
+    std::fs::write(open_block(&left.trace()), &old).unwrap();
+    assert!(left.findings().is_whole(), "{}", left.findings());
+}
+
+#[test]
+fn steps_of_any_size_fit_the_open_block() {
+    let note = |bytes: usize| dxgkrnl::Note { process: None, text: "n".repeat(bytes) };
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("t.gvt");
+    let mut recorder = common::recorder(&path, &Config::default());
+    for (step, bytes) in [10, 60_000, 300_000, 5, 3_000_000, 7].into_iter().enumerate() {
+        let mut effects = dxgkrnl::Effects::default();
+        effects.notes.push(note(bytes));
+        recorder.begin(step as u64, &Input::Deadline).unwrap();
+        recorder.end(&effects).unwrap();
+        let found = Left::of(&path).findings();
+        assert!(found.is_whole() && found.steps == step as u64 + 1, "{found}");
+    }
+}
+
+#[test]
+fn a_trace_without_its_open_block_is_as_whole_as_its_file() {
+    let (steps, _) = session::run(35, Config::default(), 20);
+    let bytes = record(&Config::default(), &steps, None);
+    let found = verify(common::reader(&bytes).unwrap()).unwrap();
+    assert!(found.is_whole() && !found.ended && found.steps == 20, "{found}");
+}

@@ -1,0 +1,256 @@
+//! Through a trace to any point, forwards and backwards, from snapshots and past what is lost.
+
+mod common;
+
+use common::session::{self, Random};
+use common::{Step, drivers, reader};
+use dxgkrnl::{Config, Kernel};
+use kmd::SimulatedMiniport;
+use trace::{Moved, Part, Player, Report, Stop, Verdict, replay_part};
+
+/// A trace of a session with a snapshot before the steps at these positions.
+struct Recorded {
+    bytes: Vec<u8>,
+    steps: Vec<Step>,
+    /// Digest before each step, and behind the last.
+    digests: Vec<u64>,
+}
+
+fn recorded(seed: u64, count: usize, snapshots: &[usize]) -> Recorded {
+    let (steps, digest) = session::run(seed, Config::default(), count);
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let mut recorder = common::recorder(file.path(), &Config::default());
+    let drivers = drivers::Drivers::new(&drivers(), &Config::default());
+    let mut kernel = Kernel::new(Config::default(), drivers);
+    let mut digests = vec![kernel.snapshot().digest()];
+    for (at, step) in steps.iter().enumerate() {
+        if snapshots.contains(&at) {
+            recorder.snapshot(&kernel.save().unwrap(), digests[at]).unwrap();
+        }
+        recorder.begin(step.now, &step.input).unwrap();
+        recorder.end(&step.effects).unwrap();
+        let mut effects = dxgkrnl::Effects::default();
+        kernel.handle(step.now, step.input.clone(), &mut effects);
+        digests.push(kernel.snapshot().digest());
+    }
+    recorder.finish(digest).unwrap();
+    let bytes = std::fs::read(file.path()).unwrap();
+    Recorded { bytes, steps, digests }
+}
+
+fn player(bytes: &[u8]) -> Player {
+    Player::new(reader(bytes).unwrap(), &drivers()).unwrap()
+}
+
+fn replay(bytes: &[u8], part: &Part) -> Report {
+    replay_part(&mut player(bytes), part, &mut |_, _| {}).unwrap()
+}
+
+fn place(text: &str) -> Option<Stop> {
+    Some(text.parse().unwrap())
+}
+
+#[test]
+fn any_step_can_be_gone_to_and_the_state_there_is_what_it_was() {
+    let recorded = recorded(51, 6000, &[700, 2500]);
+    let mut random = Random(5);
+    for mut player in [player(&recorded.bytes), player(&recorded.bytes).that_goes_back()] {
+        for _ in 0..40 {
+            let wanted = random.below(6000);
+            assert_eq!(player.go_to(wanted + 1).unwrap(), None);
+            assert_eq!(player.next(), wanted + 1);
+            assert_eq!(player.digest(), recorded.digests[wanted as usize], "before step {wanted}");
+        }
+        assert_eq!(player.go_to(6001).unwrap(), None);
+        assert_eq!(player.digest(), recorded.digests[6000]);
+        // There is no such step: the end is in the way.
+        assert!(matches!(player.go_to(7000).unwrap(), Some(Moved::End { .. })));
+    }
+}
+
+#[test]
+fn a_replay_begins_at_a_snapshot_and_ends_at_a_place() {
+    let recorded = recorded(52, 1500, &[400, 900]);
+    let report = replay(&recorded.bytes, &Part { from: place("seq=1000"), until: place("seq=1200") });
+    assert_eq!(report.verdict, Verdict::Identical { digest: recorded.digests[1199] }, "{report}");
+    assert_eq!((report.from, report.stopped, report.steps), (Some(901), Some(1200), 299));
+    let whole = replay(&recorded.bytes, &Part { from: place("seq=300"), until: None });
+    assert_eq!((whole.from, whole.steps, whole.ended), (None, 1500, true), "{whole}");
+    // A time is the first step at it.
+    let at = recorded.steps[1000].now;
+    let first = recorded.steps.iter().position(|step| step.now >= at).unwrap() as u64 + 1;
+    let report = replay(&recorded.bytes, &Part { from: None, until: place(&format!("time={at}")) });
+    assert_eq!(report.stopped, Some(first));
+    let never = replay(&recorded.bytes, &Part { from: None, until: place("time=999999s") });
+    assert_eq!((never.stopped, never.steps), (None, 1500));
+}
+
+#[test]
+fn it_stops_behind_the_step_with_which_something_comes_true() {
+    let recorded = recorded(53, 3000, &[]);
+    let woken = recorded.steps.iter().position(|step| !step.effects.events.is_empty()).unwrap();
+    let wake = recorded.steps[woken].effects.events[0];
+    let until = place(&format!("wait=p{}:{}", wake.process.0, wake.event.0));
+    let first = recorded.steps.iter().position(|step| {
+        step.effects.events.iter().any(|event| (event.process, event.event) == (wake.process, wake.event))
+    });
+    let report = replay(&recorded.bytes, &Part { from: None, until });
+    assert_eq!(report.stopped, Some(first.unwrap() as u64 + 2), "{report}");
+    let note = recorded.steps.iter().position(|step| !step.effects.notes.is_empty()).unwrap();
+    let text = &recorded.steps[note].effects.notes[0].text;
+    let report = replay(&recorded.bytes, &Part { from: None, until: place(&format!("note={text}")) });
+    assert_eq!(report.stopped, Some(note as u64 + 2), "{report}");
+    // The value of a fence, by who has it.
+    let mut player = player(&recorded.bytes);
+    player.go_to(2000).unwrap();
+    let mut highest = None;
+    player.kernel().fences(&mut |fence| {
+        if highest.is_none_or(|(_, _, value)| fence.value > value) {
+            highest = Some((fence.process, fence.handle, fence.value));
+        }
+    });
+    let (process, handle, value) = highest.unwrap();
+    let until = place(&format!("fence=p{}:{handle}>={value}", process.0));
+    let report = replay(&recorded.bytes, &Part { from: None, until });
+    let stopped = report.stopped.expect("it has the value at step 2000");
+    player.go_to(stopped).unwrap();
+    assert!(player.kernel().object(process, handle).unwrap().value >= value);
+    player.go_to(stopped - 1).unwrap();
+    assert!(player.kernel().object(process, handle).is_none_or(|before| before.value < value));
+}
+
+#[test]
+fn behind_what_is_lost_it_goes_on_from_the_next_snapshot() {
+    let recorded = recorded(54, 1200, &[300, 800]);
+    let blocks: Vec<_> = reader(&recorded.bytes).unwrap().blocks().collect();
+    let data = blocks.iter().find(|block| block.first_step > 300 && block.steps > 0).unwrap();
+    let mut damaged = recorded.bytes.clone();
+    damaged[(data.offset + data.bytes / 2) as usize] ^= 0x20;
+    let report = replay(&damaged, &Part::default());
+    let Verdict::Damaged { lost } = &report.verdict else { panic!("{report}") };
+    assert!(lost.from > 300 && lost.to.unwrap() <= 801, "{lost}");
+    assert_eq!(report.steps, lost.from - 1);
+    assert_eq!(report.resumed, [(801, 400)]);
+    assert!(report.ended && !report.agrees());
+    assert!(
+        report.to_string().contains("went on from the snapshot before step #801: 400 steps are identical")
+    );
+    // One can go to what is behind, and not to what is lost.
+    let mut player = player(&damaged);
+    assert_eq!(player.go_to(1000).unwrap(), None);
+    assert_eq!(player.digest(), recorded.digests[999]);
+    assert!(matches!(player.go_to(lost.from + 1).unwrap(), Some(Moved::Lost(_))));
+}
+
+#[test]
+fn a_difference_is_told_with_what_led_to_it() {
+    let recorded = recorded(55, 2000, &[500]);
+    // The recording says that another value was stored.
+    let at = recorded.steps.iter().rposition(|step| !step.effects.stores.is_empty()).unwrap();
+    let (steps, _) = session::run(55, Config::default(), 2000);
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let mut recorder = common::recorder(file.path(), &Config::default());
+    let mut kernel = Kernel::new(Config::default(), drivers::Drivers::new(&drivers(), &Config::default()));
+    for (position, mut step) in steps.into_iter().enumerate() {
+        if position == 500 {
+            recorder.snapshot(&kernel.save().unwrap(), kernel.snapshot().digest()).unwrap();
+        }
+        let mut effects = dxgkrnl::Effects::default();
+        kernel.handle(step.now, step.input.clone(), &mut effects);
+        if position == at {
+            step.effects.stores[0].value ^= 1;
+        }
+        recorder.begin(step.now, &step.input).unwrap();
+        recorder.end(&step.effects).unwrap();
+    }
+    drop(recorder);
+    let bytes = std::fs::read(file.path()).unwrap();
+    let report = replay(&bytes, &Part::default());
+    let Verdict::Diverged { sequence, input, .. } = &report.verdict else { panic!("{report}") };
+    assert_eq!((*sequence, input), (at as u64 + 1, &recorded.steps[at].input.to_string()));
+    assert_eq!(report.agreed, (at >= 500).then_some((501, recorded.digests[500])));
+    let causes = report.causes.as_ref().unwrap();
+    assert!(!causes.last.is_empty() && causes.last.len() as u64 <= causes.count, "{causes}");
+    assert!(causes.last.iter().all(|cause| cause.sequence < *sequence));
+    assert!(causes.last.is_sorted_by_key(|cause| cause.sequence));
+    // Among them is whoever stored to that slot before.
+    let slot = recorded.steps[at].effects.stores[0].slot;
+    let process = recorded.steps[at].effects.stores[0].process;
+    let before = recorded.steps[..at].iter().rposition(|step| {
+        step.effects.stores.iter().any(|store| (store.process, store.slot) == (process, slot))
+    });
+    if let Some(before) = before {
+        let first = causes.last.first().unwrap().sequence;
+        let named = causes.last.iter().any(|cause| cause.sequence == before as u64 + 1);
+        assert!(named || before as u64 + 1 < first, "step {before} is not named:{causes}");
+    }
+}
+
+/// A trace with a snapshot before step 101 whose state is none, and whose digest is right but for these bits.
+fn with_a_broken_state(wrong_bits: u64) -> Vec<u8> {
+    let (steps, digest) = session::run(56, Config::default(), 200);
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let mut recorder = common::recorder(file.path(), &Config::default());
+    let mut kernel = Kernel::new(Config::default(), SimulatedMiniport::default());
+    for (at, step) in steps.iter().enumerate() {
+        if at == 100 {
+            recorder.snapshot(b"no state", kernel.snapshot().digest() ^ wrong_bits).unwrap();
+        }
+        recorder.begin(step.now, &step.input).unwrap();
+        recorder.end(&step.effects).unwrap();
+        kernel.handle(step.now, step.input.clone(), &mut dxgkrnl::Effects::default());
+    }
+    recorder.finish(digest).unwrap();
+    std::fs::read(file.path()).unwrap()
+}
+
+#[test]
+fn a_snapshot_that_is_no_state_is_told() {
+    // The kernel is there by itself: only the digest counts.
+    let report = replay(&with_a_broken_state(1), &Part::default());
+    let Verdict::StateDiffers { before: Some(101), .. } = report.verdict else { panic!("{report}") };
+    let broken = with_a_broken_state(0);
+    assert!(replay(&broken, &Part::default()).agrees());
+    let report = replay(&broken, &Part { from: place("seq=150"), until: None });
+    let Verdict::NotRestored { sequence: 101, why } = &report.verdict else { panic!("{report}") };
+    assert!(why.contains("semantic version"), "{why}");
+}
+
+#[test]
+fn on_the_way_forwards_a_state_is_taken_over_and_what_is_none_passed_by() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let mut recorder = common::recorder(file.path(), &Config::default());
+    let mut traffic = common::traffic::Traffic::new(&mut recorder, 1);
+    traffic.signals(&mut recorder, 0..250_000);
+    let digest = traffic.kernel.snapshot().digest();
+    let steps = traffic.finish(recorder);
+    let bytes = std::fs::read(file.path()).unwrap();
+    let mut jumping = player(&bytes);
+    assert_eq!(jumping.go_to(3).unwrap(), None);
+    assert_eq!(jumping.go_to(steps + 1).unwrap(), None);
+    assert_eq!((jumping.digest(), jumping.next()), (digest, steps + 1));
+    assert!(jumping.played() < steps - 100_000, "{} of {steps} steps were played", jumping.played());
+
+    let mut passing = player(&with_a_broken_state(0));
+    assert_eq!(passing.go_to(150).unwrap(), None);
+    assert_eq!((passing.next(), passing.played()), (150, 149));
+}
+
+#[test]
+fn places_are_read_and_what_is_none_is_told() {
+    for (text, why) in [
+        ("120", "it has no ="),
+        ("seq=x", "behind seq= comes the number of a step"),
+        ("time=5h", "behind time= comes a time"),
+        ("fence=2:0x40>=1", "behind fence= come"),
+        ("wait=p1", "behind wait= come"),
+        ("note=", "behind note= comes"),
+        ("value=3", "there is no such kind of place"),
+    ] {
+        let error = text.parse::<Stop>().unwrap_err().to_string();
+        assert!(error.contains(why) && error.contains("fence=p2:0x40000080>=5"), "{error}");
+    }
+    for (text, nanos) in [("1.5ms", 1_500_000), ("2s", 2_000_000_000), ("7", 7), ("0.25us", 250)] {
+        assert_eq!(format!("time={text}").parse::<Stop>().unwrap(), Stop::Time(nanos));
+    }
+}

@@ -1,0 +1,132 @@
+//! Times stand beside the steps: whoever does not ask for them finds the trace that there would be without.
+
+mod common;
+mod hot;
+
+use std::path::Path;
+
+use common::{RECORDING, reader, recorder, steps};
+use dxgkrnl::{Config, Effects, Input};
+use hot::{KINDS, time};
+use trace::{Durable, Reader, Record, Recorder, Recording, Times, Woken, verify};
+
+/// A wait, a signal and its wake, again and again: two blocks of it, and with times many more.
+const STEPS: u64 = 12_000;
+const PAIR: usize = 2;
+
+fn times_of(step: u64) -> Times {
+    let at = 1_000_000_000 + step * 1700;
+    let woken = Woken { event: step, host_ns: at - 9, read_ns: at - 5, ran_ns: at - 3 };
+    Times {
+        step,
+        process: 1 + (step % 2) as u32,
+        clock: (step % 3) as u32,
+        called_ns: at,
+        sent_ns: at + 1,
+        awake_ns: at + 2,
+        read_ns: at + 3,
+        told_ns: at + 4,
+        handled_ns: at + 5,
+        stored_ns: u64::MAX - step,
+        heard: (!step.is_multiple_of(5)).then_some((at - 7, u64::MAX)),
+        woken: vec![woken; (step % 4) as usize],
+    }
+}
+
+fn tell(recorder: &mut Recorder, range: std::ops::RangeInclusive<u64>, with_times: bool) {
+    let (mut input, mut effects) = (Input::Deadline, Effects::default());
+    for step in range {
+        KINDS[PAIR].1(step, &mut input, &mut effects);
+        recorder.begin(time(step), &input).unwrap();
+        recorder.end(&effects).unwrap();
+        if with_times {
+            recorder.times(&times_of(step)).unwrap();
+        }
+    }
+}
+
+fn read(path: &Path) -> (Vec<Record>, Vec<Times>) {
+    let (mut others, mut times) = (Vec::new(), Vec::new());
+    for record in Reader::open(path).unwrap().with_times() {
+        match record.unwrap() {
+            Record::Times(one) => times.push(one),
+            other => others.push(other),
+        }
+    }
+    (others, times)
+}
+
+#[test]
+fn times_are_there_for_who_asks_and_for_nobody_else() {
+    let folder = tempfile::tempdir().unwrap();
+    let traces = [("with.gvt", true), ("without.gvt", false)].map(|(name, with_times)| {
+        let path = folder.path().join(name);
+        let mut recorder = recorder(&path, &Config::default());
+        tell(&mut recorder, 1..=STEPS, with_times);
+        recorder.finish(7).unwrap();
+        path
+    });
+    let [with, without] = traces.each_ref().map(|path| std::fs::read(path).unwrap());
+    assert_eq!(steps(&with), steps(&without));
+    let found = verify(reader(&with).unwrap()).unwrap();
+    assert!(found.is_whole() && found.skipped == 0, "{found}");
+    let (others, times) = read(&traces[0]);
+    assert_eq!(others, read(&traces[1]).0, "the same but for times");
+    assert_eq!(times, (1..=STEPS).map(times_of).collect::<Vec<_>>());
+    assert_eq!(read(&traces[1]).1, []);
+}
+
+#[test]
+fn times_that_come_when_no_block_is_open_are_in_the_next() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("t.gvt");
+    let recording = Recording { durable: Durable::Block, ..RECORDING };
+    let mut recorder = Recorder::create_as(&path, &Config::default(), "test", recording).unwrap();
+    for step in 1..=10 {
+        tell(&mut recorder, step..=step, false);
+        recorder.flush().unwrap();
+        recorder.times(&times_of(step)).unwrap();
+    }
+    // The last ones have no step behind them.
+    let told = Times { step: 0, ..times_of(11) };
+    recorder.times(&told).unwrap();
+    assert_eq!(recorder.finish(7).unwrap(), 10);
+    let (others, times) = read(&path);
+    assert_eq!(others.len(), 11);
+    let expected: Vec<_> = (1..=10).map(times_of).chain([told]).collect();
+    assert_eq!(times, expected);
+    let found = verify(Reader::open(&path).unwrap()).unwrap();
+    assert!(found.is_whole() && found.steps == 10, "{found}");
+}
+
+#[test]
+fn times_of_the_open_block_outlive_the_recorder() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("t.gvt");
+    let mut recorder = recorder(&path, &Config::default());
+    tell(&mut recorder, 1..=20, true);
+    // As SIGKILL does it: nothing is closed.
+    std::mem::forget(recorder);
+    let (others, times) = read(&path);
+    assert_eq!(others.len(), 20);
+    assert_eq!(times, (1..=20).map(times_of).collect::<Vec<_>>());
+}
+
+/// A process that tells times and makes no calls fills a block and then, until the next step, as much as one.
+#[test]
+fn times_without_steps_are_bounded() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("t.gvt");
+    let mut recorder = recorder(&path, &Config::default());
+    tell(&mut recorder, 1..=1, true);
+    for step in 2..100_000 {
+        recorder.times(&times_of(step)).unwrap();
+    }
+    tell(&mut recorder, 2..=2, true);
+    recorder.finish(7).unwrap();
+    let (others, times) = read(&path);
+    assert_eq!(others.len(), 3);
+    assert!((200..5000).contains(&times.len()), "{}", times.len());
+    assert_eq!(times.last(), Some(&times_of(2)), "the next step's are there");
+    assert!(std::fs::metadata(&path).unwrap().len() < 3 * 65536, "three blocks");
+}

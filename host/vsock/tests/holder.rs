@@ -1,0 +1,172 @@
+//! A daemon is killed, or stopped, and another one takes its place: QEMU does not notice, and its guest is told.
+
+mod guest;
+
+use std::io::{Read as _, Write as _};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use guest::services::{ECHO, Rig};
+use guest::{Guest, is_readable};
+use vsock_device::Holder;
+use vsock_device::packet::Operation;
+
+/// Environment variable with the socket of a device in a process of its own.
+const SOCKET_ENV: &str = "VSOCK_TEST_SOCKET";
+
+/// Not a test of its own, unless a test starts it: a device that can be killed.
+#[test]
+fn device_of_a_process_of_its_own() {
+    let Some(socket) = std::env::var_os(SOCKET_ENV) else { return };
+    let rig = Rig::at(PathBuf::from(socket));
+    println!("serving");
+    std::io::stdout().flush().unwrap();
+    // Until the end of the test, or a line: then in order.
+    let _ = std::io::stdin().read(&mut [0]);
+    rig.device.shutdown();
+}
+
+/// A device in a process of its own, killed with this.
+struct Daemon(Child);
+
+impl Daemon {
+    fn start(socket: &Path) -> Daemon {
+        let program = std::env::current_exe().unwrap();
+        let child = Command::new(program)
+            .args(["--exact", "device_of_a_process_of_its_own", "--nocapture"])
+            .env(SOCKET_ENV, socket)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        Daemon(child)
+    }
+
+    fn kill(mut self) {
+        self.0.kill().unwrap();
+        self.0.wait().unwrap();
+    }
+
+    fn stop(mut self) {
+        drop(self.0.stdin.take());
+        assert!(self.0.wait().unwrap().success());
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn sockets() -> (tempfile::TempDir, PathBuf, PathBuf) {
+    let folder = tempfile::tempdir().unwrap();
+    let (held, daemon) = (folder.path().join("held.sock"), folder.path().join("daemon.sock"));
+    (folder, held, daemon)
+}
+
+fn connections_file(daemon: &Path) -> PathBuf {
+    PathBuf::from(format!("{}.connections", daemon.display()))
+}
+
+fn echoes(guest: &mut Guest, peer: u32, text: &[u8]) {
+    guest.say(peer, ECHO, text);
+    let (header, payload) = guest.receive();
+    assert_eq!((header.operation, &payload[..]), (Operation::RW, text));
+}
+
+#[test]
+fn a_guest_is_reset_and_served_after_each_kill() {
+    let (_folder, held, socket) = sockets();
+    let holder = Holder::serve(&held, &socket).unwrap();
+    let mut daemon = Daemon::start(&socket);
+    // It waits for the device, which may be slower than we are.
+    let mut guest = Guest::boot(&held);
+    for round in 0..5 {
+        let peers = [1000 + round * 10, 1001 + round * 10];
+        for peer in peers {
+            guest.connect(peer, ECHO);
+            echoes(&mut guest, peer, b"before");
+        }
+        daemon.kill();
+        if round % 2 == 0 {
+            // Said to nobody: its connection is over when somebody is there.
+            guest.say(peers[0], ECHO, b"lost");
+        }
+        daemon = Daemon::start(&socket);
+        let mut reset = Vec::new();
+        while reset.len() < 2 {
+            let (header, _) = guest.receive();
+            assert_eq!(header.operation, Operation::RST, "{header:?}");
+            reset.push(header.dst_port);
+        }
+        reset.sort_unstable();
+        assert_eq!(reset, peers);
+        if round % 2 == 0 {
+            let (header, _) = guest.receive();
+            assert_eq!(
+                (header.operation, header.dst_port),
+                (Operation::RST, peers[0]),
+                "what was lost is refused"
+            );
+        }
+        assert_eq!(guest.config(), guest::CID);
+    }
+    assert_eq!(holder.replaced(), 5);
+    assert!(connections_file(&socket).exists());
+    daemon.stop();
+    assert!(!connections_file(&socket).exists(), "nobody is left to be told");
+}
+
+#[test]
+fn a_request_of_qemu_that_comes_while_there_is_no_daemon_is_answered_once() {
+    let (_folder, held, socket) = sockets();
+    let _holder = Holder::serve(&held, &socket).unwrap();
+    let daemon = Daemon::start(&socket);
+    let mut guest = Guest::boot(&held);
+    daemon.kill();
+    let asking = std::thread::spawn(move || {
+        let cid = guest.config();
+        let positions = guest.stop();
+        guest.start_at(positions);
+        (cid, guest)
+    });
+    let _daemon = Daemon::start(&socket);
+    let (cid, mut guest) = asking.join().unwrap();
+    assert_eq!(cid, guest::CID);
+    guest.connect(7, ECHO);
+    echoes(&mut guest, 7, b"after");
+}
+
+#[test]
+fn a_daemon_that_stops_in_order_ends_connections_and_not_the_machine() {
+    let (_folder, held, socket) = sockets();
+    let _holder = Holder::serve(&held, &socket).unwrap();
+    let daemon = Daemon::start(&socket);
+    let mut guest = Guest::boot(&held);
+    guest.connect(7, ECHO);
+    daemon.stop();
+    assert_eq!(guest.receive_operation(), Operation::SHUTDOWN);
+    assert!(!connections_file(&socket).exists());
+    let _daemon = Daemon::start(&socket);
+    guest.connect(8, ECHO);
+    echoes(&mut guest, 8, b"after");
+}
+
+#[test]
+fn the_end_of_a_holder_is_the_end_of_the_device() {
+    let (_folder, held, socket) = sockets();
+    let holder = Holder::serve(&held, &socket).unwrap();
+    let _daemon = Daemon::start(&socket);
+    let mut guest = Guest::boot(&held);
+    guest.connect(7, ECHO);
+    drop(holder);
+    assert!(!held.exists());
+    assert!(vhost::VhostBackend::get_features(&guest.frontend).is_err());
+    // The daemon saw it as the end of QEMU.
+    let mut guest = Guest::boot(&socket);
+    guest.connect(7, ECHO);
+    assert!(!is_readable(&guest.rx.call, Duration::ZERO), "nothing of before is reset");
+}

@@ -1,0 +1,43 @@
+//! Daemons that are killed and go on: what tests of them share.
+
+use std::path::{Path, PathBuf};
+
+use trace::Verdict;
+
+use crate::embedded::{Embedded, Running};
+
+/// Environment variable with another number of kills: `just soak`.
+const KILLS_ENV: &str = "GPUPV_KILLS";
+/// Processes of a ring.
+pub const PROCESSES: usize = 3;
+
+/// How often a daemon is to be killed.
+pub fn kills(unless_said: u64) -> u64 {
+    std::env::var(KILLS_ENV).map_or(unless_said, |kills| kills.parse().expect("a number"))
+}
+
+/// The segments of a journal, the oldest first.
+pub fn segments(journal: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(journal).expect("a folder").flatten().map(|entry| entry.path());
+    let mut segments: Vec<_> =
+        entries.filter(|path| path.extension().is_some_and(|end| end == "gvt")).collect();
+    segments.sort();
+    segments
+}
+
+/// The journal of a daemon that is not there comes to what was recorded.
+#[track_caller]
+pub fn replays(journal: &Path, context: &str) {
+    let last = segments(journal).pop().expect("a segment");
+    let report = trace::replay(&last, &drivers::Registry::default(), &mut |_, _| {}).expect("it is a trace");
+    assert!(matches!(report.verdict, Verdict::Identical { .. }), "{context}: {report}");
+}
+
+/// Three processes, each of which waits for the next one; on their way.
+pub fn ring(broker: &Path) -> Vec<Running> {
+    let start = |number: usize| Running::start(Embedded::command_at(broker, "ring", &[&number.to_string()]));
+    let mut processes: Vec<_> = (0..PROCESSES).map(start).collect();
+    processes.iter_mut().for_each(|process| process.says("shared"));
+    processes.iter_mut().for_each(|process| process.tell(b"go\n"));
+    processes
+}

@@ -1,0 +1,332 @@
+//! What is in a trace when its daemon is killed, when its disk is full, and when nobody asked for it in time.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+use d3dkmt::{Call, Handle, SignalFlags};
+use dxgkrnl::ProcessId;
+use e2e::polling::until;
+use e2e::programs::{gpupv, gpupv_binary};
+use e2e::random::Random;
+use e2e::served::Served;
+use e2e::wire::{Client, wait_call};
+use proto::convert::{FromHost, call_to_frame};
+use serde_json::Value;
+use trace::{Reader, Record, Verdict, verify};
+
+const KILLS: u64 = 10;
+/// Environment variable with another number of kills: `just soak`.
+const KILLS_ENV: &str = "GPUPV_KILLS";
+const SEED: u64 = 0x6770_7576_2e67_7674;
+/// Guest processes that keep the daemon busy.
+const CALLERS: usize = 3;
+/// Calls that are on their way at a time.
+const PIPELINED: u64 = 16;
+
+/// What a guest process was told before the end of the daemon.
+struct Acknowledged {
+    process: ProcessId,
+    /// Every call up to this one was answered.
+    answered: u64,
+    /// Every wait up to this one ended.
+    woken: u64,
+    /// The last value that its fence memory showed.
+    seen: u64,
+    slot: u32,
+}
+
+/// How far the guest processes have come together.
+#[derive(Default)]
+struct Progress {
+    /// Processes that have their fence. Before that a call has to be answered, so no kill may come.
+    ready: AtomicUsize,
+    /// Calls that were answered since.
+    total: AtomicU64,
+}
+
+/// Waits for and signals a fence until the daemon is gone; adds up what was answered.
+fn call_until_the_end(broker: PathBuf, progress: &Progress) -> Acknowledged {
+    let mut client = Client::new(&broker);
+    let device = client.open_device();
+    let fence = client.create_fence(device, 0);
+    progress.ready.fetch_add(1, Ordering::Relaxed);
+    // Three calls are answered by now.
+    let (mut asked, mut answered, mut woken, mut value) = (3, 3, 0, 0);
+    let mut seen = 0;
+    let signal = |value: u64| Call::SignalFromCpu {
+        device,
+        objects: [fence.object].as_slice().into(),
+        values: [value].as_slice().into(),
+        flags: SignalFlags::empty(),
+    };
+    'calling: loop {
+        while asked - answered < PIPELINED {
+            let call = if asked % 2 == 1 {
+                value += 1;
+                wait_call(device, fence.object, value, value)
+            } else {
+                signal(value)
+            };
+            asked += 1;
+            if !client.stream.send_frame(&call_to_frame(asked, &call)) {
+                break 'calling;
+            }
+        }
+        match client.stream.read() {
+            Ok(FromHost::Answer { request, status, .. }) => {
+                assert!(status.is_success());
+                assert_eq!(request, answered + 1);
+                answered = request;
+                progress.total.fetch_add(1, Ordering::Relaxed);
+            }
+            Ok(FromHost::Wake { event, .. }) => {
+                assert_eq!(event.0, woken + 1);
+                woken = event.0;
+            }
+            Ok(other) => panic!("{other:?}"),
+            Err(_) => break,
+        }
+        seen = client.value(&fence);
+    }
+    let slot = fence.slot.expect("a monitored fence has a slot");
+    Acknowledged { process: ProcessId(client.process), answered, woken, seen, slot }
+}
+
+/// What a trace has of a process.
+#[derive(Default)]
+struct Recorded {
+    answered: u64,
+    woken: u64,
+    value: u64,
+}
+
+fn recorded_of(trace: &Path, of: &Acknowledged) -> Recorded {
+    let mut recorded = Recorded::default();
+    for record in Reader::open(trace).expect("it is a trace") {
+        let Record::Step { effects: Some(effects), .. } = record.expect("it can be read") else { continue };
+        for answer in effects.answers.iter().filter(|answer| answer.process == of.process) {
+            assert_eq!(answer.request, recorded.answered + 1);
+            recorded.answered = answer.request;
+        }
+        for event in effects.events.iter().filter(|event| event.process == of.process) {
+            recorded.woken = event.event.0;
+        }
+        for store in
+            effects.stores.iter().filter(|store| (store.process, store.slot) == (of.process, of.slot))
+        {
+            recorded.value = store.value;
+        }
+    }
+    recorded
+}
+
+#[test]
+fn nothing_that_a_guest_was_told_is_missing_after_a_kill() {
+    let kills = std::env::var(KILLS_ENV).map_or(KILLS, |kills| kills.parse().expect("a number"));
+    let mut random = Random::new(SEED);
+    let folder = tempfile::tempdir().expect("a folder");
+    for kill in 0..kills {
+        let trace = folder.path().join("killed.gvt");
+        let mut served = Served::start(&["--record", trace.to_str().expect("UTF-8")]);
+        let progress = Arc::new(Progress::default());
+        let callers: Vec<_> = (0..CALLERS)
+            .map(|_| {
+                let (broker, progress) = (served.broker(), progress.clone());
+                std::thread::spawn(move || call_until_the_end(broker, &progress))
+            })
+            .collect();
+        // Before the first block is full, about when it is, and later.
+        let wanted = 1 + random.below(30_000) as u64;
+        until("they call", || {
+            progress.ready.load(Ordering::Relaxed) == CALLERS
+                && progress.total.load(Ordering::Relaxed) >= wanted
+        });
+        served.child.kill().expect("it is ours");
+        served.child.wait().expect("it is ours");
+        let acknowledged: Vec<_> =
+            callers.into_iter().map(|caller| caller.join().expect("no panic")).collect();
+
+        let found = verify(Reader::open(&trace).expect("it opens")).expect("it can be read");
+        assert!(found.is_whole() && !found.ended, "kill {kill} after {wanted}: {found}");
+        for of in &acknowledged {
+            let recorded = recorded_of(&trace, of);
+            let context = format!("kill {kill} after {wanted}: process {}", of.process.0);
+            assert!(recorded.answered >= of.answered, "{context}: {} of {}", recorded.answered, of.answered);
+            assert!(recorded.woken >= of.woken, "{context}: woken {} of {}", recorded.woken, of.woken);
+            assert!(recorded.value >= of.seen, "{context}: value {} of {}", recorded.value, of.seen);
+        }
+        let report =
+            trace::replay(&trace, &drivers::Registry::default(), &mut |_, _| {}).expect("it is a trace");
+        assert!(matches!(report.verdict, Verdict::Identical { .. }), "kill {kill} after {wanted}: {report}");
+    }
+}
+
+fn stdout(output: &Output) -> &str {
+    std::str::from_utf8(&output.stdout).expect("gpupv prints text")
+}
+
+fn verified(trace: &Path) -> (Option<i32>, Value) {
+    let output = gpupv(&["trace", "verify", "--json"]).arg(trace).output().expect("gpupv starts");
+    (output.status.code(), serde_json::from_str(stdout(&output)).expect("JSON"))
+}
+
+/// Waits and signals so often; each works.
+fn works(
+    client: &mut Client,
+    device: Handle,
+    fence: &d3dkmt::CreatedSyncObject,
+    values: std::ops::Range<u64>,
+) {
+    for value in values {
+        assert!(client.signal(device, fence.object, value).is_success());
+    }
+}
+
+#[test]
+fn a_full_disk_stops_the_recording_and_not_the_daemon() {
+    // Two halves of a MiB: room for the open block, and for a few full ones.
+    const LIMIT: &str = "trap '' XFSZ; ulimit -f 1024; exec \"$@\"";
+    let folder = tempfile::tempdir().expect("a folder");
+    let trace = folder.path().join("full.gvt");
+    let mut command = Command::new("sh");
+    command.args(["-c", LIMIT, "sh"]).arg(gpupv_binary());
+    let arguments = ["--record", trace.to_str().expect("UTF-8")];
+    let mut served = Served::start_as(command, &arguments);
+    let mut client = Client::new(&served.broker());
+    let device = client.open_device();
+    let fence = client.create_fence(device, 0);
+    let mut value = 0;
+    until("the disk is full", || {
+        works(&mut client, device, &fence, value + 1..value + 5001);
+        value += 5000;
+        served.inspect().recording_dropped > 0
+    });
+    works(&mut client, device, &fence, value + 1..value + 11);
+    assert_eq!(client.value(&fence), value + 10);
+    let dropped = served.inspect().recording_dropped;
+    let (code, found) = verified(&trace);
+    assert_eq!(code, Some(1), "{found}");
+    assert_eq!(found["lost_steps"].as_u64(), Some(dropped), "{found}");
+    assert!(
+        found["lost"][0]["why"].as_str().is_some_and(|why| why.starts_with("recording stopped: ")),
+        "{found}"
+    );
+    assert!(found["steps"].as_u64().is_some_and(|steps| steps > 5000), "{found}");
+    let text = gpupv(&["inspect", "--directory"]).arg(served.directory()).output().expect("gpupv starts");
+    assert!(stdout(&text).contains(&format!("recording stopped: {dropped} steps")), "{}", stdout(&text));
+    // What the daemon could not record it says in the end as well.
+    served.terminate();
+    assert_eq!(served.child.wait().expect("it is ours").code(), Some(2));
+    let (_, found) = verified(&trace);
+    assert!(found["lost_steps"].as_u64() >= Some(dropped), "{found}");
+}
+
+#[test]
+fn durability_is_named_and_each_kind_records_everything() {
+    let folder = tempfile::tempdir().expect("a folder");
+    for durable in ["none", "block", "interval:1"] {
+        let trace = folder.path().join("durable.gvt");
+        let arguments = ["--durable", durable, "--record", trace.to_str().expect("UTF-8")];
+        let mut served = Served::start(&arguments);
+        let mut client = Client::new(&served.broker());
+        let device = client.open_device();
+        let fence = client.create_fence(device, 0);
+        works(&mut client, device, &fence, 1..101);
+        if durable == "interval:1" {
+            // The writer puts what there is into the file itself, and then sleeps.
+            let in_file = || Reader::new(std::fs::File::open(&trace).expect("there"), &trace).map(verify);
+            until("it is written", || {
+                in_file().is_ok_and(|found| found.is_ok_and(|found| found.steps > 100))
+            });
+        }
+        served.terminate();
+        assert_eq!(served.child.wait().expect("it is ours").code(), Some(0));
+        let found = verify(Reader::open(&trace).expect("it opens")).expect("it can be read");
+        assert!(found.is_whole() && found.ended && found.steps > 100, "{durable}: {found}");
+    }
+    for (arguments, wanted) in [
+        (&["--record", "x.gvt", "--durable", "interval:0"][..], "interval:MS"),
+        (&["--record", "x.gvt", "--durable", "always"], "`none`, `block` or"),
+        (&["--durable", "block"], "--record"),
+        (&["--record", "x.gvt", "--flight-recorder", "1"], "--flight-recorder"),
+    ] {
+        let output = gpupv(&["serve"]).args(arguments).output().expect("gpupv starts");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.code() == Some(2) && said.contains(wanted), "{arguments:?}: {said}");
+    }
+}
+
+#[test]
+fn a_flight_recorder_is_dumped_when_it_is_asked_for_and_when_an_engine_is_reset() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let dumps = folder.path().to_str().expect("UTF-8");
+    let served = Served::start(&["--flight-recorder", "1", "--dumps", dumps]);
+    let mut client = Client::new(&served.broker());
+    let device = client.open_device();
+    let fence = client.create_fence(device, 0);
+    works(&mut client, device, &fence, 1..1001);
+    let asked = folder.path().join("asked.gvt");
+    let mut dump = gpupv(&["trace", "dump", "--json", "--directory"]);
+    let output = dump.arg(served.directory()).arg(&asked).output().expect("gpupv starts");
+    let said: Value = serde_json::from_str(stdout(&output)).expect("JSON");
+    assert!(said["steps"].as_u64() > Some(1000), "{said}");
+    let report = trace::replay(&asked, &drivers::Registry::default(), &mut |_, _| {}).expect("it is a trace");
+    assert!(report.agrees() && report.ended, "{report}");
+    assert_eq!(verified(&asked).0, Some(0));
+
+    // An engine hangs, and is reset two seconds later.
+    let context = client.create_context(device);
+    let mut inject = gpupv(&["inject", "--directory"]);
+    assert!(
+        inject.arg(served.directory()).args(["hang", "3D"]).output().expect("gpupv starts").status.success()
+    );
+    assert!(client.submit_write(context, &fence, 2000).is_success());
+    let dumped = || {
+        let entries = std::fs::read_dir(folder.path()).expect("a folder").flatten();
+        entries.map(|entry| entry.path()).find(|path| path.to_string_lossy().ends_with("-reset.gvt"))
+    };
+    until("the engine is reset", || served.inspect().engine_resets > 0);
+    let dumped = dumped().expect("a dump of the reset");
+    let report =
+        trace::replay(&dumped, &drivers::Registry::default(), &mut |_, _| {}).expect("it is a trace");
+    assert!(report.agrees() && report.ended, "{report}");
+
+    // Who records into a file has everything there.
+    let trace = folder.path().join("all.gvt");
+    let served = Served::start(&["--record", trace.to_str().expect("UTF-8")]);
+    let refused = gpupv(&["trace", "dump", "--directory"]).arg(served.directory()).arg(&asked).output();
+    let refused = refused.expect("gpupv starts");
+    assert_eq!(refused.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("records into a file"));
+}
+
+#[test]
+fn verify_says_what_is_lost_and_exits_by_it() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let trace = folder.path().join("run.gvt");
+    let output = gpupv(&["run", "--record"]).arg(&trace).args(["--", "true"]).output().expect("gpupv starts");
+    assert_eq!(output.status.code(), Some(0));
+    let (code, found) = verified(&trace);
+    assert_eq!((code, found["whole"].as_bool(), found["ended"].as_bool()), (Some(0), Some(true), Some(true)));
+    assert_eq!((found["blocks"]["header"].as_u64(), found["blocks"]["end"].as_u64()), (Some(1), Some(1)));
+    let bytes = std::fs::read(&trace).expect("the trace is there");
+    let damaged = folder.path().join("damaged.gvt");
+    // Behind the header's block, whose length is at byte 20, comes the only one with steps.
+    let header = 68 + u32::from_le_bytes(bytes[20..24].try_into().expect("four bytes")) as usize;
+    let mut copy = bytes.clone();
+    copy[header + 70] ^= 1;
+    std::fs::write(&damaged, copy).expect("the folder is writable");
+    let (code, lost) = verified(&damaged);
+    assert_eq!(code, Some(1));
+    assert_eq!(lost["lost_steps"], found["steps"], "{lost}");
+    assert_eq!(lost["lost"][0]["offset"].as_u64(), Some(header as u64), "{lost}");
+    let output = gpupv(&["trace", "verify"]).arg(&damaged).output().expect("gpupv starts");
+    assert!(stdout(&output).starts_with("damaged: 0 steps"), "{}", stdout(&output));
+    std::fs::write(&damaged, &bytes[..header - 1]).expect("the folder is writable");
+    let (code, lost) = verified(&damaged);
+    assert_eq!((code, lost["whole"].as_bool()), (Some(1), Some(false)), "{lost}");
+    let output = gpupv(&["trace", "verify", "/nowhere.gvt"]).output().expect("gpupv starts");
+    assert_eq!(output.status.code(), Some(2));
+}

@@ -1,0 +1,128 @@
+//! Recordings, and the parts that VMs have of them, played at a daemon that runs.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use e2e::embedded::{Embedded, Running};
+use e2e::polling::eventually;
+use e2e::programs::{gpupv, stderr, stdout, tree};
+use gpupv::daemon::Options;
+use serde_json::Value;
+use trace::Reader;
+
+/// Three VMs take turns by fences that they share by name.
+fn three_vms() -> PathBuf {
+    tree().join("tests/traces/three_vms.gvt")
+}
+
+fn at(trace: &Path, broker: &Path, more: &[&str]) -> Command {
+    let mut command = gpupv(&["replay"]);
+    command.arg(trace).arg("--at").arg(broker).args(more).stdin(Stdio::null());
+    command
+}
+
+fn json(output: &Output) -> Value {
+    serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{}", stderr(output)))
+}
+
+/// A daemon like the one of a trace, with VMs that have no machine.
+fn like(trace: &Path, vms: &[&str]) -> Embedded {
+    let kernel = Reader::open(trace).expect("a trace").header().config.clone();
+    let local_vms = vms.iter().map(|vm| (*vm).to_owned()).collect();
+    Embedded::start_with(Options { kernel, local_vms, ..Options::default() })
+}
+
+fn broker_of(daemon: &Embedded, vm: &str) -> PathBuf {
+    daemon.daemon().local_vm(vm).expect("it is there").1
+}
+
+#[test]
+fn recorded_programs_come_to_the_same_at_another_daemon() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let trace = folder.path().join("run.gvt");
+    let daemon = Embedded::start_with(Options { record: Some(trace.clone()), ..Options::default() });
+    for (program, arguments) in
+        [("fence_tour", &[] as &[&str]), ("rows_sharing", &[]), ("rows_cpu", &[]), ("threads", &[])]
+    {
+        let output = daemon.run(program, arguments);
+        assert!(output.status.success(), "{program}: {}", stdout(&output));
+        daemon.wait_until_forgotten();
+    }
+    daemon.stop();
+    let daemon = Embedded::start();
+    let played = at(&trace, &daemon.broker(), &["--json"]).output().expect("gpupv starts");
+    let told = json(&played);
+    assert_eq!(told["verdict"], "as recorded", "{told:#}");
+    assert_eq!((played.status.code(), &told["processes"]), (Some(0), &Value::from(4)), "{told:#}");
+    assert!(told["calls"].as_u64().unwrap() > 1_000 && told["wakes"].as_u64().unwrap() > 100, "{told:#}");
+    let left_out = told["left_out"].as_object().expect("reasons");
+    assert!(left_out.keys().all(|why| why == "the library cancels waits by itself"), "{told:#}");
+    daemon.wait_until_forgotten();
+    daemon.stop();
+}
+
+/// Each VM's part is a replay of its own: they know of one another only by what the daemon does.
+#[test]
+fn the_parts_of_three_vms_meet_at_a_live_daemon() {
+    let trace = three_vms();
+    let daemon = like(&trace, &["A", "B", "M"]);
+    let part = |vm: &str| at(&trace, &broker_of(&daemon, vm), &["--vm", vm]);
+    let first = Running::start({
+        let mut command = part("A");
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        command
+    });
+    eventually("A shares its fences and waits", || {
+        let state = daemon.seat().snapshot();
+        if state.shares == 2 && state.waits.len() == 1 { Ok(()) } else { Err(format!("{state:?}")) }
+    });
+    let second = std::thread::spawn({
+        let mut command = part("B");
+        move || command.output().expect("gpupv starts")
+    });
+    let third = part("M").output().expect("gpupv starts");
+    let second = second.join().expect("it comes to an end");
+    for (vm, output) in [("B", &second), ("M", &third)] {
+        assert_eq!(output.status.code(), Some(0), "{vm}: {}{}", stdout(output), stderr(output));
+        assert!(stdout(output).starts_with("as recorded: "), "{vm}: {}", stdout(output));
+    }
+    let (status, said) = first.outcome(b"");
+    assert!(status.success() && said.starts_with("as recorded: "), "A: {said}");
+    daemon.wait_until_forgotten();
+    daemon.stop();
+}
+
+#[test]
+fn what_comes_to_something_else_is_told() {
+    let trace = three_vms();
+    let daemon = like(&trace, &["A", "B", "M"]);
+    // Nobody has shared anything yet.
+    let output = at(&trace, &broker_of(&daemon, "M"), &["--vm", "M"]).output().expect("gpupv starts");
+    assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
+    let said = stdout(&output);
+    assert!(said.starts_with("2 differences: "), "{said}");
+    let different = "p3 OpenNtHandleFromName: was STATUS_SUCCESS, is STATUS_OBJECT_NAME_NOT_FOUND\n";
+    assert!(said.contains(different), "{said}");
+    assert!(said.contains(" for it opens an NT handle of a process that is not played\n"), "{said}");
+    assert!(said.contains(" for it names what was not given now\n"), "{said}");
+    daemon.wait_until_forgotten();
+    daemon.stop();
+}
+
+#[test]
+fn what_cannot_be_played_is_refused() {
+    let trace = three_vms();
+    let folder = tempfile::tempdir().expect("a folder");
+    let nobody = folder.path().join("nobody");
+    let refused = |command: &mut Command| {
+        let output = command.output().expect("gpupv starts");
+        assert_eq!(output.status.code(), Some(2), "{}", stdout(&output));
+        stderr(&output).to_owned()
+    };
+    let said = refused(&mut at(&trace, &nobody, &["--vm", "C"]));
+    assert!(said.contains("no VM \"C\" is in the recording: there are A, B, M, host"), "{said}");
+    let said = refused(&mut at(&trace, &nobody, &[]));
+    assert!(said.contains("no broker at") && said.contains("nobody"), "{said}");
+    let said = refused(&mut at(&trace, &nobody, &["--until", "seq=3"]));
+    assert!(said.contains("--until"), "{said}");
+}

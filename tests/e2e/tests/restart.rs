@@ -1,0 +1,151 @@
+//! A daemon with a journal is killed under load and started again: its guests go on, and notice nothing but the time.
+
+use e2e::embedded::{Embedded, Running};
+use e2e::journal::{PROCESSES, kills, replays, ring, segments};
+use e2e::polling::eventually;
+use e2e::programs::{gpupv, stderr};
+use e2e::random::Random;
+use e2e::served::Served;
+
+const KILLS: u64 = 5;
+const SEED_ENV: &str = "GPUPV_SEED";
+
+/// Three processes in a ring while their daemon is killed so often and started again.
+fn ring_goes_on(kills: u64, more: &[&str]) {
+    let default = u64::from(std::process::id());
+    let seed = std::env::var(SEED_ENV).map_or(default, |seed| seed.parse().expect("a number"));
+    println!("{SEED_ENV}={seed}");
+    let mut random = Random::new(seed);
+    let folder = tempfile::tempdir().expect("a folder");
+    let journal = folder.path().join("journal");
+    let arguments = [&["--journal", journal.to_str().expect("UTF-8")], more].concat();
+    let mut served = Served::start(&arguments);
+    let mut processes = ring(&served.broker());
+    for kill in 0..kills {
+        for process in &mut processes {
+            process.tell(format!("{}\n", 1 + random.below(60)).as_bytes());
+        }
+        processes.iter_mut().for_each(|process| process.says("on"));
+        served.kill();
+        replays(&journal, &format!("seed {seed}, kill {kill}"));
+        served.start_again(&arguments);
+    }
+    for process in &mut processes {
+        process.tell(b"20\n");
+    }
+    processes.iter_mut().for_each(|process| process.says("on"));
+    assert_eq!(served.inspect().processes.len(), PROCESSES);
+    // All inputs first: each waits for its neighbour to the end.
+    processes.iter_mut().for_each(Running::end_input);
+    for process in processes {
+        let text = process.end();
+        assert!(text.ends_with("ring: all as expected\n"), "seed {seed}: {text}");
+    }
+    nothing_is_left(&served);
+    served.terminate();
+    assert_eq!(served.child.wait().expect("it is ours").code(), Some(0));
+    replays(&journal, "in the end");
+}
+
+#[track_caller]
+fn nothing_is_left(served: &Served) {
+    eventually("nothing is left of the guests", || {
+        let left = served.inspect();
+        let objects = left.objects.len() + left.waits.len() + left.devices.len() + left.contexts.len();
+        if left.processes.is_empty() && objects == 0 { Ok(()) } else { Err(format!("{left:?}")) }
+    });
+}
+
+#[test]
+fn guests_go_on_after_each_kill_and_lose_nothing() {
+    ring_goes_on(kills(KILLS), &[]);
+}
+
+#[test]
+fn one_way_calls_are_made_once_each() {
+    ring_goes_on(KILLS, &["--async-submission"]);
+}
+
+#[test]
+fn engines_reach_the_memory_that_was_lent_before() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let journal = folder.path().join("journal");
+    let arguments = ["--journal", journal.to_str().expect("UTF-8")];
+    let mut served = Served::start(&arguments);
+    let mut lists = Running::start(Embedded::command_at(&served.broker(), "lists_tour", &["on-demand"]));
+    lists.says("ready");
+    for _ in 0..3 {
+        lists.tell(b"\n");
+        lists.says("right");
+        served.kill();
+        served.start_again(&arguments);
+    }
+    lists.tell(b"\n");
+    assert_eq!(lists.end(), "right\n");
+    nothing_is_left(&served);
+}
+
+#[test]
+fn who_ended_meanwhile_or_does_not_come_leaves_nothing_and_stops_nobody() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let journal = folder.path().join("journal");
+    let journal = journal.to_str().expect("UTF-8");
+    let mut served = Served::start(&["--journal", journal, "--resume-within", "forever"]);
+    let mut steady = Running::start(Embedded::command_at(&served.broker(), "lists_tour", &["on-demand"]));
+    steady.says("ready");
+    let start = |served: &Served| {
+        let mut running =
+            Running::start(Embedded::command_at(&served.broker(), "lists_tour", &["on-demand"]));
+        running.says("ready");
+        running
+    };
+    let killed = start(&served);
+    served.kill();
+    killed.kill();
+    // It is waited for without a limit, and known to have ended at once.
+    served.start_again(&["--journal", journal, "--resume-within", "forever"]);
+    steady.tell(b"\n");
+    steady.says("right");
+    assert_eq!(served.inspect().processes.len(), 1);
+
+    let stopped = start(&served);
+    stopped.signal(rustix::process::Signal::STOP);
+    served.kill();
+    served.start_again(&["--journal", journal, "--resume-within", "0.2"]);
+    steady.tell(b"\n");
+    steady.says("right");
+    assert_eq!(served.inspect().processes.len(), 1, "the other one did not come");
+    // What it calls from here on is answered at once, and not by a daemon that never knew it.
+    stopped.signal(rustix::process::Signal::CONT);
+    let (status, text) = stopped.outcome(b"\n");
+    assert!(!status.success() && text.contains("0xc00002b6"), "{status}: {text}");
+    assert_eq!(steady.end(), "");
+    nothing_is_left(&served);
+}
+
+#[test]
+fn a_journal_is_one_daemons_and_what_it_cannot_go_on_from_is_told() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let journal = folder.path().join("journal");
+    let path = journal.to_str().expect("UTF-8");
+    let refused = |arguments: &[&str], wanted: &str| {
+        let sockets = tempfile::tempdir().expect("a folder");
+        let mut command = gpupv(&["serve", "--directory"]);
+        let output = command.arg(sockets.path()).args(arguments).output().expect("gpupv starts");
+        let said = stderr(&output);
+        assert!(output.status.code() == Some(2) && said.contains(wanted), "{arguments:?}: {said}");
+    };
+    let mut served = Served::start(&["--journal", path]);
+    refused(&["--journal", path], &format!("in use by process {}", served.pid()));
+    served.kill();
+    refused(&["--journal", path, "--record", "x.gvt"], "cannot be used with");
+    refused(&["--journal", path, "--flight-recorder", "1"], "cannot be used with");
+    refused(&["--resume-within", "5"], "--journal");
+    refused(&["--journal", path, "--resume-within", "soon"], "SECONDS, or `forever`");
+    let segment = segments(&journal).pop().expect("a segment");
+    let mut bytes = std::fs::read(&segment).expect("it is there");
+    let last = bytes.len() - 1;
+    bytes[last] ^= 1;
+    std::fs::write(&segment, bytes).expect("it is ours");
+    refused(&["--journal", path], "gpupv trace verify");
+}

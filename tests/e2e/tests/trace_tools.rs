@@ -1,0 +1,195 @@
+//! `gpupv replay` by hand, `gpupv trace shrink` and `gpupv trace reorder`: the real binary, on golden traces and others.
+
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::{Output, Stdio};
+
+use dxgkrnl::{Config, Effects, Input, VmId};
+use e2e::programs::{gpupv, scenario, stderr, stdout, tree};
+use scenario::choose::First;
+use scenario::model::ModelWorld;
+use scenario::run::run;
+use scenario::script::parse;
+use serde_json::Value;
+use trace::{Reader, Record, Recorder};
+
+fn golden(name: &str) -> PathBuf {
+    tree().join("tests/traces").join(name).with_extension("gvt")
+}
+
+fn command(words: &[&str], trace: &Path, arguments: &[&str]) -> Output {
+    gpupv(words).arg(trace).args(arguments).stdin(Stdio::null()).output().expect("gpupv starts")
+}
+
+fn code(output: &Output, wanted: i32) {
+    assert_eq!(output.status.code(), Some(wanted), "{}{}", stdout(output), stderr(output));
+}
+
+fn json(output: &Output) -> Value {
+    serde_json::from_str(stdout(output)).unwrap_or_else(|error| panic!("{error}: {}", stdout(output)))
+}
+
+#[test]
+fn a_replay_stops_at_a_place_and_prints_the_state_there() {
+    let trace = golden("three_vms");
+    let output = command(&["replay"], &trace, &["--until", "seq=12", "--state"]);
+    code(&output, 0);
+    let said = stdout(&output);
+    assert!(said.starts_with("identical: 11 steps") && said.contains("stopped before step #12"), "{said}");
+    assert!(said.contains("process"), "the state: {said}");
+    let output = command(&["replay"], &trace, &["--until", "seq=12", "--state", "--json"]);
+    code(&output, 0);
+    let verdict = json(&output);
+    assert_eq!((&verdict["stopped_before"], &verdict["steps"]), (&12.into(), &11.into()));
+    assert!(verdict["state"].is_object(), "{verdict}");
+    for (wrong, why) in
+        [("banana", "it has no ="), ("time=5h", "behind time= comes"), ("wait=7", "behind wait= come")]
+    {
+        let output = command(&["replay"], &trace, &["--until", wrong]);
+        code(&output, 2);
+        assert!(stderr(&output).contains(why) && stderr(&output).contains("seq=120"), "{}", stderr(&output));
+    }
+    code(&command(&["replay"], &trace, &["--step", "--json"]), 2);
+    code(&command(&["replay"], &trace, &["--untill", "seq=1"]), 2);
+}
+
+#[test]
+fn a_replay_goes_forwards_and_backwards_by_hand() {
+    let mut child = gpupv(&["replay", "--step"])
+        .arg(golden("hang"))
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("gpupv starts");
+    let mut input = child.stdin.take().expect("it is piped");
+    input.write_all(b"n 2\ng seq=9\nb 3\ns\nfly\ng seq=9999\nh\nq\nn\n").expect("it reads");
+    drop(input);
+    let output = child.wait_with_output().expect("it ends");
+    code(&output, 0);
+    let said = stdout(&output);
+    let places: Vec<&str> = said.lines().filter_map(|line| line.strip_prefix("before step #")).collect();
+    assert_eq!(&places[..3], ["1", "9", "6"], "{said}");
+    for wanted in
+        ["#1 ", "#2 ", "\"fly\" is no command; h lists them", "the end of the trace: the state is the same"]
+    {
+        assert!(said.contains(wanted), "{wanted}: {said}");
+    }
+    assert!(said.contains("the kernel's whole state here"), "{said}");
+}
+
+#[test]
+fn a_dump_without_a_state_is_neither_identical_nor_asked() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let trace = folder.path().join("dump.gvt");
+    let mut recorder = Recorder::in_memory(&Config::default(), "a test", 1).expect("memory");
+    for step in 1..=2000 {
+        recorder.begin(step, &Input::VmAttached { vm: VmId(1), name: "x".repeat(1000) }).expect("memory");
+        recorder.end(&Effects::default()).expect("memory");
+    }
+    recorder.dump(&trace, None).expect("room");
+    let output = command(&["replay"], &trace, &[]);
+    code(&output, 1);
+    assert!(stdout(&output).starts_with("nothing could be compared: "), "{}", stdout(&output));
+    assert_eq!(json(&command(&["replay"], &trace, &["--json"]))["verdict"], "no-state");
+    for words in [&["why"][..], &["trace", "shrink"], &["trace", "reorder"]] {
+        let output = command(words, &trace, &[]);
+        code(&output, 2);
+        assert!(stderr(&output).contains("begins at step #"), "{}", stderr(&output));
+    }
+}
+
+/// The step behind the one with which a VM ended.
+fn behind_the_crash(trace: &Path) -> u64 {
+    let is_crash = |record: &Record| matches!(record, Record::Step { input: Input::VmDetached { .. }, .. });
+    let mut records = Reader::open(trace).expect("a trace").map(|record| record.expect("it is whole"));
+    records.find(is_crash).expect("a VM crashes").sequence() + 1
+}
+
+#[test]
+fn a_recording_is_shrunk_to_a_scenario_that_runs_and_shows_what_was_wrong() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (trace, out) = (golden("crash"), folder.path().join("out.scn"));
+    let until = format!("seq={}", behind_the_crash(&trace));
+    let arguments = ["--until", &until, "--output", out.to_str().expect("UTF-8")];
+    let output = command(&["trace", "shrink"], &trace, &arguments);
+    code(&output, 0);
+    assert!(stdout(&output).contains("dead-end: gpupv scenario run "), "{}", stdout(&output));
+    let text = std::fs::read_to_string(&out).expect("the scenario");
+    assert!(text.lines().last().is_some_and(|line| line.starts_with("expect why p dead-end ")), "{text}");
+    assert!(text.lines().count() < 20, "{text}");
+    let ran = scenario(folder.path(), &["run", "out.scn"]);
+    code(&ran, 0);
+    // Without a file it is said; for programs, with what it cost.
+    let output = command(&["trace", "shrink"], &trace, &["--until", &until]);
+    assert_eq!(stdout(&output).trim_end(), text.trim_end());
+    let shrunk = json(&command(&["trace", "shrink"], &trace, &["--until", &until, "--json"]));
+    assert_eq!((&shrunk["kept"][0], &shrunk["scenario"]), (&"dead-end".into(), &text.into()));
+    assert!(shrunk["steps_left"].as_u64() < shrunk["steps"].as_u64(), "{shrunk}");
+
+    // In the end everybody was gone, and nothing stuck.
+    let output = command(&["trace", "shrink"], &trace, &[]);
+    code(&output, 2);
+    assert!(stderr(&output).contains("nothing is stuck at its end"), "{}", stderr(&output));
+    let output = command(&["trace", "shrink"], &trace, &["--until", &until, "--keep", "cycle"]);
+    code(&output, 2);
+    assert!(stderr(&output).contains("does not come to cycle"), "{}", stderr(&output));
+    let output = command(&["trace", "shrink"], &trace, &["--keep", "stuck"]);
+    code(&output, 2);
+    assert!(
+        stderr(&output).contains("\"stuck\" is nothing to keep: write a verdict (progressing"),
+        "{}",
+        stderr(&output)
+    );
+    let nowhere = folder.path().join("no/out.scn");
+    let arguments = ["--until", &until, "-o", nowhere.to_str().expect("UTF-8")];
+    let output = command(&["trace", "shrink"], &trace, &arguments);
+    code(&output, 2);
+    assert!(stderr(&output).contains("a folder that exists with --output"), "{}", stderr(&output));
+}
+
+/// It passed, because the fence was set back before it was set up.
+const RACE: &str = include_str!("../../../host/scenario/tests/race_that_passed.scn");
+
+/// What a daemon would have recorded, up to where the first process ends.
+fn record(text: &str, trace: &Path) {
+    let program = parse(text).expect("it is a scenario").remove(0);
+    let mut world = ModelWorld::new(&program, None).recording();
+    run(&program, &mut world, &mut First);
+    let mut recorder = Recorder::create(trace, &program.setting.kernel, "a test").expect("a file");
+    let is_end = |input: &Input| matches!(input, Input::ProcessGone { .. } | Input::NtHandleClosed { .. });
+    for (now, input, effects) in world.steps().iter().take_while(|(_, input, _)| !is_end(input)) {
+        recorder.begin(*now, input).expect("room");
+        recorder.end(effects).expect("room");
+    }
+}
+
+#[test]
+fn another_order_of_a_recording_that_hangs_is_found_and_written() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (trace, out) = (folder.path().join("race.gvt"), folder.path().join("out.scn"));
+    record(RACE, &trace);
+    code(&command(&["replay"], &trace, &[]), 0);
+    let output =
+        command(&["trace", "reorder"], &trace, &["--orders", "40", "-o", out.to_str().expect("UTF-8")]);
+    code(&output, 1);
+    let said = stdout(&output);
+    assert!(said.contains("p waits in the end for ") && said.contains("\n  comes behind #"), "{said}");
+    code(&scenario(folder.path(), &["run", "out.scn"]), 0);
+    let text = std::fs::read_to_string(&out).expect("the scenario");
+    assert!(text.lines().last().is_some_and(|line| line.starts_with("expect why p ")), "{text}");
+    let explored = || command(&["trace", "reorder"], &trace, &["--orders", "40", "--seed", "3", "--json"]);
+    assert_eq!(stdout(&explored()), stdout(&explored()), "the same seed finds the same");
+    let found = json(&explored());
+    assert_eq!((&found["found"][0]["kind"], &found["found"][0]["failure"]), (&"waits".into(), &true.into()));
+    assert!(found["orders"].as_u64().is_some_and(|orders| (1..=40).contains(&orders)), "{found}");
+
+    // Other values in the end are told, and are no failure.
+    let values = folder.path().join("values.gvt");
+    record(RACE.trim_end().rsplit_once('\n').expect("two lines").0, &values);
+    let output = command(&["trace", "reorder"], &values, &[]);
+    code(&output, 0);
+    assert!(stdout(&output).contains("it ends in another state: "), "{}", stdout(&output));
+    code(&command(&["trace", "reorder"], &trace, &["--orders", "0"]), 2);
+    code(&command(&["trace", "reorder"], &folder.path().join("gone.gvt"), &[]), 2);
+}

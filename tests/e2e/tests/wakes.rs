@@ -1,0 +1,246 @@
+//! Where the time of a wake-up goes: with real processes, whatever is held up is that part and no other.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Condvar, Mutex};
+
+use dxgkrnl::{Effects, Input, Nanos};
+use e2e::embedded::{Embedded, Running};
+use e2e::polling::until;
+use e2e::programs::gpupv;
+use gpupv::daemon::observer::DaemonKernel;
+use gpupv::daemon::{Observer, Options};
+use rustix::process::Signal;
+use rustix::time::{ClockId, clock_gettime};
+use serde_json::Value;
+use trace::{Reader, Record};
+
+const PARTS: [&str; 7] = ["guest", "link", "host queue", "model", "store", "link back", "waiter"];
+
+fn now() -> i64 {
+    let now = clock_gettime(ClockId::Monotonic);
+    now.tv_sec * 1_000_000_000 + now.tv_nsec
+}
+
+/// Lets this much time pass, that it is seen where it went.
+const HELD_NS: i64 = 30_000_000;
+
+fn hold() {
+    let end = now() + HELD_NS;
+    while now() < end {
+        std::hint::spin_loop();
+    }
+}
+
+/// Two processes of a daemon that asks for times: one waits, the other signals when it is told to.
+struct Pair {
+    daemon: Embedded,
+    trace: PathBuf,
+    waiter: Running,
+    signaler: Running,
+}
+
+impl Pair {
+    fn start(folder: &Path, wakes: usize, observer: Option<Arc<dyn Observer>>) -> Pair {
+        let trace = folder.join("wakes.gvt");
+        let options = Options { record: Some(trace.clone()), times: true, observer, ..Options::default() };
+        let daemon = Embedded::start_with(options);
+        let mut waiter = daemon.spawn("wakes", &["wait", &wakes.to_string()]);
+        waiter.says("shared");
+        let mut signaler = daemon.spawn("wakes", &["signal"]);
+        signaler.says("opened");
+        Pair { daemon, trace, waiter, signaler }
+    }
+
+    /// The waiter waits, as the kernel sees it.
+    fn waits(&mut self) {
+        self.waiter.says("waits");
+        until("the wait is registered", || !self.daemon.seat().snapshot().waits.is_empty());
+    }
+
+    /// Ends all, and tells where the time of each wake-up of the waiter went: the whole and its parts, by their steps.
+    fn end(self) -> Vec<(i64, [i64; 7])> {
+        let Pair { daemon, trace, waiter, signaler } = self;
+        signaler.end();
+        waiter.end();
+        daemon.wait_until_forgotten();
+        daemon.stop();
+        wakes_of(&trace)
+    }
+}
+
+fn wakes_of(trace: &Path) -> Vec<(i64, [i64; 7])> {
+    let output =
+        gpupv(&["trace", "stats", "--wakes=1000", "--json"]).arg(trace).output().expect("gpupv starts");
+    assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
+    let told: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let slowest = told["slowest"].as_array().expect("a list");
+    assert_eq!(told["wakes"], slowest.len(), "each is known from its signal to its end: {told:#}");
+    let mut wakes: Vec<_> = slowest.iter().collect();
+    wakes.sort_by_key(|wake| wake["step"].as_u64());
+    let known = |length: &Value| {
+        assert_eq!(length["error_ns"], 0, "local processes have one clock: {told:#}");
+        length["ns"].as_i64().expect("a number")
+    };
+    let of = |wake: &Value| {
+        assert_eq!(wake["call"], "SignalFromCpu", "{told:#}");
+        let (whole, parts) = (known(&wake["whole"]), PARTS.map(|part| known(&wake["parts"][part])));
+        assert_eq!(whole, parts.iter().sum::<i64>(), "parts add up: {wake:#}");
+        assert!(parts.iter().all(|part| *part >= 0), "nothing comes before its cause: {wake:#}");
+        (whole, parts)
+    };
+    wakes.into_iter().map(of).collect()
+}
+
+/// What is held up for some time is this part, and all others together have no more than the rest of the time that passed.
+#[track_caller]
+fn held(name: &str, (_, parts): (i64, [i64; 7]), passed: i64) {
+    let at = PARTS.iter().position(|part| *part == name).expect("a part");
+    let rest: i64 = parts.iter().sum::<i64>() - parts[at];
+    assert!(parts[at] >= HELD_NS, "{name} took {parts:?} ns");
+    assert!(rest <= passed - HELD_NS, "{name} was held up, and of {passed} ns {parts:?} went elsewhere");
+}
+
+#[test]
+fn parts_of_each_wake_up_add_up_and_the_replay_knows_nothing_of_them() {
+    const WAKES: usize = 50;
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut pair = Pair::start(folder.path(), WAKES, None);
+    let mut between = Vec::new();
+    for _ in 0..WAKES {
+        pair.waits();
+        let begun = now();
+        pair.signaler.tell(b"s");
+        pair.signaler.says("signaled");
+        pair.waiter.says("woken");
+        between.push(now() - begun);
+    }
+    let trace = pair.trace.clone();
+    let wakes = pair.end();
+    assert_eq!(wakes.len(), WAKES, "the last one, which is told at the exit, among them");
+    for ((whole, parts), passed) in wakes.into_iter().zip(between) {
+        assert!(whole <= passed, "{whole} of {passed} ns: {parts:?}");
+    }
+    let output = gpupv(&["replay"]).arg(&trace).output().expect("gpupv starts");
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success() && said.starts_with("identical: "), "{said}");
+    // Beside the table, the figures of everything have it too.
+    let output = gpupv(&["trace", "stats"]).arg(&trace).output().expect("gpupv starts");
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(said.contains("wake-ups by part: 50, 50 of them") && said.contains("wakes host / "), "{said}");
+    parts_are_drawn(&trace);
+}
+
+/// What is told of a wake-up in words stands at its slice for Perfetto as well.
+fn parts_are_drawn(trace: &Path) {
+    let output = gpupv(&["trace", "stats", "--wakes=1"]).arg(trace).output().expect("gpupv starts");
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    let told = said.lines().find_map(|line| line.strip_prefix("    ")).expect("the parts of the slowest");
+    let output =
+        gpupv(&["trace", "export", "--format", "pftrace"]).arg(trace).output().expect("gpupv starts");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let drawn = std::fs::read(trace.with_extension("pftrace")).expect("the picture");
+    let has = |words: &str| drawn.windows(words.len()).any(|window| window == words.as_bytes());
+    let parts: Vec<_> = told.split(", ").collect();
+    assert_eq!(parts.len(), PARTS.len(), "{told}");
+    for (part, name) in parts.into_iter().zip(PARTS) {
+        let length = part.strip_prefix(name).expect("in their order").trim_start();
+        assert!(has(name) && has(length), "{part}");
+    }
+}
+
+#[test]
+fn a_waiter_that_is_stopped_is_the_way_back() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut pair = Pair::start(folder.path(), 1, None);
+    pair.waits();
+    let begun = now();
+    pair.waiter.signal(Signal::STOP);
+    pair.signaler.tell(b"s");
+    pair.signaler.says("signaled");
+    hold();
+    pair.waiter.signal(Signal::CONT);
+    pair.waiter.says("woken");
+    let passed = now() - begun;
+    held("link back", pair.end()[0], passed);
+}
+
+/// Holds the seat in the step of a certain input until it is let go.
+#[derive(Default)]
+struct Holder {
+    state: Mutex<Phase>,
+    changed: Condvar,
+}
+
+#[derive(Default, PartialEq, Eq, Clone, Copy, Debug)]
+enum Phase {
+    #[default]
+    Before,
+    Held,
+    LetGo,
+}
+
+impl Holder {
+    fn set(&self, state: Phase) {
+        *self.state.lock().expect("no observer panics") = state;
+        self.changed.notify_all();
+    }
+
+    fn wait_for(&self, wanted: Phase) {
+        let state = self.state.lock().expect("no observer panics");
+        drop(self.changed.wait_while(state, |state| *state != wanted).expect("no observer panics"));
+    }
+}
+
+impl Observer for Holder {
+    fn step(&self, _now: Nanos, input: &Input, _effects: &Effects, _kernel: &DaemonKernel) {
+        if matches!(input, Input::SystemTime { utc_100ns: 1 }) {
+            self.set(Phase::Held);
+            self.wait_for(Phase::LetGo);
+        }
+    }
+}
+
+#[test]
+fn a_busy_daemon_is_its_queue() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let holder = Arc::new(Holder::default());
+    let mut pair = Pair::start(folder.path(), 1, Some(holder.clone()));
+    pair.waits();
+    let begun = now();
+    let seat = pair.daemon.seat().clone();
+    let busy = std::thread::spawn(move || seat.input(Input::SystemTime { utc_100ns: 1 }));
+    holder.wait_for(Phase::Held);
+    let before = pair.daemon.counters().frames_received.count();
+    pair.signaler.tell(b"s");
+    // Its times and the call: the daemon has them, and nobody has the seat for them.
+    until("the call is read", || pair.daemon.counters().frames_received.count() == before + 2);
+    hold();
+    holder.set(Phase::LetGo);
+    busy.join().expect("it ends");
+    pair.signaler.says("signaled");
+    pair.waiter.says("woken");
+    let passed = now() - begun;
+    held("host queue", pair.end()[0], passed);
+}
+
+#[test]
+fn without_times_nothing_of_them_is_sent_or_recorded() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let trace = folder.path().join("plain.gvt");
+    let daemon = Embedded::start_with(Options { record: Some(trace.clone()), ..Options::default() });
+    assert!(daemon.run("fence_tour", &[]).status.success());
+    daemon.wait_until_forgotten();
+    let calls = |record: &Record| matches!(record, Record::Step { input: Input::Call { .. }, .. });
+    let frames = daemon.counters().frames_received.count();
+    daemon.stop();
+    let reader = Reader::open(&trace).expect("a trace").with_times();
+    let records: Vec<_> = reader.map(|record| record.expect("it can be read")).collect();
+    assert!(!records.iter().any(|record| matches!(record, Record::Times(_))));
+    // Each frame was a call, but for the Hello.
+    assert_eq!(frames, records.iter().filter(|record| calls(record)).count() as u64 + 1);
+    let output = gpupv(&["trace", "stats", "--wakes"]).arg(&trace).output().expect("gpupv starts");
+    assert_eq!(output.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("record with --times"));
+    let output = gpupv(&["run", "--times", "true"]).output().expect("gpupv starts");
+    assert_eq!(output.status.code(), Some(2), "there is nothing to record them in");
+}
