@@ -110,7 +110,7 @@ impl Checkpoints {
     fn is_due(&self, next: u64) -> bool {
         let Some((last, state)) = self.states.last_key_value() else { return true };
         let least = self.spacing.max(state.len() as u64 / 1024 * STEPS_PER_KIB);
-        next >= last + least
+        next >= last.saturating_add(least)
     }
 
     fn keep(&mut self, next: u64, state: Vec<u8>) {

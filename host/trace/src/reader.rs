@@ -529,9 +529,14 @@ impl Reader {
     fn end(&mut self, place: &Place, end: &wire::End) {
         let wire::End { steps, state_digest: digest, dropped, ref why, .. } = *end;
         let sequence = place.header.first_step;
-        let counted = sequence - self.header.first_step;
-        if steps != counted {
-            self.lost(place, &format!("counts {steps} steps, the trace has {counted}"));
+        // A header of another recording may begin behind this end.
+        let counted = sequence.checked_sub(self.header.first_step);
+        if counted != Some(steps) {
+            let has = counted.map_or_else(
+                || format!("begins behind it, at step #{}", self.header.first_step),
+                |counted| format!("has {counted}"),
+            );
+            self.lost(place, &format!("counts {steps} steps, the trace {has}"));
             return;
         }
         if dropped > 0 {

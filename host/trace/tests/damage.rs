@@ -3,11 +3,14 @@
 mod common;
 
 use common::{RECORDING, bounds, reader, record, record_in_blocks, replay, session};
+use drivers::Registry;
 use dxgkrnl::Config;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use session::Step;
-use trace::{Findings, Kind, Lost, Reader, Record, Recorder, TraceError, Verdict, verify};
+use trace::{
+    Findings, Kind, Lost, Player, Reader, Record, Recorder, Recording, Stop, TraceError, Verdict, verify,
+};
 
 /// A trace with steps in four blocks: its blocks are header, 1 to 15, 16 to 30, 31 to 45, 46 to 60, index, end.
 struct Small {
@@ -376,6 +379,66 @@ fn read_everything(bytes: &[u8]) {
     }
 }
 
+/// Replays whatever can be replayed of any bytes, to the end and to a few places.
+fn replay_everything(bytes: &[u8]) {
+    let Ok(reader) = reader(bytes) else { return };
+    let Ok(player) = Player::new(reader, &Registry::default()) else { return };
+    let mut player = player.that_goes_back();
+    for step in [u64::MAX, 30, 1, 0, u64::MAX - 1] {
+        let _ = player.go_to(step).unwrap();
+        let _ = player.begin_at(&Stop::Sequence(step)).unwrap();
+    }
+}
+
+/// Numbers that additions and subtractions go wrong with.
+const EDGES: [u64; 8] = [0, 1, 60, 61, 62, u32::MAX as u64, u64::MAX - 1, u64::MAX];
+
+#[test]
+fn every_number_of_a_header_may_be_any_behind_right_checksums() {
+    let small = Small::new();
+    for number in 0..small.bounds.len() - 1 {
+        // Kind and codec, lengths, counts and times; the checksums and links are mended.
+        for (at, bytes) in [(18, 1), (19, 1), (28, 4), (32, 8), (40, 8), (48, 8), (56, 4)] {
+            for edge in EDGES {
+                let mut damaged = small.bytes.clone();
+                let at = small.bounds[number] + at;
+                damaged[at..at + bytes].copy_from_slice(&edge.to_le_bytes()[..bytes]);
+                mend(&mut damaged, &small.bounds);
+                read_everything(&damaged);
+                replay_everything(&damaged);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_trace_that_begins_anywhere_is_read_and_one_that_begins_behind_its_end_is_told() {
+    let small = Small::new();
+    for edge in EDGES {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let recording = Recording { first_step: Some(edge), ..RECORDING };
+        Recorder::create_as(file.path(), &Config::default(), "test 1.0", recording)
+            .unwrap()
+            .finish(0)
+            .unwrap();
+        let header = std::fs::read(file.path()).unwrap();
+        let end = bounds(&header)[1];
+        let mut bytes = header[..end].to_vec();
+        // The block stands where it stood, only what it says is another's.
+        bytes[32..40].copy_from_slice(&1u64.to_le_bytes());
+        bytes.extend(&small.bytes[small.bounds[1]..]);
+        let behind = small.bounds[1..].iter().map(|at| at + end - small.bounds[1]);
+        let bounds: Vec<_> = std::iter::once(0).chain(behind).collect();
+        mend(&mut bytes, &bounds);
+        read_everything(&bytes);
+        replay_everything(&bytes);
+        let found = verify(reader(&bytes).unwrap()).unwrap();
+        assert_eq!(found.is_whole() && found.ended, edge == 1, "{edge}: {found}");
+        let told = format!("block 6 (end) counts 60 steps, the trace begins behind it, at step #{edge}");
+        assert_eq!(found.to_string().contains(&told), edge > 61, "{edge}: {found}");
+    }
+}
+
 /// Makes the checksums of every block whose place is known right again, and the links between them.
 fn mend(bytes: &mut [u8], bounds: &[usize]) {
     let mut link = 0;
@@ -417,5 +480,6 @@ proptest! {
         }
         mend(&mut bytes, &small.bounds);
         read_everything(&bytes);
+        replay_everything(&bytes);
     }
 }
