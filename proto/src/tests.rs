@@ -191,7 +191,9 @@ fn data_of_an_escape_move_from_its_message_to_its_answer() {
     let place = data.as_ptr();
     let call =
         call_from_body(to_host::Body::Escape(Escape { data: data.into(), ..Escape::default() })).unwrap();
-    let Some(to_host::Body::Escape(escape)) = call_into_frame(1, call).body else { panic!("another call") };
+    let Some(to_host::Body::Escape(escape)) = call_into_frame(1, call, None).body else {
+        panic!("another call")
+    };
     let Ok(Call::Escape { data, .. }) = call_from_body(to_host::Body::Escape(escape)) else {
         panic!("no call")
     };

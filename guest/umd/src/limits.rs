@@ -9,6 +9,8 @@ pub const READ_BYTES: usize = 4096;
 /// Write buffer kept between two frames: what any frame needs. To get as much from the system each time, and give it
 /// back, takes longer than all else about a big escape.
 pub const WRITE_BUFFER_KEPT_BYTES: usize = FRAME_BYTES_MAX + 16;
+/// Data of an escape that go through memory that is lent: those of fewer bytes are sent as quickly.
+pub const LENT_DATA_BYTES_MIN: usize = 8 * 1024;
 /// How long attaching may take (the broker's answer, then the host's Welcome).
 pub const ATTACH_SECONDS_MAX: u64 = 30;
 /// Descriptors that a fork must not leave open in the child: two for each session of the process.

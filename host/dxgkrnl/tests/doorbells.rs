@@ -465,6 +465,35 @@ fn a_queue_that_is_destroyed_does_what_was_last_queued_first() {
     world.finish();
 }
 
+// covers: SCH-035, FEN-006
+#[test]
+fn a_signal_from_the_cpu_that_ends_a_queue_goes_on_with_what_it_names_besides() {
+    // Found by a random sequence: the first value ended the queue, and its progress fence, which was named again.
+    for (first, second) in [(2, 1), (2, 2), (1, 2)] {
+        let (mut world, script) = scripted(Config::default());
+        let device = world.device();
+        let other = world.fence(device, 0);
+        let (queue, _) = connected(&mut world, ADVANCED);
+        let fence = queue.fence.object;
+        world.ring(queue, 2, &[&[busy(100), write(&queue.fence, 1)], &[isa::Packet::Hang]]);
+        assert_eq!(world.status(Call::DestroyHwQueue { queue: queue.handle }), OK);
+        calls(&script, &[]);
+        let (objects, values) = (vec![fence, other.object, fence], vec![first, 5, second]);
+        let flags = SignalFlags::ALLOW_FENCE_REWIND;
+        let status = world.status(Call::SignalFromCpu {
+            device,
+            objects: objects.into(),
+            values: values.into(),
+            flags,
+        });
+        assert_eq!((status, world.value(other.object)), (OK, 5));
+        assert_eq!(calls(&script, &["destroy_hw_queue"]).len(), 1, "the queue has ended once");
+        assert_eq!(world.status(Call::DestroySynchronizationObject { object: fence }), IP, "its fence too");
+        assert_eq!(world.kernel.miscounted(), None);
+        world.finish();
+    }
+}
+
 // covers: SCH-035
 #[test]
 fn a_process_that_dies_has_its_contexts_suspended_before_doorbells_and_queues_go() {

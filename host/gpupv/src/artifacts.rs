@@ -86,7 +86,8 @@ fn source_tree(binary: &Path) -> Option<(PathBuf, PathBuf, String)> {
     let profile =
         binary.ancestors().skip(1).find(|folder| folder.file_name().is_some_and(|name| name != "deps"))?;
     let target = profile.parent()?;
-    if !target.join("CACHEDIR.TAG").is_file() {
+    // The tag is missing in a folder that was there before cargo came to it.
+    if !(target.join("CACHEDIR.TAG").is_file() || profile.join(".cargo-lock").is_file()) {
         return None;
     }
     let name = match profile.file_name()?.to_str()? {

@@ -40,6 +40,20 @@ fn threads_lose_nothing_and_leave_nothing() {
 }
 
 #[test]
+fn big_escapes_of_three_threads_come_back_to_whom_they_belong() {
+    // covers: ESC-022, GPV-009
+    for program in ["big_escapes", "big_escapes-asan"] {
+        let output = check(program);
+        for thread in 0..3 {
+            let line =
+                format!("thread {thread}: 40 of 40 came back, 40 of 40 refused ones were left alone\n");
+            assert!(output.contains(&line), "{output}");
+        }
+        assert!(output.ends_with("big_escapes: all as expected\n"), "{output}");
+    }
+}
+
+#[test]
 fn every_windows_row_is_ok() {
     for program in ROWS {
         let output = check(program);

@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 use lab::Lab;
 
 /// Programs whose output must be the same on both arms.
-const SAME_OUTPUT: [&str; 19] = [
+const SAME_OUTPUT: [&str; 20] = [
     "fence_tour",
     "fork_tour",
     "threads",
@@ -37,6 +37,7 @@ const SAME_OUTPUT: [&str; 19] = [
     "cpu_event_l0",
     "cpu_event_rocr",
     "cpu_event_bell",
+    "big_escapes",
 ];
 
 type Case = fn(&mut Lab);

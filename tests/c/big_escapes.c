@@ -1,0 +1,62 @@
+/* Escapes with big private data, by several threads at once: each caller gets its own bytes back, whichever way they
+ * went, and a refused one keeps what it had. Prints what was counted. */
+#include "cpu_event.h"
+#include <pthread.h>
+
+enum { THREADS = 3, ROUNDS = 40, LIMIT = 127 * 1024 };
+
+static handle_t adapter;
+static int right[THREADS], refused[THREADS];
+/* Around the limits of where data go, and of what may be sent. */
+static const UINT sizes[] = {8191, 8192, 8193, 40000, 65536, LIMIT - 1, LIMIT};
+
+static unsigned char pattern(int thread, int round, UINT at)
+{
+    return (unsigned char)(at * 7 + (UINT)round * 13 + (UINT)thread * 101);
+}
+
+static void *caller(void *arg)
+{
+    int thread = (int)(intptr_t)arg;
+    unsigned char *data = malloc(LIMIT + 64);
+    for (int round = 0; round < ROUNDS; round++) {
+        UINT size = sizes[(round + thread) % (int)(sizeof sizes / sizeof *sizes)];
+        /* At each distance from a line of the cache. */
+        unsigned char *at = data + (round * 3) % 64;
+        for (UINT i = 0; i < size; i++)
+            at[i] = pattern(thread, round, i);
+        uint32_t command = GPUPV_ESCAPE_ECHO, unknown = 0xFFFFFFF0u;
+        memcpy(at, &unknown, sizeof unknown);
+        int intact = escape(adapter, 0, 0, at, size) != STATUS_SUCCESS && !memcmp(at, &unknown, sizeof unknown);
+        for (UINT i = 4; i < size; i++)
+            intact &= at[i] == pattern(thread, round, i);
+        refused[thread] += intact;
+        memcpy(at, &command, sizeof command);
+        EXPECT(escape(adapter, 0, 0, at, size), STATUS_SUCCESS);
+        /* The driver says who called in the first 32 bytes. */
+        int same = 1;
+        for (UINT i = 32; i < size; i++)
+            same &= at[i] == pattern(thread, round, i);
+        right[thread] += same;
+    }
+    free(data);
+    return NULL;
+}
+
+int main(void)
+{
+    adapter = open_adapter(NULL);
+    pthread_t threads[THREADS];
+    for (int i = 0; i < THREADS; i++)
+        CHECK(pthread_create(&threads[i], NULL, caller, (void *)(intptr_t)i) == 0, "no thread");
+    for (int i = 0; i < THREADS; i++)
+        pthread_join(threads[i], NULL);
+    for (int i = 0; i < THREADS; i++)
+        printf("thread %d: %d of %d came back, %d of %d refused ones were left alone\n", i, right[i], ROUNDS, refused[i],
+               ROUNDS);
+    EXPECT(escape(adapter, 0, 0, threads, LIMIT + 1), STATUS_INVALID_PARAMETER);
+    close_adapter(adapter);
+    if (failures == 0)
+        printf("big_escapes: all as expected\n");
+    return failures != 0;
+}
