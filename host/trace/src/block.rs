@@ -1,4 +1,6 @@
-//! One block's header: docs/TRACE.md has the layout.
+//! One block's header, and blocks that are copied: docs/TRACE.md has the layout.
+
+use std::io::{self, Write};
 
 /// First bytes of every block of every version of the format.
 pub(crate) const MAGIC: [u8; 8] = *b"GPVTRACE";
@@ -8,6 +10,8 @@ pub(crate) const HEADER_BYTES: usize = 68;
 pub(crate) const CONTENT_BYTES_FULL: usize = 64 * 1024;
 /// The longest content of a block; what does not fit is not recorded.
 pub(crate) const CONTENT_BYTES_MAX: usize = 1 << 28;
+/// A block's codec: a raw deflate stream (RFC 1951).
+pub(crate) const DEFLATED: u8 = 1;
 
 const CHECKED_BYTES: usize = 64;
 /// Bytes that every version from 3 on has where version 3 has them.
@@ -77,7 +81,7 @@ pub(crate) struct BlockHeader {
     /// Of this trace and no other: who writes into a trace cannot make a block of it.
     pub trace: u64,
     pub kind: Kind,
-    /// 0: the content is stored as it is.
+    /// 0: the content is stored as it is; [`DEFLATED`].
     pub codec: u8,
     /// Bytes of the content as it is stored.
     pub length: u32,
@@ -171,5 +175,50 @@ impl BlockHeader {
     /// The number of the step after those in it.
     pub fn next_step(&self) -> u64 {
         self.first_step.saturating_add(self.steps.into())
+    }
+}
+
+/// A file of blocks that had other places, and perhaps other numbers, before.
+pub(crate) struct Written<W> {
+    out: W,
+    pub trace: u64,
+    number: u32,
+    link: u32,
+    bytes: u64,
+}
+
+impl<W: Write> Written<W> {
+    pub fn new(out: W, trace: u64) -> Self {
+        Written { out, trace, number: 0, link: 0, bytes: 0 }
+    }
+
+    /// So far.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Adds a block with this content as it is stored; its header.
+    pub fn block(&mut self, header: BlockHeader, content: &[u8]) -> io::Result<[u8; HEADER_BYTES]> {
+        let header = BlockHeader {
+            trace: self.trace,
+            number: self.number,
+            link: self.link,
+            length: u32::try_from(content.len()).map_err(io::Error::other)?,
+            content_crc: crc32c::crc32c(content),
+            ..header
+        };
+        let header = header.to_bytes();
+        self.number += 1;
+        self.link = BlockHeader::crc(&header);
+        self.bytes += (HEADER_BYTES + content.len()) as u64;
+        self.out.write_all(&header)?;
+        self.out.write_all(content)?;
+        Ok(header)
+    }
+
+    /// How many bytes there are.
+    pub fn finish(mut self) -> io::Result<u64> {
+        self.out.flush()?;
+        Ok(self.bytes)
     }
 }

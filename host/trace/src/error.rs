@@ -56,6 +56,8 @@ pub enum TraceError {
     NotATrace { path: PathBuf, why: String },
     #[error("trace {}: its header is lost, and with it what was recorded: {lost}; copy the file again from where it was recorded, or record again", path.display())]
     Damaged { path: PathBuf, lost: Lost },
+    #[error("trace {} is not whole, and a copy could not tell: {lost}", path.display())]
+    NotWhole { path: PathBuf, lost: Lost },
     #[error(
         "trace {} has {what} version {file}, this program has {ours}; replay it with the program that wrote it ({program})",
         path.display()

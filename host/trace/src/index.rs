@@ -11,7 +11,7 @@ use crate::block::HEADER_BYTES;
 /// So many blocks have an entry in each index.
 pub(crate) const ENTRIES_FULL: usize = 64;
 /// An entry leaves out what the headers of all blocks begin with: whoever looks for a block must not find one here.
-const ENTRY_FROM: usize = 16;
+pub(crate) const ENTRY_FROM: usize = 16;
 /// Processes that an entry lists; of more it says only that there are.
 const PROCESSES_LISTED_MAX: usize = 64;
 

@@ -7,10 +7,11 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use dxgkrnl::{Config, Effects, Input, Nanos, SEMANTIC_VERSION};
+use miniz_oxide::inflate::decompress_to_vec_with_limit;
 use prost::Message as _;
 use proto::trace as wire;
 
-use crate::block::{BlockHeader, HEADER_BYTES, Kind, MAGIC};
+use crate::block::{BlockHeader, CONTENT_BYTES_MAX, DEFLATED, HEADER_BYTES, Kind, MAGIC};
 use crate::file::io_error;
 use crate::places::{Arranged, Part, Place, Source, arrange, read_at, scan};
 use crate::staging::{Beside, Staged};
@@ -402,6 +403,34 @@ impl Reader {
         Ok(content.map_err(|why| place.lost(why)))
     }
 
+    /// Every block and its content, in order, until `take` wants no more.
+    ///
+    /// # Errors
+    ///
+    /// A trace of which something is lost.
+    pub(crate) fn each_block(
+        &mut self,
+        mut take: impl FnMut(&Place, Vec<u8>) -> bool,
+    ) -> Result<(), TraceError> {
+        for at in 0..self.arranged.parts.len() {
+            let lost = match self.arranged.parts[at].clone() {
+                Part::Lost(lost) => lost,
+                Part::Block(place) => match self.content(at, &place)? {
+                    Ok(content) => {
+                        if take(&place, content) {
+                            continue;
+                        }
+                        break;
+                    }
+                    Err(lost) => lost,
+                },
+            };
+            return Err(TraceError::NotWhole { path: self.path.clone(), lost });
+        }
+        self.position = self.length;
+        Ok(())
+    }
+
     fn io(&self, source: io::Error) -> TraceError {
         io_error("read", &self.path, source)
     }
@@ -472,7 +501,8 @@ impl Reader {
             }
             Some(Item::Unknown { sequence, kind }) => Next::Other(Record::Unknown { sequence, kind }),
             Some(Item::Damaged { sequence, at, why }) => {
-                let at = HEADER_BYTES as u64 + at as u64;
+                // Of what is deflated nothing tells where it is in the file.
+                let at = if place.header.codec == 0 { HEADER_BYTES as u64 + at as u64 } else { 0 };
                 let why = format!("{}: {why}", place.name());
                 let (bytes, offset) = (place.bytes() - at, place.offset + at);
                 let lost = Lost { from: sequence, to: Some(place.header.next_step()), bytes, offset, why };
@@ -489,7 +519,7 @@ impl Reader {
     /// A block's content is what was written.
     fn begin_block(&mut self, place: Place, content: Vec<u8>) {
         let BlockHeader { kind, first_step: sequence, first_ns: now, codec, .. } = place.header;
-        if codec != 0 {
+        if codec > DEFLATED {
             self.lost(&place, "is stored in a way that this program does not know");
             return;
         }
@@ -565,10 +595,13 @@ fn read_content(source: &mut dyn Source, place: &Place) -> io::Result<Result<Vec
     let mut content = vec![0; place.header.length as usize];
     read_at(source, place.offset + HEADER_BYTES as u64, &mut content)?;
     let (expected, actual) = (place.header.content_crc, crc32c::crc32c(&content));
-    Ok(if expected == actual {
-        Ok(content)
-    } else {
-        Err(format!("{} has checksum {actual:#010x}, not {expected:#010x}", place.name()))
+    if expected != actual {
+        return Ok(Err(format!("{} has checksum {actual:#010x}, not {expected:#010x}", place.name())));
+    }
+    Ok(match place.header.codec {
+        DEFLATED => decompress_to_vec_with_limit(&content, CONTENT_BYTES_MAX)
+            .map_err(|error| format!("{} cannot be inflated: {error}", place.name())),
+        _ => Ok(content),
     })
 }
 

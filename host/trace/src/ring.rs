@@ -10,13 +10,13 @@
 
 use std::collections::VecDeque;
 use std::fs::File;
-use std::io::{self, BufWriter, Write as _};
+use std::io::{self, BufWriter};
 use std::path::Path;
 
 use prost::Message as _;
 use proto::trace as wire;
 
-use crate::block::{BlockHeader, HEADER_BYTES, Kind};
+use crate::block::{BlockHeader, HEADER_BYTES, Kind, Written};
 
 struct Block {
     header: BlockHeader,
@@ -103,7 +103,7 @@ impl Ring {
         let last = self.blocks.back().map_or(1, |block| block.header.next_step());
         let end = next.unwrap_or(last);
         let first = first.or(open.as_ref().map(|(header, _)| header.first_step)).unwrap_or(end);
-        let mut written = Written { out: BufWriter::new(File::create(path)?), trace, number: 0, link: 0 };
+        let mut written = Written::new(BufWriter::new(File::create(path)?), trace);
         for block in &self.blocks {
             match block.header.kind {
                 Kind::Header => {
@@ -113,7 +113,7 @@ impl Ring {
                     let first_step = block.header.first_step.max(first);
                     written.block(BlockHeader { first_step, ..block.header }, &content)?;
                 }
-                _ => written.block(block.header, &block.content)?,
+                _ => _ = written.block(block.header, &block.content)?,
             }
         }
         let mut like = self.blocks.back().map(|block| block.header);
@@ -128,33 +128,7 @@ impl Ring {
             let header = BlockHeader { kind: Kind::End, steps: 0, first_step: end, first_ns, ..like };
             written.block(header, &content)?;
         }
-        written.out.flush()?;
+        written.finish()?;
         Ok(end - first)
-    }
-}
-
-/// A file of blocks that had other numbers before.
-struct Written {
-    out: BufWriter<File>,
-    trace: u64,
-    number: u32,
-    link: u32,
-}
-
-impl Written {
-    fn block(&mut self, header: BlockHeader, content: &[u8]) -> io::Result<()> {
-        let header = BlockHeader {
-            trace: self.trace,
-            number: self.number,
-            link: self.link,
-            length: u32::try_from(content.len()).map_err(io::Error::other)?,
-            content_crc: crc32c::crc32c(content),
-            ..header
-        };
-        let header = header.to_bytes();
-        self.number += 1;
-        self.link = BlockHeader::crc(&header);
-        self.out.write_all(&header)?;
-        self.out.write_all(content)
     }
 }

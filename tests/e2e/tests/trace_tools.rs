@@ -193,3 +193,39 @@ fn another_order_of_a_recording_that_hangs_is_found_and_written() {
     code(&command(&["trace", "reorder"], &trace, &["--orders", "0"]), 2);
     code(&command(&["trace", "reorder"], &folder.path().join("gone.gvt"), &[]), 2);
 }
+
+#[test]
+fn a_packed_trace_is_the_trace_to_every_command_and_overwrites_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let small = folder.path().join("small.gvt");
+    let trace = golden("three_vms");
+    let to = small.to_str().unwrap();
+    let output = command(&["trace", "pack"], &trace, &[to]);
+    code(&output, 0);
+    let length = std::fs::metadata(&small).unwrap().len();
+    assert!(stdout(&output).contains(&format!("small.gvt: {length} bytes, ")), "{}", stdout(&output));
+    assert!(length < std::fs::metadata(&trace).unwrap().len());
+    for words in [&["replay"][..], &["trace", "stats"], &["trace", "show"], &["trace", "verify", "--json"]] {
+        let (of_trace, of_small) = (command(words, &trace, &[]), command(words, &small, &[]));
+        code(&of_small, 0);
+        if words[0] == "replay" {
+            assert_eq!(stdout(&of_small), stdout(&of_trace));
+        }
+    }
+    code(&command(&["trace", "diff"], &trace, &[to]), 0);
+    let output = command(&["trace", "pack"], &trace, &[to]);
+    code(&output, 2);
+    assert!(
+        stderr(&output).contains("small.gvt") && stderr(&output).contains("exists"),
+        "{}",
+        stderr(&output)
+    );
+    let mut bytes = std::fs::read(&trace).unwrap();
+    bytes.truncate(bytes.len() - 5);
+    let cut = folder.path().join("cut.gvt");
+    std::fs::write(&cut, bytes).unwrap();
+    let other = folder.path().join("other.gvt");
+    let output = command(&["trace", "pack"], &cut, &[other.to_str().unwrap(), "--json"]);
+    code(&output, 2);
+    assert!(stderr(&output).contains("is not whole") && !other.exists(), "{}", stderr(&output));
+}

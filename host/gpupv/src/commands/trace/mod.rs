@@ -3,6 +3,7 @@
 mod diff;
 mod dump;
 mod export;
+mod pack;
 pub(crate) mod recorded;
 mod reorder;
 mod show;
@@ -42,6 +43,8 @@ enum Command {
     Reorder(reorder::ReorderArgs),
     /// Read a trace to its end and say what of it is lost
     Verify(verify::VerifyArgs),
+    /// Write a copy in fewer bytes, which is read like the trace itself
+    Pack(pack::PackArgs),
     /// Write what a daemon's flight recorder has into a trace
     Dump(dump::DumpArgs),
 }
@@ -55,6 +58,7 @@ pub fn run(args: &TraceArgs, drivers: &Registry) -> anyhow::Result<u8> {
         Command::Shrink(args) => shrink::run(args, drivers),
         Command::Reorder(args) => reorder::run(args, drivers),
         Command::Verify(args) => verify::run(args),
+        Command::Pack(args) => pack::run(args),
         Command::Dump(args) => dump::run(args),
     }
 }

@@ -1,0 +1,96 @@
+//! The same trace in fewer bytes: what its data and snapshots are is kept, how they are stored is not.
+//!
+//! A recorder stores everything as it is: to deflate a block of 64 KiB takes as long as a thousand calls, and they would wait.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{self, BufWriter};
+use std::path::Path;
+
+use prost::Message as _;
+use proto::trace as wire;
+
+use crate::block::{BlockHeader, DEFLATED, HEADER_BYTES, Kind, Written};
+use crate::error::TraceError;
+use crate::file::io_error;
+use crate::index::ENTRY_FROM;
+use crate::places::Place;
+use crate::reader::Reader;
+
+const DEFLATE_LEVEL: u8 = 6;
+
+/// Bytes of a trace and of its copy.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Packed {
+    pub before: u64,
+    pub after: u64,
+}
+
+/// Where the copy has each block: by its place in the original.
+type Moved = BTreeMap<u64, (u64, [u8; HEADER_BYTES])>;
+
+/// Writes a copy of a trace, its open block included, into a new file. Every reader takes it for the original.
+///
+/// # Errors
+///
+/// A trace of which something is lost, for its copy could not tell; a file that exists; those of the system.
+pub fn pack(from: &Path, to: &Path) -> Result<Packed, TraceError> {
+    let mut reader = Reader::open(from)?;
+    let failed = |doing| move |source| io_error(doing, to, source);
+    let file = File::create_new(to).map_err(failed("create"))?;
+    let packed = copy(&mut reader, BufWriter::new(file)).and_then(|copied| copied.map_err(failed("write")));
+    if packed.is_err() {
+        // Half a copy is none; what is wrong is told.
+        let _ = std::fs::remove_file(to);
+    }
+    let after = packed?;
+    Ok(Packed { before: reader.progress().1, after })
+}
+
+/// Bytes of the copy; the inner error is of the copy's file.
+fn copy(reader: &mut Reader, out: BufWriter<File>) -> Result<io::Result<u64>, TraceError> {
+    let mut written = Written::new(out, 0);
+    let mut moved = Moved::new();
+    let mut failed = None;
+    reader.each_block(|place, content| {
+        let offset = written.bytes();
+        match block(&mut written, place, content, &moved) {
+            Ok(header) => _ = moved.insert(place.offset, (offset, header)),
+            Err(error) => failed = Some(error),
+        }
+        failed.is_none()
+    })?;
+    Ok(failed.map_or_else(|| written.finish(), Err))
+}
+
+fn block(
+    written: &mut Written<BufWriter<File>>,
+    place: &Place,
+    content: Vec<u8>,
+    moved: &Moved,
+) -> io::Result<[u8; HEADER_BYTES]> {
+    written.trace = place.header.trace;
+    let (codec, content) = match place.header.kind {
+        Kind::Index => (0, index(&content, moved)?),
+        Kind::Data | Kind::Snapshot if place.header.codec <= DEFLATED => {
+            let small = miniz_oxide::deflate::compress_to_vec(&content, DEFLATE_LEVEL);
+            if small.len() < content.len() { (DEFLATED, small) } else { (0, content) }
+        }
+        _ => (place.header.codec, content),
+    };
+    written.block(BlockHeader { codec, ..place.header }, &content)
+}
+
+/// An index of the same blocks where they are now.
+fn index(content: &[u8], moved: &Moved) -> io::Result<Vec<u8>> {
+    let wire::Index { entries, previous_index, last_snapshot } =
+        wire::Index::decode(content).map_err(io::Error::other)?;
+    let place = |offset: u64| moved.get(&offset).map_or(0, |(offset, _)| *offset);
+    let entry = |entry: wire::IndexEntry| {
+        let (offset, header) = moved.get(&entry.offset)?;
+        Some(wire::IndexEntry { offset: *offset, header: header[ENTRY_FROM..].to_vec(), ..entry })
+    };
+    let (previous_index, last_snapshot) = (place(previous_index), place(last_snapshot));
+    let entries = entries.into_iter().filter_map(entry).collect();
+    Ok(wire::Index { entries, previous_index, last_snapshot }.encode_to_vec())
+}

@@ -1,0 +1,218 @@
+//! A packed trace is the trace, in fewer bytes.
+
+mod common;
+
+use std::path::{Path, PathBuf};
+
+use common::{bounds, reader, session};
+use drivers::Registry;
+use dxgkrnl::Config;
+use proptest::prelude::*;
+use trace::{Kind, Reader, Record, TraceError, pack, verify};
+
+/// Kind and codec in a block's header, and where its content begins.
+const KIND: usize = 18;
+const CODEC: usize = 19;
+const CONTENT: usize = 68;
+
+struct Folder(tempfile::TempDir);
+
+impl Folder {
+    /// A trace of so many steps with a snapshot in the middle and more blocks than one index has.
+    fn new(steps: usize) -> Folder {
+        let (steps, digest) = session::run(7, Config::default(), steps);
+        let folder = tempfile::tempdir().unwrap();
+        let mut recorder = common::recorder(&folder.path().join("t.gvt"), &Config::default());
+        for (at, step) in steps.iter().enumerate() {
+            if at % 20 == 19 {
+                recorder.flush().unwrap();
+            }
+            if at == steps.len() / 2 {
+                recorder.snapshot(&vec![3; 5000], 9).unwrap();
+            }
+            recorder.begin(step.now, &step.input).unwrap();
+            recorder.end(&step.effects).unwrap();
+        }
+        recorder.finish(digest).unwrap();
+        Folder(folder)
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    /// Packs it; the bytes of the copy.
+    fn packed(&self) -> Vec<u8> {
+        pack(&self.path("t.gvt"), &self.path("p.gvt")).unwrap();
+        std::fs::read(self.path("p.gvt")).unwrap()
+    }
+}
+
+fn records(path: &Path) -> Vec<Record> {
+    Reader::open(path).unwrap().map(Result::unwrap).collect()
+}
+
+#[test]
+fn every_record_and_every_place_is_the_same_and_the_bytes_are_fewer() {
+    let folder = Folder::new(2000);
+    let (whole, small) = (folder.path("t.gvt"), folder.path("p.gvt"));
+    let packed = pack(&whole, &small).unwrap();
+    let length = |path: &Path| std::fs::metadata(path).unwrap().len();
+    assert_eq!((packed.before, packed.after), (length(&whole), length(&small)));
+    assert!(packed.after * 2 < packed.before, "{packed:?}");
+    assert_eq!(records(&small), records(&whole));
+    let (mut of_whole, mut of_small) = (Reader::open(&whole).unwrap(), Reader::open(&small).unwrap());
+    for sequence in [1, 19, 20, 21, 999, 1000, 1001, 1999, 2000, 2001, u64::MAX] {
+        of_whole.seek(sequence).unwrap();
+        of_small.seek(sequence).unwrap();
+        assert_eq!(of_small.next().map(Result::unwrap), of_whole.next().map(Result::unwrap), "#{sequence}");
+        assert_eq!(of_small.seek_snapshot(sequence).unwrap(), of_whole.seek_snapshot(sequence).unwrap());
+    }
+    let found = verify(Reader::open(&small).unwrap()).unwrap();
+    assert!(found.is_whole() && found.ended && found.blocks[&Kind::Index] > 1, "{found}");
+    // Packed again it is what it was.
+    let again = folder.path("again.gvt");
+    assert_eq!(pack(&small, &again).unwrap().after, packed.after);
+    assert_eq!(std::fs::read(&again).unwrap(), std::fs::read(&small).unwrap());
+}
+
+#[test]
+fn an_index_says_where_blocks_are_in_the_copy() {
+    let folder = Folder::new(2000);
+    let bytes = folder.packed();
+    let bounds = bounds(&bytes);
+    let mut seen = 0;
+    for block in bounds.windows(2).map(|two| &bytes[two[0]..two[1]]).filter(|block| block[KIND] == 4) {
+        let index: proto::trace::Index = proto::Message::decode(&block[CONTENT..]).unwrap();
+        for entry in &index.entries {
+            let offset = entry.offset as usize;
+            assert!(bounds.contains(&offset), "{offset}");
+            assert_eq!(entry.header, bytes[offset + 16..offset + CONTENT]);
+            seen += 1;
+        }
+        if index.previous_index != 0 {
+            assert_eq!(bytes[index.previous_index as usize + KIND], 4);
+        }
+        if index.last_snapshot != 0 {
+            assert_eq!(bytes[index.last_snapshot as usize + KIND], 3);
+        }
+    }
+    assert!(seen > 100, "{seen} blocks");
+}
+
+#[test]
+fn a_packed_trace_replays_and_so_does_one_of_a_recorder_that_was_killed() {
+    let (steps, digest) = session::run(8, Config::default(), 300);
+    let folder = tempfile::tempdir().unwrap();
+    let (path, copy) = (folder.path().join("t.gvt"), folder.path().join("copy.gvt"));
+    let mut recorder = common::recorder(&path, &Config::default());
+    for step in &steps {
+        recorder.begin(step.now, &step.input).unwrap();
+        recorder.end(&step.effects).unwrap();
+    }
+    pack(&path, &copy).unwrap();
+    let report = trace::replay(&copy, &Registry::default(), &mut |_, _| {}).unwrap();
+    assert!(report.agrees() && report.steps == 300, "the open block is in it: {report}");
+    assert!(!report.ended);
+    recorder.finish(digest).unwrap();
+    std::fs::remove_file(&copy).unwrap();
+    pack(&path, &copy).unwrap();
+    let report = trace::replay(&copy, &Registry::default(), &mut |_, _| {}).unwrap();
+    assert!(report.agrees() && report.ended && report.steps == 300, "{report}");
+}
+
+#[test]
+fn a_trace_of_which_something_is_lost_is_not_packed_and_nothing_is_overwritten() {
+    let folder = Folder::new(200);
+    let (path, copy) = (folder.path("t.gvt"), folder.path("p.gvt"));
+    let bytes = std::fs::read(&path).unwrap();
+    let bounds = bounds(&bytes);
+    let mut flipped = bytes.clone();
+    flipped[bounds[3] + CONTENT + 5] ^= 1;
+    let without = [&bytes[..bounds[2]], &bytes[bounds[3]..]].concat();
+    for damaged in [flipped, without, bytes[..bytes.len() - 3].to_vec(), [&bytes[..], b"more"].concat()] {
+        std::fs::write(&path, damaged).unwrap();
+        let error = pack(&path, &copy).unwrap_err();
+        assert!(matches!(error, TraceError::NotWhole { .. }), "{error}");
+        assert!(!copy.exists(), "no half copy stays: {error}");
+    }
+    std::fs::write(&path, &bytes).unwrap();
+    std::fs::write(&copy, "somebody's").unwrap();
+    let error = pack(&path, &copy).unwrap_err().to_string();
+    assert!(error.contains("p.gvt") && error.contains("exists"), "{error}");
+    assert_eq!(std::fs::read(&copy).unwrap(), b"somebody's");
+}
+
+#[test]
+fn every_flipped_byte_of_a_deflated_block_loses_that_block_and_no_other() {
+    let folder = Folder::new(80);
+    let bytes = folder.packed();
+    let bounds = bounds(&bytes);
+    let number = (0..bounds.len()).find(|number| bytes[bounds[*number] + CODEC] == 1).unwrap();
+    for at in bounds[number]..bounds[number + 1] {
+        let mut damaged = bytes.clone();
+        damaged[at] ^= 1 << (at % 8);
+        let found = verify(reader(&damaged).unwrap()).unwrap();
+        let [lost] = &found.lost[..] else { panic!("byte {at}: {found}") };
+        assert_eq!((lost.from, lost.to), (1, Some(20)), "byte {at}: {lost}");
+        assert_eq!((found.steps, found.ended), (80 - 19, true));
+    }
+}
+
+/// Puts another content into a block, with a right checksum.
+fn with_content(bytes: &[u8], (begin, end): (usize, usize), content: &[u8]) -> Vec<u8> {
+    let mut block = bytes[begin..begin + CONTENT].to_vec();
+    block[20..24].copy_from_slice(&(content.len() as u32).to_le_bytes());
+    block[24..28].copy_from_slice(&crc32c::crc32c(content).to_le_bytes());
+    let crc = crc32c::crc32c(&block[..64]);
+    block[64..].copy_from_slice(&crc.to_le_bytes());
+    block.extend(content);
+    [&bytes[..begin], &block, &bytes[end..]].concat()
+}
+
+#[test]
+fn a_stream_that_inflates_to_too_much_or_to_no_steps_is_told() {
+    let folder = Folder::new(80);
+    let bytes = folder.packed();
+    let bounds = bounds(&bytes);
+    // The last block of data: the block that comes next links to it, and is lost with it.
+    let number = (0..bounds.len() - 1).rfind(|number| bytes[bounds[*number] + CODEC] == 1).unwrap();
+    let place = (bounds[number], bounds[number + 1]);
+    let too_much = miniz_oxide::deflate::compress_to_vec(&vec![0; (1 << 28) + 1], 1);
+    let cases = [
+        (&too_much[..], "cannot be inflated"),
+        (&b"no stream"[..], "cannot be inflated"),
+        (&[3, 0], "steps more"),
+    ];
+    for (content, wanted) in cases {
+        let found = verify(reader(&with_content(&bytes, place, content)).unwrap()).unwrap();
+        let lost = found.lost.first().unwrap_or_else(|| panic!("{wanted}: {found}"));
+        assert!(lost.to_string().contains(wanted), "{lost}");
+    }
+}
+
+proptest! {
+    /// Behind right checksums is what a program with a bug, or somebody clever, writes.
+    #[test]
+    fn random_changes_of_what_is_deflated_never_panic(
+        changes in proptest::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..6),
+        which in any::<prop::sample::Index>(),
+    ) {
+        static SMALL: std::sync::OnceLock<Vec<u8>> = std::sync::OnceLock::new();
+        let bytes = SMALL.get_or_init(|| Folder::new(80).packed());
+        let bounds = bounds(bytes);
+        let deflated: Vec<_> =
+            bounds.windows(2).filter(|two| bytes[two[0] + CODEC] == 1).map(|two| (two[0], two[1])).collect();
+        let (begin, end) = deflated[which.index(deflated.len())];
+        // Of what is inflated, so that the stream stays one.
+        let mut content = miniz_oxide::inflate::decompress_to_vec(&bytes[begin + CONTENT..end]).unwrap();
+        for (at, value) in changes {
+            let at = at.index(content.len());
+            content[at] = value;
+        }
+        let stored = miniz_oxide::deflate::compress_to_vec(&content, 6);
+        for record in reader(&with_content(bytes, (begin, end), &stored)).unwrap() {
+            let _ = record.unwrap().to_string();
+        }
+    }
+}
