@@ -56,7 +56,7 @@ proptest! {
     fn every_call_survives_the_wire(request in any::<u64>(), call in call()) {
         let mut bytes = Vec::new();
         append(&call_to_frame(request, &call), &mut bytes);
-        prop_assert_eq!(call_into_frame(request, call.clone()), call_to_frame(request, &call));
+        prop_assert_eq!(call_into_frame(request, call.clone(), None), call_to_frame(request, &call));
         let mut buffer = FrameBuffer::default();
         buffer.extend(&bytes);
         let frame: crate::channel::ToHost = decode(buffer.next_frame().unwrap().unwrap()).unwrap();
