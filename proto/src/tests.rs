@@ -56,7 +56,7 @@ proptest! {
     fn every_call_survives_the_wire(request in any::<u64>(), call in call()) {
         let mut bytes = Vec::new();
         append(&call_to_frame(request, &call), &mut bytes);
-        prop_assert_eq!(call_into_frame(request, call.clone(), None), call_to_frame(request, &call));
+        prop_assert_eq!(call_into_frame(request, call.clone()), call_to_frame(request, &call));
         let mut buffer = FrameBuffer::default();
         buffer.extend(&bytes);
         let frame: crate::channel::ToHost = decode(buffer.next_frame().unwrap().unwrap()).unwrap();
@@ -191,9 +191,7 @@ fn data_of_an_escape_move_from_its_message_to_its_answer() {
     let place = data.as_ptr();
     let call =
         call_from_body(to_host::Body::Escape(Escape { data: data.into(), ..Escape::default() })).unwrap();
-    let Some(to_host::Body::Escape(escape)) = call_into_frame(1, call, None).body else {
-        panic!("another call")
-    };
+    let Some(to_host::Body::Escape(escape)) = call_into_frame(1, call).body else { panic!("another call") };
     let Ok(Call::Escape { data, .. }) = call_from_body(to_host::Body::Escape(escape)) else {
         panic!("no call")
     };

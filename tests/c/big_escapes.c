@@ -1,12 +1,14 @@
 /* Escapes with big private data, by several threads at once: each caller gets its own bytes back, whichever way they
- * went, and a refused one keeps what it had. Prints what was counted. */
+ * went, and a refused one keeps what it had. Prints what was counted.
+ * With the argument "on" it goes on to the end of its input, with "big" it makes the biggest alone. */
 #include "cpu_event.h"
 #include <pthread.h>
 
 enum { THREADS = 3, ROUNDS = 40, LIMIT = 127 * 1024 };
 
 static handle_t adapter;
-static int right[THREADS], refused[THREADS];
+static int right[THREADS], refused[THREADS], rounds[THREADS];
+static int goes_on, only_big, stopping;
 /* Around the limits of where data go, and of what may be sent. */
 static const UINT sizes[] = {8191, 8192, 8193, 40000, 65536, LIMIT - 1, LIMIT};
 
@@ -19,15 +21,17 @@ static void *caller(void *arg)
 {
     int thread = (int)(intptr_t)arg;
     unsigned char *data = malloc(LIMIT + 64);
-    for (int round = 0; round < ROUNDS; round++) {
-        UINT size = sizes[(round + thread) % (int)(sizeof sizes / sizeof *sizes)];
+    for (int round = 0; goes_on ? !__atomic_load_n(&stopping, __ATOMIC_ACQUIRE) : round < ROUNDS; round++) {
+        rounds[thread]++;
+        UINT size = only_big ? LIMIT : sizes[(round + thread) % (int)(sizeof sizes / sizeof *sizes)];
         /* At each distance from a line of the cache. */
         unsigned char *at = data + (round * 3) % 64;
         for (UINT i = 0; i < size; i++)
             at[i] = pattern(thread, round, i);
         uint32_t command = GPUPV_ESCAPE_ECHO, unknown = 0xFFFFFFF0u;
         memcpy(at, &unknown, sizeof unknown);
-        int intact = escape(adapter, 0, 0, at, size) != STATUS_SUCCESS && !memcmp(at, &unknown, sizeof unknown);
+        int intact = only_big || escape(adapter, 0, 0, at, size) != STATUS_SUCCESS;
+        intact &= !memcmp(at, &unknown, sizeof unknown);
         for (UINT i = 4; i < size; i++)
             intact &= at[i] == pattern(thread, round, i);
         refused[thread] += intact;
@@ -43,17 +47,25 @@ static void *caller(void *arg)
     return NULL;
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
+    goes_on = argc > 1 && !strcmp(argv[1], "on");
+    only_big = argc > 1 && !strcmp(argv[1], "big");
     adapter = open_adapter(NULL);
     pthread_t threads[THREADS];
     for (int i = 0; i < THREADS; i++)
         CHECK(pthread_create(&threads[i], NULL, caller, (void *)(intptr_t)i) == 0, "no thread");
+    while (goes_on && getchar() != EOF) {
+    }
+    __atomic_store_n(&stopping, 1, __ATOMIC_RELEASE);
     for (int i = 0; i < THREADS; i++)
         pthread_join(threads[i], NULL);
-    for (int i = 0; i < THREADS; i++)
-        printf("thread %d: %d of %d came back, %d of %d refused ones were left alone\n", i, right[i], ROUNDS, refused[i],
-               ROUNDS);
+    for (int i = 0; i < THREADS; i++) {
+        CHECK(right[i] == rounds[i] && refused[i] == rounds[i], "thread %d", i);
+        if (!goes_on)
+            printf("thread %d: %d of %d came back, %d of %d refused ones were left alone\n", i, right[i], ROUNDS, refused[i],
+                   ROUNDS);
+    }
     EXPECT(escape(adapter, 0, 0, threads, LIMIT + 1), STATUS_INVALID_PARAMETER);
     close_adapter(adapter);
     if (failures == 0)

@@ -9,8 +9,6 @@ pub const READ_BYTES: usize = 4096;
 /// Write buffer kept between two frames: what any frame needs. To get as much from the system each time, and give it
 /// back, takes longer than all else about a big escape.
 pub const WRITE_BUFFER_KEPT_BYTES: usize = FRAME_BYTES_MAX + 16;
-/// Data of an escape that go through memory that is lent: those of fewer bytes are sent as quickly.
-pub const LENT_DATA_BYTES_MIN: usize = 8 * 1024;
 /// How long attaching may take (the broker's answer, then the host's Welcome).
 pub const ATTACH_SECONDS_MAX: u64 = 30;
 /// Descriptors that a fork must not leave open in the child: two for each session of the process.
@@ -19,6 +17,8 @@ pub const SESSION_DESCRIPTORS_MAX: usize = 256;
 pub const ONE_WAY_AHEAD_MAX: u64 = 256;
 /// Answers and wakes after which the host of such a session is told that they were read.
 pub const RECEIVED_TOLD_EVERY: u64 = 64;
+/// Bytes read after which it is told all the same: it keeps 8 MiB, and answers of 128 KiB would be over that before.
+pub const RECEIVED_TOLD_BYTES: u64 = 1 << 20;
 /// Wakes that wait to be told to a host that asks for times; those beyond are not told.
 pub const WOKEN_TOLD_MAX: usize = 256;
 /// Stack of the helper thread that delivers asynchronous events.

@@ -13,7 +13,6 @@ use d3dkmt::{
 use host::c::{call, the_host_after};
 use host::event::{is_set, new_event, taken};
 use host::{ADAPTER, DEVICE, Peer};
-use proto::attach::broker_request;
 use windows_sys::Wdk::Graphics::Direct3D as windows;
 
 #[repr(C)]
@@ -165,9 +164,6 @@ fn what_cannot_be_sent_is_refused_before_anything_is() {
     data.pop();
     let mut escape = escape_of(&mut data);
     let status = call(D3DKMTEscape, &mut escape, || {
-        // Through the stream, where nothing can be lent.
-        let (asked, _) = host.serve_broker("nothing can be lent");
-        assert!(matches!(asked, broker_request::Body::Lend(_)), "{asked:?}");
         let (request, call) = host.call();
         let Call::Escape { data, .. } = call else { panic!("{call:?}") };
         host.answer(request, NtStatus::SUCCESS, &Reply::Escape(vec![6; data.len()]));

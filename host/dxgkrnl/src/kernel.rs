@@ -437,6 +437,7 @@ impl<M: Miniport> Kernel<M> {
         self.callbacks = callbacks;
         self.working_off = nested;
         if !nested {
+            self.native.ended.clear();
             self.tell_other_adapters(effects);
         }
         self.dispatching = outer;

@@ -344,7 +344,14 @@ impl<M: Miniport> Kernel<M> {
         }
         self.store_value(object, value, effects);
         self.update_current_value(object, effects);
-        self.evaluate(object, effects);
+        self.evaluate_if_live(object, effects);
+    }
+
+    /// The same of an object whose last value may have ended it: the progress fence of a queue that was destroyed.
+    pub(crate) fn evaluate_if_live(&mut self, object: u32, effects: &mut Effects) {
+        if self.objects.get(object).is_some() {
+            self.evaluate(object, effects);
+        }
     }
 
     /// The value and its stores, waits not looked at: what an engine's write does (FEN-018).

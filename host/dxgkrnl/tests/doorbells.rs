@@ -465,7 +465,7 @@ fn a_queue_that_is_destroyed_does_what_was_last_queued_first() {
     world.finish();
 }
 
-// covers: SCH-035, FEN-006
+// covers: SCH-035
 #[test]
 fn a_signal_from_the_cpu_that_ends_a_queue_goes_on_with_what_it_names_besides() {
     // Found by a random sequence: the first value ended the queue, and its progress fence, which was named again.
@@ -492,6 +492,62 @@ fn a_signal_from_the_cpu_that_ends_a_queue_goes_on_with_what_it_names_besides() 
         assert_eq!(world.kernel.miscounted(), None);
         world.finish();
     }
+}
+
+/// Destroyed while it has work: it ends when its progress fence has what was last queued.
+fn drains(world: &mut World<Scripted>, queue: Queue) {
+    assert_eq!(world.status(Call::DestroyHwQueue { queue: queue.handle }), OK);
+    let note = &world.effects.notes.last().expect("a note").text;
+    assert!(note.contains("ends when its progress fence has"), "{note}");
+}
+
+// covers: SCH-035
+#[test]
+fn a_context_ends_with_queues_of_which_one_ends_the_other() {
+    let (mut world, script) = scripted(Config::default());
+    let device = world.device();
+    let context = world.hw_context(device, ADVANCED);
+    let queues = [(); 2].map(|()| {
+        let queue = world.hw_queue(context, USER_MODE);
+        world.doorbell(queue);
+        assert_eq!(world.connect(queue), OK);
+        queue
+    });
+    world.ring(queues[0], 1, &[&[busy(100), write(&queues[0].fence, 1)]]);
+    world.ring(queues[1], 1, &[&[write(&queues[1].fence, 1)]]);
+    queues.iter().for_each(|queue| drains(&mut world, *queue));
+    calls(&script, &[]);
+    assert_eq!(world.status(Call::DestroyContext { context }), OK);
+    assert_eq!(calls(&script, &["destroy_hw_queue"]).len(), 2);
+    assert_eq!(world.kernel.miscounted(), None);
+    world.finish();
+}
+
+// covers: SCH-035, FEN-109
+#[test]
+fn interrupts_of_one_ddi_may_name_a_fence_that_the_first_of_them_ended() {
+    let (mut world, _) = scripted(Config::default());
+    let (queue, _) = connected(&mut world, ADVANCED);
+    world.ring(queue, 1, &[&[busy(100), write(&queue.fence, 1), write(&queue.fence, 1)]]);
+    drains(&mut world, queue);
+    world.advance(100);
+    assert_eq!((world.kernel.bugchecked().is_some(), world.kernel.miscounted()), (false, None));
+    world.finish();
+}
+
+// covers: SCH-035
+#[test]
+fn a_value_from_the_cpu_may_let_the_ring_go_on_that_then_ends_the_fence() {
+    let (mut world, script) = scripted(Config::default());
+    let device = world.device();
+    let (queue, _) = connected(&mut world, ADVANCED);
+    world.ring(queue, 2, &[&[wait(&queue.fence, 1), write(&queue.fence, 2)]]);
+    drains(&mut world, queue);
+    calls(&script, &[]);
+    assert_eq!(world.signal(device, queue.fence.object, 1), OK);
+    assert_eq!(calls(&script, &["destroy_hw_queue"]).len(), 1);
+    assert_eq!(world.kernel.miscounted(), None);
+    world.finish();
 }
 
 // covers: SCH-035

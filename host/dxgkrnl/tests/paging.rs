@@ -233,6 +233,30 @@ fn an_update_waits_on_the_companion_for_its_value_and_signals_the_next() {
 }
 
 #[test]
+fn a_context_ends_with_its_buffer_behind_its_companions_while_another_wants_the_engine() {
+    // covers: FEN-093
+    for priority in [0, 7] {
+        let (mut world, _) = scripted(paging_on(0));
+        let device = world.device();
+        let (context, other) = (world.context(device, 0), world.context(device, 0));
+        let (paging_queue, _) = queue(&mut world, device, 0);
+        let (base, _) = map(&mut world, paging_queue, 2);
+        world.advance(PAGING_NS);
+        let (fence, done) = (world.fence(device, 0).object, world.fence(device, 0).object);
+        // DoNotWait: the companion's buffer runs, the context's stands behind it with the engine.
+        world.ok(update(device, context, (fence, 0), base, 1));
+        world.submit(context, &[Busy { duration_ns: 50 }]);
+        world.ok(Call::SetContextPriority { context: other, priority, in_process: false });
+        world.submit(other, &[Busy { duration_ns: 50 }]);
+        world.gpu_signal(&[other], done, 1);
+        world.ok(Call::DestroyContext { context });
+        world.advance(PAGING_NS);
+        assert_eq!((world.value(done), world.kernel.miscounted()), (1, None));
+        world.finish();
+    }
+}
+
+#[test]
 fn an_update_that_cannot_be_is_refused_with_its_reason() {
     let mut world = World::new();
     let device = world.device();

@@ -19,7 +19,7 @@ use crate::reader::Reader;
 
 const DEFLATE_LEVEL: u8 = 6;
 
-/// Bytes of a trace and of its copy.
+/// Bytes of a trace, its open block included, and of its copy.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Packed {
     pub before: u64,
@@ -43,24 +43,27 @@ pub fn pack(from: &Path, to: &Path) -> Result<Packed, TraceError> {
         // Half a copy is none; what is wrong is told.
         let _ = std::fs::remove_file(to);
     }
-    let after = packed?;
-    Ok(Packed { before: reader.progress().1, after })
+    packed
 }
 
-/// Bytes of the copy; the inner error is of the copy's file.
-fn copy(reader: &mut Reader, out: BufWriter<File>) -> Result<io::Result<u64>, TraceError> {
+/// The inner error is of the copy's file.
+fn copy(reader: &mut Reader, out: BufWriter<File>) -> Result<io::Result<Packed>, TraceError> {
     let mut written = Written::new(out, 0);
     let mut moved = Moved::new();
-    let mut failed = None;
+    let (mut failed, mut before) = (None, 0);
     reader.each_block(|place, content| {
         let offset = written.bytes();
+        before += place.bytes();
         match block(&mut written, place, content, &moved) {
             Ok(header) => _ = moved.insert(place.offset, (offset, header)),
             Err(error) => failed = Some(error),
         }
         failed.is_none()
     })?;
-    Ok(failed.map_or_else(|| written.finish(), Err))
+    Ok(match failed {
+        Some(error) => Err(error),
+        None => written.finish().map(|after| Packed { before, after }),
+    })
 }
 
 fn block(
@@ -76,7 +79,8 @@ fn block(
             let small = miniz_oxide::deflate::compress_to_vec(&content, DEFLATE_LEVEL);
             if small.len() < content.len() { (DEFLATED, small) } else { (0, content) }
         }
-        _ => (place.header.codec, content),
+        // What was deflated is inflated by now.
+        _ => (if place.header.codec == DEFLATED { 0 } else { place.header.codec }, content),
     };
     written.block(BlockHeader { codec, ..place.header }, &content)
 }

@@ -258,7 +258,8 @@ impl Reader {
             (arranged.next_number, arranged.next_step) = (number, first_step.max(lost.from));
         }
         if has_steps && number >= arranged.next_number {
-            staged.header.steps = crate::steps::count(&staged.header, &staged.content);
+            (staged.header.steps, staged.header.last_ns) =
+                crate::steps::count(&staged.header, &staged.content);
             let end = offset + HEADER_BYTES as u64 + staged.content.len() as u64;
             let place = Place { offset, end, header: staged.header, crc: 0 };
             arranged.missing_before(&place, None);

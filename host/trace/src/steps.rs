@@ -58,18 +58,18 @@ enum Half {
     Unknown(u8),
 }
 
-/// How many steps a block has that was never closed; those that cannot be read are not among them.
-pub(crate) fn count(header: &BlockHeader, content: &[u8]) -> u32 {
+/// How many steps a block has that was never closed, and when the last was; those that cannot be read are not among them.
+pub(crate) fn count(header: &BlockHeader, content: &[u8]) -> (u32, Nanos) {
     let mut steps = Steps::new(header);
-    let (mut step, mut count) = (Step::default(), 0);
+    let (mut step, mut count, mut last_ns) = (Step::default(), 0, header.first_ns);
     while let Some(item) = steps.next(content, &mut step) {
         match item {
-            Item::Step => count += 1,
+            Item::Step => (count, last_ns) = (count + 1, step.now),
             Item::Unknown { .. } => {}
             Item::Damaged { .. } => break,
         }
     }
-    count
+    (count, last_ns)
 }
 
 impl Steps {

@@ -206,3 +206,28 @@ fn a_trace_without_its_open_block_is_as_whole_as_its_file() {
     let found = verify(common::reader(&bytes).unwrap()).unwrap();
     assert!(found.is_whole() && !found.ended && found.steps == 20, "{found}");
 }
+
+#[test]
+fn a_time_in_the_open_block_is_found() {
+    let (steps, _) = session::run(32, Config::default(), 90);
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("t.gvt");
+    let mut recorder = common::recorder(&path, &Config::default());
+    for (at, step) in steps.iter().enumerate() {
+        if at == 30 {
+            recorder.flush().unwrap();
+        }
+        recorder.begin(step.now, &step.input).unwrap();
+        recorder.end(&step.effects).unwrap();
+    }
+    let left = Left::of(&path);
+    let mut reader = Reader::open(&left.trace()).unwrap();
+    for step in &steps {
+        reader.seek_time(step.now).unwrap();
+        let Some(Ok(Record::Step { now, .. })) = reader.next() else { panic!("nothing at {}", step.now) };
+        assert_eq!(now, step.now);
+    }
+    let (first, last) = (steps[30].now, steps[89].now);
+    let block = reader.blocks().last().unwrap();
+    assert_eq!((block.first_ns, block.last_ns), (first, last));
+}

@@ -372,7 +372,6 @@ pub fn call_to_frame(request: u64, call: &Call) -> wire::ToHost {
             kind: *kind,
             flags: flags.bits(),
             data: data.clone().into(),
-            ..wire::Escape::default()
         }),
         Call::IsFeatureEnabled { adapter, feature_id } => {
             Body::IsFeatureEnabled(wire::IsFeatureEnabled { adapter: adapter.0, feature_id: *feature_id })
@@ -656,23 +655,13 @@ pub fn call_from_body(body: to_host::Body) -> Result<Call, ConvertError> {
     })
 }
 
-/// Data of an escape that are in memory which the caller has lent.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct LentData {
-    /// In the caller's address space.
-    pub at: u64,
-    pub bytes: u32,
-}
-
-/// The same of a call that is not needed any more: the data of an escape are not copied, or are `lent`.
-pub fn call_into_frame(request: u64, call: Call, lent: Option<LentData>) -> wire::ToHost {
+/// The same of a call that is not needed any more: the data of an escape are not copied.
+pub fn call_into_frame(request: u64, call: Call) -> wire::ToHost {
     let Call::Escape { adapter, device, context, kind, flags, data } = call else {
         return call_to_frame(request, &call);
     };
     let (adapter, device, context, flags) = (adapter.0, device.0, context.0, flags.bits());
-    let (lent_at, lent_bytes) = lent.map_or((0, 0), |lent| (lent.at, lent.bytes));
-    let data = data.into();
-    let escape = wire::Escape { adapter, device, context, kind, flags, data, lent_at, lent_bytes };
+    let escape = wire::Escape { adapter, device, context, kind, flags, data: data.into() };
     wire::ToHost { request, body: Some(to_host::Body::Escape(escape)) }
 }
 

@@ -10,7 +10,7 @@ mod sync;
 
 use d3dkmt::{EventId, Luid, NtStatus, Reply, ShareToken};
 
-pub use call::{LentData, call_from_body, call_into_frame, call_to_frame};
+pub use call::{call_from_body, call_into_frame, call_to_frame};
 pub(crate) use reply::{reply_from_body, reply_to_body};
 
 use crate::channel::{self as wire, to_guest};

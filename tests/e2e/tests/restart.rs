@@ -86,6 +86,44 @@ fn engines_reach_the_memory_that_was_lent_before() {
 }
 
 #[test]
+fn answers_are_big_and_the_journal_keeps_those_that_may_not_have_been_read() {
+    // More than it keeps of one process: who has read them says so in time.
+    let folder = tempfile::tempdir().expect("a folder");
+    let journal = folder.path().join("journal");
+    let served = Served::start(&["--journal", journal.to_str().expect("UTF-8")]);
+    let escapes = Running::start(Embedded::command_at(&served.broker(), "big_escapes", &["big"]));
+    let text = escapes.end();
+    assert!(text.ends_with("big_escapes: all as expected\n"), "{text}");
+    nothing_is_left(&served);
+}
+
+#[test]
+fn big_escapes_are_made_once_each_with_the_data_that_were_given() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let journal = folder.path().join("journal");
+    let arguments = ["--journal", journal.to_str().expect("UTF-8")];
+    let mut served = Served::start(&arguments);
+    let mut escapes = Running::start(Embedded::command_at(&served.broker(), "big_escapes", &["on"]));
+    let mut calls = 0;
+    for _ in 0..=kills(KILLS) {
+        // Each round of a thread is two, and there are three threads.
+        let wanted = calls + 30;
+        eventually("the program calls", || {
+            let processes = served.inspect().processes;
+            calls = processes.first().map_or(0, |process| process.calls);
+            if calls >= wanted { Ok(()) } else { Err(format!("{calls} calls, not {wanted}")) }
+        });
+        served.kill();
+        replays(&journal, "killed while it escapes");
+        served.start_again(&arguments);
+        calls = 0;
+    }
+    escapes.end_input();
+    assert!(escapes.end().ends_with("big_escapes: all as expected\n"));
+    nothing_is_left(&served);
+}
+
+#[test]
 fn who_ended_meanwhile_or_does_not_come_leaves_nothing_and_stops_nobody() {
     let folder = tempfile::tempdir().expect("a folder");
     let journal = folder.path().join("journal");

@@ -6,7 +6,7 @@
 
 use d3dkmt::{Call, EscapeFlags, Handle, Reply};
 
-use super::memory::{read, read_bytes, read_into, write, write_array, write_from};
+use super::memory::{read, read_bytes, write, write_array};
 use super::thunk::{CStatus, enter, failure};
 use super::types::{Escape, IsFeatureEnabled};
 use crate::client::Answer;
@@ -18,15 +18,8 @@ use crate::process::Starts;
 pub extern "C" fn D3DKMTEscape(argument: *const Escape) -> CStatus {
     enter(Starts::Nothing, |session| {
         let arguments = read(argument)?;
-        let (place, bytes) = (arguments.private_data, arguments.private_data_size);
-        let room = if place.is_null() { None } else { session.room_for(bytes as usize) };
-        let data = match &room {
-            Some(room) => {
-                read_into(place, room);
-                Vec::new()
-            }
-            None => read_bytes(place, bytes)?,
-        };
+        let data = read_bytes(arguments.private_data, arguments.private_data_size)?;
+        let room = data.len();
         let call = Call::Escape {
             adapter: Handle(arguments.adapter),
             device: Handle(arguments.device),
@@ -35,13 +28,11 @@ pub extern "C" fn D3DKMTEscape(argument: *const Escape) -> CStatus {
             flags: EscapeFlags::from_bits_retain(arguments.flags),
             data,
         };
-        match session.escape(call, room.as_ref()) {
+        match session.call_with(call) {
             Answer { status, reply: Reply::Escape(data) } if status.is_success() => {
-                let written = data.len().min(bytes as usize);
-                match &room {
-                    Some(room) if written == 0 => write_from(room, place),
-                    _ if written > 0 => write_array(place.cast::<u8>(), &data[..written]),
-                    _ => {}
+                let written = data.len().min(room);
+                if written > 0 {
+                    write_array(arguments.private_data.cast::<u8>(), &data[..written]);
                 }
                 Ok(status)
             }

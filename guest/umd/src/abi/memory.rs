@@ -8,9 +8,7 @@ use std::ffi::c_void;
 
 use d3dkmt::limits::OBJECTS_WAITED_ON_MAX;
 use d3dkmt::{Handle, NtStatus};
-use proto::bulk::piece_bytes;
 
-use crate::client::Room;
 use crate::limits::ARRAY_ENTRIES_MAX;
 
 /// A C struct or word: any bytes are a value of it.
@@ -133,28 +131,6 @@ pub(crate) fn write_array<T: Plain>(array: *mut T, values: &[T]) {
     unsafe {
         std::ptr::copy_nonoverlapping(values.as_ptr().cast::<u8>(), array.cast::<u8>(), size_of_val(values))
     };
-}
-
-/// Puts the caller's private data, which are not NULL, where the host reads them.
-pub(crate) fn read_into(data: *const c_void, room: &Room<'_>) {
-    // SAFETY: the C contract says that `data` has as many bytes as there is room for.
-    unsafe { copy_in_pieces(data.cast(), room.place(), room.bytes()) };
-}
-
-/// Gives the caller the private data that the host wrote.
-pub(crate) fn write_from(room: &Room<'_>, data: *mut c_void) {
-    // SAFETY: the C contract says that it has so many bytes, to read and to write.
-    unsafe { copy_in_pieces(room.place(), data.cast(), room.bytes()) };
-}
-
-/// # Safety
-/// As of `copy_nonoverlapping`.
-unsafe fn copy_in_pieces(from: *const u8, to: *mut u8, bytes: usize) {
-    let piece = piece_bytes(from.addr(), to.addr()).min(bytes);
-    for at in (0..bytes).step_by(piece) {
-        // SAFETY: inside both ranges, as the caller promises.
-        unsafe { std::ptr::copy_nonoverlapping(from.add(at), to.add(at), piece.min(bytes - at)) };
-    }
 }
 
 /// A caller's array, copied once: short ones without an allocation.

@@ -27,7 +27,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use ::client::{Answer, Desk, Exchange, SendError, TRANSPORT_LOST, check_length};
 use d3dkmt::{Call, EventId};
 use proto::channel::{ToHost, to_host};
-use proto::convert::{LentData, call_into_frame, call_to_frame};
+use proto::convert::{call_into_frame, call_to_frame};
 use proto::frame::{FrameBuffer, append};
 use rustix::io::Errno;
 use rustix::net::SendFlags;
@@ -198,10 +198,9 @@ impl Channel {
         self.exchange(frame, arms, |desk, bell| desk.begin_call(wakes, bell))
     }
 
-    /// The same of a call that arms nothing. Its data are gone before the answer comes, and are not copied for that, or
-    /// are `lent`.
-    pub fn call_with(self: &Arc<Self>, call: Call, lent: Option<LentData>) -> Answer {
-        let frame = |request| call_into_frame(request, call, lent);
+    /// The same of a call that arms nothing. Its data are gone before the answer comes, and are not copied for that.
+    pub fn call_with(self: &Arc<Self>, call: Call) -> Answer {
+        let frame = |request| call_into_frame(request, call);
         self.exchange(frame, false, |desk, bell| desk.begin_call(&Wakes::None, bell))
     }
 

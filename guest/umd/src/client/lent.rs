@@ -198,9 +198,7 @@ fn replace(lender: &impl Lender, address: u64, pages: u32) -> Result<(), LendErr
     let descriptor = lender.lend(address, pages)?;
     let bytes = pages as usize * PAGE_BYTES;
     fill(descriptor.as_fd(), address, bytes)
-        // SAFETY: the range was seen to be private memory of the program that can be written; it gets memory that can be
-        // written as well and has the same bytes.
-        .and_then(|()| unsafe { map(descriptor.as_fd(), address, bytes) })
+        .and_then(|()| map(descriptor.as_fd(), address, bytes))
         .inspect_err(|_| give_up(lender, address))
 }
 
@@ -224,13 +222,10 @@ fn fill(memory: BorrowedFd<'_>, address: u64, bytes: usize) -> Result<(), LendEr
     Ok(())
 }
 
-/// Maps pages that a broker made at an address.
-///
-/// # Safety
-/// What is mapped there may be replaced.
-pub(super) unsafe fn map(memory: BorrowedFd<'_>, address: u64, bytes: usize) -> Result<(), LendError> {
+fn map(memory: BorrowedFd<'_>, address: u64, bytes: usize) -> Result<(), LendError> {
     let (protection, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED | MapFlags::FIXED);
-    // SAFETY: as the caller promises.
+    // SAFETY: the range was seen to be private memory of the program that can be written; it gets memory that can be
+    // written as well and has the same bytes.
     unsafe { rustix::mm::mmap(address as *mut c_void, bytes, protection, flags, memory, 0) }
         .map(drop)
         .map_err(LendError::Map)

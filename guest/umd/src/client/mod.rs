@@ -13,11 +13,9 @@ mod reading;
 mod resume;
 mod session;
 mod times;
-mod window;
 
 pub use ::client::{Acquired, Answer, NewContext, NotAnEvent, SendError, TRANSPORT_LOST, ValueForm};
 pub use attach::{AttachError, Attachment, Broker, broker_path, greet, process_name};
 pub use event::{CallerEvent, Event};
 pub use memory::{FenceLocation, MemoryError};
 pub use session::{CreatedFence, CreatedQueue, Session};
-pub use window::Room;

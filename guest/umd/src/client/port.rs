@@ -18,7 +18,6 @@ use super::lent::{Lender, Lent};
 use super::link::Link;
 use super::memory::FenceLocation;
 use super::resume::Resumable;
-use super::window::{Room, Window};
 use crate::limits::ATTACH_SECONDS_MAX;
 use crate::notice::tell;
 
@@ -29,7 +28,6 @@ pub struct ProcessPort {
     link: Arc<Link>,
     /// Taken before the broker.
     lent: Mutex<Lent>,
-    window: Window,
     events_max: usize,
     /// Events that the broker sets when a driver signals them, those that it is just asked to keep included. Not held
     /// while it is asked: every wait passes by here.
@@ -51,8 +49,7 @@ impl ProcessPort {
             let _ = channel.require_helper();
             channel.pass_on(lock(&channel.reception));
         }
-        let (lent, window, kept) = (Mutex::default(), Window::default(), Mutex::default());
-        let port = ProcessPort { channel, link, lent, window, events_max, kept };
+        let port = ProcessPort { channel, link, lent: Mutex::default(), events_max, kept: Mutex::default() };
         Ok((port, welcome))
     }
 }
@@ -121,11 +118,6 @@ impl ProcessPort {
             tell(format_args!("memory of an allocation: {error}"));
             if self.channel.is_lost() { TRANSPORT_LOST } else { NtStatus::from(&error) }
         })
-    }
-
-    /// Room for the data of an escape that need not go through the stream.
-    pub fn room_for(&self, bytes: usize) -> Option<Room<'_>> {
-        if self.channel.is_lost() { None } else { self.window.room_for(self, bytes) }
     }
 
     /// Allocations for which `lives` is false - of themselves, their device, their resource - have ended.

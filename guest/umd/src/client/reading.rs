@@ -115,15 +115,15 @@ impl Channel {
     /// something and there may be more.
     fn read_once(&self, flags: RecvFlags) -> bool {
         let mut inbound = lock(&self.inbound);
-        let ended = match inbound.read(&self.stream, flags) {
-            Ok(0) => Some("the host closed the stream".to_owned()),
-            Ok(_) => None,
+        let (bytes, ended) = match inbound.read(&self.stream, flags) {
+            Ok(0) => (0, Some("the host closed the stream".to_owned())),
+            Ok(bytes) => (bytes, None),
             Err(Errno::AGAIN) => return false,
-            Err(error) => Some(format!("reading from the host failed: {error}")),
+            Err(error) => (0, Some(format!("reading from the host failed: {error}"))),
         };
         match (self.deliver(inbound), ended) {
             (None, None) => {
-                self.tell_received();
+                self.tell_received(bytes);
                 true
             }
             (None, Some(_)) if self.resume() => {

@@ -23,7 +23,7 @@ use super::attach::{AttachError, greet};
 use super::channel::{Bell, Channel, lock};
 use super::link::{Back, Link, ResumeRight};
 use super::reading::Inbound;
-use crate::limits::{ONE_WAY_AHEAD_MAX, RECEIVED_TOLD_EVERY};
+use crate::limits::{ONE_WAY_AHEAD_MAX, RECEIVED_TOLD_BYTES, RECEIVED_TOLD_EVERY};
 use crate::notice::tell;
 
 /// What a session needs to go on.
@@ -36,6 +36,8 @@ pub(super) struct Resumable {
     pub times: AtomicU64,
     /// Answers and wakes that the host knows were read.
     told: AtomicU64,
+    /// Bytes that were read since.
+    untold_bytes: AtomicU64,
 }
 
 /// Frames that were sent, and that the host may not have made.
@@ -89,7 +91,8 @@ impl Resumable {
     pub fn new(link: &Arc<Link>) -> Option<Resumable> {
         let right = link.right.clone()?;
         let (unapplied, times, told) = (Mutex::default(), AtomicU64::new(0), AtomicU64::new(0));
-        Some(Resumable { link: link.clone(), right, unapplied, times, told })
+        let untold_bytes = AtomicU64::new(0);
+        Some(Resumable { link: link.clone(), right, unapplied, times, told, untold_bytes })
     }
 
     /// A frame that is about to be written.
@@ -113,11 +116,14 @@ impl Channel {
     }
 
     /// Tells the host now and then what was read, which it need not keep any longer.
-    pub(super) fn tell_received(&self) {
+    pub(super) fn tell_received(&self, bytes: usize) {
         let Some(resumable) = &self.resumable else { return };
         let received = lock(&self.reception).desk.received();
-        if received >= resumable.told.load(Ordering::Relaxed) + RECEIVED_TOLD_EVERY {
+        let bytes = resumable.untold_bytes.fetch_add(bytes as u64, Ordering::Relaxed) + bytes as u64;
+        let told = resumable.told.load(Ordering::Relaxed);
+        if received >= told + RECEIVED_TOLD_EVERY || received > told && bytes >= RECEIVED_TOLD_BYTES {
             resumable.told.store(received, Ordering::Relaxed);
+            resumable.untold_bytes.store(0, Ordering::Relaxed);
             // If it cannot be sent the stream has ended, and the next Hello says it.
             let _ =
                 self.write_frame(&ToHost { request: 0, body: Some(to_host::Body::Received(received)) }, None);

@@ -16,7 +16,6 @@ use super::attach::AttachError;
 use super::event::{CallerEvent, Event};
 use super::memory::FenceLocation;
 use super::port::ProcessPort;
-use super::window::Room;
 
 /// A created or opened sync object, with the place of its value.
 pub type CreatedFence = ::client::CreatedFence<FenceLocation>;
@@ -89,14 +88,9 @@ impl Session {
         now(self.0.call(call))
     }
 
-    /// Room for the data of an escape that are big; without it they go through the stream.
-    pub fn room_for(&self, bytes: usize) -> Option<Room<'_>> {
-        self.0.port().room_for(bytes)
-    }
-
-    /// `D3DKMTEscape`: its data are given away, or are in `room`. So are those of the answer then, if it has none.
-    pub fn escape(&self, call: Call, room: Option<&Room<'_>>) -> Answer {
-        self.0.port().channel.call_with(call, room.map(Room::lent))
+    /// The same of a call with data of any size, which are given away.
+    pub fn call_with(&self, call: Call) -> Answer {
+        self.0.port().channel.call_with(call)
     }
 
     /// `D3DKMTEnumAdapters2`.

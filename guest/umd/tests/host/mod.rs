@@ -329,7 +329,7 @@ fn receive_packet(socket: &OwnedFd) -> Option<BrokerRequest> {
     receive_with_descriptor(socket).map(|(request, _)| request)
 }
 
-pub fn receive_with_descriptor(socket: &OwnedFd) -> Option<(BrokerRequest, Option<OwnedFd>)> {
+fn receive_with_descriptor(socket: &OwnedFd) -> Option<(BrokerRequest, Option<OwnedFd>)> {
     let mut bytes = [0; 4096];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);

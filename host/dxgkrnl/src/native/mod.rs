@@ -61,6 +61,9 @@ pub(crate) struct NativeFences {
     pub written: BTreeSet<u32>,
     /// Cross-adapter fences that an engine stored to, with its adapter if it has them natively: the others are to be told.
     untold: VecDeque<(u32, Option<u32>)>,
+    /// Global handles that ended while callbacks were worked off: those behind were made before the driver knew.
+    #[serde(skip)]
+    pub ended: alloc::vec::Vec<NativeFenceId>,
 }
 
 /// What the object of a native fence has beside its value.
@@ -365,6 +368,9 @@ impl<M: Miniport> Kernel<M> {
         self.native.untold.retain(|(untold, _)| *untold != object);
         for on_adapter in fence.adapters.into_values() {
             self.native.globals.remove(&on_adapter.fence);
+            if self.working_off {
+                self.native.ended.push(on_adapter.fence);
+            }
             self.miniport.destroy_native_fence(on_adapter.fence);
         }
     }

@@ -192,6 +192,7 @@ impl<M: Miniport> Kernel<M> {
                 for fence in fences {
                     match self.native.globals.get(&fence).copied() {
                         Some(object) => self.signaled_on(object, engine.adapter, effects),
+                        None if self.native.ended.contains(&fence) => {}
                         None => self.signaled_after_its_end(engine, fence, effects),
                     }
                 }

@@ -71,6 +71,10 @@ impl<M: Miniport> Kernel<M> {
         let queues: Vec<u32> = of_devices.map(|(id, _)| id).collect();
         let before = self.past.begin(Ending::DeviceLost);
         for id in queues {
+            // What was dropped before may have let it do what was last queued, and so ended it.
+            if self.queues.get(id).is_none() {
+                continue;
+            }
             self.remember_queue(id);
             let ready = self.unready(id);
             self.in_flight.ring_progressed(self.queues[id].engine, self.now, id, true);

@@ -42,7 +42,7 @@ impl<M: Miniport> Kernel<M> {
         self.store_value(object, u64::MAX, effects);
         self.update_current_value(object, effects);
         // Whoever waited may have been the last to need it: nothing of it is touched after this.
-        self.evaluate(object, effects);
+        self.evaluate_if_live(object, effects);
     }
 
     /// True if a new value for this object comes to nothing because it is poisoned.

@@ -131,15 +131,19 @@ impl<M: Miniport> Kernel<M> {
         let mut queues: Vec<u32> = queues.into_iter().collect();
         queues.sort_by_key(|queue| self.hw_queues[*queue].handle);
         for queue in queues {
-            self.end_hw_queue(queue, effects);
+            // The end of one may let another do what was last queued, and so end it.
+            if self.hw_queues.get(queue).is_some() {
+                self.end_hw_queue(queue, effects);
+            }
         }
+        // While the context is there: the engine may give back a buffer of it that ran behind its companion's.
+        self.end_companion(id, effects);
         self.forget_suspend(id);
         self.remember_queue(self.contexts[id].queue);
         self.process_mut(process).handles.remove(handle);
         let context = self.contexts.remove(id).expect("a handle names a live context");
         self.devices[context.device].children.remove(&handle);
         self.process_mut(process).contexts -= 1;
-        self.end_companion(id, effects);
         self.end_queue(context.queue, effects);
         self.abandon_mutexes(process, handle, effects);
         self.enter_d3_if_quiet(context.engine.adapter);

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use d3dkmt::Call;
 use dxgkrnl::{ProcessId, VmId};
 use proto::channel::{Times, ToGuest, ToHost, to_guest, to_host};
-use proto::convert::{ConvertError, LentData, call_from_body};
+use proto::convert::{ConvertError, call_from_body};
 use proto::frame::{self, FrameBuffer, FrameError};
 use proto::{Message as _, PROTOCOL_VERSION};
 
@@ -27,8 +27,6 @@ pub enum ProtocolError {
     Convert { frame: u64, source: ConvertError },
     #[error("frame {frame}: the message has no body, or one of a kind unknown to version {PROTOCOL_VERSION}")]
     NoBody { frame: u64 },
-    #[error("frame {frame}: an escape whose data are lent: {source:#}")]
-    NotLent { frame: u64, source: anyhow::Error },
     #[error("the stream begins with something else than Hello")]
     NoHello,
     #[error(
@@ -56,12 +54,6 @@ pub fn goodbye(reason: &str) -> ToGuest {
     ToGuest { request: 0, status: 0, body: Some(to_guest::Body::Goodbye(reason.into())) }
 }
 
-/// What is known of the call at this place of a turn.
-fn take_of<T>(known: &mut VecDeque<(usize, T)>, at: usize) -> Option<T> {
-    let is_of_it = known.front().is_some_and(|(of, _)| *of == at);
-    if is_of_it { known.pop_front().map(|(_, of)| of) } else { None }
-}
-
 /// See the module.
 pub struct Channel {
     seat: Arc<Seat>,
@@ -81,8 +73,6 @@ pub struct Channel {
     calls: Vec<(u64, Call)>,
     /// Of a daemon that asks for times: what was told of the call at this place of the turn.
     times: VecDeque<(usize, ToldTimes)>,
-    /// Where the data of the call at this place of the turn are, if they were lent.
-    lent: VecDeque<(usize, LentData)>,
     /// Whose clock the guest has: 0 for the host's, else the number of its VM.
     clock: u32,
     /// When the thread that reads woke up, if that is known, and when it read last.
@@ -109,7 +99,6 @@ impl Channel {
             one_way: 0,
             calls: Vec::new(),
             times: VecDeque::new(),
-            lent: VecDeque::new(),
             clock,
             awake_ns: 0,
             read_ns: 0,
@@ -177,8 +166,11 @@ impl Channel {
             guest.calls.add(calls.len() as u64);
             self.one_way += calls.iter().filter(|(request, _)| *request == 0).count() as u64;
             for (at, call) in calls.drain(..).enumerate() {
-                let about = (take_of(&mut self.times, at), take_of(&mut self.lent, at));
-                self.seat.call(guest.id, call, about, &mut self.dirty);
+                let told = match self.times.front() {
+                    Some((of, _)) if *of == at => self.times.pop_front().map(|(_, told)| told),
+                    Some(_) | None => None,
+                };
+                self.seat.call(guest.id, call, told, &mut self.dirty);
                 // A wake of somebody else is never held back for the rest of this batch.
                 self.dirty.flush_others(guest.id);
             }
@@ -230,16 +222,7 @@ impl Channel {
                 (Some(_), _) if is_unwelcomed => return Err(ProtocolError::BeforeWelcome { frame }),
                 (Some(guest), to_host::Body::Received(received)) => self.seat.was_read(guest.id, received),
                 (Some(_), to_host::Body::Times(times)) => self.told_times(times, calls.len()),
-                (Some(guest), mut body) => {
-                    if let to_host::Body::Escape(escape) = &mut body
-                        && escape.lent_bytes > 0
-                    {
-                        let lent = LentData { at: escape.lent_at, bytes: escape.lent_bytes };
-                        let data = self.seat.read_lent(guest.id, lent);
-                        let data = data.map_err(|source| ProtocolError::NotLent { frame, source })?;
-                        escape.data = data.into();
-                        self.lent.push_back((calls.len(), lent));
-                    }
+                (Some(_), body) => {
                     let call =
                         call_from_body(body).map_err(|source| ProtocolError::Convert { frame, source })?;
                     calls.push((message.request, call));

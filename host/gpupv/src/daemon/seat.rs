@@ -4,7 +4,6 @@
 //! wakes to the outboxes of those they are for, and leaves. Only then is anything sent. So a signal and
 //! the wake-up that it causes need no other thread.
 
-mod lent_data;
 mod moving;
 mod nt_handles;
 mod recording;
@@ -24,7 +23,7 @@ use d3dkmt::{Call, Reply};
 use drivers::{Drivers, Registry};
 use dxgkrnl::why::{Question, Why};
 use dxgkrnl::{Effects, Fault, Input, Kernel, Nanos, Performer, PlantedBug, ProcessId, Snapshot, VmId};
-use proto::convert::{self, LentData};
+use proto::convert;
 use proto::limits::TOKEN_BYTES;
 use scenario::script::{Injected, injected};
 use tokio::sync::broadcast;
@@ -82,7 +81,6 @@ struct Seated {
     armed: Option<Nanos>,
     /// What the guest told of times whose call comes next.
     told_times: Option<ToldTimes>,
-    lent_data: Option<lent_data::OfCall>,
 }
 
 type Guests = BTreeMap<ProcessId, Attached>;
@@ -192,7 +190,6 @@ impl Seat {
             processes_begun: 0,
             armed: None,
             told_times: None,
-            lent_data: None,
         };
         if let Some(journal) = &options.journal {
             seated.open_journal(journal, options, &timer)?;
@@ -447,12 +444,11 @@ impl Seat {
         &self,
         process: ProcessId,
         (request, call): (u64, Call),
-        (told_times, lent): (Option<ToldTimes>, Option<LentData>),
+        told_times: Option<ToldTimes>,
         dirty: &mut Dirty,
     ) {
         let mut seated = self.take();
         seated.told_times = told_times;
-        seated.lent_data = lent.map(|lent| lent_data::OfCall { process, request, lent });
         self.step(&mut seated, Input::Call { process, request, call }, dirty);
     }
 
@@ -630,7 +626,6 @@ impl Seat {
                 Some(_) => answer.reply.clone(),
                 None => std::mem::replace(&mut answer.reply, Reply::None),
             };
-            let reply = seated.give_back(answer.process, answer.request, reply);
             let frame = convert::answer_into_frame(answer.request, answer.status, reply);
             self.post(seated, (answer.process, asked_ns), dirty, |outbox| outbox.append(&frame));
         }

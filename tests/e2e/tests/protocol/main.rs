@@ -7,5 +7,4 @@ mod cpu_events;
 mod cut_off;
 mod fair;
 mod fuzz;
-mod lent_data;
 mod nt_handles;
