@@ -525,7 +525,7 @@ impl Checker {
         let unseen = unseen(kernel);
         for (process, view) in self.processes.iter().filter(|(process, _)| !kernel.is_frozen(**process)) {
             let is_due = |item: &Item| {
-                let is_unseen = |slot| unseen.iter().any(|(other, at, _)| (other, *at) == (process, slot));
+                let is_unseen = |slot| unseen.slots.contains(&(*process, slot));
                 item.due && !item.slot.is_some_and(is_unseen)
             };
             for sleeper in view.asleep.iter().filter(|sleeper| sleeper.holds(is_due)) {
@@ -538,7 +538,7 @@ impl Checker {
         }
         let violations = &mut self.violations;
         kernel.pending_waits(&mut |wait| {
-            let is_unseen = |object| unseen.iter().any(|(_, _, other)| *other == object);
+            let is_unseen = |object| unseen.objects.contains(&object);
             let mut items = wait
                 .items()
                 .map(|item| item.satisfied || (item.current >= item.value && !is_unseen(item.object)));
@@ -583,15 +583,22 @@ impl Checker {
     }
 }
 
-/// Where the fences stand that an engine wrote and no interrupt has told of: process, slot, object.
-fn unseen<M: Miniport>(kernel: &Kernel<M>) -> Vec<(ProcessId, u32, u32)> {
-    let mut objects = Vec::new();
-    kernel.unseen_writes(&mut |object| objects.push(object));
-    let mut unseen = Vec::new();
-    if !objects.is_empty() {
+/// Fences that an engine wrote and no interrupt has told of.
+#[derive(Default)]
+struct Unseen {
+    /// Those that no process has any more among them: a context may still wait for one.
+    objects: Vec<u32>,
+    /// Where they stand.
+    slots: Vec<(ProcessId, u32)>,
+}
+
+fn unseen<M: Miniport>(kernel: &Kernel<M>) -> Unseen {
+    let mut unseen = Unseen::default();
+    kernel.unseen_writes(&mut |object| unseen.objects.push(object));
+    if !unseen.objects.is_empty() {
         kernel.fences(&mut |fence| {
-            if let Some(slot) = fence.slot.filter(|_| objects.contains(&fence.object)) {
-                unseen.push((fence.process, slot, fence.object));
+            if let Some(slot) = fence.slot.filter(|_| unseen.objects.contains(&fence.object)) {
+                unseen.slots.push((fence.process, slot));
             }
         });
     }

@@ -115,7 +115,14 @@ impl<M: Machine> Broker<M> {
                 Link::Down { why, .. } | Link::Opening { why, .. } => why.clone(),
                 Link::Greeting { .. } | Link::Up | Link::Finishing { .. } => "it does not answer".to_owned(),
             };
-            self.expel(client, format!("the host is not there: {why}"));
+            let comes_back = self.clients.get(&client).is_some_and(|client| client.comes_back());
+            if comes_back {
+                // It asks again for as long as it is to wait: only the host refuses to go on.
+                self.effects.push(Effect::Close { client });
+                self.client_gone(client);
+            } else {
+                self.expel(client, format!("the host is not there: {why}"));
+            }
         }
     }
 

@@ -101,6 +101,22 @@ fn a_process_comes_back_with_its_memory_and_what_it_lent() {
 }
 
 #[test]
+fn a_process_that_was_held_too_long_is_let_go_without_a_word_and_asks_again() {
+    let mut harness = killed();
+    harness.input(Input::LinkLost { why: "killed once more".to_owned() });
+    harness.arrive(LATER, 100);
+    resume(&mut harness, LATER);
+    harness.now += HOST_WAIT_MAX;
+    harness.input(Input::Deadline);
+    let said = harness.said();
+    // A refusal would be the host's word, and final.
+    assert!(
+        said.contains(&"close 3".to_owned()) && !said.iter().any(|line| line.contains("refused")),
+        "{said:?}"
+    );
+}
+
+#[test]
 fn the_host_may_be_killed_again_at_any_point() {
     let mut harness = back();
     harness.ask(LATER, broker_request::Body::Regain(broker_request::Regain { first_slot: 0, slots: 64 }));

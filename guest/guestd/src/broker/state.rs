@@ -92,6 +92,11 @@ impl<Descriptor> Client<Descriptor> {
         }
     }
 
+    /// It goes on with a session as soon as there is a host.
+    pub(super) fn comes_back(&self) -> bool {
+        matches!(self.state, ClientState::Returning { .. })
+    }
+
     pub(super) fn held_until(&self) -> Option<Duration> {
         match self.state {
             ClientState::Held { until, .. } | ClientState::Returning { until, .. } => Some(until),

@@ -231,11 +231,15 @@ impl Harness {
         self.input(Input::FromHost(HostToGuestd { request, refused: words.to_owned(), body: None }));
     }
 
+    /// What happened since the last time.
+    pub(super) fn said(&mut self) -> Vec<String> {
+        std::mem::take(&mut *self.log.borrow_mut())
+    }
+
     /// Compares what happened since the last time, and forgets it.
     #[track_caller]
     pub(super) fn expect(&mut self, lines: &[&str]) {
-        let log = std::mem::take(&mut *self.log.borrow_mut());
-        assert_eq!(log, lines);
+        assert_eq!(self.said(), lines);
     }
 }
 

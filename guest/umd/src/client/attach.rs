@@ -113,7 +113,7 @@ impl Broker {
     pub fn attach(self, name: &str) -> Result<Attachment, AttachError> {
         let request = broker_request::Attach { version: proto::PROTOCOL_VERSION, name: name.to_owned() };
         self.send(broker_request::Body::Attach(request))?;
-        let (reply, [stream, memory]) = self.receive::<2>()?;
+        let (reply, [stream, memory]) = self.receive::<2>(Some(ATTACH_SECONDS_MAX))?;
         let memory = Region::map(memory.as_fd(), reply.first_slot, reply.slots)?;
         let events_max = reply.events_max as usize;
         let BrokerReply { token, resume_token, resume_ms, process, .. } = reply;
@@ -131,14 +131,14 @@ impl Broker {
     ) -> Result<(BrokerReply, SessionDescriptor), AttachError> {
         let (version, token) = (proto::PROTOCOL_VERSION, token.to_vec());
         self.send(broker_request::Body::Resume(broker_request::Resume { version, process, token }))?;
-        let (reply, [stream]) = self.receive::<1>()?;
+        let (reply, [stream]) = self.receive::<1>(Some(ATTACH_SECONDS_MAX))?;
         Ok((reply, stream))
     }
 
     /// Asks for the memory of slots that the process has.
     pub fn regain(&self, first_slot: u32, slots: u32) -> Result<SessionDescriptor, AttachError> {
         self.send(broker_request::Body::Regain(broker_request::Regain { first_slot, slots }))?;
-        let (_, [memory]) = self.receive::<1>()?;
+        let (_, [memory]) = self.receive::<1>(Some(ATTACH_SECONDS_MAX))?;
         Ok(memory)
     }
 
@@ -146,13 +146,13 @@ impl Broker {
     pub fn lend_again(&self, address: u64, pages: u32, memory: BorrowedFd<'_>) -> Result<(), AttachError> {
         let lend = broker_request::Lend { address, pages };
         self.send_with(broker_request::Body::LendAgain(lend), &[memory])?;
-        self.await_reply().map(drop)
+        self.await_reply_soon().map(drop)
     }
 
     /// Says that this process holds an NT handle. One that means nothing any more is no error.
     pub fn have_nt_handle(&self, handle: BorrowedFd<'_>) -> Result<(), AttachError> {
         self.send_with(broker_request::Body::HaveNtHandle(true), &[handle])?;
-        match self.await_reply() {
+        match self.await_reply_soon() {
             Ok(_) | Err(AttachError::Refused(_)) => Ok(()),
             Err(error) => Err(error),
         }
@@ -161,7 +161,7 @@ impl Broker {
     /// Asks for at least `slots` more slots of fence memory. The host knows them when this returns.
     pub fn grow(&self, slots: u32) -> Result<Region, AttachError> {
         self.send(broker_request::Body::Grow(broker_request::Grow { slots }))?;
-        let (reply, [memory]) = self.receive::<1>()?;
+        let (reply, [memory]) = self.receive::<1>(None)?;
         Ok(Region::map(memory.as_fd(), reply.first_slot, reply.slots)?)
     }
 
@@ -212,9 +212,16 @@ impl Broker {
         self.await_reply().map(drop)
     }
 
+    /// As long as it takes: a reply that came after its request was given up would be taken for that to the next one.
     fn await_reply(&self) -> Result<(BrokerReply, Vec<OwnedFd>), AttachError> {
-        wait_for(self.0.as_fd())?;
+        wait_so_long_for(self.0.as_fd(), None)?;
         self.take_reply()
+    }
+
+    /// While the session is got again: a connection that is too slow is given up with all of its replies.
+    fn await_reply_soon(&self) -> Result<BrokerReply, AttachError> {
+        wait_for(self.0.as_fd())?;
+        self.take_reply().map(|(reply, _)| reply)
     }
 
     fn send(&self, body: broker_request::Body) -> Result<(), AttachError> {
@@ -240,8 +247,11 @@ impl Broker {
         Ok(())
     }
 
-    fn receive<const N: usize>(&self) -> Result<(BrokerReply, [SessionDescriptor; N]), AttachError> {
-        wait_for(self.0.as_fd())?;
+    fn receive<const N: usize>(
+        &self,
+        seconds_max: Option<u64>,
+    ) -> Result<(BrokerReply, [SessionDescriptor; N]), AttachError> {
+        wait_so_long_for(self.0.as_fd(), seconds_max)?;
         let mut reply = BrokerReply::default();
         // The descriptors exist from the moment of receiving: no fork until they are in the list.
         let descriptors = SessionDescriptor::adopt(|| {

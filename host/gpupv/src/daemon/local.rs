@@ -44,6 +44,8 @@ use resuming::Returning;
 const TIMER_KEY: u64 = 0;
 const COMMANDS_KEY: u64 = 1;
 const CLOCK_KEY: u64 = 2;
+/// How long a listener rests that could not accept.
+const REST: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
 const INTEREST: epoll::EventFlags = epoll::EventFlags::IN.union(epoll::EventFlags::RDHUP);
 
 /// The running thread.
@@ -301,7 +303,12 @@ impl Loop {
             epoll::wait(&*self.epoll, spare_capacity(events), Some(&at_once))?;
         }
         if may_sleep && events.is_empty() {
-            epoll::wait(&*self.epoll, spare_capacity(events), None)?;
+            // What a listener lacked may be there again without anybody of ours having ended.
+            let limit = (!self.resting.is_empty()).then_some(REST);
+            epoll::wait(&*self.epoll, spare_capacity(events), limit.as_ref())?;
+            if events.is_empty() {
+                self.accept_again();
+            }
             if self.seat.times {
                 self.awake_ns = monotonic();
             }

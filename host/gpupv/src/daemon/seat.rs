@@ -170,6 +170,13 @@ impl Dirty {
     }
 }
 
+/// Whoever was added hears of it: nobody's wake waits for something else to be sent.
+impl Drop for Dirty {
+    fn drop(&mut self) {
+        self.flush();
+    }
+}
+
 impl Seat {
     pub fn new(options: &Options) -> anyhow::Result<Arc<Seat>> {
         options.drivers.check(&options.kernel)?;
@@ -348,11 +355,14 @@ impl Seat {
         let slots = memory.slots();
         let lent = Lent::default();
         seated.guests.insert(id, Attached { guest: guest.clone(), memory, lent, token });
+        // Any step may be the one that completes what others wait for.
         let mut dirty = Dirty::default();
         self.step(&mut seated, Input::ProcessAttached { process: id, vm, pid, name }, &mut dirty);
         if slots > 0 {
             self.step(&mut seated, Input::FenceMemoryAdded { process: id, slots }, &mut dirty);
         }
+        drop(seated);
+        dirty.flush();
         Ok((guest, token))
     }
 
@@ -367,7 +377,10 @@ impl Seat {
         let first = attached.memory.slots();
         add(&mut attached.memory)?;
         let slots = attached.memory.slots() - first;
-        self.step(&mut seated, Input::FenceMemoryAdded { process, slots }, &mut Dirty::default());
+        let mut dirty = Dirty::default();
+        self.step(&mut seated, Input::FenceMemoryAdded { process, slots }, &mut dirty);
+        drop(seated);
+        dirty.flush();
         Ok(first)
     }
 
@@ -730,6 +743,27 @@ impl Seat {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_left_to_be_sent_is_sent_at_the_latest_when_it_is_dropped() {
+        use std::io::Read as _;
+        let (ours, mut theirs) = std::os::unix::net::UnixStream::pair().unwrap();
+        let epoll =
+            Arc::new(rustix::event::epoll::create(rustix::event::epoll::CreateFlags::CLOEXEC).unwrap());
+        let (id, vm, outbox, calls) = (ProcessId(1), VmId(1), Outbox::default(), Counter::default());
+        let guest = Arc::new(Guest { id, vm, pid: 1, name: String::new(), outbox, calls });
+        guest.outbox.connect(super::super::guest::Sink::Local {
+            stream: Arc::new(ours.into()),
+            epoll,
+            key: 1,
+        });
+        guest.outbox.wake(d3dkmt::EventId(7), d3dkmt::NtStatus::SUCCESS).unwrap();
+        let mut dirty = Dirty::default();
+        dirty.add(&guest);
+        drop(dirty);
+        theirs.set_nonblocking(true).unwrap();
+        assert!(theirs.read(&mut [0; 64]).is_ok_and(|bytes| bytes > 2), "the wake is on its way");
+    }
 
     #[test]
     fn who_gives_way_comes_after_who_waits() {

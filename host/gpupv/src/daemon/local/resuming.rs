@@ -75,7 +75,10 @@ impl Loop {
     /// A process that is new waits until those that were there are back. False if there is nobody to wait for.
     pub(super) fn park(&mut self, key: u64, vm: VmId, connection: &Arc<OwnedFd>, name: &str) -> bool {
         let Some(returning) = &mut self.returning else { return false };
-        returning.parked.push((key, vm, connection.clone(), name.to_owned()));
+        // One that asks again has its answer to come.
+        if !returning.parked.iter().any(|(parked, ..)| *parked == key) {
+            returning.parked.push((key, vm, connection.clone(), name.to_owned()));
+        }
         true
     }
 

@@ -208,8 +208,12 @@ impl Seat {
         let attached = guests.get_mut(&process).context("no such process")?;
         let next = attached.memory.slots();
         anyhow::ensure!(first == next, "slot {first} is to be the first of a region, the next one is {next}");
-        add(&mut attached.memory)?;
         let slots = kernel.attached_processes().find(|of| of.process == process).map_or(0, |of| of.slots);
+        anyhow::ensure!(
+            next < slots.next_multiple_of(SLOTS_PER_PAGE),
+            "{next} fence slots are taken, the process has {slots}"
+        );
+        add(&mut attached.memory)?;
         let has = attached.memory.slots();
         anyhow::ensure!(
             has <= slots.next_multiple_of(SLOTS_PER_PAGE),
