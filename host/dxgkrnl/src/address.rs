@@ -431,7 +431,7 @@ impl<M: Miniport> Kernel<M> {
     pub(crate) fn unmap_open(&mut self, process: ProcessId, open: u32) {
         let AllocationOpen { device, allocation, .. } = self.memory.allocation_opens[open];
         let adapter = self.devices[device].adapter;
-        let held = self.held_open(process, allocation).filter(|held| *held != open);
+        let held = self.held_open(process, allocation, open);
         let Some(owner) = self.processes.get_mut(&process) else { return };
         let Some(space) = owner.address_spaces.get_mut(&adapter) else { return };
         let opens = BTreeSet::from([open]);

@@ -97,10 +97,8 @@ impl<M: Miniport> Kernel<M> {
             Some(Packet::Signal(signal)) => signal.targets.clone(),
             Some(Packet::Broadcast(broadcast)) => self.broadcasts[*broadcast].signal.targets.clone(),
             Some(Packet::Wait(wait)) => {
-                for (object, value) in self.edges.ended.remove(wait).unwrap_or_default() {
-                    self.tell_waited(by, object, value);
-                }
-                return;
+                let wait = *wait;
+                return self.tell_ended(by, wait);
             }
             _ => return,
         };
@@ -108,6 +106,13 @@ impl<M: Miniport> Kernel<M> {
             if !self.signals_early(object) {
                 self.tell_signaled(by, object, value);
             }
+        }
+    }
+
+    /// A queue comes to a wait that is over.
+    pub(crate) fn tell_ended(&mut self, by: Orderer, wait: WaitId) {
+        for (object, value) in self.edges.ended.remove(&wait).unwrap_or_default() {
+            self.tell_waited(by, object, value);
         }
     }
 

@@ -227,6 +227,9 @@ impl<M: Miniport> Kernel<M> {
         let Packet::Acquire(acquire) = packet else { return };
         let by = self.orderer(queue);
         acquire.objects.iter().for_each(|object| self.tell_waited(by, *object, 0));
+        if let Some(wait) = acquire.wait {
+            self.tell_ended(by, wait);
+        }
         for object in &acquire.objects {
             match self.legacy.objects[object].kind {
                 Kind::Mutex { .. } => {
@@ -260,6 +263,7 @@ impl<M: Miniport> Kernel<M> {
         self.legacy.leave_lines(&acquire);
         if let Some(wait) = acquire.wait {
             self.end_wait(wait, effects);
+            self.edges.forget(wait);
         }
         for object in acquire.objects {
             self.release_reference(object, effects);

@@ -64,10 +64,10 @@ impl<M: Miniport> Kernel<M> {
         open
     }
 
-    /// The kernel's open of this process for an allocation, if it has one.
-    pub(crate) fn held_open(&self, process: ProcessId, allocation: u32) -> Option<u32> {
-        let mut opens = self.memory.allocations[allocation].opens.iter().copied();
-        opens.find(|open| {
+    /// An open of the kernel's of this process for an allocation, if it has one but `besides`.
+    pub(crate) fn held_open(&self, process: ProcessId, allocation: u32, besides: u32) -> Option<u32> {
+        let opens = self.memory.allocations[allocation].opens.iter().copied();
+        opens.filter(|open| *open != besides).find(|open| {
             let open = &self.memory.allocation_opens[*open];
             (open.process, open.handle) == (process, Handle::NULL)
         })

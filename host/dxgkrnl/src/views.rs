@@ -356,6 +356,9 @@ impl<M: Miniport> Kernel<M> {
         if engines().flat_map(|engine| &engine.rings).any(|queue| self.queues.get(*queue).is_none()) {
             return Some("the rings with work");
         }
+        if !engines().all(|engine| engine.ready.is_sound()) {
+            return Some("the turns of what is ready");
+        }
         let of_engines = engines().map(|engine| engine.ready.len()).sum::<usize>();
         (of_engines != ready).then_some("the ready queues of the engines")
     }

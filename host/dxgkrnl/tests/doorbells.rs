@@ -654,3 +654,26 @@ fn a_ring_is_referenced_while_its_doorbell_lives_and_destroyed_by_its_owner_only
     world.input(Input::ProcessGone { process: P });
     assert!(world.kernel.snapshot().is_empty());
 }
+
+// covers: SCH-034
+#[test]
+fn a_ring_of_two_doorbells_stays_mapped_until_both_are_gone() {
+    let (mut world, script) = scripted(Config::default());
+    let device = world.device();
+    let (paging_queue, _) = crate::paging::queue(&mut world, device, 0);
+    let ring = create(&mut world, device, CreateAllocationFlags::empty()).2;
+    map(&mut world, Mapped::whole(ring).by(paging_queue));
+    bring(&mut world, paging_queue, ring);
+    let queues = [(); 2].map(|()| world.queue_on(device, ADVANCED, USER_MODE));
+    for queue in queues {
+        world.ok(Call::CreateDoorbell { queue: queue.handle, rings: vec![ring] });
+    }
+    assert_eq!(destroy(&mut world, device, Handle::NULL, &[ring]), OK);
+    told(&script);
+    world.ok(Call::DestroyDoorbell { queue: queues[0].handle });
+    assert_eq!(told(&script), Vec::<String>::new(), "the other one's engine still reads it");
+    world.ok(Call::DestroyDoorbell { queue: queues[1].handle });
+    let told = told(&script);
+    assert!(matches!(&told[..], [line] if line.contains("NoAccess")), "{told:?}");
+    world.finish();
+}

@@ -170,3 +170,26 @@ fn who_ends_and_what_ends_is_told() {
     world.gone(P);
     assert!(edges(&script).contains(&Edge::Gone(Orderer::Process(ProcessId(P.0)))));
 }
+
+#[test]
+fn what_a_mutex_is_taken_with_is_told_once_and_not_kept() {
+    let (mut world, script) = looking();
+    let device = world.device();
+    let fence = world.fence(device, 0).object;
+    let info = SyncObjectInfo { object_type: SyncObjectType::MUTEX, ..SyncObjectInfo::default() };
+    let mutex = world.object(device, info).object;
+    let context = world.context(device, 0);
+    for value in 1..=3 {
+        let (objects, values) = (vec![mutex, fence], vec![0, value]);
+        world.ok(Call::WaitFromGpu { context, objects: objects.into(), values: values.into() });
+        edges(&script);
+        world.signal(device, fence, value);
+        let told = edges(&script);
+        let by_context =
+            |edge: &&Edge| matches!(edge, Edge::Waited { by: Orderer::Context(_), fence: 0, .. });
+        assert_eq!(told.iter().filter(by_context).count(), 1, "{told:?}");
+        assert_eq!(world.kernel.miscounted(), None);
+        world.gpu_signal(&[context], mutex, 0);
+    }
+    world.finish();
+}

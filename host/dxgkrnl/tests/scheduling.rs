@@ -704,3 +704,29 @@ fn iommu_mappings_change_in_a_frame_of_exclusive_access() {
     assert_eq!(mapped(true), [frame("Some(64)"), frame("Some(7)"), frame("None")].concat());
     assert_eq!(mapped(false), Vec::<String>::new());
 }
+
+#[test]
+fn who_went_ahead_in_the_turn_of_another_and_is_given_back_takes_no_turn_away() {
+    // covers: SCH-042
+    let mut world = World::with_config(without_timeouts());
+    let device = world.device();
+    let [x, y, b, a, h] = [(); 5].map(|()| world.context(device, 0));
+    prioritize(&mut world, a, 1, true);
+    prioritize(&mut world, h, 1, false);
+    for (context, duration_ns) in [(x, 1_000_000), (y, 10_000_000), (b, 1_000), (a, 1_000)] {
+        world.submit(context, &[busy(duration_ns)]);
+    }
+    // A goes ahead of B, in B's turn.
+    world.advance(1_000_000);
+    // H has the engine give A back, which now finds its own turn taken by B.
+    world.submit(h, &[busy(1_000)]);
+    assert_eq!(world.kernel.miscounted(), None);
+    let done = [x, y, b, a, h].map(|context| {
+        let fence = world.fence(device, 0).object;
+        world.gpu_signal(&[context], fence, 1);
+        fence
+    });
+    world.advance(100_000_000);
+    assert_eq!((done.map(|fence| world.value(fence)), world.kernel.miscounted()), ([1; 5], None));
+    world.finish();
+}

@@ -95,7 +95,11 @@ impl<M: Miniport> Kernel<M> {
                 self.go_on_paging(effects);
                 match self.next_step(engine) {
                     None => break,
-                    Some(Next::Submit) => self.submit_next(engine, effects),
+                    Some(Next::Submit) => {
+                        if !self.submit_next(engine, effects) {
+                            break;
+                        }
+                    }
                     Some(Next::Preempt) => {
                         self.request_preemption(engine, false, effects);
                         break;
@@ -134,10 +138,11 @@ impl<M: Miniport> Kernel<M> {
         room.then_some(Next::Submit)
     }
 
-    fn submit_next(&mut self, engine: EngineId, effects: &mut Effects) {
-        let Some(id) = self.in_flight.engine(engine).ready.take() else { return };
+    /// False if there was nothing.
+    fn submit_next(&mut self, engine: EngineId, effects: &mut Effects) -> bool {
+        let Some(id) = self.in_flight.engine(engine).ready.take() else { return false };
         let queue = &mut self.queues[id];
-        let Some(ReadyCommand { place, commands, resubmits }) = queue.ready.take() else { return };
+        let Some(ReadyCommand { place, commands, resubmits }) = queue.ready.take() else { return false };
         let (context, process) = (HwContext(queue.context), queue.process);
         let paging = place.level.is_paging();
         let submission_fence_id = self.in_flight.begin(engine, self.now, (id, place.level), resubmits);
@@ -149,6 +154,7 @@ impl<M: Miniport> Kernel<M> {
         let submission =
             Submission { engine, context, process, submission_fence_id, resubmits, paging, commands };
         self.submit(submission, effects);
+        true
     }
 
     fn submit(&mut self, submission: Submission, effects: &mut Effects) {

@@ -81,11 +81,23 @@ impl Ready {
 
     pub fn insert(&mut self, process: ProcessId, queue: u32, place: Place) {
         let round = self.levels.entry(place.level).or_default();
-        round.turns.insert(place.turn, process);
+        // Its turn may stand here for another context of its process, which this one went ahead of: the next is as good.
+        let turn = (place.turn..).find(|turn| !round.turns.contains_key(turn)).unwrap_or(place.turn);
+        round.turns.insert(turn, process);
         let own = round.of_process.entry(process).or_default();
-        own.turns.insert(place.turn);
+        own.turns.insert(turn);
         own.queues.insert((-place.in_process, place.turn, queue));
         self.count += 1;
+    }
+
+    /// Each that is ready has a turn, and each turn somebody.
+    pub fn is_sound(&self) -> bool {
+        let rounds = || self.levels.values();
+        let each = |own: &OfProcess| own.turns.len() == own.queues.len() && !own.queues.is_empty();
+        let queues = rounds().flat_map(|round| round.of_process.values()).map(|own| own.queues.len());
+        let turns = rounds().map(|round| round.turns.len());
+        rounds().all(|round| round.of_process.values().all(each))
+            && (queues.sum::<usize>(), turns.sum::<usize>()) == (self.count, self.count)
     }
 
     /// The level of what comes next.
