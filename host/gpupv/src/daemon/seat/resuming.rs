@@ -375,7 +375,13 @@ impl Seat {
     /// Connects the stream of a guest: the Welcome first, then what it has not read of a session that goes on.
     pub(in crate::daemon) fn greet(&self, guest: &Guest, sink: Sink, received: u64) -> Result<(), NotKept> {
         let async_submission = self.async_submission(guest.vm);
-        let seated = self.take();
+        let mut seated = self.take();
+        // What was read is in no journal: behind a replay it is kept since the last snapshot, and would be too much.
+        if let Some(ledger) =
+            seated.ledger.as_mut().filter(|ledger| ledger.unread(guest.id, received).is_ok())
+        {
+            ledger.read(guest.id, received);
+        }
         let ledger = seated.ledger.as_ref();
         let unread = match ledger.map(|ledger| ledger.unread(guest.id, received)).transpose() {
             Ok(unread) => unread,

@@ -1,5 +1,5 @@
 //! How long pictures of a long trace take, and how big they are:
-//! `cargo run --release -p timeline --example figures [STEPS [FOLDER]]`. With a folder the pictures stay there, beside
+//! `cargo run --release -p timeline --example timeline_figures [STEPS [FOLDER]]`. With a folder the pictures stay there, beside
 //! those of a small trace in which everything happens.
 
 #[path = "../tests/browser/mod.rs"]

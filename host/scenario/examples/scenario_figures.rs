@@ -1,6 +1,6 @@
 //! How fast scenarios run on the arms without a daemon, on one core.
 //!
-//! `cargo run --release -p scenario --example figures`: a 20-line scenario again and again, and random
+//! `cargo run --release -p scenario --example scenario_figures`: a 20-line scenario again and again, and random
 //! programs by seed. The live arms say their rate themselves: `gpupv scenario run --arm local ..`.
 
 use std::time::Instant;
