@@ -80,19 +80,15 @@ impl<M: Miniport> Kernel<M> {
         let targets = targets.iter().zip(values).map(|(object, value)| (*object, *value));
         match self.config.policy.cpu_signal {
             CpuSignal::AtOnce => {
-                // What one value brings about may end another object: the progress fence of a queue that was destroyed.
-                let several = objects.len() > 1;
-                if several {
-                    targets.clone().for_each(|(object, _)| self.objects.hold(object));
-                }
-                for (object, value) in targets.clone() {
+                for (object, value) in targets {
+                    // The value before may have ended it: the progress fence of a queue that was destroyed.
+                    if self.objects.get(object).is_none() {
+                        continue;
+                    }
                     self.remember_back(object, process, value);
                     self.note_strays(process, object, value, effects);
                     self.tell_signaled(Orderer::Process(process), object, value);
                     self.set_value(object, value, effects);
-                }
-                if several {
-                    targets.for_each(|(object, _)| self.release_reference(object, effects));
                 }
             }
             // Nothing comes between the answer and the effect, so what was checked here still holds then.

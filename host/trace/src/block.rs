@@ -181,15 +181,14 @@ impl BlockHeader {
 /// A file of blocks that had other places, and perhaps other numbers, before.
 pub(crate) struct Written<W> {
     out: W,
-    pub trace: u64,
     number: u32,
     link: u32,
     bytes: u64,
 }
 
 impl<W: Write> Written<W> {
-    pub fn new(out: W, trace: u64) -> Self {
-        Written { out, trace, number: 0, link: 0, bytes: 0 }
+    pub fn new(out: W) -> Self {
+        Written { out, number: 0, link: 0, bytes: 0 }
     }
 
     /// So far.
@@ -200,7 +199,6 @@ impl<W: Write> Written<W> {
     /// Adds a block with this content as it is stored; its header.
     pub fn block(&mut self, header: BlockHeader, content: &[u8]) -> io::Result<[u8; HEADER_BYTES]> {
         let header = BlockHeader {
-            trace: self.trace,
             number: self.number,
             link: self.link,
             length: u32::try_from(content.len()).map_err(io::Error::other)?,

@@ -36,9 +36,8 @@ type Moved = BTreeMap<u64, (u64, [u8; HEADER_BYTES])>;
 /// A trace of which something is lost, for its copy could not tell; a file that exists; those of the system.
 pub fn pack(from: &Path, to: &Path) -> Result<Packed, TraceError> {
     let mut reader = Reader::open(from)?;
-    let failed = |doing| move |source| io_error(doing, to, source);
-    let file = File::create_new(to).map_err(failed("create"))?;
-    let packed = copy(&mut reader, BufWriter::new(file)).and_then(|copied| copied.map_err(failed("write")));
+    let file = File::create_new(to).map_err(|source| io_error("create", to, source))?;
+    let packed = copy(&mut reader, BufWriter::new(file), |source| io_error("write", to, source));
     if packed.is_err() {
         // Half a copy is none; what is wrong is told.
         let _ = std::fs::remove_file(to);
@@ -46,24 +45,22 @@ pub fn pack(from: &Path, to: &Path) -> Result<Packed, TraceError> {
     packed
 }
 
-/// The inner error is of the copy's file.
-fn copy(reader: &mut Reader, out: BufWriter<File>) -> Result<io::Result<Packed>, TraceError> {
-    let mut written = Written::new(out, 0);
-    let mut moved = Moved::new();
-    let (mut failed, mut before) = (None, 0);
+fn copy(
+    reader: &mut Reader,
+    out: BufWriter<File>,
+    failed: impl Fn(io::Error) -> TraceError,
+) -> Result<Packed, TraceError> {
+    let mut written = Written::new(out);
+    let (mut moved, mut before) = (Moved::new(), 0);
     reader.each_block(|place, content| {
         let offset = written.bytes();
+        let header = block(&mut written, place, content, &moved).map_err(&failed)?;
+        moved.insert(place.offset, (offset, header));
         before += place.bytes();
-        match block(&mut written, place, content, &moved) {
-            Ok(header) => _ = moved.insert(place.offset, (offset, header)),
-            Err(error) => failed = Some(error),
-        }
-        failed.is_none()
+        Ok(())
     })?;
-    Ok(match failed {
-        Some(error) => Err(error),
-        None => written.finish().map(|after| Packed { before, after }),
-    })
+    let after = written.finish().map_err(&failed)?;
+    Ok(Packed { before, after })
 }
 
 fn block(
@@ -72,7 +69,6 @@ fn block(
     content: Vec<u8>,
     moved: &Moved,
 ) -> io::Result<[u8; HEADER_BYTES]> {
-    written.trace = place.header.trace;
     let (codec, content) = match place.header.kind {
         Kind::Index => (0, index(&content, moved)?),
         Kind::Data | Kind::Snapshot if place.header.codec <= DEFLATED => {

@@ -404,31 +404,28 @@ impl Reader {
         Ok(content.map_err(|why| place.lost(why)))
     }
 
-    /// Every block and its content, in order, until `take` wants no more.
+    /// Every block and its content, in order.
     ///
     /// # Errors
     ///
-    /// A trace of which something is lost.
+    /// A trace of which something is lost, and what `take` says.
     pub(crate) fn each_block(
         &mut self,
-        mut take: impl FnMut(&Place, Vec<u8>) -> bool,
+        mut take: impl FnMut(&Place, Vec<u8>) -> Result<(), TraceError>,
     ) -> Result<(), TraceError> {
         for at in 0..self.arranged.parts.len() {
             let lost = match self.arranged.parts[at].clone() {
                 Part::Lost(lost) => lost,
                 Part::Block(place) => match self.content(at, &place)? {
                     Ok(content) => {
-                        if take(&place, content) {
-                            continue;
-                        }
-                        break;
+                        take(&place, content)?;
+                        continue;
                     }
                     Err(lost) => lost,
                 },
             };
             return Err(TraceError::NotWhole { path: self.path.clone(), lost });
         }
-        self.position = self.length;
         Ok(())
     }
 

@@ -103,7 +103,9 @@ impl Ring {
         let last = self.blocks.back().map_or(1, |block| block.header.next_step());
         let end = next.unwrap_or(last);
         let first = first.or(open.as_ref().map(|(header, _)| header.first_step)).unwrap_or(end);
-        let mut written = Written::new(BufWriter::new(File::create(path)?), trace);
+        let mut written = Written::new(BufWriter::new(File::create(path)?));
+        let mut write =
+            |header, content: &[u8]| written.block(BlockHeader { trace, ..header }, content).map(drop);
         for block in &self.blocks {
             match block.header.kind {
                 Kind::Header => {
@@ -111,14 +113,14 @@ impl Ring {
                     let content = wire::Header { first_step: first, ..header }.encode_to_vec();
                     // Data between it and what is left may be gone.
                     let first_step = block.header.first_step.max(first);
-                    written.block(BlockHeader { first_step, ..block.header }, &content)?;
+                    write(BlockHeader { first_step, ..block.header }, &content)?;
                 }
-                _ => _ = written.block(block.header, &block.content)?,
+                _ => write(block.header, &block.content)?,
             }
         }
         let mut like = self.blocks.back().map(|block| block.header);
         if let Some((header, content)) = open {
-            written.block(header, content)?;
+            write(header, content)?;
             like = Some(header);
         }
         if let (Some(state_digest), Some(like)) = (digest, like) {
@@ -126,7 +128,7 @@ impl Ring {
                 wire::End { steps: end - first, state_digest, ..wire::End::default() }.encode_to_vec();
             let first_ns = like.last_ns;
             let header = BlockHeader { kind: Kind::End, steps: 0, first_step: end, first_ns, ..like };
-            written.block(header, &content)?;
+            write(header, &content)?;
         }
         written.finish()?;
         Ok(end - first)

@@ -118,8 +118,7 @@ impl<M: Machine> Broker<M> {
             let comes_back = self.clients.get(&client).is_some_and(|client| client.comes_back());
             if comes_back {
                 // It asks again for as long as it is to wait: only the host refuses to go on.
-                self.effects.push(Effect::Close { client });
-                self.client_gone(client);
+                self.let_go(client);
             } else {
                 self.expel(client, format!("the host is not there: {why}"));
             }
@@ -343,8 +342,7 @@ impl<M: Machine> Broker<M> {
         };
         let client = *client;
         self.effects.push(Effect::Say(format!("process {process} is ended by the host")));
-        self.effects.push(Effect::Close { client });
-        self.client_gone(client);
+        self.let_go(client);
     }
 }
 

@@ -368,6 +368,11 @@ impl<M: Machine> Broker<M> {
         let Some(entry) = self.clients.get(&client) else { return };
         self.say_refusal(format!("process with pid {} is refused: {words}", entry.pid));
         self.reply(client, refused(words), Vec::new());
+        self.let_go(client);
+    }
+
+    /// Its connection is closed without a word.
+    fn let_go(&mut self, client: ClientId) {
         self.effects.push(Effect::Close { client });
         self.client_gone(client);
     }

@@ -69,6 +69,11 @@ pub fn broker_path() -> PathBuf {
     std::env::var_os(BROKER_ENV).map_or_else(|| PathBuf::from(BROKER_PATH), PathBuf::from)
 }
 
+/// For a reply while a session is begun or got again: a connection that is too slow is given up with all of its replies.
+const ATTACHING: Option<u64> = Some(ATTACH_SECONDS_MAX);
+/// Later as long as it takes: a reply that came after its request was given up would be taken for that to the next one.
+const ATTACHED: Option<u64> = None;
+
 /// The connection to the broker. Open for the life of the process: it is the sign of life.
 #[derive(Debug)]
 pub struct Broker(SessionDescriptor);
@@ -113,7 +118,7 @@ impl Broker {
     pub fn attach(self, name: &str) -> Result<Attachment, AttachError> {
         let request = broker_request::Attach { version: proto::PROTOCOL_VERSION, name: name.to_owned() };
         self.send(broker_request::Body::Attach(request))?;
-        let (reply, [stream, memory]) = self.receive::<2>(Some(ATTACH_SECONDS_MAX))?;
+        let (reply, [stream, memory]) = self.receive::<2>(ATTACHING)?;
         let memory = Region::map(memory.as_fd(), reply.first_slot, reply.slots)?;
         let events_max = reply.events_max as usize;
         let BrokerReply { token, resume_token, resume_ms, process, .. } = reply;
@@ -131,14 +136,14 @@ impl Broker {
     ) -> Result<(BrokerReply, SessionDescriptor), AttachError> {
         let (version, token) = (proto::PROTOCOL_VERSION, token.to_vec());
         self.send(broker_request::Body::Resume(broker_request::Resume { version, process, token }))?;
-        let (reply, [stream]) = self.receive::<1>(Some(ATTACH_SECONDS_MAX))?;
+        let (reply, [stream]) = self.receive::<1>(ATTACHING)?;
         Ok((reply, stream))
     }
 
     /// Asks for the memory of slots that the process has.
     pub fn regain(&self, first_slot: u32, slots: u32) -> Result<SessionDescriptor, AttachError> {
         self.send(broker_request::Body::Regain(broker_request::Regain { first_slot, slots }))?;
-        let (_, [memory]) = self.receive::<1>(Some(ATTACH_SECONDS_MAX))?;
+        let (_, [memory]) = self.receive::<1>(ATTACHING)?;
         Ok(memory)
     }
 
@@ -146,13 +151,13 @@ impl Broker {
     pub fn lend_again(&self, address: u64, pages: u32, memory: BorrowedFd<'_>) -> Result<(), AttachError> {
         let lend = broker_request::Lend { address, pages };
         self.send_with(broker_request::Body::LendAgain(lend), &[memory])?;
-        self.await_reply_soon().map(drop)
+        self.await_reply(ATTACHING).map(drop)
     }
 
     /// Says that this process holds an NT handle. One that means nothing any more is no error.
     pub fn have_nt_handle(&self, handle: BorrowedFd<'_>) -> Result<(), AttachError> {
         self.send_with(broker_request::Body::HaveNtHandle(true), &[handle])?;
-        match self.await_reply_soon() {
+        match self.await_reply(ATTACHING) {
             Ok(_) | Err(AttachError::Refused(_)) => Ok(()),
             Err(error) => Err(error),
         }
@@ -161,14 +166,14 @@ impl Broker {
     /// Asks for at least `slots` more slots of fence memory. The host knows them when this returns.
     pub fn grow(&self, slots: u32) -> Result<Region, AttachError> {
         self.send(broker_request::Body::Grow(broker_request::Grow { slots }))?;
-        let (reply, [memory]) = self.receive::<1>(None)?;
+        let (reply, [memory]) = self.receive::<1>(ATTACHED)?;
         Ok(Region::map(memory.as_fd(), reply.first_slot, reply.slots)?)
     }
 
     /// Asks for an NT handle. It is the caller's from here on, and a forked child's too.
     pub fn make_nt_handle(&self) -> Result<(ShareToken, OwnedFd), AttachError> {
         self.send(broker_request::Body::MakeNtHandle(true))?;
-        let (_, received) = self.await_reply()?;
+        let (_, received) = self.await_reply(ATTACHED)?;
         let handle = received.into_iter().next().ok_or_else(no_descriptor)?;
         let token = ::nt_handle::token_of(handle.as_fd());
         let token = token.ok_or_else(|| AttachError::BadReply("its descriptor carries no token".into()))?;
@@ -184,44 +189,37 @@ impl Broker {
     /// Asks for pages that the host's engines reach, to be mapped at an address.
     pub fn lend(&self, address: u64, pages: u32) -> Result<OwnedFd, AttachError> {
         self.send(broker_request::Body::Lend(broker_request::Lend { address, pages }))?;
-        let (_, received) = self.await_reply()?;
+        let (_, received) = self.await_reply(ATTACHED)?;
         received.into_iter().next().ok_or_else(no_descriptor)
     }
 
     /// The host touches nothing of what was lent at an address once this returns.
     pub fn take_back(&self, address: u64) -> Result<(), AttachError> {
         self.send(broker_request::Body::TakeBack(address))?;
-        self.await_reply().map(drop)
+        self.await_reply(ATTACHED).map(drop)
     }
 
     /// Has the broker set this event when the host's driver signals it.
     pub fn keep_event(&self, name: EventId, event: BorrowedFd<'_>) -> Result<(), AttachError> {
         self.send_with(broker_request::Body::KeepEvent(name.0), &[event])?;
-        self.await_reply().map(drop)
+        self.await_reply(ATTACHED).map(drop)
     }
 
     /// The broker does not set the event any more once this returns.
     pub fn forget_event(&self, name: EventId) -> Result<(), AttachError> {
         self.send(broker_request::Body::ForgetEvent(name.0))?;
-        self.await_reply().map(drop)
+        self.await_reply(ATTACHED).map(drop)
     }
 
     /// Events are set once this returns that the host signaled before what this process has read of its stream.
     pub fn settle(&self) -> Result<(), AttachError> {
         self.send(broker_request::Body::Settle(true))?;
-        self.await_reply().map(drop)
+        self.await_reply(ATTACHED).map(drop)
     }
 
-    /// As long as it takes: a reply that came after its request was given up would be taken for that to the next one.
-    fn await_reply(&self) -> Result<(BrokerReply, Vec<OwnedFd>), AttachError> {
-        wait_so_long_for(self.0.as_fd(), None)?;
+    fn await_reply(&self, seconds_max: Option<u64>) -> Result<(BrokerReply, Vec<OwnedFd>), AttachError> {
+        wait_for(self.0.as_fd(), seconds_max)?;
         self.take_reply()
-    }
-
-    /// While the session is got again: a connection that is too slow is given up with all of its replies.
-    fn await_reply_soon(&self) -> Result<BrokerReply, AttachError> {
-        wait_for(self.0.as_fd())?;
-        self.take_reply().map(|(reply, _)| reply)
     }
 
     fn send(&self, body: broker_request::Body) -> Result<(), AttachError> {
@@ -251,7 +249,7 @@ impl Broker {
         &self,
         seconds_max: Option<u64>,
     ) -> Result<(BrokerReply, [SessionDescriptor; N]), AttachError> {
-        wait_so_long_for(self.0.as_fd(), seconds_max)?;
+        wait_for(self.0.as_fd(), seconds_max)?;
         let mut reply = BrokerReply::default();
         // The descriptors exist from the moment of receiving: no fork until they are in the list.
         let descriptors = SessionDescriptor::adopt(|| {
@@ -302,11 +300,7 @@ fn no_descriptor() -> AttachError {
     AttachError::BadReply("no descriptor came along: is the limit of open files reached (ulimit -n)?".into())
 }
 
-fn wait_for(socket: BorrowedFd<'_>) -> Result<(), AttachError> {
-    wait_so_long_for(socket, Some(ATTACH_SECONDS_MAX))
-}
-
-fn wait_so_long_for(socket: BorrowedFd<'_>, seconds_max: Option<u64>) -> Result<(), AttachError> {
+fn wait_for(socket: BorrowedFd<'_>, seconds_max: Option<u64>) -> Result<(), AttachError> {
     let limit = seconds_max.map(|seconds| Timespec { tv_sec: seconds as i64, tv_nsec: 0 });
     let mut ready = [PollFd::from_borrowed_fd(socket, PollFlags::IN)];
     match rustix::io::retry_on_intr(|| rustix::event::poll(&mut ready, limit.as_ref()))? {
@@ -340,7 +334,7 @@ pub fn greet(
             let welcome = welcome_from(frame).map_err(no_welcome)?;
             return Ok((welcome, buffer));
         }
-        wait_so_long_for(stream, seconds_max)?;
+        wait_for(stream, seconds_max)?;
         let mut bytes = [0; READ_BYTES];
         match rustix::io::retry_on_intr(|| rustix::io::read(stream, &mut bytes)).map_err(no_welcome)? {
             0 => return Err(no_welcome("it closed the stream")),

@@ -252,7 +252,8 @@ impl GuestdEndpoint {
     /// The same for slots of a process that comes back, which have their values when this returns.
     fn regain(&self, process: ProcessId, first: u32, pages: &[u64]) -> anyhow::Result<()> {
         self.check_pages(process, pages)?;
-        self.vm.seat.regain(process, first, |memory| take_pages(memory, pages))
+        let count = pages.len() as u32;
+        self.vm.seat.regain(process, (first, count), |memory| take_pages(memory, pages))
     }
 }
 

@@ -170,7 +170,8 @@ impl Dirty {
     }
 }
 
-/// Whoever was added hears of it: nobody's wake waits for something else to be sent.
+/// Whoever was added hears of it: nobody's wake waits for something else to be sent. Made before the seat is taken, so that
+/// it is left after that.
 impl Drop for Dirty {
     fn drop(&mut self) {
         self.flush();
@@ -328,6 +329,7 @@ impl Seat {
         memory: FenceMemory,
     ) -> anyhow::Result<(Arc<Guest>, Token)> {
         let token: Token = random()?;
+        let mut dirty = Dirty::default();
         let mut seated = self.take();
         anyhow::ensure!(
             seated.resuming.is_none(),
@@ -355,14 +357,10 @@ impl Seat {
         let slots = memory.slots();
         let lent = Lent::default();
         seated.guests.insert(id, Attached { guest: guest.clone(), memory, lent, token });
-        // Any step may be the one that completes what others wait for.
-        let mut dirty = Dirty::default();
         self.step(&mut seated, Input::ProcessAttached { process: id, vm, pid, name }, &mut dirty);
         if slots > 0 {
             self.step(&mut seated, Input::FenceMemoryAdded { process: id, slots }, &mut dirty);
         }
-        drop(seated);
-        dirty.flush();
         Ok((guest, token))
     }
 
@@ -372,15 +370,13 @@ impl Seat {
         process: ProcessId,
         add: impl FnOnce(&mut FenceMemory) -> anyhow::Result<()>,
     ) -> anyhow::Result<u32> {
+        let mut dirty = Dirty::default();
         let mut seated = self.take();
         let attached = seated.guests.get_mut(&process).context("no such process")?;
         let first = attached.memory.slots();
         add(&mut attached.memory)?;
         let slots = attached.memory.slots() - first;
-        let mut dirty = Dirty::default();
         self.step(&mut seated, Input::FenceMemoryAdded { process, slots }, &mut dirty);
-        drop(seated);
-        dirty.flush();
         Ok(first)
     }
 
@@ -428,7 +424,6 @@ impl Seat {
         let mut dirty = Dirty::default();
         let Some(guest) = self.end_process(&mut self.take(), process, &mut dirty) else { return };
         guest.outbox.disconnect();
-        dirty.flush();
         tracing::debug!("process {} (pid {}) is gone", process.0, guest.pid);
     }
 
@@ -469,7 +464,6 @@ impl Seat {
     pub fn input(&self, input: Input) {
         let mut dirty = Dirty::default();
         self.step(&mut self.take(), input, &mut dirty);
-        dirty.flush();
     }
 
     /// Tells the kernel what the system's clock says. Who hands in the time says that as well.
@@ -504,8 +498,6 @@ impl Seat {
         };
         let text = input.to_string();
         self.step(&mut seated, input, &mut dirty);
-        drop(seated);
-        dirty.flush();
         Ok(text)
     }
 
@@ -530,8 +522,6 @@ impl Seat {
             self.step(&mut seated, Input::Deadline, &mut dirty);
         }
         self.timer.move_to(end);
-        drop(seated);
-        dirty.flush();
     }
 
     /// Starts over with a new kernel that has the same VMs and nothing else; a virtual clock starts over

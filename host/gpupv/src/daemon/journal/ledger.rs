@@ -124,15 +124,22 @@ impl Ledger {
         self.accounts.get(&process).map_or(0, |account| account.one_way)
     }
 
-    /// What comes behind the answers and wakes that a guest has read.
-    pub fn unread(&self, process: ProcessId, received: u64) -> Result<impl Iterator<Item = &[u8]>, NotKept> {
-        static NOTHING: VecDeque<Vec<u8>> = VecDeque::new();
-        let account = self.accounts.get(&process);
-        let (sent, unread) = account.map_or((0, &NOTHING), |account| (account.sent, &account.unread));
-        let first = sent - unread.len() as u64;
-        let read = received.checked_sub(first).filter(|_| received <= sent);
-        let read = read.ok_or(NotKept { received, first: first + 1, last: sent })?;
-        Ok(unread.iter().skip(read as usize).map(Vec::as_slice))
+    /// A guest goes on that has read so many answers and wakes: what comes behind them. They themselves are kept no longer:
+    /// behind a replay that is all since the last snapshot, for what was read is in no journal.
+    pub fn go_on_behind(
+        &mut self,
+        process: ProcessId,
+        received: u64,
+    ) -> Result<impl Iterator<Item = &[u8]>, NotKept> {
+        let (sent, kept) =
+            self.accounts.get(&process).map_or((0, 0), |account| (account.sent, account.unread.len() as u64));
+        let first = sent - kept;
+        if !(first..=sent).contains(&received) {
+            return Err(NotKept { received, first: first + 1, last: sent });
+        }
+        self.read(process, received);
+        let unread = self.accounts.get(&process).into_iter().flat_map(|account| &account.unread);
+        Ok(unread.map(Vec::as_slice))
     }
 
     /// Adapters whose engines hold bytes that nobody else has.
@@ -214,7 +221,7 @@ mod tests {
     }
 
     fn count(ledger: &Ledger, received: u64) -> Result<usize, NotKept> {
-        ledger.unread(P, received).map(Iterator::count)
+        ledger.clone().go_on_behind(P, received).map(Iterator::count)
     }
 
     #[test]
@@ -231,6 +238,9 @@ mod tests {
         ledger.read(P, 2);
         assert!(count(&ledger, 1).is_err(), "it said that it has read it");
         assert_eq!(count(&ledger, 2), Ok(1));
+        let mut gone_on = ledger.clone();
+        assert_eq!(gone_on.go_on_behind(P, 3).map(Iterator::count), Ok(0));
+        assert!(count(&gone_on, 2).is_err(), "who goes on has read it as well");
         ledger.read(P, 100);
         assert_eq!(count(&ledger, 3), Ok(0));
     }

@@ -149,8 +149,9 @@ impl Loop {
     pub(super) fn regain(&self, process: ProcessId, first: u32, slots: u32) -> anyhow::Result<OwnedFd> {
         let most = d3dkmt::limits::FENCE_SLOTS_PER_PROCESS_MAX;
         anyhow::ensure!((1..=most).contains(&slots), "{slots} fence slots, allowed are 1 to {most}");
-        let (region, descriptor) = LocalRegion::create(fence_page::pages_for(slots))?;
-        self.seat.regain(process, first, |memory| match memory {
+        let pages = fence_page::pages_for(slots);
+        let (region, descriptor) = LocalRegion::create(pages)?;
+        self.seat.regain(process, (first, pages), |memory| match memory {
             FenceMemory::Local(regions) => {
                 regions.push((first, region));
                 Ok(())

@@ -95,8 +95,6 @@ impl Seat {
         if let Some(input) = seated.nt_handles.close(vm, token) {
             self.step(&mut seated, input, &mut dirty);
         }
-        drop(seated);
-        dirty.flush();
     }
 
     /// The broker of this VM is gone.

@@ -195,11 +195,11 @@ impl Seat {
         Ok((slots, token))
     }
 
-    /// New memory for slots of a process that is coming back, with the values that are to stand there.
+    /// New memory of so many pages for slots of a process that is coming back, with the values that are to stand there.
     pub fn regain(
         &self,
         process: ProcessId,
-        first: u32,
+        (first, pages): (u32, u32),
         add: impl FnOnce(&mut FenceMemory) -> anyhow::Result<()>,
     ) -> anyhow::Result<()> {
         let mut seated = self.take();
@@ -209,19 +209,14 @@ impl Seat {
         let next = attached.memory.slots();
         anyhow::ensure!(first == next, "slot {first} is to be the first of a region, the next one is {next}");
         let slots = kernel.attached_processes().find(|of| of.process == process).map_or(0, |of| of.slots);
+        let end = pages.saturating_mul(SLOTS_PER_PAGE).saturating_add(first);
         anyhow::ensure!(
-            next < slots.next_multiple_of(SLOTS_PER_PAGE),
-            "{next} fence slots are taken, the process has {slots}"
+            end <= slots.next_multiple_of(SLOTS_PER_PAGE),
+            "{end} fence slots are taken, the process has {slots}"
         );
         add(&mut attached.memory)?;
-        let has = attached.memory.slots();
-        anyhow::ensure!(
-            has <= slots.next_multiple_of(SLOTS_PER_PAGE),
-            "{has} fence slots are taken, the process has {slots}"
-        );
         let mut failed = Ok(());
         let memory = &attached.memory;
-        let end = memory.slots();
         kernel.fence_memory(process, &mut |slot, value| {
             if (first..end).contains(&slot) && failed.is_ok() {
                 failed = memory.store(slot, value);
@@ -376,14 +371,10 @@ impl Seat {
     pub(in crate::daemon) fn greet(&self, guest: &Guest, sink: Sink, received: u64) -> Result<(), NotKept> {
         let async_submission = self.async_submission(guest.vm);
         let mut seated = self.take();
-        // What was read is in no journal: behind a replay it is kept since the last snapshot, and would be too much.
-        if let Some(ledger) =
-            seated.ledger.as_mut().filter(|ledger| ledger.unread(guest.id, received).is_ok())
-        {
-            ledger.read(guest.id, received);
-        }
-        let ledger = seated.ledger.as_ref();
-        let unread = match ledger.map(|ledger| ledger.unread(guest.id, received)).transpose() {
+        let Seated { ledger, kernel, .. } = &mut *seated;
+        let applied = ledger.as_ref().map_or(0, |ledger| ledger.calls(guest.id));
+        let unread = ledger.as_mut().map(|ledger| ledger.go_on_behind(guest.id, received));
+        let unread = match unread.transpose() {
             Ok(unread) => unread,
             Err(not_kept) => {
                 let goodbye = goodbye(&format!("the session cannot go on: {not_kept}"));
@@ -396,8 +387,8 @@ impl Seat {
             process: guest.id.0,
             recording: self.recording,
             async_submission,
-            status_slot_plus_one: seated.kernel.status_slot(guest.id).map_or(0, |slot| slot + 1),
-            applied: ledger.map_or(0, |ledger| ledger.calls(guest.id)),
+            status_slot_plus_one: kernel.status_slot(guest.id).map_or(0, |slot| slot + 1),
+            applied,
             times: self.times,
         };
         guest.outbox.connect(sink);
