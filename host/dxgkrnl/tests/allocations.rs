@@ -34,7 +34,7 @@ pub(crate) fn create<M: Miniport>(
     device: Handle,
     flags: F,
 ) -> (Handle, Handle, Handle) {
-    match world.ok(Call::CreateAllocation(Box::new(creation(device, flags)))) {
+    match world.ok(Call::CreateAllocation { create: Box::new(creation(device, flags)) }) {
         Reply::Allocations { resource, shared_handle, allocations } => {
             assert_eq!(allocations.len(), 1);
             (resource, shared_handle, allocations[0])
@@ -100,7 +100,7 @@ fn an_allocation_is_named_on_its_own_device_only() {
     assert_eq!(destroy(&mut world, other, resource, &[]), IP);
     let mut there = creation(other, F::CREATE_RESOURCE);
     there.resource = resource;
-    assert_eq!(world.status(Call::CreateAllocation(Box::new(there))), NtStatus::INVALID_HANDLE);
+    assert_eq!(world.status(Call::CreateAllocation { create: Box::new(there) }), NtStatus::INVALID_HANDLE);
     world.ok(Call::DestroyDevice { device: other });
     assert_eq!(counts(&world), (1, 1), "what another device has stays");
     world.ok(Call::DestroyDevice { device });
@@ -203,14 +203,14 @@ fn what_is_wrong_is_refused_and_leaves_nothing() {
     for (what, status, spoil) in wrong {
         let mut call = creation(device, F::empty());
         spoil(&mut call);
-        assert_eq!(world.status(Call::CreateAllocation(Box::new(call))), status, "{what}");
+        assert_eq!(world.status(Call::CreateAllocation { create: Box::new(call) }), status, "{what}");
         assert_eq!(counts(&world), (0, 0), "{what}");
         let note = world.effects.notes.last().expect("a refusal says why");
         assert!(!note.text.is_empty(), "{what}");
     }
     let mut most = creation(device, F::CREATE_RESOURCE);
     most.runtime_data = vec![7; limits::RESOURCE_DATA_BYTES_MAX];
-    world.ok(Call::CreateAllocation(Box::new(most)));
+    world.ok(Call::CreateAllocation { create: Box::new(most) });
 }
 
 #[test]
@@ -223,7 +223,7 @@ fn a_process_has_no_more_allocations_than_the_limit() {
             create(world, device, F::empty());
         }
     });
-    let call = Call::CreateAllocation(Box::new(creation(device, F::CREATE_RESOURCE)));
+    let call = Call::CreateAllocation { create: Box::new(creation(device, F::CREATE_RESOURCE)) };
     assert_eq!(world.status(call), NtStatus::NO_MEMORY);
     assert_eq!(world.status(open_call(device, shared)), NtStatus::NO_MEMORY);
     assert_eq!(counts(&world), (1, limits::ALLOCATIONS_PER_PROCESS_MAX));

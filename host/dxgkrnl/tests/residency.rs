@@ -326,7 +326,7 @@ fn nothing_of_residency_stays_behind() {
         world.ok(Call::Lock { device, allocation, flags: 0 });
         let mut call = creation(device, F::empty());
         call.allocations[0].system_memory = HEAP + SIZE;
-        world.ok(Call::CreateAllocation(Box::new(call)));
+        world.ok(Call::CreateAllocation { create: Box::new(call) });
         match end {
             1 => _ = world.ok(Call::DestroyDevice { device }),
             _ => world.input(Input::ProcessGone { process: P }),

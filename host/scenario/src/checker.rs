@@ -164,7 +164,7 @@ fn of_call(call: &Call) -> (ToldKind, Option<u64>) {
         | Call::OpenKeyedMutexFromNtHandle { .. }
         | Call::ReadKeyedMutex { .. }
         | Call::ReleaseKeyedMutex { .. }
-        | Call::CreateAllocation(_)
+        | Call::CreateAllocation { .. }
         | Call::DestroyAllocation { .. }
         | Call::QueryResourceInfo { .. }
         | Call::OpenResource { .. }

@@ -67,7 +67,7 @@ pub(crate) type Asked = Option<(ProcessId, u64, u64)>;
 impl Memory {
     /// What is made of if this is accepted.
     pub fn asked(input: &Input) -> Asked {
-        let Input::Call { process, call: Call::CreateAllocation(create), .. } = input else { return None };
+        let Input::Call { process, call: Call::CreateAllocation { create }, .. } = input else { return None };
         let (standard, [info]) = (create.standard?, &create.allocations[..]) else { return None };
         Some((*process, info.system_memory, standard.size))
     }

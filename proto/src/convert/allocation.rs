@@ -37,20 +37,22 @@ pub(super) fn create_from_wire(wire: wire::CreateAllocation) -> Call {
         private_data: info.private_data,
         flags: info.flags,
     };
-    Call::CreateAllocation(Box::new(CreateAllocation {
-        device: Handle(wire.device),
-        resource: Handle(wire.resource),
-        flags: CreateAllocationFlags::from_bits_retain(wire.flags),
-        standard: wire.standard.map(|standard| StandardAllocation {
-            kind: standard.kind,
-            size: standard.size,
-            flags: standard.flags,
-            private_data_size: standard.private_data_size,
+    Call::CreateAllocation {
+        create: Box::new(CreateAllocation {
+            device: Handle(wire.device),
+            resource: Handle(wire.resource),
+            flags: CreateAllocationFlags::from_bits_retain(wire.flags),
+            standard: wire.standard.map(|standard| StandardAllocation {
+                kind: standard.kind,
+                size: standard.size,
+                flags: standard.flags,
+                private_data_size: standard.private_data_size,
+            }),
+            private_data: wire.private_data,
+            runtime_data: wire.runtime_data,
+            allocations: wire.allocations.into_iter().map(allocation).collect(),
         }),
-        private_data: wire.private_data,
-        runtime_data: wire.runtime_data,
-        allocations: wire.allocations.into_iter().map(allocation).collect(),
-    }))
+    }
 }
 
 pub(super) fn info_to_wire(info: &ResourceInfo) -> wire::ResourceInfo {

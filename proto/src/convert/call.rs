@@ -167,7 +167,7 @@ pub fn call_to_frame(request: u64, call: &Call) -> wire::ToHost {
                 private_data: private_data.clone(),
             })
         }
-        Call::CreateAllocation(create) => Body::CreateAllocation(allocation::create_to_wire(create)),
+        Call::CreateAllocation { create } => Body::CreateAllocation(allocation::create_to_wire(create)),
         Call::DestroyAllocation { device, resource, allocations, flags } => {
             Body::DestroyAllocation(wire::DestroyAllocation {
                 device: device.0,

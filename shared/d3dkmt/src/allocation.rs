@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 use crate::{CreateAllocationFlags, Handle};
 
 /// Inputs of `D3DKMTCreateAllocation` and `..2`.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub struct CreateAllocation {
     pub device: Handle,
     /// A resource of the device that gets more allocations, or NULL.
@@ -21,7 +21,7 @@ pub struct CreateAllocation {
 }
 
 /// `D3DKMT_CREATESTANDARDALLOCATION`.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct StandardAllocation {
     /// `D3DKMT_STANDARDALLOCATIONTYPE`; [`StandardAllocation::EXISTING_HEAP`] is the one that user mode has.
     pub kind: u32,
@@ -38,7 +38,7 @@ impl StandardAllocation {
 }
 
 /// `D3DDDI_ALLOCATIONINFO` and `..2`, as far as they are inputs.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub struct AllocationInfo {
     /// `pSystemMem`: an address of the calling process, or 0.
     pub system_memory: u64,
@@ -47,7 +47,7 @@ pub struct AllocationInfo {
 }
 
 /// What `D3DKMTQueryResourceInfo` answers, and what `D3DKMTOpenResource` is to be called with.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct ResourceInfo {
     /// Bytes of private runtime data.
     pub runtime_data_size: u32,

@@ -1,441 +1,252 @@
-//! Every call that a guest can make and every reply it can get. Both are closed: adding a call
-//! makes the compiler lead through the wire, the kernel and the C ABI.
+//! Every call that a guest can make: one row of this table for each. From it come the variant, its fields and docs; the
+//! message and both conversions (`proto`); the visitors of what it names; the words of scenarios; the strategies of property
+//! tests. `channel.proto` is the published contract, and a test of `proto` compares the two. `table.rs` has the macros.
 
-use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use serde::{Deserialize, Serialize};
-
+use crate::names::kind::{
+    Commands, EscapeData, GpuAddress, GpuSignal, GpuVaOperations, Handle, HandleList, Handles, Luid,
+    MutexBuffer, MutexData, NewAllocation, NewMutexData, NewToken, ObjectInfo, OutBuffer, SharedHandle,
+    Timeout, Token, WaitEvent,
+};
+use crate::names::{Kind, Names, Numbers, Rename, RenamedKind, Visit};
+use crate::reply::ReplyKind;
 use crate::{
-    CreateAllocation, CreateContextFlags, DestroyAllocationFlags, EscapeFlags, EventId, Handle, Handles,
-    HwQueueFlags, KeyedMutexFlags, Luid, NtStatus, ResourceInfo, ShareToken, SignalFlags, SyncObjectFlags,
-    SyncObjectInfo, Values, WaitFromCpuFlags,
+    CreateContextFlags, DestroyAllocationFlags, EscapeFlags, HwQueueFlags, KeyedMutexFlags, ResourceInfo,
+    SignalFlags, SyncObjectFlags, Values, WaitFromCpuFlags,
 };
 
-/// One D3DKMT call with its inputs. Each variant begins its doc with the C name.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Call {
+/// A call as the kernel and the wire have it.
+pub type Call = CallOf<Numbers>;
+
+/// What a call does beside its answer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum CallEffect {
+    None,
+    /// It may end objects, and with them waits.
+    Destroys,
+}
+
+calls! {
+    $
     /// `D3DKMTEnumAdapters2` / `3`: opens a handle for each adapter, `capacity` at most.
-    EnumAdapters { capacity: u32 },
+    3 EnumAdapters { 1 capacity: u32 } -> Adapters;
     /// `D3DKMTOpenAdapterFromLuid`.
-    OpenAdapterFromLuid { luid: Luid },
+    4 OpenAdapterFromLuid { 1 luid: Luid } -> Adapter;
     /// `D3DKMTCloseAdapter`.
-    CloseAdapter { adapter: Handle },
+    5 CloseAdapter(adapter: Handle), destroys;
     /// `D3DKMTQueryAdapterInfo`: `data` is the caller's buffer, in and out.
-    QueryAdapterInfo { adapter: Handle, kind: u32, data: Vec<u8> },
+    6 QueryAdapterInfo { 1 adapter: Handle, 2 kind: u32, 3 data: OutBuffer } -> AdapterInfo;
     /// `D3DKMTCreateDevice`.
-    CreateDevice { adapter: Handle, flags: u32 },
+    7 CreateDevice { 1 adapter: Handle, 2 flags: u32 } -> Device;
     /// `D3DKMTDestroyDevice`.
-    DestroyDevice { device: Handle },
+    8 DestroyDevice(device: Handle), destroys;
     /// `D3DKMTGetDeviceState`.
-    GetDeviceState { device: Handle, state_type: u32 },
+    9 GetDeviceState { 1 device: Handle, 2 state_type: u32 } -> DeviceState;
     /// `D3DKMTCreateContextVirtual`.
-    CreateContextVirtual {
-        device: Handle,
-        node_ordinal: u32,
-        engine_affinity: u32,
-        flags: CreateContextFlags,
-        client_hint: u32,
-        private_data: Vec<u8>,
-    },
+    10 CreateContextVirtual {
+        1 device: Handle,
+        2 node_ordinal: u32,
+        3 engine_affinity: u32,
+        4 flags: CreateContextFlags,
+        5 client_hint: u32,
+        6 private_data: Vec<u8>,
+    } -> Context;
     /// `D3DKMTDestroyContext`.
-    DestroyContext { context: Handle },
+    11 DestroyContext(context: Handle), destroys;
     /// `D3DKMTCreateSynchronizationObject` (`legacy`) and `D3DKMTCreateSynchronizationObject2`.
-    CreateSynchronizationObject { device: Handle, info: SyncObjectInfo, legacy: bool },
+    12 CreateSynchronizationObject { 1 device: Handle, () info: ObjectInfo, 10 legacy: bool } -> SyncObject;
     /// `D3DKMTDestroySynchronizationObject`.
-    DestroySynchronizationObject { object: Handle },
+    13 DestroySynchronizationObject(object: Handle), destroys;
     /// `D3DKMTSignalSynchronizationObjectFromCpu`.
-    SignalFromCpu { device: Handle, objects: Handles, values: Values, flags: SignalFlags },
+    14 SignalFromCpu { 1 device: Handle, (2, 5) objects: Handles, (3, 6) values: Values, 4 flags: SignalFlags };
     /// `D3DKMTWaitForSynchronizationObjectFromCpu`. `event` names the wake-up; whether the caller
     /// blocks or gave a handle of an event is the guest's own affair.
-    WaitFromCpu { device: Handle, objects: Handles, values: Values, flags: WaitFromCpuFlags, event: EventId },
+    15 WaitFromCpu {
+        1 device: Handle,
+        (2, 6) objects: Handles,
+        (3, 7) values: Values,
+        4 flags: WaitFromCpuFlags,
+        5 event: WaitEvent,
+    } -> Wait;
     /// The guest no longer waits (the thread was interrupted): forget the wait of this name.
-    CancelWait { event: EventId },
+    16 CancelWait(event: WaitEvent);
     /// `D3DKMTSignalSynchronizationObjectFromGpu` and `..FromGpu2`: a packet in each context.
-    SignalFromGpu { contexts: Handles, signal: GpuSignal, flags: SignalFlags },
+    17 SignalFromGpu { (1, 7) contexts: Handles, () signal: GpuSignal, 4 flags: SignalFlags };
     /// `D3DKMTWaitForSynchronizationObjectFromGpu`: a packet in the context's queue.
-    WaitFromGpu { context: Handle, objects: Handles, values: Values },
+    18 WaitFromGpu { 1 context: Handle, (2, 4) objects: Handles, (3, 5) values: Values };
     /// `D3DKMTSubmitCommand`. The command buffer travels in the private driver data.
-    SubmitCommand { contexts: Handles, commands: u64, length: u32, flags: u32, private_data: Vec<u8> },
+    19 SubmitCommand {
+        (1, 6) contexts: Handles,
+        2 commands: u64,
+        3 length: u32,
+        4 flags: u32,
+        5 private_data: Commands,
+    };
     /// `D3DKMTWaitForSynchronizationObject` and `..2`, and `..FromGpu` where the union is one value: the legacy
     /// types. A mutex is acquired, a semaphore counted down, a FENCE waited for at `fence_value` (F-77 to F-80).
-    WaitFromGpuLegacy { context: Handle, objects: Handles, fence_value: u64 },
+    23 WaitFromGpuLegacy { 1 context: Handle, (2, 4) objects: Handles, 3 fence_value: u64 };
     /// `D3DKMTOpenSynchronizationObject`: by the global handle of a legacy object.
-    OpenSynchronizationObject { shared_handle: Handle },
+    24 OpenSynchronizationObject(shared_handle: SharedHandle) -> SyncObject;
     /// `D3DKMTShareObjects`. The guest has the NT handle from its broker; the token is what it carries. `name` is the last part of
     /// the object's name, if it has one.
-    ShareObjects { objects: Vec<Handle>, desired_access: u32, name: Option<String>, token: ShareToken },
+    20 ShareObjects { 1 objects: HandleList, 2 desired_access: u32, 4 name: Option<String>, 3 token: NewToken };
     /// `D3DKMTOpenSyncObjectFromNtHandle2`, and the first form of it with a NULL device and `legacy`.
-    OpenSyncObject {
-        device: Handle,
-        token: ShareToken,
-        flags: SyncObjectFlags,
-        engine_affinity: u32,
-        legacy: bool,
-    },
+    21 OpenSyncObject {
+        1 device: Handle,
+        2 token: Token,
+        3 flags: SyncObjectFlags,
+        4 engine_affinity: u32,
+        5 legacy: bool,
+    } -> SyncObject;
     /// `D3DKMTOpenSyncObjectNtHandleFromName`: `token` is what the guest's new NT handle will carry.
-    OpenNtHandleFromName { name: String, desired_access: u32, token: ShareToken },
-
+    25 OpenNtHandleFromName { 1 name: String, 2 desired_access: u32, 3 token: NewToken };
     /// `D3DKMTCreateKeyedMutex` (no data, no flags) and `..2`.
-    CreateKeyedMutex { initial_value: u64, private_data: Vec<u8>, flags: KeyedMutexFlags },
+    26 CreateKeyedMutex { 1 initial_value: u64, 2 private_data: MutexData, 3 flags: KeyedMutexFlags } -> KeyedMutex;
     /// `D3DKMTOpenKeyedMutex` (no buffer) and `..2`: by global handle.
-    OpenKeyedMutex { shared_handle: Handle, buffer: RuntimeBuffer },
+    27 OpenKeyedMutex { 1 shared_handle: SharedHandle, 2 buffer: MutexBuffer } -> KeyedMutex;
     /// `D3DKMTOpenKeyedMutexFromNtHandle`.
-    OpenKeyedMutexFromNtHandle { token: ShareToken, buffer: RuntimeBuffer },
+    28 OpenKeyedMutexFromNtHandle { 1 token: Token, 2 buffer: MutexBuffer } -> KeyedMutex;
     /// `D3DKMTDestroyKeyedMutex`.
-    DestroyKeyedMutex { mutex: Handle },
+    29 DestroyKeyedMutex(mutex: Handle), destroys;
     /// `D3DKMTAcquireKeyedMutex` and `..2`. `timeout` in units of 100 ns: positive = absolute since 1601, negative =
     /// relative, 0 = poll, `None` = for ever (FEN-077). The wake-up of a registered one says how it ended:
     /// SUCCESS, TIMEOUT or ABANDONED; after SUCCESS what the mutex holds is read with [`Call::ReadKeyedMutex`].
-    AcquireKeyedMutex { mutex: Handle, key: u64, timeout: Option<i64>, event: EventId },
+    30 AcquireKeyedMutex { 1 mutex: Handle, 2 key: u64, 3 timeout: Timeout, 4 event: WaitEvent } -> KeyedMutexAcquire;
     /// What a keyed mutex holds: asked by the library behind a registered acquire that has ended with SUCCESS.
-    ReadKeyedMutex { mutex: Handle },
+    31 ReadKeyedMutex(mutex: Handle) -> KeyedMutexData;
     /// `D3DKMTReleaseKeyedMutex` (`None`: the data stays) and `..2`.
-    ReleaseKeyedMutex { mutex: Handle, key: u64, fence_value: u64, private_data: Option<Vec<u8>> },
-
+    32 ReleaseKeyedMutex { 1 mutex: Handle, 2 key: u64, 3 fence_value: u64, 4 private_data: NewMutexData };
     /// `D3DKMTCreateAllocation` and `..2`.
-    CreateAllocation(Box<CreateAllocation>),
+    60 CreateAllocation { () create: NewAllocation } -> Allocations;
     /// `D3DKMTDestroyAllocation` and `..2`: a resource with all it has, or allocations by their handles.
-    DestroyAllocation {
-        device: Handle,
-        resource: Handle,
-        allocations: Vec<Handle>,
-        flags: DestroyAllocationFlags,
-    },
+    61 DestroyAllocation {
+        1 device: Handle,
+        2 resource: Handle,
+        3 allocations: HandleList,
+        4 flags: DestroyAllocationFlags,
+    };
     /// `D3DKMTQueryResourceInfo`: by global handle.
-    QueryResourceInfo { device: Handle, shared_handle: Handle },
+    62 QueryResourceInfo { 1 device: Handle, 2 shared_handle: SharedHandle } -> ResourceInfo;
     /// `D3DKMTOpenResource` and `..2`: by global handle; the caller's buffers have the sizes of `info`.
-    OpenResource { device: Handle, shared_handle: Handle, info: ResourceInfo },
+    63 OpenResource { 1 device: Handle, 2 shared_handle: SharedHandle, 3 info: ResourceInfo } -> OpenedResource;
     /// `D3DKMTQueryResourceInfoFromNtHandle`.
-    QueryResourceInfoFromNtHandle { device: Handle, token: ShareToken },
+    71 QueryResourceInfoFromNtHandle { 1 device: Handle, 2 token: Token } -> ResourceInfo;
     /// `D3DKMTOpenResourceFromNtHandle`: the caller's buffers have the sizes of `info`, and `mutex_buffer` is the one
     /// for the private runtime data of a keyed mutex that goes with it.
-    OpenResourceFromNtHandle {
-        device: Handle,
-        token: ShareToken,
-        info: ResourceInfo,
-        mutex_buffer: RuntimeBuffer,
-    },
+    72 OpenResourceFromNtHandle {
+        1 device: Handle,
+        2 token: Token,
+        3 info: ResourceInfo,
+        4 mutex_buffer: MutexBuffer,
+    } -> OpenedResource;
     /// `D3DKMTLock2`: `flags` is reserved.
-    Lock { device: Handle, allocation: Handle, flags: u32 },
+    64 Lock { 1 device: Handle, 2 allocation: Handle, 3 flags: u32 } -> Locked;
     /// `D3DKMTUnlock2`.
-    Unlock { device: Handle, allocation: Handle },
+    65 Unlock { 1 device: Handle, 2 allocation: Handle };
     /// `D3DKMTSetAllocationPriority`: one priority for all of a resource, or one for each allocation.
-    SetAllocationPriority { device: Handle, resource: Handle, allocations: Vec<Handle>, priorities: Vec<u32> },
+    66 SetAllocationPriority {
+        1 device: Handle,
+        2 resource: Handle,
+        3 allocations: HandleList,
+        4 priorities: Vec<u32>,
+    };
     /// `D3DKMTGetAllocationPriority`.
-    AllocationPriority { device: Handle, resource: Handle, allocations: Vec<Handle> },
+    67 AllocationPriority { 1 device: Handle, 2 resource: Handle, 3 allocations: HandleList } -> AllocationPriorities;
     /// `D3DKMTMakeResident`. `priorities` is empty or has one for each; `flags`: CantTrimFurther 1, MustSucceed 2.
-    MakeResident { paging_queue: Handle, allocations: Vec<Handle>, priorities: Vec<u32>, flags: u32 },
+    68 MakeResident { 1 paging_queue: Handle, 2 allocations: HandleList, 3 priorities: Vec<u32>, 4 flags: u32 } -> Residency;
     /// `D3DKMTEvict`. `flags`: EvictOnlyIfNecessary 1, NotWrittenTo 2.
-    Evict { device: Handle, allocations: Vec<Handle>, flags: u32 },
+    69 Evict { 1 device: Handle, 2 allocations: HandleList, 3 flags: u32 } -> Residency;
     /// `D3DKMTQueryVideoMemoryInfo` for the caller itself. `segment_group`: LOCAL 0, NON_LOCAL 1.
-    QueryVideoMemoryInfo { adapter: Handle, segment_group: u32, physical_adapter: u32 },
+    70 QueryVideoMemoryInfo { 1 adapter: Handle, 2 segment_group: u32, 3 physical_adapter: u32 } -> VideoMemoryInfo;
     /// `D3DKMTCreatePagingQueue`. `priority` is `D3DDDI_PAGINGQUEUE_PRIORITY`: -1, 0 or 1 (FEN-092).
-    CreatePagingQueue { device: Handle, priority: i32, physical_adapter: u32 },
+    33 CreatePagingQueue { 1 device: Handle, 2 priority: i32, 3 physical_adapter: u32 } -> PagingQueue;
     /// `D3DKMTDestroyPagingQueue`.
-    DestroyPagingQueue { queue: Handle },
+    34 DestroyPagingQueue(queue: Handle), destroys;
     /// `D3DKMTReserveGpuVirtualAddress`. `owner` is a paging queue or an adapter; `base` 0 = anywhere.
-    ReserveGpuVirtualAddress { owner: Handle, base: u64, minimum: u64, maximum: u64, size: u64 },
+    35 ReserveGpuVirtualAddress { 1 owner: Handle, 2 base: GpuAddress, 3 minimum: u64, 4 maximum: u64, 5 size: u64 } -> GpuVirtualAddress;
     /// `D3DKMTMapGpuVirtualAddress`. `allocation` NULL with a protection of Zero or NoAccess.
-    MapGpuVirtualAddress {
-        paging_queue: Handle,
-        base: u64,
-        minimum: u64,
-        maximum: u64,
-        allocation: Handle,
-        offset_pages: u64,
-        size_pages: u64,
-        protection: u64,
-    },
+    36 MapGpuVirtualAddress {
+        1 paging_queue: Handle,
+        2 base: GpuAddress,
+        3 minimum: u64,
+        4 maximum: u64,
+        5 allocation: Handle,
+        6 offset_pages: u64,
+        7 size_pages: u64,
+        8 protection: u64,
+    } -> GpuVirtualAddress;
     /// `D3DKMTFreeGpuVirtualAddress`.
-    FreeGpuVirtualAddress { adapter: Handle, base: u64, size: u64 },
+    37 FreeGpuVirtualAddress { 1 adapter: Handle, 2 base: GpuAddress, 3 size: u64 };
     /// `D3DKMTUpdateGpuVirtualAddress`: waits for `fence_value` on `fence`, updates, signals the next (FEN-093).
-    UpdateGpuVirtualAddress {
-        device: Handle,
-        context: Handle,
-        fence: Handle,
-        fence_value: u64,
-        operations: Vec<GpuVaOperation>,
-        flags: u32,
-    },
-
+    38 UpdateGpuVirtualAddress {
+        1 device: Handle,
+        2 context: Handle,
+        3 fence: Handle,
+        4 fence_value: u64,
+        5 operations: GpuVaOperations,
+        6 flags: u32,
+    };
     /// `D3DKMTCreateHwQueue`.
-    CreateHwQueue { context: Handle, flags: HwQueueFlags, private_data: Vec<u8> },
+    39 CreateHwQueue { 1 context: Handle, 2 flags: HwQueueFlags, 3 private_data: Vec<u8> } -> HwQueue;
     /// `D3DKMTDestroyHwQueue`.
-    DestroyHwQueue { queue: Handle },
+    40 DestroyHwQueue(queue: Handle), destroys;
     /// `D3DKMTSubmitCommandToHwQueue`.
-    SubmitCommandToHwQueue {
-        queue: Handle,
-        progress_fence_id: u64,
-        commands: u64,
-        length: u32,
-        private_data: Vec<u8>,
-    },
+    41 SubmitCommandToHwQueue {
+        1 queue: Handle,
+        2 progress_fence_id: u64,
+        3 commands: u64,
+        4 length: u32,
+        5 private_data: Commands,
+    };
     /// `D3DKMTSubmitSignalSyncObjectsToHwQueue`.
-    SubmitSignalToHwQueue { queues: Handles, objects: Handles, values: Values, flags: SignalFlags },
+    42 SubmitSignalToHwQueue {
+        (1, 5) queues: Handles,
+        (2, 6) objects: Handles,
+        (3, 7) values: Values,
+        4 flags: SignalFlags,
+    };
     /// `D3DKMTSubmitWaitForSyncObjectsToHwQueue`.
-    SubmitWaitToHwQueue { queue: Handle, objects: Handles, values: Values },
-
+    43 SubmitWaitToHwQueue { 1 queue: Handle, (2, 4) objects: Handles, (3, 5) values: Values };
     /// `D3DKMTCreateNativeFence`. `native_type`: 0 DEFAULT, 1 INTRA_GPU (FEN-105).
-    CreateNativeFence {
-        device: Handle,
-        initial_value: u64,
-        native_type: u32,
-        flags: SyncObjectFlags,
-        engine_affinity: u32,
-    },
+    44 CreateNativeFence {
+        1 device: Handle,
+        2 initial_value: u64,
+        3 native_type: u32,
+        4 flags: SyncObjectFlags,
+        5 engine_affinity: u32,
+    } -> SyncObject;
     /// `D3DKMTOpenNativeFenceFromNtHandle`.
-    OpenNativeFence { device: Handle, token: ShareToken, flags: SyncObjectFlags, engine_affinity: u32 },
+    45 OpenNativeFence { 1 device: Handle, 2 token: Token, 3 flags: SyncObjectFlags, 4 engine_affinity: u32 } -> SyncObject;
     /// `D3DKMTCreateDoorbell` for a hardware queue of user-mode submission. `rings`: `hRingBuffer` and
     /// `hRingBufferControl`, as far as they are given.
-    CreateDoorbell { queue: Handle, rings: Vec<Handle> },
+    46 CreateDoorbell { 1 queue: Handle, 2 rings: HandleList } -> Doorbell;
     /// `D3DKMTConnectDoorbell`.
-    ConnectDoorbell { queue: Handle },
+    47 ConnectDoorbell(queue: Handle);
     /// `D3DKMTDestroyDoorbell`.
-    DestroyDoorbell { queue: Handle },
+    48 DestroyDoorbell(queue: Handle);
     /// `D3DKMTNotifyWorkSubmission`: the doorbell was rung while its status is CONNECTED_NOTIFY (SCH-029).
-    NotifyWorkSubmission { queue: Handle },
-
+    49 NotifyWorkSubmission(queue: Handle);
     /// `D3DKMTSetContextSchedulingPriority` and `D3DKMTSetContextInProcessSchedulingPriority`.
-    SetContextPriority { context: Handle, priority: i32, in_process: bool },
+    50 SetContextPriority { 1 context: Handle, 2 priority: i32, 3 in_process: bool };
     /// `D3DKMTGetContextSchedulingPriority` and `D3DKMTGetContextInProcessSchedulingPriority`.
-    ContextPriority { context: Handle, in_process: bool },
+    51 ContextPriority { 1 context: Handle, 2 in_process: bool } -> Priority;
     /// `D3DKMTSetProcessSchedulingPriorityClass` for the caller itself: IDLE 0 to REALTIME 5 (SCH-042).
-    SetProcessPriorityClass { class: u32 },
+    52 SetProcessPriorityClass(class: u32);
     /// `D3DKMTGetProcessSchedulingPriorityClass` for the caller itself.
-    ProcessPriorityClass,
+    53 ProcessPriorityClass -> Priority;
     /// `D3DKMTMarkDeviceAsError`. `reason`: 0 GENERIC, 1 DRIVER_ERROR (TDR-037).
-    MarkDeviceAsError { device: Handle, reason: u32 },
+    54 MarkDeviceAsError { 1 device: Handle, 2 reason: u32 }, destroys;
     /// `D3DKMTEscape`: `kind` is `D3DKMT_ESCAPETYPE` ([`crate::escape::kind`]), `data` the caller's buffer, in and out.
-    Escape { adapter: Handle, device: Handle, context: Handle, kind: u32, flags: EscapeFlags, data: Vec<u8> },
+    55 Escape {
+        1 adapter: Handle,
+        2 device: Handle,
+        3 context: Handle,
+        4 kind: u32,
+        5 flags: EscapeFlags,
+        6 data: EscapeData,
+    } -> Escape, destroys;
     /// `D3DKMTIsFeatureEnabled`: `feature_id` is `DXGK_FEATURE_ID`.
-    IsFeatureEnabled { adapter: Handle, feature_id: u32 },
-}
-
-/// The caller's buffer for a keyed mutex's private runtime data.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct RuntimeBuffer {
-    pub size: u32,
-    /// A size without a buffer is refused (W-174).
-    pub present: bool,
-    /// What is in it: the mutex takes it if it has no data of its own (FEN-082).
-    pub data: Vec<u8>,
-}
-
-/// `D3DDDI_UPDATEGPUVIRTUALADDRESS_OPERATION`: MAP 0, UNMAP 1, COPY 2, MAP_PROTECT 3. Sizes and offsets in bytes.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
-pub struct GpuVaOperation {
-    pub operation: u32,
-    /// COPY: the source.
-    pub base: u64,
-    pub size: u64,
-    /// MAP and MAP_PROTECT: what is mapped, again and again if there is more room.
-    pub allocation: Handle,
-    pub allocation_offset: u64,
-    pub allocation_size: u64,
-    /// MAP_PROTECT and UNMAP.
-    pub protection: u64,
-    /// COPY.
-    pub destination: u64,
-}
-
-/// What `D3DKMTQueryVideoMemoryInfo` answers, in bytes.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
-pub struct VideoMemoryInfo {
-    pub budget: u64,
-    pub current_usage: u64,
-    pub current_reservation: u64,
-    pub available_for_reservation: u64,
-}
-
-/// What a GPU signal packet does.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub enum GpuSignal {
-    /// One value for each object (`MonitoredFenceValueArray`).
-    Monitored { objects: Handles, values: Values },
-    /// The legacy types: a mutex is released, a semaphore counted up, a FENCE set to the one value.
-    Legacy { objects: Handles, fence_value: u64 },
-    /// `EnqueueCpuEvent`: no object, set this event (FEN-036).
-    CpuEvent { event: EventId },
-}
-
-/// `D3DKMT_ADAPTERINFO`.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Adapter {
-    pub handle: Handle,
-    pub luid: Luid,
-    pub sources: u32,
-}
-
-/// What creating or opening a sync object gives back.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct CreatedSyncObject {
-    pub object: Handle,
-    /// Global handle, for legacy sharing only (FEN-063).
-    pub shared_handle: Handle,
-    /// Slot of the fence value in the process's fence memory; monitored fences only.
-    pub slot: Option<u32>,
-    /// GPU virtual address of the value; 0 with NoGPUAccess.
-    pub gpu_address: u64,
-    /// The GPU address holds once the device's paging fence has this value; 0: at once (FEN-062).
-    pub paging_fence_value: u64,
-}
-
-/// `D3DKMT_DEVICEPAGEFAULT_STATE`, as far as it is known.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
-pub struct PageFaultState {
-    /// `DXGK_PAGE_FAULT_FLAGS`.
-    pub flags: u32,
-    pub gpu_address: u64,
-}
-
-/// How a keyed mutex was acquired, or not. The fence value is written whatever the outcome (W-192).
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum AcquireOutcome {
-    /// It is the caller's: STATUS_SUCCESS.
-    Acquired { fence_value: u64 },
-    /// The time was up at once: STATUS_TIMEOUT.
-    TimedOut { fence_value: u64 },
-    /// Its owner died: STATUS_ABANDONED (FEN-080).
-    Abandoned { fence_value: u64 },
-    /// A wake-up of the given name will follow.
-    Registered,
-}
-
-/// How a CPU wait was taken.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum WaitOutcome {
-    /// The condition holds: no wake-up will follow.
-    Satisfied,
-    /// A wake-up of the given name will follow.
-    Registered,
-}
-
-/// What a call gives back beside its status.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Reply {
-    /// Only the status.
-    None,
-    Adapters(Vec<Adapter>),
-    Adapter(Handle),
-    AdapterInfo(Vec<u8>),
-    Device(Handle),
-    DeviceState(u32),
-    Context(Handle),
-    SyncObject(CreatedSyncObject),
-    Wait(WaitOutcome),
-    /// The global handle is NULL for a mutex that is shared by NT handle.
-    KeyedMutex {
-        mutex: Handle,
-        shared_handle: Handle,
-        private_data: Vec<u8>,
-    },
-    KeyedMutexAcquire {
-        outcome: AcquireOutcome,
-        private_data: Vec<u8>,
-    },
-    KeyedMutexData {
-        fence_value: u64,
-        private_data: Vec<u8>,
-    },
-    /// The resource is NULL without one, the global handle if it has none.
-    Allocations {
-        resource: Handle,
-        shared_handle: Handle,
-        allocations: Vec<Handle>,
-    },
-    ResourceInfo(ResourceInfo),
-    /// The keyed mutex and the synchronization object are NULL unless they go with an NT handle.
-    OpenedResource {
-        resource: Handle,
-        allocations: Vec<Handle>,
-        runtime_data: Vec<u8>,
-        keyed_mutex: Handle,
-        sync_object: Handle,
-    },
-    /// The address in the caller's own address space.
-    Locked {
-        address: u64,
-    },
-    /// `D3DDDI_ALLOCATIONPRIORITY` of each allocation.
-    AllocationPriorities(Vec<u32>),
-    /// 0 as fence value: nothing to wait for. Over budget nothing was done: STATUS_NO_MEMORY.
-    Residency {
-        paging_fence_value: u64,
-        /// How many bytes the process has over its budget, or would have.
-        bytes_to_trim: u64,
-        over_budget: bool,
-    },
-    VideoMemoryInfo(VideoMemoryInfo),
-    PagingQueue {
-        queue: Handle,
-        fence: CreatedSyncObject,
-    },
-    /// 0 as fence value: nothing to wait for.
-    GpuVirtualAddress {
-        address: u64,
-        paging_fence_value: u64,
-    },
-    HwQueue {
-        queue: Handle,
-        progress_fence: CreatedSyncObject,
-    },
-    /// Where the guest reads the doorbell's status (SCH-027).
-    Doorbell {
-        status_slot: u32,
-    },
-    PageFault(PageFaultState),
-    Priority(i32),
-    /// What the caller's buffer holds after it.
-    Escape(Vec<u8>),
-    Feature(FeatureResult),
-    /// Nothing was done: the process has no free fence slot. The guest brings more fence memory
-    /// and asks again; callers never see this.
-    FenceMemoryExhausted,
-}
-
-/// `DXGK_ISFEATUREENABLED_RESULT`.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct FeatureResult {
-    pub version: u16,
-    pub enabled: bool,
-    pub known: bool,
-    pub supported_by_driver: bool,
-    pub supported_on_current_config: bool,
-}
-
-impl FeatureResult {
-    /// `Value`: Enabled, KnownFeature, SupportedByDriver, SupportedOnCurrentConfig from bit 0 on.
-    pub const fn value(self) -> u16 {
-        let FeatureResult { enabled, known, supported_by_driver, supported_on_current_config, .. } = self;
-        enabled as u16
-            | (known as u16) << 1
-            | (supported_by_driver as u16) << 2
-            | (supported_on_current_config as u16) << 3
-    }
-
-    pub const fn from_value(version: u16, value: u16) -> Self {
-        FeatureResult {
-            version,
-            enabled: value & 1 != 0,
-            known: value & 2 != 0,
-            supported_by_driver: value & 4 != 0,
-            supported_on_current_config: value & 8 != 0,
-        }
-    }
-}
-
-impl Reply {
-    /// The status that goes with this reply: not always SUCCESS.
-    pub const fn status(&self) -> NtStatus {
-        match self {
-            Reply::KeyedMutexAcquire { outcome: AcquireOutcome::TimedOut { .. }, .. } => NtStatus::TIMEOUT,
-            Reply::KeyedMutexAcquire { outcome: AcquireOutcome::Abandoned { .. }, .. } => NtStatus::ABANDONED,
-            Reply::Residency { over_budget: true, .. } => NtStatus::NO_MEMORY,
-            Reply::GpuVirtualAddress { paging_fence_value: 1.., .. }
-            | Reply::Residency { paging_fence_value: 1.., .. } => NtStatus::PENDING,
-            _ => NtStatus::SUCCESS,
-        }
-    }
+    56 IsFeatureEnabled { 1 adapter: Handle, 2 feature_id: u32 } -> Feature;
 }

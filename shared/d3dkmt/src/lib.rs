@@ -8,25 +8,28 @@
 
 extern crate alloc;
 
+#[macro_use]
+mod table;
+
 mod allocation;
 mod call;
 pub mod escape;
 mod flags;
 mod handle;
+mod handles;
 pub mod isa;
 pub mod limits;
 pub mod list_escape;
 mod lists;
-mod named;
+pub mod names;
 mod object;
+mod parameters;
 pub mod query;
+mod reply;
 mod status;
 
 pub use allocation::{AllocationInfo, CreateAllocation, ResourceInfo, StandardAllocation};
-pub use call::{
-    AcquireOutcome, Adapter, Call, CreatedSyncObject, FeatureResult, GpuSignal, GpuVaOperation,
-    PageFaultState, Reply, RuntimeBuffer, VideoMemoryInfo, WaitOutcome,
-};
+pub use call::{Call, CallEffect, CallOf};
 pub use escape::{CpuEventUsage, EscapeFlags};
 pub use flags::access;
 pub use flags::{
@@ -36,6 +39,11 @@ pub use flags::{
 pub use handle::{EventId, Handle, HandleKind, Luid, ShareToken};
 pub use lists::{Handles, Values};
 pub use object::{DeviceExecutionState, SyncObjectInfo, SyncObjectType};
+pub use parameters::{GpuSignal, GpuVaOperation, RuntimeBuffer};
+pub use reply::{
+    AcquireOutcome, Adapter, CreatedSyncObject, FeatureResult, PageFaultState, Reply, ReplyKind,
+    VideoMemoryInfo, WaitOutcome,
+};
 pub use status::NtStatus;
 
 #[cfg(test)]

@@ -39,7 +39,7 @@ impl core::fmt::Debug for SyncObjectType {
 
 /// `D3DDDI_SYNCHRONIZATIONOBJECTINFO2`, the input side. Only the members of the given type are
 /// meaningful; the others are zero.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default, Serialize, Deserialize)]
 pub struct SyncObjectInfo {
     pub object_type: SyncObjectType,
     pub flags: SyncObjectFlags,

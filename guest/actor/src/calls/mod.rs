@@ -162,7 +162,7 @@ fn perform_more(actor: &Actor, call: &Call) -> Done {
         Call::UpdateGpuVirtualAddress { device, context, fence, fence_value, operations, flags } => {
             paging::update(*device, *context, (*fence, *fence_value), operations, *flags)
         }
-        Call::CreateAllocation(create) => memory::create(actor, create),
+        Call::CreateAllocation { create } => memory::create(actor, create),
         Call::OpenResourceFromNtHandle { device, token, .. } => memory::open(actor, *device, *token),
         Call::DestroyAllocation { device, resource, allocations, flags } => {
             memory::destroy(*device, *resource, allocations, *flags)

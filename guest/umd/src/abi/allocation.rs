@@ -50,15 +50,17 @@ fn create<T>(session: &Session, argument: *mut CreateAllocation) -> Result<NtSta
             flags: info.flags,
         })
     };
-    let call = Call::CreateAllocation(Box::new(d3dkmt::CreateAllocation {
-        device: Handle(arguments.device),
-        resource: Handle(arguments.resource),
-        flags,
-        standard,
-        private_data,
-        runtime_data: read_bytes(arguments.runtime_data, arguments.runtime_data_size)?,
-        allocations: infos.iter().map(info).collect::<Result<_, NtStatus>>()?,
-    }));
+    let call = Call::CreateAllocation {
+        create: Box::new(d3dkmt::CreateAllocation {
+            device: Handle(arguments.device),
+            resource: Handle(arguments.resource),
+            flags,
+            standard,
+            private_data,
+            runtime_data: read_bytes(arguments.runtime_data, arguments.runtime_data_size)?,
+            allocations: infos.iter().map(info).collect::<Result<_, NtStatus>>()?,
+        }),
+    };
     let (status, resource, shared_handle, allocations) = match session.call(&call) {
         Answer { status, reply: Reply::Allocations { resource, shared_handle, allocations } }
             if status.is_success() =>
@@ -86,7 +88,7 @@ fn create<T>(session: &Session, argument: *mut CreateAllocation) -> Result<NtSta
 
 /// The memory of new allocations becomes what engines touch.
 fn lend(session: &Session, call: &Call, resource: Handle, allocations: &[Handle]) -> Result<(), NtStatus> {
-    let Call::CreateAllocation(create) = call else { unreachable!("this is what was called") };
+    let Call::CreateAllocation { create } = call else { unreachable!("this is what was called") };
     let Some(standard) = &create.standard else { return Ok(()) };
     for (info, allocation) in create.allocations.iter().zip(allocations) {
         let end = info.system_memory.saturating_add(standard.size);

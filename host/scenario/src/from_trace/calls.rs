@@ -326,7 +326,7 @@ impl Builder<'_> {
                     operations: operations.collect(),
                 })
             }
-            Call::CreateAllocation(create) => {
+            Call::CreateAllocation { create } => {
                 let bytes = create.standard.as_ref().map(|standard| standard.size);
                 let bytes = bytes.filter(|_| create.allocations.len() == 1);
                 let bytes = bytes.ok_or("an allocation that is not one existing heap")?;

@@ -85,7 +85,7 @@ impl Queue {
             allocations: vec![AllocationInfo { system_memory: MEMORY, ..AllocationInfo::default() }],
             ..CreateAllocation::default()
         };
-        let made = self.call(Call::CreateAllocation(Box::new(create)));
+        let made = self.call(Call::CreateAllocation { create: Box::new(create) });
         let Reply::Allocations { allocations, .. } = made else { panic!("no allocation") };
         let create = Call::CreatePagingQueue { device, priority: 0, physical_adapter: 0 };
         let Reply::PagingQueue { queue, .. } = self.call(create) else { panic!("no paging queue") };

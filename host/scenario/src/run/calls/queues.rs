@@ -86,7 +86,7 @@ impl<W: World> Run<'_, W> {
             Operation::Allocate { device, bytes, shared } => {
                 let mut create = existing_heap(self.handle(*device), *bytes, act.binding);
                 create.flags.set(SHARED, *shared);
-                Call::CreateAllocation(Box::new(create))
+                Call::CreateAllocation { create: Box::new(create) }
             }
             // A resource of one standard allocation has no private data.
             Operation::OpenAllocation { device, share } => Call::OpenResourceFromNtHandle {

@@ -1,0 +1,175 @@
+//! The macros behind the tables of calls and replies. A row is `TAG Name FIELDS -> Reply, effect => "word" (operands);`
+//! with its doc. The word of scenarios and its operands are the `scenario` crate's (see `script/verbs.rs` there).
+//!
+//! ```text
+//! 9 GetDeviceState { 1 device: Handle, 2 state_type: u32 } -> DeviceState;    a message with fields and their tags
+//! 8 DestroyDevice(device: Handle), destroys;                                  the message is the bare value
+//! 53 ProcessPriorityClass -> Priority;                                        no field
+//! ```
+//!
+//! Tags are those of `channel.proto`; `()` is the tag of a field whose own fields stand in the message, and `(2, 5)` of a
+//! list whose first entry is field 5. A reply of the form `Name[0: Type]` is a tuple variant.
+
+/// Declares [`CallOf`](crate::CallOf) from its rows, and `for_each_call!`, which hands the rows on.
+macro_rules! calls {
+    ($d:tt $($rows:tt)*) => {
+        declare_calls! { $($rows)* }
+
+        /// Calls `expand!` with the rows of the table of calls.
+        #[macro_export]
+        macro_rules! for_each_call {
+            ($d($d expand:ident)::+) => { $d($d expand)::+! { $($rows)* } };
+        }
+    };
+}
+
+macro_rules! declare_calls {
+    ($($(#[$doc:meta])* $tag:literal $name:ident
+        $({ $($field_tag:tt $field:ident: $kind:ty),+ $(,)? })?
+        $(($bare:ident: $bare_kind:ty))?
+        $(-> $reply:ident)?
+        $(, $effect:ident)?
+        $(=> $verb:literal $operands:tt)?;)+) => {
+        /// One D3DKMT call with its inputs, given as `N` gives them. Each variant begins its doc with the C name.
+        #[derive(Clone, PartialEq, Eq, Hash, Debug)]
+        pub enum CallOf<N: Names> {
+            $($(#[$doc])* $name
+                $({ $($field: <$kind as Kind<N>>::Type),+ })?
+                $({ $bare: <$bare_kind as Kind<N>>::Type })?,)+
+        }
+
+        impl<N: Names> CallOf<N> {
+            /// The name of the call.
+            pub const fn name(&self) -> &'static str {
+                match self {
+                    $(CallOf::$name { .. } => stringify!($name),)+
+                }
+            }
+
+            /// Its tag in a message.
+            pub const fn tag(&self) -> u32 {
+                match self {
+                    $(CallOf::$name { .. } => $tag,)+
+                }
+            }
+
+            /// What the call does beside its answer.
+            pub const fn effect(&self) -> CallEffect {
+                match self {
+                    $(CallOf::$name { .. } => effect!($($effect)?),)+
+                }
+            }
+
+            /// The reply of one that succeeds.
+            pub const fn reply(&self) -> ReplyKind {
+                match self {
+                    $(CallOf::$name { .. } => reply_kind!($($reply)?),)+
+                }
+            }
+
+            /// Shows each name to `visitor`, in the order of the fields.
+            pub fn visit_names(&mut self, visitor: &mut impl Visit<N>) {
+                match self {
+                    $(CallOf::$name { $($($field),+)? $($bare)? } => {
+                        $($(<$kind as Kind<N>>::visit($field, visitor);)+)?
+                        $(<$bare_kind as Kind<N>>::visit($bare, visitor);)?
+                        let _ = &visitor;
+                    })+
+                }
+            }
+
+            /// The same call with the names `M`.
+            ///
+            /// # Errors
+            ///
+            /// Those of `names`.
+            pub fn rename<M: Names, R: Rename<N, M>>(&self, names: &mut R) -> Result<CallOf<M>, R::Error> {
+                let _ = &names;
+                Ok(match self {
+                    $(CallOf::$name { $($($field),+)? $($bare)? } => CallOf::$name {
+                        $($($field: <$kind as RenamedKind<N, M>>::rename($field, names)?),+)?
+                        $($bare: <$bare_kind as RenamedKind<N, M>>::rename($bare, names)?)?
+                    },)+
+                })
+            }
+        }
+    };
+}
+
+macro_rules! effect {
+    () => {
+        CallEffect::None
+    };
+    (destroys) => {
+        CallEffect::Destroys
+    };
+}
+
+macro_rules! reply_kind {
+    () => {
+        ReplyKind::None
+    };
+    ($reply:ident) => {
+        ReplyKind::$reply
+    };
+}
+
+/// Declares [`Reply`](crate::Reply) from its rows, and `for_each_reply!`, which hands the rows on.
+macro_rules! replies {
+    ($d:tt $($rows:tt)*) => {
+        declare_replies! { $($rows)* }
+
+        /// Calls `expand!` with the rows of the table of replies.
+        #[macro_export]
+        macro_rules! for_each_reply {
+            ($d($d expand:ident)::+) => { $d($d expand)::+! { $($rows)* } };
+        }
+    };
+}
+
+macro_rules! declare_replies {
+    ($($(#[$doc:meta])* $tag:literal $name:ident
+        $({ $($field_tag:tt $field:ident: $type:ty),+ $(,)? })?
+        $(($bare:ident: $bare_type:ty))?
+        $([$index:tt: $tuple:ty])?;)+) => {
+        /// What a call gives back beside its status.
+        #[derive(Clone, PartialEq, Eq, Debug)]
+        pub enum Reply {
+            /// Only the status.
+            None,
+            $($(#[$doc])* $name
+                $({ $($field: $type),+ })?
+                $({ $bare: $bare_type })?
+                $(($tuple))?,)+
+        }
+
+        /// Which reply it is.
+        #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+        pub enum ReplyKind {
+            None,
+            $($name,)+
+        }
+
+        impl Reply {
+            pub const fn kind(&self) -> ReplyKind {
+                match self {
+                    Reply::None => ReplyKind::None,
+                    $(Reply::$name { .. } => ReplyKind::$name,)+
+                }
+            }
+
+            /// Each handle of the reply, in the order of its fields; NULL where there is none.
+            pub fn handles_mut(&mut self, each: &mut dyn FnMut(&mut Handle)) {
+                match self {
+                    Reply::None => {}
+                    $(Reply::$name { $($($field),+)? $($bare)? $($index: value)? } => {
+                        $($(NamesHandles::handles_mut($field, each);)+)?
+                        $(NamesHandles::handles_mut($bare, each);)?
+                        $(<$tuple as NamesHandles>::handles_mut(value, each);)?
+                        let _ = &each;
+                    })+
+                }
+            }
+        }
+    };
+}
