@@ -137,7 +137,7 @@ impl<M: Miniport> Kernel<M> {
         }
 
         of_allocations {
-            CreateAllocation(create) => self.create_allocation(process, *create),
+            CreateAllocation { create } => self.create_allocation(process, *create),
             DestroyAllocation { device, resource, allocations, flags } =>
                 self.destroy_allocation(process, device, resource, &allocations, flags),
             QueryResourceInfo { device, shared_handle } =>

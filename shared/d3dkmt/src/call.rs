@@ -6,7 +6,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use crate::names::kind::{
-    Commands, EscapeData, GpuAddress, GpuSignal, GpuVaOperations, Handle, HandleList, Handles, Luid,
+    Commands, EscapeData, FenceValue, FenceValues, GpuAddress, GpuSignal, GpuVaOperations, Handle, HandleList, Handles, Luid,
     MutexBuffer, MutexData, NewAllocation, NewMutexData, NewToken, ObjectInfo, OutBuffer, SharedHandle,
     Timeout, Token, WaitEvent,
 };
@@ -14,7 +14,7 @@ use crate::names::{Kind, Names, Numbers, Rename, RenamedKind, Visit};
 use crate::reply::ReplyKind;
 use crate::{
     CreateContextFlags, DestroyAllocationFlags, EscapeFlags, HwQueueFlags, KeyedMutexFlags, ResourceInfo,
-    SignalFlags, SyncObjectFlags, Values, WaitFromCpuFlags,
+    SignalFlags, SyncObjectFlags, WaitFromCpuFlags,
 };
 
 /// A call as the kernel and the wire have it.
@@ -26,24 +26,28 @@ pub enum CallEffect {
     None,
     /// It may end objects, and with them waits.
     Destroys,
+    /// Its process has an NT handle if it succeeds.
+    MakesNtHandle,
 }
 
 calls! {
     $
     /// `D3DKMTEnumAdapters2` / `3`: opens a handle for each adapter, `capacity` at most.
-    3 EnumAdapters { 1 capacity: u32 } -> Adapters;
+    3 EnumAdapters { 1 capacity: u32 } -> Adapters => "adapters [capacity={capacity:34}]";
     /// `D3DKMTOpenAdapterFromLuid`.
-    4 OpenAdapterFromLuid { 1 luid: Luid } -> Adapter;
+    4 OpenAdapterFromLuid { 1 luid: Luid } -> Adapter => "open_adapter {luid}";
     /// `D3DKMTCloseAdapter`.
-    5 CloseAdapter(adapter: Handle), destroys;
+    5 CloseAdapter(adapter: Handle), destroys => "close_adapter {adapter}";
     /// `D3DKMTQueryAdapterInfo`: `data` is the caller's buffer, in and out.
-    6 QueryAdapterInfo { 1 adapter: Handle, 2 kind: u32, 3 data: OutBuffer } -> AdapterInfo;
+    6 QueryAdapterInfo { 1 adapter: Handle, 2 kind: u32, 3 data: OutBuffer } -> AdapterInfo
+        => "query_adapter {adapter} kind={kind} bytes={data}";
     /// `D3DKMTCreateDevice`.
-    7 CreateDevice { 1 adapter: Handle, 2 flags: u32 } -> Device;
+    7 CreateDevice { 1 adapter: Handle, 2 flags: u32 } -> Device => "create_device {adapter} [flags={flags}]";
     /// `D3DKMTDestroyDevice`.
-    8 DestroyDevice(device: Handle), destroys;
+    8 DestroyDevice(device: Handle), destroys => "destroy_device {device}";
     /// `D3DKMTGetDeviceState`.
-    9 GetDeviceState { 1 device: Handle, 2 state_type: u32 } -> DeviceState;
+    9 GetDeviceState { 1 device: Handle, 2 state_type: u32 } -> DeviceState
+        => "device_state {device} [type={state_type:1}]";
     /// `D3DKMTCreateContextVirtual`.
     10 CreateContextVirtual {
         1 device: Handle,
@@ -52,30 +56,32 @@ calls! {
         4 flags: CreateContextFlags,
         5 client_hint: u32,
         6 private_data: Vec<u8>,
-    } -> Context;
+    } -> Context => "context ..";
     /// `D3DKMTDestroyContext`.
-    11 DestroyContext(context: Handle), destroys;
+    11 DestroyContext(context: Handle), destroys => "destroy_context {context}";
     /// `D3DKMTCreateSynchronizationObject` (`legacy`) and `D3DKMTCreateSynchronizationObject2`.
-    12 CreateSynchronizationObject { 1 device: Handle, () info: ObjectInfo, 10 legacy: bool } -> SyncObject;
+    12 CreateSynchronizationObject { 1 device: Handle, () info: ObjectInfo, 10 legacy: bool } -> SyncObject
+        => "object ..";
     /// `D3DKMTDestroySynchronizationObject`.
-    13 DestroySynchronizationObject(object: Handle), destroys;
+    13 DestroySynchronizationObject(object: Handle), destroys => "destroy {object}";
     /// `D3DKMTSignalSynchronizationObjectFromCpu`.
-    14 SignalFromCpu { 1 device: Handle, (2, 5) objects: Handles, (3, 6) values: Values, 4 flags: SignalFlags };
+    14 SignalFromCpu { 1 device: Handle, (2, 5) objects: Handles, (3, 6) values: FenceValues, 4 flags: SignalFlags }
+        => "signal ..";
     /// `D3DKMTWaitForSynchronizationObjectFromCpu`. `event` names the wake-up; whether the caller
     /// blocks or gave a handle of an event is the guest's own affair.
     15 WaitFromCpu {
         1 device: Handle,
         (2, 6) objects: Handles,
-        (3, 7) values: Values,
+        (3, 7) values: FenceValues,
         4 flags: WaitFromCpuFlags,
         5 event: WaitEvent,
-    } -> Wait;
+    } -> Wait => "wait ..";
     /// The guest no longer waits (the thread was interrupted): forget the wait of this name.
-    16 CancelWait(event: WaitEvent);
+    16 CancelWait(event: WaitEvent) => "- the library cancels waits by itself";
     /// `D3DKMTSignalSynchronizationObjectFromGpu` and `..FromGpu2`: a packet in each context.
-    17 SignalFromGpu { (1, 7) contexts: Handles, () signal: GpuSignal, 4 flags: SignalFlags };
+    17 SignalFromGpu { (1, 7) contexts: Handles, () signal: GpuSignal, 4 flags: SignalFlags } => "gpu_signal ..";
     /// `D3DKMTWaitForSynchronizationObjectFromGpu`: a packet in the context's queue.
-    18 WaitFromGpu { 1 context: Handle, (2, 4) objects: Handles, (3, 5) values: Values };
+    18 WaitFromGpu { 1 context: Handle, (2, 4) objects: Handles, (3, 5) values: FenceValues } => "gpu_wait ..";
     /// `D3DKMTSubmitCommand`. The command buffer travels in the private driver data.
     19 SubmitCommand {
         (1, 6) contexts: Handles,
@@ -83,15 +89,16 @@ calls! {
         3 length: u32,
         4 flags: u32,
         5 private_data: Commands,
-    };
+    } => "submit ..";
     /// `D3DKMTWaitForSynchronizationObject` and `..2`, and `..FromGpu` where the union is one value: the legacy
     /// types. A mutex is acquired, a semaphore counted down, a FENCE waited for at `fence_value` (F-77 to F-80).
-    23 WaitFromGpuLegacy { 1 context: Handle, (2, 4) objects: Handles, 3 fence_value: u64 };
+    23 WaitFromGpuLegacy { 1 context: Handle, (2, 4) objects: Handles, 3 fence_value: FenceValue } => "gpu_wait ..";
     /// `D3DKMTOpenSynchronizationObject`: by the global handle of a legacy object.
-    24 OpenSynchronizationObject(shared_handle: SharedHandle) -> SyncObject;
+    24 OpenSynchronizationObject(shared_handle: SharedHandle) -> SyncObject => "open_global {shared_handle}";
     /// `D3DKMTShareObjects`. The guest has the NT handle from its broker; the token is what it carries. `name` is the last part of
     /// the object's name, if it has one.
-    20 ShareObjects { 1 objects: HandleList, 2 desired_access: u32, 4 name: Option<String>, 3 token: NewToken };
+    20 ShareObjects { 1 objects: HandleList, 2 desired_access: u32, 4 name: Option<String>, 3 token: NewToken }, makes_nt_handle
+        => "share {objects} [access={desired_access|ACCESS:GENERIC_ALL}] [name={name}]";
     /// `D3DKMTOpenSyncObjectFromNtHandle2`, and the first form of it with a NULL device and `legacy`.
     21 OpenSyncObject {
         1 device: Handle,
@@ -99,40 +106,48 @@ calls! {
         3 flags: SyncObjectFlags,
         4 engine_affinity: u32,
         5 legacy: bool,
-    } -> SyncObject;
+    } -> SyncObject => "open {device} {token} [affinity={engine_affinity}] [{flags}] [{legacy}]";
     /// `D3DKMTOpenSyncObjectNtHandleFromName`: `token` is what the guest's new NT handle will carry.
-    25 OpenNtHandleFromName { 1 name: String, 2 desired_access: u32, 3 token: NewToken };
+    25 OpenNtHandleFromName { 1 name: String, 2 desired_access: u32, 3 token: NewToken }, makes_nt_handle
+        => "open_name {name} [access={desired_access|ACCESS:GENERIC_ALL}]";
     /// `D3DKMTCreateKeyedMutex` (no data, no flags) and `..2`.
-    26 CreateKeyedMutex { 1 initial_value: u64, 2 private_data: MutexData, 3 flags: KeyedMutexFlags } -> KeyedMutex;
+    26 CreateKeyedMutex { 1 initial_value: u64, 2 private_data: MutexData, 3 flags: KeyedMutexFlags } -> KeyedMutex
+        => "keyed_mutex [key={initial_value}] [data={private_data}] [{flags}]";
     /// `D3DKMTOpenKeyedMutex` (no buffer) and `..2`: by global handle.
-    27 OpenKeyedMutex { 1 shared_handle: SharedHandle, 2 buffer: MutexBuffer } -> KeyedMutex;
+    27 OpenKeyedMutex { 1 shared_handle: SharedHandle, 2 buffer: MutexBuffer } -> KeyedMutex => "open_keyed_mutex ..";
     /// `D3DKMTOpenKeyedMutexFromNtHandle`.
-    28 OpenKeyedMutexFromNtHandle { 1 token: Token, 2 buffer: MutexBuffer } -> KeyedMutex;
+    28 OpenKeyedMutexFromNtHandle { 1 token: Token, 2 buffer: MutexBuffer } -> KeyedMutex => "open_keyed_mutex ..";
     /// `D3DKMTDestroyKeyedMutex`.
-    29 DestroyKeyedMutex(mutex: Handle), destroys;
+    29 DestroyKeyedMutex(mutex: Handle), destroys => "destroy_keyed_mutex {mutex}";
     /// `D3DKMTAcquireKeyedMutex` and `..2`. `timeout` in units of 100 ns: positive = absolute since 1601, negative =
     /// relative, 0 = poll, `None` = for ever (FEN-077). The wake-up of a registered one says how it ended:
     /// SUCCESS, TIMEOUT or ABANDONED; after SUCCESS what the mutex holds is read with [`Call::ReadKeyedMutex`].
-    30 AcquireKeyedMutex { 1 mutex: Handle, 2 key: u64, 3 timeout: Timeout, 4 event: WaitEvent } -> KeyedMutexAcquire;
+    30 AcquireKeyedMutex { 1 mutex: Handle, 2 key: u64, 3 timeout: Timeout, 4 event: WaitEvent } -> KeyedMutexAcquire
+        => "acquire {mutex} key={key} [{timeout}]";
     /// What a keyed mutex holds: asked by the library behind a registered acquire that has ended with SUCCESS.
-    31 ReadKeyedMutex(mutex: Handle) -> KeyedMutexData;
+    31 ReadKeyedMutex(mutex: Handle) -> KeyedMutexData
+        => "- the library reads a mutex by itself when an acquire has ended";
     /// `D3DKMTReleaseKeyedMutex` (`None`: the data stays) and `..2`.
-    32 ReleaseKeyedMutex { 1 mutex: Handle, 2 key: u64, 3 fence_value: u64, 4 private_data: NewMutexData };
+    32 ReleaseKeyedMutex { 1 mutex: Handle, 2 key: u64, 3 fence_value: FenceValue, 4 private_data: NewMutexData }
+        => "release {mutex} key={key} [value={fence_value}] [data={private_data}]";
     /// `D3DKMTCreateAllocation` and `..2`.
-    60 CreateAllocation { () create: NewAllocation } -> Allocations;
+    60 CreateAllocation { () create: NewAllocation } -> Allocations => "allocate ..";
     /// `D3DKMTDestroyAllocation` and `..2`: a resource with all it has, or allocations by their handles.
     61 DestroyAllocation {
         1 device: Handle,
         2 resource: Handle,
         3 allocations: HandleList,
         4 flags: DestroyAllocationFlags,
-    };
+    } => "destroy_allocation {device} {allocations} [resource={resource}] [{flags}]";
     /// `D3DKMTQueryResourceInfo`: by global handle.
-    62 QueryResourceInfo { 1 device: Handle, 2 shared_handle: SharedHandle } -> ResourceInfo;
+    62 QueryResourceInfo { 1 device: Handle, 2 shared_handle: SharedHandle } -> ResourceInfo
+        => "- global handles of resources are for C programs";
     /// `D3DKMTOpenResource` and `..2`: by global handle; the caller's buffers have the sizes of `info`.
-    63 OpenResource { 1 device: Handle, 2 shared_handle: SharedHandle, 3 info: ResourceInfo } -> OpenedResource;
+    63 OpenResource { 1 device: Handle, 2 shared_handle: SharedHandle, 3 info: ResourceInfo } -> OpenedResource
+        => "- global handles of resources are for C programs";
     /// `D3DKMTQueryResourceInfoFromNtHandle`.
-    71 QueryResourceInfoFromNtHandle { 1 device: Handle, 2 token: Token } -> ResourceInfo;
+    71 QueryResourceInfoFromNtHandle { 1 device: Handle, 2 token: Token } -> ResourceInfo
+        => "- `open_allocation` knows the sizes";
     /// `D3DKMTOpenResourceFromNtHandle`: the caller's buffers have the sizes of `info`, and `mutex_buffer` is the one
     /// for the private runtime data of a keyed mutex that goes with it.
     72 OpenResourceFromNtHandle {
@@ -140,32 +155,39 @@ calls! {
         2 token: Token,
         3 info: ResourceInfo,
         4 mutex_buffer: MutexBuffer,
-    } -> OpenedResource;
+    } -> OpenedResource => "open_allocation ..";
     /// `D3DKMTLock2`: `flags` is reserved.
-    64 Lock { 1 device: Handle, 2 allocation: Handle, 3 flags: u32 } -> Locked;
+    64 Lock { 1 device: Handle, 2 allocation: Handle, 3 flags: u32 } -> Locked
+        => "lock {device} {allocation} [flags={flags}]";
     /// `D3DKMTUnlock2`.
-    65 Unlock { 1 device: Handle, 2 allocation: Handle };
+    65 Unlock { 1 device: Handle, 2 allocation: Handle } => "unlock {device} {allocation}";
     /// `D3DKMTSetAllocationPriority`: one priority for all of a resource, or one for each allocation.
     66 SetAllocationPriority {
         1 device: Handle,
         2 resource: Handle,
         3 allocations: HandleList,
         4 priorities: Vec<u32>,
-    };
+    } => "- nothing depends on priorities of allocations";
     /// `D3DKMTGetAllocationPriority`.
-    67 AllocationPriority { 1 device: Handle, 2 resource: Handle, 3 allocations: HandleList } -> AllocationPriorities;
+    67 AllocationPriority { 1 device: Handle, 2 resource: Handle, 3 allocations: HandleList } -> AllocationPriorities
+        => "- nothing depends on priorities of allocations";
     /// `D3DKMTMakeResident`. `priorities` is empty or has one for each; `flags`: CantTrimFurther 1, MustSucceed 2.
-    68 MakeResident { 1 paging_queue: Handle, 2 allocations: HandleList, 3 priorities: Vec<u32>, 4 flags: u32 } -> Residency;
+    68 MakeResident { 1 paging_queue: Handle, 2 allocations: HandleList, 3 priorities: Vec<u32>, 4 flags: u32 } -> Residency
+        => "make_resident {paging_queue} {allocations} [{flags&RESIDENT_FLAGS}]";
     /// `D3DKMTEvict`. `flags`: EvictOnlyIfNecessary 1, NotWrittenTo 2.
-    69 Evict { 1 device: Handle, 2 allocations: HandleList, 3 flags: u32 } -> Residency;
+    69 Evict { 1 device: Handle, 2 allocations: HandleList, 3 flags: u32 } -> Residency
+        => "evict {device} {allocations} [flags={flags}]";
     /// `D3DKMTQueryVideoMemoryInfo` for the caller itself. `segment_group`: LOCAL 0, NON_LOCAL 1.
-    70 QueryVideoMemoryInfo { 1 adapter: Handle, 2 segment_group: u32, 3 physical_adapter: u32 } -> VideoMemoryInfo;
+    70 QueryVideoMemoryInfo { 1 adapter: Handle, 2 segment_group: u32, 3 physical_adapter: u32 } -> VideoMemoryInfo
+        => "- budgets are for C programs";
     /// `D3DKMTCreatePagingQueue`. `priority` is `D3DDDI_PAGINGQUEUE_PRIORITY`: -1, 0 or 1 (FEN-092).
-    33 CreatePagingQueue { 1 device: Handle, 2 priority: i32, 3 physical_adapter: u32 } -> PagingQueue;
+    33 CreatePagingQueue { 1 device: Handle, 2 priority: i32, 3 physical_adapter: u32 } -> PagingQueue
+        => "paging_queue {device} [{priority|PAGING_PRIORITIES}]";
     /// `D3DKMTDestroyPagingQueue`.
-    34 DestroyPagingQueue(queue: Handle), destroys;
+    34 DestroyPagingQueue(queue: Handle), destroys => "destroy_paging_queue {queue}";
     /// `D3DKMTReserveGpuVirtualAddress`. `owner` is a paging queue or an adapter; `base` 0 = anywhere.
-    35 ReserveGpuVirtualAddress { 1 owner: Handle, 2 base: GpuAddress, 3 minimum: u64, 4 maximum: u64, 5 size: u64 } -> GpuVirtualAddress;
+    35 ReserveGpuVirtualAddress { 1 owner: Handle, 2 base: GpuAddress, 3 minimum: u64, 4 maximum: u64, 5 size: u64 } -> GpuVirtualAddress
+        => "reserve {owner} bytes={size} [base={base}] [min={minimum}] [max={maximum}]";
     /// `D3DKMTMapGpuVirtualAddress`. `allocation` NULL with a protection of Zero or NoAccess.
     36 MapGpuVirtualAddress {
         1 paging_queue: Handle,
@@ -176,68 +198,74 @@ calls! {
         6 offset_pages: u64,
         7 size_pages: u64,
         8 protection: u64,
-    } -> GpuVirtualAddress;
+    } -> GpuVirtualAddress
+        => "map {paging_queue} [{allocation}] pages={size_pages} [base={base}] [min={minimum}] [max={maximum}] [offset={offset_pages}] [{protection&PROTECTIONS}]";
     /// `D3DKMTFreeGpuVirtualAddress`.
-    37 FreeGpuVirtualAddress { 1 adapter: Handle, 2 base: GpuAddress, 3 size: u64 };
+    37 FreeGpuVirtualAddress { 1 adapter: Handle, 2 base: GpuAddress, 3 size: u64 }
+        => "free_address {adapter} base={base} bytes={size}";
     /// `D3DKMTUpdateGpuVirtualAddress`: waits for `fence_value` on `fence`, updates, signals the next (FEN-093).
     38 UpdateGpuVirtualAddress {
         1 device: Handle,
         2 context: Handle,
         3 fence: Handle,
-        4 fence_value: u64,
+        4 fence_value: FenceValue,
         5 operations: GpuVaOperations,
         6 flags: u32,
-    };
+    } => "update_address ..";
     /// `D3DKMTCreateHwQueue`.
-    39 CreateHwQueue { 1 context: Handle, 2 flags: HwQueueFlags, 3 private_data: Vec<u8> } -> HwQueue;
+    39 CreateHwQueue { 1 context: Handle, 2 flags: HwQueueFlags, 3 private_data: Vec<u8> } -> HwQueue
+        => "hw_queue {context} [{flags}]";
     /// `D3DKMTDestroyHwQueue`.
-    40 DestroyHwQueue(queue: Handle), destroys;
+    40 DestroyHwQueue(queue: Handle), destroys => "destroy_hw_queue {queue}";
     /// `D3DKMTSubmitCommandToHwQueue`.
     41 SubmitCommandToHwQueue {
         1 queue: Handle,
-        2 progress_fence_id: u64,
+        2 progress_fence_id: FenceValue,
         3 commands: u64,
         4 length: u32,
         5 private_data: Commands,
-    };
+    } => "submit_hw ..";
     /// `D3DKMTSubmitSignalSyncObjectsToHwQueue`.
     42 SubmitSignalToHwQueue {
         (1, 5) queues: Handles,
         (2, 6) objects: Handles,
-        (3, 7) values: Values,
+        (3, 7) values: FenceValues,
         4 flags: SignalFlags,
-    };
+    } => "hw_signal ..";
     /// `D3DKMTSubmitWaitForSyncObjectsToHwQueue`.
-    43 SubmitWaitToHwQueue { 1 queue: Handle, (2, 4) objects: Handles, (3, 5) values: Values };
+    43 SubmitWaitToHwQueue { 1 queue: Handle, (2, 4) objects: Handles, (3, 5) values: FenceValues } => "hw_wait ..";
     /// `D3DKMTCreateNativeFence`. `native_type`: 0 DEFAULT, 1 INTRA_GPU (FEN-105).
     44 CreateNativeFence {
         1 device: Handle,
-        2 initial_value: u64,
+        2 initial_value: FenceValue,
         3 native_type: u32,
         4 flags: SyncObjectFlags,
         5 engine_affinity: u32,
-    } -> SyncObject;
+    } -> SyncObject
+        => "native_fence {device} [initial={initial_value}] [affinity={engine_affinity}] [{native_type|NATIVE_TYPES}] [{flags}]";
     /// `D3DKMTOpenNativeFenceFromNtHandle`.
-    45 OpenNativeFence { 1 device: Handle, 2 token: Token, 3 flags: SyncObjectFlags, 4 engine_affinity: u32 } -> SyncObject;
+    45 OpenNativeFence { 1 device: Handle, 2 token: Token, 3 flags: SyncObjectFlags, 4 engine_affinity: u32 } -> SyncObject
+        => "open_native {device} {token} [affinity={engine_affinity}] [{flags}]";
     /// `D3DKMTCreateDoorbell` for a hardware queue of user-mode submission. `rings`: `hRingBuffer` and
     /// `hRingBufferControl`, as far as they are given.
-    46 CreateDoorbell { 1 queue: Handle, 2 rings: HandleList } -> Doorbell;
+    46 CreateDoorbell { 1 queue: Handle, 2 rings: HandleList } -> Doorbell => "doorbell {queue}";
     /// `D3DKMTConnectDoorbell`.
-    47 ConnectDoorbell(queue: Handle);
+    47 ConnectDoorbell(queue: Handle) => "connect {queue}";
     /// `D3DKMTDestroyDoorbell`.
-    48 DestroyDoorbell(queue: Handle);
+    48 DestroyDoorbell(queue: Handle) => "destroy_doorbell {queue}";
     /// `D3DKMTNotifyWorkSubmission`: the doorbell was rung while its status is CONNECTED_NOTIFY (SCH-029).
-    49 NotifyWorkSubmission(queue: Handle);
+    49 NotifyWorkSubmission(queue: Handle) => "notify {queue}";
     /// `D3DKMTSetContextSchedulingPriority` and `D3DKMTSetContextInProcessSchedulingPriority`.
-    50 SetContextPriority { 1 context: Handle, 2 priority: i32, 3 in_process: bool };
+    50 SetContextPriority { 1 context: Handle, 2 priority: i32, 3 in_process: bool } => "priority ..";
     /// `D3DKMTGetContextSchedulingPriority` and `D3DKMTGetContextInProcessSchedulingPriority`.
-    51 ContextPriority { 1 context: Handle, 2 in_process: bool } -> Priority;
+    51 ContextPriority { 1 context: Handle, 2 in_process: bool } -> Priority => "priority ..";
     /// `D3DKMTSetProcessSchedulingPriorityClass` for the caller itself: IDLE 0 to REALTIME 5 (SCH-042).
-    52 SetProcessPriorityClass(class: u32);
+    52 SetProcessPriorityClass(class: u32) => "priority_class ..";
     /// `D3DKMTGetProcessSchedulingPriorityClass` for the caller itself.
-    53 ProcessPriorityClass -> Priority;
+    53 ProcessPriorityClass -> Priority => "priority_class ..";
     /// `D3DKMTMarkDeviceAsError`. `reason`: 0 GENERIC, 1 DRIVER_ERROR (TDR-037).
-    54 MarkDeviceAsError { 1 device: Handle, 2 reason: u32 }, destroys;
+    54 MarkDeviceAsError { 1 device: Handle, 2 reason: u32 }, destroys
+        => "mark_error {device} {reason|ERROR_REASONS}";
     /// `D3DKMTEscape`: `kind` is `D3DKMT_ESCAPETYPE` ([`crate::escape::kind`]), `data` the caller's buffer, in and out.
     55 Escape {
         1 adapter: Handle,
@@ -246,7 +274,8 @@ calls! {
         4 kind: u32,
         5 flags: EscapeFlags,
         6 data: EscapeData,
-    } -> Escape, destroys;
+    } -> Escape, destroys => "escape ..";
     /// `D3DKMTIsFeatureEnabled`: `feature_id` is `DXGK_FEATURE_ID`.
-    56 IsFeatureEnabled { 1 adapter: Handle, 2 feature_id: u32 } -> Feature;
+    56 IsFeatureEnabled { 1 adapter: Handle, 2 feature_id: u32 } -> Feature
+        => "feature {adapter} {feature_id|FEATURES}";
 }

@@ -133,6 +133,10 @@ names! {
     Token, token = ShareToken;
     /// The NT handle that the call gives its process.
     NewToken, new_token = ShareToken;
+    /// A value of a fence.
+    FenceValue, fence_value = u64;
+    /// A value for each handle of the list before it.
+    FenceValues, fence_values = Values;
     /// A GPU virtual address.
     GpuAddress, gpu_address = u64;
     /// What a synchronization object is created with.
@@ -160,6 +164,6 @@ names! {
 }
 
 plain! {
-    bool, u32, i32, u64, String, Option<String>, Vec<u8>, Vec<u32>, Values, ResourceInfo, CreateContextFlags,
+    bool, u32, i32, u64, String, Option<String>, Vec<u8>, Vec<u32>, ResourceInfo, CreateContextFlags,
     DestroyAllocationFlags, EscapeFlags, HwQueueFlags, KeyedMutexFlags, SignalFlags, SyncObjectFlags, WaitFromCpuFlags,
 }

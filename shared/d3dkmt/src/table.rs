@@ -1,14 +1,25 @@
-//! The macros behind the tables of calls and replies. A row is `TAG Name FIELDS -> Reply, effect => "word" (operands);`
-//! with its doc. The word of scenarios and its operands are the `scenario` crate's (see `script/verbs.rs` there).
+//! The macros behind the tables of calls and replies. A row is `TAG Name FIELDS -> Reply, effect => "FORM";` with its doc:
 //!
 //! ```text
-//! 9 GetDeviceState { 1 device: Handle, 2 state_type: u32 } -> DeviceState;    a message with fields and their tags
-//! 8 DestroyDevice(device: Handle), destroys;                                  the message is the bare value
-//! 53 ProcessPriorityClass -> Priority;                                        no field
+//! 9 GetDeviceState { 1 device: Handle, 2 state_type: u32 } -> DeviceState     a message with fields and their tags
+//!     => "device_state {device} [type={state_type:1}]";
+//! 8 DestroyDevice(device: Handle), destroys => "destroy_device {device}";     the message is the bare value
+//! 53 ProcessPriorityClass -> Priority => "priority_class ..";                 no field
 //! ```
 //!
 //! Tags are those of `channel.proto`; `()` is the tag of a field whose own fields stand in the message, and `(2, 5)` of a
 //! list whose first entry is field 5. A reply of the form `Name[0: Type]` is a tuple variant.
+//!
+//! The form is how a scenario writes the call:
+//!
+//! | form | meaning |
+//! |---|---|
+//! | `{device}` | an operand, read and written as its field's kind is |
+//! | `key={field}` | the same behind a key |
+//! | `[..]` | left out if it has its default: 0, none, or what stands behind a colon, `{state_type:1}` |
+//! | `{reason\|NAMES}`, `{flags&NAMES}` | a number with a name, or bits with names, of a list of the scenario language |
+//! | `verb ..` | the scenario language reads and writes the operands by itself |
+//! | `- why` | scenarios have no word for the call |
 
 /// Declares [`CallOf`](crate::CallOf) from its rows, and `for_each_call!`, which hands the rows on.
 macro_rules! calls {
@@ -29,7 +40,7 @@ macro_rules! declare_calls {
         $(($bare:ident: $bare_kind:ty))?
         $(-> $reply:ident)?
         $(, $effect:ident)?
-        $(=> $verb:literal $operands:tt)?;)+) => {
+        => $form:literal;)+) => {
         /// One D3DKMT call with its inputs, given as `N` gives them. Each variant begins its doc with the C name.
         #[derive(Clone, PartialEq, Eq, Hash, Debug)]
         pub enum CallOf<N: Names> {
@@ -50,6 +61,16 @@ macro_rules! declare_calls {
             pub const fn tag(&self) -> u32 {
                 match self {
                     $(CallOf::$name { .. } => $tag,)+
+                }
+            }
+
+            /// How scenarios write each call, in the order of the table.
+            pub const FORMS: &'static [(&'static str, &'static str)] = &[$((stringify!($name), $form)),+];
+
+            /// How scenarios write the call.
+            pub const fn form(&self) -> &'static str {
+                match self {
+                    $(CallOf::$name { .. } => $form,)+
                 }
             }
 
@@ -102,6 +123,9 @@ macro_rules! effect {
     };
     (destroys) => {
         CallEffect::Destroys
+    };
+    (makes_nt_handle) => {
+        CallEffect::MakesNtHandle
     };
 }
 
