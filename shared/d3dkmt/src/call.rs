@@ -6,9 +6,9 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use crate::names::kind::{
-    Commands, EscapeData, FenceValue, FenceValues, GpuAddress, GpuSignal, GpuVaOperations, Handle, HandleList, Handles, Luid,
-    MutexBuffer, MutexData, NewAllocation, NewMutexData, NewToken, ObjectInfo, OutBuffer, SharedHandle,
-    Timeout, Token, WaitEvent,
+    Commands, EscapeData, FenceValue, FenceValues, GpuAddress, GpuSignal, GpuVaOperations, Handle,
+    HandleList, Handles, Luid, MutexBuffer, MutexData, NewAllocation, NewMutexData, NewToken, ObjectInfo,
+    OutBuffer, SharedHandle, Timeout, Token, WaitEvent,
 };
 use crate::names::{Kind, Names, Numbers, Rename, RenamedKind, Visit};
 use crate::reply::ReplyKind;
@@ -242,7 +242,7 @@ calls! {
         4 flags: SyncObjectFlags,
         5 engine_affinity: u32,
     } -> SyncObject
-        => "native_fence {device} [initial={initial_value}] [affinity={engine_affinity}] [{native_type|NATIVE_TYPES}] [{flags}]";
+        => "native_fence {device} [initial={initial_value}] [affinity={engine_affinity}] [{native_type as type|NATIVE_TYPES}] [{flags}]";
     /// `D3DKMTOpenNativeFenceFromNtHandle`.
     45 OpenNativeFence { 1 device: Handle, 2 token: Token, 3 flags: SyncObjectFlags, 4 engine_affinity: u32 } -> SyncObject
         => "open_native {device} {token} [affinity={engine_affinity}] [{flags}]";

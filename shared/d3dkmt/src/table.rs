@@ -18,6 +18,7 @@
 //! | `key={field}` | the same behind a key |
 //! | `[..]` | left out if it has its default: 0, none, or what stands behind a colon, `{state_type:1}` |
 //! | `{reason\|NAMES}`, `{flags&NAMES}` | a number with a name, or bits with names, of a list of the scenario language |
+//! | `{field as word}` | the word that stands for the field where it has no key |
 //! | `verb ..` | the scenario language reads and writes the operands by itself |
 //! | `- why` | scenarios have no word for the call |
 

@@ -1,12 +1,13 @@
 //! A program being drawn: what it has declared so far, and roughly what that has come to.
 
-use d3dkmt::{CreateContextFlags, NtStatus, SyncObjectFlags, SyncObjectType};
+use d3dkmt::{CallOf, CreateContextFlags, NtStatus, SyncObjectFlags, SyncObjectType};
 
 use crate::choose::Random;
 use crate::program::{
-    Act, Action, Binding, Expected, HandleRef, Kind, Named, ObjectSpec, Operation, Process, ProcessInfo,
-    Program, Step, Thread, ThreadInfo, Vm, fence_name,
+    Act, Action, AdapterNumber, Binding, Expected, HandleRef, Kind, Named, NamedCall, ObjectSpec, Operation,
+    Process, ProcessInfo, Program, Share as ShareName, Step, Thread, ThreadInfo, Vm, fence_name,
 };
+use crate::script::by_hand::new_context;
 
 /// A fence of a process: its own, or one that it opened.
 #[derive(Clone, Copy, Debug)]
@@ -84,6 +85,11 @@ const KINDS: [(Kind, &str); 17] = [
     (Kind::Call, "W"),
     (Kind::Register, "x"),
 ];
+
+/// The creation of an object.
+pub(super) fn create_object(device: Binding, info: ObjectSpec) -> NamedCall {
+    CallOf::CreateSynchronizationObject { device: HandleRef::Bound(device), info, legacy: false }
+}
 
 impl Draft {
     pub fn new(seed: u64) -> Draft {
@@ -170,13 +176,15 @@ impl Draft {
     }
 
     /// A call of the process's first thread that gives nothing a name.
-    pub fn call(&mut self, guest: usize, operation: Operation) {
+    pub fn call(&mut self, guest: usize, operation: impl Into<Operation>) {
+        let operation = operation.into();
         let thread = self.guests[guest].main;
         self.push(Action::Act(Act { thread, binding: None, operation, expected: Expected::Any }));
     }
 
     /// A call that gives something a name.
-    pub fn named(&mut self, thread: Thread, kind: Kind, operation: Operation) -> Binding {
+    pub fn named(&mut self, thread: Thread, kind: Kind, operation: impl Into<Operation>) -> Binding {
+        let operation = operation.into();
         let binding = self.name(kind, thread);
         let expected = match kind {
             Kind::Event | Kind::Register => Expected::Status(NtStatus::SUCCESS),
@@ -188,7 +196,7 @@ impl Draft {
 
     pub fn device(&mut self, guest: usize) -> Binding {
         let main = self.guests[guest].main;
-        let device = self.named(main, Kind::Device, Operation::Device { adapter: 0 });
+        let device = self.named(main, Kind::Device, Operation::Device { adapter: AdapterNumber(0) });
         self.guests[guest].devices.push(device);
         device
     }
@@ -200,7 +208,7 @@ impl Draft {
             initial_value: initial,
             ..ObjectSpec::default()
         };
-        let operation = Operation::CreateObject { device: HandleRef::Bound(device), spec };
+        let operation = create_object(device, spec);
         let main = self.guests[guest].main;
         let binding = self.named(main, Kind::Object, operation);
         let value = self.values.len();
@@ -210,10 +218,13 @@ impl Draft {
     }
 
     pub fn open(&mut self, guest: usize, device: Binding, share: Shared, flags: SyncObjectFlags) {
-        let (device_handle, share_name) = (HandleRef::Bound(device), share.binding);
-        let (engine_affinity, legacy) = (0, false);
-        let operation =
-            Operation::Open { device: device_handle, share: share_name, flags, engine_affinity, legacy };
+        let operation = CallOf::OpenSyncObject {
+            device: HandleRef::Bound(device),
+            token: ShareName(share.binding),
+            flags,
+            engine_affinity: 0,
+            legacy: false,
+        };
         let main = self.guests[guest].main;
         let binding = self.named(main, Kind::Object, operation);
         self.guests[guest].fences.push(Fence { binding, device, value: share.value, shared: false });
@@ -221,7 +232,7 @@ impl Draft {
 
     pub fn context(&mut self, guest: usize, device: Binding, node: u32) {
         let flags = CreateContextFlags::empty();
-        let operation = Operation::CreateContext { device: HandleRef::Bound(device), node, flags };
+        let operation = new_context(HandleRef::Bound(device), node, flags);
         let main = self.guests[guest].main;
         let context = self.named(main, Kind::Context, operation);
         self.guests[guest].contexts.push((context, device));

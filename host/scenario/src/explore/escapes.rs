@@ -1,10 +1,11 @@
 //! Random programs: escapes, and the events that a driver signals.
 
-use d3dkmt::{EscapeFlags, SyncObjectFlags, SyncObjectType};
+use d3dkmt::{CallOf, EscapeFlags, SyncObjectFlags, SyncObjectType};
 use dxgkrnl::{Fault as Hardware, VmConfig};
 
+use super::draft::create_object;
 use super::random::Drawer;
-use crate::program::{Action, Binding, Fault, HandleRef, Kind, ObjectSpec, Operation, Piece};
+use crate::program::{Action, AdapterNumber, Binding, Fault, HandleRef, Kind, NamedCall, ObjectSpec, Piece};
 
 /// What events are for: few, so that what goes bad concerns several.
 const USAGES: u64 = 3;
@@ -60,18 +61,22 @@ impl Drawer {
     }
 
     /// An escape of Type DRIVERPRIVATE that names the adapter alone.
-    fn escape_of(&mut self, guest: usize, flags: EscapeFlags, data: Vec<Piece>) -> Operation {
+    fn escape_of(&mut self, guest: usize, flags: EscapeFlags, data: Vec<Piece>) -> NamedCall {
         let adapter = match self.draft.guests[guest].adapter {
             Some(adapter) => adapter,
             None => {
                 let main = self.draft.guests[guest].main;
-                let adapter = self.draft.named(main, Kind::Adapter, Operation::OpenAdapter { adapter: 0 });
+                let adapter = self.draft.named(
+                    main,
+                    Kind::Adapter,
+                    CallOf::OpenAdapterFromLuid { luid: AdapterNumber(0) },
+                );
                 self.draft.guests[guest].adapter = Some(adapter);
                 adapter
             }
         };
-        let (adapter, nothing) = (self.handle(guest, adapter), HandleRef::Raw(0));
-        Operation::Escape { adapter, device: nothing, context: nothing, kind: 0, flags, data }
+        let (adapter, nothing) = (self.handle(guest, adapter), HandleRef::NULL);
+        CallOf::Escape { adapter, device: nothing, context: nothing, kind: 0, flags, data }
     }
 
     fn say(&mut self, guest: usize, flags: EscapeFlags, data: Vec<Piece>) {
@@ -95,7 +100,7 @@ impl Drawer {
                     event,
                     ..ObjectSpec::default()
                 };
-                let operation = Operation::CreateObject { device: HandleRef::Bound(device), spec };
+                let operation = create_object(device, spec);
                 let object = self.draft.named(main, Kind::Object, operation);
                 self.draft.guests[guest].odd.push(object);
                 object
@@ -124,7 +129,7 @@ impl Drawer {
     fn destroy_cpu_event(&mut self, guest: usize) {
         let own = self.draft.guests[guest].cpu_events.clone();
         let Some((object, _)) = self.draft.pick(&own) else { return };
-        self.draft.call(guest, Operation::DestroyObject { object: HandleRef::Bound(object) });
+        self.draft.call(guest, CallOf::DestroySynchronizationObject { object: HandleRef::Bound(object) });
     }
 
     /// Any type, flag, handles and data: most of it is refused.
@@ -136,7 +141,7 @@ impl Drawer {
         let devices = self.draft.guests[guest].devices.clone();
         let contexts: Vec<Binding> =
             self.draft.guests[guest].contexts.iter().map(|(context, _)| *context).collect();
-        if let Operation::Escape { device, context, kind, .. } = &mut escape {
+        if let CallOf::Escape { device, context, kind, .. } = &mut escape {
             if let Some(known) = self.draft.pick(&devices).filter(|_| self.draft.random.one_in(2)) {
                 *device = HandleRef::Bound(known);
             }

@@ -1,14 +1,23 @@
 //! Random programs: keyed mutexes, mutexes and semaphores in queues, hardware queues, TDR settings.
 
 use d3dkmt::{
-    CreateContextFlags, HwQueueFlags, KeyedMutexFlags, SignalFlags, SyncObjectFlags, SyncObjectType,
+    CallOf, CreateContextFlags, HwQueueFlags, KeyedMutexFlags, SignalFlags, SyncObjectFlags, SyncObjectType,
 };
 
+use super::draft::create_object;
 use super::random::{DURATIONS_NS, Drawer};
-use crate::program::{Binding, Command, HandleRef, Kind, ObjectSpec, Operation, Timeout, WriteMode};
+use crate::program::{
+    Binding, Command, GpuSignalSpec, HandleRef, Kind, MutexBuffer, MutexText, NamedCall, ObjectSpec, Timeout,
+    WriteMode,
+};
+use crate::script::by_hand::new_context;
 
 /// Keys are few, so that acquires and releases meet.
 const KEYS: u64 = 3;
+
+fn acquire(mutex: HandleRef, key: u64, timeout: Timeout) -> NamedCall {
+    CallOf::AcquireKeyedMutex { mutex, key, timeout, event: None }
+}
 
 impl Drawer {
     /// Now and then the registry has been touched.
@@ -31,13 +40,15 @@ impl Drawer {
             (Some(mutex), _) if !self.one_in(6) => self.use_keyed_mutex(guest, HandleRef::Bound(mutex), key),
             (_, Some(other)) if self.one_in(2) => {
                 let mutex = HandleRef::Bound(other);
-                let operation = Operation::OpenKeyedMutex { mutex, buffer: 0, data: None };
+                let operation =
+                    CallOf::OpenKeyedMutex { shared_handle: mutex, buffer: MutexBuffer::default() };
                 let opened = self.draft.named(main, Kind::KeyedMutex, operation);
                 self.draft.guests[guest].mutexes.push(opened);
             }
             _ => {
                 let flags = KeyedMutexFlags::empty();
-                let operation = Operation::CreateKeyedMutex { key, data: None, flags };
+                let private_data = MutexText::default();
+                let operation = CallOf::CreateKeyedMutex { initial_value: key, private_data, flags };
                 let made = self.draft.named(main, Kind::KeyedMutex, operation);
                 self.draft.guests[guest].mutexes.push(made);
             }
@@ -46,18 +57,20 @@ impl Drawer {
 
     fn use_keyed_mutex(&mut self, guest: usize, mutex: HandleRef, key: u64) {
         match self.below(10) {
-            0..4 => self.draft.call(guest, Operation::Acquire { mutex, key, timeout: Timeout::Poll }),
+            0..4 => self.draft.call(guest, acquire(mutex, key, Timeout::Poll)),
             4..6 if self.draft.guests[guest].threads < 4 => {
                 let time = DURATIONS_NS[self.below(DURATIONS_NS.len() as u64) as usize];
                 let timeout = if self.one_in(2) { Timeout::Within(time) } else { Timeout::Forever };
                 let thread = self.draft.start_thread(guest);
-                self.draft.named(thread, Kind::Call, Operation::Acquire { mutex, key, timeout });
+                self.draft.named(thread, Kind::Call, acquire(mutex, key, timeout));
             }
             6..9 => {
                 let value = self.below(5);
-                self.draft.call(guest, Operation::Release { mutex, key, value, data: None });
+                let private_data = MutexText::default();
+                let release = CallOf::ReleaseKeyedMutex { mutex, key, fence_value: value, private_data };
+                self.draft.call(guest, release);
             }
-            _ => self.draft.call(guest, Operation::DestroyKeyedMutex { mutex }),
+            _ => self.draft.call(guest, CallOf::DestroyKeyedMutex { mutex }),
         }
     }
 
@@ -68,11 +81,12 @@ impl Drawer {
             return self.make_queued_object(guest);
         };
         let Some(contexts) = self.contexts(guest) else { return };
-        let (objects, value) = (vec![HandleRef::Bound(object)], 0);
+        let (objects, fence_value) = (vec![HandleRef::Bound(object)], 0);
         let operation = if self.one_in(2) {
-            Operation::GpuWaitLegacy { context: contexts[0], objects, value }
+            CallOf::WaitFromGpuLegacy { context: contexts[0], objects, fence_value }
         } else {
-            Operation::GpuSignalLegacy { contexts, objects, value, flags: SignalFlags::empty() }
+            let signal = GpuSignalSpec::Legacy { objects, fence_value };
+            CallOf::SignalFromGpu { contexts, signal, flags: SignalFlags::empty() }
         };
         self.draft.call(guest, operation);
     }
@@ -89,7 +103,7 @@ impl Drawer {
             ..ObjectSpec::default()
         };
         let main = self.draft.guests[guest].main;
-        let operation = Operation::CreateObject { device: HandleRef::Bound(device), spec };
+        let operation = create_object(device, spec);
         let object = self.draft.named(main, Kind::Object, operation);
         self.draft.guests[guest].queued.push(object);
     }
@@ -103,13 +117,14 @@ impl Drawer {
         let handle = HandleRef::Bound(queue);
         match self.below(4) {
             0 => {
-                if let Some((_, targets, flags)) = self.targets(guest) {
-                    self.draft.call(guest, Operation::HwSignal { queues: vec![handle], targets, flags });
+                if let Some((_, (objects, values), flags)) = self.targets(guest) {
+                    let queues = vec![handle];
+                    self.draft.call(guest, CallOf::SubmitSignalToHwQueue { queues, objects, values, flags });
                 }
             }
             1 => {
-                if let Some((_, items)) = self.items(guest) {
-                    self.draft.call(guest, Operation::HwWait { queue: handle, items });
+                if let Some((_, (objects, values))) = self.items(guest) {
+                    self.draft.call(guest, CallOf::SubmitWaitToHwQueue { queue: handle, objects, values });
                 }
             }
             _ => {
@@ -120,7 +135,14 @@ impl Drawer {
                 for (other, last) in &mut self.draft.guests[guest].queues {
                     *last += u64::from(*other == queue);
                 }
-                self.draft.call(guest, Operation::SubmitHw { queue: handle, id: id + 1, commands });
+                let submission = CallOf::SubmitCommandToHwQueue {
+                    queue: handle,
+                    progress_fence_id: id + 1,
+                    commands: 0,
+                    length: 0,
+                    private_data: commands,
+                };
+                self.draft.call(guest, submission);
             }
         }
     }
@@ -129,10 +151,11 @@ impl Drawer {
         let Some(device) = self.device(guest) else { return };
         let (node, main) = (self.below(6) as u32, self.draft.guests[guest].main);
         let flags = CreateContextFlags::HW_QUEUE_SUPPORTED;
-        let operation = Operation::CreateContext { device: HandleRef::Bound(device), node, flags };
+        let operation = new_context(HandleRef::Bound(device), node, flags);
         let context = self.draft.named(main, Kind::Context, operation);
         let flags = HwQueueFlags::empty();
-        let operation = Operation::CreateHwQueue { context: HandleRef::Bound(context), flags };
+        let (context, private_data) = (HandleRef::Bound(context), Vec::new());
+        let operation = CallOf::CreateHwQueue { context, flags, private_data };
         let queue = self.draft.named(main, Kind::HwQueue, operation);
         self.draft.guests[guest].queues.push((queue, 0));
     }

@@ -15,6 +15,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use d3dkmt::CallOf;
+
 use super::parts;
 use crate::choose::Random;
 use crate::program::{Act, Action, Binding, Fault, HandleRef, Kind, Operation, Process, Program, Vm};
@@ -273,7 +275,7 @@ impl Builder<'_> {
         let mut names = Vec::new();
         parts::bindings(&mut operation, &mut |name| names.push(*name));
         if let Operation::CloseShare { share } = act.operation {
-            behind.extend(self.used[share.index()].iter().copied());
+            behind.extend(self.used[share.0.index()].iter().copied());
         }
         for name in &names {
             self.uses(at, *name, behind);
@@ -290,12 +292,12 @@ impl Builder<'_> {
         }
         // What is opened is what it was made of.
         let by_name = match &act.operation {
-            Operation::OpenName { name, .. } => self.named.get(name).copied(),
+            Operation::Call(CallOf::OpenNtHandleFromName { name, .. }) => self.named.get(name).copied(),
             _ => None,
         };
         let object = by_name.or_else(|| names.iter().find_map(|name| self.object[name.index()]));
         let object = object.unwrap_or(given.index());
-        if let Operation::Share { name: Some(name), .. } = &act.operation {
+        if let Operation::Call(CallOf::ShareObjects { name: Some(name), .. }) = &act.operation {
             self.named.insert(name.clone(), object);
         }
         self.object[given.index()] = Some(object);

@@ -1,8 +1,12 @@
-//! The operands of an operation, all of them in one place: what it refers to, and its numbers.
+//! The operands of an operation, all of them in one place: what it refers to, and its fence values.
 
-use crate::program::{Address, Binding, Command, HandleRef, ObjectSpec, Operation, Piece, Space};
+use d3dkmt::Values;
+use d3dkmt::names::Visit;
 
-use Part::{Commands, Event, Handle, Handles, Name, Pairs, Ranges, Value};
+use crate::program::{
+    Address, AllocationSpec, Binding, Bindings, Command, GpuSignalSpec, GpuVaRange, HandleRef, ObjectSpec,
+    Operation, Piece, Share,
+};
 
 /// One operand that shrinking looks at.
 enum Part<'a> {
@@ -15,107 +19,144 @@ enum Part<'a> {
     OptionalHandle(&'a mut Option<HandleRef>),
     /// Lists: an item can be left out, but not the last.
     Handles(&'a mut Vec<HandleRef>),
-    Pairs(&'a mut Vec<(HandleRef, u64)>),
+    /// One for each handle of the list before.
+    Values(&'a mut Values),
     Commands(&'a mut Vec<Command>),
-    Ranges(&'a mut Vec<(u32, Address, u64)>),
+    Ranges(&'a mut Vec<GpuVaRange>),
     /// A list that may be empty.
     Pieces(&'a mut Vec<Piece>),
     /// A fence value that stands alone.
     Value(&'a mut u64),
 }
 
-/// Every operand; lists of what is done come before lists of where.
-fn parts(operation: &mut Operation) -> Vec<Part<'_>> {
-    match operation {
-        Operation::EnumAdapters { .. }
-        | Operation::OpenAdapter { .. }
-        | Operation::Device { .. }
-        | Operation::OpenName { .. }
-        | Operation::CreateKeyedMutex { .. }
-        | Operation::SetPriorityClass { .. }
-        | Operation::PriorityClass
-        | Operation::NewList { .. }
-        | Operation::NewEvent => Vec::new(),
-        Operation::CloseAdapter { adapter: one }
-        | Operation::QueryAdapter { adapter: one, .. }
-        | Operation::CreateDevice { adapter: one }
-        | Operation::DestroyDevice { device: one }
-        | Operation::DeviceState { device: one, .. }
-        | Operation::MarkError { device: one, .. }
-        | Operation::CreateContext { device: one, .. }
-        | Operation::DestroyContext { context: one }
-        | Operation::SetPriority { context: one, .. }
-        | Operation::Priority { context: one, .. }
-        | Operation::DestroyObject { object: one }
-        | Operation::OpenGlobal { object: one }
-        | Operation::Read { object: one }
-        | Operation::OpenKeyedMutex { mutex: one, .. }
-        | Operation::DestroyKeyedMutex { mutex: one }
-        | Operation::Acquire { mutex: one, .. }
-        | Operation::CreatePagingQueue { device: one, .. }
-        | Operation::DestroyPagingQueue { queue: one }
-        | Operation::CreateHwQueue { context: one, .. }
-        | Operation::DestroyHwQueue { queue: one }
-        | Operation::CreateDoorbell { queue: one }
-        | Operation::ConnectDoorbell { queue: one }
-        | Operation::DestroyDoorbell { queue: one }
-        | Operation::NotifyWork { queue: one }
-        | Operation::Allocate { device: one, .. }
-        | Operation::SetDebug { device: one, .. }
-        | Operation::ReadMessages { device: one }
-        | Operation::Feature { adapter: one, .. } => vec![Handle(one)],
-        Operation::CreateResource { device, at, .. } => vec![Handle(device), Part::Address(at)],
-        Operation::DestroyResource { device, resource } => vec![Handle(device), Name(resource)],
-        Operation::DescribeFence { device, fence, .. } => vec![Handle(device), Handle(fence)],
-        Operation::Store { allocation, .. } => vec![Name(allocation)],
-        Operation::Escape { adapter, device, context, data, .. } => {
-            vec![Handle(adapter), Handle(device), Handle(context), Part::Pieces(data)]
+/// Hands each part to a function.
+struct EachPart<'a>(&'a mut dyn FnMut(Part<'_>));
+
+impl Visit<Bindings> for EachPart<'_> {
+    fn handle(&mut self, handle: &mut HandleRef) {
+        (self.0)(Part::Handle(handle));
+    }
+
+    fn handles(&mut self, handles: &mut Vec<HandleRef>) {
+        (self.0)(Part::Handles(handles));
+    }
+
+    fn handle_list(&mut self, handles: &mut Vec<HandleRef>) {
+        (self.0)(Part::Handles(handles));
+    }
+
+    fn shared_handle(&mut self, handle: &mut HandleRef) {
+        (self.0)(Part::Handle(handle));
+    }
+
+    fn wait_event(&mut self, event: &mut Option<Binding>) {
+        (self.0)(Part::Event(event));
+    }
+
+    fn token(&mut self, share: &mut Share) {
+        (self.0)(Part::Name(&mut share.0));
+    }
+
+    fn fence_value(&mut self, value: &mut u64) {
+        (self.0)(Part::Value(value));
+    }
+
+    fn fence_values(&mut self, values: &mut Values) {
+        (self.0)(Part::Values(values));
+    }
+
+    fn gpu_address(&mut self, address: &mut Address) {
+        (self.0)(Part::Address(address));
+    }
+
+    fn object_info(&mut self, spec: &mut ObjectSpec) {
+        (self.0)(Part::Event(&mut spec.event));
+        (self.0)(Part::OptionalHandle(&mut spec.adapter));
+        (self.0)(Part::Value(&mut spec.initial_value));
+    }
+
+    fn gpu_signal(&mut self, signal: &mut GpuSignalSpec) {
+        match signal {
+            GpuSignalSpec::Monitored { objects, values } => {
+                (self.0)(Part::Handles(objects));
+                (self.0)(Part::Values(values));
+            }
+            GpuSignalSpec::Legacy { objects, fence_value } => {
+                (self.0)(Part::Handles(objects));
+                (self.0)(Part::Value(fence_value));
+            }
+            GpuSignalSpec::CpuEvent { event } => (self.0)(Part::Name(event)),
         }
-        Operation::Completed { device, object } => vec![Handle(device), Handle(object)],
-        Operation::Release { mutex: one, value, .. }
-        | Operation::CreateNativeFence { device: one, initial: value, .. } => vec![Handle(one), Value(value)],
-        Operation::CreateObject { device, spec } => parts_of_object(device, spec),
-        Operation::Share { objects, .. } => vec![Handles(objects)],
-        Operation::Open { device, share, .. }
-        | Operation::OpenAllocation { device, share }
-        | Operation::OpenNativeFence { device, share, .. } => vec![Handle(device), Name(share)],
-        Operation::CloseShare { share } | Operation::OpenSharedKeyedMutex { share, .. } => vec![Name(share)],
-        Operation::Signal { device: one, targets: pairs, .. }
-        | Operation::GpuWait { context: one, items: pairs }
-        | Operation::HwWait { queue: one, items: pairs } => vec![Handle(one), Pairs(pairs)],
-        Operation::Wait { device, items, event, .. } => vec![Handle(device), Pairs(items), Event(event)],
-        Operation::GpuSignal { contexts: several, targets, .. }
-        | Operation::HwSignal { queues: several, targets, .. } => vec![Pairs(targets), Handles(several)],
-        Operation::GpuSignalEvent { contexts, event, .. } => vec![Handles(contexts), Name(event)],
-        Operation::GpuSignalLegacy { contexts, objects, value, .. } => {
-            vec![Handles(objects), Handles(contexts), Value(value)]
-        }
-        Operation::GpuWaitLegacy { context, objects, value } => {
-            vec![Handle(context), Handles(objects), Value(value)]
-        }
-        Operation::Submit { contexts, commands } => vec![Commands(commands), Handles(contexts)],
-        Operation::SubmitHw { queue, id, commands } | Operation::RingDoorbell { queue, id, commands } => {
-            vec![Handle(queue), Commands(commands), Value(id)]
-        }
-        Operation::Reserve { owner: one, space: Space { base, .. }, .. }
-        | Operation::FreeAddress { adapter: one, base, .. } => vec![Handle(one), Part::Address(base)],
-        Operation::Map { queue, allocation, space: Space { base, .. }, .. } => {
-            vec![Handle(queue), Handle(allocation), Part::Address(base)]
-        }
-        Operation::DestroyAllocation { device, allocation }
-        | Operation::Lock { device, allocation }
-        | Operation::Unlock { device, allocation } => vec![Handle(device), Handle(allocation)],
-        Operation::MakeResident { queue: one, allocations, .. }
-        | Operation::Evict { device: one, allocations } => vec![Handle(one), Handles(allocations)],
-        Operation::UpdateAddress { device, context, fence, value, operations } => {
-            vec![Handle(device), Handle(context), Handle(fence), Ranges(operations), Value(value)]
-        }
+    }
+
+    fn commands(&mut self, commands: &mut Vec<Command>) {
+        (self.0)(Part::Commands(commands));
+    }
+
+    fn escape_data(&mut self, pieces: &mut Vec<Piece>) {
+        (self.0)(Part::Pieces(pieces));
+    }
+
+    fn new_allocation(&mut self, spec: &mut AllocationSpec) {
+        (self.0)(Part::Handle(&mut spec.device));
+    }
+
+    fn gpu_va_operations(&mut self, ranges: &mut Vec<GpuVaRange>) {
+        (self.0)(Part::Ranges(ranges));
     }
 }
 
-fn parts_of_object<'a>(device: &'a mut HandleRef, spec: &'a mut ObjectSpec) -> Vec<Part<'a>> {
-    let (event, adapter) = (Event(&mut spec.event), Part::OptionalHandle(&mut spec.adapter));
-    vec![Handle(device), event, adapter, Value(&mut spec.initial_value)]
+/// Every operand.
+fn each_part(operation: &mut Operation, each: &mut dyn FnMut(Part<'_>)) {
+    match operation {
+        Operation::Call(call) => call.visit_names(&mut EachPart(each)),
+        Operation::Device { .. } | Operation::NewList { .. } | Operation::NewEvent => {}
+        Operation::Completed { device, object } => {
+            each(Part::Handle(device));
+            each(Part::Handle(object));
+        }
+        Operation::CloseShare { share } => each(Part::Name(&mut share.0)),
+        Operation::RingDoorbell { queue, id, commands } => {
+            each(Part::Handle(queue));
+            each(Part::Commands(commands));
+            each(Part::Value(id));
+        }
+        Operation::CreateResource { device, at, .. } => {
+            each(Part::Handle(device));
+            each(Part::Address(at));
+        }
+        Operation::DestroyResource { device, resource } => {
+            each(Part::Handle(device));
+            each(Part::Name(resource));
+        }
+        Operation::DescribeFence { device, fence, .. } => {
+            each(Part::Handle(device));
+            each(Part::Handle(fence));
+        }
+        Operation::SetDebug { device: handle, .. }
+        | Operation::ReadMessages { device: handle }
+        | Operation::Read { object: handle } => each(Part::Handle(handle)),
+        Operation::Store { allocation, .. } => each(Part::Name(allocation)),
+    }
+}
+
+/// Which items of a list of handles stay; their values stay with them.
+#[derive(Default)]
+struct Kept(Vec<bool>);
+
+impl Kept {
+    fn handles(&mut self, handles: &mut Vec<HandleRef>, mut keep: impl FnMut(&HandleRef) -> bool) {
+        self.0 = handles.iter().map(&mut keep).collect();
+        let mut kept = self.0.iter();
+        handles.retain(|_| *kept.next().expect("one for each handle"));
+    }
+
+    fn values(&self, values: &mut Values) {
+        if values.len() == self.0.len() {
+            let mut kept = self.0.iter();
+            values.retain(|_| *kept.next().expect("one for each value"));
+        }
+    }
 }
 
 /// Takes out what refers to a binding that is not to be kept; false if the operation cannot do without it.
@@ -134,12 +175,13 @@ pub(super) fn retain(operation: &mut Operation, keep: &dyn Fn(Binding) -> bool) 
         items.retain(keep);
         before == 0 || !items.is_empty()
     }
-    parts(operation).into_iter().fold(true, |stays, part| {
-        let part_stays = match part {
-            Handle(one) => handle(one),
-            Name(binding) => keep(*binding),
+    let (mut stays, mut kept) = (true, Kept::default());
+    each_part(operation, &mut |part| {
+        stays &= match part {
+            Part::Handle(one) => handle(one),
+            Part::Name(binding) => keep(*binding),
             Part::Address(one) => address(one),
-            Event(event) => {
+            Part::Event(event) => {
                 *event = event.filter(|event| keep(*event));
                 true
             }
@@ -147,10 +189,17 @@ pub(super) fn retain(operation: &mut Operation, keep: &dyn Fn(Binding) -> bool) 
                 *one = one.filter(|one| handle(one));
                 true
             }
-            Handles(all) => list(all, handle),
-            Pairs(all) => list(all, |(object, _)| handle(object)),
-            Ranges(all) => list(all, |(_, base, _)| address(base)),
-            Commands(all) => list(all, |command| match command {
+            Part::Handles(all) => {
+                let before = all.len();
+                kept.handles(all, handle);
+                before == 0 || !all.is_empty()
+            }
+            Part::Values(all) => {
+                kept.values(all);
+                true
+            }
+            Part::Ranges(all) => list(all, |range| address(&range.base)),
+            Part::Commands(all) => list(all, |command| match command {
                 Command::Write { object, .. } => handle(object),
                 Command::List(list) => keep(*list),
                 Command::Busy { .. } | Command::Hang | Command::Opaque { .. } => true,
@@ -159,10 +208,10 @@ pub(super) fn retain(operation: &mut Operation, keep: &dyn Fn(Binding) -> bool) 
                 all.retain_mut(|piece| piece.bindings().into_iter().all(|binding| keep(*binding)));
                 true
             }
-            Value(_) => true,
+            Part::Value(_) => true,
         };
-        stays && part_stays
-    })
+    });
+    stays
 }
 
 /// How many items the lists of an operation have.
@@ -177,81 +226,84 @@ pub(super) fn item_count(operation: &mut Operation) -> usize {
 
 /// Keeps the items of an operation's lists that `keep` says yes to; it is told their numbers.
 pub(super) fn retain_items(operation: &mut Operation, keep: &mut dyn FnMut(usize) -> bool) {
-    let mut at = 0;
-    let mut next = || {
-        at += 1;
-        keep(at - 1)
-    };
-    for part in parts(operation) {
+    let (mut at, mut kept) = (0, Kept::default());
+    each_part(operation, &mut |part| {
+        let mut next = || {
+            at += 1;
+            keep(at - 1)
+        };
         match part {
-            Handles(all) => all.retain(|_| next()),
-            Pairs(all) => all.retain(|_| next()),
-            Commands(all) => all.retain(|_| next()),
-            Ranges(all) => all.retain(|_| next()),
+            Part::Handles(all) => kept.handles(all, |_| next()),
+            Part::Values(all) => kept.values(all),
+            Part::Commands(all) => all.retain(|_| next()),
+            Part::Ranges(all) => all.retain(|_| next()),
             Part::Pieces(all) => all.retain(|_| next()),
-            Handle(_) | Name(_) | Part::Address(_) | Event(_) | Part::OptionalHandle(_) | Value(_) => {}
+            Part::Handle(_)
+            | Part::Name(_)
+            | Part::Address(_)
+            | Part::Event(_)
+            | Part::OptionalHandle(_)
+            | Part::Value(_) => {}
         }
-    }
+    });
 }
 
 /// The fence values of an operation, to look at or to change.
 pub(super) fn values(operation: &mut Operation, each: &mut dyn FnMut(&mut u64)) {
-    for part in parts(operation) {
-        match part {
-            Value(value) => each(value),
-            Pairs(all) => all.iter_mut().for_each(|(_, value)| each(value)),
-            Commands(all) => {
-                for command in all {
-                    match command {
-                        Command::Write { value, .. } => each(value),
-                        Command::List(_) | Command::Busy { .. } | Command::Hang | Command::Opaque { .. } => {}
-                    }
+    each_part(operation, &mut |part| match part {
+        Part::Value(value) => each(value),
+        Part::Values(all) => all.iter_mut().for_each(&mut *each),
+        Part::Commands(all) => {
+            for command in all {
+                match command {
+                    Command::Write { value, .. } => each(value),
+                    Command::List(_) | Command::Busy { .. } | Command::Hang | Command::Opaque { .. } => {}
                 }
             }
-            Handle(_)
-            | Name(_)
-            | Part::Address(_)
-            | Event(_)
-            | Part::OptionalHandle(_)
-            | Handles(_)
-            | Ranges(_)
-            | Part::Pieces(_) => {}
         }
-    }
+        Part::Handle(_)
+        | Part::Name(_)
+        | Part::Address(_)
+        | Part::Event(_)
+        | Part::OptionalHandle(_)
+        | Part::Handles(_)
+        | Part::Ranges(_)
+        | Part::Pieces(_) => {}
+    });
 }
 
 /// Every name that an operation refers to, to look at or to change.
 pub(super) fn bindings(operation: &mut Operation, each: &mut dyn FnMut(&mut Binding)) {
-    let mut handle = |handle: &mut HandleRef| match handle {
-        HandleRef::Bound(binding) => each(binding),
-        HandleRef::Raw(_) => {}
-    };
-    let mut rest = Vec::new();
-    for part in parts(operation) {
-        match part {
-            Handle(one) => handle(one),
-            Part::OptionalHandle(one) => one.iter_mut().for_each(&mut handle),
-            Handles(all) => all.iter_mut().for_each(&mut handle),
-            Pairs(all) => all.iter_mut().for_each(|(object, _)| handle(object)),
-            Commands(all) => {
-                for command in all {
-                    match command {
-                        Command::Write { object, .. } => handle(object),
-                        Command::List(list) => rest.push(list),
-                        Command::Busy { .. } | Command::Hang | Command::Opaque { .. } => {}
-                    }
-                }
-            }
-            Name(binding) => rest.push(binding),
-            Part::Pieces(all) => rest.extend(all.iter_mut().flat_map(Piece::bindings)),
-            Event(event) => rest.extend(event),
-            Part::Address(Address::Bound(binding)) => rest.push(binding),
-            Ranges(all) => rest.extend(all.iter_mut().filter_map(|(_, base, _)| match base {
-                Address::Bound(binding) => Some(binding),
-                Address::Number(_) => None,
-            })),
-            Part::Address(Address::Number(_)) | Value(_) => {}
+    fn handle(handle: &mut HandleRef, each: &mut dyn FnMut(&mut Binding)) {
+        match handle {
+            HandleRef::Bound(binding) => each(binding),
+            HandleRef::Raw(_) => {}
         }
     }
-    rest.into_iter().for_each(each);
+    fn address(address: &mut Address, each: &mut dyn FnMut(&mut Binding)) {
+        match address {
+            Address::Bound(binding) => each(binding),
+            Address::Number(_) => {}
+        }
+    }
+    each_part(operation, &mut |part| match part {
+        Part::Handle(one) => handle(one, each),
+        Part::OptionalHandle(one) => one.iter_mut().for_each(|one| handle(one, each)),
+        Part::Handles(all) => all.iter_mut().for_each(|one| handle(one, each)),
+        Part::Commands(all) => {
+            for command in all {
+                match command {
+                    Command::Write { object, .. } => handle(object, each),
+                    Command::List(list) => each(list),
+                    Command::Busy { .. } | Command::Hang | Command::Opaque { .. } => {}
+                }
+            }
+        }
+        Part::Name(binding) => each(binding),
+        Part::Pieces(all) => all.iter_mut().flat_map(Piece::bindings).for_each(&mut *each),
+        Part::Event(event) => event.iter_mut().for_each(&mut *each),
+        Part::Address(one) => address(one, each),
+        Part::Ranges(all) => all.iter_mut().for_each(|range| address(&mut range.base, each)),
+        Part::Values(_) | Part::Value(_) => {}
+    });
 }

@@ -4,12 +4,14 @@
 //! of step comes, never for some - so that programs differ in kind and not only in detail. Then it draws
 //! steps over what the draft has by then. Nothing is expected of any call: the checkers judge.
 
-use d3dkmt::{SignalFlags, SyncObjectFlags, WaitFromCpuFlags};
+use d3dkmt::{CallOf, SignalFlags, SyncObjectFlags, Values, WaitFromCpuFlags};
 use dxgkrnl::Nanos;
 
 use super::draft::{Draft, Fence};
 use crate::choose::Random;
-use crate::program::{Binding, Command, HandleRef, Kind, Operation, Program, Thread, WriteMode};
+use crate::program::{
+    Binding, Command, GpuSignalSpec, HandleRef, Kind, Operation, Program, Thread, WriteMode,
+};
 use crate::script::words::GENERIC_ALL;
 
 /// What can come next.
@@ -69,8 +71,8 @@ const STEPS_MAX: u64 = 48;
 pub(super) const DURATIONS_NS: [Nanos; 6] = [1_000, 20_000, 100_000, 1_000_000, 16_000_000, 2_500_000_000];
 const ODD_VALUES: [u64; 6] = [u64::MAX, u64::MAX - 1, 1 << 63, (1 << 63) - 1, 1 << 32, 0];
 
-/// Fences, each with a value.
-pub(super) type Pairs = Vec<(HandleRef, u64)>;
+/// Fences, and a value for each.
+pub(super) type Pairs = (Vec<HandleRef>, Values);
 
 /// Draws the program of this seed: the same on every machine, today and tomorrow.
 pub fn random(seed: u64) -> Program {
@@ -286,43 +288,45 @@ impl Drawer {
     pub fn targets(&mut self, guest: usize) -> Option<(Vec<Fence>, Pairs, SignalFlags)> {
         let fences = self.fences(guest);
         let mut flags = SignalFlags::empty();
-        let mut targets = Vec::new();
+        let mut targets = Pairs::default();
         for fence in &fences {
             let (value, goes_back) = self.signalled(*fence);
             if goes_back && !self.one_in(5) {
                 flags |= SignalFlags::ALLOW_FENCE_REWIND;
             }
             self.draft.values[fence.value] = value;
-            targets.push((self.handle(guest, fence.binding), value));
+            targets.0.push(self.handle(guest, fence.binding));
+            targets.1.push(value);
         }
         (!fences.is_empty()).then_some((fences, targets, flags))
     }
 
     fn signal(&mut self, guest: usize) {
-        let Some((fences, targets, flags)) = self.targets(guest) else { return };
+        let Some((fences, (objects, values), flags)) = self.targets(guest) else { return };
         let device = self.device_of(guest, &fences);
-        self.draft.call(guest, Operation::Signal { device, targets, flags });
+        self.draft.call(guest, CallOf::SignalFromCpu { device, objects, values, flags });
     }
 
     pub fn items(&mut self, guest: usize) -> Option<(Vec<Fence>, Pairs)> {
         let fences = self.fences(guest);
-        let mut items = Vec::new();
+        let mut items = Pairs::default();
         for fence in &fences {
             let value = self.awaited(*fence);
-            items.push((self.handle(guest, fence.binding), value));
+            items.0.push(self.handle(guest, fence.binding));
+            items.1.push(value);
         }
         (!fences.is_empty()).then_some((fences, items))
     }
 
     fn wait(&mut self, guest: usize) {
-        let Some((fences, items)) = self.items(guest) else { return };
+        let Some((fences, (objects, values))) = self.items(guest) else { return };
         let device = self.device_of(guest, &fences);
         let flags = if self.one_in(3) { WaitFromCpuFlags::WAIT_ANY } else { WaitFromCpuFlags::empty() };
         // Who waits without an event may sleep for good: a thread does nothing but that.
         let with_event = self.draft.guests[guest].threads >= THREADS_MAX || self.one_in(2);
         let (thread, event) =
             if with_event { self.with_event(guest) } else { (self.draft.start_thread(guest), None) };
-        self.draft.named(thread, Kind::Call, Operation::Wait { device, items, flags, event });
+        self.draft.named(thread, Kind::Call, CallOf::WaitFromCpu { device, objects, values, flags, event });
     }
 
     pub fn with_event(&mut self, guest: usize) -> (Thread, Option<Binding>) {
@@ -359,16 +363,18 @@ impl Drawer {
         if self.one_in(5) {
             let (_, Some(event)) = self.with_event(guest) else { return };
             let flags = SignalFlags::ENQUEUE_CPU_EVENT;
-            self.draft.call(guest, Operation::GpuSignalEvent { contexts, event, flags });
-        } else if let Some((_, targets, flags)) = self.targets(guest) {
-            self.draft.call(guest, Operation::GpuSignal { contexts, targets, flags });
+            let signal = GpuSignalSpec::CpuEvent { event };
+            self.draft.call(guest, CallOf::SignalFromGpu { contexts, signal, flags });
+        } else if let Some((_, (objects, values), flags)) = self.targets(guest) {
+            let signal = GpuSignalSpec::Monitored { objects, values };
+            self.draft.call(guest, CallOf::SignalFromGpu { contexts, signal, flags });
         }
     }
 
     fn gpu_wait(&mut self, guest: usize) {
         let Some(contexts) = self.contexts(guest) else { return };
-        if let Some((_, items)) = self.items(guest) {
-            self.draft.call(guest, Operation::GpuWait { context: contexts[0], items });
+        if let Some((_, (objects, values))) = self.items(guest) {
+            self.draft.call(guest, CallOf::WaitFromGpu { context: contexts[0], objects, values });
         }
     }
 
@@ -387,7 +393,10 @@ impl Drawer {
                 _ => commands.push(Command::Busy { duration_ns: DURATIONS_NS[self.below(5) as usize] }),
             }
         }
-        self.draft.call(guest, Operation::Submit { contexts, commands });
+        self.draft.call(
+            guest,
+            CallOf::SubmitCommand { contexts, commands: 0, length: 0, flags: 0, private_data: commands },
+        );
     }
 
     fn open(&mut self, guest: usize) {
@@ -399,7 +408,8 @@ impl Drawer {
         {
             let main = self.draft.guests[guest].main;
             let objects = vec![HandleRef::Bound(fence.binding)];
-            let operation = Operation::Share { objects, access: GENERIC_ALL, name: None };
+            let operation =
+                CallOf::ShareObjects { objects, desired_access: GENERIC_ALL, name: None, token: () };
             let binding = self.draft.named(main, Kind::Share, operation);
             self.draft.shares.push(super::draft::Shared { binding, value: fence.value });
         }

@@ -1,15 +1,13 @@
 //! Shrinking: settings go to what they are if nothing is said, values to small integers, durations to short
 //! ones.
 
-use d3dkmt::{
-    CreateContextFlags, HwQueueFlags, SignalFlags, SyncObjectFlags, SyncObjectType, WaitFromCpuFlags,
-};
+use d3dkmt::{CallOf, CreateContextFlags, SignalFlags, SyncObjectFlags, SyncObjectType, WaitFromCpuFlags};
 use dxgkrnl::Nanos;
 
 use super::parts;
 use super::shrink::{Place, Shrinker, act_at};
-use crate::program::{Act, Action, Command, ObjectSpec, Operation, Program, Timeout};
-use crate::script::words::GENERIC_ALL;
+use crate::program::{Act, Action, Command, NamedCall, ObjectSpec, Operation, Program, Timeout};
+use crate::script::forms;
 
 const SHORT_NS: [Nanos; 3] = [1_000, 1_000_000, 1_000_000_000];
 
@@ -47,130 +45,25 @@ pub(super) fn settings(shrinker: &mut Shrinker<'_>) -> bool {
 
 /// The operation with one setting less, in each way there is.
 fn plainer(operation: &Operation) -> Vec<Operation> {
-    let mut all: Vec<Operation> = Vec::new();
-    let mut with = |change: &dyn Fn(&mut Operation)| {
-        let mut changed = operation.clone();
-        change(&mut changed);
-        if changed != *operation {
-            all.push(changed);
-        }
-    };
     match operation {
-        Operation::CreateContext { .. } => {
-            with(&|changed| set_context(changed, |node, _| *node = 0));
-            with(&|changed| set_context(changed, |_, flags| *flags = CreateContextFlags::empty()));
+        Operation::Call(call) => {
+            let by_form = forms::with_one_option_less(call);
+            let all = by_form.into_iter().chain(plainer_by_hand(call));
+            all.filter(|plainer| plainer != call).map(Operation::Call).collect()
         }
-        Operation::CreateObject { spec, .. } => {
-            for plain in plainer_specs(spec) {
-                with(&|changed| {
-                    if let Operation::CreateObject { spec, .. } = changed {
-                        *spec = plain;
-                    }
-                });
-            }
-        }
-        Operation::Open { .. } => {
-            with(&|changed| {
-                if let Operation::Open { flags, .. } = changed {
-                    *flags = SyncObjectFlags::empty();
+        Operation::RingDoorbell { .. } => {
+            let shorter = SHORT_NS.into_iter().map(|short| {
+                let mut shorter = operation.clone();
+                if let Operation::RingDoorbell { commands, .. } = &mut shorter {
+                    shorten(commands, short);
                 }
+                shorter
             });
-            with(&|changed| {
-                if let Operation::Open { engine_affinity, legacy, .. } = changed {
-                    (*engine_affinity, *legacy) = (0, false);
-                }
-            });
+            shorter.filter(|shorter| shorter != operation).collect()
         }
-        Operation::Share { .. } => with(&|changed| {
-            if let Operation::Share { access, name, .. } = changed {
-                (*access, *name) = (GENERIC_ALL, None);
-            }
-        }),
-        Operation::CreateHwQueue { .. } => with(&|changed| {
-            if let Operation::CreateHwQueue { flags, .. } = changed {
-                *flags = HwQueueFlags::empty();
-            }
-        }),
-        Operation::Acquire { .. } => with(&|changed| {
-            if let Operation::Acquire { timeout, .. } = changed {
-                *timeout = Timeout::Poll;
-            }
-        }),
-        Operation::Signal { flags, .. }
-        | Operation::GpuSignal { flags, .. }
-        | Operation::GpuSignalLegacy { flags, .. }
-        | Operation::HwSignal { flags, .. }
-        | Operation::GpuSignalEvent { flags, .. } => {
-            for bit in flags.iter() {
-                with(&|changed| clear_signal(changed, bit));
-            }
-        }
-        Operation::Wait { .. } => {
-            with(&|changed| {
-                if let Operation::Wait { flags, .. } = changed {
-                    *flags = WaitFromCpuFlags::empty();
-                }
-            });
-            with(&|changed| {
-                if let Operation::Wait { event, .. } = changed {
-                    *event = None;
-                }
-            });
-        }
-        Operation::Submit { .. } | Operation::SubmitHw { .. } | Operation::RingDoorbell { .. } => {
-            for short in SHORT_NS {
-                with(&|changed| shorten(changed, short));
-            }
-        }
-        Operation::EnumAdapters { .. }
-        | Operation::OpenAdapter { .. }
-        | Operation::CloseAdapter { .. }
-        | Operation::QueryAdapter { .. }
-        | Operation::Device { .. }
-        | Operation::CreateDevice { .. }
-        | Operation::DestroyDevice { .. }
-        | Operation::DeviceState { .. }
+        Operation::Device { .. }
         | Operation::Completed { .. }
-        | Operation::DestroyContext { .. }
-        | Operation::DestroyObject { .. }
-        | Operation::OpenName { .. }
-        | Operation::OpenGlobal { .. }
         | Operation::CloseShare { .. }
-        | Operation::GpuWait { .. }
-        | Operation::GpuWaitLegacy { .. }
-        | Operation::CreateKeyedMutex { .. }
-        | Operation::OpenKeyedMutex { .. }
-        | Operation::OpenSharedKeyedMutex { .. }
-        | Operation::DestroyKeyedMutex { .. }
-        | Operation::Release { .. }
-        | Operation::CreatePagingQueue { .. }
-        | Operation::DestroyPagingQueue { .. }
-        | Operation::Reserve { .. }
-        | Operation::Map { .. }
-        | Operation::FreeAddress { .. }
-        | Operation::UpdateAddress { .. }
-        | Operation::Allocate { .. }
-        | Operation::OpenAllocation { .. }
-        | Operation::DestroyAllocation { .. }
-        | Operation::MakeResident { .. }
-        | Operation::Evict { .. }
-        | Operation::Lock { .. }
-        | Operation::Unlock { .. }
-        | Operation::DestroyHwQueue { .. }
-        | Operation::HwWait { .. }
-        | Operation::CreateNativeFence { .. }
-        | Operation::OpenNativeFence { .. }
-        | Operation::CreateDoorbell { .. }
-        | Operation::ConnectDoorbell { .. }
-        | Operation::DestroyDoorbell { .. }
-        | Operation::NotifyWork { .. }
-        | Operation::SetPriority { .. }
-        | Operation::Priority { .. }
-        | Operation::SetPriorityClass { .. }
-        | Operation::PriorityClass
-        | Operation::MarkError { .. }
-        | Operation::Escape { .. }
-        | Operation::Feature { .. }
         | Operation::CreateResource { .. }
         | Operation::DestroyResource { .. }
         | Operation::DescribeFence { .. }
@@ -179,36 +72,96 @@ fn plainer(operation: &Operation) -> Vec<Operation> {
         | Operation::Store { .. }
         | Operation::NewList { .. }
         | Operation::NewEvent
-        | Operation::Read { .. } => {}
+        | Operation::Read { .. } => Vec::new(),
+    }
+}
+
+/// Calls without a form: with flags, engines, events, and time less. A call that is not here has no setting.
+fn plainer_by_hand(call: &NamedCall) -> Vec<NamedCall> {
+    let mut all = Vec::new();
+    let mut with = |change: &dyn Fn(&mut NamedCall)| {
+        let mut changed = call.clone();
+        change(&mut changed);
+        all.push(changed);
+    };
+    match call {
+        CallOf::CreateContextVirtual { .. } => {
+            with(&|changed| {
+                if let CallOf::CreateContextVirtual { node_ordinal, .. } = changed {
+                    *node_ordinal = 0;
+                }
+            });
+            with(&|changed| {
+                if let CallOf::CreateContextVirtual { flags, .. } = changed {
+                    *flags = CreateContextFlags::empty();
+                }
+            });
+        }
+        CallOf::CreateSynchronizationObject { info, .. } => {
+            for plain in plainer_specs(info) {
+                with(&|changed| {
+                    if let CallOf::CreateSynchronizationObject { info, .. } = changed {
+                        *info = plain;
+                    }
+                });
+            }
+            with(&|changed| {
+                if let CallOf::CreateSynchronizationObject { legacy, .. } = changed {
+                    *legacy = false;
+                }
+            });
+        }
+        CallOf::SignalFromCpu { flags, .. }
+        | CallOf::SignalFromGpu { flags, .. }
+        | CallOf::SubmitSignalToHwQueue { flags, .. } => {
+            for bit in flags.iter() {
+                with(&|changed| clear_signal(changed, bit));
+            }
+        }
+        CallOf::WaitFromCpu { .. } => {
+            with(&|changed| {
+                if let CallOf::WaitFromCpu { flags, .. } = changed {
+                    *flags = WaitFromCpuFlags::empty();
+                }
+            });
+            with(&|changed| {
+                if let CallOf::WaitFromCpu { event, .. } = changed {
+                    *event = None;
+                }
+            });
+        }
+        CallOf::AcquireKeyedMutex { .. } => with(&|changed| {
+            if let CallOf::AcquireKeyedMutex { timeout, .. } = changed {
+                *timeout = Timeout::Poll;
+            }
+        }),
+        CallOf::SubmitCommand { .. } | CallOf::SubmitCommandToHwQueue { .. } => {
+            for short in SHORT_NS {
+                with(&|changed| {
+                    if let CallOf::SubmitCommand { private_data, .. }
+                    | CallOf::SubmitCommandToHwQueue { private_data, .. } = changed
+                    {
+                        shorten(private_data, short);
+                    }
+                });
+            }
+        }
+        _ => {}
     }
     all
 }
 
-fn set_context(operation: &mut Operation, change: impl Fn(&mut u32, &mut CreateContextFlags)) {
-    if let Operation::CreateContext { node, flags, .. } = operation {
-        change(node, flags);
-    }
-}
-
-fn clear_signal(operation: &mut Operation, bit: SignalFlags) {
-    if let Operation::Signal { flags, .. }
-    | Operation::GpuSignal { flags, .. }
-    | Operation::GpuSignalLegacy { flags, .. }
-    | Operation::HwSignal { flags, .. }
-    | Operation::GpuSignalEvent { flags, .. } = operation
+fn clear_signal(call: &mut NamedCall, bit: SignalFlags) {
+    if let CallOf::SignalFromCpu { flags, .. }
+    | CallOf::SignalFromGpu { flags, .. }
+    | CallOf::SubmitSignalToHwQueue { flags, .. } = call
     {
         flags.remove(bit);
     }
 }
 
 /// Busy times down to `short`.
-fn shorten(operation: &mut Operation, short: Nanos) {
-    let (Operation::Submit { commands, .. }
-    | Operation::SubmitHw { commands, .. }
-    | Operation::RingDoorbell { commands, .. }) = operation
-    else {
-        return;
-    };
+fn shorten(commands: &mut [Command], short: Nanos) {
     for command in commands {
         match command {
             Command::Busy { duration_ns } => *duration_ns = short.min(*duration_ns),
@@ -226,7 +179,6 @@ fn plainer_specs(spec: &ObjectSpec) -> Vec<ObjectSpec> {
         ObjectSpec { flags: spec.flags & shared, ..*spec },
         ObjectSpec { flags: SyncObjectFlags::empty(), ..*spec },
         ObjectSpec { event: None, ..*spec },
-        ObjectSpec { legacy: false, ..*spec },
         ObjectSpec { initial_state: false, ..*spec },
         ObjectSpec { max_count: 0, ..*spec },
         ObjectSpec { initial_count: 0, ..*spec },

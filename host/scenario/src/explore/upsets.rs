@@ -1,10 +1,10 @@
 //! Random programs: what disturbs - time, ends at bad moments, faults, objects of other types.
 
-use d3dkmt::{SyncObjectFlags, SyncObjectType};
+use d3dkmt::{CallOf, SyncObjectFlags, SyncObjectType};
 use dxgkrnl::Fault as Hardware;
 
 use super::random::{DURATIONS_NS, Drawer};
-use crate::program::{Action, Engine, Fault, HandleRef, Kind, ObjectSpec, Operation, Vm};
+use crate::program::{Action, Engine, Fault, HandleRef, Kind, ObjectSpec, Operation, Share, Vm};
 
 /// Types that a create may name, the last one of no object at all.
 const TYPES: [SyncObjectType; 7] = [
@@ -40,11 +40,12 @@ impl Drawer {
             initial_value: self.below(3),
             engine_affinity: if self.one_in(8) { 1 } else { 0 },
             event: if is_notification { self.draft.pick(&events) } else { None },
-            legacy: self.one_in(6),
             ..ObjectSpec::default()
         };
+        let legacy = self.one_in(6);
         let main = self.draft.guests[guest].main;
-        let operation = Operation::CreateObject { device: HandleRef::Bound(device), spec };
+        let operation =
+            CallOf::CreateSynchronizationObject { device: HandleRef::Bound(device), info: spec, legacy };
         let object = self.draft.named(main, Kind::Object, operation);
         self.draft.guests[guest].odd.push(object);
     }
@@ -61,19 +62,19 @@ impl Drawer {
                     state.odd.push(fence.binding);
                 }
                 let object = HandleRef::Bound(fence.binding);
-                self.draft.call(guest, Operation::DestroyObject { object });
+                self.draft.call(guest, CallOf::DestroySynchronizationObject { object });
             }
             4..6 if !state.contexts.is_empty() => {
                 let at = self.draft.random.below(state.contexts.len() as u64) as usize;
                 let (context, _) = state.contexts.remove(at);
                 state.odd.push(context);
                 let context = HandleRef::Bound(context);
-                self.draft.call(guest, Operation::DestroyContext { context });
+                self.draft.call(guest, CallOf::DestroyContext { context });
             }
             6 if !self.draft.shares.is_empty() => {
                 let at = self.draft.random.below(self.draft.shares.len() as u64) as usize;
                 let share = self.draft.shares[at].binding;
-                self.draft.call(guest, Operation::CloseShare { share });
+                self.draft.call(guest, Operation::CloseShare { share: Share(share) });
             }
             _ => self.destroy_device(guest),
         }
@@ -89,7 +90,7 @@ impl Drawer {
         state.odd.extend(gone.iter().map(|fence| fence.binding));
         state.contexts.retain(|(_, of)| *of != device);
         state.odd.push(device);
-        self.draft.call(guest, Operation::DestroyDevice { device: HandleRef::Bound(device) });
+        self.draft.call(guest, CallOf::DestroyDevice { device: HandleRef::Bound(device) });
     }
 
     /// Somebody who is frozen thaws, or the guest freezes.

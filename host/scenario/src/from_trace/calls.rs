@@ -1,386 +1,35 @@
-//! Calls as operations.
+//! Calls as operations: names of the scenario for the numbers of a trace.
 
 use d3dkmt::isa::{CommandBuffer, Packet, decode};
-use d3dkmt::{Call, CreateAllocationFlags, GpuSignal, Handle};
+use d3dkmt::names::{Numbers, Rename};
+use d3dkmt::{
+    Call, CreateAllocation, CreateAllocationFlags, EventId, GpuSignal, GpuVaOperation, Handle, Handles, Luid,
+    RuntimeBuffer, ShareToken, SyncObjectInfo, Values,
+};
 use dxgkrnl::ProcessId;
 
-use super::{Builder, Called};
+use super::Builder;
 use crate::program::{
-    Address, Binding, Command, HandleRef, Kind, ObjectSpec, Operation, Piece, Space, Timeout, WriteMode,
+    AdapterNumber, Address, AllocationSpec, Binding, Bindings, BufferSize, Command, GpuSignalSpec,
+    GpuVaRange, HandleRef, MutexBuffer, MutexText, ObjectSpec, Operation, Piece, Share, Timeout, WriteMode,
 };
+use crate::script::forms::{self, Form};
 
-const NO_WORD: &str = "a call that scenarios have no word for";
+/// What no scenario can say, in words.
+pub(super) type Lifted<T> = Result<T, &'static str>;
 
 impl Builder<'_> {
-    pub(super) fn operation(&mut self, process: ProcessId, call: &Call) -> Called {
-        let of = |operation| Ok((operation, None));
-        let giving = |kind, operation| Ok((operation, Some(kind)));
-        let handle = |handle: Handle| self.handle(process, handle);
-        match call {
-            Call::EnumAdapters { capacity } => {
-                giving(Kind::Adapter, Operation::EnumAdapters { capacity: *capacity })
-            }
-            Call::OpenAdapterFromLuid { luid } => {
-                let found = self.config.adapters.iter().position(|adapter| adapter.luid == *luid);
-                let adapter = found.ok_or("the LUID of no adapter")? as u32;
-                giving(Kind::Adapter, Operation::OpenAdapter { adapter })
-            }
-            Call::CloseAdapter { adapter } => of(Operation::CloseAdapter { adapter: handle(*adapter) }),
-            Call::QueryAdapterInfo { adapter, kind, data } => of(Operation::QueryAdapter {
-                adapter: handle(*adapter),
-                kind: *kind,
-                bytes: data.len() as u32,
-            }),
-            Call::CreateDevice { adapter, .. } => {
-                giving(Kind::Device, Operation::CreateDevice { adapter: handle(*adapter) })
-            }
-            Call::DestroyDevice { device } => of(Operation::DestroyDevice { device: handle(*device) }),
-            Call::GetDeviceState { device, state_type } => {
-                of(Operation::DeviceState { device: handle(*device), state_type: *state_type })
-            }
-            Call::CreateContextVirtual { device, node_ordinal, flags, .. } => giving(
-                Kind::Context,
-                Operation::CreateContext { device: handle(*device), node: *node_ordinal, flags: *flags },
-            ),
-            Call::DestroyContext { context } => of(Operation::DestroyContext { context: handle(*context) }),
-            Call::MarkDeviceAsError { device, reason } => {
-                of(Operation::MarkError { device: handle(*device), reason: *reason })
-            }
-            Call::SetContextPriority { context, priority, in_process } => of(Operation::SetPriority {
-                context: handle(*context),
-                priority: *priority,
-                in_process: *in_process,
-            }),
-            Call::ContextPriority { context, in_process } => {
-                of(Operation::Priority { context: handle(*context), in_process: *in_process })
-            }
-            Call::SetProcessPriorityClass { class } => of(Operation::SetPriorityClass { class: *class }),
-            Call::ProcessPriorityClass => of(Operation::PriorityClass),
-            Call::Escape { adapter, device, context, kind, flags, data } => of(Operation::Escape {
-                adapter: handle(*adapter),
-                device: handle(*device),
-                context: handle(*context),
-                kind: *kind,
-                flags: *flags,
-                data: pieces(data)?,
-            }),
-            Call::IsFeatureEnabled { adapter, feature_id } => {
-                of(Operation::Feature { adapter: handle(*adapter), feature: *feature_id })
-            }
-            _ => self.of_objects(process, call),
+    /// The call with names for its numbers.
+    pub(super) fn operation(&mut self, process: ProcessId, call: &Call) -> Lifted<Operation> {
+        if let Form::None(why) = Form::new(call.form()) {
+            return Err(why);
         }
-    }
-
-    /// Synchronization objects, shares, signals and waits.
-    fn of_objects(&mut self, process: ProcessId, call: &Call) -> Called {
-        let of = |operation| Ok((operation, None));
-        let giving = |kind, operation| Ok((operation, Some(kind)));
-        match call {
-            Call::CreateSynchronizationObject { device, info, legacy } => {
-                let event = info.event.map(|event| self.event(process, event)).transpose()?;
-                let adapter = (info.adapter != Handle::NULL).then(|| self.handle(process, info.adapter));
-                let spec = ObjectSpec {
-                    object_type: info.object_type,
-                    flags: info.flags,
-                    initial_state: info.initial_state,
-                    max_count: info.max_count,
-                    initial_count: info.initial_count,
-                    initial_value: info.initial_value,
-                    engine_affinity: info.engine_affinity,
-                    event,
-                    adapter,
-                    target: info.vidpn_target,
-                    time_100ns: info.time_100ns,
-                    legacy: *legacy,
-                };
-                giving(Kind::Object, Operation::CreateObject { device: self.handle(process, *device), spec })
-            }
-            Call::DestroySynchronizationObject { object } => {
-                of(Operation::DestroyObject { object: self.handle(process, *object) })
-            }
-            Call::ShareObjects { objects, desired_access, name, .. } => giving(
-                Kind::Share,
-                Operation::Share {
-                    objects: self.handles(process, objects),
-                    access: *desired_access,
-                    name: name.clone(),
-                },
-            ),
-            Call::OpenNtHandleFromName { name, desired_access, .. } => {
-                giving(Kind::Share, Operation::OpenName { name: name.clone(), access: *desired_access })
-            }
-            Call::OpenSyncObject { device, token, flags, engine_affinity, legacy } => giving(
-                Kind::Object,
-                Operation::Open {
-                    device: self.handle(process, *device),
-                    share: self.share(*token)?,
-                    flags: *flags,
-                    engine_affinity: *engine_affinity,
-                    legacy: *legacy,
-                },
-            ),
-            Call::OpenSynchronizationObject { shared_handle } => {
-                giving(Kind::Object, Operation::OpenGlobal { object: self.global(*shared_handle)? })
-            }
-            Call::SignalFromCpu { device, objects, values, flags } => of(Operation::Signal {
-                device: self.handle(process, *device),
-                targets: self.pairs(process, objects, values),
-                flags: *flags,
-            }),
-            Call::WaitFromCpu { device, objects, values, flags, event } => {
-                let event = Some(self.event(process, *event)?);
-                let items = self.pairs(process, objects, values);
-                of(Operation::Wait { device: self.handle(process, *device), items, flags: *flags, event })
-            }
-            Call::SignalFromGpu { contexts, signal, flags } => {
-                let contexts = self.handles(process, contexts);
-                of(match signal {
-                    GpuSignal::Monitored { objects, values } => Operation::GpuSignal {
-                        contexts,
-                        targets: self.pairs(process, objects, values),
-                        flags: *flags,
-                    },
-                    GpuSignal::Legacy { objects, fence_value } => Operation::GpuSignalLegacy {
-                        contexts,
-                        objects: self.handles(process, objects),
-                        value: *fence_value,
-                        flags: *flags,
-                    },
-                    GpuSignal::CpuEvent { event } => Operation::GpuSignalEvent {
-                        contexts,
-                        event: self.event(process, *event)?,
-                        flags: *flags,
-                    },
-                })
-            }
-            Call::WaitFromGpu { context, objects, values } => of(Operation::GpuWait {
-                context: self.handle(process, *context),
-                items: self.pairs(process, objects, values),
-            }),
-            Call::WaitFromGpuLegacy { context, objects, fence_value } => of(Operation::GpuWaitLegacy {
-                context: self.handle(process, *context),
-                objects: self.handles(process, objects),
-                value: *fence_value,
-            }),
-            Call::SubmitCommand { contexts, private_data, .. } => of(Operation::Submit {
-                contexts: self.handles(process, contexts),
-                commands: self.commands(process, private_data)?,
-            }),
-            Call::CreateNativeFence { device, initial_value, native_type, flags, engine_affinity } => giving(
-                Kind::Object,
-                Operation::CreateNativeFence {
-                    device: self.handle(process, *device),
-                    initial: *initial_value,
-                    native_type: *native_type,
-                    flags: *flags,
-                    engine_affinity: *engine_affinity,
-                },
-            ),
-            Call::OpenNativeFence { device, token, flags, .. } => giving(
-                Kind::Object,
-                Operation::OpenNativeFence {
-                    device: self.handle(process, *device),
-                    share: self.share(*token)?,
-                    flags: *flags,
-                },
-            ),
-            _ => self.of_queues(process, call),
-        }
-    }
-
-    /// Hardware queues and keyed mutexes.
-    fn of_queues(&mut self, process: ProcessId, call: &Call) -> Called {
-        let of = |operation| Ok((operation, None));
-        let giving = |kind, operation| Ok((operation, Some(kind)));
-        match call {
-            Call::CreateHwQueue { context, flags, .. } => giving(
-                Kind::HwQueue,
-                Operation::CreateHwQueue { context: self.handle(process, *context), flags: *flags },
-            ),
-            Call::DestroyHwQueue { queue } => {
-                of(Operation::DestroyHwQueue { queue: self.handle(process, *queue) })
-            }
-            Call::SubmitCommandToHwQueue { queue, progress_fence_id, private_data, .. } => {
-                of(Operation::SubmitHw {
-                    queue: self.handle(process, *queue),
-                    id: *progress_fence_id,
-                    commands: self.commands(process, private_data)?,
-                })
-            }
-            Call::SubmitSignalToHwQueue { queues, objects, values, flags } => of(Operation::HwSignal {
-                queues: self.handles(process, queues),
-                targets: self.pairs(process, objects, values),
-                flags: *flags,
-            }),
-            Call::SubmitWaitToHwQueue { queue, objects, values } => of(Operation::HwWait {
-                queue: self.handle(process, *queue),
-                items: self.pairs(process, objects, values),
-            }),
-            Call::CreateDoorbell { queue, .. } => {
-                giving(Kind::Doorbell, Operation::CreateDoorbell { queue: self.handle(process, *queue) })
-            }
-            Call::ConnectDoorbell { queue } => {
-                of(Operation::ConnectDoorbell { queue: self.handle(process, *queue) })
-            }
-            Call::DestroyDoorbell { queue } => {
-                of(Operation::DestroyDoorbell { queue: self.handle(process, *queue) })
-            }
-            Call::NotifyWorkSubmission { queue } => {
-                of(Operation::NotifyWork { queue: self.handle(process, *queue) })
-            }
-            Call::CreateKeyedMutex { initial_value, private_data, flags } => giving(
-                Kind::KeyedMutex,
-                Operation::CreateKeyedMutex { key: *initial_value, data: text(private_data), flags: *flags },
-            ),
-            Call::OpenKeyedMutex { shared_handle, buffer } => giving(
-                Kind::KeyedMutex,
-                Operation::OpenKeyedMutex {
-                    mutex: self.global(*shared_handle)?,
-                    buffer: buffer.size,
-                    data: text(&buffer.data),
-                },
-            ),
-            Call::OpenKeyedMutexFromNtHandle { token, buffer } => giving(
-                Kind::KeyedMutex,
-                Operation::OpenSharedKeyedMutex {
-                    share: self.share(*token)?,
-                    buffer: buffer.size,
-                    data: text(&buffer.data),
-                },
-            ),
-            Call::DestroyKeyedMutex { mutex } => {
-                of(Operation::DestroyKeyedMutex { mutex: self.handle(process, *mutex) })
-            }
-            Call::AcquireKeyedMutex { mutex, key, timeout, .. } => {
-                let timeout = match timeout {
-                    None => Timeout::Forever,
-                    Some(0) => Timeout::Poll,
-                    Some(relative @ ..0) => Timeout::Within(relative.unsigned_abs().saturating_mul(100)),
-                    Some(_) => return Err("an acquire until a time of the system's clock"),
-                };
-                of(Operation::Acquire { mutex: self.handle(process, *mutex), key: *key, timeout })
-            }
-            Call::ReadKeyedMutex { .. } => Err("what the library behind an acquire reads by itself"),
-            Call::ReleaseKeyedMutex { mutex, key, fence_value, private_data } => of(Operation::Release {
-                mutex: self.handle(process, *mutex),
-                key: *key,
-                value: *fence_value,
-                data: private_data.as_deref().and_then(text),
-            }),
-            _ => self.of_memory(process, call),
-        }
-    }
-
-    fn of_memory(&mut self, process: ProcessId, call: &Call) -> Called {
-        let of = |operation| Ok((operation, None));
-        let giving = |kind, operation| Ok((operation, Some(kind)));
-        match call {
-            Call::CreatePagingQueue { device, priority, .. } => giving(
-                Kind::PagingQueue,
-                Operation::CreatePagingQueue { device: self.handle(process, *device), priority: *priority },
-            ),
-            Call::DestroyPagingQueue { queue } => {
-                of(Operation::DestroyPagingQueue { queue: self.handle(process, *queue) })
-            }
-            Call::ReserveGpuVirtualAddress { owner, base, minimum, maximum, size } => giving(
-                Kind::Address,
-                Operation::Reserve {
-                    owner: self.handle(process, *owner),
-                    space: self.space(process, *base, *minimum, *maximum),
-                    bytes: *size,
-                },
-            ),
-            Call::MapGpuVirtualAddress {
-                paging_queue,
-                base,
-                minimum,
-                maximum,
-                allocation,
-                offset_pages,
-                size_pages,
-                protection,
-            } => giving(
-                Kind::Address,
-                Operation::Map {
-                    queue: self.handle(process, *paging_queue),
-                    allocation: self.handle(process, *allocation),
-                    space: self.space(process, *base, *minimum, *maximum),
-                    offset: *offset_pages,
-                    pages: *size_pages,
-                    protection: *protection,
-                },
-            ),
-            Call::FreeGpuVirtualAddress { adapter, base, size } => of(Operation::FreeAddress {
-                adapter: self.handle(process, *adapter),
-                base: self.address(process, *base),
-                bytes: *size,
-            }),
-            Call::UpdateGpuVirtualAddress { device, context, fence, fence_value, operations, .. } => {
-                let operations =
-                    operations.iter().map(|one| (one.operation, self.address(process, one.base), one.size));
-                of(Operation::UpdateAddress {
-                    device: self.handle(process, *device),
-                    context: self.handle(process, *context),
-                    fence: self.handle(process, *fence),
-                    value: *fence_value,
-                    operations: operations.collect(),
-                })
-            }
-            Call::CreateAllocation { create } => {
-                let bytes = create.standard.as_ref().map(|standard| standard.size);
-                let bytes = bytes.filter(|_| create.allocations.len() == 1);
-                let bytes = bytes.ok_or("an allocation that is not one existing heap")?;
-                let device = self.handle(process, create.device);
-                let shared = create.flags.contains(CreateAllocationFlags::CREATE_SHARED);
-                giving(Kind::Allocation, Operation::Allocate { device, bytes, shared })
-            }
-            Call::DestroyAllocation { device, allocations, .. } => match allocations.as_slice() {
-                [allocation] => of(Operation::DestroyAllocation {
-                    device: self.handle(process, *device),
-                    allocation: self.handle(process, *allocation),
-                }),
-                _ => Err("the end of a resource, or of several allocations"),
-            },
-            Call::MakeResident { paging_queue, allocations, flags, .. } => of(Operation::MakeResident {
-                queue: self.handle(process, *paging_queue),
-                allocations: self.handles(process, allocations),
-                flags: *flags,
-            }),
-            Call::Evict { device, allocations, .. } => of(Operation::Evict {
-                device: self.handle(process, *device),
-                allocations: self.handles(process, allocations),
-            }),
-            Call::Lock { device, allocation, .. } => of(Operation::Lock {
-                device: self.handle(process, *device),
-                allocation: self.handle(process, *allocation),
-            }),
-            Call::Unlock { device, allocation } => of(Operation::Unlock {
-                device: self.handle(process, *device),
-                allocation: self.handle(process, *allocation),
-            }),
-            _ => Err(NO_WORD),
-        }
-    }
-
-    fn space(&self, process: ProcessId, base: u64, minimum: u64, maximum: u64) -> Space {
-        Space { base: self.address(process, base), minimum, maximum }
-    }
-
-    fn address(&self, process: ProcessId, address: u64) -> Address {
-        self.addresses.get(&(process, address)).map_or(Address::Number(address), |name| Address::Bound(*name))
-    }
-
-    fn share(&self, token: d3dkmt::ShareToken) -> Result<Binding, &'static str> {
-        self.shares.get(&token).copied().ok_or("an NT handle that nobody made")
-    }
-
-    fn global(&self, shared: Handle) -> Result<HandleRef, &'static str> {
-        let known = self.globals.get(&shared).ok_or("a global handle that nobody made")?;
-        Ok(self.handle(known.0, known.1))
+        let named = call.rename(&mut NamesOf { builder: self, process })?;
+        Ok(Operation::Call(forms::as_written(&named)))
     }
 
     /// What a command buffer has. Bytes of no format of ours are that many bytes.
-    pub(super) fn commands(&self, process: ProcessId, bytes: &[u8]) -> Result<Vec<Command>, &'static str> {
+    pub(super) fn commands(&self, process: ProcessId, bytes: &[u8]) -> Lifted<Vec<Command>> {
         let opaque = vec![Command::Opaque { bytes: bytes.len() as u32 }];
         let Ok(CommandBuffer::Packets(packets)) = decode(bytes) else { return Ok(opaque) };
         let command = |packet: &Packet| {
@@ -399,6 +48,160 @@ impl Builder<'_> {
         };
         let commands = packets.iter().map(command).collect::<Option<Vec<_>>>();
         commands.ok_or("a command buffer with more than writes, time and hangs")
+    }
+}
+
+/// Gives names for the numbers of a process's call.
+struct NamesOf<'b, 'a> {
+    builder: &'b mut Builder<'a>,
+    process: ProcessId,
+}
+
+impl NamesOf<'_, '_> {
+    fn name(&self, handle: Handle) -> HandleRef {
+        self.builder.handle(self.process, handle)
+    }
+
+    fn names(&self, handles: &[Handle]) -> Vec<HandleRef> {
+        handles.iter().map(|handle| self.name(*handle)).collect()
+    }
+
+    fn address(&self, address: u64) -> Address {
+        let known = self.builder.addresses.get(&(self.process, address));
+        known.map_or(Address::Number(address), |name| Address::Bound(*name))
+    }
+}
+
+impl Rename<Numbers, Bindings> for NamesOf<'_, '_> {
+    type Error = &'static str;
+
+    fn handle(&mut self, handle: &Handle) -> Lifted<HandleRef> {
+        Ok(self.name(*handle))
+    }
+
+    fn handles(&mut self, handles: &Handles) -> Lifted<Vec<HandleRef>> {
+        Ok(self.names(handles))
+    }
+
+    fn handle_list(&mut self, handles: &Vec<Handle>) -> Lifted<Vec<HandleRef>> {
+        Ok(self.names(handles))
+    }
+
+    fn shared_handle(&mut self, handle: &Handle) -> Lifted<HandleRef> {
+        let known = self.builder.globals.get(handle).ok_or("a global handle that nobody made")?;
+        Ok(self.builder.handle(known.0, known.1))
+    }
+
+    fn luid(&mut self, luid: &Luid) -> Lifted<AdapterNumber> {
+        let found = self.builder.config.adapters.iter().position(|adapter| adapter.luid == *luid);
+        found.map(|adapter| AdapterNumber(adapter as u32)).ok_or("the LUID of no adapter")
+    }
+
+    fn wait_event(&mut self, event: &EventId) -> Lifted<Option<Binding>> {
+        self.builder.event(self.process, *event).map(Some)
+    }
+
+    fn token(&mut self, token: &ShareToken) -> Lifted<Share> {
+        self.builder.shares.get(token).copied().map(Share).ok_or("an NT handle that nobody made")
+    }
+
+    fn new_token(&mut self, _: &ShareToken) -> Lifted<()> {
+        Ok(())
+    }
+
+    fn fence_value(&mut self, value: &u64) -> Lifted<u64> {
+        Ok(*value)
+    }
+
+    fn fence_values(&mut self, values: &Values) -> Lifted<Values> {
+        Ok(values.clone())
+    }
+
+    fn gpu_address(&mut self, address: &u64) -> Lifted<Address> {
+        Ok(self.address(*address))
+    }
+
+    fn object_info(&mut self, info: &SyncObjectInfo) -> Lifted<ObjectSpec> {
+        let event = info.event.map(|event| self.builder.event(self.process, event)).transpose()?;
+        Ok(ObjectSpec {
+            object_type: info.object_type,
+            flags: info.flags,
+            initial_state: info.initial_state,
+            max_count: info.max_count,
+            initial_count: info.initial_count,
+            initial_value: info.initial_value,
+            engine_affinity: info.engine_affinity,
+            event,
+            adapter: (info.adapter != Handle::NULL).then(|| self.name(info.adapter)),
+            target: info.vidpn_target,
+            time_100ns: info.time_100ns,
+        })
+    }
+
+    fn gpu_signal(&mut self, signal: &GpuSignal) -> Lifted<GpuSignalSpec> {
+        Ok(match signal {
+            GpuSignal::Monitored { objects, values } => {
+                GpuSignalSpec::Monitored { objects: self.names(objects), values: values.clone() }
+            }
+            GpuSignal::Legacy { objects, fence_value } => {
+                GpuSignalSpec::Legacy { objects: self.names(objects), fence_value: *fence_value }
+            }
+            GpuSignal::CpuEvent { event } => {
+                GpuSignalSpec::CpuEvent { event: self.builder.event(self.process, *event)? }
+            }
+        })
+    }
+
+    fn commands(&mut self, bytes: &Vec<u8>) -> Lifted<Vec<Command>> {
+        self.builder.commands(self.process, bytes)
+    }
+
+    fn out_buffer(&mut self, bytes: &Vec<u8>) -> Lifted<BufferSize> {
+        Ok(BufferSize(bytes.len() as u32))
+    }
+
+    fn escape_data(&mut self, data: &Vec<u8>) -> Lifted<Vec<Piece>> {
+        pieces(data)
+    }
+
+    fn mutex_data(&mut self, data: &Vec<u8>) -> Lifted<MutexText> {
+        Ok(MutexText(text(data)))
+    }
+
+    fn new_mutex_data(&mut self, data: &Option<Vec<u8>>) -> Lifted<MutexText> {
+        Ok(MutexText(data.as_deref().and_then(text)))
+    }
+
+    fn mutex_buffer(&mut self, buffer: &RuntimeBuffer) -> Lifted<MutexBuffer> {
+        Ok(MutexBuffer { size: buffer.size, data: MutexText(text(&buffer.data)) })
+    }
+
+    fn timeout(&mut self, timeout: &Option<i64>) -> Lifted<Timeout> {
+        match timeout {
+            None => Ok(Timeout::Forever),
+            Some(0) => Ok(Timeout::Poll),
+            Some(relative @ ..0) => Ok(Timeout::Within(relative.unsigned_abs().saturating_mul(100))),
+            Some(_) => Err("an acquire until a time of the system's clock"),
+        }
+    }
+
+    fn new_allocation(&mut self, create: &Box<CreateAllocation>) -> Lifted<AllocationSpec> {
+        let bytes = create.standard.as_ref().map(|standard| standard.size);
+        let bytes = bytes.filter(|_| create.allocations.len() == 1);
+        Ok(AllocationSpec {
+            device: self.name(create.device),
+            bytes: bytes.ok_or("an allocation that is not one existing heap")?,
+            shared: create.flags.contains(CreateAllocationFlags::CREATE_SHARED),
+        })
+    }
+
+    fn gpu_va_operations(&mut self, operations: &Vec<GpuVaOperation>) -> Lifted<Vec<GpuVaRange>> {
+        let range = |one: &GpuVaOperation| GpuVaRange {
+            operation: one.operation,
+            base: self.address(one.base),
+            bytes: one.size,
+        };
+        Ok(operations.iter().map(range).collect())
     }
 }
 

@@ -13,7 +13,7 @@ use dxgkrnl::{Config, Effects, Input, Nanos, ProcessId, VmId};
 
 use crate::program::{
     Act, Action, Binding, Expected, Fault, HandleRef, Kind, Named, Operation, Process, ProcessInfo, Program,
-    Setting, Step, Thread, ThreadInfo, Vm, fence_name,
+    Setting, Share, Step, Thread, ThreadInfo, Vm, fence_name,
 };
 use crate::script::verbs::STATEMENTS;
 
@@ -61,7 +61,6 @@ pub fn program<'a>(
 }
 
 /// Why a step is left out, or what it does, which name that gives, and what further names.
-type Called = Result<(Operation, Option<Kind>), &'static str>;
 
 struct Builder<'a> {
     config: &'a Config,
@@ -157,7 +156,7 @@ impl<'a> Builder<'a> {
                 let act = Act {
                     thread,
                     binding: None,
-                    operation: Operation::CloseShare { share },
+                    operation: Operation::CloseShare { share: Share(share) },
                     expected: Expected::Any,
                 };
                 self.push(Action::Act(act));
@@ -221,7 +220,7 @@ impl<'a> Builder<'a> {
         let process = *self.processes.get(&process).ok_or(NO_PROCESS)?;
         let thread = self.program.processes[process.index()].main;
         let binding = Binding(self.program.bindings.len() as u32);
-        let name = format!("{}{}", letter(kind), binding.0);
+        let name = format!("{}{}", kind.letter(), binding.0);
         self.program.bindings.push(Named { name: name.clone(), kind, thread });
         if kind.has_fence() {
             let name = fence_name(&name);
@@ -234,14 +233,6 @@ impl<'a> Builder<'a> {
         self.handles
             .get(&(process, handle))
             .map_or(HandleRef::Raw(handle.0), |binding| HandleRef::Bound(*binding))
-    }
-
-    fn handles(&self, process: ProcessId, handles: &[Handle]) -> Vec<HandleRef> {
-        handles.iter().map(|handle| self.handle(process, *handle)).collect()
-    }
-
-    fn pairs(&self, process: ProcessId, handles: &[Handle], values: &[u64]) -> Vec<(HandleRef, u64)> {
-        self.handles(process, handles).into_iter().zip(values.iter().copied()).collect()
     }
 
     /// An event of the process for this number of the guest's.
@@ -261,11 +252,12 @@ impl<'a> Builder<'a> {
         call: &d3dkmt::Call,
         answer: Option<(NtStatus, &Reply)>,
     ) -> Result<(), &'static str> {
-        let (operation, kind) = self.operation(process, call)?;
+        let operation = self.operation(process, call)?;
         let succeeded = answer.filter(|(status, _)| status.is_success());
-        let binding = match kind {
-            Some(kind) if succeeded.is_some() => Some(self.bind(process, kind)?),
-            _ => None,
+        let binding = match operation.gives() {
+            // What nothing refers to needs no name.
+            Kind::Call => None,
+            kind => succeeded.map(|_| self.bind(process, kind)).transpose()?,
         };
         if let (Some(binding), Some((_, reply))) = (binding, succeeded) {
             self.give(process, call, reply, binding);
@@ -327,7 +319,7 @@ impl<'a> Builder<'a> {
                 name(created.object, fence);
                 self.fences.insert((process, created.gpu_address), fence);
             }
-            Reply::Allocations { allocations, .. } => {
+            Reply::Allocations { allocations, .. } | Reply::OpenedResource { allocations, .. } => {
                 if let Some(first) = allocations.first() {
                     name(*first, binding);
                 }
@@ -337,35 +329,10 @@ impl<'a> Builder<'a> {
             }
             _ => {}
         }
-        if let d3dkmt::Call::ShareObjects { token, .. } | d3dkmt::Call::OpenNtHandleFromName { token, .. } =
-            call
-        {
-            self.shares.insert(*token, binding);
+        if let Some(token) = call.nt_handle_made() {
+            self.shares.insert(token, binding);
         }
     }
 }
 
 const NO_PROCESS: &str = "a process whose start is not there";
-
-/// First letter of the names of a kind.
-const fn letter(kind: Kind) -> char {
-    match kind {
-        Kind::Adapter => 'L',
-        Kind::Device => 'D',
-        Kind::Context => 'C',
-        Kind::Object => 'F',
-        Kind::KeyedMutex => 'M',
-        Kind::PagingQueue => 'P',
-        Kind::HwQueue => 'Q',
-        Kind::Allocation => 'A',
-        Kind::Doorbell => 'Z',
-        Kind::Address => 'V',
-        Kind::Share => 'N',
-        Kind::Event => 'e',
-        Kind::Call => 'W',
-        Kind::Register => 'x',
-        Kind::Resource => 'R',
-        Kind::List => 'l',
-        Kind::Messages => 'm',
-    }
-}

@@ -3,6 +3,7 @@
 //! One file gives one [`Program`] for each case of its matrix. A program is plain data: the explorer
 //! draws programs, the shrinker takes steps out of them, [`crate::script::print`] writes them as text.
 
+mod bindings;
 mod list;
 mod operation;
 mod piece;
@@ -11,8 +12,13 @@ use d3dkmt::NtStatus;
 pub use dxgkrnl::EngineId as Engine;
 use dxgkrnl::{Config, Nanos};
 
+pub use bindings::{
+    AdapterNumber, Address, AllocationSpec, Bindings, BufferSize, GpuSignalSpec, GpuVaRange, HandleRef,
+    MutexBuffer, MutexText, NamedCall, ObjectSpec, Share, Timeout,
+};
 pub use list::{ListCommand, Named as NamedIn};
-pub use operation::{Address, Command, HandleRef, ObjectSpec, Operation, Space, Timeout, WriteMode};
+pub(crate) use operation::kind_of_call;
+pub use operation::{Command, Operation, WriteMode};
 pub use piece::{Piece, USAGE_WORDS};
 
 macro_rules! indexes {
@@ -124,6 +130,29 @@ impl Kind {
             Kind::Event => "an event",
             Kind::Call => "a call",
             Kind::Register => "a value that was read",
+        }
+    }
+
+    /// First letter of names of this kind, where nobody has chosen them.
+    pub const fn letter(self) -> char {
+        match self {
+            Kind::Adapter => 'L',
+            Kind::Device => 'D',
+            Kind::Context => 'C',
+            Kind::Object => 'F',
+            Kind::KeyedMutex => 'M',
+            Kind::PagingQueue => 'P',
+            Kind::HwQueue => 'Q',
+            Kind::Allocation => 'A',
+            Kind::Doorbell => 'Z',
+            Kind::Address => 'V',
+            Kind::Share => 'N',
+            Kind::Event => 'e',
+            Kind::Call => 'W',
+            Kind::Register => 'x',
+            Kind::Resource => 'R',
+            Kind::List => 'l',
+            Kind::Messages => 'm',
         }
     }
 

@@ -9,12 +9,12 @@ use std::fmt;
 
 use d3dkmt::isa;
 use d3dkmt::list_escape::{self, DebugMessage};
-use d3dkmt::{AcquireOutcome, Call, DeviceExecutionState, Handle, Handles, NtStatus, Reply};
+use d3dkmt::{AcquireOutcome, Call, CallOf, DeviceExecutionState, Handle, Handles, NtStatus, Reply};
 
 use crate::choose::Choose;
 use crate::program::{
-    Act, Action, Binding, Expected, Fault, HandleRef, Kind, ListCommand, NamedIn, Operation, Process,
-    Program, Thread,
+    Act, Action, AdapterNumber, Binding, Expected, Fault, HandleRef, Kind, ListCommand, NamedIn, Operation,
+    Process, Program, Thread,
 };
 use crate::script;
 use crate::script::words::write_status;
@@ -411,7 +411,7 @@ impl<'a, W: World> Run<'a, W> {
     }
 
     /// Opens an adapter and makes a device on it.
-    fn device(&mut self, act: &'a Act, adapter: u32, choose: &mut dyn Choose) -> Checked {
+    fn device(&mut self, act: &'a Act, adapter: AdapterNumber, choose: &mut dyn Choose) -> Checked {
         let call = Call::OpenAdapterFromLuid { luid: self.luid(adapter) };
         let opened = self.one_call(act.thread, call, choose)?;
         let Some(Answer { status: NtStatus::SUCCESS, reply: Reply::Adapter(adapter) }) = opened else {
@@ -505,7 +505,7 @@ impl<'a, W: World> Run<'a, W> {
             self.keep_object(binding, created);
         }
         let adapter = match act.operation {
-            Operation::CreateDevice { adapter } => self.handle(adapter),
+            Operation::Call(CallOf::CreateDevice { adapter, .. }) => self.handle(adapter),
             _ => self.bound[binding.index()].adapter,
         };
         let bound = &mut self.bound[binding.index()];

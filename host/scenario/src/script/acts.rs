@@ -1,19 +1,15 @@
 //! What an actor does: `[NAME =] VERB OPERANDS -> EXPECTED`.
 
-use d3dkmt::SyncObjectType;
-use d3dkmt::limits::PRIVATE_DATA_BYTES_MAX;
+use d3dkmt::CallOf;
 
-use crate::program::{Act, Expected, HandleRef, Kind, Operation, Thread};
+use crate::program::{Act, AdapterNumber, Expected, GpuSignalSpec, HandleRef, Kind, Operation, Thread};
 use crate::script::cursor::{Cursor, Parsed};
 use crate::script::error::{ScriptError, shortened, suggestion};
 use crate::script::names::Names;
-use crate::script::operands::{
-    adapter_number, context, gpu_signal, gpu_wait, handle, object, object_type, submit, targets, value32,
-    wait,
-};
+use crate::script::operands::{adapter_number, handle, share};
 use crate::script::token::Token;
 use crate::script::verbs::VERBS;
-use crate::script::{escapes, lists, mutexes, queues};
+use crate::script::{by_hand, forms, lists};
 
 /// Where an act stands: a race asks for statuses only.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -35,7 +31,7 @@ pub(crate) fn act(names: &mut Names, thread: Thread, cursor: &mut Cursor<'_>, pl
     let verb = cursor.atom("a verb")?;
     let operation = operation(names, verb, cursor)?;
     check_own(names, thread, &operation, cursor)?;
-    let kind = kind_of(&operation);
+    let kind = operation.gives();
     let expected = expected(&operation, verb, cursor, place)?;
     cursor.end()?;
     check_binding(verb, name, kind, expected)?;
@@ -53,10 +49,12 @@ pub(crate) fn act(names: &mut Names, thread: Thread, cursor: &mut Cursor<'_>, pl
 fn check_own(names: &Names, thread: Thread, operation: &Operation, cursor: &Cursor<'_>) -> Parsed<()> {
     let own = match operation {
         Operation::Read { object: HandleRef::Bound(object) } => Some(*object),
-        Operation::Wait { event, .. } => *event,
-        Operation::CreateObject { spec, .. } => spec.event,
-        Operation::GpuSignalEvent { event, .. } => Some(*event),
         Operation::Store { allocation, .. } => Some(*allocation),
+        Operation::Call(CallOf::WaitFromCpu { event, .. }) => *event,
+        Operation::Call(CallOf::CreateSynchronizationObject { info, .. }) => info.event,
+        Operation::Call(CallOf::SignalFromGpu { signal: GpuSignalSpec::CpuEvent { event }, .. }) => {
+            Some(*event)
+        }
         _ => None,
     };
     match own.and_then(|own| Some((own, cursor.find(names.program.name(own))?))) {
@@ -76,80 +74,6 @@ fn check_binding(verb: &Token, name: Option<&Token>, kind: Kind, expected: Expec
             Err(ScriptError::new(verb.place, message).help(format!("write `W = {} ..`", verb.text)))
         }
         _ => Ok(()),
-    }
-}
-
-/// What a name before `=` stands for.
-pub(crate) const fn kind_of(operation: &Operation) -> Kind {
-    match operation {
-        Operation::EnumAdapters { .. } | Operation::OpenAdapter { .. } => Kind::Adapter,
-        Operation::Device { .. } | Operation::CreateDevice { .. } => Kind::Device,
-        Operation::CreateContext { .. } => Kind::Context,
-        Operation::CreateObject { .. }
-        | Operation::Open { .. }
-        | Operation::OpenGlobal { .. }
-        | Operation::CreateNativeFence { .. }
-        | Operation::OpenNativeFence { .. } => Kind::Object,
-        Operation::Share { .. } | Operation::OpenName { .. } => Kind::Share,
-        Operation::CreateKeyedMutex { .. }
-        | Operation::OpenKeyedMutex { .. }
-        | Operation::OpenSharedKeyedMutex { .. } => Kind::KeyedMutex,
-        Operation::CreatePagingQueue { .. } => Kind::PagingQueue,
-        Operation::CreateHwQueue { .. } => Kind::HwQueue,
-        Operation::Allocate { .. } | Operation::OpenAllocation { .. } => Kind::Allocation,
-        Operation::CreateResource { .. } => Kind::Resource,
-        Operation::NewList { .. } => Kind::List,
-        Operation::ReadMessages { .. } => Kind::Messages,
-        Operation::CreateDoorbell { .. } => Kind::Doorbell,
-        Operation::Reserve { .. } | Operation::Map { .. } => Kind::Address,
-        Operation::NewEvent => Kind::Event,
-        Operation::Read { .. } => Kind::Register,
-        Operation::CloseAdapter { .. }
-        | Operation::QueryAdapter { .. }
-        | Operation::DestroyDevice { .. }
-        | Operation::DeviceState { .. }
-        | Operation::Completed { .. }
-        | Operation::DestroyContext { .. }
-        | Operation::DestroyObject { .. }
-        | Operation::CloseShare { .. }
-        | Operation::Signal { .. }
-        | Operation::Wait { .. }
-        | Operation::GpuSignal { .. }
-        | Operation::GpuSignalEvent { .. }
-        | Operation::GpuWait { .. }
-        | Operation::GpuSignalLegacy { .. }
-        | Operation::GpuWaitLegacy { .. }
-        | Operation::Submit { .. }
-        | Operation::DestroyKeyedMutex { .. }
-        | Operation::Acquire { .. }
-        | Operation::Release { .. }
-        | Operation::DestroyPagingQueue { .. }
-        | Operation::FreeAddress { .. }
-        | Operation::UpdateAddress { .. }
-        | Operation::DestroyAllocation { .. }
-        | Operation::MakeResident { .. }
-        | Operation::Evict { .. }
-        | Operation::Lock { .. }
-        | Operation::Unlock { .. }
-        | Operation::DestroyHwQueue { .. }
-        | Operation::SubmitHw { .. }
-        | Operation::HwSignal { .. }
-        | Operation::HwWait { .. }
-        | Operation::ConnectDoorbell { .. }
-        | Operation::DestroyDoorbell { .. }
-        | Operation::RingDoorbell { .. }
-        | Operation::NotifyWork { .. }
-        | Operation::SetPriority { .. }
-        | Operation::Priority { .. }
-        | Operation::SetPriorityClass { .. }
-        | Operation::PriorityClass
-        | Operation::MarkError { .. }
-        | Operation::DestroyResource { .. }
-        | Operation::DescribeFence { .. }
-        | Operation::SetDebug { .. }
-        | Operation::Store { .. }
-        | Operation::Escape { .. }
-        | Operation::Feature { .. } => Kind::Call,
     }
 }
 
@@ -192,78 +116,30 @@ fn expected(operation: &Operation, verb: &Token, cursor: &mut Cursor<'_>, place:
 }
 
 fn operation(names: &Names, verb: &Token, cursor: &mut Cursor<'_>) -> Parsed<Operation> {
+    if let Some(call) = forms::read(names, verb, cursor)? {
+        return Ok(Operation::Call(call));
+    }
+    if let Some(call) = by_hand::read(names, &verb.text, cursor)? {
+        return Ok(Operation::Call(call));
+    }
     Ok(match verb.text.as_str() {
-        "adapters" => {
-            let capacity = if cursor.take_word("capacity") { value32(cursor, "a capacity")? } else { 34 };
-            Operation::EnumAdapters { capacity }
-        }
-        "open_adapter" => Operation::OpenAdapter { adapter: adapter_number(names, cursor)? },
-        "close_adapter" => Operation::CloseAdapter { adapter: handle(names, cursor, Kind::Adapter)? },
-        "query_adapter" => {
-            let adapter = handle(names, cursor, Kind::Adapter)?;
-            cursor.word("kind")?;
-            let kind = value32(cursor, "a kind")?;
-            cursor.word("bytes")?;
-            let bytes = value32(cursor, "a size")?;
-            if bytes as usize > PRIVATE_DATA_BYTES_MAX {
-                let message = format!("private data has at most {PRIVATE_DATA_BYTES_MAX} bytes");
-                return Err(ScriptError::new(cursor.last_place(), message));
-            }
-            Operation::QueryAdapter { adapter, kind, bytes }
-        }
         "device" => {
-            let adapter = if cursor.take_word("on") { adapter_number(names, cursor)? } else { 0 };
+            let adapter =
+                if cursor.take_word("on") { adapter_number(names, cursor)? } else { AdapterNumber(0) };
             Operation::Device { adapter }
-        }
-        "create_device" => Operation::CreateDevice { adapter: handle(names, cursor, Kind::Adapter)? },
-        "destroy_device" => Operation::DestroyDevice { device: handle(names, cursor, Kind::Device)? },
-        "device_state" => {
-            let device = handle(names, cursor, Kind::Device)?;
-            let state_type = if cursor.take_word("type") { value32(cursor, "a state type")? } else { 1 };
-            Operation::DeviceState { device, state_type }
         }
         "completed" => {
             let device = handle(names, cursor, Kind::Device)?;
             Operation::Completed { device, object: handle(names, cursor, Kind::Object)? }
         }
-        "context" => context(names, cursor)?,
-        "destroy_context" => Operation::DestroyContext { context: handle(names, cursor, Kind::Context)? },
-        "fence" => {
-            let device = handle(names, cursor, Kind::Device)?;
-            Operation::CreateObject { device, spec: object(names, cursor, SyncObjectType::MONITORED_FENCE)? }
+        "close_share" => Operation::CloseShare { share: share(names, cursor)? },
+        "ring" => {
+            let (queue, id, commands) = by_hand::queued_buffer(names, cursor)?;
+            Operation::RingDoorbell { queue, id, commands }
         }
-        "object" => {
-            let device = handle(names, cursor, Kind::Device)?;
-            let kind = object_type(cursor)?;
-            Operation::CreateObject { device, spec: object(names, cursor, kind)? }
-        }
-        "destroy" => Operation::DestroyObject { object: handle(names, cursor, Kind::Object)? },
-        "signal" => {
-            let device = handle(names, cursor, Kind::Device)?;
-            let (targets, flags, _) = targets(names, cursor, "=", false)?;
-            Operation::Signal { device, targets, flags }
-        }
-        "wait" => wait(names, cursor)?,
-        "gpu_signal" => gpu_signal(names, cursor)?,
-        "gpu_wait" => gpu_wait(names, cursor)?,
-        "submit" => submit(names, cursor)?,
         "event" => Operation::NewEvent,
         "read" => Operation::Read { object: handle(names, cursor, Kind::Object)? },
-        word => {
-            let read = match mutexes::operation(names, word, cursor)? {
-                None => queues::operation(names, word, cursor)?,
-                read => read,
-            };
-            let read = match read {
-                None => escapes::operation(names, word, cursor)?,
-                read => read,
-            };
-            let read = match read {
-                None => lists::operation(names, word, cursor)?,
-                read => read,
-            };
-            read.ok_or_else(|| no_verb(verb))?
-        }
+        word => lists::operation(names, word, cursor)?.ok_or_else(|| no_verb(verb))?,
     })
 }
 
@@ -271,8 +147,8 @@ fn no_verb(verb: &Token) -> ScriptError {
     let error = ScriptError::new(verb.place, format!("there is no verb `{}`", shortened(&verb.text)));
     let is_call =
         |about: &str| about.split(|letter: char| !letter.is_alphanumeric()).any(|word| word == verb.text);
-    let calls = || VERBS.iter().filter(|word| verb.text.starts_with("D3DKMT") && is_call(word.about));
-    let called = calls().find(|word| word.about.starts_with(&verb.text)).or_else(|| calls().next());
+    let calls = || VERBS.iter().filter(|word| verb.text.starts_with("D3DKMT") && is_call(&word.about));
+    let called = calls().find(|word| word.about.starts_with(verb.text.as_str())).or_else(|| calls().next());
     error.help(match called {
         Some(word) => format!("the call is written `{}`", word.name),
         None => suggestion(&verb.text, VERBS.iter().map(|word| word.name)),

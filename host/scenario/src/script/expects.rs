@@ -20,7 +20,7 @@ pub(crate) fn expectation(names: &mut Names, cursor: &mut Cursor<'_>) -> Parsed<
     let token = match cursor.peek() {
         Some(token) if token.kind == TokenKind::Atom => token,
         _ => {
-            let forms: Vec<&str> = EXPECTATIONS.iter().map(|word| word.form).collect();
+            let forms: Vec<&str> = EXPECTATIONS.iter().map(|word| word.form.as_ref()).collect();
             let help = format!("there are: {}", forms.join("; "));
             return cursor.expected("a condition").map_err(|error| error.help(help));
         }
@@ -233,17 +233,19 @@ pub(crate) fn fault(names: &mut Names, cursor: &mut Cursor<'_>, line: u32) -> Pa
         }
         "lose_interrupt" => Fault::Hardware(Hardware::LoseInterrupt { engine: engine(names, cursor)? }),
         "hang" => Fault::Hardware(Hardware::Hang { engine: engine(names, cursor)? }),
-        "stop_adapter" => Fault::Hardware(Hardware::StopAdapter { adapter: adapter_number(names, cursor)? }),
+        "stop_adapter" => {
+            Fault::Hardware(Hardware::StopAdapter { adapter: adapter_number(names, cursor)?.0 })
+        }
         "page_fault" => Fault::Hardware(page_fault(names, cursor)?),
         "reset_fails" => Fault::Hardware(Hardware::ResetFails { engine: engine(names, cursor)? }),
         "power" => {
-            let adapter = adapter_number(names, cursor)?;
+            let adapter = adapter_number(names, cursor)?.0;
             let on = cursor.choice("`on` or `off`", &[("on", true), ("off", false)])?;
             Fault::Hardware(Hardware::Power { adapter, on })
         }
         "f1" => Fault::Hardware(Hardware::EngineToF1 { engine: engine(names, cursor)? }),
         "object_bad" => {
-            let adapter = adapter_number(names, cursor)?;
+            let adapter = adapter_number(names, cursor)?.0;
             cursor.word("usage")?;
             let usage = value32(cursor, "a usage")?;
             Fault::Hardware(Hardware::ObjectGoesBad { adapter, usage })

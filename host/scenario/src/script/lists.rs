@@ -12,8 +12,7 @@ use crate::program::{Address, Binding, HandleRef, Kind, ListCommand, Operation, 
 use crate::script::cursor::{Cursor, Parsed, unknown};
 use crate::script::error::ScriptError;
 use crate::script::names::Names;
-use crate::script::operands::{handle, value32, value64};
-use crate::script::queues::address;
+use crate::script::operands::{address, handle, value32, value64};
 use crate::script::token::{Token, TokenKind};
 use crate::script::words::{self, DEBUG_LEVELS, QUEUE_TYPES, RESOURCE_KINDS, WORK_KINDS, default_kernel};
 

@@ -4,20 +4,21 @@
 //! bottom, for each case of its matrix. docs/SCENARIOS.md is the reference, an example for each construct.
 
 mod acts;
+pub(crate) mod by_hand;
 mod cursor;
 mod error;
 mod escapes;
 mod expects;
+pub(crate) mod forms;
 mod head;
 mod inject;
 mod lists;
 mod matrix;
-mod mutexes;
 mod names;
+mod operand;
 mod operands;
 mod parse;
 mod print;
-mod queues;
 mod race;
 mod settings;
 mod template;
@@ -26,6 +27,7 @@ pub(crate) mod verbs;
 pub(crate) mod words;
 
 pub use error::{Place, ScriptError};
+pub use forms::as_written;
 pub use inject::{Injected, injected};
 pub use parse::{parse, parse_bytes};
 pub(crate) use print::{

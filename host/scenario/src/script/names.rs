@@ -95,7 +95,7 @@ impl Names {
         }
         let is_word = RESERVED.contains(&text.as_str())
             || signal_flag_names().contains(&text.as_str())
-            || STATEMENTS.iter().chain(VERBS).any(|word| word.name == text);
+            || STATEMENTS.iter().chain(VERBS.iter()).any(|word| word.name == text);
         if is_word {
             return Err(ScriptError::new(
                 token.place,

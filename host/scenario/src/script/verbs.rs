@@ -1,19 +1,31 @@
 //! Every word that can begin a statement or name what an actor does, with its form: what error messages
 //! suggest and the reference page lists.
 
+use std::borrow::Cow;
+use std::sync::LazyLock;
+
+use super::forms::{DOCS, Form};
+use crate::program::NamedCall;
+
 /// A word of the language.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Word {
     pub name: &'static str,
     /// How it is written.
-    pub form: &'static str,
+    pub form: Cow<'static, str>,
     /// What it does; a verb's begins with the C name of its call.
-    pub about: &'static str,
+    pub about: Cow<'static, str>,
+}
+
+impl Word {
+    const fn new(name: &'static str, form: &'static str, about: &'static str) -> Word {
+        Word { name, form: Cow::Borrowed(form), about: Cow::Borrowed(about) }
+    }
 }
 
 macro_rules! words {
     ($($name:literal, $form:literal, $about:literal;)+) => {
-        &[$(Word { name: $name, form: $form, about: $about }),+]
+        &[$(Word::new($name, $form, $about)),+]
     };
 }
 
@@ -39,50 +51,41 @@ pub const STATEMENTS: &[Word] = words! {
     "forbidden", "forbidden TERM TERM .., TERM ..", "how a race must not end";
 };
 
-/// What an actor does.
-pub const VERBS: &[Word] = words! {
-    "adapters", "A = adapters [capacity=N]", "D3DKMTEnumAdapters2: binds the first adapter";
-    "open_adapter", "A = open_adapter N", "D3DKMTOpenAdapterFromLuid of adapter number N";
-    "close_adapter", "close_adapter A", "D3DKMTCloseAdapter";
-    "query_adapter", "query_adapter A kind=N bytes=N", "D3DKMTQueryAdapterInfo";
+/// What an actor does: calls in the order of their table, then what is no call.
+pub static VERBS: LazyLock<Vec<Word>> = LazyLock::new(|| {
+    let mut by_hand = BY_HAND.to_vec();
+    let mut words = Vec::new();
+    for ((name, form), (_, doc)) in NamedCall::FORMS.iter().zip(DOCS) {
+        let form = Form::new(form);
+        if let Form::ByHand(verb) = form {
+            words.extend(by_hand.extract_if(.., |word| word.name == verb));
+        }
+        if let Some((verb, form)) = form.page(name) {
+            let about = doc.iter().map(|line| line.trim()).collect::<Vec<_>>().join(" ").replace('`', "");
+            words.push(Word { name: verb, form: form.into(), about: about.into() });
+        }
+    }
+    words.extend(by_hand);
+    words
+});
+
+/// Verbs that are no call, or that no form of a row can say.
+const BY_HAND: &[Word] = words! {
     "device", "D = device [on N]", "D3DKMTOpenAdapterFromLuid of adapter N (0) and D3DKMTCreateDevice";
-    "create_device", "D = create_device A", "D3DKMTCreateDevice";
-    "destroy_device", "destroy_device D", "D3DKMTDestroyDevice";
-    "device_state", "device_state D [type=N]", "D3DKMTGetDeviceState";
     "completed", "V = completed D F", "D3DKMTGetDeviceState and a load, as ID3D12Fence::GetCompletedValue: UINT64_MAX once D is not ACTIVE";
     "context", "C = context D ENGINE [FLAG ..]", "D3DKMTCreateContextVirtual on the node of this engine";
-    "destroy_context", "destroy_context C", "D3DKMTDestroyContext";
     "fence", "F = fence D [initial=N] [FLAG ..] [affinity=N]", "D3DKMTCreateSynchronizationObject2 of a MONITORED_FENCE";
     "object", "S = object D TYPE [initial=N] [count=N] [max=N] [owned] [event=E] [adapter=A] [target=N] [time=TIME] [FLAG ..] [legacy]", "D3DKMTCreateSynchronizationObject2, or with `legacy` D3DKMTCreateSynchronizationObject";
-    "destroy", "destroy F", "D3DKMTDestroySynchronizationObject";
-    "share", "N = share F [G ..] [access=RIGHT] [name=\"TEXT\"]", "D3DKMTShareObjects: binds the NT handle";
-    "open_name", "N = open_name \"TEXT\" [access=RIGHT]", "D3DKMTOpenSyncObjectNtHandleFromName: binds an NT handle of one's own";
-    "open", "G = open D N [affinity=N] [FLAG ..] [legacy]", "D3DKMTOpenSyncObjectFromNtHandle2, or with `legacy` D3DKMTOpenSyncObjectFromNtHandle";
-    "open_global", "G = open_global S", "D3DKMTOpenSynchronizationObject by the global handle of S";
     "close_share", "close_share N", "CloseHandle of an NT handle";
     "signal", "signal D F=V [G=V ..] [rewind] [FLAG ..]", "D3DKMTSignalSynchronizationObjectFromCpu";
     "wait", "wait D F>=V [G>=V ..] [any] [event=E]", "D3DKMTWaitForSynchronizationObjectFromCpu; without an event it returns when it is over";
     "gpu_signal", "gpu_signal C [C ..] F=V [G=V ..] [rewind] [FLAG ..], or gpu_signal C event=E, or gpu_signal C legacy S [T ..] [value=V]", "D3DKMTSignalSynchronizationObjectFromGpu2, with `legacy` D3DKMTSignalSynchronizationObject2: a packet in each context";
     "gpu_wait", "gpu_wait C F>=V [G>=V ..], or gpu_wait C legacy S [T ..] [value=V]", "D3DKMTWaitForSynchronizationObjectFromGpu, with `legacy` D3DKMTWaitForSynchronizationObject2: a packet in the context's queue";
     "submit", "submit C [C ..] COMMAND ..", "D3DKMTSubmitCommand of list(L) write(F,V) busy(TIME) hang, or opaque(BYTES)";
-    "keyed_mutex", "M = keyed_mutex [key=N] [data=\"TEXT\"] [shared]", "D3DKMTCreateKeyedMutex2";
     "open_keyed_mutex", "L = open_keyed_mutex M [buffer=N] [data=\"TEXT\"], or L = open_keyed_mutex N ..", "D3DKMTOpenKeyedMutex2 by the global handle of M, or D3DKMTOpenKeyedMutexFromNtHandle";
-    "destroy_keyed_mutex", "destroy_keyed_mutex M", "D3DKMTDestroyKeyedMutex";
-    "acquire", "acquire M key=N [poll] [timeout=TIME] [until=TIME]", "D3DKMTAcquireKeyedMutex2; without a time-out it waits for ever";
-    "release", "release M key=N [value=V] [data=\"TEXT\"]", "D3DKMTReleaseKeyedMutex2";
-    "paging_queue", "P = paging_queue D [BELOW_NORMAL|NORMAL|ABOVE_NORMAL]", "D3DKMTCreatePagingQueue; its fence is P.fence";
-    "destroy_paging_queue", "destroy_paging_queue P", "D3DKMTDestroyPagingQueue";
-    "reserve", "V = reserve P bytes=N [base=V] [min=N] [max=N]", "D3DKMTReserveGpuVirtualAddress";
-    "map", "V = map P [A] pages=N [offset=N] [base=V] [min=N] [max=N] [WRITE] [EXECUTE] [ZERO] [NO_ACCESS]", "D3DKMTMapGpuVirtualAddress of an allocation, or of none";
-    "free_address", "free_address A base=V bytes=N", "D3DKMTFreeGpuVirtualAddress";
     "update_address", "update_address D C fence=F value=V [map(V, BYTES) ..] [unmap(V, BYTES) ..]", "D3DKMTUpdateGpuVirtualAddress";
     "allocate", "A = allocate D bytes=N [shared]", "D3DKMTCreateAllocation2 of the process's own memory; `shared`: with a resource that NT handles can be of";
     "open_allocation", "B = open_allocation D N", "D3DKMTOpenResourceFromNtHandle: the allocation of a resource, whose memory stays its creator's";
-    "destroy_allocation", "destroy_allocation D A", "D3DKMTDestroyAllocation2";
-    "make_resident", "make_resident P A [B ..] [CANT_TRIM_FURTHER] [MUST_SUCCEED]", "D3DKMTMakeResident";
-    "evict", "evict D A [B ..]", "D3DKMTEvict";
-    "lock", "lock D A", "D3DKMTLock2";
-    "unlock", "unlock D A", "D3DKMTUnlock2";
     "resource", "R = resource D buffer|texture1d|texture2d|texture3d at=V [offset=N] [bytes=N] [width=N] [height=N] [depth=N] [mips=N] [slices=N] [planes=N] [texel=N] [layout=LAYOUT] [state=STATE] [upload|readback] [FLAG ..] [name=\"TEXT\"]", "D3DKMTEscape of the driver's CREATE_RESOURCE: what commands name, `offset` bytes behind V";
     "destroy_resource", "destroy_resource D R", "D3DKMTEscape of the driver's DESTROY_RESOURCE";
     "list", "L = list [DIRECT|BUNDLE|COMPUTE|COPY|VIDEO_DECODE|VIDEO_PROCESS|VIDEO_ENCODE] [\"TEXT\"]", "a command list; lines that begin with its name record into it, `submit` takes what it has then";
@@ -90,23 +93,13 @@ pub const VERBS: &[Word] = words! {
     "debug_messages", "M = debug_messages D", "D3DKMTEscape of the driver's READ_MESSAGES: what it has said since it was last read";
     "describe_fence", "describe_fence D F [SHARED] [ALLOW_COMMAND_LIST_BARRIERS] [ALLOW_QUEUE_AND_CPU_SYNC]", "D3DKMTEscape of the driver's DESCRIBE_FENCE: the flags of a native fence, which only a runtime knows";
     "store", "store A words [N..N] = N", "the process writes words of 32 bits of its memory; no call";
-    "hw_queue", "Q = hw_queue C [FLAG ..]", "D3DKMTCreateHwQueue; its progress fence is Q.fence";
-    "destroy_hw_queue", "destroy_hw_queue Q", "D3DKMTDestroyHwQueue";
     "submit_hw", "submit_hw Q id=N COMMAND ..", "D3DKMTSubmitCommandToHwQueue; it is done when the progress fence is at N";
     "hw_signal", "hw_signal Q [Q ..] F=V [G=V ..] [FLAG ..]", "D3DKMTSubmitSignalSyncObjectsToHwQueue";
     "hw_wait", "hw_wait Q F>=V [G>=V ..]", "D3DKMTSubmitWaitForSyncObjectsToHwQueue";
-    "native_fence", "F = native_fence D [initial=N] [INTRA_GPU] [affinity=N] [FLAG ..]", "D3DKMTCreateNativeFence";
-    "open_native", "G = open_native D N [FLAG ..]", "D3DKMTOpenNativeFenceFromNtHandle";
-    "doorbell", "B = doorbell Q", "D3DKMTCreateDoorbell";
-    "connect", "connect Q", "D3DKMTConnectDoorbell";
-    "destroy_doorbell", "destroy_doorbell Q", "D3DKMTDestroyDoorbell";
     "ring", "ring Q id=N COMMAND ..", "a command buffer in the ring and a store to the doorbell: no call";
-    "notify", "notify Q", "D3DKMTNotifyWorkSubmission";
     "priority", "priority C [N] [in_process]", "D3DKMTSetContextSchedulingPriority, or without N D3DKMTGetContextSchedulingPriority";
     "priority_class", "priority_class [CLASS]", "D3DKMTSetProcessSchedulingPriorityClass, or without a class D3DKMTGetProcessSchedulingPriorityClass";
-    "mark_error", "mark_error D GENERIC|DRIVER_ERROR", "D3DKMTMarkDeviceAsError";
     "escape", "X = escape A [device=D] [context=C] [kind=KIND] [FLAG ..] [DATA ..]", "D3DKMTEscape: DRIVERPRIVATE unless it says another kind; data of u32(N, ..) u64(N) zeros(BYTES) \"TEXT\" cpu_event_usage(S, USAGE, ..) kmd_cpu_event(X)";
-    "feature", "V = feature A FEATURE", "D3DKMTIsFeatureEnabled: binds the bits of its result";
     "event", "E = event", "a new event of the program (an eventfd)";
     "read", "r = read F", "one load of a fence value, in a race";
 };

@@ -1,9 +1,7 @@
 //! Words that the language shares with the field: statuses, types, flags, engines, states, rule ids.
 
 use d3dkmt::isa::{Kernel, ListFlags, QueueType, ResourceKind, WorkKind};
-use d3dkmt::{
-    CreateContextFlags, HwQueueFlags, NtStatus, SignalFlags, SyncObjectFlags, SyncObjectType, access,
-};
+use d3dkmt::{CreateContextFlags, NtStatus, SignalFlags, SyncObjectFlags, SyncObjectType, access};
 use dxgkrnl::{Config, FeatureId, Nanos, duration};
 
 use crate::program::Engine;
@@ -30,14 +28,14 @@ pub(crate) const DEVICE_STATES: [(&str, u32); 7] = [
 ];
 
 /// Rights to ask for with an NT handle. What is not said is GENERIC_ALL.
-pub(crate) const ACCESS: [(&str, u32); 7] = [
-    ("GENERIC_ALL", GENERIC_ALL),
+const ACCESS: [(&str, i64); 7] = [
+    ("GENERIC_ALL", GENERIC_ALL as i64),
     ("GENERIC_READ", 0x8000_0000),
     ("GENERIC_WRITE", 0x4000_0000),
-    ("SYNC_OBJECT_WAIT", access::STANDARD_RIGHTS_READ | access::SYNC_OBJECT_WAIT),
-    ("SYNC_OBJECT_SIGNAL", access::STANDARD_RIGHTS_READ | access::SYNC_OBJECT_SIGNAL),
-    ("SYNC_OBJECT_ALL_ACCESS", access::SYNC_OBJECT_ALL_ACCESS),
-    ("STANDARD_RIGHTS_READ", access::STANDARD_RIGHTS_READ),
+    ("SYNC_OBJECT_WAIT", (access::STANDARD_RIGHTS_READ | access::SYNC_OBJECT_WAIT) as i64),
+    ("SYNC_OBJECT_SIGNAL", (access::STANDARD_RIGHTS_READ | access::SYNC_OBJECT_SIGNAL) as i64),
+    ("SYNC_OBJECT_ALL_ACCESS", access::SYNC_OBJECT_ALL_ACCESS as i64),
+    ("STANDARD_RIGHTS_READ", access::STANDARD_RIGHTS_READ as i64),
 ];
 
 pub(crate) const GENERIC_ALL: u32 = access::GENERIC_ALL;
@@ -59,22 +57,20 @@ pub(crate) const DOORBELL_STATUSES: [(&str, u32); 4] =
     [("CONNECTED", 0), ("CONNECTED_NOTIFY", 1), ("DISCONNECTED_RETRY", 2), ("DISCONNECTED_ABORT", 3)];
 
 /// `D3DDDI_PAGINGQUEUE_PRIORITY`.
-pub(crate) const PAGING_PRIORITIES: [(&str, i32); 3] =
-    [("BELOW_NORMAL", -1), ("NORMAL", 0), ("ABOVE_NORMAL", 1)];
+const PAGING_PRIORITIES: [(&str, i64); 3] = [("BELOW_NORMAL", -1), ("NORMAL", 0), ("ABOVE_NORMAL", 1)];
 
 /// `D3DKMT_SCHEDULINGPRIORITYCLASS`.
 pub(crate) const PRIORITY_CLASSES: [(&str, u32); 6] =
     [("IDLE", 0), ("BELOW_NORMAL", 1), ("NORMAL", 2), ("ABOVE_NORMAL", 3), ("HIGH", 4), ("REALTIME", 5)];
 
 /// `D3DDDI_DEVICEERROR_REASON`.
-pub(crate) const ERROR_REASONS: [(&str, u32); 2] = [("GENERIC", 0), ("DRIVER_ERROR", 1)];
+const ERROR_REASONS: [(&str, i64); 2] = [("GENERIC", 0), ("DRIVER_ERROR", 1)];
 
 /// `D3DDDIGPUVIRTUALADDRESS_PROTECTION_TYPE`, of a range without an allocation.
-pub(crate) const PROTECTIONS: [(&str, u64); 4] =
-    [("WRITE", 0x1), ("EXECUTE", 0x2), ("ZERO", 0x4), ("NO_ACCESS", 0x8)];
+const PROTECTIONS: [(&str, i64); 4] = [("WRITE", 0x1), ("EXECUTE", 0x2), ("ZERO", 0x4), ("NO_ACCESS", 0x8)];
 
 /// `D3DDDI_MAKERESIDENT_FLAGS`.
-pub(crate) const RESIDENT_FLAGS: [(&str, u32); 2] = [("CANT_TRIM_FURTHER", 0x1), ("MUST_SUCCEED", 0x2)];
+const RESIDENT_FLAGS: [(&str, i64); 2] = [("CANT_TRIM_FURTHER", 0x1), ("MUST_SUCCEED", 0x2)];
 
 /// `D3DDDI_UPDATEGPUVIRTUALADDRESS_OPERATION_TYPE`.
 pub(crate) const VA_OPERATIONS: [(&str, u32); 4] =
@@ -149,20 +145,37 @@ pub(crate) fn default_kernel(kind: WorkKind) -> Kernel {
 pub(crate) const DEBUG_LEVELS: [(&str, u32); 3] = [("off", 0), ("errors", 1), ("all", 2)];
 
 /// `DXGK_FEATURE_ID`.
-pub(crate) const FEATURES: [(&str, u32); 12] = [
-    ("HWSCH", FeatureId::HWSCH.0),
-    ("HWFLIPQUEUE", FeatureId::HWFLIPQUEUE.0),
-    ("LDA_GPUPV", FeatureId::LDA_GPUPV.0),
-    ("KMD_SIGNAL_CPU_EVENT", FeatureId::KMD_SIGNAL_CPU_EVENT.0),
-    ("USER_MODE_SUBMISSION", FeatureId::USER_MODE_SUBMISSION.0),
-    ("SHARE_BACKING_STORE", FeatureId::SHARE_BACKING_STORE.0),
-    ("PAGE_BASED_MEMORY_MANAGER", FeatureId::PAGE_BASED_MEMORY_MANAGER.0),
-    ("KERNEL_MODE_TESTING", FeatureId::KERNEL_MODE_TESTING.0),
-    ("PAGE_TABLES_64K", FeatureId::PAGE_TABLES_64K.0),
-    ("GPUPV_PRESENT_HWQUEUE", FeatureId::GPUPV_PRESENT_HWQUEUE.0),
-    ("GPUVAIOMMU", FeatureId::GPUVAIOMMU.0),
-    ("NATIVE_FENCE", FeatureId::NATIVE_FENCE.0),
+const FEATURES: [(&str, i64); 12] = [
+    ("HWSCH", FeatureId::HWSCH.0 as i64),
+    ("HWFLIPQUEUE", FeatureId::HWFLIPQUEUE.0 as i64),
+    ("LDA_GPUPV", FeatureId::LDA_GPUPV.0 as i64),
+    ("KMD_SIGNAL_CPU_EVENT", FeatureId::KMD_SIGNAL_CPU_EVENT.0 as i64),
+    ("USER_MODE_SUBMISSION", FeatureId::USER_MODE_SUBMISSION.0 as i64),
+    ("SHARE_BACKING_STORE", FeatureId::SHARE_BACKING_STORE.0 as i64),
+    ("PAGE_BASED_MEMORY_MANAGER", FeatureId::PAGE_BASED_MEMORY_MANAGER.0 as i64),
+    ("KERNEL_MODE_TESTING", FeatureId::KERNEL_MODE_TESTING.0 as i64),
+    ("PAGE_TABLES_64K", FeatureId::PAGE_TABLES_64K.0 as i64),
+    ("GPUPV_PRESENT_HWQUEUE", FeatureId::GPUPV_PRESENT_HWQUEUE.0 as i64),
+    ("GPUVAIOMMU", FeatureId::GPUVAIOMMU.0 as i64),
+    ("NATIVE_FENCE", FeatureId::NATIVE_FENCE.0 as i64),
 ];
+
+/// `D3DDDI_NATIVEFENCE_TYPE` (FEN-105), but for DEFAULT.
+const NATIVE_TYPES: [(&str, i64); 1] = [("INTRA_GPU", 1)];
+
+/// The names that a form of a call has for numbers, by the name that the form has for them.
+pub(crate) fn number_names(list: &str) -> &'static [(&'static str, i64)] {
+    match list {
+        "ACCESS" => &ACCESS,
+        "ERROR_REASONS" => &ERROR_REASONS,
+        "FEATURES" => &FEATURES,
+        "NATIVE_TYPES" => &NATIVE_TYPES,
+        "PAGING_PRIORITIES" => &PAGING_PRIORITIES,
+        "PROTECTIONS" => &PROTECTIONS,
+        "RESIDENT_FLAGS" => &RESIDENT_FLAGS,
+        other => panic!("a form has its names from the list {other}, which is none"),
+    }
+}
 
 /// The name of a number, or the number.
 pub(crate) fn named_or_number<T: Copy + PartialEq + std::fmt::Display>(
@@ -276,17 +289,6 @@ pub(crate) fn context_flag_names() -> Vec<&'static str> {
 }
 
 pub(crate) fn write_context_flags(flags: CreateContextFlags) -> String {
-    if flags.unknown() != 0 {
-        return format!(" flags={:#x}", flags.bits());
-    }
-    flags.iter_names().map(|(name, _)| format!(" {name}")).collect()
-}
-
-pub(crate) fn hw_queue_flag_names() -> Vec<&'static str> {
-    HwQueueFlags::all().iter_names().map(|(name, _)| name).collect()
-}
-
-pub(crate) fn write_hw_queue_flags(flags: HwQueueFlags) -> String {
     if flags.unknown() != 0 {
         return format!(" flags={:#x}", flags.bits());
     }

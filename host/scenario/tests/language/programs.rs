@@ -338,11 +338,6 @@ impl Drawing {
         (0..count).map(|_| self.handle()).collect()
     }
 
-    pub fn pairs(&mut self) -> Vec<(HandleRef, u64)> {
-        let count = if self.random.one_in(20) { 80 } else { self.below(4) };
-        (0..count).map(|_| (self.handle(), self.value())).collect()
-    }
-
     pub fn own(&mut self, kind: Kind, thread: Thread) -> Option<Binding> {
         let process = self.program.process_of(thread);
         let of: Vec<Process> = self.program.threads.iter().map(|thread| thread.process).collect();

@@ -11,8 +11,8 @@ use crate::world::World;
 const MESSAGES_BYTES: usize = 32 * 1024;
 
 impl<W: World> Run<'_, W> {
-    /// The call of an operation about command lists; `None` if it is about something else.
-    pub(super) fn call_of_lists(&self, act: &Act) -> Option<Call> {
+    /// The escape that an operation about resources or the debug layer makes.
+    pub(super) fn escape_of_lists(&self, act: &Act) -> Call {
         let (device, data) = match &act.operation {
             Operation::CreateResource { device, at, desc } => {
                 let gpu_address = self.address(*at).wrapping_add(desc.gpu_address);
@@ -41,19 +41,19 @@ impl<W: World> Run<'_, W> {
                 (device, list_escape::command(list_escape::SET_DEBUG, *level))
             }
             Operation::ReadMessages { device } => (device, list_escape::read_messages(MESSAGES_BYTES)),
-            _ => return None,
+            _ => unreachable!("an operation that makes no escape"),
         };
         let adapter = match device {
             HandleRef::Bound(binding) => self.bound[binding.index()].adapter,
             HandleRef::Raw(_) => Handle::NULL,
         };
-        Some(Call::Escape {
+        Call::Escape {
             adapter,
             device: self.handle(*device),
             context: Handle::NULL,
             kind: escape::kind::DRIVER_PRIVATE,
             flags: EscapeFlags::empty(),
             data,
-        })
+        }
     }
 }

@@ -1,14 +1,18 @@
 //! An act as a request: every name replaced by what it stands for.
 
 mod lists;
-mod objects;
+mod numbers;
 mod pieces;
-mod queues;
 
-use d3dkmt::{Call, EventId, Handle, Handles, Luid, ShareToken, Values, isa};
+use d3dkmt::{Call, CallOf, CreatedSyncObject, Handle, Luid, ShareToken, isa};
 
-use crate::program::{Act, Address, Binding, Command, HandleRef, Operation, WriteMode};
+use crate::program::{
+    Act, AdapterNumber, Address, Binding, Command, GpuSignalSpec, HandleRef, NamedCall, Operation, Share,
+    WriteMode,
+};
 use crate::world::{Request, World};
+
+use self::numbers::NumbersOf;
 
 use super::Run;
 
@@ -31,17 +35,17 @@ impl<W: World> Run<'_, W> {
         handles.iter().map(|handle| self.handle(*handle)).collect()
     }
 
-    pub(super) fn pairs(&self, pairs: &[(HandleRef, u64)]) -> (Handles, Values) {
-        pairs.iter().map(|(object, value)| (self.handle(*object), *value)).unzip()
-    }
-
-    pub(super) fn luid(&self, adapter: u32) -> Luid {
-        self.program.setting.kernel.adapters[adapter as usize].luid
+    pub(super) fn luid(&self, adapter: AdapterNumber) -> Luid {
+        self.program.setting.kernel.adapters[adapter.0 as usize].luid
     }
 
     pub(super) fn request(&self, act: &Act) -> Request {
-        let event_of = |event: &Option<Binding>| event.map(|event| event.0);
-        let (call, event) = match &act.operation {
+        let call = match &act.operation {
+            Operation::Call(call) => {
+                let names = &mut NumbersOf { run: self, binding: act.binding };
+                let Ok(renamed) = call.rename(names);
+                return Request::Call { call: renamed, event: event_of(call).map(|event| event.0) };
+            }
             Operation::NewEvent => {
                 let event = act.binding.expect("an event has a name").0;
                 return Request::NewEvent { event };
@@ -55,77 +59,30 @@ impl<W: World> Run<'_, W> {
                 let allocation = self.bound[allocation.index()].handle;
                 return Request::Store { allocation, first: *first, count: *count, word: *word };
             }
-            Operation::CreateObject { spec, .. } => (self.call(act), event_of(&spec.event)),
-            Operation::Wait { event, .. } => (self.call(act), event_of(event)),
-            Operation::GpuSignalEvent { event, .. } => (self.call(act), Some(event.0)),
-            _ => (self.call(act), None),
-        };
-        Request::Call { call, event }
-    }
-
-    pub(super) fn call(&self, act: &Act) -> Call {
-        match &act.operation {
-            Operation::EnumAdapters { capacity } => Call::EnumAdapters { capacity: *capacity },
-            Operation::OpenAdapter { adapter } | Operation::Device { adapter } => {
-                Call::OpenAdapterFromLuid { luid: self.luid(*adapter) }
-            }
-            Operation::CloseAdapter { adapter } => Call::CloseAdapter { adapter: self.handle(*adapter) },
-            Operation::QueryAdapter { adapter, kind, bytes } => {
-                let data = vec![0; *bytes as usize];
-                Call::QueryAdapterInfo { adapter: self.handle(*adapter), kind: *kind, data }
-            }
-            Operation::CreateDevice { adapter } => {
-                Call::CreateDevice { adapter: self.handle(*adapter), flags: 0 }
-            }
-            Operation::DestroyDevice { device } => Call::DestroyDevice { device: self.handle(*device) },
-            Operation::DeviceState { device, state_type } => {
-                Call::GetDeviceState { device: self.handle(*device), state_type: *state_type }
-            }
-            Operation::Completed { device, .. } => {
+            Operation::Device { adapter } => Call::OpenAdapterFromLuid { luid: self.luid(*adapter) },
+            Operation::Completed { device, object: _ } => {
                 /// `D3DKMT_DEVICESTATE_EXECUTION`.
                 const EXECUTION: u32 = 1;
                 Call::GetDeviceState { device: self.handle(*device), state_type: EXECUTION }
             }
-            Operation::MarkError { device, reason } => {
-                Call::MarkDeviceAsError { device: self.handle(*device), reason: *reason }
+            Operation::CreateResource { .. }
+            | Operation::DestroyResource { .. }
+            | Operation::DescribeFence { .. }
+            | Operation::SetDebug { .. }
+            | Operation::ReadMessages { .. } => self.escape_of_lists(act),
+            Operation::NewList { .. } | Operation::Read { .. } => {
+                unreachable!("a list and a load are the runner's own")
             }
-            Operation::Escape { adapter, device, context, kind, flags, data } => Call::Escape {
-                adapter: self.handle(*adapter),
-                device: self.handle(*device),
-                context: self.handle(*context),
-                kind: *kind,
-                flags: *flags,
-                data: self.bytes(data),
-            },
-            Operation::Feature { adapter, feature } => {
-                Call::IsFeatureEnabled { adapter: self.handle(*adapter), feature_id: *feature }
-            }
-            Operation::CreateContext { device, node, flags } => Call::CreateContextVirtual {
-                device: self.handle(*device),
-                node_ordinal: *node,
-                engine_affinity: 0,
-                flags: *flags,
-                client_hint: 0,
-                private_data: Vec::new(),
-            },
-            Operation::DestroyContext { context } => Call::DestroyContext { context: self.handle(*context) },
-            Operation::SetPriority { context, priority, in_process } => Call::SetContextPriority {
-                context: self.handle(*context),
-                priority: *priority,
-                in_process: *in_process,
-            },
-            Operation::Priority { context, in_process } => {
-                Call::ContextPriority { context: self.handle(*context), in_process: *in_process }
-            }
-            Operation::SetPriorityClass { class } => Call::SetProcessPriorityClass { class: *class },
-            Operation::PriorityClass => Call::ProcessPriorityClass,
-            other => {
-                let call = self.call_of_objects(act).or_else(|| self.call_of_queues(other));
-                let call = call.or_else(|| self.call_of_memory(act));
-                let call = call.or_else(|| self.call_of_paging(other)).or_else(|| self.call_of_lists(act));
-                call.expect("what is no call makes none")
-            }
-        }
+        };
+        Request::Call { call, event: None }
+    }
+
+    /// Keeps what came with an object.
+    pub(super) fn keep_object(&mut self, binding: Binding, created: &CreatedSyncObject) {
+        let bound = &mut self.bound[binding.index()];
+        bound.handle = created.object;
+        bound.global = created.shared_handle;
+        bound.gpu_address = created.gpu_address;
     }
 
     pub(super) fn private_data(&self, commands: &[Command]) -> Vec<u8> {
@@ -153,12 +110,19 @@ impl<W: World> Run<'_, W> {
     }
 }
 
-/// The arm fills in the ids of events.
-const NO_EVENT: EventId = EventId(u64::MAX);
+/// The event of the program that a call names.
+fn event_of(call: &NamedCall) -> Option<Binding> {
+    match call {
+        CallOf::CreateSynchronizationObject { info, .. } => info.event,
+        CallOf::WaitFromCpu { event, .. } => *event,
+        CallOf::SignalFromGpu { signal: GpuSignalSpec::CpuEvent { event }, .. } => Some(*event),
+        _ => None,
+    }
+}
 
 /// The runner's name for what an NT handle stands for.
-fn token(share: Binding) -> ShareToken {
+fn token(share: Share) -> ShareToken {
     let mut bytes = [0x5C; 16];
-    bytes[..4].copy_from_slice(&share.0.to_le_bytes());
+    bytes[..4].copy_from_slice(&share.0.0.to_le_bytes());
     ShareToken(bytes)
 }

@@ -36,7 +36,7 @@ pub fn print(program: &Program) -> String {
 const COVERS_IN_LINE: usize = 12;
 
 /// A text between quotes, as [`super::token`] reads it.
-pub(super) fn quoted(text: &str) -> String {
+pub(in crate::script) fn quoted(text: &str) -> String {
     let letters = text.chars().map(|letter| if is_printable(letter) { letter } else { ' ' });
     let mut quoted = String::from("\"");
     for letter in letters {
@@ -48,8 +48,8 @@ pub(super) fn quoted(text: &str) -> String {
     quoted + "\""
 }
 
-struct Printer<'a> {
-    program: &'a Program,
+pub(super) struct Printer<'a> {
+    pub(super) program: &'a Program,
 }
 
 impl Printer<'_> {

@@ -1,0 +1,186 @@
+//! The numbers behind the names of a call.
+
+use std::convert::Infallible;
+
+use d3dkmt::names::{Numbers, Rename};
+use d3dkmt::{
+    AllocationInfo, CreateAllocation, CreateAllocationFlags, EventId, GpuSignal, GpuVaOperation, Handle,
+    Handles, Luid, RuntimeBuffer, ShareToken, StandardAllocation, SyncObjectInfo, Values, limits,
+};
+
+use super::token;
+use crate::host::utc_100ns;
+use crate::program::{
+    AdapterNumber, Address, AllocationSpec, Binding, Bindings, BufferSize, Command, GpuSignalSpec,
+    GpuVaRange, HandleRef, MutexBuffer, MutexText, ObjectSpec, Piece, Share, Timeout,
+};
+use crate::run::Run;
+use crate::world::World;
+
+/// The arm fills in the ids of events.
+const NO_EVENT: EventId = EventId(u64::MAX);
+
+/// What NT handles can be of.
+const SHARED: CreateAllocationFlags = CreateAllocationFlags::CREATE_RESOURCE
+    .union(CreateAllocationFlags::CREATE_SHARED)
+    .union(CreateAllocationFlags::NT_SECURITY_SHARING);
+
+/// Gives numbers for the names of one act.
+pub(super) struct NumbersOf<'r, 'a, W> {
+    pub run: &'r Run<'a, W>,
+    /// What the act gives a name to.
+    pub binding: Option<Binding>,
+}
+
+/// Nothing that a program names is without a number.
+type Given<T> = Result<T, Infallible>;
+
+impl<W: World> Rename<Bindings, Numbers> for NumbersOf<'_, '_, W> {
+    type Error = Infallible;
+
+    fn handle(&mut self, handle: &HandleRef) -> Given<Handle> {
+        Ok(self.run.handle(*handle))
+    }
+
+    fn handles(&mut self, handles: &Vec<HandleRef>) -> Given<Handles> {
+        Ok(self.run.handles(handles))
+    }
+
+    fn handle_list(&mut self, handles: &Vec<HandleRef>) -> Given<Vec<Handle>> {
+        Ok(self.run.handles(handles))
+    }
+
+    /// The global handle that came with an object.
+    fn shared_handle(&mut self, handle: &HandleRef) -> Given<Handle> {
+        Ok(match handle {
+            HandleRef::Bound(binding) => self.run.bound[binding.index()].global,
+            HandleRef::Raw(raw) => Handle(*raw),
+        })
+    }
+
+    fn luid(&mut self, adapter: &AdapterNumber) -> Given<Luid> {
+        Ok(self.run.luid(*adapter))
+    }
+
+    fn wait_event(&mut self, _: &Option<Binding>) -> Given<EventId> {
+        Ok(NO_EVENT)
+    }
+
+    fn token(&mut self, share: &Share) -> Given<ShareToken> {
+        Ok(token(*share))
+    }
+
+    fn new_token(&mut self, (): &()) -> Given<ShareToken> {
+        Ok(token(self.binding.map(Share).unwrap_or_default()))
+    }
+
+    fn fence_value(&mut self, value: &u64) -> Given<u64> {
+        Ok(*value)
+    }
+
+    fn fence_values(&mut self, values: &Values) -> Given<Values> {
+        Ok(values.clone())
+    }
+
+    fn gpu_address(&mut self, address: &Address) -> Given<u64> {
+        Ok(self.run.address(*address))
+    }
+
+    fn object_info(&mut self, spec: &ObjectSpec) -> Given<SyncObjectInfo> {
+        Ok(SyncObjectInfo {
+            object_type: spec.object_type,
+            flags: spec.flags,
+            initial_state: spec.initial_state,
+            max_count: spec.max_count,
+            initial_count: spec.initial_count,
+            initial_value: spec.initial_value,
+            engine_affinity: spec.engine_affinity,
+            adapter: spec.adapter.map_or(Handle::NULL, |adapter| self.run.handle(adapter)),
+            vidpn_target: spec.target,
+            time_100ns: spec.time_100ns,
+            event: spec.event.map(|_| NO_EVENT),
+        })
+    }
+
+    fn gpu_signal(&mut self, signal: &GpuSignalSpec) -> Given<GpuSignal> {
+        Ok(match signal {
+            GpuSignalSpec::Monitored { objects, values } => {
+                GpuSignal::Monitored { objects: self.run.handles(objects), values: values.clone() }
+            }
+            GpuSignalSpec::Legacy { objects, fence_value } => {
+                GpuSignal::Legacy { objects: self.run.handles(objects), fence_value: *fence_value }
+            }
+            GpuSignalSpec::CpuEvent { event: _ } => GpuSignal::CpuEvent { event: NO_EVENT },
+        })
+    }
+
+    fn commands(&mut self, commands: &Vec<Command>) -> Given<Vec<u8>> {
+        Ok(self.run.private_data(commands))
+    }
+
+    fn out_buffer(&mut self, size: &BufferSize) -> Given<Vec<u8>> {
+        Ok(vec![0; size.0 as usize])
+    }
+
+    fn escape_data(&mut self, pieces: &Vec<Piece>) -> Given<Vec<u8>> {
+        Ok(self.run.bytes(pieces))
+    }
+
+    fn mutex_data(&mut self, text: &MutexText) -> Given<Vec<u8>> {
+        Ok(text.0.clone().unwrap_or_default().into_bytes())
+    }
+
+    fn new_mutex_data(&mut self, text: &MutexText) -> Given<Option<Vec<u8>>> {
+        Ok(text.0.clone().map(String::into_bytes))
+    }
+
+    fn mutex_buffer(&mut self, buffer: &MutexBuffer) -> Given<RuntimeBuffer> {
+        let mut data = self.mutex_data(&buffer.data)?;
+        let size = buffer.size.max(data.len() as u32);
+        data.resize((size as usize).min(limits::PRIVATE_DATA_BYTES_MAX), 0);
+        Ok(RuntimeBuffer { size, present: size != 0, data })
+    }
+
+    fn timeout(&mut self, timeout: &Timeout) -> Given<Option<i64>> {
+        Ok(match *timeout {
+            Timeout::Forever => None,
+            Timeout::Poll => Some(0),
+            Timeout::Within(time) => Some(-((time / 100) as i64)),
+            Timeout::Until(time) => Some(utc_100ns(time)),
+        })
+    }
+
+    /// An allocation of the process's own memory. Where nobody has memory its address is the runner's; a process that has
+    /// some takes its own.
+    fn new_allocation(&mut self, spec: &AllocationSpec) -> Given<Box<CreateAllocation>> {
+        const FIRST: u64 = 0x7E00_0000_0000;
+        const APART: u64 = 1 << 32;
+        let number = self.binding.map_or(0, |binding| u64::from(binding.0) + 1);
+        let mut flags = CreateAllocationFlags::EXISTING_SYS_MEM | CreateAllocationFlags::STANDARD_ALLOCATION;
+        flags.set(SHARED, spec.shared);
+        Ok(Box::new(CreateAllocation {
+            device: self.run.handle(spec.device),
+            flags,
+            standard: Some(StandardAllocation {
+                kind: StandardAllocation::EXISTING_HEAP,
+                size: spec.bytes,
+                ..StandardAllocation::default()
+            }),
+            allocations: vec![AllocationInfo {
+                system_memory: FIRST + number * APART,
+                ..AllocationInfo::default()
+            }],
+            ..CreateAllocation::default()
+        }))
+    }
+
+    fn gpu_va_operations(&mut self, ranges: &Vec<GpuVaRange>) -> Given<Vec<GpuVaOperation>> {
+        let operation = |range: &GpuVaRange| GpuVaOperation {
+            operation: range.operation,
+            base: self.run.address(range.base),
+            size: range.bytes,
+            ..GpuVaOperation::default()
+        };
+        Ok(ranges.iter().map(operation).collect())
+    }
+}
