@@ -5,7 +5,7 @@
 use alloc::vec;
 use core::mem::replace;
 
-use d3dkmt::{Call, SyncObjectFlags};
+use d3dkmt::{Call, SyncObjectFlags, calls_by_topic};
 
 use crate::ProcessId;
 use crate::ddi::Miniport;
@@ -14,29 +14,6 @@ use crate::kernel::{Called, Kernel};
 use crate::legacy::Form;
 use crate::native::NewFence;
 use crate::vaspace::Where;
-
-/// Makes of lists of calls, by topic, `dispatch_moved`, which knows the topic of a call, and a function for each topic.
-/// The fields of a call are named in a pattern that always matches.
-macro_rules! topics {
-    (
-        ($self:ident, $process:ident, $effects:ident)
-        $($topic:ident { $($call:ident $fields:tt => $behaviour:expr,)* })*
-    ) => {
-        fn dispatch_moved(&mut $self, process: ProcessId, call: Call, effects: &mut Effects) -> Called {
-            match call {
-                $($(Call::$call { .. })|* => $self.$topic(process, call, effects),)*
-            }
-        }
-
-        $(#[allow(unused_variables)]
-        fn $topic(&mut $self, $process: ProcessId, call: Call, $effects: &mut Effects) -> Called {
-            match call {
-                $(Call::$call $fields => $behaviour,)*
-                _ => unreachable!("`dispatch_moved` is made of the same list"),
-            }
-        })*
-    };
-}
 
 impl<M: Miniport> Kernel<M> {
     #[inline]
@@ -53,8 +30,9 @@ impl<M: Miniport> Kernel<M> {
         }
     }
 
-    topics! {
-        (self, process, effects)
+    calls_by_topic! {
+        fn dispatch_moved(&mut self, process: ProcessId, call: Call, effects: &mut Effects) -> Called,
+            by self.(process, call, effects) on call;
 
         of_adapters_and_devices {
             EnumAdapters { capacity } => self.enum_adapters(process, capacity),

@@ -19,8 +19,8 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use d3dkmt::{
-    AcquireOutcome, Call, EventId, GpuSignal, Handle, NtStatus, Reply, SignalFlags, WaitFromCpuFlags,
-    WaitOutcome, isa,
+    AcquireOutcome, Call, CallEffect, EventId, GpuSignal, Handle, NtStatus, Reply, SignalFlags,
+    WaitFromCpuFlags, WaitOutcome, isa,
 };
 use dxgkrnl::ddi::Miniport;
 use dxgkrnl::{DataMove, Effects, Input, Kernel, ProcessId};
@@ -139,65 +139,11 @@ fn of_call(call: &Call) -> (ToldKind, Option<u64>) {
         }
         Call::SubmitSignalToHwQueue { values, .. } => (ToldKind::Other, values.iter().copied().max()),
         Call::AcquireKeyedMutex { event, .. } => (ToldKind::Acquire { event: *event }, None),
-        Call::DestroyDevice { .. }
-        | Call::CloseAdapter { .. }
-        | Call::DestroyContext { .. }
-        | Call::DestroySynchronizationObject { .. }
-        | Call::DestroyKeyedMutex { .. }
-        | Call::DestroyPagingQueue { .. }
-        | Call::DestroyHwQueue { .. }
-        // A driver or a test hook may do anything.
-        | Call::Escape { .. }
-        | Call::MarkDeviceAsError { .. } => (ToldKind::Destroys, None),
-        Call::EnumAdapters { .. }
-        | Call::OpenAdapterFromLuid { .. }
-        | Call::QueryAdapterInfo { .. }
-        | Call::IsFeatureEnabled { .. }
-        | Call::CreateDevice { .. }
-        | Call::GetDeviceState { .. }
-        | Call::CreateContextVirtual { .. }
-        | Call::SignalFromCpu { .. }
-        | Call::WaitFromGpu { .. }
-        | Call::ShareObjects { .. }
-        | Call::CreateKeyedMutex { .. }
-        | Call::OpenKeyedMutex { .. }
-        | Call::OpenKeyedMutexFromNtHandle { .. }
-        | Call::ReadKeyedMutex { .. }
-        | Call::ReleaseKeyedMutex { .. }
-        | Call::CreateAllocation { .. }
-        | Call::DestroyAllocation { .. }
-        | Call::QueryResourceInfo { .. }
-        | Call::OpenResource { .. }
-        | Call::QueryResourceInfoFromNtHandle { .. }
-        | Call::OpenResourceFromNtHandle { .. }
-        | Call::Lock { .. }
-        | Call::Unlock { .. }
-        | Call::SetAllocationPriority { .. }
-        | Call::AllocationPriority { .. }
-        | Call::MakeResident { .. }
-        | Call::Evict { .. }
-        | Call::QueryVideoMemoryInfo { .. }
-        | Call::CreatePagingQueue { .. }
-        | Call::ReserveGpuVirtualAddress { .. }
-        | Call::MapGpuVirtualAddress { .. }
-        | Call::FreeGpuVirtualAddress { .. }
-        | Call::UpdateGpuVirtualAddress { .. }
-        | Call::CreateHwQueue { .. }
-        | Call::SubmitWaitToHwQueue { .. }
-        | Call::CreateNativeFence { .. }
-        | Call::OpenNativeFence { .. }
-        | Call::CreateDoorbell { .. }
-        | Call::ConnectDoorbell { .. }
-        | Call::DestroyDoorbell { .. }
-        | Call::NotifyWorkSubmission { .. }
-        | Call::SetContextPriority { .. }
-        | Call::ContextPriority { .. }
-        | Call::SetProcessPriorityClass { .. }
-        | Call::ProcessPriorityClass
-        | Call::OpenSynchronizationObject { .. }
-        | Call::OpenNtHandleFromName { .. }
-        | Call::WaitFromGpuLegacy { .. }
-        | Call::OpenSyncObject { .. } => (ToldKind::Other, None),
+        _ => match call.effect() {
+            // A driver or a test hook may do anything, too.
+            CallEffect::Destroys => (ToldKind::Destroys, None),
+            CallEffect::None | CallEffect::MakesNtHandle => (ToldKind::Other, None),
+        },
     }
 }
 

@@ -198,3 +198,62 @@ macro_rules! declare_replies {
         }
     };
 }
+
+/// One match over all calls, in functions by topic. Each call stands in one topic, or the program does not compile.
+///
+/// ```text
+/// calls_by_topic! {
+///     fn perform(actor: &Actor, call: &Call) -> Done, by (actor, call) on call;
+///     of_adapters {
+///         EnumAdapters { capacity } => adapter::enumerate(*capacity),
+///     }
+/// }
+/// ```
+///
+/// The function `perform` hands a call to that of its topic. Among methods it is `by self.(call)`.
+#[macro_export]
+macro_rules! calls_by_topic {
+    (
+        $(#[$attribute:meta])*
+        $visibility:vis fn $name:ident $parameters:tt -> $result:ty, by $receiver:ident . $arguments:tt on $call:ident;
+        $($topic:ident { $($variant:ident $fields:tt => $behaviour:expr,)+ })+
+    ) => {
+        $(#[$attribute])*
+        $visibility fn $name $parameters -> $result {
+            match $call {
+                $($($crate::Call::$variant { .. })|+ => $receiver.$topic $arguments,)+
+            }
+        }
+
+        $($crate::calls_of_topic! { $topic $parameters $result, $call $($variant $fields => $behaviour,)+ })+
+    };
+    (
+        $(#[$attribute:meta])*
+        $visibility:vis fn $name:ident $parameters:tt -> $result:ty, by $arguments:tt on $call:ident;
+        $($topic:ident { $($variant:ident $fields:tt => $behaviour:expr,)+ })+
+    ) => {
+        $(#[$attribute])*
+        $visibility fn $name $parameters -> $result {
+            match $call {
+                $($($crate::Call::$variant { .. })|+ => $topic $arguments,)+
+            }
+        }
+
+        $($crate::calls_of_topic! { $topic $parameters $result, $call $($variant $fields => $behaviour,)+ })+
+    };
+}
+
+/// The calls of one topic.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! calls_of_topic {
+    ($topic:ident $parameters:tt $result:ty, $call:ident $($variant:ident $fields:tt => $behaviour:expr,)+) => {
+        #[allow(unused_variables)]
+        fn $topic $parameters -> $result {
+            match $call {
+                $($crate::Call::$variant $fields => $behaviour,)+
+                _ => unreachable!("the list of topics is made of the same calls"),
+            }
+        }
+    };
+}
