@@ -2,6 +2,9 @@
 
 use prost::Message as _;
 
+/// The frames of the channel, which are types of ours.
+const FRAMES: [&str; 2] = ["ToHost", "ToGuest"];
+
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!("cargo:rerun-if-changed=proto");
     let files =
@@ -11,9 +14,28 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     // Reflection serves this.
     let path = std::path::PathBuf::from(std::env::var("OUT_DIR")?).join("descriptors.bin");
     std::fs::write(path, descriptors.encode_to_vec())?;
-    // What can be long: see bulk.rs.
-    let long = [".gpupv.channel.Escape.data", ".gpupv.channel.ToGuest.escape"];
-    let builder = long.into_iter().fold(tonic_prost_build::configure(), |builder, path| builder.bytes(path));
-    builder.build_client(services).build_server(services).compile_fds(descriptors)?;
+    let builder = FRAMES.into_iter().fold(tonic_prost_build::configure(), |builder, frame| {
+        builder.extern_path(format!(".gpupv.channel.{frame}"), format!("crate::channel::{frame}"))
+    });
+    let builder = builder.build_client(services).build_server(services);
+    builder.compile_fds(without_calls(descriptors))?;
     Ok(())
+}
+
+/// The messages of the channel that are neither its frames nor in them as calls and replies: those are encoded by their
+/// rows in `d3dkmt`, and `tests/contract.rs` compares the rows with the file.
+fn without_calls(mut descriptors: prost_types::FileDescriptorSet) -> prost_types::FileDescriptorSet {
+    const GENERATED: [&str; 5] = ["Hello", "Welcome", "Times", "Woken", "Luid"];
+    for file in descriptors.file.iter_mut().filter(|file| file.package() == "gpupv.channel") {
+        file.message_type.retain(|message| [&GENERATED[..], &FRAMES].concat().contains(&message.name()));
+        // Messages that have a frame in them are derived by what is in it: one field of each says what it is like.
+        for frame in file.message_type.iter_mut().filter(|message| FRAMES.contains(&message.name())) {
+            frame.oneof_decl.clear();
+            frame.field.retain(|field| ["times", "goodbye"].contains(&field.name()));
+            frame.field.iter_mut().for_each(|field| field.oneof_index = None);
+        }
+        // It has places of messages by their numbers.
+        file.source_code_info = None;
+    }
+    descriptors
 }

@@ -7,7 +7,7 @@
 use d3dkmt::{Call, Handle, NtStatus, Reply, ShareToken};
 
 use crate::channel;
-use crate::convert::{ConvertError, call_from_body, call_to_frame, reply_from_body, reply_to_body, token};
+use crate::convert::{ConvertError, call_from_body, call_to_frame, reply_from_body, reply_into_body, token};
 use crate::frame::{FrameBuffer, FrameError, append, decode};
 
 mod wire {
@@ -197,7 +197,7 @@ impl Report {
         let body = match &self.outcome {
             Outcome::Nothing => None,
             Outcome::Reply(reply) => {
-                let body = reply_to_body(reply);
+                let body = reply_into_body(reply.clone());
                 Some(Body::Reply(channel::ToGuest { request: 0, status: 0, body }))
             }
             Outcome::Value(value) => Some(Body::Value(*value)),

@@ -1,5 +1,5 @@
-//! The wire: generated messages, framing, and the conversions between messages and the types of
-//! [`d3dkmt`]. Messages stop at this crate's edge: the model never sees one.
+//! The wire: framing, calls and replies as their rows in [`d3dkmt`] have them, and generated messages for everything
+//! else. Messages stop at this crate's edge: the model never sees one.
 #![deny(unsafe_code)]
 
 pub mod actor;
@@ -8,11 +8,14 @@ pub mod bulk;
 pub mod convert;
 pub mod frame;
 pub mod limits;
+mod wire;
 
-/// The data channel.
+/// The data channel. Its two frames are written by the rows of the tables of calls and replies.
 pub mod channel {
     #![allow(clippy::all)]
     include!(concat!(env!("OUT_DIR"), "/gpupv.channel.rs"));
+
+    pub use crate::wire::{ToGuest, ToHost, encode_answer_frame, encode_call_frame, to_guest, to_host};
 }
 
 /// Brokers: how a process gets its stream and its memory.

@@ -1,6 +1,7 @@
 //! Round trips of every conversion, and frames under hostile bytes.
 
 mod any;
+mod contract;
 
 use d3dkmt::NtStatus;
 use proptest::collection::vec;
@@ -75,21 +76,31 @@ proptest! {
 
     #[test]
     fn a_gpu_signal_that_says_two_things_is_refused(
-        event in 1..=u64::MAX, fence_value in any::<u64>(), values in vec(any::<u64>(), 1..3)
+        event in 1..=u64::MAX, fence_value in any::<u64>(), value in any::<u64>()
     ) {
-        use crate::channel::{SignalFromGpu, to_host::Body};
-        let (objects, some) = (vec![1], Some(fence_value));
-        let (first_object, first_value) = (Some(1), Some(values[0]));
-        for wire in [
-            SignalFromGpu { event, fence_value: some, ..Default::default() },
-            SignalFromGpu { event, objects: objects.clone(), ..Default::default() },
-            SignalFromGpu { event, values: values.clone(), ..Default::default() },
-            SignalFromGpu { event, first_object, ..Default::default() },
-            SignalFromGpu { event, first_value, ..Default::default() },
-            SignalFromGpu { fence_value: some, first_value, ..Default::default() },
-            SignalFromGpu { fence_value: some, objects, values, ..Default::default() },
-        ] {
-            prop_assert!(call_from_body(Body::SignalFromGpu(wire)).is_err());
+        use prost::encoding::{fixed32, uint64};
+        let event = |bytes: &mut Vec<u8>| uint64::encode(5, &event, bytes);
+        let fence_value = |bytes: &mut Vec<u8>| uint64::encode(6, &fence_value, bytes);
+        let object = |bytes: &mut Vec<u8>| fixed32::encode(8, &1, bytes);
+        let objects = |bytes: &mut Vec<u8>| fixed32::encode_packed(2, &[1], bytes);
+        let first_value = |bytes: &mut Vec<u8>| uint64::encode(9, &value, bytes);
+        let values = |bytes: &mut Vec<u8>| uint64::encode_packed(3, &[value], bytes);
+        let says: [[&dyn Fn(&mut Vec<u8>); 2]; 7] = [
+            [&event, &fence_value],
+            [&event, &objects],
+            [&event, &values],
+            [&event, &object],
+            [&event, &first_value],
+            [&fence_value, &first_value],
+            [&fence_value, &values],
+        ];
+        for both in says {
+            let mut message = Vec::new();
+            both.iter().for_each(|field| field(&mut message));
+            let mut frame = Vec::new();
+            prost::encoding::bytes::encode(17, &message, &mut frame);
+            let frame: crate::channel::ToHost = decode(&frame).unwrap();
+            prop_assert!(call_from_body(frame.body.unwrap()).is_err());
         }
     }
 
@@ -185,18 +196,16 @@ fn a_length_that_never_ends_is_refused() {
 
 #[test]
 fn data_of_an_escape_move_from_its_message_to_its_answer() {
-    use crate::channel::{Escape, to_guest, to_host};
-    use d3dkmt::{Call, Reply};
+    use crate::channel::{to_guest, to_host};
+    use d3dkmt::{Call, EscapeFlags, Handle, Reply};
     let data = vec![7; 64 * 1024];
     let place = data.as_ptr();
-    let call =
-        call_from_body(to_host::Body::Escape(Escape { data: data.into(), ..Escape::default() })).unwrap();
-    let Some(to_host::Body::Escape(escape)) = call_into_frame(1, call).body else { panic!("another call") };
-    let Ok(Call::Escape { data, .. }) = call_from_body(to_host::Body::Escape(escape)) else {
-        panic!("no call")
-    };
+    let (adapter, flags) = (Handle(1), EscapeFlags::empty());
+    let escape = Call::Escape { adapter, device: Handle::NULL, context: Handle::NULL, kind: 0, flags, data };
+    let Some(body @ to_host::Body::Call(_)) = call_into_frame(1, escape).body else { panic!("no call") };
+    let Ok(Call::Escape { data, .. }) = call_from_body(body) else { panic!("another call") };
     let frame = answer_into_frame(1, NtStatus::SUCCESS, Reply::Escape(data));
-    let Some(to_guest::Body::Escape(data)) = &frame.body else { panic!("{:?}", frame.status) };
+    let Some(to_guest::Body::Reply(Reply::Escape(data))) = &frame.body else { panic!("{:?}", frame.status) };
     assert_eq!((data.as_ptr(), data.len()), (place, 64 * 1024));
     let read = from_host(frame).unwrap();
     let FromHost::Answer { reply: Reply::Escape(data), .. } = read else { panic!() };

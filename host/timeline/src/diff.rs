@@ -232,7 +232,7 @@ impl Side {
     }
 
     fn called(&mut self, process: &str, sequence: u64, now: Nanos, call: &Call, answer: Option<&Answer>) {
-        *self.calls.entry(call.name()).or_default() += 1;
+        *self.calls.entry(call.name().to_owned()).or_default() += 1;
         let told = hash(format_args!("{call:?}"));
         let answered = answer.map_or(0, |answer| hash(format_args!("{} {:?}", answer.status, answer.reply)));
         let seen = self.processes.entry(process.to_owned()).or_default();

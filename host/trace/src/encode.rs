@@ -2,11 +2,12 @@
 //! built in between. The bytes are those that prost would write; `convert` reads them back. What has a compact form
 //! never comes here: see [`crate::compact`].
 
-use d3dkmt::{Call, Handle};
-use dxgkrnl::{Effects, EngineId, Fault, Input, Nanos, ProcessId};
+use d3dkmt::Handle;
+use dxgkrnl::{Answer, Effects, EngineId, Fault, Input, Nanos, ProcessId};
 use prost::Message;
 use prost::encoding::{WireType, encode_varint, encoded_len_varint};
-use proto::convert::{answer_to_frame, call_to_frame, wake_to_frame};
+use proto::channel::{encode_answer_frame, encode_call_frame};
+use proto::convert::wake_to_frame;
 
 /// Kind of a record that is a message `Entered`.
 pub(crate) const ENTERED: u8 = 0x41;
@@ -87,14 +88,9 @@ pub(crate) fn chosen(tag: u32, value: u64, out: &mut Vec<u8>) {
 
 fn handle(tag: u32, handle: Handle, out: &mut Vec<u8>) {
     if handle != Handle::NULL {
-        chosen_handle(tag, handle, out);
+        key(tag, WireType::ThirtyTwoBit, out);
+        out.extend_from_slice(&handle.0.to_le_bytes());
     }
-}
-
-/// A handle in an optional field: NULL is written as well.
-fn chosen_handle(tag: u32, handle: Handle, out: &mut Vec<u8>) {
-    key(tag, WireType::ThirtyTwoBit, out);
-    out.extend_from_slice(&handle.0.to_le_bytes());
 }
 
 fn text(tag: u32, value: &str, out: &mut Vec<u8>) {
@@ -105,62 +101,11 @@ fn text(tag: u32, value: &str, out: &mut Vec<u8>) {
     }
 }
 
-fn frame(tag: u32, process: ProcessId, message: &impl Message, out: &mut Vec<u8>) {
+fn frame(tag: u32, process: ProcessId, out: &mut Vec<u8>, message: impl FnOnce(&mut Vec<u8>)) {
     nested(tag, out, |out| {
         number(1, process.0.into(), out);
-        nested(2, out, |out| message.encode_raw(out));
+        nested(2, out, message);
     });
-}
-
-/// `channel.ToHost`. Signals and waits are by far the most: they are written without a message in between,
-/// which would own copies of their arrays.
-fn call_frame(request: u64, call: &Call, out: &mut Vec<u8>) {
-    match call {
-        Call::SignalFromCpu { device, objects, values, flags } => {
-            number(1, request, out);
-            nested(14, out, |out| {
-                cpu_operation(*device, objects, values, flags.bits(), out);
-                first_of_each(5, objects, values, out);
-            });
-        }
-        Call::WaitFromCpu { device, objects, values, flags, event } => {
-            number(1, request, out);
-            nested(15, out, |out| {
-                cpu_operation(*device, objects, values, flags.bits(), out);
-                number(5, event.0, out);
-                first_of_each(6, objects, values, out);
-            });
-        }
-        other => call_to_frame(request, other).encode_raw(out),
-    }
-}
-
-/// The fields that `channel.SignalFromCpu` and `channel.WaitFromCpu` share: in the lists all but the first.
-fn cpu_operation(device: Handle, objects: &[Handle], values: &[u64], flags: u32, out: &mut Vec<u8>) {
-    handle(1, device, out);
-    if let [_, objects @ ..] = objects
-        && !objects.is_empty()
-    {
-        nested(2, out, |out| {
-            objects.iter().for_each(|object| out.extend_from_slice(&object.0.to_le_bytes()))
-        });
-    }
-    if let [_, values @ ..] = values
-        && !values.is_empty()
-    {
-        nested(3, out, |out| values.iter().for_each(|value| varint(*value, out)));
-    }
-    number(4, flags.into(), out);
-}
-
-/// The first object and, under the next tag, the first value.
-fn first_of_each(tag: u32, objects: &[Handle], values: &[u64], out: &mut Vec<u8>) {
-    if let Some(object) = objects.first() {
-        chosen_handle(tag, *object, out);
-    }
-    if let Some(value) = values.first() {
-        chosen(tag + 1, *value, out);
-    }
 }
 
 /// A record of `Entered`: the first half of a step.
@@ -193,7 +138,7 @@ fn input(input: &Input, out: &mut Vec<u8>) {
         }),
         Input::Call { process, request, call } => nested(6, out, |out| {
             number(1, process.0.into(), out);
-            nested(2, out, |out| call_frame(*request, call, out));
+            nested(2, out, |out| encode_call_frame(*request, call, out));
         }),
         Input::ProcessGone { process } => chosen(7, process.0.into(), out),
         Input::ProcessFrozen { process, frozen } => nested(13, out, |out| {
@@ -263,11 +208,12 @@ pub(crate) fn effects(effects: &Effects, out: &mut Vec<u8>) {
         });
     }
     for answer in answers {
-        let message = answer_to_frame(answer.request, answer.status, &answer.reply);
-        frame(2, answer.process, &message, out);
+        let Answer { process, request, status, reply } = answer;
+        frame(2, *process, out, |out| encode_answer_frame(*request, status.0, reply, out));
     }
     for event in events {
-        frame(3, event.process, &wake_to_frame(event.event, event.status), out);
+        let wake = wake_to_frame(event.event, event.status);
+        frame(3, event.process, out, |out| wake.encode_raw(out));
     }
     for note in notes {
         nested(4, out, |out| {

@@ -99,7 +99,7 @@ names_no_handle! {
 }
 
 /// What `D3DKMTQueryVideoMemoryInfo` answers, in bytes.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default, Serialize, Deserialize)]
 pub struct VideoMemoryInfo {
     pub budget: u64,
     pub current_usage: u64,
@@ -108,7 +108,7 @@ pub struct VideoMemoryInfo {
 }
 
 /// `D3DKMT_ADAPTERINFO`.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Adapter {
     pub handle: Handle,
     pub luid: Luid,
@@ -116,7 +116,7 @@ pub struct Adapter {
 }
 
 /// What creating or opening a sync object gives back.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct CreatedSyncObject {
     pub object: Handle,
     /// Global handle, for legacy sharing only (FEN-063).
@@ -130,7 +130,7 @@ pub struct CreatedSyncObject {
 }
 
 /// `D3DKMT_DEVICEPAGEFAULT_STATE`, as far as it is known.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default, Serialize, Deserialize)]
 pub struct PageFaultState {
     /// `DXGK_PAGE_FAULT_FLAGS`.
     pub flags: u32,
@@ -138,7 +138,7 @@ pub struct PageFaultState {
 }
 
 /// How a keyed mutex was acquired, or not. The fence value is written whatever the outcome (W-192).
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum AcquireOutcome {
     /// It is the caller's: STATUS_SUCCESS.
     Acquired { fence_value: u64 },
@@ -151,7 +151,7 @@ pub enum AcquireOutcome {
 }
 
 /// How a CPU wait was taken.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum WaitOutcome {
     /// The condition holds: no wake-up will follow.
     Satisfied,
@@ -160,7 +160,7 @@ pub enum WaitOutcome {
 }
 
 /// `DXGK_ISFEATUREENABLED_RESULT`.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct FeatureResult {
     pub version: u16,
     pub enabled: bool,

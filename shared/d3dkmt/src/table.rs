@@ -65,6 +65,9 @@ macro_rules! declare_calls {
                 }
             }
 
+            /// The tags of all calls.
+            pub const TAGS: &'static [u32] = &[$($tag),+];
+
             /// How scenarios write each call, in the order of the table.
             pub const FORMS: &'static [(&'static str, &'static str)] = &[$((stringify!($name), $form)),+];
 
@@ -158,7 +161,7 @@ macro_rules! declare_replies {
         $(($bare:ident: $bare_type:ty))?
         $([$index:tt: $tuple:ty])?;)+) => {
         /// What a call gives back beside its status.
-        #[derive(Clone, PartialEq, Eq, Debug)]
+        #[derive(Clone, PartialEq, Eq, Hash, Debug)]
         pub enum Reply {
             /// Only the status.
             None,
@@ -176,6 +179,9 @@ macro_rules! declare_replies {
         }
 
         impl Reply {
+            /// The tags of all replies.
+            pub const TAGS: &'static [u32] = &[$($tag),+];
+
             pub const fn kind(&self) -> ReplyKind {
                 match self {
                     Reply::None => ReplyKind::None,

@@ -2,12 +2,14 @@
 
 use std::net::Shutdown;
 
+use d3dkmt::{Call, EventId};
 use e2e::embedded::Embedded;
 use e2e::polling::until;
 use e2e::wire::{Attached, Broker, Client, Steady, Stream, hello_frame};
 use proto::PROTOCOL_VERSION;
 use proto::attach::broker_request::{Attach, Body, Grow};
-use proto::channel::{EnumAdapters, OpenSyncObject, ShareObjects, ToHost, WaitFromCpu, to_host};
+use proto::channel::ToHost;
+use proto::convert::call_to_frame;
 use proto::frame::append;
 
 fn framed(frame: &ToHost) -> Vec<u8> {
@@ -16,8 +18,17 @@ fn framed(frame: &ToHost) -> Vec<u8> {
     bytes
 }
 
-fn framed_body(body: to_host::Body) -> Vec<u8> {
-    framed(&ToHost { request: 1, body: Some(body) })
+/// A frame of request 1 whose body is field `number`, a message with this content.
+fn framed_message(number: u8, content: &[u8]) -> Vec<u8> {
+    const LENGTH_DELIMITED: u16 = 2;
+    let key = u16::from(number) << 3 | LENGTH_DELIMITED;
+    let key = if key < 0x80 { vec![key as u8] } else { vec![key as u8 | 0x80, (key >> 7) as u8] };
+    let frame = [&[8, 1], key.as_slice(), &[content.len() as u8], content].concat();
+    [&[frame.len() as u8], frame.as_slice()].concat()
+}
+
+fn enumerate_adapters() -> Vec<u8> {
+    framed(&call_to_frame(1, &Call::EnumAdapters { capacity: 1 }))
 }
 
 /// The stream ends with this reason, counted, and the process is gone. Everybody else works on.
@@ -31,9 +42,8 @@ fn ends(daemon: &Embedded, steady: &mut Steady, case: &str, stream: &mut Stream,
 
 /// Each is sent by an open channel; the reason that its Goodbye must name.
 fn bad_frames() -> Vec<(&'static str, Vec<u8>, &'static str)> {
-    let wait = WaitFromCpu { event: 0, ..WaitFromCpu::default() };
-    let share = ShareObjects { token: vec![1; 15], ..ShareObjects::default() };
-    let open = OpenSyncObject::default();
+    let cancel = call_to_frame(1, &Call::CancelWait { event: EventId(0) });
+    let short_token = [&[0x1A, 15], [1; 15].as_slice()].concat();
     let hello = hello_frame(PROTOCOL_VERSION, &[0; 16]);
     vec![
         ("a second Hello", framed(&hello), "second Hello"),
@@ -45,10 +55,10 @@ fn bad_frames() -> Vec<(&'static str, Vec<u8>, &'static str)> {
         ("an empty frame", vec![0], "no body"),
         // Field 200, a varint.
         ("a body nobody knows", vec![3, 0xC0, 0x0C, 0x01], "kind unknown"),
-        ("a wait without a name", framed_body(to_host::Body::WaitFromCpu(wait)), "event is 0"),
-        ("a cancelled wait without a name", framed_body(to_host::Body::CancelWait(0)), "event is 0"),
-        ("a share token of 15 bytes", framed_body(to_host::Body::ShareObjects(share)), "token is 15"),
-        ("an open without a token", framed_body(to_host::Body::OpenSyncObject(open)), "token is 0"),
+        ("a wait without a name", framed_message(15, &[]), "event is 0"),
+        ("a cancelled wait without a name", framed(&cancel), "event is 0"),
+        ("a share token of 15 bytes", framed_message(20, &short_token), "token is 15"),
+        ("an open without a token", framed_message(21, &[]), "token is 0"),
         // CloseShare of version 2: no process may say that a handle is closed which others may hold.
         ("a close of an NT handle", [vec![19, 0xB2, 0x01, 16], vec![7; 16]].concat(), "kind unknown"),
     ]
@@ -75,7 +85,7 @@ fn a_bad_frame_closes_its_stream_with_a_reason_and_nothing_else() {
 fn frames_before_a_bad_one_are_answered_first() {
     let daemon = Embedded::start();
     let mut client = Client::new(&daemon.broker());
-    let enumerate = framed_body(to_host::Body::EnumAdapters(EnumAdapters { capacity: 1 }));
+    let enumerate = enumerate_adapters();
     client.stream.send(&[enumerate.clone(), enumerate.clone(), vec![0], enumerate].concat());
     let mut answers = 0;
     let goodbye = loop {
@@ -94,7 +104,7 @@ fn frames_before_a_bad_one_are_answered_first() {
 fn a_stream_that_does_not_begin_well_is_closed_with_a_reason() {
     let daemon = Embedded::start();
     let mut steady = Steady::new(&daemon.broker());
-    let enumerate = framed_body(to_host::Body::EnumAdapters(EnumAdapters { capacity: 1 }));
+    let enumerate = enumerate_adapters();
     let cases = [
         ("no Hello", enumerate, "something else than Hello"),
         ("a wrong version", framed(&hello_frame(PROTOCOL_VERSION + 1, &[0; 16])), "protocol version"),
@@ -144,7 +154,7 @@ fn a_token_opens_the_stream_it_came_with_once_and_no_other() {
 fn a_stream_cut_off_inside_a_frame_is_a_breach_and_one_that_ends_between_frames_is_not() {
     let daemon = Embedded::start();
     let mut steady = Steady::new(&daemon.broker());
-    let enumerate = framed_body(to_host::Body::EnumAdapters(EnumAdapters { capacity: 1 }));
+    let enumerate = enumerate_adapters();
     for length in 1..enumerate.len() {
         let mut client = Client::new(&daemon.broker());
         client.stream.send(&enumerate[..length]);

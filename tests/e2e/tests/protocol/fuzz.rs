@@ -7,7 +7,7 @@ use d3dkmt::{
 use e2e::embedded::Embedded;
 use e2e::random::Random;
 use e2e::wire::{Attached, Client, Steady};
-use proto::channel::{ShareObjects, ToHost, to_host};
+use proto::channel::ToHost;
 use proto::convert::call_to_frame;
 use proto::frame::append;
 
@@ -199,9 +199,9 @@ fn any_frame(random: &mut Random, known: &Known) -> Vec<u8> {
         }
         2 => append(&ToHost { request, body: None }, &mut bytes),
         3 => {
-            let data = vec![0; random.pick(&[1000, 100_000, 131_000, 131_072, 140_000])];
-            let share = ShareObjects { token: data, ..ShareObjects::default() };
-            append(&ToHost { request, body: Some(to_host::Body::ShareObjects(share)) }, &mut bytes);
+            let name = "n".repeat(random.pick(&[1000, 100_000, 131_000, 131_072, 140_000]));
+            let call = Call::OpenNtHandleFromName { name, desired_access: 0, token: ShareToken([1; 16]) };
+            append(&call_to_frame(request, &call), &mut bytes);
         }
         4 => {
             append(&call_to_frame(request, &any_call(random, known)), &mut bytes);
