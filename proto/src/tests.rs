@@ -85,7 +85,8 @@ proptest! {
         let objects = |bytes: &mut Vec<u8>| fixed32::encode_packed(2, &[1], bytes);
         let first_value = |bytes: &mut Vec<u8>| uint64::encode(9, &value, bytes);
         let values = |bytes: &mut Vec<u8>| uint64::encode_packed(3, &[value], bytes);
-        let says: [[&dyn Fn(&mut Vec<u8>); 2]; 7] = [
+        type Says<'a> = &'a dyn Fn(&mut Vec<u8>);
+        let says: [[Says; 2]; 7] = [
             [&event, &fence_value],
             [&event, &objects],
             [&event, &values],

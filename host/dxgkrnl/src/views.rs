@@ -259,6 +259,7 @@ impl<M: Miniport> Kernel<M> {
     }
 
     /// What is counted twice - in a table, and in the record of its owner - and does not agree.
+    #[expect(clippy::too_many_lines, reason = "a line for each count")]
     pub fn miscounted(&self) -> Option<&'static str> {
         if let Some(wrong) = self.misscheduled() {
             return Some(wrong);

@@ -133,6 +133,7 @@ impl Session {
         Input::Call { process, request, call }
     }
 
+    #[expect(clippy::too_many_lines, reason = "a line for each kind of call")]
     fn call(&mut self, guest: &Guest) -> Call {
         let (device, context) = (self.pick(&guest.devices), self.pick(&guest.contexts));
         let queue = self.pick(&guest.queues);

@@ -173,11 +173,10 @@ impl<'a> ModelWorld<'a> {
     fn perform(&mut self, thread: Thread, request: Request) {
         let process = self.program.process_of(thread);
         let guest = &mut self.guests[process.index()];
-        let (mut call, event) = match request {
+        let status = match request {
             Request::NewEvent { event } => {
                 guest.events.push((event, 0));
-                self.answers[thread.index()] = Some(Answer { status: NtStatus::SUCCESS, reply: Reply::None });
-                return;
+                NtStatus::SUCCESS
             }
             Request::Ring { queue, last_queued, buffers } => {
                 let attached = guest.attached;
@@ -185,28 +184,27 @@ impl<'a> ModelWorld<'a> {
                     let process = self.host.id(process);
                     self.input(Input::DoorbellRung { process, queue, last_queued, buffers });
                 }
-                self.answers[thread.index()] = Some(Answer { status: NtStatus::SUCCESS, reply: Reply::None });
-                return;
+                NtStatus::SUCCESS
             }
             Request::CloseShare { token } => {
                 let (status, closed) = self.host.close(self.host.id(process), token);
                 closed.into_iter().for_each(|input| self.input(input));
-                self.answers[thread.index()] = Some(Answer { status, reply: Reply::None });
-                return;
+                status
             }
             Request::Store { allocation, first, count, word } => {
                 let id = self.host.id(process);
-                let status = self.host.memory.store(id, allocation, (first, count), word);
-                self.answers[thread.index()] = Some(Answer { status, reply: Reply::None });
-                return;
+                self.host.memory.store(id, allocation, (first, count), word)
             }
-            Request::Call { .. } if guest.lost => {
-                self.answers[thread.index()] =
-                    Some(Answer { status: NtStatus::DEVICE_REMOVED, reply: Reply::None });
-                return;
-            }
-            Request::Call { call, event } => (call, event),
+            Request::Call { .. } if guest.lost => NtStatus::DEVICE_REMOVED,
+            Request::Call { call, event } => return self.perform_call(thread, call, event),
         };
+        self.answers[thread.index()] = Some(Answer { status, reply: Reply::None });
+    }
+
+    /// Makes a call; its answer is there once the thread does not sleep.
+    fn perform_call(&mut self, thread: Thread, mut call: Call, event: Option<u32>) {
+        let process = self.program.process_of(thread);
+        let guest = &mut self.guests[process.index()];
         let id = EventId(guest.next_event + 1);
         let target = match (&mut call, event) {
             (Call::WaitFromCpu { event: named, .. }, event) => {

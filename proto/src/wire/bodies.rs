@@ -207,7 +207,10 @@ macro_rules! read_row {
     ($of:ident, $name:ident, $wire_type:ident, $buf:ident, $context:ident; { $($field_tag:tt $field:ident $type:ty),+ }) => {{
         $(let mut $field = <$type as Field>::Read::default();)+
         merge_message($wire_type, $buf, $context, |incoming| {
-            Ok($(<$type as Field>::merge(&mut $field, $field_tag, incoming)?)||+)
+            $(if <$type as Field>::merge(&mut $field, $field_tag, incoming)? {
+                return Ok(true);
+            })+
+            Ok(false)
         })?;
         (|| Ok($of::$name {
             $($field: <$type as Field>::finish(
@@ -329,7 +332,10 @@ mod of_replies {
         VideoMemoryInfo, WaitOutcome,
     };
 
-    use super::*;
+    use super::{
+        Bare, Body, Buf, BufMut, DecodeContext, Field, Named, Reply, WireType, encode_message_head,
+        merge_message, message_len, pb,
+    };
 
     d3dkmt::for_each_reply!(replies);
 }

@@ -201,6 +201,35 @@ impl<M: Machine> Broker<M> {
                 Pending::TakeBack { client, process, address },
                 Ok(Some(host_to_guestd::Body::TakenBack(true))) | Err(_),
             ) => self.taken_back(client, process, address),
+            (
+                pending @ (Pending::KeepEvent { .. } | Pending::ForgetEvent { .. } | Pending::Settle { .. }),
+                answer,
+            ) => return self.answered_of_events(pending, answer),
+            (Pending::Returning, Ok(Some(host_to_guestd::Body::Returned(true)))) => {}
+            // One that the host has no room for is as one that it does not know.
+            (Pending::NtHandleHeld, Ok(Some(host_to_guestd::Body::NtHandleHeld(true))) | Err(_)) => {}
+            (Pending::Resume { client, process }, Ok(Some(host_to_guestd::Body::Resumed(resumed)))) => {
+                return self.resumed(client, process, resumed);
+            }
+            (Pending::Resume { client, process }, Err(words)) => self.not_resumed(client, process, words),
+            (Pending::LendAgain { client, process }, Ok(Some(host_to_guestd::Body::Lent(true)))) => {
+                self.asked(client, process, Ok(()));
+            }
+            (Pending::LendAgain { client, process }, Err(words)) => self.asked(client, process, Err(words)),
+            (pending @ Pending::Returning, Err(_)) => return Err(wrong_answer(&pending)),
+            // The process that waits for this answer is ended when the link is.
+            (pending, Ok(_)) => return Err(wrong_answer(&pending)),
+        }
+        Ok(())
+    }
+
+    /// The same of what is about events.
+    fn answered_of_events(
+        &mut self,
+        pending: Pending,
+        answer: Result<Option<host_to_guestd::Body>, String>,
+    ) -> Result<(), &'static str> {
+        match (pending, answer) {
             (Pending::KeepEvent { client, process, event }, Ok(Some(host_to_guestd::Body::Bell(token)))) => {
                 self.bell_made(client, process, event, token);
             }
@@ -220,43 +249,7 @@ impl<M: Machine> Broker<M> {
                 self.rung(client, process, &rung);
             }
             (Pending::Settle { client, process }, Err(words)) => self.asked(client, process, Err(words)),
-            (Pending::Returning, Ok(Some(host_to_guestd::Body::Returned(true)))) => {}
-            // One that the host has no room for is as one that it does not know.
-            (Pending::NtHandleHeld, Ok(Some(host_to_guestd::Body::NtHandleHeld(true))) | Err(_)) => {}
-            (Pending::Resume { client, process }, Ok(Some(host_to_guestd::Body::Resumed(resumed)))) => {
-                return self.resumed(client, process, resumed);
-            }
-            (Pending::Resume { client, process }, Err(words)) => self.not_resumed(client, process, words),
-            (Pending::LendAgain { client, process }, Ok(Some(host_to_guestd::Body::Lent(true)))) => {
-                self.asked(client, process, Ok(()));
-            }
-            (Pending::LendAgain { client, process }, Err(words)) => self.asked(client, process, Err(words)),
-            // Whoever waits for this answer is ended when the link is.
-            (Pending::Hello, Ok(_)) => return Err("its answer to our hello is not `welcome`"),
-            (Pending::Attach { .. }, Ok(_)) => return Err("its answer to an attach is not `attached`"),
-            (Pending::AddMemory { .. }, Ok(_)) => return Err("its answer to new memory is not `first_slot`"),
-            (Pending::MakeNtHandle { .. }, Ok(_)) => {
-                return Err("its answer to a new NT handle is no `nt_handle`");
-            }
-            (Pending::NtHandleClosed, Ok(_)) => {
-                return Err("its answer to a closed NT handle is not `nt_handle_closed`");
-            }
-            (Pending::Detach { .. }, Ok(_)) => return Err("its answer to a detach is not `detached`"),
-            (Pending::Lend { .. }, Ok(_)) => return Err("its answer to lent pages is not `lent`"),
-            (Pending::TakeBack { .. }, Ok(_)) => {
-                return Err("its answer to pages taken back is not `taken_back`");
-            }
-            (Pending::KeepEvent { .. }, Ok(_)) => return Err("its answer to an event to keep is no `bell`"),
-            (Pending::ForgetEvent { .. }, Ok(_)) => {
-                return Err("its answer to an event to forget is not `forgotten`");
-            }
-            (Pending::Settle { .. }, Ok(_)) => return Err("its answer to settle is not `rung`"),
-            (Pending::Returning, _) => return Err("its answer to who is back is not `returned`"),
-            (Pending::NtHandleHeld, Ok(_)) => {
-                return Err("its answer to an NT handle that is held is not `nt_handle_held`");
-            }
-            (Pending::Resume { .. }, Ok(_)) => return Err("its answer to a resume is not `resumed`"),
-            (Pending::LendAgain { .. }, Ok(_)) => return Err("its answer to pages lent again is not `lent`"),
+            (pending, _) => return Err(wrong_answer(&pending)),
         }
         Ok(())
     }
@@ -374,5 +367,26 @@ impl std::fmt::Display for Input {
             }
             Self::Deadline => write!(formatter, "deadline"),
         }
+    }
+}
+
+/// How the host breaks the protocol that answers this request with something else.
+const fn wrong_answer(pending: &Pending) -> &'static str {
+    match pending {
+        Pending::Hello => "its answer to our hello is not `welcome`",
+        Pending::Attach { .. } => "its answer to an attach is not `attached`",
+        Pending::AddMemory { .. } => "its answer to new memory is not `first_slot`",
+        Pending::MakeNtHandle { .. } => "its answer to a new NT handle is no `nt_handle`",
+        Pending::NtHandleClosed => "its answer to a closed NT handle is not `nt_handle_closed`",
+        Pending::Detach { .. } => "its answer to a detach is not `detached`",
+        Pending::Lend { .. } => "its answer to lent pages is not `lent`",
+        Pending::TakeBack { .. } => "its answer to pages taken back is not `taken_back`",
+        Pending::KeepEvent { .. } => "its answer to an event to keep is no `bell`",
+        Pending::ForgetEvent { .. } => "its answer to an event to forget is not `forgotten`",
+        Pending::Settle { .. } => "its answer to settle is not `rung`",
+        Pending::Returning => "its answer to who is back is not `returned`",
+        Pending::NtHandleHeld => "its answer to an NT handle that is held is not `nt_handle_held`",
+        Pending::Resume { .. } => "its answer to a resume is not `resumed`",
+        Pending::LendAgain { .. } => "its answer to pages lent again is not `lent`",
     }
 }

@@ -11,6 +11,7 @@ use super::pair::{Guest, Pair};
 use crate::naive::{ADVANCED_NODE, BASIC_NODE, PAGE_BYTES};
 
 impl Pair {
+    #[expect(clippy::too_many_lines, reason = "a line for each operation")]
     pub(super) fn call_of(&mut self, at: usize, op: &Op) -> (Call, bool) {
         match op {
             Op::GpuSignal { .. }

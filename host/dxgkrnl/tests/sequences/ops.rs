@@ -384,6 +384,7 @@ impl fmt::Display for Buffer<'_> {
 }
 
 impl fmt::Display for Op {
+    #[expect(clippy::too_many_lines, reason = "a line for each operation")]
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Op::Attach { vm } => write!(f, "a process attaches to vm {vm}"),

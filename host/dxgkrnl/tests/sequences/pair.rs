@@ -477,6 +477,7 @@ impl Pair {
         self.check_laws()
     }
 
+    #[expect(clippy::too_many_lines, reason = "a line for each table")]
     fn compare_tables(&self) -> Same {
         let (snapshot, naive) = (self.kernel.snapshot(), &self.naive);
         let mut opens: Vec<_> =

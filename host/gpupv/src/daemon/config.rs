@@ -255,9 +255,6 @@ fn read_adapter(mut table: Table) -> anyhow::Result<AdapterConfig> {
     if let Some(description) = table.remove("description") {
         adapter.description = description.as_str().context("description must be a string")?.into();
     }
-    if let Some(kmd) = table.remove("kmd") {
-        adapter.kmd = kmd.as_str().context("kmd must be the name of a driver")?.into();
-    }
     if let Some(luid) = table.remove("luid") {
         let parts = take_array(luid, "luid")?;
         let [low, high] = parts.as_slice() else { bail!("luid must be two numbers: low, high") };
@@ -291,12 +288,7 @@ fn read_adapter(mut table: Table) -> anyhow::Result<AdapterConfig> {
     }
     set_bool(&mut table, "paravirtualization", &mut adapter.paravirtualization)?;
     set_u32(&mut table, "virtual_functions", &mut adapter.virtual_functions)?;
-    for (at, key) in ["local_budget_bytes", "non_local_budget_bytes"].into_iter().enumerate() {
-        if let Some(bytes) = table.remove(key) {
-            let bytes = bytes.as_integer().and_then(|bytes| u64::try_from(bytes).ok());
-            adapter.budget_bytes[at] = bytes.with_context(|| format!("{key} must be a number of bytes"))?;
-        }
-    }
+    read_budgets(&mut table, &mut adapter)?;
     set_u32(&mut table, "wddm_version", &mut adapter.wddm_version)?;
     if let Some(values) = table.remove("registry") {
         adapter.registry = take_array(values, "registry")?
@@ -309,10 +301,7 @@ fn read_adapter(mut table: Table) -> anyhow::Result<AdapterConfig> {
             .into_iter()
             .map(|target| read_target(take_table(target, "target")?))
             .collect::<anyhow::Result<_>>()?;
-        for (at, target) in adapter.targets.iter().enumerate() {
-            let twice = adapter.targets[..at].iter().any(|other| other.id == target.id);
-            anyhow::ensure!(!twice, "two targets have the id {}", target.id);
-        }
+        check_targets(&adapter)?;
     }
     if let Some(nodes) = table.remove("node") {
         adapter.nodes = take_array(nodes, "node")?
@@ -323,6 +312,24 @@ fn read_adapter(mut table: Table) -> anyhow::Result<AdapterConfig> {
     }
     nothing_left(&table, "[[adapter]]")?;
     Ok(adapter)
+}
+
+fn read_budgets(table: &mut Table, adapter: &mut AdapterConfig) -> anyhow::Result<()> {
+    for (at, key) in ["local_budget_bytes", "non_local_budget_bytes"].into_iter().enumerate() {
+        if let Some(bytes) = table.remove(key) {
+            let bytes = bytes.as_integer().and_then(|bytes| u64::try_from(bytes).ok());
+            adapter.budget_bytes[at] = bytes.with_context(|| format!("{key} must be a number of bytes"))?;
+        }
+    }
+    Ok(())
+}
+
+fn check_targets(adapter: &AdapterConfig) -> anyhow::Result<()> {
+    for (at, target) in adapter.targets.iter().enumerate() {
+        let twice = adapter.targets[..at].iter().any(|other| other.id == target.id);
+        anyhow::ensure!(!twice, "two targets have the id {}", target.id);
+    }
+    Ok(())
 }
 
 fn read_node(mut table: Table) -> anyhow::Result<NodeConfig> {
@@ -448,6 +455,7 @@ mod tests {
     }
 
     #[test]
+    #[expect(clippy::too_many_lines, reason = "one file with every setting")]
     fn the_system_and_the_hardware_can_be_set() {
         let text = r#"
             features = ["NATIVE_FENCE"]

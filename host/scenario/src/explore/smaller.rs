@@ -86,16 +86,8 @@ fn plainer_by_hand(call: &NamedCall) -> Vec<NamedCall> {
     };
     match call {
         CallOf::CreateContextVirtual { .. } => {
-            with(&|changed| {
-                if let CallOf::CreateContextVirtual { node_ordinal, .. } = changed {
-                    *node_ordinal = 0;
-                }
-            });
-            with(&|changed| {
-                if let CallOf::CreateContextVirtual { flags, .. } = changed {
-                    *flags = CreateContextFlags::empty();
-                }
-            });
+            with(&|changed| set_context(changed, |node, _| *node = 0));
+            with(&|changed| set_context(changed, |_, flags| *flags = CreateContextFlags::empty()));
         }
         CallOf::CreateSynchronizationObject { info, .. } => {
             for plain in plainer_specs(info) {
@@ -130,11 +122,8 @@ fn plainer_by_hand(call: &NamedCall) -> Vec<NamedCall> {
                 }
             });
         }
-        CallOf::AcquireKeyedMutex { .. } => with(&|changed| {
-            if let CallOf::AcquireKeyedMutex { timeout, .. } = changed {
-                *timeout = Timeout::Poll;
-            }
-        }),
+        // A form says that it may be left out, and not that polling is plainer still.
+        CallOf::AcquireKeyedMutex { .. } => with(&|changed| set_timeout(changed, Timeout::Poll)),
         CallOf::SubmitCommand { .. } | CallOf::SubmitCommandToHwQueue { .. } => {
             for short in SHORT_NS {
                 with(&|changed| {
@@ -149,6 +138,18 @@ fn plainer_by_hand(call: &NamedCall) -> Vec<NamedCall> {
         _ => {}
     }
     all
+}
+
+fn set_context(call: &mut NamedCall, change: impl Fn(&mut u32, &mut CreateContextFlags)) {
+    if let CallOf::CreateContextVirtual { node_ordinal, flags, .. } = call {
+        change(node_ordinal, flags);
+    }
+}
+
+fn set_timeout(call: &mut NamedCall, plainer: Timeout) {
+    if let CallOf::AcquireKeyedMutex { timeout, .. } = call {
+        *timeout = plainer;
+    }
 }
 
 fn clear_signal(call: &mut NamedCall, bit: SignalFlags) {

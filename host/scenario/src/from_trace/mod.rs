@@ -60,8 +60,6 @@ pub fn program<'a>(
     Converted { program: builder.program, origins, wakes, omitted }
 }
 
-/// Why a step is left out, or what it does, which name that gives, and what further names.
-
 struct Builder<'a> {
     config: &'a Config,
     program: Program,

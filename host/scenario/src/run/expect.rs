@@ -18,17 +18,7 @@ impl<W: World> Run<'_, W> {
     pub(super) fn expect(&mut self, expectation: &Expectation) -> Checked {
         match expectation {
             Expectation::Value { object, value } => self.expect_value(*object, *value),
-            Expectation::Blocked { call } => match self.bound[call.index()].answer {
-                None if self.is_under_way(*call) => Ok(()),
-                None => {
-                    let name = self.program.name(*call);
-                    failed(format!("expected that {name} is blocked, found: nobody is in this call"))
-                }
-                Some(status) => {
-                    let (name, status) = (self.program.name(*call), write_status(status));
-                    failed(format!("expected that {name} is blocked, found: it has returned {status}"))
-                }
-            },
+            Expectation::Blocked { call } => self.expect_blocked(*call),
             Expectation::Returned { call, status } => {
                 let found = self.bound[call.index()].answer;
                 let wanted = format!("that {} returned {}", self.program.name(*call), write_status(*status));
@@ -68,16 +58,7 @@ impl<W: World> Run<'_, W> {
                 let found = self.take_notes();
                 holds(found.is_empty(), "no report", format!("{found:?}"))
             }
-            Expectation::Messages { process, count } => match self.world.messages(*process)? {
-                None => {
-                    self.unchecked.push((self.line, "this arm has no messages to count"));
-                    Ok(())
-                }
-                Some(total) => {
-                    let found = total - std::mem::replace(&mut self.messages[process.index()], total);
-                    same("messages", *count, found)
-                }
-            },
+            Expectation::Messages { process, count } => self.expect_messages(*process, *count),
             Expectation::Wakes { process, count } => {
                 let total = self.world.wakes(*process);
                 let before = std::mem::replace(&mut self.wakes[process.index()], total);
@@ -96,6 +77,27 @@ impl<W: World> Run<'_, W> {
                 holds(remains.is_empty(), "that nothing is left", remains.join("; "))
             }
         }
+    }
+
+    fn expect_blocked(&self, call: Binding) -> Checked {
+        let name = self.program.name(call);
+        match self.bound[call.index()].answer {
+            None if self.is_under_way(call) => Ok(()),
+            None => failed(format!("expected that {name} is blocked, found: nobody is in this call")),
+            Some(status) => {
+                let status = write_status(status);
+                failed(format!("expected that {name} is blocked, found: it has returned {status}"))
+            }
+        }
+    }
+
+    fn expect_messages(&mut self, process: Process, count: u64) -> Checked {
+        let Some(total) = self.world.messages(process)? else {
+            self.unchecked.push((self.line, "this arm has no messages to count"));
+            return Ok(());
+        };
+        let found = total - std::mem::replace(&mut self.messages[process.index()], total);
+        same("messages", count, found)
     }
 
     /// Of memory, of the debug layer, of races.

@@ -99,6 +99,58 @@ struct Bound {
 }
 
 impl Bound {
+    /// Keeps what a reply brought.
+    fn keep(&mut self, operation: &Operation, reply: &Reply) -> Checked {
+        match reply {
+            Reply::Adapters(adapters) => {
+                self.handle = adapters.first().map_or(Handle::NULL, |first| first.handle)
+            }
+            Reply::Adapter(handle) | Reply::Device(handle) | Reply::Context(handle) => self.handle = *handle,
+            Reply::KeyedMutex { mutex, shared_handle, private_data } => {
+                (self.handle, self.global) = (*mutex, *shared_handle);
+                self.data = Some(private_data.clone());
+            }
+            Reply::PagingQueue { queue, .. } | Reply::HwQueue { queue, .. } => self.handle = *queue,
+            Reply::KeyedMutexAcquire { outcome, private_data } => {
+                self.number = match outcome {
+                    AcquireOutcome::Acquired { fence_value }
+                    | AcquireOutcome::TimedOut { fence_value }
+                    | AcquireOutcome::Abandoned { fence_value } => Some(*fence_value),
+                    AcquireOutcome::Registered => None,
+                };
+                self.data = Some(private_data.clone());
+            }
+            Reply::KeyedMutexData { fence_value, private_data } => {
+                (self.number, self.data) = (Some(*fence_value), Some(private_data.clone()));
+            }
+            Reply::GpuVirtualAddress { address, .. } => self.number = Some(*address),
+            Reply::Doorbell { status_slot } => self.status_slot = Some(*status_slot),
+            Reply::DeviceState(state) => self.number = Some((*state).into()),
+            Reply::PageFault(fault) => self.number = Some(fault.gpu_address),
+            Reply::Priority(priority) => self.number = Some(i64::from(*priority) as u64),
+            Reply::Escape(data) => self.keep_data(operation, data),
+            Reply::Feature(feature) => self.number = Some(feature.value().into()),
+            Reply::Allocations { allocations, .. } => {
+                self.handle = allocations.first().copied().unwrap_or_default();
+            }
+            Reply::Residency { paging_fence_value, .. } => self.number = Some(*paging_fence_value),
+            Reply::Locked { address } => self.number = Some(*address),
+            Reply::AllocationPriorities(priorities) => {
+                self.number = priorities.first().map(|one| (*one).into())
+            }
+            Reply::VideoMemoryInfo(info) => self.number = Some(info.current_usage),
+            Reply::OpenedResource { allocations, .. } => {
+                self.handle = allocations.first().copied().unwrap_or_default();
+            }
+            Reply::ResourceInfo(_) => {}
+            Reply::None | Reply::AdapterInfo(_) | Reply::Wait(_) | Reply::SyncObject(_) => {}
+            Reply::FenceMemoryExhausted => {
+                return failed("a caller saw FenceMemoryExhausted, which stays inside");
+            }
+        }
+        Ok(())
+    }
+
     /// What an escape brought.
     fn keep_data(&mut self, operation: &Operation, data: &[u8]) {
         match operation {
@@ -510,54 +562,7 @@ impl<'a, W: World> Run<'a, W> {
         };
         let bound = &mut self.bound[binding.index()];
         (bound.answer, bound.adapter) = (Some(answer.status), adapter);
-        match &answer.reply {
-            Reply::Adapters(adapters) => {
-                bound.handle = adapters.first().map_or(Handle::NULL, |first| first.handle)
-            }
-            Reply::Adapter(handle) | Reply::Device(handle) | Reply::Context(handle) => bound.handle = *handle,
-            Reply::KeyedMutex { mutex, shared_handle, private_data } => {
-                (bound.handle, bound.global) = (*mutex, *shared_handle);
-                bound.data = Some(private_data.clone());
-            }
-            Reply::PagingQueue { queue, .. } | Reply::HwQueue { queue, .. } => bound.handle = *queue,
-            Reply::KeyedMutexAcquire { outcome, private_data } => {
-                bound.number = match outcome {
-                    AcquireOutcome::Acquired { fence_value }
-                    | AcquireOutcome::TimedOut { fence_value }
-                    | AcquireOutcome::Abandoned { fence_value } => Some(*fence_value),
-                    AcquireOutcome::Registered => None,
-                };
-                bound.data = Some(private_data.clone());
-            }
-            Reply::KeyedMutexData { fence_value, private_data } => {
-                (bound.number, bound.data) = (Some(*fence_value), Some(private_data.clone()));
-            }
-            Reply::GpuVirtualAddress { address, .. } => bound.number = Some(*address),
-            Reply::Doorbell { status_slot } => bound.status_slot = Some(*status_slot),
-            Reply::DeviceState(state) => bound.number = Some((*state).into()),
-            Reply::PageFault(fault) => bound.number = Some(fault.gpu_address),
-            Reply::Priority(priority) => bound.number = Some(i64::from(*priority) as u64),
-            Reply::Escape(data) => bound.keep_data(&act.operation, data),
-            Reply::Feature(feature) => bound.number = Some(feature.value().into()),
-            Reply::Allocations { allocations, .. } => {
-                bound.handle = allocations.first().copied().unwrap_or_default();
-            }
-            Reply::Residency { paging_fence_value, .. } => bound.number = Some(*paging_fence_value),
-            Reply::Locked { address } => bound.number = Some(*address),
-            Reply::AllocationPriorities(priorities) => {
-                bound.number = priorities.first().map(|one| (*one).into())
-            }
-            Reply::VideoMemoryInfo(info) => bound.number = Some(info.current_usage),
-            Reply::OpenedResource { allocations, .. } => {
-                bound.handle = allocations.first().copied().unwrap_or_default();
-            }
-            Reply::ResourceInfo(_) => {}
-            Reply::None | Reply::AdapterInfo(_) | Reply::Wait(_) | Reply::SyncObject(_) => {}
-            Reply::FenceMemoryExhausted => {
-                return failed("a caller saw FenceMemoryExhausted, which stays inside");
-            }
-        }
-        Ok(())
+        bound.keep(&act.operation, &answer.reply)
     }
 
     /// What the D3D12 runtime shows of a fence: UINT64_MAX once the device is removed, whatever is in memory (F-64).

@@ -53,17 +53,13 @@ pub(crate) fn expectation(names: &mut Names, cursor: &mut Cursor<'_>) -> Parsed<
             }
             Expectation::Race { texts }
         }
-        ("messages" | "wakes", _) => {
-            cursor.next();
-            let process = cursor.atom("a process")?;
-            names.check_alive(names.process(process)?, process)?;
-            let process = names.process(process)?;
-            cursor.symbol("=")?;
-            let count = cursor.number("a count")?;
-            match token.text.as_str() {
-                "wakes" => Expectation::Wakes { process, count },
-                _ => Expectation::Messages { process, count },
-            }
+        ("messages", _) => {
+            let (process, count) = count_of_process(names, cursor)?;
+            Expectation::Messages { process, count }
+        }
+        ("wakes", _) => {
+            let (process, count) = count_of_process(names, cursor)?;
+            Expectation::Wakes { process, count }
         }
         ("waits", _) => {
             cursor.next();
@@ -90,6 +86,16 @@ pub(crate) fn expectation(names: &mut Names, cursor: &mut Cursor<'_>) -> Parsed<
     };
     cursor.end()?;
     Ok(expectation)
+}
+
+/// `PROCESS = N`, behind a word.
+fn count_of_process(names: &Names, cursor: &mut Cursor<'_>) -> Parsed<(Process, u64)> {
+    cursor.next();
+    let token = cursor.atom("a process")?;
+    let process = names.process(token)?;
+    names.check_alive(process, token)?;
+    cursor.symbol("=")?;
+    Ok((process, cursor.number("a count")?))
 }
 
 fn of_binding(names: &mut Names, cursor: &mut Cursor<'_>) -> Parsed<Expectation> {
@@ -143,19 +149,7 @@ fn of_binding(names: &mut Names, cursor: &mut Cursor<'_>) -> Parsed<Expectation>
             }
             Ok(Expectation::Value { object: binding, value: cursor.number("a value")? })
         }
-        Kind::Event => {
-            if cursor.take_word("clear") {
-                return Ok(Expectation::Event { event: binding, count: EventCount::Clear });
-            }
-            if !cursor.take_word("set") {
-                return cursor.expected("`set`, `set N` or `clear`");
-            }
-            let count = match cursor.peek() {
-                Some(_) => EventCount::Times(cursor.number("how often")?),
-                None => EventCount::Set,
-            };
-            Ok(Expectation::Event { event: binding, count })
-        }
+        Kind::Event => Ok(Expectation::Event { event: binding, count: event_count(cursor)? }),
         Kind::Device => {
             if !cursor.take_word("state") {
                 return cursor.expected("`state STATE`");
@@ -174,6 +168,20 @@ fn of_binding(names: &mut Names, cursor: &mut Cursor<'_>) -> Parsed<Expectation>
         | Kind::Resource
         | Kind::List
         | Kind::Allocation => cursor.expected("`blocked` or `returned STATUS`"),
+    }
+}
+
+/// `set [N]` or `clear`
+fn event_count(cursor: &mut Cursor<'_>) -> Parsed<EventCount> {
+    if cursor.take_word("clear") {
+        return Ok(EventCount::Clear);
+    }
+    if !cursor.take_word("set") {
+        return cursor.expected("`set`, `set N` or `clear`");
+    }
+    match cursor.peek() {
+        Some(_) => cursor.number("how often").map(EventCount::Times),
+        None => Ok(EventCount::Set),
     }
 }
 

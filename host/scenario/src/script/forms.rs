@@ -269,6 +269,7 @@ pub fn as_written(call: &NamedCall) -> NamedCall {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Program;
 
     #[test]
     fn every_form_names_fields_that_can_be_written() {
@@ -276,6 +277,22 @@ mod tests {
             if let Some((verb, page)) = Form::new(form).page(name) {
                 assert!(page.contains(verb), "{name}: {form}");
             }
+        }
+    }
+
+    #[test]
+    fn calls_without_operands_in_their_form_are_read_and_written_by_hand() {
+        let program = Program::default();
+        let printer = Printer { program: &program };
+        for (name, form) in NamedCall::FORMS {
+            let Form::ByHand(verb) = Form::new(form) else { continue };
+            let call = blank(name).expect("the call of a row");
+            assert!(
+                printer.call_by_hand(&call).is_some(),
+                "{name} is not written: `{form}` has it done by hand"
+            );
+            let read = by_hand::read(&Names::default(), verb, &mut Cursor::new(&[]));
+            assert!(!matches!(read, Ok(None)), "{name} is not read: `{form}` has it done by hand");
         }
     }
 

@@ -49,7 +49,7 @@ impl Words {
         if let Some(word) = self.calls.get(&kind) {
             return *word;
         }
-        let word = self.of(&call.name());
+        let word = self.of(call.name());
         self.calls.insert(kind, word);
         word
     }

@@ -72,6 +72,7 @@ fn keyed_mutex(client: &mut Client) {
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "one daemon shows all of it")]
 fn inspect_shows_queues_doorbells_mutexes_and_what_is_out_of_order() {
     let second = AdapterConfig { luid: d3dkmt::Luid { low: 2, high: 0 }, ..AdapterConfig::default() };
     let third = AdapterConfig {

@@ -70,7 +70,7 @@ impl Printer<'_> {
     }
 
     /// A call whose form is `VERB ..`.
-    fn call_by_hand(&self, call: &NamedCall) -> Option<String> {
+    pub(in crate::script) fn call_by_hand(&self, call: &NamedCall) -> Option<String> {
         Some(match call {
             CallOf::CreateContextVirtual { device, node_ordinal, flags, .. } => {
                 let engine = Engine { adapter: 0, node: *node_ordinal };
