@@ -12,7 +12,7 @@ use super::types::{
     D3DKMT_DESTROYCONTEXT, D3DKMT_DESTROYDEVICE, D3DKMT_ENUMADAPTERS2, D3DKMT_ENUMADAPTERS3,
     D3DKMT_GETDEVICESTATE, D3DKMT_OPENADAPTERFROMLUID, D3DKMT_QUERYADAPTERINFO, LUID,
 };
-use crate::client::{Answer, NewContext, Session};
+use crate::client::{Answer, NewContext, Session, block_on};
 
 /// `D3DKMTEnumAdapters2`.
 pub(super) fn enum_adapters2(session: &Session, arguments: &mut D3DKMT_ENUMADAPTERS2) -> ThunkResult {
@@ -32,7 +32,7 @@ fn enumerate(session: &Session, capacity: u32, array: *mut D3DKMT_ADAPTERINFO) -
     if array.is_null() {
         return Ok(d3dkmt::limits::ADAPTERS_MAX as u32);
     }
-    let adapters = session.enum_adapters(capacity)?;
+    let adapters = block_on(session.enum_adapters(capacity))?;
     let infos: Vec<D3DKMT_ADAPTERINFO> = adapters.iter().map(adapter_info).collect();
     let count = infos.len().min(capacity as usize);
     write_array(array, &infos[..count]);
@@ -54,13 +54,13 @@ pub(super) fn open_adapter_from_luid(
     arguments: &mut D3DKMT_OPENADAPTERFROMLUID,
 ) -> ThunkResult {
     let luid = Luid { low: arguments.AdapterLuid.LowPart, high: arguments.AdapterLuid.HighPart };
-    arguments.hAdapter = session.open_adapter(luid)?.0;
+    arguments.hAdapter = block_on(session.open_adapter(luid))?.0;
     Ok(NtStatus::SUCCESS)
 }
 
 /// `D3DKMTCloseAdapter`.
 pub(super) fn close_adapter(session: &Session, arguments: &D3DKMT_CLOSEADAPTER) -> ThunkResult {
-    Ok(session.close_adapter(Handle(arguments.hAdapter)))
+    Ok(block_on(session.close_adapter(Handle(arguments.hAdapter))))
 }
 
 /// `D3DKMTQueryAdapterInfo`. The WCHARs of DRIVER_DESCRIPTION have 4 bytes here; QUERYREGISTRY goes through as it is, in
@@ -72,7 +72,7 @@ pub(super) fn query_adapter_info(session: &Session, arguments: &D3DKMT_QUERYADAP
         // Only asked for, never given: an empty text of the size that the host speaks.
         data = vec![0; data.len() / 2];
     }
-    let answer = session.call(&Call::QueryAdapterInfo { adapter, kind: arguments.Type, data });
+    let answer = block_on(session.call(&Call::QueryAdapterInfo { adapter, kind: arguments.Type, data }));
     if !answer.status.is_success() {
         return Err(answer.status);
     }
@@ -95,7 +95,7 @@ fn widen(text: &[u8], count: usize) -> Vec<u8> {
 
 /// `D3DKMTCreateDevice`. Command buffers and lists are not what a WDDM 2 device has: NULL (W-282).
 pub(super) fn create_device(session: &Session, arguments: &mut D3DKMT_CREATEDEVICE) -> ThunkResult {
-    arguments.hDevice = session.create_device(Handle(arguments.adapter), arguments.Flags)?.0;
+    arguments.hDevice = block_on(session.create_device(Handle(arguments.adapter), arguments.Flags))?.0;
     arguments.pCommandBuffer = null_mut();
     arguments.CommandBufferSize = 0;
     arguments.pAllocationList = null_mut();
@@ -107,13 +107,13 @@ pub(super) fn create_device(session: &Session, arguments: &mut D3DKMT_CREATEDEVI
 
 /// `D3DKMTDestroyDevice`.
 pub(super) fn destroy_device(session: &Session, arguments: &D3DKMT_DESTROYDEVICE) -> ThunkResult {
-    Ok(session.destroy_device(Handle(arguments.hDevice)))
+    Ok(block_on(session.destroy_device(Handle(arguments.hDevice))))
 }
 
 /// `D3DKMTGetDeviceState`.
 pub(super) fn get_device_state(session: &Session, arguments: &mut D3DKMT_GETDEVICESTATE) -> ThunkResult {
     let call = Call::GetDeviceState { device: Handle(arguments.hDevice), state_type: arguments.StateType };
-    match session.call(&call) {
+    match block_on(session.call(&call)) {
         Answer { status, reply: Reply::PageFault(fault) } if status.is_success() => {
             // The primitive, the pipeline's stage, the table entry and the error code are not known: 0.
             (arguments.state, arguments.second, arguments.pipeline) = (0, 0, [0; 2]);
@@ -134,22 +134,21 @@ pub(super) fn create_context_virtual(
     session: &Session,
     arguments: &mut D3DKMT_CREATECONTEXTVIRTUAL,
 ) -> ThunkResult {
-    arguments.hContext = session
-        .create_context(NewContext {
-            device: Handle(arguments.hDevice),
-            node_ordinal: arguments.NodeOrdinal,
-            engine_affinity: arguments.EngineAffinity,
-            flags: CreateContextFlags::from_bits_retain(arguments.Flags),
-            client_hint: arguments.ClientHint,
-            private_data: read_bytes(arguments.pPrivateDriverData, arguments.PrivateDriverDataSize)?,
-        })?
-        .0;
+    arguments.hContext = block_on(session.create_context(NewContext {
+        device: Handle(arguments.hDevice),
+        node_ordinal: arguments.NodeOrdinal,
+        engine_affinity: arguments.EngineAffinity,
+        flags: CreateContextFlags::from_bits_retain(arguments.Flags),
+        client_hint: arguments.ClientHint,
+        private_data: read_bytes(arguments.pPrivateDriverData, arguments.PrivateDriverDataSize)?,
+    }))?
+    .0;
     Ok(NtStatus::SUCCESS)
 }
 
 /// `D3DKMTDestroyContext`.
 pub(super) fn destroy_context(session: &Session, arguments: &D3DKMT_DESTROYCONTEXT) -> ThunkResult {
-    Ok(session.destroy_context(Handle(arguments.hContext)))
+    Ok(block_on(session.destroy_context(Handle(arguments.hContext))))
 }
 
 #[cfg(test)]

@@ -14,7 +14,7 @@ use super::types::{
     D3DKMT_DESTROYALLOCATION2, D3DKMT_OPENRESOURCE, D3DKMT_OPENRESOURCEFROMNTHANDLE,
     D3DKMT_QUERYRESOURCEINFO, D3DKMT_QUERYRESOURCEINFOFROMNTHANDLE,
 };
-use crate::client::{Answer, Session};
+use crate::client::{Answer, Session, block_on};
 use crate::limits::ARRAY_ENTRIES_MAX;
 use crate::nt_handle;
 
@@ -65,7 +65,7 @@ fn create<T>(session: &Session, arguments: &mut D3DKMT_CREATEALLOCATION) -> Thun
         runtime_data: read_bytes(arguments.pPrivateRuntimeData, arguments.PrivateRuntimeDataSize)?,
         allocations: infos.iter().map(info).collect::<Result<_, NtStatus>>()?,
     }));
-    let (status, resource, shared_handle, allocations) = match session.call(&call) {
+    let (status, resource, shared_handle, allocations) = match block_on(session.call(&call)) {
         Answer { status, reply: Reply::Allocations { resource, shared_handle, allocations } }
             if status.is_success() =>
         {
@@ -74,12 +74,12 @@ fn create<T>(session: &Session, arguments: &mut D3DKMT_CREATEALLOCATION) -> Thun
         answer => return Err(failure(&answer)),
     };
     if let Err(status) = lend(session, &call, resource, &allocations) {
-        session.call(&Call::DestroyAllocation {
+        block_on(session.call(&Call::DestroyAllocation {
             device: Handle(arguments.hDevice),
             resource,
             allocations: if resource == Handle::NULL { allocations } else { Vec::new() },
             flags: DestroyAllocationFlags::empty(),
-        });
+        }));
         return Err(status);
     }
     for (info, handle) in infos.iter().zip(allocations) {
@@ -95,7 +95,7 @@ fn lend(session: &Session, call: &Call, resource: Handle, allocations: &[Handle]
     let Some(standard) = &create.standard else { return Ok(()) };
     for (info, allocation) in create.allocations.iter().zip(allocations) {
         let end = info.system_memory.saturating_add(standard.size);
-        session.lend(create.device, resource, *allocation, info.system_memory..end)?;
+        session.port().lend(create.device, resource, *allocation, info.system_memory..end)?;
     }
     Ok(())
 }
@@ -122,9 +122,9 @@ pub(super) fn destroy_allocation2(session: &Session, arguments: &D3DKMT_DESTROYA
         allocations: allocations.clone(),
         flags: DestroyAllocationFlags::from_bits_retain(arguments.Flags),
     };
-    let status = session.call(&call).status;
+    let status = block_on(session.call(&call)).status;
     if status.is_success() {
-        session.allocations_ended(resource, &allocations);
+        session.port().allocations_ended(resource, &allocations);
     }
     Ok(status)
 }
@@ -144,7 +144,7 @@ pub(super) fn destroy_allocation(session: &Session, arguments: &D3DKMT_DESTROYAL
 }
 
 fn resource_info(session: &Session, call: &Call) -> Result<(NtStatus, ResourceInfo), NtStatus> {
-    match session.call(call) {
+    match block_on(session.call(call)) {
         Answer { status, reply: Reply::ResourceInfo(info) } if status.is_success() => Ok((status, info)),
         answer => Err(failure(&answer)),
     }
@@ -178,7 +178,7 @@ fn open<T>(session: &Session, arguments: &mut D3DKMT_OPENRESOURCE) -> ThunkResul
     };
     let (device, shared_handle) = (Handle(arguments.hDevice), Handle(arguments.hGlobalShare));
     let (status, resource, allocations, runtime_data) =
-        match session.call(&Call::OpenResource { device, shared_handle, info }) {
+        match block_on(session.call(&Call::OpenResource { device, shared_handle, info })) {
             Answer { status, reply: Reply::OpenedResource { resource, allocations, runtime_data, .. } }
                 if status.is_success() =>
             {
@@ -243,7 +243,7 @@ pub(super) fn open_resource_from_nt_handle(
     let mutex_buffer =
         buffer(arguments.pKeyedMutexPrivateRuntimeData, arguments.KeyedMutexPrivateRuntimeDataSize)?;
     let call = Call::OpenResourceFromNtHandle { device, token, info, mutex_buffer };
-    let Answer { status, reply } = session.call(&call);
+    let Answer { status, reply } = block_on(session.call(&call));
     let Reply::OpenedResource { resource, allocations, runtime_data, keyed_mutex, sync_object } = reply
     else {
         return Err(failure(&Answer { status, reply }));

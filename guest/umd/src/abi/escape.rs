@@ -9,7 +9,7 @@ use d3dkmt::{Call, EscapeFlags, Handle, Reply};
 use super::memory::{read_bytes, write_array};
 use super::thunk::{ThunkResult, failure};
 use super::types::{D3DKMT_ESCAPE, D3DKMT_ISFEATUREENABLED};
-use crate::client::{Answer, Session};
+use crate::client::{Answer, Session, block_on};
 
 /// `D3DKMTEscape`. The private data are in and out: on success the caller's buffer holds what the host made of them, on
 /// failure what it held before. Data that no message has room for are INVALID_PARAMETER before anything is sent.
@@ -24,7 +24,7 @@ pub(super) fn escape(session: &Session, arguments: &D3DKMT_ESCAPE) -> ThunkResul
         flags: EscapeFlags::from_bits_retain(arguments.Flags),
         data,
     };
-    match session.call_with(call) {
+    match session.port().channel().call_with(call) {
         Answer { status, reply: Reply::Escape(data) } if status.is_success() => {
             let written = data.len().min(room);
             if written > 0 {
@@ -40,7 +40,7 @@ pub(super) fn escape(session: &Session, arguments: &D3DKMT_ESCAPE) -> ThunkResul
 pub(super) fn is_feature_enabled(session: &Session, arguments: &mut D3DKMT_ISFEATUREENABLED) -> ThunkResult {
     let call =
         Call::IsFeatureEnabled { adapter: Handle(arguments.hAdapter), feature_id: arguments.FeatureId };
-    match session.call(&call) {
+    match block_on(session.call(&call)) {
         Answer { status, reply: Reply::Feature(feature) } if status.is_success() => {
             (arguments.Result.Version, arguments.Result.value) = (feature.version, feature.value());
             Ok(status)

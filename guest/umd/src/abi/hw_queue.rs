@@ -11,14 +11,14 @@ use super::types::{
     D3DKMT_OPENNATIVEFENCEFROMNTHANDLE, D3DKMT_SUBMITCOMMANDTOHWQUEUE,
     D3DKMT_SUBMITSIGNALSYNCOBJECTSTOHWQUEUE, D3DKMT_SUBMITWAITFORSYNCOBJECTSTOHWQUEUE,
 };
-use crate::client::{CreatedFence, Session};
+use crate::client::{CreatedFence, Session, block_on};
 use crate::nt_handle;
 
 /// `D3DKMTCreateHwQueue`.
 pub(super) fn create_hw_queue(session: &Session, arguments: &mut D3DKMT_CREATEHWQUEUE) -> ThunkResult {
     let private_data = read_bytes(arguments.pPrivateDriverData, arguments.PrivateDriverDataSize)?;
     let flags = HwQueueFlags::from_bits_retain(arguments.Flags);
-    let created = session.create_hw_queue(Handle(arguments.hHwContext), flags, private_data)?;
+    let created = block_on(session.create_hw_queue(Handle(arguments.hHwContext), flags, private_data))?;
     arguments.hHwQueue = created.queue.0;
     arguments.hHwQueueProgressFence = created.fence.object.0;
     arguments.HwQueueProgressFenceCPUVirtualAddress = cpu_address(&created.fence);
@@ -28,7 +28,7 @@ pub(super) fn create_hw_queue(session: &Session, arguments: &mut D3DKMT_CREATEHW
 
 /// `D3DKMTDestroyHwQueue`.
 pub(super) fn destroy_hw_queue(session: &Session, arguments: &D3DKMT_DESTROYHWQUEUE) -> ThunkResult {
-    Ok(session.destroy_hw_queue(Handle(arguments.hHwQueue)))
+    Ok(block_on(session.destroy_hw_queue(Handle(arguments.hHwQueue))))
 }
 
 /// `D3DKMTSubmitCommandToHwQueue`. The command buffer travels in the private driver data.
@@ -36,13 +36,13 @@ pub(super) fn submit_command_to_hw_queue(
     session: &Session,
     arguments: &D3DKMT_SUBMITCOMMANDTOHWQUEUE,
 ) -> ThunkResult {
-    Ok(session.submit(&Call::SubmitCommandToHwQueue {
+    Ok(block_on(session.submit(&Call::SubmitCommandToHwQueue {
         queue: Handle(arguments.hHwQueue),
         progress_fence_id: arguments.HwQueueProgressFenceId,
         commands: arguments.CommandBuffer,
         length: arguments.CommandLength,
         private_data: read_bytes(arguments.pPrivateDriverData, arguments.PrivateDriverDataSize)?,
-    }))
+    })))
 }
 
 /// `D3DKMTSubmitSignalSyncObjectsToHwQueue`.
@@ -51,17 +51,19 @@ pub(super) fn submit_signal_sync_objects_to_hw_queue(
     arguments: &D3DKMT_SUBMITSIGNALSYNCOBJECTSTOHWQUEUE,
 ) -> ThunkResult {
     let count = arguments.ObjectCount;
-    Ok(session.submit(&Call::SubmitSignalToHwQueue {
-        queues: read_handles(
-            &mut Array::default(),
-            arguments.BroadcastHwQueueArray,
-            arguments.BroadcastHwQueueCount,
-        )?
-        .into(),
-        objects: read_handles(&mut Array::default(), arguments.ObjectHandleArray, count)?.into(),
-        values: read_values(&mut Array::default(), arguments.FenceValueArray, count)?.into(),
-        flags: SignalFlags::from_bits_retain(arguments.Flags),
-    }))
+    Ok(block_on(
+        session.submit(&Call::SubmitSignalToHwQueue {
+            queues: read_handles(
+                &mut Array::default(),
+                arguments.BroadcastHwQueueArray,
+                arguments.BroadcastHwQueueCount,
+            )?
+            .into(),
+            objects: read_handles(&mut Array::default(), arguments.ObjectHandleArray, count)?.into(),
+            values: read_values(&mut Array::default(), arguments.FenceValueArray, count)?.into(),
+            flags: SignalFlags::from_bits_retain(arguments.Flags),
+        }),
+    ))
 }
 
 /// `D3DKMTSubmitWaitForSyncObjectsToHwQueue`.
@@ -70,11 +72,11 @@ pub(super) fn submit_wait_for_sync_objects_to_hw_queue(
     arguments: &D3DKMT_SUBMITWAITFORSYNCOBJECTSTOHWQUEUE,
 ) -> ThunkResult {
     let count = arguments.ObjectCount;
-    Ok(session.submit(&Call::SubmitWaitToHwQueue {
+    Ok(block_on(session.submit(&Call::SubmitWaitToHwQueue {
         queue: Handle(arguments.hHwQueue),
         objects: read_handles(&mut Array::default(), arguments.ObjectHandleArray, count)?.into(),
         values: read_values(&mut Array::default(), arguments.FenceValueArray, count)?.into(),
-    }))
+    })))
 }
 
 /// Where the fence is seen. The monitored value is not mapped for user mode (FEN-097), and an INTRA_GPU fence has no
@@ -101,7 +103,7 @@ pub(super) fn create_native_fence(
     let device = Handle(arguments.hDevice);
     let (initial_value, native_type) = (info.InitialFenceValue, info.Type);
     let affinity = info.EngineAffinity;
-    let created = session.create_native_fence(device, initial_value, native_type, flags, affinity)?;
+    let created = block_on(session.create_native_fence(device, initial_value, native_type, flags, affinity))?;
     arguments.hSyncObject = created.object.0;
     arguments.Info.NativeFenceMapping = mapping(&created);
     Ok(NtStatus::SUCCESS)
@@ -115,7 +117,7 @@ pub(super) fn open_native_fence_from_nt_handle(
     let device = Handle(arguments.hDevice);
     let token = nt_handle::token_for(session, device, arguments.hNtHandle)?;
     let flags = SyncObjectFlags::from_bits_retain(arguments.Flags);
-    let opened = session.open_native_fence(device, token, flags, arguments.EngineAffinity)?;
+    let opened = block_on(session.open_native_fence(device, token, flags, arguments.EngineAffinity))?;
     arguments.hSyncObject = opened.object.0;
     arguments.NativeFenceMapping = mapping(&opened);
     Ok(NtStatus::SUCCESS)

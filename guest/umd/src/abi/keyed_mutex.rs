@@ -12,12 +12,12 @@ use super::types::{
     D3DKMT_DESTROYKEYEDMUTEX, D3DKMT_OPENKEYEDMUTEX, D3DKMT_OPENKEYEDMUTEX2,
     D3DKMT_OPENKEYEDMUTEXFROMNTHANDLE, D3DKMT_RELEASEKEYEDMUTEX, D3DKMT_RELEASEKEYEDMUTEX2,
 };
-use crate::client::{Acquired, Answer, Session};
+use crate::client::{Acquired, Answer, Session, block_on};
 use crate::nt_handle;
 
 /// The local handle, and the global one: NULL for a mutex that is shared by NT handle (W-180).
 fn made(session: &Session, call: &Call) -> Result<(Handle, Handle), NtStatus> {
-    match session.call(call) {
+    match block_on(session.call(call)) {
         Answer { status, reply: Reply::KeyedMutex { mutex, shared_handle, .. } } if status.is_success() => {
             Ok((mutex, shared_handle))
         }
@@ -84,13 +84,13 @@ pub(super) fn open_keyed_mutex_from_nt_handle(
 
 /// `D3DKMTDestroyKeyedMutex`.
 pub(super) fn destroy_keyed_mutex(session: &Session, arguments: &D3DKMT_DESTROYKEYEDMUTEX) -> ThunkResult {
-    Ok(session.call(&Call::DestroyKeyedMutex { mutex: Handle(arguments.hKeyedMutex) }).status)
+    Ok(block_on(session.call(&Call::DestroyKeyedMutex { mutex: Handle(arguments.hKeyedMutex) })).status)
 }
 
 /// Sleeps in the caller's thread until the mutex is its own or its time is up.
 fn acquire(session: &Session, mutex: u32, key: u64, timeout: *const i64) -> Result<Acquired, NtStatus> {
     let timeout = if timeout.is_null() { None } else { Some(read(timeout)?) };
-    session.acquire_keyed_mutex(Handle(mutex), key, timeout)
+    block_on(session.acquire_keyed_mutex(Handle(mutex), key, timeout))
 }
 
 /// `D3DKMTAcquireKeyedMutex`.
@@ -126,7 +126,8 @@ fn release(
     fence_value: u64,
     private_data: Option<Vec<u8>>,
 ) -> NtStatus {
-    session.call(&Call::ReleaseKeyedMutex { mutex: Handle(mutex), key, fence_value, private_data }).status
+    block_on(session.call(&Call::ReleaseKeyedMutex { mutex: Handle(mutex), key, fence_value, private_data }))
+        .status
 }
 
 /// `D3DKMTReleaseKeyedMutex`. Nothing is written (W-196).

@@ -9,7 +9,7 @@ use super::types::{
     D3DKMT_SIGNALSYNCHRONIZATIONOBJECT2, D3DKMT_WAITFORSYNCHRONIZATIONOBJECT,
     D3DKMT_WAITFORSYNCHRONIZATIONOBJECT2,
 };
-use crate::client::{CallerEvent, Session};
+use crate::client::{CallerEvent, Session, block_on};
 
 /// The first entries of an array in place; a count that it has no room for is INVALID_PARAMETER.
 fn first(array: &[u32], count: u32) -> Result<Handles, NtStatus> {
@@ -22,7 +22,7 @@ pub(super) fn open_synchronization_object(
     session: &Session,
     arguments: &mut D3DKMT_OPENSYNCHRONIZATIONOBJECT,
 ) -> ThunkResult {
-    arguments.hSyncObject = session.open_legacy_sync_object(Handle(arguments.hSharedHandle))?.0;
+    arguments.hSyncObject = block_on(session.open_legacy_sync_object(Handle(arguments.hSharedHandle)))?.0;
     Ok(NtStatus::SUCCESS)
 }
 
@@ -34,7 +34,7 @@ fn wait(
     fence_value: u64,
 ) -> ThunkResult {
     let (context, objects) = (Handle(context), first(objects, count)?);
-    Ok(session.submit(&Call::WaitFromGpuLegacy { context, objects, fence_value }))
+    Ok(block_on(session.submit(&Call::WaitFromGpuLegacy { context, objects, fence_value })))
 }
 
 /// `D3DKMTWaitForSynchronizationObject`.
@@ -63,7 +63,7 @@ pub(super) fn signal_synchronization_object(
     let objects = first(&arguments.ObjectHandleArray, arguments.ObjectCount)?;
     let flags = SignalFlags::from_bits_retain(arguments.Flags);
     let signal = GpuSignal::Legacy { objects, fence_value: 0 };
-    Ok(session.submit(&Call::SignalFromGpu { contexts, signal, flags }))
+    Ok(block_on(session.submit(&Call::SignalFromGpu { contexts, signal, flags })))
 }
 
 /// `D3DKMTSignalSynchronizationObject2`. The context comes first, then those of the broadcast.
@@ -81,8 +81,8 @@ pub(super) fn signal_synchronization_object2(
             return Err(NtStatus::INVALID_PARAMETER);
         }
         let event = CallerEvent::from_handle(arguments.value).map_err(|_| NtStatus::INVALID_PARAMETER)?;
-        return Ok(session.signal_event_from_gpu(contexts, flags, event));
+        return Ok(block_on(session.signal_event_from_gpu(contexts, flags, event)));
     }
     let signal = GpuSignal::Legacy { objects, fence_value: arguments.value };
-    Ok(session.submit(&Call::SignalFromGpu { contexts, signal, flags }))
+    Ok(block_on(session.submit(&Call::SignalFromGpu { contexts, signal, flags })))
 }

@@ -11,7 +11,7 @@ use super::types::{
     D3DDDI_UPDATEGPUVIRTUALADDRESS_UNMAP, D3DKMT_CREATEPAGINGQUEUE, D3DKMT_FREEGPUVIRTUALADDRESS,
     D3DKMT_UPDATEGPUVIRTUALADDRESS,
 };
-use crate::client::{Answer, Session};
+use crate::client::{Answer, Session, block_on};
 
 /// `D3DKMTCreatePagingQueue`.
 pub(super) fn create_paging_queue(
@@ -19,7 +19,7 @@ pub(super) fn create_paging_queue(
     arguments: &mut D3DKMT_CREATEPAGINGQUEUE,
 ) -> ThunkResult {
     let (device, physical_adapter) = (Handle(arguments.hDevice), arguments.PhysicalAdapterIndex);
-    let created = session.create_paging_queue(device, arguments.Priority, physical_adapter)?;
+    let created = block_on(session.create_paging_queue(device, arguments.Priority, physical_adapter))?;
     arguments.hPagingQueue = created.queue.0;
     arguments.hSyncObject = created.fence.object.0;
     arguments.FenceValueCPUVirtualAddress = cpu_address(&created.fence);
@@ -28,12 +28,12 @@ pub(super) fn create_paging_queue(
 
 /// `D3DKMTDestroyPagingQueue`.
 pub(super) fn destroy_paging_queue(session: &Session, arguments: &D3DDDI_DESTROYPAGINGQUEUE) -> ThunkResult {
-    Ok(session.destroy_paging_queue(Handle(arguments.hPagingQueue)))
+    Ok(block_on(session.destroy_paging_queue(Handle(arguments.hPagingQueue))))
 }
 
 /// The status, which may be PENDING, the address, and the value of the paging fence from which on it holds.
 fn place(session: &Session, call: &Call) -> Result<(NtStatus, u64, u64), NtStatus> {
-    match session.call(call) {
+    match block_on(session.call(call)) {
         Answer { status, reply: Reply::GpuVirtualAddress { address, paging_fence_value } }
             if status.is_success() =>
         {
@@ -94,7 +94,7 @@ pub(super) fn free_gpu_virtual_address(
         base: arguments.BaseAddress,
         size: arguments.Size,
     };
-    Ok(session.call(&call).status)
+    Ok(block_on(session.call(&call)).status)
 }
 
 /// What the union says, by the type of the operation. Of a type that C has no name for nobody knows.
@@ -130,5 +130,5 @@ pub(super) fn update_gpu_virtual_address(
         operations: operations.into_iter().map(operation).collect(),
         flags: arguments.flags,
     };
-    Ok(session.call(&call).status)
+    Ok(block_on(session.call(&call)).status)
 }

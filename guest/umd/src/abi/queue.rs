@@ -9,7 +9,7 @@ use super::types::{
     D3DKMT_SIGNALSYNCHRONIZATIONOBJECTFROMGPU, D3DKMT_SIGNALSYNCHRONIZATIONOBJECTFROMGPU2,
     D3DKMT_SUBMITCOMMAND, D3DKMT_WAITFORSYNCHRONIZATIONOBJECTFROMGPU,
 };
-use crate::client::{CallerEvent, Session, ValueForm};
+use crate::client::{CallerEvent, Session, ValueForm, block_on};
 
 /// `D3DKMTSignalSynchronizationObjectFromGpu`.
 pub(super) fn signal_synchronization_object_from_gpu(
@@ -20,7 +20,7 @@ pub(super) fn signal_synchronization_object_from_gpu(
         read_handles(&mut Array::default(), arguments.ObjectHandleArray, arguments.ObjectCount)?.into();
     let contexts = Handles::from_slice(&[Handle(arguments.hContext)]);
     let signal = signal_of_union(session, objects, arguments.values)?;
-    Ok(session.submit(&Call::SignalFromGpu { contexts, signal, flags: SignalFlags::empty() }))
+    Ok(block_on(session.submit(&Call::SignalFromGpu { contexts, signal, flags: SignalFlags::empty() })))
 }
 
 /// `D3DKMTSignalSynchronizationObjectFromGpu2`. With EnqueueCpuEvent the union is an event and there
@@ -44,12 +44,12 @@ pub(super) fn signal_synchronization_object_from_gpu2(
             return Err(NtStatus::INVALID_PARAMETER);
         }
         let event = CallerEvent::from_handle(arguments.values).map_err(|_| NtStatus::INVALID_PARAMETER)?;
-        return Ok(session.signal_event_from_gpu(contexts, flags, event));
+        return Ok(block_on(session.signal_event_from_gpu(contexts, flags, event)));
     }
     let objects: Handles =
         read_handles(&mut Array::default(), arguments.ObjectHandleArray, arguments.ObjectCount)?.into();
     let signal = signal_of_union(session, objects, arguments.values)?;
-    Ok(session.submit(&Call::SignalFromGpu { contexts, signal, flags }))
+    Ok(block_on(session.submit(&Call::SignalFromGpu { contexts, signal, flags })))
 }
 
 /// `D3DKMTWaitForSynchronizationObjectFromGpu`.
@@ -60,10 +60,10 @@ pub(super) fn wait_for_synchronization_object_from_gpu(
     let objects: Handles =
         read_handles(&mut Array::default(), arguments.ObjectHandleArray, arguments.ObjectCount)?.into();
     let context = Handle(arguments.hContext);
-    Ok(session.submit(&match union(session, &objects, arguments.values)? {
+    Ok(block_on(session.submit(&match union(session, &objects, arguments.values)? {
         Union::Array(values) => Call::WaitFromGpu { context, objects, values },
         Union::InPlace(fence_value) => Call::WaitFromGpuLegacy { context, objects, fence_value },
-    }))
+    })))
 }
 
 /// What the union beside objects says.
@@ -103,11 +103,11 @@ pub(super) fn submit_command(session: &Session, arguments: &D3DKMT_SUBMITCOMMAND
     if count > BROADCAST_CONTEXTS_MAX {
         return Err(NtStatus::INVALID_PARAMETER);
     }
-    Ok(session.submit(&Call::SubmitCommand {
+    Ok(block_on(session.submit(&Call::SubmitCommand {
         contexts: arguments.BroadcastContext[..count].iter().copied().map(Handle).collect(),
         commands: arguments.Commands,
         length: arguments.CommandLength,
         flags: arguments.Flags,
         private_data: read_bytes(arguments.pPrivateDriverData, arguments.PrivateDriverDataSize)?,
-    }))
+    })))
 }

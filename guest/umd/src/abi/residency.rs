@@ -10,7 +10,7 @@ use super::types::{
     D3DDDI_MAKERESIDENT, D3DKMT_EVICT, D3DKMT_GETALLOCATIONPRIORITY, D3DKMT_HANDLE, D3DKMT_LOCK2,
     D3DKMT_QUERYVIDEOMEMORYINFO, D3DKMT_SETALLOCATIONPRIORITY, D3DKMT_UNLOCK2, UINT,
 };
-use crate::client::{Answer, Session};
+use crate::client::{Answer, Session, block_on};
 
 /// `GetCurrentProcess()`.
 const CURRENT_PROCESS: u64 = u64::MAX;
@@ -22,7 +22,7 @@ fn handles(array: *const u32, count: u32) -> Result<Vec<Handle>, NtStatus> {
 
 /// The status, the value of the paging fence from which on it holds, and NumBytesToTrim: told over budget as well.
 fn residency(session: &Session, call: &Call) -> Result<(NtStatus, u64, u64), NtStatus> {
-    match session.call(call) {
+    match block_on(session.call(call)) {
         Answer { status, reply: Reply::Residency { paging_fence_value, bytes_to_trim, .. } } => {
             Ok((status, paging_fence_value, bytes_to_trim))
         }
@@ -59,7 +59,7 @@ pub(super) fn evict(session: &Session, arguments: &mut D3DKMT_EVICT) -> ThunkRes
 /// `D3DKMTLock2`: the address is the one that the allocation was made of.
 pub(super) fn lock2(session: &Session, arguments: &mut D3DKMT_LOCK2) -> ThunkResult {
     let (device, allocation) = (Handle(arguments.hDevice), Handle(arguments.hAllocation));
-    match session.call(&Call::Lock { device, allocation, flags: arguments.Flags }) {
+    match block_on(session.call(&Call::Lock { device, allocation, flags: arguments.Flags })) {
         Answer { status, reply: Reply::Locked { address } } if status.is_success() => {
             arguments.pData = address as *mut c_void;
             Ok(status)
@@ -71,7 +71,7 @@ pub(super) fn lock2(session: &Session, arguments: &mut D3DKMT_LOCK2) -> ThunkRes
 /// `D3DKMTUnlock2`.
 pub(super) fn unlock2(session: &Session, arguments: &D3DKMT_UNLOCK2) -> ThunkResult {
     let (device, allocation) = (Handle(arguments.hDevice), Handle(arguments.hAllocation));
-    Ok(session.call(&Call::Unlock { device, allocation }).status)
+    Ok(block_on(session.call(&Call::Unlock { device, allocation })).status)
 }
 
 /// How many priorities go with a call: one for a resource, or else one for each allocation.
@@ -99,7 +99,7 @@ pub(super) fn set_allocation_priority(
         allocations: handles(arguments.phAllocationList, arguments.AllocationCount)?,
         priorities: read_array(arguments.pPriorities, count)?,
     };
-    Ok(session.call(&call).status)
+    Ok(block_on(session.call(&call)).status)
 }
 
 /// `D3DKMTGetAllocationPriority`.
@@ -113,7 +113,7 @@ pub(super) fn get_allocation_priority(
         resource: Handle(arguments.hResource),
         allocations: handles(arguments.phAllocationList, arguments.AllocationCount)?,
     };
-    match session.call(&call) {
+    match block_on(session.call(&call)) {
         Answer { status, reply: Reply::AllocationPriorities(priorities) } if status.is_success() => {
             write_array(arguments.pPriorities, &priorities[..priorities.len().min(count)]);
             Ok(status)
@@ -148,7 +148,7 @@ pub(super) fn query_video_memory_info(
         segment_group: arguments.MemorySegmentGroup,
         physical_adapter: arguments.PhysicalAdapterIndex,
     };
-    match session.call(&call) {
+    match block_on(session.call(&call)) {
         Answer { status, reply: Reply::VideoMemoryInfo(info) } if status.is_success() => {
             arguments.Budget = info.budget;
             arguments.CurrentUsage = info.current_usage;

@@ -10,18 +10,18 @@ use super::types::{
     D3DKMT_MARKDEVICEASERROR, D3DKMT_SCHEDULINGPRIORITYCLASS, D3DKMT_SETCONTEXTINPROCESSSCHEDULINGPRIORITY,
     D3DKMT_SETCONTEXTSCHEDULINGPRIORITY, HANDLE,
 };
-use crate::client::{Answer, Session};
+use crate::client::{Answer, Session, block_on};
 
 /// The HANDLE that stands for the calling process, `GetCurrentProcess()`: the only process that can be named.
 const CURRENT_PROCESS: u64 = u64::MAX;
 
 fn set(session: &Session, arguments: &D3DKMT_SETCONTEXTSCHEDULINGPRIORITY, in_process: bool) -> ThunkResult {
     let (context, priority) = (Handle(arguments.hContext), arguments.Priority);
-    Ok(session.call(&Call::SetContextPriority { context, priority, in_process }).status)
+    Ok(block_on(session.call(&Call::SetContextPriority { context, priority, in_process })).status)
 }
 
 fn priority(session: &Session, call: &Call) -> Result<i32, NtStatus> {
-    match session.call(call) {
+    match block_on(session.call(call)) {
         Answer { status, reply: Reply::Priority(priority) } if status.is_success() => Ok(priority),
         answer => Err(failure(&answer)),
     }
@@ -78,7 +78,7 @@ pub(super) fn set_process_scheduling_priority_class(
     if process != CURRENT_PROCESS {
         return Err(NtStatus::INVALID_HANDLE);
     }
-    Ok(session.call(&Call::SetProcessPriorityClass { class }).status)
+    Ok(block_on(session.call(&Call::SetProcessPriorityClass { class })).status)
 }
 
 /// `D3DKMTGetProcessSchedulingPriorityClass`, of the calling process.
@@ -104,5 +104,5 @@ pub(super) fn mark_device_as_error(session: &Session, arguments: &D3DKMT_MARKDEV
         D3DKMT_DEVICE_ERROR_REASON_DRIVER_ERROR => 1,
         _ => u32::MAX,
     };
-    Ok(session.call(&Call::MarkDeviceAsError { device: Handle(arguments.hDevice), reason }).status)
+    Ok(block_on(session.call(&Call::MarkDeviceAsError { device: Handle(arguments.hDevice), reason })).status)
 }

@@ -11,7 +11,7 @@ use super::types::{
     D3DKMT_OPENSYNCOBJECTFROMNTHANDLE, D3DKMT_OPENSYNCOBJECTFROMNTHANDLE2,
     D3DKMT_OPENSYNCOBJECTNTHANDLEFROMNAME, DWORD, HANDLE, OBJECT_ATTRIBUTES, UINT,
 };
-use crate::client::Session;
+use crate::client::{Session, block_on};
 use crate::nt_handle;
 
 /// `sizeof(OBJECT_ATTRIBUTES)`, which every one of them has in its first word.
@@ -61,8 +61,8 @@ pub(super) fn share_objects(
     }
     let objects = read_handles(&mut Array::default(), objects, count)?.to_vec();
     let name = if attributes.is_null() { None } else { name_of(attributes)? };
-    let (token, descriptor) = session.make_nt_handle()?;
-    let status = session.call(&Call::ShareObjects { objects, desired_access, name, token }).status;
+    let (token, descriptor) = session.port().make_nt_handle()?;
+    let status = block_on(session.call(&Call::ShareObjects { objects, desired_access, name, token })).status;
     // A descriptor that is not handed out is closed, and names nothing.
     if !status.is_success() {
         return Err(status);
@@ -75,8 +75,8 @@ pub(super) fn share_objects(
 fn open_by_name(session: &Session, arguments: &mut D3DKMT_OPENNTHANDLEFROMNAME) -> ThunkResult {
     let name = name_of(arguments.pObjAttrib)?.ok_or(NtStatus::INVALID_PARAMETER)?;
     let desired_access = arguments.dwDesiredAccess;
-    let (token, descriptor) = session.make_nt_handle()?;
-    let status = session.call(&Call::OpenNtHandleFromName { name, desired_access, token }).status;
+    let (token, descriptor) = session.port().make_nt_handle()?;
+    let status = block_on(session.call(&Call::OpenNtHandleFromName { name, desired_access, token })).status;
     if !status.is_success() {
         return Err(status);
     }
@@ -107,7 +107,7 @@ pub(super) fn open_sync_object_from_nt_handle(
 ) -> ThunkResult {
     let token = nt_handle::token_of(arguments.hNtHandle).ok_or(NtStatus::INVALID_HANDLE)?;
     let flags = SyncObjectFlags::empty();
-    arguments.hSyncObject = session.open_sync_object(Handle::NULL, token, flags, 0, true)?.object.0;
+    arguments.hSyncObject = block_on(session.open_sync_object(Handle::NULL, token, flags, 0, true))?.object.0;
     Ok(NtStatus::SUCCESS)
 }
 
@@ -119,7 +119,7 @@ pub(super) fn open_sync_object_from_nt_handle2(
     let device = Handle(arguments.hDevice);
     let token = nt_handle::token_for(session, device, arguments.hNtHandle)?;
     let flags = SyncObjectFlags::from_bits_retain(arguments.Flags);
-    let opened = session.open_sync_object(device, token, flags, arguments.engine_affinity, false)?;
+    let opened = block_on(session.open_sync_object(device, token, flags, arguments.engine_affinity, false))?;
     arguments.hSyncObject = opened.object.0;
     if let Some(location) = &opened.location {
         arguments.cpu_address = location.address();

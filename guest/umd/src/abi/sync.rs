@@ -7,7 +7,7 @@ use super::types::{
     D3DDDI_SYNCHRONIZATIONOBJECTINFO2, D3DKMT_CREATESYNCHRONIZATIONOBJECT,
     D3DKMT_CREATESYNCHRONIZATIONOBJECT2, D3DKMT_DESTROYSYNCHRONIZATIONOBJECT,
 };
-use crate::client::{CallerEvent, Event, Session};
+use crate::client::{CallerEvent, Event, Session, block_on};
 
 /// `D3DKMTCreateSynchronizationObject`: mutexes and semaphores only, the others not even asked
 /// about (W-029; so does libdxg).
@@ -29,7 +29,7 @@ pub(super) fn create_synchronization_object(
         },
         SyncObjectType(_) => return Err(NtStatus::INVALID_PARAMETER),
     };
-    let created = session.create_sync_object(Handle(arguments.hDevice), info, true, None)?;
+    let created = block_on(session.create_sync_object(Handle(arguments.hDevice), info, true, None))?;
     arguments.hSyncObject = created.object.0;
     Ok(NtStatus::SUCCESS)
 }
@@ -40,7 +40,7 @@ pub(super) fn create_synchronization_object2(
     arguments: &mut D3DKMT_CREATESYNCHRONIZATIONOBJECT2,
 ) -> ThunkResult {
     let (info, event) = info2(&arguments.Info);
-    let created = session.create_sync_object(Handle(arguments.hDevice), info, false, event)?;
+    let created = block_on(session.create_sync_object(Handle(arguments.hDevice), info, false, event))?;
     arguments.hSyncObject = created.object.0;
     if let Some(location) = &created.location {
         place(&mut arguments.Info, location.address(), created.gpu_address);
@@ -103,5 +103,5 @@ pub(super) fn destroy_synchronization_object(
     session: &Session,
     arguments: &D3DKMT_DESTROYSYNCHRONIZATIONOBJECT,
 ) -> ThunkResult {
-    Ok(session.destroy_sync_object(Handle(arguments.hSyncObject)))
+    Ok(block_on(session.destroy_sync_object(Handle(arguments.hSyncObject))))
 }

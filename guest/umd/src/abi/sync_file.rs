@@ -20,7 +20,7 @@ use rustix::event::EventfdFlags;
 
 use super::thunk::ThunkResult;
 use super::types::{D3DKMT_CREATESYNCFILE, D3DKMT_OPENSYNCOBJECTFROMSYNCFILE, D3DKMT_WAITSYNCFILE};
-use crate::client::{CallerEvent, Session};
+use crate::client::{CallerEvent, Session, block_on};
 use crate::fork::ABOVE_STANDARD_STREAMS;
 
 /// `D3DKMTCreateSyncFile`.
@@ -32,7 +32,8 @@ pub(super) fn create_sync_file(session: &Session, arguments: &mut D3DKMT_CREATES
     let event = event.map_err(|_| NtStatus::INTERNAL_ERROR)?;
     let (objects, values) = ([Handle(arguments.hMonitoredFence)], [arguments.FenceValue]);
     let flags = WaitFromCpuFlags::empty();
-    let status = session.wait_from_cpu(Handle(arguments.hDevice), &objects, &values, flags, Some(event));
+    let status =
+        block_on(session.wait_from_cpu(Handle(arguments.hDevice), &objects, &values, flags, Some(event)));
     if !status.is_success() {
         return Err(status);
     }

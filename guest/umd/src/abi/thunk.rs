@@ -33,12 +33,13 @@ pub(crate) fn failure(answer: &Answer) -> NtStatus {
 /// Frames that this process has sent so far: for test programs that assert that a call sent none.
 #[unsafe(no_mangle)]
 pub extern "C" fn gpupv_messages_sent() -> u64 {
-    catch_unwind(|| started_session().map_or(0, Session::messages_sent)).unwrap_or(0)
+    catch_unwind(|| started_session().map_or(0, |session| session.port().channel().messages_sent()))
+        .unwrap_or(0)
 }
 
 /// Returns when every event of this process is set that the host signaled before what it answered to a call that has
 /// returned: for test programs, since events that a driver signals take a way of their own.
 #[unsafe(no_mangle)]
 pub extern "C" fn gpupv_settle_events() {
-    let _ = catch_unwind(|| started_session().into_iter().for_each(Session::settle));
+    let _ = catch_unwind(|| started_session().into_iter().for_each(|session| session.port().settle()));
 }

@@ -5,7 +5,7 @@ use d3dkmt::{Handle, NtStatus, SignalFlags, WaitFromCpuFlags};
 use super::memory::{Array, read_handles, read_values};
 use super::thunk::ThunkResult;
 use super::types::{D3DKMT_SIGNALSYNCHRONIZATIONOBJECTFROMCPU, D3DKMT_WAITFORSYNCHRONIZATIONOBJECTFROMCPU};
-use crate::client::{CallerEvent, Session};
+use crate::client::{CallerEvent, Session, block_on};
 
 /// `D3DKMTSignalSynchronizationObjectFromCpu`.
 pub(super) fn signal_synchronization_object_from_cpu(
@@ -16,7 +16,7 @@ pub(super) fn signal_synchronization_object_from_cpu(
     let objects = read_handles(&mut objects, arguments.ObjectHandleArray, arguments.ObjectCount)?;
     let values = read_values(&mut values, arguments.FenceValueArray, arguments.ObjectCount)?;
     let flags = SignalFlags::from_bits_retain(arguments.Flags);
-    Ok(session.signal_from_cpu(Handle(arguments.hDevice), objects, values, flags))
+    Ok(block_on(session.signal_from_cpu(Handle(arguments.hDevice), objects, values, flags)))
 }
 
 /// `D3DKMTWaitForSynchronizationObjectFromCpu`. Event NULL: returns when the wait is over.
@@ -32,5 +32,5 @@ pub(super) fn wait_for_synchronization_object_from_cpu(
         handle => Some(CallerEvent::from_handle(handle).map_err(|_| NtStatus::INVALID_PARAMETER)?),
     };
     let flags = WaitFromCpuFlags::from_bits_retain(arguments.Flags);
-    Ok(session.wait_from_cpu(Handle(arguments.hDevice), objects, values, flags, event))
+    Ok(block_on(session.wait_from_cpu(Handle(arguments.hDevice), objects, values, flags, event)))
 }
