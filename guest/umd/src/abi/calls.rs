@@ -12,6 +12,7 @@
 //! | `inout` | `STRUCT *` | a copy, which is written back unless the thunk answers `Err` |
 //! | `unwritten` | `STRUCT *` | a copy, which is never written back |
 //! | `by` | the parameters | the parameters |
+#![allow(clippy::wildcard_imports, reason = "the table names nearly every type")]
 
 use super::memory::{read, write};
 use super::thunk::enter;

@@ -1,5 +1,10 @@
 //! The types of the C ABI, under their C names. `declare` tells how to read the tables.
-#![allow(non_camel_case_types, non_snake_case, reason = "these are the names that C has")]
+#![allow(
+    non_camel_case_types,
+    non_snake_case,
+    clippy::upper_case_acronyms,
+    reason = "these are the names that C has"
+)]
 #![allow(clippy::wildcard_imports, reason = "C has one namespace for all headers, and so have these tables")]
 
 mod declare;
