@@ -1,6 +1,6 @@
 //! The port: what a session needs of the world, and nothing of how the world waits.
 
-use d3dkmt::{Call, EventId, NtStatus};
+use d3dkmt::{Call, EventId, Handle, NtStatus};
 use proto::Message;
 use proto::channel::ToHost;
 use proto::limits::FRAME_BYTES_MAX;
@@ -105,6 +105,9 @@ pub trait Port {
 
     /// Wakes of this name mean nothing any more.
     fn forget_wake(&self, event: EventId);
+
+    /// Devices may have been destroyed: memory that belongs to a device for which `lives` is false is free.
+    fn devices_ended(&self, _lives: impl Fn(Handle) -> bool) {}
 
     /// Nothing can be sent or will arrive.
     fn is_lost(&self) -> bool;

@@ -120,7 +120,7 @@ impl<P: Port> Session<P> {
     /// `D3DKMTCloseAdapter`.
     pub async fn close_adapter(&self, adapter: Handle) -> NtStatus {
         let events = self.objects.adapter_closing(adapter);
-        self.call_that_ends(&Call::CloseAdapter { adapter }, events).await
+        self.call_that_ends_devices(&Call::CloseAdapter { adapter }, events).await
     }
 
     /// `D3DKMTCreateDevice`.
@@ -137,13 +137,14 @@ impl<P: Port> Session<P> {
     /// `D3DKMTDestroyDevice`.
     pub async fn destroy_device(&self, device: Handle) -> NtStatus {
         let events = self.objects.device_destroying(device);
-        self.call_that_ends(&Call::DestroyDevice { device }, events).await
+        self.call_that_ends_devices(&Call::DestroyDevice { device }, events).await
     }
 
     /// A call after which the driver signals these events no more; until its answer it may (EVT-016).
-    async fn call_that_ends(&self, call: &Call, events: Vec<EventId>) -> NtStatus {
+    async fn call_that_ends_devices(&self, call: &Call, events: Vec<EventId>) -> NtStatus {
         let status = self.call(call).await.status;
         events.into_iter().for_each(|event| self.port.forget_wake(event));
+        self.port.devices_ended(|device| self.knows_device(device));
         status
     }
 

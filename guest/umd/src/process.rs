@@ -18,7 +18,7 @@ use std::sync::{Mutex, Once, PoisonError};
 
 use d3dkmt::NtStatus;
 
-use crate::client::{AttachError, Session, broker_path, process_name};
+use crate::client::{AttachError, Session, attach, broker_path, process_name};
 use crate::fork::generation;
 use crate::notice::tell;
 
@@ -83,9 +83,9 @@ pub(crate) fn session(starts: Starts) -> Result<&'static Session, NtStatus> {
             return Err(NtStatus::INVALID_PARAMETER);
         }
     }
-    match Session::attach(&broker_path(), &process_name()) {
+    match attach(&broker_path(), &process_name()) {
         Ok(session) => {
-            if session.tells_times() {
+            if session.port().channel().tells_times() {
                 tell_last_times_at_exit();
             }
             process.session.store(Box::into_raw(Box::new(session)), Ordering::Release);
@@ -108,7 +108,7 @@ pub(crate) fn started_session() -> Option<&'static Session> {
 fn tell_last_times_at_exit() {
     extern "C" fn tell() {
         if let Some(session) = started_session() {
-            session.tell_last_times();
+            session.port().channel().tell_last_times();
         }
     }
     static ONCE: Once = Once::new();

@@ -8,18 +8,18 @@ use std::thread;
 
 use d3dkmt::limits::MESSAGE_BYTES_MAX;
 use d3dkmt::{Call, Handle, NtStatus, Reply, SignalFlags, SyncObjectFlags, WaitFromCpuFlags, WaitOutcome};
-use dxcore::client::{CallerEvent, CreatedFence, NotAnEvent, Session};
+use dxcore::client::{CallerEvent, CreatedFence, NotAnEvent, Session, block_on};
 use host::event::{is_set, new_event, taken};
 use host::{DEVICE, Peer, connect, connect_with_fences, create_fence, created, fence_handle, welcome};
 use rustix::event::{EventfdFlags, eventfd};
 
 fn state_of(session: &Session, device: Handle) -> (NtStatus, Reply) {
-    let answer = session.call(&Call::GetDeviceState { device, state_type: 1 });
+    let answer = block_on(session.call(&Call::GetDeviceState { device, state_type: 1 }));
     (answer.status, answer.reply)
 }
 
 fn wait_for(session: &Session, fence: &CreatedFence, value: u64, event: Option<CallerEvent>) -> NtStatus {
-    session.wait_from_cpu(DEVICE, &[fence.object], &[value], WaitFromCpuFlags::empty(), event)
+    block_on(session.wait_from_cpu(DEVICE, &[fence.object], &[value], WaitFromCpuFlags::empty(), event))
 }
 
 fn callers_event() -> (std::os::fd::OwnedFd, CallerEvent) {
@@ -64,8 +64,8 @@ fn eight_threads_get_their_own_answers_whatever_the_order() {
     for caller in callers {
         caller.join().unwrap();
     }
-    assert_eq!(session.pending(), 0);
-    assert_eq!(session.messages_sent(), u64::from(THREADS * CALLS));
+    assert_eq!(session.port().channel().pending(), 0);
+    assert_eq!(session.port().channel().messages_sent(), u64::from(THREADS * CALLS));
 }
 
 #[test]
@@ -98,7 +98,7 @@ fn a_blocking_wait_ends_with_its_wake_whatever_comes_first() {
     let (request, _) = peer.wait_call();
     peer.answer(request, NtStatus::ACCESS_DENIED, &Reply::None);
     assert_eq!(waiter.join().unwrap(), NtStatus::ACCESS_DENIED);
-    assert_eq!(session.pending(), 0);
+    assert_eq!(session.port().channel().pending(), 0);
 }
 
 #[test]
@@ -143,7 +143,7 @@ fn an_event_is_set_once_though_the_caller_closed_it_and_nobody_waits() {
         assert_eq!(taken(&watched), 1);
     }
     exchange(&session, &mut peer);
-    assert_eq!(session.pending(), 0);
+    assert_eq!(session.port().channel().pending(), 0);
 }
 
 /// One call there and back: everything sent before has been dispatched.
@@ -183,7 +183,7 @@ fn a_wait_satisfied_meanwhile_sets_its_event_before_it_returns() {
     peer.answer_wait(request, WaitOutcome::Satisfied);
     assert_eq!(waiting.join().unwrap(), NtStatus::SUCCESS);
     assert!(is_set(&event));
-    assert_eq!((taken(&event), session.pending()), (1, 0));
+    assert_eq!((taken(&event), session.port().channel().pending()), (1, 0));
 }
 
 #[test]
@@ -242,13 +242,13 @@ fn a_broker_without_memory_is_no_memory_for_the_caller() {
     let (session, mut peer, _) = connect_with_fences(welcome(), &[]);
     let guest = session.clone();
     let creating = thread::spawn(move || {
-        guest.create_sync_object(DEVICE, d3dkmt::SyncObjectInfo::default(), false, None).map(|_| ())
+        block_on(guest.create_sync_object(DEVICE, d3dkmt::SyncObjectInfo::default(), false, None)).map(|_| ())
     });
     let (request, _) = peer.call();
     peer.answer(request, NtStatus::SUCCESS, &Reply::FenceMemoryExhausted);
     peer.refuse_grow("enough is enough");
     assert_eq!(creating.join().unwrap(), Err(NtStatus::NO_MEMORY));
-    assert_eq!(session.pending(), 0);
+    assert_eq!(session.port().channel().pending(), 0);
 }
 
 // covers: GPV-027
@@ -264,7 +264,7 @@ fn a_message_of_the_host_is_taken_from_the_stream_and_from_nowhere_else() {
     // The same wake-up down the broker's connection, where an answer of the broker is due.
     let guest = session.clone();
     let creating = thread::spawn(move || {
-        guest.create_sync_object(DEVICE, d3dkmt::SyncObjectInfo::default(), false, None).map(|_| ())
+        block_on(guest.create_sync_object(DEVICE, d3dkmt::SyncObjectInfo::default(), false, None)).map(|_| ())
     });
     let (request, _) = peer.call();
     peer.answer(request, NtStatus::SUCCESS, &Reply::FenceMemoryExhausted);
@@ -284,11 +284,11 @@ fn submissions_are_one_way_when_the_host_says_so() {
     let contexts = vec![Handle(0x4000_0100)];
     let objects = vec![fences[0].object];
     let wait = Call::WaitFromGpu { context: contexts[0], objects: objects.into(), values: vec![1].into() };
-    assert_eq!(session.submit(&wait), NtStatus::SUCCESS);
+    assert_eq!(block_on(session.submit(&wait)), NtStatus::SUCCESS);
     assert_eq!(peer.call(), (0, wait));
     let (event, caller) = callers_event();
     assert_eq!(
-        session.signal_event_from_gpu(contexts.into(), SignalFlags::ENQUEUE_CPU_EVENT, caller),
+        block_on(session.signal_event_from_gpu(contexts.into(), SignalFlags::ENQUEUE_CPU_EVENT, caller)),
         NtStatus::SUCCESS
     );
     let (request, Call::SignalFromGpu { signal: d3dkmt::GpuSignal::CpuEvent { event: name }, .. }) =
@@ -308,8 +308,8 @@ fn a_message_over_the_limit_is_refused_and_not_sent() {
     let private_data = vec![0; MESSAGE_BYTES_MAX];
     let call =
         Call::SubmitCommand { contexts: vec![].into(), commands: 0, length: 0, flags: 0, private_data };
-    assert_eq!(session.submit(&call), NtStatus::INVALID_PARAMETER);
-    assert_eq!((session.messages_sent(), session.pending()), (0, 0));
+    assert_eq!(block_on(session.submit(&call)), NtStatus::INVALID_PARAMETER);
+    assert_eq!((session.port().channel().messages_sent(), session.port().channel().pending()), (0, 0));
     exchange(&session, &mut peer);
 }
 
@@ -318,7 +318,7 @@ fn a_slot_that_is_not_ours_is_the_hosts_defect() {
     let (session, mut peer, _) = connect_with_fences(welcome(), &[]);
     let guest = session.clone();
     let creating = thread::spawn(move || {
-        guest.create_sync_object(DEVICE, d3dkmt::SyncObjectInfo::default(), false, None).map(|_| ())
+        block_on(guest.create_sync_object(DEVICE, d3dkmt::SyncObjectInfo::default(), false, None)).map(|_| ())
     });
     let (request, _) = peer.call();
     peer.answer(request, NtStatus::SUCCESS, &Reply::SyncObject(created(64)));

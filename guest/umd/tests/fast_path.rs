@@ -11,7 +11,7 @@ use d3dkmt::{
     Call, GpuSignal, Handle, Handles, NtStatus, SignalFlags, SyncObjectFlags, Values, WaitFromCpuFlags,
     WaitOutcome,
 };
-use dxcore::client::{CallerEvent, Session};
+use dxcore::client::{CallerEvent, Session, block_on};
 use host::{ADAPTER, DEVICE, Peer, connect_with_fences, create_fence, welcome};
 use proto::channel::Welcome;
 use rustix::event::{EventfdFlags, eventfd};
@@ -25,10 +25,10 @@ fn a_reached_value_costs_no_message_and_no_allocation() {
     let (session, peer, fences) = connect_with_fences(welcome(), &[5, 9]);
     let objects = [fences[0].object, fences[1].object];
     let event = eventfd(0, EventfdFlags::CLOEXEC).unwrap();
-    let sent = session.messages_sent();
+    let sent = session.port().channel().messages_sent();
     let wait = |objects: &[Handle], values: &[u64], flags| {
         let before = ALLOCATIONS.get();
-        assert_eq!(session.wait_from_cpu(DEVICE, objects, values, flags, None), NtStatus::SUCCESS);
+        assert_eq!(block_on(session.wait_from_cpu(DEVICE, objects, values, flags, None)), NtStatus::SUCCESS);
         assert_eq!(ALLOCATIONS.get(), before);
     };
     wait(&objects[..1], &[5], ALL);
@@ -41,12 +41,15 @@ fn a_reached_value_costs_no_message_and_no_allocation() {
 
     let before = ALLOCATIONS.get();
     let caller = CallerEvent::from_handle(event.as_raw_fd() as u64).unwrap();
-    assert_eq!(session.wait_from_cpu(DEVICE, &objects, &[1, 1], ALL, Some(caller)), NtStatus::SUCCESS);
+    assert_eq!(
+        block_on(session.wait_from_cpu(DEVICE, &objects, &[1, 1], ALL, Some(caller))),
+        NtStatus::SUCCESS
+    );
     assert_eq!(ALLOCATIONS.get(), before);
     let mut count = [0; 8];
     rustix::io::read(&event, &mut count).unwrap();
     assert_eq!(u64::from_ne_bytes(count), 1);
-    assert_eq!(session.messages_sent(), sent);
+    assert_eq!(session.port().channel().messages_sent(), sent);
 }
 
 #[test]
@@ -65,7 +68,7 @@ fn a_packet_that_nobody_answers_takes_no_memory_on_its_way_out() {
     for value in 0..3 {
         let before = ALLOCATIONS.get();
         for packet in packets(value) {
-            assert_eq!(session.submit(&packet), NtStatus::SUCCESS);
+            assert_eq!(block_on(session.submit(&packet)), NtStatus::SUCCESS);
         }
         // The buffer that frames leave from is made once.
         assert!(value == 0 || ALLOCATIONS.get() == before);
@@ -84,7 +87,7 @@ fn assert_asked(
 ) {
     let flags = WaitFromCpuFlags::from_bits_retain(flags);
     thread::scope(|scope| {
-        let waiting = scope.spawn(|| session.wait_from_cpu(device, objects, values, flags, None));
+        let waiting = scope.spawn(|| block_on(session.wait_from_cpu(device, objects, values, flags, None)));
         let (request, _) = peer.wait_call();
         peer.answer_wait(request, WaitOutcome::Satisfied);
         assert_eq!(waiting.join().unwrap(), NtStatus::SUCCESS);
@@ -117,13 +120,13 @@ fn a_destroyed_handle_is_asked_about_before_the_host_has_heard() {
     // covers: GPV-034
     let (session, mut peer, fences) = connect_with_fences(welcome(), &[5, 5]);
     thread::scope(|scope| {
-        let destroying = scope.spawn(|| session.destroy_sync_object(fences[0].object));
+        let destroying = scope.spawn(|| block_on(session.destroy_sync_object(fences[0].object)));
         let (request, _) = peer.call();
         // The host knows, the caller has no answer yet.
         assert_asked(&session, &mut peer, DEVICE, &[fences[0].object], &[5], 0);
         peer.answer(request, NtStatus::SUCCESS, &d3dkmt::Reply::None);
         assert_eq!(destroying.join().unwrap(), NtStatus::SUCCESS);
-        let destroying = scope.spawn(|| session.destroy_device(DEVICE));
+        let destroying = scope.spawn(|| block_on(session.destroy_device(DEVICE)));
         let (request, _) = peer.call();
         peer.answer(request, NtStatus::SUCCESS, &d3dkmt::Reply::None);
         assert_eq!(destroying.join().unwrap(), NtStatus::SUCCESS);
@@ -138,10 +141,10 @@ fn closing_the_last_handle_of_an_adapter_forgets_its_devices() {
     thread::scope(|scope| {
         let setting_up = scope.spawn(|| {
             let luid = d3dkmt::Luid { low: 1, high: 0 };
-            assert_eq!(session.open_adapter(luid), Ok(ADAPTER));
-            assert_eq!(session.create_device(ADAPTER, 0), Ok(DEVICE));
+            assert_eq!(block_on(session.open_adapter(luid)), Ok(ADAPTER));
+            assert_eq!(block_on(session.create_device(ADAPTER, 0)), Ok(DEVICE));
             assert!(session.knows_device(DEVICE));
-            assert_eq!(session.close_adapter(ADAPTER), NtStatus::SUCCESS);
+            assert_eq!(block_on(session.close_adapter(ADAPTER)), NtStatus::SUCCESS);
             assert!(!session.knows_device(DEVICE));
         });
         for reply in [d3dkmt::Reply::Adapter(ADAPTER), d3dkmt::Reply::Device(DEVICE), d3dkmt::Reply::None] {

@@ -10,7 +10,7 @@ use d3dkmt::{
     Call, CreatedSyncObject, EventId, Handle, NtStatus, Reply, SyncObjectFlags, SyncObjectInfo,
     SyncObjectType,
 };
-use dxcore::client::{CallerEvent, CreatedFence, Session};
+use dxcore::client::{CallerEvent, CreatedFence, Session, block_on};
 use host::event::{new_event, taken};
 use host::{DEVICE, Peer, connect, connect_keeping, welcome};
 use proto::attach::broker_request::Body;
@@ -29,7 +29,7 @@ fn begin(session: &Arc<Session>, flags: SyncObjectFlags, event: &OwnedFd) -> Cre
     let object_type = SyncObjectType::CPU_NOTIFICATION;
     let info = SyncObjectInfo { object_type, flags, ..SyncObjectInfo::default() };
     let session = session.clone();
-    thread::spawn(move || session.create_sync_object(DEVICE, info, false, Some(kept)))
+    thread::spawn(move || block_on(session.create_sync_object(DEVICE, info, false, Some(kept))))
 }
 
 /// Answers the create call: its event's name.
@@ -64,7 +64,7 @@ fn the_broker_has_the_event_before_the_host_and_until_before_its_end() {
     host.wake(EventId(kept), NtStatus::SUCCESS);
     assert_eq!(taken(&event), 1);
     let guest = session.clone();
-    let destroying = thread::spawn(move || guest.destroy_sync_object(object));
+    let destroying = thread::spawn(move || block_on(guest.destroy_sync_object(object)));
     assert_eq!(host.serve_broker("").0, Body::ForgetEvent(kept));
     answer_destroy(&mut host, object);
     assert_eq!(destroying.join().unwrap(), NtStatus::SUCCESS);
@@ -82,11 +82,11 @@ fn what_the_broker_refuses_comes_by_the_stream_and_is_not_asked_for_again() {
     host.wake(name, NtStatus::SUCCESS);
     assert_eq!(taken(&event), 1);
     let guest = session.clone();
-    let destroying = thread::spawn(move || guest.destroy_sync_object(object));
+    let destroying = thread::spawn(move || block_on(guest.destroy_sync_object(object)));
     answer_destroy(&mut host, object);
     assert_eq!(destroying.join().unwrap(), NtStatus::SUCCESS);
     // With nothing kept there is nothing to settle.
-    session.settle();
+    session.port().settle();
 }
 
 #[test]
@@ -135,7 +135,7 @@ fn settling_asks_the_broker_while_it_keeps_anything() {
     answer_create(&mut host, NtStatus::SUCCESS, Handle::local(7, 1));
     creating.join().unwrap().unwrap();
     let guest = session.clone();
-    let settling = thread::spawn(move || guest.settle());
+    let settling = thread::spawn(move || guest.port().settle());
     assert_eq!(host.serve_broker("").0, Body::Settle(true));
     settling.join().unwrap();
 }

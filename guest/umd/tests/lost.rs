@@ -7,19 +7,19 @@ use std::sync::Arc;
 use std::thread;
 
 use d3dkmt::{Call, Handle, NtStatus, Reply, WaitFromCpuFlags, WaitOutcome};
-use dxcore::client::{AttachError, CallerEvent, CreatedFence, Session, TRANSPORT_LOST};
+use dxcore::client::{AttachError, CallerEvent, CreatedFence, Session, TRANSPORT_LOST, attach, block_on};
 use host::{DEVICE, Listener, Peer, connect, connect_with_fences, welcome};
 use proto::channel::ToGuest;
 use proto::frame::append;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 
 fn call(session: &Session) -> NtStatus {
-    session.call(&Call::GetDeviceState { device: DEVICE, state_type: 1 }).status
+    block_on(session.call(&Call::GetDeviceState { device: DEVICE, state_type: 1 })).status
 }
 
 fn wait(session: &Session, fence: &CreatedFence, event: Option<&OwnedFd>) -> NtStatus {
     let event = event.map(|event| CallerEvent::from_handle(event.as_raw_fd() as u64).unwrap());
-    session.wait_from_cpu(DEVICE, &[fence.object], &[1], WaitFromCpuFlags::empty(), event)
+    block_on(session.wait_from_cpu(DEVICE, &[fence.object], &[1], WaitFromCpuFlags::empty(), event))
 }
 
 /// Every state at once: a blocked leader, followers that await answers and wakes, an armed event.
@@ -60,13 +60,14 @@ fn lose_with_everything_pending(end: impl FnOnce(&mut Peer)) {
 }
 
 fn assert_dead(session: &Arc<Session>, fence: &CreatedFence) {
-    let sent = session.messages_sent();
+    let sent = session.port().channel().messages_sent();
     assert_eq!(call(session), TRANSPORT_LOST);
     assert_eq!(wait(session, fence, None), TRANSPORT_LOST);
-    let reached = session.wait_from_cpu(DEVICE, &[fence.object], &[0], WaitFromCpuFlags::empty(), None);
+    let reached =
+        block_on(session.wait_from_cpu(DEVICE, &[fence.object], &[0], WaitFromCpuFlags::empty(), None));
     assert_eq!(reached, TRANSPORT_LOST);
     assert!(session.is_lost());
-    assert_eq!((session.messages_sent(), session.pending()), (sent, 0));
+    assert_eq!((session.port().channel().messages_sent(), session.port().channel().pending()), (sent, 0));
 }
 
 #[test]
@@ -130,9 +131,9 @@ fn a_write_after_the_end_is_told_and_raises_no_signal() {
     drop(peer);
     for _ in 0..3 {
         assert_eq!(call(&session), TRANSPORT_LOST);
-        assert_eq!(session.submit(&Call::DestroyContext { context: Handle(1) }), TRANSPORT_LOST);
+        assert_eq!(block_on(session.submit(&Call::DestroyContext { context: Handle(1) })), TRANSPORT_LOST);
     }
-    assert_eq!(session.pending(), 0);
+    assert_eq!(session.port().channel().pending(), 0);
 }
 
 #[test]
@@ -142,7 +143,8 @@ fn an_answer_in_many_pieces_is_one_answer() {
     let data = vec![7; 8192];
     let wanted = data.clone();
     let caller = thread::spawn(move || {
-        let answer = guest.call(&Call::QueryAdapterInfo { adapter: Handle(1), kind: 65, data: vec![] });
+        let answer =
+            block_on(guest.call(&Call::QueryAdapterInfo { adapter: Handle(1), kind: 65, data: vec![] }));
         assert_eq!(answer.reply, Reply::AdapterInfo(wanted));
     });
     let (request, _) = peer.call();
@@ -160,11 +162,11 @@ fn an_answer_in_many_pieces_is_one_answer() {
 
 #[test]
 fn no_broker_and_a_refusal_are_told_apart() {
-    let nowhere = Session::attach(std::path::Path::new("/nonexistent/broker.sock"), "test");
+    let nowhere = attach(std::path::Path::new("/nonexistent/broker.sock"), "test");
     assert!(matches!(nowhere, Err(AttachError::NoBroker { .. })), "{nowhere:?}");
     let listener = Listener::new();
     let refused = thread::scope(|scope| {
-        let attaching = scope.spawn(|| Session::attach(&listener.path, "test"));
+        let attaching = scope.spawn(|| attach(&listener.path, "test"));
         listener.refuse("not you");
         attaching.join().unwrap()
     });
@@ -176,7 +178,7 @@ fn a_welcome_of_another_version_is_none() {
     let listener = Listener::new();
     let other = proto::channel::Welcome { version: proto::PROTOCOL_VERSION + 1, ..welcome() };
     let session = thread::scope(|scope| {
-        let attaching = scope.spawn(|| Session::attach(&listener.path, "test"));
+        let attaching = scope.spawn(|| attach(&listener.path, "test"));
         let _peer = listener.accept(other, 64);
         attaching.join().unwrap()
     });

@@ -6,7 +6,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::thread;
 
 use d3dkmt::{Call, EventId, NtStatus, Reply, WaitFromCpuFlags, WaitOutcome};
-use dxcore::client::{CallerEvent, CreatedFence, Session};
+use dxcore::client::{CallerEvent, CreatedFence, Session, block_on};
 use host::{ADAPTER, DEVICE, Peer, connect, create_fence, welcome};
 use proto::channel::{Times, Welcome, to_host};
 use proto::convert::{asked_to_frame, call_from_body};
@@ -26,13 +26,14 @@ fn timed_call(peer: &mut Peer) -> (Times, u64, Call) {
 }
 
 fn call(session: &Session) {
-    let state = session.call(&Call::GetDeviceState { device: DEVICE, state_type: 1 });
+    let state = block_on(session.call(&Call::GetDeviceState { device: DEVICE, state_type: 1 }));
     assert_eq!(state.status, NtStatus::SUCCESS);
 }
 
 fn wait(session: &Session, fence: &CreatedFence, event: Option<&OwnedFd>) {
     let event = event.map(|event| CallerEvent::from_handle(event.as_raw_fd() as u64).unwrap());
-    let status = session.wait_from_cpu(DEVICE, &[fence.object], &[1], WaitFromCpuFlags::empty(), event);
+    let status =
+        block_on(session.wait_from_cpu(DEVICE, &[fence.object], &[1], WaitFromCpuFlags::empty(), event));
     assert_eq!(status, NtStatus::SUCCESS);
 }
 
@@ -52,7 +53,7 @@ fn timed_session() -> (std::sync::Arc<Session>, Peer, CreatedFence) {
     let (session, mut peer) = connect(Welcome { times: true, ..welcome() }, 64);
     let guest = session.clone();
     let creating = thread::spawn(move || {
-        assert_eq!(guest.create_device(ADAPTER, 0), Ok(DEVICE));
+        assert_eq!(block_on(guest.create_device(ADAPTER, 0)), Ok(DEVICE));
         create_fence(&guest, 0, d3dkmt::SyncObjectFlags::empty())
     });
     let (_, request, _) = timed_call(&mut peer);
@@ -83,7 +84,7 @@ fn a_call_is_told_from_its_begin_and_the_soonest_of_what_was_heard_with_the_next
     assert_eq!(second.heard_host_ns, 1_000);
     assert!(first.sent_ns <= second.heard_ns && second.heard_ns <= second.called_ns);
     assert_eq!(answered(&session, &mut peer, 3_000).heard_host_ns, 2_000, "each is told once");
-    assert!(session.tells_times());
+    assert!(session.port().channel().tells_times());
 }
 
 #[test]
@@ -105,7 +106,7 @@ fn a_wake_is_told_with_the_next_call() {
 #[test]
 fn an_event_is_told_once_it_is_set_and_at_the_exit_what_no_call_told() {
     let (session, mut peer, fence) = timed_session();
-    session.tell_last_times();
+    session.port().channel().tell_last_times();
     let event = eventfd(0, EventfdFlags::CLOEXEC).unwrap();
     thread::scope(|scope| {
         let arming = scope.spawn(|| wait(&session, &fence, Some(&event)));
@@ -115,7 +116,7 @@ fn an_event_is_told_once_it_is_set_and_at_the_exit_what_no_call_told() {
         assert_eq!(poll(&mut [PollFd::new(&event, PollFlags::IN)], Some(&long)), Ok(1));
         // It is noted right after the event is set: until then there is nothing to tell.
         let times = loop {
-            session.tell_last_times();
+            session.port().channel().tell_last_times();
             peer.stream.set_nonblocking(true).unwrap();
             if let Some(frame) = peer.frame() {
                 peer.stream.set_nonblocking(false).unwrap();
@@ -141,8 +142,8 @@ fn who_does_not_ask_is_told_nothing() {
         peer.answer(frame.request, NtStatus::SUCCESS, &Reply::DeviceState(0));
         calling.join().unwrap();
     });
-    assert!(!session.tells_times());
-    session.tell_last_times();
+    assert!(!session.port().channel().tells_times());
+    session.port().channel().tell_last_times();
     drop(session);
     assert_eq!(peer.frame(), None);
 }

@@ -3,7 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use proto::attach::{Attached, GuestdHello, GuestdWelcome, HostToGuestd, guestd_to_host, host_to_guestd};
+use proto::attach::host_to_guestd::Body;
+use proto::attach::{Attached, GuestdHello, GuestdWelcome, HostToGuestd, guestd_to_host};
 
 use super::state::{ClientState, Link, Pending, Process, ProcessState, ResumeRight};
 use super::{Broker, ClientId, Effect, FIRST_PAGES, Input, Machine};
@@ -133,7 +134,7 @@ impl<M: Machine> Broker<M> {
         }
         if message.request == 0 {
             return match message.body {
-                Some(host_to_guestd::Body::Ended(process)) => self.ended_by_host(process),
+                Some(Body::Ended(process)) => self.ended_by_host(process),
                 Some(_) | None => self.garbled(now, "a message of its own is not `ended`"),
             };
         }
@@ -151,29 +152,26 @@ impl<M: Machine> Broker<M> {
         &mut self,
         now: Duration,
         pending: Pending,
-        answer: Result<Option<host_to_guestd::Body>, String>,
+        answer: Result<Option<Body>, String>,
     ) -> Result<(), &'static str> {
         match (pending, answer) {
-            (Pending::Hello, Ok(Some(host_to_guestd::Body::Welcome(welcome)))) => {
+            (Pending::Hello, Ok(Some(Body::Welcome(welcome)))) => {
                 self.welcomed(now, welcome);
             }
             (Pending::Hello, Err(words)) => {
                 self.give_up(now, format!("the host refuses this guest: {words}"))
             }
-            (Pending::Attach { client }, Ok(Some(host_to_guestd::Body::Attached(attached)))) => {
+            (Pending::Attach { client }, Ok(Some(Body::Attached(attached)))) => {
                 return self.attached(client, attached);
             }
             (Pending::Attach { client }, Err(words)) => self.expel(client, words),
-            (
-                Pending::AddMemory { client, process },
-                Ok(Some(host_to_guestd::Body::FirstSlot(first_slot))),
-            ) => {
+            (Pending::AddMemory { client, process }, Ok(Some(Body::FirstSlot(first_slot)))) => {
                 self.memory_added(client, process, first_slot);
             }
             (Pending::AddMemory { client, process }, Err(words)) => {
                 self.memory_refused(client, process, words)
             }
-            (Pending::Detach { process }, Ok(Some(host_to_guestd::Body::Detached(true)))) => {
+            (Pending::Detach { process }, Ok(Some(Body::Detached(true)))) => {
                 self.processes.remove(&process);
             }
             // A process that the host does not know is one that it stores nothing for.
@@ -182,74 +180,54 @@ impl<M: Machine> Broker<M> {
                     .push(Effect::Say(format!("process {process} is freed, the host refused: {words}")));
                 self.processes.remove(&process);
             }
-            (Pending::MakeNtHandle { client }, Ok(Some(host_to_guestd::Body::NtHandle(bytes)))) => {
+            (Pending::MakeNtHandle { client }, Ok(Some(Body::NtHandle(bytes)))) => {
                 let token = proto::convert::token(&bytes, "nt_handle");
                 let token = token.map_err(|_| "the token of an NT handle is not 16 bytes")?;
                 self.nt_handle_made(client, token);
             }
             (Pending::MakeNtHandle { client }, Err(words)) => self.nt_handle_refused(client, words),
             // One that the host does not know has ended.
-            (Pending::NtHandleClosed, Ok(Some(host_to_guestd::Body::NtHandleClosed(true))) | Err(_)) => {}
-            (Pending::Lend { client, process, .. }, Ok(Some(host_to_guestd::Body::Lent(true)))) => {
+            (Pending::NtHandleClosed, Ok(Some(Body::NtHandleClosed(true))) | Err(_)) => {}
+            (Pending::Lend { client, process, .. }, Ok(Some(Body::Lent(true)))) => {
                 self.lent(client, process);
             }
             (Pending::Lend { client, process, address }, Err(words)) => {
                 self.not_lent(client, process, address, words);
             }
             // What the host does not know it does not touch.
-            (
-                Pending::TakeBack { client, process, address },
-                Ok(Some(host_to_guestd::Body::TakenBack(true))) | Err(_),
-            ) => self.taken_back(client, process, address),
-            (
-                pending @ (Pending::KeepEvent { .. } | Pending::ForgetEvent { .. } | Pending::Settle { .. }),
-                answer,
-            ) => return self.answered_of_events(pending, answer),
-            (Pending::Returning, Ok(Some(host_to_guestd::Body::Returned(true)))) => {}
-            // One that the host has no room for is as one that it does not know.
-            (Pending::NtHandleHeld, Ok(Some(host_to_guestd::Body::NtHandleHeld(true))) | Err(_)) => {}
-            (Pending::Resume { client, process }, Ok(Some(host_to_guestd::Body::Resumed(resumed)))) => {
-                return self.resumed(client, process, resumed);
+            (Pending::TakeBack { client, process, address }, Ok(Some(Body::TakenBack(true))) | Err(_)) => {
+                self.taken_back(client, process, address)
             }
-            (Pending::Resume { client, process }, Err(words)) => self.not_resumed(client, process, words),
-            (Pending::LendAgain { client, process }, Ok(Some(host_to_guestd::Body::Lent(true)))) => {
-                self.asked(client, process, Ok(()));
-            }
-            (Pending::LendAgain { client, process }, Err(words)) => self.asked(client, process, Err(words)),
-            (pending @ Pending::Returning, Err(_)) => return Err(wrong_answer(&pending)),
-            // The process that waits for this answer is ended when the link is.
-            (pending, Ok(_)) => return Err(wrong_answer(&pending)),
-        }
-        Ok(())
-    }
-
-    /// The same of what is about events.
-    fn answered_of_events(
-        &mut self,
-        pending: Pending,
-        answer: Result<Option<host_to_guestd::Body>, String>,
-    ) -> Result<(), &'static str> {
-        match (pending, answer) {
-            (Pending::KeepEvent { client, process, event }, Ok(Some(host_to_guestd::Body::Bell(token)))) => {
+            (Pending::KeepEvent { client, process, event }, Ok(Some(Body::Bell(token)))) => {
                 self.bell_made(client, process, event, token);
             }
-            (Pending::KeepEvent { client, process, .. }, Err(words)) => {
-                self.asked(client, process, Err(words));
-            }
-            // One that the host does not know of it does not ring.
             (
-                Pending::ForgetEvent { client, process },
-                Ok(Some(host_to_guestd::Body::Forgotten(true))) | Err(_),
-            ) => {
+                Pending::KeepEvent { client, process, .. }
+                | Pending::Settle { client, process }
+                | Pending::LendAgain { client, process },
+                Err(words),
+            ) => self.asked(client, process, Err(words)),
+            // One that the host does not know of it does not ring.
+            (Pending::ForgetEvent { client, process }, Ok(Some(Body::Forgotten(true))) | Err(_)) => {
                 if let Some(client) = client {
                     self.asked(client, process, Ok(()));
                 }
             }
-            (Pending::Settle { client, process }, Ok(Some(host_to_guestd::Body::Rung(rung)))) => {
+            (Pending::Settle { client, process }, Ok(Some(Body::Rung(rung)))) => {
                 self.rung(client, process, &rung);
             }
-            (Pending::Settle { client, process }, Err(words)) => self.asked(client, process, Err(words)),
-            (pending, _) => return Err(wrong_answer(&pending)),
+            (Pending::Returning, Ok(Some(Body::Returned(true)))) => {}
+            // One that the host has no room for is as one that it does not know.
+            (Pending::NtHandleHeld, Ok(Some(Body::NtHandleHeld(true))) | Err(_)) => {}
+            (Pending::Resume { client, process }, Ok(Some(Body::Resumed(resumed)))) => {
+                return self.resumed(client, process, resumed);
+            }
+            (Pending::Resume { client, process }, Err(words)) => self.not_resumed(client, process, words),
+            (Pending::LendAgain { client, process }, Ok(Some(Body::Lent(true)))) => {
+                self.asked(client, process, Ok(()));
+            }
+            // Whoever waits for this answer is ended when the link is.
+            (pending @ Pending::Returning, Err(_)) | (pending, Ok(_)) => return Err(pending.wrong_answer()),
         }
         Ok(())
     }
@@ -367,26 +345,5 @@ impl std::fmt::Display for Input {
             }
             Self::Deadline => write!(formatter, "deadline"),
         }
-    }
-}
-
-/// How the host breaks the protocol that answers this request with something else.
-const fn wrong_answer(pending: &Pending) -> &'static str {
-    match pending {
-        Pending::Hello => "its answer to our hello is not `welcome`",
-        Pending::Attach { .. } => "its answer to an attach is not `attached`",
-        Pending::AddMemory { .. } => "its answer to new memory is not `first_slot`",
-        Pending::MakeNtHandle { .. } => "its answer to a new NT handle is no `nt_handle`",
-        Pending::NtHandleClosed => "its answer to a closed NT handle is not `nt_handle_closed`",
-        Pending::Detach { .. } => "its answer to a detach is not `detached`",
-        Pending::Lend { .. } => "its answer to lent pages is not `lent`",
-        Pending::TakeBack { .. } => "its answer to pages taken back is not `taken_back`",
-        Pending::KeepEvent { .. } => "its answer to an event to keep is no `bell`",
-        Pending::ForgetEvent { .. } => "its answer to an event to forget is not `forgotten`",
-        Pending::Settle { .. } => "its answer to settle is not `rung`",
-        Pending::Returning => "its answer to who is back is not `returned`",
-        Pending::NtHandleHeld => "its answer to an NT handle that is held is not `nt_handle_held`",
-        Pending::Resume { .. } => "its answer to a resume is not `resumed`",
-        Pending::LendAgain { .. } => "its answer to pages lent again is not `lent`",
     }
 }

@@ -70,7 +70,7 @@ struct Host {
 
 impl Host {
     /// Takes one request and answers it well or refuses it; pages it lets go of are forgotten *before* the answer.
-    #[expect(clippy::too_many_lines, reason = "a line for each request")]
+    #[expect(clippy::too_many_lines, reason = "an arm for each request")]
     fn answer(&mut self, pick: usize, refuse: bool) -> Option<HostToGuestd> {
         if self.requests.is_empty() {
             return None;
@@ -336,7 +336,7 @@ impl World {
         not_made.into_iter().for_each(|input| self.feed(input));
     }
 
-    #[expect(clippy::too_many_lines, reason = "a line for each step")]
+    #[expect(clippy::too_many_lines, reason = "an arm for each step")]
     fn step(&mut self, step: Step) {
         match step {
             Step::Answer { pick, refuse } => {

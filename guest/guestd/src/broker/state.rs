@@ -230,6 +230,29 @@ pub(super) enum Pending {
     },
 }
 
+impl Pending {
+    /// How the host breaks the protocol if it answers this with something else than belongs to it.
+    pub fn wrong_answer(self) -> &'static str {
+        match self {
+            Pending::Hello => "its answer to our hello is not `welcome`",
+            Pending::Attach { .. } => "its answer to an attach is not `attached`",
+            Pending::AddMemory { .. } => "its answer to new memory is not `first_slot`",
+            Pending::MakeNtHandle { .. } => "its answer to a new NT handle is no `nt_handle`",
+            Pending::NtHandleClosed => "its answer to a closed NT handle is not `nt_handle_closed`",
+            Pending::Detach { .. } => "its answer to a detach is not `detached`",
+            Pending::Lend { .. } => "its answer to lent pages is not `lent`",
+            Pending::TakeBack { .. } => "its answer to pages taken back is not `taken_back`",
+            Pending::KeepEvent { .. } => "its answer to an event to keep is no `bell`",
+            Pending::ForgetEvent { .. } => "its answer to an event to forget is not `forgotten`",
+            Pending::Settle { .. } => "its answer to settle is not `rung`",
+            Pending::Returning => "its answer to who is back is not `returned`",
+            Pending::NtHandleHeld => "its answer to an NT handle that is held is not `nt_handle_held`",
+            Pending::Resume { .. } => "its answer to a resume is not `resumed`",
+            Pending::LendAgain { .. } => "its answer to pages lent again is not `lent`",
+        }
+    }
+}
+
 impl<M: Machine> Broker<M> {
     /// The first thing that does not hold, in words; a bug if there is one.
     pub(super) fn violation(&self) -> Option<String> {

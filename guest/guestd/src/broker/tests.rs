@@ -65,7 +65,7 @@ pub(super) struct Harness {
 pub(super) const A: ClientId = ClientId(1);
 const B: ClientId = ClientId(2);
 
-#[expect(clippy::too_many_lines, reason = "a line for each effect")]
+#[expect(clippy::too_many_lines, reason = "an arm for each effect")]
 fn render(effect: &Effect<String>) -> String {
     match effect {
         Effect::OpenLink => "open link".to_owned(),

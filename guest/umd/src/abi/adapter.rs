@@ -1,107 +1,88 @@
 //! Adapters, devices and contexts.
 
-use std::ffi::c_void;
 use std::ptr::null_mut;
 
 use d3dkmt::query::kind::DRIVER_DESCRIPTION;
 use d3dkmt::{Adapter, Call, CreateContextFlags, Handle, Luid, NtStatus, Reply};
 
-use super::memory::{read, read_bytes, write, write_array};
-use super::thunk::{CStatus, enter, failure};
+use super::memory::{read_bytes, write_array};
+use super::thunk::{ThunkResult, failure};
 use super::types::{
-    AdapterInfo, CreateContextVirtual, CreateDevice, EnumAdapters2, EnumAdapters3, GetDeviceState, OneHandle,
-    OpenAdapterFromLuid, QueryAdapterInfo,
+    D3DKMT_ADAPTERINFO, D3DKMT_CLOSEADAPTER, D3DKMT_CREATECONTEXTVIRTUAL, D3DKMT_CREATEDEVICE,
+    D3DKMT_DESTROYCONTEXT, D3DKMT_DESTROYDEVICE, D3DKMT_ENUMADAPTERS2, D3DKMT_ENUMADAPTERS3,
+    D3DKMT_GETDEVICESTATE, D3DKMT_OPENADAPTERFROMLUID, D3DKMT_QUERYADAPTERINFO, LUID,
 };
-use crate::client::{Answer, NewContext, Session};
-use crate::process::Starts;
+use crate::client::{Answer, NewContext, Session, block_on};
 
 /// `D3DKMTEnumAdapters2`.
-#[unsafe(no_mangle)]
-pub extern "C" fn D3DKMTEnumAdapters2(argument: *mut EnumAdapters2) -> CStatus {
-    enter(Starts::Session, |session| {
-        let mut arguments = read(argument)?;
-        arguments.count = enumerate(session, arguments.count, arguments.adapters)?;
-        write(argument, arguments);
-        Ok(NtStatus::SUCCESS)
-    })
+pub(super) fn enum_adapters2(session: &Session, arguments: &mut D3DKMT_ENUMADAPTERS2) -> ThunkResult {
+    arguments.NumAdapters = enumerate(session, arguments.NumAdapters, arguments.pAdapters)?;
+    Ok(NtStatus::SUCCESS)
 }
 
 /// `D3DKMTEnumAdapters3`. The filter narrows by kinds of adapters that all of ours are.
-#[unsafe(no_mangle)]
-pub extern "C" fn D3DKMTEnumAdapters3(argument: *mut EnumAdapters3) -> CStatus {
-    enter(Starts::Session, |session| {
-        let mut arguments = read(argument)?;
-        arguments.count = enumerate(session, arguments.count, arguments.adapters)?;
-        write(argument, arguments);
-        Ok(NtStatus::SUCCESS)
-    })
+pub(super) fn enum_adapters3(session: &Session, arguments: &mut D3DKMT_ENUMADAPTERS3) -> ThunkResult {
+    arguments.NumAdapters = enumerate(session, arguments.NumAdapters, arguments.pAdapters)?;
+    Ok(NtStatus::SUCCESS)
 }
 
 /// Fills the caller's array; answers how many adapters there are, or for no array how many there
 /// may be at most (W-288).
-fn enumerate(session: &Session, capacity: u32, array: *mut AdapterInfo) -> Result<u32, NtStatus> {
+fn enumerate(session: &Session, capacity: u32, array: *mut D3DKMT_ADAPTERINFO) -> Result<u32, NtStatus> {
     if array.is_null() {
         return Ok(d3dkmt::limits::ADAPTERS_MAX as u32);
     }
-    let adapters = session.enum_adapters(capacity)?;
-    let infos: Vec<AdapterInfo> = adapters.iter().map(adapter_info).collect();
+    let adapters = block_on(session.enum_adapters(capacity))?;
+    let infos: Vec<D3DKMT_ADAPTERINFO> = adapters.iter().map(adapter_info).collect();
     let count = infos.len().min(capacity as usize);
     write_array(array, &infos[..count]);
     Ok(count as u32)
 }
 
-fn adapter_info(adapter: &Adapter) -> AdapterInfo {
-    AdapterInfo {
-        adapter: adapter.handle.0,
-        luid_low: adapter.luid.low,
-        luid_high: adapter.luid.high,
-        sources: adapter.sources,
-        precise_present_regions_preferred: 0,
+fn adapter_info(adapter: &Adapter) -> D3DKMT_ADAPTERINFO {
+    D3DKMT_ADAPTERINFO {
+        hAdapter: adapter.handle.0,
+        AdapterLuid: LUID { LowPart: adapter.luid.low, HighPart: adapter.luid.high },
+        NumOfSources: adapter.sources,
+        bPrecisePresentRegionsPreferred: 0,
     }
 }
 
 /// `D3DKMTOpenAdapterFromLuid`.
-#[unsafe(no_mangle)]
-pub extern "C" fn D3DKMTOpenAdapterFromLuid(argument: *mut OpenAdapterFromLuid) -> CStatus {
-    enter(Starts::Session, |session| {
-        let mut arguments = read(argument)?;
-        let luid = Luid { low: arguments.luid_low, high: arguments.luid_high };
-        arguments.adapter = session.open_adapter(luid)?.0;
-        write(argument, arguments);
-        Ok(NtStatus::SUCCESS)
-    })
+pub(super) fn open_adapter_from_luid(
+    session: &Session,
+    arguments: &mut D3DKMT_OPENADAPTERFROMLUID,
+) -> ThunkResult {
+    let luid = Luid { low: arguments.AdapterLuid.LowPart, high: arguments.AdapterLuid.HighPart };
+    arguments.hAdapter = block_on(session.open_adapter(luid))?.0;
+    Ok(NtStatus::SUCCESS)
 }
 
 /// `D3DKMTCloseAdapter`.
-#[unsafe(no_mangle)]
-pub extern "C" fn D3DKMTCloseAdapter(argument: *const OneHandle) -> CStatus {
-    enter(Starts::Nothing, |session| Ok(session.close_adapter(Handle(read(argument)?.handle))))
+pub(super) fn close_adapter(session: &Session, arguments: &D3DKMT_CLOSEADAPTER) -> ThunkResult {
+    Ok(block_on(session.close_adapter(Handle(arguments.hAdapter))))
 }
 
 /// `D3DKMTQueryAdapterInfo`. The WCHARs of DRIVER_DESCRIPTION have 4 bytes here; QUERYREGISTRY goes through as it is, in
 /// UTF-16.
-#[unsafe(no_mangle)]
-pub extern "C" fn D3DKMTQueryAdapterInfo(argument: *mut QueryAdapterInfo) -> CStatus {
-    enter(Starts::Nothing, |session| {
-        let arguments = read(argument)?;
-        let adapter = Handle(arguments.adapter);
-        let mut data = read_bytes(arguments.private_data, arguments.private_data_size)?;
-        if arguments.kind == DRIVER_DESCRIPTION {
-            // Only asked for, never given: an empty text of the size that the host speaks.
-            data = vec![0; data.len() / 2];
-        }
-        let answer = session.call(&Call::QueryAdapterInfo { adapter, kind: arguments.kind, data });
-        if !answer.status.is_success() {
-            return Err(answer.status);
-        }
-        let Reply::AdapterInfo(mut data) = answer.reply else { return Err(NtStatus::INTERNAL_ERROR) };
-        if arguments.kind == DRIVER_DESCRIPTION {
-            data = widen(&data, arguments.private_data_size as usize / size_of::<u32>());
-        }
-        data.truncate(arguments.private_data_size as usize);
-        write_array(arguments.private_data.cast::<u8>(), &data);
-        Ok(answer.status)
-    })
+pub(super) fn query_adapter_info(session: &Session, arguments: &D3DKMT_QUERYADAPTERINFO) -> ThunkResult {
+    let adapter = Handle(arguments.hAdapter);
+    let mut data = read_bytes(arguments.pPrivateDriverData, arguments.PrivateDriverDataSize)?;
+    if arguments.Type == DRIVER_DESCRIPTION {
+        // Only asked for, never given: an empty text of the size that the host speaks.
+        data = vec![0; data.len() / 2];
+    }
+    let answer = block_on(session.call(&Call::QueryAdapterInfo { adapter, kind: arguments.Type, data }));
+    if !answer.status.is_success() {
+        return Err(answer.status);
+    }
+    let Reply::AdapterInfo(mut data) = answer.reply else { return Err(NtStatus::INTERNAL_ERROR) };
+    if arguments.Type == DRIVER_DESCRIPTION {
+        data = widen(&data, arguments.PrivateDriverDataSize as usize / size_of::<u32>());
+    }
+    data.truncate(arguments.PrivateDriverDataSize as usize);
+    write_array(arguments.pPrivateDriverData.cast::<u8>(), &data);
+    Ok(answer.status)
 }
 
 /// UTF-16 as `count` WCHARs of 4 bytes, the rest zero.
@@ -113,81 +94,61 @@ fn widen(text: &[u8], count: usize) -> Vec<u8> {
 }
 
 /// `D3DKMTCreateDevice`. Command buffers and lists are not what a WDDM 2 device has: NULL (W-282).
-#[unsafe(no_mangle)]
-pub extern "C" fn D3DKMTCreateDevice(argument: *mut CreateDevice) -> CStatus {
-    enter(Starts::Nothing, |session| {
-        let arguments = read(argument)?;
-        let device = session.create_device(Handle(arguments.adapter), arguments.flags)?;
-        let outputs = CreateDevice {
-            device: device.0,
-            command_buffer: null_mut::<c_void>(),
-            command_buffer_size: 0,
-            allocation_list: null_mut::<c_void>(),
-            allocation_list_size: 0,
-            patch_location_list: null_mut::<c_void>(),
-            patch_location_list_size: 0,
-            ..arguments
-        };
-        write(argument, outputs);
-        Ok(NtStatus::SUCCESS)
-    })
+pub(super) fn create_device(session: &Session, arguments: &mut D3DKMT_CREATEDEVICE) -> ThunkResult {
+    arguments.hDevice = block_on(session.create_device(Handle(arguments.adapter), arguments.Flags))?.0;
+    arguments.pCommandBuffer = null_mut();
+    arguments.CommandBufferSize = 0;
+    arguments.pAllocationList = null_mut();
+    arguments.AllocationListSize = 0;
+    arguments.pPatchLocationList = null_mut();
+    arguments.PatchLocationListSize = 0;
+    Ok(NtStatus::SUCCESS)
 }
 
 /// `D3DKMTDestroyDevice`.
-#[unsafe(no_mangle)]
-pub extern "C" fn D3DKMTDestroyDevice(argument: *const OneHandle) -> CStatus {
-    enter(Starts::Nothing, |session| Ok(session.destroy_device(Handle(read(argument)?.handle))))
+pub(super) fn destroy_device(session: &Session, arguments: &D3DKMT_DESTROYDEVICE) -> ThunkResult {
+    Ok(block_on(session.destroy_device(Handle(arguments.hDevice))))
 }
 
 /// `D3DKMTGetDeviceState`.
-#[unsafe(no_mangle)]
-pub extern "C" fn D3DKMTGetDeviceState(argument: *mut GetDeviceState) -> CStatus {
-    enter(Starts::Nothing, |session| {
-        let mut arguments = read(argument)?;
-        let call =
-            Call::GetDeviceState { device: Handle(arguments.device), state_type: arguments.state_type };
-        match session.call(&call) {
-            Answer { status, reply: Reply::PageFault(fault) } if status.is_success() => {
-                // The primitive, the pipeline's stage, the table entry and the error code are not known: 0.
-                (arguments.state, arguments.second) = (0, 0);
-                arguments.rest = [0, fault.flags.into(), fault.gpu_address, 0, 0];
-                write(argument, arguments);
-                Ok(status)
-            }
-            Answer { status, reply: Reply::DeviceState(state) } if status.is_success() => {
-                arguments.state = state;
-                write(argument, arguments);
-                Ok(status)
-            }
-            answer => Err(failure(&answer)),
+pub(super) fn get_device_state(session: &Session, arguments: &mut D3DKMT_GETDEVICESTATE) -> ThunkResult {
+    let call = Call::GetDeviceState { device: Handle(arguments.hDevice), state_type: arguments.StateType };
+    match block_on(session.call(&call)) {
+        Answer { status, reply: Reply::PageFault(fault) } if status.is_success() => {
+            // The primitive, the pipeline's stage, the table entry and the error code are not known: 0.
+            (arguments.state, arguments.second, arguments.pipeline) = (0, 0, [0; 2]);
+            (arguments.page_fault_flags, arguments.error_code) = (fault.flags, 0);
+            (arguments.page_fault_address, arguments.rest) = (fault.gpu_address, [0; 2]);
+            Ok(status)
         }
-    })
+        Answer { status, reply: Reply::DeviceState(state) } if status.is_success() => {
+            arguments.state = state;
+            Ok(status)
+        }
+        answer => Err(failure(&answer)),
+    }
 }
 
 /// `D3DKMTCreateContextVirtual`.
-#[unsafe(no_mangle)]
-pub extern "C" fn D3DKMTCreateContextVirtual(argument: *mut CreateContextVirtual) -> CStatus {
-    enter(Starts::Nothing, |session| {
-        let mut arguments = read(argument)?;
-        arguments.context = session
-            .create_context(NewContext {
-                device: Handle(arguments.device),
-                node_ordinal: arguments.node_ordinal,
-                engine_affinity: arguments.engine_affinity,
-                flags: CreateContextFlags::from_bits_retain(arguments.flags),
-                client_hint: arguments.client_hint,
-                private_data: read_bytes(arguments.private_data, arguments.private_data_size)?,
-            })?
-            .0;
-        write(argument, arguments);
-        Ok(NtStatus::SUCCESS)
-    })
+pub(super) fn create_context_virtual(
+    session: &Session,
+    arguments: &mut D3DKMT_CREATECONTEXTVIRTUAL,
+) -> ThunkResult {
+    arguments.hContext = block_on(session.create_context(NewContext {
+        device: Handle(arguments.hDevice),
+        node_ordinal: arguments.NodeOrdinal,
+        engine_affinity: arguments.EngineAffinity,
+        flags: CreateContextFlags::from_bits_retain(arguments.Flags),
+        client_hint: arguments.ClientHint,
+        private_data: read_bytes(arguments.pPrivateDriverData, arguments.PrivateDriverDataSize)?,
+    }))?
+    .0;
+    Ok(NtStatus::SUCCESS)
 }
 
 /// `D3DKMTDestroyContext`.
-#[unsafe(no_mangle)]
-pub extern "C" fn D3DKMTDestroyContext(argument: *const OneHandle) -> CStatus {
-    enter(Starts::Nothing, |session| Ok(session.destroy_context(Handle(read(argument)?.handle))))
+pub(super) fn destroy_context(session: &Session, arguments: &D3DKMT_DESTROYCONTEXT) -> ThunkResult {
+    Ok(block_on(session.destroy_context(Handle(arguments.hContext))))
 }
 
 #[cfg(test)]

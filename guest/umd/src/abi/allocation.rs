@@ -7,16 +7,16 @@ use d3dkmt::{Call, CreateAllocationFlags, DestroyAllocationFlags, Handle, NtStat
 
 use super::keyed_mutex::buffer;
 use super::memory::{Array, read, read_bytes, read_handles, write, write_bytes};
-use super::thunk::{CStatus, enter, failure};
+use super::thunk::{ThunkResult, failure};
 use super::types::{
-    AllocationInfo, AllocationInfo2, CreateAllocation, DestroyAllocation, DestroyAllocation2,
-    OpenAllocationInfo, OpenAllocationInfo2, OpenResource, OpenResourceFromNtHandle, QueryResourceInfo,
-    QueryResourceInfoFromNtHandle, StandardAllocation,
+    D3DDDI_ALLOCATIONINFO, D3DDDI_ALLOCATIONINFO2, D3DDDI_OPENALLOCATIONINFO, D3DDDI_OPENALLOCATIONINFO2,
+    D3DKMT_CREATEALLOCATION, D3DKMT_CREATESTANDARDALLOCATION, D3DKMT_DESTROYALLOCATION,
+    D3DKMT_DESTROYALLOCATION2, D3DKMT_OPENRESOURCE, D3DKMT_OPENRESOURCEFROMNTHANDLE,
+    D3DKMT_QUERYRESOURCEINFO, D3DKMT_QUERYRESOURCEINFOFROMNTHANDLE,
 };
-use crate::client::{Answer, Session};
+use crate::client::{Answer, Session, block_on};
 use crate::limits::ARRAY_ENTRIES_MAX;
 use crate::nt_handle;
-use crate::process::Starts;
 
 /// Where entries of the caller's array are.
 fn entries<T>(array: *mut c_void, count: u32) -> Result<Vec<*mut T>, NtStatus> {
@@ -28,40 +28,46 @@ fn entries<T>(array: *mut c_void, count: u32) -> Result<Vec<*mut T>, NtStatus> {
 }
 
 /// `T` is the form of the array's entries; both begin alike.
-fn create<T>(session: &Session, argument: *mut CreateAllocation) -> Result<NtStatus, NtStatus> {
-    let mut arguments = read(argument)?;
-    let flags = CreateAllocationFlags::from_bits_retain(arguments.flags);
+fn create<T>(session: &Session, arguments: &mut D3DKMT_CREATEALLOCATION) -> ThunkResult {
+    let flags = CreateAllocationFlags::from_bits_retain(arguments.Flags);
     let (standard, private_data) = match flags.contains(CreateAllocationFlags::STANDARD_ALLOCATION) {
         true => {
-            let standard = read(arguments.private_data.cast::<StandardAllocation>())?;
-            let StandardAllocation { kind, size, flags } = standard;
-            let private_data_size = arguments.private_data_size;
-            (Some(d3dkmt::StandardAllocation { kind, size, flags, private_data_size }), Vec::new())
+            let standard = read(arguments.private_data.cast::<D3DKMT_CREATESTANDARDALLOCATION>())?;
+            let standard = d3dkmt::StandardAllocation {
+                kind: standard.Type,
+                size: standard.size,
+                flags: standard.Flags,
+                private_data_size: arguments.PrivateDriverDataSize,
+            };
+            (Some(standard), Vec::new())
         }
-        false => (None, read_bytes(arguments.private_data, arguments.private_data_size)?),
+        false => (None, read_bytes(arguments.private_data, arguments.PrivateDriverDataSize)?),
     };
-    let infos: Vec<*mut AllocationInfo> =
-        entries::<T>(arguments.allocations, arguments.count)?.into_iter().map(<*mut T>::cast).collect();
-    let info = |info: &*mut AllocationInfo| {
+    let infos: Vec<*mut D3DDDI_ALLOCATIONINFO> =
+        entries::<T>(arguments.allocations, arguments.NumAllocations)?
+            .into_iter()
+            .map(<*mut T>::cast)
+            .collect();
+    let info = |info: &*mut D3DDDI_ALLOCATIONINFO| {
         let info = read(*info)?;
         Ok(d3dkmt::AllocationInfo {
-            system_memory: info.system_memory,
-            private_data: read_bytes(info.private_data, info.private_data_size)?,
+            system_memory: info.pSystemMem as u64,
+            private_data: read_bytes(info.pPrivateDriverData, info.PrivateDriverDataSize)?,
             flags: info.flags,
         })
     };
     let call = Call::CreateAllocation {
         create: Box::new(d3dkmt::CreateAllocation {
-            device: Handle(arguments.device),
-            resource: Handle(arguments.resource),
+            device: Handle(arguments.hDevice),
+            resource: Handle(arguments.hResource),
             flags,
             standard,
             private_data,
-            runtime_data: read_bytes(arguments.runtime_data, arguments.runtime_data_size)?,
+            runtime_data: read_bytes(arguments.pPrivateRuntimeData, arguments.PrivateRuntimeDataSize)?,
             allocations: infos.iter().map(info).collect::<Result<_, NtStatus>>()?,
         }),
     };
-    let (status, resource, shared_handle, allocations) = match session.call(&call) {
+    let (status, resource, shared_handle, allocations) = match block_on(session.call(&call)) {
         Answer { status, reply: Reply::Allocations { resource, shared_handle, allocations } }
             if status.is_success() =>
         {
@@ -70,19 +76,18 @@ fn create<T>(session: &Session, argument: *mut CreateAllocation) -> Result<NtSta
         answer => return Err(failure(&answer)),
     };
     if let Err(status) = lend(session, &call, resource, &allocations) {
-        session.call(&Call::DestroyAllocation {
-            device: Handle(arguments.device),
+        block_on(session.call(&Call::DestroyAllocation {
+            device: Handle(arguments.hDevice),
             resource,
             allocations: if resource == Handle::NULL { allocations } else { Vec::new() },
             flags: DestroyAllocationFlags::empty(),
-        });
+        }));
         return Err(status);
     }
     for (info, handle) in infos.iter().zip(allocations) {
         write(info.cast::<u32>(), handle.0);
     }
-    (arguments.resource, arguments.shared_handle) = (resource.0, shared_handle.0);
-    write(argument, arguments);
+    (arguments.hResource, arguments.hGlobalShare) = (resource.0, shared_handle.0);
     Ok(status)
 }
 
@@ -92,94 +97,90 @@ fn lend(session: &Session, call: &Call, resource: Handle, allocations: &[Handle]
     let Some(standard) = &create.standard else { return Ok(()) };
     for (info, allocation) in create.allocations.iter().zip(allocations) {
         let end = info.system_memory.saturating_add(standard.size);
-        session.lend(create.device, resource, *allocation, info.system_memory..end)?;
+        session.port().lend(create.device, resource, *allocation, info.system_memory..end)?;
     }
     Ok(())
 }
 
 /// `D3DKMTCreateAllocation`.
-#[unsafe(no_mangle)]
-pub extern "C" fn D3DKMTCreateAllocation(argument: *mut CreateAllocation) -> CStatus {
-    enter(Starts::Nothing, |session| create::<AllocationInfo>(session, argument))
+pub(super) fn create_allocation(session: &Session, arguments: &mut D3DKMT_CREATEALLOCATION) -> ThunkResult {
+    create::<D3DDDI_ALLOCATIONINFO>(session, arguments)
 }
 
 /// `D3DKMTCreateAllocation2`.
-#[unsafe(no_mangle)]
-pub extern "C" fn D3DKMTCreateAllocation2(argument: *mut CreateAllocation) -> CStatus {
-    enter(Starts::Nothing, |session| create::<AllocationInfo2>(session, argument))
+pub(super) fn create_allocation2(session: &Session, arguments: &mut D3DKMT_CREATEALLOCATION) -> ThunkResult {
+    create::<D3DDDI_ALLOCATIONINFO2>(session, arguments)
 }
 
-fn destroy(session: &Session, arguments: &DestroyAllocation2) -> Result<NtStatus, NtStatus> {
+/// `D3DKMTDestroyAllocation2`.
+pub(super) fn destroy_allocation2(session: &Session, arguments: &D3DKMT_DESTROYALLOCATION2) -> ThunkResult {
     let mut copy = Array::default();
-    let allocations = read_handles(&mut copy, arguments.allocations, arguments.count)?.to_vec();
-    let resource = Handle(arguments.resource);
+    let allocations =
+        read_handles(&mut copy, arguments.phAllocationList, arguments.AllocationCount)?.to_vec();
+    let resource = Handle(arguments.hResource);
     let call = Call::DestroyAllocation {
-        device: Handle(arguments.device),
+        device: Handle(arguments.hDevice),
         resource,
         allocations: allocations.clone(),
-        flags: DestroyAllocationFlags::from_bits_retain(arguments.flags),
+        flags: DestroyAllocationFlags::from_bits_retain(arguments.Flags),
     };
-    let status = session.call(&call).status;
+    let status = block_on(session.call(&call)).status;
     if status.is_success() {
-        session.allocations_ended(resource, &allocations);
+        session.port().allocations_ended(resource, &allocations);
     }
     Ok(status)
 }
 
 /// `D3DKMTDestroyAllocation`.
-#[unsafe(no_mangle)]
-pub extern "C" fn D3DKMTDestroyAllocation(argument: *const DestroyAllocation) -> CStatus {
-    enter(Starts::Nothing, |session| {
-        let DestroyAllocation { device, resource, allocations, count } = read(argument)?;
-        destroy(session, &DestroyAllocation2 { device, resource, allocations, count, flags: 0 })
-    })
-}
-
-/// `D3DKMTDestroyAllocation2`.
-#[unsafe(no_mangle)]
-pub extern "C" fn D3DKMTDestroyAllocation2(argument: *const DestroyAllocation2) -> CStatus {
-    enter(Starts::Nothing, |session| destroy(session, &read(argument)?))
+pub(super) fn destroy_allocation(session: &Session, arguments: &D3DKMT_DESTROYALLOCATION) -> ThunkResult {
+    destroy_allocation2(
+        session,
+        &D3DKMT_DESTROYALLOCATION2 {
+            hDevice: arguments.hDevice,
+            hResource: arguments.hResource,
+            phAllocationList: arguments.phAllocationList,
+            AllocationCount: arguments.AllocationCount,
+            Flags: 0,
+        },
+    )
 }
 
 fn resource_info(session: &Session, call: &Call) -> Result<(NtStatus, ResourceInfo), NtStatus> {
-    match session.call(call) {
+    match block_on(session.call(call)) {
         Answer { status, reply: Reply::ResourceInfo(info) } if status.is_success() => Ok((status, info)),
         answer => Err(failure(&answer)),
     }
 }
 
 /// `D3DKMTQueryResourceInfo`: sizes only, the buffer is not filled (W-264).
-#[unsafe(no_mangle)]
-pub extern "C" fn D3DKMTQueryResourceInfo(argument: *mut QueryResourceInfo) -> CStatus {
-    enter(Starts::Nothing, |session| {
-        let mut arguments = read(argument)?;
-        let (device, shared_handle) = (Handle(arguments.device), Handle(arguments.shared_handle));
-        let (status, info) = resource_info(session, &Call::QueryResourceInfo { device, shared_handle })?;
-        arguments.runtime_data_size = info.runtime_data_size;
-        arguments.total_private_data_size = info.total_private_data_size;
-        arguments.private_data_size = info.private_data_size;
-        arguments.count = info.allocations;
-        write(argument, arguments);
-        Ok(status)
-    })
+pub(super) fn query_resource_info(
+    session: &Session,
+    arguments: &mut D3DKMT_QUERYRESOURCEINFO,
+) -> ThunkResult {
+    let (device, shared_handle) = (Handle(arguments.hDevice), Handle(arguments.hGlobalShare));
+    let (status, info) = resource_info(session, &Call::QueryResourceInfo { device, shared_handle })?;
+    arguments.PrivateRuntimeDataSize = info.runtime_data_size;
+    arguments.TotalPrivateDriverDataSize = info.total_private_data_size;
+    arguments.ResourcePrivateDriverDataSize = info.private_data_size;
+    arguments.NumAllocations = info.allocations;
+    Ok(status)
 }
 
 /// As in [`create`].
-fn open<T>(session: &Session, argument: *mut OpenResource) -> Result<NtStatus, NtStatus> {
-    let mut arguments = read(argument)?;
-    let infos = entries::<T>(arguments.allocations, arguments.count)?;
-    if arguments.runtime_data_size > 0 && arguments.runtime_data.is_null() {
+fn open<T>(session: &Session, arguments: &mut D3DKMT_OPENRESOURCE) -> ThunkResult {
+    let infos = entries::<T>(arguments.allocations, arguments.NumAllocations)?;
+    if arguments.PrivateRuntimeDataSize > 0 && arguments.pPrivateRuntimeData.is_null() {
         return Err(NtStatus::INVALID_PARAMETER);
     }
     let info = ResourceInfo {
-        runtime_data_size: arguments.runtime_data_size,
-        private_data_size: arguments.private_data_size,
-        total_private_data_size: arguments.total_private_data_size,
-        allocations: arguments.count,
+        runtime_data_size: arguments.PrivateRuntimeDataSize,
+        private_data_size: arguments.ResourcePrivateDriverDataSize,
+        total_private_data_size: arguments.TotalPrivateDriverDataBufferSize,
+        allocations: arguments.NumAllocations,
     };
-    let (device, shared_handle) = (Handle(arguments.device), Handle(arguments.shared_handle));
+    let (device, shared_handle) = (Handle(arguments.hDevice), Handle(arguments.hGlobalShare));
     let (status, resource, allocations, runtime_data) =
-        match session.call(&Call::OpenResource { device, shared_handle, info }) {
+        match block_on(session.call(&Call::OpenResource { device, shared_handle, info })) {
             Answer { status, reply: Reply::OpenedResource { resource, allocations, runtime_data, .. } }
                 if status.is_success() =>
             {
@@ -190,75 +191,70 @@ fn open<T>(session: &Session, argument: *mut OpenResource) -> Result<NtStatus, N
     for (info, handle) in infos.into_iter().zip(allocations) {
         write(info.cast::<u32>(), handle.0);
     }
-    write_bytes(arguments.runtime_data, arguments.runtime_data_size, &runtime_data);
-    arguments.resource = resource.0;
-    write(argument, arguments);
+    write_bytes(arguments.pPrivateRuntimeData, arguments.PrivateRuntimeDataSize, &runtime_data);
+    arguments.hResource = resource.0;
     Ok(status)
 }
 
 /// `D3DKMTOpenResource`.
-#[unsafe(no_mangle)]
-pub extern "C" fn D3DKMTOpenResource(argument: *mut OpenResource) -> CStatus {
-    enter(Starts::Nothing, |session| open::<OpenAllocationInfo>(session, argument))
+pub(super) fn open_resource(session: &Session, arguments: &mut D3DKMT_OPENRESOURCE) -> ThunkResult {
+    open::<D3DDDI_OPENALLOCATIONINFO>(session, arguments)
 }
 
 /// `D3DKMTOpenResource2`.
-#[unsafe(no_mangle)]
-pub extern "C" fn D3DKMTOpenResource2(argument: *mut OpenResource) -> CStatus {
-    enter(Starts::Nothing, |session| open::<OpenAllocationInfo2>(session, argument))
+pub(super) fn open_resource2(session: &Session, arguments: &mut D3DKMT_OPENRESOURCE) -> ThunkResult {
+    open::<D3DDDI_OPENALLOCATIONINFO2>(session, arguments)
 }
 
 /// `D3DKMTQueryResourceInfoFromNtHandle`: sizes only.
-#[unsafe(no_mangle)]
-pub extern "C" fn D3DKMTQueryResourceInfoFromNtHandle(
-    argument: *mut QueryResourceInfoFromNtHandle,
-) -> CStatus {
-    enter(Starts::Nothing, |session| {
-        let mut arguments = read(argument)?;
-        let device = Handle(arguments.device);
-        let token = nt_handle::token_for(session, device, arguments.nt_handle)?;
-        let call = Call::QueryResourceInfoFromNtHandle { device, token };
-        let (status, info) = resource_info(session, &call)?;
-        arguments.runtime_data_size = info.runtime_data_size;
-        arguments.total_private_data_size = info.total_private_data_size;
-        arguments.private_data_size = info.private_data_size;
-        arguments.count = info.allocations;
-        write(argument, arguments);
-        Ok(status)
-    })
+pub(super) fn query_resource_info_from_nt_handle(
+    session: &Session,
+    arguments: &mut D3DKMT_QUERYRESOURCEINFOFROMNTHANDLE,
+) -> ThunkResult {
+    let device = Handle(arguments.hDevice);
+    let token = nt_handle::token_for(session, device, arguments.hNtHandle)?;
+    let call = Call::QueryResourceInfoFromNtHandle { device, token };
+    let (status, info) = resource_info(session, &call)?;
+    arguments.PrivateRuntimeDataSize = info.runtime_data_size;
+    arguments.TotalPrivateDriverDataSize = info.total_private_data_size;
+    arguments.ResourcePrivateDriverDataSize = info.private_data_size;
+    arguments.NumAllocations = info.allocations;
+    Ok(status)
 }
 
 /// `D3DKMTOpenResourceFromNtHandle`: hKeyedMutex and hSyncObject are 0 unless they go with the NT handle.
-#[unsafe(no_mangle)]
-pub extern "C" fn D3DKMTOpenResourceFromNtHandle(argument: *mut OpenResourceFromNtHandle) -> CStatus {
-    enter(Starts::Nothing, |session| {
-        let mut arguments = read(argument)?;
-        let infos = entries::<OpenAllocationInfo2>(arguments.allocations.cast(), arguments.count)?;
-        if arguments.runtime_data_size > 0 && arguments.runtime_data.is_null() {
-            return Err(NtStatus::INVALID_PARAMETER);
-        }
-        let device = Handle(arguments.device);
-        let token = nt_handle::token_for(session, device, arguments.nt_handle)?;
-        let info = ResourceInfo {
-            runtime_data_size: arguments.runtime_data_size,
-            private_data_size: arguments.private_data_size,
-            total_private_data_size: arguments.total_private_data_size,
-            allocations: arguments.count,
-        };
-        let mutex_buffer = buffer(arguments.mutex_data, arguments.mutex_data_size)?;
-        let call = Call::OpenResourceFromNtHandle { device, token, info, mutex_buffer };
-        let Answer { status, reply } = session.call(&call);
-        let Reply::OpenedResource { resource, allocations, runtime_data, keyed_mutex, sync_object } = reply
-        else {
-            return Err(failure(&Answer { status, reply }));
-        };
-        for (info, handle) in infos.into_iter().zip(allocations) {
-            write(info.cast::<u32>(), handle.0);
-        }
-        write_bytes(arguments.runtime_data, arguments.runtime_data_size, &runtime_data);
-        arguments.resource = resource.0;
-        (arguments.keyed_mutex, arguments.sync_object) = (keyed_mutex.0, sync_object.0);
-        write(argument, arguments);
-        Ok(status)
-    })
+pub(super) fn open_resource_from_nt_handle(
+    session: &Session,
+    arguments: &mut D3DKMT_OPENRESOURCEFROMNTHANDLE,
+) -> ThunkResult {
+    let infos = entries::<D3DDDI_OPENALLOCATIONINFO2>(
+        arguments.pOpenAllocationInfo2.cast(),
+        arguments.NumAllocations,
+    )?;
+    if arguments.PrivateRuntimeDataSize > 0 && arguments.pPrivateRuntimeData.is_null() {
+        return Err(NtStatus::INVALID_PARAMETER);
+    }
+    let device = Handle(arguments.hDevice);
+    let token = nt_handle::token_for(session, device, arguments.hNtHandle)?;
+    let info = ResourceInfo {
+        runtime_data_size: arguments.PrivateRuntimeDataSize,
+        private_data_size: arguments.ResourcePrivateDriverDataSize,
+        total_private_data_size: arguments.TotalPrivateDriverDataBufferSize,
+        allocations: arguments.NumAllocations,
+    };
+    let mutex_buffer =
+        buffer(arguments.pKeyedMutexPrivateRuntimeData, arguments.KeyedMutexPrivateRuntimeDataSize)?;
+    let call = Call::OpenResourceFromNtHandle { device, token, info, mutex_buffer };
+    let Answer { status, reply } = block_on(session.call(&call));
+    let Reply::OpenedResource { resource, allocations, runtime_data, keyed_mutex, sync_object } = reply
+    else {
+        return Err(failure(&Answer { status, reply }));
+    };
+    for (info, handle) in infos.into_iter().zip(allocations) {
+        write(info.cast::<u32>(), handle.0);
+    }
+    write_bytes(arguments.pPrivateRuntimeData, arguments.PrivateRuntimeDataSize, &runtime_data);
+    arguments.hResource = resource.0;
+    (arguments.hKeyedMutex, arguments.hSyncObject) = (keyed_mutex.0, sync_object.0);
+    Ok(status)
 }

@@ -3,25 +3,29 @@
 
 use d3dkmt::NtStatus;
 
-use super::memory::read;
-use super::thunk::{CStatus, enter};
-use super::types::{OpenAdapterFromDeviceName, OpenAdapterFromGdiDisplayName, OpenAdapterFromHdc};
-use crate::process::Starts;
+use super::thunk::ThunkResult;
+use super::types::{
+    D3DKMT_OPENADAPTERFROMDEVICENAME, D3DKMT_OPENADAPTERFROMGDIDISPLAYNAME, D3DKMT_OPENADAPTERFROMHDC,
+};
+use crate::client::Session;
 
 /// `D3DKMTOpenAdapterFromGdiDisplayName`: every name is that of a detached display, NULL included (W-284).
-#[unsafe(no_mangle)]
-pub extern "C" fn D3DKMTOpenAdapterFromGdiDisplayName(_: *mut OpenAdapterFromGdiDisplayName) -> CStatus {
-    enter(Starts::Session, |_| Err(NtStatus::UNSUCCESSFUL))
+pub(super) fn open_adapter_from_gdi_display_name(
+    _: &Session,
+    _: *mut D3DKMT_OPENADAPTERFROMGDIDISPLAYNAME,
+) -> ThunkResult {
+    Err(NtStatus::UNSUCCESSFUL)
 }
 
 /// `D3DKMTOpenAdapterFromDeviceName`: no adapter has a device interface, whose name this would be (W-285).
-#[unsafe(no_mangle)]
-pub extern "C" fn D3DKMTOpenAdapterFromDeviceName(argument: *mut OpenAdapterFromDeviceName) -> CStatus {
-    enter(Starts::Session, |_| read(argument).and(Err(NtStatus::INVALID_PARAMETER)))
+pub(super) fn open_adapter_from_device_name(
+    _: &Session,
+    _: &mut D3DKMT_OPENADAPTERFROMDEVICENAME,
+) -> ThunkResult {
+    Err(NtStatus::INVALID_PARAMETER)
 }
 
 /// `D3DKMTOpenAdapterFromHdc`: no number is a device context (W-286).
-#[unsafe(no_mangle)]
-pub extern "C" fn D3DKMTOpenAdapterFromHdc(argument: *mut OpenAdapterFromHdc) -> CStatus {
-    enter(Starts::Session, |_| read(argument).and(Err(NtStatus::INVALID_PARAMETER)))
+pub(super) fn open_adapter_from_hdc(_: &Session, _: &mut D3DKMT_OPENADAPTERFROMHDC) -> ThunkResult {
+    Err(NtStatus::INVALID_PARAMETER)
 }

@@ -6,55 +6,45 @@
 
 use d3dkmt::{Call, EscapeFlags, Handle, Reply};
 
-use super::memory::{read, read_bytes, write, write_array};
-use super::thunk::{CStatus, enter, failure};
-use super::types::{Escape, IsFeatureEnabled};
-use crate::client::Answer;
-use crate::process::Starts;
+use super::memory::{read_bytes, write_array};
+use super::thunk::{ThunkResult, failure};
+use super::types::{D3DKMT_ESCAPE, D3DKMT_ISFEATUREENABLED};
+use crate::client::{Answer, Session, block_on};
 
 /// `D3DKMTEscape`. The private data are in and out: on success the caller's buffer holds what the host made of them, on
 /// failure what it held before. Data that no message has room for are INVALID_PARAMETER before anything is sent.
-#[unsafe(no_mangle)]
-pub extern "C" fn D3DKMTEscape(argument: *const Escape) -> CStatus {
-    enter(Starts::Nothing, |session| {
-        let arguments = read(argument)?;
-        let data = read_bytes(arguments.private_data, arguments.private_data_size)?;
-        let room = data.len();
-        let call = Call::Escape {
-            adapter: Handle(arguments.adapter),
-            device: Handle(arguments.device),
-            context: Handle(arguments.context),
-            kind: arguments.kind,
-            flags: EscapeFlags::from_bits_retain(arguments.flags),
-            data,
-        };
-        match session.call_with(call) {
-            Answer { status, reply: Reply::Escape(data) } if status.is_success() => {
-                let written = data.len().min(room);
-                if written > 0 {
-                    write_array(arguments.private_data.cast::<u8>(), &data[..written]);
-                }
-                Ok(status)
+pub(super) fn escape(session: &Session, arguments: &D3DKMT_ESCAPE) -> ThunkResult {
+    let data = read_bytes(arguments.pPrivateDriverData, arguments.PrivateDriverDataSize)?;
+    let room = data.len();
+    let call = Call::Escape {
+        adapter: Handle(arguments.hAdapter),
+        device: Handle(arguments.hDevice),
+        context: Handle(arguments.hContext),
+        kind: arguments.Type,
+        flags: EscapeFlags::from_bits_retain(arguments.Flags),
+        data,
+    };
+    match session.port().channel().call_with(call) {
+        Answer { status, reply: Reply::Escape(data) } if status.is_success() => {
+            let written = data.len().min(room);
+            if written > 0 {
+                write_array(arguments.pPrivateDriverData.cast::<u8>(), &data[..written]);
             }
-            answer => Err(failure(&answer)),
+            Ok(status)
         }
-    })
+        answer => Err(failure(&answer)),
+    }
 }
 
 /// `D3DKMTIsFeatureEnabled`.
-#[unsafe(no_mangle)]
-pub extern "C" fn D3DKMTIsFeatureEnabled(argument: *mut IsFeatureEnabled) -> CStatus {
-    enter(Starts::Nothing, |session| {
-        let mut arguments = read(argument)?;
-        let call =
-            Call::IsFeatureEnabled { adapter: Handle(arguments.adapter), feature_id: arguments.feature_id };
-        match session.call(&call) {
-            Answer { status, reply: Reply::Feature(feature) } if status.is_success() => {
-                (arguments.version, arguments.value) = (feature.version, feature.value());
-                write(argument, arguments);
-                Ok(status)
-            }
-            answer => Err(failure(&answer)),
+pub(super) fn is_feature_enabled(session: &Session, arguments: &mut D3DKMT_ISFEATUREENABLED) -> ThunkResult {
+    let call =
+        Call::IsFeatureEnabled { adapter: Handle(arguments.hAdapter), feature_id: arguments.FeatureId };
+    match block_on(session.call(&call)) {
+        Answer { status, reply: Reply::Feature(feature) } if status.is_success() => {
+            (arguments.Result.Version, arguments.Result.value) = (feature.version, feature.value());
+            Ok(status)
         }
-    })
+        answer => Err(failure(&answer)),
+    }
 }

@@ -4,127 +4,121 @@
 
 use d3dkmt::{Call, Handle, HwQueueFlags, NtStatus, SignalFlags, SyncObjectFlags};
 
-use super::memory::{Array, read, read_bytes, read_handles, read_values, write};
-use super::thunk::{CStatus, enter};
+use super::memory::{Array, cpu_address, read_bytes, read_handles, read_values};
+use super::thunk::ThunkResult;
 use super::types::{
-    CreateHwQueue, CreateNativeFence, NativeFenceMapping, OneHandle, OpenNativeFenceFromNtHandle,
-    SubmitCommandToHwQueue, SubmitSignalToHwQueue, SubmitWaitToHwQueue,
+    D3DDDI_NATIVEFENCEMAPPING, D3DKMT_CREATEHWQUEUE, D3DKMT_CREATENATIVEFENCE, D3DKMT_DESTROYHWQUEUE,
+    D3DKMT_OPENNATIVEFENCEFROMNTHANDLE, D3DKMT_SUBMITCOMMANDTOHWQUEUE,
+    D3DKMT_SUBMITSIGNALSYNCOBJECTSTOHWQUEUE, D3DKMT_SUBMITWAITFORSYNCOBJECTSTOHWQUEUE,
 };
-use crate::client::CreatedFence;
+use crate::client::{CreatedFence, Session, block_on};
 use crate::nt_handle;
-use crate::process::Starts;
 
 /// `D3DKMTCreateHwQueue`.
-#[unsafe(no_mangle)]
-pub extern "C" fn D3DKMTCreateHwQueue(argument: *mut CreateHwQueue) -> CStatus {
-    enter(Starts::Nothing, |session| {
-        let mut arguments = read(argument)?;
-        let private_data = read_bytes(arguments.private_data, arguments.private_data_size)?;
-        let flags = HwQueueFlags::from_bits_retain(arguments.flags);
-        let created = session.create_hw_queue(Handle(arguments.context), flags, private_data)?;
-        arguments.queue = created.queue.0;
-        arguments.progress_fence = created.fence.object.0;
-        arguments.cpu_address = created.fence.location.map_or(0, |location| location.address());
-        arguments.gpu_address = created.fence.gpu_address;
-        write(argument, arguments);
-        Ok(NtStatus::SUCCESS)
-    })
+pub(super) fn create_hw_queue(session: &Session, arguments: &mut D3DKMT_CREATEHWQUEUE) -> ThunkResult {
+    let private_data = read_bytes(arguments.pPrivateDriverData, arguments.PrivateDriverDataSize)?;
+    let flags = HwQueueFlags::from_bits_retain(arguments.Flags);
+    let created = block_on(session.create_hw_queue(Handle(arguments.hHwContext), flags, private_data))?;
+    arguments.hHwQueue = created.queue.0;
+    arguments.hHwQueueProgressFence = created.fence.object.0;
+    arguments.HwQueueProgressFenceCPUVirtualAddress = cpu_address(&created.fence);
+    arguments.HwQueueProgressFenceGPUVirtualAddress = created.fence.gpu_address;
+    Ok(NtStatus::SUCCESS)
 }
 
 /// `D3DKMTDestroyHwQueue`.
-#[unsafe(no_mangle)]
-pub extern "C" fn D3DKMTDestroyHwQueue(argument: *const OneHandle) -> CStatus {
-    enter(Starts::Nothing, |session| Ok(session.destroy_hw_queue(Handle(read(argument)?.handle))))
+pub(super) fn destroy_hw_queue(session: &Session, arguments: &D3DKMT_DESTROYHWQUEUE) -> ThunkResult {
+    Ok(block_on(session.destroy_hw_queue(Handle(arguments.hHwQueue))))
 }
 
 /// `D3DKMTSubmitCommandToHwQueue`. The command buffer travels in the private driver data.
-#[unsafe(no_mangle)]
-pub extern "C" fn D3DKMTSubmitCommandToHwQueue(argument: *const SubmitCommandToHwQueue) -> CStatus {
-    enter(Starts::Nothing, |session| {
-        let arguments = read(argument)?;
-        Ok(session.submit(&Call::SubmitCommandToHwQueue {
-            queue: Handle(arguments.queue),
-            progress_fence_id: arguments.progress_fence_id,
-            commands: arguments.commands,
-            length: arguments.length,
-            private_data: read_bytes(arguments.private_data, arguments.private_data_size)?,
-        }))
-    })
+pub(super) fn submit_command_to_hw_queue(
+    session: &Session,
+    arguments: &D3DKMT_SUBMITCOMMANDTOHWQUEUE,
+) -> ThunkResult {
+    Ok(block_on(session.submit(&Call::SubmitCommandToHwQueue {
+        queue: Handle(arguments.hHwQueue),
+        progress_fence_id: arguments.HwQueueProgressFenceId,
+        commands: arguments.CommandBuffer,
+        length: arguments.CommandLength,
+        private_data: read_bytes(arguments.pPrivateDriverData, arguments.PrivateDriverDataSize)?,
+    })))
 }
 
 /// `D3DKMTSubmitSignalSyncObjectsToHwQueue`.
-#[unsafe(no_mangle)]
-pub extern "C" fn D3DKMTSubmitSignalSyncObjectsToHwQueue(argument: *const SubmitSignalToHwQueue) -> CStatus {
-    enter(Starts::Nothing, |session| {
-        let arguments = read(argument)?;
-        let count = arguments.object_count;
-        Ok(session.submit(&Call::SubmitSignalToHwQueue {
-            queues: read_handles(&mut Array::default(), arguments.queues, arguments.queue_count)?.into(),
-            objects: read_handles(&mut Array::default(), arguments.objects, count)?.into(),
-            values: read_values(&mut Array::default(), arguments.values, count)?.into(),
-            flags: SignalFlags::from_bits_retain(arguments.flags),
-        }))
-    })
+pub(super) fn submit_signal_sync_objects_to_hw_queue(
+    session: &Session,
+    arguments: &D3DKMT_SUBMITSIGNALSYNCOBJECTSTOHWQUEUE,
+) -> ThunkResult {
+    let count = arguments.ObjectCount;
+    Ok(block_on(
+        session.submit(&Call::SubmitSignalToHwQueue {
+            queues: read_handles(
+                &mut Array::default(),
+                arguments.BroadcastHwQueueArray,
+                arguments.BroadcastHwQueueCount,
+            )?
+            .into(),
+            objects: read_handles(&mut Array::default(), arguments.ObjectHandleArray, count)?.into(),
+            values: read_values(&mut Array::default(), arguments.FenceValueArray, count)?.into(),
+            flags: SignalFlags::from_bits_retain(arguments.Flags),
+        }),
+    ))
 }
 
 /// `D3DKMTSubmitWaitForSyncObjectsToHwQueue`.
-#[unsafe(no_mangle)]
-pub extern "C" fn D3DKMTSubmitWaitForSyncObjectsToHwQueue(argument: *const SubmitWaitToHwQueue) -> CStatus {
-    enter(Starts::Nothing, |session| {
-        let arguments = read(argument)?;
-        let count = arguments.object_count;
-        Ok(session.submit(&Call::SubmitWaitToHwQueue {
-            queue: Handle(arguments.queue),
-            objects: read_handles(&mut Array::default(), arguments.objects, count)?.into(),
-            values: read_values(&mut Array::default(), arguments.values, count)?.into(),
-        }))
-    })
+pub(super) fn submit_wait_for_sync_objects_to_hw_queue(
+    session: &Session,
+    arguments: &D3DKMT_SUBMITWAITFORSYNCOBJECTSTOHWQUEUE,
+) -> ThunkResult {
+    let count = arguments.ObjectCount;
+    Ok(block_on(session.submit(&Call::SubmitWaitToHwQueue {
+        queue: Handle(arguments.hHwQueue),
+        objects: read_handles(&mut Array::default(), arguments.ObjectHandleArray, count)?.into(),
+        values: read_values(&mut Array::default(), arguments.FenceValueArray, count)?.into(),
+    })))
 }
 
 /// Where the fence is seen. The monitored value is not mapped for user mode (FEN-097), and an INTRA_GPU fence has no
 /// value for the CPU either.
-fn mapping(fence: &CreatedFence) -> NativeFenceMapping {
-    NativeFenceMapping {
-        current_value_cpu_address: fence.location.as_ref().map_or(0, |location| location.address()),
-        current_value_gpu_address: fence.gpu_address,
-        monitored_value_gpu_address: 0,
-        reserved: [0; 32],
+fn mapping(fence: &CreatedFence) -> D3DDDI_NATIVEFENCEMAPPING {
+    D3DDDI_NATIVEFENCEMAPPING {
+        CurrentValueCpuVa: cpu_address(fence),
+        CurrentValueGpuVa: fence.gpu_address,
+        MonitoredValueGpuVa: 0,
+        Reserved: [0; 32],
     }
 }
 
 /// `D3DKMTCreateNativeFence`. Its own flag word has no bit that is known; those of the fence are in the description.
-#[unsafe(no_mangle)]
-pub extern "C" fn D3DKMTCreateNativeFence(argument: *mut CreateNativeFence) -> CStatus {
-    enter(Starts::Nothing, |session| {
-        let mut arguments = read(argument)?;
-        if arguments.flags != 0 {
-            return Err(NtStatus::INVALID_PARAMETER);
-        }
-        let info = arguments.info;
-        let flags = SyncObjectFlags::from_bits_retain(info.flags);
-        let device = Handle(arguments.device);
-        let (initial_value, native_type) = (info.initial_value, info.native_type);
-        let affinity = info.engine_affinity;
-        let created = session.create_native_fence(device, initial_value, native_type, flags, affinity)?;
-        arguments.object = created.object.0;
-        arguments.info.mapping = mapping(&created);
-        write(argument, arguments);
-        Ok(NtStatus::SUCCESS)
-    })
+pub(super) fn create_native_fence(
+    session: &Session,
+    arguments: &mut D3DKMT_CREATENATIVEFENCE,
+) -> ThunkResult {
+    if arguments.Flags != 0 {
+        return Err(NtStatus::INVALID_PARAMETER);
+    }
+    let info = arguments.Info;
+    let flags = SyncObjectFlags::from_bits_retain(info.Flags);
+    let device = Handle(arguments.hDevice);
+    let (initial_value, native_type) = (info.InitialFenceValue, info.Type);
+    let affinity = info.EngineAffinity;
+    let created = block_on(session.create_native_fence(device, initial_value, native_type, flags, affinity))?;
+    arguments.hSyncObject = created.object.0;
+    arguments.Info.NativeFenceMapping = mapping(&created);
+    Ok(NtStatus::SUCCESS)
 }
 
 /// `D3DKMTOpenNativeFenceFromNtHandle`. The device is looked at before the NT handle, as with monitored fences.
-#[unsafe(no_mangle)]
-pub extern "C" fn D3DKMTOpenNativeFenceFromNtHandle(argument: *mut OpenNativeFenceFromNtHandle) -> CStatus {
-    enter(Starts::Nothing, |session| {
-        let mut arguments = read(argument)?;
-        let device = Handle(arguments.device);
-        let token = nt_handle::token_for(session, device, arguments.nt_handle)?;
-        let flags = SyncObjectFlags::from_bits_retain(arguments.flags);
-        let opened = session.open_native_fence(device, token, flags, arguments.engine_affinity)?;
-        arguments.object = opened.object.0;
-        arguments.mapping = mapping(&opened);
-        write(argument, arguments);
-        Ok(NtStatus::SUCCESS)
-    })
+pub(super) fn open_native_fence_from_nt_handle(
+    session: &Session,
+    arguments: &mut D3DKMT_OPENNATIVEFENCEFROMNTHANDLE,
+) -> ThunkResult {
+    let device = Handle(arguments.hDevice);
+    let token = nt_handle::token_for(session, device, arguments.hNtHandle)?;
+    let flags = SyncObjectFlags::from_bits_retain(arguments.Flags);
+    let opened = block_on(session.open_native_fence(device, token, flags, arguments.EngineAffinity))?;
+    arguments.hSyncObject = opened.object.0;
+    arguments.NativeFenceMapping = mapping(&opened);
+    Ok(NtStatus::SUCCESS)
 }

@@ -3,14 +3,13 @@
 use d3dkmt::limits::{BROADCAST_CONTEXTS_MAX, OBJECTS_WAITED_ON_MAX};
 use d3dkmt::{Call, GpuSignal, Handle, Handles, NtStatus, SignalFlags};
 
-use super::memory::{read, write};
-use super::thunk::{CStatus, enter};
+use super::thunk::ThunkResult;
 use super::types::{
-    OpenSynchronizationObject, SignalSynchronizationObject, SignalSynchronizationObject2,
-    WaitForSynchronizationObject, WaitForSynchronizationObject2,
+    D3DDDI_MAX_BROADCAST_CONTEXT, D3DKMT_OPENSYNCHRONIZATIONOBJECT, D3DKMT_SIGNALSYNCHRONIZATIONOBJECT,
+    D3DKMT_SIGNALSYNCHRONIZATIONOBJECT2, D3DKMT_WAITFORSYNCHRONIZATIONOBJECT,
+    D3DKMT_WAITFORSYNCHRONIZATIONOBJECT2,
 };
-use crate::client::{CallerEvent, Session};
-use crate::process::Starts;
+use crate::client::{CallerEvent, Session, block_on};
 
 /// The first entries of an array in place; a count that it has no room for is INVALID_PARAMETER.
 fn first(array: &[u32], count: u32) -> Result<Handles, NtStatus> {
@@ -19,14 +18,12 @@ fn first(array: &[u32], count: u32) -> Result<Handles, NtStatus> {
 }
 
 /// `D3DKMTOpenSynchronizationObject`.
-#[unsafe(no_mangle)]
-pub extern "C" fn D3DKMTOpenSynchronizationObject(argument: *mut OpenSynchronizationObject) -> CStatus {
-    enter(Starts::Nothing, |session| {
-        let mut arguments = read(argument)?;
-        arguments.object = session.open_legacy_sync_object(Handle(arguments.shared_handle))?.0;
-        write(argument, arguments);
-        Ok(NtStatus::SUCCESS)
-    })
+pub(super) fn open_synchronization_object(
+    session: &Session,
+    arguments: &mut D3DKMT_OPENSYNCHRONIZATIONOBJECT,
+) -> ThunkResult {
+    arguments.hSyncObject = block_on(session.open_legacy_sync_object(Handle(arguments.hSharedHandle)))?.0;
+    Ok(NtStatus::SUCCESS)
 }
 
 fn wait(
@@ -35,67 +32,57 @@ fn wait(
     objects: &[u32; OBJECTS_WAITED_ON_MAX],
     count: u32,
     fence_value: u64,
-) -> Result<NtStatus, NtStatus> {
+) -> ThunkResult {
     let (context, objects) = (Handle(context), first(objects, count)?);
-    Ok(session.submit(&Call::WaitFromGpuLegacy { context, objects, fence_value }))
+    Ok(block_on(session.submit(&Call::WaitFromGpuLegacy { context, objects, fence_value })))
 }
 
 /// `D3DKMTWaitForSynchronizationObject`.
-#[unsafe(no_mangle)]
-pub extern "C" fn D3DKMTWaitForSynchronizationObject(
-    argument: *const WaitForSynchronizationObject,
-) -> CStatus {
-    enter(Starts::Nothing, |session| {
-        let arguments = read(argument)?;
-        wait(session, arguments.context, &arguments.objects, arguments.object_count, 0)
-    })
+pub(super) fn wait_for_synchronization_object(
+    session: &Session,
+    arguments: &D3DKMT_WAITFORSYNCHRONIZATIONOBJECT,
+) -> ThunkResult {
+    wait(session, arguments.hContext, &arguments.ObjectHandleArray, arguments.ObjectCount, 0)
 }
 
 /// `D3DKMTWaitForSynchronizationObject2`.
-#[unsafe(no_mangle)]
-pub extern "C" fn D3DKMTWaitForSynchronizationObject2(
-    argument: *const WaitForSynchronizationObject2,
-) -> CStatus {
-    enter(Starts::Nothing, |session| {
-        let arguments = read(argument)?;
-        let fence_value = arguments.fence_value;
-        wait(session, arguments.context, &arguments.objects, arguments.object_count, fence_value)
-    })
+pub(super) fn wait_for_synchronization_object2(
+    session: &Session,
+    arguments: &D3DKMT_WAITFORSYNCHRONIZATIONOBJECT2,
+) -> ThunkResult {
+    let fence_value = arguments.fence_value;
+    wait(session, arguments.hContext, &arguments.ObjectHandleArray, arguments.ObjectCount, fence_value)
 }
 
 /// `D3DKMTSignalSynchronizationObject`.
-#[unsafe(no_mangle)]
-pub extern "C" fn D3DKMTSignalSynchronizationObject(argument: *const SignalSynchronizationObject) -> CStatus {
-    enter(Starts::Nothing, |session| {
-        let arguments = read(argument)?;
-        let contexts = Handles::from_slice(&[Handle(arguments.context)]);
-        let objects = first(&arguments.objects, arguments.object_count)?;
-        let flags = SignalFlags::from_bits_retain(arguments.flags);
-        let signal = GpuSignal::Legacy { objects, fence_value: 0 };
-        Ok(session.submit(&Call::SignalFromGpu { contexts, signal, flags }))
-    })
+pub(super) fn signal_synchronization_object(
+    session: &Session,
+    arguments: &D3DKMT_SIGNALSYNCHRONIZATIONOBJECT,
+) -> ThunkResult {
+    let contexts = Handles::from_slice(&[Handle(arguments.hContext)]);
+    let objects = first(&arguments.ObjectHandleArray, arguments.ObjectCount)?;
+    let flags = SignalFlags::from_bits_retain(arguments.Flags);
+    let signal = GpuSignal::Legacy { objects, fence_value: 0 };
+    Ok(block_on(session.submit(&Call::SignalFromGpu { contexts, signal, flags })))
 }
 
 /// `D3DKMTSignalSynchronizationObject2`. The context comes first, then those of the broadcast.
-#[unsafe(no_mangle)]
-pub extern "C" fn D3DKMTSignalSynchronizationObject2(
-    argument: *const SignalSynchronizationObject2,
-) -> CStatus {
-    const { assert!(BROADCAST_CONTEXTS_MAX == 64) };
-    enter(Starts::Nothing, |session| {
-        let arguments = read(argument)?;
-        let mut contexts = Handles::from_slice(&[Handle(arguments.context)]);
-        contexts.extend(first(&arguments.contexts, arguments.context_count)?);
-        let objects = first(&arguments.objects, arguments.object_count)?;
-        let flags = SignalFlags::from_bits_retain(arguments.flags);
-        if flags.contains(SignalFlags::ENQUEUE_CPU_EVENT) {
-            if !objects.is_empty() {
-                return Err(NtStatus::INVALID_PARAMETER);
-            }
-            let event = CallerEvent::from_handle(arguments.value).map_err(|_| NtStatus::INVALID_PARAMETER)?;
-            return Ok(session.signal_event_from_gpu(contexts, flags, event));
+pub(super) fn signal_synchronization_object2(
+    session: &Session,
+    arguments: &D3DKMT_SIGNALSYNCHRONIZATIONOBJECT2,
+) -> ThunkResult {
+    const { assert!(BROADCAST_CONTEXTS_MAX == D3DDDI_MAX_BROADCAST_CONTEXT) };
+    let mut contexts = Handles::from_slice(&[Handle(arguments.hContext)]);
+    contexts.extend(first(&arguments.BroadcastContext, arguments.BroadcastContextCount)?);
+    let objects = first(&arguments.ObjectHandleArray, arguments.ObjectCount)?;
+    let flags = SignalFlags::from_bits_retain(arguments.Flags);
+    if flags.contains(SignalFlags::ENQUEUE_CPU_EVENT) {
+        if !objects.is_empty() {
+            return Err(NtStatus::INVALID_PARAMETER);
         }
-        let signal = GpuSignal::Legacy { objects, fence_value: arguments.value };
-        Ok(session.submit(&Call::SignalFromGpu { contexts, signal, flags }))
-    })
+        let event = CallerEvent::from_handle(arguments.value).map_err(|_| NtStatus::INVALID_PARAMETER)?;
+        return Ok(block_on(session.signal_event_from_gpu(contexts, flags, event)));
+    }
+    let signal = GpuSignal::Legacy { objects, fence_value: arguments.value };
+    Ok(block_on(session.submit(&Call::SignalFromGpu { contexts, signal, flags })))
 }

@@ -9,6 +9,7 @@ use std::ffi::c_void;
 use d3dkmt::limits::OBJECTS_WAITED_ON_MAX;
 use d3dkmt::{Handle, NtStatus};
 
+use crate::client::CreatedFence;
 use crate::limits::ARRAY_ENTRIES_MAX;
 
 /// A C struct or word: any bytes are a value of it.
@@ -30,85 +31,21 @@ unsafe impl Plain for u16 {}
 // SAFETY: integers.
 unsafe impl Plain for u8 {}
 
-macro_rules! plain {
-    ($($name:ident),+) => {
-        // SAFETY: `repr(C)` structs of integers and raw pointers.
-        $(unsafe impl Plain for super::types::$name {})+
-    };
+// SAFETY: addresses; nothing is assumed of what they point to.
+unsafe impl<T> Plain for *const T {}
+// SAFETY: addresses; nothing is assumed of what they point to.
+unsafe impl<T> Plain for *mut T {}
+// SAFETY: plain elements without gaps between them.
+unsafe impl<T: Plain, const LENGTH: usize> Plain for [T; LENGTH] {}
+
+/// Compiles for plain types only.
+pub(crate) const fn assert_plain<T: Plain>() {}
+
+/// Where a program reads the value of a fence; NULL if it has no value for the CPU.
+pub(crate) fn cpu_address(fence: &CreatedFence) -> *mut c_void {
+    let address = fence.location.as_ref().map_or(0, |location| location.address());
+    address as *mut c_void
 }
-plain!(
-    AllocationInfo,
-    CreateAllocation,
-    StandardAllocation,
-    DestroyAllocation,
-    DestroyAllocation2,
-    QueryResourceInfo,
-    OpenResource,
-    QueryResourceInfoFromNtHandle,
-    OpenResourceFromNtHandle,
-    AdapterInfo,
-    EnumAdapters2,
-    EnumAdapters3,
-    OpenAdapterFromLuid,
-    OpenAdapterFromDeviceName,
-    OpenAdapterFromHdc,
-    Escape,
-    IsFeatureEnabled,
-    OneHandle,
-    QueryAdapterInfo,
-    CreateDevice,
-    GetDeviceState,
-    CreateContextVirtual,
-    CreateSynchronizationObject,
-    CreateSynchronizationObject2,
-    OpenSyncObjectFromNtHandle2,
-    SignalFromCpu,
-    WaitFromCpu,
-    FromGpu,
-    SignalFromGpu2,
-    SubmitCommand,
-    OpenSynchronizationObject,
-    WaitForSynchronizationObject,
-    WaitForSynchronizationObject2,
-    SignalSynchronizationObject,
-    SignalSynchronizationObject2,
-    OpenSyncObjectFromNtHandle,
-    OpenNtHandleFromName,
-    ObjectAttributes,
-    UnicodeString,
-    CreateSyncFile,
-    WaitSyncFile,
-    OpenSyncObjectFromSyncFile,
-    CreateKeyedMutex,
-    CreateKeyedMutex2,
-    OpenKeyedMutex,
-    OpenKeyedMutex2,
-    OpenKeyedMutexFromNtHandle,
-    AcquireKeyedMutex,
-    AcquireKeyedMutex2,
-    ReleaseKeyedMutex,
-    ReleaseKeyedMutex2,
-    CreatePagingQueue,
-    ReserveGpuVirtualAddress,
-    MapGpuVirtualAddress,
-    FreeGpuVirtualAddress,
-    UpdateGpuVirtualAddress,
-    GpuVaOperation,
-    MakeResident,
-    Evict,
-    Lock2,
-    Unlock2,
-    AllocationPriority,
-    QueryVideoMemoryInfo,
-    CreateHwQueue,
-    SubmitCommandToHwQueue,
-    SubmitSignalToHwQueue,
-    SubmitWaitToHwQueue,
-    CreateNativeFence,
-    OpenNativeFenceFromNtHandle,
-    ContextPriority,
-    MarkDeviceAsError
-);
 
 /// The caller's struct. NULL is INVALID_PARAMETER.
 pub(crate) fn read<T: Plain>(argument: *const T) -> Result<T, NtStatus> {

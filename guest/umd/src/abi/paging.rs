@@ -2,39 +2,38 @@
 
 use d3dkmt::{Call, GpuVaOperation as Operation, Handle, NtStatus, Reply};
 
-use super::memory::{read, read_array, write};
-use super::thunk::{CStatus, enter, failure};
+use super::memory::{cpu_address, read_array};
+use super::thunk::{ThunkResult, failure};
 use super::types::{
-    CreatePagingQueue, FreeGpuVirtualAddress, GpuVaOperation, MapGpuVirtualAddress, OneHandle,
-    ReserveGpuVirtualAddress, UpdateGpuVirtualAddress,
+    D3DDDI_DESTROYPAGINGQUEUE, D3DDDI_MAPGPUVIRTUALADDRESS, D3DDDI_RESERVEGPUVIRTUALADDRESS,
+    D3DDDI_UPDATEGPUVIRTUALADDRESS_COPY, D3DDDI_UPDATEGPUVIRTUALADDRESS_MAP,
+    D3DDDI_UPDATEGPUVIRTUALADDRESS_MAP_PROTECT, D3DDDI_UPDATEGPUVIRTUALADDRESS_OPERATION,
+    D3DDDI_UPDATEGPUVIRTUALADDRESS_UNMAP, D3DKMT_CREATEPAGINGQUEUE, D3DKMT_FREEGPUVIRTUALADDRESS,
+    D3DKMT_UPDATEGPUVIRTUALADDRESS,
 };
-use crate::client::{Answer, Session};
-use crate::process::Starts;
+use crate::client::{Answer, Session, block_on};
 
 /// `D3DKMTCreatePagingQueue`.
-#[unsafe(no_mangle)]
-pub extern "C" fn D3DKMTCreatePagingQueue(argument: *mut CreatePagingQueue) -> CStatus {
-    enter(Starts::Nothing, |session| {
-        let mut arguments = read(argument)?;
-        let (device, physical_adapter) = (Handle(arguments.device), arguments.physical_adapter);
-        let created = session.create_paging_queue(device, arguments.priority, physical_adapter)?;
-        arguments.queue = created.queue.0;
-        arguments.object = created.fence.object.0;
-        arguments.cpu_address = created.fence.location.map_or(0, |location| location.address());
-        write(argument, arguments);
-        Ok(NtStatus::SUCCESS)
-    })
+pub(super) fn create_paging_queue(
+    session: &Session,
+    arguments: &mut D3DKMT_CREATEPAGINGQUEUE,
+) -> ThunkResult {
+    let (device, physical_adapter) = (Handle(arguments.hDevice), arguments.PhysicalAdapterIndex);
+    let created = block_on(session.create_paging_queue(device, arguments.Priority, physical_adapter))?;
+    arguments.hPagingQueue = created.queue.0;
+    arguments.hSyncObject = created.fence.object.0;
+    arguments.FenceValueCPUVirtualAddress = cpu_address(&created.fence);
+    Ok(NtStatus::SUCCESS)
 }
 
 /// `D3DKMTDestroyPagingQueue`.
-#[unsafe(no_mangle)]
-pub extern "C" fn D3DKMTDestroyPagingQueue(argument: *mut OneHandle) -> CStatus {
-    enter(Starts::Nothing, |session| Ok(session.destroy_paging_queue(Handle(read(argument)?.handle))))
+pub(super) fn destroy_paging_queue(session: &Session, arguments: &D3DDDI_DESTROYPAGINGQUEUE) -> ThunkResult {
+    Ok(block_on(session.destroy_paging_queue(Handle(arguments.hPagingQueue))))
 }
 
 /// The status, which may be PENDING, the address, and the value of the paging fence from which on it holds.
 fn place(session: &Session, call: &Call) -> Result<(NtStatus, u64, u64), NtStatus> {
-    match session.call(call) {
+    match block_on(session.call(call)) {
         Answer { status, reply: Reply::GpuVirtualAddress { address, paging_fence_value } }
             if status.is_success() =>
         {
@@ -45,94 +44,91 @@ fn place(session: &Session, call: &Call) -> Result<(NtStatus, u64, u64), NtStatu
 }
 
 /// `D3DKMTReserveGpuVirtualAddress`.
-#[unsafe(no_mangle)]
-pub extern "C" fn D3DKMTReserveGpuVirtualAddress(argument: *mut ReserveGpuVirtualAddress) -> CStatus {
-    enter(Starts::Nothing, |session| {
-        let mut arguments = read(argument)?;
-        let (status, address, paging_fence_value) = place(
-            session,
-            &Call::ReserveGpuVirtualAddress {
-                owner: Handle(arguments.owner),
-                base: arguments.base,
-                minimum: arguments.minimum,
-                maximum: arguments.maximum,
-                size: arguments.size,
-            },
-        )?;
-        (arguments.address, arguments.paging_fence_value) = (address, paging_fence_value);
-        write(argument, arguments);
-        Ok(status)
-    })
+pub(super) fn reserve_gpu_virtual_address(
+    session: &Session,
+    arguments: &mut D3DDDI_RESERVEGPUVIRTUALADDRESS,
+) -> ThunkResult {
+    let (status, address, paging_fence_value) = place(
+        session,
+        &Call::ReserveGpuVirtualAddress {
+            owner: Handle(arguments.owner),
+            base: arguments.BaseAddress,
+            minimum: arguments.MinimumAddress,
+            maximum: arguments.MaximumAddress,
+            size: arguments.Size,
+        },
+    )?;
+    (arguments.VirtualAddress, arguments.paging_fence_value) = (address, paging_fence_value);
+    Ok(status)
 }
 
 /// `D3DKMTMapGpuVirtualAddress`. The driver's own protection bits are no affair of the model.
-#[unsafe(no_mangle)]
-pub extern "C" fn D3DKMTMapGpuVirtualAddress(argument: *mut MapGpuVirtualAddress) -> CStatus {
-    enter(Starts::Nothing, |session| {
-        let mut arguments = read(argument)?;
-        let (status, address, paging_fence_value) = place(
-            session,
-            &Call::MapGpuVirtualAddress {
-                paging_queue: Handle(arguments.paging_queue),
-                base: arguments.base,
-                minimum: arguments.minimum,
-                maximum: arguments.maximum,
-                allocation: Handle(arguments.allocation),
-                offset_pages: arguments.offset_pages,
-                size_pages: arguments.size_pages,
-                protection: arguments.protection,
-            },
-        )?;
-        (arguments.address, arguments.paging_fence_value) = (address, paging_fence_value);
-        write(argument, arguments);
-        Ok(status)
-    })
+pub(super) fn map_gpu_virtual_address(
+    session: &Session,
+    arguments: &mut D3DDDI_MAPGPUVIRTUALADDRESS,
+) -> ThunkResult {
+    let (status, address, paging_fence_value) = place(
+        session,
+        &Call::MapGpuVirtualAddress {
+            paging_queue: Handle(arguments.hPagingQueue),
+            base: arguments.BaseAddress,
+            minimum: arguments.MinimumAddress,
+            maximum: arguments.MaximumAddress,
+            allocation: Handle(arguments.hAllocation),
+            offset_pages: arguments.OffsetInPages,
+            size_pages: arguments.SizeInPages,
+            protection: arguments.Protection,
+        },
+    )?;
+    (arguments.VirtualAddress, arguments.PagingFenceValue) = (address, paging_fence_value);
+    Ok(status)
 }
 
 /// `D3DKMTFreeGpuVirtualAddress`.
-#[unsafe(no_mangle)]
-pub extern "C" fn D3DKMTFreeGpuVirtualAddress(argument: *const FreeGpuVirtualAddress) -> CStatus {
-    enter(Starts::Nothing, |session| {
-        let FreeGpuVirtualAddress { adapter, base, size } = read(argument)?;
-        let adapter = Handle(adapter);
-        Ok(session.call(&Call::FreeGpuVirtualAddress { adapter, base, size }).status)
-    })
+pub(super) fn free_gpu_virtual_address(
+    session: &Session,
+    arguments: &D3DKMT_FREEGPUVIRTUALADDRESS,
+) -> ThunkResult {
+    let call = Call::FreeGpuVirtualAddress {
+        adapter: Handle(arguments.hAdapter),
+        base: arguments.BaseAddress,
+        size: arguments.Size,
+    };
+    Ok(block_on(session.call(&call)).status)
 }
 
 /// What the union says, by the type of the operation. Of a type that C has no name for nobody knows.
-fn operation(raw: GpuVaOperation) -> Operation {
-    /// `D3DDDI_UPDATEGPUVIRTUALADDRESS_OPERATION_TYPE`.
-    const MAP: u32 = 0;
-    const UNMAP: u32 = 1;
-    const COPY: u32 = 2;
-    const MAP_PROTECT: u32 = 3;
-    let GpuVaOperation { operation, base, size, allocation, allocation_offset, allocation_size, .. } = raw;
-    let plain = Operation { operation, base, size, ..Operation::default() };
-    let map =
-        Operation { allocation: Handle(allocation as u32), allocation_offset, allocation_size, ..plain };
-    match operation {
-        MAP => map,
-        MAP_PROTECT => Operation { protection: raw.protection, ..map },
-        UNMAP => Operation { protection: allocation, ..plain },
-        COPY => Operation { destination: allocation, ..plain },
+fn operation(raw: D3DDDI_UPDATEGPUVIRTUALADDRESS_OPERATION) -> Operation {
+    let plain =
+        Operation { operation: raw.OperationType, base: raw.base, size: raw.size, ..Operation::default() };
+    let map = Operation {
+        allocation: Handle(raw.allocation as u32),
+        allocation_offset: raw.allocation_offset,
+        allocation_size: raw.allocation_size,
+        ..plain
+    };
+    match raw.OperationType {
+        D3DDDI_UPDATEGPUVIRTUALADDRESS_MAP => map,
+        D3DDDI_UPDATEGPUVIRTUALADDRESS_MAP_PROTECT => Operation { protection: raw.protection, ..map },
+        D3DDDI_UPDATEGPUVIRTUALADDRESS_UNMAP => Operation { protection: raw.allocation, ..plain },
+        D3DDDI_UPDATEGPUVIRTUALADDRESS_COPY => Operation { destination: raw.allocation, ..plain },
         _ => plain,
     }
 }
 
 /// `D3DKMTUpdateGpuVirtualAddress`.
-#[unsafe(no_mangle)]
-pub extern "C" fn D3DKMTUpdateGpuVirtualAddress(argument: *const UpdateGpuVirtualAddress) -> CStatus {
-    enter(Starts::Nothing, |session| {
-        let arguments = read(argument)?;
-        let operations = read_array(arguments.operations, arguments.operation_count as usize)?;
-        let call = Call::UpdateGpuVirtualAddress {
-            device: Handle(arguments.device),
-            context: Handle(arguments.context),
-            fence: Handle(arguments.fence),
-            fence_value: arguments.fence_value,
-            operations: operations.into_iter().map(operation).collect(),
-            flags: arguments.flags,
-        };
-        Ok(session.call(&call).status)
-    })
+pub(super) fn update_gpu_virtual_address(
+    session: &Session,
+    arguments: &D3DKMT_UPDATEGPUVIRTUALADDRESS,
+) -> ThunkResult {
+    let operations = read_array(arguments.Operations, arguments.NumOperations as usize)?;
+    let call = Call::UpdateGpuVirtualAddress {
+        device: Handle(arguments.hDevice),
+        context: Handle(arguments.hContext),
+        fence: Handle(arguments.hFenceObject),
+        fence_value: arguments.FenceValue,
+        operations: operations.into_iter().map(operation).collect(),
+        flags: arguments.flags,
+    };
+    Ok(block_on(session.call(&call)).status)
 }

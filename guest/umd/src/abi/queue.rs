@@ -3,65 +3,67 @@
 use d3dkmt::limits::BROADCAST_CONTEXTS_MAX;
 use d3dkmt::{Call, GpuSignal, Handle, Handles, NtStatus, SignalFlags, Values};
 
-use super::memory::{Array, probe_values, read, read_bytes, read_handles, read_values};
-use super::thunk::{CStatus, enter};
-use super::types::{FromGpu, SignalFromGpu2, SubmitCommand};
-use crate::client::{CallerEvent, Session, ValueForm};
-use crate::process::Starts;
+use super::memory::{Array, probe_values, read_bytes, read_handles, read_values};
+use super::thunk::ThunkResult;
+use super::types::{
+    D3DKMT_SIGNALSYNCHRONIZATIONOBJECTFROMGPU, D3DKMT_SIGNALSYNCHRONIZATIONOBJECTFROMGPU2,
+    D3DKMT_SUBMITCOMMAND, D3DKMT_WAITFORSYNCHRONIZATIONOBJECTFROMGPU,
+};
+use crate::client::{CallerEvent, Session, ValueForm, block_on};
 
 /// `D3DKMTSignalSynchronizationObjectFromGpu`.
-#[unsafe(no_mangle)]
-pub extern "C" fn D3DKMTSignalSynchronizationObjectFromGpu(argument: *const FromGpu) -> CStatus {
-    enter(Starts::Nothing, |session| {
-        let arguments = read(argument)?;
-        let objects: Handles =
-            read_handles(&mut Array::default(), arguments.objects, arguments.object_count)?.into();
-        let contexts = Handles::from_slice(&[Handle(arguments.context)]);
-        let signal = signal_of_union(session, objects, arguments.values)?;
-        Ok(session.submit(&Call::SignalFromGpu { contexts, signal, flags: SignalFlags::empty() }))
-    })
+pub(super) fn signal_synchronization_object_from_gpu(
+    session: &Session,
+    arguments: &D3DKMT_SIGNALSYNCHRONIZATIONOBJECTFROMGPU,
+) -> ThunkResult {
+    let objects: Handles =
+        read_handles(&mut Array::default(), arguments.ObjectHandleArray, arguments.ObjectCount)?.into();
+    let contexts = Handles::from_slice(&[Handle(arguments.hContext)]);
+    let signal = signal_of_union(session, objects, arguments.values)?;
+    Ok(block_on(session.submit(&Call::SignalFromGpu { contexts, signal, flags: SignalFlags::empty() })))
 }
 
 /// `D3DKMTSignalSynchronizationObjectFromGpu2`. With EnqueueCpuEvent the union is an event and there
 /// are no objects (FEN-036).
-#[unsafe(no_mangle)]
-pub extern "C" fn D3DKMTSignalSynchronizationObjectFromGpu2(argument: *const SignalFromGpu2) -> CStatus {
-    enter(Starts::Nothing, |session| {
-        let arguments = read(argument)?;
-        let flags = SignalFlags::from_bits_retain(arguments.flags);
-        let contexts: Handles =
-            read_handles(&mut Array::default(), arguments.contexts, arguments.context_count)?.into();
-        if contexts.is_empty() {
+pub(super) fn signal_synchronization_object_from_gpu2(
+    session: &Session,
+    arguments: &D3DKMT_SIGNALSYNCHRONIZATIONOBJECTFROMGPU2,
+) -> ThunkResult {
+    let flags = SignalFlags::from_bits_retain(arguments.Flags);
+    let contexts: Handles = read_handles(
+        &mut Array::default(),
+        arguments.BroadcastContextArray,
+        arguments.BroadcastContextCount,
+    )?
+    .into();
+    if contexts.is_empty() {
+        return Err(NtStatus::INVALID_PARAMETER);
+    }
+    if flags.contains(SignalFlags::ENQUEUE_CPU_EVENT) {
+        if arguments.ObjectCount != 0 {
             return Err(NtStatus::INVALID_PARAMETER);
         }
-        if flags.contains(SignalFlags::ENQUEUE_CPU_EVENT) {
-            if arguments.object_count != 0 {
-                return Err(NtStatus::INVALID_PARAMETER);
-            }
-            let event =
-                CallerEvent::from_handle(arguments.values).map_err(|_| NtStatus::INVALID_PARAMETER)?;
-            return Ok(session.signal_event_from_gpu(contexts, flags, event));
-        }
-        let objects: Handles =
-            read_handles(&mut Array::default(), arguments.objects, arguments.object_count)?.into();
-        let signal = signal_of_union(session, objects, arguments.values)?;
-        Ok(session.submit(&Call::SignalFromGpu { contexts, signal, flags }))
-    })
+        let event = CallerEvent::from_handle(arguments.values).map_err(|_| NtStatus::INVALID_PARAMETER)?;
+        return Ok(block_on(session.signal_event_from_gpu(contexts, flags, event)));
+    }
+    let objects: Handles =
+        read_handles(&mut Array::default(), arguments.ObjectHandleArray, arguments.ObjectCount)?.into();
+    let signal = signal_of_union(session, objects, arguments.values)?;
+    Ok(block_on(session.submit(&Call::SignalFromGpu { contexts, signal, flags })))
 }
 
 /// `D3DKMTWaitForSynchronizationObjectFromGpu`.
-#[unsafe(no_mangle)]
-pub extern "C" fn D3DKMTWaitForSynchronizationObjectFromGpu(argument: *const FromGpu) -> CStatus {
-    enter(Starts::Nothing, |session| {
-        let arguments = read(argument)?;
-        let objects: Handles =
-            read_handles(&mut Array::default(), arguments.objects, arguments.object_count)?.into();
-        let context = Handle(arguments.context);
-        Ok(session.submit(&match union(session, &objects, arguments.values)? {
-            Union::Array(values) => Call::WaitFromGpu { context, objects, values },
-            Union::InPlace(fence_value) => Call::WaitFromGpuLegacy { context, objects, fence_value },
-        }))
-    })
+pub(super) fn wait_for_synchronization_object_from_gpu(
+    session: &Session,
+    arguments: &D3DKMT_WAITFORSYNCHRONIZATIONOBJECTFROMGPU,
+) -> ThunkResult {
+    let objects: Handles =
+        read_handles(&mut Array::default(), arguments.ObjectHandleArray, arguments.ObjectCount)?.into();
+    let context = Handle(arguments.hContext);
+    Ok(block_on(session.submit(&match union(session, &objects, arguments.values)? {
+        Union::Array(values) => Call::WaitFromGpu { context, objects, values },
+        Union::InPlace(fence_value) => Call::WaitFromGpuLegacy { context, objects, fence_value },
+    })))
 }
 
 /// What the union beside objects says.
@@ -96,20 +98,16 @@ fn signal_of_union(session: &Session, objects: Handles, value: u64) -> Result<Gp
 }
 
 /// `D3DKMTSubmitCommand`. The command buffer travels in the private driver data.
-#[unsafe(no_mangle)]
-pub extern "C" fn D3DKMTSubmitCommand(argument: *const SubmitCommand) -> CStatus {
-    enter(Starts::Nothing, |session| {
-        let arguments = read(argument)?;
-        let count = arguments.context_count as usize;
-        if count > BROADCAST_CONTEXTS_MAX {
-            return Err(NtStatus::INVALID_PARAMETER);
-        }
-        Ok(session.submit(&Call::SubmitCommand {
-            contexts: arguments.contexts[..count].iter().copied().map(Handle).collect(),
-            commands: arguments.commands,
-            length: arguments.command_length,
-            flags: arguments.flags,
-            private_data: read_bytes(arguments.private_data, arguments.private_data_size)?,
-        }))
-    })
+pub(super) fn submit_command(session: &Session, arguments: &D3DKMT_SUBMITCOMMAND) -> ThunkResult {
+    let count = arguments.BroadcastContextCount as usize;
+    if count > BROADCAST_CONTEXTS_MAX {
+        return Err(NtStatus::INVALID_PARAMETER);
+    }
+    Ok(block_on(session.submit(&Call::SubmitCommand {
+        contexts: arguments.BroadcastContext[..count].iter().copied().map(Handle).collect(),
+        commands: arguments.Commands,
+        length: arguments.CommandLength,
+        flags: arguments.Flags,
+        private_data: read_bytes(arguments.pPrivateDriverData, arguments.PrivateDriverDataSize)?,
+    })))
 }

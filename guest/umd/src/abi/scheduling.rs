@@ -2,104 +2,107 @@
 
 use d3dkmt::{Call, Handle, NtStatus, Reply};
 
-use super::memory::{read, write};
-use super::thunk::{CStatus, enter, failure};
-use super::types::{ContextPriority, MarkDeviceAsError};
-use crate::client::{Answer, Session};
-use crate::process::Starts;
+use super::memory::write;
+use super::thunk::{ThunkResult, failure};
+use super::types::{
+    D3DKMT_DEVICE_ERROR_REASON_DRIVER_ERROR, D3DKMT_DEVICE_ERROR_REASON_GENERIC,
+    D3DKMT_GETCONTEXTINPROCESSSCHEDULINGPRIORITY, D3DKMT_GETCONTEXTSCHEDULINGPRIORITY,
+    D3DKMT_MARKDEVICEASERROR, D3DKMT_SCHEDULINGPRIORITYCLASS, D3DKMT_SETCONTEXTINPROCESSSCHEDULINGPRIORITY,
+    D3DKMT_SETCONTEXTSCHEDULINGPRIORITY, HANDLE,
+};
+use crate::client::{Answer, Session, block_on};
 
 /// The HANDLE that stands for the calling process, `GetCurrentProcess()`: the only process that can be named.
 const CURRENT_PROCESS: u64 = u64::MAX;
 
-/// `D3DKMT_DEVICE_ERROR_REASON_GENERIC` and `.._DRIVER_ERROR`.
-const REASON_GENERIC: u32 = 0x8000_0000;
-const REASON_DRIVER_ERROR: u32 = 0x8000_0006;
-
-fn set(argument: *const ContextPriority, in_process: bool) -> CStatus {
-    enter(Starts::Nothing, |session| {
-        let ContextPriority { context, priority } = read(argument)?;
-        let context = Handle(context);
-        Ok(session.call(&Call::SetContextPriority { context, priority, in_process }).status)
-    })
+fn set(session: &Session, arguments: &D3DKMT_SETCONTEXTSCHEDULINGPRIORITY, in_process: bool) -> ThunkResult {
+    let (context, priority) = (Handle(arguments.hContext), arguments.Priority);
+    Ok(block_on(session.call(&Call::SetContextPriority { context, priority, in_process })).status)
 }
 
 fn priority(session: &Session, call: &Call) -> Result<i32, NtStatus> {
-    match session.call(call) {
+    match block_on(session.call(call)) {
         Answer { status, reply: Reply::Priority(priority) } if status.is_success() => Ok(priority),
         answer => Err(failure(&answer)),
     }
 }
 
-fn tell(argument: *mut ContextPriority, in_process: bool) -> CStatus {
-    enter(Starts::Nothing, |session| {
-        let mut arguments = read(argument)?;
-        let context = Handle(arguments.context);
-        arguments.priority = priority(session, &Call::ContextPriority { context, in_process })?;
-        write(argument, arguments);
-        Ok(NtStatus::SUCCESS)
-    })
+fn get(
+    session: &Session,
+    arguments: &mut D3DKMT_GETCONTEXTSCHEDULINGPRIORITY,
+    in_process: bool,
+) -> ThunkResult {
+    let context = Handle(arguments.hContext);
+    arguments.Priority = priority(session, &Call::ContextPriority { context, in_process })?;
+    Ok(NtStatus::SUCCESS)
 }
 
 /// `D3DKMTSetContextSchedulingPriority`.
-#[unsafe(no_mangle)]
-pub extern "C" fn D3DKMTSetContextSchedulingPriority(argument: *const ContextPriority) -> CStatus {
-    set(argument, false)
+pub(super) fn set_context_scheduling_priority(
+    session: &Session,
+    arguments: &D3DKMT_SETCONTEXTSCHEDULINGPRIORITY,
+) -> ThunkResult {
+    set(session, arguments, false)
 }
 
 /// `D3DKMTSetContextInProcessSchedulingPriority`.
-#[unsafe(no_mangle)]
-pub extern "C" fn D3DKMTSetContextInProcessSchedulingPriority(argument: *const ContextPriority) -> CStatus {
-    set(argument, true)
+pub(super) fn set_context_in_process_scheduling_priority(
+    session: &Session,
+    arguments: &D3DKMT_SETCONTEXTINPROCESSSCHEDULINGPRIORITY,
+) -> ThunkResult {
+    set(session, arguments, true)
 }
 
 /// `D3DKMTGetContextSchedulingPriority`.
-#[unsafe(no_mangle)]
-pub extern "C" fn D3DKMTGetContextSchedulingPriority(argument: *mut ContextPriority) -> CStatus {
-    tell(argument, false)
+pub(super) fn get_context_scheduling_priority(
+    session: &Session,
+    arguments: &mut D3DKMT_GETCONTEXTSCHEDULINGPRIORITY,
+) -> ThunkResult {
+    get(session, arguments, false)
 }
 
 /// `D3DKMTGetContextInProcessSchedulingPriority`.
-#[unsafe(no_mangle)]
-pub extern "C" fn D3DKMTGetContextInProcessSchedulingPriority(argument: *mut ContextPriority) -> CStatus {
-    tell(argument, true)
+pub(super) fn get_context_in_process_scheduling_priority(
+    session: &Session,
+    arguments: &mut D3DKMT_GETCONTEXTINPROCESSSCHEDULINGPRIORITY,
+) -> ThunkResult {
+    get(session, arguments, true)
 }
 
 /// `D3DKMTSetProcessSchedulingPriorityClass`, for the calling process.
-#[unsafe(no_mangle)]
-pub extern "C" fn D3DKMTSetProcessSchedulingPriorityClass(process: u64, class: u32) -> CStatus {
-    enter(Starts::Session, |session| {
-        if process != CURRENT_PROCESS {
-            return Err(NtStatus::INVALID_HANDLE);
-        }
-        Ok(session.call(&Call::SetProcessPriorityClass { class }).status)
-    })
+pub(super) fn set_process_scheduling_priority_class(
+    session: &Session,
+    process: HANDLE,
+    class: D3DKMT_SCHEDULINGPRIORITYCLASS,
+) -> ThunkResult {
+    if process != CURRENT_PROCESS {
+        return Err(NtStatus::INVALID_HANDLE);
+    }
+    Ok(block_on(session.call(&Call::SetProcessPriorityClass { class })).status)
 }
 
 /// `D3DKMTGetProcessSchedulingPriorityClass`, of the calling process.
-#[unsafe(no_mangle)]
-pub extern "C" fn D3DKMTGetProcessSchedulingPriorityClass(process: u64, class: *mut i32) -> CStatus {
-    enter(Starts::Session, |session| {
-        if class.is_null() {
-            return Err(NtStatus::INVALID_PARAMETER);
-        }
-        if process != CURRENT_PROCESS {
-            return Err(NtStatus::INVALID_HANDLE);
-        }
-        write(class, priority(session, &Call::ProcessPriorityClass)?);
-        Ok(NtStatus::SUCCESS)
-    })
+pub(super) fn get_process_scheduling_priority_class(
+    session: &Session,
+    process: HANDLE,
+    class: *mut D3DKMT_SCHEDULINGPRIORITYCLASS,
+) -> ThunkResult {
+    if class.is_null() {
+        return Err(NtStatus::INVALID_PARAMETER);
+    }
+    if process != CURRENT_PROCESS {
+        return Err(NtStatus::INVALID_HANDLE);
+    }
+    write(class, priority(session, &Call::ProcessPriorityClass)? as u32);
+    Ok(NtStatus::SUCCESS)
 }
 
 /// `D3DKMTMarkDeviceAsError`. A reason that C has no name for is none that the host has.
-#[unsafe(no_mangle)]
-pub extern "C" fn D3DKMTMarkDeviceAsError(argument: *const MarkDeviceAsError) -> CStatus {
-    enter(Starts::Nothing, |session| {
-        let MarkDeviceAsError { device, reason } = read(argument)?;
-        let reason = match reason {
-            REASON_GENERIC => 0,
-            REASON_DRIVER_ERROR => 1,
-            _ => u32::MAX,
-        };
-        Ok(session.call(&Call::MarkDeviceAsError { device: Handle(device), reason }).status)
-    })
+pub(super) fn mark_device_as_error(session: &Session, arguments: &D3DKMT_MARKDEVICEASERROR) -> ThunkResult {
+    let reason = match arguments.Reason {
+        D3DKMT_DEVICE_ERROR_REASON_GENERIC => 0,
+        D3DKMT_DEVICE_ERROR_REASON_DRIVER_ERROR => 1,
+        _ => u32::MAX,
+    };
+    Ok(block_on(session.call(&Call::MarkDeviceAsError { device: Handle(arguments.hDevice), reason })).status)
 }

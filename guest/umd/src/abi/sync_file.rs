@@ -18,43 +18,38 @@ use std::os::fd::{AsFd, AsRawFd, IntoRawFd};
 use d3dkmt::{Handle, NtStatus, WaitFromCpuFlags};
 use rustix::event::EventfdFlags;
 
-use super::memory::{read, write};
-use super::thunk::{CStatus, enter};
-use super::types::{CreateSyncFile, OpenSyncObjectFromSyncFile, WaitSyncFile};
-use crate::client::CallerEvent;
+use super::thunk::ThunkResult;
+use super::types::{D3DKMT_CREATESYNCFILE, D3DKMT_OPENSYNCOBJECTFROMSYNCFILE, D3DKMT_WAITSYNCFILE};
+use crate::client::{CallerEvent, Session, block_on};
 use crate::fork::ABOVE_STANDARD_STREAMS;
-use crate::process::Starts;
 
 /// `D3DKMTCreateSyncFile`.
-#[unsafe(no_mangle)]
-pub extern "C" fn D3DKMTCreateSyncFile(argument: *mut CreateSyncFile) -> CStatus {
-    enter(Starts::Nothing, |session| {
-        let mut arguments = read(argument)?;
-        let made = rustix::event::eventfd(0, EventfdFlags::CLOEXEC)
-            .and_then(|event| rustix::io::fcntl_dupfd_cloexec(event.as_fd(), ABOVE_STANDARD_STREAMS));
-        let descriptor = made.map_err(|_| NtStatus::NO_MEMORY)?;
-        let event = CallerEvent::from_handle(descriptor.as_raw_fd() as u64);
-        let event = event.map_err(|_| NtStatus::INTERNAL_ERROR)?;
-        let (objects, values) = ([Handle(arguments.fence)], [arguments.fence_value]);
-        let flags = WaitFromCpuFlags::empty();
-        let status = session.wait_from_cpu(Handle(arguments.device), &objects, &values, flags, Some(event));
-        if !status.is_success() {
-            return Err(status);
-        }
-        arguments.sync_file = descriptor.into_raw_fd() as u64;
-        write(argument, arguments);
-        Ok(NtStatus::SUCCESS)
-    })
+pub(super) fn create_sync_file(session: &Session, arguments: &mut D3DKMT_CREATESYNCFILE) -> ThunkResult {
+    let made = rustix::event::eventfd(0, EventfdFlags::CLOEXEC)
+        .and_then(|event| rustix::io::fcntl_dupfd_cloexec(event.as_fd(), ABOVE_STANDARD_STREAMS));
+    let descriptor = made.map_err(|_| NtStatus::NO_MEMORY)?;
+    let event = CallerEvent::from_handle(descriptor.as_raw_fd() as u64);
+    let event = event.map_err(|_| NtStatus::INTERNAL_ERROR)?;
+    let (objects, values) = ([Handle(arguments.hMonitoredFence)], [arguments.FenceValue]);
+    let flags = WaitFromCpuFlags::empty();
+    let status =
+        block_on(session.wait_from_cpu(Handle(arguments.hDevice), &objects, &values, flags, Some(event)));
+    if !status.is_success() {
+        return Err(status);
+    }
+    arguments.hSyncFile = descriptor.into_raw_fd() as u64;
+    Ok(NtStatus::SUCCESS)
 }
 
 /// `D3DKMTWaitSyncFile`: NOT_SUPPORTED.
-#[unsafe(no_mangle)]
-pub extern "C" fn D3DKMTWaitSyncFile(argument: *const WaitSyncFile) -> CStatus {
-    enter(Starts::Nothing, |_| read(argument).and(Err(NtStatus::NOT_SUPPORTED)))
+pub(super) fn wait_sync_file(_: &Session, _: &D3DKMT_WAITSYNCFILE) -> ThunkResult {
+    Err(NtStatus::NOT_SUPPORTED)
 }
 
 /// `D3DKMTOpenSyncObjectFromSyncFile`: NOT_SUPPORTED.
-#[unsafe(no_mangle)]
-pub extern "C" fn D3DKMTOpenSyncObjectFromSyncFile(argument: *mut OpenSyncObjectFromSyncFile) -> CStatus {
-    enter(Starts::Nothing, |_| read(argument).and(Err(NtStatus::NOT_SUPPORTED)))
+pub(super) fn open_sync_object_from_sync_file(
+    _: &Session,
+    _: &mut D3DKMT_OPENSYNCOBJECTFROMSYNCFILE,
+) -> ThunkResult {
+    Err(NtStatus::NOT_SUPPORTED)
 }

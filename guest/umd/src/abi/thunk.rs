@@ -4,19 +4,17 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use d3dkmt::NtStatus;
 
+use super::types::NTSTATUS;
 use crate::client::{Answer, Session, TRANSPORT_LOST};
 use crate::process::{Starts, session, started_session};
 
-/// `NTSTATUS` as C sees it.
-pub(crate) type CStatus = i32;
+/// What a thunk answers: on `Err` the caller's struct stays as it was.
+pub(crate) type ThunkResult = Result<NtStatus, NtStatus>;
 
 /// Runs one thunk with the session of this process. A panic is our bug: the caller gets
 /// INTERNAL_ERROR, and no unwinding reaches C.
-pub(crate) fn enter(
-    starts: Starts,
-    body: impl FnOnce(&'static Session) -> Result<NtStatus, NtStatus>,
-) -> CStatus {
-    let run = || -> Result<NtStatus, NtStatus> {
+pub(crate) fn enter(starts: Starts, body: impl FnOnce(&'static Session) -> ThunkResult) -> NTSTATUS {
+    let run = || -> ThunkResult {
         let session = session(starts)?;
         if session.is_lost() {
             return Err(TRANSPORT_LOST);
@@ -24,7 +22,7 @@ pub(crate) fn enter(
         body(session)
     };
     let run = || run().unwrap_or_else(|refused| refused);
-    catch_unwind(AssertUnwindSafe(run)).unwrap_or(NtStatus::INTERNAL_ERROR).0 as CStatus
+    catch_unwind(AssertUnwindSafe(run)).unwrap_or(NtStatus::INTERNAL_ERROR).0 as NTSTATUS
 }
 
 /// The status of a call that gave nothing to write: its own, unless the host forgot the reply.
@@ -35,12 +33,13 @@ pub(crate) fn failure(answer: &Answer) -> NtStatus {
 /// Frames that this process has sent so far: for test programs that assert that a call sent none.
 #[unsafe(no_mangle)]
 pub extern "C" fn gpupv_messages_sent() -> u64 {
-    catch_unwind(|| started_session().map_or(0, Session::messages_sent)).unwrap_or(0)
+    catch_unwind(|| started_session().map_or(0, |session| session.port().channel().messages_sent()))
+        .unwrap_or(0)
 }
 
 /// Returns when every event of this process is set that the host signaled before what it answered to a call that has
 /// returned: for test programs, since events that a driver signals take a way of their own.
 #[unsafe(no_mangle)]
 pub extern "C" fn gpupv_settle_events() {
-    let _ = catch_unwind(|| started_session().into_iter().for_each(Session::settle));
+    let _ = catch_unwind(|| started_session().into_iter().for_each(|session| session.port().settle()));
 }

@@ -2,38 +2,35 @@
 
 use d3dkmt::{Handle, NtStatus, SignalFlags, WaitFromCpuFlags};
 
-use super::memory::{Array, read, read_handles, read_values};
-use super::thunk::{CStatus, enter};
-use super::types::{SignalFromCpu, WaitFromCpu};
-use crate::client::CallerEvent;
-use crate::process::Starts;
+use super::memory::{Array, read_handles, read_values};
+use super::thunk::ThunkResult;
+use super::types::{D3DKMT_SIGNALSYNCHRONIZATIONOBJECTFROMCPU, D3DKMT_WAITFORSYNCHRONIZATIONOBJECTFROMCPU};
+use crate::client::{CallerEvent, Session, block_on};
 
 /// `D3DKMTSignalSynchronizationObjectFromCpu`.
-#[unsafe(no_mangle)]
-pub extern "C" fn D3DKMTSignalSynchronizationObjectFromCpu(argument: *const SignalFromCpu) -> CStatus {
-    enter(Starts::Nothing, |session| {
-        let arguments = read(argument)?;
-        let (mut objects, mut values) = (Array::default(), Array::default());
-        let objects = read_handles(&mut objects, arguments.objects, arguments.object_count)?;
-        let values = read_values(&mut values, arguments.values, arguments.object_count)?;
-        let flags = SignalFlags::from_bits_retain(arguments.flags);
-        Ok(session.signal_from_cpu(Handle(arguments.device), objects, values, flags))
-    })
+pub(super) fn signal_synchronization_object_from_cpu(
+    session: &Session,
+    arguments: &D3DKMT_SIGNALSYNCHRONIZATIONOBJECTFROMCPU,
+) -> ThunkResult {
+    let (mut objects, mut values) = (Array::default(), Array::default());
+    let objects = read_handles(&mut objects, arguments.ObjectHandleArray, arguments.ObjectCount)?;
+    let values = read_values(&mut values, arguments.FenceValueArray, arguments.ObjectCount)?;
+    let flags = SignalFlags::from_bits_retain(arguments.Flags);
+    Ok(block_on(session.signal_from_cpu(Handle(arguments.hDevice), objects, values, flags)))
 }
 
 /// `D3DKMTWaitForSynchronizationObjectFromCpu`. Event NULL: returns when the wait is over.
-#[unsafe(no_mangle)]
-pub extern "C" fn D3DKMTWaitForSynchronizationObjectFromCpu(argument: *const WaitFromCpu) -> CStatus {
-    enter(Starts::Nothing, |session| {
-        let arguments = read(argument)?;
-        let (mut objects, mut values) = (Array::default(), Array::default());
-        let objects = read_handles(&mut objects, arguments.objects, arguments.object_count)?;
-        let values = read_values(&mut values, arguments.values, arguments.object_count)?;
-        let event = match arguments.async_event {
-            0 => None,
-            handle => Some(CallerEvent::from_handle(handle).map_err(|_| NtStatus::INVALID_PARAMETER)?),
-        };
-        let flags = WaitFromCpuFlags::from_bits_retain(arguments.flags);
-        Ok(session.wait_from_cpu(Handle(arguments.device), objects, values, flags, event))
-    })
+pub(super) fn wait_for_synchronization_object_from_cpu(
+    session: &Session,
+    arguments: &D3DKMT_WAITFORSYNCHRONIZATIONOBJECTFROMCPU,
+) -> ThunkResult {
+    let (mut objects, mut values) = (Array::default(), Array::default());
+    let objects = read_handles(&mut objects, arguments.ObjectHandleArray, arguments.ObjectCount)?;
+    let values = read_values(&mut values, arguments.FenceValueArray, arguments.ObjectCount)?;
+    let event = match arguments.hAsyncEvent {
+        0 => None,
+        handle => Some(CallerEvent::from_handle(handle).map_err(|_| NtStatus::INVALID_PARAMETER)?),
+    };
+    let flags = WaitFromCpuFlags::from_bits_retain(arguments.Flags);
+    Ok(block_on(session.wait_from_cpu(Handle(arguments.hDevice), objects, values, flags, event)))
 }

@@ -85,7 +85,7 @@ pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl Channel {
     /// `inbound` holds what came after the Welcome.
-    pub fn new(
+    pub(super) fn new(
         stream: SessionDescriptor,
         frames: FrameBuffer,
         resumable: Option<Resumable>,
@@ -108,6 +108,11 @@ impl Channel {
     /// Frames sent so far.
     pub fn messages_sent(&self) -> u64 {
         self.messages_sent.load(Ordering::Relaxed)
+    }
+
+    /// The host asks for times.
+    pub fn tells_times(&self) -> bool {
+        self.times.is_some()
     }
 
     /// Nothing can be sent or will arrive: the stream is gone, or this is a forked child.

@@ -18,4 +18,4 @@ pub use ::client::{Acquired, Answer, NewContext, NotAnEvent, SendError, TRANSPOR
 pub use attach::{AttachError, Attachment, Broker, broker_path, greet, process_name};
 pub use event::{CallerEvent, Event};
 pub use memory::{FenceLocation, MemoryError};
-pub use session::{CreatedFence, CreatedQueue, Session};
+pub use session::{CreatedFence, Session, attach, block_on};

@@ -55,6 +55,11 @@ impl ProcessPort {
 }
 
 impl ProcessPort {
+    /// The stream to the host.
+    pub fn channel(&self) -> &Arc<Channel> {
+        &self.channel
+    }
+
     /// Returns when every event is set that the host signaled before what this process has read of its stream.
     pub fn settle(&self) {
         let any = !lock(&self.kept).is_empty();
@@ -120,8 +125,15 @@ impl ProcessPort {
         })
     }
 
+    /// These allocations, and those of the resource, are destroyed: their memory is the program's alone again.
+    pub fn allocations_ended(&self, resource: Handle, allocations: &[Handle]) {
+        self.retain_lent(|allocation, _, of| {
+            !allocations.contains(&allocation) && (resource == Handle::NULL || of != resource)
+        });
+    }
+
     /// Allocations for which `lives` is false - of themselves, their device, their resource - have ended.
-    pub fn retain_lent(&self, lives: impl FnMut(Handle, Handle, Handle) -> bool) {
+    fn retain_lent(&self, lives: impl FnMut(Handle, Handle, Handle) -> bool) {
         let mut lent = lock(&self.lent);
         if !lent.is_empty() {
             lent.retain(self, lives);
@@ -166,6 +178,10 @@ impl Port for ProcessPort {
             // A broker that does not answer is gone, and sets nothing.
             let _ = self.ask(|broker| broker.forget_event(event));
         }
+    }
+
+    fn devices_ended(&self, lives: impl Fn(Handle) -> bool) {
+        self.retain_lent(|_, device, _| lives(device));
     }
 
     fn is_lost(&self) -> bool {

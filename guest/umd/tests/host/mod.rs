@@ -17,7 +17,7 @@ use d3dkmt::{
     Call, CreatedSyncObject, EventId, Handle, NtStatus, Reply, ShareToken, SyncObjectFlags, SyncObjectInfo,
     SyncObjectType, WaitOutcome,
 };
-use dxcore::client::{CreatedFence, Session};
+use dxcore::client::{CreatedFence, Session, attach, block_on};
 use fence_page::Slot;
 use proto::Message;
 use proto::attach::{BrokerReply, BrokerRequest, broker_request};
@@ -112,7 +112,7 @@ pub fn connect(welcome: Welcome, slots: u32) -> (Arc<Session>, Peer) {
 pub fn connect_keeping(events_max: u32, welcome: Welcome, slots: u32) -> (Arc<Session>, Peer) {
     let listener = Listener::new();
     std::thread::scope(|scope| {
-        let session = scope.spawn(|| Session::attach(&listener.path, "test").expect("attaches"));
+        let session = scope.spawn(|| attach(&listener.path, "test").expect("attaches"));
         let peer = listener.accept_keeping(events_max, welcome, slots);
         (Arc::new(session.join().unwrap()), peer)
     })
@@ -124,7 +124,7 @@ pub fn connect_with_fences(welcome: Welcome, values: &[u64]) -> (Arc<Session>, P
     let guest = session.clone();
     let values_wanted = values.to_vec();
     let creating = std::thread::spawn(move || {
-        assert_eq!(guest.create_device(ADAPTER, 0), Ok(DEVICE));
+        assert_eq!(block_on(guest.create_device(ADAPTER, 0)), Ok(DEVICE));
         values_wanted.iter().map(|value| create_fence(&guest, *value, SyncObjectFlags::empty())).collect()
     });
     let (request, _) = peer.call();
@@ -138,7 +138,7 @@ pub fn connect_with_fences(welcome: Welcome, values: &[u64]) -> (Arc<Session>, P
 pub fn create_fence(session: &Session, initial_value: u64, flags: SyncObjectFlags) -> CreatedFence {
     let object_type = SyncObjectType::MONITORED_FENCE;
     let info = SyncObjectInfo { object_type, flags, initial_value, ..SyncObjectInfo::default() };
-    session.create_sync_object(DEVICE, info, false, None).expect("creates")
+    block_on(session.create_sync_object(DEVICE, info, false, None)).expect("creates")
 }
 
 pub fn fence_handle(slot: u32) -> Handle {

@@ -1,0 +1,184 @@
+//! Adapters, escapes and features.
+
+use super::*;
+
+c_abi! {
+    section adapters("adapters") {}
+
+    struct D3DKMT_ADAPTERINFO(20) {
+        0 hAdapter: D3DKMT_HANDLE,
+        4 AdapterLuid: LUID,
+        12 NumOfSources: ULONG,
+        16 bPrecisePresentRegionsPreferred: BOOL,
+    }
+
+    struct D3DKMT_ENUMADAPTERS2(16) {
+        0 NumAdapters: ULONG,
+        8 pAdapters: *mut D3DKMT_ADAPTERINFO,
+    }
+
+    flag_union D3DKMT_ENUMADAPTERS_FILTER(ULONGLONG) {
+        IncludeComputeOnly 1,
+        IncludeDisplayOnly 1,
+        Reserved 62,
+    }
+
+    struct D3DKMT_ENUMADAPTERS3(24) {
+        0 Filter: D3DKMT_ENUMADAPTERS_FILTER,
+        8 NumAdapters: ULONG,
+        16 pAdapters: *mut D3DKMT_ADAPTERINFO,
+    }
+
+    struct D3DKMT_OPENADAPTERFROMLUID(12) {
+        0 AdapterLuid: LUID,
+        8 hAdapter: D3DKMT_HANDLE,
+    }
+
+    /// No display, no device interface and no device context leads to an adapter here: these three open none.
+    struct D3DKMT_OPENADAPTERFROMGDIDISPLAYNAME(144, ours "WCHAR has 4 bytes here") {
+        0 DeviceName: [WCHAR; 32],
+        128 hAdapter: D3DKMT_HANDLE,
+        132 AdapterLuid: LUID,
+        140 VidPnSourceId: UINT,
+    }
+
+    struct D3DKMT_OPENADAPTERFROMDEVICENAME(24) {
+        0 pDeviceName: *const WCHAR,
+        8 hAdapter: D3DKMT_HANDLE,
+        12 AdapterLuid: LUID,
+    }
+
+    alias HDC(HANDLE) {}
+
+    struct D3DKMT_OPENADAPTERFROMHDC(24) {
+        0 hDc: HDC,
+        8 hAdapter: D3DKMT_HANDLE,
+        12 AdapterLuid: LUID,
+        20 VidPnSourceId: UINT,
+    }
+
+    struct D3DKMT_CLOSEADAPTER(4) {
+        0 hAdapter: D3DKMT_HANDLE,
+    }
+
+    enum KMTQUERYADAPTERINFOTYPE(UINT) {
+        KMTQAITYPE_UMDRIVERPRIVATE = 0,
+        KMTQAITYPE_DRIVERVERSION = 13,
+        KMTQAITYPE_ADAPTERTYPE = 15,
+        KMTQAITYPE_PHYSICALADAPTERCOUNT = 30,
+        KMTQAITYPE_PHYSICALADAPTERDEVICEIDS = 31,
+        KMTQAITYPE_DRIVERVERSION_RENDER = 56,
+        KMTQAITYPE_ADAPTERTYPE_RENDER = 57,
+        KMTQAITYPE_DRIVER_DESCRIPTION = 65,
+        KMTQAITYPE_WDDM_2_7_CAPS = 70,
+    }
+
+    struct D3DKMT_DRIVER_DESCRIPTION(16384, ours "WCHAR has 4 bytes here") {
+        0 DriverDescription: [WCHAR; 4096],
+    }
+
+    struct D3DKMT_QUERYADAPTERINFO(24) {
+        0 hAdapter: D3DKMT_HANDLE,
+        4 Type: KMTQUERYADAPTERINFOTYPE,
+        8 pPrivateDriverData: *mut c_void,
+        16 PrivateDriverDataSize: UINT,
+    }
+
+    enum D3DKMT_ESCAPETYPE(UINT) {
+        D3DKMT_ESCAPE_DRIVERPRIVATE = 0,
+        D3DKMT_ESCAPE_VIDMM = 1,
+        D3DKMT_ESCAPE_TDRDBGCTRL = 2,
+        D3DKMT_ESCAPE_VIDSCH = 3,
+        D3DKMT_ESCAPE_DEVICE = 4,
+    }
+
+    /// The data of D3DKMT_ESCAPE_TDRDBGCTRL: one of these.
+    enum D3DKMT_TDRDBGCTRLTYPE(UINT) {
+        D3DKMT_TDRDBGCTRLTYPE_FORCETDR = 0,
+        D3DKMT_TDRDBGCTRLTYPE_DISABLEBREAK = 1,
+        D3DKMT_TDRDBGCTRLTYPE_ENABLEBREAK = 2,
+        D3DKMT_TDRDBGCTRLTYPE_UNCONDITIONAL = 3,
+        D3DKMT_TDRDBGCTRLTYPE_VSYNCTDR = 4,
+        D3DKMT_TDRDBGCTRLTYPE_GPUTDR = 5,
+        D3DKMT_TDRDBGCTRLTYPE_FORCEDODTDR = 6,
+        D3DKMT_TDRDBGCTRLTYPE_FORCEDODVSYNCTDR = 7,
+        D3DKMT_TDRDBGCTRLTYPE_ENGINETDR = 8,
+    }
+
+    flags D3DDDI_ESCAPEFLAGS(UINT) {
+        HardwareAccess 1,
+        DeviceStatusQuery 1,
+        ChangeFrameLatency 1,
+        NoAdapterSynchronization 1,
+        Reserved 1,
+        VirtualMachineData 1,
+        DriverKnownEscape 1,
+        DriverCommonEscape 1,
+        Reserved2 24,
+    }
+
+    struct D3DKMT_ESCAPE(32) {
+        0 hAdapter: D3DKMT_HANDLE,
+        4 hDevice: D3DKMT_HANDLE,
+        8 Type: D3DKMT_ESCAPETYPE,
+        12 Flags: D3DDDI_ESCAPEFLAGS,
+        16 pPrivateDriverData: *mut c_void,
+        24 PrivateDriverDataSize: UINT,
+        28 hContext: D3DKMT_HANDLE,
+    }
+
+    /// What DriverKnownEscape data begin with.
+    enum D3DDDI_DRIVERESCAPETYPE(UINT) {
+        D3DDDI_DRIVERESCAPETYPE_TRANSLATEALLOCATIONHANDLE = 0,
+        D3DDDI_DRIVERESCAPETYPE_TRANSLATERESOURCEHANDLE = 1,
+        D3DDDI_DRIVERESCAPETYPE_CPUEVENTUSAGE = 2,
+        D3DDDI_DRIVERESCAPETYPE_BUILDTESTCOMMANDBUFFER = 3 ours,
+        D3DDDI_DRIVERESCAPETYPE_MAX = 4 ours,
+    }
+
+    /// The name is the SDK's own.
+    struct D3DDDI_DRIVERESCAPE_TRANSLATEALLOCATIONEHANDLE(8) {
+        0 EscapeType: D3DDDI_DRIVERESCAPETYPE,
+        4 hAllocation: D3DKMT_HANDLE,
+    }
+
+    struct D3DDDI_DRIVERESCAPE_TRANSLATERESOURCEHANDLE(8) {
+        0 EscapeType: D3DDDI_DRIVERESCAPETYPE,
+        4 hResource: D3DKMT_HANDLE,
+    }
+
+    struct D3DDDI_DRIVERESCAPE_CPUEVENTUSAGE(48) {
+        0 EscapeType: D3DDDI_DRIVERESCAPETYPE,
+        /// of D3DDDI_CPU_NOTIFICATION, with SignalByKmd
+        4 hSyncObject: D3DKMT_HANDLE,
+        /// filled by the kernel, whatever was there
+        8 hKmdCpuEvent: UINT64,
+        /// between the two drivers
+        16 Usage: [UINT; 8],
+    }
+
+    section features("features") {}
+
+    enum DXGK_FEATURE_ID(UINT, ours "windows-sys has no features") {
+        DXGK_FEATURE_HWSCH = 0,
+        DXGK_FEATURE_HWFLIPQUEUE = 1,
+        DXGK_FEATURE_LDA_GPUPV = 2,
+        DXGK_FEATURE_KMD_SIGNAL_CPU_EVENT = 3,
+        DXGK_FEATURE_USER_MODE_SUBMISSION = 4,
+        DXGK_FEATURE_SHARE_BACKING_STORE = 5,
+        DXGK_FEATURE_NATIVE_FENCE = 37,
+    }
+
+    struct DXGK_ISFEATUREENABLED_RESULT(4, ours "windows-sys has no features") {
+        0 Version: USHORT,
+        2 value: USHORT
+            => "union { struct { USHORT Enabled : 1; USHORT KnownFeature : 1; USHORT SupportedByDriver :
+                1; USHORT SupportedOnCurrentConfig : 1; USHORT Reserved : 12; }; USHORT Value; };",
+    }
+
+    struct D3DKMT_ISFEATUREENABLED(12, ours "windows-sys has no features") {
+        0 hAdapter: D3DKMT_HANDLE,
+        4 FeatureId: DXGK_FEATURE_ID,
+        8 Result: DXGK_ISFEATUREENABLED_RESULT,
+    }
+}
