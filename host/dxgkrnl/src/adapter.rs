@@ -9,7 +9,8 @@ use d3dkmt::{Adapter, DeviceExecutionState, Handle, Luid, NtStatus, Reply, limit
 use crate::ProcessId;
 use crate::ddi::Miniport;
 use crate::effects::Effects;
-use crate::kernel::{Called, Device, Kernel, Refusal, invalid, refuse};
+use crate::error::{CallResult, Refusal, invalid, refuse};
+use crate::kernel::{Device, Kernel};
 use crate::process::{Local, Process};
 use crate::why::Ending;
 
@@ -23,7 +24,7 @@ mod state_type {
 
 impl<M: Miniport> Kernel<M> {
     /// One handle for each adapter that the process has and that is not stopped, or none at all if they do not fit (W-289, W-290).
-    pub(crate) fn enum_adapters(&mut self, process: ProcessId, capacity: u32) -> Called {
+    pub(crate) fn enum_adapters(&mut self, process: ProcessId, capacity: u32) -> CallResult {
         let shown =
             |ordinal: &u32| !self.stopped_adapters.contains(ordinal) && self.has_adapter(process, *ordinal);
         let shown: Vec<u32> = (0..self.config.adapters.len() as u32).filter(shown).collect();
@@ -48,7 +49,7 @@ impl<M: Miniport> Kernel<M> {
         Ok(Reply::Adapters(adapters))
     }
 
-    pub(crate) fn open_adapter_from_luid(&mut self, process: ProcessId, luid: Luid) -> Called {
+    pub(crate) fn open_adapter_from_luid(&mut self, process: ProcessId, luid: Luid) -> CallResult {
         let mut adapters = (0..).zip(&self.config.adapters);
         let named = adapters.find(|(ordinal, one)| one.luid == luid && self.has_adapter(process, *ordinal));
         let Some((ordinal, _)) = named else {
@@ -64,7 +65,7 @@ impl<M: Miniport> Kernel<M> {
         process: ProcessId,
         adapter: Handle,
         effects: &mut Effects,
-    ) -> Called {
+    ) -> CallResult {
         let ordinal = self.adapter(process, adapter)?;
         self.process_mut(process).handles.remove(adapter);
         if self.process(process).opens_of_adapter(ordinal) == 0 {
@@ -86,7 +87,7 @@ impl<M: Miniport> Kernel<M> {
         adapter: Handle,
         flags: u32,
         effects: &mut Effects,
-    ) -> Called {
+    ) -> CallResult {
         /// `D3DKMT_CREATEDEVICEFLAGS`: LegacyMode, RequestVSync, DisableGpuTimeout.
         const KNOWN_FLAGS: u32 = 0x7;
         const DISABLE_GPU_TIMEOUT: u32 = 0x4;
@@ -130,7 +131,7 @@ impl<M: Miniport> Kernel<M> {
         process: ProcessId,
         device: Handle,
         effects: &mut Effects,
-    ) -> Called {
+    ) -> CallResult {
         let id = self.device(process, device)?;
         let before = self.past.begin(Ending::Device);
         for child in core::mem::take(&mut self.devices[id].children) {
@@ -158,7 +159,7 @@ impl<M: Miniport> Kernel<M> {
         Ok(Reply::None)
     }
 
-    pub(crate) fn device_state(&mut self, process: ProcessId, device: Handle, state_type: u32) -> Called {
+    pub(crate) fn device_state(&mut self, process: ProcessId, device: Handle, state_type: u32) -> CallResult {
         let device = &self.devices[self.device(process, device)?];
         match state_type {
             state_type::EXECUTION => Ok(Reply::DeviceState(device.state.0)),

@@ -22,7 +22,8 @@ use crate::ProcessId;
 use crate::allocation::AllocationOpen;
 use crate::ddi::{Miniport, PageTableEntry, PagingOperation, PagingWork, Piece};
 use crate::effects::Effects;
-use crate::kernel::{Called, Kernel, Refusal, invalid};
+use crate::error::{CallResult, Refusal, invalid};
+use crate::kernel::Kernel;
 use crate::legacy::Form;
 use crate::paging::Pending;
 use crate::process::Local;
@@ -83,7 +84,7 @@ impl<M: Miniport> Kernel<M> {
         owner: Handle,
         place: Where,
         size: u64,
-    ) -> Called {
+    ) -> CallResult {
         let adapter = match self.process(process).handles.get(owner) {
             Some(Local::PagingQueue(queue)) => {
                 let device = self.paging_queues[queue].device;
@@ -106,7 +107,7 @@ impl<M: Miniport> Kernel<M> {
         place: Where,
         what: (Handle, u64, u64),
         protection: u64,
-    ) -> Called {
+    ) -> CallResult {
         let id = self.paging_queue(process, queue)?;
         self.require_room(self.contexts[self.paging_queues[id].context].queue)?;
         let device = self.paging_queues[id].device;
@@ -160,7 +161,7 @@ impl<M: Miniport> Kernel<M> {
         adapter: Handle,
         base: u64,
         size: u64,
-    ) -> Called {
+    ) -> CallResult {
         let adapter = self.adapter(process, adapter)?;
         self.address_space(process, adapter).free(base, size)?;
         self.miniport.update_page_table(adapter, process, base, size, PageTableEntry::NoAccess);
@@ -175,7 +176,7 @@ impl<M: Miniport> Kernel<M> {
         (fence, fence_value): (Handle, u64),
         operations: Vec<GpuVaOperation>,
         flags: u32,
-    ) -> Called {
+    ) -> CallResult {
         let device = self.active_device(process, device)?;
         let context = self.context(process, context)?;
         if self.contexts[context].device != device {

@@ -26,7 +26,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::ddi::Miniport;
 use crate::effects::Effects;
-use crate::kernel::{Called, Kernel, Refusal, invalid, refuse};
+use crate::error::{CallResult, Refusal, invalid, refuse};
+use crate::kernel::Kernel;
 use crate::mapping::Mapping;
 use crate::process::Local;
 use crate::sharing::{Global, Shared, require_readable};
@@ -114,7 +115,7 @@ impl Memory {
 
 impl<M: Miniport> Kernel<M> {
     /// `D3DKMTCreateAllocation` and `..2`.
-    pub(crate) fn create_allocation(&mut self, process: ProcessId, create: CreateAllocation) -> Called {
+    pub(crate) fn create_allocation(&mut self, process: ProcessId, create: CreateAllocation) -> CallResult {
         use CreateAllocationFlags as F;
         let device = self.active_device(process, create.device)?;
         let CreateAllocation { resource, flags, standard, private_data, runtime_data, allocations, .. } =
@@ -182,7 +183,7 @@ impl<M: Miniport> Kernel<M> {
         flags: CreateAllocationFlags,
         runtime_data: Vec<u8>,
         allocation: u32,
-    ) -> Called {
+    ) -> CallResult {
         use CreateAllocationFlags as F;
         let resource = self.memory.resources.insert(Resource {
             vm: self.process(process).vm,
@@ -283,7 +284,7 @@ impl<M: Miniport> Kernel<M> {
         resource: Handle,
         allocations: &[Handle],
         flags: DestroyAllocationFlags,
-    ) -> Called {
+    ) -> CallResult {
         let device = self.device(process, device)?;
         if flags.unknown() != 0 {
             return invalid(format!("destroy flags {:#x} have reserved bits set", flags.bits()));
@@ -389,7 +390,7 @@ impl<M: Miniport> Kernel<M> {
         process: ProcessId,
         device: Handle,
         shared: Handle,
-    ) -> Called {
+    ) -> CallResult {
         let device = self.active_device(process, device)?;
         let resource = self.shared_resource(process, device, shared)?;
         Ok(Reply::ResourceInfo(self.resource_info(resource)))
@@ -402,13 +403,19 @@ impl<M: Miniport> Kernel<M> {
         device: Handle,
         shared: Handle,
         buffers: ResourceInfo,
-    ) -> Called {
+    ) -> CallResult {
         let device = self.active_device(process, device)?;
         let resource = self.shared_resource(process, device, shared)?;
         self.open_for(process, device, resource, buffers)
     }
 
-    fn open_for(&mut self, process: ProcessId, device: u32, resource: u32, buffers: ResourceInfo) -> Called {
+    fn open_for(
+        &mut self,
+        process: ProcessId,
+        device: u32,
+        resource: u32,
+        buffers: ResourceInfo,
+    ) -> CallResult {
         let info = self.resource_info(resource);
         let differ = |what: &str, has: u32, is: u32| match has == is {
             true => Ok(()),
@@ -446,7 +453,7 @@ impl<M: Miniport> Kernel<M> {
         process: ProcessId,
         device: Handle,
         token: ShareToken,
-    ) -> Called {
+    ) -> CallResult {
         let device = self.active_device(process, device)?;
         let (resource, _) = self.resource_of_token(process, device, token)?;
         Ok(Reply::ResourceInfo(self.resource_info(resource)))
@@ -461,7 +468,7 @@ impl<M: Miniport> Kernel<M> {
         buffers: ResourceInfo,
         mutex_buffer: RuntimeBuffer,
         effects: &mut Effects,
-    ) -> Called {
+    ) -> CallResult {
         let id = self.active_device(process, device)?;
         let (resource, what) = self.resource_of_token(process, id, token)?;
         let mut opened = self.open_for(process, id, resource, buffers)?;

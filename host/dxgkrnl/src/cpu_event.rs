@@ -31,7 +31,8 @@ use crate::ddi::{
     SignalEvent,
 };
 use crate::effects::Effects;
-use crate::kernel::{Kernel, Refusal, refuse};
+use crate::error::{Refusal, refuse};
+use crate::kernel::Kernel;
 use crate::policy::CpuEventOfDevice;
 use crate::{FeatureId, ProcessId};
 

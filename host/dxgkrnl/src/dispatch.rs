@@ -10,7 +10,8 @@ use d3dkmt::{Call, SyncObjectFlags};
 use crate::ProcessId;
 use crate::ddi::Miniport;
 use crate::effects::Effects;
-use crate::kernel::{Called, Kernel};
+use crate::error::CallResult;
+use crate::kernel::Kernel;
 use crate::legacy::Form;
 use crate::native::NewFence;
 use crate::vaspace::Where;
@@ -22,14 +23,14 @@ macro_rules! topics {
         ($self:ident, $process:ident, $effects:ident)
         $($topic:ident { $($call:ident $fields:tt => $behaviour:expr,)* })*
     ) => {
-        fn dispatch_moved(&mut $self, process: ProcessId, call: Call, effects: &mut Effects) -> Called {
+        fn dispatch_moved(&mut $self, process: ProcessId, call: Call, effects: &mut Effects) -> CallResult {
             match call {
                 $($(Call::$call { .. })|* => $self.$topic(process, call, effects),)*
             }
         }
 
         $(#[allow(unused_variables)]
-        fn $topic(&mut $self, $process: ProcessId, call: Call, $effects: &mut Effects) -> Called {
+        fn $topic(&mut $self, $process: ProcessId, call: Call, $effects: &mut Effects) -> CallResult {
             match call {
                 $(Call::$call $fields => $behaviour,)*
                 _ => unreachable!("`dispatch_moved` is made of the same list"),
@@ -40,7 +41,12 @@ macro_rules! topics {
 
 impl<M: Miniport> Kernel<M> {
     #[inline]
-    pub(crate) fn dispatch(&mut self, process: ProcessId, call: &mut Call, effects: &mut Effects) -> Called {
+    pub(crate) fn dispatch(
+        &mut self,
+        process: ProcessId,
+        call: &mut Call,
+        effects: &mut Effects,
+    ) -> CallResult {
         match *call {
             // What must be fast stays where it is.
             Call::SignalFromCpu { device, ref objects, ref values, flags } => {

@@ -32,7 +32,8 @@ use d3dkmt::{EscapeFlags, Handle, NtStatus, Reply, escape, limits};
 
 use crate::ddi::{Escape, HwContext, KmdDevice, Miniport};
 use crate::effects::Effects;
-use crate::kernel::{Called, Kernel, Refusal, invalid, refuse};
+use crate::error::{CallResult, Refusal, invalid, refuse};
+use crate::kernel::Kernel;
 use crate::{ProcessId, VmId};
 
 /// Of these an escape has one at most (ESC-016).
@@ -83,7 +84,7 @@ impl<M: Miniport> Kernel<M> {
         flags: EscapeFlags,
         data: Vec<u8>,
         effects: &mut Effects,
-    ) -> Called {
+    ) -> CallResult {
         let subject = self.subject(process, handles, flags)?;
         check_flags(kind, subject.flags)?;
         let most = limits::PRIVATE_DATA_BYTES_MAX;
@@ -158,7 +159,7 @@ impl<M: Miniport> Kernel<M> {
     }
 
     /// TDRDBGCTRL: the data are an `int`.
-    fn tdr_escape(&mut self, subject: Subject, data: Vec<u8>, effects: &mut Effects) -> Called {
+    fn tdr_escape(&mut self, subject: Subject, data: Vec<u8>, effects: &mut Effects) -> CallResult {
         if !self.config.tdr.test_mode {
             return refuse(NtStatus::ACCESS_DENIED, "TDRDBGCTRL needs TdrTestMode = 1");
         }
@@ -195,7 +196,7 @@ impl<M: Miniport> Kernel<M> {
         device: Option<KmdDevice>,
         mut data: Vec<u8>,
         effects: &mut Effects,
-    ) -> Called {
+    ) -> CallResult {
         self.synchronize(subject, effects)?;
         let Subject { adapter, context, flags, .. } = subject;
         let context = context.map(HwContext);

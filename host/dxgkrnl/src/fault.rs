@@ -27,7 +27,8 @@ use d3dkmt::{DeviceExecutionState, NtStatus};
 
 use crate::ddi::{EngineId, Miniport, PageFaultFlags};
 use crate::effects::{Effects, Note};
-use crate::kernel::{Kernel, Refusal, refuse};
+use crate::error::{Refusal, refuse};
+use crate::kernel::Kernel;
 use crate::waits::{Wait, WaitId, WaitOwner};
 use crate::why::Ending;
 

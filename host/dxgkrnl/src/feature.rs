@@ -19,7 +19,8 @@ use d3dkmt::{FeatureResult, Handle, NtStatus, Reply};
 use serde::{Deserialize, Serialize};
 
 use crate::ddi::Miniport;
-use crate::kernel::{Called, Kernel, Refusal, refuse};
+use crate::error::{CallResult, Refusal, refuse};
+use crate::kernel::Kernel;
 use crate::{Features, ProcessId};
 
 /// `DXGK_FEATURE_ID`: the category in the top 4 bits, the feature within it in the others.
@@ -144,7 +145,7 @@ impl<M: Miniport> Kernel<M> {
 
     /// `D3DKMTIsFeatureEnabled`. Enabled is what everybody has. A kernel that is older than a feature does not know it,
     /// and what it does not know it does not ask its driver for.
-    pub(crate) fn is_feature_enabled(&self, process: ProcessId, adapter: Handle, feature: u32) -> Called {
+    pub(crate) fn is_feature_enabled(&self, process: ProcessId, adapter: Handle, feature: u32) -> CallResult {
         let adapter = self.adapter(process, adapter)?;
         self.require_started(adapter)?;
         let feature = FeatureId(feature);

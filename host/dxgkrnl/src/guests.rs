@@ -17,7 +17,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::ddi::{KmdDevice, KmdProcess, Miniport, NewProcess, ProcessKind};
 use crate::effects::Effects;
-use crate::kernel::{Kernel, Refusal};
+use crate::error::Refusal;
+use crate::kernel::Kernel;
 use crate::{ProcessId, VmId};
 
 /// The processes and devices that drivers know.

@@ -27,6 +27,7 @@ use crate::ddi::{
 use crate::driver::Driver;
 use crate::edges::Edges;
 use crate::effects::{Answer, Effects, FenceStore, HostEvent, Note};
+use crate::error::{Refusal, invalid};
 use crate::guests::Guests;
 use crate::handles::HandleTable;
 use crate::keyed_mutex::KeyedMutexes;
@@ -51,22 +52,6 @@ use crate::{Config, Input, Nanos, ProcessId, VmId};
 
 pub use save::{LAYOUT_VERSION, NotRestored};
 
-/// A call that is refused: the status for the guest, the reason for people.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Refusal {
-    pub status: NtStatus,
-    pub why: String,
-}
-
-pub(crate) fn refuse<T>(status: NtStatus, why: impl Into<String>) -> Result<T, Refusal> {
-    Err(Refusal { status, why: why.into() })
-}
-
-/// Refusal with STATUS_INVALID_PARAMETER, by far the commonest.
-pub(crate) fn invalid<T>(why: impl Into<String>) -> Result<T, Refusal> {
-    refuse(NtStatus::INVALID_PARAMETER, why)
-}
-
 /// The earlier of two times that need not come.
 #[inline]
 pub(crate) fn earliest(one: Option<Nanos>, other: Option<Nanos>) -> Option<Nanos> {
@@ -78,8 +63,6 @@ pub(crate) fn earliest(one: Option<Nanos>, other: Option<Nanos>) -> Option<Nanos
 
 /// So many objects of calls that are expected are looked at.
 const EXPECTED_MAX: usize = 32;
-
-pub(crate) type Called = Result<Reply, Refusal>;
 
 /// A device: what a process does on one adapter.
 #[derive(Serialize, Deserialize)]

@@ -35,7 +35,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::ddi::Miniport;
 use crate::effects::Effects;
-use crate::kernel::{Called, Kernel, Refusal, earliest, invalid, refuse};
+use crate::error::{CallResult, Refusal, invalid, refuse};
+use crate::kernel::{Kernel, earliest};
 use crate::process::Local;
 use crate::sharing::{Global, Shared, require_readable};
 use crate::slab::Slab;
@@ -155,7 +156,7 @@ impl<M: Miniport> Kernel<M> {
         initial_value: u64,
         data: Vec<u8>,
         flags: KeyedMutexFlags,
-    ) -> Called {
+    ) -> CallResult {
         if flags.unknown() != 0 {
             return invalid(format!("keyed mutex flags {:#x} have reserved bits set", flags.bits()));
         }
@@ -218,7 +219,7 @@ impl<M: Miniport> Kernel<M> {
         process: ProcessId,
         shared: Handle,
         buffer: RuntimeBuffer,
-    ) -> Called {
+    ) -> CallResult {
         let vm = self.process(process).vm;
         let mutex = match self.global(shared) {
             Some(Global::KeyedMutex(mutex)) if self.keyed.mutexes[mutex].vm == vm => mutex,
@@ -227,7 +228,7 @@ impl<M: Miniport> Kernel<M> {
         self.open_mutex(process, mutex, buffer)
     }
 
-    pub(crate) fn open_mutex(&mut self, process: ProcessId, mutex: u32, buffer: RuntimeBuffer) -> Called {
+    pub(crate) fn open_mutex(&mut self, process: ProcessId, mutex: u32, buffer: RuntimeBuffer) -> CallResult {
         self.check_mutex_buffer(mutex, &buffer)?;
         let handle = self.new_mutex_open(process, mutex)?;
         if self.keyed.mutexes[mutex].data.is_empty() {
@@ -259,7 +260,7 @@ impl<M: Miniport> Kernel<M> {
         process: ProcessId,
         token: ShareToken,
         buffer: RuntimeBuffer,
-    ) -> Called {
+    ) -> CallResult {
         let share = self.share(process, token)?;
         let Shared::Guarded { mutex, .. } = share.what else {
             let why = format!("the NT handle is of {}, not of a keyed mutex", share.what.name());
@@ -275,7 +276,7 @@ impl<M: Miniport> Kernel<M> {
         process: ProcessId,
         handle: Handle,
         effects: &mut Effects,
-    ) -> Called {
+    ) -> CallResult {
         let (open, mutex) = self.keyed_mutex(process, handle)?;
         let state = &self.keyed.mutexes[mutex];
         let owns = state.state == State::Owned(open);
@@ -315,7 +316,7 @@ impl<M: Miniport> Kernel<M> {
         key: u64,
         timeout: Option<i64>,
         event: EventId,
-    ) -> Called {
+    ) -> CallResult {
         let (open, mutex) = self.keyed_mutex(process, handle)?;
         let state = &mut self.keyed.mutexes[mutex];
         let until = match (state.state, timeout) {
@@ -354,7 +355,7 @@ impl<M: Miniport> Kernel<M> {
     }
 
     /// What the handle that owns a keyed mutex has by it; nothing for another.
-    pub(crate) fn read_keyed_mutex(&self, process: ProcessId, handle: Handle) -> Called {
+    pub(crate) fn read_keyed_mutex(&self, process: ProcessId, handle: Handle) -> CallResult {
         let (open, mutex) = self.keyed_mutex(process, handle)?;
         let state = &self.keyed.mutexes[mutex];
         Ok(if state.state == State::Owned(open) {
@@ -373,7 +374,7 @@ impl<M: Miniport> Kernel<M> {
         fence_value: u64,
         data: Option<Vec<u8>>,
         effects: &mut Effects,
-    ) -> Called {
+    ) -> CallResult {
         let (open, mutex) = self.keyed_mutex(process, handle)?;
         let state = &mut self.keyed.mutexes[mutex];
         if state.state != State::Owned(open) {

@@ -29,7 +29,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::ddi::Miniport;
 use crate::effects::Effects;
-use crate::kernel::{Kernel, Refusal, invalid};
+use crate::error::{Refusal, invalid};
+use crate::kernel::Kernel;
 use crate::object::SyncObject;
 use crate::policy::{AbandonedMutex, ForeignMutexRelease, SemaphoreOverflow};
 use crate::vidsch::{Packet, Queue, Signal};

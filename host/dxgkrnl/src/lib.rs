@@ -33,6 +33,7 @@ mod driver;
 pub mod duration;
 mod edges;
 mod effects;
+mod error;
 mod escape;
 mod fault;
 mod feature;

@@ -11,7 +11,8 @@ use d3dkmt::{Handle, NtStatus, Reply, limits};
 
 use crate::ProcessId;
 use crate::ddi::{Edge, Miniport};
-use crate::kernel::{Called, Kernel, Refusal, invalid, refuse};
+use crate::error::{CallResult, Refusal, invalid, refuse};
+use crate::kernel::Kernel;
 
 /// `D3DDDI_ALLOCATIONPRIORITY_NORMAL`.
 pub(crate) const PRIORITY_NORMAL: u32 = 0x7800_0000;
@@ -24,7 +25,7 @@ impl<M: Miniport> Kernel<M> {
         device: Handle,
         allocation: Handle,
         flags: u32,
-    ) -> Called {
+    ) -> CallResult {
         let device = self.active_device(process, device)?;
         if flags != 0 {
             return invalid(format!("lock flags {flags:#x} have reserved bits set"));
@@ -48,7 +49,7 @@ impl<M: Miniport> Kernel<M> {
     }
 
     /// `D3DKMTUnlock2`. Also on a device that is lost.
-    pub(crate) fn unlock(&mut self, process: ProcessId, device: Handle, allocation: Handle) -> Called {
+    pub(crate) fn unlock(&mut self, process: ProcessId, device: Handle, allocation: Handle) -> CallResult {
         let device = self.device(process, device)?;
         let open = self.allocation_open(process, device, allocation)?;
         let locks = &mut self.memory.allocation_opens[open].locks;
@@ -74,7 +75,7 @@ impl<M: Miniport> Kernel<M> {
         resource: Handle,
         allocations: &[Handle],
         priorities: &[u32],
-    ) -> Called {
+    ) -> CallResult {
         let named = self.named_for_priority(process, device, resource, allocations)?;
         let wanted = if resource == Handle::NULL { named.len() } else { 1 };
         if priorities.len() != wanted {
@@ -93,7 +94,7 @@ impl<M: Miniport> Kernel<M> {
         device: Handle,
         resource: Handle,
         allocations: &[Handle],
-    ) -> Called {
+    ) -> CallResult {
         let named = self.named_for_priority(process, device, resource, allocations)?;
         let of = |allocation: &u32| self.memory.allocations[*allocation].priority;
         Ok(Reply::AllocationPriorities(if resource == Handle::NULL {

@@ -24,7 +24,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::ProcessId;
 use crate::ddi::{EngineId, Miniport};
-use crate::kernel::{Kernel, Refusal, invalid};
+use crate::error::{Refusal, invalid};
+use crate::kernel::Kernel;
 use crate::process::{Local, Slots};
 
 /// From the GPU address of a slot to its address in the CPU space of the model.

@@ -32,7 +32,8 @@ use crate::ProcessId;
 use crate::address::PageChange;
 use crate::ddi::{EngineId, Miniport, PagingOperation, PagingWork, SignalMonitoredFence};
 use crate::effects::Effects;
-use crate::kernel::{Called, Kernel, Refusal, invalid, refuse};
+use crate::error::{CallResult, Refusal, invalid, refuse};
+use crate::kernel::Kernel;
 use crate::mapping::Mapping;
 use crate::process::{Local, Slots};
 use crate::sync::Open;
@@ -83,7 +84,7 @@ impl<M: Miniport> Kernel<M> {
         priority: i32,
         physical_adapter: u32,
         effects: &mut Effects,
-    ) -> Called {
+    ) -> CallResult {
         let device = self.active_device(process, device)?;
         let adapter = self.devices[device].adapter;
         if !(-1..=1).contains(&priority) {
@@ -152,7 +153,7 @@ impl<M: Miniport> Kernel<M> {
         process: ProcessId,
         handle: Handle,
         effects: &mut Effects,
-    ) -> Called {
+    ) -> CallResult {
         let id = self.paging_queue(process, handle)?;
         self.process_mut(process).handles.remove(handle);
         let queue = self.paging_queues.remove(id).expect("a handle names a live paging queue");

@@ -16,7 +16,8 @@ use serde::{Deserialize, Serialize};
 use crate::ProcessId;
 use crate::ddi::{CreatePeriodicFrameNotification, Miniport, NotificationRefused};
 use crate::effects::{Effects, Note};
-use crate::kernel::{Kernel, Refusal, invalid, refuse};
+use crate::error::{Refusal, invalid, refuse};
+use crate::kernel::Kernel;
 
 /// A notification that the driver keeps, by its NotificationID.
 #[derive(Serialize, Deserialize)]

@@ -24,7 +24,7 @@ use d3dkmt::query::registry::{
     NAME, OUTPUT, OUTPUT_SIZE, PHYSICAL_ADAPTER, STATUS, VALUE_TYPE, kind, status,
 };
 
-use crate::kernel::{Refusal, invalid};
+use crate::error::{Refusal, invalid};
 use crate::{AdapterConfig, RegistryData, RegistryKey};
 
 const TRANSLATE_PATH: u32 = 0x1;

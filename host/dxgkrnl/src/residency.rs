@@ -25,7 +25,8 @@ use crate::ProcessId;
 use crate::allocation::AllocationOpen;
 use crate::ddi::{Miniport, PagingWork};
 use crate::effects::Effects;
-use crate::kernel::{Called, Kernel, Refusal, invalid, refuse};
+use crate::error::{CallResult, Refusal, invalid, refuse};
+use crate::kernel::Kernel;
 use crate::paging::Pending;
 
 /// `D3DDDI_MAKERESIDENT_FLAGS`: CantTrimFurther and MustSucceed.
@@ -44,7 +45,7 @@ impl<M: Miniport> Kernel<M> {
         (allocations, priorities): (&[Handle], &[u32]),
         flags: u32,
         effects: &mut Effects,
-    ) -> Called {
+    ) -> CallResult {
         let id = self.paging_queue(process, queue)?;
         self.require_room(self.contexts[self.paging_queues[id].context].queue)?;
         let device = self.paging_queues[id].device;
@@ -105,7 +106,7 @@ impl<M: Miniport> Kernel<M> {
         device: Handle,
         allocations: &[Handle],
         flags: u32,
-    ) -> Called {
+    ) -> CallResult {
         let device = self.device(process, device)?;
         if flags & !EVICT_FLAGS != 0 {
             return invalid(format!("flags {flags:#x} have reserved bits set"));
@@ -134,7 +135,7 @@ impl<M: Miniport> Kernel<M> {
         adapter: Handle,
         segment_group: u32,
         physical_adapter: u32,
-    ) -> Called {
+    ) -> CallResult {
         let adapter = self.adapter(process, adapter)?;
         self.require_started(adapter)?;
         let linked = self.physical_adapters(process, adapter);

@@ -13,7 +13,8 @@ use d3dkmt::{Handle, NtStatus, limits};
 use crate::ProcessId;
 use crate::allocation::AllocationOpen;
 use crate::ddi::Miniport;
-use crate::kernel::{Kernel, Refusal, invalid, refuse};
+use crate::error::{Refusal, invalid, refuse};
+use crate::kernel::Kernel;
 
 impl<M: Miniport> Kernel<M> {
     /// The allocations of rings, which a doorbell of this device may be created with.

@@ -37,8 +37,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::ddi::Miniport;
 use crate::effects::Effects;
+use crate::error::{CallResult, Refusal, invalid, refuse};
 use crate::handles::Referent;
-use crate::kernel::{Called, Kernel, Refusal, invalid, refuse};
+use crate::kernel::Kernel;
 use crate::mapping::Mapping;
 use crate::process::Local;
 use crate::sync::{check_flags, is_mapped};
@@ -195,7 +196,7 @@ impl<M: Miniport> Kernel<M> {
         process: ProcessId,
         shared: Handle,
         effects: &mut Effects,
-    ) -> Called {
+    ) -> CallResult {
         let object = match self.global(shared) {
             Some(Global::Sync(object)) if self.is_of_vm(object, self.process(process).vm) => object,
             _ => return invalid(format!("{shared} is no global handle of a synchronization object")),
@@ -228,7 +229,7 @@ impl<M: Miniport> Kernel<M> {
         desired_access: u32,
         name: Option<&str>,
         token: ShareToken,
-    ) -> Called {
+    ) -> CallResult {
         let what = match *objects {
             [one] => self.shareable_alone(process, one)?,
             [resource, mutex, sync] => self.shareable_together(process, resource, mutex, sync)?,
@@ -296,7 +297,7 @@ impl<M: Miniport> Kernel<M> {
         name: &str,
         desired_access: u32,
         token: ShareToken,
-    ) -> Called {
+    ) -> CallResult {
         let vm = self.process(process).vm;
         let name = folded(name)?;
         let key = (vm, name);
@@ -336,7 +337,7 @@ impl<M: Miniport> Kernel<M> {
         what: Shared,
         desired_access: u32,
         name: Option<(String, String)>,
-    ) -> Called {
+    ) -> CallResult {
         if self.sharing.shares.contains_key(&token) {
             return invalid("this share token is in use");
         }
@@ -387,7 +388,7 @@ impl<M: Miniport> Kernel<M> {
         flags: SyncObjectFlags,
         engine_affinity: u32,
         effects: &mut Effects,
-    ) -> Called {
+    ) -> CallResult {
         let device = device.map(|device| self.active_device(process, device)).transpose()?;
         let (object, rights) = self.shared_sync_object(process, token)?;
         require_readable(rights)?;
@@ -546,7 +547,7 @@ impl<M: Miniport> Kernel<M> {
 }
 
 /// Why several objects, or none, are not shared by one NT handle.
-fn refuse_bundle(objects: &[Handle]) -> Called {
+fn refuse_bundle(objects: &[Handle]) -> CallResult {
     let most = limits::OBJECTS_PER_SHARE_MAX;
     let count = objects.len();
     if count == 0 || count > most {

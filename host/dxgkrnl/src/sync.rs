@@ -15,7 +15,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::ddi::{Edge, Miniport};
 use crate::effects::{Effects, FenceStore};
-use crate::kernel::{Called, Kernel, Refusal, invalid, refuse};
+use crate::error::{CallResult, Refusal, invalid, refuse};
+use crate::kernel::Kernel;
 use crate::mapping::Mapping;
 use crate::object::SyncObject;
 use crate::process::{Local, Process, SyncRef};
@@ -112,7 +113,7 @@ impl<M: Miniport> Kernel<M> {
         info: &SyncObjectInfo,
         legacy: bool,
         effects: &mut Effects,
-    ) -> Called {
+    ) -> CallResult {
         let device_handle = device;
         let device = self.active_device(process, device)?;
         let value = initial_value(info, legacy)?;
@@ -265,7 +266,7 @@ impl<M: Miniport> Kernel<M> {
         process: ProcessId,
         handle: Handle,
         effects: &mut Effects,
-    ) -> Called {
+    ) -> CallResult {
         if self.is_progress_fence(process, handle) {
             return invalid(format!("{handle} is the progress fence of a hardware queue and goes with it"));
         }
@@ -283,7 +284,7 @@ impl<M: Miniport> Kernel<M> {
         process: ProcessId,
         handle: Handle,
         effects: &mut Effects,
-    ) -> Called {
+    ) -> CallResult {
         let (id, _) = self.sync_object(process, handle)?;
         self.end_cpu_event_of(process, handle, effects);
         self.process_mut(process).handles.remove(handle);

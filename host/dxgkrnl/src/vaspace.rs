@@ -19,7 +19,7 @@ use d3dkmt::{NtStatus, limits};
 use serde::{Deserialize, Serialize};
 
 use crate::ddi::{Page, PageMap, Piece};
-use crate::kernel::{Refusal, invalid, refuse};
+use crate::error::{Refusal, invalid, refuse};
 use crate::process::Slots;
 
 pub(crate) const PAGE_BYTES: u64 = 4096;

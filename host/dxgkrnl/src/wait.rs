@@ -16,7 +16,8 @@ use d3dkmt::{
 use crate::ProcessId;
 use crate::ddi::{Miniport, Orderer};
 use crate::effects::{Effects, FenceStore};
-use crate::kernel::{Called, Kernel, Refusal, invalid, refuse};
+use crate::error::{CallResult, Refusal, invalid, refuse};
+use crate::kernel::Kernel;
 use crate::ordered::Entry;
 use crate::policy::CpuSignal;
 use crate::process::{Local, Process};
@@ -48,7 +49,7 @@ impl<M: Miniport> Kernel<M> {
         values: &[u64],
         flags: SignalFlags,
         effects: &mut Effects,
-    ) -> Called {
+    ) -> CallResult {
         let owner = self.process(process);
         let device = owner.device(device)?;
         self.require_active(device)?;
@@ -165,7 +166,7 @@ impl<M: Miniport> Kernel<M> {
         values: &[u64],
         flags: WaitFromCpuFlags,
         event: EventId,
-    ) -> Called {
+    ) -> CallResult {
         let owner = self.process(process);
         let device = owner.device(device)?;
         self.require_active(device)?;
@@ -225,7 +226,7 @@ impl<M: Miniport> Kernel<M> {
     }
 
     /// The guest no longer waits. A wait that has just ended is no error: the wake-up is under way.
-    pub(crate) fn cancel_wait(&mut self, process: ProcessId, event: EventId) -> Called {
+    pub(crate) fn cancel_wait(&mut self, process: ProcessId, event: EventId) -> CallResult {
         self.cancel_acquire(process, event);
         if let Some(slot) = self.process(process).waits.find(process, event, &self.waits) {
             // A CPU wait holds no reference, so nothing else can end by this.

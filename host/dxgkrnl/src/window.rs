@@ -24,7 +24,8 @@ use d3dkmt::{Handle, SyncObjectFlags, SyncObjectType};
 
 use crate::ddi::Miniport;
 use crate::effects::Effects;
-use crate::kernel::{Kernel, Refusal, invalid};
+use crate::error::{Refusal, invalid};
+use crate::kernel::Kernel;
 use crate::{ProcessId, VidSchCaps};
 
 /// UINT_MAX / 2: how far an outstanding value may be from the last signaled one.

@@ -16,7 +16,8 @@ use super::Subject;
 use crate::ProcessId;
 use crate::ddi::Miniport;
 use crate::effects::Effects;
-use crate::kernel::{Called, Kernel, Refusal, invalid, refuse};
+use crate::error::{CallResult, Refusal, invalid, refuse};
+use crate::kernel::Kernel;
 
 /// `D3DDDI_DRIVERESCAPE_BUILDTESTCOMMANDBUFFER`, little-endian. The two buffers follow the structure.
 ///
@@ -60,7 +61,7 @@ impl<M: Miniport> Kernel<M> {
         subject: Subject,
         data: Vec<u8>,
         effects: &mut Effects,
-    ) -> Called {
+    ) -> CallResult {
         let Some(escape_type) = word(&data, 0) else {
             let bytes = data.len();
             return invalid(format!("a known escape begins with 4 bytes of type, there are {bytes} of data"));
@@ -90,7 +91,7 @@ impl<M: Miniport> Kernel<M> {
         subject: Subject,
         data: Vec<u8>,
         effects: &mut Effects,
-    ) -> Called {
+    ) -> CallResult {
         let Some(usage) = CpuEventUsage::decode(&data) else {
             return invalid(format!(
                 "CPUEVENTUSAGE is {} bytes, the data have {}",

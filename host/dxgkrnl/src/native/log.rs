@@ -16,7 +16,8 @@ use crate::ddi::{
     NativeFenceLogType, NativeFenceLogWrite,
 };
 use crate::effects::Effects;
-use crate::kernel::{Kernel, Refusal, refuse};
+use crate::error::{Refusal, refuse};
+use crate::kernel::Kernel;
 
 /// Both logs of a queue.
 #[derive(Default, Serialize, Deserialize)]

@@ -34,7 +34,8 @@ use crate::ddi::{
     LocalNativeFenceId, Miniport, NativeFenceId, NativeFenceStorage, NewNativeFence, OpenedNativeFence,
 };
 use crate::effects::Effects;
-use crate::kernel::{Called, Kernel, Refusal, invalid, refuse};
+use crate::error::{CallResult, Refusal, invalid, refuse};
+use crate::kernel::Kernel;
 use crate::mapping::Mapping;
 use crate::sharing::{denied_by_rights, require_readable};
 use crate::sync::{Open, check_flags};
@@ -137,7 +138,7 @@ impl<M: Miniport> Kernel<M> {
         device: Handle,
         new: NewFence,
         effects: &mut Effects,
-    ) -> Called {
+    ) -> CallResult {
         let device = self.active_device(process, device)?;
         let adapter = self.devices[device].adapter;
         self.require_native_fences(process, adapter)?;
@@ -295,7 +296,7 @@ impl<M: Miniport> Kernel<M> {
         flags: SyncObjectFlags,
         engine_affinity: u32,
         effects: &mut Effects,
-    ) -> Called {
+    ) -> CallResult {
         let device = self.active_device(process, device)?;
         let adapter = self.devices[device].adapter;
         self.require_native_fences(process, adapter)?;

@@ -18,7 +18,7 @@ use super::{Kernel, Recovery};
 use crate::ProcessId;
 use crate::ddi::Miniport;
 use crate::effects::Effects;
-use crate::kernel::{Called, invalid};
+use crate::error::{CallResult, invalid};
 use crate::policy::FaultedDevicePoisons;
 use crate::process::Local;
 use crate::vidsch::{HwSubmission, commands};
@@ -130,7 +130,12 @@ impl<M: Miniport> Kernel<M> {
     }
 
     /// `D3DKMTMarkDeviceAsError`: the device is lost as after a reset, by its own user's will (TDR-037).
-    pub(crate) fn mark_device_as_error(&mut self, process: ProcessId, device: Handle, reason: u32) -> Called {
+    pub(crate) fn mark_device_as_error(
+        &mut self,
+        process: ProcessId,
+        device: Handle,
+        reason: u32,
+    ) -> CallResult {
         /// `D3DKMT_DEVICE_ERROR_REASON`: GENERIC and DRIVER_ERROR.
         const REASONS: [u32; 2] = [0, 1];
         let id = self.device(process, device)?;

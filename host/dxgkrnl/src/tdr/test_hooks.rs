@@ -21,7 +21,8 @@ use d3dkmt::escape::tdr_debug_control as control;
 use super::{Cause, Recovery};
 use crate::ddi::{EngineId, Miniport};
 use crate::effects::Effects;
-use crate::kernel::{Kernel, Refusal, invalid, refuse};
+use crate::error::{Refusal, invalid, refuse};
+use crate::kernel::Kernel;
 
 impl Cause {
     const FORCED: Cause =

@@ -12,7 +12,8 @@ use super::{Packet, Queue};
 use crate::ProcessId;
 use crate::ddi::{BadCommands, Edge, EngineId, HwContext, Miniport};
 use crate::effects::Effects;
-use crate::kernel::{Called, Kernel, Refusal, invalid, refuse};
+use crate::error::{CallResult, Refusal, invalid, refuse};
+use crate::kernel::Kernel;
 use crate::process::Local;
 
 #[derive(Serialize, Deserialize)]
@@ -41,7 +42,7 @@ impl<M: Miniport> Kernel<M> {
         node_ordinal: u32,
         engine_affinity: u32,
         flags: CreateContextFlags,
-    ) -> Called {
+    ) -> CallResult {
         let device = self.active_device(process, device)?;
         let adapter = self.devices[device].adapter;
         let config = &self.config.adapters[adapter as usize];
@@ -125,7 +126,7 @@ impl<M: Miniport> Kernel<M> {
         process: ProcessId,
         handle: Handle,
         effects: &mut Effects,
-    ) -> Called {
+    ) -> CallResult {
         let id = self.context(process, handle)?;
         let queues = core::mem::take(&mut self.contexts[id].hardware.queues);
         let mut queues: Vec<u32> = queues.into_iter().collect();
@@ -187,7 +188,7 @@ impl<M: Miniport> Kernel<M> {
         process: ProcessId,
         contexts: &[Handle],
         commands: Vec<u8>,
-    ) -> Called {
+    ) -> CallResult {
         let queue = match contexts {
             [context] => self.open_context(process, *context)?,
             [] => return invalid("a submission names at least one context"),

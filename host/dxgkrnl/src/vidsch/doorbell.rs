@@ -25,7 +25,8 @@ use crate::ddi::{
     BadCommands, DisconnectReason, DoorbellConnection, Edge, EngineId, HwQueueId, Miniport, Orderer,
 };
 use crate::effects::{Effects, FenceStore};
-use crate::kernel::{Called, Kernel, Refusal, invalid, refuse};
+use crate::error::{CallResult, Refusal, invalid, refuse};
+use crate::kernel::Kernel;
 
 /// `D3DDDI_DOORBELLSTATUS`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
@@ -79,7 +80,7 @@ impl<M: Miniport> Kernel<M> {
         handle: Handle,
         rings: &[Handle],
         effects: &mut Effects,
-    ) -> Called {
+    ) -> CallResult {
         let id = self.user_mode_queue(process, handle)?;
         let device = self.contexts[self.hw_queues[id].context].device;
         self.require_active(device)?;
@@ -125,7 +126,7 @@ impl<M: Miniport> Kernel<M> {
         process: ProcessId,
         handle: Handle,
         effects: &mut Effects,
-    ) -> Called {
+    ) -> CallResult {
         /// A driver that frees one at a time and then takes it needs two.
         const TRIES: u32 = 4;
         let (id, status) = self.doorbell(process, handle)?;
@@ -157,7 +158,7 @@ impl<M: Miniport> Kernel<M> {
         process: ProcessId,
         handle: Handle,
         effects: &mut Effects,
-    ) -> Called {
+    ) -> CallResult {
         let (id, _) = self.doorbell(process, handle)?;
         self.drop_doorbell(id, effects);
         Ok(Reply::None)
@@ -182,7 +183,7 @@ impl<M: Miniport> Kernel<M> {
         process: ProcessId,
         handle: Handle,
         effects: &mut Effects,
-    ) -> Called {
+    ) -> CallResult {
         let (id, status) = self.doorbell(process, handle)?;
         if status == DoorbellStatus::ConnectedNotify {
             self.with_miniport(effects, |miniport, now, callbacks| {

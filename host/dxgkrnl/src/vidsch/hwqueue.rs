@@ -30,7 +30,8 @@ use crate::ddi::{
     BadCommands, Edge, EngineId, HwContext, HwQueueId, HwQueueSubmission, Miniport, NewHwQueue, Orderer,
 };
 use crate::effects::Effects;
-use crate::kernel::{Called, Kernel, Refusal, invalid, refuse};
+use crate::error::{CallResult, Refusal, invalid, refuse};
+use crate::kernel::Kernel;
 use crate::legacy::Form;
 use crate::mapping::Mapping;
 use crate::native::NativeFenceLogs;
@@ -73,7 +74,7 @@ impl<M: Miniport> Kernel<M> {
         context: Handle,
         flags: HwQueueFlags,
         effects: &mut Effects,
-    ) -> Called {
+    ) -> CallResult {
         let context = self.context(process, context)?;
         let device = self.contexts[context].device;
         self.require_active(device)?;
@@ -232,7 +233,7 @@ impl<M: Miniport> Kernel<M> {
         process: ProcessId,
         handle: Handle,
         effects: &mut Effects,
-    ) -> Called {
+    ) -> CallResult {
         let id = self.hw_queue(process, handle)?;
         if !self.drains(id) {
             self.end_hw_queue(id, effects);
@@ -308,7 +309,7 @@ impl<M: Miniport> Kernel<M> {
         handle: Handle,
         progress_fence_id: u64,
         commands: Vec<u8>,
-    ) -> Called {
+    ) -> CallResult {
         let queue = self.open_hw_queue(process, handle)?;
         let id = self.hw_queue(process, handle)?;
         let context = &self.contexts[self.hw_queues[id].context];
@@ -338,7 +339,7 @@ impl<M: Miniport> Kernel<M> {
         objects: &[Handle],
         values: &[u64],
         flags: SignalFlags,
-    ) -> Called {
+    ) -> CallResult {
         if !(SignalFlags::SIGNAL_AT_SUBMISSION | SignalFlags::ALLOW_FENCE_REWIND).contains(flags) {
             return invalid(format!("signal flags {:#x} are not for a hardware queue", flags.bits()));
         }
@@ -375,7 +376,7 @@ impl<M: Miniport> Kernel<M> {
         handle: Handle,
         objects: &[Handle],
         values: &[u64],
-    ) -> Called {
+    ) -> CallResult {
         let queue = self.open_hw_queue(process, handle)?;
         let device = self.queues[queue].device;
         let items = self.resolve_fences(process, device, objects, values, SyncObjectFlags::NO_WAIT)?;

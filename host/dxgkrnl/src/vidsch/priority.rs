@@ -9,7 +9,8 @@ use d3dkmt::{Handle, Reply};
 
 use crate::ProcessId;
 use crate::ddi::Miniport;
-use crate::kernel::{Called, Kernel, invalid};
+use crate::error::{CallResult, invalid};
+use crate::kernel::Kernel;
 
 /// `D3DKMT_SCHEDULINGPRIORITYCLASS`: IDLE 0, BELOW_NORMAL, NORMAL 2, ABOVE_NORMAL, HIGH, REALTIME 5.
 pub(crate) const CLASS_NORMAL: u32 = 2;
@@ -25,7 +26,7 @@ impl<M: Miniport> Kernel<M> {
         context: Handle,
         priority: i32,
         in_process: bool,
-    ) -> Called {
+    ) -> CallResult {
         let id = self.context(process, context)?;
         if !PRIORITIES.contains(&priority) {
             return invalid(format!("context priority {priority} is not one of -7 to 7"));
@@ -42,13 +43,13 @@ impl<M: Miniport> Kernel<M> {
         process: ProcessId,
         context: Handle,
         in_process: bool,
-    ) -> Called {
+    ) -> CallResult {
         let context = &self.contexts[self.context(process, context)?];
         Ok(Reply::Priority(if in_process { context.in_process_priority } else { context.priority }))
     }
 
     /// `SetProcessSchedulingPriorityClass`. There are no privileges here: everybody may be REALTIME.
-    pub(crate) fn set_process_priority_class(&mut self, process: ProcessId, class: u32) -> Called {
+    pub(crate) fn set_process_priority_class(&mut self, process: ProcessId, class: u32) -> CallResult {
         if class > CLASS_REALTIME {
             return invalid(format!("priority class {class} is not one of IDLE 0 to REALTIME 5"));
         }
@@ -58,7 +59,7 @@ impl<M: Miniport> Kernel<M> {
         Ok(Reply::None)
     }
 
-    pub(crate) fn process_priority_class(&mut self, process: ProcessId) -> Called {
+    pub(crate) fn process_priority_class(&mut self, process: ProcessId) -> CallResult {
         Ok(Reply::Priority(self.process(process).priority_class as i32))
     }
 

@@ -9,7 +9,8 @@ use super::{Broadcast, Packet, Signal};
 use crate::ProcessId;
 use crate::ddi::Miniport;
 use crate::effects::Effects;
-use crate::kernel::{Called, Kernel, Refusal, invalid};
+use crate::error::{CallResult, Refusal, invalid};
+use crate::kernel::Kernel;
 use crate::legacy::{Acquire, Form, is_acquired, queueable};
 use crate::policy::{GpuWait, LowerGpuSignal};
 use crate::waits::{WaitItem, WaitOwner};
@@ -22,7 +23,7 @@ impl<M: Miniport> Kernel<M> {
         contexts: &[Handle],
         signal: GpuSignal,
         flags: SignalFlags,
-    ) -> Called {
+    ) -> CallResult {
         if flags.unknown() != 0 {
             return invalid(format!("signal flags {:#x} have reserved bits set", flags.bits()));
         }
@@ -109,7 +110,7 @@ impl<M: Miniport> Kernel<M> {
         objects: &[Handle],
         values: &[u64],
         form: Form,
-    ) -> Called {
+    ) -> CallResult {
         let queue = self.open_context(process, context)?;
         let device = self.queues[queue].device;
         let denied_by = SyncObjectFlags::NO_WAIT;
