@@ -3,7 +3,6 @@
 //! A call of a kind that is nowhere in the lists below does not compile: each is named once, in the list of its topic.
 
 use alloc::vec;
-use core::mem::replace;
 
 use d3dkmt::{Call, SyncObjectFlags};
 
@@ -16,14 +15,14 @@ use crate::legacy::Form;
 use crate::native::NewFence;
 use crate::vaspace::Where;
 
-/// Makes of lists of calls, by topic, `dispatch_moved`, which knows the topic of a call, and a function for each topic.
+/// Makes of lists of calls, by topic, `dispatch`, which knows the topic of a call, and a function for each topic.
 /// The fields of a call are named in a pattern that always matches.
 macro_rules! topics {
     (
         ($self:ident, $process:ident, $effects:ident)
         $($topic:ident { $($call:ident $fields:tt => $behaviour:expr,)* })*
     ) => {
-        fn dispatch_moved(&mut $self, process: ProcessId, call: Call, effects: &mut Effects) -> CallResult {
+        pub(crate) fn dispatch(&mut $self, process: ProcessId, call: Call, effects: &mut Effects) -> CallResult {
             match call {
                 $($(Call::$call { .. })|* => $self.$topic(process, call, effects),)*
             }
@@ -33,32 +32,13 @@ macro_rules! topics {
         fn $topic(&mut $self, $process: ProcessId, call: Call, $effects: &mut Effects) -> CallResult {
             match call {
                 $(Call::$call $fields => $behaviour,)*
-                _ => unreachable!("`dispatch_moved` is made of the same list"),
+                _ => unreachable!("`dispatch` is made of the same list"),
             }
         })*
     };
 }
 
 impl<M: Miniport> Kernel<M> {
-    #[inline]
-    pub(crate) fn dispatch(
-        &mut self,
-        process: ProcessId,
-        call: &mut Call,
-        effects: &mut Effects,
-    ) -> CallResult {
-        match *call {
-            // What must be fast stays where it is.
-            Call::SignalFromCpu { device, ref objects, ref values, flags } => {
-                self.signal_from_cpu(process, device, objects, values, flags, effects)
-            }
-            Call::WaitFromCpu { device, ref objects, ref values, flags, event } => {
-                self.wait_from_cpu(process, device, objects, values, flags, event)
-            }
-            _ => self.dispatch_moved(process, replace(call, Call::ProcessPriorityClass), effects),
-        }
-    }
-
     topics! {
         (self, process, effects)
 

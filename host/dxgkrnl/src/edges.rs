@@ -77,7 +77,11 @@ impl<M: Miniport> Kernel<M> {
         }
     }
 
+    #[inline]
     pub(crate) fn tell_signaled(&mut self, by: Orderer, object: u32, value: u64) {
+        if !self.edges.on {
+            return;
+        }
         // Whose turn it is is all that a mutex or semaphore says.
         let value = if is_acquired(self.objects[object].object_type) { 0 } else { value };
         self.edge(Edge::Signaled { by, fence: object.into(), value });

@@ -27,7 +27,7 @@ use crate::ddi::{
 use crate::driver::Driver;
 use crate::edges::Edges;
 use crate::effects::{Answer, Effects, FenceStore, HostEvent, Note};
-use crate::error::{Refusal, invalid};
+use crate::error::{CallResult, Refusal, invalid};
 use crate::guests::Guests;
 use crate::handles::HandleTable;
 use crate::keyed_mutex::KeyedMutexes;
@@ -315,8 +315,7 @@ impl<M: Miniport> Kernel<M> {
     }
 
     #[inline]
-    fn apply(&mut self, mut input: Input, effects: &mut Effects) {
-        // A call is left where it is: moving it about costs more than most of them do.
+    fn apply(&mut self, input: Input, effects: &mut Effects) {
         match input {
             Input::VmAttached { vm, name } => self.attach_vm(vm, &name, effects),
             Input::VmDetached { vm } => {
@@ -349,10 +348,27 @@ impl<M: Miniport> Kernel<M> {
                     }
                 }
             }
-            Input::Call { process, request, ref mut call } if self.planted.is_some() => {
+            Input::Call { process, request, call } if self.planted.is_some() => {
                 self.call_wrongly(process, request, call, effects);
             }
-            Input::Call { process, request, ref mut call } => self.call(process, request, call, effects),
+            // Read where it is: moving such a call costs more than doing it.
+            Input::Call {
+                process,
+                request,
+                call: Call::SignalFromCpu { device, ref objects, ref values, flags },
+            } => {
+                let result = self.signal_from_cpu(process, device, objects, values, flags, effects);
+                self.answer(process, request, result, effects);
+            }
+            Input::Call {
+                process,
+                request,
+                call: Call::WaitFromCpu { device, ref objects, ref values, flags, event },
+            } => {
+                let result = self.wait_from_cpu(process, device, objects, values, flags, event);
+                self.answer(process, request, result, effects);
+            }
+            Input::Call { process, request, call } => self.call(process, request, call, effects),
             Input::ProcessGone { process } => self.end_process(process, Ending::Process, effects),
             Input::ProcessFrozen { process, frozen } => self.set_frozen(process, frozen, effects),
             Input::Deadline => {}
@@ -364,23 +380,26 @@ impl<M: Miniport> Kernel<M> {
         }
     }
 
-    #[inline]
-    pub(crate) fn call(&mut self, process: ProcessId, request: u64, call: &mut Call, effects: &mut Effects) {
-        let one_way_device = if request == 0 { self.device_of_call(process, call) } else { None };
-        let result = if self.signal_plain_fence(process, call, effects) {
-            Ok(Reply::None)
-        } else if self.processes.contains_key(&process) {
-            self.dispatch(process, call, effects)
-        } else {
-            invalid("the process is not attached")
+    pub(crate) fn call(&mut self, process: ProcessId, request: u64, call: Call, effects: &mut Effects) {
+        let one_way_device = if request == 0 { self.device_of_call(process, &call) } else { None };
+        let result = match self.attached(process) {
+            Ok(_) => self.dispatch(process, call, effects),
+            Err(refusal) => Err(refusal),
         };
+        let refused = result.is_err();
+        self.answer(process, request, result, effects);
+        if refused && let Some(device) = one_way_device {
+            self.stop_device_of_one_way(device, effects);
+        }
+    }
+
+    /// The answer of a call, unless it is one-way; the reason of a refusal is a note.
+    #[inline]
+    fn answer(&self, process: ProcessId, request: u64, result: CallResult, effects: &mut Effects) {
         let (status, reply) = match result {
             Ok(reply) => (reply.status(), reply),
             Err(Refusal { status, why }) => {
                 effects.notes.push(Note { process: Some(process), text: format!("{status}: {why}") });
-                if let Some(device) = one_way_device {
-                    self.stop_device_of_one_way(device, effects);
-                }
                 (status, Reply::None)
             }
         };
@@ -527,6 +546,15 @@ impl<M: Miniport> Kernel<M> {
         effects: &mut Effects,
     ) {
         self.deliver(HostEvent { process, event, status }, effects);
+    }
+
+    /// The process of a call, if it is attached.
+    #[inline]
+    pub(crate) fn attached(&self, id: ProcessId) -> Result<&Process, Refusal> {
+        match self.processes.get(&id) {
+            Some(process) => Ok(process),
+            None => invalid("the process is not attached"),
+        }
     }
 
     pub(crate) fn process(&self, id: ProcessId) -> &Process {

@@ -58,10 +58,10 @@ impl<M: Miniport> Kernel<M> {
         &mut self,
         process: ProcessId,
         request: u64,
-        call: &mut Call,
+        call: Call,
         effects: &mut Effects,
     ) {
-        let doubled = self.planted == Some(PlantedBug::DoubleAnswer) && self.has_two_fences(process, call);
+        let doubled = self.planted == Some(PlantedBug::DoubleAnswer) && self.has_two_fences(process, &call);
         self.call(process, request, call, effects);
         let succeeded = |answer: &&Answer| answer.status.is_success();
         if doubled && let Some(answer) = effects.answers.last().filter(succeeded).cloned() {

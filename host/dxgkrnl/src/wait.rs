@@ -9,8 +9,7 @@ use alloc::format;
 use alloc::vec::Vec;
 
 use d3dkmt::{
-    Call, DeviceExecutionState, EventId, Handle, NtStatus, Reply, SignalFlags, SyncObjectFlags,
-    WaitFromCpuFlags, WaitOutcome, limits,
+    EventId, Handle, NtStatus, Reply, SignalFlags, SyncObjectFlags, WaitFromCpuFlags, WaitOutcome, limits,
 };
 
 use crate::ProcessId;
@@ -20,10 +19,9 @@ use crate::error::{CallResult, Refusal, invalid, refuse};
 use crate::kernel::Kernel;
 use crate::ordered::Entry;
 use crate::policy::CpuSignal;
-use crate::process::{Local, Process};
+use crate::process::Process;
 use crate::sync::is_mapped;
 use crate::waits::{Wait, WaitId, WaitItem, WaitOwner};
-use crate::window::within;
 
 /// So many waits are loaded at once: as many as a processor can wait for.
 const FETCHED_MAX: usize = 16;
@@ -50,7 +48,7 @@ impl<M: Miniport> Kernel<M> {
         flags: SignalFlags,
         effects: &mut Effects,
     ) -> CallResult {
-        let owner = self.process(process);
+        let owner = self.attached(process)?;
         let device = owner.device(device)?;
         self.require_active(device)?;
         if !SignalFlags::ALLOW_FENCE_REWIND.contains(flags) {
@@ -71,88 +69,44 @@ impl<M: Miniport> Kernel<M> {
             let earlier = targets[..at].iter().rposition(|other| *other == object);
             let current = earlier.map_or(self.objects.value(object), |earlier| values[earlier]);
             let may_go_back =
-                flags.contains(SignalFlags::ALLOW_FENCE_REWIND) || self.is_beyond_signals(object);
-            if values[at] < current && !may_go_back {
+                || flags.contains(SignalFlags::ALLOW_FENCE_REWIND) || self.is_beyond_signals(object);
+            if values[at] < current && !may_go_back() {
                 let why = format!("signal {} of {handle} is below its value {current}", values[at]);
                 return invalid(why);
             }
             self.check_signal_window(object, current, values[at], *handle)?;
         }
-        let targets = targets.iter().zip(values).map(|(object, value)| (*object, *value));
-        match self.config.policy.cpu_signal {
-            CpuSignal::AtOnce => {
-                for (object, value) in targets {
-                    // The value before may have ended it: the progress fence of a queue that was destroyed.
-                    if self.objects.get(object).is_none() {
-                        continue;
-                    }
-                    self.remember_back(object, process, value);
-                    self.note_strays(process, object, value, effects);
-                    self.tell_signaled(Orderer::Process(process), object, value);
-                    self.set_value(object, value, effects);
-                }
-            }
-            // Nothing comes between the answer and the effect, so what was checked here still holds then.
-            CpuSignal::AfterAnswer => {
-                for (object, value) in targets {
-                    self.objects.hold(object);
-                    self.answered_signal.push((process, object, value));
+        for (object, value) in targets.iter().zip(values) {
+            match self.config.policy.cpu_signal {
+                CpuSignal::AtOnce => self.apply_cpu_signal(process, *object, *value, effects),
+                // Nothing comes between the answer and the effect, so what was checked here still holds then.
+                CpuSignal::AfterAnswer => {
+                    self.objects.hold(*object);
+                    self.answered_signal.push((process, *object, *value));
                 }
             }
         }
         Ok(Reply::None)
     }
 
-    /// A call that signals one plain fence, and that nothing speaks against, as most are: true if it is done. Whatever
-    /// else it is, is judged in the ordinary way.
+    /// A signal from the CPU that was checked takes effect.
     #[inline]
-    pub(crate) fn signal_plain_fence(
-        &mut self,
-        process: ProcessId,
-        call: &Call,
-        effects: &mut Effects,
-    ) -> bool {
-        let Call::SignalFromCpu { device, objects, values, flags } = call else { return false };
-        let ([object], [value]) = (objects.as_slice(), values.as_slice()) else { return false };
-        let (device, object, value) = (*device, *object, *value);
-        if !flags.is_empty() {
-            return false;
+    fn apply_cpu_signal(&mut self, process: ProcessId, object: u32, value: u64, effects: &mut Effects) {
+        // A value before it in the same call may have ended it: the progress fence of a queue that was destroyed.
+        if !self.objects.is_live(object) {
+            return;
         }
-        let Some(owner) = self.processes.get(&process) else { return false };
-        let (Some(Local::Device(device)), Some(named)) =
-            (owner.handles.get(device), owner.find_sync_object(object))
-        else {
-            return false;
-        };
-        let (device, object) = (&self.devices[device], named.object);
-        let last = self.objects.value(object);
-        let is_simple = self.objects.is_plain_on(object, device.adapter)
-            && device.state == DeviceExecutionState::ACTIVE
-            && value >= last
-            && within(last, value)
-            && self.config.policy.cpu_signal == CpuSignal::AtOnce
-            && self.planted.is_none()
-            && !self.edges.on;
-        if is_simple {
-            self.store_value(object, value, effects);
-            if self.objects.may_wake(object) {
-                self.evaluate(object, effects);
-            }
-        }
-        is_simple
+        self.remember_back(object, process, value);
+        self.note_strays(process, object, value, effects);
+        self.tell_signaled(Orderer::Process(process), object, value);
+        self.set_value(object, value, effects);
     }
 
     /// A signal from the CPU that was answered before takes effect.
     #[inline]
     pub(crate) fn apply_answered_signal(&mut self, effects: &mut Effects) {
-        if self.answered_signal.is_empty() {
-            return;
-        }
         for (process, object, value) in core::mem::take(&mut self.answered_signal) {
-            self.remember_back(object, process, value);
-            self.note_strays(process, object, value, effects);
-            self.tell_signaled(Orderer::Process(process), object, value);
-            self.set_value(object, value, effects);
+            self.apply_cpu_signal(process, object, value, effects);
             self.release_reference(object, effects);
         }
     }
@@ -167,7 +121,7 @@ impl<M: Miniport> Kernel<M> {
         flags: WaitFromCpuFlags,
         event: EventId,
     ) -> CallResult {
-        let owner = self.process(process);
+        let owner = self.attached(process)?;
         let device = owner.device(device)?;
         self.require_active(device)?;
         if flags.unknown() != 0 {
@@ -335,6 +289,7 @@ impl<M: Miniport> Kernel<M> {
 
     /// The one place where a fence changes its value by the kernel's hand: every process that has it
     /// open gets the store, then waits are looked at.
+    #[inline]
     pub(crate) fn set_value(&mut self, object: u32, value: u64, effects: &mut Effects) {
         if self.ignores_value(object, value, effects) {
             return;
@@ -345,8 +300,9 @@ impl<M: Miniport> Kernel<M> {
     }
 
     /// The same of an object whose last value may have ended it: the progress fence of a queue that was destroyed.
+    #[inline]
     pub(crate) fn evaluate_if_live(&mut self, object: u32, effects: &mut Effects) {
-        if self.objects.get(object).is_some() {
+        if self.objects.is_live(object) {
             self.evaluate(object, effects);
         }
     }

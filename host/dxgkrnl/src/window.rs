@@ -107,6 +107,7 @@ impl<M: Miniport> Kernel<M> {
 
     /// Tells of what a value that is about to be set breaks: the window from the last value, and that of waits which
     /// a step back leaves behind.
+    #[inline]
     pub(crate) fn note_strays(&self, process: ProcessId, object: u32, value: u64, effects: &mut Effects) {
         let last = self.objects.value(object);
         if within(last, value) && value >= last || !self.is_narrow(object) {

@@ -73,6 +73,7 @@ impl<M: Miniport> Kernel<M> {
 
     /// The kernel changed a value: the hardware is told, to write it or - of a fence that several adapters share and
     /// whose memory the kernel has written - to look at its waits only (FEN-112, FEN-117).
+    #[inline]
     pub(crate) fn update_current_value(&mut self, object: u32, effects: &mut Effects) {
         if !self.objects.is_watched(object) {
             return;

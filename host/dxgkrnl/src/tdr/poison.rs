@@ -46,6 +46,7 @@ impl<M: Miniport> Kernel<M> {
     }
 
     /// True if a new value for this object comes to nothing because it is poisoned.
+    #[inline]
     pub(crate) fn ignores_value(&mut self, object: u32, value: u64, effects: &mut Effects) -> bool {
         if !self.objects.is_poisoned(object) {
             return false;

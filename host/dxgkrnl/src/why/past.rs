@@ -164,6 +164,7 @@ impl<M: Miniport> Kernel<M> {
     }
 
     /// The value of a fence goes back.
+    #[inline]
     pub(crate) fn remember_back(&mut self, object: u32, process: ProcessId, value: u64) {
         let was = self.objects.value(object);
         if value < was {
