@@ -11,9 +11,9 @@ use crate::ddi::Miniport;
 use crate::effects::Effects;
 use crate::error::CallResult;
 use crate::kernel::Kernel;
-use crate::legacy::Form;
 use crate::native::NewFence;
-use crate::vaspace::Where;
+use crate::sync::legacy::Form;
+use crate::vidmm::vaspace::Where;
 
 /// Makes of lists of calls, by topic, `dispatch`, which knows the topic of a call, and a function for each topic.
 /// The fields of a call are named in a pattern that always matches.
