@@ -10,7 +10,8 @@ use d3dkmt::query::kind as query;
 use d3dkmt::{Handle, NtStatus, Reply};
 
 use crate::ddi::{Miniport, QueryAdapterInfo, QueryAdapterInfoFlags};
-use crate::kernel::{Called, Kernel, Refusal, invalid, refuse};
+use crate::error::{CallResult, Refusal, invalid, refuse};
+use crate::kernel::Kernel;
 use crate::{AdapterConfig, Features, ProcessId, VmConfig, registry};
 
 /// `D3DKMT_ADAPTERTYPE`.
@@ -45,7 +46,7 @@ impl<M: Miniport> Kernel<M> {
         adapter: Handle,
         kind: u32,
         mut data: Vec<u8>,
-    ) -> Called {
+    ) -> CallResult {
         let ordinal = self.adapter(process, adapter)?;
         self.require_started(ordinal)?;
         match kind {

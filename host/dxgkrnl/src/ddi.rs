@@ -55,22 +55,21 @@
 //! | - | [`save`](Miniport::save), [`restore`](Miniport::restore) | no snapshots: traces replay from their first step |
 //! | `DxgkDdiCreatePeriodicFrameNotification` | [`create_periodic_frame_notification`](Miniport::create_periodic_frame_notification) | STATUS_UNSUCCESSFUL: no displays |
 
-use alloc::string::String;
-use alloc::vec::Vec;
-
-use d3dkmt::NtStatus;
-use serde::{Deserialize, Serialize};
-
-use crate::{Config, DataMove, FeatureId, Nanos, ProcessId};
-
 mod edges;
 mod foresight;
 mod guests;
+pub(crate) mod ids;
 mod memory;
 mod native;
 mod page_map;
 mod queues;
 mod recovery;
+
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use d3dkmt::NtStatus;
+use serde::{Deserialize, Serialize};
 
 pub use edges::{Edge, Orderer};
 pub use foresight::{EngineWork, Foreseen, WorkState};
@@ -78,6 +77,7 @@ pub use guests::{
     CreateCpuEvent, DxgCpuEvent, Escape, KmdCpuEvent, KmdDevice, KmdProcess, NewProcess, ProcessKind,
     QueryAdapterInfo, QueryAdapterInfoFlags, SignalEvent, VirtualMachineData,
 };
+pub use ids::{EngineId, HwContext, HwQueueId};
 pub use memory::PageTableEntry;
 pub use native::{
     CurrentValueUpdate, LocalNativeFenceId, NATIVE_FENCE_LOG_ENTRIES, NATIVE_FENCE_PAGE_BYTES,
@@ -85,24 +85,14 @@ pub use native::{
     NativeFenceLogWrite, NativeFenceStorage, NewNativeFence, OpenedNativeFence, SignaledNativeFences,
 };
 pub use page_map::{Page, PageMap, Piece};
-pub use queues::{DisconnectReason, DoorbellConnection, HwQueueId, HwQueueSubmission, NewHwQueue, Suspend};
+pub use queues::{DisconnectReason, DoorbellConnection, HwQueueSubmission, NewHwQueue, Suspend};
 pub(crate) use recovery::bit as engine_bit;
 pub use recovery::{
     EngineStatus, FaultedWork, Invalidation, PageFaultFlags, PerEngineTdrDdis, ResetFailed,
     SchedulingLogBuffer, SchedulingLogHeader, interrupt_type,
 };
 
-/// A hardware context for the miniport: an index that is unique while the context lives.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Serialize, Deserialize)]
-pub struct HwContext(pub u32);
-
-/// An engine: adapter and node, by ordinal. On linked adapters (SCH-037) each physical adapter has the same nodes:
-/// those of engine ordinal `n` follow here those of `n - 1`, see [`crate::AdapterConfig::engine`].
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Serialize, Deserialize)]
-pub struct EngineId {
-    pub adapter: u32,
-    pub node: u32,
-}
+use crate::{Config, DataMove, FeatureId, Nanos, ProcessId};
 
 /// `DXGKARG_SUBMITCOMMANDVIRTUAL`: run this command buffer.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]

@@ -3,35 +3,21 @@
 //! A call of a kind that is nowhere in the lists below does not compile: each is named once, in the list of its topic.
 
 use alloc::vec;
-use core::mem::replace;
 
 use d3dkmt::{Call, SyncObjectFlags, calls_by_topic};
 
 use crate::ProcessId;
 use crate::ddi::Miniport;
 use crate::effects::Effects;
-use crate::kernel::{Called, Kernel};
-use crate::legacy::Form;
+use crate::error::CallResult;
+use crate::kernel::Kernel;
 use crate::native::NewFence;
-use crate::vaspace::Where;
+use crate::sync::legacy::Form;
+use crate::vidmm::vaspace::Where;
 
 impl<M: Miniport> Kernel<M> {
-    #[inline]
-    pub(crate) fn dispatch(&mut self, process: ProcessId, call: &mut Call, effects: &mut Effects) -> Called {
-        match *call {
-            // What must be fast stays where it is.
-            Call::SignalFromCpu { device, ref objects, ref values, flags } => {
-                self.signal_from_cpu(process, device, objects, values, flags, effects)
-            }
-            Call::WaitFromCpu { device, ref objects, ref values, flags, event } => {
-                self.wait_from_cpu(process, device, objects, values, flags, event)
-            }
-            _ => self.dispatch_moved(process, replace(call, Call::ProcessPriorityClass), effects),
-        }
-    }
-
     calls_by_topic! {
-        fn dispatch_moved(&mut self, process: ProcessId, call: Call, effects: &mut Effects) -> Called,
+        pub(crate) fn dispatch(&mut self, process: ProcessId, call: Call, effects: &mut Effects) -> CallResult,
             by self.(process, call, effects) on call;
 
         of_adapters_and_devices {

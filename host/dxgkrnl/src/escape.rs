@@ -32,7 +32,8 @@ use d3dkmt::{EscapeFlags, Handle, NtStatus, Reply, escape, limits};
 
 use crate::ddi::{Escape, HwContext, KmdDevice, Miniport};
 use crate::effects::Effects;
-use crate::kernel::{Called, Kernel, Refusal, invalid, refuse};
+use crate::error::{CallResult, Refusal, invalid, refuse};
+use crate::kernel::Kernel;
 use crate::{ProcessId, VmId};
 
 /// Of these an escape has one at most (ESC-016).
@@ -83,7 +84,7 @@ impl<M: Miniport> Kernel<M> {
         flags: EscapeFlags,
         data: Vec<u8>,
         effects: &mut Effects,
-    ) -> Called {
+    ) -> CallResult {
         let subject = self.subject(process, handles, flags)?;
         check_flags(kind, subject.flags)?;
         let most = limits::PRIVATE_DATA_BYTES_MAX;
@@ -96,7 +97,7 @@ impl<M: Miniport> Kernel<M> {
         match kind {
             escape::kind::DRIVER_PRIVATE => {
                 self.require_escapes(process)?;
-                let device = subject.device.map(|device| self.devices[device].kmd);
+                let device = subject.device.map(|device| self.processes.devices[device].kmd);
                 self.escape_to_driver(process, subject, device, data, effects)
             }
             escape::kind::TDR_DEBUG_CONTROL => {
@@ -123,7 +124,7 @@ impl<M: Miniport> Kernel<M> {
             Handle::NULL => None,
             handle => {
                 let device = self.active_device(process, handle)?;
-                if self.devices[device].adapter != adapter {
+                if self.processes.devices[device].adapter != adapter {
                     return invalid(format!("hDevice {handle} is of another adapter than hAdapter"));
                 }
                 Some(device)
@@ -133,7 +134,7 @@ impl<M: Miniport> Kernel<M> {
             Handle::NULL => None,
             handle => {
                 let context = self.context(process, handle)?;
-                if device != Some(self.contexts[context].device) {
+                if device != Some(self.vidsch.contexts[context].device) {
                     return invalid(format!("hContext {handle} needs the hDevice that owns it"));
                 }
                 Some(context)
@@ -158,7 +159,7 @@ impl<M: Miniport> Kernel<M> {
     }
 
     /// TDRDBGCTRL: the data are an `int`.
-    fn tdr_escape(&mut self, subject: Subject, data: Vec<u8>, effects: &mut Effects) -> Called {
+    fn tdr_escape(&mut self, subject: Subject, data: Vec<u8>, effects: &mut Effects) -> CallResult {
         if !self.config.tdr.test_mode {
             return refuse(NtStatus::ACCESS_DENIED, "TDRDBGCTRL needs TdrTestMode = 1");
         }
@@ -176,7 +177,8 @@ impl<M: Miniport> Kernel<M> {
             self.wake_adapter(subject.adapter, effects);
         }
         if subject.flags.contains(EscapeFlags::HARDWARE_ACCESS) {
-            let engines = self.in_flight.engines.keys().filter(|engine| engine.adapter == subject.adapter);
+            let engines =
+                self.vidsch.in_flight.engines.keys().filter(|engine| engine.adapter == subject.adapter);
             if let Some(busy) = engines.copied().find(|engine| self.has_work(*engine)) {
                 return refuse(
                     NtStatus::DEVICE_BUSY,
@@ -195,7 +197,7 @@ impl<M: Miniport> Kernel<M> {
         device: Option<KmdDevice>,
         mut data: Vec<u8>,
         effects: &mut Effects,
-    ) -> Called {
+    ) -> CallResult {
         self.synchronize(subject, effects)?;
         let Subject { adapter, context, flags, .. } = subject;
         let context = context.map(HwContext);

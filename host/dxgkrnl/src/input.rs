@@ -5,24 +5,9 @@ use alloc::vec::Vec;
 use core::fmt;
 
 use d3dkmt::{Call, Handle, ShareToken};
-use serde::{Deserialize, Serialize};
 
 use crate::Fault;
-
-/// Nanoseconds since the daemon started; the daemon's monotonic clock.
-pub type Nanos = u64;
-
-/// A VM. 0 is the host itself: local processes without a VM.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Serialize, Deserialize)]
-pub struct VmId(pub u32);
-
-impl VmId {
-    pub const HOST: VmId = VmId(0);
-}
-
-/// A guest process. Never reused while the daemon lives.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Serialize, Deserialize)]
-pub struct ProcessId(pub u32);
+use crate::ids::{ProcessId, VmId};
 
 /// One thing that happened.
 #[derive(Clone, PartialEq, Eq, Debug)]

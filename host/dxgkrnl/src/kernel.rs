@@ -9,232 +9,86 @@
 
 mod save;
 
-use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
-use core::mem::take;
 
-use d3dkmt::{Call, Handle, NtStatus, Reply, limits};
-use serde::{Deserialize, Serialize};
-
-use crate::allocation::Memory;
-use crate::bugcheck::Bugcheck;
-use crate::cpu_event::CpuEvents;
-use crate::ddi::{
-    Callback, DxgCpuEvent, Edge, EngineId, Interrupt, KmdDevice, Miniport, Orderer, interrupt_type,
-};
-use crate::driver::Driver;
-use crate::edges::Edges;
-use crate::effects::{Answer, Effects, FenceStore, HostEvent, Note};
-use crate::guests::Guests;
-use crate::handles::HandleTable;
-use crate::keyed_mutex::KeyedMutexes;
-use crate::legacy::Legacy;
-use crate::native::NativeFences;
-use crate::objects::Objects;
-use crate::paging::PagingQueue;
-use crate::periodic::Notification;
-use crate::planted::PlantedBug;
-use crate::policy::RefusedOneWay;
-use crate::process::{Local, Process};
-use crate::sharing::{Global, Sharing};
-use crate::slab::Slab;
-use crate::stored::StoredNow;
-use crate::sync::Open;
-use crate::tdr::Tdr;
-use crate::vidsch::{Broadcast, Context, HwQueue, InFlight, Queue};
-use crate::virtual_machine::{Frozen, VirtualMachine};
-use crate::waits::{WaitId, Waits};
-use crate::why::{Ending, Past};
-use crate::{Config, Input, Nanos, ProcessId, VmId};
+use d3dkmt::{Call, Handle, NtStatus, Reply};
 
 pub use save::{LAYOUT_VERSION, NotRestored};
 
-/// A call that is refused: the status for the guest, the reason for people.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Refusal {
-    pub status: NtStatus,
-    pub why: String,
-}
-
-pub(crate) fn refuse<T>(status: NtStatus, why: impl Into<String>) -> Result<T, Refusal> {
-    Err(Refusal { status, why: why.into() })
-}
-
-/// Refusal with STATUS_INVALID_PARAMETER, by far the commonest.
-pub(crate) fn invalid<T>(why: impl Into<String>) -> Result<T, Refusal> {
-    refuse(NtStatus::INVALID_PARAMETER, why)
-}
-
-/// The earlier of two times that need not come.
-#[inline]
-pub(crate) fn earliest(one: Option<Nanos>, other: Option<Nanos>) -> Option<Nanos> {
-    match (one, other) {
-        (Some(one), Some(other)) => Some(one.min(other)),
-        (one, other) => one.or(other),
-    }
-}
+use crate::ddi::{Callback, Edge, Miniport, Orderer, interrupt_type};
+use crate::driver::Driver;
+use crate::driver::edges::Edges;
+use crate::driver::start;
+use crate::effects::{Answer, Effects, FenceStore, HostEvent, Note};
+use crate::error::{CallResult, Refusal, invalid};
+use crate::events::Events;
+use crate::guests::Guests;
+use crate::history::{Ending, Past};
+use crate::ids::earliest;
+use crate::native::NativeFences;
+use crate::planted::PlantedBug;
+use crate::policy::RefusedOneWay;
+use crate::process::{Local, Process, Processes};
+use crate::sharing::Sharing;
+use crate::sync::Sync;
+use crate::sync::keyed_mutex::KeyedMutexes;
+use crate::sync::waits::WaitId;
+use crate::tdr::Tdr;
+use crate::vidmm::VidMm;
+use crate::vidsch::VidSch;
+use crate::{Config, Input, Nanos, ProcessId};
 
 /// So many objects of calls that are expected are looked at.
 const EXPECTED_MAX: usize = 32;
-
-pub(crate) type Called = Result<Reply, Refusal>;
-
-/// A device: what a process does on one adapter.
-#[derive(Serialize, Deserialize)]
-pub(crate) struct Device {
-    pub process: ProcessId,
-    pub handle: Handle,
-    pub adapter: u32,
-    pub state: d3dkmt::DeviceExecutionState,
-    /// Contexts and fences that die with the device.
-    pub children: BTreeSet<Handle>,
-    /// Its flag DisableGpuTimeout.
-    pub disable_gpu_timeout: bool,
-    /// What its driver calls it.
-    pub kmd: KmdDevice,
-    /// The CPU events that were created on it.
-    pub cpu_events: BTreeSet<DxgCpuEvent>,
-    /// The page fault that took it down, or all zero.
-    pub page_fault: d3dkmt::PageFaultState,
-}
 
 /// The model of dxgkrnl over a miniport. See the crate's documentation for its laws.
 pub struct Kernel<M: Miniport> {
     pub(crate) config: Config,
     pub(crate) miniport: Driver<M>,
     pub(crate) now: Nanos,
-    /// What was stored in this call of `handle`, and can be stored over.
-    pub(crate) stored: StoredNow,
-    pub(crate) vms: BTreeMap<VmId, VirtualMachine>,
-    pub(crate) frozen: Frozen,
-    pub(crate) processes: BTreeMap<ProcessId, Process>,
-    pub(crate) devices: Slab<Device>,
-    pub(crate) contexts: Slab<Context>,
-    pub(crate) queues: Slab<Queue>,
-    pub(crate) objects: Objects,
-    pub(crate) opens: Slab<Open>,
-    pub(crate) waits: Waits,
-    pub(crate) broadcasts: Slab<Broadcast>,
-    /// Global (shared) handles of legacy objects and keyed mutexes.
-    pub(crate) globals: HandleTable<Global>,
-    pub(crate) sharing: Sharing,
-    pub(crate) legacy: Legacy,
-    pub(crate) keyed: KeyedMutexes,
-    pub(crate) memory: Memory,
-    /// Periodic frame notifications by NotificationID.
-    pub(crate) notifications: BTreeMap<u64, Notification>,
-    pub(crate) notifications_begun: u64,
-    /// A signal from the CPU that was answered and takes effect next (policy `cpu_signal`). Holds its objects.
-    pub(crate) answered_signal: Vec<(ProcessId, u32, u64)>,
-    pub(crate) paging_queues: Slab<PagingQueue>,
-    pub(crate) paging_queues_created: u64,
-    /// Contexts in which address spaces are updated, by the context they go with.
-    pub(crate) companions: BTreeMap<u32, u32>,
-    /// Whose engines wrote fences that other processes may have open, and that nobody has looked at since.
-    pub(crate) wrote_shared: BTreeSet<ProcessId>,
-    /// Adapters whose engines may have shadows: see `moves.rs`.
-    pub(crate) shadowed: BTreeSet<u32>,
-    pub(crate) in_flight: InFlight,
-    /// Queues that may be able to go on.
-    pub(crate) runnable: VecDeque<u32>,
-    /// Queues whose head waits for their engine to begin what it has of them (FEN-048).
-    pub(crate) awaiting_begin: BTreeSet<u32>,
-    /// Adapters that are gone for their users, by ordinal.
-    pub(crate) stopped_adapters: BTreeSet<u32>,
-    /// Adapters that did not start, and why.
-    pub(crate) start_failures: BTreeMap<u32, String>,
-    /// Engines that may have room or something to run.
-    pub(crate) touched: BTreeSet<EngineId>,
-    pub(crate) dispatching: bool,
-    /// What a driver called back is being worked off.
-    pub(crate) working_off: bool,
-    /// Queues of paging buffers that are done: what follows in them comes before the next paging buffer is chosen.
-    pub(crate) paged: VecDeque<u32>,
-    /// Interrupts that no DPC has worked off yet.
-    pub(crate) interrupts: VecDeque<Interrupt>,
-    pub(crate) tdr: Tdr,
-    pub(crate) bugcheck: Option<Bugcheck>,
-    pub(crate) edges: Edges,
-    pub(crate) hw_queues: Slab<HwQueue>,
-    /// Hardware queues by the object of their progress fence.
-    pub(crate) progress_fences: BTreeMap<u32, u32>,
-    /// When suspends that are not acknowledged are overdue, and their contexts.
-    pub(crate) suspend_deadlines: BTreeSet<(Nanos, u32)>,
-    /// Adapters on their way to D3, and whether they are there.
-    pub(crate) powered_down: BTreeMap<u32, bool>,
-    pub(crate) native: NativeFences,
     pub(crate) guests: Guests,
-    pub(crate) cpu_events: CpuEvents,
-    pub(crate) planted: Option<PlantedBug>,
+    pub(crate) processes: Processes,
+    pub(crate) sync: Sync,
+    pub(crate) keyed: KeyedMutexes,
+    pub(crate) sharing: Sharing,
+    pub(crate) vidmm: VidMm,
+    pub(crate) vidsch: VidSch,
+    pub(crate) tdr: Tdr,
+    pub(crate) events: Events,
+    pub(crate) native: NativeFences,
+    pub(crate) edges: Edges,
     pub(crate) past: Past,
-    callbacks: Vec<Callback>,
-    dpc_callbacks: Vec<Callback>,
+    pub(crate) planted: Option<PlantedBug>,
 }
 
 impl<M: Miniport> Kernel<M> {
     pub fn new(config: Config, mut miniport: M) -> Self {
         let edges = Edges::new(&config);
         miniport.start(&config);
-        crate::start::set_scheduling_logs(&config, &mut miniport);
-        let mut start_failures = crate::start::failures(&config, &miniport);
+        start::set_scheduling_logs(&config, &mut miniport);
+        let mut start_failures = start::failures(&config, &miniport);
         while let Some((adapter, why)) = miniport.take_died() {
             start_failures.insert(adapter, why);
         }
-        let tdr = Tdr { debug_mode: config.tdr.debug_mode, ..Tdr::default() };
         Kernel {
+            tdr: Tdr::new(config.tdr.debug_mode, start_failures),
             config,
             miniport: Driver::new(miniport),
             now: 0,
-            stored: StoredNow::default(),
-            vms: BTreeMap::new(),
-            frozen: Frozen::new(),
-            processes: BTreeMap::new(),
-            devices: Slab::default(),
-            contexts: Slab::default(),
-            queues: Slab::default(),
-            objects: Objects::default(),
-            opens: Slab::default(),
-            waits: Waits::default(),
-            broadcasts: Slab::default(),
-            globals: HandleTable::new(limits::HANDLES_PER_PROCESS_MAX),
-            sharing: Sharing::default(),
-            legacy: Legacy::default(),
-            keyed: KeyedMutexes::default(),
-            memory: Memory::default(),
-            wrote_shared: BTreeSet::new(),
-            shadowed: BTreeSet::new(),
-            in_flight: InFlight::default(),
-            runnable: VecDeque::new(),
-            stopped_adapters: start_failures.keys().copied().collect(),
-            start_failures,
-            touched: BTreeSet::new(),
-            dispatching: false,
-            working_off: false,
-            paged: VecDeque::new(),
-            interrupts: VecDeque::new(),
-            tdr,
-            bugcheck: None,
-            edges,
-            hw_queues: Slab::default(),
-            progress_fences: BTreeMap::new(),
-            suspend_deadlines: BTreeSet::new(),
-            powered_down: BTreeMap::new(),
-            native: NativeFences::default(),
             guests: Guests::default(),
-            cpu_events: CpuEvents::default(),
-            notifications: BTreeMap::new(),
-            notifications_begun: 0,
-            answered_signal: Vec::new(),
-            paging_queues: Slab::default(),
-            paging_queues_created: 0,
-            companions: BTreeMap::new(),
-            awaiting_begin: BTreeSet::new(),
-            planted: None,
+            processes: Processes::default(),
+            sync: Sync::default(),
+            keyed: KeyedMutexes::default(),
+            sharing: Sharing::default(),
+            vidmm: VidMm::default(),
+            vidsch: VidSch::default(),
+            events: Events::default(),
+            native: NativeFences::default(),
+            edges,
             past: Past::default(),
-            callbacks: Vec::new(),
-            dpc_callbacks: Vec::new(),
+            planted: None,
         }
     }
 
@@ -244,7 +98,7 @@ impl<M: Miniport> Kernel<M> {
 
     /// When [`Input::Deadline`] is next due.
     pub fn next_deadline(&self) -> Option<Nanos> {
-        if !self.answered_signal.is_empty() {
+        if !self.sync.answered.is_empty() {
             return Some(self.now);
         }
         let due = earliest(self.miniport.next_deadline(), self.own_deadline());
@@ -255,9 +109,9 @@ impl<M: Miniport> Kernel<M> {
     /// Applies one input. `effects` is added to, never read. Time does not go back: an earlier `now`
     /// counts as the latest one seen.
     pub fn handle(&mut self, now: Nanos, input: Input, effects: &mut Effects) {
-        self.stored.clear();
-        self.cpu_events.begin_step();
-        if !self.answered_signal.is_empty() {
+        self.sync.stored.clear();
+        self.events.cpu_events.begin_step();
+        if !self.sync.answered.is_empty() {
             self.apply_answered_signal(effects);
             self.run_queues(effects);
         }
@@ -275,7 +129,7 @@ impl<M: Miniport> Kernel<M> {
     /// each as long as all the rest of a signal. Here a processor has all of the first under way at once, and then all
     /// of the second.
     pub fn expect<'a>(&self, process: ProcessId, calls: impl Iterator<Item = &'a Call>) {
-        let Some(owner) = self.processes.get(&process) else { return };
+        let Some(owner) = self.processes.by_id.get(&process) else { return };
         let named = calls.flat_map(|call| match call {
             Call::SignalFromCpu { objects, .. } | Call::WaitFromCpu { objects, .. } => objects.as_slice(),
             _ => &[],
@@ -292,7 +146,7 @@ impl<M: Miniport> Kernel<M> {
         for (object, handle) in objects.iter_mut().zip(handles) {
             *object = owner.find_sync_object(*handle).map_or(u32::MAX, |named| named.object);
         }
-        objects[..count].iter().for_each(|object| self.objects.fetch(*object));
+        objects[..count].iter().for_each(|object| self.sync.objects.fetch(*object));
     }
 
     /// What was due by `now` happens at its own time, however late the kernel is told. What ends at the time at
@@ -323,8 +177,9 @@ impl<M: Miniport> Kernel<M> {
     /// The same without the miniport's.
     #[inline]
     fn own_deadline(&self) -> Option<Nanos> {
-        let nothing_is_under_way =
-            self.in_flight.engines.is_empty() && self.suspend_deadlines.is_empty() && self.keyed.is_untimed();
+        let nothing_is_under_way = self.vidsch.in_flight.engines.is_empty()
+            && self.vidsch.suspend_deadlines.is_empty()
+            && self.keyed.is_untimed();
         if nothing_is_under_way {
             return None;
         }
@@ -332,13 +187,12 @@ impl<M: Miniport> Kernel<M> {
     }
 
     #[inline]
-    fn apply(&mut self, mut input: Input, effects: &mut Effects) {
-        // A call is left where it is: moving it about costs more than most of them do.
+    fn apply(&mut self, input: Input, effects: &mut Effects) {
         match input {
             Input::VmAttached { vm, name } => self.attach_vm(vm, &name, effects),
             Input::VmDetached { vm } => {
                 let of_vm = |(id, process): (&ProcessId, &Process)| (process.vm == vm).then_some(*id);
-                let gone: Vec<ProcessId> = self.processes.iter().filter_map(of_vm).collect();
+                let gone: Vec<ProcessId> = self.processes.by_id.iter().filter_map(of_vm).collect();
                 for process in gone {
                     self.end_process(process, Ending::Vm, effects);
                 }
@@ -352,13 +206,13 @@ impl<M: Miniport> Kernel<M> {
                 self.note_host(text, effects);
             }
             Input::ProcessAttached { process, vm, pid, name } => {
-                self.processes.insert(process, Process::new(vm, pid, name));
+                self.processes.by_id.insert(process, Process::new(vm, pid, name));
             }
             Input::FenceMemoryAdded { process, slots } => {
-                if self.processes.contains_key(&process) {
+                if self.processes.by_id.contains_key(&process) {
                     self.change_iommu_mapping(process, Some(slots));
                 }
-                if let Some(state) = self.processes.get_mut(&process) {
+                if let Some(state) = self.processes.by_id.get_mut(&process) {
                     let had_status = state.slots.status().is_some();
                     state.slots.add(slots);
                     if !had_status {
@@ -366,10 +220,27 @@ impl<M: Miniport> Kernel<M> {
                     }
                 }
             }
-            Input::Call { process, request, ref mut call } if self.planted.is_some() => {
+            Input::Call { process, request, call } if self.planted.is_some() => {
                 self.call_wrongly(process, request, call, effects);
             }
-            Input::Call { process, request, ref mut call } => self.call(process, request, call, effects),
+            // Read where it is: moving such a call costs more than doing it.
+            Input::Call {
+                process,
+                request,
+                call: Call::SignalFromCpu { device, ref objects, ref values, flags },
+            } => {
+                let result = self.signal_from_cpu(process, device, objects, values, flags, effects);
+                self.answer(process, request, result, effects);
+            }
+            Input::Call {
+                process,
+                request,
+                call: Call::WaitFromCpu { device, ref objects, ref values, flags, event },
+            } => {
+                let result = self.wait_from_cpu(process, device, objects, values, flags, event);
+                self.answer(process, request, result, effects);
+            }
+            Input::Call { process, request, call } => self.call(process, request, call, effects),
             Input::ProcessGone { process } => self.end_process(process, Ending::Process, effects),
             Input::ProcessFrozen { process, frozen } => self.set_frozen(process, frozen, effects),
             Input::Deadline => {}
@@ -381,23 +252,26 @@ impl<M: Miniport> Kernel<M> {
         }
     }
 
-    #[inline]
-    pub(crate) fn call(&mut self, process: ProcessId, request: u64, call: &mut Call, effects: &mut Effects) {
-        let one_way_device = if request == 0 { self.device_of_call(process, call) } else { None };
-        let result = if self.signal_plain_fence(process, call, effects) {
-            Ok(Reply::None)
-        } else if self.processes.contains_key(&process) {
-            self.dispatch(process, call, effects)
-        } else {
-            invalid("the process is not attached")
+    pub(crate) fn call(&mut self, process: ProcessId, request: u64, call: Call, effects: &mut Effects) {
+        let one_way_device = if request == 0 { self.device_of_call(process, &call) } else { None };
+        let result = match self.attached(process) {
+            Ok(_) => self.dispatch(process, call, effects),
+            Err(refusal) => Err(refusal),
         };
+        let refused = result.is_err();
+        self.answer(process, request, result, effects);
+        if refused && let Some(device) = one_way_device {
+            self.stop_device_of_one_way(device, effects);
+        }
+    }
+
+    /// The answer of a call, unless it is one-way; the reason of a refusal is a note.
+    #[inline]
+    fn answer(&self, process: ProcessId, request: u64, result: CallResult, effects: &mut Effects) {
         let (status, reply) = match result {
             Ok(reply) => (reply.status(), reply),
             Err(Refusal { status, why }) => {
                 effects.notes.push(Note { process: Some(process), text: format!("{status}: {why}") });
-                if let Some(device) = one_way_device {
-                    self.stop_device_of_one_way(device, effects);
-                }
                 (status, Reply::None)
             }
         };
@@ -412,12 +286,12 @@ impl<M: Miniport> Kernel<M> {
         effects: &mut Effects,
         ddi: impl FnOnce(&mut M, Nanos, &mut Vec<Callback>),
     ) {
-        let mut callbacks = take(&mut self.callbacks);
+        let mut callbacks = self.miniport.take_callbacks();
         ddi(&mut self.miniport, self.now, &mut callbacks);
         let mut crtc_reported = None;
         // What is called back may lead to DDIs of other classes, and none of the scheduler's before all is worked off.
-        let outer = core::mem::replace(&mut self.dispatching, true);
-        let nested = core::mem::replace(&mut self.working_off, true);
+        let outer = core::mem::replace(&mut self.vidsch.dispatching, true);
+        let nested = core::mem::replace(&mut self.vidsch.working_off, true);
         for callback in callbacks.drain(..) {
             let interrupt = match &callback {
                 Callback::NotifyInterrupt(interrupt) => Some((interrupt.adapter(), interrupt.number())),
@@ -434,31 +308,31 @@ impl<M: Miniport> Kernel<M> {
             }
             self.run_dpc(adapter, effects);
         }
-        self.callbacks = callbacks;
-        self.working_off = nested;
+        self.miniport.keep_callbacks(callbacks);
+        self.vidsch.working_off = nested;
         if !nested {
             self.native.ended.clear();
             self.tell_other_adapters(effects);
         }
-        self.dispatching = outer;
+        self.vidsch.dispatching = outer;
         self.dispatch_touched(effects);
     }
 
     /// The DPC of an adapter's interrupts: what was recorded is worked off if the driver calls NotifyDpc (SCH-003).
     pub(crate) fn run_dpc(&mut self, adapter: u32, effects: &mut Effects) {
-        let mut callbacks = core::mem::take(&mut self.dpc_callbacks);
+        let mut callbacks = self.miniport.take_dpc_callbacks();
         self.miniport.dpc_routine(adapter, &mut callbacks);
         for callback in callbacks.drain(..) {
             self.callback(callback, effects);
         }
-        self.dpc_callbacks = callbacks;
+        self.miniport.keep_dpc_callbacks(callbacks);
     }
 
     /// Everything a process has ends, in the order of its handles; nothing stays behind.
     fn end_process(&mut self, id: ProcessId, ending: Ending, effects: &mut Effects) {
-        let Some(process) = self.processes.get(&id) else { return };
+        let Some(process) = self.processes.by_id.get(&id) else { return };
         self.past.ending = ending;
-        let waits: Vec<WaitId> = process.waits.iter(id, &self.waits).collect();
+        let waits: Vec<WaitId> = process.waits.iter(id, &self.sync.waits).collect();
         for wait in waits {
             self.end_wait(wait, effects);
         }
@@ -475,14 +349,14 @@ impl<M: Miniport> Kernel<M> {
         self.past.ending = Ending::default();
         self.end_address_spaces(id);
         self.end_kmd_processes(id, effects);
-        self.processes.remove(&id);
+        self.processes.by_id.remove(&id);
         self.memory_of_process_is_gone(id);
-        self.frozen.remove(&id);
+        self.guests.frozen.remove(&id);
         self.edge(Edge::Gone(Orderer::Process(id)));
-        self.wrote_shared.remove(&id);
+        self.sync.wrote_shared.remove(&id);
         self.change_iommu_mapping(id, None);
         // Nobody is left to hear of it. What is stored from here on finds its stores elsewhere.
-        self.stored.clear();
+        self.sync.stored.clear();
         effects.moves.retain(|moved| moved.processes().all(|process| process != id));
         effects.stores.retain(|store| store.process != id);
         effects.events.retain(|event| event.process != id);
@@ -490,7 +364,7 @@ impl<M: Miniport> Kernel<M> {
 
     /// Stores how many devices of a process are not ACTIVE, if it has memory.
     pub(crate) fn store_status(&self, process: ProcessId, effects: &mut Effects) {
-        if let Some(state) = self.processes.get(&process)
+        if let Some(state) = self.processes.by_id.get(&process)
             && let Some(slot) = state.slots.status()
         {
             effects.stores.push(FenceStore { process, slot, value: state.devices_stopped });
@@ -508,9 +382,9 @@ impl<M: Miniport> Kernel<M> {
             Call::SubmitCommandToHwQueue { queue, .. } | Call::SubmitWaitToHwQueue { queue, .. } => *queue,
             _ => return None,
         };
-        match self.processes.get(&process)?.handles.get(context)? {
-            Local::Context(context) => Some(self.contexts[context].device),
-            Local::HwQueue(queue) => Some(self.contexts[self.hw_queues[queue].context].device),
+        match self.processes.by_id.get(&process)?.handles.get(context)? {
+            Local::Context(context) => Some(self.vidsch.contexts[context].device),
+            Local::HwQueue(queue) => Some(self.vidsch.contexts[self.vidsch.hw_queues[queue].context].device),
             _ => None,
         }
     }
@@ -519,7 +393,8 @@ impl<M: Miniport> Kernel<M> {
         match self.config.policy.refused_one_way {
             RefusedOneWay::NoteOnly => {}
             RefusedOneWay::StopsDevice => {
-                let (process, handle) = (self.devices[device].process, self.devices[device].handle);
+                let (process, handle) =
+                    (self.processes.devices[device].process, self.processes.devices[device].handle);
                 self.stop_devices(&[device], effects);
                 let text = format!("device {handle} is stopped: a one-way call on it was refused");
                 self.note(process, text, effects);
@@ -546,11 +421,20 @@ impl<M: Miniport> Kernel<M> {
         self.deliver(HostEvent { process, event, status }, effects);
     }
 
+    /// The process of a call, if it is attached.
+    #[inline]
+    pub(crate) fn attached(&self, id: ProcessId) -> Result<&Process, Refusal> {
+        match self.processes.by_id.get(&id) {
+            Some(process) => Ok(process),
+            None => invalid("the process is not attached"),
+        }
+    }
+
     pub(crate) fn process(&self, id: ProcessId) -> &Process {
-        self.processes.get(&id).expect("calls are dispatched for attached processes only")
+        self.processes.by_id.get(&id).expect("calls are dispatched for attached processes only")
     }
 
     pub(crate) fn process_mut(&mut self, id: ProcessId) -> &mut Process {
-        self.processes.get_mut(&id).expect("calls are dispatched for attached processes only")
+        self.processes.by_id.get_mut(&id).expect("calls are dispatched for attached processes only")
     }
 }

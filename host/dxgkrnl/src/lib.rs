@@ -20,80 +20,60 @@
 
 extern crate alloc;
 
-mod adapter;
 mod adapter_info;
-mod address;
-mod allocation;
-mod bugcheck;
 mod config;
-mod cpu_event;
 pub mod ddi;
 mod dispatch;
 mod driver;
 pub mod duration;
-mod edges;
 mod effects;
+mod error;
 mod escape;
+mod events;
 mod fault;
 mod feature;
+mod feature_calls;
 mod guests;
-mod handles;
+mod history;
+mod ids;
+mod inject;
 mod input;
 pub mod kernel;
-mod keyed_mutex;
-mod legacy;
-mod lock;
-mod mapping;
 mod moves;
-mod names;
 mod native;
-mod object;
-mod objects;
-mod ordered;
-mod paging;
-mod periodic;
+mod plant;
 mod planted;
 pub mod policy;
 mod process;
 mod registry;
-mod residency;
-mod resumed;
-mod ring;
 mod sharing;
 mod slab;
-pub mod snapshot;
-mod start;
-mod stored;
 mod sync;
 mod tdr;
-mod vaspace;
+mod vidmm;
 mod vidsch;
-pub mod views;
-mod virtual_machine;
-mod wait;
-mod waits;
-pub mod why;
-mod window;
+mod view;
 
-pub use bugcheck::Bugcheck;
 pub use config::{
     AdapterConfig, Config, EngineType, Features, Grant, NodeConfig, RegistryData, RegistryKey, RegistryValue,
     TargetConfig, TdrConfig, VidSchCaps, VmConfig, virtualization_flags,
 };
-pub use ddi::EngineId;
+pub use ddi::ids::EngineId;
 pub use effects::{Answer, Effects, FenceStore, HostEvent, Note};
 pub use fault::Fault;
 pub use feature::FeatureId;
-pub use input::{Input, Nanos, ProcessId, VmId};
+pub use ids::{Nanos, ProcessId, VmId};
+pub use input::Input;
 pub use kernel::{Kernel, LAYOUT_VERSION, NotRestored};
-pub use mapping::FenceMapping;
 pub use moves::{DataMove, MoveKernel, NotMoved, Performer, Place, ProcessBytes, Shadow};
 #[doc(hidden)]
 pub use planted::PlantedBug;
 pub use policy::Policy;
-pub use resumed::AttachedProcess;
-pub use snapshot::Snapshot;
+pub use sync::mapping::FenceMapping;
+pub use tdr::bugcheck::Bugcheck;
 pub use vidsch::DoorbellStatus;
+pub use view::snapshot::Snapshot;
+pub use view::{AttachedProcess, snapshot, views, why};
 
 /// Changes whenever the same inputs may give other effects: a trace names the version it was made with.
 pub const SEMANTIC_VERSION: u32 = 8;

@@ -24,14 +24,16 @@ use d3dkmt::query::registry::{
     NAME, OUTPUT, OUTPUT_SIZE, PHYSICAL_ADAPTER, STATUS, VALUE_TYPE, kind, status,
 };
 
-use crate::kernel::{Refusal, invalid};
+use crate::error::{Refusal, invalid};
 use crate::{AdapterConfig, RegistryData, RegistryKey};
 
 const TRANSLATE_PATH: u32 = 0x1;
+
 const KNOWN_FLAGS: u32 = 0x3;
 
 /// The folder of the host's drivers, and the one in which a guest finds them.
 const HOST_STORE: &str = r"\System32\DriverStore\";
+
 const GUEST_STORE: &str = r"\System32\HostDriverStore\";
 
 impl RegistryData {

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 /// Ends the list of free entries.
 const NONE: u32 = u32::MAX;
+
 /// A table this small is kept when its last entry goes: one wait that comes and goes asks for no memory.
 const KEPT_MAX: usize = 64;
 
@@ -39,6 +40,9 @@ impl<T> Default for Slab<T> {
 }
 
 impl<T> Slab<T> {
+    /// What an entry takes.
+    pub const ENTRY_BYTES: usize = size_of::<Entry<T>>();
+
     pub fn insert(&mut self, value: T) -> u32 {
         self.live += 1;
         if let Some(entry) = self.entries.get_mut(self.free as usize)
@@ -113,5 +117,3 @@ impl<T> core::ops::IndexMut<u32> for Slab<T> {
         self.get_mut(index).expect("slab index is live")
     }
 }
-const _: () = assert!(size_of::<Entry<crate::object::SyncObject>>() == 40);
-const _: () = assert!(size_of::<Entry<crate::waits::Wait>>() == 48);

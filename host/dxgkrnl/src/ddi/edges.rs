@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{HwContext, HwQueueId};
+use super::ids::{HwContext, HwQueueId};
 use crate::ProcessId;
 
 /// Who does things one after the other.

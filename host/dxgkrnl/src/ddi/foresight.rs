@@ -3,7 +3,7 @@
 
 use alloc::vec::Vec;
 
-use super::{HwContext, HwQueueId};
+use super::ids::{HwContext, HwQueueId};
 use crate::{Nanos, ProcessId};
 
 /// One thing that others may wait for and that a command buffer will do, or will wait for itself.

@@ -8,7 +8,7 @@ use alloc::vec::Vec;
 
 use serde::{Deserialize, Serialize};
 
-use super::HwQueueId;
+use super::ids::HwQueueId;
 use crate::{Nanos, ProcessId};
 
 /// `hGlobalNativeFence` for the miniport: one for each adapter of the fence, never used again.
@@ -22,6 +22,7 @@ pub struct LocalNativeFenceId(pub u64);
 /// From one CurrentValue to the next in a packed page, and the same for MonitoredValues: the caps'
 /// `CurrentValueStride` and `MonitoredValueStride` in bytes.
 pub const NATIVE_FENCE_STRIDE_BYTES: u32 = 64;
+
 /// A page of fence storage.
 pub const NATIVE_FENCE_PAGE_BYTES: u32 = 4096;
 

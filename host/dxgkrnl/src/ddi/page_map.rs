@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 
 use serde::{Deserialize, Serialize};
 
-use super::PageTableEntry;
+use super::memory::PageTableEntry;
 
 /// What a piece of pages says of its first byte, and so of each one behind it.
 pub trait Page: Copy {

@@ -5,12 +5,8 @@ use alloc::vec::Vec;
 use d3dkmt::HwQueueFlags;
 use serde::{Deserialize, Serialize};
 
-use super::{EngineId, HwContext};
+use super::ids::{EngineId, HwContext, HwQueueId};
 use crate::ProcessId;
-
-/// `hHwQueue` for the miniport: an index that is unique while the queue lives.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Serialize, Deserialize)]
-pub struct HwQueueId(pub u32);
 
 /// `DXGKARG_CREATEHWQUEUE`.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -16,7 +16,8 @@ use super::Subject;
 use crate::ProcessId;
 use crate::ddi::Miniport;
 use crate::effects::Effects;
-use crate::kernel::{Called, Kernel, Refusal, invalid, refuse};
+use crate::error::{CallResult, Refusal, invalid, refuse};
+use crate::kernel::Kernel;
 
 /// `D3DDDI_DRIVERESCAPE_BUILDTESTCOMMANDBUFFER`, little-endian. The two buffers follow the structure.
 ///
@@ -60,7 +61,7 @@ impl<M: Miniport> Kernel<M> {
         subject: Subject,
         data: Vec<u8>,
         effects: &mut Effects,
-    ) -> Called {
+    ) -> CallResult {
         let Some(escape_type) = word(&data, 0) else {
             let bytes = data.len();
             return invalid(format!("a known escape begins with 4 bytes of type, there are {bytes} of data"));
@@ -75,7 +76,7 @@ impl<M: Miniport> Kernel<M> {
             known::CPU_EVENT_USAGE => self.cpu_event_usage(process, subject, data, effects),
             known::BUILD_TEST_COMMAND_BUFFER => {
                 self.check_test_command_buffer(process, subject, &data)?;
-                let device = subject.device.map(|device| self.devices[device].kmd);
+                let device = subject.device.map(|device| self.processes.devices[device].kmd);
                 self.escape_to_driver(process, subject, device, data, effects)
             }
             other => invalid(format!("{other} is no known escape: 0 to 3")),
@@ -90,7 +91,7 @@ impl<M: Miniport> Kernel<M> {
         subject: Subject,
         data: Vec<u8>,
         effects: &mut Effects,
-    ) -> Called {
+    ) -> CallResult {
         let Some(usage) = CpuEventUsage::decode(&data) else {
             return invalid(format!(
                 "CPUEVENTUSAGE is {} bytes, the data have {}",
@@ -108,7 +109,7 @@ impl<M: Miniport> Kernel<M> {
             return invalid(format!("{object} is of another adapter than hAdapter"));
         }
         let (kmd, creator) = (event.kmd.0, event.device);
-        let device = Some(self.devices[creator].kmd);
+        let device = Some(self.processes.devices[creator].kmd);
         let context = subject.context.filter(|_| subject.device == Some(creator));
         let subject = Subject { context, ..subject };
         let told = CpuEventUsage { kmd_cpu_event: kmd, ..usage }.encode();
@@ -160,7 +161,9 @@ impl<M: Miniport> Kernel<M> {
         }
         let device = self.active_device(process, Handle(at(layout::DEVICE)))?;
         let context = self.context(process, Handle(at(layout::CONTEXT)))?;
-        if self.devices[device].adapter != subject.adapter || self.contexts[context].device != device {
+        if self.processes.devices[device].adapter != subject.adapter
+            || self.vidsch.contexts[context].device != device
+        {
             return invalid("hDevice is not of hAdapter, or hContext not of hDevice");
         }
         Ok(())

@@ -10,42 +10,32 @@
 //! A build with other tables does the same with the same inputs, and replays what another recorded; what it cannot do is
 //! begin with that one's state. So the layout has a version of its own.
 
-use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use core::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Device, Kernel};
-use crate::allocation::Memory;
-use crate::bugcheck::Bugcheck;
-use crate::cpu_event::CpuEvents;
-use crate::ddi::{EngineId, Interrupt, Miniport};
-use crate::edges::Edges;
+use super::Kernel;
+use crate::ddi::Miniport;
+use crate::driver::edges::Edges;
+use crate::events::Events;
 use crate::guests::Guests;
-use crate::handles::HandleTable;
-use crate::keyed_mutex::KeyedMutexes;
-use crate::legacy::Legacy;
+use crate::history::Past;
 use crate::native::NativeFences;
-use crate::objects::Objects;
-use crate::paging::PagingQueue;
-use crate::periodic::Notification;
 use crate::planted::PlantedBug;
-use crate::process::Process;
-use crate::sharing::{Global, Sharing};
-use crate::slab::Slab;
-use crate::sync::Open;
+use crate::process::Processes;
+use crate::sharing::Sharing;
+use crate::sync::Sync;
+use crate::sync::keyed_mutex::KeyedMutexes;
 use crate::tdr::Tdr;
-use crate::vidsch::{Broadcast, Context, HwQueue, InFlight, Queue};
-use crate::virtual_machine::{Frozen, VirtualMachine};
-use crate::waits::Waits;
-use crate::why::Past;
-use crate::{Config, Nanos, ProcessId, SEMANTIC_VERSION, VmId};
+use crate::vidmm::VidMm;
+use crate::vidsch::VidSch;
+use crate::{Config, Nanos, SEMANTIC_VERSION};
 
 /// Of the bytes of a saved state: changes with each change of what is in them or of how it is written. A test compares.
 /// The first one is such that a state from before there was any is not taken for it, and it has a fixed length.
-pub const LAYOUT_VERSION: u32 = 0x5A7E_0001;
+pub const LAYOUT_VERSION: u32 = 0x5A7E_0002;
 
 /// Why a kernel cannot be restored.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -93,7 +83,7 @@ macro_rules! state {
         impl<'a> Saving<'a> {
             /// Names each field of the kernel, so that the compiler asks for new ones.
             fn of<M: Miniport>(kernel: &'a Kernel<M>) -> Self {
-                let Kernel { config: _, miniport: _, stored: _, callbacks: _, dpc_callbacks: _, $($field,)* } = kernel;
+                let Kernel { config: _, miniport: _, $($field,)* } = kernel;
                 Saving { $($field,)* }
             }
         }
@@ -108,51 +98,19 @@ macro_rules! state {
 
 state! {
     now: Nanos,
-    vms: BTreeMap<VmId, VirtualMachine>,
-    frozen: Frozen,
-    processes: BTreeMap<ProcessId, Process>,
-    devices: Slab<Device>,
-    contexts: Slab<Context>,
-    queues: Slab<Queue>,
-    objects: Objects,
-    opens: Slab<Open>,
-    waits: Waits,
-    broadcasts: Slab<Broadcast>,
-    globals: HandleTable<Global>,
-    sharing: Sharing,
-    legacy: Legacy,
-    keyed: KeyedMutexes,
-    memory: Memory,
-    notifications: BTreeMap<u64, Notification>,
-    notifications_begun: u64,
-    answered_signal: Vec<(ProcessId, u32, u64)>,
-    paging_queues: Slab<PagingQueue>,
-    paging_queues_created: u64,
-    companions: BTreeMap<u32, u32>,
-    wrote_shared: BTreeSet<ProcessId>,
-    shadowed: BTreeSet<u32>,
-    in_flight: InFlight,
-    runnable: VecDeque<u32>,
-    awaiting_begin: BTreeSet<u32>,
-    stopped_adapters: BTreeSet<u32>,
-    start_failures: BTreeMap<u32, String>,
-    touched: BTreeSet<EngineId>,
-    dispatching: bool,
-    working_off: bool,
-    paged: VecDeque<u32>,
-    interrupts: VecDeque<Interrupt>,
-    tdr: Tdr,
-    bugcheck: Option<Bugcheck>,
-    edges: Edges,
-    hw_queues: Slab<HwQueue>,
-    progress_fences: BTreeMap<u32, u32>,
-    suspend_deadlines: BTreeSet<(Nanos, u32)>,
-    powered_down: BTreeMap<u32, bool>,
-    native: NativeFences,
     guests: Guests,
-    cpu_events: CpuEvents,
-    planted: Option<PlantedBug>,
+    processes: Processes,
+    sync: Sync,
+    keyed: KeyedMutexes,
+    sharing: Sharing,
+    vidmm: VidMm,
+    vidsch: VidSch,
+    tdr: Tdr,
+    events: Events,
+    native: NativeFences,
+    edges: Edges,
     past: Past,
+    planted: Option<PlantedBug>,
 }
 
 impl<M: Miniport> Kernel<M> {

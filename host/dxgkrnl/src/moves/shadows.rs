@@ -9,10 +9,13 @@ use super::{NotMoved, Shadow};
 
 /// Bytes of one shadow: more than any engine of ours needs.
 pub(super) const SHADOW_BYTES_MAX: u64 = 4 << 20;
+
 /// Shadows of all adapters together.
 pub(super) const SHADOWS_MAX: usize = 1 << 16;
+
 /// Fewer bytes are copied.
 const SHARED_BYTES_MIN: usize = 16 * 1024;
+
 /// Of shadows that ended, for those that begin: making memory and clearing it takes longer than copying it.
 const SPARE_BYTES_MAX: usize = 4 << 20;
 

@@ -17,6 +17,7 @@ use super::{DataMove, Place, Shadow};
 
 /// Copies of fewer bytes are not worth the looking.
 const BYTES_MIN: u64 = 32 * 1024;
+
 /// Moves of a step that are looked at: more are done as they are.
 const MOVES_MAX: usize = 256;
 

@@ -5,18 +5,12 @@
 //! more entries than there are since the last reading lost some, which the header's WraparoundCount shows; then every
 //! native fence is looked at (FEN-122).
 
-use alloc::format;
 use alloc::vec::Vec;
 
 use serde::{Deserialize, Serialize};
 
 use crate::Nanos;
-use crate::ddi::{
-    EngineId, HwQueueId, Miniport, NATIVE_FENCE_LOG_ENTRIES, NativeFenceLogEntry, NativeFenceLogHeader,
-    NativeFenceLogType, NativeFenceLogWrite,
-};
-use crate::effects::Effects;
-use crate::kernel::{Kernel, Refusal, refuse};
+use crate::ddi::{NATIVE_FENCE_LOG_ENTRIES, NativeFenceLogEntry, NativeFenceLogHeader, NativeFenceLogWrite};
 
 /// Both logs of a queue.
 #[derive(Default, Serialize, Deserialize)]
@@ -31,13 +25,13 @@ pub(crate) struct Log {
     pub entries: Vec<NativeFenceLogEntry>,
     pub header: NativeFenceLogHeader,
     /// The header as it was last read.
-    read: NativeFenceLogHeader,
+    pub(super) read: NativeFenceLogHeader,
     /// The timestamp of the entry last read.
-    timestamp: Nanos,
+    pub(super) timestamp: Nanos,
 }
 
 impl Log {
-    fn write(&mut self, write: &NativeFenceLogWrite) {
+    pub(super) fn write(&mut self, write: &NativeFenceLogWrite) {
         let (index, written) = (write.index as usize, self.entries.len());
         match self.entries.get_mut(index) {
             Some(entry) => *entry = write.entry,
@@ -51,7 +45,7 @@ impl Log {
     }
 
     /// The entries since the last reading; `None` if some are lost.
-    fn read(&mut self) -> Option<Vec<NativeFenceLogEntry>> {
+    pub(super) fn read(&mut self) -> Option<Vec<NativeFenceLogEntry>> {
         let before = core::mem::replace(&mut self.read, self.header);
         let count = self.header.entries_since(before);
         if count > u64::from(NATIVE_FENCE_LOG_ENTRIES) {
@@ -60,85 +54,5 @@ impl Log {
         let first = u64::from(before.first_free_entry_index());
         let places = (first..first + count).map(|at| (at % u64::from(NATIVE_FENCE_LOG_ENTRIES)) as usize);
         Some(places.filter_map(|place| self.entries.get(place).copied()).collect())
-    }
-}
-
-impl<M: Miniport> Kernel<M> {
-    /// Logs for a new queue of user-mode submission; others have none (FEN-119).
-    pub(crate) fn new_logs(&mut self, id: u32) -> Result<(), Refusal> {
-        if !self.hw_queues[id].user_mode() {
-            return Ok(());
-        }
-        if let Err(status) =
-            self.miniport.set_native_fence_log_buffers(HwQueueId(id), NATIVE_FENCE_LOG_ENTRIES)
-        {
-            return refuse(status, "the driver does not log native fences, which is mandatory (FEN-126)");
-        }
-        self.hw_queues[id].logs = Some(NativeFenceLogs::default());
-        Ok(())
-    }
-
-    pub(crate) fn native_fence_log_written(&mut self, write: &NativeFenceLogWrite) {
-        let queue = self.hw_queues.get_mut(write.hw_queue.0);
-        let Some(logs) = queue.and_then(|queue| queue.logs.as_mut()) else { return };
-        match write.log {
-            NativeFenceLogType::Waits => logs.waits.write(write),
-            NativeFenceLogType::Signals => logs.signals.write(write),
-        }
-    }
-
-    /// Looks at what the logs of a queue name, or of every queue of an engine (FEN-125).
-    pub(super) fn read_logs(&mut self, engine: EngineId, hw_queue: Option<HwQueueId>, effects: &mut Effects) {
-        let of_engine = self
-            .hw_queues
-            .iter()
-            .filter(|(_, queue)| queue.logs.is_some() && self.contexts[queue.context].engine == engine);
-        let all = of_engine.map(|(id, _)| id);
-        let queues: Vec<u32> = all.filter(|id| hw_queue.is_none_or(|queue| queue.0 == *id)).collect();
-        for queue in queues {
-            self.with_miniport(effects, |miniport, _, callbacks| {
-                miniport.update_native_fence_logs(HwQueueId(queue), callbacks);
-            });
-            self.read_log(engine, queue, NativeFenceLogType::Waits, effects);
-            self.read_log(engine, queue, NativeFenceLogType::Signals, effects);
-        }
-    }
-
-    fn read_log(&mut self, engine: EngineId, id: u32, log: NativeFenceLogType, effects: &mut Effects) {
-        let Some(queue) = self.hw_queues.get_mut(id) else { return };
-        let (process, handle) = (queue.process, queue.handle);
-        let Some(logs) = queue.logs.as_mut() else { return };
-        let buffer = match log {
-            NativeFenceLogType::Waits => &mut logs.waits,
-            NativeFenceLogType::Signals => &mut logs.signals,
-        };
-        let Some(entries) = buffer.read() else {
-            let text =
-                format!("the log of {log:?} of queue {handle} was overrun: all native fences are looked at");
-            self.note(process, text, effects);
-            self.scan_native_fences(engine.adapter, effects);
-            return;
-        };
-        let mut backwards = None;
-        for entry in &entries {
-            // 0 says nothing, equal is allowed (FEN-123).
-            if entry.end_gpu_timestamp != 0 && entry.end_gpu_timestamp < buffer.timestamp {
-                backwards = Some((buffer.timestamp, entry.end_gpu_timestamp));
-            }
-            buffer.timestamp = buffer.timestamp.max(entry.end_gpu_timestamp);
-        }
-        if let Some((before, after)) = backwards {
-            let text =
-                format!("the log of {log:?} of queue {handle} goes back in time, from {before} to {after}");
-            self.note(process, text, effects);
-        }
-        if log == NativeFenceLogType::Signals {
-            for entry in entries {
-                // The fence may be destroyed since: an entry is no claim that it lives.
-                if let Some(object) = self.native.globals.get(&entry.fence).copied() {
-                    self.signaled_on(object, engine.adapter, effects);
-                }
-            }
-        }
     }
 }

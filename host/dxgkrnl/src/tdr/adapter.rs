@@ -27,7 +27,7 @@ impl<M: Miniport> Kernel<M> {
         cause: &Cause,
         effects: &mut Effects,
     ) {
-        if self.bugcheck.is_some() || self.stopped_adapters.contains(&adapter) {
+        if self.tdr.bugcheck.is_some() || self.tdr.stopped_adapters.contains(&adapter) {
             return;
         }
         if !self.may_recover(effects) {
@@ -51,7 +51,7 @@ impl<M: Miniport> Kernel<M> {
             engine.hw_since = None;
             engine.completed = engine.last;
         });
-        let on_adapter = self.devices.iter().filter(|(_, device)| device.adapter == adapter);
+        let on_adapter = self.processes.devices.iter().filter(|(_, device)| device.adapter == adapter);
         let (guilty, others): (Vec<u32>, Vec<u32>) =
             on_adapter.map(|(id, _)| id).partition(|id| guilty.contains(id));
         let (state, page_fault) = (cause.state, cause.page_fault);
@@ -59,8 +59,8 @@ impl<M: Miniport> Kernel<M> {
         let (state, page_fault) = (DeviceExecutionState::RESET, None);
         self.lose(Loss { devices: others, state, page_fault, poisons: true }, effects);
         self.each_engine(adapter, |engine| engine.watch = Watch::Running);
-        let used = self.in_flight.engines.keys().filter(|engine| engine.adapter == adapter);
-        self.touched.extend(used);
+        let used = self.vidsch.in_flight.engines.keys().filter(|engine| engine.adapter == adapter);
+        self.vidsch.touched.extend(used);
         let engines = self.config.adapters[adapter as usize].engines(adapter);
         let engines: Vec<EngineId> = engines.map(|(engine, _)| engine).collect();
         for engine in engines {
@@ -69,7 +69,7 @@ impl<M: Miniport> Kernel<M> {
     }
 
     fn each_engine(&mut self, adapter: u32, change: impl Fn(&mut OnEngine)) {
-        let engines = self.in_flight.engines.iter_mut().filter(|(id, _)| id.adapter == adapter);
+        let engines = self.vidsch.in_flight.engines.iter_mut().filter(|(id, _)| id.adapter == adapter);
         for (_, engine) in engines {
             change(engine);
         }

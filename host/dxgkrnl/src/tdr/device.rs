@@ -1,37 +1,22 @@
-//! What a device loses with its health.
-//!
-//! ```text
-//!   state       HUNG, RESET, ERROR_DMAFAULT or ERROR_DMAPAGEFAULT; the process's status slot counts it
-//!   its queues  are emptied: nothing of them takes effect, CPU events among it are set (F-67)
-//!   its waits   CPU waits made through its handles end with DEVICE_REMOVED (TDR-031)
-//!   its fences  are poisoned, if a reset is the reason: see `poison.rs`
-//! ```
+//! A lost device: its state, its work and its fences. See `loss.rs` for the rules.
 
 use alloc::collections::BTreeSet;
 use alloc::format;
 use alloc::vec::Vec;
 
-use d3dkmt::{DeviceExecutionState, Handle, NtStatus, PageFaultState, Reply};
-use serde::{Deserialize, Serialize};
+use d3dkmt::{DeviceExecutionState, Handle, NtStatus, Reply};
 
-use super::{Kernel, Recovery};
+use super::Recovery;
+use super::loss::Loss;
 use crate::ProcessId;
 use crate::ddi::Miniport;
 use crate::effects::Effects;
-use crate::kernel::{Called, invalid};
+use crate::error::{CallResult, invalid};
+use crate::history::Ending;
+use crate::kernel::Kernel;
 use crate::policy::FaultedDevicePoisons;
 use crate::process::Local;
 use crate::vidsch::{HwSubmission, commands};
-use crate::why::Ending;
-
-/// Devices that go into one state together.
-#[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct Loss {
-    pub devices: Vec<u32>,
-    pub state: DeviceExecutionState,
-    pub page_fault: Option<PageFaultState>,
-    pub poisons: bool,
-}
 
 impl<M: Miniport> Kernel<M> {
     /// Whether a device that goes into error without a reset poisons its fences.
@@ -43,14 +28,14 @@ impl<M: Miniport> Kernel<M> {
         let Loss { devices, state, page_fault, poisons } = loss;
         // One that was destroyed since is nobody's any more.
         let devices: BTreeSet<u32> =
-            devices.into_iter().filter(|id| self.devices.get(*id).is_some()).collect();
+            devices.into_iter().filter(|id| self.processes.devices.get(*id).is_some()).collect();
         if devices.is_empty() {
             return;
         }
         let ids: Vec<u32> = devices.iter().copied().collect();
         if let Some(fault) = page_fault {
             for id in &ids {
-                self.devices[*id].page_fault = fault;
+                self.processes.devices[*id].page_fault = fault;
             }
         }
         self.set_device_state(&ids, state, effects);
@@ -67,28 +52,28 @@ impl<M: Miniport> Kernel<M> {
     }
 
     fn empty_queues_of(&mut self, devices: &BTreeSet<u32>, effects: &mut Effects) {
-        let of_devices = self.queues.iter().filter(|(_, queue)| devices.contains(&queue.device));
+        let of_devices = self.vidsch.queues.iter().filter(|(_, queue)| devices.contains(&queue.device));
         let queues: Vec<u32> = of_devices.map(|(id, _)| id).collect();
         let before = self.past.begin(Ending::DeviceLost);
         for id in queues {
             // What was dropped before may have let it do what was last queued, and so ended it.
-            if self.queues.get(id).is_none() {
+            if self.vidsch.queues.get(id).is_none() {
                 continue;
             }
             self.remember_queue(id);
             let ready = self.unready(id);
-            self.in_flight.ring_progressed(self.queues[id].engine, self.now, id, true);
-            let queue = &mut self.queues[id];
+            self.vidsch.in_flight.ring_progressed(self.vidsch.queues[id].engine, self.now, id, true);
+            let queue = &mut self.vidsch.queues[id];
             let (process, packets) = (queue.process, core::mem::take(&mut queue.packets));
             let (engine, context, running) = (queue.engine, queue.context, queue.running);
             // What runs on another engine runs to its end there.
-            let runs = running.is_some_and(|id| self.in_flight.engine(engine).has(id));
+            let runs = running.is_some_and(|id| self.vidsch.in_flight.engine(engine).has(id));
             if !runs {
-                self.queues[id].running = None;
+                self.vidsch.queues[id].running = None;
             }
-            let on_engine = &self.in_flight.engine(engine).of_hw_queues;
+            let on_engine = &self.vidsch.in_flight.engine(engine).of_hw_queues;
             let has = |one: &HwSubmission| on_engine.iter().any(|(id, _)| *id == one.submission_fence_id);
-            self.queues[id].in_flight.retain(has);
+            self.vidsch.queues[id].in_flight.retain(has);
             let own = ready.iter().filter(|command| command.resubmits.is_none());
             let own = own.map(|command| &command.commands[..]);
             self.cancel_commands((engine, context), own.chain(commands(&packets)), effects);
@@ -100,7 +85,7 @@ impl<M: Miniport> Kernel<M> {
 
     /// The opens that a device has, each with its object, in the order of their handles.
     pub(crate) fn opens_of_device(&self, device: u32) -> Vec<(u32, u32)> {
-        let device = &self.devices[device];
+        let device = &self.processes.devices[device];
         let handles = &self.process(device.process).handles;
         let open = |handle: &Handle| match handles.get(*handle)? {
             Local::Sync(named) => Some((named.open, named.object)),
@@ -108,7 +93,7 @@ impl<M: Miniport> Kernel<M> {
         };
         // The fence of a paging queue is not the device's child but goes with the queue.
         let child = |child: &Handle| match handles.get(*child)? {
-            Local::PagingQueue(queue) => open(&self.paging_queues[queue].fence),
+            Local::PagingQueue(queue) => open(&self.vidmm.paging_queues[queue].fence),
             _ => open(child),
         };
         device.children.iter().filter_map(child).collect()
@@ -117,7 +102,7 @@ impl<M: Miniport> Kernel<M> {
     fn end_waits_of_device(&mut self, device: u32, effects: &mut Effects) {
         for (open, object) in self.opens_of_device(device) {
             // A wait may be ended that was the last to need its object.
-            if self.objects.get(object).is_some() {
+            if self.sync.objects.get(object).is_some() {
                 self.end_cpu_waits(
                     object,
                     Some(open),
@@ -130,7 +115,12 @@ impl<M: Miniport> Kernel<M> {
     }
 
     /// `D3DKMTMarkDeviceAsError`: the device is lost as after a reset, by its own user's will (TDR-037).
-    pub(crate) fn mark_device_as_error(&mut self, process: ProcessId, device: Handle, reason: u32) -> Called {
+    pub(crate) fn mark_device_as_error(
+        &mut self,
+        process: ProcessId,
+        device: Handle,
+        reason: u32,
+    ) -> CallResult {
         /// `D3DKMT_DEVICE_ERROR_REASON`: GENERIC and DRIVER_ERROR.
         const REASONS: [u32; 2] = [0, 1];
         let id = self.device(process, device)?;

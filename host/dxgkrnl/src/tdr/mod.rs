@@ -23,28 +23,30 @@
 //! `test_hooks.rs` what a test may force.
 
 mod adapter;
+pub(crate) mod bugcheck;
+mod crash;
 mod device;
 mod engine;
 mod hardware;
+mod loss;
 mod page_fault;
 mod poison;
 mod test_hooks;
+mod timeouts;
 
 use alloc::borrow::Cow;
-use alloc::collections::{BTreeSet, VecDeque};
-use alloc::format;
+use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
+use alloc::string::String;
 use alloc::vec::Vec;
 
+use bugcheck::Bugcheck;
 use d3dkmt::{DeviceExecutionState, PageFaultState};
-
-pub(crate) use device::Loss;
 use serde::{Deserialize, Serialize};
 
-use crate::ddi::{EngineId, Invalidation, Miniport};
-use crate::effects::Effects;
-use crate::kernel::{Kernel, earliest};
-use crate::vidsch::QUANTUM_NS;
-use crate::{AdapterConfig, Nanos, VidSchCaps};
+pub(crate) use loss::Loss;
+
+use crate::Nanos;
+use crate::ddi::{EngineId, Invalidation};
 
 /// What the kernel waits for from one engine.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
@@ -135,9 +137,20 @@ pub(crate) struct Tdr {
     pub adapter_resets: u64,
     /// TdrDebugMode: the configuration's, until TDRDBGCTRL says otherwise.
     pub debug_mode: u32,
+    /// Adapters that are gone for their users, by ordinal.
+    pub(crate) stopped_adapters: BTreeSet<u32>,
+    /// Adapters that did not start, and why.
+    pub(crate) start_failures: BTreeMap<u32, String>,
+    pub(crate) bugcheck: Option<Bugcheck>,
 }
 
 impl Tdr {
+    /// Adapters that did not start are stopped from the beginning.
+    pub fn new(debug_mode: u32, start_failures: BTreeMap<u32, String>) -> Self {
+        let stopped_adapters = start_failures.keys().copied().collect();
+        Tdr { debug_mode, stopped_adapters, start_failures, ..Tdr::default() }
+    }
+
     /// Nothing is to be recovered.
     pub fn is_settled(&self) -> bool {
         self.due.is_empty() && self.waiting.is_empty()
@@ -153,191 +166,5 @@ impl Tdr {
         self.waiting.retain(|engine| engine.adapter != adapter);
         self.held.retain(|engine| engine.adapter != adapter);
         self.resetting.remove(&adapter);
-    }
-}
-
-impl<M: Miniport> Kernel<M> {
-    /// Whether timeouts are looked for at all (TDR-005, TDR-006).
-    fn detects_timeouts(&self) -> bool {
-        self.config.tdr.level != 0 && self.tdr.debug_mode != 1 && self.bugcheck.is_none()
-    }
-
-    /// Whether the oldest submission of an engine may take as long as it likes (SCH-016).
-    fn is_exempt(&self, engine: EngineId) -> bool {
-        let oldest = self.in_flight.engines.get(&engine).and_then(|engine| engine.submitted.front());
-        oldest.is_some_and(|one| self.is_queue_exempt(one.queue))
-    }
-
-    /// DisableGpuTimeout of a queue, its context or its device.
-    fn is_queue_exempt(&self, queue: u32) -> bool {
-        let queue = &self.queues[queue];
-        let context = self.contexts.get(queue.context);
-        let of_context = context
-            .is_some_and(|context| context.flags.contains(d3dkmt::CreateContextFlags::DISABLE_GPU_TIMEOUT));
-        let of_hw_queue = queue
-            .hw_queue
-            .and_then(|id| self.hw_queues.get(id))
-            .is_some_and(|hw_queue| hw_queue.flags.contains(d3dkmt::HwQueueFlags::DISABLE_GPU_TIMEOUT));
-        of_hw_queue || of_context || self.devices[queue.device].disable_gpu_timeout
-    }
-
-    /// When an engine's watch is next due.
-    pub(crate) fn watch_due(&self, id: EngineId) -> Option<Nanos> {
-        let engine = self.in_flight.engines.get(&id)?;
-        let delay = self.config.tdr.delay_ns;
-        match &engine.watch {
-            Watch::Running if engine.submitted.is_empty() => None,
-            Watch::Running if self.caps(id).contains(VidSchCaps::PREEMPTION_AWARE) => {
-                // Nobody asks for the engine if nobody wants it and the work may take as long as it likes.
-                let wanted = engine.submitted.len() + engine.ready.len() > 1;
-                (wanted || self.times_out(id)).then(|| engine.since.saturating_add(QUANTUM_NS))
-            }
-            Watch::Running => self.times_out(id).then(|| engine.since.saturating_add(delay)),
-            Watch::Preempting { since, .. } => self.times_out(id).then(|| since.saturating_add(delay)),
-            Watch::Resetting { until, .. } => Some(*until),
-            Watch::Held => None,
-        }
-    }
-
-    fn times_out(&self, engine: EngineId) -> bool {
-        self.detects_timeouts() && !self.is_exempt(engine)
-    }
-
-    /// When the scheduler next wants to look at an engine.
-    pub(crate) fn scheduler_deadline(&self) -> Option<Nanos> {
-        if self.bugcheck.is_some() {
-            return None;
-        }
-        let engines = self.in_flight.engines.keys();
-        let due = |engine: &EngineId| earliest(self.watch_due(*engine), self.hw_queues_due(*engine));
-        engines.map(due).fold(None, earliest)
-    }
-
-    /// Looks at the engines whose time has come.
-    pub(crate) fn scheduler_due(&mut self, effects: &mut Effects) {
-        let engines: Vec<EngineId> = self.in_flight.engines.keys().copied().collect();
-        for engine in engines {
-            let is_due = |due: Option<Nanos>| due.is_some_and(|due| due <= self.now);
-            if is_due(self.hw_queues_due(engine)) {
-                self.tdr.due.push_back(Recovery::Timeout { engine, cause: Cause::TIMEOUT });
-                continue;
-            }
-            if !is_due(self.watch_due(engine)) {
-                continue;
-            }
-            let can_preempt = self.caps(engine).contains(VidSchCaps::PREEMPTION_AWARE);
-            match self.in_flight.engine(engine).watch {
-                Watch::Running if can_preempt => {
-                    self.request_preemption(engine, true, effects);
-                }
-                Watch::Running | Watch::Preempting { .. } => {
-                    self.tdr.due.push_back(Recovery::Timeout { engine, cause: Cause::TIMEOUT });
-                }
-                // `recover` finds that the time is over.
-                Watch::Resetting { .. } | Watch::Held => {}
-            }
-        }
-    }
-
-    /// Interrupt 16: the hardware found the timeout itself.
-    pub(crate) fn engine_timed_out(&mut self, engine: EngineId, effects: &mut Effects) {
-        if self.detects_timeouts() {
-            self.tdr.due.push_back(Recovery::Timeout { engine, cause: Cause::TIMEOUT });
-        } else {
-            self.note_host(
-                format!("interrupt 16 of node {}: timeouts are not looked for", engine.node),
-                effects,
-            );
-        }
-    }
-
-    /// A thread did not come back from the driver for that long (TDR-002).
-    pub(crate) fn driver_was_stuck(&mut self, nanos: Nanos, effects: &mut Effects) {
-        if self.config.tdr.level != 0 && nanos > self.config.tdr.ddi_delay_ns {
-            let why = format!("a thread was inside of the driver for {nanos} ns, longer than TdrDdiDelay");
-            self.bugcheck(0x116, [0, 0, 0, 0], why, effects);
-        }
-    }
-
-    /// Does one thing that is due; true if there was one.
-    pub(crate) fn recover(&mut self, effects: &mut Effects) -> bool {
-        if let Some(recovery) = self.tdr.due.pop_front() {
-            match recovery {
-                Recovery::StopEverything => self.stop_everything(effects),
-                Recovery::Lose(loss) => self.lose(loss, effects),
-                Recovery::ResetAdapter { adapter, guilty, cause } => {
-                    self.reset_adapter(adapter, &guilty, &cause, effects);
-                }
-                Recovery::ForcedTimeout { adapter } => self.forced_timeout(adapter, effects),
-                Recovery::ResetEngine { engine, cause } => self.begin_engine_reset(engine, cause, effects),
-                Recovery::Timeout { engine, cause } => self.timeout(engine, cause, effects),
-            }
-            return true;
-        }
-        let Some(at) = self.tdr.waiting.iter().position(|engine| self.group_is_ready(*engine)) else {
-            return false;
-        };
-        let engine = self.tdr.waiting.remove(at);
-        self.reset_group(engine, effects);
-        true
-    }
-
-    /// TdrLevel and TdrDebugMode decide what a timeout leads to (TDR-005, TDR-006).
-    fn timeout(&mut self, engine: EngineId, cause: Cause, effects: &mut Effects) {
-        if self.bugcheck.is_some() || self.stopped_adapters.contains(&engine.adapter) || self.is_held(engine)
-        {
-            return;
-        }
-        let EngineId { adapter, node } = engine;
-        if !self.recovers(&format!("engine {adapter}.{node}"), effects) {
-            return;
-        }
-        // An engine that only pages is no node that could be reset by itself: the adapter is (TDR-014).
-        let is_node = node != AdapterConfig::OWN_PAGING_NODE;
-        if is_node && self.caps(engine).contains(VidSchCaps::SUPPORT_PER_ENGINE_TDR) {
-            self.begin_engine_reset(engine, cause, effects);
-        } else {
-            let guilty = self.oldest_devices(engine);
-            self.reset_adapter(adapter, &guilty, &cause, effects);
-        }
-    }
-
-    /// Whether what timed out is recovered from; else it is a bugcheck.
-    fn recovers(&mut self, what: &str, effects: &mut Effects) -> bool {
-        let level = self.config.tdr.level;
-        if matches!(level, 1 | 2) {
-            let why = format!("{what} timed out at TdrLevel {level}, which does not recover");
-            self.bugcheck(0x116, [0, 0, 0, 0], why, effects);
-            return false;
-        }
-        if self.tdr.debug_mode == 0 {
-            self.note_host(format!("{what} timed out: here a debugger would break in"), effects);
-        }
-        true
-    }
-
-    /// True while a reset of this engine or its adapter is under way.
-    pub(crate) fn is_held(&self, engine: EngineId) -> bool {
-        self.tdr.holds(engine)
-            || self.in_flight.engines.get(&engine).is_some_and(|engine| engine.watch.is_masked())
-    }
-
-    /// Whose work an engine is at.
-    fn oldest_devices(&self, engine: EngineId) -> Vec<u32> {
-        let oldest = self.in_flight.engines.get(&engine).and_then(|engine| engine.submitted.front());
-        match oldest {
-            Some(one) => alloc::vec![self.queues[one.queue].device],
-            None => self.oldest_hw_device(engine).into_iter().collect(),
-        }
-    }
-
-    fn stop_everything(&mut self, effects: &mut Effects) {
-        self.tdr.due.clear();
-        self.tdr.waiting.clear();
-        for adapter in 0..self.config.adapters.len() as u32 {
-            if !self.stopped_adapters.contains(&adapter) {
-                self.stop_adapter(adapter, effects);
-            }
-        }
     }
 }

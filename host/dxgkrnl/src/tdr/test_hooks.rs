@@ -21,7 +21,8 @@ use d3dkmt::escape::tdr_debug_control as control;
 use super::{Cause, Recovery};
 use crate::ddi::{EngineId, Miniport};
 use crate::effects::Effects;
-use crate::kernel::{Kernel, Refusal, invalid, refuse};
+use crate::error::{Refusal, invalid, refuse};
+use crate::kernel::Kernel;
 
 impl Cause {
     const FORCED: Cause =
@@ -47,7 +48,7 @@ impl<M: Miniport> Kernel<M> {
             control::ENGINE_TDR => {
                 self.require_timeouts()?;
                 let engine = match context {
-                    Some(context) => self.contexts[context].engine,
+                    Some(context) => self.vidsch.contexts[context].engine,
                     None => self.engine_to_blame(adapter),
                 };
                 self.tdr.due.push_back(Recovery::Timeout { engine, cause: Cause::FORCED });
@@ -79,7 +80,7 @@ impl<M: Miniport> Kernel<M> {
         if !self.recovers(&format!("adapter {adapter}"), effects) {
             return;
         }
-        let engines = self.in_flight.engines.keys().filter(|engine| engine.adapter == adapter);
+        let engines = self.vidsch.in_flight.engines.keys().filter(|engine| engine.adapter == adapter);
         let guilty: BTreeSet<u32> = engines.flat_map(|engine| self.oldest_devices(*engine)).collect();
         let guilty: Vec<u32> = guilty.into_iter().collect();
         self.reset_adapter(adapter, &guilty, &Cause::FORCED, effects);

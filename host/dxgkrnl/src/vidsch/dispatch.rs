@@ -1,40 +1,21 @@
-//! From ready to submitted, and back by preemption.
-//!
-//! An engine is given the highest priority first while it has room. If something with a higher priority than
-//! anything it has becomes ready, or a submission has run for [`QUANTUM_NS`], it is asked to preempt; until it
-//! answers it is given nothing. What it gives back is ready again: in its old place if it had to make way, at
-//! the end of its round if its time was up.
+//! How a command buffer gets to its engine and back. See `ready_command.rs` for the rules.
 
 use alloc::collections::VecDeque;
 use alloc::format;
 use alloc::vec::Vec;
 
 use d3dkmt::NtStatus;
-use serde::{Deserialize, Serialize};
 
 use super::Packet;
 use super::engine::{HARDWARE_QUEUE_DEPTH, Submitted};
 use super::ready::{Level, Place};
-use crate::bugcheck::VIDEO_SCHEDULER_INTERNAL_ERROR;
+use super::ready_command::ReadyCommand;
 use crate::ddi::{EngineId, HwContext, Miniport, Submission};
 use crate::effects::Effects;
 use crate::kernel::Kernel;
 use crate::tdr::Watch;
+use crate::tdr::bugcheck::VIDEO_SCHEDULER_INTERNAL_ERROR;
 use crate::{Nanos, VidSchCaps};
-
-/// How long a submission may run before its engine is asked to preempt it. The documents name no number: long
-/// beside the packets of a sound client, short beside TdrDelay.
-pub(crate) const QUANTUM_NS: Nanos = 100_000_000;
-
-/// A command buffer of a queue that waits for its engine.
-#[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct ReadyCommand {
-    pub place: Place,
-    /// Empty if the miniport has them.
-    pub commands: Vec<u8>,
-    /// The id under which the engine gave it back.
-    pub resubmits: Option<u64>,
-}
 
 enum Next {
     Submit,
@@ -44,38 +25,38 @@ enum Next {
 impl<M: Miniport> Kernel<M> {
     /// A command buffer came to the head of its queue.
     pub(super) fn start_command(&mut self, id: u32, commands: Vec<u8>, effects: &mut Effects) {
-        self.wake_adapter(self.queues[id].engine.adapter, effects);
+        self.wake_adapter(self.vidsch.queues[id].engine.adapter, effects);
         let place = self.place_of(id);
         self.make_ready(id, ReadyCommand { place, commands, resubmits: None });
         self.dispatch_touched(effects);
     }
 
     fn place_of(&mut self, queue: u32) -> Place {
-        let context = &self.contexts[self.queues[queue].context];
+        let context = &self.vidsch.contexts[self.vidsch.queues[queue].context];
         let class = self.process(context.process).priority_class;
         let level = context.paging.unwrap_or_else(|| Level::new(class, context.priority));
         let in_process = context.in_process_priority;
-        Place { level, in_process, turn: self.in_flight.next_turn() }
+        Place { level, in_process, turn: self.vidsch.in_flight.next_turn() }
     }
 
     fn make_ready(&mut self, id: u32, command: ReadyCommand) {
-        let queue = &mut self.queues[id];
-        self.in_flight.engine(queue.engine).ready.insert(queue.process, id, command.place);
-        self.touched.insert(queue.engine);
+        let queue = &mut self.vidsch.queues[id];
+        self.vidsch.in_flight.engine(queue.engine).ready.insert(queue.process, id, command.place);
+        self.vidsch.touched.insert(queue.engine);
         queue.ready = Some(command);
     }
 
     /// What a queue has ready is taken back.
     pub(crate) fn unready(&mut self, id: u32) -> Option<ReadyCommand> {
-        let queue = self.queues.get_mut(id)?;
+        let queue = self.vidsch.queues.get_mut(id)?;
         let command = queue.ready.take()?;
-        self.in_flight.engine(queue.engine).ready.remove(queue.process, id, command.place);
+        self.vidsch.in_flight.engine(queue.engine).ready.remove(queue.process, id, command.place);
         Some(command)
     }
 
     /// The priority of a queue's context has changed: what it has ready asks anew, in its old turn.
     pub(super) fn replace_ready(&mut self, id: u32) {
-        if self.contexts[self.queues[id].context].paging.is_some() {
+        if self.vidsch.contexts[self.vidsch.queues[id].context].paging.is_some() {
             return;
         }
         let Some(mut command) = self.unready(id) else { return };
@@ -86,12 +67,12 @@ impl<M: Miniport> Kernel<M> {
 
     /// Gives engines what they have room for. Called when a DDI is over, never from inside of one.
     pub(crate) fn dispatch_touched(&mut self, effects: &mut Effects) {
-        if self.dispatching {
+        if self.vidsch.dispatching {
             return;
         }
-        self.dispatching = true;
-        while let Some(engine) = self.touched.pop_first() {
-            while self.bugcheck.is_none() {
+        self.vidsch.dispatching = true;
+        while let Some(engine) = self.vidsch.touched.pop_first() {
+            while self.tdr.bugcheck.is_none() {
                 self.go_on_paging(effects);
                 match self.next_step(engine) {
                     None => break,
@@ -107,12 +88,12 @@ impl<M: Miniport> Kernel<M> {
                 }
             }
         }
-        self.dispatching = false;
+        self.vidsch.dispatching = false;
     }
 
     /// A paging buffer is done: its queue goes on before the next one is chosen, so that it is among those to choose from.
     fn go_on_paging(&mut self, effects: &mut Effects) {
-        while let Some(queue) = self.paged.pop_front() {
+        while let Some(queue) = self.vidsch.paged.pop_front() {
             while self.run_head(queue, effects) {}
         }
     }
@@ -122,7 +103,7 @@ impl<M: Miniport> Kernel<M> {
     }
 
     fn next_step(&self, id: EngineId) -> Option<Next> {
-        let engine = self.in_flight.engines.get(&id)?;
+        let engine = self.vidsch.in_flight.engines.get(&id)?;
         if engine.watch != Watch::Running || self.tdr.holds(id) {
             return None;
         }
@@ -140,16 +121,16 @@ impl<M: Miniport> Kernel<M> {
 
     /// False if there was nothing.
     fn submit_next(&mut self, engine: EngineId, effects: &mut Effects) -> bool {
-        let Some(id) = self.in_flight.engine(engine).ready.take() else { return false };
-        let queue = &mut self.queues[id];
+        let Some(id) = self.vidsch.in_flight.engine(engine).ready.take() else { return false };
+        let queue = &mut self.vidsch.queues[id];
         let Some(ReadyCommand { place, commands, resubmits }) = queue.ready.take() else { return false };
         let (context, process) = (HwContext(queue.context), queue.process);
         let paging = place.level.is_paging();
-        let submission_fence_id = self.in_flight.begin(engine, self.now, (id, place.level), resubmits);
+        let submission_fence_id = self.vidsch.in_flight.begin(engine, self.now, (id, place.level), resubmits);
         (queue.running, queue.turn) = (Some(submission_fence_id), place.turn);
         if matches!(queue.packets.front(), Some(Packet::Signal(_) | Packet::Broadcast(_))) {
             // It may be one that comes at submission.
-            self.runnable.push_back(id);
+            self.vidsch.runnable.push_back(id);
         }
         let submission =
             Submission { engine, context, process, submission_fence_id, resubmits, paging, commands };
@@ -176,9 +157,10 @@ impl<M: Miniport> Kernel<M> {
 
     /// Asks an engine to preempt what it has. `time_is_up`: the oldest submission goes to the end of its round.
     pub(crate) fn request_preemption(&mut self, engine: EngineId, time_is_up: bool, effects: &mut Effects) {
-        let preemption_fence_id = self.in_flight.next_turn();
+        let preemption_fence_id = self.vidsch.in_flight.next_turn();
         let since = self.now;
-        self.in_flight.engine(engine).watch = Watch::Preempting { preemption_fence_id, since, time_is_up };
+        self.vidsch.in_flight.engine(engine).watch =
+            Watch::Preempting { preemption_fence_id, since, time_is_up };
         let mut result = Ok(());
         self.with_miniport(effects, |miniport, now, callbacks| {
             result = miniport.preempt_command(now, engine, preemption_fence_id, callbacks);
@@ -190,7 +172,7 @@ impl<M: Miniport> Kernel<M> {
 
     /// The answer to a preemption request: what is left is ready again.
     pub(super) fn preempted(&mut self, id: EngineId, answered: u64) {
-        let engine = self.in_flight.engine(id);
+        let engine = self.vidsch.in_flight.engine(id);
         let Watch::Preempting { preemption_fence_id, time_is_up, .. } = engine.watch else { return };
         if preemption_fence_id != answered {
             return;
@@ -204,7 +186,7 @@ impl<M: Miniport> Kernel<M> {
     /// first and under their own (SCH-008, TDR-019).
     pub(crate) fn take_back(&mut self, id: EngineId, given_back: VecDeque<Submitted>, time_is_up: bool) {
         for (at, Submitted { id, queue, level }) in given_back.into_iter().enumerate() {
-            let turn = self.queues[queue].turn;
+            let turn = self.vidsch.queues[queue].turn;
             let mut place = self.place_of(queue);
             if !(time_is_up && at == 0) {
                 place.turn = turn;
@@ -212,10 +194,10 @@ impl<M: Miniport> Kernel<M> {
             if level.is_paging() {
                 place.level = Level::PAGING_AGAIN;
             }
-            self.queues[queue].running = None;
+            self.vidsch.queues[queue].running = None;
             self.make_ready(queue, ReadyCommand { place, commands: Vec::new(), resubmits: Some(id) });
         }
-        self.touched.insert(id);
+        self.vidsch.touched.insert(id);
     }
 
     /// Tells the driver of command buffers that will not be submitted (`DxgkDdiCancelCommand`).
@@ -226,7 +208,7 @@ impl<M: Miniport> Kernel<M> {
         effects: &mut Effects,
     ) {
         if !self.caps(engine).contains(VidSchCaps::CANCEL_COMMAND_AWARE)
-            || self.stopped_adapters.contains(&engine.adapter)
+            || self.tdr.stopped_adapters.contains(&engine.adapter)
         {
             return;
         }

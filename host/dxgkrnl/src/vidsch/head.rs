@@ -20,7 +20,7 @@ use crate::ddi::Miniport;
 use crate::effects::Effects;
 use crate::kernel::Kernel;
 use crate::policy::GpuWait;
-use crate::waits::{WaitItem, WaitOwner};
+use crate::sync::waits::{WaitItem, WaitOwner};
 
 impl<M: Miniport> Kernel<M> {
     /// Queues a wait, by the policy. What is satisfied when it is looked at leaves no packet.
@@ -33,7 +33,7 @@ impl<M: Miniport> Kernel<M> {
             }
             GpuWait::LooksAtHead => {
                 for item in &items {
-                    self.objects.hold(item.object);
+                    self.sync.objects.hold(item.object);
                 }
                 self.enqueue(queue, Packet::WaitAtHead(items));
             }
@@ -45,9 +45,9 @@ impl<M: Miniport> Kernel<M> {
         let objects: Vec<u32> = items.iter().map(|item| item.object).collect();
         if let Some(wait) = self.begin_wait(WaitOwner::Gpu { queue }, false, items) {
             let packet = Packet::Wait(wait);
-            let process = self.queues[queue].process;
+            let process = self.vidsch.queues[queue].process;
             self.process_mut(process).queued_bytes += packet.weight();
-            self.queues[queue].packets.push_front(packet);
+            self.vidsch.queues[queue].packets.push_front(packet);
         }
         // A wait that goes on holds its objects itself.
         for object in objects {
@@ -57,17 +57,17 @@ impl<M: Miniport> Kernel<M> {
 
     /// Whether the head packet of a queue can go on. Remembers a queue that waits for an engine to begin.
     pub(super) fn head_is_ready(&mut self, id: u32) -> bool {
-        let Some(queue) = self.queues.get(id) else { return false };
+        let Some(queue) = self.vidsch.queues.get(id) else { return false };
         let idle = queue.is_idle();
         let signal = match queue.packets.front() {
             None => return false,
-            Some(Packet::Wait(wait)) => return !self.waits.contains(*wait),
+            Some(Packet::Wait(wait)) => return !self.sync.waits.contains(*wait),
             // `legacy.rs` takes it, or leaves it.
             Some(Packet::Acquire(_)) => return false,
             Some(Packet::WaitAtHead(_) | Packet::PageTables(_) | Packet::Command(_)) => return idle,
             Some(Packet::HwCommand { .. }) => return self.has_hw_queue_room(id),
             Some(Packet::Signal(signal)) => signal,
-            Some(Packet::Broadcast(broadcast)) => &self.broadcasts[*broadcast].signal,
+            Some(Packet::Broadcast(broadcast)) => &self.vidsch.broadcasts[*broadcast].signal,
         };
         let is_submitted = queue.ready.as_ref().is_none_or(|command| command.resubmits.is_some());
         if idle || (signal.flags.contains(SignalFlags::SIGNAL_AT_SUBMISSION) && is_submitted) {
@@ -78,7 +78,7 @@ impl<M: Miniport> Kernel<M> {
         }
         let begun = self.running_has_begun(id);
         if !begun {
-            self.awaiting_begin.insert(id);
+            self.vidsch.awaiting_begin.insert(id);
         }
         begun
     }
@@ -86,17 +86,17 @@ impl<M: Miniport> Kernel<M> {
     /// Queues whose engine has begun what stands before their TopOfPipeline signal can go on: true if there were any.
     pub(super) fn release_begun(&mut self) -> bool {
         let begun = |id: &u32| self.running_has_begun(*id);
-        let begun: Vec<u32> = self.awaiting_begin.iter().copied().filter(begun).collect();
+        let begun: Vec<u32> = self.vidsch.awaiting_begin.iter().copied().filter(begun).collect();
         for queue in &begun {
-            self.awaiting_begin.remove(queue);
-            self.runnable.push_back(*queue);
+            self.vidsch.awaiting_begin.remove(queue);
+            self.vidsch.runnable.push_back(*queue);
         }
         !begun.is_empty()
     }
 
     /// True as well if nothing runs, or the queue is gone.
     pub(crate) fn running_has_begun(&self, id: u32) -> bool {
-        let Some(queue) = self.queues.get(id) else { return true };
+        let Some(queue) = self.vidsch.queues.get(id) else { return true };
         let of_hw_queue = queue.in_flight.back().map(|submission| submission.submission_fence_id);
         queue.ready.is_none()
             && queue
@@ -110,6 +110,6 @@ impl<M: Miniport> Kernel<M> {
     }
 
     pub(crate) fn signals_early(&self, object: u32) -> bool {
-        self.objects[object].flags.contains(SyncObjectFlags::TOP_OF_PIPELINE)
+        self.sync.objects[object].flags.contains(SyncObjectFlags::TOP_OF_PIPELINE)
     }
 }

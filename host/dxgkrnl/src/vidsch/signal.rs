@@ -9,10 +9,11 @@ use super::{Broadcast, Packet, Signal};
 use crate::ProcessId;
 use crate::ddi::Miniport;
 use crate::effects::Effects;
-use crate::kernel::{Called, Kernel, Refusal, invalid};
-use crate::legacy::{Acquire, Form, is_acquired, queueable};
+use crate::error::{CallResult, Refusal, invalid};
+use crate::kernel::Kernel;
 use crate::policy::{GpuWait, LowerGpuSignal};
-use crate::waits::{WaitItem, WaitOwner};
+use crate::sync::legacy::{Acquire, Form, is_acquired, queueable};
+use crate::sync::waits::{WaitItem, WaitOwner};
 
 impl<M: Miniport> Kernel<M> {
     /// `SignalSynchronizationObjectFromGpu` and `..2`.
@@ -22,7 +23,7 @@ impl<M: Miniport> Kernel<M> {
         contexts: &[Handle],
         signal: GpuSignal,
         flags: SignalFlags,
-    ) -> Called {
+    ) -> CallResult {
         if flags.unknown() != 0 {
             return invalid(format!("signal flags {:#x} have reserved bits set", flags.bits()));
         }
@@ -34,8 +35,8 @@ impl<M: Miniport> Kernel<M> {
             .iter()
             .map(|handle| self.open_context(process, *handle))
             .collect::<Result<Vec<_>, _>>()?;
-        let device = self.queues[ids[0]].device;
-        if ids.iter().any(|id| self.queues[*id].device != device) {
+        let device = self.vidsch.queues[ids[0]].device;
+        if ids.iter().any(|id| self.vidsch.queues[*id].device != device) {
             return invalid("the contexts of a broadcast are not of one device");
         }
         let enqueue_event = flags.contains(SignalFlags::ENQUEUE_CPU_EVENT);
@@ -62,9 +63,9 @@ impl<M: Miniport> Kernel<M> {
             }
         };
         let mut by = Vec::new();
-        if targets.iter().any(|(object, _)| is_acquired(self.objects[*object].object_type)) {
+        if targets.iter().any(|(object, _)| is_acquired(self.sync.objects[*object].object_type)) {
             by.extend_from_slice(contexts);
-            by.push(self.devices[device].handle);
+            by.push(self.processes.devices[device].handle);
         }
         self.enqueue_signal(&ids, Signal { process, flags, targets, event, by });
         Ok(Reply::None)
@@ -74,7 +75,7 @@ impl<M: Miniport> Kernel<M> {
     /// not held up by them.
     pub(super) fn enqueue_signal(&mut self, queues: &[u32], signal: Signal) {
         for (object, _) in &signal.targets {
-            self.objects.hold(*object);
+            self.sync.objects.hold(*object);
         }
         let Signal { process, flags, targets, event, by } = signal;
         let (early, targets): (Vec<_>, Vec<_>) =
@@ -95,7 +96,8 @@ impl<M: Miniport> Kernel<M> {
             return;
         }
         let remaining = queues.len() as u32;
-        let broadcast = self.broadcasts.insert(Broadcast { signal, remaining, broken: false, status: None });
+        let broadcast =
+            self.vidsch.broadcasts.insert(Broadcast { signal, remaining, broken: false, status: None });
         for queue in queues {
             self.enqueue(*queue, Packet::Broadcast(broadcast));
         }
@@ -109,17 +111,17 @@ impl<M: Miniport> Kernel<M> {
         objects: &[Handle],
         values: &[u64],
         form: Form,
-    ) -> Called {
+    ) -> CallResult {
         let queue = self.open_context(process, context)?;
-        let device = self.queues[queue].device;
+        let device = self.vidsch.queues[queue].device;
         let denied_by = SyncObjectFlags::NO_WAIT;
         let items = self.resolve(process, device, objects, values, form, denied_by)?;
-        let is_acquired = |item: &WaitItem| is_acquired(self.objects[item.object].object_type);
+        let is_acquired = |item: &WaitItem| is_acquired(self.sync.objects[item.object].object_type);
         if items.iter().any(is_acquired) {
             let (taken, values): (Vec<_>, Vec<_>) = items.into_iter().partition(is_acquired);
             let objects: Vec<u32> = taken.iter().map(|item| item.object).collect();
             for object in &objects {
-                self.objects.hold(*object);
+                self.sync.objects.hold(*object);
             }
             let wait = match self.config.policy.gpu_wait {
                 GpuWait::LatchesWhenQueued => self.begin_wait(WaitOwner::Gpu { queue }, false, values),
@@ -156,14 +158,14 @@ impl<M: Miniport> Kernel<M> {
         let resolve_one = |(handle, value): (&Handle, &u64)| {
             let (open, object) = self.sync_object(process, *handle)?;
             let wait = denied_by == SyncObjectFlags::NO_WAIT;
-            queueable(&self.objects[object], objects.len(), form, wait)?;
-            self.check_adapter(self.opens[open].adapter, device, *handle)?;
+            queueable(&self.sync.objects[object], objects.len(), form, wait)?;
+            self.check_adapter(self.sync.opens[open].adapter, device, *handle)?;
             self.check_right(open, object, denied_by)?;
             match denied_by {
                 SyncObjectFlags::NO_WAIT => self.check_wait_window(object, *value, *handle)?,
                 _ => {
                     self.check_not_periodic(object, *handle)?;
-                    self.check_signal_window(object, self.objects.value(object), *value, *handle)?;
+                    self.check_signal_window(object, self.sync.objects.value(object), *value, *handle)?;
                 }
             }
             let (handle, value) = (*handle, *value);
@@ -177,7 +179,7 @@ impl<M: Miniport> Kernel<M> {
             if self.signal_legacy(*object, &signal, effects) {
                 continue;
             }
-            let current = self.objects.value(*object);
+            let current = self.sync.objects.value(*object);
             let lower = *value < current
                 && !signal.flags.contains(SignalFlags::ALLOW_FENCE_REWIND)
                 && !self.is_beyond_signals(*object);
@@ -208,11 +210,11 @@ impl<M: Miniport> Kernel<M> {
 
     /// One more queue reached a broadcast signal, or ended with it in its queue.
     pub(super) fn reach_broadcast(&mut self, id: u32, effects: &mut Effects) {
-        self.broadcasts[id].remaining -= 1;
-        if self.broadcasts[id].remaining > 0 {
+        self.vidsch.broadcasts[id].remaining -= 1;
+        if self.vidsch.broadcasts[id].remaining > 0 {
             return;
         }
-        let broadcast = self.broadcasts.remove(id).expect("the last queue takes it out");
+        let broadcast = self.vidsch.broadcasts.remove(id).expect("the last queue takes it out");
         if broadcast.broken {
             self.drop_signal(broadcast.signal, broadcast.status, effects);
         } else {

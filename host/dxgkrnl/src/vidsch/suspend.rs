@@ -1,63 +1,29 @@
-//! Suspending contexts, and power states, which do that to all of an adapter.
-//!
-//! ```text
-//!             suspend n                       interrupt 17 {context, n}, or the DDI said SUCCESS
-//!   Resumed -----------> Pending{deadline} ---------------------------------------------------> Suspended
-//!      ^                    |      `-- interrupt 17 with an older number: ignored (SCH-020)         |
-//!      |   resume           |                                                                      |
-//!      `--------------------+----------------------------------------------------------------------'
-//!                           | not acknowledged within TdrDelay: its engine is reset (SCH-021), and with that it is
-//!                           | suspended
-//! ```
-//! Contexts are created resumed (SCH-022). A suspended context keeps its doorbells: work queues up (SCH-033).
-//!
-//! An adapter that goes to D3 has its contexts suspended, and each one's doorbells disconnected with RETRY once that
-//! is acknowledged. The next ConnectDoorbell or submission brings it back to D0.
+//! Hardware contexts are suspended and resumed. See `suspension.rs` for the rules.
 
 use alloc::collections::BTreeSet;
 use alloc::format;
 use alloc::vec::Vec;
 
 use d3dkmt::CreateContextFlags;
-use serde::{Deserialize, Serialize};
 
+use super::suspension::Suspension;
 use crate::ddi::{DisconnectReason, EngineId, HwContext, Miniport, Suspend};
 use crate::effects::{Effects, Note};
 use crate::kernel::Kernel;
 use crate::{Nanos, ProcessId};
 
-/// What a context has beside its software queue.
-#[derive(Default, Serialize, Deserialize)]
-pub(crate) struct HardwareSide {
-    pub queues: BTreeSet<u32>,
-    /// The number of its latest suspend.
-    pub suspend_fence: u64,
-    pub suspension: Suspension,
-}
-
-/// See the module.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
-pub(crate) enum Suspension {
-    #[default]
-    Resumed,
-    Pending {
-        deadline: Nanos,
-    },
-    Suspended,
-}
-
 impl<M: Miniport> Kernel<M> {
     /// Suspends a context with hardware queues; nothing happens to one that is suspended or about to be.
     pub(crate) fn suspend_context(&mut self, id: u32, effects: &mut Effects) {
         let deadline = self.now.saturating_add(self.config.tdr.delay_ns);
-        let side = &mut self.contexts[id].hardware;
+        let side = &mut self.vidsch.contexts[id].hardware;
         if side.suspension != Suspension::Resumed {
             return;
         }
         side.suspend_fence += 1;
         side.suspension = Suspension::Pending { deadline };
         let (context, suspend_fence) = (HwContext(id), side.suspend_fence);
-        self.suspend_deadlines.insert((deadline, id));
+        self.vidsch.suspend_deadlines.insert((deadline, id));
         let mut answer = Suspend::Pending;
         self.with_miniport(effects, |miniport, now, callbacks| {
             answer = miniport.suspend_context(now, context, suspend_fence, callbacks);
@@ -74,12 +40,12 @@ impl<M: Miniport> Kernel<M> {
         suspend_fence: u64,
         effects: &mut Effects,
     ) {
-        let Some(state) = self.contexts.get_mut(context.0) else { return };
+        let Some(state) = self.vidsch.contexts.get_mut(context.0) else { return };
         let side = &mut state.hardware;
         match side.suspension {
             Suspension::Pending { deadline } if side.suspend_fence == suspend_fence => {
                 side.suspension = Suspension::Suspended;
-                self.suspend_deadlines.remove(&(deadline, context.0));
+                self.vidsch.suspend_deadlines.remove(&(deadline, context.0));
                 self.suspension_completed(context.0, effects);
             }
             Suspension::Suspended if side.suspend_fence == suspend_fence => {}
@@ -88,29 +54,29 @@ impl<M: Miniport> Kernel<M> {
                     "context {}: the acknowledgement of suspend {suspend_fence} is late, the latest is {}",
                     state.handle, side.suspend_fence
                 );
-                self.note(self.contexts[context.0].process, text, effects);
+                self.note(self.vidsch.contexts[context.0].process, text, effects);
             }
         }
     }
 
     fn suspension_completed(&mut self, id: u32, effects: &mut Effects) {
-        let adapter = self.contexts[id].engine.adapter;
-        if !self.powered_down.contains_key(&adapter) {
+        let adapter = self.vidsch.contexts[id].engine.adapter;
+        if !self.vidsch.powered_down.contains_key(&adapter) {
             return;
         }
-        for queue in self.contexts[id].hardware.queues.clone() {
+        for queue in self.vidsch.contexts[id].hardware.queues.clone() {
             self.disconnect_doorbell(queue, DisconnectReason::Retry, effects);
         }
         self.enter_d3_if_quiet(adapter);
     }
 
     pub(crate) fn resume_context(&mut self, id: u32, effects: &mut Effects) {
-        match core::mem::take(&mut self.contexts[id].hardware.suspension) {
+        match core::mem::take(&mut self.vidsch.contexts[id].hardware.suspension) {
             Suspension::Resumed => return,
-            Suspension::Pending { deadline } => drop(self.suspend_deadlines.remove(&(deadline, id))),
+            Suspension::Pending { deadline } => drop(self.vidsch.suspend_deadlines.remove(&(deadline, id))),
             Suspension::Suspended => {}
         }
-        self.in_flight.expect_hw_progress(self.contexts[id].engine.adapter, self.now);
+        self.vidsch.in_flight.expect_hw_progress(self.vidsch.contexts[id].engine.adapter, self.now);
         self.with_miniport(effects, |miniport, now, callbacks| {
             miniport.resume_context(now, HwContext(id), callbacks);
         });
@@ -118,20 +84,21 @@ impl<M: Miniport> Kernel<M> {
 
     /// When the first suspend is overdue.
     pub(crate) fn suspend_deadline(&self) -> Option<Nanos> {
-        self.suspend_deadlines.first().map(|(deadline, _)| *deadline)
+        self.vidsch.suspend_deadlines.first().map(|(deadline, _)| *deadline)
     }
 
     pub(crate) fn suspends_due(&mut self, effects: &mut Effects) {
-        while let Some((_, context)) = self.suspend_deadlines.first().copied().filter(|due| due.0 <= self.now)
+        while let Some((_, context)) =
+            self.vidsch.suspend_deadlines.first().copied().filter(|due| due.0 <= self.now)
         {
-            self.suspend_deadlines.pop_first();
+            self.vidsch.suspend_deadlines.pop_first();
             self.suspend_timed_out(context, effects);
         }
     }
 
     /// The driver did not acknowledge a suspend in time: the engine is reset (SCH-021).
     fn suspend_timed_out(&mut self, id: u32, effects: &mut Effects) {
-        let context = &self.contexts[id];
+        let context = &self.vidsch.contexts[id];
         let (node, fence) = (context.engine.node, context.hardware.suspend_fence);
         let text =
             format!("node {node} did not acknowledge suspend {fence} of context {} in time", context.handle);
@@ -142,12 +109,12 @@ impl<M: Miniport> Kernel<M> {
 
     /// The engine was reset: nothing of its contexts runs, so those that were to be suspended are.
     pub(crate) fn reset_ends_suspends(&mut self, engine: EngineId, effects: &mut Effects) {
-        let here = self.contexts.iter().filter(|(_, context)| context.engine == engine);
+        let here = self.vidsch.contexts.iter().filter(|(_, context)| context.engine == engine);
         let contexts: Vec<u32> = here.map(|(id, _)| id).collect();
         for id in contexts {
-            if let Suspension::Pending { deadline } = self.contexts[id].hardware.suspension {
-                self.contexts[id].hardware.suspension = Suspension::Suspended;
-                self.suspend_deadlines.remove(&(deadline, id));
+            if let Suspension::Pending { deadline } = self.vidsch.contexts[id].hardware.suspension {
+                self.vidsch.contexts[id].hardware.suspension = Suspension::Suspended;
+                self.vidsch.suspend_deadlines.remove(&(deadline, id));
                 self.suspension_completed(id, effects);
             }
         }
@@ -155,13 +122,13 @@ impl<M: Miniport> Kernel<M> {
 
     /// A context is about to be destroyed: nothing is expected of it any more.
     pub(super) fn forget_suspend(&mut self, id: u32) {
-        if let Suspension::Pending { deadline } = self.contexts[id].hardware.suspension {
-            self.suspend_deadlines.remove(&(deadline, id));
+        if let Suspension::Pending { deadline } = self.vidsch.contexts[id].hardware.suspension {
+            self.vidsch.suspend_deadlines.remove(&(deadline, id));
         }
     }
 
     fn hw_contexts_of(&self, adapter: u32) -> Vec<u32> {
-        let of_adapter = self.contexts.iter().filter(|(_, context)| {
+        let of_adapter = self.vidsch.contexts.iter().filter(|(_, context)| {
             context.engine.adapter == adapter
                 && context.flags.contains(CreateContextFlags::HW_QUEUE_SUPPORTED)
         });
@@ -174,15 +141,15 @@ impl<M: Miniport> Kernel<M> {
             self.wake_adapter(adapter, effects);
             return;
         }
-        if self.in_flight.keeps_in_d0(adapter) {
+        if self.vidsch.in_flight.keeps_in_d0(adapter) {
             let text = format!("adapter {adapter} stays in D0: its engines have work of software contexts");
             effects.notes.push(Note { process: None, text });
             return;
         }
-        if self.powered_down.contains_key(&adapter) {
+        if self.vidsch.powered_down.contains_key(&adapter) {
             return;
         }
-        self.powered_down.insert(adapter, false);
+        self.vidsch.powered_down.insert(adapter, false);
         for context in self.hw_contexts_of(adapter) {
             self.suspend_context(context, effects);
         }
@@ -191,19 +158,19 @@ impl<M: Miniport> Kernel<M> {
 
     /// An adapter on its way to D3 is there when all of its contexts are suspended.
     pub(super) fn enter_d3_if_quiet(&mut self, adapter: u32) {
-        if self.powered_down.get(&adapter) != Some(&false) {
+        if self.vidsch.powered_down.get(&adapter) != Some(&false) {
             return;
         }
-        let suspended = |id: &u32| self.contexts[*id].hardware.suspension == Suspension::Suspended;
+        let suspended = |id: &u32| self.vidsch.contexts[*id].hardware.suspension == Suspension::Suspended;
         if self.hw_contexts_of(adapter).iter().all(suspended) {
-            self.powered_down.insert(adapter, true);
+            self.vidsch.powered_down.insert(adapter, true);
             self.miniport.set_power_state(adapter, false);
         }
     }
 
     /// Brings an adapter that is in D3, or on its way there, back to D0.
     pub(crate) fn wake_adapter(&mut self, adapter: u32, effects: &mut Effects) {
-        if self.powered_down.remove(&adapter).is_none() {
+        if self.vidsch.powered_down.remove(&adapter).is_none() {
             return;
         }
         self.miniport.set_power_state(adapter, true);
@@ -216,20 +183,20 @@ impl<M: Miniport> Kernel<M> {
     /// the doorbells disconnected, before all is destroyed (SCH-035).
     pub(crate) fn abandon_user_mode_queues(&mut self, process: ProcessId, effects: &mut Effects) {
         let user_mode =
-            self.hw_queues.iter().filter(|(_, queue)| queue.process == process && queue.user_mode());
+            self.vidsch.hw_queues.iter().filter(|(_, queue)| queue.process == process && queue.user_mode());
         let contexts: BTreeSet<u32> = user_mode.map(|(_, queue)| queue.context).collect();
         for context in contexts {
-            let device = self.contexts[context].device;
+            let device = self.vidsch.contexts[context].device;
             self.stop_device_of_abandoned(device);
             self.suspend_context(context, effects);
-            for queue in self.contexts[context].hardware.queues.clone() {
+            for queue in self.vidsch.contexts[context].hardware.queues.clone() {
                 self.disconnect_doorbell(queue, DisconnectReason::Abort, effects);
             }
         }
     }
 
     fn stop_device_of_abandoned(&mut self, device: u32) {
-        let device = &mut self.devices[device];
+        let device = &mut self.processes.devices[device];
         if device.state == d3dkmt::DeviceExecutionState::ACTIVE {
             device.state = d3dkmt::DeviceExecutionState::STOPPED;
             let process = device.process;

@@ -1,0 +1,27 @@
+//! Mappings of fence memory for adapters whose GPUs use CPU addresses.
+
+use alloc::collections::BTreeMap;
+use alloc::string::String;
+
+use crate::ProcessId;
+use crate::ddi::Miniport;
+use crate::kernel::Kernel;
+
+impl<M: Miniport> Kernel<M> {
+    /// The fence memory of a process is mapped for adapters whose GPUs use CPU addresses, more of it or no more:
+    /// in a frame in which their GPUs touch nothing (TDR-042).
+    pub(crate) fn change_iommu_mapping(&mut self, process: ProcessId, added: Option<u32>) {
+        for (ordinal, adapter) in (0..).zip(&self.config.adapters) {
+            if adapter.iommu && !self.tdr.stopped_adapters.contains(&ordinal) {
+                self.miniport.begin_exclusive_access(ordinal);
+                self.miniport.iommu_mapping_changed(ordinal, process, added);
+                self.miniport.end_exclusive_access(ordinal);
+            }
+        }
+    }
+
+    /// Adapters that did not start, by ordinal, and why.
+    pub fn start_failures(&self) -> &BTreeMap<u32, String> {
+        &self.tdr.start_failures
+    }
+}

@@ -1,0 +1,114 @@
+//! Tells drivers about signals and waits in the order in which they take effect.
+
+use crate::ProcessId;
+use crate::ddi::{Edge, HwContext, HwQueueId, Miniport, Orderer};
+use crate::effects::Effects;
+use crate::kernel::Kernel;
+use crate::sync::legacy::is_acquired;
+use crate::sync::waits::{WaitId, WaitItem, WaitOwner};
+use crate::vidsch::Packet;
+
+/// Numbers of keyed mutexes among those of fences.
+const KEYED_MUTEXES: u64 = 1 << 32;
+
+impl<M: Miniport> Kernel<M> {
+    #[inline]
+    pub(crate) fn edge(&mut self, edge: Edge) {
+        if self.edges.on {
+            let told = self.miniport.edge(&edge);
+            self.edges.told.extend(told);
+        }
+    }
+
+    /// What drivers had to say.
+    #[inline]
+    pub(crate) fn tell_of_edges(&mut self, effects: &mut Effects) {
+        if !self.edges.told.is_empty() {
+            for text in core::mem::take(&mut self.edges.told) {
+                self.note_host(text, effects);
+            }
+        }
+    }
+
+    /// The queue as drivers know it.
+    pub(crate) fn orderer(&self, queue: u32) -> Orderer {
+        match self.vidsch.queues[queue].hw_queue {
+            Some(hw_queue) => Orderer::HwQueue(HwQueueId(hw_queue)),
+            None => Orderer::Context(HwContext(self.vidsch.queues[queue].context)),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn tell_signaled(&mut self, by: Orderer, object: u32, value: u64) {
+        if !self.edges.on {
+            return;
+        }
+        // Whose turn it is is all that a mutex or semaphore says.
+        let value = if is_acquired(self.sync.objects[object].object_type) { 0 } else { value };
+        self.edge(Edge::Signaled { by, fence: object.into(), value });
+    }
+
+    pub(crate) fn tell_waited(&mut self, by: Orderer, object: u32, value: u64) {
+        self.edge(Edge::Waited { by, fence: object.into(), value });
+    }
+
+    /// A packet is about to be taken from the head of its queue.
+    pub(crate) fn passed(&mut self, queue: u32) {
+        if !self.edges.on {
+            return;
+        }
+        let by = self.orderer(queue);
+        let targets = match self.vidsch.queues[queue].packets.front() {
+            Some(Packet::Signal(signal)) => signal.targets.clone(),
+            Some(Packet::Broadcast(broadcast)) => self.vidsch.broadcasts[*broadcast].signal.targets.clone(),
+            Some(Packet::Wait(wait)) => {
+                let wait = *wait;
+                return self.tell_ended(by, wait);
+            }
+            _ => return,
+        };
+        for (object, value) in targets {
+            if !self.signals_early(object) {
+                self.tell_signaled(by, object, value);
+            }
+        }
+    }
+
+    /// A queue comes to a wait that is over.
+    pub(crate) fn tell_ended(&mut self, by: Orderer, wait: WaitId) {
+        for (object, value) in self.edges.ended.remove(&wait).unwrap_or_default() {
+            self.tell_waited(by, object, value);
+        }
+    }
+
+    /// A wait that is complete, or was satisfied from the start.
+    pub(crate) fn wait_is_over(&mut self, id: Option<WaitId>, owner: WaitOwner, items: &[WaitItem]) {
+        let reached = items.iter().filter(|item| item.satisfied).map(|item| (item.object, item.value));
+        match (owner, id) {
+            (WaitOwner::Gpu { .. }, Some(id)) => drop(self.edges.ended.insert(id, reached.collect())),
+            // It leaves no packet behind; what is before it in its queue is taken to come after it too.
+            (WaitOwner::Gpu { queue }, None) => {
+                let by = self.orderer(queue);
+                reached.for_each(|(object, value)| self.tell_waited(by, object, value));
+            }
+            (WaitOwner::Cpu { process, .. }, _) => {
+                reached
+                    .for_each(|(object, value)| self.tell_waited(Orderer::Process(process), object, value));
+            }
+        }
+    }
+
+    pub(crate) fn keyed_mutex_taken(&mut self, process: ProcessId, mutex: u32) {
+        let fence = KEYED_MUTEXES | u64::from(mutex);
+        self.edge(Edge::Waited { by: Orderer::Process(process), fence, value: 0 });
+    }
+
+    pub(crate) fn keyed_mutex_given(&mut self, process: ProcessId, mutex: u32) {
+        let fence = KEYED_MUTEXES | u64::from(mutex);
+        self.edge(Edge::Signaled { by: Orderer::Process(process), fence, value: 0 });
+    }
+
+    pub(crate) fn keyed_mutex_gone(&mut self, mutex: u32) {
+        self.edge(Edge::FenceGone { fence: KEYED_MUTEXES | u64::from(mutex) });
+    }
+}

@@ -1,0 +1,68 @@
+//! What an adapter has to bring along to be started (`DxgkDdiStartDevice` and the caps that follow it).
+//!
+//! An adapter that fails is refused to users like one that is stopped; [`Kernel::start_failures`] says why.
+
+use alloc::collections::BTreeMap;
+use alloc::format;
+use alloc::string::String;
+
+use crate::ddi::{Miniport, PerEngineTdrDdis, SchedulingLogBuffer};
+use crate::{AdapterConfig, Config, FeatureId, Features, VidSchCaps};
+
+/// Which caps need which others (SCH-009).
+pub(super) const PREREQUISITES: [(VidSchCaps, VidSchCaps); 3] = [
+    (VidSchCaps::PREEMPTION_AWARE, VidSchCaps::MULTI_ENGINE_AWARE),
+    (VidSchCaps::NO_DMA_PATCHING, VidSchCaps::MULTI_ENGINE_AWARE.union(VidSchCaps::PREEMPTION_AWARE)),
+    (VidSchCaps::CANCEL_COMMAND_AWARE, VidSchCaps::MULTI_ENGINE_AWARE),
+];
+
+/// Why this adapter does not start, if it does not.
+pub(super) fn failure(
+    features: Features,
+    adapter: &AdapterConfig,
+    ddis: PerEngineTdrDdis,
+    advertised: &[FeatureId],
+) -> Option<String> {
+    if let Some(feature) = advertised.iter().find(|feature| !features.offers(**feature)) {
+        return Some(format!("the driver advertises feature {feature}, which the system has not (SCH-043)"));
+    }
+    let native = adapter.caps.contains(VidSchCaps::NATIVE_GPU_FENCE);
+    if native && !features.contains(Features::NATIVE_FENCE) {
+        return Some(String::from("NativeGpuFence without the feature 37 of the system (FEN-106)"));
+    }
+    for (cap, needed) in PREREQUISITES {
+        if adapter.caps.contains(cap) && !adapter.caps.contains(needed) {
+            return Some(format!("VidSchCaps {cap:?} needs {needed:?}"));
+        }
+    }
+    if let Some(node) = adapter.paging_node.filter(|node| *node as usize >= adapter.nodes.len()) {
+        return Some(format!("PagingNode {node}: the adapter has {} nodes", adapter.nodes.len()));
+    }
+    if adapter.caps.contains(VidSchCaps::SUPPORT_PER_ENGINE_TDR) && !ddis.is_all() {
+        let missing = PerEngineTdrDdis::all() - ddis;
+        return Some(format!("SupportPerEngineTDR stands on DDIs that the driver has not: {missing:?}"));
+    }
+    None
+}
+
+/// The adapters of a configuration that do not start, with the reason.
+pub(crate) fn failures(config: &Config, miniport: &impl Miniport) -> BTreeMap<u32, String> {
+    let of_adapter = |(ordinal, adapter)| {
+        let ddis = miniport.per_engine_tdr_ddis(ordinal);
+        let advertised = miniport.advertised_features(ordinal);
+        Some((ordinal, failure(config.features, adapter, ddis, &advertised)?))
+    };
+    (0..).zip(&config.adapters).filter_map(of_adapter).collect()
+}
+
+/// Each engine of hardware scheduling gets its scheduling log (SCH-044).
+pub(crate) fn set_scheduling_logs(config: &Config, miniport: &mut impl Miniport) {
+    if !config.features.contains(Features::HARDWARE_SCHEDULING) {
+        return;
+    }
+    for (ordinal, adapter) in (0..).zip(&config.adapters) {
+        for (engine, _) in adapter.engines(ordinal).filter(|(_, node)| node.hw_queues) {
+            miniport.set_scheduling_log_buffer(engine, SchedulingLogBuffer::new());
+        }
+    }
+}

@@ -1,0 +1,118 @@
+//! Periodic monitored fences: notifications begin, signal and end. See `notification.rs` for the rules.
+
+use alloc::format;
+
+use d3dkmt::{Handle, NtStatus, SyncObjectInfo, SyncObjectType};
+
+use super::notification::Notification;
+use crate::ProcessId;
+use crate::ddi::{CreatePeriodicFrameNotification, Miniport, NotificationRefused};
+use crate::effects::{Effects, Note};
+use crate::error::{Refusal, invalid, refuse};
+use crate::kernel::Kernel;
+
+impl<M: Miniport> Kernel<M> {
+    /// Checks the members of a periodic fence; others have none to check.
+    pub(crate) fn check_periodic(
+        &self,
+        process: ProcessId,
+        device: u32,
+        info: &SyncObjectInfo,
+    ) -> Result<(), Refusal> {
+        if info.object_type != SyncObjectType::PERIODIC_MONITORED_FENCE {
+            return Ok(());
+        }
+        let ordinal = self.adapter(process, info.adapter)?;
+        if ordinal != self.processes.devices[device].adapter {
+            return invalid(format!("hAdapter {} is another adapter than the device's", info.adapter));
+        }
+        let adapter = &self.config.adapters[ordinal as usize];
+        let Some(target) = adapter.targets.iter().find(|target| target.id == info.vidpn_target) else {
+            return invalid(format!("the adapter has no display target {}", info.vidpn_target));
+        };
+        if info.time_100ns.checked_mul(100).is_none_or(|time_ns| time_ns > target.vsync_ns) {
+            let (time, interval) = (info.time_100ns, target.vsync_ns);
+            return invalid(format!(
+                "Time {time} (x 100 ns) before vsync is more than the vsync interval of {interval} ns"
+            ));
+        }
+        Ok(())
+    }
+
+    /// Asks the driver for the notifications of a new object, if it is a periodic fence.
+    pub(crate) fn begin_notification(&mut self, object: u32, info: &SyncObjectInfo) -> Result<(), Refusal> {
+        if info.object_type != SyncObjectType::PERIODIC_MONITORED_FENCE {
+            return Ok(());
+        }
+        let id = self.events.notifications_begun + 1;
+        let (adapter, vidpn_target) = (self.sync.objects[object].adapter, info.vidpn_target);
+        let create = CreatePeriodicFrameNotification {
+            adapter,
+            vidpn_target,
+            time_100ns: info.time_100ns,
+            notification_id: id,
+        };
+        match self.miniport.create_periodic_frame_notification(self.now, create) {
+            Ok(driver) => {
+                self.events.notifications_begun = id;
+                self.events.notifications.insert(id, Notification { adapter, vidpn_target, object, driver });
+                Ok(())
+            }
+            Err(refused) => {
+                let status = match refused {
+                    NotificationRefused::NoMemory => NtStatus::NO_MEMORY,
+                    NotificationRefused::InvalidParameter => NtStatus::INVALID_PARAMETER,
+                    NotificationRefused::Unsuccessful => NtStatus::UNSUCCESSFUL,
+                };
+                refuse(status, "the driver refused the periodic frame notification")
+            }
+        }
+    }
+
+    /// The object goes: so does its notification.
+    pub(crate) fn end_notification_of(&mut self, object: u32) {
+        if self.sync.objects[object].object_type != SyncObjectType::PERIODIC_MONITORED_FENCE {
+            return;
+        }
+        let of_object = |(id, one): (&u64, &Notification)| (one.object == object).then_some(*id);
+        let Some(id) = self.events.notifications.iter().find_map(of_object) else { return };
+        if let Some(one) = self.events.notifications.remove(&id) {
+            self.miniport.destroy_periodic_frame_notification(one.adapter, one.driver);
+        }
+    }
+
+    /// The adapter stops, and its displays with it. The fences stay as they are.
+    pub(crate) fn forget_notifications(&mut self, adapter: u32) {
+        self.events.notifications.retain(|_, one| one.adapter != adapter);
+    }
+
+    /// Interrupt 14.
+    pub(crate) fn periodic_fence_signaled(
+        &mut self,
+        adapter: u32,
+        vidpn_target: u32,
+        notification_id: u64,
+        effects: &mut Effects,
+    ) {
+        let known = self.events.notifications.get(&notification_id);
+        let known = known.filter(|one| (one.adapter, one.vidpn_target) == (adapter, vidpn_target));
+        let Some(object) = known.map(|one| one.object) else {
+            let text = format!(
+                "interrupt 14 of adapter {adapter}, target {vidpn_target} names the unknown notification \
+                 {notification_id}"
+            );
+            effects.notes.push(Note { process: None, text });
+            return;
+        };
+        let value = self.sync.objects.value(object).wrapping_add(1);
+        self.set_value(object, value, effects);
+    }
+
+    /// No user signals a periodic fence, in whatever way.
+    pub(crate) fn check_not_periodic(&self, object: u32, handle: Handle) -> Result<(), Refusal> {
+        if self.sync.objects[object].object_type == SyncObjectType::PERIODIC_MONITORED_FENCE {
+            return invalid(format!("{handle} is a periodic monitored fence: only its display counts it up"));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,107 @@
+//! `D3DKMTIsFeatureEnabled`: which features an adapter has, and since which version.
+
+use crate::ProcessId;
+use crate::ddi::Miniport;
+use crate::error::{CallResult, Refusal, refuse};
+use crate::feature::FeatureId;
+use crate::kernel::Kernel;
+use alloc::format;
+use alloc::string::String;
+use core::fmt;
+use d3dkmt::{FeatureResult, Handle, NtStatus, Reply};
+
+/// Those of the system's own that Windows has a number for and that this model does nothing of: their names are known,
+/// and they are never enabled.
+const NOT_MODELLED: [FeatureId; 7] = [
+    FeatureId::HWFLIPQUEUE,
+    FeatureId::SHARE_BACKING_STORE,
+    FeatureId::PAGE_BASED_MEMORY_MANAGER,
+    FeatureId::KERNEL_MODE_TESTING,
+    FeatureId::PAGE_TABLES_64K,
+    FeatureId::GPUPV_PRESENT_HWQUEUE,
+    FeatureId::GPUVAIOMMU,
+];
+
+/// The WDDM with which drivers got a feature, as [`crate::AdapterConfig::wddm_version`]; 0 of those that are nowhere said
+/// to need one. Windows 11 21H2 and WDDM 3.0 are one release, so an older system is one that lacks the feature (EVT-024).
+fn first_wddm_version(feature: FeatureId) -> u32 {
+    match feature {
+        FeatureId::KMD_SIGNAL_CPU_EVENT => 3000,
+        _ => 0,
+    }
+}
+
+/// Who has a feature. It is there for a process if all of them have it.
+#[derive(Clone, Copy)]
+struct Holders {
+    /// The host's system.
+    system: bool,
+    /// The guest's own kernel (GPV-029); of a process of the host, the system once more.
+    kernel: bool,
+    /// The driver of the adapter, which advertises it. What one advertises that is older than the feature is nothing.
+    driver: bool,
+}
+
+impl<M: Miniport> Kernel<M> {
+    fn holders(&self, process: ProcessId, adapter: u32, feature: FeatureId) -> Holders {
+        let is_new_enough =
+            self.config.adapters[adapter as usize].wddm_version >= first_wddm_version(feature);
+        Holders {
+            system: self.config.features.offers(feature),
+            kernel: self.features_of(process).offers(feature),
+            driver: is_new_enough && self.miniport.advertised_features(adapter).contains(&feature),
+        }
+    }
+
+    /// A call needs a feature, which has this name.
+    pub(crate) fn require_feature(
+        &self,
+        process: ProcessId,
+        adapter: u32,
+        (feature, name): (FeatureId, &str),
+    ) -> Result<(), Refusal> {
+        let who = match self.holders(process, adapter, feature) {
+            Holders { system: false, .. } => "the system",
+            Holders { kernel: false, .. } => "the guest's kernel",
+            Holders { driver: false, .. } => "the driver",
+            Holders { system: true, kernel: true, driver: true } => return Ok(()),
+        };
+        let (of_driver, needed) =
+            (self.config.adapters[adapter as usize].wddm_version, first_wddm_version(feature));
+        let why = if of_driver < needed {
+            format!(": the driver is for WDDM {}, it needs {}", Wddm(of_driver), Wddm(needed))
+        } else {
+            String::new()
+        };
+        refuse(NtStatus::NOT_SUPPORTED, format!("{who} has no feature {feature} ({name}){why}"))
+    }
+
+    /// `D3DKMTIsFeatureEnabled`. Enabled is what everybody has. A kernel that is older than a feature does not know it,
+    /// and what it does not know it does not ask its driver for.
+    pub(crate) fn is_feature_enabled(&self, process: ProcessId, adapter: Handle, feature: u32) -> CallResult {
+        let adapter = self.adapter(process, adapter)?;
+        self.require_started(adapter)?;
+        let feature = FeatureId(feature);
+        let Holders { kernel: supported_on_current_config, driver, .. } =
+            self.holders(process, adapter, feature);
+        let known = supported_on_current_config || NOT_MODELLED.contains(&feature);
+        let supported_by_driver = known && driver;
+        let enabled = supported_by_driver && supported_on_current_config;
+        Ok(Reply::Feature(FeatureResult {
+            version: u16::from(enabled),
+            enabled,
+            known,
+            supported_by_driver,
+            supported_on_current_config,
+        }))
+    }
+}
+
+/// A version of WDDM as people write it.
+struct Wddm(u32);
+
+impl fmt::Display for Wddm {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}", self.0 / 1000, self.0 / 100 % 10)
+    }
+}

@@ -1,0 +1,164 @@
+//! VMs attach and detach; processes are frozen and thawed. See `virtual_machine.rs` for the rules.
+
+use alloc::collections::BTreeSet;
+use alloc::format;
+use alloc::string::String;
+
+use d3dkmt::limits;
+
+use super::virtual_machine::VirtualMachine;
+use crate::config::virtualization_flags::FORCE_PARAVIRTUALIZATION;
+use crate::ddi::{KmdProcess, Miniport, NewProcess, ProcessKind, VirtualMachineData};
+use crate::effects::{Effects, HostEvent};
+use crate::kernel::Kernel;
+use crate::{Features, ProcessId, VmConfig, VmId};
+
+impl<M: Miniport> Kernel<M> {
+    /// Why there can be no VM of this name, if so: for whoever is about to let it attach.
+    pub fn vm_refusal(&self, name: &str) -> Option<String> {
+        self.config.vm_refusal(name)
+    }
+
+    /// What the host has decided of a VM that is attached.
+    pub fn attached_vm(&self, vm: VmId) -> Option<&VmConfig> {
+        self.guests.vms.get(&vm).map(|vm| &vm.config)
+    }
+
+    pub(crate) fn attach_vm(&mut self, vm: VmId, name: &str, effects: &mut Effects) {
+        if vm == VmId::HOST || self.guests.vms.contains_key(&vm) {
+            return self.note_host(format!("VM {} ({name}) is attached already", vm.0), effects);
+        }
+        if let Some(why) = self.vm_refusal(name) {
+            return self.note_host(format!("VM {} is not created: {why}", vm.0), effects);
+        }
+        let worker = KmdProcess(self.guests.known.next_id());
+        let mut new = VirtualMachine { config: self.config.vm(name), worker, adapters: BTreeSet::new() };
+        for adapter in 0..self.config.adapters.len() as u32 {
+            match self.give_adapter(vm, &new, adapter) {
+                Ok(true) => _ = new.adapters.insert(adapter),
+                Ok(false) => {}
+                Err(why) => {
+                    self.note_host(format!("VM {} ({name}) has no adapter {adapter}: {why}", vm.0), effects);
+                }
+            }
+        }
+        self.guests.vms.insert(vm, new);
+    }
+
+    /// Whether it has the adapter now; an error says why it has not although it was to have it.
+    fn give_adapter(&mut self, vm: VmId, new: &VirtualMachine, adapter: u32) -> Result<bool, String> {
+        let wanted = new.config.adapters.as_ref().is_none_or(|adapters| adapters.contains(&adapter));
+        if !wanted || self.tdr.stopped_adapters.contains(&adapter) {
+            return Ok(false);
+        }
+        let config = &self.config.adapters[adapter as usize];
+        let forced = self.config.gpu_virtualization_flags & FORCE_PARAVIRTUALIZATION != 0;
+        if !config.paravirtualization && !forced {
+            return Err("its driver does not set ParavirtualizationSupported (GPV-007)".into());
+        }
+        let taken = self.virtual_functions_taken(adapter);
+        if taken >= config.virtual_functions as usize {
+            return Err(format!("its {taken} virtual functions (NumVirtualFunctions) are taken (GPV-008)"));
+        }
+        let kind = ProcessKind::VirtualMachineWorker { vm };
+        // A worker is no process of the guest: there is no name to give.
+        let process = NewProcess { process: new.worker, address_space: None, kind, name: None };
+        let created = self.miniport.create_process(adapter, &process);
+        created.map_err(|status| format!("DxgkDdiCreateProcess of its worker process: {status}"))?;
+        let VmConfig { secure, linux, .. } = new.config;
+        let data = VirtualMachineData { vm, worker: new.worker, secure, linux };
+        self.miniport.set_virtual_machine_data(adapter, &data);
+        Ok(true)
+    }
+
+    fn virtual_functions_taken(&self, adapter: u32) -> usize {
+        self.guests.vms.values().filter(|vm| vm.adapters.contains(&adapter)).count()
+    }
+
+    /// The processes of the VM have ended; so does what drivers know of it.
+    pub(crate) fn forget_vm(&mut self, vm: VmId, effects: &mut Effects) {
+        let Some(VirtualMachine { worker, adapters, .. }) = self.guests.vms.remove(&vm) else { return };
+        for adapter in adapters {
+            self.with_miniport(effects, |miniport, _, callbacks| {
+                miniport.destroy_process(adapter, worker, callbacks);
+            });
+        }
+    }
+
+    /// A process comes that may: one of the host, or of a VM that is attached.
+    pub(crate) fn may_attach(&self, vm: VmId) -> bool {
+        vm == VmId::HOST || self.guests.vms.contains_key(&vm)
+    }
+
+    /// The VM that a process is in; `None` for one of the host.
+    pub(crate) fn vm_of(&self, process: ProcessId) -> Option<&VirtualMachine> {
+        self.guests.vms.get(&self.processes.by_id.get(&process)?.vm)
+    }
+
+    /// Whether there is such an adapter for this process.
+    pub(crate) fn has_adapter(&self, process: ProcessId, adapter: u32) -> bool {
+        self.vm_of(process).is_none_or(|vm| vm.adapters.contains(&adapter))
+    }
+
+    /// What the system offers this process: a guest has what its own kernel knows of as well, whichever of the two is
+    /// the older one (GPV-029).
+    pub(crate) fn features_of(&self, process: ProcessId) -> Features {
+        let host = self.config.features;
+        self.vm_of(process).map_or(host, |vm| host & vm.config.features)
+    }
+
+    // Frozen processes.
+
+    /// Whether the guest's kernel froze a process, which then hears of nothing.
+    pub fn is_frozen(&self, process: ProcessId) -> bool {
+        self.guests.frozen.contains_key(&process)
+    }
+
+    /// The guest's kernel froze a process, or thawed it.
+    pub(crate) fn set_frozen(&mut self, process: ProcessId, frozen: bool, effects: &mut Effects) {
+        if !self.processes.by_id.contains_key(&process) {
+            return;
+        }
+        if frozen {
+            self.guests.frozen.entry(process).or_default();
+        } else if let Some(held) = self.guests.frozen.remove(&process) {
+            effects.events.extend(held.events);
+        }
+    }
+
+    /// A wake-up of a process, which hears of it now or when it is thawed. One that has a whole table of them to hear of
+    /// is as good as thawed: a wake-up is never lost.
+    pub(crate) fn deliver(&mut self, event: HostEvent, effects: &mut Effects) {
+        let process = event.process;
+        let Some(held) = self.guests.frozen.get_mut(&process) else { return effects.events.push(event) };
+        held.add(event);
+        if held.len() >= limits::HELD_WAKES_PER_PROCESS_MAX {
+            let text =
+                format!("{} wake-ups are held for a frozen process, the limit: it is told", held.len());
+            self.note(process, text, effects);
+            self.set_frozen(process, false, effects);
+        }
+    }
+
+    /// As [`Kernel::miscounted`].
+    pub(crate) fn virtual_machines_miscounted(&self) -> Option<&'static str> {
+        let over = |(adapter, config): (u32, &crate::AdapterConfig)| {
+            self.virtual_functions_taken(adapter) > config.virtual_functions as usize
+        };
+        if (0..).zip(&self.config.adapters).any(over) {
+            return Some("the virtual functions of an adapter");
+        }
+        if !self.processes.by_id.values().all(|process| self.may_attach(process.vm)) {
+            return Some("the VM of a process");
+        }
+        let not_its = |(_, device): (u32, &crate::process::Device)| {
+            !self.processes.by_id.contains_key(&device.process)
+                || !self.has_adapter(device.process, device.adapter)
+        };
+        if self.processes.devices.iter().any(not_its) {
+            return Some("a device on an adapter that its process has not");
+        }
+        let gone = |process: &ProcessId| !self.processes.by_id.contains_key(process);
+        self.guests.frozen.keys().any(gone).then_some("the frozen processes")
+    }
+}

@@ -1,0 +1,117 @@
+//! Drivers learn of processes and devices. See `known.rs` for the rules.
+
+use alloc::vec::Vec;
+
+use super::known::KnownGuests;
+use crate::ddi::{KmdDevice, KmdProcess, Miniport, NewProcess, ProcessKind};
+use crate::effects::Effects;
+use crate::error::Refusal;
+use crate::kernel::Kernel;
+use crate::{ProcessId, VmId};
+
+impl<M: Miniport> Kernel<M> {
+    /// What kind a process is to drivers.
+    pub(crate) fn process_kind(&self, process: ProcessId) -> ProcessKind {
+        match self.process(process).vm {
+            VmId::HOST => ProcessKind::Host,
+            vm => {
+                let worker = self.guests.vms.get(&vm).map_or(KmdProcess(0), |vm| vm.worker);
+                ProcessKind::VirtualMachine { vm, worker }
+            }
+        }
+    }
+
+    /// `hKmdProcess`, from the process's first device on the adapter on.
+    pub(crate) fn kmd_process(&self, process: ProcessId, adapter: u32) -> Option<KmdProcess> {
+        self.guests.known.of_process.get(&(process, adapter)).copied()
+    }
+
+    /// A new device: the driver is told of it, and of its process if that is its first one there.
+    pub(crate) fn begin_kmd_device(
+        &mut self,
+        process: ProcessId,
+        adapter: u32,
+        effects: &mut Effects,
+    ) -> Result<KmdDevice, Refusal> {
+        let known = self.kmd_process(process, adapter);
+        let owner = match known {
+            Some(owner) => owner,
+            None => self.begin_kmd_process(process, adapter, effects)?,
+        };
+        let device = KmdDevice(self.guests.known.next_id());
+        match self.miniport.create_device(adapter, owner, device) {
+            Ok(()) => Ok(device),
+            Err(status) => {
+                if known.is_none() {
+                    self.end_kmd_process(process, adapter, effects);
+                }
+                Err(self.driver_refused(adapter, "DxgkDdiCreateDevice", status, effects))
+            }
+        }
+    }
+
+    fn begin_kmd_process(
+        &mut self,
+        process: ProcessId,
+        adapter: u32,
+        effects: &mut Effects,
+    ) -> Result<KmdProcess, Refusal> {
+        let id = KmdProcess(self.guests.known.next_id());
+        let name = &self.process(process).name;
+        let name = (!name.is_empty()).then(|| name.clone());
+        let (address_space, kind) = (Some(process), self.process_kind(process));
+        let new = NewProcess { process: id, address_space, kind, name };
+        if let Err(status) = self.miniport.create_process(adapter, &new) {
+            return Err(self.driver_refused(adapter, "DxgkDdiCreateProcess", status, effects));
+        }
+        self.guests.known.processes.insert(id, (process, adapter));
+        self.guests.known.of_process.insert((process, adapter), id);
+        Ok(id)
+    }
+
+    pub(crate) fn end_kmd_device(&mut self, adapter: u32, device: KmdDevice, effects: &mut Effects) {
+        self.with_miniport(effects, |miniport, _, callbacks| {
+            miniport.destroy_device(adapter, device, callbacks)
+        });
+    }
+
+    /// The process has no handle of the adapter any more. What the driver signals before `DxgkDdiDestroyProcess`
+    /// returns still counts, nothing after it (E-13).
+    pub(crate) fn end_kmd_process(&mut self, process: ProcessId, adapter: u32, effects: &mut Effects) {
+        let Some(id) = self.guests.known.of_process.remove(&(process, adapter)) else { return };
+        self.with_miniport(effects, |miniport, _, callbacks| {
+            miniport.destroy_process(adapter, id, callbacks)
+        });
+        self.guests.known.processes.remove(&id);
+        self.events.cpu_events.forget_guest_events(id);
+    }
+
+    /// The process ends, on every adapter.
+    pub(crate) fn end_kmd_processes(&mut self, process: ProcessId, effects: &mut Effects) {
+        let known = self.guests.known.of_process.range((process, 0)..=(process, u32::MAX));
+        let adapters: Vec<u32> = known.map(|((_, adapter), _)| *adapter).collect();
+        for adapter in adapters {
+            self.end_kmd_process(process, adapter, effects);
+        }
+    }
+
+    /// How many adapters' drivers know a process.
+    pub(crate) fn kmd_processes_of(&self, process: ProcessId) -> u32 {
+        self.guests.known.processes.values().filter(|(owner, _)| *owner == process).count() as u32
+    }
+
+    /// Processes that drivers know and that are not there, or the other way round.
+    pub(crate) fn guests_miscounted(&self) -> Option<&'static str> {
+        let KnownGuests { processes, of_process, .. } = &self.guests.known;
+        let agrees = |(id, key): (&KmdProcess, &(ProcessId, u32))| {
+            of_process.get(key) == Some(id) && self.processes.by_id.contains_key(&key.0)
+        };
+        if processes.len() != of_process.len() || !processes.iter().all(agrees) {
+            return Some("the processes that drivers know");
+        }
+        let known =
+            |device: &crate::process::Device| of_process.contains_key(&(device.process, device.adapter));
+        let all_known = self.processes.devices.iter().all(|(_, device)| known(device));
+        (!all_known).then_some("the processes of devices")
+    }
+}

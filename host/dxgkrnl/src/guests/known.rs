@@ -1,0 +1,34 @@
+//! What drivers are told of processes and devices.
+//!
+//! ```text
+//!   a process's first device on an adapter   DxgkDdiCreateProcess, then DxgkDdiCreateDevice
+//!   its later devices there                  DxgkDdiCreateDevice
+//!   a device ends                            DxgkDdiDestroyDevice
+//!   its last handle of the adapter ends,     DxgkDdiDestroyDevice for each device, then DxgkDdiDestroyProcess
+//!   or the process does
+//! ```
+//! So an escape may come of a process that its driver does not know yet (S-12, ESC-021). A stopped adapter ends
+//! none of it: the driver is told as the handles go, as with contexts.
+
+use alloc::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::ProcessId;
+use crate::ddi::KmdProcess;
+
+/// The processes and devices that drivers know.
+#[derive(Default, Serialize, Deserialize)]
+pub(crate) struct KnownGuests {
+    /// The last identity that was given: processes and devices have one sequence, so that no two are alike.
+    pub(super) last_id: u64,
+    pub processes: BTreeMap<KmdProcess, (ProcessId, u32)>,
+    pub(super) of_process: BTreeMap<(ProcessId, u32), KmdProcess>,
+}
+
+impl KnownGuests {
+    pub fn next_id(&mut self) -> u64 {
+        self.last_id += 1;
+        self.last_id
+    }
+}

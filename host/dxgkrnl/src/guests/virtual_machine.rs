@@ -1,0 +1,57 @@
+//! Virtual machines: what each has of the host, and what drivers are told of them.
+//!
+//! ```text
+//!   VmAttached   may there be one?  no: a note, and its processes are not attached either (GPV-012)
+//!                its worker process: nothing but an identity, it renders nothing (GPV-003)
+//!                for each adapter that it is given - one of its set, of a driver with ParavirtualizationSupported,
+//!                with a virtual function left:
+//!                    CreateProcess(VirtualMachineWorkerProcess), SetVirtualMachineData
+//!   ...          the VM's processes see those adapters and no others
+//!   VmDetached   its processes end, then DestroyProcess of the worker on each of its adapters, stopped ones too
+//! ```
+//! Which adapters a VM has is decided when it attaches, once: a virtual function that another VM gives up later is for
+//! the next VM that comes. Every adapter modelled here has a GpuMmu, the other thing that GPV-007 asks for.
+//!
+//! Everything about a VM is the host's to say: no message of a guest is asked (GPV-011).
+
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::vec::Vec;
+
+use d3dkmt::{EventId, NtStatus};
+use serde::{Deserialize, Serialize};
+
+use crate::ddi::KmdProcess;
+use crate::effects::HostEvent;
+use crate::{ProcessId, VmConfig};
+
+/// A VM that is attached.
+#[derive(Serialize, Deserialize)]
+pub(crate) struct VirtualMachine {
+    pub config: VmConfig,
+    /// `hKmdVmWorkerProcess`: the same on each adapter.
+    pub worker: KmdProcess,
+    /// Ordinals of the adapters that it was given.
+    pub adapters: BTreeSet<u32>,
+}
+
+/// The wake-ups of a frozen process, in the order in which they came up. What is set already is set once.
+#[derive(Default, Serialize, Deserialize)]
+pub(crate) struct Held {
+    pub(super) events: Vec<HostEvent>,
+    pub(super) known: BTreeSet<(EventId, NtStatus)>,
+}
+
+impl Held {
+    pub fn len(&self) -> usize {
+        self.events.len()
+    }
+
+    pub(super) fn add(&mut self, event: HostEvent) {
+        if self.known.insert((event.event, event.status)) {
+            self.events.push(event);
+        }
+    }
+}
+
+/// Frozen processes, with what they have not heard of.
+pub(crate) type Frozen = BTreeMap<ProcessId, Held>;

@@ -1,0 +1,113 @@
+//! What the kernel writes into its history: who had an object open, which signals were dropped, who set a value back.
+
+use alloc::collections::BTreeMap;
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use d3dkmt::{Handle, SyncObjectFlags, limits};
+
+use super::{Ending, Remembered};
+use crate::ProcessId;
+use crate::ddi::{Foreseen, Miniport};
+use crate::kernel::Kernel;
+use crate::sync::Open;
+use crate::vidsch::Packet;
+
+impl<M: Miniport> Kernel<M> {
+    fn remember(&mut self, object: u32, process: ProcessId, would_signal: Option<u64>, text: String) {
+        let Some(owner) = self.processes.by_id.get(&process) else { return };
+        let vm_name = self.guests.vms.get(&owner.vm).map_or_else(String::new, |vm| vm.config.name.clone());
+        let (pid, name, vm, at) = (owner.pid, owner.name.clone(), owner.vm, self.now);
+        let past = &mut self.past.remembered;
+        if past.len() >= limits::REMEMBERED_ENDS_MAX {
+            past.pop_front();
+        }
+        past.push_back(Remembered { at, object, process, pid, name, vm, vm_name, would_signal, text });
+    }
+
+    /// An open ended, and its object lives.
+    pub(crate) fn remember_open(&mut self, open: &Open) {
+        let object = &self.sync.objects[open.object];
+        if !object.is_open() && object.references == 0 {
+            return;
+        }
+        let signals = !open.flags.contains(SyncObjectFlags::NO_SIGNAL);
+        let right = if signals { "with" } else { "without" };
+        let (handle, how) = (open.handle, self.past.ending.words());
+        let text = format!("had it open as {handle}, {right} the right to signal: {how}");
+        // Who closes a handle has done what it had to; who is ended has not.
+        let would_signal = (signals && self.past.ending != Ending::Call).then_some(u64::MAX);
+        self.remember(open.object, open.process, would_signal, text);
+    }
+
+    /// A queue is about to lose what is in it and what the engine has of it.
+    pub(crate) fn remember_queue(&mut self, id: u32) {
+        let Some(queue) = self.vidsch.queues.get(id) else { return };
+        if queue.is_idle() && queue.packets.is_empty() {
+            return;
+        }
+        // Of each object the greatest value.
+        let mut lost: BTreeMap<u32, u64> = BTreeMap::new();
+        let mut lose = |(object, value): (u32, u64)| {
+            let most = lost.entry(object).or_default();
+            *most = value.max(*most);
+        };
+        let foresee = |commands: &[u8]| self.miniport.foresee(queue.engine.adapter, commands);
+        let mut foreseen: Vec<Foreseen> = Vec::new();
+        let submissions = queue.in_flight.iter().map(|one| one.submission_fence_id);
+        let submissions: Vec<u64> = submissions.chain(queue.running).collect();
+        if !submissions.is_empty() {
+            let work = self.miniport.work(queue.engine).unwrap_or_default().into_iter();
+            let work = work.filter(|work| submissions.contains(&work.submission_fence_id));
+            foreseen.extend(work.flat_map(|work| work.foreseen));
+        }
+        foreseen.extend(queue.ready.iter().filter_map(|ready| foresee(&ready.commands)).flatten());
+        for packet in &queue.packets {
+            match packet {
+                Packet::Signal(signal) => signal.targets.iter().for_each(|target| lose(*target)),
+                Packet::Broadcast(id) => {
+                    self.vidsch.broadcasts[*id].signal.targets.iter().for_each(|target| lose(*target));
+                }
+                Packet::Command(commands) | Packet::HwCommand { commands, .. } => {
+                    foreseen.extend(foresee(commands).into_iter().flatten());
+                }
+                Packet::Wait(_) | Packet::Acquire(_) | Packet::WaitAtHead(_) | Packet::PageTables(_) => {}
+            }
+        }
+        for one in foreseen {
+            if let Foreseen::Store { gpu_address, value } = one
+                && let Some(open) = self.open_at(queue.engine, queue.process, gpu_address)
+            {
+                lose((self.sync.opens[open].object, value));
+            }
+        }
+        let of_hw_queue =
+            queue.hw_queue.and_then(|id| self.vidsch.hw_queues.get(id)).map(|queue| queue.handle);
+        let handle =
+            of_hw_queue.or_else(|| self.vidsch.contexts.get(queue.context).map(|context| context.handle));
+        let (process, how) = (queue.process, self.past.ending.words());
+        let queue = handle.filter(|handle| *handle != Handle::NULL);
+        let queue = queue.map_or_else(|| "a queue".into(), |handle| format!("queue {handle}"));
+        for (object, value) in lost.into_iter().take(limits::REMEMBERED_ENDS_MAX) {
+            let what = format!("had a signal to {value} in {queue}, and the queue was emptied: {how}");
+            self.remember(object, process, Some(value), what);
+        }
+    }
+
+    /// The value of a fence goes back.
+    #[inline]
+    pub(crate) fn remember_back(&mut self, object: u32, process: ProcessId, value: u64) {
+        let was = self.sync.objects.value(object);
+        if value < was {
+            self.remember(object, process, None, format!("set it back from {was} to {value}"));
+        }
+    }
+
+    /// The owner of a mutex ended and keeps it.
+    pub(crate) fn remember_owner(&mut self, object: u32, process: ProcessId, by: Handle) {
+        let how = self.past.ending.words();
+        let text = format!("owned it by {by}, which ended without releasing it: {how}");
+        self.remember(object, process, Some(u64::MAX), text);
+    }
+}

@@ -1,0 +1,181 @@
+//! The effect of each [`Fault`].
+
+use alloc::collections::BTreeSet;
+use alloc::format;
+use alloc::vec::Vec;
+
+use d3dkmt::{DeviceExecutionState, NtStatus};
+
+use super::fault::Fault;
+use crate::ddi::{Miniport, PageFaultFlags};
+use crate::effects::{Effects, Note};
+use crate::error::{Refusal, refuse};
+use crate::history::Ending;
+use crate::kernel::Kernel;
+use crate::sync::waits::{Wait, WaitId, WaitOwner};
+
+impl<M: Miniport> Kernel<M> {
+    pub(crate) fn fault(&mut self, fault: Fault, effects: &mut Effects) {
+        if let Err(why) = self.fault_can_happen(fault) {
+            effects.notes.push(Note { process: None, text: format!("{fault}: {why}") });
+            return;
+        }
+        match fault {
+            Fault::LoseInterrupt { engine } => self.miniport.lose_interrupt(engine),
+            Fault::Hang { engine } => self.miniport.hang_engine(engine),
+            Fault::StopAdapter { adapter } => self.stop_adapter(adapter, effects),
+            Fault::PageFault { engine, gpu_address, flags } => {
+                let flags = PageFaultFlags::from_bits_retain(flags);
+                self.with_miniport(effects, |miniport, now, callbacks| {
+                    miniport.page_fault(now, engine, gpu_address, flags, callbacks);
+                });
+            }
+            Fault::ResetFails { engine } => self.miniport.fail_reset(engine),
+            Fault::Power { adapter, on } => self.set_power(adapter, on, effects),
+            Fault::EngineToF1 { engine } => self.with_miniport(effects, |miniport, _, callbacks| {
+                miniport.engine_to_f1(engine, callbacks);
+            }),
+            Fault::ObjectGoesBad { adapter, usage } => {
+                self.with_miniport(effects, |miniport, _, callbacks| {
+                    miniport.object_goes_bad(adapter, usage, callbacks);
+                });
+            }
+        }
+    }
+
+    /// Why a fault cannot happen here: [`Kernel::handle`] would note that, and do nothing.
+    pub fn fault_can_happen(&self, fault: Fault) -> Result<(), &'static str> {
+        let (adapter, node) = match fault {
+            Fault::LoseInterrupt { engine }
+            | Fault::Hang { engine }
+            | Fault::PageFault { engine, .. }
+            | Fault::ResetFails { engine }
+            | Fault::EngineToF1 { engine } => (engine.adapter, Some(engine.node)),
+            Fault::StopAdapter { adapter }
+            | Fault::Power { adapter, .. }
+            | Fault::ObjectGoesBad { adapter, .. } => (adapter, None),
+        };
+        match self.config.adapters.get(adapter as usize) {
+            None => Err("there is no such adapter"),
+            Some(_) if self.tdr.stopped_adapters.contains(&adapter) => Err("the adapter is stopped already"),
+            Some(config) if node.is_some_and(|node| node as usize >= config.engine_count()) => {
+                Err("there is no such engine")
+            }
+            Some(_) => match fault {
+                Fault::PageFault { flags, .. } => {
+                    PageFaultFlags::from_bits_retain(flags).flaw(0).map_or(Ok(()), Err)
+                }
+                _ => Ok(()),
+            },
+        }
+    }
+
+    /// Refuses calls on an adapter that is stopped.
+    pub(crate) fn require_started(&self, adapter: u32) -> Result<(), Refusal> {
+        if !self.tdr.stopped_adapters.contains(&adapter) {
+            return Ok(());
+        }
+        refuse(NtStatus::DEVICE_REMOVED, format!("adapter {adapter} is stopped"))
+    }
+
+    pub(crate) fn stop_adapter(&mut self, adapter: u32, effects: &mut Effects) {
+        self.tdr.stopped_adapters.insert(adapter);
+        self.end_cpu_events_on(adapter, effects);
+        self.with_miniport(effects, |miniport, _, callbacks| miniport.stop_device(adapter, callbacks));
+        self.release_shadows(adapter, effects);
+        let on_adapter = self.processes.devices.iter().filter(|(_, device)| device.adapter == adapter);
+        let devices: Vec<u32> = on_adapter.map(|(id, _)| id).collect();
+        self.stop_devices(&devices, effects);
+        self.forget_notifications(adapter);
+        self.vidsch.interrupts.retain(|interrupt| interrupt.adapter() != adapter);
+        let waits = self.end_waits_on(adapter, effects);
+        let queues = self.drop_work_of(adapter, effects);
+        let text = format!("adapter {adapter} is stopped: {waits} waits ended, {queues} queues emptied");
+        effects.notes.push(Note { process: None, text });
+    }
+
+    /// Stops the adapters whose drivers came to their end by themselves, before anything else is asked of them.
+    pub(crate) fn stop_died(&mut self, effects: &mut Effects) {
+        while self.miniport.has_died() {
+            let Some((adapter, why)) = self.miniport.take_died() else { return };
+            self.note_host(format!("the driver of adapter {adapter} died: {why}"), effects);
+            if !self.tdr.stopped_adapters.contains(&adapter) {
+                self.stop_adapter(adapter, effects);
+            }
+        }
+    }
+
+    /// Stops devices, and says so in the status of each process that had one of them at work.
+    pub(crate) fn stop_devices(&mut self, devices: &[u32], effects: &mut Effects) {
+        self.set_device_state(devices, DeviceExecutionState::STOPPED, effects);
+        for device in devices {
+            self.always_signal_native_fences(*device, effects);
+        }
+    }
+
+    /// Takes devices that are at work out of it, and says so in the status of each process that has one of them.
+    pub(crate) fn set_device_state(
+        &mut self,
+        devices: &[u32],
+        state: DeviceExecutionState,
+        effects: &mut Effects,
+    ) {
+        let mut concerned = BTreeSet::new();
+        for id in devices {
+            let device = &mut self.processes.devices[*id];
+            if device.state == DeviceExecutionState::ACTIVE {
+                device.state = state;
+                concerned.insert(device.process);
+                if let Some(owner) = self.processes.by_id.get_mut(&device.process) {
+                    owner.devices_stopped += 1;
+                }
+            }
+        }
+        for process in concerned {
+            self.store_status(process, effects);
+        }
+        for device in devices {
+            self.abort_doorbells(*device, effects);
+        }
+    }
+
+    /// Ends every CPU wait for fences of this adapter. All objects of a wait are on one.
+    fn end_waits_on(&mut self, adapter: u32, effects: &mut Effects) -> usize {
+        let of_adapter = |wait: &Wait| {
+            // What is not satisfied keeps its object.
+            let items = self.sync.waits.items(wait);
+            let held_up_by = items.as_ref().iter().find(|item| !item.satisfied);
+            let here = held_up_by.is_some_and(|item| self.adapter_of(item) == adapter);
+            here && matches!(wait.owner(), WaitOwner::Cpu { .. })
+        };
+        let ended: Vec<WaitId> =
+            self.sync.waits.iter().filter_map(|(id, wait)| of_adapter(wait).then_some(id)).collect();
+        for id in &ended {
+            let owner = self.end_wait(*id, effects).map(|wait| wait.owner());
+            if let Some(WaitOwner::Cpu { process, event }) = owner {
+                self.wake(process, event, NtStatus::DEVICE_REMOVED, effects);
+            }
+        }
+        ended.len()
+    }
+
+    /// Drops what is queued in the contexts of this adapter or runs on its engines.
+    fn drop_work_of(&mut self, adapter: u32, effects: &mut Effects) -> usize {
+        let before = self.past.begin(Ending::DeviceLost);
+        self.vidsch.in_flight.forget_adapter(adapter);
+        self.tdr.forget_adapter(adapter);
+        let of_adapter = self.vidsch.queues.iter().filter(|(_, queue)| queue.engine.adapter == adapter);
+        let queues: Vec<u32> = of_adapter.map(|(id, _)| id).collect();
+        for queue in &queues {
+            self.remember_queue(*queue);
+            self.unready(*queue);
+            let queue = &mut self.vidsch.queues[*queue];
+            queue.running = None;
+            queue.in_flight.clear();
+            let (process, packets) = (queue.process, core::mem::take(&mut queue.packets));
+            self.drop_packets(process, packets, Some(NtStatus::DEVICE_REMOVED), effects);
+        }
+        self.past.ending = before;
+        queues.len()
+    }
+}

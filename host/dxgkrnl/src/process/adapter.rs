@@ -1,0 +1,224 @@
+//! Adapters and devices.
+
+use alloc::collections::BTreeSet;
+use alloc::format;
+use alloc::vec::Vec;
+
+use d3dkmt::{Adapter, DeviceExecutionState, Handle, Luid, NtStatus, Reply, limits};
+
+use crate::ProcessId;
+use crate::ddi::Miniport;
+use crate::effects::Effects;
+use crate::error::{CallResult, Refusal, invalid, refuse};
+use crate::history::Ending;
+use crate::kernel::Kernel;
+use crate::process::Device;
+use crate::process::{Local, Process};
+
+/// `D3DKMT_DEVICESTATE_TYPE`.
+mod state_type {
+    pub const EXECUTION: u32 = 1;
+    pub const PRESENT: u32 = 2;
+    pub const RESET: u32 = 3;
+    pub const PAGE_FAULT: u32 = 5;
+}
+
+impl<M: Miniport> Kernel<M> {
+    /// One handle for each adapter that the process has and that is not stopped, or none at all if they do not fit (W-289, W-290).
+    pub(crate) fn enum_adapters(&mut self, process: ProcessId, capacity: u32) -> CallResult {
+        let shown = |ordinal: &u32| {
+            !self.tdr.stopped_adapters.contains(ordinal) && self.has_adapter(process, *ordinal)
+        };
+        let shown: Vec<u32> = (0..self.config.adapters.len() as u32).filter(shown).collect();
+        let count = shown.len();
+        if (capacity as usize) < count {
+            let why = format!("{count} adapters do not fit an array of {capacity}");
+            return refuse(NtStatus::BUFFER_TOO_SMALL, why);
+        }
+        let mut adapters = Vec::with_capacity(count);
+        for ordinal in shown {
+            let luid = self.config.adapters[ordinal as usize].luid;
+            match self.insert_handle(process, Local::Adapter(ordinal)) {
+                Ok(handle) => adapters.push(Adapter { handle, luid, sources: 0 }),
+                Err(refusal) => {
+                    for adapter in adapters {
+                        self.process_mut(process).handles.remove(adapter.handle);
+                    }
+                    return Err(refusal);
+                }
+            }
+        }
+        Ok(Reply::Adapters(adapters))
+    }
+
+    pub(crate) fn open_adapter_from_luid(&mut self, process: ProcessId, luid: Luid) -> CallResult {
+        let mut adapters = (0..).zip(&self.config.adapters);
+        let named = adapters.find(|(ordinal, one)| one.luid == luid && self.has_adapter(process, *ordinal));
+        let Some((ordinal, _)) = named else {
+            return invalid(format!("there is no adapter with LUID {luid} for this process"));
+        };
+        self.require_started(ordinal)?;
+        Ok(Reply::Adapter(self.insert_handle(process, Local::Adapter(ordinal))?))
+    }
+
+    /// Closing the last handle of an adapter destroys the process's devices on it.
+    pub(crate) fn close_adapter(
+        &mut self,
+        process: ProcessId,
+        adapter: Handle,
+        effects: &mut Effects,
+    ) -> CallResult {
+        let ordinal = self.adapter(process, adapter)?;
+        self.process_mut(process).handles.remove(adapter);
+        if self.process(process).opens_of_adapter(ordinal) == 0 {
+            let devices = self.process(process).handles_where(
+                |local| matches!(local, Local::Device(device) if self.processes.devices[*device].adapter == ordinal),
+            );
+            for device in devices {
+                self.destroy_device(process, device, effects)?;
+            }
+            self.end_kmd_process(process, ordinal, effects);
+            self.end_address_space(process, ordinal);
+        }
+        Ok(Reply::None)
+    }
+
+    pub(crate) fn create_device(
+        &mut self,
+        process: ProcessId,
+        adapter: Handle,
+        flags: u32,
+        effects: &mut Effects,
+    ) -> CallResult {
+        /// `D3DKMT_CREATEDEVICEFLAGS`: LegacyMode, RequestVSync, DisableGpuTimeout.
+        const KNOWN_FLAGS: u32 = 0x7;
+        const DISABLE_GPU_TIMEOUT: u32 = 0x4;
+        let adapter = self.adapter(process, adapter)?;
+        self.require_started(adapter)?;
+        if flags & !KNOWN_FLAGS != 0 {
+            return invalid(format!("device flags {flags:#x} have reserved bits set"));
+        }
+        if self.process(process).is_blocked {
+            let why = "the process is blocked from the GPU (0x142): its work timed out too often";
+            return refuse(NtStatus::ACCESS_DENIED, why);
+        }
+        let kmd = self.begin_kmd_device(process, adapter, effects)?;
+        let device = Device {
+            process,
+            handle: Handle::NULL,
+            adapter,
+            state: DeviceExecutionState::ACTIVE,
+            children: BTreeSet::new(),
+            disable_gpu_timeout: flags & DISABLE_GPU_TIMEOUT != 0,
+            kmd,
+            cpu_events: BTreeSet::new(),
+            page_fault: d3dkmt::PageFaultState::default(),
+        };
+        let id = self.processes.devices.insert(device);
+        match self.insert_handle(process, Local::Device(id)) {
+            Ok(handle) => {
+                self.processes.devices[id].handle = handle;
+                Ok(Reply::Device(handle))
+            }
+            Err(refusal) => {
+                self.end_kmd_device(adapter, kmd, effects);
+                self.processes.devices.remove(id);
+                Err(refusal)
+            }
+        }
+    }
+
+    pub(crate) fn destroy_device(
+        &mut self,
+        process: ProcessId,
+        device: Handle,
+        effects: &mut Effects,
+    ) -> CallResult {
+        let id = self.device(process, device)?;
+        let before = self.past.begin(Ending::Device);
+        for child in core::mem::take(&mut self.processes.devices[id].children) {
+            match self.process(process).handles.get(child) {
+                Some(Local::Context(_)) => self.destroy_context(process, child, effects)?,
+                // A progress fence goes with its hardware queue.
+                Some(Local::Sync(_)) if self.is_progress_fence(process, child) => Reply::None,
+                Some(Local::Sync(_)) => self.destroy_sync_object(process, child, effects)?,
+                Some(Local::PagingQueue(_)) => self.destroy_paging_queue(process, child, effects)?,
+                Some(Local::Resource(_)) => self.end_resource(process, child),
+                Some(Local::Allocation(_)) => self.end_allocation(process, child),
+                Some(Local::Adapter(_) | Local::Device(_) | Local::HwQueue(_) | Local::KeyedMutex(_))
+                | None => Reply::None,
+            };
+        }
+        self.abandon_mutexes(process, device, effects);
+        self.past.ending = before;
+        self.end_cpu_events_and_kmd_device(id, effects);
+        self.process_mut(process).handles.remove(device);
+        let device = self.processes.devices.remove(id).expect("a handle names a live device");
+        if device.state != DeviceExecutionState::ACTIVE {
+            self.process_mut(process).devices_stopped -= 1;
+            self.store_status(process, effects);
+        }
+        Ok(Reply::None)
+    }
+
+    pub(crate) fn device_state(&mut self, process: ProcessId, device: Handle, state_type: u32) -> CallResult {
+        let device = &self.processes.devices[self.device(process, device)?];
+        match state_type {
+            state_type::EXECUTION => Ok(Reply::DeviceState(device.state.0)),
+            // No display: no present that was ever queued, and no desktop that was switched by a reset.
+            state_type::PRESENT | state_type::RESET => Ok(Reply::DeviceState(0)),
+            state_type::PAGE_FAULT => Ok(Reply::PageFault(device.page_fault)),
+            other => invalid(format!("device state type {other} is unknown")),
+        }
+    }
+
+    // What a handle stands for, or the refusal.
+
+    pub(crate) fn adapter(&self, process: ProcessId, handle: Handle) -> Result<u32, Refusal> {
+        match self.process(process).handles.get(handle) {
+            Some(Local::Adapter(ordinal)) => Ok(ordinal),
+            _ => invalid(format!("{handle} is no adapter handle of this process")),
+        }
+    }
+
+    pub(crate) fn device(&self, process: ProcessId, handle: Handle) -> Result<u32, Refusal> {
+        self.process(process).device(handle)
+    }
+
+    /// A device on which work may be done.
+    pub(crate) fn active_device(&self, process: ProcessId, handle: Handle) -> Result<u32, Refusal> {
+        let device = self.device(process, handle)?;
+        self.require_active(device)?;
+        Ok(device)
+    }
+
+    pub(crate) fn require_active(&self, device: u32) -> Result<(), Refusal> {
+        let device = &self.processes.devices[device];
+        if device.state == DeviceExecutionState::ACTIVE {
+            return Ok(());
+        }
+        let why = format!("device {} is in execution state {}", device.handle, device.state.0);
+        refuse(NtStatus::DEVICE_REMOVED, why)
+    }
+
+    pub(crate) fn insert_handle(&mut self, process: ProcessId, local: Local) -> Result<Handle, Refusal> {
+        match self.process_mut(process).handles.insert(local) {
+            Some(handle) => Ok(handle),
+            None => refuse(
+                NtStatus::NO_MEMORY,
+                format!("the process has {} handles, the limit", limits::HANDLES_PER_PROCESS_MAX),
+            ),
+        }
+    }
+}
+
+impl Process {
+    /// The device that a handle names.
+    #[inline]
+    pub(crate) fn device(&self, handle: Handle) -> Result<u32, Refusal> {
+        match self.handles.get(handle) {
+            Some(Local::Device(device)) => Ok(device),
+            _ => invalid(format!("{handle} is no device handle of this process")),
+        }
+    }
+}

@@ -1,0 +1,28 @@
+//! What a process does on one adapter.
+
+use alloc::collections::BTreeSet;
+
+use d3dkmt::Handle;
+use serde::{Deserialize, Serialize};
+
+use crate::ProcessId;
+use crate::ddi::{DxgCpuEvent, KmdDevice};
+
+/// A device: what a process does on one adapter.
+#[derive(Serialize, Deserialize)]
+pub(crate) struct Device {
+    pub process: ProcessId,
+    pub handle: Handle,
+    pub adapter: u32,
+    pub state: d3dkmt::DeviceExecutionState,
+    /// Contexts and fences that die with the device.
+    pub children: BTreeSet<Handle>,
+    /// Its flag DisableGpuTimeout.
+    pub disable_gpu_timeout: bool,
+    /// What its driver calls it.
+    pub kmd: KmdDevice,
+    /// The CPU events that were created on it.
+    pub cpu_events: BTreeSet<DxgCpuEvent>,
+    /// The page fault that took it down, or all zero.
+    pub page_fault: d3dkmt::PageFaultState,
+}

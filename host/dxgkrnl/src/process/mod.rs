@@ -1,0 +1,178 @@
+//! A guest process as the kernel sees it: its handles, its fence slots, its pending waits by name.
+//!
+//! The first slot of its fence memory is no fence but its *status*: how many of its devices are not ACTIVE.
+//! It is stored before anybody hears that a device stopped, so a guest that finds a value reached and then
+//! reads 0 there needs to ask nobody (FEN-095).
+
+mod adapter;
+mod device;
+pub(crate) mod handles;
+pub(crate) mod names;
+pub(crate) mod slots;
+
+use alloc::collections::{BTreeMap, VecDeque};
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use d3dkmt::{EventId, Handle, limits};
+use serde::{Deserialize, Serialize};
+
+pub(crate) use device::Device;
+pub(crate) use slots::Slots;
+
+use crate::process::handles::{HandleTable, REFERENT_BITS, Referent};
+use crate::process::names::Names;
+use crate::slab::Slab;
+use crate::vidmm::vaspace::AddressSpace;
+use crate::vidsch::priority::CLASS_NORMAL;
+use crate::{Nanos, ProcessId, VmId};
+
+/// Processes, and the devices that they have.
+#[derive(Default, Serialize, Deserialize)]
+pub(crate) struct Processes {
+    pub(crate) by_id: BTreeMap<ProcessId, Process>,
+    pub(crate) devices: Slab<Device>,
+}
+
+/// What a local handle stands for: a position in one of the kernel's tables.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(crate) enum Local {
+    /// Ordinal of the adapter.
+    Adapter(u32),
+    Device(u32),
+    Context(u32),
+    Sync(SyncRef),
+    /// An open of a keyed mutex.
+    KeyedMutex(u32),
+    HwQueue(u32),
+    PagingQueue(u32),
+    /// An open of a resource, on a device.
+    Resource(u32),
+    /// An open of an allocation, on a device.
+    Allocation(u32),
+}
+
+/// An open of a sync object; and the object, so that both can be fetched at once.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(crate) struct SyncRef {
+    pub open: u32,
+    pub object: u32,
+}
+
+/// Bits of the position of an open beside that of its object.
+const OPEN_BITS: u32 = 29;
+
+const OBJECT_BITS: u32 = REFERENT_BITS - OPEN_BITS;
+
+impl Referent for Local {
+    fn pack(self) -> Option<(u64, u64)> {
+        let (kind, bits) = match self {
+            Local::Adapter(index) => (1, u64::from(index)),
+            Local::Device(index) => (2, u64::from(index)),
+            Local::Context(index) => (3, u64::from(index)),
+            // Half a billion objects do not fit any host: their tables alone are 60 GB.
+            Local::Sync(SyncRef { open, object }) if open >> OPEN_BITS != 0 || object >> OBJECT_BITS != 0 => {
+                return None;
+            }
+            Local::Sync(SyncRef { open, object }) => (4, u64::from(object) << OPEN_BITS | u64::from(open)),
+            Local::KeyedMutex(index) => (5, u64::from(index)),
+            Local::HwQueue(index) => (6, u64::from(index)),
+            Local::PagingQueue(index) => (7, u64::from(index)),
+            Local::Resource(index) => (8, u64::from(index)),
+            Local::Allocation(index) => (9, u64::from(index)),
+        };
+        Some((kind, bits))
+    }
+
+    #[inline]
+    fn unpack(kind: u64, bits: u64) -> Option<Self> {
+        let index = bits as u32;
+        Some(match kind {
+            1 => Local::Adapter(index),
+            2 => Local::Device(index),
+            3 => Local::Context(index),
+            4 => {
+                let open = (bits & ((1 << OPEN_BITS) - 1)) as u32;
+                Local::Sync(SyncRef { open, object: (bits >> OPEN_BITS) as u32 })
+            }
+            5 => Local::KeyedMutex(index),
+            6 => Local::HwQueue(index),
+            7 => Local::PagingQueue(index),
+            8 => Local::Resource(index),
+            9 => Local::Allocation(index),
+            _ => return None,
+        })
+    }
+}
+
+#[derive(Serialize, Deserialize)]
+pub(crate) struct Process {
+    pub vm: VmId,
+    pub pid: u32,
+    pub name: String,
+    pub handles: HandleTable<Local>,
+    pub slots: Slots,
+    /// Pending CPU waits by the guest's name for them.
+    pub waits: Names,
+    /// Pending acquires of keyed mutexes by the guest's name for them.
+    pub acquires: BTreeMap<EventId, u64>,
+    pub keyed_mutexes: usize,
+    pub allocations: usize,
+    pub contexts: usize,
+    pub hw_queues: usize,
+    /// CPU events that drivers signal.
+    pub cpu_events: usize,
+    /// `D3DKMT_SCHEDULINGPRIORITYCLASS`.
+    pub priority_class: u32,
+    /// When its work timed out on an engine, as far as it counts still.
+    pub engine_timeouts: VecDeque<Nanos>,
+    /// It timed out too often: it gets no device any more (TDR-004).
+    pub is_blocked: bool,
+    /// Devices that are not ACTIVE: what its status slot holds.
+    pub devices_stopped: u64,
+    /// What the queues of its contexts hold: see [`crate::vidsch::Packet::weight`].
+    pub queued_bytes: usize,
+    /// Bytes that it has made resident, by ordinal of the adapter.
+    pub resident_bytes: BTreeMap<u32, u64>,
+    /// GPU address spaces by ordinal of the adapter.
+    pub address_spaces: BTreeMap<u32, AddressSpace>,
+    /// Fences that an engine of the basic kind wrote and that were not looked at since (FEN-017).
+    pub written: Vec<u32>,
+}
+
+impl Process {
+    pub fn new(vm: VmId, pid: u32, name: String) -> Self {
+        Process {
+            vm,
+            pid,
+            name,
+            handles: HandleTable::new(limits::HANDLES_PER_PROCESS_MAX),
+            slots: Slots::default(),
+            waits: Names::default(),
+            acquires: BTreeMap::new(),
+            keyed_mutexes: 0,
+            allocations: 0,
+            contexts: 0,
+            hw_queues: 0,
+            cpu_events: 0,
+            priority_class: CLASS_NORMAL,
+            engine_timeouts: VecDeque::new(),
+            is_blocked: false,
+            devices_stopped: 0,
+            queued_bytes: 0,
+            resident_bytes: BTreeMap::new(),
+            address_spaces: BTreeMap::new(),
+            written: Vec::new(),
+        }
+    }
+
+    /// How many handles of this adapter the process has open.
+    pub fn opens_of_adapter(&self, adapter: u32) -> usize {
+        self.handles.iter().filter(|(_, local)| *local == Local::Adapter(adapter)).count()
+    }
+
+    /// Handles of the given kind, in order.
+    pub fn handles_where(&self, wanted: impl Fn(&Local) -> bool) -> Vec<Handle> {
+        self.handles.iter().filter(|(_, local)| wanted(local)).map(|(handle, _)| handle).collect()
+    }
+}

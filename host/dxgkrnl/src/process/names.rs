@@ -1,0 +1,72 @@
+//! The pending CPU waits of one process, by the guest's names for them.
+//!
+//! A wait that ends is not looked up here: that would cost a wake-up more than all the rest of it. Its entry goes
+//! *stale* - its slot has another wait by then, or none - and is swept out later, with its neighbours. Each time a
+//! wait comes or goes while more than a quarter of the entries are stale, one chunk of them is swept; so there are
+//! never many more entries than four for three waits, and no call pays for more than one chunk.
+
+use d3dkmt::EventId;
+use serde::{Deserialize, Serialize};
+
+use crate::ProcessId;
+use crate::sync::ordered::{Entry, Ordered};
+use crate::sync::waits::{WaitId, Waits};
+
+/// So many stale entries are not worth sweeping.
+const STALE_KEPT: usize = 64;
+
+/// See the module.
+#[derive(Default, Debug, Serialize, Deserialize)]
+pub(crate) struct Names {
+    entries: Ordered,
+    pending: usize,
+    /// Which chunk is swept next.
+    next: usize,
+}
+
+impl Names {
+    /// How many waits are pending.
+    pub fn len(&self) -> usize {
+        self.pending
+    }
+
+    /// The slot of the pending wait of this name.
+    pub fn find(&self, process: ProcessId, event: EventId, waits: &Waits) -> Option<u32> {
+        let slot = self.entries.find(event.0)?.wait;
+        waits.is_named(slot, process, event).then_some(slot)
+    }
+
+    /// Takes the name of a pending wait, which no other has.
+    pub fn insert(&mut self, process: ProcessId, event: EventId, slot: u32, waits: &Waits) {
+        self.pending += 1;
+        match self.entries.find_mut(event.0) {
+            Some(stale) => stale.wait = slot,
+            None => self.entries.insert(Entry { key: event.0, wait: slot, item: 0 }),
+        }
+        self.sweep(process, waits);
+    }
+
+    /// One of them has ended.
+    pub fn forget(&mut self, process: ProcessId, waits: &Waits) {
+        self.pending -= 1;
+        if self.pending == 0 {
+            self.entries.clear();
+        } else {
+            self.sweep(process, waits);
+        }
+    }
+
+    /// The pending waits in the order of their names.
+    pub fn iter(&self, process: ProcessId, waits: &Waits) -> impl Iterator<Item = WaitId> {
+        let named = move |entry: &&Entry| waits.is_named(entry.wait, process, EventId(entry.key));
+        self.entries.iter().filter(named).map(|entry| waits.id(entry.wait))
+    }
+
+    fn sweep(&mut self, process: ProcessId, waits: &Waits) {
+        let stale = self.entries.len() - self.pending;
+        if stale > STALE_KEPT + self.pending / 3 {
+            let named = |entry: &Entry| waits.is_named(entry.wait, process, EventId(entry.key));
+            self.next = self.entries.retain_in_chunk(self.next, named);
+        }
+    }
+}

@@ -1,0 +1,162 @@
+//! How processes come to the objects of others: global handles, NT handles, names, and other VMs.
+//!
+//! ```text
+//!   global handle   Shared alone, legacy types and keyed mutexes (FEN-046). Anybody of the VM who guesses it may
+//!                   open it. It ends with the last local handle (W-168).
+//!   NT handle       Shared and NtSecuritySharing. The guest's descriptor carries a token; the kernel knows what it
+//!                   opens, with which rights (FEN-068, FEN-069), under which name. It lives until its
+//!                   last descriptor is closed, wherever that is (`Input::NtHandleClosed`), or until its VM ends:
+//!                   not with the process that shared, which may have passed it on.
+//!   name            of NT handles: it ends with the last of them. Names are a VM's own, and compared without
+//!                   regard to case (W-148).
+//! ```
+//! The object lives while it has an open, an NT handle, or a packet that names it (W-127, W-141). Processes of the
+//! host itself count as one VM.
+//!
+//! Rights are those of the NT handle, not of the object: STANDARD_RIGHTS_READ to open it at all; without
+//! SYNC_OBJECT_WAIT or SYNC_OBJECT_SIGNAL what is opened by it cannot wait or signal, by CPU, by packet or by an
+//! engine's write. They become the open's NoWait and NoSignal.
+//!
+//! **Across VMs** (our own extension, off by default): a [`crate::Grant`] of the configuration says that an object of
+//! this name is one object in the named VMs. A name that is unknown in a VM is then looked for in the others of the
+//! grant, and from there on is a name of this VM too, so that the death of the VM it came from changes nothing.
+//!
+//! **Across adapters**: an object created with CrossAdapter can be opened on a device of another adapter (FEN-047).
+//! The open is of the adapter it was opened on; the value is one. A native fence opens there as a monitored one if that
+//! adapter has no native fences, and a monitored one as native if it has (FEN-116): `native`.
+
+mod share_calls;
+
+use alloc::collections::BTreeMap;
+use alloc::format;
+use alloc::string::String;
+
+use d3dkmt::{NtStatus, ShareToken, SyncObjectFlags, access, limits};
+use serde::{Deserialize, Serialize};
+
+use crate::VmId;
+use crate::error::{Refusal, refuse};
+use crate::process::handles::HandleTable;
+use crate::process::handles::Referent;
+
+/// What a global handle stands for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(crate) enum Global {
+    Sync(u32),
+    KeyedMutex(u32),
+    Resource(u32),
+}
+
+impl Referent for Global {
+    fn pack(self) -> Option<(u64, u64)> {
+        Some(match self {
+            Global::Sync(index) => (1, u64::from(index)),
+            Global::KeyedMutex(index) => (2, u64::from(index)),
+            Global::Resource(index) => (3, u64::from(index)),
+        })
+    }
+
+    fn unpack(kind: u64, bits: u64) -> Option<Self> {
+        match kind {
+            1 => Some(Global::Sync(bits as u32)),
+            2 => Some(Global::KeyedMutex(bits as u32)),
+            3 => Some(Global::Resource(bits as u32)),
+            _ => None,
+        }
+    }
+}
+
+/// What an NT handle is of.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(crate) enum Shared {
+    Sync(u32),
+    Resource(u32),
+    /// A resource with a keyed mutex and a synchronization object: they open together (FEN-066).
+    Guarded {
+        resource: u32,
+        mutex: u32,
+        sync: u32,
+    },
+}
+
+impl Shared {
+    pub fn name(self) -> &'static str {
+        match self {
+            Shared::Sync(_) => "a synchronization object",
+            Shared::Resource(_) => "a resource",
+            Shared::Guarded { .. } => "a resource with a keyed mutex and a synchronization object",
+        }
+    }
+}
+
+/// An NT handle of shared objects.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Share {
+    pub what: Shared,
+    pub vm: VmId,
+    pub access: u32,
+    /// A key of [`Sharing::names`], with its VM.
+    pub name: Option<String>,
+}
+
+/// An object's name in one VM.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Named {
+    pub what: Shared,
+    /// As it was given to ShareObjects (W-125); the key has it folded.
+    pub given: String,
+    /// NT handles that have it.
+    pub handles: usize,
+}
+
+/// NT handles and names.
+#[derive(Serialize, Deserialize)]
+pub(crate) struct Sharing {
+    /// Global (shared) handles of legacy objects and keyed mutexes.
+    pub(crate) globals: HandleTable<Global>,
+    pub shares: BTreeMap<ShareToken, Share>,
+    /// Names as [`folded`].
+    pub names: BTreeMap<(VmId, String), Named>,
+    pub of_vm: BTreeMap<VmId, usize>,
+}
+
+impl Default for Sharing {
+    fn default() -> Self {
+        Sharing {
+            globals: HandleTable::new(limits::HANDLES_PER_PROCESS_MAX),
+            shares: BTreeMap::new(),
+            names: BTreeMap::new(),
+            of_vm: BTreeMap::new(),
+        }
+    }
+}
+
+/// A name for comparison: each character in upper case where that is one character, as in NT's own table.
+fn folded(name: &str) -> Result<String, Refusal> {
+    let units = name.encode_utf16().count();
+    if units == 0 || units > limits::SHARE_NAME_UNITS_MAX || name.contains(['\\', '\0']) {
+        let most = limits::SHARE_NAME_UNITS_MAX;
+        let why = format!("a name of {units} units: 1 to {most}, without backslash and NUL, are possible");
+        return refuse(NtStatus::OBJECT_NAME_INVALID, why);
+    }
+    let upper = |one: char| {
+        let mut upper = one.to_uppercase();
+        if upper.len() == 1 { upper.next().unwrap_or(one) } else { one }
+    };
+    Ok(name.chars().map(upper).collect())
+}
+
+pub(crate) fn require_readable(rights: u32) -> Result<(), Refusal> {
+    if rights & access::STANDARD_RIGHTS_READ != 0 {
+        return Ok(());
+    }
+    let why = format!("access {rights:#x} lacks STANDARD_RIGHTS_READ: the object is inaccessible by it");
+    refuse(NtStatus::ACCESS_DENIED, why)
+}
+
+pub(crate) fn denied_by_rights(rights: u32) -> SyncObjectFlags {
+    let mut denied = SyncObjectFlags::empty();
+    denied.set(SyncObjectFlags::NO_WAIT, rights & access::SYNC_OBJECT_WAIT == 0);
+    denied.set(SyncObjectFlags::NO_SIGNAL, rights & access::SYNC_OBJECT_SIGNAL == 0);
+    denied
+}

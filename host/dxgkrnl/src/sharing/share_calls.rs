@@ -1,0 +1,440 @@
+//! The calls that share objects and open what is shared. See `mod.rs` for the rules.
+
+use alloc::collections::BTreeMap;
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use d3dkmt::{
+    Handle, HandleKind, NtStatus, Reply, ShareToken, SyncObjectFlags, SyncObjectType, access, limits,
+};
+
+use super::{Global, Named, Share, Shared, denied_by_rights, folded, require_readable};
+use crate::ddi::Miniport;
+use crate::effects::Effects;
+use crate::error::{CallResult, Refusal, invalid, refuse};
+use crate::kernel::Kernel;
+use crate::process::Local;
+use crate::sync::mapping::Mapping;
+use crate::sync::waits::WaitItem;
+use crate::sync::{check_flags, is_mapped};
+use crate::{ProcessId, VmId};
+
+/// What processes of the host itself are called in a grant.
+const HOST_NAME: &str = "host";
+
+/// The rights that a desired access comes to.
+fn granted(desired_access: u32) -> u32 {
+    if desired_access & access::GENERIC_ALL != 0 {
+        return desired_access | access::SYNC_OBJECT_ALL_ACCESS;
+    }
+    desired_access
+}
+
+impl<M: Miniport> Kernel<M> {
+    // Global handles.
+
+    pub(crate) fn new_global(&mut self, global: Global) -> Result<Handle, Refusal> {
+        match self.sharing.globals.insert(global) {
+            // Same table shape, other instance bits (W-004); the local sequence is untouched (W-008).
+            Some(handle) => Ok(Handle::global(handle.index(), handle.unique())),
+            None => refuse(NtStatus::NO_MEMORY, "there are no global handles left"),
+        }
+    }
+
+    pub(crate) fn global(&self, handle: Handle) -> Option<Global> {
+        if handle.kind() != HandleKind::Global {
+            return None;
+        }
+        self.sharing.globals.get(Handle::local(handle.index(), handle.unique()))
+    }
+
+    pub(crate) fn end_global(&mut self, handle: Handle) {
+        self.sharing.globals.remove(Handle::local(handle.index(), handle.unique()));
+    }
+
+    /// The last local handle may be gone: the global one goes with it, whatever packets still name the object.
+    pub(crate) fn end_global_of(&mut self, object: u32) {
+        if !self.sync.objects[object].is_open()
+            && let Some(global) = self.sync.objects.take_global(object)
+        {
+            self.end_global(global);
+        }
+    }
+
+    /// `D3DKMTOpenSynchronizationObject`: by global handle, which no object of another VM has for this process.
+    pub(crate) fn open_by_global(
+        &mut self,
+        process: ProcessId,
+        shared: Handle,
+        effects: &mut Effects,
+    ) -> CallResult {
+        let object = match self.global(shared) {
+            Some(Global::Sync(object)) if self.is_of_vm(object, self.process(process).vm) => object,
+            _ => return invalid(format!("{shared} is no global handle of a synchronization object")),
+        };
+        self.require_started(self.sync.objects[object].adapter)?;
+        Ok(Reply::SyncObject(self.open_object(
+            process,
+            None,
+            object,
+            SyncObjectFlags::empty(),
+            Mapping::default(),
+            effects,
+        )?))
+    }
+
+    /// An object with a global handle has an open, and all its opens are of one VM.
+    fn is_of_vm(&self, object: u32, vm: VmId) -> bool {
+        let open = self.sync.objects[object].opens().next().map(|open| self.sync.opens[open].process);
+        open.and_then(|process| self.processes.by_id.get(&process)).is_some_and(|process| process.vm == vm)
+    }
+
+    // NT handles.
+
+    /// `D3DKMTShareObjects`: {sync object}, {allocation}, or {allocation, keyed mutex, sync object} (FEN-066). An
+    /// allocation is named by itself or by its resource.
+    pub(crate) fn share_objects(
+        &mut self,
+        process: ProcessId,
+        objects: &[Handle],
+        desired_access: u32,
+        name: Option<&str>,
+        token: ShareToken,
+    ) -> CallResult {
+        let what = match *objects {
+            [one] => self.shareable_alone(process, one)?,
+            [resource, mutex, sync] => self.shareable_together(process, resource, mutex, sync)?,
+            _ => return refuse_bundle(objects),
+        };
+        let vm = self.process(process).vm;
+        let name = match name {
+            Some(name) => Some((folded(name)?, String::from(name))),
+            None => None,
+        };
+        if name.as_ref().is_some_and(|(key, _)| self.sharing.names.contains_key(&(vm, key.clone()))) {
+            return refuse(NtStatus::OBJECT_NAME_COLLISION, "an object of this VM has this name");
+        }
+        self.add_share(vm, token, what, desired_access, name)
+    }
+
+    fn shareable_alone(&self, process: ProcessId, handle: Handle) -> Result<Shared, Refusal> {
+        match self.process(process).handles.get(handle) {
+            Some(Local::KeyedMutex(_)) => {
+                invalid(format!("{handle} is a keyed mutex: it is shared with an allocation only (FEN-066)"))
+            }
+            Some(Local::Resource(_) | Local::Allocation(_)) => {
+                Ok(Shared::Resource(self.shareable_resource(process, handle)?))
+            }
+            _ => Ok(Shared::Sync(self.shareable_object(process, handle)?)),
+        }
+    }
+
+    fn shareable_together(
+        &self,
+        process: ProcessId,
+        resource: Handle,
+        mutex: Handle,
+        sync: Handle,
+    ) -> Result<Shared, Refusal> {
+        let resource = self.shareable_resource(process, resource)?;
+        let (_, mutex_index) = self.keyed_mutex(process, mutex)?;
+        if self.keyed.mutexes[mutex_index].global.is_some() {
+            return invalid(format!("{mutex} was not created with NtSecuritySharing"));
+        }
+        let object = self.shareable_object(process, sync)?;
+        let object_type = self.sync.objects[object].object_type;
+        if is_mapped(object_type) {
+            return invalid(format!(
+                "{sync} is a {}: with an allocation goes a type without a value in memory",
+                object_type.name()
+            ));
+        }
+        Ok(Shared::Guarded { resource, mutex: mutex_index, sync: object })
+    }
+
+    fn shareable_object(&self, process: ProcessId, handle: Handle) -> Result<u32, Refusal> {
+        let (_, object) = self.sync_object(process, handle)?;
+        let nt_shared = SyncObjectFlags::SHARED | SyncObjectFlags::NT_SECURITY_SHARING;
+        if !self.sync.objects[object].flags.contains(nt_shared) {
+            return invalid(format!("{handle} was not created with Shared and NtSecuritySharing"));
+        }
+        Ok(object)
+    }
+
+    /// `D3DKMTOpenSyncObjectNtHandleFromName`: one more NT handle, with rights of its own.
+    pub(crate) fn open_nt_handle_from_name(
+        &mut self,
+        process: ProcessId,
+        name: &str,
+        desired_access: u32,
+        token: ShareToken,
+    ) -> CallResult {
+        let vm = self.process(process).vm;
+        let name = folded(name)?;
+        let key = (vm, name);
+        let Some(named) = self.sharing.names.get(&key).or_else(|| self.lent(&key)) else {
+            return refuse(NtStatus::OBJECT_NAME_NOT_FOUND, "no object that this VM may open has this name");
+        };
+        require_readable(granted(desired_access))?;
+        let (what, given) = (named.what, named.given.clone());
+        self.add_share(vm, token, what, desired_access, Some((key.1, given)))
+    }
+
+    /// The object that a grant lets this VM open by a name of another VM.
+    fn lent(&self, (vm, name): &(VmId, String)) -> Option<&Named> {
+        let of_name = |grant: &&crate::Grant| folded(&grant.name).as_ref() == Ok(name);
+        let grants = self.config.grants.iter().filter(of_name);
+        let mut lenders = grants
+            .filter(|grant| grant.vms.iter().any(|one| self.is_called(*vm, one)))
+            .flat_map(|grant| &grant.vms);
+        lenders.find_map(|lender| {
+            let mut named = self.sharing.names.iter().filter(|((_, other), _)| other == name);
+            named.find_map(|((owner, _), named)| self.is_called(*owner, lender).then_some(named))
+        })
+    }
+
+    fn is_called(&self, vm: VmId, name: &str) -> bool {
+        match vm {
+            VmId::HOST => name == HOST_NAME,
+            vm => {
+                name != HOST_NAME && self.guests.vms.get(&vm).is_some_and(|known| known.config.name == name)
+            }
+        }
+    }
+
+    /// `name` as it is compared and as it was given.
+    fn add_share(
+        &mut self,
+        vm: VmId,
+        token: ShareToken,
+        what: Shared,
+        desired_access: u32,
+        name: Option<(String, String)>,
+    ) -> CallResult {
+        if self.sharing.shares.contains_key(&token) {
+            return invalid("this share token is in use");
+        }
+        let shares = self.sharing.of_vm.entry(vm).or_default();
+        if *shares >= limits::SHARES_PER_VM_MAX {
+            return refuse(NtStatus::NO_MEMORY, format!("the VM has {shares} NT handles, the limit"));
+        }
+        *shares += 1;
+        let name = name.map(|(name, given)| {
+            let named = Named { what, given, handles: 0 };
+            self.sharing.names.entry((vm, name.clone())).or_insert(named).handles += 1;
+            name
+        });
+        self.sharing.shares.insert(token, Share { what, vm, access: granted(desired_access), name });
+        if let Shared::Sync(object) | Shared::Guarded { sync: object, .. } = what {
+            self.sync.objects.hold(object);
+        }
+        if let Shared::Resource(resource) | Shared::Guarded { resource, .. } = what {
+            self.vidmm.memory.resources[resource].shares += 1;
+        }
+        if let Shared::Guarded { mutex, .. } = what {
+            self.keyed.mutexes[mutex].shares += 1;
+        }
+        Ok(Reply::None)
+    }
+
+    /// An NT handle is gone: what it was of may be, too.
+    fn release_shared(&mut self, what: Shared, effects: &mut Effects) {
+        if let Shared::Guarded { mutex, .. } = what {
+            self.keyed.mutexes[mutex].shares -= 1;
+            self.drop_mutex_if_unused(mutex);
+        }
+        if let Shared::Resource(resource) | Shared::Guarded { resource, .. } = what {
+            self.vidmm.memory.resources[resource].shares -= 1;
+            self.drop_resource_if_unused(resource);
+        }
+        if let Shared::Sync(object) | Shared::Guarded { sync: object, .. } = what {
+            self.release_reference(object, effects);
+        }
+    }
+
+    /// `D3DKMTOpenSyncObjectFromNtHandle2`, and the first form of it without a device.
+    pub(crate) fn open_sync_object(
+        &mut self,
+        process: ProcessId,
+        device: Option<Handle>,
+        token: ShareToken,
+        flags: SyncObjectFlags,
+        engine_affinity: u32,
+        effects: &mut Effects,
+    ) -> CallResult {
+        let device = device.map(|device| self.active_device(process, device)).transpose()?;
+        let (object, rights) = self.shared_sync_object(process, token)?;
+        require_readable(rights)?;
+        let (object_type, adapter) =
+            (self.sync.objects[object].object_type, self.sync.objects[object].adapter);
+        // What sharing it was created with is not asked again of the opener (W-145).
+        if flags.contains(SyncObjectFlags::SIGNAL_BY_KMD) {
+            return invalid("SignalByKmd is for who creates the object: the driver signals one event");
+        }
+        let own = flags | SyncObjectFlags::SHARED | SyncObjectFlags::NT_SECURITY_SHARING;
+        check_flags(object_type, own)?;
+        match device {
+            None => {
+                self.require_started(adapter)?;
+                if !is_of_no_device(object_type) {
+                    return invalid(format!("a {} is opened on a device (FEN-064)", object_type.name()));
+                }
+            }
+            Some(device) => {
+                let crosses = self.sync.objects[object].flags.contains(SyncObjectFlags::CROSS_ADAPTER);
+                let own = self.processes.devices[device].adapter;
+                if own != adapter && !crosses {
+                    return invalid("the shared object is on another adapter and has no CrossAdapter");
+                }
+                if object_type == SyncObjectType::NATIVE_FENCE && self.adapter_has_native_fences(process, own)
+                {
+                    return invalid(
+                        "a native fence opens by OpenNativeFenceFromNtHandle on an adapter that has them",
+                    );
+                }
+            }
+        }
+        self.check_affinity(process, adapter, engine_affinity)?;
+        if is_mapped(object_type)
+            && let Some(reply) = self.fence_memory_missing(process)?
+        {
+            return Ok(reply);
+        }
+        let flags = flags | denied_by_rights(rights);
+        let mapping = Mapping { engine_affinity, ..Mapping::default() };
+        let paging_queue = device.map(|device| self.mapping_queue(device)).transpose()?.flatten();
+        let mut opened = self.open_object(process, device, object, flags, mapping, effects)?;
+        if let (Some(paging_queue), Some(slot)) = (paging_queue, opened.slot)
+            && !flags.contains(SyncObjectFlags::NO_GPU_ACCESS)
+        {
+            let (open, _) = self.sync_object(process, opened.object)?;
+            opened.paging_fence_value = self.map_opened_fence(paging_queue, open, slot);
+        }
+        Ok(Reply::SyncObject(opened))
+    }
+
+    /// The synchronization object of an NT handle, and the rights that the handle gives.
+    pub(crate) fn shared_sync_object(
+        &self,
+        process: ProcessId,
+        token: ShareToken,
+    ) -> Result<(u32, u32), Refusal> {
+        let share = self.share(process, token)?;
+        match share.what {
+            Shared::Sync(object) => Ok((object, share.access)),
+            other => {
+                let why =
+                    format!("the NT handle is of {}, not of a synchronization object alone", other.name());
+                refuse(NtStatus::OBJECT_TYPE_MISMATCH, why)
+            }
+        }
+    }
+
+    /// The NT handle of this token, for processes of its VM.
+    pub(crate) fn share(&self, process: ProcessId, token: ShareToken) -> Result<&Share, Refusal> {
+        let share = self.sharing.shares.get(&token).filter(|share| share.vm == self.process(process).vm);
+        share.map_or_else(
+            || refuse(NtStatus::INVALID_HANDLE, "the NT handle names no shared object of this VM"),
+            Ok,
+        )
+    }
+
+    /// The last descriptor of an NT handle is closed. A token that no object was shared by, because the call was
+    /// refused, is none here.
+    pub(crate) fn nt_handle_closed(&mut self, vm: VmId, token: ShareToken, effects: &mut Effects) {
+        if self.sharing.shares.get(&token).is_some_and(|share| share.vm == vm) {
+            self.end_share(token, effects);
+        }
+    }
+
+    fn end_share(&mut self, token: ShareToken, effects: &mut Effects) {
+        let Some(Share { what, vm, name, .. }) = self.sharing.shares.remove(&token) else { return };
+        if let Some(shares) = self.sharing.of_vm.get_mut(&vm) {
+            *shares -= 1;
+            if *shares == 0 {
+                self.sharing.of_vm.remove(&vm);
+            }
+        }
+        if let Some(key) = name.map(|name| (vm, name))
+            && let Some(named) = self.sharing.names.get_mut(&key)
+        {
+            named.handles -= 1;
+            if named.handles == 0 {
+                self.sharing.names.remove(&key);
+            }
+        }
+        self.release_shared(what, effects);
+    }
+
+    /// A VM ends, and every descriptor in it.
+    pub(crate) fn end_shares_of(&mut self, vm: VmId, effects: &mut Effects) {
+        let of_vm = |(token, share): (&ShareToken, &Share)| (share.vm == vm).then_some(*token);
+        let tokens: Vec<ShareToken> = self.sharing.shares.iter().filter_map(of_vm).collect();
+        for token in tokens {
+            self.end_share(token, effects);
+        }
+    }
+
+    /// The adapter that an item of a wait is on: that of its open, while it has one.
+    pub(crate) fn adapter_of(&self, item: &WaitItem) -> u32 {
+        let open = item.open.and_then(|open| self.sync.opens.get(open));
+        open.map_or_else(|| self.sync.objects[item.object].adapter, |open| open.adapter)
+    }
+
+    /// What is counted twice and does not agree.
+    pub(crate) fn sharing_miscounted(&self) -> Option<&'static str> {
+        let mut names = BTreeMap::new();
+        let mut of_vm = BTreeMap::new();
+        for share in self.sharing.shares.values() {
+            *of_vm.entry(share.vm).or_insert(0) += 1;
+            if let Some(name) = &share.name {
+                *names.entry((share.vm, name.clone())).or_insert(0) += 1;
+            }
+        }
+        if of_vm != self.sharing.of_vm {
+            return Some("the shares of a VM");
+        }
+        let shares_of = |is_it: &dyn Fn(Shared) -> bool| {
+            self.sharing.shares.values().filter(|share| is_it(share.what)).count()
+        };
+        let of_resource = |index: u32| {
+            shares_of(&|what| match what {
+                Shared::Resource(resource) | Shared::Guarded { resource, .. } => resource == index,
+                Shared::Sync(_) => false,
+            })
+        };
+        let of_mutex =
+            |index: u32| shares_of(&|what| matches!(what, Shared::Guarded { mutex, .. } if mutex == index));
+        if self.vidmm.memory.resources.iter().any(|(index, one)| one.shares != of_resource(index))
+            || self.keyed.mutexes.iter().any(|(index, one)| one.shares != of_mutex(index))
+        {
+            return Some("the NT handles of a resource or of a keyed mutex");
+        }
+        let kept = self.sharing.names.iter().map(|(key, named)| (key, named.handles));
+        if !kept.eq(names.iter().map(|(key, handles)| (key, *handles))) {
+            return Some("the names of shared objects");
+        }
+        let sync = self.sync.objects.iter().filter(|(_, object)| object.global().is_some()).count();
+        (self.sharing.globals.len() != sync + self.keyed.globals() + self.vidmm.memory.globals())
+            .then_some("the global handles")
+    }
+}
+
+/// Why several objects, or none, are not shared by one NT handle.
+fn refuse_bundle(objects: &[Handle]) -> CallResult {
+    let most = limits::OBJECTS_PER_SHARE_MAX;
+    let count = objects.len();
+    if count == 0 || count > most {
+        return invalid(format!("an NT handle is of 1 to {most} objects, not {count} (FEN-041)"));
+    }
+    invalid(format!(
+        "{count} objects: only {{allocation, keyed mutex, sync object}} are shared together (FEN-066)"
+    ))
+}
+
+/// Legacy types need no device to be opened (W-141).
+fn is_of_no_device(object_type: SyncObjectType) -> bool {
+    use SyncObjectType as T;
+    matches!(object_type, T::MUTEX | T::SEMAPHORE | T::FENCE | T::CPU_NOTIFICATION)
+}

@@ -1,0 +1,346 @@
+//! Synchronization objects are created, opened and destroyed. See `open.rs` for the rules.
+
+use alloc::format;
+use alloc::vec::Vec;
+
+use d3dkmt::{
+    CreatedSyncObject, Handle, NtStatus, Reply, SyncObjectFlags, SyncObjectInfo, SyncObjectType, limits,
+};
+
+use super::open::{Open, check_flags, is_mapped};
+use crate::ddi::{Edge, Miniport};
+use crate::effects::{Effects, FenceStore};
+use crate::error::{CallResult, Refusal, invalid, refuse};
+use crate::kernel::Kernel;
+use crate::process::{Local, Process, SyncRef};
+use crate::sharing::Global;
+use crate::sync::mapping::Mapping;
+use crate::sync::object::SyncObject;
+use crate::sync::waits::WaitOwner;
+use crate::{ProcessId, policy::DestroyedWait};
+
+/// What a new object's value is, by type; refuses what cannot be created.
+fn initial_value(info: &SyncObjectInfo, legacy: bool) -> Result<u64, Refusal> {
+    use SyncObjectType as T;
+    let name = info.object_type.name();
+    if legacy && !matches!(info.object_type, T::MUTEX | T::SEMAPHORE) {
+        return invalid(format!("{name} cannot be created by the first form of the call"));
+    }
+    if legacy && !info.flags.is_empty() {
+        return invalid("the first form of the call has no flags");
+    }
+    match info.object_type {
+        T::MUTEX => Ok(u64::from(info.initial_state)),
+        T::SEMAPHORE if info.initial_count > info.max_count => {
+            invalid(format!("InitialCount {} is above MaxCount {}", info.initial_count, info.max_count))
+        }
+        T::SEMAPHORE => Ok(u64::from(info.initial_count)),
+        T::FENCE | T::MONITORED_FENCE => Ok(info.initial_value),
+        T::CPU_NOTIFICATION if info.event.is_none() => {
+            refuse(NtStatus::INVALID_HANDLE, "CPU_NOTIFICATION needs an event")
+        }
+        T::CPU_NOTIFICATION => Ok(0),
+        // The display counts from 0.
+        T::PERIODIC_MONITORED_FENCE => Ok(0),
+        _ => invalid(format!("synchronization object type {} is unknown here", info.object_type.0)),
+    }
+}
+
+impl<M: Miniport> Kernel<M> {
+    pub(crate) fn create_sync_object(
+        &mut self,
+        process: ProcessId,
+        device: Handle,
+        info: &SyncObjectInfo,
+        legacy: bool,
+        effects: &mut Effects,
+    ) -> CallResult {
+        let device_handle = device;
+        let device = self.active_device(process, device)?;
+        let value = initial_value(info, legacy)?;
+        check_flags(info.object_type, info.flags)?;
+        self.check_affinity(process, self.processes.devices[device].adapter, info.engine_affinity)?;
+        self.check_periodic(process, device, info)?;
+        if is_mapped(info.object_type)
+            && let Some(reply) = self.fence_memory_missing(process)?
+        {
+            return Ok(reply);
+        }
+        let adapter = self.processes.devices[device].adapter;
+        let cpu_event = self.begin_cpu_event(process, device, info, effects)?;
+        let object = self.new_object(info.object_type, info.flags, value, adapter);
+        if let Err(refusal) = self.begin_notification(object, info) {
+            self.sync.objects.remove(object);
+            return Err(refusal);
+        }
+        let mapping = Mapping { engine_affinity: info.engine_affinity, ..Mapping::default() };
+        let mut created = match self.open_object(process, Some(device), object, info.flags, mapping, effects)
+        {
+            Ok(created) => created,
+            Err(refusal) => {
+                self.end_notification_of(object);
+                self.sync.objects.remove(object);
+                if let Some(cpu_event) = cpu_event {
+                    self.end_cpu_event(cpu_event, effects);
+                }
+                return Err(refusal);
+            }
+        };
+        self.name_cpu_event(cpu_event, process, created.object);
+        self.sync.legacy.add(object, info, process, device_handle);
+        let global = info.flags.contains(SyncObjectFlags::SHARED)
+            && !info.flags.contains(SyncObjectFlags::NT_SECURITY_SHARING);
+        if global {
+            match self.new_global(Global::Sync(object)) {
+                Ok(handle) => {
+                    self.sync.objects.set_global(object, handle);
+                    created.shared_handle = handle;
+                }
+                Err(refusal) => {
+                    self.destroy_sync_object(process, created.object, effects)?;
+                    return Err(refusal);
+                }
+            }
+        }
+        Ok(Reply::SyncObject(created))
+    }
+
+    /// An object that nothing names yet.
+    pub(crate) fn new_object(
+        &mut self,
+        object_type: SyncObjectType,
+        flags: SyncObjectFlags,
+        value: u64,
+        adapter: u32,
+    ) -> u32 {
+        self.sync.objects.insert(SyncObject::new(object_type, flags, adapter), value)
+    }
+
+    /// What to say if the process has no fence slot left: bring memory, or the limit is reached.
+    pub(crate) fn fence_memory_missing(&self, process: ProcessId) -> Result<Option<Reply>, Refusal> {
+        let slots = &self.process(process).slots;
+        if slots.has_room() {
+            return Ok(None);
+        }
+        if slots.capacity() >= limits::FENCE_SLOTS_PER_PROCESS_MAX {
+            let why = format!("the process has {} fences, the limit", slots.capacity());
+            return refuse(NtStatus::NO_MEMORY, why);
+        }
+        Ok(Some(Reply::FenceMemoryExhausted))
+    }
+
+    /// Gives a process a handle to an object, with a slot that holds the value before anybody hears of it.
+    pub(crate) fn open_object(
+        &mut self,
+        process: ProcessId,
+        device: Option<u32>,
+        object: u32,
+        flags: SyncObjectFlags,
+        mapping: Mapping,
+        effects: &mut Effects,
+    ) -> Result<CreatedSyncObject, Refusal> {
+        self.open_object_at(process, device, object, flags, (mapping, None), effects)
+    }
+
+    /// The same with a slot that another open of the process has.
+    pub(crate) fn open_object_at(
+        &mut self,
+        process: ProcessId,
+        device: Option<u32>,
+        object: u32,
+        flags: SyncObjectFlags,
+        (mapping, at): (Mapping, Option<u32>),
+        effects: &mut Effects,
+    ) -> Result<CreatedSyncObject, Refusal> {
+        let monitored = is_mapped(self.sync.objects[object].object_type);
+        if self.sync.objects[object].opens_count() >= limits::OPENS_PER_OBJECT_MAX {
+            let why = format!("the object is open {} times, the limit", limits::OPENS_PER_OBJECT_MAX);
+            return refuse(NtStatus::NO_MEMORY, why);
+        }
+        let open = self.sync.opens.insert(Open {
+            process,
+            handle: Handle::NULL,
+            object,
+            device: device.filter(|_| monitored),
+            adapter: device
+                .map_or(self.sync.objects[object].adapter, |device| self.processes.devices[device].adapter),
+            flags,
+            slot: None,
+            mapping,
+        });
+        let handle = match self.insert_handle(process, Local::Sync(SyncRef { open, object })) {
+            Ok(handle) => handle,
+            Err(refusal) => {
+                self.sync.opens.remove(open);
+                return Err(refusal);
+            }
+        };
+        let slot = match at {
+            None if monitored => self.process_mut(process).slots.allocate(open),
+            at => at,
+        };
+        self.sync.opens[open].handle = handle;
+        self.sync.opens[open].slot = slot;
+        self.sync.objects.add_open(object, open, &self.sync.opens);
+        if let Some(device) = self.sync.opens[open].device {
+            self.processes.devices[device].children.insert(handle);
+        }
+        let mut gpu_address = 0;
+        if let Some(slot) = slot {
+            effects.stores.push(FenceStore { process, slot, value: self.sync.objects.value(object) });
+            if !flags.contains(SyncObjectFlags::NO_GPU_ACCESS) {
+                gpu_address = self.engine_address(self.sync.opens[open].adapter, slot);
+            }
+        }
+        Ok(CreatedSyncObject {
+            object: handle,
+            shared_handle: Handle::NULL,
+            slot,
+            gpu_address,
+            paging_fence_value: 0,
+        })
+    }
+
+    /// Destroys a local handle. CPU waits made through it are released (FEN-058); waits and signals
+    /// in context queues are not: they keep the object alive.
+    pub(crate) fn destroy_sync_object(
+        &mut self,
+        process: ProcessId,
+        handle: Handle,
+        effects: &mut Effects,
+    ) -> CallResult {
+        if self.is_progress_fence(process, handle) {
+            return invalid(format!("{handle} is the progress fence of a hardware queue and goes with it"));
+        }
+        self.end_sync_object(process, handle, effects)
+    }
+
+    /// Whether a handle is the progress fence of a hardware queue.
+    pub(crate) fn is_progress_fence(&self, process: ProcessId, handle: Handle) -> bool {
+        self.sync_object(process, handle)
+            .is_ok_and(|(_, object)| self.vidsch.progress_fences.contains_key(&object))
+    }
+
+    /// Ends an open, whatever it is for.
+    pub(crate) fn end_sync_object(
+        &mut self,
+        process: ProcessId,
+        handle: Handle,
+        effects: &mut Effects,
+    ) -> CallResult {
+        let (id, _) = self.sync_object(process, handle)?;
+        self.end_cpu_event_of(process, handle, effects);
+        self.process_mut(process).handles.remove(handle);
+        let open = self.sync.opens.remove(id).expect("a handle names a live open");
+        self.native_open_ended(id, &open);
+        if let Some(device) = open.device {
+            self.processes.devices[device].children.remove(&handle);
+        }
+        self.sync.objects.remove_open(open.object, id, &self.sync.opens);
+        self.remember_open(&open);
+        if let Some(slot) = open.slot {
+            self.release_slot(slot, &open);
+        }
+        let object = &self.sync.objects[open.object];
+        if object.flags.contains(SyncObjectFlags::UNWAIT_CPU_WAITERS_ONLY_ON_DESTROY) {
+            self.forget_open(open.object, id);
+        } else {
+            self.release_cpu_waiters(open.object, Some(id), effects);
+        }
+        self.end_global_of(open.object);
+        self.drop_object_if_unused(open.object, effects);
+        Ok(Reply::None)
+    }
+
+    /// Waits that outlive the open they were made through no longer name it: its index may be reused.
+    fn forget_open(&mut self, object: u32, open: u32) {
+        for entry in self.sync.objects.waiters(object) {
+            self.sync.waits.forget_open(entry.wait, entry.item, open);
+        }
+    }
+
+    /// Ends the CPU waits on an object: those made through `open`, or all.
+    fn release_cpu_waiters(&mut self, object: u32, open: Option<u32>, effects: &mut Effects) {
+        let status = match self.config.policy.destroyed_wait {
+            DestroyedWait::Success => NtStatus::SUCCESS,
+            DestroyedWait::DeviceRemoved => NtStatus::DEVICE_REMOVED,
+        };
+        self.end_cpu_waits(object, open, status, "its fence was destroyed", effects);
+    }
+
+    /// Ends the CPU waits on an object, those made through `open` or all, with a status and for a reason.
+    pub(crate) fn end_cpu_waits(
+        &mut self,
+        object: u32,
+        open: Option<u32>,
+        status: NtStatus,
+        why: &str,
+        effects: &mut Effects,
+    ) {
+        let released: Vec<_> = self
+            .sync
+            .objects
+            .waiters(object)
+            .filter(|entry| {
+                let wait = self.sync.waits.at(entry.wait);
+                let item = self.sync.waits.items(wait).as_ref()[entry.item as usize];
+                matches!(wait.owner(), WaitOwner::Cpu { .. })
+                    && open.is_none_or(|open| item.open == Some(open))
+            })
+            .map(|entry| self.sync.waits.id(entry.wait))
+            .collect();
+        for wait in released {
+            // One wait may name the object twice.
+            let Some(wait) = self.end_wait(wait, effects) else { continue };
+            if let WaitOwner::Cpu { process, event } = wait.owner() {
+                self.note(process, format!("wait {} ended: {why}", event.0), effects);
+                self.wake(process, event, status, effects);
+            }
+        }
+    }
+
+    /// Frees an object that nothing names any more.
+    pub(crate) fn drop_object_if_unused(&mut self, object: u32, effects: &mut Effects) {
+        let state = &self.sync.objects[object];
+        if state.is_open() || state.references > 0 {
+            return;
+        }
+        self.release_cpu_waiters(object, None, effects);
+        self.native_object_ended(object);
+        self.end_notification_of(object);
+        self.sync.objects.remove(object);
+        self.sync.legacy.remove(object);
+        self.past.forget(object);
+        self.edge(Edge::FenceGone { fence: object.into() });
+    }
+
+    pub(crate) fn release_reference(&mut self, object: u32, effects: &mut Effects) {
+        self.sync.objects.release(object);
+        self.drop_object_if_unused(object, effects);
+    }
+
+    /// The open and the object that a handle of this process names.
+    pub(crate) fn sync_object(&self, process: ProcessId, handle: Handle) -> Result<(u32, u32), Refusal> {
+        self.process(process).sync_object(handle)
+    }
+}
+
+impl Process {
+    /// The open and the object that a handle names.
+    #[inline]
+    pub(crate) fn sync_object(&self, handle: Handle) -> Result<(u32, u32), Refusal> {
+        match self.find_sync_object(handle) {
+            Some(SyncRef { open, object }) => Ok((open, object)),
+            None => invalid(format!("{handle} is no synchronization object of this process")),
+        }
+    }
+
+    /// The same without a reason.
+    #[inline]
+    pub(crate) fn find_sync_object(&self, handle: Handle) -> Option<SyncRef> {
+        match self.handles.get(handle) {
+            Some(Local::Sync(named)) => Some(named),
+            _ => None,
+        }
+    }
+}

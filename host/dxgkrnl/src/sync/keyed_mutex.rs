@@ -1,0 +1,141 @@
+//! Keyed mutexes: they belong to processes, not to devices.
+//!
+//! ```text
+//!            Acquire(key) by the key of the last Release           the owner's handle ends
+//!   Free ------------------------------------------------> Owned --------------------------> Abandoned
+//!    ^                                                       |
+//!    `-------------------------------------------------------'
+//!      Release(key, fence value, data) by the handle that owns
+//! ```
+//! At first the key is InitialValue and the fence value 0 (FEN-076, W-193). What acquires is a local handle: it is
+//! not recursive (FEN-080), and nobody else can release it (W-197). An acquire of another key, or of a mutex that is
+//! owned, waits until its time is up. A release gives the mutex at once to the waiter of its key that has waited
+//! longest; documents leave the order open (FEN-081).
+//!
+//! A mutex whose owner ended - its process died, or its handle was destroyed - is of no use any more: whoever waits
+//! for it, and whoever asks later, hears ABANDONED, and it has to be created again (FEN-080). An acquire whose own
+//! handle is destroyed ends with ABANDONED too: nobody is left to own for it.
+//!
+//! Time (FEN-077, FEN-078): a relative timeout counts from the call, by the daemon's clock. An absolute one is a time
+//! of the system's clock, which [`crate::Input::SystemTime`] sets: set forward, it ends waits; set back, they go on.
+//!
+//! The fence value and the private runtime data are the last release's, and are told to the owner only: an acquire
+//! that ends otherwise has the fence value 0 (W-192, W-198). A mutex without data takes what its opener brings, one
+//! with data keeps its own (FEN-082). Opening never fills the caller's buffer, but wants one that
+//! is large enough, or of size 0 (W-174 to W-179).
+
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::vec::Vec;
+
+use d3dkmt::{EventId, Handle};
+use serde::{Deserialize, Serialize};
+
+use crate::ids::earliest;
+use crate::slab::Slab;
+use crate::{Nanos, ProcessId, VmId};
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(crate) enum State {
+    Free,
+    /// By this open.
+    Owned(u32),
+    Abandoned,
+}
+
+#[derive(Serialize, Deserialize)]
+pub(crate) struct KeyedMutex {
+    pub state: State,
+    /// Of the last release.
+    pub key: u64,
+    pub fence_value: u64,
+    pub data: Vec<u8>,
+    pub vm: VmId,
+    /// None if it is shared by NT handle.
+    pub global: Option<Handle>,
+    pub opens: usize,
+    /// NT handles that it is shared by, with an allocation.
+    pub shares: usize,
+    /// Acquires by key, then in the order they came.
+    pub waiters: BTreeSet<(u64, u64)>,
+}
+
+/// A process's handle to a keyed mutex.
+#[derive(Serialize, Deserialize)]
+pub(crate) struct MutexOpen {
+    pub process: ProcessId,
+    pub handle: Handle,
+    pub mutex: u32,
+}
+
+/// When a pending acquire ends without the mutex.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(crate) enum Until {
+    Never,
+    /// By the daemon's clock.
+    Relative(Nanos),
+    /// By the system's clock, in units of 100 ns since 1601.
+    Absolute(i64),
+}
+
+#[derive(Serialize, Deserialize)]
+pub(crate) struct PendingAcquire {
+    pub open: u32,
+    pub process: ProcessId,
+    pub event: EventId,
+    pub key: u64,
+    pub until: Until,
+    pub since: Nanos,
+}
+
+/// All of them, and the clock of absolute timeouts.
+#[derive(Default, Serialize, Deserialize)]
+pub(crate) struct KeyedMutexes {
+    pub mutexes: Slab<KeyedMutex>,
+    pub opens: Slab<MutexOpen>,
+    pub acquires: BTreeMap<u64, PendingAcquire>,
+    pub(super) begun: u64,
+    pub(super) relative: BTreeSet<(Nanos, u64)>,
+    pub(super) absolute: BTreeSet<(i64, u64)>,
+    /// What the system's clock said, and when it did.
+    pub(super) clock: (i64, Nanos),
+}
+
+pub(super) const UNIT_NS: u64 = 100;
+
+impl KeyedMutexes {
+    /// The system's time at `now`.
+    pub(super) fn system_time(&self, now: Nanos) -> i64 {
+        let (utc, told) = self.clock;
+        utc.saturating_add_unsigned(now.saturating_sub(told) / UNIT_NS)
+    }
+
+    /// Nobody waits for a time.
+    #[inline]
+    pub fn is_untimed(&self) -> bool {
+        self.relative.is_empty() && self.absolute.is_empty()
+    }
+
+    /// When the next timeout is up.
+    #[inline]
+    pub fn next_deadline(&self) -> Option<Nanos> {
+        let relative = self.relative.first().map(|(due, _)| *due);
+        let (utc, told) = self.clock;
+        let absolute = self.absolute.first().map(|(due, _)| {
+            let units = u64::try_from(due.saturating_sub(utc)).unwrap_or(0);
+            told.saturating_add(units.saturating_mul(UNIT_NS))
+        });
+        earliest(relative, absolute)
+    }
+
+    /// The first acquire whose time is up.
+    pub(super) fn expired(&self, now: Nanos) -> Option<u64> {
+        let relative = self.relative.first().filter(|(due, _)| *due <= now).map(|(_, id)| *id);
+        let time = self.system_time(now);
+        relative.or_else(|| self.absolute.first().filter(|(due, _)| *due <= time).map(|(_, id)| *id))
+    }
+
+    /// How many have a global handle.
+    pub fn globals(&self) -> usize {
+        self.mutexes.iter().filter(|(_, mutex)| mutex.global.is_some()).count()
+    }
+}

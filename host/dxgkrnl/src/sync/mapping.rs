@@ -1,0 +1,50 @@
+//! How a fence's value is mapped: where the CPU and the engines find it, and who may write there.
+//!
+//! ```text
+//!   the user's CPU code   reads its slot; never writes (FEN-004). Cached where the platform is I/O-coherent,
+//!                         uncached elsewhere (FEN-006). The memory that a guest lends us is always cached: what is
+//!                         told here is what the kernel asks for.
+//!   an engine             GpuMmu: the GPU address; reads and writes, unless the open has NoSignal (reads only) or
+//!                         NoGPUAccess (not mapped), or the display alone counts it up (FEN-085).
+//!                         IoMmu:  the CPU address, mapped for reading and writing for this; there is nothing at
+//!                         its GPU address (FEN-008). The kernel knows no address of a process, it knows slots: in
+//!                         the CPU space of the model, fence memory begins at 0x7F00_0000_0000.
+//!   of which adapters     the physical adapters of EngineAffinity, 0 = all of the link (FEN-059). An opener says
+//!                         its own.
+//!   from when on          at once for who creates it; for who opens it, when the paging fence of its device has the
+//!                         value that the open returned (FEN-062, F-10).
+//! ```
+//! LocalMemoryPreferred says where the memory should be, not what is in it (FEN-056): it is kept for people to see.
+
+use serde::{Deserialize, Serialize};
+
+/// What an open says of its mapping for engines.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+pub(crate) struct Mapping {
+    /// Bit n = physical adapter n; 0 = all.
+    pub engine_affinity: u32,
+    /// Not there before the device's paging fence has this value.
+    pub pending: Option<u64>,
+    /// The fence of this paging queue.
+    pub paging_queue: Option<u32>,
+}
+
+/// How one open of a fence is mapped. See the module.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct FenceMapping {
+    /// Where the process reads the value.
+    pub slot: u32,
+    /// The CPU's mapping is write-back cached, or else uncached (FEN-006).
+    pub cpu_cached: bool,
+    /// The mapping at the CPU address can be written: by engines of an IoMmu adapter only, never by the user's code.
+    pub cpu_writable_by_engines: bool,
+    /// What engines use as address; 0 if the value is not mapped for them.
+    pub engine_address: u64,
+    pub engine_writable: bool,
+    /// Bit n = mapped on physical adapter n of the link.
+    pub physical_adapters: u32,
+    /// The mapping for engines is not there before the device's paging fence has this value; 0: it is there.
+    pub paging_fence_value: u64,
+    /// `LocalMemoryPreferred`.
+    pub local_memory_preferred: bool,
+}

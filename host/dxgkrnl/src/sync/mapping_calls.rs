@@ -1,0 +1,123 @@
+//! The addresses at which CPUs and GPUs find fences. See `mapping.rs` for the rules.
+
+use alloc::format;
+use alloc::string::String;
+
+use d3dkmt::{Handle, SyncObjectFlags, SyncObjectType};
+
+use super::mapping::{FenceMapping, Mapping};
+use crate::ProcessId;
+use crate::ddi::{EngineId, Miniport};
+use crate::error::{Refusal, invalid};
+use crate::kernel::Kernel;
+use crate::process::{Local, Slots};
+
+/// From the GPU address of a slot to its address in the CPU space of the model.
+const CPU_SPACE_OFFSET: u64 = 0x7F00_0000_0000 - Slots::GPU_BASE;
+
+impl<M: Miniport> Kernel<M> {
+    /// Refuses an EngineAffinity that names a physical adapter which is not linked.
+    pub(crate) fn check_affinity(
+        &self,
+        process: ProcessId,
+        adapter: u32,
+        engine_affinity: u32,
+    ) -> Result<(), Refusal> {
+        let linked = self.physical_adapters(process, adapter);
+        if engine_affinity & !all_of(linked) == 0 {
+            return Ok(());
+        }
+        invalid(format!(
+            "EngineAffinity {engine_affinity:#x} names a physical adapter that is not linked: there are {linked}"
+        ))
+    }
+
+    /// What engines of this adapter use as the address of a slot.
+    pub(crate) fn engine_address(&self, adapter: u32, slot: u32) -> u64 {
+        let iommu = self.config.adapters[adapter as usize].iommu;
+        Slots::gpu_address(slot) + if iommu { CPU_SPACE_OFFSET } else { 0 }
+    }
+
+    /// The open of a process's fence that an engine finds at an address, whatever it may do with it.
+    pub(crate) fn open_at(&self, engine: EngineId, process: ProcessId, address: u64) -> Option<u32> {
+        let owner = self.processes.by_id.get(&process)?;
+        let adapter = self.config.adapters.get(engine.adapter as usize)?;
+        let gpu_address = if adapter.iommu { address.checked_sub(CPU_SPACE_OFFSET)? } else { address };
+        // Each adapter has an address space of its own.
+        self.open_on_adapter(owner.slots.owner_at(gpu_address)?, engine.adapter)
+    }
+
+    /// The open whose value an engine finds at this address, if it may write it; or why not.
+    pub(crate) fn open_to_write(
+        &self,
+        engine: EngineId,
+        process: ProcessId,
+        address: u64,
+    ) -> Result<u32, String> {
+        let owner = self.processes.by_id.get(&process).ok_or("its process is gone")?;
+        let adapter = self.config.adapters.get(engine.adapter as usize).ok_or("there is no such adapter")?;
+        let space = owner.address_spaces.get(&engine.adapter);
+        let page = || space.and_then(|space| space.describe(address)).unwrap_or("no fence is mapped there");
+        let id = self.open_at(engine, process, address).ok_or_else(page)?;
+        let open = &self.sync.opens[id];
+        let object = &self.sync.objects[open.object];
+        if open.flags.contains(SyncObjectFlags::NO_GPU_ACCESS) {
+            return Err(format!("{} has NoGPUAccess", open.handle));
+        }
+        let physical = adapter.physical_adapter_of(engine.node);
+        let linked = self.physical_adapters(process, engine.adapter);
+        if self.mapped_on(open.mapping, linked) & 1u32.checked_shl(physical).unwrap_or(0) == 0 {
+            return Err(format!(
+                "{} is not mapped on physical adapter {physical} (EngineAffinity {:#x})",
+                open.handle, open.mapping.engine_affinity
+            ));
+        }
+        if let Some(value) = open.mapping.pending {
+            return Err(format!("{} is mapped when the paging fence has {value}", open.handle));
+        }
+        if open.flags.contains(SyncObjectFlags::NO_SIGNAL) && !self.is_paging_write(open, engine) {
+            return Err(format!("{} has NoSignal", open.handle));
+        }
+        if object.object_type == SyncObjectType::PERIODIC_MONITORED_FENCE {
+            return Err(format!("{} is a periodic fence", open.handle));
+        }
+        Ok(id)
+    }
+
+    fn mapped_on(&self, mapping: Mapping, linked: u32) -> u32 {
+        if mapping.engine_affinity == 0 { all_of(linked) } else { mapping.engine_affinity }
+    }
+
+    /// How a process's fence is mapped; `None` if the handle is no fence with a slot.
+    pub fn fence_mapping(&self, process: ProcessId, handle: Handle) -> Option<FenceMapping> {
+        let Some(Local::Sync(open)) = self.processes.by_id.get(&process)?.handles.get(handle) else {
+            return None;
+        };
+        let open = &self.sync.opens[open.open];
+        let (slot, object) = (open.slot?, &self.sync.objects[open.object]);
+        let adapter = &self.config.adapters[open.adapter as usize];
+        let mapped = !open.flags.contains(SyncObjectFlags::NO_GPU_ACCESS);
+        let engine_writable = mapped
+            && !open.flags.contains(SyncObjectFlags::NO_SIGNAL)
+            && object.object_type != SyncObjectType::PERIODIC_MONITORED_FENCE;
+        Some(FenceMapping {
+            slot,
+            cpu_cached: adapter.io_coherent,
+            cpu_writable_by_engines: adapter.iommu && engine_writable,
+            engine_address: if mapped { self.engine_address(open.adapter, slot) } else { 0 },
+            engine_writable,
+            physical_adapters: if mapped {
+                self.mapped_on(open.mapping, self.physical_adapters(process, open.adapter))
+            } else {
+                0
+            },
+            paging_fence_value: open.mapping.pending.unwrap_or(0),
+            local_memory_preferred: object.flags.contains(SyncObjectFlags::LOCAL_MEMORY_PREFERRED),
+        })
+    }
+}
+
+/// The physical adapters of a link of so many, a bit each.
+fn all_of(linked: u32) -> u32 {
+    1u32.checked_shl(linked).map_or(u32::MAX, |bit| bit - 1)
+}

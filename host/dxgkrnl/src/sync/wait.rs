@@ -1,0 +1,403 @@
+//! Signals and waits.
+//!
+//! A wait is registered with each object whose value it still needs. Each time an object's value
+//! changes, the waits at or below the new value latch: what was reached once stays reached for that
+//! wait, whatever the value does next (FEN-033). A wait for all ends with its last latch, a wait for
+//! any with its first. CPU waits and the waits in context queues are the same thing with other owners.
+
+use alloc::format;
+use alloc::vec::Vec;
+
+use d3dkmt::{
+    EventId, Handle, NtStatus, Reply, SignalFlags, SyncObjectFlags, WaitFromCpuFlags, WaitOutcome, limits,
+};
+
+use crate::ProcessId;
+use crate::ddi::{Miniport, Orderer};
+use crate::effects::{Effects, FenceStore};
+use crate::error::{CallResult, Refusal, invalid, refuse};
+use crate::kernel::Kernel;
+use crate::policy::CpuSignal;
+use crate::process::Process;
+use crate::sync::is_mapped;
+use crate::sync::ordered::Entry;
+use crate::sync::waits::{Wait, WaitId, WaitItem, WaitOwner};
+
+/// So many waits are loaded at once: as many as a processor can wait for.
+const FETCHED_MAX: usize = 16;
+
+/// Both arrays of a call, checked against each other and the limit.
+fn check_counts(what: &str, objects: usize, values: usize, most: usize) -> Result<(), Refusal> {
+    if objects == 0 || objects > most {
+        return invalid(format!("{what} takes 1 to {most} objects, not {objects}"));
+    }
+    if objects != values {
+        return invalid(format!("{objects} objects but {values} values"));
+    }
+    Ok(())
+}
+
+impl<M: Miniport> Kernel<M> {
+    /// `SignalSynchronizationObjectFromCpu`: all or nothing.
+    pub(crate) fn signal_from_cpu(
+        &mut self,
+        process: ProcessId,
+        device: Handle,
+        objects: &[Handle],
+        values: &[u64],
+        flags: SignalFlags,
+        effects: &mut Effects,
+    ) -> CallResult {
+        let owner = self.attached(process)?;
+        let device = owner.device(device)?;
+        self.require_active(device)?;
+        if !SignalFlags::ALLOW_FENCE_REWIND.contains(flags) {
+            return invalid(format!("signal flags {:#x} are not for a CPU signal", flags.bits()));
+        }
+        check_counts("a signal", objects.len(), values.len(), limits::OBJECTS_SIGNALED_MAX)?;
+        let adapter = self.processes.devices[device].adapter;
+        let mut targets = [0u32; limits::OBJECTS_SIGNALED_MAX];
+        for (at, handle) in objects.iter().enumerate() {
+            let (open, object) = owner.sync_object(*handle)?;
+            targets[at] = object;
+            if !self.sync.objects.is_plain_on(object, adapter) {
+                self.check_monitored(open, object, device, *handle)?;
+                self.check_not_periodic(object, *handle)?;
+                self.check_right(open, object, SyncObjectFlags::NO_SIGNAL)?;
+            }
+            // An object may be named twice: the value it has by then counts.
+            let earlier = targets[..at].iter().rposition(|other| *other == object);
+            let current = earlier.map_or(self.sync.objects.value(object), |earlier| values[earlier]);
+            let may_go_back =
+                || flags.contains(SignalFlags::ALLOW_FENCE_REWIND) || self.is_beyond_signals(object);
+            if values[at] < current && !may_go_back() {
+                let why = format!("signal {} of {handle} is below its value {current}", values[at]);
+                return invalid(why);
+            }
+            self.check_signal_window(object, current, values[at], *handle)?;
+        }
+        for (object, value) in targets.iter().zip(values) {
+            match self.config.policy.cpu_signal {
+                CpuSignal::AtOnce => self.apply_cpu_signal(process, *object, *value, effects),
+                // Nothing comes between the answer and the effect, so what was checked here still holds then.
+                CpuSignal::AfterAnswer => {
+                    self.sync.objects.hold(*object);
+                    self.sync.answered.push((process, *object, *value));
+                }
+            }
+        }
+        Ok(Reply::None)
+    }
+
+    /// A signal from the CPU that was checked takes effect.
+    #[inline]
+    fn apply_cpu_signal(&mut self, process: ProcessId, object: u32, value: u64, effects: &mut Effects) {
+        // A value before it in the same call may have ended it: the progress fence of a queue that was destroyed.
+        if !self.sync.objects.is_live(object) {
+            return;
+        }
+        self.remember_back(object, process, value);
+        self.note_strays(process, object, value, effects);
+        self.tell_signaled(Orderer::Process(process), object, value);
+        self.set_value(object, value, effects);
+    }
+
+    /// A signal from the CPU that was answered before takes effect.
+    #[inline]
+    pub(crate) fn apply_answered_signal(&mut self, effects: &mut Effects) {
+        for (process, object, value) in core::mem::take(&mut self.sync.answered) {
+            self.apply_cpu_signal(process, object, value, effects);
+            self.release_reference(object, effects);
+        }
+    }
+
+    /// `WaitForSynchronizationObjectFromCpu`.
+    pub(crate) fn wait_from_cpu(
+        &mut self,
+        process: ProcessId,
+        device: Handle,
+        objects: &[Handle],
+        values: &[u64],
+        flags: WaitFromCpuFlags,
+        event: EventId,
+    ) -> CallResult {
+        let owner = self.attached(process)?;
+        let device = owner.device(device)?;
+        self.require_active(device)?;
+        if flags.unknown() != 0 {
+            return invalid(format!("wait flags {:#x} have reserved bits set", flags.bits()));
+        }
+        check_counts("a wait", objects.len(), values.len(), limits::OBJECTS_WAITED_ON_MAX)?;
+        let adapter = self.processes.devices[device].adapter;
+        let item = |(handle, value): (&Handle, &u64)| {
+            let (open, object) = owner.sync_object(*handle)?;
+            if !self.sync.objects.is_plain_on(object, adapter) {
+                self.check_monitored(open, object, device, *handle)?;
+                self.check_right(open, object, SyncObjectFlags::NO_WAIT)?;
+            }
+            self.check_wait_window(object, *value, *handle)?;
+            let (handle, value) = (*handle, *value);
+            Ok(WaitItem { object, open: Some(open), handle, value, satisfied: false })
+        };
+        // Most waits are for one object and need no list.
+        let (mut one, mut list);
+        let items: &mut [WaitItem] = if let ([handle], [value]) = (objects, values) {
+            one = [item((handle, value))?];
+            &mut one
+        } else {
+            list = objects.iter().zip(values).map(item).collect::<Result<Vec<_>, _>>()?;
+            &mut list
+        };
+        self.require_free_event(process, owner, event)?;
+        let any = flags.contains(WaitFromCpuFlags::WAIT_ANY);
+        match self.begin_wait(WaitOwner::Cpu { process, event }, any, items) {
+            None => Ok(Reply::Wait(WaitOutcome::Satisfied)),
+            Some(wait) => {
+                let owner = self.processes.by_id.get_mut(&process).expect("it makes the call");
+                owner.waits.insert(process, event, wait.slot, &self.sync.waits);
+                Ok(Reply::Wait(WaitOutcome::Registered))
+            }
+        }
+    }
+
+    /// Refuses a wait, or the acquire of a keyed mutex, of a name that one has, and one too many.
+    pub(crate) fn require_free_event(
+        &self,
+        process: ProcessId,
+        owner: &Process,
+        event: EventId,
+    ) -> Result<(), Refusal> {
+        let Process { waits, acquires, .. } = owner;
+        if waits.find(process, event, &self.sync.waits).is_some() || acquires.contains_key(&event) {
+            return invalid(format!("event {} already names a pending wait", event.0));
+        }
+        let pending = waits.len() + acquires.len();
+        if pending >= limits::WAITS_PER_PROCESS_MAX {
+            let why = format!("the process has {pending} pending waits, the limit");
+            return refuse(NtStatus::NO_MEMORY, why);
+        }
+        Ok(())
+    }
+
+    /// The guest no longer waits. A wait that has just ended is no error: the wake-up is under way.
+    pub(crate) fn cancel_wait(&mut self, process: ProcessId, event: EventId) -> CallResult {
+        self.cancel_acquire(process, event);
+        if let Some(slot) = self.process(process).waits.find(process, event, &self.sync.waits) {
+            // A CPU wait holds no reference, so nothing else can end by this.
+            self.end_wait(self.sync.waits.id(slot), &mut Effects::default());
+        }
+        Ok(Reply::None)
+    }
+
+    /// CPU operations take monitored fences only, periodic and native ones included, whatever the value (W-100 to W-103).
+    ///
+    /// An open may be on another adapter than its object (FEN-047); most are not, and are not fetched for this.
+    fn check_monitored(&self, open: u32, object: u32, device: u32, handle: Handle) -> Result<(), Refusal> {
+        let object = &self.sync.objects[object];
+        if !is_mapped(object.object_type) {
+            return invalid(format!("{handle} is a {}, not a monitored fence", object.object_type.name()));
+        }
+        if object.adapter == self.processes.devices[device].adapter
+            && !object.flags.contains(SyncObjectFlags::CROSS_ADAPTER)
+        {
+            return Ok(());
+        }
+        self.check_adapter(self.sync.opens[open].adapter, device, handle)
+    }
+
+    pub(crate) fn check_adapter(&self, adapter: u32, device: u32, handle: Handle) -> Result<(), Refusal> {
+        if adapter != self.processes.devices[device].adapter {
+            return invalid(format!("{handle} is on another adapter than the device"));
+        }
+        Ok(())
+    }
+
+    /// NoSignal and NoWait of an open (FEN-050, FEN-051).
+    pub(crate) fn check_right(
+        &self,
+        open: u32,
+        object: u32,
+        denied_by: SyncObjectFlags,
+    ) -> Result<(), Refusal> {
+        if self.sync.objects.may(object, open, denied_by, &self.sync.opens) {
+            return Ok(());
+        }
+        let handle = self.sync.opens[open].handle;
+        let why = format!(
+            "{handle} has no such right: created or opened with {denied_by:?}, or by an NT handle without it"
+        );
+        refuse(NtStatus::ACCESS_DENIED, why)
+    }
+
+    /// Registers a wait, or finds that it is satisfied: `None`.
+    pub(crate) fn begin_wait(
+        &mut self,
+        owner: WaitOwner,
+        any: bool,
+        mut items: impl AsMut<[WaitItem]>,
+    ) -> Option<WaitId> {
+        let items = items.as_mut();
+        let mut unsatisfied = 0;
+        for item in &mut *items {
+            item.satisfied = self.sync.objects.value(item.object) >= item.value
+                || self.sync.objects.is_poisoned(item.object);
+            unsatisfied += u32::from(!item.satisfied);
+        }
+        if unsatisfied == 0 || (any && (unsatisfied as usize) < items.len()) {
+            if self.edges.on {
+                self.wait_is_over(None, owner, items);
+            }
+            return None;
+        }
+        let id = self.sync.waits.insert(owner, any, items, unsatisfied, self.now);
+        for (at, item) in items.iter().enumerate() {
+            if !item.satisfied {
+                let entry = Entry { key: item.value, wait: id.slot, item: at as u32 };
+                self.sync.objects.add_waiter(item.object, entry);
+            }
+            if matches!(owner, WaitOwner::Gpu { .. }) {
+                self.sync.objects.hold(item.object);
+            }
+            self.mark_monitored(item.object);
+        }
+        Some(id)
+    }
+
+    /// Takes a wait out of every table. Who is to be told is the caller's business.
+    pub(crate) fn end_wait(&mut self, id: WaitId, effects: &mut Effects) -> Option<Wait> {
+        let (wait, items) = self.sync.waits.remove(id)?;
+        for (at, item) in items.as_ref().iter().enumerate() {
+            if !item.satisfied {
+                let compare = |entry: &Entry| self.sync.waits.compare(entry, id, at as u32);
+                self.sync.objects.remove_waiter(item.object, item.value, compare);
+                self.mark_monitored(item.object);
+            }
+        }
+        match wait.owner() {
+            WaitOwner::Cpu { process, .. } => {
+                let owner =
+                    self.processes.by_id.get_mut(&process).expect("its waits end before a process does");
+                owner.waits.forget(process, &self.sync.waits);
+            }
+            WaitOwner::Gpu { .. } => {
+                for item in items.as_ref() {
+                    self.release_reference(item.object, effects);
+                }
+            }
+        }
+        Some(wait)
+    }
+
+    /// The one place where a fence changes its value by the kernel's hand: every process that has it
+    /// open gets the store, then waits are looked at.
+    #[inline]
+    pub(crate) fn set_value(&mut self, object: u32, value: u64, effects: &mut Effects) {
+        if self.ignores_value(object, value, effects) {
+            return;
+        }
+        self.store_value(object, value, effects);
+        self.update_current_value(object, effects);
+        self.evaluate_if_live(object, effects);
+    }
+
+    /// The same of an object whose last value may have ended it: the progress fence of a queue that was destroyed.
+    #[inline]
+    pub(crate) fn evaluate_if_live(&mut self, object: u32, effects: &mut Effects) {
+        if self.sync.objects.is_live(object) {
+            self.evaluate(object, effects);
+        }
+    }
+
+    /// The value and its stores, waits not looked at: what an engine's write does (FEN-018).
+    #[inline]
+    pub(crate) fn store_value(&mut self, object: u32, value: u64, effects: &mut Effects) {
+        if self.planted.is_some() && self.stores_stale(object, value, effects) {
+            return;
+        }
+        self.sync.objects.set_value(object, value);
+        if self.edges.on {
+            self.tell_readers(object, value);
+        }
+        if let Some(stored) = self.sync.stored.of(object) {
+            for store in &mut effects.stores[stored] {
+                store.value = value;
+            }
+            return;
+        }
+        let begin = effects.stores.len();
+        if let Some((process, slot)) = self.sync.objects.first_slot(object) {
+            effects.stores.push(FenceStore { process, slot, value });
+        }
+        for open in self.sync.objects.other_opens(object) {
+            let open = &self.sync.opens[*open];
+            if let Some(slot) = open.slot {
+                effects.stores.push(FenceStore { process: open.process, slot, value });
+            }
+        }
+        self.sync.stored.note(object, begin..effects.stores.len());
+    }
+
+    /// Who has a fence in its memory may read the value from now on, and says nothing of it.
+    fn tell_readers(&mut self, object: u32, value: u64) {
+        let first = self.sync.objects.first_slot(object).map(|(process, _)| process);
+        let others = self.sync.objects.other_opens(object).iter().map(|open| &self.sync.opens[*open]);
+        let others = others.filter(|open| open.slot.is_some()).map(|open| open.process);
+        for process in first.into_iter().chain(others).collect::<Vec<_>>() {
+            self.tell_waited(Orderer::Process(process), object, value);
+        }
+    }
+
+    /// Latches every wait that the object's present value satisfies, and ends those that are complete.
+    pub(crate) fn evaluate(&mut self, object: u32, effects: &mut Effects) {
+        let is_watched = self.sync.objects.is_watched(object);
+        if !self.sync.objects.may_wake(object) && !is_watched && self.planted.is_none() {
+            return;
+        }
+        // Ending a wait may drop the last reference; hold one meanwhile. A plain fence is open.
+        let hold = !self.sync.objects.is_plain(object);
+        if hold {
+            self.sync.objects.hold(object);
+        }
+        let events = effects.events.len();
+        let mut fetched = 0;
+        while let Some(entry) = self.sync.objects.pop_reached(object) {
+            if fetched == 0 && self.sync.objects.may_wake(object) {
+                fetched = self.fetch_reached(object);
+            }
+            fetched = fetched.saturating_sub(1);
+            if self.sync.waits.latch(entry.wait, entry.item) {
+                self.complete_wait(self.sync.waits.id(entry.wait), effects);
+            }
+        }
+        if self.planted.is_some() {
+            self.evaluate_wrongly(object, events, effects);
+        }
+        if is_watched {
+            self.complete_progress(object, effects);
+            self.mark_monitored(object);
+        }
+        if hold {
+            self.release_reference(object, effects);
+        }
+    }
+
+    /// Begins to load the next of the waits that this object's value has reached: of a million waits those of one fence
+    /// are all over the table, and one after the other each would take longer to load than to end. Says of how many.
+    fn fetch_reached(&self, object: u32) -> usize {
+        let value = self.sync.objects.value(object);
+        let reached = self.sync.objects.waiters(object).take_while(|entry| entry.key <= value);
+        reached.take(FETCHED_MAX).map(|entry| self.sync.waits.fetch(entry.wait)).count()
+    }
+
+    pub(crate) fn complete_wait(&mut self, id: WaitId, effects: &mut Effects) {
+        if let Some(wait) = self.sync.waits.get(id).filter(|_| self.edges.on) {
+            let (owner, items) = (wait.owner(), self.sync.waits.items(wait).as_ref().to_vec());
+            self.wait_is_over(Some(id), owner, &items);
+        }
+        match self.end_wait(id, effects).map(|wait| wait.owner()) {
+            Some(WaitOwner::Cpu { process, event }) => self.wake(process, event, NtStatus::SUCCESS, effects),
+            Some(WaitOwner::Gpu { queue }) => self.vidsch.runnable.push_back(queue),
+            None => {}
+        }
+    }
+}

@@ -1,0 +1,259 @@
+//! The table of pending waits.
+//!
+//! ```text
+//!   one fence, CPU    48 bytes here, nothing elsewhere: there may be a million of these
+//!   else              48 bytes here, and the items in a list of their own
+//! ```
+//! A wait is found by its slot. Slots are reused; its number is not, and says in which order waits came.
+
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+use core::cmp::Ordering;
+use core::hint::black_box;
+
+use d3dkmt::{EventId, Handle};
+use serde::{Deserialize, Serialize};
+
+use crate::slab::Slab;
+use crate::sync::ordered::Entry;
+use crate::{Nanos, ProcessId};
+
+/// A pending wait: numbers only go up, so that waits for one value end in the order they came.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
+pub(crate) struct WaitId {
+    pub number: u64,
+    /// Its place in the table, while it is pending.
+    pub slot: u32,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(crate) enum WaitOwner {
+    /// A thread or an event of a process.
+    Cpu { process: ProcessId, event: EventId },
+    /// A queue of packets.
+    Gpu { queue: u32 },
+}
+
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub(crate) struct WaitItem {
+    pub object: u32,
+    /// The open it was made through. Only while that open lives.
+    pub open: Option<u32>,
+    /// The handle it was made through, for people: the open's index may be reused. NULL if it is that of the
+    /// open, which lives.
+    pub handle: Handle,
+    pub value: u64,
+    pub satisfied: bool,
+}
+
+/// No open, no list.
+const NONE: u32 = u32::MAX;
+
+/// A pending wait, in little room: see [`Wait::owner`] and [`Waits::items`] for what it says.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub(crate) struct Wait {
+    number: u64,
+    pub since: Nanos,
+    /// The guest's name for a CPU wait.
+    event: u64,
+    /// Of the one item.
+    value: u64,
+    /// Process or queue.
+    owner: u32,
+    /// Object of the one item; or the place of the list of items.
+    place: u32,
+    /// Open of the one item, or [`NONE`].
+    open: u32,
+    gpu: bool,
+    pub any: bool,
+    listed: bool,
+    /// Whether the one item is.
+    satisfied: bool,
+}
+
+// A million waits must cost 96 MB at most (issue 4), and there are two entries of 16 bytes for each elsewhere.
+const _: () = assert!(size_of::<Wait>() == 48);
+const _: () = assert!(Slab::<Wait>::ENTRY_BYTES == 48);
+
+impl Wait {
+    pub fn owner(&self) -> WaitOwner {
+        if self.gpu {
+            WaitOwner::Gpu { queue: self.owner }
+        } else {
+            WaitOwner::Cpu { process: ProcessId(self.owner), event: EventId(self.event) }
+        }
+    }
+
+    /// Its item, if that is not in a list.
+    fn one(&self) -> Option<WaitItem> {
+        let open = (self.open != NONE).then_some(self.open);
+        let Wait { place: object, value, satisfied, .. } = *self;
+        (!self.listed).then_some(WaitItem { object, open, handle: Handle::NULL, value, satisfied })
+    }
+
+    pub fn is_of(&self, process: ProcessId) -> bool {
+        matches!(self.owner(), WaitOwner::Cpu { process: owner, .. } if owner == process)
+    }
+}
+
+/// The items of a wait.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub(crate) enum WaitItems<L> {
+    One(WaitItem),
+    Listed(L),
+}
+
+impl<L: AsRef<[WaitItem]>> AsRef<[WaitItem]> for WaitItems<L> {
+    fn as_ref(&self) -> &[WaitItem] {
+        match self {
+            WaitItems::One(item) => core::slice::from_ref(item),
+            WaitItems::Listed(list) => list.as_ref(),
+        }
+    }
+}
+
+impl<'a> WaitItems<&'a [WaitItem]> {
+    pub fn iter(self) -> impl Iterator<Item = WaitItem> + 'a {
+        let (one, list) = match self {
+            WaitItems::One(item) => (Some(item), &[][..]),
+            WaitItems::Listed(list) => (None, list),
+        };
+        one.into_iter().chain(list.iter().copied())
+    }
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct List {
+    unsatisfied: u32,
+    items: Box<[WaitItem]>,
+}
+
+/// See the module.
+#[derive(Default, Debug, Serialize, Deserialize)]
+pub(crate) struct Waits {
+    table: Slab<Wait>,
+    lists: Slab<List>,
+    begun: u64,
+}
+
+impl Waits {
+    /// Takes a wait with `unsatisfied` of its items to come.
+    pub fn insert(
+        &mut self,
+        owner: WaitOwner,
+        any: bool,
+        items: &[WaitItem],
+        unsatisfied: u32,
+        since: Nanos,
+    ) -> WaitId {
+        let number = self.begun;
+        self.begun += 1;
+        let (gpu, owner, event) = match owner {
+            WaitOwner::Cpu { process, event } => (false, process.0, event.0),
+            WaitOwner::Gpu { queue } => (true, queue, 0),
+        };
+        // The wait of a context may outlive the open it was made through: its item knows its handle.
+        let (listed, place, open, value) = match items {
+            [item] if !gpu => (false, item.object, item.open.unwrap_or(NONE), item.value),
+            _ => (true, self.lists.insert(List { unsatisfied, items: items.into() }), NONE, 0),
+        };
+        let satisfied = false;
+        let wait = Wait { number, since, event, value, owner, place, open, gpu, any, listed, satisfied };
+        WaitId { number, slot: self.table.insert(wait) }
+    }
+
+    pub fn get(&self, id: WaitId) -> Option<&Wait> {
+        self.table.get(id.slot).filter(|wait| wait.number == id.number)
+    }
+
+    pub fn contains(&self, id: WaitId) -> bool {
+        self.get(id).is_some()
+    }
+
+    /// Whether in this slot is the CPU wait of this name.
+    pub fn is_named(&self, slot: u32, process: ProcessId, event: EventId) -> bool {
+        self.table.get(slot).is_some_and(|wait| wait.owner() == WaitOwner::Cpu { process, event })
+    }
+
+    /// Whether there is a pending wait in a slot.
+    pub fn has(&self, slot: u32) -> bool {
+        self.table.get(slot).is_some()
+    }
+
+    /// The pending wait in a slot.
+    pub fn at(&self, slot: u32) -> &Wait {
+        &self.table[slot]
+    }
+
+    /// Begins to load the wait in a slot, with both of its ends: it may stand in two lines of the cache.
+    #[inline]
+    pub fn fetch(&self, slot: u32) {
+        black_box(self.table.get(slot).map_or((0, 0), |wait| (wait.number, wait.place)));
+    }
+
+    /// The name of the pending wait in a slot.
+    pub fn id(&self, slot: u32) -> WaitId {
+        WaitId { number: self.table[slot].number, slot }
+    }
+
+    pub fn items<'a>(&'a self, wait: &Wait) -> WaitItems<&'a [WaitItem]> {
+        match wait.one() {
+            Some(item) => WaitItems::One(item),
+            None => WaitItems::Listed(&self.lists[wait.place].items),
+        }
+    }
+
+    /// One item is reached. True if that completes the wait.
+    pub fn latch(&mut self, slot: u32, item: u32) -> bool {
+        let wait = &mut self.table[slot];
+        if !wait.listed {
+            wait.satisfied = true;
+            return true;
+        }
+        let list = &mut self.lists[wait.place];
+        list.items[item as usize].satisfied = true;
+        list.unsatisfied -= 1;
+        wait.any || list.unsatisfied == 0
+    }
+
+    /// This item no longer names its open if it is this one.
+    pub fn forget_open(&mut self, slot: u32, item: u32, open: u32) {
+        let wait = &mut self.table[slot];
+        if wait.listed {
+            let item = &mut self.lists[wait.place].items[item as usize];
+            item.open = item.open.filter(|other| *other != open);
+        } else if wait.open == open {
+            wait.open = NONE;
+        }
+    }
+
+    pub fn remove(&mut self, id: WaitId) -> Option<(Wait, WaitItems<Box<[WaitItem]>>)> {
+        self.get(id)?;
+        let wait = self.table.remove(id.slot)?;
+        let items = match wait.one() {
+            Some(item) => WaitItems::One(item),
+            None => WaitItems::Listed(self.lists.remove(wait.place)?.items),
+        };
+        Some((wait, items))
+    }
+
+    /// Every pending wait, in the order they came. Costs a sort: for what is rare, and for looking at.
+    pub fn iter(&self) -> impl Iterator<Item = (WaitId, &Wait)> {
+        let mut ids: Vec<WaitId> =
+            self.table.iter().map(|(slot, wait)| WaitId { number: wait.number, slot }).collect();
+        ids.sort_unstable();
+        ids.into_iter().map(|id| (id, &self.table[id.slot]))
+    }
+
+    /// Every pending wait, in no order of meaning.
+    pub fn values(&self) -> impl Iterator<Item = &Wait> {
+        self.table.iter().map(|(_, wait)| wait)
+    }
+
+    /// How an entry among an object's waiters stands to the one of this item of a wait, both for the same value.
+    /// The wait may have just been taken out.
+    pub fn compare(&self, entry: &Entry, id: WaitId, item: u32) -> Ordering {
+        let number = |slot: u32| if slot == id.slot { id.number } else { self.table[slot].number };
+        number(entry.wait).cmp(&id.number).then_with(|| entry.item.cmp(&item))
+    }
+}

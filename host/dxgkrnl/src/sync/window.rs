@@ -1,0 +1,160 @@
+//! Fence values on adapters whose GPU updates 32 bits at a time (`DXGK_VIDSCHCAPS.No64BitAtomics`, FEN-010).
+//!
+//! The kernel keeps the 64-bit *logical* value and stores that: a reader of a slot compares 64 bits whatever the
+//! adapter, so that the extension (F-23) is done once, here, and not by each reader. What an engine writes is a
+//! 32-bit word, read as the step from the last value that is nearer (F-21):
+//!
+//! ```text
+//!   last logical value L, word v          d = v - low32(L)  modulo 2^32
+//!   d <= 0x7FFFFFFF                       L + d             forward      0xFFFFFFF0, then 0x00000010: + 0x20
+//!   d >  0x7FFFFFFF                       L - (2^32 - d)    backward
+//! ```
+//! That is right only while nobody strays: outstanding wait and signal values keep within 0x7FFFFFFF of the last
+//! signaled value, either way (F-20). Calls that do not are refused; a write of an engine, or a packet whose fence
+//! moved away before its turn came, cannot be (F-22) and is a contract violation that a note tells of. A wait that is
+//! satisfied already is not outstanding (FEN-014).
+//!
+//! Fences without GPU access have 64 bits on every adapter (FEN-054), legacy FENCEs and native fences as well.
+//! Whether a reset poisoned a fence is for its state to say, never for its value: 32 bits of ones read as one step
+//! back (F-24).
+
+use alloc::format;
+
+use d3dkmt::{Handle, SyncObjectFlags, SyncObjectType};
+
+use crate::ddi::Miniport;
+use crate::effects::Effects;
+use crate::error::{Refusal, invalid};
+use crate::kernel::Kernel;
+use crate::{ProcessId, VidSchCaps};
+
+/// UINT_MAX / 2: how far an outstanding value may be from the last signaled one.
+pub(crate) const WINDOW: u64 = 0x7FFF_FFFF;
+
+/// The logical value that a word stands for, given the last one (F-21). Where the nearer step would leave the 64
+/// bits, only the other can be meant.
+pub(crate) fn extend(last: u64, word: u32) -> u64 {
+    let forward = u64::from(word.wrapping_sub(last as u32));
+    let backward = (1 << 32) - forward;
+    let nearer = if forward <= WINDOW { last.checked_add(forward) } else { last.checked_sub(backward) };
+    let other = if forward <= WINDOW { last.checked_sub(backward) } else { last.checked_add(forward) };
+    nearer.or(other).unwrap_or(last)
+}
+
+#[inline]
+pub(crate) fn within(last: u64, value: u64) -> bool {
+    last.abs_diff(value) <= WINDOW
+}
+
+impl<M: Miniport> Kernel<M> {
+    /// Whether a fence's value is one of 32 bits to its adapter.
+    pub(crate) fn is_narrow(&self, object: u32) -> bool {
+        use SyncObjectType as T;
+        let object = &self.sync.objects[object];
+        let mapped = matches!(object.object_type, T::MONITORED_FENCE | T::PERIODIC_MONITORED_FENCE)
+            && !object.flags.contains(SyncObjectFlags::NO_GPU_ACCESS);
+        let adapter = &self.config.adapters[object.adapter as usize];
+        mapped && adapter.caps.contains(VidSchCaps::NO_64_BIT_ATOMICS)
+    }
+
+    /// Refuses a value that a signal would bring, `last` being the one before it, beyond the window.
+    pub(crate) fn check_signal_window(
+        &self,
+        object: u32,
+        last: u64,
+        value: u64,
+        handle: Handle,
+    ) -> Result<(), Refusal> {
+        if within(last, value) || !self.is_narrow(object) {
+            return Ok(());
+        }
+        refuse_beyond("signal", value, handle, last)
+    }
+
+    /// Refuses a wait beyond the window, if it is not satisfied already.
+    pub(crate) fn check_wait_window(&self, object: u32, value: u64, handle: Handle) -> Result<(), Refusal> {
+        let last = self.sync.objects.value(object);
+        if value <= last || within(last, value) || !self.is_narrow(object) {
+            return Ok(());
+        }
+        refuse_beyond("wait for", value, handle, last)
+    }
+
+    /// What a fence reads after an engine stored `value` to it.
+    pub(crate) fn written_value(
+        &self,
+        process: ProcessId,
+        object: u32,
+        value: u64,
+        effects: &mut Effects,
+    ) -> u64 {
+        if !self.is_narrow(object) {
+            return value;
+        }
+        let last = self.sync.objects.value(object);
+        let extended = extend(last, value as u32);
+        // A word alone is a step by itself; more than a word says which value was meant.
+        let meant_another = value > u64::from(u32::MAX) && value != extended;
+        if meant_another || !within(last, extended) {
+            let text = format!(
+                "contract violation: an engine of 32-bit atomics wrote {value:#x} over {last:#x}, more than \
+                 {WINDOW:#x} away (No64BitAtomics): the fence reads {extended:#x}"
+            );
+            self.note(process, text, effects);
+        }
+        extended
+    }
+
+    /// Tells of what a value that is about to be set breaks: the window from the last value, and that of waits which
+    /// a step back leaves behind.
+    #[inline]
+    pub(crate) fn note_strays(&self, process: ProcessId, object: u32, value: u64, effects: &mut Effects) {
+        let last = self.sync.objects.value(object);
+        if within(last, value) && value >= last || !self.is_narrow(object) {
+            return;
+        }
+        if !within(last, value) {
+            let text = format!(
+                "contract violation: a queued signal takes a fence from {last:#x} to {value:#x}, more than \
+                 {WINDOW:#x} away (No64BitAtomics)"
+            );
+            self.note(process, text, effects);
+        }
+        let farthest = self.sync.objects.last_waiter(object).map(|entry| entry.key);
+        if let Some(wait) = farthest.filter(|wait| *wait > value && !within(value, *wait)) {
+            let text = format!(
+                "contract violation: a wait for {wait:#x} is outstanding while a signal takes its fence back to \
+                 {value:#x}, more than {WINDOW:#x} away (No64BitAtomics)"
+            );
+            self.note(process, text, effects);
+        }
+    }
+}
+
+fn refuse_beyond(what: &str, value: u64, handle: Handle, last: u64) -> Result<(), Refusal> {
+    invalid(format!(
+        "{what} {value:#x} of {handle} is more than {WINDOW:#x} away from its last signaled value {last:#x} \
+         (No64BitAtomics)"
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{WINDOW, extend};
+
+    #[test]
+    fn a_word_is_the_nearer_step_from_the_last_value() {
+        assert_eq!(extend(0xFFFF_FFF0, 0x10), 0x1_0000_0010);
+        assert_eq!(extend(0x1_0000_0010, 0xFFFF_FFF0), 0xFFFF_FFF0);
+        assert_eq!(extend(5, 5), 5);
+        assert_eq!(extend(1 << 40, WINDOW as u32), (1 << 40) + WINDOW);
+        assert_eq!(extend(1 << 40, WINDOW as u32 + 1), (1 << 40) - WINDOW - 1);
+    }
+
+    #[test]
+    fn a_step_that_would_leave_the_64_bits_is_the_other_one() {
+        assert_eq!(extend(5, 0xFFFF_FFF0), 0xFFFF_FFF0);
+        assert_eq!(extend(u64::MAX, 4), u64::MAX - 0xFFFF_FFFB);
+        assert_eq!(extend(u64::MAX, u32::MAX), u64::MAX);
+    }
+}

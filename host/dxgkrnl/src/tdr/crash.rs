@@ -1,0 +1,28 @@
+//! A bugcheck is raised.
+
+use alloc::format;
+use alloc::string::String;
+
+use super::bugcheck::Bugcheck;
+use crate::ddi::Miniport;
+use crate::effects::{Effects, Note};
+use crate::kernel::Kernel;
+use crate::tdr::Recovery;
+
+impl<M: Miniport> Kernel<M> {
+    /// The host goes down. What is left to do about it is done when the present DDI is over.
+    pub(crate) fn bugcheck(&mut self, code: u32, parameters: [u64; 4], why: String, effects: &mut Effects) {
+        let [first, second, third, fourth] = parameters;
+        let text = format!("bugcheck {code:#x} ({first:#x}, {second:#x}, {third:#x}, {fourth:#x}): {why}");
+        effects.notes.push(Note { process: None, text });
+        if self.tdr.bugcheck.is_none() {
+            self.tdr.bugcheck = Some(Bugcheck { code, parameters, why });
+            self.tdr.due.push_front(Recovery::StopEverything);
+        }
+    }
+
+    /// The bugcheck that took the host down, if one did.
+    pub fn bugchecked(&self) -> Option<&Bugcheck> {
+        self.tdr.bugcheck.as_ref()
+    }
+}

@@ -1,0 +1,456 @@
+//! The calls of GPU address spaces. See `address.rs` for the rules.
+
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::format;
+use alloc::vec::Vec;
+
+use d3dkmt::{GpuVaOperation, Handle, Reply, SignalFlags, SyncObjectFlags, SyncObjectType, limits};
+
+use super::address::{PageChange, VaUpdate};
+use crate::ProcessId;
+use crate::ddi::{Miniport, PageTableEntry, PagingOperation, PagingWork, Piece};
+use crate::effects::Effects;
+use crate::error::{CallResult, Refusal, invalid};
+use crate::kernel::Kernel;
+use crate::process::Local;
+use crate::sync::legacy::Form;
+use crate::vidmm::allocation::AllocationOpen;
+use crate::vidmm::paging::Pending;
+use crate::vidmm::vaspace::{ADDRESSES_END, AddressSpace, PAGE_BYTES, VaPage, Where};
+use crate::vidsch::{Packet, Signal};
+
+/// `D3DDDIGPUVIRTUALADDRESS_PROTECTION_TYPE`.
+mod protection {
+    pub const WRITE: u64 = 1;
+    pub const EXECUTE: u64 = 2;
+    pub const ZERO: u64 = 4;
+    pub const NO_ACCESS: u64 = 8;
+}
+
+/// `D3DDDI_UPDATEGPUVIRTUALADDRESS_OPERATION_TYPE`.
+mod operation {
+    pub const MAP: u32 = 0;
+    pub const UNMAP: u32 = 1;
+    pub const COPY: u32 = 2;
+    pub const MAP_PROTECT: u32 = 3;
+}
+
+/// `D3DKMT_UPDATEGPUVIRTUALADDRESS`: DoNotWait.
+const DO_NOT_WAIT: u32 = 1;
+
+impl<M: Miniport> Kernel<M> {
+    /// `D3DKMTReserveGpuVirtualAddress`: no page changes, so it is done at once.
+    pub(crate) fn reserve_gpu_virtual_address(
+        &mut self,
+        process: ProcessId,
+        owner: Handle,
+        place: Where,
+        size: u64,
+    ) -> CallResult {
+        let adapter = match self.process(process).handles.get(owner) {
+            Some(Local::PagingQueue(queue)) => {
+                let device = self.vidmm.paging_queues[queue].device;
+                self.require_active(device)?;
+                self.processes.devices[device].adapter
+            }
+            Some(Local::Adapter(adapter)) => adapter,
+            _ => return invalid(format!("{owner} is neither a paging queue nor an adapter of this process")),
+        };
+        self.require_started(adapter)?;
+        let address = self.address_space(process, adapter).reserve(place, size)?;
+        Ok(Reply::GpuVirtualAddress { address, paging_fence_value: 0 })
+    }
+
+    /// `D3DKMTMapGpuVirtualAddress`. `what` is an allocation or NULL, and offset and count in pages.
+    pub(crate) fn map_gpu_virtual_address(
+        &mut self,
+        process: ProcessId,
+        queue: Handle,
+        place: Where,
+        what: (Handle, u64, u64),
+        protection: u64,
+    ) -> CallResult {
+        let id = self.paging_queue(process, queue)?;
+        self.require_room(self.vidsch.contexts[self.vidmm.paging_queues[id].context].queue)?;
+        let device = self.vidmm.paging_queues[id].device;
+        let pages = what.2;
+        let page = self.page_to_map(process, device, what, protection)?;
+        let adapter = self.processes.devices[device].adapter;
+        let space = self.address_space(process, adapter);
+        let (address, changed) = space.map(place, pages, page)?;
+        let size = pages * PAGE_BYTES;
+        let range = space.range_number(address, size).unwrap_or(0);
+        let paging_fence_value = if changed {
+            let change = PageChange { base: address, end: address + size, range };
+            let work = PagingWork::UpdatePageTable { base: address, size };
+            self.begin_paging(id, work, Pending::Pages(change))
+        } else {
+            0
+        };
+        Ok(Reply::GpuVirtualAddress { address, paging_fence_value })
+    }
+
+    /// What is to stand at the first page.
+    fn page_to_map(
+        &self,
+        process: ProcessId,
+        device: u32,
+        (handle, offset_pages, pages): (Handle, u64, u64),
+        protection: u64,
+    ) -> Result<Option<VaPage>, Refusal> {
+        if handle == Handle::NULL {
+            return match protection {
+                protection::ZERO if offset_pages == 0 => Ok(Some(VaPage::Zero)),
+                protection::NO_ACCESS if offset_pages == 0 => Ok(None),
+                _ => invalid(format!(
+                    "protection {protection:#x} at page {offset_pages}: without an allocation it is Zero or NoAccess, at 0"
+                )),
+            };
+        }
+        let open = self.allocation_open(process, device, handle)?;
+        let writable = writable(protection)?;
+        let has = self.allocation_size(open) / PAGE_BYTES;
+        if offset_pages.checked_add(pages).is_none_or(|end| end > has) {
+            return invalid(format!("{pages} pages from page {offset_pages} on: {handle} has {has}"));
+        }
+        Ok(Some(VaPage::Of { open, offset: offset_pages * PAGE_BYTES, writable }))
+    }
+
+    /// `D3DKMTFreeGpuVirtualAddress`.
+    pub(crate) fn free_gpu_virtual_address(
+        &mut self,
+        process: ProcessId,
+        adapter: Handle,
+        base: u64,
+        size: u64,
+    ) -> CallResult {
+        let adapter = self.adapter(process, adapter)?;
+        self.address_space(process, adapter).free(base, size)?;
+        self.miniport.update_page_table(adapter, process, base, size, PageTableEntry::NoAccess);
+        Ok(Reply::None)
+    }
+
+    /// `D3DKMTUpdateGpuVirtualAddress`: on the context's companion, wait, update and signal the next value.
+    pub(crate) fn update_gpu_virtual_address(
+        &mut self,
+        process: ProcessId,
+        (device, context): (Handle, Handle),
+        (fence, fence_value): (Handle, u64),
+        operations: Vec<GpuVaOperation>,
+        flags: u32,
+    ) -> CallResult {
+        let device = self.active_device(process, device)?;
+        let context = self.context(process, context)?;
+        if self.vidsch.contexts[context].device != device {
+            return invalid("the context is not of this device");
+        }
+        if flags & !DO_NOT_WAIT != 0 {
+            return invalid(format!("flags {flags:#x} have reserved bits set"));
+        }
+        let (_, object) = self.sync_object(process, fence)?;
+        if self.sync.objects[object].object_type != SyncObjectType::MONITORED_FENCE {
+            return invalid(format!("{fence} is no monitored fence"));
+        }
+        let Some(next_value) = fence_value.checked_add(1) else {
+            return invalid("there is no value after the last one");
+        };
+        let of_fence =
+            |value, without| self.resolve(process, device, &[fence], &[value], Form::ValueArray, without);
+        let waited = match flags & DO_NOT_WAIT {
+            0 => of_fence(fence_value, SyncObjectFlags::NO_WAIT)?,
+            _ => Vec::new(),
+        };
+        let signaled = of_fence(next_value, SyncObjectFlags::NO_SIGNAL)?;
+        let adapter = self.processes.devices[device].adapter;
+        let updates = self.check_operations(process, device, &operations)?;
+        let companion = self.companion(context)?;
+        let queue = self.vidsch.contexts[companion].queue;
+        self.require_room(queue)?;
+        if !waited.is_empty() {
+            self.enqueue_wait(queue, waited);
+        }
+        for update in &updates {
+            let (VaUpdate::Set { base, size, .. } | VaUpdate::Copy { to: base, size, .. }) = *update;
+            let work = PagingWork::UpdatePageTable { base, size };
+            if let Some(buffer) =
+                self.miniport.build_paging_buffer(&PagingOperation { adapter, process, work })
+            {
+                self.enqueue(queue, Packet::Command(buffer));
+            }
+        }
+        self.enqueue(queue, Packet::PageTables(updates));
+        let targets: Vec<_> = signaled.iter().map(|item| (item.object, item.value)).collect();
+        for (object, _) in &targets {
+            self.sync.objects.hold(*object);
+        }
+        let flags = SignalFlags::empty();
+        self.enqueue(queue, Packet::Signal(Signal { process, flags, targets, event: None, by: Vec::new() }));
+        Ok(Reply::None)
+    }
+
+    fn check_operations(
+        &mut self,
+        process: ProcessId,
+        device: u32,
+        operations: &[GpuVaOperation],
+    ) -> Result<Vec<VaUpdate>, Refusal> {
+        let most = limits::GPU_VA_OPERATIONS_MAX;
+        if operations.is_empty() || operations.len() > most {
+            return invalid(format!("an update has 1 to {most} operations, not {}", operations.len()));
+        }
+        let adapter = self.processes.devices[device].adapter;
+        let (mut updates, mut pieces) = (Vec::with_capacity(operations.len()), 0_u64);
+        for one in operations {
+            let update = self.check_operation(process, device, one)?;
+            let space = self.address_space(process, adapter);
+            let require = |base: u64, size: u64| {
+                let whole_pages =
+                    base.is_multiple_of(PAGE_BYTES) && size.is_multiple_of(PAGE_BYTES) && size > 0;
+                if whole_pages && space.holds(base, size) {
+                    return Ok(());
+                }
+                invalid(format!("{size:#x} bytes at {base:#x} are no pages of a range of the process"))
+            };
+            match update {
+                VaUpdate::Set { base, size, span, .. } => {
+                    require(base, size)?;
+                    pieces = pieces.saturating_add(size.div_ceil(span));
+                }
+                VaUpdate::Copy { from, to, size } => {
+                    require(from, size)?;
+                    require(to, size)?;
+                    pieces += space.pages_within(from, from + size).len().max(1) as u64;
+                }
+            }
+            updates.push(update);
+        }
+        self.address_space(process, adapter).require_room(pieces)?;
+        Ok(updates)
+    }
+
+    fn check_operation(
+        &self,
+        process: ProcessId,
+        device: u32,
+        one: &GpuVaOperation,
+    ) -> Result<VaUpdate, Refusal> {
+        let GpuVaOperation { base, size, allocation: handle, .. } = *one;
+        let protection = match one.operation {
+            operation::UNMAP => {
+                let page = match one.protection {
+                    0 | protection::NO_ACCESS => None,
+                    protection::ZERO => Some(VaPage::Zero),
+                    other => return invalid(format!("protection {other:#x}: UNMAP is to Zero or NoAccess")),
+                };
+                return Ok(VaUpdate::Set { base, size, page, span: u64::MAX, handle: Handle::NULL });
+            }
+            operation::COPY => return Ok(VaUpdate::Copy { from: base, to: one.destination, size }),
+            operation::MAP => protection::WRITE | protection::EXECUTE,
+            operation::MAP_PROTECT => one.protection,
+            other => return invalid(format!("address operation {other} is unknown")),
+        };
+        let open = self.allocation_open(process, device, handle)?;
+        let writable = writable(protection)?;
+        let (offset, span, has) = (one.allocation_offset, one.allocation_size, self.allocation_size(open));
+        let whole_pages = offset.is_multiple_of(PAGE_BYTES) && span.is_multiple_of(PAGE_BYTES) && span > 0;
+        if !whole_pages || offset.checked_add(span).is_none_or(|end| end > has) {
+            return invalid(format!(
+                "{span:#x} bytes from byte {offset:#x} on are no pages of {handle}, which has {has:#x} bytes"
+            ));
+        }
+        Ok(VaUpdate::Set { base, size, page: Some(VaPage::Of { open, offset, writable }), span, handle })
+    }
+
+    /// The update of a companion is due. What is not there any more is left out.
+    pub(crate) fn update_page_tables(&mut self, queue: u32, updates: &[VaUpdate], effects: &mut Effects) {
+        let (process, adapter) =
+            (self.vidsch.queues[queue].process, self.vidsch.queues[queue].engine.adapter);
+        for update in updates {
+            let (VaUpdate::Set { base, size, .. } | VaUpdate::Copy { to: base, size, .. }) = *update;
+            let pieces = self.pieces_of(process, adapter, update);
+            let space = self.address_space(process, adapter);
+            if !space.holds(base, size) {
+                continue;
+            }
+            if let Err(full) = space.require_room(pieces.len() as u64) {
+                self.note(process, format!("an update of addresses is left out: {}", full.why), effects);
+                continue;
+            }
+            for Piece { base, end, page } in pieces {
+                self.address_space(process, adapter).set(base, end, page);
+                self.tell_engines(process, adapter, (base, end), page);
+            }
+        }
+    }
+
+    /// What an update makes of the pages.
+    fn pieces_of(
+        &mut self,
+        process: ProcessId,
+        adapter: u32,
+        update: &VaUpdate,
+    ) -> Vec<Piece<Option<VaPage>>> {
+        match *update {
+            VaUpdate::Set { base, size, page, span, handle } => {
+                let page = page.filter(|page| self.is_open_still(process, *page, handle));
+                let bases =
+                    (base..base.saturating_add(size)).step_by(usize::try_from(span).unwrap_or(usize::MAX));
+                let piece = |at: u64| Piece { base: at, end: at.saturating_add(span).min(base + size), page };
+                bases.map(piece).collect()
+            }
+            VaUpdate::Copy { from, to, size } => {
+                let space = self.address_space(process, adapter);
+                let copied = space.pages_within(from, from.saturating_add(size));
+                let nothing = Piece { base: to, end: to.saturating_add(size), page: None };
+                let there = |piece: Piece<VaPage>| Piece {
+                    base: piece.base - from + to,
+                    end: piece.end - from + to,
+                    page: Some(piece.page),
+                };
+                [nothing].into_iter().chain(copied.into_iter().map(there)).collect()
+            }
+        }
+    }
+
+    /// Whether the open of a page is the one that this handle named when it was mapped.
+    fn is_open_still(&self, process: ProcessId, page: VaPage, handle: Handle) -> bool {
+        match page {
+            VaPage::Zero => true,
+            VaPage::Of { open, .. } => {
+                let open = self.vidmm.memory.allocation_opens.get(open);
+                open.is_some_and(|open| (open.process, open.handle) == (process, handle))
+            }
+        }
+    }
+
+    /// A paging buffer that changes pages for engines has run: they see what calls have asked for up to now.
+    pub(crate) fn pages_change(&mut self, process: ProcessId, adapter: u32, change: PageChange) {
+        let PageChange { base, end, range } = change;
+        let Some(owner) = self.processes.by_id.get_mut(&process) else { return };
+        let Some(space) = owner.address_spaces.get_mut(&adapter) else { return };
+        if space.range_number(base, end - base) != Some(range) {
+            return;
+        }
+        let pieces = space.pages_within(base, end);
+        space.set_seen(base, end, None);
+        for Piece { base, end, page } in &pieces {
+            space.set_seen(*base, *end, Some(*page));
+        }
+        if !matches!(pieces[..], [one] if (one.base, one.end) == (base, end)) {
+            self.tell_engines(process, adapter, (base, end), None);
+        }
+        for Piece { base, end, page } in pieces {
+            self.tell_engines(process, adapter, (base, end), Some(page));
+        }
+    }
+
+    fn tell_engines(
+        &mut self,
+        process: ProcessId,
+        adapter: u32,
+        (base, end): (u64, u64),
+        page: Option<VaPage>,
+    ) {
+        let entry = self.page_table_entry(page);
+        self.miniport.update_page_table(adapter, process, base, end - base, entry);
+    }
+
+    /// What engines find: memory only of what is resident, and of a process that is there.
+    fn page_table_entry(&self, page: Option<VaPage>) -> PageTableEntry {
+        match page {
+            None => PageTableEntry::NoAccess,
+            Some(VaPage::Zero) => PageTableEntry::Zero,
+            Some(VaPage::Of { open, offset, writable }) => {
+                let allocation =
+                    &self.vidmm.memory.allocations[self.vidmm.memory.allocation_opens[open].allocation];
+                if !allocation.resident || !self.processes.by_id.contains_key(&allocation.owner) {
+                    return PageTableEntry::NoAccess;
+                }
+                let address = allocation.system_memory + offset;
+                PageTableEntry::Memory { owner: allocation.owner, address, writable }
+            }
+        }
+    }
+
+    /// Engines are told anew of what is mapped of these allocations: whether it is there has changed.
+    pub(crate) fn tell_engines_of(&mut self, allocations: &[u32]) {
+        let mut spaces: BTreeMap<(ProcessId, u32), BTreeSet<u32>> = BTreeMap::new();
+        for allocation in allocations {
+            for open in &self.vidmm.memory.allocations[*allocation].opens {
+                let at = &self.vidmm.memory.allocation_opens[*open];
+                let adapter = self.processes.devices[at.device].adapter;
+                spaces.entry((at.process, adapter)).or_default().insert(*open);
+            }
+        }
+        for ((process, adapter), opens) in spaces {
+            let Some(owner) = self.processes.by_id.get(&process) else { continue };
+            let Some(space) = owner.address_spaces.get(&adapter) else { continue };
+            for Piece { base, end, page } in space.seen_of(&opens) {
+                self.tell_engines(process, adapter, (base, end), Some(page));
+            }
+        }
+    }
+
+    /// An open of an allocation ends: what was mapped by it is NoAccess, unless the kernel has an open of its own that it
+    /// goes on with (`ring.rs`).
+    pub(crate) fn unmap_open(&mut self, process: ProcessId, open: u32) {
+        let AllocationOpen { device, allocation, .. } = self.vidmm.memory.allocation_opens[open];
+        let adapter = self.processes.devices[device].adapter;
+        let held = self.held_open(process, allocation, open);
+        let Some(owner) = self.processes.by_id.get_mut(&process) else { return };
+        let Some(space) = owner.address_spaces.get_mut(&adapter) else { return };
+        let opens = BTreeSet::from([open]);
+        if let Some(held) = held {
+            space.hand_over(&opens, held);
+            return;
+        }
+        let seen = space.seen_of(&opens);
+        space.forget(&opens);
+        for Piece { base, end, .. } in seen {
+            self.address_space(process, adapter).set_seen(base, end, None);
+            self.tell_engines(process, adapter, (base, end), None);
+        }
+    }
+
+    /// The address space of a process on an adapter ends.
+    pub(crate) fn end_address_space(&mut self, process: ProcessId, adapter: u32) {
+        if self.process_mut(process).address_spaces.remove(&adapter).is_some() {
+            let entry = PageTableEntry::NoAccess;
+            self.miniport.update_page_table(adapter, process, 0, ADDRESSES_END, entry);
+        }
+    }
+
+    /// All address spaces of a process that ends.
+    pub(crate) fn end_address_spaces(&mut self, process: ProcessId) {
+        let adapters: Vec<u32> = self.process(process).address_spaces.keys().copied().collect();
+        for adapter in adapters {
+            self.end_address_space(process, adapter);
+        }
+    }
+
+    pub(crate) fn address_space(&mut self, process: ProcessId, adapter: u32) -> &mut AddressSpace {
+        self.process_mut(process).address_spaces.entry(adapter).or_default()
+    }
+
+    /// What address spaces have of opens that are not there.
+    pub(crate) fn addresses_miscounted(&self) -> Option<&'static str> {
+        let lives = |process: ProcessId, open| {
+            self.vidmm.memory.allocation_opens.get(open).is_some_and(|open| open.process == process)
+        };
+        let spaces = self.processes.by_id.iter();
+        let mut spaces =
+            spaces.flat_map(|(id, owner)| owner.address_spaces.values().map(|space| (*id, space)));
+        let whole = spaces.all(|(id, space)| space.opens().all(|open| lives(id, open)));
+        (!whole).then_some("what is mapped of allocations")
+    }
+}
+
+/// Whether an engine may write, by the protection of pages of an allocation.
+fn writable(protection: u64) -> Result<bool, Refusal> {
+    if protection & !(protection::WRITE | protection::EXECUTE) != 0 {
+        return invalid(format!(
+            "protection {protection:#x}: pages of an allocation have Write and Execute only"
+        ));
+    }
+    Ok(protection & protection::WRITE != 0)
+}

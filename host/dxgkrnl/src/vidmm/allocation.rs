@@ -1,0 +1,98 @@
+//! Allocations, and the resources that hold them together.
+//!
+//! ```text
+//!   CreateAllocation ───────────────▶ allocation ◀── open ── handle of one process, on one device
+//!       CreateResource: a resource ──▶ resource  ◀── open ── handle, with the opens of its allocations
+//!       CreateShared: a global handle ──QueryResourceInfo, OpenResource──▶ more opens, on other devices and
+//!                                                                          in other processes of the VM
+//! ```
+//! An allocation lives while it has an open, or its resource an NT handle. The open of a resource takes the opens of its allocations with it (W-259);
+//! an allocation that is destroyed by itself leaves its resource (W-257). All are children of their device. A global
+//! handle ends with the last open of its resource; what has NT handles lives as long as those (`sharing.rs`).
+//!
+//! User mode makes *standard* allocations of its own memory, "existing heap": StandardAllocation and ExistingSysMem,
+//! one allocation, whole pages (W-252, W-253). Their content is the process's memory itself. Allocations that a driver
+//! makes from private data are not modelled yet: NOT_SUPPORTED.
+
+use alloc::collections::BTreeSet;
+use alloc::vec::Vec;
+
+use d3dkmt::Handle;
+use serde::{Deserialize, Serialize};
+
+use crate::slab::Slab;
+use crate::{ProcessId, VmId};
+
+#[derive(Serialize, Deserialize)]
+pub(crate) struct Allocation {
+    /// Who created it: its memory is of this process.
+    pub owner: ProcessId,
+    /// An address of the owner.
+    pub system_memory: u64,
+    pub size: u64,
+    /// No two are alike.
+    pub number: u64,
+    /// What it was created with.
+    pub resource: Option<u32>,
+    pub opens: BTreeSet<u32>,
+    /// Engines find it where it is mapped. See `residency.rs`.
+    pub resident: bool,
+    /// `D3DDDI_ALLOCATIONPRIORITY`.
+    pub priority: u32,
+}
+
+/// A process's handle to an allocation.
+#[derive(Serialize, Deserialize)]
+pub(crate) struct AllocationOpen {
+    pub process: ProcessId,
+    pub handle: Handle,
+    pub device: u32,
+    pub allocation: u32,
+    /// The open of the resource that it goes with.
+    pub resource: Option<u32>,
+    /// How often it was made resident and not evicted again.
+    pub residency: u32,
+    pub locks: u32,
+}
+
+#[derive(Serialize, Deserialize)]
+pub(crate) struct Resource {
+    pub vm: VmId,
+    pub adapter: u32,
+    pub global: Option<Handle>,
+    pub runtime_data: Vec<u8>,
+    pub allocations: Vec<u32>,
+    pub opens: usize,
+    /// NT handles of it: see `sharing.rs`.
+    pub shares: usize,
+    /// Created with CreateShared and NtSecuritySharing.
+    pub nt_shared: bool,
+}
+
+/// A process's handle to a resource.
+#[derive(Serialize, Deserialize)]
+pub(crate) struct ResourceOpen {
+    pub process: ProcessId,
+    pub handle: Handle,
+    pub device: u32,
+    pub resource: u32,
+    /// Opens of its allocations that are left.
+    pub allocations: BTreeSet<Handle>,
+}
+
+/// All of them.
+#[derive(Default, Serialize, Deserialize)]
+pub(crate) struct Memory {
+    pub allocations: Slab<Allocation>,
+    pub allocation_opens: Slab<AllocationOpen>,
+    pub resources: Slab<Resource>,
+    pub resource_opens: Slab<ResourceOpen>,
+    pub(super) allocations_made: u64,
+}
+
+impl Memory {
+    /// How many have a global handle.
+    pub fn globals(&self) -> usize {
+        self.resources.iter().filter(|(_, resource)| resource.global.is_some()).count()
+    }
+}

@@ -1,0 +1,668 @@
+//! The calls of allocations and resources. See `allocation.rs` for the rules.
+
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::format;
+use alloc::vec::Vec;
+
+use d3dkmt::{
+    AllocationInfo, CreateAllocation, CreateAllocationFlags, DestroyAllocationFlags, Handle, NtStatus, Reply,
+    ResourceInfo, RuntimeBuffer, ShareToken, StandardAllocation, SyncObjectFlags, limits,
+};
+
+use super::allocation::{Allocation, AllocationOpen, Resource, ResourceOpen};
+use crate::ProcessId;
+use crate::ddi::Miniport;
+use crate::effects::Effects;
+use crate::error::{CallResult, Refusal, invalid, refuse};
+use crate::kernel::Kernel;
+use crate::process::Local;
+use crate::sharing::{Global, Shared, require_readable};
+use crate::sync::mapping::Mapping;
+use crate::vidmm::vaspace::PAGE_BYTES;
+use crate::view::snapshot::{AllocationState, ResourceState};
+
+/// The end of what a process can have mapped.
+const USER_END: u64 = 1 << 47;
+
+impl<M: Miniport> Kernel<M> {
+    /// `D3DKMTCreateAllocation` and `..2`.
+    pub(crate) fn create_allocation(&mut self, process: ProcessId, create: CreateAllocation) -> CallResult {
+        use CreateAllocationFlags as F;
+        let device = self.active_device(process, create.device)?;
+        let CreateAllocation { resource, flags, standard, private_data, runtime_data, allocations, .. } =
+            create;
+        if flags.unknown() != 0 {
+            return invalid(format!("allocation flags {:#x} have reserved bits set", flags.bits()));
+        }
+        let most = limits::RESOURCE_DATA_BYTES_MAX;
+        if runtime_data.len() > most {
+            return invalid(format!(
+                "{} bytes of private runtime data, the limit is {most}",
+                runtime_data.len()
+            ));
+        }
+        if resource != Handle::NULL {
+            self.resource_open(process, device, resource).map_err(as_handle)?;
+            return invalid(format!(
+                "{resource} has its allocations: a standard allocation cannot be added (W-258)"
+            ));
+        }
+        if flags.contains(F::CREATE_SHARED) && !flags.contains(F::CREATE_RESOURCE) {
+            return invalid("CreateShared without CreateResource: a resource is what is shared");
+        }
+        if flags.contains(F::NT_SECURITY_SHARING) && !flags.contains(F::CREATE_SHARED) {
+            return invalid("NtSecuritySharing without CreateShared");
+        }
+        let (size, info) = existing_heap(flags, standard, &private_data, &allocations)?;
+        let (system_memory, opened) = (info.system_memory, self.process(process).allocations);
+        if opened >= limits::ALLOCATIONS_PER_PROCESS_MAX {
+            return refuse(NtStatus::NO_MEMORY, format!("the process has {opened} allocations, the limit"));
+        }
+        self.vidmm.memory.allocations_made += 1;
+        let allocation = self.vidmm.memory.allocations.insert(Allocation {
+            owner: process,
+            system_memory,
+            size,
+            number: self.vidmm.memory.allocations_made,
+            resource: None,
+            opens: BTreeSet::new(),
+            resident: false,
+            priority: crate::vidmm::lock::PRIORITY_NORMAL,
+        });
+        let made = match flags.contains(F::CREATE_RESOURCE) {
+            true => self.new_resource(process, device, flags, runtime_data, allocation),
+            false => self.new_allocation_open(process, device, allocation, None).map(|handle| {
+                self.processes.devices[device].children.insert(handle);
+                Reply::Allocations {
+                    resource: Handle::NULL,
+                    shared_handle: Handle::NULL,
+                    allocations: [handle].into(),
+                }
+            }),
+        };
+        if made.is_err() {
+            self.vidmm.memory.allocations.remove(allocation);
+        }
+        made
+    }
+
+    /// A resource with one allocation: the resource's handle is the first (W-010).
+    fn new_resource(
+        &mut self,
+        process: ProcessId,
+        device: u32,
+        flags: CreateAllocationFlags,
+        runtime_data: Vec<u8>,
+        allocation: u32,
+    ) -> CallResult {
+        use CreateAllocationFlags as F;
+        let resource = self.vidmm.memory.resources.insert(Resource {
+            vm: self.process(process).vm,
+            adapter: self.processes.devices[device].adapter,
+            global: None,
+            runtime_data,
+            allocations: [allocation].into(),
+            opens: 0,
+            shares: 0,
+            nt_shared: flags.contains(F::CREATE_SHARED | F::NT_SECURITY_SHARING),
+        });
+        self.vidmm.memory.allocations[allocation].resource = Some(resource);
+        let by_global = flags.contains(F::CREATE_SHARED) && !flags.contains(F::NT_SECURITY_SHARING);
+        let global = by_global.then(|| self.new_global(Global::Resource(resource))).transpose();
+        let opened = global.and_then(|global| {
+            self.vidmm.memory.resources[resource].global = global;
+            self.new_resource_open(process, device, resource)
+        });
+        match opened {
+            Ok((handle, allocations)) => {
+                let shared_handle = self.vidmm.memory.resources[resource].global.unwrap_or(Handle::NULL);
+                Ok(Reply::Allocations { resource: handle, shared_handle, allocations })
+            }
+            Err(refusal) => {
+                if let Some(global) = self.vidmm.memory.resources.remove(resource).and_then(|one| one.global)
+                {
+                    self.end_global(global);
+                }
+                Err(refusal)
+            }
+        }
+    }
+
+    /// A handle to a resource, then one to each of its allocations.
+    fn new_resource_open(
+        &mut self,
+        process: ProcessId,
+        device: u32,
+        resource: u32,
+    ) -> Result<(Handle, Vec<Handle>), Refusal> {
+        let open = self.vidmm.memory.resource_opens.insert(ResourceOpen {
+            process,
+            handle: Handle::NULL,
+            device,
+            resource,
+            allocations: BTreeSet::new(),
+        });
+        let handle = match self.insert_handle(process, Local::Resource(open)) {
+            Ok(handle) => handle,
+            Err(refusal) => {
+                self.vidmm.memory.resource_opens.remove(open);
+                return Err(refusal);
+            }
+        };
+        self.vidmm.memory.resources[resource].opens += 1;
+        self.vidmm.memory.resource_opens[open].handle = handle;
+        self.processes.devices[device].children.insert(handle);
+        for allocation in self.vidmm.memory.resources[resource].allocations.clone() {
+            match self.new_allocation_open(process, device, allocation, Some(open)) {
+                Ok(handle) => _ = self.vidmm.memory.resource_opens[open].allocations.insert(handle),
+                Err(refusal) => {
+                    self.end_resource(process, handle);
+                    return Err(refusal);
+                }
+            }
+        }
+        Ok((handle, self.vidmm.memory.resource_opens[open].allocations.iter().copied().collect()))
+    }
+
+    fn new_allocation_open(
+        &mut self,
+        process: ProcessId,
+        device: u32,
+        allocation: u32,
+        resource: Option<u32>,
+    ) -> Result<Handle, Refusal> {
+        let handle = Handle::NULL;
+        let open = AllocationOpen { process, handle, device, allocation, resource, residency: 0, locks: 0 };
+        let open = self.vidmm.memory.allocation_opens.insert(open);
+        match self.insert_handle(process, Local::Allocation(open)) {
+            Ok(handle) => {
+                self.vidmm.memory.allocation_opens[open].handle = handle;
+                self.vidmm.memory.allocations[allocation].opens.insert(open);
+                self.process_mut(process).allocations += 1;
+                Ok(handle)
+            }
+            Err(refusal) => {
+                self.vidmm.memory.allocation_opens.remove(open);
+                Err(refusal)
+            }
+        }
+    }
+
+    /// `D3DKMTDestroyAllocation` and `..2`: a resource with what it has left, or allocations.
+    pub(crate) fn destroy_allocation(
+        &mut self,
+        process: ProcessId,
+        device: Handle,
+        resource: Handle,
+        allocations: &[Handle],
+        flags: DestroyAllocationFlags,
+    ) -> CallResult {
+        let device = self.device(process, device)?;
+        if flags.unknown() != 0 {
+            return invalid(format!("destroy flags {:#x} have reserved bits set", flags.bits()));
+        }
+        if resource != Handle::NULL {
+            if !allocations.is_empty() {
+                return invalid("a resource and a list of allocations: one of them is destroyed by a call");
+            }
+            self.resource_open(process, device, resource)?;
+            return Ok(self.end_resource(process, resource));
+        }
+        let most = limits::ALLOCATIONS_PER_CALL_MAX;
+        if allocations.len() > most {
+            return invalid(format!("{} allocations, the limit is {most}", allocations.len()));
+        }
+        let mut named = BTreeSet::new();
+        for handle in allocations {
+            self.allocation_open(process, device, *handle)?;
+            if !named.insert(*handle) {
+                return invalid(format!("{handle} is named twice"));
+            }
+        }
+        for handle in allocations {
+            self.end_allocation(process, *handle);
+        }
+        Ok(Reply::None)
+    }
+
+    /// The handle of a resource ends, and those of the allocations that it has left.
+    pub(crate) fn end_resource(&mut self, process: ProcessId, handle: Handle) -> Reply {
+        let Some(Local::Resource(open)) = self.process_mut(process).handles.remove(handle) else {
+            return Reply::None;
+        };
+        for allocation in self.vidmm.memory.resource_opens[open].allocations.clone() {
+            self.end_allocation(process, allocation);
+        }
+        let ended = self.vidmm.memory.resource_opens.remove(open).expect("a handle names a live open");
+        self.processes.devices[ended.device].children.remove(&handle);
+        self.vidmm.memory.resources[ended.resource].opens -= 1;
+        self.drop_resource_if_unused(ended.resource);
+        Reply::None
+    }
+
+    /// The resource ends with its last open and its last NT handle, and with it the allocations that it kept.
+    pub(crate) fn drop_resource_if_unused(&mut self, resource: u32) {
+        let Resource { opens, shares, .. } = self.vidmm.memory.resources[resource];
+        if shares == 0 {
+            for allocation in self.vidmm.memory.resources[resource].allocations.clone() {
+                self.drop_allocation_if_unused(allocation);
+            }
+        }
+        if opens + shares == 0
+            && let Some(Resource { global: Some(global), .. }) = self.vidmm.memory.resources.remove(resource)
+        {
+            self.end_global(global);
+        }
+    }
+
+    fn is_kept(&self, allocation: &Allocation) -> bool {
+        allocation.resource.is_some_and(|resource| self.vidmm.memory.resources[resource].shares > 0)
+    }
+
+    /// An allocation lives while it has an open, or its resource an NT handle.
+    fn drop_allocation_if_unused(&mut self, allocation: u32) {
+        let Allocation { resource, ref opens, .. } = self.vidmm.memory.allocations[allocation];
+        if !opens.is_empty() || self.is_kept(&self.vidmm.memory.allocations[allocation]) {
+            return;
+        }
+        self.vidmm.memory.allocations.remove(allocation);
+        if let Some(resource) = resource {
+            self.vidmm.memory.resources[resource].allocations.retain(|one| *one != allocation);
+        }
+    }
+
+    /// The handle of an allocation ends.
+    pub(crate) fn end_allocation(&mut self, process: ProcessId, handle: Handle) -> Reply {
+        let Some(Local::Allocation(open)) = self.process_mut(process).handles.remove(handle) else {
+            return Reply::None;
+        };
+        let AllocationOpen { device, resource, .. } = self.vidmm.memory.allocation_opens[open];
+        match resource {
+            Some(resource) => self.vidmm.memory.resource_opens[resource].allocations.remove(&handle),
+            None => self.processes.devices[device].children.remove(&handle),
+        };
+        self.end_open(open);
+        Reply::None
+    }
+
+    /// An open of an allocation ends: what was mapped by it is another's or NoAccess, and its counts are gone.
+    pub(crate) fn end_open(&mut self, open: u32) {
+        let AllocationOpen { process, allocation, .. } = self.vidmm.memory.allocation_opens[open];
+        self.process_mut(process).allocations -= 1;
+        self.unmap_open(process, open);
+        self.drop_residency(open);
+        self.vidmm.memory.allocation_opens.remove(open);
+        self.vidmm.memory.allocations[allocation].opens.remove(&open);
+        self.drop_allocation_if_unused(allocation);
+    }
+
+    /// `D3DKMTQueryResourceInfo`: by global handle; a local one is none (W-263).
+    pub(crate) fn query_resource_info(
+        &mut self,
+        process: ProcessId,
+        device: Handle,
+        shared: Handle,
+    ) -> CallResult {
+        let device = self.active_device(process, device)?;
+        let resource = self.shared_resource(process, device, shared)?;
+        Ok(Reply::ResourceInfo(self.resource_info(resource)))
+    }
+
+    /// `D3DKMTOpenResource` and `..2`: the caller's buffers are of the sizes that it was told (W-266).
+    pub(crate) fn open_resource(
+        &mut self,
+        process: ProcessId,
+        device: Handle,
+        shared: Handle,
+        buffers: ResourceInfo,
+    ) -> CallResult {
+        let device = self.active_device(process, device)?;
+        let resource = self.shared_resource(process, device, shared)?;
+        self.open_for(process, device, resource, buffers)
+    }
+
+    fn open_for(
+        &mut self,
+        process: ProcessId,
+        device: u32,
+        resource: u32,
+        buffers: ResourceInfo,
+    ) -> CallResult {
+        let info = self.resource_info(resource);
+        let differ = |what: &str, has: u32, is: u32| match has == is {
+            true => Ok(()),
+            false => invalid(format!("{what}: {has} was given, the resource has {is}")),
+        };
+        if buffers.allocations == 0 {
+            return invalid("no room for allocations");
+        }
+        differ("allocations", buffers.allocations, info.allocations)?;
+        differ("bytes of private runtime data", buffers.runtime_data_size, info.runtime_data_size)?;
+        differ(
+            "bytes of the resource's private driver data",
+            buffers.private_data_size,
+            info.private_data_size,
+        )?;
+        if buffers.total_private_data_size < info.total_private_data_size {
+            let (has, is) = (buffers.total_private_data_size, info.total_private_data_size);
+            return invalid(format!(
+                "{has} bytes for the private driver data of all allocations, which is {is}"
+            ));
+        }
+        let opened = self.process(process).allocations;
+        if opened + info.allocations as usize > limits::ALLOCATIONS_PER_PROCESS_MAX {
+            return refuse(NtStatus::NO_MEMORY, format!("the process has {opened} allocations, the limit"));
+        }
+        let (handle, allocations) = self.new_resource_open(process, device, resource)?;
+        let runtime_data = self.vidmm.memory.resources[resource].runtime_data.clone();
+        let (keyed_mutex, sync_object) = (Handle::NULL, Handle::NULL);
+        Ok(Reply::OpenedResource { resource: handle, allocations, runtime_data, keyed_mutex, sync_object })
+    }
+
+    /// `D3DKMTQueryResourceInfoFromNtHandle`.
+    pub(crate) fn query_resource_info_by_token(
+        &mut self,
+        process: ProcessId,
+        device: Handle,
+        token: ShareToken,
+    ) -> CallResult {
+        let device = self.active_device(process, device)?;
+        let (resource, _) = self.resource_of_token(process, device, token)?;
+        Ok(Reply::ResourceInfo(self.resource_info(resource)))
+    }
+
+    /// `D3DKMTOpenResourceFromNtHandle`: with the keyed mutex and the synchronization object that go with it.
+    pub(crate) fn open_resource_by_token(
+        &mut self,
+        process: ProcessId,
+        device: Handle,
+        token: ShareToken,
+        buffers: ResourceInfo,
+        mutex_buffer: RuntimeBuffer,
+        effects: &mut Effects,
+    ) -> CallResult {
+        let id = self.active_device(process, device)?;
+        let (resource, what) = self.resource_of_token(process, id, token)?;
+        let mut opened = self.open_for(process, id, resource, buffers)?;
+        let Reply::OpenedResource { resource, ref mut keyed_mutex, ref mut sync_object, .. } = opened else {
+            return Ok(opened);
+        };
+        if let Shared::Guarded { mutex, sync, .. } = what {
+            match self.open_guards(process, (id, mutex, sync), mutex_buffer, effects) {
+                Ok(guards) => (*keyed_mutex, *sync_object) = guards,
+                Err(refusal) => {
+                    self.end_resource(process, resource);
+                    return Err(refusal);
+                }
+            }
+        }
+        Ok(opened)
+    }
+
+    fn open_guards(
+        &mut self,
+        process: ProcessId,
+        (device, mutex, sync): (u32, u32, u32),
+        mutex_buffer: RuntimeBuffer,
+        effects: &mut Effects,
+    ) -> Result<(Handle, Handle), Refusal> {
+        let mutex = match self.open_mutex(process, mutex, mutex_buffer)? {
+            Reply::KeyedMutex { mutex, .. } => mutex,
+            other => unreachable!("a keyed mutex opens as {other:?}"),
+        };
+        let flags = SyncObjectFlags::empty();
+        match self.open_object(process, Some(device), sync, flags, Mapping::default(), effects) {
+            Ok(opened) => Ok((mutex, opened.object)),
+            Err(refusal) => {
+                self.destroy_keyed_mutex(process, mutex, effects)?;
+                Err(refusal)
+            }
+        }
+    }
+
+    /// The resource of an NT handle, for a device.
+    fn resource_of_token(
+        &self,
+        process: ProcessId,
+        device: u32,
+        token: ShareToken,
+    ) -> Result<(u32, Shared), Refusal> {
+        let share = self.share(process, token)?;
+        let (Shared::Resource(resource) | Shared::Guarded { resource, .. }) = share.what else {
+            let why = format!("the NT handle is of {}, not of a resource", share.what.name());
+            return refuse(NtStatus::OBJECT_TYPE_MISMATCH, why);
+        };
+        require_readable(share.access)?;
+        let (adapter, of) =
+            (self.processes.devices[device].adapter, self.vidmm.memory.resources[resource].adapter);
+        if adapter != of {
+            return invalid(format!("the resource is of adapter {of}, the device is of adapter {adapter}"));
+        }
+        Ok((resource, share.what))
+    }
+
+    /// The resource that a handle names, or that the allocation of it goes with, if NT handles of it may be made.
+    pub(crate) fn shareable_resource(&self, process: ProcessId, handle: Handle) -> Result<u32, Refusal> {
+        let memory = &self.vidmm.memory;
+        let resource = match self.process(process).handles.get(handle) {
+            Some(Local::Resource(open)) => Some(memory.resource_opens[open].resource),
+            Some(Local::Allocation(open)) => {
+                memory.allocations[memory.allocation_opens[open].allocation].resource
+            }
+            _ => {
+                return invalid(format!(
+                    "{handle} is no allocation and no resource of this process (FEN-066)"
+                ));
+            }
+        };
+        match resource.filter(|resource| memory.resources[*resource].nt_shared) {
+            Some(resource) => Ok(resource),
+            None => invalid(format!("{handle} was not created with CreateShared and NtSecuritySharing")),
+        }
+    }
+
+    fn resource_info(&self, resource: u32) -> ResourceInfo {
+        let resource = &self.vidmm.memory.resources[resource];
+        ResourceInfo {
+            runtime_data_size: resource.runtime_data.len() as u32,
+            // Standard allocations have no driver data.
+            private_data_size: 0,
+            total_private_data_size: 0,
+            allocations: resource.allocations.len() as u32,
+        }
+    }
+
+    /// The resource of a global handle, for a device.
+    fn shared_resource(&self, process: ProcessId, device: u32, shared: Handle) -> Result<u32, Refusal> {
+        let resource = match self.global(shared) {
+            Some(Global::Resource(resource)) => resource,
+            _ => return invalid(format!("{shared} is no global handle of a resource")),
+        };
+        let (vm, adapter) = (self.process(process).vm, self.processes.devices[device].adapter);
+        let state = &self.vidmm.memory.resources[resource];
+        if state.vm != vm {
+            return invalid(format!("{shared} is no global handle of a resource"));
+        }
+        if state.adapter != adapter {
+            return invalid(format!(
+                "{shared} is of adapter {}, the device is of adapter {adapter}",
+                state.adapter
+            ));
+        }
+        Ok(resource)
+    }
+
+    pub(crate) fn resource_open(
+        &self,
+        process: ProcessId,
+        device: u32,
+        handle: Handle,
+    ) -> Result<u32, Refusal> {
+        match self.process(process).handles.get(handle) {
+            Some(Local::Resource(open)) if self.vidmm.memory.resource_opens[open].device == device => {
+                Ok(open)
+            }
+            _ => invalid(format!("{handle} is no resource of this device")),
+        }
+    }
+
+    /// Bytes of the allocation of an open.
+    pub(crate) fn allocation_size(&self, open: u32) -> u64 {
+        self.vidmm.memory.allocations[self.vidmm.memory.allocation_opens[open].allocation].size
+    }
+
+    pub(crate) fn allocation_open(
+        &self,
+        process: ProcessId,
+        device: u32,
+        handle: Handle,
+    ) -> Result<u32, Refusal> {
+        match self.process(process).handles.get(handle) {
+            Some(Local::Allocation(open)) if self.vidmm.memory.allocation_opens[open].device == device => {
+                Ok(open)
+            }
+            _ => invalid(format!("{handle} is no allocation of this device")),
+        }
+    }
+
+    pub(crate) fn resource_states(&self) -> Vec<ResourceState> {
+        let state = |open: &ResourceOpen| {
+            let resource = &self.vidmm.memory.resources[open.resource];
+            ResourceState {
+                process: open.process.0,
+                handle: open.handle,
+                device: self.processes.devices[open.device].handle,
+                resource: open.resource,
+                shared_handle: resource.global.unwrap_or(Handle::NULL),
+                runtime_data_bytes: resource.runtime_data.len() as u32,
+            }
+        };
+        self.vidmm.memory.resource_opens.iter().map(|(_, open)| state(open)).collect()
+    }
+
+    pub(crate) fn allocation_states(&self) -> Vec<AllocationState> {
+        let state = |open: &AllocationOpen| {
+            let allocation = &self.vidmm.memory.allocations[open.allocation];
+            AllocationState {
+                process: open.process.0,
+                handle: open.handle,
+                device: self.processes.devices[open.device].handle,
+                resource: open
+                    .resource
+                    .map_or(Handle::NULL, |open| self.vidmm.memory.resource_opens[open].handle),
+                allocation: open.allocation,
+                size: allocation.size,
+                system_memory: allocation.system_memory,
+                residency: open.residency,
+                resident: allocation.resident,
+                locks: open.locks,
+                priority: allocation.priority,
+            }
+        };
+        self.vidmm.memory.allocation_opens.iter().map(|(_, open)| state(open)).collect()
+    }
+
+    /// What the tables count twice and does not agree.
+    pub(crate) fn memory_miscounted(&self) -> Option<&'static str> {
+        let memory = &self.vidmm.memory;
+        let opens = |(index, one): (u32, &Allocation)| {
+            one.opens.iter().map(move |open| (*open, index)).collect::<Vec<_>>()
+        };
+        let opens: BTreeSet<(u32, u32)> = memory.allocations.iter().flat_map(opens).collect();
+        let of_opens = memory.allocation_opens.iter().map(|(index, open)| (index, open.allocation));
+        if memory.allocations.iter().any(|(_, one)| one.opens.is_empty() && !self.is_kept(one))
+            || opens != of_opens.collect()
+        {
+            return Some("the opens of an allocation");
+        }
+        let opens_of_resources = tally(memory.resource_opens.iter().map(|(_, open)| open.resource));
+        let alive = |(index, one): (u32, &Resource)| {
+            opens_of_resources.get(&index).map_or(0, |opens| *opens) == one.opens
+                && one.opens + one.shares > 0
+        };
+        if !memory.resources.iter().all(alive) {
+            return Some("the opens of a resource");
+        }
+        let held = |(index, one): (u32, &Resource)| {
+            one.allocations.iter().map(move |allocation| (index, *allocation)).collect::<Vec<_>>()
+        };
+        let of_resources: BTreeSet<(u32, u32)> = memory.resources.iter().flat_map(held).collect();
+        let of_allocation = |(index, one): (u32, &Allocation)| one.resource.map(|resource| (resource, index));
+        if of_resources != memory.allocations.iter().filter_map(of_allocation).collect() {
+            return Some("the allocations of a resource");
+        }
+        let opened = |(index, one): (u32, &ResourceOpen)| {
+            one.allocations.iter().map(move |handle| (index, *handle)).collect::<Vec<_>>()
+        };
+        let of_opens: BTreeSet<(u32, Handle)> = memory.resource_opens.iter().flat_map(opened).collect();
+        let of_open = |(_, one): (u32, &AllocationOpen)| one.resource.map(|open| (open, one.handle));
+        if of_opens != memory.allocation_opens.iter().filter_map(of_open).collect() {
+            return Some("the allocations of an opened resource");
+        }
+        let of_processes = tally(memory.allocation_opens.iter().map(|(_, open)| open.process));
+        let counted = self.processes.by_id.iter().filter(|(_, process)| process.allocations > 0);
+        let counted = counted.map(|(id, process)| (id, &process.allocations));
+        if !counted.eq(&of_processes) {
+            return Some("the allocations of a process");
+        }
+        self.residency_miscounted()
+    }
+}
+
+/// How often each comes.
+fn tally<K: Ord>(keys: impl Iterator<Item = K>) -> BTreeMap<K, usize> {
+    let mut tally = BTreeMap::new();
+    for key in keys {
+        *tally.entry(key).or_default() += 1;
+    }
+    tally
+}
+
+/// A handle that names nothing is INVALID_HANDLE where a resource may be named or not (W-254).
+fn as_handle(refusal: Refusal) -> Refusal {
+    Refusal { status: NtStatus::INVALID_HANDLE, ..refusal }
+}
+
+/// The size and the one allocation of a standard allocation of the caller's own memory (W-252, W-253, W-260).
+fn existing_heap(
+    flags: CreateAllocationFlags,
+    standard: Option<StandardAllocation>,
+    private_data: &[u8],
+    allocations: &[AllocationInfo],
+) -> Result<(u64, AllocationInfo), Refusal> {
+    use CreateAllocationFlags as F;
+    let Some(standard) = standard.filter(|_| flags.contains(F::STANDARD_ALLOCATION)) else {
+        if flags.contains(F::EXISTING_SYS_MEM) || private_data.is_empty() {
+            return invalid("neither a standard allocation nor private data for the driver to make one of");
+        }
+        return refuse(NtStatus::NOT_SUPPORTED, "allocations by private driver data are not modelled yet");
+    };
+    if standard.kind != StandardAllocation::EXISTING_HEAP {
+        return invalid(format!("standard allocation type {} is not EXISTINGHEAP", standard.kind));
+    }
+    if !flags.contains(F::EXISTING_SYS_MEM) {
+        return invalid("an existing heap without ExistingSysMem");
+    }
+    if standard.flags != 0 {
+        return invalid(format!("standard allocation flags {:#x} have reserved bits set", standard.flags));
+    }
+    if standard.private_data_size != 0 {
+        let size = standard.private_data_size;
+        return invalid(format!("{size} bytes of private driver data: a standard allocation has none"));
+    }
+    let [info] = allocations else {
+        return invalid(format!("{} allocations: a standard allocation is one", allocations.len()));
+    };
+    let (start, size) = (info.system_memory, standard.size);
+    if size == 0 || !size.is_multiple_of(PAGE_BYTES) {
+        return invalid(format!("the size {size:#x} is not a multiple of 4 KiB"));
+    }
+    let is_user_memory = start.checked_add(size).is_some_and(|end| end <= USER_END);
+    if start == 0 || !start.is_multiple_of(PAGE_BYTES) || !is_user_memory {
+        return invalid(format!("{size:#x} bytes at {start:#x} are not pages of the process"));
+    }
+    if !info.private_data.is_empty() || info.flags != 0 {
+        return invalid("private driver data or flags of an allocation: a standard allocation has none");
+    }
+    Ok((size, info.clone()))
+}

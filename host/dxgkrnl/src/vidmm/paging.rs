@@ -1,0 +1,66 @@
+//! Paging queues: what they hold, and when it takes effect. `address.rs` and `residency.rs` have the calls on them.
+//!
+//! ```text
+//!   a call on a paging queue ──▶ BuildPagingBuffer ──▶ nothing to build: done at once, value 0 (FEN-089)
+//!                                    │ a DMA buffer
+//!                                SignalMonitoredFence: the driver appends the write of the operation's value to
+//!                                    │                 the queue's fence (FEN-094)
+//!                                the paging engine runs it: the write, then DMA_COMPLETED
+//! ```
+//! Each operation that is not done at once answers PENDING with a value of its own, one more than the last (FEN-090).
+//! The fence is a monitored fence like others: waited for by CPU and GPU. Only the paging engine signals it, so its
+//! open has NoSignal; it goes with its queue (FEN-091), and not before.
+//!
+//! VidMm's own record of an address space and of what is resident changes with the call; what engines see of it - pages,
+//! allocations, the mapping of an opened fence (FEN-062) - when the paging buffer has run. A queue that is destroyed is
+//! drained: what it had outstanding takes effect at once.
+//!
+//! A paging queue is a queue of packets with a context of its own, of the system, on [`AdapterConfig::paging_engine`].
+//! That engine takes one paging buffer at a time, from the queue of the highest priority that has one (FEN-092); of
+//! equals the older queue is first. *Companions* of contexts, for UpdateGpuVirtualAddress, come last: wait, update and
+//! signal are packets of theirs, so that the context goes on meanwhile (FEN-093). How long a paging buffer takes is
+//! the driver's affair; one that hangs costs the adapter (TDR-014).
+
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+
+use d3dkmt::Handle;
+use serde::{Deserialize, Serialize};
+
+use crate::ProcessId;
+use crate::vidmm::address::PageChange;
+
+#[derive(Serialize, Deserialize)]
+pub(crate) struct PagingQueue {
+    pub process: ProcessId,
+    pub handle: Handle,
+    pub device: u32,
+    /// `D3DDDI_PAGINGQUEUE_PRIORITY`.
+    pub priority: i32,
+    /// Grows: which queue is older.
+    pub number: u64,
+    /// The system's context with its packets.
+    pub context: u32,
+    pub fence: Handle,
+    pub fence_slot: u32,
+    /// The value of the operation that was begun last.
+    pub last_value: u64,
+    /// What takes effect when the fence has the value of its operation.
+    pub pending: VecDeque<(u64, Pending)>,
+}
+
+/// What engines see when a paging buffer has run.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) enum Pending {
+    Fence(MappedFence),
+    Pages(PageChange),
+    /// Allocations that are resident from then on, with their numbers: see [`crate::vidmm::allocation::Allocation`].
+    Resident(Vec<(u32, u64)>),
+}
+
+/// The open of a fence whose mapping is under way. Its index may be another's by then.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub(crate) struct MappedFence {
+    pub open: u32,
+    pub handle: Handle,
+}

@@ -1,0 +1,251 @@
+//! Paging queues are created and destroyed, and paging work begins and ends. See `paging.rs` for the rules.
+
+use alloc::collections::VecDeque;
+use alloc::format;
+
+use d3dkmt::{CreateContextFlags, Handle, NtStatus, Reply, SyncObjectFlags, SyncObjectType, limits};
+
+use super::paging::{MappedFence, PagingQueue, Pending};
+use crate::ProcessId;
+use crate::ddi::{EngineId, Miniport, PagingOperation, PagingWork, SignalMonitoredFence};
+use crate::effects::Effects;
+use crate::error::{CallResult, Refusal, invalid, refuse};
+use crate::kernel::Kernel;
+use crate::process::{Local, Slots};
+use crate::sync::Open;
+use crate::sync::mapping::Mapping;
+use crate::vidmm::vaspace::PAGE_BYTES;
+use crate::vidsch::{Context, Level, Packet};
+
+impl<M: Miniport> Kernel<M> {
+    /// `D3DKMTCreatePagingQueue`.
+    pub(crate) fn create_paging_queue(
+        &mut self,
+        process: ProcessId,
+        device: Handle,
+        priority: i32,
+        physical_adapter: u32,
+        effects: &mut Effects,
+    ) -> CallResult {
+        let device = self.active_device(process, device)?;
+        let adapter = self.processes.devices[device].adapter;
+        if !(-1..=1).contains(&priority) {
+            return invalid(format!("paging queue priority {priority} is none of -1, 0 and 1"));
+        }
+        let linked = self.physical_adapters(process, adapter);
+        if physical_adapter >= linked {
+            return invalid(format!("physical adapter {physical_adapter} is not linked: there are {linked}"));
+        }
+        if self.paging_queues_of(process) >= limits::PAGING_QUEUES_PER_PROCESS_MAX {
+            let why = format!("the process has {} paging queues, the limit", self.paging_queues_of(process));
+            return refuse(NtStatus::NO_MEMORY, why);
+        }
+        if let Some(reply) = self.fence_memory_missing(process)? {
+            return Ok(reply);
+        }
+        let number = self.vidmm.paging_queues_created + 1;
+        let context = self.new_system_context(device, Level::paging(priority, number))?;
+        self.vidmm.paging_queues_created = number;
+        let id = self.vidmm.paging_queues.insert(PagingQueue {
+            process,
+            handle: Handle::NULL,
+            device,
+            priority,
+            number,
+            context,
+            fence: Handle::NULL,
+            fence_slot: 0,
+            last_value: 0,
+            pending: VecDeque::new(),
+        });
+        let object = self.new_object(SyncObjectType::MONITORED_FENCE, SyncObjectFlags::empty(), 0, adapter);
+        let made = self.insert_handle(process, Local::PagingQueue(id)).and_then(|handle| {
+            let mapping = Mapping { paging_queue: Some(id), ..Mapping::default() };
+            let flags = SyncObjectFlags::NO_SIGNAL;
+            match self.open_object(process, Some(device), object, flags, mapping, effects) {
+                Ok(fence) => Ok((handle, fence)),
+                Err(refusal) => {
+                    self.process_mut(process).handles.remove(handle);
+                    Err(refusal)
+                }
+            }
+        });
+        let (handle, fence) = match made {
+            Ok(made) => made,
+            Err(refusal) => {
+                self.sync.objects.remove(object);
+                self.vidmm.paging_queues.remove(id);
+                self.end_system_context(context, effects);
+                return Err(refusal);
+            }
+        };
+        // The fence goes with the queue, the queue with the device.
+        let children = &mut self.processes.devices[device].children;
+        children.remove(&fence.object);
+        children.insert(handle);
+        self.vidsch.contexts[context].handle = handle;
+        let queue = &mut self.vidmm.paging_queues[id];
+        (queue.handle, queue.fence, queue.fence_slot) = (handle, fence.object, fence.slot.unwrap_or(0));
+        Ok(Reply::PagingQueue { queue: handle, fence })
+    }
+
+    /// `D3DKMTDestroyPagingQueue`: and its fence (FEN-091).
+    pub(crate) fn destroy_paging_queue(
+        &mut self,
+        process: ProcessId,
+        handle: Handle,
+        effects: &mut Effects,
+    ) -> CallResult {
+        let id = self.paging_queue(process, handle)?;
+        self.process_mut(process).handles.remove(handle);
+        let queue = self.vidmm.paging_queues.remove(id).expect("a handle names a live paging queue");
+        self.processes.devices[queue.device].children.remove(&handle);
+        let adapter = self.processes.devices[queue.device].adapter;
+        for (_, pending) in queue.pending {
+            self.has_run(process, adapter, pending);
+        }
+        self.end_system_context(queue.context, effects);
+        self.destroy_sync_object(process, queue.fence, effects)
+    }
+
+    /// Begins an operation of a paging queue; its value, or 0 if it is done.
+    pub(crate) fn begin_paging(&mut self, id: u32, work: PagingWork, then: Pending) -> u64 {
+        let PagingQueue { process, device, context, fence_slot, last_value, .. } =
+            self.vidmm.paging_queues[id];
+        let adapter = self.processes.devices[device].adapter;
+        let Some(mut buffer) = self.miniport.build_paging_buffer(&PagingOperation { adapter, process, work })
+        else {
+            self.has_run(process, adapter, then);
+            return 0;
+        };
+        let value = last_value + 1;
+        let gpu_address = self.engine_address(adapter, fence_slot);
+        let signal = SignalMonitoredFence { adapter, process, gpu_address, value };
+        self.miniport.signal_monitored_fence(&mut buffer, signal);
+        let queue = &mut self.vidmm.paging_queues[id];
+        queue.last_value = value;
+        queue.pending.push_back((value, then));
+        let packets = self.vidsch.contexts[context].queue;
+        self.enqueue(packets, Packet::Command(buffer));
+        value
+    }
+
+    fn has_run(&mut self, process: ProcessId, adapter: u32, pending: Pending) {
+        match pending {
+            Pending::Fence(fence) => self.fence_is_mapped(process, fence),
+            Pending::Pages(change) => self.pages_change(process, adapter, change),
+            Pending::Resident(allocations) => self.become_resident(&allocations),
+        }
+    }
+
+    /// The paging queue through which a device maps what it opens, with room for it: the oldest.
+    pub(crate) fn mapping_queue(&self, device: u32) -> Result<Option<u32>, Refusal> {
+        let of_device = self.vidmm.paging_queues.iter().filter(|(_, queue)| queue.device == device);
+        let Some((id, queue)) = of_device.min_by_key(|(_, queue)| queue.number) else { return Ok(None) };
+        self.require_room(self.vidsch.contexts[queue.context].queue)?;
+        Ok(Some(id))
+    }
+
+    /// Maps an opened fence for engines: the value of the paging fence from which on it is (FEN-062).
+    pub(crate) fn map_opened_fence(&mut self, id: u32, open: u32, slot: u32) -> u64 {
+        let fence = MappedFence { open, handle: self.sync.opens[open].handle };
+        let page = Slots::gpu_address(slot) / PAGE_BYTES * PAGE_BYTES;
+        let work = PagingWork::UpdatePageTable { base: page, size: PAGE_BYTES };
+        let value = self.begin_paging(id, work, Pending::Fence(fence));
+        self.sync.opens[open].mapping.pending = Some(value).filter(|value| *value > 0);
+        value
+    }
+
+    /// The paging engine writes a value to the fence of a queue: what was begun up to it is done.
+    pub(crate) fn paging_reached(&mut self, id: u32, value: u64) {
+        while let Some(queue) = self.vidmm.paging_queues.get_mut(id)
+            && queue.pending.front().is_some_and(|(of, _)| *of <= value)
+            && let Some((_, pending)) = queue.pending.pop_front()
+        {
+            let (process, adapter) = (queue.process, self.processes.devices[queue.device].adapter);
+            self.has_run(process, adapter, pending);
+        }
+    }
+
+    fn fence_is_mapped(&mut self, process: ProcessId, fence: MappedFence) {
+        if let Some(open) = self.sync.opens.get_mut(fence.open)
+            && (open.process, open.handle) == (process, fence.handle)
+        {
+            open.mapping.pending = None;
+        }
+    }
+
+    /// Whether what this engine writes to the fence of a paging queue is from a buffer of that queue.
+    pub(crate) fn is_paging_write(&self, open: &Open, engine: EngineId) -> bool {
+        let queue = open.mapping.paging_queue.and_then(|id| self.vidmm.paging_queues.get(id));
+        let Some(queue) = queue.and_then(|queue| self.vidsch.contexts.get(queue.context)) else {
+            return false;
+        };
+        let runs = self.vidsch.queues[queue.queue].running.is_some();
+        queue.engine == engine && runs && self.running_has_begun(queue.queue)
+    }
+
+    /// The context in which a context's address space is updated, made when it is first needed.
+    pub(crate) fn companion(&mut self, context: u32) -> Result<u32, Refusal> {
+        if let Some(companion) = self.vidmm.paging_contexts.get(&context) {
+            return Ok(*companion);
+        }
+        let Context { device, handle, .. } = self.vidsch.contexts[context];
+        let companion = self.new_system_context(device, Level::COMPANION)?;
+        self.vidsch.contexts[companion].handle = handle;
+        self.vidmm.paging_contexts.insert(context, companion);
+        Ok(companion)
+    }
+
+    /// The companion ends with its context.
+    pub(crate) fn end_companion(&mut self, context: u32, effects: &mut Effects) {
+        if let Some(companion) = self.vidmm.paging_contexts.remove(&context) {
+            self.end_system_context(companion, effects);
+        }
+    }
+
+    /// A context of the system for work of a device: no handle of the process names it.
+    fn new_system_context(&mut self, device: u32, level: Level) -> Result<u32, Refusal> {
+        let (process, adapter) =
+            (self.processes.devices[device].process, self.processes.devices[device].adapter);
+        let engine = self.config.adapters[adapter as usize].paging_engine(adapter);
+        let context = self.new_context(device, engine, CreateContextFlags::empty())?;
+        if let Err(refusal) = self.announce_context(context) {
+            self.vidsch.contexts.remove(context);
+            return Err(refusal);
+        }
+        self.vidsch.contexts[context].paging = Some(level);
+        self.vidsch.contexts[context].queue = self.new_queue(device, engine, context);
+        self.process_mut(process).contexts += 1;
+        Ok(context)
+    }
+
+    fn end_system_context(&mut self, context: u32, effects: &mut Effects) {
+        if let Some(state) = self.vidsch.contexts.get(context) {
+            self.remember_queue(state.queue);
+        }
+        let Some(context) = self.vidsch.contexts.remove(context) else { return };
+        self.process_mut(context.process).contexts -= 1;
+        self.end_queue(context.queue, effects);
+    }
+
+    fn paging_queues_of(&self, process: ProcessId) -> usize {
+        self.vidmm.paging_queues.iter().filter(|(_, queue)| queue.process == process).count()
+    }
+
+    pub(crate) fn paging_queue(&self, process: ProcessId, handle: Handle) -> Result<u32, Refusal> {
+        match self.process(process).handles.get(handle) {
+            Some(Local::PagingQueue(queue)) => Ok(queue),
+            _ => invalid(format!("{handle} is no paging queue of this process")),
+        }
+    }
+
+    /// A fence that came with a paging queue goes with it.
+    pub(crate) fn require_own_fence(&self, process: ProcessId, handle: Handle) -> Result<(), Refusal> {
+        let (open, _) = self.sync_object(process, handle)?;
+        match self.sync.opens[open].mapping.paging_queue {
+            None => Ok(()),
+            Some(_) => invalid(format!("{handle} is the fence of a paging queue: it goes with the queue")),
+        }
+    }
+}

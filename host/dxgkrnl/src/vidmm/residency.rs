@@ -1,0 +1,298 @@
+//! What is resident: what engines find where it is mapped.
+//!
+//! ```text
+//!   MakeResident ──▶ count of the device's handle + 1 ── paging buffer ──▶ engines find it     PENDING with a fence value
+//!                      resident already: done at once
+//!   Evict ──▶ count - 1 ──▶ the last count of all handles: engines find NoAccess, at once
+//! ```
+//! A process has a budget for each segment group of an adapter, and what it makes resident counts, once for each
+//! allocation. Its own memory - the only allocations there are - is in NON_LOCAL. Over budget nothing is made resident,
+//! and NumBytesToTrim says by how much it would be, unless CantTrimFurther or MustSucceed insists.
+//!
+//! An allocation is created not resident. It is while any handle to it has a count, of whatever device or process; a
+//! handle that ends takes its count with it. Engines fault at what is not resident, as at what is not mapped: who
+//! evicts what queued work still needs is at fault. EvictOnlyIfNecessary changes nothing: a memory manager may evict at
+//! any time what nobody has a count of.
+
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::format;
+use alloc::vec::Vec;
+
+use d3dkmt::{Handle, NtStatus, Reply, VideoMemoryInfo, limits};
+use serde::{Deserialize, Serialize};
+
+use crate::ProcessId;
+use crate::ddi::{Miniport, PagingWork};
+use crate::effects::Effects;
+use crate::error::{CallResult, Refusal, invalid, refuse};
+use crate::kernel::Kernel;
+use crate::vidmm::allocation::AllocationOpen;
+use crate::vidmm::paging::Pending;
+
+/// `D3DDDI_MAKERESIDENT_FLAGS`: CantTrimFurther and MustSucceed.
+const INSISTING: u32 = 0x1 | 0x2;
+
+/// `D3DDDI_EVICT_FLAGS`: EvictOnlyIfNecessary and NotWrittenTo.
+const EVICT_FLAGS: u32 = 0x1 | 0x2;
+
+/// `D3DKMT_MEMORY_SEGMENT_GROUP_NON_LOCAL`.
+const NON_LOCAL: usize = 1;
+
+impl<M: Miniport> Kernel<M> {
+    /// `D3DKMTMakeResident`: all of the list or nothing.
+    pub(crate) fn make_resident(
+        &mut self,
+        process: ProcessId,
+        queue: Handle,
+        (allocations, priorities): (&[Handle], &[u32]),
+        flags: u32,
+        effects: &mut Effects,
+    ) -> CallResult {
+        let id = self.paging_queue(process, queue)?;
+        self.require_room(self.vidsch.contexts[self.vidmm.paging_queues[id].context].queue)?;
+        let device = self.vidmm.paging_queues[id].device;
+        if flags & !INSISTING != 0 {
+            return invalid(format!("flags {flags:#x} have reserved bits set"));
+        }
+        if !priorities.is_empty() && priorities.len() != allocations.len() {
+            return invalid(format!("{} priorities of {} allocations", priorities.len(), allocations.len()));
+        }
+        let named = self.named_for_residency(process, device, allocations)?;
+        let counts = tally(&named);
+        for (open, more) in &counts {
+            let AllocationCount { residency, handle } = self.count_of(*open);
+            if residency.saturating_add(*more) > limits::RESIDENCY_COUNT_MAX {
+                return refuse(NtStatus::NO_MEMORY, format!("{handle} was made resident {residency} times"));
+            }
+        }
+        let named_allocations: BTreeSet<u32> =
+            counts.keys().map(|open| self.vidmm.memory.allocation_opens[*open].allocation).collect();
+        let sizes = |of: &mut dyn Iterator<Item = &u32>| -> u64 {
+            of.map(|one| self.vidmm.memory.allocations[*one].size).fold(0, u64::saturating_add)
+        };
+        let more = sizes(&mut named_allocations.iter().filter(|one| !self.is_wanted_by(**one, process)));
+        let adapter = self.processes.devices[device].adapter;
+        let bytes_to_trim = self.over_budget(process, adapter, more);
+        if bytes_to_trim > 0 && flags & INSISTING == 0 {
+            let budget = self.config.adapters[adapter as usize].budget_bytes[NON_LOCAL];
+            let text = format!("{more} bytes more are {bytes_to_trim} over the budget of {budget}");
+            self.note(process, text, effects);
+            return Ok(Reply::Residency { paging_fence_value: 0, bytes_to_trim, over_budget: true });
+        }
+        let missing: Vec<u32> = named_allocations
+            .iter()
+            .filter(|one| !self.vidmm.memory.allocations[**one].resident)
+            .copied()
+            .collect();
+        let size = sizes(&mut missing.iter());
+        for (open, count) in counts {
+            self.raise_residency(open, count);
+        }
+        for (open, priority) in named.iter().zip(priorities) {
+            let allocation = self.vidmm.memory.allocation_opens[*open].allocation;
+            self.vidmm.memory.allocations[allocation].priority = *priority;
+        }
+        let numbered = |one: &u32| (*one, self.vidmm.memory.allocations[*one].number);
+        let missing: Vec<(u32, u64)> = missing.iter().map(numbered).collect();
+        let paging_fence_value = match missing.is_empty() {
+            true => 0,
+            false => self.begin_paging(id, PagingWork::Transfer { size }, Pending::Resident(missing)),
+        };
+        Ok(Reply::Residency { paging_fence_value, bytes_to_trim, over_budget: false })
+    }
+
+    /// `D3DKMTEvict`: all of the list or nothing. Also on a device that is lost.
+    pub(crate) fn evict(
+        &mut self,
+        process: ProcessId,
+        device: Handle,
+        allocations: &[Handle],
+        flags: u32,
+    ) -> CallResult {
+        let device = self.device(process, device)?;
+        if flags & !EVICT_FLAGS != 0 {
+            return invalid(format!("flags {flags:#x} have reserved bits set"));
+        }
+        let counts = tally(&self.named_for_residency(process, device, allocations)?);
+        for (open, times) in &counts {
+            let AllocationCount { residency, handle } = self.count_of(*open);
+            if residency < *times {
+                return invalid(format!(
+                    "{handle} is evicted {times} times, and was made resident {residency} times"
+                ));
+            }
+        }
+        for (open, times) in counts {
+            self.lower_residency(open, times);
+        }
+        let adapter = self.processes.devices[device].adapter;
+        let bytes_to_trim = self.over_budget(process, adapter, 0);
+        Ok(Reply::Residency { paging_fence_value: 0, bytes_to_trim, over_budget: false })
+    }
+
+    /// `D3DKMTQueryVideoMemoryInfo` of the caller itself (W-292).
+    pub(crate) fn video_memory_info(
+        &mut self,
+        process: ProcessId,
+        adapter: Handle,
+        segment_group: u32,
+        physical_adapter: u32,
+    ) -> CallResult {
+        let adapter = self.adapter(process, adapter)?;
+        self.require_started(adapter)?;
+        let linked = self.physical_adapters(process, adapter);
+        if physical_adapter >= linked {
+            return invalid(format!("physical adapter {physical_adapter} is not linked: there are {linked}"));
+        }
+        let budgets = self.config.adapters[adapter as usize].budget_bytes;
+        let group = segment_group as usize;
+        let Some(budget) = budgets.get(group).copied() else {
+            return invalid(format!("segment group {segment_group} is neither LOCAL 0 nor NON_LOCAL 1"));
+        };
+        let current_usage = if group == NON_LOCAL { self.resident_bytes(process, adapter) } else { 0 };
+        Ok(Reply::VideoMemoryInfo(VideoMemoryInfo {
+            budget,
+            current_usage,
+            current_reservation: 0,
+            available_for_reservation: budget / 2,
+        }))
+    }
+
+    fn named_for_residency(
+        &self,
+        process: ProcessId,
+        device: u32,
+        allocations: &[Handle],
+    ) -> Result<Vec<u32>, Refusal> {
+        let most = limits::MAKE_RESIDENT_ALLOCATIONS_MAX;
+        if allocations.is_empty() || allocations.len() > most {
+            return invalid(format!("a list has 1 to {most} allocations, not {}", allocations.len()));
+        }
+        allocations.iter().map(|handle| self.allocation_open(process, device, *handle)).collect()
+    }
+
+    fn count_of(&self, open: u32) -> AllocationCount {
+        let open = &self.vidmm.memory.allocation_opens[open];
+        AllocationCount { residency: open.residency, handle: open.handle }
+    }
+
+    fn resident_bytes(&self, process: ProcessId, adapter: u32) -> u64 {
+        self.process(process).resident_bytes.get(&adapter).copied().unwrap_or(0)
+    }
+
+    /// By how much a process would be over its budget if it made so many more bytes resident.
+    fn over_budget(&self, process: ProcessId, adapter: u32, more: u64) -> u64 {
+        let budget = self.config.adapters[adapter as usize].budget_bytes[NON_LOCAL];
+        self.resident_bytes(process, adapter).saturating_add(more).saturating_sub(budget)
+    }
+
+    fn is_wanted(&self, allocation: u32) -> bool {
+        let mut opens = self.vidmm.memory.allocations[allocation].opens.iter();
+        opens.any(|open| self.vidmm.memory.allocation_opens[*open].residency > 0)
+    }
+
+    fn is_wanted_by(&self, allocation: u32, process: ProcessId) -> bool {
+        let opens = self.vidmm.memory.allocations[allocation].opens.iter();
+        let mut opens = opens.map(|open| &self.vidmm.memory.allocation_opens[*open]);
+        opens.any(|open| open.process == process && open.residency > 0)
+    }
+
+    /// A handle has so many counts more.
+    pub(crate) fn raise_residency(&mut self, open: u32, times: u32) {
+        let AllocationOpen { process, allocation, device, .. } = self.vidmm.memory.allocation_opens[open];
+        if !self.is_wanted_by(allocation, process) {
+            let (size, adapter) =
+                (self.vidmm.memory.allocations[allocation].size, self.processes.devices[device].adapter);
+            *self.process_mut(process).resident_bytes.entry(adapter).or_default() += size;
+        }
+        self.vidmm.memory.allocation_opens[open].residency += times;
+    }
+
+    /// A handle has so many counts less. What nobody has a count of any more goes.
+    fn lower_residency(&mut self, open: u32, times: u32) {
+        let state = &mut self.vidmm.memory.allocation_opens[open];
+        state.residency -= times;
+        let (process, allocation, device) = (state.process, state.allocation, state.device);
+        if times == 0 || self.is_wanted_by(allocation, process) {
+            return;
+        }
+        let size = self.vidmm.memory.allocations[allocation].size;
+        let adapter = self.processes.devices[device].adapter;
+        if let Some(bytes) = self.process_mut(process).resident_bytes.get_mut(&adapter) {
+            *bytes -= size;
+        }
+        if self.vidmm.memory.allocations[allocation].resident && !self.is_wanted(allocation) {
+            self.vidmm.memory.allocations[allocation].resident = false;
+            self.tell_engines_of(&[allocation]);
+        }
+    }
+
+    /// A handle ends: its counts go with it.
+    pub(crate) fn drop_residency(&mut self, open: u32) {
+        let times = self.vidmm.memory.allocation_opens[open].residency;
+        self.lower_residency(open, times);
+    }
+
+    /// The paging buffer that brings these allocations has run. Some may be gone, or evicted again.
+    pub(crate) fn become_resident(&mut self, allocations: &[(u32, u64)]) {
+        let is_it = |(index, number): &(u32, u64)| {
+            self.vidmm
+                .memory
+                .allocations
+                .get(*index)
+                .is_some_and(|one| one.number == *number && !one.resident)
+                && self.is_wanted(*index)
+        };
+        let there: Vec<u32> = allocations.iter().filter(|one| is_it(one)).map(|(index, _)| *index).collect();
+        for allocation in &there {
+            self.vidmm.memory.allocations[*allocation].resident = true;
+        }
+        self.tell_engines_of(&there);
+    }
+
+    /// A process is gone and its memory with it: what others have mapped of it is NoAccess.
+    pub(crate) fn memory_of_process_is_gone(&mut self, process: ProcessId) {
+        let of_it = self.vidmm.memory.allocations.iter().filter(|(_, one)| one.owner == process);
+        let of_it: Vec<u32> = of_it.map(|(index, _)| index).collect();
+        self.tell_engines_of(&of_it);
+    }
+
+    /// What processes have resident by their own count, and by that of their handles.
+    pub(crate) fn residency_miscounted(&self) -> Option<&'static str> {
+        let mut bytes: BTreeMap<(ProcessId, u32), u64> = BTreeMap::new();
+        let mut seen = BTreeSet::new();
+        for (_, open) in self.vidmm.memory.allocation_opens.iter().filter(|(_, open)| open.residency > 0) {
+            if seen.insert((open.process, open.allocation)) {
+                let adapter = self.processes.devices[open.device].adapter;
+                *bytes.entry((open.process, adapter)).or_default() +=
+                    self.vidmm.memory.allocations[open.allocation].size;
+            }
+        }
+        let counted = self.processes.by_id.iter().flat_map(|(id, process)| {
+            let resident = process.resident_bytes.iter().filter(|(_, bytes)| **bytes > 0);
+            resident.map(|(adapter, bytes)| ((*id, *adapter), *bytes))
+        });
+        if !counted.eq(bytes) {
+            return Some("the resident bytes of a process");
+        }
+        let wrong = |(index, one): (u32, &crate::vidmm::allocation::Allocation)| {
+            one.resident && !self.is_wanted(index)
+        };
+        self.vidmm.memory.allocations.iter().any(wrong).then_some("an allocation that is resident")
+    }
+}
+
+#[derive(Serialize, Deserialize)]
+struct AllocationCount {
+    residency: u32,
+    handle: Handle,
+}
+
+/// How often each open is named.
+fn tally(opens: &[u32]) -> BTreeMap<u32, u32> {
+    let mut tally = BTreeMap::new();
+    for open in opens {
+        *tally.entry(*open).or_default() += 1;
+    }
+    tally
+}

@@ -1,0 +1,76 @@
+//! The kernel's own references to allocations: ring buffers of doorbells (SCH-034, F-103).
+//!
+//! User mode owns a ring and destroys it. It has to be resident before a doorbell is created with it; from then on the
+//! kernel has an open of its own, with a count of its own, until the doorbell ends. A handle that is destroyed meanwhile
+//! leaves what was mapped by it to that open: the ring stays where the engine reads it. Only the end of the device,
+//! which ends its doorbells, takes all of it.
+
+use alloc::format;
+use alloc::vec::Vec;
+
+use d3dkmt::{Handle, NtStatus, limits};
+
+use crate::ProcessId;
+use crate::ddi::Miniport;
+use crate::error::{Refusal, invalid, refuse};
+use crate::kernel::Kernel;
+use crate::vidmm::allocation::AllocationOpen;
+
+impl<M: Miniport> Kernel<M> {
+    /// The allocations of rings, which a doorbell of this device may be created with.
+    pub(crate) fn rings(
+        &self,
+        process: ProcessId,
+        device: u32,
+        rings: &[Handle],
+    ) -> Result<Vec<u32>, Refusal> {
+        /// hRingBuffer and hRingBufferControl.
+        const RINGS_MAX: usize = 2;
+        if rings.len() > RINGS_MAX {
+            return invalid(format!(
+                "{} allocations: a doorbell has a ring buffer and its control",
+                rings.len()
+            ));
+        }
+        let opened = self.process(process).allocations;
+        if opened + rings.len() > limits::ALLOCATIONS_PER_PROCESS_MAX {
+            return refuse(NtStatus::NO_MEMORY, format!("the process has {opened} allocations, the limit"));
+        }
+        let ring = |handle: &Handle| {
+            let open = self.allocation_open(process, device, *handle)?;
+            let allocation = self.vidmm.memory.allocation_opens[open].allocation;
+            if !self.vidmm.memory.allocations[allocation].resident {
+                return invalid(format!("{handle} is not resident: a ring is before its doorbell (F-103)"));
+            }
+            Ok(allocation)
+        };
+        rings.iter().map(ring).collect()
+    }
+
+    /// An open of the kernel's own, for a doorbell of a process.
+    pub(crate) fn hold_ring(&mut self, process: ProcessId, device: u32, allocation: u32) -> u32 {
+        let (handle, resource, residency, locks) = (Handle::NULL, None, 0, 0);
+        let open = self.vidmm.memory.allocation_opens.insert(AllocationOpen {
+            process,
+            handle,
+            device,
+            allocation,
+            resource,
+            residency,
+            locks,
+        });
+        self.vidmm.memory.allocations[allocation].opens.insert(open);
+        self.process_mut(process).allocations += 1;
+        self.raise_residency(open, 1);
+        open
+    }
+
+    /// An open of the kernel's of this process for an allocation, if it has one but `besides`.
+    pub(crate) fn held_open(&self, process: ProcessId, allocation: u32, besides: u32) -> Option<u32> {
+        let opens = self.vidmm.memory.allocations[allocation].opens.iter().copied();
+        opens.filter(|open| *open != besides).find(|open| {
+            let open = &self.vidmm.memory.allocation_opens[*open];
+            (open.process, open.handle) == (process, Handle::NULL)
+        })
+    }
+}

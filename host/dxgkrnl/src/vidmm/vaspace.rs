@@ -1,0 +1,290 @@
+//! The GPU address space of a process on one adapter: which ranges are taken, and what their pages are.
+//!
+//! ```text
+//!   0x1_0000 ........... 2^47      for Reserve and Map, first fit from MinimumAddress
+//!   0x1_0000_0000, 4 GiB           the process's fence memory: never given away
+//! ```
+//! A page is NoAccess (as in a range that is only reserved), Zero - it reads 0 and drops what is written - or of an
+//! allocation. A range is reserved in units of 64 KiB, mapped in pages of 4 KiB, and freed as it was made.
+//!
+//! There are two records: `pages` is what calls have asked for, and `seen` what engines were told of, which comes later
+//! where it takes a paging buffer: the latest of what was asked for by then. An operation is done at once only if both
+//! have it already.
+
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::format;
+use alloc::vec::Vec;
+
+use d3dkmt::{NtStatus, limits};
+use serde::{Deserialize, Serialize};
+
+use crate::ddi::{Page, PageMap, Piece};
+use crate::error::{Refusal, invalid, refuse};
+use crate::process::slots::Slots;
+
+pub(crate) const PAGE_BYTES: u64 = 4096;
+
+const RESERVATION_BYTES: u64 = 64 * 1024;
+
+const LOWEST: u64 = RESERVATION_BYTES;
+
+/// One past the last address of an address space.
+pub(crate) const ADDRESSES_END: u64 = 1 << 47;
+
+const FENCE_MEMORY: (u64, u64) = (Slots::GPU_BASE, Slots::GPU_BASE + (1 << 32));
+
+/// Where a range may be: `base` 0 = anywhere from `minimum` up to `maximum`, 0 = no bound.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub(crate) struct Where {
+    pub base: u64,
+    pub minimum: u64,
+    pub maximum: u64,
+}
+
+/// What a page is that is not NoAccess.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(crate) enum VaPage {
+    Zero,
+    /// Of an allocation, by the open of the process's handle to it: from this byte of it on.
+    Of {
+        open: u32,
+        offset: u64,
+        writable: bool,
+    },
+}
+
+impl Page for VaPage {
+    fn at(self, by: u64) -> Self {
+        match self {
+            VaPage::Zero => self,
+            VaPage::Of { open, offset, writable } => VaPage::Of { open, offset: offset + by, writable },
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+struct Range {
+    size: u64,
+    /// Which making of a range it is: no two are alike.
+    number: u64,
+}
+
+/// See the module.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub(crate) struct AddressSpace {
+    /// By base; disjoint.
+    ranges: BTreeMap<u64, Range>,
+    /// Inside of ranges.
+    pages: PageMap<VaPage>,
+    /// The same.
+    seen: PageMap<VaPage>,
+    ranges_made: u64,
+}
+
+impl AddressSpace {
+    pub fn reserve(&mut self, place: Where, size: u64) -> Result<u64, Refusal> {
+        if size == 0 || !size.is_multiple_of(RESERVATION_BYTES) {
+            return invalid(format!("the size {size:#x} is not a multiple of 64 KiB"));
+        }
+        if !place.base.is_multiple_of(RESERVATION_BYTES) {
+            return invalid(format!("the base {:#x} is not a multiple of 64 KiB", place.base));
+        }
+        self.require_room(1)?;
+        let base = self.find(place, size)?;
+        self.make(base, size);
+        Ok(base)
+    }
+
+    /// Makes pages what is asked for, `None` = NoAccess: in a range that is there, or in a new one. Gives the address,
+    /// and whether there is something to do.
+    pub fn map(&mut self, place: Where, pages: u64, page: Option<VaPage>) -> Result<(u64, bool), Refusal> {
+        let size = match pages.checked_mul(PAGE_BYTES) {
+            Some(size @ 1..=ADDRESSES_END) => size,
+            _ => return invalid(format!("{pages} pages cannot be mapped")),
+        };
+        if !place.base.is_multiple_of(PAGE_BYTES) {
+            return invalid(format!("the base {:#x} is not a multiple of 4 KiB", place.base));
+        }
+        self.require_room(1)?;
+        if place.base != 0 && self.holds(place.base, size) {
+            let end = place.base + size;
+            let is_done = is(&self.pages, place.base, end, page) && is(&self.seen, place.base, end, page);
+            self.pages.set(place.base, end, page);
+            return Ok((place.base, !is_done));
+        }
+        let base = self.find(place, size)?;
+        self.make(base, size);
+        self.pages.set(base, base + size, page);
+        Ok((base, page.is_some()))
+    }
+
+    fn make(&mut self, base: u64, size: u64) {
+        self.ranges_made += 1;
+        self.ranges.insert(base, Range { size, number: self.ranges_made });
+    }
+
+    /// Engines see nothing there any more either: who calls it tells them.
+    pub fn free(&mut self, base: u64, size: u64) -> Result<(), Refusal> {
+        if self.ranges.get(&base).is_none_or(|range| range.size != size) {
+            return invalid(format!(
+                "no range of {size:#x} bytes begins at {base:#x}: a range is freed whole"
+            ));
+        }
+        self.set(base, base + size, None);
+        self.ranges.remove(&base);
+        Ok(())
+    }
+
+    /// Whether one range holds all of this.
+    pub fn holds(&self, base: u64, size: u64) -> bool {
+        self.range_number(base, size).is_some()
+    }
+
+    /// Which range holds all of this.
+    pub fn range_number(&self, base: u64, size: u64) -> Option<u64> {
+        let end = base.checked_add(size)?;
+        let (begin, range) = self.ranges.range(..=base).next_back()?;
+        (end <= begin + range.size).then_some(range.number)
+    }
+
+    /// Both records.
+    pub fn set(&mut self, base: u64, end: u64, page: Option<VaPage>) {
+        self.pages.set(base, end, page);
+        self.seen.set(base, end, page);
+    }
+
+    /// What engines were told of.
+    pub fn set_seen(&mut self, base: u64, end: u64, page: Option<VaPage>) {
+        self.seen.set(base, end, page);
+    }
+
+    /// What stands in these pages, as calls have asked for it.
+    pub fn pages_within(&self, base: u64, end: u64) -> Vec<Piece<VaPage>> {
+        self.pages.within(base, end).collect()
+    }
+
+    /// What engines were told of that is of one of these opens.
+    pub fn seen_of(&self, opens: &BTreeSet<u32>) -> Vec<Piece<VaPage>> {
+        self.seen.iter().filter(|piece| is_of(piece.page, opens)).collect()
+    }
+
+    /// What is of these opens is another's from now on.
+    pub fn hand_over(&mut self, opens: &BTreeSet<u32>, to: u32) {
+        for map in [&mut self.pages, &mut self.seen] {
+            let pieces: Vec<_> = map.iter().filter(|piece| is_of(piece.page, opens)).collect();
+            for Piece { base, end, page } in pieces {
+                let page = match page {
+                    VaPage::Zero => VaPage::Zero,
+                    VaPage::Of { offset, writable, .. } => VaPage::Of { open: to, offset, writable },
+                };
+                map.set(base, end, Some(page));
+            }
+        }
+    }
+
+    /// Makes NoAccess of every page of these opens in what calls have asked for.
+    pub fn forget(&mut self, opens: &BTreeSet<u32>) {
+        let pieces: Vec<_> = self.pages.iter().filter(|piece| is_of(piece.page, opens)).collect();
+        for Piece { base, end, .. } in pieces {
+            self.pages.set(base, end, None);
+        }
+    }
+
+    /// Refuses if so many more ranges, or pieces of one, would be too many.
+    pub fn require_room(&self, pieces: u64) -> Result<(), Refusal> {
+        let most = limits::GPU_VA_RANGES_MAX;
+        let has = self.ranges.len() + self.pages.len();
+        if (has as u64).saturating_add(pieces) <= most as u64 {
+            return Ok(());
+        }
+        let why = format!(
+            "the address space has {has} ranges and pieces of them, {pieces} more are over the limit of {most}"
+        );
+        refuse(NtStatus::NO_MEMORY, why)
+    }
+
+    /// What stands at an address, for people.
+    pub fn describe(&self, address: u64) -> Option<&'static str> {
+        if !self.holds(address, 1) {
+            return None;
+        }
+        Some(match self.pages.find(address).map(|piece| piece.page) {
+            None => "the page is NoAccess",
+            Some(VaPage::Zero) => "the page is Zero",
+            Some(VaPage::Of { .. }) => "the page is of an allocation",
+        })
+    }
+
+    /// Ranges with how many bytes of each are Zero, and how many of allocations.
+    pub fn ranges(&self) -> impl Iterator<Item = (u64, u64, u64, u64)> {
+        self.ranges.iter().map(|(base, Range { size, .. })| {
+            let (mut zero, mut of_allocations) = (0, 0);
+            for piece in self.pages.within(*base, base + size) {
+                match piece.page {
+                    VaPage::Zero => zero += piece.end - piece.base,
+                    VaPage::Of { .. } => of_allocations += piece.end - piece.base,
+                }
+            }
+            (*base, *size, zero, of_allocations)
+        })
+    }
+
+    /// Every open of which it has pages, in either record.
+    pub fn opens(&self) -> impl Iterator<Item = u32> {
+        self.pages.iter().chain(self.seen.iter()).filter_map(|piece| match piece.page {
+            VaPage::Zero => None,
+            VaPage::Of { open, .. } => Some(open),
+        })
+    }
+
+    pub fn len(&self) -> usize {
+        self.ranges.len()
+    }
+
+    /// Where so many bytes can be.
+    fn find(&self, place: Where, size: u64) -> Result<u64, Refusal> {
+        let to = if place.maximum == 0 { ADDRESSES_END } else { place.maximum.min(ADDRESSES_END) };
+        if place.base != 0 {
+            let end = place.base.checked_add(size).filter(|end| *end <= ADDRESSES_END);
+            return match end {
+                Some(end) if place.base >= LOWEST && self.taken(place.base, end).is_none() => Ok(place.base),
+                _ => invalid(format!("{size:#x} bytes at {:#x} are not free for use", place.base)),
+            };
+        }
+        let mut at = place.minimum.max(LOWEST).checked_next_multiple_of(RESERVATION_BYTES);
+        while let Some(base) = at {
+            let Some(end) = base.checked_add(size).filter(|end| *end <= to) else { break };
+            match self.taken(base, end) {
+                None => return Ok(base),
+                Some(taken) => at = taken.checked_next_multiple_of(RESERVATION_BYTES),
+            }
+        }
+        refuse(NtStatus::NO_MEMORY, format!("there is no place for {size:#x} bytes in the address space"))
+    }
+
+    /// The end of something that overlaps.
+    fn taken(&self, base: u64, end: u64) -> Option<u64> {
+        if base < FENCE_MEMORY.1 && end > FENCE_MEMORY.0 {
+            return Some(FENCE_MEMORY.1);
+        }
+        let (begin, range) = self.ranges.range(..end).next_back()?;
+        Some(begin + range.size).filter(|taken| *taken > base)
+    }
+}
+
+fn is_of(page: VaPage, opens: &BTreeSet<u32>) -> bool {
+    matches!(page, VaPage::Of { open, .. } if opens.contains(&open))
+}
+
+/// Whether all of these pages are this.
+fn is(map: &PageMap<VaPage>, base: u64, end: u64, page: Option<VaPage>) -> bool {
+    let Some(page) = page else { return map.within(base, end).next().is_none() };
+    let mut at = base;
+    for piece in map.within(base, end) {
+        if piece.base != at || piece.page != page.at(at - base) {
+            return false;
+        }
+        at = piece.end;
+    }
+    at == end
+}

@@ -1,0 +1,196 @@
+//! Contexts are created and destroyed, and command buffers are submitted to them.
+
+use alloc::format;
+use alloc::vec::Vec;
+
+use d3dkmt::{CreateContextFlags, Handle, NtStatus, Reply, limits};
+
+use super::context::Context;
+use super::suspension::HardwareSide;
+use super::{Packet, Queue};
+use crate::ProcessId;
+use crate::ddi::{BadCommands, Edge, EngineId, HwContext, Miniport};
+use crate::effects::Effects;
+use crate::error::{CallResult, Refusal, invalid, refuse};
+use crate::kernel::Kernel;
+use crate::process::Local;
+
+impl<M: Miniport> Kernel<M> {
+    pub(crate) fn create_context(
+        &mut self,
+        process: ProcessId,
+        device: Handle,
+        node_ordinal: u32,
+        engine_affinity: u32,
+        flags: CreateContextFlags,
+    ) -> CallResult {
+        let device = self.active_device(process, device)?;
+        let adapter = self.processes.devices[device].adapter;
+        let config = &self.config.adapters[adapter as usize];
+        let nodes = config.nodes.len();
+        if node_ordinal as usize >= nodes {
+            return invalid(format!("node {node_ordinal} does not exist, the adapter has {nodes}"));
+        }
+        let engines = self.physical_adapters(process, adapter);
+        let seen = |engine: &EngineId| config.physical_adapter_of(engine.node) < engines;
+        let Some(engine) = config.engine(adapter, node_ordinal, engine_affinity).filter(seen) else {
+            return invalid(format!(
+                "EngineAffinity {engine_affinity:#x} is not the bit of one of {engines} engines"
+            ));
+        };
+        if flags.unknown() != 0 {
+            return invalid(format!("context flags {:#x} have reserved bits set", flags.bits()));
+        }
+        let id = self.new_context(device, engine, flags)?;
+        let handle = self.insert_handle(process, Local::Context(id));
+        let announced = handle.and_then(|handle| {
+            let announced = self.announce_context(id);
+            if announced.is_err() {
+                self.process_mut(process).handles.remove(handle);
+            }
+            announced.map(|()| handle)
+        });
+        match announced {
+            Ok(handle) => {
+                let queue = self.new_queue(device, engine, id);
+                let context = &mut self.vidsch.contexts[id];
+                (context.handle, context.queue) = (handle, queue);
+                self.process_mut(process).contexts += 1;
+                self.processes.devices[device].children.insert(handle);
+                Ok(Reply::Context(handle))
+            }
+            Err(refusal) => {
+                self.vidsch.contexts.remove(id);
+                Err(refusal)
+            }
+        }
+    }
+
+    /// A context that has no queue and no handle yet, and is not counted.
+    pub(crate) fn new_context(
+        &mut self,
+        device: u32,
+        engine: EngineId,
+        flags: CreateContextFlags,
+    ) -> Result<u32, Refusal> {
+        let process = self.processes.devices[device].process;
+        if self.process(process).contexts >= limits::CONTEXTS_PER_PROCESS_MAX {
+            let why = format!("the process has {} contexts, the limit", limits::CONTEXTS_PER_PROCESS_MAX);
+            return refuse(NtStatus::NO_MEMORY, why);
+        }
+        Ok(self.vidsch.contexts.insert(Context {
+            process,
+            handle: Handle::NULL,
+            device,
+            engine,
+            flags,
+            queue: 0,
+            priority: 0,
+            in_process_priority: 0,
+            paging: None,
+            hardware: HardwareSide::default(),
+        }))
+    }
+
+    /// Tells the driver, the last that can refuse.
+    pub(crate) fn announce_context(&mut self, id: u32) -> Result<(), Refusal> {
+        let engine = self.vidsch.contexts[id].engine;
+        match self.miniport.create_context(engine, HwContext(id)) {
+            Ok(()) => Ok(()),
+            Err(status) => refuse(status, "the driver makes no context"),
+        }
+    }
+
+    /// Ends a context with everything queued in it; a command on the engine is dropped as well.
+    pub(crate) fn destroy_context(
+        &mut self,
+        process: ProcessId,
+        handle: Handle,
+        effects: &mut Effects,
+    ) -> CallResult {
+        let id = self.context(process, handle)?;
+        let queues = core::mem::take(&mut self.vidsch.contexts[id].hardware.queues);
+        let mut queues: Vec<u32> = queues.into_iter().collect();
+        queues.sort_by_key(|queue| self.vidsch.hw_queues[*queue].handle);
+        for queue in queues {
+            // The end of one may let another do what was last queued, and so end it.
+            if self.vidsch.hw_queues.get(queue).is_some() {
+                self.end_hw_queue(queue, effects);
+            }
+        }
+        // While the context is there: the engine may give back a buffer of it that ran behind its companion's.
+        self.end_companion(id, effects);
+        self.forget_suspend(id);
+        self.remember_queue(self.vidsch.contexts[id].queue);
+        self.process_mut(process).handles.remove(handle);
+        let context = self.vidsch.contexts.remove(id).expect("a handle names a live context");
+        self.processes.devices[context.device].children.remove(&handle);
+        self.process_mut(process).contexts -= 1;
+        self.end_queue(context.queue, effects);
+        self.abandon_mutexes(process, handle, effects);
+        self.enter_d3_if_quiet(context.engine.adapter);
+        Ok(Reply::None)
+    }
+
+    pub(crate) fn context(&self, process: ProcessId, handle: Handle) -> Result<u32, Refusal> {
+        match self.process(process).handles.get(handle) {
+            Some(Local::Context(context)) => Ok(context),
+            _ => invalid(format!("{handle} is no context handle of this process")),
+        }
+    }
+
+    /// The queue of a context that can take one more packet.
+    pub(crate) fn open_context(&self, process: ProcessId, handle: Handle) -> Result<u32, Refusal> {
+        let id = self.context(process, handle)?;
+        let queue = self.vidsch.contexts[id].queue;
+        self.require_room(queue)?;
+        Ok(queue)
+    }
+
+    /// A queue that can take one more packet, of a device that is at work.
+    pub(crate) fn require_room(&self, id: u32) -> Result<(), Refusal> {
+        let Queue { process, device, context, packets, .. } = &self.vidsch.queues[id];
+        self.require_active(*device)?;
+        if packets.len() >= limits::PACKETS_PER_CONTEXT_MAX {
+            let handle = self.vidsch.contexts[*context].handle;
+            let why = format!("the queue of context {handle} is full: {} packets", packets.len());
+            return refuse(NtStatus::NO_MEMORY, why);
+        }
+        let queued = self.process(*process).queued_bytes;
+        if queued >= limits::QUEUED_BYTES_PER_PROCESS_MAX {
+            return refuse(NtStatus::NO_MEMORY, format!("the process has {queued} bytes queued, the limit"));
+        }
+        Ok(())
+    }
+
+    /// `D3DKMTSubmitCommand`.
+    pub(crate) fn submit_command(
+        &mut self,
+        process: ProcessId,
+        contexts: &[Handle],
+        commands: Vec<u8>,
+    ) -> CallResult {
+        let queue = match contexts {
+            [context] => self.open_context(process, *context)?,
+            [] => return invalid("a submission names at least one context"),
+            more => {
+                let why = format!("{} broadcast contexts: linked adapters are not modelled", more.len());
+                return refuse(NtStatus::NOT_SUPPORTED, why);
+            }
+        };
+        if self.vidsch.contexts[self.vidsch.queues[queue].context]
+            .flags
+            .contains(CreateContextFlags::SYNCHRONIZATION_ONLY)
+        {
+            return invalid("the context is SynchronizationOnly");
+        }
+        if let Err(BadCommands(why)) =
+            self.miniport.validate(self.vidsch.queues[queue].engine.adapter, &commands)
+        {
+            return invalid(why);
+        }
+        self.edge(Edge::Submitted { process, queue: self.orderer(queue) });
+        self.enqueue(queue, Packet::Command(commands));
+        Ok(Reply::None)
+    }
+}

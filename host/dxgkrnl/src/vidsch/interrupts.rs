@@ -1,0 +1,253 @@
+//! Callbacks and interrupts of drivers, and the completions that they report. See `engine.rs` for the rules.
+
+use alloc::collections::VecDeque;
+use alloc::format;
+use alloc::vec::Vec;
+
+use d3dkmt::SyncObjectType;
+
+use super::HwQueue;
+use super::engine::Submitted;
+use crate::ProcessId;
+use crate::ddi::{Callback, EngineId, HwQueueId, Interrupt, Miniport, Orderer};
+use crate::effects::Effects;
+use crate::kernel::Kernel;
+
+impl<M: Miniport> Kernel<M> {
+    /// What a miniport asked for. Calls no DDI of the scheduler's class: those are called when this DDI is over.
+    pub(crate) fn callback(&mut self, callback: Callback, effects: &mut Effects) {
+        match callback {
+            Callback::GpuStore { engine, process, gpu_address, value } => {
+                self.gpu_store(engine, process, (gpu_address, value), None, effects);
+            }
+            Callback::HwQueueStore { engine, hw_queue, gpu_address, value } => {
+                let Some(HwQueue { process, .. }) = self.vidsch.hw_queues.get(hw_queue.0) else { return };
+                self.gpu_store(engine, *process, (gpu_address, value), Some(hw_queue.0), effects);
+            }
+            Callback::MoveData { engine, moved } => self.move_data(engine, moved, effects),
+            Callback::NativeFenceLogWrite(write) => self.native_fence_log_written(&write),
+            Callback::DisconnectDoorbell { hw_queue, reason } => {
+                self.driver_disconnects(hw_queue, reason, effects);
+            }
+            Callback::NotifyInterrupt(interrupt) => self.vidsch.interrupts.push_back(interrupt),
+            Callback::NotifyDpc { adapter } => self.work_off_interrupts(adapter, effects),
+            Callback::InvalidateHwContext { context, reason } => {
+                self.tdr.invalidated.push((context.0, reason));
+            }
+            Callback::SignalEvent { adapter, signal } => self.driver_signals(adapter, signal, effects),
+            Callback::DebugPrint { adapter, process, text } => {
+                self.debug_print(adapter, process, &text, effects);
+            }
+            Callback::Violation { adapter, what } => self.violation(adapter, &what, effects),
+            Callback::Stuck { nanos } => self.driver_was_stuck(nanos, effects),
+        }
+    }
+
+    fn work_off_interrupts(&mut self, adapter: u32, effects: &mut Effects) {
+        let mut others = VecDeque::new();
+        while let Some(interrupt) = self.vidsch.interrupts.pop_front() {
+            if interrupt.adapter() == adapter {
+                self.interrupt(interrupt, effects);
+            } else {
+                others.push_back(interrupt);
+            }
+        }
+        self.vidsch.interrupts = others;
+    }
+
+    /// True while the kernel does not listen to this engine: it is about to be reset (TDR-012).
+    fn is_masked(&self, engine: EngineId) -> bool {
+        self.vidsch.in_flight.engines.get(&engine).is_some_and(|engine| engine.watch.is_masked())
+    }
+
+    fn interrupt(&mut self, interrupt: Interrupt, effects: &mut Effects) {
+        match interrupt {
+            Interrupt::MonitoredFenceSignaled { .. } => self.evaluate_all_written(effects),
+            Interrupt::SuspendContextCompleted { context, suspend_fence, .. } => {
+                self.suspend_acknowledged(context, suspend_fence, effects);
+            }
+            Interrupt::NativeFenceSignaled { engine, signaled } => {
+                self.native_fences_signaled(engine, signaled, effects);
+            }
+            Interrupt::EngineToF1 { engine } => self.disconnect_engine(engine, effects),
+            Interrupt::CrtcVsync { .. } | Interrupt::SchedulingLog { .. } => {}
+            Interrupt::PeriodicMonitoredFenceSignaled { adapter, vidpn_target, notification_id } => {
+                self.periodic_fence_signaled(adapter, vidpn_target, notification_id, effects);
+            }
+            Interrupt::DmaCompleted { engine, submission_fence_id } if !self.is_masked(engine) => {
+                if self.is_submitted_id(engine, submission_fence_id, effects) {
+                    self.completed_up_to(engine, submission_fence_id, effects);
+                }
+            }
+            Interrupt::DmaPreempted { engine, preemption_fence_id, last_completed_fence_id }
+                if !self.is_masked(engine) =>
+            {
+                if self.is_submitted_id(engine, last_completed_fence_id, effects) {
+                    self.completed_up_to(engine, last_completed_fence_id, effects);
+                    self.preempted(engine, preemption_fence_id);
+                }
+            }
+            Interrupt::DmaFaulted { engine, faulted_fence_id } if !self.is_masked(engine) => {
+                self.dma_faulted(engine, faulted_fence_id, effects);
+            }
+            Interrupt::DmaPageFaulted { engine, faulted_fence_id, gpu_address, flags }
+                if !self.is_masked(engine) =>
+            {
+                self.dma_page_faulted(engine, faulted_fence_id, gpu_address, flags, effects);
+            }
+            Interrupt::HwQueuePageFaulted { engine, work, gpu_address, flags } if !self.is_masked(engine) => {
+                self.hw_queue_page_faulted(engine, work, gpu_address, flags, effects);
+            }
+            Interrupt::GpuEngineTimeout { engine } if !self.is_masked(engine) => {
+                self.engine_timed_out(engine, effects);
+            }
+            masked => {
+                let number = masked.number();
+                self.note_host(format!("interrupt {number} of an engine under reset is ignored"), effects);
+            }
+        }
+    }
+
+    /// Completes what was submitted to an engine up to this id.
+    pub(crate) fn completed_up_to(&mut self, engine: EngineId, id: u64, effects: &mut Effects) {
+        while let Some(Submitted { queue: id, level, .. }) =
+            self.vidsch.in_flight.complete(engine, self.now, id)
+        {
+            let queue = &mut self.vidsch.queues[id];
+            queue.running = None;
+            let process = queue.process;
+            self.vidsch.runnable.push_back(id);
+            self.evaluate_written(process, effects);
+            self.evaluate_written_by_others(process, effects);
+            if level.is_paging() {
+                self.vidsch.paged.push_back(id);
+            }
+        }
+        self.vidsch.touched.insert(engine);
+    }
+
+    /// An interrupt named an engine, not a fence: whatever was written anywhere is looked at.
+    pub(crate) fn evaluate_all_written(&mut self, effects: &mut Effects) {
+        let processes: Vec<ProcessId> = self.processes.by_id.keys().copied().collect();
+        for process in processes {
+            self.evaluate_written(process, effects);
+        }
+    }
+
+    /// An engine wrote to memory: the value is visible at once; waits are looked at on an interrupt. `hw_queue` is the
+    /// hardware queue whose commands did.
+    fn gpu_store(
+        &mut self,
+        engine: EngineId,
+        process: ProcessId,
+        (gpu_address, value): (u64, u64),
+        hw_queue: Option<u32>,
+        effects: &mut Effects,
+    ) {
+        if self.tdr.resetting.contains(&engine.adapter) {
+            let text = format!("adapter {} stored to memory after its reset: ignored", engine.adapter);
+            self.note_host(text, effects);
+            return;
+        }
+        let open = self.open_to_write(engine, process, gpu_address).and_then(|open| {
+            let may = self.may_store(hw_queue, self.sync.opens[open].object);
+            may.then_some(open).ok_or_else(|| "user-mode submission reaches native fences only".into())
+        });
+        match open {
+            Ok(open) => {
+                let object = self.sync.opens[open].object;
+                if let Some(paging_queue) = self.sync.opens[open].mapping.paging_queue {
+                    self.paging_reached(paging_queue, value);
+                }
+                if self.ignores_value(object, value, effects) {
+                    return;
+                }
+                self.note_unannounced(hw_queue, object, value, effects);
+                self.note_ring_progress(hw_queue, object, value);
+                let value = self.written_value(process, object, value, effects);
+                self.written_by_gpu(open, object, engine.adapter, value);
+                self.write_native_memory(open, object, value);
+                self.vidsch.in_flight.expect_hw_progress(engine.adapter, self.now);
+                if self.edges.on {
+                    let running = self.vidsch.in_flight.engine(engine).submitted.front().map(|one| one.queue);
+                    let context = running.filter(|queue| self.vidsch.queues.get(*queue).is_some());
+                    let by = match hw_queue {
+                        Some(hw_queue) => Some(Orderer::HwQueue(HwQueueId(hw_queue))),
+                        None => context.map(|queue| self.orderer(queue)),
+                    };
+                    by.into_iter().for_each(|by| self.tell_signaled(by, object, value));
+                }
+                self.store_value(object, value, effects);
+            }
+            Err(why) => {
+                let node = engine.node;
+                let text = format!(
+                    "node {node} stored to GPU address {gpu_address:#x}: nothing it may write is there ({why})"
+                );
+                self.note(process, text, effects);
+            }
+        }
+    }
+
+    /// A buffer of this process is done: its fences are looked at, also those that the engines of others wrote and have
+    /// not told of (FEN-017, F-29: the process that completes decides which fences, not the one that wrote).
+    fn evaluate_written_by_others(&mut self, process: ProcessId, effects: &mut Effects) {
+        let opened = |object: &u32| {
+            let state = self.sync.objects.get(*object);
+            state.is_some_and(|state| state.opens().any(|open| self.sync.opens[open].process == process))
+        };
+        let others: Vec<ProcessId> =
+            self.sync.wrote_shared.iter().copied().filter(|id| *id != process).collect();
+        let written_by = |id: &ProcessId| self.process(*id).written.iter().copied();
+        let written: Vec<u32> = others.iter().flat_map(written_by).filter(opened).collect();
+        if written.is_empty() {
+            return;
+        }
+        for other in others {
+            self.process_mut(other).written.retain(|object| !written.contains(object));
+        }
+        for object in written {
+            self.propagate_current_value(object, None, effects);
+            self.evaluate(object, effects);
+        }
+    }
+
+    /// Commands of a queue of user-mode submission reach native fences only (FEN-118).
+    fn may_store(&self, hw_queue: Option<u32>, object: u32) -> bool {
+        let user_mode = hw_queue.and_then(|id| self.vidsch.hw_queues.get(id)).is_some_and(HwQueue::user_mode);
+        !user_mode || self.sync.objects[object].object_type == SyncObjectType::NATIVE_FENCE
+    }
+
+    /// The last-queued value comes before the buffer (SCH-030): progress beyond it was not announced.
+    fn note_unannounced(&self, hw_queue: Option<u32>, object: u32, value: u64, effects: &mut Effects) {
+        let Some(queue) = hw_queue.and_then(|id| self.vidsch.hw_queues.get(id)) else { return };
+        if queue.user_mode() && queue.progress == object && value > queue.last_queued {
+            let (handle, last_queued) = (queue.handle, queue.last_queued);
+            let text = format!(
+                "hardware queue {handle} made progress {value}, the last-queued value is {last_queued}: store it before the buffer"
+            );
+            self.note(queue.process, text, effects);
+        }
+    }
+
+    /// A queue of user-mode submission wrote its progress fence.
+    fn note_ring_progress(&mut self, hw_queue: Option<u32>, object: u32, value: u64) {
+        let Some(hw_queue) = hw_queue.and_then(|id| self.vidsch.hw_queues.get(id)) else { return };
+        if hw_queue.user_mode() && hw_queue.progress == object {
+            let (queue, is_over) = (hw_queue.queue, value >= hw_queue.last_queued);
+            self.vidsch.in_flight.ring_progressed(self.vidsch.queues[queue].engine, self.now, queue, is_over);
+        }
+    }
+
+    pub(crate) fn evaluate_written(&mut self, process: ProcessId, effects: &mut Effects) {
+        let Some(owner) = self.processes.by_id.get_mut(&process) else { return };
+        self.sync.wrote_shared.remove(&process);
+        for object in core::mem::take(&mut owner.written) {
+            // It may be gone by now; whoever has its place loses nothing by being looked at.
+            if self.sync.objects.get(object).is_some() {
+                self.propagate_current_value(object, None, effects);
+                self.evaluate(object, effects);
+            }
+        }
+    }
+}

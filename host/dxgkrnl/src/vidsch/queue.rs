@@ -1,0 +1,120 @@
+//! Queues, and the packets in them.
+
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+
+use d3dkmt::{EventId, Handle, NtStatus, SignalFlags};
+use serde::{Deserialize, Serialize};
+
+use super::ready_command::ReadyCommand;
+use crate::ProcessId;
+use crate::ddi::EngineId;
+use crate::sync::legacy::Acquire;
+use crate::sync::waits::{WaitId, WaitItem};
+use crate::vidmm::address::VaUpdate;
+
+/// Packets in the order of their submission, and what the engine has of them.
+#[derive(Serialize, Deserialize)]
+pub(crate) struct Queue {
+    pub process: ProcessId,
+    pub device: u32,
+    pub engine: EngineId,
+    /// The context that it belongs to.
+    pub context: u32,
+    pub packets: VecDeque<Packet>,
+    /// The submission that the engine has of this queue, if it is a context's own.
+    pub running: Option<u64>,
+    /// Its command buffer that waits for the engine.
+    pub ready: Option<ReadyCommand>,
+    /// Its turn when it was submitted last.
+    pub turn: u64,
+    /// The hardware queue that it is the queue of.
+    pub hw_queue: Option<u32>,
+    /// What the engine has of this hardware queue, oldest first.
+    pub in_flight: VecDeque<HwSubmission>,
+}
+
+impl Queue {
+    /// True if no command of it runs or is about to.
+    pub fn is_idle(&self) -> bool {
+        self.running.is_none() && self.ready.is_none() && self.in_flight.is_empty()
+    }
+}
+
+/// A submission of a hardware queue that the engine has.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(crate) struct HwSubmission {
+    pub submission_fence_id: u64,
+    pub progress_fence_id: u64,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) enum Packet {
+    Wait(WaitId),
+    Acquire(Acquire),
+    /// A wait that begins when it is reached. Holds its objects.
+    WaitAtHead(Vec<WaitItem>),
+    Signal(Signal),
+    Broadcast(u32),
+    Command(Vec<u8>),
+    HwCommand {
+        progress_fence_id: u64,
+        commands: Vec<u8>,
+    },
+    /// The update of an address space, of a companion (`paging.rs`).
+    PageTables(Vec<VaUpdate>),
+}
+
+impl Packet {
+    /// What it counts against the process's limit of queued bytes.
+    pub(crate) fn weight(&self) -> usize {
+        const PACKET_BYTES: usize = 64;
+        PACKET_BYTES
+            + match self {
+                Packet::Wait(_) | Packet::Broadcast(_) => 0,
+                Packet::Acquire(acquire) => acquire.objects.len() * size_of::<u32>(),
+                Packet::WaitAtHead(items) => items.len() * size_of::<WaitItem>(),
+                Packet::Signal(signal) => signal.targets.len() * size_of::<(u32, u64)>(),
+                Packet::Command(commands) | Packet::HwCommand { commands, .. } => commands.len(),
+                Packet::PageTables(operations) => operations.len() * size_of::<VaUpdate>(),
+            }
+    }
+}
+
+/// What a signal packet does when it is reached.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Signal {
+    pub process: ProcessId,
+    pub flags: SignalFlags,
+    /// Objects (kept alive by the packet) and their values.
+    pub targets: Vec<(u32, u64)>,
+    pub event: Option<EventId>,
+    /// If a mutex or semaphore is among the objects: the contexts of the call, and their device.
+    pub by: Vec<Handle>,
+}
+
+/// A signal that waits for several queues to reach it (FEN-040).
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Broadcast {
+    pub signal: Signal,
+    /// Queues that have not reached it.
+    pub remaining: u32,
+    /// A queue ended before it: the signal never happens.
+    pub broken: bool,
+    /// What its CPU event is set with if it never happens.
+    pub status: Option<NtStatus>,
+}
+
+/// The command buffers among packets of a context's own queue.
+pub(crate) fn commands(packets: &VecDeque<Packet>) -> impl Iterator<Item = &[u8]> {
+    packets.iter().filter_map(|packet| match packet {
+        Packet::Command(commands) => Some(&commands[..]),
+        Packet::Wait(_)
+        | Packet::Acquire(_)
+        | Packet::WaitAtHead(_)
+        | Packet::PageTables(_)
+        | Packet::Signal(_)
+        | Packet::Broadcast(_)
+        | Packet::HwCommand { .. } => None,
+    })
+}

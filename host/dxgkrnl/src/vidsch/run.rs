@@ -1,0 +1,163 @@
+//! Queues are created, filled, run and ended.
+
+use alloc::collections::VecDeque;
+
+use d3dkmt::NtStatus;
+
+use super::queue::{Packet, Queue, commands};
+use crate::ProcessId;
+use crate::ddi::{Edge, EngineId, HwContext, Miniport, Orderer};
+use crate::effects::Effects;
+use crate::kernel::Kernel;
+
+impl<M: Miniport> Kernel<M> {
+    /// A queue for a context, or for a hardware queue of it.
+    pub(crate) fn new_queue(&mut self, device: u32, engine: EngineId, context: u32) -> u32 {
+        let process = self.processes.devices[device].process;
+        let packets = VecDeque::new();
+        self.vidsch.queues.insert(Queue {
+            process,
+            device,
+            engine,
+            context,
+            packets,
+            running: None,
+            ready: None,
+            turn: 0,
+            hw_queue: None,
+            in_flight: VecDeque::new(),
+        })
+    }
+
+    /// Ends the queue of a context: what the engine has of it is dropped, if it does not end with its context, and
+    /// then what is queued.
+    pub(crate) fn end_queue(&mut self, id: u32, effects: &mut Effects) {
+        let ready = self.unready(id);
+        let queue = self.vidsch.queues.remove(id).expect("its owner is live");
+        let (engine, context) = (queue.engine, queue.context);
+        if let Some(submission_fence_id) = queue.running {
+            self.vidsch.in_flight.forget(engine, self.now, submission_fence_id);
+            self.vidsch.touched.insert(engine);
+        }
+        let kept = ready.as_ref().and_then(|command| command.resubmits);
+        let not_submitted = ready.iter().filter(|command| command.resubmits.is_none());
+        let not_submitted = not_submitted.map(|command| &command.commands[..]);
+        self.cancel_commands((engine, context), not_submitted.chain(commands(&queue.packets)), effects);
+        let submitted = queue.running.or(kept).map(|submission_fence_id| (engine, submission_fence_id));
+        self.with_miniport(effects, |miniport, now, callbacks| {
+            miniport.destroy_context(now, HwContext(context), submitted, callbacks);
+        });
+        if submitted.is_some() {
+            // A buffer that was dropped will not complete: what it wrote is looked at now.
+            self.evaluate_written(queue.process, effects);
+        }
+        self.drop_packets(queue.process, queue.packets, None, effects);
+        if queue.hw_queue.is_none() {
+            self.edge(Edge::Gone(Orderer::Context(HwContext(context))));
+        }
+    }
+
+    pub(crate) fn enqueue(&mut self, queue: u32, packet: Packet) {
+        let process = self.vidsch.queues[queue].process;
+        self.process_mut(process).queued_bytes += packet.weight();
+        self.vidsch.queues[queue].packets.push_back(packet);
+        self.vidsch.runnable.push_back(queue);
+    }
+
+    /// Drops what was queued in a queue of this process: no value changes. CPU events among it are set
+    /// if there is a status to say, or else never.
+    pub(crate) fn drop_packets(
+        &mut self,
+        process: ProcessId,
+        queue: VecDeque<Packet>,
+        status: Option<NtStatus>,
+        effects: &mut Effects,
+    ) {
+        self.process_mut(process).queued_bytes -= queue.iter().map(Packet::weight).sum::<usize>();
+        for packet in queue {
+            match packet {
+                Packet::Wait(wait) => {
+                    self.edges.forget(wait);
+                    self.end_wait(wait, effects);
+                }
+                Packet::Acquire(acquire) => self.drop_acquire(acquire, effects),
+                Packet::WaitAtHead(items) => {
+                    for item in items {
+                        self.release_reference(item.object, effects);
+                    }
+                }
+                Packet::Signal(signal) => self.drop_signal(signal, status, effects),
+                Packet::Broadcast(broadcast) => {
+                    self.vidsch.broadcasts[broadcast].broken = true;
+                    self.vidsch.broadcasts[broadcast].status = status;
+                    self.reach_broadcast(broadcast, effects);
+                }
+                Packet::Command(_) | Packet::HwCommand { .. } | Packet::PageTables(_) => {}
+            }
+        }
+    }
+
+    /// Lets every queue go on that can, until none can.
+    #[inline]
+    pub(crate) fn run_queues(&mut self, effects: &mut Effects) {
+        if !self.is_settled() {
+            self.settle(effects);
+        }
+    }
+
+    /// Whether there is nothing to go on with, as after most inputs.
+    #[inline]
+    fn is_settled(&self) -> bool {
+        self.vidsch.touched.is_empty()
+            && self.vidsch.runnable.is_empty()
+            && self.vidsch.awaiting_begin.is_empty()
+            && self.tdr.is_settled()
+            && self.native.is_settled()
+            && !self.miniport.has_died()
+    }
+
+    fn settle(&mut self, effects: &mut Effects) {
+        loop {
+            self.stop_died(effects);
+            self.dispatch_touched(effects);
+            if self.recover(effects) {
+                continue;
+            }
+            match self.vidsch.runnable.pop_front() {
+                Some(queue) => while self.run_head(queue, effects) {},
+                None if self.release_begun() || self.update_monitored_values(effects) => {}
+                None => return,
+            }
+        }
+    }
+
+    /// Takes the head packet of a queue if it can go on; true if it did.
+    pub(crate) fn run_head(&mut self, id: u32, effects: &mut Effects) -> bool {
+        if matches!(
+            self.vidsch.queues.get(id).and_then(|queue| queue.packets.front()),
+            Some(Packet::Acquire(_))
+        ) {
+            return self.try_acquire(id, effects);
+        }
+        if !self.head_is_ready(id) {
+            return false;
+        }
+        self.passed(id);
+        let queue = &mut self.vidsch.queues[id];
+        let Some(packet) = queue.packets.pop_front() else { return false };
+        let process = queue.process;
+        self.process_mut(process).queued_bytes -= packet.weight();
+        match packet {
+            Packet::Wait(_) | Packet::Acquire(_) => {}
+            Packet::WaitAtHead(items) => self.begin_at_head(id, items, effects),
+            Packet::Signal(signal) => self.apply_signal(signal, effects),
+            Packet::Broadcast(broadcast) => self.reach_broadcast(broadcast, effects),
+            Packet::Command(commands) => self.start_command(id, commands, effects),
+            Packet::HwCommand { progress_fence_id, commands } => {
+                self.start_hw_command(id, progress_fence_id, commands, effects);
+            }
+            Packet::PageTables(operations) => self.update_page_tables(id, &operations, effects),
+        }
+        true
+    }
+}

@@ -1,0 +1,41 @@
+//! Suspending contexts, and power states, which do that to all of an adapter.
+//!
+//! ```text
+//!             suspend n                       interrupt 17 {context, n}, or the DDI said SUCCESS
+//!   Resumed -----------> Pending{deadline} ---------------------------------------------------> Suspended
+//!      ^                    |      `-- interrupt 17 with an older number: ignored (SCH-020)         |
+//!      |   resume           |                                                                      |
+//!      `--------------------+----------------------------------------------------------------------'
+//!                           | not acknowledged within TdrDelay: its engine is reset (SCH-021), and with that it is
+//!                           | suspended
+//! ```
+//! Contexts are created resumed (SCH-022). A suspended context keeps its doorbells: work queues up (SCH-033).
+//!
+//! An adapter that goes to D3 has its contexts suspended, and each one's doorbells disconnected with RETRY once that
+//! is acknowledged. The next ConnectDoorbell or submission brings it back to D0.
+
+use alloc::collections::BTreeSet;
+
+use serde::{Deserialize, Serialize};
+
+use crate::Nanos;
+
+/// What a context has beside its software queue.
+#[derive(Default, Serialize, Deserialize)]
+pub(crate) struct HardwareSide {
+    pub queues: BTreeSet<u32>,
+    /// The number of its latest suspend.
+    pub suspend_fence: u64,
+    pub suspension: Suspension,
+}
+
+/// See the module.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub(crate) enum Suspension {
+    #[default]
+    Resumed,
+    Pending {
+        deadline: Nanos,
+    },
+    Suspended,
+}

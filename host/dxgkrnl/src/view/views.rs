@@ -1,0 +1,451 @@
+//! Cheap views of the state, for checkers that look after every step: no snapshot, and no allocation but one
+//! list where there are waits.
+//!
+//! What belongs to a process is counted in the tables themselves, not in the process's record, so that
+//! it shows what a process left behind. Indices of objects are identities while the object lives; they
+//! are reused after it.
+
+use d3dkmt::{EventId, Handle, HwQueueFlags, SyncObjectType};
+
+use crate::DoorbellStatus;
+use crate::ProcessId;
+use crate::ddi::{
+    EngineId, EngineState, HwContext, HwQueueId, Miniport, NativeFenceId, NativeFenceLogHeader,
+    NativeFenceStorage, Orderer,
+};
+use crate::kernel::Kernel;
+use crate::process::Device;
+use crate::process::Local;
+use crate::slab::Slab;
+use crate::sync::object::SyncObject;
+use crate::sync::objects::Objects;
+use crate::sync::waits::{Wait, WaitItem, WaitItems, WaitOwner};
+use crate::sync::{Open, is_mapped};
+use crate::vidsch::Packet;
+
+/// One open of a fence: monitored, periodic or legacy.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct FenceView {
+    pub process: ProcessId,
+    pub handle: Handle,
+    /// Where the process reads the value; legacy fences have none.
+    pub slot: Option<u32>,
+    /// Which fence: the same number for each open of it.
+    pub object: u32,
+    pub value: u64,
+    /// Pushed to its largest value by a reset: it may be anything that is stored there.
+    pub poisoned: bool,
+}
+
+/// What a handle of a process names, if it is a synchronization object.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ObjectView {
+    /// As [`FenceView::object`].
+    pub object: u32,
+    pub object_type: SyncObjectType,
+    /// As [`FenceView::slot`].
+    pub slot: Option<u32>,
+    pub value: u64,
+}
+
+/// A hardware queue.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct HwQueueView {
+    pub process: ProcessId,
+    /// NULL for one that was destroyed and ends when its last work is done.
+    pub handle: Handle,
+    pub hw_queue: HwQueueId,
+    pub device: Handle,
+    pub context: Handle,
+    pub engine: EngineId,
+    pub flags: HwQueueFlags,
+    /// The greatest `HwQueueProgressFenceId` submitted.
+    pub submitted: u64,
+    /// The value of the progress fence.
+    pub progress: u64,
+    /// Submissions of the kernel that the engine has.
+    pub in_flight: u32,
+    /// Status and the slot in which the process reads it.
+    pub doorbell: Option<(DoorbellStatus, u32)>,
+    pub last_queued: u64,
+    /// The headers of the logs of waits and signals.
+    pub logged: Option<(NativeFenceLogHeader, NativeFenceLogHeader)>,
+}
+
+/// A native fence on one adapter.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct NativeFenceView {
+    /// As [`FenceView::object`].
+    pub object: u32,
+    pub adapter: u32,
+    pub fence: NativeFenceId,
+    pub storage: NativeFenceStorage,
+    pub current_value: u64,
+    pub monitored_value: u64,
+    pub always_signaled: bool,
+}
+
+/// A pending wait.
+#[derive(Clone, Copy)]
+pub struct WaitView<'a> {
+    pub process: ProcessId,
+    /// The guest's name for it; `None` for the wait of a context.
+    pub event: Option<EventId>,
+    /// The context whose queue it holds up; `None` for a CPU wait.
+    pub context: Option<Handle>,
+    pub any: bool,
+    items: WaitItems<&'a [WaitItem]>,
+    objects: &'a Objects,
+    opens: &'a Slab<Open>,
+}
+
+/// One item of a pending wait.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct WaitItemView {
+    /// As [`FenceView::object`]. The object of a satisfied item may be gone.
+    pub object: u32,
+    /// The handle it was made through; NULL if that is gone.
+    pub handle: Handle,
+    /// Where the process sees the value, while the handle lives.
+    pub slot: Option<u32>,
+    pub value: u64,
+    /// The value now; of a satisfied item that may be gone, what it waited for.
+    pub current: u64,
+    /// Reached once, whatever the value is now.
+    pub satisfied: bool,
+}
+
+/// How much of each kind a process has; all zero for one that is unknown and left nothing.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Belongings {
+    pub handles: u32,
+    pub devices: u32,
+    pub contexts: u32,
+    pub hw_queues: u32,
+    /// Opens of synchronization objects.
+    pub opens: u32,
+    /// Pending waits, CPU and context, and acquires of keyed mutexes.
+    pub waits: u32,
+    pub keyed_mutexes: u32,
+    /// Mutexes that its contexts or devices own.
+    pub owned_mutexes: u32,
+    pub slots_used: u32,
+    pub paging_queues: u32,
+    /// Ranges of its GPU address spaces.
+    pub gpu_va_ranges: u32,
+    pub resources: u32,
+    pub allocations: u32,
+    /// CPU events that drivers signal.
+    pub cpu_events: u32,
+    /// Adapters whose driver knows the process.
+    pub kmd_processes: u32,
+    /// Wake-ups that a frozen process has not heard of.
+    pub held_wakes: u32,
+}
+
+impl<'a> WaitView<'a> {
+    pub fn items(&self) -> impl Iterator<Item = WaitItemView> + 'a {
+        let WaitView { process, items, objects, opens, .. } = *self;
+        items.iter().map(move |item| {
+            let same = |open: &&Open| {
+                let named = item.handle == Handle::NULL || item.handle == open.handle;
+                named && (open.process, open.object) == (process, item.object)
+            };
+            let open = item.open.and_then(|open| opens.get(open)).filter(same);
+            // A CPU wait holds no object that it no longer needs: a latched one may be gone.
+            let lives = open.is_some() || !item.satisfied;
+            WaitItemView {
+                object: item.object,
+                handle: open.map_or(Handle::NULL, |open| open.handle),
+                slot: open.and_then(|open| open.slot),
+                value: item.value,
+                current: if lives { objects.value(item.object) } else { item.value },
+                satisfied: item.satisfied,
+            }
+        })
+    }
+}
+
+impl<M: Miniport> Kernel<M> {
+    /// Every open of a fence.
+    pub fn fences(&self, each: &mut impl FnMut(FenceView)) {
+        for (_, open) in self.sync.opens.iter() {
+            let object = &self.sync.objects[open.object];
+            if is_mapped(object.object_type) || object.object_type == SyncObjectType::FENCE {
+                let Open { process, handle, object: number, slot, .. } = *open;
+                let (value, poisoned) =
+                    (self.sync.objects.value(number), self.sync.objects.is_poisoned(number));
+                each(FenceView { process, handle, slot, object: number, value, poisoned });
+            }
+        }
+    }
+
+    /// The synchronization object that a handle of a process names.
+    pub fn object(&self, process: ProcessId, handle: Handle) -> Option<ObjectView> {
+        let named = self.processes.by_id.get(&process)?.find_sync_object(handle)?;
+        let object_type = self.sync.objects.get(named.object)?.object_type;
+        let (slot, value) = (self.sync.opens.get(named.open)?.slot, self.sync.objects.value(named.object));
+        Some(ObjectView { object: named.object, object_type, slot, value })
+    }
+
+    /// How many packets a queue has, with those of it that the engine has; `None` for one that is no context's or
+    /// hardware queue's any more.
+    pub fn queue_length(&self, of: Orderer) -> Option<usize> {
+        let queue = match of {
+            Orderer::Process(_) => return None,
+            Orderer::Context(HwContext(context)) => self.vidsch.contexts.get(context)?.queue,
+            Orderer::HwQueue(HwQueueId(number)) => self.vidsch.hw_queues.get(number)?.queue,
+        };
+        let queue = self.vidsch.queues.get(queue)?;
+        let given = usize::from(queue.running.is_some() || queue.ready.is_some()) + queue.in_flight.len();
+        Some(queue.packets.len() + given)
+    }
+
+    /// Every pending wait, in the order they came.
+    pub fn pending_waits(&self, each: &mut impl FnMut(WaitView<'_>)) {
+        for (_, wait) in self.sync.waits.iter() {
+            each(self.wait_view(wait));
+        }
+    }
+
+    pub(crate) fn wait_view<'a>(&'a self, wait: &'a Wait) -> WaitView<'a> {
+        let (process, event, context) = match wait.owner() {
+            WaitOwner::Cpu { process, event } => (process, Some(event), None),
+            WaitOwner::Gpu { queue } => {
+                let context = &self.vidsch.contexts[self.vidsch.queues[queue].context];
+                (context.process, None, Some(context.handle))
+            }
+        };
+        let (objects, opens) = (&self.sync.objects, &self.sync.opens);
+        WaitView {
+            process,
+            event,
+            context,
+            any: wait.any,
+            items: self.sync.waits.items(wait),
+            objects,
+            opens,
+        }
+    }
+
+    /// Every fence that an engine wrote and no interrupt has told of since: its waits are not looked at yet
+    /// (FEN-017), or never will be if the interrupt was lost. As [`FenceView::object`]; it may be gone.
+    pub fn unseen_writes(&self, each: &mut impl FnMut(u32)) {
+        let written = self.processes.by_id.values().flat_map(|process| &process.written);
+        for object in written.chain(&self.native.written) {
+            each(*object);
+        }
+    }
+
+    /// How much of each kind the tables have of a process.
+    pub fn belongings(&self, process: ProcessId) -> Belongings {
+        let owner = self.processes.by_id.get(&process);
+        let of_wait = |wait: &&Wait| match wait.owner() {
+            WaitOwner::Cpu { process: owner, .. } => owner == process,
+            WaitOwner::Gpu { queue } => self.vidsch.queues[queue].process == process,
+        };
+        Belongings {
+            handles: owner.map_or(0, |owner| owner.handles.len() as u32),
+            devices: count(self.processes.devices.iter().filter(|(_, device)| device.process == process)),
+            contexts: count(self.vidsch.contexts.iter().filter(|(_, context)| context.process == process)),
+            hw_queues: count(self.vidsch.hw_queues.iter().filter(|(_, queue)| queue.process == process)),
+            opens: count(self.sync.opens.iter().filter(|(_, open)| open.process == process)),
+            waits: count(self.sync.waits.values().filter(of_wait))
+                + count(self.keyed.acquires.values().filter(|acquire| acquire.process == process)),
+            keyed_mutexes: count(self.keyed.opens.iter().filter(|(_, open)| open.process == process)),
+            owned_mutexes: self.owned_mutexes(process),
+            slots_used: owner.map_or(0, |owner| owner.slots.used()),
+            paging_queues: count(
+                self.vidmm.paging_queues.iter().filter(|(_, queue)| queue.process == process),
+            ),
+            gpu_va_ranges: owner
+                .map_or(0, |owner| owner.address_spaces.values().map(|space| space.len() as u32).sum()),
+            resources: count(
+                self.vidmm.memory.resource_opens.iter().filter(|(_, open)| open.process == process),
+            ),
+            allocations: count(
+                self.vidmm.memory.allocation_opens.iter().filter(|(_, open)| open.process == process),
+            ),
+            cpu_events: self.cpu_events_of(process),
+            kmd_processes: self.kmd_processes_of(process),
+            held_wakes: self.guests.frozen.get(&process).map_or(0, |held| held.len() as u32),
+        }
+    }
+
+    /// What is counted twice - in a table, and in the record of its owner - and does not agree.
+    #[expect(clippy::too_many_lines, reason = "a line for each count")]
+    pub fn miscounted(&self) -> Option<&'static str> {
+        if let Some(wrong) = self.misscheduled() {
+            return Some(wrong);
+        }
+        let packets = self.vidsch.queues.iter().flat_map(|(_, queue)| &queue.packets);
+        let waiting = packets.filter(|packet| matches!(packet, Packet::Wait(_))).count();
+        if self.edges.ended() > waiting {
+            return Some("waits that are over");
+        }
+        for (id, process) in &self.processes.by_id {
+            let own_wait = |wait: &&Wait| wait.is_of(*id);
+            let contexts =
+                || self.vidsch.contexts.iter().map(|(_, context)| context).filter(|one| one.process == *id);
+            let queues = self.vidsch.queues.iter().map(|(_, queue)| queue).filter(|one| one.process == *id);
+            let weights = queues.flat_map(|queue| &queue.packets).map(Packet::weight);
+            if process.waits.len() != self.sync.waits.values().filter(own_wait).count() {
+                return Some("the waits of a process");
+            }
+            if process.contexts != contexts().count() {
+                return Some("the contexts of a process");
+            }
+            if process.hw_queues
+                != self.vidsch.hw_queues.iter().filter(|(_, queue)| queue.process == *id).count()
+            {
+                return Some("the hardware queues of a process");
+            }
+            if process.queued_bytes != weights.sum::<usize>() {
+                return Some("the queued bytes of a process");
+            }
+        }
+        let lives = |device: &Device, child: &Handle| {
+            let handles = &self.processes.by_id.get(&device.process)?.handles;
+            Some(match handles.get(*child)? {
+                Local::Context(context) => self.vidsch.contexts.get(context)?.handle == *child,
+                Local::Sync(named) => self.sync.opens.get(named.open)?.handle == *child,
+                Local::PagingQueue(queue) => self.vidmm.paging_queues.get(queue)?.handle == *child,
+                Local::Resource(open) => self.vidmm.memory.resource_opens.get(open)?.handle == *child,
+                Local::Allocation(open) => self.vidmm.memory.allocation_opens.get(open)?.handle == *child,
+                Local::Adapter(_) | Local::Device(_) | Local::HwQueue(_) | Local::KeyedMutex(_) => false,
+            })
+        };
+        let is_whole = |device: &Device| device.children.iter().all(|one| lives(device, one) == Some(true));
+        if !self.processes.devices.iter().all(|(_, device)| is_whole(device)) {
+            return Some("what belongs to a device");
+        }
+        if self.sync.objects.miscounted(&self.sync.opens) {
+            return Some("what is kept of objects for signals");
+        }
+        if self.vidsch.progress_fences.len() != self.vidsch.hw_queues.len() {
+            return Some("the progress fences");
+        }
+        if self.native.fences.keys().any(|object| self.sync.objects.get(*object).is_none()) {
+            return Some("the native fences");
+        }
+        if !self.vidmm.paging_contexts.iter().all(|(one, other)| {
+            self.vidsch.contexts.get(*one).is_some() && self.vidsch.contexts.get(*other).is_some()
+        }) {
+            return Some("the companions of contexts");
+        }
+        let periodic = |object: &SyncObject| {
+            object.object_type == SyncObjectType::PERIODIC_MONITORED_FENCE
+                && !self.tdr.stopped_adapters.contains(&object.adapter)
+        };
+        if self.events.notifications.len()
+            != self.sync.objects.iter().filter(|(_, object)| periodic(object)).count()
+        {
+            return Some("the periodic frame notifications");
+        }
+        self.legacy_miscounted()
+            .or_else(|| self.sharing_miscounted())
+            .or_else(|| self.keyed_miscounted())
+            .or_else(|| self.memory_miscounted())
+            .or_else(|| self.addresses_miscounted())
+            .or_else(|| self.guests_miscounted())
+            .or_else(|| self.cpu_events_miscounted())
+            .or_else(|| self.virtual_machines_miscounted())
+    }
+
+    /// What a queue says that the scheduler has of it, and the scheduler does not.
+    fn misscheduled(&self) -> Option<&'static str> {
+        let (mut ready, mut in_flight) = (0, 0);
+        for (_, queue) in self.vidsch.queues.iter() {
+            let engine = self.vidsch.in_flight.engines.get(&queue.engine);
+            if queue.running.is_some_and(|id| engine.is_none_or(|engine| !engine.has(id))) {
+                return Some("what runs of a queue");
+            }
+            if queue.running.is_some() && queue.ready.is_some() {
+                return Some("a queue both ready and running");
+            }
+            ready += usize::from(queue.ready.is_some());
+            in_flight += queue.in_flight.len();
+        }
+        let engines = || self.vidsch.in_flight.engines.values();
+        if in_flight != engines().map(|engine| engine.of_hw_queues.len()).sum::<usize>() {
+            return Some("what the engines have of hardware queues");
+        }
+        if engines().flat_map(|engine| &engine.rings).any(|queue| self.vidsch.queues.get(*queue).is_none()) {
+            return Some("the rings with work");
+        }
+        if !engines().all(|engine| engine.ready.is_sound()) {
+            return Some("the turns of what is ready");
+        }
+        let of_engines = engines().map(|engine| engine.ready.len()).sum::<usize>();
+        (of_engines != ready).then_some("the ready queues of the engines")
+    }
+
+    /// Every hardware queue.
+    pub fn hw_queues(&self, each: &mut impl FnMut(HwQueueView)) {
+        for (number, queue) in self.vidsch.hw_queues.iter() {
+            each(HwQueueView {
+                process: queue.process,
+                handle: queue.handle,
+                hw_queue: HwQueueId(number),
+                device: self.processes.devices[self.vidsch.contexts[queue.context].device].handle,
+                context: self.vidsch.contexts[queue.context].handle,
+                engine: self.vidsch.contexts[queue.context].engine,
+                flags: queue.flags,
+                submitted: queue.submitted,
+                progress: self.sync.objects.value(queue.progress),
+                in_flight: self.vidsch.queues[queue.queue].in_flight.len() as u32,
+                doorbell: queue.doorbell.as_ref().map(|doorbell| (doorbell.status, doorbell.slot)),
+                last_queued: queue.last_queued,
+                logged: queue.logs.as_ref().map(|logs| (logs.waits.header, logs.signals.header)),
+            });
+        }
+    }
+
+    /// Every native fence, once for each adapter that has it.
+    pub fn native_fences(&self, each: &mut impl FnMut(NativeFenceView)) {
+        for (object, fence) in &self.native.fences {
+            for (adapter, place) in &fence.adapters {
+                each(NativeFenceView {
+                    object: *object,
+                    adapter: *adapter,
+                    fence: place.fence,
+                    storage: fence.storage,
+                    current_value: self.sync.objects.value(*object),
+                    monitored_value: place.monitored_value,
+                    always_signaled: self.sync.objects.is_poisoned(*object),
+                });
+            }
+        }
+    }
+
+    /// The slot in which a process reads how many of its devices are not ACTIVE; none without fence memory.
+    pub fn status_slot(&self, process: ProcessId) -> Option<u32> {
+        self.processes.by_id.get(&process)?.slots.status()
+    }
+
+    /// The processes there are, in the order they came.
+    pub fn processes(&self) -> impl Iterator<Item = ProcessId> {
+        self.processes.by_id.keys().copied()
+    }
+
+    /// NT handles of shared objects, in all VMs.
+    pub fn nt_handles(&self) -> usize {
+        self.sharing.shares.len()
+    }
+
+    /// How often an engine or an adapter was reset.
+    pub fn resets(&self) -> u64 {
+        self.tdr.engine_resets + self.tdr.adapter_resets
+    }
+
+    /// True if no engine has anything to run.
+    pub fn engines_idle(&self) -> bool {
+        let adapters = (0..).zip(&self.config.adapters);
+        let mut engines = adapters.flat_map(|(adapter, config)| config.engines(adapter));
+        engines.all(|(engine, _)| self.miniport.engine_state(engine) == EngineState::Idle)
+    }
+}
+
+fn count(items: impl Iterator) -> u32 {
+    items.count() as u32
+}

@@ -1,0 +1,294 @@
+//! Who waits, and what is told of them.
+
+use alloc::collections::BTreeMap;
+use alloc::format;
+use alloc::vec::Vec;
+
+use d3dkmt::Handle;
+
+use super::graph::Node;
+use super::look::Look;
+use super::names::HANDLES_TOLD_MAX;
+use super::report::{Gone, Missing, Party, Question, Source, Waiter, WaiterKind};
+use super::tell::SOURCES_MAX;
+use crate::ddi::{Miniport, WorkState};
+use crate::sync::keyed_mutex::{State, Until};
+use crate::sync::waits::WaitOwner;
+use crate::vidsch::{Packet, Queue};
+use crate::{Nanos, ProcessId};
+
+/// Missing objects of one wait that are told.
+const MISSING_TOLD_MAX: usize = 8;
+
+/// Somebody who waits.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(super) struct Root {
+    /// `u64::MAX`: nobody wrote it down.
+    pub since: Nanos,
+    pub process: ProcessId,
+    /// `None`: it has ended, and the process that is frozen has not heard.
+    pub node: Option<Node>,
+    event: Option<u64>,
+    /// The queue whose work it is, and its submission.
+    work: Option<(u32, u64)>,
+}
+
+impl Root {
+    fn new(node: Node, process: ProcessId, since: Nanos) -> Self {
+        Root { since, process, node: Some(node), event: None, work: None }
+    }
+}
+
+impl<M: Miniport> Look<'_, M> {
+    /// Those who wait that are asked for, who has waited longest first.
+    pub fn roots(&self, question: &Question) -> Vec<Root> {
+        let kernel = self.kernel;
+        let mut roots = Vec::new();
+        for (id, wait) in kernel.sync.waits.iter() {
+            let node = Node::Wait(id.slot);
+            match wait.owner() {
+                WaitOwner::Cpu { process, event } => {
+                    roots.push(Root { event: Some(event.0), ..Root::new(node, process, wait.since) });
+                }
+                WaitOwner::Gpu { queue } if self.is_head(queue, |packet| waits_for(packet, id)) => {
+                    roots.push(Root::new(node, kernel.vidsch.queues[queue].process, wait.since));
+                }
+                // It is in the chain of what is behind it.
+                WaitOwner::Gpu { .. } => {}
+            }
+        }
+        for (id, acquire) in &kernel.keyed.acquires {
+            let root = Root::new(Node::Acquire(*id), acquire.process, acquire.since);
+            roots.push(Root { event: Some(acquire.event.0), ..root });
+        }
+        self.takers(&mut roots);
+        self.work_that_waits(&mut roots);
+        for (process, _) in kernel.guests.frozen.iter().filter(|(_, held)| held.len() > 0) {
+            let (since, event, work) = (u64::MAX, None, None);
+            roots.push(Root { since, process: *process, node: None, event, work });
+        }
+        roots.retain(|root| {
+            let age = self.now.saturating_sub(root.since);
+            question.process.is_none_or(|process| root.process.0 == process)
+                && question.event.is_none_or(|event| root.event == Some(event))
+                && (age >= question.older_than || root.since == u64::MAX)
+        });
+        roots.sort();
+        roots
+    }
+
+    fn is_head(&self, queue: u32, is_it: impl Fn(&Packet) -> bool) -> bool {
+        let state: &Queue = &self.kernel.vidsch.queues[queue];
+        state.is_idle() && state.packets.front().is_some_and(is_it)
+    }
+
+    /// Queues whose heads stand in the line of a mutex or semaphore.
+    fn takers(&self, roots: &mut Vec<Root>) {
+        for (queue, state) in self.kernel.vidsch.queues.iter() {
+            if let Some(Packet::Acquire(acquire)) = state.packets.front()
+                && acquire.place.is_some()
+            {
+                let node = Node::Packet { queue, at: 0, upto: super::graph::WHOLE };
+                let root = Root::new(node, state.process, acquire.since);
+                roots.push(Root { work: Some((queue, 0)), ..root });
+            }
+        }
+    }
+
+    /// Work that engines have and that does not go on by itself.
+    fn work_that_waits(&self, roots: &mut Vec<Root>) {
+        let kernel = self.kernel;
+        let mut of_hw_queue = BTreeMap::new();
+        let mut of_context = BTreeMap::new();
+        for (id, queue) in kernel.vidsch.queues.iter() {
+            match queue.hw_queue {
+                Some(hw_queue) => drop(of_hw_queue.insert(hw_queue, id)),
+                None => drop(of_context.insert(queue.context, id)),
+            }
+        }
+        for (engine, work) in &self.work {
+            let Some(work) = work else { continue };
+            let known = kernel.vidsch.in_flight.engines.get(engine);
+            let since = known.map_or(u64::MAX, |known| known.hw_since.unwrap_or(known.since));
+            for (at, one) in (0..).zip(work) {
+                let waits =
+                    matches!(one.state, WorkState::Hung | WorkState::Waiting { .. } | WorkState::Suspended);
+                let queue = match one.hw_queue {
+                    Some(hw_queue) => of_hw_queue.get(&hw_queue.0),
+                    None => of_context.get(&one.context.0),
+                };
+                if let Some(queue) = queue.filter(|_| waits) {
+                    let node = Node::Job { engine: *engine, at, upto: super::graph::WHOLE };
+                    let root = Root::new(node, one.process, since);
+                    roots.push(Root { work: Some((*queue, one.submission_fence_id)), ..root });
+                }
+            }
+            let Some(known) = known else { continue };
+            let software = known.submitted.iter().map(|one| (one.id, one.queue));
+            for (submission, queue) in software.chain(known.of_hw_queues.iter().copied()) {
+                let node = self.submission(queue, submission);
+                if matches!(node, Node::Unheard { .. }) {
+                    let root = Root::new(node, kernel.vidsch.queues[queue].process, since);
+                    roots.push(Root { work: Some((queue, submission)), ..root });
+                }
+            }
+        }
+        for (id, hw_queue) in kernel.vidsch.hw_queues.iter().filter(|(_, queue)| queue.user_mode()) {
+            let reached = kernel.sync.objects.value(hw_queue.progress) >= hw_queue.last_queued;
+            if !reached && self.ring_of(hw_queue.progress, hw_queue.last_queued) == Some(Node::Ring(id)) {
+                let root = Root::new(Node::Ring(id), hw_queue.process, u64::MAX);
+                roots.push(Root { work: Some((hw_queue.queue, 0)), ..root });
+            }
+        }
+    }
+
+    /// What is told of one who waits.
+    pub fn waiter(&self, root: &Root) -> Waiter {
+        let kernel = self.kernel;
+        let mut waiter = Waiter {
+            party: kernel.party(root.process),
+            kind: WaiterKind::Held { events: 0 },
+            queue: None,
+            any: false,
+            reached: 0,
+            of: 0,
+            since: (root.since != u64::MAX).then_some(root.since),
+            ends: None,
+            missing: Vec::new(),
+        };
+        let Some(node) = root.node else {
+            let events = kernel.guests.frozen.get(&root.process).map_or(0, |held| held.len() as u32);
+            waiter.kind = WaiterKind::Held { events };
+            return waiter;
+        };
+        match node {
+            Node::Wait(slot) => self.tell_wait(slot, &mut waiter),
+            Node::Acquire(id) => {
+                let acquire = &kernel.keyed.acquires[&id];
+                waiter.kind = WaiterKind::KeyedMutex { event: acquire.event.0 };
+                waiter.of = 1;
+                waiter.missing.extend(self.missing_of(node));
+                waiter.ends = match acquire.until {
+                    Until::Relative(due) => Some(due),
+                    Until::Never | Until::Absolute(_) => None,
+                };
+            }
+            Node::Packet { queue, .. } => {
+                waiter.kind = WaiterKind::Taker { queue: kernel.queue_name(queue) };
+                waiter.queue = kernel.queue_handle(queue);
+                let turns = self.needs(node);
+                let turns = turns.nodes().iter().filter(|node| matches!(node, Node::Turn { .. }));
+                waiter.missing = turns.filter_map(|turn| self.missing_of(*turn)).collect();
+                waiter.of = match kernel.vidsch.queues[queue].packets.front() {
+                    Some(Packet::Acquire(acquire)) => acquire.objects.len(),
+                    _ => waiter.missing.len(),
+                };
+                waiter.reached = waiter.of.saturating_sub(waiter.missing.len());
+            }
+            _ => {
+                let (queue, submission_fence_id) = root.work.unwrap_or_default();
+                waiter.queue = kernel.queue_handle(queue);
+                let queue = kernel.queue_name(queue);
+                waiter.kind = WaiterKind::Work { queue, submission_fence_id };
+            }
+        }
+        waiter
+    }
+
+    fn tell_wait(&self, slot: u32, waiter: &mut Waiter) {
+        let kernel = self.kernel;
+        let wait = kernel.sync.waits.at(slot);
+        waiter.kind = match wait.owner() {
+            WaitOwner::Cpu { event, .. } => WaiterKind::Cpu { event: event.0 },
+            WaitOwner::Gpu { queue } => {
+                waiter.queue = kernel.queue_handle(queue);
+                WaiterKind::Queue { queue: kernel.queue_name(queue) }
+            }
+        };
+        waiter.any = wait.any;
+        let seen_by = ProcessId(waiter.party.process);
+        for item in kernel.sync.waits.items(wait).iter() {
+            waiter.of += 1;
+            if item.satisfied {
+                waiter.reached += 1;
+                continue;
+            }
+            if waiter.missing.len() < MISSING_TOLD_MAX {
+                let mut thing = kernel.thing(item.object, seen_by);
+                // Of several handles of its own, the one it was made through.
+                let open = item.open.and_then(|open| kernel.sync.opens.get(open));
+                let handle = open.map_or(item.handle, |open| open.handle);
+                if handle != Handle::NULL && open.is_some() {
+                    thing.handles.retain(|one| *one != (seen_by, handle));
+                    thing.handles.insert(0, (seen_by, handle));
+                    thing.handles.truncate(HANDLES_TOLD_MAX);
+                }
+                let current = kernel.sync.objects.value(item.object);
+                waiter.missing.push(Missing { thing, current, needed: item.value });
+            }
+        }
+    }
+
+    /// Who could have signaled an object and is gone.
+    pub fn gone(&self, object: u32) -> Vec<Gone> {
+        let told = self.kernel.past.of(object).map(|one| {
+            let party = Party {
+                process: one.process.0,
+                pid: one.pid,
+                name: one.name.clone(),
+                vm: one.vm.0,
+                vm_name: one.vm_name.clone(),
+            };
+            Gone { at: one.at, party, text: one.text.clone() }
+        });
+        let mut told: Vec<Gone> = told.collect();
+        let first = told.len().saturating_sub(SOURCES_MAX);
+        told.split_off(first)
+    }
+
+    /// Who could release a mutex, or count up a semaphore.
+    pub fn could_release(&self, object: u32) -> Vec<Source> {
+        let Some(owner) = self.kernel.sync.legacy.owner(object) else { return self.could(object) };
+        if owner.by == Handle::NULL || !self.kernel.processes.by_id.contains_key(&owner.process) {
+            return Vec::new();
+        }
+        let text = format!("{}: its {} owns it", self.kernel.party(owner.process), owner.by);
+        alloc::vec![Source { process: owner.process.0, text }]
+    }
+
+    /// Who could release a keyed mutex with the key.
+    pub fn could_give(&self, acquire: u64) -> Vec<Source> {
+        let keyed = &self.kernel.keyed;
+        let acquire = &keyed.acquires[&acquire];
+        let mutex = keyed.opens[acquire.open].mutex;
+        let owner = match keyed.mutexes[mutex].state {
+            State::Owned(open) => Some(open),
+            State::Free | State::Abandoned => None,
+        };
+        let opens = keyed.opens.iter().filter(|(_, open)| open.mutex == mutex);
+        let opens = opens.filter(|(id, open)| match owner {
+            Some(owner) => *id == owner,
+            None => open.process != acquire.process,
+        });
+        let source = |(_, open): (u32, &crate::sync::keyed_mutex::MutexOpen)| {
+            let party = self.kernel.party(open.process);
+            let text = match owner {
+                Some(_) => format!("{party} owns it by {}", open.handle),
+                None => format!(
+                    "{party} by {}, once it has it with key {}",
+                    open.handle, keyed.mutexes[mutex].key
+                ),
+            };
+            Source { process: open.process.0, text }
+        };
+        opens.take(SOURCES_MAX).map(source).collect()
+    }
+}
+
+fn waits_for(packet: &Packet, id: crate::sync::waits::WaitId) -> bool {
+    match packet {
+        Packet::Wait(wait) => *wait == id,
+        Packet::Acquire(acquire) => acquire.wait == Some(id),
+        _ => false,
+    }
+}
