@@ -27,7 +27,7 @@ impl<M: Miniport> Kernel<M> {
     /// One handle for each adapter that the process has and that is not stopped, or none at all if they do not fit (W-289, W-290).
     pub(crate) fn enum_adapters(&mut self, process: ProcessId, capacity: u32) -> CallResult {
         let shown = |ordinal: &u32| {
-            !self.tdr.stopped_adapters.contains(ordinal) && self.has_adapter(process, *ordinal)
+            !self.tdr.stopped_adapters().contains(ordinal) && self.has_adapter(process, *ordinal)
         };
         let shown: Vec<u32> = (0..self.config.adapters.len() as u32).filter(shown).collect();
         let count = shown.len();
@@ -150,7 +150,7 @@ impl<M: Miniport> Kernel<M> {
             };
         }
         self.abandon_mutexes(process, device, effects);
-        self.past.ending = before;
+        self.past.set_ending(before);
         self.end_cpu_events_and_kmd_device(id, effects);
         self.process_mut(process).handles.remove(device);
         let device = self.processes.devices.remove(id).expect("a handle names a live device");

@@ -30,8 +30,43 @@ use crate::{Nanos, ProcessId, VmId};
 /// Processes, and the devices that they have.
 #[derive(Default, Serialize, Deserialize)]
 pub(crate) struct Processes {
-    pub(crate) by_id: BTreeMap<ProcessId, Process>,
-    pub(crate) devices: Slab<Device>,
+    by_id: BTreeMap<ProcessId, Process>,
+    devices: Slab<Device>,
+}
+
+impl Processes {
+    #[inline]
+    pub fn get(&self, id: ProcessId) -> Option<&Process> {
+        self.by_id.get(&id)
+    }
+
+    #[inline]
+    pub fn get_mut(&mut self, id: ProcessId) -> Option<&mut Process> {
+        self.by_id.get_mut(&id)
+    }
+
+    pub fn insert(&mut self, id: ProcessId, process: Process) {
+        self.by_id.insert(id, process);
+    }
+
+    pub fn remove(&mut self, id: ProcessId) {
+        self.by_id.remove(&id);
+    }
+
+    #[inline]
+    pub fn device_mut(&mut self, id: u32) -> &mut Device {
+        &mut self.devices[id]
+    }
+
+    #[inline]
+    pub fn by_id(&self) -> &BTreeMap<ProcessId, Process> {
+        &self.by_id
+    }
+
+    #[inline]
+    pub fn devices(&self) -> &Slab<Device> {
+        &self.devices
+    }
 }
 
 /// What a local handle stands for: a position in one of the kernel's tables.

@@ -336,7 +336,7 @@ impl<M: Miniport> Kernel<M> {
         if timed != keyed.relative.len() + keyed.absolute.len() {
             return Some("the timeouts of acquires");
         }
-        for (id, process) in &self.processes.by_id {
+        for (id, process) in self.processes.by_id() {
             let opens = keyed.opens.iter().filter(|(_, open)| open.process == *id).count();
             let acquires = keyed.acquires.values().filter(|one| one.process == *id).count();
             if (process.keyed_mutexes, process.acquires.len()) != (opens, acquires) {

@@ -72,7 +72,7 @@ impl<M: Miniport> Kernel<M> {
         let made = match flags.contains(F::CREATE_RESOURCE) {
             true => self.new_resource(process, device, flags, runtime_data, allocation),
             false => self.new_allocation_open(process, device, allocation, None).map(|handle| {
-                self.processes.devices[device].children.insert(handle);
+                self.processes.device_mut(device).children.insert(handle);
                 Reply::Allocations {
                     resource: Handle::NULL,
                     shared_handle: Handle::NULL,
@@ -98,7 +98,7 @@ impl<M: Miniport> Kernel<M> {
         use CreateAllocationFlags as F;
         let resource = self.vidmm.memory.resources.insert(Resource {
             vm: self.process(process).vm,
-            adapter: self.processes.devices[device].adapter,
+            adapter: self.processes.devices()[device].adapter,
             global: None,
             runtime_data,
             allocations: [allocation].into(),
@@ -151,7 +151,7 @@ impl<M: Miniport> Kernel<M> {
         };
         self.vidmm.memory.resources[resource].opens += 1;
         self.vidmm.memory.resource_opens[open].handle = handle;
-        self.processes.devices[device].children.insert(handle);
+        self.processes.device_mut(device).children.insert(handle);
         for allocation in self.vidmm.memory.resources[resource].allocations.clone() {
             match self.new_allocation_open(process, device, allocation, Some(open)) {
                 Ok(handle) => _ = self.vidmm.memory.resource_opens[open].allocations.insert(handle),
@@ -234,7 +234,7 @@ impl<M: Miniport> Kernel<M> {
             self.end_allocation(process, allocation);
         }
         let ended = self.vidmm.memory.resource_opens.remove(open).expect("a handle names a live open");
-        self.processes.devices[ended.device].children.remove(&handle);
+        self.processes.device_mut(ended.device).children.remove(&handle);
         self.vidmm.memory.resources[ended.resource].opens -= 1;
         self.drop_resource_if_unused(ended.resource);
         Reply::None
@@ -279,7 +279,7 @@ impl<M: Miniport> Kernel<M> {
         let AllocationOpen { device, resource, .. } = self.vidmm.memory.allocation_opens[open];
         match resource {
             Some(resource) => self.vidmm.memory.resource_opens[resource].allocations.remove(&handle),
-            None => self.processes.devices[device].children.remove(&handle),
+            None => self.processes.device_mut(device).children.remove(&handle),
         };
         self.end_open(open);
         Reply::None
@@ -434,7 +434,7 @@ impl<M: Miniport> Kernel<M> {
         };
         require_readable(share.access)?;
         let (adapter, of) =
-            (self.processes.devices[device].adapter, self.vidmm.memory.resources[resource].adapter);
+            (self.processes.devices()[device].adapter, self.vidmm.memory.resources[resource].adapter);
         if adapter != of {
             return invalid(format!("the resource is of adapter {of}, the device is of adapter {adapter}"));
         }
@@ -478,7 +478,7 @@ impl<M: Miniport> Kernel<M> {
             Some(Global::Resource(resource)) => resource,
             _ => return invalid(format!("{shared} is no global handle of a resource")),
         };
-        let (vm, adapter) = (self.process(process).vm, self.processes.devices[device].adapter);
+        let (vm, adapter) = (self.process(process).vm, self.processes.devices()[device].adapter);
         let state = &self.vidmm.memory.resources[resource];
         if state.vm != vm {
             return invalid(format!("{shared} is no global handle of a resource"));
@@ -531,7 +531,7 @@ impl<M: Miniport> Kernel<M> {
             ResourceState {
                 process: open.process.0,
                 handle: open.handle,
-                device: self.processes.devices[open.device].handle,
+                device: self.processes.devices()[open.device].handle,
                 resource: open.resource,
                 shared_handle: resource.global.unwrap_or(Handle::NULL),
                 runtime_data_bytes: resource.runtime_data.len() as u32,
@@ -546,7 +546,7 @@ impl<M: Miniport> Kernel<M> {
             AllocationState {
                 process: open.process.0,
                 handle: open.handle,
-                device: self.processes.devices[open.device].handle,
+                device: self.processes.devices()[open.device].handle,
                 resource: open
                     .resource
                     .map_or(Handle::NULL, |open| self.vidmm.memory.resource_opens[open].handle),
@@ -600,7 +600,7 @@ impl<M: Miniport> Kernel<M> {
             return Some("the allocations of an opened resource");
         }
         let of_processes = tally(memory.allocation_opens.iter().map(|(_, open)| open.process));
-        let counted = self.processes.by_id.iter().filter(|(_, process)| process.allocations > 0);
+        let counted = self.processes.by_id().iter().filter(|(_, process)| process.allocations > 0);
         let counted = counted.map(|(id, process)| (id, &process.allocations));
         if !counted.eq(&of_processes) {
             return Some("the allocations of a process");

@@ -25,7 +25,7 @@ impl<M: Miniport> Kernel<M> {
         flags: CreateContextFlags,
     ) -> CallResult {
         let device = self.active_device(process, device)?;
-        let adapter = self.processes.devices[device].adapter;
+        let adapter = self.processes.devices()[device].adapter;
         let config = &self.config.adapters[adapter as usize];
         let nodes = config.nodes.len();
         if node_ordinal as usize >= nodes {
@@ -56,7 +56,7 @@ impl<M: Miniport> Kernel<M> {
                 let context = &mut self.vidsch.contexts[id];
                 (context.handle, context.queue) = (handle, queue);
                 self.process_mut(process).contexts += 1;
-                self.processes.devices[device].children.insert(handle);
+                self.processes.device_mut(device).children.insert(handle);
                 Ok(Reply::Context(handle))
             }
             Err(refusal) => {
@@ -73,7 +73,7 @@ impl<M: Miniport> Kernel<M> {
         engine: EngineId,
         flags: CreateContextFlags,
     ) -> Result<u32, Refusal> {
-        let process = self.processes.devices[device].process;
+        let process = self.processes.devices()[device].process;
         if self.process(process).contexts >= limits::CONTEXTS_PER_PROCESS_MAX {
             let why = format!("the process has {} contexts, the limit", limits::CONTEXTS_PER_PROCESS_MAX);
             return refuse(NtStatus::NO_MEMORY, why);
@@ -124,7 +124,7 @@ impl<M: Miniport> Kernel<M> {
         self.remember_queue(self.vidsch.contexts[id].queue);
         self.process_mut(process).handles.remove(handle);
         let context = self.vidsch.contexts.remove(id).expect("a handle names a live context");
-        self.processes.devices[context.device].children.remove(&handle);
+        self.processes.device_mut(context.device).children.remove(&handle);
         self.process_mut(process).contexts -= 1;
         self.end_queue(context.queue, effects);
         self.abandon_mutexes(process, handle, effects);

@@ -72,7 +72,7 @@ impl<M: Miniport> Kernel<M> {
         }
         self.vidsch.dispatching = true;
         while let Some(engine) = self.vidsch.touched.pop_first() {
-            while self.tdr.bugcheck.is_none() {
+            while self.tdr.bugcheck().is_none() {
                 self.go_on_paging(effects);
                 match self.next_step(engine) {
                     None => break,
@@ -130,7 +130,7 @@ impl<M: Miniport> Kernel<M> {
         (queue.running, queue.turn) = (Some(submission_fence_id), place.turn);
         if matches!(queue.packets.front(), Some(Packet::Signal(_) | Packet::Broadcast(_))) {
             // It may be one that comes at submission.
-            self.vidsch.runnable.push_back(id);
+            self.vidsch.wake_queue(id);
         }
         let submission =
             Submission { engine, context, process, submission_fence_id, resubmits, paging, commands };
@@ -197,7 +197,7 @@ impl<M: Miniport> Kernel<M> {
             self.vidsch.queues[queue].running = None;
             self.make_ready(queue, ReadyCommand { place, commands: Vec::new(), resubmits: Some(id) });
         }
-        self.vidsch.touched.insert(id);
+        self.vidsch.touch_engine(id);
     }
 
     /// Tells the driver of command buffers that will not be submitted (`DxgkDdiCancelCommand`).
@@ -208,7 +208,7 @@ impl<M: Miniport> Kernel<M> {
         effects: &mut Effects,
     ) {
         if !self.caps(engine).contains(VidSchCaps::CANCEL_COMMAND_AWARE)
-            || self.tdr.stopped_adapters.contains(&engine.adapter)
+            || self.tdr.stopped_adapters().contains(&engine.adapter)
         {
             return;
         }

@@ -13,7 +13,7 @@ use crate::kernel::Kernel;
 impl<M: Miniport> Kernel<M> {
     /// A queue for a context, or for a hardware queue of it.
     pub(crate) fn new_queue(&mut self, device: u32, engine: EngineId, context: u32) -> u32 {
-        let process = self.processes.devices[device].process;
+        let process = self.processes.devices()[device].process;
         let packets = VecDeque::new();
         self.vidsch.queues.insert(Queue {
             process,
@@ -37,7 +37,7 @@ impl<M: Miniport> Kernel<M> {
         let (engine, context) = (queue.engine, queue.context);
         if let Some(submission_fence_id) = queue.running {
             self.vidsch.in_flight.forget(engine, self.now, submission_fence_id);
-            self.vidsch.touched.insert(engine);
+            self.vidsch.touch_engine(engine);
         }
         let kept = ready.as_ref().and_then(|command| command.resubmits);
         let not_submitted = ready.iter().filter(|command| command.resubmits.is_none());
@@ -61,7 +61,7 @@ impl<M: Miniport> Kernel<M> {
         let process = self.vidsch.queues[queue].process;
         self.process_mut(process).queued_bytes += packet.weight();
         self.vidsch.queues[queue].packets.push_back(packet);
-        self.vidsch.runnable.push_back(queue);
+        self.vidsch.wake_queue(queue);
     }
 
     /// Drops what was queued in a queue of this process: no value changes. CPU events among it are set
