@@ -1,10 +1,10 @@
-//! The kernel value: its tables, and the one entrance.
+//! The kernel value: its parts, and the one entrance.
 //!
 //! ```text
 //! handle(now, input)
-//!   engines move on to `now`                      (ddi callbacks: stores, interrupts)
-//!   the input is applied                          adapter.rs sync.rs wait.rs vidsch.rs
-//!   queues that became runnable run               vidsch, until none is left
+//!   engines move on to `now`                      driver callbacks: stores, interrupts
+//!   the input is applied                          dispatch.rs (calls), inject.rs (faults), guests/ (VMs)
+//!   queues that became runnable run               vidsch/run.rs, until none is left
 //! ```
 
 mod save;
@@ -30,7 +30,7 @@ use crate::ids::earliest;
 use crate::native::NativeFences;
 use crate::planted::PlantedBug;
 use crate::policy::RefusedOneWay;
-use crate::process::{Local, Process, Processes};
+use crate::process::{HandleTarget, Process, Processes};
 use crate::sharing::Sharing;
 use crate::sync::Sync;
 use crate::sync::keyed_mutex::KeyedMutexes;
@@ -314,7 +314,7 @@ impl<M: Miniport> Kernel<M> {
             self.tell_other_adapters(effects);
         }
         self.vidsch.leave_ddi(outer);
-        self.dispatch_touched(effects);
+        self.dispatch_dirty_engines(effects);
     }
 
     /// The DPC of an adapter's interrupts: what was recorded is worked off if the driver calls NotifyDpc (SCH-003).
@@ -336,13 +336,13 @@ impl<M: Miniport> Kernel<M> {
             self.end_wait(wait, effects);
         }
         self.abandon_user_mode_queues(id, effects);
-        for handle in self.process(id).handles_where(|local| matches!(local, Local::Device(_))) {
+        for handle in self.process(id).handles_where(|local| matches!(local, HandleTarget::Device(_))) {
             let _ = self.destroy_device(id, handle, effects);
         }
-        for handle in self.process(id).handles_where(|local| matches!(local, Local::Sync(_))) {
+        for handle in self.process(id).handles_where(|local| matches!(local, HandleTarget::Sync(_))) {
             let _ = self.destroy_sync_object(id, handle, effects);
         }
-        for handle in self.process(id).handles_where(|local| matches!(local, Local::KeyedMutex(_))) {
+        for handle in self.process(id).handles_where(|local| matches!(local, HandleTarget::KeyedMutex(_))) {
             let _ = self.destroy_keyed_mutex(id, handle, effects);
         }
         self.past.set_ending(Ending::default());
@@ -382,8 +382,8 @@ impl<M: Miniport> Kernel<M> {
             _ => return None,
         };
         match self.processes.get(process)?.handles.get(context)? {
-            Local::Context(context) => Some(self.vidsch.contexts()[context].device),
-            Local::HwQueue(queue) => {
+            HandleTarget::Context(context) => Some(self.vidsch.contexts()[context].device),
+            HandleTarget::HwQueue(queue) => {
                 Some(self.vidsch.contexts()[self.vidsch.hw_queues()[queue].context].device)
             }
             _ => None,

@@ -7,7 +7,7 @@ use crate::ProcessId;
 use crate::ddi::Miniport;
 use crate::effects::{Answer, Effects, FenceStore};
 use crate::kernel::Kernel;
-use crate::process::Local;
+use crate::process::HandleTarget;
 use crate::sync::waits::{WaitId, WaitOwner};
 
 impl<M: Miniport> Kernel<M> {
@@ -40,9 +40,10 @@ impl<M: Miniport> Kernel<M> {
             return false;
         };
         let Some(owner) = self.processes.get(process) else { return false };
-        let Some(Local::Device(device)) = owner.handles.get(*device) else { return false };
+        let Some(HandleTarget::Device(device)) = owner.handles.get(*device) else { return false };
         let children = self.processes.devices()[device].children.iter();
-        let fences = children.filter(|child| matches!(owner.handles.get(**child), Some(Local::Sync(_))));
+        let fences =
+            children.filter(|child| matches!(owner.handles.get(**child), Some(HandleTarget::Sync(_))));
         fences.count() >= 2
     }
 

@@ -14,7 +14,7 @@ use crate::ddi::Miniport;
 use crate::effects::Effects;
 use crate::error::{CallResult, Refusal, invalid, refuse};
 use crate::kernel::Kernel;
-use crate::process::Local;
+use crate::process::HandleTarget;
 use crate::sync::mapping::Mapping;
 use crate::sync::waits::WaitItem;
 use crate::sync::{check_flags, is_mapped};
@@ -120,10 +120,10 @@ impl<M: Miniport> Kernel<M> {
 
     fn shareable_alone(&self, process: ProcessId, handle: Handle) -> Result<Shared, Refusal> {
         match self.process(process).handles.get(handle) {
-            Some(Local::KeyedMutex(_)) => {
+            Some(HandleTarget::KeyedMutex(_)) => {
                 invalid(format!("{handle} is a keyed mutex: it is shared with an allocation only (FEN-066)"))
             }
-            Some(Local::Resource(_) | Local::Allocation(_)) => {
+            Some(HandleTarget::Resource(_) | HandleTarget::Allocation(_)) => {
                 Ok(Shared::Resource(self.shareable_resource(process, handle)?))
             }
             _ => Ok(Shared::Sync(self.shareable_object(process, handle)?)),

@@ -12,7 +12,7 @@ use crate::ddi::{Edge, Miniport};
 use crate::effects::{Effects, FenceStore};
 use crate::error::{CallResult, Refusal, invalid, refuse};
 use crate::kernel::Kernel;
-use crate::process::{Local, Process, SyncRef};
+use crate::process::{HandleTarget, Process, SyncRef};
 use crate::sharing::Global;
 use crate::sync::mapping::Mapping;
 use crate::sync::object::SyncObject;
@@ -168,7 +168,7 @@ impl<M: Miniport> Kernel<M> {
             slot: None,
             mapping,
         });
-        let handle = match self.insert_handle(process, Local::Sync(SyncRef { open, object })) {
+        let handle = match self.insert_handle(process, HandleTarget::Sync(SyncRef { open, object })) {
             Ok(handle) => handle,
             Err(refusal) => {
                 self.sync.opens.remove(open);
@@ -339,7 +339,7 @@ impl Process {
     #[inline]
     pub(crate) fn find_sync_object(&self, handle: Handle) -> Option<SyncRef> {
         match self.handles.get(handle) {
-            Some(Local::Sync(named)) => Some(named),
+            Some(HandleTarget::Sync(named)) => Some(named),
             _ => None,
         }
     }

@@ -10,7 +10,7 @@ use crate::ProcessId;
 use crate::ddi::{EngineId, Miniport};
 use crate::error::{Refusal, invalid};
 use crate::kernel::Kernel;
-use crate::process::{Local, Slots};
+use crate::process::{HandleTarget, Slots};
 
 /// From the GPU address of a slot to its address in the CPU space of the model.
 const CPU_SPACE_OFFSET: u64 = 0x7F00_0000_0000 - Slots::GPU_BASE;
@@ -90,7 +90,7 @@ impl<M: Miniport> Kernel<M> {
 
     /// How a process's fence is mapped; `None` if the handle is no fence with a slot.
     pub fn fence_mapping(&self, process: ProcessId, handle: Handle) -> Option<FenceMapping> {
-        let Some(Local::Sync(open)) = self.processes.get(process)?.handles.get(handle) else {
+        let Some(HandleTarget::Sync(open)) = self.processes.get(process)?.handles.get(handle) else {
             return None;
         };
         let open = &self.sync.opens[open.open];

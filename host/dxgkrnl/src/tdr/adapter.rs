@@ -59,7 +59,7 @@ impl<M: Miniport> Kernel<M> {
         let (state, page_fault) = (DeviceExecutionState::RESET, None);
         self.lose(Loss { devices: others, state, page_fault, poisons: true }, effects);
         self.each_engine(adapter, |engine| engine.watch = Watch::Running);
-        self.vidsch.touch_engines_of(adapter);
+        self.vidsch.mark_dirty_of(adapter);
         let engines = self.config.adapters[adapter as usize].engines(adapter);
         let engines: Vec<EngineId> = engines.map(|(engine, _)| engine).collect();
         for engine in engines {

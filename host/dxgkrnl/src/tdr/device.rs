@@ -15,7 +15,7 @@ use crate::error::{CallResult, invalid};
 use crate::history::Ending;
 use crate::kernel::Kernel;
 use crate::policy::FaultedDevicePoisons;
-use crate::process::Local;
+use crate::process::HandleTarget;
 use crate::vidsch::commands;
 
 impl<M: Miniport> Kernel<M> {
@@ -86,12 +86,12 @@ impl<M: Miniport> Kernel<M> {
         let device = &self.processes.devices()[device];
         let handles = &self.process(device.process).handles;
         let open = |handle: &Handle| match handles.get(*handle)? {
-            Local::Sync(named) => Some((named.open, named.object)),
+            HandleTarget::Sync(named) => Some((named.open, named.object)),
             _ => None,
         };
         // The fence of a paging queue is not the device's child but goes with the queue.
         let child = |child: &Handle| match handles.get(*child)? {
-            Local::PagingQueue(queue) => open(&self.vidmm.paging_queues()[queue].fence),
+            HandleTarget::PagingQueue(queue) => open(&self.vidmm.paging_queues()[queue].fence),
             _ => open(child),
         };
         device.children.iter().filter_map(child).collect()

@@ -42,7 +42,7 @@ impl<M: Miniport> Kernel<M> {
         // The snapshot: from here on nothing that the engine reports changes what is lost.
         if !cause.is_certain && !self.has_work(engine) {
             self.vidsch.engine_mut(engine).watch = Watch::Running;
-            self.vidsch.touch_engine(engine);
+            self.vidsch.mark_dirty(engine);
             return;
         }
         let (now, group) = (self.now, Vec::new());

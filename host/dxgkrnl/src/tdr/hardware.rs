@@ -128,7 +128,7 @@ impl<M: Miniport> Kernel<M> {
 
     /// An engine may be given work again.
     pub(super) fn reset_is_over(&mut self, engine: EngineId, effects: &mut Effects) {
-        self.vidsch.touch_engine(engine);
+        self.vidsch.mark_dirty(engine);
         self.reset_ends_suspends(engine, effects);
         let state = self.vidsch.engine_mut(engine);
         state.hw_since = state.has_hw_work().then_some(self.now);

@@ -12,7 +12,7 @@ use crate::ddi::{Miniport, PageTableEntry, PagingOperation, PagingWork, Piece};
 use crate::effects::Effects;
 use crate::error::{CallResult, Refusal, invalid};
 use crate::kernel::Kernel;
-use crate::process::Local;
+use crate::process::HandleTarget;
 use crate::sync::legacy::Form;
 use crate::vidmm::allocation::AllocationOpen;
 use crate::vidmm::paging::Pending;
@@ -48,12 +48,12 @@ impl<M: Miniport> Kernel<M> {
         size: u64,
     ) -> CallResult {
         let adapter = match self.process(process).handles.get(owner) {
-            Some(Local::PagingQueue(queue)) => {
+            Some(HandleTarget::PagingQueue(queue)) => {
                 let device = self.vidmm.paging_queues[queue].device;
                 self.require_active(device)?;
                 self.processes.devices()[device].adapter
             }
-            Some(Local::Adapter(adapter)) => adapter,
+            Some(HandleTarget::Adapter(adapter)) => adapter,
             _ => return invalid(format!("{owner} is neither a paging queue nor an adapter of this process")),
         };
         self.require_started(adapter)?;
@@ -130,7 +130,7 @@ impl<M: Miniport> Kernel<M> {
         Ok(Reply::None)
     }
 
-    /// `D3DKMTUpdateGpuVirtualAddress`: on the context's companion, wait, update and signal the next value.
+    /// `D3DKMTUpdateGpuVirtualAddress`: on the context's paging context, wait, update and signal the next value.
     pub(crate) fn update_gpu_virtual_address(
         &mut self,
         process: ProcessId,
@@ -163,8 +163,8 @@ impl<M: Miniport> Kernel<M> {
         let signaled = of_fence(next_value, SyncObjectFlags::NO_SIGNAL)?;
         let adapter = self.processes.devices()[device].adapter;
         let updates = self.check_operations(process, device, &operations)?;
-        let companion = self.companion(context)?;
-        let queue = self.vidsch.contexts()[companion].queue;
+        let paging_context = self.paging_context(context)?;
+        let queue = self.vidsch.contexts()[paging_context].queue;
         self.require_room(queue)?;
         if !waited.is_empty() {
             self.enqueue_wait(queue, waited);
@@ -261,7 +261,7 @@ impl<M: Miniport> Kernel<M> {
         Ok(VaUpdate::Set { base, size, page: Some(VaPage::Of { open, offset, writable }), span, handle })
     }
 
-    /// The update of a companion is due. What is not there any more is left out.
+    /// The update of a paging context is due. What is not there any more is left out.
     pub(crate) fn update_page_tables(&mut self, queue: u32, updates: &[VaUpdate], effects: &mut Effects) {
         let (process, adapter) =
             (self.vidsch.queues()[queue].process, self.vidsch.queues()[queue].engine.adapter);

@@ -15,11 +15,10 @@ use crate::ddi::Miniport;
 use crate::effects::Effects;
 use crate::error::{CallResult, Refusal, invalid, refuse};
 use crate::kernel::Kernel;
-use crate::process::Local;
+use crate::process::HandleTarget;
 use crate::sharing::{Global, Shared, require_readable};
 use crate::sync::mapping::Mapping;
 use crate::vidmm::vaspace::PAGE_BYTES;
-use crate::view::snapshot::{AllocationState, ResourceState};
 
 /// The end of what a process can have mapped.
 const USER_END: u64 = 1 << 47;
@@ -142,7 +141,7 @@ impl<M: Miniport> Kernel<M> {
             resource,
             allocations: BTreeSet::new(),
         });
-        let handle = match self.insert_handle(process, Local::Resource(open)) {
+        let handle = match self.insert_handle(process, HandleTarget::Resource(open)) {
             Ok(handle) => handle,
             Err(refusal) => {
                 self.vidmm.memory.resource_opens.remove(open);
@@ -174,7 +173,7 @@ impl<M: Miniport> Kernel<M> {
         let handle = Handle::NULL;
         let open = AllocationOpen { process, handle, device, allocation, resource, residency: 0, locks: 0 };
         let open = self.vidmm.memory.allocation_opens.insert(open);
-        match self.insert_handle(process, Local::Allocation(open)) {
+        match self.insert_handle(process, HandleTarget::Allocation(open)) {
             Ok(handle) => {
                 self.vidmm.memory.allocation_opens[open].handle = handle;
                 self.vidmm.memory.allocations[allocation].opens.insert(open);
@@ -227,7 +226,7 @@ impl<M: Miniport> Kernel<M> {
 
     /// The handle of a resource ends, and those of the allocations that it has left.
     pub(crate) fn end_resource(&mut self, process: ProcessId, handle: Handle) -> Reply {
-        let Some(Local::Resource(open)) = self.process_mut(process).handles.remove(handle) else {
+        let Some(HandleTarget::Resource(open)) = self.process_mut(process).handles.remove(handle) else {
             return Reply::None;
         };
         for allocation in self.vidmm.memory.resource_opens[open].allocations.clone() {
@@ -273,7 +272,7 @@ impl<M: Miniport> Kernel<M> {
 
     /// The handle of an allocation ends.
     pub(crate) fn end_allocation(&mut self, process: ProcessId, handle: Handle) -> Reply {
-        let Some(Local::Allocation(open)) = self.process_mut(process).handles.remove(handle) else {
+        let Some(HandleTarget::Allocation(open)) = self.process_mut(process).handles.remove(handle) else {
             return Reply::None;
         };
         let AllocationOpen { device, resource, .. } = self.vidmm.memory.allocation_opens[open];
@@ -445,8 +444,8 @@ impl<M: Miniport> Kernel<M> {
     pub(crate) fn shareable_resource(&self, process: ProcessId, handle: Handle) -> Result<u32, Refusal> {
         let memory = &self.vidmm.memory;
         let resource = match self.process(process).handles.get(handle) {
-            Some(Local::Resource(open)) => Some(memory.resource_opens[open].resource),
-            Some(Local::Allocation(open)) => {
+            Some(HandleTarget::Resource(open)) => Some(memory.resource_opens[open].resource),
+            Some(HandleTarget::Allocation(open)) => {
                 memory.allocations[memory.allocation_opens[open].allocation].resource
             }
             _ => {
@@ -499,7 +498,7 @@ impl<M: Miniport> Kernel<M> {
         handle: Handle,
     ) -> Result<u32, Refusal> {
         match self.process(process).handles.get(handle) {
-            Some(Local::Resource(open)) if self.vidmm.memory.resource_opens[open].device == device => {
+            Some(HandleTarget::Resource(open)) if self.vidmm.memory.resource_opens[open].device == device => {
                 Ok(open)
             }
             _ => invalid(format!("{handle} is no resource of this device")),
@@ -518,48 +517,13 @@ impl<M: Miniport> Kernel<M> {
         handle: Handle,
     ) -> Result<u32, Refusal> {
         match self.process(process).handles.get(handle) {
-            Some(Local::Allocation(open)) if self.vidmm.memory.allocation_opens[open].device == device => {
+            Some(HandleTarget::Allocation(open))
+                if self.vidmm.memory.allocation_opens[open].device == device =>
+            {
                 Ok(open)
             }
             _ => invalid(format!("{handle} is no allocation of this device")),
         }
-    }
-
-    pub(crate) fn resource_states(&self) -> Vec<ResourceState> {
-        let state = |open: &ResourceOpen| {
-            let resource = &self.vidmm.memory.resources[open.resource];
-            ResourceState {
-                process: open.process.0,
-                handle: open.handle,
-                device: self.processes.devices()[open.device].handle,
-                resource: open.resource,
-                shared_handle: resource.global.unwrap_or(Handle::NULL),
-                runtime_data_bytes: resource.runtime_data.len() as u32,
-            }
-        };
-        self.vidmm.memory.resource_opens.iter().map(|(_, open)| state(open)).collect()
-    }
-
-    pub(crate) fn allocation_states(&self) -> Vec<AllocationState> {
-        let state = |open: &AllocationOpen| {
-            let allocation = &self.vidmm.memory.allocations[open.allocation];
-            AllocationState {
-                process: open.process.0,
-                handle: open.handle,
-                device: self.processes.devices()[open.device].handle,
-                resource: open
-                    .resource
-                    .map_or(Handle::NULL, |open| self.vidmm.memory.resource_opens[open].handle),
-                allocation: open.allocation,
-                size: allocation.size,
-                system_memory: allocation.system_memory,
-                residency: open.residency,
-                resident: allocation.resident,
-                locks: open.locks,
-                priority: allocation.priority,
-            }
-        };
-        self.vidmm.memory.allocation_opens.iter().map(|(_, open)| state(open)).collect()
     }
 
     /// What the tables count twice and does not agree.

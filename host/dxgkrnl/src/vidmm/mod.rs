@@ -12,6 +12,7 @@ pub(crate) mod paging;
 mod paging_calls;
 pub(crate) mod residency;
 pub(crate) mod ring;
+mod shadows;
 pub(crate) mod vaspace;
 
 use alloc::collections::{BTreeMap, BTreeSet};
@@ -30,7 +31,7 @@ pub(crate) struct VidMm {
     paging_queues_created: u64,
     /// Contexts in which address spaces are updated, by the context they go with.
     paging_contexts: BTreeMap<u32, u32>,
-    /// Adapters whose engines may have shadows: see `moves/`.
+    /// Adapters whose engines may have shadows: see `shadows.rs`.
     shadowed: BTreeSet<u32>,
 }
 

@@ -11,7 +11,7 @@ use crate::ddi::{EngineId, Miniport, PagingOperation, PagingWork, SignalMonitore
 use crate::effects::Effects;
 use crate::error::{CallResult, Refusal, invalid, refuse};
 use crate::kernel::Kernel;
-use crate::process::{Local, Slots};
+use crate::process::{HandleTarget, Slots};
 use crate::sync::Open;
 use crate::sync::mapping::Mapping;
 use crate::vidmm::vaspace::PAGE_BYTES;
@@ -59,7 +59,7 @@ impl<M: Miniport> Kernel<M> {
             pending: VecDeque::new(),
         });
         let object = self.new_object(SyncObjectType::MONITORED_FENCE, SyncObjectFlags::empty(), 0, adapter);
-        let made = self.insert_handle(process, Local::PagingQueue(id)).and_then(|handle| {
+        let made = self.insert_handle(process, HandleTarget::PagingQueue(id)).and_then(|handle| {
             let mapping = Mapping { paging_queue: Some(id), ..Mapping::default() };
             let flags = SyncObjectFlags::NO_SIGNAL;
             match self.open_object(process, Some(device), object, flags, mapping, effects) {
@@ -186,21 +186,21 @@ impl<M: Miniport> Kernel<M> {
     }
 
     /// The context in which a context's address space is updated, made when it is first needed.
-    pub(crate) fn companion(&mut self, context: u32) -> Result<u32, Refusal> {
-        if let Some(companion) = self.vidmm.paging_contexts.get(&context) {
-            return Ok(*companion);
+    pub(crate) fn paging_context(&mut self, context: u32) -> Result<u32, Refusal> {
+        if let Some(paging_context) = self.vidmm.paging_contexts.get(&context) {
+            return Ok(*paging_context);
         }
         let Context { device, handle, .. } = self.vidsch.contexts()[context];
-        let companion = self.new_system_context(device, Level::COMPANION)?;
-        self.vidsch.context_mut(companion).handle = handle;
-        self.vidmm.paging_contexts.insert(context, companion);
-        Ok(companion)
+        let paging_context = self.new_system_context(device, Level::PAGING_CONTEXT)?;
+        self.vidsch.context_mut(paging_context).handle = handle;
+        self.vidmm.paging_contexts.insert(context, paging_context);
+        Ok(paging_context)
     }
 
-    /// The companion ends with its context.
-    pub(crate) fn end_companion(&mut self, context: u32, effects: &mut Effects) {
-        if let Some(companion) = self.vidmm.paging_contexts.remove(&context) {
-            self.end_system_context(companion, effects);
+    /// The paging context ends with its context.
+    pub(crate) fn end_paging_context(&mut self, context: u32, effects: &mut Effects) {
+        if let Some(paging_context) = self.vidmm.paging_contexts.remove(&context) {
+            self.end_system_context(paging_context, effects);
         }
     }
 
@@ -235,7 +235,7 @@ impl<M: Miniport> Kernel<M> {
 
     pub(crate) fn paging_queue(&self, process: ProcessId, handle: Handle) -> Result<u32, Refusal> {
         match self.process(process).handles.get(handle) {
-            Some(Local::PagingQueue(queue)) => Ok(queue),
+            Some(HandleTarget::PagingQueue(queue)) => Ok(queue),
             _ => invalid(format!("{handle} is no paging queue of this process")),
         }
     }

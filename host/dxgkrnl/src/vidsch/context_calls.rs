@@ -13,7 +13,7 @@ use crate::ddi::{BadCommands, Edge, EngineId, HwContext, Miniport};
 use crate::effects::Effects;
 use crate::error::{CallResult, Refusal, invalid, refuse};
 use crate::kernel::Kernel;
-use crate::process::Local;
+use crate::process::HandleTarget;
 
 impl<M: Miniport> Kernel<M> {
     pub(crate) fn create_context(
@@ -42,7 +42,7 @@ impl<M: Miniport> Kernel<M> {
             return invalid(format!("context flags {:#x} have reserved bits set", flags.bits()));
         }
         let id = self.new_context(device, engine, flags)?;
-        let handle = self.insert_handle(process, Local::Context(id));
+        let handle = self.insert_handle(process, HandleTarget::Context(id));
         let announced = handle.and_then(|handle| {
             let announced = self.announce_context(id);
             if announced.is_err() {
@@ -118,8 +118,8 @@ impl<M: Miniport> Kernel<M> {
                 self.end_hw_queue(queue, effects);
             }
         }
-        // While the context is there: the engine may give back a buffer of it that ran behind its companion's.
-        self.end_companion(id, effects);
+        // While the context is there: the engine may give back a buffer of it that ran behind its paging context's.
+        self.end_paging_context(id, effects);
         self.forget_suspend(id);
         self.remember_queue(self.vidsch.contexts[id].queue);
         self.process_mut(process).handles.remove(handle);
@@ -134,7 +134,7 @@ impl<M: Miniport> Kernel<M> {
 
     pub(crate) fn context(&self, process: ProcessId, handle: Handle) -> Result<u32, Refusal> {
         match self.process(process).handles.get(handle) {
-            Some(Local::Context(context)) => Ok(context),
+            Some(HandleTarget::Context(context)) => Ok(context),
             _ => invalid(format!("{handle} is no context handle of this process")),
         }
     }

@@ -16,7 +16,7 @@ use crate::ddi::{
 use crate::effects::Effects;
 use crate::error::{CallResult, Refusal, invalid, refuse};
 use crate::kernel::Kernel;
-use crate::process::Local;
+use crate::process::HandleTarget;
 use crate::sync::is_mapped;
 use crate::sync::legacy::Form;
 use crate::sync::mapping::Mapping;
@@ -167,7 +167,7 @@ impl<M: Miniport> Kernel<M> {
         if let Err(status) = self.miniport.create_hw_queue(new) {
             return refuse(status, "the driver makes no hardware queue");
         }
-        let result = self.new_logs(id).and_then(|()| self.insert_handle(process, Local::HwQueue(id)));
+        let result = self.new_logs(id).and_then(|()| self.insert_handle(process, HandleTarget::HwQueue(id)));
         match result {
             Ok(handle) => {
                 self.vidsch.hw_queues[id].handle = handle;
@@ -243,7 +243,7 @@ impl<M: Miniport> Kernel<M> {
 
     pub(crate) fn hw_queue(&self, process: ProcessId, handle: Handle) -> Result<u32, Refusal> {
         match self.process(process).handles.get(handle) {
-            Some(Local::HwQueue(queue)) => Ok(queue),
+            Some(HandleTarget::HwQueue(queue)) => Ok(queue),
             _ => invalid(format!("{handle} is no hardware queue handle of this process")),
         }
     }

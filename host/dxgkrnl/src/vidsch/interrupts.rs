@@ -30,7 +30,7 @@ impl<M: Miniport> Kernel<M> {
                 self.driver_disconnects(hw_queue, reason, effects);
             }
             Callback::NotifyInterrupt(interrupt) => self.vidsch.interrupts.push_back(interrupt),
-            Callback::NotifyDpc { adapter } => self.work_off_interrupts(adapter, effects),
+            Callback::NotifyDpc { adapter } => self.process_interrupts(adapter, effects),
             Callback::InvalidateHwContext { context, reason } => {
                 self.tdr.note_invalidated(context.0, reason);
             }
@@ -43,7 +43,7 @@ impl<M: Miniport> Kernel<M> {
         }
     }
 
-    fn work_off_interrupts(&mut self, adapter: u32, effects: &mut Effects) {
+    fn process_interrupts(&mut self, adapter: u32, effects: &mut Effects) {
         let mut others = VecDeque::new();
         while let Some(interrupt) = self.vidsch.interrupts.pop_front() {
             if interrupt.adapter() == adapter {
@@ -123,7 +123,7 @@ impl<M: Miniport> Kernel<M> {
                 self.vidsch.paged.push_back(id);
             }
         }
-        self.vidsch.touch_engine(engine);
+        self.vidsch.mark_dirty(engine);
     }
 
     /// An interrupt named an engine, not a fence: whatever was written anywhere is looked at.

@@ -90,10 +90,10 @@ pub(crate) struct VidSch {
     /// Queues whose head waits for their engine to begin what it has of them (FEN-048).
     awaiting_begin: BTreeSet<u32>,
     /// Engines that may have room or something to run.
-    touched: BTreeSet<EngineId>,
+    dirty_engines: BTreeSet<EngineId>,
     dispatching: bool,
     /// Callbacks of a driver are being processed.
-    working_off: bool,
+    in_callbacks: bool,
     /// Queues of paging buffers that are done: what follows in them comes before the next paging buffer is chosen.
     paged: VecDeque<u32>,
     /// Interrupts that no DPC has processed yet.
@@ -140,14 +140,14 @@ impl VidSch {
     }
 
     /// An engine may have room, or something to run.
-    pub fn touch_engine(&mut self, engine: EngineId) {
-        self.touched.insert(engine);
+    pub fn mark_dirty(&mut self, engine: EngineId) {
+        self.dirty_engines.insert(engine);
     }
 
     /// The same of each engine of an adapter that was ever used.
-    pub fn touch_engines_of(&mut self, adapter: u32) {
+    pub fn mark_dirty_of(&mut self, adapter: u32) {
         let used = self.in_flight.engines.keys().filter(|engine| engine.adapter == adapter);
-        self.touched.extend(used);
+        self.dirty_engines.extend(used);
     }
 
     #[inline]
@@ -180,16 +180,16 @@ impl VidSch {
     /// Callbacks are processed from here on, and no DDI of the scheduler is called.
     pub fn enter_callbacks(&mut self) -> Nesting {
         let dispatching = replace(&mut self.dispatching, true);
-        Nesting { dispatching, in_callbacks: replace(&mut self.working_off, true) }
+        Nesting { dispatching, in_callbacks: replace(&mut self.in_callbacks, true) }
     }
 
     /// Whether callbacks are being processed from here on; answers whether they were before.
     pub fn set_in_callbacks(&mut self, now: bool) -> bool {
-        replace(&mut self.working_off, now)
+        replace(&mut self.in_callbacks, now)
     }
 
     pub fn leave_callbacks(&mut self, outer: Nesting) {
-        self.working_off = outer.in_callbacks;
+        self.in_callbacks = outer.in_callbacks;
     }
 
     pub fn leave_ddi(&mut self, outer: Nesting) {
@@ -197,7 +197,7 @@ impl VidSch {
     }
 
     pub fn is_in_callbacks(&self) -> bool {
-        self.working_off
+        self.in_callbacks
     }
 
     #[inline]

@@ -15,7 +15,7 @@ use crate::ddi::{
 };
 use crate::kernel::Kernel;
 use crate::process::Device;
-use crate::process::Local;
+use crate::process::HandleTarget;
 use crate::slab::Slab;
 use crate::sync::object::SyncObject;
 use crate::sync::objects::Objects;
@@ -307,12 +307,19 @@ impl<M: Miniport> Kernel<M> {
         let lives = |device: &Device, child: &Handle| {
             let handles = &self.processes.get(device.process)?.handles;
             Some(match handles.get(*child)? {
-                Local::Context(context) => self.vidsch.contexts().get(context)?.handle == *child,
-                Local::Sync(named) => self.sync.opens().get(named.open)?.handle == *child,
-                Local::PagingQueue(queue) => self.vidmm.paging_queues().get(queue)?.handle == *child,
-                Local::Resource(open) => self.vidmm.memory().resource_opens.get(open)?.handle == *child,
-                Local::Allocation(open) => self.vidmm.memory().allocation_opens.get(open)?.handle == *child,
-                Local::Adapter(_) | Local::Device(_) | Local::HwQueue(_) | Local::KeyedMutex(_) => false,
+                HandleTarget::Context(context) => self.vidsch.contexts().get(context)?.handle == *child,
+                HandleTarget::Sync(named) => self.sync.opens().get(named.open)?.handle == *child,
+                HandleTarget::PagingQueue(queue) => self.vidmm.paging_queues().get(queue)?.handle == *child,
+                HandleTarget::Resource(open) => {
+                    self.vidmm.memory().resource_opens.get(open)?.handle == *child
+                }
+                HandleTarget::Allocation(open) => {
+                    self.vidmm.memory().allocation_opens.get(open)?.handle == *child
+                }
+                HandleTarget::Adapter(_)
+                | HandleTarget::Device(_)
+                | HandleTarget::HwQueue(_)
+                | HandleTarget::KeyedMutex(_) => false,
             })
         };
         let is_whole = |device: &Device| device.children.iter().all(|one| lives(device, one) == Some(true));
@@ -331,7 +338,7 @@ impl<M: Miniport> Kernel<M> {
         if !self.vidmm.paging_contexts().iter().all(|(one, other)| {
             self.vidsch.contexts().get(*one).is_some() && self.vidsch.contexts().get(*other).is_some()
         }) {
-            return Some("the companions of contexts");
+            return Some("the paging contexts of contexts");
         }
         let periodic = |object: &SyncObject| {
             object.object_type == SyncObjectType::PERIODIC_MONITORED_FENCE

@@ -95,7 +95,13 @@ impl<M: Miniport> Kernel<M> {
         let handle = context.handle;
         match context.paging {
             None => format!("context {handle} of p{process}"),
-            Some(_) if self.vidmm.paging_contexts().values().any(|companion| *companion == state.context) => {
+            Some(_)
+                if self
+                    .vidmm
+                    .paging_contexts()
+                    .values()
+                    .any(|paging_context| *paging_context == state.context) =>
+            {
                 format!("the address space updates of context {handle} of p{process}")
             }
             Some(_) => format!("paging queue {handle} of p{process}"),
@@ -108,7 +114,12 @@ impl<M: Miniport> Kernel<M> {
         let handle = match state.hw_queue.and_then(|id| self.vidsch.hw_queues().get(id)) {
             Some(hw_queue) => hw_queue.handle,
             // What the kernel queues for a context is not the context's queue.
-            None if self.vidmm.paging_contexts().values().any(|companion| *companion == state.context) => {
+            None if self
+                .vidmm
+                .paging_contexts()
+                .values()
+                .any(|paging_context| *paging_context == state.context) =>
+            {
                 return None;
             }
             None => self.vidsch.contexts()[state.context].handle,

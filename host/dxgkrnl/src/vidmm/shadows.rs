@@ -2,11 +2,11 @@
 
 use alloc::format;
 
-use super::DataMove;
 use crate::ProcessId;
 use crate::ddi::{EngineId, Miniport};
 use crate::effects::Effects;
 use crate::kernel::Kernel;
+use crate::moves::DataMove;
 
 impl<M: Miniport> Kernel<M> {
     /// `Callback::MoveData`.
