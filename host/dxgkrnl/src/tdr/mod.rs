@@ -18,9 +18,9 @@
 //! Nothing here calls a DDI from inside of another: what is to be done stands in [`Tdr::due`] until the kernel is
 //! out of the driver.
 //!
-//! `engine.rs` resets engines, `hardware.rs` is what that is for hardware queues, `adapter.rs` resets adapters,
-//! `device.rs` is what a lost device costs, `poison.rs` what becomes of its fences, `page_fault.rs` has the faults,
-//! `test_hooks.rs` what a test may force.
+//! State is here, in `loss.rs` and in `bugcheck.rs`. `timeouts.rs` detects timeouts and does what is due, `engine.rs` resets
+//! engines, `hardware.rs` hardware queues with them, `adapter.rs` adapters; `device.rs` is what a lost device costs,
+//! `poison.rs` what becomes of its fences, `page_fault.rs` has the faults, `test_hooks.rs` what a test may force.
 
 mod adapter;
 pub(crate) mod bugcheck;
