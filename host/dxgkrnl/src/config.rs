@@ -199,7 +199,7 @@ pub struct AdapterConfig {
     pub hazards: bool,
 }
 
-/// An object may be opened by this name in several VMs: our own extension, see `sharing.rs`.
+/// An object may be opened by this name in several VMs: our own extension, see `sharing/`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Grant {
     /// The name of a shared object, in any letter case.

@@ -97,7 +97,7 @@ impl<M: Miniport> Kernel<M> {
         match kind {
             escape::kind::DRIVER_PRIVATE => {
                 self.require_escapes(process)?;
-                let device = subject.device.map(|device| self.processes.devices[device].kmd);
+                let device = subject.device.map(|device| self.processes.devices()[device].kmd);
                 self.escape_to_driver(process, subject, device, data, effects)
             }
             escape::kind::TDR_DEBUG_CONTROL => {
@@ -124,7 +124,7 @@ impl<M: Miniport> Kernel<M> {
             Handle::NULL => None,
             handle => {
                 let device = self.active_device(process, handle)?;
-                if self.processes.devices[device].adapter != adapter {
+                if self.processes.devices()[device].adapter != adapter {
                     return invalid(format!("hDevice {handle} is of another adapter than hAdapter"));
                 }
                 Some(device)
@@ -134,7 +134,7 @@ impl<M: Miniport> Kernel<M> {
             Handle::NULL => None,
             handle => {
                 let context = self.context(process, handle)?;
-                if device != Some(self.vidsch.contexts[context].device) {
+                if device != Some(self.vidsch.contexts()[context].device) {
                     return invalid(format!("hContext {handle} needs the hDevice that owns it"));
                 }
                 Some(context)
@@ -178,7 +178,7 @@ impl<M: Miniport> Kernel<M> {
         }
         if subject.flags.contains(EscapeFlags::HARDWARE_ACCESS) {
             let engines =
-                self.vidsch.in_flight.engines.keys().filter(|engine| engine.adapter == subject.adapter);
+                self.vidsch.in_flight().engines.keys().filter(|engine| engine.adapter == subject.adapter);
             if let Some(busy) = engines.copied().find(|engine| self.has_work(*engine)) {
                 return refuse(
                     NtStatus::DEVICE_BUSY,

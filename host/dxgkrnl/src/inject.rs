@@ -57,7 +57,9 @@ impl<M: Miniport> Kernel<M> {
         };
         match self.config.adapters.get(adapter as usize) {
             None => Err("there is no such adapter"),
-            Some(_) if self.tdr.stopped_adapters.contains(&adapter) => Err("the adapter is stopped already"),
+            Some(_) if self.tdr.stopped_adapters().contains(&adapter) => {
+                Err("the adapter is stopped already")
+            }
             Some(config) if node.is_some_and(|node| node as usize >= config.engine_count()) => {
                 Err("there is no such engine")
             }
@@ -72,22 +74,22 @@ impl<M: Miniport> Kernel<M> {
 
     /// Refuses calls on an adapter that is stopped.
     pub(crate) fn require_started(&self, adapter: u32) -> Result<(), Refusal> {
-        if !self.tdr.stopped_adapters.contains(&adapter) {
+        if !self.tdr.stopped_adapters().contains(&adapter) {
             return Ok(());
         }
         refuse(NtStatus::DEVICE_REMOVED, format!("adapter {adapter} is stopped"))
     }
 
     pub(crate) fn stop_adapter(&mut self, adapter: u32, effects: &mut Effects) {
-        self.tdr.stopped_adapters.insert(adapter);
+        self.tdr.stop_adapter(adapter);
         self.end_cpu_events_on(adapter, effects);
         self.with_miniport(effects, |miniport, _, callbacks| miniport.stop_device(adapter, callbacks));
         self.release_shadows(adapter, effects);
-        let on_adapter = self.processes.devices.iter().filter(|(_, device)| device.adapter == adapter);
+        let on_adapter = self.processes.devices().iter().filter(|(_, device)| device.adapter == adapter);
         let devices: Vec<u32> = on_adapter.map(|(id, _)| id).collect();
         self.stop_devices(&devices, effects);
         self.forget_notifications(adapter);
-        self.vidsch.interrupts.retain(|interrupt| interrupt.adapter() != adapter);
+        self.vidsch.forget_interrupts(adapter);
         let waits = self.end_waits_on(adapter, effects);
         let queues = self.drop_work_of(adapter, effects);
         let text = format!("adapter {adapter} is stopped: {waits} waits ended, {queues} queues emptied");
@@ -99,7 +101,7 @@ impl<M: Miniport> Kernel<M> {
         while self.miniport.has_died() {
             let Some((adapter, why)) = self.miniport.take_died() else { return };
             self.note_host(format!("the driver of adapter {adapter} died: {why}"), effects);
-            if !self.tdr.stopped_adapters.contains(&adapter) {
+            if !self.tdr.stopped_adapters().contains(&adapter) {
                 self.stop_adapter(adapter, effects);
             }
         }
@@ -122,11 +124,12 @@ impl<M: Miniport> Kernel<M> {
     ) {
         let mut concerned = BTreeSet::new();
         for id in devices {
-            let device = &mut self.processes.devices[*id];
+            let device = self.processes.device_mut(*id);
             if device.state == DeviceExecutionState::ACTIVE {
                 device.state = state;
-                concerned.insert(device.process);
-                if let Some(owner) = self.processes.by_id.get_mut(&device.process) {
+                let process = device.process;
+                concerned.insert(process);
+                if let Some(owner) = self.processes.get_mut(process) {
                     owner.devices_stopped += 1;
                 }
             }
@@ -143,13 +146,13 @@ impl<M: Miniport> Kernel<M> {
     fn end_waits_on(&mut self, adapter: u32, effects: &mut Effects) -> usize {
         let of_adapter = |wait: &Wait| {
             // What is not satisfied keeps its object.
-            let items = self.sync.waits.items(wait);
+            let items = self.sync.waits().items(wait);
             let held_up_by = items.as_ref().iter().find(|item| !item.satisfied);
             let here = held_up_by.is_some_and(|item| self.adapter_of(item) == adapter);
             here && matches!(wait.owner(), WaitOwner::Cpu { .. })
         };
         let ended: Vec<WaitId> =
-            self.sync.waits.iter().filter_map(|(id, wait)| of_adapter(wait).then_some(id)).collect();
+            self.sync.waits().iter().filter_map(|(id, wait)| of_adapter(wait).then_some(id)).collect();
         for id in &ended {
             let owner = self.end_wait(*id, effects).map(|wait| wait.owner());
             if let Some(WaitOwner::Cpu { process, event }) = owner {
@@ -162,20 +165,20 @@ impl<M: Miniport> Kernel<M> {
     /// Drops what is queued in the contexts of this adapter or runs on its engines.
     fn drop_work_of(&mut self, adapter: u32, effects: &mut Effects) -> usize {
         let before = self.past.begin(Ending::DeviceLost);
-        self.vidsch.in_flight.forget_adapter(adapter);
+        self.vidsch.forget_adapter(adapter);
         self.tdr.forget_adapter(adapter);
-        let of_adapter = self.vidsch.queues.iter().filter(|(_, queue)| queue.engine.adapter == adapter);
+        let of_adapter = self.vidsch.queues().iter().filter(|(_, queue)| queue.engine.adapter == adapter);
         let queues: Vec<u32> = of_adapter.map(|(id, _)| id).collect();
         for queue in &queues {
             self.remember_queue(*queue);
             self.unready(*queue);
-            let queue = &mut self.vidsch.queues[*queue];
+            let queue = self.vidsch.queue_mut(*queue);
             queue.running = None;
             queue.in_flight.clear();
             let (process, packets) = (queue.process, core::mem::take(&mut queue.packets));
             self.drop_packets(process, packets, Some(NtStatus::DEVICE_REMOVED), effects);
         }
-        self.past.ending = before;
+        self.past.set_ending(before);
         queues.len()
     }
 }

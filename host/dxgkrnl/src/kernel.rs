@@ -1,10 +1,10 @@
-//! The kernel value: its tables, and the one entrance.
+//! The kernel value: its parts, and the one entrance.
 //!
 //! ```text
 //! handle(now, input)
-//!   engines move on to `now`                      (ddi callbacks: stores, interrupts)
-//!   the input is applied                          adapter.rs sync.rs wait.rs vidsch.rs
-//!   queues that became runnable run               vidsch, until none is left
+//!   engines move on to `now`                      driver callbacks: stores, interrupts
+//!   the input is applied                          dispatch.rs (calls), inject.rs (faults), guests/ (VMs)
+//!   queues that became runnable run               vidsch/run.rs, until none is left
 //! ```
 
 mod save;
@@ -30,7 +30,7 @@ use crate::ids::earliest;
 use crate::native::NativeFences;
 use crate::planted::PlantedBug;
 use crate::policy::RefusedOneWay;
-use crate::process::{Local, Process, Processes};
+use crate::process::{HandleTarget, Process, Processes};
 use crate::sharing::Sharing;
 use crate::sync::Sync;
 use crate::sync::keyed_mutex::KeyedMutexes;
@@ -98,7 +98,7 @@ impl<M: Miniport> Kernel<M> {
 
     /// When [`Input::Deadline`] is next due.
     pub fn next_deadline(&self) -> Option<Nanos> {
-        if !self.sync.answered.is_empty() {
+        if !self.sync.answered().is_empty() {
             return Some(self.now);
         }
         let due = earliest(self.miniport.next_deadline(), self.own_deadline());
@@ -109,9 +109,9 @@ impl<M: Miniport> Kernel<M> {
     /// Applies one input. `effects` is added to, never read. Time does not go back: an earlier `now`
     /// counts as the latest one seen.
     pub fn handle(&mut self, now: Nanos, input: Input, effects: &mut Effects) {
-        self.sync.stored.clear();
-        self.events.cpu_events.begin_step();
-        if !self.sync.answered.is_empty() {
+        self.sync.forget_stores();
+        self.events.begin_step();
+        if !self.sync.answered().is_empty() {
             self.apply_answered_signal(effects);
             self.run_queues(effects);
         }
@@ -129,7 +129,7 @@ impl<M: Miniport> Kernel<M> {
     /// each as long as all the rest of a signal. Here a processor has all of the first under way at once, and then all
     /// of the second.
     pub fn expect<'a>(&self, process: ProcessId, calls: impl Iterator<Item = &'a Call>) {
-        let Some(owner) = self.processes.by_id.get(&process) else { return };
+        let Some(owner) = self.processes.get(process) else { return };
         let named = calls.flat_map(|call| match call {
             Call::SignalFromCpu { objects, .. } | Call::WaitFromCpu { objects, .. } => objects.as_slice(),
             _ => &[],
@@ -146,7 +146,7 @@ impl<M: Miniport> Kernel<M> {
         for (object, handle) in objects.iter_mut().zip(handles) {
             *object = owner.find_sync_object(*handle).map_or(u32::MAX, |named| named.object);
         }
-        objects[..count].iter().for_each(|object| self.sync.objects.fetch(*object));
+        objects[..count].iter().for_each(|object| self.sync.objects().fetch(*object));
     }
 
     /// What was due by `now` happens at its own time, however late the kernel is told. What ends at the time at
@@ -177,8 +177,8 @@ impl<M: Miniport> Kernel<M> {
     /// The same without the miniport's.
     #[inline]
     fn own_deadline(&self) -> Option<Nanos> {
-        let nothing_is_under_way = self.vidsch.in_flight.engines.is_empty()
-            && self.vidsch.suspend_deadlines.is_empty()
+        let nothing_is_under_way = self.vidsch.in_flight().engines.is_empty()
+            && self.vidsch.suspend_deadlines().is_empty()
             && self.keyed.is_untimed();
         if nothing_is_under_way {
             return None;
@@ -192,7 +192,7 @@ impl<M: Miniport> Kernel<M> {
             Input::VmAttached { vm, name } => self.attach_vm(vm, &name, effects),
             Input::VmDetached { vm } => {
                 let of_vm = |(id, process): (&ProcessId, &Process)| (process.vm == vm).then_some(*id);
-                let gone: Vec<ProcessId> = self.processes.by_id.iter().filter_map(of_vm).collect();
+                let gone: Vec<ProcessId> = self.processes.by_id().iter().filter_map(of_vm).collect();
                 for process in gone {
                     self.end_process(process, Ending::Vm, effects);
                 }
@@ -206,13 +206,13 @@ impl<M: Miniport> Kernel<M> {
                 self.note_host(text, effects);
             }
             Input::ProcessAttached { process, vm, pid, name } => {
-                self.processes.by_id.insert(process, Process::new(vm, pid, name));
+                self.processes.insert(process, Process::new(vm, pid, name));
             }
             Input::FenceMemoryAdded { process, slots } => {
-                if self.processes.by_id.contains_key(&process) {
+                if self.processes.by_id().contains_key(&process) {
                     self.change_iommu_mapping(process, Some(slots));
                 }
-                if let Some(state) = self.processes.by_id.get_mut(&process) {
+                if let Some(state) = self.processes.get_mut(process) {
                     let had_status = state.slots.status().is_some();
                     state.slots.add(slots);
                     if !had_status {
@@ -290,8 +290,7 @@ impl<M: Miniport> Kernel<M> {
         ddi(&mut self.miniport, self.now, &mut callbacks);
         let mut crtc_reported = None;
         // What is called back may lead to DDIs of other classes, and none of the scheduler's before all is worked off.
-        let outer = core::mem::replace(&mut self.vidsch.dispatching, true);
-        let nested = core::mem::replace(&mut self.vidsch.working_off, true);
+        let outer = self.vidsch.enter_callbacks();
         for callback in callbacks.drain(..) {
             let interrupt = match &callback {
                 Callback::NotifyInterrupt(interrupt) => Some((interrupt.adapter(), interrupt.number())),
@@ -309,13 +308,13 @@ impl<M: Miniport> Kernel<M> {
             self.run_dpc(adapter, effects);
         }
         self.miniport.keep_callbacks(callbacks);
-        self.vidsch.working_off = nested;
-        if !nested {
-            self.native.ended.clear();
+        self.vidsch.leave_callbacks(outer);
+        if !self.vidsch.is_in_callbacks() {
+            self.native.forget_ended();
             self.tell_other_adapters(effects);
         }
-        self.vidsch.dispatching = outer;
-        self.dispatch_touched(effects);
+        self.vidsch.leave_ddi(outer);
+        self.dispatch_dirty_engines(effects);
     }
 
     /// The DPC of an adapter's interrupts: what was recorded is worked off if the driver calls NotifyDpc (SCH-003).
@@ -330,33 +329,33 @@ impl<M: Miniport> Kernel<M> {
 
     /// Everything a process has ends, in the order of its handles; nothing stays behind.
     fn end_process(&mut self, id: ProcessId, ending: Ending, effects: &mut Effects) {
-        let Some(process) = self.processes.by_id.get(&id) else { return };
-        self.past.ending = ending;
-        let waits: Vec<WaitId> = process.waits.iter(id, &self.sync.waits).collect();
+        let Some(process) = self.processes.get(id) else { return };
+        self.past.set_ending(ending);
+        let waits: Vec<WaitId> = process.waits.iter(id, &self.sync.waits()).collect();
         for wait in waits {
             self.end_wait(wait, effects);
         }
         self.abandon_user_mode_queues(id, effects);
-        for handle in self.process(id).handles_where(|local| matches!(local, Local::Device(_))) {
+        for handle in self.process(id).handles_where(|local| matches!(local, HandleTarget::Device(_))) {
             let _ = self.destroy_device(id, handle, effects);
         }
-        for handle in self.process(id).handles_where(|local| matches!(local, Local::Sync(_))) {
+        for handle in self.process(id).handles_where(|local| matches!(local, HandleTarget::Sync(_))) {
             let _ = self.destroy_sync_object(id, handle, effects);
         }
-        for handle in self.process(id).handles_where(|local| matches!(local, Local::KeyedMutex(_))) {
+        for handle in self.process(id).handles_where(|local| matches!(local, HandleTarget::KeyedMutex(_))) {
             let _ = self.destroy_keyed_mutex(id, handle, effects);
         }
-        self.past.ending = Ending::default();
+        self.past.set_ending(Ending::default());
         self.end_address_spaces(id);
         self.end_kmd_processes(id, effects);
-        self.processes.by_id.remove(&id);
+        self.processes.remove(id);
         self.memory_of_process_is_gone(id);
-        self.guests.frozen.remove(&id);
+        self.guests.thaw(id);
         self.edge(Edge::Gone(Orderer::Process(id)));
-        self.sync.wrote_shared.remove(&id);
+        self.sync.forget_shared_writes(id);
         self.change_iommu_mapping(id, None);
         // Nobody is left to hear of it. What is stored from here on finds its stores elsewhere.
-        self.sync.stored.clear();
+        self.sync.forget_stores();
         effects.moves.retain(|moved| moved.processes().all(|process| process != id));
         effects.stores.retain(|store| store.process != id);
         effects.events.retain(|event| event.process != id);
@@ -364,7 +363,7 @@ impl<M: Miniport> Kernel<M> {
 
     /// Stores how many devices of a process are not ACTIVE, if it has memory.
     pub(crate) fn store_status(&self, process: ProcessId, effects: &mut Effects) {
-        if let Some(state) = self.processes.by_id.get(&process)
+        if let Some(state) = self.processes.get(process)
             && let Some(slot) = state.slots.status()
         {
             effects.stores.push(FenceStore { process, slot, value: state.devices_stopped });
@@ -382,9 +381,11 @@ impl<M: Miniport> Kernel<M> {
             Call::SubmitCommandToHwQueue { queue, .. } | Call::SubmitWaitToHwQueue { queue, .. } => *queue,
             _ => return None,
         };
-        match self.processes.by_id.get(&process)?.handles.get(context)? {
-            Local::Context(context) => Some(self.vidsch.contexts[context].device),
-            Local::HwQueue(queue) => Some(self.vidsch.contexts[self.vidsch.hw_queues[queue].context].device),
+        match self.processes.get(process)?.handles.get(context)? {
+            HandleTarget::Context(context) => Some(self.vidsch.contexts()[context].device),
+            HandleTarget::HwQueue(queue) => {
+                Some(self.vidsch.contexts()[self.vidsch.hw_queues()[queue].context].device)
+            }
             _ => None,
         }
     }
@@ -394,7 +395,7 @@ impl<M: Miniport> Kernel<M> {
             RefusedOneWay::NoteOnly => {}
             RefusedOneWay::StopsDevice => {
                 let (process, handle) =
-                    (self.processes.devices[device].process, self.processes.devices[device].handle);
+                    (self.processes.devices()[device].process, self.processes.devices()[device].handle);
                 self.stop_devices(&[device], effects);
                 let text = format!("device {handle} is stopped: a one-way call on it was refused");
                 self.note(process, text, effects);
@@ -424,17 +425,17 @@ impl<M: Miniport> Kernel<M> {
     /// The process of a call, if it is attached.
     #[inline]
     pub(crate) fn attached(&self, id: ProcessId) -> Result<&Process, Refusal> {
-        match self.processes.by_id.get(&id) {
+        match self.processes.get(id) {
             Some(process) => Ok(process),
             None => invalid("the process is not attached"),
         }
     }
 
     pub(crate) fn process(&self, id: ProcessId) -> &Process {
-        self.processes.by_id.get(&id).expect("calls are dispatched for attached processes only")
+        self.processes.get(id).expect("calls are dispatched for attached processes only")
     }
 
     pub(crate) fn process_mut(&mut self, id: ProcessId) -> &mut Process {
-        self.processes.by_id.get_mut(&id).expect("calls are dispatched for attached processes only")
+        self.processes.get_mut(id).expect("calls are dispatched for attached processes only")
     }
 }

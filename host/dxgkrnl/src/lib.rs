@@ -10,10 +10,10 @@
 //! - memory is write-only: the kernel keeps fence values itself and asks for stores;
 //! - no guest input can panic it: bad input gets an NTSTATUS and a note that says why.
 //!
-//! Start reading at [`kernel`]; `sync` has the objects, `sharing` how others come to them, `wait` the signals and
-//! waits, `legacy` mutexes and semaphores in queues, `keyed_mutex` keyed mutexes, `vidsch` the contexts and engines,
-//! `fault` what can go wrong with them, `tdr` what is done about it, `ddi` what a kernel-mode driver implements,
-//! `guests` the processes and devices that it knows, `cpu_event` the events that it signals, `escape` what it is asked.
+//! Start reading at [`kernel`]. Each part is a folder with private tables: `process` has handles and devices, `sync` objects,
+//! signals and waits, `sharing` how others come to them, `vidmm` allocations and address spaces, `vidsch` contexts, queues and
+//! engines, `tdr` what is done about what hangs, `events` and `native` what drivers signal, `guests` VMs, `driver` the port to the
+//! miniport, `history` what is gone, `view` snapshots and explanations. `ddi` is what a kernel-mode driver implements.
 //! [`views`] is for checkers that look after every step.
 #![no_std]
 #![forbid(unsafe_code)]

@@ -7,7 +7,7 @@ use crate::ProcessId;
 use crate::ddi::Miniport;
 use crate::effects::{Answer, Effects, FenceStore};
 use crate::kernel::Kernel;
-use crate::process::Local;
+use crate::process::HandleTarget;
 use crate::sync::waits::{WaitId, WaitOwner};
 
 impl<M: Miniport> Kernel<M> {
@@ -39,30 +39,32 @@ impl<M: Miniport> Kernel<M> {
         let Call::SignalFromCpu { device, flags: SignalFlags::ALLOW_FENCE_REWIND, .. } = call else {
             return false;
         };
-        let Some(owner) = self.processes.by_id.get(&process) else { return false };
-        let Some(Local::Device(device)) = owner.handles.get(*device) else { return false };
-        let children = self.processes.devices[device].children.iter();
-        let fences = children.filter(|child| matches!(owner.handles.get(**child), Some(Local::Sync(_))));
+        let Some(owner) = self.processes.get(process) else { return false };
+        let Some(HandleTarget::Device(device)) = owner.handles.get(*device) else { return false };
+        let children = self.processes.devices()[device].children.iter();
+        let fences =
+            children.filter(|child| matches!(owner.handles.get(**child), Some(HandleTarget::Sync(_))));
         fences.count() >= 2
     }
 
     /// [`PlantedBug::StaleValue`]: true if it stored the value itself.
     #[cold]
     pub(crate) fn stores_stale(&mut self, object: u32, value: u64, effects: &mut Effects) -> bool {
-        let lower = value < self.sync.objects.value(object) && self.sync.objects[object].opens_count() >= 2;
-        if self.planted != Some(PlantedBug::StaleValue) || !lower || self.sync.stored.of(object).is_some() {
+        let lower =
+            value < self.sync.objects().value(object) && self.sync.objects()[object].opens_count() >= 2;
+        if self.planted != Some(PlantedBug::StaleValue) || !lower || self.sync.stored().of(object).is_some() {
             return false;
         }
-        self.sync.objects.set_value(object, value);
+        self.sync.set_value(object, value);
         let begin = effects.stores.len();
-        let opens = self.sync.objects[object].opens();
+        let opens = self.sync.objects()[object].opens();
         for open in opens.enumerate().filter_map(|(at, open)| (at != 1).then_some(open)) {
-            let open = &self.sync.opens[open];
+            let open = &self.sync.opens()[open];
             if let Some(slot) = open.slot {
                 effects.stores.push(FenceStore { process: open.process, slot, value });
             }
         }
-        self.sync.stored.note(object, begin..effects.stores.len());
+        self.sync.note_stores(object, begin..effects.stores.len());
         true
     }
 
@@ -81,13 +83,13 @@ impl<M: Miniport> Kernel<M> {
     }
 
     fn almost_satisfied(&self, object: u32) -> Option<WaitId> {
-        let one_below = |value: u64| value.checked_sub(1) == Some(self.sync.objects.value(object));
-        let mut keys = self.sync.objects.waiters(object).take_while(|entry| one_below(entry.key));
+        let one_below = |value: u64| value.checked_sub(1) == Some(self.sync.objects().value(object));
+        let mut keys = self.sync.objects().waiters(object).take_while(|entry| one_below(entry.key));
         let found = keys.find(|entry| {
-            let wait = self.sync.waits.at(entry.wait);
-            let items = self.sync.waits.items(wait);
+            let wait = self.sync.waits().at(entry.wait);
+            let items = self.sync.waits().items(wait);
             items.as_ref().len() >= 2 && matches!(wait.owner(), WaitOwner::Cpu { .. })
         });
-        found.map(|entry| self.sync.waits.id(entry.wait))
+        found.map(|entry| self.sync.waits().id(entry.wait))
     }
 }

@@ -1,6 +1,6 @@
 //! Rules of the repository, checked by reading it.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -311,4 +311,185 @@ fn the_licences_are_there() {
     for manifest in manifests {
         assert!(read(manifest).contains("license.workspace = true"), "{} has no licence", manifest.display());
     }
+}
+
+/// The parts of the kernel, and whose names each may use beside the [`KERNEL_WORDS`]. Fields are private to their part, so
+/// a part's tables are seen by nobody else whatever this says. ARCHITECTURE.md draws it.
+const KERNEL_PARTS: [(&str, &[&str]); 12] = [
+    ("process", &["history", "sync", "vidmm", "vidsch"]),
+    ("sync", &["process", "sharing", "vidsch"]),
+    ("sharing", &["process", "sync"]),
+    ("vidmm", &["process", "sharing", "sync", "vidsch"]),
+    ("vidsch", &["native", "process", "sync", "tdr", "vidmm"]),
+    ("tdr", &["history", "process", "sync", "vidsch"]),
+    ("events", &[]),
+    ("native", &["sharing", "sync", "tdr"]),
+    ("guests", &["process"]),
+    ("driver", &["sync", "vidsch"]),
+    ("history", &["sync", "vidsch"]),
+    ("view", &["events", "guests", "process", "sharing", "sync", "tdr", "vidmm", "vidsch"]),
+];
+
+/// What every part may name: it names no part.
+const KERNEL_WORDS: [&str; 14] = [
+    "config", "ddi", "duration", "effects", "error", "fault", "feature", "ids", "input", "moves", "planted",
+    "policy", "registry", "slab",
+];
+
+/// The behaviour of no part: from a call or a fault to what does it.
+const KERNEL_SWITCHBOARD: [&str; 7] =
+    ["adapter_info", "dispatch", "escape", "feature_calls", "inject", "kernel", "plant"];
+
+const KERNEL_FIELDS_MAX: usize = 16;
+const KERNEL_CIRCLE_MAX: usize = 4;
+
+/// The files of the kernel by module path, each with the files that it names.
+fn kernel_imports() -> BTreeMap<String, BTreeSet<String>> {
+    let root = tree().join("host/dxgkrnl/src");
+    let module = |file: &Path| {
+        let path = file.strip_prefix(&root).expect("it is in the folder").with_extension("");
+        let words: Vec<_> = path.iter().map(|word| word.to_string_lossy().into_owned()).collect();
+        words.join("::").trim_end_matches("mod").trim_end_matches("::").to_owned()
+    };
+    let texts: BTreeMap<String, String> = sources()
+        .iter()
+        .filter(|file| file.starts_with(&root))
+        .map(|file| (module(file), without_comments(&read(file))))
+        .collect();
+    let owner = |path: &[&str]| {
+        let lengths = (1..=path.len()).rev();
+        lengths.map(|length| path[..length].join("::")).find(|path| texts.contains_key(path))
+    };
+    // What is named as `crate::Name` is in the file that the root takes it from.
+    let exports: BTreeMap<String, String> = names_of(&texts["lib"], "lib", &[])
+        .iter()
+        .filter_map(|path| Some((path.last()?.clone(), owner(&words(path))?)))
+        .collect();
+    let imports = texts.iter().filter(|(module, _)| *module != "lib").map(|(module, text)| {
+        let children: Vec<&str> =
+            text.split("mod ").skip(1).filter_map(|rest| rest.split(';').next()).collect();
+        let named = names_of(text, module, &children);
+        let files = named.iter().filter_map(|path| match path.as_slice() {
+            [name] if !texts.contains_key(name) => exports.get(name).cloned(),
+            path => owner(&words(path)),
+        });
+        (module.clone(), files.filter(|file| file != module).collect())
+    });
+    imports.collect()
+}
+
+fn words(path: &[String]) -> Vec<&str> {
+    path.iter().map(String::as_str).collect()
+}
+
+/// Without comments and without the tests at the end of a file.
+fn without_comments(text: &str) -> String {
+    let (source, _) = text.split_once("#[cfg(test)]\nmod tests {").unwrap_or((text, ""));
+    source.lines().map(|line| line.split("//").next().unwrap_or_default()).collect::<Vec<_>>().join("\n")
+}
+
+/// The paths within the crate that a file names, from the crate's root.
+fn names_of(text: &str, module: &str, children: &[&str]) -> BTreeSet<Vec<String>> {
+    let mut paths = Vec::new();
+    for statement in text.split("use ").skip(1) {
+        expand("", statement.split(';').next().unwrap_or_default(), &mut paths);
+    }
+    for prefix in ["crate::", "super::"] {
+        for (at, _) in text.match_indices(prefix) {
+            let end = text[at..].find(|c: char| !c.is_alphanumeric() && c != '_' && c != ':');
+            paths.push(text[at..end.map_or(text.len(), |end| at + end)].to_owned());
+        }
+    }
+    let parents: Vec<&str> = if module == "lib" { Vec::new() } else { module.split("::").collect() };
+    let absolute = |path: &String| {
+        let mut words: Vec<&str> = path.split("::").filter(|word| !word.is_empty()).collect();
+        let mut base: Vec<&str> = parents.clone();
+        match *words.first()? {
+            "crate" => base.clear(),
+            "super" => {
+                let up = words.iter().take_while(|word| **word == "super").count();
+                base.truncate(base.len() - up);
+                words.drain(1..up);
+            }
+            first if module == "lib" || children.contains(&first) => words.insert(0, "self"),
+            _ => return None,
+        }
+        base.extend(&words[1..]);
+        Some(base.into_iter().map(str::to_owned).collect())
+    };
+    paths.iter().filter_map(absolute).collect()
+}
+
+/// The paths of a use tree.
+fn expand(prefix: &str, tree: &str, paths: &mut Vec<String>) {
+    let tree = tree.trim();
+    let Some((stem, rest)) = tree.split_once('{') else {
+        return paths.push(format!("{prefix}{}", tree.split(' ').next().unwrap_or_default()));
+    };
+    let prefix = format!("{prefix}{}", stem.trim());
+    let rest = rest.trim_end().strip_suffix('}').unwrap_or(rest);
+    let (mut depth, mut begin) = (0, 0);
+    for (at, sign) in rest.char_indices().chain([(rest.len(), ',')]) {
+        match sign {
+            '{' => depth += 1,
+            '}' => depth -= 1,
+            ',' if depth == 0 => {
+                if !rest[begin..at].trim().is_empty() {
+                    expand(&prefix, &rest[begin..at], paths);
+                }
+                begin = at + 1;
+            }
+            _ => {}
+        }
+    }
+}
+
+#[test]
+fn parts_of_the_kernel_name_only_the_parts_they_may() {
+    let part = |module: &str| module.split("::").next().unwrap_or_default().to_owned();
+    let imports = kernel_imports();
+    assert!(imports.len() > 80, "the folder is read");
+    for (module, named) in &imports {
+        let from = part(module);
+        if KERNEL_SWITCHBOARD.contains(&from.as_str()) {
+            continue;
+        }
+        let allowed: &[&str] = match KERNEL_PARTS.iter().find(|(name, _)| *name == from) {
+            Some((_, allowed)) => allowed,
+            None if KERNEL_WORDS.contains(&from.as_str()) => &[],
+            None => panic!("{module} is in no part: see KERNEL_PARTS"),
+        };
+        let is_part = KERNEL_PARTS.iter().any(|(name, _)| *name == from);
+        for to in named.iter().map(|to| part(to)).filter(|to| *to != from) {
+            let is_common = KERNEL_WORDS.contains(&to.as_str()) || is_part && to == "kernel";
+            assert!(is_common || allowed.contains(&to.as_str()), "{module} names {to}: no such edge");
+        }
+    }
+}
+
+#[test]
+fn no_big_circle_of_files_is_in_the_kernel() {
+    let imports = kernel_imports();
+    let reach = |from: &String| {
+        let (mut seen, mut next) = (BTreeSet::new(), vec![from]);
+        while let Some(file) = next.pop() {
+            next.extend(imports.get(file).into_iter().flatten().filter(|to| seen.insert((*to).clone())));
+        }
+        seen
+    };
+    let reached: BTreeMap<&String, BTreeSet<String>> =
+        imports.keys().map(|file| (file, reach(file))).collect();
+    for (file, to) in &reached {
+        let circle: Vec<&String> = to.iter().filter(|other| reached[other].contains(*file)).collect();
+        assert!(circle.len() <= KERNEL_CIRCLE_MAX, "these files name each other in a circle: {circle:?}");
+    }
+}
+
+#[test]
+fn the_kernel_has_few_fields() {
+    let text = without_comments(&read(&tree().join("host/dxgkrnl/src/kernel.rs")));
+    let (_, rest) = text.split_once("pub struct Kernel<M: Miniport> {").expect("the kernel");
+    let (fields, _) = rest.split_once("\n}").expect("its end");
+    let count = fields.lines().filter(|line| line.ends_with(',')).count();
+    assert!((1..=KERNEL_FIELDS_MAX).contains(&count), "the kernel has {count} fields");
 }

@@ -15,7 +15,7 @@ use crate::sync::waits::WaitId;
 /// What is kept for it.
 #[derive(Serialize, Deserialize)]
 pub(crate) struct Edges {
-    pub on: bool,
+    pub(super) on: bool,
     /// What GPU waits have waited for that are over and whose packets are not passed.
     pub(super) ended: BTreeMap<WaitId, Vec<(u32, u64)>>,
     /// What drivers made of it, until the input is over.
@@ -23,6 +23,12 @@ pub(crate) struct Edges {
 }
 
 impl Edges {
+    /// Whether a driver looks for races.
+    #[inline]
+    pub fn is_on(&self) -> bool {
+        self.on
+    }
+
     pub fn new(config: &Config) -> Self {
         Edges {
             on: config.adapters.iter().any(|adapter| adapter.hazards),

@@ -12,7 +12,7 @@ impl<M: Miniport> Kernel<M> {
     /// in a frame in which their GPUs touch nothing (TDR-042).
     pub(crate) fn change_iommu_mapping(&mut self, process: ProcessId, added: Option<u32>) {
         for (ordinal, adapter) in (0..).zip(&self.config.adapters) {
-            if adapter.iommu && !self.tdr.stopped_adapters.contains(&ordinal) {
+            if adapter.iommu && !self.tdr.stopped_adapters().contains(&ordinal) {
                 self.miniport.begin_exclusive_access(ordinal);
                 self.miniport.iommu_mapping_changed(ordinal, process, added);
                 self.miniport.end_exclusive_access(ordinal);
@@ -22,6 +22,6 @@ impl<M: Miniport> Kernel<M> {
 
     /// Adapters that did not start, by ordinal, and why.
     pub fn start_failures(&self) -> &BTreeMap<u32, String> {
-        &self.tdr.start_failures
+        &self.tdr.start_failures()
     }
 }

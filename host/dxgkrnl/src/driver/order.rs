@@ -32,9 +32,9 @@ impl<M: Miniport> Kernel<M> {
 
     /// The queue as drivers know it.
     pub(crate) fn orderer(&self, queue: u32) -> Orderer {
-        match self.vidsch.queues[queue].hw_queue {
+        match self.vidsch.queues()[queue].hw_queue {
             Some(hw_queue) => Orderer::HwQueue(HwQueueId(hw_queue)),
-            None => Orderer::Context(HwContext(self.vidsch.queues[queue].context)),
+            None => Orderer::Context(HwContext(self.vidsch.queues()[queue].context)),
         }
     }
 
@@ -44,7 +44,7 @@ impl<M: Miniport> Kernel<M> {
             return;
         }
         // Whose turn it is is all that a mutex or semaphore says.
-        let value = if is_acquired(self.sync.objects[object].object_type) { 0 } else { value };
+        let value = if is_acquired(self.sync.objects()[object].object_type) { 0 } else { value };
         self.edge(Edge::Signaled { by, fence: object.into(), value });
     }
 
@@ -58,9 +58,9 @@ impl<M: Miniport> Kernel<M> {
             return;
         }
         let by = self.orderer(queue);
-        let targets = match self.vidsch.queues[queue].packets.front() {
+        let targets = match self.vidsch.queues()[queue].packets.front() {
             Some(Packet::Signal(signal)) => signal.targets.clone(),
-            Some(Packet::Broadcast(broadcast)) => self.vidsch.broadcasts[*broadcast].signal.targets.clone(),
+            Some(Packet::Broadcast(broadcast)) => self.vidsch.broadcasts()[*broadcast].signal.targets.clone(),
             Some(Packet::Wait(wait)) => {
                 let wait = *wait;
                 return self.tell_ended(by, wait);

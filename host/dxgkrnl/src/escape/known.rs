@@ -76,7 +76,7 @@ impl<M: Miniport> Kernel<M> {
             known::CPU_EVENT_USAGE => self.cpu_event_usage(process, subject, data, effects),
             known::BUILD_TEST_COMMAND_BUFFER => {
                 self.check_test_command_buffer(process, subject, &data)?;
-                let device = subject.device.map(|device| self.processes.devices[device].kmd);
+                let device = subject.device.map(|device| self.processes.devices()[device].kmd);
                 self.escape_to_driver(process, subject, device, data, effects)
             }
             other => invalid(format!("{other} is no known escape: 0 to 3")),
@@ -109,7 +109,7 @@ impl<M: Miniport> Kernel<M> {
             return invalid(format!("{object} is of another adapter than hAdapter"));
         }
         let (kmd, creator) = (event.kmd.0, event.device);
-        let device = Some(self.processes.devices[creator].kmd);
+        let device = Some(self.processes.devices()[creator].kmd);
         let context = subject.context.filter(|_| subject.device == Some(creator));
         let subject = Subject { context, ..subject };
         let told = CpuEventUsage { kmd_cpu_event: kmd, ..usage }.encode();
@@ -161,8 +161,8 @@ impl<M: Miniport> Kernel<M> {
         }
         let device = self.active_device(process, Handle(at(layout::DEVICE)))?;
         let context = self.context(process, Handle(at(layout::CONTEXT)))?;
-        if self.processes.devices[device].adapter != subject.adapter
-            || self.vidsch.contexts[context].device != device
+        if self.processes.devices()[device].adapter != subject.adapter
+            || self.vidsch.contexts()[context].device != device
         {
             return invalid("hDevice is not of hAdapter, or hContext not of hDevice");
         }

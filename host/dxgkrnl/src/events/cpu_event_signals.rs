@@ -41,7 +41,7 @@ impl<M: Miniport> Kernel<M> {
         let bytes = (0..=DEBUG_PRINT_BYTES_MAX.min(text.len())).rev();
         let bytes = bytes.into_iter().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
         let text = format!("driver of adapter {adapter}: {}", &text[..bytes]);
-        match process.filter(|process| self.processes.by_id.contains_key(process)) {
+        match process.filter(|process| self.processes.by_id().contains_key(process)) {
             Some(process) => self.note(process, text, effects),
             None => self.note_host(text, effects),
         }
@@ -72,7 +72,7 @@ impl<M: Miniport> Kernel<M> {
     ) -> Result<Option<DxgCpuEvent>, Refusal> {
         let by_kmd = info.flags.contains(SyncObjectFlags::SIGNAL_BY_KMD);
         let Some(event) = info.event.filter(|_| by_kmd) else { return Ok(None) };
-        let adapter = self.processes.devices[device].adapter;
+        let adapter = self.processes.devices()[device].adapter;
         let feature = (FeatureId::KMD_SIGNAL_CPU_EVENT, "KMD_SIGNAL_CPU_EVENT");
         self.require_feature(process, adapter, feature)?;
         let most = limits::CPU_EVENTS_PER_PROCESS_MAX;
@@ -80,7 +80,7 @@ impl<M: Miniport> Kernel<M> {
             return refuse(NtStatus::NO_MEMORY, format!("the process has {most} CPU events, the limit"));
         }
         let id = DxgCpuEvent(self.events.cpu_events.last + 1);
-        let create = CreateCpuEvent { device: self.processes.devices[device].kmd, event: id };
+        let create = CreateCpuEvent { device: self.processes.devices()[device].kmd, event: id };
         let kmd = match self.miniport.create_cpu_event(adapter, &create) {
             Ok(kmd) => kmd,
             Err(status) => {
@@ -92,7 +92,7 @@ impl<M: Miniport> Kernel<M> {
         let new = CpuEvent { process, adapter, device, handle, event, kmd, signals, set_in };
         self.events.cpu_events.events.insert(id, new);
         self.process_mut(process).cpu_events += 1;
-        self.processes.devices[device].cpu_events.insert(id);
+        self.processes.device_mut(device).cpu_events.insert(id);
         Ok(Some(id))
     }
 
@@ -129,17 +129,17 @@ impl<M: Miniport> Kernel<M> {
         });
         self.events.cpu_events.events.remove(&id);
         self.process_mut(process).cpu_events -= 1;
-        self.processes.devices[device].cpu_events.remove(&id);
+        self.processes.device_mut(device).cpu_events.remove(&id);
     }
 
     /// A device ends: its driver hears of its CPU events and of itself, in the order that the policy says.
     pub(crate) fn end_cpu_events_and_kmd_device(&mut self, device: u32, effects: &mut Effects) {
-        let (adapter, kmd) = (self.processes.devices[device].adapter, self.processes.devices[device].kmd);
+        let (adapter, kmd) = (self.processes.devices()[device].adapter, self.processes.devices()[device].kmd);
         let order = self.config.policy.cpu_event_of_device;
         if order == CpuEventOfDevice::EndsAfter {
             self.end_kmd_device(adapter, kmd, effects);
         }
-        for id in core::mem::take(&mut self.processes.devices[device].cpu_events) {
+        for id in core::mem::take(&mut self.processes.device_mut(device).cpu_events) {
             self.end_cpu_event(id, effects);
         }
         if order == CpuEventOfDevice::EndsBefore {
@@ -224,7 +224,7 @@ impl<M: Miniport> Kernel<M> {
         event: EventId,
         last_use: bool,
     ) -> Result<Target, String> {
-        let known = self.guests.known.processes.get(&process).filter(|(_, of)| *of == adapter);
+        let known = self.guests.known().processes.get(&process).filter(|(_, of)| *of == adapter);
         let Some((owner, _)) = known else {
             return Err(format!("hDxgkProcess {:#x} is no process of this adapter, or no more", process.0));
         };
@@ -257,22 +257,22 @@ impl<M: Miniport> Kernel<M> {
         let CpuEvents { events, of_handle, .. } = &self.events.cpu_events;
         let is_whole = |(id, event): (&DxgCpuEvent, &CpuEvent)| {
             let names_it = of_handle.get(&(event.process, event.handle)) == Some(id);
-            let owner = self.processes.by_id.get(&event.process);
+            let owner = self.processes.get(event.process);
             let handle = owner.is_some_and(|owner| owner.find_sync_object(event.handle).is_some());
             let device =
-                self.processes.devices.get(event.device).is_some_and(|one| one.cpu_events.contains(id));
-            names_it && handle && device && !self.tdr.stopped_adapters.contains(&event.adapter)
+                self.processes.devices().get(event.device).is_some_and(|one| one.cpu_events.contains(id));
+            names_it && handle && device && !self.tdr.stopped_adapters().contains(&event.adapter)
         };
         let of_devices: usize =
-            self.processes.devices.iter().map(|(_, device)| device.cpu_events.len()).sum();
-        let of_processes: usize = self.processes.by_id.values().map(|process| process.cpu_events).sum();
+            self.processes.devices().iter().map(|(_, device)| device.cpu_events.len()).sum();
+        let of_processes: usize = self.processes.by_id().values().map(|process| process.cpu_events).sum();
         let counts = [of_handle.len(), of_devices, of_processes];
         let all_known = self
             .events
             .cpu_events
             .last_used
             .iter()
-            .all(|(of, _)| self.guests.known.processes.contains_key(of));
+            .all(|(of, _)| self.guests.known().processes.contains_key(of));
         let agree =
             all_known && counts.iter().all(|count| *count == events.len()) && events.iter().all(is_whole);
         (!agree).then_some("the CPU events of drivers")

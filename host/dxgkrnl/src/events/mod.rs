@@ -7,6 +7,7 @@ mod periodic;
 
 use alloc::collections::BTreeMap;
 
+use crate::ddi::KmdProcess;
 use cpu_event::CpuEvents;
 use notification::Notification;
 use serde::{Deserialize, Serialize};
@@ -14,8 +15,31 @@ use serde::{Deserialize, Serialize};
 /// CPU events and periodic notifications.
 #[derive(Default, Serialize, Deserialize)]
 pub(crate) struct Events {
-    pub(crate) cpu_events: CpuEvents,
+    cpu_events: CpuEvents,
     /// Periodic frame notifications by NotificationID.
-    pub(crate) notifications: BTreeMap<u64, Notification>,
-    pub(crate) notifications_begun: u64,
+    notifications: BTreeMap<u64, Notification>,
+    notifications_begun: u64,
+}
+
+impl Events {
+    /// A step begins.
+    #[inline]
+    pub fn begin_step(&mut self) {
+        self.cpu_events.begin_step();
+    }
+
+    /// The driver knows this process no more.
+    pub fn forget_guest_events(&mut self, process: KmdProcess) {
+        self.cpu_events.forget_guest_events(process);
+    }
+
+    #[inline]
+    pub fn cpu_events(&self) -> &CpuEvents {
+        &self.cpu_events
+    }
+
+    #[inline]
+    pub fn notifications(&self) -> &BTreeMap<u64, Notification> {
+        &self.notifications
+    }
 }

@@ -23,7 +23,7 @@ impl<M: Miniport> Kernel<M> {
             return Ok(());
         }
         let ordinal = self.adapter(process, info.adapter)?;
-        if ordinal != self.processes.devices[device].adapter {
+        if ordinal != self.processes.devices()[device].adapter {
             return invalid(format!("hAdapter {} is another adapter than the device's", info.adapter));
         }
         let adapter = &self.config.adapters[ordinal as usize];
@@ -45,7 +45,7 @@ impl<M: Miniport> Kernel<M> {
             return Ok(());
         }
         let id = self.events.notifications_begun + 1;
-        let (adapter, vidpn_target) = (self.sync.objects[object].adapter, info.vidpn_target);
+        let (adapter, vidpn_target) = (self.sync.objects()[object].adapter, info.vidpn_target);
         let create = CreatePeriodicFrameNotification {
             adapter,
             vidpn_target,
@@ -71,7 +71,7 @@ impl<M: Miniport> Kernel<M> {
 
     /// The object goes: so does its notification.
     pub(crate) fn end_notification_of(&mut self, object: u32) {
-        if self.sync.objects[object].object_type != SyncObjectType::PERIODIC_MONITORED_FENCE {
+        if self.sync.objects()[object].object_type != SyncObjectType::PERIODIC_MONITORED_FENCE {
             return;
         }
         let of_object = |(id, one): (&u64, &Notification)| (one.object == object).then_some(*id);
@@ -104,13 +104,13 @@ impl<M: Miniport> Kernel<M> {
             effects.notes.push(Note { process: None, text });
             return;
         };
-        let value = self.sync.objects.value(object).wrapping_add(1);
+        let value = self.sync.objects().value(object).wrapping_add(1);
         self.set_value(object, value, effects);
     }
 
     /// No user signals a periodic fence, in whatever way.
     pub(crate) fn check_not_periodic(&self, object: u32, handle: Handle) -> Result<(), Refusal> {
-        if self.sync.objects[object].object_type == SyncObjectType::PERIODIC_MONITORED_FENCE {
+        if self.sync.objects()[object].object_type == SyncObjectType::PERIODIC_MONITORED_FENCE {
             return invalid(format!("{handle} is a periodic monitored fence: only its display counts it up"));
         }
         Ok(())

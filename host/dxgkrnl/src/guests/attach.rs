@@ -48,7 +48,7 @@ impl<M: Miniport> Kernel<M> {
     /// Whether it has the adapter now; an error says why it has not although it was to have it.
     fn give_adapter(&mut self, vm: VmId, new: &VirtualMachine, adapter: u32) -> Result<bool, String> {
         let wanted = new.config.adapters.as_ref().is_none_or(|adapters| adapters.contains(&adapter));
-        if !wanted || self.tdr.stopped_adapters.contains(&adapter) {
+        if !wanted || self.tdr.stopped_adapters().contains(&adapter) {
             return Ok(false);
         }
         let config = &self.config.adapters[adapter as usize];
@@ -92,7 +92,7 @@ impl<M: Miniport> Kernel<M> {
 
     /// The VM that a process is in; `None` for one of the host.
     pub(crate) fn vm_of(&self, process: ProcessId) -> Option<&VirtualMachine> {
-        self.guests.vms.get(&self.processes.by_id.get(&process)?.vm)
+        self.guests.vms.get(&self.processes.get(process)?.vm)
     }
 
     /// Whether there is such an adapter for this process.
@@ -116,7 +116,7 @@ impl<M: Miniport> Kernel<M> {
 
     /// The guest's kernel froze a process, or thawed it.
     pub(crate) fn set_frozen(&mut self, process: ProcessId, frozen: bool, effects: &mut Effects) {
-        if !self.processes.by_id.contains_key(&process) {
+        if !self.processes.by_id().contains_key(&process) {
             return;
         }
         if frozen {
@@ -148,17 +148,17 @@ impl<M: Miniport> Kernel<M> {
         if (0..).zip(&self.config.adapters).any(over) {
             return Some("the virtual functions of an adapter");
         }
-        if !self.processes.by_id.values().all(|process| self.may_attach(process.vm)) {
+        if !self.processes.by_id().values().all(|process| self.may_attach(process.vm)) {
             return Some("the VM of a process");
         }
         let not_its = |(_, device): (u32, &crate::process::Device)| {
-            !self.processes.by_id.contains_key(&device.process)
+            !self.processes.by_id().contains_key(&device.process)
                 || !self.has_adapter(device.process, device.adapter)
         };
-        if self.processes.devices.iter().any(not_its) {
+        if self.processes.devices().iter().any(not_its) {
             return Some("a device on an adapter that its process has not");
         }
-        let gone = |process: &ProcessId| !self.processes.by_id.contains_key(process);
+        let gone = |process: &ProcessId| !self.processes.by_id().contains_key(process);
         self.guests.frozen.keys().any(gone).then_some("the frozen processes")
     }
 }

@@ -83,7 +83,7 @@ impl<M: Miniport> Kernel<M> {
             miniport.destroy_process(adapter, id, callbacks)
         });
         self.guests.known.processes.remove(&id);
-        self.events.cpu_events.forget_guest_events(id);
+        self.events.forget_guest_events(id);
     }
 
     /// The process ends, on every adapter.
@@ -104,14 +104,14 @@ impl<M: Miniport> Kernel<M> {
     pub(crate) fn guests_miscounted(&self) -> Option<&'static str> {
         let KnownGuests { processes, of_process, .. } = &self.guests.known;
         let agrees = |(id, key): (&KmdProcess, &(ProcessId, u32))| {
-            of_process.get(key) == Some(id) && self.processes.by_id.contains_key(&key.0)
+            of_process.get(key) == Some(id) && self.processes.by_id().contains_key(&key.0)
         };
         if processes.len() != of_process.len() || !processes.iter().all(agrees) {
             return Some("the processes that drivers know");
         }
         let known =
             |device: &crate::process::Device| of_process.contains_key(&(device.process, device.adapter));
-        let all_known = self.processes.devices.iter().all(|(_, device)| known(device));
+        let all_known = self.processes.devices().iter().all(|(_, device)| known(device));
         (!all_known).then_some("the processes of devices")
     }
 }

@@ -12,12 +12,34 @@ use serde::{Deserialize, Serialize};
 pub(crate) use known::KnownGuests;
 pub(crate) use virtual_machine::{Frozen, VirtualMachine};
 
-use crate::VmId;
+use crate::{ProcessId, VmId};
 
 /// VMs, frozen processes, and the identities that drivers have of either.
 #[derive(Default, Serialize, Deserialize)]
 pub(crate) struct Guests {
-    pub(crate) vms: BTreeMap<VmId, VirtualMachine>,
-    pub(crate) frozen: Frozen,
-    pub(crate) known: KnownGuests,
+    vms: BTreeMap<VmId, VirtualMachine>,
+    frozen: Frozen,
+    known: KnownGuests,
+}
+
+impl Guests {
+    /// A frozen process ends, and with it what it did not hear of.
+    pub fn thaw(&mut self, process: ProcessId) {
+        self.frozen.remove(&process);
+    }
+
+    #[inline]
+    pub fn frozen(&self) -> &Frozen {
+        &self.frozen
+    }
+
+    #[inline]
+    pub fn vms(&self) -> &BTreeMap<VmId, VirtualMachine> {
+        &self.vms
+    }
+
+    #[inline]
+    pub fn known(&self) -> &KnownGuests {
+        &self.known
+    }
 }

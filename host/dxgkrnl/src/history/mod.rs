@@ -53,10 +53,15 @@ pub(crate) struct Remembered {
 #[derive(Default, Serialize, Deserialize)]
 pub(crate) struct Past {
     remembered: VecDeque<Remembered>,
-    pub ending: Ending,
+    ending: Ending,
 }
 
 impl Past {
+    /// What ends from here on ends for this reason.
+    pub fn set_ending(&mut self, ending: Ending) {
+        self.ending = ending;
+    }
+
     /// What ends from here on ends for this reason, unless it is part of something bigger. What was so before.
     pub fn begin(&mut self, ending: Ending) -> Ending {
         let before = self.ending;

@@ -16,8 +16,8 @@ use crate::vidsch::Packet;
 
 impl<M: Miniport> Kernel<M> {
     fn remember(&mut self, object: u32, process: ProcessId, would_signal: Option<u64>, text: String) {
-        let Some(owner) = self.processes.by_id.get(&process) else { return };
-        let vm_name = self.guests.vms.get(&owner.vm).map_or_else(String::new, |vm| vm.config.name.clone());
+        let Some(owner) = self.processes.get(process) else { return };
+        let vm_name = self.guests.vms().get(&owner.vm).map_or_else(String::new, |vm| vm.config.name.clone());
         let (pid, name, vm, at) = (owner.pid, owner.name.clone(), owner.vm, self.now);
         let past = &mut self.past.remembered;
         if past.len() >= limits::REMEMBERED_ENDS_MAX {
@@ -28,7 +28,7 @@ impl<M: Miniport> Kernel<M> {
 
     /// An open ended, and its object lives.
     pub(crate) fn remember_open(&mut self, open: &Open) {
-        let object = &self.sync.objects[open.object];
+        let object = &self.sync.objects()[open.object];
         if !object.is_open() && object.references == 0 {
             return;
         }
@@ -43,7 +43,7 @@ impl<M: Miniport> Kernel<M> {
 
     /// A queue is about to lose what is in it and what the engine has of it.
     pub(crate) fn remember_queue(&mut self, id: u32) {
-        let Some(queue) = self.vidsch.queues.get(id) else { return };
+        let Some(queue) = self.vidsch.queues().get(id) else { return };
         if queue.is_idle() && queue.packets.is_empty() {
             return;
         }
@@ -67,7 +67,7 @@ impl<M: Miniport> Kernel<M> {
             match packet {
                 Packet::Signal(signal) => signal.targets.iter().for_each(|target| lose(*target)),
                 Packet::Broadcast(id) => {
-                    self.vidsch.broadcasts[*id].signal.targets.iter().for_each(|target| lose(*target));
+                    self.vidsch.broadcasts()[*id].signal.targets.iter().for_each(|target| lose(*target));
                 }
                 Packet::Command(commands) | Packet::HwCommand { commands, .. } => {
                     foreseen.extend(foresee(commands).into_iter().flatten());
@@ -79,13 +79,13 @@ impl<M: Miniport> Kernel<M> {
             if let Foreseen::Store { gpu_address, value } = one
                 && let Some(open) = self.open_at(queue.engine, queue.process, gpu_address)
             {
-                lose((self.sync.opens[open].object, value));
+                lose((self.sync.opens()[open].object, value));
             }
         }
         let of_hw_queue =
-            queue.hw_queue.and_then(|id| self.vidsch.hw_queues.get(id)).map(|queue| queue.handle);
+            queue.hw_queue.and_then(|id| self.vidsch.hw_queues().get(id)).map(|queue| queue.handle);
         let handle =
-            of_hw_queue.or_else(|| self.vidsch.contexts.get(queue.context).map(|context| context.handle));
+            of_hw_queue.or_else(|| self.vidsch.contexts().get(queue.context).map(|context| context.handle));
         let (process, how) = (queue.process, self.past.ending.words());
         let queue = handle.filter(|handle| *handle != Handle::NULL);
         let queue = queue.map_or_else(|| "a queue".into(), |handle| format!("queue {handle}"));
@@ -98,7 +98,7 @@ impl<M: Miniport> Kernel<M> {
     /// The value of a fence goes back.
     #[inline]
     pub(crate) fn remember_back(&mut self, object: u32, process: ProcessId, value: u64) {
-        let was = self.sync.objects.value(object);
+        let was = self.sync.objects().value(object);
         if value < was {
             self.remember(object, process, None, format!("set it back from {was} to {value}"));
         }

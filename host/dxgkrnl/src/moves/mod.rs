@@ -15,7 +15,6 @@
 mod perform;
 mod shadows;
 mod shorten;
-mod track;
 
 use core::fmt;
 

@@ -43,7 +43,7 @@ impl<M: Miniport> Kernel<M> {
         effects: &mut Effects,
     ) -> CallResult {
         let device = self.active_device(process, device)?;
-        let adapter = self.processes.devices[device].adapter;
+        let adapter = self.processes.devices()[device].adapter;
         self.require_native_fences(process, adapter)?;
         check_flags(SyncObjectType::NATIVE_FENCE, new.flags)?;
         require_gpu_access(new.flags)?;
@@ -67,7 +67,7 @@ impl<M: Miniport> Kernel<M> {
         match self.create_native(process, device, object, (new.native_type, mapping), effects) {
             Ok(created) => Ok(Reply::SyncObject(created)),
             Err(refusal) => {
-                self.sync.objects.remove(object);
+                self.sync.remove_unopened(object);
                 Err(refusal)
             }
         }
@@ -83,9 +83,9 @@ impl<M: Miniport> Kernel<M> {
         effects: &mut Effects,
     ) -> Result<CreatedSyncObject, Refusal> {
         self.make_native(process, object);
-        let flags = self.sync.objects[object].flags;
+        let flags = self.sync.objects()[object].flags;
         let opened = self
-            .put_on_adapter(object, self.processes.devices[device].adapter, native_type)
+            .put_on_adapter(object, self.processes.devices()[device].adapter, native_type)
             .and_then(|()| self.open_natively(process, device, object, (flags, mapping), effects));
         if opened.is_err() {
             self.native_object_ended(object);
@@ -94,7 +94,7 @@ impl<M: Miniport> Kernel<M> {
     }
 
     fn make_native(&mut self, process: ProcessId, object: u32) {
-        let flags = self.sync.objects[object].flags;
+        let flags = self.sync.objects()[object].flags;
         let storage = self.native.storage.allocate(process, flags.contains(SyncObjectFlags::SHARED));
         let fence = NativeFence {
             cross_adapter: flags.contains(SyncObjectFlags::CROSS_ADAPTER),
@@ -104,7 +104,7 @@ impl<M: Miniport> Kernel<M> {
             opens: BTreeMap::new(),
         };
         self.native.fences.insert(object, fence);
-        self.sync.objects.set_watched(object);
+        self.sync.watch(object);
     }
 
     /// A global handle on an adapter, if there is none yet.
@@ -113,7 +113,7 @@ impl<M: Miniport> Kernel<M> {
             return Ok(());
         }
         let fence = NativeFenceId(self.native.next_handle());
-        let current_value = self.sync.objects.value(object);
+        let current_value = self.sync.objects().value(object);
         let state = self.native.fences.get_mut(&object).expect("the caller made it");
         let monitored_value = if state.cross_adapter { 0 } else { u64::MAX };
         let storage = state.storage;
@@ -135,7 +135,7 @@ impl<M: Miniport> Kernel<M> {
         (flags, mapping): (SyncObjectFlags, Mapping),
         effects: &mut Effects,
     ) -> Result<CreatedSyncObject, Refusal> {
-        let adapter = self.processes.devices[device].adapter;
+        let adapter = self.processes.devices()[device].adapter;
         let slot = self.native_slot(process, object);
         let created = self.open_object_at(process, Some(device), object, flags, (mapping, slot), effects)?;
         let (open, _) = self.sync_object(process, created.object)?;
@@ -167,7 +167,7 @@ impl<M: Miniport> Kernel<M> {
     fn is_natively_writable(&self, process: ProcessId, object: u32, adapter: u32) -> bool {
         let mut opens = self.native.fences[&object].opens.iter().filter(|(_, on)| **on == adapter);
         opens.any(|(open, _)| {
-            let open = &self.sync.opens[*open];
+            let open = &self.sync.opens()[*open];
             open.process == process && !open.flags.contains(SyncObjectFlags::NO_SIGNAL)
         })
     }
@@ -201,11 +201,11 @@ impl<M: Miniport> Kernel<M> {
         effects: &mut Effects,
     ) -> CallResult {
         let device = self.active_device(process, device)?;
-        let adapter = self.processes.devices[device].adapter;
+        let adapter = self.processes.devices()[device].adapter;
         self.require_native_fences(process, adapter)?;
         let (object, rights) = self.shared_sync_object(process, token)?;
         require_readable(rights)?;
-        let shared = &self.sync.objects[object];
+        let shared = &self.sync.objects()[object];
         let elsewhere = shared.adapter != adapter;
         match shared.object_type {
             SyncObjectType::NATIVE_FENCE => {}
@@ -252,10 +252,10 @@ impl<M: Miniport> Kernel<M> {
     /// Frees the slot of an open that is gone, or leaves it to another of the same process.
     pub(crate) fn release_slot(&mut self, slot: u32, open: &Open) {
         let same = |other: &u32| {
-            let other = &self.sync.opens[*other];
+            let other = &self.sync.opens()[*other];
             other.process == open.process && other.slot == Some(slot)
         };
-        let heir = self.sync.objects[open.object].opens().find(same);
+        let heir = self.sync.objects()[open.object].opens().find(same);
         let slots = &mut self.process_mut(open.process).slots;
         match heir {
             Some(heir) => slots.hand_over(slot, heir),
@@ -272,7 +272,7 @@ impl<M: Miniport> Kernel<M> {
         self.native.untold.retain(|(untold, _)| *untold != object);
         for on_adapter in fence.adapters.into_values() {
             self.native.globals.remove(&on_adapter.fence);
-            if self.vidsch.working_off {
+            if self.vidsch.is_in_callbacks() {
                 self.native.ended.push(on_adapter.fence);
             }
             self.miniport.destroy_native_fence(on_adapter.fence);
@@ -282,13 +282,13 @@ impl<M: Miniport> Kernel<M> {
     /// The open by which an engine of this adapter reaches the slot of `open`: all that share it have one process. One that
     /// may signal, if there is one.
     pub(crate) fn open_on_adapter(&self, open: u32, adapter: u32) -> Option<u32> {
-        let Open { process, slot, object, .. } = self.sync.opens[open];
+        let Open { process, slot, object, .. } = self.sync.opens()[open];
         let same = |other: &u32| {
-            let state = &self.sync.opens[*other];
+            let state = &self.sync.opens()[*other];
             state.process == process && state.slot == slot && state.adapter == adapter
         };
-        let may_signal = |other: &u32| !self.sync.opens[*other].flags.contains(SyncObjectFlags::NO_SIGNAL);
-        let here = || self.sync.objects[object].opens().filter(same);
+        let may_signal = |other: &u32| !self.sync.opens()[*other].flags.contains(SyncObjectFlags::NO_SIGNAL);
+        let here = || self.sync.objects()[object].opens().filter(same);
         here().find(may_signal).or_else(|| here().next())
     }
 }

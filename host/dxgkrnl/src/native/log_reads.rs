@@ -14,7 +14,7 @@ use crate::kernel::Kernel;
 impl<M: Miniport> Kernel<M> {
     /// Logs for a new queue of user-mode submission; others have none (FEN-119).
     pub(crate) fn new_logs(&mut self, id: u32) -> Result<(), Refusal> {
-        if !self.vidsch.hw_queues[id].user_mode() {
+        if !self.vidsch.hw_queues()[id].user_mode() {
             return Ok(());
         }
         if let Err(status) =
@@ -22,12 +22,12 @@ impl<M: Miniport> Kernel<M> {
         {
             return refuse(status, "the driver does not log native fences, which is mandatory (FEN-126)");
         }
-        self.vidsch.hw_queues[id].logs = Some(NativeFenceLogs::default());
+        self.vidsch.hw_queue_mut(id).logs = Some(NativeFenceLogs::default());
         Ok(())
     }
 
     pub(crate) fn native_fence_log_written(&mut self, write: &NativeFenceLogWrite) {
-        let queue = self.vidsch.hw_queues.get_mut(write.hw_queue.0);
+        let queue = self.vidsch.find_hw_queue_mut(write.hw_queue.0);
         let Some(logs) = queue.and_then(|queue| queue.logs.as_mut()) else { return };
         match write.log {
             NativeFenceLogType::Waits => logs.waits.write(write),
@@ -37,8 +37,8 @@ impl<M: Miniport> Kernel<M> {
 
     /// Looks at what the logs of a queue name, or of every queue of an engine (FEN-125).
     pub(super) fn read_logs(&mut self, engine: EngineId, hw_queue: Option<HwQueueId>, effects: &mut Effects) {
-        let of_engine = self.vidsch.hw_queues.iter().filter(|(_, queue)| {
-            queue.logs.is_some() && self.vidsch.contexts[queue.context].engine == engine
+        let of_engine = self.vidsch.hw_queues().iter().filter(|(_, queue)| {
+            queue.logs.is_some() && self.vidsch.contexts()[queue.context].engine == engine
         });
         let all = of_engine.map(|(id, _)| id);
         let queues: Vec<u32> = all.filter(|id| hw_queue.is_none_or(|queue| queue.0 == *id)).collect();
@@ -52,7 +52,7 @@ impl<M: Miniport> Kernel<M> {
     }
 
     fn read_log(&mut self, engine: EngineId, id: u32, log: NativeFenceLogType, effects: &mut Effects) {
-        let Some(queue) = self.vidsch.hw_queues.get_mut(id) else { return };
+        let Some(queue) = self.vidsch.find_hw_queue_mut(id) else { return };
         let (process, handle) = (queue.process, queue.handle);
         let Some(logs) = queue.logs.as_mut() else { return };
         let buffer = match log {

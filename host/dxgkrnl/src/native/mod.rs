@@ -38,20 +38,20 @@ use crate::ddi::{LocalNativeFenceId, NativeFenceId, NativeFenceStorage};
 #[derive(Default, Serialize, Deserialize)]
 pub(crate) struct NativeFences {
     /// By object.
-    pub fences: BTreeMap<u32, NativeFence>,
+    fences: BTreeMap<u32, NativeFence>,
     /// Objects by global handle.
-    pub globals: BTreeMap<NativeFenceId, u32>,
+    globals: BTreeMap<NativeFenceId, u32>,
     handles: u64,
     storage: Storage,
     /// Objects whose waits are others than their MonitoredValue says.
     dirty: BTreeSet<u32>,
     /// Objects that an engine stored above the MonitoredValue, and no interrupt told of since.
-    pub written: BTreeSet<u32>,
+    written: BTreeSet<u32>,
     /// Cross-adapter fences that an engine stored to, with its adapter if it has them natively: the others are to be told.
     untold: VecDeque<(u32, Option<u32>)>,
     /// Global handles that ended while callbacks were worked off: those behind were made before the driver knew.
     #[serde(skip)]
-    pub ended: alloc::vec::Vec<NativeFenceId>,
+    ended: alloc::vec::Vec<NativeFenceId>,
 }
 
 /// What the object of a native fence has beside its value.
@@ -89,6 +89,21 @@ pub(crate) struct NewFence {
 }
 
 impl NativeFences {
+    /// By object.
+    pub fn fences(&self) -> &BTreeMap<u32, NativeFence> {
+        &self.fences
+    }
+
+    /// Objects that an engine stored above the MonitoredValue, and no interrupt told of since.
+    pub fn written(&self) -> &BTreeSet<u32> {
+        &self.written
+    }
+
+    /// Callbacks are processed: all that is named from here on was made afterwards.
+    pub fn forget_ended(&mut self) {
+        self.ended.clear();
+    }
+
     /// No engine is to be told of another monitored value.
     pub fn is_settled(&self) -> bool {
         self.dirty.is_empty()

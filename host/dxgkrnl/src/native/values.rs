@@ -23,14 +23,14 @@ use crate::tdr::bugcheck::VIDEO_SCHEDULER_INTERNAL_ERROR;
 impl<M: Miniport> Kernel<M> {
     /// The waits on an object changed.
     pub(crate) fn mark_monitored(&mut self, object: u32) {
-        if self.sync.objects.is_watched(object) && self.native.fences.contains_key(&object) {
+        if self.sync.objects().is_watched(object) && self.native.fences.contains_key(&object) {
             self.native.dirty.insert(object);
         }
     }
 
     fn wanted_monitored_value(&self, object: u32) -> u64 {
         let least =
-            self.sync.objects.least_waited(object).into_iter().chain(self.awaited_progress(object)).min();
+            self.sync.objects().least_waited(object).into_iter().chain(self.awaited_progress(object)).min();
         least.map_or(u64::MAX, |value| value - 1)
     }
 
@@ -41,11 +41,11 @@ impl<M: Miniport> Kernel<M> {
         while let Some(object) = self.native.dirty.pop_first() {
             let wanted = self.wanted_monitored_value(object);
             let Some(fence) = self.native.fences.get_mut(&object) else { continue };
-            if fence.cross_adapter || self.sync.objects.is_poisoned(object) {
+            if fence.cross_adapter || self.sync.objects().is_poisoned(object) {
                 continue;
             }
             for (adapter, place) in &mut fence.adapters {
-                if place.monitored_value != wanted && !self.tdr.stopped_adapters.contains(adapter) {
+                if place.monitored_value != wanted && !self.tdr.stopped_adapters().contains(adapter) {
                     place.monitored_value = wanted;
                     updates.push((place.fence, wanted));
                     updated.push(object);
@@ -76,11 +76,11 @@ impl<M: Miniport> Kernel<M> {
     /// whose memory the kernel has written - to look at its waits only (FEN-112, FEN-117).
     #[inline]
     pub(crate) fn update_current_value(&mut self, object: u32, effects: &mut Effects) {
-        if !self.sync.objects.is_watched(object) {
+        if !self.sync.objects().is_watched(object) {
             return;
         }
         let Some(fence) = self.native.fences.get(&object) else { return };
-        let notification_only = fence.cross_adapter && !self.sync.objects.is_poisoned(object);
+        let notification_only = fence.cross_adapter && !self.sync.objects().is_poisoned(object);
         self.tell_current_value(object, None, notification_only, effects);
     }
 
@@ -89,7 +89,7 @@ impl<M: Miniport> Kernel<M> {
     pub(crate) fn propagate_current_value(&mut self, object: u32, from: Option<u32>, effects: &mut Effects) {
         if self.native.fences.get(&object).is_some_and(|fence| fence.cross_adapter) {
             self.native.untold.push_back((object, from));
-            if !self.vidsch.working_off {
+            if !self.vidsch.is_in_callbacks() {
                 self.tell_other_adapters(effects);
             }
         }
@@ -98,9 +98,9 @@ impl<M: Miniport> Kernel<M> {
     pub(crate) fn tell_other_adapters(&mut self, effects: &mut Effects) {
         while let Some((object, from)) = self.native.untold.pop_front() {
             // What is called back in answer stands behind those that are to be told already.
-            let outer = core::mem::replace(&mut self.vidsch.working_off, true);
+            let outer = self.vidsch.set_in_callbacks(true);
             self.tell_current_value(object, from, true, effects);
-            self.vidsch.working_off = outer;
+            self.vidsch.set_in_callbacks(outer);
         }
     }
 
@@ -121,13 +121,12 @@ impl<M: Miniport> Kernel<M> {
         notification_only: bool,
         effects: &mut Effects,
     ) {
-        let value = self.sync.objects.value(object);
+        let value = self.sync.objects().value(object);
         let fence = &self.native.fences[&object];
-        let always_signaled = self.sync.objects.is_poisoned(object);
-        let told = fence
-            .adapters
-            .iter()
-            .filter(|(adapter, _)| Some(**adapter) != except && !self.tdr.stopped_adapters.contains(adapter));
+        let always_signaled = self.sync.objects().is_poisoned(object);
+        let told = fence.adapters.iter().filter(|(adapter, _)| {
+            Some(**adapter) != except && !self.tdr.stopped_adapters().contains(adapter)
+        });
         let updates: Vec<_> = told
             .map(|(_, place)| CurrentValueUpdate {
                 fence: place.fence,
@@ -137,7 +136,7 @@ impl<M: Miniport> Kernel<M> {
             })
             .collect();
         for adapter in fence.adapters.keys() {
-            self.vidsch.in_flight.expect_hw_progress(*adapter, self.now);
+            self.vidsch.in_flight_mut().expect_hw_progress(*adapter, self.now);
         }
         if !updates.is_empty() {
             self.with_miniport(effects, |miniport, now, callbacks| {
@@ -148,12 +147,12 @@ impl<M: Miniport> Kernel<M> {
 
     /// A device is in error: the native fences that it may signal are signaled for ever (FEN-111).
     pub(crate) fn always_signal_native_fences(&mut self, device: u32, effects: &mut Effects) {
-        if self.tdr.stopped_adapters.contains(&self.processes.devices[device].adapter) {
+        if self.tdr.stopped_adapters().contains(&self.processes.devices()[device].adapter) {
             return;
         }
         let may_signal = |(open, object): &(u32, u32)| {
             let is_native = self.native.of_open(*object, *open).is_some();
-            is_native && !self.sync.opens[*open].flags.contains(SyncObjectFlags::NO_SIGNAL)
+            is_native && !self.sync.opens()[*open].flags.contains(SyncObjectFlags::NO_SIGNAL)
         };
         let opens = self.opens_of_device(device);
         let objects: Vec<u32> = opens.into_iter().filter(may_signal).map(|(_, object)| object).collect();
@@ -167,7 +166,7 @@ impl<M: Miniport> Kernel<M> {
 
     /// An engine stored to a fence: who looks at its waits, and when.
     pub(crate) fn written_by_gpu(&mut self, open: u32, object: u32, adapter: u32, value: u64) {
-        let process = self.sync.opens[open].process;
+        let process = self.sync.opens()[open].process;
         match self.native.of_open(object, open).and_then(|fence| fence.adapters.get(&adapter)) {
             Some(place) if value > place.monitored_value => {
                 self.native.written.insert(object);
@@ -175,8 +174,8 @@ impl<M: Miniport> Kernel<M> {
             Some(_) => {}
             None => {
                 self.process_mut(process).written.push(object);
-                if self.sync.objects[object].flags.contains(SyncObjectFlags::SHARED) {
-                    self.sync.wrote_shared.insert(process);
+                if self.sync.objects()[object].flags.contains(SyncObjectFlags::SHARED) {
+                    self.sync.note_shared_writes(process);
                 }
             }
         }

@@ -13,7 +13,7 @@ use crate::error::{CallResult, Refusal, invalid, refuse};
 use crate::history::Ending;
 use crate::kernel::Kernel;
 use crate::process::Device;
-use crate::process::{Local, Process};
+use crate::process::{HandleTarget, Process};
 
 /// `D3DKMT_DEVICESTATE_TYPE`.
 mod state_type {
@@ -27,7 +27,7 @@ impl<M: Miniport> Kernel<M> {
     /// One handle for each adapter that the process has and that is not stopped, or none at all if they do not fit (W-289, W-290).
     pub(crate) fn enum_adapters(&mut self, process: ProcessId, capacity: u32) -> CallResult {
         let shown = |ordinal: &u32| {
-            !self.tdr.stopped_adapters.contains(ordinal) && self.has_adapter(process, *ordinal)
+            !self.tdr.stopped_adapters().contains(ordinal) && self.has_adapter(process, *ordinal)
         };
         let shown: Vec<u32> = (0..self.config.adapters.len() as u32).filter(shown).collect();
         let count = shown.len();
@@ -38,7 +38,7 @@ impl<M: Miniport> Kernel<M> {
         let mut adapters = Vec::with_capacity(count);
         for ordinal in shown {
             let luid = self.config.adapters[ordinal as usize].luid;
-            match self.insert_handle(process, Local::Adapter(ordinal)) {
+            match self.insert_handle(process, HandleTarget::Adapter(ordinal)) {
                 Ok(handle) => adapters.push(Adapter { handle, luid, sources: 0 }),
                 Err(refusal) => {
                     for adapter in adapters {
@@ -58,7 +58,7 @@ impl<M: Miniport> Kernel<M> {
             return invalid(format!("there is no adapter with LUID {luid} for this process"));
         };
         self.require_started(ordinal)?;
-        Ok(Reply::Adapter(self.insert_handle(process, Local::Adapter(ordinal))?))
+        Ok(Reply::Adapter(self.insert_handle(process, HandleTarget::Adapter(ordinal))?))
     }
 
     /// Closing the last handle of an adapter destroys the process's devices on it.
@@ -72,7 +72,7 @@ impl<M: Miniport> Kernel<M> {
         self.process_mut(process).handles.remove(adapter);
         if self.process(process).opens_of_adapter(ordinal) == 0 {
             let devices = self.process(process).handles_where(
-                |local| matches!(local, Local::Device(device) if self.processes.devices[*device].adapter == ordinal),
+                |local| matches!(local, HandleTarget::Device(device) if self.processes.devices[*device].adapter == ordinal),
             );
             for device in devices {
                 self.destroy_device(process, device, effects)?;
@@ -115,7 +115,7 @@ impl<M: Miniport> Kernel<M> {
             page_fault: d3dkmt::PageFaultState::default(),
         };
         let id = self.processes.devices.insert(device);
-        match self.insert_handle(process, Local::Device(id)) {
+        match self.insert_handle(process, HandleTarget::Device(id)) {
             Ok(handle) => {
                 self.processes.devices[id].handle = handle;
                 Ok(Reply::Device(handle))
@@ -138,19 +138,24 @@ impl<M: Miniport> Kernel<M> {
         let before = self.past.begin(Ending::Device);
         for child in core::mem::take(&mut self.processes.devices[id].children) {
             match self.process(process).handles.get(child) {
-                Some(Local::Context(_)) => self.destroy_context(process, child, effects)?,
+                Some(HandleTarget::Context(_)) => self.destroy_context(process, child, effects)?,
                 // A progress fence goes with its hardware queue.
-                Some(Local::Sync(_)) if self.is_progress_fence(process, child) => Reply::None,
-                Some(Local::Sync(_)) => self.destroy_sync_object(process, child, effects)?,
-                Some(Local::PagingQueue(_)) => self.destroy_paging_queue(process, child, effects)?,
-                Some(Local::Resource(_)) => self.end_resource(process, child),
-                Some(Local::Allocation(_)) => self.end_allocation(process, child),
-                Some(Local::Adapter(_) | Local::Device(_) | Local::HwQueue(_) | Local::KeyedMutex(_))
+                Some(HandleTarget::Sync(_)) if self.is_progress_fence(process, child) => Reply::None,
+                Some(HandleTarget::Sync(_)) => self.destroy_sync_object(process, child, effects)?,
+                Some(HandleTarget::PagingQueue(_)) => self.destroy_paging_queue(process, child, effects)?,
+                Some(HandleTarget::Resource(_)) => self.end_resource(process, child),
+                Some(HandleTarget::Allocation(_)) => self.end_allocation(process, child),
+                Some(
+                    HandleTarget::Adapter(_)
+                    | HandleTarget::Device(_)
+                    | HandleTarget::HwQueue(_)
+                    | HandleTarget::KeyedMutex(_),
+                )
                 | None => Reply::None,
             };
         }
         self.abandon_mutexes(process, device, effects);
-        self.past.ending = before;
+        self.past.set_ending(before);
         self.end_cpu_events_and_kmd_device(id, effects);
         self.process_mut(process).handles.remove(device);
         let device = self.processes.devices.remove(id).expect("a handle names a live device");
@@ -176,7 +181,7 @@ impl<M: Miniport> Kernel<M> {
 
     pub(crate) fn adapter(&self, process: ProcessId, handle: Handle) -> Result<u32, Refusal> {
         match self.process(process).handles.get(handle) {
-            Some(Local::Adapter(ordinal)) => Ok(ordinal),
+            Some(HandleTarget::Adapter(ordinal)) => Ok(ordinal),
             _ => invalid(format!("{handle} is no adapter handle of this process")),
         }
     }
@@ -201,7 +206,11 @@ impl<M: Miniport> Kernel<M> {
         refuse(NtStatus::DEVICE_REMOVED, why)
     }
 
-    pub(crate) fn insert_handle(&mut self, process: ProcessId, local: Local) -> Result<Handle, Refusal> {
+    pub(crate) fn insert_handle(
+        &mut self,
+        process: ProcessId,
+        local: HandleTarget,
+    ) -> Result<Handle, Refusal> {
         match self.process_mut(process).handles.insert(local) {
             Some(handle) => Ok(handle),
             None => refuse(
@@ -217,7 +226,7 @@ impl Process {
     #[inline]
     pub(crate) fn device(&self, handle: Handle) -> Result<u32, Refusal> {
         match self.handles.get(handle) {
-            Some(Local::Device(device)) => Ok(device),
+            Some(HandleTarget::Device(device)) => Ok(device),
             _ => invalid(format!("{handle} is no device handle of this process")),
         }
     }

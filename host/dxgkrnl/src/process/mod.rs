@@ -30,13 +30,48 @@ use crate::{Nanos, ProcessId, VmId};
 /// Processes, and the devices that they have.
 #[derive(Default, Serialize, Deserialize)]
 pub(crate) struct Processes {
-    pub(crate) by_id: BTreeMap<ProcessId, Process>,
-    pub(crate) devices: Slab<Device>,
+    by_id: BTreeMap<ProcessId, Process>,
+    devices: Slab<Device>,
+}
+
+impl Processes {
+    #[inline]
+    pub fn get(&self, id: ProcessId) -> Option<&Process> {
+        self.by_id.get(&id)
+    }
+
+    #[inline]
+    pub fn get_mut(&mut self, id: ProcessId) -> Option<&mut Process> {
+        self.by_id.get_mut(&id)
+    }
+
+    pub fn insert(&mut self, id: ProcessId, process: Process) {
+        self.by_id.insert(id, process);
+    }
+
+    pub fn remove(&mut self, id: ProcessId) {
+        self.by_id.remove(&id);
+    }
+
+    #[inline]
+    pub fn device_mut(&mut self, id: u32) -> &mut Device {
+        &mut self.devices[id]
+    }
+
+    #[inline]
+    pub fn by_id(&self) -> &BTreeMap<ProcessId, Process> {
+        &self.by_id
+    }
+
+    #[inline]
+    pub fn devices(&self) -> &Slab<Device> {
+        &self.devices
+    }
 }
 
 /// What a local handle stands for: a position in one of the kernel's tables.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub(crate) enum Local {
+pub(crate) enum HandleTarget {
     /// Ordinal of the adapter.
     Adapter(u32),
     Device(u32),
@@ -64,22 +99,26 @@ const OPEN_BITS: u32 = 29;
 
 const OBJECT_BITS: u32 = REFERENT_BITS - OPEN_BITS;
 
-impl Referent for Local {
+impl Referent for HandleTarget {
     fn pack(self) -> Option<(u64, u64)> {
         let (kind, bits) = match self {
-            Local::Adapter(index) => (1, u64::from(index)),
-            Local::Device(index) => (2, u64::from(index)),
-            Local::Context(index) => (3, u64::from(index)),
+            HandleTarget::Adapter(index) => (1, u64::from(index)),
+            HandleTarget::Device(index) => (2, u64::from(index)),
+            HandleTarget::Context(index) => (3, u64::from(index)),
             // Half a billion objects do not fit any host: their tables alone are 60 GB.
-            Local::Sync(SyncRef { open, object }) if open >> OPEN_BITS != 0 || object >> OBJECT_BITS != 0 => {
+            HandleTarget::Sync(SyncRef { open, object })
+                if open >> OPEN_BITS != 0 || object >> OBJECT_BITS != 0 =>
+            {
                 return None;
             }
-            Local::Sync(SyncRef { open, object }) => (4, u64::from(object) << OPEN_BITS | u64::from(open)),
-            Local::KeyedMutex(index) => (5, u64::from(index)),
-            Local::HwQueue(index) => (6, u64::from(index)),
-            Local::PagingQueue(index) => (7, u64::from(index)),
-            Local::Resource(index) => (8, u64::from(index)),
-            Local::Allocation(index) => (9, u64::from(index)),
+            HandleTarget::Sync(SyncRef { open, object }) => {
+                (4, u64::from(object) << OPEN_BITS | u64::from(open))
+            }
+            HandleTarget::KeyedMutex(index) => (5, u64::from(index)),
+            HandleTarget::HwQueue(index) => (6, u64::from(index)),
+            HandleTarget::PagingQueue(index) => (7, u64::from(index)),
+            HandleTarget::Resource(index) => (8, u64::from(index)),
+            HandleTarget::Allocation(index) => (9, u64::from(index)),
         };
         Some((kind, bits))
     }
@@ -88,18 +127,18 @@ impl Referent for Local {
     fn unpack(kind: u64, bits: u64) -> Option<Self> {
         let index = bits as u32;
         Some(match kind {
-            1 => Local::Adapter(index),
-            2 => Local::Device(index),
-            3 => Local::Context(index),
+            1 => HandleTarget::Adapter(index),
+            2 => HandleTarget::Device(index),
+            3 => HandleTarget::Context(index),
             4 => {
                 let open = (bits & ((1 << OPEN_BITS) - 1)) as u32;
-                Local::Sync(SyncRef { open, object: (bits >> OPEN_BITS) as u32 })
+                HandleTarget::Sync(SyncRef { open, object: (bits >> OPEN_BITS) as u32 })
             }
-            5 => Local::KeyedMutex(index),
-            6 => Local::HwQueue(index),
-            7 => Local::PagingQueue(index),
-            8 => Local::Resource(index),
-            9 => Local::Allocation(index),
+            5 => HandleTarget::KeyedMutex(index),
+            6 => HandleTarget::HwQueue(index),
+            7 => HandleTarget::PagingQueue(index),
+            8 => HandleTarget::Resource(index),
+            9 => HandleTarget::Allocation(index),
             _ => return None,
         })
     }
@@ -110,7 +149,7 @@ pub(crate) struct Process {
     pub vm: VmId,
     pub pid: u32,
     pub name: String,
-    pub handles: HandleTable<Local>,
+    pub handles: HandleTable<HandleTarget>,
     pub slots: Slots,
     /// Pending CPU waits by the guest's name for them.
     pub waits: Names,
@@ -168,11 +207,47 @@ impl Process {
 
     /// How many handles of this adapter the process has open.
     pub fn opens_of_adapter(&self, adapter: u32) -> usize {
-        self.handles.iter().filter(|(_, local)| *local == Local::Adapter(adapter)).count()
+        self.handles.iter().filter(|(_, local)| *local == HandleTarget::Adapter(adapter)).count()
     }
 
     /// Handles of the given kind, in order.
-    pub fn handles_where(&self, wanted: impl Fn(&Local) -> bool) -> Vec<Handle> {
+    pub fn handles_where(&self, wanted: impl Fn(&HandleTarget) -> bool) -> Vec<Handle> {
         self.handles.iter().filter(|(_, local)| wanted(local)).map(|(handle, _)| handle).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{HandleTarget, OBJECT_BITS, OPEN_BITS, SyncRef};
+    use crate::process::handles::{HandleTable, Referent};
+
+    #[test]
+    fn what_a_handle_stands_for_comes_back_as_it_went_in() {
+        let (open_most, object_most) = ((1 << OPEN_BITS) - 1, (1_u64 << OBJECT_BITS) as u32 - 1);
+        let mut table = HandleTable::new(100);
+        for index in [0, 1, u32::MAX] {
+            for local in [
+                HandleTarget::Adapter,
+                HandleTarget::Device,
+                HandleTarget::Context,
+                HandleTarget::KeyedMutex,
+                HandleTarget::HwQueue,
+            ] {
+                let handle = table.insert(local(index)).unwrap();
+                assert_eq!(table.get(handle), Some(local(index)));
+            }
+            let handle = table.insert(HandleTarget::PagingQueue(index)).unwrap();
+            assert_eq!(table.remove(handle), Some(HandleTarget::PagingQueue(index)));
+            assert_eq!((table.get(handle), table.remove(handle)), (None, None));
+        }
+        for (open, object) in [(0, 0), (open_most, 0), (0, object_most), (open_most, object_most)] {
+            let local = HandleTarget::Sync(SyncRef { open, object });
+            let handle = table.insert(local).unwrap();
+            assert_eq!(table.get(handle), Some(local));
+        }
+        for (open, object) in [(open_most + 1, 0), (0, object_most + 1)] {
+            let too_high = HandleTarget::Sync(SyncRef { open, object });
+            assert_eq!((too_high.pack(), table.insert(too_high)), (None, None));
+        }
     }
 }

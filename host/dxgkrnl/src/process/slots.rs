@@ -93,33 +93,3 @@ impl Slots {
         *self.owners.get(usize::try_from(offset / SLOT_BYTES).ok()?)?
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::{Local, OBJECT_BITS, OPEN_BITS, SyncRef};
-    use crate::process::handles::{HandleTable, Referent};
-
-    #[test]
-    fn what_a_handle_stands_for_comes_back_as_it_went_in() {
-        let (open_most, object_most) = ((1 << OPEN_BITS) - 1, (1_u64 << OBJECT_BITS) as u32 - 1);
-        let mut table = HandleTable::new(100);
-        for index in [0, 1, u32::MAX] {
-            for local in [Local::Adapter, Local::Device, Local::Context, Local::KeyedMutex, Local::HwQueue] {
-                let handle = table.insert(local(index)).unwrap();
-                assert_eq!(table.get(handle), Some(local(index)));
-            }
-            let handle = table.insert(Local::PagingQueue(index)).unwrap();
-            assert_eq!(table.remove(handle), Some(Local::PagingQueue(index)));
-            assert_eq!((table.get(handle), table.remove(handle)), (None, None));
-        }
-        for (open, object) in [(0, 0), (open_most, 0), (0, object_most), (open_most, object_most)] {
-            let local = Local::Sync(SyncRef { open, object });
-            let handle = table.insert(local).unwrap();
-            assert_eq!(table.get(handle), Some(local));
-        }
-        for (open, object) in [(open_most + 1, 0), (0, object_most + 1)] {
-            let too_high = Local::Sync(SyncRef { open, object });
-            assert_eq!((too_high.pack(), table.insert(too_high)), (None, None));
-        }
-    }
-}

@@ -113,11 +113,23 @@ pub(crate) struct Named {
 #[derive(Serialize, Deserialize)]
 pub(crate) struct Sharing {
     /// Global (shared) handles of legacy objects and keyed mutexes.
-    pub(crate) globals: HandleTable<Global>,
-    pub shares: BTreeMap<ShareToken, Share>,
+    globals: HandleTable<Global>,
+    shares: BTreeMap<ShareToken, Share>,
     /// Names as [`folded`].
-    pub names: BTreeMap<(VmId, String), Named>,
-    pub of_vm: BTreeMap<VmId, usize>,
+    names: BTreeMap<(VmId, String), Named>,
+    of_vm: BTreeMap<VmId, usize>,
+}
+
+impl Sharing {
+    #[inline]
+    pub fn shares(&self) -> &BTreeMap<ShareToken, Share> {
+        &self.shares
+    }
+
+    #[inline]
+    pub fn names(&self) -> &BTreeMap<(VmId, String), Named> {
+        &self.names
+    }
 }
 
 impl Default for Sharing {

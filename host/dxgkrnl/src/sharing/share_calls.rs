@@ -14,7 +14,7 @@ use crate::ddi::Miniport;
 use crate::effects::Effects;
 use crate::error::{CallResult, Refusal, invalid, refuse};
 use crate::kernel::Kernel;
-use crate::process::Local;
+use crate::process::HandleTarget;
 use crate::sync::mapping::Mapping;
 use crate::sync::waits::WaitItem;
 use crate::sync::{check_flags, is_mapped};
@@ -55,8 +55,8 @@ impl<M: Miniport> Kernel<M> {
 
     /// The last local handle may be gone: the global one goes with it, whatever packets still name the object.
     pub(crate) fn end_global_of(&mut self, object: u32) {
-        if !self.sync.objects[object].is_open()
-            && let Some(global) = self.sync.objects.take_global(object)
+        if !self.sync.objects()[object].is_open()
+            && let Some(global) = self.sync.take_global(object)
         {
             self.end_global(global);
         }
@@ -73,7 +73,7 @@ impl<M: Miniport> Kernel<M> {
             Some(Global::Sync(object)) if self.is_of_vm(object, self.process(process).vm) => object,
             _ => return invalid(format!("{shared} is no global handle of a synchronization object")),
         };
-        self.require_started(self.sync.objects[object].adapter)?;
+        self.require_started(self.sync.objects()[object].adapter)?;
         Ok(Reply::SyncObject(self.open_object(
             process,
             None,
@@ -86,8 +86,8 @@ impl<M: Miniport> Kernel<M> {
 
     /// An object with a global handle has an open, and all its opens are of one VM.
     fn is_of_vm(&self, object: u32, vm: VmId) -> bool {
-        let open = self.sync.objects[object].opens().next().map(|open| self.sync.opens[open].process);
-        open.and_then(|process| self.processes.by_id.get(&process)).is_some_and(|process| process.vm == vm)
+        let open = self.sync.objects()[object].opens().next().map(|open| self.sync.opens()[open].process);
+        open.and_then(|process| self.processes.get(process)).is_some_and(|process| process.vm == vm)
     }
 
     // NT handles.
@@ -120,10 +120,10 @@ impl<M: Miniport> Kernel<M> {
 
     fn shareable_alone(&self, process: ProcessId, handle: Handle) -> Result<Shared, Refusal> {
         match self.process(process).handles.get(handle) {
-            Some(Local::KeyedMutex(_)) => {
+            Some(HandleTarget::KeyedMutex(_)) => {
                 invalid(format!("{handle} is a keyed mutex: it is shared with an allocation only (FEN-066)"))
             }
-            Some(Local::Resource(_) | Local::Allocation(_)) => {
+            Some(HandleTarget::Resource(_) | HandleTarget::Allocation(_)) => {
                 Ok(Shared::Resource(self.shareable_resource(process, handle)?))
             }
             _ => Ok(Shared::Sync(self.shareable_object(process, handle)?)),
@@ -139,11 +139,11 @@ impl<M: Miniport> Kernel<M> {
     ) -> Result<Shared, Refusal> {
         let resource = self.shareable_resource(process, resource)?;
         let (_, mutex_index) = self.keyed_mutex(process, mutex)?;
-        if self.keyed.mutexes[mutex_index].global.is_some() {
+        if self.keyed.mutexes()[mutex_index].global.is_some() {
             return invalid(format!("{mutex} was not created with NtSecuritySharing"));
         }
         let object = self.shareable_object(process, sync)?;
-        let object_type = self.sync.objects[object].object_type;
+        let object_type = self.sync.objects()[object].object_type;
         if is_mapped(object_type) {
             return invalid(format!(
                 "{sync} is a {}: with an allocation goes a type without a value in memory",
@@ -156,7 +156,7 @@ impl<M: Miniport> Kernel<M> {
     fn shareable_object(&self, process: ProcessId, handle: Handle) -> Result<u32, Refusal> {
         let (_, object) = self.sync_object(process, handle)?;
         let nt_shared = SyncObjectFlags::SHARED | SyncObjectFlags::NT_SECURITY_SHARING;
-        if !self.sync.objects[object].flags.contains(nt_shared) {
+        if !self.sync.objects()[object].flags.contains(nt_shared) {
             return invalid(format!("{handle} was not created with Shared and NtSecuritySharing"));
         }
         Ok(object)
@@ -198,7 +198,7 @@ impl<M: Miniport> Kernel<M> {
         match vm {
             VmId::HOST => name == HOST_NAME,
             vm => {
-                name != HOST_NAME && self.guests.vms.get(&vm).is_some_and(|known| known.config.name == name)
+                name != HOST_NAME && self.guests.vms().get(&vm).is_some_and(|known| known.config.name == name)
             }
         }
     }
@@ -227,13 +227,13 @@ impl<M: Miniport> Kernel<M> {
         });
         self.sharing.shares.insert(token, Share { what, vm, access: granted(desired_access), name });
         if let Shared::Sync(object) | Shared::Guarded { sync: object, .. } = what {
-            self.sync.objects.hold(object);
+            self.sync.hold(object);
         }
         if let Shared::Resource(resource) | Shared::Guarded { resource, .. } = what {
-            self.vidmm.memory.resources[resource].shares += 1;
+            self.vidmm.resource_mut(resource).shares += 1;
         }
         if let Shared::Guarded { mutex, .. } = what {
-            self.keyed.mutexes[mutex].shares += 1;
+            self.keyed.add_share(mutex);
         }
         Ok(Reply::None)
     }
@@ -241,11 +241,11 @@ impl<M: Miniport> Kernel<M> {
     /// An NT handle is gone: what it was of may be, too.
     fn release_shared(&mut self, what: Shared, effects: &mut Effects) {
         if let Shared::Guarded { mutex, .. } = what {
-            self.keyed.mutexes[mutex].shares -= 1;
+            self.keyed.remove_share(mutex);
             self.drop_mutex_if_unused(mutex);
         }
         if let Shared::Resource(resource) | Shared::Guarded { resource, .. } = what {
-            self.vidmm.memory.resources[resource].shares -= 1;
+            self.vidmm.resource_mut(resource).shares -= 1;
             self.drop_resource_if_unused(resource);
         }
         if let Shared::Sync(object) | Shared::Guarded { sync: object, .. } = what {
@@ -267,7 +267,7 @@ impl<M: Miniport> Kernel<M> {
         let (object, rights) = self.shared_sync_object(process, token)?;
         require_readable(rights)?;
         let (object_type, adapter) =
-            (self.sync.objects[object].object_type, self.sync.objects[object].adapter);
+            (self.sync.objects()[object].object_type, self.sync.objects()[object].adapter);
         // What sharing it was created with is not asked again of the opener (W-145).
         if flags.contains(SyncObjectFlags::SIGNAL_BY_KMD) {
             return invalid("SignalByKmd is for who creates the object: the driver signals one event");
@@ -282,8 +282,8 @@ impl<M: Miniport> Kernel<M> {
                 }
             }
             Some(device) => {
-                let crosses = self.sync.objects[object].flags.contains(SyncObjectFlags::CROSS_ADAPTER);
-                let own = self.processes.devices[device].adapter;
+                let crosses = self.sync.objects()[object].flags.contains(SyncObjectFlags::CROSS_ADAPTER);
+                let own = self.processes.devices()[device].adapter;
                 if own != adapter && !crosses {
                     return invalid("the shared object is on another adapter and has no CrossAdapter");
                 }
@@ -378,8 +378,8 @@ impl<M: Miniport> Kernel<M> {
 
     /// The adapter that an item of a wait is on: that of its open, while it has one.
     pub(crate) fn adapter_of(&self, item: &WaitItem) -> u32 {
-        let open = item.open.and_then(|open| self.sync.opens.get(open));
-        open.map_or_else(|| self.sync.objects[item.object].adapter, |open| open.adapter)
+        let open = item.open.and_then(|open| self.sync.opens().get(open));
+        open.map_or_else(|| self.sync.objects()[item.object].adapter, |open| open.adapter)
     }
 
     /// What is counted twice and does not agree.
@@ -406,8 +406,8 @@ impl<M: Miniport> Kernel<M> {
         };
         let of_mutex =
             |index: u32| shares_of(&|what| matches!(what, Shared::Guarded { mutex, .. } if mutex == index));
-        if self.vidmm.memory.resources.iter().any(|(index, one)| one.shares != of_resource(index))
-            || self.keyed.mutexes.iter().any(|(index, one)| one.shares != of_mutex(index))
+        if self.vidmm.memory().resources.iter().any(|(index, one)| one.shares != of_resource(index))
+            || self.keyed.mutexes().iter().any(|(index, one)| one.shares != of_mutex(index))
         {
             return Some("the NT handles of a resource or of a keyed mutex");
         }
@@ -415,8 +415,8 @@ impl<M: Miniport> Kernel<M> {
         if !kept.eq(names.iter().map(|(key, handles)| (key, *handles))) {
             return Some("the names of shared objects");
         }
-        let sync = self.sync.objects.iter().filter(|(_, object)| object.global().is_some()).count();
-        (self.sharing.globals.len() != sync + self.keyed.globals() + self.vidmm.memory.globals())
+        let sync = self.sync.objects().iter().filter(|(_, object)| object.global().is_some()).count();
+        (self.sharing.globals.len() != sync + self.keyed.globals() + self.vidmm.memory().globals())
             .then_some("the global handles")
     }
 }

@@ -17,7 +17,7 @@ use crate::vidsch::{Packet, Queue, Signal};
 impl<M: Miniport> Kernel<M> {
     /// The head of a queue is a packet that takes objects: true if it did.
     pub(crate) fn try_acquire(&mut self, queue: u32, effects: &mut Effects) -> bool {
-        let state = &self.vidsch.queues[queue];
+        let state = &self.vidsch.queues()[queue];
         let Some(Packet::Acquire(acquire)) = state.packets.front() else { return false };
         let values_missing = acquire.wait.is_some_and(|wait| self.sync.waits.contains(wait));
         if !state.is_idle() || values_missing {
@@ -35,7 +35,8 @@ impl<M: Miniport> Kernel<M> {
 
     /// Whether everything that the head of this queue takes can be had now.
     fn can_acquire(&self, queue: u32) -> bool {
-        let Some(Packet::Acquire(Acquire { objects, .. })) = self.vidsch.queues[queue].packets.front() else {
+        let Some(Packet::Acquire(Acquire { objects, .. })) = self.vidsch.queues()[queue].packets.front()
+        else {
             return false;
         };
         let me = self.mutex_owner(queue);
@@ -50,14 +51,16 @@ impl<M: Miniport> Kernel<M> {
     }
 
     fn mutex_owner(&self, queue: u32) -> MutexOwner {
-        let Queue { process, context, .. } = self.vidsch.queues[queue];
-        MutexOwner { process, by: self.vidsch.contexts[context].handle }
+        let Queue { process, context, .. } = self.vidsch.queues()[queue];
+        MutexOwner { process, by: self.vidsch.contexts()[context].handle }
     }
 
     /// Takes what the head of this queue takes, and the packet out of the queue.
     fn acquire(&mut self, queue: u32, effects: &mut Effects) {
         let owner = self.mutex_owner(queue);
-        let Some(packet @ Packet::Acquire(_)) = self.vidsch.queues[queue].packets.pop_front() else { return };
+        let Some(packet @ Packet::Acquire(_)) = self.vidsch.queue_mut(queue).packets.pop_front() else {
+            return;
+        };
         self.process_mut(owner.process).queued_bytes -= packet.weight();
         let Packet::Acquire(acquire) = packet else { return };
         let by = self.orderer(queue);
@@ -82,7 +85,7 @@ impl<M: Miniport> Kernel<M> {
     }
 
     fn line_up(&mut self, queue: u32) {
-        let Some(Packet::Acquire(acquire)) = self.vidsch.queues[queue].packets.front_mut() else { return };
+        let Some(Packet::Acquire(acquire)) = self.vidsch.queue_mut(queue).packets.front_mut() else { return };
         let place = self.sync.legacy.arrivals;
         self.sync.legacy.arrivals += 1;
         (acquire.place, acquire.since) = (Some(place), self.now);
@@ -112,7 +115,7 @@ impl<M: Miniport> Kernel<M> {
         for queue in line {
             if self.can_acquire(queue) {
                 self.acquire(queue, effects);
-                self.vidsch.runnable.push_back(queue);
+                self.vidsch.wake_queue(queue);
             }
         }
     }
@@ -123,7 +126,7 @@ impl<M: Miniport> Kernel<M> {
         match state.kind {
             Kind::Mutex { owner } => self.release_mutex(object, owner, signal, effects),
             Kind::Semaphore { max_count } => self.count_up(object, max_count, signal, effects),
-            Kind::Notification { process, event } if self.processes.by_id.contains_key(&process) => {
+            Kind::Notification { process, event } if self.processes.by_id().contains_key(&process) => {
                 self.wake(process, event, NtStatus::SUCCESS, effects);
             }
             Kind::Notification { .. } => {}
@@ -219,7 +222,7 @@ impl<M: Miniport> Kernel<M> {
         }
         for (object, state) in &self.sync.legacy.objects {
             for (place, queue) in &state.line {
-                let head = self.vidsch.queues.get(*queue).and_then(|queue| queue.packets.front());
+                let head = self.vidsch.queues().get(*queue).and_then(|queue| queue.packets.front());
                 let Some(Packet::Acquire(acquire)) = head else { return Some("a line") };
                 if acquire.place != Some(*place) || !acquire.objects.contains(object) {
                     return Some("a place in a line");

@@ -12,7 +12,7 @@ use crate::ddi::{Edge, Miniport};
 use crate::effects::{Effects, FenceStore};
 use crate::error::{CallResult, Refusal, invalid, refuse};
 use crate::kernel::Kernel;
-use crate::process::{Local, Process, SyncRef};
+use crate::process::{HandleTarget, Process, SyncRef};
 use crate::sharing::Global;
 use crate::sync::mapping::Mapping;
 use crate::sync::object::SyncObject;
@@ -59,14 +59,14 @@ impl<M: Miniport> Kernel<M> {
         let device = self.active_device(process, device)?;
         let value = initial_value(info, legacy)?;
         check_flags(info.object_type, info.flags)?;
-        self.check_affinity(process, self.processes.devices[device].adapter, info.engine_affinity)?;
+        self.check_affinity(process, self.processes.devices()[device].adapter, info.engine_affinity)?;
         self.check_periodic(process, device, info)?;
         if is_mapped(info.object_type)
             && let Some(reply) = self.fence_memory_missing(process)?
         {
             return Ok(reply);
         }
-        let adapter = self.processes.devices[device].adapter;
+        let adapter = self.processes.devices()[device].adapter;
         let cpu_event = self.begin_cpu_event(process, device, info, effects)?;
         let object = self.new_object(info.object_type, info.flags, value, adapter);
         if let Err(refusal) = self.begin_notification(object, info) {
@@ -163,12 +163,12 @@ impl<M: Miniport> Kernel<M> {
             object,
             device: device.filter(|_| monitored),
             adapter: device
-                .map_or(self.sync.objects[object].adapter, |device| self.processes.devices[device].adapter),
+                .map_or(self.sync.objects[object].adapter, |device| self.processes.devices()[device].adapter),
             flags,
             slot: None,
             mapping,
         });
-        let handle = match self.insert_handle(process, Local::Sync(SyncRef { open, object })) {
+        let handle = match self.insert_handle(process, HandleTarget::Sync(SyncRef { open, object })) {
             Ok(handle) => handle,
             Err(refusal) => {
                 self.sync.opens.remove(open);
@@ -183,7 +183,7 @@ impl<M: Miniport> Kernel<M> {
         self.sync.opens[open].slot = slot;
         self.sync.objects.add_open(object, open, &self.sync.opens);
         if let Some(device) = self.sync.opens[open].device {
-            self.processes.devices[device].children.insert(handle);
+            self.processes.device_mut(device).children.insert(handle);
         }
         let mut gpu_address = 0;
         if let Some(slot) = slot {
@@ -218,7 +218,7 @@ impl<M: Miniport> Kernel<M> {
     /// Whether a handle is the progress fence of a hardware queue.
     pub(crate) fn is_progress_fence(&self, process: ProcessId, handle: Handle) -> bool {
         self.sync_object(process, handle)
-            .is_ok_and(|(_, object)| self.vidsch.progress_fences.contains_key(&object))
+            .is_ok_and(|(_, object)| self.vidsch.progress_fences().contains_key(&object))
     }
 
     /// Ends an open, whatever it is for.
@@ -234,7 +234,7 @@ impl<M: Miniport> Kernel<M> {
         let open = self.sync.opens.remove(id).expect("a handle names a live open");
         self.native_open_ended(id, &open);
         if let Some(device) = open.device {
-            self.processes.devices[device].children.remove(&handle);
+            self.processes.device_mut(device).children.remove(&handle);
         }
         self.sync.objects.remove_open(open.object, id, &self.sync.opens);
         self.remember_open(&open);
@@ -339,7 +339,7 @@ impl Process {
     #[inline]
     pub(crate) fn find_sync_object(&self, handle: Handle) -> Option<SyncRef> {
         match self.handles.get(handle) {
-            Some(Local::Sync(named)) => Some(named),
+            Some(HandleTarget::Sync(named)) => Some(named),
             _ => None,
         }
     }

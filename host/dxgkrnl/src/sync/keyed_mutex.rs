@@ -90,9 +90,9 @@ pub(crate) struct PendingAcquire {
 /// All of them, and the clock of absolute timeouts.
 #[derive(Default, Serialize, Deserialize)]
 pub(crate) struct KeyedMutexes {
-    pub mutexes: Slab<KeyedMutex>,
-    pub opens: Slab<MutexOpen>,
-    pub acquires: BTreeMap<u64, PendingAcquire>,
+    pub(super) mutexes: Slab<KeyedMutex>,
+    pub(super) opens: Slab<MutexOpen>,
+    pub(super) acquires: BTreeMap<u64, PendingAcquire>,
     pub(super) begun: u64,
     pub(super) relative: BTreeSet<(Nanos, u64)>,
     pub(super) absolute: BTreeSet<(i64, u64)>,
@@ -103,6 +103,28 @@ pub(crate) struct KeyedMutexes {
 pub(super) const UNIT_NS: u64 = 100;
 
 impl KeyedMutexes {
+    pub fn mutexes(&self) -> &Slab<KeyedMutex> {
+        &self.mutexes
+    }
+
+    pub fn opens(&self) -> &Slab<MutexOpen> {
+        &self.opens
+    }
+
+    /// Pending acquires, in the order in which they came.
+    pub fn acquires(&self) -> &BTreeMap<u64, PendingAcquire> {
+        &self.acquires
+    }
+
+    /// One more NT handle is of this mutex.
+    pub fn add_share(&mut self, mutex: u32) {
+        self.mutexes[mutex].shares += 1;
+    }
+
+    pub fn remove_share(&mut self, mutex: u32) {
+        self.mutexes[mutex].shares -= 1;
+    }
+
     /// The system's time at `now`.
     pub(super) fn system_time(&self, now: Nanos) -> i64 {
         let (utc, told) = self.clock;

@@ -14,7 +14,7 @@ use crate::ddi::Miniport;
 use crate::effects::Effects;
 use crate::error::{CallResult, Refusal, invalid, refuse};
 use crate::kernel::Kernel;
-use crate::process::Local;
+use crate::process::HandleTarget;
 use crate::sharing::{Global, Shared, require_readable};
 
 impl<M: Miniport> Kernel<M> {
@@ -68,7 +68,7 @@ impl<M: Miniport> Kernel<M> {
             );
         }
         let open = self.keyed.opens.insert(MutexOpen { process, handle: Handle::NULL, mutex });
-        match self.insert_handle(process, Local::KeyedMutex(open)) {
+        match self.insert_handle(process, HandleTarget::KeyedMutex(open)) {
             Ok(handle) => {
                 self.keyed.opens[open].handle = handle;
                 self.keyed.mutexes[mutex].opens += 1;
@@ -307,7 +307,7 @@ impl<M: Miniport> Kernel<M> {
     /// The open and the mutex that a handle of this process names.
     pub(crate) fn keyed_mutex(&self, process: ProcessId, handle: Handle) -> Result<(u32, u32), Refusal> {
         match self.process(process).handles.get(handle) {
-            Some(Local::KeyedMutex(open)) => Ok((open, self.keyed.opens[open].mutex)),
+            Some(HandleTarget::KeyedMutex(open)) => Ok((open, self.keyed.opens[open].mutex)),
             _ => invalid(format!("{handle} is no keyed mutex of this process")),
         }
     }
@@ -336,7 +336,7 @@ impl<M: Miniport> Kernel<M> {
         if timed != keyed.relative.len() + keyed.absolute.len() {
             return Some("the timeouts of acquires");
         }
-        for (id, process) in &self.processes.by_id {
+        for (id, process) in self.processes.by_id() {
             let opens = keyed.opens.iter().filter(|(_, open)| open.process == *id).count();
             let acquires = keyed.acquires.values().filter(|one| one.process == *id).count();
             if (process.keyed_mutexes, process.acquires.len()) != (opens, acquires) {

@@ -10,7 +10,7 @@ use crate::ProcessId;
 use crate::ddi::{EngineId, Miniport};
 use crate::error::{Refusal, invalid};
 use crate::kernel::Kernel;
-use crate::process::{Local, Slots};
+use crate::process::{HandleTarget, Slots};
 
 /// From the GPU address of a slot to its address in the CPU space of the model.
 const CPU_SPACE_OFFSET: u64 = 0x7F00_0000_0000 - Slots::GPU_BASE;
@@ -40,7 +40,7 @@ impl<M: Miniport> Kernel<M> {
 
     /// The open of a process's fence that an engine finds at an address, whatever it may do with it.
     pub(crate) fn open_at(&self, engine: EngineId, process: ProcessId, address: u64) -> Option<u32> {
-        let owner = self.processes.by_id.get(&process)?;
+        let owner = self.processes.get(process)?;
         let adapter = self.config.adapters.get(engine.adapter as usize)?;
         let gpu_address = if adapter.iommu { address.checked_sub(CPU_SPACE_OFFSET)? } else { address };
         // Each adapter has an address space of its own.
@@ -54,7 +54,7 @@ impl<M: Miniport> Kernel<M> {
         process: ProcessId,
         address: u64,
     ) -> Result<u32, String> {
-        let owner = self.processes.by_id.get(&process).ok_or("its process is gone")?;
+        let owner = self.processes.get(process).ok_or("its process is gone")?;
         let adapter = self.config.adapters.get(engine.adapter as usize).ok_or("there is no such adapter")?;
         let space = owner.address_spaces.get(&engine.adapter);
         let page = || space.and_then(|space| space.describe(address)).unwrap_or("no fence is mapped there");
@@ -90,7 +90,7 @@ impl<M: Miniport> Kernel<M> {
 
     /// How a process's fence is mapped; `None` if the handle is no fence with a slot.
     pub fn fence_mapping(&self, process: ProcessId, handle: Handle) -> Option<FenceMapping> {
-        let Some(Local::Sync(open)) = self.processes.by_id.get(&process)?.handles.get(handle) else {
+        let Some(HandleTarget::Sync(open)) = self.processes.get(process)?.handles.get(handle) else {
             return None;
         };
         let open = &self.sync.opens[open.open];

@@ -23,7 +23,9 @@ pub(crate) mod window;
 
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
+use core::ops::Range;
 
+use d3dkmt::Handle;
 use legacy::Legacy;
 use objects::Objects;
 use serde::{Deserialize, Serialize};
@@ -38,15 +40,106 @@ use crate::slab::Slab;
 /// Every synchronization object, who has it open and who waits for it.
 #[derive(Default, Serialize, Deserialize)]
 pub(crate) struct Sync {
-    pub(crate) objects: Objects,
-    pub(crate) opens: Slab<Open>,
-    pub(crate) waits: Waits,
-    pub(crate) legacy: Legacy,
+    objects: Objects,
+    opens: Slab<Open>,
+    waits: Waits,
+    legacy: Legacy,
     /// A signal from the CPU that was answered and takes effect next (policy `cpu_signal`). Holds its objects.
-    pub(crate) answered: Vec<(ProcessId, u32, u64)>,
+    answered: Vec<(ProcessId, u32, u64)>,
     /// Processes whose engines wrote fences that other processes may have open, and that nobody has looked at since.
-    pub(crate) wrote_shared: BTreeSet<ProcessId>,
+    wrote_shared: BTreeSet<ProcessId>,
     /// What was stored in this call of `handle`, and can be stored over.
     #[serde(skip)]
-    pub(crate) stored: StoredNow,
+    stored: StoredNow,
+}
+
+impl Sync {
+    /// One more share, queued packet or the like keeps an object alive.
+    pub fn hold(&mut self, object: u32) {
+        self.objects.hold(object);
+    }
+
+    pub fn set_value(&mut self, object: u32, value: u64) {
+        self.objects.set_value(object, value);
+    }
+
+    /// An object that was not stored before in this step is, at these places among the effects.
+    pub fn note_stores(&mut self, object: u32, stores: Range<usize>) {
+        self.stored.note(object, stores);
+    }
+
+    /// Drivers are to learn of its values.
+    pub fn watch(&mut self, object: u32) {
+        self.objects.set_watched(object);
+    }
+
+    pub fn set_poisoned(&mut self, object: u32, poisoned: bool) {
+        self.objects.set_poisoned(object, poisoned);
+    }
+
+    /// An object whose creation failed before anybody had it open.
+    pub fn remove_unopened(&mut self, object: u32) {
+        self.objects.remove(object);
+    }
+
+    pub fn take_global(&mut self, object: u32) -> Option<Handle> {
+        self.objects.take_global(object)
+    }
+
+    pub fn open_mut(&mut self, open: u32) -> &mut Open {
+        &mut self.opens[open]
+    }
+
+    pub fn find_open_mut(&mut self, open: u32) -> Option<&mut Open> {
+        self.opens.get_mut(open)
+    }
+
+    /// What was stored before is not stored over.
+    #[inline]
+    pub fn forget_stores(&mut self) {
+        self.stored.clear();
+    }
+
+    pub fn note_shared_writes(&mut self, process: ProcessId) {
+        self.wrote_shared.insert(process);
+    }
+
+    pub fn forget_shared_writes(&mut self, process: ProcessId) {
+        self.wrote_shared.remove(&process);
+    }
+
+    #[inline]
+    pub fn objects(&self) -> &Objects {
+        &self.objects
+    }
+
+    #[inline]
+    pub fn opens(&self) -> &Slab<Open> {
+        &self.opens
+    }
+
+    #[inline]
+    pub fn waits(&self) -> &Waits {
+        &self.waits
+    }
+
+    #[inline]
+    pub fn legacy(&self) -> &Legacy {
+        &self.legacy
+    }
+
+    #[inline]
+    pub fn answered(&self) -> &Vec<(ProcessId, u32, u64)> {
+        &self.answered
+    }
+
+    #[inline]
+    pub fn wrote_shared(&self) -> &BTreeSet<ProcessId> {
+        &self.wrote_shared
+    }
+
+    #[inline]
+    pub fn stored(&self) -> &StoredNow {
+        &self.stored
+    }
 }

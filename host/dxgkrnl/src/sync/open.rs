@@ -3,7 +3,7 @@
 //! An *object* is the thing with the value. An *open* is one process's handle to it, with a slot of
 //! that process's fence memory and flags of its own (NoSignal and NoWait belong to the open, FEN-053).
 //! An object lives while it has an open, a share, or a queued packet that names it. How others come to it:
-//! `sharing.rs`.
+//! `sharing/`.
 
 use alloc::format;
 

@@ -55,7 +55,7 @@ impl<M: Miniport> Kernel<M> {
             return invalid(format!("signal flags {:#x} are not for a CPU signal", flags.bits()));
         }
         check_counts("a signal", objects.len(), values.len(), limits::OBJECTS_SIGNALED_MAX)?;
-        let adapter = self.processes.devices[device].adapter;
+        let adapter = self.processes.devices()[device].adapter;
         let mut targets = [0u32; limits::OBJECTS_SIGNALED_MAX];
         for (at, handle) in objects.iter().enumerate() {
             let (open, object) = owner.sync_object(*handle)?;
@@ -128,7 +128,7 @@ impl<M: Miniport> Kernel<M> {
             return invalid(format!("wait flags {:#x} have reserved bits set", flags.bits()));
         }
         check_counts("a wait", objects.len(), values.len(), limits::OBJECTS_WAITED_ON_MAX)?;
-        let adapter = self.processes.devices[device].adapter;
+        let adapter = self.processes.devices()[device].adapter;
         let item = |(handle, value): (&Handle, &u64)| {
             let (open, object) = owner.sync_object(*handle)?;
             if !self.sync.objects.is_plain_on(object, adapter) {
@@ -153,7 +153,7 @@ impl<M: Miniport> Kernel<M> {
         match self.begin_wait(WaitOwner::Cpu { process, event }, any, items) {
             None => Ok(Reply::Wait(WaitOutcome::Satisfied)),
             Some(wait) => {
-                let owner = self.processes.by_id.get_mut(&process).expect("it makes the call");
+                let owner = self.processes.get_mut(process).expect("it makes the call");
                 owner.waits.insert(process, event, wait.slot, &self.sync.waits);
                 Ok(Reply::Wait(WaitOutcome::Registered))
             }
@@ -197,7 +197,7 @@ impl<M: Miniport> Kernel<M> {
         if !is_mapped(object.object_type) {
             return invalid(format!("{handle} is a {}, not a monitored fence", object.object_type.name()));
         }
-        if object.adapter == self.processes.devices[device].adapter
+        if object.adapter == self.processes.devices()[device].adapter
             && !object.flags.contains(SyncObjectFlags::CROSS_ADAPTER)
         {
             return Ok(());
@@ -206,7 +206,7 @@ impl<M: Miniport> Kernel<M> {
     }
 
     pub(crate) fn check_adapter(&self, adapter: u32, device: u32, handle: Handle) -> Result<(), Refusal> {
-        if adapter != self.processes.devices[device].adapter {
+        if adapter != self.processes.devices()[device].adapter {
             return invalid(format!("{handle} is on another adapter than the device"));
         }
         Ok(())
@@ -244,7 +244,7 @@ impl<M: Miniport> Kernel<M> {
             unsatisfied += u32::from(!item.satisfied);
         }
         if unsatisfied == 0 || (any && (unsatisfied as usize) < items.len()) {
-            if self.edges.on {
+            if self.edges.is_on() {
                 self.wait_is_over(None, owner, items);
             }
             return None;
@@ -275,8 +275,7 @@ impl<M: Miniport> Kernel<M> {
         }
         match wait.owner() {
             WaitOwner::Cpu { process, .. } => {
-                let owner =
-                    self.processes.by_id.get_mut(&process).expect("its waits end before a process does");
+                let owner = self.processes.get_mut(process).expect("its waits end before a process does");
                 owner.waits.forget(process, &self.sync.waits);
             }
             WaitOwner::Gpu { .. } => {
@@ -315,7 +314,7 @@ impl<M: Miniport> Kernel<M> {
             return;
         }
         self.sync.objects.set_value(object, value);
-        if self.edges.on {
+        if self.edges.is_on() {
             self.tell_readers(object, value);
         }
         if let Some(stored) = self.sync.stored.of(object) {
@@ -390,13 +389,13 @@ impl<M: Miniport> Kernel<M> {
     }
 
     pub(crate) fn complete_wait(&mut self, id: WaitId, effects: &mut Effects) {
-        if let Some(wait) = self.sync.waits.get(id).filter(|_| self.edges.on) {
+        if let Some(wait) = self.sync.waits.get(id).filter(|_| self.edges.is_on()) {
             let (owner, items) = (wait.owner(), self.sync.waits.items(wait).as_ref().to_vec());
             self.wait_is_over(Some(id), owner, &items);
         }
         match self.end_wait(id, effects).map(|wait| wait.owner()) {
             Some(WaitOwner::Cpu { process, event }) => self.wake(process, event, NtStatus::SUCCESS, effects),
-            Some(WaitOwner::Gpu { queue }) => self.vidsch.runnable.push_back(queue),
+            Some(WaitOwner::Gpu { queue }) => self.vidsch.wake_queue(queue),
             None => {}
         }
     }

@@ -51,7 +51,7 @@ impl<M: Miniport> Kernel<M> {
             engine.hw_since = None;
             engine.completed = engine.last;
         });
-        let on_adapter = self.processes.devices.iter().filter(|(_, device)| device.adapter == adapter);
+        let on_adapter = self.processes.devices().iter().filter(|(_, device)| device.adapter == adapter);
         let (guilty, others): (Vec<u32>, Vec<u32>) =
             on_adapter.map(|(id, _)| id).partition(|id| guilty.contains(id));
         let (state, page_fault) = (cause.state, cause.page_fault);
@@ -59,8 +59,7 @@ impl<M: Miniport> Kernel<M> {
         let (state, page_fault) = (DeviceExecutionState::RESET, None);
         self.lose(Loss { devices: others, state, page_fault, poisons: true }, effects);
         self.each_engine(adapter, |engine| engine.watch = Watch::Running);
-        let used = self.vidsch.in_flight.engines.keys().filter(|engine| engine.adapter == adapter);
-        self.vidsch.touched.extend(used);
+        self.vidsch.mark_dirty_of(adapter);
         let engines = self.config.adapters[adapter as usize].engines(adapter);
         let engines: Vec<EngineId> = engines.map(|(engine, _)| engine).collect();
         for engine in engines {
@@ -69,7 +68,7 @@ impl<M: Miniport> Kernel<M> {
     }
 
     fn each_engine(&mut self, adapter: u32, change: impl Fn(&mut OnEngine)) {
-        let engines = self.vidsch.in_flight.engines.iter_mut().filter(|(id, _)| id.adapter == adapter);
+        let engines = self.vidsch.in_flight_mut().engines.iter_mut().filter(|(id, _)| id.adapter == adapter);
         for (_, engine) in engines {
             change(engine);
         }

@@ -15,8 +15,8 @@ use crate::error::{CallResult, invalid};
 use crate::history::Ending;
 use crate::kernel::Kernel;
 use crate::policy::FaultedDevicePoisons;
-use crate::process::Local;
-use crate::vidsch::{HwSubmission, commands};
+use crate::process::HandleTarget;
+use crate::vidsch::commands;
 
 impl<M: Miniport> Kernel<M> {
     /// Whether a device that goes into error without a reset poisons its fences.
@@ -28,14 +28,14 @@ impl<M: Miniport> Kernel<M> {
         let Loss { devices, state, page_fault, poisons } = loss;
         // One that was destroyed since is nobody's any more.
         let devices: BTreeSet<u32> =
-            devices.into_iter().filter(|id| self.processes.devices.get(*id).is_some()).collect();
+            devices.into_iter().filter(|id| self.processes.devices().get(*id).is_some()).collect();
         if devices.is_empty() {
             return;
         }
         let ids: Vec<u32> = devices.iter().copied().collect();
         if let Some(fault) = page_fault {
             for id in &ids {
-                self.processes.devices[*id].page_fault = fault;
+                self.processes.device_mut(*id).page_fault = fault;
             }
         }
         self.set_device_state(&ids, state, effects);
@@ -52,48 +52,46 @@ impl<M: Miniport> Kernel<M> {
     }
 
     fn empty_queues_of(&mut self, devices: &BTreeSet<u32>, effects: &mut Effects) {
-        let of_devices = self.vidsch.queues.iter().filter(|(_, queue)| devices.contains(&queue.device));
+        let of_devices = self.vidsch.queues().iter().filter(|(_, queue)| devices.contains(&queue.device));
         let queues: Vec<u32> = of_devices.map(|(id, _)| id).collect();
         let before = self.past.begin(Ending::DeviceLost);
         for id in queues {
             // What was dropped before may have let it do what was last queued, and so ended it.
-            if self.vidsch.queues.get(id).is_none() {
+            if self.vidsch.queues().get(id).is_none() {
                 continue;
             }
             self.remember_queue(id);
             let ready = self.unready(id);
-            self.vidsch.in_flight.ring_progressed(self.vidsch.queues[id].engine, self.now, id, true);
-            let queue = &mut self.vidsch.queues[id];
+            self.vidsch.ring_ended(id, self.now);
+            let queue = self.vidsch.queue_mut(id);
             let (process, packets) = (queue.process, core::mem::take(&mut queue.packets));
             let (engine, context, running) = (queue.engine, queue.context, queue.running);
             // What runs on another engine runs to its end there.
-            let runs = running.is_some_and(|id| self.vidsch.in_flight.engine(engine).has(id));
+            let runs = running.is_some_and(|id| self.vidsch.engine_mut(engine).has(id));
             if !runs {
-                self.vidsch.queues[id].running = None;
+                self.vidsch.queue_mut(id).running = None;
             }
-            let on_engine = &self.vidsch.in_flight.engine(engine).of_hw_queues;
-            let has = |one: &HwSubmission| on_engine.iter().any(|(id, _)| *id == one.submission_fence_id);
-            self.vidsch.queues[id].in_flight.retain(has);
+            self.vidsch.forget_ended_submissions(id);
             let own = ready.iter().filter(|command| command.resubmits.is_none());
             let own = own.map(|command| &command.commands[..]);
             self.cancel_commands((engine, context), own.chain(commands(&packets)), effects);
             self.drop_packets(process, packets, Some(NtStatus::DEVICE_REMOVED), effects);
             self.evaluate_written(process, effects);
         }
-        self.past.ending = before;
+        self.past.set_ending(before);
     }
 
     /// The opens that a device has, each with its object, in the order of their handles.
     pub(crate) fn opens_of_device(&self, device: u32) -> Vec<(u32, u32)> {
-        let device = &self.processes.devices[device];
+        let device = &self.processes.devices()[device];
         let handles = &self.process(device.process).handles;
         let open = |handle: &Handle| match handles.get(*handle)? {
-            Local::Sync(named) => Some((named.open, named.object)),
+            HandleTarget::Sync(named) => Some((named.open, named.object)),
             _ => None,
         };
         // The fence of a paging queue is not the device's child but goes with the queue.
         let child = |child: &Handle| match handles.get(*child)? {
-            Local::PagingQueue(queue) => open(&self.vidmm.paging_queues[queue].fence),
+            HandleTarget::PagingQueue(queue) => open(&self.vidmm.paging_queues()[queue].fence),
             _ => open(child),
         };
         device.children.iter().filter_map(child).collect()
@@ -102,7 +100,7 @@ impl<M: Miniport> Kernel<M> {
     fn end_waits_of_device(&mut self, device: u32, effects: &mut Effects) {
         for (open, object) in self.opens_of_device(device) {
             // A wait may be ended that was the last to need its object.
-            if self.sync.objects.get(object).is_some() {
+            if self.sync.objects().get(object).is_some() {
                 self.end_cpu_waits(
                     object,
                     Some(open),

@@ -31,7 +31,7 @@ impl<M: Miniport> Kernel<M> {
         if !cause.is_certain && self.is_responsive(engine, effects) {
             self.note_host(format!("engine {}.{} is slow but at work", engine.adapter, engine.node), effects);
             let now = self.now;
-            let state = self.vidsch.in_flight.engine(engine);
+            let state = self.vidsch.engine_mut(engine);
             if let Watch::Preempting { since, .. } = &mut state.watch {
                 *since = now;
             }
@@ -41,13 +41,12 @@ impl<M: Miniport> Kernel<M> {
         }
         // The snapshot: from here on nothing that the engine reports changes what is lost.
         if !cause.is_certain && !self.has_work(engine) {
-            self.vidsch.in_flight.engine(engine).watch = Watch::Running;
-            self.vidsch.touched.insert(engine);
+            self.vidsch.engine_mut(engine).watch = Watch::Running;
+            self.vidsch.mark_dirty(engine);
             return;
         }
         let (now, group) = (self.now, Vec::new());
-        self.vidsch.in_flight.engine(engine).watch =
-            Watch::Resetting { until: now, group, cause: cause.clone() };
+        self.vidsch.engine_mut(engine).watch = Watch::Resetting { until: now, group, cause: cause.clone() };
         self.run_dpc(engine.adapter, effects);
         let Some(group) = self.dependents(engine, effects) else {
             let guilty = self.oldest_devices(engine);
@@ -58,7 +57,7 @@ impl<M: Miniport> Kernel<M> {
         self.tdr.held.insert(engine);
         let mut until = now;
         for dependent in &group {
-            let state = self.vidsch.in_flight.engine(*dependent);
+            let state = self.vidsch.engine_mut(*dependent);
             if *dependent == engine || state.submitted.is_empty() {
                 continue;
             }
@@ -68,7 +67,7 @@ impl<M: Miniport> Kernel<M> {
                 self.request_preemption(*dependent, false, effects);
             }
         }
-        self.vidsch.in_flight.engine(engine).watch = Watch::Resetting { until, group, cause };
+        self.vidsch.engine_mut(engine).watch = Watch::Resetting { until, group, cause };
         self.tdr.waiting.push(engine);
     }
 
@@ -98,11 +97,11 @@ impl<M: Miniport> Kernel<M> {
 
     /// Whether the engines that depend on this one have given back what they had, or the time for it is over.
     pub(super) fn group_is_ready(&self, engine: EngineId) -> bool {
-        match self.vidsch.in_flight.engines.get(&engine).map(|engine| &engine.watch) {
+        match self.vidsch.in_flight().engines.get(&engine).map(|engine| &engine.watch) {
             Some(Watch::Resetting { until, group, .. }) => {
                 let quiet = |id: &EngineId| {
                     *id == engine
-                        || self.vidsch.in_flight.engines.get(id).is_none_or(|one| one.submitted.is_empty())
+                        || self.vidsch.in_flight().engines.get(id).is_none_or(|one| one.submitted.is_empty())
                 };
                 *until <= self.now || group.iter().all(quiet)
             }
@@ -112,10 +111,10 @@ impl<M: Miniport> Kernel<M> {
 
     /// ResetEngine of a group, in the order of its engines.
     pub(super) fn reset_group(&mut self, engine: EngineId, effects: &mut Effects) {
-        let watch = core::mem::take(&mut self.vidsch.in_flight.engine(engine).watch);
+        let watch = core::mem::take(&mut self.vidsch.engine_mut(engine).watch);
         let Watch::Resetting { group, cause, .. } = watch else { return };
         for id in &group {
-            self.vidsch.in_flight.engine(*id).watch = Watch::Held;
+            self.vidsch.engine_mut(*id).watch = Watch::Held;
         }
         let mut reset = true;
         for id in &group {
@@ -124,7 +123,7 @@ impl<M: Miniport> Kernel<M> {
         }
         for id in &group {
             self.tdr.held.remove(id);
-            let state = self.vidsch.in_flight.engine(*id);
+            let state = self.vidsch.engine_mut(*id);
             // The reset of the adapter has to come still: it takes the engines over as they are.
             if reset {
                 state.watch = Watch::Running;
@@ -166,10 +165,10 @@ impl<M: Miniport> Kernel<M> {
 
     /// It has hardware queues, or what was submitted is of a context of hardware scheduling.
     fn is_hardware_scheduled(&self, engine: EngineId) -> bool {
-        let oldest = self.vidsch.in_flight.engines.get(&engine).and_then(|engine| engine.submitted.front());
+        let oldest = self.vidsch.in_flight().engines.get(&engine).and_then(|engine| engine.submitted.front());
         match oldest {
             Some(one) => {
-                let context = self.vidsch.contexts.get(self.vidsch.queues[one.queue].context);
+                let context = self.vidsch.contexts().get(self.vidsch.queues()[one.queue].context);
                 let is_hardware = |one: &Context| one.flags.contains(CreateContextFlags::HW_QUEUE_SUPPORTED);
                 context.is_some_and(is_hardware) || self.has_hw_queues(engine)
             }
@@ -184,7 +183,7 @@ impl<M: Miniport> Kernel<M> {
         effects: &mut Effects,
     ) -> Result<Option<Vec<Hit>>, ResetFailed> {
         let (completed, last) = {
-            let state = self.vidsch.in_flight.engine(engine);
+            let state = self.vidsch.engine_mut(engine);
             (state.completed, state.last)
         };
         let mut result = Err(ResetFailed);
@@ -197,7 +196,7 @@ impl<M: Miniport> Kernel<M> {
             self.bugcheck(VIDEO_SCHEDULER_INTERNAL_ERROR, [0xA, aborted, completed, last], why, effects);
             return Ok(None);
         }
-        let state = self.vidsch.in_flight.engine(engine);
+        let state = self.vidsch.engine_mut(engine);
         state.completed = aborted;
         let hit = state.submitted.partition_point(|one| one.id <= aborted);
         let kept = state.submitted.split_off(hit);
@@ -219,15 +218,15 @@ impl<M: Miniport> Kernel<M> {
         });
         let invalidated = core::mem::take(&mut self.tdr.invalidated);
         result?;
-        let state = self.vidsch.in_flight.engine(engine);
         let (mut hit, mut kept) = (Vec::new(), VecDeque::new());
-        for one in core::mem::take(&mut state.submitted) {
-            let context = self.vidsch.queues[one.queue].context;
+        for one in core::mem::take(&mut self.vidsch.engine_mut(engine).submitted) {
+            let context = self.vidsch.queues()[one.queue].context;
             match invalidated.iter().find(|(id, _)| *id == context) {
                 Some((_, reason)) => hit.push((one, *reason)),
                 None => kept.push_back(one),
             }
         }
+        let state = self.vidsch.engine_mut(engine);
         if let Some((last, _)) = hit.last() {
             state.completed = state.completed.max(last.id);
         }
@@ -259,8 +258,10 @@ impl<M: Miniport> Kernel<M> {
             self.reset_adapter(engine.adapter, &culprits, &cause, effects);
             return false;
         }
-        let guilty =
-            culprits.first().filter(|_| cause.timeout).map(|device| self.processes.devices[*device].process);
+        let guilty = culprits
+            .first()
+            .filter(|_| cause.timeout)
+            .map(|device| self.processes.devices()[*device].process);
         let (state, page_fault) = (cause.state, cause.page_fault);
         self.lose(Loss { devices: culprits, state, page_fault, poisons: true }, effects);
         let (state, page_fault) = (DeviceExecutionState::RESET, None);
@@ -277,7 +278,7 @@ impl<M: Miniport> Kernel<M> {
         let (now, tdr) = (self.now, &self.config.tdr);
         let (most, window) = (tdr.limit_count.saturating_sub(1) as usize, tdr.limit_time_ns);
         let unconditional = self.tdr.debug_mode == 3;
-        let Some(owner) = self.processes.by_id.get_mut(&process) else { return };
+        let Some(owner) = self.processes.get_mut(process) else { return };
         owner.engine_timeouts.retain(|time| now - *time < window);
         owner.engine_timeouts.push_back(now);
         if unconditional || owner.engine_timeouts.len() <= most || owner.is_blocked {
@@ -286,7 +287,7 @@ impl<M: Miniport> Kernel<M> {
         owner.is_blocked = true;
         let text = format!("0x142: {} engine timeouts, the process may use the GPU no more", most + 1);
         self.note(process, text, effects);
-        let own = self.processes.devices.iter().filter(|(_, device)| device.process == process);
+        let own = self.processes.devices().iter().filter(|(_, device)| device.process == process);
         let devices = own.map(|(id, _)| id).collect();
         let (state, page_fault) = (DeviceExecutionState::HUNG, None);
         self.lose(Loss { devices, state, page_fault, poisons: true }, effects);

@@ -39,15 +39,15 @@ fn hw_queues_with_work(engine: &OnEngine) -> impl Iterator<Item = u32> {
 
 impl<M: Miniport> Kernel<M> {
     pub(super) fn hit(&self, submitted: &Submitted, reason: Invalidation) -> Hit {
-        let devices = alloc::vec![self.vidsch.queues[submitted.queue].device];
+        let devices = alloc::vec![self.vidsch.queues()[submitted.queue].device];
         Hit { devices, reason, is_paging: submitted.level.is_paging() }
     }
 
     fn hw_queues_of(&self, engine: EngineId) -> impl Iterator<Item = (u32, &HwQueue)> {
         self.vidsch
-            .hw_queues
+            .hw_queues()
             .iter()
-            .filter(move |(_, queue)| self.vidsch.contexts[queue.context].engine == engine)
+            .filter(move |(_, queue)| self.vidsch.contexts()[queue.context].engine == engine)
     }
 
     pub(super) fn has_hw_queues(&self, engine: EngineId) -> bool {
@@ -56,19 +56,19 @@ impl<M: Miniport> Kernel<M> {
 
     /// Whether an engine has anything to do, rings included.
     pub(crate) fn has_work(&self, engine: EngineId) -> bool {
-        let known = self.vidsch.in_flight.engines.get(&engine);
+        let known = self.vidsch.in_flight().engines.get(&engine);
         known.is_some_and(|engine| !engine.submitted.is_empty() || !engine.of_hw_queues.is_empty())
             || self.hw_queues_of(engine).any(|(id, _)| self.miniport.ring_bytes(HwQueueId(id)) > 0)
     }
 
     pub(super) fn oldest_hw_device(&self, engine: EngineId) -> Option<u32> {
-        let queue = hw_queues_with_work(self.vidsch.in_flight.engines.get(&engine)?).next()?;
-        Some(self.vidsch.queues[queue].device)
+        let queue = hw_queues_with_work(self.vidsch.in_flight().engines.get(&engine)?).next()?;
+        Some(self.vidsch.queues()[queue].device)
     }
 
     /// When what an engine has of hardware queues has taken too long.
     pub(crate) fn hw_queues_due(&self, id: EngineId) -> Option<Nanos> {
-        let engine = self.vidsch.in_flight.engines.get(&id)?;
+        let engine = self.vidsch.in_flight().engines.get(&id)?;
         let since = engine.hw_since?;
         if self.is_held(id) || !self.times_out(id) {
             return None;
@@ -79,8 +79,8 @@ impl<M: Miniport> Kernel<M> {
 
     /// The suspend of a context was not acknowledged in time.
     pub(crate) fn suspend_is_overdue(&mut self, context: u32, engine: EngineId) {
-        let context = &self.vidsch.contexts[context];
-        let hw_queues = context.hardware.queues.iter().map(|id| self.vidsch.hw_queues[*id].queue);
+        let context = &self.vidsch.contexts()[context];
+        let hw_queues = context.hardware.queues.iter().map(|id| self.vidsch.hw_queues()[*id].queue);
         let is_exempt = hw_queues.chain([context.queue]).any(|queue| self.is_queue_exempt(queue));
         if self.detects_timeouts() && !is_exempt {
             self.tdr.due.push_back(Recovery::Timeout { engine, cause: Cause::SUSPEND });
@@ -95,7 +95,7 @@ impl<M: Miniport> Kernel<M> {
         hit: &mut Vec<Hit>,
     ) {
         for (id, reason) in invalidated {
-            let Some(context) = self.vidsch.contexts.get(*id).filter(|context| context.engine == engine)
+            let Some(context) = self.vidsch.contexts().get(*id).filter(|context| context.engine == engine)
             else {
                 continue;
             };
@@ -104,10 +104,10 @@ impl<M: Miniport> Kernel<M> {
             }
             hit.push(Hit { devices: alloc::vec![context.device], reason: *reason, is_paging: false });
             let queues: Vec<u32> =
-                context.hardware.queues.iter().map(|id| self.vidsch.hw_queues[*id].queue).collect();
+                context.hardware.queues.iter().map(|id| self.vidsch.hw_queues()[*id].queue).collect();
             for queue in queues {
-                for submission in core::mem::take(&mut self.vidsch.queues[queue].in_flight) {
-                    self.vidsch.in_flight.end_hw(engine, self.now, submission.submission_fence_id);
+                for submission in core::mem::take(&mut self.vidsch.queue_mut(queue).in_flight) {
+                    self.vidsch.in_flight_mut().end_hw(engine, self.now, submission.submission_fence_id);
                 }
             }
         }
@@ -115,22 +115,24 @@ impl<M: Miniport> Kernel<M> {
 
     /// The buffer that a hardware queue has on its engine ends here; those of other queues go on.
     pub(super) fn abort_hw_submission(&mut self, hw_queue: HwQueueId, progress_fence_id: u64) {
-        let Some(hw_queue) = self.vidsch.hw_queues.get(hw_queue.0) else { return };
-        let queue = &mut self.vidsch.queues[hw_queue.queue];
+        let Some(hw_queue) = self.vidsch.hw_queues().get(hw_queue.0) else { return };
+        let queue = hw_queue.queue;
+        let queue = self.vidsch.queue_mut(queue);
         let is_it = |one: &HwSubmission| one.progress_fence_id == progress_fence_id;
         let Some(at) = queue.in_flight.iter().position(is_it) else { return };
+        let engine = queue.engine;
         if let Some(submission) = queue.in_flight.remove(at) {
-            self.vidsch.in_flight.end_hw(queue.engine, self.now, submission.submission_fence_id);
+            self.vidsch.in_flight_mut().end_hw(engine, self.now, submission.submission_fence_id);
         }
     }
 
     /// An engine may be given work again.
     pub(super) fn reset_is_over(&mut self, engine: EngineId, effects: &mut Effects) {
-        self.vidsch.touched.insert(engine);
+        self.vidsch.mark_dirty(engine);
         self.reset_ends_suspends(engine, effects);
-        let state = self.vidsch.in_flight.engine(engine);
+        let state = self.vidsch.engine_mut(engine);
         state.hw_since = state.has_hw_work().then_some(self.now);
         let queues: Vec<u32> = self.hw_queues_of(engine).map(|(_, queue)| queue.queue).collect();
-        self.vidsch.runnable.extend(queues);
+        self.vidsch.wake_queues(queues);
     }
 }

@@ -18,9 +18,9 @@
 //! Nothing here calls a DDI from inside of another: what is to be done stands in [`Tdr::due`] until the kernel is
 //! out of the driver.
 //!
-//! `engine.rs` resets engines, `hardware.rs` is what that is for hardware queues, `adapter.rs` resets adapters,
-//! `device.rs` is what a lost device costs, `poison.rs` what becomes of its fences, `page_fault.rs` has the faults,
-//! `test_hooks.rs` what a test may force.
+//! State is here, in `loss.rs` and in `bugcheck.rs`. `timeouts.rs` detects timeouts and does what is due, `engine.rs` resets
+//! engines, `hardware.rs` hardware queues with them, `adapter.rs` adapters; `device.rs` is what a lost device costs,
+//! `poison.rs` what becomes of its fences, `page_fault.rs` has the faults, `test_hooks.rs` what a test may force.
 
 mod adapter;
 pub(crate) mod bugcheck;
@@ -122,26 +122,65 @@ pub(crate) enum Recovery {
 /// What the recovery remembers.
 #[derive(Default, Serialize, Deserialize)]
 pub(crate) struct Tdr {
-    pub due: VecDeque<Recovery>,
+    due: VecDeque<Recovery>,
     /// Engines that are `Resetting`.
-    pub waiting: Vec<EngineId>,
+    waiting: Vec<EngineId>,
     /// They, and the engines that depend on them.
-    pub held: BTreeSet<EngineId>,
+    held: BTreeSet<EngineId>,
     /// Adapters between ResetFromTimeout and RestartFromTimeout.
-    pub resetting: BTreeSet<u32>,
+    resetting: BTreeSet<u32>,
     /// What the driver said in the ResetHwEngine that runs: contexts and why.
-    pub invalidated: Vec<(u32, Invalidation)>,
+    invalidated: Vec<(u32, Invalidation)>,
     /// When adapters were reset, for TdrLimitCount.
-    pub recoveries: VecDeque<Nanos>,
-    pub engine_resets: u64,
-    pub adapter_resets: u64,
+    recoveries: VecDeque<Nanos>,
+    engine_resets: u64,
+    adapter_resets: u64,
     /// TdrDebugMode: the configuration's, until TDRDBGCTRL says otherwise.
-    pub debug_mode: u32,
+    debug_mode: u32,
     /// Adapters that are gone for their users, by ordinal.
-    pub(crate) stopped_adapters: BTreeSet<u32>,
+    stopped_adapters: BTreeSet<u32>,
     /// Adapters that did not start, and why.
-    pub(crate) start_failures: BTreeMap<u32, String>,
-    pub(crate) bugcheck: Option<Bugcheck>,
+    start_failures: BTreeMap<u32, String>,
+    bugcheck: Option<Bugcheck>,
+}
+
+impl Tdr {
+    /// Between ResetFromTimeout and RestartFromTimeout.
+    pub fn is_resetting(&self, adapter: u32) -> bool {
+        self.resetting.contains(&adapter)
+    }
+
+    /// The ResetHwEngine that runs invalidates a context.
+    pub fn note_invalidated(&mut self, context: u32, reason: Invalidation) {
+        self.invalidated.push((context, reason));
+    }
+
+    pub fn engine_resets(&self) -> u64 {
+        self.engine_resets
+    }
+
+    pub fn adapter_resets(&self) -> u64 {
+        self.adapter_resets
+    }
+
+    pub fn stop_adapter(&mut self, adapter: u32) {
+        self.stopped_adapters.insert(adapter);
+    }
+
+    #[inline]
+    pub fn stopped_adapters(&self) -> &BTreeSet<u32> {
+        &self.stopped_adapters
+    }
+
+    #[inline]
+    pub fn start_failures(&self) -> &BTreeMap<u32, String> {
+        &self.start_failures
+    }
+
+    #[inline]
+    pub fn bugcheck(&self) -> &Option<Bugcheck> {
+        &self.bugcheck
+    }
 }
 
 impl Tdr {

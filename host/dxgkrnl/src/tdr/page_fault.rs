@@ -25,7 +25,7 @@ const FATAL: u32 = 0x113;
 impl<M: Miniport> Kernel<M> {
     /// Whether a driver may name this id of an engine; a bugcheck if not.
     pub(crate) fn is_submitted_id(&mut self, engine: EngineId, id: u64, effects: &mut Effects) -> bool {
-        let last = self.vidsch.in_flight.engines.get(&engine).map_or(0, |engine| engine.last);
+        let last = self.vidsch.in_flight().engines.get(&engine).map_or(0, |engine| engine.last);
         if id <= last {
             return true;
         }
@@ -92,16 +92,16 @@ impl<M: Miniport> Kernel<M> {
         let devices: Vec<u32> = match work {
             FaultedWork::Queue { hw_queue, progress_fence_id } => {
                 self.abort_hw_submission(hw_queue, progress_fence_id);
-                let hw_queue = self.vidsch.hw_queues.get(hw_queue.0);
-                hw_queue.map(|hw_queue| self.vidsch.contexts[hw_queue.context].device).into_iter().collect()
+                let hw_queue = self.vidsch.hw_queues().get(hw_queue.0);
+                hw_queue.map(|hw_queue| self.vidsch.contexts()[hw_queue.context].device).into_iter().collect()
             }
             FaultedWork::Context(context) => {
-                self.vidsch.contexts.get(context.0).map(|context| context.device).into_iter().collect()
+                self.vidsch.contexts().get(context.0).map(|context| context.device).into_iter().collect()
             }
             FaultedWork::Process(process) => {
                 let own = self
                     .processes
-                    .devices
+                    .devices()
                     .iter()
                     .filter(|(_, device)| (device.process, device.adapter) == (process, engine.adapter));
                 own.map(|(id, _)| id).collect()
@@ -140,10 +140,10 @@ impl<M: Miniport> Kernel<M> {
     fn fault_of(&mut self, engine: EngineId, id: u64, effects: &mut Effects) -> Vec<u32> {
         self.completed_up_to(engine, id.saturating_sub(1), effects);
         // Its queue counts as running until its device is lost: nothing of it goes on meanwhile.
-        let faulted = self.vidsch.in_flight.complete(engine, self.now, id);
+        let faulted = self.vidsch.in_flight_mut().complete(engine, self.now, id);
         match faulted {
             Some(faulted) if faulted.level.is_paging() => {
-                let guilty = alloc::vec![self.vidsch.queues[faulted.queue].device];
+                let guilty = alloc::vec![self.vidsch.queues()[faulted.queue].device];
                 let cause = Cause {
                     why: Cow::Borrowed("a paging buffer faulted"),
                     timeout: false,
@@ -153,7 +153,7 @@ impl<M: Miniport> Kernel<M> {
                 self.tdr.due.push_back(Recovery::ResetAdapter { adapter: engine.adapter, guilty, cause });
                 Vec::new()
             }
-            Some(faulted) => alloc::vec![self.vidsch.queues[faulted.queue].device],
+            Some(faulted) => alloc::vec![self.vidsch.queues()[faulted.queue].device],
             None => Vec::new(),
         }
     }

@@ -22,8 +22,8 @@ use crate::sync::is_mapped;
 impl<M: Miniport> Kernel<M> {
     pub(super) fn poison_fences_of(&mut self, device: u32, effects: &mut Effects) {
         for (open, object) in self.opens_of_device(device) {
-            if self.sync.objects.get(object).is_some()
-                && !self.sync.opens[open].flags.contains(SyncObjectFlags::NO_SIGNAL)
+            if self.sync.objects().get(object).is_some()
+                && !self.sync.opens()[open].flags.contains(SyncObjectFlags::NO_SIGNAL)
             {
                 self.poison(object, effects);
             }
@@ -31,14 +31,14 @@ impl<M: Miniport> Kernel<M> {
     }
 
     pub(crate) fn poison(&mut self, object: u32, effects: &mut Effects) {
-        let state = &self.sync.objects[object];
+        let state = &self.sync.objects()[object];
         if !is_mapped(state.object_type)
-            || self.sync.objects.is_poisoned(object)
+            || self.sync.objects().is_poisoned(object)
             || state.flags.contains(SyncObjectFlags::NO_SIGNAL_MAX_VALUE_ON_TDR)
         {
             return;
         }
-        self.sync.objects.set_poisoned(object, true);
+        self.sync.set_poisoned(object, true);
         self.store_value(object, u64::MAX, effects);
         self.update_current_value(object, effects);
         // Whoever waited may have been the last to need it: nothing of it is touched after this.
@@ -48,7 +48,7 @@ impl<M: Miniport> Kernel<M> {
     /// True if a new value for this object comes to nothing because it is poisoned.
     #[inline]
     pub(crate) fn ignores_value(&mut self, object: u32, value: u64, effects: &mut Effects) -> bool {
-        if !self.sync.objects.is_poisoned(object) {
+        if !self.sync.objects().is_poisoned(object) {
             return false;
         }
         if self.is_beyond_signals(object) {
@@ -56,18 +56,18 @@ impl<M: Miniport> Kernel<M> {
             effects.notes.push(Note { process: None, text });
             return true;
         }
-        self.sync.objects.set_poisoned(object, false);
+        self.sync.set_poisoned(object, false);
         false
     }
 
     /// True if signals of this object have no effect, so that none can be wrong.
     pub(crate) fn is_beyond_signals(&self, object: u32) -> bool {
-        if !self.sync.objects.is_poisoned(object) {
+        if !self.sync.objects().is_poisoned(object) {
             return false;
         }
         match self.config.policy.poisoned_fence {
             PoisonedFence::Sticky => true,
-            PoisonedFence::Signalable => self.native.fences.contains_key(&object),
+            PoisonedFence::Signalable => self.native.fences().contains_key(&object),
         }
     }
 }

@@ -48,7 +48,7 @@ impl<M: Miniport> Kernel<M> {
             control::ENGINE_TDR => {
                 self.require_timeouts()?;
                 let engine = match context {
-                    Some(context) => self.vidsch.contexts[context].engine,
+                    Some(context) => self.vidsch.contexts()[context].engine,
                     None => self.engine_to_blame(adapter),
                 };
                 self.tdr.due.push_back(Recovery::Timeout { engine, cause: Cause::FORCED });
@@ -80,7 +80,7 @@ impl<M: Miniport> Kernel<M> {
         if !self.recovers(&format!("adapter {adapter}"), effects) {
             return;
         }
-        let engines = self.vidsch.in_flight.engines.keys().filter(|engine| engine.adapter == adapter);
+        let engines = self.vidsch.in_flight().engines.keys().filter(|engine| engine.adapter == adapter);
         let guilty: BTreeSet<u32> = engines.flat_map(|engine| self.oldest_devices(*engine)).collect();
         let guilty: Vec<u32> = guilty.into_iter().collect();
         self.reset_adapter(adapter, &guilty, &Cause::FORCED, effects);

@@ -19,26 +19,26 @@ impl<M: Miniport> Kernel<M> {
 
     /// Whether the oldest submission of an engine may take as long as it likes (SCH-016).
     fn is_exempt(&self, engine: EngineId) -> bool {
-        let oldest = self.vidsch.in_flight.engines.get(&engine).and_then(|engine| engine.submitted.front());
+        let oldest = self.vidsch.in_flight().engines.get(&engine).and_then(|engine| engine.submitted.front());
         oldest.is_some_and(|one| self.is_queue_exempt(one.queue))
     }
 
     /// DisableGpuTimeout of a queue, its context or its device.
     pub(super) fn is_queue_exempt(&self, queue: u32) -> bool {
-        let queue = &self.vidsch.queues[queue];
-        let context = self.vidsch.contexts.get(queue.context);
+        let queue = &self.vidsch.queues()[queue];
+        let context = self.vidsch.contexts().get(queue.context);
         let of_context = context
             .is_some_and(|context| context.flags.contains(d3dkmt::CreateContextFlags::DISABLE_GPU_TIMEOUT));
         let of_hw_queue = queue
             .hw_queue
-            .and_then(|id| self.vidsch.hw_queues.get(id))
+            .and_then(|id| self.vidsch.hw_queues().get(id))
             .is_some_and(|hw_queue| hw_queue.flags.contains(d3dkmt::HwQueueFlags::DISABLE_GPU_TIMEOUT));
-        of_hw_queue || of_context || self.processes.devices[queue.device].disable_gpu_timeout
+        of_hw_queue || of_context || self.processes.devices()[queue.device].disable_gpu_timeout
     }
 
     /// When an engine's watch is next due.
     pub(crate) fn watch_due(&self, id: EngineId) -> Option<Nanos> {
-        let engine = self.vidsch.in_flight.engines.get(&id)?;
+        let engine = self.vidsch.in_flight().engines.get(&id)?;
         let delay = self.config.tdr.delay_ns;
         match &engine.watch {
             Watch::Running if engine.submitted.is_empty() => None,
@@ -63,14 +63,14 @@ impl<M: Miniport> Kernel<M> {
         if self.tdr.bugcheck.is_some() {
             return None;
         }
-        let engines = self.vidsch.in_flight.engines.keys();
+        let engines = self.vidsch.in_flight().engines.keys();
         let due = |engine: &EngineId| earliest(self.watch_due(*engine), self.hw_queues_due(*engine));
         engines.map(due).fold(None, earliest)
     }
 
     /// Looks at the engines whose time has come.
     pub(crate) fn scheduler_due(&mut self, effects: &mut Effects) {
-        let engines: Vec<EngineId> = self.vidsch.in_flight.engines.keys().copied().collect();
+        let engines: Vec<EngineId> = self.vidsch.in_flight().engines.keys().copied().collect();
         for engine in engines {
             let is_due = |due: Option<Nanos>| due.is_some_and(|due| due <= self.now);
             if is_due(self.hw_queues_due(engine)) {
@@ -81,7 +81,7 @@ impl<M: Miniport> Kernel<M> {
                 continue;
             }
             let can_preempt = self.caps(engine).contains(VidSchCaps::PREEMPTION_AWARE);
-            match self.vidsch.in_flight.engine(engine).watch {
+            match self.vidsch.engine_mut(engine).watch {
                 Watch::Running if can_preempt => {
                     self.request_preemption(engine, true, effects);
                 }
@@ -176,14 +176,14 @@ impl<M: Miniport> Kernel<M> {
     /// True while a reset of this engine or its adapter is under way.
     pub(crate) fn is_held(&self, engine: EngineId) -> bool {
         self.tdr.holds(engine)
-            || self.vidsch.in_flight.engines.get(&engine).is_some_and(|engine| engine.watch.is_masked())
+            || self.vidsch.in_flight().engines.get(&engine).is_some_and(|engine| engine.watch.is_masked())
     }
 
     /// Whose work an engine is at.
     pub(super) fn oldest_devices(&self, engine: EngineId) -> Vec<u32> {
-        let oldest = self.vidsch.in_flight.engines.get(&engine).and_then(|engine| engine.submitted.front());
+        let oldest = self.vidsch.in_flight().engines.get(&engine).and_then(|engine| engine.submitted.front());
         match oldest {
-            Some(one) => alloc::vec![self.vidsch.queues[one.queue].device],
+            Some(one) => alloc::vec![self.vidsch.queues()[one.queue].device],
             None => self.oldest_hw_device(engine).into_iter().collect(),
         }
     }

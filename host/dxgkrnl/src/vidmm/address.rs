@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   Map..VirtualAddress ──▶ pages of the range ── paging buffer ──▶ engines see it      PENDING with a paging fence value
-//!   Update..VirtualAddress ── wait, paging buffers ──▶ both at once ──▶ signal          on the context's companion
+//!   Update..VirtualAddress ── wait, paging buffers ──▶ both at once ──▶ signal          on the context's paging context
 //!   Free..VirtualAddress, the end of an allocation or of its creator: engines see NoAccess at once
 //! ```
 //! An allocation may be mapped as often as one likes, whole or in part. Engines find its pages there while it is

@@ -12,7 +12,7 @@ use crate::ddi::{Miniport, PageTableEntry, PagingOperation, PagingWork, Piece};
 use crate::effects::Effects;
 use crate::error::{CallResult, Refusal, invalid};
 use crate::kernel::Kernel;
-use crate::process::Local;
+use crate::process::HandleTarget;
 use crate::sync::legacy::Form;
 use crate::vidmm::allocation::AllocationOpen;
 use crate::vidmm::paging::Pending;
@@ -48,12 +48,12 @@ impl<M: Miniport> Kernel<M> {
         size: u64,
     ) -> CallResult {
         let adapter = match self.process(process).handles.get(owner) {
-            Some(Local::PagingQueue(queue)) => {
+            Some(HandleTarget::PagingQueue(queue)) => {
                 let device = self.vidmm.paging_queues[queue].device;
                 self.require_active(device)?;
-                self.processes.devices[device].adapter
+                self.processes.devices()[device].adapter
             }
-            Some(Local::Adapter(adapter)) => adapter,
+            Some(HandleTarget::Adapter(adapter)) => adapter,
             _ => return invalid(format!("{owner} is neither a paging queue nor an adapter of this process")),
         };
         self.require_started(adapter)?;
@@ -71,11 +71,11 @@ impl<M: Miniport> Kernel<M> {
         protection: u64,
     ) -> CallResult {
         let id = self.paging_queue(process, queue)?;
-        self.require_room(self.vidsch.contexts[self.vidmm.paging_queues[id].context].queue)?;
+        self.require_room(self.vidsch.contexts()[self.vidmm.paging_queues[id].context].queue)?;
         let device = self.vidmm.paging_queues[id].device;
         let pages = what.2;
         let page = self.page_to_map(process, device, what, protection)?;
-        let adapter = self.processes.devices[device].adapter;
+        let adapter = self.processes.devices()[device].adapter;
         let space = self.address_space(process, adapter);
         let (address, changed) = space.map(place, pages, page)?;
         let size = pages * PAGE_BYTES;
@@ -130,7 +130,7 @@ impl<M: Miniport> Kernel<M> {
         Ok(Reply::None)
     }
 
-    /// `D3DKMTUpdateGpuVirtualAddress`: on the context's companion, wait, update and signal the next value.
+    /// `D3DKMTUpdateGpuVirtualAddress`: on the context's paging context, wait, update and signal the next value.
     pub(crate) fn update_gpu_virtual_address(
         &mut self,
         process: ProcessId,
@@ -141,14 +141,14 @@ impl<M: Miniport> Kernel<M> {
     ) -> CallResult {
         let device = self.active_device(process, device)?;
         let context = self.context(process, context)?;
-        if self.vidsch.contexts[context].device != device {
+        if self.vidsch.contexts()[context].device != device {
             return invalid("the context is not of this device");
         }
         if flags & !DO_NOT_WAIT != 0 {
             return invalid(format!("flags {flags:#x} have reserved bits set"));
         }
         let (_, object) = self.sync_object(process, fence)?;
-        if self.sync.objects[object].object_type != SyncObjectType::MONITORED_FENCE {
+        if self.sync.objects()[object].object_type != SyncObjectType::MONITORED_FENCE {
             return invalid(format!("{fence} is no monitored fence"));
         }
         let Some(next_value) = fence_value.checked_add(1) else {
@@ -161,10 +161,10 @@ impl<M: Miniport> Kernel<M> {
             _ => Vec::new(),
         };
         let signaled = of_fence(next_value, SyncObjectFlags::NO_SIGNAL)?;
-        let adapter = self.processes.devices[device].adapter;
+        let adapter = self.processes.devices()[device].adapter;
         let updates = self.check_operations(process, device, &operations)?;
-        let companion = self.companion(context)?;
-        let queue = self.vidsch.contexts[companion].queue;
+        let paging_context = self.paging_context(context)?;
+        let queue = self.vidsch.contexts()[paging_context].queue;
         self.require_room(queue)?;
         if !waited.is_empty() {
             self.enqueue_wait(queue, waited);
@@ -181,7 +181,7 @@ impl<M: Miniport> Kernel<M> {
         self.enqueue(queue, Packet::PageTables(updates));
         let targets: Vec<_> = signaled.iter().map(|item| (item.object, item.value)).collect();
         for (object, _) in &targets {
-            self.sync.objects.hold(*object);
+            self.sync.hold(*object);
         }
         let flags = SignalFlags::empty();
         self.enqueue(queue, Packet::Signal(Signal { process, flags, targets, event: None, by: Vec::new() }));
@@ -198,7 +198,7 @@ impl<M: Miniport> Kernel<M> {
         if operations.is_empty() || operations.len() > most {
             return invalid(format!("an update has 1 to {most} operations, not {}", operations.len()));
         }
-        let adapter = self.processes.devices[device].adapter;
+        let adapter = self.processes.devices()[device].adapter;
         let (mut updates, mut pieces) = (Vec::with_capacity(operations.len()), 0_u64);
         for one in operations {
             let update = self.check_operation(process, device, one)?;
@@ -261,10 +261,10 @@ impl<M: Miniport> Kernel<M> {
         Ok(VaUpdate::Set { base, size, page: Some(VaPage::Of { open, offset, writable }), span, handle })
     }
 
-    /// The update of a companion is due. What is not there any more is left out.
+    /// The update of a paging context is due. What is not there any more is left out.
     pub(crate) fn update_page_tables(&mut self, queue: u32, updates: &[VaUpdate], effects: &mut Effects) {
         let (process, adapter) =
-            (self.vidsch.queues[queue].process, self.vidsch.queues[queue].engine.adapter);
+            (self.vidsch.queues()[queue].process, self.vidsch.queues()[queue].engine.adapter);
         for update in updates {
             let (VaUpdate::Set { base, size, .. } | VaUpdate::Copy { to: base, size, .. }) = *update;
             let pieces = self.pieces_of(process, adapter, update);
@@ -326,7 +326,7 @@ impl<M: Miniport> Kernel<M> {
     /// A paging buffer that changes pages for engines has run: they see what calls have asked for up to now.
     pub(crate) fn pages_change(&mut self, process: ProcessId, adapter: u32, change: PageChange) {
         let PageChange { base, end, range } = change;
-        let Some(owner) = self.processes.by_id.get_mut(&process) else { return };
+        let Some(owner) = self.processes.get_mut(process) else { return };
         let Some(space) = owner.address_spaces.get_mut(&adapter) else { return };
         if space.range_number(base, end - base) != Some(range) {
             return;
@@ -363,7 +363,7 @@ impl<M: Miniport> Kernel<M> {
             Some(VaPage::Of { open, offset, writable }) => {
                 let allocation =
                     &self.vidmm.memory.allocations[self.vidmm.memory.allocation_opens[open].allocation];
-                if !allocation.resident || !self.processes.by_id.contains_key(&allocation.owner) {
+                if !allocation.resident || !self.processes.by_id().contains_key(&allocation.owner) {
                     return PageTableEntry::NoAccess;
                 }
                 let address = allocation.system_memory + offset;
@@ -378,12 +378,12 @@ impl<M: Miniport> Kernel<M> {
         for allocation in allocations {
             for open in &self.vidmm.memory.allocations[*allocation].opens {
                 let at = &self.vidmm.memory.allocation_opens[*open];
-                let adapter = self.processes.devices[at.device].adapter;
+                let adapter = self.processes.devices()[at.device].adapter;
                 spaces.entry((at.process, adapter)).or_default().insert(*open);
             }
         }
         for ((process, adapter), opens) in spaces {
-            let Some(owner) = self.processes.by_id.get(&process) else { continue };
+            let Some(owner) = self.processes.get(process) else { continue };
             let Some(space) = owner.address_spaces.get(&adapter) else { continue };
             for Piece { base, end, page } in space.seen_of(&opens) {
                 self.tell_engines(process, adapter, (base, end), Some(page));
@@ -395,9 +395,9 @@ impl<M: Miniport> Kernel<M> {
     /// goes on with (`ring.rs`).
     pub(crate) fn unmap_open(&mut self, process: ProcessId, open: u32) {
         let AllocationOpen { device, allocation, .. } = self.vidmm.memory.allocation_opens[open];
-        let adapter = self.processes.devices[device].adapter;
+        let adapter = self.processes.devices()[device].adapter;
         let held = self.held_open(process, allocation, open);
-        let Some(owner) = self.processes.by_id.get_mut(&process) else { return };
+        let Some(owner) = self.processes.get_mut(process) else { return };
         let Some(space) = owner.address_spaces.get_mut(&adapter) else { return };
         let opens = BTreeSet::from([open]);
         if let Some(held) = held {
@@ -437,7 +437,7 @@ impl<M: Miniport> Kernel<M> {
         let lives = |process: ProcessId, open| {
             self.vidmm.memory.allocation_opens.get(open).is_some_and(|open| open.process == process)
         };
-        let spaces = self.processes.by_id.iter();
+        let spaces = self.processes.by_id().iter();
         let mut spaces =
             spaces.flat_map(|(id, owner)| owner.address_spaces.values().map(|space| (*id, space)));
         let whole = spaces.all(|(id, space)| space.opens().all(|open| lives(id, open)));

@@ -8,7 +8,7 @@
 //! ```
 //! An allocation lives while it has an open, or its resource an NT handle. The open of a resource takes the opens of its allocations with it (W-259);
 //! an allocation that is destroyed by itself leaves its resource (W-257). All are children of their device. A global
-//! handle ends with the last open of its resource; what has NT handles lives as long as those (`sharing.rs`).
+//! handle ends with the last open of its resource; what has NT handles lives as long as those (`sharing/`).
 //!
 //! User mode makes *standard* allocations of its own memory, "existing heap": StandardAllocation and ExistingSysMem,
 //! one allocation, whole pages (W-252, W-253). Their content is the process's memory itself. Allocations that a driver
@@ -63,7 +63,7 @@ pub(crate) struct Resource {
     pub runtime_data: Vec<u8>,
     pub allocations: Vec<u32>,
     pub opens: usize,
-    /// NT handles of it: see `sharing.rs`.
+    /// NT handles of it: see `sharing/`.
     pub shares: usize,
     /// Created with CreateShared and NtSecuritySharing.
     pub nt_shared: bool,

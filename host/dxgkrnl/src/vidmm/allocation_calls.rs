@@ -15,11 +15,10 @@ use crate::ddi::Miniport;
 use crate::effects::Effects;
 use crate::error::{CallResult, Refusal, invalid, refuse};
 use crate::kernel::Kernel;
-use crate::process::Local;
+use crate::process::HandleTarget;
 use crate::sharing::{Global, Shared, require_readable};
 use crate::sync::mapping::Mapping;
 use crate::vidmm::vaspace::PAGE_BYTES;
-use crate::view::snapshot::{AllocationState, ResourceState};
 
 /// The end of what a process can have mapped.
 const USER_END: u64 = 1 << 47;
@@ -72,7 +71,7 @@ impl<M: Miniport> Kernel<M> {
         let made = match flags.contains(F::CREATE_RESOURCE) {
             true => self.new_resource(process, device, flags, runtime_data, allocation),
             false => self.new_allocation_open(process, device, allocation, None).map(|handle| {
-                self.processes.devices[device].children.insert(handle);
+                self.processes.device_mut(device).children.insert(handle);
                 Reply::Allocations {
                     resource: Handle::NULL,
                     shared_handle: Handle::NULL,
@@ -98,7 +97,7 @@ impl<M: Miniport> Kernel<M> {
         use CreateAllocationFlags as F;
         let resource = self.vidmm.memory.resources.insert(Resource {
             vm: self.process(process).vm,
-            adapter: self.processes.devices[device].adapter,
+            adapter: self.processes.devices()[device].adapter,
             global: None,
             runtime_data,
             allocations: [allocation].into(),
@@ -142,7 +141,7 @@ impl<M: Miniport> Kernel<M> {
             resource,
             allocations: BTreeSet::new(),
         });
-        let handle = match self.insert_handle(process, Local::Resource(open)) {
+        let handle = match self.insert_handle(process, HandleTarget::Resource(open)) {
             Ok(handle) => handle,
             Err(refusal) => {
                 self.vidmm.memory.resource_opens.remove(open);
@@ -151,7 +150,7 @@ impl<M: Miniport> Kernel<M> {
         };
         self.vidmm.memory.resources[resource].opens += 1;
         self.vidmm.memory.resource_opens[open].handle = handle;
-        self.processes.devices[device].children.insert(handle);
+        self.processes.device_mut(device).children.insert(handle);
         for allocation in self.vidmm.memory.resources[resource].allocations.clone() {
             match self.new_allocation_open(process, device, allocation, Some(open)) {
                 Ok(handle) => _ = self.vidmm.memory.resource_opens[open].allocations.insert(handle),
@@ -174,7 +173,7 @@ impl<M: Miniport> Kernel<M> {
         let handle = Handle::NULL;
         let open = AllocationOpen { process, handle, device, allocation, resource, residency: 0, locks: 0 };
         let open = self.vidmm.memory.allocation_opens.insert(open);
-        match self.insert_handle(process, Local::Allocation(open)) {
+        match self.insert_handle(process, HandleTarget::Allocation(open)) {
             Ok(handle) => {
                 self.vidmm.memory.allocation_opens[open].handle = handle;
                 self.vidmm.memory.allocations[allocation].opens.insert(open);
@@ -227,14 +226,14 @@ impl<M: Miniport> Kernel<M> {
 
     /// The handle of a resource ends, and those of the allocations that it has left.
     pub(crate) fn end_resource(&mut self, process: ProcessId, handle: Handle) -> Reply {
-        let Some(Local::Resource(open)) = self.process_mut(process).handles.remove(handle) else {
+        let Some(HandleTarget::Resource(open)) = self.process_mut(process).handles.remove(handle) else {
             return Reply::None;
         };
         for allocation in self.vidmm.memory.resource_opens[open].allocations.clone() {
             self.end_allocation(process, allocation);
         }
         let ended = self.vidmm.memory.resource_opens.remove(open).expect("a handle names a live open");
-        self.processes.devices[ended.device].children.remove(&handle);
+        self.processes.device_mut(ended.device).children.remove(&handle);
         self.vidmm.memory.resources[ended.resource].opens -= 1;
         self.drop_resource_if_unused(ended.resource);
         Reply::None
@@ -273,13 +272,13 @@ impl<M: Miniport> Kernel<M> {
 
     /// The handle of an allocation ends.
     pub(crate) fn end_allocation(&mut self, process: ProcessId, handle: Handle) -> Reply {
-        let Some(Local::Allocation(open)) = self.process_mut(process).handles.remove(handle) else {
+        let Some(HandleTarget::Allocation(open)) = self.process_mut(process).handles.remove(handle) else {
             return Reply::None;
         };
         let AllocationOpen { device, resource, .. } = self.vidmm.memory.allocation_opens[open];
         match resource {
             Some(resource) => self.vidmm.memory.resource_opens[resource].allocations.remove(&handle),
-            None => self.processes.devices[device].children.remove(&handle),
+            None => self.processes.device_mut(device).children.remove(&handle),
         };
         self.end_open(open);
         Reply::None
@@ -434,7 +433,7 @@ impl<M: Miniport> Kernel<M> {
         };
         require_readable(share.access)?;
         let (adapter, of) =
-            (self.processes.devices[device].adapter, self.vidmm.memory.resources[resource].adapter);
+            (self.processes.devices()[device].adapter, self.vidmm.memory.resources[resource].adapter);
         if adapter != of {
             return invalid(format!("the resource is of adapter {of}, the device is of adapter {adapter}"));
         }
@@ -445,8 +444,8 @@ impl<M: Miniport> Kernel<M> {
     pub(crate) fn shareable_resource(&self, process: ProcessId, handle: Handle) -> Result<u32, Refusal> {
         let memory = &self.vidmm.memory;
         let resource = match self.process(process).handles.get(handle) {
-            Some(Local::Resource(open)) => Some(memory.resource_opens[open].resource),
-            Some(Local::Allocation(open)) => {
+            Some(HandleTarget::Resource(open)) => Some(memory.resource_opens[open].resource),
+            Some(HandleTarget::Allocation(open)) => {
                 memory.allocations[memory.allocation_opens[open].allocation].resource
             }
             _ => {
@@ -478,7 +477,7 @@ impl<M: Miniport> Kernel<M> {
             Some(Global::Resource(resource)) => resource,
             _ => return invalid(format!("{shared} is no global handle of a resource")),
         };
-        let (vm, adapter) = (self.process(process).vm, self.processes.devices[device].adapter);
+        let (vm, adapter) = (self.process(process).vm, self.processes.devices()[device].adapter);
         let state = &self.vidmm.memory.resources[resource];
         if state.vm != vm {
             return invalid(format!("{shared} is no global handle of a resource"));
@@ -499,7 +498,7 @@ impl<M: Miniport> Kernel<M> {
         handle: Handle,
     ) -> Result<u32, Refusal> {
         match self.process(process).handles.get(handle) {
-            Some(Local::Resource(open)) if self.vidmm.memory.resource_opens[open].device == device => {
+            Some(HandleTarget::Resource(open)) if self.vidmm.memory.resource_opens[open].device == device => {
                 Ok(open)
             }
             _ => invalid(format!("{handle} is no resource of this device")),
@@ -518,48 +517,13 @@ impl<M: Miniport> Kernel<M> {
         handle: Handle,
     ) -> Result<u32, Refusal> {
         match self.process(process).handles.get(handle) {
-            Some(Local::Allocation(open)) if self.vidmm.memory.allocation_opens[open].device == device => {
+            Some(HandleTarget::Allocation(open))
+                if self.vidmm.memory.allocation_opens[open].device == device =>
+            {
                 Ok(open)
             }
             _ => invalid(format!("{handle} is no allocation of this device")),
         }
-    }
-
-    pub(crate) fn resource_states(&self) -> Vec<ResourceState> {
-        let state = |open: &ResourceOpen| {
-            let resource = &self.vidmm.memory.resources[open.resource];
-            ResourceState {
-                process: open.process.0,
-                handle: open.handle,
-                device: self.processes.devices[open.device].handle,
-                resource: open.resource,
-                shared_handle: resource.global.unwrap_or(Handle::NULL),
-                runtime_data_bytes: resource.runtime_data.len() as u32,
-            }
-        };
-        self.vidmm.memory.resource_opens.iter().map(|(_, open)| state(open)).collect()
-    }
-
-    pub(crate) fn allocation_states(&self) -> Vec<AllocationState> {
-        let state = |open: &AllocationOpen| {
-            let allocation = &self.vidmm.memory.allocations[open.allocation];
-            AllocationState {
-                process: open.process.0,
-                handle: open.handle,
-                device: self.processes.devices[open.device].handle,
-                resource: open
-                    .resource
-                    .map_or(Handle::NULL, |open| self.vidmm.memory.resource_opens[open].handle),
-                allocation: open.allocation,
-                size: allocation.size,
-                system_memory: allocation.system_memory,
-                residency: open.residency,
-                resident: allocation.resident,
-                locks: open.locks,
-                priority: allocation.priority,
-            }
-        };
-        self.vidmm.memory.allocation_opens.iter().map(|(_, open)| state(open)).collect()
     }
 
     /// What the tables count twice and does not agree.
@@ -600,7 +564,7 @@ impl<M: Miniport> Kernel<M> {
             return Some("the allocations of an opened resource");
         }
         let of_processes = tally(memory.allocation_opens.iter().map(|(_, open)| open.process));
-        let counted = self.processes.by_id.iter().filter(|(_, process)| process.allocations > 0);
+        let counted = self.processes.by_id().iter().filter(|(_, process)| process.allocations > 0);
         let counted = counted.map(|(id, process)| (id, &process.allocations));
         if !counted.eq(&of_processes) {
             return Some("the allocations of a process");

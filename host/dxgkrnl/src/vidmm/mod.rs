@@ -12,11 +12,12 @@ pub(crate) mod paging;
 mod paging_calls;
 pub(crate) mod residency;
 pub(crate) mod ring;
+mod shadows;
 pub(crate) mod vaspace;
 
 use alloc::collections::{BTreeMap, BTreeSet};
 
-use allocation::Memory;
+use allocation::{Memory, Resource};
 use paging::PagingQueue;
 use serde::{Deserialize, Serialize};
 
@@ -25,11 +26,42 @@ use crate::slab::Slab;
 /// The memory manager's tables.
 #[derive(Default, Serialize, Deserialize)]
 pub(crate) struct VidMm {
-    pub(crate) memory: Memory,
-    pub(crate) paging_queues: Slab<PagingQueue>,
-    pub(crate) paging_queues_created: u64,
+    memory: Memory,
+    paging_queues: Slab<PagingQueue>,
+    paging_queues_created: u64,
     /// Contexts in which address spaces are updated, by the context they go with.
-    pub(crate) paging_contexts: BTreeMap<u32, u32>,
-    /// Adapters whose engines may have shadows: see `moves/`.
-    pub(crate) shadowed: BTreeSet<u32>,
+    paging_contexts: BTreeMap<u32, u32>,
+    /// Adapters whose engines may have shadows: see `shadows.rs`.
+    shadowed: BTreeSet<u32>,
+}
+
+impl VidMm {
+    pub fn resource_mut(&mut self, resource: u32) -> &mut Resource {
+        &mut self.memory.resources[resource]
+    }
+
+    /// Engines of an adapter may have shadows.
+    pub fn mark_shadowed(&mut self, adapter: u32) {
+        self.shadowed.insert(adapter);
+    }
+
+    /// Whether engines of an adapter may have had shadows, which end.
+    pub fn take_shadowed(&mut self, adapter: u32) -> bool {
+        self.shadowed.remove(&adapter)
+    }
+
+    #[inline]
+    pub fn paging_queues(&self) -> &Slab<PagingQueue> {
+        &self.paging_queues
+    }
+
+    #[inline]
+    pub fn memory(&self) -> &Memory {
+        &self.memory
+    }
+
+    #[inline]
+    pub fn paging_contexts(&self) -> &BTreeMap<u32, u32> {
+        &self.paging_contexts
+    }
 }

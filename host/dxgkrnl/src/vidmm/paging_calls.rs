@@ -11,7 +11,7 @@ use crate::ddi::{EngineId, Miniport, PagingOperation, PagingWork, SignalMonitore
 use crate::effects::Effects;
 use crate::error::{CallResult, Refusal, invalid, refuse};
 use crate::kernel::Kernel;
-use crate::process::{Local, Slots};
+use crate::process::{HandleTarget, Slots};
 use crate::sync::Open;
 use crate::sync::mapping::Mapping;
 use crate::vidmm::vaspace::PAGE_BYTES;
@@ -28,7 +28,7 @@ impl<M: Miniport> Kernel<M> {
         effects: &mut Effects,
     ) -> CallResult {
         let device = self.active_device(process, device)?;
-        let adapter = self.processes.devices[device].adapter;
+        let adapter = self.processes.devices()[device].adapter;
         if !(-1..=1).contains(&priority) {
             return invalid(format!("paging queue priority {priority} is none of -1, 0 and 1"));
         }
@@ -59,7 +59,7 @@ impl<M: Miniport> Kernel<M> {
             pending: VecDeque::new(),
         });
         let object = self.new_object(SyncObjectType::MONITORED_FENCE, SyncObjectFlags::empty(), 0, adapter);
-        let made = self.insert_handle(process, Local::PagingQueue(id)).and_then(|handle| {
+        let made = self.insert_handle(process, HandleTarget::PagingQueue(id)).and_then(|handle| {
             let mapping = Mapping { paging_queue: Some(id), ..Mapping::default() };
             let flags = SyncObjectFlags::NO_SIGNAL;
             match self.open_object(process, Some(device), object, flags, mapping, effects) {
@@ -73,17 +73,17 @@ impl<M: Miniport> Kernel<M> {
         let (handle, fence) = match made {
             Ok(made) => made,
             Err(refusal) => {
-                self.sync.objects.remove(object);
+                self.sync.remove_unopened(object);
                 self.vidmm.paging_queues.remove(id);
                 self.end_system_context(context, effects);
                 return Err(refusal);
             }
         };
         // The fence goes with the queue, the queue with the device.
-        let children = &mut self.processes.devices[device].children;
+        let children = &mut self.processes.device_mut(device).children;
         children.remove(&fence.object);
         children.insert(handle);
-        self.vidsch.contexts[context].handle = handle;
+        self.vidsch.context_mut(context).handle = handle;
         let queue = &mut self.vidmm.paging_queues[id];
         (queue.handle, queue.fence, queue.fence_slot) = (handle, fence.object, fence.slot.unwrap_or(0));
         Ok(Reply::PagingQueue { queue: handle, fence })
@@ -99,8 +99,8 @@ impl<M: Miniport> Kernel<M> {
         let id = self.paging_queue(process, handle)?;
         self.process_mut(process).handles.remove(handle);
         let queue = self.vidmm.paging_queues.remove(id).expect("a handle names a live paging queue");
-        self.processes.devices[queue.device].children.remove(&handle);
-        let adapter = self.processes.devices[queue.device].adapter;
+        self.processes.device_mut(queue.device).children.remove(&handle);
+        let adapter = self.processes.devices()[queue.device].adapter;
         for (_, pending) in queue.pending {
             self.has_run(process, adapter, pending);
         }
@@ -112,7 +112,7 @@ impl<M: Miniport> Kernel<M> {
     pub(crate) fn begin_paging(&mut self, id: u32, work: PagingWork, then: Pending) -> u64 {
         let PagingQueue { process, device, context, fence_slot, last_value, .. } =
             self.vidmm.paging_queues[id];
-        let adapter = self.processes.devices[device].adapter;
+        let adapter = self.processes.devices()[device].adapter;
         let Some(mut buffer) = self.miniport.build_paging_buffer(&PagingOperation { adapter, process, work })
         else {
             self.has_run(process, adapter, then);
@@ -125,7 +125,7 @@ impl<M: Miniport> Kernel<M> {
         let queue = &mut self.vidmm.paging_queues[id];
         queue.last_value = value;
         queue.pending.push_back((value, then));
-        let packets = self.vidsch.contexts[context].queue;
+        let packets = self.vidsch.contexts()[context].queue;
         self.enqueue(packets, Packet::Command(buffer));
         value
     }
@@ -142,17 +142,17 @@ impl<M: Miniport> Kernel<M> {
     pub(crate) fn mapping_queue(&self, device: u32) -> Result<Option<u32>, Refusal> {
         let of_device = self.vidmm.paging_queues.iter().filter(|(_, queue)| queue.device == device);
         let Some((id, queue)) = of_device.min_by_key(|(_, queue)| queue.number) else { return Ok(None) };
-        self.require_room(self.vidsch.contexts[queue.context].queue)?;
+        self.require_room(self.vidsch.contexts()[queue.context].queue)?;
         Ok(Some(id))
     }
 
     /// Maps an opened fence for engines: the value of the paging fence from which on it is (FEN-062).
     pub(crate) fn map_opened_fence(&mut self, id: u32, open: u32, slot: u32) -> u64 {
-        let fence = MappedFence { open, handle: self.sync.opens[open].handle };
+        let fence = MappedFence { open, handle: self.sync.opens()[open].handle };
         let page = Slots::gpu_address(slot) / PAGE_BYTES * PAGE_BYTES;
         let work = PagingWork::UpdatePageTable { base: page, size: PAGE_BYTES };
         let value = self.begin_paging(id, work, Pending::Fence(fence));
-        self.sync.opens[open].mapping.pending = Some(value).filter(|value| *value > 0);
+        self.sync.open_mut(open).mapping.pending = Some(value).filter(|value| *value > 0);
         value
     }
 
@@ -162,13 +162,13 @@ impl<M: Miniport> Kernel<M> {
             && queue.pending.front().is_some_and(|(of, _)| *of <= value)
             && let Some((_, pending)) = queue.pending.pop_front()
         {
-            let (process, adapter) = (queue.process, self.processes.devices[queue.device].adapter);
+            let (process, adapter) = (queue.process, self.processes.devices()[queue.device].adapter);
             self.has_run(process, adapter, pending);
         }
     }
 
     fn fence_is_mapped(&mut self, process: ProcessId, fence: MappedFence) {
-        if let Some(open) = self.sync.opens.get_mut(fence.open)
+        if let Some(open) = self.sync.find_open_mut(fence.open)
             && (open.process, open.handle) == (process, fence.handle)
         {
             open.mapping.pending = None;
@@ -178,53 +178,53 @@ impl<M: Miniport> Kernel<M> {
     /// Whether what this engine writes to the fence of a paging queue is from a buffer of that queue.
     pub(crate) fn is_paging_write(&self, open: &Open, engine: EngineId) -> bool {
         let queue = open.mapping.paging_queue.and_then(|id| self.vidmm.paging_queues.get(id));
-        let Some(queue) = queue.and_then(|queue| self.vidsch.contexts.get(queue.context)) else {
+        let Some(queue) = queue.and_then(|queue| self.vidsch.contexts().get(queue.context)) else {
             return false;
         };
-        let runs = self.vidsch.queues[queue.queue].running.is_some();
+        let runs = self.vidsch.queues()[queue.queue].running.is_some();
         queue.engine == engine && runs && self.running_has_begun(queue.queue)
     }
 
     /// The context in which a context's address space is updated, made when it is first needed.
-    pub(crate) fn companion(&mut self, context: u32) -> Result<u32, Refusal> {
-        if let Some(companion) = self.vidmm.paging_contexts.get(&context) {
-            return Ok(*companion);
+    pub(crate) fn paging_context(&mut self, context: u32) -> Result<u32, Refusal> {
+        if let Some(paging_context) = self.vidmm.paging_contexts.get(&context) {
+            return Ok(*paging_context);
         }
-        let Context { device, handle, .. } = self.vidsch.contexts[context];
-        let companion = self.new_system_context(device, Level::COMPANION)?;
-        self.vidsch.contexts[companion].handle = handle;
-        self.vidmm.paging_contexts.insert(context, companion);
-        Ok(companion)
+        let Context { device, handle, .. } = self.vidsch.contexts()[context];
+        let paging_context = self.new_system_context(device, Level::PAGING_CONTEXT)?;
+        self.vidsch.context_mut(paging_context).handle = handle;
+        self.vidmm.paging_contexts.insert(context, paging_context);
+        Ok(paging_context)
     }
 
-    /// The companion ends with its context.
-    pub(crate) fn end_companion(&mut self, context: u32, effects: &mut Effects) {
-        if let Some(companion) = self.vidmm.paging_contexts.remove(&context) {
-            self.end_system_context(companion, effects);
+    /// The paging context ends with its context.
+    pub(crate) fn end_paging_context(&mut self, context: u32, effects: &mut Effects) {
+        if let Some(paging_context) = self.vidmm.paging_contexts.remove(&context) {
+            self.end_system_context(paging_context, effects);
         }
     }
 
     /// A context of the system for work of a device: no handle of the process names it.
     fn new_system_context(&mut self, device: u32, level: Level) -> Result<u32, Refusal> {
         let (process, adapter) =
-            (self.processes.devices[device].process, self.processes.devices[device].adapter);
+            (self.processes.devices()[device].process, self.processes.devices()[device].adapter);
         let engine = self.config.adapters[adapter as usize].paging_engine(adapter);
         let context = self.new_context(device, engine, CreateContextFlags::empty())?;
         if let Err(refusal) = self.announce_context(context) {
-            self.vidsch.contexts.remove(context);
+            self.vidsch.remove_context(context);
             return Err(refusal);
         }
-        self.vidsch.contexts[context].paging = Some(level);
-        self.vidsch.contexts[context].queue = self.new_queue(device, engine, context);
+        self.vidsch.context_mut(context).paging = Some(level);
+        self.vidsch.context_mut(context).queue = self.new_queue(device, engine, context);
         self.process_mut(process).contexts += 1;
         Ok(context)
     }
 
     fn end_system_context(&mut self, context: u32, effects: &mut Effects) {
-        if let Some(state) = self.vidsch.contexts.get(context) {
+        if let Some(state) = self.vidsch.contexts().get(context) {
             self.remember_queue(state.queue);
         }
-        let Some(context) = self.vidsch.contexts.remove(context) else { return };
+        let Some(context) = self.vidsch.remove_context(context) else { return };
         self.process_mut(context.process).contexts -= 1;
         self.end_queue(context.queue, effects);
     }
@@ -235,7 +235,7 @@ impl<M: Miniport> Kernel<M> {
 
     pub(crate) fn paging_queue(&self, process: ProcessId, handle: Handle) -> Result<u32, Refusal> {
         match self.process(process).handles.get(handle) {
-            Some(Local::PagingQueue(queue)) => Ok(queue),
+            Some(HandleTarget::PagingQueue(queue)) => Ok(queue),
             _ => invalid(format!("{handle} is no paging queue of this process")),
         }
     }
@@ -243,7 +243,7 @@ impl<M: Miniport> Kernel<M> {
     /// A fence that came with a paging queue goes with it.
     pub(crate) fn require_own_fence(&self, process: ProcessId, handle: Handle) -> Result<(), Refusal> {
         let (open, _) = self.sync_object(process, handle)?;
-        match self.sync.opens[open].mapping.paging_queue {
+        match self.sync.opens()[open].mapping.paging_queue {
             None => Ok(()),
             Some(_) => invalid(format!("{handle} is the fence of a paging queue: it goes with the queue")),
         }

@@ -49,7 +49,7 @@ impl<M: Miniport> Kernel<M> {
         effects: &mut Effects,
     ) -> CallResult {
         let id = self.paging_queue(process, queue)?;
-        self.require_room(self.vidsch.contexts[self.vidmm.paging_queues[id].context].queue)?;
+        self.require_room(self.vidsch.contexts()[self.vidmm.paging_queues[id].context].queue)?;
         let device = self.vidmm.paging_queues[id].device;
         if flags & !INSISTING != 0 {
             return invalid(format!("flags {flags:#x} have reserved bits set"));
@@ -71,7 +71,7 @@ impl<M: Miniport> Kernel<M> {
             of.map(|one| self.vidmm.memory.allocations[*one].size).fold(0, u64::saturating_add)
         };
         let more = sizes(&mut named_allocations.iter().filter(|one| !self.is_wanted_by(**one, process)));
-        let adapter = self.processes.devices[device].adapter;
+        let adapter = self.processes.devices()[device].adapter;
         let bytes_to_trim = self.over_budget(process, adapter, more);
         if bytes_to_trim > 0 && flags & INSISTING == 0 {
             let budget = self.config.adapters[adapter as usize].budget_bytes[NON_LOCAL];
@@ -125,7 +125,7 @@ impl<M: Miniport> Kernel<M> {
         for (open, times) in counts {
             self.lower_residency(open, times);
         }
-        let adapter = self.processes.devices[device].adapter;
+        let adapter = self.processes.devices()[device].adapter;
         let bytes_to_trim = self.over_budget(process, adapter, 0);
         Ok(Reply::Residency { paging_fence_value: 0, bytes_to_trim, over_budget: false })
     }
@@ -202,7 +202,7 @@ impl<M: Miniport> Kernel<M> {
         let AllocationOpen { process, allocation, device, .. } = self.vidmm.memory.allocation_opens[open];
         if !self.is_wanted_by(allocation, process) {
             let (size, adapter) =
-                (self.vidmm.memory.allocations[allocation].size, self.processes.devices[device].adapter);
+                (self.vidmm.memory.allocations[allocation].size, self.processes.devices()[device].adapter);
             *self.process_mut(process).resident_bytes.entry(adapter).or_default() += size;
         }
         self.vidmm.memory.allocation_opens[open].residency += times;
@@ -217,7 +217,7 @@ impl<M: Miniport> Kernel<M> {
             return;
         }
         let size = self.vidmm.memory.allocations[allocation].size;
-        let adapter = self.processes.devices[device].adapter;
+        let adapter = self.processes.devices()[device].adapter;
         if let Some(bytes) = self.process_mut(process).resident_bytes.get_mut(&adapter) {
             *bytes -= size;
         }
@@ -263,12 +263,12 @@ impl<M: Miniport> Kernel<M> {
         let mut seen = BTreeSet::new();
         for (_, open) in self.vidmm.memory.allocation_opens.iter().filter(|(_, open)| open.residency > 0) {
             if seen.insert((open.process, open.allocation)) {
-                let adapter = self.processes.devices[open.device].adapter;
+                let adapter = self.processes.devices()[open.device].adapter;
                 *bytes.entry((open.process, adapter)).or_default() +=
                     self.vidmm.memory.allocations[open.allocation].size;
             }
         }
-        let counted = self.processes.by_id.iter().flat_map(|(id, process)| {
+        let counted = self.processes.by_id().iter().flat_map(|(id, process)| {
             let resident = process.resident_bytes.iter().filter(|(_, bytes)| **bytes > 0);
             resident.map(|(adapter, bytes)| ((*id, *adapter), *bytes))
         });

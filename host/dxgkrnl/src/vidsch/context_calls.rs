@@ -13,7 +13,7 @@ use crate::ddi::{BadCommands, Edge, EngineId, HwContext, Miniport};
 use crate::effects::Effects;
 use crate::error::{CallResult, Refusal, invalid, refuse};
 use crate::kernel::Kernel;
-use crate::process::Local;
+use crate::process::HandleTarget;
 
 impl<M: Miniport> Kernel<M> {
     pub(crate) fn create_context(
@@ -25,7 +25,7 @@ impl<M: Miniport> Kernel<M> {
         flags: CreateContextFlags,
     ) -> CallResult {
         let device = self.active_device(process, device)?;
-        let adapter = self.processes.devices[device].adapter;
+        let adapter = self.processes.devices()[device].adapter;
         let config = &self.config.adapters[adapter as usize];
         let nodes = config.nodes.len();
         if node_ordinal as usize >= nodes {
@@ -42,7 +42,7 @@ impl<M: Miniport> Kernel<M> {
             return invalid(format!("context flags {:#x} have reserved bits set", flags.bits()));
         }
         let id = self.new_context(device, engine, flags)?;
-        let handle = self.insert_handle(process, Local::Context(id));
+        let handle = self.insert_handle(process, HandleTarget::Context(id));
         let announced = handle.and_then(|handle| {
             let announced = self.announce_context(id);
             if announced.is_err() {
@@ -56,7 +56,7 @@ impl<M: Miniport> Kernel<M> {
                 let context = &mut self.vidsch.contexts[id];
                 (context.handle, context.queue) = (handle, queue);
                 self.process_mut(process).contexts += 1;
-                self.processes.devices[device].children.insert(handle);
+                self.processes.device_mut(device).children.insert(handle);
                 Ok(Reply::Context(handle))
             }
             Err(refusal) => {
@@ -73,7 +73,7 @@ impl<M: Miniport> Kernel<M> {
         engine: EngineId,
         flags: CreateContextFlags,
     ) -> Result<u32, Refusal> {
-        let process = self.processes.devices[device].process;
+        let process = self.processes.devices()[device].process;
         if self.process(process).contexts >= limits::CONTEXTS_PER_PROCESS_MAX {
             let why = format!("the process has {} contexts, the limit", limits::CONTEXTS_PER_PROCESS_MAX);
             return refuse(NtStatus::NO_MEMORY, why);
@@ -118,13 +118,13 @@ impl<M: Miniport> Kernel<M> {
                 self.end_hw_queue(queue, effects);
             }
         }
-        // While the context is there: the engine may give back a buffer of it that ran behind its companion's.
-        self.end_companion(id, effects);
+        // While the context is there: the engine may give back a buffer of it that ran behind its paging context's.
+        self.end_paging_context(id, effects);
         self.forget_suspend(id);
         self.remember_queue(self.vidsch.contexts[id].queue);
         self.process_mut(process).handles.remove(handle);
         let context = self.vidsch.contexts.remove(id).expect("a handle names a live context");
-        self.processes.devices[context.device].children.remove(&handle);
+        self.processes.device_mut(context.device).children.remove(&handle);
         self.process_mut(process).contexts -= 1;
         self.end_queue(context.queue, effects);
         self.abandon_mutexes(process, handle, effects);
@@ -134,7 +134,7 @@ impl<M: Miniport> Kernel<M> {
 
     pub(crate) fn context(&self, process: ProcessId, handle: Handle) -> Result<u32, Refusal> {
         match self.process(process).handles.get(handle) {
-            Some(Local::Context(context)) => Ok(context),
+            Some(HandleTarget::Context(context)) => Ok(context),
             _ => invalid(format!("{handle} is no context handle of this process")),
         }
     }

@@ -28,7 +28,7 @@ impl<M: Miniport> Kernel<M> {
         self.wake_adapter(self.vidsch.queues[id].engine.adapter, effects);
         let place = self.place_of(id);
         self.make_ready(id, ReadyCommand { place, commands, resubmits: None });
-        self.dispatch_touched(effects);
+        self.dispatch_dirty_engines(effects);
     }
 
     fn place_of(&mut self, queue: u32) -> Place {
@@ -42,7 +42,7 @@ impl<M: Miniport> Kernel<M> {
     fn make_ready(&mut self, id: u32, command: ReadyCommand) {
         let queue = &mut self.vidsch.queues[id];
         self.vidsch.in_flight.engine(queue.engine).ready.insert(queue.process, id, command.place);
-        self.vidsch.touched.insert(queue.engine);
+        self.vidsch.dirty_engines.insert(queue.engine);
         queue.ready = Some(command);
     }
 
@@ -66,13 +66,13 @@ impl<M: Miniport> Kernel<M> {
     }
 
     /// Gives engines what they have room for. Called when a DDI is over, never from inside of one.
-    pub(crate) fn dispatch_touched(&mut self, effects: &mut Effects) {
+    pub(crate) fn dispatch_dirty_engines(&mut self, effects: &mut Effects) {
         if self.vidsch.dispatching {
             return;
         }
         self.vidsch.dispatching = true;
-        while let Some(engine) = self.vidsch.touched.pop_first() {
-            while self.tdr.bugcheck.is_none() {
+        while let Some(engine) = self.vidsch.dirty_engines.pop_first() {
+            while self.tdr.bugcheck().is_none() {
                 self.go_on_paging(effects);
                 match self.next_step(engine) {
                     None => break,
@@ -130,7 +130,7 @@ impl<M: Miniport> Kernel<M> {
         (queue.running, queue.turn) = (Some(submission_fence_id), place.turn);
         if matches!(queue.packets.front(), Some(Packet::Signal(_) | Packet::Broadcast(_))) {
             // It may be one that comes at submission.
-            self.vidsch.runnable.push_back(id);
+            self.vidsch.wake_queue(id);
         }
         let submission =
             Submission { engine, context, process, submission_fence_id, resubmits, paging, commands };
@@ -197,7 +197,7 @@ impl<M: Miniport> Kernel<M> {
             self.vidsch.queues[queue].running = None;
             self.make_ready(queue, ReadyCommand { place, commands: Vec::new(), resubmits: Some(id) });
         }
-        self.vidsch.touched.insert(id);
+        self.vidsch.mark_dirty(id);
     }
 
     /// Tells the driver of command buffers that will not be submitted (`DxgkDdiCancelCommand`).
@@ -208,7 +208,7 @@ impl<M: Miniport> Kernel<M> {
         effects: &mut Effects,
     ) {
         if !self.caps(engine).contains(VidSchCaps::CANCEL_COMMAND_AWARE)
-            || self.tdr.stopped_adapters.contains(&engine.adapter)
+            || self.tdr.stopped_adapters().contains(&engine.adapter)
         {
             return;
         }

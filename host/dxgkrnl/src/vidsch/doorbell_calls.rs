@@ -231,7 +231,7 @@ impl<M: Miniport> Kernel<M> {
         buffers: Vec<Vec<u8>>,
         effects: &mut Effects,
     ) {
-        if !self.processes.by_id.contains_key(&process) {
+        if !self.processes.by_id().contains_key(&process) {
             return;
         }
         if let Err(Refusal { why, .. }) = self.ring(process, handle, last_queued, buffers, effects) {
@@ -274,7 +274,7 @@ impl<M: Miniport> Kernel<M> {
             return invalid(format!("the rings of the process hold {held} bytes, {bytes} more do not fit"));
         }
         let HwQueue { queue, progress, .. } = self.vidsch.hw_queues[id];
-        if self.sync.objects.value(progress) < last_queued {
+        if self.sync.objects().value(progress) < last_queued {
             self.vidsch.in_flight.ring_has_work(self.vidsch.queues[queue].engine, self.now, queue);
         }
         for _ in &buffers {

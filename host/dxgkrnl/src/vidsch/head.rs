@@ -33,7 +33,7 @@ impl<M: Miniport> Kernel<M> {
             }
             GpuWait::LooksAtHead => {
                 for item in &items {
-                    self.sync.objects.hold(item.object);
+                    self.sync.hold(item.object);
                 }
                 self.enqueue(queue, Packet::WaitAtHead(items));
             }
@@ -61,7 +61,7 @@ impl<M: Miniport> Kernel<M> {
         let idle = queue.is_idle();
         let signal = match queue.packets.front() {
             None => return false,
-            Some(Packet::Wait(wait)) => return !self.sync.waits.contains(*wait),
+            Some(Packet::Wait(wait)) => return !self.sync.waits().contains(*wait),
             // `legacy.rs` takes it, or leaves it.
             Some(Packet::Acquire(_)) => return false,
             Some(Packet::WaitAtHead(_) | Packet::PageTables(_) | Packet::Command(_)) => return idle,
@@ -89,7 +89,7 @@ impl<M: Miniport> Kernel<M> {
         let begun: Vec<u32> = self.vidsch.awaiting_begin.iter().copied().filter(begun).collect();
         for queue in &begun {
             self.vidsch.awaiting_begin.remove(queue);
-            self.vidsch.runnable.push_back(*queue);
+            self.vidsch.wake_queue(*queue);
         }
         !begun.is_empty()
     }
@@ -110,6 +110,6 @@ impl<M: Miniport> Kernel<M> {
     }
 
     pub(crate) fn signals_early(&self, object: u32) -> bool {
-        self.sync.objects[object].flags.contains(SyncObjectFlags::TOP_OF_PIPELINE)
+        self.sync.objects()[object].flags.contains(SyncObjectFlags::TOP_OF_PIPELINE)
     }
 }

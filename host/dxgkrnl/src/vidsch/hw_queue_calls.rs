@@ -16,7 +16,7 @@ use crate::ddi::{
 use crate::effects::Effects;
 use crate::error::{CallResult, Refusal, invalid, refuse};
 use crate::kernel::Kernel;
-use crate::process::Local;
+use crate::process::HandleTarget;
 use crate::sync::is_mapped;
 use crate::sync::legacy::Form;
 use crate::sync::mapping::Mapping;
@@ -102,14 +102,14 @@ impl<M: Miniport> Kernel<M> {
     ) -> Result<CreatedSyncObject, Refusal> {
         let flags = SyncObjectFlags::empty();
         let object_type = if native { SyncObjectType::NATIVE_FENCE } else { SyncObjectType::MONITORED_FENCE };
-        let object = self.new_object(object_type, flags, 0, self.processes.devices[device].adapter);
+        let object = self.new_object(object_type, flags, 0, self.processes.devices()[device].adapter);
         let created = if native {
             self.create_native(process, device, object, (0, Mapping::default()), effects)
         } else {
             self.open_object(process, Some(device), object, flags, Mapping::default(), effects)
         };
         if created.is_err() {
-            self.sync.objects.remove(object);
+            self.sync.remove_unopened(object);
         }
         created
     }
@@ -152,7 +152,7 @@ impl<M: Miniport> Kernel<M> {
         self.vidsch.contexts[context].hardware.queues.insert(id);
         self.process_mut(process).hw_queues += 1;
         self.vidsch.progress_fences.insert(progress, id);
-        self.sync.objects.set_watched(progress);
+        self.sync.watch(progress);
         Ok(self.vidsch.hw_queues[id].handle)
     }
 
@@ -167,7 +167,7 @@ impl<M: Miniport> Kernel<M> {
         if let Err(status) = self.miniport.create_hw_queue(new) {
             return refuse(status, "the driver makes no hardware queue");
         }
-        let result = self.new_logs(id).and_then(|()| self.insert_handle(process, Local::HwQueue(id)));
+        let result = self.new_logs(id).and_then(|()| self.insert_handle(process, HandleTarget::HwQueue(id)));
         match result {
             Ok(handle) => {
                 self.vidsch.hw_queues[id].handle = handle;
@@ -212,7 +212,7 @@ impl<M: Miniport> Kernel<M> {
         let device = self.vidsch.contexts[queue.context].device;
         queue.user_mode()
             && self.require_active(device).is_ok()
-            && self.sync.objects.value(queue.progress) < queue.last_queued
+            && self.sync.objects().value(queue.progress) < queue.last_queued
             && self.miniport.ring_bytes(HwQueueId(id)) > 0
     }
 
@@ -243,7 +243,7 @@ impl<M: Miniport> Kernel<M> {
 
     pub(crate) fn hw_queue(&self, process: ProcessId, handle: Handle) -> Result<u32, Refusal> {
         match self.process(process).handles.get(handle) {
-            Some(Local::HwQueue(queue)) => Ok(queue),
+            Some(HandleTarget::HwQueue(queue)) => Ok(queue),
             _ => invalid(format!("{handle} is no hardware queue handle of this process")),
         }
     }
@@ -353,7 +353,7 @@ impl<M: Miniport> Kernel<M> {
     ) -> Result<Vec<WaitItem>, Refusal> {
         for handle in objects {
             let (_, object) = self.sync_object(process, *handle)?;
-            let object_type = self.sync.objects[object].object_type;
+            let object_type = self.sync.objects()[object].object_type;
             if !is_mapped(object_type) {
                 let name = object_type.name();
                 return invalid(format!(
@@ -367,7 +367,7 @@ impl<M: Miniport> Kernel<M> {
     /// Whether the engine may have one more buffer of this queue (SCH-018).
     pub(super) fn has_hw_queue_room(&self, id: u32) -> bool {
         let queue = &self.vidsch.queues[id];
-        if self.tdr.bugcheck.is_some() || self.is_held(queue.engine) {
+        if self.tdr.bugcheck().is_some() || self.is_held(queue.engine) {
             return false;
         }
         let most = self.node(queue.engine).max_in_flight_hw_queue_buffers as usize;
@@ -401,7 +401,7 @@ impl<M: Miniport> Kernel<M> {
     /// The waits on a progress fence were looked at: submissions that it has passed are complete.
     pub(crate) fn complete_progress(&mut self, object: u32, effects: &mut Effects) {
         let Some(id) = self.vidsch.progress_fences.get(&object).copied() else { return };
-        let value = self.sync.objects.value(object);
+        let value = self.sync.objects().value(object);
         let hw_queue = &self.vidsch.hw_queues[id];
         let (queue_id, drained) =
             (hw_queue.queue, hw_queue.handle == Handle::NULL && value >= hw_queue.last_queued);
@@ -412,7 +412,7 @@ impl<M: Miniport> Kernel<M> {
             self.vidsch.in_flight.end_hw(queue.engine, self.now, done.submission_fence_id);
             queue.in_flight.pop_front();
         }
-        self.vidsch.runnable.push_back(queue_id);
+        self.vidsch.wake_queue(queue_id);
         if drained {
             self.end_hw_queue(id, effects);
         }

@@ -30,9 +30,9 @@ impl<M: Miniport> Kernel<M> {
                 self.driver_disconnects(hw_queue, reason, effects);
             }
             Callback::NotifyInterrupt(interrupt) => self.vidsch.interrupts.push_back(interrupt),
-            Callback::NotifyDpc { adapter } => self.work_off_interrupts(adapter, effects),
+            Callback::NotifyDpc { adapter } => self.process_interrupts(adapter, effects),
             Callback::InvalidateHwContext { context, reason } => {
-                self.tdr.invalidated.push((context.0, reason));
+                self.tdr.note_invalidated(context.0, reason);
             }
             Callback::SignalEvent { adapter, signal } => self.driver_signals(adapter, signal, effects),
             Callback::DebugPrint { adapter, process, text } => {
@@ -43,7 +43,7 @@ impl<M: Miniport> Kernel<M> {
         }
     }
 
-    fn work_off_interrupts(&mut self, adapter: u32, effects: &mut Effects) {
+    fn process_interrupts(&mut self, adapter: u32, effects: &mut Effects) {
         let mut others = VecDeque::new();
         while let Some(interrupt) = self.vidsch.interrupts.pop_front() {
             if interrupt.adapter() == adapter {
@@ -116,19 +116,19 @@ impl<M: Miniport> Kernel<M> {
             let queue = &mut self.vidsch.queues[id];
             queue.running = None;
             let process = queue.process;
-            self.vidsch.runnable.push_back(id);
+            self.vidsch.wake_queue(id);
             self.evaluate_written(process, effects);
             self.evaluate_written_by_others(process, effects);
             if level.is_paging() {
                 self.vidsch.paged.push_back(id);
             }
         }
-        self.vidsch.touched.insert(engine);
+        self.vidsch.mark_dirty(engine);
     }
 
     /// An interrupt named an engine, not a fence: whatever was written anywhere is looked at.
     pub(crate) fn evaluate_all_written(&mut self, effects: &mut Effects) {
-        let processes: Vec<ProcessId> = self.processes.by_id.keys().copied().collect();
+        let processes: Vec<ProcessId> = self.processes.by_id().keys().copied().collect();
         for process in processes {
             self.evaluate_written(process, effects);
         }
@@ -144,19 +144,19 @@ impl<M: Miniport> Kernel<M> {
         hw_queue: Option<u32>,
         effects: &mut Effects,
     ) {
-        if self.tdr.resetting.contains(&engine.adapter) {
+        if self.tdr.is_resetting(engine.adapter) {
             let text = format!("adapter {} stored to memory after its reset: ignored", engine.adapter);
             self.note_host(text, effects);
             return;
         }
         let open = self.open_to_write(engine, process, gpu_address).and_then(|open| {
-            let may = self.may_store(hw_queue, self.sync.opens[open].object);
+            let may = self.may_store(hw_queue, self.sync.opens()[open].object);
             may.then_some(open).ok_or_else(|| "user-mode submission reaches native fences only".into())
         });
         match open {
             Ok(open) => {
-                let object = self.sync.opens[open].object;
-                if let Some(paging_queue) = self.sync.opens[open].mapping.paging_queue {
+                let object = self.sync.opens()[open].object;
+                if let Some(paging_queue) = self.sync.opens()[open].mapping.paging_queue {
                     self.paging_reached(paging_queue, value);
                 }
                 if self.ignores_value(object, value, effects) {
@@ -168,7 +168,7 @@ impl<M: Miniport> Kernel<M> {
                 self.written_by_gpu(open, object, engine.adapter, value);
                 self.write_native_memory(open, object, value);
                 self.vidsch.in_flight.expect_hw_progress(engine.adapter, self.now);
-                if self.edges.on {
+                if self.edges.is_on() {
                     let running = self.vidsch.in_flight.engine(engine).submitted.front().map(|one| one.queue);
                     let context = running.filter(|queue| self.vidsch.queues.get(*queue).is_some());
                     let by = match hw_queue {
@@ -193,11 +193,11 @@ impl<M: Miniport> Kernel<M> {
     /// not told of (FEN-017, F-29: the process that completes decides which fences, not the one that wrote).
     fn evaluate_written_by_others(&mut self, process: ProcessId, effects: &mut Effects) {
         let opened = |object: &u32| {
-            let state = self.sync.objects.get(*object);
-            state.is_some_and(|state| state.opens().any(|open| self.sync.opens[open].process == process))
+            let state = self.sync.objects().get(*object);
+            state.is_some_and(|state| state.opens().any(|open| self.sync.opens()[open].process == process))
         };
         let others: Vec<ProcessId> =
-            self.sync.wrote_shared.iter().copied().filter(|id| *id != process).collect();
+            self.sync.wrote_shared().iter().copied().filter(|id| *id != process).collect();
         let written_by = |id: &ProcessId| self.process(*id).written.iter().copied();
         let written: Vec<u32> = others.iter().flat_map(written_by).filter(opened).collect();
         if written.is_empty() {
@@ -215,7 +215,7 @@ impl<M: Miniport> Kernel<M> {
     /// Commands of a queue of user-mode submission reach native fences only (FEN-118).
     fn may_store(&self, hw_queue: Option<u32>, object: u32) -> bool {
         let user_mode = hw_queue.and_then(|id| self.vidsch.hw_queues.get(id)).is_some_and(HwQueue::user_mode);
-        !user_mode || self.sync.objects[object].object_type == SyncObjectType::NATIVE_FENCE
+        !user_mode || self.sync.objects()[object].object_type == SyncObjectType::NATIVE_FENCE
     }
 
     /// The last-queued value comes before the buffer (SCH-030): progress beyond it was not announced.
@@ -240,11 +240,11 @@ impl<M: Miniport> Kernel<M> {
     }
 
     pub(crate) fn evaluate_written(&mut self, process: ProcessId, effects: &mut Effects) {
-        let Some(owner) = self.processes.by_id.get_mut(&process) else { return };
-        self.sync.wrote_shared.remove(&process);
+        let Some(owner) = self.processes.get_mut(process) else { return };
+        self.sync.forget_shared_writes(process);
         for object in core::mem::take(&mut owner.written) {
             // It may be gone by now; whoever has its place loses nothing by being looked at.
-            if self.sync.objects.get(object).is_some() {
+            if self.sync.objects().get(object).is_some() {
                 self.propagate_current_value(object, None, effects);
                 self.evaluate(object, effects);
             }

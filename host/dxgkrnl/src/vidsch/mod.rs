@@ -48,6 +48,7 @@ mod suspend;
 mod suspension;
 
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
+use core::mem::replace;
 
 use serde::{Deserialize, Serialize};
 
@@ -63,31 +64,174 @@ use crate::Nanos;
 use crate::ddi::{EngineId, Interrupt};
 use crate::slab::Slab;
 
+/// What the kernel was inside of when a DDI was called.
+#[derive(Clone, Copy)]
+pub(crate) struct Nesting {
+    dispatching: bool,
+    in_callbacks: bool,
+}
+
 /// The scheduler's tables, and the work that it has still to do.
 #[derive(Default, Serialize, Deserialize)]
 pub(crate) struct VidSch {
-    pub(crate) contexts: Slab<Context>,
-    pub(crate) queues: Slab<Queue>,
-    pub(crate) broadcasts: Slab<Broadcast>,
-    pub(crate) in_flight: InFlight,
-    pub(crate) hw_queues: Slab<HwQueue>,
+    contexts: Slab<Context>,
+    queues: Slab<Queue>,
+    broadcasts: Slab<Broadcast>,
+    in_flight: InFlight,
+    hw_queues: Slab<HwQueue>,
     /// Hardware queues by the object of their progress fence.
-    pub(crate) progress_fences: BTreeMap<u32, u32>,
+    progress_fences: BTreeMap<u32, u32>,
     /// When suspends that are not acknowledged are overdue, and their contexts.
-    pub(crate) suspend_deadlines: BTreeSet<(Nanos, u32)>,
+    suspend_deadlines: BTreeSet<(Nanos, u32)>,
     /// Adapters on their way to D3, and whether they are there.
-    pub(crate) powered_down: BTreeMap<u32, bool>,
+    powered_down: BTreeMap<u32, bool>,
     /// Queues that may be able to go on.
-    pub(crate) runnable: VecDeque<u32>,
+    runnable: VecDeque<u32>,
     /// Queues whose head waits for their engine to begin what it has of them (FEN-048).
-    pub(crate) awaiting_begin: BTreeSet<u32>,
+    awaiting_begin: BTreeSet<u32>,
     /// Engines that may have room or something to run.
-    pub(crate) touched: BTreeSet<EngineId>,
-    pub(crate) dispatching: bool,
+    dirty_engines: BTreeSet<EngineId>,
+    dispatching: bool,
     /// Callbacks of a driver are being processed.
-    pub(crate) working_off: bool,
+    in_callbacks: bool,
     /// Queues of paging buffers that are done: what follows in them comes before the next paging buffer is chosen.
-    pub(crate) paged: VecDeque<u32>,
+    paged: VecDeque<u32>,
     /// Interrupts that no DPC has processed yet.
-    pub(crate) interrupts: VecDeque<Interrupt>,
+    interrupts: VecDeque<Interrupt>,
+}
+
+impl VidSch {
+    #[inline]
+    pub fn queue_mut(&mut self, queue: u32) -> &mut Queue {
+        &mut self.queues[queue]
+    }
+
+    #[inline]
+    pub fn context_mut(&mut self, context: u32) -> &mut Context {
+        &mut self.contexts[context]
+    }
+
+    pub fn remove_context(&mut self, context: u32) -> Option<Context> {
+        self.contexts.remove(context)
+    }
+
+    #[inline]
+    pub fn hw_queue_mut(&mut self, hw_queue: u32) -> &mut HwQueue {
+        &mut self.hw_queues[hw_queue]
+    }
+
+    pub fn find_hw_queue_mut(&mut self, hw_queue: u32) -> Option<&mut HwQueue> {
+        self.hw_queues.get_mut(hw_queue)
+    }
+
+    #[inline]
+    pub fn engine_mut(&mut self, engine: EngineId) -> &mut OnEngine {
+        self.in_flight.engine(engine)
+    }
+
+    /// A queue may be able to go on.
+    #[inline]
+    pub fn wake_queue(&mut self, queue: u32) {
+        self.runnable.push_back(queue);
+    }
+
+    pub fn wake_queues(&mut self, queues: impl IntoIterator<Item = u32>) {
+        self.runnable.extend(queues);
+    }
+
+    /// An engine may have room, or something to run.
+    pub fn mark_dirty(&mut self, engine: EngineId) {
+        self.dirty_engines.insert(engine);
+    }
+
+    /// The same of each engine of an adapter that was ever used.
+    pub fn mark_dirty_of(&mut self, adapter: u32) {
+        let used = self.in_flight.engines.keys().filter(|engine| engine.adapter == adapter);
+        self.dirty_engines.extend(used);
+    }
+
+    #[inline]
+    pub fn in_flight_mut(&mut self) -> &mut InFlight {
+        &mut self.in_flight
+    }
+
+    /// What was queued by doorbell is dropped with its queue.
+    pub fn ring_ended(&mut self, queue: u32, now: Nanos) {
+        self.in_flight.ring_progressed(self.queues[queue].engine, now, queue, true);
+    }
+
+    /// What a hardware queue has on its engine is what the engine says that it has.
+    pub fn forget_ended_submissions(&mut self, queue: u32) {
+        let queue = &mut self.queues[queue];
+        let on_engine = &self.in_flight.engine(queue.engine).of_hw_queues;
+        let has = |one: &HwSubmission| on_engine.iter().any(|(id, _)| *id == one.submission_fence_id);
+        queue.in_flight.retain(has);
+    }
+
+    /// Interrupts of an adapter are lost before their DPC.
+    pub fn forget_interrupts(&mut self, adapter: u32) {
+        self.interrupts.retain(|interrupt| interrupt.adapter() != adapter);
+    }
+
+    pub fn forget_adapter(&mut self, adapter: u32) {
+        self.in_flight.forget_adapter(adapter);
+    }
+
+    /// Callbacks are processed from here on, and no DDI of the scheduler is called.
+    pub fn enter_callbacks(&mut self) -> Nesting {
+        let dispatching = replace(&mut self.dispatching, true);
+        Nesting { dispatching, in_callbacks: replace(&mut self.in_callbacks, true) }
+    }
+
+    /// Whether callbacks are being processed from here on; answers whether they were before.
+    pub fn set_in_callbacks(&mut self, now: bool) -> bool {
+        replace(&mut self.in_callbacks, now)
+    }
+
+    pub fn leave_callbacks(&mut self, outer: Nesting) {
+        self.in_callbacks = outer.in_callbacks;
+    }
+
+    pub fn leave_ddi(&mut self, outer: Nesting) {
+        self.dispatching = outer.dispatching;
+    }
+
+    pub fn is_in_callbacks(&self) -> bool {
+        self.in_callbacks
+    }
+
+    #[inline]
+    pub fn in_flight(&self) -> &InFlight {
+        &self.in_flight
+    }
+
+    #[inline]
+    pub fn queues(&self) -> &Slab<Queue> {
+        &self.queues
+    }
+
+    #[inline]
+    pub fn suspend_deadlines(&self) -> &BTreeSet<(Nanos, u32)> {
+        &self.suspend_deadlines
+    }
+
+    #[inline]
+    pub fn contexts(&self) -> &Slab<Context> {
+        &self.contexts
+    }
+
+    #[inline]
+    pub fn hw_queues(&self) -> &Slab<HwQueue> {
+        &self.hw_queues
+    }
+
+    #[inline]
+    pub fn broadcasts(&self) -> &Slab<Broadcast> {
+        &self.broadcasts
+    }
+
+    #[inline]
+    pub fn progress_fences(&self) -> &BTreeMap<u32, u32> {
+        &self.progress_fences
+    }
 }

@@ -61,7 +61,7 @@ pub(crate) enum Packet {
         progress_fence_id: u64,
         commands: Vec<u8>,
     },
-    /// The update of an address space, of a companion (`paging.rs`).
+    /// The update of an address space, in a paging context (`vidmm/paging.rs`).
     PageTables(Vec<VaUpdate>),
 }
 

@@ -7,7 +7,7 @@
 //!       highest in-process priority takes it, of equal ones the oldest
 //! ```
 //! Paging buffers have levels of their own above all others: one for each paging queue, by its priority and age
-//! (FEN-092), one for what companions of contexts have, and one for the buffer that the engine gave back (SCH-008).
+//! (FEN-092), one for what paging contexts have, and one for the buffer that the engine gave back (SCH-008).
 //!
 //! So the priority inside of a process never gets that process ahead of another. The documents give the two
 //! parts and not how they combine: that the class comes first is our reading.
@@ -29,7 +29,7 @@ impl Level {
     }
 
     /// Companions of contexts.
-    pub const COMPANION: Level = Level(1 << 48);
+    pub const PAGING_CONTEXT: Level = Level(1 << 48);
     /// A paging buffer that was preempted.
     pub const PAGING_AGAIN: Level = Level(i64::MAX);
 
@@ -37,11 +37,11 @@ impl Level {
     pub fn paging(priority: i32, number: u64) -> Self {
         const NUMBERS: i64 = 1 << 40;
         let age = NUMBERS - (number as i64).min(NUMBERS);
-        Level(Self::COMPANION.0 + (i64::from(priority) + 2) * NUMBERS + age)
+        Level(Self::PAGING_CONTEXT.0 + (i64::from(priority) + 2) * NUMBERS + age)
     }
 
     pub fn is_paging(self) -> bool {
-        self >= Self::COMPANION
+        self >= Self::PAGING_CONTEXT
     }
 }
 

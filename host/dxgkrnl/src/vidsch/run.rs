@@ -13,7 +13,7 @@ use crate::kernel::Kernel;
 impl<M: Miniport> Kernel<M> {
     /// A queue for a context, or for a hardware queue of it.
     pub(crate) fn new_queue(&mut self, device: u32, engine: EngineId, context: u32) -> u32 {
-        let process = self.processes.devices[device].process;
+        let process = self.processes.devices()[device].process;
         let packets = VecDeque::new();
         self.vidsch.queues.insert(Queue {
             process,
@@ -37,7 +37,7 @@ impl<M: Miniport> Kernel<M> {
         let (engine, context) = (queue.engine, queue.context);
         if let Some(submission_fence_id) = queue.running {
             self.vidsch.in_flight.forget(engine, self.now, submission_fence_id);
-            self.vidsch.touched.insert(engine);
+            self.vidsch.mark_dirty(engine);
         }
         let kept = ready.as_ref().and_then(|command| command.resubmits);
         let not_submitted = ready.iter().filter(|command| command.resubmits.is_none());
@@ -61,7 +61,7 @@ impl<M: Miniport> Kernel<M> {
         let process = self.vidsch.queues[queue].process;
         self.process_mut(process).queued_bytes += packet.weight();
         self.vidsch.queues[queue].packets.push_back(packet);
-        self.vidsch.runnable.push_back(queue);
+        self.vidsch.wake_queue(queue);
     }
 
     /// Drops what was queued in a queue of this process: no value changes. CPU events among it are set
@@ -101,14 +101,14 @@ impl<M: Miniport> Kernel<M> {
     #[inline]
     pub(crate) fn run_queues(&mut self, effects: &mut Effects) {
         if !self.is_settled() {
-            self.settle(effects);
+            self.run_to_idle(effects);
         }
     }
 
     /// Whether there is nothing to go on with, as after most inputs.
     #[inline]
     fn is_settled(&self) -> bool {
-        self.vidsch.touched.is_empty()
+        self.vidsch.dirty_engines.is_empty()
             && self.vidsch.runnable.is_empty()
             && self.vidsch.awaiting_begin.is_empty()
             && self.tdr.is_settled()
@@ -116,10 +116,10 @@ impl<M: Miniport> Kernel<M> {
             && !self.miniport.has_died()
     }
 
-    fn settle(&mut self, effects: &mut Effects) {
+    fn run_to_idle(&mut self, effects: &mut Effects) {
         loop {
             self.stop_died(effects);
-            self.dispatch_touched(effects);
+            self.dispatch_dirty_engines(effects);
             if self.recover(effects) {
                 continue;
             }

@@ -63,9 +63,9 @@ impl<M: Miniport> Kernel<M> {
             }
         };
         let mut by = Vec::new();
-        if targets.iter().any(|(object, _)| is_acquired(self.sync.objects[*object].object_type)) {
+        if targets.iter().any(|(object, _)| is_acquired(self.sync.objects()[*object].object_type)) {
             by.extend_from_slice(contexts);
-            by.push(self.processes.devices[device].handle);
+            by.push(self.processes.devices()[device].handle);
         }
         self.enqueue_signal(&ids, Signal { process, flags, targets, event, by });
         Ok(Reply::None)
@@ -75,7 +75,7 @@ impl<M: Miniport> Kernel<M> {
     /// not held up by them.
     pub(super) fn enqueue_signal(&mut self, queues: &[u32], signal: Signal) {
         for (object, _) in &signal.targets {
-            self.sync.objects.hold(*object);
+            self.sync.hold(*object);
         }
         let Signal { process, flags, targets, event, by } = signal;
         let (early, targets): (Vec<_>, Vec<_>) =
@@ -116,12 +116,12 @@ impl<M: Miniport> Kernel<M> {
         let device = self.vidsch.queues[queue].device;
         let denied_by = SyncObjectFlags::NO_WAIT;
         let items = self.resolve(process, device, objects, values, form, denied_by)?;
-        let is_acquired = |item: &WaitItem| is_acquired(self.sync.objects[item.object].object_type);
+        let is_acquired = |item: &WaitItem| is_acquired(self.sync.objects()[item.object].object_type);
         if items.iter().any(is_acquired) {
             let (taken, values): (Vec<_>, Vec<_>) = items.into_iter().partition(is_acquired);
             let objects: Vec<u32> = taken.iter().map(|item| item.object).collect();
             for object in &objects {
-                self.sync.objects.hold(*object);
+                self.sync.hold(*object);
             }
             let wait = match self.config.policy.gpu_wait {
                 GpuWait::LatchesWhenQueued => self.begin_wait(WaitOwner::Gpu { queue }, false, values),
@@ -158,14 +158,14 @@ impl<M: Miniport> Kernel<M> {
         let resolve_one = |(handle, value): (&Handle, &u64)| {
             let (open, object) = self.sync_object(process, *handle)?;
             let wait = denied_by == SyncObjectFlags::NO_WAIT;
-            queueable(&self.sync.objects[object], objects.len(), form, wait)?;
-            self.check_adapter(self.sync.opens[open].adapter, device, *handle)?;
+            queueable(&self.sync.objects()[object], objects.len(), form, wait)?;
+            self.check_adapter(self.sync.opens()[open].adapter, device, *handle)?;
             self.check_right(open, object, denied_by)?;
             match denied_by {
                 SyncObjectFlags::NO_WAIT => self.check_wait_window(object, *value, *handle)?,
                 _ => {
                     self.check_not_periodic(object, *handle)?;
-                    self.check_signal_window(object, self.sync.objects.value(object), *value, *handle)?;
+                    self.check_signal_window(object, self.sync.objects().value(object), *value, *handle)?;
                 }
             }
             let (handle, value) = (*handle, *value);
@@ -179,7 +179,7 @@ impl<M: Miniport> Kernel<M> {
             if self.signal_legacy(*object, &signal, effects) {
                 continue;
             }
-            let current = self.sync.objects.value(*object);
+            let current = self.sync.objects().value(*object);
             let lower = *value < current
                 && !signal.flags.contains(SignalFlags::ALLOW_FENCE_REWIND)
                 && !self.is_beyond_signals(*object);

@@ -196,7 +196,7 @@ impl<M: Miniport> Kernel<M> {
     }
 
     fn stop_device_of_abandoned(&mut self, device: u32) {
-        let device = &mut self.processes.devices[device];
+        let device = self.processes.device_mut(device);
         if device.state == d3dkmt::DeviceExecutionState::ACTIVE {
             device.state = d3dkmt::DeviceExecutionState::STOPPED;
             let process = device.process;

@@ -27,7 +27,7 @@ impl<M: Miniport> Kernel<M> {
 
     /// Every process, in the order of their numbers.
     pub fn attached_processes(&self) -> impl Iterator<Item = AttachedProcess<'_>> {
-        self.processes.by_id.iter().map(|(process, of)| AttachedProcess {
+        self.processes.by_id().iter().map(|(process, of)| AttachedProcess {
             process: *process,
             vm: of.vm,
             pid: of.pid,
@@ -38,12 +38,12 @@ impl<M: Miniport> Kernel<M> {
 
     /// Every VM and its name; the host is none.
     pub fn attached_vms(&self) -> impl Iterator<Item = (VmId, &str)> {
-        self.guests.vms.iter().map(|(vm, of)| (*vm, of.config.name.as_str()))
+        self.guests.vms().iter().map(|(vm, of)| (*vm, of.config.name.as_str()))
     }
 
     /// NT handles that name something, with the VM of their broker.
     pub fn named_nt_handles(&self) -> impl Iterator<Item = (VmId, ShareToken)> {
-        self.sharing.shares.iter().map(|(token, share)| (share.vm, *token))
+        self.sharing.shares().iter().map(|(token, share)| (share.vm, *token))
     }
 
     /// Everything that stands in the fence memory of a process: each slot in use, and its value.
@@ -53,23 +53,27 @@ impl<M: Miniport> Kernel<M> {
 
     /// The VM's memory was mapped anew: every value is stored once more.
     pub(crate) fn store_again(&mut self, vm: VmId, effects: &mut Effects) {
-        let of_vm = |process| self.processes.by_id.get(&process).is_some_and(|process| process.vm == vm);
+        let of_vm = |process| self.processes.get(process).is_some_and(|process| process.vm == vm);
         self.stored_values(of_vm, &mut |store| effects.stores.push(store));
     }
 
     /// Statuses of processes, values of their fences, statuses of their doorbells.
     fn stored_values(&self, is_of: impl Fn(ProcessId) -> bool, each: &mut impl FnMut(FenceStore)) {
-        for (process, of) in self.processes.by_id.iter().filter(|(process, _)| is_of(**process)) {
+        for (process, of) in self.processes.by_id().iter().filter(|(process, _)| is_of(**process)) {
             if let Some(slot) = of.slots.status() {
                 each(FenceStore { process: *process, slot, value: of.devices_stopped });
             }
         }
-        for (_, open) in self.sync.opens.iter().filter(|(_, open)| is_of(open.process)) {
+        for (_, open) in self.sync.opens().iter().filter(|(_, open)| is_of(open.process)) {
             if let Some(slot) = open.slot {
-                each(FenceStore { process: open.process, slot, value: self.sync.objects.value(open.object) });
+                each(FenceStore {
+                    process: open.process,
+                    slot,
+                    value: self.sync.objects().value(open.object),
+                });
             }
         }
-        for (_, queue) in self.vidsch.hw_queues.iter().filter(|(_, queue)| is_of(queue.process)) {
+        for (_, queue) in self.vidsch.hw_queues().iter().filter(|(_, queue)| is_of(queue.process)) {
             if let Some(doorbell) = &queue.doorbell {
                 let (slot, value) = (doorbell.slot, doorbell.status as u64);
                 each(FenceStore { process: queue.process, slot, value });

@@ -377,17 +377,17 @@ impl<M: Miniport> Kernel<M> {
     pub fn snapshot(&self) -> Snapshot {
         Snapshot {
             now: self.now,
-            vms: self.guests.vms.iter().map(|(VmId(id), vm)| (*id, vm.config.name.clone())).collect(),
+            vms: self.guests.vms().iter().map(|(VmId(id), vm)| (*id, vm.config.name.clone())).collect(),
             virtual_machines: self.virtual_machine_states(),
             processes: self.process_states(),
-            devices: self.processes.devices.iter().map(|(_, device)| device_state(device)).collect(),
+            devices: self.processes.devices().iter().map(|(_, device)| device_state(device)).collect(),
             contexts: self
                 .vidsch
-                .contexts
+                .contexts()
                 .iter()
-                .map(|(_, context)| context_state(context, &self.vidsch.queues[context.queue]))
+                .map(|(_, context)| context_state(context, &self.vidsch.queues()[context.queue]))
                 .collect(),
-            hw_queues: self.vidsch.hw_queues.iter().map(|(_, queue)| self.hw_queue_state(queue)).collect(),
+            hw_queues: self.vidsch.hw_queues().iter().map(|(_, queue)| self.hw_queue_state(queue)).collect(),
             native_fences: self.native_fence_states(),
             objects: self.object_states(),
             keyed_mutexes: self.keyed_mutex_states(),
@@ -395,21 +395,21 @@ impl<M: Miniport> Kernel<M> {
             allocations: self.allocation_states(),
             acquires: self.acquire_states(),
             nt_handles: self.nt_handle_states(),
-            waits: self.sync.waits.iter().map(|(_, wait)| self.wait_state(wait)).collect(),
+            waits: self.sync.waits().iter().map(|(_, wait)| self.wait_state(wait)).collect(),
             engines: self.engine_reports(),
-            bugcheck: self.tdr.bugcheck.clone(),
-            start_failures: self.tdr.start_failures.iter().map(|(id, why)| (*id, why.clone())).collect(),
-            engine_resets: self.tdr.engine_resets,
-            adapter_resets: self.tdr.adapter_resets,
-            stopped_adapters: self.tdr.stopped_adapters.iter().copied().collect(),
-            objects_alive: self.sync.objects.len() as u32,
-            shares: self.sharing.shares.len() as u32,
+            bugcheck: self.tdr.bugcheck().clone(),
+            start_failures: self.tdr.start_failures().iter().map(|(id, why)| (*id, why.clone())).collect(),
+            engine_resets: self.tdr.engine_resets(),
+            adapter_resets: self.tdr.adapter_resets(),
+            stopped_adapters: self.tdr.stopped_adapters().iter().copied().collect(),
+            objects_alive: self.sync.objects().len() as u32,
+            shares: self.sharing.shares().len() as u32,
             paging_queues: self.paging_queue_states(),
             gpu_va_ranges: self.gpu_va_range_states(),
-            notifications: self.events.notifications.keys().copied().collect(),
+            notifications: self.events.notifications().keys().copied().collect(),
             cpu_events: self.cpu_event_states(),
             kmd_processes: self.kmd_process_states(),
-            contract_violations: self.events.cpu_events.violations,
+            contract_violations: self.events.cpu_events().violations,
         }
     }
 
@@ -417,14 +417,14 @@ impl<M: Miniport> Kernel<M> {
         HwQueueState {
             process: queue.process.0,
             handle: queue.handle,
-            context: self.vidsch.contexts[queue.context].handle,
+            context: self.vidsch.contexts()[queue.context].handle,
             flags: queue.flags.bits(),
             progress_fence: queue.progress_fence,
-            progress: self.sync.objects.value(queue.progress),
+            progress: self.sync.objects().value(queue.progress),
             submitted: queue.submitted,
             last_queued: queue.last_queued,
             doorbell: queue.doorbell.as_ref().map(|doorbell| doorbell.status as u64),
-            queue: queue_lines(&self.vidsch.queues[queue.queue]),
+            queue: queue_lines(&self.vidsch.queues()[queue.queue]),
         }
     }
 
@@ -448,7 +448,7 @@ impl<M: Miniport> Kernel<M> {
             worker: vm.worker.0,
             adapters: vm.adapters.iter().copied().collect(),
         };
-        self.guests.vms.values().map(state).collect()
+        self.guests.vms().values().map(state).collect()
     }
 
     fn process_states(&self) -> Vec<ProcessState> {
@@ -462,33 +462,33 @@ impl<M: Miniport> Kernel<M> {
             handles: process.handles.len() as u32,
             fence_slots: process.slots.capacity(),
             fence_slots_used: process.slots.used(),
-            held_wakes: self.guests.frozen.get(&ProcessId(*id)).map(|held| held.len() as u32),
+            held_wakes: self.guests.frozen().get(&ProcessId(*id)).map(|held| held.len() as u32),
         };
-        self.processes.by_id.iter().map(state).collect()
+        self.processes.by_id().iter().map(state).collect()
     }
 
     fn object_states(&self) -> Vec<ObjectState> {
-        let line = |object| self.sync.legacy.objects.get(&object).map_or(0, |state| state.line.len());
+        let line = |object| self.sync.legacy().objects.get(&object).map_or(0, |state| state.line.len());
         let state = |(_, open): (u32, &crate::sync::Open)| {
-            let object = &self.sync.objects[open.object];
+            let object = &self.sync.objects()[open.object];
             ObjectState {
                 process: open.process.0,
                 handle: open.handle,
                 object_type: object.object_type,
                 flags: open.flags.bits(),
-                value: self.sync.objects.value(open.object),
+                value: self.sync.objects().value(open.object),
                 slot: open.slot,
-                waiters: (self.sync.objects.waiters_count(open.object) + line(open.object)) as u32,
-                owner: self.sync.legacy.owner(open.object).map(|owner| (owner.process.0, owner.by)),
-                poisoned: self.sync.objects.is_poisoned(open.object),
+                waiters: (self.sync.objects().waiters_count(open.object) + line(open.object)) as u32,
+                owner: self.sync.legacy().owner(open.object).map(|owner| (owner.process.0, owner.by)),
+                poisoned: self.sync.objects().is_poisoned(open.object),
             }
         };
-        self.sync.opens.iter().map(state).collect()
+        self.sync.opens().iter().map(state).collect()
     }
 
     fn keyed_mutex_states(&self) -> Vec<KeyedMutexState> {
         let state = |(id, open): (u32, &crate::sync::keyed_mutex::MutexOpen)| {
-            let mutex = &self.keyed.mutexes[open.mutex];
+            let mutex = &self.keyed.mutexes()[open.mutex];
             KeyedMutexState {
                 process: open.process.0,
                 handle: open.handle,
@@ -501,20 +501,20 @@ impl<M: Miniport> Kernel<M> {
                 waiters: mutex.waiters.len() as u32,
             }
         };
-        self.keyed.opens.iter().map(state).collect()
+        self.keyed.opens().iter().map(state).collect()
     }
 
     fn acquire_states(&self) -> Vec<AcquireState> {
         let state = |acquire: &crate::sync::keyed_mutex::PendingAcquire| AcquireState {
             process: acquire.process.0,
             event: acquire.event.0,
-            handle: self.keyed.opens[acquire.open].handle,
+            handle: self.keyed.opens()[acquire.open].handle,
             key: acquire.key,
             relative: if let Until::Relative(due) = acquire.until { Some(due) } else { None },
             absolute_100ns: if let Until::Absolute(due) = acquire.until { Some(due) } else { None },
             since: acquire.since,
         };
-        self.keyed.acquires.values().map(state).collect()
+        self.keyed.acquires().values().map(state).collect()
     }
 
     fn nt_handle_states(&self) -> Vec<NtHandleState> {
@@ -526,13 +526,13 @@ impl<M: Miniport> Kernel<M> {
             vm: share.vm.0,
             access: share.access,
             name: share.name.as_ref().and_then(|name| {
-                let named = self.sharing.names.get(&(share.vm, name.clone()))?;
+                let named = self.sharing.names().get(&(share.vm, name.clone()))?;
                 Some(named.given.clone())
             }),
-            object_type: sync_of(share.what).map(|object| self.sync.objects[object].object_type),
-            value: sync_of(share.what).map_or(0, |object| self.sync.objects.value(object)),
+            object_type: sync_of(share.what).map(|object| self.sync.objects()[object].object_type),
+            value: sync_of(share.what).map_or(0, |object| self.sync.objects().value(object)),
         };
-        self.sharing.shares.values().map(state).collect()
+        self.sharing.shares().values().map(state).collect()
     }
 
     fn wait_state(&self, wait: &crate::sync::waits::Wait) -> WaitState {
@@ -561,12 +561,12 @@ impl<M: Miniport> Kernel<M> {
             priority: queue.priority,
             last_value: queue.last_value,
         };
-        self.vidmm.paging_queues.iter().map(state).collect()
+        self.vidmm.paging_queues().iter().map(state).collect()
     }
 
     fn gpu_va_range_states(&self) -> Vec<GpuVaRangeState> {
         let mut states = Vec::new();
-        for (ProcessId(process), owner) in &self.processes.by_id {
+        for (ProcessId(process), owner) in self.processes.by_id() {
             for (adapter, space) in &owner.address_spaces {
                 states.extend(space.ranges().map(|(base, size, zero_bytes, allocation_bytes)| {
                     let (process, adapter) = (*process, *adapter);
@@ -581,24 +581,24 @@ impl<M: Miniport> Kernel<M> {
         let state = |(dxg, event): (&DxgCpuEvent, &crate::events::cpu_event::CpuEvent)| CpuEventState {
             process: event.process.0,
             handle: event.handle,
-            device: self.processes.devices[event.device].handle,
+            device: self.processes.devices()[event.device].handle,
             adapter: event.adapter,
             event: event.event.0,
             dxg: dxg.0,
             kmd: event.kmd.0,
             signals: event.signals,
         };
-        self.events.cpu_events.events.iter().map(state).collect()
+        self.events.cpu_events().events.iter().map(state).collect()
     }
 
     fn kmd_process_states(&self) -> Vec<KmdProcessState> {
-        let known = self.guests.known.processes.iter();
+        let known = self.guests.known().processes.iter();
         known
             .map(|(kmd, (ProcessId(process), adapter))| KmdProcessState {
                 process: *process,
                 adapter: *adapter,
                 kmd: kmd.0,
-                last_used_events: self.events.cpu_events.last_used_count(*kmd) as u32,
+                last_used_events: self.events.cpu_events().last_used_count(*kmd) as u32,
             })
             .collect()
     }
@@ -607,7 +607,7 @@ impl<M: Miniport> Kernel<M> {
         let mut reports = Vec::new();
         for (adapter, config) in self.config.adapters.iter().enumerate() {
             for (engine, config) in config.engines(adapter as u32) {
-                let known = self.vidsch.in_flight.engines.get(&engine);
+                let known = self.vidsch.in_flight().engines.get(&engine);
                 let last_completed = known.map_or(0, |engine| engine.completed);
                 let last_submitted = known.map_or(0, |engine| engine.last);
                 let ready = known.map_or(0, |engine| engine.ready.len()) as u32;

@@ -15,7 +15,7 @@ use crate::ddi::{
 };
 use crate::kernel::Kernel;
 use crate::process::Device;
-use crate::process::Local;
+use crate::process::HandleTarget;
 use crate::slab::Slab;
 use crate::sync::object::SyncObject;
 use crate::sync::objects::Objects;
@@ -169,12 +169,12 @@ impl<'a> WaitView<'a> {
 impl<M: Miniport> Kernel<M> {
     /// Every open of a fence.
     pub fn fences(&self, each: &mut impl FnMut(FenceView)) {
-        for (_, open) in self.sync.opens.iter() {
-            let object = &self.sync.objects[open.object];
+        for (_, open) in self.sync.opens().iter() {
+            let object = &self.sync.objects()[open.object];
             if is_mapped(object.object_type) || object.object_type == SyncObjectType::FENCE {
                 let Open { process, handle, object: number, slot, .. } = *open;
                 let (value, poisoned) =
-                    (self.sync.objects.value(number), self.sync.objects.is_poisoned(number));
+                    (self.sync.objects().value(number), self.sync.objects().is_poisoned(number));
                 each(FenceView { process, handle, slot, object: number, value, poisoned });
             }
         }
@@ -182,9 +182,10 @@ impl<M: Miniport> Kernel<M> {
 
     /// The synchronization object that a handle of a process names.
     pub fn object(&self, process: ProcessId, handle: Handle) -> Option<ObjectView> {
-        let named = self.processes.by_id.get(&process)?.find_sync_object(handle)?;
-        let object_type = self.sync.objects.get(named.object)?.object_type;
-        let (slot, value) = (self.sync.opens.get(named.open)?.slot, self.sync.objects.value(named.object));
+        let named = self.processes.get(process)?.find_sync_object(handle)?;
+        let object_type = self.sync.objects().get(named.object)?.object_type;
+        let (slot, value) =
+            (self.sync.opens().get(named.open)?.slot, self.sync.objects().value(named.object));
         Some(ObjectView { object: named.object, object_type, slot, value })
     }
 
@@ -193,17 +194,17 @@ impl<M: Miniport> Kernel<M> {
     pub fn queue_length(&self, of: Orderer) -> Option<usize> {
         let queue = match of {
             Orderer::Process(_) => return None,
-            Orderer::Context(HwContext(context)) => self.vidsch.contexts.get(context)?.queue,
-            Orderer::HwQueue(HwQueueId(number)) => self.vidsch.hw_queues.get(number)?.queue,
+            Orderer::Context(HwContext(context)) => self.vidsch.contexts().get(context)?.queue,
+            Orderer::HwQueue(HwQueueId(number)) => self.vidsch.hw_queues().get(number)?.queue,
         };
-        let queue = self.vidsch.queues.get(queue)?;
+        let queue = self.vidsch.queues().get(queue)?;
         let given = usize::from(queue.running.is_some() || queue.ready.is_some()) + queue.in_flight.len();
         Some(queue.packets.len() + given)
     }
 
     /// Every pending wait, in the order they came.
     pub fn pending_waits(&self, each: &mut impl FnMut(WaitView<'_>)) {
-        for (_, wait) in self.sync.waits.iter() {
+        for (_, wait) in self.sync.waits().iter() {
             each(self.wait_view(wait));
         }
     }
@@ -212,17 +213,17 @@ impl<M: Miniport> Kernel<M> {
         let (process, event, context) = match wait.owner() {
             WaitOwner::Cpu { process, event } => (process, Some(event), None),
             WaitOwner::Gpu { queue } => {
-                let context = &self.vidsch.contexts[self.vidsch.queues[queue].context];
+                let context = &self.vidsch.contexts()[self.vidsch.queues()[queue].context];
                 (context.process, None, Some(context.handle))
             }
         };
-        let (objects, opens) = (&self.sync.objects, &self.sync.opens);
+        let (objects, opens) = (&self.sync.objects(), &self.sync.opens());
         WaitView {
             process,
             event,
             context,
             any: wait.any,
-            items: self.sync.waits.items(wait),
+            items: self.sync.waits().items(wait),
             objects,
             opens,
         }
@@ -231,44 +232,44 @@ impl<M: Miniport> Kernel<M> {
     /// Every fence that an engine wrote and no interrupt has told of since: its waits are not looked at yet
     /// (FEN-017), or never will be if the interrupt was lost. As [`FenceView::object`]; it may be gone.
     pub fn unseen_writes(&self, each: &mut impl FnMut(u32)) {
-        let written = self.processes.by_id.values().flat_map(|process| &process.written);
-        for object in written.chain(&self.native.written) {
+        let written = self.processes.by_id().values().flat_map(|process| &process.written);
+        for object in written.chain(self.native.written()) {
             each(*object);
         }
     }
 
     /// How much of each kind the tables have of a process.
     pub fn belongings(&self, process: ProcessId) -> Belongings {
-        let owner = self.processes.by_id.get(&process);
+        let owner = self.processes.get(process);
         let of_wait = |wait: &&Wait| match wait.owner() {
             WaitOwner::Cpu { process: owner, .. } => owner == process,
-            WaitOwner::Gpu { queue } => self.vidsch.queues[queue].process == process,
+            WaitOwner::Gpu { queue } => self.vidsch.queues()[queue].process == process,
         };
         Belongings {
             handles: owner.map_or(0, |owner| owner.handles.len() as u32),
-            devices: count(self.processes.devices.iter().filter(|(_, device)| device.process == process)),
-            contexts: count(self.vidsch.contexts.iter().filter(|(_, context)| context.process == process)),
-            hw_queues: count(self.vidsch.hw_queues.iter().filter(|(_, queue)| queue.process == process)),
-            opens: count(self.sync.opens.iter().filter(|(_, open)| open.process == process)),
-            waits: count(self.sync.waits.values().filter(of_wait))
-                + count(self.keyed.acquires.values().filter(|acquire| acquire.process == process)),
-            keyed_mutexes: count(self.keyed.opens.iter().filter(|(_, open)| open.process == process)),
+            devices: count(self.processes.devices().iter().filter(|(_, device)| device.process == process)),
+            contexts: count(self.vidsch.contexts().iter().filter(|(_, context)| context.process == process)),
+            hw_queues: count(self.vidsch.hw_queues().iter().filter(|(_, queue)| queue.process == process)),
+            opens: count(self.sync.opens().iter().filter(|(_, open)| open.process == process)),
+            waits: count(self.sync.waits().values().filter(of_wait))
+                + count(self.keyed.acquires().values().filter(|acquire| acquire.process == process)),
+            keyed_mutexes: count(self.keyed.opens().iter().filter(|(_, open)| open.process == process)),
             owned_mutexes: self.owned_mutexes(process),
             slots_used: owner.map_or(0, |owner| owner.slots.used()),
             paging_queues: count(
-                self.vidmm.paging_queues.iter().filter(|(_, queue)| queue.process == process),
+                self.vidmm.paging_queues().iter().filter(|(_, queue)| queue.process == process),
             ),
             gpu_va_ranges: owner
                 .map_or(0, |owner| owner.address_spaces.values().map(|space| space.len() as u32).sum()),
             resources: count(
-                self.vidmm.memory.resource_opens.iter().filter(|(_, open)| open.process == process),
+                self.vidmm.memory().resource_opens.iter().filter(|(_, open)| open.process == process),
             ),
             allocations: count(
-                self.vidmm.memory.allocation_opens.iter().filter(|(_, open)| open.process == process),
+                self.vidmm.memory().allocation_opens.iter().filter(|(_, open)| open.process == process),
             ),
             cpu_events: self.cpu_events_of(process),
             kmd_processes: self.kmd_processes_of(process),
-            held_wakes: self.guests.frozen.get(&process).map_or(0, |held| held.len() as u32),
+            held_wakes: self.guests.frozen().get(&process).map_or(0, |held| held.len() as u32),
         }
     }
 
@@ -278,25 +279,25 @@ impl<M: Miniport> Kernel<M> {
         if let Some(wrong) = self.misscheduled() {
             return Some(wrong);
         }
-        let packets = self.vidsch.queues.iter().flat_map(|(_, queue)| &queue.packets);
+        let packets = self.vidsch.queues().iter().flat_map(|(_, queue)| &queue.packets);
         let waiting = packets.filter(|packet| matches!(packet, Packet::Wait(_))).count();
         if self.edges.ended() > waiting {
             return Some("waits that are over");
         }
-        for (id, process) in &self.processes.by_id {
+        for (id, process) in self.processes.by_id() {
             let own_wait = |wait: &&Wait| wait.is_of(*id);
             let contexts =
-                || self.vidsch.contexts.iter().map(|(_, context)| context).filter(|one| one.process == *id);
-            let queues = self.vidsch.queues.iter().map(|(_, queue)| queue).filter(|one| one.process == *id);
+                || self.vidsch.contexts().iter().map(|(_, context)| context).filter(|one| one.process == *id);
+            let queues = self.vidsch.queues().iter().map(|(_, queue)| queue).filter(|one| one.process == *id);
             let weights = queues.flat_map(|queue| &queue.packets).map(Packet::weight);
-            if process.waits.len() != self.sync.waits.values().filter(own_wait).count() {
+            if process.waits.len() != self.sync.waits().values().filter(own_wait).count() {
                 return Some("the waits of a process");
             }
             if process.contexts != contexts().count() {
                 return Some("the contexts of a process");
             }
             if process.hw_queues
-                != self.vidsch.hw_queues.iter().filter(|(_, queue)| queue.process == *id).count()
+                != self.vidsch.hw_queues().iter().filter(|(_, queue)| queue.process == *id).count()
             {
                 return Some("the hardware queues of a process");
             }
@@ -305,40 +306,47 @@ impl<M: Miniport> Kernel<M> {
             }
         }
         let lives = |device: &Device, child: &Handle| {
-            let handles = &self.processes.by_id.get(&device.process)?.handles;
+            let handles = &self.processes.get(device.process)?.handles;
             Some(match handles.get(*child)? {
-                Local::Context(context) => self.vidsch.contexts.get(context)?.handle == *child,
-                Local::Sync(named) => self.sync.opens.get(named.open)?.handle == *child,
-                Local::PagingQueue(queue) => self.vidmm.paging_queues.get(queue)?.handle == *child,
-                Local::Resource(open) => self.vidmm.memory.resource_opens.get(open)?.handle == *child,
-                Local::Allocation(open) => self.vidmm.memory.allocation_opens.get(open)?.handle == *child,
-                Local::Adapter(_) | Local::Device(_) | Local::HwQueue(_) | Local::KeyedMutex(_) => false,
+                HandleTarget::Context(context) => self.vidsch.contexts().get(context)?.handle == *child,
+                HandleTarget::Sync(named) => self.sync.opens().get(named.open)?.handle == *child,
+                HandleTarget::PagingQueue(queue) => self.vidmm.paging_queues().get(queue)?.handle == *child,
+                HandleTarget::Resource(open) => {
+                    self.vidmm.memory().resource_opens.get(open)?.handle == *child
+                }
+                HandleTarget::Allocation(open) => {
+                    self.vidmm.memory().allocation_opens.get(open)?.handle == *child
+                }
+                HandleTarget::Adapter(_)
+                | HandleTarget::Device(_)
+                | HandleTarget::HwQueue(_)
+                | HandleTarget::KeyedMutex(_) => false,
             })
         };
         let is_whole = |device: &Device| device.children.iter().all(|one| lives(device, one) == Some(true));
-        if !self.processes.devices.iter().all(|(_, device)| is_whole(device)) {
+        if !self.processes.devices().iter().all(|(_, device)| is_whole(device)) {
             return Some("what belongs to a device");
         }
-        if self.sync.objects.miscounted(&self.sync.opens) {
+        if self.sync.objects().miscounted(&self.sync.opens()) {
             return Some("what is kept of objects for signals");
         }
-        if self.vidsch.progress_fences.len() != self.vidsch.hw_queues.len() {
+        if self.vidsch.progress_fences().len() != self.vidsch.hw_queues().len() {
             return Some("the progress fences");
         }
-        if self.native.fences.keys().any(|object| self.sync.objects.get(*object).is_none()) {
+        if self.native.fences().keys().any(|object| self.sync.objects().get(*object).is_none()) {
             return Some("the native fences");
         }
-        if !self.vidmm.paging_contexts.iter().all(|(one, other)| {
-            self.vidsch.contexts.get(*one).is_some() && self.vidsch.contexts.get(*other).is_some()
+        if !self.vidmm.paging_contexts().iter().all(|(one, other)| {
+            self.vidsch.contexts().get(*one).is_some() && self.vidsch.contexts().get(*other).is_some()
         }) {
-            return Some("the companions of contexts");
+            return Some("the paging contexts of contexts");
         }
         let periodic = |object: &SyncObject| {
             object.object_type == SyncObjectType::PERIODIC_MONITORED_FENCE
-                && !self.tdr.stopped_adapters.contains(&object.adapter)
+                && !self.tdr.stopped_adapters().contains(&object.adapter)
         };
-        if self.events.notifications.len()
-            != self.sync.objects.iter().filter(|(_, object)| periodic(object)).count()
+        if self.events.notifications().len()
+            != self.sync.objects().iter().filter(|(_, object)| periodic(object)).count()
         {
             return Some("the periodic frame notifications");
         }
@@ -355,8 +363,8 @@ impl<M: Miniport> Kernel<M> {
     /// What a queue says that the scheduler has of it, and the scheduler does not.
     fn misscheduled(&self) -> Option<&'static str> {
         let (mut ready, mut in_flight) = (0, 0);
-        for (_, queue) in self.vidsch.queues.iter() {
-            let engine = self.vidsch.in_flight.engines.get(&queue.engine);
+        for (_, queue) in self.vidsch.queues().iter() {
+            let engine = self.vidsch.in_flight().engines.get(&queue.engine);
             if queue.running.is_some_and(|id| engine.is_none_or(|engine| !engine.has(id))) {
                 return Some("what runs of a queue");
             }
@@ -366,11 +374,12 @@ impl<M: Miniport> Kernel<M> {
             ready += usize::from(queue.ready.is_some());
             in_flight += queue.in_flight.len();
         }
-        let engines = || self.vidsch.in_flight.engines.values();
+        let engines = || self.vidsch.in_flight().engines.values();
         if in_flight != engines().map(|engine| engine.of_hw_queues.len()).sum::<usize>() {
             return Some("what the engines have of hardware queues");
         }
-        if engines().flat_map(|engine| &engine.rings).any(|queue| self.vidsch.queues.get(*queue).is_none()) {
+        if engines().flat_map(|engine| &engine.rings).any(|queue| self.vidsch.queues().get(*queue).is_none())
+        {
             return Some("the rings with work");
         }
         if !engines().all(|engine| engine.ready.is_sound()) {
@@ -382,18 +391,18 @@ impl<M: Miniport> Kernel<M> {
 
     /// Every hardware queue.
     pub fn hw_queues(&self, each: &mut impl FnMut(HwQueueView)) {
-        for (number, queue) in self.vidsch.hw_queues.iter() {
+        for (number, queue) in self.vidsch.hw_queues().iter() {
             each(HwQueueView {
                 process: queue.process,
                 handle: queue.handle,
                 hw_queue: HwQueueId(number),
-                device: self.processes.devices[self.vidsch.contexts[queue.context].device].handle,
-                context: self.vidsch.contexts[queue.context].handle,
-                engine: self.vidsch.contexts[queue.context].engine,
+                device: self.processes.devices()[self.vidsch.contexts()[queue.context].device].handle,
+                context: self.vidsch.contexts()[queue.context].handle,
+                engine: self.vidsch.contexts()[queue.context].engine,
                 flags: queue.flags,
                 submitted: queue.submitted,
-                progress: self.sync.objects.value(queue.progress),
-                in_flight: self.vidsch.queues[queue.queue].in_flight.len() as u32,
+                progress: self.sync.objects().value(queue.progress),
+                in_flight: self.vidsch.queues()[queue.queue].in_flight.len() as u32,
                 doorbell: queue.doorbell.as_ref().map(|doorbell| (doorbell.status, doorbell.slot)),
                 last_queued: queue.last_queued,
                 logged: queue.logs.as_ref().map(|logs| (logs.waits.header, logs.signals.header)),
@@ -403,16 +412,16 @@ impl<M: Miniport> Kernel<M> {
 
     /// Every native fence, once for each adapter that has it.
     pub fn native_fences(&self, each: &mut impl FnMut(NativeFenceView)) {
-        for (object, fence) in &self.native.fences {
+        for (object, fence) in self.native.fences() {
             for (adapter, place) in &fence.adapters {
                 each(NativeFenceView {
                     object: *object,
                     adapter: *adapter,
                     fence: place.fence,
                     storage: fence.storage,
-                    current_value: self.sync.objects.value(*object),
+                    current_value: self.sync.objects().value(*object),
                     monitored_value: place.monitored_value,
-                    always_signaled: self.sync.objects.is_poisoned(*object),
+                    always_signaled: self.sync.objects().is_poisoned(*object),
                 });
             }
         }
@@ -420,22 +429,22 @@ impl<M: Miniport> Kernel<M> {
 
     /// The slot in which a process reads how many of its devices are not ACTIVE; none without fence memory.
     pub fn status_slot(&self, process: ProcessId) -> Option<u32> {
-        self.processes.by_id.get(&process)?.slots.status()
+        self.processes.get(process)?.slots.status()
     }
 
     /// The processes there are, in the order they came.
     pub fn processes(&self) -> impl Iterator<Item = ProcessId> {
-        self.processes.by_id.keys().copied()
+        self.processes.by_id().keys().copied()
     }
 
     /// NT handles of shared objects, in all VMs.
     pub fn nt_handles(&self) -> usize {
-        self.sharing.shares.len()
+        self.sharing.shares().len()
     }
 
     /// How often an engine or an adapter was reset.
     pub fn resets(&self) -> u64 {
-        self.tdr.engine_resets + self.tdr.adapter_resets
+        self.tdr.engine_resets() + self.tdr.adapter_resets()
     }
 
     /// True if no engine has anything to run.

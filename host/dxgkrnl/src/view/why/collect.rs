@@ -44,26 +44,26 @@ impl<M: Miniport> Look<'_, M> {
     pub fn roots(&self, question: &Question) -> Vec<Root> {
         let kernel = self.kernel;
         let mut roots = Vec::new();
-        for (id, wait) in kernel.sync.waits.iter() {
+        for (id, wait) in kernel.sync.waits().iter() {
             let node = Node::Wait(id.slot);
             match wait.owner() {
                 WaitOwner::Cpu { process, event } => {
                     roots.push(Root { event: Some(event.0), ..Root::new(node, process, wait.since) });
                 }
                 WaitOwner::Gpu { queue } if self.is_head(queue, |packet| waits_for(packet, id)) => {
-                    roots.push(Root::new(node, kernel.vidsch.queues[queue].process, wait.since));
+                    roots.push(Root::new(node, kernel.vidsch.queues()[queue].process, wait.since));
                 }
                 // It is in the chain of what is behind it.
                 WaitOwner::Gpu { .. } => {}
             }
         }
-        for (id, acquire) in &kernel.keyed.acquires {
+        for (id, acquire) in kernel.keyed.acquires() {
             let root = Root::new(Node::Acquire(*id), acquire.process, acquire.since);
             roots.push(Root { event: Some(acquire.event.0), ..root });
         }
         self.takers(&mut roots);
         self.work_that_waits(&mut roots);
-        for (process, _) in kernel.guests.frozen.iter().filter(|(_, held)| held.len() > 0) {
+        for (process, _) in kernel.guests.frozen().iter().filter(|(_, held)| held.len() > 0) {
             let (since, event, work) = (u64::MAX, None, None);
             roots.push(Root { since, process: *process, node: None, event, work });
         }
@@ -78,13 +78,13 @@ impl<M: Miniport> Look<'_, M> {
     }
 
     fn is_head(&self, queue: u32, is_it: impl Fn(&Packet) -> bool) -> bool {
-        let state: &Queue = &self.kernel.vidsch.queues[queue];
+        let state: &Queue = &self.kernel.vidsch.queues()[queue];
         state.is_idle() && state.packets.front().is_some_and(is_it)
     }
 
     /// Queues whose heads stand in the line of a mutex or semaphore.
     fn takers(&self, roots: &mut Vec<Root>) {
-        for (queue, state) in self.kernel.vidsch.queues.iter() {
+        for (queue, state) in self.kernel.vidsch.queues().iter() {
             if let Some(Packet::Acquire(acquire)) = state.packets.front()
                 && acquire.place.is_some()
             {
@@ -100,7 +100,7 @@ impl<M: Miniport> Look<'_, M> {
         let kernel = self.kernel;
         let mut of_hw_queue = BTreeMap::new();
         let mut of_context = BTreeMap::new();
-        for (id, queue) in kernel.vidsch.queues.iter() {
+        for (id, queue) in kernel.vidsch.queues().iter() {
             match queue.hw_queue {
                 Some(hw_queue) => drop(of_hw_queue.insert(hw_queue, id)),
                 None => drop(of_context.insert(queue.context, id)),
@@ -108,7 +108,7 @@ impl<M: Miniport> Look<'_, M> {
         }
         for (engine, work) in &self.work {
             let Some(work) = work else { continue };
-            let known = kernel.vidsch.in_flight.engines.get(engine);
+            let known = kernel.vidsch.in_flight().engines.get(engine);
             let since = known.map_or(u64::MAX, |known| known.hw_since.unwrap_or(known.since));
             for (at, one) in (0..).zip(work) {
                 let waits =
@@ -128,13 +128,13 @@ impl<M: Miniport> Look<'_, M> {
             for (submission, queue) in software.chain(known.of_hw_queues.iter().copied()) {
                 let node = self.submission(queue, submission);
                 if matches!(node, Node::Unheard { .. }) {
-                    let root = Root::new(node, kernel.vidsch.queues[queue].process, since);
+                    let root = Root::new(node, kernel.vidsch.queues()[queue].process, since);
                     roots.push(Root { work: Some((queue, submission)), ..root });
                 }
             }
         }
-        for (id, hw_queue) in kernel.vidsch.hw_queues.iter().filter(|(_, queue)| queue.user_mode()) {
-            let reached = kernel.sync.objects.value(hw_queue.progress) >= hw_queue.last_queued;
+        for (id, hw_queue) in kernel.vidsch.hw_queues().iter().filter(|(_, queue)| queue.user_mode()) {
+            let reached = kernel.sync.objects().value(hw_queue.progress) >= hw_queue.last_queued;
             if !reached && self.ring_of(hw_queue.progress, hw_queue.last_queued) == Some(Node::Ring(id)) {
                 let root = Root::new(Node::Ring(id), hw_queue.process, u64::MAX);
                 roots.push(Root { work: Some((hw_queue.queue, 0)), ..root });
@@ -157,14 +157,14 @@ impl<M: Miniport> Look<'_, M> {
             missing: Vec::new(),
         };
         let Some(node) = root.node else {
-            let events = kernel.guests.frozen.get(&root.process).map_or(0, |held| held.len() as u32);
+            let events = kernel.guests.frozen().get(&root.process).map_or(0, |held| held.len() as u32);
             waiter.kind = WaiterKind::Held { events };
             return waiter;
         };
         match node {
             Node::Wait(slot) => self.tell_wait(slot, &mut waiter),
             Node::Acquire(id) => {
-                let acquire = &kernel.keyed.acquires[&id];
+                let acquire = &kernel.keyed.acquires()[&id];
                 waiter.kind = WaiterKind::KeyedMutex { event: acquire.event.0 };
                 waiter.of = 1;
                 waiter.missing.extend(self.missing_of(node));
@@ -179,7 +179,7 @@ impl<M: Miniport> Look<'_, M> {
                 let turns = self.needs(node);
                 let turns = turns.nodes().iter().filter(|node| matches!(node, Node::Turn { .. }));
                 waiter.missing = turns.filter_map(|turn| self.missing_of(*turn)).collect();
-                waiter.of = match kernel.vidsch.queues[queue].packets.front() {
+                waiter.of = match kernel.vidsch.queues()[queue].packets.front() {
                     Some(Packet::Acquire(acquire)) => acquire.objects.len(),
                     _ => waiter.missing.len(),
                 };
@@ -197,7 +197,7 @@ impl<M: Miniport> Look<'_, M> {
 
     fn tell_wait(&self, slot: u32, waiter: &mut Waiter) {
         let kernel = self.kernel;
-        let wait = kernel.sync.waits.at(slot);
+        let wait = kernel.sync.waits().at(slot);
         waiter.kind = match wait.owner() {
             WaitOwner::Cpu { event, .. } => WaiterKind::Cpu { event: event.0 },
             WaitOwner::Gpu { queue } => {
@@ -207,7 +207,7 @@ impl<M: Miniport> Look<'_, M> {
         };
         waiter.any = wait.any;
         let seen_by = ProcessId(waiter.party.process);
-        for item in kernel.sync.waits.items(wait).iter() {
+        for item in kernel.sync.waits().items(wait).iter() {
             waiter.of += 1;
             if item.satisfied {
                 waiter.reached += 1;
@@ -216,14 +216,14 @@ impl<M: Miniport> Look<'_, M> {
             if waiter.missing.len() < MISSING_TOLD_MAX {
                 let mut thing = kernel.thing(item.object, seen_by);
                 // Of several handles of its own, the one it was made through.
-                let open = item.open.and_then(|open| kernel.sync.opens.get(open));
+                let open = item.open.and_then(|open| kernel.sync.opens().get(open));
                 let handle = open.map_or(item.handle, |open| open.handle);
                 if handle != Handle::NULL && open.is_some() {
                     thing.handles.retain(|one| *one != (seen_by, handle));
                     thing.handles.insert(0, (seen_by, handle));
                     thing.handles.truncate(HANDLES_TOLD_MAX);
                 }
-                let current = kernel.sync.objects.value(item.object);
+                let current = kernel.sync.objects().value(item.object);
                 waiter.missing.push(Missing { thing, current, needed: item.value });
             }
         }
@@ -248,8 +248,8 @@ impl<M: Miniport> Look<'_, M> {
 
     /// Who could release a mutex, or count up a semaphore.
     pub fn could_release(&self, object: u32) -> Vec<Source> {
-        let Some(owner) = self.kernel.sync.legacy.owner(object) else { return self.could(object) };
-        if owner.by == Handle::NULL || !self.kernel.processes.by_id.contains_key(&owner.process) {
+        let Some(owner) = self.kernel.sync.legacy().owner(object) else { return self.could(object) };
+        if owner.by == Handle::NULL || !self.kernel.processes.by_id().contains_key(&owner.process) {
             return Vec::new();
         }
         let text = format!("{}: its {} owns it", self.kernel.party(owner.process), owner.by);
@@ -259,13 +259,13 @@ impl<M: Miniport> Look<'_, M> {
     /// Who could release a keyed mutex with the key.
     pub fn could_give(&self, acquire: u64) -> Vec<Source> {
         let keyed = &self.kernel.keyed;
-        let acquire = &keyed.acquires[&acquire];
-        let mutex = keyed.opens[acquire.open].mutex;
-        let owner = match keyed.mutexes[mutex].state {
+        let acquire = &keyed.acquires()[&acquire];
+        let mutex = keyed.opens()[acquire.open].mutex;
+        let owner = match keyed.mutexes()[mutex].state {
             State::Owned(open) => Some(open),
             State::Free | State::Abandoned => None,
         };
-        let opens = keyed.opens.iter().filter(|(_, open)| open.mutex == mutex);
+        let opens = keyed.opens().iter().filter(|(_, open)| open.mutex == mutex);
         let opens = opens.filter(|(id, open)| match owner {
             Some(owner) => *id == owner,
             None => open.process != acquire.process,
@@ -276,7 +276,8 @@ impl<M: Miniport> Look<'_, M> {
                 Some(_) => format!("{party} owns it by {}", open.handle),
                 None => format!(
                     "{party} by {}, once it has it with key {}",
-                    open.handle, keyed.mutexes[mutex].key
+                    open.handle,
+                    keyed.mutexes()[mutex].key
                 ),
             };
             Source { process: open.process.0, text }

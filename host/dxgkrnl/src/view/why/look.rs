@@ -90,7 +90,7 @@ impl<'a, M: Miniport> Look<'a, M> {
         for (upto, one) in (0..).zip(foreseen) {
             let Foreseen::Store { gpu_address, value } = one else { continue };
             if let Some(open) = self.kernel.open_at(engine, process, *gpu_address) {
-                let open = &self.kernel.sync.opens[open];
+                let open = &self.kernel.sync.opens()[open];
                 // The kernel signals the fences of its paging queues.
                 if open.flags.contains(SyncObjectFlags::NO_SIGNAL) && open.mapping.paging_queue.is_none() {
                     continue;
@@ -108,7 +108,7 @@ impl<'a, M: Miniport> Look<'a, M> {
 
     fn look_at_queues(&mut self) {
         let kernel = self.kernel;
-        for (queue, state) in kernel.vidsch.queues.iter() {
+        for (queue, state) in kernel.vidsch.queues().iter() {
             let engine = state.engine;
             if let Some(ready) = state.ready.as_ref().filter(|ready| ready.resubmits.is_none()) {
                 let foreseen = kernel.miniport.foresee(engine.adapter, &ready.commands);
@@ -132,7 +132,7 @@ impl<'a, M: Miniport> Look<'a, M> {
                 }
             }
         }
-        for (broadcast, state) in kernel.vidsch.broadcasts.iter().filter(|(_, state)| !state.broken) {
+        for (broadcast, state) in kernel.vidsch.broadcasts().iter().filter(|(_, state)| !state.broken) {
             self.signal(&state.signal, Node::Broadcast(broadcast));
         }
     }
@@ -151,12 +151,12 @@ impl<'a, M: Miniport> Look<'a, M> {
                 waits.push(node);
             }
         };
-        for (id, wait) in kernel.sync.waits.iter() {
+        for (id, wait) in kernel.sync.waits().iter() {
             if let WaitOwner::Cpu { process, .. } = wait.owner() {
                 add(process, Node::Wait(id.slot));
             }
         }
-        for (id, acquire) in &kernel.keyed.acquires {
+        for (id, acquire) in kernel.keyed.acquires() {
             add(acquire.process, Node::Acquire(*id));
         }
     }
@@ -225,8 +225,8 @@ impl<'a, M: Miniport> Look<'a, M> {
 
     pub fn opens(&self, object: u32) -> impl Iterator<Item = &'a Open> {
         let kernel = self.kernel;
-        let state = kernel.sync.objects.get(object);
-        state.into_iter().flat_map(|state| state.opens()).map(|open| &kernel.sync.opens[open])
+        let state = kernel.sync.objects().get(object);
+        state.into_iter().flat_map(|state| state.opens()).map(|open| &kernel.sync.opens()[open])
     }
 
     fn may_signal(&self, open: &Open) -> bool {
@@ -236,8 +236,8 @@ impl<'a, M: Miniport> Look<'a, M> {
     /// Whether the process of an open has a device to signal by.
     fn has_device(&self, open: &Open) -> bool {
         let kernel = self.kernel;
-        !kernel.tdr.stopped_adapters.contains(&open.adapter)
-            && kernel.processes.devices.iter().any(|(_, device)| {
+        !kernel.tdr.stopped_adapters().contains(&open.adapter)
+            && kernel.processes.devices().iter().any(|(_, device)| {
                 (device.process, device.adapter) == (open.process, open.adapter)
                     && device.state == d3dkmt::DeviceExecutionState::ACTIVE
             })

@@ -175,7 +175,7 @@ impl<M: Miniport> Look<'_, M> {
 
     fn mutex_of(&self, acquire: u64) -> u32 {
         let keyed = &self.kernel.keyed;
-        keyed.opens[keyed.acquires[&acquire].open].mutex
+        keyed.opens()[keyed.acquires()[&acquire].open].mutex
     }
 
     fn cause(&self, root: &Root, way: Option<&Way>, verdict: Verdict) -> Cause {

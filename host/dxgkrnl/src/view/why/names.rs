@@ -42,17 +42,17 @@ impl core::fmt::Display for Thing {
 
 impl<M: Miniport> Kernel<M> {
     pub(super) fn party(&self, process: ProcessId) -> Party {
-        let Some(owner) = self.processes.by_id.get(&process) else {
+        let Some(owner) = self.processes.get(process) else {
             let (name, vm_name) = (String::new(), String::new());
             return Party { process: process.0, pid: 0, name, vm: 0, vm_name };
         };
-        let vm_name = self.guests.vms.get(&owner.vm).map_or_else(String::new, |vm| vm.config.name.clone());
+        let vm_name = self.guests.vms().get(&owner.vm).map_or_else(String::new, |vm| vm.config.name.clone());
         Party { process: process.0, pid: owner.pid, name: owner.name.clone(), vm: owner.vm.0, vm_name }
     }
 
     /// An object as this process sees it.
     pub(super) fn thing(&self, object: u32, seen_by: ProcessId) -> Thing {
-        let state = &self.sync.objects[object];
+        let state = &self.sync.objects()[object];
         let kind = match state.object_type {
             SyncObjectType::MUTEX => "mutex",
             SyncObjectType::SEMAPHORE => "semaphore",
@@ -62,18 +62,19 @@ impl<M: Miniport> Kernel<M> {
             SyncObjectType::NATIVE_FENCE => "native fence",
             _ => "object",
         };
-        let opens = state.opens().map(|open| (self.sync.opens[open].process, self.sync.opens[open].handle));
+        let opens =
+            state.opens().map(|open| (self.sync.opens()[open].process, self.sync.opens()[open].handle));
         let mut handles: Vec<(ProcessId, Handle)> = opens.collect();
         handles.sort_by_key(|(process, _)| *process != seen_by);
         handles.truncate(HANDLES_TOLD_MAX);
-        let names = self.sharing.names.values().filter(|named| named.what == Shared::Sync(object));
+        let names = self.sharing.names().values().filter(|named| named.what == Shared::Sync(object));
         let name = names.map(|named| named.given.clone()).next();
         Thing { number: object, kind, handles, name }
     }
 
     /// A keyed mutex as this process sees it.
     pub(super) fn keyed_thing(&self, mutex: u32, seen_by: ProcessId) -> Thing {
-        let opens = self.keyed.opens.iter().filter(|(_, open)| open.mutex == mutex);
+        let opens = self.keyed.opens().iter().filter(|(_, open)| open.mutex == mutex);
         let mut handles: Vec<(ProcessId, Handle)> =
             opens.map(|(_, open)| (open.process, open.handle)).collect();
         handles.sort_by_key(|(process, _)| *process != seen_by);
@@ -82,19 +83,25 @@ impl<M: Miniport> Kernel<M> {
     }
 
     pub(super) fn queue_name(&self, queue: u32) -> String {
-        let state = &self.vidsch.queues[queue];
+        let state = &self.vidsch.queues()[queue];
         let process = state.process.0;
-        if let Some(hw_queue) = state.hw_queue.and_then(|id| self.vidsch.hw_queues.get(id)) {
+        if let Some(hw_queue) = state.hw_queue.and_then(|id| self.vidsch.hw_queues().get(id)) {
             return match hw_queue.handle {
                 Handle::NULL => format!("a destroyed hardware queue of p{process}"),
                 handle => format!("hardware queue {handle} of p{process}"),
             };
         }
-        let context = &self.vidsch.contexts[state.context];
+        let context = &self.vidsch.contexts()[state.context];
         let handle = context.handle;
         match context.paging {
             None => format!("context {handle} of p{process}"),
-            Some(_) if self.vidmm.paging_contexts.values().any(|companion| *companion == state.context) => {
+            Some(_)
+                if self
+                    .vidmm
+                    .paging_contexts()
+                    .values()
+                    .any(|paging_context| *paging_context == state.context) =>
+            {
                 format!("the address space updates of context {handle} of p{process}")
             }
             Some(_) => format!("paging queue {handle} of p{process}"),
@@ -103,14 +110,19 @@ impl<M: Miniport> Kernel<M> {
 
     /// The handle that a process names a queue by.
     pub(super) fn queue_handle(&self, queue: u32) -> Option<Handle> {
-        let state = &self.vidsch.queues[queue];
-        let handle = match state.hw_queue.and_then(|id| self.vidsch.hw_queues.get(id)) {
+        let state = &self.vidsch.queues()[queue];
+        let handle = match state.hw_queue.and_then(|id| self.vidsch.hw_queues().get(id)) {
             Some(hw_queue) => hw_queue.handle,
             // What the kernel queues for a context is not the context's queue.
-            None if self.vidmm.paging_contexts.values().any(|companion| *companion == state.context) => {
+            None if self
+                .vidmm
+                .paging_contexts()
+                .values()
+                .any(|paging_context| *paging_context == state.context) =>
+            {
                 return None;
             }
-            None => self.vidsch.contexts[state.context].handle,
+            None => self.vidsch.contexts()[state.context].handle,
         };
         (handle != Handle::NULL).then_some(handle)
     }

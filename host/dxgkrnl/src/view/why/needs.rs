@@ -24,9 +24,9 @@ impl<M: Miniport> Look<'_, M> {
     pub fn needs(&self, node: Node) -> Needs {
         match node {
             Node::Wait(slot) => {
-                let wait = self.kernel.sync.waits.at(slot);
+                let wait = self.kernel.sync.waits().at(slot);
                 let (by, cpu) = self.waits_by(wait);
-                let items = self.kernel.sync.waits.items(wait);
+                let items = self.kernel.sync.waits().items(wait);
                 let missing = items.iter().filter(|item| !item.satisfied);
                 let value = |item: WaitItem| Node::Value { object: item.object, value: item.value, by, cpu };
                 let values = missing.map(value).collect();
@@ -43,7 +43,7 @@ impl<M: Miniport> Look<'_, M> {
             Node::Unseen(object) => self.of_unseen(object),
             Node::Engine(engine) => self.of_engine(engine),
             Node::Ring(hw_queue) => {
-                Needs::Leaf(Leaf::NotRung(self.kernel.vidsch.hw_queues[hw_queue].process))
+                Needs::Leaf(Leaf::NotRung(self.kernel.vidsch.hw_queues()[hw_queue].process))
             }
             Node::Process(process) => self.of_process(process),
             Node::Frozen(process) => Needs::Leaf(Leaf::Frozen(process)),
@@ -54,19 +54,19 @@ impl<M: Miniport> Look<'_, M> {
     pub fn waits_by(&self, wait: &Wait) -> (ProcessId, bool) {
         match wait.owner() {
             WaitOwner::Cpu { process, .. } => (process, true),
-            WaitOwner::Gpu { queue } => (self.kernel.vidsch.queues[queue].process, false),
+            WaitOwner::Gpu { queue } => (self.kernel.vidsch.queues()[queue].process, false),
         }
     }
 
     /// Signals under way; or else what other processes may do; or else what the one that waits may do itself.
     fn of_value(&self, object: u32, value: u64, by: ProcessId, cpu: bool) -> Needs {
         let kernel = self.kernel;
-        if kernel.sync.objects.value(object) >= value {
+        if kernel.sync.objects().value(object) >= value {
             return Needs::Any(vec![Node::Unseen(object)]);
         }
-        if kernel.sync.objects[object].object_type == SyncObjectType::PERIODIC_MONITORED_FENCE {
-            let adapter = kernel.sync.objects[object].adapter;
-            let is_gone = kernel.tdr.stopped_adapters.contains(&adapter);
+        if kernel.sync.objects()[object].object_type == SyncObjectType::PERIODIC_MONITORED_FENCE {
+            let adapter = kernel.sync.objects()[object].adapter;
+            let is_gone = kernel.tdr.stopped_adapters().contains(&adapter);
             let due = kernel.miniport.next_deadline();
             return Needs::Leaf(if is_gone { Leaf::Removed { adapter } } else { Leaf::Live { due } });
         }
@@ -107,9 +107,9 @@ impl<M: Miniport> Look<'_, M> {
     /// The ring of a queue of user-mode submission whose progress fence this is, if what is in it would do and its
     /// engine knows nothing of it.
     pub fn ring_of(&self, object: u32, value: u64) -> Option<Node> {
-        let id = *self.kernel.vidsch.progress_fences.get(&object)?;
-        let hw_queue = &self.kernel.vidsch.hw_queues[id];
-        let engine = self.kernel.vidsch.queues[hw_queue.queue].engine;
+        let id = *self.kernel.vidsch.progress_fences().get(&object)?;
+        let hw_queue = &self.kernel.vidsch.hw_queues()[id];
+        let engine = self.kernel.vidsch.queues()[hw_queue.queue].engine;
         let is_told = self.jobs_of(engine, HwQueueId(id)).next().is_some();
         let status = hw_queue.doorbell.as_ref().map(|doorbell| doorbell.status);
         let is_deaf = match status {
@@ -124,13 +124,13 @@ impl<M: Miniport> Look<'_, M> {
     /// The mutex is to be free, with this key.
     fn of_acquire(&self, id: u64) -> Needs {
         let keyed = &self.kernel.keyed;
-        let acquire = &keyed.acquires[&id];
-        let mutex = keyed.opens[acquire.open].mutex;
-        if let State::Owned(open) = keyed.mutexes[mutex].state {
-            return Needs::Any(vec![Node::Process(keyed.opens[open].process)]);
+        let acquire = &keyed.acquires()[&id];
+        let mutex = keyed.opens()[acquire.open].mutex;
+        if let State::Owned(open) = keyed.mutexes()[mutex].state {
+            return Needs::Any(vec![Node::Process(keyed.opens()[open].process)]);
         }
         // It is free by another key: whoever takes it by that may release it with this one.
-        let opens = keyed.opens.iter().filter(|(_, open)| open.mutex == mutex);
+        let opens = keyed.opens().iter().filter(|(_, open)| open.mutex == mutex);
         let others = opens.map(|(_, open)| open.process).filter(|process| *process != acquire.process);
         let others: BTreeSet<ProcessId> = others.collect();
         let nodes: Vec<Node> = others.into_iter().map(Node::Process).collect();
@@ -144,7 +144,7 @@ impl<M: Miniport> Look<'_, M> {
             let foreign = kernel.config.policy.foreign_mutex_release == ForeignMutexRelease::Releases;
             foreign || signal.process == owner.process && signal.by.contains(&owner.by)
         };
-        let kind = kernel.sync.legacy.objects.get(&object).map(|state| &state.kind);
+        let kind = kernel.sync.legacy().objects.get(&object).map(|state| &state.kind);
         let owner = match kind {
             Some(Kind::Mutex { owner: Some(owner) }) => Some(*owner),
             _ => None,
@@ -158,7 +158,7 @@ impl<M: Miniport> Look<'_, M> {
             return Needs::Any(nodes);
         }
         if let Some(owner) = owner {
-            let is_gone = owner.by == Handle::NULL || !kernel.processes.by_id.contains_key(&owner.process);
+            let is_gone = owner.by == Handle::NULL || !kernel.processes.by_id().contains_key(&owner.process);
             return if is_gone {
                 Needs::Leaf(Leaf::Dead)
             } else {
@@ -172,34 +172,36 @@ impl<M: Miniport> Look<'_, M> {
     fn signal_of(&self, node: Node) -> Option<&Signal> {
         match node {
             Node::Packet { queue, at, .. } => {
-                match self.kernel.vidsch.queues[queue].packets.get(at as usize)? {
+                match self.kernel.vidsch.queues()[queue].packets.get(at as usize)? {
                     Packet::Signal(signal) => Some(signal),
                     _ => None,
                 }
             }
-            Node::Broadcast(broadcast) => Some(&self.kernel.vidsch.broadcasts[broadcast].signal),
+            Node::Broadcast(broadcast) => Some(&self.kernel.vidsch.broadcasts()[broadcast].signal),
             _ => None,
         }
     }
 
     /// What is before it in its queue, and what it needs itself.
     fn of_packet(&self, queue: u32, at: u32, upto: u32) -> Needs {
-        let state = &self.kernel.vidsch.queues[queue];
+        let state = &self.kernel.vidsch.queues()[queue];
         let packet = &state.packets[at as usize];
         let mut nodes = match at.checked_sub(1) {
             Some(before) => vec![Node::Packet { queue, at: before, upto: WHOLE }],
             None => self.before_packets(queue, state, packet),
         };
         match packet {
-            Packet::Wait(wait) if self.kernel.sync.waits.contains(*wait) => nodes.push(Node::Wait(wait.slot)),
+            Packet::Wait(wait) if self.kernel.sync.waits().contains(*wait) => {
+                nodes.push(Node::Wait(wait.slot))
+            }
             Packet::WaitAtHead(items) => {
-                let not_yet = |item: &&WaitItem| self.kernel.sync.objects.value(item.object) < item.value;
+                let not_yet = |item: &&WaitItem| self.kernel.sync.objects().value(item.object) < item.value;
                 let (by, cpu) = (state.process, false);
                 let value = |item: &WaitItem| Node::Value { object: item.object, value: item.value, by, cpu };
                 nodes.extend(items.iter().filter(not_yet).map(value));
             }
             Packet::Acquire(acquire) => {
-                let wait = acquire.wait.filter(|wait| self.kernel.sync.waits.contains(*wait));
+                let wait = acquire.wait.filter(|wait| self.kernel.sync.waits().contains(*wait));
                 nodes.extend(wait.map(|wait| Node::Wait(wait.slot)));
                 let taken = acquire.objects.iter().filter(|object| self.is_taken(acquire, **object, queue));
                 nodes.extend(taken.map(|object| Node::Turn { object: *object, queue }));
@@ -218,15 +220,15 @@ impl<M: Miniport> Look<'_, M> {
 
     /// Whether somebody has it, or it is used up, as the head of this queue finds it.
     fn is_taken(&self, acquire: &Acquire, object: u32, queue: u32) -> bool {
-        let queue = &self.kernel.vidsch.queues[queue];
-        let by = self.kernel.vidsch.contexts[queue.context].handle;
-        match self.kernel.sync.legacy.objects.get(&object).map(|state| &state.kind) {
+        let queue = &self.kernel.vidsch.queues()[queue];
+        let by = self.kernel.vidsch.contexts()[queue.context].handle;
+        match self.kernel.sync.legacy().objects.get(&object).map(|state| &state.kind) {
             Some(Kind::Mutex { owner }) => {
                 owner.is_some_and(|owner| (owner.process, owner.by) != (queue.process, by))
             }
             Some(Kind::Semaphore { .. }) => {
                 let wanted = acquire.objects.iter().filter(|other| **other == object).count() as u64;
-                self.kernel.sync.objects.value(object) < wanted
+                self.kernel.sync.objects().value(object) < wanted
             }
             Some(Kind::Notification { .. }) | None => false,
         }
@@ -250,7 +252,7 @@ impl<M: Miniport> Look<'_, M> {
 
     /// A submission that is with the driver, if that knows of it.
     pub fn submission(&self, queue: u32, submission: u64) -> Node {
-        let engine = self.kernel.vidsch.queues[queue].engine;
+        let engine = self.kernel.vidsch.queues()[queue].engine;
         match self.place_of(engine, submission) {
             Some(at) => Node::Job { engine, at, upto: WHOLE },
             None if self.work.get(&engine).is_none_or(Option::is_none) => Node::Engine(engine),
@@ -260,7 +262,7 @@ impl<M: Miniport> Look<'_, M> {
 
     /// The engine is to take it.
     fn of_ready(&self, queue: u32, upto: u32) -> Needs {
-        let state = &self.kernel.vidsch.queues[queue];
+        let state = &self.kernel.vidsch.queues()[queue];
         let mut nodes = Vec::new();
         let foreseen = match &state.ready {
             Some(ready) => match ready.resubmits.and_then(|id| self.place_of(state.engine, id)) {
@@ -307,14 +309,14 @@ impl<M: Miniport> Look<'_, M> {
         gpu_address: u64,
         value: u64,
     ) -> Option<Node> {
-        let object = self.kernel.sync.opens[self.kernel.open_at(engine, process, gpu_address)?].object;
+        let object = self.kernel.sync.opens()[self.kernel.open_at(engine, process, gpu_address)?].object;
         let node = Node::Value { object, value, by: process, cpu: false };
-        (self.kernel.sync.objects.value(object) < value).then_some(node)
+        (self.kernel.sync.objects().value(object) < value).then_some(node)
     }
 
     fn of_broadcast(&self, broadcast: u32) -> Needs {
         let mut nodes = Vec::new();
-        for (queue, state) in self.kernel.vidsch.queues.iter() {
+        for (queue, state) in self.kernel.vidsch.queues().iter() {
             let is_it = |packet: &Packet| matches!(packet, Packet::Broadcast(other) if *other == broadcast);
             if let Some(at) = state.packets.iter().position(is_it) {
                 nodes.push(Node::Packet { queue, at: at as u32, upto: WHOLE });
@@ -377,7 +379,7 @@ impl<M: Miniport> Look<'_, M> {
         let kernel = self.kernel;
         let wrote = |process: &crate::process::Process| process.written.contains(&object);
         let mut writers: Vec<ProcessId> =
-            kernel.processes.by_id.iter().filter(|(_, state)| wrote(state)).map(|(id, _)| *id).collect();
+            kernel.processes.by_id().iter().filter(|(_, state)| wrote(state)).map(|(id, _)| *id).collect();
         writers.extend(self.opens(object).map(|open| open.process));
         let mut nodes = Vec::new();
         for (engine, work) in &self.work {
@@ -393,12 +395,12 @@ impl<M: Miniport> Look<'_, M> {
         }
         // Whose interrupt it was: of the engines that the writer used, the one that is behind, or the last.
         let behind = |engine: &&EngineId| {
-            let known = &kernel.vidsch.in_flight.engines[*engine];
-            known.submitted.iter().any(|one| writers.contains(&kernel.vidsch.queues[one.queue].process))
+            let known = &kernel.vidsch.in_flight().engines[*engine];
+            known.submitted.iter().any(|one| writers.contains(&kernel.vidsch.queues()[one.queue].process))
                 || !known.of_hw_queues.is_empty()
         };
-        let adapter = kernel.sync.objects[object].adapter;
-        let mut engines = kernel.vidsch.in_flight.engines.keys().filter(|engine| engine.adapter == adapter);
+        let adapter = kernel.sync.objects()[object].adapter;
+        let mut engines = kernel.vidsch.in_flight().engines.keys().filter(|engine| engine.adapter == adapter);
         let engine = engines.clone().find(behind).or_else(|| engines.next()).copied();
         Needs::Leaf(Leaf::LostInterrupt(engine.unwrap_or(EngineId { adapter, node: 0 })))
     }
@@ -406,10 +408,10 @@ impl<M: Miniport> Look<'_, M> {
     fn of_engine(&self, engine: EngineId) -> Needs {
         let kernel = self.kernel;
         let adapter = engine.adapter;
-        if kernel.tdr.stopped_adapters.contains(&adapter) {
+        if kernel.tdr.stopped_adapters().contains(&adapter) {
             return Needs::Leaf(Leaf::Removed { adapter });
         }
-        let known = kernel.vidsch.in_flight.engines.get(&engine);
+        let known = kernel.vidsch.in_flight().engines.get(&engine);
         match known.map(|known| &known.watch) {
             Some(Watch::Resetting { until, .. }) => return Needs::Leaf(Leaf::Live { due: Some(*until) }),
             Some(Watch::Held) => return Needs::Leaf(Leaf::Live { due: None }),

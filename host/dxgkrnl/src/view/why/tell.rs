@@ -58,21 +58,21 @@ impl<M: Miniport> Look<'_, M> {
                 return self.need(node);
             }
             Node::Packet { queue, at, .. } => {
-                let packets = &kernel.vidsch.queues[queue].packets;
+                let packets = &kernel.vidsch.queues()[queue].packets;
                 let (of, what) = (packets.len(), self.packet(&packets[at as usize]));
                 let text = match holds_up {
                     true => format!("behind packet {} of {of} there: {what}", at + 1),
                     false => format!("{what} is packet {} of {of} in {}", at + 1, kernel.queue_name(queue)),
                 };
-                (StepKind::Queue, Some(kernel.vidsch.queues[queue].process), text)
+                (StepKind::Queue, Some(kernel.vidsch.queues()[queue].process), text)
             }
             Node::Ready { queue, .. } => {
                 let text =
                     format!("a command buffer of {} is ready for its engine", kernel.queue_name(queue));
-                (StepKind::Queue, Some(kernel.vidsch.queues[queue].process), text)
+                (StepKind::Queue, Some(kernel.vidsch.queues()[queue].process), text)
             }
             Node::Broadcast(broadcast) => {
-                let state = &kernel.vidsch.broadcasts[broadcast];
+                let state = &kernel.vidsch.broadcasts()[broadcast];
                 let (process, remaining) = (state.signal.process, state.remaining);
                 let text =
                     format!("a broadcast signal of p{} that {remaining} queues have to reach", process.0);
@@ -84,7 +84,7 @@ impl<M: Miniport> Look<'_, M> {
                 let (engine, name) = (kernel.engine_name(engine), kernel.queue_name(queue));
                 let text =
                     format!("{engine} is done with submission {submission} of {name}, and nobody was told");
-                (StepKind::Engine, Some(kernel.vidsch.queues[queue].process), text)
+                (StepKind::Engine, Some(kernel.vidsch.queues()[queue].process), text)
             }
             Node::Unseen(_) => {
                 let text = "the value is in memory: an engine wrote it, and no interrupt has told of it";
@@ -109,17 +109,17 @@ impl<M: Miniport> Look<'_, M> {
     fn need(&self, node: Node) -> Option<Step> {
         let kernel = self.kernel;
         let (kind, process, text) = match node {
-            Node::Wait(slot) => match kernel.sync.waits.at(slot).owner() {
+            Node::Wait(slot) => match kernel.sync.waits().at(slot).owner() {
                 WaitOwner::Cpu { process, event } => {
                     (StepKind::Wait, process, format!("{} waits, event {}", kernel.party(process), event.0))
                 }
                 WaitOwner::Gpu { queue } => {
-                    let process = kernel.vidsch.queues[queue].process;
+                    let process = kernel.vidsch.queues()[queue].process;
                     (StepKind::Wait, process, format!("{} waits", kernel.queue_name(queue)))
                 }
             },
             Node::Acquire(id) => {
-                let acquire = &kernel.keyed.acquires[&id];
+                let acquire = &kernel.keyed.acquires()[&id];
                 let (party, thing) = (kernel.party(acquire.process), self.missing_of(node)?.thing);
                 let text = format!("{party} acquires {thing} with key {}", acquire.key);
                 (StepKind::Wait, acquire.process, text)
@@ -129,16 +129,16 @@ impl<M: Miniport> Look<'_, M> {
                 (StepKind::Value, by, format!("{thing} is {current}, needs {needed}"))
             }
             Node::Turn { object, queue } => {
-                let process = kernel.vidsch.queues[queue].process;
+                let process = kernel.vidsch.queues()[queue].process;
                 let thing = kernel.thing(object, process);
-                let text = match kernel.sync.legacy.objects.get(&object).map(|state| &state.kind) {
+                let text = match kernel.sync.legacy().objects.get(&object).map(|state| &state.kind) {
                     Some(Kind::Mutex { owner: Some(owner) }) if owner.by != Handle::NULL => {
                         format!("{thing} is owned by {} of p{}", owner.by, owner.process.0)
                     }
                     Some(Kind::Mutex { .. }) => {
                         format!("{thing} is owned by what ended without releasing it")
                     }
-                    _ => format!("{thing} has count {}", kernel.sync.objects.value(object)),
+                    _ => format!("{thing} has count {}", kernel.sync.objects().value(object)),
                 };
                 (StepKind::Value, process, text)
             }
@@ -148,7 +148,7 @@ impl<M: Miniport> Look<'_, M> {
     }
 
     fn ring(&self, id: u32) -> Step {
-        let hw_queue = &self.kernel.vidsch.hw_queues[id];
+        let hw_queue = &self.kernel.vidsch.hw_queues()[id];
         let (name, last) = (self.kernel.queue_name(hw_queue.queue), hw_queue.last_queued);
         let status = match &hw_queue.doorbell {
             Some(doorbell) => format!("its doorbell's status is {}", doorbell.status as u64),
@@ -178,7 +178,7 @@ impl<M: Miniport> Look<'_, M> {
     fn job(&self, engine: EngineId, at: u32) -> Option<Step> {
         let kernel = self.kernel;
         let work = &self.work.get(&engine)?.as_ref()?[at as usize];
-        let mut queues = kernel.vidsch.queues.iter().filter(|(_, queue)| match work.hw_queue {
+        let mut queues = kernel.vidsch.queues().iter().filter(|(_, queue)| match work.hw_queue {
             Some(hw_queue) => queue.hw_queue == Some(hw_queue.0),
             None => queue.hw_queue.is_none() && queue.context == work.context.0,
         });
@@ -218,23 +218,23 @@ impl<M: Miniport> Look<'_, M> {
         match node {
             Node::Value { object, value: needed, by, .. } => Some(Missing {
                 thing: kernel.thing(object, by),
-                current: kernel.sync.objects.value(object),
+                current: kernel.sync.objects().value(object),
                 needed,
             }),
             Node::Turn { object, queue } => {
-                let is_mutex = kernel.sync.legacy.owner(object).is_some();
-                let (current, needed) = (kernel.sync.objects.value(object), u64::from(!is_mutex));
+                let is_mutex = kernel.sync.legacy().owner(object).is_some();
+                let (current, needed) = (kernel.sync.objects().value(object), u64::from(!is_mutex));
                 Some(Missing {
-                    thing: kernel.thing(object, kernel.vidsch.queues[queue].process),
+                    thing: kernel.thing(object, kernel.vidsch.queues()[queue].process),
                     current,
                     needed,
                 })
             }
             Node::Acquire(id) => {
-                let acquire = &kernel.keyed.acquires[&id];
-                let mutex = kernel.keyed.opens[acquire.open].mutex;
+                let acquire = &kernel.keyed.acquires()[&id];
+                let mutex = kernel.keyed.opens()[acquire.open].mutex;
                 let thing = kernel.keyed_thing(mutex, acquire.process);
-                Some(Missing { thing, current: kernel.keyed.mutexes[mutex].key, needed: acquire.key })
+                Some(Missing { thing, current: kernel.keyed.mutexes()[mutex].key, needed: acquire.key })
             }
             _ => None,
         }

@@ -48,7 +48,7 @@ impl<M: Miniport> Kernel<M> {
         for (object, value) in trial.candidates.iter().rev().take(CANDIDATES_MAX) {
             let mut kernel = copy()?;
             let mut effects = Effects::default();
-            if self.sync.objects.value(*object) >= *value {
+            if self.sync.objects().value(*object) >= *value {
                 continue;
             }
             kernel.set_value(*object, *value, &mut effects);
@@ -81,8 +81,8 @@ impl<M: Miniport> Kernel<M> {
     /// Whether what waits, does still. A slot is nobody else's as long as nobody calls.
     fn has_wait(&self, node: Node) -> bool {
         match node {
-            Node::Wait(slot) => self.sync.waits.has(slot),
-            Node::Acquire(id) => self.keyed.acquires.contains_key(&id),
+            Node::Wait(slot) => self.sync.waits().has(slot),
+            Node::Acquire(id) => self.keyed.acquires().contains_key(&id),
             _ => true,
         }
     }

@@ -2,21 +2,21 @@
 
 use alloc::format;
 
-use super::DataMove;
 use crate::ProcessId;
 use crate::ddi::{EngineId, Miniport};
 use crate::effects::Effects;
 use crate::kernel::Kernel;
+use crate::moves::DataMove;
 
 impl<M: Miniport> Kernel<M> {
     /// `Callback::MoveData`.
     pub(crate) fn move_data(&mut self, engine: EngineId, moved: DataMove, effects: &mut Effects) {
-        if self.tdr.resetting.contains(&engine.adapter) {
+        if self.tdr.is_resetting(engine.adapter) {
             let text = format!("adapter {} touched memory after its reset: ignored: {moved}", engine.adapter);
             self.note_host(text, effects);
             return;
         }
-        let gone = moved.processes().find(|process| !self.processes.by_id.contains_key(process));
+        let gone = moved.processes().find(|process| !self.processes.by_id().contains_key(process));
         if let Some(ProcessId(gone)) = gone {
             let text =
                 format!("node {} touched memory of process {gone}, which is gone: {moved}", engine.node);
@@ -24,14 +24,14 @@ impl<M: Miniport> Kernel<M> {
             return;
         }
         if moved.adapters().next().is_some() {
-            self.vidmm.shadowed.insert(engine.adapter);
+            self.vidmm.mark_shadowed(engine.adapter);
         }
         effects.moves.push(moved);
     }
 
     /// The engines of an adapter have lost what they held.
     pub(crate) fn release_shadows(&mut self, adapter: u32, effects: &mut Effects) {
-        if self.vidmm.shadowed.remove(&adapter) {
+        if self.vidmm.take_shadowed(adapter) {
             effects.moves.push(DataMove::ReleaseAll { adapter });
         }
     }
