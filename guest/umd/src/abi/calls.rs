@@ -209,3 +209,44 @@ calls! {
     Nothing fn D3DKMTOpenSyncObjectFromSyncFile(inout D3DKMT_OPENSYNCOBJECTFROMSYNCFILE)
         = sync_file::open_sync_object_from_sync_file;
 }
+
+#[cfg(test)]
+mod tests {
+    use super::prototypes;
+
+    macro_rules! docs_of_calls {
+        ($($(#[doc = $doc:literal])* $tag:literal $name:ident
+            $({ $($field_tag:tt $field:ident: $kind:ty),+ $(,)? })?
+            $(($bare:ident: $bare_kind:ty))?
+            $(-> $reply:ident)?
+            $(, $effect:ident)?
+            => $form:literal;)+) => {
+            /// Each row of the table of calls, and its doc.
+            const ROWS: &[(&str, &[&str])] = &[$((stringify!($name), &[$($doc),*])),+];
+        };
+    }
+
+    d3dkmt::for_each_call!(docs_of_calls);
+
+    /// Rows without a C function: what the library calls by itself, and doorbells, which have no documented C layout.
+    const NOT_EXPORTED: [&str; 6] = [
+        "CancelWait",
+        "ReadKeyedMutex",
+        "CreateDoorbell",
+        "ConnectDoorbell",
+        "DestroyDoorbell",
+        "NotifyWorkSubmission",
+    ];
+
+    #[test]
+    fn every_row_of_a_call_has_its_c_function() {
+        let prototypes = prototypes();
+        for (name, doc) in ROWS.iter().filter(|(name, _)| !NOT_EXPORTED.contains(name)) {
+            let first = doc.first().and_then(|line| line.trim().strip_prefix('`')?.split('`').next());
+            let function =
+                first.unwrap_or_else(|| panic!("the doc of {name} does not begin with its C name"));
+            let is_exported = prototypes.iter().any(|prototype| prototype.name == function);
+            assert!(is_exported, "{function} of the row {name} is not in the table of C functions");
+        }
+    }
+}
