@@ -157,7 +157,7 @@ pub fn perform(actor: &Actor, call: &Call, event: Option<EventNumber>) -> Done {
         Call::MapGpuVirtualAddress { .. } => paging::map(call),
         Call::FreeGpuVirtualAddress { adapter, base, size } => paging::free(*adapter, *base, *size),
         Call::UpdateGpuVirtualAddress { device, context, fence, fence_value, operations, flags } => {
-            paging::update(*device, *context, (*fence, *fence_value), operations, *flags)
+            paging::update(*device, *context, *fence, *fence_value, operations, *flags)
         }
         Call::CreateAllocation(create) => memory::create(actor, create),
         Call::OpenResourceFromNtHandle { device, token, .. } => memory::open(actor, *device, *token),
@@ -180,8 +180,14 @@ pub fn perform(actor: &Actor, call: &Call, event: Option<EventNumber>) -> Done {
         }
         Call::SubmitWaitToHwQueue { queue, objects, values } => hw_queue::wait(*queue, objects, values),
         Call::CreateNativeFence { device, initial_value, native_type, flags, engine_affinity } => {
-            let made = (*initial_value, *native_type);
-            hw_queue::create_native_fence(actor, *device, made, *flags, *engine_affinity)
+            hw_queue::create_native_fence(
+                actor,
+                *device,
+                *initial_value,
+                *native_type,
+                *flags,
+                *engine_affinity,
+            )
         }
         Call::OpenNativeFence { device, token, flags, engine_affinity } => {
             hw_queue::open_native_fence(actor, *device, *token, *flags, *engine_affinity)
