@@ -98,7 +98,8 @@ fn native(actor: &Actor, device: Handle, object: u32, mapping: &abi::NativeFence
 pub fn create_native_fence(
     actor: &Actor,
     device: Handle,
-    (initial_value, native_type): (u64, u32),
+    initial_value: u64,
+    native_type: u32,
     flags: SyncObjectFlags,
     engine_affinity: u32,
 ) -> Done {

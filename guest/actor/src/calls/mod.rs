@@ -104,10 +104,9 @@ calls_by_topic! {
             sync::wait(actor, *device, objects, values, *flags, event),
         // The library cancels waits itself.
         CancelWait { event: _ } => Done::no_c_form(),
-        CreateNativeFence { device, initial_value, native_type, flags, engine_affinity } => {
-            let made = (*initial_value, *native_type);
-            hw_queue::create_native_fence(actor, *device, made, *flags, *engine_affinity)
-        },
+        CreateNativeFence { device, initial_value, native_type, flags, engine_affinity } =>
+            hw_queue::create_native_fence(
+                actor, *device, *initial_value, *native_type, *flags, *engine_affinity),
     }
 
     of_sharing {
@@ -204,6 +203,6 @@ calls_by_topic! {
         MapGpuVirtualAddress { .. } => paging::map(call),
         FreeGpuVirtualAddress { adapter, base, size } => paging::free(*adapter, *base, *size),
         UpdateGpuVirtualAddress { device, context, fence, fence_value, operations, flags } =>
-            paging::update(*device, *context, (*fence, *fence_value), operations, *flags),
+            paging::update(*device, *context, *fence, *fence_value, operations, *flags),
     }
 }

@@ -90,7 +90,8 @@ pub fn free(adapter: Handle, base: u64, size: u64) -> Done {
 pub fn update(
     device: Handle,
     context: Handle,
-    (fence, fence_value): (Handle, u64),
+    fence: Handle,
+    fence_value: u64,
     operations: &[GpuVaOperation],
     flags: u32,
 ) -> Done {

@@ -101,7 +101,7 @@ impl Header {
     }
 
     /// Bit fields in one of the three forms that C has for them.
-    pub fn bit_fields(&mut self, docs: &[&str], [form, name, c_type]: [&str; 3], bits: &[(&str, u32)]) {
+    pub fn bit_fields(&mut self, docs: &[&str], form: &str, name: &str, c_type: &str, bits: &[(&str, u32)]) {
         let fields: String = bits.iter().map(|(bit, width)| format!("{c_type} {bit} : {width}; ")).collect();
         let union = format!("struct {{ {fields} }}; {c_type} Value;");
         let (keyword, members) = match form {

@@ -87,7 +87,9 @@ impl Lent {
     pub fn add(
         &mut self,
         lender: &impl Lender,
-        (device, resource, allocation): (Handle, Handle, Handle),
+        device: Handle,
+        resource: Handle,
+        allocation: Handle,
         memory: Range<u64>,
     ) -> Result<(), LendError> {
         let range = whole_pages(&memory).ok_or(LendError::NotMapped(memory))?;

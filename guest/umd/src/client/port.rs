@@ -119,7 +119,7 @@ impl ProcessPort {
         allocation: Handle,
         memory: Range<u64>,
     ) -> Result<(), NtStatus> {
-        lock(&self.lent).add(self, (device, resource, allocation), memory).map_err(|error| {
+        lock(&self.lent).add(self, device, resource, allocation, memory).map_err(|error| {
             tell(format_args!("memory of an allocation: {error}"));
             if self.channel.is_lost() { TRANSPORT_LOST } else { NtStatus::from(&error) }
         })

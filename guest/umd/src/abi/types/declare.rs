@@ -119,8 +119,8 @@ macro_rules! written {
     };
     ($header:ident $form:ident $name:ident($type:ty $(, ours $why:literal)?) { $($bit:ident $width:literal,)* }
         [$($doc:literal)*]) => {
-        let names = [stringify!($form), stringify!($name), stringify!($type)];
-        $header.bit_fields(&[$($doc),*], names, &[$((stringify!($bit), $width)),*]);
+        let bits = [$((stringify!($bit), $width)),*];
+        $header.bit_fields(&[$($doc),*], stringify!($form), stringify!($name), stringify!($type), &bits);
     };
 }
 

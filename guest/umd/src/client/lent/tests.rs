@@ -95,7 +95,7 @@ impl Drop for Memory {
 }
 
 fn add(lent: &mut Lent, broker: &Broker, allocation: u32, range: Range<u64>) -> Result<(), LendError> {
-    lent.add(broker, (DEVICE, Handle::NULL, Handle(allocation)), range)
+    lent.add(broker, DEVICE, Handle::NULL, Handle(allocation), range)
 }
 
 fn end(lent: &mut Lent, broker: &Broker, allocation: u32) {
@@ -139,9 +139,9 @@ fn allocations_of_the_same_pages_share_them_until_the_last_ends() {
 fn a_device_and_a_resource_take_their_allocations_with_them() {
     let (memory, broker, mut lent) = (Memory::new(4), Broker::default(), Lent::default());
     let resource = Handle(50);
-    lent.add(&broker, (DEVICE, resource, Handle(1)), memory.pages(0..1)).unwrap();
-    lent.add(&broker, (DEVICE, Handle::NULL, Handle(2)), memory.pages(1..2)).unwrap();
-    lent.add(&broker, (Handle(9), Handle::NULL, Handle(3)), memory.pages(2..3)).unwrap();
+    lent.add(&broker, DEVICE, resource, Handle(1), memory.pages(0..1)).unwrap();
+    lent.add(&broker, DEVICE, Handle::NULL, Handle(2), memory.pages(1..2)).unwrap();
+    lent.add(&broker, Handle(9), Handle::NULL, Handle(3), memory.pages(2..3)).unwrap();
     lent.retain(&broker, |_, _, of| of != resource);
     assert_eq!(broker.pieces(&memory), [(1, 1), (2, 1)]);
     lent.retain(&broker, |_, device, _| device != DEVICE);
