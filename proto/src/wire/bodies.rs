@@ -197,6 +197,8 @@ macro_rules! encode_row {
     ($buf:ident, $tag:literal { $($field_tag:tt $field:ident),+ }) => {
         encode_message_head($tag, 0 $(+ Field::encoded_len($field, $field_tag))+, $buf);
         $($field.encode($field_tag, $buf);)+
+        $($field.encode_late($field_tag, $buf);)+
+        $($field.encode_first($field_tag, $buf);)+
     };
     ($buf:ident, $tag:literal ($bare:ident)) => { $bare.encode_bare($tag, $buf) };
     ($buf:ident, $tag:literal [$value:ident $tuple:ty]) => { Bare::encode_bare($value, $tag, $buf) };

@@ -60,7 +60,14 @@ pub(crate) trait Field: Sized {
 
     fn encoded_len(&self, tag: Self::Tag) -> usize;
 
+    /// Writes the field. Fields of a message are written by ascending number, so what comes behind those of the rows
+    /// that follow is left to [`Field::encode_late`], and what comes last of all to [`Field::encode_first`].
     fn encode(&self, tag: Self::Tag, buf: &mut impl BufMut);
+
+    fn encode_late(&self, _: Self::Tag, _: &mut impl BufMut) {}
+
+    /// Writes the first entry of a list.
+    fn encode_first(&self, _: Self::Tag, _: &mut impl BufMut) {}
 
     /// Reads what comes in if it is of this field.
     fn merge<B: Buf>(
@@ -239,7 +246,7 @@ impl Field for Vec<u8> {
 
 /// `optional` fields: there even if their value is the default.
 macro_rules! optional {
-    ($($type:ty => $module:ident;)+) => {
+    ($($when:ident $type:ty => $module:ident;)+) => {
         $(impl Field for Option<$type> {
             type Tag = u32;
             type Read = Option<$type>;
@@ -248,11 +255,7 @@ macro_rules! optional {
                 self.as_ref().map_or(0, |value| pb::$module::encoded_len(tag, value))
             }
 
-            fn encode(&self, tag: u32, buf: &mut impl BufMut) {
-                if let Some(value) = self {
-                    pb::$module::encode(tag, value, buf);
-                }
-            }
+            optional!(@encode $when $module);
 
             fn merge<B: Buf>(
                 read: &mut Option<$type>,
@@ -272,13 +275,30 @@ macro_rules! optional {
             }
         })+
     };
+    (@encode in_order $module:ident) => {
+        fn encode(&self, tag: u32, buf: &mut impl BufMut) {
+            if let Some(value) = self {
+                pb::$module::encode(tag, value, buf);
+            }
+        }
+    };
+    (@encode late $module:ident) => {
+        fn encode(&self, _: u32, _: &mut impl BufMut) {}
+
+        fn encode_late(&self, tag: u32, buf: &mut impl BufMut) {
+            if let Some(value) = self {
+                pb::$module::encode(tag, value, buf);
+            }
+        }
+    };
 }
 
 optional! {
-    u64 => uint64;
-    i64 => sint64;
-    String => string;
-    Vec<u8> => bytes;
+    in_order u64 => uint64;
+    in_order i64 => sint64;
+    in_order Vec<u8> => bytes;
+    // The name of a share, whose token has a lower number.
+    late String => string;
 }
 
 impl Field for ShareToken {
@@ -388,10 +408,16 @@ impl Field for Handles {
     }
 
     #[inline]
-    fn encode(&self, (tag, first_tag): (u32, u32), buf: &mut impl BufMut) {
-        if let [first, others @ ..] = self.as_slice() {
+    fn encode(&self, (tag, _): (u32, u32), buf: &mut impl BufMut) {
+        if let [_, others @ ..] = self.as_slice() {
             encode_packed(tag, others.iter().map(|handle| handle.0), buf);
-            pb::fixed32::encode(first_tag, &first.0, buf);
+        }
+    }
+
+    #[inline]
+    fn encode_first(&self, (_, tag): (u32, u32), buf: &mut impl BufMut) {
+        if let Some(first) = self.first() {
+            pb::fixed32::encode(tag, &first.0, buf);
         }
     }
 
@@ -432,12 +458,18 @@ impl Field for Values {
     }
 
     #[inline]
-    fn encode(&self, (tag, first_tag): (u32, u32), buf: &mut impl BufMut) {
-        if let [first, others @ ..] = self.as_slice() {
-            if !others.is_empty() {
-                pb::uint64::encode_packed(tag, others, buf);
-            }
-            pb::uint64::encode(first_tag, first, buf);
+    fn encode(&self, (tag, _): (u32, u32), buf: &mut impl BufMut) {
+        if let [_, others @ ..] = self.as_slice()
+            && !others.is_empty()
+        {
+            pb::uint64::encode_packed(tag, others, buf);
+        }
+    }
+
+    #[inline]
+    fn encode_first(&self, (_, tag): (u32, u32), buf: &mut impl BufMut) {
+        if let Some(first) = self.first() {
+            pb::uint64::encode(tag, first, buf);
         }
     }
 

@@ -328,7 +328,13 @@ impl Field for SyncObjectInfo {
     }
 
     fn encode(&self, (): (), buf: &mut impl BufMut) {
-        self.encode_fields(buf);
+        SyncObjectInfo { adapter: Handle::NULL, vidpn_target: 0, time_100ns: 0, ..*self }.encode_fields(buf);
+    }
+
+    /// What only periodic fences have.
+    fn encode_late(&self, (): (), buf: &mut impl BufMut) {
+        let SyncObjectInfo { adapter, vidpn_target, time_100ns, .. } = *self;
+        SyncObjectInfo { adapter, vidpn_target, time_100ns, ..SyncObjectInfo::default() }.encode_fields(buf);
     }
 
     fn merge<B: Buf>(
@@ -406,11 +412,27 @@ impl Field for GpuSignal {
                 objects.encode(SIGNAL_OBJECTS, buf);
                 values.encode(SIGNAL_VALUES, buf);
             }
-            GpuSignal::Legacy { objects, fence_value } => {
-                objects.encode(SIGNAL_OBJECTS, buf);
-                Some(*fence_value).encode(SIGNAL_FENCE_VALUE, buf);
-            }
+            GpuSignal::Legacy { objects, .. } => objects.encode(SIGNAL_OBJECTS, buf),
+            GpuSignal::CpuEvent { .. } => {}
+        }
+    }
+
+    fn encode_late(&self, (): (), buf: &mut impl BufMut) {
+        match self {
+            GpuSignal::Monitored { .. } => {}
+            GpuSignal::Legacy { fence_value, .. } => Some(*fence_value).encode(SIGNAL_FENCE_VALUE, buf),
             GpuSignal::CpuEvent { event } => event.encode(SIGNAL_EVENT, buf),
+        }
+    }
+
+    fn encode_first(&self, (): (), buf: &mut impl BufMut) {
+        match self {
+            GpuSignal::Monitored { objects, values } => {
+                objects.encode_first(SIGNAL_OBJECTS, buf);
+                values.encode_first(SIGNAL_VALUES, buf);
+            }
+            GpuSignal::Legacy { objects, .. } => objects.encode_first(SIGNAL_OBJECTS, buf),
+            GpuSignal::CpuEvent { .. } => {}
         }
     }
 

@@ -268,8 +268,20 @@ pub fn as_written(call: &NamedCall) -> NamedCall {
 
 #[cfg(test)]
 mod tests {
+    use d3dkmt::names::Visit;
+
     use super::*;
     use crate::Program;
+    use crate::program::{Binding, Bindings, Named, Share, Thread};
+
+    /// Gives NT handles the first name of a program.
+    struct FirstShare;
+
+    impl Visit<Bindings> for FirstShare {
+        fn token(&mut self, share: &mut Share) {
+            *share = Share(Binding(0));
+        }
+    }
 
     #[test]
     fn every_form_names_fields_that_can_be_written() {
@@ -282,11 +294,14 @@ mod tests {
 
     #[test]
     fn calls_without_operands_in_their_form_are_read_and_written_by_hand() {
-        let program = Program::default();
+        let mut program = Program::default();
+        let named = Named { name: "N".into(), kind: Kind::Share, thread: Thread(0) };
+        program.bindings.push(named);
         let printer = Printer { program: &program };
         for (name, form) in NamedCall::FORMS {
             let Form::ByHand(verb) = Form::new(form) else { continue };
-            let call = blank(name).expect("the call of a row");
+            let mut call = blank(name).expect("the call of a row");
+            call.visit_names(&mut FirstShare);
             assert!(
                 printer.call_by_hand(&call).is_some(),
                 "{name} is not written: `{form}` has it done by hand"
