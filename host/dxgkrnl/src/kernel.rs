@@ -331,7 +331,7 @@ impl<M: Miniport> Kernel<M> {
     fn end_process(&mut self, id: ProcessId, ending: Ending, effects: &mut Effects) {
         let Some(process) = self.processes.get(id) else { return };
         self.past.set_ending(ending);
-        let waits: Vec<WaitId> = process.waits.iter(id, &self.sync.waits()).collect();
+        let waits: Vec<WaitId> = process.waits.iter(id, self.sync.waits()).collect();
         for wait in waits {
             self.end_wait(wait, effects);
         }

@@ -22,6 +22,6 @@ impl<M: Miniport> Kernel<M> {
 
     /// Adapters that did not start, by ordinal, and why.
     pub fn start_failures(&self) -> &BTreeMap<u32, String> {
-        &self.tdr.start_failures()
+        self.tdr.start_failures()
     }
 }

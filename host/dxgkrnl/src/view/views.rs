@@ -327,7 +327,7 @@ impl<M: Miniport> Kernel<M> {
         if !self.processes.devices().iter().all(|(_, device)| is_whole(device)) {
             return Some("what belongs to a device");
         }
-        if self.sync.objects().miscounted(&self.sync.opens()) {
+        if self.sync.objects().miscounted(self.sync.opens()) {
             return Some("what is kept of objects for signals");
         }
         if self.vidsch.progress_fences().len() != self.vidsch.hw_queues().len() {
