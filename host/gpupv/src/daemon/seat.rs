@@ -546,10 +546,27 @@ impl Seat {
     }
 
     /// Tells the kernel about an event; performs what it asks for, in the order of the lanes.
+    ///
+    /// What an engine was due to do by then is a step of its own before it: else its wake-ups would be told of a call
+    /// that has nothing to do with them.
     fn step(&self, seated: &mut Seated, input: Input, dirty: &mut Dirty) {
         let now = self.timer.now();
-        let mut timing =
-            self.times.then(|| Timing::begin(seated.told_times.take(), &input, now, seated.armed));
+        let told = seated.told_times.take();
+        if !matches!(input, Input::Deadline) && seated.armed.is_some_and(|due| due <= now) {
+            self.step_at(seated, now, Input::Deadline, None, dirty);
+        }
+        self.step_at(seated, now, input, told, dirty);
+    }
+
+    fn step_at(
+        &self,
+        seated: &mut Seated,
+        now: Nanos,
+        input: Input,
+        told: Option<ToldTimes>,
+        dirty: &mut Dirty,
+    ) {
+        let mut timing = self.times.then(|| Timing::begin(told, &input, now, seated.armed));
         if let Some(recording) = &mut seated.recording {
             recording.begin(now, &input);
         }
@@ -732,7 +749,53 @@ impl Seat {
 
 #[cfg(test)]
 mod tests {
+    use d3dkmt::{Call, EventId, KeyedMutexFlags};
+
+    use super::super::observer::DaemonKernel;
     use super::*;
+
+    /// Of each step: what it was told, the handle of a mutex that it made, and how many it woke.
+    #[derive(Default)]
+    struct Steps(Mutex<Vec<(String, Option<d3dkmt::Handle>, usize)>>);
+
+    impl Observer for Steps {
+        fn step(&self, _: Nanos, input: &Input, effects: &Effects, _: &DaemonKernel) {
+            let mutex = effects.answers.iter().find_map(|answer| match answer.reply {
+                Reply::KeyedMutex { mutex, .. } => Some(mutex),
+                _ => None,
+            });
+            self.0.lock().unwrap().push((input.to_string(), mutex, effects.events.len()));
+        }
+    }
+
+    #[test]
+    fn what_was_due_before_a_call_is_no_effect_of_that_call() {
+        let steps = Arc::new(Steps::default());
+        let observer: Option<Arc<dyn Observer>> = Some(steps.clone());
+        let seat = Seat::new(&Options { clock: Clock::Virtual, observer, ..Options::default() }).unwrap();
+        let (mut seated, mut dirty) = (seat.take(), Dirty::default());
+        let (vm, process) = (VmId(1), ProcessId(1));
+        let mut tell = |input| seat.step(&mut seated, input, &mut dirty);
+        tell(Input::VmAttached { vm, name: String::new() });
+        tell(Input::ProcessAttached { process, vm, pid: 1, name: String::new() });
+        let mut call = |call| tell(Input::Call { process, request: 1, call });
+        let create = |initial_value| Call::CreateKeyedMutex {
+            initial_value,
+            private_data: Vec::new(),
+            flags: KeyedMutexFlags::default(),
+        };
+        call(create(0));
+        let mutex = steps.0.lock().unwrap().last().and_then(|step| step.1).expect("a mutex");
+        let timeout = Some(-1);
+        call(Call::AcquireKeyedMutex { mutex, key: 5, timeout, event: EventId(7) });
+        steps.0.lock().unwrap().clear();
+        seat.timer.move_to(1_000);
+        call(create(1));
+        let seen = std::mem::take(&mut *steps.0.lock().unwrap());
+        let woken: Vec<_> = seen.iter().map(|(input, _, woken)| (input.as_str(), *woken)).collect();
+        assert_eq!(woken[0], ("deadline", 1), "{seen:?}");
+        assert_eq!((woken.len(), woken[1].1), (2, 0), "{seen:?}");
+    }
 
     #[test]
     fn what_is_left_to_be_sent_is_sent_at_the_latest_when_it_is_dropped() {
